@@ -1,0 +1,3 @@
+//! The program `haul`.
+#![forbid(unsafe_code)]
+fn main() {}

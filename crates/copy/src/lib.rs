@@ -1,0 +1,1 @@
+//! memcpy, memmove and memset: kernels, dispatch and thresholds.

@@ -1,0 +1,1 @@
+//! What haul measures: one module a part, records out.

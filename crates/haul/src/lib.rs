@@ -1,0 +1,1 @@
+//! Moves bulk data on a server for the least cost.

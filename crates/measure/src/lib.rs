@@ -1,0 +1,1 @@
+//! How to measure anything fairly: clocks, interleaved runs, statistics.

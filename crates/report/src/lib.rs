@@ -1,0 +1,1 @@
+//! Records in, one self-contained HTML page out.

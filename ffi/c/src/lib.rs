@@ -1,0 +1,1 @@
+//! libhaul: the C face of haul.
