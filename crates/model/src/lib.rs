@@ -3,11 +3,20 @@
 //! Pure: no unsafe code, no input or output, no clock. From the bottom up:
 //!
 //! - [`units`]: bytes, nanoseconds and rates, how they are parsed and how they are shown;
-//! - [`record`]: [`Record`] and [`Machine`], the lines of a JSON Lines file.
+//! - [`sizes`]: lists and classes of sizes, as the command line takes them;
+//! - [`record`]: [`Record`] and [`Machine`], the lines of a JSON Lines file;
+//! - [`file`]: a whole record file as text.
 #![forbid(unsafe_code)]
 
-pub mod record;
 pub mod units;
 
-pub use record::{Comparison, Kind, Line, Machine, Record};
-pub use units::{Bytes, BytesPerSecond, Nanos};
+pub mod sizes;
+
+pub mod record;
+
+pub mod file;
+
+pub use file::{FileError, parse, parse_what_can_be};
+pub use record::{Comparison, Kind, Line, LineError, Machine, Record, Verdict};
+pub use sizes::{SizeClass, Sizes};
+pub use units::{Bytes, BytesPerSecond, Nanos, UnitError};

@@ -2,6 +2,10 @@
 //!
 //! Both are lines of one JSON Lines file, told apart by `schema`. `docs/record.schema.json` is the
 //! same contract as a JSON Schema, and a test holds the two together.
+//!
+//! Forward compatibility: a reader ignores fields that it does not know, so that a later haul may
+//! add one without changing the schema's number; a change that an older reader would misread
+//! changes the number, and [`Line::parse`] refuses numbers that it does not know.
 
 use std::collections::BTreeMap;
 
@@ -35,6 +39,7 @@ pub enum Kind {
 /// assert!(line.contains(r#""kind":"measured""#));
 /// ```
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(try_from = "RecordFields")]
 pub struct Record {
     /// [`RECORD_SCHEMA`].
     pub schema: String,
@@ -59,12 +64,12 @@ pub struct Record {
     /// Every sample, in the order taken; each is already per operation where the metric is.
     pub samples: Vec<f64>,
     /// The comparison with a baseline measured in the same interleaved run, if there is one.
-    #[serde(flatten, skip_serializing_if = "Option::is_none", default)]
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
     pub comparison: Option<Comparison>,
 }
 
 /// A subject against its baseline, interleaved in one run.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Comparison {
     /// The baseline's subject.
     pub baseline: String,
@@ -76,6 +81,17 @@ pub struct Comparison {
     pub ratio_high: f64,
     /// The noise floor: how far from 1 the baseline's ratio with itself came in the same run.
     pub floor: f64,
+}
+
+/// What a comparison lets one say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// The subject takes less of the metric than its baseline.
+    Less,
+    /// The subject takes more of the metric than its baseline.
+    More,
+    /// The difference is within the noise of the run.
+    NoDifference,
 }
 
 /// The machine that records hold for. Says nothing that names a host or its user.
@@ -112,21 +128,33 @@ pub enum Line {
 #[derive(Debug, thiserror::Error)]
 pub enum LineError {
     /// Not JSON, or not of the schema's shape.
-    #[error("not a line of a haul record file: {0}; write it with `haul ... --json` or `haul survey`")]
+    #[error(
+        "not a line of a haul record file: {0}; write it with `haul ... --json` or `haul survey`"
+    )]
     Malformed(#[from] serde_json::Error),
     /// JSON of another schema.
-    #[error("schema {found:?} is not known to this haul; it reads {RECORD_SCHEMA:?} and {MACHINE_SCHEMA:?}")]
+    #[error(
+        "schema {found:?} is not known to this haul, which reads {RECORD_SCHEMA:?} and \
+         {MACHINE_SCHEMA:?}; read it with the haul that wrote it, or measure again with `haul survey`"
+    )]
     UnknownSchema {
         /// The line's `schema`.
         found: String,
     },
-    /// A sample or a ratio that is not a finite number cannot be drawn or compared.
-    #[error("record of {experiment:?} holds a number that is not finite in {field:?}")]
-    NotFinite {
+    /// A number that cannot be drawn or compared.
+    #[error(
+        "record of {experiment:?} holds {value} in {field:?}, which must be a finite number{}; \
+         measure it again", if *.negative_allowed { "" } else { " not below 0" }
+    )]
+    BadNumber {
         /// The record's experiment.
         experiment: String,
         /// `samples`, `ratio`, ...
         field: &'static str,
+        /// The number.
+        value: f64,
+        /// Whether the field may be negative.
+        negative_allowed: bool,
     },
 }
 
@@ -169,31 +197,92 @@ impl Record {
             _ => Some(f64::midpoint(sorted[middle - 1], sorted[middle])),
         }
     }
+
+    /// Checks what the types cannot hold: that every number is finite, and that a ratio, its
+    /// interval and its floor are not negative. [`Line::parse`] calls it; whoever writes records
+    /// calls it first, for JSON has no way to say a number that is not finite.
+    ///
+    /// # Errors
+    /// [`LineError::BadNumber`] names the first field that fails.
+    pub fn check(&self) -> Result<(), LineError> {
+        let bad = |field, value, negative_allowed| LineError::BadNumber {
+            experiment: self.experiment.clone(),
+            field,
+            value,
+            negative_allowed,
+        };
+        if let Some(value) = self.samples.iter().find(|sample| !sample.is_finite()) {
+            return Err(bad("samples", *value, true));
+        }
+        let Some(c) = &self.comparison else {
+            return Ok(());
+        };
+        for (field, value) in [
+            ("ratio", c.ratio),
+            ("ratio_low", c.ratio_low),
+            ("ratio_high", c.ratio_high),
+            ("floor", c.floor),
+        ] {
+            if !value.is_finite() || value < 0.0 {
+                return Err(bad(field, value, false));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Comparison {
+    /// Less or more only where the whole interval lies on one side of 1 and the ratio is farther
+    /// from 1 than the floor; everything else is no difference.
+    ///
+    /// ```
+    /// use haul_model::{Comparison, Verdict};
+    /// let mut against_libc =
+    ///     Comparison { baseline: "libc".into(), ratio: 0.97, ratio_low: 0.96, ratio_high: 0.98, floor: 0.01 };
+    /// assert_eq!(against_libc.verdict(), Verdict::Less);
+    /// against_libc.floor = 0.04;
+    /// assert_eq!(against_libc.verdict(), Verdict::NoDifference);
+    /// ```
+    #[must_use]
+    pub fn verdict(&self) -> Verdict {
+        if (self.ratio - 1.0).abs() <= self.floor {
+            Verdict::NoDifference
+        } else if self.ratio < 1.0 && self.ratio_high < 1.0 {
+            Verdict::Less
+        } else if self.ratio > 1.0 && self.ratio_low > 1.0 {
+            Verdict::More
+        } else {
+            Verdict::NoDifference
+        }
+    }
 }
 
 impl Line {
-    /// Reads one line.
+    /// Reads one line. Fields that it does not know are ignored.
     ///
     /// # Errors
-    /// The line is not JSON, is of an unknown schema or of another shape, or holds a number that
-    /// is not finite.
+    /// The line is not JSON, is of an unknown schema or of another shape (a comparison of which a
+    /// part is missing, for one), or holds a number that [`Record::check`] refuses.
     pub fn parse(line: &str) -> Result<Self, LineError> {
         let value: serde_json::Value = serde_json::from_str(line)?;
         match value.get("schema").and_then(serde_json::Value::as_str) {
             Some(RECORD_SCHEMA) => {
                 let record: Record = serde_json::from_value(value)?;
-                check_finite(&record)?;
+                record.check()?;
                 Ok(Self::Record(record))
             }
             Some(MACHINE_SCHEMA) => Ok(Self::Machine(serde_json::from_value(value)?)),
-            other => Err(LineError::UnknownSchema { found: other.unwrap_or("(none)").into() }),
+            other => Err(LineError::UnknownSchema {
+                found: other.unwrap_or("(none)").into(),
+            }),
         }
     }
 
-    /// The line as JSON, without the line break.
+    /// The line as JSON, without the line break. A number that is not finite becomes `null`, which
+    /// [`Line::parse`] refuses: see [`Record::check`].
     ///
     /// # Panics
-    /// Never: both shapes have string keys and no number that JSON cannot hold.
+    /// Never: both shapes are plain data with string keys.
     #[must_use]
     pub fn to_json(&self) -> String {
         match self {
@@ -216,19 +305,156 @@ impl From<Machine> for Line {
     }
 }
 
-fn check_finite(record: &Record) -> Result<(), LineError> {
-    let not_finite =
-        |field| LineError::NotFinite { experiment: record.experiment.clone(), field };
-    if record.samples.iter().any(|sample| !sample.is_finite()) {
-        return Err(not_finite("samples"));
+/// [`Record`] as it is read. `flatten` on an optional struct would read a comparison of which a part
+/// is missing or mistyped as none at all, so its fields are read one by one.
+#[derive(Deserialize)]
+struct RecordFields {
+    schema: String,
+    run: String,
+    time: String,
+    machine: String,
+    kind: Kind,
+    experiment: String,
+    subject: String,
+    parameters: BTreeMap<String, serde_json::Value>,
+    metric: String,
+    unit: String,
+    samples: Vec<f64>,
+    #[serde(default, deserialize_with = "present")]
+    baseline: Option<String>,
+    #[serde(default, deserialize_with = "present")]
+    ratio: Option<f64>,
+    #[serde(default, deserialize_with = "present")]
+    ratio_low: Option<f64>,
+    #[serde(default, deserialize_with = "present")]
+    ratio_high: Option<f64>,
+    #[serde(default, deserialize_with = "present")]
+    floor: Option<f64>,
+}
+
+/// A field that may be absent but not `null`.
+fn present<'de, D, T>(deserializer: D) -> Result<Option<T>, D::Error>
+where
+    D: serde::Deserializer<'de>,
+    T: Deserialize<'de>,
+{
+    T::deserialize(deserializer).map(Some)
+}
+
+impl TryFrom<RecordFields> for Record {
+    type Error = String;
+
+    fn try_from(fields: RecordFields) -> Result<Self, String> {
+        let comparison = fields.comparison()?;
+        Ok(Self {
+            schema: fields.schema,
+            run: fields.run,
+            time: fields.time,
+            machine: fields.machine,
+            kind: fields.kind,
+            experiment: fields.experiment,
+            subject: fields.subject,
+            parameters: fields.parameters,
+            metric: fields.metric,
+            unit: fields.unit,
+            samples: fields.samples,
+            comparison,
+        })
     }
-    let Some(c) = &record.comparison else { return Ok(()) };
-    for (field, value) in
-        [("ratio", c.ratio), ("ratio_low", c.ratio_low), ("ratio_high", c.ratio_high), ("floor", c.floor)]
-    {
-        if !value.is_finite() {
-            return Err(not_finite(field));
+}
+
+impl RecordFields {
+    /// All five fields of a comparison, or none of them.
+    fn comparison(&self) -> Result<Option<Comparison>, String> {
+        match (
+            &self.baseline,
+            self.ratio,
+            self.ratio_low,
+            self.ratio_high,
+            self.floor,
+        ) {
+            (None, None, None, None, None) => Ok(None),
+            (Some(baseline), Some(ratio), Some(ratio_low), Some(ratio_high), Some(floor)) => {
+                Ok(Some(Comparison {
+                    baseline: baseline.clone(),
+                    ratio,
+                    ratio_low,
+                    ratio_high,
+                    floor,
+                }))
+            }
+            _ => {
+                let missing: Vec<&str> = [
+                    ("baseline", self.baseline.is_none()),
+                    ("ratio", self.ratio.is_none()),
+                    ("ratio_low", self.ratio_low.is_none()),
+                    ("ratio_high", self.ratio_high.is_none()),
+                    ("floor", self.floor.is_none()),
+                ]
+                .iter()
+                .filter_map(|(name, absent)| absent.then_some(*name))
+                .collect();
+                Err(format!("its comparison lacks {}", missing.join(", ")))
+            }
         }
     }
-    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn comparison(ratio: f64, low: f64, high: f64, floor: f64) -> Comparison {
+        Comparison {
+            baseline: "libc".into(),
+            ratio,
+            ratio_low: low,
+            ratio_high: high,
+            floor,
+        }
+    }
+
+    #[test]
+    fn a_verdict_needs_the_interval_and_the_floor() {
+        for (c, expected) in [
+            (comparison(0.80, 0.78, 0.82, 0.01), Verdict::Less),
+            (comparison(1.20, 1.15, 1.25, 0.01), Verdict::More),
+            (comparison(0.80, 0.70, 1.01, 0.01), Verdict::NoDifference),
+            (comparison(1.20, 0.99, 1.40, 0.01), Verdict::NoDifference),
+            (comparison(0.99, 0.985, 0.995, 0.0125), Verdict::NoDifference),
+            (comparison(1.00, 1.00, 1.00, 0.00), Verdict::NoDifference),
+        ] {
+            assert_eq!(c.verdict(), expected, "{c:?}");
+        }
+    }
+
+    #[test]
+    fn a_number_that_is_not_finite_is_refused_before_and_after_writing() {
+        let mut record = Record::new("r", "copy.size", "haul", "time", "ns");
+        record.samples = vec![1.0, f64::NAN];
+        let message = record.check().unwrap_err().to_string();
+        assert!(
+            message.contains("samples") && message.contains("NaN"),
+            "{message}"
+        );
+        assert!(Line::parse(&Line::from(record.clone()).to_json()).is_err());
+
+        record.samples = vec![1.0];
+        record.comparison = Some(comparison(1.0, -0.5, 1.0, 0.1));
+        let message = record.check().unwrap_err().to_string();
+        assert!(
+            message.contains("ratio_low") && message.contains("not below 0"),
+            "{message}"
+        );
+    }
+
+    #[test]
+    fn the_median_is_the_middle() {
+        let mut record = Record::new("r", "copy.size", "haul", "time", "ns");
+        assert_eq!(record.median(), None);
+        record.samples = vec![3.0, 1.0, 2.0];
+        assert_eq!(record.median(), Some(2.0));
+        record.samples.push(10.0);
+        assert_eq!(record.median(), Some(2.5));
+    }
 }

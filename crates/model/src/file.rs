@@ -1,0 +1,77 @@
+//! A whole record file as text: JSON Lines, blank lines allowed.
+
+use crate::record::{Line, LineError};
+
+/// Which line of a record file could not be read, and why.
+#[derive(Debug, thiserror::Error)]
+#[error("line {line}: {error}")]
+pub struct FileError {
+    /// The line's number, from 1.
+    pub line: usize,
+    /// What is wrong with it.
+    #[source]
+    pub error: LineError,
+}
+
+/// Reads every line of a record file.
+///
+/// ```
+/// let text = "\n{\"schema\":\"haul.record/9\"}\n";
+/// let error = haul_model::parse(text).unwrap_err();
+/// assert_eq!(error.line, 2);
+/// assert!(error.to_string().starts_with("line 2: schema \"haul.record/9\" is not known"));
+/// ```
+///
+/// # Errors
+/// The first line that is neither blank nor a [`Line`].
+pub fn parse(text: &str) -> Result<Vec<Line>, FileError> {
+    numbered(text).collect()
+}
+
+/// Reads what can be read, and says what could not: for a file whose last line was cut off when its
+/// writer was stopped.
+#[must_use]
+pub fn parse_what_can_be(text: &str) -> (Vec<Line>, Vec<FileError>) {
+    let (mut lines, mut errors) = (Vec::new(), Vec::new());
+    for result in numbered(text) {
+        match result {
+            Ok(line) => lines.push(line),
+            Err(error) => errors.push(error),
+        }
+    }
+    (lines, errors)
+}
+
+fn numbered(text: &str) -> impl Iterator<Item = Result<Line, FileError>> {
+    text.lines()
+        .enumerate()
+        .filter(|(_, line)| !line.trim().is_empty())
+        .map(|(index, line)| {
+            Line::parse(line).map_err(|error| FileError {
+                line: index + 1,
+                error,
+            })
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::Record;
+
+    #[test]
+    fn a_cut_off_line_costs_only_itself() {
+        let whole = Line::from(Record::new("r", "copy.size", "haul", "time", "ns")).to_json();
+        let text = format!("{whole}\r\n\n{whole}\n{}", &whole[..whole.len() / 2]);
+        let error = parse(&text).unwrap_err();
+        assert_eq!(error.line, 4);
+        let (lines, errors) = parse_what_can_be(&text);
+        assert_eq!((lines.len(), errors.len(), errors[0].line), (2, 1, 4));
+    }
+
+    #[test]
+    fn an_empty_file_has_no_lines() {
+        assert!(parse("").unwrap().is_empty());
+        assert!(parse("\n \n").unwrap().is_empty());
+    }
+}
