@@ -1,0 +1,272 @@
+//! Documents: links that resolve, documents that a reader can find, and no text that names a machine.
+
+use std::collections::BTreeSet;
+
+use crate::reach::normal;
+use crate::tree::Tree;
+
+/// The hosts that our text may link to. A host outside this list is a slip or belongs here.
+const HOSTS: [&str; 14] = [
+    "choosealicense.com",
+    "crates.io",
+    "doc.rust-lang.org",
+    "docs.rs",
+    "example.com",
+    "git.kernel.org",
+    "github.com",
+    "index.crates.io",
+    "json-schema.org",
+    "keepachangelog.com",
+    "semver.org",
+    "spdx.org",
+    "www.apache.org",
+    "www.w3.org",
+];
+
+/// Where a reader begins.
+const ENTRIES: [&str; 3] = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md"];
+
+/// A link in a document.
+struct Link<'a> {
+    line: usize,
+    target: &'a str,
+}
+
+/// Links to files or headings that are not there.
+pub(crate) fn broken_links(tree: &Tree) -> Vec<String> {
+    let mut findings = Vec::new();
+    for file in tree.files.iter().filter(|file| file.path.ends_with(".md")) {
+        for link in links(&file.text) {
+            if is_outside(link.target) {
+                continue;
+            }
+            let (path, heading) = link.target.split_once('#').unwrap_or((link.target, ""));
+            let path = if path.is_empty() {
+                file.path.clone()
+            } else {
+                resolve(&file.path, path)
+            };
+            let in_folder = format!("{path}/");
+            let is_there = tree
+                .paths
+                .iter()
+                .any(|each| *each == path || each.starts_with(&in_folder));
+            let has_heading = heading.is_empty()
+                || tree
+                    .get(&path)
+                    .is_some_and(|text| anchors(text).iter().any(|each| each == heading));
+            if !is_there || !has_heading {
+                findings.push(format!(
+                    "{}:{}: {} leads nowhere",
+                    file.path, link.line, link.target
+                ));
+            }
+        }
+    }
+    findings
+}
+
+/// Files under `docs/` that no chain of links leads to from where a reader begins, and scripts that
+/// neither a document nor another script names.
+pub(crate) fn unmentioned(tree: &Tree) -> Vec<String> {
+    let mut open: Vec<String> = ENTRIES.iter().map(ToString::to_string).collect();
+    let mut seen: BTreeSet<String> = open.iter().cloned().collect();
+    while let Some(path) = open.pop() {
+        let Some(text) = tree.get(&path).filter(|_| path.ends_with(".md")) else {
+            continue;
+        };
+        for link in links(text)
+            .into_iter()
+            .filter(|link| !is_outside(link.target))
+        {
+            let target = resolve(&path, link.target.split('#').next().unwrap_or_default());
+            if seen.insert(target.clone()) {
+                open.push(target);
+            }
+        }
+    }
+    let documents = tree
+        .paths
+        .iter()
+        .filter(|path| path.starts_with("docs/") && !seen.contains(*path));
+    let scripts = tree
+        .paths
+        .iter()
+        .filter(|path| path.starts_with("scripts/") && !is_named(tree, path));
+    documents
+        .map(|path| format!("{path}: no link leads here from {}", ENTRIES.join(", ")))
+        .chain(scripts.map(|path| format!("{path}: no document and no other script names it")))
+        .collect()
+}
+
+fn is_named(tree: &Tree, script: &str) -> bool {
+    let others = tree.files.iter().filter(|file| file.path != script);
+    others
+        .filter(|file| file.path.ends_with(".md") || file.path.starts_with("scripts/"))
+        .any(|file| file.text.contains(script))
+}
+
+/// Text that holds for one machine only: home folders, and hosts that are not the public's.
+pub(crate) fn machine_names(path: &str, text: &str) -> Vec<String> {
+    // Spelled in two halves, so that this file does not find itself.
+    let folders = [
+        concat!("/ho", "me/"),
+        concat!("/ro", "ot/"),
+        concat!("/Use", "rs/"),
+        concat!("/wo", "rk/"),
+    ];
+    let mut findings = Vec::new();
+    for (line, text) in text
+        .lines()
+        .enumerate()
+        .map(|(index, text)| (index + 1, text))
+    {
+        for folder in folders.iter().filter(|folder| text.contains(**folder)) {
+            findings.push(format!(
+                "{path}:{line}: {folder} is a folder of one machine"
+            ));
+        }
+        for scheme in ["http://", "https://"] {
+            for rest in text.split(scheme).skip(1) {
+                let end = rest.find(|c: char| !(c.is_alphanumeric() || ".-".contains(c)));
+                let host = rest[..end.unwrap_or(rest.len())].trim_end_matches('.');
+                if !host.is_empty() && !HOSTS.contains(&host) {
+                    findings.push(format!(
+                        "{path}:{line}: {host} is not in HOSTS of tests/tidy"
+                    ));
+                }
+            }
+        }
+    }
+    findings
+}
+
+fn is_outside(target: &str) -> bool {
+    target.contains("://") || target.starts_with("mailto:")
+}
+
+fn resolve(from: &str, target: &str) -> String {
+    let folder = from.rsplit_once('/').map_or("", |(folder, _)| folder);
+    normal(&format!("{folder}/{target}"))
+}
+
+/// Inline links and pictures, and reference definitions, outside of code.
+fn links(text: &str) -> Vec<Link<'_>> {
+    let mut links = Vec::new();
+    let mut in_code = false;
+    for (line, text) in text
+        .lines()
+        .enumerate()
+        .map(|(index, text)| (index + 1, text))
+    {
+        if text.trim_start().starts_with("```") {
+            in_code = !in_code;
+        }
+        if in_code {
+            continue;
+        }
+        let inline = text
+            .split("](")
+            .skip(1)
+            .filter_map(|rest| rest.split([')', ' ']).next());
+        links.extend(inline.map(|target| Link { line, target }));
+        let source = text
+            .split("src=\"")
+            .chain(text.split("srcset=\"").skip(1))
+            .skip(1);
+        links.extend(
+            source
+                .filter_map(|rest| rest.split('"').next())
+                .map(|target| Link { line, target }),
+        );
+        if let Some((_, target)) = text.split_once("]: ").filter(|_| text.starts_with('[')) {
+            links.push(Link {
+                line,
+                target: target.trim(),
+            });
+        }
+    }
+    links
+}
+
+/// The anchors that a document's headings give: lower case, spaces to hyphens, other signs dropped.
+fn anchors(text: &str) -> Vec<String> {
+    let headings = text.lines().filter(|line| line.starts_with('#'));
+    headings
+        .map(|line| {
+            let title = line.trim_start_matches('#').trim().to_lowercase();
+            title
+                .chars()
+                .filter(|c| c.is_alphanumeric() || " -_".contains(*c))
+                .map(|c| if c == ' ' { '-' } else { c })
+                .collect()
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_broken_link_is_found() {
+        let findings = |text: &str| {
+            broken_links(&Tree::of(&[
+                ("README.md", text),
+                ("docs/a.md", "# One, two\n"),
+                ("docs/b.png", ""),
+            ]))
+        };
+        for clean in [
+            "[a](docs/a.md) ![b](docs/b.png) [c](docs)",
+            "[a](docs/a.md#one-two) [h](#here)\n# Here",
+            "[x](https://docs.rs/gone)",
+            "```\n[x](gone.md)\n```",
+            "<img src=\"docs/b.png\">",
+        ] {
+            assert_eq!(findings(clean), [""; 0], "{clean}");
+        }
+        for dirty in [
+            "[a](docs/gone.md)",
+            "![a](gone.png)",
+            "[a](docs/a.md#three)",
+            "[h](#gone)",
+            "[x]: gone.md",
+            "<img src=\"gone.png\">",
+        ] {
+            assert_eq!(findings(dirty).len(), 1, "{dirty}");
+        }
+    }
+
+    #[test]
+    fn an_unmentioned_file_is_found() {
+        let tree = Tree::of(&[
+            ("README.md", "[a](docs/a.md), scripts/one"),
+            ("docs/a.md", "[b](b.md)"),
+            ("docs/b.md", ""),
+            ("docs/lost.md", "[self](lost.md)"),
+            ("scripts/one", "source scripts/two"),
+            ("scripts/two", ""),
+            ("scripts/lost", "scripts/lost"),
+        ]);
+        let paths: Vec<_> = unmentioned(&tree)
+            .iter()
+            .map(|f| f.split(':').next().unwrap().to_owned())
+            .collect();
+        assert_eq!(paths, ["docs/lost.md", "scripts/lost"]);
+    }
+
+    #[test]
+    fn a_machine_is_found() {
+        for clean in ["$HOME/x", "see https://docs.rs/x.", "let s = \"https://\";"] {
+            assert_eq!(machine_names("a", clean), [""; 0], "{clean}");
+        }
+        for dirty in [
+            concat!("/ho", "me/me/x"),
+            concat!("/ro", "ot/x"),
+            concat!("http", "s://registry.internal:8080/x"),
+        ] {
+            assert_eq!(machine_names("a", dirty).len(), 1, "{dirty}");
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! House style as a test: what the compiler and clippy cannot see.
+//!
+//! Each rule is a function from text to findings, with unit tests that show it going red; the tests
+//! in this file run the rules over the whole tree. `haul-model` owns this test only because it is
+//! the quickest crate to build: nothing of it is used here.
+//!
+//! A line that breaks a rule for a reason says so, on itself or in the comment lines right above it:
+//! `// tidy: allow(RULE): the reason`.
+//!
+//! - [`tree`]: the files of the repository;
+//! - [`source`]: Rust text with its comments and strings blanked out, and its test code;
+//! - [`manifest`]: what a Cargo.toml says, as far as the rules need it;
+//! - [`layers`]: which crate and which module may import which;
+//! - [`style`]: lengths, banned words and calls, required attributes;
+//! - [`reach`]: source files that no `mod` reaches;
+//! - [`documents`]: links that resolve, documents that are linked, text that names a machine.
+
+mod documents;
+mod layers;
+mod manifest;
+mod reach;
+mod source;
+mod style;
+mod tree;
+
+use source::Source;
+use tree::Tree;
+
+/// Fails with every finding, one a line.
+fn assert_clean(findings: Vec<String>) {
+    assert!(
+        findings.is_empty(),
+        "{} findings:\n{}\n",
+        findings.len(),
+        findings.join("\n")
+    );
+}
+
+/// Every Rust file with the findings of `rule` in it.
+fn in_rust_files(rule: impl Fn(&str, &Source) -> Vec<String>) -> Vec<String> {
+    let tree = Tree::load();
+    let rust = tree.files.iter().filter(|file| file.path.ends_with(".rs"));
+    rust.flat_map(|file| rule(&file.path, &Source::new(&file.text)))
+        .collect()
+}
+
+#[test]
+fn crates_import_only_what_stands_below_them() {
+    assert_clean(layers::crate_findings(&Tree::load()));
+}
+
+#[test]
+fn modules_import_only_what_stands_below_them() {
+    assert_clean(layers::module_findings(&Tree::load()));
+}
+
+#[test]
+fn files_are_short() {
+    let tree = Tree::load();
+    for warning in style::long_files(&tree, style::FILE_LINES_AIM) {
+        eprintln!("aim: {warning}");
+    }
+    assert_clean(style::long_files(&tree, style::FILE_LINES_MAX));
+}
+
+#[test]
+fn functions_are_short() {
+    assert_clean(in_rust_files(style::long_functions));
+}
+
+#[test]
+fn nothing_is_left_for_later() {
+    let tree = Tree::load();
+    assert_clean(
+        tree.files
+            .iter()
+            .flat_map(|f| style::left_for_later(&f.path, &f.text))
+            .collect(),
+    );
+}
+
+#[test]
+fn libraries_make_no_banned_call() {
+    assert_clean(in_rust_files(style::banned_calls));
+}
+
+#[test]
+fn crates_carry_their_attributes_and_lints() {
+    assert_clean(style::missing_attributes(&Tree::load()));
+}
+
+#[test]
+fn every_source_file_is_reached() {
+    assert_clean(reach::dead_files(&Tree::load()));
+}
+
+#[test]
+fn links_in_documents_resolve() {
+    assert_clean(documents::broken_links(&Tree::load()));
+}
+
+#[test]
+fn every_document_and_script_is_mentioned() {
+    assert_clean(documents::unmentioned(&Tree::load()));
+}
+
+#[test]
+fn no_file_names_a_machine() {
+    let tree = Tree::load();
+    assert_clean(
+        tree.files
+            .iter()
+            .flat_map(|f| documents::machine_names(&f.path, &f.text))
+            .collect(),
+    );
+}

@@ -1,0 +1,124 @@
+//! What a Cargo.toml says, as far as the rules need it: the package's name and its dependencies.
+
+/// Which table a dependency stands in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Table {
+    Normal,
+    Development,
+    Build,
+}
+
+/// One package.
+#[derive(Debug)]
+pub(crate) struct Manifest {
+    pub(crate) name: String,
+    /// The packages it depends on, under their own names where they were renamed.
+    pub(crate) dependencies: Vec<(Table, String)>,
+}
+
+impl Manifest {
+    /// Reads the form that this repository writes: one dependency a line, or a table of its own.
+    pub(crate) fn parse(text: &str) -> Self {
+        let mut manifest = Self {
+            name: String::new(),
+            dependencies: Vec::new(),
+        };
+        let mut table = String::new();
+        for line in text
+            .lines()
+            .map(str::trim)
+            .filter(|line| !line.starts_with('#'))
+        {
+            if let Some(name) = line
+                .strip_prefix('[')
+                .and_then(|rest| rest.split(']').next())
+            {
+                table = name.into();
+                if let Some((kind, Some(dependency))) = dependency_table(&table) {
+                    manifest.dependencies.push((kind, dependency.into()));
+                }
+                continue;
+            }
+            let Some((key, value)) = line.split_once('=') else {
+                continue;
+            };
+            if table == "package" && key.trim() == "name" {
+                manifest.name = unquoted(value).into();
+            }
+            match dependency_table(&table) {
+                Some((kind, None)) => manifest.dependencies.push((kind, package(key, value))),
+                Some((_, Some(_))) if key.trim() == "package" => {
+                    manifest
+                        .dependencies
+                        .last_mut()
+                        .expect("its table was just opened")
+                        .1 = unquoted(value).into();
+                }
+                _ => {}
+            }
+        }
+        manifest
+    }
+}
+
+/// The kind of a dependency table, and the dependency that it is the own table of, if it is one.
+fn dependency_table(table: &str) -> Option<(Table, Option<&str>)> {
+    let kinds = [
+        ("dev-dependencies", Table::Development),
+        ("build-dependencies", Table::Build),
+        ("dependencies", Table::Normal),
+    ];
+    // `target.'cfg(...)'.dependencies` holds for some machines; a layer holds for all.
+    let parts: Vec<_> = table.rsplit('.').collect();
+    kinds.into_iter().find_map(|(name, kind)| match parts[..] {
+        [last, ..] if last == name => Some((kind, None)),
+        [dependency, last, ..] if last == name => Some((kind, Some(dependency))),
+        _ => None,
+    })
+}
+
+fn package(key: &str, value: &str) -> String {
+    let renamed = value.split_once("package").map(|(_, rest)| rest);
+    let key = key.split('.').next().unwrap_or(key);
+    renamed.map_or_else(|| key.trim().into(), |rest| unquoted(rest).into())
+}
+
+/// What stands between the first two quotes.
+fn unquoted(value: &str) -> &str {
+    value.split('"').nth(1).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_way_to_write_a_dependency_is_read() {
+        let manifest = Manifest::parse(
+            "[package]\nname = \"haul-x\"\n\n[dependencies]\nhaul-copy.workspace = true\n\
+             inner = { package = \"haul\", path = \"..\" }\nlibc = \"0.2\"\n# gone = \"1\"\n\
+             [dev-dependencies]\nproptest.workspace = true\n\
+             [target.'cfg(unix)'.dependencies]\nrustix = \"1\"\n\
+             [build-dependencies.cc]\nversion = \"1\"\n\
+             [dependencies.odd]\npackage = \"even\"\n[features]\nx = []\n",
+        );
+        assert_eq!(manifest.name, "haul-x");
+        let read: Vec<_> = manifest
+            .dependencies
+            .iter()
+            .map(|(table, name)| (*table, name.as_str()))
+            .collect();
+        assert_eq!(
+            read,
+            [
+                (Table::Normal, "haul-copy"),
+                (Table::Normal, "haul"),
+                (Table::Normal, "libc"),
+                (Table::Development, "proptest"),
+                (Table::Normal, "rustix"),
+                (Table::Build, "cc"),
+                (Table::Normal, "even"),
+            ]
+        );
+    }
+}

@@ -1,0 +1,108 @@
+//! The files of the repository.
+
+use std::fs;
+use std::path::Path;
+
+/// Folders that hold what was built or found by running, not what was written.
+const SKIPPED_FOLDERS: [&str; 6] = [
+    ".git",
+    "target",
+    "fuzz/corpus",
+    "fuzz/artifacts",
+    "fuzz/coverage",
+    "fuzz/target",
+];
+
+/// One text file.
+pub(crate) struct File {
+    /// From the repository's root, with `/`.
+    pub(crate) path: String,
+    pub(crate) text: String,
+}
+
+/// Every text file, and the paths of all files.
+pub(crate) struct Tree {
+    pub(crate) files: Vec<File>,
+    pub(crate) paths: Vec<String>,
+}
+
+impl Tree {
+    /// The tree that this test was compiled from.
+    pub(crate) fn load() -> Self {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let mut tree = Self {
+            files: Vec::new(),
+            paths: Vec::new(),
+        };
+        tree.walk(&root, "");
+        assert!(
+            tree.get("Cargo.toml").is_some(),
+            "{} is not the repository",
+            root.display()
+        );
+        tree.files.sort_by(|a, b| a.path.cmp(&b.path));
+        tree.paths.sort();
+        tree
+    }
+
+    /// A made-up tree, for the rules' own tests.
+    pub(crate) fn of(files: &[(&str, &str)]) -> Self {
+        let files: Vec<_> = files
+            .iter()
+            .map(|&(path, text)| File {
+                path: path.into(),
+                text: text.into(),
+            })
+            .collect();
+        let paths = files.iter().map(|file| file.path.clone()).collect();
+        Self { files, paths }
+    }
+
+    /// The text of one file.
+    pub(crate) fn get(&self, path: &str) -> Option<&str> {
+        self.files
+            .iter()
+            .find(|file| file.path == path)
+            .map(|file| file.text.as_str())
+    }
+
+    /// The Cargo.toml files of the workspace's members.
+    pub(crate) fn member_manifests(&self) -> impl Iterator<Item = &File> {
+        self.files.iter().filter(|file| {
+            let parts: Vec<_> = file.path.split('/').collect();
+            matches!(parts[..], ["crates" | "ffi", _, "Cargo.toml"])
+        })
+    }
+
+    fn walk(&mut self, folder: &Path, prefix: &str) {
+        let entries = fs::read_dir(folder).expect("the repository can be listed");
+        for entry in entries {
+            let entry = entry.expect("the repository can be listed");
+            let name = entry
+                .file_name()
+                .into_string()
+                .expect("names in the repository are UTF-8");
+            let path = if prefix.is_empty() {
+                name.clone()
+            } else {
+                format!("{prefix}/{name}")
+            };
+            let kind = entry.file_type().expect("the kind of an entry is known");
+            if kind.is_dir() {
+                if !SKIPPED_FOLDERS.contains(&path.as_str()) && name != "target" {
+                    self.walk(&entry.path(), &path);
+                }
+            } else if kind.is_file() {
+                // A file that vanishes between listing and reading is another program's; one that
+                // is not UTF-8 is a picture or a table, and the rules speak of text.
+                if let Ok(text) = fs::read_to_string(entry.path()) {
+                    self.files.push(File {
+                        path: path.clone(),
+                        text,
+                    });
+                }
+                self.paths.push(path);
+            }
+        }
+    }
+}
