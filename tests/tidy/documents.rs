@@ -41,25 +41,17 @@ pub(crate) fn broken_links(tree: &Tree) -> Vec<String> {
                 continue;
             }
             let (path, heading) = link.target.split_once('#').unwrap_or((link.target, ""));
-            let path = if path.is_empty() {
-                file.path.clone()
-            } else {
-                resolve(&file.path, path)
-            };
+            let path = if path.is_empty() { file.path.clone() } else { resolve(&file.path, path) };
             let in_folder = format!("{path}/");
-            let is_there = tree
-                .paths
-                .iter()
-                .any(|each| *each == path || each.starts_with(&in_folder));
+            let is_there =
+                tree.paths.iter().any(|each| *each == path || each.starts_with(&in_folder));
             let has_heading = heading.is_empty()
                 || tree
                     .get(&path)
                     .is_some_and(|text| anchors(text).iter().any(|each| each == heading));
             if !is_there || !has_heading {
-                findings.push(format!(
-                    "{}:{}: {} leads nowhere",
-                    file.path, link.line, link.target
-                ));
+                findings
+                    .push(format!("{}:{}: {} leads nowhere", file.path, link.line, link.target));
             }
         }
     }
@@ -75,24 +67,17 @@ pub(crate) fn unmentioned(tree: &Tree) -> Vec<String> {
         let Some(text) = tree.get(&path).filter(|_| path.ends_with(".md")) else {
             continue;
         };
-        for link in links(text)
-            .into_iter()
-            .filter(|link| !is_outside(link.target))
-        {
+        for link in links(text).into_iter().filter(|link| !is_outside(link.target)) {
             let target = resolve(&path, link.target.split('#').next().unwrap_or_default());
             if seen.insert(target.clone()) {
                 open.push(target);
             }
         }
     }
-    let documents = tree
-        .paths
-        .iter()
-        .filter(|path| path.starts_with("docs/") && !seen.contains(*path));
-    let scripts = tree
-        .paths
-        .iter()
-        .filter(|path| path.starts_with("scripts/") && !is_named(tree, path));
+    let documents =
+        tree.paths.iter().filter(|path| path.starts_with("docs/") && !seen.contains(*path));
+    let scripts =
+        tree.paths.iter().filter(|path| path.starts_with("scripts/") && !is_named(tree, path));
     documents
         .map(|path| format!("{path}: no link leads here from {}", ENTRIES.join(", ")))
         .chain(scripts.map(|path| format!("{path}: no document and no other script names it")))
@@ -116,24 +101,16 @@ pub(crate) fn machine_names(path: &str, text: &str) -> Vec<String> {
         concat!("/wo", "rk/"),
     ];
     let mut findings = Vec::new();
-    for (line, text) in text
-        .lines()
-        .enumerate()
-        .map(|(index, text)| (index + 1, text))
-    {
+    for (line, text) in text.lines().enumerate().map(|(index, text)| (index + 1, text)) {
         for folder in folders.iter().filter(|folder| text.contains(**folder)) {
-            findings.push(format!(
-                "{path}:{line}: {folder} is a folder of one machine"
-            ));
+            findings.push(format!("{path}:{line}: {folder} is a folder of one machine"));
         }
         for scheme in ["http://", "https://"] {
             for rest in text.split(scheme).skip(1) {
                 let end = rest.find(|c: char| !(c.is_alphanumeric() || ".-".contains(c)));
                 let host = rest[..end.unwrap_or(rest.len())].trim_end_matches('.');
                 if !host.is_empty() && !HOSTS.contains(&host) {
-                    findings.push(format!(
-                        "{path}:{line}: {host} is not in HOSTS of tests/tidy"
-                    ));
+                    findings.push(format!("{path}:{line}: {host} is not in HOSTS of tests/tidy"));
                 }
             }
         }
@@ -154,36 +131,21 @@ fn resolve(from: &str, target: &str) -> String {
 fn links(text: &str) -> Vec<Link<'_>> {
     let mut links = Vec::new();
     let mut in_code = false;
-    for (line, text) in text
-        .lines()
-        .enumerate()
-        .map(|(index, text)| (index + 1, text))
-    {
+    for (line, text) in text.lines().enumerate().map(|(index, text)| (index + 1, text)) {
         if text.trim_start().starts_with("```") {
             in_code = !in_code;
         }
         if in_code {
             continue;
         }
-        let inline = text
-            .split("](")
-            .skip(1)
-            .filter_map(|rest| rest.split([')', ' ']).next());
+        let inline = text.split("](").skip(1).filter_map(|rest| rest.split([')', ' ']).next());
         links.extend(inline.map(|target| Link { line, target }));
-        let source = text
-            .split("src=\"")
-            .chain(text.split("srcset=\"").skip(1))
-            .skip(1);
+        let source = text.split("src=\"").chain(text.split("srcset=\"").skip(1)).skip(1);
         links.extend(
-            source
-                .filter_map(|rest| rest.split('"').next())
-                .map(|target| Link { line, target }),
+            source.filter_map(|rest| rest.split('"').next()).map(|target| Link { line, target }),
         );
         if let Some((_, target)) = text.split_once("]: ").filter(|_| text.starts_with('[')) {
-            links.push(Link {
-                line,
-                target: target.trim(),
-            });
+            links.push(Link { line, target: target.trim() });
         }
     }
     links
@@ -249,10 +211,8 @@ mod tests {
             ("scripts/two", ""),
             ("scripts/lost", "scripts/lost"),
         ]);
-        let paths: Vec<_> = unmentioned(&tree)
-            .iter()
-            .map(|f| f.split(':').next().unwrap().to_owned())
-            .collect();
+        let paths: Vec<_> =
+            unmentioned(&tree).iter().map(|f| f.split(':').next().unwrap().to_owned()).collect();
         assert_eq!(paths, ["docs/lost.md", "scripts/lost"]);
     }
 

@@ -1,6 +1,7 @@
 //! Which crate and which module may import which: lower never imports higher.
 
 use crate::manifest::{Manifest, Table};
+use crate::reach::test_files;
 use crate::source::{Source, identifier, starts_word};
 use crate::tree::Tree;
 
@@ -18,12 +19,8 @@ const ORDER: [&str; 9] = [
 ];
 
 /// Crates that see less of ours than their place allows, and what they see.
-const SEES_ONLY: [(&str, &[&str]); 4] = [
-    ("haul-copy", &[]),
-    ("haul-heap", &[]),
-    ("haul-model", &[]),
-    ("haul-report", &["haul-model"]),
-];
+const SEES_ONLY: [(&str, &[&str]); 4] =
+    [("haul-copy", &[]), ("haul-heap", &[]), ("haul-model", &[]), ("haul-report", &["haul-model"])];
 
 /// What the crates under `ffi/` stand on.
 const FFI_SEES_ONLY: [&str; 3] = ["haul-copy", "haul-heap", "haul"];
@@ -47,12 +44,8 @@ pub(crate) fn crate_findings(tree: &Tree) -> Vec<String> {
             ));
         }
         for (table, dependency) in &manifest.dependencies {
-            let finding = |why: &str| {
-                format!(
-                    "{}: {name} must not depend on {dependency}: {why}",
-                    file.path
-                )
-            };
+            let finding =
+                |why: &str| format!("{}: {name} must not depend on {dependency}: {why}", file.path);
             if ALONE.contains(&name) && *table == Table::Normal {
                 findings.push(finding("it depends on nothing"));
             }
@@ -65,9 +58,7 @@ pub(crate) fn crate_findings(tree: &Tree) -> Vec<String> {
                 may_see(name, place, dependency)
             };
             if !allowed {
-                findings.push(finding(
-                    "it stands higher, or outside what this crate may see",
-                ));
+                findings.push(finding("it stands higher, or outside what this crate may see"));
             }
         }
     }
@@ -115,26 +106,18 @@ fn crate_module_findings(tree: &Tree, root_path: &str, root_text: &str) -> Vec<S
         })
         .collect();
     let folder = root_path.rsplit_once('/').map_or("", |(folder, _)| folder);
+    let for_tests = test_files(tree);
     for (place, module) in order.iter().enumerate() {
         let own_folder = format!("{folder}/{module}/");
         let own_file = format!("{folder}/{module}.rs");
         let own = |path: &str| path == own_file || path.starts_with(&own_folder);
-        for file in tree
-            .files
-            .iter()
-            .filter(|f| own(&f.path) && f.path.ends_with(".rs"))
-        {
+        let is_product = |path: &str| path.ends_with(".rs") && !for_tests.contains(path);
+        for file in tree.files.iter().filter(|f| own(&f.path) && is_product(&f.path)) {
             let source = Source::new(&file.text);
             for (line, name) in imports(&source, file.path == own_file) {
-                let module = reexports
-                    .iter()
-                    .find(|(item, _)| *item == name)
-                    .map_or(&name, |(_, m)| m);
-                if order
-                    .iter()
-                    .position(|each| each == module)
-                    .is_some_and(|other| other > place)
-                {
+                let module =
+                    reexports.iter().find(|(item, _)| *item == name).map_or(&name, |(_, m)| m);
+                if order.iter().position(|each| each == module).is_some_and(|other| other > place) {
                     findings.push(format!(
                         "{}:{line}: imports `{name}`, which stands higher",
                         file.path
@@ -163,9 +146,7 @@ fn listed_modules(text: &str) -> Vec<String> {
 fn declared_modules(root: &Source) -> Vec<String> {
     let mut modules = Vec::new();
     for (_, line) in root.product_lines() {
-        let mut words = line
-            .split_whitespace()
-            .skip_while(|word| word.starts_with("pub"));
+        let mut words = line.split_whitespace().skip_while(|word| word.starts_with("pub"));
         if words.next() == Some("mod") {
             modules.extend(words.next().map(|name| identifier(name).into()));
         }
@@ -184,9 +165,8 @@ fn reexports(root: &Source) -> Vec<(String, String)> {
         let Some((module, items)) = path.trim_start_matches("self::").split_once("::") else {
             continue;
         };
-        for item in items
-            .split(|c: char| !(c.is_alphanumeric() || c == '_'))
-            .filter(|i| !i.is_empty())
+        for item in
+            items.split(|c: char| !(c.is_alphanumeric() || c == '_')).filter(|i| !i.is_empty())
         {
             names.push((item.into(), module.trim().into()));
         }
@@ -203,9 +183,7 @@ fn imports(source: &Source, is_child_of_root: bool) -> Vec<(usize, String)> {
         if prefix == "super::" && !is_child_of_root {
             continue;
         }
-        for (start, _) in code
-            .match_indices(prefix)
-            .filter(|&(start, _)| starts_word(&code, start))
+        for (start, _) in code.match_indices(prefix).filter(|&(start, _)| starts_word(&code, start))
         {
             // `super::super::x` and `other::super::` are not the root's.
             if code[..start].ends_with("::") {
@@ -222,15 +200,7 @@ fn imports(source: &Source, is_child_of_root: bool) -> Vec<(usize, String)> {
 
 fn product_code(source: &Source) -> String {
     let lines = source.code.lines().zip(&source.is_test);
-    lines
-        .map(|(line, is_test)| {
-            if *is_test {
-                "\n".into()
-            } else {
-                format!("{line}\n")
-            }
-        })
-        .collect()
+    lines.map(|(line, is_test)| if *is_test { "\n".into() } else { format!("{line}\n") }).collect()
 }
 
 /// `a::b` is [a]; `{a::{b, c}, d}` is [a, d].
@@ -273,57 +243,27 @@ mod tests {
     fn a_crate_that_imports_upwards_is_found() {
         let measure = "crates/measure/Cargo.toml";
         assert_eq!(
-            findings_for(
-                measure,
-                "haul-measure",
-                "[dependencies]\nhaul-model.workspace = true"
-            ),
+            findings_for(measure, "haul-measure", "[dependencies]\nhaul-model.workspace = true"),
             0
         );
         assert_eq!(
-            findings_for(
-                measure,
-                "haul-measure",
-                "[dependencies]\nhaul-cli.workspace = true"
-            ),
+            findings_for(measure, "haul-measure", "[dependencies]\nhaul-cli.workspace = true"),
             1
         );
         assert_eq!(
-            findings_for(
-                measure,
-                "haul-measure",
-                "[dev-dependencies]\nhaul-report = \"1\""
-            ),
+            findings_for(measure, "haul-measure", "[dev-dependencies]\nhaul-report = \"1\""),
             1
         );
         let report = "crates/report/Cargo.toml";
-        assert_eq!(
-            findings_for(report, "haul-report", "[dependencies]\nhaul-model = \"1\""),
-            0
-        );
-        assert_eq!(
-            findings_for(report, "haul-report", "[dependencies]\nhaul = \"1\""),
-            1
-        );
+        assert_eq!(findings_for(report, "haul-report", "[dependencies]\nhaul-model = \"1\""), 0);
+        assert_eq!(findings_for(report, "haul-report", "[dependencies]\nhaul = \"1\""), 1);
         let copy = "crates/copy/Cargo.toml";
-        assert_eq!(
-            findings_for(copy, "haul-copy", "[dev-dependencies]\nproptest = \"1\""),
-            0
-        );
-        assert_eq!(
-            findings_for(copy, "haul-copy", "[dependencies]\nlibc = \"0.2\""),
-            1
-        );
+        assert_eq!(findings_for(copy, "haul-copy", "[dev-dependencies]\nproptest = \"1\""), 0);
+        assert_eq!(findings_for(copy, "haul-copy", "[dependencies]\nlibc = \"0.2\""), 1);
         let c = "ffi/c/Cargo.toml";
         assert_eq!(findings_for(c, "haul-c", "[dependencies]\nhaul = \"1\""), 0);
-        assert_eq!(
-            findings_for(c, "haul-c", "[dependencies]\nhaul-measure = \"1\""),
-            1
-        );
-        assert_eq!(
-            findings_for("crates/common/Cargo.toml", "haul-common", ""),
-            1
-        );
+        assert_eq!(findings_for(c, "haul-c", "[dependencies]\nhaul-measure = \"1\""), 1);
+        assert_eq!(findings_for("crates/common/Cargo.toml", "haul-common", ""), 1);
     }
 
     fn module_tree(low: &str) -> Vec<String> {
@@ -360,10 +300,8 @@ mod tests {
 
     #[test]
     fn a_module_outside_the_list_is_found() {
-        let tree = Tree::of(&[
-            ("crates/x/Cargo.toml", ""),
-            ("crates/x/src/lib.rs", "pub mod low;\n"),
-        ]);
+        let tree =
+            Tree::of(&[("crates/x/Cargo.toml", ""), ("crates/x/src/lib.rs", "pub mod low;\n")]);
         assert_eq!(module_findings(&tree).len(), 1);
     }
 }

@@ -19,20 +19,10 @@ pub(crate) struct Manifest {
 impl Manifest {
     /// Reads the form that this repository writes: one dependency a line, or a table of its own.
     pub(crate) fn parse(text: &str) -> Self {
-        let mut manifest = Self {
-            name: String::new(),
-            dependencies: Vec::new(),
-        };
+        let mut manifest = Self { name: String::new(), dependencies: Vec::new() };
         let mut table = String::new();
-        for line in text
-            .lines()
-            .map(str::trim)
-            .filter(|line| !line.starts_with('#'))
-        {
-            if let Some(name) = line
-                .strip_prefix('[')
-                .and_then(|rest| rest.split(']').next())
-            {
+        for line in text.lines().map(str::trim).filter(|line| !line.starts_with('#')) {
+            if let Some(name) = line.strip_prefix('[').and_then(|rest| rest.split(']').next()) {
                 table = name.into();
                 if let Some((kind, Some(dependency))) = dependency_table(&table) {
                     manifest.dependencies.push((kind, dependency.into()));
@@ -48,11 +38,8 @@ impl Manifest {
             match dependency_table(&table) {
                 Some((kind, None)) => manifest.dependencies.push((kind, package(key, value))),
                 Some((_, Some(_))) if key.trim() == "package" => {
-                    manifest
-                        .dependencies
-                        .last_mut()
-                        .expect("its table was just opened")
-                        .1 = unquoted(value).into();
+                    manifest.dependencies.last_mut().expect("its table was just opened").1 =
+                        unquoted(value).into();
                 }
                 _ => {}
             }
@@ -103,11 +90,8 @@ mod tests {
              [dependencies.odd]\npackage = \"even\"\n[features]\nx = []\n",
         );
         assert_eq!(manifest.name, "haul-x");
-        let read: Vec<_> = manifest
-            .dependencies
-            .iter()
-            .map(|(table, name)| (*table, name.as_str()))
-            .collect();
+        let read: Vec<_> =
+            manifest.dependencies.iter().map(|(table, name)| (*table, name.as_str())).collect();
         assert_eq!(
             read,
             [

@@ -2,34 +2,39 @@
 
 use std::collections::BTreeSet;
 
-use crate::source::{Source, identifier, starts_word};
+use crate::source::{Source, identifier, line_of, starts_word};
 use crate::tree::Tree;
 
 /// Rust files that are neither the root of a target nor reached from one.
 pub(crate) fn dead_files(tree: &Tree) -> Vec<String> {
-    let mut open: Vec<String> = tree
-        .files
-        .iter()
-        .map(|f| f.path.clone())
-        .filter(|p| is_root(tree, p))
-        .collect();
+    let roots = tree.files.iter().map(|file| &file.path).filter(|path| is_root(tree, path));
+    let reached = reach(tree, roots.cloned().collect());
+    let dead = tree.paths.iter().filter(|path| path.ends_with(".rs") && !reached.contains(*path));
+    dead.map(|path| format!("{path}: no `mod` reaches it: declare it or delete it")).collect()
+}
+
+/// Rust files that are compiled for tests alone, because a `mod` under `#[cfg(test)]` declares them.
+pub(crate) fn test_files(tree: &Tree) -> BTreeSet<String> {
+    let rust = tree.files.iter().filter(|file| file.path.ends_with(".rs"));
+    let declared = rust
+        .flat_map(|file| children(tree, &file.path, &Source::new(&file.text)))
+        .filter(|child| child.is_test)
+        .map(|child| child.path);
+    reach(tree, declared.collect())
+}
+
+/// `open` and every file that is reached from it.
+fn reach(tree: &Tree, mut open: Vec<String>) -> BTreeSet<String> {
     let mut reached: BTreeSet<String> = open.iter().cloned().collect();
     while let Some(path) = open.pop() {
-        let Some(text) = tree.get(&path) else {
-            continue;
-        };
+        let Some(text) = tree.get(&path) else { continue };
         for child in children(tree, &path, &Source::new(text)) {
-            if reached.insert(child.clone()) {
-                open.push(child);
+            if reached.insert(child.path.clone()) {
+                open.push(child.path);
             }
         }
     }
-    let dead = tree
-        .paths
-        .iter()
-        .filter(|path| path.ends_with(".rs") && !reached.contains(*path));
-    dead.map(|path| format!("{path}: no `mod` reaches it: declare it or delete it"))
-        .collect()
+    reached
 }
 
 /// Whether cargo compiles this file as the root of a target.
@@ -44,36 +49,30 @@ fn is_root(tree: &Tree, path: &str) -> bool {
             | [.., "src", "bin", _]
             | ["crates" | "ffi", _, "build"]
             | ["crates" | "ffi", _, "tests" | "benches" | "examples", _]
-            | [
-                "crates" | "ffi",
-                _,
-                "tests" | "benches" | "examples",
-                _,
-                "main"
-            ]
+            | ["crates" | "ffi", _, "tests" | "benches" | "examples", _, "main"]
     );
     by_place || is_named_in_a_manifest(tree, path)
 }
 
 /// Whether a Cargo.toml names it by `path = "..."`, from its own folder.
 fn is_named_in_a_manifest(tree: &Tree, path: &str) -> bool {
-    tree.files
-        .iter()
-        .filter(|file| file.path.ends_with("Cargo.toml"))
-        .any(|manifest| {
-            let folder = manifest.path.trim_end_matches("Cargo.toml");
-            let named = manifest
-                .text
-                .lines()
-                .filter_map(|line| line.trim().strip_prefix("path = \""));
-            named
-                .filter_map(|rest| rest.split('"').next())
-                .any(|to| normal(&format!("{folder}{to}")) == path)
-        })
+    tree.files.iter().filter(|file| file.path.ends_with("Cargo.toml")).any(|manifest| {
+        let folder = manifest.path.trim_end_matches("Cargo.toml");
+        let named = manifest.text.lines().filter_map(|line| line.trim().strip_prefix("path = \""));
+        named
+            .filter_map(|rest| rest.split('"').next())
+            .any(|to| normal(&format!("{folder}{to}")) == path)
+    })
 }
 
-/// The files that this one declares as modules or includes.
-fn children(tree: &Tree, path: &str, source: &Source) -> Vec<String> {
+/// A file that another one declares as a module or includes.
+struct Child {
+    path: String,
+    /// Whether the declaration stands under `#[cfg(test)]`.
+    is_test: bool,
+}
+
+fn children(tree: &Tree, path: &str, source: &Source) -> Vec<Child> {
     let (folder, file) = path.rsplit_once('/').unwrap_or(("", path));
     let own = if is_root(tree, path) || file == "mod.rs" {
         folder.to_owned()
@@ -87,27 +86,19 @@ fn children(tree: &Tree, path: &str, source: &Source) -> Vec<String> {
         if !starts_word(&source.code, start) || !rest[name.len()..].starts_with(';') {
             continue;
         }
-        let attribute = source.text[..start]
-            .trim_end()
-            .rsplit('\n')
-            .next()
-            .unwrap_or_default();
-        if let Some((_, to)) = attribute.split_once("#[path = \"") {
-            children.extend(
-                to.split('"')
-                    .next()
-                    .map(|to| normal(&format!("{folder}/{to}"))),
-            );
-        } else {
-            children.extend([format!("{own}/{name}.rs"), format!("{own}/{name}/mod.rs")]);
-        }
+        let is_test = source.is_test[line_of(&source.code, start) - 1];
+        let attribute = source.text[..start].trim_end().rsplit('\n').next().unwrap_or_default();
+        let paths = match attribute.split_once("#[path = \"") {
+            Some((_, to)) => {
+                vec![normal(&format!("{folder}/{}", to.split('"').next().unwrap_or_default()))]
+            }
+            None => vec![format!("{own}/{name}.rs"), format!("{own}/{name}/mod.rs")],
+        };
+        children.extend(paths.into_iter().map(|path| Child { path, is_test }));
     }
     for rest in source.text.split("include!(\"").skip(1) {
-        children.extend(
-            rest.split('"')
-                .next()
-                .map(|to| normal(&format!("{folder}/{to}"))),
-        );
+        let to = rest.split('"').next().unwrap_or_default();
+        children.push(Child { path: normal(&format!("{folder}/{to}")), is_test: false });
     }
     children
 }
@@ -134,18 +125,9 @@ mod tests {
     #[test]
     fn a_dead_file_is_found() {
         let dead = dead_files(&Tree::of(&[
-            (
-                "crates/x/Cargo.toml",
-                "[[test]]\nname = \"y\"\npath = \"../../tests/y/main.rs\"\n",
-            ),
-            (
-                "crates/x/src/lib.rs",
-                "mod a;\npub(crate) mod b;\n// mod gone;\nmod inline {}\n",
-            ),
-            (
-                "crates/x/src/a.rs",
-                "mod c;\n#[path = \"elsewhere.rs\"]\nmod d;\n",
-            ),
+            ("crates/x/Cargo.toml", "[[test]]\nname = \"y\"\npath = \"../../tests/y/main.rs\"\n"),
+            ("crates/x/src/lib.rs", "mod a;\npub(crate) mod b;\n// mod gone;\nmod inline {}\n"),
+            ("crates/x/src/a.rs", "mod c;\n#[path = \"elsewhere.rs\"]\nmod d;\n"),
             ("crates/x/src/a/c.rs", ""),
             ("crates/x/src/elsewhere.rs", ""),
             ("crates/x/src/b/mod.rs", "mod e;\n"),
@@ -158,18 +140,24 @@ mod tests {
             ("tests/y/main.rs", "mod z;"),
             ("tests/y/z.rs", ""),
         ]));
-        let paths: Vec<_> = dead
-            .iter()
-            .filter_map(|finding| finding.split(':').next())
-            .collect();
+        let paths: Vec<_> = dead.iter().filter_map(|finding| finding.split(':').next()).collect();
         assert_eq!(
             paths,
-            [
-                "crates/x/src/gone.rs",
-                "crates/x/src/c.rs",
-                "crates/x/tests/other/mod.rs"
-            ]
+            ["crates/x/src/gone.rs", "crates/x/src/c.rs", "crates/x/tests/other/mod.rs"]
         );
+    }
+
+    #[test]
+    fn files_for_tests_alone_are_known() {
+        let files = test_files(&Tree::of(&[
+            ("crates/x/src/lib.rs", "mod a;\n\n#[cfg(test)]\nmod tests;\n"),
+            ("crates/x/src/a.rs", ""),
+            ("crates/x/src/tests.rs", "mod oracle;\n"),
+            ("crates/x/src/tests/oracle.rs", ""),
+        ]));
+        assert!(!files.contains("crates/x/src/a.rs"));
+        assert!(files.contains("crates/x/src/tests.rs"));
+        assert!(files.contains("crates/x/src/tests/oracle.rs"));
     }
 
     #[test]

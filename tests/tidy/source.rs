@@ -14,11 +14,7 @@ impl Source {
     pub(crate) fn new(text: &str) -> Self {
         let code = blank(text);
         let is_test = test_lines(&code);
-        Self {
-            text: text.into(),
-            code,
-            is_test,
-        }
+        Self { text: text.into(), code, is_test }
     }
 
     /// Line number (from 1) and code of every line that is not a test's.
@@ -37,10 +33,8 @@ impl Source {
             text.split_once(&format!("// tidy: allow({rule}): "))
                 .is_some_and(|(_, why)| why.len() > 8)
         };
-        let above = lines[..line - 1]
-            .iter()
-            .rev()
-            .take_while(|text| text.trim_start().starts_with("//"));
+        let above =
+            lines[..line - 1].iter().rev().take_while(|text| text.trim_start().starts_with("//"));
         says_so(lines[line - 1]) || above.into_iter().any(|text| says_so(text))
     }
 }
@@ -57,9 +51,7 @@ pub(crate) fn starts_word(text: &str, index: usize) -> bool {
 
 /// The identifier that `text` starts with; empty where it starts with none.
 pub(crate) fn identifier(text: &str) -> &str {
-    let end = text
-        .find(|c: char| !(c.is_alphanumeric() || c == '_'))
-        .unwrap_or(text.len());
+    let end = text.find(|c: char| !(c.is_alphanumeric() || c == '_')).unwrap_or(text.len());
     &text[..end]
 }
 
@@ -157,9 +149,7 @@ fn raw_string_length(text: &str) -> usize {
     }
     let close = format!("\"{}", "#".repeat(hashes));
     let body = 2 + hashes;
-    text[body..]
-        .find(&close)
-        .map_or(text.len(), |index| body + index + close.len())
+    text[body..].find(&close).map_or(text.len(), |index| body + index + close.len())
 }
 
 /// A character literal's length; 0 for a lifetime.
@@ -178,21 +168,12 @@ fn character_length(text: &str) -> usize {
 /// For each line, whether it belongs to an item under `#[cfg(test)]` or `#[cfg(all(test, ...))]`.
 fn test_lines(code: &str) -> Vec<bool> {
     let mut is_test = vec![false; code.lines().count()];
-    for (start, _) in code
-        .match_indices("#[cfg(")
-        .filter(|&(start, _)| is_test_only(&code[start..]))
+    for (start, _) in
+        code.match_indices("#[cfg(").filter(|&(start, _)| is_test_only(&code[start..]))
     {
-        let open = code[start..]
-            .find('{')
-            .map_or(code.len(), |index| start + index);
-        let semicolon = code[start..]
-            .find(';')
-            .map_or(code.len(), |index| start + index);
-        let end = if semicolon < open {
-            semicolon
-        } else {
-            closing_brace(code, open)
-        };
+        let open = code[start..].find('{').map_or(code.len(), |index| start + index);
+        let semicolon = code[start..].find(';').map_or(code.len(), |index| start + index);
+        let end = if semicolon < open { semicolon } else { closing_brace(code, open) };
         let last = line_of(code, end.min(code.len())).min(is_test.len());
         is_test[line_of(code, start) - 1..last].fill(true);
     }
@@ -237,16 +218,10 @@ mod tests {
     #[test]
     fn an_allowance_needs_its_rule_and_a_reason() {
         let allows = |text: &str| Source::new(text).is_allowed(2, "unwrap");
-        assert!(allows(
-            "// tidy: allow(unwrap): checked just above\nx.unwrap();"
-        ));
-        assert!(allows(
-            "//\nx.unwrap(); // tidy: allow(unwrap): checked just above"
-        ));
+        assert!(allows("// tidy: allow(unwrap): checked just above\nx.unwrap();"));
+        assert!(allows("//\nx.unwrap(); // tidy: allow(unwrap): checked just above"));
         assert!(!allows("// tidy: allow(unwrap): \nx.unwrap();"));
-        assert!(!allows(
-            "// tidy: allow(print): checked just above\nx.unwrap();"
-        ));
+        assert!(!allows("// tidy: allow(print): checked just above\nx.unwrap();"));
         assert!(!allows("let y = 1; // checked just above\nx.unwrap();"));
     }
 }

@@ -11,9 +11,7 @@ pub(crate) const FILE_LINES_MAX: usize = 1000;
 const FUNCTION_LINES_MAX: usize = 70;
 
 /// Endings of files that people write code in.
-const CODE: [&str; 9] = [
-    ".rs", ".c", ".cc", ".cpp", ".h", ".js", ".css", ".py", ".toml",
-];
+const CODE: [&str; 9] = [".rs", ".c", ".cc", ".cpp", ".h", ".js", ".css", ".py", ".toml"];
 
 /// Attributes that a crate's root must carry.
 const ATTRIBUTES: [(&str, &str); 6] = [
@@ -35,48 +33,18 @@ struct Ban {
 }
 
 const BANS: [Ban; 7] = [
-    Ban {
-        call: "println!",
-        rule: "print",
-        instead: "return it to the caller",
-        in_cli: false,
-    },
-    Ban {
-        call: "print!",
-        rule: "print",
-        instead: "return it to the caller",
-        in_cli: false,
-    },
-    Ban {
-        call: "eprintln!",
-        rule: "print",
-        instead: "return it to the caller",
-        in_cli: true,
-    },
-    Ban {
-        call: "eprint!",
-        rule: "print",
-        instead: "return it to the caller",
-        in_cli: true,
-    },
-    Ban {
-        call: "dbg!",
-        rule: "dbg",
-        instead: "remove it",
-        in_cli: false,
-    },
+    Ban { call: "println!", rule: "print", instead: "return it to the caller", in_cli: false },
+    Ban { call: "print!", rule: "print", instead: "return it to the caller", in_cli: false },
+    Ban { call: "eprintln!", rule: "print", instead: "return it to the caller", in_cli: true },
+    Ban { call: "eprint!", rule: "print", instead: "return it to the caller", in_cli: true },
+    Ban { call: "dbg!", rule: "dbg", instead: "remove it", in_cli: false },
     Ban {
         call: ".unwrap()",
         rule: "unwrap",
         instead: "return an error, or expect(\"why it holds\")",
         in_cli: false,
     },
-    Ban {
-        call: "process::exit",
-        rule: "exit",
-        instead: "return an error",
-        in_cli: true,
-    },
+    Ban { call: "process::exit", rule: "exit", instead: "return an error", in_cli: true },
 ];
 
 /// Files of code with more lines than `limit`.
@@ -137,19 +105,11 @@ pub(crate) fn left_for_later(path: &str, text: &str) -> Vec<String> {
     // Spelled in two halves, so that this file does not find itself.
     let (banned, needs_issue) = (concat!("TO", "DO"), concat!("FIX", "ME"));
     let mut findings = Vec::new();
-    for (line, text) in text
-        .lines()
-        .enumerate()
-        .map(|(index, text)| (index + 1, text))
-    {
+    for (line, text) in text.lines().enumerate().map(|(index, text)| (index + 1, text)) {
         if text.contains(banned) {
             findings.push(format!("{path}:{line}: {banned}: do it, or file an issue"));
         }
-        if text
-            .split(needs_issue)
-            .skip(1)
-            .any(|rest| !names_an_issue(rest))
-        {
+        if text.split(needs_issue).skip(1).any(|rest| !names_an_issue(rest)) {
             findings.push(format!("{path}:{line}: {needs_issue} without (#issue)"));
         }
     }
@@ -157,9 +117,7 @@ pub(crate) fn left_for_later(path: &str, text: &str) -> Vec<String> {
 }
 
 fn names_an_issue(rest: &str) -> bool {
-    let number = rest
-        .strip_prefix("(#")
-        .and_then(|rest| rest.split_once(')'));
+    let number = rest.strip_prefix("(#").and_then(|rest| rest.split_once(')'));
     number
         .is_some_and(|(number, _)| !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit()))
 }
@@ -191,10 +149,7 @@ pub(crate) fn banned_calls(path: &str, source: &Source) -> Vec<String> {
 pub(crate) fn missing_attributes(tree: &Tree) -> Vec<String> {
     let mut findings = Vec::new();
     for (path, attribute) in ATTRIBUTES {
-        if tree
-            .get(path)
-            .is_some_and(|text| !Source::new(text).code.contains(attribute))
-        {
+        if tree.get(path).is_some_and(|text| !Source::new(text).code.contains(attribute)) {
             findings.push(format!("{path}: lacks {attribute}"));
         }
     }
@@ -212,11 +167,8 @@ mod tests {
 
     #[test]
     fn a_long_file_is_found() {
-        let tree = Tree::of(&[
-            ("a.rs", "x\nx\nx\n"),
-            ("b.md", "x\nx\nx\n"),
-            ("scripts/c", "x\nx\n"),
-        ]);
+        let tree =
+            Tree::of(&[("a.rs", "x\nx\nx\n"), ("b.md", "x\nx\nx\n"), ("scripts/c", "x\nx\n")]);
         assert_eq!(long_files(&tree, 2), ["a.rs: 3 lines, the limit is 2"]);
     }
 
@@ -232,10 +184,7 @@ mod tests {
         assert_eq!(findings(70), [""; 0]);
         assert_eq!(findings(71), ["a.rs:3: fn b has 71 lines, the limit is 70"]);
         let braces_in_strings = of_lines(71).replace("    x;\n", "    \"}\";\n");
-        assert_eq!(
-            long_functions("a.rs", &Source::new(&braces_in_strings)).len(),
-            1
-        );
+        assert_eq!(long_functions("a.rs", &Source::new(&braces_in_strings)).len(), 1);
     }
 
     #[test]
@@ -243,27 +192,17 @@ mod tests {
         let (todo, fixme) = (concat!("TO", "DO"), concat!("FIX", "ME"));
         assert_eq!(left_for_later("a.rs", &format!("// {todo}: x")).len(), 1);
         assert_eq!(left_for_later("a.rs", &format!("// {fixme}: x")).len(), 1);
-        assert_eq!(
-            left_for_later("a.rs", &format!("// {fixme}(#x): x")).len(),
-            1
-        );
-        assert_eq!(
-            left_for_later("a.rs", &format!("// {fixme}(#12): x")).len(),
-            0
-        );
+        assert_eq!(left_for_later("a.rs", &format!("// {fixme}(#x): x")).len(), 1);
+        assert_eq!(left_for_later("a.rs", &format!("// {fixme}(#12): x")).len(), 0);
     }
 
     #[test]
     fn a_banned_call_is_found() {
         let findings = |path: &str, text: &str| banned_calls(path, &Source::new(text)).len();
         let library = "crates/haul/src/lib.rs";
-        for call in [
-            "println!(\"x\");",
-            "eprintln!();",
-            "dbg!(x);",
-            "x.unwrap();",
-            "std::process::exit(1)",
-        ] {
+        for call in
+            ["println!(\"x\");", "eprintln!();", "dbg!(x);", "x.unwrap();", "std::process::exit(1)"]
+        {
             assert_eq!(findings(library, call), 1, "{call}");
             assert_eq!(findings(library, &format!("// {call}")), 0, "{call}");
             assert_eq!(

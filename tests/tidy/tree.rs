@@ -4,14 +4,8 @@ use std::fs;
 use std::path::Path;
 
 /// Folders that hold what was built or found by running, not what was written.
-const SKIPPED_FOLDERS: [&str; 6] = [
-    ".git",
-    "target",
-    "fuzz/corpus",
-    "fuzz/artifacts",
-    "fuzz/coverage",
-    "fuzz/target",
-];
+const SKIPPED_FOLDERS: [&str; 6] =
+    [".git", "target", "fuzz/corpus", "fuzz/artifacts", "fuzz/coverage", "fuzz/target"];
 
 /// One text file.
 pub(crate) struct File {
@@ -30,16 +24,9 @@ impl Tree {
     /// The tree that this test was compiled from.
     pub(crate) fn load() -> Self {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-        let mut tree = Self {
-            files: Vec::new(),
-            paths: Vec::new(),
-        };
+        let mut tree = Self { files: Vec::new(), paths: Vec::new() };
         tree.walk(&root, "");
-        assert!(
-            tree.get("Cargo.toml").is_some(),
-            "{} is not the repository",
-            root.display()
-        );
+        assert!(tree.get("Cargo.toml").is_some(), "{} is not the repository", root.display());
         tree.files.sort_by(|a, b| a.path.cmp(&b.path));
         tree.paths.sort();
         tree
@@ -49,10 +36,7 @@ impl Tree {
     pub(crate) fn of(files: &[(&str, &str)]) -> Self {
         let files: Vec<_> = files
             .iter()
-            .map(|&(path, text)| File {
-                path: path.into(),
-                text: text.into(),
-            })
+            .map(|&(path, text)| File { path: path.into(), text: text.into() })
             .collect();
         let paths = files.iter().map(|file| file.path.clone()).collect();
         Self { files, paths }
@@ -60,10 +44,7 @@ impl Tree {
 
     /// The text of one file.
     pub(crate) fn get(&self, path: &str) -> Option<&str> {
-        self.files
-            .iter()
-            .find(|file| file.path == path)
-            .map(|file| file.text.as_str())
+        self.files.iter().find(|file| file.path == path).map(|file| file.text.as_str())
     }
 
     /// The Cargo.toml files of the workspace's members.
@@ -78,15 +59,8 @@ impl Tree {
         let entries = fs::read_dir(folder).expect("the repository can be listed");
         for entry in entries {
             let entry = entry.expect("the repository can be listed");
-            let name = entry
-                .file_name()
-                .into_string()
-                .expect("names in the repository are UTF-8");
-            let path = if prefix.is_empty() {
-                name.clone()
-            } else {
-                format!("{prefix}/{name}")
-            };
+            let name = entry.file_name().into_string().expect("names in the repository are UTF-8");
+            let path = if prefix.is_empty() { name.clone() } else { format!("{prefix}/{name}") };
             let kind = entry.file_type().expect("the kind of an entry is known");
             if kind.is_dir() {
                 if !SKIPPED_FOLDERS.contains(&path.as_str()) && name != "target" {
@@ -96,10 +70,7 @@ impl Tree {
                 // A file that vanishes between listing and reading is another program's; one that
                 // is not UTF-8 is a picture or a table, and the rules speak of text.
                 if let Ok(text) = fs::read_to_string(entry.path()) {
-                    self.files.push(File {
-                        path: path.clone(),
-                        text,
-                    });
+                    self.files.push(File { path: path.clone(), text });
                 }
                 self.paths.push(path);
             }
