@@ -1,1 +1,36 @@
 //! How to measure anything fairly: clocks, interleaved runs, statistics.
+//!
+//! A comparison is *interleaved*: subjects alternate in short samples inside one run, the baseline
+//! runs a second time as its own competitor (the A/A pair), and a difference below what that pair
+//! shows is no difference. From the bottom up:
+//!
+//! - [`error`]: the one error of this crate;
+//! - [`random`]: a small generator, seeded, so that a run can be repeated;
+//! - [`sys`]: the one place of system calls and of `/proc`;
+//! - [`clock`]: the finest clock of the machine, and how fine it is;
+//! - [`statistics`]: median, spread, bootstrap interval, geometric mean;
+//! - [`distribution`]: which sizes, alignments and overlaps calls have;
+//! - [`memory`]: memory to measure on, mapped, touched and bounded by what the machine has;
+//! - [`placement`]: where source and target lie so that they come from L1, L2, LLC or memory;
+//! - [`account`]: CPU time, page faults and peak memory of a subject;
+//! - [`disturbance`]: what else the machine did meanwhile, and what to do about it;
+//! - [`crew`]: 1..N pinned threads that start together;
+//! - [`interleave`]: the run itself.
+
+pub mod account;
+pub mod clock;
+pub mod crew;
+pub mod distribution;
+pub mod disturbance;
+pub mod error;
+pub mod interleave;
+pub mod memory;
+pub mod placement;
+pub mod random;
+pub mod statistics;
+pub mod sys;
+
+pub use distribution::Distribution;
+pub use error::Error;
+pub use interleave::{Control, Outcome, Plan, Subject};
+pub use placement::{Caches, Level};

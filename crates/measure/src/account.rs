@@ -1,0 +1,65 @@
+//! CPU time, page faults and peak memory of a subject, beside its time.
+
+use std::time::Duration;
+
+use crate::sys::Usage;
+
+/// What a subject used in all its timed samples together, over all threads.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Account {
+    /// CPU time, user and system.
+    pub cpu: Duration,
+    /// Page faults served without a disk.
+    pub faults_minor: u64,
+    /// Page faults that read from a disk.
+    pub faults_major: u64,
+    /// How often the kernel took the CPU away within a sample.
+    pub switches_involuntary: u64,
+    /// How many operations all this was for.
+    pub operations: u64,
+    /// The process's peak memory while the subject ran one sample; `None` where the kernel does
+    /// not tell. The buffers of all subjects are in it.
+    pub peak_bytes: Option<u64>,
+}
+
+impl Account {
+    /// Adds what happened between two readings of one thread.
+    pub fn add(&mut self, before: Usage, after: Usage, operations: u64) {
+        self.cpu += after.cpu.saturating_sub(before.cpu);
+        self.faults_minor += after.faults_minor.saturating_sub(before.faults_minor);
+        self.faults_major += after.faults_major.saturating_sub(before.faults_major);
+        self.switches_involuntary +=
+            after.switches_involuntary.saturating_sub(before.switches_involuntary);
+        self.operations += operations;
+    }
+
+    /// CPU nanoseconds for one operation; `None` before the first.
+    #[must_use]
+    pub fn cpu_ns_per_operation(&self) -> Option<f64> {
+        (self.operations > 0).then(|| self.cpu.as_nanos() as f64 / self.operations as f64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn differences_add_up() {
+        let usage = |n: u64| Usage {
+            cpu: Duration::from_micros(n),
+            faults_minor: 2 * n,
+            faults_major: 3 * n,
+            switches_involuntary: 4 * n,
+        };
+        let mut account = Account::default();
+        account.add(usage(1), usage(3), 10);
+        account.add(usage(10), usage(11), 20);
+        assert_eq!(
+            (account.faults_minor, account.faults_major, account.switches_involuntary),
+            (6, 9, 12)
+        );
+        assert_eq!(account.cpu_ns_per_operation(), Some(100.0));
+        assert_eq!(Account::default().cpu_ns_per_operation(), None);
+    }
+}

@@ -1,0 +1,140 @@
+//! A size distribution from a file that anyone may have written.
+//!
+//! Opened without waiting (a FIFO does not hang), refused unless it is a regular file, read up to
+//! a bound, parsed and checked entry by entry.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read};
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::path::Path;
+
+use super::{Distribution, SIZE_MAX_BYTES};
+use crate::error::{DistributionFault, Error};
+
+/// The most bytes a file may hold: 1 MiB + 1 entries of 24 characters, as many as a double needs.
+pub const FILE_MAX_BYTES: u64 = 24 << 20;
+
+/// How much of a broken entry an error shows.
+const SHOWN_CHARACTERS: usize = 24;
+
+/// Reads a distribution; its name is the file's without folder and extension.
+///
+/// # Errors
+/// [`Error::Distribution`] with what is wrong: see [`DistributionFault`].
+pub fn read(path: &Path) -> Result<Distribution, Error> {
+    let fail = |fault| Error::Distribution { name: path.display().to_string(), fault };
+    let bytes = contents(path).map_err(fail)?;
+    let probabilities = parse(&bytes).map_err(fail)?;
+    let name =
+        path.file_stem().map_or_else(|| "file".into(), |stem| stem.to_string_lossy().into_owned());
+    match Distribution::from_probabilities(&name, &probabilities) {
+        Err(Error::Distribution { fault, .. }) => Err(fail(fault)),
+        other => other,
+    }
+}
+
+/// The probabilities on the one line of the text; a trailing comma and blank lines are allowed.
+///
+/// # Errors
+/// It is not text, empty, of several lines, too long, or holds what is not a number.
+pub fn parse(bytes: &[u8]) -> Result<Vec<f64>, DistributionFault> {
+    let text = std::str::from_utf8(bytes)
+        .map_err(|error| DistributionFault::NotText(error.valid_up_to()))?;
+    let mut lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
+    let (_, line) = lines.next().ok_or(DistributionFault::Empty)?;
+    if let Some((number, _)) = lines.next() {
+        return Err(DistributionFault::ManyLines(number + 1));
+    }
+    let line = line.trim();
+    let line = line.strip_suffix(',').unwrap_or(line);
+    let entries = line.split(',').count();
+    if entries > SIZE_MAX_BYTES + 1 {
+        return Err(DistributionFault::TooLong { entries, limit: SIZE_MAX_BYTES + 1 });
+    }
+    let number = |(index, text): (usize, &str)| {
+        let text = text.trim();
+        text.parse().map_err(|_| DistributionFault::NotANumber {
+            index,
+            text: text.chars().take(SHOWN_CHARACTERS).collect(),
+            last: index + 1 == entries,
+        })
+    };
+    line.split(',').enumerate().map(number).collect()
+}
+
+fn contents(path: &Path) -> Result<Vec<u8>, DistributionFault> {
+    let file =
+        OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(path);
+    let file = file.map_err(|error| explain(path, error))?;
+    let metadata = file.metadata()?;
+    if !metadata.is_file() {
+        return Err(DistributionFault::NotAFile(kind_name(metadata.file_type())));
+    }
+    if metadata.len() > FILE_MAX_BYTES {
+        return Err(DistributionFault::TooLarge { bytes: metadata.len(), limit: FILE_MAX_BYTES });
+    }
+    bounded(file)
+}
+
+/// Reads up to the limit: the file may grow, or lie about its length as those in `/proc` do.
+fn bounded(file: File) -> Result<Vec<u8>, DistributionFault> {
+    let mut bytes = Vec::new();
+    file.take(FILE_MAX_BYTES + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > FILE_MAX_BYTES {
+        return Err(DistributionFault::TooLarge {
+            bytes: bytes.len() as u64,
+            limit: FILE_MAX_BYTES,
+        });
+    }
+    Ok(bytes)
+}
+
+/// A socket cannot be opened at all: say what it is instead of the kernel's "no such device".
+fn explain(path: &Path, error: io::Error) -> DistributionFault {
+    match std::fs::metadata(path) {
+        Ok(metadata) if metadata.file_type().is_socket() => DistributionFault::NotAFile("socket"),
+        _ => DistributionFault::Unreadable(error),
+    }
+}
+
+fn kind_name(kind: std::fs::FileType) -> &'static str {
+    if kind.is_dir() {
+        "directory"
+    } else if kind.is_fifo() {
+        "FIFO"
+    } else if kind.is_socket() {
+        "socket"
+    } else {
+        "device"
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn trailing_commas_and_lines() {
+        for text in ["0.5,0.5", "0.5,0.5\n", "0.5,0.5,\n", " 0.5 , 0.5 \r\n\n", "\n0.5,0.5"] {
+            assert_eq!(parse(text.as_bytes()).unwrap(), [0.5, 0.5], "{text:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn never_panics(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            if let Ok(probabilities) = parse(&bytes) {
+                let _ = Distribution::from_probabilities("any", &probabilities);
+            }
+        }
+
+        #[test]
+        fn never_panics_on_number_like_text(text in "[-0-9.eE+naif, \n]{0,80}") {
+            if let Ok(probabilities) = parse(text.as_bytes()) {
+                let _ = Distribution::from_probabilities("any", &probabilities);
+            }
+        }
+    }
+}

@@ -1,0 +1,334 @@
+//! The run: subjects alternate in short samples, the baseline against itself among them.
+//!
+//! ```text
+//! calibrate    how many iterations make a sample of the wanted length
+//! each round   shuffle the subjects, the baseline twice among them; one sample of each
+//! each subject ratios = its samples / the baseline's, round by round
+//!              median of the ratios, and its 95% bootstrap interval
+//! floor        how far from 1 that interval reaches for the baseline against itself
+//! stop         at the budget, or when all intervals are as narrow as asked, or when told to
+//! ```
+//!
+//! Rounds in which the kernel took a CPU away within a sample measured another process as well:
+//! they are left out, unless they are the majority (then the machine is like that, and it is
+//! said). Samples near the timer's precision are refused.
+
+mod calibration;
+mod evaluation;
+#[cfg(test)]
+mod tests;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use haul_model::Comparison;
+
+use crate::account::Account;
+use crate::clock::Clock;
+use crate::crew::{self, Crew, Meeting};
+use crate::disturbance::{Disturbance, Watch};
+use crate::error::Error;
+use crate::random::Random;
+use crate::sys::{self, Proc, Usage};
+
+/// A sample lasts at least this many times the timer's precision.
+pub const PRECISION_MULTIPLE: f64 = 1000.0;
+
+/// The share of a sample that runs untimed before it, so that the subject's code and the
+/// predictors know each other again: 1 / this.
+const LEAD_IN_DIVISOR: u64 = 8;
+
+/// How often the progress callback is called at most.
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(50);
+
+/// What is measured.
+pub trait Subject: Sync {
+    /// Its name in records.
+    fn name(&self) -> &str;
+
+    /// Does the operation `iterations` times. `thread` counts from 0; each thread calls for itself.
+    fn run(&self, thread: usize, iterations: u64);
+
+    /// Called untimed before each sample, with the round's number: the same for all subjects of a
+    /// round, so that all of them can use the same inputs in it, and others in the next.
+    fn prepare(&self, thread: usize, round: u64) {
+        let _ = (thread, round);
+    }
+}
+
+/// How to measure.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// How long a sample should take.
+    pub sample: Duration,
+    /// How long the run may take, calibration included.
+    pub budget: Duration,
+    /// Rounds that are measured even beyond the budget.
+    pub rounds_min: usize,
+    /// Rounds after which the run ends in any case.
+    pub rounds_max: usize,
+    /// The most iterations of a sample: where an operation consumes something, such as memory.
+    pub iterations_max: u64,
+    /// Ends the run early when every ratio's interval is this narrow (half of its width, as a
+    /// share of 1).
+    pub precision: Option<f64>,
+    /// How many threads run each subject at once.
+    pub threads: usize,
+    /// The CPUs they are pinned to; empty: those this process may run on.
+    pub cpus: Vec<usize>,
+    /// What the order of subjects and the bootstrap are drawn from.
+    pub seed: u64,
+}
+
+impl Default for Plan {
+    /// Samples of 300 us (long against the timer, short against a scheduler's tick of 1 to 10 ms,
+    /// so that most samples see no other process), for one second, on one thread.
+    fn default() -> Self {
+        Self {
+            sample: Duration::from_micros(300),
+            budget: Duration::from_secs(1),
+            rounds_min: 15,
+            rounds_max: 5000,
+            iterations_max: 1 << 40,
+            precision: None,
+            threads: 1,
+            cpus: Vec::new(),
+            seed: 0x6861_756c,
+        }
+    }
+}
+
+/// How a run is steered and watched from outside.
+pub struct Control<'a> {
+    /// Set (by Ctrl-C, say): the run ends after the sample it is in, with what it has.
+    pub stop: &'a AtomicBool,
+    /// Called between rounds, at most 20 times a second.
+    pub progress: &'a mut dyn FnMut(Progress),
+}
+
+/// How far a run has come.
+#[derive(Clone, Copy, Debug)]
+pub struct Progress {
+    /// Rounds done.
+    pub rounds: usize,
+    /// Time spent.
+    pub elapsed: Duration,
+    /// Time that may be spent.
+    pub budget: Duration,
+}
+
+/// What a run found.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// One for each subject, in their order.
+    pub subjects: Vec<SubjectOutcome>,
+    /// The baseline's index in them.
+    pub baseline: usize,
+    /// The baseline's second series, nanoseconds for an operation.
+    pub baseline_again_ns: Vec<f64>,
+    /// The noise floor; `None` without a round.
+    pub floor: Option<f64>,
+    /// Rounds that the figures stand on.
+    pub rounds: usize,
+    /// Rounds left out because another process ran in them.
+    pub rounds_discarded: usize,
+    /// Whether it was told to stop.
+    pub stopped: bool,
+    /// What else the machine did.
+    pub disturbances: Vec<Disturbance>,
+}
+
+/// What a run found of one subject.
+#[derive(Clone, Debug)]
+pub struct SubjectOutcome {
+    /// Its name.
+    pub name: String,
+    /// Nanoseconds for one operation, one sample a round; the mean over threads.
+    pub samples_ns: Vec<f64>,
+    /// How many operations a sample was, on each thread.
+    pub iterations: u64,
+    /// Against the baseline (the baseline: against its second series). `None` without a round.
+    pub comparison: Option<Comparison>,
+    /// What it used besides time.
+    pub account: Account,
+}
+
+/// One sample: which entrant does how much, in which round.
+#[derive(Clone, Copy, Debug)]
+struct Command {
+    entrant: usize,
+    iterations: u64,
+    round: u64,
+}
+
+/// One thread's part of a sample.
+#[derive(Clone, Copy, Debug)]
+struct ThreadSample {
+    ns: f64,
+    before: Usage,
+    after: Usage,
+}
+
+/// One round: nanoseconds for an operation by entrant, and whether another process ran in it.
+#[derive(Clone, Debug)]
+struct Round {
+    ns: Vec<f64>,
+    hit: bool,
+}
+
+/// The state of a run: entrants are the subjects, and the baseline once more as the last.
+struct Run<'a> {
+    names: Vec<String>,
+    baseline: usize,
+    plan: &'a Plan,
+    clock: Clock,
+    crew: &'a Crew<'a, Command, ThreadSample>,
+    accounts: Vec<Account>,
+    iterations: Vec<u64>,
+    rounds: Vec<Round>,
+    started: Instant,
+}
+
+/// Runs the subjects against `subjects[baseline]`, interleaved. Cost: the plan's budget, or
+/// `rounds_min` rounds if those take longer; on `plan.threads` threads, the calling one included.
+///
+/// # Errors
+/// The plan has no subject, thread or round; a subject panics; a sample stays too short for the
+/// timer within `iterations_max`; a thread cannot be started.
+///
+/// # Panics
+/// `baseline` is not an index of `subjects`.
+pub fn run(
+    subjects: &[&dyn Subject],
+    baseline: usize,
+    plan: &Plan,
+    control: &mut Control<'_>,
+) -> Result<Outcome, Error> {
+    for (what, value) in [("subjects", subjects.len()), ("rounds", plan.rounds_max)] {
+        if value == 0 {
+            return Err(Error::Plan { what, value: 0, limit: 1 });
+        }
+    }
+    assert!(
+        baseline < subjects.len(),
+        "baseline {baseline} is not among {} subjects",
+        subjects.len()
+    );
+    let started = Instant::now();
+    let clock = Clock::get();
+    let mut entrants = subjects.to_vec();
+    entrants.push(subjects[baseline]);
+    let cpus = if plan.cpus.is_empty() { sys::affinity() } else { plan.cpus.clone() };
+    let work = |thread: usize, command: &Command, meeting: &Meeting<'_>| {
+        take_sample(entrants[command.entrant], thread, command, meeting, &clock)
+    };
+    crew::with_crew(plan.threads, &cpus, &work, |crew, told| {
+        let mut run = Run {
+            names: entrants.iter().map(|entrant| entrant.name().to_owned()).collect(),
+            baseline,
+            plan,
+            clock,
+            crew,
+            accounts: vec![Account::default(); entrants.len()],
+            iterations: vec![1; entrants.len()],
+            rounds: Vec::new(),
+            started,
+        };
+        let mut disturbances = told;
+        disturbances.extend(run.measure(control)?);
+        Ok(run.outcome(control.stop.load(Ordering::Relaxed), disturbances))
+    })?
+}
+
+/// One thread's part of a sample: an untimed lead-in, then all threads start together.
+fn take_sample(
+    subject: &dyn Subject,
+    thread: usize,
+    command: &Command,
+    meeting: &Meeting<'_>,
+    clock: &Clock,
+) -> ThreadSample {
+    subject.prepare(thread, command.round);
+    let lead_in = command.iterations / LEAD_IN_DIVISOR;
+    if lead_in > 0 {
+        subject.run(thread, lead_in);
+    }
+    meeting.wait();
+    let before = sys::usage_thread();
+    let start = clock.now();
+    subject.run(thread, command.iterations);
+    let ns = clock.ns_between(start, clock.now());
+    ThreadSample { ns, before, after: sys::usage_thread() }
+}
+
+impl Run<'_> {
+    fn measure(&mut self, control: &mut Control<'_>) -> Result<Vec<Disturbance>, Error> {
+        let mut watch = Watch::start(Proc::default());
+        let mut random = Random::new(self.plan.seed);
+        let mut order: Vec<usize> = (0..self.names.len()).collect();
+        let mut told = Instant::now();
+        let mut look_at = self.plan.rounds_min.max(evaluation::ROUNDS_FOR_AN_INTERVAL);
+        if !self.calibrate(control.stop)? {
+            return Ok(watch.finish());
+        }
+        while !self.is_over(control.stop) {
+            watch.tick(&self.clock);
+            random.shuffle(&mut order);
+            let Some(round) = self.round(&order, control.stop)? else {
+                break;
+            };
+            self.rounds.push(round);
+            if told.elapsed() >= PROGRESS_INTERVAL {
+                told = Instant::now();
+                let (rounds, budget) = (self.rounds.len(), self.plan.budget);
+                (control.progress)(Progress { rounds, elapsed: self.started.elapsed(), budget });
+            }
+            if self.plan.precision.is_some() && self.rounds.len() >= look_at {
+                look_at += look_at / 3;
+                if self.is_precise() {
+                    break;
+                }
+            }
+        }
+        Ok(watch.finish())
+    }
+
+    fn is_over(&self, stop: &AtomicBool) -> bool {
+        let done = self.rounds.len();
+        let spent = self.started.elapsed() >= self.plan.budget;
+        stop.load(Ordering::Relaxed)
+            || done >= self.plan.rounds_max
+            || (spent && done >= self.plan.rounds_min)
+    }
+
+    /// One sample of each entrant in this order; `None` when told to stop in the middle.
+    fn round(&mut self, order: &[usize], stop: &AtomicBool) -> Result<Option<Round>, Error> {
+        let mut round = Round { ns: vec![0.0; order.len()], hit: false };
+        let number = self.rounds.len() as u64;
+        for &entrant in order {
+            if stop.load(Ordering::Relaxed) {
+                return Ok(None);
+            }
+            let iterations = self.iterations[entrant];
+            let samples = self.sample(Command { entrant, iterations, round: number })?;
+            for sample in &samples {
+                self.accounts[entrant].add(sample.before, sample.after, iterations);
+                round.hit |= sample.after.switches_involuntary > sample.before.switches_involuntary;
+            }
+            round.ns[entrant] = mean_ns(&samples) / iterations as f64;
+        }
+        Ok(Some(round))
+    }
+
+    fn sample(&self, command: Command) -> Result<Vec<ThreadSample>, Error> {
+        self.crew.together(&command).map_err(|panic| Error::Panicked {
+            subject: self.names[command.entrant].clone(),
+            thread: panic.thread,
+            message: panic.message,
+        })
+    }
+}
+
+fn mean_ns(samples: &[ThreadSample]) -> f64 {
+    samples.iter().map(|sample| sample.ns).sum::<f64>() / samples.len() as f64
+}

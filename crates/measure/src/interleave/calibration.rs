@@ -1,0 +1,91 @@
+//! How many iterations make a sample.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::{Command, PRECISION_MULTIPLE, Run, mean_ns};
+use crate::error::Error;
+use crate::sys::Proc;
+
+/// A subject that is slower than the fastest gets as many iterations, for the same inputs, until
+/// its sample is this many times as long as planned; beyond, it would eat the others' time.
+const SLOWEST_SAMPLE_MULTIPLE: f64 = 4.0;
+
+/// How much longer than the refusal limit a sample is aimed at.
+const ABOVE_REFUSAL: f64 = 2.0;
+
+impl Run<'_> {
+    /// Sets the iterations of every entrant; false when told to stop.
+    ///
+    /// # Errors
+    /// A sample stays too short, or a subject panics.
+    pub(super) fn calibrate(&mut self, stop: &AtomicBool) -> Result<bool, Error> {
+        let limit_ns = self.clock.precision_ns() * PRECISION_MULTIPLE;
+        let target_ns = (self.plan.sample.as_nanos() as f64).max(limit_ns * ABOVE_REFUSAL);
+        let last = self.names.len() - 1;
+        let mut costs_ns = Vec::new();
+        for entrant in 0..last {
+            match self.cost_ns(entrant, target_ns, stop)? {
+                Some(cost_ns) => costs_ns.push(cost_ns),
+                None => return Ok(false),
+            }
+        }
+        let fastest = costs_ns.iter().copied().fold(f64::INFINITY, f64::min);
+        let common = self.at_most((target_ns / fastest).ceil());
+        for (entrant, cost_ns) in costs_ns.iter().enumerate() {
+            let affordable = self.at_most(SLOWEST_SAMPLE_MULTIPLE * target_ns / cost_ns);
+            self.iterations[entrant] = common.min(affordable);
+        }
+        // The baseline's second entry does exactly what its first does.
+        self.iterations[last] = self.iterations[self.baseline];
+        for entrant in 0..last {
+            self.confirm(entrant, limit_ns)?;
+        }
+        Ok(true)
+    }
+
+    /// Nanoseconds for one operation, from a sample of at least a quarter of the target.
+    fn cost_ns(
+        &self,
+        entrant: usize,
+        target_ns: f64,
+        stop: &AtomicBool,
+    ) -> Result<Option<f64>, Error> {
+        let mut iterations = 1;
+        loop {
+            if stop.load(Ordering::Relaxed) {
+                return Ok(None);
+            }
+            let ns = mean_ns(&self.sample(Command { entrant, iterations, round: 0 })?);
+            if ns >= target_ns / 4.0 || iterations >= self.plan.iterations_max {
+                return Ok(Some((ns / iterations as f64).max(f64::MIN_POSITIVE)));
+            }
+            let factor = (target_ns / 2.0 / ns.max(1.0)).clamp(2.0, 16.0);
+            iterations = self.at_most(iterations as f64 * factor);
+        }
+    }
+
+    /// One sample as the run takes them: long enough, and the subject's peak memory.
+    fn confirm(&mut self, entrant: usize, limit_ns: f64) -> Result<(), Error> {
+        let proc = Proc::default();
+        let reset = proc.reset_peak();
+        let iterations = self.iterations[entrant];
+        let elapsed_ns = mean_ns(&self.sample(Command { entrant, iterations, round: 0 })?);
+        if reset {
+            self.accounts[entrant].peak_bytes = proc.peak_bytes();
+        }
+        if elapsed_ns < limit_ns {
+            return Err(Error::SampleTooShort {
+                subject: self.names[entrant].clone(),
+                iterations,
+                elapsed_ns,
+                precision_ns: self.clock.precision_ns(),
+                limit_ns,
+            });
+        }
+        Ok(())
+    }
+
+    fn at_most(&self, iterations: f64) -> u64 {
+        (iterations as u64).clamp(1, self.plan.iterations_max.max(1))
+    }
+}

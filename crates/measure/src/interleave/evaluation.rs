@@ -1,0 +1,135 @@
+//! From rounds to ratios.
+
+use haul_model::Comparison;
+
+use super::{Outcome, Round, Run, SubjectOutcome};
+use crate::disturbance::{self, Disturbance};
+use crate::statistics::{self, Interval};
+
+/// Fewer rounds than this give no interval that a run could end early on.
+pub(super) const ROUNDS_FOR_AN_INTERVAL: usize = 9;
+
+/// Fewer undisturbed rounds than this are not worth leaving the others out for.
+const ROUNDS_WORTH_KEEPING: usize = 5;
+
+/// Resamples of the bootstrap: for the figures, and for the look whether a run can end.
+const RESAMPLES: usize = 2000;
+const RESAMPLES_FOR_A_LOOK: usize = 200;
+
+/// The most draws of one interval: 20 ms.
+const DRAWS_MAX: usize = 4_000_000;
+
+impl Run<'_> {
+    /// Whether every interval, the baseline's with itself among them, is as narrow as asked.
+    pub(super) fn is_precise(&self) -> bool {
+        let Some(precision) = self.plan.precision else {
+            return false;
+        };
+        let (kept, _) = kept(&self.rounds);
+        let again = self.names.len() - 1;
+        kept.len() >= ROUNDS_FOR_AN_INTERVAL
+            && (0..=again).filter(|&entrant| entrant != self.baseline).all(|entrant| {
+                let interval =
+                    ratio(&kept, entrant, self.baseline, RESAMPLES_FOR_A_LOOK, self.plan.seed);
+                interval
+                    .is_some_and(|interval| interval.half_width() <= precision * interval.median)
+            })
+    }
+
+    pub(super) fn outcome(self, stopped: bool, mut disturbances: Vec<Disturbance>) -> Outcome {
+        let baseline = self.baseline;
+        let (kept, discarded) = kept(&self.rounds);
+        let hit = self.rounds.iter().filter(|round| round.hit).count();
+        disturbances.extend(disturbance::switches(hit, self.rounds.len(), discarded > 0));
+        let again = self.names.len() - 1;
+        let resamples = (DRAWS_MAX / kept.len().max(1)).min(RESAMPLES);
+        let interval = |entrant| ratio(&kept, entrant, baseline, resamples, self.plan.seed);
+        let itself = interval(again);
+        let floor = itself.map(|interval| interval.distance_from_one());
+        let subjects = (0..again)
+            .map(|entrant| {
+                let interval = if entrant == baseline { itself } else { interval(entrant) };
+                SubjectOutcome {
+                    name: self.names[entrant].clone(),
+                    samples_ns: series(&kept, entrant),
+                    iterations: self.iterations[entrant],
+                    comparison: interval.zip(floor).map(|(interval, floor)| Comparison {
+                        baseline: self.names[baseline].clone(),
+                        ratio: interval.median,
+                        ratio_low: interval.low,
+                        ratio_high: interval.high,
+                        floor,
+                    }),
+                    account: self.accounts[entrant],
+                }
+            })
+            .collect();
+        Outcome {
+            subjects,
+            baseline,
+            baseline_again_ns: series(&kept, again),
+            floor,
+            rounds: kept.len(),
+            rounds_discarded: discarded,
+            stopped,
+            disturbances,
+        }
+    }
+}
+
+/// The rounds that count, and how many were left out: those that were hit, unless they are half of
+/// all or too few others are left.
+fn kept(rounds: &[Round]) -> (Vec<&Round>, usize) {
+    let clean: Vec<&Round> = rounds.iter().filter(|round| !round.hit).collect();
+    if clean.len() * 2 > rounds.len() && clean.len() >= ROUNDS_WORTH_KEEPING {
+        let discarded = rounds.len() - clean.len();
+        return (clean, discarded);
+    }
+    (rounds.iter().collect(), 0)
+}
+
+fn series(rounds: &[&Round], entrant: usize) -> Vec<f64> {
+    rounds.iter().map(|round| round.ns[entrant]).collect()
+}
+
+fn ratio(
+    rounds: &[&Round],
+    entrant: usize,
+    baseline: usize,
+    resamples: usize,
+    seed: u64,
+) -> Option<Interval> {
+    let ratios = statistics::paired_ratios(&series(rounds, entrant), &series(rounds, baseline));
+    statistics::bootstrap_median(&ratios, resamples, seed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rounds(hits: &[bool]) -> Vec<Round> {
+        hits.iter().map(|&hit| Round { ns: vec![if hit { 9.0 } else { 1.0 }, 1.0], hit }).collect()
+    }
+
+    #[test]
+    fn hit_rounds_are_left_out_while_they_are_the_minority() {
+        let mostly_clean = rounds(&[true, false, false, false, false, false, true]);
+        let (clean, discarded) = kept(&mostly_clean);
+        assert_eq!((clean.len(), discarded), (5, 2));
+        assert_eq!(series(&clean, 0), [1.0; 5]);
+        let mostly_hit =
+            rounds(&[true, true, true, true, true, true, false, false, false, false, false]);
+        assert_eq!((kept(&mostly_hit).0.len(), kept(&mostly_hit).1), (11, 0));
+        let few = rounds(&[false, false, false, true]);
+        assert_eq!(kept(&few).0.len(), 4);
+    }
+
+    #[test]
+    fn ratios_are_paired_by_round() {
+        let noisy: Vec<Round> = (1..=50)
+            .map(|n| Round { ns: vec![f64::from(n) * 1.5, f64::from(n)], hit: false })
+            .collect();
+        let interval = ratio(&noisy.iter().collect::<Vec<_>>(), 0, 1, 200, 1).unwrap();
+        assert_eq!((interval.low, interval.median, interval.high), (1.5, 1.5, 1.5));
+    }
+}

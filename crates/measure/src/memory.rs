@@ -1,0 +1,189 @@
+//! Memory to measure on: mapped, advised, touched, and bounded by what the machine has.
+
+use std::num::NonZeroUsize;
+use std::ptr::NonNull;
+
+use haul_model::Bytes;
+
+use crate::error::Error;
+use crate::sys::{self, Proc};
+
+/// The share of the available memory that one measurement may take: the rest keeps the machine
+/// from swapping, which would be measured instead.
+const SHARE_OF_AVAILABLE: f64 = 0.8;
+
+/// The size of a huge page on every processor haul runs on, in bytes (x86-64 PMD, AArch64 with
+/// 4 KiB granule).
+pub const HUGE_PAGE_BYTES: usize = 2 << 20;
+
+/// Which pages memory should consist of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pages {
+    /// Base pages only.
+    Base,
+    /// Huge pages where the kernel gives them without being asked by name (transparent ones).
+    Huge,
+    /// What the kernel gives an application that says nothing.
+    Unsaid,
+}
+
+impl Pages {
+    /// As the record parameter `pages` spells it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Base => "4KiB",
+            Self::Huge => "2MiB",
+            Self::Unsaid => "unsaid",
+        }
+    }
+}
+
+/// Private memory, zeroed, aligned to a huge page, given back when dropped.
+#[derive(Debug)]
+pub struct Region {
+    mapping: NonNull<u8>,
+    mapping_bytes: usize,
+    start: NonNull<u8>,
+    bytes: usize,
+    advised: bool,
+}
+
+// SAFETY: a region owns its memory, and gives out only raw pointers: who writes through them from
+// several threads keeps them apart.
+unsafe impl Send for Region {}
+// SAFETY: as above: a shared region gives no access but by raw pointers.
+unsafe impl Sync for Region {}
+
+impl Region {
+    /// Maps at least `bytes` bytes (rounded up to whole pages). Nothing is touched yet. Two system
+    /// calls and a few reads of `/proc`.
+    ///
+    /// # Errors
+    /// `bytes` is beyond the memory that is available ([`Error::BeyondMemory`]), or the kernel
+    /// refuses ([`Error::Map`]).
+    pub fn new(bytes: usize, pages: Pages) -> Result<Self, Error> {
+        check_available(bytes as u64, &Proc::default())?;
+        let asked = Bytes(bytes as u64);
+        let beyond = || Error::BeyondMemory { asked, available: Bytes(isize::MAX as u64) };
+        let bytes = bytes.max(1).checked_next_multiple_of(sys::page_bytes()).ok_or_else(beyond)?;
+        let mapping_bytes = bytes.checked_add(HUGE_PAGE_BYTES).ok_or_else(beyond)?;
+        let length = NonZeroUsize::new(mapping_bytes).ok_or_else(beyond)?;
+        let mapping = sys::map(length).map_err(|reason| Error::Map { asked, reason })?;
+        let skip = mapping.as_ptr().align_offset(HUGE_PAGE_BYTES);
+        // SAFETY: `skip` is below HUGE_PAGE_BYTES, by which the mapping is longer than `bytes`.
+        let start = unsafe { mapping.add(skip) };
+        let advised = match pages {
+            Pages::Unsaid => true,
+            // SAFETY: start and bytes lie in the mapping made above.
+            Pages::Base | Pages::Huge => unsafe {
+                sys::advise_huge(start, bytes, pages == Pages::Huge)
+            },
+        };
+        Ok(Self { mapping, mapping_bytes, start, bytes, advised })
+    }
+
+    /// The same, with every page touched, so that no page fault is left to measure.
+    ///
+    /// # Errors
+    /// As [`Region::new`].
+    pub fn touched(bytes: usize, pages: Pages) -> Result<Self, Error> {
+        let mut region = Self::new(bytes, pages)?;
+        region.fill(1);
+        Ok(region)
+    }
+
+    /// The first byte, aligned to a huge page.
+    #[must_use]
+    pub fn pointer(&self) -> *mut u8 {
+        self.start.as_ptr()
+    }
+
+    /// The length in bytes: at least what was asked for.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Whether the kernel took the advice about pages.
+    #[must_use]
+    pub fn is_advised(&self) -> bool {
+        self.advised
+    }
+
+    /// The memory as a slice.
+    #[must_use]
+    pub fn as_mut_slice(&mut self) -> &mut [u8] {
+        // SAFETY: the range is mapped, readable, writable and zeroed by the kernel, no longer than
+        // isize::MAX, and the region is borrowed as long as the slice lives.
+        unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.bytes) }
+    }
+
+    /// Fills the memory with a pattern of the seed; touches every page.
+    pub fn fill(&mut self, seed: u64) {
+        let mut random = crate::random::Random::new(seed);
+        for chunk in self.as_mut_slice().chunks_exact_mut(8) {
+            chunk.copy_from_slice(&random.bits().to_ne_bytes());
+        }
+    }
+}
+
+impl Drop for Region {
+    fn drop(&mut self) {
+        // SAFETY: mapping and length are those of the one `map`, and pointers into it are not to
+        // be used once the region is gone.
+        unsafe { sys::unmap(self.mapping, self.mapping_bytes) };
+    }
+}
+
+/// Whether this much memory can be had now without swapping. Where the machine does not tell,
+/// everything passes and the kernel decides.
+///
+/// # Errors
+/// [`Error::BeyondMemory`].
+pub fn check_available(bytes: u64, proc: &Proc) -> Result<(), Error> {
+    let Some(available) = proc.memory_available_bytes() else {
+        return Ok(());
+    };
+    let limit = (available as f64 * SHARE_OF_AVAILABLE) as u64;
+    if bytes > limit {
+        return Err(Error::BeyondMemory { asked: Bytes(bytes), available: Bytes(limit) });
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn regions_are_aligned_and_writable() {
+        for pages in [Pages::Base, Pages::Huge, Pages::Unsaid] {
+            let mut region = Region::new(10_000, pages).unwrap();
+            assert_eq!(region.pointer().align_offset(HUGE_PAGE_BYTES), 0);
+            assert!(region.bytes() >= 10_000);
+            assert!(region.as_mut_slice().iter().all(|&byte| byte == 0));
+            region.fill(3);
+            assert!(region.as_mut_slice().iter().any(|&byte| byte != 0));
+        }
+    }
+
+    #[test]
+    fn beyond_memory_names_both() {
+        let error = Region::new(1 << 60, Pages::Huge).unwrap_err();
+        let message = error.to_string();
+        assert!(matches!(error, Error::BeyondMemory { .. } | Error::Map { .. }), "{message}");
+        assert!(message.contains("measure smaller sizes"), "{message}");
+        assert!(Region::new(usize::MAX, Pages::Base).is_err());
+    }
+
+    #[test]
+    fn available_memory_limits() {
+        let root = tempfile::tempdir().unwrap();
+        std::fs::create_dir(root.path().join("proc")).unwrap();
+        assert!(check_available(u64::MAX, &Proc::at(root.path())).is_ok());
+        std::fs::write(root.path().join("proc/meminfo"), "MemAvailable: 1000 kB\n").unwrap();
+        assert!(check_available(900 * 1024, &Proc::at(root.path())).is_err());
+        assert!(check_available(700 * 1024, &Proc::at(root.path())).is_ok());
+    }
+}

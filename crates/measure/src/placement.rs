@@ -1,0 +1,417 @@
+//! Where source and target lie so that they come from L1, L2, LLC or memory.
+//!
+//! One region holds two halves of equal length: sources in the first, targets in the second. A
+//! level says how large the halves are, and so what holds them:
+//!
+//! - L1: three quarters of L1 together, less two lines in eight for the list of operations, which
+//!   streams through (it lies in L2);
+//! - L2: half of L2, the list in the other half;
+//! - LLC: half of it, at most [`LLC_MAX_BYTES`], at least four times L2;
+//! - cold: each half [`COLD_LLC_MULTIPLE`] times LLC, visited by slots of a page in a random order;
+//!   each pass shifts all addresses by some lines, so that no line comes back before the region
+//!   has been walked;
+//! - mixed: each address drawn from nested parts: see [`MIXED_SHARES`].
+//!
+//! Source and target are misaligned independently.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::distribution::{Alignment, Overlap};
+use crate::error::Error;
+use crate::random::Random;
+
+/// The most of a shared last-level cache that one guest can count on, in bytes. Hypervisors pass
+/// on the size of the whole (one reported a 1 TiB L3), which other guests use as well.
+pub const LLC_MAX_BYTES: usize = 16 << 20;
+
+/// The most that a hypervisor is believed about L3, in bytes: beyond AMD's 96 MiB of stacked cache
+/// a CCD nothing near is for one guest.
+const LLC_BELIEVED_BYTES: usize = 96 << 20;
+
+/// How many times LLC each half of the cold region is.
+pub const COLD_LLC_MULTIPLE: usize = 4;
+
+/// A cold slot in bytes, and how far a pass can shift addresses: one base page.
+const SLOT_BYTES: usize = 4096;
+
+/// Lines that a pass shifts by: odd, so that all 64 of a page come up, and beyond the neighbour
+/// that a spatial prefetcher fetches with a line.
+const SHIFT_LINES: usize = 13;
+
+/// The line that caches move, in bytes.
+const LINE_BYTES: usize = 64;
+
+/// How often an address of the mixed level lies in the parts of L1, L2, LLC and cold size. haul's
+/// choice, not a measurement: half of the data hot, a tenth never seen.
+pub const MIXED_SHARES: [f64; 4] = [0.5, 0.25, 0.15, 0.1];
+
+/// Cache sizes of one core, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Caches {
+    /// First-level data cache.
+    pub l1_bytes: usize,
+    /// Second-level cache.
+    pub l2_bytes: usize,
+    /// Last-level cache as the machine tells, shared or not.
+    pub llc_bytes: usize,
+}
+
+impl Default for Caches {
+    /// The least that servers of the last ten years have: 32 KiB and 256 KiB (Intel Broadwell),
+    /// and 8 MiB of a shared cache.
+    fn default() -> Self {
+        Self { l1_bytes: 32 << 10, l2_bytes: 256 << 10, llc_bytes: 8 << 20 }
+    }
+}
+
+impl Caches {
+    /// From sizes as a machine tells them, nearest first (`Machine::caches_bytes`). What is absent
+    /// or absurd is replaced: levels always grow, L1 within 4 KiB..=1 MiB, L2 at most 64 MiB, LLC
+    /// at most 96 MiB.
+    #[must_use]
+    pub fn from_sizes(sizes_bytes: &[u64]) -> Self {
+        let default = Self::default();
+        let told = |index: usize, fallback: usize| match sizes_bytes.get(index) {
+            Some(&bytes) if bytes > 0 => usize::try_from(bytes).unwrap_or(usize::MAX),
+            _ => fallback,
+        };
+        let l1_bytes = told(0, default.l1_bytes).clamp(4 << 10, 1 << 20);
+        let l2_bytes = told(1, default.l2_bytes).clamp(2 * l1_bytes, 64 << 20);
+        let llc_bytes =
+            told(2, default.llc_bytes).clamp(2 * l2_bytes, LLC_BELIEVED_BYTES.max(2 * l2_bytes));
+        Self { l1_bytes, l2_bytes, llc_bytes }
+    }
+
+    /// The source half of L1, L2, LLC and cold, in bytes.
+    fn halves_bytes(&self) -> [usize; 4] {
+        let l2 = (self.l2_bytes / 4).max(self.l1_bytes);
+        let llc = (self.llc_bytes / 2).min(LLC_MAX_BYTES).max(4 * self.l2_bytes) / 2;
+        [self.l1_bytes * 9 / 32, l2, llc, self.llc_bytes * COLD_LLC_MULTIPLE]
+    }
+}
+
+/// Where the bytes come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Level {
+    /// The first-level data cache.
+    L1,
+    /// The second-level cache.
+    L2,
+    /// The last-level cache.
+    Llc,
+    /// Memory: each operation misses every cache.
+    Cold,
+    /// All of them, by [`MIXED_SHARES`].
+    Mixed,
+}
+
+impl Level {
+    /// All levels, nearest first.
+    pub const ALL: [Self; 5] = [Self::L1, Self::L2, Self::Llc, Self::Cold, Self::Mixed];
+
+    /// As commands and records spell it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::L1 => "l1",
+            Self::L2 => "l2",
+            Self::Llc => "llc",
+            Self::Cold => "cold",
+            Self::Mixed => "mixed",
+        }
+    }
+}
+
+impl fmt::Display for Level {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Level {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let found = Self::ALL.into_iter().find(|level| level.name() == text);
+        found.ok_or_else(|| Error::UnknownLevel { name: text.into() })
+    }
+}
+
+/// One operation within a region: offsets from its start, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Operation {
+    /// Where the source begins.
+    pub source: usize,
+    /// Where the target begins.
+    pub target: usize,
+    /// How long both are.
+    pub size: usize,
+}
+
+/// Draws operations that lie at a level.
+#[derive(Clone, Debug)]
+pub struct Placement {
+    level: Level,
+    halves_bytes: [usize; 4],
+    size_max_bytes: usize,
+    slot_orders: [SlotOrder; 2],
+}
+
+impl Placement {
+    /// A placement at a level, for operations of up to `size_max_bytes`. A level that cannot hold
+    /// two operations of that size grows until it can: see [`Placement::is_grown`].
+    #[must_use]
+    pub fn new(level: Level, caches: &Caches, size_max_bytes: usize, seed: u64) -> Self {
+        let halves_bytes = caches.halves_bytes();
+        let slots = halves_bytes[3] / SLOT_BYTES;
+        let order =
+            |salt| SlotOrder::new(if level_is_cold(level) { slots } else { 1 }, seed ^ salt);
+        Self { level, halves_bytes, size_max_bytes, slot_orders: [order(0), order(1)] }
+    }
+
+    /// How many bytes the region needs.
+    #[must_use]
+    pub fn region_bytes(&self) -> usize {
+        2 * self.half_bytes()
+    }
+
+    /// Whether operations of the largest size do not fit into the level, so that the region is
+    /// larger than the level.
+    #[must_use]
+    pub fn is_grown(&self) -> bool {
+        self.size_max_bytes + LINE_BYTES > self.span_bytes()
+    }
+
+    /// How far a pass over the list of operations shifts all addresses, in bytes: 0 where the same
+    /// lines are meant to come again.
+    #[must_use]
+    #[inline]
+    pub fn shift_bytes(&self, pass: u64) -> usize {
+        match self.level {
+            Level::L1 | Level::L2 => 0,
+            _ => shift_bytes(pass),
+        }
+    }
+
+    /// An operation of this size.
+    ///
+    /// # Panics
+    /// `size` is beyond the placement's largest.
+    pub fn draw(
+        &mut self,
+        random: &mut Random,
+        size: usize,
+        alignment: Alignment,
+        overlap: Overlap,
+    ) -> Operation {
+        assert!(
+            size <= self.size_max_bytes,
+            "{size} B is beyond the placement's {} B",
+            self.size_max_bytes
+        );
+        let target = self.half_bytes() + self.offset(1, random, size, alignment);
+        let source = match overlap.sample(random, size) {
+            Some(distance) => self.overlapping(target, size, distance),
+            None => self.offset(0, random, size, alignment),
+        };
+        Operation { source, target, size }
+    }
+
+    /// The source at this distance from the target, on the other side where the region ends.
+    fn overlapping(&self, target: usize, size: usize, distance: isize) -> usize {
+        let end = self.region_bytes() - SLOT_BYTES;
+        match target.checked_add_signed(distance) {
+            Some(source) if source + size <= end => source,
+            _ => target - distance.unsigned_abs(),
+        }
+    }
+
+    /// An offset into a half, such that `size` bytes from there, shifted by any pass, stay in it.
+    fn offset(
+        &mut self,
+        half: usize,
+        random: &mut Random,
+        size: usize,
+        alignment: Alignment,
+    ) -> usize {
+        let tier = match self.level {
+            Level::L1 => 0,
+            Level::L2 => 1,
+            Level::Llc => 2,
+            Level::Cold => 3,
+            Level::Mixed => mixed_tier(random),
+        };
+        let line = if tier == 3 {
+            self.slot_orders[half].next_line()
+        } else {
+            let span = self.halves_bytes[tier].max(size + LINE_BYTES);
+            random.below((span - size) / LINE_BYTES)
+        };
+        line * LINE_BYTES + alignment.sample(random)
+    }
+
+    fn half_bytes(&self) -> usize {
+        let bytes = self.span_bytes() + self.size_max_bytes + SLOT_BYTES + LINE_BYTES;
+        bytes.next_multiple_of(LINE_BYTES)
+    }
+
+    fn span_bytes(&self) -> usize {
+        match self.level {
+            Level::L1 => self.halves_bytes[0],
+            Level::L2 => self.halves_bytes[1],
+            Level::Llc => self.halves_bytes[2],
+            Level::Cold | Level::Mixed => self.halves_bytes[3],
+        }
+    }
+}
+
+/// The shift of a pass where addresses shift at all.
+fn shift_bytes(pass: u64) -> usize {
+    (pass as usize).wrapping_mul(SHIFT_LINES) % (SLOT_BYTES / LINE_BYTES) * LINE_BYTES
+}
+
+fn level_is_cold(level: Level) -> bool {
+    matches!(level, Level::Cold | Level::Mixed)
+}
+
+fn mixed_tier(random: &mut Random) -> usize {
+    let mut rest = random.unit();
+    for (tier, share) in MIXED_SHARES.iter().enumerate() {
+        if rest < *share {
+            return tier;
+        }
+        rest -= share;
+    }
+    MIXED_SHARES.len() - 1
+}
+
+/// Slots of a page in a random order, each with one line that is its own: all lists of operations
+/// walk the same lines, and a shift walks to the next.
+#[derive(Clone, Debug)]
+struct SlotOrder {
+    lines: Vec<u32>,
+    next: usize,
+}
+
+impl SlotOrder {
+    fn new(slots: usize, seed: u64) -> Self {
+        // One seed for the lines of the slots, whatever the order is.
+        let mut line_random = Random::new(0x51_07);
+        let lines_in_slot = SLOT_BYTES / LINE_BYTES;
+        let mut lines: Vec<u32> = (0..slots.max(1))
+            .map(|slot| (slot * lines_in_slot + line_random.below(lines_in_slot)) as u32)
+            .collect();
+        Random::new(seed).shuffle(&mut lines);
+        Self { lines, next: 0 }
+    }
+
+    fn next_line(&mut self) -> usize {
+        let line = self.lines[self.next];
+        self.next = (self.next + 1) % self.lines.len();
+        line as usize
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const CACHES: Caches = Caches { l1_bytes: 32 << 10, l2_bytes: 256 << 10, llc_bytes: 2 << 20 };
+
+    fn lines_touched(level: Level, operations: usize, passes: u64) -> usize {
+        let mut placement = Placement::new(level, &CACHES, 64, 1);
+        let mut random = Random::new(9);
+        let mut lines = HashSet::new();
+        let list: Vec<Operation> = (0..operations)
+            .map(|_| placement.draw(&mut random, 64, Alignment::default(), Overlap { share: 0.0 }))
+            .collect();
+        for pass in 0..passes {
+            let shift = placement.shift_bytes(pass);
+            for operation in &list {
+                for start in [operation.source, operation.target] {
+                    lines.extend([(start + shift) / 64, (start + shift).div_ceil(64)]);
+                }
+            }
+        }
+        lines.len()
+    }
+
+    #[test]
+    fn levels_hold_what_they_say() {
+        let bytes = |level| lines_touched(level, 20_000, 4) * 64;
+        let (l1, l2, llc) = (bytes(Level::L1), bytes(Level::L2), bytes(Level::Llc));
+        assert!(l1 < CACHES.l1_bytes * 3 / 4, "{l1}");
+        assert!(l2 > 2 * CACHES.l1_bytes && l2 <= CACHES.l2_bytes * 5 / 8, "{l2}");
+        assert!(llc > 2 * CACHES.l2_bytes && llc < CACHES.llc_bytes, "{llc}");
+    }
+
+    /// As many passes over a cold list as there are lines in a page walk the whole region, and no
+    /// line starts two operations.
+    #[test]
+    fn cold_never_comes_back() {
+        let mut placement = Placement::new(Level::Cold, &CACHES, 64, 1);
+        let slots = placement.slot_orders[0].lines.len();
+        let mut random = Random::new(4);
+        let mut seen = HashSet::new();
+        let aligned = Alignment { odd_share: 0.0 };
+        let list: Vec<usize> = (0..slots)
+            .map(|_| placement.draw(&mut random, 1, aligned, Overlap { share: 0.0 }).source / 64)
+            .collect();
+        for pass in 0..64 {
+            for &line in &list {
+                assert!(seen.insert(line + placement.shift_bytes(pass) / 64) || pass > 0);
+            }
+        }
+        // A shift may carry a line into the next slot, where it meets another's: most are distinct.
+        assert!(
+            seen.len() * 64 > 3 * CACHES.llc_bytes / 2 * COLD_LLC_MULTIPLE / 4,
+            "{}",
+            seen.len()
+        );
+    }
+
+    #[test]
+    fn names_round_trip() {
+        for level in Level::ALL {
+            assert_eq!(level.name().parse::<Level>().unwrap(), level);
+        }
+        let message = "l4".parse::<Level>().unwrap_err().to_string();
+        assert!(
+            message.contains("\"l4\"") && message.contains("l1, l2, llc, cold and mixed"),
+            "{message}"
+        );
+    }
+
+    #[test]
+    fn a_lying_hypervisor_is_not_believed() {
+        let caches = Caches::from_sizes(&[32 << 10, 1 << 20, 1 << 40]);
+        assert_eq!(caches.llc_bytes, 96 << 20);
+        assert_eq!(Caches::from_sizes(&[]), Caches::default());
+        let absurd = Caches::from_sizes(&[0, u64::MAX, 0]);
+        assert!(absurd.l1_bytes < absurd.l2_bytes && absurd.l2_bytes < absurd.llc_bytes);
+    }
+
+    proptest! {
+        /// Whatever is drawn, on every pass, stays within the region, and non-overlapping calls do
+        /// not overlap.
+        #[test]
+        fn operations_stay_inside(level in 0usize..5, size in 0usize..100_000, seed: u64, pass: u64, share in 0f64..1.0) {
+            let mut placement = Placement::new(Level::ALL[level], &CACHES, size.max(1), seed);
+            let mut random = Random::new(seed);
+            for _ in 0..50 {
+                let it = placement.draw(&mut random, size, Alignment::default(), Overlap { share });
+                let shift = placement.shift_bytes(pass);
+                prop_assert!(it.target + size + shift <= placement.region_bytes());
+                prop_assert!(it.source + size + shift <= placement.region_bytes());
+                if share == 0.0 {
+                    prop_assert!(it.source + size <= it.target);
+                }
+            }
+        }
+    }
+}
