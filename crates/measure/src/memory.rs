@@ -64,6 +64,15 @@ impl Region {
     /// refuses ([`Error::Map`]).
     pub fn new(bytes: usize, pages: Pages) -> Result<Self, Error> {
         check_available(bytes as u64, &Proc::default())?;
+        Self::unasked(bytes, pages)
+    }
+
+    /// The same without asking first how much memory is available: for measuring mapping itself,
+    /// after [`check_available`] passed once. Two system calls.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn unasked(bytes: usize, pages: Pages) -> Result<Self, Error> {
         let asked = Bytes(bytes as u64);
         let beyond = || Error::BeyondMemory { asked, available: Bytes(isize::MAX as u64) };
         let bytes = bytes.max(1).checked_next_multiple_of(sys::page_bytes()).ok_or_else(beyond)?;
