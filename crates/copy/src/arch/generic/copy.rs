@@ -1,0 +1,161 @@
+//! memmove over cache lines.
+//!
+//! # Idea
+//!
+//! ```text
+//! n <= 64:   small::copy
+//! n <= 256:  four lines at 0, k, n-64-k, n-64, k = 64 when n > 128, else 0: no branch on n,
+//!            all loads before all stores, so any overlap is fine
+//! n > 256:   save the head and the tail in registers
+//!            forward (target below source, or disjoint): align the target up, step up, then tail
+//!            backward (target inside the source): align the target's end down, step down, then head
+//! ```
+//!
+//! The head and the tail are loaded before the loop stores anything and are stored after it, so
+//! the loop may overrun neither and needs no remainder of its own.
+//!
+//! # Known to be suboptimal
+//!
+//! Where the size is random the branch that ends the loop is mispredicted about once a call.
+
+use super::BLOCK_MAX;
+use crate::arch::Line;
+use crate::arch::line::LINE;
+use crate::small;
+
+/// memmove of any length.
+///
+/// # Safety
+/// `source` is readable and `target` writable for `length` bytes; the processor has `L`'s features.
+#[inline(always)]
+pub(crate) unsafe fn copy<L: Line>(target: *mut u8, source: *const u8, length: usize) {
+    // SAFETY: the caller's promise, and the length that each asks for.
+    unsafe {
+        if length <= small::SMALL_MAX {
+            small::copy(target, source, length);
+        } else if length <= BLOCK_MAX {
+            copy_65_to_256::<L>(target, source, length);
+        } else {
+            copy_above_256::<L>(target, source, length);
+        }
+    }
+}
+
+/// memmove of 65 to 256 bytes, without a branch.
+///
+/// # Safety
+/// As [`copy`], and the length is in that range.
+#[inline(always)]
+pub(crate) unsafe fn copy_65_to_256<L: Line>(target: *mut u8, source: *const u8, length: usize) {
+    let inner = small::inner_offset::<128>(length);
+    let end = length - LINE;
+    // SAFETY: 0 <= inner <= 64 and inner + 64 <= length, so the four lines lie inside `length`
+    // bytes; they cover it as `copy_17_to_64` argues for a quarter of the size.
+    unsafe {
+        L::move_4(
+            [target, target.add(inner), target.add(end - inner), target.add(end)],
+            [source, source.add(inner), source.add(end - inner), source.add(end)],
+        );
+    }
+}
+
+/// memmove of more than 256 bytes.
+///
+/// # Safety
+/// As [`copy`], and `length > 256`.
+#[inline(always)]
+pub(crate) unsafe fn copy_above_256<L: Line>(target: *mut u8, source: *const u8, length: usize) {
+    // One comparison tells both "the target starts inside the source" and, by wrapping, "it does
+    // not": a target below the source is a huge distance above it.
+    let distance = target.addr().wrapping_sub(source.addr());
+    // SAFETY: the caller's promise; backward exactly where forward would overwrite what is unread.
+    unsafe {
+        if distance >= length {
+            forward::<L>(target, source, length);
+        } else {
+            backward::<L>(target, source, length);
+        }
+    }
+}
+
+/// # Safety
+/// As [`copy_above_256`], and the target does not start inside the source.
+#[inline(always)]
+unsafe fn forward<L: Line>(target: *mut u8, source: *const u8, length: usize) {
+    let step = L::STEP * LINE;
+    // SAFETY: length > 256 >= step, so head and tail lie inside. `at` starts in 1..=64 and grows
+    // by `step` while it is below length - step, so each step ends below `length`; the tail covers
+    // what is left. target + at is a multiple of ALIGNMENT because `step` is one too. A step loads
+    // all it stores before it stores, and stores only below what later steps load.
+    unsafe {
+        let head = L::load(source);
+        let tail_start = length - step;
+        let tail = load_step::<L>(source.add(tail_start));
+        let mut at = L::ALIGNMENT - (target.addr() & (L::ALIGNMENT - 1));
+        while at < tail_start {
+            let lines = load_step::<L>(source.add(at));
+            store_step_aligned(target.add(at), lines);
+            at += step;
+        }
+        store_step(target.add(tail_start), tail);
+        head.store(target);
+    }
+}
+
+/// # Safety
+/// As [`copy_above_256`], and the target starts inside the source, or at it.
+#[inline(always)]
+unsafe fn backward<L: Line>(target: *mut u8, source: *const u8, length: usize) {
+    let step = L::STEP * LINE;
+    // SAFETY: the mirror of `forward`. `end` starts at most ALIGNMENT below `length`, at a multiple
+    // of ALIGNMENT, and shrinks by `step` while it is above `step`, so no step starts below 0; the
+    // head covers what is left.
+    unsafe {
+        let head = load_step::<L>(source);
+        let tail = L::load(source.add(length - LINE));
+        let past = target.addr().wrapping_add(length) & (L::ALIGNMENT - 1);
+        let mut end = length - past;
+        while end > step {
+            end -= step;
+            let lines = load_step::<L>(source.add(end));
+            store_step_aligned(target.add(end), lines);
+        }
+        tail.store(target.add(length - LINE));
+        store_step(target, head);
+    }
+}
+
+/// The lines of a step. Always four so that no const arithmetic is needed; those beyond
+/// [`Line::STEP`] repeat the first and the compiler drops them.
+type Step<L> = [L; 4];
+
+#[inline(always)]
+unsafe fn load_step<L: Line>(source: *const u8) -> Step<L> {
+    // SAFETY: the caller can read STEP lines.
+    unsafe {
+        let first = L::load(source);
+        let mut lines = [first; 4];
+        let mut index = 1;
+        while index < L::STEP {
+            lines[index] = L::load(source.add(index * LINE));
+            index += 1;
+        }
+        lines
+    }
+}
+
+#[inline(always)]
+unsafe fn store_step<L: Line>(target: *mut u8, lines: Step<L>) {
+    for (index, line) in lines.into_iter().take(L::STEP).enumerate() {
+        // SAFETY: the caller can write STEP lines.
+        unsafe { line.store(target.add(index * LINE)) }
+    }
+}
+
+#[inline(always)]
+unsafe fn store_step_aligned<L: Line>(target: *mut u8, lines: Step<L>) {
+    for (index, line) in lines.into_iter().take(L::STEP).enumerate() {
+        // SAFETY: the caller can write STEP lines at a multiple of ALIGNMENT, which divides LINE.
+        unsafe { line.store_aligned(target.add(index * LINE)) }
+    }
+}

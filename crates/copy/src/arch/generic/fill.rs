@@ -1,0 +1,65 @@
+//! memset over cache lines: `generic::copy` without the loads.
+
+use super::BLOCK_MAX;
+use crate::arch::Line;
+use crate::arch::line::LINE;
+use crate::small;
+
+/// memset of any length.
+///
+/// # Safety
+/// `target` is writable for `length` bytes; the processor has `L`'s features.
+#[inline(always)]
+pub(crate) unsafe fn fill<L: Line>(target: *mut u8, byte: u8, length: usize) {
+    // SAFETY: the caller's promise, and the length that each asks for.
+    unsafe {
+        if length <= small::SMALL_MAX {
+            small::fill(target, byte, length);
+        } else if length <= BLOCK_MAX {
+            fill_65_to_256::<L>(target, byte, length);
+        } else {
+            fill_above_256::<L>(target, byte, length);
+        }
+    }
+}
+
+/// memset of 65 to 256 bytes, without a branch.
+///
+/// # Safety
+/// As [`fill`], and the length is in that range.
+#[inline(always)]
+pub(crate) unsafe fn fill_65_to_256<L: Line>(target: *mut u8, byte: u8, length: usize) {
+    let inner = small::inner_offset::<128>(length);
+    let end = length - LINE;
+    // SAFETY: as in `copy_65_to_256`.
+    unsafe {
+        let line = L::splat(byte);
+        line.store(target);
+        line.store(target.add(inner));
+        line.store(target.add(end - inner));
+        line.store(target.add(end));
+    }
+}
+
+/// memset of more than 256 bytes.
+///
+/// # Safety
+/// As [`fill`], and `length > 256`.
+#[inline(always)]
+pub(crate) unsafe fn fill_above_256<L: Line>(target: *mut u8, byte: u8, length: usize) {
+    let step = 2 * LINE;
+    // SAFETY: as in `forward`: every step starts below length - step at a multiple of ALIGNMENT.
+    unsafe {
+        let line = L::splat(byte);
+        line.store(target);
+        let tail = length - step;
+        let mut at = L::ALIGNMENT - (target.addr() & (L::ALIGNMENT - 1));
+        while at < tail {
+            line.store_aligned(target.add(at));
+            line.store_aligned(target.add(at + LINE));
+            at += step;
+        }
+        line.store(target.add(tail));
+        line.store(target.add(tail + LINE));
+    }
+}

@@ -1,0 +1,56 @@
+//! What the algorithm needs of an instruction set: 64 bytes in registers.
+
+/// The size of a cache line on every processor that haul has kernels for.
+pub(crate) const LINE: usize = 64;
+
+/// 64 bytes in one, two, four or eight registers.
+///
+/// The unit is the line, not the register, so that one algorithm serves registers of 8 to 64 bytes:
+/// what differs between instruction sets is how many instructions a line takes.
+///
+/// # Safety of every method
+/// The pointer is good for [`LINE`] bytes in the direction of the access, and the processor has the
+/// instruction set: an implementation is only named inside a function that enables it.
+pub(crate) trait Line: Copy {
+    /// Lines in one step of the loop, chosen so that a step, the saved head and the saved tail fit
+    /// into the registers.
+    const STEP: usize;
+
+    /// Loads 64 bytes from any address.
+    unsafe fn load(source: *const u8) -> Self;
+
+    /// Stores 64 bytes to any address.
+    unsafe fn store(self, target: *mut u8);
+
+    /// Stores 64 bytes to an address that [`Line::ALIGNMENT`] divides.
+    unsafe fn store_aligned(self, target: *mut u8);
+
+    /// Stores 64 bytes past the caches to an address that 64 divides. [`Line::fence`] orders it.
+    unsafe fn stream(self, target: *mut u8);
+
+    /// 64 times `byte`.
+    unsafe fn splat(byte: u8) -> Self;
+
+    /// Moves the four lines at `sources` to `targets`: all loads, then all stores.
+    #[inline(always)]
+    unsafe fn move_4(targets: [*mut u8; 4], sources: [*const u8; 4]) {
+        // SAFETY: the caller's promise for each of the four.
+        unsafe {
+            let lines = sources.map(|source| Self::load(source));
+            for (line, target) in lines.into_iter().zip(targets) {
+                line.store(target);
+            }
+        }
+    }
+
+    /// What `store_aligned` needs: the size of one register.
+    const ALIGNMENT: usize;
+
+    /// Makes the streamed lines visible before whatever is stored next.
+    #[inline(always)]
+    fn fence() {}
+
+    /// Asks for the line at `source` to come nearer. Never faults, whatever the address.
+    #[inline(always)]
+    fn prefetch(_source: *const u8) {}
+}

@@ -1,0 +1,115 @@
+//! The algorithm once, over a cache line held in registers, and one thin file an instruction set.
+
+pub(crate) mod generic;
+pub(crate) mod line;
+
+/// The four kernels of a vector instruction set, each a complete memmove or memset.
+///
+/// `$features` must enable what `$line` uses; a kernel may only run where the processor has them.
+#[cfg(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(miri)))]
+macro_rules! kernels {
+    ($features:literal, $line:ty) => {
+        /// memmove by this instruction set's registers.
+        ///
+        /// # Safety
+        /// As `generic::copy`.
+        #[target_feature(enable = $features)]
+        pub(crate) unsafe extern "C" fn copy(
+            target: *mut u8,
+            source: *const u8,
+            length: usize,
+        ) -> *mut u8 {
+            // SAFETY: the caller's promise; the features are enabled here.
+            unsafe { crate::arch::generic::copy::<$line>(target, source, length) };
+            crate::arch::same(target)
+        }
+
+        /// memset by this instruction set's registers.
+        ///
+        /// # Safety
+        /// As `generic::fill`.
+        #[target_feature(enable = $features)]
+        pub(crate) unsafe extern "C" fn fill(target: *mut u8, byte: i32, length: usize) -> *mut u8 {
+            let byte = crate::arch::low_byte(byte);
+            // SAFETY: the caller's promise; the features are enabled here.
+            unsafe { crate::arch::generic::fill::<$line>(target, byte, length) };
+            crate::arch::same(target)
+        }
+
+        /// memmove by non-temporal stores of this instruction set's registers.
+        ///
+        /// # Safety
+        /// As `generic::stream_copy`.
+        #[target_feature(enable = $features)]
+        pub(crate) unsafe extern "C" fn stream_copy(
+            target: *mut u8,
+            source: *const u8,
+            length: usize,
+        ) -> *mut u8 {
+            // SAFETY: the caller's promise; the features are enabled here.
+            unsafe { crate::arch::generic::stream_copy::<$line>(target, source, length) };
+            crate::arch::same(target)
+        }
+
+        /// memset by non-temporal stores of this instruction set's registers.
+        ///
+        /// # Safety
+        /// As `generic::stream_fill`.
+        #[target_feature(enable = $features)]
+        pub(crate) unsafe extern "C" fn stream_fill(
+            target: *mut u8,
+            byte: i32,
+            length: usize,
+        ) -> *mut u8 {
+            let byte = crate::arch::low_byte(byte);
+            // SAFETY: the caller's promise; the features are enabled here.
+            unsafe { crate::arch::generic::stream_fill::<$line>(target, byte, length) };
+            crate::arch::same(target)
+        }
+    };
+}
+
+#[cfg(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(miri)))]
+pub(crate) use kernels;
+
+pub(crate) mod scalar;
+
+pub(crate) use line::Line;
+
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+pub(crate) mod x86_64;
+
+#[cfg(all(target_arch = "aarch64", not(miri)))]
+pub(crate) mod aarch64;
+
+/// `target`, which the compiler can't tell is the same: a function that returns what it was given
+/// would otherwise be called and not jumped to, for the sake of a register that already holds it.
+#[inline(always)]
+#[cfg_attr(
+    not(miri),
+    expect(clippy::pointers_in_nomem_asm_block, reason = "the pointer is passed on, not followed")
+)]
+pub(crate) fn same(target: *mut u8) -> *mut u8 {
+    #[cfg(not(miri))]
+    {
+        let mut target = target;
+        // SAFETY: no instruction at all.
+        unsafe {
+            core::arch::asm!(
+                "/* {0} */",
+                inlateout(reg) target,
+                options(pure, nomem, nostack, preserves_flags)
+            );
+        }
+        target
+    }
+    #[cfg(miri)]
+    target
+}
+
+/// The byte that C's memset means by its `int`: the lowest eight bits.
+#[inline(always)]
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "C says so")]
+pub(crate) const fn low_byte(value: i32) -> u8 {
+    value as u8
+}

@@ -1,0 +1,24 @@
+//! AVX2: two registers of 32 bytes a line.
+
+use core::arch::x86_64::{
+    __m256i, _mm256_loadu_si256, _mm256_set1_epi8, _mm256_store_si256, _mm256_storeu_si256,
+    _mm256_stream_si256,
+};
+
+/// 64 bytes in two ymm registers.
+#[derive(Clone, Copy)]
+pub(crate) struct Ymm([__m256i; 2]);
+
+super::line_of_registers!(
+    Ymm,
+    __m256i,
+    2,
+    2,
+    _mm256_loadu_si256,
+    _mm256_storeu_si256,
+    _mm256_store_si256,
+    _mm256_stream_si256,
+    _mm256_set1_epi8
+);
+
+crate::arch::kernels!("avx2", Ymm);

@@ -1,0 +1,80 @@
+//! x86-64: what each instruction set does with a line, and the kernels made of it.
+
+pub(crate) mod avx2;
+pub(crate) mod avx512;
+pub(crate) mod avx512vl;
+pub(crate) mod sse2;
+pub(crate) mod string;
+
+/// [`Line`](crate::arch::Line) over an array of registers, by the four intrinsics that differ.
+macro_rules! line_of_registers {
+    (
+        $line:ident, $register:ty, $count:literal, $step:literal,
+        $load:path, $store:path, $store_aligned:path, $stream:path, $splat:path
+        $(, $override:item)?
+    ) => {
+        impl crate::arch::Line for $line {
+            const STEP: usize = $step;
+            const ALIGNMENT: usize = size_of::<$register>();
+
+            #[inline(always)]
+            unsafe fn load(source: *const u8) -> Self {
+                let source = source.cast::<$register>();
+                Self(core::array::from_fn(|index| {
+                    // SAFETY: the caller can read 64 bytes and has the instruction set.
+                    unsafe { $load(source.add(index).cast()) }
+                }))
+            }
+
+            #[inline(always)]
+            unsafe fn store(self, target: *mut u8) {
+                let target = target.cast::<$register>();
+                for (index, register) in self.0.into_iter().enumerate() {
+                    // SAFETY: the caller can write 64 bytes and has the instruction set.
+                    unsafe { $store(target.add(index).cast(), register) }
+                }
+            }
+
+            #[inline(always)]
+            unsafe fn store_aligned(self, target: *mut u8) {
+                let target = target.cast::<$register>();
+                for (index, register) in self.0.into_iter().enumerate() {
+                    // SAFETY: as `store`, at a multiple of the register's size.
+                    unsafe { $store_aligned(target.add(index).cast(), register) }
+                }
+            }
+
+            #[inline(always)]
+            unsafe fn stream(self, target: *mut u8) {
+                let target = target.cast::<$register>();
+                for (index, register) in self.0.into_iter().enumerate() {
+                    // SAFETY: as `store_aligned`; whoever streams ends in `fence`.
+                    unsafe { $stream(target.add(index).cast(), register) }
+                }
+            }
+
+            #[inline(always)]
+            unsafe fn splat(byte: u8) -> Self {
+                // SAFETY: the caller has the instruction set.
+                Self([unsafe { $splat(byte.cast_signed()) }; $count])
+            }
+
+            #[inline(always)]
+            fn fence() {
+                // SAFETY: SSE is part of x86-64.
+                unsafe { core::arch::x86_64::_mm_sfence() }
+            }
+
+            #[inline(always)]
+            fn prefetch(source: *const u8) {
+                use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+                // SAFETY: a prefetch never faults, whatever the address.
+                unsafe { _mm_prefetch::<_MM_HINT_T0>(source.cast()) }
+            }
+
+            $($override)?
+        }
+    };
+}
+
+pub(crate) use line_of_registers;

@@ -1,0 +1,70 @@
+//! memcpy, memmove and memset with the C library's signatures: what `libhaul` exports and what is
+//! compared with the C library, call for call.
+//!
+//! Each is one function up to 64 bytes and ends in a jump above: no frame, no second call.
+
+use core::ffi::{c_int, c_void};
+
+use crate::{dispatch, small};
+
+/// C's memcpy, with memmove's semantics. Returns `target`.
+///
+/// # Safety
+/// `source` is readable and `target` writable for `length` bytes.
+#[inline(never)]
+pub unsafe extern "C" fn memcpy(
+    target: *mut c_void,
+    source: *const c_void,
+    length: usize,
+) -> *mut c_void {
+    let (target, source) = (target.cast::<u8>(), source.cast::<u8>());
+    // SAFETY: the caller's promise, and the length that each asks for.
+    unsafe {
+        if length <= small::SMALL_MAX {
+            small::copy(target, source, length);
+            crate::arch::same(target).cast()
+        } else {
+            dispatch::copy_above_64_here(target, source, length).cast()
+        }
+    }
+}
+
+/// C's memmove. Returns `target`.
+///
+/// # Safety
+/// As [`memcpy`].
+#[inline(never)]
+pub unsafe extern "C" fn memmove(
+    target: *mut c_void,
+    source: *const c_void,
+    length: usize,
+) -> *mut c_void {
+    let (target, source) = (target.cast::<u8>(), source.cast::<u8>());
+    // SAFETY: the caller's promise, and the length that each asks for.
+    unsafe {
+        if length <= small::SMALL_MAX {
+            small::copy(target, source, length);
+            crate::arch::same(target).cast()
+        } else {
+            dispatch::copy_above_64_here(target, source, length).cast()
+        }
+    }
+}
+
+/// C's memset. Returns `target`.
+///
+/// # Safety
+/// `target` is writable for `length` bytes.
+#[inline(never)]
+pub unsafe extern "C" fn memset(target: *mut c_void, byte: c_int, length: usize) -> *mut c_void {
+    let target = target.cast::<u8>();
+    // SAFETY: the caller's promise, and the length that each asks for.
+    unsafe {
+        if length <= small::SMALL_MAX {
+            small::fill(target, crate::arch::low_byte(byte), length);
+            crate::arch::same(target).cast()
+        } else {
+            dispatch::fill_above_64_here(target, byte, length).cast()
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! Every way to copy and to fill, by name: what benchmarks compare and tests exercise.
+//!
+//! Each is a complete memmove or memset of any length, called as C calls its own.
+
+use crate::arch;
+use crate::cpu::Isa;
+
+/// memmove: any length, any overlap; returns `target`.
+pub type CopyFn =
+    unsafe extern "C" fn(target: *mut u8, source: *const u8, length: usize) -> *mut u8;
+
+/// memset: any length; the lowest eight bits of `byte`; returns `target`.
+pub type FillFn = unsafe extern "C" fn(target: *mut u8, byte: i32, length: usize) -> *mut u8;
+
+/// One way to do what `F` does.
+#[derive(Clone, Copy, Debug)]
+pub struct Kernel<F> {
+    /// The name in commands and records: `avx2`, `rep_movsb`, `stream_avx2`.
+    pub name: &'static str,
+    /// What it does, in one line.
+    pub summary: &'static str,
+    /// What the processor must have.
+    pub isa: Isa,
+    function: F,
+}
+
+/// A way to copy.
+pub type CopyKernel = Kernel<CopyFn>;
+
+/// A way to fill.
+pub type FillKernel = Kernel<FillFn>;
+
+impl<F: Copy> Kernel<F> {
+    /// Whether this processor can run it.
+    #[must_use]
+    pub fn is_available(&self) -> bool {
+        self.isa.is_available()
+    }
+
+    /// The function; `None` where this processor can't run it.
+    #[must_use]
+    pub fn function(&self) -> Option<F> {
+        self.is_available().then_some(self.function)
+    }
+
+    /// The function, whatever the processor.
+    ///
+    /// # Safety
+    /// The caller runs it on a processor, or under an emulator, that has [`Kernel::isa`].
+    #[must_use]
+    pub unsafe fn function_unchecked(&self) -> F {
+        self.function
+    }
+}
+
+macro_rules! table {
+    ($type:ident: $($name:literal, $isa:ident, $function:path, $summary:literal;)*) => {
+        &[$($type { name: $name, summary: $summary, isa: Isa::$isa, function: $function },)*]
+    };
+}
+
+/// All ways to copy that this architecture has, available here or not.
+#[must_use]
+pub fn copies() -> &'static [CopyKernel] {
+    COPIES
+}
+
+/// All ways to fill that this architecture has, available here or not.
+#[must_use]
+pub fn fills() -> &'static [FillKernel] {
+    FILLS
+}
+
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+static COPIES: &[CopyKernel] = table! { CopyKernel:
+    "scalar", Scalar, arch::scalar::copy, "general registers, 8 bytes at a time";
+    "sse2", Sse2, arch::x86_64::sse2::copy, "xmm registers, 16 bytes at a time";
+    "avx2", Avx2, arch::x86_64::avx2::copy, "ymm registers, 32 bytes at a time";
+    "avx512vl", Avx512vl, arch::x86_64::avx512vl::copy, "ymm16 to ymm31 up to 256 bytes, no vzeroupper";
+    "avx512", Avx512, arch::x86_64::avx512::copy, "zmm registers, 64 bytes at a time";
+    "rep_movsb", Sse2, arch::x86_64::string::copy, "the microcode's loop, target aligned first";
+    "stream_sse2", Sse2, arch::x86_64::sse2::stream_copy, "non-temporal xmm stores, four pages interleaved";
+    "stream_avx2", Avx2, arch::x86_64::avx2::stream_copy, "non-temporal ymm stores, four pages interleaved";
+    "stream_avx512", Avx512, arch::x86_64::avx512::stream_copy, "non-temporal zmm stores, four pages interleaved";
+};
+
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+static FILLS: &[FillKernel] = table! { FillKernel:
+    "scalar", Scalar, arch::scalar::fill, "general registers, 8 bytes at a time";
+    "sse2", Sse2, arch::x86_64::sse2::fill, "xmm registers, 16 bytes at a time";
+    "avx2", Avx2, arch::x86_64::avx2::fill, "ymm registers, 32 bytes at a time";
+    "avx512vl", Avx512vl, arch::x86_64::avx512vl::fill, "ymm registers of AVX-512VL";
+    "avx512", Avx512, arch::x86_64::avx512::fill, "zmm registers, 64 bytes at a time";
+    "rep_stosb", Sse2, arch::x86_64::string::fill, "the microcode's loop, target aligned first";
+    "stream_sse2", Sse2, arch::x86_64::sse2::stream_fill, "non-temporal xmm stores";
+    "stream_avx2", Avx2, arch::x86_64::avx2::stream_fill, "non-temporal ymm stores";
+    "stream_avx512", Avx512, arch::x86_64::avx512::stream_fill, "non-temporal zmm stores";
+};
+
+#[cfg(all(target_arch = "aarch64", not(miri)))]
+static COPIES: &[CopyKernel] = table! { CopyKernel:
+    "scalar", Scalar, arch::scalar::copy, "general registers, 8 bytes at a time";
+    "neon", Neon, arch::aarch64::neon::copy, "q registers, 16 bytes at a time";
+    "stream_neon", Neon, arch::aarch64::neon::stream_copy, "non-temporal pair stores, four pages interleaved";
+};
+
+#[cfg(all(target_arch = "aarch64", not(miri)))]
+static FILLS: &[FillKernel] = table! { FillKernel:
+    "scalar", Scalar, arch::scalar::fill, "general registers, 8 bytes at a time";
+    "neon", Neon, arch::aarch64::neon::fill, "q registers, 16 bytes at a time";
+    "stream_neon", Neon, arch::aarch64::neon::stream_fill, "non-temporal pair stores";
+};
+
+#[cfg(any(miri, not(any(target_arch = "x86_64", target_arch = "aarch64"))))]
+static COPIES: &[CopyKernel] = table! { CopyKernel:
+    "scalar", Scalar, arch::scalar::copy, "general registers, 8 bytes at a time";
+};
+
+#[cfg(any(miri, not(any(target_arch = "x86_64", target_arch = "aarch64"))))]
+static FILLS: &[FillKernel] = table! { FillKernel:
+    "scalar", Scalar, arch::scalar::fill, "general registers, 8 bytes at a time";
+};

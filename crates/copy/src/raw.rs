@@ -1,0 +1,57 @@
+//! memcpy, memmove and memset over pointers, in Rust's calling convention.
+//!
+//! Up to 64 bytes become code in the caller; above, one direct call.
+
+use crate::{dispatch, small};
+
+/// Copies `length` bytes from `source` to `target`. Overlap is fine: this is [`memmove`].
+///
+/// `length == 0` touches nothing, and the pointers may then be anything.
+///
+/// # Safety
+/// `source` is readable and `target` writable for `length` bytes.
+///
+/// ```
+/// let source = *b"bulk";
+/// let mut target = [0; 4];
+/// // SAFETY: both are four bytes long.
+/// unsafe { haul_copy::memcpy(target.as_mut_ptr(), source.as_ptr(), 4) };
+/// assert_eq!(target, source);
+/// ```
+#[inline(always)]
+pub unsafe fn memcpy(target: *mut u8, source: *const u8, length: usize) {
+    // SAFETY: the caller's promise, and the length that each asks for.
+    unsafe {
+        if length <= small::SMALL_MAX {
+            small::copy(target, source, length);
+        } else {
+            dispatch::copy_above_64(target, source, length);
+        }
+    }
+}
+
+/// Copies `length` bytes from `source` to `target`, which may overlap in any way.
+///
+/// # Safety
+/// As [`memcpy`].
+#[inline(always)]
+pub unsafe fn memmove(target: *mut u8, source: *const u8, length: usize) {
+    // SAFETY: the caller's promise.
+    unsafe { memcpy(target, source, length) }
+}
+
+/// Sets `length` bytes at `target` to `byte`.
+///
+/// # Safety
+/// `target` is writable for `length` bytes.
+#[inline(always)]
+pub unsafe fn memset(target: *mut u8, byte: u8, length: usize) {
+    // SAFETY: the caller's promise, and the length that each asks for.
+    unsafe {
+        if length <= small::SMALL_MAX {
+            small::fill(target, byte, length);
+        } else {
+            dispatch::fill_above_64(target, i32::from(byte), length);
+        }
+    }
+}

@@ -1,0 +1,271 @@
+//! The sizes at which the way to copy changes.
+//!
+//! Defaults come from what the processor tells, `haul copy tune` measures better ones, and no value
+//! can make a copy wrong: every way is a complete memmove, a threshold only chooses between them.
+
+use core::sync::atomic::{AtomicUsize, Ordering};
+
+use crate::cpu::{self, Vendor};
+
+/// Below this many bytes nothing is looked up: a copy loops over registers.
+///
+/// The start-up of `rep movsb` is 35 cycles or more (Intel Optimization Manual, 3.7.6) and that of
+/// a streamed copy is a fence, so neither is a candidate here; and the look-up itself stays out of
+/// 99.4% of the calls of a large fleet.
+pub const LOOKUP_MIN: usize = 2048;
+
+/// Sizes in bytes from which, or up to which, a way to copy is taken. [`NEVER`] turns a way off.
+///
+/// A size in `rep_movsb_min..rep_movsb_max` goes by `rep movsb`; else one of `stream_copy_min` or
+/// more goes past the caches; else registers loop. The same for memset.
+///
+/// ```
+/// use haul_copy::Thresholds;
+/// let mut mine = Thresholds::defaults();
+/// assert!(mine.set("stream_copy_min", 0));
+/// assert!(!mine.set("no_such_threshold", 0));
+/// // Nothing hostile comes through: a streamed copy starts where the look-up does.
+/// assert_eq!(mine.clamped().stream_copy_min, haul_copy::thresholds::LOOKUP_MIN);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Thresholds {
+    /// First size that `rep movsb` copies.
+    pub rep_movsb_min: usize,
+    /// First size above that it no longer copies.
+    pub rep_movsb_max: usize,
+    /// First size that is copied by non-temporal stores.
+    pub stream_copy_min: usize,
+    /// First size that `rep stosb` fills.
+    pub rep_stosb_min: usize,
+    /// First size above that it no longer fills.
+    pub rep_stosb_max: usize,
+    /// First size that is filled by non-temporal stores.
+    pub stream_fill_min: usize,
+}
+
+/// The value that turns a way off.
+pub const NEVER: usize = usize::MAX;
+
+/// What is in force. Each is read on its own, relaxed: a copy that sees some old and some new
+/// values takes a way that is slower, never one that is wrong. 0 is "not set yet"; `dispatch` sets
+/// them before it asks for a way.
+static CURRENT: [AtomicUsize; Thresholds::NAMES.len()] =
+    [const { AtomicUsize::new(0) }; Thresholds::NAMES.len()];
+
+impl Thresholds {
+    /// The names of all thresholds, as `haul.toml`, C and the command line spell them.
+    pub const NAMES: &'static [&'static str; 6] = &[
+        "rep_movsb_min",
+        "rep_movsb_max",
+        "stream_copy_min",
+        "rep_stosb_min",
+        "rep_stosb_max",
+        "stream_fill_min",
+    ];
+
+    /// Registers only, whatever the size.
+    pub const REGISTERS_ONLY: Self = Self {
+        rep_movsb_min: NEVER,
+        rep_movsb_max: NEVER,
+        stream_copy_min: NEVER,
+        rep_stosb_min: NEVER,
+        rep_stosb_max: NEVER,
+        stream_fill_min: NEVER,
+    };
+
+    /// The defaults for the processor that this runs on.
+    ///
+    /// Cost: asks the processor, see [`cpu::facts`].
+    #[must_use]
+    pub fn defaults() -> Self {
+        Self::for_processor(cpu::facts())
+    }
+
+    /// The defaults for a processor that says `facts` of itself.
+    #[must_use]
+    pub fn for_processor(facts: cpu::Facts) -> Self {
+        /// Caches outside this range are a hypervisor's fancy (one told of 1 TiB).
+        const PLAUSIBLE_CACHE: core::ops::RangeInclusive<usize> = 1 << 20..=64 << 20;
+        let cache = if PLAUSIBLE_CACHE.contains(&facts.last_cache_bytes) {
+            facts.last_cache_bytes
+        } else {
+            16 << 20
+        };
+        let mut thresholds = Self::REGISTERS_ONLY;
+        if cfg!(target_arch = "x86_64") {
+            // Source and target share the cache, and so do other cores: three quarters of it is
+            // where glibc starts too.
+            thresholds.stream_copy_min = cache / 4 * 3;
+            thresholds.stream_fill_min = cache;
+        }
+        if facts.vendor == Vendor::Intel && facts.fast_short_string {
+            thresholds.rep_movsb_min = LOOKUP_MIN;
+            thresholds.rep_movsb_max = thresholds.stream_copy_min;
+            thresholds.rep_stosb_min = LOOKUP_MIN;
+            thresholds.rep_stosb_max = thresholds.stream_fill_min;
+        }
+        thresholds
+    }
+
+    /// The thresholds in force in this process.
+    #[must_use]
+    pub fn current() -> Self {
+        if CURRENT[0].load(Ordering::Relaxed) == 0 {
+            Self::defaults().install();
+        }
+        Self::from_array(core::array::from_fn(|index| CURRENT[index].load(Ordering::Relaxed)))
+    }
+
+    /// Puts these in force, [clamped](Self::clamped), for all threads of this process.
+    pub fn install(self) {
+        for (place, value) in CURRENT.iter().zip(self.clamped().to_array()) {
+            place.store(value, Ordering::Relaxed);
+        }
+    }
+
+    /// The same with every value raised to [`LOOKUP_MIN`].
+    #[must_use]
+    pub fn clamped(self) -> Self {
+        Self::from_array(self.to_array().map(|value| value.max(LOOKUP_MIN)))
+    }
+
+    /// The threshold of that name; `None` if there is none.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<usize> {
+        Self::index(name).map(|index| self.to_array()[index])
+    }
+
+    /// Sets the threshold of that name; `false` if there is none.
+    #[must_use]
+    pub fn set(&mut self, name: &str, bytes: usize) -> bool {
+        let Some(index) = Self::index(name) else { return false };
+        let mut values = self.to_array();
+        values[index] = bytes;
+        *self = Self::from_array(values);
+        true
+    }
+
+    fn index(name: &str) -> Option<usize> {
+        Self::NAMES.iter().position(|&known| known == name)
+    }
+
+    fn to_array(self) -> [usize; 6] {
+        [
+            self.rep_movsb_min,
+            self.rep_movsb_max,
+            self.stream_copy_min,
+            self.rep_stosb_min,
+            self.rep_stosb_max,
+            self.stream_fill_min,
+        ]
+    }
+
+    fn from_array(values: [usize; 6]) -> Self {
+        let [
+            rep_movsb_min,
+            rep_movsb_max,
+            stream_copy_min,
+            rep_stosb_min,
+            rep_stosb_max,
+            stream_fill_min,
+        ] = values;
+        Self {
+            rep_movsb_min,
+            rep_movsb_max,
+            stream_copy_min,
+            rep_stosb_min,
+            rep_stosb_max,
+            stream_fill_min,
+        }
+    }
+}
+
+/// How bytes are moved that are many enough to choose.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// A loop over registers.
+    Registers,
+    /// `rep movsb`, `rep stosb`.
+    String,
+    /// Non-temporal stores.
+    Stream,
+}
+
+/// The way for a copy of `length` bytes.
+#[inline(always)]
+pub(crate) fn copy_way(length: usize) -> Way {
+    way::<0>(length)
+}
+
+/// The way for a fill of `length` bytes.
+#[inline(always)]
+pub(crate) fn fill_way(length: usize) -> Way {
+    way::<3>(length)
+}
+
+/// The way by the three thresholds from `FIRST` on.
+#[inline(always)]
+fn way<const FIRST: usize>(length: usize) -> Way {
+    let string_min = CURRENT[FIRST].load(Ordering::Relaxed);
+    if length >= string_min && length < CURRENT[FIRST + 1].load(Ordering::Relaxed) {
+        Way::String
+    } else if length >= CURRENT[FIRST + 2].load(Ordering::Relaxed) {
+        Way::Stream
+    } else {
+        Way::Registers
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cpu::Facts;
+
+    fn facts(vendor: Vendor, last_cache_bytes: usize) -> Facts {
+        Facts { vendor, fast_short_string: true, last_cache_bytes }
+    }
+
+    #[test]
+    fn every_name_is_a_threshold_of_its_own() {
+        for (index, name) in Thresholds::NAMES.iter().enumerate() {
+            let mut thresholds = Thresholds::REGISTERS_ONLY;
+            assert!(thresholds.set(name, 5000 + index));
+            assert_eq!(thresholds.get(name), Some(5000 + index));
+            let others = Thresholds::NAMES.iter().filter(|other| *other != name);
+            for other in others {
+                assert_eq!(thresholds.get(other), Some(NEVER), "{name} changed {other}");
+            }
+        }
+        assert_eq!(Thresholds::REGISTERS_ONLY.get(""), None);
+    }
+
+    #[test]
+    fn hostile_values_are_clamped() {
+        for value in [0, 1, LOOKUP_MIN - 1, LOOKUP_MIN, 1 << 63, usize::MAX] {
+            let mut thresholds = Thresholds::REGISTERS_ONLY;
+            for name in Thresholds::NAMES {
+                assert!(thresholds.set(name, value));
+            }
+            for clamped in thresholds.clamped().to_array() {
+                assert_eq!(clamped, value.max(LOOKUP_MIN));
+            }
+        }
+    }
+
+    #[test]
+    fn a_cache_that_a_hypervisor_made_up_is_not_believed() {
+        let lie = Thresholds::for_processor(facts(Vendor::Intel, 1 << 40));
+        let none = Thresholds::for_processor(facts(Vendor::Intel, 0));
+        assert_eq!(lie, none);
+        if cfg!(target_arch = "x86_64") {
+            assert!(lie.stream_copy_min < 64 << 20);
+        }
+    }
+
+    #[test]
+    fn amd_does_not_copy_by_string_unless_measured() {
+        let amd = Thresholds::for_processor(facts(Vendor::Amd, 32 << 20));
+        assert_eq!((amd.rep_movsb_min, amd.rep_stosb_min), (NEVER, NEVER));
+    }
+}
