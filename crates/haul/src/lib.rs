@@ -1,1 +1,30 @@
 //! Moves bulk data on a server for the least cost.
+//!
+//! From the bottom up; a module imports only those above it in this list:
+//!
+//! - [`error`]: the one error type, [`Error`];
+//! - `file`: files read once with a limit, files replaced in one step;
+//! - [`sys`]: what this machine is, has and allows;
+//! - [`tuning`]: `haul.toml`, the thresholds measured on this machine.
+//!
+//! The copy functions themselves are in [`copy`], which stands below this crate and knows nothing
+//! of files. A Rust program calls [`init`] once, early in `main`, so that the thresholds measured
+//! on its machine are in force; without it the defaults for the processor hold. A C program that
+//! links `libhaul.so` need not: the library does it as it is loaded.
+//!
+//! ```
+//! haul::init();
+//! let source = [7_u8; 300];
+//! let mut target = [0_u8; 300];
+//! haul::copy::copy(&mut target, &source);
+//! assert_eq!(target, source);
+//! ```
+
+pub mod error;
+pub mod file;
+pub mod sys;
+pub mod tuning;
+
+pub use error::Error;
+pub use haul_copy as copy;
+pub use tuning::init;

@@ -1,0 +1,210 @@
+//! Data caches of one core, believed only where the figure can be true.
+
+use haul_model::Bytes;
+
+use super::Sys;
+
+/// Smallest and largest size that is believed of a level, in bytes. Real ones, 2026: L1d from
+/// 8 KiB (Pentium 4) to 192 KiB (some Arm), L2 from 128 KiB to 36 MiB (IBM), one L3 from 512 KiB
+/// to 504 MiB (Xeon 6980P, whole socket). A hypervisor was seen to report an L3 of 1 TiB.
+const BELIEVED_BYTES: [(u64, u64); 3] =
+    [(4 << 10, 1 << 20), (64 << 10, 64 << 20), (256 << 10, 1 << 30)];
+
+/// What stands in for an L3 whose size cannot be true, in bytes: the share of one core complex
+/// (EPYC) or of a middling desktop part. Too small costs some speed between the real size and
+/// this; too large would keep non-temporal stores from copies that need them.
+const STAND_IN_L3_BYTES: u64 = 32 << 20;
+
+/// A data or unified cache that one core uses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cache {
+    /// 1, 2, 3.
+    pub level: u32,
+    /// Its size in bytes, all of it, however many share it.
+    pub size_bytes: u64,
+    /// Logical processors that share it; 0 where nothing tells.
+    pub shared_by: usize,
+}
+
+/// The caches of one core, nearest first, and what was not believed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Caches {
+    /// Nearest first.
+    pub levels: Vec<Cache>,
+    /// One sentence for every figure that was not believed.
+    pub disbelieved: Vec<String>,
+}
+
+impl Caches {
+    /// Size of a level in bytes; `None` where it is not known.
+    #[must_use]
+    pub fn size_bytes(&self, level: u32) -> Option<u64> {
+        self.levels.iter().find(|cache| cache.level == level).map(|cache| cache.size_bytes)
+    }
+}
+
+impl Sys {
+    /// The caches of the first processor: from `/sys`, else from CPUID, else none.
+    #[must_use]
+    pub fn caches(&self) -> Caches {
+        let told = self.caches_from_files();
+        let (told, by) = if told.is_empty() { (from_cpuid(), "CPUID") } else { (told, "/sys") };
+        believe(&told, by)
+    }
+
+    fn caches_from_files(&self) -> Vec<Cache> {
+        let folder = "sys/devices/system/cpu/cpu0/cache";
+        let cache = |name: &String| {
+            let read = |file: &str| self.text(&format!("{folder}/{name}/{file}"));
+            (name.starts_with("index") && read("type")? != "Instruction").then_some(())?;
+            Some(Cache {
+                level: read("level")?.parse().ok()?,
+                size_bytes: parse_size(&read("size")?)?,
+                shared_by: read("shared_cpu_map").map_or(0, |map| count_bits(&map)),
+            })
+        };
+        let mut caches: Vec<Cache> = self.names(folder).iter().filter_map(cache).collect();
+        caches.sort_by_key(|cache| cache.level);
+        caches
+    }
+}
+
+/// The caches with every size that cannot be true replaced, and a sentence for each.
+fn believe(told: &[Cache], by: &str) -> Caches {
+    let mut caches = Caches::default();
+    for &cache in told {
+        let Some(&(least, most)) = BELIEVED_BYTES.get((cache.level as usize).wrapping_sub(1))
+        else {
+            continue;
+        };
+        if caches.size_bytes(cache.level).is_some() {
+            continue;
+        }
+        let size_bytes = match cache.size_bytes {
+            size if size < least => least,
+            size if size > most && cache.level == 3 => STAND_IN_L3_BYTES,
+            size => size.min(most),
+        };
+        if size_bytes != cache.size_bytes {
+            caches.disbelieved.push(format!(
+                "{by} says L{} of {}, which no processor has; taken as {}",
+                cache.level,
+                Bytes(cache.size_bytes),
+                Bytes(size_bytes)
+            ));
+        }
+        caches.levels.push(Cache { size_bytes, ..cache });
+    }
+    caches
+}
+
+#[cfg(any(target_arch = "x86", target_arch = "x86_64"))]
+fn from_cpuid() -> Vec<Cache> {
+    use raw_cpuid::{CacheType, CpuId};
+    let cpuid = CpuId::new();
+    // Intel's leaf 4; AMD has the same at 0x8000001D, which raw-cpuid picks by vendor.
+    let Some(parameters) = cpuid.get_cache_parameters() else {
+        return Vec::new();
+    };
+    parameters
+        .filter(|p| matches!(p.cache_type(), CacheType::Data | CacheType::Unified))
+        .map(|p| Cache {
+            level: u32::from(p.level()),
+            size_bytes: [p.associativity(), p.physical_line_partitions(), p.coherency_line_size()]
+                .iter()
+                .fold(p.sets() as u64, |size, &factor| size.saturating_mul(factor as u64)),
+            // CPUID tells how many could share it, not how many do.
+            shared_by: 0,
+        })
+        .collect()
+}
+
+#[cfg(not(any(target_arch = "x86", target_arch = "x86_64")))]
+fn from_cpuid() -> Vec<Cache> {
+    Vec::new()
+}
+
+/// `32K` -> bytes; also `M`, `G` and a bare number.
+fn parse_size(text: &str) -> Option<u64> {
+    let shift = match text.bytes().last()? {
+        b'K' => 10,
+        b'M' => 20,
+        b'G' => 30,
+        _ => 0,
+    };
+    let number: u64 = text.trim_end_matches(['K', 'M', 'G']).parse().ok()?;
+    number.checked_mul(1 << shift)
+}
+
+/// `ff,00000003` -> 10.
+fn count_bits(map: &str) -> usize {
+    map.chars().filter_map(|c| c.to_digit(16)).map(|digit| digit.count_ones() as usize).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::root_with;
+    use super::*;
+
+    fn files(sizes: [&str; 3]) -> Vec<(String, String)> {
+        let folder = "sys/devices/system/cpu/cpu0/cache";
+        let mut files = Vec::new();
+        let mut add = |index: usize, level: &str, kind: &str, size: &str| {
+            for (file, text) in
+                [("level", level), ("type", kind), ("size", size), ("shared_cpu_map", "00000003")]
+            {
+                files.push((format!("{folder}/index{index}/{file}"), text.to_owned()));
+            }
+        };
+        add(0, "1", "Data", sizes[0]);
+        add(1, "1", "Instruction", "64K");
+        add(2, "2", "Unified", sizes[1]);
+        add(3, "3", "Unified", sizes[2]);
+        files
+    }
+
+    fn caches_of(sizes: [&str; 3]) -> Caches {
+        let files = files(sizes);
+        let files: Vec<(&str, &str)> = files.iter().map(|(p, t)| (&**p, &**t)).collect();
+        let (_folder, sys) = root_with(&files);
+        sys.caches()
+    }
+
+    #[test]
+    fn plausible_sizes_are_taken_as_told() {
+        let caches = caches_of(["32K", "1024K", "32768K"]);
+        assert_eq!(caches.disbelieved, [""; 0]);
+        let sizes: Vec<u64> = caches.levels.iter().map(|c| c.size_bytes).collect();
+        assert_eq!(sizes, [32 << 10, 1 << 20, 32 << 20]);
+        assert_eq!(caches.levels[2].shared_by, 2);
+    }
+
+    #[test]
+    fn sizes_that_no_processor_has_are_replaced_and_told() {
+        for (l3, stand_in) in [("1073741824K", 32 << 20), ("0K", 256 << 10), ("1K", 256 << 10)] {
+            let caches = caches_of(["32K", "1024K", l3]);
+            assert_eq!(caches.size_bytes(3), Some(stand_in), "{l3}");
+            assert_eq!(caches.disbelieved.len(), 1, "{l3}");
+        }
+        let caches = caches_of(["1073741824K", "1073741824K", "32M"]);
+        assert_eq!(caches.size_bytes(1), Some(1 << 20));
+        assert_eq!(caches.size_bytes(2), Some(64 << 20));
+        assert!(caches.disbelieved[0].contains("L1 of 1 TiB"), "{:?}", caches.disbelieved);
+    }
+
+    #[test]
+    fn sizes_that_are_no_numbers_are_left_out() {
+        let caches = caches_of(["32K", "lots", "99999999999999999999K"]);
+        assert_eq!(caches.levels.len(), 1);
+    }
+
+    #[test]
+    #[cfg(target_arch = "x86_64")]
+    fn without_sys_the_processor_tells_or_nothing_does() {
+        let caches = Sys::at("/nonexistent").caches();
+        for cache in &caches.levels {
+            let (least, most) = BELIEVED_BYTES[cache.level as usize - 1];
+            assert!((least..=most).contains(&cache.size_bytes), "{cache:?}");
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! What this machine is, has and allows, found without root and without fail.
+//!
+//! Every fact has a fallback: where `/proc` or `/sys` is not mounted, or says something that no
+//! machine is, the processor itself, a system call or "not known" stands in, and the fact says so.
+//! Files are read under a root directory that tests replace; system calls and CPUID always speak
+//! for the running machine.
+//!
+//! - [`cache`], [`cpu`], [`device`], [`memory`], [`permission`], [`topology`]: the facts;
+//! - [`offer`]: the same as a list of what is there, what is missing, and how to get it;
+//! - [`machine`]: the same as one [`Machine`](haul_model::Machine) line.
+
+use std::fs::{self, File};
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+pub mod cache;
+pub mod cpu;
+pub mod device;
+pub mod memory;
+pub mod permission;
+pub mod topology;
+
+pub mod machine;
+pub mod offer;
+
+pub use cache::{Cache, Caches};
+pub use cpu::Processor;
+pub use device::{Devices, Dpdk};
+pub use memory::{HugePages, Memory, Pool};
+pub use offer::{Offer, State};
+pub use permission::Permissions;
+pub use topology::Topology;
+
+/// Longest file under `/proc` or `/sys` that is read; `/proc/cpuinfo` of the first processor, all
+/// that is wanted of it, takes some 1,500 B.
+const FILE_BYTES_MAX: u64 = 64 << 10;
+
+/// The machine, seen through a root directory.
+///
+/// ```
+/// let machine = haul::sys::Sys::new().machine();
+/// assert!(machine.processors >= 1);
+/// // Nothing is required: a root with neither /proc nor /sys still gives a machine.
+/// let blind = haul::sys::Sys::at("/nonexistent").machine();
+/// assert_eq!(blind.cpu.is_empty(), false);
+/// ```
+#[derive(Clone, Debug)]
+pub struct Sys {
+    root: PathBuf,
+}
+
+impl Sys {
+    /// The running machine, with files under `/`.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::at("/")
+    }
+
+    /// The running machine, with files under another root.
+    #[must_use]
+    pub fn at(root: impl Into<PathBuf>) -> Self {
+        Self { root: root.into() }
+    }
+
+    /// Of `/proc` and `/sys`, those that are not mounted here.
+    #[must_use]
+    pub fn not_mounted(&self) -> Vec<&'static str> {
+        [("/proc", "proc/self"), ("/sys", "sys/devices")]
+            .into_iter()
+            .filter(|(_, inside)| !self.path(inside).exists())
+            .map(|(name, _)| name)
+            .collect()
+    }
+
+    fn path(&self, relative: &str) -> PathBuf {
+        self.root.join(relative)
+    }
+
+    /// The file's first [`FILE_BYTES_MAX`], trimmed; `None` where it cannot be read or is empty.
+    fn text(&self, relative: &str) -> Option<String> {
+        let mut bytes = Vec::new();
+        let file = File::open(self.path(relative)).ok()?;
+        file.take(FILE_BYTES_MAX).read_to_end(&mut bytes).ok()?;
+        let text = String::from_utf8_lossy(&bytes).trim().to_owned();
+        (!text.is_empty()).then_some(text)
+    }
+
+    fn number(&self, relative: &str) -> Option<u64> {
+        self.text(relative)?.parse().ok()
+    }
+
+    /// The names in a folder, sorted; none where it cannot be read.
+    fn names(&self, relative: &str) -> Vec<String> {
+        names_in(&self.path(relative))
+    }
+}
+
+impl Default for Sys {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+fn names_in(folder: &Path) -> Vec<String> {
+    let mut names: Vec<String> = fs::read_dir(folder)
+        .map(|entries| {
+            entries.flatten().map(|e| e.file_name().to_string_lossy().into_owned()).collect()
+        })
+        .unwrap_or_default();
+    names.sort();
+    names
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// A root directory with these files.
+    pub(crate) fn root_with(files: &[(&str, &str)]) -> (tempfile::TempDir, Sys) {
+        let folder = tempfile::tempdir().unwrap();
+        for (path, text) in files {
+            let path = folder.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+        let sys = Sys::at(folder.path());
+        (folder, sys)
+    }
+
+    #[test]
+    fn an_empty_root_is_told_as_such() {
+        assert_eq!(Sys::at("/nonexistent").not_mounted(), ["/proc", "/sys"]);
+        let (_folder, sys) = root_with(&[("proc/self/status", ""), ("sys/devices/x", "")]);
+        assert!(sys.not_mounted().is_empty());
+    }
+}

@@ -1,0 +1,369 @@
+//! What this machine offers, what is missing, and how to get it: the lines of `haul doctor`.
+//!
+//! Nothing that is missing stops haul; each line says what it would make faster or measurable.
+
+use haul_copy::Isa;
+
+use haul_model::Bytes;
+
+use super::{Permissions, Sys};
+
+/// Whether something is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// There, and usable by this process.
+    Ok,
+    /// Not there, or not usable.
+    Missing,
+    /// This machine does not tell.
+    Unknown,
+}
+
+/// One thing that a machine may offer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Offer {
+    /// What it is: `huge pages`.
+    pub name: &'static str,
+    /// Whether it is there.
+    pub state: State,
+    /// What was found.
+    pub detail: String,
+    /// How to get what is missing, and what it would bring. `None` where nothing is missing.
+    pub remedy: Option<String>,
+}
+
+impl Offer {
+    fn ok(name: &'static str, detail: String) -> Self {
+        Self { name, state: State::Ok, detail, remedy: None }
+    }
+
+    fn missing(name: &'static str, detail: impl Into<String>, remedy: &str) -> Self {
+        Self { name, state: State::Missing, detail: detail.into(), remedy: Some(remedy.into()) }
+    }
+
+    fn unknown(name: &'static str, remedy: &str) -> Self {
+        let detail = "this machine does not tell".to_owned();
+        Self { name, state: State::Unknown, detail, remedy: Some(remedy.into()) }
+    }
+}
+
+impl Sys {
+    /// The list, from the processor outwards.
+    #[must_use]
+    pub fn offers(&self) -> Vec<Offer> {
+        let permissions = self.permissions();
+        let mut offers = vec![
+            instruction_sets(),
+            self.offer_processors(),
+            self.offer_caches(),
+            self.offer_numa(),
+            self.offer_memory(),
+            self.offer_huge_pages(),
+            self.offer_transparent_pages(),
+            cross_memory(&permissions),
+            vmsplice(&permissions),
+            sealed_memory(&permissions),
+            locked_memory(&permissions),
+            self.offer_core_counters(&permissions),
+        ];
+        offers.extend(self.offer_devices());
+        let not_mounted = self.not_mounted();
+        if !not_mounted.is_empty() {
+            offers.push(Offer::missing(
+                "system files",
+                format!("not mounted here: {}", not_mounted.join(" ")),
+                "mount them for facts that the processor and system calls do not tell; haul does \
+                 without",
+            ));
+        }
+        offers
+    }
+
+    fn offer_processors(&self) -> Offer {
+        let topology = self.topology();
+        let (allowed, online) = (topology.allowed.len(), topology.online);
+        let cores = topology.cores.map_or(String::new(), |n| format!(" on {n} cores"));
+        let detail = format!("{allowed} of {online} logical processors allowed{cores}");
+        if allowed >= 2 {
+            return Offer::ok("processors", detail);
+        }
+        Offer::missing(
+            "processors",
+            detail,
+            "allow more than one (taskset -c 0-1 haul ..., or more for the container): with one, \
+             nothing can be measured on two threads",
+        )
+    }
+
+    fn offer_caches(&self) -> Offer {
+        let caches = self.caches();
+        let levels: Vec<String> = caches
+            .levels
+            .iter()
+            .map(|cache| format!("L{} {}", cache.level, Bytes(cache.size_bytes)))
+            .collect();
+        if let Some(sentence) = caches.disbelieved.first() {
+            return Offer {
+                name: "caches",
+                state: State::Unknown,
+                detail: format!("{}; {sentence}", levels.join(", ")),
+                remedy: Some("`haul copy tune` measures what such figures would only guess".into()),
+            };
+        }
+        if levels.is_empty() {
+            return Offer::unknown("caches", "mount /sys, or tune: `haul copy tune` measures them");
+        }
+        Offer::ok("caches", levels.join(", "))
+    }
+
+    fn offer_numa(&self) -> Offer {
+        match self.topology().numa_nodes {
+            Some(nodes) => Offer::ok("NUMA nodes", nodes.to_string()),
+            None => Offer::unknown("NUMA nodes", "mount /sys; haul takes it for one node"),
+        }
+    }
+
+    fn offer_memory(&self) -> Offer {
+        let memory = self.memory();
+        let limit = memory
+            .limit_bytes
+            .map_or(String::new(), |limit| format!(", limited to {}", Bytes(limit).approximate()));
+        let detail = format!(
+            "{} available of {}{limit}",
+            Bytes(memory.available_bytes).approximate(),
+            Bytes(memory.total_bytes).approximate()
+        );
+        // The survey's largest copy is 256 MiB, source and target, beside the cold buffers.
+        if memory.available_bytes >= 1 << 30 {
+            return Offer::ok("memory", detail);
+        }
+        Offer::missing(
+            "memory",
+            detail,
+            "free 1 GiB to measure the largest copies; smaller ones need less",
+        )
+    }
+
+    fn offer_huge_pages(&self) -> Offer {
+        let pages = self.huge_pages();
+        let pools: Vec<String> = pages
+            .pools
+            .iter()
+            .map(|p| format!("{} of {} free at {}", p.free, p.total, Bytes(p.page_bytes)))
+            .collect();
+        if pages.pools.iter().any(|pool| pool.free > 0) {
+            return Offer::ok("huge pages", pools.join(", "));
+        }
+        if pools.is_empty() {
+            return Offer::unknown("huge pages", "mount /sys, or run a kernel with hugetlbfs");
+        }
+        Offer::missing(
+            "huge pages",
+            pools.join(", "),
+            "reserve some for fewer TLB misses: echo 64 | sudo tee \
+             /sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages",
+        )
+    }
+
+    fn offer_transparent_pages(&self) -> Offer {
+        const NAME: &str = "transparent huge pages";
+        match self.huge_pages().transparent {
+            Some(mode) if mode != "never" => Offer::ok(NAME, mode),
+            Some(mode) => Offer::missing(
+                NAME,
+                mode,
+                "allow them on request: echo madvise | sudo tee \
+                 /sys/kernel/mm/transparent_hugepage/enabled",
+            ),
+            None => Offer::unknown(NAME, "mount /sys, or run a kernel with them"),
+        }
+    }
+
+    fn offer_core_counters(&self, permissions: &Permissions) -> Offer {
+        const NAME: &str = "core counters (PMU)";
+        let units = self.devices().pmu_core;
+        if units.is_empty() {
+            return Offer::missing(
+                NAME,
+                "the kernel shows none",
+                "have the hypervisor expose the PMU (QEMU: -cpu host,pmu=on; clouds: a metal \
+                 instance) to see cycles and cache misses",
+            );
+        }
+        match permissions.perf_event_paranoid {
+            Some(level) if level > 2 && !rustix::process::geteuid().is_root() => Offer::missing(
+                NAME,
+                format!("{}, but perf_event_paranoid is {level}", units.join(" ")),
+                "allow a process to count its own events: sudo sysctl kernel.perf_event_paranoid=2",
+            ),
+            _ => Offer::ok(NAME, units.join(" ")),
+        }
+    }
+
+    fn offer_devices(&self) -> [Offer; 3] {
+        let devices = self.devices();
+        let uncore = if devices.pmu_uncore.is_empty() {
+            Offer::missing(
+                "memory counters (PMU)",
+                "the kernel shows none",
+                "run on bare metal to see the memory controller's and PCIe's own counters; haul \
+                 estimates them otherwise",
+            )
+        } else {
+            Offer::ok("memory counters (PMU)", devices.pmu_uncore.join(" "))
+        };
+        let dsa = match (devices.dsa.as_slice(), devices.dsa_queues.as_slice()) {
+            ([], _) => Offer::missing(
+                "copy engine (DSA)",
+                "none",
+                "comes with Xeon since the 4th generation; on such a machine load the idxd driver \
+                 and have the hypervisor pass one through",
+            ),
+            (engines, []) => Offer::missing(
+                "copy engine (DSA)",
+                format!("{}, no work queue enabled", engines.join(" ")),
+                "enable a queue for user space: accel-config load-config -c FILE -e",
+            ),
+            (engines, queues) => Offer::ok(
+                "copy engine (DSA)",
+                format!("{}, queues {}", engines.join(" "), queues.join(" ")),
+            ),
+        };
+        let dpdk = match devices.dpdk {
+            Some(dpdk) => {
+                let version = dpdk.version.unwrap_or_else(|| "of unknown version".into());
+                Offer::ok("DPDK", format!("{version} in {}", dpdk.folder))
+            }
+            None => Offer::missing(
+                "DPDK",
+                "not installed",
+                "install dpdk-dev (Debian, Ubuntu) or dpdk-devel (Fedora, RHEL) to measure beside it",
+            ),
+        };
+        [uncore, dsa, dpdk]
+    }
+}
+
+fn instruction_sets() -> Offer {
+    let names: Vec<&str> = Isa::available().map(|isa| isa.name()).collect();
+    Offer::ok("instruction sets", names.join(" "))
+}
+
+fn cross_memory(permissions: &Permissions) -> Offer {
+    const NAME: &str = "cross-memory attach";
+    if !permissions.cross_memory_attach {
+        return Offer::missing(
+            NAME,
+            "process_vm_readv is refused",
+            "allow it in the container's seccomp profile (docker run --cap-add SYS_PTRACE), for \
+             one copy between processes instead of two",
+        );
+    }
+    match permissions.ptrace_scope {
+        None | Some(0) => Offer::ok(NAME, "between processes of the same user".into()),
+        Some(1) => Offer::missing(
+            NAME,
+            "ptrace_scope is 1: only a parent may read its children",
+            "sudo sysctl kernel.yama.ptrace_scope=0, or have the peer call \
+             prctl(PR_SET_PTRACER, pid)",
+        ),
+        Some(scope) => Offer::missing(
+            NAME,
+            format!("ptrace_scope is {scope}: administrators at most"),
+            "sudo sysctl kernel.yama.ptrace_scope=0 (from 3 only by a reboot)",
+        ),
+    }
+}
+
+fn vmsplice(permissions: &Permissions) -> Offer {
+    let pipe = permissions
+        .pipe_bytes_max
+        .map_or("of unknown size".to_owned(), |max| format!("up to {}", Bytes(max)));
+    if permissions.vmsplice {
+        return Offer::ok("vmsplice", format!("works, pipes {pipe}"));
+    }
+    Offer::missing(
+        "vmsplice",
+        "refused",
+        "allow it in the container's seccomp profile, or leave gVisor, to move pages through pipes",
+    )
+}
+
+fn sealed_memory(permissions: &Permissions) -> Offer {
+    if permissions.sealed_memory {
+        return Offer::ok("sealed memory", "memfd_create with seals works".into());
+    }
+    Offer::missing(
+        "sealed memory",
+        "memfd_create is refused",
+        "allow it in the container's seccomp profile, for shared memory that the peer cannot shrink",
+    )
+}
+
+fn locked_memory(permissions: &Permissions) -> Offer {
+    match permissions.locked_bytes_max {
+        None => Offer::ok("locked memory", "unlimited".into()),
+        // What an NVMe or NIC driver in user space pins at least; the kernel's default is 8 MiB.
+        Some(max) if max >= 64 << 20 => Offer::ok("locked memory", format!("up to {}", Bytes(max))),
+        Some(max) => Offer::missing(
+            "locked memory",
+            format!("up to {}", Bytes(max)),
+            "raise it before large buffers are pinned: ulimit -l unlimited, or \
+             /etc/security/limits.conf",
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::root_with;
+    use super::*;
+
+    fn find<'a>(offers: &'a [Offer], name: &str) -> &'a Offer {
+        offers.iter().find(|offer| offer.name == name).unwrap()
+    }
+
+    #[test]
+    fn whatever_is_not_ok_has_a_remedy() {
+        for sys in [Sys::new(), Sys::at("/nonexistent")] {
+            for offer in sys.offers() {
+                let has_remedy = offer.remedy.as_deref().is_some_and(|remedy| !remedy.is_empty());
+                assert_eq!(has_remedy, offer.state != State::Ok, "{offer:?}");
+                assert!(!offer.detail.is_empty(), "{offer:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_bare_machine_misses_what_it_misses() {
+        let offers = Sys::at("/nonexistent").offers();
+        for name in ["DPDK", "copy engine (DSA)", "core counters (PMU)", "system files"] {
+            assert_eq!(find(&offers, name).state, State::Missing, "{name}");
+        }
+        assert_eq!(find(&offers, "NUMA nodes").state, State::Unknown);
+    }
+
+    #[test]
+    fn yama_and_seccomp_are_told_apart() {
+        for (scope, state) in [("0", State::Ok), ("1", State::Missing), ("3", State::Missing)] {
+            let (_folder, sys) = root_with(&[("proc/sys/kernel/yama/ptrace_scope", scope)]);
+            let mut permissions = sys.permissions();
+            permissions.cross_memory_attach = true;
+            assert_eq!(cross_memory(&permissions).state, state, "ptrace_scope {scope}");
+            permissions.cross_memory_attach = false;
+            assert!(cross_memory(&permissions).remedy.unwrap().contains("seccomp"));
+        }
+    }
+
+    #[test]
+    fn a_reserved_but_taken_pool_is_not_on_offer() {
+        let folder = "sys/kernel/mm/hugepages/hugepages-2048kB";
+        for (free, state) in [("0", State::Missing), ("3", State::Ok)] {
+            let (_folder, sys) = root_with(&[
+                (&format!("{folder}/nr_hugepages"), "8"),
+                (&format!("{folder}/free_hugepages"), free),
+            ]);
+            assert_eq!(find(&sys.offers(), "huge pages").state, state, "{free} free");
+        }
+    }
+}

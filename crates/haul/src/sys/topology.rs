@@ -1,0 +1,111 @@
+//! Logical processors, cores and NUMA nodes.
+
+use std::collections::BTreeSet;
+
+use super::Sys;
+
+/// Which processors there are, and which of them this process may use.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Topology {
+    /// Logical processors that the affinity mask of the calling thread allows, ascending.
+    pub allowed: Vec<usize>,
+    /// Logical processors that are online; the allowed ones where `/sys` does not tell.
+    pub online: usize,
+    /// Cores among the online processors; `None` where `/sys` does not tell.
+    pub cores: Option<usize>,
+    /// NUMA nodes with processors or memory; `None` where `/sys` does not tell.
+    pub numa_nodes: Option<usize>,
+}
+
+impl Sys {
+    /// Processors and nodes. Costs one system call and two files a processor.
+    #[must_use]
+    pub fn topology(&self) -> Topology {
+        let allowed = allowed_processors();
+        let online = self.text("sys/devices/system/cpu/online").and_then(|t| parse_list(&t));
+        Topology {
+            cores: online.as_deref().and_then(|online| self.count_cores(online)),
+            online: online.map_or(allowed.len(), |list| list.len()),
+            allowed,
+            numa_nodes: self
+                .text("sys/devices/system/node/online")
+                .and_then(|t| parse_list(&t))
+                .map(|list| list.len()),
+        }
+    }
+
+    fn count_cores(&self, online: &[usize]) -> Option<usize> {
+        let core = |cpu: &usize| {
+            let folder = format!("sys/devices/system/cpu/cpu{cpu}/topology");
+            let package = self.text(&format!("{folder}/physical_package_id"))?;
+            Some((package, self.text(&format!("{folder}/core_id"))?))
+        };
+        online.iter().map(core).collect::<Option<BTreeSet<_>>>().map(|cores| cores.len())
+    }
+}
+
+/// At least one processor: the calling thread is running on it.
+fn allowed_processors() -> Vec<usize> {
+    let Ok(set) = rustix::thread::sched_getaffinity(None) else {
+        return vec![0];
+    };
+    let allowed: Vec<usize> =
+        (0..rustix::thread::CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).collect();
+    if allowed.is_empty() { vec![0] } else { allowed }
+}
+
+/// The kernel's list format: `0-3,8`. `None` where it is not one, or has no end.
+fn parse_list(text: &str) -> Option<Vec<usize>> {
+    /// More processors than any machine has; a range beyond it is not believed.
+    const PROCESSORS_MAX: usize = 1 << 16;
+    let mut list = Vec::new();
+    for part in text.trim().split(',') {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let (first, last): (usize, usize) = (first.parse().ok()?, last.parse().ok()?);
+        if first > last || last >= PROCESSORS_MAX {
+            return None;
+        }
+        list.extend(first..=last);
+    }
+    Some(list)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::root_with;
+    use super::*;
+
+    #[test]
+    fn lists_of_the_kernel_are_read_and_nonsense_is_not() {
+        assert_eq!(parse_list("0-3,8\n"), Some(vec![0, 1, 2, 3, 8]));
+        assert_eq!(parse_list("0"), Some(vec![0]));
+        for bad in ["", "a", "3-1", "0-", "0-18446744073709551615", "1,,2"] {
+            assert_eq!(parse_list(bad), None, "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn siblings_share_a_core() {
+        let topology = |cpu| format!("sys/devices/system/cpu/cpu{cpu}/topology");
+        let mut files = vec![
+            ("sys/devices/system/cpu/online".to_owned(), "0-3".to_owned()),
+            ("sys/devices/system/node/online".to_owned(), "0-1".to_owned()),
+        ];
+        for cpu in 0..4 {
+            files.push((format!("{}/core_id", topology(cpu)), (cpu / 2).to_string()));
+            files.push((format!("{}/physical_package_id", topology(cpu)), "0".to_owned()));
+        }
+        let files: Vec<(&str, &str)> = files.iter().map(|(p, t)| (&**p, &**t)).collect();
+        let (_folder, sys) = root_with(&files);
+        let topology = sys.topology();
+        assert_eq!((topology.online, topology.cores, topology.numa_nodes), (4, Some(2), Some(2)));
+    }
+
+    #[test]
+    fn without_sys_the_affinity_mask_counts() {
+        let topology = Sys::at("/nonexistent").topology();
+        assert!(!topology.allowed.is_empty());
+        assert_eq!(topology.online, topology.allowed.len());
+        assert_eq!((topology.cores, topology.numa_nodes), (None, None));
+    }
+}

@@ -1,0 +1,171 @@
+//! `haul.toml`: the thresholds that were measured on this machine, and what they were measured by.
+//!
+//! The file is looked for once, by [`init`]: at `HAUL_TUNING`, else in the user's configuration
+//! folder, else in `/etc/haul`; never in a program that runs with more rights than its caller has.
+//! It comes from outside, so it is opened without blocking, read once with a limit, and checked; a
+//! file that is malformed or was made for another machine is ignored with one warning. No value in
+//! it can make a copy incorrect, only slower: what it says goes through
+//! [`Thresholds::clamped`] like any other value.
+//!
+//! - `locate`: which file;
+//! - `parse`: text to [`Tuning`], and every way in which it can be wrong;
+//! - `write`: [`Tuning`] to text;
+//! - `state`: what is in force, and [`init`].
+
+mod locate;
+mod parse;
+mod write;
+
+mod state;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use haul_copy::Thresholds;
+use haul_model::Record;
+
+use crate::error::Error;
+use crate::file;
+
+pub use locate::{Found, Origin, locate};
+pub use state::{Force, in_force, init, load};
+
+/// The `schema` of every file that this version writes, and the only one that it reads.
+pub const SCHEMA: &str = "haul.tuning/1";
+
+/// Longest file that is read, in bytes: a thousand times what `haul copy tune` writes at least.
+pub const FILE_BYTES_MAX: u64 = 64 << 10;
+
+/// What a `haul.toml` says.
+///
+/// ```
+/// use haul::tuning::Tuning;
+/// let text = r#"
+///     schema = "haul.tuning/1"
+///     machine = "amd-25-17-1-avx2-l3-32MiB-2cpu"
+///     written = "2026-01-31T12:00:00Z"
+///     [copy]
+///     stream_copy_min = "24 MiB"
+///     rep_movsb_min = "never"
+/// "#;
+/// let tuning: Tuning = text.parse().unwrap();
+/// assert_eq!(tuning.copy["stream_copy_min"], 24 << 20);
+/// assert_eq!(tuning.copy["rep_movsb_min"], usize::MAX);
+/// assert_eq!(tuning.to_string().parse::<Tuning>().unwrap(), tuning);
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+pub struct Tuning {
+    /// The id of the machine it holds for, see [`Sys::machine_id`](crate::sys::Sys::machine_id).
+    pub machine: String,
+    /// When it was written: RFC 3339, UTC.
+    pub written: String,
+    /// Thresholds of the copy functions in bytes, by the names in [`Thresholds::NAMES`]. Those
+    /// that are absent keep their default.
+    pub copy: BTreeMap<String, usize>,
+    /// What the thresholds stand on.
+    pub evidence: Vec<Evidence>,
+}
+
+/// One measurement that a threshold stands on, in short; the records have the rest.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Evidence {
+    /// The record's experiment: `copy.tune`.
+    pub experiment: String,
+    /// Subject and parameters, for a reader: `tuned, size_bytes 4096, level mixed`.
+    pub what: String,
+    /// Time over the baseline's.
+    pub ratio: f64,
+    /// The noise floor of the same run.
+    pub floor: f64,
+    /// The file that holds the record: `survey.jsonl`.
+    pub records: String,
+}
+
+impl Tuning {
+    /// A tuning that sets every threshold.
+    #[must_use]
+    pub fn new(machine: &str, written: &str, thresholds: Thresholds) -> Self {
+        let copy = Thresholds::NAMES
+            .iter()
+            .filter_map(|name| Some(((*name).to_owned(), thresholds.get(name)?)))
+            .collect();
+        Self { machine: machine.into(), written: written.into(), copy, evidence: Vec::new() }
+    }
+
+    /// Reads and checks a file. Whether it is for this machine is left to
+    /// [`check_machine`](Self::check_machine).
+    ///
+    /// # Errors
+    /// Everything that [`file::read_limited`] says of the file (the limit is [`FILE_BYTES_MAX`]),
+    /// and everything that parsing says of its text.
+    pub fn read(path: &Path) -> Result<Self, Error> {
+        parse::bytes(&file::read_limited(path, FILE_BYTES_MAX)?)
+    }
+
+    /// Writes the file, all of it or nothing.
+    ///
+    /// # Errors
+    /// [`Error::Write`]; what stood at `path` is then untouched.
+    pub fn write(&self, path: &Path) -> Result<(), Error> {
+        file::write_atomically(path, self.to_string().as_bytes())
+    }
+
+    /// Whether it holds for the machine with this id.
+    ///
+    /// # Errors
+    /// [`Error::Foreign`] if not.
+    pub fn check_machine(&self, id: &str) -> Result<(), Error> {
+        if self.machine == id {
+            return Ok(());
+        }
+        Err(Error::Foreign { found: shorten(&self.machine), this: id.into() })
+    }
+
+    /// The thresholds it stands for: this processor's defaults, with what the file says in their
+    /// place, clamped.
+    #[must_use]
+    pub fn thresholds(&self) -> Thresholds {
+        let mut thresholds = Thresholds::defaults();
+        for (name, &bytes) in &self.copy {
+            // A name that is not known is refused by the parser; made by hand it changes nothing.
+            let _ = thresholds.set(name, bytes);
+        }
+        thresholds.clamped()
+    }
+}
+
+impl Evidence {
+    /// The short form of a record that holds a comparison; `None` for one that does not.
+    #[must_use]
+    pub fn of(record: &Record, records: &str) -> Option<Self> {
+        let comparison = record.comparison.as_ref()?;
+        let mut what = record.subject.clone();
+        for (name, value) in &record.parameters {
+            match value.as_str() {
+                Some(text) => what += &format!(", {name} {text}"),
+                None => what += &format!(", {name} {value}"),
+            }
+        }
+        Some(Self {
+            experiment: record.experiment.clone(),
+            what,
+            ratio: comparison.ratio,
+            floor: comparison.floor,
+            records: records.into(),
+        })
+    }
+}
+
+/// What of a hostile text is worth showing: printable, and not too long.
+fn shorten(text: &str) -> String {
+    const SHOWN_CHARACTERS_MAX: usize = 60;
+    let mut shown: String = text
+        .chars()
+        .take(SHOWN_CHARACTERS_MAX)
+        .map(|c| if c.is_control() { ' ' } else { c })
+        .collect();
+    if text.chars().nth(SHOWN_CHARACTERS_MAX).is_some() {
+        shown.push_str("...");
+    }
+    shown
+}

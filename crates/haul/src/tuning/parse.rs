@@ -1,0 +1,306 @@
+//! Text to [`Tuning`], by hand and not by derive, so that every error names the key, the value and
+//! what would have been right.
+
+use std::collections::BTreeMap;
+use std::str::FromStr;
+
+use haul_copy::Thresholds;
+use haul_model::Bytes;
+use toml::{Table, Value};
+
+use super::{Evidence, SCHEMA, Tuning, shorten};
+use crate::error::Error;
+
+const SECTIONS: [&str; 5] = ["schema", "machine", "written", "copy", "evidence"];
+const EVIDENCE: [&str; 5] = ["experiment", "what", "ratio", "floor", "records"];
+
+impl FromStr for Tuning {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let table: Table = text
+            .parse()
+            .map_err(|error: toml::de::Error| Error::NotToml { reason: one_line(&error, text) })?;
+        // The schema first: of another version nothing else can be expected to fit.
+        match table.get("schema") {
+            Some(Value::String(found)) if found == SCHEMA => {}
+            Some(Value::String(found)) => {
+                return Err(Error::Schema { found: shorten(found), known: SCHEMA });
+            }
+            Some(other) => return Err(wrong("schema", other, "a string")),
+            None => {
+                return Err(Error::MissingKey { key: "schema".into() });
+            }
+        }
+        only_known(&table, "", &SECTIONS)?;
+        Ok(Self {
+            machine: text_of(&table, "", "machine")?,
+            written: text_of(&table, "", "written")?,
+            copy: copy_section(&table)?,
+            evidence: evidence_section(&table)?,
+        })
+    }
+}
+
+/// As [`str::parse`], of bytes that may not be text.
+pub(super) fn bytes(bytes: &[u8]) -> Result<Tuning, Error> {
+    std::str::from_utf8(bytes)
+        .map_err(|error| Error::NotText { offset_bytes: error.valid_up_to() })?
+        .parse()
+}
+
+fn copy_section(table: &Table) -> Result<BTreeMap<String, usize>, Error> {
+    let Some(section) = table.get("copy") else {
+        return Ok(BTreeMap::new());
+    };
+    let Value::Table(section) = section else {
+        return Err(wrong("copy", section, "a table: [copy]"));
+    };
+    only_known(section, "copy.", Thresholds::NAMES)?;
+    section
+        .iter()
+        .map(|(name, value)| Ok((name.clone(), threshold(&format!("copy.{name}"), value)?)))
+        .collect()
+}
+
+/// Bytes as an integer, as text with a unit, or `never`.
+fn threshold(key: &str, value: &Value) -> Result<usize, Error> {
+    const EXPECTED: &str = "a size: bytes from 0, a text such as \"2 KiB\", or \"never\"";
+    let bytes = match value {
+        Value::Integer(bytes) => u64::try_from(*bytes).ok(),
+        Value::String(text) if text == "never" => Some(u64::MAX),
+        Value::String(text) => text.parse::<Bytes>().ok().map(|bytes| bytes.0),
+        _ => None,
+    };
+    let bytes = bytes.ok_or_else(|| wrong(key, value, EXPECTED))?;
+    // Beyond the address space is never, on any width.
+    Ok(usize::try_from(bytes).unwrap_or(usize::MAX))
+}
+
+fn evidence_section(table: &Table) -> Result<Vec<Evidence>, Error> {
+    let Some(section) = table.get("evidence") else {
+        return Ok(Vec::new());
+    };
+    let expected = "a list of tables: [[evidence]]";
+    let Value::Array(entries) = section else {
+        return Err(wrong("evidence", section, expected));
+    };
+    entries
+        .iter()
+        .map(|entry| {
+            let Value::Table(entry) = entry else {
+                return Err(wrong("evidence", entry, expected));
+            };
+            only_known(entry, "evidence.", &EVIDENCE)?;
+            Ok(Evidence {
+                experiment: text_of(entry, "evidence.", "experiment")?,
+                what: text_of(entry, "evidence.", "what")?,
+                ratio: number_of(entry, "evidence.", "ratio")?,
+                floor: number_of(entry, "evidence.", "floor")?,
+                records: text_of(entry, "evidence.", "records")?,
+            })
+        })
+        .collect()
+}
+
+fn only_known(table: &Table, section: &str, known: &[&str]) -> Result<(), Error> {
+    match table.keys().find(|key| !known.contains(&key.as_str())) {
+        None => Ok(()),
+        Some(key) => Err(Error::UnknownKey {
+            key: shorten(&format!("{section}{key}")),
+            known: known.join(", "),
+        }),
+    }
+}
+
+fn text_of(table: &Table, section: &str, name: &str) -> Result<String, Error> {
+    let key = format!("{section}{name}");
+    match table.get(name) {
+        Some(Value::String(text)) => Ok(text.clone()),
+        Some(other) => Err(wrong(&key, other, "a string")),
+        None => Err(Error::MissingKey { key }),
+    }
+}
+
+fn number_of(table: &Table, section: &str, name: &str) -> Result<f64, Error> {
+    let key = format!("{section}{name}");
+    match table.get(name) {
+        Some(Value::Float(number)) if number.is_finite() => Ok(*number),
+        #[expect(clippy::cast_precision_loss, reason = "a ratio that was written without a point")]
+        Some(Value::Integer(number)) => Ok(*number as f64),
+        Some(other) => Err(wrong(&key, other, "a finite number")),
+        None => Err(Error::MissingKey { key }),
+    }
+}
+
+fn wrong(key: &str, value: &Value, expected: &'static str) -> Error {
+    Error::Value { key: key.into(), value: shorten(&value.to_string()), expected }
+}
+
+/// The parser's message without its drawing of the source: with the line, on one line.
+fn one_line(error: &toml::de::Error, text: &str) -> String {
+    let message = error.message().split_whitespace().collect::<Vec<_>>().join(" ");
+    let before = error.span().and_then(|span| text.get(..span.start));
+    match before {
+        Some(before) => {
+            let line = before.matches('\n').count() + 1;
+            format!("line {line}: {}", shorten(&message))
+        }
+        None => shorten(&message),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HEAD: &str = "schema = \"haul.tuning/1\"\nmachine = \"m\"\nwritten = \"w\"\n";
+
+    fn error_of(rest: &str) -> Error {
+        let text = format!("{HEAD}{rest}");
+        text.parse::<Tuning>().expect_err(&text)
+    }
+
+    #[test]
+    fn a_size_is_an_integer_a_text_or_never() {
+        let text = format!(
+            "{HEAD}[copy]\nrep_movsb_min = 0\nrep_movsb_max = \"never\"\n\
+             stream_copy_min = \"24 MiB\"\nstream_fill_min = 9223372036854775807\n"
+        );
+        let copy = text.parse::<Tuning>().unwrap().copy;
+        assert_eq!(copy["rep_movsb_min"], 0);
+        assert_eq!(copy["rep_movsb_max"], usize::MAX);
+        assert_eq!(copy["stream_copy_min"], 24 << 20);
+        assert_eq!(copy["stream_fill_min"], usize::try_from(i64::MAX).unwrap_or(usize::MAX));
+    }
+
+    #[test]
+    fn hostile_sizes_are_refused_by_key_and_value() {
+        for value in [
+            "-1",
+            "nan",
+            "inf",
+            "-0.0",
+            "1.5",
+            "true",
+            "[]",
+            "{}",
+            "\"\"",
+            "\"-1\"",
+            "\"lots\"",
+            "\"NaN\"",
+            "\"Never\"",
+            "\"18446744073709551616\"",
+            "1979-05-27",
+            "\"1e9\"",
+        ] {
+            let error = error_of(&format!("[copy]\nrep_movsb_min = {value}"));
+            let Error::Value { key, .. } = &error else { panic!("{value}: {error:?}") };
+            assert_eq!(key, "copy.rep_movsb_min");
+            assert!(error.to_string().contains("haul copy tune"), "{error}");
+        }
+    }
+
+    #[test]
+    fn what_toml_refuses_is_refused_with_its_line() {
+        for bad in [
+            "[copy]\nrep_movsb_min = 9223372036854775808",
+            "[copy]\nrep_movsb_min = 18446744073709551616",
+            "[copy]\nrep_movsb_min = 1\nrep_movsb_min = 2",
+            "[copy]\n[copy]",
+            "[copy",
+            "copy = \"",
+            "machine = \"again\"",
+            "x = \u{0}",
+        ] {
+            let error = error_of(bad);
+            assert!(matches!(error, Error::NotToml { .. }), "{bad}: {error:?}");
+            let message = error.to_string();
+            assert!(message.contains("line ") && !message.contains('\n'), "{message}");
+        }
+    }
+
+    #[test]
+    fn nesting_as_deep_as_the_file_can_hold_is_an_error_and_not_a_crash() {
+        let deep = 30_000;
+        for bad in [
+            format!("copy = {}{}", "[".repeat(deep), "]".repeat(deep)),
+            format!("copy = {}", "[".repeat(deep)),
+            format!("copy = {}1{}", "{a=".repeat(deep / 2), "}".repeat(deep / 2)),
+            format!("copy.{}x = 1", "a.".repeat(deep)),
+            format!("[copy.{}x]", "a.".repeat(deep)),
+        ] {
+            assert!(format!("{HEAD}{bad}").parse::<Tuning>().is_err());
+        }
+    }
+
+    #[test]
+    fn keys_are_all_known_and_all_there() {
+        let unknown = |rest: &str| matches!(error_of(rest), Error::UnknownKey { .. });
+        assert!(unknown("[coppy]"));
+        assert!(unknown("[copy]\nrep_movsb = 1"));
+        assert!(unknown("[[evidence]]\nextra = 1"));
+        let message = error_of("[copy]\nrep_movsb = 1").to_string();
+        assert!(message.contains("rep_movsb_min"), "does not list the known names: {message}");
+
+        for missing in ["schema", "machine", "written"] {
+            let text: String = HEAD
+                .lines()
+                .filter(|l| !l.starts_with(missing))
+                .map(|l| format!("{l}\n"))
+                .collect();
+            let error = text.parse::<Tuning>().unwrap_err();
+            assert!(matches!(&error, Error::MissingKey { key } if key == missing), "{error}");
+        }
+        assert!(matches!(error_of("[[evidence]]"), Error::MissingKey { .. }));
+    }
+
+    #[test]
+    fn types_that_do_not_fit_are_told() {
+        let not_a_value = |rest: &str| matches!(error_of(rest), Error::Value { .. });
+        assert!(not_a_value("copy = 1"));
+        assert!(not_a_value("evidence = {}"));
+        assert!(not_a_value("evidence = [1]"));
+        let entry = "[[evidence]]\nexperiment = \"e\"\nwhat = \"w\"\nrecords = \"r\"\nratio = 1";
+        assert!(not_a_value(&format!("{entry}\nfloor = nan")));
+        assert!(not_a_value(&format!("{entry}\nfloor = \"low\"")));
+    }
+
+    #[test]
+    fn another_version_and_no_text_are_told_as_such() {
+        let error = "schema = \"haul.tuning/2\"\nnew = 1".parse::<Tuning>().unwrap_err();
+        assert!(matches!(error, Error::Schema { .. }));
+        assert!(matches!("schema = 1".parse::<Tuning>().unwrap_err(), Error::Value { .. }));
+        let error = bytes(b"schema = \"\xff\"").unwrap_err();
+        assert!(matches!(error, Error::NotText { offset_bytes: 10 }), "{error:?}");
+        assert!(matches!("".parse::<Tuning>().unwrap_err(), Error::MissingKey { .. }));
+    }
+
+    #[test]
+    fn a_hostile_text_is_not_echoed_whole() {
+        let long = "x".repeat(60_000);
+        let error = error_of(&format!("[copy]\nrep_movsb_min = \"{long}\\u001b[31m\""));
+        assert!(error.to_string().len() < 400);
+        let error = format!("schema = \"\\u001b{long}\"").parse::<Tuning>().unwrap_err();
+        assert!(error.to_string().len() < 400 && !error.to_string().contains('\u{1b}'));
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_text_makes_the_parser_panic(text in "\\PC*", tail in ".{0,200}") {
+            let _ = text.parse::<Tuning>();
+            let _ = format!("{HEAD}[copy]\nrep_movsb_min = {tail}").parse::<Tuning>();
+        }
+
+        /// No integer, however hostile, gives thresholds that another clamping would change.
+        #[test]
+        fn every_size_ends_up_clamped(sizes in proptest::collection::vec(0_i64.., Thresholds::NAMES.len())) {
+            let mut text = format!("{HEAD}[copy]\n");
+            for (name, size) in Thresholds::NAMES.iter().zip(sizes) {
+                text += &format!("{name} = {size}\n");
+            }
+            let thresholds = text.parse::<Tuning>().unwrap().thresholds();
+            proptest::prop_assert_eq!(thresholds, thresholds.clamped());
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! What is in force in this process, and how it comes into force.
+
+use std::ffi::OsString;
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::sync::OnceLock;
+
+use super::{Found, Origin, Tuning, locate};
+use crate::error::Error;
+use crate::sys::{Sys, cpu};
+
+/// Which thresholds are in force, and why.
+#[derive(Debug)]
+pub enum Force {
+    /// The defaults: there is no file.
+    NoFile,
+    /// The defaults: `HAUL_TUNING` is empty or `off`.
+    Off,
+    /// The defaults: the program runs with more rights than its caller has, whose environment and
+    /// files it must not trust.
+    Privileged,
+    /// The defaults: there is a file, and it is bad or foreign.
+    Ignored {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        error: Error,
+    },
+    /// The file's thresholds.
+    File {
+        /// The file.
+        path: PathBuf,
+        /// Who named it.
+        origin: Origin,
+        /// What it says.
+        tuning: Tuning,
+    },
+}
+
+impl Force {
+    /// The one line that a person must see; `None` where nothing is wrong.
+    #[must_use]
+    pub fn warning(&self) -> Option<String> {
+        let Self::Ignored { path, error } = self else {
+            return None;
+        };
+        // Errors of reading name the file themselves.
+        let message = match error {
+            Error::Read { .. } | Error::NotAFile { .. } | Error::TooLarge { .. } => {
+                error.to_string()
+            }
+            _ => format!("{}: {error}", path.display()),
+        };
+        let message = message.replace(|c: char| c.is_control(), " ");
+        Some(format!(
+            "haul: warning: tuning file ignored: {message}; HAUL_TUNING=off silences this"
+        ))
+    }
+}
+
+static FORCE: OnceLock<Force> = OnceLock::new();
+
+/// Puts the thresholds that were measured on this machine into force, if it has a `haul.toml`.
+///
+/// Once for a process, however often and from however many threads it is called; later calls
+/// return what the first one found. A file that is bad or foreign leaves the defaults in force,
+/// with exactly one line on standard error. Never fails, never blocks on the file, and copies of
+/// other threads that are under way stay correct.
+///
+/// Costs a few system calls without a file, and some 60 more with one (to know the machine).
+pub fn init() -> &'static Force {
+    FORCE.get_or_init(|| {
+        let force = load(&Sys::new(), cpu::is_privileged_by_file(), |name| std::env::var_os(name));
+        if let Force::File { tuning, .. } = &force {
+            tuning.thresholds().install();
+        }
+        if let Some(warning) = force.warning() {
+            // A closed or full standard error must not take the program down with it.
+            let _ = writeln!(io::stderr(), "{warning}");
+        }
+        force
+    })
+}
+
+/// What [`init`] found; `None` before it ran.
+#[must_use]
+pub fn in_force() -> Option<&'static Force> {
+    FORCE.get()
+}
+
+/// What [`init`] would find, with nothing put into force and nothing printed.
+#[must_use]
+pub fn load(
+    sys: &Sys,
+    is_privileged: bool,
+    environment: impl Fn(&str) -> Option<OsString>,
+) -> Force {
+    if is_privileged {
+        return Force::Privileged;
+    }
+    let (path, origin) = match locate(environment) {
+        Found::Off => return Force::Off,
+        Found::Nothing => return Force::NoFile,
+        Found::File(path, origin) => (path, origin),
+    };
+    let checked = Tuning::read(&path).and_then(|tuning| {
+        tuning.check_machine(&sys.machine_id())?;
+        Ok(tuning)
+    });
+    match checked {
+        Ok(tuning) => Force::File { path, origin, tuning },
+        Err(error) => Force::Ignored { path, error },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use haul_copy::Thresholds;
+    use std::path::Path;
+
+    fn load_file(path: &Path) -> Force {
+        load(&Sys::new(), false, |name| (name == "HAUL_TUNING").then(|| path.into()))
+    }
+
+    #[test]
+    fn a_file_of_this_machine_is_taken() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("haul.toml");
+        let mut thresholds = Thresholds::defaults();
+        assert!(thresholds.set("stream_copy_min", 48 << 20));
+        let tuning = Tuning::new(&Sys::new().machine_id(), "w", thresholds);
+        tuning.write(&path).unwrap();
+        let Force::File { tuning: read, origin, .. } = load_file(&path) else {
+            panic!("{:?}", load_file(&path))
+        };
+        assert_eq!((&read, origin), (&tuning, Origin::Environment));
+        assert_eq!(read.thresholds(), thresholds.clamped());
+        assert_eq!(load_file(&path).warning(), None);
+    }
+
+    #[test]
+    fn a_foreign_file_is_ignored_with_one_line_that_names_both_machines() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("haul.toml");
+        Tuning::new("intel-6-143-8-avx512-l3-60MiB-64cpu", "w", Thresholds::defaults())
+            .write(&path)
+            .unwrap();
+        let warning = load_file(&path).warning().unwrap();
+        for part in ["haul.toml", "intel-6-143-8", &Sys::new().machine_id(), "haul copy tune"] {
+            assert!(warning.contains(part), "{warning}");
+        }
+        assert!(!warning.contains('\n'), "{warning}");
+    }
+
+    #[test]
+    fn a_program_with_more_rights_than_its_caller_reads_nothing() {
+        let force = load(&Sys::new(), true, |name| panic!("looked at {name}"));
+        assert!(matches!(force, Force::Privileged));
+    }
+
+    #[test]
+    fn a_path_with_a_line_break_stays_on_one_line() {
+        let warning = load_file(Path::new("/no/such\nhaul: all is well")).warning().unwrap();
+        assert!(!warning.contains('\n'), "{warning}");
+    }
+
+    #[test]
+    fn init_is_the_same_for_every_thread() {
+        let first: Vec<usize> = std::thread::scope(|scope| {
+            let threads: Vec<_> =
+                (0..8).map(|_| scope.spawn(|| std::ptr::from_ref(init()) as usize)).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        assert!(first.iter().all(|&address| address == first[0]));
+        assert!(in_force().is_some());
+    }
+}

@@ -1,0 +1,114 @@
+//! [`Tuning`] to text: by hand, so that the file explains itself to whoever opens it.
+
+use std::fmt;
+
+use toml::Value;
+
+use super::{SCHEMA, Tuning};
+
+impl fmt::Display for Tuning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "# Thresholds for haul, measured by `haul copy tune` on the machine below.")?;
+        writeln!(f, "# Another machine ignores this file. No value here can make haul incorrect.")?;
+        writeln!(
+            f,
+            "# In force where HAUL_TUNING names it, in ~/.config/haul/, or in /etc/haul/."
+        )?;
+        writeln!(f, "schema = {}", quoted(SCHEMA))?;
+        writeln!(f, "machine = {}", quoted(&self.machine))?;
+        writeln!(f, "written = {}", quoted(&self.written))?;
+        writeln!(f, "\n[copy] # bytes, or \"never\"")?;
+        for (name, &bytes) in &self.copy {
+            writeln!(f, "{name} = {}", threshold(bytes))?;
+        }
+        for evidence in &self.evidence {
+            writeln!(f, "\n[[evidence]]")?;
+            writeln!(f, "experiment = {}", quoted(&evidence.experiment))?;
+            writeln!(f, "what = {}", quoted(&evidence.what))?;
+            writeln!(f, "ratio = {}", Value::Float(evidence.ratio))?;
+            writeln!(f, "floor = {}", Value::Float(evidence.floor))?;
+            writeln!(f, "records = {}", quoted(&evidence.records))?;
+        }
+        Ok(())
+    }
+}
+
+/// A size beyond what TOML's integers hold stands for never, as `usize::MAX` does.
+fn threshold(bytes: usize) -> String {
+    match i64::try_from(bytes) {
+        Ok(bytes) if usize::try_from(bytes) != Ok(usize::MAX) => bytes.to_string(),
+        _ => quoted("never"),
+    }
+}
+
+fn quoted(text: &str) -> String {
+    Value::String(text.into()).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Evidence, FILE_BYTES_MAX};
+    use super::*;
+    use haul_copy::Thresholds;
+    use haul_model::{Comparison, Record};
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read_back(
+            machine in any::<String>(),
+            what in any::<String>(),
+            sizes in prop::collection::vec(0..=i64::MAX as u64, Thresholds::NAMES.len()),
+            ratio in 0.0..1e9_f64,
+        ) {
+            let copy = Thresholds::NAMES.iter().map(|name| (*name).to_owned());
+            let sizes = sizes.iter().map(|&size| usize::try_from(size).unwrap_or(usize::MAX));
+            let evidence = Evidence {
+                experiment: "copy.tune".into(),
+                what,
+                ratio,
+                floor: 0.01,
+                records: "survey.jsonl".into(),
+            };
+            let tuning = Tuning {
+                machine,
+                written: "2026-01-31T12:00:00Z".into(),
+                copy: copy.zip(sizes).collect(),
+                evidence: vec![evidence],
+            };
+            prop_assert_eq!(tuning.to_string().parse::<Tuning>().unwrap(), tuning);
+        }
+    }
+
+    #[test]
+    fn never_survives_the_way_through_the_file() {
+        let mut thresholds = Thresholds::defaults();
+        assert!(thresholds.set("stream_copy_min", usize::MAX));
+        let tuning = Tuning::new("m", "w", thresholds);
+        assert!(tuning.to_string().contains("stream_copy_min = \"never\""));
+        assert_eq!(tuning.to_string().parse::<Tuning>().unwrap(), tuning);
+        assert_eq!(tuning.copy.len(), Thresholds::NAMES.len());
+    }
+
+    #[test]
+    fn a_hundred_lines_of_evidence_fit_the_limit() {
+        let mut record = Record::new("run", "copy.tune", "tuned", "time", "ns")
+            .with("size_bytes", 4096)
+            .with("level", "mixed")
+            .with("phase", "check");
+        assert_eq!(Evidence::of(&record, "survey.jsonl"), None);
+        let (ratio, floor) = (0.912_345, 0.012_345);
+        record.comparison = Some(Comparison {
+            baseline: "default".into(),
+            ratio,
+            ratio_low: ratio,
+            ratio_high: ratio,
+            floor,
+        });
+        let evidence = Evidence::of(&record, "survey.jsonl").unwrap();
+        assert_eq!(evidence.what, "tuned, level mixed, phase check, size_bytes 4096");
+        let mut tuning = Tuning::new("m", "w", Thresholds::defaults());
+        tuning.evidence = vec![evidence; 100];
+        assert!((tuning.to_string().len() as u64) < FILE_BYTES_MAX);
+    }
+}
