@@ -1,1 +1,50 @@
 //! Records in, one self-contained HTML page out.
+//!
+//! Sees nothing but records, so that any page can be made again, on another machine, from the saved
+//! file. Pure: no input or output, no clock; the same records give the same page, byte for byte.
+//!
+//! ```
+//! use haul_model::{Line, Record};
+//! let mut record = Record::new("run-1", "copy.size", "haul", "time", "ns").with("size_bytes", 4096);
+//! record.samples = vec![51.2, 50.9, 51.0];
+//! let lines = [Line::from(record)];
+//! assert!(haul_report::html(&lines).starts_with("<!doctype html>"));
+//! assert_eq!(haul_report::csv(&lines).lines().count(), 2);
+//! ```
+//!
+//! From the bottom up:
+//!
+//! - `text`, `stats`: words and numbers;
+//! - `select`: which records belong together, by machine and by experiment;
+//! - `rerun`: the command that measures a record again;
+//! - `findings`: the sentences that open the page;
+//! - `figures`: what the plots draw, as data;
+//! - `svg`: a figure without a browser;
+//! - `table`, `csv`: every number;
+//! - `page`: the whole.
+#![forbid(unsafe_code)]
+
+mod text;
+
+mod stats;
+
+mod select;
+
+mod rerun;
+
+mod findings;
+
+mod figures;
+
+mod svg;
+
+mod table;
+
+mod csv;
+
+mod page;
+
+pub use csv::csv;
+pub use findings::{Finding, Tone, findings};
+pub use page::html;
+pub use svg::svg;

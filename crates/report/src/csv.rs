@@ -1,0 +1,114 @@
+//! Every record as a row of comma-separated values.
+
+use std::collections::BTreeSet;
+
+use haul_model::{Kind, Line, Record};
+
+use crate::stats::quantile;
+use crate::text;
+
+/// Every record as one row, in the order of the lines, under a row of column names; machines are
+/// left out.
+///
+/// Quoted as RFC 4180 says, with `\n` line ends. Columns: the record's fields, each parameter as
+/// `parameters.NAME` (empty where a record lacks it), `median`, `quartile_low`, `quartile_high`, the
+/// comparison, and all `samples` apart by spaces. Numbers are written so that they read back exactly.
+///
+/// ```
+/// use haul_model::{Line, Record};
+/// let mut record = Record::new("r", "copy.size", "a,b", "time", "ns").with("size_bytes", 64);
+/// record.samples = vec![1.0, 3.0];
+/// let csv = haul_report::csv(&[Line::from(record)]);
+/// assert!(csv.starts_with("run,time,machine,kind,experiment,subject,metric,unit,parameters.size_bytes,median,"));
+/// assert!(csv.contains(r#","a,b",time,ns,64,2,"#));
+/// ```
+#[must_use]
+pub fn csv(lines: &[Line]) -> String {
+    let records: Vec<&Record> = lines
+        .iter()
+        .filter_map(|line| match line {
+            Line::Record(record) => Some(record),
+            Line::Machine(_) => None,
+        })
+        .collect();
+    let parameters: BTreeSet<&str> =
+        records.iter().flat_map(|record| record.parameters.keys().map(String::as_str)).collect();
+    let mut header: Vec<String> =
+        ["run", "time", "machine", "kind", "experiment", "subject", "metric", "unit"]
+            .map(String::from)
+            .to_vec();
+    header.extend(parameters.iter().map(|name| format!("parameters.{name}")));
+    header.extend(
+        [
+            "median",
+            "quartile_low",
+            "quartile_high",
+            "baseline",
+            "ratio",
+            "ratio_low",
+            "ratio_high",
+            "floor",
+        ]
+        .map(String::from),
+    );
+    header.push("samples".into());
+    let mut csv = row(&header);
+    for record in records {
+        csv.push_str(&row(&cells(record, &parameters)));
+    }
+    csv
+}
+
+fn cells(record: &Record, parameters: &BTreeSet<&str>) -> Vec<String> {
+    let exact = |number: Option<f64>| number.map(|n| n.to_string()).unwrap_or_default();
+    let kind = match record.kind {
+        Kind::Measured => "measured",
+        Kind::Modelled => "modelled",
+    };
+    let mut cells: Vec<String> = [
+        record.run.as_str(),
+        &record.time,
+        &record.machine,
+        kind,
+        &record.experiment,
+        &record.subject,
+        &record.metric,
+        &record.unit,
+    ]
+    .map(String::from)
+    .to_vec();
+    cells.extend(
+        parameters
+            .iter()
+            .map(|name| record.parameters.get(*name).map(text::value).unwrap_or_default()),
+    );
+    cells.extend([
+        exact(record.median()),
+        exact(quantile(&record.samples, 0.25)),
+        exact(quantile(&record.samples, 0.75)),
+    ]);
+    let c = record.comparison.as_ref();
+    cells.push(c.map(|c| c.baseline.clone()).unwrap_or_default());
+    cells.extend([
+        exact(c.map(|c| c.ratio)),
+        exact(c.map(|c| c.ratio_low)),
+        exact(c.map(|c| c.ratio_high)),
+        exact(c.map(|c| c.floor)),
+    ]);
+    cells.push(record.samples.iter().map(f64::to_string).collect::<Vec<_>>().join(" "));
+    cells
+}
+
+fn row(cells: &[String]) -> String {
+    let quoted: Vec<String> = cells
+        .iter()
+        .map(|cell| {
+            if cell.contains([',', '"', '\n', '\r']) {
+                format!("\"{}\"", cell.replace('"', "\"\""))
+            } else {
+                cell.clone()
+            }
+        })
+        .collect();
+    quoted.join(",") + "\n"
+}

@@ -1,0 +1,71 @@
+//! Which fields the reader must choose between: those without which two records would fall on the
+//! same place of the same series.
+
+use std::collections::BTreeSet;
+
+use super::plan::{Plan, Point};
+use crate::select::{field, is_remark};
+
+/// Said where a record lacks a field that others have.
+const NOT_SAID: &str = "not said";
+
+/// Fields that always tell records apart where they differ.
+const ALWAYS: [&str; 4] = ["function", "threads", "subject", "phase"];
+
+/// Fields in the order in which they are tried; all others come between `phase` and `run`.
+const FIRST: [&str; 6] = ["function", "threads", "subject", "level", "phase", "size_bytes"];
+
+/// The fields that become controls, in order.
+pub(crate) fn needed(plan: &Plan, points: &[Point<'_>]) -> Vec<String> {
+    let own = plan.own_fields();
+    let names: BTreeSet<&str> = points
+        .iter()
+        .flat_map(|point| point.record.parameters.keys().map(String::as_str))
+        .collect();
+    let others = names.iter().copied().filter(|name| !is_remark(name) && !FIRST.contains(name));
+    let candidates: Vec<&str> = FIRST
+        .into_iter()
+        .chain(others)
+        .chain(["metric", "run"])
+        .filter(|name| !own.contains(name) && varies(points, name))
+        .collect();
+    let mut chosen: Vec<String> =
+        candidates.iter().filter(|name| ALWAYS.contains(name)).map(ToString::to_string).collect();
+    for name in candidates {
+        let before = places(points, &chosen);
+        if before == points.len() {
+            break;
+        }
+        let mut with = chosen.clone();
+        if !with.iter().any(|chosen| chosen == name) {
+            with.push(name.into());
+        }
+        if places(points, &with) > before {
+            chosen = with;
+        }
+    }
+    chosen
+}
+
+/// What a point says for a control.
+pub(crate) fn value(point: &Point<'_>, name: &str) -> String {
+    match name {
+        "metric" => point.record.metric.clone(),
+        _ => field(point.record, name).unwrap_or_else(|| NOT_SAID.into()),
+    }
+}
+
+fn varies(points: &[Point<'_>], name: &str) -> bool {
+    let mut values = points.iter().map(|point| value(point, name));
+    let first = values.next();
+    values.any(|value| Some(value) != first)
+}
+
+/// How many distinct places the points take.
+fn places(points: &[Point<'_>], controls: &[String]) -> usize {
+    let place = |point: &Point<'_>| {
+        let settings: Vec<String> = controls.iter().map(|name| value(point, name)).collect();
+        (settings, point.series.clone(), point.label.clone())
+    };
+    points.iter().map(place).collect::<BTreeSet<_>>().len()
+}

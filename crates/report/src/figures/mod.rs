@@ -1,0 +1,201 @@
+//! What the plots draw, as data: the page's script and [`crate::svg`] only draw it.
+//!
+//! A figure is one experiment on one machine. Its records are placed on an axis and in a series
+//! (`plan`), told apart by controls where they would fall on one another (`controls`), and laid out
+//! as one view for each setting of the controls (`views`).
+
+mod controls;
+
+mod plan;
+
+mod views;
+
+use haul_model::Record;
+use serde::Serialize;
+
+use crate::select::Section;
+use crate::{rerun, table, text};
+
+pub(crate) use plan::Plan;
+
+/// One experiment on one machine: a plot, or only a table where no plan says how to draw it.
+pub(crate) struct Figure<'a> {
+    pub id: String,
+    pub experiment: &'a str,
+    pub title: String,
+    pub about: &'static str,
+    /// What holds for the whole figure: `function memcpy`, `measured`.
+    pub fixed: Vec<String>,
+    pub records: Vec<&'a Record>,
+    pub plot: Option<Plot>,
+}
+
+/// What a script or an SVG needs to draw a figure.
+#[derive(Serialize)]
+pub(crate) struct Plot {
+    pub shape: Shape,
+    pub x_title: &'static str,
+    pub modes: Vec<Mode>,
+    pub guides: Vec<Guide>,
+    pub controls: Vec<Control>,
+    pub views: Vec<View>,
+}
+
+/// How a plot is drawn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Shape {
+    /// Lines over a size in bytes, on a logarithmic axis to base 2.
+    Sizes,
+    /// Lines over a count, on a linear axis.
+    Counts,
+    /// A dot and its interval a row, on a horizontal axis.
+    Dots,
+}
+
+/// A quantity that the plot can show on its value axis.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct Mode {
+    /// `throughput`, `time` or `ratio`.
+    pub name: &'static str,
+    /// On the button that chooses it.
+    pub label: &'static str,
+    /// Along the axis.
+    pub title: &'static str,
+    pub log: bool,
+}
+
+/// A marked value of the horizontal axis, such as a cache's size.
+#[derive(Serialize)]
+pub(crate) struct Guide {
+    pub x: f64,
+    pub label: String,
+}
+
+/// Something the reader chooses: one function of several.
+#[derive(Serialize)]
+pub(crate) struct Control {
+    pub label: String,
+    pub values: Vec<String>,
+}
+
+/// What is drawn for one setting of the controls.
+#[derive(Serialize)]
+pub(crate) struct View {
+    /// An index into each control's values.
+    pub choice: Vec<usize>,
+    /// Places on the horizontal axis, ascending; for dots the rows, from 0.
+    pub x: Vec<f64>,
+    /// What the places are called.
+    pub labels: Vec<String>,
+    pub series: Vec<Series>,
+    /// How to measure it again.
+    pub rerun: String,
+}
+
+/// One subject, or one level, over all places of a view.
+#[derive(Serialize)]
+pub(crate) struct Series {
+    pub name: String,
+    pub role: Role,
+    pub kind: &'static str,
+    /// Drawn before the reader asks for it.
+    pub shown: bool,
+    /// A row a mode, a number a place.
+    pub y: Vec<Vec<Option<f64>>>,
+    pub low: Vec<Vec<Option<f64>>>,
+    pub high: Vec<Vec<Option<f64>>>,
+    /// The noise floor of the ratio, a number a place.
+    pub floor: Vec<Option<f64>>,
+    /// A remark a place: the verdict, or which kernel it is.
+    pub remark: Vec<Option<String>>,
+}
+
+/// What a series is to the reader; decides its colour and weight.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Role {
+    Haul,
+    Baseline,
+    Best,
+    Limit,
+    Other,
+}
+
+/// Every experiment of a section: those we know how to draw first, in the order of the page, then
+/// all others, so that nothing is dropped.
+pub(crate) fn figures<'a>(section: &Section<'a>, index: usize) -> Vec<Figure<'a>> {
+    let present = section.experiments();
+    let known = plan::ALL.iter().filter_map(|plan| {
+        let experiment = present.iter().find(|experiment| **experiment == plan.experiment)?;
+        Some((*experiment, Some(plan)))
+    });
+    let is_known = |experiment: &str| plan::ALL.iter().any(|plan| plan.experiment == experiment);
+    let unknown = present
+        .iter()
+        .filter(|experiment| !is_known(experiment))
+        .map(|experiment| (*experiment, None));
+    known
+        .chain(unknown)
+        .enumerate()
+        .map(|(order, (experiment, plan))| {
+            let id = format!("m{index}-{order}-{}", text::slug(experiment));
+            figure(section, id, experiment, plan)
+        })
+        .collect()
+}
+
+fn figure<'a>(
+    section: &Section<'a>,
+    id: String,
+    experiment: &'a str,
+    plan: Option<&Plan>,
+) -> Figure<'a> {
+    let records = section.of(experiment);
+    let (mut fixed, plot) = match plan {
+        Some(plan) => views::plot(plan, section, &records),
+        None => (Vec::new(), None),
+    };
+    fixed.push(kinds(&records));
+    Figure {
+        id,
+        experiment,
+        title: plan.map_or_else(|| experiment.to_string(), |plan| plan.title.to_string()),
+        about: plan.map_or(
+            "haul has no plot for this experiment yet; every number is in the table.",
+            |p| p.about,
+        ),
+        fixed,
+        records,
+        plot,
+    }
+}
+
+/// `measured`, `modelled`, or how many of each.
+fn kinds(records: &[&Record]) -> String {
+    let modelled =
+        records.iter().filter(|record| record.kind == haul_model::Kind::Modelled).count();
+    match (records.len() - modelled, modelled) {
+        (_, 0) => "measured".into(),
+        (0, _) => "modelled".into(),
+        (measured, modelled) => format!("{measured} measured, {modelled} modelled"),
+    }
+}
+
+/// One command for a set of records, or the first of them and where to find the others.
+fn rerun_of(records: &[&Record]) -> String {
+    let mut commands: Vec<String> = Vec::new();
+    for record in records {
+        let command = rerun::command(record);
+        if !commands.contains(&command) {
+            commands.push(command);
+        }
+    }
+    commands.truncate(1);
+    commands.pop().unwrap_or_default()
+}
+
+/// The kind of a series as the page says it.
+fn kind_of(record: &Record) -> &'static str {
+    table::kind(record.kind)
+}

@@ -1,0 +1,240 @@
+//! How each experiment is drawn: which parameter is the place, which the series, which quantities.
+
+use haul_model::{Bytes, Kind, Record};
+
+use super::{Mode, Role, Shape};
+use crate::select::{bytes, field};
+use crate::stats::quantile;
+use crate::text;
+
+/// How one experiment is drawn.
+pub(crate) struct Plan {
+    pub experiment: &'static str,
+    pub title: &'static str,
+    pub about: &'static str,
+    pub shape: Shape,
+    pub x_title: &'static str,
+    pub place: Place,
+    /// The field that names a series.
+    pub series: &'static str,
+    pub modes: &'static [Mode],
+    /// Adds the best kernel and the memory limit.
+    pub limits: bool,
+}
+
+/// Which parameters say where a record stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// A size in bytes.
+    Size(&'static str),
+    /// A count.
+    Count(&'static str),
+    /// A row of its own for each combination of values.
+    Row(&'static [&'static str]),
+}
+
+/// A record on the plot.
+pub(crate) struct Point<'a> {
+    pub record: &'a Record,
+    pub series: String,
+    /// `None` for rows, which are placed by their label.
+    pub x: Option<f64>,
+    pub label: String,
+    /// A reading a mode.
+    pub readings: Vec<Option<Reading>>,
+}
+
+/// A value and its interval: the ratio's confidence interval, or the quartiles.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Reading {
+    pub value: f64,
+    pub low: f64,
+    pub high: f64,
+}
+
+const THROUGHPUT: Mode =
+    Mode { name: "throughput", label: "GB/s", title: "GB/s (10⁹ bytes a second)", log: false };
+const TIME: Mode = Mode { name: "time", label: "ns", title: "ns a call", log: true };
+const RATIO: Mode =
+    Mode { name: "ratio", label: "ratio to libc", title: "time over libc’s", log: false };
+
+/// Every experiment with a plot, in the order of the page.
+pub(crate) const ALL: [Plan; 6] = [
+    Plan {
+        experiment: "copy.size",
+        title: "Copy by size",
+        about: "One call of each size. The best kernel is the fastest of all kernels at that size, chosen with \
+                hindsight; the memory limit is what the same number of threads copies from memory to memory. \
+                Vertical lines mark the caches: a copy touches twice its size, so it outgrows a cache at half \
+                the marked size.",
+        shape: Shape::Sizes,
+        x_title: "size of the copy",
+        place: Place::Size("size_bytes"),
+        series: "subject",
+        modes: &[THROUGHPUT, TIME, RATIO],
+        limits: true,
+    },
+    Plan {
+        experiment: "copy.distribution",
+        title: "Copies as services make them",
+        about: "Time over libc’s on sizes drawn from distributions, by where the data lies. Left of 1 is faster \
+                than libc. The line through a dot is the 95% interval of the ratio; the grey bar is the noise \
+                floor, libc against itself: a dot inside it is no difference.",
+        shape: Shape::Dots,
+        x_title: "time over the baseline’s",
+        place: Place::Row(&["distribution"]),
+        series: "level",
+        modes: &[RATIO],
+        limits: false,
+    },
+    Plan {
+        experiment: "copy.size_class",
+        title: "Copies by size class",
+        about: "Time over libc’s on sizes drawn evenly from a class. Left of 1 is faster than libc; a dot inside \
+                its grey bar is no difference.",
+        shape: Shape::Dots,
+        x_title: "time over the baseline’s",
+        place: Place::Row(&["size_class"]),
+        series: "level",
+        modes: &[RATIO],
+        limits: false,
+    },
+    Plan {
+        experiment: "memory.bandwidth",
+        title: "Memory bandwidth by threads",
+        about: "What this machine reads, writes and copies beyond its caches. A copy counts its bytes once, \
+                though memory carries them at least twice.",
+        shape: Shape::Counts,
+        x_title: "threads",
+        place: Place::Count("threads"),
+        series: "operation",
+        modes: &[THROUGHPUT],
+        limits: false,
+    },
+    Plan {
+        experiment: "memory.fault",
+        title: "What a page fault costs",
+        about: "The first touch of a page that the kernel has not given yet, for each page. The line through a \
+                dot spans the quartiles.",
+        shape: Shape::Dots,
+        x_title: "ns a page",
+        place: Place::Row(&["pages", "mode"]),
+        series: "subject",
+        modes: &[Mode { name: "time", label: "ns", title: "ns a page", log: true }],
+        limits: false,
+    },
+    Plan {
+        experiment: "copy.tune",
+        title: "What tuning changed",
+        about: "The default thresholds beside those that were tuned. The check phase uses sizes that the tuner \
+                has not seen: only there does a gain count.",
+        shape: Shape::Sizes,
+        x_title: "size of the copy",
+        place: Place::Size("size_bytes"),
+        series: "subject",
+        modes: &[
+            Mode { label: "ratio to default", title: "time over the default’s", ..RATIO },
+            THROUGHPUT,
+            TIME,
+        ],
+        limits: false,
+    },
+];
+
+impl Plan {
+    /// The record on this plot; `None` where it lacks what the plot needs. It is in the table anyway.
+    pub(crate) fn point<'a>(&self, record: &'a Record) -> Option<Point<'a>> {
+        let mut series = field(record, self.series)?;
+        if self.series == "level" {
+            series = text::level(&series);
+        }
+        if record.kind == Kind::Modelled {
+            series.push_str(" (modelled)");
+        }
+        let (x, label) = self.place(record)?;
+        let readings: Vec<Option<Reading>> = self
+            .modes
+            .iter()
+            .map(|mode| self.reading(mode, record).filter(Reading::is_drawable))
+            .collect();
+        readings.iter().any(Option::is_some).then_some(Point { record, series, x, label, readings })
+    }
+
+    fn place(&self, record: &Record) -> Option<(Option<f64>, String)> {
+        #[expect(clippy::cast_precision_loss, reason = "the axis has a few thousand pixels")]
+        match self.place {
+            Place::Size(name) => {
+                let size = bytes(record, name).filter(|size| *size > 0)?;
+                Some((Some(size as f64), Bytes(size).to_string()))
+            }
+            Place::Count(name) => {
+                let count = record.parameters.get(name)?.as_u64()?;
+                Some((Some(count as f64), text::count(usize::try_from(count).ok()?, "thread")))
+            }
+            Place::Row(names) => {
+                let parts: Vec<String> =
+                    names.iter().filter_map(|name| field(record, name)).collect();
+                let label = match (parts.is_empty(), self.experiment) {
+                    (true, _) => return None,
+                    (_, "copy.size_class") => text::size_class(&parts[0]),
+                    _ => parts.join(", "),
+                };
+                Some((None, label))
+            }
+        }
+    }
+
+    fn reading(&self, mode: &Mode, record: &Record) -> Option<Reading> {
+        if mode.name == "ratio" {
+            let c = record.comparison.as_ref()?;
+            return Some(Reading { value: c.ratio, low: c.ratio_low, high: c.ratio_high });
+        }
+        let own = Reading {
+            value: record.median()?,
+            low: quantile(&record.samples, 0.25)?,
+            high: quantile(&record.samples, 0.75)?,
+        };
+        match (mode.name, record.metric.as_str(), record.unit.as_str()) {
+            ("time", "time", "ns") | ("throughput", "throughput", "GB/s") => Some(own),
+            ("throughput", "time", "ns") => {
+                // Bytes a nanosecond are GB/s; the quartiles change places.
+                #[expect(
+                    clippy::cast_precision_loss,
+                    reason = "the axis has a few thousand pixels"
+                )]
+                let size = bytes(record, "size_bytes")? as f64;
+                Some(Reading {
+                    value: size / own.value,
+                    low: size / own.high,
+                    high: size / own.low,
+                })
+            }
+            _ => None,
+        }
+    }
+
+    /// The parameters that place a record or name its series, and so tell records apart already.
+    pub(crate) fn own_fields(&self) -> Vec<&'static str> {
+        let mut own = vec![self.series];
+        match self.place {
+            Place::Size(name) | Place::Count(name) => own.push(name),
+            Place::Row(names) => own.extend(names),
+        }
+        own
+    }
+}
+
+impl Reading {
+    fn is_drawable(&self) -> bool {
+        [self.value, self.low, self.high].iter().all(|value| value.is_finite()) && self.value > 0.0
+    }
+}
+
+/// What a series is to the reader.
+pub(crate) fn role(series: &str, baselines: &[&str]) -> Role {
+    match series {
+        "haul" | "tuned" => Role::Haul,
+        other if other == "libc" || baselines.contains(&other) => Role::Baseline,
+        _ => Role::Other,
+    }
+}

@@ -1,0 +1,299 @@
+//! Lays the points of a figure out: one view for each setting of its controls.
+
+use std::collections::BTreeMap;
+
+use haul_model::{Bytes, Record, Verdict};
+
+use super::plan::{Place, Plan, Point, role};
+use super::{Control, Guide, Plot, Role, Series, Shape, View, controls, kind_of, rerun_of};
+use crate::select::{Section, distinct, rank, threads};
+use crate::text;
+
+/// The plot of an experiment's records, if any of them can be drawn, and what is the same for all of
+/// them.
+pub(crate) fn plot(
+    plan: &Plan,
+    section: &Section<'_>,
+    records: &[&Record],
+) -> (Vec<String>, Option<Plot>) {
+    let points: Vec<Point<'_>> = records.iter().filter_map(|record| plan.point(record)).collect();
+    if points.is_empty() {
+        return (Vec::new(), None);
+    }
+    let names = controls::needed(plan, &points);
+    let values: Vec<Vec<String>> = names.iter().map(|name| values_of(&points, name)).collect();
+    let mut groups: BTreeMap<Vec<usize>, Vec<&Point<'_>>> = BTreeMap::new();
+    for point in &points {
+        let place = |(name, values): (&String, &Vec<String>)| {
+            let value = controls::value(point, name);
+            values.iter().position(|v| *v == value).unwrap_or(0)
+        };
+        groups.entry(names.iter().zip(&values).map(place).collect()).or_default().push(point);
+    }
+    let views =
+        groups.into_iter().map(|(choice, points)| view(plan, section, choice, &points)).collect();
+    let controls = names
+        .iter()
+        .zip(values)
+        .map(|(name, values)| Control {
+            label: name.replace('_', " "),
+            values: shown(name, values),
+        })
+        .collect();
+    let guides = if plan.shape == Shape::Sizes { caches(section) } else { Vec::new() };
+    let plot = Plot {
+        shape: plan.shape,
+        x_title: plan.x_title,
+        modes: plan.modes.to_vec(),
+        guides,
+        controls,
+        views,
+    };
+    (same_for_all(plan, &points, &names), Some(plot))
+}
+
+fn values_of(points: &[Point<'_>], name: &str) -> Vec<String> {
+    let records: Vec<&Record> = points.iter().map(|point| point.record).collect();
+    let mut values = distinct(&records, name);
+    for value in points.iter().map(|point| controls::value(point, name)) {
+        if !values.contains(&value) {
+            values.push(value);
+        }
+    }
+    values
+}
+
+fn shown(name: &str, values: Vec<String>) -> Vec<String> {
+    let show = |value: String| match name {
+        "level" => text::level(&value),
+        "size_bytes" => value.parse::<Bytes>().map_or(value, |bytes| bytes.to_string()),
+        _ => value,
+    };
+    values.into_iter().map(show).collect()
+}
+
+/// `function memcpy`, `1 thread`: what a reader would otherwise look for among the controls.
+fn same_for_all(plan: &Plan, points: &[Point<'_>], controls: &[String]) -> Vec<String> {
+    let own = plan.own_fields();
+    ["function", "threads", "level", "phase"]
+        .into_iter()
+        .filter(|name| !own.contains(name) && !controls.iter().any(|control| control == name))
+        .filter_map(|name| {
+            let values = values_of(points, name);
+            match (name, values.as_slice()) {
+                ("threads", [one]) => one.parse().ok().map(|n| text::count(n, "thread")),
+                ("level", [one]) => Some(format!("in {}", text::level(one))),
+                ("phase", [one]) => Some(format!("{one} phase")),
+                (_, [one]) => Some(one.clone()),
+                _ => None,
+            }
+        })
+        .collect()
+}
+
+fn caches(section: &Section<'_>) -> Vec<Guide> {
+    let Some(machine) = section.machine else { return Vec::new() };
+    let last = machine.caches_bytes.len();
+    #[expect(clippy::cast_precision_loss, reason = "the axis has a few thousand pixels")]
+    let guide = |(index, size): (usize, &u64)| Guide {
+        x: *size as f64,
+        label: match index + 1 {
+            level if level == last && level > 2 => {
+                format!("LLC {}", Bytes(*size).approximate_whole())
+            }
+            level => format!("L{level} {}", Bytes(*size).approximate_whole()),
+        },
+    };
+    machine.caches_bytes.iter().enumerate().filter(|(_, size)| **size > 0).map(guide).collect()
+}
+
+/// A size as short as it can be said: exact where that is short.
+trait ShortSize {
+    fn approximate_whole(self) -> String;
+}
+
+impl ShortSize for Bytes {
+    fn approximate_whole(self) -> String {
+        let exact = self.to_string();
+        if exact.len() <= 8 { exact } else { self.approximate() }
+    }
+}
+
+fn view(plan: &Plan, section: &Section<'_>, choice: Vec<usize>, points: &[&Point<'_>]) -> View {
+    let places = places(plan, points);
+    let baselines: Vec<&str> = points
+        .iter()
+        .filter_map(|point| point.record.comparison.as_ref())
+        .map(|comparison| comparison.baseline.as_str())
+        .collect();
+    let mut series: Vec<Series> = series_names(plan, points)
+        .into_iter()
+        .map(|name| {
+            let own: Vec<&Point<'_>> =
+                points.iter().copied().filter(|p| p.series == name).collect();
+            one_series(plan, &name, &baselines, &places, &own)
+        })
+        .collect();
+    if plan.shape == Shape::Sizes && plan.series == "subject" {
+        complete_baseline(plan, &mut series);
+    }
+    if plan.limits {
+        let best = best_kernel(plan, &series, places.len());
+        let limit = memory_limit(plan, section, points, &places);
+        let at =
+            series.iter().take_while(|s| matches!(s.role, Role::Haul | Role::Baseline)).count();
+        series.splice(at..at, best.into_iter().chain(limit));
+    }
+    let records: Vec<&Record> = points.iter().map(|point| point.record).collect();
+    View {
+        choice,
+        x: places.iter().map(|(x, _)| *x).collect(),
+        labels: places.into_iter().map(|(_, label)| label).collect(),
+        series,
+        rerun: rerun_of(&records),
+    }
+}
+
+/// Where the points stand, ascending; rows stand in the order in which they came.
+fn places(plan: &Plan, points: &[&Point<'_>]) -> Vec<(f64, String)> {
+    let mut places: Vec<(f64, String)> = Vec::new();
+    for point in points {
+        if !places.iter().any(|(_, label)| *label == point.label) {
+            #[expect(clippy::cast_precision_loss, reason = "far fewer than 2^52 rows")]
+            let row = places.len() as f64;
+            places.push((point.x.unwrap_or(row), point.label.clone()));
+        }
+    }
+    if !matches!(plan.place, Place::Row(_)) {
+        places.sort_by(|a, b| a.0.total_cmp(&b.0));
+    }
+    places
+}
+
+fn series_names(plan: &Plan, points: &[&Point<'_>]) -> Vec<String> {
+    let mut names: Vec<(usize, &str)> = Vec::new();
+    for point in points {
+        if !names.iter().any(|(_, name)| *name == point.series) {
+            names.push((names.len(), &point.series));
+        }
+    }
+    names.sort_by_key(|(seen, name)| rank(plan.series, &name.to_lowercase(), *seen));
+    names.into_iter().map(|(_, name)| name.to_string()).collect()
+}
+
+fn one_series(
+    plan: &Plan,
+    name: &str,
+    baselines: &[&str],
+    places: &[(f64, String)],
+    points: &[&Point<'_>],
+) -> Series {
+    let role = if plan.series == "subject" { role(name, baselines) } else { Role::Other };
+    let mut series = empty(name, role, plan.modes.len(), places.len());
+    series.kind = points.first().map_or("measured", |point| kind_of(point.record));
+    series.shown = role != Role::Other || !plan.limits;
+    // A later record of the same place stands for the earlier one; the table has both.
+    for point in points {
+        let Some(place) = places.iter().position(|(_, label)| *label == point.label) else {
+            continue;
+        };
+        for (mode, reading) in point.readings.iter().enumerate() {
+            series.y[mode][place] = reading.map(|r| r.value);
+            series.low[mode][place] = reading.map(|r| r.low);
+            series.high[mode][place] = reading.map(|r| r.high);
+        }
+        series.floor[place] = point.record.comparison.as_ref().map(|c| c.floor);
+        series.remark[place] = remark(point.record);
+    }
+    series
+}
+
+fn remark(record: &Record) -> Option<String> {
+    let c = record.comparison.as_ref()?;
+    let difference = text::percent(c.ratio - 1.0);
+    Some(match c.verdict() {
+        Verdict::Less => format!("{difference} less than {}", c.baseline),
+        Verdict::More => format!("{difference} more than {}", c.baseline),
+        Verdict::NoDifference => format!("no difference from {}", c.baseline),
+    })
+}
+
+fn empty(name: &str, role: Role, modes: usize, places: usize) -> Series {
+    Series {
+        name: name.into(),
+        role,
+        kind: "measured",
+        shown: true,
+        y: vec![vec![None; places]; modes],
+        low: vec![vec![None; places]; modes],
+        high: vec![vec![None; places]; modes],
+        floor: vec![None; places],
+        remark: vec![None; places],
+    }
+}
+
+/// The baseline's ratio to itself is 1 by definition, wherever it was measured.
+fn complete_baseline(plan: &Plan, series: &mut [Series]) {
+    let Some(ratio) = plan.modes.iter().position(|mode| mode.name == "ratio") else { return };
+    let Some(time) = plan.modes.iter().position(|mode| mode.name == "time") else { return };
+    for baseline in series.iter_mut().filter(|series| series.role == Role::Baseline) {
+        for place in 0..baseline.floor.len() {
+            if baseline.y[time][place].is_some() && baseline.y[ratio][place].is_none() {
+                baseline.y[ratio][place] = Some(1.0);
+            }
+        }
+    }
+}
+
+/// The fastest of all that is neither haul nor the baseline, size by size.
+fn best_kernel(plan: &Plan, series: &[Series], places: usize) -> Option<Series> {
+    let time = plan.modes.iter().position(|mode| mode.name == "time")?;
+    let mut best = empty("best kernel", Role::Best, plan.modes.len(), places);
+    for place in 0..places {
+        let fastest = series
+            .iter()
+            .filter(|s| {
+                s.role == Role::Other && s.kind == "measured" && !s.name.starts_with("haul")
+            })
+            .filter_map(|s| s.y[time][place].map(|value| (value, s)))
+            .min_by(|a, b| a.0.total_cmp(&b.0));
+        let Some((_, fastest)) = fastest else { continue };
+        for mode in 0..plan.modes.len() {
+            best.y[mode][place] = fastest.y[mode][place];
+            best.low[mode][place] = fastest.low[mode][place];
+            best.high[mode][place] = fastest.high[mode][place];
+        }
+        best.remark[place] = Some(fastest.name.clone());
+    }
+    best.y[time].iter().any(Option::is_some).then_some(best)
+}
+
+/// What memory allows, from the copies of `memory.bandwidth` with the same number of threads.
+fn memory_limit(
+    plan: &Plan,
+    section: &Section<'_>,
+    points: &[&Point<'_>],
+    places: &[(f64, String)],
+) -> Option<Series> {
+    let own_threads = points.first().map(|point| threads(point.record))?;
+    let limit = section
+        .newest_measured()
+        .into_iter()
+        .filter(|r| {
+            r.experiment == "memory.bandwidth" && r.unit == "GB/s" && threads(r) == own_threads
+        })
+        .filter(|r| r.parameters.get("operation").is_some_and(|operation| operation == "copy"))
+        .filter_map(Record::median)
+        .filter(|rate| *rate > 0.0)
+        .max_by(f64::total_cmp)?;
+    let mut series = empty("memory limit", Role::Limit, plan.modes.len(), places.len());
+    for (mode, place) in (0..plan.modes.len()).flat_map(|m| (0..places.len()).map(move |p| (m, p)))
+    {
+        series.y[mode][place] = match plan.modes[mode].name {
+            "throughput" => Some(limit),
+            "time" => Some(places[place].0 / limit),
+            _ => None,
+        };
+    }
+    Some(series)
+}

@@ -1,0 +1,166 @@
+//! The sentences that open the page, and that the command line prints: computed from measured
+//! records only, and honest about the noise.
+
+mod distribution;
+
+mod memory;
+
+mod noise;
+
+mod ranges;
+
+mod size;
+
+mod tune;
+
+use haul_model::{Comparison, Line, Record, Verdict};
+
+use crate::select::{self, Section, field};
+use crate::text;
+
+/// One thing that the records say, in a sentence that a person can act on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// The machine it holds for: [`haul_model::Machine::id`].
+    pub machine: String,
+    /// The experiment it comes from: `copy.size`. Empty where it comes from all of them.
+    pub experiment: String,
+    /// Whether it is good news.
+    pub tone: Tone,
+    /// The sentence, with its full stop.
+    pub text: String,
+    /// What to do about it: a sentence that names a command. `None` where there is nothing to do.
+    pub action: Option<String>,
+}
+
+/// Whether a finding is good news.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tone {
+    /// haul is better than what it is compared with.
+    Better,
+    /// No difference beyond the noise.
+    Same,
+    /// haul is worse, or the reader should act.
+    Worse,
+    /// A fact of the machine, neither good nor bad.
+    Fact,
+}
+
+/// What the records say, the most important first, machine by machine in the order of the file.
+///
+/// Where two records say the same thing, the newer counts. A difference below the noise floor of its
+/// own run, or whose interval holds 1, is "no difference". Modelled figures are only counted.
+///
+/// ```
+/// use haul_model::{Comparison, Line, Record};
+/// let mut record = Record::new("run", "copy.distribution", "haul", "time", "ns")
+///     .with("function", "memcpy").with("distribution", "storage").with("level", "l1");
+/// record.samples = vec![7.9];
+/// record.comparison = Some(Comparison {
+///     baseline: "libc".into(), ratio: 0.79, ratio_low: 0.78, ratio_high: 0.80, floor: 0.01,
+/// });
+/// let findings = haul_report::findings(&[Line::from(record)]);
+/// assert!(findings[0].text.contains("saves 21%"), "{}", findings[0].text);
+/// ```
+#[must_use]
+pub fn findings(lines: &[Line]) -> Vec<Finding> {
+    select::sections(lines).iter().flat_map(of_section).collect()
+}
+
+/// The findings of one machine.
+pub(crate) fn of_section(section: &Section<'_>) -> Vec<Finding> {
+    let records = section.newest_measured();
+    let mut findings = Vec::new();
+    findings.extend(distribution::headline(&records));
+    findings.extend(size::libc_by_size(&records));
+    findings.extend(size::haul_by_size(&records));
+    findings.extend(distribution::classes(&records));
+    findings.extend(distribution::levels(&records));
+    findings.extend(distribution::losses(&records));
+    findings.extend(size::fastest_by_size(&records));
+    findings.extend(memory::limit(&records));
+    findings.extend(memory::threads(&records));
+    findings.extend(memory::faults(&records));
+    findings.extend(tune::tuned(&records));
+    findings.extend(noise::floors(&records));
+    findings.extend(noise::remarks(section));
+    for finding in &mut findings {
+        finding.machine = section.id.into();
+    }
+    findings
+}
+
+fn finding(experiment: &str, tone: Tone, text: String) -> Finding {
+    Finding { machine: String::new(), experiment: experiment.into(), tone, text, action: None }
+}
+
+impl Finding {
+    fn action(mut self, action: &str) -> Self {
+        self.action = Some(action.into());
+        self
+    }
+}
+
+/// Records of one experiment that compare haul with a baseline.
+fn of_haul<'a>(records: &[&'a Record], experiment: &str) -> Vec<(&'a Record, &'a Comparison)> {
+    records
+        .iter()
+        .filter(|record| record.experiment == experiment && record.subject == "haul")
+        .filter_map(|record| record.comparison.as_ref().map(|comparison| (*record, comparison)))
+        .filter(|(_, comparison)| comparison.ratio > 0.0)
+        .collect()
+}
+
+/// Whether a parameter has this value, or is not said.
+fn is(record: &Record, name: &str, value: &str) -> bool {
+    field(record, name).is_none_or(|own| own == value)
+}
+
+/// The values of a field that some comparisons have, in a reader's order.
+fn values(compared: &[(&Record, &Comparison)], name: &str) -> Vec<String> {
+    let records: Vec<&Record> = compared.iter().map(|(record, _)| *record).collect();
+    select::distinct(&records, name)
+}
+
+/// A geometric mean of comparisons as one: its floor is the largest of theirs, so that a mean says
+/// no more than its noisiest part allows.
+fn mean(compared: &[(&Record, &Comparison)]) -> Option<Comparison> {
+    let of =
+        |pick: fn(&Comparison) -> f64| compared.iter().map(|(_, c)| pick(c)).collect::<Vec<f64>>();
+    let mean = |pick| crate::stats::geometric_mean(&of(pick));
+    Some(Comparison {
+        baseline: compared.first()?.1.baseline.clone(),
+        ratio: mean(|c| c.ratio)?,
+        ratio_low: mean(|c| c.ratio_low)?,
+        ratio_high: mean(|c| c.ratio_high)?,
+        floor: crate::stats::largest(of(|c| c.floor))?,
+    })
+}
+
+/// `saves 21%`, `costs 4% more`, `makes no difference`.
+fn verb(comparison: &Comparison) -> String {
+    let difference = text::percent(comparison.ratio - 1.0);
+    match comparison.verdict() {
+        Verdict::Less => format!("saves {difference}"),
+        Verdict::More => format!("costs {difference} more"),
+        Verdict::NoDifference => "makes no difference".into(),
+    }
+}
+
+/// `−21%`, `+4%`, `no difference`: for lists.
+fn change(comparison: &Comparison) -> String {
+    let difference = text::percent(comparison.ratio - 1.0);
+    match comparison.verdict() {
+        Verdict::Less => format!("−{difference}"),
+        Verdict::More => format!("+{difference}"),
+        Verdict::NoDifference => "no difference".into(),
+    }
+}
+
+fn tone(comparison: &Comparison) -> Tone {
+    match comparison.verdict() {
+        Verdict::Less => Tone::Better,
+        Verdict::More => Tone::Worse,
+        Verdict::NoDifference => Tone::Same,
+    }
+}

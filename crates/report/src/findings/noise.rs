@@ -1,0 +1,53 @@
+//! How far the figures can be trusted.
+
+use haul_model::{Kind, Record};
+
+use super::{Finding, Tone, finding};
+use crate::select::Section;
+use crate::stats::{largest, quantile};
+use crate::text;
+
+/// A median floor above this hides differences that a reader would act on, such as the 3% within
+/// which two ways to copy count as equal.
+const NOISY: f64 = 0.03;
+
+/// The A/A floors of all comparisons.
+pub(super) fn floors(records: &[&Record]) -> Option<Finding> {
+    let floors: Vec<f64> =
+        records.iter().filter_map(|r| r.comparison.as_ref()).map(|c| c.floor).collect();
+    let median = quantile(&floors, 0.5)?;
+    let sentence = format!(
+        "Noise, from the baseline against itself: {} in the median of {}, {} at worst; smaller differences are \
+         printed as no difference.",
+        text::percent(median),
+        text::count(floors.len(), "comparison"),
+        text::percent(largest(floors.iter().copied())?),
+    );
+    if median <= NOISY {
+        return Some(finding("", Tone::Fact, sentence));
+    }
+    let action = "Measure again on a quiet machine: stop other work, and run `haul doctor` for what disturbs it.";
+    Some(finding("", Tone::Worse, sentence).action(action))
+}
+
+/// Modelled figures and figures with a note: what a reader should know before trusting a number.
+pub(super) fn remarks(section: &Section<'_>) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let modelled = section.records.iter().filter(|record| record.kind == Kind::Modelled).count();
+    if modelled > 0 {
+        let are = if modelled == 1 { "is" } else { "are" };
+        let text = format!(
+            "{} {are} modelled, not measured; no sentence here uses them.",
+            text::count(modelled, "figure")
+        );
+        findings.push(finding("", Tone::Fact, text));
+    }
+    let noted =
+        section.records.iter().filter(|record| record.parameters.contains_key("note")).count();
+    if noted > 0 {
+        let carry = if noted == 1 { "carries" } else { "carry" };
+        let text = format!("{} {carry} a note; the tables show it.", text::count(noted, "figure"));
+        findings.push(finding("", Tone::Fact, text));
+    }
+    findings
+}

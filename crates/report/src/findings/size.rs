@@ -1,0 +1,184 @@
+//! Which way to copy is best at every size.
+
+use std::collections::BTreeMap;
+
+use haul_model::{Bytes, Record};
+
+use super::{Finding, Tone, finding, is, ranges};
+use crate::select::{bytes, distinct, field, threads};
+use crate::text;
+
+const EXPERIMENT: &str = "copy.size";
+
+/// Within this share of the best counts as best: haul promises to stay within 3% of the best kernel
+/// and of libc, so nothing finer would tell a reader anything to act on.
+const CLOSE: f64 = 0.03;
+
+/// Median time by size and subject, one thread, one function.
+struct Times {
+    function: String,
+    by_size: BTreeMap<u64, BTreeMap<String, f64>>,
+}
+
+/// "libc is within 3% of the best from 4 KiB up."
+pub(super) fn libc_by_size(records: &[&Record]) -> Option<Finding> {
+    let times = Times::first(records)?;
+    let close = times.close_to_best("libc")?;
+    let tone = Tone::Fact;
+    let range = ranges::words(&close);
+    let sentence = format!(
+        "On this machine libc’s {} is within 3% of the best of all {range}.",
+        times.function
+    );
+    Some(finding(EXPERIMENT, tone, sentence))
+}
+
+/// How far haul is from the best of all, size by size.
+pub(super) fn haul_by_size(records: &[&Record]) -> Option<Finding> {
+    let times = Times::first(records)?;
+    let close = times.close_to_best("haul")?;
+    let range = ranges::words(&close);
+    let sentence = format!("haul’s {} is within 3% of the best of all {range}", times.function);
+    let worst = times
+        .by_size
+        .iter()
+        .filter_map(|(size, subjects)| {
+            let (best, time) = best(subjects)?;
+            let over = subjects.get("haul")? / time;
+            (over > 1.0 + CLOSE).then_some((over, *size, best))
+        })
+        .max_by(|a, b| a.0.total_cmp(&b.0));
+    let Some((over, size, best)) = worst else {
+        return Some(finding(EXPERIMENT, Tone::Better, sentence + "."));
+    };
+    let sentence = format!(
+        "{sentence}; it is farthest at {}, where {best} takes {} less time.",
+        Bytes(size),
+        text::percent(1.0 - 1.0 / over)
+    );
+    Some(
+        finding(EXPERIMENT, Tone::Worse, sentence)
+            .action("Set its thresholds for this machine with `haul copy tune`."),
+    )
+}
+
+/// "Fastest kernels by size: avx2 up to 16 KiB, rep_movsb to 4 MiB, stream_avx2 above."
+pub(super) fn fastest_by_size(records: &[&Record]) -> Option<Finding> {
+    let times = Times::first(records)?;
+    let kernels: Vec<(u64, BTreeMap<&str, f64>)> = times
+        .by_size
+        .iter()
+        .map(|(size, subjects)| {
+            (
+                *size,
+                subjects
+                    .iter()
+                    .filter(|(s, _)| is_kernel(s))
+                    .map(|(s, t)| (s.as_str(), *t))
+                    .collect(),
+            )
+        })
+        .filter(|(_, kernels): &(u64, BTreeMap<&str, f64>)| kernels.len() > 1)
+        .collect();
+    let mut parts: Vec<String> = Vec::new();
+    let mut start = 0;
+    while start < kernels.len() {
+        let (name, length) = longest_run(&kernels[start..])?;
+        let last = kernels[start + length - 1].0;
+        let is_last = start + length == kernels.len();
+        parts.push(match (parts.is_empty(), is_last) {
+            (true, true) => format!("{name} at every size"),
+            (true, false) => format!("{name} up to {}", Bytes(last)),
+            (false, true) => format!("{name} above"),
+            (false, false) => format!("{name} to {}", Bytes(last)),
+        });
+        start += length;
+    }
+    if parts.is_empty() {
+        return None;
+    }
+    let sentence = format!(
+        "Fastest kernels for {} by size, within 3%: {}.",
+        times.function,
+        text::list(&parts)
+    );
+    Some(finding(EXPERIMENT, Tone::Fact, sentence))
+}
+
+/// The kernel that stays close to the best for the most sizes from the first on: taking the longest
+/// each time gives the fewest changes.
+fn longest_run<'a>(sizes: &[(u64, BTreeMap<&'a str, f64>)]) -> Option<(&'a str, usize)> {
+    let run = |name: &str| {
+        sizes
+            .iter()
+            .take_while(|(_, kernels)| {
+                let best = kernels.values().copied().min_by(f64::total_cmp);
+                best.zip(kernels.get(name)).is_some_and(|(best, own)| *own <= best * (1.0 + CLOSE))
+            })
+            .count()
+    };
+    let names = sizes.first()?.1.keys();
+    let (name, length) = names.map(|name| (*name, run(name))).max_by_key(|(_, length)| *length)?;
+    Some((name, length.max(1)))
+}
+
+fn is_kernel(subject: &str) -> bool {
+    subject != "libc" && !subject.starts_with("haul")
+}
+
+fn best(subjects: &BTreeMap<String, f64>) -> Option<(&str, f64)> {
+    subjects
+        .iter()
+        .map(|(subject, time)| (subject.as_str(), *time))
+        .min_by(|a, b| a.1.total_cmp(&b.1))
+}
+
+impl Times {
+    /// The times of the first function, with one thread.
+    fn first(records: &[&Record]) -> Option<Self> {
+        let mut own: Vec<&Record> = records
+            .iter()
+            .copied()
+            .filter(|r| {
+                r.experiment == EXPERIMENT
+                    && r.metric == "time"
+                    && r.unit == "ns"
+                    && threads(r) == 1
+            })
+            .collect();
+        let function = distinct(&own, "function").into_iter().next();
+        own.retain(|record| {
+            function.as_ref().is_none_or(|function| is(record, "function", function))
+        });
+        let mut by_size: BTreeMap<u64, BTreeMap<String, f64>> = BTreeMap::new();
+        // Where a size was measured at several levels, the nearest one speaks for it.
+        let mut seen: BTreeMap<u64, Option<String>> = BTreeMap::new();
+        for level in distinct(&own, "level").into_iter().map(Some).chain([None]) {
+            for record in own.iter().filter(|record| field(record, "level") == level) {
+                let (Some(size), Some(time)) = (bytes(record, "size_bytes"), record.median())
+                else {
+                    continue;
+                };
+                if *seen.entry(size).or_insert_with(|| level.clone()) == level && time > 0.0 {
+                    by_size.entry(size).or_default().insert(record.subject.clone(), time);
+                }
+            }
+        }
+        by_size.retain(|_, subjects| subjects.len() > 1);
+        let function = function.unwrap_or_else(|| "copy".into());
+        (!by_size.is_empty()).then_some(Self { function, by_size })
+    }
+
+    /// For each size at which the subject was measured, whether it is close to the best.
+    fn close_to_best(&self, subject: &str) -> Option<Vec<(u64, bool)>> {
+        let close: Vec<(u64, bool)> = self
+            .by_size
+            .iter()
+            .filter_map(|(size, subjects)| {
+                let own = subjects.get(subject)?;
+                Some((*size, *own <= best(subjects)?.1 * (1.0 + CLOSE)))
+            })
+            .collect();
+        (!close.is_empty()).then_some(close)
+    }
+}

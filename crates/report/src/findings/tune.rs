@@ -1,0 +1,44 @@
+//! Whether tuned thresholds beat the defaults where the tuner did not look.
+
+use haul_model::{Comparison, Record, Verdict};
+
+use super::{Finding, Tone, finding, mean};
+use crate::select::field;
+use crate::text;
+
+const EXPERIMENT: &str = "copy.tune";
+
+/// The tuner's gain in its check phase.
+pub(super) fn tuned(records: &[&Record]) -> Option<Finding> {
+    let checked: Vec<(&Record, &Comparison)> = records
+        .iter()
+        .filter(|record| record.experiment == EXPERIMENT && record.subject == "tuned")
+        .filter(|record| field(record, "phase").is_none_or(|phase| phase == "check"))
+        .filter_map(|record| record.comparison.as_ref().map(|comparison| (*record, comparison)))
+        .collect();
+    let all = mean(&checked)?;
+    let cases = text::count(checked.len(), "case");
+    let lost = checked.iter().filter(|(_, c)| c.verdict() == Verdict::More).count();
+    let won = checked.iter().filter(|(_, c)| c.verdict() == Verdict::Less).count();
+    let counts = format!("better in {won}, worse in {lost} of {cases} it was not tuned on");
+    Some(match all.verdict() {
+        Verdict::Less => finding(
+            EXPERIMENT,
+            Tone::Better,
+            format!("Thresholds tuned for this machine save {} over the defaults: {counts}.", text::percent(all.ratio - 1.0)),
+        )
+        .action("Keep the haul.toml that `haul copy tune` wrote."),
+        Verdict::NoDifference => finding(
+            EXPERIMENT,
+            Tone::Same,
+            format!("Tuned thresholds are no better than the defaults on the whole: {counts}."),
+        )
+        .action("Keep the defaults, unless your sizes are among those that gain."),
+        Verdict::More => finding(
+            EXPERIMENT,
+            Tone::Worse,
+            format!("Tuned thresholds cost {} over the defaults: {counts}.", text::percent(all.ratio - 1.0)),
+        )
+        .action("Keep the defaults: remove haul.toml, or tune again on a quiet machine with `haul copy tune`."),
+    })
+}

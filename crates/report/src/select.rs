@@ -1,0 +1,149 @@
+//! Which records belong together: by machine, then by experiment; and which of two that say the same
+//! thing is the newer.
+
+use std::collections::BTreeMap;
+
+use haul_model::{Kind, Line, Machine, Record};
+
+use crate::text;
+
+/// A machine and what was measured on it or modelled for it.
+pub(crate) struct Section<'a> {
+    /// [`Record::machine`] of all its records.
+    pub id: &'a str,
+    /// What is known of it; `None` where the file has no line for it.
+    pub machine: Option<&'a Machine>,
+    /// Its records, in the order of the file.
+    pub records: Vec<&'a Record>,
+}
+
+/// One section a machine, in the order in which the file first names them.
+pub(crate) fn sections(lines: &[Line]) -> Vec<Section<'_>> {
+    let mut sections: Vec<Section<'_>> = Vec::new();
+    let mut section_of: BTreeMap<&str, usize> = BTreeMap::new();
+    for line in lines {
+        let id = match line {
+            Line::Record(record) => record.machine.as_str(),
+            Line::Machine(machine) => machine.id.as_str(),
+        };
+        let index = *section_of.entry(id).or_insert_with(|| {
+            sections.push(Section { id, machine: None, records: Vec::new() });
+            sections.len() - 1
+        });
+        match line {
+            Line::Record(record) => sections[index].records.push(record),
+            Line::Machine(machine) => sections[index].machine = Some(machine),
+        }
+    }
+    sections
+}
+
+impl<'a> Section<'a> {
+    /// The records of one experiment, in order.
+    pub(crate) fn of(&self, experiment: &str) -> Vec<&'a Record> {
+        self.records.iter().copied().filter(|record| record.experiment == experiment).collect()
+    }
+
+    /// Experiments in the order of their first record.
+    pub(crate) fn experiments(&self) -> Vec<&'a str> {
+        let mut seen = Vec::new();
+        for record in &self.records {
+            if !seen.contains(&record.experiment.as_str()) {
+                seen.push(record.experiment.as_str());
+            }
+        }
+        seen
+    }
+
+    /// What a sentence may be made of: measured, with samples, and the newest of those that say the
+    /// same thing.
+    pub(crate) fn newest_measured(&self) -> Vec<&'a Record> {
+        let mut newest: BTreeMap<String, &Record> = BTreeMap::new();
+        for record in
+            self.records.iter().filter(|r| r.kind == Kind::Measured && !r.samples.is_empty())
+        {
+            let key = identity(record);
+            match newest.get(&key) {
+                Some(older) if older.time > record.time => {}
+                _ => drop(newest.insert(key, record)),
+            }
+        }
+        let kept = |record: &&&Record| {
+            newest.get(&identity(record)).is_some_and(|n| std::ptr::eq(*n, **record))
+        };
+        self.records.iter().filter(kept).copied().collect()
+    }
+}
+
+/// What a record is about, leaving out its run, its time, and what is only said beside it.
+fn identity(record: &Record) -> String {
+    let mut key = [record.experiment.as_str(), &record.subject, &record.metric].join("\u{1f}");
+    for (name, value) in &record.parameters {
+        if !is_remark(name) {
+            key.push_str(&format!("\u{1f}{name}={value}"));
+        }
+    }
+    key
+}
+
+/// Parameters that say something beside the figure and do not tell figures apart.
+pub(crate) fn is_remark(parameter: &str) -> bool {
+    matches!(parameter, "note" | "rerun")
+}
+
+/// A parameter as text; the record's own fields `subject`, `run` and `unit` go by the same way.
+pub(crate) fn field(record: &Record, name: &str) -> Option<String> {
+    match name {
+        "subject" => Some(record.subject.clone()),
+        "run" => Some(record.run.clone()),
+        _ => record.parameters.get(name).map(text::value),
+    }
+}
+
+/// A parameter that is a number of bytes: a JSON number, or a text such as `4KiB`.
+pub(crate) fn bytes(record: &Record, name: &str) -> Option<u64> {
+    let value = record.parameters.get(name)?;
+    value
+        .as_u64()
+        .or_else(|| value.as_str()?.parse::<haul_model::Bytes>().ok().map(|bytes| bytes.0))
+}
+
+/// The number of threads; one where the record does not say.
+pub(crate) fn threads(record: &Record) -> u64 {
+    record.parameters.get("threads").and_then(serde_json::Value::as_u64).unwrap_or(1)
+}
+
+/// The order in which a reader expects values: levels from near to far, numbers ascending, haul and
+/// libc before others, and everything else as it came.
+pub(crate) fn rank(name: &str, value: &str, seen: usize) -> (u64, usize) {
+    let known = match name {
+        "level" => ["l1", "l2", "llc", "cold", "mixed"].as_slice(),
+        "function" => &["memcpy", "memmove", "memset"],
+        "operation" => &["read", "write", "copy"],
+        "subject" => &["haul", "libc", "haul-inline"],
+        "phase" => &["check", "train"],
+        _ => &[],
+    };
+    let number = value.parse::<haul_model::Bytes>().map(|bytes| bytes.0);
+    let first = known.iter().position(|known| *known == value).map(|index| index as u64);
+    (first.or(number.ok()).unwrap_or(u64::MAX), seen)
+}
+
+/// Distinct values of a field, in the order of [`rank`].
+pub(crate) fn distinct(records: &[&Record], name: &str) -> Vec<String> {
+    let mut values: Vec<String> = Vec::new();
+    for value in records.iter().filter_map(|record| field(record, name)) {
+        if !values.contains(&value) {
+            values.push(value);
+        }
+    }
+    let mut ranked: Vec<(usize, String)> = values.into_iter().enumerate().collect();
+    ranked.sort_by_key(|(seen, value)| rank(name, value, *seen));
+    let mut values: Vec<String> = ranked.into_iter().map(|(_, value)| value).collect();
+    if name == "run" {
+        let newest =
+            |run: &String| records.iter().filter(|r| r.run == *run).map(|r| r.time.as_str()).max();
+        values.sort_by(|a, b| newest(b).cmp(&newest(a)));
+    }
+    values
+}

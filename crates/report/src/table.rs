@@ -1,0 +1,146 @@
+//! The table behind a plot: every record, every number.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+
+use haul_model::{Kind, Record, Verdict};
+
+use crate::rerun;
+use crate::select::is_remark;
+use crate::stats::quantile;
+use crate::text::{self, escape, number};
+
+/// Records as an HTML table that scrolls inside its own box. Only columns that hold something
+/// appear. Each number's exact value is its cell's `data-v`, which sorting reads.
+pub(crate) fn table(caption: &str, records: &[&Record]) -> String {
+    let columns = Columns::of(records);
+    let mut html = format!(
+        "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"{0}\"><table><caption>{0}</caption><thead><tr>",
+        escape(caption)
+    );
+    for (name, class) in columns.header() {
+        let _ = write!(html, "<th scope=\"col\" class=\"{class}\">{}</th>", escape(&name));
+    }
+    html.push_str("</tr></thead><tbody>");
+    for record in records {
+        html.push_str(&columns.row(record));
+    }
+    html.push_str("</tbody></table></div>");
+    html
+}
+
+struct Columns<'a> {
+    parameters: BTreeSet<&'a str>,
+    has_comparison: bool,
+    has_note: bool,
+}
+
+impl<'a> Columns<'a> {
+    fn of(records: &[&'a Record]) -> Self {
+        let names =
+            || records.iter().flat_map(|record| record.parameters.keys().map(String::as_str));
+        Self {
+            parameters: names().filter(|name| !is_remark(name)).collect(),
+            has_comparison: records.iter().any(|record| record.comparison.is_some()),
+            has_note: names().any(|name| name == "note"),
+        }
+    }
+
+    fn header(&self) -> Vec<(String, &'static str)> {
+        let mut header = vec![("subject".to_string(), "t")];
+        header.extend(self.parameters.iter().map(|name| (name.replace('_', " "), "t")));
+        header.push(("metric".into(), "t"));
+        header.extend(
+            ["median", "lower quartile", "upper quartile"].map(|name| (name.to_string(), "n")),
+        );
+        header.push(("unit".into(), "t"));
+        header.push(("samples".into(), "n"));
+        if self.has_comparison {
+            header.push(("baseline".into(), "t"));
+            header.extend(
+                ["ratio", "ratio low", "ratio high", "floor"].map(|name| (name.to_string(), "n")),
+            );
+            header.push(("verdict".into(), "t"));
+        }
+        if self.has_note {
+            header.push(("note".into(), "t"));
+        }
+        header.extend(["kind", "time", "run", "rerun"].map(|name| (name.to_string(), "t")));
+        header
+    }
+
+    fn row(&self, record: &Record) -> String {
+        let mut row = format!("<tr><th scope=\"row\">{}</th>", escape(&record.subject));
+        for name in &self.parameters {
+            row.push_str(&record.parameters.get(*name).map_or_else(|| cell(""), parameter));
+        }
+        row.push_str(&cell(&record.metric));
+        row.push_str(&numeric(record.median()));
+        row.push_str(&numeric(quantile(&record.samples, 0.25)));
+        row.push_str(&numeric(quantile(&record.samples, 0.75)));
+        row.push_str(&cell(&record.unit));
+        let _ = write!(row, "<td class=\"n\">{}</td>", record.samples.len());
+        if self.has_comparison {
+            self.comparison(record, &mut row);
+        }
+        if self.has_note {
+            row.push_str(
+                &record
+                    .parameters
+                    .get("note")
+                    .map_or_else(|| cell(""), |note| cell(&text::value(note))),
+            );
+        }
+        row.push_str(&cell(kind(record.kind)));
+        row.push_str(&cell(&record.time));
+        row.push_str(&cell(&record.run));
+        let _ = write!(
+            row,
+            "<td class=\"t\"><code>{}</code></td></tr>",
+            escape(&rerun::command(record))
+        );
+        row
+    }
+
+    fn comparison(&self, record: &Record, row: &mut String) {
+        let Some(c) = &record.comparison else {
+            row.push_str(&cell("").repeat(6));
+            return;
+        };
+        row.push_str(&cell(&c.baseline));
+        for value in [c.ratio, c.ratio_low, c.ratio_high, c.floor] {
+            row.push_str(&numeric(Some(value)));
+        }
+        row.push_str(&cell(match c.verdict() {
+            Verdict::Less => "less",
+            Verdict::More => "more",
+            Verdict::NoDifference => "no difference",
+        }));
+    }
+}
+
+/// `measured` or `modelled`, as records spell it.
+pub(crate) fn kind(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Measured => "measured",
+        Kind::Modelled => "modelled",
+    }
+}
+
+fn cell(text: &str) -> String {
+    format!("<td class=\"t\">{}</td>", escape(text))
+}
+
+fn parameter(value: &serde_json::Value) -> String {
+    match value.as_f64() {
+        Some(exact) => format!("<td class=\"n\" data-v=\"{exact}\">{value}</td>"),
+        None => cell(&text::value(value)),
+    }
+}
+
+fn numeric(value: Option<f64>) -> String {
+    match value {
+        Some(value) => format!("<td class=\"n\" data-v=\"{value}\">{}</td>", number(value)),
+        None => "<td class=\"n\"></td>".into(),
+    }
+}

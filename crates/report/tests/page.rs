@@ -1,0 +1,322 @@
+//! The page as a whole: what must be in it, and what must never be.
+
+mod samples;
+
+use haul_model::{Line, Record};
+use haul_report::html;
+
+fn page_of(name: &str, lines: &[Line]) -> String {
+    let page = html(lines);
+    // Left where a person can open it.
+    std::fs::write(format!("{}/{name}.html", env!("CARGO_TARGET_TMPDIR")), &page)
+        .expect("the page is written");
+    page
+}
+
+fn records(lines: &[Line]) -> impl Iterator<Item = &Record> {
+    lines.iter().filter_map(|line| match line {
+        Line::Record(record) => Some(record),
+        Line::Machine(_) => None,
+    })
+}
+
+/// The text of a data element: `<script type="application/json" id="...">`.
+fn data(page: &str, id: &str) -> serde_json::Value {
+    let start = format!("<script type=\"application/json\" id=\"{id}\">");
+    let after = page.split_once(&start).expect("the element is there").1;
+    serde_json::from_str(after.split_once("</script>").expect("it ends").0).expect("it is JSON")
+}
+
+#[test]
+fn a_survey_becomes_a_page_with_every_figure() {
+    let lines = samples::survey("m1", "Sample CPU 9000");
+    let page = page_of("survey", &lines);
+    for title in [
+        "Copy by size",
+        "Copies as services make them",
+        "Copies by size class",
+        "Memory bandwidth by threads",
+        "What a page fault costs",
+        "What tuning changed",
+        "channel.send",
+        "pcie.estimate",
+    ] {
+        assert!(page.contains(title), "{title}");
+    }
+    let plots = data(&page, "plots");
+    assert_eq!(plots.as_object().expect("an object").len(), 6);
+    for id in plots.as_object().expect("an object").keys() {
+        assert!(page.contains(&format!("data-figure=\"{id}\"")), "{id} has a place");
+        assert_eq!(page.matches(&format!(" id=\"{id}\"")).count(), 1, "{id} is unique");
+    }
+    assert!(
+        page.contains("Sample CPU 9000")
+            && page.contains("62.7 GiB")
+            && page.contains("glibc 2.36")
+    );
+    let opening = page.find("<ol class=\"findings\">").expect("findings");
+    assert!(opening < page.find("<dl class=\"facts\">").expect("facts"), "findings open the page");
+}
+
+#[test]
+fn every_sample_is_in_the_page_and_every_record_in_a_table() {
+    let lines = samples::survey("m1", "Sample CPU");
+    let page = page_of("numbers", &lines);
+    let embedded = data(&page, "records");
+    let embedded = embedded.as_array().expect("an array");
+    assert_eq!(embedded.len(), lines.len());
+    for (line, value) in lines.iter().zip(embedded) {
+        assert_eq!(&Line::parse(&value.to_string()).expect("a line"), line);
+    }
+    assert_eq!(page.matches("<th scope=\"row\">").count(), records(&lines).count());
+    for record in records(&lines) {
+        let median = record.median().expect("samples");
+        assert!(
+            page.contains(&format!("data-v=\"{median}\"")),
+            "{median} of {}",
+            record.experiment
+        );
+        if let Some(c) = &record.comparison {
+            for value in [c.ratio, c.ratio_low, c.ratio_high, c.floor] {
+                assert!(
+                    page.contains(&format!("data-v=\"{value}\"")),
+                    "{value} of {}",
+                    record.experiment
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn a_plot_holds_the_numbers_of_its_records() {
+    let lines = samples::survey("m1", "Sample CPU");
+    let plots = data(&html(&lines), "plots");
+    let plot = &plots["m0-0-copy-size"];
+    assert_eq!(plot["guides"].as_array().map(Vec::len), Some(3), "three caches");
+    let view = &plot["views"][0];
+    assert_eq!(view["x"].as_array().map(Vec::len), Some(25));
+    let series = |name: &str| {
+        view["series"]
+            .as_array()
+            .expect("series")
+            .iter()
+            .find(|s| s["name"] == name)
+            .expect(name)
+            .clone()
+    };
+    for subject in ["haul", "libc", "avx2"] {
+        let own = records(&lines).find(|r| {
+            r.experiment == "copy.size"
+                && r.subject == subject
+                && r.parameters["size_bytes"] == 4096
+        });
+        let median = own.and_then(Record::median).expect("measured");
+        let place =
+            view["x"].as_array().expect("x").iter().position(|x| x == 4096.0).expect("4 KiB");
+        let drawn = series(subject)["y"][1][place].as_f64().expect("a time");
+        assert!((drawn / median - 1.0).abs() < 1e-5, "{subject}: {drawn} for {median}");
+        let rate = series(subject)["y"][0][place].as_f64().expect("a rate");
+        assert!((rate * median / 4096.0 - 1.0).abs() < 1e-5, "{subject}: {rate} GB/s");
+    }
+    let limit = records(&lines)
+        .find(|r| {
+            r.parameters.get("operation").is_some_and(|o| o == "copy")
+                && r.parameters["threads"] == 1
+        })
+        .and_then(Record::median)
+        .expect("a limit");
+    assert!(
+        (series("memory limit")["y"][0][0].as_f64().expect("a limit") / limit - 1.0).abs() < 1e-5
+    );
+    let place = 24;
+    let fastest = samples::KERNELS
+        .iter()
+        .filter_map(|kernel| series(kernel)["y"][1][place].as_f64())
+        .fold(f64::INFINITY, f64::min);
+    assert_eq!(series("best kernel")["y"][1][place].as_f64(), Some(fastest));
+    assert_eq!(series("best kernel")["remark"][place], "stream_avx2");
+}
+
+#[test]
+fn controls_stand_where_records_would_fall_on_one_another() {
+    let lines = samples::survey("m1", "Sample CPU");
+    let plots = data(&html(&lines), "plots");
+    let labels = |id: &str| -> Vec<String> {
+        let controls = plots[id]["controls"].as_array().expect("controls");
+        controls.iter().map(|c| c["label"].as_str().expect("a label").to_string()).collect()
+    };
+    assert_eq!(labels("m0-0-copy-size"), [""; 0]);
+    assert_eq!(labels("m0-1-copy-distribution"), ["function", "threads"]);
+    assert_eq!(labels("m0-5-copy-tune"), ["phase"]);
+    let views = plots["m0-1-copy-distribution"]["views"].as_array().expect("views").len();
+    assert_eq!(views, 6, "three functions with one and two threads");
+}
+
+#[test]
+fn a_second_run_is_told_from_the_first_and_comes_first() {
+    let mut lines = samples::survey("m1", "Sample CPU");
+    let again: Vec<Line> = lines
+        .iter()
+        .filter_map(|line| match line {
+            Line::Record(record) if record.experiment == "copy.size" => {
+                let mut again = record.clone();
+                again.run = "run-later".into();
+                again.time = "2026-02-02T03:04:05Z".into();
+                Some(Line::from(again))
+            }
+            _ => None,
+        })
+        .collect();
+    lines.extend(again);
+    let plots = data(&html(&lines), "plots");
+    let control = &plots["m0-0-copy-size"]["controls"][0];
+    assert_eq!(control["label"], "run");
+    assert_eq!(control["values"][0], "run-later");
+}
+
+#[test]
+fn hostile_text_stays_text() {
+    let evil = "</script><script>alert(1)</script><!--\u{2028}'\"&<img src=x onerror=alert(1)>";
+    let mut lines = vec![Line::from(samples::machine(evil, evil))];
+    for experiment in ["copy.size", "copy.distribution", "memory.fault", evil] {
+        let mut record = samples::record(evil, experiment, evil)
+            .with("size_bytes", 64)
+            .with("distribution", evil)
+            .with("level", evil)
+            .with("pages", evil)
+            .with("note", evil)
+            .with(evil, evil);
+        record.run = evil.into();
+        record.time = evil.into();
+        record.samples = vec![1.0];
+        record.comparison = Some(samples::against(evil, 0.5, 0.01, 0.01));
+        lines.push(record.into());
+    }
+    let page = page_of("hostile", &lines);
+    let plain = html(&samples::survey("m1", "Sample CPU"));
+    for tag in ["<script", "</script", "<!--", "<img"] {
+        let own = if tag.contains("script") { 4 } else { 0 };
+        assert_eq!(plain.matches(tag).count(), own, "{tag} of our own");
+        assert_eq!(page.matches(tag).count(), own, "{tag} of a stranger");
+    }
+    let embedded = data(&page, "records");
+    assert_eq!(embedded[1]["subject"], evil, "and nothing of it is lost");
+}
+
+#[test]
+fn nothing_is_asked_of_any_other_file() {
+    let page = html(&samples::survey("m1", "Sample CPU"));
+    for outside in ["src=", "@import", "url(", "fetch(", "XMLHttpRequest", "import("] {
+        assert!(!page.contains(outside), "{outside}");
+    }
+    for link in page.split("href=\"").skip(1) {
+        assert!(
+            link.starts_with('#') || link.starts_with("data:,"),
+            "{}",
+            &link[..link.len().min(60)]
+        );
+    }
+    assert!(page.contains("default-src 'none'"), "and the browser holds us to it");
+}
+
+#[test]
+fn the_page_itself_is_small() {
+    let empty = html(&[]).len();
+    assert!(empty < 150_000, "{empty} bytes before any data");
+}
+
+#[test]
+fn no_records_say_what_to_run() {
+    let page = page_of("empty", &[]);
+    assert!(page.contains("<code>haul survey</code>") && page.contains("No records yet"));
+    let alone = page_of("machine-only", &[Line::from(samples::machine("m1", "Sample CPU"))]);
+    assert!(alone.contains("Sample CPU") && alone.contains("compare nothing"));
+}
+
+#[test]
+fn records_that_no_plot_can_take_are_in_the_table() {
+    let mut lines = Vec::new();
+    for (size, samples) in
+        [(serde_json::json!("big"), vec![1.0]), (serde_json::json!(0), vec![2.0])]
+    {
+        let mut record = Record::new("r", "copy.size", "odd", "time", "ns");
+        record.parameters.insert("size_bytes".into(), size);
+        record.samples = samples;
+        lines.push(Line::from(record));
+    }
+    lines.push(
+        Record::new("r", "copy.size", "no-samples", "time", "ns").with("size_bytes", 64).into(),
+    );
+    let mut zero = Record::new("r", "copy.size", "zero", "time", "ns").with("size_bytes", 64);
+    zero.samples = vec![0.0, f64::NAN, f64::INFINITY];
+    lines.push(zero.into());
+    let page = page_of("odd", &lines);
+    assert!(!page.contains("class=\"plot\""));
+    assert_eq!(page.matches("<th scope=\"row\">").count(), lines.len());
+    for word in ["big", "no-samples", "zero"] {
+        assert!(page.contains(word), "{word}");
+    }
+}
+
+#[test]
+fn machines_have_sections_of_their_own() {
+    let mut lines = samples::survey("m1", "First CPU");
+    lines.extend(samples::survey("m2", "Second CPU"));
+    let mut stray = samples::record("m3", "copy.size", "haul").with("size_bytes", 64);
+    stray.samples = vec![3.0];
+    lines.push(stray.into());
+    let page = page_of("machines", &lines);
+    assert_eq!(page.matches("<section class=\"machine\"").count(), 3);
+    for option in [
+        "<option value=\"m0\">First CPU",
+        "<option value=\"m1\">Second CPU",
+        "<option value=\"m2\">machine m3",
+    ] {
+        assert!(page.contains(option), "{option}");
+    }
+}
+
+#[test]
+fn the_same_records_give_the_same_page() {
+    let lines = samples::survey("m1", "Sample CPU");
+    assert_eq!(html(&lines), html(&lines));
+}
+
+#[test]
+fn csv_has_a_row_a_record() {
+    let mut lines = samples::survey("m1", "Sample CPU");
+    let mut odd = samples::record("m1", "copy.size", "a \"b\",\nc").with("size_bytes", 64);
+    odd.samples = vec![1.0, 2.5];
+    lines.push(odd.into());
+    let csv = haul_report::csv(&lines);
+    assert!(csv.contains("\"a \"\"b\"\",\nc\""));
+    assert_eq!(
+        csv.lines().count(),
+        records(&lines).count() + 2,
+        "a header, and a line break inside quotes"
+    );
+    let header: Vec<&str> = csv.lines().next().expect("a header").split(',').collect();
+    assert!(header.contains(&"parameters.size_bytes") && header.ends_with(&["samples"]));
+    assert!(csv.trim_end().ends_with("1 2.5"));
+}
+
+#[test]
+fn svg_holds_every_plot() {
+    let plots = haul_report::svg(&samples::survey("m1", "Sample CPU"));
+    let names: Vec<&str> = plots.iter().map(|(name, _)| name.as_str()).collect();
+    let expected = [
+        "copy.size",
+        "copy.distribution",
+        "copy.size_class",
+        "memory.bandwidth",
+        "memory.fault",
+        "copy.tune",
+    ];
+    assert_eq!(names, expected);
+    for (name, svg) in &plots {
+        std::fs::write(format!("{}/{name}.svg", env!("CARGO_TARGET_TMPDIR")), svg)
+            .expect("the picture is written");
+        assert!(!svg.contains("NaN") && !svg.contains("inf"), "{name}");
+    }
+}
