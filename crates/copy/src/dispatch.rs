@@ -79,7 +79,7 @@ pub(crate) unsafe fn copy_above_64_here(
             return aarch64::copy_neon(target, source, length);
         }
         if chosen == Isa::Scalar as u8 {
-            return arch::scalar::copy(target, source, length);
+            return scalar::copy_scalar(target, source, length);
         }
         choose_and_copy(target, source, length)
     }
@@ -107,7 +107,7 @@ pub(crate) unsafe fn fill_above_64_here(target: *mut u8, byte: i32, length: usiz
             return aarch64::fill_neon(target, byte, length);
         }
         if chosen == Isa::Scalar as u8 {
-            return arch::scalar::fill(target, byte, length);
+            return scalar::fill_scalar(target, byte, length);
         }
         choose_and_fill(target, byte, length)
     }
@@ -139,7 +139,7 @@ fn choose() {
 
 /// The kernels of the best instruction set here, for callers that say which they want.
 macro_rules! best {
-    ($($(#[$doc:meta])* $name:ident -> $type:ty: $kernel:ident, $fallback:ident;)*) => {$(
+    ($($(#[$doc:meta])* $name:ident -> $type:ty: $kernel:ident;)*) => {$(
         $(#[$doc])*
         pub(crate) fn $name() -> $type {
             #[cfg(all(target_arch = "x86_64", not(miri)))]
@@ -151,20 +151,20 @@ macro_rules! best {
             #[cfg(all(target_arch = "aarch64", not(miri)))]
             return arch::aarch64::neon::$kernel;
             #[cfg(any(miri, not(any(target_arch = "x86_64", target_arch = "aarch64"))))]
-            arch::scalar::$fallback
+            arch::scalar::$kernel
         }
     )*};
 }
 
 best! {
     /// Copies past the caches.
-    stream_copy -> CopyFn: stream_copy, copy;
+    stream_copy -> CopyFn: stream_copy;
     /// Fills past the caches.
-    stream_fill -> FillFn: stream_fill, fill;
+    stream_fill -> FillFn: stream_fill;
     /// Copies into the caches, whatever the size.
-    cached_copy -> CopyFn: copy, copy;
+    cached_copy -> CopyFn: copy;
     /// Fills into the caches, whatever the size.
-    cached_fill -> FillFn: fill, fill;
+    cached_fill -> FillFn: fill;
 }
 
 /// The copy and the fill above 64 bytes of one instruction set, each ending in a jump.
@@ -173,11 +173,11 @@ best! {
 /// are short should not pay for it.
 macro_rules! above_64 {
     (
-        $features:literal, $line:ty,
+        $(#[$features:meta])? $line:ty,
         copy: $copy:ident, $copy_long:ident, $string_copy:path, $stream_copy:path;
         fill: $fill:ident, $fill_long:ident, $string_fill:path, $stream_fill:path;
     ) => {
-        #[target_feature(enable = $features)]
+        $(#[$features])?
         pub(super) unsafe extern "C" fn $copy(
             target: *mut u8,
             source: *const u8,
@@ -197,7 +197,7 @@ macro_rules! above_64 {
             arch::same(target)
         }
 
-        #[target_feature(enable = $features)]
+        $(#[$features])?
         #[inline(never)]
         unsafe extern "C" fn $copy_long(
             target: *mut u8,
@@ -215,7 +215,7 @@ macro_rules! above_64 {
             arch::same(target)
         }
 
-        #[target_feature(enable = $features)]
+        $(#[$features])?
         pub(super) unsafe extern "C" fn $fill(
             target: *mut u8,
             byte: i32,
@@ -234,7 +234,7 @@ macro_rules! above_64 {
             arch::same(target)
         }
 
-        #[target_feature(enable = $features)]
+        $(#[$features])?
         #[inline(never)]
         unsafe extern "C" fn $fill_long(target: *mut u8, byte: i32, length: usize) -> *mut u8 {
             // SAFETY: as above.
@@ -258,17 +258,17 @@ mod x86_64 {
     use crate::arch::x86_64::{avx2, avx512vl, sse2, string};
 
     above_64! {
-        "sse2", sse2::Xmm,
+        #[target_feature(enable = "sse2")] sse2::Xmm,
         copy: copy_sse2, copy_long_sse2, string::copy, sse2::stream_copy;
         fill: fill_sse2, fill_long_sse2, string::fill, sse2::stream_fill;
     }
     above_64! {
-        "avx2", avx2::Ymm,
+        #[target_feature(enable = "avx2")] avx2::Ymm,
         copy: copy_avx2, copy_long_avx2, string::copy, avx2::stream_copy;
         fill: fill_avx2, fill_long_avx2, string::fill, avx2::stream_fill;
     }
     above_64! {
-        "avx2,avx512f,avx512vl,avx512bw", avx512vl::YmmHigh,
+        #[target_feature(enable = "avx2,avx512f,avx512vl,avx512bw")] avx512vl::YmmHigh,
         copy: copy_avx512vl, copy_long_avx512vl, string::copy, avx512vl::stream_copy;
         fill: fill_avx512vl, fill_long_avx512vl, string::fill, avx512vl::stream_fill;
     }
@@ -280,8 +280,19 @@ mod aarch64 {
     use crate::arch::aarch64::neon;
 
     above_64! {
-        "neon", neon::Quads,
+        #[target_feature(enable = "neon")] neon::Quads,
         copy: copy_neon, copy_long_neon, neon::copy, neon::stream_copy;
         fill: fill_neon, fill_long_neon, neon::fill, neon::stream_fill;
+    }
+}
+
+mod scalar {
+    use super::{BLOCK_MAX, LOOKUP_MIN, Way, arch, copy_way, fill_way, generic};
+    use crate::arch::scalar::{self, Words};
+
+    above_64! {
+        Words,
+        copy: copy_scalar, copy_long_scalar, scalar::copy, scalar::stream_copy;
+        fill: fill_scalar, fill_long_scalar, scalar::fill, scalar::stream_fill;
     }
 }

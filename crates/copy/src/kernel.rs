@@ -114,9 +114,11 @@ static FILLS: &[FillKernel] = table! { FillKernel:
 #[cfg(any(miri, not(any(target_arch = "x86_64", target_arch = "aarch64"))))]
 static COPIES: &[CopyKernel] = table! { CopyKernel:
     "scalar", Scalar, arch::scalar::copy, "general registers, 8 bytes at a time";
+    "stream_scalar", Scalar, arch::scalar::stream_copy, "plain stores, four pages interleaved";
 };
 
 #[cfg(any(miri, not(any(target_arch = "x86_64", target_arch = "aarch64"))))]
 static FILLS: &[FillKernel] = table! { FillKernel:
     "scalar", Scalar, arch::scalar::fill, "general registers, 8 bytes at a time";
+    "stream_scalar", Scalar, arch::scalar::stream_fill, "plain stores, line by line";
 };

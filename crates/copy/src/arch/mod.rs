@@ -5,15 +5,14 @@ pub(crate) mod line;
 
 /// The four kernels of a vector instruction set, each a complete memmove or memset.
 ///
-/// `$features` must enable what `$line` uses; a kernel may only run where the processor has them.
-#[cfg(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(miri)))]
+/// The attribute must enable what the line uses; a kernel may only run where the processor has it.
 macro_rules! kernels {
-    ($features:literal, $line:ty) => {
+    ($(#[$features:meta])? $line:ty) => {
         /// memmove by this instruction set's registers.
         ///
         /// # Safety
         /// As `generic::copy`.
-        #[target_feature(enable = $features)]
+        $(#[$features])?
         pub(crate) unsafe extern "C" fn copy(
             target: *mut u8,
             source: *const u8,
@@ -28,7 +27,7 @@ macro_rules! kernels {
         ///
         /// # Safety
         /// As `generic::fill`.
-        #[target_feature(enable = $features)]
+        $(#[$features])?
         pub(crate) unsafe extern "C" fn fill(target: *mut u8, byte: i32, length: usize) -> *mut u8 {
             let byte = crate::arch::low_byte(byte);
             // SAFETY: the caller's promise; the features are enabled here.
@@ -40,7 +39,7 @@ macro_rules! kernels {
         ///
         /// # Safety
         /// As `generic::stream_copy`.
-        #[target_feature(enable = $features)]
+        $(#[$features])?
         pub(crate) unsafe extern "C" fn stream_copy(
             target: *mut u8,
             source: *const u8,
@@ -55,7 +54,7 @@ macro_rules! kernels {
         ///
         /// # Safety
         /// As `generic::stream_fill`.
-        #[target_feature(enable = $features)]
+        $(#[$features])?
         pub(crate) unsafe extern "C" fn stream_fill(
             target: *mut u8,
             byte: i32,
@@ -69,7 +68,6 @@ macro_rules! kernels {
     };
 }
 
-#[cfg(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(miri)))]
 pub(crate) use kernels;
 
 pub(crate) mod scalar;

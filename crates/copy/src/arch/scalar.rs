@@ -2,7 +2,7 @@
 
 use core::mem::MaybeUninit;
 
-use super::{Line, generic};
+use super::Line;
 
 /// 64 bytes in general registers. Uninitialized bytes and pointers survive the copy.
 #[derive(Clone, Copy)]
@@ -42,22 +42,4 @@ impl Line for Words {
     }
 }
 
-/// memmove by general registers.
-///
-/// # Safety
-/// As [`generic::copy`].
-pub(crate) unsafe extern "C" fn copy(target: *mut u8, source: *const u8, length: usize) -> *mut u8 {
-    // SAFETY: the caller's promise.
-    unsafe { generic::copy::<Words>(target, source, length) };
-    super::same(target)
-}
-
-/// memset by general registers.
-///
-/// # Safety
-/// As [`generic::fill`].
-pub(crate) unsafe extern "C" fn fill(target: *mut u8, byte: i32, length: usize) -> *mut u8 {
-    // SAFETY: the caller's promise.
-    unsafe { generic::fill::<Words>(target, super::low_byte(byte), length) };
-    super::same(target)
-}
+super::kernels! { Words }

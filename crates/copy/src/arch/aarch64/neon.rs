@@ -56,4 +56,4 @@ impl Line for Quads {
     }
 }
 
-crate::arch::kernels!("neon", Quads);
+crate::arch::kernels! { #[target_feature(enable = "neon")] Quads }

@@ -21,4 +21,4 @@ super::line_of_registers!(
     _mm256_set1_epi8
 );
 
-crate::arch::kernels!("avx2", Ymm);
+crate::arch::kernels! { #[target_feature(enable = "avx2")] Ymm }

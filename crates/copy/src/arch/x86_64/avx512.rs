@@ -23,4 +23,4 @@ super::line_of_registers!(
     _mm512_set1_epi8
 );
 
-crate::arch::kernels!("avx512f,avx512bw", Zmm);
+crate::arch::kernels! { #[target_feature(enable = "avx512f,avx512bw")] Zmm }

@@ -58,4 +58,4 @@ super::line_of_registers!(
     }
 );
 
-crate::arch::kernels!("avx2,avx512f,avx512vl,avx512bw", YmmHigh);
+crate::arch::kernels! { #[target_feature(enable = "avx2,avx512f,avx512vl,avx512bw")] YmmHigh }

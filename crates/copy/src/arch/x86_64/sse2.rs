@@ -20,4 +20,4 @@ super::line_of_registers!(
     _mm_set1_epi8
 );
 
-crate::arch::kernels!("sse2", Xmm);
+crate::arch::kernels! { #[target_feature(enable = "sse2")] Xmm }
