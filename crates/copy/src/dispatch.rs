@@ -18,6 +18,7 @@ use core::sync::atomic::{AtomicU8, Ordering};
 
 use crate::arch;
 use crate::arch::generic::{self, BLOCK_MAX};
+use crate::arch::line::LINE;
 use crate::cpu::Isa;
 use crate::kernel::{CopyFn, FillFn};
 use crate::thresholds::{LOOKUP_MIN, Thresholds, Way, copy_way, fill_way};
@@ -174,7 +175,7 @@ best! {
 macro_rules! above_64 {
     (
         $(#[$features:meta])? $line:ty,
-        copy: $copy:ident, $copy_long:ident, $string_copy:path, $stream_copy:path;
+        copy: $copy:ident, $copy_long:ident, $string_copy:path, $stream_copy:path, $paged_copy:path;
         fill: $fill:ident, $fill_long:ident, $string_fill:path, $stream_fill:path;
     ) => {
         $(#[$features])?
@@ -204,12 +205,14 @@ macro_rules! above_64 {
             source: *const u8,
             length: usize,
         ) -> *mut u8 {
+            let alike = (target.addr() ^ source.addr()) & (LINE - 1) == 0;
             // SAFETY: as above.
             unsafe {
-                match copy_way(length) {
+                match copy_way(length, alike) {
                     Way::Registers => generic::copy_above_256::<$line>(target, source, length),
                     Way::String => return $string_copy(target, source, length),
                     Way::Stream => return $stream_copy(target, source, length),
+                    Way::Paged => return $paged_copy(target, source, length),
                 }
             }
             arch::same(target)
@@ -244,7 +247,7 @@ macro_rules! above_64 {
                         generic::fill_above_256::<$line>(target, arch::low_byte(byte), length);
                     }
                     Way::String => return $string_fill(target, byte, length),
-                    Way::Stream => return $stream_fill(target, byte, length),
+                    Way::Stream | Way::Paged => return $stream_fill(target, byte, length),
                 }
             }
             arch::same(target)
@@ -254,45 +257,45 @@ macro_rules! above_64 {
 
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 mod x86_64 {
-    use super::{BLOCK_MAX, LOOKUP_MIN, Way, arch, copy_way, fill_way, generic};
+    use super::{BLOCK_MAX, LINE, LOOKUP_MIN, Way, arch, copy_way, fill_way, generic};
     use crate::arch::x86_64::{avx2, avx512vl, sse2, string};
 
     above_64! {
         #[target_feature(enable = "sse2")] sse2::Xmm,
-        copy: copy_sse2, copy_long_sse2, string::copy, sse2::stream_copy;
+        copy: copy_sse2, copy_long_sse2, string::copy, sse2::stream_copy, sse2::paged_copy;
         fill: fill_sse2, fill_long_sse2, string::fill, sse2::stream_fill;
     }
     above_64! {
         #[target_feature(enable = "avx2")] avx2::Ymm,
-        copy: copy_avx2, copy_long_avx2, string::copy, avx2::stream_copy;
+        copy: copy_avx2, copy_long_avx2, string::copy, avx2::stream_copy, avx2::paged_copy;
         fill: fill_avx2, fill_long_avx2, string::fill, avx2::stream_fill;
     }
     above_64! {
         #[target_feature(enable = "avx2,avx512f,avx512vl,avx512bw")] avx512vl::YmmHigh,
-        copy: copy_avx512vl, copy_long_avx512vl, string::copy, avx512vl::stream_copy;
+        copy: copy_avx512vl, copy_long_avx512vl, string::copy, avx512vl::stream_copy, avx512vl::paged_copy;
         fill: fill_avx512vl, fill_long_avx512vl, string::fill, avx512vl::stream_fill;
     }
 }
 
 #[cfg(all(target_arch = "aarch64", not(miri)))]
 mod aarch64 {
-    use super::{BLOCK_MAX, LOOKUP_MIN, Way, arch, copy_way, fill_way, generic};
+    use super::{BLOCK_MAX, LINE, LOOKUP_MIN, Way, arch, copy_way, fill_way, generic};
     use crate::arch::aarch64::neon;
 
     above_64! {
         #[target_feature(enable = "neon")] neon::Quads,
-        copy: copy_neon, copy_long_neon, neon::copy, neon::stream_copy;
+        copy: copy_neon, copy_long_neon, neon::copy, neon::stream_copy, neon::paged_copy;
         fill: fill_neon, fill_long_neon, neon::fill, neon::stream_fill;
     }
 }
 
 mod scalar {
-    use super::{BLOCK_MAX, LOOKUP_MIN, Way, arch, copy_way, fill_way, generic};
+    use super::{BLOCK_MAX, LINE, LOOKUP_MIN, Way, arch, copy_way, fill_way, generic};
     use crate::arch::scalar::{self, Words};
 
     above_64! {
         Words,
-        copy: copy_scalar, copy_long_scalar, scalar::copy, scalar::stream_copy;
+        copy: copy_scalar, copy_long_scalar, scalar::copy, scalar::stream_copy, scalar::paged_copy;
         fill: fill_scalar, fill_long_scalar, scalar::fill, scalar::stream_fill;
     }
 }

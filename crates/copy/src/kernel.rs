@@ -79,9 +79,12 @@ static COPIES: &[CopyKernel] = table! { CopyKernel:
     "avx512vl", Avx512vl, arch::x86_64::avx512vl::copy, "ymm16 to ymm31 up to 256 bytes, no vzeroupper";
     "avx512", Avx512, arch::x86_64::avx512::copy, "zmm registers, 64 bytes at a time";
     "rep_movsb", Sse2, arch::x86_64::string::copy, "the microcode's loop, target aligned first";
-    "stream_sse2", Sse2, arch::x86_64::sse2::stream_copy, "non-temporal xmm stores, four pages interleaved";
-    "stream_avx2", Avx2, arch::x86_64::avx2::stream_copy, "non-temporal ymm stores, four pages interleaved";
-    "stream_avx512", Avx512, arch::x86_64::avx512::stream_copy, "non-temporal zmm stores, four pages interleaved";
+    "stream_sse2", Sse2, arch::x86_64::sse2::stream_copy, "non-temporal xmm stores, source prefetched";
+    "paged_sse2", Sse2, arch::x86_64::sse2::paged_copy, "non-temporal xmm stores, four pages interleaved";
+    "stream_avx2", Avx2, arch::x86_64::avx2::stream_copy, "non-temporal ymm stores, source prefetched";
+    "paged_avx2", Avx2, arch::x86_64::avx2::paged_copy, "non-temporal ymm stores, four pages interleaved";
+    "stream_avx512", Avx512, arch::x86_64::avx512::stream_copy, "non-temporal zmm stores, source prefetched";
+    "paged_avx512", Avx512, arch::x86_64::avx512::paged_copy, "non-temporal zmm stores, four pages interleaved";
 };
 
 #[cfg(all(target_arch = "x86_64", not(miri)))]
@@ -101,7 +104,8 @@ static FILLS: &[FillKernel] = table! { FillKernel:
 static COPIES: &[CopyKernel] = table! { CopyKernel:
     "scalar", Scalar, arch::scalar::copy, "general registers, 8 bytes at a time";
     "neon", Neon, arch::aarch64::neon::copy, "q registers, 16 bytes at a time";
-    "stream_neon", Neon, arch::aarch64::neon::stream_copy, "non-temporal pair stores, four pages interleaved";
+    "stream_neon", Neon, arch::aarch64::neon::stream_copy, "non-temporal pair stores";
+    "paged_neon", Neon, arch::aarch64::neon::paged_copy, "non-temporal pair stores, four pages interleaved";
 };
 
 #[cfg(all(target_arch = "aarch64", not(miri)))]
@@ -114,7 +118,8 @@ static FILLS: &[FillKernel] = table! { FillKernel:
 #[cfg(any(miri, not(any(target_arch = "x86_64", target_arch = "aarch64"))))]
 static COPIES: &[CopyKernel] = table! { CopyKernel:
     "scalar", Scalar, arch::scalar::copy, "general registers, 8 bytes at a time";
-    "stream_scalar", Scalar, arch::scalar::stream_copy, "plain stores, four pages interleaved";
+    "stream_scalar", Scalar, arch::scalar::stream_copy, "plain stores, a line at a time";
+    "paged_scalar", Scalar, arch::scalar::paged_copy, "plain stores, four pages interleaved";
 };
 
 #[cfg(any(miri, not(any(target_arch = "x86_64", target_arch = "aarch64"))))]

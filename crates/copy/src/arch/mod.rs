@@ -3,7 +3,7 @@
 pub(crate) mod generic;
 pub(crate) mod line;
 
-/// The four kernels of a vector instruction set, each a complete memmove or memset.
+/// The five kernels of a vector instruction set, each a complete memmove or memset.
 ///
 /// The attribute must enable what the line uses; a kernel may only run where the processor has it.
 macro_rules! kernels {
@@ -46,7 +46,23 @@ macro_rules! kernels {
             length: usize,
         ) -> *mut u8 {
             // SAFETY: the caller's promise; the features are enabled here.
-            unsafe { crate::arch::generic::stream_copy::<$line>(target, source, length) };
+            unsafe { crate::arch::generic::stream_copy::<$line, 1>(target, source, length) };
+            crate::arch::same(target)
+        }
+
+        /// memmove by non-temporal stores of this instruction set's registers, four pages side by
+        /// side.
+        ///
+        /// # Safety
+        /// As `generic::stream_copy`.
+        $(#[$features])?
+        pub(crate) unsafe extern "C" fn paged_copy(
+            target: *mut u8,
+            source: *const u8,
+            length: usize,
+        ) -> *mut u8 {
+            // SAFETY: the caller's promise; the features are enabled here.
+            unsafe { crate::arch::generic::stream_copy::<$line, 4>(target, source, length) };
             crate::arch::same(target)
         }
 
