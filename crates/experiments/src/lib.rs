@@ -1,1 +1,20 @@
-//! What haul measures: one module a part, records out.
+//! What haul measures: one module a part, subjects in, records out.
+//!
+//! Every experiment is a plain configuration and one function that takes it with a [`Context`];
+//! records leave through the context as soon as they are complete, so that an interrupted run
+//! keeps what it has. From the bottom up:
+//!
+//! - [`error`]: the one error of this crate;
+//! - [`context`]: which run and machine records are of, where they go, and who may stop it;
+//! - [`outcome`]: from an interleaved run to its records;
+//! - [`copy`]: memcpy, memmove and memset;
+//! - [`memory`]: what memory itself allows: bandwidth, and the price of a page fault.
+
+pub mod context;
+pub mod copy;
+pub mod error;
+pub mod memory;
+pub mod outcome;
+
+pub use context::{Context, Step};
+pub use error::Error;

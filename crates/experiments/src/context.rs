@@ -1,0 +1,94 @@
+//! Which run and machine records are of, where they go, and who may stop it.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use haul_measure::Caches;
+use haul_model::Record;
+
+/// What all experiments of a command share.
+pub struct Context<'a> {
+    /// Which run writes the records: the same for all of one command.
+    pub run: String,
+    /// `Machine::id` of the machine.
+    pub machine: String,
+    /// Set to end: the experiment returns after the sample it is in, with the records so far.
+    pub stop: &'a AtomicBool,
+    /// Cache sizes of one core.
+    pub caches: Caches,
+    /// The CPUs that threads are pinned to; empty: those this process may run on.
+    pub cpus: Vec<usize>,
+    /// Takes every record as soon as it is complete.
+    pub sink: &'a mut dyn FnMut(Record),
+    /// Told how far an experiment has come, at most 20 times a second.
+    pub progress: &'a mut dyn FnMut(&Step),
+}
+
+/// How far an experiment has come.
+#[derive(Clone, Debug)]
+pub struct Step {
+    /// What is being measured: `copy.size 4096 B`.
+    pub what: String,
+    /// Time spent on it.
+    pub elapsed: Duration,
+    /// Time that it may take.
+    pub budget: Duration,
+}
+
+impl Context<'_> {
+    /// Whether to end now.
+    #[must_use]
+    pub fn is_stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+
+    /// Stamps a record with run, machine and time, and hands it on.
+    pub fn emit(&mut self, mut record: Record) {
+        record.run.clone_from(&self.run);
+        record.machine.clone_from(&self.machine);
+        record.time = now();
+        (self.sink)(record);
+    }
+}
+
+/// Now, as records say it: RFC 3339, UTC, to the second.
+#[must_use]
+pub fn now() -> String {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    rfc3339(since.as_secs())
+}
+
+/// Seconds since 1970 as RFC 3339. The calendar is Howard Hinnant's `civil_from_days` ("chrono-
+/// compatible low-level date algorithms"): years begin in March, eras have 400 of them.
+fn rfc3339(seconds: u64) -> String {
+    let (days, second) = (seconds / 86_400, seconds % 86_400);
+    let shifted = days + 719_468;
+    let (era, day_of_era) = (shifted / 146_097, shifted % 146_097);
+    let year_of_era =
+        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month_from_march = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
+    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
+    let year = era * 400 + year_of_era + u64::from(month <= 2);
+    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn known_instants() {
+        for (seconds, text) in [
+            (0, "1970-01-01T00:00:00Z"),
+            (951_782_400, "2000-02-29T00:00:00Z"),
+            (1_000_000_000, "2001-09-09T01:46:40Z"),
+            (4_107_542_399, "2100-02-28T23:59:59Z"),
+            (4_107_542_400, "2100-03-01T00:00:00Z"),
+        ] {
+            assert_eq!(rfc3339(seconds), text);
+        }
+    }
+}

@@ -1,0 +1,212 @@
+//! Operations of drawn sizes: `copy.distribution` and `copy.size_class`.
+
+use std::str::FromStr;
+use std::time::Duration;
+
+use haul_measure::distribution::{Alignment, Overlap, SIZE_MAX_BYTES};
+use haul_measure::{Distribution, Level, Plan, Subject};
+use haul_model::Bytes;
+
+use super::subjects::{self, Selection};
+use super::workload::{Branches, Mix, OnWorkload, Workload};
+use super::{Function, proof};
+use crate::context::Context;
+use crate::error::Error;
+use crate::outcome::{self, Metric, Template};
+
+/// Which sizes are drawn.
+#[derive(Clone, Debug)]
+pub enum Shape {
+    /// A distribution: experiment `copy.distribution`.
+    Distribution(Distribution),
+    /// All sizes of a class equally often: experiment `copy.size_class`.
+    SizeClass(SizeClass),
+}
+
+/// Sizes from `first` to `last`, both included, in bytes. Parses `0-16`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SizeClass {
+    /// The smallest size.
+    pub first: usize,
+    /// The largest size.
+    pub last: usize,
+}
+
+/// Calls of drawn sizes, subjects against libc.
+#[derive(Clone, Debug)]
+pub struct Drawn {
+    /// What is called.
+    pub function: Function,
+    /// Which sizes.
+    pub shape: Shape,
+    /// Where the bytes lie.
+    pub level: Level,
+    /// How many threads call at once, each on memory of its own.
+    pub threads: usize,
+    /// Who is measured against libc.
+    pub subjects: Selection,
+    /// How addresses are aligned.
+    pub alignment: Alignment,
+    /// How often memmove's source and target overlap.
+    pub overlap: Overlap,
+    /// Whether predictors can learn the branches.
+    pub branches: Branches,
+    /// Whether each target is read right after its call.
+    pub then_read: bool,
+    /// How long it may take.
+    pub budget: Duration,
+    /// Ends it early when every ratio is known this precisely (0.005: within 0.5%).
+    pub precision: Option<f64>,
+    /// What sizes, addresses and the order of subjects are drawn from.
+    pub seed: u64,
+}
+
+impl Drawn {
+    /// `haul` and `haul-inline` against libc, in L1, on one thread, with the published alignment
+    /// and overlap, for two seconds.
+    #[must_use]
+    pub fn new(function: Function, shape: Shape) -> Self {
+        Self {
+            function,
+            shape,
+            level: Level::L1,
+            threads: 1,
+            subjects: Selection::Products,
+            alignment: Alignment::default(),
+            overlap: Overlap::default(),
+            branches: Branches::Random,
+            then_read: false,
+            budget: Duration::from_secs(2),
+            precision: None,
+            seed: 1,
+        }
+    }
+
+    fn plan(&self) -> Plan {
+        Plan {
+            budget: self.budget,
+            precision: self.precision,
+            threads: self.threads,
+            seed: self.seed,
+            ..Plan::default()
+        }
+    }
+}
+
+impl FromStr for SizeClass {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let parsed = || {
+            let (first, last) = text.split_once('-')?;
+            let class = Self { first: first.trim().parse().ok()?, last: last.trim().parse().ok()? };
+            (class.first <= class.last && class.last <= SIZE_MAX_BYTES).then_some(class)
+        };
+        parsed().ok_or_else(|| Error::SizeClass { text: text.into(), limit: SIZE_MAX_BYTES })
+    }
+}
+
+impl Shape {
+    fn distribution(&self) -> Distribution {
+        match self {
+            Self::Distribution(distribution) => distribution.clone(),
+            Self::SizeClass(class) => Distribution::uniform("size class", class.first..=class.last),
+        }
+    }
+
+    fn experiment(&self) -> &'static str {
+        match self {
+            Self::Distribution(_) => "copy.distribution",
+            Self::SizeClass(_) => "copy.size_class",
+        }
+    }
+
+    fn parameter(&self) -> (&'static str, serde_json::Value) {
+        match self {
+            Self::Distribution(distribution) => ("distribution", distribution.name().into()),
+            Self::SizeClass(class) => {
+                ("size_class", format!("{}-{}", class.first, class.last).into())
+            }
+        }
+    }
+}
+
+/// Measures, and emits one record for each subject, libc's own among them.
+///
+/// # Errors
+/// A subject is unknown or copied wrongly; the memory is more than the machine has; see
+/// [`haul_measure::Error`].
+pub fn measure_drawn(config: &Drawn, context: &mut Context<'_>) -> Result<(), Error> {
+    let candidates = subjects::select(config.function, &config.subjects)?;
+    let sizes = config.shape.distribution();
+    let overlap = match config.function {
+        Function::Memmove => config.overlap,
+        Function::Memcpy | Function::Memset => Overlap { share: 0.0 },
+    };
+    let mix = Mix {
+        sizes: &sizes,
+        level: config.level,
+        alignment: config.alignment,
+        overlap,
+        branches: config.branches,
+        seed: config.seed,
+    };
+    let mut workload = Workload::drawn(&mix, &context.caches, config.threads)?;
+    let on: Vec<OnWorkload<'_>> = candidates
+        .iter()
+        .map(|candidate| OnWorkload::new(*candidate, &workload, config.then_read))
+        .collect();
+    let entrants: Vec<&dyn Subject> = on.iter().map(|subject| subject as &dyn Subject).collect();
+    let (_, shape) = config.shape.parameter();
+    let what = format!(
+        "{} of {} in {}",
+        config.function.name(),
+        shape.as_str().unwrap_or(""),
+        config.level
+    );
+    let outcome = outcome::measure(context, &what, &entrants, 0, &config.plan())?;
+    drop(entrants);
+    drop(on);
+    proof::check(config.function, &candidates, &mut workload)?;
+    outcome::emit(context, &outcome, &template(config, &workload, &sizes));
+    Ok(())
+}
+
+fn template(config: &Drawn, workload: &Workload, sizes: &Distribution) -> Template {
+    let mut notes = Vec::new();
+    if workload.is_grown() {
+        let largest = Bytes(sizes.size_max_bytes() as u64);
+        notes.push(format!(
+            "sizes up to {largest} do not fit into {}: the region is larger",
+            config.level
+        ));
+    }
+    Template {
+        experiment: config.shape.experiment(),
+        parameters: vec![
+            ("function", config.function.name().into()),
+            config.shape.parameter(),
+            ("level", config.level.name().into()),
+            ("threads", config.threads.into()),
+            ("branches", config.branches.name().into()),
+            ("then_read", config.then_read.into()),
+        ],
+        metric: Metric::Time,
+        notes,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn size_classes_parse() {
+        assert_eq!("0-16".parse::<SizeClass>().unwrap(), SizeClass { first: 0, last: 16 });
+        assert_eq!("65-65".parse::<SizeClass>().unwrap(), SizeClass { first: 65, last: 65 });
+        for bad in ["", "16", "16-0", "a-b", "0-1048577", "-1-5", "0-18446744073709551616"] {
+            let message = bad.parse::<SizeClass>().unwrap_err().to_string();
+            assert!(message.contains("0-16"), "{message}");
+        }
+    }
+}

@@ -1,0 +1,313 @@
+//! Lists of operations packed tightly, and the loop over them that is timed.
+//!
+//! The loop is as small as it can be, because its own time dilutes every ratio: load offsets and
+//! size, add the base, call. Lists are packed into the fewest bytes that their region allows, so
+//! that reading them takes little of the caches that are measured.
+
+use std::hint::black_box;
+
+use haul_copy::kernel::{CopyFn, FillFn};
+use haul_measure::placement::Operation;
+
+use super::subjects::Routine;
+
+/// The byte that fills fill with; neither 0 (which some libraries treat apart) nor all ones.
+pub const FILL_BYTE: u8 = 0xa5;
+
+/// Bytes that must be readable behind every target for [`List::run`] to read it.
+pub const READ_SLACK_BYTES: usize = 8;
+
+/// Operations in the smallest form that holds their offsets.
+#[derive(Clone, Debug)]
+pub enum List {
+    /// Regions up to 64 KiB: 8 bytes an operation.
+    Near(Vec<Packed<u16>>),
+    /// Regions up to 4 GiB: 12 bytes.
+    Far(Vec<Packed<u32>>),
+    /// Larger regions: 24 bytes.
+    Wide(Vec<Operation>),
+}
+
+/// An operation with offsets of type `T`; its size is below 4 GiB.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct Packed<T> {
+    source: T,
+    target: T,
+    size: u32,
+}
+
+const _: () = assert!(size_of::<Packed<u16>>() == 8);
+const _: () = assert!(size_of::<Packed<u32>>() == 12);
+
+impl List {
+    /// Packs operations.
+    #[must_use]
+    pub fn pack(operations: &[Operation]) -> Self {
+        if let Some(near) = operations.iter().map(Packed::from_operation).collect() {
+            Self::Near(near)
+        } else if let Some(far) = operations.iter().map(Packed::from_operation).collect() {
+            Self::Far(far)
+        } else {
+            Self::Wide(operations.to_vec())
+        }
+    }
+
+    /// How many operations it holds.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        match self {
+            Self::Near(list) => list.len(),
+            Self::Far(list) => list.len(),
+            Self::Wide(list) => list.len(),
+        }
+    }
+
+    /// Whether it holds none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// One operation, unpacked.
+    ///
+    /// # Panics
+    /// There are not as many.
+    #[must_use]
+    pub fn operation(&self, index: usize) -> Operation {
+        match self {
+            Self::Near(list) => list[index].unpack(),
+            Self::Far(list) => list[index].unpack(),
+            Self::Wide(list) => list[index],
+        }
+    }
+
+    /// Does the operations of `range` on memory that starts at `base`; with `read`, loads the
+    /// first [`READ_SLACK_BYTES`] of each target right after it.
+    ///
+    /// # Safety
+    /// For each operation, source and target lie in memory behind `base` that is the caller's for
+    /// the call, with [`READ_SLACK_BYTES`] behind each target.
+    ///
+    /// # Panics
+    /// The range is not within the list.
+    pub unsafe fn run(
+        &self,
+        routine: Routine,
+        range: std::ops::Range<usize>,
+        base: *mut u8,
+        read: bool,
+    ) {
+        match self {
+            // SAFETY: the caller's promise, passed on.
+            Self::Near(list) => unsafe { run_routine(routine, &list[range], base, read) },
+            // SAFETY: as above.
+            Self::Far(list) => unsafe { run_routine(routine, &list[range], base, read) },
+            // SAFETY: as above.
+            Self::Wide(list) => unsafe { run_routine(routine, &list[range], base, read) },
+        }
+    }
+}
+
+/// What the loop reads from a list's entry.
+trait Entry: Copy {
+    fn unpack(self) -> Operation;
+}
+
+impl<T: Copy + TryFrom<usize>> Packed<T> {
+    fn from_operation(operation: &Operation) -> Option<Self> {
+        Some(Self {
+            source: T::try_from(operation.source).ok()?,
+            target: T::try_from(operation.target).ok()?,
+            size: u32::try_from(operation.size).ok()?,
+        })
+    }
+}
+
+impl Entry for Packed<u16> {
+    #[inline(always)]
+    fn unpack(self) -> Operation {
+        Operation {
+            source: self.source.into(),
+            target: self.target.into(),
+            size: self.size as usize,
+        }
+    }
+}
+
+impl Entry for Packed<u32> {
+    #[inline(always)]
+    fn unpack(self) -> Operation {
+        Operation {
+            source: self.source as usize,
+            target: self.target as usize,
+            size: self.size as usize,
+        }
+    }
+}
+
+impl Entry for Operation {
+    #[inline(always)]
+    fn unpack(self) -> Operation {
+        self
+    }
+}
+
+/// A way to call: what differs between loops.
+trait Call: Copy {
+    /// Does one operation.
+    ///
+    /// # Safety
+    /// As the function called: `size` bytes readable at `source`, writable at `target`.
+    unsafe fn call(self, target: *mut u8, source: *const u8, size: usize);
+}
+
+impl Call for CopyFn {
+    #[inline(always)]
+    unsafe fn call(self, target: *mut u8, source: *const u8, size: usize) {
+        // SAFETY: the caller's promise.
+        unsafe { self(target, source, size) };
+    }
+}
+
+impl Call for FillFn {
+    #[inline(always)]
+    unsafe fn call(self, target: *mut u8, _: *const u8, size: usize) {
+        // SAFETY: the caller's promise.
+        unsafe { self(target, i32::from(FILL_BYTE), size) };
+    }
+}
+
+/// haul's functions, inlined.
+#[derive(Clone, Copy)]
+struct InlineCopy;
+#[derive(Clone, Copy)]
+struct InlineMove;
+#[derive(Clone, Copy)]
+struct InlineFill;
+
+impl Call for InlineCopy {
+    #[inline(always)]
+    unsafe fn call(self, target: *mut u8, source: *const u8, size: usize) {
+        // SAFETY: the caller's promise.
+        unsafe { haul_copy::raw::memcpy(target, source, size) };
+    }
+}
+
+impl Call for InlineMove {
+    #[inline(always)]
+    unsafe fn call(self, target: *mut u8, source: *const u8, size: usize) {
+        // SAFETY: the caller's promise.
+        unsafe { haul_copy::raw::memmove(target, source, size) };
+    }
+}
+
+impl Call for InlineFill {
+    #[inline(always)]
+    unsafe fn call(self, target: *mut u8, _: *const u8, size: usize) {
+        // SAFETY: the caller's promise.
+        unsafe { haul_copy::raw::memset(target, FILL_BYTE, size) };
+    }
+}
+
+/// Chooses the loop: pointers go through `black_box`, so that no loop knows whom it calls.
+unsafe fn run_routine<E: Entry>(routine: Routine, entries: &[E], base: *mut u8, read: bool) {
+    match routine {
+        // SAFETY: the caller's promise, passed on.
+        Routine::Copy(copy) => unsafe { run_either(entries, base, black_box(copy), read) },
+        // SAFETY: as above.
+        Routine::Fill(fill) => unsafe { run_either(entries, base, black_box(fill), read) },
+        // SAFETY: as above.
+        Routine::InlineCopy => unsafe { run_either(entries, base, InlineCopy, read) },
+        // SAFETY: as above.
+        Routine::InlineMove => unsafe { run_either(entries, base, InlineMove, read) },
+        // SAFETY: as above.
+        Routine::InlineFill => unsafe { run_either(entries, base, InlineFill, read) },
+    }
+}
+
+unsafe fn run_either<E: Entry, C: Call>(entries: &[E], base: *mut u8, call: C, read: bool) {
+    if read {
+        // SAFETY: the caller's promise, passed on.
+        unsafe { run_and_read(entries, base, call) }
+    } else {
+        // SAFETY: as above.
+        unsafe { run_only(entries, base, call) }
+    }
+}
+
+/// The loop that is timed.
+#[inline(never)]
+unsafe fn run_only<E: Entry, C: Call>(entries: &[E], base: *mut u8, call: C) {
+    for entry in entries {
+        let Operation { source, target, size } = entry.unpack();
+        // Wrapping: the two additions are in bounds, and nothing is to be proved in this loop.
+        let (target, source) = (base.wrapping_add(target), base.wrapping_add(source));
+        // SAFETY: the caller promises that source and target lie in the memory behind `base`.
+        unsafe { call.call(target, source, size) };
+    }
+}
+
+/// The loop that is timed where the target is read right after: the load waits for the copy's
+/// stores, and is slow where it has to be put together from several of them.
+#[inline(never)]
+unsafe fn run_and_read<E: Entry, C: Call>(entries: &[E], base: *mut u8, call: C) {
+    let mut sum = 0u64;
+    for entry in entries {
+        let Operation { source, target, size } = entry.unpack();
+        let (target, source) = (base.wrapping_add(target), base.wrapping_add(source));
+        // SAFETY: as in `run_only`.
+        unsafe { call.call(target, source, size) };
+        // SAFETY: READ_SLACK_BYTES at the target are readable, the caller promises; the load is
+        // unaligned by its kind.
+        sum = sum.wrapping_add(unsafe { target.cast::<u64>().read_unaligned() });
+    }
+    black_box(sum);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packing_is_the_smallest_that_fits_and_loses_nothing() {
+        let operation = |source, target, size| Operation { source, target, size };
+        let near = [operation(1, 65_535, 70_000)];
+        let far = [operation(1, 65_536, 7)];
+        let wide = [operation(1, 1 << 32, 5), operation(3, 4, 5)];
+        assert!(matches!(List::pack(&near), List::Near(_)));
+        assert!(matches!(List::pack(&far), List::Far(_)));
+        assert!(matches!(List::pack(&wide), List::Wide(_)));
+        for operations in [&near[..], &far[..], &wide[..]] {
+            let list = List::pack(operations);
+            let unpacked: Vec<Operation> =
+                (0..list.len()).map(|index| list.operation(index)).collect();
+            assert_eq!(unpacked, operations);
+        }
+    }
+
+    #[test]
+    fn every_loop_does_its_operations() {
+        let mut memory: Vec<u8> = (0..=255).collect();
+        memory.resize(512 + READ_SLACK_BYTES, 0);
+        let list = List::pack(&[Operation { source: 3, target: 300, size: 100 }]);
+        let expected: Vec<u8> = (3..103).collect();
+        for read in [false, true] {
+            for (routine, filled) in [
+                (Routine::InlineCopy, false),
+                (Routine::InlineMove, false),
+                (Routine::InlineFill, true),
+            ] {
+                memory[300..400].fill(0);
+                // SAFETY: offsets and size lie within the vector, with the slack behind them.
+                unsafe { list.run(routine, 0..1, memory.as_mut_ptr(), read) };
+                if filled {
+                    assert_eq!(memory[300..400], [FILL_BYTE; 100]);
+                } else {
+                    assert_eq!(memory[300..400], expected);
+                }
+                assert_eq!((memory[299], memory[400]), (0, 0));
+            }
+        }
+    }
+}

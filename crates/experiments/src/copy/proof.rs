@@ -1,0 +1,164 @@
+//! What a subject copied, compared with what it should have: a wrong kernel cannot win.
+//!
+//! Done after the timed rounds, on the first thread's memory: single calls on operations of the
+//! workload, the bytes on both sides of the target included.
+
+use haul_measure::placement::Operation;
+
+use super::Function;
+use super::operations::{FILL_BYTE, List};
+use super::subjects::{Candidate, Routine};
+use super::workload::Workload;
+use crate::error::Error;
+
+/// Operations that each subject proves itself on.
+const OPERATIONS: usize = 256;
+
+/// The most bytes of one subject's proof in one call of [`check`]: beyond a size, one operation has
+/// to do.
+const BYTES_MAX: usize = 64 << 20;
+
+/// Bytes on each side of the target that must stay as they are.
+const GUARD_BYTES: usize = 64;
+
+/// Has every candidate do some of the workload's operations, and compares every byte.
+///
+/// # Errors
+/// [`Error::WrongBytes`] for the first wrong byte.
+pub fn check(
+    function: Function,
+    candidates: &[Candidate],
+    workload: &mut Workload,
+) -> Result<(), Error> {
+    let (memory, operations) = workload.proof_material(OPERATIONS);
+    // What the memory has become means nothing: put a pattern there that repeats with no power of 2.
+    let mut seed = 0u8;
+    for candidate in candidates {
+        let mut bytes = 0;
+        for operation in &operations {
+            if bytes > BYTES_MAX {
+                break;
+            }
+            bytes += 2 * operation.size + 1;
+            seed = seed.wrapping_add(1);
+            check_one(function, *candidate, memory, *operation, seed)?;
+        }
+    }
+    Ok(())
+}
+
+fn check_one(
+    function: Function,
+    candidate: Candidate,
+    memory: &mut [u8],
+    operation: Operation,
+    seed: u8,
+) -> Result<(), Error> {
+    let Operation { source, target, size } = operation;
+    let first = target.saturating_sub(GUARD_BYTES);
+    let last = (target + size + GUARD_BYTES).min(memory.len());
+    pattern(&mut memory[first..last], seed);
+    pattern(&mut memory[source..source + size], seed.wrapping_add(101));
+    let mut expected = memory[first..last].to_vec();
+    let is_fill = matches!(candidate.routine, Routine::Fill(_) | Routine::InlineFill);
+    if is_fill {
+        expected[target - first..target - first + size].fill(FILL_BYTE);
+    } else {
+        expected[target - first..target - first + size]
+            .copy_from_slice(&memory[source..source + size]);
+    }
+    let list = List::pack(&[operation]);
+    // SAFETY: slicing above has shown that source and target lie in `memory`, which is borrowed
+    // mutably; nothing is read behind the target.
+    unsafe { list.run(candidate.routine, 0..1, memory.as_mut_ptr(), false) };
+    let found = &memory[first..last];
+    match found.iter().zip(&expected).position(|(found, expected)| found != expected) {
+        None => Ok(()),
+        Some(index) => Err(Error::WrongBytes {
+            subject: candidate.name.into(),
+            function: function.name(),
+            size_bytes: size,
+            index: (first + index) as isize - target as isize,
+            found: found[index],
+            expected: expected[index],
+        }),
+    }
+}
+
+/// Bytes that repeat after 251, a prime: no shifted copy looks right.
+fn pattern(bytes: &mut [u8], seed: u8) {
+    for (index, byte) in bytes.iter_mut().enumerate() {
+        *byte = (index % 251) as u8 ^ seed;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use haul_measure::distribution::{Alignment, Overlap};
+    use haul_measure::{Caches, Distribution, Level};
+
+    use super::*;
+    use crate::copy::subjects::available;
+    use crate::copy::workload::{Branches, Mix};
+
+    fn workload() -> Workload {
+        let sizes = Distribution::uniform("test", 0..=300);
+        let mix = Mix {
+            sizes: &sizes,
+            level: Level::L1,
+            alignment: Alignment::default(),
+            overlap: Overlap { share: 0.3 },
+            branches: Branches::Random,
+            seed: 5,
+        };
+        Workload::drawn(&mix, &Caches::default(), 1).unwrap()
+    }
+
+    #[test]
+    fn every_candidate_passes() {
+        for function in [Function::Memmove, Function::Memset] {
+            check(function, &available(function), &mut workload()).unwrap();
+        }
+    }
+
+    /// Copies all but the last byte.
+    unsafe extern "C" fn forgets_one(target: *mut u8, source: *const u8, length: usize) -> *mut u8 {
+        // SAFETY: fewer bytes than the caller allows.
+        unsafe { std::ptr::copy(source, target, length.saturating_sub(1)) };
+        target
+    }
+
+    /// Fills one byte too many, as a store wider than the rest would.
+    unsafe extern "C" fn fills_more(target: *mut u8, byte: i32, length: usize) -> *mut u8 {
+        // SAFETY: in this test the target always has bytes behind it.
+        unsafe { std::ptr::write_bytes(target, byte as u8, length + 1) };
+        target
+    }
+
+    /// Copies forward byte by byte: wrong where the target lies above an overlapping source.
+    unsafe extern "C" fn is_no_memmove(
+        target: *mut u8,
+        source: *const u8,
+        length: usize,
+    ) -> *mut u8 {
+        for index in 0..length {
+            // SAFETY: within the source, which the caller says is readable.
+            let byte = unsafe { source.wrapping_add(index).read_volatile() };
+            // SAFETY: within the target, which the caller says is writable.
+            unsafe { target.wrapping_add(index).write_volatile(byte) };
+        }
+        target
+    }
+
+    #[test]
+    fn wrong_subjects_are_caught() {
+        for routine in
+            [Routine::Copy(forgets_one), Routine::Fill(fills_more), Routine::Copy(is_no_memmove)]
+        {
+            let candidate = Candidate { name: "broken", routine };
+            let error = check(Function::Memmove, &[candidate], &mut workload()).unwrap_err();
+            assert!(matches!(error, Error::WrongBytes { .. }), "{error}");
+            assert!(error.to_string().contains("figures are withheld"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! One size after the other, all ways to copy side by side: `copy.size`.
+
+use std::time::Duration;
+
+use haul_measure::distribution::{Alignment, Overlap, SIZE_MAX_BYTES};
+use haul_measure::{Distribution, Level, Plan, Subject};
+use haul_model::Bytes;
+
+use super::subjects::{self, Selection};
+use super::workload::{Branches, Mix, OnWorkload, Workload};
+use super::{Function, proof};
+use crate::context::Context;
+use crate::error::Error;
+use crate::outcome::{self, Metric, Template};
+
+/// Beyond this size a sample is one call of milliseconds or more, and few rounds have to do.
+const FEW_ROUNDS_FROM_BYTES: usize = 16 << 20;
+
+/// Rounds that every size gets, whatever the budget: small and large ones.
+const ROUNDS_MIN: usize = 9;
+const ROUNDS_MIN_LARGE: usize = 5;
+
+/// A sweep over sizes, subjects against libc.
+#[derive(Clone, Debug)]
+pub struct Sizes {
+    /// What is called.
+    pub function: Function,
+    /// The sizes in bytes: see [`powers`].
+    pub sizes_bytes: Vec<usize>,
+    /// Where the bytes lie; `Mixed`: the copy's two buffers again and again, in whatever cache
+    /// holds them.
+    pub level: Level,
+    /// How many threads call at once, each on memory of its own.
+    pub threads: usize,
+    /// Who is measured against libc.
+    pub subjects: Selection,
+    /// How addresses are aligned.
+    pub alignment: Alignment,
+    /// How long each size may take; large ones take as many rounds as make a median.
+    pub budget_per_size: Duration,
+    /// Ends a size early when every ratio is known this precisely.
+    pub precision: Option<f64>,
+    /// What addresses and the order of subjects are drawn from.
+    pub seed: u64,
+}
+
+impl Sizes {
+    /// haul, libc and every kernel, on one thread, buffers in whatever cache holds them, half a
+    /// second a size.
+    #[must_use]
+    pub fn new(function: Function, sizes_bytes: Vec<usize>) -> Self {
+        Self {
+            function,
+            sizes_bytes,
+            level: Level::Mixed,
+            threads: 1,
+            subjects: Selection::Kernels,
+            alignment: Alignment::default(),
+            budget_per_size: Duration::from_millis(500),
+            precision: None,
+            seed: 1,
+        }
+    }
+}
+
+/// The sizes from `first` to `last`: both, and every power of two between, with `steps` sizes an
+/// octave (1: the powers alone).
+///
+/// # Errors
+/// `first` is 0 or beyond `last`.
+pub fn powers(first: usize, last: usize, steps: u32) -> Result<Vec<usize>, Error> {
+    if first == 0 || first > last {
+        return Err(Error::Sizes { first: Bytes(first as u64), last: Bytes(last as u64) });
+    }
+    let steps = steps.max(1);
+    let mut sizes = vec![first, last];
+    for octave in first.ilog2()..=last.ilog2() {
+        let power = 1usize << octave;
+        // Between powers: evenly in bytes, which keeps the sizes round.
+        sizes.extend((0..steps).map(|step| power + (power / steps as usize) * step as usize));
+    }
+    sizes.retain(|size| (first..=last).contains(size));
+    sizes.sort_unstable();
+    sizes.dedup();
+    Ok(sizes)
+}
+
+/// Measures size after size, and emits one record for each subject and size.
+///
+/// # Errors
+/// A size is beyond memory, a subject is unknown or copied wrongly: records of the sizes before it
+/// have been emitted. See also [`haul_measure::Error`].
+pub fn measure_sizes(config: &Sizes, context: &mut Context<'_>) -> Result<(), Error> {
+    for &size in &config.sizes_bytes {
+        if context.is_stopped() {
+            break;
+        }
+        measure_size(config, size, context)?;
+    }
+    Ok(())
+}
+
+fn measure_size(config: &Sizes, size: usize, context: &mut Context<'_>) -> Result<(), Error> {
+    let candidates = subjects::select(config.function, &config.subjects)?;
+    let mut workload = workload(config, size, context)?;
+    let on: Vec<OnWorkload<'_>> =
+        candidates.iter().map(|candidate| OnWorkload::new(*candidate, &workload, false)).collect();
+    let entrants: Vec<&dyn Subject> = on.iter().map(|subject| subject as &dyn Subject).collect();
+    let what = format!("{} of {}", config.function.name(), Bytes(size as u64));
+    let outcome = outcome::measure(context, &what, &entrants, 0, &plan(config, size))?;
+    drop(entrants);
+    drop(on);
+    proof::check(config.function, &candidates, &mut workload)?;
+    let template = Template {
+        experiment: "copy.size",
+        parameters: vec![
+            ("function", config.function.name().into()),
+            ("size_bytes", size.into()),
+            ("level", config.level.name().into()),
+            ("threads", config.threads.into()),
+        ],
+        metric: Metric::Time,
+        notes: Vec::new(),
+    };
+    outcome::emit(context, &outcome, &template);
+    Ok(())
+}
+
+fn workload(config: &Sizes, size: usize, context: &Context<'_>) -> Result<Workload, Error> {
+    // Beyond what a distribution holds, no level but memory does: the buffers alone decide.
+    if config.level == Level::Mixed || size > SIZE_MAX_BYTES {
+        return Ok(Workload::resident(size, config.alignment, config.threads, config.seed)?);
+    }
+    let mix = Mix {
+        sizes: &Distribution::uniform("one size", size..=size),
+        level: config.level,
+        alignment: config.alignment,
+        overlap: Overlap { share: 0.0 },
+        branches: Branches::Random,
+        seed: config.seed,
+    };
+    Ok(Workload::drawn(&mix, &context.caches, config.threads)?)
+}
+
+fn plan(config: &Sizes, size: usize) -> Plan {
+    Plan {
+        budget: config.budget_per_size,
+        precision: config.precision,
+        rounds_min: if size >= FEW_ROUNDS_FROM_BYTES { ROUNDS_MIN_LARGE } else { ROUNDS_MIN },
+        threads: config.threads,
+        seed: config.seed,
+        ..Plan::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn powers_hold_both_ends() {
+        assert_eq!(powers(2048, 16384, 1).unwrap(), [2048, 4096, 8192, 16384]);
+        assert_eq!(powers(3000, 9000, 1).unwrap(), [3000, 4096, 8192, 9000]);
+        assert_eq!(powers(1024, 2048, 4).unwrap(), [1024, 1280, 1536, 1792, 2048]);
+        assert_eq!(powers(1, 1, 1).unwrap(), [1]);
+        assert!(powers(0, 5, 1).is_err());
+        let message = powers(9, 5, 1).unwrap_err().to_string();
+        assert!(message.contains("9 B to 5 B"), "{message}");
+    }
+}

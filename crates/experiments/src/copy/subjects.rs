@@ -1,0 +1,203 @@
+//! What is compared: each called through the same C signature, by a pointer that the compiler
+//! cannot see through.
+//!
+//! `libc` is what the dynamic linker gives an application that calls memcpy, found by name at run
+//! time; a preloaded replacement would be found too, and is then what is measured.
+
+use std::ffi::CStr;
+
+use haul_copy::kernel::{self, CopyFn, FillFn};
+
+use super::function::Function;
+use crate::error::Error;
+
+/// How a subject is called.
+#[derive(Clone, Copy, Debug)]
+pub enum Routine {
+    /// memcpy or memmove by pointer.
+    Copy(CopyFn),
+    /// memset by pointer.
+    Fill(FillFn),
+    /// haul's memcpy, inlined into the loop as into an application in Rust.
+    InlineCopy,
+    /// haul's memmove, inlined.
+    InlineMove,
+    /// haul's memset, inlined.
+    InlineFill,
+}
+
+/// Something that can do a function, by name.
+#[derive(Clone, Copy, Debug)]
+pub struct Candidate {
+    /// Its name in records: `libc`, `haul`, `haul-inline`, or a kernel's.
+    pub name: &'static str,
+    /// How it is called.
+    pub routine: Routine,
+}
+
+/// Which candidates to measure.
+#[derive(Clone, Debug, Default)]
+pub enum Selection {
+    /// `haul` and `haul-inline` against `libc`.
+    #[default]
+    Products,
+    /// `haul`, `libc` and every kernel that runs on this processor.
+    Kernels,
+    /// These, by name, and `libc`.
+    Named(Vec<String>),
+}
+
+/// The name of the baseline of every copy experiment.
+pub const BASELINE: &str = "libc";
+
+/// All candidates that run on this processor, `libc` first.
+#[must_use]
+pub fn available(function: Function) -> Vec<Candidate> {
+    let mut candidates = vec![libc_candidate(function)];
+    candidates.extend(products(function));
+    match function {
+        Function::Memcpy | Function::Memmove => {
+            let kernels = kernel::copies().iter();
+            let found = kernels.filter_map(|kernel| Some((kernel.name, kernel.function()?)));
+            candidates
+                .extend(found.map(|(name, copy)| Candidate { name, routine: Routine::Copy(copy) }));
+        }
+        Function::Memset => {
+            let kernels = kernel::fills().iter();
+            let found = kernels.filter_map(|kernel| Some((kernel.name, kernel.function()?)));
+            candidates
+                .extend(found.map(|(name, fill)| Candidate { name, routine: Routine::Fill(fill) }));
+        }
+    }
+    candidates
+}
+
+/// The selected candidates, `libc` first.
+///
+/// # Errors
+/// A name is unknown, or of a kernel that this processor cannot run.
+pub fn select(function: Function, selection: &Selection) -> Result<Vec<Candidate>, Error> {
+    let all = available(function);
+    let names = match selection {
+        Selection::Products => vec!["haul".to_owned(), "haul-inline".to_owned()],
+        Selection::Kernels => {
+            let others = all.iter().map(|candidate| candidate.name.to_owned());
+            others.filter(|name| name != BASELINE && name != "haul-inline").collect()
+        }
+        Selection::Named(names) => names.clone(),
+    };
+    for name in &names {
+        if !all.iter().any(|candidate| candidate.name == name) {
+            let known = all.iter().map(|candidate| candidate.name).collect::<Vec<_>>().join(", ");
+            return Err(Error::UnknownSubject {
+                name: name.clone(),
+                function: function.name(),
+                known,
+            });
+        }
+    }
+    let wanted = |candidate: &Candidate| {
+        candidate.name == BASELINE || names.iter().any(|name| name == candidate.name)
+    };
+    Ok(all.into_iter().filter(wanted).collect())
+}
+
+fn products(function: Function) -> [Candidate; 2] {
+    let (by_call, inlined) = match function {
+        Function::Memcpy => (Routine::Copy(copy_of(haul_copy::c::memcpy)), Routine::InlineCopy),
+        Function::Memmove => (Routine::Copy(copy_of(haul_copy::c::memmove)), Routine::InlineMove),
+        Function::Memset => (Routine::Fill(fill_of(haul_copy::c::memset)), Routine::InlineFill),
+    };
+    [
+        Candidate { name: "haul", routine: by_call },
+        Candidate { name: "haul-inline", routine: inlined },
+    ]
+}
+
+fn libc_candidate(function: Function) -> Candidate {
+    let routine = match function {
+        Function::Memcpy => Routine::Copy(copy_of(symbol(c"memcpy", libc::memcpy))),
+        Function::Memmove => Routine::Copy(copy_of(symbol(c"memmove", libc::memmove))),
+        Function::Memset => Routine::Fill(fill_of(symbol_of_fill(c"memset", libc::memset))),
+    };
+    Candidate { name: BASELINE, routine }
+}
+
+/// C's memcpy and memmove as the C library declares them.
+type VoidCopy =
+    unsafe extern "C" fn(*mut libc::c_void, *const libc::c_void, usize) -> *mut libc::c_void;
+
+/// C's memset as the C library declares it.
+type VoidFill = unsafe extern "C" fn(*mut libc::c_void, libc::c_int, usize) -> *mut libc::c_void;
+
+/// The dynamic linker's function of this name; the one linked where it has none (a static binary).
+fn symbol(name: &CStr, linked: VoidCopy) -> VoidCopy {
+    // SAFETY: the name is a C string, and RTLD_DEFAULT a handle that is always valid.
+    let address = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
+    if address.is_null() {
+        return linked;
+    }
+    // SAFETY: the callers name memcpy and memmove, which have this signature in every C library; a
+    // function pointer is as large as a data pointer on every platform with dlsym (POSIX).
+    unsafe { std::mem::transmute::<*mut libc::c_void, VoidCopy>(address) }
+}
+
+/// As [`symbol`], for memset.
+fn symbol_of_fill(name: &CStr, linked: VoidFill) -> VoidFill {
+    // SAFETY: as in `symbol`.
+    let address = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
+    if address.is_null() {
+        return linked;
+    }
+    // SAFETY: as in `symbol`: the caller names memset.
+    unsafe { std::mem::transmute::<*mut libc::c_void, VoidFill>(address) }
+}
+
+/// The same function with bytes for void.
+fn copy_of(function: VoidCopy) -> CopyFn {
+    // SAFETY: pointers to void and to bytes are passed and returned alike in every C ABI.
+    unsafe { std::mem::transmute::<VoidCopy, CopyFn>(function) }
+}
+
+/// The same function with bytes for void.
+fn fill_of(function: VoidFill) -> FillFn {
+    // SAFETY: as in `copy_of`; c_int is i32 on every platform haul runs on.
+    unsafe { std::mem::transmute::<VoidFill, FillFn>(function) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_baseline_comes_first_and_names_are_unique() {
+        for function in Function::ALL {
+            let names: Vec<_> =
+                available(function).iter().map(|candidate| candidate.name).collect();
+            assert_eq!(names[0], BASELINE);
+            assert!(names.contains(&"haul") && names.contains(&"scalar"), "{names:?}");
+            let mut unique = names.clone();
+            unique.sort_unstable();
+            unique.dedup();
+            assert_eq!(unique.len(), names.len());
+        }
+    }
+
+    #[test]
+    fn selections() {
+        let names = |selection: Selection| -> Vec<&str> {
+            select(Function::Memcpy, &selection)
+                .unwrap()
+                .iter()
+                .map(|candidate| candidate.name)
+                .collect()
+        };
+        assert_eq!(names(Selection::Products), ["libc", "haul", "haul-inline"]);
+        assert_eq!(names(Selection::Named(vec!["scalar".into()])), ["libc", "scalar"]);
+        assert!(!names(Selection::Kernels).contains(&"haul-inline"));
+        let error = select(Function::Memset, &Selection::Named(vec!["avx9".into()]))
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains("\"avx9\"") && error.contains("libc, haul"), "{error}");
+    }
+}

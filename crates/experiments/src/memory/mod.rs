@@ -1,0 +1,7 @@
+//! What memory itself allows: bandwidth, and the price of a page fault.
+
+pub mod bandwidth;
+pub mod fault;
+
+pub use bandwidth::{Bandwidth, Operation, measure_bandwidth};
+pub use fault::{Fault, measure_fault};

@@ -1,0 +1,154 @@
+//! From an interleaved run to its records.
+
+use haul_measure::interleave::{Control, Progress, SubjectOutcome};
+use haul_measure::{Outcome, Plan, Subject};
+use haul_model::{Comparison, Record};
+
+use crate::context::{Context, Step};
+use crate::error::Error;
+
+/// What a sample's nanoseconds become.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Metric {
+    /// `time` in `ns`, for each operation.
+    Time,
+    /// `throughput` in `GB/s` (10^9), of all threads together.
+    Throughput {
+        /// The bytes that one operation counts for, on all threads together.
+        bytes_per_operation: f64,
+    },
+}
+
+/// What the records of one run have in common.
+#[derive(Clone, Debug)]
+pub struct Template {
+    /// `copy.size`, say.
+    pub experiment: &'static str,
+    /// The parameters of every record of the run.
+    pub parameters: Vec<(&'static str, serde_json::Value)>,
+    /// What is measured.
+    pub metric: Metric,
+    /// What a reader has to know, besides what disturbed the run.
+    pub notes: Vec<String>,
+}
+
+/// Runs the subjects against `subjects[baseline]` under the context's CPUs, stop flag and progress.
+///
+/// # Errors
+/// See [`haul_measure::interleave::run`].
+pub fn measure(
+    context: &mut Context<'_>,
+    what: &str,
+    subjects: &[&dyn Subject],
+    baseline: usize,
+    plan: &Plan,
+) -> Result<Outcome, Error> {
+    let plan = Plan { cpus: context.cpus.clone(), ..plan.clone() };
+    let told = &mut *context.progress;
+    let mut progress = |progress: Progress| {
+        told(&Step { what: what.to_owned(), elapsed: progress.elapsed, budget: progress.budget });
+    };
+    let mut control = Control { stop: context.stop, progress: &mut progress };
+    Ok(haul_measure::interleave::run(subjects, baseline, &plan, &mut control)?)
+}
+
+/// Emits one record for each subject that has samples.
+pub fn emit(context: &mut Context<'_>, outcome: &Outcome, template: &Template) {
+    let mut notes = template.notes.clone();
+    notes.extend(outcome.disturbances.iter().map(ToString::to_string));
+    let notes = notes.join("; ");
+    for subject in outcome.subjects.iter().filter(|subject| !subject.samples_ns.is_empty()) {
+        context.emit(record(subject, outcome, template, &notes));
+    }
+}
+
+fn record(subject: &SubjectOutcome, outcome: &Outcome, template: &Template, notes: &str) -> Record {
+    let (metric, unit) = match template.metric {
+        Metric::Time => ("time", "ns"),
+        Metric::Throughput { .. } => ("throughput", "GB/s"),
+    };
+    let mut record = Record::new("", template.experiment, &subject.name, metric, unit);
+    for (name, value) in &template.parameters {
+        record = record.with(name, value.clone());
+    }
+    record = record
+        .with("operations_per_sample", subject.iterations)
+        .with("rounds_discarded", outcome.rounds_discarded as u64);
+    if let Some(cpu_ns) = subject.account.cpu_ns_per_operation() {
+        record = record.with("cpu_ns", rounded(cpu_ns));
+    }
+    let faults = subject.account.faults_minor + subject.account.faults_major;
+    record = record.with("page_faults", faults);
+    if let Some(peak_bytes) = subject.account.peak_bytes {
+        record = record.with("memory_peak_bytes", peak_bytes);
+    }
+    if !notes.is_empty() {
+        record = record.with("note", notes);
+    }
+    record.samples = subject.samples_ns.iter().map(|&ns| template.metric.of(ns)).collect();
+    record.comparison =
+        subject.comparison.as_ref().map(|comparison| template.metric.compare(comparison));
+    record
+}
+
+impl Metric {
+    fn of(self, ns: f64) -> f64 {
+        match self {
+            Self::Time => ns,
+            Self::Throughput { bytes_per_operation } => bytes_per_operation / ns,
+        }
+    }
+
+    /// A ratio of throughputs is the inverse of that of times.
+    fn compare(self, times: &Comparison) -> Comparison {
+        match self {
+            Self::Time => times.clone(),
+            Self::Throughput { .. } => Comparison {
+                ratio: 1.0 / times.ratio,
+                ratio_low: 1.0 / times.ratio_high,
+                ratio_high: 1.0 / times.ratio_low,
+                ..times.clone()
+            },
+        }
+    }
+}
+
+/// To four digits: what an accounting figure is good for.
+fn rounded(value: f64) -> f64 {
+    if value <= 0.0 {
+        return 0.0;
+    }
+    let unit = 10f64.powi(value.log10().floor() as i32 - 3);
+    (value / unit).round() * unit
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn throughput_is_bytes_per_nanosecond_and_ratios_turn_over() {
+        let metric = Metric::Throughput { bytes_per_operation: 4096.0 };
+        assert_eq!(metric.of(409.6), 10.0);
+        let times = Comparison {
+            baseline: "libc".into(),
+            ratio: 0.5,
+            ratio_low: 0.4,
+            ratio_high: 0.8,
+            floor: 0.01,
+        };
+        let turned = metric.compare(&times);
+        assert_eq!(
+            (turned.ratio, turned.ratio_low, turned.ratio_high, turned.floor),
+            (2.0, 1.25, 2.5, 0.01)
+        );
+        assert_eq!(Metric::Time.compare(&times), times);
+    }
+
+    #[test]
+    fn rounding_keeps_four_digits() {
+        assert!((rounded(123_456.0) - 123_500.0).abs() < 1e-6);
+        assert!((rounded(0.001_234_56) - 0.001_235).abs() < 1e-12);
+        assert_eq!(rounded(0.0), 0.0);
+    }
+}

@@ -1,0 +1,207 @@
+//! Every experiment, tiny: whatever is measured in minutes runs here in milliseconds, so that it
+//! never rots.
+
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use haul_experiments::copy::drawn::SizeClass;
+use haul_experiments::copy::sizes::powers;
+use haul_experiments::copy::workload::Branches;
+use haul_experiments::copy::{
+    Drawn, Function, Selection, Shape, Sizes, available, measure_drawn, measure_sizes,
+};
+use haul_experiments::memory::fault::Touch;
+use haul_experiments::memory::{Bandwidth, Fault, Operation, measure_bandwidth, measure_fault};
+use haul_experiments::{Context, Error};
+use haul_measure::{Caches, Distribution, Level};
+use haul_model::{Line, Record};
+
+const TINY: Duration = Duration::from_millis(5);
+
+/// Small, so that even the cold region is mapped and touched in no time.
+const CACHES: Caches = Caches { l1_bytes: 32 << 10, l2_bytes: 128 << 10, llc_bytes: 1 << 20 };
+
+fn records(measure: impl FnOnce(&mut Context<'_>) -> Result<(), Error>) -> Vec<Record> {
+    let mut found = Vec::new();
+    let (stop, mut steps) = (AtomicBool::new(false), 0);
+    let mut context = Context {
+        run: "run-tiny".into(),
+        machine: "machine-tiny".into(),
+        stop: &stop,
+        caches: CACHES,
+        cpus: Vec::new(),
+        sink: &mut |record| found.push(record),
+        progress: &mut |_| steps += 1,
+    };
+    measure(&mut context).unwrap();
+    for record in &found {
+        check(record);
+    }
+    found
+}
+
+/// What every record has to have, and that it comes back from its file.
+fn check(record: &Record) {
+    assert_eq!((record.run.as_str(), record.machine.as_str()), ("run-tiny", "machine-tiny"));
+    assert!(record.time.starts_with("20") && record.time.ends_with('Z'), "{}", record.time);
+    assert!(!record.samples.is_empty() && record.samples.iter().all(|&sample| sample > 0.0));
+    let comparison = record.comparison.as_ref().unwrap();
+    assert!(comparison.ratio_low <= comparison.ratio && comparison.ratio <= comparison.ratio_high);
+    assert!(comparison.floor >= 0.0);
+    let line = Line::from(record.clone());
+    assert_eq!(Line::parse(&line.to_json()).unwrap(), line);
+}
+
+fn subjects(records: &[Record]) -> Vec<&str> {
+    records.iter().map(|record| record.subject.as_str()).collect()
+}
+
+#[test]
+fn distributions_at_every_level_and_function() {
+    for function in Function::ALL {
+        for level in Level::ALL {
+            let service = Distribution::find("service").unwrap();
+            let config =
+                Drawn { level, budget: TINY, ..Drawn::new(function, Shape::Distribution(service)) };
+            let found = records(|context| measure_drawn(&config, context));
+            assert_eq!(subjects(&found), ["libc", "haul", "haul-inline"]);
+            for record in &found {
+                assert_eq!(record.experiment, "copy.distribution");
+                assert_eq!(record.parameters["function"], function.name());
+                assert_eq!(record.parameters["distribution"], "service");
+                assert_eq!(record.parameters["level"], level.name());
+                assert_eq!(record.parameters["threads"], 1);
+                assert_eq!((record.metric.as_str(), record.unit.as_str()), ("time", "ns"));
+                assert_eq!(record.comparison.as_ref().unwrap().baseline, "libc");
+            }
+            let note = found[0].parameters.get("note").map(ToString::to_string).unwrap_or_default();
+            assert_eq!(
+                note.contains("do not fit"),
+                level == Level::L1 || level == Level::L2,
+                "{note}"
+            );
+        }
+    }
+}
+
+#[test]
+fn size_classes_with_every_variant() {
+    for (branches, then_read, threads) in [
+        (Branches::Random, true, 1),
+        (Branches::Repeating, false, 1),
+        (Branches::Repeating, true, 2),
+    ] {
+        let shape = Shape::SizeClass("17-64".parse::<SizeClass>().unwrap());
+        let config = Drawn {
+            branches,
+            then_read,
+            threads,
+            subjects: Selection::Kernels,
+            budget: TINY,
+            ..Drawn::new(Function::Memcpy, shape)
+        };
+        let found = records(|context| measure_drawn(&config, context));
+        assert_eq!(found.len(), available(Function::Memcpy).len() - 1, "all but haul-inline");
+        assert!(found.iter().all(|record| record.experiment == "copy.size_class"));
+        assert!(found.iter().all(|record| record.parameters["size_class"] == "17-64"));
+        assert!(found.iter().all(|record| record.parameters["then_read"] == then_read));
+    }
+}
+
+#[test]
+fn sizes_of_all_kernels() {
+    for function in Function::ALL {
+        let config =
+            Sizes { budget_per_size: TINY, ..Sizes::new(function, powers(2048, 8192, 1).unwrap()) };
+        let found = records(|context| measure_sizes(&config, context));
+        let each = available(function).len() - 1;
+        assert_eq!(found.len(), 3 * each);
+        assert_eq!(found[each].parameters["size_bytes"], 4096);
+        assert_eq!(found[each].experiment, "copy.size");
+    }
+    let config = Sizes {
+        level: Level::Cold,
+        subjects: Selection::Named(vec!["haul".into()]),
+        budget_per_size: TINY,
+        ..Sizes::new(Function::Memcpy, vec![4096, 2 << 20])
+    };
+    let found = records(|context| measure_sizes(&config, context));
+    assert_eq!(subjects(&found), ["libc", "haul", "libc", "haul"]);
+}
+
+#[test]
+fn a_size_beyond_memory_is_refused_and_earlier_records_stay() {
+    let mut found = Vec::new();
+    let stop = AtomicBool::new(false);
+    let mut context = Context {
+        run: String::new(),
+        machine: String::new(),
+        stop: &stop,
+        caches: CACHES,
+        cpus: Vec::new(),
+        sink: &mut |record| found.push(record),
+        progress: &mut |_| (),
+    };
+    let config = Sizes {
+        subjects: Selection::Named(vec!["haul".into()]),
+        budget_per_size: TINY,
+        ..Sizes::new(Function::Memcpy, vec![4096, 1 << 50])
+    };
+    let message = measure_sizes(&config, &mut context).unwrap_err().to_string();
+    assert!(message.contains("measure smaller sizes"), "{message}");
+    assert_eq!(found.len(), 2);
+}
+
+#[test]
+fn a_stopped_sweep_keeps_what_it_has() {
+    let mut found = Vec::new();
+    let stop = AtomicBool::new(false);
+    let mut context = Context {
+        run: String::new(),
+        machine: String::new(),
+        stop: &stop,
+        caches: CACHES,
+        cpus: Vec::new(),
+        sink: &mut |record| {
+            stop.store(true, std::sync::atomic::Ordering::Relaxed);
+            found.push(record);
+        },
+        progress: &mut |_| (),
+    };
+    let config =
+        Sizes { budget_per_size: TINY, ..Sizes::new(Function::Memcpy, vec![2048, 4096, 8192]) };
+    measure_sizes(&config, &mut context).unwrap();
+    assert!(
+        !found.is_empty() && found.iter().all(|record| record.parameters["size_bytes"] == 2048)
+    );
+}
+
+#[test]
+fn bandwidth_of_every_operation() {
+    for operation in Operation::ALL {
+        for threads in [1, 2] {
+            let config = Bandwidth { operation, threads, size_bytes: 1 << 20, budget: TINY };
+            let found = records(|context| measure_bandwidth(&config, context));
+            let first = if operation == Operation::Read { "loads" } else { "libc" };
+            assert_eq!(found[0].subject, first);
+            for record in &found {
+                assert_eq!((record.metric.as_str(), record.unit.as_str()), ("throughput", "GB/s"));
+                // Between a kilobyte and ten terabytes a second: the unit is right.
+                assert!(record.samples.iter().all(|&rate| (1e-6..1e4).contains(&rate)));
+            }
+        }
+    }
+}
+
+#[test]
+fn faults_of_both_kinds_of_pages() {
+    for touch in [Touch::Write, Touch::Read] {
+        let found = records(|context| measure_fault(&Fault { touch, budget: TINY }, context));
+        assert_eq!(found.len(), 2);
+        assert_eq!(found[1].parameters["pages"], "2MiB");
+        assert_eq!(found[1].parameters["mode"], touch.name());
+        let faults = found[0].parameters["page_faults"].as_u64().unwrap();
+        let operations = found[0].parameters["operations_per_sample"].as_u64().unwrap();
+        assert!(faults >= operations, "base pages fault once each: {faults} for {operations}");
+    }
+}
