@@ -44,6 +44,8 @@
     return getComputedStyle(probe).color;
   };
   const faded = (css, share) => css.replace(/^rgb\((.*)\)$/, `rgba($1, ${share})`);
+  // uPlot thins logarithmic splits by its own rule; ours are thinned already.
+  const ALL = (u, splits) => splits;
   const DASHES = [[], [6, 3], [2, 3], [9, 3, 2, 3]];
   const PALETTE = 8;
   const FONT = (px) => `${px}px ${getComputedStyle(document.body).fontFamily}`;
@@ -234,6 +236,7 @@
         padding: [18, 14, 0, narrow ? 0 : 4],
         cursor: {
           y: false, drag: { x: false, y: false },
+          move: (u, left, top) => (left < 0 ? [left, top] : [u.valToPos(u.data[0][u.posToIdx(left)], "x"), top]),
           points: { size: 7, fill: (u, i) => colour(this.looks[i - 1].stroke), width: 0 },
         },
         scales: {
@@ -246,13 +249,13 @@
           {
             ...axis, size: 30, label: this.plot.x_title, gap: 6,
             grid: { stroke: colour("grid"), width: 1 },
-            splits: () => this.xSplits(),
+            splits: () => this.xSplits(), filter: ALL,
             values: (u, splits) => splits.map((v) => (sizes ? bytes(v) : String(v))),
           },
           {
             ...axis, size: narrow ? 46 : 52, label: mode.title, gap: 5,
             grid: { stroke: colour("grid"), width: 1 },
-            ...(mode.log ? { splits: () => this.logSplits(), values: (u, splits) => splits.map(short) }
+            ...(mode.log ? { splits: () => this.logSplits(), filter: ALL, values: (u, splits) => splits.map(short) }
               : { values: (u, splits) => splits.map((v) => String(+v.toPrecision(6))) }),
           },
         ],
@@ -329,6 +332,7 @@
       ctx.font = FONT(10.5 * dpr);
       ctx.lineWidth = dpr;
       ctx.textBaseline = "bottom";
+      ctx.textAlign = "left";
       let free = bbox.left - 1e4;
       for (const guide of this.plot.guides) {
         if (guide.x < u.scales.x.min || guide.x > u.scales.x.max) continue;
@@ -431,7 +435,7 @@
       const axis = { stroke: colour("soft"), ticks: { show: false }, labelFont: FONT(11.5), labelSize: 18, labelGap: 2 };
       return {
         width: this.width,
-        height: rows * Math.max(26, lanes * 9 + 10) + 62,
+        height: rows * Math.max(28, lanes * 10 + 14) + 62,
         legend: { show: false },
         padding: [6, 16, 0, 0],
         cursor: { show: false },
@@ -447,7 +451,7 @@
           {
             ...axis, side: 2, size: 28, gap: 5, font: FONT(11.5), label: mode.title, grid: { stroke: colour("grid"), width: 1 },
             space: 56,
-            ...(mode.log ? { splits: () => this.logSplits(), values: (u, splits) => splits.map(short) }
+            ...(mode.log ? { splits: () => this.logSplits(), filter: ALL, values: (u, splits) => splits.map(short) }
               : { values: (u, splits) => splits.map((v) => String(+v.toPrecision(6))) }),
           },
         ],

@@ -248,8 +248,7 @@ fn figure_html(figure: &Figure<'_>, order: usize) -> String {
         let rerun = plot.views.first().map(|view| view.rerun.clone()).unwrap_or_default();
         let _ = write!(
             html,
-            "<p class=\"rerun\">Measure again: <code>{}</code> <span>(each number’s own command is in the \
-             table)</span></p>",
+            "<p class=\"rerun\">Measure again (each number’s own command is in the table): <code>{}</code></p>",
             escape(&rerun)
         );
     }

@@ -2,9 +2,9 @@
 
 use std::fmt::Write as _;
 
-use haul_model::Record;
+use haul_model::{Bytes, Record};
 
-use crate::select::field;
+use crate::select::{bytes, field};
 
 /// The record's own `rerun` parameter, else the command that its experiment and parameters name.
 pub(crate) fn command(record: &Record) -> String {
@@ -20,6 +20,26 @@ pub(crate) fn command(record: &Record) -> String {
         "copy.tune" => "haul copy tune".into(),
         _ => "haul survey".into(),
     }
+}
+
+/// One command for all records of a plot where there is one, else that of the first.
+pub(crate) fn command_of_all(records: &[&Record]) -> String {
+    let Some(first) = records.first() else { return String::new() };
+    let mut sizes: Vec<u64> =
+        records.iter().filter_map(|record| bytes(record, "size_bytes")).collect();
+    sizes.sort_unstable();
+    sizes.dedup();
+    let own = records.iter().any(|record| record.parameters.contains_key("rerun"));
+    if own || first.experiment != "copy.size" || sizes.len() < 2 {
+        return command(first);
+    }
+    let doubles = sizes.windows(2).all(|pair| pair[0] > 0 && pair[1] == 2 * pair[0]);
+    let sizes = if doubles && sizes[0].is_power_of_two() {
+        format!("{}..{}", sizes[0], Bytes(sizes[sizes.len() - 1])).replace(' ', "")
+    } else {
+        sizes.iter().map(u64::to_string).collect::<Vec<_>>().join(",")
+    };
+    command(&(*first).clone().with("size_bytes", sizes))
 }
 
 fn bench(record: &Record, own: &[(&str, &str)]) -> String {
@@ -58,6 +78,16 @@ mod tests {
             r"haul copy bench --against libc --distribution 'it'\''s; rm' --level l1 --function memcpy --threads 2 --json"
         );
         assert_eq!(command(&record.with("rerun", "haul x")), "haul x");
+        let of = |size: u64| {
+            Record::new("r", "copy.size", "haul", "time", "ns").with("size_bytes", size)
+        };
+        let start = "haul copy bench --against libc --sizes";
+        assert_eq!(command(&of(64)), format!("{start} 64 --json"));
+        assert_eq!(
+            command_of_all(&[&of(128), &of(64), &of(256)]),
+            format!("{start} 64..256B --json")
+        );
+        assert_eq!(command_of_all(&[&of(64), &of(100)]), format!("{start} 64,100 --json"));
         assert_eq!(command(&Record::new("r", "memory.fault", "haul", "time", "ns")), "haul survey");
     }
 }

@@ -115,7 +115,12 @@ pub(crate) fn level(name: &str) -> String {
 pub(crate) fn size_class(name: &str) -> String {
     match name.parse::<haul_model::SizeClass>() {
         Ok(class) if class.last.0 < 1024 => format!("{}–{} B", class.first.0, class.last.0),
-        Ok(class) => format!("{}–{}", class.first.approximate(), class.last.approximate()),
+        // 257-1024 and 1025-16384 are what a reader calls 257 B–1 KiB and 1–16 KiB.
+        Ok(class) if class.first.0 <= 1024 => format!("{} B–{}", class.first.0, class.last),
+        Ok(class) if class.first.0 % 1024 == 1 => {
+            format!("{}–{}", haul_model::Bytes(class.first.0 - 1), class.last)
+        }
+        Ok(class) => format!("{}–{}", class.first, class.last),
         Err(_) => name.into(),
     }
 }
@@ -143,7 +148,8 @@ mod tests {
         assert_eq!(number(123_456.7), "123457");
         assert_eq!(number(1e-9), "1.000e-9");
         assert_eq!(size_class("17-64"), "17–64 B");
-        assert_eq!(size_class("1024-4096"), "1.00 KiB–4.00 KiB");
+        assert_eq!(size_class("1024-4096"), "1024 B–4 KiB");
+        assert_eq!(size_class("1025-16384"), "1 KiB–16 KiB");
         assert_eq!(size_class("small"), "small");
         assert_eq!(list(&["a".into(), "b".into(), "c".into()]), "a, b and c");
         assert_eq!(count(1, "thread"), "1 thread");

@@ -7,7 +7,7 @@ use super::plan::{Plan, Point};
 use crate::select::{field, is_remark};
 
 /// Said where a record lacks a field that others have.
-const NOT_SAID: &str = "not said";
+pub(super) const NOT_SAID: &str = "not said";
 
 /// Fields that always tell records apart where they differ.
 const ALWAYS: [&str; 4] = ["function", "threads", "subject", "phase"];

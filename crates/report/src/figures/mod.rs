@@ -14,7 +14,7 @@ use haul_model::Record;
 use serde::Serialize;
 
 use crate::select::Section;
-use crate::{rerun, table, text};
+use crate::{table, text};
 
 pub(crate) use plan::Plan;
 
@@ -180,19 +180,6 @@ fn kinds(records: &[&Record]) -> String {
         (0, _) => "modelled".into(),
         (measured, modelled) => format!("{measured} measured, {modelled} modelled"),
     }
-}
-
-/// One command for a set of records, or the first of them and where to find the others.
-fn rerun_of(records: &[&Record]) -> String {
-    let mut commands: Vec<String> = Vec::new();
-    for record in records {
-        let command = rerun::command(record);
-        if !commands.contains(&command) {
-            commands.push(command);
-        }
-    }
-    commands.truncate(1);
-    commands.pop().unwrap_or_default()
 }
 
 /// The kind of a series as the page says it.

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use haul_model::{Bytes, Record, Verdict};
 
 use super::plan::{Place, Plan, Point, role};
-use super::{Control, Guide, Plot, Role, Series, Shape, View, controls, kind_of, rerun_of};
+use super::{Control, Guide, Plot, Role, Series, Shape, View, controls, kind_of};
 use crate::select::{Section, distinct, rank, threads};
-use crate::text;
+use crate::{rerun, text};
 
 /// The plot of an experiment's records, if any of them can be drawn, and what is the same for all of
 /// them.
@@ -80,9 +80,16 @@ fn same_for_all(plan: &Plan, points: &[Point<'_>], controls: &[String]) -> Vec<S
         .filter(|name| !own.contains(name) && !controls.iter().any(|control| control == name))
         .filter_map(|name| {
             let values = values_of(points, name);
+            if values.iter().any(|value| value == controls::NOT_SAID) {
+                return None;
+            }
             match (name, values.as_slice()) {
                 ("threads", [one]) => one.parse().ok().map(|n| text::count(n, "thread")),
-                ("level", [one]) => Some(format!("in {}", text::level(one))),
+                ("level", [one]) => Some(
+                    format!("data in {}", text::level(one))
+                        .replace("data in mixed", "mixed levels")
+                        .replace("data in cold", "cold data"),
+                ),
                 ("phase", [one]) => Some(format!("{one} phase")),
                 (_, [one]) => Some(one.clone()),
                 _ => None,
@@ -150,7 +157,7 @@ fn view(plan: &Plan, section: &Section<'_>, choice: Vec<usize>, points: &[&Point
         x: places.iter().map(|(x, _)| *x).collect(),
         labels: places.into_iter().map(|(_, label)| label).collect(),
         series,
-        rerun: rerun_of(&records),
+        rerun: rerun::command_of_all(&records),
     }
 }
 
@@ -198,9 +205,9 @@ fn one_series(
             continue;
         };
         for (mode, reading) in point.readings.iter().enumerate() {
-            series.y[mode][place] = reading.map(|r| r.value);
-            series.low[mode][place] = reading.map(|r| r.low);
-            series.high[mode][place] = reading.map(|r| r.high);
+            series.y[mode][place] = reading.map(|r| six_digits(r.value));
+            series.low[mode][place] = reading.map(|r| six_digits(r.low));
+            series.high[mode][place] = reading.map(|r| six_digits(r.high));
         }
         series.floor[place] = point.record.comparison.as_ref().map(|c| c.floor);
         series.remark[place] = remark(point.record);
@@ -208,12 +215,17 @@ fn one_series(
     series
 }
 
+/// More digits than a screen shows would only make the page longer; the table has them all.
+fn six_digits(value: f64) -> f64 {
+    format!("{value:.5e}").parse().unwrap_or(value)
+}
+
 fn remark(record: &Record) -> Option<String> {
     let c = record.comparison.as_ref()?;
     let difference = text::percent(c.ratio - 1.0);
     Some(match c.verdict() {
-        Verdict::Less => format!("{difference} less than {}", c.baseline),
-        Verdict::More => format!("{difference} more than {}", c.baseline),
+        Verdict::Less => format!("{difference} less {} than {}", record.metric, c.baseline),
+        Verdict::More => format!("{difference} more {} than {}", record.metric, c.baseline),
         Verdict::NoDifference => format!("no difference from {}", c.baseline),
     })
 }

@@ -35,14 +35,8 @@ pub(super) fn headline(records: &[&Record]) -> Option<Finding> {
             _ => String::new(),
         };
     let function = functions.first().map_or_else(String::new, |function| format!(" in {function}"));
-    let mut sentence = format!(
-        "On the sizes a service copies, haul {} of {}’s time{function}{spread}",
-        verb(&all).replace("makes no difference", "saves none"),
-        all.baseline,
-    );
-    if all.verdict() == Verdict::More {
-        sentence = sentence.replacen(" of ", " than all of ", 1);
-    }
+    let mut sentence =
+        format!("On the sizes a service copies, haul {}{function}{spread}", verb(&all));
     let others: Vec<String> = functions
         .iter()
         .skip(1)

@@ -28,10 +28,41 @@ fn rates(records: &[&Record]) -> BTreeMap<String, BTreeMap<u64, f64>> {
     rates
 }
 
-/// How near haul's largest copy comes to what memory allows.
+/// What memory allows one thread and all of them, and how near haul's largest copy comes to it.
 pub(super) fn limit(records: &[&Record]) -> Option<Finding> {
-    let limit = *rates(records).get("copy")?.get(&1)?;
-    let largest_copy = records
+    let rates = rates(records);
+    let one = rates.get("copy").and_then(|by_threads| by_threads.get(&1)).map(|limit| {
+        let reach = haul_rate(records).map_or_else(String::new, |(size, rate)| {
+            format!(
+                ", and haul reaches {} of that with copies of {}",
+                text::percent(rate / limit),
+                Bytes(size)
+            )
+        });
+        format!("Memory lets one thread copy {}{reach}", text::gigabytes(*limit))
+    });
+    let several = rates.values().any(|by_threads| by_threads.len() > 1).then(|| {
+        let most: Vec<String> = ["read", "write", "copy"]
+            .iter()
+            .filter_map(|name| most(name, rates.get(*name)?))
+            .collect();
+        format!("all threads at most {}", text::list(&most))
+    });
+    let parts: Vec<String> = one.into_iter().chain(several).collect();
+    (!parts.is_empty()).then(|| finding(BANDWIDTH, Tone::Fact, parts.join("; ") + "."))
+}
+
+/// `read 71.9 GB/s (5 threads)`: the most, and the fewest threads that come within 5% of it.
+fn most(operation: &str, by_threads: &BTreeMap<u64, f64>) -> Option<String> {
+    let most = largest(by_threads.values().copied())?;
+    let (enough, _) = by_threads.iter().find(|(_, rate)| **rate >= most * (1.0 - SATURATED))?;
+    let enough = text::count(usize::try_from(*enough).ok()?, "thread");
+    Some(format!("{operation} {} ({enough})", text::gigabytes(most)))
+}
+
+/// The largest size that haul copied with one thread, and its GB/s.
+fn haul_rate(records: &[&Record]) -> Option<(u64, f64)> {
+    let (size, time) = records
         .iter()
         .filter(|r| {
             r.experiment == "copy.size"
@@ -44,46 +75,10 @@ pub(super) fn limit(records: &[&Record]) -> Option<Finding> {
         })
         .filter_map(|r| Some((bytes(r, "size_bytes")?, r.median()?)))
         .filter(|(_, time)| *time > 0.0)
-        .max_by_key(|(size, _)| *size);
-    let memory =
-        format!("One thread copies at most {} from memory to memory", text::gigabytes(limit));
-    let sentence = match largest_copy {
-        Some((size, time)) => {
-            #[expect(clippy::cast_precision_loss, reason = "two digits are shown")]
-            let rate = size as f64 / time;
-            let share = text::percent(rate / limit);
-            format!(
-                "{memory}; haul’s copy of {} reaches {} ({share}).",
-                Bytes(size),
-                text::gigabytes(rate)
-            )
-        }
-        None => memory + ".",
-    };
-    Some(finding(BANDWIDTH, Tone::Fact, sentence))
-}
-
-/// How much more several threads move.
-pub(super) fn threads(records: &[&Record]) -> Option<Finding> {
-    let rates = rates(records);
-    let mut parts = Vec::new();
-    for operation in ["read", "write", "copy"] {
-        let Some(by_threads) = rates.get(operation) else { continue };
-        let most = largest(by_threads.values().copied())?;
-        let enough = by_threads
-            .iter()
-            .find(|(_, rate)| **rate >= most * (1.0 - SATURATED))
-            .map(|(n, _)| *n)?;
-        let enough = text::count(usize::try_from(enough).unwrap_or(usize::MAX), "thread");
-        parts.push(format!("{operation} {} with {enough}", text::gigabytes(most)));
-    }
-    let several = rates.values().any(|by_threads| by_threads.len() > 1);
-    if parts.is_empty() || !several {
-        return None;
-    }
-    let sentence =
-        format!("Memory gives at most: {}; more threads add less than 5%.", text::list(&parts));
-    Some(finding(BANDWIDTH, Tone::Fact, sentence))
+        .max_by_key(|(size, _)| *size)?;
+    #[expect(clippy::cast_precision_loss, reason = "two digits are shown")]
+    let size_bytes = size as f64;
+    Some((size, size_bytes / time))
 }
 
 /// What the first touch of memory costs, and whether larger pages make it cheaper.

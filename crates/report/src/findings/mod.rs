@@ -79,7 +79,6 @@ pub(crate) fn of_section(section: &Section<'_>) -> Vec<Finding> {
     findings.extend(distribution::losses(&records));
     findings.extend(size::fastest_by_size(&records));
     findings.extend(memory::limit(&records));
-    findings.extend(memory::threads(&records));
     findings.extend(memory::faults(&records));
     findings.extend(tune::tuned(&records));
     findings.extend(noise::floors(&records));
@@ -137,13 +136,14 @@ fn mean(compared: &[(&Record, &Comparison)]) -> Option<Comparison> {
     })
 }
 
-/// `saves 21%`, `costs 4% more`, `makes no difference`.
+/// `saves 21% of libc’s time`, `takes 4% more time than libc`, `is neither faster nor slower than libc`.
 fn verb(comparison: &Comparison) -> String {
     let difference = text::percent(comparison.ratio - 1.0);
+    let baseline = &comparison.baseline;
     match comparison.verdict() {
-        Verdict::Less => format!("saves {difference}"),
-        Verdict::More => format!("costs {difference} more"),
-        Verdict::NoDifference => "makes no difference".into(),
+        Verdict::Less => format!("saves {difference} of {baseline}’s time"),
+        Verdict::More => format!("takes {difference} more time than {baseline}"),
+        Verdict::NoDifference => format!("is neither faster nor slower than {baseline}"),
     }
 }
 

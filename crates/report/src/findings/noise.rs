@@ -31,23 +31,20 @@ pub(super) fn floors(records: &[&Record]) -> Option<Finding> {
 }
 
 /// Modelled figures and figures with a note: what a reader should know before trusting a number.
-pub(super) fn remarks(section: &Section<'_>) -> Vec<Finding> {
-    let mut findings = Vec::new();
+pub(super) fn remarks(section: &Section<'_>) -> Option<Finding> {
     let modelled = section.records.iter().filter(|record| record.kind == Kind::Modelled).count();
-    if modelled > 0 {
-        let are = if modelled == 1 { "is" } else { "are" };
-        let text = format!(
-            "{} {are} modelled, not measured; no sentence here uses them.",
-            text::count(modelled, "figure")
-        );
-        findings.push(finding("", Tone::Fact, text));
-    }
     let noted =
         section.records.iter().filter(|record| record.parameters.contains_key("note")).count();
-    if noted > 0 {
-        let carry = if noted == 1 { "carries" } else { "carry" };
-        let text = format!("{} {carry} a note; the tables show it.", text::count(noted, "figure"));
-        findings.push(finding("", Tone::Fact, text));
-    }
-    findings
+    let be = if modelled == 1 { "is" } else { "are" };
+    let carry = if noted == 1 { "carries" } else { "carry" };
+    let modelled = (modelled > 0).then(|| {
+        format!(
+            "{} {be} modelled, not measured, and not used in these sentences",
+            text::count(modelled, "figure")
+        )
+    });
+    let noted = (noted > 0)
+        .then(|| format!("{} {carry} a note, which the tables show", text::count(noted, "figure")));
+    let parts: Vec<String> = modelled.into_iter().chain(noted).collect();
+    (!parts.is_empty()).then(|| finding("", Tone::Fact, parts.join("; ") + "."))
 }

@@ -6,7 +6,8 @@ use haul_model::{Comparison, Kind, Line, Machine, Record};
 pub(crate) const LEVELS: [&str; 5] = ["l1", "l2", "llc", "cold", "mixed"];
 pub(crate) const DISTRIBUTIONS: [&str; 6] =
     ["fleet", "small-keys", "rpc", "storage", "packets", "logging"];
-pub(crate) const KERNELS: [&str; 6] = ["scalar", "sse2", "avx2", "avx512", "rep_movsb", "stream_avx2"];
+pub(crate) const KERNELS: [&str; 6] =
+    ["scalar", "sse2", "avx2", "avx512", "rep_movsb", "stream_avx2"];
 
 /// Deterministic noise: a factor within `share` of 1.
 pub(crate) struct Noise(u64);

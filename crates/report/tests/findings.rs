@@ -1,0 +1,248 @@
+//! The sentences: right numbers, honest about the noise, and a remedy where there is one.
+
+mod samples;
+
+use haul_model::{Line, Record};
+use haul_report::{Finding, Tone, findings};
+use proptest::prelude::*;
+
+fn distribution(name: &str, level: &str, ratio: f64, floor: f64) -> Line {
+    let mut record = samples::record("m", "copy.distribution", "haul")
+        .with("function", "memcpy")
+        .with("distribution", name)
+        .with("level", level)
+        .with("threads", 1);
+    record.samples = vec![10.0 * ratio];
+    record.comparison = Some(samples::against("libc", ratio, 0.004, floor));
+    record.into()
+}
+
+fn size(subject: &str, size: u64, time: f64) -> Line {
+    let mut record = samples::record("m", "copy.size", subject)
+        .with("function", "memcpy")
+        .with("size_bytes", size);
+    record.samples = vec![time];
+    record.into()
+}
+
+fn only<'a>(findings: &'a [Finding], part: &str) -> &'a Finding {
+    let found: Vec<&Finding> =
+        findings.iter().filter(|finding| finding.text.contains(part)).collect();
+    assert_eq!(found.len(), 1, "{part:?} in {findings:#?}");
+    found[0]
+}
+
+#[test]
+fn the_headline_is_a_geometric_mean() {
+    let lines = [distribution("a", "l1", 0.5, 0.01), distribution("b", "l1", 0.98, 0.01)];
+    let findings = findings(&lines);
+    // sqrt(0.5 * 0.98) = 0.7
+    let headline = &findings[0];
+    assert_eq!(headline.tone, Tone::Better);
+    assert!(headline.text.contains("haul saves 30% of libc’s time in memcpy"), "{}", headline.text);
+    assert!(headline.text.contains("(−50% to −2.0% over 2 distributions)"), "{}", headline.text);
+    assert!(headline.text.contains("data in L1"), "{}", headline.text);
+}
+
+#[test]
+fn a_gain_below_the_floor_is_no_difference() {
+    let lines = [distribution("a", "l1", 0.97, 0.05), distribution("b", "l1", 0.96, 0.05)];
+    let findings = findings(&lines);
+    assert_eq!(findings[0].tone, Tone::Same);
+    assert!(
+        findings[0].text.contains("haul is neither faster nor slower than libc"),
+        "{}",
+        findings[0].text
+    );
+    assert!(findings[0].text.contains("noise floor 5.0%"), "{}", findings[0].text);
+    assert_eq!(only(&findings, "beyond the noise in none").tone, Tone::Better);
+}
+
+#[test]
+fn a_loss_is_said_first_hand_with_its_place_and_a_remedy() {
+    let lines = [
+        distribution("a", "l1", 0.8, 0.01),
+        distribution("b", "cold", 1.08, 0.01),
+        distribution("c", "cold", 1.02, 0.05),
+    ];
+    let findings = findings(&lines);
+    let loss = only(&findings, "haul is slower than libc in 1 of 3 comparisons");
+    assert!(loss.text.contains("memcpy, b, cold, 1 thread: 8.0% more time"), "{}", loss.text);
+    assert_eq!(loss.tone, Tone::Worse);
+    assert!(loss.action.as_deref().is_some_and(|action| action.contains("`haul copy tune`")));
+}
+
+#[test]
+fn a_headline_that_loses_says_so() {
+    let findings = findings(&[distribution("a", "l1", 1.2, 0.01)]);
+    assert_eq!(findings[0].tone, Tone::Worse);
+    assert!(
+        findings[0].text.contains("haul takes 20% more time than libc"),
+        "{}",
+        findings[0].text
+    );
+}
+
+#[test]
+fn the_best_by_size_is_told_in_ranges() {
+    let mut lines = Vec::new();
+    for (power, haul, libc, near, far) in [
+        (10, 10.0, 14.0, 10.0, 40.0),
+        (11, 20.0, 20.2, 20.0, 50.0),
+        (12, 40.0, 40.5, 40.0, 40.1),
+        (13, 90.0, 80.0, 95.0, 79.0),
+    ] {
+        for (subject, time) in [("haul", haul), ("libc", libc), ("near", near), ("far", far)] {
+            lines.push(size(subject, 1 << power, time));
+        }
+    }
+    let findings = findings(&lines);
+    let libc = only(&findings, "libc’s memcpy");
+    assert!(libc.text.ends_with("within 3% of the best of all from 2 KiB up."), "{}", libc.text);
+    let haul = only(&findings, "haul’s memcpy");
+    assert!(
+        haul.text.contains("up to 4 KiB; it is farthest at 8 KiB, where far takes 12% less"),
+        "{}",
+        haul.text
+    );
+    assert!(haul.action.is_some());
+    let fastest = only(&findings, "Fastest kernels");
+    assert!(fastest.text.contains("near up to 4 KiB and far above"), "{}", fastest.text);
+}
+
+#[test]
+fn newer_records_replace_older_ones_of_the_same_thing() {
+    let mut later = distribution("a", "l1", 0.6, 0.01);
+    if let Line::Record(record) = &mut later {
+        record.time = "2027-01-01T00:00:00Z".into();
+        record.run = "later".into();
+    }
+    let findings = findings(&[later, distribution("a", "l1", 0.9, 0.01)]);
+    assert!(findings[0].text.contains("saves 40%"), "{}", findings[0].text);
+}
+
+#[test]
+fn modelled_figures_are_counted_and_not_used() {
+    let Line::Record(mut record) = distribution("a", "l1", 0.5, 0.01) else {
+        unreachable!("a record")
+    };
+    record.kind = haul_model::Kind::Modelled;
+    let findings = findings(&[record.into()]);
+    assert_eq!(findings.len(), 1);
+    assert!(findings[0].text.starts_with("1 figure is modelled"), "{}", findings[0].text);
+}
+
+#[test]
+fn a_noisy_run_asks_to_be_repeated() {
+    let findings = findings(&[distribution("a", "l1", 0.5, 0.09)]);
+    let noise = only(&findings, "Noise");
+    assert_eq!(noise.tone, Tone::Worse);
+    assert!(noise.action.as_deref().is_some_and(|action| action.contains("quiet machine")));
+}
+
+#[test]
+fn memory_is_told_with_what_haul_reaches() {
+    let mut lines = vec![size("haul", 1 << 30, f64::from(1 << 30) / 9.0)];
+    for (threads, rate) in [(1, 10.0), (2, 19.5), (4, 20.0)] {
+        let mut record = samples::record("m", "memory.bandwidth", "haul")
+            .with("operation", "copy")
+            .with("threads", threads);
+        record.metric = "throughput".into();
+        record.unit = "GB/s".into();
+        record.samples = vec![rate];
+        lines.push(record.into());
+    }
+    for (pages, cost) in [("4KiB", 400.0), ("2MiB", 51_200.0)] {
+        let mut record = samples::record("m", "memory.fault", "kernel")
+            .with("pages", pages)
+            .with("mode", "write-touch");
+        record.samples = vec![cost];
+        lines.push(record.into());
+    }
+    let findings = findings(&lines);
+    let limit = only(&findings, "Memory lets one thread copy 10.0 GB/s");
+    assert!(limit.text.contains("haul reaches 90% of that with copies of 1 GiB"), "{}", limit.text);
+    assert!(limit.text.contains("copy 20.0 GB/s (2 threads)"), "{}", limit.text);
+    let fault = only(&findings, "first touch of a 4 KiB page costs 400 ns");
+    assert!(fault.text.contains("2 MiB pages cost 4.0 times less"), "{}", fault.text);
+}
+
+#[test]
+fn tuning_counts_only_where_it_was_checked() {
+    let tuned = |phase: &str, size: u64, ratio: f64| -> Line {
+        let mut record = samples::record("m", "copy.tune", "tuned")
+            .with("phase", phase)
+            .with("size_bytes", size);
+        record.samples = vec![1.0];
+        record.comparison = Some(samples::against("default", ratio, 0.002, 0.01));
+        record.into()
+    };
+    let lost =
+        findings(&[tuned("train", 64, 0.5), tuned("check", 100, 1.0), tuned("check", 200, 1.003)]);
+    let finding = only(&lost, "no better than the defaults");
+    assert_eq!(finding.tone, Tone::Same);
+    let won = findings(&[tuned("train", 64, 1.5), tuned("check", 100, 0.9)]);
+    assert!(
+        only(&won, "save 10% over the defaults").text.contains("better in 1, worse in 0 of 1 case")
+    );
+}
+
+#[test]
+fn each_machine_has_its_own() {
+    let mut lines = samples::survey("m1", "First");
+    lines.extend(samples::survey("m2", "Second"));
+    let findings = findings(&lines);
+    let of = |id: &str| findings.iter().filter(|finding| finding.machine == id).count();
+    assert_eq!(of("m1"), of("m2"));
+    assert!(of("m1") >= 10, "{findings:#?}");
+    assert_eq!(of("m1") * 2, findings.len());
+    for finding in &findings {
+        assert!(finding.text.ends_with('.') && !finding.text.contains("NaN"), "{}", finding.text);
+    }
+}
+
+#[test]
+fn nothing_gives_nothing() {
+    assert!(findings(&[]).is_empty());
+    assert!(findings(&[Line::from(samples::machine("m", "CPU"))]).is_empty());
+}
+
+prop_compose! {
+    fn any_record()(
+        experiment in prop::sample::select(vec!["copy.size", "copy.distribution", "copy.size_class", "memory.bandwidth", "memory.fault", "copy.tune", "other"]),
+        subject in prop::sample::select(vec!["haul", "libc", "avx2", "tuned", "default"]),
+        unit in prop::sample::select(vec![("time", "ns"), ("throughput", "GB/s"), ("faults", "count")]),
+        parameters in prop::collection::btree_map(
+            prop::sample::select(vec!["function", "level", "threads", "size_bytes", "distribution", "size_class", "operation", "pages", "mode", "phase", "note", "rerun"]),
+            prop::sample::select(vec![serde_json::json!("memcpy"), serde_json::json!("l1"), serde_json::json!(1), serde_json::json!(0), serde_json::json!(4096), serde_json::json!("4KiB"), serde_json::json!("0-16"), serde_json::json!("copy"), serde_json::json!(null), serde_json::json!(-3.5), serde_json::json!("check")]),
+            0..8,
+        ),
+        samples in prop::collection::vec(prop_oneof![Just(0.0), Just(-1.0), Just(f64::MAX), Just(f64::MIN_POSITIVE), Just(f64::NAN), 0.1..1e6], 0..4),
+        ratios in prop::option::of(prop::collection::vec(prop_oneof![Just(0.0), Just(f64::MAX), Just(f64::NAN), 0.5..2.0], 4)),
+    ) -> Record {
+        let mut record = samples::record("m", experiment, subject);
+        (record.metric, record.unit) = (unit.0.into(), unit.1.into());
+        record.parameters = parameters.into_iter().map(|(name, value)| (name.to_string(), value)).collect();
+        record.samples = samples;
+        record.comparison = ratios.map(|r| haul_model::Comparison {
+            baseline: "libc".into(), ratio: r[0], ratio_low: r[1], ratio_high: r[2], floor: r[3],
+        });
+        record
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(96))]
+
+    #[test]
+    fn no_record_breaks_the_page(records in prop::collection::vec(any_record(), 0..24)) {
+        let count = records.len();
+        let lines: Vec<Line> = records.into_iter().map(Line::from).collect();
+        let page = haul_report::html(&lines);
+        prop_assert_eq!(page.matches("<th scope=\"row\">").count(), count);
+        for (_, svg) in haul_report::svg(&lines) {
+            prop_assert!(!svg.contains("NaN") && !svg.contains("inf"), "{}", svg);
+        }
+        prop_assert_eq!(haul_report::csv(&lines).lines().count(), count + 1);
+    }
+}
