@@ -1,1 +1,19 @@
-//! libhaul: the C face of haul.
+//! libhaul: the C face of haul. `include/haul.h` is made from these files by cbindgen.
+//!
+//! Every function is `haul_*`. A pointer is checked for NULL, an output is written only on success,
+//! a code once given keeps its meaning, and nothing unwinds out: `extern "C"` ends the process
+//! before it would.
+//!
+//! - [`status`]: what a function returns that can fail;
+//! - [`library`]: version, start;
+//! - [`copy`]: memcpy, memmove, memset, and the same with a hint;
+//! - [`thresholds`]: the sizes at which the way to copy changes, by name.
+#![allow(non_camel_case_types, reason = "types are named as C names them")]
+
+pub mod status;
+
+pub mod library;
+
+pub mod copy;
+
+pub mod thresholds;

@@ -1,0 +1,295 @@
+/* haul.h: memcpy, memmove and memset for servers. MIT OR Apache-2.0.
+ *
+ * Made by cbindgen from ffi/c/src; do not edit. Link with `pkg-config --cflags --libs haul`. */
+
+#ifndef HAUL_H
+#define HAUL_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/** The version of this header; haul_version() tells that of the library that is loaded. */
+#define HAUL_VERSION "0.1.0"
+
+/**
+ * What a function returns that can fail. New codes are added at the end; none changes its number.
+ */
+typedef enum haul_status {
+    /**
+     * It worked.
+     */
+    HAUL_OK = 0,
+    /**
+     * An argument that must point somewhere is NULL.
+     */
+    HAUL_ERROR_NULL = 1,
+    /**
+     * No threshold has this name: haul_thresholds_name() lists them.
+     */
+    HAUL_ERROR_NO_SUCH_THRESHOLD = 2,
+    /**
+     * There is a haul.toml, and it was ignored: it is unreadable, malformed or another machine's.
+     * The defaults are in force, and standard error says what is wrong.
+     */
+    HAUL_ERROR_TUNING_IGNORED = 3,
+    /**
+     * A defect of haul's own, told on standard error. What was in force before still is.
+     */
+    HAUL_ERROR_INTERNAL = 4,
+} haul_status;
+
+/**
+ * What happens to the target after a copy. It never changes what is copied, only how.
+ */
+typedef enum haul_hint {
+    /**
+     * Not known: the thresholds decide by the size.
+     */
+    HAUL_HINT_UNKNOWN = 0,
+    /**
+     * It is read soon: it should end up in the caches, whatever its size.
+     */
+    HAUL_HINT_READ_SOON = 1,
+    /**
+     * It is streamed past, by a device or much later: it should leave the caches alone.
+     */
+    HAUL_HINT_STREAMED = 2,
+} haul_hint;
+
+#ifdef __cplusplus
+extern "C" {
+#endif // __cplusplus
+
+/**
+ * What a status means, with the remedy, as one line of English. Never NULL; the text is static and
+ * not to be freed. Any number is fine: one that is no status gets a text that says so.
+ */
+const char *haul_strerror(int status);
+
+/**
+ * The version of the library that is loaded, such as "0.1.0"; HAUL_VERSION is that of the header.
+ * The text is static and not to be freed.
+ */
+const char *haul_version(void);
+
+/**
+ * Reads haul.toml, once for a process, and puts its thresholds in force; later calls return what
+ * the first one found. libhaul.so does this as it is loaded. A program that links libhaul.a calls
+ * it early in main; until then the defaults for the processor hold, which are correct as well.
+ *
+ * Looks at HAUL_TUNING, the user's configuration directory and /etc; a set-user-id program reads
+ * nothing. Costs some system calls and allocates; thread-safe; not for a signal handler.
+ *
+ * Returns HAUL_OK also where there is no haul.toml; HAUL_ERROR_TUNING_IGNORED where there is one
+ * that cannot be used, after one line on standard error; HAUL_ERROR_INTERNAL.
+ */
+enum haul_status haul_init(void);
+
+/**
+ * Copies n bytes from source to target and returns target. The two may overlap, as in memmove;
+ * with n == 0 the pointers may be anything, NULL too.
+ *
+ * No allocation, no system call, no lock; async-signal-safe.
+ *
+ * # Safety
+ * source is readable and target writable for n bytes.
+ */
+void *haul_memcpy(void *target, const void *source, size_t n);
+
+/**
+ * The same as haul_memcpy, under the name that tells a reader of an overlap.
+ *
+ * # Safety
+ * source is readable and target writable for n bytes.
+ */
+void *haul_memmove(void *target, const void *source, size_t n);
+
+/**
+ * Sets n bytes at target to the low 8 bits of byte and returns target. With n == 0 target may be
+ * anything, NULL too. Costs as haul_memcpy does.
+ *
+ * # Safety
+ * target is writable for n bytes.
+ */
+void *haul_memset(void *target, int byte, size_t n);
+
+/**
+ * haul_memmove, told what happens to the target next. A number that is no hint counts as
+ * HAUL_HINT_UNKNOWN. After HAUL_HINT_STREAMED the bytes are visible to other threads and devices
+ * like those of any copy: the fence is inside.
+ *
+ * # Safety
+ * source is readable and target writable for n bytes.
+ */
+void *haul_memcpy_hinted(void *target, const void *source, size_t n, haul_hint hint);
+
+/**
+ * haul_memset, told what happens to the target next; see haul_memcpy_hinted.
+ *
+ * # Safety
+ * target is writable for n bytes.
+ */
+void *haul_memset_hinted(void *target, int byte, size_t n, haul_hint hint);
+
+/**
+ * The name of a threshold, counted from 0; NULL past the last one. The text is static and not to
+ * be freed.
+ */
+const char *haul_thresholds_name(size_t index);
+
+/**
+ * Writes the value in force of the threshold of this name to bytes. SIZE_MAX means never.
+ *
+ * Returns HAUL_OK; HAUL_ERROR_NULL; HAUL_ERROR_NO_SUCH_THRESHOLD. bytes is written on HAUL_OK alone.
+ *
+ * # Safety
+ * name is NULL or a string; bytes is NULL or writable.
+ */
+enum haul_status haul_thresholds_get(const char *name,
+                                     size_t *bytes);
+
+/**
+ * Puts a threshold in force for all threads of this process. No value makes a copy wrong: one that
+ * is too small is raised to the smallest that makes sense, SIZE_MAX turns a way to copy off.
+ *
+ * Returns HAUL_OK; HAUL_ERROR_NULL; HAUL_ERROR_NO_SUCH_THRESHOLD. Takes a lock against other calls
+ * of itself; copies that are under way go on.
+ *
+ * # Safety
+ * name is NULL or a string.
+ */
+enum haul_status haul_thresholds_set(const char *name, size_t bytes);
+
+#ifdef __cplusplus
+}  // extern "C"
+#endif  // __cplusplus
+
+#endif  /* HAUL_H */
+
+/* Small copies without a call.
+ *
+ * haul_memcpy(), haul_memmove() and haul_memset() are macros too: up to 64 bytes are moved by code in
+ * the caller, above there is one call. A size that the compiler knows leaves only its own moves. Where
+ * a function is wanted, write (haul_memcpy)(...) or &haul_memcpy; #define HAUL_NO_INLINE before the
+ * #include leaves only the functions.
+ *
+ * Each size class is covered by pieces that overlap in the middle, and all are loaded before any is
+ * stored, so that source and target may overlap. */
+#if defined(__GNUC__) && !defined(HAUL_NO_INLINE) && !defined(HAUL_INLINE_H)
+#define HAUL_INLINE_H
+
+#define HAUL_ALWAYS_INLINE static __inline__ __attribute__((__always_inline__, __unused__))
+
+/* 16 bytes in a vector register where the machine has one. */
+typedef unsigned char haul_inline_16 __attribute__((__vector_size__(16)));
+
+/* The names end in the bytes of a piece; p is any address. */
+#define HAUL_LOAD(type, variable, p) type variable; __builtin_memcpy(&variable, (p), sizeof variable)
+#define HAUL_STORE(variable, p) __builtin_memcpy((p), &variable, sizeof variable)
+
+/* n <= 16. */
+HAUL_ALWAYS_INLINE void haul_inline_copy_to_16(unsigned char *target, const unsigned char *source,
+                                               size_t n)
+{
+    if (n >= 8) {
+        HAUL_LOAD(uint64_t, head, source);
+        HAUL_LOAD(uint64_t, tail, source + n - 8);
+        HAUL_STORE(head, target);
+        HAUL_STORE(tail, target + n - 8);
+    } else if (n >= 4) {
+        HAUL_LOAD(uint32_t, head, source);
+        HAUL_LOAD(uint32_t, tail, source + n - 4);
+        HAUL_STORE(head, target);
+        HAUL_STORE(tail, target + n - 4);
+    } else if (n != 0) {
+        unsigned char first = source[0], middle = source[n / 2], last = source[n - 1];
+        target[0] = first;
+        target[n / 2] = middle;
+        target[n - 1] = last;
+    }
+}
+
+/* 17 <= n <= 64: four pieces at 0, inner, n - 16 - inner, n - 16, where inner is 16 above 32 bytes and
+ * 0 else, so that there is no branch on n. */
+HAUL_ALWAYS_INLINE void haul_inline_copy_to_64(unsigned char *target, const unsigned char *source,
+                                               size_t n)
+{
+    const size_t inner = ((n - 1) & 32) / 2, end = n - 16;
+    HAUL_LOAD(haul_inline_16, a, source);
+    HAUL_LOAD(haul_inline_16, b, source + inner);
+    HAUL_LOAD(haul_inline_16, c, source + end - inner);
+    HAUL_LOAD(haul_inline_16, d, source + end);
+    HAUL_STORE(a, target);
+    HAUL_STORE(b, target + inner);
+    HAUL_STORE(c, target + end - inner);
+    HAUL_STORE(d, target + end);
+}
+
+HAUL_ALWAYS_INLINE void haul_inline_set_to_16(unsigned char *target, unsigned char byte, size_t n)
+{
+    const uint64_t eight = UINT64_C(0x0101010101010101) * byte;
+    const uint32_t four = (uint32_t)eight;
+    if (n >= 8) {
+        HAUL_STORE(eight, target);
+        HAUL_STORE(eight, target + n - 8);
+    } else if (n >= 4) {
+        HAUL_STORE(four, target);
+        HAUL_STORE(four, target + n - 4);
+    } else if (n != 0) {
+        target[0] = byte;
+        target[n / 2] = byte;
+        target[n - 1] = byte;
+    }
+}
+
+HAUL_ALWAYS_INLINE void haul_inline_set_to_64(unsigned char *target, unsigned char byte, size_t n)
+{
+    const size_t inner = ((n - 1) & 32) / 2, end = n - 16;
+    const haul_inline_16 pattern = {byte, byte, byte, byte, byte, byte, byte, byte,
+                                    byte, byte, byte, byte, byte, byte, byte, byte};
+    HAUL_STORE(pattern, target);
+    HAUL_STORE(pattern, target + inner);
+    HAUL_STORE(pattern, target + end - inner);
+    HAUL_STORE(pattern, target + end);
+}
+
+/** haul_memmove with its small sizes in the caller. */
+HAUL_ALWAYS_INLINE void *haul_memmove_inline(void *target, const void *source, size_t n)
+{
+    if (n <= 16) {
+        haul_inline_copy_to_16((unsigned char *)target, (const unsigned char *)source, n);
+    } else if (n <= 64) {
+        haul_inline_copy_to_64((unsigned char *)target, (const unsigned char *)source, n);
+    } else {
+        return (haul_memmove)(target, source, n);
+    }
+    return target;
+}
+
+/** haul_memcpy with its small sizes in the caller; the two may overlap here too. */
+HAUL_ALWAYS_INLINE void *haul_memcpy_inline(void *target, const void *source, size_t n)
+{
+    return haul_memmove_inline(target, source, n);
+}
+
+/** haul_memset with its small sizes in the caller. */
+HAUL_ALWAYS_INLINE void *haul_memset_inline(void *target, int byte, size_t n)
+{
+    if (n <= 16) {
+        haul_inline_set_to_16((unsigned char *)target, (unsigned char)byte, n);
+    } else if (n <= 64) {
+        haul_inline_set_to_64((unsigned char *)target, (unsigned char)byte, n);
+    } else {
+        return (haul_memset)(target, byte, n);
+    }
+    return target;
+}
+
+#undef HAUL_LOAD
+#undef HAUL_STORE
+
+#define haul_memcpy(target, source, n) haul_memcpy_inline((target), (source), (n))
+#define haul_memmove(target, source, n) haul_memmove_inline((target), (source), (n))
+#define haul_memset(target, byte, n) haul_memset_inline((target), (byte), (n))
+
+#endif /* inline code */

@@ -1,0 +1,127 @@
+/* Small copies without a call.
+ *
+ * haul_memcpy(), haul_memmove() and haul_memset() are macros too: up to 64 bytes are moved by code in
+ * the caller, above there is one call. A size that the compiler knows leaves only its own moves. Where
+ * a function is wanted, write (haul_memcpy)(...) or &haul_memcpy; #define HAUL_NO_INLINE before the
+ * #include leaves only the functions.
+ *
+ * Each size class is covered by pieces that overlap in the middle, and all are loaded before any is
+ * stored, so that source and target may overlap. */
+#if defined(__GNUC__) && !defined(HAUL_NO_INLINE) && !defined(HAUL_INLINE_H)
+#define HAUL_INLINE_H
+
+#define HAUL_ALWAYS_INLINE static __inline__ __attribute__((__always_inline__, __unused__))
+
+/* 16 bytes in a vector register where the machine has one. */
+typedef unsigned char haul_inline_16 __attribute__((__vector_size__(16)));
+
+/* The names end in the bytes of a piece; p is any address. */
+#define HAUL_LOAD(type, variable, p) type variable; __builtin_memcpy(&variable, (p), sizeof variable)
+#define HAUL_STORE(variable, p) __builtin_memcpy((p), &variable, sizeof variable)
+
+/* n <= 16. */
+HAUL_ALWAYS_INLINE void haul_inline_copy_to_16(unsigned char *target, const unsigned char *source,
+                                               size_t n)
+{
+    if (n >= 8) {
+        HAUL_LOAD(uint64_t, head, source);
+        HAUL_LOAD(uint64_t, tail, source + n - 8);
+        HAUL_STORE(head, target);
+        HAUL_STORE(tail, target + n - 8);
+    } else if (n >= 4) {
+        HAUL_LOAD(uint32_t, head, source);
+        HAUL_LOAD(uint32_t, tail, source + n - 4);
+        HAUL_STORE(head, target);
+        HAUL_STORE(tail, target + n - 4);
+    } else if (n != 0) {
+        unsigned char first = source[0], middle = source[n / 2], last = source[n - 1];
+        target[0] = first;
+        target[n / 2] = middle;
+        target[n - 1] = last;
+    }
+}
+
+/* 17 <= n <= 64: four pieces at 0, inner, n - 16 - inner, n - 16, where inner is 16 above 32 bytes and
+ * 0 else, so that there is no branch on n. */
+HAUL_ALWAYS_INLINE void haul_inline_copy_to_64(unsigned char *target, const unsigned char *source,
+                                               size_t n)
+{
+    const size_t inner = ((n - 1) & 32) / 2, end = n - 16;
+    HAUL_LOAD(haul_inline_16, a, source);
+    HAUL_LOAD(haul_inline_16, b, source + inner);
+    HAUL_LOAD(haul_inline_16, c, source + end - inner);
+    HAUL_LOAD(haul_inline_16, d, source + end);
+    HAUL_STORE(a, target);
+    HAUL_STORE(b, target + inner);
+    HAUL_STORE(c, target + end - inner);
+    HAUL_STORE(d, target + end);
+}
+
+HAUL_ALWAYS_INLINE void haul_inline_set_to_16(unsigned char *target, unsigned char byte, size_t n)
+{
+    const uint64_t eight = UINT64_C(0x0101010101010101) * byte;
+    const uint32_t four = (uint32_t)eight;
+    if (n >= 8) {
+        HAUL_STORE(eight, target);
+        HAUL_STORE(eight, target + n - 8);
+    } else if (n >= 4) {
+        HAUL_STORE(four, target);
+        HAUL_STORE(four, target + n - 4);
+    } else if (n != 0) {
+        target[0] = byte;
+        target[n / 2] = byte;
+        target[n - 1] = byte;
+    }
+}
+
+HAUL_ALWAYS_INLINE void haul_inline_set_to_64(unsigned char *target, unsigned char byte, size_t n)
+{
+    const size_t inner = ((n - 1) & 32) / 2, end = n - 16;
+    const haul_inline_16 pattern = {byte, byte, byte, byte, byte, byte, byte, byte,
+                                    byte, byte, byte, byte, byte, byte, byte, byte};
+    HAUL_STORE(pattern, target);
+    HAUL_STORE(pattern, target + inner);
+    HAUL_STORE(pattern, target + end - inner);
+    HAUL_STORE(pattern, target + end);
+}
+
+/** haul_memmove with its small sizes in the caller. */
+HAUL_ALWAYS_INLINE void *haul_memmove_inline(void *target, const void *source, size_t n)
+{
+    if (n <= 16) {
+        haul_inline_copy_to_16((unsigned char *)target, (const unsigned char *)source, n);
+    } else if (n <= 64) {
+        haul_inline_copy_to_64((unsigned char *)target, (const unsigned char *)source, n);
+    } else {
+        return (haul_memmove)(target, source, n);
+    }
+    return target;
+}
+
+/** haul_memcpy with its small sizes in the caller; the two may overlap here too. */
+HAUL_ALWAYS_INLINE void *haul_memcpy_inline(void *target, const void *source, size_t n)
+{
+    return haul_memmove_inline(target, source, n);
+}
+
+/** haul_memset with its small sizes in the caller. */
+HAUL_ALWAYS_INLINE void *haul_memset_inline(void *target, int byte, size_t n)
+{
+    if (n <= 16) {
+        haul_inline_set_to_16((unsigned char *)target, (unsigned char)byte, n);
+    } else if (n <= 64) {
+        haul_inline_set_to_64((unsigned char *)target, (unsigned char)byte, n);
+    } else {
+        return (haul_memset)(target, byte, n);
+    }
+    return target;
+}
+
+#undef HAUL_LOAD
+#undef HAUL_STORE
+
+#define haul_memcpy(target, source, n) haul_memcpy_inline((target), (source), (n))
+#define haul_memmove(target, source, n) haul_memmove_inline((target), (source), (n))
+#define haul_memset(target, byte, n) haul_memset_inline((target), (byte), (n))
+
+#endif /* inline code */

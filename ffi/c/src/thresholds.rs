@@ -1,0 +1,89 @@
+//! The sizes at which the way to copy changes, by name.
+
+use std::ffi::{CStr, CString, c_char};
+use std::ptr;
+use std::sync::{LazyLock, Mutex, PoisonError};
+
+use haul_copy::Thresholds;
+
+use crate::status::haul_status;
+
+/// Two threads that set different thresholds at once must not undo each other's.
+static SETTING: Mutex<()> = Mutex::new(());
+
+/// The names as C wants them, in the order of [`Thresholds::NAMES`].
+static NAMES: LazyLock<Vec<CString>> = LazyLock::new(|| {
+    let names = Thresholds::NAMES.iter();
+    names.map(|name| CString::new(*name).expect("names of thresholds hold no NUL")).collect()
+});
+
+/// The name of a threshold, counted from 0; NULL past the last one. The text is static and not to
+/// be freed.
+#[unsafe(no_mangle)]
+pub extern "C" fn haul_thresholds_name(index: usize) -> *const c_char {
+    NAMES.get(index).map_or(ptr::null(), |name| name.as_ptr())
+}
+
+/// Writes the value in force of the threshold of this name to bytes. SIZE_MAX means never.
+///
+/// Returns HAUL_OK; HAUL_ERROR_NULL; HAUL_ERROR_NO_SUCH_THRESHOLD. bytes is written on HAUL_OK alone.
+///
+/// # Safety
+/// name is NULL or a string; bytes is NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn haul_thresholds_get(
+    name: *const c_char,
+    bytes: *mut usize,
+) -> haul_status {
+    if bytes.is_null() {
+        return haul_status::HAUL_ERROR_NULL;
+    }
+    // SAFETY: the caller's promise for name.
+    let name = match unsafe { known_name(name) } {
+        Ok(name) => name,
+        Err(status) => return status,
+    };
+    let Some(value) = Thresholds::current().get(name) else {
+        return haul_status::HAUL_ERROR_NO_SUCH_THRESHOLD;
+    };
+    // SAFETY: bytes is not NULL, so it is writable by the caller's promise.
+    unsafe { bytes.write(value) };
+    haul_status::HAUL_OK
+}
+
+/// Puts a threshold in force for all threads of this process. No value makes a copy wrong: one that
+/// is too small is raised to the smallest that makes sense, SIZE_MAX turns a way to copy off.
+///
+/// Returns HAUL_OK; HAUL_ERROR_NULL; HAUL_ERROR_NO_SUCH_THRESHOLD. Takes a lock against other calls
+/// of itself; copies that are under way go on.
+///
+/// # Safety
+/// name is NULL or a string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn haul_thresholds_set(name: *const c_char, bytes: usize) -> haul_status {
+    // SAFETY: the caller's promise.
+    let name = match unsafe { known_name(name) } {
+        Ok(name) => name,
+        Err(status) => return status,
+    };
+    // The lock guards nothing that a panic could leave half done.
+    let _one_at_a_time = SETTING.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut thresholds = Thresholds::current();
+    if !thresholds.set(name, bytes) {
+        return haul_status::HAUL_ERROR_NO_SUCH_THRESHOLD;
+    }
+    thresholds.install();
+    haul_status::HAUL_OK
+}
+
+/// # Safety
+/// `name` is NULL or a string.
+unsafe fn known_name<'a>(name: *const c_char) -> Result<&'a str, haul_status> {
+    if name.is_null() {
+        return Err(haul_status::HAUL_ERROR_NULL);
+    }
+    // SAFETY: not NULL, so a string by the caller's promise.
+    let name = unsafe { CStr::from_ptr(name) };
+    // All names are ASCII: what is not UTF-8 is not one of them.
+    name.to_str().map_err(|_| haul_status::HAUL_ERROR_NO_SUCH_THRESHOLD)
+}

@@ -1,0 +1,23 @@
+// The header in C++, with and without its inline code.
+#include "haul.h"
+
+#include <cstring>
+
+static void *(*const function)(void *, const void *, std::size_t) = haul_memcpy;
+
+int main()
+{
+    char source[100], target[100];
+    std::size_t n = 0;
+    for (; n < sizeof source; n++) {
+        source[n] = static_cast<char>(n);
+    }
+    for (std::size_t size = 0; size <= sizeof source; size++) {
+        ::haul_memset(target, 0, n);
+        if (::haul_memcpy(target, source, size) != target) return 1;
+        if (std::memcmp(target, source, size) != 0) return 2;
+        if (size < n && target[size] != 0) return 3;
+    }
+    if (haul_memcpy_hinted(target, source, n, HAUL_HINT_STREAMED) != target) return 4;
+    return function(target, source, n) == target && std::strcmp(haul_version(), HAUL_VERSION) == 0 ? 0 : 5;
+}

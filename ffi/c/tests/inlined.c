@@ -1,0 +1,21 @@
+/* Compiled to assembly, not run: up to 64 bytes there is no call. */
+#include "haul.h"
+
+void copy_small(void *target, const void *source, size_t n)
+{
+    if (n <= 64) {
+        haul_memcpy(target, source, n);
+    }
+}
+
+void set_small(void *target, int byte, size_t n)
+{
+    if (n <= 64) {
+        haul_memset(target, byte, n);
+    }
+}
+
+void copy_known(void *target, const void *source)
+{
+    haul_memcpy(target, source, 48);
+}

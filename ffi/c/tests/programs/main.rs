@@ -1,0 +1,190 @@
+//! C programs against libhaul, as a user compiles them: every compiler that is here, the shared and
+//! the static library, natively and under valgrind, from the build tree and installed.
+//!
+//! - [`toolchain`]: compilers and tools, and how their absence is told;
+//! - [`library`]: the release build of libhaul, shared and static.
+
+mod library;
+mod toolchain;
+
+use std::process::Command;
+
+use library::{Library, Link};
+use toolchain::{compilers, is_here, run, skip};
+
+/// The differential program's rounds: natively, and under valgrind, which is 50 times slower.
+const ROUNDS: &str = "50000";
+const ROUNDS_VALGRIND: &str = "2000";
+
+const C_FLAGS: [&str; 5] = ["-std=c99", "-Wall", "-Wextra", "-Werror", "-pedantic"];
+
+/// Compiles `source` with every C compiler and both ways to link, and hands each program to `check`.
+fn for_each_build(source: &str, flags: &[&str], check: impl Fn(&Library, Link, Command)) {
+    let library = Library::get();
+    for compiler in compilers("c") {
+        for link in [Link::Shared, Link::Static] {
+            let flags: Vec<&str> = C_FLAGS.iter().chain(flags).copied().collect();
+            let program = library.compile(&compiler, &flags, source, link);
+            check(library, link, library.command(&program));
+        }
+    }
+}
+
+#[test]
+fn haul_and_libc_never_differ() {
+    for flags in [&["-O2"][..], &["-O0"], &["-O2", "-DHAUL_NO_INLINE"]] {
+        for_each_build("differential.c", flags, |_, _, mut program| {
+            run(program.args(["1", ROUNDS]));
+        });
+    }
+}
+
+#[test]
+fn the_interface_keeps_its_promises() {
+    for_each_build("interface.c", &["-O2"], |_, _, mut program| {
+        run(&mut program);
+    });
+}
+
+#[test]
+fn memory_is_used_rightly_under_valgrind() {
+    if !is_here("valgrind") {
+        skip("C programs under valgrind", "no valgrind on PATH", "apt-get install valgrind");
+        return;
+    }
+    for (source, arguments) in
+        [("differential.c", &["3", ROUNDS_VALGRIND][..]), ("interface.c", &[])]
+    {
+        for_each_build(source, &["-O2", "-g"], |library, _, program| {
+            let mut valgrind = Command::new("valgrind");
+            library.make_loadable(&mut valgrind);
+            valgrind.args(["--quiet", "--error-exitcode=99", "--leak-check=full"]);
+            run(valgrind.arg(program.get_program()).args(arguments));
+        });
+    }
+}
+
+#[test]
+fn the_header_is_cpp_too() {
+    let library = Library::get();
+    for compiler in compilers("c++") {
+        for inline in [&[][..], &["-DHAUL_NO_INLINE"]] {
+            let mut flags = vec!["-std=c++11", "-O2", "-Wall", "-Wextra", "-Werror", "-pedantic"];
+            flags.extend(inline);
+            let program = library.compile(&compiler, &flags, "include.cpp", Link::Shared);
+            run(&mut library.command(&program));
+        }
+    }
+}
+
+#[test]
+fn a_small_copy_is_no_call() {
+    let library = Library::get();
+    for compiler in compilers("c") {
+        let listing = library.assembly(&compiler, "inlined.c");
+        assert!(listing.contains("copy_small:"), "{compiler} made no assembly:\n{listing}");
+        for line in listing.lines().map(str::trim) {
+            let is_call =
+                ["call", "bl", "blr"].contains(&line.split_whitespace().next().unwrap_or(""));
+            let is_tail_call = line.starts_with('j') && line.contains("haul_")
+                || line.starts_with("b\t") && line.contains("haul_");
+            assert!(!is_call && !is_tail_call, "{compiler}: {line}\n{listing}");
+        }
+    }
+}
+
+#[test]
+fn a_bad_tuning_file_is_told_at_load_and_does_no_harm() {
+    let bad = Library::get().folder().join("bad.toml");
+    std::fs::write(&bad, "this is no tuning file [").expect("the test's folder is writable");
+    for_each_build("start.c", &["-O2"], |_, link, mut program| {
+        let output = run(program.env("HAUL_TUNING", &bad));
+        let told = output.stderr.contains("haul: warning: tuning file ignored");
+        assert_eq!(told, link == Link::Shared, "{link:?} said at load: {:?}", output.stderr);
+
+        let output = run(program.arg("init"));
+        let lines = output.stderr.matches("haul: warning").count();
+        assert_eq!(lines, 1, "{link:?} with haul_init() said: {:?}", output.stderr);
+        assert!(output.stdout.contains("\n3 haul.toml was ignored"), "{:?}", output.stdout);
+    });
+}
+
+#[test]
+fn the_shared_library_exports_haul_and_nothing_else() {
+    let library = Library::get();
+    let symbols =
+        run(Command::new("nm").args(["-D", "--defined-only"]).arg(library.shared())).stdout;
+    let mut names: Vec<&str> = symbols.lines().filter_map(|line| line.split(' ').nth(2)).collect();
+    names.sort_unstable();
+    let map = include_str!("../../libhaul.map");
+    let listed = map.lines().filter_map(|line| line.trim().strip_suffix(';'));
+    let mut expected: Vec<String> = listed
+        .filter(|name| name.starts_with("haul_"))
+        .map(|name| format!("{name}@@HAUL_0.1"))
+        .collect();
+    expected.push("HAUL_0.1".into());
+    expected.sort_unstable();
+    assert_eq!(names, expected);
+}
+
+#[test]
+fn the_shared_library_has_its_name_and_starts_by_itself() {
+    let library = Library::get();
+    let dynamic = run(Command::new("readelf").arg("-dW").arg(library.shared())).stdout;
+    assert!(dynamic.contains("Library soname: [libhaul.so.0]"), "{dynamic}");
+    assert!(dynamic.contains("BIND_NOW") || dynamic.contains("NOW"), "{dynamic}");
+    assert!(dynamic.contains("(INIT_ARRAY)"), "{dynamic}");
+}
+
+/// A program that links libhaul.a must keep its own memcpy.
+#[test]
+fn the_static_library_takes_no_name_of_the_c_library() {
+    let library = Library::get();
+    let symbols =
+        run(Command::new("nm").args(["-g", "--defined-only"]).arg(library.archive())).stdout;
+    let names: Vec<&str> = symbols.lines().filter_map(|line| line.split(' ').nth(2)).collect();
+    assert!(names.contains(&"haul_memcpy"), "nm read nothing");
+    for name in ["memcpy", "memmove", "memset", "memcmp", "bcmp", "strlen", "malloc", "free"] {
+        assert!(!names.contains(&name), "libhaul.a defines {name}");
+    }
+}
+
+#[test]
+fn an_installed_libhaul_is_found_by_pkg_config() {
+    let library = Library::get();
+    let prefix = library.folder().join("prefix");
+    let install = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripts/install");
+    run(library
+        .cargo_environment(Command::new("bash").arg(install).arg("--libraries"))
+        .arg("--prefix")
+        .arg(&prefix));
+    for file in [
+        "include/haul.h",
+        "lib/libhaul.a",
+        "lib/libhaul.so",
+        "lib/libhaul.so.0",
+        "lib/pkgconfig/haul.pc",
+    ] {
+        assert!(prefix.join(file).exists(), "{file} was not installed");
+    }
+    if !is_here("pkg-config") {
+        skip("haul.pc", "no pkg-config on PATH", "apt-get install pkg-config");
+        return;
+    }
+    // The prefix may be moved: the file speaks of its own place.
+    let moved = library.folder().join("moved");
+    let _ = std::fs::remove_dir_all(&moved);
+    std::fs::rename(&prefix, &moved).expect("the test's folder is writable");
+    let mut pkg_config = Command::new("pkg-config");
+    pkg_config.env("PKG_CONFIG_PATH", moved.join("lib/pkgconfig"));
+    let flags = run(pkg_config.args(["--cflags", "--libs", "haul"])).stdout;
+    for compiler in compilers("c") {
+        let program = library.folder().join(format!("installed-{compiler}"));
+        let mut compile = Command::new(&compiler);
+        compile.args(["-O2", "-o"]).arg(&program).arg(library.source("interface.c"));
+        run(compile.args(flags.split_whitespace()));
+        run(Command::new(&program)
+            .env("LD_LIBRARY_PATH", moved.join("lib"))
+            .env("HAUL_TUNING", "off"));
+    }
+}
