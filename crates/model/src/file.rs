@@ -43,15 +43,9 @@ pub fn parse_what_can_be(text: &str) -> (Vec<Line>, Vec<FileError>) {
 }
 
 fn numbered(text: &str) -> impl Iterator<Item = Result<Line, FileError>> {
-    text.lines()
-        .enumerate()
-        .filter(|(_, line)| !line.trim().is_empty())
-        .map(|(index, line)| {
-            Line::parse(line).map_err(|error| FileError {
-                line: index + 1,
-                error,
-            })
-        })
+    text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()).map(|(index, line)| {
+        Line::parse(line).map_err(|error| FileError { line: index + 1, error })
+    })
 }
 
 #[cfg(test)]

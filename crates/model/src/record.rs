@@ -272,9 +272,7 @@ impl Line {
                 Ok(Self::Record(record))
             }
             Some(MACHINE_SCHEMA) => Ok(Self::Machine(serde_json::from_value(value)?)),
-            other => Err(LineError::UnknownSchema {
-                found: other.unwrap_or("(none)").into(),
-            }),
+            other => Err(LineError::UnknownSchema { found: other.unwrap_or("(none)").into() }),
         }
     }
 
@@ -366,13 +364,7 @@ impl TryFrom<RecordFields> for Record {
 impl RecordFields {
     /// All five fields of a comparison, or none of them.
     fn comparison(&self) -> Result<Option<Comparison>, String> {
-        match (
-            &self.baseline,
-            self.ratio,
-            self.ratio_low,
-            self.ratio_high,
-            self.floor,
-        ) {
+        match (&self.baseline, self.ratio, self.ratio_low, self.ratio_high, self.floor) {
             (None, None, None, None, None) => Ok(None),
             (Some(baseline), Some(ratio), Some(ratio_low), Some(ratio_high), Some(floor)) => {
                 Ok(Some(Comparison {
@@ -405,13 +397,7 @@ mod tests {
     use super::*;
 
     fn comparison(ratio: f64, low: f64, high: f64, floor: f64) -> Comparison {
-        Comparison {
-            baseline: "libc".into(),
-            ratio,
-            ratio_low: low,
-            ratio_high: high,
-            floor,
-        }
+        Comparison { baseline: "libc".into(), ratio, ratio_low: low, ratio_high: high, floor }
     }
 
     #[test]
@@ -433,19 +419,13 @@ mod tests {
         let mut record = Record::new("r", "copy.size", "haul", "time", "ns");
         record.samples = vec![1.0, f64::NAN];
         let message = record.check().unwrap_err().to_string();
-        assert!(
-            message.contains("samples") && message.contains("NaN"),
-            "{message}"
-        );
+        assert!(message.contains("samples") && message.contains("NaN"), "{message}");
         assert!(Line::parse(&Line::from(record.clone()).to_json()).is_err());
 
         record.samples = vec![1.0];
         record.comparison = Some(comparison(1.0, -0.5, 1.0, 0.1));
         let message = record.check().unwrap_err().to_string();
-        assert!(
-            message.contains("ratio_low") && message.contains("not below 0"),
-            "{message}"
-        );
+        assert!(message.contains("ratio_low") && message.contains("not below 0"), "{message}");
     }
 
     #[test]

@@ -71,13 +71,9 @@ impl FromStr for SizeClass {
     type Err = UnitError;
 
     fn from_str(text: &str) -> Result<Self, UnitError> {
-        let (first, last) = text
-            .split_once('-')
-            .ok_or_else(|| UnitError::NoDash { text: text.into() })?;
-        let class = Self {
-            first: first.parse()?,
-            last: last.parse()?,
-        };
+        let (first, last) =
+            text.split_once('-').ok_or_else(|| UnitError::NoDash { text: text.into() })?;
+        let class = Self { first: first.parse()?, last: last.parse()? };
         if class.last < class.first {
             return Err(UnitError::Reversed { text: text.into() });
         }
@@ -98,12 +94,7 @@ mod tests {
     use super::*;
 
     fn sizes(text: &str) -> Vec<u64> {
-        text.parse::<Sizes>()
-            .unwrap()
-            .0
-            .into_iter()
-            .map(|size| size.0)
-            .collect()
+        text.parse::<Sizes>().unwrap().0.into_iter().map(|size| size.0).collect()
     }
 
     #[test]
@@ -125,9 +116,7 @@ mod tests {
         for text in ["", ",", "1..", "..1", "1...4", "..", "64;128", "4KiB,"] {
             refused(text);
         }
-        for text in [
-            "", "16", "-", "0-", "-16", "64-17", "0..16", "a-b", "0-16-32",
-        ] {
+        for text in ["", "16", "-", "0-", "-16", "64-17", "0..16", "a-b", "0-16-32"] {
             text.parse::<SizeClass>().expect_err(text);
         }
     }

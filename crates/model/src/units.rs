@@ -84,18 +84,10 @@ pub enum UnitError {
     },
 }
 
-const BINARY: [(&str, u64); 4] = [
-    ("TiB", 1 << 40),
-    ("GiB", 1 << 30),
-    ("MiB", 1 << 20),
-    ("KiB", 1 << 10),
-];
-const DECIMAL: [(&str, u64); 4] = [
-    ("TB", 1_000_000_000_000),
-    ("GB", 1_000_000_000),
-    ("MB", 1_000_000),
-    ("kB", 1_000),
-];
+const BINARY: [(&str, u64); 4] =
+    [("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
+const DECIMAL: [(&str, u64); 4] =
+    [("TB", 1_000_000_000_000), ("GB", 1_000_000_000), ("MB", 1_000_000), ("kB", 1_000)];
 
 impl Bytes {
     /// In the largest binary unit not above it, rounded to three digits: for sizes that a reader
@@ -120,9 +112,7 @@ impl FromStr for Bytes {
 
     fn from_str(text: &str) -> Result<Self, UnitError> {
         let trimmed = text.trim();
-        let end = trimmed
-            .find(|c: char| !c.is_ascii_digit() && c != '.')
-            .unwrap_or(trimmed.len());
+        let end = trimmed.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(trimmed.len());
         let (number, unit) = trimmed.split_at(end);
         let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
         if whole.is_empty() || fraction.contains('.') || number.ends_with('.') {
@@ -146,11 +136,8 @@ fn decimal_times(whole: &str, fraction: &str, unit: u64, text: &str) -> Result<B
         Ok(digits) if digits <= 18 => 10_u128.pow(digits),
         _ => return Err(UnitError::NotWhole { text: text.into() }),
     };
-    let fraction: u128 = if fraction.is_empty() {
-        0
-    } else {
-        fraction.parse().map_err(|_| too_large())?
-    };
+    let fraction: u128 =
+        if fraction.is_empty() { 0 } else { fraction.parse().map_err(|_| too_large())? };
     let scaled = fraction * u128::from(unit);
     if !scaled.is_multiple_of(scale) {
         return Err(UnitError::NotWhole { text: text.into() });
@@ -163,11 +150,7 @@ fn unit_bytes(unit: &str) -> Option<u64> {
     if unit.is_empty() || unit == "B" {
         return Some(1);
     }
-    BINARY
-        .iter()
-        .chain(&DECIMAL)
-        .find(|(name, _)| *name == unit)
-        .map(|(_, bytes)| *bytes)
+    BINARY.iter().chain(&DECIMAL).find(|(name, _)| *name == unit).map(|(_, bytes)| *bytes)
 }
 
 impl fmt::Display for Bytes {
@@ -191,10 +174,7 @@ impl fmt::Display for Bytes {
 
 impl fmt::Display for Nanos {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(&scaled(
-            self.0,
-            &[(1e9, "s"), (1e6, "ms"), (1e3, "µs"), (1.0, "ns")],
-        ))
+        f.pad(&scaled(self.0, &[(1e9, "s"), (1e6, "ms"), (1e3, "µs"), (1.0, "ns")]))
     }
 }
 
@@ -202,13 +182,7 @@ impl fmt::Display for BytesPerSecond {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(&scaled(
             self.0,
-            &[
-                (1e12, "TB/s"),
-                (1e9, "GB/s"),
-                (1e6, "MB/s"),
-                (1e3, "kB/s"),
-                (1.0, "B/s"),
-            ],
+            &[(1e12, "TB/s"), (1e9, "GB/s"), (1e6, "MB/s"), (1e3, "kB/s"), (1.0, "B/s")],
         ))
     }
 }
@@ -287,24 +261,18 @@ mod tests {
             assert!(message.contains(remedy), "{text:?}: {message}");
             assert!(message.contains(text), "{text:?} is named: {message}");
         };
-        for text in [
-            "", "KiB", "-1", "+1", ".5KiB", "1.KiB", "1.2.3", "x64", "NaN", "inf",
-        ] {
+        for text in ["", "KiB", "-1", "+1", ".5KiB", "1.KiB", "1.2.3", "x64", "NaN", "inf"] {
             refused(text, "must start with a number");
         }
-        for text in [
-            "4k", "4K", "4KB", "4kib", "64 bytes", "1e3", "4KiB/s", "1KiB 2",
-        ] {
+        for text in ["4k", "4K", "4KB", "4kib", "64 bytes", "1e3", "4KiB/s", "1KiB 2"] {
             refused(text, "write B, KiB");
         }
         for text in ["1.5", "0.1KiB", "0.0000000000000000001GiB"] {
             refused(text, "round it");
         }
-        for text in [
-            "18446744073709551616",
-            "16777216TiB",
-            "99999999999999999999999999999999999999999",
-        ] {
+        for text in
+            ["18446744073709551616", "16777216TiB", "99999999999999999999999999999999999999999"]
+        {
             refused(text, "write a smaller one");
         }
     }

@@ -18,11 +18,7 @@ fn schema() -> jsonschema::Validator {
 fn accepted(schema: &jsonschema::Validator, line: &Value) -> bool {
     let by_schema = schema.is_valid(line);
     let by_types = Line::parse(&line.to_string());
-    assert_eq!(
-        by_schema,
-        by_types.is_ok(),
-        "schema and types disagree on {line}: {by_types:?}"
-    );
+    assert_eq!(by_schema, by_types.is_ok(), "schema and types disagree on {line}: {by_types:?}");
     by_schema
 }
 
@@ -86,14 +82,9 @@ fn every_field_has_one_type() {
     let schema = schema();
     for line in [json_of(record()), json_of(machine())] {
         for (field, value) in line.as_object().expect("an object") {
-            for other in [
-                json!(null),
-                json!("x"),
-                json!(1.5),
-                json!(true),
-                json!([true]),
-                json!({"a": 1}),
-            ] {
+            for other in
+                [json!(null), json!("x"), json!(1.5), json!(true), json!([true]), json!({"a": 1})]
+            {
                 let free_text =
                     value.is_string() && other.is_string() && field != "schema" && field != "kind";
                 let free_number = value.is_f64() && other.is_f64();
@@ -124,12 +115,8 @@ fn a_part_of_a_comparison_is_refused_and_named() {
         }
         assert!(!accepted(&schema, &part), "{part}");
         let message = Line::parse(&part.to_string()).unwrap_err().to_string();
-        let missing = COMPARISON
-            .iter()
-            .enumerate()
-            .find(|(bit, _)| kept & (1 << bit) == 0)
-            .expect("one")
-            .1;
+        let missing =
+            COMPARISON.iter().enumerate().find(|(bit, _)| kept & (1 << bit) == 0).expect("one").1;
         assert!(message.contains(&format!("lacks {missing}")), "{message}");
     }
 }
@@ -166,22 +153,15 @@ fn unknown_fields_are_ignored_and_unknown_schemas_are_not() {
 }
 
 fn any_comparison() -> impl Strategy<Value = Comparison> {
-    (
-        ".*",
-        0.0..1e6_f64,
-        0.0..1e6_f64,
-        0.0..1e6_f64,
-        0.0..10.0_f64,
+    (".*", 0.0..1e6_f64, 0.0..1e6_f64, 0.0..1e6_f64, 0.0..10.0_f64).prop_map(
+        |(baseline, ratio, ratio_low, ratio_high, floor)| Comparison {
+            baseline,
+            ratio,
+            ratio_low,
+            ratio_high,
+            floor,
+        },
     )
-        .prop_map(
-            |(baseline, ratio, ratio_low, ratio_high, floor)| Comparison {
-                baseline,
-                ratio,
-                ratio_low,
-                ratio_high,
-                floor,
-            },
-        )
 }
 
 fn any_value() -> impl Strategy<Value = Value> {
