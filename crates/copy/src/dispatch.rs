@@ -72,17 +72,12 @@ pub(crate) unsafe fn copy_above_64_here(
             return x86_64::copy_avx2(target, source, length);
         } else if chosen == Isa::Avx512vl as u8 {
             return x86_64::copy_avx512vl(target, source, length);
-        } else if chosen == Isa::Sse2 as u8 {
-            return x86_64::copy_sse2(target, source, length);
         }
         #[cfg(all(target_arch = "aarch64", not(miri)))]
         if chosen == Isa::Neon as u8 {
             return aarch64::copy_neon(target, source, length);
         }
-        if chosen == Isa::Scalar as u8 {
-            return scalar::copy_scalar(target, source, length);
-        }
-        choose_and_copy(target, source, length)
+        copy_otherwise(target, source, length)
     }
 }
 
@@ -100,34 +95,49 @@ pub(crate) unsafe fn fill_above_64_here(target: *mut u8, byte: i32, length: usiz
             return x86_64::fill_avx2(target, byte, length);
         } else if chosen == Isa::Avx512vl as u8 {
             return x86_64::fill_avx512vl(target, byte, length);
-        } else if chosen == Isa::Sse2 as u8 {
-            return x86_64::fill_sse2(target, byte, length);
         }
         #[cfg(all(target_arch = "aarch64", not(miri)))]
         if chosen == Isa::Neon as u8 {
             return aarch64::fill_neon(target, byte, length);
         }
-        if chosen == Isa::Scalar as u8 {
-            return scalar::fill_scalar(target, byte, length);
-        }
-        choose_and_fill(target, byte, length)
+        fill_otherwise(target, byte, length)
     }
 }
 
-#[cold]
+/// The first call, and the instruction sets that few processors are left with: in a function of
+/// its own, because more cases than two would become a table and an indirect jump.
 #[inline(never)]
-unsafe extern "C" fn choose_and_copy(target: *mut u8, source: *const u8, length: usize) -> *mut u8 {
-    choose();
-    // SAFETY: the caller's promise.
-    unsafe { copy_above_64(target, source, length) }
+unsafe extern "C" fn copy_otherwise(target: *mut u8, source: *const u8, length: usize) -> *mut u8 {
+    // SAFETY: the caller's promise; only what is available was chosen.
+    unsafe {
+        match CHOSEN.load(Ordering::Relaxed) {
+            0 => {
+                choose();
+                copy_above_64(target, source, length)
+            }
+            #[cfg(all(target_arch = "x86_64", not(miri)))]
+            chosen if chosen == Isa::Sse2 as u8 => x86_64::copy_sse2(target, source, length),
+            _ => scalar::copy_scalar(target, source, length),
+        }
+    }
 }
 
-#[cold]
+/// The first call, and the instruction sets that few processors are left with: in a function of
+/// its own, because more cases than two would become a table and an indirect jump.
 #[inline(never)]
-unsafe extern "C" fn choose_and_fill(target: *mut u8, byte: i32, length: usize) -> *mut u8 {
-    choose();
-    // SAFETY: the caller's promise.
-    unsafe { fill_above_64(target, byte, length) }
+unsafe extern "C" fn fill_otherwise(target: *mut u8, byte: i32, length: usize) -> *mut u8 {
+    // SAFETY: the caller's promise; only what is available was chosen.
+    unsafe {
+        match CHOSEN.load(Ordering::Relaxed) {
+            0 => {
+                choose();
+                fill_above_64(target, byte, length)
+            }
+            #[cfg(all(target_arch = "x86_64", not(miri)))]
+            chosen if chosen == Isa::Sse2 as u8 => x86_64::fill_sse2(target, byte, length),
+            _ => scalar::fill_scalar(target, byte, length),
+        }
+    }
 }
 
 /// Asks the processor. Threads that come here at the same time find the same.

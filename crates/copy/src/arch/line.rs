@@ -16,6 +16,9 @@ pub(crate) trait Line: Copy {
     /// into the registers.
     const STEP: usize;
 
+    /// Lines that fit into the registers at once: 4 or 8.
+    const HELD: usize;
+
     /// Loads 64 bytes from any address.
     unsafe fn load(source: *const u8) -> Self;
 

@@ -10,6 +10,7 @@ pub(crate) struct Words([MaybeUninit<u64>; 8]);
 
 impl Line for Words {
     const STEP: usize = 1;
+    const HELD: usize = 4;
     const ALIGNMENT: usize = 8;
 
     #[inline(always)]

@@ -11,6 +11,7 @@ pub(crate) struct Quads([uint8x16_t; 4]);
 
 impl Line for Quads {
     const STEP: usize = 1;
+    const HELD: usize = 4;
     const ALIGNMENT: usize = 16;
 
     #[inline(always)]

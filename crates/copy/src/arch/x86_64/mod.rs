@@ -9,12 +9,13 @@ pub(crate) mod string;
 /// [`Line`](crate::arch::Line) over an array of registers, by the four intrinsics that differ.
 macro_rules! line_of_registers {
     (
-        $line:ident, $register:ty, $count:literal, $step:literal,
+        $line:ident, $register:ty, $count:literal, step: $step:literal, held: $held:literal,
         $load:path, $store:path, $store_aligned:path, $stream:path, $splat:path
         $(, $override:item)?
     ) => {
         impl crate::arch::Line for $line {
             const STEP: usize = $step;
+            const HELD: usize = $held;
             const ALIGNMENT: usize = size_of::<$register>();
 
             #[inline(always)]
