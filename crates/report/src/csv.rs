@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use haul_model::{Kind, Line, Record};
+use haul_model::{Line, Record};
 
 use crate::stats::quantile;
 use crate::text;
@@ -61,10 +61,7 @@ pub fn csv(lines: &[Line]) -> String {
 
 fn cells(record: &Record, parameters: &BTreeSet<&str>) -> Vec<String> {
     let exact = |number: Option<f64>| number.map(|n| n.to_string()).unwrap_or_default();
-    let kind = match record.kind {
-        Kind::Measured => "measured",
-        Kind::Modelled => "modelled",
-    };
+    let kind = text::kind(record.kind);
     let mut cells: Vec<String> = [
         record.run.as_str(),
         &record.time,

@@ -12,7 +12,14 @@ use crate::table;
 use crate::text::{self, escape, script_json};
 
 const STYLE: &str = include_str!("../assets/report.css");
-const SCRIPT: &str = include_str!("../assets/report.js");
+/// The script in the order in which its parts use one another.
+const SCRIPT: [&str; 5] = [
+    include_str!("../assets/script/look.js"),
+    include_str!("../assets/script/plot.js"),
+    include_str!("../assets/script/lines.js"),
+    include_str!("../assets/script/dots.js"),
+    include_str!("../assets/script/page.js"),
+];
 const CHART_STYLE: &str = include_str!("../assets/vendor/uplot/uPlot.min.css");
 const CHART_SCRIPT: &str = include_str!("../assets/vendor/uplot/uPlot.iife.min.js");
 const CHART_LICENCE: &str = include_str!("../assets/vendor/uplot/LICENSE");
@@ -63,7 +70,7 @@ const FOOTER: &str = "<footer><h2>How to read this page</h2><p>Every figure is t
     resamples. The noise floor is how far the baseline came from itself in the same run. A difference below the \
     floor, or whose interval holds 1, is no difference. “Measured” means that a clock or a counter said so; \
     “modelled” that a formula or a simulator did. GB/s are 10⁹ bytes a second; KiB, MiB and GiB are powers of \
-    1024.</p><p class=\"downloads\"><button type=\"button\" id=\"save-records\">Save the records (JSON Lines)</button> \
+    1024.</p><p class=\"downloads\" id=\"downloads\" hidden><button type=\"button\" id=\"save-records\">Save the records (JSON Lines)</button> \
     <span>They are inside this page, every sample of them.</span></p></footer>";
 
 fn head(sections: &[Section<'_>]) -> String {
@@ -274,8 +281,9 @@ fn data(lines: &[Line], all: &[Vec<Figure<'_>>]) -> String {
     format!(
         "<script type=\"application/json\" id=\"records\">[{}]</script>\
          <script type=\"application/json\" id=\"plots\">{}</script>\
-         <script>/*!\n{CHART_LICENCE}*/\n{CHART_SCRIPT}</script><script>{SCRIPT}</script>",
+         <script>/*!\n{CHART_LICENCE}*/\n{CHART_SCRIPT}</script><script>(() => {{\n\"use strict\";\n{}}})();</script>",
         script_json(&records.join(",\n")),
         script_json(&plots),
+        SCRIPT.join("\n"),
     )
 }

@@ -13,7 +13,7 @@ use crate::text::escape;
 
 const WIDTH: f64 = 1000.0;
 const LEFT: f64 = 150.0;
-const RIGHT: f64 = 16.0;
+const RIGHT: f64 = 36.0;
 const TOP: f64 = 24.0;
 const BOTTOM: f64 = 46.0;
 const ROW: f64 = 13.0;

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-use haul_model::{Kind, Record, Verdict};
+use haul_model::{Record, Verdict};
 
 use crate::rerun;
 use crate::select::is_remark;
@@ -91,7 +91,7 @@ impl<'a> Columns<'a> {
                     .map_or_else(|| cell(""), |note| cell(&text::value(note))),
             );
         }
-        row.push_str(&cell(kind(record.kind)));
+        row.push_str(&cell(text::kind(record.kind)));
         row.push_str(&cell(&record.time));
         row.push_str(&cell(&record.run));
         let _ = write!(
@@ -116,14 +116,6 @@ impl<'a> Columns<'a> {
             Verdict::More => "more",
             Verdict::NoDifference => "no difference",
         }));
-    }
-}
-
-/// `measured` or `modelled`, as records spell it.
-pub(crate) fn kind(kind: Kind) -> &'static str {
-    match kind {
-        Kind::Measured => "measured",
-        Kind::Modelled => "modelled",
     }
 }
 

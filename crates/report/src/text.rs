@@ -1,5 +1,6 @@
 //! Words and numbers as the page spells them.
 
+use haul_model::Kind;
 use haul_model::units::three_digits;
 use serde_json::Value;
 
@@ -98,6 +99,14 @@ pub(crate) fn value(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
         other => other.to_string(),
+    }
+}
+
+/// `measured` or `modelled`, as records spell it.
+pub(crate) fn kind(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Measured => "measured",
+        Kind::Modelled => "modelled",
     }
 }
 

@@ -14,7 +14,7 @@ use haul_model::Record;
 use serde::Serialize;
 
 use crate::select::Section;
-use crate::{table, text};
+use crate::text;
 
 pub(crate) use plan::Plan;
 
@@ -180,9 +180,4 @@ fn kinds(records: &[&Record]) -> String {
         (0, _) => "modelled".into(),
         (measured, modelled) => format!("{measured} measured, {modelled} modelled"),
     }
-}
-
-/// The kind of a series as the page says it.
-fn kind_of(record: &Record) -> &'static str {
-    table::kind(record.kind)
 }

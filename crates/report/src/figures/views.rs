@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use haul_model::{Bytes, Record, Verdict};
 
 use super::plan::{Place, Plan, Point, role};
-use super::{Control, Guide, Plot, Role, Series, Shape, View, controls, kind_of};
+use super::{Control, Guide, Plot, Role, Series, Shape, View, controls};
 use crate::select::{Section, distinct, rank, threads};
 use crate::{rerun, text};
 
@@ -197,7 +197,7 @@ fn one_series(
 ) -> Series {
     let role = if plan.series == "subject" { role(name, baselines) } else { Role::Other };
     let mut series = empty(name, role, plan.modes.len(), places.len());
-    series.kind = points.first().map_or("measured", |point| kind_of(point.record));
+    series.kind = points.first().map_or("measured", |point| text::kind(point.record.kind));
     series.shown = role != Role::Other || !plan.limits;
     // A later record of the same place stands for the earlier one; the table has both.
     for point in points {

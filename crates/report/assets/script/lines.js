@@ -1,0 +1,167 @@
+// Lines over sizes or counts.
+
+class LinePlot extends Plot {
+  get count() { return this.view.x.length; }
+
+  goTo(place) { this.chart.setCursor({ left: this.chart.valToPos(this.view.x[place], "x"), top: 10 }); }
+
+  leave() {
+    super.leave();
+    this.chart.setCursor({ left: -10, top: -10 });
+  }
+
+  options() {
+    const sizes = this.plot.shape === "sizes";
+    const mode = this.plot.modes[this.mode];
+    const x = this.view.x;
+    const [first, last] = [x[0], x.at(-1)];
+    const narrow = this.width < 560;
+    const axis = { stroke: colour("soft"), font: FONT(11.5), labelFont: FONT(11.5), labelSize: 18, labelGap: 2, ticks: { show: false } };
+    return {
+      width: this.width,
+      height: narrow ? 300 : 400,
+      legend: { show: false },
+      padding: [18, 14, 0, narrow ? 0 : 4],
+      cursor: {
+        y: false, drag: { x: false, y: false },
+        move: (u, left, top) => (left < 0 ? [left, top] : [u.valToPos(u.data[0][u.posToIdx(left)], "x"), top]),
+        points: { size: 7, fill: (u, i) => colour(this.looks[i - 1].stroke), width: 0 },
+      },
+      scales: {
+        x: sizes
+          ? { time: false, distr: 3, log: 2, range: [first / (first === last ? 2 : 1.12), last * (first === last ? 2 : 1.12)] }
+          : { time: false, range: first === last ? [first - 1, last + 1] : [first - (last - first) * 0.03, last + (last - first) * 0.03] },
+        y: mode.log ? { distr: 3, log: 10, range: () => this.logRange() } : { range: () => this.range() },
+      },
+      axes: [
+        {
+          ...axis, size: 30, label: this.plot.x_title, gap: 6,
+          grid: { stroke: colour("grid"), width: 1 },
+          splits: () => this.xSplits(), filter: ALL,
+          values: (u, splits) => splits.map((v) => (sizes ? bytes(v) : String(v))),
+        },
+        {
+          ...axis, size: narrow ? 46 : 52, label: mode.title, gap: 5,
+          grid: { stroke: colour("grid"), width: 1 },
+          ...(mode.log ? { splits: () => this.logSplits(), filter: ALL, values: (u, splits) => splits.map(short) }
+            : { values: (u, splits) => splits.map((v) => String(+v.toPrecision(6))) }),
+        },
+      ],
+      series: [{}, ...this.view.series.map((series, index) => this.lineSeries(series, this.looks[index]))],
+      hooks: {
+        drawAxes: [(u) => this.drawGuides(u), (u) => this.drawBand(u)],
+        draw: [(u) => this.drawIntervals(u)],
+        setCursor: [(u) => this.hover(u)],
+      },
+    };
+  }
+
+  lineSeries(series, look) {
+    const stroke = colour(look.stroke);
+    return {
+      label: series.name, show: this.isShown(series), spanGaps: true, stroke, width: look.width, dash: look.dash,
+      points: { show: look.mark >= 0 && this.view.x.length <= 64, size: look.width > 1.5 ? 5 : 4, fill: stroke, width: 0 },
+    };
+  }
+
+  xSplits() {
+    const x = this.view.x;
+    if (this.plot.shape !== "sizes") {
+      const step = Math.max(1, Math.ceil(x.length / (this.width / 40)));
+      return x.filter((value, index) => index % step === 0);
+    }
+    const low = Math.ceil(Math.log2(x[0])), high = Math.floor(Math.log2(x.at(-1)));
+    const step = Math.max(1, Math.ceil((high - low + 1) / (this.width / 58)));
+    const splits = [];
+    for (let power = low; power <= high; power++) if ((power - low) % step === 0) splits.push(2 ** power);
+    return splits.length ? splits : [x[0]];
+  }
+
+  drawGuides(u) {
+    const { ctx, bbox } = u;
+    const dpr = devicePixelRatio;
+    ctx.save();
+    ctx.strokeStyle = colour("limit");
+    ctx.fillStyle = colour("soft");
+    ctx.font = FONT(10.5 * dpr);
+    ctx.lineWidth = dpr;
+    ctx.textBaseline = "bottom";
+    ctx.textAlign = "left";
+    let free = bbox.left - 1e4;
+    for (const guide of this.plot.guides) {
+      if (guide.x < u.scales.x.min || guide.x > u.scales.x.max) continue;
+      const x = Math.round(u.valToPos(guide.x, "x", true)) + 0.5;
+      ctx.setLineDash([dpr, 2 * dpr]);
+      ctx.beginPath();
+      ctx.moveTo(x, bbox.top - 3 * dpr);
+      ctx.lineTo(x, bbox.top + bbox.height);
+      ctx.stroke();
+      const label = this.width < 560 ? guide.label.split(" ")[0] : guide.label;
+      const width = ctx.measureText(label).width;
+      const left = Math.min(x - width / 2, bbox.left + bbox.width - width);
+      if (left > free) ctx.fillText(label, left, bbox.top - 3 * dpr);
+      free = Math.max(free, left + width + 6 * dpr);
+    }
+    ctx.restore();
+  }
+
+  // The noise floor around 1, size by size, and the line of no difference.
+  drawBand(u) {
+    if (this.plot.modes[this.mode].name !== "ratio") return;
+    const floors = this.view.x.map((x, place) => Math.max(...this.view.series.map((series) => series.floor[place] ?? 0)));
+    const { ctx, bbox } = u;
+    ctx.save();
+    ctx.beginPath();
+    ctx.rect(bbox.left, bbox.top, bbox.width, bbox.height);
+    ctx.clip();
+    ctx.fillStyle = colour("band");
+    ctx.beginPath();
+    const edge = (place, sign) => [u.valToPos(this.view.x[place], "x", true), u.valToPos(1 + sign * floors[place], "y", true)];
+    floors.forEach((_, place) => ctx.lineTo(...edge(place, 1)));
+    for (let place = floors.length - 1; place >= 0; place--) ctx.lineTo(...edge(place, -1));
+    ctx.fill();
+    ctx.restore();
+  }
+
+  drawIntervals(u) {
+    if (this.plot.modes[this.mode].name !== "ratio") return;
+    const { ctx, bbox } = u;
+    ctx.save();
+    ctx.beginPath();
+    ctx.rect(bbox.left, bbox.top, bbox.width, bbox.height);
+    ctx.clip();
+    ctx.lineWidth = devicePixelRatio;
+    this.view.series.forEach((series, index) => {
+      if (!this.isShown(series)) return;
+      ctx.strokeStyle = faded(colour(this.looks[index].stroke), 0.7);
+      ctx.beginPath();
+      this.view.x.forEach((x, place) => {
+        const [low, high] = [series.low[this.mode][place], series.high[this.mode][place]];
+        if (low === null || high === null) return;
+        const at = u.valToPos(x, "x", true);
+        ctx.moveTo(at, u.valToPos(low, "y", true));
+        ctx.lineTo(at, u.valToPos(high, "y", true));
+      });
+      ctx.stroke();
+    });
+    ctx.restore();
+  }
+
+  hover(u) {
+    const place = u.cursor.idx;
+    if (place === null || place === undefined || u.cursor.left < 0) {
+      this.tip.hidden = true;
+      return;
+    }
+    this.at = place;
+    const mode = this.plot.modes[this.mode].name;
+    const rows = this.view.series
+      .map((series, index) => ({ series, look: this.looks[index], value: series.y[this.mode][place] }))
+      .filter(({ series, value }) => value !== null && this.isShown(series))
+      .sort((a, b) => (mode === "throughput" ? b.value - a.value : a.value - b.value));
+    this.fillTip(this.view.labels[place], rows.map(({ series, look, value }) =>
+      [swatch(look, "lines"), series.name, show[mode](value), series.remark[place] ?? ""]));
+    this.placeTip(u.bbox.left / devicePixelRatio + u.valToPos(this.view.x[place], "x"), u.bbox.top / devicePixelRatio + 8);
+    this.said = `${this.view.labels[place]}: ${rows.map(({ series, value }) => `${series.name} ${show[mode](value)}${series.remark[place] ? `, ${series.remark[place]}` : ""}`).join("; ")}`;
+  }
+}

@@ -1,0 +1,70 @@
+// The page around the plots: theme, machines, records to save, tables to sort.
+
+const described = read("plots");
+const plots = [...document.querySelectorAll(".plot")].map((holder) => {
+  const plot = described[holder.dataset.figure];
+  return plot.shape === "dots" ? new DotPlot(holder, plot) : new LinePlot(holder, plot);
+});
+const redrawAll = () => plots.forEach((plot) => plot.draw());
+
+const root = document.documentElement;
+const themeButton = document.getElementById("theme");
+const THEMES = ["system", "dark", "light"];
+const stored = () => { try { return localStorage.getItem("haul-theme"); } catch { return null; } };
+const setTheme = (theme) => {
+  if (theme === "system") delete root.dataset.theme;
+  else root.dataset.theme = theme;
+  themeButton.textContent = `Theme: ${theme}`;
+  try { localStorage.setItem("haul-theme", theme); } catch { /* a file:// page may have no storage */ }
+  redrawAll();
+};
+themeButton.hidden = false;
+themeButton.addEventListener("click", () => {
+  const current = root.dataset.theme ?? "system";
+  setTheme(THEMES[(THEMES.indexOf(current) + 1) % THEMES.length]);
+});
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redrawAll);
+const asked = location.hash.slice(1);
+const initial = [asked, stored()].find((theme) => THEMES.includes(theme));
+if (initial && initial !== "system") setTheme(initial);
+
+// Paper is light whatever the screen is.
+let before;
+addEventListener("beforeprint", () => { before = root.dataset.theme; root.dataset.theme = "light"; redrawAll(); });
+addEventListener("afterprint", () => { if (before) root.dataset.theme = before; else delete root.dataset.theme; redrawAll(); });
+
+const machine = document.getElementById("machine");
+const chooseMachine = () => {
+  for (const section of document.querySelectorAll("main > .machine")) section.hidden = machine.value !== "" && section.id !== machine.value;
+};
+machine?.addEventListener("change", chooseMachine);
+
+document.getElementById("downloads").hidden = false;
+document.getElementById("save-records").addEventListener("click", () => {
+  // Line by line as written: parsing would round what a JavaScript number cannot hold.
+  const text = `${document.getElementById("records").textContent.slice(1, -1).replaceAll(",\n", "\n")}\n`;
+  const url = URL.createObjectURL(new Blob([text], { type: "application/x-ndjson" }));
+  make("a", { href: url, download: "records.jsonl" }).click();
+  setTimeout(() => URL.revokeObjectURL(url), 1000);
+});
+
+// Tables sort by any column: a click ascending, another descending.
+for (const table of document.querySelectorAll(".scroll table")) {
+  const headers = [...table.tHead.rows[0].cells];
+  headers.forEach((header, column) => {
+    const button = make("button", { type: "button" }, ...header.childNodes);
+    header.replaceChildren(button);
+    button.addEventListener("click", () => {
+      const down = header.getAttribute("aria-sort") === "ascending";
+      headers.forEach((other) => other.removeAttribute("aria-sort"));
+      header.setAttribute("aria-sort", down ? "descending" : "ascending");
+      const value = (row) => row.cells[column].dataset.v ?? row.cells[column].textContent;
+      const order = (a, b) => {
+        const [x, y] = [value(a), value(b)];
+        const numbers = x !== "" && y !== "" && !isNaN(x) && !isNaN(y);
+        return (numbers ? x - y : x.localeCompare(y, "en", { numeric: true })) * (down ? -1 : 1);
+      };
+      table.tBodies[0].append(...[...table.tBodies[0].rows].sort(order));
+    });
+  });
+}
