@@ -121,6 +121,27 @@ pub(crate) fn same(target: *mut u8) -> *mut u8 {
     target
 }
 
+/// `at`, which the compiler can't tell is the same: a loop that counts with it is not unrolled into
+/// one with a remainder, whose two ends would both be mispredicted.
+#[inline(always)]
+pub(crate) fn rolled(at: usize) -> usize {
+    #[cfg(not(miri))]
+    {
+        let mut at = at;
+        // SAFETY: no instruction at all.
+        unsafe {
+            core::arch::asm!(
+                "/* {0} */",
+                inlateout(reg) at,
+                options(pure, nomem, nostack, preserves_flags)
+            );
+        }
+        at
+    }
+    #[cfg(miri)]
+    at
+}
+
 /// The byte that C's memset means by its `int`: the lowest eight bits.
 #[inline(always)]
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "C says so")]

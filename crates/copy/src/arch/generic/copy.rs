@@ -22,8 +22,8 @@
 //! bytes lost 3% to the loop: its own size branch was mispredicted as often.
 
 use super::BLOCK_MAX;
-use crate::arch::Line;
 use crate::arch::line::LINE;
+use crate::arch::{Line, rolled};
 use crate::small;
 
 /// memmove of any length.
@@ -122,7 +122,7 @@ unsafe fn forward<L: Line>(target: *mut u8, source: *const u8, length: usize) {
         while at < tail_start {
             let lines = load_step::<L>(source.add(at));
             store_step_aligned(target.add(at), lines);
-            at += step;
+            at = rolled(at + step);
         }
         store_step(target.add(tail_start), tail);
         head.store(target);
@@ -143,7 +143,7 @@ unsafe fn backward<L: Line>(target: *mut u8, source: *const u8, length: usize) {
         let past = target.addr().wrapping_add(length) & (L::ALIGNMENT - 1);
         let mut end = length - past;
         while end > step {
-            end -= step;
+            end = rolled(end - step);
             let lines = load_step::<L>(source.add(end));
             store_step_aligned(target.add(end), lines);
         }
