@@ -79,16 +79,30 @@ impl<'a> Section<'a> {
 fn identity(record: &Record) -> String {
     let mut key = [record.experiment.as_str(), &record.subject, &record.metric].join("\u{1f}");
     for (name, value) in &record.parameters {
-        if !is_remark(name) {
+        if is_condition(name) {
             key.push_str(&format!("\u{1f}{name}={value}"));
         }
     }
     key
 }
 
-/// Parameters that say something beside the figure and do not tell figures apart.
+/// Parameters that say something beside the figure, in columns of their own.
 pub(crate) fn is_remark(parameter: &str) -> bool {
     matches!(parameter, "note" | "rerun")
+}
+
+/// Parameters that say under which conditions a figure was taken. The others are accounts of the run:
+/// they differ from one run of the same thing to the next.
+pub(crate) fn is_condition(parameter: &str) -> bool {
+    let is_account = matches!(
+        parameter,
+        "operations_per_sample"
+            | "rounds_discarded"
+            | "cpu_ns"
+            | "page_faults"
+            | "memory_peak_bytes"
+    );
+    !is_account && !is_remark(parameter)
 }
 
 /// A parameter as text; the record's own fields `subject`, `run` and `unit` go by the same way.

@@ -120,6 +120,7 @@ fn a_plot_holds_the_numbers_of_its_records() {
         assert!((rate * median / 4096.0 - 1.0).abs() < 1e-5, "{subject}: {rate} GB/s");
     }
     let limit = records(&lines)
+        .filter(|r| r.subject == "stream_avx2")
         .find(|r| {
             r.parameters.get("operation").is_some_and(|o| o == "copy")
                 && r.parameters["threads"] == 1
@@ -149,6 +150,8 @@ fn controls_stand_where_records_would_fall_on_one_another() {
     assert_eq!(labels("m0-0-copy-size"), [""; 0]);
     assert_eq!(labels("m0-1-copy-distribution"), ["function", "threads"]);
     assert_eq!(labels("m0-5-copy-tune"), ["phase"]);
+    assert_eq!(labels("m0-3-memory-bandwidth"), [""; 0], "the best of all ways");
+    assert_eq!(plots["m0-3-memory-bandwidth"]["views"][0]["series"][0]["remark"][0], "stream_avx2");
     let views = plots["m0-1-copy-distribution"]["views"].as_array().expect("views").len();
     assert_eq!(views, 6, "three functions with one and two threads");
 }
@@ -162,6 +165,7 @@ fn a_second_run_is_told_from_the_first_and_comes_first() {
             Line::Record(record) if record.experiment == "copy.size" => {
                 let mut again = record.clone();
                 again.run = "run-later".into();
+                again = again.with("cpu_ns", 77.0).with("operations_per_sample", 7);
                 again.time = "2026-02-02T03:04:05Z".into();
                 Some(Line::from(again))
             }
@@ -171,6 +175,7 @@ fn a_second_run_is_told_from_the_first_and_comes_first() {
     lines.extend(again);
     let plots = data(&html(&lines), "plots");
     let control = &plots["m0-0-copy-size"]["controls"][0];
+    assert_eq!(plots["m0-0-copy-size"]["controls"].as_array().map(Vec::len), Some(1));
     assert_eq!(control["label"], "run");
     assert_eq!(control["values"][0], "run-later");
 }

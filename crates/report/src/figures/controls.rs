@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use super::plan::{Plan, Point};
-use crate::select::{field, is_remark};
+use crate::select::{field, is_condition};
 
 /// Said where a record lacks a field that others have.
 pub(super) const NOT_SAID: &str = "not said";
@@ -12,7 +12,7 @@ pub(super) const NOT_SAID: &str = "not said";
 /// Fields that always tell records apart where they differ.
 const ALWAYS: [&str; 4] = ["function", "threads", "subject", "phase"];
 
-/// Fields in the order in which they are tried; all others come between `phase` and `run`.
+/// Fields in the order in which they are tried; then `run`, then all others.
 const FIRST: [&str; 6] = ["function", "threads", "subject", "level", "phase", "size_bytes"];
 
 /// The fields that become controls, in order.
@@ -22,17 +22,18 @@ pub(crate) fn needed(plan: &Plan, points: &[Point<'_>]) -> Vec<String> {
         .iter()
         .flat_map(|point| point.record.parameters.keys().map(String::as_str))
         .collect();
-    let others = names.iter().copied().filter(|name| !is_remark(name) && !FIRST.contains(name));
+    let others = names.iter().copied().filter(|name| is_condition(name) && !FIRST.contains(name));
     let candidates: Vec<&str> = FIRST
         .into_iter()
+        .chain(["run"])
         .chain(others)
-        .chain(["metric", "run"])
+        .chain(["metric"])
         .filter(|name| !own.contains(name) && varies(points, name))
         .collect();
     let mut chosen: Vec<String> =
         candidates.iter().filter(|name| ALWAYS.contains(name)).map(ToString::to_string).collect();
     for name in candidates {
-        let before = places(points, &chosen);
+        let before = places(plan, points, &chosen);
         if before == points.len() {
             break;
         }
@@ -40,7 +41,7 @@ pub(crate) fn needed(plan: &Plan, points: &[Point<'_>]) -> Vec<String> {
         if !with.iter().any(|chosen| chosen == name) {
             with.push(name.into());
         }
-        if places(points, &with) > before {
+        if places(plan, points, &with) > before {
             chosen = with;
         }
     }
@@ -62,10 +63,12 @@ fn varies(points: &[Point<'_>], name: &str) -> bool {
 }
 
 /// How many distinct places the points take.
-fn places(points: &[Point<'_>], controls: &[String]) -> usize {
+fn places(plan: &Plan, points: &[Point<'_>], controls: &[String]) -> usize {
     let place = |point: &Point<'_>| {
         let settings: Vec<String> = controls.iter().map(|name| value(point, name)).collect();
-        (settings, point.series.clone(), point.label.clone())
+        let subject =
+            if plan.best_of_subjects { point.record.subject.clone() } else { String::new() };
+        (settings, point.series.clone(), point.label.clone(), subject)
     };
     points.iter().map(place).collect::<BTreeSet<_>>().len()
 }

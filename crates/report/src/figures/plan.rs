@@ -20,6 +20,8 @@ pub(crate) struct Plan {
     pub modes: &'static [Mode],
     /// Adds the best kernel and the memory limit.
     pub limits: bool,
+    /// Each series takes the best of all subjects, place by place, and remarks which it was.
+    pub best_of_subjects: bool,
 }
 
 /// Which parameters say where a record stands.
@@ -73,6 +75,7 @@ pub(crate) const ALL: [Plan; 6] = [
         series: "subject",
         modes: &[THROUGHPUT, TIME, RATIO],
         limits: true,
+        best_of_subjects: false,
     },
     Plan {
         experiment: "copy.distribution",
@@ -86,6 +89,7 @@ pub(crate) const ALL: [Plan; 6] = [
         series: "level",
         modes: &[RATIO],
         limits: false,
+        best_of_subjects: false,
     },
     Plan {
         experiment: "copy.size_class",
@@ -98,11 +102,13 @@ pub(crate) const ALL: [Plan; 6] = [
         series: "level",
         modes: &[RATIO],
         limits: false,
+        best_of_subjects: false,
     },
     Plan {
         experiment: "memory.bandwidth",
         title: "Memory bandwidth by threads",
-        about: "What this machine reads, writes and copies beyond its caches. A copy counts its bytes once, \
+        about: "What this machine reads, writes and copies beyond its caches, by the best of all ways that were \
+                tried. A copy counts its bytes once, \
                 though memory carries them at least twice.",
         shape: Shape::Counts,
         x_title: "threads",
@@ -110,6 +116,7 @@ pub(crate) const ALL: [Plan; 6] = [
         series: "operation",
         modes: &[THROUGHPUT],
         limits: false,
+        best_of_subjects: true,
     },
     Plan {
         experiment: "memory.fault",
@@ -122,6 +129,7 @@ pub(crate) const ALL: [Plan; 6] = [
         series: "subject",
         modes: &[Mode { name: "time", label: "ns", title: "ns a page", log: true }],
         limits: false,
+        best_of_subjects: false,
     },
     Plan {
         experiment: "copy.tune",
@@ -138,6 +146,7 @@ pub(crate) const ALL: [Plan; 6] = [
             TIME,
         ],
         limits: false,
+        best_of_subjects: false,
     },
 ];
 
@@ -216,6 +225,9 @@ impl Plan {
     /// The parameters that place a record or name its series, and so tell records apart already.
     pub(crate) fn own_fields(&self) -> Vec<&'static str> {
         let mut own = vec![self.series];
+        if self.best_of_subjects {
+            own.push("subject");
+        }
         match self.place {
             Place::Size(name) | Place::Count(name) => own.push(name),
             Place::Row(names) => own.extend(names),

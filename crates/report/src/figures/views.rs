@@ -204,15 +204,27 @@ fn one_series(
         let Some(place) = places.iter().position(|(_, label)| *label == point.label) else {
             continue;
         };
+        if plan.best_of_subjects && !is_better(point, series.y[0][place]) {
+            continue;
+        }
         for (mode, reading) in point.readings.iter().enumerate() {
             series.y[mode][place] = reading.map(|r| six_digits(r.value));
             series.low[mode][place] = reading.map(|r| six_digits(r.low));
             series.high[mode][place] = reading.map(|r| six_digits(r.high));
         }
         series.floor[place] = point.record.comparison.as_ref().map(|c| c.floor);
-        series.remark[place] = remark(point.record);
+        series.remark[place] = match plan.best_of_subjects {
+            true => Some(point.record.subject.clone()),
+            false => remark(point.record),
+        };
     }
     series
+}
+
+/// Whether a point's rate is above what its place already holds.
+fn is_better(point: &Point<'_>, held: Option<f64>) -> bool {
+    let own = point.readings[0].map(|reading| six_digits(reading.value));
+    own.is_some_and(|own| held.is_none_or(|held| own > held))
 }
 
 /// More digits than a screen shows would only make the page longer; the table has them all.

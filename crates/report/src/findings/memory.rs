@@ -99,28 +99,28 @@ pub(super) fn faults(records: &[&Record]) -> Option<Finding> {
     let cost_of =
         |page: u64| smallest(costs.iter().filter(|cost| cost.0 == page).map(|cost| cost.2));
     let cost = cost_of(small)?;
-    let mut sentence = format!("The first touch of a {} page costs {}", Bytes(small), Nanos(cost));
-    #[expect(clippy::cast_precision_loss, reason = "two digits are shown")]
-    let by_byte = |page: u64| Some(cost_of(page)? / page as f64);
+    let touch = format!("The first touch of a {} page costs {}", Bytes(small), Nanos(cost));
     let large = costs.iter().map(|cost| cost.0).max()?;
-    let gain = by_byte(small)? / by_byte(large)?;
-    if large == small {
-        let found = finding(
-            FAULT,
-            Tone::Fact,
-            sentence + "; a copy into fresh memory pays it for every page.",
-        );
-        return Some(found.action(
-            "Reuse buffers, or touch them ahead of time; `haul doctor` says how to get huge pages.",
-        ));
-    }
-    sentence.push_str(&format!("; by the byte, {} pages cost {gain:.1} times less.", Bytes(large)));
-    if gain < 1.1 {
-        sentence = sentence.replace(&format!("{gain:.1} times less"), "no less");
-        return Some(finding(FAULT, Tone::Fact, sentence));
-    }
-    Some(
-        finding(FAULT, Tone::Fact, sentence)
-            .action("Reuse buffers or use huge pages; `haul doctor` says how to get them."),
-    )
+    #[expect(clippy::cast_precision_loss, reason = "two digits are shown")]
+    let gain = (cost / small as f64) / (cost_of(large)? / large as f64);
+    let (comparison, action) = if large == small {
+        ("a copy into fresh memory pays it for every page".into(), REUSE)
+    } else if gain < WORTHWHILE {
+        (
+            format!(
+                "{} pages cost no less by the byte, so the kernel may have given none",
+                Bytes(large)
+            ),
+            REUSE,
+        )
+    } else {
+        (format!("by the byte, {} pages cost {gain:.1} times less", Bytes(large)), ENLARGE)
+    };
+    Some(finding(FAULT, Tone::Fact, format!("{touch}; {comparison}.")).action(action))
 }
+
+/// Below this, larger pages are not worth asking for; a page fault's cost varies by as much.
+const WORTHWHILE: f64 = 1.1;
+const REUSE: &str =
+    "Reuse buffers, or touch them ahead of time; `haul doctor` says how to get huge pages.";
+const ENLARGE: &str = "Reuse buffers or use huge pages; `haul doctor` says how to get them.";
