@@ -59,6 +59,13 @@ fn a_gain_below_the_floor_is_no_difference() {
 }
 
 #[test]
+fn a_mean_is_no_surer_than_its_noisiest_part() {
+    let lines = [distribution("a", "l1", 0.95, 0.01), distribution("b", "l1", 0.95, 0.06)];
+    let findings = findings(&lines);
+    assert_eq!(findings[0].tone, Tone::Same, "{}", findings[0].text);
+}
+
+#[test]
 fn a_loss_is_said_first_hand_with_its_place_and_a_remedy() {
     let lines = [
         distribution("a", "l1", 0.8, 0.01),
