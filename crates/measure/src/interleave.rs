@@ -36,7 +36,7 @@ pub const PRECISION_MULTIPLE: f64 = 1000.0;
 
 /// The share of a sample that runs untimed before it, so that the subject's code and the
 /// predictors know each other again: 1 / this.
-const LEAD_IN_DIVISOR: u64 = 8;
+pub const LEAD_IN_DIVISOR: u64 = 8;
 
 /// How often the progress callback is called at most.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(50);
@@ -49,10 +49,14 @@ pub trait Subject: Sync {
     /// Does the operation `iterations` times. `thread` counts from 0; each thread calls for itself.
     fn run(&self, thread: usize, iterations: u64);
 
-    /// Called untimed before each sample, with the round's number: the same for all subjects of a
-    /// round, so that all of them can use the same inputs in it, and others in the next.
-    fn prepare(&self, thread: usize, round: u64) {
-        let _ = (thread, round);
+    /// Called untimed before each sample of `iterations`, with the round's number, the same for all
+    /// subjects of a round. Brings caches and predictors to where they belong: unless it is
+    /// replaced, by running an eighth of the sample.
+    fn prepare(&self, thread: usize, round: u64, iterations: u64) {
+        let _ = round;
+        if iterations >= LEAD_IN_DIVISOR {
+            self.run(thread, iterations / LEAD_IN_DIVISOR);
+        }
     }
 }
 
@@ -67,6 +71,8 @@ pub struct Plan {
     pub rounds_min: usize,
     /// Rounds after which the run ends in any case.
     pub rounds_max: usize,
+    /// A sample is a multiple of so many iterations: of whole lists of operations, say.
+    pub iterations_multiple: u64,
     /// The most iterations of a sample: where an operation consumes something, such as memory.
     pub iterations_max: u64,
     /// Ends the run early when every ratio's interval is this narrow (half of its width, as a
@@ -89,6 +95,7 @@ impl Default for Plan {
             budget: Duration::from_secs(1),
             rounds_min: 15,
             rounds_max: 5000,
+            iterations_multiple: 1,
             iterations_max: 1 << 40,
             precision: None,
             threads: 1,
@@ -240,7 +247,7 @@ pub fn run(
     })?
 }
 
-/// One thread's part of a sample: an untimed lead-in, then all threads start together.
+/// One thread's part of a sample: untimed preparation, then all threads start together.
 fn take_sample(
     subject: &dyn Subject,
     thread: usize,
@@ -248,11 +255,7 @@ fn take_sample(
     meeting: &Meeting<'_>,
     clock: &Clock,
 ) -> ThreadSample {
-    subject.prepare(thread, command.round);
-    let lead_in = command.iterations / LEAD_IN_DIVISOR;
-    if lead_in > 0 {
-        subject.run(thread, lead_in);
-    }
+    subject.prepare(thread, command.round, command.iterations);
     meeting.wait();
     let before = sys::usage_thread();
     let start = clock.now();

@@ -120,7 +120,7 @@ fn a_fifo_without_a_writer_does_not_hang() {
 fn unreadable_files() {
     let folder = tempfile::tempdir().unwrap();
     let path = written(&folder, "1");
-    fs::set_permissions(&path, fs::Permissions::from_mode(0)).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o000)).unwrap();
     match fs::read(&path) {
         Ok(_) => eprintln!(
             "SKIPPED: an unreadable distribution file: running as root: run the tests as a user"

@@ -14,6 +14,9 @@ use crate::context::Context;
 use crate::error::Error;
 use crate::outcome::{self, Metric, Template};
 
+/// How long a sample should take: at least one list of operations in any case.
+const SAMPLE: Duration = Duration::from_micros(100);
+
 /// Which sizes are drawn.
 #[derive(Clone, Debug)]
 pub enum Shape {
@@ -82,8 +85,10 @@ impl Drawn {
         }
     }
 
-    fn plan(&self) -> Plan {
+    fn plan(&self, workload: &Workload) -> Plan {
         Plan {
+            sample: SAMPLE,
+            iterations_multiple: workload.operations_multiple(),
             budget: self.budget,
             precision: self.precision,
             threads: self.threads,
@@ -164,7 +169,7 @@ pub fn measure_drawn(config: &Drawn, context: &mut Context<'_>) -> Result<(), Er
         shape.as_str().unwrap_or(""),
         config.level
     );
-    let outcome = outcome::measure(context, &what, &entrants, 0, &config.plan())?;
+    let outcome = outcome::measure(context, &what, &entrants, 0, &config.plan(&workload))?;
     drop(entrants);
     drop(on);
     proof::check(config.function, &candidates, &mut workload)?;

@@ -69,6 +69,15 @@ impl List {
         self.len() == 0
     }
 
+    /// Reads a byte of every `line_bytes` bytes, so that the list lies in the caches.
+    pub fn touch(&self, line_bytes: usize) {
+        match self {
+            Self::Near(list) => touch(list, line_bytes),
+            Self::Far(list) => touch(list, line_bytes),
+            Self::Wide(list) => touch(list, line_bytes),
+        }
+    }
+
     /// One operation, unpacked.
     ///
     /// # Panics
@@ -106,6 +115,12 @@ impl List {
             // SAFETY: as above.
             Self::Wide(list) => unsafe { run_routine(routine, &list[range], base, read) },
         }
+    }
+}
+
+fn touch<E: Entry>(entries: &[E], line_bytes: usize) {
+    for entry in entries.iter().step_by((line_bytes / size_of::<E>()).max(1)) {
+        black_box(entry.unpack());
     }
 }
 

@@ -13,6 +13,9 @@ use crate::context::Context;
 use crate::error::Error;
 use crate::outcome::{self, Metric, Template};
 
+/// How long a sample should take, where one call does not take longer.
+const SAMPLE: Duration = Duration::from_micros(200);
+
 /// Beyond this size a sample is one call of milliseconds or more, and few rounds have to do.
 const FEW_ROUNDS_FROM_BYTES: usize = 16 << 20;
 
@@ -107,7 +110,7 @@ fn measure_size(config: &Sizes, size: usize, context: &mut Context<'_>) -> Resul
         candidates.iter().map(|candidate| OnWorkload::new(*candidate, &workload, false)).collect();
     let entrants: Vec<&dyn Subject> = on.iter().map(|subject| subject as &dyn Subject).collect();
     let what = format!("{} of {}", config.function.name(), Bytes(size as u64));
-    let outcome = outcome::measure(context, &what, &entrants, 0, &plan(config, size))?;
+    let outcome = outcome::measure(context, &what, &entrants, 0, &plan(config, size, &workload))?;
     drop(entrants);
     drop(on);
     proof::check(config.function, &candidates, &mut workload)?;
@@ -142,8 +145,10 @@ fn workload(config: &Sizes, size: usize, context: &Context<'_>) -> Result<Worklo
     Ok(Workload::drawn(&mix, &context.caches, config.threads)?)
 }
 
-fn plan(config: &Sizes, size: usize) -> Plan {
+fn plan(config: &Sizes, size: usize, workload: &Workload) -> Plan {
     Plan {
+        sample: SAMPLE,
+        iterations_multiple: workload.operations_multiple(),
         budget: config.budget_per_size,
         precision: config.precision,
         rounds_min: if size >= FEW_ROUNDS_FROM_BYTES { ROUNDS_MIN_LARGE } else { ROUNDS_MIN },

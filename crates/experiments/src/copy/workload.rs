@@ -1,12 +1,18 @@
 //! Memory and lists of each thread, and the subject that runs on them.
 //!
-//! All subjects of a run share one workload: the same memory, the same lists. In each round all of
-//! them do the same operations, from the same place of the same list; the next round takes the
-//! next list, so that no single list is the result.
+//! All subjects of a run share one workload: the same memory, the same lists. Two things are at
+//! odds: subjects are compared fairly on the same operations, but a branch predictor that has seen
+//! a list before knows it (on a Zen 4, a list of 32 Ki calls of 17-64 B that all subjects of a round
+//! shared took between 3.6 and 6.1 ns a call, as it was remembered more or less, and the baseline's
+//! interval against itself was 7% wide; with lists as below it is 0.5%). Hence:
+//!
+//! - a sample is whole lists, each of the *same sizes* in another order at other addresses;
+//! - every sample takes lists that none has taken for half a million operations.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use haul_measure::distribution::{Alignment, Overlap};
+use haul_measure::interleave::LEAD_IN_DIVISOR;
 use haul_measure::memory::{Pages, Region, check_available};
 use haul_measure::placement::{Operation, Placement};
 use haul_measure::random::Random;
@@ -16,20 +22,29 @@ use haul_measure::{Caches, Distribution, Error, Level, Subject};
 use super::operations::{List, READ_SLACK_BYTES};
 use super::subjects::Candidate;
 
-/// Lists that rounds take in turn.
-const LISTS: usize = 8;
+/// How long a list should take, in nanoseconds: well above the timer's precision, and short
+/// against a scheduler's tick.
+const LIST_NS: f64 = 120_000.0;
 
-/// The most and the fewest operations of a list whose branches cannot be learnt. 32 Ki of them
-/// hold some hundred kilobits of outcomes; the largest predictors known hold 64 KiB, shared by
-/// everything (Seznec, "TAGE-SC-L branch predictors again", 2016).
+/// The most and the fewest operations of a list.
 const OPERATIONS_MAX: usize = 32 << 10;
-const OPERATIONS_MIN: usize = 4 << 10;
+const OPERATIONS_MIN: usize = 64;
+
+/// Operations of all lists of a thread together: some megabits of branch outcomes, where the largest
+/// predictors known hold 64 KiB (Seznec, "TAGE-SC-L branch predictors again", 2016).
+const OPERATIONS_OF_ALL_LISTS: usize = 512 << 10;
+
+/// The most lists of a thread.
+const LISTS_MAX: usize = 256;
+
+/// From one sample's list to the next: odd, so that all come up.
+const LIST_STRIDE: usize = 5;
 
 /// Operations of a list whose branches are meant to be learnt.
 const OPERATIONS_REPEATING: usize = 64;
 
-/// Where in its list a round starts: a prime, so that rounds spread over it.
-const ROUND_STRIDE: usize = 4099;
+/// The line that caches move, in bytes.
+const LINE_BYTES: usize = 64;
 
 /// What the branches of a call see.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -73,7 +88,17 @@ pub struct Mix<'a> {
 #[derive(Debug)]
 pub struct Workload {
     threads: Vec<Lane>,
+    turn: Turn,
     is_grown: bool,
+}
+
+/// Which operations a sample starts with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Turn {
+    /// The beginning of a list that was not used for long.
+    List,
+    /// One after the other, the same for all subjects of a round: there is one short list.
+    Operation,
 }
 
 /// One thread's memory, lists, and place in them.
@@ -82,9 +107,10 @@ struct Lane {
     region: Region,
     lists: Vec<List>,
     placement: Placement,
+    /// Samples so far.
+    samples: AtomicUsize,
     list: AtomicUsize,
     position: AtomicUsize,
-    pass: AtomicUsize,
 }
 
 impl Workload {
@@ -97,16 +123,15 @@ impl Workload {
             let seed = mix.seed.wrapping_add(lane as u64);
             let mut placement = Placement::new(mix.level, caches, mix.sizes.size_max_bytes(), seed);
             let mut random = Random::new(seed);
-            let mut one = || {
-                let size = mix.sizes.sample(&mut random);
-                placement.draw(&mut random, size, mix.alignment, mix.overlap)
-            };
             let count = operations_of_a_list(mix, caches);
-            let lists =
-                (0..LISTS).map(|_| List::pack(&(0..count).map(|_| one()).collect::<Vec<_>>()));
-            (lists.collect(), placement)
+            let lists = match mix.branches {
+                Branches::Random => (OPERATIONS_OF_ALL_LISTS / count).min(LISTS_MAX),
+                Branches::Repeating => 1,
+            };
+            let lists = (0..lists).map(|_| list(mix, count, &mut placement, &mut random)).collect();
+            (lists, placement)
         };
-        Self::new(threads, draw)
+        Self::new(threads, Turn::List, draw)
     }
 
     /// One size at a time, the copy's own two buffers again and again: they lie in the nearest
@@ -135,10 +160,14 @@ impl Workload {
             let list = (0..OPERATIONS_REPEATING).map(|_| one()).collect::<Vec<_>>();
             (vec![List::pack(&list)], placement)
         };
-        Self::new(threads, draw)
+        Self::new(threads, Turn::Operation, draw)
     }
 
-    fn new(threads: usize, draw: impl Fn(usize) -> (Vec<List>, Placement)) -> Result<Self, Error> {
+    fn new(
+        threads: usize,
+        turn: Turn,
+        draw: impl Fn(usize) -> (Vec<List>, Placement),
+    ) -> Result<Self, Error> {
         let lanes: Vec<_> = (0..threads).map(draw).collect();
         let bytes = lanes.iter().map(|(_, placement)| placement.region_bytes() as u64).sum();
         check_available(bytes, &Proc::default())?;
@@ -146,10 +175,19 @@ impl Workload {
         let threads = lanes.into_iter().map(|(lists, placement)| {
             let bytes = placement.region_bytes().saturating_add(READ_SLACK_BYTES);
             let region = Region::touched(bytes, Pages::Huge)?;
-            let [list, position, pass] = [const { AtomicUsize::new(0) }; 3];
-            Ok(Lane { region, lists, placement, list, position, pass })
+            let [samples, list, position] = [const { AtomicUsize::new(0) }; 3];
+            Ok(Lane { region, lists, placement, samples, list, position })
         });
-        Ok(Self { threads: threads.collect::<Result<_, Error>>()?, is_grown })
+        Ok(Self { threads: threads.collect::<Result<_, Error>>()?, turn, is_grown })
+    }
+
+    /// A sample has to be a multiple of so many operations, so that all samples have the same sizes.
+    #[must_use]
+    pub fn operations_multiple(&self) -> u64 {
+        match self.turn {
+            Turn::List => self.threads.first().map_or(1, |lane| lane.lists[0].len() as u64),
+            Turn::Operation => 1,
+        }
     }
 
     /// Whether the largest sizes do not fit into the level.
@@ -167,12 +205,29 @@ impl Workload {
     }
 }
 
-/// As many operations as keep the list in a quarter of L2.
+/// A list of the mix's sizes, each as often as it should occur, in a random order.
+fn list(mix: &Mix<'_>, count: usize, placement: &mut Placement, random: &mut Random) -> List {
+    let mut sizes = mix.sizes.systematic(count, random);
+    random.shuffle(&mut sizes);
+    let operations: Vec<Operation> = sizes
+        .into_iter()
+        .map(|size| placement.draw(random, size, mix.alignment, mix.overlap))
+        .collect();
+    List::pack(&operations)
+}
+
+/// As many operations as take about [`LIST_NS`], and keep the list in a quarter of L2. The cost of
+/// a call is guessed here, roughly: 4 ns and 20 B a ns in a cache, 40 ns and 5 B a ns in memory.
 fn operations_of_a_list(mix: &Mix<'_>, caches: &Caches) -> usize {
-    match mix.branches {
-        Branches::Repeating => OPERATIONS_REPEATING,
-        Branches::Random => (caches.l2_bytes / 4 / 8).clamp(OPERATIONS_MIN, OPERATIONS_MAX),
-    }
+    let mean_bytes = mix.sizes.mean_bytes();
+    let guess_ns = match mix.level {
+        _ if mix.branches == Branches::Repeating => return OPERATIONS_REPEATING,
+        Level::L1 | Level::L2 => 4.0 + mean_bytes / 20.0,
+        Level::Llc | Level::Mixed => 15.0 + mean_bytes / 10.0,
+        Level::Cold => 40.0 + mean_bytes / 5.0,
+    };
+    let most = OPERATIONS_MAX.min(caches.l2_bytes / 4 / 8).max(OPERATIONS_MIN);
+    ((LIST_NS / guess_ns) as usize).clamp(OPERATIONS_MIN, most)
 }
 
 /// A candidate on a workload.
@@ -196,26 +251,37 @@ impl Subject for OnWorkload<'_> {
         self.candidate.name
     }
 
-    /// The same place of the same list for all subjects of a round; where addresses shift, each
-    /// sample shifts them anew.
-    fn prepare(&self, thread: usize, round: u64) {
+    /// Takes a list that was not used for long into the cache where lists lie, has the subject do
+    /// an eighth of a sample of another one, and starts at the beginning of the first.
+    fn prepare(&self, thread: usize, round: u64, iterations: u64) {
         let lane = &self.workload.threads[thread];
-        let list = round as usize % lane.lists.len();
-        let start = (round as usize).wrapping_mul(ROUND_STRIDE) % lane.lists[list].len();
-        lane.list.store(list, Ordering::Relaxed);
-        lane.position.store(start, Ordering::Relaxed);
-        lane.pass.fetch_add(1, Ordering::Relaxed);
+        let sample = lane.samples.fetch_add(1, Ordering::Relaxed);
+        let lead_in = (iterations / LEAD_IN_DIVISOR).min(OPERATIONS_MAX as u64);
+        match self.workload.turn {
+            Turn::List => {
+                let list = sample.wrapping_mul(LIST_STRIDE) % lane.lists.len();
+                lane.lists[list].touch(LINE_BYTES);
+                lane.start((list + lane.lists.len() / 2) % lane.lists.len(), 0);
+                self.run(thread, lead_in);
+                lane.start(list, 0);
+            }
+            Turn::Operation => {
+                self.run(thread, lead_in);
+                lane.start(0, round as usize % lane.lists[0].len());
+            }
+        }
     }
 
     fn run(&self, thread: usize, iterations: u64) {
         let lane = &self.workload.threads[thread];
-        let list = &lane.lists[lane.list.load(Ordering::Relaxed)];
+        let shift = lane.placement.shift_bytes(lane.samples.load(Ordering::Relaxed) as u64);
+        let base = lane.region.pointer().wrapping_add(shift);
+        let mut index = lane.list.load(Ordering::Relaxed);
         let mut position = lane.position.load(Ordering::Relaxed);
-        let mut pass = lane.pass.load(Ordering::Relaxed);
         let mut rest = iterations as usize;
         while rest > 0 {
+            let list = &lane.lists[index];
             let count = rest.min(list.len() - position);
-            let base = lane.region.pointer().wrapping_add(lane.placement.shift_bytes(pass as u64));
             // SAFETY: the placement drew the operations, and its region, which this lane mapped
             // with the slack behind it, holds them under every shift; only this thread uses it.
             unsafe {
@@ -225,11 +291,17 @@ impl Subject for OnWorkload<'_> {
             position += count;
             if position == list.len() {
                 position = 0;
-                pass = pass.wrapping_add(1);
+                index = (index + 1) % lane.lists.len();
             }
         }
-        lane.position.store(position, Ordering::Relaxed);
-        lane.pass.store(pass, Ordering::Relaxed);
+        lane.start(index, position);
+    }
+}
+
+impl Lane {
+    fn start(&self, list: usize, position: usize) {
+        self.list.store(list, Ordering::Relaxed);
+        self.position.store(position, Ordering::Relaxed);
     }
 }
 
@@ -254,13 +326,40 @@ mod tests {
                 seed: 1,
             };
             let workload = Workload::drawn(&mix, &caches, 1).unwrap();
+            let lane = &workload.threads[0];
             let subject = OnWorkload::new(available(Function::Memcpy)[0], &workload, true);
-            subject.prepare(0, 3);
-            let start = workload.threads[0].position.load(Ordering::Relaxed);
-            let length = workload.threads[0].lists[3].len();
-            subject.run(0, 3 * length as u64 + 5);
-            let end = workload.threads[0].position.load(Ordering::Relaxed);
-            assert_eq!(end, (start + 5) % length, "{level}");
+            let length = workload.operations_multiple();
+            subject.prepare(0, 3, 8 * length);
+            let (start, lists) = (lane.list.load(Ordering::Relaxed), lane.lists.len());
+            subject.run(0, 3 * length + 5);
+            assert_eq!(lane.list.load(Ordering::Relaxed), (start + 3) % lists, "{level}");
+            assert_eq!(lane.position.load(Ordering::Relaxed), 5, "{level}");
+        }
+    }
+
+    /// All lists have the same sizes, give or take one of each, and none is another's order.
+    #[test]
+    fn lists_differ_in_order_and_not_in_sizes() {
+        let sizes = Distribution::uniform("test", 0..=16);
+        let mix = Mix {
+            sizes: &sizes,
+            level: Level::L1,
+            alignment: Alignment::default(),
+            overlap: Overlap { share: 0.0 },
+            branches: Branches::Random,
+            seed: 1,
+        };
+        let workload = Workload::drawn(&mix, &Caches::default(), 1).unwrap();
+        let lists = &workload.threads[0].lists;
+        assert!(lists.len() * lists[0].len() >= OPERATIONS_OF_ALL_LISTS / 2, "{}", lists.len());
+        let sizes_of =
+            |list: &List| (0..list.len()).map(|index| list.operation(index).size).collect();
+        let (first, second): (Vec<usize>, Vec<usize>) = (sizes_of(&lists[0]), sizes_of(&lists[1]));
+        let same = first.iter().zip(&second).filter(|(a, b)| a == b).count();
+        assert!(same < first.len() / 10, "{same} of {} sizes at the same place", first.len());
+        for size in 0..=16 {
+            let count = |sizes: &[usize]| sizes.iter().filter(|&&it| it == size).count();
+            assert!(count(&first).abs_diff(count(&second)) <= 1);
         }
     }
 

@@ -105,6 +105,26 @@ impl Distribution {
         self.shares[chosen].0
     }
 
+    /// `count` sizes in ascending order that represent the distribution better than as many draws:
+    /// one from each `count`-th of the probability, at the same random place in each (systematic
+    /// sampling). Each size occurs as often as expected, give or take one.
+    #[must_use]
+    pub fn systematic(&self, count: usize, random: &mut Random) -> Vec<usize> {
+        let place = random.unit();
+        let mut shares = self.shares.iter();
+        let (mut size, mut below) = shares.next().copied().unwrap_or((0, 1.0));
+        let take = |index| {
+            let wanted = (index as f64 + place) / count as f64;
+            while below <= wanted {
+                // Rounding may leave the sum a little under 1: the last size takes the rest.
+                let Some(&(next, share)) = shares.next() else { break };
+                (size, below) = (next, below + share);
+            }
+            size
+        };
+        (0..count).map(take).collect()
+    }
+
     /// The sizes that occur, ascending, each with its probability.
     #[must_use]
     pub fn shares(&self) -> &[(usize, f64)] {
@@ -247,6 +267,25 @@ mod tests {
     }
 
     proptest! {
+        /// Every size occurs as often as it should, give or take one.
+        #[test]
+        fn systematic_samples_are_representative(
+            weights in prop::collection::vec(0.0f64..1.0, 1..50),
+            count in 1usize..2000,
+            seed: u64,
+        ) {
+            let sum: f64 = weights.iter().sum();
+            prop_assume!(sum > 0.01);
+            let probabilities: Vec<f64> = weights.iter().map(|weight| weight / sum).collect();
+            let distribution = Distribution::from_probabilities("test", &probabilities).unwrap();
+            let drawn = distribution.systematic(count, &mut Random::new(seed));
+            prop_assert_eq!(drawn.len(), count);
+            for (size, p) in probabilities.iter().enumerate() {
+                let found = drawn.iter().filter(|&&drawn| drawn == size).count() as f64;
+                prop_assert!((found - p * count as f64).abs() < 1.0 + 1e-6);
+            }
+        }
+
         /// The alias table holds exactly the probabilities that it was made from.
         #[test]
         fn alias_table_is_exact(weights in prop::collection::vec(0.0f64..1.0, 1..200)) {

@@ -50,18 +50,18 @@ impl Run<'_> {
         target_ns: f64,
         stop: &AtomicBool,
     ) -> Result<Option<f64>, Error> {
-        let mut iterations = 1;
+        let mut iterations = self.at_most(1.0);
         loop {
             if stop.load(Ordering::Relaxed) {
                 return Ok(None);
             }
             let command = Command { entrant, iterations, round: 0 };
             let mut ns = mean_ns(&self.sample(command)?);
-            if ns >= target_ns / 4.0 || iterations >= self.plan.iterations_max {
+            if ns >= target_ns / 4.0 || iterations >= self.at_most(f64::INFINITY) {
                 // The first may have met cold caches or another process: the faster of two counts.
                 ns = ns.min(mean_ns(&self.sample(command)?));
             }
-            if ns >= target_ns / 4.0 || iterations >= self.plan.iterations_max {
+            if ns >= target_ns / 4.0 || iterations >= self.at_most(f64::INFINITY) {
                 return Ok(Some((ns / iterations as f64).max(f64::MIN_POSITIVE)));
             }
             let factor = (target_ns / 2.0 / ns.max(1.0)).clamp(2.0, 16.0);
@@ -83,7 +83,7 @@ impl Run<'_> {
             if elapsed_ns >= limit_ns {
                 return Ok(());
             }
-            if iterations >= self.plan.iterations_max {
+            if iterations >= self.at_most(f64::INFINITY) {
                 return Err(Error::SampleTooShort {
                     subject: self.names[entrant].clone(),
                     iterations,
@@ -96,7 +96,10 @@ impl Run<'_> {
         }
     }
 
+    /// The next multiple that the plan allows, at least one.
     fn at_most(&self, iterations: f64) -> u64 {
-        (iterations as u64).clamp(1, self.plan.iterations_max.max(1))
+        let multiple = self.plan.iterations_multiple.max(1);
+        let most = (self.plan.iterations_max / multiple).max(1);
+        (iterations / multiple as f64).ceil().clamp(1.0, most as f64) as u64 * multiple
     }
 }
