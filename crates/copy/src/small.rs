@@ -31,11 +31,15 @@ use core::mem::MaybeUninit;
 /// The largest size that is copied without a call.
 pub(crate) const SMALL_MAX: usize = 64;
 
-/// Where stores go that the size does not want.
-type Scratch = MaybeUninit<[u64; 2]>;
+/// Where stores go that the size does not want: around the middle of it.
+type Scratch = MaybeUninit<[u64; 3]>;
 
 /// Where loads go that the size does not want.
-static NOTHING: [u64; 2] = [0; 2];
+static NOTHING: [u64; 3] = [0; 3];
+
+/// Where in a scratch the accesses start: those at the end of a size that is too small for them
+/// start up to eight bytes below.
+const MIDDLE: usize = 8;
 
 /// Copies `length <= 64` bytes; the two may overlap in any way.
 ///
@@ -69,28 +73,19 @@ pub(crate) unsafe fn fill(target: *mut u8, byte: u8, length: usize) {
     }
 }
 
-/// Where the three sizes of access of `..=16` bytes go: first address and distance of the second.
-struct Spots<P> {
-    bytes: (P, usize, usize),
-    fours: (P, usize),
-    eights: (P, usize),
-}
-
-/// Chooses between `pointer` and `scratch` for each size of access, without a branch.
+/// Where accesses of 1, 4 and 8 bytes start: at `pointer`, or at the middle of a scratch where
+/// `length` has no room for them. Chosen without a branch.
 ///
-/// The offsets stay inside `length` bytes where `pointer` is chosen and inside one byte, four and
-/// eight of the scratch where it is not.
+/// The other end of each is `length - 1`, `- 4` and `- 8` bytes from there: inside `length` bytes of
+/// the pointer, or at most 8 bytes below the middle of the scratch.
 #[inline(always)]
-fn spots<P: Copy>(pointer: P, scratch: P, length: usize) -> Spots<P> {
-    let some = length != 0;
-    let last = length - usize::from(some);
-    let four = length >= 4;
-    let eight = length >= 8;
-    Spots {
-        bytes: (select(some, pointer, scratch), length >> 1, last),
-        fours: (select(four, pointer, scratch), select(four, length.wrapping_sub(4), 0)),
-        eights: (select(eight, pointer, scratch), select(eight, length.wrapping_sub(8), 0)),
-    }
+fn starts<P: Copy>(pointer: P, middle: P, length: usize) -> [P; 3] {
+    // No closure: one of this crate is not inlined into another, which lacks `no_builtins`.
+    [
+        select(length >= 1, pointer, middle),
+        select(length >= 4, pointer, middle),
+        select(length >= 8, pointer, middle),
+    ]
 }
 
 /// # Safety
@@ -98,28 +93,29 @@ fn spots<P: Copy>(pointer: P, scratch: P, length: usize) -> Spots<P> {
 #[inline(always)]
 unsafe fn copy_to_16(target: *mut u8, source: *const u8, length: usize) {
     let mut scratch = Scratch::uninit();
-    let from = spots(source, (&raw const NOTHING).cast::<u8>(), length);
-    let to = spots(target, scratch.as_mut_ptr().cast::<u8>(), length);
-    // SAFETY: `spots` keeps every access inside `length` bytes of the caller's pointers or inside
-    // the 16 bytes of `NOTHING` and of the scratch. Unaligned accesses are asked for.
+    let middle = scratch.as_mut_ptr().cast::<u8>().wrapping_add(MIDDLE);
+    let nothing = (&raw const NOTHING).cast::<u8>().wrapping_add(MIDDLE);
+    let half = length >> 1;
+    // SAFETY: `starts` keeps every access inside `length` bytes of the caller's pointers or inside
+    // the 24 bytes of `NOTHING` and of the scratch; half < length, or both are 0. Unaligned
+    // accesses are asked for.
     unsafe {
-        let (bytes, half, last) = from.bytes;
-        let (first, middle, end) = (*bytes, *bytes.add(half), *bytes.add(last));
-        let (fours, distance) = from.fours;
-        let (four, four_end) = (word::load_4(fours), word::load_4(fours.add(distance)));
-        let (eights, distance) = from.eights;
-        let (eight, eight_end) = (word::load_8(eights), word::load_8(eights.add(distance)));
+        let [bytes, fours, eights] = starts(source, nothing, length);
+        let (first, middle_byte, last) =
+            (*bytes, *bytes.add(half), *bytes.wrapping_add(length.wrapping_sub(1)));
+        let four = word::load_4(fours);
+        let four_end = word::load_4(fours.wrapping_add(length.wrapping_sub(4)));
+        let eight = word::load_8(eights);
+        let eight_end = word::load_8(eights.wrapping_add(length.wrapping_sub(8)));
 
-        let (bytes, half, last) = to.bytes;
+        let [bytes, fours, eights] = starts(target, middle, length);
         *bytes = first;
-        *bytes.add(half) = middle;
-        *bytes.add(last) = end;
-        let (fours, distance) = to.fours;
+        *bytes.add(half) = middle_byte;
+        *bytes.wrapping_add(length.wrapping_sub(1)) = last;
         word::store_4(fours, four);
-        word::store_4(fours.add(distance), four_end);
-        let (eights, distance) = to.eights;
+        word::store_4(fours.wrapping_add(length.wrapping_sub(4)), four_end);
         word::store_8(eights, eight);
-        word::store_8(eights.add(distance), eight_end);
+        word::store_8(eights.wrapping_add(length.wrapping_sub(8)), eight_end);
     }
 }
 
@@ -128,22 +124,22 @@ unsafe fn copy_to_16(target: *mut u8, source: *const u8, length: usize) {
 #[inline(always)]
 unsafe fn fill_to_16(target: *mut u8, byte: u8, length: usize) {
     let mut scratch = Scratch::uninit();
-    let to = spots(target, scratch.as_mut_ptr().cast::<u8>(), length);
+    let middle = scratch.as_mut_ptr().cast::<u8>().wrapping_add(MIDDLE);
     let pattern = u64::from(byte) * 0x0101_0101_0101_0101;
     #[expect(clippy::cast_possible_truncation, reason = "the low half of the pattern is wanted")]
     let half_pattern = pattern as u32;
+    let [bytes, fours, eights] = starts(target, middle, length);
     // SAFETY: as in `copy_to_16`.
     unsafe {
-        let (bytes, half, last) = to.bytes;
         *bytes = byte;
-        *bytes.add(half) = byte;
-        *bytes.add(last) = byte;
-        let (fours, distance) = to.fours;
+        *bytes.add(length >> 1) = byte;
+        *bytes.wrapping_add(length.wrapping_sub(1)) = byte;
         fours.cast::<u32>().write_unaligned(half_pattern);
-        fours.add(distance).cast::<u32>().write_unaligned(half_pattern);
-        let (eights, distance) = to.eights;
+        let fours_end = fours.wrapping_add(length.wrapping_sub(4));
+        fours_end.cast::<u32>().write_unaligned(half_pattern);
         eights.cast::<u64>().write_unaligned(pattern);
-        eights.add(distance).cast::<u64>().write_unaligned(pattern);
+        let eights_end = eights.wrapping_add(length.wrapping_sub(8));
+        eights_end.cast::<u64>().write_unaligned(pattern);
     }
 }
 
