@@ -110,22 +110,23 @@ unsafe fn copy_257_to_512<L: Line>(target: *mut u8, source: *const u8, length: u
 #[inline(always)]
 unsafe fn forward<L: Line>(target: *mut u8, source: *const u8, length: usize) {
     let step = L::STEP * LINE;
-    // SAFETY: length > 256 >= step, so head and tail lie inside. `at` starts in 1..=64 and grows
-    // by `step` while it is below length - step, so each step ends below `length`; the tail covers
-    // what is left. target + at is a multiple of ALIGNMENT because `step` is one too. A step loads
-    // all it stores before it stores, and stores only below what later steps load.
+    // SAFETY: length > 256 >= step, so head and tail lie inside. `at` starts at most ALIGNMENT - 1
+    // below `step`, where the head ends, and grows by `step` while it is below length - step, so
+    // each step ends below `length`; the tail covers what is left. target + at is a multiple of
+    // ALIGNMENT because `step` is one too. A step loads all it stores before it stores, and stores
+    // only below what later steps load.
     unsafe {
-        let head = L::load(source);
+        let head = load_step::<L>(source);
         let tail_start = length - step;
         let tail = load_step::<L>(source.add(tail_start));
-        let mut at = L::ALIGNMENT - (target.addr() & (L::ALIGNMENT - 1));
+        let mut at = step - (target.addr() & (L::ALIGNMENT - 1));
         while at < tail_start {
             let lines = load_step::<L>(source.add(at));
             store_step_aligned(target.add(at), lines);
             at = rolled(at + step);
         }
         store_step(target.add(tail_start), tail);
-        head.store(target);
+        store_step(target, head);
     }
 }
 

@@ -51,12 +51,14 @@ pub(crate) unsafe fn fill_65_to_256<L: Line>(target: *mut u8, byte: u8, length: 
 #[inline(always)]
 pub(crate) unsafe fn fill_above_256<L: Line>(target: *mut u8, byte: u8, length: usize) {
     let step = 2 * LINE;
-    // SAFETY: as in `forward`: every step starts below length - step at a multiple of ALIGNMENT.
+    // SAFETY: as in `forward` of the copy: every step starts below length - step, at a multiple of
+    // ALIGNMENT that the head reaches.
     unsafe {
         let line = L::splat(byte);
         line.store(target);
+        line.store(target.add(LINE));
         let tail = length - step;
-        let mut at = L::ALIGNMENT - (target.addr() & (L::ALIGNMENT - 1));
+        let mut at = step - (target.addr() & (L::ALIGNMENT - 1));
         while at < tail {
             line.store_aligned(target.add(at));
             line.store_aligned(target.add(at + LINE));
