@@ -1,3 +1,55 @@
-//! The program `haul`.
+//! The program `haul`: parse, run, record, render.
+//!
+//! From the bottom up:
+//!
+//! - `error`: what can go wrong, and the exit code of each;
+//! - `stop`: what Ctrl-C does;
+//! - `terminal`: tables, marks and warnings for a person;
+//! - `progress`: how far, and how long still;
+//! - `journal`: where records go as they are measured;
+//! - `arguments`: the command line;
+//! - `command`: one module a command.
 #![forbid(unsafe_code)]
-fn main() {}
+
+mod arguments;
+mod command;
+mod error;
+mod journal;
+mod progress;
+mod stop;
+mod terminal;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use arguments::Arguments;
+use command::Command;
+use error::{Ending, Error};
+use journal::Journal;
+
+fn main() -> ExitCode {
+    match run(Arguments::parse()) {
+        Ok(ending) => ending.exit_code(),
+        Err(error) => {
+            error.tell();
+            error.exit_code()
+        }
+    }
+}
+
+/// From the command line to the exit code: every command is the same four steps.
+fn run(arguments: Arguments) -> Result<Ending, Error> {
+    haul::init();
+    // Parse: names become values and inputs are read; what is wrong with them is said here.
+    let mut command: Box<dyn Command> = command::of(arguments)?;
+    // Outputs are opened before anything is measured, so that no measurement is lost to them.
+    let mut journal = Journal::open(&command.outputs())?;
+    // Run and record: each record reaches the journal's outputs as soon as it is complete.
+    let ran = command.run(&mut journal);
+    // Render from the records alone, also when the run was cut short: nothing is lost.
+    let rendered = command.render(&journal);
+    ran?;
+    rendered?;
+    Ok(stop::ending())
+}

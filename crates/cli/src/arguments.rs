@@ -1,0 +1,208 @@
+//! The command line.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand};
+use haul_experiments::copy::Function;
+use haul_measure::Level;
+use haul_model::{SizeClass, Sizes};
+
+/// Moves bulk data on a server for the least cost, and proves it.
+#[derive(Debug, Parser)]
+#[command(name = "haul", version, arg_required_else_help = true, max_term_width = 100)]
+#[command(
+    after_help = "Start with `haul survey`: it measures this machine and writes a page about it.\n\
+    Exit codes: 0 done, 1 failed or interrupted, 2 used wrongly."
+)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    pub(crate) command: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Verb {
+    /// What this machine offers, what is missing, and how to get it
+    Doctor(Doctor),
+    /// Measures every way to move bytes on this machine
+    Survey(Survey),
+    /// Renders saved records as one page, or as CSV
+    Report(Report),
+    /// Copies by the processor: kernels, comparisons with libc, thresholds
+    #[command(subcommand)]
+    Copy(Copy),
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Copy {
+    /// The kernels, which of them run here, and the thresholds in force
+    List(List),
+    /// Copies and fills side by side with the installed C library
+    Bench(Bench),
+}
+
+/// What this machine offers for moving data: instruction sets, caches, huge pages, permissions,
+/// engines, counters. Nothing that is missing stops haul; each line says how to get it.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  haul doctor\n  haul doctor --json | head -1")]
+pub(crate) struct Doctor {
+    /// Print the machine as one line of JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Measures memory, copies and fills on this machine, finds its thresholds, and writes
+/// survey.jsonl (every record), report.html (the page) and haul.toml (the thresholds) into a
+/// folder. Takes under 4 minutes, with --quick under 30 seconds. Ctrl-C keeps what was measured.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Example:\n  haul survey --out my-server\n  HAUL_TUNING=my-server/haul.toml ./my-program"
+)]
+pub(crate) struct Survey {
+    /// Fewer sizes and shorter runs: under 30 seconds
+    #[arg(long)]
+    pub(crate) quick: bool,
+    /// The folder for the results; created if need be, earlier results in it replaced
+    #[arg(long, value_name = "DIR", default_value = "haul-survey")]
+    pub(crate) out: PathBuf,
+    /// Print each record as one line of JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Renders records that `haul survey` or `--json` saved, on any machine, as one HTML page that
+/// needs nothing else.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Example:\n  haul report survey.jsonl --out report.html\n  haul copy bench --json | haul report - --csv"
+)]
+pub(crate) struct Report {
+    /// Record files; - is standard input
+    #[arg(required = true, value_name = "FILES")]
+    pub(crate) files: Vec<PathBuf>,
+    /// Where to write [default: standard output]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) out: Option<PathBuf>,
+    /// A table of every number instead of a page
+    #[arg(long, conflicts_with = "json")]
+    pub(crate) csv: bool,
+    /// The records themselves, checked and joined, one a line of JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// The kernels that copy and fill, which of them this processor runs, and the sizes at which haul
+/// changes from one to the next.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Example:\n  haul copy list\n  HAUL_TUNING=haul-survey/haul.toml haul copy list"
+)]
+pub(crate) struct List {
+    /// Print the machine, with kernels and thresholds as facts, as one line of JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Measures haul's copies and fills side by side with the installed C library's, interleaved in
+/// one run, with the library against itself as the noise floor. Without --distribution,
+/// --size-class or --sizes, the built-in distribution `service` is measured.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  haul copy bench --size-class 0-16 --level l1\n  \
+    haul copy bench --against libc --distribution sizes.csv --level all --json > bench.jsonl\n  \
+    haul copy bench --sizes 2KiB..1GiB --kernel avx2 --kernel rep_movsb")]
+pub(crate) struct Bench {
+    /// The baseline
+    #[arg(long, value_name = "BASELINE", default_value = "libc", value_parser = ["libc"])]
+    pub(crate) against: String,
+    /// memcpy, memmove or memset; several may be given
+    #[arg(long, value_name = "NAME", default_value = "memcpy", value_delimiter = ',')]
+    pub(crate) function: Vec<Function>,
+    /// Sizes drawn from a file (one line of probabilities, index = size in bytes) or a built-in
+    /// distribution; several may be given
+    #[arg(long, value_name = "FILE|NAME")]
+    pub(crate) distribution: Vec<String>,
+    /// Sizes drawn evenly from FIRST to LAST bytes, such as 17-64; several may be given
+    #[arg(long, value_name = "FIRST-LAST", value_delimiter = ',')]
+    pub(crate) size_class: Vec<SizeClass>,
+    /// One size after the other: a list such as 64,4KiB, or FIRST..LAST for the powers of two
+    #[arg(long, value_name = "SIZES")]
+    pub(crate) sizes: Option<Sizes>,
+    /// Where the bytes lie: l1, l2, llc, cold, mixed or all; several may be given [default: l1, and
+    /// mixed for --sizes: the buffers in whatever cache holds them]
+    #[arg(long, value_name = "LEVEL", value_delimiter = ',', value_parser = level)]
+    pub(crate) level: Vec<Levels>,
+    /// Threads at once, each pinned to a processor of its own
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
+    pub(crate) threads: u16,
+    /// Kernels to measure beside libc, instead of the usual subjects; several may be given
+    #[arg(long, value_name = "NAME", num_args = 1.., value_delimiter = ',')]
+    pub(crate) kernel: Vec<String>,
+    /// Time for everything together [default: 2 for each measurement]
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    pub(crate) budget: Option<Duration>,
+    /// Print each record as one line of JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// What one `--level` stands for.
+#[derive(Clone, Debug)]
+pub(crate) struct Levels(pub(crate) Vec<Level>);
+
+fn level(text: &str) -> Result<Levels, haul_measure::Error> {
+    if text == "all" {
+        return Ok(Levels(Level::ALL.to_vec()));
+    }
+    Ok(Levels(vec![text.parse()?]))
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    /// An hour: whoever wants more starts it again.
+    const SECONDS_MAX: f64 = 3600.0;
+    match text.parse::<f64>() {
+        Ok(seconds) if seconds > 0.0 && seconds <= SECONDS_MAX => {
+            Ok(Duration::from_secs_f64(seconds))
+        }
+        _ => Err(format!("a time is a number of seconds above 0 and at most {SECONDS_MAX}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn every_command_has_an_example_and_json() {
+        fn check(command: &clap::Command) {
+            if command.has_subcommands() {
+                return command.get_subcommands().for_each(check);
+            }
+            let help = command.clone().render_long_help().to_string();
+            assert!(help.contains("Example:\n  "), "{}: {help}", command.get_name());
+            assert!(help.contains("--json"), "{}: {help}", command.get_name());
+        }
+        check(&Arguments::command());
+    }
+
+    #[test]
+    fn seconds_are_a_time_that_can_pass() {
+        assert_eq!(seconds("0.5"), Ok(Duration::from_millis(500)));
+        for bad in ["0", "-1", "NaN", "inf", "1e99", "3601", "ten", ""] {
+            assert!(seconds(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn all_levels_or_one() {
+        assert_eq!(level("all").unwrap().0.len(), 5);
+        assert_eq!(level("llc").unwrap().0, [Level::Llc]);
+        let message = level("l9").unwrap_err().to_string();
+        assert!(message.contains("l1, l2, llc, cold and mixed"), "{message}");
+    }
+}

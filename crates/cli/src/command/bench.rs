@@ -1,0 +1,195 @@
+//! `haul copy bench`: side by side with the installed C library.
+
+use std::time::Duration;
+
+use haul::sys::Sys;
+use haul_experiments::copy::drawn::{Shape, SizeClass};
+use haul_experiments::copy::{Drawn, Function, Selection, Sizes, subjects};
+use haul_measure::{Distribution, Level};
+use haul_model::{Bytes, Comparison, Nanos, Record, Verdict};
+
+use super::stage::{OnFailure, Runner, Stage, Work, total};
+use super::{Command, this_machine};
+use crate::arguments;
+use crate::error::Error;
+use crate::journal::{Journal, Outputs};
+use crate::terminal::{self, Table};
+
+/// Time for a measurement where --budget does not say: enough rounds for an interval of about 1%
+/// on a quiet machine.
+const BUDGET_EACH: Duration = Duration::from_secs(2);
+
+/// What is measured where nothing is asked for.
+const DEFAULT_DISTRIBUTION: &str = "service";
+
+pub(super) struct Bench {
+    plan: Vec<Stage>,
+    json: bool,
+}
+
+impl Bench {
+    /// Resolves every name, reads every distribution, and makes the plan.
+    ///
+    /// # Errors
+    /// A name is not known, a file is no distribution, or there are more threads than processors.
+    pub(super) fn check(arguments: arguments::Bench) -> Result<Self, Error> {
+        let threads = usize::from(arguments.threads);
+        let allowed = Sys::new().topology().allowed.len();
+        if threads > allowed {
+            return Err(Error::Threads { asked: threads, allowed });
+        }
+        let mut levels: Vec<Level> = Vec::new();
+        for level in arguments.level.iter().flat_map(|levels| &levels.0) {
+            if !levels.contains(level) {
+                levels.push(*level);
+            }
+        }
+        let levels_or = |default| if levels.is_empty() { vec![default] } else { levels.clone() };
+        let shapes = shapes(&arguments)?;
+        let sizes_bytes = sizes_bytes(&arguments)?;
+        let mut works = Vec::new();
+        for &function in &arguments.function {
+            let (drawn, swept) = selections(function, &arguments.kernel)?;
+            for shape in &shapes {
+                for level in levels_or(Level::L1) {
+                    works.push(Work::Drawn(Drawn {
+                        level,
+                        threads,
+                        subjects: drawn.clone(),
+                        ..Drawn::new(function, shape.clone())
+                    }));
+                }
+            }
+            for &size in &sizes_bytes {
+                for level in levels_or(Level::Mixed) {
+                    works.push(Work::Sizes(Sizes {
+                        level,
+                        threads,
+                        subjects: swept.clone(),
+                        ..Sizes::new(function, vec![size])
+                    }));
+                }
+            }
+        }
+        Ok(Self { plan: plan(works, arguments.budget), json: arguments.json })
+    }
+}
+
+impl Command for Bench {
+    fn outputs(&self) -> Outputs {
+        Outputs { json: self.json, ..Outputs::default() }
+    }
+
+    fn run(&mut self, journal: &mut Journal) -> Result<(), Error> {
+        let machine = this_machine();
+        let mut runner = Runner::new(&machine, journal, self.plan.len(), total(&self.plan))?;
+        runner.stages(&self.plan, OnFailure::End)
+    }
+
+    fn render(&self, journal: &Journal) -> Result<(), Error> {
+        let table = comparisons(journal.records());
+        if self.json || table.is_empty() {
+            return Ok(());
+        }
+        terminal::print(&table.text())?;
+        terminal::print(
+            "\nratio: time over libc's, below 1 is faster; floor: how far libc came from itself in \
+             the same run. A difference below the floor is none.",
+        )
+    }
+}
+
+/// What sizes are drawn from.
+fn shapes(arguments: &arguments::Bench) -> Result<Vec<Shape>, Error> {
+    let mut names = arguments.distribution.clone();
+    if names.is_empty() && arguments.size_class.is_empty() && arguments.sizes.is_none() {
+        names.push(DEFAULT_DISTRIBUTION.into());
+    }
+    let mut shapes = Vec::new();
+    for name in &names {
+        shapes.push(Shape::Distribution(Distribution::find(name)?));
+    }
+    for class in &arguments.size_class {
+        // Through the name: it is what records say, and the experiment knows its own limit.
+        shapes.push(Shape::SizeClass(class.to_string().parse::<SizeClass>()?));
+    }
+    Ok(shapes)
+}
+
+fn sizes_bytes(arguments: &arguments::Bench) -> Result<Vec<usize>, Error> {
+    /// Half the address space of a process: source and target must both fit.
+    const LIMIT: Bytes = Bytes(1 << 46);
+    let sizes = arguments.sizes.iter().flat_map(|sizes| &sizes.0);
+    sizes
+        .map(|&size| match usize::try_from(size.0) {
+            Ok(0) | Err(_) => Err(Error::Size { asked: size, limit: LIMIT }),
+            Ok(_) if size > LIMIT => Err(Error::Size { asked: size, limit: LIMIT }),
+            Ok(bytes) => Ok(bytes),
+        })
+        .collect()
+}
+
+/// Subjects for drawn sizes and for sweeps; with an error here for a name that is not known, and
+/// not after the first measurement.
+fn selections(function: Function, kernels: &[String]) -> Result<(Selection, Selection), Error> {
+    if kernels.is_empty() {
+        return Ok((Selection::Products, Selection::Kernels));
+    }
+    let named = Selection::Named(kernels.to_vec());
+    subjects::select(function, &named)?;
+    Ok((named.clone(), named))
+}
+
+fn plan(works: Vec<Work>, budget: Option<Duration>) -> Vec<Stage> {
+    let count = u32::try_from(works.len()).unwrap_or(u32::MAX).max(1);
+    let each = budget.map_or(BUDGET_EACH, |budget| budget / count);
+    works.into_iter().map(|work| Stage::of(work, each)).collect()
+}
+
+/// Every comparison as a row.
+pub(super) fn comparisons<'a>(records: impl Iterator<Item = &'a Record>) -> Table {
+    let mut table = Table::new(&[
+        "function",
+        "sizes",
+        "level",
+        ">threads",
+        "subject",
+        ">time",
+        ">ratio",
+        ">interval",
+        ">floor",
+        "verdict",
+    ]);
+    for record in records {
+        let Some(comparison) = &record.comparison else { continue };
+        let text = |name: &str| match record.parameters.get(name) {
+            Some(value) => value.as_str().map_or_else(|| value.to_string(), str::to_owned),
+            None => String::new(),
+        };
+        let sizes = match record.parameters.get("size_bytes").and_then(|size| size.as_u64()) {
+            Some(size) => Bytes(size).to_string(),
+            None => text("distribution") + &text("size_class"),
+        };
+        table.add(vec![
+            text("function"),
+            sizes,
+            text("level"),
+            text("threads"),
+            record.subject.clone(),
+            record.median().map_or(String::new(), |ns| Nanos(ns).to_string()),
+            format!("{:.3}", comparison.ratio),
+            format!("{:.3}-{:.3}", comparison.ratio_low, comparison.ratio_high),
+            format!("{:.3}", comparison.floor),
+            verdict(comparison).to_owned(),
+        ]);
+    }
+    table
+}
+
+fn verdict(comparison: &Comparison) -> &'static str {
+    match comparison.verdict() {
+        Verdict::Less => "faster",
+        Verdict::More => "slower",
+        Verdict::NoDifference => "no difference",
+    }
+}

@@ -1,0 +1,153 @@
+//! `haul doctor`: what this machine offers, and how to get what is missing.
+
+use haul::sys::Sys;
+use haul::sys::offer::{Offer, State};
+use haul::tuning::{self, Force, Origin};
+
+use super::{Command, this_machine};
+use crate::arguments;
+use crate::error::Error;
+use crate::journal::{Journal, Outputs};
+use crate::terminal;
+
+pub(super) struct Doctor {
+    json: bool,
+}
+
+impl Doctor {
+    pub(super) fn new(arguments: arguments::Doctor) -> Self {
+        Self { json: arguments.json }
+    }
+}
+
+impl Command for Doctor {
+    fn outputs(&self) -> Outputs {
+        Outputs { json: self.json, ..Outputs::default() }
+    }
+
+    fn run(&mut self, journal: &mut Journal) -> Result<(), Error> {
+        let mut machine = this_machine();
+        machine.facts.insert("tuning".into(), tuning_line(tuning::init()));
+        journal.add(machine);
+        journal.check()
+    }
+
+    fn render(&self, journal: &Journal) -> Result<(), Error> {
+        let Some(haul_model::Line::Machine(machine)) = journal.lines().first() else {
+            return Ok(());
+        };
+        if self.json {
+            return Ok(());
+        }
+        let fact = |name: &str| machine.facts.get(name).map_or("not known", String::as_str);
+        terminal::print(&format!(
+            "{}\n{}, {}, hypervisor: {}\nid {}\n",
+            machine.cpu,
+            fact("kernel"),
+            fact("libc"),
+            fact("hypervisor"),
+            machine.id
+        ))?;
+        let mut offers = Sys::new().offers();
+        offers.push(offer_tuning(tuning::init()));
+        let width = terminal::width();
+        offers.iter().try_for_each(|offer| terminal::print(&lines_of(offer, width)))?;
+        terminal::print(&summary(&offers))
+    }
+}
+
+/// `ok      caches                  L1 32 KiB, ...`, and below it the remedy.
+fn lines_of(offer: &Offer, width: usize) -> String {
+    const INDENT: usize = 33;
+    let mark = match offer.state {
+        State::Ok => "ok",
+        State::Missing => "missing",
+        State::Unknown => "unknown",
+    };
+    let head = format!("{mark:<8}{:<24} {}", offer.name, offer.detail);
+    // The columns are kept by padding, which wrapping would fold: only the detail is wrapped.
+    let (columns, detail) = head.split_at(INDENT.min(head.len()));
+    let mut text = format!(
+        "{columns}{}",
+        terminal::wrap(detail, width.saturating_sub(INDENT), 0)
+            .replace('\n', &format!("\n{:INDENT$}", ""))
+    );
+    if let Some(remedy) = &offer.remedy {
+        let remedy = terminal::wrap(&format!("-> {remedy}"), width.saturating_sub(INDENT), 3);
+        for line in remedy.lines() {
+            text += &format!("\n{:INDENT$}{line}", "");
+        }
+    }
+    text
+}
+
+fn summary(offers: &[Offer]) -> String {
+    let missing = offers.iter().filter(|offer| offer.state == State::Missing).count();
+    let unknown = offers.iter().filter(|offer| offer.state == State::Unknown).count();
+    let ok = offers.len() - missing - unknown;
+    format!(
+        "\n{ok} ok, {missing} missing, {unknown} unknown. Nothing that is missing is needed to run."
+    )
+}
+
+/// Which tuning is in force, as a fact.
+pub(super) fn tuning_line(force: &Force) -> String {
+    match force {
+        Force::NoFile => "defaults of this processor: no haul.toml".into(),
+        Force::Off => "defaults of this processor: HAUL_TUNING turns tuning off".into(),
+        Force::Privileged => {
+            "defaults of this processor: the program runs with more rights than its caller".into()
+        }
+        Force::Ignored { path, error } => {
+            format!("defaults of this processor: {} is ignored: {error}", path.display())
+        }
+        Force::File { path, origin, tuning } => {
+            let origin = match origin {
+                Origin::Environment => "named by HAUL_TUNING",
+                Origin::User => "the user's",
+                Origin::System => "the system's",
+            };
+            format!("{}, {origin}, written {}", path.display(), tuning.written)
+        }
+    }
+}
+
+fn offer_tuning(force: &Force) -> Offer {
+    let detail = tuning_line(force);
+    let (state, remedy) = match force {
+        Force::File { .. } | Force::Off | Force::Privileged => (State::Ok, None),
+        Force::NoFile => (
+            State::Missing,
+            Some("haul copy tune --out ~/.config/haul/haul.toml (under a minute)".to_owned()),
+        ),
+        Force::Ignored { .. } => (
+            State::Missing,
+            Some("make it anew: haul copy tune --out FILE; or HAUL_TUNING=off".to_owned()),
+        ),
+    };
+    Offer { name: "tuning file", state, detail, remedy }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_offer_keeps_its_columns_at_any_width() {
+        let offer = Offer {
+            name: "transparent huge pages",
+            state: State::Missing,
+            detail: "never, and then some words that do not fit on one narrow line".into(),
+            remedy: Some(
+                "echo madvise | sudo tee /sys/kernel/mm/transparent_hugepage/enabled".into(),
+            ),
+        };
+        for width in [40, 80, 200] {
+            let text = lines_of(&offer, width);
+            assert!(text.starts_with("missing transparent huge pages   never"), "{text}");
+            assert!(text.lines().skip(1).all(|line| line.starts_with(&" ".repeat(33))), "{text}");
+            let words: Vec<&str> = text.split_whitespace().collect();
+            assert!(words.join(" ").contains("-> echo madvise | sudo tee /sys"), "{text}");
+        }
+    }
+}

@@ -1,0 +1,53 @@
+//! One module a command: what it reads, what it opens, what it measures, what it shows.
+
+mod bench;
+mod doctor;
+mod list;
+mod plan;
+mod report;
+mod stage;
+mod survey;
+
+use haul::sys::Sys;
+use haul_model::Machine;
+
+use crate::arguments::{Arguments, Copy, Verb};
+use crate::error::Error;
+use crate::journal::{Journal, Outputs};
+
+/// A command whose arguments were checked and whose inputs were read.
+pub(crate) trait Command {
+    /// What is opened before it runs.
+    fn outputs(&self) -> Outputs;
+
+    /// Measures, or looks up, and adds each line to the journal as it is complete.
+    ///
+    /// # Errors
+    /// What stopped it; the lines added before that hold.
+    fn run(&mut self, journal: &mut Journal) -> Result<(), Error>;
+
+    /// Shows the lines to a person, or writes the files that are made of them.
+    ///
+    /// # Errors
+    /// Something could not be written.
+    fn render(&self, journal: &Journal) -> Result<(), Error>;
+}
+
+/// The command that the arguments ask for.
+///
+/// # Errors
+/// A name is not known, an input cannot be read, or a value is beyond what this machine has.
+pub(crate) fn of(arguments: Arguments) -> Result<Box<dyn Command>, Error> {
+    Ok(match arguments.command {
+        Verb::Doctor(arguments) => Box::new(doctor::Doctor::new(arguments)),
+        Verb::Report(arguments) => Box::new(report::Report::read(arguments)?),
+        Verb::Survey(arguments) => Box::new(survey::Survey::new(arguments)),
+        Verb::Copy(Copy::List(arguments)) => Box::new(list::List::new(arguments)),
+        Verb::Copy(Copy::Bench(arguments)) => Box::new(bench::Bench::check(arguments)?),
+    })
+}
+
+/// This machine, as it is now.
+fn this_machine() -> Machine {
+    Sys::new().machine()
+}

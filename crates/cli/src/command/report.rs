@@ -1,0 +1,85 @@
+//! `haul report`: saved records as a page, a table, or records again.
+
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use haul_model::Line;
+
+use super::Command;
+use crate::arguments;
+use crate::error::Error;
+use crate::journal::{Journal, Outputs};
+use crate::terminal;
+
+/// Longest record file that is read, in bytes: some hundred surveys.
+const FILE_BYTES_MAX: u64 = 1 << 30;
+
+pub(super) struct Report {
+    lines: Vec<Line>,
+    out: Option<PathBuf>,
+    csv: bool,
+    json: bool,
+}
+
+impl Report {
+    /// Reads the files.
+    ///
+    /// # Errors
+    /// A file cannot be read, a line is no record, or there is no record at all.
+    pub(super) fn read(arguments: arguments::Report) -> Result<Self, Error> {
+        let arguments::Report { files, out, csv, json } = arguments;
+        let mut lines = Vec::new();
+        for path in &files {
+            lines.extend(read_lines(path)?);
+        }
+        if !lines.iter().any(|line| matches!(line, Line::Record(_))) {
+            let names: Vec<String> = files.iter().map(|path| path.display().to_string()).collect();
+            return Err(Error::NoRecords { names: names.join(", ") });
+        }
+        Ok(Self { lines, out, csv, json })
+    }
+}
+
+impl Command for Report {
+    fn outputs(&self) -> Outputs {
+        let files = self.out.iter().cloned().collect();
+        Outputs { json: self.json && self.out.is_none(), files, ..Outputs::default() }
+    }
+
+    fn run(&mut self, journal: &mut Journal) -> Result<(), Error> {
+        self.lines.iter().for_each(|line| journal.add(line.clone()));
+        journal.check()
+    }
+
+    fn render(&self, journal: &Journal) -> Result<(), Error> {
+        let text = match (self.csv, self.json, &self.out) {
+            (_, true, None) => return Ok(()), // the journal has printed them
+            (_, true, Some(_)) => {
+                journal.lines().iter().map(|line| line.to_json() + "\n").collect()
+            }
+            (true, ..) => haul_report::csv(journal.lines()),
+            (false, ..) => haul_report::html(journal.lines()),
+        };
+        match &self.out {
+            Some(path) => Ok(haul::file::write_atomically(path, text.as_bytes())?),
+            None => terminal::print(text.trim_end_matches('\n')),
+        }
+    }
+}
+
+fn read_lines(path: &Path) -> Result<Vec<Line>, Error> {
+    let (name, text) = if path == Path::new("-") {
+        let mut text = String::new();
+        io::stdin().lock().take(FILE_BYTES_MAX).read_to_string(&mut text).map_err(Error::Input)?;
+        ("-".to_owned(), text)
+    } else {
+        let bytes = haul::file::read_limited(path, FILE_BYTES_MAX)?;
+        // A byte that is no text is found again as a line that is no JSON, with its number.
+        (path.display().to_string(), String::from_utf8_lossy(&bytes).into_owned())
+    };
+    haul_model::parse(&text).map_err(|error| Error::Line {
+        name,
+        line: error.line,
+        error: error.error,
+    })
+}

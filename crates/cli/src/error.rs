@@ -1,0 +1,143 @@
+//! What can go wrong, and the exit code of each: 1 where haul failed, 2 where it was used wrongly.
+
+use std::io;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use haul_model::Bytes;
+
+/// How a command ended that did not fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ending {
+    /// It did what was asked.
+    Done,
+    /// It was interrupted and kept what it had: exit code 1, as not everything asked for is there.
+    Interrupted,
+}
+
+/// Why a command failed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Error {
+    /// A file could not be read or written.
+    #[error(transparent)]
+    Haul(#[from] haul::Error),
+    /// Measuring could not begin.
+    #[error(transparent)]
+    Measure(#[from] haul_measure::Error),
+    /// An experiment failed.
+    #[error(transparent)]
+    Experiment(#[from] haul_experiments::Error),
+    /// A line of a record file is no record.
+    #[error("{}:{line}: {error}", name)]
+    Line {
+        /// The file, or `-`.
+        name: String,
+        /// The line's number, from 1.
+        line: usize,
+        /// What is wrong with it.
+        error: haul_model::LineError,
+    },
+    /// Record files that hold no record.
+    #[error("{names} holds no record; name a file that `haul survey` or `haul ... --json` wrote")]
+    NoRecords {
+        /// The files.
+        names: String,
+    },
+    /// Standard input could not be read.
+    #[error("cannot read records from standard input: {0}; name a file instead of -")]
+    Input(io::Error),
+    /// Standard output could not be written.
+    #[error("cannot write to standard output: {0}; make room, or send it elsewhere")]
+    Output(io::Error),
+    /// Whoever read standard output has gone; there is nobody to tell.
+    #[error("nobody reads standard output any more")]
+    ReaderGone,
+    /// The folder for outputs cannot be used.
+    #[error("cannot write results into {}: {reason}; {remedy}", path.display())]
+    Folder {
+        /// The folder, or the file in it.
+        path: PathBuf,
+        /// What the system said.
+        reason: io::Error,
+        /// What to do.
+        remedy: &'static str,
+    },
+    /// A record could not be written any more.
+    #[error(
+        "cannot write a record to {}: {reason}; the {kept} lines before it are kept; make room and \
+         run again, or name another folder with --out",
+        path.display()
+    )]
+    Record {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        reason: io::Error,
+        /// How many lines are safe.
+        kept: usize,
+    },
+    /// More threads than processors.
+    #[error(
+        "cannot pin {asked} threads: this process may run on {allowed} processors; ask for \
+         --threads {allowed} at most, or allow it more (taskset, or the container's cpuset)"
+    )]
+    Threads {
+        /// What was asked for.
+        asked: usize,
+        /// How many there are.
+        allowed: usize,
+    },
+    /// A size that no address space holds.
+    #[error(
+        "cannot measure a copy of {asked}: this machine addresses at most {limit}; name smaller --sizes"
+    )]
+    Size {
+        /// What was asked for.
+        asked: Bytes,
+        /// The most there can be.
+        limit: Bytes,
+    },
+    /// Ctrl-C cannot be watched for.
+    #[error("cannot watch for Ctrl-C: {0}; run haul from a shell")]
+    Signals(#[from] ctrlc::Error),
+}
+
+impl Ending {
+    pub(crate) fn exit_code(self) -> ExitCode {
+        match self {
+            Self::Done => ExitCode::SUCCESS,
+            Self::Interrupted => ExitCode::from(1),
+        }
+    }
+}
+
+impl Error {
+    /// Says it on standard error, on as many lines as it takes.
+    pub(crate) fn tell(&self) {
+        if !matches!(self, Self::ReaderGone) {
+            crate::terminal::say(&format!("haul: error: {self}"));
+        }
+    }
+
+    pub(crate) fn exit_code(&self) -> ExitCode {
+        use haul_experiments::Error as Experiment;
+        use haul_measure::Error as Measure;
+        match self {
+            Self::ReaderGone => ExitCode::SUCCESS,
+            Self::Threads { .. } | Self::Size { .. } => ExitCode::from(2),
+            Self::Measure(error) | Self::Experiment(Experiment::Measure(error)) => match error {
+                Measure::UnknownDistribution { .. } | Measure::UnknownLevel { .. } => {
+                    ExitCode::from(2)
+                }
+                _ => ExitCode::from(1),
+            },
+            Self::Experiment(
+                Experiment::UnknownSubject { .. }
+                | Experiment::UnknownFunction { .. }
+                | Experiment::SizeClass { .. }
+                | Experiment::Sizes { .. },
+            ) => ExitCode::from(2),
+            _ => ExitCode::from(1),
+        }
+    }
+}

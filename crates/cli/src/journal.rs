@@ -1,0 +1,208 @@
+//! Where records go as they are measured: memory for the rendering, a file, standard output.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
+
+use haul_model::{Line, Record};
+
+use crate::error::Error;
+use crate::stop::STOP;
+use crate::terminal;
+
+/// What a command wants opened before it runs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Outputs {
+    /// Every line to standard output as JSON.
+    pub(crate) json: bool,
+    /// A folder to be made, with this file for the records in it, and others to come.
+    pub(crate) folder: Option<(PathBuf, &'static str)>,
+    /// Files, outside of that folder, that will be replaced at the end.
+    pub(crate) files: Vec<PathBuf>,
+}
+
+/// The lines of this run, so far, and where else they go.
+#[derive(Debug)]
+pub(crate) struct Journal {
+    lines: Vec<Line>,
+    json: bool,
+    file: Option<(PathBuf, File)>,
+    failure: Option<Error>,
+}
+
+impl Journal {
+    /// Makes the folder, opens the record file and proves that the others can be written.
+    ///
+    /// # Errors
+    /// Any of that fails: nothing was measured yet.
+    pub(crate) fn open(outputs: &Outputs) -> Result<Self, Error> {
+        for path in &outputs.files {
+            prove_writable(parent_of(path))?;
+        }
+        let file = match &outputs.folder {
+            None => None,
+            Some((folder, name)) => {
+                fs::create_dir_all(folder).map_err(|reason| folder_error(folder, reason))?;
+                prove_writable(folder)?;
+                let path = folder.join(name);
+                keep_earlier(&path)?;
+                let file = File::create(&path).map_err(|reason| folder_error(&path, reason))?;
+                Some((path, file))
+            }
+        };
+        Ok(Self { lines: Vec::new(), json: outputs.json, file, failure: None })
+    }
+
+    /// Everything recorded so far.
+    pub(crate) fn lines(&self) -> &[Line] {
+        &self.lines
+    }
+
+    /// The records among the lines.
+    pub(crate) fn records(&self) -> impl Iterator<Item = &Record> {
+        self.lines.iter().filter_map(|line| match line {
+            Line::Record(record) => Some(record),
+            Line::Machine(_) => None,
+        })
+    }
+
+    /// Takes a line: it is on its way to the disk and to standard output when this returns. The
+    /// first failure is kept, ends the measurement, and comes out of [`check`](Self::check).
+    pub(crate) fn add(&mut self, line: impl Into<Line>) {
+        let line = line.into();
+        if self.failure.is_none()
+            && let Err(error) = self.write(&line)
+        {
+            self.failure = Some(error);
+            STOP.store(true, Ordering::Relaxed);
+        }
+        self.lines.push(line);
+    }
+
+    /// # Errors
+    /// The first failure to write a line.
+    pub(crate) fn check(&mut self) -> Result<(), Error> {
+        self.failure.take().map_or(Ok(()), Err)
+    }
+
+    fn write(&mut self, line: &Line) -> Result<(), Error> {
+        let text = line.to_json();
+        if let Some((path, file)) = &mut self.file {
+            // One write a line: a reader, or whoever finds the file after a crash, sees whole lines.
+            file.write_all(format!("{text}\n").as_bytes()).map_err(|reason| Error::Record {
+                path: path.clone(),
+                reason,
+                kept: self.lines.len(),
+            })?;
+        }
+        if self.json { terminal::print(&text) } else { Ok(()) }
+    }
+}
+
+/// Moves the records of an earlier run aside, to `NAME.old`: a run that is broken off at once must
+/// not cost them.
+fn keep_earlier(path: &Path) -> Result<(), Error> {
+    let mut old = path.as_os_str().to_owned();
+    old.push(".old");
+    match fs::rename(path, &old) {
+        Err(reason) if reason.kind() != io::ErrorKind::NotFound => Err(folder_error(path, reason)),
+        _ => Ok(()),
+    }
+}
+
+fn parent_of(path: &Path) -> &Path {
+    match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    }
+}
+
+/// Writes a file of some size there and removes it: permission, a read-only mount and a full disk
+/// show before the measurement and not after it.
+fn prove_writable(folder: &Path) -> Result<(), Error> {
+    /// As much as a survey's page and records take together, in bytes; measured, rounded up.
+    const ROOM_BYTES: usize = 2 << 20;
+    let path = folder.join(".haul-room.tmp");
+    let outcome = fs::write(&path, vec![b' '; ROOM_BYTES]);
+    // If it was never made there is nothing to remove.
+    let _ = fs::remove_file(&path);
+    outcome.map_err(|reason| folder_error(folder, reason))
+}
+
+fn folder_error(path: &Path, reason: io::Error) -> Error {
+    let remedy = match reason.kind() {
+        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
+            "name a folder that you may write to with --out"
+        }
+        io::ErrorKind::AlreadyExists | io::ErrorKind::NotADirectory => {
+            "a file stands there: name a folder with --out, or move the file away"
+        }
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => {
+            "make room (2 MiB), or name a folder with room with --out"
+        }
+        io::ErrorKind::IsADirectory => "a folder stands there: move it away, or name another --out",
+        io::ErrorKind::NotFound => "create the folder first, or name another with --out",
+        _ => "name another folder with --out",
+    };
+    Error::Folder { path: path.into(), reason, remedy }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(subject: &str) -> Record {
+        let mut record = Record::new("run", "copy.size", subject, "time", "ns");
+        record.samples = vec![1.0];
+        record
+    }
+
+    #[test]
+    fn lines_are_in_the_file_before_the_next_is_measured() {
+        let folder = tempfile::tempdir().unwrap();
+        let outputs = Outputs {
+            folder: Some((folder.path().join("new/deeper"), "survey.jsonl")),
+            ..Outputs::default()
+        };
+        let mut journal = Journal::open(&outputs).unwrap();
+        for (count, subject) in ["haul", "libc"].iter().enumerate() {
+            journal.add(record(subject));
+            let text = fs::read_to_string(folder.path().join("new/deeper/survey.jsonl")).unwrap();
+            assert_eq!(haul_model::parse(&text).unwrap().len(), count + 1);
+        }
+        journal.check().unwrap();
+        let left: Vec<_> = fs::read_dir(folder.path().join("new/deeper")).unwrap().collect();
+        assert_eq!(left.len(), 1, "the proof of writability is left behind");
+    }
+
+    #[test]
+    fn a_full_disk_ends_the_run_and_keeps_the_lines_in_memory() {
+        let path = PathBuf::from("/dev/full");
+        if !path.exists() {
+            terminal::say("SKIPPED: a full disk: no file /dev/full: mount /dev");
+            return;
+        }
+        let file = File::options().write(true).open(&path).unwrap();
+        let mut journal =
+            Journal { lines: Vec::new(), json: false, file: Some((path, file)), failure: None };
+        journal.add(record("haul"));
+        journal.add(record("libc"));
+        assert!(STOP.load(Ordering::Relaxed));
+        let error = journal.check().unwrap_err();
+        assert!(matches!(error, Error::Record { kept: 0, .. }), "{error}");
+        assert_eq!(journal.lines().len(), 2);
+    }
+
+    #[test]
+    fn a_folder_that_cannot_be_is_told_before_anything_runs() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("file");
+        fs::write(&file, "").unwrap();
+        for wanted in [file.clone(), file.join("below")] {
+            let outputs = Outputs { folder: Some((wanted, "survey.jsonl")), ..Outputs::default() };
+            let message = Journal::open(&outputs).unwrap_err().to_string();
+            assert!(message.contains("a file stands there"), "{message}");
+        }
+    }
+}
