@@ -1,0 +1,19 @@
+//! Any text as haul.toml: an error or a tuning, and a tuning survives being written and read.
+#![no_main]
+
+use haul::tuning::Tuning;
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|text: &str| {
+    match text.parse::<Tuning>() {
+        Ok(tuning) => {
+            let thresholds = tuning.thresholds();
+            assert_eq!(thresholds, thresholds.clamped(), "a tuning's thresholds are clamped");
+            let written = tuning.to_string();
+            let read: Tuning = written.parse().expect("what haul wrote, haul reads");
+            assert_eq!(read, tuning, "{written}");
+        }
+        // A message is one that a person can read: not empty, and of a bounded length.
+        Err(error) => assert!((1..4096).contains(&error.to_string().len()), "{error}"),
+    }
+});

@@ -1,0 +1,38 @@
+//! memcpy of any size at any alignment, under any thresholds, against byte by byte.
+#![no_main]
+
+use haul_copy::Hint;
+use haul_fuzz::{AnyThresholds, Arenas, Place};
+use libfuzzer_sys::{
+    arbitrary::{self, Arbitrary},
+    fuzz_target,
+};
+
+#[derive(Arbitrary, Debug)]
+struct Input {
+    seed: u8,
+    thresholds: AnyThresholds,
+    calls: Vec<(u8, Place)>,
+}
+
+fuzz_target!(|input: Input| {
+    input.thresholds.install();
+    let mut arenas = Arenas::new(input.seed);
+    for (way, place) in input.calls.iter().take(16) {
+        let (target, source, length) = place.apart();
+        let pointer = arenas.ours.as_mut_ptr();
+        // SAFETY: `apart` keeps both ranges inside the arena.
+        unsafe {
+            let (to, from) = (pointer.add(target), pointer.add(source).cast_const());
+            match way % 5 {
+                0 => haul_copy::memcpy(to, from, length),
+                1 => assert_eq!(haul_copy::c::memcpy(to.cast(), from.cast(), length), to.cast()),
+                2 => haul_copy::copy_hinted_raw(to, from, length, Hint::ReadSoon),
+                3 => haul_copy::copy_hinted_raw(to, from, length, Hint::Streamed),
+                _ => haul_copy::copy_hinted_raw(to, from, length, Hint::Unknown),
+            }
+        }
+        arenas.expect_copy(target, source, length);
+        arenas.assert_equal("memcpy");
+    }
+});

@@ -1,0 +1,49 @@
+//! memset of any size and alignment, by dispatch under any thresholds, with every hint and by every
+//! kernel that runs here, against byte by byte.
+#![no_main]
+
+use haul_copy::{Hint, kernel};
+use haul_fuzz::{AnyThresholds, Arenas, Place};
+use libfuzzer_sys::{
+    arbitrary::{self, Arbitrary},
+    fuzz_target,
+};
+
+#[derive(Arbitrary, Debug)]
+struct Input {
+    seed: u8,
+    thresholds: AnyThresholds,
+    calls: Vec<(u8, i32, Place)>,
+}
+
+fuzz_target!(|input: Input| {
+    input.thresholds.install();
+    let mut arenas = Arenas::new(input.seed);
+    let kernels: Vec<_> = kernel::fills()
+        .iter()
+        .filter_map(|kernel| Some((kernel.name, kernel.function()?)))
+        .collect();
+    for (way, value, place) in input.calls.iter().take(16) {
+        let (target, _, length) = place.anywhere();
+        let [byte, ..] = value.to_le_bytes();
+        let mut name = "memset";
+        // SAFETY: `anywhere` keeps the range inside the arena.
+        unsafe {
+            let to = arenas.ours.as_mut_ptr().add(target);
+            match kernels.get(*way as usize % (kernels.len() + 4)) {
+                Some((kernel, function)) => {
+                    name = kernel;
+                    assert_eq!(function(to, *value, length), to, "{name}");
+                }
+                None => match way % 4 {
+                    0 => haul_copy::memset(to, byte, length),
+                    1 => assert_eq!(haul_copy::c::memset(to.cast(), *value, length), to.cast()),
+                    2 => haul_copy::fill_hinted_raw(to, byte, length, Hint::ReadSoon),
+                    _ => haul_copy::fill_hinted_raw(to, byte, length, Hint::Streamed),
+                },
+            }
+        }
+        arenas.expect_fill(target, byte, length);
+        arenas.assert_equal(name);
+    }
+});
