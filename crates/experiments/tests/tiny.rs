@@ -8,7 +8,7 @@ use haul_experiments::copy::drawn::SizeClass;
 use haul_experiments::copy::sizes::powers;
 use haul_experiments::copy::workload::Branches;
 use haul_experiments::copy::{
-    Drawn, Function, Selection, Shape, Sizes, available, measure_drawn, measure_sizes,
+    Drawn, Function, Selection, Shape, Sizes, Tune, available, measure_drawn, measure_sizes, tune,
 };
 use haul_experiments::memory::fault::Touch;
 use haul_experiments::memory::{Bandwidth, Fault, Operation, measure_bandwidth, measure_fault};
@@ -205,4 +205,53 @@ fn faults_of_both_kinds_of_pages() {
         let operations = found[0].parameters["operations_per_sample"].as_u64().unwrap();
         assert!(faults >= operations, "base pages fault once each: {faults} for {operations}");
     }
+}
+
+#[test]
+fn tuning_trains_and_decides() {
+    let config = Tune { budget: TINY, size_max_bytes: Some(16 << 10), seed: 1 };
+    let before = haul_copy::Thresholds::current();
+    let mut tuned = None;
+    let found = records(|context| {
+        tuned = Some(tune(&config, context)?);
+        Ok(())
+    });
+    let tuned = tuned.unwrap();
+    assert_eq!(haul_copy::Thresholds::current(), before, "thresholds are put back");
+    assert!(!tuned.stopped);
+    assert!(found.iter().all(|record| record.experiment == "copy.tune"));
+    let of = |phase: &str| {
+        found.iter().filter(|record| record.parameters["phase"] == phase).collect::<Vec<_>>()
+    };
+    // Default, registers, string, stream and paged at four sizes; memset has no paged.
+    assert_eq!(of("train").len(), 4 * 5 + 4 * 4);
+    assert!(
+        of("train").iter().all(|record| record.comparison.as_ref().unwrap().baseline == "default")
+    );
+    for verdict in &tuned.verdicts {
+        let checked = of("check")
+            .iter()
+            .any(|record| record.parameters["function"] == verdict.function.name());
+        assert_eq!(checked, verdict.ratio.is_some());
+        assert!(checked || !verdict.is_kept);
+    }
+    assert_eq!(tuned.verdicts.len(), 2);
+    stopped_tuning_keeps_the_defaults();
+}
+
+/// Not a test of its own: thresholds are the process's, and tests run side by side.
+fn stopped_tuning_keeps_the_defaults() {
+    let stop = AtomicBool::new(true);
+    let mut context = Context {
+        run: String::new(),
+        machine: String::new(),
+        stop: &stop,
+        caches: CACHES,
+        cpus: Vec::new(),
+        sink: &mut |_| panic!("nothing was measured"),
+        progress: &mut |_| (),
+    };
+    let tuned = tune(&Tune::default(), &mut context).unwrap();
+    assert!(tuned.stopped && tuned.verdicts.is_empty());
+    assert_eq!(tuned.thresholds, haul_copy::Thresholds::defaults().clamped());
 }

@@ -81,7 +81,7 @@ impl fmt::Display for Disturbance {
                 write!(f, "the processor's clock rate moved by {percent:.1}%")
             }
             Self::ContextSwitches { rounds_hit, rounds, discarded } => {
-                let fate = if *discarded { "left out" } else { "kept, for there are few others" };
+                let fate = if *discarded { "left out" } else { "timed by CPU time" };
                 write!(
                     f,
                     "other processes interrupted {rounds_hit} of {rounds} rounds, which were {fate}"

@@ -10,8 +10,8 @@
 //! ```
 //!
 //! Rounds in which the kernel took a CPU away within a sample measured another process as well:
-//! they are left out, unless they are the majority (then the machine is like that, and it is
-//! said). Samples near the timer's precision are refused.
+//! they are left out, unless they are the majority (then the machine is like that, it is said, and
+//! such samples count the thread's CPU time instead). Samples near the timer's precision are refused.
 
 mod calibration;
 mod evaluation;
@@ -176,6 +176,19 @@ struct ThreadSample {
     after: Usage,
 }
 
+impl ThreadSample {
+    /// Whether another process ran in it.
+    fn is_hit(&self) -> bool {
+        self.after.switches_involuntary > self.before.switches_involuntary
+    }
+
+    /// The time, without what another process took of it.
+    fn own_ns(&self) -> f64 {
+        let cpu = self.after.cpu.saturating_sub(self.before.cpu);
+        if self.is_hit() { self.ns.min(cpu.as_nanos() as f64) } else { self.ns }
+    }
+}
+
 /// One round: nanoseconds for an operation by entrant, and whether another process ran in it.
 #[derive(Clone, Debug)]
 struct Round {
@@ -316,9 +329,10 @@ impl Run<'_> {
             let samples = self.sample(Command { entrant, iterations, round: number })?;
             for sample in &samples {
                 self.accounts[entrant].add(sample.before, sample.after, iterations);
-                round.hit |= sample.after.switches_involuntary > sample.before.switches_involuntary;
+                round.hit |= sample.is_hit();
             }
-            round.ns[entrant] = mean_ns(&samples) / iterations as f64;
+            let ns = samples.iter().map(ThreadSample::own_ns).sum::<f64>() / samples.len() as f64;
+            round.ns[entrant] = ns / iterations as f64;
         }
         Ok(Some(round))
     }

@@ -18,9 +18,11 @@ pub mod operations;
 pub mod proof;
 pub mod sizes;
 pub mod subjects;
+pub mod tune;
 pub mod workload;
 
 pub use drawn::{Drawn, Shape, measure_drawn};
 pub use function::Function;
 pub use sizes::{Sizes, measure_sizes};
 pub use subjects::{Selection, available};
+pub use tune::{Tune, Tuned, tune};
