@@ -15,7 +15,7 @@
 
 pub mod search;
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use haul_copy::Thresholds;
 use haul_copy::thresholds::{LOOKUP_MIN, NEVER};
@@ -34,6 +34,10 @@ use crate::outcome::{self, Metric, Template};
 
 /// The share of the time that training takes.
 const TRAIN_SHARE: f64 = 0.6;
+
+/// The share of an item's allotment that goes to rounds; the rest is for mapping and touching its
+/// memory, and for checking what was copied.
+const OWN_SHARE: f64 = 0.75;
 
 /// Rounds that every size gets, whatever the budget.
 const ROUNDS_MIN: usize = 7;
@@ -127,13 +131,13 @@ fn tune_function(
 ) -> Result<Option<Verdict>, Error> {
     let sizes = training_sizes(config, context)?;
     let share = config.budget / 2;
-    let train_budget = share.mul_f64(TRAIN_SHARE) / sizes.len() as u32;
+    let mut clock = Allotment::new(share.mul_f64(TRAIN_SHARE), sizes.len());
     let mut trained = Vec::new();
     for &size in &sizes {
         if context.is_stopped() {
             return Ok(None);
         }
-        trained.extend(train(config, function, size, defaults, train_budget, context)?);
+        trained.extend(train(config, function, size, defaults, clock.next(), context)?);
     }
     let found = search::best(function, &trained, defaults);
     let mut verdict = Verdict { function, found, ratio: None, ratio_worst: None, is_kept: false };
@@ -185,11 +189,10 @@ fn train(
     let item =
         Item { phase: "train", what: ("size_bytes", size.into()), level: Level::Mixed, function };
     let outcome = compare(config, &item, workload, &entrants, budget, context)?;
-    let ratio =
-        |index: usize| outcome.subjects[index + 1].comparison.as_ref().map(|found| found.ratio);
-    let ratios: Option<Vec<(Way, f64)>> =
-        ways.iter().enumerate().map(|(index, &way)| Some((way, ratio(index)?))).collect();
-    Ok(ratios.zip(outcome.floor).map(|(ratios, floor)| Trained { size, ratios, floor }))
+    let compared = outcome.subjects.iter().skip(1).map(|subject| subject.comparison.as_ref());
+    let ratios =
+        ways.iter().zip(compared).map(|(&way, found)| Some((way, search::counted(found?))));
+    Ok(ratios.collect::<Option<Vec<_>>>().map(|ratios| Trained { size, ratios }))
 }
 
 /// One check: the found set over the defaults.
@@ -215,7 +218,7 @@ fn check(
             search::way(function, &defaults, size) != search::way(function, &found, size)
         })
         .collect();
-    let each = budget / (between.len() + CHECK_DISTRIBUTIONS.len()) as u32;
+    let mut clock = Allotment::new(budget, between.len() + CHECK_DISTRIBUTIONS.len());
     let entrants = [("default", defaults), ("tuned", found)];
     let mut checks = Vec::new();
     for size in between {
@@ -226,7 +229,14 @@ fn check(
             level: Level::Mixed,
             function,
         };
-        checks.extend(checked(&compare(config, &item, workload, &entrants, each, context)?));
+        checks.extend(checked(&compare(
+            config,
+            &item,
+            workload,
+            &entrants,
+            clock.next(),
+            context,
+        )?));
     }
     for (name, level) in CHECK_DISTRIBUTIONS {
         let sizes = Distribution::find(name)?;
@@ -240,7 +250,14 @@ fn check(
         };
         let workload = Workload::drawn(&mix, &context.caches, 1)?;
         let item = Item { phase: "check", what: ("distribution", name.into()), level, function };
-        checks.extend(checked(&compare(config, &item, workload, &entrants, each, context)?));
+        checks.extend(checked(&compare(
+            config,
+            &item,
+            workload,
+            &entrants,
+            clock.next(),
+            context,
+        )?));
     }
     Ok(checks)
 }
@@ -248,6 +265,27 @@ fn check(
 fn checked(outcome: &Outcome) -> Option<Checked> {
     let comparison = outcome.subjects.last()?.comparison.as_ref()?;
     Some(Checked { ratio: comparison.ratio, floor: comparison.floor })
+}
+
+/// Shares what is left of a time among the items that are left: what preparing one takes, or few
+/// rounds of a large size, comes off the others.
+struct Allotment {
+    end: Instant,
+    items: usize,
+}
+
+impl Allotment {
+    fn new(budget: Duration, items: usize) -> Self {
+        Self { end: Instant::now() + budget, items }
+    }
+
+    /// What the rounds of the next item may take.
+    fn next(&mut self) -> Duration {
+        let left = self.end.saturating_duration_since(Instant::now());
+        let share = left / self.items.max(1) as u32;
+        self.items = self.items.saturating_sub(1);
+        share.mul_f64(OWN_SHARE)
+    }
 }
 
 /// One thing that is measured while tuning.

@@ -1,18 +1,22 @@
 //! From times by way and size to thresholds: pure arithmetic.
 //!
 //! The thresholds are few and their values are the sizes that were measured, so all combinations
-//! are tried. A combination costs, at each size, the logarithm of its way's ratio to the default;
-//! a ratio within the noise floor, or within [`MARGIN`], counts as 1. The cheapest wins; among
-//! equals, the one that changes the fewest thresholds.
+//! are tried. A combination costs, at each size, the logarithm of its way's ratio to the default,
+//! where that is beyond doubt: see [`counted`]. The cheapest wins; among equals the one that changes
+//! the way of the fewest sizes, then the fewest thresholds.
 
 use haul_copy::Thresholds;
 use haul_copy::thresholds::NEVER;
+use haul_model::Comparison;
 
 use crate::copy::Function;
 
-/// A way has to be faster or slower than this to count, even where the floor is lower: a guest's
-/// neighbours change more from day to day.
-pub const MARGIN: f64 = 0.015;
+/// A way has to be faster by this to count, even where the floor is lower: a guest's neighbours
+/// change more from day to day.
+pub const GAIN_MARGIN: f64 = 0.015;
+
+/// A way that is slower by this counts as slower: a change has to be worth it.
+pub const LOSS_MARGIN: f64 = 0.003;
 
 /// How bytes are moved, as thresholds choose it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,10 +36,19 @@ pub enum Way {
 pub struct Trained {
     /// The size in bytes.
     pub size: usize,
-    /// Each way's time over that of the default thresholds.
+    /// Each way's time over that of the default thresholds, as far as it counts: see [`counted`].
     pub ratios: Vec<(Way, f64)>,
-    /// The noise floor of those ratios.
-    pub floor: f64,
+}
+
+/// The ratio of a comparison, or 1 where it is in doubt: where the interval holds 1, where it is
+/// within the noise floor, or within the margin.
+#[must_use]
+pub fn counted(comparison: &Comparison) -> f64 {
+    let gains =
+        comparison.ratio_high < 1.0 && comparison.ratio < 1.0 - comparison.floor.max(GAIN_MARGIN);
+    let loses =
+        comparison.ratio_low > 1.0 && comparison.ratio > 1.0 + comparison.floor.max(LOSS_MARGIN);
+    if gains || loses { comparison.ratio } else { 1.0 }
 }
 
 impl Way {
@@ -133,30 +146,27 @@ pub fn best(function: Function, trained: &[Trained], defaults: Thresholds) -> Th
     winner
 }
 
-/// What thresholds cost: the logarithms of their ratios, then how many of them differ from the
-/// defaults. In units of 10^-9, so that equal costs are equal.
+/// What thresholds cost: the sum of the logarithms of their ratios, in units of 10^-9 so that
+/// equal costs are equal; how many sizes go another way; how many thresholds differ.
 fn cost(
     function: Function,
     trained: &[Trained],
     thresholds: &Thresholds,
     defaults: &Thresholds,
-) -> (i64, usize) {
-    let time: f64 = trained
-        .iter()
-        .map(|trained| {
-            let way = way(function, thresholds, trained.size);
-            // The default's own way is the baseline itself: 1 by definition, whatever its twin
-            // under force came to.
-            if way == self::way(function, defaults, trained.size) {
-                return 0.0;
-            }
-            let found = trained.ratios.iter().find(|(tried, _)| *tried == way);
-            let ratio = found.map_or(f64::INFINITY, |&(_, ratio)| ratio);
-            if (ratio - 1.0).abs() <= trained.floor.max(MARGIN) { 0.0 } else { ratio.ln() }
-        })
-        .sum();
-    let changes = names(function).iter().filter(|name| thresholds.get(name) != defaults.get(name));
-    ((time * 1e9) as i64, changes.count())
+) -> (i64, usize, usize) {
+    // The default's own way is the baseline itself: 1 by definition, whatever its twin under force
+    // came to.
+    let changed = trained.iter().filter_map(|trained| {
+        let way = way(function, thresholds, trained.size);
+        (way != self::way(function, defaults, trained.size)).then_some((way, trained))
+    });
+    let logarithms = changed.clone().map(|(way, trained)| {
+        let found = trained.ratios.iter().find(|(tried, _)| *tried == way);
+        found.map_or(f64::INFINITY, |&(_, ratio)| ratio.ln())
+    });
+    let differing =
+        names(function).iter().filter(|name| thresholds.get(name) != defaults.get(name));
+    ((logarithms.sum::<f64>() * 1e9) as i64, changed.count(), differing.count())
 }
 
 fn set(mut thresholds: Thresholds, function: Function, values: [usize; 4]) -> Thresholds {
@@ -174,11 +184,10 @@ mod tests {
     const SIZES: [usize; 8] = [2048, 4096, 8192, 16_384, 32_768, 65_536, 131_072, 262_144];
 
     /// Trained data in which each way costs what the function says.
-    fn trained(floor: f64, ratio: impl Fn(Way, usize) -> f64) -> Vec<Trained> {
+    fn trained(ratio: impl Fn(Way, usize) -> f64) -> Vec<Trained> {
         let one = |&size: &usize| Trained {
             size,
             ratios: Way::of(Function::Memcpy).iter().map(|&way| (way, ratio(way, size))).collect(),
-            floor,
         };
         SIZES.iter().map(one).collect()
     }
@@ -196,7 +205,7 @@ mod tests {
 
     #[test]
     fn crossovers_are_found() {
-        let data = trained(0.01, |way, size| match way {
+        let data = trained(|way, size| match way {
             Way::Registers => 1.0,
             Way::String if (8192..65_536).contains(&size) => 0.8,
             Way::Stream if size >= 131_072 => 0.7,
@@ -211,18 +220,38 @@ mod tests {
     }
 
     #[test]
-    fn noise_changes_nothing() {
+    fn doubt_counts_as_no_difference() {
+        let comparison = |ratio_low, ratio, ratio_high, floor| Comparison {
+            baseline: "default".into(),
+            ratio,
+            ratio_low,
+            ratio_high,
+            floor,
+        };
+        assert_eq!(counted(&comparison(0.95, 0.96, 0.97, 0.01)), 0.96);
+        assert_eq!(counted(&comparison(0.95, 0.96, 0.97, 0.05)), 1.0, "within the floor");
+        assert_eq!(counted(&comparison(0.90, 0.96, 1.01, 0.01)), 1.0, "the interval holds 1");
+        assert_eq!(counted(&comparison(0.988, 0.99, 0.992, 0.001)), 1.0, "not worth a change");
+        assert_eq!(counted(&comparison(1.008, 1.01, 1.012, 0.001)), 1.01, "but worth to avoid");
+    }
+
+    #[test]
+    fn nothing_better_changes_nothing() {
+        let data = trained(|_, _| 1.0);
+        assert_eq!(
+            best(Function::Memcpy, &data, Thresholds::REGISTERS_ONLY),
+            Thresholds::REGISTERS_ONLY
+        );
+    }
+
+    /// A way that gains at one size and makes no difference at others is taken at that size only.
+    #[test]
+    fn no_more_sizes_change_than_need_to() {
         let data =
-            trained(0.05, |way, size| if way == Way::Stream && size > 8192 { 0.96 } else { 1.04 });
-        assert_eq!(
-            best(Function::Memcpy, &data, Thresholds::REGISTERS_ONLY),
-            Thresholds::REGISTERS_ONLY
-        );
-        let data = trained(0.0, |way, _| if way == Way::String { 0.99 } else { 1.01 });
-        assert_eq!(
-            best(Function::Memcpy, &data, Thresholds::REGISTERS_ONLY),
-            Thresholds::REGISTERS_ONLY
-        );
+            trained(|way, size| if way == Way::String && size == 65_536 { 0.9 } else { 1.0 });
+        let found = best(Function::Memcpy, &data, Thresholds::REGISTERS_ONLY);
+        assert_eq!((found.rep_movsb_min, found.rep_movsb_max), (65_536, 131_072));
+        assert_eq!(found.stream_copy_min, NEVER);
     }
 
     #[test]
@@ -230,7 +259,7 @@ mod tests {
         let mut defaults = Thresholds::REGISTERS_ONLY;
         assert!(defaults.set("stream_copy_min", 16_384));
         // Under these defaults streaming is the baseline from 16 KiB on, and loses up to 64 KiB.
-        let data = trained(0.01, |way, size| match way {
+        let data = trained(|way, size| match way {
             Way::Registers if (16_384..65_536).contains(&size) => 0.5,
             Way::Registers if size < 16_384 => 1.0,
             Way::Stream if size >= 16_384 => 1.0,
