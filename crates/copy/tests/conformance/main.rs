@@ -1,0 +1,21 @@
+//! Every kernel and every entry of the dispatch against what a copy and a fill are.
+//!
+//! In release mode on the processor itself the grids are complete: every size to 4096 bytes at
+//! every pair of alignments mod 64. Elsewhere they are thinned, see `support::effort`.
+#![allow(
+    clippy::multiple_unsafe_ops_per_block,
+    clippy::cast_sign_loss,
+    clippy::cast_possible_truncation,
+    reason = "a test's buffers are sized right above the calls that use them"
+)]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod copy;
+mod entries;
+mod fill;
+#[cfg(not(miri))]
+mod large;
+mod meaning;
+mod overlap;

@@ -1,0 +1,142 @@
+//! memmove's semantics: the source and the target of every copier may overlap in any way.
+
+use crate::support::effort::Effort;
+use crate::support::guarded::Guarded;
+use crate::support::oracle::{self, first_difference};
+use crate::support::parallel;
+use crate::support::subjects::{Copier, copiers};
+
+/// A buffer that is moved inside, and what it holds before.
+struct Room {
+    buffer: Guarded,
+    before: Vec<u8>,
+}
+
+impl Room {
+    fn new(bytes: usize) -> Self {
+        let mut buffer = Guarded::new(bytes);
+        oracle::paint(buffer.as_mut_slice(), 2);
+        let before = buffer.as_slice().to_vec();
+        Self { buffer, before }
+    }
+
+    /// Moves `length` bytes by `distance`, the lower of source and target at `low`.
+    fn check(&mut self, copier: &Copier, length: usize, distance: isize, low: usize) {
+        let source = low + usize::try_from(-distance).unwrap_or(0);
+        let target = low + usize::try_from(distance).unwrap_or(0);
+        let start = self.buffer.start();
+        let to = start.wrapping_add(target);
+        // SAFETY: both ranges lie inside the buffer: the slices below would panic otherwise, and the
+        // guard page behind it would be hit.
+        let returned = unsafe { (copier.call)(to, start.wrapping_add(source), length) };
+        let what = || format!("{} of {length} bytes by {distance}, low end at {low}", copier.name);
+        assert_eq!(returned, to, "{}: the returned pointer", what());
+        let after = self.buffer.as_slice();
+        let moved = &after[target..target + length];
+        let wrong = first_difference(moved, &self.before[source..source + length]);
+        assert_eq!(wrong, None, "{}: a byte of the target is wrong", what());
+        let (clean_from, clean_to) =
+            (low.saturating_sub(512), (target + length + 512).min(after.len()));
+        let wrong = first_difference(&after[clean_from..target], &self.before[clean_from..target]);
+        assert_eq!(wrong, None, "{}: wrote before the target", what());
+        let past = target + length..clean_to;
+        let wrong = first_difference(&after[past.clone()], &self.before[past]);
+        assert_eq!(wrong, None, "{}: wrote past the target's end", what());
+        self.buffer.as_mut_slice()[target..target + length]
+            .copy_from_slice(&self.before[target..target + length]);
+    }
+
+    fn check_untouched(&self, copier: &Copier) {
+        let changed = first_difference(self.buffer.as_slice(), &self.before);
+        assert_eq!(changed, None, "{} wrote far outside its target", copier.name);
+    }
+}
+
+/// Distances in bytes, both directions: all small ones, and those around lines, pages and `length`.
+fn distances(effort: Effort, length: usize) -> Vec<isize> {
+    let (small, around): (isize, &[isize]) = match effort {
+        Effort::Full => (300, &[512, 1024, 2048, 4096, 8192, 16384]),
+        Effort::Thin => (70, &[96, 128, 256, 300, 4096]),
+        Effort::Tiny => (0, &[1, 8, 64, 128]),
+    };
+    let length = length.cast_signed();
+    let mut distances: Vec<isize> = (0..=small).collect();
+    for middle in around.iter().copied().chain([length, length / 2]) {
+        distances.extend([middle - 1, middle, middle + 1]);
+    }
+    distances.retain(|&distance| distance >= 0);
+    let backward: Vec<isize> = distances.iter().map(|distance| -distance).collect();
+    distances.extend(backward);
+    distances.sort_unstable();
+    distances.dedup();
+    distances
+}
+
+fn sizes(effort: Effort) -> Vec<usize> {
+    match effort {
+        Effort::Full => {
+            let above = [1023, 1024, 1025, 2047, 2048, 2049, 4095, 4096, 4097, 8191, 8192, 8193];
+            let groups = [16383, 16384, 16385, 20000, 32768, 65536 + 65];
+            (0..=700).chain(above).chain(groups).collect()
+        }
+        Effort::Thin => {
+            let above = [511, 512, 513, 2047, 2048, 2049, 4096, 16385];
+            (0..=300)
+                .step_by(3)
+                .chain([63, 64, 65, 127, 128, 129, 255, 256, 257])
+                .chain(above)
+                .collect()
+        }
+        Effort::Tiny => vec![1, 16, 17, 64, 65, 129, 256, 257, 300, 2049],
+    }
+}
+
+#[test]
+fn every_distance_at_sizes_across_all_boundaries() {
+    let effort = Effort::here();
+    let sizes = sizes(effort);
+    let size_max = sizes.iter().copied().max().unwrap_or(0);
+    let mut tasks = Vec::new();
+    for copier in copiers().into_iter().filter(|copier| copier.may_overlap) {
+        tasks.extend(sizes.iter().map(|&length| (copier, length)));
+    }
+    let work = |room: &mut Room, (copier, length): &(Copier, usize)| {
+        for (turn, distance) in distances(effort, *length).into_iter().enumerate() {
+            // An odd multiplier walks through all alignments as sizes and distances change.
+            let low = (turn * 37 + length * 5) % 64;
+            room.check(copier, *length, distance, low);
+            // Flush with the guard page behind: the higher of the two ends there.
+            let high = room.buffer.bytes() - length - distance.unsigned_abs();
+            room.check(copier, *length, distance, high);
+        }
+        room.check_untouched(copier);
+    };
+    parallel::for_each(&tasks, || Room::new(2 * size_max + 32768 + 64), work);
+}
+
+#[test]
+fn every_alignment_of_overlapping_pieces() {
+    let effort = Effort::here();
+    let (lengths, distances): (&[usize], &[isize]) = match effort {
+        Effort::Tiny => (&[257], &[-1, 9]),
+        _ => (
+            &[40, 64, 65, 128, 200, 256, 257, 258, 300, 384, 385, 511, 640, 1000, 2048, 2111, 4500],
+            &[
+                -257, -256, -129, -64, -63, -33, -32, -31, -16, -8, -1, 1, 8, 16, 31, 32, 33, 63,
+                64, 129, 256, 257,
+            ],
+        ),
+    };
+    let offsets = effort.offsets();
+    let mut room = Room::new(16 << 10);
+    for copier in copiers().into_iter().filter(|copier| copier.may_overlap) {
+        for &length in lengths {
+            for &distance in distances {
+                for &low in &offsets {
+                    room.check(&copier, length, distance, low);
+                }
+            }
+        }
+        room.check_untouched(&copier);
+    }
+}

@@ -1,0 +1,35 @@
+//! The first copy of a process, raced by many threads: each finds the instruction set and the
+//! thresholds while others do. A process of its own, because there is only one first copy.
+
+use std::sync::Barrier;
+
+/// Threads that start at once.
+const THREADS: usize = if cfg!(miri) { 4 } else { 64 };
+
+#[test]
+fn the_first_copy_may_be_raced() {
+    let barrier = Barrier::new(THREADS);
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let barrier = &barrier;
+            scope.spawn(move || {
+                // Short, long, a loop, and one that asks the thresholds.
+                let length = [70, 300, 1000, 5000][thread % 4] + thread;
+                let source: Vec<u8> = (0..length).map(|index| (index % 251) as u8).collect();
+                let mut target = vec![0; length];
+                barrier.wait();
+                if thread % 2 == 0 {
+                    haul_copy::copy(&mut target, &source);
+                    assert_eq!(target, source);
+                    haul_copy::fill(&mut target, 7);
+                } else {
+                    haul_copy::fill(&mut target, 7);
+                    assert!(target.iter().all(|&byte| byte == 7));
+                    haul_copy::copy(&mut target, &source);
+                }
+                let expected = if thread % 2 == 0 { vec![7; length] } else { source };
+                assert_eq!(target, expected);
+            });
+        }
+    });
+}

@@ -1,0 +1,64 @@
+//! What a copy and a fill are, byte by byte, and bytes that show every mistake.
+
+/// The value of every byte that nobody has written. No pattern contains it.
+pub(crate) const UNTOUCHED: u8 = 0;
+
+/// memmove inside `buffer`: all bytes are read before one is written.
+#[expect(clippy::manual_memcpy, reason = "the library's own copy is no oracle for a copy")]
+pub(crate) fn memmove(buffer: &mut [u8], target: usize, source: usize, length: usize) {
+    let mut held = Vec::new();
+    for index in 0..length {
+        held.push(buffer[source + index]);
+    }
+    for index in 0..length {
+        buffer[target + index] = held[index];
+    }
+}
+
+/// memset inside `buffer`.
+pub(crate) fn memset(buffer: &mut [u8], target: usize, byte: u8, length: usize) {
+    for index in 0..length {
+        buffer[target + index] = byte;
+    }
+}
+
+/// The byte at `index` of the pattern that `seed` stands for: one of 1..=254, without a period, so
+/// that a shift shows, and so that neither it nor its complement is [`UNTOUCHED`].
+pub(crate) fn pattern(index: usize, seed: u64) -> u8 {
+    // splitmix64 (Steele, Lea and Flood, 2014).
+    let mut word = (index as u64).wrapping_add(seed << 32).wrapping_add(0x9e37_79b9_7f4a_7c15);
+    word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    u8::try_from((word ^ (word >> 31)) % 254 + 1).expect("at most 254")
+}
+
+/// Fills `bytes` with the pattern of `seed`.
+pub(crate) fn paint(bytes: &mut [u8], seed: u64) {
+    for (index, byte) in bytes.iter_mut().enumerate() {
+        *byte = pattern(index, seed);
+    }
+}
+
+/// Where two slices of one length first differ.
+pub(crate) fn first_difference(left: &[u8], right: &[u8]) -> Option<usize> {
+    assert_eq!(left.len(), right.len());
+    if left == right {
+        return None;
+    }
+    left.iter().zip(right).position(|(left, right)| left != right)
+}
+
+/// The first byte of `bytes` that is not [`UNTOUCHED`].
+pub(crate) fn first_touched(bytes: &[u8]) -> Option<usize> {
+    static ZEROS: [u8; 256] = [UNTOUCHED; 256];
+    let is_clean = bytes.chunks(ZEROS.len()).all(|chunk| chunk == &ZEROS[..chunk.len()]);
+    if is_clean { None } else { bytes.iter().position(|&byte| byte != UNTOUCHED) }
+}
+
+/// The first byte of `bytes` that is not `byte`.
+pub(crate) fn first_other(bytes: &[u8], byte: u8) -> Option<usize> {
+    // Equal to itself one byte further on: one memcmp instead of a loop.
+    let is_even = bytes.first().is_none_or(|&first| first == byte)
+        && bytes.get(1..).is_none_or(|rest| rest == &bytes[..rest.len()]);
+    if is_even { None } else { bytes.iter().position(|&found| found != byte) }
+}

@@ -1,0 +1,168 @@
+//! Everything that copies or fills: every kernel that this processor has, and every entry of the
+//! dispatch, under one signature.
+
+use haul_copy::kernel::{self, CopyFn, FillFn};
+use haul_copy::{Hint, Isa};
+
+/// Something that copies.
+#[derive(Clone, Copy)]
+pub(crate) struct Copier {
+    pub(crate) name: &'static str,
+    pub(crate) call: CopyFn,
+    /// Whether source and target may overlap; Rust's slices can't.
+    pub(crate) may_overlap: bool,
+    /// Whether it only passes on to code that is tried under another name.
+    pub(crate) is_alias: bool,
+}
+
+/// Something that fills.
+#[derive(Clone, Copy)]
+pub(crate) struct Filler {
+    pub(crate) name: &'static str,
+    pub(crate) call: FillFn,
+}
+
+/// Every kernel that can run here, then every entry of the dispatch.
+pub(crate) fn copiers() -> Vec<Copier> {
+    let kernels = kernel::copies().iter().filter_map(|kernel| {
+        let call = kernel.function()?;
+        Some(Copier { name: kernel.name, call, may_overlap: true, is_alias: false })
+    });
+    kernels.chain(dispatching_copiers()).collect()
+}
+
+/// Every kernel that can run here, then every entry of the dispatch.
+pub(crate) fn fillers() -> Vec<Filler> {
+    let kernels = kernel::fills().iter().filter_map(|kernel| {
+        let call = kernel.function()?;
+        Some(Filler { name: kernel.name, call })
+    });
+    kernels.chain(dispatching_fillers()).collect()
+}
+
+/// The public functions, which choose a kernel themselves.
+pub(crate) fn dispatching_copiers() -> [Copier; 8] {
+    let of = |name, call| Copier { name, call, may_overlap: true, is_alias: false };
+    let alias = |name, call| Copier { name, call, may_overlap: true, is_alias: true };
+    [
+        of("raw::memcpy", raw_memcpy),
+        alias("raw::memmove", raw_memmove),
+        of("c::memcpy", c_memcpy),
+        of("c::memmove", c_memmove),
+        alias("hinted unknown", hinted_unknown),
+        alias("hinted streamed", hinted_streamed),
+        alias("hinted read soon", hinted_read_soon),
+        Copier { name: "copy", call: safe_copy, may_overlap: false, is_alias: false },
+    ]
+}
+
+/// The public functions, which choose a kernel themselves.
+pub(crate) fn dispatching_fillers() -> [Filler; 6] {
+    let of = |name, call| Filler { name, call };
+    [
+        of("raw::memset", raw_memset),
+        of("c::memset", c_memset),
+        of("fill", safe_fill),
+        of("hinted unknown", fill_unknown),
+        of("hinted streamed", fill_streamed),
+        of("hinted read soon", fill_read_soon),
+    ]
+}
+
+/// Says which instruction sets were not tried, in the form that `scripts/test` counts.
+pub(crate) fn tell_missing_kernels() {
+    let missing = kernel::copies().iter().filter(|kernel| !kernel.is_available());
+    for kernel in missing {
+        let feature = match kernel.isa {
+            Isa::Avx2 => "avx2",
+            Isa::Avx512vl => "avx512vl",
+            Isa::Avx512 => "avx512bw",
+            _ => continue,
+        };
+        eprintln!(
+            "SKIPPED: kernel {} natively: no CPU feature {feature}: run it on a processor that has it",
+            kernel.name
+        );
+    }
+}
+
+macro_rules! copy_entries {
+    ($($name:ident: |$target:ident, $source:ident, $length:ident| $call:expr;)*) => {$(
+        unsafe extern "C" fn $name(
+            $target: *mut u8,
+            $source: *const u8,
+            $length: usize,
+        ) -> *mut u8 {
+            // SAFETY: the caller's promise is that of every copy.
+            unsafe { $call }
+        }
+    )*};
+}
+
+copy_entries! {
+    raw_memcpy: |target, source, length| {
+        haul_copy::memcpy(target, source, length);
+        target
+    };
+    raw_memmove: |target, source, length| {
+        haul_copy::memmove(target, source, length);
+        target
+    };
+    c_memcpy: |target, source, length| {
+        haul_copy::c::memcpy(target.cast(), source.cast(), length).cast()
+    };
+    c_memmove: |target, source, length| {
+        haul_copy::c::memmove(target.cast(), source.cast(), length).cast()
+    };
+    hinted_unknown: |target, source, length| {
+        haul_copy::copy_hinted_raw(target, source, length, Hint::Unknown);
+        target
+    };
+    hinted_streamed: |target, source, length| {
+        haul_copy::copy_hinted_raw(target, source, length, Hint::Streamed);
+        target
+    };
+    hinted_read_soon: |target, source, length| {
+        haul_copy::copy_hinted_raw(target, source, length, Hint::ReadSoon);
+        target
+    };
+    safe_copy: |target, source, length| {
+        let to = core::slice::from_raw_parts_mut(target, length);
+        let from = core::slice::from_raw_parts(source, length);
+        haul_copy::copy(to, from);
+        target
+    };
+}
+
+macro_rules! fill_entries {
+    ($($name:ident: |$target:ident, $byte:ident, $length:ident| $call:expr;)*) => {$(
+        unsafe extern "C" fn $name($target: *mut u8, $byte: i32, $length: usize) -> *mut u8 {
+            // SAFETY: the caller's promise is that of every fill.
+            unsafe { $call }
+        }
+    )*};
+}
+
+fill_entries! {
+    raw_memset: |target, byte, length| {
+        haul_copy::memset(target, byte as u8, length);
+        target
+    };
+    c_memset: |target, byte, length| haul_copy::c::memset(target.cast(), byte, length).cast();
+    safe_fill: |target, byte, length| {
+        haul_copy::fill(core::slice::from_raw_parts_mut(target, length), byte as u8);
+        target
+    };
+    fill_unknown: |target, byte, length| {
+        haul_copy::fill_hinted_raw(target, byte as u8, length, Hint::Unknown);
+        target
+    };
+    fill_streamed: |target, byte, length| {
+        haul_copy::fill_hinted_raw(target, byte as u8, length, Hint::Streamed);
+        target
+    };
+    fill_read_soon: |target, byte, length| {
+        haul_copy::fill_hinted_raw(target, byte as u8, length, Hint::ReadSoon);
+        target
+    };
+}
