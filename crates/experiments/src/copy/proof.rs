@@ -12,7 +12,7 @@ use super::workload::Workload;
 use crate::error::Error;
 
 /// Operations that each subject proves itself on.
-const OPERATIONS: usize = 256;
+const OPERATIONS: usize = 128;
 
 /// The most bytes of one subject's proof in one call of [`check`]: beyond a size, one operation has
 /// to do.
@@ -31,7 +31,6 @@ pub fn check(
     workload: &mut Workload,
 ) -> Result<(), Error> {
     let (memory, operations) = workload.proof_material(OPERATIONS);
-    // What the memory has become means nothing: put a pattern there that repeats with no power of 2.
     let mut seed = 0u8;
     for candidate in candidates {
         let mut bytes = 0;
@@ -72,6 +71,9 @@ fn check_one(
     // mutably; nothing is read behind the target.
     unsafe { list.run(candidate.routine, 0..1, memory.as_mut_ptr(), false) };
     let found = &memory[first..last];
+    if found == expected {
+        return Ok(());
+    }
     match found.iter().zip(&expected).position(|(found, expected)| found != expected) {
         None => Ok(()),
         Some(index) => Err(Error::WrongBytes {
@@ -87,8 +89,9 @@ fn check_one(
 
 /// Bytes that repeat after 251, a prime: no shifted copy looks right.
 fn pattern(bytes: &mut [u8], seed: u8) {
-    for (index, byte) in bytes.iter_mut().enumerate() {
-        *byte = (index % 251) as u8 ^ seed;
+    let period: [u8; 251] = std::array::from_fn(|index| index as u8 ^ seed);
+    for chunk in bytes.chunks_mut(period.len()) {
+        chunk.copy_from_slice(&period[..chunk.len()]);
     }
 }
 
