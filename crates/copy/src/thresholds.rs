@@ -213,8 +213,10 @@ pub(crate) enum Way {
 /// above the source in their pages, and to 30 elsewhere.
 #[inline(always)]
 pub(crate) fn copy_way(length: usize, alike: bool) -> Way {
-    let [string_min, string_max, stream_min, paged_min] =
-        [0, 1, 2, 3].map(|index| CURRENT[index].load(Ordering::Relaxed));
+    let string_min = CURRENT[0].load(Ordering::Relaxed);
+    let string_max = CURRENT[1].load(Ordering::Relaxed);
+    let stream_min = CURRENT[2].load(Ordering::Relaxed);
+    let paged_min = CURRENT[3].load(Ordering::Relaxed);
     if length >= string_min && length < string_max && alike {
         Way::String
     } else if length < stream_min {
@@ -229,8 +231,9 @@ pub(crate) fn copy_way(length: usize, alike: bool) -> Way {
 /// The way for a fill of `length` bytes.
 #[inline(always)]
 pub(crate) fn fill_way(length: usize) -> Way {
-    let [string_min, string_max, stream_min] =
-        [4, 5, 6].map(|index| CURRENT[index].load(Ordering::Relaxed));
+    let string_min = CURRENT[4].load(Ordering::Relaxed);
+    let string_max = CURRENT[5].load(Ordering::Relaxed);
+    let stream_min = CURRENT[6].load(Ordering::Relaxed);
     if length >= string_min && length < string_max {
         Way::String
     } else if length < stream_min {

@@ -12,7 +12,7 @@ pub(crate) const LINE: usize = 64;
 /// The pointer is good for [`LINE`] bytes in the direction of the access, and the processor has the
 /// instruction set: an implementation is only named inside a function that enables it.
 pub(crate) trait Line: Copy {
-    /// Lines in one step of the loop, chosen so that a step, the saved head and the saved tail fit
+    /// Lines in one step of the loop: 1, 2 or 4, chosen so that a step, the saved head and the saved tail fit
     /// into the registers.
     const STEP: usize;
 
@@ -39,10 +39,14 @@ pub(crate) trait Line: Copy {
     unsafe fn move_4(targets: [*mut u8; 4], sources: [*const u8; 4]) {
         // SAFETY: the caller's promise for each of the four.
         unsafe {
-            let lines = sources.map(|source| Self::load(source));
-            for (line, target) in lines.into_iter().zip(targets) {
-                line.store(target);
-            }
+            let first = Self::load(sources[0]);
+            let second = Self::load(sources[1]);
+            let third = Self::load(sources[2]);
+            let fourth = Self::load(sources[3]);
+            first.store(targets[0]);
+            second.store(targets[1]);
+            third.store(targets[2]);
+            fourth.store(targets[3]);
         }
     }
 

@@ -17,14 +17,24 @@ impl Line for Quads {
     #[inline(always)]
     unsafe fn load(source: *const u8) -> Self {
         // SAFETY: the caller can read 64 bytes; NEON is part of the target.
-        Self(core::array::from_fn(|index| unsafe { vld1q_u8(source.add(index * 16)) }))
+        Self(unsafe {
+            [
+                vld1q_u8(source),
+                vld1q_u8(source.add(16)),
+                vld1q_u8(source.add(32)),
+                vld1q_u8(source.add(48)),
+            ]
+        })
     }
 
     #[inline(always)]
     unsafe fn store(self, target: *mut u8) {
-        for (index, quad) in self.0.into_iter().enumerate() {
-            // SAFETY: the caller can write 64 bytes; NEON is part of the target.
-            unsafe { vst1q_u8(target.add(index * 16), quad) }
+        // SAFETY: the caller can write 64 bytes; NEON is part of the target.
+        unsafe {
+            vst1q_u8(target, self.0[0]);
+            vst1q_u8(target.add(16), self.0[1]);
+            vst1q_u8(target.add(32), self.0[2]);
+            vst1q_u8(target.add(48), self.0[3]);
         }
     }
 

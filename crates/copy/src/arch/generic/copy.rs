@@ -90,18 +90,16 @@ pub(crate) unsafe fn copy_above_256<L: Line>(target: *mut u8, source: *const u8,
 unsafe fn copy_257_to_512<L: Line>(target: *mut u8, source: *const u8, length: usize) {
     let inner = small::inner_offset::<256>(length);
     let end = length - 2 * LINE;
-    let pieces = [0, inner, end - inner, end];
     // SAFETY: as in `copy_65_to_256`, for pieces of two lines; all loads precede all stores.
     unsafe {
-        let lines = pieces.map(|at| {
-            let source = source.add(at);
-            [L::load(source), L::load(source.add(LINE))]
-        });
-        for (at, [first, second]) in pieces.into_iter().zip(lines) {
-            let target = target.add(at);
-            first.store(target);
-            second.store(target.add(LINE));
-        }
+        let a = load_2::<L>(source);
+        let b = load_2::<L>(source.add(inner));
+        let c = load_2::<L>(source.add(end - inner));
+        let d = load_2::<L>(source.add(end));
+        store_2(target, a);
+        store_2(target.add(inner), b);
+        store_2(target.add(end - inner), c);
+        store_2(target.add(end), d);
     }
 }
 
@@ -153,8 +151,22 @@ unsafe fn backward<L: Line>(target: *mut u8, source: *const u8, length: usize) {
     }
 }
 
-/// The lines of a step. Always four so that no const arithmetic is needed; those beyond
-/// [`Line::STEP`] repeat the first and the compiler drops them.
+#[inline(always)]
+unsafe fn load_2<L: Line>(source: *const u8) -> [L; 2] {
+    // SAFETY: the caller can read two lines.
+    unsafe { [L::load(source), L::load(source.add(LINE))] }
+}
+
+#[inline(always)]
+unsafe fn store_2<L: Line>(target: *mut u8, lines: [L; 2]) {
+    // SAFETY: the caller can write two lines.
+    unsafe {
+        lines[0].store(target);
+        lines[1].store(target.add(LINE));
+    }
+}
+
+/// The lines of a step: those beyond [`Line::STEP`] repeat the first, and the compiler drops them.
 type Step<L> = [L; 4];
 
 #[inline(always)]
@@ -162,28 +174,40 @@ unsafe fn load_step<L: Line>(source: *const u8) -> Step<L> {
     // SAFETY: the caller can read STEP lines.
     unsafe {
         let first = L::load(source);
-        let mut lines = [first; 4];
-        let mut index = 1;
-        while index < L::STEP {
-            lines[index] = L::load(source.add(index * LINE));
-            index += 1;
+        let second = if L::STEP >= 2 { L::load(source.add(LINE)) } else { first };
+        if L::STEP < 4 {
+            return [first, second, first, second];
         }
-        lines
+        [first, second, L::load(source.add(2 * LINE)), L::load(source.add(3 * LINE))]
     }
 }
 
 #[inline(always)]
 unsafe fn store_step<L: Line>(target: *mut u8, lines: Step<L>) {
-    for (index, line) in lines.into_iter().take(L::STEP).enumerate() {
-        // SAFETY: the caller can write STEP lines.
-        unsafe { line.store(target.add(index * LINE)) }
+    // SAFETY: the caller can write STEP lines.
+    unsafe {
+        lines[0].store(target);
+        if L::STEP >= 2 {
+            lines[1].store(target.add(LINE));
+        }
+        if L::STEP >= 4 {
+            lines[2].store(target.add(2 * LINE));
+            lines[3].store(target.add(3 * LINE));
+        }
     }
 }
 
 #[inline(always)]
 unsafe fn store_step_aligned<L: Line>(target: *mut u8, lines: Step<L>) {
-    for (index, line) in lines.into_iter().take(L::STEP).enumerate() {
-        // SAFETY: the caller can write STEP lines at a multiple of ALIGNMENT, which divides LINE.
-        unsafe { line.store_aligned(target.add(index * LINE)) }
+    // SAFETY: the caller can write STEP lines at a multiple of ALIGNMENT, which divides LINE.
+    unsafe {
+        lines[0].store_aligned(target);
+        if L::STEP >= 2 {
+            lines[1].store_aligned(target.add(LINE));
+        }
+        if L::STEP >= 4 {
+            lines[2].store_aligned(target.add(2 * LINE));
+            lines[3].store_aligned(target.add(3 * LINE));
+        }
     }
 }

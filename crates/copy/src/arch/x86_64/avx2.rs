@@ -11,7 +11,7 @@ pub(crate) struct Ymm([__m256i; 2]);
 
 super::line_of_registers!(
     Ymm,
-    __m256i, 2, step: 2, held: 8,
+    __m256i, [0, 1], step: 2, held: 8,
     _mm256_loadu_si256,
     _mm256_storeu_si256,
     _mm256_store_si256,

@@ -13,7 +13,7 @@ pub(crate) struct Zmm([__m512i; 1]);
 
 super::line_of_registers!(
     Zmm,
-    __m512i, 1, step: 4, held: 8,
+    __m512i, [0], step: 4, held: 8,
     _mm512_loadu_si512,
     _mm512_storeu_si512,
     _mm512_store_si512,

@@ -6,10 +6,11 @@ pub(crate) mod avx512vl;
 pub(crate) mod sse2;
 pub(crate) mod string;
 
-/// [`Line`](crate::arch::Line) over an array of registers, by the four intrinsics that differ.
+/// [`Line`](crate::arch::Line) over an array of registers, by the intrinsics that differ and the
+/// registers' indices: written out, as `arch::generic` says why.
 macro_rules! line_of_registers {
     (
-        $line:ident, $register:ty, $count:literal, step: $step:literal, held: $held:literal,
+        $line:ident, $register:ty, [$($index:literal),+], step: $step:literal, held: $held:literal,
         $load:path, $store:path, $store_aligned:path, $stream:path, $splat:path
         $(, $override:item)?
     ) => {
@@ -21,43 +22,36 @@ macro_rules! line_of_registers {
             #[inline(always)]
             unsafe fn load(source: *const u8) -> Self {
                 let source = source.cast::<$register>();
-                Self(core::array::from_fn(|index| {
-                    // SAFETY: the caller can read 64 bytes and has the instruction set.
-                    unsafe { $load(source.add(index).cast()) }
-                }))
+                // SAFETY: the caller can read 64 bytes and has the instruction set.
+                Self(unsafe { [$($load(source.add($index).cast())),+] })
             }
 
             #[inline(always)]
             unsafe fn store(self, target: *mut u8) {
                 let target = target.cast::<$register>();
-                for (index, register) in self.0.into_iter().enumerate() {
-                    // SAFETY: the caller can write 64 bytes and has the instruction set.
-                    unsafe { $store(target.add(index).cast(), register) }
-                }
+                // SAFETY: the caller can write 64 bytes and has the instruction set.
+                unsafe { $($store(target.add($index).cast(), self.0[$index]);)+ }
             }
 
             #[inline(always)]
             unsafe fn store_aligned(self, target: *mut u8) {
                 let target = target.cast::<$register>();
-                for (index, register) in self.0.into_iter().enumerate() {
-                    // SAFETY: as `store`, at a multiple of the register's size.
-                    unsafe { $store_aligned(target.add(index).cast(), register) }
-                }
+                // SAFETY: as `store`, at a multiple of the register's size.
+                unsafe { $($store_aligned(target.add($index).cast(), self.0[$index]);)+ }
             }
 
             #[inline(always)]
             unsafe fn stream(self, target: *mut u8) {
                 let target = target.cast::<$register>();
-                for (index, register) in self.0.into_iter().enumerate() {
-                    // SAFETY: as `store_aligned`; whoever streams ends in `fence`.
-                    unsafe { $stream(target.add(index).cast(), register) }
-                }
+                // SAFETY: as `store_aligned`; whoever streams ends in `fence`.
+                unsafe { $($stream(target.add($index).cast(), self.0[$index]);)+ }
             }
 
             #[inline(always)]
             unsafe fn splat(byte: u8) -> Self {
                 // SAFETY: the caller has the instruction set.
-                Self([unsafe { $splat(byte.cast_signed()) }; $count])
+                let register = unsafe { $splat(byte.cast_signed()) };
+                Self([$({ let _: usize = $index; register }),+])
             }
 
             #[inline(always)]

@@ -10,7 +10,7 @@ pub(crate) struct Xmm([__m128i; 4]);
 
 super::line_of_registers!(
     Xmm,
-    __m128i, 4, step: 1, held: 4,
+    __m128i, [0, 1, 2, 3], step: 1, held: 4,
     _mm_loadu_si128,
     _mm_storeu_si128,
     _mm_store_si128,
