@@ -39,6 +39,8 @@ pub(crate) enum Copy {
     List(List),
     /// Copies and fills side by side with the installed C library
     Bench(Bench),
+    /// Finds the thresholds of this machine and writes haul.toml
+    Tune(Tune),
 }
 
 /// What this machine offers for moving data: instruction sets, caches, huge pages, permissions,
@@ -140,6 +142,23 @@ pub(crate) struct Bench {
     /// Time for everything together [default: 2 for each measurement]
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub(crate) budget: Option<Duration>,
+    /// Print each record as one line of JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Finds the sizes at which this machine's best way to copy or fill changes, checks them on sizes
+/// and distributions that they were not found on, keeps the defaults where they do not win, and
+/// writes haul.toml with its evidence. Takes under 60 seconds.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  haul copy tune --out ~/.config/haul/haul.toml")]
+pub(crate) struct Tune {
+    /// The file to write; the records it stands on go beside it, into haul.jsonl
+    #[arg(long, value_name = "FILE", default_value = "haul.toml")]
+    pub(crate) out: PathBuf,
+    /// Time to spend, at most
+    #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "50")]
+    pub(crate) budget: Duration,
     /// Print each record as one line of JSON
     #[arg(long)]
     pub(crate) json: bool,

@@ -17,7 +17,7 @@ pub(crate) struct Outputs {
     /// Every line to standard output as JSON.
     pub(crate) json: bool,
     /// A folder to be made, with this file for the records in it, and others to come.
-    pub(crate) folder: Option<(PathBuf, &'static str)>,
+    pub(crate) folder: Option<(PathBuf, String)>,
     /// Files, outside of that folder, that will be replaced at the end.
     pub(crate) files: Vec<PathBuf>,
 }
@@ -37,12 +37,10 @@ impl Journal {
     /// # Errors
     /// Any of that fails: nothing was measured yet.
     pub(crate) fn open(outputs: &Outputs) -> Result<Self, Error> {
-        for path in &outputs.files {
-            prove_writable(parent_of(path))?;
-        }
         let file = match &outputs.folder {
             None => None,
             Some((folder, name)) => {
+                let folder = or_here(folder);
                 fs::create_dir_all(folder).map_err(|reason| folder_error(folder, reason))?;
                 prove_writable(folder)?;
                 let path = folder.join(name);
@@ -51,6 +49,12 @@ impl Journal {
                 Some((path, file))
             }
         };
+        for path in &outputs.files {
+            if path.is_dir() {
+                return Err(folder_error(path, io::ErrorKind::IsADirectory.into()));
+            }
+            prove_writable(or_here(path.parent().unwrap_or(path)))?;
+        }
         Ok(Self { lines: Vec::new(), json: outputs.json, file, failure: None })
     }
 
@@ -111,11 +115,9 @@ fn keep_earlier(path: &Path) -> Result<(), Error> {
     }
 }
 
-fn parent_of(path: &Path) -> &Path {
-    match path.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent,
-        _ => Path::new("."),
-    }
+/// The empty path stands for the current folder, but no system call takes it.
+fn or_here(folder: &Path) -> &Path {
+    if folder.as_os_str().is_empty() { Path::new(".") } else { folder }
 }
 
 /// Writes a file of some size there and removes it: permission, a read-only mount and a full disk
@@ -162,7 +164,7 @@ mod tests {
     fn lines_are_in_the_file_before_the_next_is_measured() {
         let folder = tempfile::tempdir().unwrap();
         let outputs = Outputs {
-            folder: Some((folder.path().join("new/deeper"), "survey.jsonl")),
+            folder: Some((folder.path().join("new/deeper"), "survey.jsonl".into())),
             ..Outputs::default()
         };
         let mut journal = Journal::open(&outputs).unwrap();
@@ -200,7 +202,8 @@ mod tests {
         let file = folder.path().join("file");
         fs::write(&file, "").unwrap();
         for wanted in [file.clone(), file.join("below")] {
-            let outputs = Outputs { folder: Some((wanted, "survey.jsonl")), ..Outputs::default() };
+            let outputs =
+                Outputs { folder: Some((wanted, "survey.jsonl".into())), ..Outputs::default() };
             let message = Journal::open(&outputs).unwrap_err().to_string();
             assert!(message.contains("a file stands there"), "{message}");
         }

@@ -1,9 +1,8 @@
 //! How far, and how long still: a bar on a terminal, a line a step elsewhere.
 
 use std::io::{self, IsTerminal};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use haul_experiments::Step;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::terminal;
@@ -17,6 +16,7 @@ pub(crate) struct Progress {
     total: Duration,
     done: Duration,
     current: Duration,
+    started: Instant,
     number: usize,
     steps: usize,
 }
@@ -30,13 +30,23 @@ impl Progress {
             ProgressStyle::with_template(style).expect("the template is checked by a test"),
         );
         let lines = !io::stderr().is_terminal() && steps > 1;
-        Self { bar, lines, total, done: Duration::ZERO, current: Duration::ZERO, number: 0, steps }
+        Self {
+            bar,
+            lines,
+            total,
+            done: Duration::ZERO,
+            current: Duration::ZERO,
+            started: Instant::now(),
+            number: 0,
+            steps,
+        }
     }
 
     /// The next step begins.
     pub(crate) fn begin(&mut self, what: &str, budget: Duration) {
         self.done += self.current;
         self.current = budget;
+        self.started = Instant::now();
         self.number += 1;
         if self.lines {
             let left = clock(self.total.saturating_sub(self.done));
@@ -45,9 +55,10 @@ impl Progress {
         self.show(what, Duration::ZERO);
     }
 
-    /// The step has come this far.
-    pub(crate) fn advance(&self, step: &Step) {
-        self.show(&step.what, step.elapsed.min(self.current));
+    /// The step is at this part of it. How far that is, the clock tells: a step of many parts has
+    /// one budget.
+    pub(crate) fn advance(&self, part: &str) {
+        self.show(part, self.started.elapsed());
     }
 
     /// Says something to a person without tearing the bar.
@@ -55,16 +66,17 @@ impl Progress {
         self.bar.suspend(|| terminal::say(text));
     }
 
-    /// Takes the bar away.
-    pub(crate) fn end(&self) {
-        self.bar.finish_and_clear();
-    }
-
     fn show(&self, what: &str, elapsed: Duration) {
-        let done = self.done + elapsed;
+        let done = self.done + elapsed.min(self.current);
         self.bar.set_position(millis(done));
         self.bar.set_prefix(format!("{} left", clock(self.total.saturating_sub(done))));
         self.bar.set_message(what.to_owned());
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        self.bar.finish_and_clear();
     }
 }
 
@@ -88,14 +100,12 @@ mod tests {
         let mut progress = Progress::new(2, 10 * second);
         progress.begin("a", 4 * second);
         assert_eq!(progress.bar.prefix(), "0:10 left");
-        let step = |elapsed| Step { what: "a".into(), elapsed, budget: 4 * second };
-        progress.advance(&step(3 * second));
+        progress.show("a", 3 * second);
         assert_eq!(progress.bar.prefix(), "0:07 left");
-        progress.advance(&step(9 * second)); // overran: no less is left than the steps to come
+        progress.show("a", 9 * second); // overran: no less is left than the steps to come
         assert_eq!(progress.bar.prefix(), "0:06 left");
         progress.begin("b", 6 * second);
         assert_eq!(progress.bar.prefix(), "0:06 left");
-        progress.end();
     }
 
     #[test]

@@ -76,10 +76,6 @@ fn kernels() -> Vec<(&'static str, &'static str, &'static str, bool, &'static st
 
 /// Name, in force, default, where the one in force is from.
 fn thresholds(force: &Force) -> Vec<(&'static str, String, String, &'static str)> {
-    let show = |bytes: Option<usize>| match bytes {
-        Some(usize::MAX) | None => "never".to_owned(),
-        Some(bytes) => Bytes(bytes as u64).to_string(),
-    };
     let (current, default) = (Thresholds::current(), Thresholds::defaults());
     let from = |name: &str| match force {
         Force::File { tuning, .. } if tuning.copy.contains_key(name) => "tuning file",
@@ -87,6 +83,14 @@ fn thresholds(force: &Force) -> Vec<(&'static str, String, String, &'static str)
     };
     Thresholds::NAMES
         .iter()
-        .map(|name| (*name, show(current.get(name)), show(default.get(name)), from(name)))
+        .map(|name| (*name, size(current.get(name)), size(default.get(name)), from(name)))
         .collect()
+}
+
+/// A threshold as a person reads it.
+pub(super) fn size(bytes: Option<usize>) -> String {
+    match bytes {
+        Some(usize::MAX) | None => "never".to_owned(),
+        Some(bytes) => Bytes(bytes as u64).to_string(),
+    }
 }

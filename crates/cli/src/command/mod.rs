@@ -7,6 +7,7 @@ mod plan;
 mod report;
 mod stage;
 mod survey;
+mod tune;
 
 use haul::sys::Sys;
 use haul_model::Machine;
@@ -43,6 +44,7 @@ pub(crate) fn of(arguments: Arguments) -> Result<Box<dyn Command>, Error> {
         Verb::Report(arguments) => Box::new(report::Report::read(arguments)?),
         Verb::Survey(arguments) => Box::new(survey::Survey::new(arguments)),
         Verb::Copy(Copy::List(arguments)) => Box::new(list::List::new(arguments)),
+        Verb::Copy(Copy::Tune(arguments)) => Box::new(tune::Tune::new(arguments)),
         Verb::Copy(Copy::Bench(arguments)) => Box::new(bench::Bench::check(arguments)?),
     })
 }

@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 use haul_experiments::copy::drawn::{Shape, SizeClass};
+use haul_experiments::copy::tune::Tune;
 use haul_experiments::copy::{Drawn, Function, Sizes};
 use haul_experiments::memory::fault::Touch;
 use haul_experiments::memory::{Bandwidth, Fault, Operation};
@@ -28,6 +29,8 @@ pub(super) struct Machine {
 /// How much of everything.
 struct Extent {
     bandwidth: Duration,
+    /// Memory is walked in buffers of so many last caches.
+    bandwidth_caches: usize,
     fault: Duration,
     class: Duration,
     drawn: Duration,
@@ -40,6 +43,7 @@ struct Extent {
 
 const QUICK: Extent = Extent {
     bandwidth: Duration::from_millis(250),
+    bandwidth_caches: 2,
     fault: Duration::from_millis(400),
     class: Duration::from_millis(350),
     drawn: Duration::from_millis(400),
@@ -51,6 +55,7 @@ const QUICK: Extent = Extent {
 
 const FULL: Extent = Extent {
     bandwidth: Duration::from_millis(1000),
+    bandwidth_caches: 4,
     fault: Duration::from_millis(1000),
     class: Duration::from_millis(1500),
     drawn: Duration::from_millis(1500),
@@ -60,13 +65,29 @@ const FULL: Extent = Extent {
     distributions: &["service", "packets", "messages", "storage"],
 };
 
+/// How long a survey may take in all, buffers and proofs included: what the command promises, less
+/// a second for the page.
+pub(super) fn limit(quick: bool) -> Duration {
+    Duration::from_secs(if quick { 29 } else { 239 })
+}
+
+/// How the thresholds are found.
+pub(super) fn tuning(quick: bool) -> Tune {
+    if quick {
+        // Twice the last cache of most machines: enough to see where streaming wins.
+        let size_max_bytes = Some(32 << 20);
+        return Tune { budget: Duration::from_secs(7), size_max_bytes, ..Tune::default() };
+    }
+    Tune { budget: Duration::from_secs(50), ..Tune::default() }
+}
+
 /// What is measured before the thresholds are found: what they do not change.
 pub(super) fn before_tuning(quick: bool, machine: &Machine) -> Vec<Stage> {
     let extent = if quick { QUICK } else { FULL };
     let mut plan = Vec::new();
     for threads in thread_counts(machine.processors, quick) {
         for operation in Operation::ALL {
-            let size_bytes = bandwidth_bytes(machine, threads);
+            let size_bytes = bandwidth_bytes(&extent, machine, threads);
             let budget = extent.bandwidth;
             let work = Work::Bandwidth(Bandwidth { operation, threads, size_bytes, budget });
             plan.push(Stage::of(work, budget));
@@ -131,10 +152,11 @@ fn thread_counts(processors: usize, quick: bool) -> Vec<usize> {
     counts
 }
 
-/// Four times the last cache for each thread, or what memory there is: a quarter for everybody.
-fn bandwidth_bytes(machine: &Machine, threads: usize) -> usize {
+/// A multiple of the last cache for each thread, or what memory there is: a quarter for everybody.
+fn bandwidth_bytes(extent: &Extent, machine: &Machine, threads: usize) -> usize {
     const BUFFERS: usize = 2;
-    let wanted = machine.caches.llc_bytes.saturating_mul(4).clamp(64 << 20, 512 << 20);
+    let wanted = machine.caches.llc_bytes.saturating_mul(extent.bandwidth_caches);
+    let wanted = wanted.clamp(64 << 20, 512 << 20);
     let fair = machine.available_bytes / 4 / (threads * BUFFERS) as u64;
     wanted.min(usize::try_from(fair).unwrap_or(usize::MAX)).max(1 << 20)
 }
@@ -162,7 +184,7 @@ mod tests {
 
     fn seconds(quick: bool, machine: &Machine) -> u64 {
         let plan = total(&before_tuning(quick, machine)) + total(&after_tuning(quick, machine));
-        plan.as_secs()
+        (plan + tuning(quick).budget).as_secs()
     }
 
     #[test]

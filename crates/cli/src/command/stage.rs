@@ -1,14 +1,14 @@
 //! A plan as data: what is measured and for how long, so that progress and time left are honest.
 
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use haul_experiments::Context;
 use haul_experiments::copy::drawn::Shape;
 use haul_experiments::copy::{Drawn, Sizes, measure_drawn, measure_sizes};
 use haul_experiments::memory::{Bandwidth, Fault, measure_bandwidth, measure_fault};
 use haul_measure::Caches;
-use haul_model::{Bytes, Machine};
+use haul_model::{Bytes, Machine, Record};
 
 use crate::error::Error;
 use crate::journal::Journal;
@@ -55,6 +55,7 @@ pub(super) struct Runner<'a> {
     journal: &'a mut Journal,
     progress: Progress,
     run: String,
+    deadline: Option<Instant>,
 }
 
 impl<'a> Runner<'a> {
@@ -72,7 +73,23 @@ impl<'a> Runner<'a> {
         journal.add(machine.clone());
         journal.check()?;
         let progress = Progress::new(steps, total);
-        Ok(Self { machine, journal, progress, run: run_name() })
+        Ok(Self { machine, journal, progress, run: run_name(), deadline: None })
+    }
+
+    /// The same, beginning no step after the deadline: small as budgets are, buffers are placed and
+    /// bytes proved beside them, and on a busy machine that takes its time.
+    pub(super) fn until(self, deadline: Instant) -> Self {
+        Self { deadline: Some(deadline), ..self }
+    }
+
+    /// The machine that records are of.
+    pub(super) fn machine_id(&self) -> &'a str {
+        &self.machine.id
+    }
+
+    /// What was recorded so far.
+    pub(super) fn records(&self) -> impl Iterator<Item = &Record> {
+        self.journal.records()
     }
 
     /// Does the steps one after the other, until one fails or somebody says stop.
@@ -80,8 +97,17 @@ impl<'a> Runner<'a> {
     /// # Errors
     /// A record cannot be written; or a step fails, and that ends the plan.
     pub(super) fn stages(&mut self, plan: &[Stage], on_failure: OnFailure) -> Result<(), Error> {
-        for stage in plan {
+        for (index, stage) in plan.iter().enumerate() {
             if STOP.load(Ordering::Relaxed) {
+                break;
+            }
+            if self.deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+                self.progress.say(&format!(
+                    "haul: warning: out of time, {} steps are left out, from {} on; this machine \
+                     is busy: run again when it is quiet",
+                    plan.len() - index,
+                    stage.what
+                ));
                 break;
             }
             let done = self.step(&stage.what, stage.budget, |context| stage.work.measure(context));
@@ -128,17 +154,11 @@ impl<'a> Runner<'a> {
             caches: Caches::from_sizes(&self.machine.caches_bytes),
             cpus: Vec::new(),
             sink: &mut |record| journal.add(record),
-            progress: &mut |step| progress.advance(step),
+            progress: &mut |step| progress.advance(&step.what),
         };
         let outcome = measure(&mut context);
         self.journal.check()?;
         Ok(outcome?)
-    }
-}
-
-impl Drop for Runner<'_> {
-    fn drop(&mut self) {
-        self.progress.end();
     }
 }
 

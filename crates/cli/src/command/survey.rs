@@ -1,36 +1,49 @@
 //! `haul survey`: every way to move bytes on this machine, measured, tuned, and told.
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 use haul::sys::Sys;
 use haul_measure::Caches;
 
 use super::stage::{OnFailure, Runner, total};
-use super::{Command, plan, this_machine};
+use super::{Command, plan, this_machine, tune};
 use crate::arguments;
 use crate::error::Error;
 use crate::journal::{Journal, Outputs};
+use crate::stop::STOP;
 use crate::terminal;
 
 const RECORDS: &str = "survey.jsonl";
 const PAGE: &str = "report.html";
+const TUNING: &str = "haul.toml";
+
+/// Below this time tuning finds nothing; the deadline then costs the steps after it.
+const TUNING_MIN: Duration = Duration::from_secs(3);
 
 pub(super) struct Survey {
     quick: bool,
     out: PathBuf,
     json: bool,
+    /// Whether this run has written haul.toml.
+    is_tuned: bool,
 }
 
 impl Survey {
     pub(super) fn new(arguments: arguments::Survey) -> Self {
         let arguments::Survey { quick, out, json } = arguments;
-        Self { quick, out, json }
+        Self { quick, out, json, is_tuned: false }
     }
 }
 
 impl Command for Survey {
     fn outputs(&self) -> Outputs {
-        Outputs { json: self.json, folder: Some((self.out.clone(), RECORDS)), ..Outputs::default() }
+        Outputs {
+            json: self.json,
+            folder: Some((self.out.clone(), RECORDS.to_owned())),
+            ..Outputs::default()
+        }
     }
 
     fn run(&mut self, journal: &mut Journal) -> Result<(), Error> {
@@ -42,10 +55,23 @@ impl Command for Survey {
         };
         let before = plan::before_tuning(self.quick, &extent);
         let after = plan::after_tuning(self.quick, &extent);
-        let steps = before.len() + after.len();
-        let time = total(&before) + total(&after);
-        let mut runner = Runner::new(&machine, journal, steps, time)?;
+        let mut tuning = plan::tuning(self.quick);
+        let steps = before.len() + 1 + after.len();
+        let time = total(&before) + tuning.budget + total(&after);
+        let deadline = Instant::now() + plan::limit(self.quick);
+        let mut runner = Runner::new(&machine, journal, steps, time)?.until(deadline);
         runner.stages(&before, OnFailure::GoOn)?;
+        if !STOP.load(Ordering::Relaxed) {
+            // What is left, less what comes after it: a busy machine tunes less, but still tunes.
+            let left = deadline.saturating_duration_since(Instant::now());
+            tuning.budget = tuning.budget.min(left.saturating_sub(total(&after)).max(TUNING_MIN));
+            let tuned = tune::thresholds(&mut runner, &tuning, &self.out.join(TUNING), RECORDS);
+            if let Some(tuned) = runner.go_on("thresholds", tuned)?.flatten() {
+                // What follows is measured as it will be once haul.toml is in use.
+                tuned.thresholds.install();
+                self.is_tuned = true;
+            }
+        }
         runner.stages(&after, OnFailure::GoOn)
     }
 
@@ -69,6 +95,10 @@ impl Survey {
     fn summary(&self, journal: &Journal, page: &Path) -> String {
         const LINES_MAX: usize = 10;
         let mut last = vec![format!("page: {} (records: {RECORDS})", page.display())];
+        if self.is_tuned {
+            let tuning = self.out.join(TUNING);
+            last.push(tune::how_to_activate(&tuning));
+        }
         let findings = haul_report::findings(journal.lines());
         let mut lines: Vec<String> = findings
             .into_iter()

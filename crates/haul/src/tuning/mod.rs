@@ -135,15 +135,21 @@ impl Tuning {
 }
 
 impl Evidence {
-    /// The short form of a record that holds a comparison; `None` for one that does not.
+    /// The short form of a record that holds a comparison; `None` for one that does not. Of the
+    /// parameters it keeps those that say what was measured, not what it took.
     #[must_use]
     pub fn of(record: &Record, records: &str) -> Option<Self> {
+        const KEPT: [&str; 7] =
+            ["phase", "function", "size_bytes", "size_class", "distribution", "level", "threads"];
         let comparison = record.comparison.as_ref()?;
         let mut what = record.subject.clone();
-        for (name, value) in &record.parameters {
-            match value.as_str() {
-                Some(text) => what += &format!(", {name} {text}"),
-                None => what += &format!(", {name} {value}"),
+        for name in KEPT {
+            match record.parameters.get(name) {
+                None => {}
+                Some(value) => match value.as_str() {
+                    Some(text) => what += &format!(", {name} {text}"),
+                    None => what += &format!(", {name} {value}"),
+                },
             }
         }
         Some(Self {

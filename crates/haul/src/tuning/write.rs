@@ -95,7 +95,8 @@ mod tests {
         let mut record = Record::new("run", "copy.tune", "tuned", "time", "ns")
             .with("size_bytes", 4096)
             .with("level", "mixed")
-            .with("phase", "check");
+            .with("phase", "check")
+            .with("cpu_ns", 12.5);
         assert_eq!(Evidence::of(&record, "survey.jsonl"), None);
         let (ratio, floor) = (0.912_345, 0.012_345);
         record.comparison = Some(Comparison {

@@ -1,0 +1,221 @@
+//! `haul copy tune`: the thresholds of this machine, with their evidence, into haul.toml.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use haul::copy::Thresholds;
+use haul::tuning::{Evidence, Tuning};
+use haul_experiments::copy::Function;
+use haul_experiments::copy::tune::{self, Tuned, Verdict};
+use haul_model::Record;
+
+use super::stage::Runner;
+use super::{Command, this_machine};
+use crate::arguments;
+use crate::error::Error;
+use crate::journal::{Journal, Outputs};
+use crate::terminal;
+
+pub(super) struct Tune {
+    out: PathBuf,
+    budget: Duration,
+    json: bool,
+    /// What was found, and put into the file.
+    tuned: Option<Tuned>,
+}
+
+impl Tune {
+    pub(super) fn new(arguments: arguments::Tune) -> Self {
+        let arguments::Tune { out, budget, json } = arguments;
+        Self { out, budget, json, tuned: None }
+    }
+
+    /// The records beside the file: what its evidence refers to.
+    fn records(&self) -> String {
+        let stem = self.out.file_stem().unwrap_or_default().to_string_lossy();
+        format!("{stem}.jsonl")
+    }
+}
+
+impl Command for Tune {
+    fn outputs(&self) -> Outputs {
+        let folder = self.out.parent().unwrap_or(Path::new("")).to_path_buf();
+        Outputs {
+            json: self.json,
+            folder: Some((folder, self.records())),
+            files: vec![self.out.clone()],
+        }
+    }
+
+    fn run(&mut self, journal: &mut Journal) -> Result<(), Error> {
+        let machine = this_machine();
+        let mut runner = Runner::new(&machine, journal, 1, self.budget)?;
+        let config = tune::Tune { budget: self.budget, ..tune::Tune::default() };
+        self.tuned = thresholds(&mut runner, &config, &self.out, &self.records())?;
+        Ok(())
+    }
+
+    fn render(&self, _journal: &Journal) -> Result<(), Error> {
+        let Some(tuned) = &self.tuned else { return Ok(()) };
+        let mut lines: Vec<String> = tuned.verdicts.iter().map(sentence).collect();
+        lines.push(how_to_activate(&self.out));
+        if self.json {
+            terminal::say(&lines.join("\n"));
+            return Ok(());
+        }
+        terminal::print(&lines.join("\n"))
+    }
+}
+
+/// Finds the thresholds and writes them to `path`, with the evidence that went to the file named
+/// `records`. `None` when stopped before all was known: nothing is written then.
+///
+/// # Errors
+/// A record or the file cannot be written, or the experiment fails.
+pub(super) fn thresholds(
+    runner: &mut Runner<'_>,
+    config: &tune::Tune,
+    path: &Path,
+    records: &str,
+) -> Result<Option<Tuned>, Error> {
+    let tuned = runner.step("thresholds", config.budget, |context| tune::tune(config, context))?;
+    if tuned.stopped {
+        return Ok(None);
+    }
+    let now = haul_experiments::context::now();
+    let mut tuning = Tuning::new(runner.machine_id(), &now, tuned.thresholds);
+    tuning.evidence = evidence(runner.records(), records);
+    tuning.write(path)?;
+    Ok(Some(tuned))
+}
+
+/// One line: how to use the file.
+pub(super) fn how_to_activate(path: &Path) -> String {
+    let path = std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
+    format!(
+        "Use the thresholds: export HAUL_TUNING={}, or copy that file to ~/.config/haul/haul.toml.",
+        path.display()
+    )
+}
+
+/// What the checks said; for a function where nothing was worth checking, the best other way that
+/// training found at each size.
+fn evidence<'a>(all: impl Iterator<Item = &'a Record>, file: &str) -> Vec<Evidence> {
+    let records: Vec<&Record> = all
+        .filter(|record| record.experiment == "copy.tune")
+        .filter(|record| record.comparison.as_ref().is_some_and(|c| c.baseline != record.subject))
+        .collect();
+    let mut evidence = Vec::new();
+    for function in [Function::Memcpy, Function::Memset] {
+        let of_phase = |phase: &str| -> Vec<&Record> {
+            let has = |record: &Record, name: &str, value: &str| {
+                record.parameters.get(name).and_then(|v| v.as_str()) == Some(value)
+            };
+            let of_function = records.iter().filter(|r| has(r, "function", function.name()));
+            of_function.filter(|r| has(r, "phase", phase)).copied().collect()
+        };
+        let checked = of_phase("check");
+        let told = if checked.is_empty() { best_by_size(&of_phase("train")) } else { checked };
+        evidence.extend(told.into_iter().filter_map(|record| Evidence::of(record, file)));
+    }
+    evidence
+}
+
+/// Of each size the record with the least ratio.
+fn best_by_size<'a>(records: &[&'a Record]) -> Vec<&'a Record> {
+    let ratio = |record: &Record| record.comparison.as_ref().map_or(f64::INFINITY, |c| c.ratio);
+    let mut best: BTreeMap<u64, &Record> = BTreeMap::new();
+    for &record in records {
+        let size = record.parameters.get("size_bytes").and_then(|v| v.as_u64()).unwrap_or(0);
+        let entry = best.entry(size).or_insert(record);
+        if ratio(record) < ratio(entry) {
+            *entry = record;
+        }
+    }
+    best.into_values().collect()
+}
+
+fn sentence(verdict: &Verdict) -> String {
+    let what = if verdict.function == Function::Memset { "Fills" } else { "Copies" };
+    let Some(ratio) = verdict.ratio else {
+        return format!("{what}: nothing beats the defaults of this processor; they stay.");
+    };
+    let percent = (ratio - 1.0) * 100.0;
+    let worst = verdict.ratio_worst.map_or(0.0, |worst| (worst - 1.0) * 100.0);
+    let outcome = if verdict.is_kept { "kept" } else { "not kept, the defaults stay" };
+    format!(
+        "{what}: {} take {percent:+.1}% of the defaults' time on the whole and {worst:+.1}% at \
+         worst, on sizes that they were not found on: {outcome}.",
+        changes(verdict)
+    )
+}
+
+/// The thresholds that differ from the defaults.
+fn changes(verdict: &Verdict) -> String {
+    let defaults = Thresholds::defaults().clamped();
+    let changed: Vec<String> = Thresholds::NAMES
+        .iter()
+        .filter(|name| verdict.found.get(name) != defaults.get(name))
+        .map(|name| format!("{name} {}", super::list::size(verdict.found.get(name))))
+        .collect();
+    changed.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use haul_model::Comparison;
+
+    fn record(subject: &str, function: &str, phase: &str) -> Record {
+        let mut record = Record::new("run", "copy.tune", subject, "time", "ns")
+            .with("function", function)
+            .with("phase", phase);
+        record.comparison = Some(Comparison {
+            baseline: "default".into(),
+            ratio: 0.9,
+            ratio_low: 0.9,
+            ratio_high: 0.9,
+            floor: 0.01,
+        });
+        record
+    }
+
+    #[test]
+    fn evidence_is_the_check_and_the_training_where_nothing_was_checked() {
+        let mut records = [
+            record("default", "memcpy", "check"),
+            record("tuned", "memcpy", "check"),
+            record("vectors", "memcpy", "train"),
+            record("vectors", "memset", "train"),
+            record("stream", "memset", "train"),
+        ];
+        records[4].comparison.as_mut().unwrap().ratio = 0.8;
+        let evidence = evidence(records.iter(), "haul.jsonl");
+        let what: Vec<&str> = evidence.iter().map(|e| e.what.as_str()).collect();
+        assert_eq!(
+            what,
+            ["tuned, phase check, function memcpy", "stream, phase train, function memset"]
+        );
+        assert!(evidence.iter().all(|e| e.records == "haul.jsonl"));
+    }
+
+    #[test]
+    fn a_verdict_is_a_sentence_with_what_changed() {
+        let mut found = Thresholds::defaults().clamped();
+        assert!(found.set("stream_copy_min", 1 << 20));
+        let mut verdict = Verdict {
+            function: Function::Memcpy,
+            found,
+            ratio: Some(0.96),
+            ratio_worst: Some(1.003),
+            is_kept: true,
+        };
+        let text = sentence(&verdict);
+        for part in ["stream_copy_min 1 MiB", "-4.0%", "+0.3%", "kept"] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+        verdict.ratio = None;
+        assert!(sentence(&verdict).contains("nothing beats the defaults"));
+    }
+}

@@ -1,0 +1,163 @@
+//! `haul copy bench`: the names that checks rely on, and everything bad that can be asked of it.
+
+use std::fs;
+use std::path::Path;
+
+use haul_model::Record;
+
+use crate::{Ran, haul, public_folder, run, unprivileged};
+
+fn bench(arguments: &[&str]) -> Ran {
+    let mut all = vec!["copy", "bench", "--against", "libc", "--json", "--budget", "0.2"];
+    all.extend(arguments);
+    run(&mut haul(&all))
+}
+
+#[track_caller]
+fn record_of<'a>(records: &'a [Record], experiment: &str, subject: &str) -> &'a Record {
+    let found = records.iter().find(|r| r.experiment == experiment && r.subject == subject);
+    found.unwrap_or_else(|| panic!("no {experiment} of {subject}: {records:#?}"))
+}
+
+#[track_caller]
+fn check_comparison(record: &Record) {
+    assert_eq!((record.metric.as_str(), record.unit.as_str()), ("time", "ns"));
+    let comparison = record.comparison.as_ref().unwrap();
+    assert_eq!(comparison.baseline, "libc");
+    assert!(comparison.ratio > 0.0 && comparison.floor >= 0.0);
+    assert!(!record.samples.is_empty() && !record.run.is_empty() && !record.machine.is_empty());
+}
+
+#[test]
+fn a_distribution_file_gives_its_records() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("mine.csv");
+    fs::write(&file, "0.25,0.25,0.0,0.5\n").unwrap();
+    let ran = bench(&["--distribution", file.to_str().unwrap(), "--level", "l1"]).expect(0);
+    ran.machine();
+    let records = ran.records();
+    let record = record_of(&records, "copy.distribution", "haul");
+    check_comparison(record);
+    assert_eq!(record.parameters["distribution"], "mine");
+    assert_eq!(record.parameters["level"], "l1");
+    assert_eq!(record.parameters["threads"], 1);
+    assert_eq!(record.parameters["function"], "memcpy");
+}
+
+#[test]
+fn size_classes_and_sizes_give_theirs() {
+    let ran = bench(&["--size-class", "0-16", "--function", "memset"]).expect(0);
+    let records = ran.records();
+    let record = record_of(&records, "copy.size_class", "haul");
+    check_comparison(record);
+    assert_eq!(record.parameters["size_class"], "0-16");
+
+    let ran = bench(&["--sizes", "2KiB..4KiB"]).expect(0);
+    let records = ran.records();
+    for subject in ["haul", "scalar"] {
+        check_comparison(record_of(&records, "copy.size", subject));
+    }
+    let sizes: Vec<u64> =
+        records.iter().filter_map(|r| r.parameters["size_bytes"].as_u64()).collect();
+    assert!(sizes.contains(&2048) && sizes.contains(&4096), "{sizes:?}");
+}
+
+#[test]
+fn kernels_can_be_named() {
+    let ran = bench(&["--sizes", "4KiB", "--kernel", "scalar"]).expect(0);
+    let mut subjects: Vec<String> = ran.records().into_iter().map(|r| r.subject).collect();
+    subjects.sort();
+    assert_eq!(subjects, ["libc", "scalar"]);
+}
+
+#[test]
+fn a_person_gets_a_table_with_verdicts() {
+    let arguments = ["copy", "bench", "--size-class", "0-16", "--budget", "0.2"];
+    let ran = run(&mut haul(&arguments)).expect(0);
+    for part in ["ratio", "interval", "floor", "verdict", "0-16", "haul-inline"] {
+        assert!(ran.out.contains(part), "{part}: {ran:#?}");
+    }
+    assert!(!ran.out.contains("haul.record"), "{ran:#?}");
+}
+
+#[test]
+fn names_that_are_not_known_are_answered_with_those_that_are() {
+    let kernel = ["--sizes", "4KiB", "--kernel", "sse9"];
+    bench(&kernel).expect(2).says(&["sse9", "scalar", "libc", "haul"]);
+    bench(&["--level", "l4"]).expect(2).says(&["l4", "l1, l2, llc, cold and mixed"]);
+    bench(&["--function", "strcpy"]).expect(2).says(&["strcpy", "memcpy, memmove and memset"]);
+    bench(&["--distribution", "nobody"]).expect(2).says(&["nobody", "service"]);
+    let other = ["copy", "bench", "--against", "musl"];
+    run(&mut haul(&other)).expect(2).says(&["musl", "libc"]);
+}
+
+#[test]
+fn values_out_of_range_are_bad_usage() {
+    for (arguments, part) in [
+        (&["--size-class", "16"][..], "17-64"),
+        (&["--size-class", "9-1"], "smaller size first"),
+        (&["--size-class", "0-99999999999"], "1048576"),
+        (&["--sizes", "0"], "smaller --sizes"),
+        (&["--sizes", "-1"], "-1"),
+        (&["--sizes", "8EiB"], "8EiB"),
+        (&["--sizes", "18446744073709551615"], "smaller --sizes"),
+        (&["--threads", "0"], "threads"),
+        (&["--threads", "65535"], "--threads"),
+        (&["--budget", "0"], "above 0"),
+        (&["--budget", "NaN"], "above 0"),
+    ] {
+        bench(arguments).expect(2).says(&[part]);
+    }
+}
+
+#[test]
+fn a_size_beyond_memory_is_told_with_what_there_is() {
+    bench(&["--sizes", "16TiB"]).expect(1).says(&["available", "measure smaller sizes"]);
+}
+
+#[test]
+fn a_bad_distribution_file_is_told_by_what_is_wrong() {
+    let folder = tempfile::tempdir().unwrap();
+    let check = |text: &[u8], parts: &[&str]| {
+        let file = folder.path().join("bad.csv");
+        fs::write(&file, text).unwrap();
+        let mut all = parts.to_vec();
+        all.extend(["bad.csv", "one line of probabilities"]);
+        let ran = bench(&["--distribution", file.to_str().unwrap()]).expect(1).says(&all);
+        assert!(ran.out.is_empty(), "measured all the same: {ran:#?}");
+    };
+    check(b"", &["empty"]);
+    check(b"\n", &["empty"]);
+    check(b"0.5,0.25", &["sum to 0.75", "truncated"]);
+    check(b"0.5,0.5,", &["truncated"]);
+    check(b"1.5,-0.5", &["-0.5", "below 0"]);
+    check(b"0.9,0.9", &["sum to 1.8"]);
+    check(b"NaN,1", &["finite"]);
+    check(b"inf", &["finite"]);
+    check(b"0.5,x", &["\"x\""]);
+    check(b"0.5,0.5\n0.5,0.5", &["one line"]);
+    check(b"0.5,\xff\xfe", &["not text"]);
+}
+
+#[test]
+fn a_distribution_that_is_no_file_is_told_and_never_waited_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let fifo = folder.path().join("fifo");
+    let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+    rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, mode).unwrap();
+    let with = |path: &Path| bench(&["--distribution", path.to_str().unwrap()]).expect(1);
+    with(&fifo).says(&["not a regular file"]);
+    with(folder.path()).says(&["not a regular file"]);
+    with(&folder.path().join("gone.csv")).says(&["cannot be read", "gone.csv"]);
+}
+
+#[test]
+fn an_unreadable_distribution_file_is_told() {
+    use std::os::unix::fs::PermissionsExt;
+    let (folder, program) = public_folder();
+    let file = folder.path().join("secret.csv");
+    fs::write(&file, "1.0").unwrap();
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o000)).unwrap();
+    let arguments = ["copy", "bench", "--distribution", file.to_str().unwrap()];
+    run(&mut unprivileged(&program, &arguments)).expect(1).says(&["secret.csv", "cannot be read"]);
+}

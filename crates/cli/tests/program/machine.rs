@@ -1,0 +1,70 @@
+//! Machines that offer less: one processor, no /proc, no /sys.
+
+use std::process::Command;
+use std::thread;
+
+use crate::{Ran, away, haul, run};
+
+/// Runs with the affinity mask of one processor, inherited from the thread that starts it.
+fn on_one_processor(arguments: &'static [&'static str]) -> Ran {
+    let pinned = thread::spawn(|| {
+        let allowed = rustix::thread::sched_getaffinity(None).unwrap();
+        let first = (0..rustix::thread::CpuSet::MAX_CPU).find(|&cpu| allowed.is_set(cpu)).unwrap();
+        let mut one = rustix::thread::CpuSet::new();
+        one.set(first);
+        rustix::thread::sched_setaffinity(None, &one).unwrap();
+        run(&mut haul(arguments))
+    });
+    pinned.join().unwrap()
+}
+
+#[test]
+fn one_processor_is_enough_and_two_threads_are_refused() {
+    let machine = on_one_processor(&["doctor", "--json"]).expect(0).machine();
+    assert_eq!(machine.processors, 1);
+    let usual = run(&mut haul(&["doctor", "--json"])).machine();
+    assert_eq!(machine.id, usual.id, "a mask does not make another machine");
+
+    let measured =
+        on_one_processor(&["copy", "bench", "--size-class", "0-16", "--budget", "0.2", "--json"]);
+    assert!(!measured.expect(0).records().is_empty());
+    on_one_processor(&["copy", "bench", "--threads", "2"]).expect(2).says(&[
+        "2 threads",
+        "1 processors",
+        "taskset",
+    ]);
+}
+
+/// Runs with /proc and /sys covered by nothing. `None` where this user may not do that.
+fn without_system_files(arguments: &str) -> Option<Ran> {
+    let script = format!(
+        "mount -t tmpfs none /sys && mount -t tmpfs none /proc && exec {} {arguments}",
+        env!("CARGO_BIN_EXE_haul")
+    );
+    let mut probe = Command::new("unshare");
+    if !probe.args(["-rm", "true"]).output().is_ok_and(|output| output.status.success()) {
+        eprintln!("SKIPPED: no /proc and no /sys: no user namespaces: allow unprivileged unshare");
+        return None;
+    }
+    let mut command = Command::new("unshare");
+    command.args(["-rm", "sh", "-c", &script]);
+    away(&mut command);
+    Some(run(&mut command))
+}
+
+#[test]
+fn without_proc_and_sys_doctor_says_what_is_left() {
+    let Some(ran) = without_system_files("doctor") else { return };
+    let ran = ran.expect(0);
+    assert!(ran.out.contains("not mounted here: /proc /sys"), "{ran:#?}");
+    assert_eq!(ran.out.matches("not mounted here").count(), 1, "said once: {ran:#?}");
+    let machine = without_system_files("doctor --json").unwrap().expect(0).machine();
+    assert!(machine.processors >= 1 && machine.memory_bytes > 0);
+}
+
+#[test]
+fn without_proc_and_sys_copies_are_measured() {
+    let arguments = "copy bench --size-class 0-16 --budget 0.2 --json";
+    let Some(ran) = without_system_files(arguments) else { return };
+    assert!(!ran.expect(0).records().is_empty());
+}

@@ -1,0 +1,208 @@
+//! The program as a user meets it: exit codes, messages, JSON, and everything bad that can be put in.
+
+mod bench;
+mod doctor;
+mod machine;
+mod report;
+mod survey;
+mod tuning;
+
+use std::fs;
+use std::io::{Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use haul_model::{Line, Machine, Record};
+
+/// Longest that any of these commands may take: a hang is a failure, not a wait.
+const LIMIT: Duration = Duration::from_secs(120);
+
+/// What a run of the program left.
+#[derive(Debug)]
+struct Ran {
+    code: Option<i32>,
+    out: String,
+    err: String,
+}
+
+/// The program, away from this user's own tuning.
+fn haul(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_haul"));
+    command.args(arguments);
+    away(&mut command);
+    command
+}
+
+fn away(command: &mut Command) {
+    command.env("HAUL_TUNING", "off").env_remove("XDG_CONFIG_HOME").env("HOME", "/nonexistent");
+}
+
+fn run(command: &mut Command) -> Ran {
+    run_with_input(command, b"")
+}
+
+fn run_with_input(command: &mut Command, input: &[u8]) -> Ran {
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().expect("the program starts");
+    // A program that does not read its input closes it: not this function's business.
+    let _ = child.stdin.take().expect("piped").write_all(input);
+    finish(child)
+}
+
+fn finish(mut child: Child) -> Ran {
+    let out = reader(child.stdout.take().expect("piped"));
+    let err = reader(child.stderr.take().expect("piped"));
+    let start = Instant::now();
+    let status = loop {
+        if let Some(status) = child.try_wait().expect("the child is ours") {
+            break status;
+        }
+        if start.elapsed() > LIMIT {
+            child.kill().expect("the child is ours");
+            panic!("still running after {LIMIT:?}: {}", err.join().unwrap());
+        }
+        thread::sleep(Duration::from_millis(10));
+    };
+    Ran { code: status.code(), out: out.join().unwrap(), err: err.join().unwrap() }
+}
+
+fn reader(mut pipe: impl Read + Send + 'static) -> thread::JoinHandle<String> {
+    thread::spawn(move || {
+        let mut bytes = Vec::new();
+        pipe.read_to_end(&mut bytes).expect("a pipe can be read");
+        String::from_utf8(bytes).expect("haul writes text")
+    })
+}
+
+impl Ran {
+    #[track_caller]
+    fn expect(self, code: i32) -> Self {
+        assert_eq!(self.code, Some(code), "{self:#?}");
+        self
+    }
+
+    /// Fails unless standard error has every one of these.
+    #[track_caller]
+    fn says(self, parts: &[&str]) -> Self {
+        for part in parts {
+            assert!(self.err.contains(part), "does not say {part:?}: {self:#?}");
+        }
+        assert!(!self.err.contains("panicked"), "{self:#?}");
+        self
+    }
+
+    /// Standard output as lines of a record file.
+    #[track_caller]
+    fn lines(&self) -> Vec<Line> {
+        haul_model::parse(&self.out).unwrap_or_else(|error| panic!("{error}: {self:#?}"))
+    }
+
+    #[track_caller]
+    fn records(&self) -> Vec<Record> {
+        records_of(self.lines())
+    }
+
+    #[track_caller]
+    fn machine(&self) -> Machine {
+        match self.lines().into_iter().next() {
+            Some(Line::Machine(machine)) => machine,
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+fn records_of(lines: Vec<Line>) -> Vec<Record> {
+    lines
+        .into_iter()
+        .filter_map(|line| match line {
+            Line::Record(record) => Some(record),
+            Line::Machine(_) => None,
+        })
+        .collect()
+}
+
+fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+/// A folder that everybody can look into, with a copy of the program that everybody can run.
+fn public_folder() -> (tempfile::TempDir, PathBuf) {
+    let folder = tempfile::tempdir().unwrap();
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let program = folder.path().join("haul");
+    fs::copy(env!("CARGO_BIN_EXE_haul"), &program).unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    (folder, program)
+}
+
+/// A user without rights: permission bits mean nothing to root.
+const NOBODY: u32 = 65534;
+
+/// The program at `path`, by a user to whom permission bits apply.
+fn unprivileged(program: &Path, arguments: &[&str]) -> Command {
+    let mut command = Command::new(program);
+    command.args(arguments);
+    away(&mut command);
+    if is_root() {
+        command.uid(NOBODY).gid(NOBODY);
+    }
+    command
+}
+
+#[test]
+fn every_command_explains_itself() {
+    for command in [
+        &["--help"][..],
+        &["doctor", "--help"],
+        &["survey", "--help"],
+        &["report", "--help"],
+        &["copy", "--help"],
+        &["copy", "list", "--help"],
+        &["copy", "bench", "--help"],
+    ] {
+        let ran = run(&mut haul(command)).expect(0);
+        assert!(ran.out.contains("Usage: haul"), "{ran:#?}");
+    }
+}
+
+#[test]
+fn bad_usage_is_exit_code_2() {
+    for arguments in [
+        &["nothing"][..],
+        &["copy"],
+        &["copy", "bench", "--nonsense"],
+        &["report"],
+        &["doctor", "extra"],
+    ] {
+        run(&mut haul(arguments)).expect(2);
+    }
+}
+
+#[test]
+fn a_reader_that_leaves_is_no_error() {
+    let mut command = haul(&["copy", "list"]);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    drop(child.stdout.take());
+    let err = reader(child.stderr.take().unwrap());
+    let status = child.wait().unwrap();
+    assert_eq!((status.code(), err.join().unwrap().as_str()), (Some(0), ""));
+}
+
+#[test]
+fn a_full_standard_output_is_an_error() {
+    let Ok(full) = fs::File::options().write(true).open("/dev/full") else {
+        eprintln!("SKIPPED: a full standard output: no file /dev/full: mount /dev");
+        return;
+    };
+    let mut command = haul(&["doctor", "--json"]);
+    command.stdin(Stdio::null()).stdout(full).stderr(Stdio::piped());
+    let output = command.output().unwrap();
+    let err = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{err}");
+    assert!(err.contains("cannot write to standard output"), "{err}");
+}

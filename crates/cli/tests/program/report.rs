@@ -1,0 +1,91 @@
+//! `haul report`: pages, tables, and files that are no records.
+
+use std::fs;
+
+use haul_model::{Comparison, Line, Record};
+
+use crate::{haul, run, run_with_input};
+
+fn record_line(subject: &str) -> String {
+    let mut record = Record::new("run", "copy.size", subject, "time", "ns")
+        .with("function", "memcpy")
+        .with("size_bytes", 4096)
+        .with("level", "mixed")
+        .with("threads", 1);
+    record.machine = "m".into();
+    record.time = "2026-01-31T12:00:00Z".into();
+    record.samples = vec![50.0, 51.0];
+    record.comparison = Some(Comparison {
+        baseline: "libc".into(),
+        ratio: 0.9,
+        ratio_low: 0.89,
+        ratio_high: 0.91,
+        floor: 0.01,
+    });
+    Line::from(record).to_json()
+}
+
+#[test]
+fn saved_records_become_a_page_a_table_or_records() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("a.jsonl");
+    fs::write(&file, format!("{}\n\n{}\n", record_line("haul"), record_line("avx2"))).unwrap();
+    let file = file.to_str().unwrap();
+    let page = run(&mut haul(&["report", file])).expect(0).out;
+    assert!(page.starts_with("<!doctype html>") && page.trim_end().ends_with("</html>"));
+    let table = run(&mut haul(&["report", file, "--csv"])).expect(0).out;
+    assert_eq!(table.lines().count(), 3, "{table}");
+    let records = run(&mut haul(&["report", file, "--json"])).expect(0).records();
+    assert_eq!(records.len(), 2);
+
+    let out = folder.path().join("page.html");
+    let ran = run(&mut haul(&["report", file, "--out", out.to_str().unwrap()])).expect(0);
+    assert_eq!(ran.out, "");
+    assert_eq!(fs::read_to_string(out).unwrap().trim_end(), page.trim_end());
+}
+
+#[test]
+fn standard_input_is_a_file_too() {
+    let input = record_line("haul");
+    let ran = run_with_input(&mut haul(&["report", "-"]), input.as_bytes()).expect(0);
+    assert!(ran.out.starts_with("<!doctype html>"));
+}
+
+#[test]
+fn a_line_that_is_no_record_is_named_by_file_and_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("a.jsonl");
+    let path = file.to_str().unwrap();
+    let good = record_line("haul");
+    for (text, line) in [
+        (format!("{good}\n{{\n").into_bytes(), 2),
+        (format!("{good}\n\n{}\n", &good[..40]).into_bytes(), 3),
+        (b"{\"schema\":\"haul.record/9\"}".to_vec(), 1),
+        (b"\xff\xfe".to_vec(), 1),
+    ] {
+        fs::write(&file, text).unwrap();
+        run(&mut haul(&["report", path])).expect(1).says(&[&format!("{path}:{line}: ")]);
+    }
+    run_with_input(&mut haul(&["report", "-"]), b"nonsense").expect(1).says(&["-:1: "]);
+}
+
+#[test]
+fn files_without_records_and_no_files_are_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let empty = folder.path().join("empty.jsonl");
+    fs::write(&empty, "\n").unwrap();
+    let report = |path: &std::path::Path| run(&mut haul(&["report", path.to_str().unwrap()]));
+    report(&empty).expect(1).says(&["empty.jsonl", "holds no record"]);
+    report(folder.path()).expect(1).says(&["is a directory"]);
+    report(&folder.path().join("gone")).expect(1).says(&["gone", "check the path"]);
+}
+
+#[test]
+fn a_place_that_cannot_be_written_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("a.jsonl");
+    fs::write(&file, record_line("haul")).unwrap();
+    let out = folder.path().join("no/such/page.html");
+    let arguments = ["report", file.to_str().unwrap(), "--out", out.to_str().unwrap()];
+    run(&mut haul(&arguments)).expect(1).says(&["no/such", "create the folder"]);
+}

@@ -1,0 +1,130 @@
+//! `haul survey`: folders that cannot be, disks that fill up, and Ctrl-C.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::{LIMIT, Ran, away, finish, haul, public_folder, records_of, run, unprivileged};
+
+fn survey(out: &Path) -> Ran {
+    run(&mut haul(&["survey", "--quick", "--out", out.to_str().unwrap()]))
+}
+
+/// Waits until the file has so many lines.
+fn wait_for_lines(path: &Path, lines: usize) {
+    let start = Instant::now();
+    while fs::read_to_string(path).map_or(0, |text| text.lines().count()) < lines {
+        assert!(start.elapsed() < LIMIT, "{} does not get its lines", path.display());
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn a_folder_that_cannot_be_is_told_before_anything_is_measured() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("file");
+    fs::write(&file, "precious").unwrap();
+    for out in [file.clone(), file.join("below")] {
+        let start = Instant::now();
+        survey(&out).expect(1).says(&["a file stands there", "--out"]);
+        assert!(start.elapsed() < Duration::from_secs(2), "it measured first");
+    }
+    assert_eq!(fs::read_to_string(&file).unwrap(), "precious");
+}
+
+#[test]
+fn a_folder_that_may_not_be_written_is_told() {
+    let (folder, program) = public_folder();
+    let out = folder.path().join("locked");
+    fs::create_dir(&out).unwrap();
+    fs::set_permissions(&out, fs::Permissions::from_mode(0o555)).unwrap();
+    for out in [out.clone(), out.join("below")] {
+        let arguments = ["survey", "--quick", "--out", out.to_str().unwrap()];
+        let ran = run(&mut unprivileged(&program, &arguments));
+        ran.expect(1).says(&["locked", "may write to"]);
+    }
+}
+
+#[test]
+fn ctrl_c_keeps_what_was_measured() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("new/deeper");
+    let mut command = haul(&["survey", "--out", out.to_str().unwrap()]);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let child = command.spawn().unwrap();
+    // The machine and the records of one step.
+    wait_for_lines(&out.join("survey.jsonl"), 3);
+    let interrupted = Instant::now();
+    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    let ran = finish(child).expect(1).says(&["interrupted", "keeping what was measured"]);
+    assert!(interrupted.elapsed() < Duration::from_secs(20), "{ran:#?}");
+    let text = fs::read_to_string(out.join("survey.jsonl")).unwrap();
+    assert!(!records_of(haul_model::parse(&text).unwrap()).is_empty());
+    let page = fs::read_to_string(out.join("report.html")).unwrap();
+    assert!(page.trim_end().ends_with("</html>"));
+    assert!(ran.out.lines().count() <= 10, "{ran:#?}");
+    assert!(ran.out.contains("report.html"), "{ran:#?}");
+}
+
+#[test]
+fn records_of_an_earlier_survey_are_moved_aside() {
+    let folder = tempfile::tempdir().unwrap();
+    let records = folder.path().join("survey.jsonl");
+    fs::write(&records, "earlier\n").unwrap();
+    let mut command = haul(&["survey", "--quick", "--out", folder.path().to_str().unwrap()]);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let child = command.spawn().unwrap();
+    wait_for_lines(&folder.path().join("survey.jsonl.old"), 1);
+    wait_for_lines(&records, 1);
+    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    finish(child);
+    let old = fs::read_to_string(folder.path().join("survey.jsonl.old")).unwrap();
+    assert_eq!(old, "earlier\n");
+}
+
+/// Runs a script with a small disk at `$DISK`. `None` where this user may not mount one.
+fn on_a_small_disk(kib: usize, script: &str) -> Option<(Ran, PathBuf, tempfile::TempDir)> {
+    let probe = Command::new("unshare").args(["-rm", "true"]).output();
+    if !probe.is_ok_and(|output| output.status.success()) {
+        eprintln!("SKIPPED: a full disk: no user namespaces: allow unprivileged unshare");
+        return None;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let (disk, kept) = (folder.path().join("disk"), folder.path().join("kept"));
+    fs::create_dir_all(&disk).unwrap();
+    fs::create_dir_all(&kept).unwrap();
+    let mut command = Command::new("unshare");
+    let mount = format!("mount -t tmpfs -o size={kib}k none $DISK && {script}");
+    command.args(["-rm", "sh", "-c", &mount]);
+    command.env("HAUL", env!("CARGO_BIN_EXE_haul")).env("DISK", &disk).env("KEPT", &kept);
+    away(&mut command);
+    Some((run(&mut command), kept, folder))
+}
+
+#[test]
+fn a_full_disk_is_told_before_anything_is_measured() {
+    let script = "exec $HAUL survey --quick --out $DISK/out";
+    let Some((ran, ..)) = on_a_small_disk(256, script) else { return };
+    ran.expect(1).says(&["disk/out", "make room"]);
+}
+
+#[test]
+fn a_disk_that_fills_up_costs_nothing_that_was_written() {
+    // Room for the proof of room; then something else takes it all, and the survey goes on.
+    let script = "$HAUL survey --quick --out $DISK/out & survey=$!; \
+        while ! [ -s $DISK/out/survey.jsonl ]; do sleep 0.1; done; \
+        cat /dev/zero > $DISK/other 2>/dev/null; \
+        wait $survey; code=$?; cp $DISK/out/survey.jsonl $KEPT/; exit $code";
+    let Some((ran, kept, _folder)) = on_a_small_disk(4096, script) else { return };
+    ran.expect(1).says(&["cannot write a record", "are kept", "make room"]);
+    let text = fs::read_to_string(kept.join("survey.jsonl")).unwrap();
+    let (lines, broken) = haul_model::parse_what_can_be(&text);
+    assert!(!lines.is_empty());
+    // The write that failed may have left its beginning, and nothing before it is touched.
+    assert!(broken.len() <= 1 && broken.iter().all(|e| e.line == lines.len() + 1), "{broken:?}");
+}
