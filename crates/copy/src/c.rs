@@ -1,7 +1,9 @@
 //! memcpy, memmove and memset with the C library's signatures: what `libhaul` exports and what is
 //! compared with the C library, call for call.
 //!
-//! Each is one function up to 64 bytes and ends in a jump above: no frame, no second call.
+//! Each is one function up to 64 bytes and ends in a jump above: no frame, no second call. They have
+//! their names in `libhaul` from here on, because a function that only passed a call on would cost a
+//! jump through the global offset table: this crate takes no part in link-time optimization.
 
 use core::ffi::{c_int, c_void};
 
@@ -12,6 +14,7 @@ use crate::{dispatch, small};
 /// # Safety
 /// `source` is readable and `target` writable for `length` bytes.
 #[inline(never)]
+#[unsafe(export_name = "haul_memcpy")]
 pub unsafe extern "C" fn memcpy(
     target: *mut c_void,
     source: *const c_void,
@@ -34,6 +37,7 @@ pub unsafe extern "C" fn memcpy(
 /// # Safety
 /// As [`memcpy`].
 #[inline(never)]
+#[unsafe(export_name = "haul_memmove")]
 pub unsafe extern "C" fn memmove(
     target: *mut c_void,
     source: *const c_void,
@@ -56,6 +60,7 @@ pub unsafe extern "C" fn memmove(
 /// # Safety
 /// `target` is writable for `length` bytes.
 #[inline(never)]
+#[unsafe(export_name = "haul_memset")]
 pub unsafe extern "C" fn memset(target: *mut c_void, byte: c_int, length: usize) -> *mut c_void {
     let target = target.cast::<u8>();
     // SAFETY: the caller's promise, and the length that each asks for.

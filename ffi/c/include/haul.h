@@ -94,7 +94,7 @@ enum haul_status haul_init(void);
  * # Safety
  * source is readable and target writable for n bytes.
  */
-void *haul_memcpy(void *target, const void *source, size_t n);
+extern void *haul_memcpy(void *target, const void *source, size_t n);
 
 /**
  * The same as haul_memcpy, under the name that tells a reader of an overlap.
@@ -102,7 +102,7 @@ void *haul_memcpy(void *target, const void *source, size_t n);
  * # Safety
  * source is readable and target writable for n bytes.
  */
-void *haul_memmove(void *target, const void *source, size_t n);
+extern void *haul_memmove(void *target, const void *source, size_t n);
 
 /**
  * Sets n bytes at target to the low 8 bits of byte and returns target. With n == 0 target may be
@@ -111,7 +111,7 @@ void *haul_memmove(void *target, const void *source, size_t n);
  * # Safety
  * target is writable for n bytes.
  */
-void *haul_memset(void *target, int byte, size_t n);
+extern void *haul_memset(void *target, int byte, size_t n);
 
 /**
  * haul_memmove, told what happens to the target next. A number that is no hint counts as

@@ -32,46 +32,37 @@ const _: () = assert!(haul_hint::HAUL_HINT_UNKNOWN as c_uint == 0);
 const _: () = assert!(haul_hint::HAUL_HINT_READ_SOON as c_uint == 1);
 const _: () = assert!(haul_hint::HAUL_HINT_STREAMED as c_uint == 2);
 
-/// Copies n bytes from source to target and returns target. The two may overlap, as in memmove;
-/// with n == 0 the pointers may be anything, NULL too.
-///
-/// No allocation, no system call, no lock; async-signal-safe.
-///
-/// # Safety
-/// source is readable and target writable for n bytes.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn haul_memcpy(
-    target: *mut c_void,
-    source: *const c_void,
-    n: usize,
-) -> *mut c_void {
-    // SAFETY: the caller's promise.
-    unsafe { haul_copy::c::memcpy(target, source, n) }
-}
+/// The type of memcpy and memmove.
+type CopyFn = unsafe extern "C" fn(*mut c_void, *const c_void, usize) -> *mut c_void;
+/// The type of memset.
+type SetFn = unsafe extern "C" fn(*mut c_void, c_int, usize) -> *mut c_void;
 
-/// The same as haul_memcpy, under the name that tells a reader of an overlap.
-///
-/// # Safety
-/// source is readable and target writable for n bytes.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn haul_memmove(
-    target: *mut c_void,
-    source: *const c_void,
-    n: usize,
-) -> *mut c_void {
-    // SAFETY: the caller's promise.
-    unsafe { haul_copy::c::memmove(target, source, n) }
-}
+// What is declared below is defined there, under these names and with these types.
+const _: [CopyFn; 4] = [haul_copy::c::memcpy, haul_copy::c::memmove, haul_memcpy, haul_memmove];
+const _: [SetFn; 2] = [haul_copy::c::memset, haul_memset];
 
-/// Sets n bytes at target to the low 8 bits of byte and returns target. With n == 0 target may be
-/// anything, NULL too. Costs as haul_memcpy does.
-///
-/// # Safety
-/// target is writable for n bytes.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn haul_memset(target: *mut c_void, byte: c_int, n: usize) -> *mut c_void {
-    // SAFETY: the caller's promise.
-    unsafe { haul_copy::c::memset(target, byte, n) }
+unsafe extern "C" {
+    /// Copies n bytes from source to target and returns target. The two may overlap, as in memmove;
+    /// with n == 0 the pointers may be anything, NULL too.
+    ///
+    /// No allocation, no system call, no lock; async-signal-safe.
+    ///
+    /// # Safety
+    /// source is readable and target writable for n bytes.
+    pub fn haul_memcpy(target: *mut c_void, source: *const c_void, n: usize) -> *mut c_void;
+
+    /// The same as haul_memcpy, under the name that tells a reader of an overlap.
+    ///
+    /// # Safety
+    /// source is readable and target writable for n bytes.
+    pub fn haul_memmove(target: *mut c_void, source: *const c_void, n: usize) -> *mut c_void;
+
+    /// Sets n bytes at target to the low 8 bits of byte and returns target. With n == 0 target may be
+    /// anything, NULL too. Costs as haul_memcpy does.
+    ///
+    /// # Safety
+    /// target is writable for n bytes.
+    pub fn haul_memset(target: *mut c_void, byte: c_int, n: usize) -> *mut c_void;
 }
 
 /// haul_memmove, told what happens to the target next. A number that is no hint counts as
