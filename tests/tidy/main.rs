@@ -13,12 +13,14 @@
 //! - [`layers`]: which crate and which module may import which;
 //! - [`style`]: lengths, banned words and calls, required attributes;
 //! - [`reach`]: source files that no `mod` reaches;
+//! - [`skips`]: reasons for skipping a test that `scripts/test` can check;
 //! - [`documents`]: links that resolve, documents that are linked, text that names a machine.
 
 mod documents;
 mod layers;
 mod manifest;
 mod reach;
+mod skips;
 mod source;
 mod style;
 mod tree;
@@ -89,6 +91,11 @@ fn crates_carry_their_attributes_and_lints() {
 #[test]
 fn every_source_file_is_reached() {
     assert_clean(reach::dead_files(&Tree::load()));
+}
+
+#[test]
+fn every_skip_can_be_checked() {
+    assert_clean(skips::unknown_reasons(&Tree::load()));
 }
 
 #[test]
