@@ -10,7 +10,7 @@
 //! - [`proof`]: what a subject copied, compared with what it should have;
 //! - [`drawn`]: operations of drawn sizes: `copy.distribution` and `copy.size_class`;
 //! - [`sizes`]: one size after the other: `copy.size`;
-//! - [`tune`]: thresholds for this machine: `copy.tune`.
+//! - [`mod@tune`]: thresholds for this machine: `copy.tune`.
 
 pub mod drawn;
 pub mod function;
