@@ -107,7 +107,7 @@ mod tests {
             floor,
         });
         let evidence = Evidence::of(&record, "survey.jsonl").unwrap();
-        assert_eq!(evidence.what, "tuned, level mixed, phase check, size_bytes 4096");
+        assert_eq!(evidence.what, "tuned, phase check, size_bytes 4096, level mixed");
         let mut tuning = Tuning::new("m", "w", Thresholds::defaults());
         tuning.evidence = vec![evidence; 100];
         assert!((tuning.to_string().len() as u64) < FILE_BYTES_MAX);
