@@ -1,7 +1,7 @@
 //! Which sizes, alignments and overlaps calls have.
 //!
 //! A size distribution is one line of probabilities separated by commas; the index of an entry is
-//! the size in bytes that it stands for. [`file`] reads and checks one,
+//! the size in bytes that it stands for. [`mod@file`] reads and checks one,
 //! [`built_in`] holds those that haul ships, and [`Distribution::sample`] draws a size in constant
 //! time by the alias method (Walker 1977, as Vose 1991 builds it).
 
