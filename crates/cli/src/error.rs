@@ -112,13 +112,6 @@ impl Ending {
 }
 
 impl Error {
-    /// Says it on standard error, on as many lines as it takes.
-    pub(crate) fn tell(&self) {
-        if !matches!(self, Self::ReaderGone) {
-            crate::terminal::say(&format!("haul: error: {self}"));
-        }
-    }
-
     pub(crate) fn exit_code(&self) -> ExitCode {
         use haul_experiments::Error as Experiment;
         use haul_measure::Error as Measure;

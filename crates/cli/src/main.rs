@@ -3,8 +3,8 @@
 //! From the bottom up:
 //!
 //! - `error`: what can go wrong, and the exit code of each;
-//! - `stop`: what Ctrl-C does;
 //! - `terminal`: tables, marks and warnings for a person;
+//! - `stop`: what Ctrl-C does;
 //! - `progress`: how far, and how long still;
 //! - `journal`: where records go as they are measured;
 //! - `arguments`: the command line;
@@ -32,7 +32,7 @@ fn main() -> ExitCode {
     match run(Arguments::parse()) {
         Ok(ending) => ending.exit_code(),
         Err(error) => {
-            error.tell();
+            terminal::tell(&error);
             error.exit_code()
         }
     }

@@ -9,6 +9,13 @@ pub(crate) fn say(text: &str) {
     let _ = writeln!(io::stderr(), "{text}");
 }
 
+/// Says on standard error what went wrong, on as many lines as it takes.
+pub(crate) fn tell(error: &Error) {
+    if !matches!(error, Error::ReaderGone) {
+        say(&format!("haul: error: {error}"));
+    }
+}
+
 /// Writes text and a line break to standard output.
 ///
 /// # Errors

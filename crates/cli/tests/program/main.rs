@@ -5,6 +5,7 @@ mod doctor;
 mod machine;
 mod report;
 mod survey;
+mod tune;
 mod tuning;
 
 use std::fs;
@@ -163,6 +164,7 @@ fn every_command_explains_itself() {
         &["copy", "--help"],
         &["copy", "list", "--help"],
         &["copy", "bench", "--help"],
+        &["copy", "tune", "--help"],
     ] {
         let ran = run(&mut haul(command)).expect(0);
         assert!(ran.out.contains("Usage: haul"), "{ran:#?}");

@@ -16,7 +16,7 @@ fn survey(out: &Path) -> Ran {
 }
 
 /// Waits until the file has so many lines.
-fn wait_for_lines(path: &Path, lines: usize) {
+pub(crate) fn wait_for_lines(path: &Path, lines: usize) {
     let start = Instant::now();
     while fs::read_to_string(path).map_or(0, |text| text.lines().count()) < lines {
         assert!(start.elapsed() < LIMIT, "{} does not get its lines", path.display());
