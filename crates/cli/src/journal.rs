@@ -123,8 +123,8 @@ fn or_here(folder: &Path) -> &Path {
 /// Writes a file of some size there and removes it: permission, a read-only mount and a full disk
 /// show before the measurement and not after it.
 fn prove_writable(folder: &Path) -> Result<(), Error> {
-    /// As much as a survey's page and records take together, in bytes; measured, rounded up.
-    const ROOM_BYTES: usize = 2 << 20;
+    /// As much as a full survey's page (4 MB) and records (3 MB) take together, in bytes.
+    const ROOM_BYTES: usize = 8 << 20;
     let path = folder.join(".haul-room.tmp");
     let outcome = fs::write(&path, vec![b' '; ROOM_BYTES]);
     // If it was never made there is nothing to remove.
@@ -141,7 +141,7 @@ fn folder_error(path: &Path, reason: io::Error) -> Error {
             "a file stands there: name a folder with --out, or move the file away"
         }
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => {
-            "make room (2 MiB), or name a folder with room with --out"
+            "make room (8 MiB), or name a folder with room with --out"
         }
         io::ErrorKind::IsADirectory => "a folder stands there: move it away, or name another --out",
         io::ErrorKind::NotFound => "create the folder first, or name another with --out",

@@ -120,7 +120,7 @@ fn a_disk_that_fills_up_costs_nothing_that_was_written() {
         while ! [ -s $DISK/out/survey.jsonl ]; do sleep 0.1; done; \
         cat /dev/zero > $DISK/other 2>/dev/null; \
         wait $survey; code=$?; cp $DISK/out/survey.jsonl $KEPT/; exit $code";
-    let Some((ran, kept, _folder)) = on_a_small_disk(4096, script) else { return };
+    let Some((ran, kept, _folder)) = on_a_small_disk(12 << 10, script) else { return };
     ran.expect(1).says(&["cannot write a record", "are kept", "make room"]);
     let text = fs::read_to_string(kept.join("survey.jsonl")).unwrap();
     let (lines, broken) = haul_model::parse_what_can_be(&text);
