@@ -3,6 +3,7 @@
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::process;
 use std::sync::atomic::Ordering;
 
 use haul_model::{Line, Record};
@@ -45,7 +46,8 @@ impl Journal {
                 prove_writable(folder)?;
                 let path = folder.join(name);
                 keep_earlier(&path)?;
-                let file = File::create(&path).map_err(|reason| folder_error(&path, reason))?;
+                let created = File::options().write(true).create_new(true).open(&path);
+                let file = created.map_err(|reason| folder_error(&path, reason))?;
                 Some((path, file))
             }
         };
@@ -125,10 +127,15 @@ fn or_here(folder: &Path) -> &Path {
 fn prove_writable(folder: &Path) -> Result<(), Error> {
     /// As much as a full survey's page (4 MB) and records (3 MB) take together, in bytes.
     const ROOM_BYTES: usize = 8 << 20;
-    let path = folder.join(".haul-room.tmp");
-    let outcome = fs::write(&path, vec![b' '; ROOM_BYTES]);
-    // If it was never made there is nothing to remove.
-    let _ = fs::remove_file(&path);
+    let path = folder.join(format!(".haul-room.{}.tmp", process::id()));
+    // New, so that a link which somebody else left in a shared folder is not followed.
+    let created = File::options().write(true).create_new(true).open(&path);
+    let mut file = created.map_err(|reason| folder_error(folder, reason))?;
+    let outcome = file.write_all(&vec![b' '; ROOM_BYTES]).and_then(|()| fs::remove_file(&path));
+    if outcome.is_err() {
+        // What fitted must not stay; if it cannot be removed either, the first error says more.
+        let _ = fs::remove_file(&path);
+    }
     outcome.map_err(|reason| folder_error(folder, reason))
 }
 
