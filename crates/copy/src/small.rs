@@ -7,30 +7,27 @@
 //! a store that was not needed costs one, so the size is turned into addresses, not into branches.
 //!
 //! ```text
-//! n <= 3:   bytes at 0, n/2, n-1             to a scratch when n == 0
-//! n <= 16:  4 bytes at 0, n-4                covers 4..=8
-//!           8 bytes at 0, n-8                covers 8..=16, to a scratch when n < 8
+//! n <= 3:   1 byte at n-1, 2 at 0            to a scratch where n has no room for them
+//! n <= 16:  4 bytes at n-8 (at 0 if n < 8), 4 at n-4
+//!           8 bytes at 0                     to a scratch if n < 8
 //! n <= 64:  16 bytes at 0, k, n-16-k, n-16   k = 16 when n > 32, else 0
 //! ```
 //!
-//! All loads come before all stores, so overlap needs no thought. The wider stores come last:
-//! a program that loads the target's first 4 or 8 bytes right after the copy is served by one
-//! store (store-to-load forwarding), which four 4-byte stores would deny it.
+//! All loads come before all stores, so overlap needs no thought. The widest store comes last: a
+//! program that loads the target's first 2, 4 or 8 bytes right after the copy is served by one store
+//! (store-to-load forwarding).
 //!
 //! # What was tried
 //!
-//! Time over libc's (glibc 2.36, Zen 4) on 20 size distributions, in L1 and in the last-level cache:
+//! A store more is free while the target is in L1, and dear while it is not: the store queue fills
+//! with lines that are on their way. Time over libc's (glibc 2.36, Zen 4) on sizes of 0 to 16 bytes:
 //!
-//! | | L1 | LLC |
-//! |---|---|---|
-//! | as above | 0.81 | 0.95 |
-//! | no branch at all up to 16: also the bytes, to a scratch when n > 3 | 0.73 | 1.25 |
-//! | four 4-byte moves for 4..=16 | 0.82 | 0.99 |
-//! | a branch at 8 as well, no scratch | 0.92 | 1.00 |
-//! | a branch at 8 and at 32, two moves each | 1.01 | 0.98 |
-//!
-//! The second is the fastest where the target is in L1, but seven stores where two would do fill
-//! the store queue with lines that are still on their way: hence four at most.
+//! | stores | branches up to 16 bytes | L1 | LLC |
+//! |---|---|---|---|
+//! | 2 or 3, as above | at 3 | 0.59 | 1.00 |
+//! | 4, two of 4 and two of 8 bytes | at 3 | 0.54 | 1.03 |
+//! | 7, bytes as well | none | 0.50 | 2.1 |
+//! | 2 | at 3 and 7 | 0.83 | 0.84 |
 //!
 //! The scratch is a local: a static one would be a cache line that all threads write. What is
 //! loaded in vain comes from a constant, so that the scratch needs no initialization.
@@ -41,14 +38,15 @@ use core::mem::MaybeUninit;
 /// The largest size that is copied without a call.
 pub(crate) const SMALL_MAX: usize = 64;
 
-/// Where stores go that the size does not want: around the middle of it.
-type Scratch = MaybeUninit<[u64; 3]>;
+/// Where stores go that the size does not want: at its middle.
+type Scratch = MaybeUninit<[u64; 2]>;
 
-/// Where loads go that the size does not want.
-static NOTHING: [u64; 3] = [0; 3];
+/// Where loads go that the size does not want: at its middle. Not the scratch: a load from there
+/// would wait for the stores before it. A constant and not a static, whose address would come from
+/// the global offset table.
+const NOTHING: &[u64; 2] = &[0; 2];
 
-/// Where in a scratch the accesses start: those at the end of a size that is too small for them
-/// start up to four bytes below.
+/// Where in a scratch the accesses start: that at the end of no bytes starts one below.
 const MIDDLE: usize = 8;
 
 /// Copies `length <= 64` bytes; the two may overlap in any way.
@@ -94,9 +92,6 @@ pub(crate) unsafe fn fill(target: *mut u8, byte: u8, length: usize) {
 }
 
 /// `pointer` where `length` has room for `size` bytes, else the middle of a scratch. No branch.
-///
-/// An access of `size` bytes at `length - size` from there lies inside `length` bytes of the pointer,
-/// or starts less than `size` bytes below the middle of the scratch.
 #[inline(always)]
 fn room<P: Copy>(size: usize, length: usize, pointer: P, middle: P) -> P {
     select(length >= size, pointer, middle)
@@ -107,19 +102,15 @@ fn room<P: Copy>(size: usize, length: usize, pointer: P, middle: P) -> P {
 #[inline(always)]
 unsafe fn copy_to_3(target: *mut u8, source: *const u8, length: usize) {
     let mut scratch = Scratch::uninit();
-    let middle = scratch.as_mut_ptr().cast::<u8>().wrapping_add(MIDDLE);
-    let nothing = (&raw const NOTHING).cast::<u8>().wrapping_add(MIDDLE);
-    let (half, last) = (length >> 1, length.wrapping_sub(1));
-    let source = room(1, length, source, nothing);
-    let target = room(1, length, target, middle);
-    // SAFETY: `room`; half < length, or both are 0.
+    let middle = crate::arch::same(scratch.as_mut_ptr().cast::<u8>().wrapping_add(MIDDLE));
+    let nothing = NOTHING.as_ptr().cast::<u8>().wrapping_add(MIDDLE);
+    let last = length.wrapping_sub(1);
+    // SAFETY: `room`; without bytes, `last` is one below the middle.
     unsafe {
-        let a = word::load_1(source);
-        let b = word::load_1(source.add(half));
-        let c = word::load_1(source.wrapping_add(last));
-        word::store_1(target, a);
-        word::store_1(target.add(half), b);
-        word::store_1(target.wrapping_add(last), c);
+        let two = word::load_2(room(2, length, source, nothing));
+        let one = word::load_1(room(1, length, source, nothing).wrapping_add(last));
+        word::store_1(room(1, length, target, middle).wrapping_add(last), one);
+        word::store_2(room(2, length, target, middle), two);
     }
 }
 
@@ -128,21 +119,19 @@ unsafe fn copy_to_3(target: *mut u8, source: *const u8, length: usize) {
 #[inline(always)]
 unsafe fn copy_4_to_16(target: *mut u8, source: *const u8, length: usize) {
     let mut scratch = Scratch::uninit();
-    let middle = scratch.as_mut_ptr().cast::<u8>().wrapping_add(MIDDLE);
-    let nothing = (&raw const NOTHING).cast::<u8>().wrapping_add(MIDDLE);
-    let end = length.wrapping_sub(8);
-    let source_8 = room(8, length, source, nothing);
-    let target_8 = room(8, length, target, middle);
-    // SAFETY: 4 bytes fit; `room` for 8. Unaligned accesses are asked for.
+    let middle = crate::arch::same(scratch.as_mut_ptr().cast::<u8>().wrapping_add(MIDDLE));
+    let nothing = NOTHING.as_ptr().cast::<u8>().wrapping_add(MIDDLE);
+    let inner = select(length >= 8, length.wrapping_sub(8), 0);
+    let end = length - 4;
+    // SAFETY: inner + 4 <= length and end + 4 == length; `room`. The pieces cover [0, 8) and
+    // [length - 8, length) from 8 bytes on, else [0, 4) and [length - 4, length).
     unsafe {
-        let four = word::load_4(source);
-        let four_end = word::load_4(source.add(length - 4));
-        let eight = word::load_8(source_8);
-        let eight_end = word::load_8(source_8.wrapping_add(end));
-        word::store_4(target, four);
-        word::store_4(target.add(length - 4), four_end);
-        word::store_8(target_8, eight);
-        word::store_8(target_8.wrapping_add(end), eight_end);
+        let eight = word::load_8(room(8, length, source, nothing));
+        let four = word::load_4(source.add(inner));
+        let four_end = word::load_4(source.add(end));
+        word::store_4(target.add(inner), four);
+        word::store_4(target.add(end), four_end);
+        word::store_8(room(8, length, target, middle), eight);
     }
 }
 
@@ -151,13 +140,13 @@ unsafe fn copy_4_to_16(target: *mut u8, source: *const u8, length: usize) {
 #[inline(always)]
 unsafe fn fill_to_3(target: *mut u8, byte: u8, length: usize) {
     let mut scratch = Scratch::uninit();
-    let middle = scratch.as_mut_ptr().cast::<u8>().wrapping_add(MIDDLE);
-    let target = room(1, length, target, middle);
+    let middle = crate::arch::same(scratch.as_mut_ptr().cast::<u8>().wrapping_add(MIDDLE));
+    let last = length.wrapping_sub(1);
+    let two = u16::from_ne_bytes([byte; 2]);
     // SAFETY: as in `copy_to_3`.
     unsafe {
-        *target = byte;
-        *target.add(length >> 1) = byte;
-        *target.wrapping_add(length.wrapping_sub(1)) = byte;
+        *room(1, length, target, middle).wrapping_add(last) = byte;
+        room(2, length, target, middle).cast::<u16>().write_unaligned(two);
     }
 }
 
@@ -166,17 +155,16 @@ unsafe fn fill_to_3(target: *mut u8, byte: u8, length: usize) {
 #[inline(always)]
 unsafe fn fill_4_to_16(target: *mut u8, byte: u8, length: usize) {
     let mut scratch = Scratch::uninit();
-    let middle = scratch.as_mut_ptr().cast::<u8>().wrapping_add(MIDDLE);
-    let pattern = u64::from(byte) * 0x0101_0101_0101_0101;
+    let middle = crate::arch::same(scratch.as_mut_ptr().cast::<u8>().wrapping_add(MIDDLE));
+    let eight = u64::from(byte) * 0x0101_0101_0101_0101;
     #[expect(clippy::cast_possible_truncation, reason = "the low half of the pattern is wanted")]
-    let half_pattern = pattern as u32;
-    let target_8 = room(8, length, target, middle);
+    let four = eight as u32;
+    let inner = select(length >= 8, length.wrapping_sub(8), 0);
     // SAFETY: as in `copy_4_to_16`.
     unsafe {
-        target.cast::<u32>().write_unaligned(half_pattern);
-        target.add(length - 4).cast::<u32>().write_unaligned(half_pattern);
-        target_8.cast::<u64>().write_unaligned(pattern);
-        target_8.wrapping_add(length.wrapping_sub(8)).cast::<u64>().write_unaligned(pattern);
+        target.add(inner).cast::<u32>().write_unaligned(four);
+        target.add(length - 4).cast::<u32>().write_unaligned(four);
+        room(8, length, target, middle).cast::<u64>().write_unaligned(eight);
     }
 }
 
@@ -225,7 +213,7 @@ pub(crate) fn inner_offset<const HALF: usize>(length: usize) -> usize {
     ((length - 1) & HALF) >> 1
 }
 
-/// Loads and stores of 1, 4, 8 and 16 bytes. As memory, not as numbers: uninitialized bytes and
+/// Loads and stores of 1 to 16 bytes. As memory, not as numbers: uninitialized bytes and
 /// pointers survive.
 mod word {
     use core::mem::MaybeUninit;
@@ -249,6 +237,7 @@ mod word {
         };
     }
     access!(load_1, store_1, u8);
+    access!(load_2, store_2, u16);
     access!(load_4, store_4, u32);
     access!(load_8, store_8, u64);
 
