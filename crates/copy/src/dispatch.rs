@@ -10,7 +10,7 @@
 //! ```text
 //! above 64:  which instruction set?          (jump)
 //!   <= 256:  four lines, no branch           generic::copy_65_to_256
-//!   < 2048:  loop                            generic::copy_above_256
+//!   below the smallest threshold: loop       generic::copy_above_256
 //!   else:    by Thresholds: loop, string or stream
 //! ```
 
@@ -21,7 +21,9 @@ use crate::arch::generic::{self, BLOCK_MAX};
 use crate::arch::line::LINE;
 use crate::cpu::Isa;
 use crate::kernel::{CopyFn, FillFn};
-use crate::thresholds::{LOOKUP_MIN, Thresholds, Way, copy_way, fill_way};
+use crate::thresholds::{
+    Thresholds, Way, copies_by_registers, copy_way, fill_way, fills_by_registers,
+};
 
 /// The [`Isa`] that copies go by, as its number; 0 before the first of them.
 static CHOSEN: AtomicU8 = AtomicU8::new(0);
@@ -199,7 +201,7 @@ macro_rules! above_64 {
             unsafe {
                 if length <= BLOCK_MAX {
                     generic::copy_65_to_256::<$line>(target, source, length);
-                } else if length < LOOKUP_MIN {
+                } else if copies_by_registers(length) {
                     generic::copy_above_256::<$line>(target, source, length);
                 } else {
                     return $copy_long(target, source, length);
@@ -238,7 +240,7 @@ macro_rules! above_64 {
             unsafe {
                 if length <= BLOCK_MAX {
                     generic::fill_65_to_256::<$line>(target, arch::low_byte(byte), length);
-                } else if length < LOOKUP_MIN {
+                } else if fills_by_registers(length) {
                     generic::fill_above_256::<$line>(target, arch::low_byte(byte), length);
                 } else {
                     return $fill_long(target, byte, length);
@@ -267,7 +269,10 @@ macro_rules! above_64 {
 
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 mod x86_64 {
-    use super::{BLOCK_MAX, LINE, LOOKUP_MIN, Way, arch, copy_way, fill_way, generic};
+    use super::{
+        BLOCK_MAX, LINE, Way, arch, copies_by_registers, copy_way, fill_way, fills_by_registers,
+        generic,
+    };
     use crate::arch::x86_64::{avx2, avx512vl, sse2, string};
 
     above_64! {
@@ -289,7 +294,10 @@ mod x86_64 {
 
 #[cfg(all(target_arch = "aarch64", not(miri)))]
 mod aarch64 {
-    use super::{BLOCK_MAX, LINE, LOOKUP_MIN, Way, arch, copy_way, fill_way, generic};
+    use super::{
+        BLOCK_MAX, LINE, Way, arch, copies_by_registers, copy_way, fill_way, fills_by_registers,
+        generic,
+    };
     use crate::arch::aarch64::neon;
 
     above_64! {
@@ -300,7 +308,10 @@ mod aarch64 {
 }
 
 mod scalar {
-    use super::{BLOCK_MAX, LINE, LOOKUP_MIN, Way, arch, copy_way, fill_way, generic};
+    use super::{
+        BLOCK_MAX, LINE, Way, arch, copies_by_registers, copy_way, fill_way, fills_by_registers,
+        generic,
+    };
     use crate::arch::scalar::{self, Words};
 
     above_64! {

@@ -7,11 +7,10 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::cpu::{self, Vendor};
 
-/// Below this many bytes nothing is looked up: a copy loops over registers.
+/// No threshold is below this many bytes: a copy loops over registers.
 ///
 /// The start-up of `rep movsb` is 35 cycles or more (Intel Optimization Manual, 3.7.6) and that of
-/// a streamed copy is a fence, so neither is a candidate here; and the look-up itself stays out of
-/// 99.4% of the calls of a large fleet.
+/// a streamed copy is a fence, so neither is a candidate there.
 pub const LOOKUP_MIN: usize = 2048;
 
 /// Sizes in bytes from which, or up to which, a way to copy is taken. [`NEVER`] turns a way off.
@@ -55,6 +54,11 @@ pub const NEVER: usize = usize::MAX;
 /// them before it asks for a way.
 static CURRENT: [AtomicUsize; Thresholds::NAMES.len()] =
     [const { AtomicUsize::new(0) }; Thresholds::NAMES.len()];
+
+/// The smallest size whose copy, and whose fill, does not go by registers. Below, nothing else is
+/// looked at. Like [`CURRENT`], it may be a moment older than the rest.
+static COPY_LOOKUP: AtomicUsize = AtomicUsize::new(0);
+static FILL_LOOKUP: AtomicUsize = AtomicUsize::new(0);
 
 impl Thresholds {
     /// The names of all thresholds, as `haul.toml`, C and the command line spell them.
@@ -128,9 +132,14 @@ impl Thresholds {
 
     /// Puts these in force, [clamped](Self::clamped), for all threads of this process.
     pub fn install(self) {
-        for (place, value) in CURRENT.iter().zip(self.clamped().to_array()) {
+        let clamped = self.clamped();
+        for (place, value) in CURRENT.iter().zip(clamped.to_array()) {
             place.store(value, Ordering::Relaxed);
         }
+        let copy = clamped.rep_movsb_min.min(clamped.stream_copy_min);
+        let fill = clamped.rep_stosb_min.min(clamped.stream_fill_min);
+        COPY_LOOKUP.store(copy, Ordering::Relaxed);
+        FILL_LOOKUP.store(fill, Ordering::Relaxed);
     }
 
     /// The same with every value raised to [`LOOKUP_MIN`].
@@ -204,6 +213,18 @@ pub(crate) enum Way {
     Stream,
     /// Non-temporal stores, pages interleaved.
     Paged,
+}
+
+/// Whether a copy of `length` bytes goes by registers without a further look.
+#[inline(always)]
+pub(crate) fn copies_by_registers(length: usize) -> bool {
+    length < COPY_LOOKUP.load(Ordering::Relaxed)
+}
+
+/// Whether a fill of `length` bytes goes by registers without a further look.
+#[inline(always)]
+pub(crate) fn fills_by_registers(length: usize) -> bool {
+    length < FILL_LOOKUP.load(Ordering::Relaxed)
 }
 
 /// The way for a copy of `length` bytes; `alike` says whether target and source have the same
