@@ -27,6 +27,7 @@
 //!
 //! # Modules, lowest first
 //!
+//! - `opaque`: values that the compiler can't see through;
 //! - `small`: up to 64 bytes, inlined;
 //! - `arch`: the algorithm once over a cache line in registers, thin files for each instruction set;
 //! - [`cpu`]: which instruction sets this processor has, as values that prove it;
@@ -44,6 +45,8 @@
 
 #[cfg(test)]
 extern crate std;
+
+mod opaque;
 
 mod small;
 

@@ -102,7 +102,7 @@ fn room<P: Copy>(size: usize, length: usize, pointer: P, middle: P) -> P {
 #[inline(always)]
 unsafe fn copy_to_3(target: *mut u8, source: *const u8, length: usize) {
     let mut scratch = Scratch::uninit();
-    let middle = crate::arch::same(scratch.as_mut_ptr().cast::<u8>().wrapping_add(MIDDLE));
+    let middle = crate::opaque::same(scratch.as_mut_ptr().cast::<u8>().wrapping_add(MIDDLE));
     let nothing = NOTHING.as_ptr().cast::<u8>().wrapping_add(MIDDLE);
     let last = length.wrapping_sub(1);
     // SAFETY: `room`; without bytes, `last` is one below the middle.
@@ -119,7 +119,7 @@ unsafe fn copy_to_3(target: *mut u8, source: *const u8, length: usize) {
 #[inline(always)]
 unsafe fn copy_4_to_16(target: *mut u8, source: *const u8, length: usize) {
     let mut scratch = Scratch::uninit();
-    let middle = crate::arch::same(scratch.as_mut_ptr().cast::<u8>().wrapping_add(MIDDLE));
+    let middle = crate::opaque::same(scratch.as_mut_ptr().cast::<u8>().wrapping_add(MIDDLE));
     let nothing = NOTHING.as_ptr().cast::<u8>().wrapping_add(MIDDLE);
     let inner = select(length >= 8, length.wrapping_sub(8), 0);
     let end = length - 4;
@@ -140,7 +140,7 @@ unsafe fn copy_4_to_16(target: *mut u8, source: *const u8, length: usize) {
 #[inline(always)]
 unsafe fn fill_to_3(target: *mut u8, byte: u8, length: usize) {
     let mut scratch = Scratch::uninit();
-    let middle = crate::arch::same(scratch.as_mut_ptr().cast::<u8>().wrapping_add(MIDDLE));
+    let middle = crate::opaque::same(scratch.as_mut_ptr().cast::<u8>().wrapping_add(MIDDLE));
     let last = length.wrapping_sub(1);
     let two = u16::from_ne_bytes([byte; 2]);
     // SAFETY: as in `copy_to_3`.
@@ -155,7 +155,7 @@ unsafe fn fill_to_3(target: *mut u8, byte: u8, length: usize) {
 #[inline(always)]
 unsafe fn fill_4_to_16(target: *mut u8, byte: u8, length: usize) {
     let mut scratch = Scratch::uninit();
-    let middle = crate::arch::same(scratch.as_mut_ptr().cast::<u8>().wrapping_add(MIDDLE));
+    let middle = crate::opaque::same(scratch.as_mut_ptr().cast::<u8>().wrapping_add(MIDDLE));
     let eight = u64::from(byte) * 0x0101_0101_0101_0101;
     #[expect(clippy::cast_possible_truncation, reason = "the low half of the pattern is wanted")]
     let four = eight as u32;

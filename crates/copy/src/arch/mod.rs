@@ -88,6 +88,7 @@ pub(crate) use kernels;
 
 pub(crate) mod scalar;
 
+pub(crate) use crate::opaque::{rolled, same};
 pub(crate) use line::Line;
 
 #[cfg(all(target_arch = "x86_64", not(miri)))]
@@ -95,52 +96,6 @@ pub(crate) mod x86_64;
 
 #[cfg(all(target_arch = "aarch64", not(miri)))]
 pub(crate) mod aarch64;
-
-/// `target`, which the compiler can't tell is the same: a function that returns what it was given
-/// would otherwise be called and not jumped to, for the sake of a register that already holds it.
-#[inline(always)]
-#[cfg_attr(
-    not(miri),
-    expect(clippy::pointers_in_nomem_asm_block, reason = "the pointer is passed on, not followed")
-)]
-pub(crate) fn same(target: *mut u8) -> *mut u8 {
-    #[cfg(not(miri))]
-    {
-        let mut target = target;
-        // SAFETY: no instruction at all.
-        unsafe {
-            core::arch::asm!(
-                "/* {0} */",
-                inlateout(reg) target,
-                options(pure, nomem, nostack, preserves_flags)
-            );
-        }
-        target
-    }
-    #[cfg(miri)]
-    target
-}
-
-/// `at`, which the compiler can't tell is the same: a loop that counts with it is not unrolled into
-/// one with a remainder, whose two ends would both be mispredicted.
-#[inline(always)]
-pub(crate) fn rolled(at: usize) -> usize {
-    #[cfg(not(miri))]
-    {
-        let mut at = at;
-        // SAFETY: no instruction at all.
-        unsafe {
-            core::arch::asm!(
-                "/* {0} */",
-                inlateout(reg) at,
-                options(pure, nomem, nostack, preserves_flags)
-            );
-        }
-        at
-    }
-    #[cfg(miri)]
-    at
-}
 
 /// The byte that C's memset means by its `int`: the lowest eight bits.
 #[inline(always)]
