@@ -174,7 +174,7 @@ enum haul_status haul_thresholds_set(const char *name, size_t bytes);
  * #include leaves only the functions.
  *
  * Each size class is covered by pieces that overlap in the middle, and all are loaded before any is
- * stored, so that source and target may overlap. */
+ * stored, so that source and target may overlap. Why these pieces: crates/copy/src/small.rs. */
 #if defined(__GNUC__) && !defined(HAUL_NO_INLINE) && !defined(HAUL_INLINE_H)
 #define HAUL_INLINE_H
 
@@ -187,26 +187,53 @@ typedef unsigned char haul_inline_16 __attribute__((__vector_size__(16)));
 #define HAUL_LOAD(type, variable, p) type variable; __builtin_memcpy(&variable, (p), sizeof variable)
 #define HAUL_STORE(variable, p) __builtin_memcpy((p), &variable, sizeof variable)
 
-/* n <= 16. */
+/* Where loads go that the size does not want: at its middle. Stores go to the middle of a local. */
+static const uint64_t haul_inline_nothing[2] = {0, 0};
+
+/* pointer if n >= size, else other: by arithmetic, because a compiler may make a branch of ?: and the
+ * sizes of copies look random to a branch predictor. */
+#define HAUL_ROOM(type, size, n, pointer, other)                                               \
+    ((type *)(((uintptr_t)(pointer) & -(uintptr_t)((n) >= (size))) |                           \
+              ((uintptr_t)(other) & -(uintptr_t)((n) < (size)))))
+
+/* n <= 3: the last byte, and the first two, where there are any. */
+HAUL_ALWAYS_INLINE void haul_inline_copy_to_3(unsigned char *target, const unsigned char *source,
+                                              size_t n)
+{
+    uint64_t scratch[2];
+    unsigned char *const middle = (unsigned char *)(scratch + 1);
+    const unsigned char *const nothing = (const unsigned char *)(haul_inline_nothing + 1);
+    const uintptr_t last = (uintptr_t)n - 1;
+    HAUL_LOAD(uint16_t, two, HAUL_ROOM(const unsigned char, 2, n, source, nothing));
+    HAUL_LOAD(unsigned char, one,
+              (const unsigned char *)((uintptr_t)HAUL_ROOM(const unsigned char, 1, n, source, nothing) + last));
+    HAUL_STORE(one, (unsigned char *)((uintptr_t)HAUL_ROOM(unsigned char, 1, n, target, middle) + last));
+    HAUL_STORE(two, HAUL_ROOM(unsigned char, 2, n, target, middle));
+    __asm__ volatile("" : : "m"(scratch));
+}
+
+/* 4 <= n <= 16: 4 bytes at n-8 (at 0 if n < 8), 4 at n-4, 8 at 0 (to the scratch if n < 8). */
 HAUL_ALWAYS_INLINE void haul_inline_copy_to_16(unsigned char *target, const unsigned char *source,
                                                size_t n)
 {
-    if (n >= 8) {
+    if (__builtin_constant_p(n) && n >= 8) { /* no choice is left: two moves do */
         HAUL_LOAD(uint64_t, head, source);
         HAUL_LOAD(uint64_t, tail, source + n - 8);
         HAUL_STORE(head, target);
         HAUL_STORE(tail, target + n - 8);
-    } else if (n >= 4) {
-        HAUL_LOAD(uint32_t, head, source);
-        HAUL_LOAD(uint32_t, tail, source + n - 4);
-        HAUL_STORE(head, target);
-        HAUL_STORE(tail, target + n - 4);
-    } else if (n != 0) {
-        unsigned char first = source[0], middle = source[n / 2], last = source[n - 1];
-        target[0] = first;
-        target[n / 2] = middle;
-        target[n - 1] = last;
+        return;
     }
+    uint64_t scratch[2];
+    unsigned char *const middle = (unsigned char *)(scratch + 1);
+    const unsigned char *const nothing = (const unsigned char *)(haul_inline_nothing + 1);
+    const size_t inner = (n - 8) & -(size_t)(n >= 8);
+    HAUL_LOAD(uint64_t, eight, HAUL_ROOM(const unsigned char, 8, n, source, nothing));
+    HAUL_LOAD(uint32_t, four, source + inner);
+    HAUL_LOAD(uint32_t, four_end, source + n - 4);
+    HAUL_STORE(four, target + inner);
+    HAUL_STORE(four_end, target + n - 4);
+    HAUL_STORE(eight, HAUL_ROOM(unsigned char, 8, n, target, middle));
+    __asm__ volatile("" : : "m"(scratch));
 }
 
 /* 17 <= n <= 64: four pieces at 0, inner, n - 16 - inner, n - 16, where inner is 16 above 32 bytes and
@@ -225,21 +252,27 @@ HAUL_ALWAYS_INLINE void haul_inline_copy_to_64(unsigned char *target, const unsi
     HAUL_STORE(d, target + end);
 }
 
+HAUL_ALWAYS_INLINE void haul_inline_set_to_3(unsigned char *target, unsigned char byte, size_t n)
+{
+    uint64_t scratch[2];
+    unsigned char *const middle = (unsigned char *)(scratch + 1);
+    const uint16_t two = (uint16_t)(byte * 0x0101u);
+    const uintptr_t last = (uintptr_t)n - 1;
+    HAUL_STORE(byte, (unsigned char *)((uintptr_t)HAUL_ROOM(unsigned char, 1, n, target, middle) + last));
+    HAUL_STORE(two, HAUL_ROOM(unsigned char, 2, n, target, middle));
+    __asm__ volatile("" : : "m"(scratch));
+}
+
 HAUL_ALWAYS_INLINE void haul_inline_set_to_16(unsigned char *target, unsigned char byte, size_t n)
 {
+    uint64_t scratch[2];
+    unsigned char *const middle = (unsigned char *)(scratch + 1);
     const uint64_t eight = UINT64_C(0x0101010101010101) * byte;
     const uint32_t four = (uint32_t)eight;
-    if (n >= 8) {
-        HAUL_STORE(eight, target);
-        HAUL_STORE(eight, target + n - 8);
-    } else if (n >= 4) {
-        HAUL_STORE(four, target);
-        HAUL_STORE(four, target + n - 4);
-    } else if (n != 0) {
-        target[0] = byte;
-        target[n / 2] = byte;
-        target[n - 1] = byte;
-    }
+    HAUL_STORE(four, target + ((n - 8) & -(size_t)(n >= 8)));
+    HAUL_STORE(four, target + n - 4);
+    HAUL_STORE(eight, HAUL_ROOM(unsigned char, 8, n, target, middle));
+    __asm__ volatile("" : : "m"(scratch));
 }
 
 HAUL_ALWAYS_INLINE void haul_inline_set_to_64(unsigned char *target, unsigned char byte, size_t n)
@@ -256,7 +289,9 @@ HAUL_ALWAYS_INLINE void haul_inline_set_to_64(unsigned char *target, unsigned ch
 /** haul_memmove with its small sizes in the caller. */
 HAUL_ALWAYS_INLINE void *haul_memmove_inline(void *target, const void *source, size_t n)
 {
-    if (n <= 16) {
+    if (n <= 3) {
+        haul_inline_copy_to_3((unsigned char *)target, (const unsigned char *)source, n);
+    } else if (n <= 16) {
         haul_inline_copy_to_16((unsigned char *)target, (const unsigned char *)source, n);
     } else if (n <= 64) {
         haul_inline_copy_to_64((unsigned char *)target, (const unsigned char *)source, n);
@@ -275,7 +310,9 @@ HAUL_ALWAYS_INLINE void *haul_memcpy_inline(void *target, const void *source, si
 /** haul_memset with its small sizes in the caller. */
 HAUL_ALWAYS_INLINE void *haul_memset_inline(void *target, int byte, size_t n)
 {
-    if (n <= 16) {
+    if (n <= 3) {
+        haul_inline_set_to_3((unsigned char *)target, (unsigned char)byte, n);
+    } else if (n <= 16) {
         haul_inline_set_to_16((unsigned char *)target, (unsigned char)byte, n);
     } else if (n <= 64) {
         haul_inline_set_to_64((unsigned char *)target, (unsigned char)byte, n);
@@ -285,6 +322,7 @@ HAUL_ALWAYS_INLINE void *haul_memset_inline(void *target, int byte, size_t n)
     return target;
 }
 
+#undef HAUL_ROOM
 #undef HAUL_LOAD
 #undef HAUL_STORE
 
