@@ -58,7 +58,11 @@ fn a_move_outside_the_buffer_panics_and_changes_nothing() {
 
 #[test]
 fn hints_change_no_byte() {
-    for length in [0, 1, 64, 65, 300, 4095, 4096, 4097, 20_000] {
+    let lengths: &[usize] = match cfg!(miri) {
+        true => &[0, 1, 65, 300, 4096],
+        false => &[0, 1, 64, 65, 300, 4095, 4096, 4097, 20_000],
+    };
+    for &length in lengths {
         for hint in [Hint::Unknown, Hint::ReadSoon, Hint::Streamed] {
             let mut source = vec![0; length];
             oracle::paint(&mut source, 3);

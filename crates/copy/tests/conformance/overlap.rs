@@ -1,56 +1,9 @@
 //! memmove's semantics: the source and the target of every copier may overlap in any way.
 
 use crate::support::effort::Effort;
-use crate::support::guarded::Guarded;
-use crate::support::oracle::{self, first_difference};
+use crate::support::moving::Room;
 use crate::support::parallel;
 use crate::support::subjects::{Copier, copiers};
-
-/// A buffer that is moved inside, and what it holds before.
-struct Room {
-    buffer: Guarded,
-    before: Vec<u8>,
-}
-
-impl Room {
-    fn new(bytes: usize) -> Self {
-        let mut buffer = Guarded::new(bytes);
-        oracle::paint(buffer.as_mut_slice(), 2);
-        let before = buffer.as_slice().to_vec();
-        Self { buffer, before }
-    }
-
-    /// Moves `length` bytes by `distance`, the lower of source and target at `low`.
-    fn check(&mut self, copier: &Copier, length: usize, distance: isize, low: usize) {
-        let source = low + usize::try_from(-distance).unwrap_or(0);
-        let target = low + usize::try_from(distance).unwrap_or(0);
-        let start = self.buffer.start();
-        let to = start.wrapping_add(target);
-        // SAFETY: both ranges lie inside the buffer: the slices below would panic otherwise, and the
-        // guard page behind it would be hit.
-        let returned = unsafe { (copier.call)(to, start.wrapping_add(source), length) };
-        let what = || format!("{} of {length} bytes by {distance}, low end at {low}", copier.name);
-        assert_eq!(returned, to, "{}: the returned pointer", what());
-        let after = self.buffer.as_slice();
-        let moved = &after[target..target + length];
-        let wrong = first_difference(moved, &self.before[source..source + length]);
-        assert_eq!(wrong, None, "{}: a byte of the target is wrong", what());
-        let (clean_from, clean_to) =
-            (low.saturating_sub(512), (target + length + 512).min(after.len()));
-        let wrong = first_difference(&after[clean_from..target], &self.before[clean_from..target]);
-        assert_eq!(wrong, None, "{}: wrote before the target", what());
-        let past = target + length..clean_to;
-        let wrong = first_difference(&after[past.clone()], &self.before[past]);
-        assert_eq!(wrong, None, "{}: wrote past the target's end", what());
-        self.buffer.as_mut_slice()[target..target + length]
-            .copy_from_slice(&self.before[target..target + length]);
-    }
-
-    fn check_untouched(&self, copier: &Copier) {
-        let changed = first_difference(self.buffer.as_slice(), &self.before);
-        assert_eq!(changed, None, "{} wrote far outside its target", copier.name);
-    }
-}
 
 /// Distances in bytes, both directions: all small ones, and those around lines, pages and `length`.
 fn distances(effort: Effort, length: usize) -> Vec<isize> {
@@ -100,6 +53,7 @@ fn every_distance_at_sizes_across_all_boundaries() {
     for copier in copiers().into_iter().filter(|copier| copier.may_overlap) {
         tasks.extend(sizes.iter().map(|&length| (copier, length)));
     }
+    let room_for_distances = if effort == Effort::Tiny { 1024 } else { 32 << 10 };
     let work = |room: &mut Room, (copier, length): &(Copier, usize)| {
         for (turn, distance) in distances(effort, *length).into_iter().enumerate() {
             // An odd multiplier walks through all alignments as sizes and distances change.
@@ -111,7 +65,7 @@ fn every_distance_at_sizes_across_all_boundaries() {
         }
         room.check_untouched(copier);
     };
-    parallel::for_each(&tasks, || Room::new(2 * size_max + 32768 + 64), work);
+    parallel::for_each(&tasks, || Room::new(2 * size_max + room_for_distances), work);
 }
 
 #[test]
@@ -128,7 +82,7 @@ fn every_alignment_of_overlapping_pieces() {
         ),
     };
     let offsets = effort.offsets();
-    let mut room = Room::new(16 << 10);
+    let mut room = Room::new(if effort == Effort::Tiny { 2 << 10 } else { 16 << 10 });
     for copier in copiers().into_iter().filter(|copier| copier.may_overlap) {
         for &length in lengths {
             for &distance in distances {

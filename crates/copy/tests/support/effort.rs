@@ -36,9 +36,11 @@ impl Effort {
         let wanted = |size: &usize| match self {
             Self::Full => true,
             Self::Thin => *size <= 272 || size.is_multiple_of(61) || is_near_boundary(*size, 3),
-            Self::Tiny => *size <= 4 || (is_near_boundary(*size, 1) && *size < 520),
+            Self::Tiny => {
+                [0, 1, 2, 3, 4, 7, 8, 16, 17, 33, 64, 65, 129, 256, 257, 513, 2049].contains(size)
+            }
         };
-        (0..=GRID_SIZE_MAX).filter(wanted).chain((self == Self::Tiny).then_some(2049)).collect()
+        (0..=GRID_SIZE_MAX).filter(wanted).collect()
     }
 
     /// Offsets from a multiple of 64.
@@ -46,7 +48,7 @@ impl Effort {
         match self {
             Self::Full => (0..64).collect(),
             Self::Thin => vec![0, 1, 7, 8, 15, 16, 31, 32, 33, 63],
-            Self::Tiny => vec![0, 5, 63],
+            Self::Tiny => vec![0, 5],
         }
     }
 
@@ -55,11 +57,11 @@ impl Effort {
         let groups: &[usize] = match self {
             Self::Full => &[8 << 10, 16 << 10, 32 << 10, 48 << 10, 64 << 10, 256 << 10, 1 << 20],
             Self::Thin => &[16 << 10, 32 << 10, 64 << 10],
-            Self::Tiny => &[],
+            Self::Tiny => return vec![16 * 1024 + 129],
         };
         let around = [-65, -64, -1, 0, 1, 63, 64, 65, 127, 129, 4000];
         let sizes = groups.iter().flat_map(|group| around.map(|by| group.wrapping_add_signed(by)));
-        sizes.chain((self == Self::Tiny).then_some(16 * 1024 + 129)).collect()
+        sizes.collect()
     }
 }
 

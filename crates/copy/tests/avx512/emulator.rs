@@ -1,0 +1,256 @@
+//! AVX-512 moves and broadcasts on a processor that has none.
+//!
+//! # Idea
+//!
+//! An EVEX instruction traps (SIGILL). The handler decodes it, does its work and goes on behind it.
+//! The low 32 bytes of zmm0 to zmm15 stay where they are, in the interrupted thread's registers, so
+//! that they are shared with the AVX2 instructions that the processor runs itself. The rest has no
+//! place in the processor and lives here, for each thread.
+//!
+//! The upper half of zmm0 to zmm15 is cleared by an AVX2 instruction that writes the register, which
+//! nobody here sees. Hence the lower half is remembered with it: where it is another one by now,
+//! somebody wrote the register, and the upper half counts as cleared.
+//!
+//! An instruction that is not known ends the process with its text. So does a misaligned operand of
+//! one that wants alignment. A bad address kills with SIGSEGV, as it would without the emulator.
+
+use core::cell::UnsafeCell;
+use std::sync::Once;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use iced_x86::{
+    Decoder, DecoderOptions, EncodingKind, Formatter, Instruction, IntelFormatter, Mnemonic,
+    OpKind, Register,
+};
+
+use crate::frame::Frame;
+
+/// What the processor has no registers for.
+struct Upper {
+    /// Bytes 32 to 63 of zmm0 to zmm15.
+    halves: [[u8; 32]; 16],
+    /// What bytes 0 to 31 were when those were written.
+    below: [[u8; 32]; 16],
+    /// zmm16 to zmm31.
+    wholes: [[u8; 64]; 16],
+}
+
+thread_local! {
+    static UPPER: UnsafeCell<Upper> = const {
+        UnsafeCell::new(Upper { halves: [[0; 32]; 16], below: [[0; 32]; 16], wholes: [[0; 64]; 16] })
+    };
+}
+
+static EMULATED: AtomicUsize = AtomicUsize::new(0);
+
+/// How many instructions have been emulated so far: a test that none ran through has proved nothing.
+pub(crate) fn emulated() -> usize {
+    EMULATED.load(Ordering::Relaxed)
+}
+
+/// From here on what traps is emulated, on all threads.
+pub(crate) fn install() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        // The decoder builds its tables when it is first used, which a handler should not.
+        assert_eq!(decode(&[0x90], 0).mnemonic(), Mnemonic::Nop);
+        // SAFETY: all zeros is a valid sigaction.
+        let mut action: libc::sigaction = unsafe { core::mem::zeroed() };
+        let handler: extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void) = on_trap;
+        action.sa_sigaction = handler as usize;
+        action.sa_flags = libc::SA_SIGINFO;
+        // SAFETY: a handler of the kind that the flags say.
+        let installed =
+            unsafe { libc::sigaction(libc::SIGILL, &raw const action, core::ptr::null_mut()) };
+        assert_eq!(installed, 0);
+    });
+}
+
+extern "C" fn on_trap(_: libc::c_int, _: *mut libc::siginfo_t, context: *mut libc::c_void) {
+    // SAFETY: what the system passed to this handler.
+    let frame = unsafe { Frame::new(context) };
+    let mut frame = frame.unwrap_or_else(|reason| die(&reason));
+    let at = frame.instruction_pointer();
+    // SAFETY: the processor has just fetched it; code is followed by code or by unwind tables.
+    let bytes = unsafe { core::slice::from_raw_parts(at as *const u8, 15) };
+    let instruction = decode(bytes, at);
+    if let Err(reason) = emulate(&instruction, &mut frame) {
+        let mut text = String::new();
+        IntelFormatter::new().format(&instruction, &mut text);
+        die(&format!("`{text}` at {at:#x}: {reason}"));
+    }
+    EMULATED.fetch_add(1, Ordering::Relaxed);
+    frame.continue_at(instruction.next_ip());
+}
+
+fn decode(bytes: &[u8], at: u64) -> Instruction {
+    Decoder::with_ip(64, bytes, at, DecoderOptions::NONE).decode()
+}
+
+fn die(reason: &str) -> ! {
+    let text = format!("AVX-512 emulator: {reason}\n");
+    // SAFETY: a string of that length; abort has no obligations.
+    unsafe {
+        libc::write(2, text.as_ptr().cast(), text.len());
+        libc::abort()
+    }
+}
+
+fn emulate(instruction: &Instruction, frame: &mut Frame) -> Result<(), String> {
+    use Mnemonic as M;
+    if instruction.encoding() != EncodingKind::EVEX {
+        return Err("only EVEX instructions are emulated".into());
+    }
+    if instruction.has_op_mask() || instruction.is_broadcast() {
+        return Err("masks and broadcasts from memory are not emulated".into());
+    }
+    match instruction.mnemonic() {
+        M::Vmovdqu8 | M::Vmovdqu16 | M::Vmovdqu32 | M::Vmovdqu64 | M::Vmovups | M::Vmovupd => {
+            move_whole(instruction, frame, false)
+        }
+        M::Vmovdqa32 | M::Vmovdqa64 | M::Vmovaps | M::Vmovapd => {
+            move_whole(instruction, frame, true)
+        }
+        M::Vmovntdq | M::Vmovntps | M::Vmovntpd => move_whole(instruction, frame, true),
+        M::Vpbroadcastb => broadcast(instruction, frame, 1),
+        M::Vpbroadcastw => broadcast(instruction, frame, 2),
+        M::Vpbroadcastd => broadcast(instruction, frame, 4),
+        M::Vpbroadcastq => broadcast(instruction, frame, 8),
+        _ => Err("not emulated".into()),
+    }
+}
+
+/// A load, a store, or a move between registers.
+fn move_whole(instruction: &Instruction, frame: &mut Frame, aligned: bool) -> Result<(), String> {
+    let register = |operand| match instruction.op_kind(operand) {
+        OpKind::Register => Some(instruction.op_register(operand)),
+        _ => None,
+    };
+    let named = register(0).or(register(1)).ok_or("no register")?;
+    let width = named.size();
+    let mut value = [0; 64];
+    match register(1) {
+        Some(source) => value = read(frame, source)?,
+        None => {
+            let address = address(instruction, frame, width, aligned)?;
+            // SAFETY: none that this could vouch for: the instruction's own address, which faults
+            // here as it would have faulted there.
+            unsafe {
+                core::ptr::copy_nonoverlapping(address.cast_const(), value.as_mut_ptr(), width)
+            }
+        }
+    }
+    match register(0) {
+        Some(target) => write(frame, target, width, &value),
+        None => {
+            let address = address(instruction, frame, width, aligned)?;
+            // SAFETY: as above.
+            unsafe { core::ptr::copy_nonoverlapping(value.as_ptr(), address, width) }
+            Ok(())
+        }
+    }
+}
+
+/// The lowest `width` bytes of a general or vector register, or of memory, again and again.
+fn broadcast(instruction: &Instruction, frame: &mut Frame, width: usize) -> Result<(), String> {
+    let target = instruction.op_register(0);
+    let mut element = [0; 8];
+    match instruction.op_kind(1) {
+        OpKind::Register if instruction.op_register(1).is_gpr() => {
+            element = frame.general(instruction.op_register(1))?.to_le_bytes();
+        }
+        OpKind::Register => {
+            element.copy_from_slice(&read(frame, instruction.op_register(1))?[..8]);
+        }
+        _ => {
+            let address = address(instruction, frame, width, false)?;
+            // SAFETY: as in `move_whole`.
+            unsafe {
+                core::ptr::copy_nonoverlapping(address.cast_const(), element.as_mut_ptr(), width)
+            }
+        }
+    }
+    let value = core::array::from_fn(|index| element[index % width]);
+    write(frame, target, target.size(), &value)
+}
+
+/// The address of the memory operand.
+fn address(
+    instruction: &Instruction,
+    frame: &Frame,
+    width: usize,
+    aligned: bool,
+) -> Result<*mut u8, String> {
+    if instruction.segment_prefix() != Register::None {
+        return Err("a segment".into());
+    }
+    let mut address = if instruction.is_ip_rel_memory_operand() {
+        instruction.ip_rel_memory_address()
+    } else {
+        let mut address = instruction.memory_displacement64();
+        if instruction.memory_base() != Register::None {
+            address = address.wrapping_add(frame.general(instruction.memory_base())?);
+        }
+        address
+    };
+    if instruction.memory_index() != Register::None {
+        let index = frame.general(instruction.memory_index())?;
+        address = address.wrapping_add(index.wrapping_mul(instruction.memory_index_scale().into()));
+    }
+    if aligned && !address.is_multiple_of(width as u64) {
+        return Err(format!("{address:#x} is no multiple of {width}"));
+    }
+    Ok(core::ptr::with_exposed_provenance_mut(address as usize))
+}
+
+/// All 64 bytes of the register that `register` is a part of.
+fn read(frame: &Frame, register: Register) -> Result<[u8; 64], String> {
+    let index = vector(register)?;
+    UPPER.with(|upper| {
+        // SAFETY: of this thread, which stands still while its trap is handled.
+        let upper = unsafe { &*upper.get() };
+        if index >= 16 {
+            return Ok(upper.wholes[index - 16]);
+        }
+        let low = frame.ymm(index);
+        let mut value = [0; 64];
+        value[..32].copy_from_slice(&low);
+        if low == upper.below[index] {
+            value[32..].copy_from_slice(&upper.halves[index]);
+        }
+        Ok(value)
+    })
+}
+
+/// Writes the first `width` bytes of the register and clears the rest, as every EVEX and VEX
+/// instruction does.
+fn write(
+    frame: &mut Frame,
+    register: Register,
+    width: usize,
+    value: &[u8; 64],
+) -> Result<(), String> {
+    let index = vector(register)?;
+    let mut whole = [0; 64];
+    whole[..width].copy_from_slice(&value[..width]);
+    UPPER.with(|upper| {
+        // SAFETY: of this thread, which stands still while its trap is handled.
+        let upper = unsafe { &mut *upper.get() };
+        if index >= 16 {
+            upper.wholes[index - 16] = whole;
+            return;
+        }
+        upper.below[index].copy_from_slice(&whole[..32]);
+        upper.halves[index].copy_from_slice(&whole[32..]);
+        frame.set_ymm(index, &upper.below[index]);
+    });
+    Ok(())
+}
+
+fn vector(register: Register) -> Result<usize, String> {
+    if register.is_vector_register() {
+        Ok(register.number())
+    } else {
+        Err(format!("register {register:?}"))
+    }
+}

@@ -1,0 +1,40 @@
+//! The AVX-512 kernels and the dispatch that uses them, also where the processor has no AVX-512.
+//!
+//! There every one of their instructions traps, and a handler does what it would have done: see
+//! `emulator`. Everything else, AVX2 and `vzeroupper` included, runs on the processor. A bad access
+//! of the emulated instruction is a bad access of the handler, and kills as it should.
+#![cfg(all(target_arch = "x86_64", target_os = "linux", not(miri)))]
+#![allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    clippy::multiple_unsafe_ops_per_block,
+    reason = "a test's buffers are sized right above the calls that use them"
+)]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod deaths;
+mod dispatch;
+mod emulator;
+mod frame;
+mod kernels;
+
+use haul_copy::Isa;
+
+/// Whether AVX-512 can run here, after making it so if need be. Says which it is.
+fn has_avx512() -> bool {
+    if Isa::Avx512.is_available() && Isa::Avx512vl.is_available() {
+        eprintln!("AVX-512 runs natively");
+        return true;
+    }
+    if !Isa::Avx2.is_available() {
+        eprintln!(
+            "SKIPPED: AVX-512 emulated: no CPU feature avx2: run it on a processor that has it"
+        );
+        return false;
+    }
+    emulator::install();
+    eprintln!("AVX-512 is emulated: this processor has none");
+    true
+}

@@ -1,0 +1,90 @@
+//! Runs the compiler.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// A folder that is removed with all that was built in it.
+pub(crate) struct Workshop(PathBuf);
+
+impl Workshop {
+    pub(crate) fn new() -> Self {
+        static COUNT: AtomicUsize = AtomicUsize::new(0);
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        let folder = format!("object-{}-{count}", std::process::id());
+        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(folder);
+        std::fs::create_dir_all(&path).expect("a folder below target");
+        Self(path)
+    }
+
+    /// The object file of this crate at an optimization level: `0`, `1`, `2`, `3`, `s` or `z`.
+    pub(crate) fn haul_copy(&self, level: &str) -> PathBuf {
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/lib.rs");
+        let object = self.0.join(format!("haul_copy-{level}.o"));
+        self.compile(&source, &["--crate-name=haul_copy"], level, &emit("obj", &object));
+        object
+    }
+
+    /// The object file of other source text, at optimization level 3.
+    pub(crate) fn snippet(&self, name: &str, text: &str) -> PathBuf {
+        let source = self.write(name, text);
+        let object = self.0.join(format!("{name}.o"));
+        self.compile(&source, &["--crate-name=haul_copy"], "3", &emit("obj", &object));
+        object
+    }
+
+    /// A shared library of a caller of this crate, both optimized as a whole: `lto` is `thin` or
+    /// `fat`.
+    #[cfg(target_arch = "x86_64")]
+    pub(crate) fn optimized_as_a_whole(&self, lto: &str, text: &str) -> PathBuf {
+        let product = self.0.join("libcaller.so");
+        let lto = format!("-Clto={lto}");
+        let library = self.0.join("libhaul_copy.rlib");
+        let haul_copy = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/lib.rs");
+        self.compile(&haul_copy, &["--crate-name=haul_copy"], "3", &emit("link", &library));
+        let with = format!("--extern=haul_copy={}", library.display());
+        let flags = [&*with, "--crate-name=caller", &lto, "--crate-type=cdylib"];
+        let flags = [&flags[..], &["-Clink-arg=-nostartfiles"]].concat();
+        self.run(&self.write("caller", text), &flags, "3", &emit("link", &product));
+        product
+    }
+
+    fn write(&self, name: &str, text: &str) -> PathBuf {
+        let source = self.0.join(format!("{name}.rs"));
+        std::fs::write(&source, text).expect("write a source file");
+        source
+    }
+
+    fn compile(&self, source: &Path, flags: &[&str], level: &str, emit: &str) {
+        self.run(source, &[flags, &["--crate-type=lib"]].concat(), level, emit);
+    }
+
+    fn run(&self, source: &Path, flags: &[&str], level: &str, emit: &str) {
+        // rustup's proxy hands its choice of a toolchain on; elsewhere there is one rustc.
+        let compiler = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
+        let output = Command::new(compiler)
+            .args(["--edition=2024", "-Ccodegen-units=1", "-Cpanic=abort", "-Awarnings"])
+            .arg(format!("-Copt-level={level}"))
+            .arg(format!("--emit={emit}"))
+            .arg("--out-dir")
+            .arg(&self.0)
+            .args(flags)
+            .arg(source)
+            .current_dir(env!("CARGO_MANIFEST_DIR"))
+            .output()
+            .expect("run rustc");
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "rustc {}: {errors}", source.display());
+    }
+}
+
+impl Drop for Workshop {
+    fn drop(&mut self) {
+        // A folder below target that stays is untidy, not wrong.
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn emit(kind: &str, path: &Path) -> String {
+    format!("{kind}={}", path.display())
+}

@@ -1,0 +1,92 @@
+//! No kernel calls the C library's copies: where haul stands in for them, it would call itself.
+
+use std::path::Path;
+
+use object::{Object, ObjectSection, ObjectSymbol, RelocationTarget};
+
+use crate::build::Workshop;
+
+/// What a compiler makes loops, moves and comparisons of.
+const FORBIDDEN: [&str; 6] = ["memcpy", "memmove", "memset", "memcmp", "bcmp", "strlen"];
+
+/// `function: symbol` for each reference of an object file's code to a symbol outside it.
+fn references(object: &Path) -> Vec<String> {
+    let bytes = std::fs::read(object).expect("read what rustc wrote");
+    let file = object::File::parse(&*bytes).expect("an object file");
+    let mut references = Vec::new();
+    // One section a function, which therefore names it.
+    let sections =
+        file.sections().filter(|section| section.name().is_ok_and(|n| n.starts_with(".text")));
+    for section in sections {
+        for (_, relocation) in section.relocations() {
+            let RelocationTarget::Symbol(index) = relocation.target() else { continue };
+            let symbol = file.symbol_by_index(index).expect("a symbol of this file");
+            if symbol.is_undefined() {
+                let function = section.name().unwrap_or("?").trim_start_matches(".text.");
+                references.push(format!("{function}: {}", symbol.name().unwrap_or("?")));
+            }
+        }
+    }
+    references.sort();
+    references.dedup();
+    references
+}
+
+fn forbidden(references: &[String]) -> Vec<&String> {
+    let is_forbidden = |reference: &&String| {
+        reference.rsplit_once(": ").is_some_and(|(_, symbol)| FORBIDDEN.contains(&symbol))
+    };
+    references.iter().filter(is_forbidden).collect()
+}
+
+#[test]
+fn no_optimized_build_calls_the_c_library() {
+    let workshop = Workshop::new();
+    for level in ["1", "2", "3", "s", "z"] {
+        let references = references(&workshop.haul_copy(level));
+        assert!(!references.is_empty(), "level {level}: nothing was read");
+        // The names of thresholds are compared where nothing is copied.
+        let of_copies: Vec<_> = forbidden(&references)
+            .into_iter()
+            .filter(|reference| !reference.contains("Thresholds") || level == "3")
+            .collect();
+        assert!(of_copies.is_empty(), "optimization level {level}: {of_copies:#?}");
+    }
+}
+
+/// Beyond the C library: nothing but the panics of what is not a copy.
+#[test]
+fn a_release_build_refers_to_nothing_but_panics() {
+    let workshop = Workshop::new();
+    for reference in references(&workshop.haul_copy("3")) {
+        let (function, symbol) = reference.rsplit_once(": ").expect("as `references` writes it");
+        let is_panic = symbol.contains("panicking") || symbol.contains("Display3fmt");
+        assert!(is_panic, "{reference}: only panics are expected");
+        let is_copy = ["4arch", "8dispatch", "5small", "haul_mem"]
+            .iter()
+            .any(|module| function.contains(module));
+        assert!(!is_copy, "{reference}: a copy must not be able to panic");
+    }
+}
+
+/// The test above can fail: this is what a careless kernel looks like.
+#[test]
+fn a_loop_that_became_a_call_is_found() {
+    let text = "#![no_std]
+        #[inline(never)]
+        pub unsafe fn copy(target: *mut u8, source: *const u8, length: usize) {
+            let mut at = 0;
+            while at < length {
+                *target.add(at) = 7;
+                at += 1;
+            }
+            core::ptr::copy_nonoverlapping(source, target, length);
+        }";
+    let workshop = Workshop::new();
+    let references = references(&workshop.snippet("careless", text));
+    let found: Vec<_> = forbidden(&references)
+        .into_iter()
+        .filter_map(|reference| reference.rsplit(' ').next())
+        .collect();
+    assert_eq!(found, ["memcpy", "memset"]);
+}

@@ -1,0 +1,249 @@
+//! The shape of the code that matters: what it jumps to, what it never calls, and, word for word,
+//! the three pieces that most calls run through.
+//!
+//! The pieces are kept in `tests/object/golden/`, as the pinned compiler makes them. After a change
+//! that is meant, `UPDATE_GOLDEN=1 cargo test -p haul-copy --test object` writes them anew; read the
+//! difference before you commit it.
+
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+use crate::build::Workshop;
+use crate::listing::{Function, Instruction, functions, has_objdump};
+
+const DISPATCH: &str = "haul_copy::dispatch::x86_64::";
+
+/// A C program's view of this crate, as `ffi/c` exports it.
+const CALLER: &str = "
+        #![no_std]
+        use core::ffi::{c_int, c_void};
+        #[unsafe(no_mangle)]
+        pub unsafe extern \"C\" fn caller_memcpy(t: *mut c_void, s: *const c_void, n: usize) -> *mut c_void {
+            unsafe { haul_copy::c::memcpy(t, s, n) }
+        }
+        #[unsafe(no_mangle)]
+        pub unsafe extern \"C\" fn caller_memset(t: *mut c_void, b: c_int, n: usize) -> *mut c_void {
+            unsafe { haul_copy::c::memset(t, b, n) }
+        }
+        #[unsafe(no_mangle)]
+        pub extern \"C\" fn caller_kernels(index: usize) -> haul_copy::kernel::CopyFn {
+            haul_copy::kernel::copies()[index].function().unwrap()
+        }
+        #[unsafe(no_mangle)]
+        pub extern \"C\" fn caller_fills(index: usize) -> haul_copy::kernel::FillFn {
+            haul_copy::kernel::fills()[index].function().unwrap()
+        }
+        #[panic_handler]
+        fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
+            loop {}
+        }";
+
+fn release() -> Option<&'static [Function]> {
+    static RELEASE: OnceLock<Vec<Function>> = OnceLock::new();
+    let compile = || functions(&Workshop::new().haul_copy("3"));
+    has_objdump().then(|| &**RELEASE.get_or_init(compile))
+}
+
+fn find<'a>(functions: &'a [Function], name: &str) -> &'a Function {
+    let found = functions.iter().find(|function| function.name == name);
+    found.unwrap_or_else(|| panic!("the object file has no function {name}"))
+}
+
+/// The instructions from `first` on until control leaves: a return, or an unconditional jump.
+fn straight(function: &Function, first: usize) -> &[Instruction] {
+    let rest = &function.code[first..];
+    let last = rest.iter().position(|instruction| ["ret", "jmp"].contains(&&*instruction.mnemonic));
+    &rest[..=last.expect("a function that ends")]
+}
+
+/// The path that is taken when no conditional jump is, from the entry to the return.
+fn fall_through(function: &Function) -> &[Instruction] {
+    straight(function, 0)
+}
+
+/// Every loop without another inside: from the target of a jump back to the jump.
+fn loops(function: &Function) -> Vec<&[Instruction]> {
+    let index = |address| function.code.iter().position(|one| one.address == address);
+    let ends = function.code.iter().enumerate();
+    ends.filter_map(|(end, jump)| {
+        let start = index(jump.target()?)?;
+        (start <= end).then(|| &function.code[start..=end])
+    })
+    .collect()
+}
+
+/// Without what changes with the place in the file: targets of jumps, padding.
+fn normalised(code: &[Instruction]) -> String {
+    let mut text = String::new();
+    for instruction in code.iter().filter(|instruction| !instruction.mnemonic.contains("nop")) {
+        let operands = match (&instruction.refers_to, instruction.is_jump()) {
+            (_, true) => "",
+            (Some(_), _) => "(constant)",
+            _ => &*instruction.operands,
+        };
+        text += format!("{} {operands}", instruction.mnemonic).trim_end();
+        text.push('\n');
+    }
+    text
+}
+
+/// Compares with the committed text, or writes it.
+fn assert_golden(name: &str, code: &[Instruction]) {
+    let path = golden(name);
+    let found = normalised(code);
+    if std::env::var_os("UPDATE_GOLDEN").is_some() {
+        std::fs::create_dir_all(golden("")).expect("tests/object/golden");
+        std::fs::write(&path, found).expect("write a golden file");
+        return;
+    }
+    let wanted = std::fs::read_to_string(&path).expect("a golden file");
+    assert!(
+        found == wanted,
+        "{name} has changed. Found:\n{found}\nWanted:\n{wanted}\nUPDATE_GOLDEN=1 accepts it."
+    );
+}
+
+fn golden(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/object/golden").join(name)
+}
+
+/// Golden text holds for one compiler.
+fn is_pinned_compiler() -> bool {
+    let pinned = include_str!("../../../../rust-toolchain.toml");
+    let pinned = pinned.lines().find_map(|line| line.strip_prefix("channel = "));
+    let pinned = pinned.map_or("", |version| version.trim_matches('"'));
+    let output = std::process::Command::new("rustc").arg("--version").output().expect("rustc");
+    let is_pinned =
+        String::from_utf8_lossy(&output.stdout).starts_with(&format!("rustc {pinned} "));
+    if !is_pinned {
+        eprintln!("SKIPPED: golden machine code: no pinned toolchain: rustup toolchain install");
+    }
+    is_pinned
+}
+
+#[test]
+fn the_three_pieces_are_as_they_were() {
+    let Some(functions) = is_pinned_compiler().then(release).flatten() else { return };
+    let avx2 = find(functions, &format!("{DISPATCH}copy_avx2"));
+    assert_golden("avx2_65_to_256.txt", fall_through(avx2));
+    assert_golden("avx2_forward.txt", forward_loop(avx2));
+    assert_golden("memcpy_to_64.txt", &find(functions, "haul_memcpy").code);
+}
+
+/// The loop that steps up: the one whose counter grows.
+fn forward_loop(function: &Function) -> &[Instruction] {
+    let loops = loops(function);
+    assert_eq!(loops.len(), 2, "{}: one loop up, one down", function.name);
+    let is_upward = |code: &&&[Instruction]| {
+        code.iter().any(|one| one.mnemonic == "sub" && one.operands.starts_with("$0xffffffff"))
+            || code.iter().any(|one| one.mnemonic == "add" && !one.operands.contains("$0xffffffff"))
+    };
+    loops.iter().find(is_upward).expect("a loop that steps up")
+}
+
+/// What makes overlap safe, whatever the compiler: within a block no load follows a store.
+#[test]
+fn blocks_load_everything_before_they_store() {
+    let Some(functions) = release() else { return };
+    for (name, loads) in [
+        (format!("{DISPATCH}copy_avx2"), 8),
+        (format!("{DISPATCH}copy_sse2"), 16),
+        (format!("{DISPATCH}copy_avx512vl"), 8),
+    ] {
+        let Some(function) = functions.iter().find(|function| function.name == name) else {
+            // The best of x86-64's plain levels may be inlined where it is chosen.
+            assert!(name.ends_with("sse2"), "the object file has no function {name}");
+            continue;
+        };
+        let block = fall_through(function);
+        let vectors = |one: &&Instruction| one.operands.contains("mm");
+        let loaded = block.iter().filter(vectors).filter(|one| one.loads()).count();
+        let stored = block.iter().filter(vectors).filter(|one| one.stores()).count();
+        assert_eq!((loaded, stored), (loads, loads), "{name}:\n{}", normalised(block));
+        let first_store = block.iter().position(Instruction::stores).expect("a store");
+        let late = block[first_store..].iter().find(|one| one.loads());
+        assert_eq!(late, None, "{name}: a load after a store");
+    }
+}
+
+#[test]
+fn loops_use_the_width_of_their_registers() {
+    let Some(functions) = release() else { return };
+    let avx2 = find(functions, &format!("{DISPATCH}copy_avx2"));
+    let code = forward_loop(avx2);
+    let count = |action: fn(&Instruction) -> bool| code.iter().filter(|one| action(one)).count();
+    let (loads, stores) = (count(Instruction::loads), count(Instruction::stores));
+    assert_eq!((loads, stores), (4, 4), "{}", normalised(code));
+    assert!(code.iter().all(|one| !one.operands.contains("xmm")), "{}", normalised(code));
+    assert_eq!(code.iter().filter(|one| one.is_jump()).count(), 1, "{}", normalised(code));
+}
+
+/// One direct call from a caller, then jumps: nothing on the way of a copy is called.
+#[test]
+fn copies_call_nobody() {
+    let Some(functions) = release() else { return };
+    let is_copy = |function: &&Function| {
+        let name = &function.name;
+        name.starts_with(DISPATCH)
+            || name.starts_with("haul_copy::arch::")
+            || name.starts_with("haul_mem")
+            || name.ends_with("copy_above_64")
+            || name.ends_with("fill_above_64")
+    };
+    let copies: Vec<_> = functions.iter().filter(is_copy).collect();
+    assert!(copies.len() > 25, "only {} copies and fills were found", copies.len());
+    for function in copies {
+        let call = function.code.iter().find(|one| one.is_call());
+        assert_eq!(call, None, "{} calls", function.name);
+    }
+}
+
+#[test]
+fn memcpy_jumps_straight_to_what_it_chose() {
+    let Some(functions) = release() else { return };
+    for (entry, chosen) in [("memcpy", "copy_avx2"), ("memset", "fill_avx2")] {
+        let entry = find(functions, &format!("haul_{entry}"));
+        // A relocation has the mangled name, where each part stands after its length.
+        let mangled = format!("8dispatch6x86_64{}{chosen}", chosen.len());
+        let leads_there =
+            |one: &&Instruction| one.refers_to.as_deref().is_some_and(|to| to.contains(&mangled));
+        let jump = entry.code.iter().find(leads_there);
+        let jump = jump.unwrap_or_else(|| panic!("{} never mentions {chosen}", entry.name));
+        assert!(jump.is_jump(), "{jump:?}");
+        assert!(!jump.operands.contains('*'), "an indirect jump: {jump:?}");
+        let indirect = entry.code.iter().find(|one| one.is_jump() && one.operands.contains('*'));
+        assert_eq!(indirect, None, "{}: a jump through a table or a pointer", entry.name);
+        let call = entry.code.iter().find(|one| one.is_call());
+        assert_eq!(call, None, "{} calls", entry.name);
+    }
+}
+
+/// As objdump names what is bound when the library is loaded: `memcpy@plt`, `memcpy@GLIBC_2.14`.
+fn is_of_the_c_library(symbol: &str) -> bool {
+    symbol.starts_with("mem") || symbol.starts_with("bcmp")
+}
+
+/// Link-time optimization sees the crate again without its attributes: nothing of the above may
+/// come back through it.
+#[test]
+fn optimizing_the_whole_program_brings_no_call_back() {
+    if !has_objdump() {
+        return;
+    }
+    for lto in ["thin", "fat"] {
+        let workshop = Workshop::new();
+        let functions = functions(&workshop.optimized_as_a_whole(lto, CALLER));
+        let copies = functions.iter().filter(|function| {
+            function.name.starts_with(DISPATCH) || function.name.starts_with("haul_copy::arch::")
+        });
+        let mut seen = 0;
+        for function in copies {
+            seen += 1;
+            let bad = function.code.iter().find(|one| {
+                one.is_call() || one.refers_to.as_deref().is_some_and(is_of_the_c_library)
+            });
+            assert_eq!(bad, None, "lto {lto}: {}", function.name);
+        }
+        assert!(seen > 20, "lto {lto}: only {seen} copies and fills were found");
+    }
+}

@@ -1,0 +1,57 @@
+//! Fills, checked for everything that a fill may and may not do.
+
+use super::guarded::Guarded;
+use super::oracle::{UNTOUCHED, first_other, first_touched};
+use super::subjects::Filler;
+
+/// Bytes on either side of the target that are looked at after each call, the rest at the end.
+const LOOKED_AT: usize = 128;
+
+/// Fills each of the ascending sizes with the next byte of `bytes`, `offset` bytes away from the
+/// guard page before or after the buffer, and checks what a fill may and may not do.
+pub(crate) fn check(
+    filler: &Filler,
+    room: &mut Guarded,
+    (at_end, offset): (bool, usize),
+    sizes: &[usize],
+    bytes: impl Iterator<Item = i32>,
+) {
+    let index = |length| if at_end { room.bytes() - offset - length } else { offset };
+    for (&length, byte) in sizes.iter().zip(bytes) {
+        let first = index(length);
+        let target = room.start().wrapping_add(first);
+        // SAFETY: the buffer holds `length` bytes there.
+        let returned = unsafe { (filler.call)(target, byte, length) };
+        let what = || {
+            let side = if at_end { "before the end" } else { "after the start" };
+            format!("{} of {length} bytes {offset} {side} with {byte:#x}", filler.name)
+        };
+        assert_eq!(returned, target, "{}: the returned pointer", what());
+        let (before, rest) = room.as_slice().split_at(first);
+        let (filled, after) = rest.split_at(length);
+        assert_eq!(
+            first_other(filled, byte as u8),
+            None,
+            "{}: a byte of the target is wrong",
+            what()
+        );
+        let before = &before[first.saturating_sub(LOOKED_AT)..];
+        assert_eq!(first_touched(before), None, "{}: wrote before the target", what());
+        let after = &after[..after.len().min(LOOKED_AT)];
+        assert_eq!(first_touched(after), None, "{}: wrote past the target's end", what());
+    }
+    let size_max = sizes.last().copied().unwrap_or(0);
+    let first = index(size_max);
+    room.as_mut_slice()[first..first + size_max].fill(UNTOUCHED);
+    let touched = first_touched(room.as_slice());
+    assert_eq!(touched, None, "{} wrote far outside its target", filler.name);
+}
+
+/// Bytes that differ from one call to the next and never are [`UNTOUCHED`]; C's memset takes an int
+/// and uses its lowest eight bits.
+pub(crate) fn changing_bytes() -> impl Iterator<Item = i32> {
+    (0..).map(|turn: i32| {
+        let byte = turn.wrapping_mul(89) % 255 + 1;
+        if turn % 3 == 0 { byte | turn << 8 } else { byte }
+    })
+}
