@@ -128,6 +128,15 @@ fn sizes_of_all_kernels() {
     };
     let found = records(|context| measure_sizes(&config, context));
     assert_eq!(subjects(&found), ["libc", "haul", "libc", "haul"]);
+    let note = |record: &Record| record.parameters.get("note").map(ToString::to_string);
+    for record in &found[..2] {
+        assert_eq!(record.parameters["level"], "cold");
+        assert!(!note(record).unwrap_or_default().contains("asked for"), "{record:?}");
+    }
+    for record in &found[2..] {
+        assert_eq!(record.parameters["level"], "mixed", "no level holds 2 MiB");
+        assert!(note(record).unwrap().contains("level cold was asked for"), "{record:?}");
+    }
 }
 
 #[test]

@@ -31,7 +31,8 @@ pub struct Sizes {
     /// The sizes in bytes: see [`powers`].
     pub sizes_bytes: Vec<usize>,
     /// Where the bytes lie; `Mixed`: the copy's two buffers again and again, in whatever cache
-    /// holds them.
+    /// holds them. Sizes above [`SIZE_MAX_BYTES`] are always measured like that, and their records
+    /// say so.
     pub level: Level,
     /// How many threads call at once, each on memory of its own.
     pub threads: usize,
@@ -119,19 +120,36 @@ fn measure_size(config: &Sizes, size: usize, context: &mut Context<'_>) -> Resul
         parameters: vec![
             ("function", config.function.name().into()),
             ("size_bytes", size.into()),
-            ("level", config.level.name().into()),
+            ("level", level(config, size).name().into()),
             ("threads", config.threads.into()),
         ],
         metric: Metric::Time,
-        notes: Vec::new(),
+        notes: level_note(config, size).into_iter().collect(),
     };
     outcome::emit(context, &outcome, &template);
     Ok(())
 }
 
+/// Where the bytes of this size really lie: beyond what a distribution holds, the copy's own two
+/// buffers decide, and no level can be asked for.
+fn level(config: &Sizes, size: usize) -> Level {
+    if size > SIZE_MAX_BYTES { Level::Mixed } else { config.level }
+}
+
+/// What a reader has to know who asked for another level than there is.
+fn level_note(config: &Sizes, size: usize) -> Option<String> {
+    (level(config, size) != config.level).then(|| {
+        format!(
+            "level {} was asked for, but above {} the same two buffers are used again and again, \
+             in whatever cache holds them",
+            config.level,
+            Bytes(SIZE_MAX_BYTES as u64)
+        )
+    })
+}
+
 fn workload(config: &Sizes, size: usize, context: &Context<'_>) -> Result<Workload, Error> {
-    // Beyond what a distribution holds, no level but memory does: the buffers alone decide.
-    if config.level == Level::Mixed || size > SIZE_MAX_BYTES {
+    if level(config, size) == Level::Mixed {
         return Ok(Workload::resident(size, config.alignment, config.threads, config.seed)?);
     }
     let mix = Mix {
