@@ -1,5 +1,6 @@
 //! Every record as a row of comma-separated values.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 use haul_model::{Line, Record};
@@ -13,6 +14,7 @@ use crate::text;
 /// Quoted as RFC 4180 says, with `\n` line ends. Columns: the record's fields, each parameter as
 /// `parameters.NAME` (empty where a record lacks it), `median`, `quartile_low`, `quartile_high`, the
 /// comparison, and all `samples` apart by spaces. Numbers are written so that they read back exactly.
+/// Text that a spreadsheet would take for a formula has an apostrophe before it.
 ///
 /// ```
 /// use haul_model::{Line, Record};
@@ -100,12 +102,39 @@ fn row(cells: &[String]) -> String {
     let quoted: Vec<String> = cells
         .iter()
         .map(|cell| {
+            let cell = guarded(cell);
             if cell.contains([',', '"', '\n', '\r']) {
                 format!("\"{}\"", cell.replace('"', "\"\""))
             } else {
-                cell.clone()
+                cell.into_owned()
             }
         })
         .collect();
     quoted.join(",") + "\n"
+}
+
+/// Text, but never a formula: a stranger's record must not run in the spreadsheet that opens it.
+/// Numbers, and lists of them, stay as they are.
+fn guarded(cell: &str) -> Cow<'_, str> {
+    let is_number = || cell.split(' ').all(|part| part.parse::<f64>().is_ok());
+    if cell.starts_with(['=', '+', '-', '@', '\t', '\r']) && !is_number() {
+        return Cow::Owned(format!("'{cell}"));
+    }
+    Cow::Borrowed(cell)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn formulas_are_text_and_numbers_stay_numbers() {
+        for formula in ["=1+1", "+cmd|' /C calc'!A0", "-2+3", "@SUM(A1)", "\t=1", "\r=1", "-"] {
+            assert_eq!(guarded(formula), format!("'{formula}"));
+        }
+        for plain in ["-0.5", "1e-9", "-1 2.5 -3", "+4", "", "memcpy", "0-16", "a=b"] {
+            assert_eq!(guarded(plain), plain);
+        }
+        assert_eq!(row(&["=HYPERLINK(\"x\",1)".into()]), "\"'=HYPERLINK(\"\"x\"\",1)\"\n");
+    }
 }
