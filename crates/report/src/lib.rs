@@ -21,6 +21,7 @@
 //! - `figures`: what the plots draw, as data;
 //! - `svg`: a figure without a browser;
 //! - `table`, `csv`: every number;
+//! - `embed`: the records that a page carries;
 //! - `page`: the whole.
 #![forbid(unsafe_code)]
 
@@ -41,6 +42,8 @@ mod svg;
 mod table;
 
 mod csv;
+
+mod embed;
 
 mod page;
 

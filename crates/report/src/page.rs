@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use haul_model::{Bytes, Line, Machine};
 
+use crate::embed;
 use crate::figures::{self, Figure};
 use crate::findings::{Finding, Tone, of_section};
 use crate::select::{self, Section};
@@ -32,8 +33,8 @@ const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 
 /// Records as one HTML file that works offline, without a server, and without JavaScript except for
 /// what moves.
 ///
-/// Every record appears: drawn where a plot knows its experiment, in a table always, and whole (every
-/// sample) in the data that the page embeds. Text from records is escaped wherever it stands. An
+/// Every record appears: drawn where a plot knows its experiment, in a table always, and in the data
+/// that the page embeds, with samples to four digits and at most 64 of them. Text from records is escaped wherever it stands. An
 /// empty slice gives a page that says what to run. Costs time and memory in proportion to the
 /// records; the page itself is below 100 KB.
 #[must_use]
@@ -71,7 +72,8 @@ const FOOTER: &str = "<footer><h2>How to read this page</h2><p>Every figure is t
     floor, or whose interval holds 1, is no difference. “Measured” means that a clock or a counter said so; \
     “modelled” that a formula or a simulator did. GB/s are 10⁹ bytes a second; KiB, MiB and GiB are powers of \
     1024.</p><p class=\"downloads\" id=\"downloads\" hidden><button type=\"button\" id=\"save-records\">Save the records (JSON Lines)</button> \
-    <span>They are inside this page, every sample of them.</span></p></footer>";
+    <span>They are inside this page, with samples to four digits, and with 61 quantiles where there were more than 64 \
+    samples; the file that the page was made from (survey.jsonl, of a survey) has every sample.</span></p></footer>";
 
 fn head(sections: &[Section<'_>]) -> String {
     let title = match sections {
@@ -271,7 +273,7 @@ fn figure_html(figure: &Figure<'_>, order: usize) -> String {
 
 /// The records and the plots as data, and the scripts that draw them.
 fn data(lines: &[Line], all: &[Vec<Figure<'_>>]) -> String {
-    let records: Vec<String> = lines.iter().map(Line::to_json).collect();
+    let records = embed::lines_json(lines);
     let plots: std::collections::BTreeMap<&str, _> = all
         .iter()
         .flatten()

@@ -4,6 +4,11 @@
 pub(crate) fn quantile(samples: &[f64], share: f64) -> Option<f64> {
     let mut sorted = samples.to_vec();
     sorted.sort_by(f64::total_cmp);
+    quantile_of_sorted(&sorted, share)
+}
+
+/// The same of samples that ascend already: for many quantiles of the same ones.
+pub(crate) fn quantile_of_sorted(sorted: &[f64], share: f64) -> Option<f64> {
     let last = sorted.len().checked_sub(1)?;
     #[expect(clippy::cast_precision_loss, reason = "a record has far fewer than 2^52 samples")]
     let position = share.clamp(0.0, 1.0) * last as f64;

@@ -59,14 +59,21 @@ fn a_survey_becomes_a_page_with_every_figure() {
 }
 
 #[test]
-fn every_sample_is_in_the_page_and_every_record_in_a_table() {
+fn every_record_is_in_the_page_and_in_a_table() {
     let lines = samples::survey("m1", "Sample CPU");
     let page = page_of("numbers", &lines);
     let embedded = data(&page, "records");
     let embedded = embedded.as_array().expect("an array");
     assert_eq!(embedded.len(), lines.len());
     for (line, value) in lines.iter().zip(embedded) {
-        assert_eq!(&Line::parse(&value.to_string()).expect("a line"), line);
+        let found = Line::parse(&value.to_string()).expect("a line");
+        let (Line::Record(found), Line::Record(record)) = (&found, line) else {
+            assert_eq!(&found, line);
+            continue;
+        };
+        assert_eq!((&found.subject, &found.comparison), (&record.subject, &record.comparison));
+        let (median, own) = (found.median().expect("samples"), record.median().expect("samples"));
+        assert!((median / own - 1.0).abs() < 1e-3, "{median} for {own}");
     }
     assert_eq!(page.matches("<th scope=\"row\">").count(), records(&lines).count());
     for record in records(&lines) {
@@ -229,6 +236,20 @@ fn nothing_is_asked_of_any_other_file() {
 fn the_page_itself_is_small() {
     let empty = html(&[]).len();
     assert!(empty < 150_000, "{empty} bytes before any data");
+}
+
+#[test]
+fn a_page_of_long_runs_stays_small() {
+    let mut lines = samples::survey("m1", "Sample CPU");
+    for line in &mut lines {
+        if let Line::Record(record) = line {
+            let own = record.samples.clone();
+            record.samples = own.iter().cycle().take(1000).copied().collect();
+        }
+    }
+    let page = html(&lines).len();
+    let records = lines.len();
+    assert!(page < 150_000 + records * 3_000, "{page} bytes for {records} records");
 }
 
 #[test]

@@ -1,0 +1,88 @@
+//! The records that a page carries: enough of each to make the page again, and no more.
+
+use std::borrow::Cow;
+
+use haul_model::{Line, Record};
+
+use crate::stats::quantile_of_sorted;
+
+/// More samples than this are thinned.
+const SAMPLES_MAX: usize = 64;
+
+/// What samples are thinned to: with 60 steps from the least to the most, the quartiles and the
+/// median are among them.
+const QUANTILES: usize = 61;
+
+/// Lines as JSON, with samples to four digits, and of more than [`SAMPLES_MAX`] only quantiles,
+/// ascending, with a note that says so. Median and quartiles stay what they were, to four digits.
+pub(crate) fn lines_json(lines: &[Line]) -> Vec<String> {
+    lines.iter().map(|line| smaller(line).to_json()).collect()
+}
+
+fn smaller(line: &Line) -> Cow<'_, Line> {
+    let Line::Record(record) = line else { return Cow::Borrowed(line) };
+    let mut record = record.clone();
+    if record.samples.len() > SAMPLES_MAX {
+        thin(&mut record);
+    }
+    record.samples.iter_mut().for_each(|sample| *sample = four_digits(*sample));
+    Cow::Owned(Line::from(record))
+}
+
+fn thin(record: &mut Record) {
+    let own = format!("samples: {QUANTILES} quantiles of {}", record.samples.len());
+    let note = match record.parameters.get("note").and_then(|note| note.as_str()) {
+        Some(before) => format!("{before}; {own}"),
+        None => own,
+    };
+    record.parameters.insert("note".into(), note.into());
+    record.samples.sort_by(f64::total_cmp);
+    #[expect(clippy::cast_precision_loss, reason = "far fewer than 2^52")]
+    let share = |index: usize| index as f64 / (QUANTILES - 1) as f64;
+    record.samples = (0..QUANTILES)
+        .filter_map(|index| quantile_of_sorted(&record.samples, share(index)))
+        .collect();
+}
+
+fn four_digits(value: f64) -> f64 {
+    format!("{value:.3e}").parse().unwrap_or(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stats::quantile;
+
+    fn embedded(samples: Vec<f64>, note: Option<&str>) -> Record {
+        let mut record = Record::new("r", "copy.size", "haul", "time", "ns");
+        record.samples = samples;
+        if let Some(note) = note {
+            record = record.with("note", note);
+        }
+        match Line::parse(&lines_json(&[record.into()])[0]).unwrap() {
+            Line::Record(record) => record,
+            Line::Machine(_) => panic!("a record"),
+        }
+    }
+
+    #[test]
+    fn many_samples_keep_their_quartiles() {
+        // 0..1000 in an order that is not theirs.
+        let samples: Vec<f64> = (0..1000).map(|i| f64::from(i * 387 % 1000) + 0.123_456).collect();
+        let found = embedded(samples.clone(), Some("busy"));
+        assert_eq!(found.samples.len(), QUANTILES);
+        for share in [0.0, 0.25, 0.5, 0.75, 1.0] {
+            let (was, is) = (quantile(&samples, share), quantile(&found.samples, share));
+            assert!((was.unwrap() - is.unwrap()).abs() <= 5e-4 * was.unwrap(), "{share}: {is:?}");
+        }
+        assert_eq!(found.parameters["note"], "busy; samples: 61 quantiles of 1000");
+    }
+
+    #[test]
+    fn few_samples_stay_in_their_order() {
+        let found = embedded(vec![3.141_592, 2.0, 123_456.0], None);
+        assert_eq!(found.samples, [3.142, 2.0, 123_500.0]);
+        assert!(found.parameters.is_empty());
+        assert_eq!(embedded(vec![1.0; SAMPLES_MAX], None).samples.len(), SAMPLES_MAX);
+    }
+}
