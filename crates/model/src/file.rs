@@ -13,6 +13,15 @@ pub struct FileError {
     pub error: LineError,
 }
 
+impl FileError {
+    /// Whether the line ends in the middle of its JSON, as one does whose writer was stopped or ran
+    /// out of room; false for a whole line that says something wrong.
+    #[must_use]
+    pub fn is_cut_off(&self) -> bool {
+        matches!(&self.error, LineError::Malformed(error) if error.is_eof())
+    }
+}
+
 /// Reads every line of a record file.
 ///
 /// ```
@@ -61,6 +70,17 @@ mod tests {
         assert_eq!(error.line, 4);
         let (lines, errors) = parse_what_can_be(&text);
         assert_eq!((lines.len(), errors.len(), errors[0].line), (2, 1, 4));
+    }
+
+    #[test]
+    fn cut_off_is_told_from_wrong() {
+        let whole = Line::from(Record::new("r", "copy.size", "haul", "time", "ns")).to_json();
+        for length in (1..whole.len()).filter(|&length| whole.is_char_boundary(length)) {
+            assert!(parse(&whole[..length]).unwrap_err().is_cut_off(), "{}", &whole[..length]);
+        }
+        for wrong in ["nonsense", "{\"schema\":\"haul.record/9\"}", "{}", "{]"] {
+            assert!(!parse(wrong).unwrap_err().is_cut_off(), "{wrong}");
+        }
     }
 
     #[test]

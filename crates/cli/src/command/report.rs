@@ -25,7 +25,8 @@ impl Report {
     /// Reads the files.
     ///
     /// # Errors
-    /// A file cannot be read, a line is no record, or there is no record at all.
+    /// A file cannot be read, a line (but a last one that was cut off) is no record, or there is no
+    /// record at all.
     pub(super) fn read(arguments: arguments::Report) -> Result<Self, Error> {
         let arguments::Report { files, out, csv, json } = arguments;
         let mut lines = Vec::new();
@@ -77,9 +78,24 @@ fn read_lines(path: &Path) -> Result<Vec<Line>, Error> {
         // A byte that is no text is found again as a line that is no JSON, with its number.
         (path.display().to_string(), String::from_utf8_lossy(&bytes).into_owned())
     };
-    haul_model::parse(&text).map_err(|error| Error::Line {
-        name,
-        line: error.line,
-        error: error.error,
-    })
+    readable(name, &text)
+}
+
+/// The lines of a file, without its last one where that was cut off in the middle: its writer was
+/// stopped, or ran out of room, and everything before it is worth a page.
+fn readable(name: String, text: &str) -> Result<Vec<Line>, Error> {
+    let (lines, errors) = haul_model::parse_what_can_be(text);
+    let last = text.trim_end().lines().count();
+    match errors.into_iter().next() {
+        None => Ok(lines),
+        Some(cut) if !lines.is_empty() && cut.line == last && cut.is_cut_off() => {
+            terminal::say(&format!(
+                "haul: warning: {name}:{last}: the last line was cut off and is left out; the {} \
+                 before it are used",
+                lines.len()
+            ));
+            Ok(lines)
+        }
+        Some(first) => Err(Error::Line { name, line: first.line, error: first.error }),
+    }
 }

@@ -58,8 +58,10 @@ fn a_line_that_is_no_record_is_named_by_file_and_line() {
     let path = file.to_str().unwrap();
     let good = record_line("haul");
     for (text, line) in [
-        (format!("{good}\n{{\n").into_bytes(), 2),
-        (format!("{good}\n\n{}\n", &good[..40]).into_bytes(), 3),
+        (format!("{good}\n{{]\n").into_bytes(), 2),
+        (format!("{good}\n\n{}\n{good}\n", &good[..40]).into_bytes(), 3),
+        (format!("{}\n{}", &good[..40], &good[..40]).into_bytes(), 1),
+        (good.as_bytes()[..40].to_vec(), 1),
         (b"{\"schema\":\"haul.record/9\"}".to_vec(), 1),
         (b"\xff\xfe".to_vec(), 1),
     ] {
@@ -67,6 +69,21 @@ fn a_line_that_is_no_record_is_named_by_file_and_line() {
         run(&mut haul(&["report", path])).expect(1).says(&[&format!("{path}:{line}: ")]);
     }
     run_with_input(&mut haul(&["report", "-"]), b"nonsense").expect(1).says(&["-:1: "]);
+}
+
+#[test]
+fn a_last_line_that_was_cut_off_costs_only_itself() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("a.jsonl");
+    let path = file.to_str().unwrap();
+    let good = record_line("haul");
+    for end in ["", "\n", "\n\n"] {
+        fs::write(&file, format!("{good}\n\n{good}\n{}{end}", &good[..good.len() / 2])).unwrap();
+        let ran = run(&mut haul(&["report", path, "--json"])).expect(0);
+        assert_eq!(ran.records().len(), 2);
+        assert_eq!(ran.err.matches("warning").count(), 1, "{ran:#?}");
+        ran.says(&[&format!("{path}:4: "), "cut off", "the 2 before it"]);
+    }
 }
 
 #[test]
