@@ -5,6 +5,7 @@
 //! - [`units`]: bytes, nanoseconds and rates, how they are parsed and how they are shown;
 //! - [`sizes`]: lists and classes of sizes, as the command line takes them;
 //! - [`record`]: [`Record`] and [`Machine`], the lines of a JSON Lines file;
+//! - [`limit`]: how far a copy is from what memory allows;
 //! - [`file`]: a whole record file as text.
 #![forbid(unsafe_code)]
 
@@ -13,6 +14,8 @@ pub mod units;
 pub mod sizes;
 
 pub mod record;
+
+pub mod limit;
 
 pub mod file;
 

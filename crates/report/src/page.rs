@@ -123,7 +123,7 @@ fn section_html(section: &Section<'_>, figures: &[Figure<'_>], index: usize) -> 
     html.push_str(&findings_html(&of_section(section), figures));
     html.push_str(&facts(section));
     for (order, figure) in figures.iter().enumerate() {
-        html.push_str(&figure_html(figure, order + 1));
+        html.push_str(&figure_html(figure, order + 1, section));
     }
     html + "</section>"
 }
@@ -238,7 +238,7 @@ fn machine_facts(machine: &Machine) -> Vec<(String, String)> {
     rows
 }
 
-fn figure_html(figure: &Figure<'_>, order: usize) -> String {
+fn figure_html(figure: &Figure<'_>, order: usize, section: &Section<'_>) -> String {
     let id = &figure.id;
     let mut html = format!(
         "<section class=\"figure\" id=\"{id}\" aria-labelledby=\"{id}-title\"><h2 id=\"{id}-title\">\
@@ -263,7 +263,8 @@ fn figure_html(figure: &Figure<'_>, order: usize) -> String {
     }
     let open = if figure.plot.is_none() { " open" } else { "" };
     let numbers = text::count(figure.records.len(), "record");
-    let table = table::table(&format!("{}: {numbers}", figure.title), &figure.records);
+    let caption = format!("{}: {numbers}", figure.title);
+    let table = table::table(&caption, &figure.records, &section.records);
     let _ = write!(
         html,
         "<details{open}><summary>Table: {numbers}</summary>{table}</details></section>"

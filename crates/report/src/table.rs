@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-use haul_model::{Record, Verdict};
+use haul_model::{Record, Verdict, limit};
 
 use crate::rerun;
 use crate::select::is_remark;
@@ -12,8 +12,11 @@ use crate::text::{self, escape, number};
 
 /// Records as an HTML table that scrolls inside its own box. Only columns that hold something
 /// appear. Each number's exact value is its cell's `data-v`, which sorting reads.
-pub(crate) fn table(caption: &str, records: &[&Record]) -> String {
-    let columns = Columns::of(records);
+///
+/// Where records have a size and a time, their throughput, and its share of the memory limit that
+/// the section's records tell.
+pub(crate) fn table(caption: &str, records: &[&Record], section: &[&Record]) -> String {
+    let columns = Columns::of(records, section);
     let mut html = format!(
         "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"{0}\"><table><caption>{0}</caption><thead><tr>",
         escape(caption)
@@ -30,16 +33,20 @@ pub(crate) fn table(caption: &str, records: &[&Record]) -> String {
 }
 
 struct Columns<'a> {
+    section: &'a [&'a Record],
+    has_throughput: bool,
     parameters: BTreeSet<&'a str>,
     has_comparison: bool,
     has_note: bool,
 }
 
 impl<'a> Columns<'a> {
-    fn of(records: &[&'a Record]) -> Self {
+    fn of(records: &[&'a Record], section: &'a [&'a Record]) -> Self {
         let names =
             || records.iter().flat_map(|record| record.parameters.keys().map(String::as_str));
         Self {
+            section,
+            has_throughput: records.iter().any(|record| limit::throughput(record).is_some()),
             parameters: names().filter(|name| !is_remark(name)).collect(),
             has_comparison: records.iter().any(|record| record.comparison.is_some()),
             has_note: names().any(|name| name == "note"),
@@ -55,6 +62,9 @@ impl<'a> Columns<'a> {
         );
         header.push(("unit".into(), "t"));
         header.push(("samples".into(), "n"));
+        if self.has_throughput {
+            header.extend(["GB/s", "of memory limit"].map(|name| (name.to_string(), "n")));
+        }
         if self.has_comparison {
             header.push(("baseline".into(), "t"));
             header.extend(
@@ -80,6 +90,12 @@ impl<'a> Columns<'a> {
         row.push_str(&numeric(quantile(&record.samples, 0.75)));
         row.push_str(&cell(&record.unit));
         let _ = write!(row, "<td class=\"n\">{}</td>", record.samples.len());
+        if self.has_throughput {
+            let rate = limit::throughput(record);
+            let allowed = limit::memory_limit(self.section.iter().copied(), record);
+            row.push_str(&numeric(rate));
+            row.push_str(&numeric(rate.zip(allowed).map(|(rate, allowed)| rate / allowed)));
+        }
         if self.has_comparison {
             self.comparison(record, &mut row);
         }

@@ -6,10 +6,10 @@ use haul::sys::Sys;
 use haul_experiments::copy::drawn::{Shape, SizeClass};
 use haul_experiments::copy::{Drawn, Function, Selection, Sizes, subjects};
 use haul_measure::{Distribution, Level};
-use haul_model::{Bytes, Comparison, Nanos, Record, Verdict};
+use haul_model::{Bytes, Comparison, Nanos, Record, Verdict, limit};
 
 use super::stage::{OnFailure, Runner, Stage, Work, total};
-use super::{Command, this_machine};
+use super::{Command, plan, this_machine};
 use crate::arguments;
 use crate::error::Error;
 use crate::journal::{Journal, Outputs};
@@ -47,7 +47,8 @@ impl Bench {
         let levels_or = |default| if levels.is_empty() { vec![default] } else { levels.clone() };
         let shapes = shapes(&arguments)?;
         let sizes_bytes = sizes_bytes(&arguments)?;
-        let mut works = Vec::new();
+        let machine = plan::Machine::of(&this_machine());
+        let (mut limits, mut works) = (Vec::new(), Vec::new());
         for &function in &arguments.function {
             let (drawn, swept) = selections(function, &arguments.kernel)?;
             for shape in &shapes {
@@ -60,6 +61,9 @@ impl Bench {
                     }));
                 }
             }
+            if !sizes_bytes.is_empty() {
+                limits.push(plan::memory_limit(function, threads, &machine));
+            }
             for &size in &sizes_bytes {
                 for level in levels_or(Level::Mixed) {
                     works.push(Work::Sizes(Sizes {
@@ -71,7 +75,8 @@ impl Bench {
                 }
             }
         }
-        Ok(Self { plan: plan(works, arguments.budget), json: arguments.json })
+        limits.extend(stages(works, arguments.budget));
+        Ok(Self { plan: limits, json: arguments.json })
     }
 }
 
@@ -92,6 +97,12 @@ impl Command for Bench {
             return Ok(());
         }
         terminal::print(&table.text())?;
+        if journal.records().any(|record| limit::throughput(record).is_some()) {
+            terminal::print(
+                "\nGB/s: 10^9 bytes a second, all threads; of limit: of what memory allows, which a \
+                 copy inside the caches passes.",
+            )?;
+        }
         terminal::print(
             "\nratio: time over libc's, below 1 is faster; floor: how far libc came from itself in \
              the same run. A difference below the floor is none.",
@@ -140,50 +151,67 @@ fn selections(function: Function, kernels: &[String]) -> Result<(Selection, Sele
     Ok((named.clone(), named))
 }
 
-fn plan(works: Vec<Work>, budget: Option<Duration>) -> Vec<Stage> {
+fn stages(works: Vec<Work>, budget: Option<Duration>) -> Vec<Stage> {
     let count = u32::try_from(works.len()).unwrap_or(u32::MAX).max(1);
     let each = budget.map_or(BUDGET_EACH, |budget| budget / count);
     works.into_iter().map(|work| Stage::of(work, each)).collect()
 }
 
-/// Every comparison as a row.
+/// Every comparison as a row; one size apart from the next by a blank line.
 pub(super) fn comparisons<'a>(records: impl Iterator<Item = &'a Record>) -> Table {
-    let mut table = Table::new(&[
-        "function",
-        "sizes",
-        "level",
-        ">threads",
-        "subject",
-        ">time",
-        ">ratio",
-        ">interval",
-        ">floor",
-        "verdict",
-    ]);
-    for record in records {
+    let records: Vec<&Record> = records.collect();
+    let mut headings = vec!["function", "sizes", "level", ">threads", "subject", ">time"];
+    let has_rates = records.iter().any(|record| limit::throughput(record).is_some());
+    if has_rates {
+        headings.extend([">GB/s", ">of limit"]);
+    }
+    headings.extend([">ratio", ">interval", ">floor", "verdict"]);
+    let mut table = Table::new(&headings);
+    let mut last_size = None;
+    for record in &records {
         let Some(comparison) = &record.comparison else { continue };
-        let text = |name: &str| match record.parameters.get(name) {
-            Some(value) => value.as_str().map_or_else(|| value.to_string(), str::to_owned),
-            None => String::new(),
-        };
-        let sizes = match record.parameters.get("size_bytes").and_then(|size| size.as_u64()) {
-            Some(size) => Bytes(size).to_string(),
-            None => text("distribution") + &text("size_class"),
-        };
-        table.add(vec![
-            text("function"),
-            sizes,
-            text("level"),
-            text("threads"),
-            record.subject.clone(),
-            record.median().map_or(String::new(), |ns| Nanos(ns).to_string()),
+        let size = record.parameters.get("size_bytes");
+        if last_size.is_some_and(|last| last != size) && has_rates {
+            table.add(Vec::new());
+        }
+        last_size = Some(size);
+        let mut row = what(record);
+        if has_rates {
+            let rate = limit::throughput(record);
+            let allowed = limit::memory_limit(records.iter().copied(), record);
+            row.push(rate.map_or(String::new(), |rate| format!("{rate:.1}")));
+            let share = rate.zip(allowed).map(|(rate, allowed)| rate / allowed);
+            row.push(share.map_or(String::new(), |share| format!("{:.0}%", 100.0 * share)));
+        }
+        row.extend([
             format!("{:.3}", comparison.ratio),
             format!("{:.3}-{:.3}", comparison.ratio_low, comparison.ratio_high),
             format!("{:.3}", comparison.floor),
             verdict(comparison).to_owned(),
         ]);
+        table.add(row);
     }
     table
+}
+
+/// What was measured, with whom, and its time.
+fn what(record: &Record) -> Vec<String> {
+    let text = |name: &str| match record.parameters.get(name) {
+        Some(value) => value.as_str().map_or_else(|| value.to_string(), str::to_owned),
+        None => String::new(),
+    };
+    let sizes = match record.parameters.get("size_bytes").and_then(|size| size.as_u64()) {
+        Some(size) => Bytes(size).to_string(),
+        None => text("distribution") + &text("size_class"),
+    };
+    vec![
+        text("function"),
+        sizes,
+        text("level"),
+        text("threads"),
+        record.subject.clone(),
+        record.median().map_or(String::new(), |ns| Nanos(ns).to_string()),
+    ]
 }
 
 fn verdict(comparison: &Comparison) -> &'static str {

@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use haul::sys::Sys;
 use haul_experiments::copy::drawn::{Shape, SizeClass};
 use haul_experiments::copy::tune::Tune;
 use haul_experiments::copy::{Drawn, Function, Sizes};
@@ -24,6 +25,17 @@ pub(super) struct Machine {
     pub(super) processors: usize,
     /// Memory that can be used, in bytes.
     pub(super) available_bytes: u64,
+}
+
+impl Machine {
+    /// The machine that this runs on.
+    pub(super) fn of(machine: &haul_model::Machine) -> Self {
+        Self {
+            caches: Caches::from_sizes(&machine.caches_bytes),
+            processors: machine.processors,
+            available_bytes: Sys::new().memory().available_bytes,
+        }
+    }
 }
 
 /// How much of everything.
@@ -88,7 +100,7 @@ pub(super) fn before_tuning(quick: bool, machine: &Machine) -> Vec<Stage> {
     let mut plan = Vec::new();
     for threads in thread_counts(machine.processors, quick) {
         for operation in Operation::ALL {
-            let size_bytes = bandwidth_bytes(&extent, machine, threads);
+            let size_bytes = bandwidth_bytes(extent.bandwidth_caches, machine, threads);
             let budget = extent.bandwidth;
             let work = Work::Bandwidth(Bandwidth { operation, threads, size_bytes, budget });
             plan.push(Stage::of(work, budget));
@@ -153,10 +165,18 @@ fn thread_counts(processors: usize, quick: bool) -> Vec<usize> {
     counts
 }
 
-/// A multiple of the last cache for each thread, or what memory there is: a quarter for everybody.
-fn bandwidth_bytes(extent: &Extent, machine: &Machine, threads: usize) -> usize {
+/// What memory allows a function on as many threads, as a quick survey measures it.
+pub(super) fn memory_limit(function: Function, threads: usize, machine: &Machine) -> Stage {
+    let operation = if function == Function::Memset { Operation::Write } else { Operation::Copy };
+    let size_bytes = bandwidth_bytes(QUICK.bandwidth_caches, machine, threads);
+    let budget = QUICK.bandwidth;
+    Stage::of(Work::Bandwidth(Bandwidth { operation, threads, size_bytes, budget }), budget)
+}
+
+/// `caches` times the last cache for each thread, or what memory there is: a quarter for everybody.
+fn bandwidth_bytes(caches: usize, machine: &Machine, threads: usize) -> usize {
     const BUFFERS: usize = 2;
-    let wanted = machine.caches.llc_bytes.saturating_mul(extent.bandwidth_caches);
+    let wanted = machine.caches.llc_bytes.saturating_mul(caches);
     let wanted = wanted.clamp(64 << 20, 512 << 20);
     let fair = machine.available_bytes / 4 / (threads * BUFFERS) as u64;
     wanted.min(usize::try_from(fair).unwrap_or(usize::MAX)).max(1 << 20)

@@ -4,9 +4,6 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use haul::sys::Sys;
-use haul_measure::Caches;
-
 use super::stage::{OnFailure, Runner, total};
 use super::{Command, plan, this_machine, tune};
 use crate::arguments;
@@ -48,11 +45,7 @@ impl Command for Survey {
 
     fn run(&mut self, journal: &mut Journal) -> Result<(), Error> {
         let machine = this_machine();
-        let extent = plan::Machine {
-            caches: Caches::from_sizes(&machine.caches_bytes),
-            processors: machine.processors,
-            available_bytes: Sys::new().memory().available_bytes,
-        };
+        let extent = plan::Machine::of(&machine);
         let before = plan::before_tuning(self.quick, &extent);
         let after = plan::after_tuning(self.quick, &extent);
         let mut tuning = plan::tuning(self.quick);

@@ -65,9 +65,23 @@ fn size_classes_and_sizes_give_theirs() {
 #[test]
 fn kernels_can_be_named() {
     let ran = bench(&["--sizes", "4KiB", "--kernel", "scalar"]).expect(0);
-    let mut subjects: Vec<String> = ran.records().into_iter().map(|r| r.subject).collect();
+    let sizes = ran.records().into_iter().filter(|record| record.experiment == "copy.size");
+    let mut subjects: Vec<String> = sizes.map(|record| record.subject).collect();
     subjects.sort();
     assert_eq!(subjects, ["libc", "scalar"]);
+}
+
+#[test]
+fn every_size_tells_its_share_of_the_memory_limit() {
+    let arguments = ["copy", "bench", "--sizes", "4KiB,8KiB", "--kernel", "scalar"];
+    let ran = run(haul(&arguments).args(["--budget", "0.1"])).expect(0);
+    for part in ["GB/s", "of limit", "4 KiB", "8 KiB", "%"] {
+        assert!(ran.out.contains(part), "{part}: {ran:#?}");
+    }
+    let ran = bench(&["--sizes", "4KiB", "--function", "memset"]).expect(0);
+    let limits = ran.records().into_iter().filter(|r| r.experiment == "memory.bandwidth");
+    let operations: Vec<_> = limits.map(|r| r.parameters["operation"].clone()).collect();
+    assert!(!operations.is_empty() && operations.iter().all(|name| name == "write"), "{ran:#?}");
 }
 
 #[test]

@@ -114,7 +114,8 @@ fn hostile_sizes_are_clamped_and_copies_stay_right() {
         ];
         let ran = run(haul(&arguments).env("HAUL_TUNING", &path)).expect(0);
         assert!(!ran.err.contains("warning: tuning file ignored"), "{ran:#?}");
-        assert_eq!(ran.records().iter().filter(|r| r.subject == "haul").count(), 4);
+        let sizes = ran.records().into_iter().filter(|r| r.experiment == "copy.size");
+        assert_eq!(sizes.filter(|r| r.subject == "haul").count(), 4);
     }
 }
 

@@ -3,7 +3,7 @@
 use haul_model::{Bytes, Kind, Record};
 
 use super::{Mode, Role, Shape};
-use crate::select::{bytes, field};
+use crate::select::{bytes, field, threads};
 use crate::stats::quantile;
 use crate::text;
 
@@ -206,12 +206,12 @@ impl Plan {
         match (mode.name, record.metric.as_str(), record.unit.as_str()) {
             ("time", "time", "ns") | ("throughput", "throughput", "GB/s") => Some(own),
             ("throughput", "time", "ns") => {
-                // Bytes a nanosecond are GB/s; the quartiles change places.
+                // Bytes a nanosecond are GB/s, of all threads; the quartiles change places.
                 #[expect(
                     clippy::cast_precision_loss,
                     reason = "the axis has a few thousand pixels"
                 )]
-                let size = bytes(record, "size_bytes")? as f64;
+                let size = (bytes(record, "size_bytes")? * threads(record)) as f64;
                 Some(Reading {
                     value: size / own.value,
                     low: size / own.high,

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use haul_model::{Bytes, Record, Verdict};
+use haul_model::{Bytes, Record, Verdict, limit};
 
 use super::plan::{Place, Plan, Point, role};
 use super::{Control, Guide, Plot, Role, Series, Shape, View, controls};
@@ -292,30 +292,23 @@ fn best_kernel(plan: &Plan, series: &[Series], places: usize) -> Option<Series> 
     best.y[time].iter().any(Option::is_some).then_some(best)
 }
 
-/// What memory allows, from the copies of `memory.bandwidth` with the same number of threads.
+/// What memory allows as many threads.
 fn memory_limit(
     plan: &Plan,
     section: &Section<'_>,
     points: &[&Point<'_>],
     places: &[(f64, String)],
 ) -> Option<Series> {
-    let own_threads = points.first().map(|point| threads(point.record))?;
-    let limit = section
-        .newest_measured()
-        .into_iter()
-        .filter(|r| {
-            r.experiment == "memory.bandwidth" && r.unit == "GB/s" && threads(r) == own_threads
-        })
-        .filter(|r| r.parameters.get("operation").is_some_and(|operation| operation == "copy"))
-        .filter_map(Record::median)
-        .filter(|rate| *rate > 0.0)
-        .max_by(f64::total_cmp)?;
+    let first = points.first()?.record;
+    let limit = limit::memory_limit(section.newest_measured(), first)?;
+    #[expect(clippy::cast_precision_loss, reason = "far fewer than 2^52 threads")]
+    let own_threads = threads(first) as f64;
     let mut series = empty("memory limit", Role::Limit, plan.modes.len(), places.len());
     for (mode, place) in (0..plan.modes.len()).flat_map(|m| (0..places.len()).map(move |p| (m, p)))
     {
         series.y[mode][place] = match plan.modes[mode].name {
             "throughput" => Some(limit),
-            "time" => Some(places[place].0 / limit),
+            "time" => Some(places[place].0 * own_threads / limit),
             _ => None,
         };
     }

@@ -1,0 +1,98 @@
+//! How far a copy or a fill of one size is from what memory allows.
+
+use crate::record::Record;
+
+/// The bytes a second that a `copy.size` record moved, on all of its threads together, in GB/s
+/// (10^9). `None` where the record says no size or no time.
+#[must_use]
+pub fn throughput(record: &Record) -> Option<f64> {
+    let size_bytes = record.parameters.get("size_bytes")?.as_f64()?;
+    let is_time = record.metric == "time" && record.unit == "ns";
+    let ns = record.median().filter(|ns| is_time && *ns > 0.0)?;
+    // Bytes a nanosecond are GB/s.
+    Some(size_bytes * threads(record) / ns)
+}
+
+/// What memory allows `record`'s function on as many threads: the best `memory.bandwidth` among
+/// `records` of the same machine, by copying, or by writing for memset; in GB/s.
+///
+/// A copy inside the caches passes it: it is the limit of memory, not of caches.
+///
+/// ```
+/// use haul_model::{Record, limit};
+/// let mut memory = Record::new("run", "memory.bandwidth", "avx2", "throughput", "GB/s")
+///     .with("operation", "copy")
+///     .with("threads", 2);
+/// memory.samples = vec![40.0];
+/// let mut copy = Record::new("run", "copy.size", "haul", "time", "ns")
+///     .with("function", "memcpy")
+///     .with("size_bytes", 1000)
+///     .with("threads", 2);
+/// copy.samples = vec![100.0];
+/// assert_eq!(limit::throughput(&copy), Some(20.0));
+/// assert_eq!(limit::memory_limit([&memory], &copy), Some(40.0));
+/// ```
+#[must_use]
+pub fn memory_limit<'a>(
+    records: impl IntoIterator<Item = &'a Record>,
+    record: &Record,
+) -> Option<f64> {
+    let is_fill = record.parameters.get("function").is_some_and(|function| function == "memset");
+    let operation = if is_fill { "write" } else { "copy" };
+    records
+        .into_iter()
+        .filter(|limit| limit.experiment == "memory.bandwidth" && limit.unit == "GB/s")
+        .filter(|limit| limit.machine == record.machine && threads(limit) == threads(record))
+        .filter(|limit| limit.parameters.get("operation").is_some_and(|name| name == operation))
+        .filter_map(Record::median)
+        .filter(|rate| *rate > 0.0)
+        .max_by(f64::total_cmp)
+}
+
+fn threads(record: &Record) -> f64 {
+    record.parameters.get("threads").and_then(serde_json::Value::as_f64).unwrap_or(1.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn memory(operation: &str, threads: u64, rate: f64) -> Record {
+        let mut record = Record::new("run", "memory.bandwidth", "any", "throughput", "GB/s")
+            .with("operation", operation)
+            .with("threads", threads);
+        record.samples = vec![rate];
+        record
+    }
+
+    #[test]
+    fn the_limit_is_of_the_same_operation_threads_and_machine() {
+        let mut foreign = memory("copy", 1, 99.0);
+        foreign.machine = "another".into();
+        let records = [
+            memory("copy", 1, 10.0),
+            memory("copy", 1, 12.0),
+            memory("copy", 2, 20.0),
+            memory("write", 1, 30.0),
+            memory("read", 1, 40.0),
+            foreign,
+        ];
+        let of = |function: &str, threads: u64| {
+            let record = Record::new("run", "copy.size", "haul", "time", "ns")
+                .with("function", function)
+                .with("threads", threads);
+            memory_limit(&records, &record)
+        };
+        assert_eq!(of("memcpy", 1), Some(12.0));
+        assert_eq!(of("memmove", 2), Some(20.0));
+        assert_eq!(of("memset", 1), Some(30.0));
+        assert_eq!(of("memset", 2), None);
+    }
+
+    #[test]
+    fn without_size_or_time_there_is_no_throughput() {
+        let record = Record::new("run", "copy.size", "haul", "time", "ns");
+        assert_eq!(throughput(&record), None);
+        assert_eq!(throughput(&record.with("size_bytes", 64)), None);
+    }
+}
