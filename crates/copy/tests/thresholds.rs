@@ -61,7 +61,7 @@ fn length() -> impl Strategy<Value = usize> {
 
 fn cases() -> ProptestConfig {
     let cases = match (cfg!(miri), cfg!(debug_assertions)) {
-        (true, _) => 6,
+        (true, _) => 3,
         (_, true) => 150,
         _ => 1500,
     };
@@ -169,15 +169,15 @@ fn every_way_at_the_sizes_where_it_starts() {
     assert!(stream.set("stream_copy_min", LOOKUP_MIN) && stream.set("stream_fill_min", LOOKUP_MIN));
     let mut islands = stream;
     assert!(islands.set("rep_movsb_min", 2100) && islands.set("rep_movsb_max", 2200));
-    let last = if cfg!(miri) { LOOKUP_MIN + 2 } else { 2300 };
+    let lengths = if cfg!(miri) { LOOKUP_MIN..=LOOKUP_MIN + 1 } else { LOOKUP_MIN - 2..=2300 };
     for thresholds in [registers, string, stream, islands] {
         thresholds.install();
-        for length in LOOKUP_MIN - 2..=last {
-            for copier in dispatching_copiers() {
-                check_move(&copier, 13, 13 + length + 50, length);
+        for length in lengths.clone() {
+            for copier in dispatching_copiers().iter().filter(|one| !(cfg!(miri) && one.is_alias)) {
+                check_move(copier, 13, 13 + length + 50, length);
                 if copier.may_overlap {
-                    check_move(&copier, 13, 14, length);
-                    check_move(&copier, 100, 33, length);
+                    check_move(copier, 13, 14, length);
+                    check_move(copier, 100, 33, length);
                 }
             }
         }

@@ -77,7 +77,7 @@ fn every_entry_copies_and_fills() {
     let mut fill_room = Guarded::new(33000 + 64);
     for thresholds in [Thresholds::REGISTERS_ONLY, stream, string] {
         thresholds.install();
-        for copier in dispatching_copiers() {
+        for copier in dispatching_copiers().into_iter().filter(|copier| !copier.is_alias) {
             room.check(&copier, At::Start(0), At::Start(13), &sizes());
             room.check(&copier, At::End(0), At::End(0), &sizes());
             for &length in sizes().iter().filter(|_| copier.may_overlap) {

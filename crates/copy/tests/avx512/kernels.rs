@@ -30,7 +30,7 @@ fn sizes() -> Vec<usize> {
 
 /// Offsets from a multiple of 64.
 fn offsets() -> &'static [usize] {
-    if Effort::here() == Effort::Full { &[0, 1, 15, 31, 32, 33, 63] } else { &[0, 33] }
+    if Effort::here() == Effort::Full { &[0, 1, 33, 63] } else { &[0, 33] }
 }
 
 fn is_avx512(isa: Isa) -> bool {

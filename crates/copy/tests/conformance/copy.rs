@@ -1,7 +1,7 @@
 //! Copies between separate buffers: every size at every pair of alignments, close to guard pages.
 
 use crate::support::copying::{At, Room};
-use crate::support::effort::{Effort, GRID_SIZE_MAX};
+use crate::support::effort::Effort;
 use crate::support::parallel;
 use crate::support::subjects::{Copier, copiers, tell_missing_kernels};
 
@@ -25,7 +25,8 @@ fn every_size_at_every_alignment_pair_close_to_guard_pages() {
             room.check(copier, at(*from), at(to), &sizes);
         }
     };
-    parallel::for_each(&tasks, || Room::new(GRID_SIZE_MAX), work);
+    let size_max = sizes.last().copied().unwrap_or(0);
+    parallel::for_each(&tasks, || Room::new(size_max), work);
 }
 
 /// The grid aligns source and target to the same side; here they touch guard pages on either side.

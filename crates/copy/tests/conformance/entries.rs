@@ -75,9 +75,9 @@ fn hints_change_no_byte() {
     }
 }
 
-/// Cases of a property; Miri takes a second for ten.
+/// Cases of a property; Miri takes a second for a few.
 fn cases() -> ProptestConfig {
-    let cases = if cfg!(miri) { 12 } else { 2000 };
+    let cases = if cfg!(miri) { 5 } else { 2000 };
     // No file for failures: a case that failed belongs into a test of its own.
     ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() }
 }

@@ -1,6 +1,6 @@
 //! Fills: every size at every alignment, every byte, close to guard pages.
 
-use crate::support::effort::{Effort, GRID_SIZE_MAX};
+use crate::support::effort::Effort;
 use crate::support::filling::{changing_bytes, check};
 use crate::support::guarded::Guarded;
 use crate::support::oracle::first_touched;
@@ -20,7 +20,8 @@ fn every_size_at_every_alignment_close_to_guard_pages() {
     let work = |room: &mut Guarded, (filler, place): &(Filler, (bool, usize))| {
         check(filler, room, *place, &sizes, changing_bytes());
     };
-    parallel::for_each(&tasks, || Guarded::new(GRID_SIZE_MAX + 64), work);
+    let size_max = sizes.last().copied().unwrap_or(0);
+    parallel::for_each(&tasks, || Guarded::new(size_max + 64), work);
 }
 
 #[test]
@@ -48,7 +49,7 @@ fn every_byte() {
         _ => &[1, 2, 3, 4, 7, 8, 15, 16, 17, 33, 64, 65, 129, 256, 257, 700, 2048, 5000, 20_000],
     };
     let step = if Effort::here() == Effort::Tiny { 51 } else { 1 };
-    let mut room = Guarded::new(20_000 + 64);
+    let mut room = Guarded::new(lengths.iter().max().map_or(0, |most| most + 64));
     for filler in fillers() {
         for &length in lengths {
             for byte in (1..=255).step_by(step) {

@@ -10,7 +10,7 @@ fn distances(effort: Effort, length: usize) -> Vec<isize> {
     let (small, around): (isize, &[isize]) = match effort {
         Effort::Full => (300, &[512, 1024, 2048, 4096, 8192, 16384]),
         Effort::Thin => (70, &[96, 128, 256, 300, 4096]),
-        Effort::Tiny => (0, &[1, 8, 64, 128]),
+        Effort::Tiny => (0, &[2, 64]),
     };
     let length = length.cast_signed();
     let mut distances: Vec<isize> = (0..=small).collect();
@@ -40,7 +40,7 @@ fn sizes(effort: Effort) -> Vec<usize> {
                 .chain(above)
                 .collect()
         }
-        Effort::Tiny => vec![1, 16, 17, 64, 65, 129, 256, 257, 300, 2049],
+        Effort::Tiny => vec![3, 16, 33, 65, 129, 257, 600],
     }
 }
 

@@ -47,9 +47,8 @@ impl Room {
         let room = || Guarded::new(size_max + 64);
         let mut sources = [room(), room()];
         oracle::paint(sources[0].as_mut_slice(), 1);
-        for index in 0..sources[0].bytes() {
-            sources[1].as_mut_slice()[index] = !sources[0].as_slice()[index];
-        }
+        let complement: Vec<u8> = sources[0].as_slice().iter().map(|byte| !byte).collect();
+        sources[1].as_mut_slice().copy_from_slice(&complement);
         let painted = [sources[0].as_slice().to_vec(), sources[1].as_slice().to_vec()];
         Self { sources, target: room(), painted }
     }

@@ -33,14 +33,13 @@ impl Effort {
 
     /// Ascending sizes in bytes of `0..=GRID_SIZE_MAX`, both ends included.
     pub(crate) fn grid_sizes(self) -> Vec<usize> {
-        let wanted = |size: &usize| match self {
-            Self::Full => true,
-            Self::Thin => *size <= 272 || size.is_multiple_of(61) || is_near_boundary(*size, 3),
-            Self::Tiny => {
-                [0, 1, 2, 3, 4, 7, 8, 16, 17, 33, 64, 65, 129, 256, 257, 513, 2049].contains(size)
-            }
-        };
-        (0..=GRID_SIZE_MAX).filter(wanted).collect()
+        let is_wanted =
+            |size: &usize| *size <= 272 || size.is_multiple_of(61) || is_near_boundary(*size, 3);
+        match self {
+            Self::Full => (0..=GRID_SIZE_MAX).collect(),
+            Self::Thin => (0..=GRID_SIZE_MAX).filter(is_wanted).collect(),
+            Self::Tiny => vec![0, 1, 2, 3, 4, 8, 9, 16, 17, 33, 65, 129, 257, 513],
+        }
     }
 
     /// Offsets from a multiple of 64.
@@ -48,7 +47,7 @@ impl Effort {
         match self {
             Self::Full => (0..64).collect(),
             Self::Thin => vec![0, 1, 7, 8, 15, 16, 31, 32, 33, 63],
-            Self::Tiny => vec![0, 5],
+            Self::Tiny => vec![5],
         }
     }
 
@@ -57,7 +56,7 @@ impl Effort {
         let groups: &[usize] = match self {
             Self::Full => &[8 << 10, 16 << 10, 32 << 10, 48 << 10, 64 << 10, 256 << 10, 1 << 20],
             Self::Thin => &[16 << 10, 32 << 10, 64 << 10],
-            Self::Tiny => return vec![16 * 1024 + 129],
+            Self::Tiny => return vec![2049, 16 * 1024 + 129],
         };
         let around = [-65, -64, -1, 0, 1, 63, 64, 65, 127, 129, 4000];
         let sizes = groups.iter().flat_map(|group| around.map(|by| group.wrapping_add_signed(by)));

@@ -50,7 +50,8 @@ pub(crate) fn dispatching_copiers() -> [Copier; 8] {
         of("raw::memcpy", raw_memcpy),
         alias("raw::memmove", raw_memmove),
         of("c::memcpy", c_memcpy),
-        of("c::memmove", c_memmove),
+        // The same text as memcpy's, compiled once more.
+        alias("c::memmove", c_memmove),
         alias("hinted unknown", hinted_unknown),
         alias("hinted streamed", hinted_streamed),
         alias("hinted read soon", hinted_read_soon),
