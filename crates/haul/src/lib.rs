@@ -28,3 +28,8 @@ pub mod tuning;
 pub use error::Error;
 pub use haul_copy as copy;
 pub use tuning::init;
+
+/// The examples of `docs/copy.md`, so that they stay true.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/copy.md")]
+struct CopyPage;
