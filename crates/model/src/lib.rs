@@ -6,7 +6,7 @@
 //! - [`sizes`]: lists and classes of sizes, as the command line takes them;
 //! - [`record`]: [`Record`] and [`Machine`], the lines of a JSON Lines file;
 //! - [`limit`]: how far a copy is from what memory allows;
-//! - [`file`]: a whole record file as text.
+//! - [`file`](mod@file): a whole record file as text.
 #![forbid(unsafe_code)]
 
 pub mod units;
