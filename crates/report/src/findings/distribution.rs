@@ -10,11 +10,17 @@ use crate::text;
 const DISTRIBUTION: &str = "copy.distribution";
 const CLASS: &str = "copy.size_class";
 
+/// The distribution that stands for what services copy; without it, all that there are.
+const SERVICE: &str = "service";
+
 type Compared<'a> = (&'a Record, &'a Comparison);
 
 /// "On the sizes a service copies, haul saves 21% of libc's time": a sentence for all functions.
 pub(super) fn headline(records: &[&Record]) -> Option<Finding> {
-    let near = nearest(of_haul(records, DISTRIBUTION));
+    let mut near = nearest(of_haul(records, DISTRIBUTION));
+    if near.iter().any(|(record, _)| is(record, "distribution", SERVICE)) {
+        near.retain(|(record, _)| is(record, "distribution", SERVICE));
+    }
     let functions = values(&near, "function");
     let of = |function: &str| -> Vec<Compared<'_>> {
         near.iter().copied().filter(|(record, _)| is(record, "function", function)).collect()
