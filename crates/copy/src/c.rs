@@ -20,16 +20,8 @@ pub unsafe extern "C" fn memcpy(
     source: *const c_void,
     length: usize,
 ) -> *mut c_void {
-    let (target, source) = (target.cast::<u8>(), source.cast::<u8>());
-    // SAFETY: the caller's promise, and the length that each asks for.
-    unsafe {
-        if length <= small::SMALL_MAX {
-            small::copy(target, source, length);
-            crate::arch::same(target).cast()
-        } else {
-            dispatch::copy_above_64_here(target, source, length).cast()
-        }
-    }
+    // SAFETY: the caller's promise.
+    unsafe { copy_here(target.cast(), source.cast(), length).cast() }
 }
 
 /// C's memmove. Returns `target`.
@@ -43,16 +35,8 @@ pub unsafe extern "C" fn memmove(
     source: *const c_void,
     length: usize,
 ) -> *mut c_void {
-    let (target, source) = (target.cast::<u8>(), source.cast::<u8>());
-    // SAFETY: the caller's promise, and the length that each asks for.
-    unsafe {
-        if length <= small::SMALL_MAX {
-            small::copy(target, source, length);
-            crate::arch::same(target).cast()
-        } else {
-            dispatch::copy_above_64_here(target, source, length).cast()
-        }
-    }
+    // SAFETY: the caller's promise.
+    unsafe { copy_here(target.cast(), source.cast(), length).cast() }
 }
 
 /// C's memset. Returns `target`.
@@ -70,6 +54,23 @@ pub unsafe extern "C" fn memset(target: *mut c_void, byte: c_int, length: usize)
             crate::arch::same(target).cast()
         } else {
             dispatch::fill_above_64_here(target, byte, length).cast()
+        }
+    }
+}
+
+/// The text of memcpy and of memmove: inlined, because a jump from one to the other is one too many.
+///
+/// # Safety
+/// As [`memcpy`].
+#[inline(always)]
+unsafe fn copy_here(target: *mut u8, source: *const u8, length: usize) -> *mut u8 {
+    // SAFETY: the caller's promise, and the length that each asks for.
+    unsafe {
+        if length <= small::SMALL_MAX {
+            small::copy(target, source, length);
+            crate::arch::same(target)
+        } else {
+            dispatch::copy_above_64_here(target, source, length)
         }
     }
 }

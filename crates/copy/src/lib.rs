@@ -30,7 +30,7 @@
 //! - `opaque`: values that the compiler can't see through;
 //! - `small`: up to 64 bytes, inlined;
 //! - `arch`: the algorithm once over a cache line in registers, thin files for each instruction set;
-//! - [`cpu`]: which instruction sets this processor has, as values that prove it;
+//! - [`cpu`]: which instruction sets this processor has, asked once;
 //! - [`thresholds`]: the sizes at which the way to copy changes;
 //! - [`kernel`]: every way to copy by name, for benchmarks and tests;
 //! - `dispatch`: the way that is taken;

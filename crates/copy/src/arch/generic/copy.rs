@@ -6,8 +6,8 @@
 //! n <= 64:   small::copy
 //! n <= 256:  four lines at 0, k, n-64-k, n-64, k = 64 when n > 128, else 0: no branch on n,
 //!            all loads before all stores, so any overlap is fine
-//! n <= 512:  the same with pieces of two lines, where eight lines fit into the registers
-//! n > 256:   save the head and the tail in registers
+//! n <= 512:  the first and the last four lines likewise, where eight fit into the registers
+//! more:      save the head and the tail in registers
 //!            forward (target below source, or disjoint): align the target up, step up, then tail
 //!            backward (target inside the source): align the target's end down, step down, then head
 //! ```
@@ -88,9 +88,10 @@ pub(crate) unsafe fn copy_above_256<L: Line>(target: *mut u8, source: *const u8,
 /// As [`copy_above_256`], and `length <= 512`.
 #[inline(always)]
 unsafe fn copy_257_to_512<L: Line>(target: *mut u8, source: *const u8, length: usize) {
-    let inner = small::inner_offset::<256>(length);
+    let inner = 2 * LINE;
     let end = length - 2 * LINE;
-    // SAFETY: as in `copy_65_to_256`, for pieces of two lines; all loads precede all stores.
+    // SAFETY: four pieces of two lines, the first two and the last two of `length`, which is more than
+    // two pieces and at most four: they lie inside it and cover it. All loads precede all stores.
     unsafe {
         let a = load_2::<L>(source);
         let b = load_2::<L>(source.add(inner));
