@@ -1,0 +1,270 @@
+//! Where everything is: the sizes of the data range's parts, and one function from the geometry to the
+//! offset of every table of the metadata region. Every process computes the same from the same header.
+
+pub(crate) use crate::class::SLICE;
+
+use crate::class::CLASSES;
+use crate::word::{CACHES_MAX, PROCESSES_MAX, TAGS_MAX};
+
+/// Bytes of a page: what is asked of the kernel and given back to it. A page of 1 GiB backs 512 of
+/// them.
+pub(crate) const PAGE: usize = 2 << 20;
+
+/// Slices of a page.
+pub(crate) const PAGE_SLICES: usize = PAGE / SLICE;
+
+/// Bytes of a unit: what a thread's bin counts offsets in, so that 32 bits reach [`DATA_MAX`].
+pub(crate) const UNIT: usize = 64;
+
+/// The largest data range in bytes: 2^32 units.
+pub(crate) const DATA_MAX: usize = UNIT << 32;
+
+/// What the data range is aligned to in every process, in bytes, and so the largest alignment that a
+/// block can ask for.
+pub(crate) const ALIGN_MAX: usize = 1 << 30;
+
+/// NUMA nodes of one heap at most.
+pub(crate) const NODES_MAX: usize = 8;
+
+/// Arrays of slot words: one for each shift from 6 (64 bytes) to 18 (256 KiB).
+pub(crate) const SHIFTS: usize = 13;
+
+/// The smallest shift: of a slot of one unit.
+pub(crate) const SHIFT_MIN: u32 = UNIT.trailing_zeros();
+
+/// Lengths of runs of slices that pages are looked up by: 1, 2, 4, 8, 16, 32.
+pub(crate) const ORDERS: usize = 6;
+
+/// Bytes of the header, which is the region's first page.
+pub(crate) const HEADER_BYTES: usize = 4096;
+
+/// Bytes of a process record.
+pub(crate) const PROCESS_RECORD_BYTES: usize = 64;
+
+/// Bytes of a tag's name: its length, then at most 31 bytes of text.
+pub(crate) const TAG_BYTES: usize = 32;
+
+/// Bytes of a cache record: a kibibyte of state and hints, then a bin of 256 bytes for each class.
+pub(crate) const CACHE_RECORD_BYTES: usize = 1024 + 256 * CLASSES;
+
+/// Bytes of the hints of a node.
+pub(crate) const NODE_BYTES: usize = 1024;
+
+/// What tables start at multiples of, in bytes: a page of metadata.
+const TABLE_ALIGN: usize = 4096;
+
+/// The shape of a heap: fixed when it is made, and all that the layout depends on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Geometry {
+    /// NUMA nodes, 1 to [`NODES_MAX`].
+    pub(crate) nodes: u32,
+    /// Pages of each node that can be used.
+    pub(crate) node_pages: u32,
+    /// Cache records, 1 to [`CACHES_MAX`].
+    pub(crate) caches: u32,
+}
+
+impl Geometry {
+    /// Whether every field is within its limits; read from a header, it may hold anything.
+    pub(crate) const fn is_valid(&self) -> bool {
+        let is_counted =
+            self.nodes >= 1 && self.nodes as usize <= NODES_MAX && self.node_pages >= 1;
+        let has_caches = self.caches >= 1 && self.caches <= CACHES_MAX;
+        is_counted
+            && has_caches
+            && self.node_pages as usize <= DATA_MAX / PAGE
+            && self.nodes as usize * self.node_stride() <= DATA_MAX
+    }
+
+    /// Bytes from one node's first to the next one's, a power of two: so a shift tells the node of an
+    /// offset.
+    pub(crate) const fn node_stride(&self) -> usize {
+        (self.node_pages as usize).next_power_of_two() * PAGE
+    }
+
+    /// Number of bits that [`Self::node_stride`] is.
+    pub(crate) const fn node_shift(&self) -> u32 {
+        self.node_stride().trailing_zeros()
+    }
+
+    /// Pages from one node's first to the next one's.
+    pub(crate) const fn node_stride_pages(&self) -> usize {
+        self.node_stride() / PAGE
+    }
+
+    /// Bytes of the data range.
+    pub(crate) const fn data_bytes(&self) -> usize {
+        self.nodes as usize * self.node_stride()
+    }
+
+    /// Pages of the data range.
+    pub(crate) const fn pages(&self) -> usize {
+        self.data_bytes() / PAGE
+    }
+
+    /// Slices of the data range.
+    pub(crate) const fn slices(&self) -> usize {
+        self.data_bytes() / SLICE
+    }
+}
+
+/// Levels of a bitmap over bits: words of bits, words of bits over these, and so on.
+pub(crate) const BITMAP_LEVELS: usize = 3;
+
+/// Words of a bitmap of `bits` bits with all its levels.
+pub(crate) const fn bitmap_words(bits: usize) -> usize {
+    let first = bits.div_ceil(64);
+    let second = first.div_ceil(64);
+    first + second + second.div_ceil(64)
+}
+
+/// Offsets in bytes from the start of the metadata region to each of its tables.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Layout {
+    /// Process records: [`PROCESSES_MAX`] of [`PROCESS_RECORD_BYTES`].
+    pub(crate) processes: usize,
+    /// Tag names: [`TAGS_MAX`] of [`TAG_BYTES`].
+    pub(crate) tags: usize,
+    /// Hints of the nodes: `nodes` of [`NODE_BYTES`].
+    pub(crate) nodes: usize,
+    /// Page words, `u64` each.
+    pub(crate) pages: usize,
+    /// When each page was last seen free or was used, `u32` each: a hint of whoever gives pages back.
+    pub(crate) page_times: usize,
+    /// Bitmaps of pages with a free run of each order: [`ORDERS`] of [`bitmap_words`] words.
+    pub(crate) orders: usize,
+    /// Bitmaps of span heads with free slots, one for each class.
+    pub(crate) partial: usize,
+    /// Slice words, `u64` each.
+    pub(crate) slices: usize,
+    /// Free slots of the span that starts at a slice, `u32` each: a hint.
+    pub(crate) span_free: usize,
+    /// Cache records: `caches` of [`CACHE_RECORD_BYTES`]; record `i` is cache `i + 1`.
+    pub(crate) caches: usize,
+    /// Slot words, `u16` each: the array of shift `6 + i` at index `i`.
+    pub(crate) slots: [usize; SHIFTS],
+    /// Bytes of the whole region.
+    pub(crate) bytes: usize,
+}
+
+impl Layout {
+    /// The layout of a heap of this shape.
+    pub(crate) const fn of(geometry: &Geometry) -> Self {
+        let (pages, slices) = (geometry.pages(), geometry.slices());
+        let processes = HEADER_BYTES;
+        let tags = after(processes, PROCESSES_MAX as usize * PROCESS_RECORD_BYTES);
+        let nodes = after(tags, TAGS_MAX as usize * TAG_BYTES);
+        let page_words = after(nodes, geometry.nodes as usize * NODE_BYTES);
+        let page_times = after(page_words, pages * 8);
+        let orders = after(page_times, pages * 4);
+        let partial = after(orders, ORDERS * bitmap_words(pages) * 8);
+        let slice_words = after(partial, CLASSES * bitmap_words(slices) * 8);
+        let span_free = after(slice_words, slices * 8);
+        let caches = after(span_free, slices * 4);
+        let mut end = after(caches, geometry.caches as usize * CACHE_RECORD_BYTES);
+        let mut slots = [0; SHIFTS];
+        let mut index = 0;
+        while index < SHIFTS {
+            slots[index] = end;
+            end = after(end, (geometry.data_bytes() >> (SHIFT_MIN as usize + index)) * 2);
+            index += 1;
+        }
+        Self {
+            processes,
+            tags,
+            nodes,
+            pages: page_words,
+            page_times,
+            orders,
+            partial,
+            slices: slice_words,
+            span_free,
+            caches,
+            slots,
+            bytes: end,
+        }
+    }
+}
+
+/// Where the next table starts.
+const fn after(start: usize, bytes: usize) -> usize {
+    (start + bytes).next_multiple_of(TABLE_ALIGN)
+}
+
+const _: () = {
+    assert!(SLICE.is_power_of_two() && PAGE.is_multiple_of(SLICE) && PAGE_SLICES == 32);
+    assert!(ALIGN_MAX.is_multiple_of(PAGE));
+    assert!(1 << (ORDERS - 1) == PAGE_SLICES);
+    assert!(UNIT << (SHIFTS - 1) == crate::class::SLOT_SIZE_MAX);
+    assert!(CACHE_RECORD_BYTES.is_multiple_of(4096));
+    assert!(HEADER_BYTES.is_multiple_of(TABLE_ALIGN));
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::vec;
+
+    const SHAPES: [Geometry; 4] = [
+        Geometry { nodes: 1, node_pages: 1, caches: 1 },
+        Geometry { nodes: 1, node_pages: 32 << 10, caches: 4096 },
+        Geometry { nodes: 3, node_pages: 1000, caches: 64 },
+        Geometry { nodes: 8, node_pages: 16 << 10, caches: CACHES_MAX },
+    ];
+
+    #[test]
+    fn tables_follow_each_other_without_overlap() {
+        for geometry in SHAPES {
+            assert!(geometry.is_valid(), "{geometry:?}");
+            let layout = Layout::of(&geometry);
+            let (pages, slices) = (geometry.pages(), geometry.slices());
+            let mut tables = vec![
+                (layout.processes, 128 * PROCESS_RECORD_BYTES),
+                (layout.tags, 256 * TAG_BYTES),
+                (layout.nodes, geometry.nodes as usize * NODE_BYTES),
+                (layout.pages, pages * 8),
+                (layout.page_times, pages * 4),
+                (layout.orders, ORDERS * bitmap_words(pages) * 8),
+                (layout.partial, CLASSES * bitmap_words(slices) * 8),
+                (layout.slices, slices * 8),
+                (layout.span_free, slices * 4),
+                (layout.caches, geometry.caches as usize * CACHE_RECORD_BYTES),
+            ];
+            for (index, start) in layout.slots.into_iter().enumerate() {
+                tables.push((start, (geometry.data_bytes() >> (6 + index)) * 2));
+            }
+            let mut end = HEADER_BYTES;
+            for (start, bytes) in tables {
+                assert!(start >= end && start < end + TABLE_ALIGN, "{geometry:?}: {start} {end}");
+                assert!(start.is_multiple_of(TABLE_ALIGN));
+                end = start + bytes;
+            }
+            assert!(layout.bytes >= end && layout.bytes < end + TABLE_ALIGN);
+        }
+    }
+
+    #[test]
+    fn a_geometry_that_lies_is_refused() {
+        let good = Geometry { nodes: 2, node_pages: 512, caches: 64 };
+        assert!(good.is_valid());
+        for bad in [
+            Geometry { nodes: 0, ..good },
+            Geometry { nodes: 9, ..good },
+            Geometry { nodes: u32::MAX, ..good },
+            Geometry { node_pages: 0, ..good },
+            Geometry { node_pages: u32::MAX, ..good },
+            Geometry { nodes: 8, node_pages: 128 << 10, ..good },
+            Geometry { caches: 0, ..good },
+            Geometry { caches: CACHES_MAX + 1, ..good },
+        ] {
+            assert!(!bad.is_valid(), "{bad:?}");
+        }
+    }
+
+    /// A quarter of what the data range is at most, and all of it sparse.
+    #[test]
+    fn the_metadata_is_a_fraction_of_the_data() {
+        let geometry = SHAPES[1];
+        assert!(Layout::of(&geometry).bytes * 4 < geometry.data_bytes());
+    }
+}

@@ -1,0 +1,199 @@
+//! The metadata region as typed tables: records and arrays of atomic words, found by the layout.
+
+use core::ptr::NonNull;
+
+use crate::class::{BIN_SLOTS_MAX, CLASSES};
+use crate::layout::{
+    CACHE_RECORD_BYTES, Geometry, Layout, NODE_BYTES, ORDERS, PROCESS_RECORD_BYTES, SHIFTS,
+    TAG_BYTES, UNIT, bitmap_words,
+};
+use crate::sync::{AtomicU16, AtomicU32, AtomicU64};
+use crate::word::{CacheId, PROCESSES_MAX, TAGS_MAX};
+
+/// A process that uses the heap.
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub(crate) struct ProcessRecord {
+    /// A [`crate::word::ProcessWord`].
+    pub(crate) state: AtomicU64,
+    /// When the process started, as field 22 of `/proc/PID/stat`; 0 while it is not known.
+    pub(crate) start: AtomicU64,
+    /// For whoever keeps the record.
+    pub(crate) more: [AtomicU64; 6],
+}
+
+/// Blocks of one class that a thread holds, ready to be handed out: units from the start of the data.
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub(crate) struct Bin {
+    /// How many of `units` are held, from the first on.
+    pub(crate) count: AtomicU32,
+    pub(crate) units: [AtomicU32; BIN_SLOTS_MAX],
+}
+
+/// A thread's cache. Everything but `state` is a hint: the slot words say what it holds.
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub(crate) struct CacheRecord {
+    /// A [`crate::word::CacheWord`].
+    pub(crate) state: AtomicU64,
+    /// For whoever keeps the record.
+    pub(crate) more: [AtomicU64; 7],
+    /// By class: the head of the span that slots are taken from, plus 1; 0 for none. Set before the
+    /// first slot of the span is claimed, so that who cleans up knows where to look.
+    pub(crate) current: [AtomicU32; 64],
+    /// By class: the slot of that span at which the next look begins.
+    pub(crate) cursor: [AtomicU32; 64],
+    rest: [AtomicU32; 112],
+    /// By class.
+    pub(crate) bins: [Bin; CLASSES],
+}
+
+/// What is known of a node's pages: hints.
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub(crate) struct NodeHints {
+    /// Pages of the node, from its first on, that were ever handed out: those above are untouched.
+    pub(crate) frontier: AtomicU32,
+    /// For whoever gives pages back and grows ahead.
+    pub(crate) more: [AtomicU32; 63],
+    /// By class: spans that are kept though all their slots are free.
+    pub(crate) empty_spans: [AtomicU32; 64],
+    rest: [AtomicU32; 128],
+}
+
+const _: () = {
+    assert!(size_of::<ProcessRecord>() == PROCESS_RECORD_BYTES);
+    assert!(size_of::<Bin>() == 256);
+    assert!(size_of::<CacheRecord>() == CACHE_RECORD_BYTES);
+    assert!(core::mem::offset_of!(CacheRecord, bins) == 1024);
+    assert!(size_of::<NodeHints>() == NODE_BYTES);
+};
+
+/// The tables of one heap's metadata, where this process has it mapped.
+#[derive(Debug)]
+pub(crate) struct Tables {
+    base: NonNull<u8>,
+    geometry: Geometry,
+    layout: Layout,
+}
+
+// SAFETY: all that is reached through it is atomic, and the mapping belongs to no thread.
+unsafe impl Send for Tables {}
+// SAFETY: as above: every access to the tables is atomic.
+unsafe impl Sync for Tables {}
+
+impl Tables {
+    /// The tables at `base`.
+    ///
+    /// # Safety
+    /// `geometry` is valid, `base` is aligned to 4,096, and [`Layout::bytes`] bytes from it on are
+    /// mapped for reading and writing for as long as the value lives, are accessed by atomics only
+    /// (the tags aside), and were zero when the heap was made.
+    pub(crate) unsafe fn new(base: NonNull<u8>, geometry: Geometry) -> Self {
+        debug_assert!(geometry.is_valid(), "{geometry:?}");
+        debug_assert!(base.addr().get().is_multiple_of(4096));
+        Self { base, geometry, layout: Layout::of(&geometry) }
+    }
+
+    pub(crate) fn base(&self) -> NonNull<u8> {
+        self.base
+    }
+
+    pub(crate) fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+
+    pub(crate) fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// [`crate::word::ProcessWord`]s with their records, by process slot.
+    pub(crate) fn processes(&self) -> &[ProcessRecord] {
+        // SAFETY: the layout has room for this many records there, and zeroes are records.
+        unsafe { self.table(self.layout.processes, PROCESSES_MAX as usize) }
+    }
+
+    /// Names of tags, by tag: four words of eight bytes each. The first byte is the length.
+    pub(crate) fn tags(&self) -> &[[AtomicU64; TAG_BYTES / 8]] {
+        // SAFETY: the layout has room for this many names there, and zeroes are a name.
+        unsafe { self.table(self.layout.tags, TAGS_MAX as usize) }
+    }
+
+    /// Hints, by node.
+    pub(crate) fn nodes(&self) -> &[NodeHints] {
+        // SAFETY: the layout has room for one a node there, and zeroes are hints.
+        unsafe { self.table(self.layout.nodes, self.geometry.nodes as usize) }
+    }
+
+    /// [`crate::word::PageWord`]s, by page.
+    pub(crate) fn pages(&self) -> &[AtomicU64] {
+        // SAFETY: the layout has room for one a page there.
+        unsafe { self.table(self.layout.pages, self.geometry.pages()) }
+    }
+
+    /// When a page was last seen free or was used, by page.
+    pub(crate) fn page_times(&self) -> &[AtomicU32] {
+        // SAFETY: the layout has room for one a page there.
+        unsafe { self.table(self.layout.page_times, self.geometry.pages()) }
+    }
+
+    /// The bitmap of pages with a free run of `2^order` slices, all its levels.
+    pub(crate) fn order(&self, order: usize) -> &[AtomicU64] {
+        assert!(order < ORDERS, "order {order}");
+        let words = bitmap_words(self.geometry.pages());
+        // SAFETY: the layout has room for one bitmap an order there, and the order was checked.
+        unsafe { self.table(self.layout.orders + order * words * 8, words) }
+    }
+
+    /// The bitmap of heads of spans of `class` with free slots, all its levels.
+    pub(crate) fn partial(&self, class: usize) -> &[AtomicU64] {
+        assert!(class < CLASSES, "class {class}");
+        let words = bitmap_words(self.geometry.slices());
+        // SAFETY: the layout has room for one bitmap a class there, and the class was checked.
+        unsafe { self.table(self.layout.partial + class * words * 8, words) }
+    }
+
+    /// [`crate::word::SliceWord`]s, by slice.
+    pub(crate) fn slices(&self) -> &[AtomicU64] {
+        // SAFETY: the layout has room for one a slice there.
+        unsafe { self.table(self.layout.slices, self.geometry.slices()) }
+    }
+
+    /// Free slots of the span that starts at a slice, by slice: a hint.
+    pub(crate) fn span_free(&self) -> &[AtomicU32] {
+        // SAFETY: the layout has room for one a slice there.
+        unsafe { self.table(self.layout.span_free, self.geometry.slices()) }
+    }
+
+    /// Cache records: that of cache `i` at `i - 1`.
+    pub(crate) fn caches(&self) -> &[CacheRecord] {
+        // SAFETY: the layout has room for this many records there, and zeroes are records.
+        unsafe { self.table(self.layout.caches, self.geometry.caches as usize) }
+    }
+
+    /// The record of one cache; `None` where there is no such cache.
+    pub(crate) fn cache(&self, id: CacheId) -> Option<&CacheRecord> {
+        self.caches().get((id as usize).wrapping_sub(1))
+    }
+
+    /// [`crate::word::SlotWord`]s of slots whose size has `shift` zero bits, by offset >> `shift`.
+    pub(crate) fn slots(&self, shift: u32) -> &[AtomicU16] {
+        let index = (shift - UNIT.trailing_zeros()) as usize;
+        assert!(index < SHIFTS, "shift {shift}");
+        // SAFETY: the layout has room for this array there.
+        unsafe { self.table(self.layout.slots[index], self.geometry.data_bytes() >> shift) }
+    }
+
+    /// # Safety
+    /// The layout has room for `count` values of `T` at `offset`; `T` is made of atomics, and zeroes
+    /// are a `T`.
+    unsafe fn table<T>(&self, offset: usize, count: usize) -> &[T] {
+        debug_assert!(offset + count * size_of::<T>() <= self.layout.bytes);
+        // SAFETY: within the mapping, as the caller and `new` promise.
+        let start = unsafe { self.base.add(offset) };
+        // SAFETY: mapped, aligned (tables start at multiples of 4,096 and of their element), and for
+        // as long as `self` accessed by atomics only.
+        unsafe { core::slice::from_raw_parts(start.as_ptr().cast(), count) }
+    }
+}

@@ -1,0 +1,453 @@
+//! The state words: every resource has one, it names the owner, and it is the only truth.
+//!
+//! | resource | word | states |
+//! |---|---|---|
+//! | slot | [`SlotWord`], 16 bits | free, cached by a cache, live for a process under a tag |
+//! | slice | [`SliceWord`], 64 bits | free, claimed, run, span, large, tail |
+//! | page | [`PageWord`], 64 bits | absent, mapping, ready, draining |
+//! | cache record | [`CacheWord`], 64 bits | free, active, reaping |
+//! | process record | [`ProcessWord`], 64 bits | free, joining, active, reaping |
+//!
+//! The word 0 is always "free", so that fresh, zeroed memory is a valid empty heap. A word that was
+//! read from shared memory can hold anything: decoding never fails, and every field that it yields is
+//! within the bits it was read from. What these bits index is checked by the caller.
+
+/// How many caches there can be: an identity is 1 to this, in 15 bits of a slot word.
+pub(crate) const CACHES_MAX: u32 = 0x7FFF;
+
+/// How many processes can share a heap: 7 bits of a slot word.
+pub(crate) const PROCESSES_MAX: u32 = 128;
+
+/// How many tags there can be, the empty tag 0 included: 8 bits of a slot word.
+pub(crate) const TAGS_MAX: u32 = 256;
+
+/// The name of a cache: 1 to [`CACHES_MAX`]. 0 is nobody.
+pub(crate) type CacheId = u16;
+
+/// What a slot's word says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Slot {
+    Free,
+    Cached(CacheId),
+    Live { process: u8, tag: u8 },
+}
+
+/// A slot's word: 0 free, `1..=0x7FFF` cached by that cache, `0x8000 | process << 8 | tag` live.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(transparent)]
+pub(crate) struct SlotWord(pub(crate) u16);
+
+impl SlotWord {
+    pub(crate) const FREE: Self = Self(0);
+    /// Set in the word of a live slot, and only there.
+    pub(crate) const LIVE: u16 = 0x8000;
+
+    pub(crate) const fn cached(cache: CacheId) -> Self {
+        Self(cache & 0x7FFF)
+    }
+
+    pub(crate) const fn live(process: u8, tag: u8) -> Self {
+        Self(Self::LIVE | (process as u16 & 0x7F) << 8 | tag as u16)
+    }
+
+    pub(crate) const fn is_live(self) -> bool {
+        self.0 & Self::LIVE != 0
+    }
+
+    pub(crate) const fn decode(self) -> Slot {
+        match self.0 {
+            0 => Slot::Free,
+            word if word & Self::LIVE == 0 => Slot::Cached(word),
+            word => Slot::Live { process: (word >> 8 & 0x7F) as u8, tag: word as u8 },
+        }
+    }
+}
+
+/// What a slice's word says. A length counts slices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Slice {
+    /// Nobody's. Its slot words are zero in every array.
+    Free,
+    /// Held by a cache, and no part of anything yet (or no more).
+    Claimed(CacheId),
+    /// This head and all slices of `[head, head + length)` belong to a cache that builds them or takes
+    /// them apart.
+    Run { cache: CacheId, class: u8, length: u32 },
+    /// Part of a span of slots; every slice of the span says the same.
+    Span { class: u8 },
+    /// The head of a large block.
+    Large { process: u8, tag: u8, length: u32 },
+    /// A later slice of a large block.
+    Tail,
+    /// No state: somebody scribbled.
+    Unknown,
+}
+
+/// A slice's word: kind 3 bits, class 6, generation 16, owner 15, length 24, from the lowest bit up.
+///
+/// The generation grows by one each time that the slice becomes free, so that a claim made on a span
+/// that was taken apart and built anew meanwhile is seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(transparent)]
+pub(crate) struct SliceWord(pub(crate) u64);
+
+const KIND_FREE: u64 = 0;
+const KIND_CLAIMED: u64 = 1;
+const KIND_RUN: u64 = 2;
+const KIND_SPAN: u64 = 3;
+const KIND_LARGE: u64 = 4;
+const KIND_TAIL: u64 = 5;
+
+const CLASS_AT: u32 = 3;
+const GENERATION_AT: u32 = 9;
+const OWNER_AT: u32 = 25;
+const LENGTH_AT: u32 = 40;
+
+impl SliceWord {
+    /// The bits that say whether a slice is part of a span.
+    pub(crate) const KIND_MASK: u64 = 7;
+    pub(crate) const SPAN: u64 = KIND_SPAN;
+
+    const fn new(kind: u64, class: u8, generation: u16, owner: u16, length: u32) -> Self {
+        Self(
+            kind | (class as u64 & 0x3F) << CLASS_AT
+                | (generation as u64) << GENERATION_AT
+                | (owner as u64 & 0x7FFF) << OWNER_AT
+                | (length as u64) << LENGTH_AT,
+        )
+    }
+
+    pub(crate) const fn free(generation: u16) -> Self {
+        Self::new(KIND_FREE, 0, generation, 0, 0)
+    }
+
+    pub(crate) const fn claimed(generation: u16, cache: CacheId) -> Self {
+        Self::new(KIND_CLAIMED, 0, generation, cache, 0)
+    }
+
+    pub(crate) const fn run(generation: u16, cache: CacheId, class: u8, length: u32) -> Self {
+        Self::new(KIND_RUN, class, generation, cache, length & 0xFF_FFFF)
+    }
+
+    pub(crate) const fn span(generation: u16, class: u8) -> Self {
+        Self::new(KIND_SPAN, class, generation, 0, 0)
+    }
+
+    pub(crate) const fn large(generation: u16, process: u8, tag: u8, length: u32) -> Self {
+        let owner = (process as u16 & 0x7F) << 8 | tag as u16;
+        Self::new(KIND_LARGE, 0, generation, owner, length & 0xFF_FFFF)
+    }
+
+    pub(crate) const fn tail(generation: u16) -> Self {
+        Self::new(KIND_TAIL, 0, generation, 0, 0)
+    }
+
+    pub(crate) const fn generation(self) -> u16 {
+        (self.0 >> GENERATION_AT) as u16
+    }
+
+    /// The class field, whatever the kind: below 64.
+    pub(crate) const fn class(self) -> u8 {
+        (self.0 >> CLASS_AT & 0x3F) as u8
+    }
+
+    pub(crate) const fn is_span(self) -> bool {
+        self.0 & Self::KIND_MASK == KIND_SPAN
+    }
+
+    pub(crate) const fn is_free(self) -> bool {
+        self.0 & Self::KIND_MASK == KIND_FREE
+    }
+
+    pub(crate) const fn decode(self) -> Slice {
+        let class = self.class();
+        let owner = (self.0 >> OWNER_AT & 0x7FFF) as u16;
+        let length = (self.0 >> LENGTH_AT) as u32;
+        match self.0 & Self::KIND_MASK {
+            KIND_FREE => Slice::Free,
+            KIND_CLAIMED => Slice::Claimed(owner),
+            KIND_RUN => Slice::Run { cache: owner, class, length },
+            KIND_SPAN => Slice::Span { class },
+            KIND_LARGE => Slice::Large { process: (owner >> 8) as u8, tag: owner as u8, length },
+            KIND_TAIL => Slice::Tail,
+            _ => Slice::Unknown,
+        }
+    }
+}
+
+/// What a page's word says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Page {
+    /// No memory behind it, or none that anybody counts on.
+    Absent,
+    /// A cache asks the kernel for its memory.
+    Mapping(CacheId),
+    /// Can be touched.
+    Ready,
+    /// A cache, which has claimed all its slices, gives its memory back.
+    Draining(CacheId),
+}
+
+/// A page's word: state 2 bits, cache 15, backing 3 (what memory it got, as [`crate::layout`] does not
+/// care), from the lowest bit up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(transparent)]
+pub(crate) struct PageWord(pub(crate) u64);
+
+const PAGE_CACHE_AT: u32 = 2;
+const PAGE_BACKING_AT: u32 = 17;
+
+impl PageWord {
+    pub(crate) const ABSENT: Self = Self(0);
+
+    pub(crate) const fn mapping(cache: CacheId) -> Self {
+        Self(1 | (cache as u64 & 0x7FFF) << PAGE_CACHE_AT)
+    }
+
+    /// `backing` is a number below 8 that says which kind of memory the page got.
+    pub(crate) const fn ready(backing: u8) -> Self {
+        Self(2 | (backing as u64 & 7) << PAGE_BACKING_AT)
+    }
+
+    pub(crate) const fn draining(cache: CacheId) -> Self {
+        Self(3 | (cache as u64 & 0x7FFF) << PAGE_CACHE_AT)
+    }
+
+    pub(crate) const fn is_ready(self) -> bool {
+        self.0 & 3 == 2
+    }
+
+    pub(crate) const fn backing(self) -> u8 {
+        (self.0 >> PAGE_BACKING_AT & 7) as u8
+    }
+
+    pub(crate) const fn decode(self) -> Page {
+        let cache = (self.0 >> PAGE_CACHE_AT & 0x7FFF) as CacheId;
+        match self.0 & 3 {
+            0 => Page::Absent,
+            1 => Page::Mapping(cache),
+            2 => Page::Ready,
+            _ => Page::Draining(cache),
+        }
+    }
+}
+
+/// What a cache record's word says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Cache {
+    Free,
+    /// Used by one thread of a process: `thread` is its index within the process.
+    Active {
+        process: u8,
+        thread: u16,
+    },
+    /// A process `by` gives back what the cache of the dead `process` held.
+    Reaping {
+        process: u8,
+        thread: u16,
+        by: u8,
+    },
+}
+
+/// A cache record's word: state 2 bits, process 7, by 7, thread 16, epoch 32, from the lowest bit up.
+/// The epoch tells two lives of one record apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(transparent)]
+pub(crate) struct CacheWord(pub(crate) u64);
+
+const CACHE_PROCESS_AT: u32 = 2;
+const CACHE_BY_AT: u32 = 9;
+const CACHE_THREAD_AT: u32 = 16;
+const CACHE_EPOCH_AT: u32 = 32;
+
+impl CacheWord {
+    const fn new(state: u64, process: u8, by: u8, thread: u16, epoch: u32) -> Self {
+        Self(
+            state
+                | (process as u64 & 0x7F) << CACHE_PROCESS_AT
+                | (by as u64 & 0x7F) << CACHE_BY_AT
+                | (thread as u64) << CACHE_THREAD_AT
+                | (epoch as u64) << CACHE_EPOCH_AT,
+        )
+    }
+
+    pub(crate) const fn free(epoch: u32) -> Self {
+        Self::new(0, 0, 0, 0, epoch)
+    }
+
+    pub(crate) const fn active(epoch: u32, process: u8, thread: u16) -> Self {
+        Self::new(1, process, 0, thread, epoch)
+    }
+
+    pub(crate) const fn reaping(epoch: u32, process: u8, thread: u16, by: u8) -> Self {
+        Self::new(2, process, by, thread, epoch)
+    }
+
+    pub(crate) const fn epoch(self) -> u32 {
+        (self.0 >> CACHE_EPOCH_AT) as u32
+    }
+
+    pub(crate) const fn decode(self) -> Cache {
+        let process = (self.0 >> CACHE_PROCESS_AT & 0x7F) as u8;
+        let by = (self.0 >> CACHE_BY_AT & 0x7F) as u8;
+        let thread = (self.0 >> CACHE_THREAD_AT) as u16;
+        match self.0 & 3 {
+            1 => Cache::Active { process, thread },
+            2 => Cache::Reaping { process, thread, by },
+            _ => Cache::Free,
+        }
+    }
+}
+
+/// What a process record's word says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Process {
+    Free,
+    /// It fills in the rest of its record.
+    Joining {
+        pid: u32,
+    },
+    Active {
+        pid: u32,
+    },
+    /// The process in slot `by` gives back what the dead `pid` held.
+    Reaping {
+        pid: u32,
+        by: u8,
+    },
+}
+
+/// A process record's word: state 2 bits, by 7, process identity 23 (`PID_MAX_LIMIT` is 2^22), epoch
+/// 32, from the lowest bit up. The epoch tells two lives of one record apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(transparent)]
+pub(crate) struct ProcessWord(pub(crate) u64);
+
+const PROCESS_BY_AT: u32 = 2;
+const PROCESS_PID_AT: u32 = 9;
+const PROCESS_EPOCH_AT: u32 = 32;
+
+impl ProcessWord {
+    const fn new(state: u64, pid: u32, by: u8, epoch: u32) -> Self {
+        Self(
+            state
+                | (by as u64 & 0x7F) << PROCESS_BY_AT
+                | (pid as u64 & 0x7F_FFFF) << PROCESS_PID_AT
+                | (epoch as u64) << PROCESS_EPOCH_AT,
+        )
+    }
+
+    pub(crate) const fn free(epoch: u32) -> Self {
+        Self::new(0, 0, 0, epoch)
+    }
+
+    pub(crate) const fn joining(epoch: u32, pid: u32) -> Self {
+        Self::new(1, pid, 0, epoch)
+    }
+
+    pub(crate) const fn active(epoch: u32, pid: u32) -> Self {
+        Self::new(2, pid, 0, epoch)
+    }
+
+    pub(crate) const fn reaping(epoch: u32, pid: u32, by: u8) -> Self {
+        Self::new(3, pid, by, epoch)
+    }
+
+    pub(crate) const fn epoch(self) -> u32 {
+        (self.0 >> PROCESS_EPOCH_AT) as u32
+    }
+
+    pub(crate) const fn decode(self) -> Process {
+        let pid = (self.0 >> PROCESS_PID_AT & 0x7F_FFFF) as u32;
+        let by = (self.0 >> PROCESS_BY_AT & 0x7F) as u8;
+        match self.0 & 3 {
+            0 => Process::Free,
+            1 => Process::Joining { pid },
+            2 => Process::Active { pid },
+            _ => Process::Reaping { pid, by },
+        }
+    }
+}
+
+const _: () = {
+    assert!(size_of::<SlotWord>() == 2 && align_of::<SlotWord>() == 2);
+    assert!(size_of::<SliceWord>() == 8 && align_of::<SliceWord>() == 8);
+    assert!(size_of::<PageWord>() == 8);
+    assert!(size_of::<CacheWord>() == 8);
+    assert!(size_of::<ProcessWord>() == 8);
+    // Fresh, zeroed memory is a valid empty heap.
+    assert!(SliceWord::free(0).0 == 0 && PageWord::ABSENT.0 == 0);
+    assert!(CacheWord::free(0).0 == 0 && ProcessWord::free(0).0 == 0);
+    assert!(LENGTH_AT + 24 == 64);
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slot_word_says_what_it_was_made_of() {
+        assert_eq!(SlotWord::FREE.decode(), Slot::Free);
+        for cache in [1, 2, 0x7FFF] {
+            assert_eq!(SlotWord::cached(cache).decode(), Slot::Cached(cache));
+            assert!(!SlotWord::cached(cache).is_live());
+        }
+        for (process, tag) in [(0, 0), (127, 255), (1, 2)] {
+            assert_eq!(SlotWord::live(process, tag).decode(), Slot::Live { process, tag });
+            assert!(SlotWord::live(process, tag).is_live());
+        }
+    }
+
+    #[test]
+    fn a_slice_word_says_what_it_was_made_of() {
+        for generation in [0, 1, u16::MAX] {
+            let cases = [
+                (SliceWord::free(generation), Slice::Free),
+                (SliceWord::claimed(generation, 0x7FFF), Slice::Claimed(0x7FFF)),
+                (
+                    SliceWord::run(generation, 9, 63, 0xFF_FFFF),
+                    Slice::Run { cache: 9, class: 63, length: 0xFF_FFFF },
+                ),
+                (SliceWord::span(generation, 43), Slice::Span { class: 43 }),
+                (
+                    SliceWord::large(generation, 127, 255, 16384),
+                    Slice::Large { process: 127, tag: 255, length: 16384 },
+                ),
+                (SliceWord::tail(generation), Slice::Tail),
+            ];
+            for (word, slice) in cases {
+                assert_eq!(word.decode(), slice);
+                assert_eq!(word.generation(), generation);
+                assert_eq!(word.is_free(), slice == Slice::Free);
+                assert_eq!(word.is_span(), matches!(slice, Slice::Span { .. }));
+            }
+        }
+        assert_eq!(SliceWord(u64::MAX).decode(), Slice::Unknown);
+    }
+
+    #[test]
+    fn a_page_word_says_what_it_was_made_of() {
+        assert_eq!(PageWord::ABSENT.decode(), Page::Absent);
+        assert_eq!(PageWord::mapping(0x7FFF).decode(), Page::Mapping(0x7FFF));
+        assert_eq!(PageWord::ready(5).decode(), Page::Ready);
+        assert_eq!(PageWord::ready(5).backing(), 5);
+        assert!(PageWord::ready(0).is_ready() && !PageWord::mapping(1).is_ready());
+        assert_eq!(PageWord::draining(3).decode(), Page::Draining(3));
+    }
+
+    #[test]
+    fn records_say_what_they_were_made_of() {
+        let epoch = u32::MAX;
+        let active = CacheWord::active(epoch, 127, u16::MAX);
+        assert_eq!(active.decode(), Cache::Active { process: 127, thread: u16::MAX });
+        assert_eq!(active.epoch(), epoch);
+        let reaping = CacheWord::reaping(1, 3, 4, 127);
+        assert_eq!(reaping.decode(), Cache::Reaping { process: 3, thread: 4, by: 127 });
+        assert_eq!(CacheWord::free(epoch).decode(), Cache::Free);
+        let pid = 1 << 22;
+        assert_eq!(ProcessWord::joining(epoch, pid).decode(), Process::Joining { pid });
+        assert_eq!(ProcessWord::active(epoch, pid).decode(), Process::Active { pid });
+        assert_eq!(ProcessWord::reaping(1, pid, 5).decode(), Process::Reaping { pid, by: 5 });
+        assert_eq!(ProcessWord::free(epoch).epoch(), epoch);
+    }
+}
