@@ -2,13 +2,15 @@
 //!
 //! The calling thread is the first of the crew, so that a crew of one starts no thread at all; the
 //! others wait spinning, because a thread that sleeps starts late and cold. Where threads share a
-//! CPU they yield to each other at once.
+//! CPU they yield to each other at once, and a crew that has had no command for a while sleeps, so
+//! that it takes nothing from whoever works meanwhile.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use crate::disturbance::Disturbance;
 use crate::error::Error;
@@ -16,6 +18,9 @@ use crate::sys;
 
 /// How often a waiting thread looks before it yields its CPU: about a microsecond.
 const SPINS_BEFORE_YIELD: u32 = 64;
+
+/// How long a worker waits spinning for a command: longer than a run takes between two samples.
+const SPINNING: Duration = Duration::from_millis(1);
 
 /// A panic on one of the threads.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,6 +65,8 @@ struct Shared<C, T> {
     results: Mutex<Vec<Option<Result<T, String>>>>,
     /// How many commands were given; the workers wait for it to grow.
     given: AtomicUsize,
+    /// Told with every command, for workers that have gone to sleep over `command`.
+    wake: Condvar,
     /// How many threads have met, over all commands.
     arrived: AtomicUsize,
     /// How many workers have finished, over all commands.
@@ -122,9 +129,7 @@ impl<C: Clone, T> Crew<'_, C, T> {
     pub fn together(&self, command: &C) -> Result<Vec<T>, Panic> {
         let shared = self.shared;
         let number = shared.given.load(Ordering::Relaxed) + 1;
-        *lock(&shared.command) = Some(command.clone());
-        // SYNC: command given
-        shared.given.store(number, Ordering::Release);
+        shared.give(Some(command.clone()), number);
         shared.carry_out(0, command, number, self.work);
         let workers = shared.threads - 1;
         // SYNC: command finished
@@ -156,9 +161,22 @@ impl<C: Clone, T> Shared<C, T> {
             command: Mutex::new(None),
             results: Mutex::new((0..threads).map(|_| None).collect()),
             given: AtomicUsize::new(0),
+            wake: Condvar::new(),
             arrived: AtomicUsize::new(0),
             finished: AtomicUsize::new(0),
             broken: AtomicBool::new(false),
+        }
+    }
+
+    /// Waits until more than `done` commands were given: spinning at first, asleep later.
+    fn wait_for_more_than(&self, done: usize) {
+        // SYNC: command given
+        let is_given = || self.given.load(Ordering::Acquire) > done;
+        let start = Instant::now();
+        spin_until(self.crowded, || is_given() || start.elapsed() > SPINNING);
+        let mut place = lock(&self.command);
+        while !is_given() {
+            place = self.wake.wait(place).unwrap_or_else(PoisonError::into_inner);
         }
     }
 
@@ -166,8 +184,7 @@ impl<C: Clone, T> Shared<C, T> {
     fn serve(&self, thread: usize, work: &(dyn Fn(usize, &C, &Meeting<'_>) -> T + Sync)) {
         let mut done = 0;
         loop {
-            // SYNC: command given
-            spin_until(self.crowded, || self.given.load(Ordering::Acquire) > done);
+            self.wait_for_more_than(done);
             done += 1;
             let Some(command) = lock(&self.command).clone() else {
                 return;
@@ -201,15 +218,25 @@ impl<C: Clone, T> Shared<C, T> {
     }
 }
 
+impl<C, T> Shared<C, T> {
+    /// Gives a command, the `number`th; `None` ends the workers.
+    fn give(&self, command: Option<C>, number: usize) {
+        let mut place = lock(&self.command);
+        *place = command;
+        // SYNC: command given
+        self.given.store(number, Ordering::Release);
+        drop(place);
+        self.wake.notify_all();
+    }
+}
+
 /// Ends the workers: a command that is none.
 struct Dismiss<'a, C, T>(&'a Shared<C, T>);
 
 impl<C, T> Drop for Dismiss<'_, C, T> {
     fn drop(&mut self) {
-        *lock(&self.0.command) = None;
         self.0.broken.store(true, Ordering::Release);
-        // SYNC: command given
-        self.0.given.fetch_add(1, Ordering::Release);
+        self.0.give(None, self.0.given.load(Ordering::Relaxed) + 1);
     }
 }
 
@@ -269,6 +296,19 @@ mod tests {
             })
             .unwrap();
         }
+    }
+
+    #[test]
+    fn a_crew_that_fell_asleep_wakes() {
+        let work = |thread: usize, command: &usize, _: &Meeting<'_>| thread + command;
+        with_crew(3, &sys::affinity(), &work, |crew, _| {
+            for command in 0..3 {
+                thread::sleep(3 * SPINNING);
+                assert_eq!(crew.together(&command).unwrap(), [command, command + 1, command + 2]);
+            }
+            thread::sleep(3 * SPINNING);
+        })
+        .unwrap();
     }
 
     /// Nobody leaves the meeting before everybody has come.

@@ -14,13 +14,14 @@
 //! such samples count the thread's CPU time instead). Samples near the timer's precision are refused.
 
 mod calibration;
-mod evaluation;
+pub mod evaluation;
 #[cfg(test)]
 mod tests;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use evaluation::Round;
 use haul_model::Comparison;
 
 use crate::account::Account;
@@ -29,7 +30,8 @@ use crate::crew::{self, Crew, Meeting};
 use crate::disturbance::{Disturbance, Watch};
 use crate::error::Error;
 use crate::random::Random;
-use crate::sys::{self, Proc, Usage};
+use crate::sample::Sample;
+use crate::sys::{self, Proc};
 
 /// A sample lasts at least this many times the timer's precision.
 pub const PRECISION_MULTIPLE: f64 = 1000.0;
@@ -168,41 +170,13 @@ struct Command {
     round: u64,
 }
 
-/// One thread's part of a sample.
-#[derive(Clone, Copy, Debug)]
-struct ThreadSample {
-    ns: f64,
-    before: Usage,
-    after: Usage,
-}
-
-impl ThreadSample {
-    /// Whether another process ran in it.
-    fn is_hit(&self) -> bool {
-        self.after.switches_involuntary > self.before.switches_involuntary
-    }
-
-    /// The time, without what another process took of it.
-    fn own_ns(&self) -> f64 {
-        let cpu = self.after.cpu.saturating_sub(self.before.cpu);
-        if self.is_hit() { self.ns.min(cpu.as_nanos() as f64) } else { self.ns }
-    }
-}
-
-/// One round: nanoseconds for an operation by entrant, and whether another process ran in it.
-#[derive(Clone, Debug)]
-struct Round {
-    ns: Vec<f64>,
-    hit: bool,
-}
-
 /// The state of a run: entrants are the subjects, and the baseline once more as the last.
 struct Run<'a> {
     names: Vec<String>,
     baseline: usize,
     plan: &'a Plan,
     clock: Clock,
-    crew: &'a Crew<'a, Command, ThreadSample>,
+    crew: &'a Crew<'a, Command, Sample>,
     accounts: Vec<Account>,
     iterations: Vec<u64>,
     rounds: Vec<Round>,
@@ -267,14 +241,10 @@ fn take_sample(
     command: &Command,
     meeting: &Meeting<'_>,
     clock: &Clock,
-) -> ThreadSample {
+) -> Sample {
     subject.prepare(thread, command.round, command.iterations);
     meeting.wait();
-    let before = sys::usage_thread();
-    let start = clock.now();
-    subject.run(thread, command.iterations);
-    let ns = clock.ns_between(start, clock.now());
-    ThreadSample { ns, before, after: sys::usage_thread() }
+    Sample::of(clock, || subject.run(thread, command.iterations)).0
 }
 
 impl Run<'_> {
@@ -319,7 +289,7 @@ impl Run<'_> {
 
     /// One sample of each entrant in this order; `None` when told to stop in the middle.
     fn round(&mut self, order: &[usize], stop: &AtomicBool) -> Result<Option<Round>, Error> {
-        let mut round = Round { ns: vec![0.0; order.len()], hit: false };
+        let mut round = Round { values: vec![0.0; order.len()], hit: false };
         let number = self.rounds.len() as u64;
         for &entrant in order {
             if stop.load(Ordering::Relaxed) {
@@ -331,13 +301,13 @@ impl Run<'_> {
                 self.accounts[entrant].add(sample.before, sample.after, iterations);
                 round.hit |= sample.is_hit();
             }
-            let ns = samples.iter().map(ThreadSample::own_ns).sum::<f64>() / samples.len() as f64;
-            round.ns[entrant] = ns / iterations as f64;
+            let ns = samples.iter().map(Sample::own_ns).sum::<f64>() / samples.len() as f64;
+            round.values[entrant] = ns / iterations as f64;
         }
         Ok(Some(round))
     }
 
-    fn sample(&self, command: Command) -> Result<Vec<ThreadSample>, Error> {
+    fn sample(&self, command: Command) -> Result<Vec<Sample>, Error> {
         self.crew.together(&command).map_err(|panic| Error::Panicked {
             subject: self.names[command.entrant].clone(),
             thread: panic.thread,
@@ -346,6 +316,6 @@ impl Run<'_> {
     }
 }
 
-fn mean_ns(samples: &[ThreadSample]) -> f64 {
+fn mean_ns(samples: &[Sample]) -> f64 {
     samples.iter().map(|sample| sample.ns).sum::<f64>() / samples.len() as f64
 }

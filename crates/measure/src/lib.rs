@@ -14,6 +14,7 @@
 //! - [`placement`]: where source and target lie so that they come from L1, L2, LLC or memory;
 //! - [`account`]: CPU time, page faults and peak memory of a subject;
 //! - [`disturbance`]: what else the machine did meanwhile, and what to do about it;
+//! - [`sample`]: one timed piece of work on one thread;
 //! - [`crew`]: 1..N pinned threads that start together;
 //! - [`interleave`]: the run itself.
 
@@ -27,6 +28,7 @@ pub mod interleave;
 pub mod memory;
 pub mod placement;
 pub mod random;
+pub mod sample;
 pub mod statistics;
 pub mod sys;
 

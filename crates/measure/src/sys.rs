@@ -176,6 +176,16 @@ impl Proc {
         fs::write(self.root.join("proc/self/clear_refs"), "5").is_ok()
     }
 
+    /// Memory that this process has in its pages now, in bytes, huge ones of every kind included
+    /// (proc(5), `smaps_rollup`: `Rss` leaves out what comes from hugetlbfs).
+    #[must_use]
+    pub fn resident_bytes(&self) -> Option<u64> {
+        let text = self.read("proc/self/smaps_rollup")?;
+        let huge = ["Shared_Hugetlb:", "Private_Hugetlb:"].map(|key| kibibytes_of(&text, key));
+        let huge: u64 = huge.into_iter().flatten().sum();
+        kibibytes_of(&text, "Rss:")?.checked_add(huge)
+    }
+
     /// Bytes that the control group (version 2, then 1) may still take.
     fn group_available_bytes(&self) -> Option<u64> {
         let groups = self.read("proc/self/cgroup").unwrap_or_default();
@@ -222,6 +232,7 @@ mod tests {
         assert_eq!(absent.steal_and_total_seconds(), None);
         assert_eq!(absent.memory_available_bytes(), None);
         assert_eq!(absent.peak_bytes(), None);
+        assert_eq!(absent.resident_bytes(), None);
         assert!(!absent.reset_peak());
     }
 
@@ -237,6 +248,17 @@ mod tests {
         assert_eq!(garbage.steal_and_total_seconds(), None);
         assert_eq!(garbage.memory_available_bytes(), None);
         assert_eq!(garbage.peak_bytes(), None);
+    }
+
+    #[test]
+    fn huge_pages_are_resident_too() {
+        let root = tempfile::tempdir().unwrap();
+        fs::create_dir_all(root.path().join("proc/self")).unwrap();
+        let text = "Rss:  8 kB\nShared_Hugetlb:  2048 kB\nPrivate_Hugetlb:  4096 kB\n";
+        fs::write(root.path().join("proc/self/smaps_rollup"), text).unwrap();
+        assert_eq!(Proc::at(root.path()).resident_bytes(), Some((8 + 2048 + 4096) * 1024));
+        // The machine's own, where it tells.
+        assert!(Proc::default().resident_bytes().is_none_or(|bytes| bytes > 4096));
     }
 
     #[test]

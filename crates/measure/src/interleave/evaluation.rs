@@ -2,7 +2,7 @@
 
 use haul_model::Comparison;
 
-use super::{Outcome, Round, Run, SubjectOutcome};
+use super::{Outcome, Run, SubjectOutcome};
 use crate::disturbance::{self, Disturbance};
 use crate::statistics::{self, Interval};
 
@@ -18,6 +18,68 @@ const RESAMPLES_FOR_A_LOOK: usize = 200;
 
 /// The most draws of one interval: 20 ms.
 const DRAWS_MAX: usize = 4_000_000;
+
+/// One round: a value by entrant (nanoseconds for an operation, mostly), and whether another
+/// process ran in it.
+#[derive(Clone, Debug)]
+pub struct Round {
+    /// One value an entrant: the subjects, and the baseline once more as the last.
+    pub values: Vec<f64>,
+    /// Whether another process ran in one of them.
+    pub hit: bool,
+}
+
+/// What rounds say of the subjects and of their baseline.
+#[derive(Clone, Debug)]
+pub struct Evaluation {
+    /// The values of each entrant in the rounds that count.
+    pub series: Vec<Vec<f64>>,
+    /// Each subject against the baseline (the baseline: against its second series). `None` without
+    /// a round.
+    pub comparisons: Vec<Option<Comparison>>,
+    /// The noise floor; `None` without a round.
+    pub floor: Option<f64>,
+    /// Rounds that the figures stand on.
+    pub rounds: usize,
+    /// Rounds left out because another process ran in them.
+    pub rounds_discarded: usize,
+    /// What there is to tell of rounds in which another process ran.
+    pub disturbance: Option<Disturbance>,
+}
+
+/// Evaluates rounds whose entrants are the subjects of these names, and `names[baseline]` once more
+/// as the last. Cost: some 20 ms a subject.
+///
+/// # Panics
+/// A round has other entrants, or `baseline` is not an index of `names`.
+#[must_use]
+pub fn evaluate(rounds: &[Round], names: &[String], baseline: usize, seed: u64) -> Evaluation {
+    let (kept, rounds_discarded) = kept(rounds);
+    let hit = rounds.iter().filter(|round| round.hit).count();
+    let again = names.len();
+    let resamples = (DRAWS_MAX / kept.len().max(1)).min(RESAMPLES);
+    let interval = |entrant| ratio(&kept, entrant, baseline, resamples, seed);
+    let itself = interval(again);
+    let floor = itself.map(|interval| interval.distance_from_one());
+    let compare = |entrant| {
+        let interval = if entrant == baseline { itself } else { interval(entrant) };
+        interval.zip(floor).map(|(interval, floor)| Comparison {
+            baseline: names[baseline].clone(),
+            ratio: interval.median,
+            ratio_low: interval.low,
+            ratio_high: interval.high,
+            floor,
+        })
+    };
+    Evaluation {
+        series: (0..=again).map(|entrant| series(&kept, entrant)).collect(),
+        comparisons: (0..again).map(compare).collect(),
+        floor,
+        rounds: kept.len(),
+        rounds_discarded,
+        disturbance: disturbance::switches(hit, rounds.len(), rounds_discarded > 0),
+    }
+}
 
 impl Run<'_> {
     /// Whether every interval, the baseline's with itself among them, is as narrow as asked.
@@ -37,40 +99,29 @@ impl Run<'_> {
     }
 
     pub(super) fn outcome(self, stopped: bool, mut disturbances: Vec<Disturbance>) -> Outcome {
-        let baseline = self.baseline;
-        let (kept, discarded) = kept(&self.rounds);
-        let hit = self.rounds.iter().filter(|round| round.hit).count();
-        disturbances.extend(disturbance::switches(hit, self.rounds.len(), discarded > 0));
         let again = self.names.len() - 1;
-        let resamples = (DRAWS_MAX / kept.len().max(1)).min(RESAMPLES);
-        let interval = |entrant| ratio(&kept, entrant, baseline, resamples, self.plan.seed);
-        let itself = interval(again);
-        let floor = itself.map(|interval| interval.distance_from_one());
-        let subjects = (0..again)
-            .map(|entrant| {
-                let interval = if entrant == baseline { itself } else { interval(entrant) };
-                SubjectOutcome {
-                    name: self.names[entrant].clone(),
-                    samples_ns: series(&kept, entrant),
-                    iterations: self.iterations[entrant],
-                    comparison: interval.zip(floor).map(|(interval, floor)| Comparison {
-                        baseline: self.names[baseline].clone(),
-                        ratio: interval.median,
-                        ratio_low: interval.low,
-                        ratio_high: interval.high,
-                        floor,
-                    }),
-                    account: self.accounts[entrant],
-                }
+        let names = &self.names[..again];
+        let mut found = evaluate(&self.rounds, names, self.baseline, self.plan.seed);
+        disturbances.extend(found.disturbance);
+        let baseline_again_ns = found.series.pop().unwrap_or_default();
+        let figures = found.series.into_iter().zip(found.comparisons);
+        let subjects = figures
+            .enumerate()
+            .map(|(index, (samples_ns, comparison))| SubjectOutcome {
+                name: names[index].clone(),
+                samples_ns,
+                iterations: self.iterations[index],
+                comparison,
+                account: self.accounts[index],
             })
             .collect();
         Outcome {
             subjects,
-            baseline,
-            baseline_again_ns: series(&kept, again),
-            floor,
-            rounds: kept.len(),
-            rounds_discarded: discarded,
+            baseline: self.baseline,
+            baseline_again_ns,
+            floor: found.floor,
+            rounds: found.rounds,
+            rounds_discarded: found.rounds_discarded,
             stopped,
             disturbances,
         }
@@ -89,7 +140,7 @@ fn kept(rounds: &[Round]) -> (Vec<&Round>, usize) {
 }
 
 fn series(rounds: &[&Round], entrant: usize) -> Vec<f64> {
-    rounds.iter().map(|round| round.ns[entrant]).collect()
+    rounds.iter().map(|round| round.values[entrant]).collect()
 }
 
 fn ratio(
@@ -108,7 +159,9 @@ mod tests {
     use super::*;
 
     fn rounds(hits: &[bool]) -> Vec<Round> {
-        hits.iter().map(|&hit| Round { ns: vec![if hit { 9.0 } else { 1.0 }, 1.0], hit }).collect()
+        hits.iter()
+            .map(|&hit| Round { values: vec![if hit { 9.0 } else { 1.0 }, 1.0], hit })
+            .collect()
     }
 
     #[test]
@@ -127,7 +180,7 @@ mod tests {
     #[test]
     fn ratios_are_paired_by_round() {
         let noisy: Vec<Round> = (1..=50)
-            .map(|n| Round { ns: vec![f64::from(n) * 1.5, f64::from(n)], hit: false })
+            .map(|n| Round { values: vec![f64::from(n) * 1.5, f64::from(n)], hit: false })
             .collect();
         let interval = ratio(&noisy.iter().collect::<Vec<_>>(), 0, 1, 200, 1).unwrap();
         assert_eq!((interval.low, interval.median, interval.high), (1.5, 1.5, 1.5));

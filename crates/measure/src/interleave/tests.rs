@@ -180,16 +180,3 @@ fn empty_plans_are_refused() {
         assert!(matches!(measure(&subjects, &plan), Err(Error::Plan { .. })));
     }
 }
-
-#[test]
-fn a_sample_that_was_interrupted_counts_cpu_time() {
-    let usage = |cpu_us, switches_involuntary| Usage {
-        cpu: Duration::from_micros(cpu_us),
-        switches_involuntary,
-        ..Usage::default()
-    };
-    let sample =
-        |switches| ThreadSample { ns: 5e6, before: usage(10, 3), after: usage(210, switches) };
-    assert_eq!(sample(3).own_ns(), 5e6);
-    assert_eq!(sample(4).own_ns(), 2e5);
-}
