@@ -1,5 +1,7 @@
 //! The command line.
 
+pub(crate) mod heap;
+
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -31,6 +33,9 @@ pub(crate) enum Verb {
     /// Copies by the processor: kernels, comparisons with libc, thresholds
     #[command(subcommand)]
     Copy(Copy),
+    /// The huge-page heap: comparisons with malloc and with DPDK
+    #[command(subcommand)]
+    Heap(heap::Heap),
 }
 
 #[derive(Debug, Subcommand)]
@@ -201,6 +206,9 @@ mod tests {
         fn check(command: &clap::Command) {
             if command.has_subcommands() {
                 return command.get_subcommands().for_each(check);
+            }
+            if command.is_hide_set() {
+                return;
             }
             let help = command.clone().render_long_help().to_string();
             assert!(help.contains("Example:\n  "), "{}: {help}", command.get_name());

@@ -128,6 +128,11 @@ impl Error {
                 Experiment::UnknownSubject { .. }
                 | Experiment::UnknownFunction { .. }
                 | Experiment::SizeClass { .. }
+                | Experiment::UnknownPeer { .. }
+                | Experiment::UnknownTest { .. }
+                | Experiment::BlockSize { .. }
+                | Experiment::BlockAlign { .. }
+                | Experiment::OddThreads { .. }
                 | Experiment::Sizes { .. },
             ) => ExitCode::from(2),
             _ => ExitCode::from(1),

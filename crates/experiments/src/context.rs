@@ -22,6 +22,8 @@ pub struct Context<'a> {
     pub sink: &'a mut dyn FnMut(Record),
     /// Told how far an experiment has come, at most 20 times a second.
     pub progress: &'a mut dyn FnMut(&Step),
+    /// Told what an experiment had to leave out, to go on with the rest.
+    pub warn: &'a mut dyn FnMut(&str),
 }
 
 /// How far an experiment has come.

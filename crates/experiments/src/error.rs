@@ -63,4 +63,79 @@ pub enum Error {
         /// What it ought to be.
         expected: u8,
     },
+    /// No heap of this name can be compared with.
+    #[error("cannot compare with {name:?}; the heaps are {known}; name some of these")]
+    UnknownPeer {
+        /// What was asked for.
+        name: String,
+        /// The heaps that haul knows.
+        known: String,
+    },
+    /// A heap's library is not installed.
+    #[error(
+        "cannot compare with {peer}: no {library}.* in the folders for libraries; apt-get install \
+         {package}, or leave it out of --against"
+    )]
+    PeerMissing {
+        /// Which heap.
+        peer: &'static str,
+        /// Its library's file name, without the version.
+        library: &'static str,
+        /// Debian's package.
+        package: &'static str,
+    },
+    /// No heap test has this name.
+    #[error("cannot do heap test {name:?}; the tests are {known}; name some of these")]
+    UnknownTest {
+        /// What was asked for.
+        name: String,
+        /// The tests that exist.
+        known: String,
+    },
+    /// A block that no heap can give.
+    #[error("cannot measure blocks of {asked}; a size is from 1 B to {limit}; name another --size")]
+    BlockSize {
+        /// What was asked for.
+        asked: Bytes,
+        /// The largest.
+        limit: Bytes,
+    },
+    /// An alignment that is none.
+    #[error(
+        "cannot align blocks to {asked}; an alignment is a power of two from 1 B to {limit}; name \
+         another --align"
+    )]
+    BlockAlign {
+        /// What was asked for.
+        asked: Bytes,
+        /// The largest.
+        limit: Bytes,
+    },
+    /// A producer without a consumer.
+    #[error(
+        "cannot have {threads} threads free each other's blocks in twos; name an even number of --threads"
+    )]
+    OddThreads {
+        /// What was asked for.
+        threads: usize,
+    },
+    /// A heap's driver failed.
+    #[error("cannot have {peer} {attempt}: {reason}; leave it out of --against, or ask for less")]
+    Driver {
+        /// Whose driver.
+        peer: &'static str,
+        /// What it was asked to do.
+        attempt: String,
+        /// What came of it.
+        reason: String,
+    },
+    /// A driver without a run.
+    #[error(
+        "cannot drive a heap: {reason}; `haul heap bench` starts its drivers itself, with a socket \
+         for standard input"
+    )]
+    Conversation {
+        /// What the system said.
+        reason: std::io::Error,
+    },
 }

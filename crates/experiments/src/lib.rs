@@ -8,11 +8,13 @@
 //! - [`context`]: which run and machine records are of, where they go, and who may stop it;
 //! - [`outcome`]: from an interleaved run to its records;
 //! - [`copy`]: memcpy, memmove and memset;
+//! - [`heap`]: allocation beside libc, the general heaps and DPDK;
 //! - [`memory`]: what memory itself allows: bandwidth, and the price of a page fault.
 
 pub mod context;
 pub mod copy;
 pub mod error;
+pub mod heap;
 pub mod memory;
 pub mod outcome;
 

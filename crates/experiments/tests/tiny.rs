@@ -32,6 +32,7 @@ fn records(measure: impl FnOnce(&mut Context<'_>) -> Result<(), Error>) -> Vec<R
         cpus: Vec::new(),
         sink: &mut |record| found.push(record),
         progress: &mut |_| steps += 1,
+        warn: &mut |text| panic!("{text}"),
     };
     measure(&mut context).unwrap();
     for record in &found {
@@ -151,6 +152,7 @@ fn a_size_beyond_memory_is_refused_and_earlier_records_stay() {
         cpus: Vec::new(),
         sink: &mut |record| found.push(record),
         progress: &mut |_| (),
+        warn: &mut |text| panic!("{text}"),
     };
     let config = Sizes {
         subjects: Selection::Named(vec!["haul".into()]),
@@ -177,6 +179,7 @@ fn a_stopped_sweep_keeps_what_it_has() {
             found.push(record);
         },
         progress: &mut |_| (),
+        warn: &mut |text| panic!("{text}"),
     };
     let config =
         Sizes { budget_per_size: TINY, ..Sizes::new(Function::Memcpy, vec![2048, 4096, 8192]) };
@@ -259,6 +262,7 @@ fn stopped_tuning_keeps_the_defaults() {
         cpus: Vec::new(),
         sink: &mut |_| panic!("nothing was measured"),
         progress: &mut |_| (),
+        warn: &mut |text| panic!("{text}"),
     };
     let tuned = tune(&Tune::default(), &mut context).unwrap();
     assert!(tuned.stopped && tuned.verdicts.is_empty());

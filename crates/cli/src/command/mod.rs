@@ -2,6 +2,7 @@
 
 mod bench;
 mod doctor;
+mod heap;
 mod list;
 mod plan;
 mod report;
@@ -43,6 +44,7 @@ pub(crate) fn of(arguments: Arguments) -> Result<Box<dyn Command>, Error> {
         Verb::Doctor(arguments) => Box::new(doctor::Doctor::new(arguments)),
         Verb::Report(arguments) => Box::new(report::Report::read(arguments)?),
         Verb::Survey(arguments) => Box::new(survey::Survey::new(arguments)),
+        Verb::Heap(arguments) => heap::of(arguments)?,
         Verb::Copy(Copy::List(arguments)) => Box::new(list::List::new(arguments)),
         Verb::Copy(Copy::Tune(arguments)) => Box::new(tune::Tune::new(arguments)),
         Verb::Copy(Copy::Bench(arguments)) => Box::new(bench::Bench::check(arguments)?),

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use haul_experiments::Context;
 use haul_experiments::copy::drawn::Shape;
 use haul_experiments::copy::{Drawn, Sizes, measure_drawn, measure_sizes};
+use haul_experiments::heap::{self, measure_heap};
 use haul_experiments::memory::{Bandwidth, Fault, measure_bandwidth, measure_fault};
 use haul_measure::Caches;
 use haul_model::{Bytes, Machine, Record};
@@ -38,6 +39,8 @@ pub(super) enum Work {
     Bandwidth(Bandwidth),
     /// The price of a page fault, for two kinds of pages.
     Fault(Fault),
+    /// Allocation beside other heaps.
+    Heap(heap::Bench),
 }
 
 /// What becomes of a plan when one of its steps fails.
@@ -155,6 +158,7 @@ impl<'a> Runner<'a> {
             cpus: Vec::new(),
             sink: &mut |record| journal.add(record),
             progress: &mut |step| progress.advance(&step.what),
+            warn: &mut |text| progress.say(&format!("haul: warning: {text}")),
         };
         let outcome = measure(&mut context);
         self.journal.check()?;
@@ -191,6 +195,13 @@ impl Stage {
                 fault.budget = budget / KINDS_OF_PAGES;
                 format!("page faults, {}", fault.touch.name())
             }
+            Work::Heap(bench) => {
+                bench.budget = budget;
+                let heap::Shape { size, align } = bench.extent.shape;
+                let (size, align) = (Bytes(size as u64), Bytes(align as u64));
+                let test = bench.test.name();
+                format!("heap {test}, {size} aligned to {align}{}", on_threads(bench.threads))
+            }
         };
         Self { what, budget, work }
     }
@@ -207,6 +218,7 @@ impl Work {
             Self::Sizes(sizes) => measure_sizes(sizes, context),
             Self::Bandwidth(bandwidth) => measure_bandwidth(bandwidth, context),
             Self::Fault(fault) => measure_fault(fault, context),
+            Self::Heap(bench) => measure_heap(bench, context),
         }
     }
 }

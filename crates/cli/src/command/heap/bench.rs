@@ -1,0 +1,202 @@
+//! `haul heap bench`: side by side with libc, the general heaps and DPDK.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use haul_experiments::heap::{
+    self, Driver, Extent, Found, Peer, Shape, Test, baseline_first, check_shape,
+};
+use haul_model::{Bytes, Nanos, Record};
+
+use crate::arguments::heap::{Align, Bench as Arguments};
+use crate::command::stage::{OnFailure, Runner, Stage, Work, total};
+use crate::command::{Command, this_machine};
+use crate::error::Error;
+use crate::journal::{Journal, Outputs};
+use crate::terminal::{self, Table};
+
+/// Time for a measurement where --budget does not say: DPDK's growth by the seed's test takes two
+/// seconds once.
+const BUDGET_EACH: Duration = Duration::from_secs(3);
+
+pub(super) struct Bench {
+    plan: Vec<Stage>,
+    json: bool,
+}
+
+impl Bench {
+    /// Resolves every name, looks for every peer's library, and makes the plan.
+    ///
+    /// # Errors
+    /// A size or an alignment is none.
+    pub(super) fn check(arguments: Arguments) -> Result<Self, Error> {
+        let mut works = Vec::new();
+        let heaps = present(&arguments.against);
+        for &test in &arguments.test {
+            for shape in shapes(&arguments, test)? {
+                works.push(Work::Heap(heap::Bench {
+                    test,
+                    extent: extent(&arguments, test, shape),
+                    threads: arguments.threads.into(),
+                    shared: arguments.shared,
+                    heaps: heaps.clone(),
+                    driver: driver(),
+                    budget: BUDGET_EACH,
+                    seed: 1,
+                }));
+            }
+        }
+        let count = u32::try_from(works.len()).unwrap_or(u32::MAX).max(1);
+        let each = arguments.budget.map_or(BUDGET_EACH, |budget| budget / count);
+        let plan = works.into_iter().map(|work| Stage::of(work, each)).collect();
+        Ok(Self { plan, json: arguments.json })
+    }
+}
+
+impl Command for Bench {
+    fn outputs(&self) -> Outputs {
+        Outputs { json: self.json, ..Outputs::default() }
+    }
+
+    fn run(&mut self, journal: &mut Journal) -> Result<(), Error> {
+        let machine = this_machine();
+        let mut runner = Runner::new(&machine, journal, self.plan.len(), total(&self.plan))?;
+        runner.stages(&self.plan, OnFailure::End)
+    }
+
+    fn render(&self, journal: &Journal) -> Result<(), Error> {
+        let table = figures(journal.records());
+        if self.json || table.is_empty() {
+            return Ok(());
+        }
+        terminal::print(&table.text())?;
+        terminal::print(
+            "\ngrowth: the last round's time over the first's; footprint: resident bytes over those \
+             asked for;\nratio: over the baseline's, which stands first; floor: how far the baseline \
+             came from itself in the same run.\nA difference below the floor is none.",
+        )
+    }
+}
+
+/// How this program drives a heap.
+pub(crate) fn driver() -> Driver {
+    Driver {
+        // Where the kernel does not tell, the name that it was started by has to do.
+        program: std::env::current_exe().unwrap_or_else(|_| PathBuf::from("haul")),
+        arguments: ["heap", "drive"].map(OsString::from).into(),
+        environment: Vec::new(),
+    }
+}
+
+/// Those of these peers that are installed, the baseline first; a person is told of the others.
+fn present(against: &[Peer]) -> Vec<Found> {
+    let mut heaps = Vec::new();
+    for peer in against {
+        match peer.find() {
+            Ok(found) if heaps.contains(&found) => {}
+            Ok(found) => heaps.push(found),
+            Err(error) => terminal::say(&format!("haul: warning: {error}")),
+        }
+    }
+    baseline_first(heaps)
+}
+
+/// Sizes and alignments that a test is done with.
+fn shapes(arguments: &Arguments, test: Test) -> Result<Vec<Shape>, Error> {
+    let grows = matches!(test, Test::Growth | Test::Mixed | Test::Regrow | Test::Latency);
+    let usual = match test {
+        _ if grows => Bytes(4096),
+        Test::Lifetimes => Bytes(16 << 10),
+        _ => Bytes(64),
+    };
+    let sizes = arguments.size.as_ref().map_or(vec![usual], |sizes| sizes.0.clone());
+    let align =
+        arguments.align.unwrap_or(if grows { Align::Size } else { Align::Bytes(Bytes(16)) });
+    let shape = |size: Bytes| {
+        let align = match align {
+            Align::Bytes(align) => align.0,
+            Align::Size => 1 << size.0.trailing_zeros().min(u64::BITS - 1),
+        };
+        Ok(check_shape(size.0, align)?)
+    };
+    sizes.into_iter().map(shape).collect()
+}
+
+fn extent(arguments: &Arguments, test: Test, shape: Shape) -> Extent {
+    let usual = test.extent(shape);
+    let many = |asked: Option<u64>, usual| {
+        asked.map_or(usual, |count| usize::try_from(count).unwrap_or(usize::MAX))
+    };
+    Extent {
+        rounds: many(arguments.rounds.map(u64::from), usual.rounds),
+        count: many(arguments.count, usual.count),
+        ..usual
+    }
+}
+
+/// Every figure as a row; one test apart from the next by a blank line.
+fn figures<'a>(records: impl Iterator<Item = &'a Record>) -> Table {
+    let mut table = Table::new(&[
+        "test",
+        "blocks",
+        ">threads",
+        "figure",
+        "heap",
+        ">value",
+        ">ratio",
+        ">interval",
+        ">floor",
+    ]);
+    let mut last = None;
+    for record in records.filter(|record| record.experiment.starts_with("heap.")) {
+        let group = (&record.experiment, blocks(record), figure(record));
+        if last.as_ref().is_some_and(|last| *last != group) {
+            table.add(Vec::new());
+        }
+        let text =
+            |name: &str| record.parameters.get(name).map_or(String::new(), ToString::to_string);
+        let mut row = vec![
+            record.experiment.trim_start_matches("heap.").to_owned(),
+            group.1.clone(),
+            text("threads"),
+            group.2.clone(),
+            record.subject.clone(),
+            value(record),
+        ];
+        if let Some(comparison) = &record.comparison {
+            row.extend([
+                format!("{:.3}", comparison.ratio),
+                format!("{:.3}-{:.3}", comparison.ratio_low, comparison.ratio_high),
+                format!("{:.3}", comparison.floor),
+            ]);
+        }
+        table.add(row);
+        last = Some(group);
+    }
+    table
+}
+
+fn blocks(record: &Record) -> String {
+    let bytes = |name: &str| record.parameters.get(name).and_then(|value| value.as_u64());
+    match (bytes("size_bytes"), bytes("align_bytes")) {
+        (Some(size), Some(align)) => format!("{} @ {}", Bytes(size), Bytes(align)),
+        _ => String::new(),
+    }
+}
+
+fn figure(record: &Record) -> String {
+    match record.parameters.get("round") {
+        Some(round) => format!("{} {round}", record.metric),
+        None => record.metric.clone(),
+    }
+}
+
+fn value(record: &Record) -> String {
+    match (record.median(), record.unit.as_str()) {
+        (None, _) => String::new(),
+        (Some(ns), "ns") => Nanos(ns).to_string(),
+        (Some(value), "ratio") => format!("{value:.3}"),
+        (Some(value), unit) => format!("{value:.2} {unit}"),
+    }
+}

@@ -1,0 +1,19 @@
+//! `haul heap`: one module a subcommand.
+
+mod bench;
+mod drive;
+
+use super::Command;
+use crate::arguments::heap::Heap;
+use crate::error::Error;
+
+/// The subcommand that the arguments ask for.
+///
+/// # Errors
+/// A name is not known, an input cannot be read, or a value is beyond what this machine has.
+pub(super) fn of(arguments: Heap) -> Result<Box<dyn Command>, Error> {
+    Ok(match arguments {
+        Heap::Bench(arguments) => Box::new(bench::Bench::check(arguments)?),
+        Heap::Drive(arguments) => Box::new(drive::Drive::new(arguments)),
+    })
+}

@@ -1,0 +1,143 @@
+//! malloc and its family, called as a C program calls them: the C library's own, or those of the
+//! library that the dynamic linker was told to preload.
+
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ptr::{self, NonNull};
+
+use super::{Allocator, dynamic};
+use crate::heap::peers::Peer;
+
+/// What every malloc aligns to on a 64-bit machine (`alignof(max_align_t)` of the System V ABIs of
+/// x86-64 and AArch64), in bytes: beyond it `posix_memalign` has to be called.
+const MALLOC_ALIGN: usize = 16;
+
+/// The process's malloc.
+pub(in crate::heap) struct C {
+    version: String,
+}
+
+impl C {
+    /// The malloc that this process has, which must be this peer's.
+    ///
+    /// # Errors
+    /// It is not: the library was not preloaded.
+    pub(in crate::heap) fn new(peer: Peer) -> Result<Self, String> {
+        let version = match peer {
+            Peer::Mimalloc => mimalloc_version(),
+            Peer::Jemalloc => jemalloc_version(),
+            Peer::Tcmalloc => tcmalloc_version(),
+            _ => libc_version().or_else(|| Some("of this system".into())),
+        };
+        let name = peer.name();
+        version.map(|version| Self { version }).ok_or_else(|| {
+            format!("{name} was not preloaded: the dynamic linker ignored LD_PRELOAD; run a program without set-user-id")
+        })
+    }
+}
+
+// SAFETY: malloc, posix_memalign and realloc promise just that (C11 7.22.3, POSIX).
+unsafe impl Allocator for C {
+    #[inline]
+    fn allocate(&self, size: usize, align: usize) -> Option<NonNull<u8>> {
+        if align <= MALLOC_ALIGN {
+            // SAFETY: malloc takes every size.
+            return NonNull::new(unsafe { libc::malloc(size) }.cast());
+        }
+        let mut block = ptr::null_mut();
+        // SAFETY: the place for the result is writable, and the alignment is a power of two above
+        // that of a pointer.
+        let status = unsafe { libc::posix_memalign(&raw mut block, align, size) };
+        if status == 0 { NonNull::new(block.cast()) } else { None }
+    }
+
+    #[inline]
+    unsafe fn free(&self, block: NonNull<u8>) {
+        // SAFETY: the caller says that this heap gave the block and that nothing refers to it.
+        unsafe { libc::free(block.as_ptr().cast()) };
+    }
+
+    unsafe fn reallocate(
+        &self,
+        block: NonNull<u8>,
+        old_size: usize,
+        size: usize,
+        align: usize,
+    ) -> Option<NonNull<u8>> {
+        if align <= MALLOC_ALIGN {
+            // SAFETY: the caller says that this heap gave the block; `size` is not 0.
+            return NonNull::new(unsafe { libc::realloc(block.as_ptr().cast(), size) }.cast());
+        }
+        // C has no realloc that keeps an alignment: a program does these three steps.
+        let new = self.allocate(size, align)?;
+        // SAFETY: both blocks are live, apart, and at least as long as the shorter size.
+        unsafe { ptr::copy_nonoverlapping(block.as_ptr(), new.as_ptr(), old_size.min(size)) };
+        // SAFETY: the caller's obligation, word for word.
+        unsafe { self.free(block) };
+        Some(new)
+    }
+
+    fn version(&self) -> String {
+        self.version.clone()
+    }
+}
+
+/// `gnu_get_libc_version` gives `2.36`; other C libraries have none.
+fn libc_version() -> Option<String> {
+    let address = dynamic::global(c"gnu_get_libc_version")?;
+    // SAFETY: `const char *gnu_get_libc_version(void)`, says gnu/libc-version.h.
+    let function = unsafe {
+        std::mem::transmute::<*mut c_void, unsafe extern "C" fn() -> *const c_char>(
+            address.as_ptr(),
+        )
+    };
+    // SAFETY: it has no preconditions.
+    let text = unsafe { function() };
+    // SAFETY: it gives a C string that lives as long as the process.
+    (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned())
+}
+
+/// `tc_version` gives `gperftools 2.10`, and numbers where it is given places for them.
+fn tcmalloc_version() -> Option<String> {
+    type Version =
+        unsafe extern "C" fn(*mut c_int, *mut c_int, *mut *const c_char) -> *const c_char;
+    let address = dynamic::global(c"tc_version")?;
+    // SAFETY: that is how gperftools/tcmalloc.h declares it.
+    let function = unsafe { std::mem::transmute::<*mut c_void, Version>(address.as_ptr()) };
+    // SAFETY: each of the places may be null.
+    let text = unsafe { function(ptr::null_mut(), ptr::null_mut(), ptr::null_mut()) };
+    // SAFETY: it gives a C string that lives as long as the process.
+    (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned())
+}
+
+/// `mi_version` gives 209 for 2.0.9.
+fn mimalloc_version() -> Option<String> {
+    let address = dynamic::global(c"mi_version")?;
+    // SAFETY: `int mi_version(void)`, says mimalloc.h.
+    let function = unsafe {
+        std::mem::transmute::<*mut c_void, unsafe extern "C" fn() -> c_int>(address.as_ptr())
+    };
+    // SAFETY: it has no preconditions.
+    let number = unsafe { function() };
+    Some(format!("{}.{}.{}", number / 100, number / 10 % 10, number % 10))
+}
+
+/// `mallctl("version", ...)` gives `5.3.0-0-g...`.
+fn jemalloc_version() -> Option<String> {
+    type Mallctl =
+        unsafe extern "C" fn(*const c_char, *mut c_void, *mut usize, *mut c_void, usize) -> c_int;
+    let address = dynamic::global(c"mallctl")?;
+    // SAFETY: that is how jemalloc(3) declares it.
+    let mallctl = unsafe { std::mem::transmute::<*mut c_void, Mallctl>(address.as_ptr()) };
+    let mut text: *const c_char = ptr::null();
+    let mut length = size_of::<*const c_char>();
+    // SAFETY: the name is a C string, "version" gives a pointer, and place and length are its own.
+    let status = unsafe {
+        mallctl(c"version".as_ptr(), (&raw mut text).cast(), &raw mut length, ptr::null_mut(), 0)
+    };
+    if status != 0 || text.is_null() {
+        return None;
+    }
+    // SAFETY: jemalloc gives a C string that lives as long as the process.
+    let whole = unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned();
+    Some(whole.split('-').next().unwrap_or_default().to_owned())
+}

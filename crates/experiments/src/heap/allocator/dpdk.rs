@@ -1,0 +1,168 @@
+//! DPDK's `rte_malloc`, from a library that is loaded while the program runs: nothing of DPDK is
+//! needed to build.
+
+use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
+use std::fs;
+use std::ptr::{self, NonNull};
+
+use super::Allocator;
+use super::dynamic::Library;
+use crate::heap::protocol::Start;
+
+const MIB: usize = 1 << 20;
+
+/// What DPDK is given for payload bytes: a 4 KiB block aligned to 4 KiB takes twice its size there,
+/// and the rest is for what its start-up takes.
+const MEMORY_FACTOR: usize = 3;
+const MEMORY_MORE_MIB: usize = 128;
+
+/// Where the kernel says how many huge pages of 2 MiB are free.
+const FREE_HUGE_PAGES: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages";
+
+type Malloc = unsafe extern "C" fn(*const c_char, usize, c_uint) -> *mut c_void;
+type Realloc = unsafe extern "C" fn(*mut c_void, usize, c_uint) -> *mut c_void;
+type Free = unsafe extern "C" fn(*mut c_void);
+
+/// An initialised EAL, and its heap's functions.
+pub(in crate::heap) struct Dpdk {
+    malloc: Malloc,
+    realloc: Realloc,
+    free: Free,
+    version: String,
+    pages: &'static str,
+}
+
+impl Dpdk {
+    /// Loads the library and initialises it, without devices, files or other processes; on huge
+    /// pages if enough are free.
+    ///
+    /// # Errors
+    /// The library cannot be loaded, lacks a function, or does not start.
+    pub(in crate::heap) fn new(start: &Start) -> Result<Self, String> {
+        let path = start.library.as_ref().ok_or("no library was named")?;
+        let library = Library::load(path.as_os_str())?;
+        let memory_mib = start.memory_bytes.div_ceil(MIB) * MEMORY_FACTOR + MEMORY_MORE_MIB;
+        let is_huge = has_huge_pages(memory_mib);
+        initialise(library, memory_mib, is_huge, start.cpus.first().copied().unwrap_or(0))?;
+        Ok(Self {
+            // SAFETY: these are the functions' declarations in rte_malloc.h of every release since
+            // 1.0, and a function's address is as large as a data pointer (POSIX).
+            malloc: unsafe {
+                std::mem::transmute::<*mut c_void, Malloc>(address(library, c"rte_malloc")?)
+            },
+            // SAFETY: as above.
+            realloc: unsafe {
+                std::mem::transmute::<*mut c_void, Realloc>(address(library, c"rte_realloc")?)
+            },
+            // SAFETY: as above.
+            free: unsafe {
+                std::mem::transmute::<*mut c_void, Free>(address(library, c"rte_free")?)
+            },
+            version: version(library)?,
+            pages: if is_huge { "2 MiB, hugetlb" } else { "4 KiB" },
+        })
+    }
+}
+
+// SAFETY: rte_malloc and rte_realloc promise just that (rte_malloc.h).
+unsafe impl Allocator for Dpdk {
+    #[inline]
+    fn allocate(&self, size: usize, align: usize) -> Option<NonNull<u8>> {
+        // SAFETY: no type is named, the alignment is a power of two, and any size may be asked for.
+        NonNull::new(unsafe { (self.malloc)(ptr::null(), size, align as c_uint) }.cast())
+    }
+
+    #[inline]
+    unsafe fn free(&self, block: NonNull<u8>) {
+        // SAFETY: the caller says that this heap gave the block and that nothing refers to it.
+        unsafe { (self.free)(block.as_ptr().cast()) };
+    }
+
+    unsafe fn reallocate(
+        &self,
+        block: NonNull<u8>,
+        _old_size: usize,
+        size: usize,
+        align: usize,
+    ) -> Option<NonNull<u8>> {
+        // SAFETY: the caller says that this heap gave the block and that nothing refers to it.
+        NonNull::new(unsafe { (self.realloc)(block.as_ptr().cast(), size, align as c_uint) }.cast())
+    }
+
+    fn version(&self) -> String {
+        self.version.clone()
+    }
+
+    fn pages(&self) -> Option<String> {
+        Some(self.pages.into())
+    }
+}
+
+fn address(library: Library, name: &CStr) -> Result<*mut c_void, String> {
+    library.function(name).map(NonNull::as_ptr)
+}
+
+fn has_huge_pages(memory_mib: usize) -> bool {
+    let free: Option<usize> =
+        fs::read_to_string(FREE_HUGE_PAGES).ok().and_then(|text| text.trim().parse().ok());
+    free.is_some_and(|pages| pages * 2 >= memory_mib)
+}
+
+/// The arguments that DPDK starts with. It pins the calling thread to `cpu`.
+fn arguments(memory_mib: usize, is_huge: bool, cpu: usize) -> Vec<String> {
+    let mut list: Vec<String> = [
+        "haul",
+        "--no-pci",
+        "--in-memory",
+        "--no-telemetry",
+        "--iova-mode=va",
+        "--log-level=error",
+        "-l",
+    ]
+    .map(String::from)
+    .into();
+    list.push(cpu.to_string());
+    if !is_huge {
+        list.extend(["--no-huge".into(), "-m".into(), memory_mib.to_string()]);
+    }
+    list
+}
+
+fn initialise(
+    library: Library,
+    memory_mib: usize,
+    is_huge: bool,
+    cpu: usize,
+) -> Result<(), String> {
+    type Init = unsafe extern "C" fn(c_int, *mut *mut c_char) -> c_int;
+    let list = arguments(memory_mib, is_huge, cpu);
+    let attempt = list.join(" ");
+    // DPDK keeps pointers to its arguments: they live as long as the process.
+    let mut pointers: Vec<*mut c_char> = list
+        .into_iter()
+        .map(|text| CString::new(text).map(CString::into_raw).map_err(|error| error.to_string()))
+        .collect::<Result<_, _>>()?;
+    let count = pointers.len() as c_int;
+    pointers.push(ptr::null_mut());
+    let pointers = pointers.leak();
+    // SAFETY: `int rte_eal_init(int, char **)`, says rte_eal.h.
+    let init =
+        unsafe { std::mem::transmute::<*mut c_void, Init>(address(library, c"rte_eal_init")?) };
+    // SAFETY: the arguments are C strings that may be written to and are never freed, with a null
+    // behind the last; it is called once in this process.
+    let parsed = unsafe { init(count, pointers.as_mut_ptr()) };
+    if parsed >= 0 { Ok(()) } else { Err(format!("rte_eal_init failed, with: {attempt}")) }
+}
+
+/// `rte_version` gives `DPDK 22.11.11`.
+fn version(library: Library) -> Result<String, String> {
+    type Version = unsafe extern "C" fn() -> *const c_char;
+    // SAFETY: `const char *rte_version(void)`, says rte_version.h.
+    let function =
+        unsafe { std::mem::transmute::<*mut c_void, Version>(address(library, c"rte_version")?) };
+    // SAFETY: it has no preconditions.
+    let text = unsafe { function() };
+    // SAFETY: it gives a C string that lives as long as the process.
+    let text = unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned();
+    Ok(text.strip_prefix("DPDK ").map_or(text.clone(), str::to_owned))
+}

@@ -1,0 +1,50 @@
+//! Functions found by name while the program runs.
+
+use std::ffi::{CStr, CString, OsStr, c_void};
+use std::os::unix::ffi::OsStrExt;
+use std::ptr::NonNull;
+
+/// The dynamic linker's function of this name, in the libraries that the program started with.
+pub(super) fn global(name: &CStr) -> Option<NonNull<c_void>> {
+    // SAFETY: the name is a C string, and RTLD_DEFAULT a handle that is always valid.
+    NonNull::new(unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) })
+}
+
+/// A library that was loaded and stays so until the process ends.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Library(NonNull<c_void>);
+
+impl Library {
+    /// Loads a library with everything that it needs.
+    ///
+    /// # Errors
+    /// What the dynamic linker says.
+    pub(super) fn load(path: &OsStr) -> Result<Self, String> {
+        let path = CString::new(path.as_bytes()).map_err(|error| error.to_string())?;
+        // SAFETY: the path is a C string. The library's constructors run: it is one that the user
+        // installed to be run.
+        let handle = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW | libc::RTLD_GLOBAL) };
+        NonNull::new(handle).map(Self).ok_or_else(last_error)
+    }
+
+    /// Its function of this name.
+    ///
+    /// # Errors
+    /// It has none.
+    pub(super) fn function(self, name: &CStr) -> Result<NonNull<c_void>, String> {
+        // SAFETY: the handle is of a library that is never closed, and the name is a C string.
+        let address = unsafe { libc::dlsym(self.0.as_ptr(), name.as_ptr()) };
+        NonNull::new(address).ok_or_else(last_error)
+    }
+}
+
+fn last_error() -> String {
+    // SAFETY: dlerror has no preconditions.
+    let text = unsafe { libc::dlerror() };
+    if text.is_null() {
+        return "the dynamic linker does not say why".into();
+    }
+    // SAFETY: dlerror gives a C string that stays until this thread's next call of the dynamic
+    // linker, and it is copied at once.
+    unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
+}

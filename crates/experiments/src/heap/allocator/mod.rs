@@ -1,0 +1,50 @@
+//! A heap as a driver calls it.
+//!
+//! - [`c`]: the C library's functions, or those of the library preloaded in front of it;
+//! - [`dpdk`]: `rte_malloc` and its family, loaded while the program runs.
+
+pub(super) mod c;
+pub(super) mod dpdk;
+mod dynamic;
+
+use std::ptr::NonNull;
+
+/// A heap whose functions a driver calls. Every call is timed: an implementation adds nothing.
+///
+/// # Safety
+/// `allocate` and `reallocate` give memory that is valid for reads and writes of `size` bytes,
+/// aligned to `align`, that nothing else refers to until it is freed.
+pub(super) unsafe trait Allocator: Sync {
+    /// `size` bytes aligned to `align`, a power of two. `None` where the heap has none.
+    fn allocate(&self, size: usize, align: usize) -> Option<NonNull<u8>>;
+
+    /// Frees a block.
+    ///
+    /// # Safety
+    /// This heap gave the block, and nothing refers to it any more.
+    unsafe fn free(&self, block: NonNull<u8>);
+
+    /// A block of another size with the contents of the old one, which is gone then; where there is
+    /// none (`None`), the old one stays.
+    ///
+    /// # Safety
+    /// This heap gave the block with `old_size` and `align`, and nothing refers to it any more.
+    unsafe fn reallocate(
+        &self,
+        block: NonNull<u8>,
+        old_size: usize,
+        size: usize,
+        align: usize,
+    ) -> Option<NonNull<u8>>;
+
+    /// Gives it the chance to give memory back, as a program that has a moment would.
+    fn idle(&self) {}
+
+    /// Its version, as its library says it.
+    fn version(&self) -> String;
+
+    /// What its memory consists of, where it says so.
+    fn pages(&self) -> Option<String> {
+        None
+    }
+}

@@ -1,0 +1,403 @@
+//! The run: every heap in a process of its own, one task of each in turn, the baseline twice.
+
+use std::time::{Duration, Instant};
+
+use haul_measure::clock::Clock;
+use haul_measure::disturbance::Watch;
+use haul_measure::interleave::evaluation::{Round, evaluate};
+use haul_measure::memory::check_available;
+use haul_measure::random::Random;
+use haul_measure::sys::{self, Proc};
+use haul_model::{Bytes, Record};
+
+use super::child::{Driver, Figures, Running};
+use super::peers::{Found, Peer};
+use super::protocol::{Shape, Start, Task};
+use super::test::{Extent, Test};
+use crate::context::{Context, Step};
+use crate::error::Error;
+
+/// How long a repeated sample takes: long against the conversation with a driver, short against the
+/// whole.
+const SAMPLE: Duration = Duration::from_millis(1);
+
+/// The same where threads share CPUs: many slices of a scheduler (some ms each) for each of them.
+const SAMPLE_CROWDED: Duration = Duration::from_millis(100);
+
+/// A heap slower than the fastest repeats less, until its sample is this many times as long.
+const SLOWEST_SAMPLE_MULTIPLE: f64 = 4.0;
+
+/// Repetitions that every test gets, whatever the budget, and the most.
+const REPETITIONS_MIN: usize = 9;
+const REPETITIONS_MIN_FRESH: usize = 3;
+const REPETITIONS_MAX: usize = 1000;
+
+/// What growing by the seed's test takes beside the payload, at most: DPDK's takes 2.05 times as
+/// much, and what one heap still holds when the next is touched comes to it.
+const FRESH_MEMORY_FACTOR: usize = 3;
+
+/// The largest block, in bytes: beyond it no machine has two.
+const BLOCK_BYTES_MAX: usize = 1 << 40;
+
+/// How far ahead of need haul's heap grows in [`Test::Latency`], in bytes: 8 ms of the seed's pace
+/// of 4 KiB every 5 us, and as many pages of 2 MiB as fit.
+const GROW_AHEAD_BYTES: usize = 8 << 20;
+
+/// One test of some heaps.
+#[derive(Clone, Debug)]
+pub struct Bench {
+    /// What is done.
+    pub test: Test,
+    /// How much of it.
+    pub extent: Extent,
+    /// How many threads do it at once, each on blocks of its own.
+    pub threads: usize,
+    /// Whether haul's heap is one that other processes can share.
+    pub shared: bool,
+    /// Who is measured; the first of them is the baseline.
+    pub heaps: Vec<Found>,
+    /// How their drivers are started.
+    pub driver: Driver,
+    /// How long it may take.
+    pub budget: Duration,
+    /// What orders, sizes and lifetimes are drawn from.
+    pub seed: u64,
+}
+
+/// A heap in a run.
+struct Entrant<'a> {
+    found: &'a Found,
+    start: Start,
+    running: Option<Running>,
+    iterations: u64,
+    version: String,
+    pages: Option<String>,
+    /// Why it is out of the run.
+    failure: Option<Error>,
+    /// What its tasks gave, by repetition.
+    given: Vec<Vec<Figures>>,
+}
+
+/// The heaps in the order that comparisons want: `libc` first where it is among them.
+#[must_use]
+pub fn baseline_first(mut heaps: Vec<Found>) -> Vec<Found> {
+    heaps.sort_by_key(|found| found.peer != Peer::Libc);
+    heaps
+}
+
+/// Checks a shape that somebody asked for.
+///
+/// # Errors
+/// [`Error::BlockSize`] or [`Error::BlockAlign`].
+pub fn check_shape(size: u64, align: u64) -> Result<Shape, Error> {
+    let limit = Bytes(BLOCK_BYTES_MAX as u64);
+    if size == 0 || size > limit.0 {
+        return Err(Error::BlockSize { asked: Bytes(size), limit });
+    }
+    if !align.is_power_of_two() || align > limit.0 {
+        return Err(Error::BlockAlign { asked: Bytes(align), limit });
+    }
+    Ok(Shape { size: size as usize, align: align as usize })
+}
+
+/// Measures one test, and emits a record for each heap and figure. A heap that fails is left out of
+/// the records, and the context is warned; the others go on.
+///
+/// # Errors
+/// haul's own heap or the baseline fails, or the test needs more memory than there is.
+pub fn measure_heap(config: &Bench, context: &mut Context<'_>) -> Result<(), Error> {
+    let starts = config.check(context)?;
+    let mut entrants: Vec<Entrant<'_>> =
+        config.heaps.iter().map(|found| Entrant::new(found, &starts)).collect();
+    // The baseline once more, as its own competitor: in a process of its own, as the others are.
+    entrants.push(Entrant::new(&config.heaps[0], &starts));
+    let mut watch = Watch::start(Proc::default());
+    config.calibrate(&mut entrants, context)?;
+    let repetitions = config.repeat(&mut entrants, &mut watch, context)?;
+    if repetitions > 0 {
+        let notes = watch.finish().iter().map(ToString::to_string).collect();
+        config.emit(&mut entrants, notes, context);
+    }
+    Ok(())
+}
+
+impl Bench {
+    /// What drivers are started with, if there is memory for it.
+    fn check(&self, context: &Context<'_>) -> Result<Start, Error> {
+        let Extent { shape, .. } = self.extent;
+        check_shape(shape.size as u64, shape.align as u64)?;
+        for (what, value) in [
+            ("rounds", self.extent.rounds),
+            ("count", self.extent.count),
+            ("threads", self.threads),
+        ] {
+            if value == 0 {
+                return Err(haul_measure::Error::Plan { what, value: 0, limit: 1 }.into());
+            }
+        }
+        if self.test == Test::Remote && !self.threads.is_multiple_of(2) {
+            return Err(Error::OddThreads { threads: self.threads });
+        }
+        let beyond = || Error::BlockSize {
+            asked: Bytes(shape.size as u64),
+            limit: Bytes(isize::MAX as u64),
+        };
+        let blocks_max = self.test.blocks_max(&self.extent).ok_or_else(beyond)?;
+        let memory_bytes = self
+            .test
+            .block_bytes_max(&self.extent)
+            .and_then(|block| block.checked_mul(blocks_max)?.checked_mul(self.threads));
+        let memory_bytes = memory_bytes.ok_or_else(beyond)?;
+        let at_once = if self.test.is_fresh() { FRESH_MEMORY_FACTOR } else { self.heaps.len() + 1 };
+        check_available(memory_bytes.saturating_mul(at_once) as u64, &Proc::default())?;
+        let cpus = if context.cpus.is_empty() { sys::affinity() } else { context.cpus.clone() };
+        let is_latency = self.test == Test::Latency;
+        Ok(Start {
+            peer: Peer::Haul,
+            library: None,
+            threads: self.threads,
+            cpus,
+            memory_bytes,
+            blocks_max,
+            shared: self.shared,
+            grow_ahead_bytes: if is_latency { GROW_AHEAD_BYTES } else { 0 },
+        })
+    }
+
+    fn is_crowded(&self, entrants: &[Entrant<'_>]) -> bool {
+        entrants.first().is_some_and(|entrant| self.threads > entrant.start.cpus.len())
+    }
+
+    /// How often each heap repeats, where the test repeats.
+    fn calibrate(
+        &self,
+        entrants: &mut [Entrant<'_>],
+        context: &mut Context<'_>,
+    ) -> Result<(), Error> {
+        if self.test.repeated(&self.extent).is_none() {
+            return Ok(());
+        }
+        let sample = if self.is_crowded(entrants) { SAMPLE_CROWDED } else { SAMPLE };
+        let target_ns = sample.as_nanos() as f64;
+        let mut costs_ns = Vec::new();
+        for entrant in entrants.iter_mut() {
+            let cost_ns = self.cost_ns(entrant, target_ns);
+            costs_ns.push(self.or_leave_out(entrant, cost_ns, context)?.unwrap_or(f64::INFINITY));
+        }
+        let fastest = costs_ns.iter().copied().fold(f64::INFINITY, f64::min);
+        for (entrant, cost_ns) in entrants.iter_mut().zip(&costs_ns) {
+            let affordable = SLOWEST_SAMPLE_MULTIPLE * target_ns / cost_ns;
+            entrant.iterations = (target_ns / fastest).min(affordable).max(1.0) as u64;
+        }
+        Ok(())
+    }
+
+    /// Nanoseconds for one, from a sample of at least a quarter of the target.
+    fn cost_ns(&self, entrant: &mut Entrant<'_>, target_ns: f64) -> Result<f64, Error> {
+        let mut iterations = 1;
+        loop {
+            let tasks = self.test.tasks(&self.extent, iterations, self.seed);
+            let each_ns = entrant.perform(&self.driver, &tasks[0])?.values[0];
+            let ns = each_ns * iterations as f64;
+            if ns >= target_ns / 4.0 {
+                return Ok(each_ns);
+            }
+            let factor = (target_ns / 2.0 / ns.max(1.0)).clamp(2.0, 16.0);
+            iterations = (iterations as f64 * factor) as u64;
+        }
+    }
+
+    /// Repeats the test until the budget is spent; how often it came about.
+    fn repeat(
+        &self,
+        entrants: &mut [Entrant<'_>],
+        watch: &mut Watch,
+        context: &mut Context<'_>,
+    ) -> Result<usize, Error> {
+        let (mut random, started) = (Random::new(self.seed), Instant::now());
+        let least = if self.test.is_fresh() { REPETITIONS_MIN_FRESH } else { REPETITIONS_MIN };
+        let mut done = 0;
+        while done < REPETITIONS_MAX && (done < least || started.elapsed() < self.budget) {
+            watch.tick(&Clock::get());
+            for entrant in entrants.iter_mut() {
+                entrant.given.push(Vec::new());
+            }
+            let is_whole = self.repetition(done as u64, entrants, &mut random, context)?;
+            if !is_whole {
+                break;
+            }
+            done += 1;
+            let elapsed = started.elapsed();
+            let what = self.test.experiment().to_owned();
+            (context.progress)(&Step { what, elapsed, budget: self.budget });
+        }
+        for entrant in entrants.iter_mut() {
+            entrant.given.truncate(done);
+        }
+        Ok(done)
+    }
+
+    /// Every task by every heap, in an order drawn anew for each task. False when told to stop.
+    fn repetition(
+        &self,
+        number: u64,
+        entrants: &mut [Entrant<'_>],
+        random: &mut Random,
+        context: &mut Context<'_>,
+    ) -> Result<bool, Error> {
+        let mut order: Vec<usize> = (0..entrants.len()).collect();
+        let count = self.test.tasks(&self.extent, 1, self.seed).len();
+        for place in 0..count {
+            random.shuffle(&mut order);
+            for &index in &order {
+                if context.is_stopped() {
+                    return Ok(false);
+                }
+                let entrant = &mut entrants[index];
+                let seed = self.seed.wrapping_add(number);
+                let tasks = self.test.tasks(&self.extent, entrant.iterations, seed);
+                if entrant.failure.is_some() {
+                    continue;
+                }
+                let figures = entrant.perform(&self.driver, &tasks[place]);
+                if let Some(figures) = self.or_leave_out(entrant, figures, context)? {
+                    entrant.given.last_mut().expect("pushed for each repetition").push(figures);
+                }
+                if self.test.is_fresh() && place + 1 == count {
+                    entrant.running = None;
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    /// Leaves a peer that failed out of the run.
+    ///
+    /// # Errors
+    /// It is haul, or the baseline: nothing is left to compare.
+    fn or_leave_out<T>(
+        &self,
+        entrant: &mut Entrant<'_>,
+        done: Result<T, Error>,
+        context: &mut Context<'_>,
+    ) -> Result<Option<T>, Error> {
+        let error = match done {
+            Ok(value) => return Ok(Some(value)),
+            Err(error) => error,
+        };
+        if entrant.found.peer == Peer::Haul || *entrant.found == self.heaps[0] {
+            return Err(error);
+        }
+        (context.warn)(&format!("{} is left out: {error}", entrant.found.peer.name()));
+        entrant.running = None;
+        entrant.failure = Some(error);
+        Ok(None)
+    }
+
+    fn emit(&self, entrants: &mut [Entrant<'_>], notes: Vec<String>, context: &mut Context<'_>) {
+        let crowded = self.is_crowded(entrants);
+        let (again, subjects) = entrants.split_last().expect("the baseline is there twice");
+        let subjects: Vec<&Entrant<'_>> =
+            subjects.iter().filter(|entrant| entrant.failure.is_none()).collect();
+        let names: Vec<String> =
+            subjects.iter().map(|entrant| entrant.found.peer.name().to_owned()).collect();
+        let columns: Vec<Vec<(Vec<f64>, bool)>> = subjects
+            .iter()
+            .copied()
+            .chain([again])
+            .map(|entrant| entrant.repetitions(self, crowded))
+            .collect();
+        for (place, figure) in self.test.figures(&self.extent).iter().enumerate() {
+            let rounds: Vec<Round> = (0..columns[0].len())
+                .map(|repetition| Round {
+                    values: columns.iter().map(|column| column[repetition].0[place]).collect(),
+                    hit: columns.iter().any(|column| column[repetition].1),
+                })
+                .collect();
+            let found = evaluate(&rounds, &names, 0, self.seed);
+            for (index, subject) in subjects.iter().enumerate() {
+                let mut record = self.record(subject, &notes, found.rounds_discarded);
+                record.subject.clone_from(&names[index]);
+                record.metric = figure.metric.into();
+                record.unit = figure.unit.into();
+                if let Some(round) = figure.round {
+                    record = record.with("round", round);
+                }
+                record.samples.clone_from(&found.series[index]);
+                record.comparison = found.comparisons[index].clone();
+                if record.check().is_err() {
+                    // Over a figure of 0 (nothing left resident, say) there is no ratio.
+                    record.comparison = None;
+                }
+                context.emit(record);
+            }
+        }
+    }
+
+    /// What all records of a heap have in common.
+    fn record(&self, entrant: &Entrant<'_>, notes: &[String], rounds_discarded: usize) -> Record {
+        let Extent { shape, rounds, count, .. } = self.extent;
+        let mut record = Record::new("", self.test.experiment(), "", "", "")
+            .with("size_bytes", shape.size)
+            .with("align_bytes", shape.align)
+            .with("threads", self.threads)
+            .with("cpus", entrant.start.cpus.len())
+            .with("shared", self.shared)
+            .with("version", entrant.version.clone())
+            .with("rounds_discarded", rounds_discarded);
+        if self.test.repeated(&self.extent).is_some() {
+            record = record.with("operations_per_sample", entrant.iterations);
+        } else {
+            record = record.with("rounds", rounds).with("count", count);
+        }
+        if let Some(pages) = &entrant.pages {
+            record = record.with("pages", pages.clone());
+        }
+        if !notes.is_empty() {
+            record = record.with("note", notes.join("; "));
+        }
+        record
+    }
+}
+
+impl<'a> Entrant<'a> {
+    fn new(found: &'a Found, start: &Start) -> Self {
+        let start = Start { peer: found.peer, library: found.library.clone(), ..start.clone() };
+        Self {
+            found,
+            start,
+            running: None,
+            iterations: 1,
+            version: String::new(),
+            pages: None,
+            failure: None,
+            given: Vec::new(),
+        }
+    }
+
+    /// Has its driver do a task; starts it where there is none.
+    fn perform(&mut self, driver: &Driver, task: &Task) -> Result<Figures, Error> {
+        let running = match &mut self.running {
+            Some(running) => running,
+            none => {
+                let running = Running::start(driver, self.found, &self.start)?;
+                self.version.clone_from(&running.version);
+                self.pages.clone_from(&running.pages);
+                none.insert(running)
+            }
+        };
+        running.perform(task)
+    }
+
+    /// The figures of each repetition, and whether another process ran in it. Where threads share
+    /// CPUs, they are each other's other processes.
+    fn repetitions(&self, bench: &Bench, crowded: bool) -> Vec<(Vec<f64>, bool)> {
+        let each = |tasks: &Vec<Figures>| {
+            let values: Vec<Vec<f64>> =
+                tasks.iter().map(|figures| figures.values.clone()).collect();
+            let hit = !crowded && tasks.iter().any(|figures| figures.hit);
+            (bench.test.figures_of(&values, bench.threads), hit)
+        };
+        self.given.iter().map(each).collect()
+    }
+}

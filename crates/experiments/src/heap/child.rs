@@ -1,0 +1,185 @@
+//! A driver as its run sees it: started, asked, and ended with the run.
+
+use std::ffi::OsString;
+use std::io::{self, BufRead, BufReader, PipeReader, Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use super::peers::{Found, Peer};
+use super::protocol::{Reply, Start, Task};
+use crate::error::Error;
+
+/// The longest that one task or start may take: a heap that hangs is told, not waited for.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// How much of what a driver printed is told when it fails, in bytes from the end.
+const OUTPUT_TOLD: usize = 600;
+
+/// How drivers are started: a program that calls [`super::driver::serve`].
+#[derive(Clone, Debug)]
+pub struct Driver {
+    /// The program.
+    pub program: PathBuf,
+    /// Its arguments; the peer's name comes behind them.
+    pub arguments: Vec<OsString>,
+    /// What it is told by its environment.
+    pub environment: Vec<(OsString, OsString)>,
+}
+
+/// A driver that runs.
+pub(super) struct Running {
+    peer: Peer,
+    child: Child,
+    reader: BufReader<UnixStream>,
+    writer: UnixStream,
+    printed: Option<JoinHandle<Vec<u8>>>,
+    /// The heap's version, and what its memory consists of.
+    pub(super) version: String,
+    pub(super) pages: Option<String>,
+}
+
+/// What a task gave.
+#[derive(Clone, Debug)]
+pub(super) struct Figures {
+    pub(super) values: Vec<f64>,
+    pub(super) hit: bool,
+}
+
+impl Running {
+    /// Starts a driver for this heap, and the heap in it.
+    ///
+    /// # Errors
+    /// [`Error::Driver`]: the process or the heap did not start.
+    pub(super) fn start(driver: &Driver, found: &Found, start: &Start) -> Result<Self, Error> {
+        let mut running = Self::spawn(driver, found).map_err(|reason| Error::Driver {
+            peer: found.peer.name(),
+            attempt: format!("start {}", driver.program.display()),
+            reason: reason.to_string(),
+        })?;
+        match running.converse(start, "start its heap")? {
+            Reply::Ready { version, pages } => {
+                running.version = version;
+                running.pages = pages;
+                Ok(running)
+            }
+            Reply::Failed { reason } => Err(running.error("start its heap", reason)),
+            Reply::Done { .. } => Err(running.error("start its heap", "it answers out of turn")),
+        }
+    }
+
+    /// Has it do a task.
+    ///
+    /// # Errors
+    /// [`Error::Driver`]: the task failed, or the process ended or hangs.
+    pub(super) fn perform(&mut self, task: &Task) -> Result<Figures, Error> {
+        let attempt = attempt(task);
+        match self.converse(task, attempt)? {
+            Reply::Done { values, hit } if values.iter().all(|value| value.is_finite()) => {
+                Ok(Figures { values, hit })
+            }
+            Reply::Failed { reason } => Err(self.error(attempt, reason)),
+            _ => Err(self.error(attempt, "it answers out of turn")),
+        }
+    }
+
+    fn spawn(driver: &Driver, found: &Found) -> io::Result<Self> {
+        let (ours, theirs) = UnixStream::pair()?;
+        ours.set_read_timeout(Some(PATIENCE))?;
+        ours.set_write_timeout(Some(PATIENCE))?;
+        let (output, input) = io::pipe()?;
+        let mut command = Command::new(&driver.program);
+        command.args(&driver.arguments).arg(found.peer.name());
+        command.envs(driver.environment.iter().map(|(name, value)| (name, value)));
+        command.env_remove("LD_PRELOAD");
+        if let (Some(library), false) = (&found.library, found.peer == Peer::Dpdk) {
+            command.env("LD_PRELOAD", library);
+        }
+        command.stdin(Stdio::from(OwnedFd::from(theirs)));
+        command.stdout(input.try_clone()?).stderr(input);
+        let child = command.spawn()?;
+        // Our copies of the child's ends close with it: what it prints ends when it ends.
+        drop(command);
+        let printed = thread::spawn(move || drain(output));
+        Ok(Self {
+            peer: found.peer,
+            child,
+            reader: BufReader::new(ours.try_clone()?),
+            writer: ours,
+            printed: Some(printed),
+            version: String::new(),
+            pages: None,
+        })
+    }
+
+    fn converse<T: serde::Serialize>(
+        &mut self,
+        message: &T,
+        attempt: &str,
+    ) -> Result<Reply, Error> {
+        let mut talk = || {
+            let text = serde_json::to_string(message)?;
+            self.writer.write_all(format!("{text}\n").as_bytes())?;
+            let mut answer = String::new();
+            if self.reader.read_line(&mut answer)? == 0 {
+                return Err(io::Error::other("its process ended"));
+            }
+            Ok(serde_json::from_str(&answer)?)
+        };
+        talk().map_err(|reason: io::Error| match reason.kind() {
+            io::ErrorKind::WouldBlock => {
+                self.error(attempt, format!("no answer within {} s", PATIENCE.as_secs()))
+            }
+            _ => self.error(attempt, reason.to_string()),
+        })
+    }
+
+    /// Ends it, and tells with the reason what it printed last.
+    fn error(&mut self, attempt: &str, reason: impl Into<String>) -> Error {
+        let mut reason = reason.into();
+        self.end();
+        let printed = self.printed.take().and_then(|thread| thread.join().ok()).unwrap_or_default();
+        let told = &printed[printed.len().saturating_sub(OUTPUT_TOLD)..];
+        let text = String::from_utf8_lossy(told);
+        if !text.trim().is_empty() {
+            reason = format!("{reason} (it printed: {})", text.trim().replace('\n', " / "));
+        }
+        Error::Driver { peer: self.peer.name(), attempt: attempt.to_owned(), reason }
+    }
+
+    fn end(&mut self) {
+        // It may have ended by itself: then there is nobody to end, and its status is nobody's
+        // business.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// Reads what a driver prints until it ends, so that it never waits for a reader.
+fn drain(mut output: PipeReader) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    // What cannot be read any more is not told: the task's own failure is.
+    let _ = output.read_to_end(&mut bytes);
+    bytes
+}
+
+fn attempt(task: &Task) -> &'static str {
+    match task {
+        Task::Grow { .. } => "grow",
+        Task::Release => "free all blocks",
+        Task::Footprint | Task::Residue => "tell its footprint",
+        Task::Bulk { .. } => "do the bulk test",
+        Task::NoBulk { .. } => "do the no-bulk test",
+        Task::Latency { .. } => "do the latency test",
+        Task::Repeat { .. } => "repeat",
+    }
+}

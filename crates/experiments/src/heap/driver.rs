@@ -1,0 +1,147 @@
+//! The child process that drives one heap: it starts the heap it is told to, does one task after
+//! the other on all its threads, and ends when nobody talks to it any more.
+//!
+//! A process of its own, because `malloc` is the process's: libc's and those preloaded in front of
+//! it can only be compared from outside. The conversation goes over standard input, a socket, so
+//! that whatever a library prints does not get into it.
+
+use std::io::{self, BufRead, BufReader, Write};
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+
+use haul_measure::clock::Clock;
+use haul_measure::crew::{self, Crew, Meeting};
+use haul_measure::sys::Proc;
+
+use super::allocator::{Allocator, c::C, dpdk::Dpdk};
+use super::peers::Peer;
+use super::protocol::{Reply, Start, Task};
+use super::work::{Found, Stage, payload_bytes};
+use crate::error::Error;
+
+/// Serves one conversation on standard input, a Unix socket, until the other side closes it.
+///
+/// # Errors
+/// Standard input is no socket, or breaks off within a line.
+pub fn serve() -> Result<(), Error> {
+    let stream = io::stdin().as_fd().try_clone_to_owned().map(UnixStream::from);
+    let talk = stream.and_then(|stream| {
+        stream.peer_addr()?;
+        converse(stream)
+    });
+    talk.map_err(|reason| Error::Conversation { reason })
+}
+
+/// One side of the conversation.
+struct Line {
+    reader: BufReader<UnixStream>,
+    writer: UnixStream,
+}
+
+impl Line {
+    /// The next message; `None` where the other side has closed.
+    fn hear<T: serde::de::DeserializeOwned>(&mut self) -> io::Result<Option<T>> {
+        let mut text = String::new();
+        if self.reader.read_line(&mut text)? == 0 {
+            return Ok(None);
+        }
+        Ok(Some(serde_json::from_str(&text)?))
+    }
+
+    fn say(&mut self, reply: &Reply) -> io::Result<()> {
+        let text = serde_json::to_string(reply)?;
+        self.writer.write_all(format!("{text}\n").as_bytes())
+    }
+}
+
+fn converse(stream: UnixStream) -> io::Result<()> {
+    let mut line = Line { reader: BufReader::new(stream.try_clone()?), writer: stream };
+    let Some(start) = line.hear::<Start>()? else { return Ok(()) };
+    let failed = match start.peer {
+        Peer::Dpdk => Dpdk::new(&start).map(|heap| drive(&heap, &start, &mut line)),
+        Peer::Haul => Err("this build drives no heap of its own".into()),
+        Peer::Libc | Peer::Mimalloc | Peer::Jemalloc | Peer::Tcmalloc => {
+            C::new(start.peer).map(|heap| drive(&heap, &start, &mut line))
+        }
+    };
+    match failed {
+        Ok(driven) => driven,
+        Err(reason) => line.say(&Reply::Failed { reason }),
+    }
+}
+
+/// Does tasks on this heap until there are none.
+fn drive<A: Allocator>(heap: &A, start: &Start, line: &mut Line) -> io::Result<()> {
+    let stage = Stage::new(heap, start);
+    let proc = Proc::default();
+    let resident_start = proc.resident_bytes();
+    let work =
+        |thread: usize, task: &Task, meeting: &Meeting<'_>| stage.perform(thread, task, meeting);
+    let driven = crew::with_crew(start.threads, &start.cpus, &work, |crew, _| {
+        line.say(&Reply::Ready { version: heap.version(), pages: heap.pages() })?;
+        while let Some(task) = line.hear::<Task>()? {
+            let resident = || Some((proc.resident_bytes()? as f64, resident_start? as f64));
+            line.say(&answer(crew, &task, resident))?;
+        }
+        Ok(())
+    });
+    driven.unwrap_or_else(|error| line.say(&Reply::Failed { reason: error.to_string() }))
+}
+
+fn answer(
+    crew: &Crew<'_, Task, Result<Found, String>>,
+    task: &Task,
+    resident: impl Fn() -> Option<(f64, f64)>,
+) -> Reply {
+    let found = match crew.together(task) {
+        Ok(found) => found.into_iter().collect::<Result<Vec<Found>, String>>(),
+        Err(panic) => Err(format!("thread {}: {}", panic.thread, panic.message)),
+    };
+    let grown = || {
+        let (now, start) = resident()?;
+        Some((now - start).max(0.0))
+    };
+    let values = found.and_then(|found| {
+        let hit = found.iter().flat_map(|found| &found.samples).any(|sample| sample.is_hit());
+        let unknown = || "/proc/self/smaps_rollup does not tell what is resident".to_owned();
+        let values = match task {
+            Task::Footprint => vec![grown().ok_or_else(unknown)?, payload_bytes(&found)],
+            Task::Residue => vec![grown().ok_or_else(unknown)?],
+            Task::Repeat { .. } => vec![joint_ns(&found)],
+            Task::NoBulk { .. } | Task::Latency { .. } => mean_values(&found),
+            Task::Grow { .. } | Task::Release | Task::Bulk { .. } => own_ns(&found),
+        };
+        Ok((values, hit))
+    });
+    match values {
+        Ok((values, hit)) => Reply::Done { values, hit },
+        Err(reason) => Reply::Failed { reason },
+    }
+}
+
+/// Nanoseconds an operation, for each thing that was timed: the mean of what the threads spent.
+fn own_ns(found: &[Found]) -> Vec<f64> {
+    let things = found.first().map_or(0, |found| found.samples.len());
+    let each = |found: &Found, thing: usize| {
+        found.samples[thing].own_ns() / found.operations.max(1) as f64
+    };
+    let mean = |thing| found.iter().map(|found| each(found, thing)).sum::<f64>();
+    (0..things).map(|thing| mean(thing) / found.len() as f64).collect()
+}
+
+/// Nanoseconds an operation of one thread, from the start of all to the end of the last: what
+/// tells how much all of them do together, however they share their CPUs.
+fn joint_ns(found: &[Found]) -> f64 {
+    let samples = || found.iter().flat_map(|found| &found.samples);
+    let start = samples().map(|sample| sample.start).min().unwrap_or(0);
+    let end = samples().map(|sample| sample.end).max().unwrap_or(0);
+    let operations = found.first().map_or(1, |found| found.operations.max(1));
+    Clock::get().ns_between(start, end) / operations as f64
+}
+
+/// The mean over threads of figures that are complete.
+fn mean_values(found: &[Found]) -> Vec<f64> {
+    let figures = found.first().map_or(0, |found| found.values.len());
+    let mean = |figure: usize| found.iter().map(|found| found.values[figure]).sum::<f64>();
+    (0..figures).map(|figure| mean(figure) / found.len() as f64).collect()
+}

@@ -1,0 +1,27 @@
+//! The heap beside its peers: every heap in a process of its own, all interleaved in one run.
+//!
+//! From the bottom up:
+//!
+//! - [`peers`]: which heaps there are, and where they are found;
+//! - [`protocol`]: what a run and its drivers say to each other;
+//! - `allocator`: a heap as a driver calls it;
+//! - `work`: what a driver's threads do;
+//! - [`driver`]: the child process that drives one heap;
+//! - `child`: that process as its run sees it;
+//! - [`test`]: the tests, their tasks and their figures;
+//! - [`bench`]: the run.
+
+mod allocator;
+pub mod bench;
+mod child;
+pub mod driver;
+pub mod peers;
+pub mod protocol;
+pub mod test;
+mod work;
+
+pub use bench::{Bench, baseline_first, check_shape, measure_heap};
+pub use child::Driver;
+pub use peers::{Found, Peer};
+pub use protocol::Shape;
+pub use test::{Extent, Test};

@@ -1,0 +1,303 @@
+//! The tests: what each has a driver do in one repetition, and which figures come of it.
+
+use std::str::FromStr;
+
+use super::protocol::{Repeated, Shape, Task};
+use crate::error::Error;
+
+/// A way to use a heap.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Test {
+    /// The seed's: rounds of allocations with nothing freed between.
+    Growth,
+    /// The same with blocks of the size and of twice the size in turn, each at its own alignment.
+    Mixed,
+    /// Rounds of allocations, each freed before the next.
+    Regrow,
+    /// The seed's "bulk": allocate many, fill them, free them.
+    Bulk,
+    /// The seed's "no-bulk": one at a time, with a pause.
+    NoBulk,
+    /// The seed's "realloc": twice doubled.
+    Realloc,
+    /// A block and its free, again and again.
+    Pairs,
+    /// Blocks of random sizes and lifetimes.
+    Lifetimes,
+    /// Blocks that another thread frees.
+    Remote,
+    /// Single allocations while the heap grows.
+    Latency,
+}
+
+/// How much of a test there is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Extent {
+    /// The block's size and alignment.
+    pub shape: Shape,
+    /// Rounds of a repetition, where the test has rounds.
+    pub rounds: usize,
+    /// Blocks of a round, on each thread, where the test counts blocks.
+    pub count: usize,
+    /// How long a pause is, where the test has pauses, in ns.
+    pub delay_ns: u64,
+}
+
+/// A figure of a test.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Figure {
+    pub(super) metric: &'static str,
+    pub(super) unit: &'static str,
+    /// Which round it is of, from 1; `None` for all of them.
+    pub(super) round: Option<usize>,
+}
+
+/// The seed's pause between two allocations, in ns.
+pub const SEED_DELAY_NS: u64 = 5000;
+
+/// How many tasks a round of [`Test::Regrow`] is.
+const REGROW_TASKS: usize = 4;
+
+impl Test {
+    /// All of them, in the order of the page.
+    pub const ALL: [Self; 10] = [
+        Self::Growth,
+        Self::Mixed,
+        Self::Regrow,
+        Self::Bulk,
+        Self::NoBulk,
+        Self::Realloc,
+        Self::Pairs,
+        Self::Lifetimes,
+        Self::Remote,
+        Self::Latency,
+    ];
+
+    /// As commands spell it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        self.experiment().trim_start_matches("heap.")
+    }
+
+    /// As records spell it.
+    #[must_use]
+    pub fn experiment(self) -> &'static str {
+        match self {
+            Self::Growth => "heap.growth",
+            Self::Mixed => "heap.mixed",
+            Self::Regrow => "heap.regrow",
+            Self::Bulk => "heap.bulk",
+            Self::NoBulk => "heap.no-bulk",
+            Self::Realloc => "heap.realloc",
+            Self::Pairs => "heap.pairs",
+            Self::Lifetimes => "heap.lifetimes",
+            Self::Remote => "heap.remote",
+            Self::Latency => "heap.latency",
+        }
+    }
+
+    /// Rounds and blocks where nobody says: the seed's numbers where it has some. Random lifetimes
+    /// have as many live blocks as make 64 MiB of 16 KiB ones at most.
+    #[must_use]
+    pub fn extent(self, shape: Shape) -> Extent {
+        let (rounds, count) = match self {
+            Self::Growth | Self::Mixed | Self::Regrow => (5, 2000),
+            Self::Bulk | Self::NoBulk => (1, 1000),
+            Self::Lifetimes => (1, 4000),
+            Self::Latency => (1, 50_000),
+            Self::Realloc | Self::Pairs | Self::Remote => (1, 1),
+        };
+        Extent { shape, rounds, count, delay_ns: SEED_DELAY_NS }
+    }
+
+    /// Whether every repetition begins with a heap that nobody has used.
+    pub(super) fn is_fresh(self) -> bool {
+        matches!(self, Self::Growth | Self::Mixed | Self::Regrow | Self::Latency)
+    }
+
+    /// What is repeated until it takes long enough to be timed.
+    pub(super) fn repeated(self, extent: &Extent) -> Option<Repeated> {
+        match self {
+            Self::Pairs => Some(Repeated::Pairs),
+            Self::Realloc => Some(Repeated::Realloc),
+            Self::Lifetimes => Some(Repeated::Lifetimes { live: extent.count }),
+            Self::Remote => Some(Repeated::Remote),
+            _ => None,
+        }
+    }
+
+    /// Blocks that a thread holds at once, at most.
+    pub(super) fn blocks_max(self, extent: &Extent) -> Option<usize> {
+        match self {
+            Self::Growth | Self::Mixed => extent.rounds.checked_mul(extent.count),
+            Self::Regrow | Self::Bulk | Self::Lifetimes | Self::Latency => Some(extent.count),
+            Self::NoBulk | Self::Realloc | Self::Pairs | Self::Remote => Some(1),
+        }
+    }
+
+    /// Bytes of a thread's largest block.
+    pub(super) fn block_bytes_max(self, extent: &Extent) -> Option<usize> {
+        let factor = match self {
+            Self::Mixed => 2,
+            Self::Realloc => 4,
+            _ => 1,
+        };
+        extent.shape.size.max(extent.shape.align).checked_mul(factor)
+    }
+
+    /// What a driver does in one repetition, one task after the other. `iterations` are those of
+    /// [`Task::Repeat`].
+    pub(super) fn tasks(self, extent: &Extent, iterations: u64, seed: u64) -> Vec<Task> {
+        let Extent { shape, rounds, count, delay_ns } = *extent;
+        let grow = |shapes: &[Shape]| Task::Grow { count, shapes: shapes.to_vec() };
+        let doubled = Shape { size: shape.size * 2, align: shape.align * 2 };
+        match self {
+            Self::Growth => with_footprint(vec![grow(&[shape]); rounds]),
+            Self::Mixed => with_footprint(vec![grow(&[shape, doubled]); rounds]),
+            Self::Regrow => {
+                let round = [grow(&[shape]), Task::Footprint, Task::Release, Task::Residue];
+                round.iter().cycle().take(REGROW_TASKS * rounds).cloned().collect()
+            }
+            Self::Bulk => vec![Task::Bulk { count, shape }],
+            Self::NoBulk => vec![Task::NoBulk { count, shape, delay_ns }],
+            Self::Latency => vec![Task::Latency { count, shape, delay_ns }],
+            Self::Realloc | Self::Pairs | Self::Lifetimes | Self::Remote => {
+                let repeated = self.repeated(extent).map(|what| Task::Repeat {
+                    what,
+                    iterations,
+                    shape,
+                    seed,
+                });
+                let tasks = repeated.into_iter().collect();
+                if self == Self::Lifetimes { with_footprint(tasks) } else { tasks }
+            }
+        }
+    }
+
+    /// The figures of a repetition, in the order of [`Test::figures_of`].
+    pub(super) fn figures(self, extent: &Extent) -> Vec<Figure> {
+        let ns = |metric, round| Figure { metric, unit: "ns", round };
+        let ratio = |metric| Figure { metric, unit: "ratio", round: None };
+        let by_round = |metric| (1..=extent.rounds).map(move |round| ns(metric, Some(round)));
+        match self {
+            Self::Growth | Self::Mixed => {
+                let times = by_round("alloc_time");
+                times.chain([ratio("growth"), ratio("footprint")]).collect()
+            }
+            Self::Regrow => {
+                let times = by_round("alloc_time").chain(by_round("free_time"));
+                times.chain([ratio("growth"), ratio("footprint"), ratio("residue")]).collect()
+            }
+            Self::Bulk => vec![ns("alloc_time", None), ns("free_time", None)],
+            Self::NoBulk => {
+                vec![ns("alloc_time", None), ns("free_time", None), ns("time", None)]
+            }
+            Self::Latency => {
+                ["p50", "p99", "p99.99", "longest"].map(|metric| ns(metric, None)).into()
+            }
+            Self::Lifetimes => vec![ns("time", None), ratio("footprint")],
+            Self::Pairs => {
+                vec![ns("time", None), Figure { metric: "throughput", unit: "1/us", round: None }]
+            }
+            Self::Realloc | Self::Remote => vec![ns("time", None)],
+        }
+    }
+
+    /// From what the tasks of a repetition gave to its figures.
+    pub(super) fn figures_of(self, given: &[Vec<f64>], threads: usize) -> Vec<f64> {
+        match self {
+            Self::Growth | Self::Mixed => {
+                let (footprint, rounds) =
+                    given.split_last().map_or((&[][..], given), |(f, r)| (f, r));
+                let times: Vec<f64> = rounds.iter().map(|round| round[0]).collect();
+                let growth = growth(&times);
+                times.iter().copied().chain([growth, footprint[0] / footprint[1]]).collect()
+            }
+            Self::Regrow => {
+                let rounds: Vec<&[Vec<f64>]> = given.chunks_exact(REGROW_TASKS).collect();
+                let allocating: Vec<f64> = rounds.iter().map(|round| round[0][0]).collect();
+                let freeing = rounds.iter().map(|round| round[2][0]);
+                let last = rounds[rounds.len() - 1];
+                let payload = last[1][1];
+                let whole = [growth(&allocating), last[1][0] / payload, last[3][0] / payload];
+                allocating.iter().copied().chain(freeing).chain(whole).collect()
+            }
+            Self::Lifetimes => vec![given[0][0], given[1][0] / given[1][1]],
+            Self::Pairs => vec![given[0][0], 1e3 * threads as f64 / given[0][0]],
+            _ => given[0].clone(),
+        }
+    }
+}
+
+impl FromStr for Test {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let found = Self::ALL.into_iter().find(|test| test.name() == text);
+        found.ok_or_else(|| Error::UnknownTest {
+            name: text.into(),
+            known: Self::ALL.map(Self::name).join(", "),
+        })
+    }
+}
+
+/// The last round's time over the first's.
+fn growth(times: &[f64]) -> f64 {
+    match (times.first(), times.last()) {
+        (Some(first), Some(last)) => last / first,
+        _ => 1.0,
+    }
+}
+
+fn with_footprint(mut tasks: Vec<Task>) -> Vec<Task> {
+    tasks.push(Task::Footprint);
+    tasks
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SHAPE: Shape = Shape { size: 4096, align: 4096 };
+
+    #[test]
+    fn names_come_back_and_others_are_answered_with_what_there_is() {
+        for test in Test::ALL {
+            assert_eq!(test.name().parse::<Test>().unwrap(), test);
+        }
+        let message = "shrink".parse::<Test>().unwrap_err().to_string();
+        assert!(message.contains("growth, mixed, regrow, bulk, no-bulk"), "{message}");
+    }
+
+    #[test]
+    fn every_test_has_as_many_figures_as_its_tasks_give() {
+        for test in Test::ALL {
+            let extent = Extent { rounds: 3, ..test.extent(SHAPE) };
+            let given: Vec<Vec<f64>> = test
+                .tasks(&extent, 1, 1)
+                .iter()
+                .map(|task| match task {
+                    Task::Latency { .. } => vec![1.0; 4],
+                    Task::NoBulk { .. } => vec![1.0; 3],
+                    Task::Footprint | Task::Bulk { .. } => vec![1.0; 2],
+                    _ => vec![1.0],
+                })
+                .collect();
+            let figures = test.figures_of(&given, 1);
+            assert_eq!(figures.len(), test.figures(&extent).len(), "{}", test.name());
+        }
+    }
+
+    #[test]
+    fn growth_and_footprint_are_what_the_issue_says() {
+        let given = vec![vec![10.0], vec![20.0], vec![40.0], vec![500.0, 400.0]];
+        assert_eq!(Test::Growth.figures_of(&given, 1), [10.0, 20.0, 40.0, 4.0, 1.25]);
+        // Four threads, each a pair in 8 ns: half a pair a nanosecond, all together.
+        assert_eq!(Test::Pairs.figures_of(&[vec![8.0]], 4), [8.0, 500.0]);
+        let round = |allocating: f64, left: f64| {
+            [vec![allocating], vec![800.0, 400.0], vec![allocating / 2.0], vec![left]]
+        };
+        let given = [round(10.0, 400.0), round(30.0, 100.0)].concat();
+        assert_eq!(Test::Regrow.figures_of(&given, 1), [10.0, 30.0, 5.0, 15.0, 3.0, 2.0, 0.25]);
+    }
+}

@@ -1,0 +1,177 @@
+//! What a driver's threads do: one module a kind of task.
+//!
+//! - [`keep`]: blocks that stay, and their pages;
+//! - [`seed`]: the seed's tests "bulk" and "no-bulk";
+//! - [`repeat`]: the same again and again, and [`ring`] between two threads;
+//! - [`latency`]: single allocations.
+
+mod keep;
+mod latency;
+mod repeat;
+mod ring;
+mod seed;
+
+use std::ptr::NonNull;
+use std::sync::{Mutex, PoisonError};
+
+use haul_measure::clock::Clock;
+use haul_measure::crew::Meeting;
+use haul_measure::sample::Sample;
+
+use super::allocator::Allocator;
+use super::protocol::{Shape, Start, Task};
+use ring::Ring;
+
+pub(super) use keep::payload_bytes;
+
+/// What a block is filled with where a test fills it: not 0, so that no kernel merges its pages.
+const FILL_BYTE: u8 = 0x5a;
+
+/// Every page has to be written to be resident, whatever its size: the smallest, in bytes.
+const PAGE_BYTES: usize = 4096;
+
+/// A block that stays allocated from one task to the next.
+#[derive(Clone, Copy, Debug)]
+struct Block {
+    address: NonNull<u8>,
+    size: usize,
+}
+
+// SAFETY: a block is an address and a length; who frees it or writes to it holds the only list that
+// it stands in.
+unsafe impl Send for Block {}
+
+/// What one thread holds.
+#[derive(Debug)]
+pub(super) struct Held {
+    blocks: Vec<Block>,
+    /// Single times, in the clock's ticks.
+    ticks: Vec<u64>,
+}
+
+/// A heap and the threads that use it.
+pub(super) struct Stage<'a, A> {
+    allocator: &'a A,
+    clock: Clock,
+    held: Vec<Mutex<Held>>,
+    rings: Vec<Ring>,
+}
+
+/// What one thread found in one task.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Found {
+    /// What it timed, in the order of the task's figures.
+    pub(super) samples: Vec<Sample>,
+    /// How many operations each of them was.
+    pub(super) operations: u64,
+    /// Figures that are complete.
+    pub(super) values: Vec<f64>,
+}
+
+impl<'a, A: Allocator> Stage<'a, A> {
+    /// For as many threads and blocks as the start says. What the threads write to later is
+    /// allocated and touched here.
+    pub(super) fn new(allocator: &'a A, start: &Start) -> Self {
+        let held = || Mutex::new(Held::with_room(start.blocks_max));
+        Self {
+            allocator,
+            clock: Clock::get(),
+            held: (0..start.threads).map(|_| held()).collect(),
+            rings: (0..start.threads / 2).map(|_| Ring::new()).collect(),
+        }
+    }
+
+    /// Does a task as thread `thread`. All threads meet before what is timed.
+    ///
+    /// # Errors
+    /// The heap had no block to give.
+    pub(super) fn perform(
+        &self,
+        thread: usize,
+        task: &Task,
+        meeting: &Meeting<'_>,
+    ) -> Result<Found, String> {
+        let mut held = self.held[thread].lock().unwrap_or_else(PoisonError::into_inner);
+        let (allocator, clock) = (self.allocator, &self.clock);
+        match task {
+            Task::Grow { count, shapes } => {
+                meeting.wait();
+                keep::grow(allocator, clock, &mut held, *count, shapes)
+            }
+            Task::Release => {
+                meeting.wait();
+                Ok(keep::release(allocator, clock, &mut held))
+            }
+            Task::Footprint => Ok(keep::touch(&held)),
+            Task::Residue => {
+                allocator.idle();
+                Ok(Found::default())
+            }
+            Task::Bulk { count, shape } => {
+                seed::bulk(allocator, clock, &mut held, *count, *shape, meeting)
+            }
+            Task::NoBulk { count, shape, delay_ns } => {
+                meeting.wait();
+                seed::no_bulk(allocator, clock, *count, *shape, *delay_ns)
+            }
+            Task::Latency { count, shape, delay_ns } => {
+                meeting.wait();
+                latency::latency(allocator, clock, &mut held, *count, *shape, *delay_ns)
+            }
+            Task::Repeat { what, iterations, shape, seed } => {
+                let round = repeat::Round { thread, shape: *shape, seed: *seed };
+                let ring = self.rings.get(thread / 2);
+                let mut repeat = repeat::Repeat { allocator, clock, held: &mut held, ring };
+                repeat.run(*what, *iterations, round, meeting)
+            }
+        }
+    }
+}
+
+impl Held {
+    fn with_room(blocks: usize) -> Self {
+        // Filled once and emptied: its pages are there before anything is timed.
+        let mut held = Self {
+            blocks: vec![Block { address: NonNull::dangling(), size: 1 }; blocks],
+            ticks: vec![1; blocks],
+        };
+        held.blocks.clear();
+        held.ticks.clear();
+        held
+    }
+}
+
+fn no_block(shape: Shape, done: usize) -> String {
+    let Shape { size, align } = shape;
+    format!("no block of {size} B aligned to {align} B could be allocated after {done} others")
+}
+
+/// Fills a live block of `size` bytes.
+///
+/// # Safety
+/// `block` is valid for writes of `size` bytes, and nothing else refers to them.
+unsafe fn fill(block: NonNull<u8>, size: usize) {
+    // SAFETY: the caller's obligation, word for word.
+    unsafe { block.as_ptr().write_bytes(FILL_BYTE, size) };
+}
+
+/// Writes to the first byte of a live block, and to one byte a page after it.
+///
+/// # Safety
+/// As of [`fill`].
+unsafe fn touch(block: NonNull<u8>, size: usize) {
+    for offset in (0..size).step_by(PAGE_BYTES) {
+        // SAFETY: the offset is below the size, for which the caller says the block is valid.
+        let byte = unsafe { block.as_ptr().add(offset) };
+        // SAFETY: as above.
+        unsafe { byte.write_volatile(FILL_BYTE) };
+    }
+}
+
+/// Waits without giving the CPU away.
+fn pause(clock: &Clock, delay_ns: u64) {
+    let start = clock.now();
+    while clock.ns_between(start, clock.now()) < delay_ns as f64 {
+        std::hint::spin_loop();
+    }
+}
