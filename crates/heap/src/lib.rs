@@ -16,23 +16,37 @@
 //! - `class`: the size classes;
 //! - `layout`: pages, nodes, and where every table is;
 //! - [`fault`]: what goes wrong with a request or a pointer;
-//! - `tables`: the metadata as typed tables.
+//! - `tables`: the metadata as typed tables;
+//! - `sys`: system calls, and facts of the machine;
+//! - [`error`]: why there is no heap;
+//! - [`region`]: the mappings of data and metadata.
 #![no_std]
-#![allow(dead_code, unused_imports, reason = "the lower modules are there, what uses them follows")]
+#![allow(
+    dead_code,
+    unused_imports,
+    unused_macros,
+    reason = "the lower modules are there, what uses them follows"
+)]
 
 #[cfg(any(test, loom))]
 extern crate std;
 
 mod class;
+pub mod error;
 pub mod fault;
 mod layout;
+#[cfg(not(loom))]
+pub mod region;
 #[cfg(not(feature = "steps"))]
 mod step;
 #[cfg(feature = "steps")]
 pub mod step;
 mod sync;
 #[cfg(not(loom))]
+mod sys;
+#[cfg(not(loom))]
 mod tables;
 mod word;
 
+pub use error::{Error, Name};
 pub use fault::{AllocError, Fault, Misuse, Owner};

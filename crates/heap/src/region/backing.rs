@@ -1,0 +1,223 @@
+//! What kind of pages stand behind a heap: what was asked for, what was got, and why not better.
+
+use core::fmt;
+
+use crate::sys::machine::{self, HugeSize, Transparent};
+
+/// The pages that a heap should use. Whatever is asked for, a heap falls back towards plain pages and
+/// tells so: see [`PagesTold`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Pages {
+    /// The best there is: pages of a pool (2 MiB before 1 GiB), else transparent ones, else plain.
+    #[default]
+    Auto,
+    /// Pages of 1 GiB from the pool.
+    Huge1G,
+    /// Pages of 2 MiB from the pool.
+    Huge2M,
+    /// Plain pages that the kernel joins to huge ones.
+    Transparent,
+    /// Plain pages.
+    Plain,
+}
+
+/// What stands behind a page of 2 MiB.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Backing {
+    /// Plain pages.
+    Plain = 0,
+    /// Plain pages that the kernel joins to a huge one where it can.
+    Transparent = 1,
+    /// A page of 2 MiB from the pool.
+    Huge2M = 2,
+    /// Part of a page of 1 GiB from the pool.
+    Huge1G = 3,
+    /// Memory that the caller gave.
+    External = 4,
+}
+
+impl Backing {
+    /// The backing that a number stands for; [`Backing::Plain`] for one that stands for none.
+    pub const fn from_number(number: u8) -> Self {
+        match number {
+            1 => Self::Transparent,
+            2 => Self::Huge2M,
+            3 => Self::Huge1G,
+            4 => Self::External,
+            _ => Self::Plain,
+        }
+    }
+
+    /// In a few words, for a person.
+    pub const fn text(self) -> &'static str {
+        match self {
+            Self::Plain => "plain pages",
+            Self::Transparent => "transparent huge pages",
+            Self::Huge2M => "huge pages of 2 MiB",
+            Self::Huge1G => "huge pages of 1 GiB",
+            Self::External => "memory of the caller",
+        }
+    }
+}
+
+/// Why a better kind of page is not used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Reason {
+    /// The best kind is used, or a better one was not asked for.
+    None,
+    /// The kernel keeps no pool of this size, or nobody put pages into it.
+    NoPool,
+    /// The pool has pages and none is free.
+    PoolExhausted,
+    /// The kernel was set to use no transparent huge pages.
+    TransparentNever,
+    /// The kernel was set to use none for shared memory. Pages that are grown ahead are joined all the
+    /// same where the kernel can be asked to.
+    TransparentNeverShared,
+    /// Pages of a pool cannot be mixed with others in the one file that is shared.
+    SharedFile,
+}
+
+impl Reason {
+    /// In a few words, with the remedy.
+    pub const fn text(self) -> &'static str {
+        match self {
+            Self::None => "nothing better was asked for",
+            Self::NoPool => {
+                "the pool of huge pages is empty: write a number to /proc/sys/vm/nr_hugepages"
+            }
+            Self::PoolExhausted => {
+                "no page of the pool is free: write a larger number to /proc/sys/vm/nr_hugepages"
+            }
+            Self::TransparentNever => {
+                "transparent huge pages are off: write madvise to \
+                 /sys/kernel/mm/transparent_hugepage/enabled"
+            }
+            Self::TransparentNeverShared => {
+                "transparent huge pages are off for shared memory: write advise to \
+                 /sys/kernel/mm/transparent_hugepage/shmem_enabled"
+            }
+            Self::SharedFile => "a shared heap takes no pages from the pool: use transparent ones",
+        }
+    }
+}
+
+/// Which pages a heap uses, and why not better ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PagesTold {
+    /// What was asked for.
+    pub asked: Pages,
+    /// What new pages are made of.
+    pub backing: Backing,
+    /// Pages of 2 MiB that may come from the pool, at the start of the nodes' parts.
+    pub from_pool: u32,
+    /// How often a page of the pool was refused later and plain memory took its place.
+    pub refused: u64,
+    /// Why nothing better.
+    pub reason: Reason,
+}
+
+impl fmt::Display for PagesTold {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}; {}", self.backing.text(), self.reason.text())?;
+        if self.refused > 0 {
+            write!(f, "; the pool refused {} pages, plain ones took their place", self.refused)?;
+        }
+        Ok(())
+    }
+}
+
+/// What a heap will use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Choice {
+    /// Pages of a pool first, of this size, so many of 2 MiB.
+    pub(super) pool: Option<(HugeSize, u32)>,
+    /// Whether transparent huge pages are asked for in the rest.
+    pub(super) transparent: bool,
+    /// Whether the kernel gives transparent ones on its own in the rest.
+    pub(super) is_given: bool,
+    pub(super) reason: Reason,
+}
+
+impl Choice {
+    /// What a private heap of `pages` pages of 2 MiB uses on this machine.
+    pub(super) fn private(asked: Pages, pages: u32) -> Self {
+        let sizes: &[HugeSize] = match asked {
+            Pages::Auto => &[HugeSize::Mib2, HugeSize::Gib1],
+            Pages::Huge1G => &[HugeSize::Gib1, HugeSize::Mib2],
+            Pages::Huge2M => &[HugeSize::Mib2],
+            Pages::Transparent | Pages::Plain => &[],
+        };
+        let pool = sizes.iter().find_map(|size| in_pool(*size, pages).map(|count| (*size, count)));
+        let mut reason = match (sizes, pool) {
+            ([], _) | (_, Some(_)) => Reason::None,
+            _ if sizes.iter().any(|size| machine::pool(*size).is_some_and(|p| p.pages > 0)) => {
+                Reason::PoolExhausted
+            }
+            _ => Reason::NoPool,
+        };
+        let is_given = machine::transparent() != Transparent::Never;
+        if asked != Pages::Plain && !is_given && reason == Reason::None {
+            reason = Reason::TransparentNever;
+        }
+        Self { pool, transparent: asked != Pages::Plain, is_given, reason }
+    }
+
+    /// What a shared heap uses on this machine.
+    pub(super) fn shared(asked: Pages) -> Self {
+        let is_given = machine::transparent_shared() != Transparent::Never;
+        let reason = match asked {
+            Pages::Huge1G | Pages::Huge2M => Reason::SharedFile,
+            Pages::Auto | Pages::Transparent if !is_given => Reason::TransparentNeverShared,
+            _ => Reason::None,
+        };
+        Self { pool: None, transparent: asked != Pages::Plain, is_given, reason }
+    }
+
+    /// What pages outside the pool are made of.
+    pub(super) const fn rest(&self) -> Backing {
+        if self.transparent && self.is_given { Backing::Transparent } else { Backing::Plain }
+    }
+
+    /// What new pages are made of first.
+    pub(super) const fn best(&self) -> Backing {
+        match self.pool {
+            Some((HugeSize::Mib2, _)) => Backing::Huge2M,
+            Some((HugeSize::Gib1, _)) => Backing::Huge1G,
+            None => self.rest(),
+        }
+    }
+}
+
+/// How many pages of 2 MiB the pool of this size can give, of at most `pages`; `None` for none.
+fn in_pool(size: HugeSize, pages: u32) -> Option<u32> {
+    let pool = machine::pool(size)?;
+    let available = pool.free.saturating_add(pool.surplus_max);
+    let each = (size.bytes() / HugeSize::Mib2.bytes()) as u64;
+    // Whole pages of the pool, within the heap.
+    let count = available.min(u64::from(pages) / each) * each;
+    u32::try_from(count).ok().filter(|count| *count > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::prelude::v1::*;
+
+    #[test]
+    fn plain_is_what_is_asked_for_and_got() {
+        for choice in [Choice::private(Pages::Plain, 512), Choice::shared(Pages::Plain)] {
+            assert_eq!((choice.best(), choice.reason), (Backing::Plain, Reason::None));
+        }
+    }
+
+    #[test]
+    fn a_fallback_says_why() {
+        let choice = Choice::private(Pages::Huge1G, 1);
+        // One page of 2 MiB never fills a page of 1 GiB.
+        assert!(choice.best() != Backing::Huge1G);
+        assert_eq!(Choice::shared(Pages::Huge2M).reason, Reason::SharedFile);
+    }
+}

@@ -1,0 +1,286 @@
+//! The header of a heap's metadata: the one part that says what the rest is. Written once by whoever
+//! creates the heap; read once by whoever attaches, and checked before anything is believed.
+
+use crate::error::Error;
+use crate::layout::{DATA_MAX, Geometry, HEADER_BYTES, Layout, PAGE};
+use crate::sync::{Acquire, AtomicU64, Relaxed, Release};
+
+/// "haulheap" as the bytes of a little-endian word.
+const MAGIC: u64 = u64::from_le_bytes(*b"haulheap");
+
+/// The version of everything that processes share: layout, words, protocols. Any change counts up.
+pub(crate) const VERSION: u32 = 1;
+
+/// The header is complete.
+const READY: u64 = 0x0079_6461_6572_u64;
+
+/// The header is being written.
+const WRITING: u64 = 1;
+
+/// Words of the header.
+const WORDS: usize = 12;
+
+const _: () = assert!(WORDS * size_of::<u64>() <= HEADER_BYTES);
+
+/// Where a word stands in the header. The state comes first, so that it never moves between versions.
+#[derive(Clone, Copy)]
+enum Field {
+    State,
+    Magic,
+    Version,
+    Kind,
+    Nodes,
+    NodePages,
+    Caches,
+    MetadataBytes,
+    DataBytes,
+    DataOffset,
+    ExternalBase,
+    ExternalBytes,
+}
+
+/// What kind of heap the metadata belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u64)]
+pub(crate) enum HeaderKind {
+    /// Of one process.
+    Private = 1,
+    /// In a file with its data.
+    Shared = 2,
+    /// For data in memory of the caller's.
+    External = 3,
+}
+
+/// What a header says, checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Header {
+    pub(crate) kind: HeaderKind,
+    pub(crate) geometry: Geometry,
+    /// Where the data begins in the file, for [`HeaderKind::Shared`].
+    pub(crate) data_offset: u64,
+    /// Where the data lies in every process, for [`HeaderKind::External`].
+    pub(crate) external_base: u64,
+    /// How much of it the heap may use, in bytes.
+    pub(crate) external_bytes: u64,
+}
+
+/// The bytes of a header as they lie in the file.
+pub(crate) type Raw = [u8; WORDS * size_of::<u64>()];
+
+/// How far a header has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Progress {
+    /// Nobody has begun it.
+    Untouched,
+    /// Somebody writes it.
+    Writing,
+    /// It is complete.
+    Ready,
+}
+
+impl Header {
+    /// The header of a heap with metadata and data in one file.
+    pub(crate) fn shared(geometry: Geometry) -> Self {
+        let data_offset = Layout::of(&geometry).bytes.next_multiple_of(PAGE) as u64;
+        Self { data_offset, ..Self::private(geometry, HeaderKind::Shared) }
+    }
+
+    /// The header of a heap whose data lies in no file.
+    pub(crate) fn private(geometry: Geometry, kind: HeaderKind) -> Self {
+        Self { kind, geometry, data_offset: 0, external_base: 0, external_bytes: 0 }
+    }
+
+    /// Bytes of the file of a shared heap.
+    pub(crate) fn file_bytes(&self) -> u64 {
+        self.data_offset + self.geometry.data_bytes() as u64
+    }
+
+    /// Writes the header; complete for everyone only at the end.
+    pub(crate) fn write(&self, words: &[AtomicU64]) {
+        words[Field::State as usize].store(WRITING, Relaxed);
+        let layout = Layout::of(&self.geometry);
+        for (field, value) in [
+            (Field::Magic, MAGIC),
+            (Field::Version, VERSION.into()),
+            (Field::Kind, self.kind as u64),
+            (Field::Nodes, self.geometry.nodes.into()),
+            (Field::NodePages, self.geometry.node_pages.into()),
+            (Field::Caches, self.geometry.caches.into()),
+            (Field::MetadataBytes, layout.bytes as u64),
+            (Field::DataBytes, self.geometry.data_bytes() as u64),
+            (Field::DataOffset, self.data_offset),
+            (Field::ExternalBase, self.external_base),
+            (Field::ExternalBytes, self.external_bytes),
+        ] {
+            words[field as usize].store(value, Relaxed);
+        }
+        // SYNC: header complete
+        words[Field::State as usize].store(READY, Release);
+    }
+
+    /// Takes an untouched header for writing; false where somebody else did.
+    pub(crate) fn claim(words: &[AtomicU64]) -> bool {
+        words[Field::State as usize].compare_exchange(0, WRITING, Acquire, Relaxed).is_ok()
+    }
+
+    /// Copies the header of memory that others may write to, each word once.
+    pub(crate) fn snapshot(words: &[AtomicU64]) -> Raw {
+        let mut raw = [0; WORDS * size_of::<u64>()];
+        // SYNC: header complete
+        let state = words[Field::State as usize].load(Acquire);
+        for (index, bytes) in raw.chunks_exact_mut(size_of::<u64>()).enumerate() {
+            let word = if index == 0 { state } else { words[index].load(Relaxed) };
+            bytes.copy_from_slice(&word.to_le_bytes());
+        }
+        raw
+    }
+
+    /// How far the header has come.
+    pub(crate) fn progress(raw: &Raw) -> Progress {
+        match word(raw, Field::State) {
+            0 => Progress::Untouched,
+            WRITING => Progress::Writing,
+            // Anything else is judged by `parse`.
+            _ => Progress::Ready,
+        }
+    }
+
+    /// Checks a header against itself. `bytes` is the size of the file or area that it came from.
+    pub(crate) fn parse(raw: &Raw, bytes: u64) -> Result<Self, Error> {
+        let magic = word(raw, Field::Magic);
+        if word(raw, Field::State) != READY || magic != MAGIC {
+            return Err(Error::NotAHeap { magic });
+        }
+        let version = word(raw, Field::Version);
+        if version != u64::from(VERSION) {
+            let found = u32::try_from(version).unwrap_or(u32::MAX);
+            return Err(Error::OtherVersion { found, ours: VERSION });
+        }
+        let kind = match word(raw, Field::Kind) {
+            1 => HeaderKind::Private,
+            2 => HeaderKind::Shared,
+            3 => HeaderKind::External,
+            value => return Err(lie("kind", value, HeaderKind::External as u64)),
+        };
+        let header = Self {
+            kind,
+            geometry: parse_geometry(raw)?,
+            data_offset: word(raw, Field::DataOffset),
+            external_base: word(raw, Field::ExternalBase),
+            external_bytes: word(raw, Field::ExternalBytes),
+        };
+        header.check(raw, bytes)?;
+        Ok(header)
+    }
+
+    fn check(&self, raw: &Raw, bytes: u64) -> Result<(), Error> {
+        let layout = Layout::of(&self.geometry);
+        let expected = match self.kind {
+            HeaderKind::Shared => Self::shared(self.geometry),
+            _ => Self { data_offset: 0, ..*self },
+        };
+        for (name, value, expected) in [
+            ("the metadata's size", word(raw, Field::MetadataBytes), layout.bytes as u64),
+            ("the data's size", word(raw, Field::DataBytes), self.geometry.data_bytes() as u64),
+            ("the data's offset", self.data_offset, expected.data_offset),
+        ] {
+            if value != expected {
+                return Err(lie(name, value, expected));
+            }
+        }
+        let needed = match self.kind {
+            HeaderKind::Shared => self.file_bytes(),
+            _ => layout.bytes as u64,
+        };
+        if bytes < needed {
+            return Err(Error::Truncated { bytes, needed });
+        }
+        Ok(())
+    }
+}
+
+fn parse_geometry(raw: &Raw) -> Result<Geometry, Error> {
+    // Past 32 bits is past every limit.
+    let field = |field| u32::try_from(word(raw, field)).unwrap_or(u32::MAX);
+    let geometry = Geometry {
+        nodes: field(Field::Nodes),
+        node_pages: field(Field::NodePages),
+        caches: field(Field::Caches),
+    };
+    if geometry.is_valid() {
+        return Ok(geometry);
+    }
+    let most_pages = (DATA_MAX / PAGE) as u64;
+    Err(lie("the geometry (nodes, pages of each, caches)", geometry.node_pages.into(), most_pages))
+}
+
+fn lie(field: &'static str, value: u64, expected: u64) -> Error {
+    Error::HeaderLies { field, value, expected }
+}
+
+fn word(raw: &Raw, field: Field) -> u64 {
+    let start = field as usize * size_of::<u64>();
+    let mut bytes = [0; size_of::<u64>()];
+    bytes.copy_from_slice(&raw[start..start + size_of::<u64>()]);
+    u64::from_le_bytes(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::prelude::v1::*;
+
+    const GEOMETRY: Geometry = Geometry { nodes: 2, node_pages: 512, caches: 64 };
+
+    fn written() -> (Raw, u64) {
+        let words: Vec<AtomicU64> = (0..WORDS).map(|_| AtomicU64::new(0)).collect();
+        let header = Header::shared(GEOMETRY);
+        assert!(Header::claim(&words));
+        assert!(!Header::claim(&words));
+        header.write(&words);
+        (Header::snapshot(&words), header.file_bytes())
+    }
+
+    fn with(field: Field, value: u64) -> Raw {
+        let (mut raw, _) = written();
+        let start = field as usize * 8;
+        raw[start..start + 8].copy_from_slice(&value.to_le_bytes());
+        raw
+    }
+
+    #[test]
+    fn what_was_written_is_read() {
+        let (raw, bytes) = written();
+        assert_eq!(Header::progress(&raw), Progress::Ready);
+        assert_eq!(Header::parse(&raw, bytes), Ok(Header::shared(GEOMETRY)));
+        let cut = Header::parse(&raw, bytes - 1);
+        assert_eq!(cut, Err(Error::Truncated { bytes: bytes - 1, needed: bytes }));
+    }
+
+    #[test]
+    fn a_header_that_lies_is_refused() {
+        let (_, bytes) = written();
+        for (field, value) in [
+            (Field::Kind, 0),
+            (Field::Kind, 4),
+            (Field::Nodes, 0),
+            (Field::Nodes, 9),
+            (Field::Nodes, 1),
+            (Field::Nodes, 1 << 32 | 2),
+            (Field::NodePages, u64::MAX),
+            (Field::NodePages, 513),
+            (Field::Caches, 0),
+            (Field::Caches, 65),
+            (Field::MetadataBytes, 0),
+            (Field::DataBytes, u64::MAX),
+            (Field::DataOffset, 4096),
+        ] {
+            let error = Header::parse(&with(field, value), bytes).unwrap_err();
+            assert!(matches!(error, Error::HeaderLies { .. }), "{value:#x}: {error:?}");
+        }
+        let error = Header::parse(&with(Field::Version, 2), bytes).unwrap_err();
+        assert_eq!(error, Error::OtherVersion { found: 2, ours: 1 });
+        let error = Header::parse(&with(Field::Magic, 2), bytes).unwrap_err();
+        assert_eq!(error, Error::NotAHeap { magic: 2 });
+    }
+}

@@ -1,0 +1,280 @@
+//! The two mappings of a heap: its data, aligned to 1 GiB, and its metadata. Where they come from:
+//!
+//! - `header`: what the metadata begins with, and its checks;
+//! - [`backing`]: huge, transparent or plain pages, and why;
+//! - `private`: memory of one process;
+//! - `shared`: a file that several processes map, by a name or by a descriptor;
+//! - [`external`]: memory that the caller gives.
+//!
+//! A page of 2 MiB is used only after [`Region::provide`] said yes, and after that it can be touched
+//! without a signal, whatever ran out.
+
+use core::ptr::NonNull;
+
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use crate::error::{Error, Name};
+use crate::layout::{Geometry, Layout, PAGE};
+use crate::sync::{AtomicU64, Relaxed};
+use crate::sys::{self, Errno};
+
+pub mod backing;
+pub mod external;
+mod header;
+mod private;
+mod shared;
+
+use backing::{Backing, Choice, Pages, PagesTold};
+use external::External;
+
+/// What a heap is asked to be.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Plan {
+    /// The most bytes of data; `None` chooses by the machine's memory.
+    pub(crate) limit: Option<u64>,
+    /// NUMA nodes told apart; `None` takes those of the machine.
+    pub(crate) nodes: Option<u32>,
+    /// Threads that can have a cache at once, in all processes.
+    pub(crate) caches: u32,
+    /// The kind of pages.
+    pub(crate) pages: Pages,
+}
+
+/// Why a page has no memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    /// The system has none to give: no page will fare better now.
+    Exhausted,
+    /// This page cannot be had; another may.
+    Unusable,
+}
+
+/// How urgently a page is wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Haste {
+    /// An allocation waits for it: as little as is safe.
+    Now,
+    /// It is for later: its memory is made present, so that the first touch costs nothing.
+    Ahead,
+}
+
+/// Pages that were made ready: `count` from `first` on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Provided {
+    pub(crate) first: usize,
+    pub(crate) count: usize,
+    pub(crate) backing: Backing,
+}
+
+/// Where the memory comes from.
+enum Kind {
+    Private,
+    Shared { file: OwnedFd, name: Option<Name> },
+    External(External),
+}
+
+/// A range of addresses that goes when this value does.
+struct Mapping {
+    start: NonNull<u8>,
+    bytes: usize,
+}
+
+/// The mappings of one heap in this process.
+pub(crate) struct Region {
+    metadata: NonNull<u8>,
+    data: NonNull<u8>,
+    geometry: Geometry,
+    layout: Layout,
+    kind: Kind,
+    choice: Choice,
+    asked: Pages,
+    /// Pages of the pool that were refused so far.
+    refused: AtomicU64,
+    /// Unmapped on drop; `None` where the caller owns the memory.
+    _metadata_mapping: Option<Mapping>,
+    _data_mapping: Option<Mapping>,
+}
+
+// SAFETY: the pointers name mappings that belong to the process, not to a thread; what lies in them is
+// only touched through atomics, or by whoever owns a block.
+unsafe impl Send for Region {}
+// SAFETY: as above; the region's own fields change only through atomics.
+unsafe impl Sync for Region {}
+
+impl Region {
+    /// Where the data begins: a multiple of 1 GiB.
+    pub(crate) fn data(&self) -> NonNull<u8> {
+        self.data
+    }
+
+    /// Where the metadata begins: a multiple of 4 KiB. Fresh metadata is all zeros past its header.
+    pub(crate) fn metadata(&self) -> NonNull<u8> {
+        self.metadata
+    }
+
+    /// The heap's shape, checked, and no longer read from shared memory.
+    pub(crate) fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+
+    /// Where the metadata's tables are.
+    pub(crate) fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// Whether other processes may see this memory.
+    pub(crate) fn is_shared(&self) -> bool {
+        match &self.kind {
+            Kind::Private => false,
+            Kind::Shared { .. } => true,
+            Kind::External(external) => external.metadata.is_some(),
+        }
+    }
+
+    /// The heap's file, for a shared heap.
+    pub(crate) fn file(&self) -> Option<BorrowedFd<'_>> {
+        match &self.kind {
+            Kind::Shared { file, .. } => Some(file.as_fd()),
+            _ => None,
+        }
+    }
+
+    /// The heap's name, for a heap shared by one.
+    pub(crate) fn name(&self) -> Option<Name> {
+        match &self.kind {
+            Kind::Shared { name, .. } => *name,
+            _ => None,
+        }
+    }
+
+    /// The caller's memory, where that is what the heap uses.
+    pub(crate) fn external(&self) -> Option<&External> {
+        match &self.kind {
+            Kind::External(external) => Some(external),
+            _ => None,
+        }
+    }
+
+    /// Which pages are used, and why not better ones.
+    pub(crate) fn told(&self) -> PagesTold {
+        let backing = match self.kind {
+            Kind::External(_) => Backing::External,
+            _ => self.choice.best(),
+        };
+        let from_pool = self.choice.pool.map_or(0, |(_, pages)| pages * self.geometry.nodes);
+        PagesTold {
+            asked: self.asked,
+            backing,
+            from_pool,
+            refused: self.refused.load(Relaxed),
+            reason: self.choice.reason,
+        }
+    }
+
+    /// Whether [`Region::provide`] for a page in haste is free of system calls.
+    pub(crate) fn is_free_to_provide(&self, page: usize) -> bool {
+        match &self.kind {
+            Kind::Private => self.pool_of(page).is_none(),
+            Kind::Shared { name, .. } => name.is_none(),
+            Kind::External(_) => false,
+        }
+    }
+
+    /// Gets memory for a page that the caller has claimed, after which touching it raises no signal.
+    /// With external memory other pages than the one asked for may come, and more than one; they are
+    /// nobody's until now, and the caller marks them ready.
+    pub(crate) fn provide(&self, page: usize, haste: Haste) -> Result<Provided, Refusal> {
+        let one = |backing| Provided { first: page, count: 1, backing };
+        match &self.kind {
+            Kind::Private => self.provide_private(page, haste).map(one),
+            Kind::Shared { file, name } => {
+                self.provide_shared(file.as_fd(), name.is_some(), page, haste).map(one)
+            }
+            Kind::External(external) => self.provide_external(external),
+        }
+    }
+
+    /// Gives a page's memory back; false where it stays. It reads as zeros when it is provided again,
+    /// if it went.
+    ///
+    /// # Safety
+    ///
+    /// Nobody in any process may rely on what the page holds, and the caller must have claimed it.
+    pub(crate) unsafe fn give_back(&self, page: usize) -> bool {
+        let address = self.page_address(page);
+        match &self.kind {
+            Kind::Private if self.pool_of(page) == Some(sys::machine::HugeSize::Gib1) => false,
+            // SAFETY: nobody relies on the content, by the caller's promise.
+            Kind::Private => unsafe { sys::memory::discard_private(address, PAGE) }.is_ok(),
+            // SAFETY: likewise, in every process.
+            Kind::Shared { .. } => unsafe { sys::memory::discard_shared(address, PAGE) }.is_ok(),
+            Kind::External(external) => {
+                let start = NonNull::new(self.data.as_ptr().wrapping_add(page * PAGE));
+                start.is_some_and(|start| external.extents.give_back(start, PAGE))
+            }
+        }
+    }
+
+    /// The pages that can ever be provided within one node's part, as `[first, end)` counted from the
+    /// data's base.
+    pub(crate) fn usable_pages(&self, node: u32) -> (usize, usize) {
+        if let Kind::External(external) = &self.kind {
+            return external.pages();
+        }
+        let first = node as usize * self.geometry.node_stride_pages();
+        (first, first + self.geometry.node_pages as usize)
+    }
+
+    fn page_address(&self, page: usize) -> usize {
+        debug_assert!(page < self.geometry.pages(), "page {page} is not of this heap");
+        self.data.addr().get() + page * PAGE
+    }
+
+    fn provide_external(&self, external: &External) -> Result<Provided, Refusal> {
+        let (start, bytes) = external.extents.take(PAGE).ok_or(Refusal::Exhausted)?;
+        let (first, end) = external.pages();
+        let offset = start.addr().get().wrapping_sub(self.data.addr().get());
+        let (page, count) = (offset / PAGE, bytes / PAGE);
+        // The provider is the caller's own, so this is a slip of theirs; the extent stays with them.
+        let is_inside = page >= first && count >= 1 && page.saturating_add(count) <= end;
+        if !offset.is_multiple_of(PAGE) || !is_inside {
+            external.extents.give_back(start, bytes);
+            return Err(Refusal::Exhausted);
+        }
+        Ok(Provided { first: page, count, backing: Backing::External })
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: the range was mapped by this crate for this value alone, and its owner is going; it
+        // cannot fail for a range that is mapped, and nothing could be done about it.
+        let _ = unsafe { sys::memory::unmap(self.start.addr().get(), self.bytes) };
+    }
+}
+
+impl Mapping {
+    /// Reserves a range.
+    fn reserve(bytes: usize, alignment: usize) -> Result<Self, Errno> {
+        sys::memory::reserve(bytes, alignment).map(|start| Self { start, bytes })
+    }
+
+    fn address(&self) -> usize {
+        self.start.addr().get()
+    }
+}
+
+/// The words that the metadata begins with.
+///
+/// # Safety
+///
+/// `metadata` must be the start of a mapped and writable header that outlives `'a`.
+unsafe fn header_words<'a>(metadata: NonNull<u8>) -> &'a [AtomicU64] {
+    let words = crate::layout::HEADER_BYTES / size_of::<u64>();
+    // SAFETY: the caller says that the header is there; it is aligned to 4 KiB, and only atomics touch
+    // it while anyone else may.
+    unsafe { core::slice::from_raw_parts(metadata.as_ptr().cast(), words) }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,298 @@
+//! Memory of one process, and of a heap whose data the caller gives: anonymous mappings.
+
+use core::ptr::NonNull;
+
+use super::backing::{Backing, Choice, Pages};
+use super::external::External;
+use super::header::{Header, HeaderKind, Progress};
+use super::{Haste, Kind, Mapping, Plan, Refusal, Region, header_words};
+use crate::error::{Attempt, Error};
+use crate::layout::{ALIGN_MAX, DATA_MAX, Geometry, Layout, NODES_MAX, PAGE};
+use crate::sync::{AtomicU64, Relaxed};
+use crate::sys::machine::{self, HugeSize};
+use crate::sys::memory::{self, Source};
+use crate::sys::{self, Errno};
+
+/// The data range where no limit is given, in bytes, unless four times the machine's memory is less:
+/// enough for any server to place what it has, and a sixteenth of the addresses that x86-64 offers one
+/// process would hold two thousand of them.
+const LIMIT_DEFAULT: u64 = 64 << 30;
+
+/// Times the machine's memory, for the default.
+const MEMORY_FACTOR: u64 = 4;
+
+/// The least limit of a node: one page for spans and one for what does not fit into it.
+const NODE_PAGES_MIN: u64 = 2;
+
+/// Bytes below which no smaller reservation is tried: a heap that is still of use.
+const FLOOR: u64 = 64 << 20;
+
+/// How long an unfinished header is waited for, and between looks, in nanoseconds.
+pub(super) const PATIENCE_NS: u64 = 1_000_000_000;
+
+impl Region {
+    /// A heap of this process alone. Where the system refuses the addresses, half as many are tried,
+    /// and so on: what came of it is in the geometry. About ten system calls.
+    pub(crate) fn private(plan: &Plan) -> Result<Self, Error> {
+        halving(plan, |geometry| Self::private_of(plan, geometry))
+    }
+
+    fn private_of(plan: &Plan, geometry: Geometry) -> Result<Self, Errno> {
+        let choice = Choice::private(plan.pages, geometry.node_pages);
+        let data = Mapping::reserve(geometry.data_bytes(), ALIGN_MAX)?;
+        let metadata = private_metadata(&geometry)?;
+        for node in 0..geometry.nodes {
+            map_node(data.address(), &geometry, node, &choice)?;
+        }
+        // SAFETY: the metadata was just mapped, and its header is its first page.
+        let words = unsafe { header_words(metadata.start) };
+        Header::private(geometry, HeaderKind::Private).write(words);
+        Ok(Self::of(geometry, Kind::Private, choice, plan.pages, metadata, data))
+    }
+
+    /// A heap over memory that the caller gives.
+    pub(crate) fn over_external(plan: &Plan, external: External) -> Result<Self, Error> {
+        let (base, geometry) = external.shape(plan.caches)?;
+        let layout = Layout::of(&geometry);
+        let header = Header {
+            external_base: external.base.addr().get() as u64,
+            external_bytes: external.bytes as u64,
+            ..Header::private(geometry, HeaderKind::External)
+        };
+        let (metadata, mapping) = match external.metadata {
+            Some((start, bytes)) => (check_area(start, bytes, layout.bytes)?, None),
+            None => {
+                let mapping = private_metadata(&geometry)
+                    .map_err(|errno| Error::refused(Attempt::Map, layout.bytes as u64, errno))?;
+                (mapping.start, Some(mapping))
+            }
+        };
+        // SAFETY: the area was checked to hold a header, or was just mapped; the caller keeps it for as
+        // long as the heap lives.
+        join_header(unsafe { header_words(metadata) }, &header)?;
+        let below = external.base.addr().get() - base;
+        let data = external.base.as_ptr().wrapping_sub(below);
+        Ok(Self {
+            metadata,
+            // A range that begins in the first gibibyte would make this null.
+            data: NonNull::new(data).ok_or(Error::BadExternal {
+                field: "the range's base",
+                value: external.base.addr().get() as u64,
+                expected: ALIGN_MAX as u64,
+            })?,
+            geometry,
+            layout,
+            kind: Kind::External(external),
+            choice: Choice::private(Pages::Plain, geometry.node_pages),
+            asked: plan.pages,
+            refused: AtomicU64::new(0),
+            _metadata_mapping: mapping,
+            _data_mapping: None,
+        })
+    }
+
+    pub(super) fn of(
+        geometry: Geometry,
+        kind: Kind,
+        choice: Choice,
+        asked: Pages,
+        metadata: Mapping,
+        data: Mapping,
+    ) -> Self {
+        Self {
+            metadata: metadata.start,
+            data: data.start,
+            geometry,
+            layout: Layout::of(&geometry),
+            kind,
+            choice,
+            asked,
+            refused: AtomicU64::new(0),
+            _metadata_mapping: Some(metadata),
+            _data_mapping: Some(data),
+        }
+    }
+
+    pub(super) fn provide_private(&self, page: usize, haste: Haste) -> Result<Backing, Refusal> {
+        let address = self.page_address(page);
+        if let Some(size) = self.pool_of(page) {
+            // A page of the pool is always populated: a touch could find the pool empty.
+            if memory::populate(address, PAGE).is_ok() {
+                return Ok(self.choice.best());
+            }
+            self.refused.fetch_add(1, Relaxed);
+            if size == HugeSize::Gib1 {
+                // Its other parts may be in use, so nothing can be put in its place.
+                return Err(Refusal::Unusable);
+            }
+            // SAFETY: the page belongs to this region, and whoever claimed it relies on no content.
+            unsafe { memory::map_at(address, PAGE, Source::Anonymous) }
+                .map_err(|_| Refusal::Unusable)?;
+            if self.choice.transparent {
+                // Advice: without it the page is merely slower.
+                let _ = memory::prefer_huge(address, PAGE);
+            }
+        }
+        if haste == Haste::Ahead {
+            match memory::populate(address, PAGE) {
+                // A kernel before 5.14 cannot; the first touch does it then.
+                Ok(()) | Err(Errno::INVAL) => {}
+                Err(_) => return Err(Refusal::Exhausted),
+            }
+        }
+        Ok(self.choice.rest())
+    }
+
+    /// The pool that a page was mapped from.
+    pub(super) fn pool_of(&self, page: usize) -> Option<HugeSize> {
+        let (size, pages) = self.choice.pool?;
+        let in_node = page % self.geometry.node_stride_pages();
+        (in_node < pages as usize).then_some(size)
+    }
+}
+
+/// Tries `build` with the geometry that was asked for, and with half of it while there are not enough
+/// addresses.
+pub(super) fn halving<T>(
+    plan: &Plan,
+    mut build: impl FnMut(Geometry) -> Result<T, Errno>,
+) -> Result<T, Error> {
+    let asked = limit_of(plan)?;
+    let mut bytes = asked;
+    loop {
+        let geometry = geometry_of(plan, bytes)?;
+        match build(geometry) {
+            Ok(built) => return Ok(built),
+            Err(Errno::NOMEM | Errno::AGAIN) if bytes / 2 >= FLOOR => bytes /= 2,
+            Err(errno) => {
+                let errno = errno.raw_os_error();
+                return Err(Error::NoAddressSpace { bytes: asked, least: bytes, errno });
+            }
+        }
+    }
+}
+
+fn limit_of(plan: &Plan) -> Result<u64, Error> {
+    let nodes = node_count(plan)?;
+    let (least, most) = (u64::from(nodes) * NODE_PAGES_MIN * PAGE as u64, DATA_MAX as u64);
+    match plan.limit {
+        Some(bytes) if (least..=most).contains(&bytes) => Ok(bytes),
+        Some(bytes) => Err(Error::BadLimit { bytes, least, most }),
+        None => {
+            let by_memory = machine::memory_bytes().saturating_mul(MEMORY_FACTOR);
+            Ok(LIMIT_DEFAULT.min(by_memory).max(FLOOR))
+        }
+    }
+}
+
+fn node_count(plan: &Plan) -> Result<u32, Error> {
+    let nodes = plan.nodes.unwrap_or(machine::nodes().numbers().len() as u32);
+    if nodes == 0 || nodes as usize > NODES_MAX {
+        return Err(Error::BadNodes { nodes, most: NODES_MAX as u32 });
+    }
+    Ok(nodes)
+}
+
+fn geometry_of(plan: &Plan, bytes: u64) -> Result<Geometry, Error> {
+    let nodes = node_count(plan)?;
+    let node_pages = (bytes / u64::from(nodes) / PAGE as u64) as u32;
+    let geometry = Geometry { nodes, node_pages, caches: plan.caches };
+    if geometry.is_valid() {
+        return Ok(geometry);
+    }
+    // Only rounding the parts of the nodes up to a power of two can go past the limit.
+    let most = DATA_MAX as u64 / u64::from(nodes.next_power_of_two());
+    Err(Error::BadLimit { bytes, least: NODE_PAGES_MIN * PAGE as u64, most })
+}
+
+fn private_metadata(geometry: &Geometry) -> Result<Mapping, Errno> {
+    let bytes = Layout::of(geometry).bytes;
+    let metadata = Mapping::reserve(bytes, PAGE)?;
+    // SAFETY: the range was just reserved.
+    unsafe { memory::map_at(metadata.address(), bytes, Source::Anonymous) }?;
+    // Its tables are sparse: huge pages would multiply what they take.
+    let _ = memory::prefer_small(metadata.address(), bytes);
+    Ok(metadata)
+}
+
+/// Maps what one node may use: pages of the pool first, then others.
+fn map_node(data: usize, geometry: &Geometry, node: u32, choice: &Choice) -> Result<(), Errno> {
+    let start = data + node as usize * geometry.node_stride();
+    let bytes = geometry.node_pages as usize * PAGE;
+    // SAFETY: the range lies within the reservation that the caller just made.
+    unsafe { memory::map_at(start, bytes, Source::Anonymous) }?;
+    if let Some((size, pages)) = choice.pool {
+        let source = Source::AnonymousHuge { log2: size.log2() };
+        // SAFETY: likewise; `in_pool` counted whole pages within the part.
+        unsafe { memory::map_at(start, pages as usize * PAGE, source) }?;
+    }
+    advise_node(start, bytes, geometry, node, choice);
+    Ok(())
+}
+
+/// What makes a node's part better; without it the part is merely slower, so refusals are ignored.
+pub(super) fn advise_node(
+    start: usize,
+    bytes: usize,
+    geometry: &Geometry,
+    node: u32,
+    choice: &Choice,
+) {
+    if choice.transparent {
+        let _ = memory::prefer_huge(start, bytes);
+    } else {
+        let _ = memory::prefer_small(start, bytes);
+    }
+    let nodes = machine::nodes();
+    if geometry.nodes > 1 && nodes.numbers().len() > 1 {
+        let number = nodes.numbers()[node as usize % nodes.numbers().len()];
+        let _ = memory::bind(start, bytes, number.into());
+    }
+}
+
+fn check_area(start: NonNull<u8>, bytes: usize, needed: usize) -> Result<NonNull<u8>, Error> {
+    let bad = |field, value: usize, expected: usize| {
+        Err(Error::BadExternal { field, value: value as u64, expected: expected as u64 })
+    };
+    if bytes < needed {
+        return bad("the metadata's size in bytes", bytes, needed);
+    }
+    if !start.addr().get().is_multiple_of(4096) {
+        return bad("the metadata's address", start.addr().get(), 4096);
+    }
+    Ok(start)
+}
+
+/// Writes the header, or waits for whoever does and checks that it says the same.
+fn join_header(words: &[AtomicU64], ours: &Header) -> Result<(), Error> {
+    if Header::claim(words) {
+        ours.write(words);
+        return Ok(());
+    }
+    let start = sys::now_ns();
+    loop {
+        let raw = Header::snapshot(words);
+        if Header::progress(&raw) == Progress::Ready {
+            let theirs = Header::parse(&raw, u64::MAX)?;
+            return check_same(&theirs, ours);
+        }
+        if sys::now_ns().saturating_sub(start) > PATIENCE_NS {
+            return Err(Error::Unfinished);
+        }
+        sys::give_way();
+    }
+}
+
+fn check_same(theirs: &Header, ours: &Header) -> Result<(), Error> {
+    let pairs = [
+        ("the kind", theirs.kind as u64, ours.kind as u64),
+        ("the range's base", theirs.external_base, ours.external_base),
+        ("the range's size", theirs.external_bytes, ours.external_bytes),
+        ("the pages", theirs.geometry.node_pages.into(), ours.geometry.node_pages.into()),
+        ("the number of caches", theirs.geometry.caches.into(), ours.geometry.caches.into()),
+    ];
+    match pairs.into_iter().find(|(_, value, expected)| value != expected) {
+        Some((field, value, expected)) => Err(Error::HeaderLies { field, value, expected }),
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,223 @@
+//! A file that several processes map: metadata first, then data, both sparse. A heap shared by name
+//! lies in `/dev/shm` and outlives its processes until its name is removed; one shared by descriptor
+//! has no name and goes with the last process.
+
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use super::backing::{Backing, Choice, Pages};
+use super::header::{Header, HeaderKind, Progress, Raw};
+use super::private::{PATIENCE_NS, advise_node, halving};
+use super::{Haste, Kind, Mapping, Plan, Refusal, Region, header_words};
+use crate::error::{Attempt, Error, NAME_BYTES_MAX, Name};
+use crate::layout::{ALIGN_MAX, Geometry, PAGE};
+use crate::sys::file::{self, Path};
+use crate::sys::memory::{self, Source};
+use crate::sys::{self, Errno};
+
+/// Where names live, with our mark. The folder is a memory file system on every Linux (shm_open(3)).
+const FOLDER: &[u8] = b"/dev/shm/haul-heap.";
+
+/// Bytes of a path.
+const PATH_BYTES: usize = FOLDER.len() + NAME_BYTES_MAX + 1;
+
+/// What of a page's size must stay free in the file system beside it: the metadata that a page can
+/// need, a sixteenth for slot words and as much again for everything else.
+const METADATA_SHARE: u64 = 8;
+
+impl Region {
+    /// A new heap under a name, for processes of this user.
+    pub(crate) fn create_named(plan: &Plan, name: Name) -> Result<Self, Error> {
+        let path = path_of(name);
+        let path = path.as_c_str().map_err(|e| Error::refused(Attempt::CreateFile, 0, e))?;
+        let file = file::create_named(path).map_err(|errno| match errno {
+            Errno::EXIST => Error::NameTaken(name),
+            _ => Error::refused(Attempt::CreateFile, 0, errno),
+        })?;
+        let created = Self::create(plan, file, Some(name));
+        if created.is_err() {
+            // What could not be finished must not stand in the way of the next attempt.
+            let _ = file::remove_named(path);
+        }
+        created
+    }
+
+    /// A new heap in a memory file without a name.
+    pub(crate) fn create_unnamed(plan: &Plan) -> Result<Self, Error> {
+        let file = file::create_unnamed(c"haul-heap")
+            .map_err(|errno| Error::refused(Attempt::CreateFile, 0, errno))?;
+        Self::create(plan, file, None)
+    }
+
+    /// The heap of this name.
+    pub(crate) fn attach_named(pages: Pages, name: Name) -> Result<Self, Error> {
+        let path = path_of(name);
+        let path = path.as_c_str().map_err(|e| Error::refused(Attempt::OpenFile, 0, e))?;
+        let file = file::open_named(path).map_err(|errno| match errno {
+            Errno::NOENT => Error::NoSuchName(name),
+            _ => Error::refused(Attempt::OpenFile, 0, errno),
+        })?;
+        let facts = file::facts(file.as_fd())
+            .map_err(|errno| Error::refused(Attempt::InspectFile, 0, errno))?;
+        let user = sys::process::own_user();
+        if facts.owner != user {
+            return Err(Error::OtherUser { owner: facts.owner, user });
+        }
+        // Read and write for its owner is the most.
+        if facts.mode & !0o600 != 0 {
+            return Err(Error::OpenToOthers { mode: facts.mode });
+        }
+        Self::attach(pages, file, Some(name))
+    }
+
+    /// The heap in a file that was inherited or received. Whoever holds the descriptor was given it, so
+    /// no owner is asked for.
+    pub(crate) fn attach_file(pages: Pages, file: BorrowedFd<'_>) -> Result<Self, Error> {
+        let file =
+            file::duplicate(file).map_err(|errno| Error::refused(Attempt::Duplicate, 0, errno))?;
+        Self::attach(pages, file, None)
+    }
+
+    /// Takes a name away: nobody can attach by it any more. Who is attached stays so.
+    pub(crate) fn remove_name(name: Name) -> Result<(), Error> {
+        let path = path_of(name);
+        let refused = |errno| match errno {
+            Errno::NOENT => Error::NoSuchName(name),
+            _ => Error::refused(Attempt::RemoveName, 0, errno),
+        };
+        file::remove_named(path.as_c_str().map_err(refused)?).map_err(refused)
+    }
+
+    fn create(plan: &Plan, file: OwnedFd, name: Option<Name>) -> Result<Self, Error> {
+        let choice = Choice::shared(plan.pages);
+        let (geometry, metadata, data) = halving(plan, |geometry| {
+            let header = Header::shared(geometry);
+            file::set_size(file.as_fd(), header.file_bytes())?;
+            map(&header, file.as_fd(), &choice).map(|(metadata, data)| (geometry, metadata, data))
+        })?;
+        if name.is_none() {
+            // With its size sealed no process can take the end away under another one.
+            file::seal_size(file.as_fd())
+                .map_err(|errno| Error::refused(Attempt::SizeFile, 0, errno))?;
+        }
+        // Before the first touch, so that a full file system is an error and no signal.
+        populate_start(file.as_fd(), &metadata, &geometry)?;
+        // SAFETY: the header was just mapped and populated.
+        Header::shared(geometry).write(unsafe { header_words(metadata.start) });
+        let kind = Kind::Shared { file, name };
+        Ok(Self::of(geometry, kind, choice, plan.pages, metadata, data))
+    }
+
+    fn attach(pages: Pages, file: OwnedFd, name: Option<Name>) -> Result<Self, Error> {
+        let header = read_header(file.as_fd())?;
+        let choice = Choice::shared(pages);
+        let (metadata, data) = map(&header, file.as_fd(), &choice).map_err(|errno| {
+            let bytes = header.geometry.data_bytes() as u64;
+            Error::NoAddressSpace { bytes, least: bytes, errno: errno.raw_os_error() }
+        })?;
+        let kind = Kind::Shared { file, name };
+        Ok(Self::of(header.geometry, kind, choice, pages, metadata, data))
+    }
+
+    pub(super) fn provide_shared(
+        &self,
+        file: BorrowedFd<'_>,
+        is_named: bool,
+        page: usize,
+        haste: Haste,
+    ) -> Result<Backing, Refusal> {
+        let address = self.page_address(page);
+        if is_named {
+            // A named file's file system has a size: past it a touch would be a signal.
+            let offset = Header::shared(self.geometry).data_offset + (page * PAGE) as u64;
+            file::allocate(file, offset, PAGE as u64).map_err(|_| Refusal::Exhausted)?;
+            if file::free_bytes(file) < PAGE as u64 / METADATA_SHARE {
+                // SAFETY: the page was claimed by the caller and holds nothing yet.
+                let _ = unsafe { memory::discard_shared(address, PAGE) };
+                return Err(Refusal::Exhausted);
+            }
+        }
+        if haste == Haste::Ahead {
+            match memory::populate(address, PAGE) {
+                // A kernel before 5.14 cannot; the first touch does it then.
+                Ok(()) | Err(Errno::INVAL) => {}
+                Err(_) => return Err(Refusal::Exhausted),
+            }
+            if self.choice.transparent && memory::collapse(address, PAGE).is_ok() {
+                return Ok(Backing::Transparent);
+            }
+        }
+        Ok(self.choice.rest())
+    }
+}
+
+fn path_of(name: Name) -> Path<PATH_BYTES> {
+    let mut path = Path::new();
+    path.push(FOLDER);
+    path.push(name.as_str().as_bytes());
+    path
+}
+
+/// Maps metadata and data of a heap's file.
+fn map(
+    header: &Header,
+    file: BorrowedFd<'_>,
+    choice: &Choice,
+) -> Result<(Mapping, Mapping), Errno> {
+    let geometry = &header.geometry;
+    let data = Mapping::reserve(geometry.data_bytes(), ALIGN_MAX)?;
+    let metadata = Mapping::reserve(header.data_offset as usize, PAGE)?;
+    let source = Source::Shared { file, offset: 0 };
+    // SAFETY: the range was just reserved.
+    unsafe { memory::map_at(metadata.address(), metadata.bytes, source) }?;
+    // Its tables are sparse: huge pages would multiply what they take.
+    let _ = memory::prefer_small(metadata.address(), metadata.bytes);
+    let source = Source::Shared { file, offset: header.data_offset };
+    // SAFETY: likewise.
+    unsafe { memory::map_at(data.address(), data.bytes, source) }?;
+    for node in 0..geometry.nodes {
+        let start = data.address() + node as usize * geometry.node_stride();
+        advise_node(start, geometry.node_pages as usize * PAGE, geometry, node, choice);
+    }
+    Ok((metadata, data))
+}
+
+/// Makes the parts of the metadata present that every heap touches: all before the tables that grow
+/// with the heap.
+fn populate_start(
+    file: BorrowedFd<'_>,
+    metadata: &Mapping,
+    geometry: &Geometry,
+) -> Result<(), Error> {
+    let bytes = crate::layout::Layout::of(geometry).pages as u64;
+    debug_assert!(bytes <= metadata.bytes as u64);
+    file::allocate(file, 0, bytes).map_err(|errno| Error::refused(Attempt::Populate, bytes, errno))
+}
+
+/// Reads and checks the header of a file, waiting for whoever still writes it.
+fn read_header(file: BorrowedFd<'_>) -> Result<Header, Error> {
+    let inspect = |errno| Error::refused(Attempt::InspectFile, 0, errno);
+    let start = sys::now_ns();
+    loop {
+        let facts = file::facts(file).map_err(inspect)?;
+        if !facts.is_regular {
+            return Err(Error::NotAHeap { magic: 0 });
+        }
+        let mut raw: Raw = [0; size_of::<Raw>()];
+        let is_whole = file::read_at(file, &mut raw, 0).map_err(inspect)?;
+        if is_whole && Header::progress(&raw) == Progress::Ready {
+            let header = Header::parse(&raw, facts.size)?;
+            if header.kind != HeaderKind::Shared {
+                let (value, expected) = (header.kind as u64, HeaderKind::Shared as u64);
+                return Err(Error::HeaderLies { field: "kind", value, expected });
+            }
+            return Ok(header);
+        }
+        if sys::now_ns().saturating_sub(start) > PATIENCE_NS {
+            if is_whole {
+                return Err(Error::Unfinished);
+            }
+            return Err(Error::Truncated { bytes: facts.size, needed: size_of::<Raw>() as u64 });
+        }
+        sys::pause();
+    }
+}

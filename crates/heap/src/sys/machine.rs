@@ -1,0 +1,220 @@
+//! Facts of the machine that the heap decides by: memory, huge pages, nodes. Read from `/proc` and
+//! `/sys` into buffers on the stack; what cannot be read counts as not there.
+
+use super::{file, raw};
+
+/// Bytes read of a file with one line: node lists, pool counts, choices in brackets.
+const LINE_BYTES: usize = 256;
+
+/// NUMA nodes that are told apart; memory of higher ones is used without placing it.
+pub(crate) const NODES_MAX: usize = 8;
+
+const _: () = assert!(NODES_MAX <= raw::NODES_MAX as usize);
+
+/// A size of huge pages that the kernel keeps a pool of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum HugeSize {
+    /// 2 MiB.
+    Mib2,
+    /// 1 GiB.
+    Gib1,
+}
+
+impl HugeSize {
+    /// Binary logarithm of the size in bytes.
+    pub(crate) const fn log2(self) -> u32 {
+        match self {
+            Self::Mib2 => 21,
+            Self::Gib1 => 30,
+        }
+    }
+
+    /// Bytes of one page.
+    pub(crate) const fn bytes(self) -> usize {
+        1 << self.log2()
+    }
+
+    /// The folder of its pools.
+    const fn folder(self) -> &'static [u8] {
+        match self {
+            Self::Mib2 => b"hugepages-2048kB",
+            Self::Gib1 => b"hugepages-1048576kB",
+        }
+    }
+}
+
+/// The pool of one size of huge pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Pool {
+    /// Pages in the pool, used or not.
+    pub(crate) pages: u64,
+    /// Pages that nobody uses or has reserved.
+    pub(crate) free: u64,
+    /// Pages that the kernel may add on demand.
+    pub(crate) surplus_max: u64,
+}
+
+/// When the kernel uses transparent huge pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Transparent {
+    /// Everywhere.
+    Always,
+    /// Where a program asks (madvise).
+    Asked,
+    /// Never, or this kernel has none.
+    Never,
+}
+
+/// NUMA nodes that have memory, by the kernel's numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Nodes {
+    numbers: [u8; NODES_MAX],
+    count: usize,
+}
+
+impl Nodes {
+    /// The kernel's numbers, ascending; never empty.
+    pub(crate) fn numbers(&self) -> &[u8] {
+        &self.numbers[..self.count]
+    }
+
+    /// From a list like "0-1,4".
+    fn parse(text: &[u8]) -> Option<Self> {
+        let mut nodes = Self { numbers: [0; NODES_MAX], count: 0 };
+        let line = text.split(|byte| *byte == b'\n').next()?;
+        for range in line.split(|byte| *byte == b',') {
+            let mut ends = range.splitn(2, |byte| *byte == b'-');
+            let first = file::parse_number(ends.next()?)?;
+            let last = ends.next().map_or(Some(first), file::parse_number)?;
+            for number in first..=last.min(first.saturating_add(1024)) {
+                // A node beyond what we tell apart goes without placing.
+                let Ok(number) = u8::try_from(number) else { break };
+                if nodes.count == NODES_MAX || u32::from(number) >= raw::NODES_MAX {
+                    break;
+                }
+                nodes.numbers[nodes.count] = number;
+                nodes.count += 1;
+            }
+        }
+        (nodes.count > 0).then_some(nodes)
+    }
+}
+
+/// Bytes of the smallest page, as the kernel told this process at its start.
+pub(crate) fn page_bytes() -> usize {
+    rustix::param::page_size()
+}
+
+/// Bytes of memory in this machine.
+pub(crate) fn memory_bytes() -> u64 {
+    let info = rustix::system::sysinfo();
+    (info.totalram as u64).saturating_mul(u64::from(info.mem_unit.max(1)))
+}
+
+/// The pool of one size of huge pages; `None` where the kernel keeps none.
+pub(crate) fn pool(size: HugeSize) -> Option<Pool> {
+    let value = |name| number_in(&[b"/sys/kernel/mm/hugepages/", size.folder(), b"/", name]);
+    let (free, reserved) = (value(b"free_hugepages")?, value(b"resv_hugepages").unwrap_or(0));
+    Some(Pool {
+        pages: value(b"nr_hugepages")?,
+        free: free.saturating_sub(reserved),
+        surplus_max: value(b"nr_overcommit_hugepages").unwrap_or(0),
+    })
+}
+
+/// Pages in the pool of one size on one node, used or not.
+pub(crate) fn pool_pages_on(size: HugeSize, node: u8) -> Option<u64> {
+    let mut path = file::Path::<128>::new();
+    path.push(b"/sys/devices/system/node/node");
+    path.push_number(node.into());
+    path.push(b"/hugepages/");
+    path.push(size.folder());
+    path.push(b"/nr_hugepages");
+    number_at(&path)
+}
+
+/// When private memory gets transparent huge pages.
+pub(crate) fn transparent() -> Transparent {
+    choice(c"/sys/kernel/mm/transparent_hugepage/enabled")
+}
+
+/// When shared memory gets transparent huge pages.
+pub(crate) fn transparent_shared() -> Transparent {
+    choice(c"/sys/kernel/mm/transparent_hugepage/shmem_enabled")
+}
+
+/// The nodes that have memory; one, number 0, where the kernel does not say.
+pub(crate) fn nodes() -> Nodes {
+    let mut buffer = [0; LINE_BYTES];
+    file::read_small(c"/sys/devices/system/node/has_memory", &mut buffer)
+        .ok()
+        .and_then(Nodes::parse)
+        .unwrap_or(Nodes { numbers: [0; NODES_MAX], count: 1 })
+}
+
+/// The kernel's number of the node that this thread runs on now. One system call.
+pub(crate) fn own_node() -> u32 {
+    raw::current_node().unwrap_or(0)
+}
+
+fn choice(path: &core::ffi::CStr) -> Transparent {
+    let mut buffer = [0; LINE_BYTES];
+    let Ok(text) = file::read_small(path, &mut buffer) else {
+        return Transparent::Never;
+    };
+    match chosen(text) {
+        // within_size is "always" for a file of our size, and force is a test setting.
+        b"always" | b"within_size" | b"force" => Transparent::Always,
+        b"madvise" | b"advise" => Transparent::Asked,
+        _ => Transparent::Never,
+    }
+}
+
+/// The word in brackets.
+fn chosen(text: &[u8]) -> &[u8] {
+    let mut pieces = text.split(|byte| matches!(byte, b'[' | b']'));
+    pieces.nth(1).unwrap_or_default()
+}
+
+fn number_in(pieces: &[&[u8]]) -> Option<u64> {
+    let mut path = file::Path::<128>::new();
+    pieces.iter().for_each(|piece| path.push(piece));
+    number_at(&path)
+}
+
+fn number_at(path: &file::Path<128>) -> Option<u64> {
+    let mut buffer = [0; LINE_BYTES];
+    file::parse_number(file::read_small(path.as_c_str().ok()?, &mut buffer).ok()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::prelude::v1::*;
+    use std::vec;
+
+    #[test]
+    fn node_lists_are_read() {
+        let numbers = |text: &str| Nodes::parse(text.as_bytes()).map(|n| n.numbers().to_vec());
+        assert_eq!(numbers("0\n"), Some(vec![0]));
+        assert_eq!(numbers("0-1,4\n"), Some(vec![0, 1, 4]));
+        assert_eq!(numbers("0-99999999999\n").map(|n| n.len()), Some(NODES_MAX));
+        for bad in ["", "\n", "x", "-1"] {
+            assert_eq!(numbers(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn the_choice_in_brackets_is_read() {
+        assert_eq!(chosen(b"always [madvise] never\n"), b"madvise");
+        assert_eq!(chosen(b"nothing"), b"");
+        assert_eq!(chosen(b""), b"");
+    }
+
+    #[test]
+    fn this_machine_has_memory_and_a_node() {
+        assert!(memory_bytes() > 1 << 20);
+        assert!(!nodes().numbers().is_empty());
+        assert!(page_bytes().is_power_of_two());
+    }
+}

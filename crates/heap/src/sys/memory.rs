@@ -1,0 +1,245 @@
+//! Address space: reserved, mapped, populated, given back.
+//!
+//! Addresses are passed as integers where a mapping may not be there, so that no reference is ever
+//! made to memory that could be missing.
+
+use core::ffi::c_void;
+use core::ptr::{NonNull, null_mut};
+
+use rustix::fd::BorrowedFd;
+use rustix::mm::{self, Advice, MapFlags, MprotectFlags, ProtFlags};
+
+use super::{Errno, raw};
+
+/// `MAP_HUGE_SHIFT` of the kernel's `include/uapi/asm-generic/hugetlb_encode.h`: where the binary
+/// logarithm of the page size stands in the flags.
+const MAP_HUGE_SHIFT: u32 = 26;
+
+/// What stands behind a mapping.
+#[derive(Clone, Copy)]
+pub(crate) enum Source<'a> {
+    /// Memory of this process alone.
+    Anonymous,
+    /// Memory of this process alone, from the pool of huge pages of `1 << log2` bytes.
+    AnonymousHuge {
+        /// Binary logarithm of the page size.
+        log2: u32,
+    },
+    /// The file from this offset on, seen by everyone who maps it.
+    Shared {
+        /// The file.
+        file: BorrowedFd<'a>,
+        /// Where in it, in bytes.
+        offset: u64,
+    },
+}
+
+/// How many places a reservation tries where there is no room for one with a margin.
+const PLACES: usize = 16;
+
+/// Reserves `bytes` of address space that begin at a multiple of `alignment` (a power of two and a
+/// multiple of the page size). Nothing is readable yet and nothing is charged. A few calls.
+pub(crate) fn reserve(bytes: usize, alignment: usize) -> Result<NonNull<u8>, Errno> {
+    debug_assert!(alignment.is_power_of_two());
+    let padded = bytes.checked_add(alignment).ok_or(Errno::NOMEM)?;
+    let Ok(start) = reserve_anywhere(padded) else {
+        return reserve_without_margin(bytes, alignment);
+    };
+    let head = start.addr().wrapping_neg() & (alignment - 1);
+    let tail = padded - head - bytes;
+    if head != 0 {
+        // SAFETY: the first `head` bytes belong to the range just made and nothing refers to them.
+        unsafe { unmap(start.addr(), head) }?;
+    }
+    if tail != 0 {
+        // SAFETY: likewise the last `tail` bytes.
+        unsafe { unmap(start.addr() + head + bytes, tail) }?;
+    }
+    NonNull::new(start.wrapping_byte_add(head).cast()).ok_or(Errno::NOMEM)
+}
+
+fn reserve_anywhere(bytes: usize) -> Result<*mut c_void, Errno> {
+    let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+    // SAFETY: with no address asked for, the kernel picks a range that nothing else uses.
+    unsafe { mm::mmap_anonymous(null_mut(), bytes, ProtFlags::empty(), flags) }
+}
+
+/// Under a limit on addresses the margin may be what does not fit. The kernel shows where there is
+/// room, and aligned places below it are tried one by one.
+fn reserve_without_margin(bytes: usize, alignment: usize) -> Result<NonNull<u8>, Errno> {
+    let shown = reserve_anywhere(bytes)?;
+    // SAFETY: the range was just made and nothing refers to it.
+    unsafe { unmap(shown.addr(), bytes) }?;
+    let mut place = shown.addr() & !(alignment - 1);
+    for _ in 0..PLACES {
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED_NOREPLACE;
+        let target = place as *mut c_void;
+        // SAFETY: FIXED_NOREPLACE takes the place only if nothing is there.
+        match unsafe { mm::mmap_anonymous(target, bytes, ProtFlags::empty(), flags) } {
+            Ok(start) if start == target => return NonNull::new(start.cast()).ok_or(Errno::NOMEM),
+            // A kernel before 4.17 takes the place for a hint.
+            Ok(start) => {
+                // SAFETY: the range was just made and nothing refers to it.
+                unsafe { unmap(start.addr(), bytes) }?;
+            }
+            Err(Errno::NOMEM) => return Err(Errno::NOMEM),
+            Err(_) => {}
+        }
+        place = place.checked_sub(alignment).ok_or(Errno::NOMEM)?;
+    }
+    Err(Errno::NOMEM)
+}
+
+/// Puts readable and writable memory at `[address, address + bytes)`, in place of what was there.
+/// Nothing becomes present by it, not even in a program that locks all its memory (mlockall).
+///
+/// # Safety
+///
+/// The range must belong to a reservation of the caller, and nothing may rely on what it holds.
+pub(crate) unsafe fn map_at(address: usize, bytes: usize, source: Source<'_>) -> Result<(), Errno> {
+    // Without access nothing is populated; then the lock goes, and then the access comes.
+    let protection = ProtFlags::empty();
+    let flags = MapFlags::FIXED | MapFlags::NORESERVE;
+    let target = address as *mut c_void;
+    match source {
+        Source::Anonymous => {
+            // SAFETY: the caller owns the range that is replaced.
+            unsafe { mm::mmap_anonymous(target, bytes, protection, flags | MapFlags::PRIVATE) }
+        }
+        Source::AnonymousHuge { log2 } => {
+            let size = MapFlags::from_bits_retain(log2 << MAP_HUGE_SHIFT);
+            let flags = flags | MapFlags::PRIVATE | MapFlags::HUGETLB | size;
+            // SAFETY: the caller owns the range that is replaced.
+            unsafe { mm::mmap_anonymous(target, bytes, protection, flags) }
+        }
+        Source::Shared { file, offset } => {
+            let flags = flags | MapFlags::SHARED;
+            // SAFETY: the caller owns the range that is replaced.
+            unsafe { mm::mmap(target, bytes, protection, flags, file, offset) }
+        }
+    }?;
+    // SAFETY: the range was just mapped; unlocking changes no content. It fails where nothing could
+    // have been locked.
+    let _ = unsafe { mm::munlock(target, bytes) };
+    // SAFETY: the range was just mapped and belongs to the caller.
+    unsafe { mm::mprotect(target, bytes, MprotectFlags::READ | MprotectFlags::WRITE) }
+}
+
+/// Takes `[address, address + bytes)` out of the address space.
+///
+/// # Safety
+///
+/// The caller must own the range, and nothing may refer to it.
+pub(crate) unsafe fn unmap(address: usize, bytes: usize) -> Result<(), Errno> {
+    // SAFETY: the caller's promise is munmap's condition.
+    unsafe { mm::munmap(address as *mut c_void, bytes) }
+}
+
+/// Makes every page of the range present and writable: an error where memory or the pool of huge
+/// pages is exhausted, instead of a signal at the first touch. Linux 5.14 or newer; `INVAL` before.
+pub(crate) fn populate(address: usize, bytes: usize) -> Result<(), Errno> {
+    advise(address, bytes, Advice::LinuxPopulateWrite)
+}
+
+/// Lets the kernel use transparent huge pages in the range.
+pub(crate) fn prefer_huge(address: usize, bytes: usize) -> Result<(), Errno> {
+    advise(address, bytes, Advice::LinuxHugepage)
+}
+
+/// Keeps the kernel from using transparent huge pages in the range.
+pub(crate) fn prefer_small(address: usize, bytes: usize) -> Result<(), Errno> {
+    advise(address, bytes, Advice::LinuxNoHugepage)
+}
+
+/// Makes the range one huge page now, where this kernel can; its pages should be populated.
+pub(crate) fn collapse(address: usize, bytes: usize) -> Result<(), Errno> {
+    raw::collapse(address, bytes)
+}
+
+/// A child of fork sees zeros in the range. For private anonymous memory only.
+pub(crate) fn wipe_on_fork(address: usize, bytes: usize) -> Result<(), Errno> {
+    advise(address, bytes, Advice::LinuxWipeOnFork)
+}
+
+/// Takes the access to the range away; the next touch is a signal.
+///
+/// # Safety
+///
+/// The caller must own the range, and nothing may refer to it.
+pub(crate) unsafe fn forbid(address: usize, bytes: usize) -> Result<(), Errno> {
+    // SAFETY: the caller's promise is mprotect's condition.
+    unsafe { mm::mprotect(address as *mut c_void, bytes, MprotectFlags::empty()) }
+}
+
+/// Gives the memory of a private range back; it reads as zeros afterwards.
+///
+/// # Safety
+///
+/// Nothing may rely on what the range holds.
+pub(crate) unsafe fn discard_private(address: usize, bytes: usize) -> Result<(), Errno> {
+    // SAFETY: the caller's promise is the condition of dropping the content.
+    unsafe { mm::madvise(address as *mut c_void, bytes, Advice::LinuxDontNeed) }
+}
+
+/// Gives the memory of a range mapped from a file back, in the file, for everyone.
+///
+/// # Safety
+///
+/// Nobody who maps the file may rely on what the range holds.
+pub(crate) unsafe fn discard_shared(address: usize, bytes: usize) -> Result<(), Errno> {
+    // SAFETY: the caller's promise is the condition of dropping the content.
+    unsafe { mm::madvise(address as *mut c_void, bytes, Advice::LinuxRemove) }
+}
+
+/// Prefers `node` for pages of the range that are not there yet.
+pub(crate) fn bind(address: usize, bytes: usize, node: u32) -> Result<(), Errno> {
+    if node >= raw::NODES_MAX {
+        return Err(Errno::INVAL);
+    }
+    raw::bind(address, bytes, node)
+}
+
+fn advise(address: usize, bytes: usize, advice: Advice) -> Result<(), Errno> {
+    // SAFETY: the advices that come here change how memory is provided, not what it holds; where
+    // nothing is mapped they fail.
+    unsafe { mm::madvise(address as *mut c_void, bytes, advice) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::prelude::v1::*;
+
+    const MIB: usize = 1 << 20;
+
+    #[test]
+    fn a_reservation_is_aligned_and_can_be_mapped() {
+        let start = reserve(4 * MIB, 1 << 30).unwrap();
+        assert_eq!(start.addr().get() % (1 << 30), 0);
+        // SAFETY: the range was just reserved and nothing refers to it.
+        unsafe { map_at(start.addr().get(), 2 * MIB, Source::Anonymous) }.unwrap();
+        populate(start.addr().get(), 2 * MIB).unwrap();
+        // SAFETY: the first byte was just mapped and populated.
+        unsafe { start.write(7) };
+        // SAFETY: nothing relies on the content.
+        unsafe { discard_private(start.addr().get(), 2 * MIB) }.unwrap();
+        // SAFETY: still mapped.
+        assert_eq!(unsafe { start.read() }, 0);
+        // SAFETY: nothing refers to the range any more.
+        unsafe { unmap(start.addr().get(), 4 * MIB) }.unwrap();
+    }
+
+    #[test]
+    fn what_is_only_reserved_cannot_be_populated() {
+        let start = reserve(MIB, MIB).unwrap();
+        assert!(populate(start.addr().get(), MIB).is_err());
+        // SAFETY: nothing refers to the range.
+        unsafe { unmap(start.addr().get(), MIB) }.unwrap();
+    }
+
+    #[test]
+    fn more_than_the_address_space_is_refused() {
+        assert_eq!(reserve(usize::MAX, 1 << 30), Err(Errno::NOMEM));
+        assert_eq!(reserve(1 << 62, 1 << 30), Err(Errno::NOMEM));
+    }
+}

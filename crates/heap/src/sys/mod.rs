@@ -1,0 +1,37 @@
+//! The system calls of this crate, and the facts that it reads of the machine. Nothing outside this
+//! folder talks to the kernel, and nothing inside it allocates.
+//!
+//! From the bottom up:
+//!
+//! - `raw`: the system calls that rustix lacks, by one instruction;
+//! - [`file`]: memory files, files by name, small files read into a buffer;
+//! - [`memory`]: address space reserved, mapped, populated, given back;
+//! - [`process`]: who runs, and whether it still does;
+//! - [`machine`]: page sizes, huge pages, nodes, memory.
+
+mod raw;
+
+pub(crate) mod file;
+pub(crate) mod machine;
+pub(crate) mod memory;
+pub(crate) mod process;
+
+pub(crate) use rustix::io::Errno;
+
+/// Nanoseconds of the monotonic clock: one read of the vDSO, no kernel entry.
+pub(crate) fn now_ns() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    (now.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(now.tv_nsec as u64)
+}
+
+/// Gives the rest of this thread's time slice away.
+pub(crate) fn give_way() {
+    rustix::thread::sched_yield();
+}
+
+/// Sleeps for a tenth of a millisecond: between looks at something that another process does.
+pub(crate) fn pause() {
+    let time = rustix::thread::Timespec { tv_sec: 0, tv_nsec: 100_000 };
+    // Interrupted by a signal it is merely shorter.
+    let _ = rustix::thread::nanosleep(&time);
+}

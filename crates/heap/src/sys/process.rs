@@ -1,0 +1,180 @@
+//! Who runs, and whether it still does.
+//!
+//! A process number is used again after a death, so a process is its number and its start time
+//! together. Both are seen from the pid namespace of the caller: processes that share a heap must
+//! share that namespace too.
+
+use rustix::process::Pid;
+
+use super::{Errno, file, raw};
+
+/// Bytes read of `/proc/PID/stat`: its longest form has 52 fields of at most 20 digits, and a name
+/// of at most 64 bytes (proc_pid_stat(5)).
+const STAT_BYTES: usize = 1280;
+
+/// Bytes of a path below `/proc`: "/proc/4294967295/task/4294967295/stat" and its end.
+const PATH_BYTES: usize = 40;
+
+/// A process or a thread that cannot be mistaken for a later one of the same number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Identity {
+    /// Its number; 0 is nobody.
+    pub(crate) number: u32,
+    /// When it started, in clock ticks since boot; 0 where the kernel would not say.
+    pub(crate) start: u64,
+}
+
+/// What is known of a process or thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Life {
+    /// It runs, or it is unknown whether it does.
+    Alive,
+    /// It ended: no such number, or the number belongs to a later one.
+    Dead,
+}
+
+/// This process.
+pub(crate) fn own() -> Identity {
+    let number = rustix::process::getpid().as_raw_pid() as u32;
+    Identity { number, start: start_of(number, None).unwrap_or(0) }
+}
+
+/// This process's number: one system call, so not for a fast path.
+pub(crate) fn own_number() -> u32 {
+    rustix::process::getpid().as_raw_pid() as u32
+}
+
+/// This thread.
+pub(crate) fn own_thread() -> Identity {
+    let process = own_number();
+    let number = rustix::thread::gettid().as_raw_pid() as u32;
+    Identity { number, start: start_of(process, Some(number)).unwrap_or(0) }
+}
+
+/// This process's effective user.
+pub(crate) fn own_user() -> u32 {
+    rustix::process::geteuid().as_raw()
+}
+
+/// Whether this very process still runs. One to four system calls.
+///
+/// A process that has ended but was not waited for (a zombie) is dead: it executes nothing more.
+pub(crate) fn life_of(process: Identity) -> Life {
+    let Some(pid) = i32::try_from(process.number).ok().and_then(Pid::from_raw) else {
+        return Life::Dead;
+    };
+    match rustix::process::test_kill_process(pid) {
+        Err(Errno::SRCH) => Life::Dead,
+        _ => life_by_record(process, process.number, None),
+    }
+}
+
+/// Whether this very thread of process `process` still runs.
+pub(crate) fn life_of_thread(process: u32, thread: Identity) -> Life {
+    if thread.number == 0 {
+        return Life::Dead;
+    }
+    match raw::probe_thread(process, thread.number) {
+        Err(Errno::SRCH) => Life::Dead,
+        _ => life_by_record(thread, process, Some(thread.number)),
+    }
+}
+
+fn life_by_record(who: Identity, process: u32, thread: Option<u32>) -> Life {
+    match stat_of(process, thread) {
+        Ok((state, start)) => {
+            let is_other = who.start != 0 && start != who.start;
+            // Z: ended, not waited for. X: being taken down. proc_pid_stat(5).
+            if is_other || matches!(state, b'Z' | b'X' | b'x') { Life::Dead } else { Life::Alive }
+        }
+        // It went between the two calls.
+        Err(Errno::NOENT | Errno::SRCH) if who.start != 0 => Life::Dead,
+        // No /proc, or it is hidden from us: when in doubt nothing is taken from anyone.
+        Err(_) => Life::Alive,
+    }
+}
+
+fn start_of(process: u32, thread: Option<u32>) -> Result<u64, Errno> {
+    stat_of(process, thread).map(|(_, start)| start)
+}
+
+/// State (field 3) and start time (field 22) of a process or of one thread of it.
+fn stat_of(process: u32, thread: Option<u32>) -> Result<(u8, u64), Errno> {
+    let mut path = file::Path::<PATH_BYTES>::new();
+    path.push(b"/proc/");
+    path.push_number(process.into());
+    if let Some(thread) = thread {
+        path.push(b"/task/");
+        path.push_number(thread.into());
+    }
+    path.push(b"/stat");
+    let mut buffer = [0; STAT_BYTES];
+    let text = file::read_small(path.as_c_str()?, &mut buffer)?;
+    parse_stat(text).ok_or(Errno::INVAL)
+}
+
+/// The name stands in parentheses and may hold anything, so the fields are counted from the last
+/// closing one.
+fn parse_stat(text: &[u8]) -> Option<(u8, u64)> {
+    let end = text.iter().rposition(|byte| *byte == b')')?;
+    let mut fields = text[end + 1..].split(|byte| *byte == b' ').filter(|field| !field.is_empty());
+    let state = *fields.next()?.first()?;
+    // Field 3 was the state; 22 is the 19th from there.
+    let start = fields.nth(18)?;
+    Some((state, file::parse_number(start)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::prelude::v1::*;
+
+    #[test]
+    fn a_stat_with_a_hostile_name_is_read() {
+        let text = b"42 (a) S 1 (b) R 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 777 20 21\n";
+        assert_eq!(parse_stat(text), Some((b'R', 777)));
+        for broken in [&b""[..], b"42 (a", b"42 (a) R", b"42 (a) R 1 2 3", b")"] {
+            assert_eq!(parse_stat(broken), None);
+        }
+    }
+
+    #[test]
+    fn this_process_and_thread_are_alive() {
+        let me = own();
+        assert_ne!(me.start, 0);
+        assert_eq!(life_of(me), Life::Alive);
+        assert_eq!(life_of_thread(me.number, own_thread()), Life::Alive);
+    }
+
+    #[test]
+    fn another_start_time_is_another_process() {
+        let me = own();
+        assert_eq!(life_of(Identity { start: me.start + 1, ..me }), Life::Dead);
+        assert_eq!(life_of(Identity { number: 0, start: 0 }), Life::Dead);
+        assert_eq!(life_of(Identity { number: u32::MAX, start: 1 }), Life::Dead);
+    }
+
+    #[test]
+    fn a_child_that_ended_is_dead_before_it_is_waited_for() {
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        let identity = Identity { number: child.id(), start: 0 };
+        let start = std::time::Instant::now();
+        while life_of(identity) == Life::Alive {
+            assert!(start.elapsed().as_secs() < 60, "a zombie still counts as alive");
+            std::thread::yield_now();
+        }
+        child.wait().unwrap();
+        assert_eq!(life_of(identity), Life::Dead);
+    }
+
+    #[test]
+    fn a_thread_that_ended_is_dead() {
+        let process = own_number();
+        let thread = std::thread::spawn(own_thread).join().unwrap();
+        let start = std::time::Instant::now();
+        while life_of_thread(process, thread) == Life::Alive {
+            assert!(start.elapsed().as_secs() < 60, "a joined thread still counts as alive");
+            std::thread::yield_now();
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! The system calls that rustix does not offer.
+
+use core::arch::asm;
+
+use super::Errno;
+
+/// Numbers by architecture: the kernel's `arch/x86/entry/syscalls/syscall_64.tbl` and
+/// `include/uapi/asm-generic/unistd.h`.
+#[cfg(target_arch = "x86_64")]
+mod number {
+    pub(super) const TGKILL: usize = 234;
+    pub(super) const MBIND: usize = 237;
+    pub(super) const GETCPU: usize = 309;
+    pub(super) const MADVISE: usize = 28;
+}
+#[cfg(target_arch = "aarch64")]
+mod number {
+    pub(super) const TGKILL: usize = 131;
+    pub(super) const MBIND: usize = 235;
+    pub(super) const GETCPU: usize = 168;
+    pub(super) const MADVISE: usize = 233;
+}
+
+/// `MPOL_PREFERRED` of the kernel's `include/uapi/linux/mempolicy.h`: this node, else the nearest.
+const MPOL_PREFERRED: usize = 1;
+
+/// `MADV_COLLAPSE` of the kernel's `include/uapi/asm-generic/mman-common.h`, since Linux 6.1.
+const MADV_COLLAPSE: usize = 25;
+
+/// Nodes that one word of a node mask names.
+pub(super) const NODES_MAX: u32 = usize::BITS;
+
+/// Whether thread `tid` of process `pid` could be signalled; sends nothing.
+pub(super) fn probe_thread(pid: u32, tid: u32) -> Result<(), Errno> {
+    // SAFETY: signal 0 is not delivered, and tgkill reads and writes no memory of ours.
+    let result = unsafe { call(number::TGKILL, [pid as usize, tid as usize, 0, 0, 0, 0]) };
+    check(result).map(drop)
+}
+
+/// The node that this thread runs on now.
+pub(super) fn current_node() -> Result<u32, Errno> {
+    let mut node: [u32; 1] = [0];
+    // SAFETY: getcpu writes one u32 to `node`, which outlives the call and is read afterwards.
+    let result = unsafe { call(number::GETCPU, [0, node.as_mut_ptr() as usize, 0, 0, 0, 0]) };
+    check(result).map(|_| node[0])
+}
+
+/// Prefers `node` for the pages of `[address, address + bytes)` that are not there yet.
+pub(super) fn bind(address: usize, bytes: usize, node: u32) -> Result<(), Errno> {
+    debug_assert!(node < NODES_MAX, "node {node} does not fit the mask");
+    let mask: [usize; 1] = [1 << node];
+    let arguments =
+        [address, bytes, MPOL_PREFERRED, mask.as_ptr() as usize, NODES_MAX as usize + 1, 0];
+    // SAFETY: mbind changes where future pages come from, not what any memory holds; it reads one
+    // word from `mask`, which outlives the call.
+    let result = unsafe { call(number::MBIND, arguments) };
+    check(result).map(drop)
+}
+
+/// Makes the pages of `[address, address + bytes)` one huge page now. This also works where the
+/// kernel is set to use none for shared memory on its own (seen on Linux 6.18 with `shmem_enabled`
+/// at "never").
+pub(super) fn collapse(address: usize, bytes: usize) -> Result<(), Errno> {
+    // SAFETY: collapsing keeps what the memory holds.
+    let result = unsafe { call(number::MADVISE, [address, bytes, MADV_COLLAPSE, 0, 0, 0]) };
+    check(result).map(drop)
+}
+
+fn check(result: isize) -> Result<usize, Errno> {
+    if (-4095..0).contains(&result) {
+        return Err(Errno::from_raw_os_error(-result as i32));
+    }
+    Ok(result as usize)
+}
+
+/// One system call with up to six arguments.
+///
+/// # Safety
+///
+/// The call and its arguments must not change memory that Rust relies on.
+#[cfg(target_arch = "x86_64")]
+unsafe fn call(number: usize, arguments: [usize; 6]) -> isize {
+    let result: isize;
+    // SAFETY: the registers are those of the kernel's calling convention, which clobbers rcx and
+    // r11; the effects are the caller's promise.
+    unsafe {
+        asm!(
+            "syscall",
+            inlateout("rax") number as isize => result,
+            in("rdi") arguments[0],
+            in("rsi") arguments[1],
+            in("rdx") arguments[2],
+            in("r10") arguments[3],
+            in("r8") arguments[4],
+            in("r9") arguments[5],
+            lateout("rcx") _,
+            lateout("r11") _,
+            options(nostack),
+        );
+    }
+    result
+}
+
+/// One system call with up to six arguments.
+///
+/// # Safety
+///
+/// The call and its arguments must not change memory that Rust relies on.
+#[cfg(target_arch = "aarch64")]
+unsafe fn call(number: usize, arguments: [usize; 6]) -> isize {
+    let result: isize;
+    // SAFETY: the registers are those of the kernel's calling convention; the effects are the
+    // caller's promise.
+    unsafe {
+        asm!(
+            "svc 0",
+            in("x8") number,
+            inlateout("x0") arguments[0] as isize => result,
+            in("x1") arguments[1],
+            in("x2") arguments[2],
+            in("x3") arguments[3],
+            in("x4") arguments[4],
+            in("x5") arguments[5],
+            options(nostack),
+        );
+    }
+    result
+}
