@@ -50,12 +50,21 @@ pub(crate) const TABLE: [Class; 64] = table();
 /// Class of each count of cache lines up to 16, so of sizes up to 1,024 bytes.
 const SMALL: [u8; 17] = small();
 
+/// The largest size whose class is looked up, in bytes.
+pub(crate) const SMALL_SIZE_MAX: usize = 16 * QUANTUM;
+
+/// The class of a block of `size` bytes up to [`SMALL_SIZE_MAX`].
+#[inline(always)]
+pub(crate) const fn of_small(size: usize) -> usize {
+    SMALL[size.div_ceil(QUANTUM)] as usize
+}
+
 /// The class of a block of `size` bytes whose alignment is at most a cache line; `None` above
 /// [`SLOT_SIZE_MAX`].
 #[inline]
 pub(crate) const fn of_size(size: usize) -> Option<usize> {
-    if size <= 1024 {
-        return Some(SMALL[size.div_ceil(QUANTUM)] as usize);
+    if size <= SMALL_SIZE_MAX {
+        return Some(of_small(size));
     }
     if size > SLOT_SIZE_MAX { None } else { Some(by_bits(size)) }
 }
@@ -121,7 +130,7 @@ const fn size_of_class(class: usize) -> usize {
     if class < 4 {
         return (class + 1) * QUANTUM;
     }
-    let base = 4 * QUANTUM << ((class - 4) / 4);
+    let base = (4 * QUANTUM) << ((class - 4) / 4);
     base + (base / 4) * ((class - 4) % 4 + 1)
 }
 

@@ -19,7 +19,15 @@
 //! - `tables`: the metadata as typed tables;
 //! - `sys`: system calls, and facts of the machine;
 //! - [`error`]: why there is no heap;
-//! - [`region`]: the mappings of data and metadata.
+//! - [`region`]: the mappings of data and metadata;
+//! - `bitmap`: bitmaps of candidates;
+//! - `slice`: how slices change hands;
+//! - `slot`: how the slots of a span change hands;
+//! - `memory`: which slices are free, and how they are found;
+//! - `local`: which thread this is, and where its caches are;
+//! - `cache`: a thread's bins, filled from spans and emptied into them;
+//! - [`request`]: what a caller says with a request;
+//! - [`heap`]: alloc, free, realloc, and the builder.
 #![no_std]
 #![allow(
     dead_code,
@@ -28,15 +36,28 @@
     reason = "the lower modules are there, what uses them follows"
 )]
 
-#[cfg(any(test, loom))]
+#[cfg(not(loom))]
 extern crate std;
 
+mod bitmap;
+#[cfg(not(loom))]
+mod cache;
 mod class;
+#[cfg(not(loom))]
 pub mod error;
 pub mod fault;
+#[cfg(not(loom))]
+pub mod heap;
 mod layout;
 #[cfg(not(loom))]
+mod local;
+#[cfg(not(loom))]
+mod memory;
+#[cfg(not(loom))]
 pub mod region;
+pub mod request;
+mod slice;
+mod slot;
 #[cfg(not(feature = "steps"))]
 mod step;
 #[cfg(feature = "steps")]
@@ -48,5 +69,9 @@ mod sys;
 mod tables;
 mod word;
 
+#[cfg(not(loom))]
 pub use error::{Error, Name};
 pub use fault::{AllocError, Fault, Misuse, Owner};
+#[cfg(not(loom))]
+pub use heap::{Builder, Handle, Heap, ReallocError};
+pub use request::{Node, Offset, Tag};

@@ -1,0 +1,127 @@
+//! Bitmaps of candidates, in three levels: a word of the second says which words of the first have a
+//! bit, and the third says so of the second. A search reads a handful of words, however many bits.
+//!
+//! All of it is a hint. A bit can stay behind for a thing that is gone, which whoever follows it sees;
+//! a thing whose bit got lost with a process that died is found by whoever makes the bits again.
+
+use crate::layout::bitmap_words;
+use crate::sync::{AtomicU64, SeqCst};
+
+/// A bitmap over words that several threads and processes change.
+#[derive(Clone, Copy)]
+pub(crate) struct Bitmap<'a> {
+    levels: [&'a [AtomicU64]; 3],
+    bits: usize,
+}
+
+impl<'a> Bitmap<'a> {
+    /// The bitmap of `bits` bits in `words`, of which there must be [`bitmap_words`].
+    pub(crate) fn new(words: &'a [AtomicU64], bits: usize) -> Self {
+        debug_assert_eq!(words.len(), bitmap_words(bits));
+        let (first, rest) = words.split_at(bits.div_ceil(64));
+        let (second, third) = rest.split_at(first.len().div_ceil(64));
+        Self { levels: [first, second, third], bits }
+    }
+
+    pub(crate) fn is_set(&self, bit: usize) -> bool {
+        self.levels[0][bit / 64].load(SeqCst) >> (bit % 64) & 1 == 1
+    }
+
+    /// Sets a bit, then what leads to it.
+    pub(crate) fn set(&self, bit: usize) {
+        let mut index = bit;
+        for level in self.levels {
+            let mask = 1 << (index % 64);
+            let word = &level[index / 64];
+            if word.load(SeqCst) & mask == 0 {
+                word.fetch_or(mask, SeqCst);
+            }
+            index /= 64;
+        }
+    }
+
+    /// Clears a bit; whether it was set. Of several that clear one bit, one is told so.
+    pub(crate) fn clear(&self, bit: usize) -> bool {
+        let mask = 1 << (bit % 64);
+        let before = self.levels[0][bit / 64].fetch_and(!mask, SeqCst);
+        if before == mask {
+            self.clear_above(1, bit / 64);
+        }
+        before & mask != 0
+    }
+
+    /// The first set bit in `[from, end)`.
+    pub(crate) fn next(&self, from: usize, end: usize) -> Option<usize> {
+        let found = self.next_at(0, from)?;
+        (found < end.min(self.bits)).then_some(found)
+    }
+
+    /// The word `index` of the level below ran empty. A bit set there meanwhile is seen afterwards.
+    fn clear_above(&self, level: usize, index: usize) {
+        let Some(words) = self.levels.get(level) else { return };
+        let mask = 1 << (index % 64);
+        let before = words[index / 64].fetch_and(!mask, SeqCst);
+        if self.levels[level - 1][index].load(SeqCst) != 0 {
+            words[index / 64].fetch_or(mask, SeqCst);
+            if let Some(above) = self.levels.get(level + 1) {
+                above[index / 4096].fetch_or(1 << (index / 64 % 64), SeqCst);
+            }
+        } else if before == mask {
+            self.clear_above(level + 1, index / 64);
+        }
+    }
+
+    fn next_at(&self, level: usize, from: usize) -> Option<usize> {
+        let words = self.levels[level];
+        let mut from = from;
+        loop {
+            let word = words.get(from / 64)?.load(SeqCst) >> (from % 64);
+            if word != 0 {
+                return Some(from + word.trailing_zeros() as usize);
+            }
+            from = match level {
+                2 => (from / 64 + 1) * 64,
+                _ => self.next_at(level + 1, from / 64 + 1)? * 64,
+            };
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use std::vec::Vec;
+
+    fn words(bits: usize) -> Vec<AtomicU64> {
+        (0..bitmap_words(bits)).map(|_| AtomicU64::new(0)).collect()
+    }
+
+    #[test]
+    fn the_next_bit_is_found_across_levels() {
+        for bits in [1, 64, 65, 5000, 300_000] {
+            let words = words(bits);
+            let bitmap = Bitmap::new(&words, bits);
+            let set: Vec<usize> = (0..bits).filter(|bit| bit * bit % 4099 < 3).collect();
+            set.iter().for_each(|&bit| bitmap.set(bit));
+            let mut found = Vec::new();
+            let mut from = 0;
+            while let Some(bit) = bitmap.next(from, bits) {
+                found.push(bit);
+                from = bit + 1;
+            }
+            assert_eq!(found, set);
+            assert!(set.iter().all(|&bit| bitmap.clear(bit) && !bitmap.clear(bit)));
+            assert!(words.iter().all(|word| word.load(SeqCst) == 0));
+        }
+    }
+
+    #[test]
+    fn a_search_stays_in_its_range() {
+        let words = words(1000);
+        let bitmap = Bitmap::new(&words, 1000);
+        bitmap.set(700);
+        assert_eq!(bitmap.next(0, 700), None);
+        assert_eq!(bitmap.next(0, 701), Some(700));
+        assert_eq!(bitmap.next(701, 1000), None);
+    }
+}

@@ -1,0 +1,379 @@
+//! A thread's cache on one node: how a bin is filled from spans, and emptied into them.
+//!
+//! A bin is filled from the cache's current span of the class; when that has been looked through, from
+//! another span with free slots, by the class's bitmap; else from a new span. A bin that is full gives
+//! back the half that was not used for the longest. A span all of whose slots are free is taken apart,
+//! but for a few.
+//!
+//! Counts of free slots, bitmaps, the current span and the cursor are hints. The slot words say who
+//! has a slot, and the span's word, read again after slots were claimed, says that they are slots of
+//! that span still.
+
+use crate::bitmap::Bitmap;
+use crate::class::{BIN_SLOTS_MAX, CLASSES, Class, TABLE};
+use crate::fault::AllocError;
+use crate::layout::{SHIFT_MIN, SLICE, UNIT};
+use crate::memory::Memory;
+use crate::slice;
+use crate::slot::Slots;
+use crate::step::step;
+use crate::sync::Ordering::{AcqRel, Acquire, Relaxed};
+use crate::tables::{Bin, CacheRecord};
+use crate::word::{Cache, CacheId, CacheWord, SliceWord, SlotWord};
+
+/// Slices of wholly free spans of one class that are kept on a node, so that a program that frees and
+/// allocates around a boundary does not build and take apart at every turn: 256 KiB, as a bin holds.
+const EMPTY_SLICES_KEPT: u32 = 4;
+
+/// A span is worth taking slots from again when one in this many of its slots is free: less would make
+/// each refill look through a span for a handful.
+const WORTH: u32 = 16;
+
+/// A cache, with what it works on.
+#[derive(Clone, Copy)]
+pub(crate) struct Keeper<'a> {
+    pub(crate) memory: &'a Memory,
+    pub(crate) record: &'a CacheRecord,
+    pub(crate) id: CacheId,
+    pub(crate) node: usize,
+}
+
+/// Claims a free cache record for a thread of a process.
+pub(crate) fn claim(memory: &Memory, process: u8, thread: usize) -> Option<CacheId> {
+    let caches = memory.tables.caches();
+    let index = caches.iter().position(|record| {
+        let old = CacheWord(record.state.load(Acquire));
+        let new = CacheWord::active(old.epoch().wrapping_add(1), process, thread as u16);
+        old.decode() == Cache::Free
+            && record.state.compare_exchange(old.0, new.0, AcqRel, Relaxed).is_ok()
+    })?;
+    step!("cache.claim.after_active");
+    let record = &caches[index];
+    // What a former owner left there, hints all.
+    record.bins.iter().for_each(|bin| bin.count.store(0, Relaxed));
+    record.current.iter().for_each(|current| current.store(0, Relaxed));
+    Some(index as CacheId + 1)
+}
+
+impl Keeper<'_> {
+    /// Puts at least one slot of `class` into its bin, half a bin's worth if there are so many.
+    pub(crate) fn refill(&self, class: usize) -> Result<(), AllocError> {
+        let bin = &self.record.bins[class];
+        if bin.count.load(Relaxed) as usize > BIN_SLOTS_MAX {
+            // Somebody scribbled. What it held is found by its words.
+            bin.count.store(0, Relaxed);
+        }
+        let wanted = TABLE[class].bin_slots.div_ceil(2);
+        loop {
+            let head = match self.current(class) {
+                Some(head) => head,
+                None => self.adopt(class)?,
+            };
+            if self.fill_from(head, class, wanted) > 0 {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Gives slots of `class` back until the bin holds `keep`, the oldest first.
+    pub(crate) fn flush(&self, class: usize, keep: usize) {
+        let bin = &self.record.bins[class];
+        let count = (bin.count.load(Relaxed) as usize).min(BIN_SLOTS_MAX);
+        let surplus = count.saturating_sub(keep);
+        let mut batch = Batch { head: usize::MAX, count: 0 };
+        for unit in &bin.units[..surplus] {
+            self.put_back(unit.load(Relaxed), class, &mut batch);
+        }
+        self.settle(&batch, class);
+        for index in surplus..count {
+            bin.units[index - surplus].store(bin.units[index].load(Relaxed), Relaxed);
+        }
+        bin.count.store((count - surplus) as u32, Relaxed);
+    }
+
+    /// Gives all slots back, and lets go of the current spans.
+    pub(crate) fn flush_all(&self) {
+        for class in 0..CLASSES {
+            self.flush(class, 0);
+            if let Some(head) = self.current(class) {
+                self.let_go(head, class);
+            }
+        }
+    }
+
+    /// Takes every span apart that is kept though it is free. O(partial spans).
+    pub(crate) fn drop_empty_spans(&self) {
+        let slices = self.slices();
+        for (class, about) in TABLE[..CLASSES].iter().enumerate() {
+            let bitmap = self.partial(class);
+            let mut from = slices.start;
+            while let Some(head) = bitmap.next(from, slices.end) {
+                from = head + 1;
+                if self.free_in(head) >= about.span_slots as i32 && bitmap.clear(head) {
+                    self.count_empty(class, -1);
+                    if !self.take_apart(head, class) {
+                        bitmap.set(head);
+                    }
+                }
+            }
+        }
+    }
+
+    /// A slot of `class`, by looking at every span of the node: for when nothing else is left, because
+    /// a span that has fewer free slots than are worth a look is in no bitmap. O(slices).
+    pub(crate) fn scrape(&self, class: usize) -> bool {
+        let words = self.memory.tables.slices();
+        self.slices().step_by(TABLE[class].span_slices as usize).any(|head| {
+            let word = slice::word(words, head);
+            let is_ours = word.is_span() && word.class() as usize == class;
+            is_ours && {
+                self.record.current[class].store(head as u32 + 1, Relaxed);
+                self.record.cursor[class].store(0, Relaxed);
+                self.fill_from(head, class, 1) > 0
+            }
+        })
+    }
+
+    /// The slots of the span at `head`.
+    fn slots(&self, head: usize, class: &Class) -> Slots<'_> {
+        Slots::new(self.memory.tables.slots(class.shift), head * SLICE, class)
+    }
+
+    fn current(&self, class: usize) -> Option<usize> {
+        let head = (self.record.current[class].load(Relaxed) as usize).checked_sub(1)?;
+        let is_sound =
+            head.is_multiple_of(TABLE[class].span_slices as usize) && self.slices().contains(&head);
+        is_sound.then_some(head)
+    }
+
+    /// Claims slots of the span at `head` into the bin; how many. Lets go of the span at its end.
+    fn fill_from(&self, head: usize, class: usize, wanted: u32) -> u32 {
+        let tables = &self.memory.tables;
+        let word = slice::word(tables.slices(), head);
+        if !word.is_span() || word.class() as usize != class {
+            self.record.current[class].store(0, Relaxed);
+            return 0;
+        }
+        let about = &TABLE[class];
+        let slots = self.slots(head, about);
+        let bin = &self.record.bins[class];
+        let held = bin.count.load(Relaxed) as usize;
+        let room = (BIN_SLOTS_MAX - held.min(BIN_SLOTS_MAX)).min(wanted as usize);
+        let unit_of = |slot: usize| ((head * SLICE + slot * about.size as usize) / UNIT) as u32;
+        let from = (self.record.cursor[class].load(Relaxed) as usize).min(slots.count());
+        let mut taken = 0;
+        let next = slots.claim(from, self.id, |slot| {
+            // The first that was claimed is to be the first that is handed out: blocks in a row.
+            bin.units[held + room - 1 - taken].store(unit_of(slot), Relaxed);
+            taken += 1;
+            taken < room
+        });
+        self.close_up(bin, held, room, taken);
+        step!("cache.fill.before_check");
+        if slice::word(tables.slices(), head) != word {
+            // It was taken apart since, and these may be nobody's slots: they go back.
+            self.undo(bin, held, taken, &slots, head, about);
+            self.record.current[class].store(0, Relaxed);
+            return 0;
+        }
+        tables.span_free()[head].fetch_sub(taken as u32, Relaxed);
+        self.record.cursor[class].store(next as u32, Relaxed);
+        bin.count.store((held + taken) as u32, Relaxed);
+        if next == slots.count() {
+            self.let_go(head, class);
+        }
+        taken as u32
+    }
+
+    /// Moves the `taken` last of `room` places down to where the bin ends.
+    fn close_up(&self, bin: &Bin, held: usize, room: usize, taken: usize) {
+        let gap = room - taken;
+        if gap > 0 {
+            for index in held..held + taken {
+                bin.units[index].store(bin.units[index + gap].load(Relaxed), Relaxed);
+            }
+        }
+    }
+
+    #[cold]
+    fn undo(
+        &self,
+        bin: &Bin,
+        held: usize,
+        taken: usize,
+        slots: &Slots<'_>,
+        head: usize,
+        class: &Class,
+    ) {
+        for unit in &bin.units[held..held + taken] {
+            let offset = unit.load(Relaxed) as usize * UNIT;
+            slots.release((offset - head * SLICE) / class.size as usize, self.id);
+            step!("cache.undo.between");
+        }
+    }
+
+    /// Forgets the current span. If others freed slots of it meanwhile, it is found again.
+    fn let_go(&self, head: usize, class: usize) {
+        self.record.current[class].store(0, Relaxed);
+        step!("cache.let_go.before_bit");
+        if self.free_in(head) >= worth(class) {
+            self.partial(class).set(head);
+        }
+    }
+
+    /// Makes another span of `class` the current one: one with free slots, else a new one.
+    fn adopt(&self, class: usize) -> Result<usize, AllocError> {
+        let slices = self.slices();
+        let bitmap = self.partial(class);
+        let mut from = slices.start;
+        while let Some(head) = bitmap.next(from, slices.end) {
+            if head.is_multiple_of(TABLE[class].span_slices as usize) && bitmap.clear(head) {
+                step!("cache.adopt.after_clear");
+                if self.free_in(head) >= TABLE[class].span_slots as i32 {
+                    self.count_empty(class, -1);
+                }
+                self.make_current(head, class);
+                return Ok(head);
+            }
+            from = head + 1;
+        }
+        self.build(class)
+    }
+
+    fn build(&self, class: usize) -> Result<usize, AllocError> {
+        let count = TABLE[class].span_slices as usize;
+        let head = self.memory.take(self.node, count, count, self.id)?;
+        step!("cache.build.after_take");
+        let tables = &self.memory.tables;
+        tables.span_free()[head].store(TABLE[class].span_slots, Relaxed);
+        slice::build_span(tables.slices(), head..head + count, class as u8, self.id);
+        step!("cache.build.after_span");
+        self.make_current(head, class);
+        Ok(head)
+    }
+
+    fn make_current(&self, head: usize, class: usize) {
+        self.record.cursor[class].store(0, Relaxed);
+        self.record.current[class].store(head as u32 + 1, Relaxed);
+        step!("cache.current.after_store");
+    }
+
+    /// Frees one slot that the bin held. Slots of one span that follow each other are counted together.
+    fn put_back(&self, unit: u32, class: usize, batch: &mut Batch) {
+        let offset = unit as usize * UNIT;
+        let about = &TABLE[class];
+        let head = (offset / SLICE) & !(about.span_slices as usize - 1);
+        let Some(word) = self.memory.tables.slots(about.shift).get(offset >> about.shift) else {
+            return;
+        };
+        // A word that is not ours: two threads freed the block at once, or somebody scribbled. Whoever
+        // it names has it.
+        let (old, new) = (SlotWord::cached(self.id).0, SlotWord::FREE.0);
+        if word.load(Relaxed) != old {
+            return;
+        }
+        word.store(new, crate::sync::Ordering::Release);
+        step!("cache.flush.after_free");
+        if head != batch.head {
+            self.settle(batch, class);
+            *batch = Batch { head, count: 0 };
+        }
+        batch.count += 1;
+    }
+
+    /// Counts the slots of a batch as free, and sees to it that their span is found.
+    fn settle(&self, batch: &Batch, class: usize) {
+        if batch.count == 0 {
+            return;
+        }
+        let head = batch.head;
+        let before = self.memory.tables.span_free()[head].fetch_add(batch.count, AcqRel) as i32;
+        step!("cache.flush.after_count");
+        let after = before.wrapping_add(batch.count as i32);
+        if before < worth(class) && after >= worth(class) {
+            self.partial(class).set(head);
+        }
+        if after == TABLE[class].span_slots as i32 && self.current(class) != Some(head) {
+            self.retire(head, class);
+        }
+    }
+
+    /// Keeps a span that came free, or takes it apart if enough of its class are kept.
+    fn retire(&self, head: usize, class: usize) {
+        let kept = &self.memory.tables.nodes()[self.node].empty_spans[class];
+        let limit = (EMPTY_SLICES_KEPT / TABLE[class].span_slices).max(1);
+        if kept.load(Relaxed) < limit {
+            self.count_empty(class, 1);
+            return;
+        }
+        // Whoever clears the bit may take it: a span in no bitmap is somebody's current one.
+        if self.partial(class).clear(head) && !self.take_apart(head, class) {
+            self.partial(class).set(head);
+        }
+    }
+
+    /// Takes a free span apart; false where one of its slots is not free after all.
+    fn take_apart(&self, head: usize, class: usize) -> bool {
+        let tables = &self.memory.tables;
+        let about = &TABLE[class];
+        let word = slice::word(tables.slices(), head);
+        if !word.is_span() || word.class() as usize != class {
+            return true;
+        }
+        let slots = self.slots(head, about);
+        if !slots.claim_all(self.id) {
+            tables.span_free()[head].store(slots.count_free() as u32, Relaxed);
+            return false;
+        }
+        step!("cache.take_apart.after_claim");
+        let run = head..head + about.span_slices as usize;
+        // Only who has all the slots takes a span apart, so nobody else is at it.
+        if !slice::seize(tables.slices(), run.clone(), word, self.id) {
+            slots.release_all(self.id);
+            return true;
+        }
+        step!("cache.take_apart.after_seize");
+        slots.release_all(self.id);
+        slice::dissolve(tables.slices(), run.clone(), self.id);
+        step!("cache.take_apart.before_note");
+        self.memory.note_free(run);
+        true
+    }
+
+    fn count_empty(&self, class: usize, change: i32) {
+        let kept = &self.memory.tables.nodes()[self.node].empty_spans[class];
+        let now = kept.load(Relaxed).saturating_add_signed(change);
+        kept.store(now, Relaxed);
+    }
+
+    /// Free slots of the span at `head`, as counted. A slot that was freed by one thread and claimed by
+    /// another can be counted by the other first, so for a moment it can be below zero.
+    fn free_in(&self, head: usize) -> i32 {
+        self.memory.tables.span_free()[head].load(Acquire) as i32
+    }
+
+    fn partial(&self, class: usize) -> Bitmap<'_> {
+        let tables = &self.memory.tables;
+        Bitmap::new(tables.partial(class), tables.geometry().slices())
+    }
+
+    /// The slices of the node.
+    fn slices(&self) -> core::ops::Range<usize> {
+        let pages = self.memory.pages_of(self.node);
+        let per_page = crate::layout::PAGE_SLICES;
+        pages.start * per_page..pages.end * per_page
+    }
+}
+
+/// Free slots of one span that were not counted yet.
+struct Batch {
+    head: usize,
+    count: u32,
+}
+
+/// Free slots that make a span of `class` worth adopting.
+fn worth(class: usize) -> i32 {
+    (TABLE[class].span_slots / WORTH).clamp(1, BIN_SLOTS_MAX as u32) as i32
+}
+
+const _: () = assert!(1 << SHIFT_MIN == UNIT && size_of::<SliceWord>() == 8);

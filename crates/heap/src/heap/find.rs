@@ -1,0 +1,105 @@
+//! What a pointer names: a live block, or what is wrong with it.
+
+use core::ptr::NonNull;
+
+use super::{Heap, slow::owner_of};
+use crate::class::{CLASSES, TABLE};
+use crate::fault::{Fault, Misuse, Owner};
+use crate::layout::SLICE;
+use crate::slice;
+use crate::word::{Slice, SliceWord, Slot, SlotWord};
+
+/// A live block.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Found {
+    pub(crate) address: usize,
+    /// From the start of the data.
+    pub(crate) offset: usize,
+    /// What it can hold.
+    pub(crate) bytes: usize,
+    /// Its class; `None` for a large block.
+    pub(crate) class: Option<usize>,
+    pub(crate) process: u8,
+    pub(crate) tag: u8,
+    /// Its slice's word when it was looked at.
+    pub(crate) word: SliceWord,
+}
+
+impl Found {
+    pub(crate) fn misuse(&self, fault: Fault) -> Misuse {
+        let owner = Owner::Process { process: self.process, tag: self.tag };
+        Misuse { fault, address: self.address, class_bytes: Some(self.bytes), owner }
+    }
+}
+
+impl Heap {
+    /// Bytes that a block can hold: at least what was asked for.
+    ///
+    /// # Errors
+    /// [`Misuse`] for a pointer that names no live block.
+    pub fn usable_size(&self, block: NonNull<u8>) -> Result<usize, Misuse> {
+        self.find(block.as_ptr().addr()).map(|found| found.bytes)
+    }
+
+    /// The live block at `address`, or what is wrong with it. O(1), but for an address within a large
+    /// block.
+    pub(crate) fn find(&self, address: usize) -> Result<Found, Misuse> {
+        let misuse = |fault, class_bytes, owner| Misuse { fault, address, class_bytes, owner };
+        let offset = address.wrapping_sub(self.data.as_ptr().addr());
+        if offset >= self.data_bytes {
+            return Err(misuse(Fault::Foreign, None, Owner::Nobody));
+        }
+        let slices = self.memory.tables.slices();
+        let index = offset / SLICE;
+        let word = slice::word(slices, index);
+        match word.decode() {
+            Slice::Span { class } if (class as usize) < CLASSES => {
+                self.find_slot(address, offset, word)
+            }
+            Slice::Large { process, tag, length } => {
+                let bytes = length as usize * SLICE;
+                let owner = Owner::Process { process, tag };
+                if length == 0 || index + length as usize > slices.len() {
+                    return Err(misuse(Fault::Scribbled, Some(bytes), owner));
+                }
+                if !offset.is_multiple_of(SLICE) {
+                    return Err(misuse(Fault::Interior, Some(bytes), owner));
+                }
+                Ok(Found { address, offset, bytes, class: None, process, tag, word })
+            }
+            Slice::Tail => Err(misuse(Fault::Interior, None, Owner::Nobody)),
+            Slice::Claimed(cache) | Slice::Run { cache, .. } => {
+                Err(misuse(Fault::Wild, None, Owner::Cache(cache)))
+            }
+            Slice::Span { .. } | Slice::Unknown => {
+                Err(misuse(Fault::Scribbled, None, Owner::Nobody))
+            }
+            // Where a large block was freed nothing remembers it.
+            Slice::Free => Err(misuse(Fault::Wild, None, Owner::Nobody)),
+        }
+    }
+
+    fn find_slot(&self, address: usize, offset: usize, word: SliceWord) -> Result<Found, Misuse> {
+        let class = word.class() as usize;
+        let about = &TABLE[class];
+        let bytes = about.size as usize;
+        let head = (offset / SLICE) & !(about.span_slices as usize - 1);
+        let within = offset - head * SLICE;
+        let misuse = |fault, owner| Err(Misuse { fault, address, class_bytes: Some(bytes), owner });
+        if within / bytes >= about.span_slots as usize {
+            return misuse(Fault::Wild, Owner::Nobody);
+        }
+        let start = offset - within % bytes;
+        let slot = &self.memory.tables.slots(about.shift)[start >> about.shift];
+        let slot = SlotWord(slot.load(crate::sync::Ordering::Acquire)).decode();
+        if start != offset {
+            return misuse(Fault::Interior, owner_of(slot));
+        }
+        match slot {
+            Slot::Live { process, tag } => {
+                Ok(Found { address, offset, bytes, class: Some(class), process, tag, word })
+            }
+            Slot::Free | Slot::Cached(_) => misuse(Fault::Double, owner_of(slot)),
+        }
+    }
+}

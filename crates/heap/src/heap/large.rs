@@ -1,0 +1,58 @@
+//! Blocks above the largest class: runs of slices.
+
+use core::ptr::NonNull;
+
+use super::{Found, Heap};
+use crate::fault::{AllocError, Fault, Misuse};
+use crate::layout::SLICE;
+use crate::request::{Node, Offset, Tag};
+use crate::slice;
+use crate::step::step;
+
+impl Heap {
+    /// Allocates a run of slices. Claims each, so O(size / 64 KiB).
+    #[inline(never)]
+    pub(super) fn alloc_large(
+        &self,
+        size: usize,
+        align: usize,
+        node: Node,
+        tag: Tag,
+    ) -> Result<NonNull<u8>, AllocError> {
+        let (count, align) = (size.div_ceil(SLICE).max(1), align.div_ceil(SLICE));
+        self.on_nodes(node, |keeper| {
+            let take = || self.memory.take(keeper.node, count, align, keeper.id);
+            let head = take().or_else(|error| {
+                if error != AllocError::Exhausted {
+                    return Err(error);
+                }
+                keeper.flush_all();
+                keeper.drop_empty_spans();
+                take()
+            })?;
+            step!("large.alloc.after_take");
+            let owner = (self.process(), tag.0);
+            slice::build_large(self.memory.tables.slices(), head..head + count, owner, keeper.id);
+            let offset = Offset::new((head * SLICE) as u64);
+            self.pointer(offset).ok_or(AllocError::Exhausted)
+        })
+    }
+
+    /// Frees a large block that was found. Of several calls for one block, one succeeds.
+    pub(super) fn free_large(&self, found: &Found) -> Result<(), Misuse> {
+        let Ok(keeper) = self.keeper(self.row_of(found.offset)) else {
+            // Nobody can take it apart: it stays, whole and live.
+            return Err(found.misuse(Fault::Scribbled));
+        };
+        let head = found.offset / SLICE;
+        let run = head..head + found.bytes / SLICE;
+        let slices = self.memory.tables.slices();
+        if !slice::seize(slices, run.clone(), found.word, keeper.id) {
+            return Err(found.misuse(Fault::Double));
+        }
+        slice::dissolve(slices, run.clone(), keeper.id);
+        step!("large.free.before_note");
+        self.memory.note_free(run);
+        Ok(())
+    }
+}

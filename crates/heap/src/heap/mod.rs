@@ -1,0 +1,320 @@
+//! The heap: the paths of a request, from the few instructions that most calls are to the rare ones.
+//!
+//! ```text
+//! alloc: class of size and alignment; the thread's bin of that class; pop a unit;
+//!        its slot word says "cached by me"? store "live, process, tag"; data + unit
+//! free:  offset in range? the slice's word says span of a class? at a slot's start, and the slot's
+//!        word says live? store "cached by me"; push
+//! ```
+//!
+//! No atomic read-modify-write, no shared cache line, no system call, no division. What is read from
+//! metadata that others can write is checked before it is used as an index: a unit against the number
+//! of units, a count against the size of a bin; a class has six bits and its table 64 entries.
+//!
+//! - `build`: the builder;
+//! - `find`: what a pointer names;
+//! - `slow`: refill, flush, the last resorts, and what is wrong with a pointer;
+//! - `large`: blocks of slices;
+//! - `resize`: realloc.
+
+use core::ptr::NonNull;
+
+use crate::class::{self, BIN_SLOTS_MAX};
+use crate::fault::{AllocError, Misuse};
+use crate::layout::{SLICE, UNIT};
+use crate::local::{self, Directory, Entry, THREADS_MAX};
+use crate::memory::Memory;
+use crate::request::{Node, Offset, Tag};
+use crate::sync::{AtomicU16, AtomicU64, Ordering::Relaxed};
+use crate::tables::Bin;
+use crate::word::{SliceWord, SlotWord};
+
+mod build;
+mod find;
+mod large;
+mod resize;
+mod slow;
+
+pub use build::Builder;
+pub(crate) use find::Found;
+pub use resize::ReallocError;
+
+/// A heap, as this process has it. Any number of threads can use it at once.
+#[repr(C)]
+pub struct Heap {
+    // What every call reads, and nothing writes once the heap is built.
+    data: NonNull<u8>,
+    data_bytes: usize,
+    slices: *const AtomicU64,
+    directory_start: *const Entry,
+    node_shift: u32,
+    nodes: u32,
+    /// The word of a live block of this process without a tag; another one in a child after fork.
+    live: AtomicU16,
+    lanes: [Lane; 64],
+    // The rest.
+    on_misuse: Option<fn(&Misuse)>,
+    directory: Directory,
+    pub(crate) memory: Memory,
+}
+
+/// What the paths need of a class. Class fields read from memory have six bits; from 44 on they count
+/// as the last class.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Lane {
+    /// The slot words of the class's shift.
+    words: *const AtomicU16,
+    /// All bits below the shift.
+    mask: u32,
+    /// From a byte's offset to its word.
+    shift: u8,
+    bin_slots: u8,
+    class: u8,
+}
+
+// SAFETY: the raw pointers lead into mappings that belong to the process and live as long as the heap;
+// everything there is accessed by atomics, or by the owner of a block.
+unsafe impl Send for Heap {}
+// SAFETY: as above.
+unsafe impl Sync for Heap {}
+
+impl Heap {
+    /// Allocates `size` bytes at a multiple of `align`, without a tag. What the block holds is not
+    /// defined. A size of 0 gives the smallest block.
+    ///
+    /// Most calls are some twenty instructions. Every 32nd or so of one size takes slots from a span.
+    /// A page that has no memory yet may cost a system call.
+    ///
+    /// # Errors
+    /// [`AllocError`]; nothing is allocated then.
+    ///
+    /// ```
+    /// use haul_heap::{Heap, Node};
+    ///
+    /// let heap = Heap::builder().build()?;
+    /// let block = heap.alloc(1500, 64, Node::ANY)?;
+    /// assert_eq!(block.as_ptr() as usize % 64, 0);
+    /// assert!(heap.usable_size(block)? >= 1500);
+    /// // SAFETY: allocated here, and not used again.
+    /// unsafe { heap.free(block) }?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[inline]
+    pub fn alloc(&self, size: usize, align: usize, node: Node) -> Result<NonNull<u8>, AllocError> {
+        self.alloc_tagged(size, align, node, Tag::NONE)
+    }
+
+    /// As [`Heap::alloc`], with a tag.
+    ///
+    /// # Errors
+    /// As [`Heap::alloc`].
+    #[inline]
+    pub fn alloc_tagged(
+        &self,
+        size: usize,
+        align: usize,
+        node: Node,
+        tag: Tag,
+    ) -> Result<NonNull<u8>, AllocError> {
+        if size <= class::SMALL_SIZE_MAX && align <= UNIT && align.is_power_of_two() {
+            self.pop(class::of_small(size), node, tag)
+        } else {
+            self.alloc_other(size, align, node, tag)
+        }
+    }
+
+    /// As [`Heap::alloc_tagged`], and the block is all zeros. Zeroing happens outside of everything
+    /// that others could wait for.
+    ///
+    /// # Errors
+    /// As [`Heap::alloc`].
+    #[inline]
+    pub fn zalloc(
+        &self,
+        size: usize,
+        align: usize,
+        node: Node,
+        tag: Tag,
+    ) -> Result<NonNull<u8>, AllocError> {
+        let block = self.alloc_tagged(size, align, node, tag)?;
+        // SAFETY: the block was just allocated with at least this many bytes, and nobody else has it.
+        unsafe { block.write_bytes(0, size) };
+        Ok(block)
+    }
+
+    /// Frees a block. Some twenty instructions for most; every 32nd or so of one size gives slots back
+    /// to their spans.
+    ///
+    /// # Errors
+    /// [`Misuse`] for a pointer that names no live block; nothing is changed then. Two threads that
+    /// free one block at the same instant may both get through: the second entry is found when it
+    /// would be handed out, reported to the heap's `on_misuse`, and dropped.
+    ///
+    /// # Safety
+    /// If `block` is a live block of this heap, nobody uses it from now on.
+    #[inline]
+    pub unsafe fn free(&self, block: NonNull<u8>) -> Result<(), Misuse> {
+        let offset = block.as_ptr().addr().wrapping_sub(self.data.as_ptr().addr());
+        let Some((lane, slot)) = self.slot_at(offset) else {
+            return self.free_other(block);
+        };
+        let entry = self.entry(self.row_of(offset));
+        let bins = entry.bins();
+        if bins.is_null() {
+            return self.free_slow(block);
+        }
+        // SAFETY: a cache has a bin for each class, and a lane's class is one.
+        let bin = unsafe { bins.add(lane.class as usize) };
+        // SAFETY: mapped as long as the heap lives, and made of atomics.
+        let bin = unsafe { &*bin };
+        let count = bin.count.load(Relaxed) as usize;
+        if count >= (lane.bin_slots as usize).min(BIN_SLOTS_MAX) {
+            return self.free_slow(block);
+        }
+        slot.store(SlotWord::cached(entry.id()).0, Relaxed);
+        bin.units[count].store((offset / UNIT) as u32, Relaxed);
+        bin.count.store(count as u32 + 1, Relaxed);
+        Ok(())
+    }
+
+    /// A request of one kind, with its class worked out once.
+    ///
+    /// # Errors
+    /// [`AllocError::BadAlign`], [`AllocError::TooLarge`] and [`AllocError::NoNode`] as for a request.
+    pub fn handle(
+        &self,
+        size: usize,
+        align: usize,
+        node: Node,
+        tag: Tag,
+    ) -> Result<Handle<'_>, AllocError> {
+        self.check(size, align, node)?;
+        Ok(Handle { heap: self, class: class::of(size, align), size, align, node, tag })
+    }
+
+    /// Where a pointer into the heap lies, in a form that means the same in every process that shares
+    /// it; `None` for a pointer outside.
+    #[inline]
+    pub fn offset(&self, pointer: NonNull<u8>) -> Option<Offset> {
+        let bytes = pointer.as_ptr().addr().wrapping_sub(self.data.as_ptr().addr());
+        (bytes < self.data_bytes).then_some(Offset::new(bytes as u64))
+    }
+
+    /// Where an offset lies in this process; `None` for one outside the heap. It may come from a peer
+    /// that lies: that something is mapped there does not mean that a block is.
+    #[inline]
+    pub fn pointer(&self, offset: Offset) -> Option<NonNull<u8>> {
+        let bytes = usize::try_from(offset.bytes()).ok()?;
+        if bytes >= self.data_bytes {
+            return None;
+        }
+        // SAFETY: within the data range, which is one mapping.
+        Some(unsafe { self.data.add(bytes) })
+    }
+
+    /// Takes a slot of `class` from this thread's bin.
+    #[inline(always)]
+    fn pop(&self, class: usize, node: Node, tag: Tag) -> Result<NonNull<u8>, AllocError> {
+        if u32::from(node.0) > self.nodes {
+            return Err(AllocError::NoNode);
+        }
+        let entry = self.entry(node.0 as usize);
+        let bins = entry.bins();
+        if bins.is_null() {
+            return self.pop_slow(class, node, tag);
+        }
+        // SAFETY: a cache has a bin for each class, and callers pass a class.
+        let bin = unsafe { bins.add(class) };
+        // SAFETY: mapped as long as the heap lives, and made of atomics.
+        let bin = unsafe { &*bin };
+        let top = (bin.count.load(Relaxed) as usize).wrapping_sub(1);
+        if top >= BIN_SLOTS_MAX {
+            return self.pop_slow(class, node, tag);
+        }
+        let offset = bin.units[top].load(Relaxed) as usize * UNIT;
+        if offset >= self.data_bytes {
+            return self.pop_slow(class, node, tag);
+        }
+        let lane = &self.lanes[class];
+        // SAFETY: there is a word for each 2^shift bytes of the range, and the offset is within it.
+        let slot = unsafe { lane.words.add(offset >> lane.shift) };
+        // SAFETY: mapped as long as the heap lives.
+        let slot = unsafe { &*slot };
+        if slot.load(Relaxed) != SlotWord::cached(entry.id()).0 {
+            return self.pop_slow(class, node, tag);
+        }
+        bin.count.store(top as u32, Relaxed);
+        slot.store(self.live.load(Relaxed) | u16::from(tag.0), Relaxed);
+        // SAFETY: within the data range, which is one mapping.
+        Ok(unsafe { self.data.add(offset) })
+    }
+
+    /// The lane and the word of the live slot that starts at `offset`; `None` where there is none.
+    #[inline(always)]
+    fn slot_at(&self, offset: usize) -> Option<(&Lane, &AtomicU16)> {
+        if offset >= self.data_bytes {
+            return None;
+        }
+        // SAFETY: there is a word for each slice of the range, and the offset is within it.
+        let slice = unsafe { self.slices.add(offset / SLICE) };
+        // SAFETY: mapped as long as the heap lives.
+        let slice = SliceWord(unsafe { &*slice }.load(Relaxed));
+        let lane = &self.lanes[slice.class() as usize];
+        if !slice.is_span() || offset & lane.mask as usize != 0 {
+            return None;
+        }
+        // SAFETY: there is a word for each 2^shift bytes of the range, and the offset is within it.
+        let slot = unsafe { lane.words.add(offset >> lane.shift) };
+        // SAFETY: mapped as long as the heap lives.
+        let slot = unsafe { &*slot };
+        SlotWord(slot.load(Relaxed)).is_live().then_some((lane, slot))
+    }
+
+    /// This thread's entry in a row of the directory. A thread that has not registered has number 0,
+    /// whose entries stay empty.
+    #[inline(always)]
+    fn entry(&self, row: usize) -> &Entry {
+        debug_assert!(row <= self.nodes as usize);
+        // SAFETY: callers pass a row that the directory has, and numbers are below THREADS_MAX.
+        let entry = unsafe { self.directory_start.add(row * THREADS_MAX + local::number()) };
+        // SAFETY: mapped as long as the heap lives, and made of atomics.
+        unsafe { &*entry }
+    }
+
+    /// The directory's row for the node that an offset in range belongs to.
+    #[inline(always)]
+    fn row_of(&self, offset: usize) -> usize {
+        (offset >> self.node_shift) + 1
+    }
+}
+
+/// A request of one kind, prepared: see [`Heap::handle`].
+#[derive(Clone, Copy)]
+pub struct Handle<'a> {
+    heap: &'a Heap,
+    class: Option<usize>,
+    size: usize,
+    align: usize,
+    node: Node,
+    tag: Tag,
+}
+
+impl Handle<'_> {
+    /// Allocates a block of this kind. As [`Heap::alloc_tagged`], without working out the class.
+    ///
+    /// # Errors
+    /// As [`Heap::alloc`].
+    #[inline]
+    pub fn alloc(&self) -> Result<NonNull<u8>, AllocError> {
+        match self.class {
+            Some(class) => self.heap.pop(class, self.node, self.tag),
+            None => self.heap.alloc_other(self.size, self.align, self.node, self.tag),
+        }
+    }
+}
+
+const _: () = {
+    assert!(size_of::<Lane>() == 16);
+    assert!(size_of::<Bin>() == 256);
+};

@@ -1,0 +1,126 @@
+//! Realloc: in the slot, else for a large block by the slices behind it, else by moving.
+
+use core::ptr::NonNull;
+
+use super::{Found, Heap};
+use crate::class::SLOT_SIZE_MAX;
+use crate::fault::{AllocError, Misuse};
+use crate::layout::SLICE;
+use crate::request::{Node, Tag};
+use crate::slice;
+use crate::step::step;
+
+/// Why a block was not resized. It is as it was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReallocError {
+    /// The new size could not be allocated.
+    Alloc(AllocError),
+    /// The pointer names no live block.
+    Misuse(Misuse),
+}
+
+impl core::fmt::Display for ReallocError {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            Self::Alloc(error) => error.fmt(f),
+            Self::Misuse(misuse) => misuse.fmt(f),
+        }
+    }
+}
+
+impl core::error::Error for ReallocError {}
+
+/// A block that shrinks below this part of its slot moves to a smaller one.
+const KEPT_PART: usize = 2;
+
+impl Heap {
+    /// Makes a block `size` bytes long, at a multiple of `align`: where it is if it fits there (or, for
+    /// a large one, if the slices behind it are free), else in a new place on the same node and under
+    /// the same tag, with its content moved.
+    ///
+    /// # Errors
+    /// [`ReallocError`]; the block is as it was then.
+    ///
+    /// # Safety
+    /// If `block` is a live block of this heap, the caller owns it, and from a success on uses only
+    /// what is returned.
+    pub unsafe fn realloc(
+        &self,
+        block: NonNull<u8>,
+        size: usize,
+        align: usize,
+    ) -> Result<NonNull<u8>, ReallocError> {
+        let found = self.find(block.as_ptr().addr()).map_err(|misuse| {
+            self.report(&misuse);
+            ReallocError::Misuse(misuse)
+        })?;
+        let node = Node::new((found.offset >> self.node_shift) as u8);
+        self.check(size, align, node).map_err(ReallocError::Alloc)?;
+        if found.address.is_multiple_of(align) && self.resize_in_place(&found, size) {
+            return Ok(block);
+        }
+        let target = self
+            .alloc_tagged(size, align, node, Tag(found.tag))
+            .or_else(|_| self.alloc_tagged(size, align, Node::ANY, Tag(found.tag)));
+        let target = match target {
+            Ok(target) => target,
+            // It only shrinks: then it may as well stay.
+            Err(_) if size <= found.bytes && found.address.is_multiple_of(align) => {
+                return Ok(block);
+            }
+            Err(error) => return Err(ReallocError::Alloc(error)),
+        };
+        let length = size.min(found.bytes);
+        // SAFETY: both are live blocks of at least this many bytes, and the target is new, so they do
+        // not overlap.
+        unsafe { block.copy_to_nonoverlapping(target, length) };
+        // SAFETY: the caller owns the block and does not use it any more.
+        unsafe { self.free(block) }.map_err(ReallocError::Misuse)?;
+        Ok(target)
+    }
+
+    fn resize_in_place(&self, found: &Found, size: usize) -> bool {
+        match found.class {
+            Some(_) => size <= found.bytes && size >= found.bytes / KEPT_PART,
+            // What a slot could hold is not left in slices.
+            None if size <= SLOT_SIZE_MAX => false,
+            None => self.resize_large(found, size.div_ceil(SLICE)),
+        }
+    }
+
+    /// Gives a large block `count` slices, by cutting some off or by taking those behind it.
+    fn resize_large(&self, found: &Found, count: usize) -> bool {
+        let (head, old) = (found.offset / SLICE, found.bytes / SLICE);
+        if count == old {
+            return true;
+        }
+        let Ok(keeper) = self.keeper(self.row_of(found.offset)) else { return false };
+        let (slices, me) = (self.memory.tables.slices(), keeper.id);
+        let owner = (found.process, found.tag);
+        if count < old {
+            if !slice::seize(slices, head..head + old, found.word, me) {
+                return false;
+            }
+            slice::cut(slices, head..head + old, count, me);
+            slice::build_large(slices, head..head + count, owner, me);
+            step!("large.cut.before_note");
+            self.memory.note_free(head + count..head + old);
+            return true;
+        }
+        let pages = self.memory.pages_of(keeper.node);
+        let more = head + old..head + count;
+        if more.end > pages.end * crate::layout::PAGE_SLICES
+            || self.memory.claim_ready(more.clone(), me).is_err()
+        {
+            return false;
+        }
+        step!("large.grow.after_claim");
+        if !slice::seize(slices, head..head + count, found.word, me) {
+            self.memory.give_back(more);
+            return false;
+        }
+        step!("large.grow.after_seize");
+        slice::build_large(slices, head..head + count, owner, me);
+        true
+    }
+}

@@ -1,0 +1,227 @@
+//! What most calls do not come to: a bin that is empty or full, a thread without a cache, a heap that
+//! is full, a pointer that is wrong.
+
+use core::ptr::NonNull;
+
+use super::Heap;
+use crate::cache::{self, Keeper};
+use crate::class::{self, TABLE};
+use crate::fault::{AllocError, Fault, Misuse, Owner};
+use crate::layout::{ALIGN_MAX, UNIT};
+use crate::local;
+use crate::request::{Node, Tag};
+use crate::step::step;
+use crate::sync::Ordering::Relaxed;
+use crate::sys::machine;
+use crate::word::{CacheId, Slot, SlotWord};
+
+impl Heap {
+    /// An error for a request that no heap of this shape can serve.
+    pub(super) fn check(&self, size: usize, align: usize, node: Node) -> Result<(), AllocError> {
+        if !align.is_power_of_two() || align > ALIGN_MAX {
+            return Err(AllocError::BadAlign);
+        }
+        if u32::from(node.0) > self.nodes {
+            return Err(AllocError::NoNode);
+        }
+        match size.checked_add(align) {
+            Some(_) if size <= self.data_bytes => Ok(()),
+            _ => Err(AllocError::TooLarge),
+        }
+    }
+
+    /// Requests that are not both small and aligned to a cache line at most.
+    #[inline(never)]
+    pub(super) fn alloc_other(
+        &self,
+        size: usize,
+        align: usize,
+        node: Node,
+        tag: Tag,
+    ) -> Result<NonNull<u8>, AllocError> {
+        self.check(size, align, node)?;
+        match class::of(size, align) {
+            Some(class) => self.pop(class, node, tag),
+            None => self.alloc_large(size, align, node, tag),
+        }
+    }
+
+    /// Takes a slot when the thread's bin is empty, is not there yet, or was scribbled over.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn pop_slow(
+        &self,
+        class: usize,
+        node: Node,
+        tag: Tag,
+    ) -> Result<NonNull<u8>, AllocError> {
+        self.on_nodes(node, |keeper| {
+            loop {
+                if let Some(block) = self.pop_checked(&keeper, class, tag) {
+                    return Ok(block);
+                }
+                match keeper.refill(class) {
+                    Ok(()) => {}
+                    Err(AllocError::Exhausted) => self.last_resort(&keeper, class)?,
+                    Err(error) => return Err(error),
+                }
+            }
+        })
+    }
+
+    /// Frees a live slot when the thread's bin is full or not there yet.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn free_slow(&self, block: NonNull<u8>) -> Result<(), Misuse> {
+        let offset = block.as_ptr().addr().wrapping_sub(self.data.as_ptr().addr());
+        let Some((lane, slot)) = self.slot_at(offset) else {
+            return self.free_other(block);
+        };
+        let class = lane.class as usize;
+        let Ok(keeper) = self.keeper(self.row_of(offset)) else {
+            // No cache is to be had, so straight back to the span.
+            slot.store(SlotWord::FREE.0, crate::sync::Ordering::Release);
+            return Ok(());
+        };
+        let bin = &keeper.record.bins[class];
+        if bin.count.load(Relaxed) >= TABLE[class].bin_slots {
+            keeper.flush(class, TABLE[class].bin_slots as usize / 2);
+        }
+        let count = bin.count.load(Relaxed) as usize;
+        slot.store(SlotWord::cached(keeper.id).0, Relaxed);
+        step!("heap.free.before_push");
+        bin.units[count].store((offset / UNIT) as u32, Relaxed);
+        bin.count.store(count as u32 + 1, Relaxed);
+        Ok(())
+    }
+
+    /// Frees what is not a live slot: a large block, or nothing of ours.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn free_other(&self, block: NonNull<u8>) -> Result<(), Misuse> {
+        let misuse = match self.find(block.as_ptr().addr()) {
+            Ok(found) if found.class.is_none() => match self.free_large(&found) {
+                Ok(()) => return Ok(()),
+                Err(misuse) => misuse,
+            },
+            // A slot that came to life between two looks: as good as free when this call began.
+            Ok(found) => found.misuse(Fault::Double),
+            Err(misuse) => misuse,
+        };
+        self.report(&misuse);
+        Err(misuse)
+    }
+
+    /// Tells the heap's owner of a misuse.
+    pub(crate) fn report(&self, misuse: &Misuse) {
+        if let Some(hook) = self.on_misuse {
+            hook(misuse);
+        }
+    }
+
+    /// Runs `request` with this thread's cache on `node`, or, where any will do, on one node after the
+    /// other until one has memory.
+    pub(super) fn on_nodes<T>(
+        &self,
+        node: Node,
+        mut request: impl FnMut(Keeper<'_>) -> Result<T, AllocError>,
+    ) -> Result<T, AllocError> {
+        let first = request(self.keeper(node.0 as usize)?);
+        if node != Node::ANY || !matches!(first, Err(AllocError::Exhausted)) {
+            return first;
+        }
+        (1..=self.nodes as usize)
+            .find_map(|row| self.keeper(row).and_then(&mut request).ok())
+            .ok_or(AllocError::Exhausted)
+    }
+
+    /// This thread's cache in a row of the directory, claimed if it has none.
+    pub(crate) fn keeper(&self, row: usize) -> Result<Keeper<'_>, AllocError> {
+        let number = local::register().ok_or(AllocError::TooManyThreads)?;
+        let row = if row == 0 { self.home() + 1 } else { row };
+        let node = row - 1;
+        let entry = self.directory.entry(row, number);
+        if entry.bins().is_null() {
+            let id = cache::claim(&self.memory, self.process(), number)
+                .ok_or(AllocError::TooManyThreads)?;
+            entry.set(&self.memory.tables.caches()[id as usize - 1].bins, id);
+        }
+        let home = self.directory.entry(0, number);
+        let id = entry.id();
+        let record = self.memory.tables.cache(id).ok_or(AllocError::TooManyThreads)?;
+        if home.bins().is_null() && node == self.home() {
+            home.set(&record.bins, id);
+        }
+        Ok(Keeper { memory: &self.memory, record, id, node })
+    }
+
+    /// The slot of this process.
+    pub(crate) fn process(&self) -> u8 {
+        (self.live.load(Relaxed) >> 8 & 0x7F) as u8
+    }
+
+    /// The node that this thread runs on, as the heap counts them.
+    fn home(&self) -> usize {
+        match self.nodes {
+            1 => 0,
+            nodes => (machine::own_node() % nodes) as usize,
+        }
+    }
+
+    fn pop_checked(&self, keeper: &Keeper<'_>, class: usize, tag: Tag) -> Option<NonNull<u8>> {
+        let bin = &keeper.record.bins[class];
+        loop {
+            let top = (bin.count.load(Relaxed) as usize).checked_sub(1)?;
+            let unit = bin.units.get(top)?.load(Relaxed);
+            bin.count.store(top as u32, Relaxed);
+            let offset = unit as usize * UNIT;
+            let words = self.memory.tables.slots(TABLE[class].shift);
+            let Some(slot) = words.get(offset >> TABLE[class].shift) else {
+                self.report_entry(offset, class, Slot::Free);
+                continue;
+            };
+            let found = SlotWord(slot.load(Relaxed));
+            if found != SlotWord::cached(keeper.id) {
+                self.report_entry(offset, class, found.decode());
+                continue;
+            }
+            slot.store(self.live.load(Relaxed) | u16::from(tag.0), Relaxed);
+            step!("heap.alloc.after_live");
+            return self.pointer(crate::request::Offset::new(offset as u64));
+        }
+    }
+
+    /// An entry of a bin whose slot is not the bin's: two threads freed a block at once, or somebody
+    /// scribbled over the metadata. The entry is dropped; the slot is whose its word says.
+    fn report_entry(&self, offset: usize, class: usize, found: Slot) {
+        let fault = match found {
+            Slot::Free => Fault::Scribbled,
+            Slot::Cached(_) | Slot::Live { .. } => Fault::Double,
+        };
+        self.report(&Misuse {
+            fault,
+            address: self.data.as_ptr().addr().wrapping_add(offset),
+            class_bytes: Some(TABLE[class].size as usize),
+            owner: owner_of(found),
+        });
+    }
+
+    /// The node is full: what is kept for speed goes, and what is in no bitmap is looked for.
+    fn last_resort(&self, keeper: &Keeper<'_>, class: usize) -> Result<(), AllocError> {
+        keeper.flush_all();
+        keeper.drop_empty_spans();
+        if keeper.refill(class).is_ok() || keeper.scrape(class) {
+            return Ok(());
+        }
+        Err(AllocError::Exhausted)
+    }
+}
+
+/// Who a slot's word names.
+pub(super) fn owner_of(slot: Slot) -> Owner {
+    match slot {
+        Slot::Free => Owner::Nobody,
+        Slot::Cached(cache) => Owner::Cache(cache as CacheId),
+        Slot::Live { process, tag } => Owner::Process { process, tag },
+    }
+}

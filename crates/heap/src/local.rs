@@ -1,0 +1,252 @@
+//! Which thread this is: a number within the process, and for each heap a directory from that number
+//! to the thread's cache.
+//!
+//! A number belongs to a thread until that ends; nothing runs when it ends (a destructor would call
+//! malloc), so numbers of threads that are gone are found when new ones come, and with a number its
+//! caches go to the new thread. In a child after fork the directories read as empty, and the thread
+//! that forked registers anew.
+
+use core::cell::Cell;
+use core::ptr::NonNull;
+use core::sync::atomic::AtomicPtr;
+
+use crate::layout::NODES_MAX;
+use crate::sync::{
+    AtomicU64,
+    Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst},
+};
+use crate::sys::{
+    self, Errno,
+    memory::{self, Source},
+    process::{self, Identity, Life},
+};
+use crate::tables::Bin;
+use crate::word::CacheId;
+
+/// Threads of one process at once, and one: number 0 is a thread that has not registered.
+pub(crate) const THREADS_MAX: usize = 4096;
+
+/// How many threads that may be gone are looked at when one registers: a few system calls each.
+const LOOKS: usize = 2;
+
+/// An entry of the table of threads that belonged to a thread of the parent, before a fork.
+const RETIRED: u64 = u64::MAX;
+
+std::thread_local! {
+    /// This thread's number, 0 before it registered. Without a destructor, so that nothing allocates.
+    static NUMBER: Cell<u32> = const { Cell::new(0) };
+    /// The process in which it registered.
+    static PROCESS: Cell<u32> = const { Cell::new(0) };
+}
+
+/// By thread number: the thread's kernel number and start time, folded; 0 for nobody.
+static THREADS: [AtomicU64; THREADS_MAX] = [const { AtomicU64::new(0) }; THREADS_MAX];
+
+/// The process that the table speaks of, doubled, plus 1 while it is being made so.
+static TABLE_OF: AtomicU64 = AtomicU64::new(0);
+
+/// Where the next look for a thread that is gone begins.
+static LOOK: AtomicU64 = AtomicU64::new(1);
+
+/// This thread's number in this process; 0 where it has none yet.
+#[inline(always)]
+pub(crate) fn number() -> usize {
+    NUMBER.with(Cell::get) as usize
+}
+
+/// This thread's number, registering it if need be, and again after a fork. A few system calls.
+/// `None` where [`THREADS_MAX`] threads live.
+#[cold]
+pub(crate) fn register() -> Option<usize> {
+    let process = process::own_number();
+    if number() != 0 && PROCESS.with(Cell::get) == process {
+        return Some(number());
+    }
+    settle(process);
+    let me = fold(process::own_thread());
+    let number = match number() {
+        0 => fresh(process, me)?,
+        // The thread that forked: its number was retired, and nobody else takes it.
+        old => {
+            THREADS[old].store(me, SeqCst);
+            old
+        }
+    };
+    NUMBER.with(|cell| cell.set(number as u32));
+    PROCESS.with(|cell| cell.set(process));
+    Some(number)
+}
+
+/// Sees to it that the table speaks of this process: after a fork, the threads in it are not here.
+fn settle(process: u32) {
+    let done = u64::from(process) << 1;
+    loop {
+        let old = TABLE_OF.load(SeqCst);
+        if old == done {
+            return;
+        }
+        // Another thread of this process is at it.
+        if old == done + 1 {
+            sys::give_way();
+            continue;
+        }
+        if TABLE_OF.compare_exchange(old, done + 1, AcqRel, Relaxed).is_ok() {
+            let used = THREADS.iter().filter(|entry| entry.load(SeqCst) != 0);
+            used.for_each(|entry| entry.store(RETIRED, SeqCst));
+            TABLE_OF.store(done, SeqCst);
+            return;
+        }
+    }
+}
+
+/// A number that nobody has, or whose thread is gone.
+fn fresh(process: u32, me: u64) -> Option<usize> {
+    inherited(process, me, LOOKS)
+        .or_else(|| {
+            (1..THREADS_MAX).find(|&number| {
+                let entry = &THREADS[number];
+                entry.load(Relaxed) == 0 && entry.compare_exchange(0, me, AcqRel, Relaxed).is_ok()
+            })
+        })
+        .or_else(|| inherited(process, me, THREADS_MAX))
+}
+
+/// The number of a thread that is gone, of the next `looks` in the table.
+fn inherited(process: u32, me: u64, looks: usize) -> Option<usize> {
+    (0..looks).find_map(|_| {
+        let number = LOOK.fetch_add(1, Relaxed) as usize % THREADS_MAX;
+        let entry = &THREADS[number];
+        let old = entry.load(Acquire);
+        if old == 0 {
+            // Numbers are given out from the lowest on: begin again.
+            LOOK.store(1, Relaxed);
+            return None;
+        }
+        let is_gone = old != RETIRED && process::life_of_thread(process, unfold(old)) == Life::Dead;
+        (number != 0 && is_gone && entry.compare_exchange(old, me, AcqRel, Relaxed).is_ok())
+            .then_some(number)
+    })
+}
+
+/// Bits of a start time in a folded word: what 22 bits for a number (`PID_MAX_LIMIT`) leave, which is a
+/// thousand years of ticks.
+const START_BITS: u32 = 42;
+
+/// Thread number and start time in one word.
+fn fold(thread: Identity) -> u64 {
+    u64::from(thread.number) << START_BITS | thread.start & ((1 << START_BITS) - 1)
+}
+
+fn unfold(word: u64) -> Identity {
+    Identity { number: (word >> START_BITS) as u32, start: word & ((1 << START_BITS) - 1) }
+}
+
+/// A thread's cache on a node, as the thread finds it.
+#[repr(C)]
+pub(crate) struct Entry {
+    /// The bins of the cache; null where the thread has none yet.
+    bins: AtomicPtr<Bin>,
+    /// The cache.
+    id: AtomicU64,
+}
+
+impl Entry {
+    /// The bins, one a class; null where the thread has no cache yet.
+    #[inline(always)]
+    pub(crate) fn bins(&self) -> *const Bin {
+        self.bins.load(Relaxed)
+    }
+
+    #[inline(always)]
+    pub(crate) fn id(&self) -> CacheId {
+        self.id.load(Relaxed) as CacheId
+    }
+
+    pub(crate) fn set(&self, bins: &[Bin], id: CacheId) {
+        self.id.store(u64::from(id), Relaxed);
+        self.bins.store(bins.as_ptr().cast_mut(), Release);
+    }
+}
+
+/// From rows (0 for wherever the thread is, then one a node) and thread numbers to caches. Private to
+/// the process, and empty in a child.
+pub(crate) struct Directory {
+    start: NonNull<Entry>,
+    rows: usize,
+}
+
+// SAFETY: the mapping belongs to the process; its entries are atomic.
+unsafe impl Send for Directory {}
+// SAFETY: as above.
+unsafe impl Sync for Directory {}
+
+impl Directory {
+    /// An empty directory for `nodes` nodes. Three system calls.
+    pub(crate) fn new(nodes: usize) -> Result<Self, Errno> {
+        let rows = nodes.min(NODES_MAX) + 1;
+        let bytes = Self::bytes(rows);
+        let start = memory::reserve(bytes, 4096)?;
+        let directory = Self { start: start.cast(), rows };
+        // SAFETY: the range was just reserved for the directory alone.
+        unsafe { memory::map_at(start.addr().get(), bytes, Source::Anonymous) }?;
+        memory::wipe_on_fork(start.addr().get(), bytes)?;
+        Ok(directory)
+    }
+
+    /// The first entry; that of a row and a number is at `row * THREADS_MAX + number`.
+    pub(crate) fn start(&self) -> *const Entry {
+        self.start.as_ptr()
+    }
+
+    pub(crate) fn entry(&self, row: usize, number: usize) -> &Entry {
+        assert!(row < self.rows && number < THREADS_MAX, "row {row}, thread {number}");
+        // SAFETY: within the mapping, by the check.
+        let entry = unsafe { self.start.add(row * THREADS_MAX + number) };
+        // SAFETY: mapped for as long as `self` lives; zeroes are an entry; all access is atomic.
+        unsafe { entry.as_ref() }
+    }
+
+    fn bytes(rows: usize) -> usize {
+        rows * THREADS_MAX * size_of::<Entry>()
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        // SAFETY: mapped by `new` for this value alone, which nobody borrows any more. It cannot fail
+        // for a range that is mapped.
+        let _ = unsafe { memory::unmap(self.start.addr().get(), Self::bytes(self.rows)) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::{collections::BTreeSet, sync::Barrier, thread, vec::Vec};
+
+    #[test]
+    fn threads_that_live_have_different_numbers() {
+        let barrier = Barrier::new(8);
+        let numbers: BTreeSet<usize> = thread::scope(|scope| {
+            let threads: Vec<_> = (0..8)
+                .map(|_| {
+                    scope.spawn(|| {
+                        let number = register().unwrap();
+                        assert_eq!(register(), Some(number));
+                        barrier.wait();
+                        number
+                    })
+                })
+                .collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        assert_eq!(numbers.len(), 8);
+        assert!(!numbers.contains(&0));
+    }
+
+    #[test]
+    fn numbers_of_threads_that_ended_are_used_again() {
+        let highest = (0..200).map(|_| thread::spawn(|| register().unwrap()).join().unwrap()).max();
+        assert!(highest.unwrap() < 150, "{highest:?}");
+    }
+}

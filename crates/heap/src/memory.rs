@@ -1,0 +1,320 @@
+//! Runs of slices: which are free, how one is found and claimed with its pages ready, and given back.
+//!
+//! A run of up to a page lies within one page: the lowest page that has such a run, by the bitmap of
+//! its length. A longer one is a number of whole pages in a row, the lowest that are free. Pages that
+//! were never used lie above a node's frontier, and are in no bitmap until they are needed.
+
+use core::ops::Range;
+
+use crate::bitmap::Bitmap;
+use crate::fault::AllocError;
+use crate::layout::{ORDERS, PAGE_SLICES, SLICE};
+use crate::region::{Haste, Provided, Refusal, Region};
+use crate::slice;
+use crate::step::step;
+use crate::sync::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use crate::tables::Tables;
+use crate::word::{CacheId, PageWord};
+
+/// The mappings of a heap and the tables in them.
+pub(crate) struct Memory {
+    pub(crate) region: Region,
+    pub(crate) tables: Tables,
+}
+
+/// Why a page that seemed to have a run gave none.
+enum Miss {
+    /// Others were faster, or its memory is on its way: the next page may do.
+    Busy,
+    /// It has no such run.
+    Full,
+    /// Its memory cannot be had; another page's may.
+    Unusable,
+    /// The system has no memory for it.
+    Refused,
+}
+
+impl Memory {
+    pub(crate) fn new(region: Region) -> Self {
+        // SAFETY: the region checked its geometry and mapped the metadata that it needs at a multiple
+        // of 4,096, zeroed past the header; it stays mapped as long as `self.region` lives.
+        let tables = unsafe { Tables::new(region.metadata(), *region.geometry()) };
+        Self { region, tables }
+    }
+
+    /// Claims `count` free slices of `node` for `me`, the first at a multiple of `align` slices (a
+    /// power of two), with memory behind them all. Reads a few words of a bitmap and claims each
+    /// slice; a system call only where the kind of page needs one.
+    pub(crate) fn take(
+        &self,
+        node: usize,
+        count: usize,
+        align: usize,
+        me: CacheId,
+    ) -> Result<usize, AllocError> {
+        if count <= PAGE_SLICES && align <= PAGE_SLICES {
+            self.take_in_page(node, count, align, me)
+        } else {
+            self.take_pages(node, count, align.max(PAGE_SLICES), me)
+        }
+    }
+
+    /// Notes that slices became free, so that they are found.
+    pub(crate) fn note_free(&self, run: Range<usize>) {
+        for page in run.start / PAGE_SLICES..run.end.div_ceil(PAGE_SLICES) {
+            self.note_page(page);
+        }
+    }
+
+    /// Gives claimed slices back that nothing was made of.
+    pub(crate) fn give_back(&self, run: Range<usize>) {
+        slice::unclaim(self.tables.slices(), run.clone());
+        self.note_free(run);
+    }
+
+    /// The node that a slice belongs to.
+    pub(crate) fn node_of(&self, slice: usize) -> usize {
+        (slice * SLICE) >> self.tables.geometry().node_shift()
+    }
+
+    /// The pages of a node that can ever be used.
+    pub(crate) fn pages_of(&self, node: usize) -> Range<usize> {
+        let (first, end) = self.region.usable_pages(node as u32);
+        first..end.min(self.tables.geometry().pages())
+    }
+
+    /// Pages with a free run of `2^order` slices.
+    pub(crate) fn order(&self, order: usize) -> Bitmap<'_> {
+        Bitmap::new(self.tables.order(order), self.tables.geometry().pages())
+    }
+
+    /// Makes a page's memory ready for `me`, who has claimed slices of it.
+    pub(crate) fn make_ready(&self, page: usize, me: CacheId, haste: Haste) -> Result<(), Refused> {
+        let word = &self.tables.pages()[page];
+        let old = PageWord(word.load(Acquire));
+        if old.is_ready() {
+            return Ok(());
+        }
+        let is_mine = old == PageWord::ABSENT
+            && word.compare_exchange(old.0, PageWord::mapping(me).0, AcqRel, Relaxed).is_ok();
+        if !is_mine {
+            return Err(Refused::Busy);
+        }
+        step!("page.ready.after_mapping");
+        match self.region.provide(page, haste) {
+            Ok(provided) => {
+                step!("page.ready.before_ready");
+                word.store(PageWord::ready(provided.backing as u8).0, Release);
+                Ok(())
+            }
+            Err(refusal) => {
+                word.store(PageWord::ABSENT.0, Release);
+                Err(match refusal {
+                    Refusal::Exhausted => Refused::Exhausted,
+                    Refusal::Unusable => Refused::Unusable,
+                })
+            }
+        }
+    }
+
+    fn take_in_page(
+        &self,
+        node: usize,
+        count: usize,
+        align: usize,
+        me: CacheId,
+    ) -> Result<usize, AllocError> {
+        let order = count.max(align).next_power_of_two().trailing_zeros() as usize;
+        let bitmap = self.order(order);
+        let pages = self.pages_of(node);
+        loop {
+            let mut page = pages.start;
+            while let Some(found) = bitmap.next(page, pages.end) {
+                match self.take_from(found, count, align, me) {
+                    Ok(head) => return Ok(head),
+                    Err(Miss::Refused) => return Err(AllocError::Exhausted),
+                    Err(Miss::Full) => self.note_full(found, order),
+                    Err(Miss::Unusable) => (0..ORDERS).for_each(|o| _ = self.order(o).clear(found)),
+                    Err(Miss::Busy) => {}
+                }
+                page = found + 1;
+            }
+            self.open_pages(node, 1)?;
+        }
+    }
+
+    /// Clears a page's bit for `order`, unless a run came free meanwhile.
+    fn note_full(&self, page: usize, order: usize) {
+        self.order(order).clear(page);
+        step!("page.full.after_clear");
+        if self.longest_order(page) > order {
+            self.order(order).set(page);
+        }
+    }
+
+    fn take_from(
+        &self,
+        page: usize,
+        count: usize,
+        align: usize,
+        me: CacheId,
+    ) -> Result<usize, Miss> {
+        let slices = self.tables.slices();
+        let first = page * PAGE_SLICES;
+        let mut at = 0;
+        while at + count <= PAGE_SLICES {
+            let taken = (0..count).rev().find(|i| !slice::word(slices, first + at + i).is_free());
+            if let Some(taken) = taken {
+                at = (at + taken + 1).next_multiple_of(align);
+                continue;
+            }
+            let run = first + at..first + at + count;
+            if slice::claim(slices, run.clone(), me).is_err() {
+                continue;
+            }
+            step!("page.take.after_claim");
+            return match self.make_ready(page, me, Haste::Now) {
+                Ok(()) => Ok(run.start),
+                Err(refused) => {
+                    slice::unclaim(slices, run);
+                    Err(match refused {
+                        Refused::Busy => Miss::Busy,
+                        Refused::Unusable => Miss::Unusable,
+                        Refused::Exhausted => Miss::Refused,
+                    })
+                }
+            };
+        }
+        Err(Miss::Full)
+    }
+
+    fn take_pages(
+        &self,
+        node: usize,
+        count: usize,
+        align: usize,
+        me: CacheId,
+    ) -> Result<usize, AllocError> {
+        let (wanted, align_pages) = (count.div_ceil(PAGE_SLICES), align / PAGE_SLICES);
+        let pages = self.pages_of(node);
+        loop {
+            let mut from = pages.start.next_multiple_of(align_pages);
+            while let Some(first) = self.free_pages(from..pages.end, wanted, align_pages) {
+                let head = first * PAGE_SLICES;
+                match self.claim_ready(head..head + count, me) {
+                    Ok(()) => return Ok(head),
+                    Err(Refused::Exhausted) => return Err(AllocError::Exhausted),
+                    Err(_) => from = first + align_pages,
+                }
+            }
+            self.open_pages(node, wanted)?;
+        }
+    }
+
+    /// Claims these very slices with memory behind them, or none.
+    pub(crate) fn claim_ready(&self, run: Range<usize>, me: CacheId) -> Result<(), Refused> {
+        let slices = self.tables.slices();
+        slice::claim(slices, run.clone(), me).map_err(|_| Refused::Busy)?;
+        for page in run.start / PAGE_SLICES..run.end.div_ceil(PAGE_SLICES) {
+            if let Err(refused) = self.make_ready(page, me, Haste::Now) {
+                self.give_back(run);
+                return Err(refused);
+            }
+        }
+        Ok(())
+    }
+
+    /// The first `wanted` wholly free pages in a row, by the bitmap, at a multiple of `align` pages.
+    fn free_pages(&self, range: Range<usize>, wanted: usize, align: usize) -> Option<usize> {
+        let bitmap = self.order(ORDERS - 1);
+        let mut first = bitmap.next(range.start, range.end)?.next_multiple_of(align);
+        while first + wanted <= range.end {
+            let gap = (first..first + wanted)
+                .rev()
+                .find(|&page| !bitmap.is_set(page) || self.longest_order(page) < ORDERS);
+            let Some(gap) = gap else { return Some(first) };
+            // A bit that is stale would be met again by every search.
+            if bitmap.is_set(gap) && self.longest_order(gap) < ORDERS {
+                self.note_full(gap, ORDERS - 1);
+            }
+            first = bitmap.next(gap + 1, range.end)?.next_multiple_of(align);
+        }
+        None
+    }
+
+    /// Puts at least `wanted` untouched pages of a node into the bitmaps, or fewer if there are only
+    /// so many; at least one.
+    fn open_pages(&self, node: usize, wanted: usize) -> Result<(), AllocError> {
+        if self.region.external().is_some() {
+            return self.open_external(wanted);
+        }
+        let pages = self.pages_of(node);
+        let frontier = &self.tables.nodes()[node].frontier;
+        let first = frontier.load(Relaxed) as usize;
+        let count = wanted.min(pages.len().saturating_sub(first));
+        if count == 0 {
+            return Err(AllocError::Exhausted);
+        }
+        let next = (first + count) as u32;
+        if frontier.compare_exchange(first as u32, next, AcqRel, Relaxed).is_ok() {
+            step!("page.open.after_frontier");
+            (first..first + count).for_each(|page| self.note_page(pages.start + page));
+        }
+        Ok(())
+    }
+
+    fn open_external(&self, wanted: usize) -> Result<(), AllocError> {
+        let mut opened = 0;
+        while opened < wanted {
+            // Which page comes is the provider's choice; the first of them is named for form's sake.
+            let Ok(Provided { first, count, backing }) = self.region.provide(0, Haste::Now) else {
+                return if opened > 0 { Ok(()) } else { Err(AllocError::Exhausted) };
+            };
+            for page in first..(first + count).min(self.tables.geometry().pages()) {
+                self.tables.pages()[page].store(PageWord::ready(backing as u8).0, Release);
+                step!("page.open_external.after_ready");
+                self.note_page(page);
+            }
+            opened += count;
+        }
+        Ok(())
+    }
+
+    /// Sets the bits of the orders that a page has free runs of.
+    fn note_page(&self, page: usize) {
+        for order in 0..self.longest_order(page) {
+            let bitmap = self.order(order);
+            if !bitmap.is_set(page) {
+                bitmap.set(page);
+                step!("page.note.between");
+            }
+        }
+    }
+
+    /// One more than the order of the longest aligned free run in a page; 0 where none is free.
+    fn longest_order(&self, page: usize) -> usize {
+        let slices = &self.tables.slices()[page * PAGE_SLICES..][..PAGE_SLICES];
+        let free = |mask, index| mask | u32::from(slice::word(slices, index).is_free()) << index;
+        let mut runs = (0..PAGE_SLICES).fold(0u32, free);
+        let mut order = 0;
+        while runs != 0 {
+            // Bit i of `runs`: a free run of 2^order at i, a multiple of 2^order.
+            let aligned = [0x5555_5555, 0x1111_1111, 0x0101_0101, 0x0001_0001, 0x0000_0001];
+            order += 1;
+            let Some(mask) = aligned.get(order - 1) else { break };
+            runs = runs & runs >> (1 << (order - 1)) & mask;
+        }
+        order
+    }
+}
+
+/// Why a page's memory is not ready.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refused {
+    /// Another cache is at it.
+    Busy,
+    /// Not this page; another may do.
+    Unusable,
+    /// None at all.
+    Exhausted,
+}

@@ -1,0 +1,179 @@
+//! How slices change hands. Each step is one compare-and-swap, or a store by the only owner.
+//!
+//! Building `[head, head + count)`: every slice free -> claimed by me (given back if one is not to be
+//! had); the head -> run; the others -> span or tail; the head -> span or large, last.
+//! Taking apart: the head -> run; the others -> claimed; the head -> claimed; each -> free, with its
+//! generation grown by one.
+//!
+//! So at any instant every slice is free, or says whose it is, or lies behind a head that does: who
+//! dies in between leaves nothing that a scan does not find.
+
+use core::ops::Range;
+
+use crate::step::step;
+use crate::sync::{
+    AtomicU64,
+    Ordering::{AcqRel, Acquire, Relaxed, Release},
+};
+use crate::word::{CacheId, SliceWord};
+
+/// Reads a slice's word.
+#[inline]
+pub(crate) fn word(slices: &[AtomicU64], index: usize) -> SliceWord {
+    SliceWord(slices[index].load(Acquire))
+}
+
+/// Claims free slices for `me`: all of them, or none and the first that was not free.
+pub(crate) fn claim(slices: &[AtomicU64], run: Range<usize>, me: CacheId) -> Result<(), usize> {
+    for index in run.clone() {
+        let old = word(slices, index);
+        let new = SliceWord::claimed(old.generation(), me);
+        if !old.is_free() || !exchange(&slices[index], old, new) {
+            step!("slice.claim.before_roll_back");
+            unclaim(slices, run.start..index);
+            return Err(index);
+        }
+        step!("slice.claim.between");
+    }
+    Ok(())
+}
+
+/// Gives back slices that `me` claimed and made nothing of.
+pub(crate) fn unclaim(slices: &[AtomicU64], run: Range<usize>) {
+    for index in run {
+        let generation = SliceWord(slices[index].load(Relaxed)).generation();
+        slices[index].store(SliceWord::free(generation).0, Release);
+        step!("slice.unclaim.between");
+    }
+}
+
+/// Makes claimed slices a span of `class`. Its slot words are all zero.
+pub(crate) fn build_span(slices: &[AtomicU64], run: Range<usize>, class: u8, me: CacheId) {
+    let (head, count) = (run.start, run.len() as u32);
+    own(slices, head, |generation| SliceWord::run(generation, me, class, count));
+    step!("slice.build_span.after_run");
+    for tail in head + 1..run.end {
+        own(slices, tail, |generation| SliceWord::span(generation, class));
+        step!("slice.build_span.between");
+    }
+    step!("slice.build_span.before_head");
+    own(slices, head, |generation| SliceWord::span(generation, class));
+}
+
+/// Makes claimed slices, or a run of `me`, a large block of a process.
+pub(crate) fn build_large(
+    slices: &[AtomicU64],
+    run: Range<usize>,
+    (process, tag): (u8, u8),
+    me: CacheId,
+) {
+    let (head, count) = (run.start, run.len() as u32);
+    own(slices, head, |generation| SliceWord::run(generation, me, 0, count));
+    step!("slice.build_large.after_run");
+    for tail in head + 1..run.end {
+        own(slices, tail, SliceWord::tail);
+        step!("slice.build_large.between");
+    }
+    step!("slice.build_large.before_head");
+    own(slices, head, |generation| SliceWord::large(generation, process, tag, count));
+}
+
+/// Takes hold of a span or large block whose head still says `seen`: from then on the run is `me`'s
+/// alone. It may be longer than the block, if `me` has claimed the slices behind. Of several that try,
+/// one succeeds.
+pub(crate) fn seize(slices: &[AtomicU64], run: Range<usize>, seen: SliceWord, me: CacheId) -> bool {
+    let class = if seen.is_span() { seen.class() } else { 0 };
+    let new = SliceWord::run(seen.generation(), me, class, run.len() as u32);
+    exchange(&slices[run.start], seen, new)
+}
+
+/// Makes the slices of a run of `me` free. Its slot words are all zero.
+pub(crate) fn dissolve(slices: &[AtomicU64], run: Range<usize>, me: CacheId) {
+    step!("slice.dissolve.after_run");
+    for tail in run.start + 1..run.end {
+        own(slices, tail, |generation| SliceWord::claimed(generation, me));
+        step!("slice.dissolve.between_tails");
+    }
+    own(slices, run.start, |generation| SliceWord::claimed(generation, me));
+    step!("slice.dissolve.after_head");
+    for index in run {
+        own(slices, index, |generation| SliceWord::free(generation.wrapping_add(1)));
+        step!("slice.dissolve.between_free");
+    }
+}
+
+/// Cuts the slices from `keep` on off a run of `me`, and makes them free; the head stays a run.
+pub(crate) fn cut(slices: &[AtomicU64], run: Range<usize>, keep: usize, me: CacheId) {
+    for tail in run.start + keep..run.end {
+        own(slices, tail, |generation| SliceWord::claimed(generation, me));
+        step!("slice.cut.between_tails");
+    }
+    own(slices, run.start, |generation| SliceWord::run(generation, me, 0, keep as u32));
+    step!("slice.cut.after_head");
+    for index in run.start + keep..run.end {
+        own(slices, index, |generation| SliceWord::free(generation.wrapping_add(1)));
+        step!("slice.cut.between_free");
+    }
+}
+
+/// Gives a slice that this cache owns another word of the same generation, or of one made from it.
+fn own(slices: &[AtomicU64], index: usize, make: impl FnOnce(u16) -> SliceWord) {
+    let generation = SliceWord(slices[index].load(Relaxed)).generation();
+    slices[index].store(make(generation).0, Release);
+}
+
+fn exchange(word: &AtomicU64, old: SliceWord, new: SliceWord) -> bool {
+    word.compare_exchange(old.0, new.0, AcqRel, Relaxed).is_ok()
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::word::Slice;
+    use std::vec::Vec;
+
+    fn slices(count: usize) -> Vec<AtomicU64> {
+        (0..count).map(|_| AtomicU64::new(0)).collect()
+    }
+
+    fn kinds(slices: &[AtomicU64]) -> Vec<Slice> {
+        (0..slices.len()).map(|index| word(slices, index).decode()).collect()
+    }
+
+    #[test]
+    fn a_claim_that_fails_leaves_nothing() {
+        let slices = slices(8);
+        claim(&slices, 5..6, 1).unwrap();
+        assert_eq!(claim(&slices, 2..8, 2), Err(5));
+        let expected: Vec<Slice> =
+            (0..8).map(|i| if i == 5 { Slice::Claimed(1) } else { Slice::Free }).collect();
+        assert_eq!(kinds(&slices), expected);
+    }
+
+    #[test]
+    fn a_span_is_built_and_dissolved() {
+        let slices = slices(4);
+        claim(&slices, 0..4, 3).unwrap();
+        build_span(&slices, 0..4, 7, 3);
+        assert_eq!(kinds(&slices), [Slice::Span { class: 7 }; 4]);
+        let seen = word(&slices, 0);
+        assert!(seize(&slices, 0..4, seen, 4) && !seize(&slices, 0..4, seen, 5));
+        assert_eq!(kinds(&slices)[0], Slice::Run { cache: 4, class: 7, length: 4 });
+        dissolve(&slices, 0..4, 4);
+        assert_eq!(kinds(&slices), [Slice::Free; 4]);
+        assert!((0..4).all(|index| word(&slices, index).generation() == 1));
+    }
+
+    #[test]
+    fn a_large_block_is_built_and_cut() {
+        let slices = slices(4);
+        claim(&slices, 0..4, 3).unwrap();
+        build_large(&slices, 0..4, (1, 2), 3);
+        let large = |length| Slice::Large { process: 1, tag: 2, length };
+        assert_eq!(kinds(&slices), [large(4), Slice::Tail, Slice::Tail, Slice::Tail]);
+        assert!(seize(&slices, 0..4, word(&slices, 0), 3));
+        cut(&slices, 0..4, 2, 3);
+        build_large(&slices, 0..2, (1, 2), 3);
+        assert_eq!(kinds(&slices), [large(2), Slice::Tail, Slice::Free, Slice::Free]);
+    }
+}

@@ -1,0 +1,137 @@
+//! How the slots of a span change hands: free -> cached by a cache by compare-and-swap; cached -> live,
+//! live -> cached and cached -> free by stores of the only owner.
+
+use crate::class::Class;
+use crate::step::step;
+use crate::sync::{
+    AtomicU16,
+    Ordering::{AcqRel, Acquire, Relaxed, Release},
+};
+use crate::word::{CacheId, SlotWord};
+
+/// The slot words of one span, within the array of its class's shift.
+#[derive(Clone, Copy)]
+pub(crate) struct Slots<'a> {
+    words: &'a [AtomicU16],
+    /// Words from one slot's to the next one's.
+    stride: usize,
+    count: usize,
+}
+
+impl<'a> Slots<'a> {
+    /// The slots of the span of `class` whose first byte is at `offset`, in the array `words`.
+    pub(crate) fn new(words: &'a [AtomicU16], offset: usize, class: &Class) -> Self {
+        let stride = (class.size >> class.shift) as usize;
+        let (first, count) = (offset >> class.shift, class.span_slots as usize);
+        Self { words: &words[first..first + count * stride], stride, count }
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.count
+    }
+
+    #[inline]
+    pub(crate) fn get(&self, slot: usize) -> SlotWord {
+        SlotWord(self.word(slot).load(Acquire))
+    }
+
+    /// Claims free slots for `me`, from `from` on, and hands each to `take` until that says to stop.
+    /// Where the next look should begin.
+    pub(crate) fn claim(
+        &self,
+        from: usize,
+        me: CacheId,
+        mut take: impl FnMut(usize) -> bool,
+    ) -> usize {
+        for slot in from..self.count {
+            if self.claim_one(slot, me) {
+                step!("slot.claim.between");
+                if !take(slot) {
+                    return slot + 1;
+                }
+            }
+        }
+        self.count
+    }
+
+    /// Claims one slot if it is free.
+    #[inline]
+    pub(crate) fn claim_one(&self, slot: usize, me: CacheId) -> bool {
+        let word = self.word(slot);
+        word.load(Relaxed) == SlotWord::FREE.0
+            && word
+                .compare_exchange(SlotWord::FREE.0, SlotWord::cached(me).0, AcqRel, Relaxed)
+                .is_ok()
+    }
+
+    /// Makes a slot that `me` has cached free; whether it was `me`'s. By compare-and-swap, because the
+    /// span may have been taken apart and built anew since it was claimed.
+    pub(crate) fn release(&self, slot: usize, me: CacheId) -> bool {
+        let (old, new) = (SlotWord::cached(me).0, SlotWord::FREE.0);
+        self.word(slot).compare_exchange(old, new, Release, Relaxed).is_ok()
+    }
+
+    /// Claims every slot; none where one of them is not free.
+    pub(crate) fn claim_all(&self, me: CacheId) -> bool {
+        let is_free = |slot| self.word(slot).load(Relaxed) == SlotWord::FREE.0;
+        if !(0..self.count).all(is_free) {
+            return false;
+        }
+        for slot in 0..self.count {
+            if !self.claim_one(slot, me) {
+                step!("slot.claim_all.before_roll_back");
+                (0..slot).for_each(|slot| _ = self.release(slot, me));
+                return false;
+            }
+            step!("slot.claim_all.between");
+        }
+        true
+    }
+
+    /// Makes every slot that `me` has cached free.
+    pub(crate) fn release_all(&self, me: CacheId) {
+        for slot in 0..self.count {
+            self.release(slot, me);
+            step!("slot.release_all.between");
+        }
+    }
+
+    /// How many slots are free now.
+    pub(crate) fn count_free(&self) -> usize {
+        (0..self.count).filter(|&slot| self.get(slot) == SlotWord::FREE).count()
+    }
+
+    #[inline]
+    fn word(&self, slot: usize) -> &AtomicU16 {
+        &self.words[slot * self.stride]
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::class::TABLE;
+    use std::vec::Vec;
+
+    #[test]
+    fn slots_are_claimed_and_released_by_their_owner_alone() {
+        // 320 bytes: slots at every fifth word of the array of 64 bytes.
+        let class = &TABLE[4];
+        let words: Vec<AtomicU16> = (0..2048).map(|_| AtomicU16::new(0)).collect();
+        let slots = Slots::new(&words, 64 << 10, class);
+        let mut taken = Vec::new();
+        let next = slots.claim(3, 7, |slot| {
+            taken.push(slot);
+            taken.len() < 3
+        });
+        assert_eq!((taken.as_slice(), next), ([3, 4, 5].as_slice(), 6));
+        assert_eq!(words[1024 + 3 * 5].load(Relaxed), 7);
+        assert!(!slots.claim_all(8) && !slots.release(3, 8) && slots.release(3, 7));
+        assert!(slots.release(4, 7) && slots.release(5, 7));
+        assert!(slots.claim_all(8));
+        assert_eq!(slots.count_free(), 0);
+        slots.release_all(8);
+        assert_eq!(slots.count_free(), slots.count());
+        assert!(words.iter().all(|word| word.load(Relaxed) == 0));
+    }
+}
