@@ -27,7 +27,8 @@
 //! - `local`: which thread this is, and where its caches are;
 //! - `cache`: a thread's bins, filled from spans and emptied into them;
 //! - [`request`]: what a caller says with a request;
-//! - [`heap`]: alloc, free, realloc, and the builder.
+//! - [`heap`]: alloc, free, realloc, and the builder;
+//! - [`inspect`]: what a heap holds.
 #![no_std]
 #![allow(
     dead_code,
@@ -48,6 +49,8 @@ pub mod error;
 pub mod fault;
 #[cfg(not(loom))]
 pub mod heap;
+#[cfg(not(loom))]
+pub mod inspect;
 mod layout;
 #[cfg(not(loom))]
 mod local;
@@ -74,4 +77,8 @@ pub use error::{Error, Name};
 pub use fault::{AllocError, Fault, Misuse, Owner};
 #[cfg(not(loom))]
 pub use heap::{Builder, Handle, Heap, ReallocError};
+#[cfg(not(loom))]
+pub use inspect::{Block, Count, Damage, PageView, Stats};
+#[cfg(not(loom))]
+pub use region::backing::{Backing, Pages, PagesTold};
 pub use request::{Node, Offset, Tag};

@@ -1,0 +1,140 @@
+//! The map: every page that was ever used, and what its slices are.
+
+use crate::class::TABLE;
+use crate::heap::Heap;
+use crate::layout::{PAGE, PAGE_SLICES, SLICE};
+use crate::region::backing::Backing;
+use crate::request::{Node, Offset, Tag};
+use crate::slice;
+use crate::slot::Slots;
+use crate::sync::Ordering::Acquire;
+use crate::word::{Page, PageWord, Slice, Slot};
+
+/// What is known of a page of 2 MiB.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PageView {
+    /// Where it starts.
+    pub offset: Offset,
+    /// Its node.
+    pub node: Node,
+    /// Whether it has memory.
+    pub state: PageState,
+    /// What memory, if it has any.
+    pub backing: Backing,
+    /// Its slices of 64 KiB.
+    pub slices: [SliceView; PAGE_SLICES],
+}
+
+/// Whether a page has memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PageState {
+    /// None.
+    Absent,
+    /// On its way.
+    Mapping,
+    /// It has.
+    Ready,
+    /// On its way back.
+    Draining,
+}
+
+/// What is known of a slice of 64 KiB.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SliceView {
+    /// Nobody's.
+    Free,
+    /// Being built or taken apart.
+    Busy,
+    /// Part of a span. Counts are of the slots that start in this slice.
+    Span {
+        /// Bytes of a slot.
+        class_bytes: usize,
+        /// Slots that are live.
+        live: u32,
+        /// Slots that threads hold ready.
+        cached: u32,
+        /// Slots that are free.
+        free: u32,
+        /// The tag that most of the live slots have.
+        tag: Tag,
+    },
+    /// Part of a large block.
+    Large {
+        /// Bytes of the block; 0 in all its slices but the first.
+        bytes: usize,
+        /// Its tag, [`Tag::NONE`] in all its slices but the first.
+        tag: Tag,
+    },
+    /// Nothing that the heap wrote.
+    Damaged,
+}
+
+impl Heap {
+    /// Shows every page that was ever used to `visit`, by ascending address. Costs what a walk costs;
+    /// nobody waits for it.
+    pub fn map(&self, mut visit: impl FnMut(&PageView)) {
+        for node in 0..self.node_count() {
+            for page in self.used_pages(node) {
+                visit(&self.view(node, page));
+            }
+        }
+    }
+
+    fn view(&self, node: usize, page: usize) -> PageView {
+        let word = PageWord(self.memory.tables.pages()[page].load(Acquire));
+        let state = match word.decode() {
+            Page::Absent => PageState::Absent,
+            Page::Mapping(_) => PageState::Mapping,
+            Page::Ready => PageState::Ready,
+            Page::Draining(_) => PageState::Draining,
+        };
+        PageView {
+            offset: Offset::new((page * PAGE) as u64),
+            node: Node::new(node as u8),
+            state,
+            backing: Backing::from_number(word.backing()),
+            slices: core::array::from_fn(|index| self.view_slice(page * PAGE_SLICES + index)),
+        }
+    }
+
+    fn view_slice(&self, index: usize) -> SliceView {
+        match slice::word(self.memory.tables.slices(), index).decode() {
+            Slice::Free => SliceView::Free,
+            Slice::Claimed(_) | Slice::Run { .. } => SliceView::Busy,
+            Slice::Span { class } if (class as usize) < crate::class::CLASSES => {
+                self.view_span(index, class as usize)
+            }
+            Slice::Large { tag, length, .. } => {
+                SliceView::Large { bytes: length as usize * SLICE, tag: Tag(tag) }
+            }
+            Slice::Tail => SliceView::Large { bytes: 0, tag: Tag::NONE },
+            Slice::Span { .. } | Slice::Unknown => SliceView::Damaged,
+        }
+    }
+
+    fn view_span(&self, index: usize, class: usize) -> SliceView {
+        let about = &TABLE[class];
+        let bytes = about.size as usize;
+        let head = index & !(about.span_slices as usize - 1);
+        let slots: Slots<'_> = self.slots_of(head, class);
+        let within = (index - head) * SLICE;
+        let range = within.div_ceil(bytes)..(within + SLICE).div_ceil(bytes).min(slots.count());
+        let (mut live, mut cached, mut free) = (0, 0, 0);
+        let mut by_tag = [0u32; 256];
+        for slot in range {
+            match slots.get(slot).decode() {
+                Slot::Free => free += 1,
+                Slot::Cached(_) => cached += 1,
+                Slot::Live { tag, .. } => {
+                    live += 1;
+                    by_tag[tag as usize] += 1;
+                }
+            }
+        }
+        let most = (0..=255u8).rev().max_by_key(|tag| by_tag[*tag as usize]).unwrap_or_default();
+        SliceView::Span { class_bytes: bytes, live, cached, free, tag: Tag(most) }
+    }
+}

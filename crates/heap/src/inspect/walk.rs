@@ -1,0 +1,108 @@
+//! The walk over live blocks.
+
+use core::ops::Range;
+use core::ptr::NonNull;
+
+use crate::class::{CLASSES, TABLE};
+use crate::heap::Heap;
+use crate::layout::{PAGE_SLICES, SLICE};
+use crate::request::{Node, Offset, Tag};
+use crate::slice;
+use crate::slot::Slots;
+use crate::sync::Ordering::Acquire;
+use crate::word::{Slice, Slot};
+
+/// A live block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Block {
+    /// Where it starts in this process.
+    pub address: NonNull<u8>,
+    /// Where it starts, for any process.
+    pub offset: Offset,
+    /// What it occupies.
+    pub bytes: usize,
+    /// What it was allocated for.
+    pub tag: Tag,
+    /// The slot of the process that allocated it.
+    pub process: u8,
+    /// The node that its memory belongs to.
+    pub node: Node,
+    /// Whether it is a run of slices and not a slot of a span.
+    pub is_large: bool,
+}
+
+impl Heap {
+    /// Shows every live block to `visit`, by ascending address. O(slices that were ever used, and slots
+    /// of spans); nobody waits for it.
+    pub fn walk(&self, mut visit: impl FnMut(Block)) {
+        for node in 0..self.node_count() {
+            for page in self.used_pages(node) {
+                self.walk_page(node, page, &mut visit);
+            }
+        }
+    }
+
+    pub(super) fn walk_page(&self, node: usize, page: usize, visit: &mut impl FnMut(Block)) {
+        let slices = self.memory.tables.slices();
+        let node = Node::new(node as u8);
+        for head in page * PAGE_SLICES..(page + 1) * PAGE_SLICES {
+            match slice::word(slices, head).decode() {
+                Slice::Span { class } if self.is_span_head(head, class) => {
+                    self.walk_span(node, head, class as usize, visit);
+                }
+                Slice::Large { process, tag, length } => {
+                    let offset = head * SLICE;
+                    let bytes = length as usize * SLICE;
+                    self.show(offset, bytes, (process, tag), (node, true), visit);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Pages of a node that were ever handed out.
+    pub(crate) fn used_pages(&self, node: usize) -> Range<usize> {
+        let pages = self.memory.pages_of(node);
+        if self.memory.region.external().is_some() {
+            return pages;
+        }
+        let frontier = self.memory.tables.nodes()[node].frontier.load(Acquire) as usize;
+        pages.start..pages.end.min(pages.start + frontier)
+    }
+
+    pub(super) fn is_span_head(&self, slice: usize, class: u8) -> bool {
+        let class = class as usize;
+        class < CLASSES && slice.is_multiple_of(TABLE[class].span_slices as usize)
+    }
+
+    pub(super) fn slots_of(&self, head: usize, class: usize) -> Slots<'_> {
+        let about = &TABLE[class];
+        Slots::new(self.memory.tables.slots(about.shift), head * SLICE, about)
+    }
+
+    fn walk_span(&self, node: Node, head: usize, class: usize, visit: &mut impl FnMut(Block)) {
+        let slots = self.slots_of(head, class);
+        let bytes = TABLE[class].size as usize;
+        for slot in 0..slots.count() {
+            if let Slot::Live { process, tag } = slots.get(slot).decode() {
+                let offset = head * SLICE + slot * bytes;
+                self.show(offset, bytes, (process, tag), (node, false), visit);
+            }
+        }
+    }
+
+    fn show(
+        &self,
+        offset: usize,
+        bytes: usize,
+        (process, tag): (u8, u8),
+        (node, is_large): (Node, bool),
+        visit: &mut impl FnMut(Block),
+    ) {
+        let offset = Offset::new(offset as u64);
+        if let Some(address) = self.pointer(offset) {
+            visit(Block { address, offset, bytes, tag: Tag(tag), process, node, is_large });
+        }
+    }
+}
