@@ -95,6 +95,10 @@ impl Memory {
         if old.is_ready() {
             return Ok(());
         }
+        // Which pages come is the provider's choice: one that is not there belongs to somebody else.
+        if self.region.external().is_some() {
+            return Err(Refused::Unusable);
+        }
         let is_mine = old == PageWord::ABSENT
             && word.compare_exchange(old.0, PageWord::mapping(me).0, AcqRel, Relaxed).is_ok();
         if !is_mine {
