@@ -18,6 +18,7 @@ pub(crate) fn command(record: &Record) -> String {
         "copy.size_class" => bench(record, &[("size_class", "--size-class"), ("level", "--level")]),
         "copy.size" => bench(record, &[("size_bytes", "--sizes"), ("level", "--level")]),
         "copy.tune" => "haul copy tune".into(),
+        heap if heap.starts_with("heap.") => heap_bench(record),
         _ => "haul survey".into(),
     }
 }
@@ -45,12 +46,35 @@ pub(crate) fn command_of_all(records: &[&Record]) -> String {
 fn bench(record: &Record, own: &[(&str, &str)]) -> String {
     let mut command = String::from("haul copy bench --against libc");
     let common = [("function", "--function"), ("threads", "--threads")];
-    for (parameter, option) in own.iter().chain(&common) {
+    options(&mut command, record, own);
+    options(&mut command, record, &common);
+    command + " --json"
+}
+
+fn heap_bench(record: &Record) -> String {
+    let mut command =
+        format!("haul heap bench --test {}", quoted(record.experiment.trim_start_matches("heap.")));
+    let own = [
+        ("size_bytes", "--size"),
+        ("align_bytes", "--align"),
+        ("rounds", "--rounds"),
+        ("count", "--count"),
+        ("threads", "--threads"),
+    ];
+    options(&mut command, record, &own);
+    if record.parameters.get("shared").and_then(serde_json::Value::as_bool) == Some(true) {
+        command.push_str(" --shared");
+    }
+    command + " --json"
+}
+
+/// The options that these parameters stand for, where the record has them.
+fn options(command: &mut String, record: &Record, own: &[(&str, &str)]) {
+    for (parameter, option) in own {
         if let Some(value) = field(record, parameter) {
             let _ = write!(command, " {option} {}", quoted(&value));
         }
     }
-    command + " --json"
 }
 
 /// One word of a POSIX shell's command line.
@@ -89,5 +113,15 @@ mod tests {
         );
         assert_eq!(command_of_all(&[&of(64), &of(100)]), format!("{start} 64,100 --json"));
         assert_eq!(command(&Record::new("r", "memory.fault", "haul", "time", "ns")), "haul survey");
+        let growth = Record::new("r", "heap.growth", "dpdk", "alloc_time", "ns")
+            .with("size_bytes", 4096)
+            .with("align_bytes", 4096)
+            .with("rounds", 5)
+            .with("threads", 1)
+            .with("shared", true);
+        assert_eq!(
+            command(&growth),
+            "haul heap bench --test growth --size 4096 --align 4096 --rounds 5 --threads 1 --shared --json"
+        );
     }
 }

@@ -253,3 +253,55 @@ proptest! {
         prop_assert_eq!(haul_report::csv(&lines).lines().count(), count + 1);
     }
 }
+
+fn growth(subject: &str, metric: &str, round: Option<u64>, value: f64) -> Line {
+    let mut record = samples::record("m", "heap.growth", subject)
+        .with("size_bytes", 4096)
+        .with("align_bytes", 4096)
+        .with("count", 2000)
+        .with("threads", 1);
+    record.metric = metric.into();
+    if let Some(round) = round {
+        record = record.with("round", round);
+    }
+    record.samples = vec![value];
+    record.into()
+}
+
+#[test]
+fn a_heap_that_grows_slower_stands_beside_the_worst_of_the_others() {
+    let mut lines = Vec::new();
+    for (subject, first, last) in
+        [("libc", 100.0, 110.0), ("dpdk", 15_000.0, 255_000.0), ("haul", 40.0, 40.4)]
+    {
+        lines.push(growth(subject, "alloc_time", Some(1), first));
+        lines.push(growth(subject, "alloc_time", Some(5), last));
+        lines.push(growth(subject, "growth", None, last / first));
+    }
+    let found = findings(&lines);
+    let finding = only(&found, "Allocating blocks");
+    assert_eq!(
+        finding.text,
+        "Allocating blocks of 4 KiB aligned to 4 KiB, haul’s heap takes 40.4 ns a block in round 5, \
+         1.01 times round 1; dpdk takes 255 µs a block in round 5, 17.00 times round 1."
+    );
+    assert_eq!(finding.tone, Tone::Better);
+    lines.push(growth("haul", "growth", None, 1.5));
+    let worse = findings(&lines[lines.len() - 4..]);
+    assert_eq!(only(&worse, "Allocating blocks").tone, Tone::Worse);
+}
+
+#[test]
+fn pairs_are_held_against_the_fastest_other_heap() {
+    let pair = |subject: &str, ns: f64| {
+        let record = samples::record("m", "heap.pairs", subject);
+        let mut record = record.with("size_bytes", 64).with("threads", 1);
+        record.samples = vec![ns];
+        Line::from(record)
+    };
+    let lines = [pair("libc", 20.0), pair("tcmalloc", 10.0), pair("haul", 11.0)];
+    let found = findings(&lines);
+    let finding = only(&found, "and its free");
+    assert!(finding.text.contains("110% of what the fastest other, tcmalloc"), "{}", finding.text);
+    assert_eq!(finding.tone, Tone::Same);
+}

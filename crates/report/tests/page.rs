@@ -346,3 +346,37 @@ fn svg_holds_every_plot() {
         assert!(!svg.contains("NaN") && !svg.contains("inf"), "{name}");
     }
 }
+
+#[test]
+fn heaps_are_drawn_round_by_round_and_pairs_by_size() {
+    let mut lines = Vec::new();
+    for (subject, step) in [("libc", 0.0), ("dpdk", 40_000.0), ("haul", 0.0)] {
+        for round in 1..=5_u32 {
+            let mut record = samples::record("m", "heap.growth", subject)
+                .with("size_bytes", 4096)
+                .with("round", round)
+                .with("version", format!("of {subject}"));
+            record.metric = "alloc_time".into();
+            record.samples = vec![50.0 + step * f64::from(round)];
+            lines.push(Line::from(record));
+        }
+        let mut pair = samples::record("m", "heap.pairs", subject).with("size_bytes", 64);
+        pair.samples = vec![9.0, 10.0, 11.0];
+        lines.push(pair.into());
+    }
+    let page = page_of("heap", &lines);
+    assert!(page.contains("Allocation as the heap grows") && page.contains("A block and its free"));
+    let plots = data(&page, "plots");
+    let plot_of = |part: &str| {
+        let plots = plots.as_object().expect("an object");
+        let found = plots.iter().find(|(id, _)| id.contains(part)).expect("it is drawn");
+        assert_eq!(found.1["controls"], serde_json::json!([]), "no reader has to choose");
+        found.1["views"][0].clone()
+    };
+    let growth = plot_of("growth");
+    assert_eq!(growth["x"], serde_json::json!([1.0, 2.0, 3.0, 4.0, 5.0]));
+    assert_eq!(growth["labels"][1], "2 rounds");
+    let dpdk = growth["series"].as_array().expect("series").iter().find(|s| s["name"] == "dpdk");
+    assert_eq!(dpdk.expect("dpdk")["y"][0][4], 200_050.0);
+    assert_eq!(plot_of("pairs")["labels"], serde_json::json!(["64 B"]));
+}

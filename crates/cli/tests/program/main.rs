@@ -2,6 +2,7 @@
 
 mod bench;
 mod doctor;
+mod heap_bench;
 mod machine;
 mod report;
 mod survey;

@@ -29,8 +29,8 @@ pub(crate) struct Plan {
 pub(crate) enum Place {
     /// A size in bytes.
     Size(&'static str),
-    /// A count.
-    Count(&'static str),
+    /// A count, and what is counted.
+    Count(&'static str, &'static str),
     /// A row of its own for each combination of values.
     Row(&'static [&'static str]),
 }
@@ -60,8 +60,12 @@ const TIME: Mode = Mode { name: "time", label: "ns", title: "ns a call", log: tr
 const RATIO: Mode =
     Mode { name: "ratio", label: "ratio to libc", title: "time over libc’s", log: false };
 
+/// An allocation's time, which must not grow from round to round.
+const ALLOC_TIME: Mode =
+    Mode { name: "alloc_time", label: "ns", title: "ns an allocation", log: true };
+
 /// Every experiment with a plot, in the order of the page.
-pub(crate) const ALL: [Plan; 6] = [
+pub(crate) const ALL: [Plan; 9] = [
     Plan {
         experiment: "copy.size",
         title: "Copy by size",
@@ -112,7 +116,7 @@ pub(crate) const ALL: [Plan; 6] = [
                 though memory carries them at least twice.",
         shape: Shape::Counts,
         x_title: "threads",
-        place: Place::Count("threads"),
+        place: Place::Count("threads", "thread"),
         series: "operation",
         modes: &[THROUGHPUT],
         limits: false,
@@ -148,6 +152,46 @@ pub(crate) const ALL: [Plan; 6] = [
         limits: false,
         best_of_subjects: false,
     },
+    Plan {
+        experiment: "heap.growth",
+        title: "Allocation as the heap grows",
+        about: "Rounds of allocations with nothing freed between, as a program makes them that keeps what it \
+                allocates. A heap that searches what it has cut off takes longer in every round; a flat line is \
+                a heap that does not. How much the last round takes over the first, and how much memory the \
+                blocks take over what was asked for, stands in the table.",
+        shape: Shape::Counts,
+        x_title: "round",
+        place: Place::Count("round", "round"),
+        series: "subject",
+        modes: &[ALLOC_TIME],
+        limits: false,
+        best_of_subjects: false,
+    },
+    Plan {
+        experiment: "heap.mixed",
+        title: "Allocation of two sizes in turn as the heap grows",
+        about: "The same with blocks of the size and of twice the size in turn, each aligned to its own size.",
+        shape: Shape::Counts,
+        x_title: "round",
+        place: Place::Count("round", "round"),
+        series: "subject",
+        modes: &[ALLOC_TIME],
+        limits: false,
+        best_of_subjects: false,
+    },
+    Plan {
+        experiment: "heap.pairs",
+        title: "A block and its free",
+        about: "A block is allocated and freed again at once, on each thread: from the start of all threads to \
+                the end of the last, for each pair of one thread. The line through a dot spans the quartiles.",
+        shape: Shape::Dots,
+        x_title: "ns a pair",
+        place: Place::Row(&["size_bytes"]),
+        series: "subject",
+        modes: &[Mode { name: "time", label: "ns", title: "ns a pair", log: true }],
+        limits: false,
+        best_of_subjects: false,
+    },
 ];
 
 impl Plan {
@@ -176,9 +220,9 @@ impl Plan {
                 let size = bytes(record, name).filter(|size| *size > 0)?;
                 Some((Some(size as f64), Bytes(size).to_string()))
             }
-            Place::Count(name) => {
+            Place::Count(name, noun) => {
                 let count = record.parameters.get(name)?.as_u64()?;
-                Some((Some(count as f64), text::count(usize::try_from(count).ok()?, "thread")))
+                Some((Some(count as f64), text::count(usize::try_from(count).ok()?, noun)))
             }
             Place::Row(names) => {
                 let parts: Vec<String> =
@@ -186,6 +230,7 @@ impl Plan {
                 let label = match (parts.is_empty(), self.experiment) {
                     (true, _) => return None,
                     (_, "copy.size_class") => text::size_class(&parts[0]),
+                    (_, "heap.pairs") => Bytes(bytes(record, "size_bytes")?).to_string(),
                     _ => parts.join(", "),
                 };
                 Some((None, label))
@@ -204,7 +249,9 @@ impl Plan {
             high: quantile(&record.samples, 0.75)?,
         };
         match (mode.name, record.metric.as_str(), record.unit.as_str()) {
-            ("time", "time", "ns") | ("throughput", "throughput", "GB/s") => Some(own),
+            ("time", "time", "ns")
+            | ("alloc_time", "alloc_time", "ns")
+            | ("throughput", "throughput", "GB/s") => Some(own),
             ("throughput", "time", "ns") => {
                 // Bytes a nanosecond are GB/s, of all threads; the quartiles change places.
                 #[expect(
@@ -229,7 +276,7 @@ impl Plan {
             own.push("subject");
         }
         match self.place {
-            Place::Size(name) | Place::Count(name) => own.push(name),
+            Place::Size(name) | Place::Count(name, _) => own.push(name),
             Place::Row(names) => own.extend(names),
         }
         own

@@ -3,6 +3,8 @@
 
 mod distribution;
 
+mod heap;
+
 mod memory;
 
 mod noise;
@@ -80,6 +82,8 @@ pub(crate) fn of_section(section: &Section<'_>) -> Vec<Finding> {
     findings.extend(size::fastest_by_size(&records));
     findings.extend(memory::limit(&records));
     findings.extend(memory::faults(&records));
+    findings.extend(heap::growth(&records));
+    findings.extend(heap::pairs(&records));
     findings.extend(tune::tuned(&records));
     findings.extend(noise::floors(&records));
     findings.extend(noise::remarks(section));

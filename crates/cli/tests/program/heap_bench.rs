@@ -1,0 +1,120 @@
+//! `haul heap bench`: the names that checks rely on, and everything bad that can be asked of it.
+
+use haul_model::Record;
+
+use crate::{Ran, haul, run};
+
+fn bench(arguments: &[&str]) -> Ran {
+    let mut all = vec!["heap", "bench", "--json", "--budget", "0.1"];
+    all.extend(arguments);
+    run(&mut haul(&all))
+}
+
+fn of<'a>(records: &'a [Record], subject: &str, metric: &str) -> Vec<&'a Record> {
+    records.iter().filter(|record| record.subject == subject && record.metric == metric).collect()
+}
+
+#[test]
+fn growth_gives_a_time_a_round_the_growth_and_the_footprint_of_each_heap() {
+    let arguments = ["--test", "growth", "--size", "4096", "--align", "4096", "--rounds", "5"];
+    let ran = bench(&[&arguments[..], &["--count", "100", "--against", "libc"]].concat()).expect(0);
+    ran.machine();
+    let records = ran.records();
+    assert!(records.iter().all(|record| record.experiment == "heap.growth"));
+    for subject in ["haul", "libc"] {
+        let times = of(&records, subject, "alloc_time");
+        let rounds: Vec<u64> =
+            times.iter().filter_map(|record| record.parameters["round"].as_u64()).collect();
+        assert_eq!(rounds, [1, 2, 3, 4, 5], "{ran:#?}");
+        assert!(times.iter().all(|record| record.unit == "ns"));
+        for metric in ["growth", "footprint"] {
+            let [record] = of(&records, subject, metric)[..] else { panic!("{metric}: {ran:#?}") };
+            let comparison = record.comparison.as_ref().unwrap();
+            assert_eq!(comparison.baseline, "libc");
+            assert!(comparison.floor >= 0.0);
+        }
+    }
+    let footprint = of(&records, "libc", "footprint")[0].median().unwrap();
+    assert!((0.9..4.0).contains(&footprint), "{footprint}");
+}
+
+#[test]
+fn pairs_give_the_time_of_one_on_threads_and_shared() {
+    for extra in [&["--threads", "1"][..], &["--threads", "3", "--shared"]] {
+        let arguments = ["--test", "pairs", "--size", "64", "--against", "libc"];
+        let ran = bench(&[&arguments[..], extra].concat()).expect(0);
+        let records = ran.records();
+        for subject in ["haul", "libc"] {
+            let [time] = of(&records, subject, "time")[..] else { panic!("{ran:#?}") };
+            assert_eq!((time.experiment.as_str(), time.unit.as_str()), ("heap.pairs", "ns"));
+            assert_eq!(time.parameters["threads"], extra[1].parse::<u64>().unwrap());
+            assert_eq!(time.parameters["shared"], extra.len() > 2);
+        }
+    }
+}
+
+#[test]
+fn a_person_gets_a_table() {
+    let arguments = ["heap", "bench", "--test", "bulk", "--size", "64,4KiB", "--against", "libc"];
+    let ran = run(haul(&arguments).args(["--budget", "0.1"])).expect(0);
+    for part in ["free_time", "64 B @ 16 B", "4 KiB @ 16 B", "libc", "haul", "floor"] {
+        assert!(ran.out.contains(part), "{part}: {ran:#?}");
+    }
+}
+
+#[test]
+fn names_that_are_not_known_are_answered_with_those_that_are() {
+    bench(&["--test", "shrink"]).expect(2).says(&["shrink", "growth, mixed, regrow"]);
+    bench(&["--against", "musl"]).expect(2).says(&["musl", "dpdk, mimalloc"]);
+}
+
+#[test]
+fn values_out_of_range_are_bad_usage() {
+    for (arguments, part) in [
+        (&["--size", "0"][..], "name another --size"),
+        (&["--size", "9223372036854775808"], "8 EiB"),
+        (&["--size", "18446744073709551615"], "name another --size"),
+        (&["--size", "-1"], "-1"),
+        (&["--align", "0"], "power of two"),
+        (&["--align", "24"], "power of two"),
+        (&["--align", "9223372036854775808"], "name another --align"),
+        (&["--align", "page"], "page"),
+        (&["--threads", "0"], "threads"),
+        (&["--threads", "65535"], "threads"),
+        (&["--rounds", "0"], "rounds"),
+        (&["--count", "0"], "count"),
+        (&["--test", "remote", "--threads", "3"], "even number"),
+        (&["--budget=0"], "above 0"),
+    ] {
+        bench(arguments).expect(2).says(&[part]);
+    }
+}
+
+#[test]
+fn more_blocks_than_memory_holds_are_told_with_what_there_is() {
+    let arguments = ["--test", "growth", "--size", "1GiB", "--count", "4294967296"];
+    bench(&arguments).expect(1).says(&["available"]);
+}
+
+#[test]
+fn a_peer_that_is_not_installed_is_told_with_its_package_and_the_others_go_on() {
+    let arguments = ["--test", "pairs", "--against", "dpdk,mimalloc,jemalloc,tcmalloc,libc"];
+    let ran = bench(&arguments).expect(0);
+    let records = ran.records();
+    for (peer, package) in [
+        ("dpdk", "dpdk"),
+        ("mimalloc", "libmimalloc2.0"),
+        ("jemalloc", "libjemalloc2"),
+        ("tcmalloc", "libtcmalloc-minimal4"),
+    ] {
+        let is_told = ran.err.contains(&format!("apt-get install {package}"));
+        let is_measured = !of(&records, peer, "time").is_empty();
+        assert!(is_told != is_measured, "{peer}: {ran:#?}");
+    }
+    assert_eq!(of(&records, "libc", "time").len(), 1);
+}
+
+#[test]
+fn a_driver_without_a_run_is_told() {
+    run(&mut haul(&["heap", "drive", "libc"])).expect(1).says(&["haul heap bench", "socket"]);
+}
