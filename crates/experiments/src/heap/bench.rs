@@ -22,13 +22,13 @@ use crate::error::Error;
 const SAMPLE: Duration = Duration::from_millis(1);
 
 /// The same where threads share CPUs: many slices of a scheduler (some ms each) for each of them.
-const SAMPLE_CROWDED: Duration = Duration::from_millis(100);
+const SAMPLE_CROWDED: Duration = Duration::from_millis(60);
 
 /// A heap slower than the fastest repeats less, until its sample is this many times as long.
 const SLOWEST_SAMPLE_MULTIPLE: f64 = 4.0;
 
 /// Repetitions that every test gets, whatever the budget, and the most.
-const REPETITIONS_MIN: usize = 9;
+const REPETITIONS_MIN: usize = 5;
 const REPETITIONS_MIN_FRESH: usize = 3;
 const REPETITIONS_MAX: usize = 1000;
 

@@ -13,7 +13,7 @@ use haul_measure::clock::Clock;
 use haul_measure::crew::{self, Crew, Meeting};
 use haul_measure::sys::Proc;
 
-use super::allocator::{Allocator, c::C, dpdk::Dpdk};
+use super::allocator::{Allocator, c::C, dpdk::Dpdk, haul::Haul};
 use super::peers::Peer;
 use super::protocol::{Reply, Start, Task};
 use super::work::{Found, Stage, payload_bytes};
@@ -59,7 +59,7 @@ fn converse(stream: UnixStream) -> io::Result<()> {
     let Some(start) = line.hear::<Start>()? else { return Ok(()) };
     let failed = match start.peer {
         Peer::Dpdk => Dpdk::new(&start).map(|heap| drive(&heap, &start, &mut line)),
-        Peer::Haul => Err("this build drives no heap of its own".into()),
+        Peer::Haul => Haul::new(&start).map(|heap| drive(&heap, &start, &mut line)),
         Peer::Libc | Peer::Mimalloc | Peer::Jemalloc | Peer::Tcmalloc => {
             C::new(start.peer).map(|heap| drive(&heap, &start, &mut line))
         }

@@ -89,7 +89,8 @@ pub(crate) fn driver() -> Driver {
     }
 }
 
-/// Those of these peers that are installed, the baseline first; a person is told of the others.
+/// haul, and those of these peers that are installed, the baseline first; a person is told of the
+/// others.
 fn present(against: &[Peer]) -> Vec<Found> {
     let mut heaps = Vec::new();
     for peer in against {
@@ -99,6 +100,7 @@ fn present(against: &[Peer]) -> Vec<Found> {
             Err(error) => terminal::say(&format!("haul: warning: {error}")),
         }
     }
+    heaps.push(Found { peer: Peer::Haul, library: None });
     baseline_first(heaps)
 }
 

@@ -1,11 +1,13 @@
 //! A heap as a driver calls it.
 //!
 //! - [`c`]: the C library's functions, or those of the library preloaded in front of it;
-//! - [`dpdk`]: `rte_malloc` and its family, loaded while the program runs.
+//! - [`dpdk`]: `rte_malloc` and its family, loaded while the program runs;
+//! - [`haul`]: haul's own heap.
 
 pub(super) mod c;
 pub(super) mod dpdk;
 mod dynamic;
+pub(super) mod haul;
 
 use std::ptr::NonNull;
 
