@@ -1,6 +1,6 @@
 //! The one error of this crate. Each message names the attempt, the value, the limit and the remedy.
 
-use haul_model::Bytes;
+use haul_model::{Bytes, SizeClass};
 
 /// Why an experiment did not come to its records.
 #[derive(Debug, thiserror::Error)]
@@ -24,15 +24,13 @@ pub enum Error {
         /// What was asked for.
         name: String,
     },
-    /// Not a size class.
-    #[error(
-        "cannot measure size class {text:?}; write FIRST-LAST in bytes, up to {limit}, such as 0-16"
-    )]
+    /// A size class that reaches too far.
+    #[error("cannot draw sizes from {class}; end the class at {limit} or below")]
     SizeClass {
         /// What was asked for.
-        text: String,
+        class: SizeClass,
         /// The largest size.
-        limit: usize,
+        limit: Bytes,
     },
     /// Sizes that make no sweep.
     #[error(

@@ -4,7 +4,6 @@
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use haul_experiments::copy::drawn::SizeClass;
 use haul_experiments::copy::sizes::powers;
 use haul_experiments::copy::workload::Branches;
 use haul_experiments::copy::{
@@ -14,6 +13,7 @@ use haul_experiments::memory::fault::Touch;
 use haul_experiments::memory::{Bandwidth, Fault, Operation, measure_bandwidth, measure_fault};
 use haul_experiments::{Context, Error};
 use haul_measure::{Caches, Distribution, Level};
+use haul_model::SizeClass;
 use haul_model::{Line, Record};
 
 const TINY: Duration = Duration::from_millis(5);

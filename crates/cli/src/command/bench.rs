@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use haul::sys::Sys;
-use haul_experiments::copy::drawn::{Shape, SizeClass};
+use haul_experiments::copy::drawn::Shape;
 use haul_experiments::copy::{Drawn, Function, Selection, Sizes, subjects};
 use haul_measure::{Distribution, Level};
 use haul_model::{Bytes, Comparison, Nanos, Record, Verdict, limit};
@@ -121,8 +121,7 @@ fn shapes(arguments: &arguments::Bench) -> Result<Vec<Shape>, Error> {
         shapes.push(Shape::Distribution(Distribution::find(name)?));
     }
     for class in &arguments.size_class {
-        // Through the name: it is what records say, and the experiment knows its own limit.
-        shapes.push(Shape::SizeClass(class.to_string().parse::<SizeClass>()?));
+        shapes.push(Shape::of_class(*class)?);
     }
     Ok(shapes)
 }

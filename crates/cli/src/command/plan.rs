@@ -6,13 +6,14 @@
 use std::time::Duration;
 
 use haul::sys::Sys;
-use haul_experiments::copy::drawn::{Shape, SizeClass};
+use haul_experiments::copy::drawn::Shape;
 use haul_experiments::copy::tune::Tune;
 use haul_experiments::copy::{Drawn, Function, Sizes};
 use haul_experiments::memory::fault::Touch;
 use haul_experiments::memory::{Bandwidth, Fault, Operation};
 use haul_measure::distribution::built_in;
 use haul_measure::{Caches, Level};
+use haul_model::{Bytes, SizeClass};
 
 use super::stage::{Stage, Work};
 
@@ -112,7 +113,8 @@ pub(super) fn before_tuning(quick: bool, machine: &Machine) -> Vec<Stage> {
     }
     for function in Function::ALL {
         for (first, last) in [(0, 16), (17, 64), (65, 256)] {
-            let work = Drawn::new(function, Shape::SizeClass(SizeClass { first, last }));
+            let class = SizeClass { first: Bytes(first), last: Bytes(last) };
+            let work = Drawn::new(function, Shape::SizeClass(class));
             plan.push(Stage::of(Work::Drawn(work), extent.class));
         }
     }

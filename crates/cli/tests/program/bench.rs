@@ -110,7 +110,7 @@ fn values_out_of_range_are_bad_usage() {
     for (arguments, part) in [
         (&["--size-class", "16"][..], "17-64"),
         (&["--size-class", "9-1"], "smaller size first"),
-        (&["--size-class", "0-99999999999"], "1048576"),
+        (&["--size-class", "0-99999999999"], "1 MiB"),
         (&["--sizes", "0"], "smaller --sizes"),
         (&["--sizes", "-1"], "-1"),
         (&["--sizes", "8EiB"], "8EiB"),

@@ -1,11 +1,10 @@
 //! Operations of drawn sizes: `copy.distribution` and `copy.size_class`.
 
-use std::str::FromStr;
 use std::time::Duration;
 
 use haul_measure::distribution::{Alignment, Overlap, SIZE_MAX_BYTES};
 use haul_measure::{Distribution, Level, Plan, Subject};
-use haul_model::Bytes;
+use haul_model::{Bytes, SizeClass};
 
 use super::subjects::{self, Selection};
 use super::workload::{Branches, Mix, OnWorkload, Workload};
@@ -24,15 +23,6 @@ pub enum Shape {
     Distribution(Distribution),
     /// All sizes of a class equally often: experiment `copy.size_class`.
     SizeClass(SizeClass),
-}
-
-/// Sizes from `first` to `last`, both included, in bytes. Parses `0-16`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SizeClass {
-    /// The smallest size.
-    pub first: usize,
-    /// The largest size.
-    pub last: usize,
 }
 
 /// Calls of drawn sizes, subjects against libc.
@@ -98,24 +88,26 @@ impl Drawn {
     }
 }
 
-impl FromStr for SizeClass {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<Self, Error> {
-        let parsed = || {
-            let (first, last) = text.split_once('-')?;
-            let class = Self { first: first.trim().parse().ok()?, last: last.trim().parse().ok()? };
-            (class.first <= class.last && class.last <= SIZE_MAX_BYTES).then_some(class)
-        };
-        parsed().ok_or_else(|| Error::SizeClass { text: text.into(), limit: SIZE_MAX_BYTES })
-    }
-}
-
 impl Shape {
+    /// All sizes of a class.
+    ///
+    /// # Errors
+    /// The class reaches beyond the largest size that is drawn.
+    pub fn of_class(class: SizeClass) -> Result<Self, Error> {
+        if class.last.0 > SIZE_MAX_BYTES as u64 {
+            return Err(Error::SizeClass { class, limit: Bytes(SIZE_MAX_BYTES as u64) });
+        }
+        Ok(Self::SizeClass(class))
+    }
+
     fn distribution(&self) -> Distribution {
         match self {
             Self::Distribution(distribution) => distribution.clone(),
-            Self::SizeClass(class) => Distribution::uniform("size class", class.first..=class.last),
+            Self::SizeClass(class) => {
+                let last = usize::try_from(class.last.0).unwrap_or(usize::MAX).min(SIZE_MAX_BYTES);
+                let first = usize::try_from(class.first.0).unwrap_or(last).min(last);
+                Distribution::uniform("size class", first..=last)
+            }
         }
     }
 
@@ -129,9 +121,7 @@ impl Shape {
     fn parameter(&self) -> (&'static str, serde_json::Value) {
         match self {
             Self::Distribution(distribution) => ("distribution", distribution.name().into()),
-            Self::SizeClass(class) => {
-                ("size_class", format!("{}-{}", class.first, class.last).into())
-            }
+            Self::SizeClass(class) => ("size_class", class.to_string().into()),
         }
     }
 }
@@ -206,12 +196,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn size_classes_parse() {
-        assert_eq!("0-16".parse::<SizeClass>().unwrap(), SizeClass { first: 0, last: 16 });
-        assert_eq!("65-65".parse::<SizeClass>().unwrap(), SizeClass { first: 65, last: 65 });
-        for bad in ["", "16", "16-0", "a-b", "0-1048577", "-1-5", "0-18446744073709551616"] {
-            let message = bad.parse::<SizeClass>().unwrap_err().to_string();
-            assert!(message.contains("0-16"), "{message}");
-        }
+    fn a_size_class_ends_where_drawing_does() {
+        let class = |text: &str| text.parse::<SizeClass>().unwrap();
+        assert!(Shape::of_class(class("0-1MiB")).is_ok());
+        let message = Shape::of_class(class("0-1048577")).unwrap_err().to_string();
+        assert!(message.contains("0-1048577") && message.contains("1 MiB"), "{message}");
     }
 }

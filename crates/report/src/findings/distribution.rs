@@ -13,14 +13,14 @@ const CLASS: &str = "copy.size_class";
 /// The distribution that stands for what services copy; without it, all that there are.
 const SERVICE: &str = "service";
 
+/// Thresholds cannot help here: these sizes lie below the smallest of them.
+const JUDGE: &str = "Measure the sizes of your own application: `haul copy bench --distribution FILE`; a caller in Rust or with haul.h has the inlined code.";
+
 type Compared<'a> = (&'a Record, &'a Comparison);
 
 /// "On the sizes a service copies, haul saves 21% of libc's time": a sentence for all functions.
 pub(super) fn headline(records: &[&Record]) -> Option<Finding> {
-    let mut near = nearest(of_haul(records, DISTRIBUTION));
-    if near.iter().any(|(record, _)| is(record, "distribution", SERVICE)) {
-        near.retain(|(record, _)| is(record, "distribution", SERVICE));
-    }
+    let near = of_services(nearest(of_haul(records, DISTRIBUTION)));
     let functions = values(&near, "function");
     let of = |function: &str| -> Vec<Compared<'_>> {
         near.iter().copied().filter(|(record, _)| is(record, "function", function)).collect()
@@ -87,9 +87,9 @@ pub(super) fn classes(records: &[&Record]) -> Option<Finding> {
     Some(finding(CLASS, tone, sentence))
 }
 
-/// "By where the data lies: L1 −21%, L2 −12%, LLC −3%, cold no difference."
+/// "By where the data lies, on the same sizes: L1 −21%, L2 −12%, LLC −3%, cold no difference."
 pub(super) fn levels(records: &[&Record]) -> Option<Finding> {
-    let mut alone = of_haul(records, DISTRIBUTION);
+    let mut alone = of_services(of_haul(records, DISTRIBUTION));
     alone.retain(|(record, _)| threads(record) == 1);
     let function = values(&alone, "function").into_iter().next();
     alone.retain(|(record, _)| {
@@ -122,7 +122,7 @@ pub(super) fn levels(records: &[&Record]) -> Option<Finding> {
     Some(finding(
         DISTRIBUTION,
         tone,
-        format!("By where the data lies{function}: {}.", text::list(&parts)),
+        format!("By where the data lies, on the same sizes{function}: {}.", text::list(&parts)),
     ))
 }
 
@@ -152,8 +152,15 @@ pub(super) fn losses(records: &[&Record]) -> Option<Finding> {
         text::percent(c.ratio - 1.0),
         text::percent(c.floor),
     );
-    let action = "If your application copies like that, set thresholds for this machine with `haul copy tune`.";
-    Some(finding(&worst.experiment, Tone::Worse, sentence).action(action))
+    Some(finding(&worst.experiment, Tone::Worse, sentence).action(JUDGE))
+}
+
+/// Those that stand for what services copy; all where there are none.
+fn of_services(mut compared: Vec<Compared<'_>>) -> Vec<Compared<'_>> {
+    if compared.iter().any(|(record, _)| is(record, "distribution", SERVICE)) {
+        compared.retain(|(record, _)| is(record, "distribution", SERVICE));
+    }
+    compared
 }
 
 /// Comparisons at the nearest level that was measured, with one thread.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use haul_model::{Bytes, Record};
 
-use super::{Finding, Tone, finding, is, ranges};
+use super::{Finding, Tone, finding, is, ranges, tune};
 use crate::select::{bytes, distinct, field, threads};
 use crate::text;
 
@@ -33,6 +33,9 @@ pub(super) fn libc_by_size(records: &[&Record]) -> Option<Finding> {
     Some(finding(EXPERIMENT, tone, sentence))
 }
 
+/// What to do about thresholds that nobody has tuned.
+const TUNE: &str = "Set its thresholds for this machine with `haul copy tune`.";
+
 /// How far haul is from the best of all, size by size.
 pub(super) fn haul_by_size(records: &[&Record]) -> Option<Finding> {
     let times = Times::first(records)?;
@@ -56,10 +59,9 @@ pub(super) fn haul_by_size(records: &[&Record]) -> Option<Finding> {
         Bytes(size),
         text::percent(1.0 - 1.0 / over)
     );
-    Some(
-        finding(EXPERIMENT, Tone::Worse, sentence)
-            .action("Set its thresholds for this machine with `haul copy tune`."),
-    )
+    let found = finding(EXPERIMENT, Tone::Worse, sentence);
+    let tuned = records.iter().any(|record| record.experiment == tune::EXPERIMENT);
+    Some(if tuned { found } else { found.action(TUNE) })
 }
 
 /// "Fastest kernels by size: avx2 up to 16 KiB, rep_movsb to 4 MiB, stream_avx2 above."

@@ -6,7 +6,7 @@ use super::{Finding, Tone, finding, mean};
 use crate::select::field;
 use crate::text;
 
-const EXPERIMENT: &str = "copy.tune";
+pub(super) const EXPERIMENT: &str = "copy.tune";
 
 /// The tuner's gain in its check phase.
 pub(super) fn tuned(records: &[&Record]) -> Option<Finding> {
