@@ -55,7 +55,7 @@ pub(crate) fn claim(memory: &Memory, process: u8, thread: usize) -> Option<Cache
     Some(index as CacheId + 1)
 }
 
-impl Keeper<'_> {
+impl<'a> Keeper<'a> {
     /// Puts at least one slot of `class` into its bin, half a bin's worth if there are so many.
     pub(crate) fn refill(&self, class: usize) -> Result<(), AllocError> {
         let bin = &self.record.bins[class];
@@ -134,8 +134,30 @@ impl Keeper<'_> {
         })
     }
 
+    /// Makes the hints of the span at `head` anew. `counted` is what was counted before its slots were
+    /// looked at, and `free` what was found.
+    pub(crate) fn recount(&self, head: usize, class: usize, counted: u32, free: u32) {
+        let count = &self.memory.tables.span_free()[head];
+        // Where somebody counted meanwhile, the next one to look makes it right.
+        if counted != free && count.compare_exchange(counted, free, AcqRel, Relaxed).is_err() {
+            return;
+        }
+        step!("cache.recount.after_count");
+        if free as i32 >= worth(class) {
+            self.partial(class).set(head);
+        }
+        if free == TABLE[class].span_slots && counted != free {
+            self.retire(head, class);
+        }
+    }
+
+    /// Free slots of the span at `head`, as counted.
+    pub(crate) fn counted(&self, head: usize) -> u32 {
+        self.memory.tables.span_free()[head].load(Acquire)
+    }
+
     /// The slots of the span at `head`.
-    fn slots(&self, head: usize, class: &Class) -> Slots<'_> {
+    pub(crate) fn slots(&self, head: usize, class: &Class) -> Slots<'a> {
         Slots::new(self.memory.tables.slots(class.shift), head * SLICE, class)
     }
 

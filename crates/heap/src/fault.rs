@@ -19,6 +19,8 @@ pub enum AllocError {
     NoNode,
     /// All cache records are taken by threads that live.
     TooManyThreads,
+    /// This process came from a fork, and all places for processes are taken by live ones.
+    TooManyProcesses,
 }
 
 impl fmt::Display for AllocError {
@@ -41,6 +43,9 @@ impl fmt::Display for AllocError {
             Self::TooManyThreads => f.write_str(
                 "every cache of the heap belongs to a thread that lives: end threads, or build the \
                  heap with more caches",
+            ),
+            Self::TooManyProcesses => f.write_str(
+                "every place for a process belongs to one that lives: end processes that share the heap",
             ),
         }
     }

@@ -24,11 +24,13 @@
 //! - `slice`: how slices change hands;
 //! - `slot`: how the slots of a span change hands;
 //! - `memory`: which slices are free, and how they are found;
+//! - `member`: processes of a heap;
 //! - `local`: which thread this is, and where its caches are;
 //! - `cache`: a thread's bins, filled from spans and emptied into them;
 //! - [`request`]: what a caller says with a request;
 //! - [`heap`]: alloc, free, realloc, and the builder;
-//! - [`inspect`]: what a heap holds.
+//! - [`inspect`]: what a heap holds;
+//! - [`reap`]: what the dead leave behind, taken back.
 #![no_std]
 #![allow(
     dead_code,
@@ -55,7 +57,11 @@ mod layout;
 #[cfg(not(loom))]
 mod local;
 #[cfg(not(loom))]
+mod member;
+#[cfg(not(loom))]
 mod memory;
+#[cfg(not(loom))]
+pub mod reap;
 #[cfg(not(loom))]
 pub mod region;
 pub mod request;
@@ -80,5 +86,10 @@ pub use heap::{Builder, Handle, Heap, ReallocError};
 #[cfg(not(loom))]
 pub use inspect::{Block, Count, Damage, PageView, Stats};
 #[cfg(not(loom))]
-pub use region::backing::{Backing, Pages, PagesTold};
+pub use reap::Reaped;
+#[cfg(not(loom))]
+pub use region::{
+    backing::{Backing, Pages, PagesTold, Reason},
+    external::{EXTENT_BYTES, Extents, External},
+};
 pub use request::{Node, Offset, Tag};

@@ -198,6 +198,12 @@ impl Directory {
         self.start.as_ptr()
     }
 
+    /// A word of this process alone, which reads as 0 in a child of fork.
+    pub(crate) fn mark(&self) -> &AtomicU64 {
+        // Number 0 is no thread's.
+        &self.entry(0, 0).id
+    }
+
     pub(crate) fn entry(&self, row: usize, number: usize) -> &Entry {
         assert!(row < self.rows && number < THREADS_MAX, "row {row}, thread {number}");
         // SAFETY: within the mapping, by the check.

@@ -71,6 +71,11 @@ impl<'a> Slots<'a> {
         self.word(slot).compare_exchange(old, new, Release, Relaxed).is_ok()
     }
 
+    /// Gives a slot another word if it still has the one that was seen; whether it had.
+    pub(crate) fn exchange(&self, slot: usize, old: SlotWord, new: SlotWord) -> bool {
+        self.word(slot).compare_exchange(old.0, new.0, AcqRel, Relaxed).is_ok()
+    }
+
     /// Claims every slot; none where one of them is not free.
     pub(crate) fn claim_all(&self, me: CacheId) -> bool {
         let is_free = |slot| self.word(slot).load(Relaxed) == SlotWord::FREE.0;

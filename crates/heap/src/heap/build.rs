@@ -1,12 +1,15 @@
 //! How a heap is asked for.
 
+use rustix::fd::BorrowedFd;
+
 use super::{Heap, Lane};
 use crate::class::{CLASSES, TABLE};
-use crate::error::{Attempt, Error};
+use crate::error::{Attempt, Error, Name};
 use crate::fault::Misuse;
 use crate::local::Directory;
 use crate::memory::Memory;
 use crate::region::backing::{Pages, PagesTold};
+use crate::region::external::External;
 use crate::region::{Plan, Region};
 use crate::sync::AtomicU16;
 use crate::word::SlotWord;
@@ -20,15 +23,50 @@ const CACHES: u32 = 4096;
 #[must_use]
 pub struct Builder {
     plan: Plan,
+    upkeep: Upkeep,
     on_misuse: Option<fn(&Misuse)>,
 }
+
+/// What [`Heap::maintain`] keeps up.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Upkeep {
+    /// Bytes of free pages that are kept ready.
+    pub(crate) ahead_bytes: u64,
+    /// How long a free page is kept, in milliseconds; `None` for ever.
+    pub(crate) decay_ms: Option<u64>,
+}
+
+/// How long free pages are kept where nothing else is said, in milliseconds: jemalloc keeps dirty pages
+/// for as long (`dirty_decay_ms`, 10 s).
+const DECAY_MS: u64 = 10_000;
 
 impl Heap {
     /// A builder of a private heap with the best pages there are, up to 64 GiB or four times the
     /// machine's memory.
     pub fn builder() -> Builder {
         let plan = Plan { limit: None, nodes: None, caches: CACHES, pages: Pages::Auto };
-        Builder { plan, on_misuse: None }
+        let upkeep = Upkeep { ahead_bytes: 0, decay_ms: Some(DECAY_MS) };
+        Builder { plan, upkeep, on_misuse: None }
+    }
+
+    /// The descriptor of a shared heap's file, for [`Builder::attach_fd`] in another process. It is
+    /// closed on exec: a program that hands it down clears that flag, or duplicates it.
+    pub fn fd(&self) -> Option<BorrowedFd<'_>> {
+        self.memory.region.file()
+    }
+
+    /// The name of a heap that is shared by one.
+    pub fn name(&self) -> Option<Name> {
+        self.memory.region.name()
+    }
+
+    /// Takes a shared heap's name away: nobody can attach by it any more. Who is attached stays so, and
+    /// the memory goes with the last of them.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchName`], [`Error::BadName`], or the system's refusal.
+    pub fn remove_name(name: &str) -> Result<(), Error> {
+        Region::remove_name(Name::new(name)?)
     }
 
     /// Which pages the heap uses, and why not better ones.
@@ -64,19 +102,90 @@ impl Builder {
         self
     }
 
-    /// Builds the heap. About twenty system calls.
+    /// How many caches there can be: one for each thread that uses the heap, in all processes, and for
+    /// each node that it uses it on. Default: 4,096. At most 32,767.
+    pub fn caches(mut self, caches: u32) -> Self {
+        self.plan.caches = caches;
+        self
+    }
+
+    /// How many bytes of free pages [`Heap::maintain`] keeps ready, so that an allocation finds memory
+    /// without waiting for the kernel. Default: none.
+    pub fn grow_ahead(mut self, bytes: u64) -> Self {
+        self.upkeep.ahead_bytes = bytes;
+        self
+    }
+
+    /// How long [`Heap::maintain`] lets a page of 2 MiB lie free before it gives its memory back, in
+    /// milliseconds; `None` keeps them for ever. Default: 10,000.
+    pub fn decay(mut self, milliseconds: Option<u64>) -> Self {
+        self.upkeep.decay_ms = milliseconds;
+        self
+    }
+
+    /// Builds a heap of this process alone. About twenty system calls.
     ///
     /// # Errors
     /// [`Error`] where the limit or the number of nodes is out of range, or the kernel refuses the
     /// addresses.
     pub fn build(self) -> Result<Heap, Error> {
-        let memory = Memory::new(Region::private(&self.plan)?);
-        Heap::over(memory, 0, self.on_misuse)
+        self.over(Region::private(&self.plan)?)
+    }
+
+    /// Creates a heap that processes of this user share by a name. It outlives them all, until
+    /// [`Heap::remove_name`].
+    ///
+    /// # Errors
+    /// [`Error::NameTaken`]; [`Error::BadName`]; as [`Builder::build`].
+    pub fn shared_named(self, name: &str) -> Result<Heap, Error> {
+        self.over(Region::create_named(&self.plan, Name::new(name)?)?)
+    }
+
+    /// Attaches to the heap of this name. Limit, nodes and caches are those that it was created with.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchName`], and [`Error`]s for a file that is no heap of this user and version, was
+    /// cut, or has a header that lies. Nothing of it is believed unchecked.
+    pub fn attach_named(self, name: &str) -> Result<Heap, Error> {
+        self.over(Region::attach_named(self.plan.pages, Name::new(name)?)?)
+    }
+
+    /// Creates a heap that is shared by its descriptor, [`Heap::fd`]: inherited, or sent over a socket.
+    /// It goes with the last process.
+    ///
+    /// # Errors
+    /// As [`Builder::build`].
+    pub fn shared_fd(self) -> Result<Heap, Error> {
+        self.over(Region::create_unnamed(&self.plan)?)
+    }
+
+    /// Attaches to the heap behind a descriptor, which stays the caller's.
+    ///
+    /// # Errors
+    /// As [`Builder::attach_named`].
+    pub fn attach_fd(self, fd: BorrowedFd<'_>) -> Result<Heap, Error> {
+        self.over(Region::attach_file(self.plan.pages, fd)?)
+    }
+
+    /// Builds a heap over memory that the caller gives, or attaches to it if its metadata is there
+    /// already.
+    ///
+    /// # Errors
+    /// [`Error::BadExternal`] for a range or an area that does not fit; [`Error::HeaderLies`] where the
+    /// metadata was made for another range.
+    pub fn external(self, external: External) -> Result<Heap, Error> {
+        self.over(Region::over_external(&self.plan, external)?)
+    }
+
+    fn over(self, region: Region) -> Result<Heap, Error> {
+        let heap = Heap::over(Memory::new(region), &self)?;
+        heap.join()?;
+        Ok(heap)
     }
 }
 
 impl Heap {
-    fn over(memory: Memory, process: u8, on_misuse: Option<fn(&Misuse)>) -> Result<Self, Error> {
+    fn over(memory: Memory, asked: &Builder) -> Result<Self, Error> {
         let geometry = *memory.tables.geometry();
         let directory = Directory::new(geometry.nodes as usize)
             .map_err(|errno| Error::refused(Attempt::Map, 0, errno))?;
@@ -97,9 +206,11 @@ impl Heap {
             directory_start: directory.start(),
             node_shift: geometry.node_shift(),
             nodes: geometry.nodes,
-            live: AtomicU16::new(SlotWord::live(process, 0).0),
+            // `join` puts the process's slot in.
+            live: AtomicU16::new(SlotWord::live(0, 0).0),
             lanes,
-            on_misuse,
+            on_misuse: asked.on_misuse,
+            upkeep: asked.upkeep,
             directory,
             memory,
         })

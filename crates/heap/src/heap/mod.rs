@@ -12,6 +12,7 @@
 //! of units, a count against the size of a bin; a class has six bits and its table 64 entries.
 //!
 //! - `build`: the builder;
+//! - `join`: this process's place in the heap, also after a fork, and its leaving;
 //! - `find`: what a pointer names;
 //! - `slow`: refill, flush, the last resorts, and what is wrong with a pointer;
 //! - `large`: blocks of slices;
@@ -31,11 +32,13 @@ use crate::word::{SliceWord, SlotWord};
 
 mod build;
 mod find;
+mod join;
 mod large;
 mod resize;
 mod slow;
 
 pub use build::Builder;
+pub(crate) use build::Upkeep;
 pub(crate) use find::Found;
 pub use resize::ReallocError;
 
@@ -54,7 +57,8 @@ pub struct Heap {
     lanes: [Lane; 64],
     // The rest.
     on_misuse: Option<fn(&Misuse)>,
-    directory: Directory,
+    pub(crate) upkeep: Upkeep,
+    pub(crate) directory: Directory,
     pub(crate) memory: Memory,
 }
 

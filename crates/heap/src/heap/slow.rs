@@ -130,14 +130,27 @@ impl Heap {
         if node != Node::ANY || !matches!(first, Err(AllocError::Exhausted)) {
             return first;
         }
-        (1..=self.nodes as usize)
-            .find_map(|row| self.keeper(row).and_then(&mut request).ok())
+        let mut anywhere = || {
+            (1..=self.nodes as usize).find_map(|row| self.keeper(row).and_then(&mut request).ok())
+        };
+        anywhere()
+            // What the dead hold is the last that is left.
+            .or_else(|| (self.reap().processes > 0).then(anywhere).flatten())
             .ok_or(AllocError::Exhausted)
     }
 
-    /// This thread's cache in a row of the directory, claimed if it has none.
+    /// This thread's cache in a row of the directory, claimed if it has none; from the dead, if need be.
     pub(crate) fn keeper(&self, row: usize) -> Result<Keeper<'_>, AllocError> {
+        match self.keeper_of_living(row) {
+            Err(AllocError::TooManyThreads) if self.reap().caches > 0 => self.keeper_of_living(row),
+            result => result,
+        }
+    }
+
+    /// As [`Heap::keeper`], but nobody is reaped.
+    pub(crate) fn keeper_of_living(&self, row: usize) -> Result<Keeper<'_>, AllocError> {
         let number = local::register().ok_or(AllocError::TooManyThreads)?;
+        self.settle()?;
         let row = if row == 0 { self.home() + 1 } else { row };
         let node = row - 1;
         let entry = self.directory.entry(row, number);

@@ -1,0 +1,115 @@
+//! This process's place in the heap: taken when it is built or attached to, again after a fork, and
+//! left when the heap is dropped.
+//!
+//! After a fork the directory of caches reads as empty in the child, and so does the mark that says
+//! that the process has joined. The first request that needs either finds that out. A child of a
+//! shared heap joins as a process of its own; its parent's blocks stay its parent's. A child of a
+//! private heap has a copy of everything, and takes back what threads that did not come along held.
+
+use super::Heap;
+use crate::cache::Keeper;
+use crate::error::Error;
+use crate::fault::AllocError;
+use crate::layout::NODES_MAX;
+use crate::local::THREADS_MAX;
+use crate::member;
+use crate::step::step;
+use crate::sync::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use crate::sys;
+use crate::word::{CacheWord, PROCESSES_MAX, SlotWord};
+
+/// The mark in the directory: this process has not joined since it began or was forked.
+const OUTSIDE: u64 = 0;
+/// One of its threads is at it.
+const JOINING: u64 = 1;
+/// It has.
+const JOINED: u64 = 2;
+
+impl Heap {
+    /// Sees to it that this process has a place in the heap. One load, unless it was just forked.
+    #[inline]
+    pub(crate) fn settle(&self) -> Result<(), AllocError> {
+        match self.directory.mark().load(Acquire) {
+            JOINED => Ok(()),
+            _ => self.settle_slow(),
+        }
+    }
+
+    #[cold]
+    fn settle_slow(&self) -> Result<(), AllocError> {
+        let mark = self.directory.mark();
+        loop {
+            match mark.load(Acquire) {
+                JOINED => return Ok(()),
+                OUTSIDE if mark.compare_exchange(OUTSIDE, JOINING, AcqRel, Relaxed).is_ok() => {
+                    let result = self.join_again();
+                    mark.store(if result.is_ok() { JOINED } else { OUTSIDE }, Release);
+                    return result;
+                }
+                // A thread of this very process is at it: it takes a few system calls.
+                _ => sys::give_way(),
+            }
+        }
+    }
+
+    /// Joins in a child of fork.
+    fn join_again(&self) -> Result<(), AllocError> {
+        if !self.memory.region.is_shared() {
+            member::replace(&self.memory.tables, self.process());
+            self.reap_after_fork();
+            return Ok(());
+        }
+        let slot = self.place().ok_or(AllocError::TooManyProcesses)?;
+        step!("heap.join.after_slot");
+        self.live.store(SlotWord::live(slot, 0).0, Relaxed);
+        Ok(())
+    }
+
+    /// Takes this process's place in a heap that was just built or attached to.
+    pub(super) fn join(&self) -> Result<(), Error> {
+        let slot = self.place().ok_or(Error::TooManyProcesses { most: PROCESSES_MAX })?;
+        self.live.store(SlotWord::live(slot, 0).0, Relaxed);
+        self.directory.mark().store(JOINED, Release);
+        Ok(())
+    }
+
+    /// A slot for this process. Where all are taken, those of dead processes are freed first.
+    fn place(&self) -> Option<u8> {
+        let tables = &self.memory.tables;
+        if let Some(slot) = member::join(tables) {
+            return Some(slot);
+        }
+        let visitor = member::visit(tables)?;
+        self.live.store(SlotWord::live(visitor, 0).0, Relaxed);
+        self.reap_as(visitor);
+        let slot = member::join(tables);
+        step!("heap.place.before_leave");
+        member::leave(tables);
+        slot
+    }
+}
+
+impl Drop for Heap {
+    /// Gives what this process's caches hold back. Blocks that live stay: others may use them; they
+    /// are reclaimed when this process dies.
+    fn drop(&mut self) {
+        if !self.memory.region.is_shared() || self.directory.mark().load(Acquire) != JOINED {
+            return;
+        }
+        let nodes = (self.nodes as usize).min(NODES_MAX);
+        for row in 1..=nodes {
+            for number in 1..THREADS_MAX {
+                let entry = self.directory.entry(row, number);
+                if entry.bins().is_null() {
+                    continue;
+                }
+                let id = entry.id();
+                let Some(record) = self.memory.tables.cache(id) else { continue };
+                Keeper { memory: &self.memory, record, id, node: row - 1 }.flush_all();
+                step!("heap.drop.before_free");
+                let epoch = CacheWord(record.state.load(Relaxed)).epoch();
+                record.state.store(CacheWord::free(epoch.wrapping_add(1)).0, Release);
+            }
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! Processes of a heap: how one joins, how its death is seen, who inherits.
+//!
+//! A record's word names its process by number, and the record holds when that process started, so
+//! that a later one of the same number is another. A process that leaves without dying keeps its
+//! record, because its blocks may be in use by others; the record goes when the process does.
+
+use crate::step::step;
+use crate::sync::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use crate::sys::process::{self, Identity, Life};
+use crate::tables::{ProcessRecord, Tables};
+use crate::word::{PROCESSES_MAX, Process, ProcessWord};
+
+/// Where in a record's further words the process number of the heir stands; 0 for none.
+const HEIR: usize = 0;
+
+/// The slot of a process that finds all others taken and looks whether their processes are dead. It is
+/// left again at once, so one will do.
+const VISITOR: u8 = PROCESSES_MAX as u8 - 1;
+
+/// This process's slot: the one that it has, else a free one. `None` where all are taken.
+pub(crate) fn join(tables: &Tables) -> Option<u8> {
+    let own = process::own();
+    let records = &tables.processes()[..usize::from(VISITOR)];
+    let has_joined = |record: &ProcessRecord| {
+        let word = ProcessWord(record.state.load(Acquire));
+        word.decode() == Process::Active { pid: own.number }
+            && record.start.load(Relaxed) == own.start
+    };
+    if let Some(slot) = records.iter().position(has_joined) {
+        return Some(slot as u8);
+    }
+    records.iter().position(|record| take(record, own)).map(|slot| slot as u8)
+}
+
+/// Takes the visitor's slot; `None` where somebody has it.
+pub(crate) fn visit(tables: &Tables) -> Option<u8> {
+    take(&tables.processes()[usize::from(VISITOR)], process::own()).then_some(VISITOR)
+}
+
+/// Leaves the visitor's slot, under whose name nothing is owned.
+pub(crate) fn leave(tables: &Tables) {
+    let record = &tables.processes()[usize::from(VISITOR)];
+    let epoch = ProcessWord(record.state.load(Relaxed)).epoch().wrapping_add(1);
+    record.state.store(ProcessWord::free(epoch).0, Release);
+}
+
+/// Makes this process the one in `slot`, whoever it was: for a private heap in a child of fork, which
+/// has a copy of the record and nobody beside it.
+pub(crate) fn replace(tables: &Tables, slot: u8) {
+    let own = process::own();
+    let record = &tables.processes()[usize::from(slot)];
+    let epoch = ProcessWord(record.state.load(Relaxed)).epoch().wrapping_add(1);
+    record.start.store(own.start, Relaxed);
+    record.state.store(ProcessWord::active(epoch, own.number).0, Release);
+}
+
+/// Whether the process that a record named when `word` was read still runs. A few system calls.
+pub(crate) fn life(record: &ProcessRecord, word: ProcessWord) -> Life {
+    match word.decode() {
+        Process::Free => Life::Dead,
+        // It has not said yet when it started.
+        Process::Joining { pid } => process::life_of(Identity { number: pid, start: 0 }),
+        Process::Active { pid } | Process::Reaping { pid, .. } => {
+            let start = record.start.load(Relaxed);
+            process::life_of(Identity { number: pid, start })
+        }
+    }
+}
+
+/// Names the process that gets this one's blocks when it dies; 0 for nobody.
+pub(crate) fn set_heir(tables: &Tables, slot: u8, pid: u32) {
+    tables.processes()[usize::from(slot)].more[HEIR].store(pid.into(), Release);
+}
+
+/// The slot of the heir that the process in `slot` named, if the heir has joined and lives.
+pub(crate) fn heir(tables: &Tables, slot: u8) -> Option<u8> {
+    let records = tables.processes();
+    let heir = u32::try_from(records[usize::from(slot)].more[HEIR].load(Acquire)).ok()?;
+    let is_heir = |record: &ProcessRecord| {
+        let word = ProcessWord(record.state.load(Acquire));
+        word.decode() == Process::Active { pid: heir } && life(record, word) == Life::Alive
+    };
+    (heir != 0).then(|| records.iter().position(is_heir)).flatten().map(|slot| slot as u8)
+}
+
+fn take(record: &ProcessRecord, own: Identity) -> bool {
+    let old = ProcessWord(record.state.load(Acquire));
+    if old.decode() != Process::Free {
+        return false;
+    }
+    let epoch = old.epoch().wrapping_add(1);
+    let joining = ProcessWord::joining(epoch, own.number).0;
+    if record.state.compare_exchange(old.0, joining, AcqRel, Relaxed).is_err() {
+        return false;
+    }
+    step!("member.join.after_joining");
+    record.start.store(own.start, Relaxed);
+    record.more[HEIR].store(0, Relaxed);
+    step!("member.join.before_active");
+    let active = ProcessWord::active(epoch, own.number).0;
+    record.state.compare_exchange(joining, active, AcqRel, Relaxed).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::layout::{Geometry, Layout};
+    use core::ptr::NonNull;
+    use std::prelude::v1::*;
+    use std::vec;
+
+    /// Tables of a small heap, in ordinary memory that is never freed.
+    fn tables() -> Tables {
+        let geometry = Geometry { nodes: 1, node_pages: 1, caches: 1 };
+        let words = Layout::of(&geometry).bytes / 8 + 512;
+        let memory = Box::leak(vec![0_u64; words].into_boxed_slice());
+        let start = NonNull::from(memory).cast::<u8>();
+        let pad = start.align_offset(4096);
+        // SAFETY: a page more than needed was taken.
+        let start = unsafe { start.add(pad) };
+        // SAFETY: zeroed memory of the layout's size, aligned, and never freed.
+        unsafe { Tables::new(start, geometry) }
+    }
+
+    #[test]
+    fn a_process_joins_once_and_lives() {
+        let tables = tables();
+        assert_eq!(join(&tables), Some(0));
+        assert_eq!(join(&tables), Some(0));
+        let record = &tables.processes()[0];
+        let word = ProcessWord(record.state.load(Acquire));
+        assert_eq!(life(record, word), Life::Alive);
+        record.start.fetch_add(1, Relaxed);
+        assert_eq!(life(record, word), Life::Dead);
+        assert_eq!(join(&tables), Some(1));
+    }
+
+    #[test]
+    fn only_a_live_member_inherits() {
+        let tables = tables();
+        join(&tables).unwrap();
+        assert_eq!(heir(&tables, 0), None);
+        set_heir(&tables, 0, process::own_number());
+        assert_eq!(heir(&tables, 0), Some(0));
+        set_heir(&tables, 0, 1);
+        assert_eq!(heir(&tables, 0), None);
+    }
+
+    #[test]
+    fn a_full_table_admits_nobody() {
+        let tables = tables();
+        for record in tables.processes() {
+            record.state.store(ProcessWord::active(1, 1).0, Relaxed);
+        }
+        assert_eq!(join(&tables), None);
+    }
+}

@@ -1,0 +1,265 @@
+//! What the dead leave behind, and how it is taken back.
+//!
+//! A scan over the state words gives back what a dead process's caches held, frees its blocks (or
+//! makes them its heir's), and makes every hint anew. Each step is one compare-and-swap or a store to
+//! what the reaper owns by then, and a scan that was cut short by the reaper's own death is simply
+//! done again by the next one: so reaping is idempotent, and safe to die in.
+//!
+//! 1. Each dead process's record goes from active to "reaping, by me"; of several reapers one gets it.
+//!    What a dead reaper was at is taken over first.
+//! 2. So do the records of its caches. From now on whatever names one of these caches is mine.
+//! 3. `scan`: pages, slices, slots, hints.
+//! 4. The records become free.
+
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use crate::cache::Keeper;
+use crate::heap::Heap;
+use crate::local;
+use crate::member;
+use crate::step::step;
+use crate::sync::{
+    AtomicU64 as AtomicWord,
+    Ordering::{AcqRel, Acquire, Relaxed, Release},
+};
+use crate::sys::process::{self, Life};
+use crate::word::{CACHES_MAX, Cache, CacheId, CacheWord, PROCESSES_MAX, Process, ProcessWord};
+
+mod scan;
+
+/// What was taken back from dead processes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct Reaped {
+    /// Processes that were found dead.
+    pub processes: u32,
+    /// Caches of theirs.
+    pub caches: u32,
+    /// Blocks that they held in caches or had half taken.
+    pub cached: u64,
+    /// Live blocks that were freed.
+    pub blocks: u64,
+    /// Bytes of these.
+    pub bytes: u64,
+    /// Live blocks that an heir got.
+    pub inherited: u64,
+    /// Words that say what no heap writes: somebody scribbled. They were left alone.
+    pub damaged: u64,
+}
+
+/// The thread of this process that reaps: its process's number; 0 for nobody. One at a time, so that
+/// "by me" names one thread. After a fork it names another process and counts for nothing.
+static REAPER: AtomicU64 = AtomicU64::new(0);
+
+/// A set of process slots.
+#[derive(Clone, Copy)]
+struct Processes(u128);
+
+/// A set of caches, by identity.
+struct Caches([u64; CACHES_MAX as usize / 64 + 1]);
+
+impl Caches {
+    const EMPTY: Self = Self([0; CACHES_MAX as usize / 64 + 1]);
+
+    fn insert(&mut self, id: CacheId) {
+        if let Some(word) = self.0.get_mut(usize::from(id) / 64) {
+            *word |= 1 << (id % 64);
+        }
+    }
+
+    fn has(&self, id: CacheId) -> bool {
+        self.0.get(usize::from(id) / 64).is_some_and(|word| word >> (id % 64) & 1 == 1)
+    }
+
+    fn first(&self) -> Option<CacheId> {
+        let index = self.0.iter().position(|word| *word != 0)?;
+        Some((index * 64) as CacheId + self.0[index].trailing_zeros() as CacheId)
+    }
+}
+
+impl Processes {
+    fn has(self, slot: u8) -> bool {
+        self.0 >> slot & 1 == 1
+    }
+
+    fn slots(self) -> impl Iterator<Item = u8> {
+        (0..PROCESSES_MAX as u8).filter(move |slot| self.has(*slot))
+    }
+}
+
+impl Heap {
+    /// Takes back what processes that died held: blocks in their caches, slices that they were building
+    /// spans of, and their live blocks, unless they [named an heir](Heap::set_heir). Nobody is stopped
+    /// meanwhile. O(processes) system calls; O(heap) reads of metadata if somebody died.
+    ///
+    /// A second call at the same time in one process returns at once with nothing done. It may be
+    /// called by any process, and is called by [`Heap::maintain`] and before a request fails.
+    pub fn reap(&self) -> Reaped {
+        if !self.memory.region.is_shared() || self.settle().is_err() {
+            return Reaped::default();
+        }
+        // Where the dead had no cache, the work is done under this thread's.
+        let _ = self.keeper_of_living(1);
+        self.reap_as(self.process())
+    }
+
+    /// Reaps in the name of the process in slot `me`, which is this one.
+    pub(crate) fn reap_as(&self, me: u8) -> Reaped {
+        let mut reaped = Reaped::default();
+        if let Some(_guard) = Guard::take() {
+            let dead = self.take_processes(me);
+            if dead.0 != 0 {
+                self.reap_processes(me, dead, &mut reaped);
+            }
+        }
+        reaped
+    }
+
+    /// Names the process that gets this one's live blocks when it dies, instead of their being freed;
+    /// `None` for nobody. The heir must have joined the heap, and live, when the death is seen.
+    pub fn set_heir(&self, pid: Option<u32>) {
+        if self.settle().is_ok() {
+            member::set_heir(&self.memory.tables, self.process(), pid.unwrap_or(0));
+        }
+    }
+
+    /// Takes the caches of threads back that did not come along into this child of fork. Live blocks
+    /// stay: the child has copies.
+    pub(crate) fn reap_after_fork(&self) {
+        let mut caches = Caches::EMPTY;
+        let records = self.memory.tables.caches();
+        for (index, record) in records.iter().enumerate() {
+            if CacheWord(record.state.load(Relaxed)).decode() != Cache::Free {
+                caches.insert(index as CacheId + 1);
+            }
+        }
+        let mut reaped = Reaped::default();
+        self.scan(Processes(0), &caches, &mut reaped);
+        self.free_caches(&caches);
+    }
+
+    fn reap_processes(&self, me: u8, dead: Processes, reaped: &mut Reaped) {
+        let mut caches = Caches::EMPTY;
+        for (index, record) in self.memory.tables.caches().iter().enumerate() {
+            if self.take_cache(&record.state, me, dead) {
+                caches.insert(index as CacheId + 1);
+                reaped.caches += 1;
+                step!("reap.caches.between");
+            }
+        }
+        reaped.processes = dead.0.count_ones();
+        if !self.scan(dead, &caches, reaped) {
+            // There is no cache to work under. The records stay as they are, and the next one to reap
+            // finds them.
+            return;
+        }
+        step!("reap.before_caches_free");
+        self.free_caches(&caches);
+        step!("reap.before_processes_free");
+        for slot in dead.slots() {
+            let record = &self.memory.tables.processes()[usize::from(slot)];
+            let old = ProcessWord(record.state.load(Relaxed));
+            let free = ProcessWord::free(old.epoch().wrapping_add(1));
+            record.state.store(free.0, Release);
+            step!("reap.processes_free.between");
+        }
+    }
+
+    /// Takes every dead process's record, and those that a dead reaper had taken.
+    fn take_processes(&self, me: u8) -> Processes {
+        let mut dead = Processes(0);
+        loop {
+            let before = dead.0;
+            for slot in 0..PROCESSES_MAX as u8 {
+                if !dead.has(slot) && self.take_process(slot, me, dead) {
+                    dead.0 |= 1 << slot;
+                    step!("reap.processes.between");
+                }
+            }
+            // Whom a process that was only now found dead had been reaping may stand before it.
+            if dead.0 == before {
+                return dead;
+            }
+        }
+    }
+
+    fn take_process(&self, slot: u8, me: u8, dead: Processes) -> bool {
+        let record = &self.memory.tables.processes()[usize::from(slot)];
+        let word = ProcessWord(record.state.load(Acquire));
+        let (pid, is_due) = match word.decode() {
+            Process::Free => return false,
+            Process::Joining { pid } | Process::Active { pid } => {
+                (pid, slot != me && member::life(record, word) == Life::Dead)
+            }
+            // Under the guard nobody else of this process reaps: I took it in a scan that found no
+            // cache to work under.
+            Process::Reaping { pid, by } => (pid, by == me || dead.has(by) || self.is_gone(by)),
+        };
+        let mine = ProcessWord::reaping(word.epoch(), pid, me).0;
+        is_due && record.state.compare_exchange(word.0, mine, AcqRel, Relaxed).is_ok()
+    }
+
+    /// Whether nobody lives in a slot.
+    fn is_gone(&self, slot: u8) -> bool {
+        let record = &self.memory.tables.processes()[usize::from(slot)];
+        let word = ProcessWord(record.state.load(Acquire));
+        match word.decode() {
+            Process::Free => true,
+            // Its own reaper takes over what it was at.
+            Process::Reaping { .. } => false,
+            _ => member::life(record, word) == Life::Dead,
+        }
+    }
+
+    fn take_cache(&self, state: &AtomicWord, me: u8, dead: Processes) -> bool {
+        let word = CacheWord(state.load(Acquire));
+        let (process, thread) = match word.decode() {
+            Cache::Active { process, thread } | Cache::Reaping { process, thread, .. } => {
+                (process, thread)
+            }
+            Cache::Free => return false,
+        };
+        let mine = CacheWord::reaping(word.epoch(), process, thread, me).0;
+        dead.has(process) && state.compare_exchange(word.0, mine, AcqRel, Relaxed).is_ok()
+    }
+
+    fn free_caches(&self, caches: &Caches) {
+        for (index, record) in self.memory.tables.caches().iter().enumerate() {
+            if caches.has(index as CacheId + 1) {
+                let epoch = CacheWord(record.state.load(Relaxed)).epoch();
+                record.state.store(CacheWord::free(epoch.wrapping_add(1)).0, Release);
+                step!("reap.caches_free.between");
+            }
+        }
+    }
+
+    /// A cache to work under: one of the dead's, which is mine now; else this thread's, if it has one.
+    fn reaping_keeper(&self, caches: &Caches) -> Option<Keeper<'_>> {
+        let own = || {
+            let entry = self.directory.entry(1, local::number());
+            (!entry.bins().is_null()).then(|| entry.id())
+        };
+        let id = caches.first().or_else(own)?;
+        let record = self.memory.tables.cache(id)?;
+        Some(Keeper { memory: &self.memory, record, id, node: 0 })
+    }
+}
+
+/// Held by the one thread of this process that reaps.
+struct Guard;
+
+impl Guard {
+    fn take() -> Option<Self> {
+        let me = u64::from(process::own_number());
+        let holder = REAPER.load(Ordering::Relaxed);
+        let is_taken = holder == me
+            || REAPER.compare_exchange(holder, me, Ordering::Acquire, Ordering::Relaxed).is_err();
+        (!is_taken).then_some(Self)
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        REAPER.store(0, Ordering::Release);
+    }
+}

@@ -1,0 +1,261 @@
+//! The scan: whatever names a dead cache or a dead process is given back, and hints are made anew.
+
+use super::{Caches, Processes, Reaped};
+use crate::cache::Keeper;
+use crate::class::{CLASSES, Class, TABLE};
+use crate::heap::Heap;
+use crate::layout::{PAGE_SLICES, SLICE};
+use crate::member;
+use crate::slice;
+use crate::slot::Slots;
+use crate::step::step;
+use crate::sync::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use crate::word::{PROCESSES_MAX, Page, PageWord, Slice, SliceWord, Slot, SlotWord};
+
+/// One scan, with what it looks for.
+struct Scan<'a> {
+    keeper: Keeper<'a>,
+    processes: Processes,
+    caches: &'a Caches,
+    /// By process slot: who gets its blocks; itself for nobody.
+    heirs: [u8; PROCESSES_MAX as usize],
+    reaped: &'a mut Reaped,
+}
+
+impl Heap {
+    /// Scans the heap; false where there is no cache to work under and something is to be done.
+    pub(super) fn scan(&self, processes: Processes, caches: &Caches, reaped: &mut Reaped) -> bool {
+        let Some(keeper) = self.reaping_keeper(caches) else {
+            // A process that never had a cache owns nothing.
+            return false;
+        };
+        let mut heirs = core::array::from_fn(|slot| slot as u8);
+        for slot in processes.slots() {
+            let heir = member::heir(&self.memory.tables, slot);
+            heirs[usize::from(slot)] = heir.filter(|heir| !processes.has(*heir)).unwrap_or(slot);
+        }
+        let mut scan = Scan { keeper, processes, caches, heirs, reaped };
+        for node in 0..self.memory.tables.geometry().nodes as usize {
+            scan.keeper.node = node;
+            scan.node();
+        }
+        scan.currents();
+        true
+    }
+}
+
+impl Scan<'_> {
+    fn node(&mut self) {
+        let memory = self.keeper.memory;
+        let pages = memory.pages_of(self.keeper.node);
+        let is_external = memory.region.external().is_some();
+        let frontier = memory.tables.nodes()[self.keeper.node].frontier.load(Relaxed) as usize;
+        let used = if is_external { pages.len() } else { frontier.min(pages.len()) };
+        for page in pages.start..pages.start + used {
+            let word = PageWord(memory.tables.pages()[page].load(Acquire));
+            if is_external && word == PageWord::ABSENT {
+                continue;
+            }
+            self.page(page, word);
+        }
+    }
+
+    fn page(&mut self, page: usize, word: PageWord) {
+        let memory = self.keeper.memory;
+        let run = page * PAGE_SLICES..(page + 1) * PAGE_SLICES;
+        if let Page::Mapping(cache) | Page::Draining(cache) = word.decode()
+            && self.caches.has(cache)
+        {
+            // Whatever memory it has reads as anything, or is gone: it is asked for anew.
+            memory.tables.pages()[page].store(PageWord::ABSENT.0, Release);
+            step!("reap.page.after_absent");
+        }
+        let mut index = run.start;
+        while index < run.end {
+            index += self.slice(index).max(1);
+        }
+        // Who died between freeing slices and saying so left them in no bitmap.
+        memory.note_free(run);
+    }
+
+    /// Looks at one slice; how many it settled.
+    fn slice(&mut self, index: usize) -> usize {
+        let slices = self.keeper.memory.tables.slices();
+        let word = slice::word(slices, index);
+        match word.decode() {
+            Slice::Claimed(cache) if self.caches.has(cache) => {
+                // Only its owner changes a claimed slice, and that is me now.
+                let free = SliceWord::free(word.generation().wrapping_add(1));
+                slices[index].store(free.0, Release);
+                step!("reap.slice.after_free");
+                1
+            }
+            Slice::Run { cache, class, length } if self.caches.has(cache) => {
+                self.run(index, class, length as usize)
+            }
+            Slice::Span { class } => self.span(index, class),
+            Slice::Large { process, tag, length } if self.processes.has(process) => {
+                self.large(index, word, (process, tag), length as usize)
+            }
+            Slice::Unknown => {
+                self.reaped.damaged += 1;
+                1
+            }
+            _ => 1,
+        }
+    }
+
+    /// Takes apart what a dead cache was building or taking apart.
+    fn run(&mut self, head: usize, class: u8, length: usize) -> usize {
+        let tables = &self.keeper.memory.tables;
+        let end = head.saturating_add(length);
+        if length == 0 || end > tables.slices().len() || !self.is_of_dead(head + 1..end, class) {
+            self.reaped.damaged += 1;
+            return 1;
+        }
+        // A run keeps the name of the dead cache while its slots go: who dies here leaves it as it was.
+        let about = TABLE.get(usize::from(class)).filter(|c| c.span_slices as usize == length);
+        if let Some(about) = about {
+            let slots = self.keeper.slots(head, about);
+            for slot in 0..slots.count() {
+                self.uncache(&slots, slot);
+            }
+        }
+        step!("reap.run.before_dissolve");
+        slice::dissolve(tables.slices(), head..end, self.keeper.id);
+        length
+    }
+
+    /// Whether the slices behind a dead one's head can be its own: what a peer scribbled may name
+    /// slices of others.
+    fn is_of_dead(&self, mut tails: core::ops::Range<usize>, class: u8) -> bool {
+        let slices = self.keeper.memory.tables.slices();
+        tails.all(|index| match slice::word(slices, index).decode() {
+            Slice::Claimed(cache) => self.caches.has(cache) || cache == self.keeper.id,
+            Slice::Span { class: of } => of == class,
+            Slice::Tail => true,
+            _ => false,
+        })
+    }
+
+    /// Gives back the slots of a span that dead caches hold and that dead processes had.
+    fn span(&mut self, index: usize, class: u8) -> usize {
+        let Some(about) = TABLE.get(usize::from(class)).filter(|_| usize::from(class) < CLASSES)
+        else {
+            self.reaped.damaged += 1;
+            return 1;
+        };
+        let length = about.span_slices as usize;
+        if !index.is_multiple_of(length) {
+            return 1;
+        }
+        let slots = self.keeper.slots(index, about);
+        let counted = self.keeper.counted(index);
+        let mut free = 0;
+        for slot in 0..slots.count() {
+            if self.slot(&slots, slot, about) {
+                step!("reap.slot.after_free");
+            }
+            free += u32::from(slots.get(slot) == SlotWord::FREE);
+        }
+        self.keeper.recount(index, usize::from(class), counted, free);
+        length
+    }
+
+    /// Looks at one slot; whether it was freed.
+    fn slot(&mut self, slots: &Slots<'_>, slot: usize, about: &Class) -> bool {
+        let word = slots.get(slot);
+        match word.decode() {
+            Slot::Cached(cache) if self.caches.has(cache) => self.uncache(slots, slot),
+            Slot::Live { process, tag } if self.processes.has(process) => {
+                let heir = self.heirs[usize::from(process)];
+                let next = match heir == process {
+                    true => SlotWord::FREE,
+                    false => SlotWord::live(heir, tag),
+                };
+                // Somebody who lives may free it at this instant: then it is settled too.
+                if !slots.exchange(slot, word, next) {
+                    return false;
+                }
+                self.count(heir != process, about.size as u64);
+                next == SlotWord::FREE
+            }
+            _ => false,
+        }
+    }
+
+    fn uncache(&mut self, slots: &Slots<'_>, slot: usize) -> bool {
+        let word = slots.get(slot);
+        let Slot::Cached(cache) = word.decode() else { return false };
+        let is_freed = self.caches.has(cache) && slots.exchange(slot, word, SlotWord::FREE);
+        self.reaped.cached += u64::from(is_freed);
+        is_freed
+    }
+
+    fn large(
+        &mut self,
+        head: usize,
+        word: SliceWord,
+        (process, tag): (u8, u8),
+        length: usize,
+    ) -> usize {
+        let slices = self.keeper.memory.tables.slices();
+        let end = head.saturating_add(length);
+        let is_tail = |index| matches!(slice::word(slices, index).decode(), Slice::Tail);
+        if length == 0 || end > slices.len() || !(head + 1..end).all(is_tail) {
+            self.reaped.damaged += 1;
+            return 1;
+        }
+        let heir = self.heirs[usize::from(process)];
+        if heir != process {
+            let next = SliceWord::large(word.generation(), heir, tag, length as u32);
+            if slices[head].compare_exchange(word.0, next.0, AcqRel, Relaxed).is_ok() {
+                self.count(true, 0);
+            }
+            return length;
+        }
+        // Somebody who lives may free it at this instant: of the two, one seizes it.
+        if slice::seize(slices, head..end, word, self.keeper.id) {
+            step!("reap.large.after_seize");
+            slice::dissolve(slices, head..end, self.keeper.id);
+            self.count(false, (length * SLICE) as u64);
+        }
+        length
+    }
+
+    /// Slots of spans that a dead cache was taking from when the span came apart: they are in no span
+    /// any more, and only the cache's own note says where.
+    fn currents(&mut self) {
+        let tables = &self.keeper.memory.tables;
+        let slices = tables.slices().len();
+        for id in 1..=tables.caches().len() as u16 {
+            if !self.caches.has(id) {
+                continue;
+            }
+            let Some(record) = tables.cache(id) else { continue };
+            for (class, about) in TABLE.iter().enumerate().take(CLASSES) {
+                let Some(head) = (record.current[class].load(Relaxed) as usize).checked_sub(1)
+                else {
+                    continue;
+                };
+                let length = about.span_slices as usize;
+                if !head.is_multiple_of(length) || head + length > slices {
+                    continue;
+                }
+                let slots = self.keeper.slots(head, about);
+                for slot in 0..slots.count() {
+                    self.uncache(&slots, slot);
+                }
+            }
+        }
+    }
+
+    fn count(&mut self, is_inherited: bool, bytes: u64) {
+        if is_inherited {
+            self.reaped.inherited += 1;
+        } else {
+            self.reaped.blocks += 1;
+            self.reaped.bytes += bytes;
+        }
+    }
+}
