@@ -23,7 +23,7 @@ const SEES_ONLY: [(&str, &[&str]); 4] =
     [("haul-copy", &[]), ("haul-heap", &[]), ("haul-model", &[]), ("haul-report", &["haul-model"])];
 
 /// What the crates under `ffi/` stand on.
-const FFI_SEES_ONLY: [&str; 3] = ["haul-copy", "haul-heap", "haul"];
+const FFI_SEES_ONLY: [&str; 4] = ["haul-copy", "haul-heap", "haul-model", "haul"];
 
 /// Crates that depend on nothing at all.
 const ALONE: [&str; 1] = ["haul-copy"];

@@ -51,7 +51,7 @@ impl Tree {
     pub(crate) fn member_manifests(&self) -> impl Iterator<Item = &File> {
         self.files.iter().filter(|file| {
             let parts: Vec<_> = file.path.split('/').collect();
-            matches!(parts[..], ["crates" | "ffi", _, "Cargo.toml"])
+            matches!(parts[..], ["crates" | "ffi", _, "Cargo.toml"] | ["ffi", _, _, "Cargo.toml"])
         })
     }
 

@@ -6,7 +6,8 @@
 //! - [`sizes`]: lists and classes of sizes, as the command line takes them;
 //! - [`record`]: [`Record`] and [`Machine`], the lines of a JSON Lines file;
 //! - [`limit`]: how far a copy is from what memory allows;
-//! - [`file`](mod@file): a whole record file as text.
+//! - [`file`](mod@file): a whole record file as text;
+//! - [`trace`]: a recorded history of allocations, to the byte.
 #![forbid(unsafe_code)]
 
 pub mod units;
@@ -18,6 +19,8 @@ pub mod record;
 pub mod limit;
 
 pub mod file;
+
+pub mod trace;
 
 pub use file::{FileError, parse, parse_what_can_be};
 pub use record::{Comparison, Kind, Line, LineError, Machine, Record, Verdict};

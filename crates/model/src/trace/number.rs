@@ -1,0 +1,92 @@
+//! Whole numbers in as few bytes as they need: seven bits a byte, the lowest first, the eighth bit
+//! set on all but the last (LEB128, as in DWARF 5, section 7.6).
+
+/// The most bytes that 64 bits take: ten times seven.
+pub(super) const NUMBER_BYTES_MAX: usize = 10;
+
+/// Writes into `room` and gives the number of bytes; `None` where they do not fit.
+pub(super) fn put(mut value: u64, room: &mut [u8]) -> Option<usize> {
+    let mut length = 0;
+    loop {
+        let low = (value & 0x7f) as u8;
+        value >>= 7;
+        *room.get_mut(length)? = if value == 0 { low } else { low | 0x80 };
+        length += 1;
+        if value == 0 {
+            return Some(length);
+        }
+    }
+}
+
+/// Reads from the start of `bytes`: the number, and how many bytes it took. `None` where it does
+/// not end, or does not fit 64 bits.
+pub(super) fn take(bytes: &[u8]) -> Option<(u64, usize)> {
+    let mut value = 0_u64;
+    for (index, byte) in bytes.iter().take(NUMBER_BYTES_MAX).enumerate() {
+        let bits = u64::from(byte & 0x7f);
+        // The tenth byte holds the 64th bit alone.
+        if index == NUMBER_BYTES_MAX - 1 && bits > 1 {
+            return None;
+        }
+        value |= bits << (7 * index);
+        if byte & 0x80 == 0 {
+            return Some((value, index + 1));
+        }
+    }
+    None
+}
+
+/// A difference of two addresses so that small ones of either sign are small numbers.
+pub(super) fn folded(difference: u64) -> u64 {
+    (difference << 1) ^ (((difference as i64) >> 63) as u64)
+}
+
+/// The inverse of [`folded`].
+pub(super) fn unfolded(value: u64) -> u64 {
+    (value >> 1) ^ (value & 1).wrapping_neg()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn numbers_take_what_they_need() {
+        for (value, length) in
+            [(0, 1), (127, 1), (128, 2), (16_383, 2), (1 << 35, 6), (u64::MAX, 10)]
+        {
+            let mut room = [0; NUMBER_BYTES_MAX];
+            assert_eq!(put(value, &mut room), Some(length));
+            assert_eq!(take(&room), Some((value, length)));
+            assert_eq!(put(value, &mut room[..length - 1]), None);
+            assert_eq!(take(&room[..length - 1]), None, "{value} cut off");
+        }
+    }
+
+    #[test]
+    fn a_number_beyond_64_bits_is_none() {
+        let mut bytes = [0xff; 10];
+        bytes[9] = 0x02;
+        assert_eq!(take(&bytes), None);
+        assert_eq!(take(&[0x80; 11]), None);
+    }
+
+    proptest! {
+        #[test]
+        fn folding_comes_back(value: u64) {
+            prop_assert_eq!(unfolded(folded(value)), value);
+        }
+
+        #[test]
+        fn any_bytes_are_a_number_or_none(bytes: Vec<u8>) {
+            if let Some((value, length)) = take(&bytes) {
+                let mut room = [0; NUMBER_BYTES_MAX];
+                // A number may be written longer than it needs to be; its value is the same.
+                let shortest = put(value, &mut room).unwrap();
+                prop_assert!(shortest <= length);
+            }
+        }
+    }
+}

@@ -1,0 +1,246 @@
+//! The trace's file: created, grown a block at a time, and mapped. System calls only, and none of
+//! them through libc, which would change `errno` and be a place where a thread is cancelled.
+
+use core::cell::UnsafeCell;
+use core::ffi::CStr;
+use core::ptr::{self, NonNull};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use haul_model::trace::{HEADER_BYTES, Header, PROGRAM_BYTES};
+use rustix::fd::OwnedFd;
+use rustix::fs::{CWD, FallocateFlags, FileType, Mode, OFlags};
+use rustix::io::Errno;
+use rustix::mm::{MapFlags, ProtFlags};
+use rustix::process::Resource;
+
+/// How far apart blocks begin, in bytes: about 8,000 events, so that one in 8,000 calls costs the
+/// few microseconds of a new block; a multiple of every page size, for each is mapped.
+pub(crate) const BLOCK_BYTES: u32 = 64 << 10;
+
+/// Where the first block begins: the largest page of a supported machine, for it is mapped.
+const FIRST_BLOCK_AT: u64 = 64 << 10;
+
+/// The longest name of a trace's file, in bytes: Linux's PATH_MAX.
+pub(crate) const PATH_BYTES: usize = 4096;
+
+/// How many names are tried for a process that replaced itself by another program (`exec`).
+const NAMES_MAX: u32 = 100;
+
+/// The file that one process writes. Zeros stand for none, as a forked child finds it.
+pub(crate) struct File {
+    path: UnsafeCell<[u8; PATH_BYTES]>,
+    device: AtomicU64,
+    inode: AtomicU64,
+    end: AtomicU64,
+    /// The most bytes that it may grow to.
+    limit: AtomicU64,
+    /// Times count from here: `CLOCK_MONOTONIC`, in nanoseconds.
+    clock_ns: AtomicU64,
+    pub(crate) process: AtomicU32,
+}
+
+/// Why there is no trace, or no more of it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Failure {
+    /// The kernel said so.
+    System(Errno),
+    /// The limit of `HAUL_RECORD_LIMIT` or of the process (RLIMIT_FSIZE).
+    Limit,
+    /// Under the trace's name stands another file.
+    Replaced,
+}
+
+impl From<Errno> for Failure {
+    fn from(errno: Errno) -> Self {
+        Self::System(errno)
+    }
+}
+
+impl File {
+    /// Creates the file: `base` with `%p` replaced by the process, or with the process appended;
+    /// and with a number where that exists. Called once in a process.
+    pub(crate) fn create(&self, base: &[u8], parent: u32, limit: u64) -> Result<(), Failure> {
+        let process = rustix::process::getpid().as_raw_nonzero().get() as u32;
+        let file = self.open_new(base, process)?;
+        let status = rustix::fs::fstat(&file)?;
+        self.device.store(status.st_dev, Ordering::Relaxed);
+        self.inode.store(status.st_ino, Ordering::Relaxed);
+        self.end.store(FIRST_BLOCK_AT, Ordering::Relaxed);
+        self.limit.store(limit, Ordering::Relaxed);
+        self.clock_ns.store(clock_ns(libc::CLOCK_MONOTONIC), Ordering::Relaxed);
+        self.process.store(process, Ordering::Relaxed);
+        self.allocate(&file, 0, FIRST_BLOCK_AT)?;
+        let header = Header {
+            header_bytes: FIRST_BLOCK_AT as u32,
+            block_bytes: BLOCK_BYTES,
+            process,
+            parent,
+            started_unix_ns: clock_ns(libc::CLOCK_REALTIME),
+            clock_ns: self.clock_ns.load(Ordering::Relaxed),
+            program: program(),
+        };
+        let written = rustix::io::pwrite(&file, &header.to_bytes(), 0)?;
+        if written == HEADER_BYTES { Ok(()) } else { Err(Errno::IO.into()) }
+    }
+
+    /// Nanoseconds since the trace began, of a time that [`clock_ns`] told.
+    pub(crate) fn since_start_ns(&self, clock_ns: u64) -> u64 {
+        clock_ns.saturating_sub(self.clock_ns.load(Ordering::Relaxed))
+    }
+
+    /// Grows the file by a block and maps it: zeros, which the caller alone writes.
+    pub(crate) fn map_block(&self) -> Result<NonNull<u8>, Failure> {
+        let at = self.end.fetch_add(BLOCK_BYTES.into(), Ordering::Relaxed);
+        let file = self.open_again()?;
+        self.allocate(&file, at, BLOCK_BYTES.into())?;
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        let length = BLOCK_BYTES as usize;
+        // SAFETY: a new mapping, at no address that anything else has. The file was grown beyond
+        // it, so that a store into it finds its page.
+        let mapped = unsafe {
+            rustix::mm::mmap(ptr::null_mut(), length, protection, MapFlags::SHARED, &file, at)
+        }?;
+        NonNull::new(mapped.cast()).ok_or(Failure::System(Errno::NOMEM))
+    }
+
+    fn open_new(&self, base: &[u8], process: u32) -> Result<OwnedFd, Failure> {
+        let flags =
+            OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        // SAFETY: nobody reads the path before `create`, which calls this, is over.
+        let path = unsafe { &mut *self.path.get() };
+        for attempt in 0..NAMES_MAX {
+            let name = name(path, base, process, attempt).ok_or(Errno::NAMETOOLONG)?;
+            match rustix::fs::openat(CWD, name, flags, Mode::RUSR | Mode::WUSR) {
+                Err(Errno::EXIST) => {}
+                opened => return Ok(opened?),
+            }
+        }
+        Err(Errno::EXIST.into())
+    }
+
+    /// Opens the file by its name, and makes sure that it is the one that was created.
+    fn open_again(&self) -> Result<OwnedFd, Failure> {
+        // SAFETY: it was written before the first block was asked for, and never since.
+        let path = unsafe { &*self.path.get() };
+        let name = CStr::from_bytes_until_nul(path).map_err(|_| Errno::NAMETOOLONG)?;
+        let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
+        let file = rustix::fs::openat(CWD, name, flags, Mode::empty())?;
+        let status = rustix::fs::fstat(&file)?;
+        let is_ours = status.st_dev == self.device.load(Ordering::Relaxed)
+            && status.st_ino == self.inode.load(Ordering::Relaxed)
+            && FileType::from_raw_mode(status.st_mode) == FileType::RegularFile;
+        if is_ours { Ok(file) } else { Err(Failure::Replaced) }
+    }
+
+    /// Makes the file's bytes real: a store into a hole of a full disk would end the program.
+    fn allocate(&self, file: &OwnedFd, at: u64, length: u64) -> Result<(), Failure> {
+        // Beyond this limit the kernel would not only refuse but also send SIGXFSZ.
+        let allowed = rustix::process::getrlimit(Resource::Fsize).current.unwrap_or(u64::MAX);
+        if at.saturating_add(length) > allowed.min(self.limit.load(Ordering::Relaxed)) {
+            return Err(Failure::Limit);
+        }
+        match rustix::fs::fallocate(file, FallocateFlags::empty(), at, length) {
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => fill(file, at, length),
+            allocated => Ok(allocated?),
+        }
+    }
+}
+
+/// Writes zeros, where the file system has no call for it.
+fn fill(file: &OwnedFd, at: u64, length: u64) -> Result<(), Failure> {
+    static ZEROS: [u8; BLOCK_BYTES as usize] = [0; BLOCK_BYTES as usize];
+    let mut written = 0;
+    while written < length {
+        let rest = (length - written).min(ZEROS.len() as u64) as usize;
+        let zeros = ZEROS.get(..rest).unwrap_or(&ZEROS);
+        match rustix::io::pwrite(file, zeros, at + written)? {
+            0 => return Err(Errno::NOSPC.into()),
+            more => written += more as u64,
+        }
+    }
+    Ok(())
+}
+
+/// Gives a mapped block back.
+///
+/// # Safety
+/// It came from [`File::map_block`] and is not used any more.
+pub(crate) unsafe fn unmap_block(block: NonNull<u8>) {
+    // SAFETY: the whole mapping, by the caller's promise. It cannot fail for one that is there.
+    let _ = unsafe { rustix::mm::munmap(block.as_ptr().cast(), BLOCK_BYTES as usize) };
+}
+
+/// A clock in nanoseconds; 0 where it cannot be read. No system call where the kernel has a page
+/// for it.
+pub(crate) fn clock_ns(clock: libc::clockid_t) -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: it writes one timespec, which is ours. It leaves errno alone where it succeeds, and
+    // these two clocks are always there.
+    unsafe { libc::clock_gettime(clock, &raw mut time) };
+    (time.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(time.tv_nsec as u64)
+}
+
+/// The program's name, as the kernel has it.
+fn program() -> [u8; PROGRAM_BYTES] {
+    let mut name = [0; PROGRAM_BYTES];
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+    if let Ok(file) = rustix::fs::openat(CWD, c"/proc/self/comm", flags, Mode::empty()) {
+        let _ = rustix::io::read(&file, &mut name);
+    }
+    for byte in &mut name {
+        *byte = if *byte == b'\n' { 0 } else { *byte };
+    }
+    name
+}
+
+/// `base` with each `%p` replaced by the process, or else with the process appended; a second
+/// attempt has its number appended.
+fn name<'a>(
+    path: &'a mut [u8; PATH_BYTES],
+    base: &[u8],
+    process: u32,
+    attempt: u32,
+) -> Option<&'a CStr> {
+    let mut length = 0;
+    let mut put = |bytes: &[u8]| {
+        let end = length + bytes.len();
+        path.get_mut(length..end)?.copy_from_slice(bytes);
+        length = end;
+        Some(())
+    };
+    let mut digits = [0; 10];
+    let process = decimal(process, &mut digits);
+    let mut rest = base;
+    let mut has_process = false;
+    while let Some(at) = rest.windows(2).position(|pair| pair == b"%p") {
+        put(rest.get(..at)?)?;
+        put(process)?;
+        rest = rest.get(at + 2..)?;
+        has_process = true;
+    }
+    put(rest)?;
+    if !has_process {
+        put(b".")?;
+        put(process)?;
+    }
+    if attempt > 0 {
+        put(b".")?;
+        put(decimal(attempt, &mut [0; 10]))?;
+    }
+    put(b"\0")?;
+    CStr::from_bytes_until_nul(path).ok()
+}
+
+/// A number in decimal, in the last bytes of `digits`.
+pub(crate) fn decimal(mut number: u32, digits: &mut [u8; 10]) -> &[u8] {
+    let mut start = digits.len();
+    for (index, digit) in digits.iter_mut().enumerate().rev() {
+        *digit = b'0' + (number % 10) as u8;
+        start = index;
+        number /= 10;
+        if number == 0 {
+            break;
+        }
+    }
+    digits.get(start..).unwrap_or_default()
+}

@@ -1,0 +1,110 @@
+//! The functions that would have been called: the next ones of the same name.
+
+use core::ffi::{CStr, c_void};
+use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+
+/// A function of the next library, looked up by name.
+pub(crate) struct Next {
+    name: &'static CStr,
+    address: AtomicUsize,
+}
+
+/// What is known of [`Next::address`] before it was looked up, and where there is none.
+const UNKNOWN: usize = 0;
+const ABSENT: usize = 1;
+
+impl Next {
+    pub(crate) const fn new(name: &'static CStr) -> Self {
+        Self { name, address: AtomicUsize::new(UNKNOWN) }
+    }
+
+    /// Its address; `None` where no library has it. The first call may allocate.
+    pub(crate) fn address(&self) -> Option<usize> {
+        let known = match self.address.load(Ordering::Relaxed) {
+            UNKNOWN => self.look_up(),
+            known => known,
+        };
+        (known != ABSENT).then_some(known)
+    }
+
+    #[cold]
+    fn look_up(&self) -> usize {
+        // SAFETY: the name is a C string, and RTLD_NEXT stands for the libraries after this one.
+        let found = unsafe { libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr()) };
+        let address = if found.is_null() { ABSENT } else { found.addr() };
+        self.address.store(address, Ordering::Relaxed);
+        address
+    }
+}
+
+/// Declares a function that calls the next one of its name. Gives the default where there is none.
+macro_rules! next {
+    ($name:ident($($argument:ident: $type:ty),*) -> $result:ty, else $default:expr) => {
+        pub(crate) unsafe fn $name($($argument: $type),*) -> $result {
+            static NEXT: $crate::real::Next = {
+                const NAME: &str = concat!(stringify!($name), "\0");
+                match core::ffi::CStr::from_bytes_with_nul(NAME.as_bytes()) {
+                    Ok(name) => $crate::real::Next::new(name),
+                    Err(_) => panic!("a function's name holds no zero"),
+                }
+            };
+            let Some(address) = NEXT.address() else { return $default };
+            // SAFETY: the next library's function of this name has this signature: it is libc's or
+            // DPDK's, by their headers, or stands in for it.
+            let function = unsafe {
+                core::mem::transmute::<usize, unsafe extern "C" fn($($type),*) -> $result>(address)
+            };
+            // SAFETY: the caller's promise is that function's.
+            unsafe { function($($argument),*) }
+        }
+    };
+}
+pub(crate) use next;
+
+type Block = *mut c_void;
+
+next!(malloc(size: usize) -> Block, else core::ptr::null_mut());
+next!(calloc(count: usize, size: usize) -> Block, else core::ptr::null_mut());
+next!(realloc(block: Block, size: usize) -> Block, else core::ptr::null_mut());
+next!(free(block: Block) -> (), else Default::default());
+next!(posix_memalign(block: *mut Block, align: usize, size: usize) -> i32, else libc::ENOMEM);
+next!(aligned_alloc(align: usize, size: usize) -> Block, else core::ptr::null_mut());
+next!(memalign(align: usize, size: usize) -> Block, else core::ptr::null_mut());
+next!(valloc(size: usize) -> Block, else core::ptr::null_mut());
+next!(pvalloc(size: usize) -> Block, else core::ptr::null_mut());
+next!(malloc_usable_size(block: Block) -> usize, else 0);
+
+/// Whether the real functions are known.
+static STATE: AtomicU32 = AtomicU32::new(NOT_YET);
+const NOT_YET: u32 = 0;
+const LOOKING: u32 = 1;
+const READY: u32 = 2;
+
+/// Whether the real functions can be called. While they are looked up they cannot, and whoever asks
+/// meanwhile is served by [`early`](crate::early).
+pub(crate) fn is_ready() -> bool {
+    STATE.load(Ordering::Acquire) == READY || look_all_up()
+}
+
+#[cold]
+fn look_all_up() -> bool {
+    if STATE.compare_exchange(NOT_YET, LOOKING, Ordering::Acquire, Ordering::Relaxed).is_err() {
+        return STATE.load(Ordering::Acquire) == READY;
+    }
+    for name in [
+        c"malloc",
+        c"calloc",
+        c"realloc",
+        c"free",
+        c"posix_memalign",
+        c"aligned_alloc",
+        c"memalign",
+        c"malloc_usable_size",
+    ] {
+        // SAFETY: as in `Next::look_up`. The result does not matter yet: once the dynamic linker
+        // has bound what it needs for a look-up, later ones allocate nothing.
+        unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) };
+    }
+    STATE.store(READY, Ordering::Release);
+    true
+}

@@ -1,0 +1,117 @@
+//! Programs that do not end as they should: the kernel has every event up to the last.
+
+use std::io::Read as _;
+use std::os::unix::process::ExitStatusExt as _;
+use std::process::Stdio;
+
+use haul_model::trace::{Kind, Oddities};
+
+use crate::recording::{Recording, succeed};
+
+const ENDS: &str = r#"
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+int main(int count, char **arguments) {
+    for (int i = 0; i < 5; i++) free(malloc(123));
+    void *last = malloc(456);
+    if (!strcmp(arguments[1], "_exit")) _exit(0);
+    if (!strcmp(arguments[1], "abort")) abort();
+    if (!strcmp(arguments[1], "kill")) kill(getpid(), SIGKILL);
+    if (!strcmp(arguments[1], "crash")) *(volatile int *)8 = (int)(size_t)last;
+    return 0;
+}
+"#;
+
+#[test]
+fn every_event_before_the_end_is_kept_whatever_the_end() {
+    for (end, signal) in [
+        ("return", None),
+        ("_exit", None),
+        ("abort", Some(libc_signal::ABORT)),
+        ("kill", Some(libc_signal::KILL)),
+        ("crash", Some(libc_signal::SEGMENT)),
+    ] {
+        let recording = Recording::new();
+        let Some(program) = recording.compile(ENDS, &[]) else { return };
+        let status = recording.command(program).arg(end).status().expect("it starts");
+        assert_eq!(status.signal(), signal, "{end}");
+        let history = recording.trace().history;
+        assert_eq!(history.oddities, Oddities::default(), "{end}");
+        let count = |kind: Kind, size: u64| {
+            history.operations.iter().filter(|o| o.kind == kind && o.size == size).count()
+        };
+        assert_eq!((count(Kind::Allocate, 123), count(Kind::Free, 123)), (5, 5), "{end}");
+        assert_eq!((count(Kind::Allocate, 456), history.live), (1, 1), "{end}");
+    }
+}
+
+/// Signals by number, as on every Linux.
+mod libc_signal {
+    pub(super) const ABORT: i32 = 6;
+    pub(super) const KILL: i32 = 9;
+    pub(super) const SEGMENT: i32 = 11;
+}
+
+const FOREVER: &str = r#"
+#include <pthread.h>
+#include <stdlib.h>
+#include <unistd.h>
+static void *work(void *arg) {
+    for (;;) free(malloc((size_t)arg));
+}
+int main(void) {
+    for (size_t i = 1; i <= 3; i++) {
+        pthread_t thread;
+        pthread_create(&thread, NULL, work, (void *)(i * 1000));
+    }
+    usleep(50000);
+    write(1, "x", 1);
+    work((void *)500);
+}
+"#;
+
+#[test]
+fn a_kill_in_the_middle_of_anything_leaves_whole_events() {
+    for _ in 0..5 {
+        let recording = Recording::new();
+        let Some(program) = recording.compile(FOREVER, &["-pthread"]) else { return };
+        let mut child =
+            recording.command(program).stdout(Stdio::piped()).spawn().expect("it starts");
+        let mut output = child.stdout.take().expect("it is piped");
+        output.read_exact(&mut [0]).expect("it says when it is under way");
+        child.kill().expect("it is ours");
+        child.wait().expect("it is ours");
+        let history = recording.trace().history;
+        assert_eq!(history.oddities, Oddities::default());
+        assert!(history.operations.len() > 100, "{}", history.operations.len());
+        assert!(history.live <= 4 + 3, "at most one block a thread, and the threads' own");
+    }
+}
+
+const HANDLER: &str = r#"
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/time.h>
+static volatile sig_atomic_t count;
+static void handle(int signal) { count++; }
+int main(void) {
+    struct sigaction action = {.sa_handler = handle};
+    sigaction(SIGALRM, &action, NULL);
+    struct itimerval every = {{0, 200}, {0, 200}};
+    setitimer(ITIMER_REAL, &every, NULL);
+    while (count < 200) free(malloc(64));
+    return 0;
+}
+"#;
+
+#[test]
+fn signals_disturb_nothing() {
+    let recording = Recording::new();
+    let Some(program) = recording.compile(HANDLER, &[]) else { return };
+    succeed(&mut recording.command(program));
+    let history = recording.trace().history;
+    assert_eq!((history.oddities, history.live), (Oddities::default(), 0));
+}

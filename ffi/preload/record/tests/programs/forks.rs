@@ -1,0 +1,88 @@
+//! Programs that become several: each has a trace of its own.
+
+use haul_model::trace::{Kind, Oddities};
+
+use crate::recording::{Recording, is_here, skip, succeed};
+
+const FORKS: &str = r#"
+#include <stdlib.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* By libc's fork, which calls handlers, and by the kernel's, which calls none. */
+static void child(int raw, int size) {
+    void *before = malloc(50);
+    pid_t child = raw ? (pid_t)syscall(SYS_fork) : fork();
+    if (child == 0) {
+        for (int i = 0; i < 10000; i++) free(malloc(size));
+        free(before);
+        _exit(0);
+    }
+    for (int i = 0; i < 10000; i++) free(malloc(111));
+    int status;
+    if (waitpid(child, &status, 0) != child || status) abort();
+    free(before);
+}
+
+int main(void) {
+    child(0, 222);
+#ifdef SYS_fork
+    child(1, 333);
+#else
+    child(0, 333);
+#endif
+    return 0;
+}
+"#;
+
+#[test]
+fn a_forked_child_has_a_trace_of_its_own() {
+    let recording = Recording::new();
+    let Some(program) = recording.compile(FORKS, &[]) else { return };
+    succeed(&mut recording.command(program));
+    let traces = recording.traces();
+    assert_eq!(traces.len(), 3);
+    let parent = traces[0].header.process;
+    for (trace, (size, times, unknown)) in
+        traces.iter().zip([(111, 20_000, 0), (222, 10_000, 1), (333, 10_000, 1)])
+    {
+        let is_one = |o: &&haul_model::trace::Operation| o.kind == Kind::Allocate && o.size == size;
+        assert_eq!(trace.history.operations.iter().filter(is_one).count(), times, "{size}");
+        // What it freed that its parent had allocated is unknown to its own trace.
+        assert_eq!(trace.history.oddities, Oddities { unknown, ..Oddities::default() });
+        let is_child = trace.header.process != parent;
+        assert_eq!(trace.header.parent, if is_child { parent } else { 0 });
+    }
+}
+
+#[test]
+fn a_pipeline_of_a_shell_is_recorded_process_by_process() {
+    if !is_here("dash") {
+        return skip("a pipeline under the recorder", "no dash on PATH", "apt-get install dash");
+    }
+    let recording = Recording::new();
+    let script =
+        "printf 'b\\na\\nc\\n' | sort | { read x; echo first $x; }; ls / > /dev/null; exit 0";
+    let output = succeed(recording.command("dash").args(["-c", script]));
+    assert_eq!(output.stdout, b"first a\n");
+    let traces = recording.traces();
+    let names: Vec<String> = traces.iter().map(|trace| trace.header.program_name()).collect();
+    for name in ["dash", "sort", "ls"] {
+        assert!(names.iter().any(|each| each == name), "{name} of {names:?}");
+    }
+    for trace in &traces {
+        assert_eq!(trace.history.oddities.damaged + trace.history.oddities.lost, 0);
+    }
+}
+
+#[test]
+fn one_process_that_becomes_another_program_leaves_two_traces() {
+    let recording = Recording::new();
+    let output = succeed(recording.command("sh").args(["-c", "exec ls /"]));
+    assert!(!output.stdout.is_empty());
+    let traces = recording.traces();
+    assert_eq!(traces.len(), 2);
+    assert_eq!(traces[0].header.process, traces[1].header.process);
+    assert_eq!(traces[1].header.program_name(), "ls");
+}

@@ -1,0 +1,13 @@
+//! Records real programs and reads what they left.
+//!
+//! - `recording`: a program under the recorder, and its traces;
+//! - `whole`: programs that end as they should;
+//! - `forks`: programs that become several;
+//! - `deaths`: programs that do not end as they should;
+//! - `refused`: names and places that no trace can be written to.
+
+mod deaths;
+mod forks;
+mod recording;
+mod refused;
+mod whole;

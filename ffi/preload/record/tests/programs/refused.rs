@@ -1,0 +1,129 @@
+//! Names and places that no trace can be written to: the program runs as without the recorder, and
+//! is told once.
+
+use std::process::Output;
+
+use crate::recording::{Recording, library, succeed};
+
+/// Runs `ls /` under the recorder with these variables.
+fn ls(recording: &Recording, variables: &[(&str, &str)]) -> (Output, String) {
+    let mut command = recording.command("ls");
+    command.arg("/").envs(variables.iter().copied());
+    let output = succeed(&mut command);
+    assert!(!output.stdout.is_empty());
+    let said = String::from_utf8(output.stderr.clone()).expect("ls says text");
+    (output, said)
+}
+
+#[test]
+fn without_a_name_nothing_is_recorded_or_said() {
+    let recording = Recording::new();
+    let mut command = recording.command("ls");
+    let output = succeed(command.arg("/").env_remove("HAUL_RECORD"));
+    assert!(output.stderr.is_empty() && recording.traces().is_empty());
+}
+
+#[test]
+fn a_name_that_cannot_be_written_is_told_once() {
+    let recording = Recording::new();
+    let long = "x".repeat(5000);
+    for (name, why) in [
+        ("", "must name a file"),
+        ("folder/", "must name a file"),
+        (long.as_str(), "must name a file"),
+        ("/nowhere/at/all", "errno 2"),
+        ("/proc/trace", "errno"),
+    ] {
+        let (_, said) = ls(&recording, &[("HAUL_RECORD", name)]);
+        assert_eq!(said.lines().count(), 1, "{name}: {said}");
+        assert!(said.starts_with("haul_record: ") && said.contains(why), "{name}: {said}");
+    }
+    let (_, said) = ls(&recording, &[("HAUL_RECORD_LIMIT", "much")]);
+    assert!(said.contains("not a number of bytes"), "{said}");
+}
+
+#[test]
+fn a_limit_ends_the_trace_and_not_the_program() {
+    let recording = Recording::new();
+    let (_, said) = ls(&recording, &[("HAUL_RECORD_LIMIT", "1000")]);
+    assert!(said.contains("HAUL_RECORD_LIMIT"), "{said}");
+    // The kernel would end a program that writes beyond this limit with SIGXFSZ.
+    let recording = Recording::new();
+    let script = "ulimit -f 1 && exec ls /";
+    let output = succeed(
+        recording
+            .command("sh")
+            .env_remove("LD_PRELOAD")
+            .args(["-c", &format!("export LD_PRELOAD={}; {script}", library().display())]),
+    );
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(said.contains("file size limit"), "{said}");
+}
+
+#[test]
+fn what_stands_there_is_never_written_to() {
+    let recording = Recording::new();
+    let folder = recording.folder.path();
+    let precious = folder.join("precious");
+    std::fs::write(&precious, "precious").expect("the folder is ours");
+    // With the process named by %p alone, the name can be known beforehand: here a link stands there.
+    let name = folder.join("link");
+    std::os::unix::fs::symlink(&precious, &name).expect("the folder is ours");
+    let script = format!("HAUL_RECORD={} exec ls /", folder.join("t.%p").display());
+    let link = format!("ln -s {} {}/t.$$; {script}", precious.display(), folder.display());
+    succeed(recording.command("sh").env_remove("HAUL_RECORD").args(["-c", &link]));
+    assert_eq!(std::fs::read(&precious).expect("it is ours"), b"precious");
+}
+
+#[test]
+fn a_file_that_is_exchanged_is_not_written_to() {
+    let recording = Recording::new();
+    const SOURCE: &str = r#"
+#include <stdlib.h>
+#include <stdio.h>
+int main(int count, char **arguments) {
+    char name[5000];
+    free(malloc(10));
+    snprintf(name, sizeof name, "mv %s.[0-9]* %s.moved && : > %s.%d", arguments[1], arguments[1], arguments[1], (int)getpid());
+    unsetenv("LD_PRELOAD");
+    if (system(name)) return 1;
+    for (int i = 0; i < 100000; i++) free(malloc(10));
+    return 0;
+}
+"#;
+    let source = format!("#include <unistd.h>\n{SOURCE}");
+    let Some(program) = recording.compile(&source, &[]) else { return };
+    let output = succeed(recording.command(program).arg(recording.folder.path().join("t")));
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(said.contains("another file stands"), "{said}");
+    let mut sizes: Vec<(String, u64)> = std::fs::read_dir(recording.folder.path())
+        .expect("the folder is ours")
+        .map(|entry| entry.expect("ours"))
+        .map(|entry| {
+            let size = entry.metadata().expect("ours").len();
+            (entry.file_name().to_string_lossy().into_owned(), size)
+        })
+        .filter(|(name, _)| name.starts_with("t.") && name != "t.moved")
+        .collect();
+    assert_eq!(sizes.pop().map(|(_, size)| size), Some(0));
+}
+
+#[test]
+fn descriptors_that_a_program_closes_and_opens_are_its_own() {
+    let recording = Recording::new();
+    const SOURCE: &str = r#"
+#include <fcntl.h>
+#include <stdlib.h>
+#include <unistd.h>
+int main(int count, char **arguments) {
+    for (int i = 3; i < 1024; i++) close(i);
+    int file = open(arguments[1], O_RDWR | O_CREAT | O_EXCL, 0600);
+    if (file != 3) return 1;
+    for (int i = 0; i < 100000; i++) free(malloc(10));
+    return lseek(file, 0, SEEK_END) != 0;
+}
+"#;
+    let Some(program) = recording.compile(SOURCE, &[]) else { return };
+    succeed(recording.command(program).arg(recording.folder.path().join("own")));
+    assert!(recording.trace().history.operations.len() >= 200_000);
+}
