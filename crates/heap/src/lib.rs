@@ -84,12 +84,12 @@ pub use fault::{AllocError, Fault, Misuse, Owner};
 #[cfg(not(loom))]
 pub use heap::{Builder, Handle, Heap, ReallocError};
 #[cfg(not(loom))]
-pub use inspect::{Block, Count, Damage, PageView, Stats};
+pub use inspect::{Block, Count, Damage, PageView, Stats, TAG_NAME_MAX};
 #[cfg(not(loom))]
 pub use reap::Reaped;
 #[cfg(not(loom))]
 pub use region::{
     backing::{Backing, Pages, PagesTold, Reason},
-    external::{EXTENT_BYTES, Extents, External},
+    external::{EXTENT_BYTES, EXTENT_STEP, Extents, External},
 };
 pub use request::{Node, Offset, Tag};

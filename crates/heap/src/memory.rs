@@ -14,7 +14,7 @@ use crate::slice;
 use crate::step::step;
 use crate::sync::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use crate::tables::Tables;
-use crate::word::{CacheId, PageWord};
+use crate::word::{CacheId, PageWord, SliceWord};
 
 /// The mappings of a heap and the tables in them.
 pub(crate) struct Memory {
@@ -271,9 +271,16 @@ impl Memory {
         let mut opened = 0;
         while opened < wanted {
             // Which page comes is the provider's choice; the first of them is named for form's sake.
-            let Ok(Provided { first, count, backing }) = self.region.provide(0, Haste::Now) else {
+            let Ok(provided) = self.region.provide(0, Haste::Now) else {
                 return if opened > 0 { Ok(()) } else { Err(AllocError::Exhausted) };
             };
+            let Provided { first, count, backing, kept } = provided;
+            // Nobody knows the page yet: these are stores by the only owner.
+            for slice in &self.tables.slices()[first * PAGE_SLICES..][..kept] {
+                let generation = SliceWord(slice.load(Relaxed)).generation();
+                slice.store(SliceWord::outside(generation).0, Release);
+            }
+            self.note_external(first + count);
             for page in first..(first + count).min(self.tables.geometry().pages()) {
                 self.tables.pages()[page].store(PageWord::ready(backing as u8).0, Release);
                 step!("page.open_external.after_ready");
@@ -282,6 +289,14 @@ impl Memory {
             opened += count;
         }
         Ok(())
+    }
+
+    /// Raises the frontier, which of external memory says only where to stop looking.
+    fn note_external(&self, end: usize) {
+        let start = self.pages_of(0).start;
+        let frontier = &self.tables.nodes()[0].frontier;
+        frontier.fetch_max(end.saturating_sub(start) as u32, AcqRel);
+        step!("page.open_external.after_frontier");
     }
 
     /// Sets the bits of the orders that a page has free runs of.

@@ -79,6 +79,8 @@ pub(crate) enum Slice {
     Large { process: u8, tag: u8, length: u32 },
     /// A later slice of a large block.
     Tail,
+    /// Not the heap's: the provider of external memory keeps it for itself.
+    Outside,
     /// No state: somebody scribbled.
     Unknown,
 }
@@ -97,6 +99,7 @@ const KIND_RUN: u64 = 2;
 const KIND_SPAN: u64 = 3;
 const KIND_LARGE: u64 = 4;
 const KIND_TAIL: u64 = 5;
+const KIND_OUTSIDE: u64 = 6;
 
 const CLASS_AT: u32 = 3;
 const GENERATION_AT: u32 = 9;
@@ -142,6 +145,10 @@ impl SliceWord {
         Self::new(KIND_TAIL, 0, generation, 0, 0)
     }
 
+    pub(crate) const fn outside(generation: u16) -> Self {
+        Self::new(KIND_OUTSIDE, 0, generation, 0, 0)
+    }
+
     pub(crate) const fn generation(self) -> u16 {
         (self.0 >> GENERATION_AT) as u16
     }
@@ -170,6 +177,7 @@ impl SliceWord {
             KIND_SPAN => Slice::Span { class },
             KIND_LARGE => Slice::Large { process: (owner >> 8) as u8, tag: owner as u8, length },
             KIND_TAIL => Slice::Tail,
+            KIND_OUTSIDE => Slice::Outside,
             _ => Slice::Unknown,
         }
     }
@@ -414,6 +422,7 @@ mod tests {
                     Slice::Large { process: 127, tag: 255, length: 16384 },
                 ),
                 (SliceWord::tail(generation), Slice::Tail),
+                (SliceWord::outside(generation), Slice::Outside),
             ];
             for (word, slice) in cases {
                 assert_eq!(word.decode(), slice);

@@ -75,7 +75,7 @@ impl Heap {
                 Err(misuse(Fault::Scribbled, None, Owner::Nobody))
             }
             // Where a large block was freed nothing remembers it.
-            Slice::Free => Err(misuse(Fault::Wild, None, Owner::Nobody)),
+            Slice::Free | Slice::Outside => Err(misuse(Fault::Wild, None, Owner::Nobody)),
         }
     }
 

@@ -68,6 +68,8 @@ pub enum SliceView {
         /// Its tag, [`Tag::NONE`] in all its slices but the first.
         tag: Tag,
     },
+    /// Kept by whoever provides the heap's memory.
+    Outside,
     /// Nothing that the heap wrote.
     Damaged,
 }
@@ -104,6 +106,7 @@ impl Heap {
         match slice::word(self.memory.tables.slices(), index).decode() {
             Slice::Free => SliceView::Free,
             Slice::Claimed(_) | Slice::Run { .. } => SliceView::Busy,
+            Slice::Outside => SliceView::Outside,
             Slice::Span { class } if (class as usize) < crate::class::CLASSES => {
                 self.view_span(index, class as usize)
             }

@@ -137,6 +137,9 @@ impl Heap {
             let slice = slice::word(slices, index).decode();
             *run = if slice == Slice::Free && is_ready { *run + SLICE as u64 } else { 0 };
             stats.longest_free_bytes = stats.longest_free_bytes.max(*run);
+            if slice == Slice::Outside && is_ready {
+                stats.ready_bytes -= SLICE as u64;
+            }
             let Slice::Span { class } = slice else { continue };
             if self.is_span_head(index, class) {
                 let slots = self.slots_of(index, class as usize);

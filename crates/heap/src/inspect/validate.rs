@@ -107,7 +107,7 @@ impl Heap {
         };
         match word.decode() {
             Slice::Free => self.check_free(index),
-            Slice::Claimed(_) => Ok(1),
+            Slice::Claimed(_) | Slice::Outside => Ok(1),
             Slice::Run { length, .. } => Ok((length as usize).clamp(1, end - index)),
             Slice::Span { class } if (class as usize) >= CLASSES => {
                 damage(DamageKind::BadSlice, index)

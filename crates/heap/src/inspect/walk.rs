@@ -64,9 +64,6 @@ impl Heap {
     /// Pages of a node that were ever handed out.
     pub(crate) fn used_pages(&self, node: usize) -> Range<usize> {
         let pages = self.memory.pages_of(node);
-        if self.memory.region.external().is_some() {
-            return pages;
-        }
         let frontier = self.memory.tables.nodes()[node].frontier.load(Acquire) as usize;
         pages.start..pages.end.min(pages.start + frontier)
     }

@@ -4,21 +4,23 @@
 use core::ptr::NonNull;
 
 use crate::error::Error;
-use crate::layout::{ALIGN_MAX, DATA_MAX, Geometry, Layout, PAGE};
+use crate::layout::{ALIGN_MAX, DATA_MAX, Geometry, Layout, PAGE, SLICE};
 
-/// Gives a heap memory, and takes it back. Extents are multiples of [`EXTENT_BYTES`], in size and in
-/// place, and are readable and writable at the same address in every process of the heap by the time
-/// that [`Extents::take`] returns.
+/// Gives a heap memory, and takes it back. Extents end at a multiple of [`EXTENT_BYTES`] and begin at
+/// one, or later in that page at a multiple of [`EXTENT_STEP`]: what lies before stays the provider's.
+/// They are readable and writable at the same address in every process of the heap by the time that
+/// [`Extents::take`] returns.
 ///
 /// Nothing here may call the heap that it serves. A process that dies between [`Extents::take`] and
 /// the heap's own record of it loses the extent to whoever gave it; nothing else depends on it.
 pub trait Extents: Sync {
     /// An extent of at least `bytes` within the heap's range, with the bytes that it has; `None` where
-    /// there is none.
+    /// there is none. What the provider keeps of the first page counts for `bytes`, and not for what
+    /// the extent has.
     fn take(&self, bytes: usize) -> Option<(NonNull<u8>, usize)>;
 
-    /// Takes an extent back, or a part of one that begins and ends at a multiple of [`EXTENT_BYTES`];
-    /// false where it will not, and the heap keeps it then.
+    /// Takes whole pages back that begin and end at a multiple of [`EXTENT_BYTES`], what the provider
+    /// kept of them included; false where it will not, and the heap keeps them then.
     fn give_back(&self, start: NonNull<u8>, bytes: usize) -> bool;
 
     /// The bus address of a byte in the heap's range; `None` where it is not known.
@@ -29,6 +31,9 @@ pub trait Extents: Sync {
 
 /// What extents begin and end at multiples of: 2 MiB.
 pub const EXTENT_BYTES: usize = PAGE;
+
+/// What extents can begin at multiples of: 64 KiB.
+pub const EXTENT_STEP: usize = SLICE;
 
 /// The caller's memory.
 #[derive(Clone, Copy)]

@@ -14,7 +14,7 @@ use core::ptr::NonNull;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use crate::error::{Error, Name};
-use crate::layout::{Geometry, Layout, PAGE};
+use crate::layout::{Geometry, Layout, PAGE, SLICE};
 use crate::sync::{AtomicU64, Relaxed};
 use crate::sys::{self, Errno};
 
@@ -64,6 +64,8 @@ pub(crate) struct Provided {
     pub(crate) first: usize,
     pub(crate) count: usize,
     pub(crate) backing: Backing,
+    /// Slices at the start of the first page that are not the heap's.
+    pub(crate) kept: usize,
 }
 
 /// Where the memory comes from.
@@ -184,7 +186,7 @@ impl Region {
     /// With external memory other pages than the one asked for may come, and more than one; they are
     /// nobody's until now, and the caller marks them ready.
     pub(crate) fn provide(&self, page: usize, haste: Haste) -> Result<Provided, Refusal> {
-        let one = |backing| Provided { first: page, count: 1, backing };
+        let one = |backing| Provided { first: page, count: 1, backing, kept: 0 };
         match &self.kind {
             Kind::Private => self.provide_private(page, haste).map(one),
             Kind::Shared { file, name } => {
@@ -234,14 +236,16 @@ impl Region {
         let (start, bytes) = external.extents.take(PAGE).ok_or(Refusal::Exhausted)?;
         let (first, end) = external.pages();
         let offset = start.addr().get().wrapping_sub(self.data.addr().get());
-        let (page, count) = (offset / PAGE, bytes / PAGE);
+        let (page, kept) = (offset / PAGE, offset % PAGE / SLICE);
+        let count = (offset % PAGE + bytes) / PAGE;
         // The provider is the caller's own, so this is a slip of theirs; the extent stays with them.
         let is_inside = page >= first && count >= 1 && page.saturating_add(count) <= end;
-        if !offset.is_multiple_of(PAGE) || !is_inside {
+        let is_aligned = offset.is_multiple_of(SLICE) && (offset + bytes).is_multiple_of(PAGE);
+        if !is_aligned || !is_inside {
             external.extents.give_back(start, bytes);
             return Err(Refusal::Exhausted);
         }
-        Ok(Provided { first: page, count, backing: Backing::External })
+        Ok(Provided { first: page, count, backing: Backing::External, kept })
     }
 }
 

@@ -183,7 +183,7 @@ fn a_region_over_the_callers_memory_takes_extents() {
     assert_eq!(region.data(), backing.data());
     assert_eq!(region.usable_pages(0), (8, 24));
     let provided = region.provide(0, Haste::Now).unwrap();
-    assert_eq!(provided, Provided { first: 11, count: 1, backing: Backing::External });
+    assert_eq!(provided, Provided { first: 11, count: 1, backing: Backing::External, kept: 0 });
     assert_eq!(region.provide(0, Haste::Now), Err(Refusal::Exhausted));
     // SAFETY: nothing relies on the page.
     assert!(unsafe { region.give_back(11) });
