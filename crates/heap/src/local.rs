@@ -146,7 +146,7 @@ fn unfold(word: u64) -> Identity {
 pub(crate) struct Entry {
     /// The bins of the cache; null where the thread has none yet.
     bins: AtomicPtr<Bin>,
-    /// The cache.
+    /// The cache in the low half, its node in the high half.
     id: AtomicU64,
 }
 
@@ -162,8 +162,12 @@ impl Entry {
         self.id.load(Relaxed) as CacheId
     }
 
-    pub(crate) fn set(&self, bins: &[Bin], id: CacheId) {
-        self.id.store(u64::from(id), Relaxed);
+    pub(crate) fn node(&self) -> usize {
+        (self.id.load(Relaxed) >> 32) as usize
+    }
+
+    pub(crate) fn set(&self, bins: &[Bin], id: CacheId, node: usize) {
+        self.id.store(u64::from(id) | (node as u64) << 32, Relaxed);
         self.bins.store(bins.as_ptr().cast_mut(), Release);
     }
 }

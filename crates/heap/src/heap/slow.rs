@@ -8,7 +8,7 @@ use crate::cache::{self, Keeper};
 use crate::class::{self, TABLE};
 use crate::fault::{AllocError, Fault, Misuse, Owner};
 use crate::layout::{ALIGN_MAX, UNIT};
-use crate::local;
+use crate::local::{self, Entry};
 use crate::request::{Node, Tag};
 use crate::step::step;
 use crate::sync::Ordering::Relaxed;
@@ -147,25 +147,37 @@ impl Heap {
         }
     }
 
-    /// As [`Heap::keeper`], but nobody is reaped.
+    /// As [`Heap::keeper`], but nobody is reaped. An entry that is not empty was made by this thread in
+    /// this process, so a look at it is all that most calls take.
     pub(crate) fn keeper_of_living(&self, row: usize) -> Result<Keeper<'_>, AllocError> {
+        let entry = self.entry(row);
+        let entry = if entry.bins().is_null() { self.enter(row)? } else { entry };
+        let (id, node) = (entry.id(), entry.node());
+        let record = self.memory.tables.cache(id).ok_or(AllocError::TooManyThreads)?;
+        Ok(Keeper { memory: &self.memory, record, id, node })
+    }
+
+    /// Claims a cache for this thread and enters it in `row`. The cache for wherever the thread is, is
+    /// its cache on the node where it was first.
+    #[cold]
+    fn enter(&self, row: usize) -> Result<&Entry, AllocError> {
         let number = local::register().ok_or(AllocError::TooManyThreads)?;
         self.settle()?;
-        let row = if row == 0 { self.home() + 1 } else { row };
-        let node = row - 1;
-        let entry = self.directory.entry(row, number);
+        let node = if row == 0 { self.home() } else { row - 1 };
+        let entry = self.directory.entry(node + 1, number);
         if entry.bins().is_null() {
             let id = cache::claim(&self.memory, self.process(), number)
                 .ok_or(AllocError::TooManyThreads)?;
-            entry.set(&self.memory.tables.caches()[id as usize - 1].bins, id);
+            entry.set(&self.memory.tables.caches()[id as usize - 1].bins, id, node);
         }
-        let home = self.directory.entry(0, number);
+        if row != 0 {
+            return Ok(entry);
+        }
         let id = entry.id();
         let record = self.memory.tables.cache(id).ok_or(AllocError::TooManyThreads)?;
-        if home.bins().is_null() && node == self.home() {
-            home.set(&record.bins, id);
-        }
-        Ok(Keeper { memory: &self.memory, record, id, node })
+        let home = self.directory.entry(0, number);
+        home.set(&record.bins, id, node);
+        Ok(home)
     }
 
     /// The slot of this process.
