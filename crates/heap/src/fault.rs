@@ -4,9 +4,10 @@ use core::fmt;
 
 use crate::layout::ALIGN_MAX;
 
-/// Why a block was not allocated. Small, so that a `Result` of a pointer comes back in registers.
+/// Why a block was not allocated. As wide as a pointer, so that a `Result` of one comes back in two
+/// registers and not in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
+#[repr(usize)]
 #[non_exhaustive]
 pub enum AllocError {
     /// The size, rounded up to its alignment, is larger than the heap's limit.

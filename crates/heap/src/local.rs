@@ -12,7 +12,7 @@ use core::sync::atomic::AtomicPtr;
 
 use crate::layout::NODES_MAX;
 use crate::sync::{
-    AtomicU64,
+    AtomicU16, AtomicU32, AtomicU64,
     Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst},
 };
 use crate::sys::{
@@ -21,7 +21,7 @@ use crate::sys::{
     process::{self, Identity, Life},
 };
 use crate::tables::Bin;
-use crate::word::CacheId;
+use crate::word::{CacheId, SlotWord};
 
 /// Threads of one process at once, and one: number 0 is a thread that has not registered.
 pub(crate) const THREADS_MAX: usize = 4096;
@@ -33,8 +33,9 @@ const LOOKS: usize = 2;
 const RETIRED: u64 = u64::MAX;
 
 std::thread_local! {
-    /// This thread's number, 0 before it registered. Without a destructor, so that nothing allocates.
-    static NUMBER: Cell<u32> = const { Cell::new(0) };
+    /// This thread's number, 0 before it registered, times the size of an [`Entry`]: from a row's start
+    /// to its entry. Without a destructor, so that nothing allocates.
+    static PLACE: Cell<u32> = const { Cell::new(0) };
     /// The process in which it registered.
     static PROCESS: Cell<u32> = const { Cell::new(0) };
 }
@@ -49,9 +50,14 @@ static TABLE_OF: AtomicU64 = AtomicU64::new(0);
 static LOOK: AtomicU64 = AtomicU64::new(1);
 
 /// This thread's number in this process; 0 where it has none yet.
+fn number() -> usize {
+    place() / size_of::<Entry>()
+}
+
+/// Bytes from the start of a directory's row to this thread's entry.
 #[inline(always)]
-pub(crate) fn number() -> usize {
-    NUMBER.with(Cell::get) as usize
+fn place() -> usize {
+    PLACE.with(Cell::get) as usize
 }
 
 /// This thread's number, registering it if need be, and again after a fork. A few system calls.
@@ -72,7 +78,7 @@ pub(crate) fn register() -> Option<usize> {
             old
         }
     };
-    NUMBER.with(|cell| cell.set(number as u32));
+    PLACE.with(|cell| cell.set((number * size_of::<Entry>()) as u32));
     PROCESS.with(|cell| cell.set(process));
     Some(number)
 }
@@ -146,8 +152,12 @@ fn unfold(word: u64) -> Identity {
 pub(crate) struct Entry {
     /// The bins of the cache; null where the thread has none yet.
     bins: AtomicPtr<Bin>,
-    /// The cache in the low half, its node in the high half.
-    id: AtomicU64,
+    /// The word of a slot that the cache holds.
+    cached: AtomicU16,
+    /// The cache's node.
+    node: AtomicU16,
+    /// Of the entry of number 0, which is no thread's: a word of whoever joins heaps.
+    mark: AtomicU32,
 }
 
 impl Entry {
@@ -157,20 +167,30 @@ impl Entry {
         self.bins.load(Relaxed)
     }
 
+    /// The word of a slot that the cache holds.
     #[inline(always)]
+    pub(crate) fn cached(&self) -> SlotWord {
+        SlotWord(self.cached.load(Relaxed))
+    }
+
+    /// The cache.
     pub(crate) fn id(&self) -> CacheId {
-        self.id.load(Relaxed) as CacheId
+        self.cached().0
     }
 
     pub(crate) fn node(&self) -> usize {
-        (self.id.load(Relaxed) >> 32) as usize
+        self.node.load(Relaxed).into()
     }
 
     pub(crate) fn set(&self, bins: &[Bin], id: CacheId, node: usize) {
-        self.id.store(u64::from(id) | (node as u64) << 32, Relaxed);
+        self.cached.store(SlotWord::cached(id).0, Relaxed);
+        self.node.store(node as u16, Relaxed);
         self.bins.store(bins.as_ptr().cast_mut(), Release);
     }
 }
+
+/// Bytes of a directory's row.
+const ROW_BYTES: usize = THREADS_MAX * size_of::<Entry>();
 
 /// From rows (0 for wherever the thread is, then one a node) and thread numbers to caches. Private to
 /// the process, and empty in a child.
@@ -197,15 +217,28 @@ impl Directory {
         Ok(directory)
     }
 
-    /// The first entry; that of a row and a number is at `row * THREADS_MAX + number`.
+    /// Where the entries start.
     pub(crate) fn start(&self) -> *const Entry {
         self.start.as_ptr()
     }
 
     /// A word of this process alone, which reads as 0 in a child of fork.
-    pub(crate) fn mark(&self) -> &AtomicU64 {
+    pub(crate) fn mark(&self) -> &AtomicU32 {
         // Number 0 is no thread's.
-        &self.entry(0, 0).id
+        &self.entry(0, 0).mark
+    }
+
+    /// This thread's entry in a row of the directory that starts at `start`. A thread that has not
+    /// registered has number 0, whose entries stay empty.
+    ///
+    /// # Safety
+    /// `start` is the start of a directory that lives as long as `'a` and has the row.
+    #[inline(always)]
+    pub(crate) unsafe fn own_entry<'a>(start: *const Entry, row: usize) -> &'a Entry {
+        // SAFETY: the caller vouches for the row, and a number is below THREADS_MAX.
+        let entry = unsafe { start.byte_add(row * ROW_BYTES + place()) };
+        // SAFETY: mapped as long as `'a`; zeroes are an entry; all access is atomic.
+        unsafe { &*entry }
     }
 
     pub(crate) fn entry(&self, row: usize, number: usize) -> &Entry {
@@ -217,7 +250,7 @@ impl Directory {
     }
 
     fn bytes(rows: usize) -> usize {
-        rows * THREADS_MAX * size_of::<Entry>()
+        rows * ROW_BYTES
     }
 }
 

@@ -85,7 +85,7 @@ pub(crate) enum Slice {
     Unknown,
 }
 
-/// A slice's word: kind 3 bits, class 6, generation 16, owner 15, length 24, from the lowest bit up.
+/// A slice's word: class 6 bits, kind 3, generation 16, owner 15, length 24, from the lowest bit up.
 ///
 /// The generation grows by one each time that the slice becomes free, so that a claim made on a span
 /// that was taken apart and built anew meanwhile is seen.
@@ -101,19 +101,33 @@ const KIND_LARGE: u64 = 4;
 const KIND_TAIL: u64 = 5;
 const KIND_OUTSIDE: u64 = 6;
 
-const CLASS_AT: u32 = 3;
+const KIND_AT: u32 = 6;
 const GENERATION_AT: u32 = 9;
 const OWNER_AT: u32 = 25;
 const LENGTH_AT: u32 = 40;
 
 impl SliceWord {
-    /// The bits that say whether a slice is part of a span.
-    pub(crate) const KIND_MASK: u64 = 7;
-    pub(crate) const SPAN: u64 = KIND_SPAN;
+    /// How many values class and kind together can have.
+    pub(crate) const FORMS: usize = 1 << GENERATION_AT;
+
+    /// The form of a span of a class.
+    pub(crate) const fn form_of_span(class: usize) -> usize {
+        class | (KIND_SPAN as usize) << KIND_AT
+    }
+
+    /// Class and kind together: below [`Self::FORMS`].
+    pub(crate) const fn form(self) -> usize {
+        self.0 as usize & (Self::FORMS - 1)
+    }
+
+    const fn kind(self) -> u64 {
+        self.0 >> KIND_AT & 7
+    }
 
     const fn new(kind: u64, class: u8, generation: u16, owner: u16, length: u32) -> Self {
         Self(
-            kind | (class as u64 & 0x3F) << CLASS_AT
+            (class as u64 & 0x3F)
+                | kind << KIND_AT
                 | (generation as u64) << GENERATION_AT
                 | (owner as u64 & 0x7FFF) << OWNER_AT
                 | (length as u64) << LENGTH_AT,
@@ -155,22 +169,22 @@ impl SliceWord {
 
     /// The class field, whatever the kind: below 64.
     pub(crate) const fn class(self) -> u8 {
-        (self.0 >> CLASS_AT & 0x3F) as u8
+        (self.0 & 0x3F) as u8
     }
 
     pub(crate) const fn is_span(self) -> bool {
-        self.0 & Self::KIND_MASK == KIND_SPAN
+        self.kind() == KIND_SPAN
     }
 
     pub(crate) const fn is_free(self) -> bool {
-        self.0 & Self::KIND_MASK == KIND_FREE
+        self.kind() == KIND_FREE
     }
 
     pub(crate) const fn decode(self) -> Slice {
         let class = self.class();
         let owner = (self.0 >> OWNER_AT & 0x7FFF) as u16;
         let length = (self.0 >> LENGTH_AT) as u32;
-        match self.0 & Self::KIND_MASK {
+        match self.kind() {
             KIND_FREE => Slice::Free,
             KIND_CLAIMED => Slice::Claimed(owner),
             KIND_RUN => Slice::Run { cache: owner, class, length },

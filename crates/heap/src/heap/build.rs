@@ -12,7 +12,8 @@ use crate::region::backing::{Pages, PagesTold};
 use crate::region::external::External;
 use crate::region::{Plan, Region};
 use crate::sync::AtomicU16;
-use crate::word::SlotWord;
+use crate::tables::Bin;
+use crate::word::{SliceWord, SlotWord};
 
 /// Threads, in all processes that share a heap, that can have a cache at once: 12 KiB of addresses
 /// each, of which memory is taken for what is used.
@@ -184,21 +185,31 @@ impl Builder {
     }
 }
 
+/// What the lanes of slices that are no part of a span lead to.
+static NOTHING_LIVE: AtomicU16 = AtomicU16::new(SlotWord::FREE.0);
+
+impl Lane {
+    const NONE: Self =
+        Self { words: &raw const NOTHING_LIVE, mask: 0, shift: 63, bin_slots: 0, bin_at: 0 };
+}
+
+const _: () = assert!(CLASSES * size_of::<Bin>() <= u16::MAX as usize);
+
 impl Heap {
     fn over(memory: Memory, asked: &Builder) -> Result<Self, Error> {
         let geometry = *memory.tables.geometry();
         let directory = Directory::new(geometry.nodes as usize)
             .map_err(|errno| Error::refused(Attempt::Map, 0, errno))?;
-        let lanes = core::array::from_fn(|index| {
-            let class = index.min(CLASSES - 1);
-            Lane {
-                words: memory.tables.slots(TABLE[class].shift).as_ptr(),
-                mask: (1 << TABLE[class].shift) - 1,
-                shift: TABLE[class].shift as u8,
-                bin_slots: TABLE[class].bin_slots as u8,
-                class: class as u8,
-            }
-        });
+        let mut lanes = [Lane::NONE; SliceWord::FORMS];
+        for (class, about) in TABLE[..CLASSES].iter().enumerate() {
+            lanes[SliceWord::form_of_span(class)] = Lane {
+                words: memory.tables.slots(about.shift).as_ptr(),
+                mask: (1 << about.shift) - 1,
+                shift: about.shift as u8,
+                bin_slots: about.bin_slots as u8,
+                bin_at: (class * size_of::<Bin>()) as u16,
+            };
+        }
         Ok(Self {
             data: memory.region.data(),
             data_bytes: geometry.data_bytes(),

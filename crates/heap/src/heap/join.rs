@@ -19,11 +19,11 @@ use crate::sys;
 use crate::word::{CacheWord, PROCESSES_MAX, SlotWord};
 
 /// The mark in the directory: this process has not joined since it began or was forked.
-const OUTSIDE: u64 = 0;
+const OUTSIDE: u32 = 0;
 /// One of its threads is at it.
-const JOINING: u64 = 1;
+const JOINING: u32 = 1;
 /// It has.
-const JOINED: u64 = 2;
+const JOINED: u32 = 2;
 
 impl Heap {
     /// Sees to it that this process has a place in the heap. One load, unless it was just forked.

@@ -23,7 +23,7 @@ use core::ptr::NonNull;
 use crate::class::{self, BIN_SLOTS_MAX};
 use crate::fault::{AllocError, Misuse};
 use crate::layout::{SLICE, UNIT};
-use crate::local::{self, Directory, Entry, THREADS_MAX};
+use crate::local::{Directory, Entry};
 use crate::memory::Memory;
 use crate::request::{Node, Offset, Tag};
 use crate::sync::{AtomicU16, AtomicU64, Ordering::Relaxed};
@@ -54,7 +54,8 @@ pub struct Heap {
     nodes: u32,
     /// The word of a live block of this process without a tag; another one in a child after fork.
     live: AtomicU16,
-    lanes: [Lane; 64],
+    /// By the form of a slice's word.
+    lanes: [Lane; SliceWord::FORMS],
     // The rest.
     on_misuse: Option<fn(&Misuse)>,
     pub(crate) upkeep: Upkeep,
@@ -62,8 +63,8 @@ pub struct Heap {
     pub(crate) memory: Memory,
 }
 
-/// What the paths need of a class. Class fields read from memory have six bits; from 44 on they count
-/// as the last class.
+/// What the paths need to know of the slots in a slice, by the form of its word. Where the form is not
+/// that of a span of a class, the one slot word that it leads to says that nothing is live.
 #[derive(Clone, Copy)]
 #[repr(C)]
 struct Lane {
@@ -74,7 +75,8 @@ struct Lane {
     /// From a byte's offset to its word.
     shift: u8,
     bin_slots: u8,
-    class: u8,
+    /// From a cache's first bin to the class's, in bytes.
+    bin_at: u16,
 }
 
 // SAFETY: the raw pointers lead into mappings that belong to the process and live as long as the heap;
@@ -168,16 +170,18 @@ impl Heap {
         if bins.is_null() {
             return self.free_slow(block);
         }
-        // SAFETY: a cache has a bin for each class, and a lane's class is one.
-        let bin = unsafe { bins.add(lane.class as usize) };
+        // SAFETY: a cache has a bin for each class, and a lane's bin is one of them.
+        let bin = unsafe { bins.byte_add(lane.bin_at as usize) };
         // SAFETY: mapped as long as the heap lives, and made of atomics.
         let bin = unsafe { &*bin };
         let count = bin.count.load(Relaxed) as usize;
-        if count >= (lane.bin_slots as usize).min(BIN_SLOTS_MAX) {
+        if count >= lane.bin_slots as usize {
             return self.free_slow(block);
         }
-        slot.store(SlotWord::cached(entry.id()).0, Relaxed);
-        bin.units[count].store((offset / UNIT) as u32, Relaxed);
+        // SAFETY: a lane's bin holds at most as many slots as a bin has room for.
+        let unit = unsafe { bin.units.get_unchecked(count) };
+        slot.store(entry.cached().0, Relaxed);
+        unit.store((offset / UNIT) as u32, Relaxed);
         bin.count.store(count as u32 + 1, Relaxed);
         Ok(())
     }
@@ -240,12 +244,12 @@ impl Heap {
         if offset >= self.data_bytes {
             return self.pop_slow(class, node, tag);
         }
-        let lane = &self.lanes[class];
+        let lane = &self.lanes[SliceWord::form_of_span(class)];
         // SAFETY: there is a word for each 2^shift bytes of the range, and the offset is within it.
         let slot = unsafe { lane.words.add(offset >> lane.shift) };
         // SAFETY: mapped as long as the heap lives.
         let slot = unsafe { &*slot };
-        if slot.load(Relaxed) != SlotWord::cached(entry.id()).0 {
+        if SlotWord(slot.load(Relaxed)) != entry.cached() {
             return self.pop_slow(class, node, tag);
         }
         bin.count.store(top as u32, Relaxed);
@@ -264,11 +268,12 @@ impl Heap {
         let slice = unsafe { self.slices.add(offset / SLICE) };
         // SAFETY: mapped as long as the heap lives.
         let slice = SliceWord(unsafe { &*slice }.load(Relaxed));
-        let lane = &self.lanes[slice.class() as usize];
-        if !slice.is_span() || offset & lane.mask as usize != 0 {
+        let lane = &self.lanes[slice.form()];
+        if offset & lane.mask as usize != 0 {
             return None;
         }
-        // SAFETY: there is a word for each 2^shift bytes of the range, and the offset is within it.
+        // SAFETY: there is a word for each 2^shift bytes of the range, and the offset is within it; where
+        // the form is not that of a span, the shift leaves 0, and there is one word.
         let slot = unsafe { lane.words.add(offset >> lane.shift) };
         // SAFETY: mapped as long as the heap lives.
         let slot = unsafe { &*slot };
@@ -280,16 +285,15 @@ impl Heap {
     #[inline(always)]
     fn entry(&self, row: usize) -> &Entry {
         debug_assert!(row <= self.nodes as usize);
-        // SAFETY: callers pass a row that the directory has, and numbers are below THREADS_MAX.
-        let entry = unsafe { self.directory_start.add(row * THREADS_MAX + local::number()) };
-        // SAFETY: mapped as long as the heap lives, and made of atomics.
-        unsafe { &*entry }
+        // SAFETY: callers pass a row that the directory has, and it lives as long as the heap.
+        unsafe { Directory::own_entry(self.directory_start, row) }
     }
 
     /// The directory's row for the node that an offset in range belongs to.
     #[inline(always)]
     fn row_of(&self, offset: usize) -> usize {
-        (offset >> self.node_shift) + 1
+        // With one node, where a thread is, is where everything is.
+        if self.nodes == 1 { 0 } else { (offset >> self.node_shift) + 1 }
     }
 }
 

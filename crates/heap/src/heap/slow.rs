@@ -13,6 +13,7 @@ use crate::request::{Node, Tag};
 use crate::step::step;
 use crate::sync::Ordering::Relaxed;
 use crate::sys::machine;
+use crate::tables::Bin;
 use crate::word::{CacheId, Slot, SlotWord};
 
 impl Heap {
@@ -77,7 +78,7 @@ impl Heap {
         let Some((lane, slot)) = self.slot_at(offset) else {
             return self.free_other(block);
         };
-        let class = lane.class as usize;
+        let class = lane.bin_at as usize / size_of::<Bin>();
         let Ok(keeper) = self.keeper(self.row_of(offset)) else {
             // No cache is to be had, so straight back to the span.
             slot.store(SlotWord::FREE.0, crate::sync::Ordering::Release);
