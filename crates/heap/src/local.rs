@@ -50,7 +50,7 @@ static TABLE_OF: AtomicU64 = AtomicU64::new(0);
 static LOOK: AtomicU64 = AtomicU64::new(1);
 
 /// This thread's number in this process; 0 where it has none yet.
-fn number() -> usize {
+pub(crate) fn number() -> usize {
     place() / size_of::<Entry>()
 }
 
