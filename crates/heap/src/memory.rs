@@ -218,6 +218,7 @@ impl Memory {
     /// Claims these very slices with memory behind them, or none.
     pub(crate) fn claim_ready(&self, run: Range<usize>, me: CacheId) -> Result<(), Refused> {
         let slices = self.tables.slices();
+        self.open_up_to(run.end.div_ceil(PAGE_SLICES));
         slice::claim(slices, run.clone(), me).map_err(|_| Refused::Busy)?;
         for page in run.start / PAGE_SLICES..run.end.div_ceil(PAGE_SLICES) {
             if let Err(refused) = self.make_ready(page, me, Haste::Now) {
@@ -265,6 +266,22 @@ impl Memory {
             (first..first + count).for_each(|page| self.note_page(pages.start + page));
         }
         Ok(())
+    }
+
+    /// Sees to it that pages below `end` lie below their node's frontier, before any slice of theirs is
+    /// claimed: whoever looks for what is in use looks there.
+    fn open_up_to(&self, end: usize) {
+        let node = self.node_of((end - 1) * PAGE_SLICES);
+        let pages = self.pages_of(node);
+        let frontier = &self.tables.nodes()[node].frontier;
+        let next = end - pages.start;
+        let first = frontier.load(Relaxed) as usize;
+        if first >= next || self.region.external().is_some() {
+            return;
+        }
+        let old = frontier.fetch_max(next as u32, AcqRel) as usize;
+        step!("page.open_up_to.after_frontier");
+        (old..next).for_each(|page| self.note_page(pages.start + page));
     }
 
     fn open_external(&self, wanted: usize) -> Result<(), AllocError> {

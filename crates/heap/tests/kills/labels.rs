@@ -1,0 +1,88 @@
+//! The labels: which there are, and how often the work passes each.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+
+use haul_heap::Heap;
+
+use crate::victim::{self, End};
+use crate::work::{clean_up, work};
+
+/// Labels that one process that works on one shared heap does not pass, and why.
+const ELSEWHERE: [(&str, &str); 4] = [
+    ("page.open_external.after_ready", "only with memory of the caller's"),
+    ("cache.undo.between", "only when two race for a span"),
+    ("slot.claim_all.before_roll_back", "only when two race for a span"),
+    ("heap.place.before_leave", "only when all places for processes are taken"),
+];
+
+/// Runs of the work that are counted.
+const RUNS: u64 = 6;
+
+/// The labels of the sources, and how often a victim passed each: shared with children.
+static COUNTS: OnceLock<Vec<(String, &'static AtomicU64)>> = OnceLock::new();
+
+/// How often one run of the work passes each label, with the labels that it passes.
+pub(crate) fn passages(fresh: impl Fn() -> Heap) -> Vec<(&'static str, u64)> {
+    let mut labels = BTreeSet::new();
+    collect(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/src")), &mut labels);
+    assert!(labels.len() > 30, "the sources hold {} labels", labels.len());
+    let words = victim::shared_words(labels.len());
+    let counts = COUNTS.get_or_init(|| labels.into_iter().zip(words).collect());
+    for seed in 0..RUNS {
+        let heap = fresh();
+        assert_eq!(victim::run(count, || work(&heap, seed)), End::Finished);
+    }
+    let passed = counts.iter().filter(|(_, count)| count.load(SeqCst) > 0);
+    let by_work: Vec<_> =
+        passed.map(|(label, count)| (label.as_str(), count.load(SeqCst).div_ceil(RUNS))).collect();
+    // What reaping passes depends on where the dead one died.
+    counts.iter().for_each(|(_, count)| count.store(0, SeqCst));
+    for (label, count) in &by_work {
+        let heap = fresh();
+        let end = victim::kill_at(label, count.div_ceil(2), || work(&heap, 1));
+        assert!(end != End::Crashed, "{label}");
+        assert_eq!(victim::run(crate::labels::count, || clean_up(&heap)), End::Finished);
+    }
+    let by_reaping = counts.iter().filter(|(label, count)| {
+        count.load(SeqCst) > 0 && by_work.iter().all(|(each, _)| each != label)
+    });
+    let by_reaping = by_reaping.map(|(label, _)| (label.as_str(), 1));
+    by_work.iter().copied().chain(by_reaping).collect()
+}
+
+fn count(label: &'static str) {
+    if let Some(counts) = COUNTS.get()
+        && let Some((_, count)) = counts.iter().find(|(each, _)| each == label)
+    {
+        count.fetch_add(1, SeqCst);
+    }
+}
+
+/// Fails with the labels of the sources that are not passed.
+pub(crate) fn assert_all_are_reached(passages: &[(&'static str, u64)]) {
+    let is_reached = |label: &str| {
+        passages.iter().any(|(each, _)| *each == label)
+            || ELSEWHERE.iter().any(|(each, _)| *each == label)
+    };
+    let labels = COUNTS.get().expect("counted before").iter().map(|(label, _)| label.as_str());
+    let missed: Vec<_> = labels.filter(|label| !is_reached(label)).collect();
+    assert!(missed.is_empty(), "nothing passes step {missed:?}");
+}
+
+/// The labels in every source file below a folder.
+fn collect(folder: &Path, labels: &mut BTreeSet<String>) {
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            collect(&path, labels);
+            continue;
+        }
+        let text = std::fs::read_to_string(&path).unwrap();
+        for rest in text.split("step!(\"").skip(1) {
+            labels.extend(rest.split('"').next().map(String::from));
+        }
+    }
+}

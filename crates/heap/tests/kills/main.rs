@@ -1,0 +1,129 @@
+//! Killed at every step: a forked child works on a shared heap and is killed (SIGKILL) at the nth
+//! passage of one labelled step; then its parent reaps, and the heap must be whole.
+//!
+//! The labels are those that the sources hold. A workload that reaches all of them is run once with a
+//! hook that only counts, and then killed at each. `HAUL_KILLS=100000` makes that many kills more, at
+//! random labels and passages.
+//!
+//! - `victim`: children that die where they are told to;
+//! - `work`: what victims do;
+//! - `labels`: the labels in the sources, and how often the work passes each.
+
+mod labels;
+mod victim;
+mod work;
+
+use std::time::{Duration, Instant};
+
+use haul_heap::{Heap, Node, Pages};
+
+use victim::End;
+use work::{PAGES, work};
+
+/// The most that a reaping may take on a quiet machine.
+const RECOVERY: Duration = Duration::from_millis(10);
+
+/// Attempts after which a new heap is used, so that what happens once in a heap's life happens often.
+const HEAP_LIFE: u64 = 64;
+
+fn heap() -> Heap {
+    Heap::builder().limit(PAGES << 21).nodes(1).pages(Pages::Plain).caches(64).shared_fd().unwrap()
+}
+
+/// Everything that a heap without live blocks can give must be had: `PAGES` blocks of a page each.
+fn assert_whole(heap: &Heap, what: &str) {
+    heap.validate().unwrap_or_else(|damage| panic!("{what}: {damage}"));
+    let stats = heap.stats(Node::ANY);
+    assert_eq!(stats.live.blocks, 0, "{what}: {stats:?}");
+    let blocks: Vec<_> =
+        std::iter::from_fn(|| heap.alloc(1 << 21, 1 << 21, Node::ANY).ok()).collect();
+    if blocks.len() as u64 != PAGES {
+        let mut text = String::new();
+        heap.dump(&mut text).unwrap();
+        panic!("{what}: {} of {PAGES} pages are left\n{text}", blocks.len());
+    }
+    for block in blocks {
+        // SAFETY: allocated just now and not used.
+        unsafe { heap.free(block) }.unwrap();
+    }
+}
+
+/// A small generator: splitmix64, by Sebastiano Vigna.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self, below: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        (z ^ (z >> 31)) % below
+    }
+}
+
+/// What was seen so far.
+#[derive(Default)]
+struct Tally {
+    attempts: u64,
+    kills: u64,
+    slowest: Duration,
+}
+
+impl Tally {
+    /// Kills a victim, reaps unless the next victim is to, and looks whether anything is lost.
+    fn attempt(&mut self, heap: &Heap, label: &'static str, passage: u64, seed: u64, look: bool) {
+        self.attempts += 1;
+        let end = victim::kill_at(label, passage, || work(heap, seed));
+        assert!(end != End::Crashed, "{label}, passage {passage}");
+        self.kills += u64::from(end == End::Killed);
+        // One victim in three leaves its mess to the next, so that reaping is died in as well.
+        if seed.is_multiple_of(3) && !look {
+            return;
+        }
+        let began = Instant::now();
+        let reaped = heap.reap();
+        self.slowest = self.slowest.max(began.elapsed());
+        assert_eq!(reaped.damaged, 0, "{label}, passage {passage}: {reaped:?}");
+        if look {
+            assert_whole(heap, &format!("{label}, passage {passage}, seed {seed}"));
+        }
+    }
+}
+
+/// Each label at its first passage, a middle one and its last; then random ones.
+#[test]
+fn a_death_at_any_step_loses_nothing() {
+    let passages = labels::passages(heap);
+    labels::assert_all_are_reached(&passages);
+    let random_kills: u64 =
+        std::env::var("HAUL_KILLS").ok().map_or(300, |text| text.parse().expect("a number"));
+    let mut random = Random(0x4A11);
+    let mut tally = Tally::default();
+    let start = Instant::now();
+    for (label, count) in &passages {
+        let heap = heap();
+        for passage in [1, count.div_ceil(2), *count] {
+            tally.attempt(&heap, label, passage, random.next(1 << 32), false);
+            tally.attempt(&heap, label, passage, random.next(1 << 32), true);
+        }
+    }
+    let mut shared = heap();
+    while tally.kills < random_kills {
+        let (label, count) = passages[random.next(passages.len() as u64) as usize];
+        let passage = 1 + random.next(count);
+        let look = tally.attempts % HEAP_LIFE == HEAP_LIFE - 1;
+        tally.attempt(&shared, label, passage, random.next(1 << 32), look);
+        if look {
+            shared = heap();
+        }
+    }
+    let Tally { attempts, kills, slowest } = tally;
+    let rate = kills as f64 / start.elapsed().as_secs_f64();
+    eprintln!(
+        "{kills} kills at {} steps, {rate:.0} a second, slowest recovery {slowest:?}",
+        passages.len()
+    );
+    // A loaded machine may take the processor away meanwhile: a hundred times the aim is a defect.
+    assert!(slowest < RECOVERY * 100, "{slowest:?}");
+    assert!(kills * 4 > attempts, "{kills} kills in {attempts} attempts");
+}

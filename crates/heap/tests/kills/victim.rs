@@ -1,0 +1,77 @@
+//! Children that die where they are told to.
+
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering::SeqCst};
+
+/// How a child ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    /// It did all its work.
+    Finished,
+    /// It was killed where it was to be.
+    Killed,
+    /// It failed by itself.
+    Crashed,
+}
+
+/// The label to die at, as a pointer to its text's first byte, and its length.
+static TARGET: AtomicPtr<u8> = AtomicPtr::new(std::ptr::null_mut());
+static TARGET_BYTES: AtomicU64 = AtomicU64::new(0);
+/// Passages until death.
+static LEFT: AtomicU64 = AtomicU64::new(0);
+
+/// Does `work` in a child that dies at passage `count` of `label`.
+pub(crate) fn kill_at(label: &'static str, count: u64, work: impl FnOnce()) -> End {
+    TARGET.store(label.as_ptr().cast_mut(), SeqCst);
+    TARGET_BYTES.store(label.len() as u64, SeqCst);
+    LEFT.store(count, SeqCst);
+    run(die_there, work)
+}
+
+/// Does `work` in a child, with a hook at each step. Neither may call malloc.
+pub(crate) fn run(hook: fn(&'static str), work: impl FnOnce()) -> End {
+    // SAFETY: the child runs the heap, which takes no lock and calls no malloc, and leaves by _exit.
+    let child = unsafe { libc::fork() };
+    assert!(child >= 0, "fork failed");
+    if child == 0 {
+        haul_heap::step::set_hook(hook);
+        work();
+        // SAFETY: ends the child without running what belongs to its parent.
+        unsafe { libc::_exit(0) };
+    }
+    let mut status = 0;
+    // SAFETY: `status` is an int of ours.
+    let waited = unsafe { libc::waitpid(child, &raw mut status, 0) };
+    assert_eq!(waited, child);
+    match libc::WIFSIGNALED(status) {
+        true if libc::WTERMSIG(status) == libc::SIGKILL => End::Killed,
+        false if libc::WEXITSTATUS(status) == 0 => End::Finished,
+        _ => End::Crashed,
+    }
+}
+
+/// Kills this process at the chosen passage of the chosen label. Allocates nothing.
+fn die_there(label: &'static str) {
+    let bytes = TARGET_BYTES.load(SeqCst) as usize;
+    if label.len() != bytes {
+        return;
+    }
+    // SAFETY: the parent stored a label's text and its length before the fork.
+    let target = unsafe { std::slice::from_raw_parts(TARGET.load(SeqCst), bytes) };
+    if label.as_bytes() == target && LEFT.fetch_sub(1, SeqCst) == 1 {
+        // SAFETY: needs nothing.
+        let me = unsafe { libc::getpid() };
+        // SAFETY: no pointers are involved; the call does not come back.
+        unsafe { libc::kill(me, libc::SIGKILL) };
+    }
+}
+
+/// Words that children share with this process. Never freed.
+pub(crate) fn shared_words(count: usize) -> &'static [AtomicU64] {
+    let (protection, flags) =
+        (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_ANONYMOUS);
+    // SAFETY: a new mapping where the kernel likes.
+    let start = unsafe { libc::mmap(std::ptr::null_mut(), count * 8, protection, flags, -1, 0) };
+    assert_ne!(start, libc::MAP_FAILED);
+    // SAFETY: mapped with this size, zeroed, never unmapped, and only used as atomics.
+    unsafe { std::slice::from_raw_parts(start.cast(), count) }
+}

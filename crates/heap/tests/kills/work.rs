@@ -1,0 +1,99 @@
+//! What victims do: everything that a heap can, on a heap so small that all of it happens often.
+
+use std::ptr::NonNull;
+
+use haul_heap::{Heap, Node, Tag};
+
+use crate::Random;
+
+/// Pages of the heap.
+pub(crate) const PAGES: u64 = 12;
+
+/// Blocks that are held at most: on the stack, because a victim must not call malloc.
+const BLOCKS: usize = 700;
+
+/// Allocates, frees, resizes, reaps and maintains, by a seed. Ends with nothing allocated.
+pub(crate) fn work(heap: &Heap, seed: u64) {
+    let mut random = Random(seed);
+    clean_up(heap);
+    attach_and_leave(heap);
+    // One of a few names, without a call of malloc.
+    heap.tag(["a", "b", "c", "d", "e", "f", "g", "h"][random.next(8) as usize]);
+    let mut blocks: [Option<NonNull<u8>>; BLOCKS] = [None; BLOCKS];
+    for round in 0..3 {
+        fill(heap, &mut blocks, &mut random, round);
+        resize(heap, &mut blocks, &mut random);
+        for block in blocks.iter_mut().filter_map(Option::take) {
+            // SAFETY: allocated by `fill` or `resize`, and taken out of the array.
+            assert!(unsafe { heap.free(block) }.is_ok());
+        }
+    }
+}
+
+/// Takes back what a dead sibling left.
+pub(crate) fn clean_up(heap: &Heap) {
+    heap.reap();
+}
+
+/// Attaches to the heap a second time, and leaves with something cached.
+fn attach_and_leave(heap: &Heap) {
+    let Some(fd) = heap.fd() else { return };
+    let second = Heap::builder().attach_fd(fd);
+    assert!(second.is_ok());
+    let Ok(second) = second else { return };
+    if let Ok(block) = second.alloc(640, 64, Node::ANY) {
+        // SAFETY: allocated just now and not used.
+        assert!(unsafe { second.free(block) }.is_ok());
+    }
+}
+
+/// Allocates blocks of one class or of any, until the array or the heap is full.
+fn fill(
+    heap: &Heap,
+    blocks: &mut [Option<NonNull<u8>>; BLOCKS],
+    random: &mut Random,
+    round: usize,
+) {
+    let one_size = 64 << random.next(11);
+    for place in blocks.iter_mut() {
+        let size = match round {
+            0 => one_size,
+            1 => 1 + random.next(300 << 10) as usize,
+            // Few sizes and many blocks: spans come and go.
+            _ => [64, 4096, 65536, 262_144, 1 << 20][random.next(5) as usize],
+        };
+        *place = heap.alloc_tagged(size, 64, Node::ANY, Tag::NONE).ok();
+        if place.is_none() {
+            break;
+        }
+    }
+}
+
+/// Grows and shrinks large blocks, and moves small ones.
+fn resize(heap: &Heap, blocks: &mut [Option<NonNull<u8>>; BLOCKS], random: &mut Random) {
+    // Room to grow into.
+    for place in blocks.iter_mut().step_by(2) {
+        if let Some(block) = place.take() {
+            // SAFETY: allocated by `fill`, and taken out of the array.
+            assert!(unsafe { heap.free(block) }.is_ok());
+        }
+    }
+    let mut large = heap.alloc(300 << 10, 64, Node::ANY).ok();
+    for _ in 0..6 {
+        let size = (257 << 10) + random.next(3 << 20) as usize;
+        let Some(block) = large else { break };
+        // SAFETY: live, ours, and replaced by what comes back.
+        large = unsafe { heap.realloc(block, size, 64) }.ok().or(large);
+    }
+    if let Some(block) = large {
+        // SAFETY: live, ours, and not used again.
+        assert!(unsafe { heap.free(block) }.is_ok());
+    }
+    for place in blocks.iter_mut().skip(1).step_by(16) {
+        if let Some(block) = *place {
+            let size = 1 + random.next(100 << 10) as usize;
+            // SAFETY: live, ours, and replaced by what comes back.
+            *place = unsafe { heap.realloc(block, size, 64) }.ok().or(*place);
+        }
+    }
+}
