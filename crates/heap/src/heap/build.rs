@@ -215,7 +215,8 @@ impl Heap {
             data_bytes: geometry.data_bytes(),
             slices: memory.tables.slices().as_ptr(),
             directory_start: directory.start(),
-            node_shift: geometry.node_shift(),
+            row_shift: if geometry.nodes == 1 { 63 } else { geometry.node_shift() as u8 },
+            row_first: if geometry.nodes == 1 { 0 } else { 1 },
             nodes: geometry.nodes,
             // `join` puts the process's slot in.
             live: AtomicU16::new(SlotWord::live(0, 0).0),

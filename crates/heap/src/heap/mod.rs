@@ -50,8 +50,10 @@ pub struct Heap {
     data_bytes: usize,
     slices: *const AtomicU64,
     directory_start: *const Entry,
-    node_shift: u32,
     nodes: u32,
+    /// From an offset to the row of its node, counted from `row_first`.
+    row_shift: u8,
+    row_first: u8,
     /// The word of a live block of this process without a tag; another one in a child after fork.
     live: AtomicU16,
     /// By the form of a slice's word.
@@ -106,7 +108,7 @@ impl Heap {
     /// unsafe { heap.free(block) }?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    #[inline]
+    #[inline(always)]
     pub fn alloc(&self, size: usize, align: usize, node: Node) -> Result<NonNull<u8>, AllocError> {
         self.alloc_tagged(size, align, node, Tag::NONE)
     }
@@ -115,7 +117,7 @@ impl Heap {
     ///
     /// # Errors
     /// As [`Heap::alloc`].
-    #[inline]
+    #[inline(always)]
     pub fn alloc_tagged(
         &self,
         size: usize,
@@ -159,7 +161,7 @@ impl Heap {
     ///
     /// # Safety
     /// If `block` is a live block of this heap, nobody uses it from now on.
-    #[inline]
+    #[inline(always)]
     pub unsafe fn free(&self, block: NonNull<u8>) -> Result<(), Misuse> {
         let offset = block.as_ptr().addr().wrapping_sub(self.data.as_ptr().addr());
         let Some((lane, slot)) = self.slot_at(offset) else {
@@ -292,8 +294,9 @@ impl Heap {
     /// The directory's row for the node that an offset in range belongs to.
     #[inline(always)]
     fn row_of(&self, offset: usize) -> usize {
-        // With one node, where a thread is, is where everything is.
-        if self.nodes == 1 { 0 } else { (offset >> self.node_shift) + 1 }
+        // With one node the shift leaves 0 and the first row is 0: where a thread is, is where
+        // everything is. So the rows that allocating and freeing use are one.
+        (offset >> self.row_shift) + self.row_first as usize
     }
 }
 
@@ -313,7 +316,7 @@ impl Handle<'_> {
     ///
     /// # Errors
     /// As [`Heap::alloc`].
-    #[inline]
+    #[inline(always)]
     pub fn alloc(&self) -> Result<NonNull<u8>, AllocError> {
         match self.class {
             Some(class) => self.heap.pop(class, self.node, self.tag),

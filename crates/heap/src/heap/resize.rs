@@ -54,7 +54,7 @@ impl Heap {
             self.report(&misuse);
             ReallocError::Misuse(misuse)
         })?;
-        let node = Node::new((found.offset >> self.node_shift) as u8);
+        let node = Node::new(self.memory.node_of(found.offset / SLICE) as u8);
         self.check(size, align, node).map_err(ReallocError::Alloc)?;
         if found.address.is_multiple_of(align) && self.resize_in_place(&found, size) {
             return Ok(block);
