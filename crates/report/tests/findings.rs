@@ -76,7 +76,11 @@ fn a_loss_is_said_first_hand_with_its_place_and_a_remedy() {
     let loss = only(&findings, "haul is slower than libc in 1 of 3 comparisons");
     assert!(loss.text.contains("memcpy, b, cold, 1 thread: 8.0% more time"), "{}", loss.text);
     assert_eq!(loss.tone, Tone::Worse);
-    assert!(loss.action.as_deref().is_some_and(|action| action.contains("`haul copy bench --distribution FILE`")));
+    assert!(
+        loss.action
+            .as_deref()
+            .is_some_and(|action| action.contains("`haul copy bench --distribution FILE`"))
+    );
 }
 
 #[test]

@@ -72,7 +72,7 @@ fn names_that_are_not_known_are_answered_with_those_that_are() {
 fn values_out_of_range_are_bad_usage() {
     for (arguments, part) in [
         (&["--size", "0"][..], "name another --size"),
-        (&["--size", "9223372036854775808"], "8 EiB"),
+        (&["--size", "9223372036854775808"], "8388608 TiB"),
         (&["--size", "18446744073709551615"], "name another --size"),
         (&["--size", "-1"], "-1"),
         (&["--align", "0"], "power of two"),
@@ -84,7 +84,6 @@ fn values_out_of_range_are_bad_usage() {
         (&["--rounds", "0"], "rounds"),
         (&["--count", "0"], "count"),
         (&["--test", "remote", "--threads", "3"], "even number"),
-        (&["--budget=0"], "above 0"),
     ] {
         bench(arguments).expect(2).says(&[part]);
     }

@@ -36,6 +36,9 @@ const REPETITIONS_MAX: usize = 1000;
 /// much, and what one heap still holds when the next is touched comes to it.
 const FRESH_MEMORY_FACTOR: usize = 3;
 
+/// What a driver notes of a block: its address, its size and a time, in bytes.
+const LIST_BYTES: usize = 24;
+
 /// The largest block, in bytes: beyond it no machine has two.
 const BLOCK_BYTES_MAX: usize = 1 << 40;
 
@@ -138,18 +141,14 @@ impl Bench {
         if self.test == Test::Remote && !self.threads.is_multiple_of(2) {
             return Err(Error::OddThreads { threads: self.threads });
         }
-        let beyond = || Error::BlockSize {
-            asked: Bytes(shape.size as u64),
-            limit: Bytes(isize::MAX as u64),
-        };
-        let blocks_max = self.test.blocks_max(&self.extent).ok_or_else(beyond)?;
-        let memory_bytes = self
-            .test
-            .block_bytes_max(&self.extent)
-            .and_then(|block| block.checked_mul(blocks_max)?.checked_mul(self.threads));
-        let memory_bytes = memory_bytes.ok_or_else(beyond)?;
-        let at_once = if self.test.is_fresh() { FRESH_MEMORY_FACTOR } else { self.heaps.len() + 1 };
-        check_available(memory_bytes.saturating_mul(at_once) as u64, &Proc::default())?;
+        let blocks_max = self.test.blocks_max(&self.extent);
+        let blocks = blocks_max.saturating_mul(self.threads);
+        let memory_bytes = self.test.block_bytes_max(&self.extent).saturating_mul(blocks);
+        let heaps = self.heaps.len() + 1;
+        let at_once = if self.test.is_fresh() { FRESH_MEMORY_FACTOR } else { heaps };
+        let lists = blocks.saturating_mul(LIST_BYTES).saturating_mul(heaps);
+        let wanted = memory_bytes.saturating_mul(at_once).saturating_add(lists);
+        check_available(wanted as u64, &Proc::default())?;
         let cpus = if context.cpus.is_empty() { sys::affinity() } else { context.cpus.clone() };
         let is_latency = self.test == Test::Latency;
         Ok(Start {

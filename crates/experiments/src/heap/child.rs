@@ -16,8 +16,9 @@ use crate::error::Error;
 /// The longest that one task or start may take: a heap that hangs is told, not waited for.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// How much of what a driver printed is told when it fails, in bytes from the end.
-const OUTPUT_TOLD: usize = 600;
+/// How much of what a driver printed is told when it fails, in bytes from the start: the reason
+/// stands there, and DPDK prints its whole usage after it.
+const OUTPUT_TOLD: usize = 400;
 
 /// How drivers are started: a program that calls [`super::driver::serve`].
 #[derive(Clone, Debug)]
@@ -130,6 +131,9 @@ impl Running {
             Ok(serde_json::from_str(&answer)?)
         };
         talk().map_err(|reason: io::Error| match reason.kind() {
+            io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => {
+                self.error(attempt, "its process ended")
+            }
             io::ErrorKind::WouldBlock => {
                 self.error(attempt, format!("no answer within {} s", PATIENCE.as_secs()))
             }
@@ -137,12 +141,12 @@ impl Running {
         })
     }
 
-    /// Ends it, and tells with the reason what it printed last.
+    /// Ends it, and tells with the reason what it printed.
     fn error(&mut self, attempt: &str, reason: impl Into<String>) -> Error {
         let mut reason = reason.into();
         self.end();
         let printed = self.printed.take().and_then(|thread| thread.join().ok()).unwrap_or_default();
-        let told = &printed[printed.len().saturating_sub(OUTPUT_TOLD)..];
+        let told = &printed[..printed.len().min(OUTPUT_TOLD)];
         let text = String::from_utf8_lossy(told);
         if !text.trim().is_empty() {
             reason = format!("{reason} (it printed: {})", text.trim().replace('\n', " / "));

@@ -127,22 +127,22 @@ impl Test {
     }
 
     /// Blocks that a thread holds at once, at most.
-    pub(super) fn blocks_max(self, extent: &Extent) -> Option<usize> {
+    pub(super) fn blocks_max(self, extent: &Extent) -> usize {
         match self {
-            Self::Growth | Self::Mixed => extent.rounds.checked_mul(extent.count),
-            Self::Regrow | Self::Bulk | Self::Lifetimes | Self::Latency => Some(extent.count),
-            Self::NoBulk | Self::Realloc | Self::Pairs | Self::Remote => Some(1),
+            Self::Growth | Self::Mixed => extent.rounds.saturating_mul(extent.count),
+            Self::Regrow | Self::Bulk | Self::Lifetimes | Self::Latency => extent.count,
+            Self::NoBulk | Self::Realloc | Self::Pairs | Self::Remote => 1,
         }
     }
 
     /// Bytes of a thread's largest block.
-    pub(super) fn block_bytes_max(self, extent: &Extent) -> Option<usize> {
+    pub(super) fn block_bytes_max(self, extent: &Extent) -> usize {
         let factor = match self {
             Self::Mixed => 2,
             Self::Realloc => 4,
             _ => 1,
         };
-        extent.shape.size.max(extent.shape.align).checked_mul(factor)
+        extent.shape.size.max(extent.shape.align).saturating_mul(factor)
     }
 
     /// What a driver does in one repetition, one task after the other. `iterations` are those of

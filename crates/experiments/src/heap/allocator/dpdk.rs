@@ -110,21 +110,20 @@ fn has_huge_pages(memory_mib: usize) -> bool {
 
 /// The arguments that DPDK starts with. It pins the calling thread to `cpu`.
 fn arguments(memory_mib: usize, is_huge: bool, cpu: usize) -> Vec<String> {
-    let mut list: Vec<String> = [
-        "haul",
-        "--no-pci",
-        "--in-memory",
-        "--no-telemetry",
-        "--iova-mode=va",
-        "--log-level=error",
-        "-l",
-    ]
-    .map(String::from)
-    .into();
+    let mut list: Vec<String> =
+        ["haul", "--no-pci", "--no-telemetry", "--iova-mode=va", "--log-level=error", "-l"]
+            .map(String::from)
+            .into();
     list.push(cpu.to_string());
-    if !is_huge {
-        list.extend(["--no-huge".into(), "-m".into(), memory_mib.to_string()]);
-    }
+    // Without huge pages its memory is of the kind that it calls legacy: then --in-memory, which
+    // leaves no file behind on huge pages, is refused, and --no-shconf is what leaves none.
+    let mode = match is_huge {
+        true => vec!["--in-memory".into()],
+        false => {
+            vec!["--no-shconf".into(), "--no-huge".into(), "-m".into(), memory_mib.to_string()]
+        }
+    };
+    list.extend(mode);
     list
 }
 

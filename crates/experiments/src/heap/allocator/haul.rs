@@ -18,22 +18,22 @@ impl Haul {
     /// # Errors
     /// The heap cannot be built.
     pub(in crate::heap) fn new(start: &Start) -> Result<Self, String> {
-        if start.shared {
-            return Err("a heap that others can share cannot be built yet".into());
-        }
-        let heap = Heap::builder().build().map_err(|error| error.to_string())?;
+        let builder = Heap::builder().grow_ahead(start.grow_ahead_bytes as u64);
+        // A descriptor that nobody is given leaves nothing behind when the process is ended.
+        let heap = if start.shared { builder.shared_fd() } else { builder.build() };
+        let heap = heap.map_err(|error| error.to_string())?;
         Ok(Self { heap })
     }
 }
 
 // SAFETY: Heap::alloc and Heap::realloc promise just that.
 unsafe impl Allocator for Haul {
-    #[inline]
+    #[inline(always)]
     fn allocate(&self, size: usize, align: usize) -> Option<NonNull<u8>> {
         self.heap.alloc(size, align, Node::ANY).ok()
     }
 
-    #[inline]
+    #[inline(always)]
     unsafe fn free(&self, block: NonNull<u8>) {
         // SAFETY: the caller says that nothing refers to the block any more.
         let freed = unsafe { self.heap.free(block) };

@@ -93,29 +93,23 @@ impl<'a, A: Allocator> Stage<'a, A> {
     ) -> Result<Found, String> {
         let mut held = self.held[thread].lock().unwrap_or_else(PoisonError::into_inner);
         let (allocator, clock) = (self.allocator, &self.clock);
+        if !matches!(task, Task::Repeat { .. }) {
+            // A meeting is for exactly once a command: also for what is not timed.
+            meeting.wait();
+        }
         match task {
-            Task::Grow { count, shapes } => {
-                meeting.wait();
-                keep::grow(allocator, clock, &mut held, *count, shapes)
-            }
-            Task::Release => {
-                meeting.wait();
-                Ok(keep::release(allocator, clock, &mut held))
-            }
+            Task::Grow { count, shapes } => keep::grow(allocator, clock, &mut held, *count, shapes),
+            Task::Release => Ok(keep::release(allocator, clock, &mut held)),
             Task::Footprint => Ok(keep::touch(&held)),
             Task::Residue => {
                 allocator.idle();
                 Ok(Found::default())
             }
-            Task::Bulk { count, shape } => {
-                seed::bulk(allocator, clock, &mut held, *count, *shape, meeting)
-            }
+            Task::Bulk { count, shape } => seed::bulk(allocator, clock, &mut held, *count, *shape),
             Task::NoBulk { count, shape, delay_ns } => {
-                meeting.wait();
                 seed::no_bulk(allocator, clock, *count, *shape, *delay_ns)
             }
             Task::Latency { count, shape, delay_ns } => {
-                meeting.wait();
                 latency::latency(allocator, clock, &mut held, *count, *shape, *delay_ns)
             }
             Task::Repeat { what, iterations, shape, seed } => {

@@ -2,7 +2,6 @@
 //! blocks and from the pause between.
 
 use haul_measure::clock::Clock;
-use haul_measure::crew::Meeting;
 use haul_measure::sample::Sample;
 
 use super::{Found, Held, fill, keep, no_block, pause};
@@ -16,9 +15,7 @@ pub(super) fn bulk<A: Allocator>(
     held: &mut Held,
     count: usize,
     shape: Shape,
-    meeting: &Meeting<'_>,
 ) -> Result<Found, String> {
-    meeting.wait();
     let allocated = keep::grow(allocator, clock, held, count, &[shape]);
     for block in &held.blocks {
         // SAFETY: the block is live and as long as its size says; the list holds the only reference.
