@@ -30,7 +30,9 @@
 //! - [`request`]: what a caller says with a request;
 //! - [`heap`]: alloc, free, realloc, and the builder;
 //! - [`inspect`]: what a heap holds;
-//! - [`reap`]: what the dead leave behind, taken back.
+//! - [`reap`]: what the dead leave behind, taken back;
+//! - [`maintain`]: what nobody should wait for;
+//! - [`iova`]: addresses for devices.
 #![no_std]
 #![allow(
     dead_code,
@@ -53,9 +55,13 @@ pub mod fault;
 pub mod heap;
 #[cfg(not(loom))]
 pub mod inspect;
+#[cfg(not(loom))]
+pub mod iova;
 mod layout;
 #[cfg(not(loom))]
 mod local;
+#[cfg(not(loom))]
+pub mod maintain;
 #[cfg(not(loom))]
 mod member;
 #[cfg(not(loom))]
@@ -85,6 +91,10 @@ pub use fault::{AllocError, Fault, Misuse, Owner};
 pub use heap::{Builder, Handle, Heap, ReallocError};
 #[cfg(not(loom))]
 pub use inspect::{Block, Count, Damage, PageView, Stats, TAG_NAME_MAX};
+#[cfg(not(loom))]
+pub use iova::Iova;
+#[cfg(not(loom))]
+pub use maintain::Maintenance;
 #[cfg(not(loom))]
 pub use reap::Reaped;
 #[cfg(not(loom))]

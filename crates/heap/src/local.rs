@@ -134,6 +134,26 @@ fn inherited(process: u32, me: u64, looks: usize) -> Option<usize> {
     })
 }
 
+/// Hands the number of every thread that is gone to `each`, during which nobody has it; how many.
+pub(crate) fn bury(mut each: impl FnMut(usize)) -> u32 {
+    let Some(own) = register() else { return 0 };
+    let (process, me) = (process::own_number(), THREADS[own].load(Relaxed));
+    let mut buried = 0;
+    for (number, entry) in THREADS.iter().enumerate().skip(1) {
+        let old = entry.load(Acquire);
+        let is_gone = old != 0
+            && old != RETIRED
+            && number != own
+            && process::life_of_thread(process, unfold(old)) == Life::Dead;
+        if is_gone && entry.compare_exchange(old, me, AcqRel, Relaxed).is_ok() {
+            each(number);
+            entry.store(0, Release);
+            buried += 1;
+        }
+    }
+    buried
+}
+
 /// Bits of a start time in a folded word: what 22 bits for a number (`PID_MAX_LIMIT`) leave, which is a
 /// thousand years of ticks.
 const START_BITS: u32 = 42;

@@ -249,7 +249,7 @@ impl Memory {
 
     /// Puts at least `wanted` untouched pages of a node into the bitmaps, or fewer if there are only
     /// so many; at least one.
-    fn open_pages(&self, node: usize, wanted: usize) -> Result<(), AllocError> {
+    pub(crate) fn open_pages(&self, node: usize, wanted: usize) -> Result<(), AllocError> {
         if self.region.external().is_some() {
             return self.open_external(wanted);
         }

@@ -172,6 +172,13 @@ pub(crate) fn read_at(file: BorrowedFd<'_>, buffer: &mut [u8], offset: u64) -> R
     Ok(true)
 }
 
+/// Reads exactly `buffer.len()` bytes at `offset` of the file at `path`: false where it is shorter.
+pub(crate) fn read_path_at(path: &CStr, buffer: &mut [u8], offset: u64) -> Result<bool, Errno> {
+    use rustix::fd::AsFd;
+    let file = fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+    read_at(file.as_fd(), buffer, offset)
+}
+
 /// The decimal number that `text` begins with; `None` without a digit or past 64 bits.
 pub(crate) fn parse_number(text: &[u8]) -> Option<u64> {
     let digits = text.iter().take_while(|byte| byte.is_ascii_digit());

@@ -157,6 +157,27 @@ pub(crate) fn own_node() -> u32 {
     raw::current_node().unwrap_or(0)
 }
 
+/// The physical address of a byte of this process; `None` where the page is not present or the kernel
+/// does not tell. Three system calls.
+pub(crate) fn physical_address(address: usize) -> Option<u64> {
+    /// Bytes of an entry, one for each page of the address space: the kernel's
+    /// `Documentation/admin-guide/mm/pagemap.rst`.
+    const ENTRY: usize = 8;
+    /// Bit 63: the page is present.
+    const PRESENT: u64 = 1 << 63;
+    /// Bits 0 to 54: the number of the page frame, zero for whoever may not know it.
+    const FRAME: u64 = (1 << 55) - 1;
+    let mut bytes = [0; ENTRY];
+    let page = page_bytes();
+    let offset = (address / page * ENTRY) as u64;
+    if !file::read_path_at(c"/proc/self/pagemap", &mut bytes, offset).ok()? {
+        return None;
+    }
+    let entry = u64::from_ne_bytes(bytes);
+    let frame = entry & FRAME;
+    (entry & PRESENT != 0 && frame != 0).then_some(frame * page as u64 + (address % page) as u64)
+}
+
 fn choice(path: &core::ffi::CStr) -> Transparent {
     let mut buffer = [0; LINE_BYTES];
     let Ok(text) = file::read_small(path, &mut buffer) else {

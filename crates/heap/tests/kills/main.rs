@@ -27,7 +27,8 @@ const RECOVERY: Duration = Duration::from_millis(10);
 const HEAP_LIFE: u64 = 64;
 
 fn heap() -> Heap {
-    Heap::builder().limit(PAGES << 21).nodes(1).pages(Pages::Plain).caches(64).shared_fd().unwrap()
+    let builder = Heap::builder().limit(PAGES << 21).nodes(1).pages(Pages::Plain).caches(64);
+    builder.grow_ahead(4 << 20).decay(Some(0)).shared_fd().unwrap()
 }
 
 /// Everything that a heap without live blocks can give must be had: `PAGES` blocks of a page each.
@@ -108,7 +109,8 @@ fn a_death_at_any_step_loses_nothing() {
         }
     }
     let mut shared = heap();
-    while tally.kills < random_kills {
+    let enough = tally.kills + random_kills;
+    while tally.kills < enough {
         let (label, count) = passages[random.next(passages.len() as u64) as usize];
         let passage = 1 + random.next(count);
         let look = tally.attempts % HEAP_LIFE == HEAP_LIFE - 1;

@@ -27,6 +27,7 @@ pub(crate) fn work(heap: &Heap, seed: u64) {
             // SAFETY: allocated by `fill` or `resize`, and taken out of the array.
             assert!(unsafe { heap.free(block) }.is_ok());
         }
+        heap.maintain();
     }
 }
 

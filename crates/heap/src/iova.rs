@@ -1,0 +1,129 @@
+//! Addresses for devices: physical ones where this process may know them, else virtual ones, as an
+//! IOMMU or an emulated device takes them.
+
+use core::ptr::NonNull;
+
+use crate::fault::AllocError;
+use crate::heap::Heap;
+use crate::layout::PAGE;
+use crate::region::backing::Backing;
+use crate::request::{Node, Tag};
+use crate::sys::machine;
+use crate::word::PageWord;
+
+/// An address that a device can be given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Iova {
+    /// A physical address. Of memory from the pool of huge pages it holds for as long as the block
+    /// lives; other pages may be moved by the kernel unless they are locked.
+    Physical(u64),
+    /// The process's own address: physical ones are not told (that takes `CAP_SYS_ADMIN`), or the page
+    /// was not touched yet.
+    Virtual(u64),
+}
+
+impl Iova {
+    /// The address as a number.
+    pub const fn address(self) -> u64 {
+        match self {
+            Self::Physical(address) | Self::Virtual(address) => address,
+        }
+    }
+}
+
+/// Blocks that are looked at for one that is contiguous.
+const TRIES: usize = 16;
+
+impl Heap {
+    /// The address of a byte of the heap as a device can be given it. Three system calls, or one call of
+    /// the caller's own memory provider.
+    pub fn iova(&self, pointer: NonNull<u8>) -> Iova {
+        let address = pointer.as_ptr().addr();
+        let known = match self.memory.region.external() {
+            Some(external) => external.extents.bus_address(pointer),
+            None => machine::physical_address(address),
+        };
+        known.map_or(Iova::Virtual(address as u64), Iova::Physical)
+    }
+
+    /// How many bytes from `pointer` on, at most `limit`, follow each other in device addresses too.
+    /// Three system calls for each 4 KiB, or each 2 MiB of memory from the pool.
+    pub fn contiguous(&self, pointer: NonNull<u8>, limit: usize) -> usize {
+        let start = pointer.as_ptr().addr();
+        let first = self.iova(pointer).address();
+        let is_physical = matches!(self.iova(pointer), Iova::Physical(_));
+        let mut length = 0;
+        while length < limit {
+            let address = start + length;
+            let Some(next) = NonNull::new(pointer.as_ptr().wrapping_add(length)) else { break };
+            let iova = self.iova(next);
+            let follows = iova.address() == first.wrapping_add(length as u64);
+            if !follows || matches!(iova, Iova::Physical(_)) != is_physical {
+                break;
+            }
+            // All of one backing page is contiguous.
+            let step = self.backing_bytes(next);
+            length += step - address % step;
+        }
+        length.min(limit)
+    }
+
+    /// Allocates a block whose device addresses follow each other. Up to 2 MiB of memory from the pool,
+    /// or where addresses are virtual, any block is one; else some are tried.
+    ///
+    /// # Errors
+    /// As [`Heap::alloc`]; [`AllocError::Exhausted`] where none of those tried is contiguous.
+    pub fn alloc_contiguous(
+        &self,
+        size: usize,
+        align: usize,
+        node: Node,
+        tag: Tag,
+    ) -> Result<NonNull<u8>, AllocError> {
+        let mut tried: [Option<NonNull<u8>>; TRIES] = [None; TRIES];
+        let mut result = Err(AllocError::Exhausted);
+        for place in &mut tried {
+            let block = match self.alloc_tagged(size, align, node, tag) {
+                Ok(block) => block,
+                Err(error) => {
+                    result = Err(error);
+                    break;
+                }
+            };
+            self.touch(block, size);
+            if self.contiguous(block, size) >= size {
+                result = Ok(block);
+                break;
+            }
+            *place = Some(block);
+        }
+        for block in tried.into_iter().flatten() {
+            // SAFETY: allocated above, and given to nobody. It cannot fail for a live block.
+            let _ = unsafe { self.free(block) };
+        }
+        result
+    }
+
+    /// Makes a new block's pages present: an absent one has no physical address.
+    fn touch(&self, block: NonNull<u8>, size: usize) {
+        let step = machine::page_bytes();
+        for offset in (0..size).step_by(step) {
+            // SAFETY: within the block, which was just allocated and is nobody else's.
+            let byte = unsafe { block.add(offset) };
+            // SAFETY: as above.
+            unsafe { byte.write_volatile(0) };
+        }
+    }
+
+    /// Bytes of the page that surely backs a byte of the heap as one.
+    fn backing_bytes(&self, pointer: NonNull<u8>) -> usize {
+        let offset =
+            pointer.as_ptr().addr().wrapping_sub(self.memory.region.data().as_ptr().addr());
+        let word = self.memory.tables.pages().get(offset / PAGE);
+        let word = word.map(|word| PageWord(word.load(crate::sync::Ordering::Relaxed)));
+        match word.map(|word| Backing::from_number(word.backing())) {
+            Some(Backing::Huge2M | Backing::Huge1G) => PAGE,
+            _ => machine::page_bytes(),
+        }
+    }
+}

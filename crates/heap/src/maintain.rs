@@ -1,0 +1,234 @@
+//! What nobody should wait for, in one call that a housekeeping thread makes now and then: memory made
+//! ready before it is needed, memory given back that lay idle, and what the dead left.
+
+use core::ops::Range;
+
+use crate::cache::Keeper;
+use crate::fault::AllocError;
+use crate::heap::Heap;
+use crate::layout::{ORDERS, PAGE, PAGE_SLICES};
+use crate::local;
+use crate::memory::{Memory, Refused};
+use crate::reap::Reaped;
+use crate::region::Haste;
+use crate::slice;
+use crate::step::step;
+use crate::sync::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use crate::sys;
+use crate::word::PageWord;
+
+/// What a page's idle time is counted in, in milliseconds: 16 bits of it are four hours.
+const TICK_MS: u64 = 250;
+
+/// Where in a node's further hints the tick stands at which kept empty spans were last dropped.
+const DROPPED: usize = 0;
+
+/// What one call of [`Heap::maintain`] did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct Maintenance {
+    /// What was taken back from dead processes.
+    pub reaped: Reaped,
+    /// Threads of this process that had ended, whose caches were emptied.
+    pub threads: u32,
+    /// Pages of 2 MiB that were made ready.
+    pub grown: u32,
+    /// Pages of 2 MiB whose memory was given back.
+    pub released: u32,
+    /// Whether the system refused memory that was to be made ready.
+    pub is_refused: bool,
+}
+
+impl Heap {
+    /// Keeps the heap in order: [reaps](Heap::reap), empties the caches of threads that ended, gives
+    /// back pages that lay free for longer than [`decay`](crate::Builder::decay), and makes pages ready
+    /// up to [`grow_ahead`](crate::Builder::grow_ahead). Nobody waits for it. Several processes may call
+    /// it at once.
+    ///
+    /// O(threads + processes) system calls, and one or two for each page that is made ready or given
+    /// back; reads a word for each page that was ever used and each slice of those that are free.
+    pub fn maintain(&self) -> Maintenance {
+        let mut done = Maintenance { reaped: self.reap(), ..Maintenance::default() };
+        done.threads = self.empty_caches_of_the_gone();
+        let now = (sys::now_ns() / 1_000_000 / TICK_MS) as u16;
+        for node in 0..self.node_count() {
+            let Ok(keeper) = self.keeper(node + 1) else { break };
+            let upkeep = Upkeep { heap: self, keeper, now };
+            upkeep.drop_empty_spans();
+            let ahead = self.upkeep.ahead_bytes / self.node_count() as u64;
+            let wanted = usize::try_from(ahead.div_ceil(PAGE as u64)).unwrap_or(usize::MAX);
+            let (ready, released) = upkeep.release_idle(wanted);
+            done.released += released;
+            let (grown, is_refused) = upkeep.grow(wanted.saturating_sub(ready));
+            done.grown += grown;
+            done.is_refused |= is_refused;
+        }
+        done
+    }
+
+    fn empty_caches_of_the_gone(&self) -> u32 {
+        local::bury(|number| {
+            for row in 1..=self.node_count() {
+                let entry = self.directory.entry(row, number);
+                if entry.bins().is_null() {
+                    continue;
+                }
+                let id = entry.id();
+                if let Some(record) = self.memory.tables.cache(id) {
+                    Keeper { memory: &self.memory, record, id, node: row - 1 }.flush_all();
+                    step!("maintain.thread.after_flush");
+                }
+            }
+        })
+    }
+}
+
+/// The upkeep of one node.
+struct Upkeep<'a> {
+    heap: &'a Heap,
+    keeper: Keeper<'a>,
+    /// In ticks.
+    now: u16,
+}
+
+impl Upkeep<'_> {
+    /// Takes apart the spans that were kept though they are free, once in each time of decay.
+    fn drop_empty_spans(&self) {
+        let Some(decay) = self.heap.upkeep.decay_ms else { return };
+        let last = &self.memory().tables.nodes()[self.keeper.node].more[DROPPED];
+        if u64::from(self.now.wrapping_sub(last.load(Relaxed) as u16)) * TICK_MS >= decay {
+            last.store(self.now.into(), Relaxed);
+            self.keeper.drop_empty_spans();
+        }
+    }
+
+    /// Gives back free pages that lay idle, but for `keep`: how many are ready and free, and how many
+    /// were given back.
+    fn release_idle(&self, keep: usize) -> (usize, u32) {
+        let (mut ready, mut released) = (0, 0);
+        for page in self.used_pages() {
+            if !self.is_ready_and_free(page) {
+                continue;
+            }
+            if ready >= keep && self.is_idle(page) && self.release(page) {
+                released += 1;
+            } else {
+                ready += 1;
+            }
+        }
+        (ready, released)
+    }
+
+    /// Whether a free page has been free since it was first seen so, at least the time of decay ago.
+    /// Its generations tell whether it was used in between.
+    fn is_idle(&self, page: usize) -> bool {
+        let Some(decay) = self.heap.upkeep.decay_ms else { return false };
+        let tables = &self.memory().tables;
+        let generation = slices_of(page)
+            .map(|index| slice::word(tables.slices(), index).generation())
+            .fold(1_u16, u16::wrapping_add);
+        let stamp = u32::from(self.now) << 16 | u32::from(generation);
+        let seen = tables.page_times()[page].load(Relaxed);
+        let idle_ms = u64::from(self.now.wrapping_sub((seen >> 16) as u16)) * TICK_MS;
+        let is_same = seen as u16 == generation && seen != 0;
+        if decay == 0 || (is_same && idle_ms >= decay) {
+            return true;
+        }
+        if !is_same {
+            tables.page_times()[page].store(stamp, Relaxed);
+        }
+        false
+    }
+
+    /// Gives a free page's memory back; false where it is used after all, or stays.
+    fn release(&self, page: usize) -> bool {
+        let memory = self.memory();
+        let run = slices_of(page);
+        if slice::claim(memory.tables.slices(), run.clone(), self.keeper.id).is_err() {
+            return false;
+        }
+        step!("maintain.release.after_claim");
+        let word = &memory.tables.pages()[page];
+        let ready = PageWord(word.load(Acquire));
+        let draining = PageWord::draining(self.keeper.id);
+        let is_mine =
+            ready.is_ready() && word.compare_exchange(ready.0, draining.0, AcqRel, Relaxed).is_ok();
+        step!("maintain.release.after_draining");
+        // SAFETY: all slices of the page are claimed by this thread, so no block lies in it.
+        let is_gone = is_mine && unsafe { memory.region.give_back(page) };
+        step!("maintain.release.after_give_back");
+        if is_mine {
+            let next = if is_gone { PageWord::ABSENT } else { ready };
+            word.store(next.0, Release);
+        }
+        memory.tables.page_times()[page].store(0, Relaxed);
+        step!("maintain.release.before_free");
+        memory.give_back(run);
+        is_gone
+    }
+
+    /// Makes `missing` more free pages ready: how many it came to, and whether memory was refused.
+    fn grow(&self, missing: usize) -> (u32, bool) {
+        let memory = self.memory();
+        let mut grown = 0;
+        let mut from = self.pages().start;
+        while grown < missing {
+            let bitmap = memory.order(ORDERS - 1);
+            let Some(page) = bitmap.next(from, self.pages().end) else {
+                match memory.open_pages(self.keeper.node, missing - grown) {
+                    // Extents of the caller's are ready as they come.
+                    Ok(()) if memory.region.external().is_some() => return (grown as u32, false),
+                    Ok(()) => {
+                        from = self.pages().start;
+                        continue;
+                    }
+                    Err(error) => return (grown as u32, error == AllocError::Exhausted),
+                }
+            };
+            from = page + 1;
+            if PageWord(memory.tables.pages()[page].load(Relaxed)) != PageWord::ABSENT {
+                continue;
+            }
+            match self.make_ready(page) {
+                Ok(()) => grown += 1,
+                Err(Refused::Exhausted) => return (grown as u32, true),
+                Err(Refused::Busy | Refused::Unusable) => {}
+            }
+        }
+        (grown as u32, false)
+    }
+
+    fn make_ready(&self, page: usize) -> Result<(), Refused> {
+        let memory = self.memory();
+        let run = slices_of(page);
+        slice::claim(memory.tables.slices(), run.clone(), self.keeper.id)
+            .map_err(|_| Refused::Busy)?;
+        step!("maintain.grow.after_claim");
+        let result = memory.make_ready(page, self.keeper.id, Haste::Ahead);
+        step!("maintain.grow.after_ready");
+        memory.give_back(run);
+        result
+    }
+
+    fn is_ready_and_free(&self, page: usize) -> bool {
+        let tables = &self.memory().tables;
+        PageWord(tables.pages()[page].load(Relaxed)).is_ready()
+            && slices_of(page).all(|index| slice::word(tables.slices(), index).is_free())
+    }
+
+    fn memory(&self) -> &Memory {
+        self.keeper.memory
+    }
+
+    fn pages(&self) -> Range<usize> {
+        self.memory().pages_of(self.keeper.node)
+    }
+
+    fn used_pages(&self) -> Range<usize> {
+        self.heap.used_pages(self.keeper.node)
+    }
+}
+
+fn slices_of(page: usize) -> Range<usize> {
+    page * PAGE_SLICES..(page + 1) * PAGE_SLICES
+}

@@ -1,0 +1,101 @@
+//! What a housekeeping thread does: memory ready ahead of need, idle memory given back, caches of
+//! threads that ended emptied; and addresses for devices.
+
+use haul_heap::{Heap, Iova, Node, Pages, Tag};
+
+const MIB: u64 = 1 << 20;
+
+fn builder() -> haul_heap::Builder {
+    Heap::builder().limit(64 * MIB).nodes(1).pages(Pages::Plain)
+}
+
+#[test]
+fn pages_are_made_ready_ahead_and_given_back_when_idle() {
+    let heap = builder().grow_ahead(8 * MIB).decay(Some(0)).build().unwrap();
+    let done = heap.maintain();
+    assert_eq!((done.grown, done.released, done.is_refused), (4, 0, false));
+    assert_eq!(heap.stats(Node::ANY).ready_bytes, 8 * MIB);
+    assert_eq!(heap.maintain().grown, 0);
+    let block = heap.alloc(20 << 20, 64, Node::ANY).unwrap();
+    assert_eq!(heap.maintain().released, 0);
+    // SAFETY: allocated above and not used.
+    unsafe { heap.free(block) }.unwrap();
+    let done = heap.maintain();
+    assert!(done.released >= 10, "{done:?}");
+    assert_eq!(heap.stats(Node::ANY).ready_bytes, 8 * MIB);
+    heap.validate().unwrap();
+}
+
+#[test]
+fn a_page_is_kept_until_its_time_is_over() {
+    let heap = builder().decay(Some(3_600_000)).build().unwrap();
+    let block = heap.alloc(4 << 20, 64, Node::ANY).unwrap();
+    // SAFETY: allocated above and not used.
+    unsafe { heap.free(block) }.unwrap();
+    for _ in 0..3 {
+        assert_eq!(heap.maintain().released, 0);
+    }
+    assert_eq!(heap.stats(Node::ANY).ready_bytes, 4 * MIB);
+    let kept = builder().decay(None).build().unwrap();
+    assert_eq!(kept.maintain().released, 0);
+}
+
+#[test]
+fn more_than_the_heap_can_hold_is_not_grown() {
+    let heap = builder().grow_ahead(1 << 40).build().unwrap();
+    let done = heap.maintain();
+    assert_eq!((done.grown, done.is_refused), (32, true));
+}
+
+#[test]
+fn a_shared_heap_is_kept_in_order_too() {
+    let heap = builder().pages(Pages::Auto).grow_ahead(4 * MIB).decay(Some(0)).shared_fd().unwrap();
+    assert_eq!(heap.maintain().grown, 2);
+    let block = heap.zalloc(8 << 20, 64, Node::ANY, Tag::NONE).unwrap();
+    // SAFETY: allocated above with this size.
+    unsafe { block.write_bytes(0xA5, 8 << 20) };
+    // SAFETY: not used again.
+    unsafe { heap.free(block) }.unwrap();
+    assert!(heap.maintain().released >= 2);
+    heap.validate().unwrap();
+}
+
+#[test]
+fn caches_of_threads_that_ended_are_emptied() {
+    let heap = builder().build().unwrap();
+    let cached = || heap.stats(Node::ANY).cached.blocks;
+    // This thread has a number of its own from here on, so it takes over nobody's caches.
+    heap.maintain();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let block = heap.alloc(64, 64, Node::ANY).unwrap();
+            // SAFETY: allocated above and not used.
+            unsafe { heap.free(block) }.unwrap();
+        });
+    });
+    assert!(cached() > 0);
+    let start = std::time::Instant::now();
+    // The kernel may take a moment to forget a thread that was joined.
+    while cached() > 0 {
+        heap.maintain();
+        assert!(start.elapsed().as_secs() < 60, "{} blocks are still cached", cached());
+    }
+}
+
+#[test]
+fn a_device_address_is_physical_or_virtual() {
+    let heap = builder().build().unwrap();
+    let block = heap.alloc_contiguous(4096, 4096, Node::ANY, Tag::NONE).unwrap();
+    assert_eq!(heap.contiguous(block, 4096), 4096);
+    match heap.iova(block) {
+        Iova::Virtual(address) => assert_eq!(address, block.as_ptr().addr() as u64),
+        Iova::Physical(address) => {
+            assert_eq!(address % 4096, 0);
+            // SAFETY: within the block.
+            let second = unsafe { block.add(100) };
+            assert_eq!(heap.iova(second), Iova::Physical(address + 100));
+        }
+    }
+    // SAFETY: allocated above and not used.
+    unsafe { heap.free(block) }.unwrap();
+}
