@@ -9,6 +9,7 @@ use haul::sys::Sys;
 use haul_experiments::copy::drawn::Shape;
 use haul_experiments::copy::tune::Tune;
 use haul_experiments::copy::{Drawn, Function, Sizes};
+use haul_experiments::heap::{self, Driver, Extent as HeapExtent, Found, Shape as Block, Test};
 use haul_experiments::memory::fault::Touch;
 use haul_experiments::memory::{Bandwidth, Fault, Operation};
 use haul_measure::distribution::built_in;
@@ -52,6 +53,9 @@ struct Extent {
     octaves: usize,
     size_max_bytes: usize,
     distributions: &'static [&'static str],
+    heap: Duration,
+    /// Blocks of a round of growth. DPDK's times grow with the square of it.
+    heap_count: usize,
 }
 
 const QUICK: Extent = Extent {
@@ -64,6 +68,8 @@ const QUICK: Extent = Extent {
     octaves: 3,
     size_max_bytes: 16 << 20,
     distributions: &["service"],
+    heap: Duration::from_millis(500),
+    heap_count: 500,
 };
 
 const FULL: Extent = Extent {
@@ -76,6 +82,8 @@ const FULL: Extent = Extent {
     octaves: 1,
     size_max_bytes: 256 << 20,
     distributions: &["service", "packets", "messages", "storage"],
+    heap: Duration::from_millis(500),
+    heap_count: 2000,
 };
 
 /// When a survey begins no further step: what the command promises (30 s, 4 minutes), less what the
@@ -156,6 +164,41 @@ pub(super) fn after_tuning(quick: bool, machine: &Machine) -> Vec<Stage> {
     plan
 }
 
+/// Allocation beside these heaps, the baseline first: the seed's growth, and pairs on one processor
+/// and on all.
+pub(super) fn heaps(
+    quick: bool,
+    machine: &Machine,
+    heaps: &[Found],
+    driver: &Driver,
+) -> Vec<Stage> {
+    let extent = if quick { QUICK } else { FULL };
+    let stage = |test: Test, block: Block, threads: usize| {
+        let usual = test.extent(block);
+        let work = Work::Heap(heap::Bench {
+            test,
+            extent: HeapExtent { count: extent.heap_count, ..usual },
+            threads,
+            shared: false,
+            heaps: heaps.to_vec(),
+            driver: driver.clone(),
+            budget: extent.heap,
+            seed: 1,
+        });
+        Stage::of(work, extent.heap)
+    };
+    let page = Block { size: 4096, align: 4096 };
+    let small = Block { size: 64, align: 16 };
+    let mut plan = vec![stage(Test::Growth, page, 1), stage(Test::Pairs, small, 1)];
+    if !quick {
+        plan.insert(1, stage(Test::Mixed, page, 1));
+        if machine.processors > 1 {
+            plan.push(stage(Test::Pairs, small, machine.processors));
+        }
+    }
+    plan
+}
+
 /// Powers of two up to what there are processors, and all of them.
 fn thread_counts(processors: usize, quick: bool) -> Vec<usize> {
     if quick {
@@ -207,7 +250,13 @@ mod tests {
 
     fn seconds(quick: bool, machine: &Machine) -> u64 {
         let plan = total(&before_tuning(quick, machine)) + total(&after_tuning(quick, machine));
-        (plan + tuning(quick).budget).as_secs()
+        (plan + total(&heap_plan(quick, machine)) + tuning(quick).budget).as_secs()
+    }
+
+    fn heap_plan(quick: bool, machine: &Machine) -> Vec<Stage> {
+        let driver =
+            Driver { program: "haul".into(), arguments: Vec::new(), environment: Vec::new() };
+        heaps(quick, machine, &[Found { peer: heap::Peer::Haul, library: None }], &driver)
     }
 
     #[test]
@@ -244,6 +293,10 @@ mod tests {
             assert!(has(what), "{what}");
         }
         assert!(has("memcpy, service, mixed, 2 threads"));
+        let plan = heap_plan(false, &machine(2, 64 << 30));
+        let has = |what: &str| plan.iter().any(|stage| stage.what == what);
+        assert!(has("heap growth, 4 KiB aligned to 4 KiB"));
+        assert!(has("heap pairs, 64 B aligned to 16 B, 2 threads"));
         assert!(
             !after_tuning(false, &machine(1, 64 << 30)).iter().any(|s| s.what.contains("threads"))
         );

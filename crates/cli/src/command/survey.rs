@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use super::stage::{OnFailure, Runner, total};
-use super::{Command, plan, this_machine, tune};
+use super::{Command, heap, plan, this_machine, tune};
 use crate::arguments;
 use crate::error::Error;
 use crate::journal::{Journal, Outputs};
@@ -46,7 +46,9 @@ impl Command for Survey {
     fn run(&mut self, journal: &mut Journal) -> Result<(), Error> {
         let machine = this_machine();
         let extent = plan::Machine::of(&machine);
-        let before = plan::before_tuning(self.quick, &extent);
+        let mut before = plan::before_tuning(self.quick, &extent);
+        let (heaps, driver) = (heap::installed(), heap::driver());
+        before.extend(plan::heaps(self.quick, &extent, &heaps, &driver));
         let after = plan::after_tuning(self.quick, &extent);
         let mut tuning = plan::tuning(self.quick);
         let steps = before.len() + 1 + after.len();

@@ -80,13 +80,18 @@ impl Command for Bench {
 }
 
 /// How this program drives a heap.
-pub(crate) fn driver() -> Driver {
+pub(in crate::command) fn driver() -> Driver {
     Driver {
         // Where the kernel does not tell, the name that it was started by has to do.
         program: std::env::current_exe().unwrap_or_else(|_| PathBuf::from("haul")),
         arguments: ["heap", "drive"].map(OsString::from).into(),
         environment: Vec::new(),
     }
+}
+
+/// haul, and every peer that is installed, the baseline first.
+pub(in crate::command) fn installed() -> Vec<Found> {
+    with_haul(Peer::ALL.iter().filter_map(|peer| peer.find().ok()).collect())
 }
 
 /// haul, and those of these peers that are installed, the baseline first; a person is told of the
@@ -100,6 +105,10 @@ fn present(against: &[Peer]) -> Vec<Found> {
             Err(error) => terminal::say(&format!("haul: warning: {error}")),
         }
     }
+    with_haul(heaps)
+}
+
+fn with_haul(mut heaps: Vec<Found>) -> Vec<Found> {
     heaps.push(Found { peer: Peer::Haul, library: None });
     baseline_first(heaps)
 }

@@ -3,6 +3,8 @@
 mod bench;
 mod drive;
 
+pub(super) use bench::{driver, installed};
+
 use super::Command;
 use crate::arguments::heap::Heap;
 use crate::error::Error;
