@@ -32,7 +32,8 @@
 //! - [`inspect`]: what a heap holds;
 //! - [`reap`]: what the dead leave behind, taken back;
 //! - [`maintain`]: what nobody should wait for;
-//! - [`iova`]: addresses for devices.
+//! - [`iova`]: addresses for devices;
+//! - [`global`]: the heap behind Rust's own allocations.
 #![no_std]
 #![allow(
     dead_code,
@@ -51,6 +52,8 @@ mod class;
 #[cfg(not(loom))]
 pub mod error;
 pub mod fault;
+#[cfg(not(loom))]
+pub mod global;
 #[cfg(not(loom))]
 pub mod heap;
 #[cfg(not(loom))]
@@ -87,6 +90,8 @@ mod word;
 #[cfg(not(loom))]
 pub use error::{Error, Name};
 pub use fault::{AllocError, Fault, Misuse, Owner};
+#[cfg(not(loom))]
+pub use global::Global;
 #[cfg(not(loom))]
 pub use heap::{Builder, Handle, Heap, ReallocError};
 #[cfg(not(loom))]

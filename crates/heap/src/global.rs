@@ -1,0 +1,153 @@
+//! The heap behind Rust's own allocations: of a whole program ([`Global`]), or of one collection (the
+//! feature `allocator-api2`, whose trait is what stable Rust has for that).
+
+use core::alloc::{GlobalAlloc, Layout};
+use core::cell::UnsafeCell;
+use core::mem::MaybeUninit;
+use core::ptr::{self, NonNull};
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use crate::heap::Heap;
+use crate::request::{Node, Tag};
+use crate::sys;
+
+/// Rust's global allocator over a private heap, which is built at the first allocation with what
+/// [`Heap::builder`] gives. Where it cannot be built, no allocation succeeds.
+///
+/// A wrong pointer is left alone: what `dealloc` is told cannot be answered.
+///
+/// ```
+/// #[global_allocator]
+/// static GLOBAL: haul_heap::Global = haul_heap::Global;
+///
+/// let squares: Vec<u64> = (0..1000).map(|n| n * n).collect();
+/// assert_eq!(squares[999], 998_001);
+/// let heap = haul_heap::Global::heap().expect("the vector is in it");
+/// assert!(heap.stats(haul_heap::Node::ANY).live.bytes >= 8000);
+/// ```
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Global;
+
+/// The heap and whether it is there: [`EMPTY`], [`READY`], [`FAILED`], or who builds it.
+struct Place {
+    state: AtomicU64,
+    heap: UnsafeCell<MaybeUninit<Heap>>,
+}
+
+const EMPTY: u64 = 0;
+const READY: u64 = 1;
+const FAILED: u64 = 2;
+
+/// Added to the number of the process that builds, so that it is none of the others.
+const BUILDING: u64 = 1 << 32;
+
+static PLACE: Place =
+    Place { state: AtomicU64::new(EMPTY), heap: UnsafeCell::new(MaybeUninit::uninit()) };
+
+// SAFETY: the heap is written by the one thread that moved the state to building, and read only once
+// the state says ready; a heap is itself shared between threads.
+unsafe impl Sync for Place {}
+
+impl Global {
+    /// The heap; `None` where it cannot be built. Builds it at the first call.
+    #[inline]
+    pub fn heap() -> Option<&'static Heap> {
+        if PLACE.state.load(Ordering::Acquire) != READY && !build() {
+            return None;
+        }
+        let heap = PLACE.heap.get();
+        // SAFETY: ready, so it was written and is written no more.
+        let heap = unsafe { &*heap };
+        // SAFETY: as above.
+        Some(unsafe { heap.assume_init_ref() })
+    }
+}
+
+/// Builds the heap, or waits while another thread does: some twenty system calls.
+#[cold]
+fn build() -> bool {
+    let mine = BUILDING + u64::from(sys::process::own_number());
+    loop {
+        let state = PLACE.state.load(Ordering::Acquire);
+        match state {
+            READY => return true,
+            FAILED => return false,
+            // Another thread of this process.
+            state if state == mine => sys::give_way(),
+            // Nobody; or a thread of the parent, which was building when it was forked.
+            state => {
+                let order = (Ordering::Acquire, Ordering::Relaxed);
+                if PLACE.state.compare_exchange(state, mine, order.0, order.1).is_ok() {
+                    return build_here();
+                }
+            }
+        }
+    }
+}
+
+fn build_here() -> bool {
+    let heap = Heap::builder().build();
+    let is_built = heap.is_ok();
+    if let Ok(heap) = heap {
+        let place = PLACE.heap.get();
+        // SAFETY: this thread moved the state to building, so it alone has access.
+        unsafe { place.write(MaybeUninit::new(heap)) };
+    }
+    PLACE.state.store(if is_built { READY } else { FAILED }, Ordering::Release);
+    is_built
+}
+
+// SAFETY: blocks are as large and as aligned as the layout says, belong to nobody else, and keep their
+// content when they are resized; nothing here unwinds.
+unsafe impl GlobalAlloc for Global {
+    #[inline]
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        let block =
+            Self::heap().and_then(|heap| heap.alloc(layout.size(), layout.align(), Node::ANY).ok());
+        block.map_or(ptr::null_mut(), NonNull::as_ptr)
+    }
+
+    #[inline]
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        let block = Self::heap()
+            .and_then(|heap| heap.zalloc(layout.size(), layout.align(), Node::ANY, Tag::NONE).ok());
+        block.map_or(ptr::null_mut(), NonNull::as_ptr)
+    }
+
+    #[inline]
+    unsafe fn dealloc(&self, block: *mut u8, _: Layout) {
+        if let (Some(heap), Some(block)) = (Self::heap(), NonNull::new(block)) {
+            // SAFETY: the caller owns the block and does not use it any more.
+            let _ = unsafe { heap.free(block) };
+        }
+    }
+
+    #[inline]
+    unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        let (Some(heap), Some(block)) = (Self::heap(), NonNull::new(block)) else {
+            return ptr::null_mut();
+        };
+        // SAFETY: the caller owns the block, and uses only what is returned if that is a block.
+        let block = unsafe { heap.realloc(block, size, layout.align()) };
+        block.map_or(ptr::null_mut(), NonNull::as_ptr)
+    }
+}
+
+/// Blocks for one collection: `Vec::new_in(&heap)` of the crate `allocator-api2`, and what else takes
+/// its trait.
+#[cfg(feature = "allocator-api2")]
+// SAFETY: a block stays where it is and valid until it is freed, also when the reference is copied;
+// every copy of a reference to one heap can free what another allocated.
+unsafe impl allocator_api2::alloc::Allocator for &Heap {
+    fn allocate(&self, layout: Layout) -> Result<NonNull<[u8]>, allocator_api2::alloc::AllocError> {
+        let block = self.alloc(layout.size(), layout.align(), Node::ANY);
+        let block = block.map_err(|_| allocator_api2::alloc::AllocError)?;
+        Ok(NonNull::slice_from_raw_parts(block, layout.size()))
+    }
+
+    unsafe fn deallocate(&self, block: NonNull<u8>, _: Layout) {
+        // SAFETY: the caller owns the block and does not use it any more. What is wrong with another
+        // pointer cannot be told from here; the heap's `on_misuse` hears of it.
+        let _ = unsafe { self.free(block) };
+    }
+}

@@ -1,0 +1,53 @@
+//! A program whose every allocation is the heap's, with threads that come and go.
+
+use std::collections::BTreeMap;
+use std::thread;
+
+use haul_heap::{Global, Node};
+
+#[global_allocator]
+static GLOBAL: Global = Global;
+
+#[test]
+fn a_program_runs_on_the_heap() {
+    let words: BTreeMap<String, Vec<usize>> = thread::scope(|scope| {
+        let threads: Vec<_> = (0..8)
+            .map(|thread| {
+                scope.spawn(move || {
+                    (0..2000)
+                        .map(|word| (format!("{thread} {word}"), vec![word; word % 300]))
+                        .collect::<BTreeMap<_, _>>()
+                })
+            })
+            .collect();
+        threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
+    });
+    assert_eq!(words.len(), 16_000);
+    assert!(words["7 299"].iter().all(|word| *word == 299));
+    let heap = Global::heap().unwrap();
+    assert!(heap.stats(Node::ANY).live.blocks >= 32_000 - 8 * 7);
+    drop(words);
+    assert_eq!(heap.validate(), Ok(()));
+}
+
+#[test]
+fn many_threads_one_after_the_other_use_few_caches() {
+    for round in 0..300 {
+        thread::spawn(move || vec![round; 100]).join().unwrap();
+    }
+    let heap = Global::heap().unwrap();
+    let cached = heap.stats(Node::ANY).cached.bytes;
+    assert!(cached < 64 << 20, "{cached}");
+}
+
+#[cfg(feature = "allocator-api2")]
+#[test]
+fn a_collection_lives_in_its_own_heap() {
+    use allocator_api2::vec::Vec;
+    let heap = haul_heap::Heap::builder().limit(64 << 20).nodes(1).build().unwrap();
+    let mut numbers = Vec::new_in(&heap);
+    (0..10_000u64).for_each(|number| numbers.push(number));
+    assert_eq!(heap.stats(Node::ANY).live.blocks, 1);
+    drop(numbers);
+    assert_eq!(heap.stats(Node::ANY).live.blocks, 0);
+}
