@@ -16,6 +16,7 @@ use crate::layout::{SHIFT_MIN, SLICE, UNIT};
 use crate::memory::Memory;
 use crate::slice;
 use crate::slot::Slots;
+use crate::span::{self, Parted};
 use crate::step::step;
 use crate::sync::Ordering::{AcqRel, Acquire, Relaxed};
 use crate::tables::{Bin, CacheRecord};
@@ -343,23 +344,19 @@ impl<'a> Keeper<'a> {
             return true;
         }
         let slots = self.slots(head, about);
-        if !slots.claim_all(self.id) {
-            tables.span_free()[head].store(slots.count_free() as u32, Relaxed);
-            return false;
-        }
-        step!("cache.take_apart.after_claim");
         let run = head..head + about.span_slices as usize;
-        // Only who has all the slots takes a span apart, so nobody else is at it.
-        if !slice::seize(tables.slices(), run.clone(), word, self.id) {
-            slots.release_all(self.id);
-            return true;
+        match span::take_apart(tables.slices(), run.clone(), word, &slots, self.id) {
+            Parted::Done => {
+                step!("cache.take_apart.before_note");
+                self.memory.note_free(run);
+                true
+            }
+            Parted::Gone => true,
+            Parted::InUse => {
+                tables.span_free()[head].store(slots.count_free() as u32, Relaxed);
+                false
+            }
         }
-        step!("cache.take_apart.after_seize");
-        slots.release_all(self.id);
-        slice::dissolve(tables.slices(), run.clone(), self.id);
-        step!("cache.take_apart.before_note");
-        self.memory.note_free(run);
-        true
     }
 
     fn count_empty(&self, class: usize, change: i32) {

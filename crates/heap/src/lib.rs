@@ -23,6 +23,7 @@
 //! - `bitmap`: bitmaps of candidates;
 //! - `slice`: how slices change hands;
 //! - `slot`: how the slots of a span change hands;
+//! - `span`: how a span is taken apart;
 //! - `memory`: which slices are free, and how they are found;
 //! - `member`: processes of a heap;
 //! - `local`: which thread this is, and where its caches are;
@@ -42,7 +43,6 @@
     reason = "the lower modules are there, what uses them follows"
 )]
 
-#[cfg(not(loom))]
 extern crate std;
 
 mod bitmap;
@@ -58,6 +58,8 @@ pub mod global;
 pub mod heap;
 #[cfg(not(loom))]
 pub mod inspect;
+#[cfg(all(test, loom))]
+mod interleavings;
 #[cfg(not(loom))]
 pub mod iova;
 mod layout;
@@ -76,6 +78,7 @@ pub mod region;
 pub mod request;
 mod slice;
 mod slot;
+mod span;
 #[cfg(not(feature = "steps"))]
 mod step;
 #[cfg(feature = "steps")]

@@ -219,8 +219,7 @@ impl Heap {
         if bytes >= self.data_bytes {
             return None;
         }
-        // SAFETY: within the data range, which is one mapping.
-        Some(unsafe { self.data.add(bytes) })
+        Some(self.at(bytes))
     }
 
     /// Takes a slot of `class` from this thread's bin.
@@ -256,8 +255,16 @@ impl Heap {
         }
         bin.count.store(top as u32, Relaxed);
         slot.store(self.live.load(Relaxed) | u16::from(tag.0), Relaxed);
-        // SAFETY: within the data range, which is one mapping.
-        Ok(unsafe { self.data.add(offset) })
+        Ok(self.at(offset))
+    }
+
+    /// The address of an offset in range.
+    #[inline(always)]
+    fn at(&self, offset: usize) -> NonNull<u8> {
+        // Wrapping, because with a caller's memory the range can begin before what is mapped.
+        let address = self.data.as_ptr().wrapping_add(offset);
+        // SAFETY: the range lies within the address space, so the sum is not null.
+        unsafe { NonNull::new_unchecked(address) }
     }
 
     /// The lane and the word of the live slot that starts at `offset`; `None` where there is none.

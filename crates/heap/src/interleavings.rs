@@ -1,0 +1,241 @@
+//! The protocols in every order that threads can run in, up to three preemptions, under loom:
+//! `RUSTFLAGS="--cfg loom" cargo test -p haul-heap --lib --release interleavings`.
+
+use loom::sync::Arc;
+use loom::thread;
+use std::vec::Vec;
+
+use crate::bitmap::Bitmap;
+use crate::class::Class;
+use crate::layout::bitmap_words;
+use crate::slice;
+use crate::slot::Slots;
+use crate::span::{self, Parted};
+use crate::sync::{AtomicU16, AtomicU64};
+use crate::word::{Slice, SliceWord, Slot, SlotWord};
+
+/// A class whose spans are two slots in one slice.
+const SMALL: Class = Class { size: 64, span_slices: 1, span_slots: 2, shift: 6, bin_slots: 4 };
+
+/// One slice with its two slot words.
+struct Ground {
+    slices: Vec<AtomicU64>,
+    words: Vec<AtomicU16>,
+}
+
+impl Ground {
+    fn new(slices: usize) -> Self {
+        Self {
+            slices: (0..slices).map(|_| AtomicU64::new(0)).collect(),
+            words: (0..2).map(|_| AtomicU16::new(0)).collect(),
+        }
+    }
+
+    /// With a span, built by cache 9.
+    fn with_span() -> Self {
+        let ground = Self::new(1);
+        slice::claim(&ground.slices, 0..1, 9).unwrap();
+        slice::build_span(&ground.slices, 0..1, 0, 9);
+        ground
+    }
+
+    fn slots(&self) -> Slots<'_> {
+        Slots::new(&self.words, 0, &SMALL)
+    }
+
+    fn take_apart(&self, me: u16) -> Parted {
+        let seen = slice::word(&self.slices, 0);
+        if !seen.is_span() {
+            return Parted::Gone;
+        }
+        span::take_apart(&self.slices, 0..1, seen, &self.slots(), me)
+    }
+
+    /// What a refill does: claims a slot, and keeps it if the span is still what it was.
+    fn refill(&self, me: u16) -> Option<usize> {
+        let seen = slice::word(&self.slices, 0);
+        if !seen.is_span() {
+            return None;
+        }
+        let mut taken = None;
+        self.slots().claim(0, me, |slot| {
+            taken = Some(slot);
+            false
+        });
+        let slot = taken?;
+        if slice::word(&self.slices, 0) == seen {
+            return Some(slot);
+        }
+        self.slots().release(slot, me);
+        None
+    }
+
+    fn slot(&self, slot: usize) -> Slot {
+        self.slots().get(slot).decode()
+    }
+}
+
+fn model(check: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(3);
+    builder.check(check);
+}
+
+#[test]
+fn of_two_that_claim_overlapping_slices_nobody_loses_one() {
+    model(|| {
+        let ground = Arc::new(Ground::new(3));
+        let other = ground.clone();
+        let thread = thread::spawn(move || slice::claim(&other.slices, 1..3, 2).is_ok());
+        let first = slice::claim(&ground.slices, 0..2, 1).is_ok();
+        let second = thread.join().unwrap();
+        assert!(!(first && second));
+        let holder = |index| slice::word(&ground.slices, index).decode();
+        let expect =
+            |is_claimed, cache| if is_claimed { Slice::Claimed(cache) } else { Slice::Free };
+        assert_eq!(holder(0), expect(first, 1));
+        assert_eq!(holder(2), expect(second, 2));
+        assert_eq!(holder(1), if first { Slice::Claimed(1) } else { expect(second, 2) });
+    });
+}
+
+#[test]
+fn of_two_that_claim_a_slot_one_gets_it() {
+    model(|| {
+        let ground = Arc::new(Ground::with_span());
+        let other = ground.clone();
+        let thread = thread::spawn(move || other.slots().claim_one(0, 2));
+        let first = ground.slots().claim_one(0, 1);
+        let second = thread.join().unwrap();
+        assert!(first != second);
+        assert_eq!(ground.slot(0), Slot::Cached(if first { 1 } else { 2 }));
+    });
+}
+
+#[test]
+fn a_refill_that_meets_a_taking_apart_gets_a_slot_or_nothing() {
+    model(|| {
+        let ground = Arc::new(Ground::with_span());
+        let other = ground.clone();
+        let thread = thread::spawn(move || other.take_apart(2));
+        let taken = ground.refill(1);
+        let parted = thread.join().unwrap();
+        match taken {
+            Some(slot) => {
+                assert_eq!(parted, Parted::InUse);
+                assert_eq!(ground.slot(slot), Slot::Cached(1));
+                assert_eq!(ground.slot(1 - slot), Slot::Free);
+                assert!(slice::word(&ground.slices, 0).is_span());
+            }
+            None => {
+                assert_eq!([ground.slot(0), ground.slot(1)], [Slot::Free; 2]);
+                let word = slice::word(&ground.slices, 0);
+                assert!(if parted == Parted::Done { word.is_free() } else { word.is_span() });
+            }
+        }
+    });
+}
+
+#[test]
+fn a_slot_of_a_span_that_was_built_anew_is_not_taken_for_one_of_the_old() {
+    model(|| {
+        let ground = Arc::new(Ground::with_span());
+        let other = ground.clone();
+        let thread = thread::spawn(move || {
+            if other.take_apart(2) != Parted::Done {
+                return None;
+            }
+            slice::claim(&other.slices, 0..1, 2).unwrap();
+            slice::build_span(&other.slices, 0..1, 0, 2);
+            other.refill(2)
+        });
+        let mine = ground.refill(1);
+        let theirs = thread.join().unwrap();
+        assert!(mine.is_none() || mine != theirs);
+        for (slot, cache) in [(mine, 1), (theirs, 2)] {
+            if let Some(slot) = slot {
+                assert_eq!(ground.slot(slot), Slot::Cached(cache));
+            }
+        }
+        let held = (0..2).filter(|slot| ground.slot(*slot) != Slot::Free).count();
+        assert_eq!(held, usize::from(mine.is_some()) + usize::from(theirs.is_some()));
+    });
+}
+
+#[test]
+fn of_two_that_take_a_span_apart_at_most_one_does() {
+    model(|| {
+        let ground = Arc::new(Ground::with_span());
+        let other = ground.clone();
+        let thread = thread::spawn(move || other.take_apart(2));
+        let first = ground.take_apart(1);
+        let second = thread.join().unwrap();
+        assert!(first != Parted::Done || second != Parted::Done);
+        assert_eq!([ground.slot(0), ground.slot(1)], [Slot::Free; 2]);
+        let is_done = first == Parted::Done || second == Parted::Done;
+        let word = slice::word(&ground.slices, 0);
+        assert!(if is_done { word.is_free() } else { word.is_span() });
+    });
+}
+
+#[test]
+fn of_two_that_free_a_large_block_one_does() {
+    model(|| {
+        let ground = Ground::new(2);
+        slice::claim(&ground.slices, 0..2, 9).unwrap();
+        slice::build_large(&ground.slices, 0..2, (0, 0), 9);
+        let ground = Arc::new(ground);
+        let free = |slices: &[AtomicU64], me| {
+            let seen = slice::word(slices, 0);
+            let is_large = matches!(seen.decode(), Slice::Large { length: 2, .. });
+            let is_mine = is_large && slice::seize(slices, 0..2, seen, me);
+            if is_mine {
+                slice::dissolve(slices, 0..2, me);
+            }
+            is_mine
+        };
+        let other = ground.clone();
+        let thread = thread::spawn(move || free(&other.slices, 2));
+        let first = free(&ground.slices, 1);
+        assert!(first != thread.join().unwrap());
+        for index in 0..2 {
+            assert_eq!(slice::word(&ground.slices, index), SliceWord::free(1));
+        }
+    });
+}
+
+#[test]
+fn what_is_written_before_a_free_is_seen_by_the_next_owner() {
+    model(|| {
+        let ground = Arc::new(Ground::with_span());
+        let data = Arc::new(loom::cell::UnsafeCell::new(0));
+        assert!(ground.slots().claim_one(0, 2));
+        let (other, theirs) = (ground.clone(), data.clone());
+        let thread = thread::spawn(move || {
+            // SAFETY: the slot is cache 2's, and its content with it, until it is released.
+            theirs.with_mut(|content| unsafe { *content = 7 });
+            other.slots().release(0, 2);
+        });
+        if ground.slots().claim_one(0, 1) {
+            // SAFETY: the slot is cache 1's now.
+            data.with(|content| assert_eq!(unsafe { *content }, 7));
+        }
+        thread.join().unwrap();
+        assert_ne!(ground.slots().get(0), SlotWord::cached(2));
+    });
+}
+
+#[test]
+fn a_bit_that_is_set_beside_one_that_is_cleared_is_found() {
+    model(|| {
+        let words: Vec<AtomicU64> = (0..bitmap_words(130)).map(|_| AtomicU64::new(0)).collect();
+        let words = Arc::new(words);
+        Bitmap::new(&words, 130).set(65);
+        let other = words.clone();
+        let thread = thread::spawn(move || Bitmap::new(&other, 130).clear(65));
+        let bitmap = Bitmap::new(&words, 130);
+        bitmap.set(66);
+        assert!(thread.join().unwrap());
+        assert_eq!(bitmap.next(0, 130), Some(66));
+    });
+}
