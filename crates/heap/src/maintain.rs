@@ -15,7 +15,7 @@ use crate::slice;
 use crate::step::step;
 use crate::sync::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use crate::sys;
-use crate::word::PageWord;
+use crate::word::{PageWord, Slice};
 
 /// What a page's idle time is counted in, in milliseconds: 16 bits of it are four hours.
 const TICK_MS: u64 = 250;
@@ -66,29 +66,34 @@ impl Heap {
         done
     }
 
-    fn empty_caches_of_the_gone(&self) -> u32 {
-        let holds_something = |keeper: Keeper<'_>| keeper.holds_something();
-        local::bury(
-            |number| self.keepers_of(number).any(holds_something),
-            |number| {
-                for keeper in self.keepers_of(number) {
-                    keeper.flush_all();
-                    step!("maintain.thread.after_flush");
-                }
-            },
-        )
+    /// Gives back every page that is free, however short a time: for when the memory is needed
+    /// elsewhere. What other threads hold in their caches stays. Returns how many pages went.
+    ///
+    /// As [`Heap::maintain`], but for what it does of the dead and ahead.
+    pub fn trim(&self) -> u32 {
+        (0..self.node_count())
+            .filter_map(|node| self.keeper(node + 1).ok())
+            .map(|keeper| {
+                keeper.flush_all();
+                keeper.drop_empty_spans();
+                Upkeep { heap: self, keeper, now: 0 }.release_free()
+            })
+            .sum()
     }
 
-    /// The caches that the thread of this number has, or had.
-    fn keepers_of(&self, number: usize) -> impl Iterator<Item = Keeper<'_>> {
-        (1..=self.node_count()).filter_map(move |row| {
-            let entry = self.directory.entry(row, number);
-            if entry.bins().is_null() {
-                return None;
+    fn empty_caches_of_the_gone(&self) -> u32 {
+        local::bury(|number| {
+            for row in 1..=self.node_count() {
+                let entry = self.directory.entry(row, number);
+                if entry.bins().is_null() {
+                    continue;
+                }
+                let id = entry.id();
+                if let Some(record) = self.memory.tables.cache(id) {
+                    Keeper { memory: &self.memory, record, id, node: row - 1 }.flush_all();
+                    step!("maintain.thread.after_flush");
+                }
             }
-            let id = entry.id();
-            let record = self.memory.tables.cache(id)?;
-            Some(Keeper { memory: &self.memory, record, id, node: row - 1 })
         })
     }
 }
@@ -129,6 +134,12 @@ impl Upkeep<'_> {
         (ready, released)
     }
 
+    /// Gives back all free pages: how many went.
+    fn release_free(&self) -> u32 {
+        let free = self.used_pages().filter(|page| self.is_ready_and_free(*page));
+        free.map(|page| u32::from(self.release(page))).sum()
+    }
+
     /// Whether a free page has been free since it was first seen so, at least the time of decay ago.
     /// Its generations tell whether it was used in between.
     fn is_idle(&self, page: usize) -> bool {
@@ -153,7 +164,7 @@ impl Upkeep<'_> {
     /// Gives a free page's memory back; false where it is used after all, or stays.
     fn release(&self, page: usize) -> bool {
         let memory = self.memory();
-        let run = slices_of(page);
+        let run = self.own_slices(page);
         if slice::claim(memory.tables.slices(), run.clone(), self.keeper.id).is_err() {
             return false;
         }
@@ -164,10 +175,17 @@ impl Upkeep<'_> {
         let is_mine =
             ready.is_ready() && word.compare_exchange(ready.0, draining.0, AcqRel, Relaxed).is_ok();
         step!("maintain.release.after_draining");
+        let is_external = memory.region.external().is_some();
+        if is_mine && is_external {
+            // Whoever provides it may hand it out again at once, to a thread that makes it ready: so
+            // it is absent before. Its slices stay claimed until it is known to have gone.
+            word.store(PageWord::ABSENT.0, Release);
+            step!("maintain.release.after_absent");
+        }
         // SAFETY: all slices of the page are claimed by this thread, so no block lies in it.
         let is_gone = is_mine && unsafe { memory.region.give_back(page) };
         step!("maintain.release.after_give_back");
-        if is_mine {
+        if is_mine && !(is_external && is_gone) {
             let next = if is_gone { PageWord::ABSENT } else { ready };
             word.store(next.0, Release);
         }
@@ -223,7 +241,15 @@ impl Upkeep<'_> {
     fn is_ready_and_free(&self, page: usize) -> bool {
         let tables = &self.memory().tables;
         PageWord(tables.pages()[page].load(Relaxed)).is_ready()
-            && slices_of(page).all(|index| slice::word(tables.slices(), index).is_free())
+            && self.own_slices(page).all(|index| slice::word(tables.slices(), index).is_free())
+    }
+
+    /// The slices of a page, but for those that the provider of external memory keeps.
+    fn own_slices(&self, page: usize) -> Range<usize> {
+        let slices = self.memory().tables.slices();
+        let is_own = |index: &usize| slice::word(slices, *index).decode() != Slice::Outside;
+        let all = slices_of(page);
+        all.clone().find(is_own).unwrap_or(all.end)..all.end
     }
 
     fn memory(&self) -> &Memory {

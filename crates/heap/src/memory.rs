@@ -8,13 +8,17 @@ use core::ops::Range;
 
 use crate::bitmap::Bitmap;
 use crate::fault::AllocError;
-use crate::layout::{ORDERS, PAGE_SLICES, SLICE};
+use crate::layout::{ORDERS, PAGE, PAGE_SLICES, SLICE};
 use crate::region::{Haste, Provided, Refusal, Region};
 use crate::slice;
 use crate::step::step;
 use crate::sync::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use crate::sys;
 use crate::tables::Tables;
-use crate::word::{CacheId, PageWord, SliceWord};
+use crate::word::{CacheId, PageWord, Slice, SliceWord};
+
+/// How often a thread that holds a slice for a moment is waited for.
+const PATIENCE: usize = 1000;
 
 /// The mappings of a heap and the tables in them.
 pub(crate) struct Memory {
@@ -143,7 +147,11 @@ impl Memory {
                 }
                 page = found + 1;
             }
-            self.open_pages(node, 1)?;
+            // A page of which a slice is kept has no run of all its slices; the next one has.
+            self.open_pages(
+                node,
+                1 + usize::from(1 << order == PAGE_SLICES && self.is_external()),
+            )?;
         }
     }
 
@@ -211,7 +219,7 @@ impl Memory {
                     Err(_) => from = first + align_pages,
                 }
             }
-            self.open_pages(node, wanted)?;
+            self.open_pages(node, wanted + usize::from(self.is_external()))?;
         }
     }
 
@@ -250,7 +258,7 @@ impl Memory {
     /// Puts at least `wanted` untouched pages of a node into the bitmaps, or fewer if there are only
     /// so many; at least one.
     pub(crate) fn open_pages(&self, node: usize, wanted: usize) -> Result<(), AllocError> {
-        if self.region.external().is_some() {
+        if self.is_external() {
             return self.open_external(wanted);
         }
         let pages = self.pages_of(node);
@@ -284,28 +292,52 @@ impl Memory {
         (old..next).for_each(|page| self.note_page(pages.start + page));
     }
 
+    fn is_external(&self) -> bool {
+        self.region.external().is_some()
+    }
+
+    /// Takes an extent of at least `wanted` pages. Which they are is the provider's choice.
     fn open_external(&self, wanted: usize) -> Result<(), AllocError> {
-        let mut opened = 0;
-        while opened < wanted {
-            // Which page comes is the provider's choice; the first of them is named for form's sake.
-            let Ok(provided) = self.region.provide(0, Haste::Now) else {
-                return if opened > 0 { Ok(()) } else { Err(AllocError::Exhausted) };
-            };
-            let Provided { first, count, backing, kept } = provided;
-            // Nobody knows the page yet: these are stores by the only owner.
-            for slice in &self.tables.slices()[first * PAGE_SLICES..][..kept] {
-                let generation = SliceWord(slice.load(Relaxed)).generation();
-                slice.store(SliceWord::outside(generation).0, Release);
+        let extent = self.region.provide_extent(wanted * PAGE);
+        let Provided { first, count, backing, kept } = extent.map_err(|_| AllocError::Exhausted)?;
+        self.note_external(first + count);
+        for page in first..first + count {
+            if !self.mark_outside(page, if page == first { kept } else { 0 }) {
+                // Held by one who died. Once that is reaped the page can come again.
+                // SAFETY: the page was just provided, and nobody was told.
+                unsafe { self.region.give_back(page) };
+                continue;
             }
-            self.note_external(first + count);
-            for page in first..(first + count).min(self.tables.geometry().pages()) {
-                self.tables.pages()[page].store(PageWord::ready(backing as u8).0, Release);
-                step!("page.open_external.after_ready");
-                self.note_page(page);
-            }
-            opened += count;
+            step!("page.open_external.after_outside");
+            self.tables.pages()[page].store(PageWord::ready(backing as u8).0, Release);
+            step!("page.open_external.after_ready");
+            self.note_page(page);
         }
         Ok(())
+    }
+
+    /// Says of the first slices of a page that comes whose they are; false where that cannot be. When
+    /// it was here before, others may have been kept, and a thread that does not know yet that it
+    /// went may hold a slice for a moment. Until the page is ready, none gets more than that.
+    fn mark_outside(&self, page: usize, kept: usize) -> bool {
+        let slices = &self.tables.slices()[page * PAGE_SLICES..][..PAGE_SLICES];
+        slices.iter().enumerate().all(|(index, slice)| {
+            (0..PATIENCE).any(|_| {
+                let old = SliceWord(slice.load(Acquire));
+                let generation = old.generation().wrapping_add(1);
+                let new = match (index < kept, old.decode()) {
+                    (true, Slice::Outside) => return true,
+                    (true, Slice::Free) => SliceWord::outside(generation),
+                    (false, Slice::Outside) => SliceWord::free(generation),
+                    (false, _) => return true,
+                    (true, _) => {
+                        sys::give_way();
+                        return false;
+                    }
+                };
+                slice.compare_exchange(old.0, new.0, AcqRel, Relaxed).is_ok()
+            })
+        })
     }
 
     /// Raises the frontier, which of external memory says only where to stop looking.

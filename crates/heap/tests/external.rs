@@ -16,10 +16,18 @@ struct Provider {
     /// Where the next extent ends, and where the range begins.
     end: Mutex<usize>,
     start: usize,
+    /// Pages that came back.
+    idle: Mutex<BTreeSet<usize>>,
 }
 
 impl Extents for Provider {
     fn take(&self, bytes: usize) -> Option<(NonNull<u8>, usize)> {
+        let kept = |page| page + self.kept;
+        let idle = || self.idle.lock().unwrap().pop_first();
+        if let Some(page) = (bytes <= EXTENT_BYTES).then(idle).flatten() {
+            let start = NonNull::new(kept(page) as *mut u8);
+            return start.map(|start| (start, EXTENT_BYTES - self.kept));
+        }
         let mut end = self.end.lock().unwrap();
         let start = end.checked_sub(bytes.next_multiple_of(EXTENT_BYTES))?;
         if start < self.start {
@@ -27,30 +35,34 @@ impl Extents for Provider {
         }
         let usable = *end - start - self.kept;
         *end = start;
-        NonNull::new((start + self.kept) as *mut u8).map(|start| (start, usable))
+        NonNull::new(kept(start) as *mut u8).map(|start| (start, usable))
     }
 
-    fn give_back(&self, _start: NonNull<u8>, _bytes: usize) -> bool {
-        false
+    fn give_back(&self, start: NonNull<u8>, bytes: usize) -> bool {
+        let start = start.as_ptr().addr();
+        let mut idle = self.idle.lock().unwrap();
+        (0..bytes / EXTENT_BYTES).all(|page| idle.insert(start + page * EXTENT_BYTES))
     }
 }
 
 /// A heap over ordinary memory, which is never freed.
-fn heap(kept: usize) -> (Heap, usize) {
+fn heap(kept: usize) -> (Heap, &'static Provider) {
     let layout = Layout::from_size_align(RANGE, EXTENT_BYTES).unwrap();
     // SAFETY: the layout's size is not 0.
     let base = NonNull::new(unsafe { std::alloc::alloc_zeroed(layout) }).unwrap();
     let start = base.as_ptr().expose_provenance();
     let end = Mutex::new(start + RANGE);
-    let extents = Box::leak(Box::new(Provider { kept, end, start }));
+    let idle = Mutex::default();
+    let extents: &Provider = Box::leak(Box::new(Provider { kept, end, start, idle }));
     let external = External { base, bytes: RANGE, extents, metadata: None };
-    (Heap::builder().caches(16).external(external).unwrap(), start)
+    (Heap::builder().caches(64).external(external).unwrap(), extents)
 }
 
 #[test]
 fn no_block_lies_in_what_the_provider_keeps() {
     for kept in [0, EXTENT_STEP, 5 * EXTENT_STEP] {
-        let (heap, start) = heap(kept);
+        let (heap, provider) = heap(kept);
+        let start = provider.start;
         let mut blocks = BTreeSet::new();
         for size in [64, 4096, 100_000, 300_000].into_iter().cycle().take(400) {
             let Ok(block) = heap.alloc(size, 64, Node::ANY) else { break };
@@ -87,5 +99,75 @@ fn what_the_provider_keeps_is_no_block() {
     assert!(heap.usable_size(kept).is_err());
     // SAFETY: no live block is there, and a heap frees none by a wrong pointer.
     assert!(unsafe { heap.free(kept) }.is_err());
+    heap.validate().unwrap();
+}
+
+#[test]
+fn pages_that_are_free_go_back_and_come_again() {
+    let (heap, provider) = heap(EXTENT_STEP);
+    let mut least = usize::MAX;
+    for round in 0..4 {
+        let blocks: Vec<_> = (0..80).map(|_| heap.alloc(60_000, 64, Node::ANY).unwrap()).collect();
+        let ready = heap.stats(Node::ANY).ready_bytes;
+        assert_eq!(heap.trim(), 0, "round {round}");
+        for block in blocks {
+            // SAFETY: allocated above, and not used again.
+            unsafe { heap.free(block) }.unwrap();
+        }
+        let pages = heap.trim() as usize;
+        assert_eq!(pages, provider.idle.lock().unwrap().len(), "round {round}");
+        assert_eq!(pages * (EXTENT_BYTES - EXTENT_STEP), ready as usize);
+        assert_eq!(heap.stats(Node::ANY).ready_bytes, 0);
+        heap.validate().unwrap();
+        least = least.min(*provider.end.lock().unwrap());
+    }
+    assert!(least >= provider.start + RANGE / 2, "what came back was not used again");
+}
+
+#[test]
+fn threads_take_and_trim_at_once() {
+    let (heap, _) = heap(EXTENT_STEP);
+    std::thread::scope(|scope| {
+        for thread in 0..3 {
+            let heap = &heap;
+            scope.spawn(move || {
+                for round in 0..300 {
+                    let size = 70_000 * (1 + (round + thread) % 3);
+                    let held: Vec<_> =
+                        (0..8).filter_map(|_| heap.alloc(size, 64, Node::ANY).ok()).collect();
+                    for block in held {
+                        // SAFETY: the block has `size` bytes and is this thread's.
+                        unsafe { block.write_bytes(thread as u8, size) };
+                        // SAFETY: as above, and it is not used again.
+                        unsafe { heap.free(block) }.unwrap();
+                    }
+                    heap.trim();
+                }
+            });
+        }
+    });
+    heap.validate().unwrap();
+    assert_eq!(heap.stats(Node::ANY).live.blocks, 0);
+    heap.trim();
+    // The caches of the threads, which have ended, are empty once these are looked for.
+    heap.maintain();
+    heap.trim();
+    assert_eq!(heap.stats(Node::ANY).ready_bytes, 0, "pages were lost");
+}
+
+#[test]
+fn a_span_of_a_whole_page_finds_one() {
+    let (heap, provider) = heap(EXTENT_STEP);
+    let count = 8;
+    let blocks: Vec<_> =
+        (0..count).map(|_| heap.alloc(256 << 10, 64, Node::ANY).unwrap()).collect();
+    let taken = provider.start + RANGE - *provider.end.lock().unwrap();
+    assert!(taken <= 2 * EXTENT_BYTES, "{taken} bytes for {count} blocks of 256 KiB");
+    assert_eq!(blocks.len(), count);
+    let large = heap.alloc(5 << 20, 64, Node::ANY).unwrap();
+    let taken = provider.start + RANGE - *provider.end.lock().unwrap();
+    assert!(taken <= 6 * EXTENT_BYTES, "{taken} bytes, with a block of 5 MiB");
+    // SAFETY: the block has so many bytes and is this test's.
+    unsafe { large.write_bytes(1, 5 << 20) };
     heap.validate().unwrap();
 }

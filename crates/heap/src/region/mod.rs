@@ -192,7 +192,7 @@ impl Region {
             Kind::Shared { file, name } => {
                 self.provide_shared(file.as_fd(), name.is_some(), page, haste).map(one)
             }
-            Kind::External(external) => self.provide_external(external),
+            Kind::External(_) => self.provide_extent(PAGE),
         }
     }
 
@@ -232,8 +232,10 @@ impl Region {
         self.data.addr().get() + page * PAGE
     }
 
-    fn provide_external(&self, external: &External) -> Result<Provided, Refusal> {
-        let (start, bytes) = external.extents.take(PAGE).ok_or(Refusal::Exhausted)?;
+    /// Gets an extent of at least `bytes` of external memory, with what the provider keeps counted.
+    pub(crate) fn provide_extent(&self, bytes: usize) -> Result<Provided, Refusal> {
+        let external = self.external().ok_or(Refusal::Unusable)?;
+        let (start, bytes) = external.extents.take(bytes).ok_or(Refusal::Exhausted)?;
         let (first, end) = external.pages();
         let offset = start.addr().get().wrapping_sub(self.data.addr().get());
         let (page, kept) = (offset / PAGE, offset % PAGE / SLICE);
