@@ -3,7 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
-/// Why a file could not be read, believed or written.
+/// Why a file could not be read, believed or written, or a thread not started.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The system refused to open or read the file.
@@ -40,6 +40,14 @@ pub enum Error {
     Write {
         /// The file.
         path: PathBuf,
+        /// What the system said.
+        reason: io::Error,
+    },
+    /// The system started no thread.
+    #[error("cannot start a thread for {what}: {reason}; raise the limit of processes (ulimit -u)")]
+    NoThread {
+        /// What it is for.
+        what: &'static str,
         /// What the system said.
         reason: io::Error,
     },

@@ -3,6 +3,7 @@
 //! From the bottom up; a module imports only those above it in this list:
 //!
 //! - [`error`]: the one error type, [`Error`];
+//! - [`heap`]: the heap of huge pages, and the thread that keeps it in order;
 //! - `file`: files read once with a limit, files replaced in one step;
 //! - [`sys`]: what this machine is, has and allows;
 //! - [`tuning`]: `haul.toml`, the thresholds measured on this machine.
@@ -22,6 +23,7 @@
 
 pub mod error;
 pub mod file;
+pub mod heap;
 pub mod sys;
 pub mod tuning;
 

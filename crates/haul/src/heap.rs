@@ -1,0 +1,141 @@
+//! The heap of `haul-heap`, and the thread that keeps one in order.
+
+use std::ops::Deref;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+pub use haul_heap::*;
+
+use crate::error;
+
+/// How long housekeeping pauses where nothing else is said: a dead process's blocks are back, and
+/// memory is ready ahead, within that time, for some ten system calls and a read of the metadata.
+pub const PAUSE: Duration = Duration::from_millis(10);
+
+/// A thread that calls [`Heap::maintain`] again and again, until this value is dropped: memory is ready
+/// before it is needed, idle memory goes back, and the dead are reaped, with nobody waiting.
+///
+/// A child of fork has the heap and not the thread: it starts one of its own.
+///
+/// ```
+/// use haul::heap::{Heap, Housekeeper, Node, PAUSE};
+/// use std::sync::Arc;
+///
+/// let heap = Arc::new(Heap::builder().grow_ahead(8 << 20).build()?);
+/// let housekeeper = Housekeeper::start(Arc::clone(&heap), PAUSE)?;
+/// let block = heap.alloc(4096, 4096, Node::ANY)?;
+/// // SAFETY: allocated here, and not used again.
+/// unsafe { heap.free(block) }?;
+/// drop(housekeeper);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct Housekeeper {
+    order: Arc<Order>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// What the thread and its owner say to each other.
+#[derive(Debug, Default)]
+struct Order {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    is_over: bool,
+    rounds: u64,
+    last: Maintenance,
+}
+
+impl Housekeeper {
+    /// Starts the thread. `heap` is whatever leads to one: an [`Arc`], or a reference that lives as
+    /// long as the program. The first round begins at once, and each next one `pause` after the last.
+    ///
+    /// # Errors
+    /// [`error::Error::NoThread`] where the system starts none.
+    pub fn start<H>(heap: H, pause: Duration) -> Result<Self, error::Error>
+    where
+        H: Deref<Target = Heap> + Send + 'static,
+    {
+        let order = Arc::new(Order::default());
+        let theirs = Arc::clone(&order);
+        let thread = thread::Builder::new()
+            .name("haul-heap".into())
+            .spawn(move || keep(&heap, pause, &theirs))
+            .map_err(|reason| error::Error::NoThread { what: "the heap's housekeeping", reason })?;
+        Ok(Self { order, thread: Some(thread) })
+    }
+
+    /// What the last round did, and how many rounds there were.
+    pub fn last(&self) -> (Maintenance, u64) {
+        let state = self.order.lock();
+        (state.last, state.rounds)
+    }
+}
+
+impl Drop for Housekeeper {
+    /// Ends the thread, after the round that it is in.
+    fn drop(&mut self) {
+        self.order.lock().is_over = true;
+        self.order.changed.notify_all();
+        if let Some(thread) = self.thread.take() {
+            // It ends by returning; a panic in it would be told by its own thread.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Order {
+    /// The state is whole at every instant, so a panic elsewhere does not spoil it.
+    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn keep(heap: &Heap, pause: Duration, order: &Order) {
+    loop {
+        let done = heap.maintain();
+        let mut state = order.lock();
+        state.rounds += 1;
+        state.last = done;
+        let waited = order
+            .changed
+            .wait_timeout_while(state, pause, |state| !state.is_over)
+            .unwrap_or_else(PoisonError::into_inner);
+        if waited.0.is_over {
+            return;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Instant;
+
+    #[test]
+    fn memory_is_ready_before_it_is_needed_and_the_thread_ends() {
+        let heap =
+            Arc::new(Heap::builder().limit(64 << 20).nodes(1).grow_ahead(8 << 20).build().unwrap());
+        let housekeeper = Housekeeper::start(Arc::clone(&heap), Duration::from_millis(1)).unwrap();
+        let start = Instant::now();
+        while housekeeper.last().1 < 3 {
+            assert!(start.elapsed().as_secs() < 60, "no round in a minute");
+            thread::yield_now();
+        }
+        assert_eq!(heap.stats(Node::ANY).ready_bytes, 8 << 20);
+        drop(housekeeper);
+        assert_eq!(Arc::strong_count(&heap), 1);
+    }
+
+    #[test]
+    fn a_long_pause_does_not_hold_the_end_up() {
+        let heap = Arc::new(Heap::builder().limit(64 << 20).nodes(1).build().unwrap());
+        let start = Instant::now();
+        drop(Housekeeper::start(heap, Duration::from_secs(3600)).unwrap());
+        assert!(start.elapsed().as_secs() < 60);
+    }
+}
