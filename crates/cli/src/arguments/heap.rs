@@ -54,7 +54,7 @@ pub(crate) struct Bench {
     /// Rounds of growth, mixed and regrow
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(crate) rounds: Option<u32>,
-    /// Blocks on each thread: of a round (2000), of bulk, no-bulk (1000) or latency (50000), or live
+    /// Blocks on each thread: of a round (2000), of bulk, no-bulk (1000) or latency (20000), or live
     /// at once for lifetimes (4000)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1 << 32))]
     pub(crate) count: Option<u64>,
@@ -64,6 +64,10 @@ pub(crate) struct Bench {
     /// haul's heap is one that other processes can share
     #[arg(long)]
     pub(crate) shared: bool,
+    /// haul's heap keeps so much memory ready, by a thread of its own [default: 8MiB for latency,
+    /// else none]
+    #[arg(long, value_name = "BYTES")]
+    pub(crate) grow_ahead: Option<Bytes>,
     /// Time for everything together [default: 3 for each measurement]
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub(crate) budget: Option<Duration>,

@@ -24,6 +24,9 @@ const SAMPLE: Duration = Duration::from_millis(1);
 /// The same where threads share CPUs: many slices of a scheduler (some ms each) for each of them.
 const SAMPLE_CROWDED: Duration = Duration::from_millis(60);
 
+/// Samples that a heap's cost is taken from at each length.
+const CALIBRATIONS: usize = 3;
+
 /// A heap slower than the fastest repeats less, until its sample is this many times as long.
 const SLOWEST_SAMPLE_MULTIPLE: f64 = 4.0;
 
@@ -42,10 +45,6 @@ const LIST_BYTES: usize = 24;
 /// The largest block, in bytes: beyond it no machine has two.
 const BLOCK_BYTES_MAX: usize = 1 << 40;
 
-/// How far ahead of need haul's heap grows in [`Test::Latency`], in bytes: 8 ms of the seed's pace
-/// of 4 KiB every 5 us, and as many pages of 2 MiB as fit.
-const GROW_AHEAD_BYTES: usize = 8 << 20;
-
 /// One test of some heaps.
 #[derive(Clone, Debug)]
 pub struct Bench {
@@ -57,6 +56,8 @@ pub struct Bench {
     pub threads: usize,
     /// Whether haul's heap is one that other processes can share.
     pub shared: bool,
+    /// How many bytes haul's heap keeps ready ahead of need, by a thread of its own; 0: none.
+    pub grow_ahead_bytes: usize,
     /// Who is measured; the first of them is the baseline.
     pub heaps: Vec<Found>,
     /// How their drivers are started.
@@ -150,7 +151,6 @@ impl Bench {
         let wanted = memory_bytes.saturating_mul(at_once).saturating_add(lists);
         check_available(wanted as u64, &Proc::default())?;
         let cpus = if context.cpus.is_empty() { sys::affinity() } else { context.cpus.clone() };
-        let is_latency = self.test == Test::Latency;
         Ok(Start {
             peer: Peer::Haul,
             library: None,
@@ -159,7 +159,7 @@ impl Bench {
             memory_bytes,
             blocks_max,
             shared: self.shared,
-            grow_ahead_bytes: if is_latency { GROW_AHEAD_BYTES } else { 0 },
+            grow_ahead_bytes: self.grow_ahead_bytes,
         })
     }
 
@@ -177,7 +177,9 @@ impl Bench {
             return Ok(());
         }
         let sample = if self.is_crowded(entrants) { SAMPLE_CROWDED } else { SAMPLE };
-        let target_ns = sample.as_nanos() as f64;
+        let share = self.threads.div_ceil(entrants[0].start.cpus.len().max(1));
+        // As a thread spends it: where threads share CPUs, each has its part of the sample.
+        let target_ns = sample.as_nanos() as f64 / share as f64;
         let mut costs_ns = Vec::new();
         for entrant in entrants.iter_mut() {
             let cost_ns = self.cost_ns(entrant, target_ns);
@@ -191,12 +193,16 @@ impl Bench {
         Ok(())
     }
 
-    /// Nanoseconds for one, from a sample of at least a quarter of the target.
+    /// Nanoseconds for one as a thread spends them, from samples of at least a quarter of the
+    /// target: the fastest of a few, for each may have met another process.
     fn cost_ns(&self, entrant: &mut Entrant<'_>, target_ns: f64) -> Result<f64, Error> {
         let mut iterations = 1;
         loop {
-            let tasks = self.test.tasks(&self.extent, iterations, self.seed);
-            let each_ns = entrant.perform(&self.driver, &tasks[0])?.values[0];
+            let mut each_ns = f64::INFINITY;
+            for _ in 0..CALIBRATIONS {
+                let tasks = self.test.tasks(&self.extent, iterations, self.seed);
+                each_ns = each_ns.min(entrant.perform(&self.driver, &tasks[0])?.values[0]);
+            }
             let ns = each_ns * iterations as f64;
             if ns >= target_ns / 4.0 {
                 return Ok(each_ns);
@@ -352,6 +358,9 @@ impl Bench {
         if let Some(pages) = &entrant.pages {
             record = record.with("pages", pages.clone());
         }
+        if self.grow_ahead_bytes > 0 && entrant.found.peer == Peer::Haul {
+            record = record.with("grow_ahead_bytes", self.grow_ahead_bytes);
+        }
         if !notes.is_empty() {
             record = record.with("note", notes.join("; "));
         }
@@ -395,7 +404,7 @@ impl<'a> Entrant<'a> {
             let values: Vec<Vec<f64>> =
                 tasks.iter().map(|figures| figures.values.clone()).collect();
             let hit = !crowded && tasks.iter().any(|figures| figures.hit);
-            (bench.test.figures_of(&values, bench.threads), hit)
+            (bench.test.figures_of(&values, bench.threads, crowded), hit)
         };
         self.given.iter().map(each).collect()
     }

@@ -107,7 +107,7 @@ fn answer(
         let values = match task {
             Task::Footprint => vec![grown().ok_or_else(unknown)?, payload_bytes(&found)],
             Task::Residue => vec![grown().ok_or_else(unknown)?],
-            Task::Repeat { .. } => vec![joint_ns(&found)],
+            Task::Repeat { .. } => own_ns(&found).into_iter().chain([joint_ns(&found)]).collect(),
             Task::NoBulk { .. } | Task::Latency { .. } => mean_values(&found),
             Task::Grow { .. } | Task::Release | Task::Bulk { .. } => own_ns(&found),
         };

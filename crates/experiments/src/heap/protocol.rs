@@ -81,8 +81,8 @@ pub enum Task {
         /// How long the pause is, in ns.
         delay_ns: u64,
     },
-    /// Does something again and again. Gives ns for one, from the start of all threads to the end
-    /// of the last.
+    /// Does something again and again. Gives ns for one as a thread spends them, the mean over
+    /// threads, and ns for one of each thread from the start of all to the end of the last.
     Repeat {
         /// What.
         what: Repeated,

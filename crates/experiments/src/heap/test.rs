@@ -55,6 +55,10 @@ pub(super) struct Figure {
 /// The seed's pause between two allocations, in ns.
 pub const SEED_DELAY_NS: u64 = 5000;
 
+/// How far ahead of need haul's heap grows in [`Test::Latency`], in bytes: 10 ms of the seed's pace
+/// of 4 KiB every 5 us, in pages of 2 MiB.
+const GROW_AHEAD_BYTES: usize = 8 << 20;
+
 /// How many tasks a round of [`Test::Regrow`] is.
 const REGROW_TASKS: usize = 4;
 
@@ -104,10 +108,16 @@ impl Test {
             Self::Growth | Self::Mixed | Self::Regrow => (5, 2000),
             Self::Bulk | Self::NoBulk => (1, 1000),
             Self::Lifetimes => (1, 4000),
-            Self::Latency => (1, 50_000),
+            Self::Latency => (1, 20_000),
             Self::Realloc | Self::Pairs | Self::Remote => (1, 1),
         };
         Extent { shape, rounds, count, delay_ns: SEED_DELAY_NS }
+    }
+
+    /// How many bytes haul's heap keeps ready ahead of need where nobody says.
+    #[must_use]
+    pub fn grow_ahead_bytes(self) -> usize {
+        if self == Self::Latency { GROW_AHEAD_BYTES } else { 0 }
     }
 
     /// Whether every repetition begins with a heap that nobody has used.
@@ -197,14 +207,17 @@ impl Test {
             }
             Self::Lifetimes => vec![ns("time", None), ratio("footprint")],
             Self::Pairs => {
-                vec![ns("time", None), Figure { metric: "throughput", unit: "1/us", round: None }]
+                let throughput = Figure { metric: "throughput", unit: "1/us", round: None };
+                vec![ns("time", None), throughput, ns("cpu_time", None)]
             }
             Self::Realloc | Self::Remote => vec![ns("time", None)],
         }
     }
 
-    /// From what the tasks of a repetition gave to its figures.
-    pub(super) fn figures_of(self, given: &[Vec<f64>], threads: usize) -> Vec<f64> {
+    /// From what the tasks of a repetition gave to its figures. Threads that share CPUs (`crowded`)
+    /// are timed all together: alone, each would leave out what the others kept it from.
+    pub(super) fn figures_of(self, given: &[Vec<f64>], threads: usize, crowded: bool) -> Vec<f64> {
+        let repeated = || if crowded { given[0][1] } else { given[0][0] };
         match self {
             Self::Growth | Self::Mixed => {
                 let (footprint, rounds) =
@@ -222,9 +235,10 @@ impl Test {
                 let whole = [growth(&allocating), last[1][0] / payload, last[3][0] / payload];
                 allocating.iter().copied().chain(freeing).chain(whole).collect()
             }
-            Self::Lifetimes => vec![given[0][0], given[1][0] / given[1][1]],
-            Self::Pairs => vec![given[0][0], 1e3 * threads as f64 / given[0][0]],
-            _ => given[0].clone(),
+            Self::Lifetimes => vec![repeated(), given[1][0] / given[1][1]],
+            Self::Pairs => vec![repeated(), 1e3 * threads as f64 / repeated(), given[0][0]],
+            Self::Realloc | Self::Remote => vec![repeated()],
+            Self::Bulk | Self::NoBulk | Self::Latency => given[0].clone(),
         }
     }
 }
@@ -279,11 +293,11 @@ mod tests {
                 .map(|task| match task {
                     Task::Latency { .. } => vec![1.0; 4],
                     Task::NoBulk { .. } => vec![1.0; 3],
-                    Task::Footprint | Task::Bulk { .. } => vec![1.0; 2],
+                    Task::Footprint | Task::Bulk { .. } | Task::Repeat { .. } => vec![1.0; 2],
                     _ => vec![1.0],
                 })
                 .collect();
-            let figures = test.figures_of(&given, 1);
+            let figures = test.figures_of(&given, 1, false);
             assert_eq!(figures.len(), test.figures(&extent).len(), "{}", test.name());
         }
     }
@@ -291,13 +305,18 @@ mod tests {
     #[test]
     fn growth_and_footprint_are_what_the_issue_says() {
         let given = vec![vec![10.0], vec![20.0], vec![40.0], vec![500.0, 400.0]];
-        assert_eq!(Test::Growth.figures_of(&given, 1), [10.0, 20.0, 40.0, 4.0, 1.25]);
+        assert_eq!(Test::Growth.figures_of(&given, 1, false), [10.0, 20.0, 40.0, 4.0, 1.25]);
         // Four threads, each a pair in 8 ns: half a pair a nanosecond, all together.
-        assert_eq!(Test::Pairs.figures_of(&[vec![8.0]], 4), [8.0, 500.0]);
+        assert_eq!(Test::Pairs.figures_of(&[vec![8.0, 9.0]], 4, false), [8.0, 500.0, 8.0]);
+        // The same where the four took turns, each some 2 ns of the 8.
+        assert_eq!(Test::Pairs.figures_of(&[vec![2.0, 8.0]], 4, true), [8.0, 500.0, 2.0]);
         let round = |allocating: f64, left: f64| {
             [vec![allocating], vec![800.0, 400.0], vec![allocating / 2.0], vec![left]]
         };
         let given = [round(10.0, 400.0), round(30.0, 100.0)].concat();
-        assert_eq!(Test::Regrow.figures_of(&given, 1), [10.0, 30.0, 5.0, 15.0, 3.0, 2.0, 0.25]);
+        assert_eq!(
+            Test::Regrow.figures_of(&given, 1, false),
+            [10.0, 30.0, 5.0, 15.0, 3.0, 2.0, 0.25]
+        );
     }
 }

@@ -40,6 +40,7 @@ impl Bench {
                     extent: extent(&arguments, test, shape),
                     threads: arguments.threads.into(),
                     shared: arguments.shared,
+                    grow_ahead_bytes: grow_ahead_bytes(&arguments, test),
                     heaps: heaps.clone(),
                     driver: driver(),
                     budget: BUDGET_EACH,
@@ -144,6 +145,11 @@ fn extent(arguments: &Arguments, test: Test, shape: Shape) -> Extent {
         count: many(arguments.count, usual.count),
         ..usual
     }
+}
+
+fn grow_ahead_bytes(arguments: &Arguments, test: Test) -> usize {
+    let asked = arguments.grow_ahead.map(|bytes| usize::try_from(bytes.0).unwrap_or(usize::MAX));
+    asked.unwrap_or(test.grow_ahead_bytes())
 }
 
 /// Every figure as a row; one test apart from the next by a blank line.

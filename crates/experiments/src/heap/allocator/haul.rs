@@ -1,15 +1,21 @@
 //! haul's own heap, called as a Rust program calls it.
 
 use std::ptr::NonNull;
+use std::thread;
+use std::time::Duration;
 
 use haul_heap::{Heap, Node};
 
 use super::Allocator;
 use crate::heap::protocol::Start;
 
-/// A heap of this process.
+/// How often the housekeeper looks: at the seed's pace of 4 KiB every 5 us less than a megabyte is
+/// used up in between.
+const HOUSEKEEPING: Duration = Duration::from_millis(1);
+
+/// A heap of this process, for as long as it lives.
 pub(in crate::heap) struct Haul {
-    heap: Heap,
+    heap: &'static Heap,
 }
 
 impl Haul {
@@ -21,7 +27,19 @@ impl Haul {
         let builder = Heap::builder().grow_ahead(start.grow_ahead_bytes as u64);
         // A descriptor that nobody is given leaves nothing behind when the process is ended.
         let heap = if start.shared { builder.shared_fd() } else { builder.build() };
-        let heap = heap.map_err(|error| error.to_string())?;
+        let heap: &Heap = Box::leak(Box::new(heap.map_err(|error| error.to_string())?));
+        if start.grow_ahead_bytes > 0 {
+            heap.maintain();
+            // It ends with the process, as the heap does.
+            let housekeeper = move || {
+                loop {
+                    heap.maintain();
+                    thread::sleep(HOUSEKEEPING);
+                }
+            };
+            let spawned = thread::Builder::new().name("housekeeper".into()).spawn(housekeeper);
+            spawned.map_err(|error| format!("no thread for housekeeping: {error}"))?;
+        }
         Ok(Self { heap })
     }
 }
@@ -49,6 +67,10 @@ unsafe impl Allocator for Haul {
     ) -> Option<NonNull<u8>> {
         // SAFETY: the caller says that nothing refers to the block any more.
         unsafe { self.heap.realloc(block, size, align) }.ok()
+    }
+
+    fn idle(&self) {
+        self.heap.maintain();
     }
 
     fn version(&self) -> String {
