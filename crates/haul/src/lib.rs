@@ -3,7 +3,8 @@
 //! From the bottom up; a module imports only those above it in this list:
 //!
 //! - [`error`]: the one error type, [`Error`];
-//! - [`heap`]: the heap of huge pages, and the thread that keeps it in order;
+//! - `housekeeper`: the thread that keeps a heap in order;
+//! - [`heap`]: the heap of huge pages, with that thread;
 //! - `file`: files read once with a limit, files replaced in one step;
 //! - [`sys`]: what this machine is, has and allows;
 //! - [`tuning`]: `haul.toml`, the thresholds measured on this machine.
@@ -23,13 +24,19 @@
 
 pub mod error;
 pub mod file;
-pub mod heap;
+mod housekeeper;
 pub mod sys;
 pub mod tuning;
 
 pub use error::Error;
 pub use haul_copy as copy;
 pub use tuning::init;
+
+/// The heap of `haul-heap`, and the thread that keeps one in order.
+pub mod heap {
+    pub use crate::housekeeper::{Housekeeper, PAUSE};
+    pub use haul_heap::*;
+}
 
 /// The examples of `docs/copy.md`, so that they stay true.
 #[cfg(doctest)]

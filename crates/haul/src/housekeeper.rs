@@ -1,13 +1,13 @@
-//! The heap of `haul-heap`, and the thread that keeps one in order.
+//! The thread that keeps a heap in order.
 
 use std::ops::Deref;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-pub use haul_heap::*;
+use haul_heap::{Heap, Maintenance};
 
-use crate::error;
+use crate::Error;
 
 /// How long housekeeping pauses where nothing else is said: a dead process's blocks are back, and
 /// memory is ready ahead, within that time, for some ten system calls and a read of the metadata.
@@ -28,7 +28,7 @@ pub const PAUSE: Duration = Duration::from_millis(10);
 /// // SAFETY: allocated here, and not used again.
 /// unsafe { heap.free(block) }?;
 /// drop(housekeeper);
-/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # Ok::<(), Box<dyn std::Error>>(())
 /// ```
 #[derive(Debug)]
 pub struct Housekeeper {
@@ -55,8 +55,8 @@ impl Housekeeper {
     /// long as the program. The first round begins at once, and each next one `pause` after the last.
     ///
     /// # Errors
-    /// [`error::Error::NoThread`] where the system starts none.
-    pub fn start<H>(heap: H, pause: Duration) -> Result<Self, error::Error>
+    /// [`Error::NoThread`] where the system starts none.
+    pub fn start<H>(heap: H, pause: Duration) -> Result<Self, Error>
     where
         H: Deref<Target = Heap> + Send + 'static,
     {
@@ -65,7 +65,7 @@ impl Housekeeper {
         let thread = thread::Builder::new()
             .name("haul-heap".into())
             .spawn(move || keep(&heap, pause, &theirs))
-            .map_err(|reason| error::Error::NoThread { what: "the heap's housekeeping", reason })?;
+            .map_err(|reason| Error::NoThread { what: "the heap's housekeeping", reason })?;
         Ok(Self { order, thread: Some(thread) })
     }
 
@@ -114,6 +114,7 @@ fn keep(heap: &Heap, pause: Duration, order: &Order) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use haul_heap::Node;
     use std::time::Instant;
 
     #[test]
