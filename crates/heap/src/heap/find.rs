@@ -38,7 +38,28 @@ impl Heap {
     /// # Errors
     /// [`Misuse`] for a pointer that names no live block.
     pub fn usable_size(&self, block: NonNull<u8>) -> Result<usize, Misuse> {
-        self.find(block.as_ptr().addr()).map(|found| found.bytes)
+        let found = self.find(block.as_ptr().addr())?;
+        if self.debug.is_some() { self.asked(&found) } else { Ok(found.bytes) }
+    }
+
+    /// The slot at `block` that is some cache's but in no bin.
+    pub(super) fn find_waiting(&self, block: NonNull<u8>) -> Option<Found> {
+        let address = block.as_ptr().addr();
+        let misuse = self.find(address).err()?;
+        let offset = address.wrapping_sub(self.data.as_ptr().addr());
+        let bytes = misuse.class_bytes?;
+        let class = crate::class::of_size(bytes)?;
+        let word = slice::word(self.memory.tables.slices(), offset / SLICE);
+        let is_waiting = misuse.fault == Fault::Double && matches!(misuse.owner, Owner::Cache(_));
+        is_waiting.then_some(Found {
+            address,
+            offset,
+            bytes,
+            class: Some(class),
+            process: self.process(),
+            tag: 0,
+            word,
+        })
     }
 
     /// The live block at `address`, or what is wrong with it. O(1), but for an address within a large

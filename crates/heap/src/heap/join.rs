@@ -54,6 +54,9 @@ impl Heap {
 
     /// Joins in a child of fork.
     fn join_again(&self) -> Result<(), AllocError> {
+        if let Some(debug) = &self.debug {
+            debug.forget();
+        }
         if !self.memory.region.is_shared() {
             member::replace(&self.memory.tables, self.process());
             self.reap_after_fork();
@@ -96,6 +99,7 @@ impl Drop for Heap {
         if !self.memory.region.is_shared() || self.directory.mark().load(Acquire) != JOINED {
             return;
         }
+        self.empty_quarantine();
         let nodes = (self.nodes as usize).min(NODES_MAX);
         for row in 1..=nodes {
             for number in 1..THREADS_MAX {

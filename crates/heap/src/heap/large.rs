@@ -19,6 +19,21 @@ impl Heap {
         node: Node,
         tag: Tag,
     ) -> Result<NonNull<u8>, AllocError> {
+        let block = self.alloc_slices(self.padded(size), align, node, tag)?;
+        if self.debug.is_some() {
+            self.seal_new(block, size);
+        }
+        Ok(block)
+    }
+
+    /// Claims the slices of a large block.
+    pub(super) fn alloc_slices(
+        &self,
+        size: usize,
+        align: usize,
+        node: Node,
+        tag: Tag,
+    ) -> Result<NonNull<u8>, AllocError> {
         let (count, align) = (size.div_ceil(SLICE).max(1), align.div_ceil(SLICE));
         self.on_nodes(node, |keeper| {
             let take = || self.memory.take(keeper.node, count, align, keeper.id);
@@ -40,6 +55,9 @@ impl Heap {
 
     /// Frees a large block that was found. Of several calls for one block, one succeeds.
     pub(super) fn free_large(&self, found: &Found) -> Result<(), Misuse> {
+        if self.debug.is_some() {
+            self.check_freed(found)?;
+        }
         let Ok(keeper) = self.keeper(self.row_of(found.offset)) else {
             // Nobody can take it apart: it stays, whole and live.
             return Err(found.misuse(Fault::Scribbled));

@@ -14,6 +14,7 @@
 //! - `build`: the builder;
 //! - `join`: this process's place in the heap, also after a fork, and its leaving;
 //! - `find`: what a pointer names;
+//! - `debug`: fences, cookies and quarantine;
 //! - `slow`: refill, flush, the last resorts, and what is wrong with a pointer;
 //! - `large`: blocks of slices;
 //! - `resize`: realloc.
@@ -31,6 +32,7 @@ use crate::tables::Bin;
 use crate::word::{SliceWord, SlotWord};
 
 mod build;
+mod debug;
 mod find;
 mod join;
 mod large;
@@ -61,6 +63,7 @@ pub struct Heap {
     // The rest.
     on_misuse: Option<fn(&Misuse)>,
     pub(crate) upkeep: Upkeep,
+    debug: Option<debug::Debug>,
     pub(crate) directory: Directory,
     pub(crate) memory: Memory,
 }
@@ -126,7 +129,7 @@ impl Heap {
         tag: Tag,
     ) -> Result<NonNull<u8>, AllocError> {
         if size <= class::SMALL_SIZE_MAX && align <= UNIT && align.is_power_of_two() {
-            self.pop(class::of_small(size), node, tag)
+            self.pop(class::of_small(size), size, node, tag)
         } else {
             self.alloc_other(size, align, node, tag)
         }
@@ -222,16 +225,22 @@ impl Heap {
         Some(self.at(bytes))
     }
 
-    /// Takes a slot of `class` from this thread's bin.
+    /// Takes a slot of `class` from this thread's bin, for `size` bytes.
     #[inline(always)]
-    fn pop(&self, class: usize, node: Node, tag: Tag) -> Result<NonNull<u8>, AllocError> {
+    fn pop(
+        &self,
+        class: usize,
+        size: usize,
+        node: Node,
+        tag: Tag,
+    ) -> Result<NonNull<u8>, AllocError> {
         if u32::from(node.0) > self.nodes {
             return Err(AllocError::NoNode);
         }
         let entry = self.entry(node.0 as usize);
         let bins = entry.bins();
         if bins.is_null() {
-            return self.pop_slow(class, node, tag);
+            return self.pop_slow(class, size, node, tag);
         }
         // SAFETY: a cache has a bin for each class, and callers pass a class.
         let bin = unsafe { bins.add(class) };
@@ -239,11 +248,11 @@ impl Heap {
         let bin = unsafe { &*bin };
         let top = (bin.count.load(Relaxed) as usize).wrapping_sub(1);
         if top >= BIN_SLOTS_MAX {
-            return self.pop_slow(class, node, tag);
+            return self.pop_slow(class, size, node, tag);
         }
         let offset = bin.units[top].load(Relaxed) as usize * UNIT;
         if offset >= self.data_bytes {
-            return self.pop_slow(class, node, tag);
+            return self.pop_slow(class, size, node, tag);
         }
         let lane = &self.lanes[SliceWord::form_of_span(class)];
         // SAFETY: there is a word for each 2^shift bytes of the range, and the offset is within it.
@@ -251,7 +260,7 @@ impl Heap {
         // SAFETY: mapped as long as the heap lives.
         let slot = unsafe { &*slot };
         if SlotWord(slot.load(Relaxed)) != entry.cached() {
-            return self.pop_slow(class, node, tag);
+            return self.pop_slow(class, size, node, tag);
         }
         bin.count.store(top as u32, Relaxed);
         slot.store(self.live.load(Relaxed) | u16::from(tag.0), Relaxed);
@@ -326,7 +335,7 @@ impl Handle<'_> {
     #[inline(always)]
     pub fn alloc(&self) -> Result<NonNull<u8>, AllocError> {
         match self.class {
-            Some(class) => self.heap.pop(class, self.node, self.tag),
+            Some(class) => self.heap.pop(class, self.size, self.node, self.tag),
             None => self.heap.alloc_other(self.size, self.align, self.node, self.tag),
         }
     }

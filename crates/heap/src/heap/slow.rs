@@ -3,7 +3,7 @@
 
 use core::ptr::NonNull;
 
-use super::Heap;
+use super::{Found, Heap};
 use crate::cache::{self, Keeper};
 use crate::class::{self, TABLE};
 use crate::fault::{AllocError, Fault, Misuse, Owner};
@@ -13,7 +13,6 @@ use crate::request::{Node, Tag};
 use crate::step::step;
 use crate::sync::Ordering::Relaxed;
 use crate::sys::machine;
-use crate::tables::Bin;
 use crate::word::{CacheId, Slot, SlotWord};
 
 impl Heap {
@@ -42,7 +41,7 @@ impl Heap {
     ) -> Result<NonNull<u8>, AllocError> {
         self.check(size, align, node)?;
         match class::of(size, align) {
-            Some(class) => self.pop(class, node, tag),
+            Some(class) => self.pop(class, size, node, tag),
             None => self.alloc_large(size, align, node, tag),
         }
     }
@@ -51,6 +50,19 @@ impl Heap {
     #[cold]
     #[inline(never)]
     pub(super) fn pop_slow(
+        &self,
+        class: usize,
+        size: usize,
+        node: Node,
+        tag: Tag,
+    ) -> Result<NonNull<u8>, AllocError> {
+        match self.debug {
+            None => self.pop_anywhere(class, node, tag),
+            Some(_) => self.alloc_debug(class, size, node, tag),
+        }
+    }
+
+    pub(super) fn pop_anywhere(
         &self,
         class: usize,
         node: Node,
@@ -74,26 +86,38 @@ impl Heap {
     #[cold]
     #[inline(never)]
     pub(super) fn free_slow(&self, block: NonNull<u8>) -> Result<(), Misuse> {
-        let offset = block.as_ptr().addr().wrapping_sub(self.data.as_ptr().addr());
-        let Some((lane, slot)) = self.slot_at(offset) else {
-            return self.free_other(block);
+        let found = match self.find(block.as_ptr().addr()) {
+            Ok(found) if found.class.is_some() => found,
+            _ => return self.free_other(block),
         };
-        let class = lane.bin_at as usize / size_of::<Bin>();
-        let Ok(keeper) = self.keeper(self.row_of(offset)) else {
-            // No cache is to be had, so straight back to the span.
+        match &self.debug {
+            None => self.push(&found),
+            Some(debug) => {
+                self.free_debug(debug, &found).inspect_err(|misuse| self.report(misuse))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts a slot into this thread's bin, and makes it the bin's.
+    pub(super) fn push(&self, found: &Found) {
+        let Some(class) = found.class else { return };
+        let about = &TABLE[class];
+        let slot = &self.memory.tables.slots(about.shift)[found.offset >> about.shift];
+        let Ok(keeper) = self.keeper(self.row_of(found.offset)) else {
+            // No cache is to be had, so straight back to the span. Whoever counts next counts it.
             slot.store(SlotWord::FREE.0, crate::sync::Ordering::Release);
-            return Ok(());
+            return;
         };
         let bin = &keeper.record.bins[class];
-        if bin.count.load(Relaxed) >= TABLE[class].bin_slots {
-            keeper.flush(class, TABLE[class].bin_slots as usize / 2);
+        if bin.count.load(Relaxed) >= about.bin_slots {
+            keeper.flush(class, about.bin_slots as usize / 2);
         }
         let count = bin.count.load(Relaxed) as usize;
         slot.store(SlotWord::cached(keeper.id).0, Relaxed);
         step!("heap.free.before_push");
-        bin.units[count].store((offset / UNIT) as u32, Relaxed);
+        bin.units[count].store((found.offset / UNIT) as u32, Relaxed);
         bin.count.store(count as u32 + 1, Relaxed);
-        Ok(())
     }
 
     /// Frees what is not a live slot: a large block, or nothing of ours.

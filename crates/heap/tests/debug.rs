@@ -1,0 +1,90 @@
+//! Debug mode: what is written beside and after is found.
+
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use haul_heap::{Fault, Heap, Misuse, Node, Tag};
+
+static TOLD: AtomicUsize = AtomicUsize::new(0);
+
+fn tell(_: &Misuse) {
+    TOLD.fetch_add(1, Ordering::Relaxed);
+}
+
+fn heap() -> Heap {
+    Heap::builder().limit(256 << 20).nodes(1).debug(true).build().unwrap()
+}
+
+fn free(heap: &Heap, block: NonNull<u8>) -> Result<(), Misuse> {
+    // SAFETY: the tests free blocks that they allocated; where they use one afterwards, that is the
+    // fault they are about, in memory that stays mapped.
+    unsafe { heap.free(block) }
+}
+
+fn write(block: NonNull<u8>, offset: usize, value: u8) {
+    // SAFETY: within the slot or run that the block is.
+    let place = unsafe { block.add(offset) };
+    // SAFETY: as above, and it stays mapped.
+    unsafe { place.write(value) };
+}
+
+#[test]
+fn sound_use_goes_through() {
+    let heap = heap();
+    let handle = heap.handle(100, 64, Node::ANY, Tag::NONE).unwrap();
+    for round in 0..3000usize {
+        let (size, align) = ([0, 1, 64, 100, 4096, 262_144, 300_000][round % 7], 1 << (round % 13));
+        let block = heap.alloc(size, align, Node::ANY).unwrap();
+        assert!((block.as_ptr() as usize).is_multiple_of(align), "{size}@{align}");
+        assert_eq!(heap.usable_size(block), Ok(size));
+        (0..size).step_by(97).for_each(|offset| write(block, offset, 1));
+        // SAFETY: ours, and replaced by what is returned.
+        let block = unsafe { heap.realloc(block, size + 5, align) }.unwrap();
+        // SAFETY: the block has that many bytes.
+        let first = unsafe { block.read() };
+        assert_eq!(first, if size == 0 { 0xA5 } else { 1 });
+        let other = handle.alloc().unwrap();
+        free(&heap, block).unwrap();
+        free(&heap, other).unwrap();
+    }
+    assert_eq!(heap.stats(Node::ANY).live.blocks, 0);
+    assert_eq!(heap.validate(), Ok(()));
+}
+
+#[test]
+fn a_write_beyond_the_end_is_found_when_the_block_is_freed() {
+    let heap = heap();
+    for size in [0, 1, 48, 100, 4096, 262_144, 400_000] {
+        let block = heap.alloc(size, 64, Node::ANY).unwrap();
+        write(block, size, 7);
+        assert_eq!(free(&heap, block).unwrap_err().fault, Fault::Scribbled, "{size}");
+        write(block, size, if size == 48 { size as u8 } else { 0xFE });
+        free(&heap, block).unwrap();
+    }
+}
+
+#[test]
+fn a_second_free_is_found_while_the_block_waits() {
+    let heap = heap();
+    let block = heap.alloc(100, 64, Node::ANY).unwrap();
+    free(&heap, block).unwrap();
+    assert_eq!(free(&heap, block).unwrap_err().fault, Fault::Double);
+}
+
+#[test]
+fn a_write_after_the_free_is_told_when_the_block_leaves_quarantine() {
+    let heap =
+        Heap::builder().limit(64 << 20).nodes(1).debug(true).on_misuse(tell).build().unwrap();
+    let block = heap.alloc(100, 64, Node::ANY).unwrap();
+    free(&heap, block).unwrap();
+    write(block, 50, 1);
+    for _ in 0..300 {
+        let other = heap.alloc(100, 64, Node::ANY).unwrap();
+        assert_ne!(other, block, "it waits");
+        free(&heap, other).unwrap();
+        if TOLD.load(Ordering::Relaxed) > 0 {
+            break;
+        }
+    }
+    assert_eq!(TOLD.load(Ordering::Relaxed), 1);
+}
