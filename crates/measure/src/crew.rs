@@ -6,6 +6,7 @@
 //! that it takes nothing from whoever works meanwhile.
 
 use std::any::Any;
+use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -31,8 +32,10 @@ pub struct Panic {
     pub message: String,
 }
 
-/// Where the threads of a crew meet within a command: [`Meeting::wait`] returns on all at once.
+/// Where the threads of a crew meet within a command, once: [`Meeting::wait`] returns on all at once.
+/// A thread that ends the command without it has met the others all the same.
 pub struct Meeting<'a> {
+    has_met: Cell<bool>,
     arrived: &'a AtomicUsize,
     broken: &'a AtomicBool,
     target: usize,
@@ -42,6 +45,7 @@ pub struct Meeting<'a> {
 impl Meeting<'_> {
     /// Waits until every thread of the crew waits, or one has panicked.
     pub fn wait(&self) {
+        self.has_met.set(true);
         // SYNC: crew meets
         self.arrived.fetch_add(1, Ordering::AcqRel);
         spin_until(self.crowded, || {
@@ -203,6 +207,7 @@ impl<C: Clone, T> Shared<C, T> {
         work: &(dyn Fn(usize, &C, &Meeting<'_>) -> T + Sync),
     ) {
         let meeting = Meeting {
+            has_met: Cell::new(false),
             arrived: &self.arrived,
             broken: &self.broken,
             target: self.threads * number,
@@ -210,6 +215,10 @@ impl<C: Clone, T> Shared<C, T> {
         };
         // The work is only read after a panic: nothing broken is seen again.
         let result = catch_unwind(AssertUnwindSafe(|| work(thread, command, &meeting)));
+        if !meeting.has_met.get() {
+            // SYNC: crew meets
+            self.arrived.fetch_add(1, Ordering::AcqRel);
+        }
         if result.is_err() {
             // SYNC: crew meets
             self.broken.store(true, Ordering::Release);
@@ -326,6 +335,25 @@ mod tests {
             }
         })
         .unwrap();
+    }
+
+    /// Commands that do not meet leave the next that do to meet among themselves.
+    #[test]
+    fn commands_with_and_without_a_meeting_alternate() {
+        let work = |thread: usize, command: &usize, meeting: &Meeting<'_>| {
+            if !command.is_multiple_of(3) {
+                meeting.wait();
+            }
+            thread + command
+        };
+        for threads in [1, 3] {
+            with_crew(threads, &sys::affinity(), &work, |crew, _| {
+                for command in 0..12 {
+                    assert_eq!(crew.together(&command).unwrap().len(), threads);
+                }
+            })
+            .unwrap();
+        }
     }
 
     #[test]
