@@ -7,7 +7,8 @@
 //! - [`record`]: [`Record`] and [`Machine`], the lines of a JSON Lines file;
 //! - [`limit`]: how far a copy is from what memory allows;
 //! - [`file`](mod@file): a whole record file as text;
-//! - [`trace`]: a recorded history of allocations, to the byte.
+//! - [`trace`]: a recorded history of allocations, to the byte;
+//! - [`picture`]: what a page of a heap holds, as text.
 #![forbid(unsafe_code)]
 
 pub mod units;
@@ -21,6 +22,8 @@ pub mod limit;
 pub mod file;
 
 pub mod trace;
+
+pub mod picture;
 
 pub use file::{FileError, parse, parse_what_can_be};
 pub use record::{Comparison, Kind, Line, LineError, Machine, Record, Verdict};

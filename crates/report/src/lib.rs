@@ -17,6 +17,7 @@
 //! - `text`, `stats`: words and numbers;
 //! - `select`: which records belong together, by machine and by experiment;
 //! - `rerun`: the command that measures a record again;
+//! - `map`: what a heap holds, drawn;
 //! - `findings`: the sentences that open the page;
 //! - `figures`: what the plots draw, as data;
 //! - `svg`: a figure without a browser;
@@ -32,6 +33,8 @@ mod stats;
 mod select;
 
 mod rerun;
+
+mod map;
 
 mod findings;
 

@@ -14,11 +14,12 @@ use crate::text::{self, escape, script_json};
 
 const STYLE: &str = include_str!("../assets/report.css");
 /// The script in the order in which its parts use one another.
-const SCRIPT: [&str; 5] = [
+const SCRIPT: [&str; 6] = [
     include_str!("../assets/script/look.js"),
     include_str!("../assets/script/plot.js"),
     include_str!("../assets/script/lines.js"),
     include_str!("../assets/script/dots.js"),
+    include_str!("../assets/script/map.js"),
     include_str!("../assets/script/page.js"),
 ];
 const CHART_STYLE: &str = include_str!("../assets/vendor/uplot/uPlot.min.css");
@@ -261,7 +262,10 @@ fn figure_html(figure: &Figure<'_>, order: usize, section: &Section<'_>) -> Stri
             escape(&rerun)
         );
     }
-    let open = if figure.plot.is_none() { " open" } else { "" };
+    if let Some(picture) = &figure.picture {
+        html.push_str(picture);
+    }
+    let open = if figure.plot.is_none() && figure.picture.is_none() { " open" } else { "" };
     let numbers = text::count(figure.records.len(), "record");
     let caption = format!("{}: {numbers}", figure.title);
     let table = table::table(&caption, &figure.records, &section.records);

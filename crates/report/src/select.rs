@@ -88,7 +88,7 @@ fn identity(record: &Record) -> String {
 
 /// Parameters that say something beside the figure, in columns of their own.
 pub(crate) fn is_remark(parameter: &str) -> bool {
-    matches!(parameter, "note" | "rerun")
+    matches!(parameter, "note" | "rerun" | "slices")
 }
 
 /// Parameters that say under which conditions a figure was taken. The others are accounts of the run:

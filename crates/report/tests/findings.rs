@@ -2,7 +2,7 @@
 
 mod samples;
 
-use haul_model::{Line, Record};
+use haul_model::{Comparison, Line, Record};
 use haul_report::{Finding, Tone, findings};
 use proptest::prelude::*;
 
@@ -308,4 +308,64 @@ fn pairs_are_held_against_the_fastest_other_heap() {
     let finding = only(&found, "and its free");
     assert!(finding.text.contains("110% of what the fastest other, tcmalloc"), "{}", finding.text);
     assert_eq!(finding.tone, Tone::Same);
+}
+
+#[test]
+fn a_replay_is_told_in_time_and_in_memory() {
+    let whole = |subject: &str, metric: &str, unit: &str, value: f64, ratio: f64| {
+        let mut record = Record::new("run-1", "heap.replay", subject, metric, unit)
+            .with("trace", "sort.trace")
+            .with("program", "sort")
+            .with("operations", 290)
+            .with("threads", 1);
+        record.samples = vec![value];
+        record.comparison = Some(Comparison {
+            baseline: "libc".into(),
+            ratio,
+            ratio_low: ratio - 0.01,
+            ratio_high: ratio + 0.01,
+            floor: 0.02,
+        });
+        Line::from(record)
+    };
+    let lines = [
+        whole("libc", "time", "ns", 100.0, 1.0),
+        whole("haul", "time", "ns", 80.0, 0.8),
+        whole("libc", "footprint_peak", "MiB", 16.0, 1.0),
+        whole("haul", "footprint_peak", "MiB", 18.0, 1.125),
+    ];
+    let findings = haul_report::findings(&lines);
+    let finding = findings.iter().find(|f| f.experiment == "heap.replay").expect("a finding");
+    assert_eq!(finding.tone, Tone::Better);
+    assert_eq!(
+        finding.text,
+        "On what sort allocated (290 operations), haul’s heap saves 20% of libc’s time; its memory \
+         peaks at 18.0 MiB, libc’s at 16.0 MiB."
+    );
+}
+
+#[test]
+fn a_map_is_told_by_what_becomes_of_its_memory() {
+    let whole = |metric: &str, mib: f64| {
+        let mut record = Record::new("run-1", "heap.map", "haul", metric, "B")
+            .with("by", "heap")
+            .with("heap", "mine");
+        record.samples = vec![mib * 1_048_576.0];
+        Line::from(record)
+    };
+    let lines = [
+        whole("ready", 8.0),
+        whole("live", 6.0),
+        whole("free_in_spans", 0.4),
+        whole("rounding", 0.8),
+    ];
+    let findings = haul_report::findings(&lines);
+    assert_eq!(
+        findings[0].text,
+        "Of shared heap “mine”: live blocks take 75% of the 8.00 MiB with memory, 10% of it by \
+         rounding up to classes; 5.0% lies free in spans."
+    );
+    assert!(
+        haul_report::findings(&[whole("ready", 0.0)]).iter().all(|f| f.experiment != "heap.map")
+    );
 }

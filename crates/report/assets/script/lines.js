@@ -38,7 +38,7 @@ class LinePlot extends Plot {
           ...axis, size: 30, label: this.plot.x_title, gap: 6,
           grid: { stroke: colour("grid"), width: 1 },
           splits: () => this.xSplits(), filter: ALL,
-          values: (u, splits) => splits.map((v) => (sizes ? bytes(v) : String(v))),
+          values: (u, splits) => splits.map((v) => (sizes ? bytes(v) : many(v))),
         },
         {
           ...axis, size: narrow ? 46 : 52, label: mode.title, gap: 5,
@@ -60,14 +60,14 @@ class LinePlot extends Plot {
     const stroke = colour(look.stroke);
     return {
       label: series.name, show: this.isShown(series), spanGaps: true, stroke, width: look.width, dash: look.dash,
-      points: { show: look.mark >= 0 && this.view.x.length <= 64, size: look.width > 1.5 ? 5 : 4, fill: stroke, width: 0 },
+      points: { show: look.mark >= 0 && this.view.x.length <= 40, size: look.width > 1.5 ? 5 : 4, fill: stroke, width: 0 },
     };
   }
 
   xSplits() {
     const x = this.view.x;
     if (this.plot.shape !== "sizes") {
-      const step = Math.max(1, Math.ceil(x.length / (this.width / 40)));
+      const step = Math.max(1, Math.ceil(x.length / (this.width / 52)));
       return x.filter((value, index) => index % step === 0);
     }
     const low = Math.ceil(Math.log2(x[0])), high = Math.floor(Math.log2(x.at(-1)));

@@ -23,6 +23,8 @@ const show = {
   throughput: (v) => `${digits(v)} GB/s`,
   time: (v) => scaled(v, [[1e9, "s"], [1e6, "ms"], [1e3, "µs"], [1, "ns"]]),
   ratio: (v) => v.toFixed(3),
+  alloc_time: (v) => show.time(v),
+  footprint: (v) => `${digits(v)} MiB`,
 };
 const bytes = (v) => {
   for (const [size, unit] of [[2 ** 40, "TiB"], [2 ** 30, "GiB"], [2 ** 20, "MiB"], [2 ** 10, "KiB"]]) {
@@ -30,6 +32,8 @@ const bytes = (v) => {
   }
   return `${v} B`;
 };
+// A count along an axis, which has room for four characters.
+const many = (v) => (v >= 1e6 ? `${+(v / 1e6).toPrecision(3)}M` : v >= 1e4 ? `${+(v / 1e3).toPrecision(3)}k` : String(v));
 const short = (v) => (v >= 1e9 ? `${+(v / 1e9).toPrecision(3)} s` : v >= 1e6 ? `${+(v / 1e6).toPrecision(3)} ms`
   : v >= 1e3 ? `${+(v / 1e3).toPrecision(3)} µs` : `${+v.toPrecision(3)} ns`);
 
@@ -50,13 +54,15 @@ const FONT = (px) => `${px}px ${getComputedStyle(document.body).fontFamily}`;
 // How a series looks: its role decides; the others take colours, dashes and marks in turn.
 const looks = (view, shape) => {
   let other = 0;
+  // The first two colours are haul's and the baseline's where these are among the series.
+  const own = view.series.some((series) => series.role === "haul" || series.role === "baseline") ? 2 : 0;
   return view.series.map((series) => {
     if (series.role === "haul") return { stroke: "haul", width: 2.5, dash: [], mark: 0 };
     if (series.role === "baseline") return { stroke: "baseline", width: 2, dash: [], mark: 1 };
     if (series.role === "best") return { stroke: "best", width: 1.75, dash: [6, 3], mark: 2 };
     if (series.role === "limit") return { stroke: "limit", width: 1.25, dash: [2, 3], mark: -1 };
     const index = other++;
-    const first = shape === "sizes" ? 3 : 0;
+    const first = shape === "sizes" ? 3 : own;
     const turn = first + (index % (PALETTE - first));
     const dash = shape === "sizes" ? DASHES[Math.floor(index / (PALETTE - first)) % 4] : [];
     const modelled = series.kind === "modelled" ? [4, 4] : dash;

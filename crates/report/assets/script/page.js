@@ -5,6 +5,7 @@ const plots = [...document.querySelectorAll(".plot")].map((holder) => {
   const plot = described[holder.dataset.figure];
   return plot.shape === "dots" ? new DotPlot(holder, plot) : new LinePlot(holder, plot);
 });
+document.querySelectorAll(".map").forEach((holder) => new HeapMap(holder));
 const redrawAll = () => plots.forEach((plot) => plot.draw());
 
 const root = document.documentElement;

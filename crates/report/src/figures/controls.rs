@@ -27,7 +27,7 @@ pub(crate) fn needed(plan: &Plan, points: &[Point<'_>]) -> Vec<String> {
         .into_iter()
         .chain(["run"])
         .chain(others)
-        .chain(["metric"])
+        .chain(if plan.is_by_metric() { None } else { Some("metric") })
         .filter(|name| !own.contains(name) && varies(points, name))
         .collect();
     let mut chosen: Vec<String> =

@@ -14,7 +14,7 @@ use haul_model::Record;
 use serde::Serialize;
 
 use crate::select::Section;
-use crate::text;
+use crate::{map, text};
 
 pub(crate) use plan::Plan;
 
@@ -28,6 +28,8 @@ pub(crate) struct Figure<'a> {
     pub fixed: Vec<String>,
     pub records: Vec<&'a Record>,
     pub plot: Option<Plot>,
+    /// What is drawn in another way: HTML.
+    pub picture: Option<String>,
 }
 
 /// What a script or an SVG needs to draw a figure.
@@ -122,6 +124,12 @@ pub(crate) enum Role {
     Other,
 }
 
+const MAP_TITLE: &str = "What the heap holds";
+const MAP_ABOUT: &str = "Each bar is a page of 2 MiB, cut into 32 slices of 64 KiB. A slice is part of a span, \
+    whose slots are all of one class, or of a large block, or free. What threads hold ready is free, and \
+    comes back without a search. A slice has the colour of the tag that most of its live blocks have, or \
+    of its class, from small to large.";
+
 /// Every experiment of a section: those we know how to draw first, in the order of the page, then
 /// all others, so that nothing is dropped.
 pub(crate) fn figures<'a>(section: &Section<'a>, index: usize) -> Vec<Figure<'a>> {
@@ -157,18 +165,15 @@ fn figure<'a>(
         None => (Vec::new(), None),
     };
     fixed.push(kinds(&records));
-    Figure {
-        id,
-        experiment,
-        title: plan.map_or_else(|| experiment.to_string(), |plan| plan.title.to_string()),
-        about: plan.map_or(
-            "haul has no plot for this experiment yet; every number is in the table.",
-            |p| p.about,
-        ),
-        fixed,
-        records,
-        plot,
-    }
+    let picture = if experiment == map::EXPERIMENT { map::html(&id, &records) } else { None };
+    let (title, about) = match (plan, &picture) {
+        (Some(plan), _) => (plan.title, plan.about),
+        (None, Some(_)) => (MAP_TITLE, MAP_ABOUT),
+        (None, None) => {
+            (experiment, "haul has no plot for this experiment yet; every number is in the table.")
+        }
+    };
+    Figure { id, experiment, title: title.to_string(), about, fixed, records, plot, picture }
 }
 
 /// `measured`, `modelled`, or how many of each.

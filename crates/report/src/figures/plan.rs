@@ -64,8 +64,11 @@ const RATIO: Mode =
 const ALLOC_TIME: Mode =
     Mode { name: "alloc_time", label: "ns", title: "ns an allocation", log: true };
 
+/// Memory that a process has beyond what it had before.
+const FOOTPRINT: Mode = Mode { name: "footprint", label: "MiB", title: "MiB resident", log: false };
+
 /// Every experiment with a plot, in the order of the page.
-pub(crate) const ALL: [Plan; 9] = [
+pub(crate) const ALL: [Plan; 10] = [
     Plan {
         experiment: "copy.size",
         title: "Copy by size",
@@ -192,6 +195,21 @@ pub(crate) const ALL: [Plan; 9] = [
         limits: false,
         best_of_subjects: false,
     },
+    Plan {
+        experiment: "heap.replay",
+        title: "A program’s allocations, replayed",
+        about: "What a program asked of its allocator, recorded once and replayed on each heap, in turns within \
+                one run. Every block is written to, page by page. “Asked for” is what the live blocks take \
+                together: no heap can stay below it once they are written. The line through a value spans \
+                the quartiles of the repetitions.",
+        shape: Shape::Counts,
+        x_title: "operations",
+        place: Place::Count("operations_done", "operation"),
+        series: "subject",
+        modes: &[FOOTPRINT, Mode { title: "ns an operation", ..TIME }],
+        limits: false,
+        best_of_subjects: false,
+    },
 ];
 
 impl Plan {
@@ -251,6 +269,7 @@ impl Plan {
         match (mode.name, record.metric.as_str(), record.unit.as_str()) {
             ("time", "time", "ns")
             | ("alloc_time", "alloc_time", "ns")
+            | ("footprint", "footprint", "MiB")
             | ("throughput", "throughput", "GB/s") => Some(own),
             ("throughput", "time", "ns") => {
                 // Bytes a nanosecond are GB/s, of all threads; the quartiles change places.
@@ -267,6 +286,12 @@ impl Plan {
             }
             _ => None,
         }
+    }
+
+    /// Whether each mode shows a metric of its own, so that the records of one place complete each
+    /// other.
+    pub(crate) fn is_by_metric(&self) -> bool {
+        self.modes.contains(&FOOTPRINT)
     }
 
     /// The parameters that place a record or name its series, and so tell records apart already.
@@ -293,6 +318,7 @@ impl Reading {
 pub(crate) fn role(series: &str, baselines: &[&str]) -> Role {
     match series {
         "haul" | "tuned" => Role::Haul,
+        "asked for" => Role::Limit,
         other if other == "libc" || baselines.contains(&other) => Role::Baseline,
         _ => Role::Other,
     }

@@ -208,6 +208,9 @@ fn one_series(
             continue;
         }
         for (mode, reading) in point.readings.iter().enumerate() {
+            if reading.is_none() && plan.is_by_metric() {
+                continue;
+            }
             series.y[mode][place] = reading.map(|r| six_digits(r.value));
             series.low[mode][place] = reading.map(|r| six_digits(r.low));
             series.high[mode][place] = reading.map(|r| six_digits(r.high));

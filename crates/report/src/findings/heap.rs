@@ -2,12 +2,14 @@
 
 use haul_model::{Bytes, Nanos, Record};
 
-use super::{Finding, Tone, finding};
+use super::{Finding, Tone, finding, tone, verb};
+use crate::map;
 use crate::select::{bytes, field, threads};
 use crate::text;
 
 const GROWTH: &str = "heap.growth";
 const PAIRS: &str = "heap.pairs";
+const REPLAY: &str = "heap.replay";
 
 /// A heap whose last round takes no more than this over its first is flat: the project's own target.
 const FLAT: f64 = 1.05;
@@ -93,4 +95,74 @@ pub(super) fn pairs(records: &[&Record]) -> Option<Finding> {
         Tone::Worse
     };
     Some(finding(PAIRS, tone, text))
+}
+
+/// How haul fares on a recorded program, in time and in memory.
+pub(super) fn replays(records: &[&Record]) -> Vec<Finding> {
+    let whole = |metric: &'static str| {
+        records.iter().copied().filter(move |record| {
+            record.experiment == REPLAY
+                && record.metric == metric
+                && !record.parameters.contains_key("operations_done")
+        })
+    };
+    let time = whole("time").filter(|record| record.subject == "haul");
+    time.filter_map(|time| {
+        let is_same = |record: &&Record| {
+            record.run == time.run
+                && ["trace", "threads"].iter().all(|name| field(record, name) == field(time, name))
+        };
+        let peaks: Vec<&Record> = whole("footprint_peak").filter(is_same).collect();
+        let own = peaks.iter().find(|record| record.subject == "haul")?.median()?;
+        let comparison = time.comparison.as_ref()?;
+        let of_baseline = peaks.iter().find(|record| record.subject == comparison.baseline);
+        let beside = of_baseline.and_then(|record| record.median()).map_or(String::new(), |mib| {
+            format!(", {}’s at {}", comparison.baseline, mebibytes(mib))
+        });
+        let text = format!(
+            "On what {} allocated ({} operations), haul’s heap {}; its memory peaks at {}{beside}.",
+            field(time, "program")?,
+            field(time, "operations")?,
+            verb(comparison),
+            mebibytes(own)
+        );
+        Some(finding(REPLAY, tone(comparison), text))
+    })
+    .collect()
+}
+
+/// What becomes of the memory of each heap that was looked at.
+pub(super) fn maps(records: &[&Record]) -> Vec<Finding> {
+    let whole = || {
+        let is_whole = |record: &&Record| {
+            record.experiment == map::EXPERIMENT && field(record, "by").as_deref() == Some("heap")
+        };
+        records.iter().copied().filter(is_whole)
+    };
+    let ready = whole().filter(|record| record.metric == "ready");
+    ready
+        .filter_map(|ready| {
+            let of = |metric: &str| {
+                let is_it =
+                    |record: &&Record| record.metric == metric && map::key(record) == map::key(ready);
+                whole().find(is_it)?.median()
+            };
+            let bytes = ready.median().filter(|bytes| *bytes > 0.0)?;
+            let rounding = of("rounding").map_or(String::new(), |rounding| {
+                format!(", {} of it by rounding up to classes", text::percent(rounding / bytes))
+            });
+            let text = format!(
+                "Of {}: live blocks take {} of the {} with memory{rounding}; {} lies free in spans.",
+                map::source(ready),
+                text::percent(of("live")? / bytes),
+                mebibytes(bytes / 1_048_576.0),
+                text::percent(of("free_in_spans").unwrap_or(0.0) / bytes),
+            );
+            Some(finding(map::EXPERIMENT, Tone::Fact, text))
+        })
+        .collect()
+}
+
+fn mebibytes(mib: f64) -> String {
+    format!("{} MiB", haul_model::units::three_digits(mib))
 }

@@ -84,6 +84,8 @@ pub(crate) fn of_section(section: &Section<'_>) -> Vec<Finding> {
     findings.extend(memory::faults(&records));
     findings.extend(heap::growth(&records));
     findings.extend(heap::pairs(&records));
+    findings.extend(heap::replays(&records));
+    findings.extend(heap::maps(&records));
     findings.extend(tune::tuned(&records));
     findings.extend(noise::floors(&records));
     findings.extend(noise::remarks(section));
