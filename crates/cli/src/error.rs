@@ -43,6 +43,12 @@ pub(crate) enum Error {
         /// The files.
         names: String,
     },
+    /// Records without a map among them.
+    #[error("{name} holds no map of a heap; name a file that `haul heap map --json` wrote")]
+    NoMap {
+        /// The file.
+        name: String,
+    },
     /// Standard input could not be read.
     #[error("cannot read records from standard input: {0}; name a file instead of -")]
     Input(io::Error),

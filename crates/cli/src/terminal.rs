@@ -83,6 +83,15 @@ pub(crate) fn width() -> usize {
     }
 }
 
+/// Whether standard output shows colours: it is a terminal, and nobody asked for none
+/// (`NO_COLOR`, or a terminal that calls itself dumb).
+pub(crate) fn is_coloured() -> bool {
+    let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
+    io::stdout().is_terminal()
+        && set("NO_COLOR").is_none()
+        && set("TERM").is_some_and(|term| term != "dumb")
+}
+
 /// Text broken at spaces so that no line is longer than `width`, later lines indented.
 pub(crate) fn wrap(text: &str, width: usize, indent: usize) -> String {
     let mut lines = vec![String::new()];

@@ -136,4 +136,55 @@ pub enum Error {
         /// What the system said.
         reason: std::io::Error,
     },
+    /// A trace's file cannot be read, or a file for its replay cannot be written.
+    #[error("cannot {attempt} {}: {reason}; {remedy}", path.display())]
+    TraceFile {
+        /// What was attempted.
+        attempt: &'static str,
+        /// The file.
+        path: std::path::PathBuf,
+        /// What the system said.
+        reason: std::io::Error,
+        /// What to do.
+        remedy: &'static str,
+    },
+    /// A file that is no trace, or holds too much.
+    #[error("cannot read {}: {reason}", path.display())]
+    Trace {
+        /// The file.
+        path: std::path::PathBuf,
+        /// What is wrong with it.
+        reason: haul_model::trace::TraceError,
+    },
+    /// A trace without anything to replay.
+    #[error(
+        "cannot replay {}: it has no operation{}; record a program that allocates, with \
+         LD_PRELOAD=libhaul_record.so",
+        path.display(),
+        if *.filtered { " on this heap" } else { "" }
+    )]
+    EmptyTrace {
+        /// The file.
+        path: std::path::PathBuf,
+        /// Whether it has others, that were not asked for.
+        filtered: bool,
+    },
+    /// haul's own heap could not be built or found.
+    #[error(transparent)]
+    Heap(#[from] haul_heap::Error),
+    /// haul's own heap had no block for a replay.
+    #[error(
+        "cannot replay the trace up to there: no block of {size} aligned to {align} after \
+         {operations} operations ({reason}); ask for an earlier --at"
+    )]
+    NoBlock {
+        /// The block's size.
+        size: Bytes,
+        /// Its alignment.
+        align: Bytes,
+        /// How many operations were done.
+        operations: usize,
+        /// What the heap said.
+        reason: haul_heap::AllocError,
+    },
 }

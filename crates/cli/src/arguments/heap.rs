@@ -1,9 +1,11 @@
 //! The command line of `haul heap`.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use haul_experiments::heap::{Peer, Test};
+use haul_experiments::heap::trace::OPERATIONS_MAX;
+use haul_experiments::heap::{Part, Peer, Test};
 use haul_model::{Bytes, Sizes};
 
 use super::seconds;
@@ -12,7 +14,11 @@ use super::seconds;
 pub(crate) enum Heap {
     /// Allocation side by side with libc, the general heaps and DPDK
     Bench(Bench),
-    /// Drives one heap for `haul heap bench`, which starts it
+    /// A recorded program's allocations on haul's heap and on others
+    Replay(Replay),
+    /// A picture of what a heap holds: huge pages, spans, classes, waste, by tag
+    Map(Map),
+    /// Drives one heap for `haul heap bench` and `replay`, which start it
     #[command(hide = true)]
     Drive(Drive),
 }
@@ -76,6 +82,124 @@ pub(crate) struct Bench {
     pub(crate) json: bool,
 }
 
+/// Replays what a program asked of its allocator, as `libhaul_record.so` recorded it, on haul's heap
+/// and on others: each in a process of its own, all interleaved in one run, every block written to.
+/// Shows the time of its operations and the memory that they hold, over their course.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Example:\n  HAUL_RECORD=/tmp/sort.trace LD_PRELOAD=libhaul_record.so sort words > sorted\n  \
+    haul heap replay /tmp/sort.trace.4711 --against libc,jemalloc\n  \
+    haul heap replay /tmp/sort.trace.4711 --json | haul report - --out replay.html"
+)]
+pub(crate) struct Replay {
+    /// The trace
+    #[arg(value_name = "TRACE")]
+    pub(crate) trace: PathBuf,
+    /// The heaps beside haul's: libc, mimalloc, jemalloc, tcmalloc, dpdk
+    #[arg(
+        long,
+        value_name = "HEAPS",
+        default_value = "libc,mimalloc,jemalloc,tcmalloc,dpdk",
+        value_delimiter = ','
+    )]
+    pub(crate) against: Vec<Peer>,
+    /// One thread does everything in the order of the recording [default: as many threads as were
+    /// recorded, up to 64]
+    #[arg(long)]
+    pub(crate) merged: bool,
+    #[command(flatten)]
+    pub(crate) reading: Reading,
+    /// Time to spend, beyond three replays on each heap
+    #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "10")]
+    pub(crate) budget: Duration,
+    /// Print each record as one line of JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// How a trace is read.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Reading {
+    /// Which of the program's heaps: malloc, rte (rte_malloc) or all
+    #[arg(long, value_name = "HEAP", default_value = "all", value_parser = part)]
+    pub(crate) part: Part,
+    /// The most operations to read; each takes some 80 B of memory
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = OPERATIONS_MAX as u64,
+        value_parser = clap::value_parser!(u64).range(1..=1 << 31)
+    )]
+    pub(crate) operations: u64,
+}
+
+/// Draws what a heap holds: each page of 2 MiB by its 32 slices, which class and tag they are of and
+/// how full they are; and the bytes of each class and tag. Of a heap that processes share, while they
+/// use it; of a private heap on which a trace was replayed up to some moment; or of saved records.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Example:\n  haul heap map --shared my-heap\n  haul heap map --trace /tmp/sort.trace.4711 --at 50%\n  \
+    haul heap map --shared my-heap --json | haul report - --out map.html"
+)]
+#[group(id = "source", required = true, multiple = false, args = ["shared", "trace", "records"])]
+pub(crate) struct Map {
+    /// A heap that processes share, by its name
+    #[arg(long, value_name = "NAME")]
+    pub(crate) shared: Option<String>,
+    /// A trace, replayed on a private heap
+    #[arg(long, value_name = "TRACE")]
+    pub(crate) trace: Option<PathBuf>,
+    /// Records that `haul heap map --json` wrote; - is standard input
+    #[arg(long, value_name = "FILE")]
+    pub(crate) records: Option<PathBuf>,
+    /// Up to when the trace is replayed: a time such as 2.5s or 300ms since the recording began, or
+    /// a share of its operations such as 50%
+    #[arg(long, value_name = "WHEN", default_value = "100%", conflicts_with_all = ["shared", "records"])]
+    pub(crate) at: At,
+    #[command(flatten)]
+    pub(crate) reading: Reading,
+    /// Print each record as one line of JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// A moment of a trace.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum At {
+    /// Since the recording began.
+    Time(Duration),
+    /// A share of the operations, from 0 to 1.
+    Share(f64),
+}
+
+impl std::str::FromStr for At {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let units = [("%", 0.01), ("ms", 1e-3), ("us", 1e-6), ("s", 1.0)];
+        let bad = || format!("{text:?} is no moment; write 2.5s, 300ms, 40us or 50%");
+        let (number, unit, factor) = units
+            .into_iter()
+            .find_map(|(unit, factor)| Some((text.strip_suffix(unit)?, unit, factor)))
+            .ok_or_else(bad)?;
+        let value = number.trim().parse::<f64>().map_err(|_| bad())? * factor;
+        match Duration::try_from_secs_f64(value) {
+            Ok(_) if unit == "%" && value <= 1.0 => Ok(Self::Share(value)),
+            Ok(time) if unit != "%" => Ok(Self::Time(time)),
+            _ => Err(bad()),
+        }
+    }
+}
+
+fn part(text: &str) -> Result<Part, String> {
+    match text {
+        "all" => Ok(Part::All),
+        "malloc" => Ok(Part::Malloc),
+        "rte" => Ok(Part::Rte),
+        _ => Err("the heaps of a program are malloc, rte and all".into()),
+    }
+}
+
 /// Drives one heap, as it is told on standard input.
 #[derive(Debug, Args)]
 pub(crate) struct Drive {
@@ -100,5 +224,20 @@ impl std::str::FromStr for Align {
             return Ok(Self::Size);
         }
         text.parse().map(Self::Bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_moment_is_a_time_or_a_share() {
+        assert_eq!("2.5s".parse(), Ok(At::Time(Duration::from_millis(2500))));
+        assert_eq!("300ms".parse(), Ok(At::Time(Duration::from_millis(300))));
+        assert_eq!("50%".parse(), Ok(At::Share(0.5)));
+        for bad in ["", "5", "101%", "-1s", "NaN%", "infs", "1e99s", "s", "5 minutes"] {
+            assert!(bad.parse::<At>().is_err(), "{bad}");
+        }
     }
 }

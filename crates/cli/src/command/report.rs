@@ -68,7 +68,7 @@ impl Command for Report {
     }
 }
 
-fn read_lines(path: &Path) -> Result<Vec<Line>, Error> {
+pub(super) fn read_lines(path: &Path) -> Result<Vec<Line>, Error> {
     let (name, text) = if path == Path::new("-") {
         let mut text = String::new();
         io::stdin().lock().take(FILE_BYTES_MAX).read_to_string(&mut text).map_err(Error::Input)?;

@@ -3,6 +3,7 @@
 mod bench;
 mod doctor;
 mod heap_bench;
+mod heap_replay;
 mod machine;
 mod report;
 mod survey;

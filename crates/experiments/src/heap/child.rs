@@ -185,5 +185,7 @@ fn attempt(task: &Task) -> &'static str {
         Task::NoBulk { .. } => "do the no-bulk test",
         Task::Latency { .. } => "do the latency test",
         Task::Repeat { .. } => "repeat",
+        Task::Load { .. } => "read the steps of a replay",
+        Task::Replay { .. } => "replay",
     }
 }

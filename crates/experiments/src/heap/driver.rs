@@ -106,7 +106,8 @@ fn answer(
         let unknown = || "/proc/self/smaps_rollup does not tell what is resident".to_owned();
         let values = match task {
             Task::Footprint => vec![grown().ok_or_else(unknown)?, payload_bytes(&found)],
-            Task::Residue => vec![grown().ok_or_else(unknown)?],
+            Task::Residue | Task::Load { .. } => vec![grown().ok_or_else(unknown)?],
+            Task::Replay { .. } => vec![joint_ns(&found), grown().ok_or_else(unknown)?],
             Task::Repeat { .. } => own_ns(&found).into_iter().chain([joint_ns(&found)]).collect(),
             Task::NoBulk { .. } | Task::Latency { .. } => mean_values(&found),
             Task::Grow { .. } | Task::Release | Task::Bulk { .. } => own_ns(&found),

@@ -81,6 +81,19 @@ pub enum Task {
         /// How long the pause is, in ns.
         delay_ns: u64,
     },
+    /// Reads the steps of a replay. Gives the resident bytes beyond those at the start.
+    Load {
+        /// The file that they stand in.
+        path: PathBuf,
+    },
+    /// Does the steps of a replay from one to another. Gives ns for each, from the start of all
+    /// threads to the end of the last, and the resident bytes beyond those at the start.
+    Replay {
+        /// The first step.
+        first: usize,
+        /// The one after the last.
+        end: usize,
+    },
     /// Does something again and again. Gives ns for one as a thread spends them, the mean over
     /// threads, and ns for one of each thread from the start of all to the end of the last.
     Repeat {

@@ -97,7 +97,7 @@ pub(in crate::command) fn installed() -> Vec<Found> {
 
 /// haul, and those of these peers that are installed, the baseline first; a person is told of the
 /// others.
-fn present(against: &[Peer]) -> Vec<Found> {
+pub(super) fn present(against: &[Peer]) -> Vec<Found> {
     let mut heaps = Vec::new();
     for peer in against {
         match peer.find() {

@@ -1,7 +1,11 @@
 //! `haul heap`: one module a subcommand.
 
 mod bench;
+mod course;
 mod drive;
+mod map;
+mod picture;
+mod replay;
 
 pub(super) use bench::{driver, installed};
 
@@ -16,6 +20,8 @@ use crate::error::Error;
 pub(super) fn of(arguments: Heap) -> Result<Box<dyn Command>, Error> {
     Ok(match arguments {
         Heap::Bench(arguments) => Box::new(bench::Bench::check(arguments)?),
+        Heap::Replay(arguments) => Box::new(replay::Replay::check(arguments)?),
+        Heap::Map(arguments) => Box::new(map::Map::check(arguments)?),
         Heap::Drive(arguments) => Box::new(drive::Drive::new(arguments)),
     })
 }

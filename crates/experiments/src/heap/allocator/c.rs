@@ -50,6 +50,17 @@ unsafe impl Allocator for C {
         if status == 0 { NonNull::new(block.cast()) } else { None }
     }
 
+    fn allocate_zeroed(&self, size: usize, align: usize) -> Option<NonNull<u8>> {
+        if align <= MALLOC_ALIGN {
+            // SAFETY: calloc takes every size.
+            return NonNull::new(unsafe { libc::calloc(1, size) }.cast());
+        }
+        let block = self.allocate(size, align)?;
+        // SAFETY: the block was given a line above, for as many bytes.
+        unsafe { block.as_ptr().write_bytes(0, size) };
+        Some(block)
+    }
+
     #[inline]
     unsafe fn free(&self, block: NonNull<u8>) {
         // SAFETY: the caller says that this heap gave the block and that nothing refers to it.

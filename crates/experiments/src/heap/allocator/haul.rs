@@ -4,7 +4,7 @@ use std::ptr::NonNull;
 use std::thread;
 use std::time::Duration;
 
-use haul_heap::{Heap, Node};
+use haul_heap::{Heap, Node, Tag};
 
 use super::Allocator;
 use crate::heap::protocol::Start;
@@ -49,6 +49,10 @@ unsafe impl Allocator for Haul {
     #[inline(always)]
     fn allocate(&self, size: usize, align: usize) -> Option<NonNull<u8>> {
         self.heap.alloc(size, align, Node::ANY).ok()
+    }
+
+    fn allocate_zeroed(&self, size: usize, align: usize) -> Option<NonNull<u8>> {
+        self.heap.zalloc(size, align, Node::ANY, Tag::NONE).ok()
     }
 
     #[inline(always)]

@@ -14,11 +14,19 @@ use std::ptr::NonNull;
 /// A heap whose functions a driver calls. Every call is timed: an implementation adds nothing.
 ///
 /// # Safety
-/// `allocate` and `reallocate` give memory that is valid for reads and writes of `size` bytes,
+/// `allocate`, `allocate_zeroed` and `reallocate` give memory that is valid for reads and writes of `size` bytes,
 /// aligned to `align`, that nothing else refers to until it is freed.
 pub(super) unsafe trait Allocator: Sync {
     /// `size` bytes aligned to `align`, a power of two. `None` where the heap has none.
     fn allocate(&self, size: usize, align: usize) -> Option<NonNull<u8>>;
+
+    /// The same, with zeroes in it.
+    fn allocate_zeroed(&self, size: usize, align: usize) -> Option<NonNull<u8>> {
+        let block = self.allocate(size, align)?;
+        // SAFETY: the block was given a line above, for as many bytes.
+        unsafe { block.as_ptr().write_bytes(0, size) };
+        Some(block)
+    }
 
     /// Frees a block.
     ///

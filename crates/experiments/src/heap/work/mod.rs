@@ -3,16 +3,18 @@
 //! - [`keep`]: blocks that stay, and their pages;
 //! - [`seed`]: the seed's tests "bulk" and "no-bulk";
 //! - [`repeat`]: the same again and again, and [`ring`] between two threads;
-//! - [`latency`]: single allocations.
+//! - [`latency`]: single allocations;
+//! - [`replay`]: the steps of a recorded history.
 
 mod keep;
 mod latency;
 mod repeat;
+mod replay;
 mod ring;
 mod seed;
 
 use std::ptr::NonNull;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use haul_measure::clock::Clock;
 use haul_measure::crew::Meeting;
@@ -55,6 +57,7 @@ pub(super) struct Stage<'a, A> {
     clock: Clock,
     held: Vec<Mutex<Held>>,
     rings: Vec<Ring>,
+    script: OnceLock<replay::Script>,
 }
 
 /// What one thread found in one task.
@@ -78,6 +81,7 @@ impl<'a, A: Allocator> Stage<'a, A> {
             clock: Clock::get(),
             held: (0..start.threads).map(|_| held()).collect(),
             rings: (0..start.threads / 2).map(|_| Ring::new()).collect(),
+            script: OnceLock::new(),
         }
     }
 
@@ -111,6 +115,17 @@ impl<'a, A: Allocator> Stage<'a, A> {
             }
             Task::Latency { count, shape, delay_ns } => {
                 latency::latency(allocator, clock, &mut held, *count, *shape, *delay_ns)
+            }
+            Task::Load { path } => {
+                if thread == 0 {
+                    let script = replay::Script::read(path, self.held.len())?;
+                    self.script.set(script).map_err(|_| "the steps were read before")?;
+                }
+                Ok(Found::default())
+            }
+            Task::Replay { first, end } => {
+                let script = self.script.get().ok_or("no steps were read")?;
+                script.perform(allocator, clock, thread, *first..*end, meeting)
             }
             Task::Repeat { what, iterations, shape, seed } => {
                 let round = repeat::Round { thread, shape: *shape, seed: *seed };

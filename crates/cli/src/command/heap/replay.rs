@@ -1,0 +1,104 @@
+//! `haul heap replay`: a recorded history on haul's heap and on others.
+
+use haul_experiments::heap::{self, Part, Trace, measure_replay};
+
+use super::bench::{driver, present};
+use super::course;
+use crate::arguments::heap::{Reading, Replay as Arguments};
+use crate::command::stage::Runner;
+use crate::command::{Command, this_machine};
+use crate::error::Error;
+use crate::journal::{Journal, Outputs};
+use crate::terminal;
+
+/// What drawn orders start from.
+const SEED: u64 = 1;
+
+pub(super) struct Replay {
+    replay: heap::Replay,
+    json: bool,
+}
+
+impl Replay {
+    /// Reads the trace, and looks for every peer's library.
+    ///
+    /// # Errors
+    /// The trace cannot be read, is none, or is too long.
+    pub(super) fn check(arguments: Arguments) -> Result<Self, Error> {
+        let rerun = rerun(&arguments);
+        let trace = read(&arguments.trace, &arguments.reading)?;
+        let replay = heap::Replay {
+            trace,
+            is_merged: arguments.merged,
+            heaps: present(&arguments.against),
+            driver: driver(),
+            budget: arguments.budget,
+            seed: SEED,
+            rerun,
+        };
+        Ok(Self { replay, json: arguments.json })
+    }
+}
+
+impl Command for Replay {
+    fn outputs(&self) -> Outputs {
+        Outputs { json: self.json, ..Outputs::default() }
+    }
+
+    fn run(&mut self, journal: &mut Journal) -> Result<(), Error> {
+        let machine = this_machine();
+        let budget = self.replay.budget;
+        let what = format!("replay of {}", self.replay.trace.name());
+        let mut runner = Runner::new(&machine, journal, 1, budget)?;
+        runner.step(&what, budget, |context| measure_replay(&self.replay, context))
+    }
+
+    fn render(&self, journal: &Journal) -> Result<(), Error> {
+        if self.json {
+            return Ok(());
+        }
+        let text = course::text(journal.records());
+        if text.is_empty() { Ok(()) } else { terminal::print(&text) }
+    }
+}
+
+/// Reads a trace as the arguments say.
+///
+/// # Errors
+/// It cannot be read, is none, or is too long.
+pub(super) fn read(path: &std::path::Path, reading: &Reading) -> Result<Trace, Error> {
+    let limit = usize::try_from(reading.operations).unwrap_or(usize::MAX);
+    Ok(Trace::read(path, limit, reading.part)?)
+}
+
+/// What of the reading is said again in a command that measures it again.
+pub(super) fn part_option(reading: &Reading) -> &'static str {
+    match reading.part {
+        Part::All => "",
+        Part::Malloc => " --part malloc",
+        Part::Rte => " --part rte",
+    }
+}
+
+/// The command that measures it again. The trace is named without its folder: that is this
+/// machine's.
+fn rerun(arguments: &Arguments) -> String {
+    let name = arguments.trace.file_name().unwrap_or(arguments.trace.as_os_str());
+    let peers: Vec<&str> = arguments.against.iter().map(|peer| peer.name()).collect();
+    let merged = if arguments.merged { " --merged" } else { "" };
+    format!(
+        "haul heap replay {} --against {}{merged}{} --json",
+        quoted(&name.to_string_lossy()),
+        peers.join(","),
+        part_option(&arguments.reading),
+    )
+}
+
+/// One word of a POSIX shell's command line.
+pub(super) fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "._-/:=,+@%".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        return word.into();
+    }
+    format!("'{}'", word.replace('\'', r"'\''"))
+}

@@ -1,0 +1,137 @@
+//! `haul heap replay` and `haul heap map`: what they say, and everything bad that can be given.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use haul_model::trace::{
+    BLOCK_HEADER_BYTES, BlockHeader, Call, Coder, Event, HEADER_BYTES, Header, PROGRAM_BYTES,
+};
+
+use crate::{haul, run};
+
+/// A trace of a hundred blocks of a page, of which every other is freed.
+fn trace(folder: &Path) -> PathBuf {
+    let header = Header {
+        header_bytes: HEADER_BYTES as u32,
+        block_bytes: 1 << 14,
+        process: 1,
+        parent: 0,
+        started_unix_ns: 0,
+        clock_ns: 0,
+        program: [b'p'; PROGRAM_BYTES],
+    };
+    let start = BlockHeader { used_bytes: 0, thread: 1, time_ns: 0 };
+    let mut coder = Coder::new(&start);
+    let mut room = vec![0; (1 << 14) - BLOCK_HEADER_BYTES];
+    let mut used = 0;
+    for index in 0..100_u64 {
+        let address = 0x1000 * (index + 1);
+        let allocate =
+            Call::Allocate { address, size: 4096, align_log2: 12, zeroed: false, tag: 0 };
+        let calls = [allocate, Call::Free { address }];
+        for call in calls.into_iter().take(1 + index as usize % 2) {
+            let event = Event { time_ns: 1_000_000 * index, took_ns: 0, thread: 1, call };
+            used += coder.put(&event, &mut room[used..]).unwrap();
+        }
+    }
+    let path = folder.join("a trace");
+    let block = BlockHeader { used_bytes: used as u32, ..start };
+    fs::write(&path, [&header.to_bytes()[..], &block.to_bytes(), &room].concat()).unwrap();
+    path
+}
+
+#[test]
+fn a_replay_gives_records_a_table_and_a_page() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = trace(folder.path());
+    let path = path.to_str().unwrap();
+    let arguments = ["heap", "replay", path, "--against", "libc", "--budget", "0.01"];
+    let ran = run(&mut haul(&[&arguments[..], &["--json"]].concat())).expect(0);
+    let records = ran.records();
+    assert!(records.iter().all(|record| record.experiment == "heap.replay"));
+    assert!(records.iter().all(|record| record.parameters["trace"] == "a trace"));
+    let rerun = records[0].parameters["rerun"].as_str().unwrap();
+    assert_eq!(rerun, "haul heap replay 'a trace' --against libc --json");
+    let saved = folder.path().join("replay.jsonl");
+    fs::write(&saved, &ran.out).unwrap();
+    let page = run(&mut haul(&["report", saved.to_str().unwrap()])).expect(0).out;
+    for part in ["A program’s allocations, replayed", "asked for", "haul heap replay"] {
+        assert!(page.contains(part), "{part}");
+    }
+    let table = run(&mut haul(&arguments)).expect(0).out;
+    for part in ["150 operations, 1 thread", "largest footprint", "asked for", "haul", "libc", "▁"]
+    {
+        assert!(table.contains(part), "{part}: {table}");
+    }
+}
+
+#[test]
+fn a_map_gives_records_a_picture_and_a_page() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = trace(folder.path());
+    let path = path.to_str().unwrap();
+    let ran = run(&mut haul(&["heap", "map", "--trace", path, "--json"])).expect(0);
+    let records = ran.records();
+    assert!(records.iter().all(|record| record.experiment == "heap.map"));
+    let live = |at: &str| {
+        let ran = run(&mut haul(&["heap", "map", "--trace", path, "--at", at, "--json"])).expect(0);
+        let of_heap = ran
+            .records()
+            .into_iter()
+            .find(|record| record.metric == "live" && record.parameters["by"] == "heap");
+        of_heap.unwrap().median().unwrap()
+    };
+    assert_eq!(live("100%"), 50.0 * 4096.0);
+    assert_eq!(live("0%"), 0.0);
+    // After 49.5 ms: 50 blocks, of which 25 were freed.
+    assert_eq!(live("49.5ms"), 25.0 * 4096.0);
+    let saved = folder.path().join("map.jsonl");
+    fs::write(&saved, &ran.out).unwrap();
+    let saved = saved.to_str().unwrap();
+    let page = run(&mut haul(&["report", saved])).expect(0).out;
+    for part in ["What the heap holds", "class=\"pages\"", "4 KiB"] {
+        assert!(page.contains(part), "{part}");
+    }
+    let drawn = run(&mut haul(&["heap", "map", "--trace", path])).expect(0).out;
+    for part in ["with memory", "4 KiB", "untagged", "a page of 2 MiB", "after 150 operations"] {
+        assert!(drawn.contains(part), "{part}: {drawn}");
+    }
+    assert!(!drawn.contains('\x1b'), "no colour where there is no terminal");
+    let again = run(&mut haul(&["heap", "map", "--records", saved])).expect(0).out;
+    assert_eq!(again, drawn);
+}
+
+#[test]
+fn bad_input_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = trace(folder.path());
+    let path = path.to_str().unwrap();
+    let junk = folder.path().join("junk");
+    fs::write(&junk, "no trace\n").unwrap();
+    let junk = junk.to_str().unwrap();
+    let other = folder.path().join("other.jsonl");
+    fs::write(
+        &other,
+        haul_model::Line::from(haul_model::Record::new("r", "e", "s", "m", "u")).to_json(),
+    )
+    .unwrap();
+    for (arguments, code, part) in [
+        (&["replay", "/nowhere"][..], 1, "cannot read /nowhere"),
+        (&["replay", junk], 1, "not a haul trace"),
+        (&["replay", path, "--operations", "5"], 1, "more than 5 operations"),
+        (&["replay", path, "--part", "rte"], 1, "no operation on this heap"),
+        (&["replay", path, "--against", "musl"], 2, "musl"),
+        (&["replay", path, "--part", "both"], 2, "malloc, rte and all"),
+        (&["replay"], 2, "TRACE"),
+        (&["map"], 2, "--shared"),
+        (&["map", "--shared", "x", "--trace", path], 2, "cannot be used with"),
+        (&["map", "--shared", "no-such-heap-here"], 1, "no-such-heap-here"),
+        (&["map", "--shared", "../x"], 1, "begins with a dot"),
+        (&["map", "--trace", junk], 1, "not a haul trace"),
+        (&["map", "--trace", path, "--at", "yesterday"], 2, "no moment"),
+        (&["map", "--records", other.to_str().unwrap()], 1, "holds no map"),
+    ] {
+        let ran = run(&mut haul(&[&["heap"][..], arguments].concat())).expect(code);
+        assert!(ran.err.contains(part), "{arguments:?}: {}", ran.err);
+    }
+}

@@ -1,0 +1,365 @@
+//! A recorded history on every heap: the time of its operations and the memory that they hold, over
+//! its course.
+
+use std::time::{Duration, Instant};
+
+use haul_measure::clock::Clock;
+use haul_measure::disturbance::Watch;
+use haul_measure::interleave::evaluation::{Round, evaluate};
+use haul_measure::memory::check_available;
+use haul_measure::random::Random;
+use haul_measure::sys::{self, Proc};
+use haul_model::Record;
+
+use super::child::{Driver, Running};
+use super::peers::{Found, Peer};
+use super::protocol::{Start, Task};
+use super::script::Script;
+use super::trace::{Trace, live_bytes};
+use crate::context::{Context, Step};
+use crate::error::Error;
+
+/// Points of the course: as many as a figure has room for.
+const POINTS: usize = 50;
+
+/// Repetitions, whatever the budget, and the most. A process is used for one, so that each begins
+/// with an empty heap.
+const REPETITIONS_MIN: usize = 3;
+const REPETITIONS_MAX: usize = 200;
+
+/// The most threads that replay: recorded ones beyond share them in turn.
+pub const THREADS_MAX: usize = 64;
+
+/// What heaps may take beside what is asked of them, at most: DPDK's is given three times as much.
+const MEMORY_FACTOR: u64 = 3;
+
+/// The least that a heap is built for, in bytes.
+const MEMORY_LEAST: u64 = 64 << 20;
+
+const MIB: f64 = 1_048_576.0;
+
+/// The experiment's name in records.
+pub const EXPERIMENT: &str = "heap.replay";
+
+/// A replay.
+#[derive(Clone, Debug)]
+pub struct Replay {
+    /// What is replayed.
+    pub trace: Trace,
+    /// Whether one thread does everything in order, and not as many as were recorded.
+    pub is_merged: bool,
+    /// Who is measured; the first of them is the baseline.
+    pub heaps: Vec<Found>,
+    /// How their drivers are started.
+    pub driver: Driver,
+    /// How long it may take.
+    pub budget: Duration,
+    /// What orders are drawn from.
+    pub seed: u64,
+    /// The command that does it again.
+    pub rerun: String,
+}
+
+/// A heap in a run.
+struct Entrant<'a> {
+    found: &'a Found,
+    version: String,
+    pages: Option<String>,
+    failure: Option<Error>,
+    courses: Vec<Course>,
+}
+
+/// What one repetition gave.
+#[derive(Clone, Debug, Default)]
+struct Course {
+    /// Nanoseconds an operation, by point.
+    time_ns: Vec<f64>,
+    /// Resident MiB beyond those before the first operation, at each point's end.
+    footprint_mib: Vec<f64>,
+    hit: bool,
+}
+
+/// Replays, and emits for each heap a record of its time, one of its largest footprint, and both at
+/// each point of the course; and what the trace itself asked for. A heap that fails is left out, and
+/// the context is warned.
+///
+/// # Errors
+/// haul's own heap or the baseline fails, or there is no memory for it.
+pub fn measure_replay(config: &Replay, context: &mut Context<'_>) -> Result<(), Error> {
+    let start = config.start(context)?;
+    let script = Script::write(&config.trace.history)?;
+    let mut entrants: Vec<Entrant<'_>> = config.heaps.iter().map(Entrant::new).collect();
+    // The baseline once more, as its own competitor.
+    entrants.push(Entrant::new(&config.heaps[0]));
+    let (mut random, started) = (Random::new(config.seed), Instant::now());
+    let mut watch = Watch::start(Proc::default());
+    let mut done = 0;
+    while done < REPETITIONS_MAX && (done < REPETITIONS_MIN || started.elapsed() < config.budget) {
+        watch.tick(&Clock::get());
+        if !config.repetition(&start, &script, &mut entrants, &mut random, context)? {
+            break;
+        }
+        done += 1;
+        let elapsed = started.elapsed();
+        let what = format!("replay {}", config.trace.name());
+        (context.progress)(&Step { what, elapsed, budget: config.budget });
+    }
+    for entrant in &mut entrants {
+        entrant.courses.truncate(done);
+    }
+    if done > 0 {
+        let mut notes: Vec<String> = watch.finish().iter().map(ToString::to_string).collect();
+        notes.extend(config.trace.remarks());
+        config.emit(&start, &entrants, &notes, context);
+    }
+    Ok(())
+}
+
+impl Replay {
+    /// How many threads replay.
+    #[must_use]
+    pub fn threads(&self) -> usize {
+        if self.is_merged { 1 } else { self.trace.history.threads.len().clamp(1, THREADS_MAX) }
+    }
+
+    fn start(&self, context: &Context<'_>) -> Result<Start, Error> {
+        let peak = self.trace.history.peak_bytes.max(MEMORY_LEAST);
+        check_available(peak.saturating_mul(MEMORY_FACTOR), &Proc::default())?;
+        let cpus = if context.cpus.is_empty() { sys::affinity() } else { context.cpus.clone() };
+        Ok(Start {
+            peer: Peer::Haul,
+            library: None,
+            threads: self.threads(),
+            cpus,
+            memory_bytes: usize::try_from(peak).unwrap_or(usize::MAX),
+            blocks_max: 0,
+            shared: false,
+            grow_ahead_bytes: 0,
+        })
+    }
+
+    /// Where points end, in operations.
+    fn ends(&self) -> Vec<usize> {
+        let operations = self.trace.history.operations.len();
+        let points = POINTS.min(operations);
+        (1..=points).map(|point| operations * point / points).collect()
+    }
+
+    /// Every point by every heap in an order drawn anew, each heap in a process of its own. False
+    /// when told to stop.
+    fn repetition(
+        &self,
+        start: &Start,
+        script: &Script,
+        entrants: &mut [Entrant<'_>],
+        random: &mut Random,
+        context: &mut Context<'_>,
+    ) -> Result<bool, Error> {
+        let mut running: Vec<Option<(Running, f64)>> = Vec::new();
+        for entrant in entrants.iter_mut() {
+            let begun = match entrant.failure {
+                Some(_) => None,
+                None => {
+                    let begun = entrant.begin(&self.driver, start, script);
+                    self.or_leave_out(entrant, begun, context)?
+                }
+            };
+            running.push(begun);
+            entrant.courses.push(Course::default());
+        }
+        let mut order: Vec<usize> = (0..entrants.len()).collect();
+        let mut first = 0;
+        for end in self.ends() {
+            random.shuffle(&mut order);
+            for &index in &order {
+                if context.is_stopped() {
+                    return Ok(false);
+                }
+                let Some((driver, resident)) = &mut running[index] else { continue };
+                let figures = driver.perform(&Task::Replay { first, end });
+                let resident = *resident;
+                let entrant = &mut entrants[index];
+                match self.or_leave_out(entrant, figures, context)? {
+                    Some(figures) => {
+                        entrant.add(&figures.values, resident, figures.hit);
+                    }
+                    None => running[index] = None,
+                }
+            }
+            first = end;
+        }
+        Ok(true)
+    }
+
+    /// Leaves a peer that failed out of the run.
+    ///
+    /// # Errors
+    /// It is haul, or the baseline: nothing is left to compare.
+    fn or_leave_out<T>(
+        &self,
+        entrant: &mut Entrant<'_>,
+        done: Result<T, Error>,
+        context: &mut Context<'_>,
+    ) -> Result<Option<T>, Error> {
+        let error = match done {
+            Ok(value) => return Ok(Some(value)),
+            Err(error) => error,
+        };
+        if entrant.found.peer == Peer::Haul || *entrant.found == self.heaps[0] {
+            return Err(error);
+        }
+        (context.warn)(&format!("{} is left out: {error}", entrant.found.peer.name()));
+        entrant.failure = Some(error);
+        Ok(None)
+    }
+
+    fn emit(
+        &self,
+        start: &Start,
+        entrants: &[Entrant<'_>],
+        notes: &[String],
+        context: &mut Context<'_>,
+    ) {
+        let (again, subjects) = entrants.split_last().expect("the baseline is there twice");
+        let subjects: Vec<&Entrant<'_>> =
+            subjects.iter().filter(|entrant| entrant.failure.is_none()).collect();
+        let record = |entrant: &Entrant<'_>, metric: &str, unit: &str| {
+            let mut record = self.record(start, entrant.found.peer.name(), metric, unit);
+            record = record.with("version", entrant.version.clone());
+            if let Some(pages) = &entrant.pages {
+                record = record.with("pages", pages.clone());
+            }
+            if !notes.is_empty() {
+                record = record.with("note", notes.join("; "));
+            }
+            record
+        };
+        self.emit_whole(&subjects, again, start.threads > start.cpus.len(), &record, context);
+        self.emit_asked_for(start, context);
+        for entrant in &subjects {
+            for (point, end) in self.ends().into_iter().enumerate() {
+                let at = |record: Record| self.at(record, end);
+                let samples = |of: fn(&Course) -> &Vec<f64>| {
+                    entrant.courses.iter().map(|course| of(course)[point]).collect()
+                };
+                let mut footprint = at(record(entrant, "footprint", "MiB"));
+                footprint.samples = samples(|course| &course.footprint_mib);
+                context.emit(footprint);
+                let mut time = at(record(entrant, "time", "ns"));
+                time.samples = samples(|course| &course.time_ns);
+                context.emit(time);
+            }
+        }
+    }
+
+    /// The whole course in two figures, compared with the baseline.
+    fn emit_whole(
+        &self,
+        subjects: &[&Entrant<'_>],
+        again: &Entrant<'_>,
+        crowded: bool,
+        record: &dyn Fn(&Entrant<'_>, &str, &str) -> Record,
+        context: &mut Context<'_>,
+    ) {
+        let names: Vec<String> =
+            subjects.iter().map(|entrant| entrant.found.peer.name().to_owned()).collect();
+        for (metric, unit) in [("time", "ns"), ("footprint_peak", "MiB")] {
+            let of = if unit == "ns" { Course::mean_ns } else { Course::peak_mib };
+            let round = |index: usize| Round {
+                values: subjects
+                    .iter()
+                    .copied()
+                    .chain([again])
+                    .map(|entrant| of(&entrant.courses[index]))
+                    .collect(),
+                // Where threads share CPUs, they are each other's other processes.
+                hit: !crowded && subjects.iter().any(|entrant| entrant.courses[index].hit),
+            };
+            let rounds: Vec<Round> = (0..again.courses.len()).map(round).collect();
+            let found = evaluate(&rounds, &names, 0, self.seed);
+            for (index, subject) in subjects.iter().enumerate() {
+                let mut whole = record(subject, metric, unit);
+                whole.samples.clone_from(&found.series[index]);
+                whole.comparison = found.comparisons[index].clone();
+                if whole.check().is_err() {
+                    // Over a footprint of 0 there is no ratio.
+                    whole.comparison = None;
+                }
+                context.emit(whole);
+            }
+        }
+    }
+
+    /// What the recorded program had asked for: what no heap can go below.
+    fn emit_asked_for(&self, start: &Start, context: &mut Context<'_>) {
+        let live: Vec<u64> = live_bytes(&self.trace.history).collect();
+        for end in self.ends() {
+            let record = self.record(start, "asked for", "footprint", "MiB");
+            let mut record = self.at(record, end);
+            record.samples = vec![live[end - 1] as f64 / MIB];
+            context.emit(record);
+        }
+    }
+
+    /// What all records have in common.
+    fn record(&self, start: &Start, subject: &str, metric: &str, unit: &str) -> Record {
+        Record::new("", EXPERIMENT, subject, metric, unit)
+            .with("trace", self.trace.name())
+            .with("program", self.trace.header.program_name())
+            .with("operations", self.trace.history.operations.len())
+            .with("threads", start.threads)
+            .with("threads_recorded", self.trace.history.threads.len())
+            .with("rerun", self.rerun.clone())
+    }
+
+    /// The record of a point: after so many operations, and when that was in the recording.
+    fn at(&self, record: Record, end: usize) -> Record {
+        let time_ns = self.trace.history.operations[end - 1].time_ns;
+        let at_ms = (time_ns as f64 / 1e3).round() / 1e3;
+        record.with("operations_done", end).with("at_ms", at_ms)
+    }
+}
+
+impl<'a> Entrant<'a> {
+    fn new(found: &'a Found) -> Self {
+        Self { found, version: String::new(), pages: None, failure: None, courses: Vec::new() }
+    }
+
+    /// Starts a process for one repetition; what is resident in it once it has the steps.
+    fn begin(
+        &mut self,
+        driver: &Driver,
+        start: &Start,
+        script: &Script,
+    ) -> Result<(Running, f64), Error> {
+        let start =
+            Start { peer: self.found.peer, library: self.found.library.clone(), ..start.clone() };
+        let mut running = Running::start(driver, self.found, &start)?;
+        self.version.clone_from(&running.version);
+        self.pages.clone_from(&running.pages);
+        let figures = running.perform(&Task::Load { path: script.path().into() })?;
+        Ok((running, figures.values.first().copied().unwrap_or(0.0)))
+    }
+
+    fn add(&mut self, values: &[f64], resident: f64, hit: bool) {
+        let course = self.courses.last_mut().expect("pushed for each repetition");
+        let (time_ns, bytes) = match values {
+            [time_ns, bytes] => (*time_ns, *bytes),
+            _ => (0.0, 0.0),
+        };
+        course.time_ns.push(time_ns);
+        course.footprint_mib.push((bytes - resident).max(0.0) / MIB);
+        course.hit |= hit;
+    }
+}
+
+impl Course {
+    /// Points are equally long, to one operation.
+    fn mean_ns(&self) -> f64 {
+        self.time_ns.iter().sum::<f64>() / self.time_ns.len().max(1) as f64
+    }
+
+    fn peak_mib(&self) -> f64 {
+        self.footprint_mib.iter().copied().fold(0.0, f64::max)
+    }
+}

@@ -1,0 +1,199 @@
+//! The steps of a replay, as a file between a run and its drivers: the run resolves the trace once,
+//! and a driver's heap is not disturbed by that work.
+
+use std::fs::File;
+use std::io::{self, BufReader, BufWriter, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use haul_model::trace::{History, Kind};
+
+use crate::error::Error;
+
+/// Bytes of a step in the file.
+const STEP_BYTES: usize = 24;
+
+/// One step: what a driver's thread does with one block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Step {
+    /// The size that it has from now on, in bytes; at least 1.
+    pub(super) size: u64,
+    /// Which block.
+    pub(super) block: u32,
+    /// How many steps of this block come before.
+    pub(super) turn: u32,
+    /// Which recorded thread.
+    pub(super) thread: u16,
+    /// The alignment is 2 to this power.
+    pub(super) align_log2: u8,
+    /// What is done.
+    pub(super) kind: Kind,
+}
+
+/// A file of steps, removed when it is dropped.
+#[derive(Debug)]
+pub(super) struct Script {
+    path: PathBuf,
+}
+
+impl Script {
+    /// Writes the steps of a history into a new file that only this user can read.
+    ///
+    /// # Errors
+    /// There is no room for it: 24 bytes an operation.
+    pub(super) fn write(history: &History) -> Result<Self, Error> {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let name = format!("haul-replay.{}.{number}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        let failed = |reason: io::Error| Error::TraceFile {
+            attempt: "write the steps of the replay to",
+            path: path.clone(),
+            reason,
+            remedy: "make room there, or name another folder in TMPDIR",
+        };
+        let mut options = File::options();
+        let file = options.write(true).create_new(true).mode(0o600).open(&path).map_err(failed)?;
+        let script = Self { path: path.clone() };
+        let mut output = BufWriter::new(file);
+        let written = steps(history).try_for_each(|step| output.write_all(&step.to_bytes()));
+        written.and_then(|()| output.flush()).map_err(failed)?;
+        Ok(script)
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for Script {
+    fn drop(&mut self) {
+        // What is left in a folder for temporary files is its owner's to clean.
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+/// The steps of a history, in order.
+fn steps(history: &History) -> impl Iterator<Item = Step> {
+    let mut turns = vec![0_u32; history.blocks as usize];
+    history.operations.iter().map(move |operation| {
+        let next = &mut turns[operation.block as usize];
+        let turn = *next;
+        *next += 1;
+        Step {
+            // Some heaps have no block of 0 bytes.
+            size: operation.size.max(1),
+            block: operation.block,
+            turn,
+            thread: operation.thread,
+            align_log2: operation.align_log2,
+            kind: operation.kind,
+        }
+    })
+}
+
+/// Reads every step of a file into memory that is allocated once.
+///
+/// # Errors
+/// It cannot be read, or is no file of steps.
+pub(super) fn read(path: &Path) -> io::Result<Vec<Step>> {
+    let file = File::open(path)?;
+    let count = file.metadata()?.len() / STEP_BYTES as u64;
+    let mut steps = Vec::with_capacity(usize::try_from(count).unwrap_or(usize::MAX));
+    let mut input = BufReader::new(file);
+    let mut bytes = [0; STEP_BYTES];
+    while steps.len() < steps.capacity() {
+        input.read_exact(&mut bytes)?;
+        let step = Step::from_bytes(&bytes);
+        steps.push(step.ok_or_else(|| io::Error::other("it holds something that is no step"))?);
+    }
+    Ok(steps)
+}
+
+impl Step {
+    fn to_bytes(self) -> [u8; STEP_BYTES] {
+        let mut bytes = [0; STEP_BYTES];
+        bytes[..8].copy_from_slice(&self.size.to_le_bytes());
+        bytes[8..12].copy_from_slice(&self.block.to_le_bytes());
+        bytes[12..16].copy_from_slice(&self.turn.to_le_bytes());
+        bytes[16..18].copy_from_slice(&self.thread.to_le_bytes());
+        bytes[18] = self.align_log2;
+        bytes[19] = match self.kind {
+            Kind::Allocate => 1,
+            Kind::AllocateZeroed => 2,
+            Kind::Reallocate => 3,
+            Kind::Free => 4,
+        };
+        bytes
+    }
+
+    fn from_bytes(bytes: &[u8; STEP_BYTES]) -> Option<Self> {
+        let (size, rest) = bytes.split_first_chunk::<8>()?;
+        let (block, rest) = rest.split_first_chunk::<4>()?;
+        let (turn, rest) = rest.split_first_chunk::<4>()?;
+        let (thread, rest) = rest.split_first_chunk::<2>()?;
+        Some(Self {
+            size: u64::from_le_bytes(*size),
+            block: u32::from_le_bytes(*block),
+            turn: u32::from_le_bytes(*turn),
+            thread: u16::from_le_bytes(*thread),
+            align_log2: rest[0],
+            kind: match rest[1] {
+                1 => Kind::Allocate,
+                2 => Kind::AllocateZeroed,
+                3 => Kind::Reallocate,
+                4 => Kind::Free,
+                _ => return None,
+            },
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use haul_model::trace::Operation;
+
+    use super::*;
+
+    #[test]
+    fn steps_come_back_and_the_file_goes() {
+        let operation = |block, kind, size| Operation {
+            time_ns: 0,
+            size,
+            block,
+            took_ns: 0,
+            thread: 3,
+            tag: 0,
+            align_log2: 12,
+            kind,
+        };
+        let history = History {
+            operations: vec![
+                operation(0, Kind::Allocate, 0),
+                operation(1, Kind::AllocateZeroed, 1 << 40),
+                operation(0, Kind::Reallocate, 7),
+                operation(0, Kind::Free, 7),
+            ],
+            blocks: 2,
+            ..History::default()
+        };
+        let script = Script::write(&history).unwrap();
+        let path = script.path().to_owned();
+        let steps = read(&path).unwrap();
+        let turns: Vec<_> = steps.iter().map(|s| (s.block, s.turn, s.size, s.kind)).collect();
+        assert_eq!(
+            turns,
+            [
+                (0, 0, 1, Kind::Allocate),
+                (1, 0, 1 << 40, Kind::AllocateZeroed),
+                (0, 1, 7, Kind::Reallocate),
+                (0, 2, 7, Kind::Free)
+            ]
+        );
+        std::fs::write(&path, [9; STEP_BYTES]).unwrap();
+        assert!(read(&path).unwrap_err().to_string().contains("no step"));
+        drop(script);
+        assert!(!path.exists());
+    }
+}

@@ -1,0 +1,143 @@
+//! The steps of a recorded history: each thread does its own, and waits where a block's last step
+//! is another's.
+
+use std::ops::Range;
+use std::path::Path;
+use std::ptr::{self, NonNull};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
+
+use haul_measure::clock::Clock;
+use haul_measure::crew::Meeting;
+use haul_measure::sample::Sample;
+use haul_measure::sys;
+use haul_model::trace::Kind;
+
+use super::{Found, no_block, touch};
+use crate::heap::allocator::Allocator;
+use crate::heap::protocol::Shape;
+use crate::heap::script::{self, Step};
+
+/// How often a thread looks for another's step before it lets others run.
+const SPINS: u32 = 64;
+
+/// All steps, and the blocks that they are about.
+pub(super) struct Script {
+    steps: Vec<Step>,
+    /// Indices of the steps that each thread does, ascending.
+    by_thread: Vec<Vec<u32>>,
+    places: Vec<Place>,
+    /// Whether a thread gave up: the others must not wait for it.
+    broken: AtomicBool,
+}
+
+/// A block's place.
+struct Place {
+    block: AtomicPtr<u8>,
+    size: AtomicUsize,
+    /// How many of its steps were done. Who finds its own turn here has the place to itself.
+    turn: AtomicU32,
+}
+
+impl Script {
+    /// Reads the file of steps, for as many threads; every page of what is written later is touched.
+    pub(super) fn read(path: &Path, threads: usize) -> Result<Self, String> {
+        let steps = script::read(path)
+            .map_err(|error| format!("cannot read {}: {error}", path.display()))?;
+        if u32::try_from(steps.len()).is_err() {
+            return Err("there are more than 2^32 steps".into());
+        }
+        let mut by_thread = vec![Vec::new(); threads];
+        for (index, step) in steps.iter().enumerate() {
+            by_thread[usize::from(step.thread) % threads].push(index as u32);
+        }
+        let blocks = steps.iter().map(|step| step.block as usize + 1).max().unwrap_or(0);
+        let place = || Place {
+            block: AtomicPtr::new(ptr::dangling_mut()),
+            size: AtomicUsize::new(0),
+            turn: AtomicU32::new(0),
+        };
+        let places = (0..blocks).map(|_| place()).collect();
+        Ok(Self { steps, by_thread, places, broken: AtomicBool::new(false) })
+    }
+
+    /// Does this thread's steps of a range.
+    pub(super) fn perform<A: Allocator>(
+        &self,
+        allocator: &A,
+        clock: &Clock,
+        thread: usize,
+        range: Range<usize>,
+        meeting: &Meeting<'_>,
+    ) -> Result<Found, String> {
+        let own = &self.by_thread[thread];
+        let start = own.partition_point(|&index| (index as usize) < range.start);
+        let end = own.partition_point(|&index| (index as usize) < range.end);
+        meeting.wait();
+        let (sample, done) = Sample::of(clock, || {
+            own[start..end].iter().try_for_each(|&index| self.step(allocator, index as usize))
+        });
+        if done.is_err() {
+            self.broken.store(true, Ordering::Release);
+        }
+        done?;
+        let operations = range.len() as u64;
+        Ok(Found { samples: vec![sample], operations, values: Vec::new() })
+    }
+
+    fn step<A: Allocator>(&self, allocator: &A, index: usize) -> Result<(), String> {
+        let step = &self.steps[index];
+        let place = &self.places[step.block as usize];
+        self.wait_for(place, step.turn)?;
+        let (size, align) = (step.size as usize, 1_usize << step.align_log2.min(63));
+        let new = match step.kind {
+            Kind::Allocate => allocator.allocate(size, align),
+            Kind::AllocateZeroed => allocator.allocate_zeroed(size, align),
+            Kind::Reallocate => {
+                let (block, old_size) = place.held();
+                // SAFETY: the turn says that this heap gave the block, and that this thread alone
+                // has it.
+                unsafe { allocator.reallocate(block, old_size, size, align) }
+            }
+            Kind::Free => {
+                // SAFETY: as above.
+                unsafe { allocator.free(place.held().0) };
+                // SYNC: block handed on
+                place.turn.store(step.turn + 1, Ordering::Release);
+                return Ok(());
+            }
+        };
+        let block = new.ok_or_else(|| no_block(Shape { size, align }, index))?;
+        // SAFETY: the heap gave it a few lines above, for as many bytes.
+        unsafe { touch(block, size) };
+        place.block.store(block.as_ptr(), Ordering::Relaxed);
+        place.size.store(size, Ordering::Relaxed);
+        // SYNC: block handed on
+        place.turn.store(step.turn + 1, Ordering::Release);
+        Ok(())
+    }
+
+    fn wait_for(&self, place: &Place, turn: u32) -> Result<(), String> {
+        let mut spins = 0_u32;
+        // SYNC: block handed on
+        while place.turn.load(Ordering::Acquire) != turn {
+            if self.broken.load(Ordering::Acquire) {
+                return Err("another thread gave up".into());
+            }
+            spins = spins.wrapping_add(1);
+            if spins.is_multiple_of(SPINS) {
+                sys::yield_now();
+            } else {
+                std::hint::spin_loop();
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Place {
+    /// The block, and its size. For whoever has the turn.
+    fn held(&self) -> (NonNull<u8>, usize) {
+        let block = NonNull::new(self.block.load(Ordering::Relaxed)).unwrap_or(NonNull::dangling());
+        (block, self.size.load(Ordering::Relaxed))
+    }
+}

@@ -1,0 +1,302 @@
+//! Replays and maps, tiny. The drivers are this very program: its test `drives` serves where it is
+//! told to.
+
+use std::env;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use haul_experiments::heap::trace::OPERATIONS_MAX;
+use haul_experiments::heap::{
+    Driver, Found, Part, Peer, Replay, Trace, baseline_first, driver, map_shared, map_trace,
+    measure_replay, operations_until,
+};
+use haul_experiments::{Context, Error};
+use haul_heap::{Heap, Node};
+use haul_measure::Caches;
+use haul_model::picture::{self, Slice};
+use haul_model::trace::{
+    BLOCK_HEADER_BYTES, BlockHeader, Call, Coder, Event, HEADER_BYTES, Header, PROGRAM_BYTES,
+};
+use haul_model::{Line, Record};
+
+/// Set for the drivers that these tests start.
+const DRIVES: &str = "HAUL_TEST_DRIVES_A_HEAP";
+
+const BLOCK_BYTES: u32 = 1 << 16;
+
+#[test]
+fn drives() {
+    if env::var_os(DRIVES).is_some() {
+        driver::serve().unwrap();
+    }
+}
+
+/// A trace file of these events.
+fn write(path: &Path, events: &[Event<'_>]) {
+    let mut program = [0; PROGRAM_BYTES];
+    program[..4].copy_from_slice(b"tiny");
+    let header = Header {
+        header_bytes: HEADER_BYTES as u32,
+        block_bytes: BLOCK_BYTES,
+        process: 1,
+        parent: 0,
+        started_unix_ns: 0,
+        clock_ns: 0,
+        program,
+    };
+    let mut file = header.to_bytes().to_vec();
+    for part in events.chunks(1000) {
+        let start = BlockHeader { used_bytes: 0, thread: 1, time_ns: 0 };
+        let mut coder = Coder::new(&start);
+        let mut room = vec![0; BLOCK_BYTES as usize - BLOCK_HEADER_BYTES];
+        let mut used = 0;
+        for event in part {
+            used += coder.put(event, &mut room[used..]).expect("a thousand events fit a block");
+        }
+        file.extend(BlockHeader { used_bytes: used as u32, ..start }.to_bytes());
+        file.extend(room);
+    }
+    std::fs::write(path, file).unwrap();
+}
+
+/// Two threads: one allocates, the other resizes and frees; every tenth block stays.
+fn events() -> Vec<Event<'static>> {
+    let mut events = vec![Event {
+        time_ns: 0,
+        took_ns: 0,
+        thread: 1,
+        call: Call::Name { tag: 1, name: b"kept" },
+    }];
+    for index in 0..300_u64 {
+        let (time_ns, address) = (1000 * index, 0x10_0000 + 0x1_0000 * index);
+        let is_kept = index % 10 == 0;
+        let (size, tag) = if is_kept { (4096, 1) } else { (100 + index, 0) };
+        let call = Call::Allocate {
+            address,
+            size,
+            align_log2: if is_kept { 12 } else { 0 },
+            zeroed: index % 3 == 0,
+            tag,
+        };
+        events.push(Event { time_ns, took_ns: 50, thread: 1, call });
+        if !is_kept {
+            let new = address + 0x8000;
+            let call = Call::Reallocate { old: address, new, size: 5000, align_log2: 0, tag: 0 };
+            events.push(Event { time_ns: time_ns + 200, took_ns: 50, thread: 2, call });
+            let call = Call::Free { address: new };
+            events.push(Event { time_ns: time_ns + 400, took_ns: 0, thread: 2, call });
+        }
+    }
+    events
+}
+
+fn trace(folder: &Path) -> Trace {
+    let path = folder.join("tiny.trace");
+    write(&path, &events());
+    Trace::read(&path, OPERATIONS_MAX, Part::All).unwrap()
+}
+
+fn measured(
+    work: impl FnOnce(&mut Context<'_>) -> Result<(), Error>,
+) -> (Result<(), Error>, Vec<Record>) {
+    let mut found = Vec::new();
+    let stop = AtomicBool::new(false);
+    let mut context = Context {
+        run: "run-tiny".into(),
+        machine: "machine-tiny".into(),
+        stop: &stop,
+        caches: Caches::default(),
+        cpus: Vec::new(),
+        sink: &mut |record| found.push(record),
+        progress: &mut |_| (),
+        warn: &mut |_| (),
+    };
+    let done = work(&mut context);
+    for record in &found {
+        record.check().unwrap();
+        assert!(!record.samples.is_empty(), "{record:?}");
+        let line = Line::from(record.clone());
+        assert_eq!(Line::parse(&line.to_json()).unwrap(), line);
+    }
+    (done, found)
+}
+
+fn replay(trace: Trace, is_merged: bool) -> Replay {
+    let haul = Found { peer: Peer::Haul, library: None };
+    Replay {
+        trace,
+        is_merged,
+        heaps: baseline_first(vec![haul, Peer::Libc.find().unwrap()]),
+        driver: Driver {
+            program: env::current_exe().unwrap(),
+            arguments: ["drives", "--exact", "--nocapture"].map(Into::into).into(),
+            environment: vec![(DRIVES.into(), "1".into())],
+        },
+        budget: Duration::from_millis(1),
+        seed: 1,
+        rerun: "haul heap replay tiny.trace".into(),
+    }
+}
+
+#[test]
+fn a_trace_is_replayed_by_its_threads_and_by_one() {
+    let folder = tempfile::tempdir().unwrap();
+    for (is_merged, threads) in [(false, 2), (true, 1)] {
+        let config = replay(trace(folder.path()), is_merged);
+        let (done, records) = measured(|context| measure_replay(&config, context));
+        done.unwrap();
+        assert!(records.iter().all(|record| record.parameters["threads"] == threads));
+        for subject in ["haul", "libc"] {
+            let of = |metric: &str, is_point: bool| -> Vec<&Record> {
+                let is_it = |record: &&Record| {
+                    record.subject == subject
+                        && record.metric == metric
+                        && record.parameters.contains_key("operations_done") == is_point
+                };
+                records.iter().filter(is_it).collect()
+            };
+            assert_eq!((of("time", true).len(), of("footprint", true).len()), (50, 50));
+            let ([time], [peak]) = (&of("time", false)[..], &of("footprint_peak", false)[..])
+            else {
+                panic!("{records:#?}")
+            };
+            assert!(time.median().unwrap() > 0.0);
+            assert_eq!(time.comparison.as_ref().unwrap().baseline, "libc");
+            assert!(peak.samples.len() >= 3);
+        }
+        let asked: Vec<&Record> =
+            records.iter().filter(|record| record.subject == "asked for").collect();
+        let last = asked.last().unwrap();
+        assert_eq!(last.parameters["operations_done"], 30 + 3 * 270);
+        assert_eq!(last.median().unwrap(), 30.0 * 4096.0 / 1_048_576.0);
+    }
+}
+
+#[test]
+fn a_footprint_is_at_least_what_lives_and_was_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("large.trace");
+    let block = |index: u64| {
+        let call = Call::Allocate {
+            address: 0x1000_0000 * (index + 1),
+            size: 4 << 20,
+            align_log2: 0,
+            zeroed: false,
+            tag: 0,
+        };
+        Event { time_ns: 1000 * index, took_ns: 10, thread: 1, call }
+    };
+    write(&path, &(0..10).map(block).collect::<Vec<_>>());
+    let trace = Trace::read(&path, OPERATIONS_MAX, Part::All).unwrap();
+    let (done, records) = measured(|context| measure_replay(&replay(trace, false), context));
+    done.unwrap();
+    for subject in ["haul", "libc"] {
+        let is_peak = |r: &&Record| r.subject == subject && r.metric == "footprint_peak";
+        let peak = records.iter().find(is_peak).unwrap().median().unwrap();
+        assert!((39.9..60.0).contains(&peak), "{subject}: {peak} MiB of 40 MiB");
+    }
+}
+
+#[test]
+fn a_bad_trace_is_told_with_its_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("bad.trace");
+    let message = |bytes: &[u8], limit: usize, part: Part| {
+        std::fs::write(&path, bytes).unwrap();
+        Trace::read(&path, limit, part).unwrap_err().to_string()
+    };
+    assert!(message(b"", 10, Part::All).contains("bad.trace"));
+    assert!(message(b"#!/bin/sh\nexit 0\n", 10, Part::All).contains("not a haul trace"));
+    write(&path, &[]);
+    let empty = std::fs::read(&path).unwrap();
+    assert!(message(&empty, 10, Part::All).contains("has no operation;"));
+    write(&path, &events()[1..5]);
+    let whole = std::fs::read(&path).unwrap();
+    assert!(message(&whole, 2, Part::All).contains("more than 2 operations"));
+    write(&path, &events()[2..3]);
+    let untagged = std::fs::read(&path).unwrap();
+    assert!(message(&untagged, 10, Part::Rte).contains("on this heap"));
+    for (name, what) in [("absent", "read"), (".", "not a regular file")] {
+        let error = Trace::read(&folder.path().join(name), 10, Part::All).unwrap_err().to_string();
+        assert!(error.contains(what) && error.contains("libhaul_record"), "{error}");
+    }
+    let device = Trace::read(&PathBuf::from("/dev/zero"), 10, Part::All).unwrap_err().to_string();
+    assert!(device.contains("not a regular file"), "{device}");
+}
+
+/// Bytes of a metric, of everything or of one class or tag.
+fn bytes(records: &[Record], by: &str, metric: &str, name: &str) -> f64 {
+    let is_it = |record: &&Record| {
+        record.metric == metric
+            && record.parameters["by"] == by
+            && (by == "heap" || record.parameters[by] == name)
+    };
+    records.iter().find(is_it).unwrap_or_else(|| panic!("{metric} {name}")).median().unwrap()
+}
+
+#[test]
+fn a_map_of_a_trace_shows_what_lives_by_class_and_tag() {
+    let folder = tempfile::tempdir().unwrap();
+    let trace = trace(folder.path());
+    let all = trace.history.operations.len();
+    let (done, records) = measured(|context| map_trace(&trace, all, "again", context));
+    done.unwrap();
+    let kept = 30.0 * 4096.0;
+    assert_eq!(bytes(&records, "tag", "live", "kept"), kept);
+    assert_eq!(bytes(&records, "class", "live", "4 KiB"), kept);
+    assert_eq!(bytes(&records, "heap", "live", ""), kept);
+    assert_eq!(bytes(&records, "heap", "asked_for", ""), kept);
+    assert_eq!(bytes(&records, "heap", "rounding", ""), 0.0);
+    let parts = ["live", "cached", "free_in_spans", "free_slices"];
+    let sum: f64 = parts.iter().map(|metric| bytes(&records, "heap", metric, "")).sum();
+    assert_eq!(sum, bytes(&records, "heap", "ready", ""), "every byte has a place");
+    let pages: Vec<&Record> = records.iter().filter(|r| r.parameters["by"] == "page").collect();
+    let slices: Vec<Slice> = pages
+        .iter()
+        .flat_map(|page| picture::parse(page.parameters["slices"].as_str().unwrap()).unwrap())
+        .collect();
+    assert_eq!(slices.len(), 32 * pages.len());
+    let live = |slice: &Slice| match slice {
+        Slice::Span { class_bytes: 4096, live, .. } => *live,
+        _ => 0,
+    };
+    assert_eq!(slices.iter().map(live).sum::<u32>(), 30);
+}
+
+#[test]
+fn a_map_is_of_a_moment() {
+    let folder = tempfile::tempdir().unwrap();
+    let trace = trace(folder.path());
+    assert_eq!(operations_until(&trace, 0), 0);
+    assert_eq!(operations_until(&trace, u64::MAX), trace.history.operations.len());
+    let half = operations_until(&trace, 150_000);
+    let (done, records) = measured(|context| map_trace(&trace, half, "again", context));
+    done.unwrap();
+    assert_eq!(bytes(&records, "tag", "live", "kept"), 15.0 * 4096.0);
+    let (done, records) = measured(|context| map_trace(&trace, 0, "again", context));
+    done.unwrap();
+    assert_eq!(bytes(&records, "heap", "live", ""), 0.0);
+}
+
+#[test]
+fn a_shared_heap_is_drawn_while_it_is_used() {
+    let name = format!("haul-test-map-{}", std::process::id());
+    let heap = Heap::builder().limit(64 << 20).shared_named(&name).unwrap();
+    let tag = heap.tag("drawn");
+    let blocks: Vec<_> =
+        (0..100).map(|_| heap.alloc_tagged(1000, 8, Node::ANY, tag).unwrap()).collect();
+    let large = heap.alloc_tagged(1 << 20, 8, Node::ANY, tag).unwrap();
+    let (done, records) = measured(|context| map_shared(&name, "again", context));
+    done.unwrap();
+    assert!(records.iter().all(|record| record.parameters["heap"] == name.as_str()));
+    assert_eq!(bytes(&records, "class", "live", "1 KiB"), 102_400.0);
+    assert_eq!(bytes(&records, "class", "live", "large"), 1_048_576.0);
+    assert_eq!(bytes(&records, "tag", "live", "drawn"), 102_400.0 + 1_048_576.0);
+    for block in blocks.into_iter().chain([large]) {
+        // SAFETY: the heap gave it above, and nothing refers to it.
+        unsafe { heap.free(block) }.unwrap();
+    }
+    let (done, _) = measured(|context| map_shared("haul-test-absent", "again", context));
+    assert!(done.unwrap_err().to_string().contains("haul-test-absent"));
+}
