@@ -43,6 +43,7 @@ fn bench(test: Test, heaps: Vec<Found>) -> Bench {
         extent: Extent { rounds: 2, count: 50, delay_ns: 100, ..test.extent(shape) },
         threads: if test == Test::Remote { 2 } else { 1 },
         shared: false,
+        pool: false,
         grow_ahead_bytes: test.grow_ahead_bytes(),
         heaps,
         driver: this_program(),

@@ -62,8 +62,12 @@ fn heap_bench(record: &Record) -> String {
         ("threads", "--threads"),
     ];
     options(&mut command, record, &own);
-    if record.parameters.get("shared").and_then(serde_json::Value::as_bool) == Some(true) {
+    let is = |name: &str| record.parameters.get(name).and_then(serde_json::Value::as_bool);
+    if is("shared") == Some(true) {
         command.push_str(" --shared");
+    }
+    if is("pool") == Some(false) {
+        command.push_str(" --no-pool");
     }
     command + " --json"
 }

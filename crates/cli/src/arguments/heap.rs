@@ -70,6 +70,10 @@ pub(crate) struct Bench {
     /// haul's heap is one that other processes can share
     #[arg(long)]
     pub(crate) shared: bool,
+    /// Leave the kernel's pool of huge pages alone (vm.nr_hugepages): haul takes transparent ones,
+    /// DPDK plain ones
+    #[arg(long)]
+    pub(crate) no_pool: bool,
     /// haul's heap keeps so much memory ready, by a thread of its own [default: 8MiB for latency,
     /// else none]
     #[arg(long, value_name = "BYTES")]

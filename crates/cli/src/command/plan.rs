@@ -180,6 +180,7 @@ pub(super) fn heaps(
             extent: HeapExtent { count: extent.heap_count, ..usual },
             threads,
             shared: false,
+            pool: true,
             grow_ahead_bytes: test.grow_ahead_bytes(),
             heaps: heaps.to_vec(),
             driver: driver.clone(),

@@ -56,6 +56,8 @@ pub struct Bench {
     pub threads: usize,
     /// Whether haul's heap is one that other processes can share.
     pub shared: bool,
+    /// Whether huge pages of the kernel's pool may be used, by heaps that can.
+    pub pool: bool,
     /// How many bytes haul's heap keeps ready ahead of need, by a thread of its own; 0: none.
     pub grow_ahead_bytes: usize,
     /// Who is measured; the first of them is the baseline.
@@ -158,6 +160,7 @@ impl Bench {
             cpus,
             memory_bytes,
             blocks_max,
+            pool: self.pool,
             shared: self.shared,
             grow_ahead_bytes: self.grow_ahead_bytes,
         })
@@ -348,6 +351,7 @@ impl Bench {
             .with("threads", self.threads)
             .with("cpus", entrant.start.cpus.len())
             .with("shared", self.shared)
+            .with("pool", self.pool)
             .with("version", entrant.version.clone())
             .with("rounds_discarded", rounds_discarded);
         if self.test.repeated(&self.extent).is_some() {

@@ -21,6 +21,8 @@ pub struct Start {
     pub memory_bytes: usize,
     /// The most blocks that a thread holds at once.
     pub blocks_max: usize,
+    /// Whether huge pages of the kernel's pool may be used, by heaps that can.
+    pub pool: bool,
     /// haul's own: whether the heap is one that other processes can share.
     pub shared: bool,
     /// haul's own: how much the heap grows ahead of need, by a thread of its own; 0: it does not.

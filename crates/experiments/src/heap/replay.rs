@@ -133,6 +133,7 @@ impl Replay {
             cpus,
             memory_bytes: usize::try_from(peak).unwrap_or(usize::MAX),
             blocks_max: 0,
+            pool: true,
             shared: false,
             grow_ahead_bytes: 0,
         })

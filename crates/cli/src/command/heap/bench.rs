@@ -40,6 +40,7 @@ impl Bench {
                     extent: extent(&arguments, test, shape),
                     threads: arguments.threads.into(),
                     shared: arguments.shared,
+                    pool: !arguments.no_pool,
                     grow_ahead_bytes: grow_ahead_bytes(&arguments, test),
                     heaps: heaps.clone(),
                     driver: driver(),

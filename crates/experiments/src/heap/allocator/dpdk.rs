@@ -34,7 +34,7 @@ pub(in crate::heap) struct Dpdk {
 
 impl Dpdk {
     /// Loads the library and initialises it, without devices, files or other processes; on huge
-    /// pages if enough are free.
+    /// pages if it may and enough are free.
     ///
     /// # Errors
     /// The library cannot be loaded, lacks a function, or does not start.
@@ -42,7 +42,7 @@ impl Dpdk {
         let path = start.library.as_ref().ok_or("no library was named")?;
         let library = Library::load(path.as_os_str())?;
         let memory_mib = start.memory_bytes.div_ceil(MIB) * MEMORY_FACTOR + MEMORY_MORE_MIB;
-        let is_huge = has_huge_pages(memory_mib);
+        let is_huge = start.pool && has_huge_pages(memory_mib);
         initialise(library, memory_mib, is_huge, start.cpus.first().copied().unwrap_or(0))?;
         Ok(Self {
             // SAFETY: these are the functions' declarations in rte_malloc.h of every release since

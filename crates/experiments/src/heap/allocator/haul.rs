@@ -4,7 +4,7 @@ use std::ptr::NonNull;
 use std::thread;
 use std::time::Duration;
 
-use haul_heap::{Heap, Node, Tag};
+use haul_heap::{Heap, Node, Pages, Tag};
 
 use super::Allocator;
 use crate::heap::protocol::Start;
@@ -24,7 +24,8 @@ impl Haul {
     /// # Errors
     /// The heap cannot be built.
     pub(in crate::heap) fn new(start: &Start) -> Result<Self, String> {
-        let builder = Heap::builder().grow_ahead(start.grow_ahead_bytes as u64);
+        let pages = if start.pool { Pages::Auto } else { Pages::Transparent };
+        let builder = Heap::builder().pages(pages).grow_ahead(start.grow_ahead_bytes as u64);
         // A descriptor that nobody is given leaves nothing behind when the process is ended.
         let heap = if start.shared { builder.shared_fd() } else { builder.build() };
         let heap: &Heap = Box::leak(Box::new(heap.map_err(|error| error.to_string())?));
