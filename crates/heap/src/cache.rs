@@ -12,6 +12,7 @@
 use crate::bitmap::Bitmap;
 use crate::class::{BIN_SLOTS_MAX, CLASSES, Class, TABLE};
 use crate::fault::AllocError;
+use crate::layout::PAGE_SLICES;
 use crate::layout::{SHIFT_MIN, SLICE, UNIT};
 use crate::memory::Memory;
 use crate::slice;
@@ -125,10 +126,13 @@ impl<'a> Keeper<'a> {
     }
 
     /// A slot of `class`, by looking at every span of the node: for when nothing else is left, because
-    /// a span that has fewer free slots than are worth a look is in no bitmap. O(slices).
+    /// a span that has fewer free slots than are worth a look is in no bitmap. O(slices that were ever
+    /// used).
     pub(crate) fn scrape(&self, class: usize) -> bool {
         let words = self.memory.tables.slices();
-        self.slices().step_by(TABLE[class].span_slices as usize).any(|head| {
+        let pages = self.memory.used_pages(self.node);
+        let slices = pages.start * PAGE_SLICES..pages.end * PAGE_SLICES;
+        slices.step_by(TABLE[class].span_slices as usize).any(|head| {
             let word = slice::word(words, head);
             let is_ours = word.is_span() && word.class() as usize == class;
             is_ours && {

@@ -87,6 +87,13 @@ impl Memory {
         first..end.min(self.tables.geometry().pages())
     }
 
+    /// The pages of a node that were ever used, and perhaps some more.
+    pub(crate) fn used_pages(&self, node: usize) -> Range<usize> {
+        let pages = self.pages_of(node);
+        let frontier = self.tables.nodes()[node].frontier.load(Acquire) as usize;
+        pages.start..pages.end.min(pages.start + frontier)
+    }
+
     /// Pages with a free run of `2^order` slices.
     pub(crate) fn order(&self, order: usize) -> Bitmap<'_> {
         Bitmap::new(self.tables.order(order), self.tables.geometry().pages())

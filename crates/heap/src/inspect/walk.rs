@@ -63,9 +63,7 @@ impl Heap {
 
     /// Pages of a node that were ever handed out.
     pub(crate) fn used_pages(&self, node: usize) -> Range<usize> {
-        let pages = self.memory.pages_of(node);
-        let frontier = self.memory.tables.nodes()[node].frontier.load(Acquire) as usize;
-        pages.start..pages.end.min(pages.start + frontier)
+        self.memory.used_pages(node)
     }
 
     pub(super) fn is_span_head(&self, slice: usize, class: u8) -> bool {
