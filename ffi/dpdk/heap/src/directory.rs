@@ -1,0 +1,462 @@
+//! What the processes of one DPDK application share beside the heaps' own metadata: a memzone, found
+//! by its name, that says where each heap is and which extents it was given.
+//!
+//! A memzone lies at the same address in every process, and dies with the application. Whatever is
+//! read from it is checked: another process may have written anything.
+
+use core::ffi::{CStr, c_int};
+use core::mem::offset_of;
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use crate::dpdk::{Functions, SOCKET_ANY};
+use crate::memory::{BASE_ALIGN, SOCKETS_MAX, SocketRange};
+
+/// The memzone's name.
+const NAME: &CStr = c"haul_rte_malloc";
+
+/// "haulrtem" in ASCII, read as a big-endian number: written last, so that a directory which carries
+/// it is whole.
+const MAGIC: u64 = 0x6861_756c_7274_656d;
+
+/// Version of this layout and of the heap's under it: processes of different ones do not mix.
+const VERSION: u32 = 1;
+
+/// Extents of all heaps at most. They grow with the heap, to 64 MiB each, so this is enough for about
+/// 256 GiB.
+const EXTENTS_MAX: usize = 4096;
+
+/// One heap, as the primary process made it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct HeapPlace {
+    pub(crate) range: SocketRange,
+    /// The metadata file's number, which tells it from one that an earlier run left; 0 where there is
+    /// no file, and so no second process.
+    pub(crate) file_number: u64,
+    /// The file's descriptor in the primary process, where it has no name.
+    pub(crate) descriptor: Option<c_int>,
+    /// The metadata file's size in bytes.
+    pub(crate) metadata_bytes: u64,
+}
+
+/// [`HeapPlace`] as it lies in the memzone.
+#[repr(C)]
+struct Place {
+    socket: AtomicU64,
+    base: AtomicU64,
+    bytes: AtomicU64,
+    file_number: AtomicU64,
+    /// One more than the descriptor; 0 for none.
+    descriptor: AtomicU64,
+    metadata_bytes: AtomicU64,
+}
+
+/// A block of DPDK's that is an extent of a heap. Its state word is `address`.
+#[repr(C)]
+struct Slot {
+    /// 0 nobody's, [`TAKEN`] while its other words are written, else the block's address.
+    address: AtomicU64,
+    /// Pages in the lowest 16 bits, then the kept bytes in 16, then the socket.
+    pages: AtomicU64,
+    /// A bit for each page: set while the heap does not have it.
+    idle: AtomicU64,
+}
+
+/// The state of a slot that is being filled. No block has this address.
+const TAKEN: u64 = 1;
+
+/// An extent: a block of DPDK's own heap that is ours to cut up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Extent {
+    pub(crate) socket: c_int,
+    /// A multiple of [`PAGE`].
+    pub(crate) address: usize,
+    /// 1 to [`EXTENT_PAGES_MAX`].
+    pub(crate) pages: usize,
+    /// Bytes at the start that DPDK keeps: its block begins behind them.
+    pub(crate) kept: usize,
+}
+
+/// What extents are counted in, in bytes: the heap's page.
+pub(crate) const PAGE: usize = haul_heap::EXTENT_BYTES;
+
+/// What DPDK has before each block, in bytes (MALLOC_ELEM_HEADER_LEN: two cache lines of 64 bytes; a
+/// build with longer ones, or with room behind blocks, makes blocks that don't fit and are given back).
+pub(crate) const HEADER: usize = 128;
+
+/// Pages of one extent at most: the bits of a word.
+pub(crate) const EXTENT_PAGES_MAX: usize = 64;
+
+/// Where secondary processes ask the primary one for extents, so that none of them dies while it holds
+/// DPDK's locks. Both words of each pair are futexes.
+#[repr(C)]
+pub(crate) struct Counter {
+    /// The process whose thread answers; 0 for nobody.
+    pub(crate) clerk: AtomicU32,
+    /// Requests so far.
+    pub(crate) requests: AtomicU32,
+    /// Answers so far, of either kind.
+    pub(crate) answers: AtomicU32,
+    /// Answers that there is no memory.
+    pub(crate) refusals: AtomicU32,
+    /// Pages asked for, by the heap's place; 0 for none.
+    pub(crate) wanted: [AtomicU32; SOCKETS_MAX],
+}
+
+/// The memzone's contents.
+#[repr(C)]
+pub(crate) struct Directory {
+    magic: AtomicU64,
+    version: AtomicU32,
+    heaps: AtomicU32,
+    /// No slot from this one on was ever used.
+    end: AtomicU64,
+    /// The primary process, which gets the blocks of those that die.
+    primary: AtomicU32,
+    unused: AtomicU32,
+    /// How secondary processes ask the primary one for memory.
+    pub(crate) counter: Counter,
+    places: [Place; SOCKETS_MAX],
+    extents: [Slot; EXTENTS_MAX],
+}
+
+const _: () = {
+    assert!(offset_of!(Directory, version) == 8 && offset_of!(Directory, places) == 80);
+    assert!(size_of::<Counter>() == 48 && size_of::<Place>() == 48 && size_of::<Slot>() == 24);
+    assert!(size_of::<Directory>() == 80 + 48 * SOCKETS_MAX + 24 * EXTENTS_MAX);
+};
+
+/// Why a secondary process cannot use the directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Problem {
+    /// The primary process runs without the drop-in.
+    Missing,
+    /// It is not whole, was made by another version, or holds what cannot be.
+    Unusable,
+}
+
+impl Directory {
+    /// Reserves the memzone in the primary process: empty, and not yet to be found whole.
+    pub(crate) fn create(functions: &Functions) -> Option<&'static Self> {
+        let bytes = size_of::<Self>();
+        // SAFETY: the name is a C string; DPDK's memory is initialised, or it returns NULL.
+        let zone = unsafe { (functions.rte_memzone_reserve)(NAME.as_ptr(), bytes, SOCKET_ANY, 0) };
+        // SAFETY: DPDK returns NULL or a descriptor that lives as long as the memzone.
+        let zone = unsafe { zone.as_ref() }?;
+        let start = zone.address;
+        if start.is_null() || zone.bytes < bytes {
+            return None;
+        }
+        // SAFETY: the memzone has `bytes` bytes, is ours alone until the magic number is there, and
+        // is never freed.
+        unsafe { start.write_bytes(0, bytes) };
+        // SAFETY: as above; a memzone is aligned to a cache line, and zero is a value of every field.
+        Some(unsafe { &*start.cast::<Self>() })
+    }
+
+    /// Finds the memzone in a secondary process.
+    pub(crate) fn find(functions: &Functions) -> Result<&'static Self, Problem> {
+        // SAFETY: the name is a C string; DPDK's memory is initialised.
+        let zone = unsafe { (functions.rte_memzone_lookup)(NAME.as_ptr()) };
+        // SAFETY: DPDK returns NULL or a descriptor that lives as long as the memzone.
+        let zone = unsafe { zone.as_ref() }.ok_or(Problem::Missing)?;
+        let start = zone.address.cast::<Self>();
+        if start.is_null() || !start.is_aligned() || zone.bytes < size_of::<Self>() {
+            return Err(Problem::Unusable);
+        }
+        // SAFETY: the memzone is mapped here, is as long as the structure and aligned for it, and
+        // every field is an atomic integer, which any bytes are a value of.
+        let directory = unsafe { &*start };
+        // SYNC: directory published.
+        let is_whole = directory.magic.load(Ordering::Acquire) == MAGIC;
+        let is_ours = directory.version.load(Ordering::Relaxed) == VERSION;
+        if is_whole && is_ours { Ok(directory) } else { Err(Problem::Unusable) }
+    }
+
+    /// Writes down the heaps and lets secondary processes find them.
+    pub(crate) fn publish(&self, places: &[HeapPlace]) {
+        for (target, place) in self.places.iter().zip(places) {
+            let range = place.range;
+            // A socket's number is not negative: it was asked for by that number.
+            target.socket.store(range.socket as u64, Ordering::Relaxed);
+            target.base.store(range.base as u64, Ordering::Relaxed);
+            target.bytes.store(range.bytes as u64, Ordering::Relaxed);
+            target.file_number.store(place.file_number, Ordering::Relaxed);
+            let descriptor = place.descriptor.map_or(0, |descriptor| descriptor as u64 + 1);
+            target.descriptor.store(descriptor, Ordering::Relaxed);
+            target.metadata_bytes.store(place.metadata_bytes, Ordering::Relaxed);
+        }
+        self.heaps.store(places.len().min(SOCKETS_MAX) as u32, Ordering::Relaxed);
+        self.version.store(VERSION, Ordering::Relaxed);
+        self.primary.store(std::process::id(), Ordering::Relaxed);
+        // SYNC: directory published.
+        self.magic.store(MAGIC, Ordering::Release);
+    }
+
+    /// The primary process's number.
+    pub(crate) fn primary(&self) -> u32 {
+        self.primary.load(Ordering::Relaxed)
+    }
+
+    /// The heaps, as the primary process wrote them down.
+    pub(crate) fn places(&self) -> Result<Vec<HeapPlace>, Problem> {
+        let heaps = self.heaps.load(Ordering::Relaxed) as usize;
+        if heaps == 0 || heaps > SOCKETS_MAX {
+            return Err(Problem::Unusable);
+        }
+        self.places[..heaps].iter().map(Place::read).collect()
+    }
+
+    /// Writes down an extent, the heap's or idle; false when there is no room.
+    pub(crate) fn add(&self, extent: Extent, is_idle: bool) -> bool {
+        let is_taken = |slot: &Slot| {
+            let taking =
+                slot.address.compare_exchange(0, TAKEN, Ordering::Relaxed, Ordering::Relaxed);
+            taking.is_ok()
+        };
+        let Some(index) = self.extents.iter().position(is_taken) else {
+            return false;
+        };
+        // Before the slot is filled: who sees the extent sees it within the end.
+        self.end.fetch_max(index as u64 + 1, Ordering::Relaxed);
+        let slot = &self.extents[index];
+        let shape = (extent.kept as u64) << 16 | extent.pages as u64;
+        slot.pages.store((extent.socket as u64) << 32 | shape, Ordering::Relaxed);
+        slot.idle.store(if is_idle { mask(extent.pages) } else { 0 }, Ordering::Relaxed);
+        // SYNC: extent written down.
+        slot.address.store(extent.address as u64, Ordering::Release);
+        true
+    }
+
+    /// The extents, at some moment.
+    pub(crate) fn extents(&self) -> impl Iterator<Item = Extent> + '_ {
+        self.slots().map(|(_, extent)| extent)
+    }
+
+    /// Slots that hold an extent, each with it.
+    fn slots(&self) -> impl Iterator<Item = (&Slot, Extent)> {
+        let end = self.end.load(Ordering::Relaxed).min(EXTENTS_MAX as u64) as usize;
+        self.extents[..end].iter().filter_map(|slot| Some((slot, slot.extent()?)))
+    }
+
+    /// Whether an address lies in an extent of this socket.
+    pub(crate) fn covers(&self, socket: c_int, address: usize) -> bool {
+        self.extents().any(|extent| extent.socket == socket && extent.contains(address))
+    }
+
+    /// Hands idle pages of an extent of this socket out again: `pages` in a row, as an extent of
+    /// their own.
+    pub(crate) fn take_idle(&self, socket: c_int, pages: usize) -> Option<Extent> {
+        for (slot, extent) in self.slots().filter(|(_, extent)| extent.socket == socket) {
+            let mut idle = slot.idle.load(Ordering::Relaxed);
+            while let Some(run) = find_run(idle, pages) {
+                // SYNC: idle pages.
+                match slot.idle.compare_exchange_weak(
+                    idle,
+                    idle & !run,
+                    Ordering::Acquire,
+                    Ordering::Relaxed,
+                ) {
+                    Ok(_) => return Some(extent.part(run.trailing_zeros() as usize, pages)),
+                    Err(now) => idle = now,
+                }
+            }
+        }
+        None
+    }
+
+    /// Lays pages of an extent aside: they are idle now.
+    pub(crate) fn lay_aside(&self, address: usize, pages: usize) -> Result<(), NotOurs> {
+        let (slot, extent) =
+            self.slots().find(|(_, each)| each.contains(address)).ok_or(NotOurs)?;
+        let first = (address - extent.address) / PAGE;
+        if first + pages > extent.pages {
+            return Err(NotOurs);
+        }
+        // SYNC: idle pages.
+        slot.idle.fetch_or(mask(pages) << first, Ordering::Release);
+        Ok(())
+    }
+
+    /// Strikes out an extent of which every page is idle: then it is the caller's to give back to DPDK.
+    pub(crate) fn strike_out(&self) -> Option<Extent> {
+        let (slot, extent) = self.slots().find(|(slot, extent)| {
+            let all = mask(extent.pages);
+            // SYNC: idle pages. Whoever clears all bits at once is alone with the extent.
+            slot.idle.compare_exchange(all, 0, Ordering::Acquire, Ordering::Relaxed).is_ok()
+        })?;
+        slot.address.store(0, Ordering::Release);
+        Some(extent)
+    }
+}
+
+/// The pages are part of no extent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct NotOurs;
+
+impl Extent {
+    pub(crate) fn bytes(&self) -> usize {
+        self.pages * PAGE
+    }
+
+    /// DPDK's block.
+    pub(crate) fn block(&self) -> usize {
+        self.address + self.kept
+    }
+
+    /// Some of its pages.
+    fn part(&self, first: usize, pages: usize) -> Self {
+        let kept = if first == 0 { self.kept } else { 0 };
+        Self { address: self.address + first * PAGE, pages, kept, ..*self }
+    }
+
+    /// What DPDK counts as allocated for it: its header lies within the extent, or before it.
+    pub(crate) fn cost_bytes(&self) -> usize {
+        self.bytes() + if self.kept == 0 { HEADER } else { 0 }
+    }
+
+    fn contains(&self, address: usize) -> bool {
+        address.wrapping_sub(self.address) < self.bytes()
+    }
+}
+
+impl Slot {
+    /// What the slot holds; `None` for nothing, and for what cannot be.
+    fn extent(&self) -> Option<Extent> {
+        // SYNC: extent written down.
+        let address = self.address.load(Ordering::Acquire);
+        if address <= TAKEN {
+            return None;
+        }
+        let word = self.pages.load(Ordering::Relaxed);
+        let (socket, kept, pages) =
+            ((word >> 32) as c_int, usize::from((word >> 16) as u16), usize::from(word as u16));
+        let is_possible = (1..=EXTENT_PAGES_MAX).contains(&pages);
+        is_possible.then_some(Extent { socket, address: address as usize, pages, kept })
+    }
+}
+
+/// The lowest `count` bits.
+fn mask(count: usize) -> u64 {
+    u64::MAX >> (64 - count.clamp(1, 64))
+}
+
+/// The lowest `count` set bits in a row.
+fn find_run(bits: u64, count: usize) -> Option<u64> {
+    if count == 0 || count > EXTENT_PAGES_MAX {
+        return None;
+    }
+    let run = mask(count);
+    (0..=EXTENT_PAGES_MAX - count).map(|first| run << first).find(|run| bits & run == *run)
+}
+
+impl Place {
+    fn read(&self) -> Result<HeapPlace, Problem> {
+        let socket = self.socket.load(Ordering::Relaxed);
+        let base = self.base.load(Ordering::Relaxed) as usize;
+        let bytes = self.bytes.load(Ordering::Relaxed) as usize;
+        let is_aligned = base.is_multiple_of(BASE_ALIGN) && bytes.is_multiple_of(BASE_ALIGN);
+        if !is_aligned || bytes == 0 || base.checked_add(bytes).is_none() {
+            return Err(Problem::Unusable);
+        }
+        let socket = c_int::try_from(socket).map_err(|_| Problem::Unusable)?;
+        let descriptor = self.descriptor.load(Ordering::Relaxed).checked_sub(1);
+        let descriptor =
+            descriptor.map(c_int::try_from).transpose().map_err(|_| Problem::Unusable)?;
+        Ok(HeapPlace {
+            range: SocketRange { socket, base, bytes },
+            file_number: self.file_number.load(Ordering::Relaxed),
+            descriptor,
+            metadata_bytes: self.metadata_bytes.load(Ordering::Relaxed),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn empty() -> Box<Directory> {
+        // SAFETY: every field is an atomic integer, which zero is a value of.
+        unsafe { Box::new_zeroed().assume_init() }
+    }
+
+    const PLACE: HeapPlace = HeapPlace {
+        range: SocketRange { socket: 1, base: 4 << 30, bytes: 64 << 30 },
+        file_number: 77,
+        descriptor: Some(5),
+        metadata_bytes: 5 << 30,
+    };
+
+    #[test]
+    fn what_was_published_is_read() {
+        let directory = empty();
+        assert_eq!(directory.places(), Err(Problem::Unusable));
+        directory.publish(&[PLACE, PLACE]);
+        assert_eq!(directory.places(), Ok(vec![PLACE, PLACE]));
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused() {
+        let directory = empty();
+        directory.publish(&[PLACE]);
+        for damage in [
+            |d: &Directory| d.heaps.store(9, Ordering::Relaxed),
+            |d: &Directory| d.places[0].base.store(4096, Ordering::Relaxed),
+            |d: &Directory| d.places[0].bytes.store(0, Ordering::Relaxed),
+            |d: &Directory| d.places[0].bytes.store(1 << 63, Ordering::Relaxed),
+            |d: &Directory| d.places[0].socket.store(u64::MAX, Ordering::Relaxed),
+        ] {
+            directory.publish(&[PLACE]);
+            damage(&directory);
+            if directory.places().is_ok() {
+                // An end beyond all addresses needs a base to overflow with.
+                directory.places[0].base.store(1 << 63, Ordering::Relaxed);
+            }
+            assert_eq!(directory.places(), Err(Problem::Unusable));
+        }
+    }
+
+    #[test]
+    fn an_extent_is_struck_out_when_all_of_it_is_idle() {
+        let directory = empty();
+        let extent = Extent { socket: 1, address: 4 << 30, pages: 4, kept: 128 };
+        assert!(directory.add(extent, false));
+        assert_eq!(directory.extents().collect::<Vec<_>>(), [extent]);
+        assert!(directory.covers(1, extent.address + 4 * PAGE - 1));
+        assert!(!directory.covers(1, extent.address + 4 * PAGE));
+        assert!(!directory.covers(1, extent.address - 1));
+        assert!(!directory.covers(0, extent.address));
+
+        directory.lay_aside(extent.address, 3).expect("it is an extent");
+        assert_eq!(directory.take_idle(0, 1), None, "another socket's");
+        assert_eq!(directory.take_idle(1, 4), None, "longer than what is idle");
+        assert_eq!(directory.take_idle(1, 2), Some(Extent { pages: 2, ..extent }));
+        directory.lay_aside(extent.address + 3 * PAGE, 1).expect("it is an extent");
+        assert_eq!(directory.strike_out(), None, "two of its pages are in use");
+        directory.lay_aside(extent.address, 2).expect("it is an extent");
+        assert_eq!(directory.strike_out(), Some(extent));
+        assert_eq!(directory.extents().count(), 0);
+        assert_eq!(directory.lay_aside(extent.address, 2), Err(NotOurs));
+    }
+
+    #[test]
+    fn an_extent_of_a_whole_word_is_one_run() {
+        let directory = empty();
+        let extent = Extent { socket: 0, address: 4 << 30, pages: EXTENT_PAGES_MAX, kept: 0 };
+        assert!(directory.add(extent, true));
+        assert_eq!(directory.take_idle(0, EXTENT_PAGES_MAX), Some(extent));
+        assert_eq!(directory.lay_aside(extent.address + PAGE, EXTENT_PAGES_MAX), Err(NotOurs));
+        assert_eq!(directory.lay_aside(extent.address, EXTENT_PAGES_MAX), Ok(()));
+        assert_eq!(directory.strike_out(), Some(extent));
+    }
+
+    #[test]
+    fn a_full_directory_says_so() {
+        let directory = empty();
+        let extent = |address| Extent { socket: 0, address, pages: 1, kept: 0 };
+        for index in 0..EXTENTS_MAX {
+            assert!(directory.add(extent((index + 1) * PAGE), false));
+        }
+        assert!(!directory.add(extent(1 << 40), false));
+    }
+}

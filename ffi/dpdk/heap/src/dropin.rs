@@ -1,0 +1,244 @@
+//! The heaps under a DPDK program, one a socket, and what DPDK's functions mean for them. Whatever a
+//! function here answers with "not ours" goes on to DPDK.
+
+use core::ffi::{c_char, c_int};
+use core::ptr::NonNull;
+
+use haul_heap::{Heap, Misuse, Node};
+
+use crate::directory::{Directory, PAGE};
+use crate::dpdk::{Functions, SOCKET_ANY};
+use crate::extents::SocketExtents;
+use crate::memory::SocketRange;
+use crate::names::Names;
+use crate::notice;
+
+/// The least alignment, in bytes: DPDK's cache line (`RTE_CACHE_LINE_SIZE` as Debian builds it).
+const ALIGN_MIN: usize = if cfg!(target_arch = "aarch64") { 128 } else { 64 };
+
+/// The largest block that a heap serves, in bytes: half a page. Larger ones are DPDK's: what they cost
+/// is their memory, not the search, and DPDK gives it back to the system when they are freed.
+pub(crate) const BYTES_MAX: usize = PAGE / 2;
+
+/// The least number that DPDK gives to a heap of the program's own memory (RTE_MAX_NUMA_NODES): 32 as
+/// Debian builds it, 4 in the smallest build.
+const SOCKETS_EXTERNAL: c_int = 4;
+
+/// One socket's heap.
+pub(crate) struct SocketHeap {
+    pub(crate) heap: Heap,
+    pub(crate) range: SocketRange,
+    pub(crate) extents: &'static SocketExtents,
+    pub(crate) names: Names,
+}
+
+/// All of it, from the time DPDK's memory is there.
+pub(crate) struct Dropin {
+    pub(crate) functions: &'static Functions,
+    pub(crate) directory: &'static Directory,
+    /// At least one.
+    pub(crate) heaps: Vec<SocketHeap>,
+    /// Whether DPDK tells sockets apart: not without huge pages.
+    pub(crate) has_sockets: bool,
+    pub(crate) is_primary: bool,
+}
+
+/// A block of a heap of ours.
+pub(crate) struct Owned<'a> {
+    owner: &'a SocketHeap,
+    pointer: NonNull<u8>,
+    bytes: usize,
+}
+
+/// What became of a pointer that a program brought.
+pub(crate) enum Brought<T> {
+    /// It is a block of ours.
+    Ours(T),
+    /// It lies in our memory and is no live block; that was told.
+    Wrong,
+    /// It is DPDK's.
+    NotOurs,
+}
+
+impl Dropin {
+    /// A block, or `None`: then DPDK is asked.
+    ///
+    /// # Safety
+    ///
+    /// `name` is NULL or a C string.
+    #[inline]
+    pub(crate) unsafe fn allocate(
+        &self,
+        name: *const c_char,
+        bytes: usize,
+        align: usize,
+        socket: c_int,
+    ) -> Option<NonNull<u8>> {
+        // A size of 0 wraps around; DPDK says no to it, and to alignments that are no power of two.
+        if bytes.wrapping_sub(1) >= BYTES_MAX || align > PAGE || align & align.wrapping_sub(1) != 0
+        {
+            return None;
+        }
+        let align = align.max(ALIGN_MIN);
+        let first = self.heap_of(socket)?;
+        // SAFETY: as the caller promises.
+        let block = unsafe { first.allocate(name, bytes, align) };
+        if block.is_some() || socket != SOCKET_ANY || self.heaps.len() == 1 {
+            return block;
+        }
+        let others = self.heaps.iter().filter(|each| !core::ptr::eq(*each, first));
+        // SAFETY: as the caller promises.
+        others.into_iter().find_map(|each| unsafe { each.allocate(name, bytes, align) })
+    }
+
+    /// The heap that serves a socket's number; the caller's own for any.
+    #[inline]
+    fn heap_of(&self, socket: c_int) -> Option<&SocketHeap> {
+        let first = self.heaps.first()?;
+        if socket == SOCKET_ANY {
+            return Some(if self.heaps.len() == 1 { first } else { self.nearest(first) });
+        }
+        self.heaps.iter().find(|each| each.range.socket == socket)
+    }
+
+    #[cold]
+    fn nearest<'a>(&'a self, first: &'a SocketHeap) -> &'a SocketHeap {
+        // SAFETY: the function reads a variable of the calling thread.
+        let own = unsafe { (self.functions.rte_socket_id)() } as c_int;
+        self.heaps.iter().find(|each| each.range.socket == own).unwrap_or(first)
+    }
+
+    /// Frees a block of ours.
+    ///
+    /// # Safety
+    ///
+    /// Nobody uses the block any more.
+    #[inline]
+    pub(crate) unsafe fn free(&self, pointer: NonNull<u8>) -> Brought<()> {
+        // SAFETY: as the caller promises.
+        self.bring("rte_free", pointer, |owner| unsafe { owner.heap.free(pointer) })
+    }
+
+    /// The block that begins at `pointer`, for `what` a function wants of it.
+    pub(crate) fn find(&self, what: &str, pointer: NonNull<u8>) -> Brought<Owned<'_>> {
+        self.bring(what, pointer, |owner| {
+            owner.heap.usable_size(pointer).map(|bytes| Owned { owner, pointer, bytes })
+        })
+    }
+
+    /// Asks the heaps in whose range the pointer lies.
+    #[inline]
+    fn bring<'a, T>(
+        &'a self,
+        what: &str,
+        pointer: NonNull<u8>,
+        ask: impl Fn(&'a SocketHeap) -> Result<T, Misuse>,
+    ) -> Brought<T> {
+        let address = pointer.addr().get();
+        for owner in &self.heaps {
+            if !owner.range.contains(address) {
+                continue;
+            }
+            match ask(owner) {
+                Ok(answer) => return Brought::Ours(answer),
+                Err(misuse) if self.is_misuse(owner, address) => {
+                    notice::misuse(what, &misuse);
+                    return Brought::Wrong;
+                }
+                Err(_) => {}
+            }
+        }
+        Brought::NotOurs
+    }
+
+    /// Whether a pointer that is no live block lies in a heap's memory all the same, rather than in
+    /// DPDK's beside it.
+    #[cold]
+    fn is_misuse(&self, owner: &SocketHeap, address: usize) -> bool {
+        self.directory.covers(owner.range.socket, address)
+    }
+
+    /// Whether an address is in memory that a heap of ours was given.
+    pub(crate) fn covers(&self, address: usize) -> bool {
+        self.heaps.iter().any(|each| {
+            each.range.contains(address) && self.directory.covers(each.range.socket, address)
+        })
+    }
+
+    /// Names the primary process as who gets this one's blocks when it dies: to DPDK a block is the
+    /// application's, whichever process allocated it.
+    pub(crate) fn name_heir(&self) {
+        for each in &self.heaps {
+            each.heap.set_heir(Some(self.directory.primary()));
+        }
+    }
+
+    /// Whether a pointer lies where the heaps may have memory.
+    pub(crate) fn is_in_range(&self, pointer: NonNull<u8>) -> bool {
+        self.heaps.iter().any(|each| each.range.contains(pointer.addr().get()))
+    }
+
+    /// Gives idle memory back to DPDK, which needs it for itself; true when some went.
+    #[cold]
+    pub(crate) fn yield_memory(&self) -> bool {
+        let before = self.directory.extents().count();
+        for each in &self.heaps {
+            each.heap.trim();
+            each.extents.give_back_idle();
+        }
+        self.directory.extents().count() < before
+    }
+}
+
+impl SocketHeap {
+    /// # Safety
+    ///
+    /// `name` is NULL or a C string.
+    #[inline]
+    unsafe fn allocate(
+        &self,
+        name: *const c_char,
+        bytes: usize,
+        align: usize,
+    ) -> Option<NonNull<u8>> {
+        // SAFETY: as the caller promises.
+        let tag = unsafe { self.names.tag(&self.heap, name) };
+        self.heap.alloc_tagged(bytes, align, Node::ANY, tag).ok()
+    }
+}
+
+impl SocketRange {
+    fn contains(&self, address: usize) -> bool {
+        address.wrapping_sub(self.base) < self.bytes
+    }
+}
+
+impl Owned<'_> {
+    /// What the block holds, in bytes.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    pub(crate) fn pointer(&self) -> NonNull<u8> {
+        self.pointer
+    }
+
+    /// Whether the block is where a request for `socket` would be.
+    pub(crate) fn is_on(&self, dropin: &Dropin, socket: c_int) -> bool {
+        let own = self.owner.range.socket;
+        socket == SOCKET_ANY || socket == own || (!dropin.has_sockets && socket < SOCKETS_EXTERNAL)
+    }
+
+    /// Resizes within the heap, moving if it must; `None` when it cannot, and nothing changed then.
+    ///
+    /// # Safety
+    ///
+    /// Nobody uses the block by its old pointer any more, if there is a new one.
+    pub(crate) unsafe fn resize(&self, bytes: usize, align: usize) -> Option<NonNull<u8>> {
+        if bytes > BYTES_MAX || align > PAGE {
+            return None;
+        }
+        // SAFETY: as the caller promises; the block is live.
+        unsafe { self.owner.heap.realloc(self.pointer, bytes, align.max(ALIGN_MIN)) }.ok()
+    }
+}

@@ -1,0 +1,225 @@
+//! Where a heap's memory comes from: blocks of DPDK's own heap, so that every process has them mapped
+//! and devices reach them.
+//!
+//! Only the primary process takes blocks and frees them, as long as its [`crate::housekeeping`] runs:
+//! DPDK does both under a lock that nobody releases when the holder dies, and a primary process that
+//! dies ends the application anyway. A secondary one asks and waits.
+
+use core::ffi::{c_int, c_uint};
+use core::ptr::NonNull;
+use core::sync::atomic::{AtomicU64, Ordering};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use haul_heap::{EXTENT_STEP, Extents};
+
+use crate::directory::{Directory, EXTENT_PAGES_MAX, Extent, HEADER, PAGE};
+use crate::dpdk::Functions;
+use crate::inside::Inside;
+use crate::memory::SocketRange;
+use crate::metadata::Metadata;
+use crate::{futex, iova};
+
+/// A heap grows by this share of what it has: few calls of DPDK, each of which takes its lock, asks
+/// the kernel and every other process; and little memory that the program cannot use otherwise.
+const GROWTH_SHARE: usize = 4;
+
+/// Pages that a heap grows by at most at a time: 64 MiB.
+const GROWTH_PAGES_MAX: usize = 32;
+
+/// How long DPDK is not asked again after it had no memory, in milliseconds. It takes tens of
+/// microseconds to find out, and a program at its limit asks at every allocation.
+const RESPITE_MS: u64 = 10;
+
+/// What times are counted from.
+static EPOCH: OnceLock<Instant> = OnceLock::new();
+
+/// How long a secondary process waits for the primary one. DPDK gives memory within milliseconds; it
+/// waits up to 5 s itself for a process that does not answer (MP_TIMEOUT_S in malloc_mp.c).
+const PATIENCE: Duration = Duration::from_secs(6);
+
+/// DPDK's memory on one socket, as extents.
+pub(crate) struct SocketExtents {
+    pub(crate) functions: &'static Functions,
+    pub(crate) directory: &'static Directory,
+    pub(crate) range: SocketRange,
+    /// The heap's place in the directory.
+    pub(crate) place: usize,
+    /// What DPDK is asked for: the socket, or any where it has no huge pages and so no sockets.
+    pub(crate) asked: c_int,
+    /// `None` where one process has it all to itself.
+    pub(crate) metadata: Option<Metadata>,
+    pub(crate) is_primary: bool,
+    /// DPDK had no memory: until then it is not asked again, in milliseconds from [`EPOCH`].
+    pub(crate) refused_until: AtomicU64,
+}
+
+impl SocketExtents {
+    /// Pages that the heap has, or had and may have again.
+    fn pages(&self) -> usize {
+        let extents = self.directory.extents();
+        extents.filter(|each| each.socket == self.range.socket).map(|each| each.pages).sum()
+    }
+
+    /// A new extent with room for `wanted` pages, and for more where there is memory.
+    fn grow(&self, wanted: usize, is_idle: bool) -> Option<Extent> {
+        // DPDK tries every way to get memory, each time anew.
+        let now = EPOCH.get_or_init(Instant::now).elapsed().as_millis() as u64;
+        if now < self.refused_until.load(Ordering::Relaxed) {
+            return None;
+        }
+        let extent = self.grow_now(wanted, is_idle);
+        if extent.is_none() {
+            self.refused_until.store(now + RESPITE_MS, Ordering::Relaxed);
+        }
+        extent
+    }
+
+    fn grow_now(&self, wanted: usize, is_idle: bool) -> Option<Extent> {
+        if self.metadata.as_ref().is_some_and(|metadata| !metadata.has_room(wanted * PAGE)) {
+            return None;
+        }
+        let _inside = Inside::enter();
+        let mut pages = (self.pages() / GROWTH_SHARE).clamp(wanted, GROWTH_PAGES_MAX.max(wanted));
+        loop {
+            let extent = self.allocate_whole(pages).or_else(|| self.allocate_aligned(pages));
+            if let Some(extent) = extent {
+                return self.write_down(extent, is_idle);
+            }
+            if pages == wanted {
+                return None;
+            }
+            pages = (pages / 2).max(wanted);
+        }
+    }
+
+    /// A block that begins with a page but for DPDK's header and ends with one: DPDK takes no page more
+    /// for it than it has, and of the first one slice is lost. It comes about where DPDK's free memory
+    /// ends with a page, which it does until the program's own large blocks have cut it up.
+    fn allocate_whole(&self, pages: usize) -> Option<Extent> {
+        let block = self.allocate(pages * PAGE - HEADER, HEADER)?;
+        let extent =
+            Extent { socket: self.range.socket, address: block - HEADER, pages, kept: HEADER };
+        if extent.address.is_multiple_of(PAGE) && self.is_within(&extent) {
+            return Some(extent);
+        }
+        self.free(block);
+        None
+    }
+
+    /// A block that begins at a page's start. DPDK's header costs it a page more, of which the program
+    /// can use the rest for blocks that DPDK serves.
+    fn allocate_aligned(&self, pages: usize) -> Option<Extent> {
+        let address = self.allocate(pages * PAGE, PAGE)?;
+        let extent = Extent { socket: self.range.socket, address, pages, kept: 0 };
+        if address.is_multiple_of(PAGE) && self.is_within(&extent) {
+            return Some(extent);
+        }
+        self.free(address);
+        None
+    }
+
+    fn is_within(&self, extent: &Extent) -> bool {
+        let offset = extent.address.wrapping_sub(self.range.base);
+        offset < self.range.bytes && extent.bytes() <= self.range.bytes - offset
+    }
+
+    /// A block of DPDK's.
+    fn allocate(&self, bytes: usize, align: usize) -> Option<usize> {
+        let no_name = core::ptr::null();
+        // SAFETY: DPDK is initialised, or there would be no heap; the type's name may be NULL.
+        let block = unsafe {
+            (self.functions.rte_malloc_socket)(no_name, bytes, align as c_uint, self.asked)
+        };
+        (!block.is_null()).then(|| block.expose_provenance())
+    }
+
+    /// Frees a block of DPDK's that [`Self::allocate`] gave.
+    fn free(&self, block: usize) {
+        let _inside = Inside::enter();
+        // SAFETY: callers pass a block that nobody has, and once.
+        unsafe { (self.functions.rte_free)(core::ptr::with_exposed_provenance_mut(block)) };
+    }
+
+    fn write_down(&self, extent: Extent, is_idle: bool) -> Option<Extent> {
+        if self.directory.add(extent, is_idle) {
+            return Some(extent);
+        }
+        self.free(extent.block());
+        None
+    }
+
+    /// Asks the primary process for pages; `None` when it has none, or does not answer.
+    fn request(&self, wanted: usize) -> Option<Extent> {
+        let counter = &self.directory.counter;
+        let start = Instant::now();
+        let refusals = counter.refusals.load(Ordering::Relaxed);
+        while counter.clerk.load(Ordering::Relaxed) != 0 && start.elapsed() < PATIENCE {
+            let answers = counter.answers.load(Ordering::Acquire);
+            if let Some(pages) = self.directory.take_idle(self.range.socket, wanted) {
+                return Some(pages);
+            }
+            if counter.refusals.load(Ordering::Relaxed) != refusals {
+                return None;
+            }
+            counter.wanted[self.place].fetch_max(wanted as u32, Ordering::Relaxed);
+            counter.requests.fetch_add(1, Ordering::Release);
+            futex::wake(&counter.requests);
+            futex::wait(&counter.answers, answers, PATIENCE - start.elapsed().min(PATIENCE));
+        }
+        None
+    }
+
+    /// Answers what secondary processes asked of this heap.
+    pub(crate) fn answer(&self) {
+        let counter = &self.directory.counter;
+        let wanted = counter.wanted[self.place].swap(0, Ordering::Relaxed) as usize;
+        if wanted == 0 {
+            return;
+        }
+        if self.grow(wanted.min(EXTENT_PAGES_MAX), true).is_none() {
+            counter.refusals.fetch_add(1, Ordering::Relaxed);
+        }
+        counter.answers.fetch_add(1, Ordering::Release);
+        futex::wake(&counter.answers);
+    }
+
+    /// Gives extents that are idle as a whole back to DPDK, whichever heap's they were.
+    pub(crate) fn give_back_idle(&self) {
+        while let Some(extent) = self.directory.strike_out() {
+            self.free(extent.block());
+        }
+    }
+}
+
+impl Extents for SocketExtents {
+    fn take(&self, bytes: usize) -> Option<(NonNull<u8>, usize)> {
+        let wanted = bytes.div_ceil(PAGE);
+        if wanted == 0 || wanted > EXTENT_PAGES_MAX {
+            return None;
+        }
+        let idle = || self.directory.take_idle(self.range.socket, wanted);
+        let has_clerk = self.directory.counter.clerk.load(Ordering::Relaxed) != 0;
+        let pages = match idle() {
+            Some(pages) => pages,
+            None if has_clerk && !self.is_primary => self.request(wanted)?,
+            None => self.grow(wanted, false)?,
+        };
+        // What DPDK's header leaves of the first slice is no use.
+        let kept = pages.kept.next_multiple_of(EXTENT_STEP);
+        let start = core::ptr::with_exposed_provenance_mut(pages.address + kept);
+        Some((NonNull::new(start)?, pages.bytes() - kept))
+    }
+
+    fn give_back(&self, start: NonNull<u8>, bytes: usize) -> bool {
+        let is_ours = self.directory.lay_aside(start.addr().get(), bytes / PAGE).is_ok();
+        if is_ours && self.is_primary {
+            self.give_back_idle();
+        }
+        is_ours
+    }
+
+    fn bus_address(&self, address: NonNull<u8>) -> Option<u64> {
+        iova::of(self.functions, address.addr().get())
+    }
+}

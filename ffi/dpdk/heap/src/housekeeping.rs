@@ -1,0 +1,104 @@
+//! A thread of the primary process that keeps memory ready before it is needed, gives back what is
+//! idle, and cleans up after processes that died. Nothing waits for it, and everything works without.
+
+use core::ffi::{CStr, c_int, c_void};
+use core::ptr::null_mut;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use crate::dropin::Dropin;
+use crate::{futex, lifecycle};
+
+/// How often it looks: rarely enough to cost nothing, often enough that a page is ready when a thread
+/// that allocates 2 MiB in that time wants one.
+const PERIOD: Duration = Duration::from_millis(20);
+
+/// At most 15 characters, as the kernel keeps them.
+const NAME: &CStr = c"haul-rte-malloc";
+
+static IS_ASKED_TO_STOP: AtomicBool = AtomicBool::new(false);
+static HOUSEKEEPER: Mutex<Option<Housekeeper>> = Mutex::new(None);
+
+/// The thread, and the process that it lives in: a fork has not got it.
+#[derive(Clone, Copy)]
+struct Housekeeper {
+    thread: libc::pthread_t,
+    process: c_int,
+}
+
+/// Starts it where DPDK runs threads that serve no packets.
+pub(crate) fn start(dropin: &'static Dropin) {
+    let Ok(mut housekeeper) = HOUSEKEEPER.lock() else {
+        return;
+    };
+    if !dropin.is_primary || housekeeper.is_some() {
+        return;
+    }
+    let mut thread = 0;
+    let functions = dropin.functions;
+    let failed = match (functions.rte_thread_create_control, functions.rte_ctrl_thread_create) {
+        // SAFETY: the thread's number is written before the function returns; the name is a C
+        // string; the thread uses nothing but statics.
+        (Some(create), _) => unsafe {
+            create(&raw mut thread, NAME.as_ptr(), keep_house, null_mut())
+        },
+        // SAFETY: as above; without attributes there are the usual ones.
+        (None, Some(create)) => unsafe {
+            let no_attributes = core::ptr::null();
+            create(&raw mut thread, NAME.as_ptr(), no_attributes, keep_house_posix, null_mut())
+        },
+        (None, None) => -1,
+    };
+    if failed == 0 {
+        *housekeeper = Some(Housekeeper { thread, process: process() });
+        dropin.directory.counter.clerk.store(process().cast_unsigned(), Ordering::Relaxed);
+    }
+}
+
+/// Ends it, before DPDK's memory goes.
+pub(crate) fn stop() {
+    let Ok(mut housekeeper) = HOUSEKEEPER.lock() else {
+        return;
+    };
+    let Some(Housekeeper { thread, process: its_process }) = housekeeper.take() else {
+        return;
+    };
+    if its_process == process() {
+        IS_ASKED_TO_STOP.store(true, Ordering::Relaxed);
+        if let Some(dropin) = lifecycle::current() {
+            dropin.directory.counter.clerk.store(0, Ordering::Relaxed);
+            futex::wake(&dropin.directory.counter.requests);
+        }
+        // SAFETY: the thread was made joinable, and is joined once: it was taken out above.
+        unsafe { libc::pthread_join(thread, null_mut()) };
+    }
+}
+
+fn process() -> c_int {
+    // SAFETY: getpid has no preconditions.
+    unsafe { libc::getpid() }
+}
+
+extern "C" fn keep_house_posix(argument: *mut c_void) -> *mut c_void {
+    keep_house(argument);
+    null_mut()
+}
+
+extern "C" fn keep_house(_: *mut c_void) -> u32 {
+    let mut seen = 0;
+    while !IS_ASKED_TO_STOP.load(Ordering::Relaxed) {
+        let Some(dropin) = lifecycle::serving() else {
+            break;
+        };
+        let requests = &dropin.directory.counter.requests;
+        futex::wait(requests, seen, PERIOD);
+        seen = requests.load(Ordering::Acquire);
+        for each in &dropin.heaps {
+            each.extents.answer();
+            each.heap.maintain();
+            each.extents.give_back_idle();
+        }
+    }
+    0
+}

@@ -1,0 +1,41 @@
+//! `libhaul_rte_malloc.so`: haul's heap under an unmodified DPDK program.
+//!
+//! `LD_PRELOAD=libhaul_rte_malloc.so program`: the program's calls of `rte_malloc` and its family come
+//! here. Blocks up to 1 MiB are served by a [`haul_heap::Heap`] a socket, whose memory is taken in
+//! extents from DPDK's own heap, so that devices and secondary processes reach it as before. Everything
+//! else, and everything where something is not as expected, goes on to DPDK.
+//!
+//! Nothing of DPDK is needed to build this. Modules, lowest first:
+//!
+//! - `notice`: lines on standard error;
+//! - `futex`: waiting for another process;
+//! - `dpdk`: DPDK's functions and structures;
+//! - `inside`: calls that DPDK makes to itself through our functions;
+//! - `memory`: where DPDK's memory is;
+//! - `directory`: a memzone that says where the heaps are and which extents they have;
+//! - `metadata`: the file with the heaps' metadata;
+//! - `iova`: IO addresses;
+//! - `extents`: DPDK's memory as the heaps' extents;
+//! - `names`: types as tags;
+//! - `dropin`: the heaps, and what DPDK's functions mean for them;
+//! - `account`: statistics;
+//! - `lifecycle`: when all of this begins and ends;
+//! - `housekeeping`: a thread that grows ahead, gives back, and cleans up after the dead;
+//! - `interpose`: the functions that programs call.
+
+mod account;
+mod directory;
+mod dpdk;
+mod dropin;
+mod extents;
+mod futex;
+mod housekeeping;
+mod inside;
+#[expect(unreachable_pub, reason = "the loader finds these functions by their names")]
+mod interpose;
+mod iova;
+mod lifecycle;
+mod memory;
+mod metadata;
+mod names;
+mod notice;

@@ -1,0 +1,207 @@
+//! The memory of a heap's metadata: a sparse file beside DPDK's own in its runtime directory, mapped
+//! by every process. Where that directory lies on a disk, a file in memory without a name takes its
+//! place, which others open through the primary process's descriptor.
+//!
+//! It is no part of DPDK's memory, because that is never sparse, and no device reads it.
+
+use core::ffi::{CStr, c_int};
+use std::ffi::{CString, OsStr};
+use std::fs::{File, OpenOptions};
+use std::io::{Error, ErrorKind, Result};
+use std::os::fd::{AsRawFd, FromRawFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use crate::directory::HeapPlace;
+use crate::dpdk::Functions;
+
+/// Metadata takes at most this share of the data: 2 bytes for each 64 and its multiples, and less than
+/// that again for all the rest.
+const METADATA_SHARE: usize = 8;
+
+/// What is left free for DPDK's own files and for threads' caches, in bytes.
+const ROOM_BYTES: u64 = 4 << 20;
+
+/// Metadata as this process maps it, for the rest of its life.
+#[derive(Debug)]
+pub(crate) struct Metadata {
+    pub(crate) start: *mut u8,
+    pub(crate) bytes: usize,
+    /// The file's number.
+    pub(crate) file_number: u64,
+    /// The file's descriptor in the primary process, where it has no name.
+    pub(crate) descriptor: Option<c_int>,
+    file: File,
+}
+
+// SAFETY: the mapping belongs to the process, not to a thread, and is never undone.
+unsafe impl Send for Metadata {}
+// SAFETY: as above; only the heap touches what it points to, by atomic accesses.
+unsafe impl Sync for Metadata {}
+
+impl Metadata {
+    /// Makes the metadata of one socket's heap, all zeros, in the primary process.
+    pub(crate) fn create(folder: &Path, socket: c_int, bytes: usize) -> Result<Self> {
+        let is_memory = is_in_memory(folder);
+        let file = if is_memory { create_file(&path(folder, socket))? } else { create_nameless()? };
+        file.set_len(bytes as u64)?;
+        let file_number = file.metadata()?.ino();
+        let mut metadata = Self::map(file, file_number, bytes)?;
+        metadata.descriptor = (!is_memory).then(|| metadata.file.as_raw_fd());
+        Ok(metadata)
+    }
+
+    /// Maps what the primary process made.
+    pub(crate) fn attach(folder: &Path, primary: u32, place: &HeapPlace) -> Result<Self> {
+        let (path, follow) = match place.descriptor {
+            Some(descriptor) => (PathBuf::from(format!("/proc/{primary}/fd/{descriptor}")), 0),
+            None => (path(folder, place.range.socket), libc::O_NOFOLLOW),
+        };
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .custom_flags(follow | libc::O_CLOEXEC)
+            .open(path)?;
+        let about = file.metadata()?;
+        if about.ino() != place.file_number || about.len() != place.metadata_bytes {
+            return Err(Error::new(ErrorKind::InvalidData, "it is another run's"));
+        }
+        let bytes = usize::try_from(about.len()).map_err(Error::other)?;
+        Self::map(file, place.file_number, bytes)
+    }
+
+    fn map(file: File, file_number: u64, bytes: usize) -> Result<Self> {
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        let flags = libc::MAP_SHARED | libc::MAP_NORESERVE;
+        let null = core::ptr::null_mut();
+        // SAFETY: a new mapping at an address of the kernel's choice replaces nothing.
+        let start = unsafe { libc::mmap(null, bytes, protection, flags, file.as_raw_fd(), 0) };
+        if start == libc::MAP_FAILED {
+            return Err(Error::last_os_error());
+        }
+        Ok(Self { start: start.cast(), bytes, file_number, descriptor: None, file })
+    }
+
+    /// Whether the file system has room for the metadata of so many more bytes of data, with some to
+    /// spare: a write to a page that it cannot back would end the process. Others may fill it up at any
+    /// time all the same, as under DPDK's own files there.
+    pub(crate) fn has_room(&self, data_bytes: usize) -> bool {
+        // SAFETY: every field of the structure is an integer, for which zero is a value.
+        let mut about: libc::statvfs = unsafe { core::mem::zeroed() };
+        // SAFETY: the descriptor is open, and the structure takes the answer.
+        let failed = unsafe { libc::fstatvfs(self.file.as_raw_fd(), &raw mut about) } != 0;
+        // A file system that cannot tell, or says 0 blocks of 0, has no limit.
+        failed || about.f_blocks == 0 || {
+            let free = about.f_bavail.saturating_mul(about.f_frsize);
+            free >= (data_bytes / METADATA_SHARE) as u64 + ROOM_BYTES
+        }
+    }
+}
+
+/// DPDK's runtime directory, when this application keeps its configuration there for others to join.
+pub(crate) fn shared_folder(functions: &Functions) -> Option<PathBuf> {
+    // SAFETY: the function returns a string of DPDK's, made before its memory was initialised.
+    let text = unsafe { (functions.rte_eal_get_runtime_dir)() };
+    if text.is_null() {
+        return None;
+    }
+    // SAFETY: it is a C string in static memory.
+    let text = unsafe { CStr::from_ptr(text) };
+    // Where the kernel says it is: /var/run is a link.
+    let folder = std::fs::canonicalize(OsStr::from_bytes(text.to_bytes())).ok()?;
+    // Another application may use the same directory, so its existence says nothing; and to open
+    // DPDK's files would drop its locks. What this process has mapped is told without either.
+    let maps = std::fs::read("/proc/self/maps").ok()?;
+    let wanted = folder.join("config");
+    maps.split(|&byte| byte == b'\n')
+        .any(|line| line.ends_with(wanted.as_os_str().as_bytes()))
+        .then_some(folder)
+}
+
+/// Removes the file of one socket's heap; who has it mapped keeps it.
+pub(crate) fn remove(folder: &Path, socket: c_int) {
+    // One that is gone already is what was wanted.
+    let _ = std::fs::remove_file(path(folder, socket));
+}
+
+fn path(folder: &Path, socket: c_int) -> PathBuf {
+    folder.join(format!("haul_rte_malloc_{socket}"))
+}
+
+/// Whether files in a folder are memory, and never written to a disk.
+fn is_in_memory(folder: &Path) -> bool {
+    let Ok(path) = CString::new(folder.as_os_str().as_bytes()) else {
+        return false;
+    };
+    // SAFETY: every field of the structure is an integer, for which zero is a value.
+    let mut about: libc::statfs = unsafe { core::mem::zeroed() };
+    // SAFETY: the path is a C string, and the structure takes the answer.
+    let failed = unsafe { libc::statfs(path.as_ptr(), &raw mut about) } != 0;
+    !failed && about.f_type == libc::TMPFS_MAGIC
+}
+
+fn create_nameless() -> Result<File> {
+    // SAFETY: the name is a C string.
+    let descriptor = unsafe { libc::memfd_create(c"haul_rte_malloc".as_ptr(), libc::MFD_CLOEXEC) };
+    if descriptor < 0 {
+        return Err(Error::last_os_error());
+    }
+    // SAFETY: the descriptor is new, open, and nobody else's.
+    Ok(unsafe { File::from_raw_fd(descriptor) })
+}
+
+/// A new file; one that an earlier run left goes, and lives on in who still maps it.
+fn create_file(path: &Path) -> Result<File> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .custom_flags(libc::O_NOFOLLOW | libc::O_CLOEXEC)
+        .open(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::SocketRange;
+
+    fn check(folder: &Path) {
+        let bytes = 1 << 20;
+        let first = Metadata::create(folder, 0, bytes).expect("created");
+        assert!(first.has_room(2 << 20));
+        let range = SocketRange { socket: 0, base: 0, bytes: 1 << 30 };
+        let place = HeapPlace {
+            range,
+            file_number: first.file_number,
+            descriptor: first.descriptor,
+            metadata_bytes: bytes as u64,
+        };
+        let primary = std::process::id();
+        let second = Metadata::attach(folder, primary, &place).expect("attached");
+        // SAFETY: the mapping has more than one byte and this test alone uses it.
+        unsafe { first.start.write(7) };
+        // SAFETY: as above.
+        assert_eq!(unsafe { second.start.read() }, 7);
+
+        let _later = Metadata::create(folder, 0, bytes).expect("created anew");
+        let other = HeapPlace { file_number: u64::MAX, ..place };
+        assert!(Metadata::attach(folder, primary, &other).is_err(), "another run's was taken");
+    }
+
+    #[test]
+    fn a_second_process_maps_the_same_and_no_other_run() {
+        for parent in [std::env::temp_dir(), PathBuf::from("/dev/shm")] {
+            let folder = parent.join(format!("haul-metadata-{}", std::process::id()));
+            if std::fs::create_dir_all(&folder).is_ok() {
+                check(&folder);
+                std::fs::remove_dir_all(&folder).expect("the folder can be removed");
+            }
+        }
+    }
+}

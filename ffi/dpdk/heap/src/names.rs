@@ -1,0 +1,125 @@
+//! From the `type` of a call to a heap's tag.
+//!
+//! Programs pass string literals, so the pointer is remembered with its tag; but the same pointer may
+//! name a buffer that changed, so the text behind it is compared each time.
+
+use core::ffi::{CStr, c_char};
+use std::ffi::CString;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use haul_heap::{Heap, TAG_NAME_MAX, Tag};
+
+/// Pointers remembered; a power of two. A program names some tens of types.
+const ENTRIES: usize = 256;
+
+/// The names that this process used with one heap.
+pub(crate) struct Names {
+    /// The pointer in the upper 56 bits, the tag's number in the lower 8; 0 for none.
+    entries: [AtomicU64; ENTRIES],
+    /// By a tag's number: the tag, and its name.
+    known: [OnceLock<(Tag, CString)>; 256],
+}
+
+impl Names {
+    pub(crate) fn new() -> Self {
+        Self {
+            entries: [const { AtomicU64::new(0) }; ENTRIES],
+            known: [const { OnceLock::new() }; 256],
+        }
+    }
+
+    /// The tag of a call's type; the empty one for NULL.
+    ///
+    /// # Safety
+    ///
+    /// `name` is NULL or a C string, as DPDK demands of its callers.
+    #[inline]
+    pub(crate) unsafe fn tag(&self, heap: &Heap, name: *const c_char) -> Tag {
+        if name.is_null() {
+            return Tag::NONE;
+        }
+        let address = name.addr() as u64;
+        let entry = &self.entries[place(address)];
+        let found = entry.load(Ordering::Relaxed);
+        if found >> 8 == address
+            && let Some((tag, text)) = self.known[(found & 0xFF) as usize].get()
+            // SAFETY: `name` is a C string.
+            && unsafe { is_name(name, text) }
+        {
+            return *tag;
+        }
+        // SAFETY: `name` is a C string.
+        let tag = self.learn(heap, unsafe { CStr::from_ptr(name) });
+        entry.store(address << 8 | u64::from(tag.number()), Ordering::Relaxed);
+        tag
+    }
+
+    #[cold]
+    fn learn(&self, heap: &Heap, name: &CStr) -> Tag {
+        let text = cut(name.to_bytes());
+        let tag = heap.tag(&String::from_utf8_lossy(text));
+        if tag != Tag::NONE {
+            // A C string has no NUL before its end.
+            let text = CString::new(text).unwrap_or_default();
+            self.known[usize::from(tag.number())].get_or_init(|| (tag, text));
+        }
+        tag
+    }
+}
+
+/// Literals lie close together: the low bits differ most.
+fn place(address: u64) -> usize {
+    (address ^ address >> 8) as usize % ENTRIES
+}
+
+/// What a tag keeps of a name.
+fn cut(text: &[u8]) -> &[u8] {
+    &text[..text.len().min(TAG_NAME_MAX)]
+}
+
+/// Whether a C string reads `expected`, as far as a tag keeps it.
+///
+/// # Safety
+///
+/// `name` is a C string.
+unsafe fn is_name(name: *const c_char, expected: &CStr) -> bool {
+    // SAFETY: both are C strings, which strncmp reads to their ends at most.
+    unsafe { libc::strncmp(name, expected.as_ptr(), TAG_NAME_MAX) == 0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_compared_as_far_as_a_tag_keeps_it() {
+        let is_name = |name: &CStr, expected: &CStr| {
+            // SAFETY: a `CStr` is a C string.
+            unsafe { is_name(name.as_ptr(), expected) }
+        };
+        assert!(is_name(c"ring", c"ring"));
+        assert!(!is_name(c"ring", c"rin"));
+        assert!(!is_name(c"rin", c"ring"));
+        assert!(is_name(c"0123456789012345678901234567890+", c"0123456789012345678901234567890"));
+        assert_eq!(cut(b"0123456789012345678901234567890+").len(), TAG_NAME_MAX);
+    }
+
+    #[test]
+    fn a_buffer_that_changed_has_another_tag() {
+        let heap = Heap::builder().limit(64 << 20).build().expect("a small heap is built");
+        let names = Names::new();
+        let mut buffer = *b"first\0";
+        let mut tag = |text: &[u8; 6]| {
+            buffer = *text;
+            // SAFETY: the buffer ends with NUL.
+            unsafe { names.tag(&heap, buffer.as_ptr().cast()) }
+        };
+        let first = tag(b"first\0");
+        assert_eq!(tag(b"first\0"), first);
+        assert_ne!(tag(b"other\0"), first);
+        assert_eq!(tag(b"first\0"), first);
+        // SAFETY: NULL is allowed.
+        assert_eq!(unsafe { names.tag(&heap, core::ptr::null()) }, Tag::NONE);
+    }
+}

@@ -1,0 +1,114 @@
+//! What the tests need of the machine, and how its absence is told.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Pages of 2 MiB that a test run holds: 1 GiB, which is what `memzone_autotest` and the growth of
+/// 100,000 blocks need without the drop-in.
+const HUGE_PAGES: u64 = 512;
+
+const POOL: &str = "/proc/sys/vm/nr_hugepages";
+
+/// One DPDK application at a time: they share the pool of huge pages and the machine's two cores.
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
+/// Prints why a test does not run, in the form that `scripts/test` counts.
+pub(crate) fn skip(what: &str, why: &str, remedy: &str) {
+    eprintln!("SKIPPED: {what}: {why}: {remedy}");
+}
+
+/// Whether a program can be started.
+pub(crate) fn is_here(program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
+}
+
+/// The machine's memory for DPDK, held for one test.
+pub(crate) struct Machine {
+    /// Where huge pages are mounted; `None` without any.
+    pub(crate) huge_folder: Option<PathBuf>,
+    _pool: Option<Pool>,
+    _turn: MutexGuard<'static, ()>,
+}
+
+impl Machine {
+    /// Takes the machine for a test of `what`; `None`, with the skip told, without DPDK.
+    pub(crate) fn take(what: &str) -> Option<Self> {
+        if !is_here("dpdk-testpmd") {
+            skip(what, "no dpdk-testpmd on PATH", "apt-get install dpdk");
+            return None;
+        }
+        let turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+        let pool = Pool::fill();
+        let huge_folder = pool.as_ref().map(|pool| pool.folder.clone());
+        Some(Self { huge_folder, _pool: pool, _turn: turn })
+    }
+
+    /// The same for a test that needs huge pages, as secondary processes do.
+    pub(crate) fn take_huge(what: &str) -> Option<Self> {
+        let machine = Self::take(what)?;
+        if machine.huge_folder.is_none() {
+            skip(what, "no huge pages", "as root, on a machine with 1 GiB of free memory");
+            return None;
+        }
+        Some(machine)
+    }
+
+    /// The options of every DPDK program: no devices but those that it is told of, memory from where
+    /// there is any, and files of its own.
+    pub(crate) fn options(&self, cores: &str) -> Vec<String> {
+        let mut options = vec![format!("-l{cores}"), "--no-pci".into(), "--iova-mode=va".into()];
+        options.push(format!("--file-prefix=haul{}", std::process::id()));
+        match &self.huge_folder {
+            Some(folder) => options.push(format!("--huge-dir={}", folder.display())),
+            None => options.extend(["--no-huge".into(), "-m1024".into()]),
+        }
+        options
+    }
+}
+
+/// Pages that this process added to the kernel's pool, and a file system over them.
+struct Pool {
+    folder: PathBuf,
+    added: u64,
+}
+
+impl Pool {
+    fn fill() -> Option<Self> {
+        let before = read(POOL)?;
+        let free = read("/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages")?;
+        let added = HUGE_PAGES.saturating_sub(free);
+        if added > 0 {
+            fs::write(POOL, (before + added).to_string()).ok()?;
+        }
+        let pool = Self { folder: folder()?, added: read(POOL)?.saturating_sub(before) };
+        let mount =
+            Command::new("mount").args(["-t", "hugetlbfs", "haul"]).arg(&pool.folder).status();
+        // Dropping the pool puts the pages back.
+        (pool.added == added && mount.is_ok_and(|status| status.success())).then_some(pool)
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(&self.folder).status();
+        // Others may have changed the pool meanwhile: only what was added is taken away.
+        if let Some(now) = read(POOL) {
+            let _ = fs::write(POOL, now.saturating_sub(self.added).to_string());
+        }
+    }
+}
+
+fn read(path: &str) -> Option<u64> {
+    fs::read_to_string(path).ok()?.trim().parse().ok()
+}
+
+fn folder() -> Option<PathBuf> {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("huge");
+    // What a run that was killed left mounted would hide what this one mounts.
+    let _ = Command::new("umount").arg(&folder).stderr(std::process::Stdio::null()).status();
+    fs::create_dir_all(&folder).ok()?;
+    Some(folder)
+}

@@ -1,0 +1,177 @@
+//! DPDK programs, with the drop-in and without.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::OnceLock;
+use std::sync::mpsc::Receiver;
+use std::time::{Duration, Instant};
+
+use crate::machine::{is_here, skip};
+
+/// What no program of these tests needs on a loaded machine of two cores.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Whether the drop-in is preloaded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Preload {
+    Yes,
+    No,
+}
+
+/// How a program ended.
+#[derive(Debug)]
+pub(crate) struct Outcome {
+    pub(crate) is_success: bool,
+    /// Standard output, then standard error.
+    pub(crate) text: String,
+}
+
+/// The library as users build it.
+pub(crate) fn library() -> &'static Path {
+    static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
+    LIBRARY.get_or_init(|| {
+        let target =
+            Path::new(env!("CARGO_TARGET_TMPDIR")).parent().expect("target/tmp has a parent");
+        let status = Command::new(env!("CARGO"))
+            .args(["build", "--release", "--package", "haul-dpdk-heap"])
+            .current_dir(env!("CARGO_MANIFEST_DIR"))
+            .env("CARGO_TARGET_DIR", target)
+            .status()
+            .expect("cargo runs");
+        assert!(status.success(), "the release build failed");
+        target.join("release/libhaul_rte_malloc.so")
+    })
+}
+
+/// Compiles one of the C programs beside this file; `None`, with the skip told, without DPDK's headers.
+pub(crate) fn compile(what: &str, name: &str) -> Option<PathBuf> {
+    if !is_here("pkg-config") {
+        skip(what, "no pkg-config on PATH", "apt-get install pkg-config");
+        return None;
+    }
+    if !is_here("cc") {
+        skip(what, "no cc on PATH", "apt-get install gcc");
+        return None;
+    }
+    let flags = Command::new("pkg-config").args(["--cflags", "--libs", "libdpdk"]).output();
+    let flags = flags.expect("pkg-config runs");
+    if !flags.status.success() {
+        skip(what, "no package libdpdk", "apt-get install libdpdk-dev");
+        return None;
+    }
+    let flags = String::from_utf8(flags.stdout).expect("flags are text");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/dpdk").join(format!("{name}.c"));
+    let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let mut compiler = Command::new("cc");
+    compiler.args(["-O2", "-Wall", "-Wextra", "-Werror", "-Wno-alloc-size-larger-than", "-o"]);
+    compiler.arg(&program).arg(source).args(flags.split_whitespace());
+    assert!(compiler.status().expect("cc runs").success(), "{name}.c does not compile");
+    Some(program)
+}
+
+/// The command with the library before it, or not.
+pub(crate) fn command(program: impl AsRef<Path>, preload: Preload) -> Command {
+    let mut command = Command::new(program.as_ref());
+    if preload == Preload::Yes {
+        command.env("LD_PRELOAD", library()).env("HAUL_RTE_MALLOC", "tell");
+    }
+    command
+}
+
+/// Runs a program to its end, with `input` on its standard input.
+pub(crate) fn run(command: &mut Command, input: &str) -> Outcome {
+    let mut child = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    if let Some(mut stdin) = child.stdin.take() {
+        // A program that ended without reading says why itself.
+        let _ = stdin.write_all(input.as_bytes());
+    }
+    finish(child)
+}
+
+/// Waits for a program's end, and reads what it says meanwhile.
+pub(crate) fn finish(mut child: Child) -> Outcome {
+    fn read(pipe: Option<impl Read + Send + 'static>) -> std::thread::JoinHandle<String> {
+        std::thread::spawn(move || {
+            let mut text = Vec::new();
+            if let Some(mut pipe) = pipe {
+                let _ = pipe.read_to_end(&mut text);
+            }
+            String::from_utf8_lossy(&text).into_owned()
+        })
+    }
+    let (output, errors) = (read(child.stdout.take()), read(child.stderr.take()));
+    let is_success = wait(&mut child);
+    let text =
+        [output, errors].map(|reader| reader.join().expect("a reader never panics")).concat();
+    Outcome { is_success, text }
+}
+
+/// Whether the program ends well, and in time; if not in time, it is ended.
+pub(crate) fn wait(child: &mut Child) -> bool {
+    let start = Instant::now();
+    while start.elapsed() < PATIENCE {
+        if let Some(status) = child.try_wait().expect("a child can be waited for") {
+            return status.success();
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let _ = child.kill();
+    let _ = child.wait();
+    false
+}
+
+/// A program that is talked with by lines.
+pub(crate) struct Dialogue {
+    pub(crate) child: Child,
+    input: ChildStdin,
+    lines: Receiver<String>,
+}
+
+impl Dialogue {
+    pub(crate) fn start(mut command: Command) -> Self {
+        let mut child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap_or_else(|error| panic!("{command:?}: {error}"));
+        let input = child.stdin.take().expect("standard input is a pipe");
+        let output = BufReader::new(child.stdout.take().expect("standard output is a pipe"));
+        let (sender, lines) = std::sync::mpsc::channel();
+        // It ends with the program.
+        std::thread::spawn(move || {
+            for line in output.lines().map_while(Result::ok) {
+                if sender.send(line).is_err() {
+                    break;
+                }
+            }
+        });
+        Self { child, input, lines }
+    }
+
+    /// The next line; a word in its place when there is none, or none in time.
+    pub(crate) fn line(&mut self) -> String {
+        self.lines.recv_timeout(PATIENCE).unwrap_or_else(|error| error.to_string())
+    }
+
+    pub(crate) fn say(&mut self, line: &str) {
+        writeln!(self.input, "{line}").unwrap_or_else(|error| panic!("{line}: {error}"));
+    }
+
+    pub(crate) fn ask(&mut self, line: &str) -> String {
+        self.say(line);
+        self.line()
+    }
+}
+
+impl Drop for Dialogue {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
