@@ -53,6 +53,13 @@ pub(crate) const NODE_BYTES: usize = 1024;
 /// What tables start at multiples of, in bytes: a page of metadata.
 const TABLE_ALIGN: usize = 4096;
 
+/// Where in its page a table of slot words starts, in bytes. A freed block's slot word is stored and a
+/// slice word is loaded within a few instructions; where both lie at one offset in their pages, the
+/// load waits for the store as if they were the same ("4K aliasing"). The slice words of the first
+/// 8 MiB lie in the first KiB of a page, the bins of the smallest class in the second. Slot words from
+/// half a page on make a pair of 64 B on the first blocks of a heap 6.3 ns instead of 7.5 (Zen 4).
+const SLOTS_COLOUR: usize = TABLE_ALIGN / 2;
+
 /// The shape of a heap: fixed when it is made, and all that the layout depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Geometry {
@@ -165,8 +172,8 @@ impl Layout {
         let mut slots = [0; SHIFTS];
         let mut index = 0;
         while index < SHIFTS {
-            slots[index] = end;
-            end = after(end, (geometry.data_bytes() >> (SHIFT_MIN as usize + index)) * 2);
+            slots[index] = end + SLOTS_COLOUR;
+            end = after(slots[index], (geometry.data_bytes() >> (SHIFT_MIN as usize + index)) * 2);
             index += 1;
         }
         Self {
@@ -235,8 +242,10 @@ mod tests {
             }
             let mut end = HEADER_BYTES;
             for (start, bytes) in tables {
-                assert!(start >= end && start < end + TABLE_ALIGN, "{geometry:?}: {start} {end}");
-                assert!(start.is_multiple_of(TABLE_ALIGN));
+                let colour = if layout.slots.contains(&start) { SLOTS_COLOUR } else { 0 };
+                let page = start - colour;
+                assert!(page >= end && page < end + TABLE_ALIGN, "{geometry:?}: {start} {end}");
+                assert!(page.is_multiple_of(TABLE_ALIGN));
                 end = start + bytes;
             }
             assert!(layout.bytes >= end && layout.bytes < end + TABLE_ALIGN);
