@@ -28,7 +28,7 @@ pub const PAUSE: Duration = Duration::from_millis(10);
 /// // SAFETY: allocated here, and not used again.
 /// unsafe { heap.free(block) }?;
 /// drop(housekeeper);
-/// # Ok::<(), Box<dyn std::Error>>(())
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug)]
 pub struct Housekeeper {

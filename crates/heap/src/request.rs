@@ -28,6 +28,11 @@ impl Tag {
     /// No tag.
     pub const NONE: Self = Self(0);
 
+    /// The tag of this number, as [`Tag::number`] told it in any process of the heap.
+    pub const fn new(number: u8) -> Self {
+        Self(number)
+    }
+
     /// The tag's number, 0 for none.
     pub const fn number(self) -> u8 {
         self.0

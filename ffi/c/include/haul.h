@@ -1,4 +1,4 @@
-/* haul.h: memcpy, memmove and memset for servers. MIT OR Apache-2.0.
+/* haul.h: memcpy, memmove, memset and a heap for servers. MIT OR Apache-2.0.
  *
  * Made by cbindgen from ffi/c/src; do not edit. Link with `pkg-config --cflags --libs haul`. */
 
@@ -7,9 +7,15 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <stdbool.h>
 
 /** The version of this header; haul_version() tells that of the library that is loaded. */
 #define HAUL_VERSION "0.1.0"
+
+/**
+ * Any NUMA node, for haul_heap_alloc_on().
+ */
+#define HAUL_NODE_ANY -1
 
 /**
  * What a function returns that can fail. New codes are added at the end; none changes its number.
@@ -36,6 +42,58 @@ typedef enum haul_status {
      * A defect of haul's own, told on standard error. What was in force before still is.
      */
     HAUL_ERROR_INTERNAL = 4,
+    /**
+     * An argument is outside what it may be.
+     */
+    HAUL_ERROR_ARGUMENT = 5,
+    /**
+     * A heap of this name is there already.
+     */
+    HAUL_ERROR_EXISTS = 6,
+    /**
+     * No heap has this name.
+     */
+    HAUL_ERROR_NOT_FOUND = 7,
+    /**
+     * The heap belongs to another user, or others may write to it.
+     */
+    HAUL_ERROR_FORBIDDEN = 8,
+    /**
+     * The file is no heap, of another version, cut, unfinished or damaged.
+     */
+    HAUL_ERROR_NOT_A_HEAP = 9,
+    /**
+     * The system refused addresses.
+     */
+    HAUL_ERROR_NO_MEMORY = 10,
+    /**
+     * All places for processes are taken by live ones.
+     */
+    HAUL_ERROR_FULL = 11,
+    /**
+     * The system refused something else.
+     */
+    HAUL_ERROR_SYSTEM = 12,
+    /**
+     * The block is free already.
+     */
+    HAUL_ERROR_DOUBLE_FREE = 13,
+    /**
+     * No block is there.
+     */
+    HAUL_ERROR_WILD_POINTER = 14,
+    /**
+     * The pointer leads into a block, not to its start.
+     */
+    HAUL_ERROR_INTERIOR_POINTER = 15,
+    /**
+     * The pointer is outside the heap.
+     */
+    HAUL_ERROR_FOREIGN_POINTER = 16,
+    /**
+     * The heap's metadata is not what haul wrote.
+     */
+    HAUL_ERROR_DAMAGED = 17,
 } haul_status;
 
 /**
@@ -55,6 +113,108 @@ typedef enum haul_hint {
      */
     HAUL_HINT_STREAMED = 2,
 } haul_hint;
+
+/**
+ * The pages that a heap should use. Where there are none of a kind, a lesser one is used.
+ */
+typedef enum haul_heap_pages {
+    /**
+     * The best there is.
+     */
+    HAUL_HEAP_PAGES_AUTO = 0,
+    /**
+     * Pages of 1 GiB from the pool of huge pages.
+     */
+    HAUL_HEAP_PAGES_HUGE_1G = 1,
+    /**
+     * Pages of 2 MiB from the pool of huge pages.
+     */
+    HAUL_HEAP_PAGES_HUGE_2M = 2,
+    /**
+     * Plain pages that the kernel joins to huge ones.
+     */
+    HAUL_HEAP_PAGES_TRANSPARENT = 3,
+    /**
+     * Plain pages.
+     */
+    HAUL_HEAP_PAGES_PLAIN = 4,
+} haul_heap_pages;
+
+/**
+ * A heap of huge pages, private or shared between processes. Any number of threads may use it at
+ * once; after a fork the child may too.
+ */
+typedef struct haul_heap haul_heap;
+
+/**
+ * What a heap is asked to be. All zeros ask for the defaults.
+ */
+typedef struct haul_heap_options {
+    /**
+     * The most bytes of blocks and what they waste; 0: 64 GiB, or four times the machine's memory if
+     * that is less. Addresses are set aside for all of it, memory is not.
+     */
+    uint64_t limit;
+    /**
+     * Bytes of free pages that haul_heap_maintain() keeps ready.
+     */
+    uint64_t grow_ahead;
+    /**
+     * Milliseconds that haul_heap_maintain() lets a page lie free before its memory goes back;
+     * 0: 10,000; UINT64_MAX: for ever.
+     */
+    uint64_t decay_ms;
+    /**
+     * A haul_heap_pages.
+     */
+    uint32_t pages;
+    /**
+     * NUMA nodes that are told apart; 0: those of the machine.
+     */
+    uint32_t nodes;
+    /**
+     * Caches, one for each thread in all processes and each node that it uses; 0: 4,096.
+     */
+    uint32_t caches;
+    /**
+     * 0.
+     */
+    uint32_t reserved;
+} haul_heap_options;
+
+/**
+ * What a heap holds, on one node or on all.
+ */
+typedef struct haul_heap_stats {
+    /**
+     * Live blocks.
+     */
+    uint64_t live_blocks;
+    /**
+     * Bytes that these can hold.
+     */
+    uint64_t live_bytes;
+    /**
+     * Free blocks in the caches of threads.
+     */
+    uint64_t cached_blocks;
+    /**
+     * Bytes of these.
+     */
+    uint64_t cached_bytes;
+    /**
+     * Bytes of pages with memory behind them.
+     */
+    uint64_t ready_bytes;
+    /**
+     * Bytes of these that are part of nothing.
+     */
+    uint64_t free_bytes;
+    /**
+     * Bytes that the heap can reach.
+     */
+    uint64_t limit_bytes;
+} haul_heap_stats;
 
 #ifdef __cplusplus
 extern "C" {
@@ -159,6 +319,258 @@ enum haul_status haul_thresholds_get(const char *name,
  * name is NULL or a string.
  */
 enum haul_status haul_thresholds_set(const char *name, size_t bytes);
+
+/**
+ * Makes a heap of this process alone and writes it to heap. options may be NULL. About twenty system
+ * calls and one malloc.
+ *
+ * Returns HAUL_OK; HAUL_ERROR_NULL; HAUL_ERROR_ARGUMENT; HAUL_ERROR_NO_MEMORY. heap is written on
+ * HAUL_OK alone.
+ *
+ * # Safety
+ * options is NULL or readable; heap is NULL or writable.
+ */
+enum haul_status haul_heap_create(const struct haul_heap_options *options,
+                                  struct haul_heap **heap);
+
+/**
+ * Makes a heap that processes of this user share by a name, and writes it to heap. It outlives them
+ * all, until haul_heap_remove_name(). As haul_heap_create(), and HAUL_ERROR_EXISTS.
+ *
+ * # Safety
+ * options is NULL or readable; name is NULL or a string; heap is NULL or writable.
+ */
+enum haul_status haul_heap_create_named(const struct haul_heap_options *options,
+                                        const char *name,
+                                        struct haul_heap **heap);
+
+/**
+ * Makes a heap that is shared by its descriptor, haul_heap_fd(), and writes it to heap. It goes with
+ * the last process. As haul_heap_create().
+ *
+ * # Safety
+ * options is NULL or readable; heap is NULL or writable.
+ */
+enum haul_status haul_heap_create_shared(const struct haul_heap_options *options,
+                                         struct haul_heap **heap);
+
+/**
+ * Attaches to the heap of this name, and writes it to heap. Nothing of what the file says is believed
+ * unchecked.
+ *
+ * Returns HAUL_OK; HAUL_ERROR_NULL; HAUL_ERROR_ARGUMENT; HAUL_ERROR_NOT_FOUND; HAUL_ERROR_FORBIDDEN;
+ * HAUL_ERROR_NOT_A_HEAP; HAUL_ERROR_FULL; HAUL_ERROR_NO_MEMORY; HAUL_ERROR_SYSTEM.
+ *
+ * # Safety
+ * name is NULL or a string; heap is NULL or writable.
+ */
+enum haul_status haul_heap_attach(const char *name,
+                                  struct haul_heap **heap);
+
+/**
+ * Attaches to the heap behind a descriptor, which stays the caller's, and writes it to heap. As
+ * haul_heap_attach().
+ *
+ * # Safety
+ * heap is NULL or writable.
+ */
+enum haul_status haul_heap_attach_fd(int fd, struct haul_heap **heap);
+
+/**
+ * Takes a shared heap's name away: nobody can attach by it any more. Who is attached stays so.
+ *
+ * Returns HAUL_OK; HAUL_ERROR_NULL; HAUL_ERROR_ARGUMENT; HAUL_ERROR_NOT_FOUND; HAUL_ERROR_SYSTEM.
+ *
+ * # Safety
+ * name is NULL or a string.
+ */
+enum haul_status haul_heap_remove_name(const char *name);
+
+/**
+ * Whether a name can be a heap's: 1 to 64 letters, digits, dots, hyphens and underscores, and no dot
+ * in front.
+ *
+ * # Safety
+ * name is NULL or a string.
+ */
+bool haul_heap_is_name(const char *name);
+
+/**
+ * The descriptor of a shared heap's file, for haul_heap_attach_fd() in another process; -1 for a
+ * private heap and for NULL. It is closed on exec, and goes with the heap.
+ *
+ * # Safety
+ * heap is NULL or a heap.
+ */
+int haul_heap_fd(const struct haul_heap *heap);
+
+/**
+ * Leaves a heap: its memory is unmapped from this process, and a private heap's is gone. Blocks of a
+ * shared heap stay; they are reclaimed when this process dies. NULL is fine.
+ *
+ * # Safety
+ * heap is NULL or a heap that no thread uses any more.
+ */
+void haul_heap_destroy(struct haul_heap *heap);
+
+/**
+ * Takes back what processes that died held, empties the caches of threads that ended, gives idle
+ * memory back and makes memory ready ahead. For a thread that calls it now and then; nobody waits for
+ * it. Does nothing for NULL.
+ *
+ * # Safety
+ * heap is NULL or a heap.
+ */
+void haul_heap_maintain(const struct haul_heap *heap);
+
+/**
+ * Frees the live blocks of processes that died, and takes back what their threads held; how many
+ * blocks were freed. 0 for NULL. Recovery takes milliseconds and stops nobody.
+ *
+ * # Safety
+ * heap is NULL or a heap.
+ */
+uint64_t haul_heap_reap(const struct haul_heap *heap);
+
+/**
+ * Names the process that gets this one's live blocks when it dies; 0 for nobody: then they are freed.
+ *
+ * # Safety
+ * heap is NULL or a heap.
+ */
+void haul_heap_set_heir(const struct haul_heap *heap,
+                        uint32_t pid);
+
+/**
+ * Allocates size bytes at a multiple of align, a power of two up to 1 GiB. NULL where that cannot be
+ * had: bad alignment, more than the limit, or no memory. size 0 gives the smallest block. Most calls
+ * are some twenty instructions.
+ *
+ * # Safety
+ * heap is NULL or a heap.
+ */
+void *haul_heap_alloc(const struct haul_heap *heap,
+                      size_t size,
+                      size_t align);
+
+/**
+ * As haul_heap_alloc(), on a NUMA node counted from 0 (or HAUL_NODE_ANY), under a tag of
+ * haul_heap_tag() (or 0). NULL also for a node that the heap does not have.
+ *
+ * # Safety
+ * heap is NULL or a heap.
+ */
+void *haul_heap_alloc_on(const struct haul_heap *heap,
+                         size_t size,
+                         size_t align,
+                         int node,
+                         unsigned int tag);
+
+/**
+ * As haul_heap_alloc(), and the block is all zeros.
+ *
+ * # Safety
+ * heap is NULL or a heap.
+ */
+void *haul_heap_zalloc(const struct haul_heap *heap, size_t size, size_t align);
+
+/**
+ * Makes a block size bytes long at a multiple of align: where it is if it fits there, else elsewhere
+ * with its content moved. NULL where that cannot be had; the block is as it was then. block NULL
+ * allocates.
+ *
+ * # Safety
+ * heap is NULL or a heap. If block is a live block of it, the caller owns it, and uses only what is
+ * returned from a success on.
+ */
+void *haul_heap_realloc(const struct haul_heap *heap,
+                        void *block,
+                        size_t size,
+                        size_t align);
+
+/**
+ * Frees a block. NULL is fine. A pointer that names no live block is told and changes nothing, also in
+ * release builds.
+ *
+ * Returns HAUL_OK; HAUL_ERROR_NULL for a heap of NULL; HAUL_ERROR_DOUBLE_FREE; HAUL_ERROR_WILD_POINTER;
+ * HAUL_ERROR_INTERIOR_POINTER; HAUL_ERROR_FOREIGN_POINTER; HAUL_ERROR_DAMAGED.
+ *
+ * # Safety
+ * heap is NULL or a heap. If block is a live block of it, nobody uses it from now on.
+ */
+enum haul_status haul_heap_free(const struct haul_heap *heap,
+                                void *block);
+
+/**
+ * Bytes that a block can hold: at least what was asked for. 0 for a pointer that names no live block.
+ *
+ * # Safety
+ * heap is NULL or a heap.
+ */
+size_t haul_heap_usable_size(const struct haul_heap *heap,
+                             const void *block);
+
+/**
+ * The tag of this name, the same in every process of the heap: statistics count by it. 0, which is no
+ * tag, where all are taken or the name is NULL, empty or no UTF-8.
+ *
+ * # Safety
+ * heap is NULL or a heap; name is NULL or a string.
+ */
+unsigned int haul_heap_tag(const struct haul_heap *heap,
+                           const char *name);
+
+/**
+ * Writes where a pointer into the heap lies to offset, which means the same in every process.
+ *
+ * Returns HAUL_OK; HAUL_ERROR_NULL; HAUL_ERROR_FOREIGN_POINTER. offset is written on HAUL_OK alone.
+ *
+ * # Safety
+ * heap is NULL or a heap; offset is NULL or writable.
+ */
+enum haul_status haul_heap_offset(const struct haul_heap *heap,
+                                  const void *pointer,
+                                  uint64_t *offset);
+
+/**
+ * Where an offset lies in this process; NULL for one outside the heap.
+ *
+ * # Safety
+ * heap is NULL or a heap.
+ */
+void *haul_heap_pointer(const struct haul_heap *heap, uint64_t offset);
+
+/**
+ * Writes what the heap holds on a node (or HAUL_NODE_ANY) to stats: exact when nobody changes it, and
+ * nobody is stopped. Reads the metadata of all that is used.
+ *
+ * Returns HAUL_OK; HAUL_ERROR_NULL; HAUL_ERROR_ARGUMENT. stats is written on HAUL_OK alone.
+ *
+ * # Safety
+ * heap is NULL or a heap; stats is NULL or writable.
+ */
+enum haul_status haul_heap_get_stats(const struct haul_heap *heap,
+                                     int node,
+                                     struct haul_heap_stats *stats);
+
+/**
+ * Checks the heap's metadata: HAUL_OK, HAUL_ERROR_NULL, or HAUL_ERROR_DAMAGED where a process wrote
+ * beside its own blocks.
+ *
+ * # Safety
+ * heap is NULL or a heap.
+ */
+enum haul_status haul_heap_validate(const struct haul_heap *heap);
+
+/**
+ * The address of a byte of the heap as a device can be given it: physical where this process may know
+ * it, else its own. 0 for NULL.
+ *
+ * # Safety
+ * heap is NULL or a heap.
+ */
+uint64_t haul_heap_iova(const struct haul_heap *heap,
+                        const void *pointer);
 
 #ifdef __cplusplus
 }  // extern "C"

@@ -7,7 +7,9 @@
 //! - [`status`]: what a function returns that can fail;
 //! - [`library`]: version, start;
 //! - [`copy`]: memcpy, memmove, memset, and the same with a hint;
-//! - [`thresholds`]: the sizes at which the way to copy changes, by name.
+//! - [`thresholds`]: the sizes at which the way to copy changes, by name;
+//! - [`heap`]: heaps, made, shared and left;
+//! - [`block`]: their blocks.
 #![allow(non_camel_case_types, reason = "types are named as C names them")]
 
 pub mod status;
@@ -17,3 +19,7 @@ pub mod library;
 pub mod copy;
 
 pub mod thresholds;
+
+pub mod heap;
+
+pub mod block;

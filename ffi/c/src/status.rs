@@ -17,15 +17,54 @@ pub enum haul_status {
     HAUL_ERROR_TUNING_IGNORED = 3,
     /// A defect of haul's own, told on standard error. What was in force before still is.
     HAUL_ERROR_INTERNAL = 4,
+    /// An argument is outside what it may be.
+    HAUL_ERROR_ARGUMENT = 5,
+    /// A heap of this name is there already.
+    HAUL_ERROR_EXISTS = 6,
+    /// No heap has this name.
+    HAUL_ERROR_NOT_FOUND = 7,
+    /// The heap belongs to another user, or others may write to it.
+    HAUL_ERROR_FORBIDDEN = 8,
+    /// The file is no heap, of another version, cut, unfinished or damaged.
+    HAUL_ERROR_NOT_A_HEAP = 9,
+    /// The system refused addresses.
+    HAUL_ERROR_NO_MEMORY = 10,
+    /// All places for processes are taken by live ones.
+    HAUL_ERROR_FULL = 11,
+    /// The system refused something else.
+    HAUL_ERROR_SYSTEM = 12,
+    /// The block is free already.
+    HAUL_ERROR_DOUBLE_FREE = 13,
+    /// No block is there.
+    HAUL_ERROR_WILD_POINTER = 14,
+    /// The pointer leads into a block, not to its start.
+    HAUL_ERROR_INTERIOR_POINTER = 15,
+    /// The pointer is outside the heap.
+    HAUL_ERROR_FOREIGN_POINTER = 16,
+    /// The heap's metadata is not what haul wrote.
+    HAUL_ERROR_DAMAGED = 17,
 }
 
 impl haul_status {
-    const ALL: [Self; 5] = [
+    const ALL: [Self; 18] = [
         Self::HAUL_OK,
         Self::HAUL_ERROR_NULL,
         Self::HAUL_ERROR_NO_SUCH_THRESHOLD,
         Self::HAUL_ERROR_TUNING_IGNORED,
         Self::HAUL_ERROR_INTERNAL,
+        Self::HAUL_ERROR_ARGUMENT,
+        Self::HAUL_ERROR_EXISTS,
+        Self::HAUL_ERROR_NOT_FOUND,
+        Self::HAUL_ERROR_FORBIDDEN,
+        Self::HAUL_ERROR_NOT_A_HEAP,
+        Self::HAUL_ERROR_NO_MEMORY,
+        Self::HAUL_ERROR_FULL,
+        Self::HAUL_ERROR_SYSTEM,
+        Self::HAUL_ERROR_DOUBLE_FREE,
+        Self::HAUL_ERROR_WILD_POINTER,
+        Self::HAUL_ERROR_INTERIOR_POINTER,
+        Self::HAUL_ERROR_FOREIGN_POINTER,
+        Self::HAUL_ERROR_DAMAGED,
     ];
 
     const fn message(self) -> &'static CStr {
@@ -41,6 +80,52 @@ impl haul_status {
             Self::HAUL_ERROR_INTERNAL => {
                 c"a defect of haul; please report what standard error says"
             }
+            other => other.heap_message(),
+        }
+    }
+}
+
+impl haul_status {
+    /// The messages of what heaps return.
+    const fn heap_message(self) -> &'static CStr {
+        match self {
+            Self::HAUL_ERROR_ARGUMENT => {
+                c"an argument is outside its range; the header says what it may be"
+            }
+            Self::HAUL_ERROR_EXISTS => {
+                c"a heap of this name is there already; attach to it, remove it, or choose another name"
+            }
+            Self::HAUL_ERROR_NOT_FOUND => {
+                c"no heap has this name; create it first, as the same user"
+            }
+            Self::HAUL_ERROR_FORBIDDEN => {
+                c"the heap belongs to another user or is open to others; run both programs as one user"
+            }
+            Self::HAUL_ERROR_NOT_A_HEAP => {
+                c"the file is no heap of this version, or is cut or damaged; remove it and create it again"
+            }
+            Self::HAUL_ERROR_NO_MEMORY => {
+                c"the system refused addresses; raise ulimit -v or vm.max_map_count, or lower the limit"
+            }
+            Self::HAUL_ERROR_FULL => {
+                c"all places for processes are taken by live ones; end one that shares the heap"
+            }
+            Self::HAUL_ERROR_SYSTEM => {
+                c"the system refused a call; look for open files, /dev/shm and permissions"
+            }
+            Self::HAUL_ERROR_DOUBLE_FREE => {
+                c"the block is free already; free a block once"
+            }
+            Self::HAUL_ERROR_WILD_POINTER => {
+                c"no block of the heap is there; free what was allocated"
+            }
+            Self::HAUL_ERROR_INTERIOR_POINTER => {
+                c"the pointer is not the start of a block; free the pointer that was allocated"
+            }
+            Self::HAUL_ERROR_FOREIGN_POINTER => {
+                c"the pointer is outside the heap; use the heap that it came from"
+            }
+            _ => c"the heap's metadata was overwritten; stop what shares the heap and make it anew",
         }
     }
 }

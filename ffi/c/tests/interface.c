@@ -30,10 +30,12 @@ static void messages(void)
     CHECK(HAUL_ERROR_NO_SUCH_THRESHOLD == 2);
     CHECK(HAUL_ERROR_TUNING_IGNORED == 3);
     CHECK(HAUL_ERROR_INTERNAL == 4);
+    CHECK(HAUL_ERROR_ARGUMENT == 5);
+    CHECK(HAUL_ERROR_DAMAGED == 17);
     for (int code = -2; code < 100; code++) {
         const char *message = haul_strerror(code);
         CHECK(message != NULL && message[0] != '\0');
-        for (int other = 0; other < code && other <= HAUL_ERROR_INTERNAL && code > 0; other++) {
+        for (int other = 0; other < code && other <= HAUL_ERROR_DAMAGED && code > 0; other++) {
             CHECK(strcmp(message, haul_strerror(other)) != 0);
         }
     }

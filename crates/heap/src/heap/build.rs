@@ -244,3 +244,13 @@ impl Heap {
         })
     }
 }
+
+impl core::fmt::Debug for Heap {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Heap")
+            .field("data", &self.data)
+            .field("data_bytes", &self.data_bytes)
+            .field("name", &self.name())
+            .finish_non_exhaustive()
+    }
+}

@@ -47,13 +47,20 @@ fn the_interface_keeps_its_promises() {
 }
 
 #[test]
+fn the_heap_is_had_from_c() {
+    for_each_build("heap.c", &["-O2"], |_, _, mut program| {
+        run(&mut program);
+    });
+}
+
+#[test]
 fn memory_is_used_rightly_under_valgrind() {
     if !is_here("valgrind") {
         skip("C programs under valgrind", "no valgrind on PATH", "apt-get install valgrind");
         return;
     }
     for (source, arguments) in
-        [("differential.c", &["3", ROUNDS_VALGRIND][..]), ("interface.c", &[])]
+        [("differential.c", &["3", ROUNDS_VALGRIND][..]), ("interface.c", &[]), ("heap.c", &[])]
     {
         for_each_build(source, &["-O2", "-g"], |library, _, program| {
             let mut valgrind = Command::new("valgrind");

@@ -1,0 +1,279 @@
+//! Blocks of a heap: allocated, freed, found, counted.
+
+use std::ffi::{c_char, c_int, c_uint, c_void};
+use std::ptr::{self, NonNull};
+
+use haul_rust::heap::{Fault, Misuse, Node, Offset, ReallocError, Tag};
+
+use crate::heap::{haul_heap, text_of};
+use crate::status::haul_status;
+
+/// Any NUMA node, for haul_heap_alloc_on().
+pub const HAUL_NODE_ANY: c_int = -1;
+
+/// What a heap holds, on one node or on all.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct haul_heap_stats {
+    /// Live blocks.
+    pub live_blocks: u64,
+    /// Bytes that these can hold.
+    pub live_bytes: u64,
+    /// Free blocks in the caches of threads.
+    pub cached_blocks: u64,
+    /// Bytes of these.
+    pub cached_bytes: u64,
+    /// Bytes of pages with memory behind them.
+    pub ready_bytes: u64,
+    /// Bytes of these that are part of nothing.
+    pub free_bytes: u64,
+    /// Bytes that the heap can reach.
+    pub limit_bytes: u64,
+}
+
+/// Allocates size bytes at a multiple of align, a power of two up to 1 GiB. NULL where that cannot be
+/// had: bad alignment, more than the limit, or no memory. size 0 gives the smallest block. Most calls
+/// are some twenty instructions.
+///
+/// # Safety
+/// heap is NULL or a heap.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn haul_heap_alloc(
+    heap: *const haul_heap,
+    size: usize,
+    align: usize,
+) -> *mut c_void {
+    // SAFETY: the caller's promise.
+    let Some(heap) = (unsafe { heap.as_ref() }) else { return ptr::null_mut() };
+    given(heap.heap.alloc(size, align, Node::ANY))
+}
+
+/// As haul_heap_alloc(), on a NUMA node counted from 0 (or HAUL_NODE_ANY), under a tag of
+/// haul_heap_tag() (or 0). NULL also for a node that the heap does not have.
+///
+/// # Safety
+/// heap is NULL or a heap.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn haul_heap_alloc_on(
+    heap: *const haul_heap,
+    size: usize,
+    align: usize,
+    node: c_int,
+    tag: c_uint,
+) -> *mut c_void {
+    // SAFETY: the caller's promise.
+    let Some(heap) = (unsafe { heap.as_ref() }) else { return ptr::null_mut() };
+    let (Some(node), Some(tag)) = (node_of(node), tag_of(tag)) else { return ptr::null_mut() };
+    given(heap.heap.alloc_tagged(size, align, node, tag))
+}
+
+/// As haul_heap_alloc(), and the block is all zeros.
+///
+/// # Safety
+/// heap is NULL or a heap.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn haul_heap_zalloc(
+    heap: *const haul_heap,
+    size: usize,
+    align: usize,
+) -> *mut c_void {
+    // SAFETY: the caller's promise.
+    let Some(heap) = (unsafe { heap.as_ref() }) else { return ptr::null_mut() };
+    given(heap.heap.zalloc(size, align, Node::ANY, Tag::NONE))
+}
+
+/// Makes a block size bytes long at a multiple of align: where it is if it fits there, else elsewhere
+/// with its content moved. NULL where that cannot be had; the block is as it was then. block NULL
+/// allocates.
+///
+/// # Safety
+/// heap is NULL or a heap. If block is a live block of it, the caller owns it, and uses only what is
+/// returned from a success on.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn haul_heap_realloc(
+    heap: *const haul_heap,
+    block: *mut c_void,
+    size: usize,
+    align: usize,
+) -> *mut c_void {
+    let Some(block) = NonNull::new(block.cast()) else {
+        // SAFETY: the caller's promise for heap.
+        return unsafe { haul_heap_alloc(heap, size, align) };
+    };
+    // SAFETY: the caller's promise.
+    let Some(heap) = (unsafe { heap.as_ref() }) else { return ptr::null_mut() };
+    // SAFETY: the caller's promise for block.
+    let moved: Result<_, ReallocError> = unsafe { heap.heap.realloc(block, size, align) };
+    given(moved)
+}
+
+/// Frees a block. NULL is fine. A pointer that names no live block is told and changes nothing, also in
+/// release builds.
+///
+/// Returns HAUL_OK; HAUL_ERROR_NULL for a heap of NULL; HAUL_ERROR_DOUBLE_FREE; HAUL_ERROR_WILD_POINTER;
+/// HAUL_ERROR_INTERIOR_POINTER; HAUL_ERROR_FOREIGN_POINTER; HAUL_ERROR_DAMAGED.
+///
+/// # Safety
+/// heap is NULL or a heap. If block is a live block of it, nobody uses it from now on.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn haul_heap_free(heap: *const haul_heap, block: *mut c_void) -> haul_status {
+    // SAFETY: the caller's promise.
+    let Some(heap) = (unsafe { heap.as_ref() }) else { return haul_status::HAUL_ERROR_NULL };
+    let Some(block) = NonNull::new(block.cast()) else { return haul_status::HAUL_OK };
+    // SAFETY: the caller's promise for block.
+    match unsafe { heap.heap.free(block) } {
+        Ok(()) => haul_status::HAUL_OK,
+        Err(misuse) => status_of(&misuse),
+    }
+}
+
+/// Bytes that a block can hold: at least what was asked for. 0 for a pointer that names no live block.
+///
+/// # Safety
+/// heap is NULL or a heap.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn haul_heap_usable_size(
+    heap: *const haul_heap,
+    block: *const c_void,
+) -> usize {
+    // SAFETY: the caller's promise.
+    let Some(heap) = (unsafe { heap.as_ref() }) else { return 0 };
+    let block = NonNull::new(block.cast_mut().cast());
+    block.and_then(|block| heap.heap.usable_size(block).ok()).unwrap_or(0)
+}
+
+/// The tag of this name, the same in every process of the heap: statistics count by it. 0, which is no
+/// tag, where all are taken or the name is NULL, empty or no UTF-8.
+///
+/// # Safety
+/// heap is NULL or a heap; name is NULL or a string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn haul_heap_tag(heap: *const haul_heap, name: *const c_char) -> c_uint {
+    // SAFETY: the caller's promise.
+    let Some(heap) = (unsafe { heap.as_ref() }) else { return 0 };
+    // SAFETY: the caller's promise.
+    unsafe { text_of(name) }.map_or(0, |name| heap.heap.tag(name).number().into())
+}
+
+/// Writes where a pointer into the heap lies to offset, which means the same in every process.
+///
+/// Returns HAUL_OK; HAUL_ERROR_NULL; HAUL_ERROR_FOREIGN_POINTER. offset is written on HAUL_OK alone.
+///
+/// # Safety
+/// heap is NULL or a heap; offset is NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn haul_heap_offset(
+    heap: *const haul_heap,
+    pointer: *const c_void,
+    offset: *mut u64,
+) -> haul_status {
+    // SAFETY: the caller's promise.
+    let heap = unsafe { heap.as_ref() };
+    let pointer = NonNull::new(pointer.cast_mut().cast());
+    let (Some(heap), Some(pointer), false) = (heap, pointer, offset.is_null()) else {
+        return haul_status::HAUL_ERROR_NULL;
+    };
+    let Some(found) = heap.heap.offset(pointer) else {
+        return haul_status::HAUL_ERROR_FOREIGN_POINTER;
+    };
+    // SAFETY: not NULL, so writable by the caller's promise.
+    unsafe { offset.write(found.bytes()) };
+    haul_status::HAUL_OK
+}
+
+/// Where an offset lies in this process; NULL for one outside the heap.
+///
+/// # Safety
+/// heap is NULL or a heap.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn haul_heap_pointer(heap: *const haul_heap, offset: u64) -> *mut c_void {
+    // SAFETY: the caller's promise.
+    let Some(heap) = (unsafe { heap.as_ref() }) else { return ptr::null_mut() };
+    heap.heap.pointer(Offset::new(offset)).map_or(ptr::null_mut(), |block| block.as_ptr().cast())
+}
+
+/// Writes what the heap holds on a node (or HAUL_NODE_ANY) to stats: exact when nobody changes it, and
+/// nobody is stopped. Reads the metadata of all that is used.
+///
+/// Returns HAUL_OK; HAUL_ERROR_NULL; HAUL_ERROR_ARGUMENT. stats is written on HAUL_OK alone.
+///
+/// # Safety
+/// heap is NULL or a heap; stats is NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn haul_heap_get_stats(
+    heap: *const haul_heap,
+    node: c_int,
+    stats: *mut haul_heap_stats,
+) -> haul_status {
+    // SAFETY: the caller's promise.
+    let (Some(heap), false) = (unsafe { heap.as_ref() }, stats.is_null()) else {
+        return haul_status::HAUL_ERROR_NULL;
+    };
+    let Some(node) = node_of(node) else { return haul_status::HAUL_ERROR_ARGUMENT };
+    let found = heap.heap.stats(node);
+    let found = haul_heap_stats {
+        live_blocks: found.live.blocks,
+        live_bytes: found.live.bytes,
+        cached_blocks: found.cached.blocks,
+        cached_bytes: found.cached.bytes,
+        ready_bytes: found.ready_bytes,
+        free_bytes: found.free_bytes,
+        limit_bytes: found.limit_bytes,
+    };
+    // SAFETY: not NULL, so writable by the caller's promise.
+    unsafe { stats.write(found) };
+    haul_status::HAUL_OK
+}
+
+/// Checks the heap's metadata: HAUL_OK, HAUL_ERROR_NULL, or HAUL_ERROR_DAMAGED where a process wrote
+/// beside its own blocks.
+///
+/// # Safety
+/// heap is NULL or a heap.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn haul_heap_validate(heap: *const haul_heap) -> haul_status {
+    // SAFETY: the caller's promise.
+    let Some(heap) = (unsafe { heap.as_ref() }) else { return haul_status::HAUL_ERROR_NULL };
+    match heap.heap.validate() {
+        Ok(()) => haul_status::HAUL_OK,
+        Err(_) => haul_status::HAUL_ERROR_DAMAGED,
+    }
+}
+
+/// The address of a byte of the heap as a device can be given it: physical where this process may know
+/// it, else its own. 0 for NULL.
+///
+/// # Safety
+/// heap is NULL or a heap.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn haul_heap_iova(heap: *const haul_heap, pointer: *const c_void) -> u64 {
+    // SAFETY: the caller's promise.
+    let Some(heap) = (unsafe { heap.as_ref() }) else { return 0 };
+    let pointer = NonNull::new(pointer.cast_mut().cast());
+    pointer.map_or(0, |pointer| heap.heap.iova(pointer).address())
+}
+
+fn given<E>(block: Result<NonNull<u8>, E>) -> *mut c_void {
+    block.map_or(ptr::null_mut(), |block| block.as_ptr().cast())
+}
+
+fn node_of(node: c_int) -> Option<Node> {
+    match node {
+        HAUL_NODE_ANY => Some(Node::ANY),
+        number => u8::try_from(number).ok().filter(|number| *number < u8::MAX).map(Node::new),
+    }
+}
+
+fn tag_of(tag: c_uint) -> Option<Tag> {
+    u8::try_from(tag).ok().map(Tag::new)
+}
+
+fn status_of(misuse: &Misuse) -> haul_status {
+    match misuse.fault {
+        Fault::Double => haul_status::HAUL_ERROR_DOUBLE_FREE,
+        Fault::Interior => haul_status::HAUL_ERROR_INTERIOR_POINTER,
+        Fault::Foreign => haul_status::HAUL_ERROR_FOREIGN_POINTER,
+        Fault::Scribbled => haul_status::HAUL_ERROR_DAMAGED,
+        _ => haul_status::HAUL_ERROR_WILD_POINTER,
+    }
+}
