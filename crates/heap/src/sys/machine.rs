@@ -1,6 +1,8 @@
 //! Facts of the machine that the heap decides by: memory, huge pages, nodes. Read from `/proc` and
 //! `/sys` into buffers on the stack; what cannot be read counts as not there.
 
+use core::sync::atomic::{AtomicUsize, Ordering};
+
 use super::{file, raw};
 
 /// Bytes read of a file with one line: node lists, pool counts, choices in brackets.
@@ -100,9 +102,38 @@ impl Nodes {
     }
 }
 
-/// Bytes of the smallest page, as the kernel told this process at its start.
+/// Bytes of the smallest page. Reads a file on the first call.
+///
+/// rustix knows it too, but looks into the vDSO on the way, at the address in the kernel's own record:
+/// under valgrind nothing is mapped there.
 pub(crate) fn page_bytes() -> usize {
-    rustix::param::page_size()
+    /// What is assumed where the kernel does not say: the only size on x86-64.
+    const USUAL: usize = 4096;
+    static BYTES: AtomicUsize = AtomicUsize::new(0);
+    let known = BYTES.load(Ordering::Relaxed);
+    if known != 0 {
+        return known;
+    }
+    let mut buffer = [0; 1024];
+    let record = file::read_small(c"/proc/self/auxv", &mut buffer).unwrap_or_default();
+    let bytes = auxiliary(record, AT_PAGESZ).filter(|bytes| bytes.is_power_of_two());
+    let bytes = bytes.unwrap_or(USUAL);
+    BYTES.store(bytes, Ordering::Relaxed);
+    bytes
+}
+
+/// The entry of the auxiliary vector that tells the page size: `include/uapi/linux/auxvec.h`.
+const AT_PAGESZ: usize = 6;
+
+/// The value of an entry of the auxiliary vector: pairs of words.
+fn auxiliary(record: &[u8], entry: usize) -> Option<usize> {
+    let (words, _) = record.as_chunks::<{ size_of::<usize>() }>();
+    let pairs =
+        words.chunks_exact(2).map(|pair| pair.iter().map(|word| usize::from_ne_bytes(*word)));
+    pairs
+        .filter_map(|mut pair| Some((pair.next()?, pair.next()?)))
+        .find(|(kind, _)| *kind == entry)
+        .map(|(_, value)| value)
 }
 
 /// Bytes of memory in this machine.
@@ -213,6 +244,14 @@ mod tests {
     use super::*;
     use std::prelude::v1::*;
     use std::vec;
+
+    #[test]
+    fn the_page_size_is_the_one_of_the_c_library() {
+        // SAFETY: asks for a number.
+        let known = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+        assert_eq!(page_bytes(), known as usize);
+        assert_eq!(auxiliary(&[0; 7], 6), None);
+    }
 
     #[test]
     fn node_lists_are_read() {

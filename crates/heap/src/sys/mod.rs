@@ -18,10 +18,10 @@ pub(crate) mod process;
 
 pub(crate) use rustix::io::Errno;
 
-/// Nanoseconds of the monotonic clock: one read of the vDSO, no kernel entry.
+/// Nanoseconds of the monotonic clock. One system call.
 pub(crate) fn now_ns() -> u64 {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    (now.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(now.tv_nsec as u64)
+    let [seconds, nanoseconds] = raw::monotonic();
+    (seconds as u64).wrapping_mul(1_000_000_000).wrapping_add(nanoseconds as u64)
 }
 
 /// Gives the rest of this thread's time slice away.

@@ -11,6 +11,7 @@ mod number {
     pub(super) const TGKILL: usize = 234;
     pub(super) const MBIND: usize = 237;
     pub(super) const GETCPU: usize = 309;
+    pub(super) const CLOCK_GETTIME: usize = 228;
     pub(super) const MADVISE: usize = 28;
 }
 #[cfg(target_arch = "aarch64")]
@@ -18,6 +19,7 @@ mod number {
     pub(super) const TGKILL: usize = 131;
     pub(super) const MBIND: usize = 235;
     pub(super) const GETCPU: usize = 168;
+    pub(super) const CLOCK_GETTIME: usize = 113;
     pub(super) const MADVISE: usize = 233;
 }
 
@@ -27,6 +29,9 @@ const MPOL_PREFERRED: usize = 1;
 /// `MADV_COLLAPSE` of the kernel's `include/uapi/asm-generic/mman-common.h`, since Linux 6.1.
 const MADV_COLLAPSE: usize = 25;
 
+/// `CLOCK_MONOTONIC` of the kernel's `include/uapi/linux/time.h`.
+const CLOCK_MONOTONIC: usize = 1;
+
 /// Nodes that one word of a node mask names.
 pub(super) const NODES_MAX: u32 = usize::BITS;
 
@@ -35,6 +40,18 @@ pub(super) fn probe_thread(pid: u32, tid: u32) -> Result<(), Errno> {
     // SAFETY: signal 0 is not delivered, and tgkill reads and writes no memory of ours.
     let result = unsafe { call(number::TGKILL, [pid as usize, tid as usize, 0, 0, 0, 0]) };
     check(result).map(drop)
+}
+
+/// Seconds and nanoseconds of the monotonic clock. By a system call and not by the vDSO, whose address
+/// rustix takes from the kernel's own record: under valgrind nothing is mapped there.
+pub(super) fn monotonic() -> [i64; 2] {
+    let mut time: [i64; 2] = [0; 2];
+    // SAFETY: clock_gettime writes two words to `time`, which outlives the call and is read afterwards.
+    // It cannot fail for a clock that every kernel has.
+    unsafe {
+        call(number::CLOCK_GETTIME, [CLOCK_MONOTONIC, time.as_mut_ptr() as usize, 0, 0, 0, 0])
+    };
+    time
 }
 
 /// The node that this thread runs on now.
