@@ -110,6 +110,10 @@ pub fn measure_replay(config: &Replay, context: &mut Context<'_>) -> Result<(), 
     if done > 0 {
         let mut notes: Vec<String> = watch.finish().iter().map(ToString::to_string).collect();
         notes.extend(config.trace.remarks());
+        let (threads, cpus) = (start.threads, start.cpus.len());
+        if threads > cpus {
+            notes.push(format!("{threads} threads share {cpus} CPUs: times hold their waiting"));
+        }
         config.emit(&start, &entrants, &notes, context);
     }
     Ok(())
@@ -309,6 +313,7 @@ impl Replay {
             .with("program", self.trace.header.program_name())
             .with("operations", self.trace.history.operations.len())
             .with("threads", start.threads)
+            .with("cpus", start.cpus.len())
             .with("threads_recorded", self.trace.history.threads.len())
             .with("rerun", self.rerun.clone())
     }

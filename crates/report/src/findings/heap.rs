@@ -119,10 +119,12 @@ pub(super) fn replays(records: &[&Record]) -> Vec<Finding> {
         let beside = of_baseline.and_then(|record| record.median()).map_or(String::new(), |mib| {
             format!(", {}’s at {}", comparison.baseline, mebibytes(mib))
         });
+        let operations = time.parameters.get("operations")?.as_u64()?;
+        let operations = usize::try_from(operations).ok()?;
         let text = format!(
-            "On what {} allocated ({} operations), haul’s heap {}; its memory peaks at {}{beside}.",
+            "On what {} allocated ({}), haul’s heap {}; its memory peaks at {}{beside}.",
             field(time, "program")?,
-            field(time, "operations")?,
+            text::count(operations, "operation"),
             verb(comparison),
             mebibytes(own)
         );
