@@ -115,10 +115,8 @@ impl Geometry {
     }
 }
 
-/// Levels of a bitmap over bits: words of bits, words of bits over these, and so on.
-pub(crate) const BITMAP_LEVELS: usize = 3;
-
-/// Words of a bitmap of `bits` bits with all its levels.
+/// Words of a bitmap of `bits` bits with its three levels: words of bits, words of bits over these, and
+/// again.
 pub(crate) const fn bitmap_words(bits: usize) -> usize {
     let first = bits.div_ceil(64);
     let second = first.div_ceil(64);

@@ -36,11 +36,13 @@
 //! - [`iova`]: addresses for devices;
 //! - [`global`]: the heap behind Rust's own allocations.
 #![no_std]
-#![allow(
-    dead_code,
-    unused_imports,
-    unused_macros,
-    reason = "the lower modules are there, what uses them follows"
+#![cfg_attr(
+    loom,
+    allow(
+        dead_code,
+        unused_imports,
+        reason = "under loom there are the protocols, and not what uses them"
+    )
 )]
 
 extern crate std;

@@ -96,16 +96,8 @@ impl Tables {
         Self { base, geometry, layout: Layout::of(&geometry) }
     }
 
-    pub(crate) fn base(&self) -> NonNull<u8> {
-        self.base
-    }
-
     pub(crate) fn geometry(&self) -> &Geometry {
         &self.geometry
-    }
-
-    pub(crate) fn layout(&self) -> &Layout {
-        &self.layout
     }
 
     /// [`crate::word::ProcessWord`]s with their records, by process slot.

@@ -13,8 +13,8 @@ use core::ptr::NonNull;
 
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use crate::error::{Error, Name};
-use crate::layout::{Geometry, Layout, PAGE, SLICE};
+use crate::error::Name;
+use crate::layout::{Geometry, PAGE, SLICE};
 use crate::sync::{AtomicU64, Relaxed};
 use crate::sys::{self, Errno};
 
@@ -86,7 +86,6 @@ pub(crate) struct Region {
     metadata: NonNull<u8>,
     data: NonNull<u8>,
     geometry: Geometry,
-    layout: Layout,
     kind: Kind,
     choice: Choice,
     asked: Pages,
@@ -117,11 +116,6 @@ impl Region {
     /// The heap's shape, checked, and no longer read from shared memory.
     pub(crate) fn geometry(&self) -> &Geometry {
         &self.geometry
-    }
-
-    /// Where the metadata's tables are.
-    pub(crate) fn layout(&self) -> &Layout {
-        &self.layout
     }
 
     /// Whether other processes may see this memory.
@@ -170,15 +164,6 @@ impl Region {
             from_pool,
             refused: self.refused.load(Relaxed),
             reason: self.choice.reason,
-        }
-    }
-
-    /// Whether [`Region::provide`] for a page in haste is free of system calls.
-    pub(crate) fn is_free_to_provide(&self, page: usize) -> bool {
-        match &self.kind {
-            Kind::Private => self.pool_of(page).is_none(),
-            Kind::Shared { name, .. } => name.is_none(),
-            Kind::External(_) => false,
         }
     }
 

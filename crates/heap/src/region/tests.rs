@@ -4,7 +4,7 @@ use std::format;
 use std::prelude::v1::*;
 
 use super::*;
-use crate::error::Attempt;
+use crate::error::{Attempt, Error};
 
 const MIB: u64 = 1 << 20;
 

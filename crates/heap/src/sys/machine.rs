@@ -153,17 +153,6 @@ pub(crate) fn pool(size: HugeSize) -> Option<Pool> {
     })
 }
 
-/// Pages in the pool of one size on one node, used or not.
-pub(crate) fn pool_pages_on(size: HugeSize, node: u8) -> Option<u64> {
-    let mut path = file::Path::<128>::new();
-    path.push(b"/sys/devices/system/node/node");
-    path.push_number(node.into());
-    path.push(b"/hugepages/");
-    path.push(size.folder());
-    path.push(b"/nr_hugepages");
-    number_at(&path)
-}
-
 /// When private memory gets transparent huge pages.
 pub(crate) fn transparent() -> Transparent {
     choice(c"/sys/kernel/mm/transparent_hugepage/enabled")

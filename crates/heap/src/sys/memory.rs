@@ -41,6 +41,14 @@ const PLACES: usize = 16;
 /// multiple of the page size). Nothing is readable yet and nothing is charged. A few calls.
 pub(crate) fn reserve(bytes: usize, alignment: usize) -> Result<NonNull<u8>, Errno> {
     debug_assert!(alignment.is_power_of_two());
+    #[cfg(miri)]
+    return super::miri::reserve(bytes, alignment);
+    #[cfg(not(miri))]
+    reserve_mapped(bytes, alignment)
+}
+
+#[cfg(not(miri))]
+fn reserve_mapped(bytes: usize, alignment: usize) -> Result<NonNull<u8>, Errno> {
     let padded = bytes.checked_add(alignment).ok_or(Errno::NOMEM)?;
     let Ok(start) = reserve_anywhere(padded) else {
         return reserve_without_margin(bytes, alignment);
@@ -58,6 +66,7 @@ pub(crate) fn reserve(bytes: usize, alignment: usize) -> Result<NonNull<u8>, Err
     NonNull::new(start.wrapping_byte_add(head).cast()).ok_or(Errno::NOMEM)
 }
 
+#[cfg(not(miri))]
 fn reserve_anywhere(bytes: usize) -> Result<*mut c_void, Errno> {
     let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
     // SAFETY: with no address asked for, the kernel picks a range that nothing else uses.
@@ -66,6 +75,7 @@ fn reserve_anywhere(bytes: usize) -> Result<*mut c_void, Errno> {
 
 /// Under a limit on addresses the margin may be what does not fit. The kernel shows where there is
 /// room, and aligned places below it are tried one by one.
+#[cfg(not(miri))]
 fn reserve_without_margin(bytes: usize, alignment: usize) -> Result<NonNull<u8>, Errno> {
     let shown = reserve_anywhere(bytes)?;
     // SAFETY: the range was just made and nothing refers to it.
@@ -97,6 +107,9 @@ fn reserve_without_margin(bytes: usize, alignment: usize) -> Result<NonNull<u8>,
 ///
 /// The range must belong to a reservation of the caller, and nothing may rely on what it holds.
 pub(crate) unsafe fn map_at(address: usize, bytes: usize, source: Source<'_>) -> Result<(), Errno> {
+    if cfg!(miri) {
+        return Ok(());
+    }
     // Without access nothing is populated; then the lock goes, and then the access comes.
     let protection = ProtFlags::empty();
     let flags = MapFlags::FIXED | MapFlags::NORESERVE;
@@ -131,6 +144,9 @@ pub(crate) unsafe fn map_at(address: usize, bytes: usize, source: Source<'_>) ->
 ///
 /// The caller must own the range, and nothing may refer to it.
 pub(crate) unsafe fn unmap(address: usize, bytes: usize) -> Result<(), Errno> {
+    if cfg!(miri) {
+        return Ok(());
+    }
     // SAFETY: the caller's promise is munmap's condition.
     unsafe { mm::munmap(address as *mut c_void, bytes) }
 }
@@ -161,22 +177,15 @@ pub(crate) fn wipe_on_fork(address: usize, bytes: usize) -> Result<(), Errno> {
     advise(address, bytes, Advice::LinuxWipeOnFork)
 }
 
-/// Takes the access to the range away; the next touch is a signal.
-///
-/// # Safety
-///
-/// The caller must own the range, and nothing may refer to it.
-pub(crate) unsafe fn forbid(address: usize, bytes: usize) -> Result<(), Errno> {
-    // SAFETY: the caller's promise is mprotect's condition.
-    unsafe { mm::mprotect(address as *mut c_void, bytes, MprotectFlags::empty()) }
-}
-
 /// Gives the memory of a private range back; it reads as zeros afterwards.
 ///
 /// # Safety
 ///
 /// Nothing may rely on what the range holds.
 pub(crate) unsafe fn discard_private(address: usize, bytes: usize) -> Result<(), Errno> {
+    if cfg!(miri) {
+        return Err(Errno::NOSYS);
+    }
     // SAFETY: the caller's promise is the condition of dropping the content.
     unsafe { mm::madvise(address as *mut c_void, bytes, Advice::LinuxDontNeed) }
 }
@@ -200,6 +209,9 @@ pub(crate) fn bind(address: usize, bytes: usize, node: u32) -> Result<(), Errno>
 }
 
 fn advise(address: usize, bytes: usize, advice: Advice) -> Result<(), Errno> {
+    if cfg!(miri) {
+        return Ok(());
+    }
     // SAFETY: the advices that come here change how memory is provided, not what it holds; where
     // nothing is mapped they fail.
     unsafe { mm::madvise(address as *mut c_void, bytes, advice) }

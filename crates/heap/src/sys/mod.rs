@@ -4,11 +4,14 @@
 //! From the bottom up:
 //!
 //! - `raw`: the system calls that rustix lacks, by one instruction;
+//! - `miri`: address space under Miri, which has no system calls for it;
 //! - [`file`]: memory files, files by name, small files read into a buffer;
 //! - [`memory`]: address space reserved, mapped, populated, given back;
 //! - [`process`]: who runs, and whether it still does;
 //! - [`machine`]: page sizes, huge pages, nodes, memory.
 
+#[cfg(miri)]
+mod miri;
 mod raw;
 
 pub(crate) mod file;

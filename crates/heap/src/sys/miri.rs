@@ -1,0 +1,18 @@
+//! Address space under Miri: a zeroed allocation in place of a reservation. It is never given back.
+
+use core::ptr::NonNull;
+use std::alloc::{Layout, alloc_zeroed};
+
+use super::Errno;
+
+/// The largest alignment that rustc, and so Miri, knows, in bytes. No block in a test there asks for
+/// more.
+const ALIGN_MAX: usize = 1 << 29;
+
+/// As `memory::reserve`, and readable and writable at once.
+pub(super) fn reserve(bytes: usize, alignment: usize) -> Result<NonNull<u8>, Errno> {
+    let alignment = alignment.min(ALIGN_MAX);
+    let layout = Layout::from_size_align(bytes, alignment).map_err(|_| Errno::NOMEM)?;
+    // SAFETY: nobody reserves nothing, so the size is not zero.
+    NonNull::new(unsafe { alloc_zeroed(layout) }).ok_or(Errno::NOMEM)
+}
