@@ -7,7 +7,8 @@
 //! - [`heap`]: the heap of huge pages, with that thread;
 //! - `file`: files read once with a limit, files replaced in one step;
 //! - [`sys`]: what this machine is, has and allows;
-//! - [`tuning`]: `haul.toml`, the thresholds measured on this machine.
+//! - [`tuning`]: `haul.toml`, the thresholds measured on this machine;
+//! - [`channel`]: bulk transfer between two processes.
 //!
 //! The copy functions themselves are in [`copy`], which stands below this crate and knows nothing
 //! of files. A Rust program calls [`init`] once, early in `main`, so that the thresholds measured
@@ -22,6 +23,7 @@
 //! assert_eq!(target, source);
 //! ```
 
+pub mod channel;
 pub mod error;
 pub mod file;
 mod housekeeper;
@@ -42,3 +44,8 @@ pub mod heap {
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/copy.md")]
 struct CopyPage;
+
+/// The examples of `docs/channel.md`, likewise.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/channel.md")]
+struct ChannelPage;

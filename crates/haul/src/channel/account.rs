@@ -1,0 +1,62 @@
+//! What a transfer took.
+
+use std::time::Duration;
+
+use rustix::thread::ClockId;
+
+use super::Mechanism;
+
+/// What one end of one transfer took. Both ends together are the transfer's cost.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Account {
+    /// How the bytes moved; the last of several where one was given up for another.
+    pub mechanism: Mechanism,
+    /// The mechanism that the transfer began with, where it was given up in the middle.
+    pub fell_back_from: Option<Mechanism>,
+    /// The message's size in bytes.
+    pub size_bytes: u64,
+    /// Bytes that this end copied, by the processor or by the kernel on its behalf. A mechanism's
+    /// copies per byte are the sum of both ends over the size.
+    pub copied_bytes: u64,
+    /// Processor time of the calling thread, user and system. `None` for an inline message: the
+    /// two system calls that tell it would take longer than the transfer.
+    pub cpu: Option<Duration>,
+    /// Page faults of the calling thread, minor and major. `None` as for `cpu`.
+    pub faults: Option<u64>,
+    /// System calls of the transfer, those for this account not counted.
+    pub system_calls: u64,
+    /// Memory beyond source and target that this end had for the transfer, at its peak. The part
+    /// that both ends share is counted by the sender.
+    pub extra_memory_bytes: u64,
+}
+
+/// Processor time and faults since a beginning.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Meter {
+    cpu: Duration,
+    faults: u64,
+}
+
+impl Meter {
+    /// Begins now. Two system calls.
+    pub(super) fn start() -> Self {
+        let now = rustix::time::clock_gettime(ClockId::ThreadCPUTime);
+        let cpu = Duration::new(now.tv_sec as u64, now.tv_nsec as u32);
+        Self { cpu, faults: faults_of_thread() }
+    }
+
+    /// What the calling thread, which must be the one that began, took since.
+    pub(super) fn write_to(&self, account: &mut Account) {
+        let now = Self::start();
+        account.cpu = Some(now.cpu.saturating_sub(self.cpu));
+        account.faults = Some(now.faults.saturating_sub(self.faults));
+    }
+}
+
+fn faults_of_thread() -> u64 {
+    // SAFETY: all bytes zero are a value of this plain structure of numbers.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: the target is a structure of the right type that nothing else refers to.
+    let result = unsafe { libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage) };
+    if result == 0 { (usage.ru_minflt + usage.ru_majflt) as u64 } else { 0 }
+}

@@ -1,0 +1,170 @@
+//! What can go wrong on a channel: every message ends with the remedy.
+
+use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use haul_model::Bytes;
+
+use super::Mechanism;
+
+/// Why a channel could not be made, or a transfer did not happen. Whatever the variant, nothing of
+/// a message that did not arrive whole is handed out.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The Unix socket could not be made, bound or connected.
+    #[error("cannot {attempt} the socket {}: {reason}; {}", path.display(), remedy_of_socket(reason))]
+    Socket {
+        /// What was tried: `bind`, `connect to`.
+        attempt: &'static str,
+        /// The socket's path.
+        path: PathBuf,
+        /// What the system said.
+        reason: io::Error,
+    },
+    /// The system refused something else.
+    #[error("cannot {attempt}: {reason}; {}", remedy_of_system(reason))]
+    System {
+        /// What was tried.
+        attempt: &'static str,
+        /// What the system said.
+        reason: io::Error,
+    },
+    /// What came over the socket is not the handshake of a channel, or not of this version.
+    #[error("the peer's {what} is {found}, not {expected}; use the same haul at both ends")]
+    Handshake {
+        /// Which part of it.
+        what: &'static str,
+        /// What came.
+        found: String,
+        /// What would have been right.
+        expected: String,
+    },
+    /// The descriptor or the memory that was handed over could not be used in safety.
+    #[error("the peer handed over {found}, not {expected}; it was refused: do not trust this peer")]
+    Memory {
+        /// What came.
+        found: String,
+        /// What would have been safe.
+        expected: &'static str,
+    },
+    /// A length, a count or an index from the peer that cannot be true.
+    #[error(
+        "the peer says {what} {value}, and {limit} is right; the channel is closed: do not trust this peer"
+    )]
+    Protocol {
+        /// Which value it is.
+        what: &'static str,
+        /// What was said.
+        value: u64,
+        /// What can be true.
+        limit: u64,
+    },
+    /// The peer died, or closed its end, before the transfer was complete.
+    #[error(
+        "cannot {attempt}: the peer went after {done} of {size}; nothing of the message counts: \
+         connect anew and send it again"
+    )]
+    PeerGone {
+        /// `send` or `receive`.
+        attempt: &'static str,
+        /// How much had moved.
+        done: Bytes,
+        /// How much there was to move; zero where the message had not begun.
+        size: Bytes,
+    },
+    /// The peer closed its end between two messages: there is nothing more to come.
+    #[error("the peer closed the channel; there is nothing more to receive: connect anew for more")]
+    Closed,
+    /// The peer lives and does not move.
+    #[error(
+        "cannot {attempt}: the peer did not move for long enough: {done} of {size} after {waited:?}, \
+         the limit is {limit:?}; look what the peer does, or allow more time in the settings"
+    )]
+    Deadline {
+        /// `send`, `receive`, `connect`.
+        attempt: &'static str,
+        /// How much had moved.
+        done: Bytes,
+        /// How much there was to move.
+        size: Bytes,
+        /// How long it was waited for.
+        waited: Duration,
+        /// How long it may last.
+        limit: Duration,
+    },
+    /// The target is smaller than the message, which stays where it is.
+    #[error(
+        "a message of {needed} does not fit into a target of {has}; give a larger one, or call recv()"
+    )]
+    TooSmall {
+        /// The message's size.
+        needed: Bytes,
+        /// The target's size.
+        has: Bytes,
+    },
+    /// More than one message may have.
+    #[error(
+        "a message of {size} is over the limit of {limit}; send it in parts, or raise size_max at both ends"
+    )]
+    TooLong {
+        /// The message's size.
+        size: Bytes,
+        /// The limit in force.
+        limit: Bytes,
+    },
+    /// A mechanism that was asked for by name and cannot be had.
+    #[error("{mechanism} cannot be used with this peer: {reason}; leave the choice to haul")]
+    Unavailable {
+        /// What was asked for.
+        mechanism: Mechanism,
+        /// Why not.
+        reason: &'static str,
+    },
+    /// A transfer was given up by its owner before it was complete.
+    #[error("the transfer was given up after {done} of {size}; connect anew")]
+    GivenUp {
+        /// How much had moved.
+        done: Bytes,
+        /// How much there was to move.
+        size: Bytes,
+    },
+    /// A transfer failed earlier, and nothing after it can be believed.
+    #[error("the channel failed earlier; connect anew")]
+    Broken,
+}
+
+impl Error {
+    /// A value that the peer cannot have, see [`Error::Protocol`].
+    pub(super) fn protocol(what: &'static str, value: u64, limit: u64) -> Self {
+        Self::Protocol { what, value, limit }
+    }
+
+    /// Maps what the system said, see [`Error::System`].
+    pub(super) fn system<E: Into<io::Error>>(attempt: &'static str) -> impl FnOnce(E) -> Self {
+        move |reason| Self::System { attempt, reason: reason.into() }
+    }
+}
+
+fn remedy_of_socket(reason: &io::Error) -> &'static str {
+    match reason.kind() {
+        io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
+            "start the receiver first: haul channel recv SOCKET"
+        }
+        io::ErrorKind::AddrInUse => "name a path that does not exist yet, or remove the old one",
+        io::ErrorKind::PermissionDenied => "name a socket that you may use",
+        io::ErrorKind::InvalidInput => "name a shorter path, 107 B at most",
+        _ => "name another socket",
+    }
+}
+
+fn remedy_of_system(reason: &io::Error) -> &'static str {
+    match reason.kind() {
+        io::ErrorKind::OutOfMemory | io::ErrorKind::StorageFull => {
+            "free memory, raise the limit (ulimit -v, the container's), or send in parts"
+        }
+        io::ErrorKind::PermissionDenied => "allow it in the container's seccomp profile",
+        _ if reason.raw_os_error() == Some(libc::EMFILE) => "raise the limit: ulimit -n",
+        _ => "see `haul channel list` for what works here",
+    }
+}

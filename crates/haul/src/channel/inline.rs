@@ -1,0 +1,19 @@
+//! `inline`: the bytes of a small message stand in its slot, behind the header.
+
+use haul_copy::Hint;
+
+use super::layout::HEADER_BYTES;
+use super::link::Lane;
+use super::source::Source;
+
+/// Copies the message into its slot.
+pub(super) fn put(lane: &Lane, message: u64, source: &mut Source<'_>, length: usize) {
+    let at = lane.slot(message) + HEADER_BYTES;
+    source.write_to(&lane.link.region, at, length, Hint::Unknown);
+}
+
+/// Copies the message out of its slot.
+pub(super) fn take(lane: &Lane, message: u64, target: &mut [u8]) {
+    let at = lane.slot(message) + HEADER_BYTES;
+    lane.link.region.read(at, target, Hint::Unknown);
+}

@@ -1,0 +1,234 @@
+//! Where everything stands in the shared memory, and what the handshake says.
+
+use super::error::Error;
+
+/// Messages that may be under way in one direction, a power of two.
+pub(super) const SLOTS: u64 = 16;
+/// One slot: its header, and the bytes of a message that travels inline, or a table.
+pub(super) const SLOT_BYTES: usize = 4096;
+/// What stands before those bytes: one cache line.
+pub(super) const HEADER_BYTES: usize = 64;
+/// Longest message that travels inside its slot.
+pub(super) const INLINE_BYTES_MAX: usize = SLOT_BYTES - HEADER_BYTES;
+
+/// Chunks of the ring in one direction.
+pub(super) const CHUNKS: u64 = 4;
+/// Largest chunk: four of them are 1 MiB, the L2 of the servers of 2021 to 2025 (1 to 2 MiB).
+pub(super) const CHUNK_BYTES_MAX: usize = 256 << 10;
+/// Smallest chunk: below, a wake-up costs more than the copy.
+pub(super) const CHUNK_BYTES_MIN: usize = 16 << 10;
+
+/// The words of one direction, each on cache lines of its own. Two lines each: processors fetch
+/// lines in pairs.
+const LINE_BYTES: usize = 128;
+/// u64, sender: messages published.
+pub(super) const PUBLISHED: usize = 0;
+/// u64, receiver: messages taken whole.
+pub(super) const CONSUMED: usize = LINE_BYTES;
+/// u64, sender: chunks filled.
+pub(super) const FILLED: usize = 2 * LINE_BYTES;
+/// u64, receiver: chunks emptied.
+pub(super) const DRAINED: usize = 3 * LINE_BYTES;
+/// u64, receiver: which message it could not pull any further, counted from 1.
+pub(super) const REFUSED: usize = 4 * LINE_BYTES;
+/// u64, receiver: how many bytes of that message it has.
+pub(super) const REFUSED_AT: usize = REFUSED + 8;
+/// u64, receiver: bytes of the message under way that it has pulled; tells that it moves.
+pub(super) const PULLED: usize = REFUSED + 16;
+/// u32: what the sender sleeps on, and behind it how it sleeps.
+pub(super) const SENDER_BELL: usize = 5 * LINE_BYTES;
+/// u32: what the receiver sleeps on, and behind it how it sleeps.
+pub(super) const RECEIVER_BELL: usize = 6 * LINE_BYTES;
+/// u32, sender: whether there is more to come, see [`OPEN`].
+pub(super) const SENDER_STATE: usize = 7 * LINE_BYTES;
+/// u32, receiver: likewise.
+pub(super) const RECEIVER_STATE: usize = 8 * LINE_BYTES;
+
+/// The end is in use.
+pub(super) const OPEN: u32 = 0;
+/// The end was closed after a whole message.
+pub(super) const CLOSED: u32 = 1;
+/// The end gave a message up in the middle.
+pub(super) const GIVEN_UP: u32 = 2;
+
+/// The words of a direction have a page of their own.
+const WORDS_BYTES: usize = 4096;
+const _: () = assert!(RECEIVER_STATE + LINE_BYTES <= WORDS_BYTES);
+const _: () = assert!(SLOTS.is_power_of_two() && CHUNKS.is_power_of_two());
+
+/// Shared memory for both directions: words, slots, then chunks, which only some channels use.
+pub(super) const fn region_bytes(chunk_bytes: usize) -> usize {
+    chunks_start(2, chunk_bytes)
+}
+
+/// Words and slots of both directions, which every channel uses.
+pub(super) const fn fixed_bytes() -> usize {
+    chunks_start(0, 0)
+}
+
+/// Where the words of a direction begin.
+pub(super) const fn words_start(lane: usize) -> usize {
+    lane * WORDS_BYTES
+}
+
+/// Where a slot begins.
+pub(super) const fn slot_start(lane: usize, message: u64) -> usize {
+    let index = (message % SLOTS) as usize;
+    2 * WORDS_BYTES + (lane * SLOTS as usize + index) * SLOT_BYTES
+}
+
+/// Where the chunks of a direction begin.
+pub(super) const fn chunks_start(lane: usize, chunk_bytes: usize) -> usize {
+    slot_start(2, 0) + lane * CHUNKS as usize * chunk_bytes
+}
+
+/// The bytes that each chunk of a message of `length` carries: small enough that both copies
+/// overlap, large enough that a chunk costs more than telling of it.
+pub(super) fn piece_bytes(length: u64, chunk_bytes: usize) -> usize {
+    let even = length.div_ceil(CHUNKS).next_multiple_of(4096);
+    usize::try_from(even).unwrap_or(usize::MAX).clamp(CHUNK_BYTES_MIN, chunk_bytes)
+}
+
+/// What stands at the beginning of a slot: eight words of 64 bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Header {
+    /// Which message it is, from 0.
+    pub(super) message: u64,
+    /// How its bytes travel, see [`super::Mechanism`].
+    pub(super) kind: u64,
+    /// How many bytes it has.
+    pub(super) length: u64,
+    /// Entries of the table in the slot.
+    pub(super) entries: u64,
+}
+
+/// The words of a header in the order in which they stand in the slot.
+pub(super) const HEADER_WORDS: usize = HEADER_BYTES / 8;
+
+impl Header {
+    pub(super) fn words(self) -> [u64; HEADER_WORDS] {
+        [self.message, self.kind, self.length, self.entries, 0, 0, 0, 0]
+    }
+
+    pub(super) fn from_words(words: [u64; HEADER_WORDS]) -> Self {
+        let [message, kind, length, entries, ..] = words;
+        Self { message, kind, length, entries }
+    }
+}
+
+/// Marks a packet of the handshake.
+const MAGIC: u64 = u64::from_le_bytes(*b"haulchan");
+/// The version of everything on this page.
+const VERSION: u32 = 1;
+/// One packet of the handshake.
+pub(super) const GREETING_BYTES: usize = 64;
+
+/// What both ends say as they meet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Greeting {
+    /// 1 to 4: see `handshake`.
+    pub(super) step: u32,
+    /// Bytes of a chunk; 0 in step 1.
+    pub(super) chunk_bytes: u32,
+    /// Whether the sender of this trusts its peer.
+    pub(super) trusts: bool,
+    /// Whether the sender of this has read `probe` in the other's memory.
+    pub(super) can_pull: bool,
+    /// A number of the sender's choice, to be sent back.
+    pub(super) nonce: u64,
+    /// The other's number.
+    pub(super) echo: u64,
+    /// Where in the sender's memory the number stands, to try whether it can be read; 0 for no.
+    pub(super) probe: u64,
+}
+
+impl Greeting {
+    pub(super) fn to_bytes(self) -> [u8; GREETING_BYTES] {
+        let flags = u64::from(self.trusts) | u64::from(self.can_pull) << 1;
+        let words = [
+            MAGIC,
+            u64::from(VERSION) | u64::from(self.step) << 32,
+            u64::from(self.chunk_bytes),
+            flags,
+            self.nonce,
+            self.echo,
+            self.probe,
+            0,
+        ];
+        let mut bytes = [0; GREETING_BYTES];
+        for (target, word) in bytes.chunks_exact_mut(8).zip(words) {
+            target.copy_from_slice(&word.to_le_bytes());
+        }
+        bytes
+    }
+
+    /// # Errors
+    /// [`Error::Handshake`] where it is not the greeting that is due.
+    pub(super) fn from_bytes(bytes: &[u8], step: u32) -> Result<Self, Error> {
+        let check = |what, found: u64, expected: u64| match found == expected {
+            true => Ok(()),
+            false => Err(Error::Handshake {
+                what,
+                found: found.to_string(),
+                expected: expected.to_string(),
+            }),
+        };
+        check("greeting's length", bytes.len() as u64, GREETING_BYTES as u64)?;
+        let word = |index: usize| {
+            let mut word = [0; 8];
+            word.copy_from_slice(&bytes[index * 8..][..8]);
+            u64::from_le_bytes(word)
+        };
+        check("mark", word(0), MAGIC)?;
+        check("version", word(1) & 0xffff_ffff, VERSION.into())?;
+        check("step", word(1) >> 32, step.into())?;
+        check("chunk size", word(2) & !0xffff_ffff, 0)?;
+        check("flags", word(3) & !3, 0)?;
+        Ok(Self {
+            step,
+            chunk_bytes: word(2) as u32,
+            trusts: word(3) & 1 != 0,
+            can_pull: word(3) & 2 != 0,
+            nonce: word(4),
+            echo: word(5),
+            probe: word(6),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn nothing_overlaps() {
+        let chunk = CHUNK_BYTES_MAX;
+        assert!(words_start(1) + WORDS_BYTES <= slot_start(0, 0));
+        assert!(slot_start(0, SLOTS - 1) + SLOT_BYTES <= slot_start(1, 0));
+        assert_eq!(slot_start(1, SLOTS - 1) + SLOT_BYTES, chunks_start(0, chunk));
+        assert_eq!(chunks_start(1, chunk) - chunks_start(0, chunk), 4 * chunk);
+        assert_eq!(region_bytes(chunk), chunks_start(1, chunk) + 4 * chunk);
+        assert_eq!(fixed_bytes(), chunks_start(0, chunk));
+    }
+
+    #[test]
+    fn pieces_fit_chunks_and_cover_the_message() {
+        for length in [1, 4033, 16384, 65536, 300_000, 1 << 20, 1 << 33, u64::MAX] {
+            let piece = piece_bytes(length, CHUNK_BYTES_MAX);
+            assert!((CHUNK_BYTES_MIN..=CHUNK_BYTES_MAX).contains(&piece), "{length}: {piece}");
+        }
+        assert_eq!(piece_bytes(64 << 10, CHUNK_BYTES_MAX), 16 << 10);
+        assert_eq!(piece_bytes(1 << 30, CHUNK_BYTES_MAX), CHUNK_BYTES_MAX);
+    }
+
+    proptest! {
+        #[test]
+        fn a_greeting_survives_and_anything_else_is_refused_or_read(bytes: Vec<u8>, nonce: u64, step in 1..5_u32) {
+            let greeting = Greeting { step, nonce, trusts: nonce & 1 == 0, probe: !nonce, ..Default::default() };
+            prop_assert_eq!(Greeting::from_bytes(&greeting.to_bytes(), step).unwrap(), greeting);
+            prop_assert!(Greeting::from_bytes(&greeting.to_bytes(), step + 1).is_err());
+            prop_assert!(Greeting::from_bytes(&bytes, step).is_err());
+        }
+    }
+}

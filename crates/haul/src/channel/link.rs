@@ -1,0 +1,388 @@
+//! What both halves of a channel stand on: the shared memory seen as two directions, bells, and
+//! how one waits for the other: spin, then sleep, never without a look at the peer and the clock.
+
+use std::collections::VecDeque;
+use std::hint;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+use std::sync::atomic::{AtomicBool, fence};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use haul_model::Bytes;
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::io::Errno;
+use rustix::thread::{Timespec, futex};
+
+use super::error::Error;
+use super::handshake::Met;
+use super::layout;
+use super::peer::Peer;
+use super::region::Region;
+use super::{Settings, socket};
+
+/// Looks at the other end's words before sleeping: some 50 us, about what a sleep and a wake-up
+/// cost together.
+const SPINS: u32 = 1000;
+/// First sleep, after which the peer's life and the clock are looked at; each later one is longer.
+const SLEEP_MIN: Duration = Duration::from_millis(5);
+/// Longest sleep: how late the death of a peer is noticed.
+const SLEEP_MAX: Duration = Duration::from_millis(50);
+
+/// How the owner of a bell sleeps: on the futex.
+const ASLEEP: u32 = 1;
+/// Or in poll, on the socket.
+const POLLING: u32 = 2;
+
+/// A packet that only wakes.
+const NUDGE: u8 = 0;
+/// A packet that carries the memory of a message: this byte, then the message's number.
+const MEMORY: u8 = 1;
+/// Length of such a packet.
+const MEMORY_BYTES: usize = 9;
+
+/// One end of a channel.
+#[derive(Debug)]
+pub(super) struct Link {
+    pub(super) socket: OwnedFd,
+    pub(super) peer: Peer,
+    pub(super) region: Region,
+    pub(super) chunk_bytes: usize,
+    pub(super) is_trusted: bool,
+    pub(super) can_pull: bool,
+    pub(super) peer_can_pull: bool,
+    pub(super) settings: Settings,
+    /// A transfer failed in the middle: what the words say means nothing any more.
+    pub(super) is_broken: AtomicBool,
+    /// Memory that came for messages not yet taken.
+    memory: Mutex<VecDeque<(u64, OwnedFd)>>,
+}
+
+impl Link {
+    pub(super) fn new(socket: OwnedFd, met: Met, settings: Settings) -> Self {
+        Self {
+            socket,
+            peer: met.peer,
+            region: met.region,
+            chunk_bytes: met.chunk_bytes,
+            is_trusted: met.is_trusted,
+            can_pull: met.can_pull,
+            peer_can_pull: met.peer_can_pull,
+            settings,
+            is_broken: AtomicBool::new(false),
+            memory: Mutex::default(),
+        }
+    }
+
+    /// # Errors
+    /// [`Error::Broken`].
+    pub(super) fn check_whole(&self) -> Result<(), Error> {
+        if self.is_broken.load(Relaxed) { Err(Error::Broken) } else { Ok(()) }
+    }
+
+    /// Nothing after this is believed.
+    pub(super) fn break_off(&self) {
+        self.is_broken.store(true, Relaxed);
+    }
+
+    /// Hands the memory of a message over, ahead of the message itself.
+    pub(super) fn send_memory(&self, message: u64, file: BorrowedFd<'_>) -> Result<(), Errno> {
+        let mut bytes = [MEMORY; MEMORY_BYTES];
+        bytes[1..].copy_from_slice(&message.to_le_bytes());
+        socket::send(&self.socket, &bytes, Some(file))
+    }
+
+    /// The memory that came for a message.
+    pub(super) fn take_memory(&self, message: u64) -> Option<OwnedFd> {
+        self.read_socket();
+        let mut memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
+        memory.retain(|&(for_message, _)| for_message >= message);
+        let index = memory.iter().position(|&(for_message, _)| for_message == message)?;
+        memory.remove(index).map(|(_, file)| file)
+    }
+
+    /// Takes the packets that came. As many at once as a peer in order can have sent; what is
+    /// malformed, or beyond what can be under way, is closed and forgotten.
+    pub(super) fn read_socket(&self) {
+        for _ in 0..4 * layout::SLOTS {
+            let Ok(Some(packet)) = socket::receive(&self.socket) else { return };
+            let bytes = &packet.bytes[..packet.length];
+            let (Some((&MEMORY, number)), Some(file)) = (bytes.split_first(), packet.file) else {
+                continue;
+            };
+            let Ok(number) = number.try_into() else { continue };
+            let mut memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
+            if (memory.len() as u64) < layout::SLOTS {
+                memory.push_back((u64::from_le_bytes(number), file));
+            }
+        }
+    }
+}
+
+/// One direction of a channel, seen by one end of it.
+#[derive(Debug)]
+pub(super) struct Lane {
+    pub(super) link: Arc<Link>,
+    /// 0: from the one that connected; 1: to it.
+    index: usize,
+    /// Where this end sleeps.
+    own_bell: usize,
+    /// Where the other end sleeps.
+    other_bell: usize,
+    /// System calls made so far.
+    pub(super) system_calls: u64,
+}
+
+impl Lane {
+    pub(super) fn for_sending(link: Arc<Link>, index: usize) -> Self {
+        let (own_bell, other_bell) = (layout::SENDER_BELL, layout::RECEIVER_BELL);
+        Self { link, index, own_bell, other_bell, system_calls: 0 }
+    }
+
+    pub(super) fn for_receiving(link: Arc<Link>, index: usize) -> Self {
+        let (own_bell, other_bell) = (layout::RECEIVER_BELL, layout::SENDER_BELL);
+        Self { link, index, own_bell, other_bell, system_calls: 0 }
+    }
+
+    /// Reads a word of the other end's, once.
+    pub(super) fn load(&self, word: usize) -> u64 {
+        // SYNC: word told.
+        self.link.region.word64(layout::words_start(self.index) + word).load(Acquire)
+    }
+
+    /// Writes a word of this end's, and lets the other end know where it sleeps.
+    pub(super) fn tell(&mut self, word: usize, value: u64) {
+        // SYNC: word told: everything written before is seen by whoever reads the value.
+        self.link.region.word64(layout::words_start(self.index) + word).store(value, Release);
+        self.ring();
+    }
+
+    /// Writes a word of this end's that another one, told later, makes known.
+    pub(super) fn note(&self, word: usize, value: u64) {
+        self.link.region.word64(layout::words_start(self.index) + word).store(value, Relaxed);
+    }
+
+    pub(super) fn state(&self, word: usize) -> u32 {
+        self.link.region.word32(layout::words_start(self.index) + word).load(Acquire)
+    }
+
+    /// Says that this end is done, or gave up; before anything that follows it in this thread.
+    pub(super) fn set_state(&mut self, word: usize, state: u32) {
+        self.link.region.word32(layout::words_start(self.index) + word).store(state, Release);
+        fence(SeqCst);
+        self.ring();
+    }
+
+    pub(super) fn slot(&self, message: u64) -> usize {
+        layout::slot_start(self.index, message)
+    }
+
+    pub(super) fn chunk(&self, chunk: u64) -> usize {
+        let index = (chunk % layout::CHUNKS) as usize;
+        self.chunks() + index * self.link.chunk_bytes
+    }
+
+    /// Where the chunks of this direction begin.
+    pub(super) fn chunks(&self) -> usize {
+        layout::chunks_start(self.index, self.link.chunk_bytes)
+    }
+
+    /// Wakes the other end where it sleeps.
+    fn ring(&mut self) {
+        let bell = layout::words_start(self.index) + self.other_bell;
+        let how = self.link.region.word32(bell + 4);
+        // SYNC: sleep announced: either this sees that the other end sleeps, or the other end,
+        // which looks once more after it announced that, sees what was just told.
+        fence(SeqCst);
+        let sleeps = how.load(Relaxed);
+        if sleeps & ASLEEP != 0 {
+            how.fetch_and(!ASLEEP, Relaxed);
+            let word = self.link.region.word32(bell);
+            word.fetch_add(1, Release);
+            let _ = futex::wake(word, futex::Flags::empty(), 1);
+            self.system_calls += 1;
+        }
+        if sleeps & POLLING != 0 {
+            how.fetch_and(!POLLING, Relaxed);
+            socket::nudge(&self.link.socket);
+            self.system_calls += 1;
+        }
+    }
+
+    /// Announces that this end is about to sleep; it must look once more before it does.
+    fn announce(&self, how: u32) -> u32 {
+        let bell = layout::words_start(self.index) + self.own_bell;
+        let seen = self.link.region.word32(bell).load(Acquire);
+        // SYNC: sleep announced.
+        self.link.region.word32(bell + 4).fetch_or(how, SeqCst);
+        fence(SeqCst);
+        seen
+    }
+
+    /// Sleeps until the bell that showed `seen` rings, or for so long.
+    fn sleep(&mut self, seen: u32, time: Duration) {
+        let bell = layout::words_start(self.index) + self.own_bell;
+        let time = Timespec { tv_sec: 0, tv_nsec: time.subsec_nanos().into() };
+        let word = self.link.region.word32(bell);
+        // Woken, interrupted, too late or over: in each case the caller looks again.
+        let _ = futex::wait(word, futex::Flags::empty(), seen, Some(&time));
+        self.system_calls += 1;
+    }
+
+    fn is_peer_gone(&mut self) -> bool {
+        self.system_calls += 2;
+        self.link.peer.is_gone(&self.link.socket)
+    }
+}
+
+/// What one look at a transfer brought.
+#[derive(Debug)]
+pub(super) enum Step<T> {
+    /// It is complete.
+    Done(T),
+    /// Something moved, and more may.
+    Moved,
+    /// Nothing can move before the peer does.
+    Blocked,
+}
+
+/// A transfer, or a part of one, that is moved on step by step and never waits by itself.
+pub(super) trait Transfer {
+    type Output;
+
+    /// Moves what can be moved now.
+    fn step(&mut self) -> Result<Step<Self::Output>, Error>;
+
+    fn lane(&mut self) -> &mut Lane;
+
+    /// `send` or `receive`.
+    fn attempt(&self) -> &'static str;
+
+    /// Bytes moved, and bytes there are.
+    fn progress(&self) -> (u64, u64);
+
+    /// Whether the peer has begun with this message: from then on it must go on.
+    fn has_begun(&self) -> bool;
+}
+
+/// Moves a transfer on until it is complete, or the peer is gone, or the time is over.
+pub(super) fn drive<T: Transfer>(transfer: &mut T) -> Result<T::Output, Error> {
+    let mut clock = Clock::start(&transfer.lane().link.settings);
+    let spins_max = if processors() > 1 { SPINS } else { 0 };
+    let (mut spins, mut announced, mut sleep) = (0, None, SLEEP_MIN);
+    loop {
+        match transfer.step()? {
+            Step::Done(output) => return Ok(output),
+            Step::Moved => {
+                clock.check(transfer)?;
+                (spins, announced, sleep) = (0, None, SLEEP_MIN);
+            }
+            Step::Blocked if spins < spins_max => {
+                spins += 1;
+                hint::spin_loop();
+            }
+            Step::Blocked => {
+                let Some(seen) = announced.take() else {
+                    announced = Some(transfer.lane().announce(ASLEEP));
+                    continue;
+                };
+                let time = sleep.min(clock.left(transfer));
+                transfer.lane().sleep(seen, time);
+                sleep = (sleep * 2).min(SLEEP_MAX);
+                if transfer.lane().is_peer_gone() {
+                    return finish_without_peer(transfer);
+                }
+                clock.check(transfer)?;
+                spins = 0;
+            }
+        }
+    }
+}
+
+/// Moves a transfer on as far as it goes now; `None` where the socket tells when to come again.
+pub(super) fn advance<T: Transfer>(transfer: &mut T) -> Result<Option<T::Output>, Error> {
+    transfer.lane().link.read_socket();
+    let mut has_announced = false;
+    loop {
+        match transfer.step()? {
+            Step::Done(output) => return Ok(Some(output)),
+            Step::Moved => {}
+            Step::Blocked if has_announced => break,
+            Step::Blocked => {
+                transfer.lane().announce(POLLING);
+                has_announced = true;
+            }
+        }
+    }
+    if transfer.lane().is_peer_gone() {
+        return finish_without_peer(transfer).map(Some);
+    }
+    Ok(None)
+}
+
+/// What a peer told before it went still counts.
+fn finish_without_peer<T: Transfer>(transfer: &mut T) -> Result<T::Output, Error> {
+    loop {
+        match transfer.step()? {
+            Step::Done(output) => return Ok(output),
+            Step::Moved => {}
+            Step::Blocked => {
+                let (done, size) = transfer.progress();
+                let (done, size) = (Bytes(done), Bytes(size));
+                return Err(Error::PeerGone { attempt: transfer.attempt(), done, size });
+            }
+        }
+    }
+}
+
+/// How long it may last: until the peer begins, and from there to the end.
+struct Clock {
+    start: Instant,
+    begun: Option<Instant>,
+    wait: Option<Duration>,
+    deadline: Duration,
+}
+
+impl Clock {
+    fn start(settings: &Settings) -> Self {
+        let (wait, deadline) = (settings.wait, settings.deadline);
+        Self { start: Instant::now(), begun: None, wait, deadline }
+    }
+
+    /// Time spent, and how much there is.
+    fn spent<T: Transfer>(&mut self, transfer: &T) -> (Duration, Option<Duration>) {
+        if self.begun.is_none() && transfer.has_begun() {
+            self.begun = Some(Instant::now());
+        }
+        match self.begun {
+            Some(begun) => (begun.elapsed(), Some(self.deadline)),
+            None => (self.start.elapsed(), self.wait),
+        }
+    }
+
+    fn left<T: Transfer>(&mut self, transfer: &T) -> Duration {
+        let (spent, limit) = self.spent(transfer);
+        limit.map_or(SLEEP_MAX, |limit| limit.saturating_sub(spent))
+    }
+
+    fn check<T: Transfer>(&mut self, transfer: &T) -> Result<(), Error> {
+        let (waited, limit) = self.spent(transfer);
+        let Some(limit) = limit.filter(|limit| waited >= *limit) else { return Ok(()) };
+        let (done, size) = transfer.progress();
+        let (done, size) = (Bytes(done), Bytes(size));
+        Err(Error::Deadline { attempt: transfer.attempt(), done, size, waited, limit })
+    }
+}
+
+/// Processors that this process may run on, asked once.
+pub(super) fn processors() -> usize {
+    static COUNT: OnceLock<usize> = OnceLock::new();
+    *COUNT.get_or_init(|| std::thread::available_parallelism().map_or(1, usize::from))
+}
+
+impl AsFd for Link {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+const _: () = assert!(NUDGE != MEMORY);

@@ -1,0 +1,118 @@
+//! The mechanisms by name.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::sys::Permissions;
+
+/// A way for bytes to get from one process to another.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mechanism {
+    /// Small messages, inside their descriptor: two copies.
+    #[default]
+    Inline,
+    /// Chunks that stay in the cache: two copies that overlap.
+    Ring,
+    /// The whole message in shared memory: two copies, one after the other.
+    Staged,
+    /// The receiver reads the sender's memory: one copy.
+    Pull,
+    /// Built in shared memory, sealed and mapped: no copy.
+    Sealed,
+}
+
+impl Mechanism {
+    /// All of them.
+    pub const ALL: [Self; 5] = [Self::Inline, Self::Ring, Self::Staged, Self::Pull, Self::Sealed];
+
+    /// Its name, in every place where it has one.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Inline => "inline",
+            Self::Ring => "ring",
+            Self::Staged => "staged",
+            Self::Pull => "pull",
+            Self::Sealed => "sealed",
+        }
+    }
+
+    /// What it does, in a line.
+    #[must_use]
+    pub fn summary(self) -> &'static str {
+        match self {
+            Self::Inline => "up to 4032 B inside the descriptor",
+            Self::Ring => "four chunks that stay in L2, both copies overlapped",
+            Self::Staged => "the whole message in shared memory, copied in, then out",
+            Self::Pull => "process_vm_readv by the receiver, the ring where it is refused",
+            Self::Sealed => "built in place, write-sealed, mapped private",
+        }
+    }
+
+    /// What it needs.
+    #[must_use]
+    pub fn needs(self) -> &'static str {
+        match self {
+            Self::Inline | Self::Ring => "sealed memory",
+            Self::Staged => "sealed memory, as much again as the message",
+            Self::Pull => "trust at both ends, process_vm_readv, ptrace permission",
+            Self::Sealed => "sealed memory, a producer that builds there",
+        }
+    }
+
+    /// Copies of each byte, both ends together.
+    #[must_use]
+    pub fn copies(self) -> u32 {
+        match self {
+            Self::Inline | Self::Ring | Self::Staged => 2,
+            Self::Pull => 1,
+            Self::Sealed => 0,
+        }
+    }
+
+    /// Why it cannot work on this machine, whoever the peer is; `None` where it can. A peer may
+    /// still refuse: that is tried as the two ends meet.
+    #[must_use]
+    pub fn obstacle(self, permissions: &Permissions) -> Option<&'static str> {
+        match self {
+            _ if !permissions.sealed_memory => Some("memfd_create with seals is refused"),
+            Self::Pull if !permissions.cross_memory_attach => Some("process_vm_readv is refused"),
+            Self::Pull if permissions.ptrace_scope.is_some_and(|scope| scope > 1) => {
+                Some("ptrace_scope lets administrators only")
+            }
+            _ => None,
+        }
+    }
+
+    /// Its number in a header.
+    pub(super) fn number(self) -> u64 {
+        match self {
+            Self::Inline => 1,
+            Self::Ring => 2,
+            Self::Staged => 3,
+            Self::Pull => 4,
+            Self::Sealed => 5,
+        }
+    }
+
+    pub(super) fn from_number(number: u64) -> Option<Self> {
+        Self::ALL.into_iter().find(|mechanism| mechanism.number() == number)
+    }
+}
+
+impl fmt::Display for Mechanism {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Mechanism {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let names = Self::ALL.map(Self::name);
+        Self::ALL.into_iter().find(|mechanism| mechanism.name() == text).ok_or_else(|| {
+            format!("no mechanism is called {text:?}; there are {}", names.join(", "))
+        })
+    }
+}

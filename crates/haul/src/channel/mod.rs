@@ -1,0 +1,303 @@
+//! Bulk transfer between two processes, by the cheapest way that both ends and the machine allow.
+//!
+//! Process A has a chunk of data in its memory; afterwards process B has a private copy, and
+//! neither can disturb the other's. Messages go both ways, in order, each whole or not at all.
+//!
+//! ```no_run
+//! use haul::channel::{Channel, Listener, Settings};
+//! # fn main() -> Result<(), haul::channel::Error> {
+//! // In B:
+//! let listener = Listener::bind("/run/user/1000/bulk".as_ref())?;
+//! let mut channel = listener.accept(&Settings::default())?;
+//! let message = channel.recv()?;
+//! // In A:
+//! let mut channel = Channel::connect("/run/user/1000/bulk".as_ref(), &Settings::default())?;
+//! let account = channel.send(&[7; 1 << 20])?;
+//! # Ok(()) }
+//! ```
+//!
+//! # What holds for every mechanism
+//!
+//! - **Completion.** When [`send`](Channel::send) returns, or [`Sending::advance`] says true, the
+//!   bytes are the sender's again: nothing written to them from then on is ever seen by the
+//!   receiver. What `recv` gives is the receiver's alone.
+//! - **Whole or not at all.** A peer that dies, closes or gives up in the middle of a message ends
+//!   it with an error. No part of it is handed out.
+//! - **The peer is not believed.** What it writes into shared memory is read once, into private
+//!   memory, and checked; its memory is mapped only after seals and size were seen; it cannot cause
+//!   SIGBUS, and it cannot stall a call beyond [`Settings::wait`] and [`Settings::deadline`]. Only
+//!   [`Settings::trusts_peer`], at both ends, allows mechanisms for which this does not hold.
+//! - **Nothing is left behind.** All memory is anonymous and goes with the processes.
+//!
+//! # From the bottom up
+//!
+//! `error`, `mechanism`, `account`: the words; `region`: memory that both ends share; `layout`: what
+//! stands where in it; `socket`, `peer`: the other process; `link`: bells, and waiting under a
+//! deadline; `source`, `buffer`: what goes in and what comes out; `inline`, `ring`, `staged`,
+//! `sealed`, `pull`: one mechanism each; `choose`: which of them; `handshake`: how two ends meet;
+//! `sender`, `receiver`: the two halves.
+
+mod account;
+mod buffer;
+mod choose;
+mod error;
+mod handshake;
+mod inline;
+mod layout;
+mod link;
+mod mechanism;
+mod peer;
+mod pull;
+mod receiver;
+mod region;
+mod ring;
+mod sealed;
+mod sender;
+mod socket;
+mod source;
+mod staged;
+
+use std::io::IoSlice;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use haul_model::Bytes;
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use crate::sys::Sys;
+use handshake::Met;
+use link::Link;
+
+pub use account::Account;
+pub use buffer::Buffer;
+pub use error::Error;
+pub use mechanism::Mechanism;
+pub use peer::Identity;
+pub use receiver::Receiver;
+pub use sealed::Building;
+pub use sender::{Sender, Sending};
+pub use socket::pair;
+
+/// How a channel behaves at this end. The other end has its own.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Longest that a transfer may take from the moment the peer begins with it, and longest that
+    /// the two ends may take to meet.
+    pub deadline: Duration,
+    /// Longest that a call waits for the peer to begin: a message to come, or room to be made.
+    /// `None` is for as long as the peer lives.
+    pub wait: Option<Duration>,
+    /// Largest message, in bytes, to send or to take.
+    pub size_max: u64,
+    /// Whether the peer is one of one's own. If both ends say so, mechanisms are allowed that a
+    /// hostile peer could abuse: `pull`.
+    pub trusts_peer: bool,
+    /// The mechanism to send by, whatever haul would choose. Messages of length zero are inline.
+    pub mechanism: Option<Mechanism>,
+}
+
+impl Default for Settings {
+    /// 30 seconds to begin, 30 to end; 64 GiB; no trust; haul's choice.
+    fn default() -> Self {
+        Self {
+            deadline: Duration::from_secs(30),
+            wait: Some(Duration::from_secs(30)),
+            size_max: 64 << 30,
+            trusts_peer: false,
+            mechanism: None,
+        }
+    }
+}
+
+impl Settings {
+    /// A chunk of the ring in bytes: a quarter of the core's own L2, a power of two.
+    fn chunk_bytes(&self) -> usize {
+        static BYTES: OnceLock<usize> = OnceLock::new();
+        *BYTES.get_or_init(|| {
+            let quarter = Sys::new().caches().size_bytes(2).unwrap_or(1 << 20) / layout::CHUNKS;
+            let floor = 1_usize << quarter.max(1).ilog2();
+            floor.clamp(layout::CHUNK_BYTES_MIN, layout::CHUNK_BYTES_MAX)
+        })
+    }
+}
+
+/// One end of a channel between two processes, for both directions.
+#[derive(Debug)]
+pub struct Channel {
+    sender: Sender,
+    receiver: Receiver,
+}
+
+impl Channel {
+    /// Connects to the [`Listener`] at `path`.
+    ///
+    /// Costs some twenty system calls and one mapping of about 2 MiB, of which pages are taken as
+    /// they are used.
+    ///
+    /// # Errors
+    /// [`Error::Socket`] where nobody listens; [`Error::Handshake`], [`Error::Memory`] where it is
+    /// no channel; [`Error::Deadline`]; [`Error::System`].
+    pub fn connect(path: &Path, settings: &Settings) -> Result<Self, Error> {
+        Self::connect_over(socket::connect(path)?, settings)
+    }
+
+    /// Begins a channel over a connected socket, one of a [`pair`] or an inherited one. The other
+    /// end calls [`accept_over`](Self::accept_over).
+    ///
+    /// # Errors
+    /// As [`connect`](Self::connect).
+    pub fn connect_over(socket: OwnedFd, settings: &Settings) -> Result<Self, Error> {
+        let met = handshake::connect(&socket, settings)?;
+        Ok(Self::new(socket, met, settings, 0))
+    }
+
+    /// The other end of [`connect_over`](Self::connect_over).
+    ///
+    /// # Errors
+    /// As [`connect`](Self::connect).
+    pub fn accept_over(socket: OwnedFd, settings: &Settings) -> Result<Self, Error> {
+        let met = handshake::accept(&socket, settings)?;
+        Ok(Self::new(socket, met, settings, 1))
+    }
+
+    fn new(socket: OwnedFd, met: Met, settings: &Settings, lane: usize) -> Self {
+        let link = Arc::new(Link::new(socket, met, settings.clone()));
+        let receiver = Receiver::new(Arc::clone(&link), 1 - lane);
+        Self { sender: Sender::new(link, lane), receiver }
+    }
+
+    /// See [`Sender::send`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn send(&mut self, bytes: &[u8]) -> Result<Account, Error> {
+        self.sender.send(bytes)
+    }
+
+    /// See [`Sender::send_vectored`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn send_vectored(&mut self, parts: &[IoSlice<'_>]) -> Result<Account, Error> {
+        self.sender.send_vectored(parts)
+    }
+
+    /// See [`Sender::send_built`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn send_built(&mut self, building: Building) -> Result<Account, Error> {
+        self.sender.send_built(building)
+    }
+
+    /// See [`Sender::start_send`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn start_send<'a>(&'a mut self, bytes: &'a [u8]) -> Result<Sending<'a>, Error> {
+        self.sender.start_send(bytes)
+    }
+
+    /// See [`Receiver::recv_into`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn recv_into(&mut self, target: &mut [u8]) -> Result<Account, Error> {
+        self.receiver.recv_into(target)
+    }
+
+    /// See [`Receiver::recv`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn recv(&mut self) -> Result<Buffer, Error> {
+        self.receiver.recv()
+    }
+
+    /// See [`Receiver::try_recv`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn try_recv(&mut self) -> Result<Option<Buffer>, Error> {
+        self.receiver.try_recv()
+    }
+
+    /// Who is at the other end.
+    #[must_use]
+    pub fn peer(&self) -> Identity {
+        self.link().peer.identity
+    }
+
+    /// Whether the mechanism can be used to send to this peer, as it was tried when they met.
+    #[must_use]
+    pub fn offers(&self, mechanism: Mechanism) -> bool {
+        let link = self.link();
+        mechanism != Mechanism::Pull || (link.is_trusted && link.peer_can_pull)
+    }
+
+    /// The two halves, for two threads. Only one of them at a time can be driven by polling: both
+    /// have the same descriptor.
+    #[must_use]
+    pub fn split(self) -> (Sender, Receiver) {
+        (self.sender, self.receiver)
+    }
+
+    fn link(&self) -> &Link {
+        self.receiver.link()
+    }
+}
+
+impl AsFd for Channel {
+    /// Readable when [`try_recv`](Channel::try_recv) or [`Sending::advance`] should be called
+    /// again.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.link().as_fd()
+    }
+}
+
+/// A socket with a path that channels are accepted on. Its path goes as it is dropped.
+#[derive(Debug)]
+pub struct Listener {
+    socket: OwnedFd,
+    path: PathBuf,
+}
+
+impl Listener {
+    /// Makes a socket at `path`, for this user alone.
+    ///
+    /// # Errors
+    /// [`Error::Socket`], also where something is there already.
+    pub fn bind(path: &Path) -> Result<Self, Error> {
+        Ok(Self { socket: socket::listen(path)?, path: path.into() })
+    }
+
+    /// The next channel. Whoever connects and then does not behave costs at most the deadline.
+    ///
+    /// # Errors
+    /// As [`Channel::connect`]; [`Error::Deadline`] when nobody comes. The listener stays usable.
+    pub fn accept(&self, settings: &Settings) -> Result<Channel, Error> {
+        match socket::accept(&self.socket, settings.wait)? {
+            Some(socket) => Channel::accept_over(socket, settings),
+            None => {
+                let limit = settings.wait.unwrap_or_default();
+                let (done, size) = (Bytes(0), Bytes(0));
+                Err(Error::Deadline { attempt: "accept", done, size, waited: limit, limit })
+            }
+        }
+    }
+}
+
+impl AsFd for Listener {
+    /// Readable when somebody waits to be accepted.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        // It may have gone already; nobody is left to tell.
+        let _ = std::fs::remove_file(&self.path);
+    }
+}

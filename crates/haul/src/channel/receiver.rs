@@ -1,0 +1,438 @@
+//! The receiving half.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::fence;
+
+use haul_model::Bytes;
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use super::account::{Account, Meter};
+use super::buffer::Buffer;
+use super::error::Error;
+use super::layout::{self, HEADER_WORDS, Header, INLINE_BYTES_MAX, SLOTS};
+use super::link::{self, Lane, Link, Step, Transfer};
+use super::pull::Table;
+use super::ring::Run;
+use super::{Mechanism, inline, region, ring, staged};
+
+/// The end that messages come out of.
+#[derive(Debug)]
+pub struct Receiver {
+    lane: Lane,
+    /// Messages taken whole.
+    consumed: u64,
+    /// Chunks emptied.
+    drained: u64,
+    pending: Option<Pending>,
+    /// What `try_recv` has built so far.
+    building: Option<Buffer>,
+}
+
+/// A message whose header was read and believed.
+#[derive(Debug)]
+struct Pending {
+    length: usize,
+    way: Way,
+    account: Account,
+    meter: Option<Meter>,
+    calls_before: u64,
+}
+
+/// How its bytes come.
+#[derive(Debug)]
+enum Way {
+    Inline,
+    Chunks(Run),
+    Memory(OwnedFd),
+    Pull { process: i32, table: Table, offset: usize },
+}
+
+impl Receiver {
+    pub(super) fn new(link: Arc<Link>, index: usize) -> Self {
+        let lane = Lane::for_receiving(link, index);
+        Self { lane, consumed: 0, drained: 0, pending: None, building: None }
+    }
+
+    /// Waits for a message and copies it to the start of `target`. The account says how long it is.
+    ///
+    /// # Errors
+    /// [`Error::TooSmall`]: the message stays, for a larger target. [`Error::Closed`]: there are no
+    /// more. [`Error::Deadline`] with no size: no message came. Everything else ends the channel,
+    /// and what `target` holds then is nothing.
+    pub fn recv_into(&mut self, target: &mut [u8]) -> Result<Account, Error> {
+        let needed = self.wait_length()?;
+        let has = target.len();
+        let Some(target) = target.get_mut(..needed) else {
+            return Err(Error::TooSmall { needed: Bytes(needed as u64), has: Bytes(has as u64) });
+        };
+        if let Some(building) = self.building.take() {
+            // `try_recv` had begun with it.
+            let buffer = self.finish_building(building)?;
+            target.copy_from_slice(&buffer);
+            return Ok(buffer.account().clone());
+        }
+        let result = link::drive(&mut Filling { receiver: self, target });
+        self.told(result)
+    }
+
+    /// Waits for a message and gives it in memory of its own.
+    ///
+    /// # Errors
+    /// As [`recv_into`](Self::recv_into), and [`Error::System`] where there is no memory for it.
+    pub fn recv(&mut self) -> Result<Buffer, Error> {
+        let length = self.wait_length()?;
+        if let Some(buffer) = self.take_view()? {
+            return Ok(buffer);
+        }
+        let building = match self.building.take() {
+            Some(building) => building,
+            None => Buffer::zeroed(length)?,
+        };
+        self.finish_building(building)
+    }
+
+    /// A message, if one is there whole or can be made so without waiting; `None` where
+    /// [`as_fd`](Self::as_fd) is to be polled for reading first. Each call goes on where the one
+    /// before it ended.
+    ///
+    /// # Errors
+    /// As [`recv`](Self::recv). The deadline is the caller's to keep.
+    pub fn try_recv(&mut self) -> Result<Option<Buffer>, Error> {
+        self.lane.link.check_whole()?;
+        let result = link::advance(&mut Taking { receiver: self });
+        let Some(length) = self.told(result)? else { return Ok(None) };
+        if let Some(buffer) = self.take_view()? {
+            return Ok(Some(buffer));
+        }
+        let mut building = match self.building.take() {
+            Some(building) => building,
+            None => Buffer::zeroed(length)?,
+        };
+        let result = link::advance(&mut Filling { receiver: self, target: &mut building });
+        match self.told(result)? {
+            Some(account) => Ok(Some(building.with(account))),
+            None => {
+                self.building = Some(building);
+                Ok(None)
+            }
+        }
+    }
+
+    /// Waits for a message and says how long it is; the message stays.
+    ///
+    /// # Errors
+    /// As [`recv_into`](Self::recv_into).
+    pub fn wait_length(&mut self) -> Result<usize, Error> {
+        self.lane.link.check_whole()?;
+        let result = link::drive(&mut Taking { receiver: self });
+        self.told(result)
+    }
+
+    /// What to poll for reading before [`try_recv`](Self::try_recv) is called again.
+    #[must_use]
+    pub fn as_fd(&self) -> BorrowedFd<'_> {
+        self.lane.link.socket.as_fd()
+    }
+
+    pub(super) fn link(&self) -> &Link {
+        &self.lane.link
+    }
+
+    fn finish_building(&mut self, mut building: Buffer) -> Result<Buffer, Error> {
+        let result = link::drive(&mut Filling { receiver: self, target: &mut building });
+        Ok(building.with(self.told(result)?))
+    }
+
+    /// Memory that came sealed is given as it is.
+    fn take_view(&mut self) -> Result<Option<Buffer>, Error> {
+        let Some(Pending { way: Way::Memory(file), account, length, .. }) = &self.pending else {
+            return Ok(None);
+        };
+        if account.mechanism != Mechanism::Sealed {
+            return Ok(None);
+        }
+        let checked = region::check(file.as_fd(), *length, staged::SEALS);
+        let view = checked.and_then(|()| Buffer::view(file.as_fd(), *length));
+        let buffer = self.told(view)?;
+        self.lane.system_calls += staged::CALLS_TO_COPY_OUT - 1;
+        let account = self.complete();
+        Ok(Some(buffer.with(account)))
+    }
+
+    /// What ends the channel, and what does not: waiting in vain, and a target too small.
+    fn told<T>(&mut self, result: Result<T, Error>) -> Result<T, Error> {
+        if let Err(error) = &result {
+            let is_idle = self.pending.is_none();
+            let is_harmless = match error {
+                Error::Deadline { .. } | Error::Closed => is_idle,
+                Error::TooLong { .. } | Error::TooSmall { .. } => true,
+                _ => false,
+            };
+            if !is_harmless {
+                self.lane.link.break_off();
+                self.lane.set_state(layout::RECEIVER_STATE, layout::GIVEN_UP);
+                self.building = None;
+            }
+        }
+        result
+    }
+
+    /// Looks for a message; reads its header once and believes what can be true.
+    fn take_header(&mut self) -> Result<Step<usize>, Error> {
+        if let Some(pending) = &self.pending {
+            return Ok(Step::Done(pending.length));
+        }
+        let state = self.lane.state(layout::SENDER_STATE);
+        let told = self.lane.load(layout::PUBLISHED);
+        if !(self.consumed..=self.consumed + SLOTS).contains(&told) {
+            return Err(Error::protocol("count of messages", told, self.consumed + SLOTS));
+        }
+        if told == self.consumed {
+            return match state {
+                layout::OPEN => Ok(Step::Blocked),
+                layout::CLOSED => Err(Error::Closed),
+                _ => Err(Error::GivenUp { done: Bytes(0), size: Bytes(0) }),
+            };
+        }
+        let at = self.lane.slot(self.consumed);
+        let mut words = [0; HEADER_WORDS];
+        for (index, word) in words.iter_mut().enumerate() {
+            *word = self.lane.link.region.word64(at + index * 8).load(Relaxed);
+        }
+        let pending = self.believe(Header::from_words(words))?;
+        let length = pending.length;
+        self.pending = Some(pending);
+        Ok(Step::Done(length))
+    }
+
+    fn believe(&mut self, header: Header) -> Result<Pending, Error> {
+        if header.message != self.consumed {
+            return Err(Error::protocol("message number", header.message, self.consumed));
+        }
+        let limit = self.lane.link.settings.size_max.min(isize::MAX as u64);
+        if header.length > limit {
+            return Err(Error::TooLong { size: Bytes(header.length), limit: Bytes(limit) });
+        }
+        let kinds = Mechanism::ALL.len() as u64;
+        let mechanism = Mechanism::from_number(header.kind)
+            .ok_or_else(|| Error::protocol("mechanism", header.kind, kinds))?;
+        let calls_before = self.lane.system_calls;
+        let meter = (header.length > INLINE_BYTES_MAX as u64).then(Meter::start);
+        let way = self.way(mechanism, &header)?;
+        let account = Account { mechanism, size_bytes: header.length, ..Account::default() };
+        Ok(Pending { length: header.length as usize, way, account, meter, calls_before })
+    }
+
+    fn way(&mut self, mechanism: Mechanism, header: &Header) -> Result<Way, Error> {
+        let link = &self.lane.link;
+        match mechanism {
+            Mechanism::Inline if header.length > INLINE_BYTES_MAX as u64 => {
+                let limit = INLINE_BYTES_MAX as u64;
+                Err(Error::protocol("length of an inline message", header.length, limit))
+            }
+            Mechanism::Inline => Ok(Way::Inline),
+            _ if header.length == 0 => Err(Error::protocol("length of a large message", 0, 1)),
+            Mechanism::Ring => Ok(Way::Chunks(Run::new(0, header.length, link.chunk_bytes))),
+            Mechanism::Staged | Mechanism::Sealed => {
+                let file = link.take_memory(header.message).ok_or_else(|| Error::Memory {
+                    found: "no memory, or several descriptors at once".into(),
+                    expected: "one memory file for the message",
+                })?;
+                self.lane.system_calls += 2;
+                Ok(Way::Memory(file))
+            }
+            Mechanism::Pull => {
+                let process =
+                    link.peer.identity.process.filter(|_| link.is_trusted && link.can_pull);
+                let process =
+                    process.ok_or_else(|| Error::protocol("mechanism", header.kind, 0))?;
+                let table = Table::take(&self.lane, header.message, header.entries, header.length)
+                    .ok_or_else(|| {
+                        let what = "table of parts for a length of";
+                        Error::protocol(what, header.entries, header.length)
+                    })?;
+                Ok(Way::Pull { process, table, offset: 0 })
+            }
+        }
+    }
+
+    /// Moves bytes of the message under way into a target of exactly its length.
+    fn fill(&mut self, target: &mut [u8]) -> Result<Step<Account>, Error> {
+        let pending = self.pending.as_mut().expect("a header was taken before");
+        let step = match &mut pending.way {
+            Way::Inline => {
+                inline::take(&self.lane, self.consumed, target);
+                pending.account.copied_bytes = target.len() as u64;
+                Step::Done(())
+            }
+            Way::Chunks(run) => {
+                let before = run.offset;
+                let step = ring::drain(&mut self.lane, target, run, &mut self.drained)?;
+                pending.account.copied_bytes += run.offset - before;
+                step
+            }
+            Way::Memory(file) => {
+                staged::copy_out(file.as_fd(), target)?;
+                self.lane.system_calls += staged::CALLS_TO_COPY_OUT;
+                pending.account.copied_bytes = target.len() as u64;
+                Step::Done(())
+            }
+            Way::Pull { .. } => self.pull(target),
+        };
+        match step {
+            Step::Done(()) => {
+                self.check_not_given_up(target.len())?;
+                Ok(Step::Done(self.complete()))
+            }
+            Step::Moved => Ok(Step::Moved),
+            Step::Blocked => {
+                self.check_still_coming()?;
+                Ok(Step::Blocked)
+            }
+        }
+    }
+
+    fn pull(&mut self, target: &mut [u8]) -> Step<()> {
+        let pending = self.pending.as_mut().expect("a header was taken before");
+        let Way::Pull { process, table, offset } = &mut pending.way else { return Step::Blocked };
+        if *offset == target.len() {
+            return Step::Done(());
+        }
+        self.lane.system_calls += 1;
+        match table.pull(*process, &mut target[*offset..]) {
+            Ok(count) if count > 0 => {
+                *offset += count;
+                pending.account.copied_bytes += count as u64;
+                let pulled = self.lane.load(layout::PULLED).wrapping_add(count as u64);
+                self.lane.note(layout::PULLED, pulled);
+            }
+            // Whatever the reason, the sender still has the bytes and can bring the rest itself.
+            _ => {
+                let offset = *offset as u64;
+                let run = Run::new(offset, target.len() as u64, self.lane.link.chunk_bytes);
+                pending.way = Way::Chunks(run);
+                pending.account.fell_back_from = Some(Mechanism::Pull);
+                pending.account.mechanism = Mechanism::Ring;
+                self.lane.note(layout::REFUSED_AT, offset);
+                self.lane.tell(layout::REFUSED, self.consumed + 1);
+            }
+        }
+        Step::Moved
+    }
+
+    /// Bytes read from a sender that had given up by then may have changed already.
+    fn check_not_given_up(&self, length: usize) -> Result<(), Error> {
+        // SYNC: given up: the sender says so before it touches the bytes again; this asks after
+        // having read them.
+        fence(SeqCst);
+        if self.lane.state(layout::SENDER_STATE) == layout::GIVEN_UP {
+            let size = Bytes(length as u64);
+            return Err(Error::GivenUp { done: size, size });
+        }
+        Ok(())
+    }
+
+    /// Whoever closed in the middle of a message brings nothing more.
+    fn check_still_coming(&self) -> Result<(), Error> {
+        let (done, size) = self.progress();
+        let (done, size) = (Bytes(done), Bytes(size));
+        match self.lane.state(layout::SENDER_STATE) {
+            layout::OPEN => Ok(()),
+            // It published the rest before it closed: look once more.
+            layout::CLOSED if self.lane.load(layout::FILLED) != self.drained => Ok(()),
+            layout::CLOSED => Err(Error::PeerGone { attempt: "receive", done, size }),
+            _ => Err(Error::GivenUp { done, size }),
+        }
+    }
+
+    fn progress(&self) -> (u64, u64) {
+        let Some(pending) = &self.pending else { return (0, 0) };
+        let done = match &pending.way {
+            Way::Chunks(run) => run.offset,
+            Way::Pull { offset, .. } => *offset as u64,
+            Way::Inline | Way::Memory(_) => 0,
+        };
+        (done, pending.length as u64)
+    }
+
+    /// The message is whole: its slot, and what else it took, is the sender's again.
+    fn complete(&mut self) -> Account {
+        self.consumed += 1;
+        self.lane.tell(layout::CONSUMED, self.consumed);
+        let pending = self.pending.take().expect("only what was taken completes");
+        let mut account = pending.account;
+        account.system_calls = self.lane.system_calls - pending.calls_before;
+        if let Some(meter) = pending.meter {
+            meter.write_to(&mut account);
+        }
+        account
+    }
+}
+
+impl Drop for Receiver {
+    fn drop(&mut self) {
+        if self.lane.state(layout::RECEIVER_STATE) == layout::OPEN {
+            self.lane.set_state(layout::RECEIVER_STATE, layout::CLOSED);
+        }
+    }
+}
+
+/// Waits for a header.
+struct Taking<'a> {
+    receiver: &'a mut Receiver,
+}
+
+/// Moves the bytes.
+struct Filling<'a> {
+    receiver: &'a mut Receiver,
+    target: &'a mut [u8],
+}
+
+impl Transfer for Taking<'_> {
+    type Output = usize;
+
+    fn step(&mut self) -> Result<Step<usize>, Error> {
+        self.receiver.take_header()
+    }
+
+    fn lane(&mut self) -> &mut Lane {
+        &mut self.receiver.lane
+    }
+
+    fn attempt(&self) -> &'static str {
+        "receive"
+    }
+
+    fn progress(&self) -> (u64, u64) {
+        (0, 0)
+    }
+
+    fn has_begun(&self) -> bool {
+        false
+    }
+}
+
+impl Transfer for Filling<'_> {
+    type Output = Account;
+
+    fn step(&mut self) -> Result<Step<Account>, Error> {
+        self.receiver.fill(self.target)
+    }
+
+    fn lane(&mut self) -> &mut Lane {
+        &mut self.receiver.lane
+    }
+
+    fn attempt(&self) -> &'static str {
+        "receive"
+    }
+
+    fn progress(&self) -> (u64, u64) {
+        self.receiver.progress()
+    }
+
+    fn has_begun(&self) -> bool {
+        true
+    }
+}

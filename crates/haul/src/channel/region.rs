@@ -1,0 +1,209 @@
+//! The memory that both ends share: anonymous, of a size that nobody can change any more.
+//!
+//! A mapping of a file that shrinks kills its reader with SIGBUS. So the file is sealed against
+//! shrinking and growing, seals and size are checked before it is mapped, and its pages are there
+//! before they are touched. What stands in it is the peer's word: single words are read once,
+//! atomically; bytes are copied to private memory before anything is made of them.
+
+use std::io;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, AtomicU64};
+
+use haul_copy::Hint;
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::fs::{FallocateFlags, FileType, MemfdFlags, SealFlags};
+use rustix::io::Errno;
+use rustix::mm::{MapFlags, ProtFlags};
+
+use super::error::Error;
+
+/// TMPFS_MAGIC of linux/magic.h: what memfd_create gives without MFD_HUGETLB. Huge pages of
+/// hugetlbfs can run out under a mapping, which ends in SIGBUS, seals or not.
+const TMPFS_MAGIC: u64 = 0x0102_1994;
+
+/// `st_blocks` counts in these, stat(2).
+const BLOCK_BYTES: u64 = 512;
+
+/// The seals without which nothing of the peer's is mapped.
+pub(super) const SIZE_SEALS: SealFlags =
+    SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
+
+/// Shared memory, mapped to read and write.
+#[derive(Debug)]
+pub(super) struct Region {
+    base: NonNull<u8>,
+    size_bytes: usize,
+    file: OwnedFd,
+}
+
+// SAFETY: the mapping belongs to this value alone and is reached only by atomics and by copies of
+// bytes, both of which tolerate whatever another thread or process does at the same time.
+unsafe impl Send for Region {}
+// SAFETY: as above: nothing is handed out but atomics and copies.
+unsafe impl Sync for Region {}
+
+impl Region {
+    /// New shared memory of this size, sealed, zeroed, not yet backed by pages.
+    ///
+    /// # Errors
+    /// [`Error::System`].
+    pub(super) fn create(size_bytes: usize) -> Result<Self, Error> {
+        let file = create_file(size_bytes)?;
+        rustix::fs::fcntl_add_seals(&file, SIZE_SEALS).map_err(Error::system("seal memory"))?;
+        Self::map(file, size_bytes)
+    }
+
+    /// The peer's shared memory, if it can be mapped in safety and has this size.
+    ///
+    /// # Errors
+    /// [`Error::Memory`], [`Error::System`].
+    pub(super) fn open(file: OwnedFd, size_bytes: usize) -> Result<Self, Error> {
+        check(file.as_fd(), size_bytes, SIZE_SEALS)?;
+        Self::map(file, size_bytes)
+    }
+
+    fn map(file: OwnedFd, size_bytes: usize) -> Result<Self, Error> {
+        let flags = ProtFlags::READ | ProtFlags::WRITE;
+        let base = map_file(file.as_fd(), size_bytes, flags, MapFlags::SHARED)?;
+        Ok(Self { base, size_bytes, file })
+    }
+
+    pub(super) fn file(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+
+    /// Gives a part of it pages now, so that no later touch can fail.
+    ///
+    /// # Errors
+    /// [`Error::System`] where there is no memory for them.
+    pub(super) fn reserve(&self, offset: usize, length: usize) -> Result<(), Error> {
+        reserve(self.file(), offset, length)
+    }
+
+    pub(super) fn word32(&self, offset: usize) -> &AtomicU32 {
+        let at = self.at(offset, size_of::<u32>()).cast();
+        assert!(at.is_aligned(), "offset {offset} is no place for a word of 4 bytes");
+        // SAFETY: four bytes inside the mapping, aligned, which live as long as `self`; everybody
+        // who touches them does so atomically, and a peer that does not only harms the value.
+        unsafe { at.as_ref() }
+    }
+
+    pub(super) fn word64(&self, offset: usize) -> &AtomicU64 {
+        let at = self.at(offset, size_of::<u64>()).cast();
+        assert!(at.is_aligned(), "offset {offset} is no place for a word of 8 bytes");
+        // SAFETY: as for `word32`.
+        unsafe { at.as_ref() }
+    }
+
+    /// Copies `target.len()` bytes at `offset` to private memory. They are the peer's word.
+    pub(super) fn read(&self, offset: usize, target: &mut [u8], hint: Hint) {
+        let source = self.at(offset, target.len()).as_ptr();
+        // SAFETY: the source is inside the mapping, whose pages cannot go; the target is a slice
+        // of that length in private memory. The peer may write meanwhile: any bytes will do.
+        unsafe { haul_copy::copy_hinted_raw(target.as_mut_ptr(), source, target.len(), hint) }
+    }
+
+    /// Copies `source` into the shared memory at `offset`.
+    pub(super) fn write(&self, offset: usize, source: &[u8], hint: Hint) {
+        let target = self.at(offset, source.len()).as_ptr();
+        // SAFETY: the target is inside the mapping, whose pages cannot go; no reference to these
+        // bytes exists anywhere in this process.
+        unsafe { haul_copy::copy_hinted_raw(target, source.as_ptr(), source.len(), hint) }
+    }
+
+    fn at(&self, offset: usize, length: usize) -> NonNull<u8> {
+        assert!(
+            offset <= self.size_bytes && length <= self.size_bytes - offset,
+            "{length} bytes at {offset} are not inside a region of {}",
+            self.size_bytes
+        );
+        // SAFETY: just checked to be inside the mapping, or one past its end.
+        unsafe { self.base.add(offset) }
+    }
+}
+
+impl Drop for Region {
+    fn drop(&mut self) {
+        unmap(self.base, self.size_bytes);
+    }
+}
+
+/// A memory file of this size, closed on exec, which may still be sealed.
+pub(super) fn create_file(size_bytes: usize) -> Result<OwnedFd, Error> {
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    let file =
+        rustix::fs::memfd_create(c"haul-channel", flags).map_err(Error::system("make memory"))?;
+    rustix::fs::ftruncate(&file, size_bytes as u64).map_err(Error::system("size memory"))?;
+    Ok(file)
+}
+
+/// Gives a part of a memory file pages.
+pub(super) fn reserve(file: BorrowedFd<'_>, offset: usize, length: usize) -> Result<(), Error> {
+    loop {
+        let flags = FallocateFlags::empty();
+        match rustix::fs::fallocate(file, flags, offset as u64, length as u64) {
+            Err(Errno::INTR) => {}
+            result => return result.map_err(Error::system("have pages for shared memory")),
+        }
+    }
+}
+
+/// Refuses a descriptor whose mapping could end in SIGBUS, or that is not what it should be.
+///
+/// # Errors
+/// [`Error::Memory`], [`Error::System`].
+pub(super) fn check(
+    file: BorrowedFd<'_>,
+    size_bytes: usize,
+    seals: SealFlags,
+) -> Result<(), Error> {
+    let refuse = |found: String, expected| Err(Error::Memory { found, expected });
+    let status = rustix::fs::fstat(file).map_err(Error::system("look at the peer's memory"))?;
+    let kind = FileType::from_raw_mode(status.st_mode);
+    if kind != FileType::RegularFile {
+        return refuse(format!("a descriptor of kind {kind:?}"), "a memory file");
+    }
+    let Ok(found) = rustix::fs::fcntl_get_seals(file) else {
+        return refuse("a file that cannot be sealed".into(), "a memory file");
+    };
+    if !found.contains(seals) {
+        return refuse(format!("memory with the seals {found:?}"), "memory whose size is sealed");
+    }
+    let system = rustix::fs::fstatfs(file).map_err(Error::system("look at the peer's memory"))?;
+    if system.f_type as u64 != TMPFS_MAGIC {
+        return refuse("memory of another file system".into(), "ordinary shared memory");
+    }
+    if status.st_size as u64 != size_bytes as u64 {
+        return refuse(format!("memory of {} B", status.st_size), "the size that was agreed on");
+    }
+    // Where nothing can be written any more, what has no page now never will: a touch might fail.
+    let blocks = status.st_blocks as u64;
+    if seals.contains(SealFlags::WRITE) && blocks * BLOCK_BYTES < size_bytes as u64 {
+        return refuse(format!("memory with {blocks} blocks"), "memory without holes");
+    }
+    Ok(())
+}
+
+/// Maps a memory file that was checked, or made here.
+pub(super) fn map_file(
+    file: BorrowedFd<'_>,
+    size_bytes: usize,
+    protection: ProtFlags,
+    flags: MapFlags,
+) -> Result<NonNull<u8>, Error> {
+    // SAFETY: a new mapping at an address of the kernel's choice touches nothing that exists.
+    let base =
+        unsafe { rustix::mm::mmap(std::ptr::null_mut(), size_bytes, protection, flags, file, 0) };
+    let base = base.map_err(Error::system("map memory"))?;
+    NonNull::new(base.cast()).ok_or_else(|| Error::System {
+        attempt: "map memory",
+        reason: io::Error::from(io::ErrorKind::OutOfMemory),
+    })
+}
+
+/// Takes a mapping away that the caller owns and has no reference into any more.
+pub(super) fn unmap(base: NonNull<u8>, size_bytes: usize) {
+    // SAFETY: callers pass a mapping of exactly this size that they made and now give up.
+    let result = unsafe { rustix::mm::munmap(base.as_ptr().cast(), size_bytes) };
+    debug_assert!(result.is_ok(), "munmap: {result:?}");
+}

@@ -1,0 +1,77 @@
+//! `sealed`: the sender builds the message in shared memory, seals it and hands it over; the
+//! receiver maps it as private. No copy at all, but of the pages that the receiver writes to.
+//!
+//! The seal against writing is granted only while nobody can write, so it is the proof: the
+//! receiver needs no trust. Sealed memory cannot be used again, so each message is built in new
+//! memory, whose first touch costs more than a copy into warm memory would: this way is for a
+//! producer that makes the message anyhow, once, in place.
+
+use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
+
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::mm::{MapFlags, ProtFlags};
+
+use super::error::Error;
+use super::region;
+use super::staged::SEALS;
+
+/// A message that is built where it will be handed over from: zeroed memory, writable, until
+/// [`send_built`](super::Sender::send_built) takes it.
+#[derive(Debug)]
+pub struct Building {
+    file: OwnedFd,
+    base: NonNull<u8>,
+    length: usize,
+}
+
+// SAFETY: the mapping belongs to this value alone, as a `Vec`'s memory does.
+unsafe impl Send for Building {}
+// SAFETY: as above; a shared reference gives shared access only.
+unsafe impl Sync for Building {}
+
+impl Building {
+    /// Memory for a message of this length. Its pages are there already: four system calls.
+    ///
+    /// # Errors
+    /// [`Error::System`] where there is not so much memory; also for a length of zero, of which
+    /// there is nothing to build: send an empty slice instead.
+    pub fn new(length: usize) -> Result<Self, Error> {
+        let file = region::create_file(length)?;
+        region::reserve(file.as_fd(), 0, length)?;
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        let base = region::map_file(file.as_fd(), length, protection, MapFlags::SHARED)?;
+        Ok(Self { file, base, length })
+    }
+
+    /// Takes this process's own access away, and seals: the memory is constant from here on.
+    pub(super) fn seal(self) -> Result<(OwnedFd, u64), Error> {
+        let length = self.length as u64;
+        let file = self.file.try_clone().map_err(Error::system("hand memory over"))?;
+        drop(self);
+        rustix::fs::fcntl_add_seals(&file, SEALS).map_err(Error::system("seal memory"))?;
+        Ok((file, length))
+    }
+}
+
+impl Deref for Building {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        // SAFETY: a mapping of this length that belongs to this value and is borrowed with it.
+        unsafe { std::slice::from_raw_parts(self.base.as_ptr(), self.length) }
+    }
+}
+
+impl DerefMut for Building {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as for `deref`, and `self` is borrowed uniquely.
+        unsafe { std::slice::from_raw_parts_mut(self.base.as_ptr(), self.length) }
+    }
+}
+
+impl Drop for Building {
+    fn drop(&mut self) {
+        region::unmap(self.base, self.length);
+    }
+}

@@ -1,0 +1,405 @@
+//! The sending half.
+
+use std::io::IoSlice;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use haul_model::Bytes;
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::io::Errno;
+
+use super::account::{Account, Meter};
+use super::error::Error;
+use super::layout::{self, Header, INLINE_BYTES_MAX, SLOTS};
+use super::link::{self, Lane, Link, Step, Transfer};
+use super::peer::Readable;
+use super::ring::Run;
+use super::sealed::Building;
+use super::source::Source;
+use super::{Mechanism, choose, inline, pull, ring, staged};
+
+/// The end that messages go into.
+#[derive(Debug)]
+pub struct Sender {
+    lane: Lane,
+    /// Messages published.
+    next: u64,
+    /// Messages that the receiver took, as last known.
+    consumed: u64,
+    /// Chunks filled.
+    filled: u64,
+    /// Chunks that the receiver emptied, as last known.
+    drained: u64,
+    /// The chunks of this direction have pages.
+    has_chunks: bool,
+}
+
+/// A message on its way. Its bytes stay borrowed until it is complete.
+///
+/// Dropped before that it is given up: the receiver gets an error, and the channel can do no more.
+/// (Forgotten, with [`std::mem::forget`], and the bytes changed, the receiver may get them changed.)
+#[derive(Debug)]
+pub struct Sending<'a> {
+    sender: &'a mut Sender,
+    source: Source<'a>,
+    length: u64,
+    stage: Stage,
+    /// Sealed memory that waits to be handed over.
+    file: Option<OwnedFd>,
+    account: Account,
+    meter: Option<Meter>,
+    readable: Option<Readable>,
+    /// What the receiver's words said as the message was published: other values tell that it
+    /// began.
+    before: (u64, u64),
+    calls_before: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Stage {
+    /// Waits for a free slot; the receiver knows nothing yet.
+    Slot,
+    /// Moves through the ring.
+    Chunks(Run),
+    /// The receiver copies by itself and will answer.
+    Answer,
+    /// The sender's bytes are its own again.
+    Complete,
+    /// An error was told.
+    Failed,
+}
+
+impl Sender {
+    pub(super) fn new(link: Arc<Link>, index: usize) -> Self {
+        let lane = Lane::for_sending(link, index);
+        Self { lane, next: 0, consumed: 0, filled: 0, drained: 0, has_chunks: false }
+    }
+
+    /// Sends a message and returns as the bytes are the caller's again: nothing that is written to
+    /// them afterwards is ever seen by the receiver. Whether the receiver has the message by then
+    /// depends on the mechanism: small ones and the last chunks may still be in shared memory.
+    ///
+    /// # Errors
+    /// [`Error::TooLong`], [`Error::Unavailable`]: nothing happened. [`Error::Deadline`] with
+    /// nothing moved: the receiver takes nothing, the message can be sent again. Everything else
+    /// ends the channel.
+    pub fn send(&mut self, bytes: &[u8]) -> Result<Account, Error> {
+        self.start_send(bytes)?.finish()
+    }
+
+    /// Sends several slices as one message, see [`send`](Self::send).
+    ///
+    /// # Errors
+    /// As [`send`](Self::send).
+    pub fn send_vectored(&mut self, parts: &[IoSlice<'_>]) -> Result<Account, Error> {
+        self.start(Source::many(parts), None)?.finish()
+    }
+
+    /// Hands over what was built in place, without a copy.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send), and [`Error::System`] where the memory cannot be handed over.
+    pub fn send_built(&mut self, building: Building) -> Result<Account, Error> {
+        self.start(Source::one(&[]), Some(building))?.finish()
+    }
+
+    /// Begins to send, and does what can be done without waiting.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send).
+    pub fn start_send<'a>(&'a mut self, bytes: &'a [u8]) -> Result<Sending<'a>, Error> {
+        self.start(Source::one(bytes), None)
+    }
+
+    fn start<'a>(
+        &'a mut self,
+        source: Source<'a>,
+        building: Option<Building>,
+    ) -> Result<Sending<'a>, Error> {
+        self.lane.link.check_whole()?;
+        let limit = self.lane.link.settings.size_max;
+        let length = building.as_ref().map_or_else(|| source.length(), |b| b.len() as u64);
+        if length > limit {
+            return Err(Error::TooLong { size: Bytes(length), limit: Bytes(limit) });
+        }
+        let is_small = length <= INLINE_BYTES_MAX as u64 && building.is_none();
+        let calls_before = self.lane.system_calls;
+        let meter = (!is_small).then(Meter::start);
+        let (mechanism, file) = match building {
+            Some(building) => (Mechanism::Sealed, Some(building.seal()?.0)),
+            None => (choose::choose(&self.lane.link, &source, length)?, None),
+        };
+        let account = Account { mechanism, size_bytes: length, ..Account::default() };
+        let (stage, readable, before) = (Stage::Slot, None, (0, 0));
+        Ok(Sending {
+            sender: self,
+            source,
+            length,
+            stage,
+            file,
+            account,
+            meter,
+            readable,
+            before,
+            calls_before,
+        })
+    }
+
+    /// What to poll for reading before [`Sending::advance`] is called again.
+    #[must_use]
+    pub fn as_fd(&self) -> BorrowedFd<'_> {
+        self.lane.link.socket.as_fd()
+    }
+
+    /// Whether there is room for one more message.
+    fn has_slot(&mut self) -> Result<bool, Error> {
+        if self.next - self.consumed < SLOTS {
+            return Ok(true);
+        }
+        let told = self.lane.load(layout::CONSUMED);
+        if !(self.consumed..=self.next).contains(&told) {
+            return Err(Error::protocol("count of messages taken", told, self.next));
+        }
+        self.consumed = told;
+        Ok(self.next - told < SLOTS)
+    }
+}
+
+impl Drop for Sender {
+    fn drop(&mut self) {
+        if self.lane.state(layout::SENDER_STATE) == layout::OPEN {
+            self.lane.set_state(layout::SENDER_STATE, layout::CLOSED);
+        }
+    }
+}
+
+impl Sending<'_> {
+    /// Moves on without waiting: true as the message is complete and its bytes are the caller's
+    /// again; false where [`Sender::as_fd`] is to be polled for reading first.
+    ///
+    /// # Errors
+    /// As [`Sender::send`]. The deadline is the caller's to keep.
+    pub fn advance(&mut self) -> Result<bool, Error> {
+        let result = link::advance(self);
+        Ok(self.told(result)?.is_some())
+    }
+
+    /// What to poll for reading before [`advance`](Self::advance) is called again.
+    #[must_use]
+    pub fn as_fd(&self) -> BorrowedFd<'_> {
+        self.sender.as_fd()
+    }
+
+    /// Waits until the message is complete.
+    ///
+    /// # Errors
+    /// As [`Sender::send`].
+    pub fn finish(mut self) -> Result<Account, Error> {
+        let result = link::drive(&mut self);
+        self.told(result)?;
+        self.account.system_calls += self.sender.lane.system_calls - self.calls_before;
+        if let Some(meter) = &self.meter {
+            meter.write_to(&mut self.account);
+        }
+        Ok(std::mem::take(&mut self.account))
+    }
+
+    /// An error in the middle of a message is the end of the channel.
+    fn told<T>(&mut self, result: Result<T, Error>) -> Result<T, Error> {
+        if result.is_err() {
+            if !matches!(self.stage, Stage::Slot) {
+                self.give_up();
+            }
+            self.stage = Stage::Failed;
+        }
+        result
+    }
+
+    fn give_up(&mut self) {
+        self.sender.lane.link.break_off();
+        self.sender.lane.set_state(layout::SENDER_STATE, layout::GIVEN_UP);
+        self.readable = None;
+    }
+
+    /// There is room: the message begins. Until the header is out the receiver knows nothing.
+    fn begin(&mut self) -> Result<Step<()>, Error> {
+        let mut entries = 0;
+        let lane = &mut self.sender.lane;
+        self.before = (lane.load(layout::DRAINED), lane.load(layout::PULLED));
+        match self.account.mechanism {
+            Mechanism::Inline => {
+                inline::put(lane, self.sender.next, &mut self.source, self.length as usize);
+                self.account.copied_bytes = self.length;
+            }
+            Mechanism::Pull => {
+                self.readable = Readable::to(lane.link.peer.identity);
+                if self.readable.is_none() {
+                    // Another peer is being read. Whoever asked for this way by name waits.
+                    let is_asked_for = lane.link.settings.mechanism == Some(Mechanism::Pull);
+                    return if is_asked_for { Ok(Step::Blocked) } else { self.fall_back() };
+                }
+                entries = pull::put(lane, self.sender.next, &self.source);
+            }
+            Mechanism::Staged | Mechanism::Sealed => return self.begin_with_memory(),
+            Mechanism::Ring => self.have_chunks()?,
+        }
+        self.publish(entries);
+        self.stage = match self.account.mechanism {
+            Mechanism::Inline => Stage::Complete,
+            Mechanism::Pull => Stage::Answer,
+            _ => Stage::Chunks(Run::new(0, self.length, self.sender.lane.link.chunk_bytes)),
+        };
+        Ok(Step::Moved)
+    }
+
+    fn begin_with_memory(&mut self) -> Result<Step<()>, Error> {
+        let is_staged = self.account.mechanism == Mechanism::Staged;
+        if self.file.is_none() {
+            match staged::make(&mut self.source, self.length as usize) {
+                Ok(file) => self.file = Some(file),
+                Err(_) => return self.fall_back(),
+            }
+            self.account.system_calls += staged::CALLS_TO_MAKE;
+            self.account.copied_bytes = self.length;
+            self.account.extra_memory_bytes = self.length;
+        }
+        let Some(file) = &self.file else { return Ok(Step::Blocked) };
+        let lane = &mut self.sender.lane;
+        lane.system_calls += 1;
+        match lane.link.send_memory(self.sender.next, file.as_fd()) {
+            Ok(()) => {}
+            Err(Errno::AGAIN) => return Ok(Step::Blocked),
+            Err(_) if is_staged => return self.fall_back(),
+            Err(reason) => return Err(Error::system("hand memory over")(reason)),
+        }
+        self.file = None;
+        self.publish(0);
+        self.stage = Stage::Complete;
+        Ok(Step::Moved)
+    }
+
+    /// Before anything was published: through the ring instead.
+    fn fall_back(&mut self) -> Result<Step<()>, Error> {
+        self.account.fell_back_from = Some(self.account.mechanism);
+        self.account.mechanism = Mechanism::Ring;
+        self.account.copied_bytes = 0;
+        self.source.seek(0);
+        Ok(Step::Moved)
+    }
+
+    fn have_chunks(&mut self) -> Result<(), Error> {
+        let sender = &mut *self.sender;
+        let bytes = layout::CHUNKS as usize * sender.lane.link.chunk_bytes;
+        if !sender.has_chunks {
+            sender.lane.link.region.reserve(sender.lane.chunks(), bytes)?;
+            sender.lane.system_calls += 1;
+            sender.has_chunks = true;
+        }
+        self.account.extra_memory_bytes += bytes as u64;
+        Ok(())
+    }
+
+    /// Writes the header and lets the receiver know.
+    fn publish(&mut self, entries: u64) {
+        let sender = &mut *self.sender;
+        let kind = self.account.mechanism.number();
+        let header = Header { message: sender.next, kind, length: self.length, entries };
+        let at = sender.lane.slot(sender.next);
+        for (index, word) in header.words().into_iter().enumerate() {
+            sender.lane.link.region.word64(at + index * 8).store(word, Relaxed);
+        }
+        sender.next += 1;
+        sender.lane.tell(layout::PUBLISHED, sender.next);
+    }
+
+    fn fill(&mut self, mut run: Run) -> Result<Step<()>, Error> {
+        let sender = &mut *self.sender;
+        let counts = (&mut sender.filled, &mut sender.drained);
+        let before = run.offset;
+        let step = ring::fill(&mut sender.lane, &mut self.source, &mut run, counts)?;
+        self.account.copied_bytes += run.offset - before;
+        self.stage = if run.is_complete() { Stage::Complete } else { Stage::Chunks(run) };
+        Ok(step)
+    }
+
+    /// Has the receiver taken the message, or said that it cannot take all of it?
+    fn look_for_answer(&mut self) -> Result<Step<()>, Error> {
+        let message = self.sender.next;
+        let lane = &self.sender.lane;
+        let told = lane.load(layout::CONSUMED);
+        if !(self.sender.consumed..=message).contains(&told) {
+            return Err(Error::protocol("count of messages taken", told, message));
+        }
+        if told == message {
+            self.readable = None;
+            self.stage = Stage::Complete;
+            return Ok(Step::Moved);
+        }
+        if lane.load(layout::REFUSED) != message {
+            return Ok(Step::Blocked);
+        }
+        let offset = lane.load(layout::REFUSED_AT);
+        if offset >= self.length {
+            return Err(Error::protocol("count of bytes taken", offset, self.length - 1));
+        }
+        self.readable = None;
+        self.fall_back()?;
+        self.source.seek(offset);
+        self.have_chunks()?;
+        self.stage =
+            Stage::Chunks(Run::new(offset, self.length, self.sender.lane.link.chunk_bytes));
+        Ok(Step::Moved)
+    }
+}
+
+impl Transfer for Sending<'_> {
+    type Output = ();
+
+    fn step(&mut self) -> Result<Step<()>, Error> {
+        let step = match self.stage {
+            Stage::Complete => return Ok(Step::Done(())),
+            Stage::Failed => return Err(Error::Broken),
+            Stage::Slot if self.sender.has_slot()? => self.begin()?,
+            Stage::Slot => Step::Blocked,
+            Stage::Chunks(run) => self.fill(run)?,
+            Stage::Answer => self.look_for_answer()?,
+        };
+        let is_closed = self.sender.lane.state(layout::RECEIVER_STATE) != layout::OPEN;
+        if matches!(step, Step::Blocked) && is_closed {
+            let (done, size) = self.progress();
+            return Err(Error::PeerGone { attempt: "send", done: Bytes(done), size: Bytes(size) });
+        }
+        Ok(step)
+    }
+
+    fn lane(&mut self) -> &mut Lane {
+        &mut self.sender.lane
+    }
+
+    fn attempt(&self) -> &'static str {
+        "send"
+    }
+
+    fn progress(&self) -> (u64, u64) {
+        let done = match self.stage {
+            Stage::Chunks(run) => run.offset,
+            Stage::Complete => self.length,
+            Stage::Slot | Stage::Answer | Stage::Failed => 0,
+        };
+        (done, self.length)
+    }
+
+    fn has_begun(&self) -> bool {
+        let lane = &self.sender.lane;
+        let is_out = matches!(self.stage, Stage::Chunks(_) | Stage::Answer);
+        is_out && self.before != (lane.load(layout::DRAINED), lane.load(layout::PULLED))
+    }
+}
+
+impl Drop for Sending<'_> {
+    fn drop(&mut self) {
+        if matches!(self.stage, Stage::Chunks(_) | Stage::Answer) {
+            self.give_up();
+        }
+    }
+}

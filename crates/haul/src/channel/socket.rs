@@ -1,0 +1,262 @@
+//! The Unix socket that a channel begins on: packets, descriptors, and who sent them.
+
+use std::io::{self, IoSlice};
+use std::mem::MaybeUninit;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use haul_model::Bytes;
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use rustix::fs::Mode;
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix,
+    SocketFlags, SocketType, UCred, sockopt,
+};
+
+use super::error::Error;
+
+/// Longest packet that is sent or taken.
+pub(super) const PACKET_BYTES: usize = 128;
+
+/// Descriptors that one packet may carry here. A packet with more loses all of them.
+const DESCRIPTORS_MAX: usize = 1;
+
+/// Connections that wait to be accepted, as many as the kernel's own default (SOMAXCONN).
+const BACKLOG: i32 = 4096;
+
+/// A packet from the peer.
+#[derive(Debug)]
+pub(super) struct Packet {
+    pub(super) bytes: [u8; PACKET_BYTES],
+    pub(super) length: usize,
+    pub(super) file: Option<OwnedFd>,
+    /// Process, user, group, as the kernel vouches for them; process 0 where it is in another PID
+    /// namespace.
+    pub(super) sender: Option<(i32, u32, u32)>,
+}
+
+fn new_socket(path: &Path) -> Result<OwnedFd, Error> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
+        .map_err(|reason| at("make", path)(reason.into()))
+}
+
+fn at(attempt: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error {
+    let path = PathBuf::from(path);
+    move |reason| Error::Socket { attempt, path, reason }
+}
+
+/// Two connected sockets: one for this process, one to be inherited or handed over. Closed on exec.
+///
+/// # Errors
+/// [`Error::System`].
+pub fn pair() -> Result<(OwnedFd, OwnedFd), Error> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
+        .map_err(Error::system("make a pair of sockets"))
+}
+
+/// A socket at `path` for this user alone.
+pub(super) fn listen(path: &Path) -> Result<OwnedFd, Error> {
+    let socket = new_socket(path)?;
+    let address = SocketAddrUnix::new(path).map_err(|reason| at("bind", path)(reason.into()))?;
+    // The file gets the socket's own mode, so there is no instant at which others may connect.
+    rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR)
+        .map_err(|reason| at("protect", path)(reason.into()))?;
+    rustix::net::bind(&socket, &address).map_err(|reason| at("bind", path)(reason.into()))?;
+    rustix::net::listen(&socket, BACKLOG).map_err(|reason| at("listen on", path)(reason.into()))?;
+    Ok(socket)
+}
+
+/// Connects to the socket at `path`.
+pub(super) fn connect(path: &Path) -> Result<OwnedFd, Error> {
+    let socket = new_socket(path)?;
+    let address =
+        SocketAddrUnix::new(path).map_err(|reason| at("connect to", path)(reason.into()))?;
+    rustix::net::connect(&socket, &address)
+        .map_err(|reason| at("connect to", path)(reason.into()))?;
+    Ok(socket)
+}
+
+/// The next connection; `None` when nobody came in time.
+pub(super) fn accept(socket: &OwnedFd, wait: Option<Duration>) -> Result<Option<OwnedFd>, Error> {
+    let until = wait.map(|wait| Instant::now() + wait);
+    loop {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        match rustix::net::accept_with(socket, flags) {
+            Ok(connection) => return Ok(Some(connection)),
+            Err(Errno::AGAIN) => {}
+            // It went before it was accepted, or a signal came.
+            Err(Errno::CONNABORTED | Errno::INTR) => continue,
+            Err(reason) => return Err(Error::system("accept a connection")(reason)),
+        }
+        if !wait_readable(socket.as_fd(), until)? {
+            return Ok(None);
+        }
+    }
+}
+
+/// Refuses a descriptor that is no connected Unix socket of packets, and makes it one to use here.
+pub(super) fn adopt(socket: &OwnedFd) -> Result<(), Error> {
+    let refuse = |found: &str| Error::Handshake {
+        what: "descriptor",
+        found: found.into(),
+        expected: "a Unix socket of type SOCK_SEQPACKET".into(),
+    };
+    let domain = sockopt::socket_domain(socket).map_err(|_| refuse("no socket"))?;
+    let kind = sockopt::socket_type(socket).map_err(|_| refuse("no socket"))?;
+    if domain != AddressFamily::UNIX || kind != SocketType::SEQPACKET {
+        return Err(refuse("another kind of socket"));
+    }
+    rustix::io::ioctl_fionbio(socket, true).map_err(Error::system("prepare the socket"))?;
+    sockopt::set_socket_passcred(socket, true).map_err(Error::system("prepare the socket"))
+}
+
+/// Sends a packet with who this process is, and a descriptor where there is one.
+pub(super) fn send(
+    socket: &OwnedFd,
+    bytes: &[u8],
+    file: Option<BorrowedFd<'_>>,
+) -> Result<(), Errno> {
+    let mut space =
+        [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX), ScmCredentials(1))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    control.push(SendAncillaryMessage::ScmCredentials(UCred {
+        pid: rustix::process::getpid(),
+        uid: rustix::process::getuid(),
+        gid: rustix::process::getgid(),
+    }));
+    let files: Vec<BorrowedFd<'_>> = file.into_iter().collect();
+    if !files.is_empty() {
+        control.push(SendAncillaryMessage::ScmRights(&files));
+    }
+    let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+    loop {
+        match rustix::net::sendmsg(socket, &[IoSlice::new(bytes)], &mut control, flags) {
+            Err(Errno::INTR) => {}
+            result => return result.map(drop),
+        }
+    }
+}
+
+/// Makes the peer's poll return. A full socket has such packets enough.
+pub(super) fn nudge(socket: &OwnedFd) {
+    let _ = rustix::net::send(socket, &[0], SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
+}
+
+/// The next packet without waiting; `None` when there is none.
+pub(super) fn receive(socket: &OwnedFd) -> Result<Option<Packet>, Errno> {
+    let mut bytes = [0; PACKET_BYTES];
+    let mut control = [0_u64; CONTROL_BYTES / 8];
+    let mut vector = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: PACKET_BYTES };
+    // SAFETY: all bytes zero are a value of this plain structure of numbers and null pointers.
+    let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
+    header.msg_iov = &raw mut vector;
+    header.msg_iovlen = 1;
+    header.msg_control = control.as_mut_ptr().cast();
+    header.msg_controllen = CONTROL_BYTES as _;
+    let flags = libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC;
+    // SAFETY: the header names one vector and one control buffer, both alive, writable, of the
+    // lengths said there, and referred to by nothing else.
+    let result = unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut header, flags) };
+    if result < 0 {
+        let reason = io::Error::last_os_error();
+        return match Errno::from_io_error(&reason) {
+            Some(Errno::AGAIN | Errno::INTR) => Ok(None),
+            reason => Err(reason.unwrap_or(Errno::IO)),
+        };
+    }
+    let (mut files, sender) = controls(&header);
+    // Every descriptor that came is owned by now, so that those which nobody wants are closed.
+    let file = if files.len() == 1 { files.pop() } else { None };
+    if result == 0 {
+        return Err(Errno::CONNRESET);
+    }
+    Ok(Some(Packet { bytes, length: result as usize, file, sender }))
+}
+
+/// Room for one descriptor and credentials: two headers of 16 B, 8 B and 16 B, and one descriptor
+/// that pads the first. The kernel closes what does not fit.
+const CONTROL_BYTES: usize = 64;
+
+/// What stands in the control buffer that the kernel filled.
+fn controls(header: &libc::msghdr) -> (Vec<OwnedFd>, Option<(i32, u32, u32)>) {
+    let (mut files, mut sender) = (Vec::new(), None);
+    // SAFETY: the header is one that recvmsg filled.
+    let mut next = unsafe { libc::CMSG_FIRSTHDR(header) };
+    // SAFETY: not null, so it points at a control header inside the buffer, which is aligned.
+    while let Some(control) = unsafe { next.as_ref() } {
+        // SAFETY: a control header of the buffer; its data follow it.
+        let data = unsafe { libc::CMSG_DATA(next) };
+        // SAFETY: asks for the length of a header alone; a calculation.
+        let head = unsafe { libc::CMSG_LEN(0) } as usize;
+        let length = control.cmsg_len.saturating_sub(head);
+        match (control.cmsg_level, control.cmsg_type) {
+            (libc::SOL_SOCKET, libc::SCM_RIGHTS) => {
+                for index in 0..length / size_of::<RawFd>() {
+                    // SAFETY: the kernel wrote `length` bytes of descriptors there.
+                    let at = unsafe { data.cast::<RawFd>().add(index) };
+                    // SAFETY: as above; no alignment is asked for.
+                    let raw = unsafe { at.read_unaligned() };
+                    // SAFETY: the kernel has just opened it for this process, and nobody else
+                    // knows it.
+                    files.push(unsafe { OwnedFd::from_raw_fd(raw) });
+                }
+            }
+            (libc::SOL_SOCKET, libc::SCM_CREDENTIALS) if length >= size_of::<libc::ucred>() => {
+                // SAFETY: the kernel wrote such a structure there; no alignment is asked for.
+                let told = unsafe { data.cast::<libc::ucred>().read_unaligned() };
+                sender = Some((told.pid, told.uid, told.gid));
+            }
+            _ => {}
+        }
+        // SAFETY: the header that recvmsg filled, and a control header of its buffer.
+        next = unsafe { libc::CMSG_NXTHDR(header, next) };
+    }
+    (files, sender)
+}
+
+/// The next packet, waited for until an instant.
+pub(super) fn receive_until(
+    socket: &OwnedFd,
+    limit: Duration,
+    until: Instant,
+) -> Result<Packet, Error> {
+    loop {
+        match receive(socket) {
+            Ok(Some(packet)) => return Ok(packet),
+            Ok(None) => {}
+            Err(_) => return Err(gone()),
+        }
+        if !wait_readable(socket.as_fd(), Some(until))? {
+            let waited = limit + until.elapsed();
+            let (done, size) = (Bytes(0), Bytes(1));
+            return Err(Error::Deadline { attempt: "connect", done, size, waited, limit });
+        }
+    }
+}
+
+/// The peer went in the middle of connecting.
+pub(super) fn gone() -> Error {
+    Error::PeerGone { attempt: "connect", done: Bytes(0), size: Bytes(0) }
+}
+
+/// Waits until a descriptor can be read, or its other end is gone; false when the time is over.
+fn wait_readable(file: BorrowedFd<'_>, until: Option<Instant>) -> Result<bool, Error> {
+    loop {
+        let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+        let time = left.map(|left| Timespec {
+            tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: i64::from(left.subsec_nanos()),
+        });
+        let mut set = [PollFd::from_borrowed_fd(file, PollFlags::IN)];
+        match rustix::event::poll(&mut set, time.as_ref()) {
+            Ok(0) => return Ok(false),
+            Ok(_) => return Ok(true),
+            Err(Errno::INTR) => {}
+            Err(reason) => return Err(Error::system("wait for the socket")(reason)),
+        }
+    }
+}

@@ -1,0 +1,243 @@
+//! What holds for every mechanism.
+
+use std::io::IoSlice;
+use std::thread;
+
+use haul::channel::{Building, Channel, Error, Mechanism, Settings};
+use haul_model::Bytes;
+
+use crate::support::{BY_COPY, by, ends, pattern};
+
+/// Around every boundary: the inline slot, a page, the smallest and the largest chunk, the ring.
+const SIZES: [usize; 21] = [
+    1, 63, 64, 4031, 4032, 4033, 4096, 16383, 16384, 16385, 65535, 65537, 262_143, 262_144,
+    262_145, 1_048_575, 1_048_576, 1_048_577, 3_000_001, 8_388_608, 8_388_609,
+];
+
+fn round_trip(sender: &mut Channel, receiver: &mut Channel, bytes: &[u8], mechanism: Mechanism) {
+    thread::scope(|scope| {
+        let sending = scope.spawn(|| sender.send(bytes).unwrap());
+        let got = receiver.recv().unwrap();
+        assert!(got[..] == *bytes, "{mechanism}: {} B changed on the way", bytes.len());
+        let sent = sending.join().unwrap();
+        assert_eq!((sent.mechanism, got.account().mechanism), (mechanism, mechanism));
+        assert_eq!(sent.fell_back_from, None);
+        assert_eq!(sent.size_bytes, bytes.len() as u64);
+        let copies = sent.copied_bytes + got.account().copied_bytes;
+        assert_eq!(copies, u64::from(mechanism.copies()) * bytes.len() as u64);
+    });
+}
+
+#[test]
+fn every_size_arrives() {
+    for mechanism in BY_COPY {
+        let (mut one, mut other) = ends(&by(mechanism));
+        for (seed, size) in SIZES.into_iter().enumerate() {
+            round_trip(&mut one, &mut other, &pattern(size, seed as u64), mechanism);
+            // And the other way.
+            round_trip(&mut other, &mut one, &pattern(size, !(seed as u64)), mechanism);
+        }
+    }
+}
+
+#[test]
+fn small_messages_are_inline() {
+    let (mut one, mut other) = ends(&Settings::default());
+    for size in (0..200).chain([4031, 4032]) {
+        round_trip(&mut one, &mut other, &pattern(size, size as u64), Mechanism::Inline);
+    }
+    let account = one.send(&[1; 4033]).unwrap();
+    assert_eq!(account.mechanism, Mechanism::Ring);
+}
+
+#[test]
+fn a_large_message_arrives() {
+    let bytes = pattern(64 << 20, 7);
+    for mechanism in BY_COPY {
+        let (mut one, mut other) = ends(&by(mechanism));
+        round_trip(&mut one, &mut other, &bytes, mechanism);
+    }
+}
+
+#[test]
+fn any_alignment_and_place_will_do() {
+    let bytes = pattern(700_000, 3);
+    for mechanism in BY_COPY {
+        let (mut one, mut other) = ends(&by(mechanism));
+        for (from, to) in [(0, 1), (1, 0), (7, 64), (63, 4095), (4095, 3)] {
+            let source = &bytes[from..from + 600_001];
+            thread::scope(|scope| {
+                let sending = scope.spawn(|| one.send(source).unwrap());
+                let mut target = vec![0xee; 700_000];
+                let account = other.recv_into(&mut target[to..]).unwrap();
+                assert_eq!(account.size_bytes, 600_001);
+                assert!(target[to..to + 600_001] == *source, "{mechanism} {from} {to}");
+                let outside = target[..to].iter().chain(&target[to + 600_001..]);
+                assert!(outside.into_iter().all(|byte| *byte == 0xee), "{mechanism} {from} {to}");
+                sending.join().unwrap();
+            });
+        }
+    }
+}
+
+#[test]
+fn several_slices_are_one_message() {
+    let bytes = pattern(1_500_000, 5);
+    let cuts = [0, 0, 1, 17, 4096, 4096, 70_000, 300_001, 1_499_999, 1_500_000];
+    let parts: Vec<IoSlice<'_>> =
+        cuts.windows(2).map(|cut| IoSlice::new(&bytes[cut[0]..cut[1]])).collect();
+    for mechanism in BY_COPY {
+        let (mut one, mut other) = ends(&by(mechanism));
+        thread::scope(|scope| {
+            let sending = scope.spawn(|| one.send_vectored(&parts).unwrap());
+            assert!(other.recv().unwrap()[..] == bytes, "{mechanism}");
+            sending.join().unwrap();
+        });
+    }
+    let (mut one, mut other) = ends(&Settings::default());
+    one.send_vectored(&parts[..4]).unwrap();
+    assert_eq!(other.recv().unwrap()[..], bytes[..4096]);
+    one.send_vectored(&[]).unwrap();
+    assert!(other.recv().unwrap().is_empty());
+}
+
+#[test]
+fn more_slices_than_a_table_holds_are_refused_by_name_or_go_another_way() {
+    let bytes = pattern(100_000, 9);
+    let parts: Vec<IoSlice<'_>> = bytes.chunks(100).map(IoSlice::new).collect();
+    let (mut one, mut other) = ends(&by(Mechanism::Pull));
+    assert!(matches!(one.send_vectored(&parts), Err(Error::Unavailable { .. })));
+    let (mut free, mut target) = ends(&Settings { mechanism: None, ..by(Mechanism::Ring) });
+    thread::scope(|scope| {
+        scope.spawn(|| free.send_vectored(&parts).unwrap());
+        assert!(target.recv().unwrap()[..] == bytes);
+    });
+    // What was refused before it began harms nothing.
+    round_trip(&mut one, &mut other, &bytes, Mechanism::Pull);
+}
+
+#[test]
+fn an_overwrite_after_completion_is_never_seen() {
+    for mechanism in BY_COPY {
+        let (mut one, mut other) = ends(&by(mechanism));
+        let size = 900_000;
+        thread::scope(|scope| {
+            scope.spawn(move || {
+                let mut bytes = vec![0; size];
+                for round in 0..60_u8 {
+                    bytes.fill(round);
+                    one.send(&bytes).unwrap();
+                    // At once: whatever is still read from it now would show.
+                    bytes.fill(0xff);
+                }
+            });
+            for round in 0..60_u8 {
+                let got = other.recv().unwrap();
+                assert!(got.iter().all(|byte| *byte == round), "{mechanism}, round {round}");
+            }
+        });
+    }
+}
+
+#[test]
+fn what_is_received_is_private() {
+    for mechanism in BY_COPY.into_iter().chain([Mechanism::Sealed]) {
+        let (mut one, mut other) = ends(&by(mechanism));
+        let bytes = pattern(50_000, 11);
+        thread::scope(|scope| {
+            let source = &bytes;
+            let sending = scope.spawn(move || match mechanism {
+                Mechanism::Sealed => {
+                    let mut building = Building::new(source.len()).unwrap();
+                    building.copy_from_slice(source);
+                    one.send_built(building).unwrap()
+                }
+                _ => one.send(source).unwrap(),
+            });
+            let mut got = other.recv().unwrap();
+            assert!(got[..] == bytes[..]);
+            got.fill(1);
+            sending.join().unwrap();
+            assert!(got.iter().all(|byte| *byte == 1));
+            assert!(bytes == pattern(50_000, 11), "{mechanism}: the sender's bytes changed");
+        });
+    }
+}
+
+#[test]
+fn sealed_memory_arrives_without_a_copy() {
+    let (mut one, mut other) = ends(&Settings::default());
+    for size in [1, 4096, 5000, 3 << 20] {
+        let bytes = pattern(size, 13);
+        let mut building = Building::new(size).unwrap();
+        building.copy_from_slice(&bytes);
+        let sent = one.send_built(building).unwrap();
+        let got = other.recv().unwrap();
+        assert!(got[..] == bytes);
+        assert_eq!((sent.mechanism, sent.copied_bytes), (Mechanism::Sealed, 0));
+        assert_eq!(got.account().copied_bytes, 0);
+        let mut building = Building::new(size).unwrap();
+        building.copy_from_slice(&bytes);
+        one.send_built(building).unwrap();
+        let mut target = vec![0; size + 1];
+        assert_eq!(other.recv_into(&mut target).unwrap().size_bytes, size as u64);
+        assert!(target[..size] == bytes);
+    }
+}
+
+#[test]
+fn messages_keep_their_order_whatever_their_size() {
+    let settings = Settings { mechanism: None, ..by(Mechanism::Ring) };
+    let (mut one, mut other) = ends(&settings);
+    let sizes: Vec<usize> = (0..400).map(|n: usize| (n * 7919) % 90_001).collect();
+    thread::scope(|scope| {
+        let sizes = &sizes;
+        scope.spawn(move || {
+            for (seed, size) in sizes.iter().enumerate() {
+                one.send(&pattern(*size, seed as u64)).unwrap();
+            }
+        });
+        for (seed, size) in sizes.iter().enumerate() {
+            assert!(other.recv().unwrap()[..] == pattern(*size, seed as u64), "message {seed}");
+        }
+        assert!(matches!(other.recv(), Err(Error::Closed)), "the sender closed in good order");
+    });
+}
+
+#[test]
+fn both_directions_at_once_in_four_threads() {
+    let (one, other) = ends(&by(Mechanism::Ring));
+    let bytes = pattern(5_000_000, 17);
+    thread::scope(|scope| {
+        for channel in [one, other] {
+            let (mut sender, mut receiver) = channel.split();
+            let bytes = &bytes;
+            scope.spawn(move || {
+                for _ in 0..4 {
+                    sender.send(bytes).unwrap();
+                }
+            });
+            scope.spawn(move || {
+                (0..4).for_each(|_| assert!(receiver.recv().unwrap()[..] == *bytes))
+            });
+        }
+    });
+}
+
+#[test]
+fn a_target_too_small_leaves_the_message() {
+    for size in [10, 100_000] {
+        let (mut one, mut other) = ends(&by(Mechanism::Ring));
+        let bytes = pattern(size, 19);
+        thread::scope(|scope| {
+            let source = &bytes;
+            scope.spawn(move || one.send(source).unwrap());
+            let mut small = vec![0; size - 1];
+            let error = other.recv_into(&mut small).unwrap_err();
+            let needed = Bytes(size as u64);
+            assert!(matches!(error, Error::TooSmall { needed: n, .. } if n == needed), "{error}");
+            assert!(small.iter().all(|byte| *byte == 0), "nothing was written");
+            assert!(other.recv().unwrap()[..] == bytes);
+        });
+    }
+}

@@ -1,0 +1,195 @@
+//! A peer that is killed at a random instant, and one whose permission goes in mid-transfer.
+//!
+//! The peer is this very program, started anew with a role in its environment.
+
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use haul::channel::{Channel, Error, Listener, Mechanism, Settings};
+
+use crate::support::{by, pattern};
+
+/// Kills for every mechanism and direction; `HAUL_CHANNEL_KILLS` asks for more.
+const KILLS: u32 = 30;
+const ROLE: &str = "HAUL_CHANNEL_TEST_ROLE";
+const SIZE: usize = 1_200_000;
+
+/// Not a test unless it was started as a peer.
+#[test]
+fn peer() {
+    let Ok(role) = std::env::var(ROLE) else { return };
+    let mut words = role.splitn(3, ' ');
+    let (what, mechanism, path) =
+        (words.next().unwrap(), words.next().unwrap(), words.next().unwrap());
+    let settings = by(mechanism.parse().unwrap());
+    let mut channel = Channel::connect(Path::new(path), &settings).unwrap();
+    match what {
+        "send" => {
+            for seed in 0.. {
+                if channel.send(&pattern(SIZE, seed)).is_err() {
+                    return;
+                }
+            }
+        }
+        "receive" => while channel.recv().is_ok() {},
+        "forbid" => {
+            forbid_reading_others();
+            let got = channel.recv().unwrap();
+            assert!(got[..] == pattern(SIZE, 5));
+            assert_eq!(got.account().fell_back_from, Some(Mechanism::Pull));
+            channel.send(b"whole").unwrap();
+        }
+        _ => panic!("no role {what}"),
+    }
+}
+
+struct Started(Child);
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn start(what: &str, mechanism: Mechanism, path: &Path) -> Started {
+    let child = Command::new(std::env::current_exe().unwrap())
+        .args(["death::peer", "--exact", "--test-threads=1", "--nocapture"])
+        .env(ROLE, format!("{what} {mechanism} {}", path.display()))
+        .stdout(Stdio::null())
+        .spawn();
+    Started(child.unwrap())
+}
+
+fn kills() -> u32 {
+    std::env::var("HAUL_CHANNEL_KILLS").ok().and_then(|text| text.parse().ok()).unwrap_or(KILLS)
+}
+
+/// The peer, connected, and a random time in which it may live on: up to 12 ms, in which it sends
+/// or takes some ten messages.
+fn each_kill(what: &str, mechanism: Mechanism, mut each: impl FnMut(Channel, Started, Duration)) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("socket");
+    let listener = Listener::bind(&path).unwrap();
+    let mut state = 0x1234_5678_9abc_def1_u64 ^ mechanism as u64;
+    for _ in 0..kills() {
+        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        let peer = start(what, mechanism, &path);
+        let channel = listener.accept(&by(mechanism)).unwrap();
+        each(channel, peer, Duration::from_micros((state >> 33) % 12_000));
+    }
+}
+
+fn kill_after(mut peer: Started, time: Duration) -> std::thread::JoinHandle<Started> {
+    std::thread::spawn(move || {
+        std::thread::sleep(time);
+        peer.0.kill().unwrap();
+        peer
+    })
+}
+
+fn a_sender_killed(mechanism: Mechanism) {
+    each_kill("send", mechanism, |mut channel, peer, time| {
+        let killer = kill_after(peer, time);
+        let mut target = vec![0; SIZE];
+        for seed in 0.. {
+            match channel.recv_into(&mut target) {
+                Ok(account) => {
+                    assert_eq!(account.size_bytes, SIZE as u64);
+                    assert!(target == pattern(SIZE, seed), "{mechanism}: message {seed} is torn");
+                }
+                Err(error) => {
+                    assert!(matches!(error, Error::PeerGone { .. }), "{mechanism}: {error}");
+                    break;
+                }
+            }
+        }
+        killer.join().unwrap();
+    });
+}
+
+fn a_receiver_killed(mechanism: Mechanism) {
+    let bytes = pattern(SIZE, 0);
+    each_kill("receive", mechanism, |mut channel, peer, time| {
+        let killer = kill_after(peer, time);
+        let start = Instant::now();
+        let error = loop {
+            if let Err(error) = channel.send(&bytes) {
+                break error;
+            }
+        };
+        assert!(matches!(error, Error::PeerGone { .. }), "{mechanism}: {error}");
+        assert!(start.elapsed() < Duration::from_secs(40), "{mechanism}: noticed too late");
+        killer.join().unwrap();
+    });
+}
+
+#[test]
+fn a_sender_killed_in_the_ring_tears_nothing() {
+    a_sender_killed(Mechanism::Ring);
+}
+
+#[test]
+fn a_sender_killed_while_staging_tears_nothing() {
+    a_sender_killed(Mechanism::Staged);
+}
+
+#[test]
+fn a_sender_killed_while_it_is_read_tears_nothing() {
+    a_sender_killed(Mechanism::Pull);
+}
+
+#[test]
+fn a_receiver_killed_at_the_ring_is_noticed() {
+    a_receiver_killed(Mechanism::Ring);
+}
+
+#[test]
+fn a_receiver_killed_while_staging_is_noticed() {
+    a_receiver_killed(Mechanism::Staged);
+}
+
+#[test]
+fn a_receiver_killed_while_reading_is_noticed() {
+    a_receiver_killed(Mechanism::Pull);
+}
+
+/// Has the kernel refuse process_vm_readv to this process from now on, as a container does.
+fn forbid_reading_others() {
+    let load_number = libc::sock_filter { code: 0x20, jt: 0, jf: 0, k: 0 };
+    let if_readv =
+        libc::sock_filter { code: 0x15, jt: 0, jf: 1, k: libc::SYS_process_vm_readv as u32 };
+    let refuse =
+        libc::sock_filter { code: 0x06, jt: 0, jf: 0, k: 0x0005_0000 | libc::EPERM as u32 };
+    let allow = libc::sock_filter { code: 0x06, jt: 0, jf: 0, k: 0x7fff_0000 };
+    let mut filter = [load_number, if_readv, refuse, allow];
+    let program = libc::sock_fprog { len: 4, filter: filter.as_mut_ptr() };
+    // SAFETY: takes numbers alone.
+    let result = unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) };
+    assert_eq!(result, 0);
+    // SAFETY: a program of four instructions that lives until the call returns.
+    let result = unsafe { libc::prctl(libc::PR_SET_SECCOMP, 2, &raw const program) };
+    assert_eq!(result, 0);
+}
+
+#[test]
+fn permission_that_goes_after_the_probe_loses_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("socket");
+    let listener = Listener::bind(&path).unwrap();
+    let _peer = start("forbid", Mechanism::Pull, &path);
+    let mut channel = listener.accept(&by(Mechanism::Pull)).unwrap();
+    if !channel.offers(Mechanism::Pull) {
+        return;
+    }
+    let account = channel.send(&pattern(SIZE, 5)).unwrap();
+    assert_eq!(account.fell_back_from, Some(Mechanism::Pull));
+    assert_eq!(account.mechanism, Mechanism::Ring);
+    assert_eq!(channel.recv().unwrap()[..], *b"whole");
+}
+
+#[test]
+fn settings_of_the_test_are_not_the_defaults() {
+    assert!(!Settings::default().trusts_peer, "trust is never a default");
+}
