@@ -8,6 +8,8 @@ use core::ffi::{CStr, c_int};
 use core::mem::offset_of;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+use haul_heap::{EXTENT_BYTES, EXTENT_STEP};
+
 use crate::dpdk::{Functions, SOCKET_ANY};
 use crate::memory::{BASE_ALIGN, SOCKETS_MAX, SocketRange};
 
@@ -55,8 +57,10 @@ struct Place {
 struct Slot {
     /// 0 nobody's, [`TAKEN`] while its other words are written, else the block's address.
     address: AtomicU64,
-    /// Pages in the lowest 16 bits, then the kept bytes in 16, then the socket.
+    /// Pages, with the socket in the upper half.
     pages: AtomicU64,
+    /// Where DPDK's block begins.
+    block: AtomicU64,
     /// A bit for each page: set while the heap does not have it.
     idle: AtomicU64,
 }
@@ -72,12 +76,12 @@ pub(crate) struct Extent {
     pub(crate) address: usize,
     /// 1 to [`EXTENT_PAGES_MAX`].
     pub(crate) pages: usize,
-    /// Bytes at the start that DPDK keeps: its block begins behind them.
-    pub(crate) kept: usize,
+    /// Where DPDK's block begins: in the first page, or late in the page before.
+    pub(crate) block: usize,
 }
 
 /// What extents are counted in, in bytes: the heap's page.
-pub(crate) const PAGE: usize = haul_heap::EXTENT_BYTES;
+pub(crate) const PAGE: usize = EXTENT_BYTES;
 
 /// What DPDK has before each block, in bytes (MALLOC_ELEM_HEADER_LEN: two cache lines of 64 bytes; a
 /// build with longer ones, or with room behind blocks, makes blocks that don't fit and are given back).
@@ -121,8 +125,8 @@ pub(crate) struct Directory {
 
 const _: () = {
     assert!(offset_of!(Directory, version) == 8 && offset_of!(Directory, places) == 80);
-    assert!(size_of::<Counter>() == 48 && size_of::<Place>() == 48 && size_of::<Slot>() == 24);
-    assert!(size_of::<Directory>() == 80 + 48 * SOCKETS_MAX + 24 * EXTENTS_MAX);
+    assert!(size_of::<Counter>() == 48 && size_of::<Place>() == 48 && size_of::<Slot>() == 32);
+    assert!(size_of::<Directory>() == 80 + 48 * SOCKETS_MAX + 32 * EXTENTS_MAX);
 };
 
 /// Why a secondary process cannot use the directory.
@@ -219,8 +223,8 @@ impl Directory {
         // Before the slot is filled: who sees the extent sees it within the end.
         self.end.fetch_max(index as u64 + 1, Ordering::Relaxed);
         let slot = &self.extents[index];
-        let shape = (extent.kept as u64) << 16 | extent.pages as u64;
-        slot.pages.store((extent.socket as u64) << 32 | shape, Ordering::Relaxed);
+        slot.pages.store((extent.socket as u64) << 32 | extent.pages as u64, Ordering::Relaxed);
+        slot.block.store(extent.block as u64, Ordering::Relaxed);
         slot.idle.store(if is_idle { mask(extent.pages) } else { 0 }, Ordering::Relaxed);
         // SYNC: extent written down.
         slot.address.store(extent.address as u64, Ordering::Release);
@@ -238,9 +242,11 @@ impl Directory {
         self.extents[..end].iter().filter_map(|slot| Some((slot, slot.extent()?)))
     }
 
-    /// Whether an address lies in an extent of this socket.
+    /// Whether an address lies in an extent of this socket, and not in a block of DPDK's that ends or
+    /// lies in the page that the extent begins in.
     pub(crate) fn covers(&self, socket: c_int, address: usize) -> bool {
-        self.extents().any(|extent| extent.socket == socket && extent.contains(address))
+        let mut of_socket = self.extents().filter(|extent| extent.socket == socket);
+        of_socket.any(|extent| extent.contains(address) && address >= extent.block)
     }
 
     /// Hands idle pages of an extent of this socket out again: `pages` in a row, as an extent of
@@ -298,20 +304,29 @@ impl Extent {
         self.pages * PAGE
     }
 
-    /// DPDK's block.
-    pub(crate) fn block(&self) -> usize {
-        self.address + self.kept
+    /// The pages of a block that is as long as `pages` pages but for DPDK's header. Of the first one
+    /// the heap has the slices behind the block's start; where that leaves none, it is left out.
+    pub(crate) fn of(socket: c_int, block: usize, pages: usize) -> Self {
+        let first = block & !(PAGE - 1);
+        let is_lost = block - first > PAGE - EXTENT_STEP;
+        let address = if is_lost { first + PAGE } else { first };
+        Self { socket, address, pages: pages - usize::from(is_lost), block }
+    }
+
+    /// Bytes at the start that are not the heap's, a multiple of [`EXTENT_STEP`].
+    pub(crate) fn kept(&self) -> usize {
+        self.block.saturating_sub(self.address).next_multiple_of(EXTENT_STEP)
     }
 
     /// Some of its pages.
     fn part(&self, first: usize, pages: usize) -> Self {
-        let kept = if first == 0 { self.kept } else { 0 };
-        Self { address: self.address + first * PAGE, pages, kept, ..*self }
+        let address = self.address + first * PAGE;
+        Self { address, pages, block: self.block.min(address + PAGE), ..*self }
     }
 
-    /// What DPDK counts as allocated for it: its header lies within the extent, or before it.
+    /// What DPDK counts as allocated for it.
     pub(crate) fn cost_bytes(&self) -> usize {
-        self.bytes() + if self.kept == 0 { HEADER } else { 0 }
+        self.bytes() + if self.block < self.address { PAGE } else { 0 }
     }
 
     fn contains(&self, address: usize) -> bool {
@@ -328,10 +343,10 @@ impl Slot {
             return None;
         }
         let word = self.pages.load(Ordering::Relaxed);
-        let (socket, kept, pages) =
-            ((word >> 32) as c_int, usize::from((word >> 16) as u16), usize::from(word as u16));
+        let (socket, pages) = ((word >> 32) as c_int, word as u32 as usize);
+        let block = self.block.load(Ordering::Relaxed) as usize;
         let is_possible = (1..=EXTENT_PAGES_MAX).contains(&pages);
-        is_possible.then_some(Extent { socket, address: address as usize, pages, kept })
+        is_possible.then_some(Extent { socket, address: address as usize, pages, block })
     }
 }
 
@@ -419,7 +434,7 @@ mod tests {
     #[test]
     fn an_extent_is_struck_out_when_all_of_it_is_idle() {
         let directory = empty();
-        let extent = Extent { socket: 1, address: 4 << 30, pages: 4, kept: 128 };
+        let extent = Extent::of(1, (4 << 30) + HEADER, 4);
         assert!(directory.add(extent, false));
         assert_eq!(directory.extents().collect::<Vec<_>>(), [extent]);
         assert!(directory.covers(1, extent.address + 4 * PAGE - 1));
@@ -442,7 +457,7 @@ mod tests {
     #[test]
     fn an_extent_of_a_whole_word_is_one_run() {
         let directory = empty();
-        let extent = Extent { socket: 0, address: 4 << 30, pages: EXTENT_PAGES_MAX, kept: 0 };
+        let extent = Extent::of(0, 4 << 30, EXTENT_PAGES_MAX);
         assert!(directory.add(extent, true));
         assert_eq!(directory.take_idle(0, EXTENT_PAGES_MAX), Some(extent));
         assert_eq!(directory.lay_aside(extent.address + PAGE, EXTENT_PAGES_MAX), Err(NotOurs));
@@ -451,9 +466,27 @@ mod tests {
     }
 
     #[test]
+    fn a_block_that_begins_anywhere_has_its_pages() {
+        let page = 8 * PAGE;
+        let whole = Extent::of(0, page + HEADER, 4);
+        assert_eq!((whole.address, whole.pages, whole.kept()), (page, 4, EXTENT_STEP));
+        let middle = Extent::of(0, page + 5 * EXTENT_STEP + 64, 4);
+        assert_eq!((middle.address, middle.pages, middle.kept()), (page, 4, 6 * EXTENT_STEP));
+        assert!(middle.address + middle.bytes() <= middle.block + 4 * PAGE - HEADER);
+        let late = Extent::of(0, page + PAGE - EXTENT_STEP + 64, 4);
+        assert_eq!((late.address, late.pages, late.kept()), (page + PAGE, 3, 0));
+        assert_eq!([whole, middle, late].map(|each| each.cost_bytes()), [4 * PAGE; 3]);
+        let directory = empty();
+        assert!(directory.add(middle, false));
+        assert!(directory.covers(0, middle.block) && !directory.covers(0, middle.block - 1));
+        assert_eq!(whole.part(1, 2).kept(), 0);
+        assert_eq!(middle.part(0, 2).kept(), 6 * EXTENT_STEP);
+    }
+
+    #[test]
     fn a_full_directory_says_so() {
         let directory = empty();
-        let extent = |address| Extent { socket: 0, address, pages: 1, kept: 0 };
+        let extent = |address| Extent::of(0, address, 1);
         for index in 0..EXTENTS_MAX {
             assert!(directory.add(extent((index + 1) * PAGE), false));
         }

@@ -5,13 +5,13 @@
 //! DPDK does both under a lock that nobody releases when the holder dies, and a primary process that
 //! dies ends the application anyway. A secondary one asks and waits.
 
-use core::ffi::{c_int, c_uint};
+use core::ffi::c_int;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-use haul_heap::{EXTENT_STEP, Extents};
+use haul_heap::Extents;
 
 use crate::directory::{Directory, EXTENT_PAGES_MAX, Extent, HEADER, PAGE};
 use crate::dpdk::Functions;
@@ -79,59 +79,42 @@ impl SocketExtents {
         if self.metadata.as_ref().is_some_and(|metadata| !metadata.has_room(wanted * PAGE)) {
             return None;
         }
-        let _inside = Inside::enter();
         let mut pages = (self.pages() / GROWTH_SHARE).clamp(wanted, GROWTH_PAGES_MAX.max(wanted));
         loop {
-            let extent = self.allocate_whole(pages).or_else(|| self.allocate_aligned(pages));
-            if let Some(extent) = extent {
+            if let Some(extent) = self.allocate(pages) {
                 return self.write_down(extent, is_idle);
             }
             if pages == wanted {
-                return None;
+                // Where the block began too late in its first page, that is lost.
+                return self.allocate(wanted + 1).and_then(|each| self.write_down(each, is_idle));
             }
             pages = (pages / 2).max(wanted);
         }
     }
 
-    /// A block that begins with a page but for DPDK's header and ends with one: DPDK takes no page more
-    /// for it than it has, and of the first one slice is lost. It comes about where DPDK's free memory
-    /// ends with a page, which it does until the program's own large blocks have cut it up.
-    fn allocate_whole(&self, pages: usize) -> Option<Extent> {
-        let block = self.allocate(pages * PAGE - HEADER, HEADER)?;
-        let extent =
-            Extent { socket: self.range.socket, address: block - HEADER, pages, kept: HEADER };
-        if extent.address.is_multiple_of(PAGE) && self.is_within(&extent) {
+    /// A block of DPDK's as long as so many pages but for its header, wherever it begins: it holds all
+    /// pages but the first wholly, and of that what follows. Where DPDK's free memory ends with a
+    /// page, which it does until the program's own large blocks have cut it up, nothing is lost but the
+    /// header's slice. A block that is aligned to pages would cost DPDK a page more each time.
+    fn allocate(&self, pages: usize) -> Option<Extent> {
+        let _inside = Inside::enter();
+        let no_name = core::ptr::null();
+        // SAFETY: DPDK is initialised, or there would be no heap; the type's name may be NULL.
+        let block = unsafe {
+            (self.functions.rte_malloc_socket)(no_name, pages * PAGE - HEADER, 0, self.asked)
+        };
+        let block = NonNull::new(block)?.as_ptr().expose_provenance();
+        let extent = Extent::of(self.range.socket, block, pages);
+        if extent.pages > 0 && self.is_within(&extent) {
             return Some(extent);
         }
         self.free(block);
         None
     }
 
-    /// A block that begins at a page's start. DPDK's header costs it a page more, of which the program
-    /// can use the rest for blocks that DPDK serves.
-    fn allocate_aligned(&self, pages: usize) -> Option<Extent> {
-        let address = self.allocate(pages * PAGE, PAGE)?;
-        let extent = Extent { socket: self.range.socket, address, pages, kept: 0 };
-        if address.is_multiple_of(PAGE) && self.is_within(&extent) {
-            return Some(extent);
-        }
-        self.free(address);
-        None
-    }
-
     fn is_within(&self, extent: &Extent) -> bool {
         let offset = extent.address.wrapping_sub(self.range.base);
         offset < self.range.bytes && extent.bytes() <= self.range.bytes - offset
-    }
-
-    /// A block of DPDK's.
-    fn allocate(&self, bytes: usize, align: usize) -> Option<usize> {
-        let no_name = core::ptr::null();
-        // SAFETY: DPDK is initialised, or there would be no heap; the type's name may be NULL.
-        let block = unsafe {
-            (self.functions.rte_malloc_socket)(no_name, bytes, align as c_uint, self.asked)
-        };
-        (!block.is_null()).then(|| block.expose_provenance())
     }
 
     /// Frees a block of DPDK's that [`Self::allocate`] gave.
@@ -145,7 +128,7 @@ impl SocketExtents {
         if self.directory.add(extent, is_idle) {
             return Some(extent);
         }
-        self.free(extent.block());
+        self.free(extent.block);
         None
     }
 
@@ -177,7 +160,7 @@ impl SocketExtents {
         if wanted == 0 {
             return;
         }
-        if self.grow(wanted.min(EXTENT_PAGES_MAX), true).is_none() {
+        if self.grow(wanted.min(EXTENT_PAGES_MAX - 1), true).is_none() {
             counter.refusals.fetch_add(1, Ordering::Relaxed);
         }
         counter.answers.fetch_add(1, Ordering::Release);
@@ -187,7 +170,7 @@ impl SocketExtents {
     /// Gives extents that are idle as a whole back to DPDK, whichever heap's they were.
     pub(crate) fn give_back_idle(&self) {
         while let Some(extent) = self.directory.strike_out() {
-            self.free(extent.block());
+            self.free(extent.block);
         }
     }
 }
@@ -195,7 +178,7 @@ impl SocketExtents {
 impl Extents for SocketExtents {
     fn take(&self, bytes: usize) -> Option<(NonNull<u8>, usize)> {
         let wanted = bytes.div_ceil(PAGE);
-        if wanted == 0 || wanted > EXTENT_PAGES_MAX {
+        if wanted == 0 || wanted >= EXTENT_PAGES_MAX {
             return None;
         }
         let idle = || self.directory.take_idle(self.range.socket, wanted);
@@ -205,8 +188,7 @@ impl Extents for SocketExtents {
             None if has_clerk && !self.is_primary => self.request(wanted)?,
             None => self.grow(wanted, false)?,
         };
-        // What DPDK's header leaves of the first slice is no use.
-        let kept = pages.kept.next_multiple_of(EXTENT_STEP);
+        let kept = pages.kept();
         let start = core::ptr::with_exposed_provenance_mut(pages.address + kept);
         Some((NonNull::new(start)?, pages.bytes() - kept))
     }
