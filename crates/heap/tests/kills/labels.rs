@@ -11,9 +11,11 @@ use crate::victim::{self, End};
 use crate::work::{clean_up, work};
 
 /// Labels that one process that works on one shared heap does not pass, and why.
-const ELSEWHERE: [(&str, &str); 6] = [
-    ("page.open_external.after_ready", "only with memory of the caller's"),
+const ELSEWHERE: [(&str, &str); 8] = [
     ("page.open_external.after_frontier", "only with memory of the caller's"),
+    ("page.open_external.after_outside", "only with memory of the caller's"),
+    ("page.open_external.after_ready", "only with memory of the caller's"),
+    ("maintain.release.after_absent", "only with memory of the caller's"),
     ("cache.undo.between", "only when two race for a span"),
     ("slot.claim_all.before_roll_back", "only when two race for a span"),
     ("maintain.thread.after_flush", "only when a thread of the process ended"),

@@ -1,0 +1,225 @@
+//! Limits of the system: each gives an error or less of the heap, never a crash, and no block is lost.
+//! What changes a process for good is done in a forked child, which may not call malloc.
+
+use haul_heap::{Error, Heap, Node, Pages};
+
+const MIB: u64 = 1 << 20;
+
+/// Pages of the heaps here.
+const PAGES: u64 = 64;
+
+fn builder() -> haul_heap::Builder {
+    Heap::builder().limit(PAGES * 2 * MIB).nodes(1).pages(Pages::Plain).caches(16)
+}
+
+/// How a child ended: its exit status, or the signal that ended it, below zero.
+fn in_child(work: impl FnOnce() -> i32) -> i32 {
+    // SAFETY: the child runs the heap and system calls, calls no malloc, and leaves by _exit.
+    let child = unsafe { libc::fork() };
+    assert!(child >= 0, "fork failed");
+    if child == 0 {
+        let status = work();
+        // SAFETY: ends the child without running what belongs to its parent.
+        unsafe { libc::_exit(status) };
+    }
+    let mut status = 0;
+    // SAFETY: `status` is an int of ours.
+    let waited = unsafe { libc::waitpid(child, &raw mut status, 0) };
+    assert_eq!(waited, child);
+    if libc::WIFSIGNALED(status) { -libc::WTERMSIG(status) } else { libc::WEXITSTATUS(status) }
+}
+
+fn set_limit(resource: libc::__rlimit_resource_t, bytes: u64) -> bool {
+    let limit = libc::rlimit { rlim_cur: bytes, rlim_max: bytes };
+    // SAFETY: `limit` is one of ours.
+    unsafe { libc::setrlimit(resource, &raw const limit) == 0 }
+}
+
+/// Allocates 1 MiB blocks, at most `count`, writes to each, and frees them: how many there were.
+fn use_some(heap: &Heap, count: usize) -> usize {
+    let mut blocks = [None; 256];
+    for place in blocks.iter_mut().take(count) {
+        *place = heap.alloc(1 << 20, 64, Node::ANY).ok();
+        if let Some(block) = *place {
+            // SAFETY: just allocated with this size.
+            unsafe { block.write_bytes(1, 1 << 20) };
+        }
+    }
+    let had = blocks.iter().flatten().count();
+    // SAFETY: allocated above, and not used again.
+    let freed = blocks.into_iter().flatten().filter(|b| unsafe { heap.free(*b) }.is_ok()).count();
+    if freed == had { had } else { 0 }
+}
+
+/// Everything must be had that a heap without live blocks can give.
+fn assert_whole(heap: &Heap) {
+    heap.validate().unwrap();
+    assert_eq!(heap.stats(Node::ANY).live.blocks, 0);
+    let blocks: Vec<_> =
+        std::iter::from_fn(|| heap.alloc(2 << 20, 2 << 20, Node::ANY).ok()).collect();
+    assert_eq!(blocks.len() as u64, PAGES);
+    for block in blocks {
+        // SAFETY: allocated just now and not used.
+        unsafe { heap.free(block) }.unwrap();
+    }
+}
+
+/// Bytes of addresses that this process uses.
+fn addresses() -> u64 {
+    let text = std::fs::read_to_string("/proc/self/statm").unwrap();
+    let pages: u64 = text.split(' ').next().unwrap().parse().unwrap();
+    // SAFETY: asks for a number.
+    pages * unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as u64
+}
+
+#[test]
+fn few_addresses_make_a_smaller_heap() {
+    let used = addresses();
+    let status = in_child(|| {
+        if !set_limit(libc::RLIMIT_AS, used + 900 * MIB) {
+            return 1;
+        }
+        let Ok(heap) = builder().limit(8 << 30).build() else { return 2 };
+        let limit = heap.stats(Node::ANY).limit_bytes;
+        if !(64 * MIB..900 * MIB).contains(&limit) {
+            return 3;
+        }
+        if use_some(&heap, 32) == 32 { 0 } else { 4 }
+    });
+    assert_eq!(status, 0);
+}
+
+#[test]
+fn no_addresses_are_an_error() {
+    let used = addresses();
+    let status = in_child(|| {
+        if !set_limit(libc::RLIMIT_AS, used + 4 * MIB) {
+            return 1;
+        }
+        let private = builder().build();
+        let shared = builder().shared_fd();
+        let is_told = |result: &Result<Heap, Error>| {
+            matches!(result, Err(Error::NoAddressSpace { .. } | Error::Refused { .. }))
+        };
+        if is_told(&private) && is_told(&shared) { 0 } else { 2 }
+    });
+    assert_eq!(status, 0);
+}
+
+/// A program that locks all that it maps must not thereby populate a heap's whole limit.
+#[test]
+fn locked_memory_is_not_the_whole_limit() {
+    let status = in_child(|| {
+        // SAFETY: locks future mappings of this child.
+        if unsafe { libc::mlockall(libc::MCL_FUTURE) } != 0 {
+            // Without the permission the limit is so low that this is refused: nothing to see.
+            return 0;
+        }
+        let before = resident_kib();
+        match builder().limit(4 << 30).build() {
+            Ok(heap) if use_some(&heap, 8) == 8 => {
+                if resident_kib() - before < 256 << 10 {
+                    0
+                } else {
+                    3
+                }
+            }
+            Ok(_) => 2,
+            Err(Error::NoAddressSpace { .. } | Error::Refused { .. }) => 0,
+            Err(_) => 1,
+        }
+    });
+    assert_eq!(status, 0);
+}
+
+/// The most memory that this process had at once, in KiB.
+fn resident_kib() -> i64 {
+    let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
+    // SAFETY: `usage` is one of ours.
+    unsafe { libc::getrusage(libc::RUSAGE_SELF, usage.as_mut_ptr()) };
+    // SAFETY: zeroed, and written by the call.
+    unsafe { usage.assume_init() }.ru_maxrss
+}
+
+#[test]
+fn no_mappings_are_an_error_and_a_heap_that_is_there_works_on() {
+    let heap = builder().decay(Some(0)).build().unwrap();
+    let status = in_child(|| {
+        let (flags, length) = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, 4096);
+        for index in 0..200_000 {
+            // Neighbours of different protection are mappings of their own.
+            let protection = if index % 2 == 0 { libc::PROT_READ } else { libc::PROT_NONE };
+            // SAFETY: a new mapping where the kernel likes.
+            let page =
+                unsafe { libc::mmap(std::ptr::null_mut(), length, protection, flags, -1, 0) };
+            if page == libc::MAP_FAILED {
+                let is_told = builder().build().is_err();
+                let had = use_some(&heap, 100);
+                heap.maintain();
+                return if is_told && had == 100 && use_some(&heap, 100) == 100 { 0 } else { 2 };
+            }
+        }
+        // More mappings are allowed here than this test makes: then there is no limit to meet.
+        0
+    });
+    assert_eq!(status, 0);
+    assert_whole(&heap);
+}
+
+#[test]
+fn pages_that_the_pool_does_not_have_are_plain() {
+    let heap = builder().pages(Pages::Huge2M).build().unwrap();
+    assert_eq!(use_some(&heap, 100), 100);
+    let told = heap.pages();
+    let text = told.to_string();
+    assert!(text.contains("pages"), "{text}");
+    assert!(u64::from(told.from_pool) <= PAGES);
+    assert_whole(&heap);
+}
+
+/// A child in a memory cgroup of 24 MiB asks for four times as much: it is refused, or the kernel ends
+/// it. Either way its blocks come back.
+#[test]
+fn a_memory_cgroup_at_its_limit_loses_nothing() {
+    // SAFETY: asks for a number.
+    if unsafe { libc::geteuid() } != 0 {
+        eprintln!("SKIPPED: a memory cgroup at its limit: not running as root: run as root");
+        return;
+    }
+    let root = "/sys/fs/cgroup/memory/memory.limit_in_bytes";
+    if !std::path::Path::new(root).exists() {
+        eprintln!(
+            "SKIPPED: a memory cgroup at its limit: no file \
+             /sys/fs/cgroup/memory/memory.limit_in_bytes: mount the memory controller (version 1)"
+        );
+        return;
+    }
+    let folder = format!("/sys/fs/cgroup/memory/haul-test-{}", std::process::id());
+    std::fs::create_dir(&folder).unwrap();
+    std::fs::write(format!("{folder}/memory.limit_in_bytes"), (24 * MIB).to_string()).unwrap();
+    let tasks = std::fs::OpenOptions::new().write(true).open(format!("{folder}/tasks")).unwrap();
+    let heap = builder().shared_fd().unwrap();
+    for is_ahead in [false, true] {
+        let status = in_child(|| {
+            use std::os::fd::AsRawFd;
+            // SAFETY: one byte of ours; 0 stands for the writer itself.
+            if unsafe { libc::write(tasks.as_raw_fd(), c"0".as_ptr().cast(), 1) } != 1 {
+                return 1;
+            }
+            if is_ahead {
+                let Some(fd) = heap.fd() else { return 2 };
+                let Ok(eager) = Heap::builder().grow_ahead(96 * MIB).attach_fd(fd) else {
+                    return 3;
+                };
+                eager.maintain();
+            }
+            use_some(&heap, 96);
+            0
+        });
+        assert!(status == 0 || status == -libc::SIGKILL, "{status}");
+        heap.reap();
+        assert_whole(&heap);
+    }
+    drop(heap);
+    std::fs::remove_dir(&folder).unwrap();
+}
