@@ -142,23 +142,31 @@ impl Memory {
         let order = count.max(align).next_power_of_two().trailing_zeros() as usize;
         let bitmap = self.order(order);
         let pages = self.pages_of(node);
+        let mut patience = PATIENCE;
         loop {
             let mut page = pages.start;
+            let mut is_busy = false;
             while let Some(found) = bitmap.next(page, pages.end) {
                 match self.take_from(found, count, align, me) {
                     Ok(head) => return Ok(head),
                     Err(Miss::Refused) => return Err(AllocError::Exhausted),
                     Err(Miss::Full) => self.note_full(found, order),
                     Err(Miss::Unusable) => (0..ORDERS).for_each(|o| _ = self.order(o).clear(found)),
-                    Err(Miss::Busy) => {}
+                    Err(Miss::Busy) => is_busy = true,
                 }
                 page = found + 1;
             }
             // A page of which a slice is kept has no run of all its slices; the next one has.
-            self.open_pages(
-                node,
-                1 + usize::from(1 << order == PAGE_SLICES && self.is_external()),
-            )?;
+            let wanted = 1 + usize::from(1 << order == PAGE_SLICES && self.is_external());
+            match self.open_pages(node, wanted) {
+                Ok(()) => {}
+                // The last page that has a run is being made ready by another.
+                Err(_) if is_busy && patience > 0 => {
+                    patience -= 1;
+                    sys::give_way();
+                }
+                Err(error) => return Err(error),
+            }
         }
     }
 

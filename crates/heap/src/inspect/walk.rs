@@ -9,7 +9,6 @@ use crate::layout::{PAGE_SLICES, SLICE};
 use crate::request::{Node, Offset, Tag};
 use crate::slice;
 use crate::slot::Slots;
-use crate::sync::Ordering::Acquire;
 use crate::word::{Slice, Slot};
 
 /// A live block.

@@ -4,7 +4,9 @@
 //! made to memory that could be missing.
 
 use core::ffi::c_void;
-use core::ptr::{NonNull, null_mut};
+use core::ptr::NonNull;
+#[cfg(not(miri))]
+use core::ptr::null_mut;
 
 use rustix::fd::BorrowedFd;
 use rustix::mm::{self, Advice, MapFlags, MprotectFlags, ProtFlags};
@@ -35,6 +37,7 @@ pub(crate) enum Source<'a> {
 }
 
 /// How many places a reservation tries where there is no room for one with a margin.
+#[cfg(not(miri))]
 const PLACES: usize = 16;
 
 /// Reserves `bytes` of address space that begin at a multiple of `alignment` (a power of two and a

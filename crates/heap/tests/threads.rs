@@ -1,0 +1,152 @@
+//! Sixteen threads on one heap that is small enough to be full at times: blocks are checked, handed
+//! to other threads, resized and freed there, and at the end nothing is left.
+
+use std::ptr::NonNull;
+use std::sync::Mutex;
+use std::thread;
+
+use haul_heap::{AllocError, Heap, Node, Pages, Tag};
+
+/// A block on its way from one thread to another.
+struct Parcel {
+    block: NonNull<u8>,
+    size: usize,
+    mark: u8,
+}
+
+// SAFETY: a block belongs to whoever has the parcel.
+unsafe impl Send for Parcel {}
+
+/// Numbers without a pattern (xorshift64, Marsaglia 2003).
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self, below: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 11) as usize % below
+    }
+
+    fn size(&mut self) -> usize {
+        match self.next(20) {
+            0 => 1 + self.next(600_000),
+            1 | 2 => 1 + self.next(40_000),
+            _ => 1 + self.next(2000),
+        }
+    }
+}
+
+impl Parcel {
+    fn new(heap: &Heap, random: &mut Random) -> Result<Self, AllocError> {
+        let (size, mark) = (random.size(), random.next(256) as u8);
+        let align = 1 << random.next(13);
+        let block = heap.alloc_tagged(size, align, Node::ANY, Tag::NONE)?;
+        assert!(block.as_ptr().addr().is_multiple_of(align));
+        // SAFETY: the block is new and has that many bytes.
+        unsafe { block.write_bytes(mark, size) };
+        Ok(Self { block, size, mark })
+    }
+
+    fn check(&self) {
+        // SAFETY: the block is ours and was written in this length.
+        let bytes = unsafe { std::slice::from_raw_parts(self.block.as_ptr(), self.size) };
+        assert!(bytes.iter().all(|byte| *byte == self.mark));
+    }
+
+    fn resize(&mut self, heap: &Heap, size: usize) {
+        // SAFETY: the block is ours, and replaced by what is returned.
+        let Ok(block) = (unsafe { heap.realloc(self.block, size, 64) }) else { return };
+        let kept = Self { block, size: size.min(self.size), mark: self.mark };
+        kept.check();
+        // SAFETY: the block has that many bytes now.
+        unsafe { block.write_bytes(self.mark, size) };
+        *self = Self { size, ..kept };
+    }
+
+    fn free(self, heap: &Heap) {
+        self.check();
+        // SAFETY: ours, and not used any more.
+        unsafe { heap.free(self.block) }.unwrap();
+    }
+}
+
+fn run(heap: &Heap, seed: u64, mailboxes: &[Mutex<Vec<Parcel>>]) -> usize {
+    let mut random = Random(seed * 0x9E37_79B9 + 1);
+    let mut held: Vec<Parcel> = Vec::new();
+    let mut refused = 0;
+    for _ in 0..6000 {
+        match random.next(8) {
+            0..3 => match Parcel::new(heap, &mut random) {
+                Ok(parcel) => held.push(parcel),
+                Err(AllocError::Exhausted) => refused += 1,
+                Err(error) => panic!("{error}"),
+            },
+            3 if !held.is_empty() => {
+                let at = random.next(held.len());
+                let size = random.size();
+                held[at].resize(heap, size);
+            }
+            4 if !held.is_empty() => {
+                let parcel = held.swap_remove(random.next(held.len()));
+                mailboxes[random.next(mailboxes.len())].lock().unwrap().push(parcel);
+            }
+            5 => {
+                let parcels = std::mem::take(&mut *mailboxes[seed as usize].lock().unwrap());
+                parcels.into_iter().for_each(|parcel| parcel.free(heap));
+            }
+            _ if !held.is_empty() => held.swap_remove(random.next(held.len())).free(heap),
+            _ => {}
+        }
+        // So that the heap is neither empty nor full for long.
+        if held.len() > 120 {
+            held.drain(..100).for_each(|parcel| parcel.free(heap));
+        }
+    }
+    held.into_iter().for_each(|parcel| parcel.free(heap));
+    refused
+}
+
+fn soak(heap: &Heap) {
+    let mailboxes: Vec<Mutex<Vec<Parcel>>> = (0..16).map(|_| Mutex::default()).collect();
+    let refused: usize = thread::scope(|scope| {
+        let threads: Vec<_> = (0..16)
+            .map(|seed| {
+                let mailboxes = &mailboxes;
+                scope.spawn(move || run(heap, seed, mailboxes))
+            })
+            .collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).sum()
+    });
+    eprintln!("{refused} requests refused");
+    mailboxes
+        .into_iter()
+        .flat_map(|mailbox| mailbox.into_inner().unwrap())
+        .for_each(|parcel| parcel.free(heap));
+    assert_eq!(heap.validate(), Ok(()));
+    assert_eq!(heap.stats(Node::ANY).live.blocks, 0);
+}
+
+#[test]
+fn sixteen_threads_in_a_roomy_heap() {
+    let builder = Heap::builder().limit(1 << 30).nodes(1).pages(Pages::Plain);
+    soak(&builder.build().unwrap());
+}
+
+#[test]
+fn sixteen_threads_in_a_tight_heap() {
+    let builder = Heap::builder().limit(48 << 20).nodes(1).pages(Pages::Plain);
+    soak(&builder.build().unwrap());
+}
+
+#[test]
+fn sixteen_threads_on_three_nodes() {
+    let builder = Heap::builder().limit(192 << 20).nodes(3).pages(Pages::Plain);
+    soak(&builder.build().unwrap());
+}
+
+#[test]
+fn sixteen_threads_in_debug_mode() {
+    let builder = Heap::builder().limit(512 << 20).nodes(1).pages(Pages::Plain);
+    soak(&builder.debug(true).build().unwrap());
+}
