@@ -16,15 +16,15 @@ type Type = *const c_char;
 mod next_of {
     use super::{Block, Type, c_int, c_uint, next};
 
-    next!(rte_malloc(kind: Type, size: usize, align: c_uint) -> Block, else core::ptr::null_mut());
-    next!(rte_zmalloc(kind: Type, size: usize, align: c_uint) -> Block, else core::ptr::null_mut());
-    next!(rte_calloc(kind: Type, count: usize, size: usize, align: c_uint) -> Block, else core::ptr::null_mut());
-    next!(rte_realloc(block: Block, size: usize, align: c_uint) -> Block, else core::ptr::null_mut());
-    next!(rte_malloc_socket(kind: Type, size: usize, align: c_uint, socket: c_int) -> Block, else core::ptr::null_mut());
-    next!(rte_zmalloc_socket(kind: Type, size: usize, align: c_uint, socket: c_int) -> Block, else core::ptr::null_mut());
-    next!(rte_calloc_socket(kind: Type, count: usize, size: usize, align: c_uint, socket: c_int) -> Block, else core::ptr::null_mut());
-    next!(rte_realloc_socket(block: Block, size: usize, align: c_uint, socket: c_int) -> Block, else core::ptr::null_mut());
-    next!(rte_free(block: Block) -> (), else Default::default());
+    next!(RTE_MALLOC = rte_malloc(kind: Type, size: usize, align: c_uint) -> Block, else core::ptr::null_mut());
+    next!(RTE_ZMALLOC = rte_zmalloc(kind: Type, size: usize, align: c_uint) -> Block, else core::ptr::null_mut());
+    next!(RTE_CALLOC = rte_calloc(kind: Type, count: usize, size: usize, align: c_uint) -> Block, else core::ptr::null_mut());
+    next!(RTE_REALLOC = rte_realloc(block: Block, size: usize, align: c_uint) -> Block, else core::ptr::null_mut());
+    next!(RTE_MALLOC_SOCKET = rte_malloc_socket(kind: Type, size: usize, align: c_uint, socket: c_int) -> Block, else core::ptr::null_mut());
+    next!(RTE_ZMALLOC_SOCKET = rte_zmalloc_socket(kind: Type, size: usize, align: c_uint, socket: c_int) -> Block, else core::ptr::null_mut());
+    next!(RTE_CALLOC_SOCKET = rte_calloc_socket(kind: Type, count: usize, size: usize, align: c_uint, socket: c_int) -> Block, else core::ptr::null_mut());
+    next!(RTE_REALLOC_SOCKET = rte_realloc_socket(block: Block, size: usize, align: c_uint, socket: c_int) -> Block, else core::ptr::null_mut());
+    next!(RTE_FREE = rte_free(block: Block) -> (), else Default::default());
 }
 
 /// The tag of blocks that were asked for without a type.

@@ -62,7 +62,11 @@ pub unsafe extern "C" fn realloc(block: Block, size: usize) -> Block {
         }
         return new;
     }
-    let Some(recorder) = Recorder::current().filter(|_| real::is_ready()) else {
+    if !real::is_ready() {
+        // Nobody can have a block yet that is not early.
+        return ptr::null_mut();
+    }
+    let Some(recorder) = Recorder::current() else {
         // SAFETY: the caller's promise. A block that is not early came from the real functions.
         return unsafe { real::realloc(block, size) };
     };
@@ -85,7 +89,7 @@ pub unsafe extern "C" fn realloc(block: Block, size: usize) -> Block {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn free(block: Block) {
     let Some(held) = NonNull::new(block.cast::<u8>()) else { return };
-    if early::size_of(held).is_some() {
+    if early::size_of(held).is_some() || !real::is_ready() {
         return;
     }
     // Before the real one: from then on the address may be another thread's.
@@ -100,6 +104,15 @@ pub unsafe extern "C" fn free(block: Block) {
 /// As libc's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn posix_memalign(target: *mut Block, align: usize, size: usize) -> i32 {
+    if !real::is_ready() {
+        let block = early::allocate(size, align);
+        if block.is_null() {
+            return libc::ENOMEM;
+        }
+        // SAFETY: the caller's promise.
+        unsafe { target.write(block.cast()) };
+        return 0;
+    }
     let mut status = libc::ENOMEM;
     allocation(size, align, false, || {
         // SAFETY: the caller's promise.
@@ -136,6 +149,9 @@ pub unsafe extern "C" fn memalign(align: usize, size: usize) -> Block {
 /// As libc's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn valloc(size: usize) -> Block {
+    if !real::is_ready() {
+        return early::allocate(size, page_bytes()).cast();
+    }
     // SAFETY: the caller's promise.
     allocation(size, page_bytes(), false, || unsafe { real::valloc(size) })
 }
@@ -144,6 +160,9 @@ pub unsafe extern "C" fn valloc(size: usize) -> Block {
 /// As libc's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pvalloc(size: usize) -> Block {
+    if !real::is_ready() {
+        return early::allocate(size, page_bytes()).cast();
+    }
     // SAFETY: the caller's promise.
     allocation(size, page_bytes(), false, || unsafe { real::pvalloc(size) })
 }
@@ -156,6 +175,9 @@ pub unsafe extern "C" fn malloc_usable_size(block: Block) -> usize {
     if let Some(size) = early::size_of(held) {
         return size;
     }
+    if !real::is_ready() {
+        return 0;
+    }
     // SAFETY: the caller's promise.
     let size = unsafe { real::malloc_usable_size(block) };
     if let Some(recorder) = Recorder::current() {
@@ -165,5 +187,6 @@ pub unsafe extern "C" fn malloc_usable_size(block: Block) -> usize {
 }
 
 fn page_bytes() -> usize {
-    rustix::param::page_size()
+    // SAFETY: it reads what the kernel gave the process.
+    unsafe { libc::getauxval(libc::AT_PAGESZ) as usize }
 }

@@ -39,16 +39,16 @@ impl Next {
 
 /// Declares a function that calls the next one of its name. Gives the default where there is none.
 macro_rules! next {
-    ($name:ident($($argument:ident: $type:ty),*) -> $result:ty, else $default:expr) => {
+    ($place:ident = $name:ident($($argument:ident: $type:ty),*) -> $result:ty, else $default:expr) => {
+        static $place: $crate::real::Next = {
+            const NAME: &str = concat!(stringify!($name), "\0");
+            match core::ffi::CStr::from_bytes_with_nul(NAME.as_bytes()) {
+                Ok(name) => $crate::real::Next::new(name),
+                Err(_) => panic!("a function's name holds no zero"),
+            }
+        };
         pub(crate) unsafe fn $name($($argument: $type),*) -> $result {
-            static NEXT: $crate::real::Next = {
-                const NAME: &str = concat!(stringify!($name), "\0");
-                match core::ffi::CStr::from_bytes_with_nul(NAME.as_bytes()) {
-                    Ok(name) => $crate::real::Next::new(name),
-                    Err(_) => panic!("a function's name holds no zero"),
-                }
-            };
-            let Some(address) = NEXT.address() else { return $default };
+            let Some(address) = $place.address() else { return $default };
             // SAFETY: the next library's function of this name has this signature: it is libc's or
             // DPDK's, by their headers, or stands in for it.
             let function = unsafe {
@@ -63,16 +63,16 @@ pub(crate) use next;
 
 type Block = *mut c_void;
 
-next!(malloc(size: usize) -> Block, else core::ptr::null_mut());
-next!(calloc(count: usize, size: usize) -> Block, else core::ptr::null_mut());
-next!(realloc(block: Block, size: usize) -> Block, else core::ptr::null_mut());
-next!(free(block: Block) -> (), else Default::default());
-next!(posix_memalign(block: *mut Block, align: usize, size: usize) -> i32, else libc::ENOMEM);
-next!(aligned_alloc(align: usize, size: usize) -> Block, else core::ptr::null_mut());
-next!(memalign(align: usize, size: usize) -> Block, else core::ptr::null_mut());
-next!(valloc(size: usize) -> Block, else core::ptr::null_mut());
-next!(pvalloc(size: usize) -> Block, else core::ptr::null_mut());
-next!(malloc_usable_size(block: Block) -> usize, else 0);
+next!(MALLOC = malloc(size: usize) -> Block, else core::ptr::null_mut());
+next!(CALLOC = calloc(count: usize, size: usize) -> Block, else core::ptr::null_mut());
+next!(REALLOC = realloc(block: Block, size: usize) -> Block, else core::ptr::null_mut());
+next!(FREE = free(block: Block) -> (), else Default::default());
+next!(POSIX_MEMALIGN = posix_memalign(block: *mut Block, align: usize, size: usize) -> i32, else libc::ENOMEM);
+next!(ALIGNED_ALLOC = aligned_alloc(align: usize, size: usize) -> Block, else core::ptr::null_mut());
+next!(MEMALIGN = memalign(align: usize, size: usize) -> Block, else core::ptr::null_mut());
+next!(VALLOC = valloc(size: usize) -> Block, else core::ptr::null_mut());
+next!(PVALLOC = pvalloc(size: usize) -> Block, else core::ptr::null_mut());
+next!(MALLOC_USABLE_SIZE = malloc_usable_size(block: Block) -> usize, else 0);
 
 /// Whether the real functions are known.
 static STATE: AtomicU32 = AtomicU32::new(NOT_YET);
@@ -91,19 +91,21 @@ fn look_all_up() -> bool {
     if STATE.compare_exchange(NOT_YET, LOOKING, Ordering::Acquire, Ordering::Relaxed).is_err() {
         return STATE.load(Ordering::Acquire) == READY;
     }
-    for name in [
-        c"malloc",
-        c"calloc",
-        c"realloc",
-        c"free",
-        c"posix_memalign",
-        c"aligned_alloc",
-        c"memalign",
-        c"malloc_usable_size",
-    ] {
-        // SAFETY: as in `Next::look_up`. The result does not matter yet: once the dynamic linker
-        // has bound what it needs for a look-up, later ones allocate nothing.
-        unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) };
+    let all = [
+        &MALLOC,
+        &CALLOC,
+        &REALLOC,
+        &FREE,
+        &POSIX_MEMALIGN,
+        &ALIGNED_ALLOC,
+        &MEMALIGN,
+        &VALLOC,
+        &PVALLOC,
+        &MALLOC_USABLE_SIZE,
+    ];
+    // All of them now: a look-up may allocate, and must not find another one to be done first.
+    for next in all {
+        next.address();
     }
     STATE.store(READY, Ordering::Release);
     true

@@ -9,6 +9,7 @@ use haul_model::trace::{Call, Event};
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 
 use crate::file::{self, Failure, File, PATH_BYTES};
+use crate::real;
 use crate::thread::{THREADS_MAX, Thread};
 
 /// Names of DPDK's types that are told apart; later ones share the last tag.
@@ -257,6 +258,8 @@ static CONSTRUCTOR: extern "C" fn() = constructor;
 
 /// Runs before the program's own code, after libc's.
 extern "C" fn constructor() {
+    // Now, and not in the program's first call, which may be made in a signal handler.
+    real::is_ready();
     // SAFETY: it reads what the kernel gave the process.
     let is_set_user_id = unsafe { libc::getauxval(libc::AT_SECURE) } != 0;
     // Whoever starts such a program must not choose where it writes.
