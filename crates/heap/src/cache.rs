@@ -97,6 +97,12 @@ impl<'a> Keeper<'a> {
         bin.count.store((count - surplus) as u32, Relaxed);
     }
 
+    /// Whether a bin has a slot, or a span is current.
+    pub(crate) fn holds_something(&self) -> bool {
+        let is_held = |class: usize| self.record.bins[class].count.load(Relaxed) > 0;
+        (0..CLASSES).any(|class| is_held(class) || self.current(class).is_some())
+    }
+
     /// Gives all slots back, and lets go of the current spans.
     pub(crate) fn flush_all(&self) {
         for class in 0..CLASSES {
@@ -206,6 +212,11 @@ impl<'a> Keeper<'a> {
             self.undo(bin, held, taken, &slots, head, about);
             self.record.current[class].store(0, Relaxed);
             return 0;
+        }
+        if taken == 0 {
+            // What was counted as free is not: a death in between, or a scribbler. Made right, or the
+            // span would be adopted again and again.
+            tables.span_free()[head].store(slots.count_free() as u32, Relaxed);
         }
         tables.span_free()[head].fetch_sub(taken as u32, Relaxed);
         self.record.cursor[class].store(next as u32, Relaxed);

@@ -134,17 +134,19 @@ fn inherited(process: u32, me: u64, looks: usize) -> Option<usize> {
     })
 }
 
-/// Hands the number of every thread that is gone to `each`, during which nobody has it; how many.
-pub(crate) fn bury(mut each: impl FnMut(usize)) -> u32 {
+/// Hands every number that `has_left_something` and that no thread has to `each`, during which nobody
+/// has it; how many.
+pub(crate) fn bury(has_left_something: impl Fn(usize) -> bool, mut each: impl FnMut(usize)) -> u32 {
     let Some(own) = register() else { return 0 };
     let (process, me) = (process::own_number(), THREADS[own].load(Relaxed));
     let mut buried = 0;
     for (number, entry) in THREADS.iter().enumerate().skip(1) {
         let old = entry.load(Acquire);
-        let is_gone = old != 0
-            && old != RETIRED
-            && number != own
-            && process::life_of_thread(process, unfold(old)) == Life::Dead;
+        if old == RETIRED || number == own || !has_left_something(number) {
+            continue;
+        }
+        // 0: the thread ended, and another heap's upkeep has buried it.
+        let is_gone = old == 0 || process::life_of_thread(process, unfold(old)) == Life::Dead;
         if is_gone && entry.compare_exchange(old, me, AcqRel, Relaxed).is_ok() {
             each(number);
             entry.store(0, Release);

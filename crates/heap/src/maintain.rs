@@ -82,18 +82,28 @@ impl Heap {
     }
 
     fn empty_caches_of_the_gone(&self) -> u32 {
-        local::bury(|number| {
-            for row in 1..=self.node_count() {
-                let entry = self.directory.entry(row, number);
-                if entry.bins().is_null() {
-                    continue;
-                }
-                let id = entry.id();
-                if let Some(record) = self.memory.tables.cache(id) {
-                    Keeper { memory: &self.memory, record, id, node: row - 1 }.flush_all();
+        let holds_something = |keeper: Keeper<'_>| keeper.holds_something();
+        local::bury(
+            |number| self.keepers_of(number).any(holds_something),
+            |number| {
+                for keeper in self.keepers_of(number) {
+                    keeper.flush_all();
                     step!("maintain.thread.after_flush");
                 }
+            },
+        )
+    }
+
+    /// The caches that the thread of this number has, or had.
+    fn keepers_of(&self, number: usize) -> impl Iterator<Item = Keeper<'_>> {
+        (1..=self.node_count()).filter_map(move |row| {
+            let entry = self.directory.entry(row, number);
+            if entry.bins().is_null() {
+                return None;
             }
+            let id = entry.id();
+            let record = self.memory.tables.cache(id)?;
+            Some(Keeper { memory: &self.memory, record, id, node: row - 1 })
         })
     }
 }

@@ -1,0 +1,138 @@
+//! Fork: a child of a private heap has a copy of it; a child of a shared one is a process of its own.
+
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+
+use haul_heap::{Heap, Node};
+
+use crate::{assert_whole, builder};
+
+/// Runs `work` in a forked child, and gives its exit status. It may not call malloc: another thread may
+/// have held its lock when the child came.
+fn in_child(work: impl FnOnce() -> bool) -> i32 {
+    // SAFETY: the child runs the heap, which takes no lock and calls no malloc, and leaves by _exit.
+    let child = unsafe { libc::fork() };
+    assert!(child >= 0, "fork failed");
+    if child == 0 {
+        let status = if work() { 0 } else { 1 };
+        // SAFETY: ends the child without running what belongs to its parent.
+        unsafe { libc::_exit(status) };
+    }
+    let mut status = 0;
+    // SAFETY: `status` is an int of ours.
+    let waited = unsafe { libc::waitpid(child, &raw mut status, 0) };
+    assert_eq!(waited, child);
+    status
+}
+
+/// Allocates and frees as much as the heap has, twice over.
+fn use_all(heap: &Heap) -> bool {
+    (0..2).all(|_| {
+        let mut blocks = [None; 4096];
+        for place in &mut blocks {
+            *place = heap.alloc(16 << 10, 64, Node::ANY).ok();
+        }
+        let count = blocks.iter().flatten().count();
+        // SAFETY: allocated above, and not used.
+        count > 1000 && blocks.into_iter().flatten().all(|b| unsafe { heap.free(b) }.is_ok())
+    })
+}
+
+#[test]
+fn a_child_of_a_private_heap_has_a_copy() {
+    let heap = builder().build().unwrap();
+    let block = heap.alloc(4096, 4096, Node::ANY).unwrap();
+    // SAFETY: just allocated with this size.
+    unsafe { block.write_bytes(7, 4096) };
+    let status = in_child(|| {
+        // SAFETY: the child's copy of the block, which is its own.
+        let is_copied = unsafe { block.read() } == 7;
+        // SAFETY: as above; not used again.
+        let is_freed = unsafe { heap.free(block) }.is_ok();
+        let is_double = heap.usable_size(block).is_err();
+        is_copied && is_freed && is_double && use_all(&heap) && heap.validate().is_ok()
+    });
+    assert_eq!(status, 0);
+    // SAFETY: the parent's own is as it was.
+    assert_eq!(unsafe { block.read() }, 7);
+    // SAFETY: not used again.
+    unsafe { heap.free(block) }.unwrap();
+    assert_whole(&heap);
+}
+
+#[test]
+fn a_child_takes_back_what_other_threads_held() {
+    let heap = builder().build().unwrap();
+    // This thread has a number of its own from here on, so it takes over nobody's caches.
+    heap.maintain();
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for seed in 0..2_usize {
+            let (heap, stop) = (&heap, &stop);
+            scope.spawn(move || {
+                while !stop.load(SeqCst) {
+                    let block = heap.alloc(64 << (seed + 3), 64, Node::ANY).unwrap();
+                    // SAFETY: allocated just now and not used.
+                    unsafe { heap.free(block) }.unwrap();
+                }
+            });
+        }
+        for _ in 0..20 {
+            let status = in_child(|| {
+                let is_usable = use_all(&heap) && heap.validate().is_ok();
+                let stats = heap.stats(Node::ANY);
+                // A block that a thread held at that instant is copied as a live one.
+                is_usable && stats.live.blocks <= 2
+            });
+            assert_eq!(status, 0);
+        }
+        stop.store(true, SeqCst);
+    });
+    // What the threads left in their caches is no block, but keeps pages.
+    while heap.stats(Node::ANY).cached.blocks > 0 {
+        heap.maintain();
+    }
+    assert_whole(&heap);
+}
+
+#[test]
+fn a_child_of_a_shared_heap_is_a_process_of_its_own() {
+    let heap = builder().shared_fd().unwrap();
+    let ours = heap.alloc(640, 64, Node::ANY).unwrap();
+    let status = in_child(|| {
+        let theirs = heap.alloc(640, 64, Node::ANY);
+        let (mut parents, mut own) = (0, 0);
+        heap.walk(|block| if block.process == 0 { parents += 1 } else { own += 1 });
+        theirs.is_ok() && (parents, own) == (1, 1)
+    });
+    assert_eq!(status, 0);
+    assert_eq!(heap.stats(Node::ANY).live.blocks, 2);
+    let reaped = heap.reap();
+    assert_eq!((reaped.processes, reaped.blocks, reaped.bytes), (1, 1, 640), "{reaped:?}");
+    assert_eq!(heap.stats(Node::ANY).live.blocks, 1);
+    // SAFETY: not used again.
+    unsafe { heap.free(ours) }.unwrap();
+    assert_whole(&heap);
+}
+
+/// More processes than there are places, one after the other, and nobody reaps before it must.
+#[test]
+fn places_of_the_dead_are_taken_again() {
+    let heap = builder().shared_fd().unwrap();
+    for _ in 0..300 {
+        assert_eq!(in_child(|| heap.alloc(64, 64, Node::ANY).is_ok()), 0);
+    }
+    heap.reap();
+    assert_whole(&heap);
+}
+
+#[test]
+fn grandchildren_join_too() {
+    let heap = builder().shared_fd().unwrap();
+    let status = in_child(|| {
+        let is_had = heap.alloc(64, 64, Node::ANY).is_ok();
+        is_had && in_child(|| heap.alloc(64, 64, Node::ANY).is_ok()) == 0
+    });
+    assert_eq!(status, 0);
+    assert_eq!(heap.reap().processes, 2);
+    assert_whole(&heap);
+}

@@ -1,0 +1,105 @@
+//! What children do.
+
+use std::io::Write;
+use std::os::fd::BorrowedFd;
+use std::ptr::NonNull;
+
+use haul_heap::{Heap, Node, Offset};
+
+/// A child's part, if this program was started as one; else nothing.
+#[test]
+fn play() {
+    let Ok(role) = std::env::var("HAUL_ROLE") else { return };
+    let heap = attach(&std::env::var("HAUL_HEAP").unwrap());
+    let argument: u64 = std::env::var("HAUL_ARGUMENT").unwrap().parse().unwrap();
+    match role.as_str() {
+        "answer" => answer(&heap, argument),
+        "churn" => churn(&heap, argument, u64::MAX),
+        "work" => churn(&heap, argument, 30_000),
+        "bequeath" => bequeath(&heap, argument),
+        "suffer" => crate::scribble::suffer(&heap, argument),
+        role => panic!("no role {role}"),
+    }
+}
+
+/// By name, or by number of an inherited descriptor.
+fn attach(heap: &str) -> Heap {
+    match heap.parse() {
+        // SAFETY: the parent left the descriptor open, and nothing here closes it.
+        Ok(number) => Heap::builder().attach_fd(unsafe { BorrowedFd::borrow_raw(number) }).unwrap(),
+        Err(_) => Heap::builder().attach_named(heap).unwrap(),
+    }
+}
+
+/// Says a word to the parent.
+fn say(text: &str) {
+    let mut out = std::io::stdout();
+    writeln!(out, "\n{text}").unwrap();
+    out.flush().unwrap();
+}
+
+/// Checks the parent's block, and gives one back, for the parent to keep.
+fn answer(heap: &Heap, offset: u64) {
+    let block = heap.pointer(Offset::new(offset)).unwrap();
+    // SAFETY: the parent filled a block of 1 MiB there.
+    let bytes = unsafe { std::slice::from_raw_parts(block.as_ptr(), 1 << 20) };
+    assert!(bytes.iter().all(|byte| *byte == 0x5A));
+    assert!(heap.usable_size(block).unwrap() >= 1 << 20);
+    let answer = filled(heap, 0xA5);
+    say(&format!("OFFSET {}", heap.offset(answer).unwrap().bytes()));
+}
+
+/// Leaves two blocks to the parent, and waits to be killed.
+fn bequeath(heap: &Heap, parent: u64) {
+    heap.set_heir(Some(parent as u32));
+    let block = filled(heap, 0xA5);
+    heap.alloc(5 << 20, 64, Node::ANY).unwrap();
+    say(&format!("OFFSET {}", heap.offset(block).unwrap().bytes()));
+    wait_for_the_end();
+}
+
+pub(crate) fn wait_for_the_end() {
+    // The parent holds the other end, and closes it when it goes.
+    let _ = std::io::stdin().read_line(&mut String::new());
+}
+
+fn filled(heap: &Heap, byte: u8) -> NonNull<u8> {
+    let block = heap.alloc(4096, 4096, Node::ANY).unwrap();
+    // SAFETY: just allocated with this size.
+    unsafe { block.write_bytes(byte, 4096) };
+    block
+}
+
+/// Allocates and frees blocks of all sizes, `rounds` times; ends with none.
+fn churn(heap: &Heap, seed: u64, rounds: u64) {
+    let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+    let mut blocks: [Option<NonNull<u8>>; 64] = [None; 64];
+    for round in 0..rounds {
+        // A xorshift generator: G. Marsaglia, Journal of Statistical Software 8 (2003).
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        let place = &mut blocks[(state >> 32) as usize % 64];
+        if let Some(block) = place.take() {
+            // SAFETY: allocated below, and taken out of the array.
+            unsafe { heap.free(block) }.unwrap();
+        }
+        let size = match state % 64 {
+            0 => 300 << 10,
+            1 => 1 << 20,
+            few => (few as usize) << ((state >> 16) % 11),
+        };
+        *place = heap.alloc(size, 64, Node::ANY).ok();
+        if let Some(block) = place {
+            // SAFETY: just allocated with at least one byte.
+            unsafe { block.write(state as u8) };
+        }
+        if round == 2000 {
+            say("READY");
+        }
+    }
+    for block in blocks.into_iter().flatten() {
+        // SAFETY: allocated above, and not used again.
+        unsafe { heap.free(block) }.unwrap();
+    }
+}
