@@ -49,3 +49,8 @@ struct CopyPage;
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/channel.md")]
 struct ChannelPage;
+
+/// The examples of `docs/heap.md`, likewise.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/heap.md")]
+struct HeapPage;
