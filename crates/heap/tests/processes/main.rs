@@ -205,6 +205,29 @@ fn an_heir_gets_the_blocks_of_the_dead() {
     assert_whole(&named.heap);
 }
 
+/// Past the end of a memory file system a touch would be a signal.
+#[test]
+fn a_full_file_system_is_an_error() {
+    let namespaces = Command::new("unshare").args(["-rm", "true"]).status();
+    if !namespaces.is_ok_and(|status| status.success()) {
+        eprintln!(
+            "SKIPPED: a full /dev/shm: no user namespaces: set kernel.unprivileged_userns_clone to 1"
+        );
+        return;
+    }
+    let mount = "mount -t tmpfs -o size=16m none /dev/shm && exec \"$0\" \"$@\"";
+    let child = Command::new("unshare")
+        .args(["-rm", "sh", "-c", mount])
+        .arg(std::env::current_exe().unwrap())
+        .args(["--exact", "roles::play", "--nocapture", "--test-threads=1"])
+        .env("HAUL_ROLE", "overfill")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    finish(child, "a full file system");
+}
+
 #[test]
 fn many_processes_work_at_once() {
     let named = Named::new("many");

@@ -10,6 +10,9 @@ use haul_heap::{Heap, Node, Offset};
 #[test]
 fn play() {
     let Ok(role) = std::env::var("HAUL_ROLE") else { return };
+    if role == "overfill" {
+        return overfill();
+    }
     let heap = attach(&std::env::var("HAUL_HEAP").unwrap());
     let argument: u64 = std::env::var("HAUL_ARGUMENT").unwrap().parse().unwrap();
     match role.as_str() {
@@ -20,6 +23,32 @@ fn play() {
         "suffer" => crate::scribble::suffer(&heap, argument),
         role => panic!("no role {role}"),
     }
+}
+
+/// Fills a named heap in a file system that is smaller than the heap, twice. Every block is written to.
+fn overfill() {
+    let heap = crate::builder().shared_named("overfill").unwrap();
+    let fill = || {
+        let mut blocks = Vec::new();
+        while let Ok(block) = heap.alloc(1 << 20, 64, Node::ANY) {
+            // SAFETY: just allocated with this size.
+            unsafe { block.write_bytes(0xA5, 1 << 20) };
+            blocks.push(block);
+        }
+        let count = blocks.len();
+        for block in blocks {
+            // SAFETY: allocated above, and not used again.
+            unsafe { heap.free(block) }.unwrap();
+        }
+        count
+    };
+    let first = fill();
+    assert!((4..16).contains(&first), "{first} MiB of a file system of 16 MiB");
+    assert_eq!(fill(), first);
+    heap.validate().unwrap();
+    let small = (0..100_000).map_while(|_| heap.alloc(64, 64, Node::ANY).ok()).count();
+    assert!(small > 0);
+    heap.maintain();
 }
 
 /// By name, or by number of an inherited descriptor.
