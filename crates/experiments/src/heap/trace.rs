@@ -101,7 +101,7 @@ impl Trace {
         ]
         .into_iter()
         .filter(|(count, _)| *count > 0)
-        .map(|(count, what)| format!("the trace has {count} {what}"))
+        .map(|(count, what)| format!("in the trace, {what}: {count}"))
         .collect()
     }
 }

@@ -200,8 +200,8 @@ pub(crate) const ALL: [Plan; 10] = [
         title: "A program’s allocations, replayed",
         about: "What a program asked of its allocator, recorded once and replayed on each heap, in turns within \
                 one run. Every block is written to, page by page. “Asked for” is what the live blocks take \
-                together: no heap can stay below it once they are written. The line through a value spans \
-                the quartiles of the repetitions.",
+                together: no heap can stay below it once they are written. A time is that of the \
+                operations since the point before, the writes included.",
         shape: Shape::Counts,
         x_title: "operations",
         place: Place::Count("operations_done", "operation"),
