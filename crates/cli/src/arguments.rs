@@ -1,5 +1,6 @@
 //! The command line.
 
+pub(crate) mod channel;
 pub(crate) mod heap;
 
 use std::path::PathBuf;
@@ -36,6 +37,9 @@ pub(crate) enum Verb {
     /// The huge-page heap: comparisons with malloc and with DPDK
     #[command(subcommand)]
     Heap(heap::Heap),
+    /// Bulk transfer to another process
+    #[command(subcommand)]
+    Channel(channel::Channel),
 }
 
 #[derive(Debug, Subcommand)]

@@ -21,6 +21,9 @@ pub(crate) enum Error {
     /// A file could not be read or written.
     #[error(transparent)]
     Haul(#[from] haul::Error),
+    /// A channel could not be made, or a transfer failed.
+    #[error(transparent)]
+    Channel(#[from] haul::channel::Error),
     /// Measuring could not begin.
     #[error(transparent)]
     Measure(#[from] haul_measure::Error),

@@ -1,6 +1,7 @@
 //! One module a command: what it reads, what it opens, what it measures, what it shows.
 
 mod bench;
+mod channel;
 mod doctor;
 mod heap;
 mod list;
@@ -45,6 +46,7 @@ pub(crate) fn of(arguments: Arguments) -> Result<Box<dyn Command>, Error> {
         Verb::Report(arguments) => Box::new(report::Report::read(arguments)?),
         Verb::Survey(arguments) => Box::new(survey::Survey::new(arguments)),
         Verb::Heap(arguments) => heap::of(arguments)?,
+        Verb::Channel(arguments) => channel::of(arguments),
         Verb::Copy(Copy::List(arguments)) => Box::new(list::List::new(arguments)),
         Verb::Copy(Copy::Tune(arguments)) => Box::new(tune::Tune::new(arguments)),
         Verb::Copy(Copy::Bench(arguments)) => Box::new(bench::Bench::check(arguments)?),

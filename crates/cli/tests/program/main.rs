@@ -1,6 +1,7 @@
 //! The program as a user meets it: exit codes, messages, JSON, and everything bad that can be put in.
 
 mod bench;
+mod channel;
 mod doctor;
 mod heap_bench;
 mod heap_replay;
@@ -167,6 +168,10 @@ fn every_command_explains_itself() {
         &["copy", "list", "--help"],
         &["copy", "bench", "--help"],
         &["copy", "tune", "--help"],
+        &["channel", "--help"],
+        &["channel", "list", "--help"],
+        &["channel", "send", "--help"],
+        &["channel", "recv", "--help"],
     ] {
         let ran = run(&mut haul(command)).expect(0);
         assert!(ran.out.contains("Usage: haul"), "{ran:#?}");

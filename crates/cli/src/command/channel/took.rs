@@ -1,0 +1,103 @@
+//! What a stream over a channel took, as records and as a line for a person.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use haul::channel::Account;
+use haul_model::{Bytes, Record};
+
+use crate::command::this_machine;
+use crate::error::Error;
+use crate::journal::Journal;
+
+/// The sum of the accounts of a stream's messages.
+pub(super) struct Took {
+    start: Instant,
+    time: Duration,
+    bytes: u64,
+    messages: u64,
+    system_calls: u64,
+    faults: u64,
+    cpu: Duration,
+    extra_memory_bytes: u64,
+    mechanisms: BTreeSet<&'static str>,
+}
+
+impl Took {
+    pub(super) fn start() -> Self {
+        Self {
+            start: Instant::now(),
+            time: Duration::ZERO,
+            bytes: 0,
+            messages: 0,
+            system_calls: 0,
+            faults: 0,
+            cpu: Duration::ZERO,
+            extra_memory_bytes: 0,
+            mechanisms: BTreeSet::new(),
+        }
+    }
+
+    /// Adds a message that carried bytes.
+    pub(super) fn add(&mut self, account: &Account) {
+        self.bytes += account.size_bytes;
+        self.messages += 1;
+        self.system_calls += account.system_calls;
+        self.faults += account.faults.unwrap_or_default();
+        self.cpu += account.cpu.unwrap_or_default();
+        self.extra_memory_bytes = self.extra_memory_bytes.max(account.extra_memory_bytes);
+        self.mechanisms.insert(account.mechanism.name());
+    }
+
+    /// Everything is where it should be.
+    pub(super) fn stop(&mut self) {
+        self.time = self.start.elapsed();
+    }
+
+    /// Whether [`stop`](Self::stop) was reached.
+    pub(super) fn is_complete(&self) -> bool {
+        self.time > Duration::ZERO
+    }
+
+    fn subject(&self) -> String {
+        let names: Vec<&str> = self.mechanisms.iter().copied().collect();
+        format!("haul:{}", names.join("+"))
+    }
+
+    /// The records of this end.
+    ///
+    /// # Errors
+    /// They cannot be written.
+    pub(super) fn record(&self, experiment: &str, journal: &mut Journal) -> Result<(), Error> {
+        let machine = this_machine();
+        let time = haul_experiments::context::now();
+        let run = format!("{experiment} {time}");
+        let id = machine.id.clone();
+        journal.add(machine);
+        let figures = [
+            ("time", "s", self.time.as_secs_f64()),
+            ("cpu", "s", self.cpu.as_secs_f64()),
+            ("faults", "count", self.faults as f64),
+            ("system_calls", "count", self.system_calls as f64),
+            ("extra_memory", "bytes", self.extra_memory_bytes as f64),
+        ];
+        for (metric, unit, value) in figures {
+            let mut record = Record::new(&run, experiment, &self.subject(), metric, unit)
+                .with("size_bytes", self.bytes)
+                .with("messages", self.messages);
+            record.machine.clone_from(&id);
+            record.time.clone_from(&time);
+            record.samples = vec![value];
+            journal.add(record);
+        }
+        journal.check()
+    }
+
+    /// `sent 12 MiB in 3 ms by ring`.
+    pub(super) fn line(&self, verb: &str) -> String {
+        let size = Bytes(self.bytes).approximate();
+        let names: Vec<&str> = self.mechanisms.iter().copied().collect();
+        let by = if names.is_empty() { String::new() } else { format!(" by {}", names.join(", ")) };
+        format!("haul: {verb} {size} in {:.1?}{by}", self.time)
+    }
+}
