@@ -221,6 +221,11 @@ impl<'a> Keeper<'a> {
         tables.span_free()[head].fetch_sub(taken as u32, Relaxed);
         self.record.cursor[class].store(next as u32, Relaxed);
         bin.count.store((held + taken) as u32, Relaxed);
+        if from == 0 && taken == 0 {
+            // The count said otherwise: who died before it counted, or scribbled, left it wrong. By it
+            // the span would be adopted again and again.
+            tables.span_free()[head].store(slots.count_free() as u32, Relaxed);
+        }
         if next == slots.count() {
             self.let_go(head, class);
         }

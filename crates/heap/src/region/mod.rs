@@ -6,7 +6,7 @@
 //! - `shared`: a file that several processes map, by a name or by a descriptor;
 //! - [`external`]: memory that the caller gives.
 //!
-//! A page of 2 MiB is used only after [`Region::provide`] said yes, and after that it can be touched
+//! A page of 2 MiB is used only after `Region::provide` said yes, and after that it can be touched
 //! without a signal, whatever ran out.
 
 use core::ptr::NonNull;

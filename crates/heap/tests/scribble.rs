@@ -1,0 +1,95 @@
+//! A peer that writes anything over the metadata of a shared heap: what others do with the heap then
+//! fails or goes on, and never ends in a signal or a panic. Blocks may be lost or given twice; nothing
+//! is written to them here.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+
+use haul_heap::{Heap, Node, Pages};
+
+/// Bytes of the header, which is checked when a process attaches and not read afterwards.
+const HEADER: u64 = 4096;
+
+/// Numbers without a pattern (xorshift64, Marsaglia 2003).
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self, below: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 8) % below
+    }
+
+    /// A word that means something in one place or another.
+    fn word(&mut self) -> u64 {
+        match self.next(6) {
+            0 => 0,
+            1 => u64::MAX,
+            2 => self.next(1 << 16) * 0x0001_0001_0001_0001,
+            3 => self.next(64) | self.next(8) << 6 | self.next(100) << 40,
+            4 => self.next(1 << 20),
+            _ => self.0,
+        }
+    }
+}
+
+/// Uses all that a heap offers; whether it says that it is damaged.
+fn use_it(heap: &Heap, random: &mut Random) -> bool {
+    let mut held = Vec::new();
+    for _ in 0..600 {
+        let size = match random.next(12) {
+            0 => random.next(3 << 20),
+            _ => random.next(9000),
+        };
+        if let Ok(block) = heap.alloc(size as usize, 1 << random.next(14), Node::ANY) {
+            let _ = heap.usable_size(block);
+            held.push(block);
+        }
+        if held.len() > 40 {
+            let block = held.swap_remove(random.next(40) as usize);
+            // SAFETY: nobody uses the block.
+            let _ = unsafe { heap.free(block) };
+        }
+    }
+    let mut seen = 0;
+    heap.walk(|_| seen += 1);
+    heap.map(|_| seen += 1);
+    let is_damaged = heap.validate().is_err();
+    let _ = (heap.stats(Node::ANY), heap.tag("scribbled"));
+    for block in held {
+        // SAFETY: nobody uses the block.
+        let _ = unsafe { heap.free(block) };
+    }
+    let _ = (heap.reap(), heap.maintain());
+    is_damaged
+}
+
+#[test]
+fn metadata_that_others_wrote_over_does_no_harm() {
+    let rounds = if cfg!(debug_assertions) { 40 } else { 400 };
+    let mut told = 0;
+    for seed in 1..=rounds {
+        let mut random = Random(0x9E37_79B9_7F4A_7C15 ^ seed);
+        let builder = Heap::builder().limit(16 << 20).nodes(1).caches(8).pages(Pages::Plain);
+        let heap = builder.shared_fd().unwrap();
+        let file = File::from(heap.fd().unwrap().try_clone_to_owned().unwrap());
+        assert!(!use_it(&heap, &mut random));
+        // Everything that is not data: what the file has beyond the limit.
+        let metadata = file.metadata().unwrap().len() - (16 << 20);
+        for _ in 0..20 {
+            for _ in 0..=random.next(200) {
+                let (start, end) = match random.next(4) {
+                    // Where small tables are, and where large ones are.
+                    0 => (HEADER, metadata),
+                    _ => (HEADER, metadata.min(512 << 10)),
+                };
+                let place = start + random.next((end - start) / 8 - 1) * 8;
+                file.write_at(&random.word().to_le_bytes(), place).unwrap();
+            }
+            told += usize::from(use_it(&heap, &mut random));
+        }
+    }
+    // Seldom all that was written meant nothing.
+    assert!(told > rounds as usize * 15, "{told}");
+}
