@@ -47,10 +47,6 @@ pub struct Reaped {
     pub damaged: u64,
 }
 
-/// The thread of this process that reaps: its process's number; 0 for nobody. One at a time, so that
-/// "by me" names one thread. After a fork it names another process and counts for nothing.
-static REAPER: AtomicU64 = AtomicU64::new(0);
-
 /// A set of process slots.
 #[derive(Clone, Copy)]
 struct Processes(u128);
@@ -92,8 +88,9 @@ impl Heap {
     /// spans of, and their live blocks, unless they [named an heir](Heap::set_heir). Nobody is stopped
     /// meanwhile. O(processes) system calls; O(heap) reads of metadata if somebody died.
     ///
-    /// A second call at the same time in one process returns at once with nothing done. It may be
-    /// called by any process, and is called by [`Heap::maintain`] and before a request fails.
+    /// A second call at the same time on one heap in one process returns at once with nothing done.
+    /// It may be called by any process, and is called by [`Heap::maintain`] and before a request
+    /// fails.
     pub fn reap(&self) -> Reaped {
         if !self.memory.region.is_shared() || self.settle().is_err() {
             return Reaped::default();
@@ -106,7 +103,7 @@ impl Heap {
     /// Reaps in the name of the process in slot `me`, which is this one.
     pub(crate) fn reap_as(&self, me: u8) -> Reaped {
         let mut reaped = Reaped::default();
-        if let Some(_guard) = Guard::take() {
+        if let Some(_guard) = Guard::take(&self.reaper) {
             let dead = self.take_processes(me);
             if dead.0 != 0 {
                 self.reap_processes(me, dead, &mut reaped);
@@ -245,21 +242,23 @@ impl Heap {
     }
 }
 
-/// Held by the one thread of this process that reaps.
-struct Guard;
+/// Held by the one thread of this process that reaps the heap, so that "by me" names one thread. The
+/// heap's word holds the process's number meanwhile, else 0; after a fork it names another process and
+/// counts for nothing.
+struct Guard<'a>(&'a AtomicU64);
 
-impl Guard {
-    fn take() -> Option<Self> {
+impl<'a> Guard<'a> {
+    fn take(reaper: &'a AtomicU64) -> Option<Self> {
         let me = u64::from(process::own_number());
-        let holder = REAPER.load(Ordering::Relaxed);
+        let holder = reaper.load(Ordering::Relaxed);
         let is_taken = holder == me
-            || REAPER.compare_exchange(holder, me, Ordering::Acquire, Ordering::Relaxed).is_err();
-        (!is_taken).then_some(Self)
+            || reaper.compare_exchange(holder, me, Ordering::Acquire, Ordering::Relaxed).is_err();
+        (!is_taken).then_some(Self(reaper))
     }
 }
 
-impl Drop for Guard {
+impl Drop for Guard<'_> {
     fn drop(&mut self) {
-        REAPER.store(0, Ordering::Release);
+        self.0.store(0, Ordering::Release);
     }
 }
