@@ -9,8 +9,8 @@
 //! - `work`: what a driver's threads do;
 //! - [`driver`]: the child process that drives one heap;
 //! - `child`: that process as its run sees it;
-//! - [`test`]: the tests, their tasks and their figures;
-//! - [`bench`]: the run;
+//! - [`mod@test`]: the tests, their tasks and their figures;
+//! - [`mod@bench`]: the run;
 //! - [`trace`]: a recorded history of allocations, read from its file;
 //! - [`replay`]: that history on every heap;
 //! - [`map`]: what a heap holds.
