@@ -364,7 +364,9 @@ impl<'a> Keeper<'a> {
         let tables = &self.memory.tables;
         let about = &TABLE[class];
         let word = slice::word(tables.slices(), head);
-        if !word.is_span() || word.class() as usize != class {
+        // A bitmap that somebody scribbled over may name a slice where no span begins.
+        let is_head = head.is_multiple_of(about.span_slices as usize);
+        if !is_head || !word.is_span() || word.class() as usize != class {
             return true;
         }
         let slots = self.slots(head, about);

@@ -19,11 +19,15 @@ pub(crate) struct Slots<'a> {
 }
 
 impl<'a> Slots<'a> {
-    /// The slots of the span of `class` whose first byte is at `offset`, in the array `words`.
+    /// The slots of the span of `class` whose first byte is at `offset`, in the array `words`. None
+    /// where the array ends before the span does: then it is no span of an honest heap.
     pub(crate) fn new(words: &'a [AtomicU16], offset: usize, class: &Class) -> Self {
         let stride = (class.size >> class.shift) as usize;
         let (first, count) = (offset >> class.shift, class.span_slots as usize);
-        Self { words: &words[first..first + count * stride], stride, count }
+        match words.get(first..first + count * stride) {
+            Some(words) => Self { words, stride, count },
+            None => Self { words: &[], stride, count: 0 },
+        }
     }
 
     pub(crate) fn count(&self) -> usize {
