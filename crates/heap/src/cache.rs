@@ -194,8 +194,10 @@ impl<'a> Keeper<'a> {
         let about = &TABLE[class];
         let slots = self.slots(head, about);
         let bin = &self.record.bins[class];
-        let held = bin.count.load(Relaxed) as usize;
-        let room = (BIN_SLOTS_MAX - held.min(BIN_SLOTS_MAX)).min(wanted as usize);
+        // A full bin is not filled: a count like that was scribbled, and the bin begins anew.
+        let held = Some(bin.count.load(Relaxed) as usize).filter(|held| *held < BIN_SLOTS_MAX);
+        let held = held.unwrap_or(0);
+        let room = (BIN_SLOTS_MAX - held).min(wanted.max(1) as usize);
         let unit_of = |slot: usize| ((head * SLICE + slot * about.size as usize) / UNIT) as u32;
         let from = (self.record.cursor[class].load(Relaxed) as usize).min(slots.count());
         let mut taken = 0;
