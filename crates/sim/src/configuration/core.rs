@@ -1,0 +1,172 @@
+//! The processor's settings.
+
+use serde::{Deserialize, Serialize};
+
+use super::{power_of_two, within};
+use crate::error::Error;
+
+/// In which order instructions may begin to execute.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Issue {
+    /// In the program's order: one that waits holds up all behind it.
+    InOrder,
+    /// Whenever its operands and a unit are there.
+    #[default]
+    OutOfOrder,
+}
+
+/// The processor.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct CoreSettings {
+    /// Order of issue. The paper evaluates both.
+    pub issue: Issue,
+    /// Instructions fetched, dispatched, issued and committed in a cycle. Table 1: 4.
+    pub width: u32,
+    /// Instructions between dispatch and commit. Table 1: 128.
+    pub window_entries: u32,
+    /// Loads and stores among them. Section 4.3: 64.
+    pub load_store_entries: u32,
+    /// Integer units; one instruction a cycle each. Table 1: 2.
+    pub integer_units: u32,
+    /// Multiply and divide units. Chosen: 1, as SimpleScalar's default.
+    pub multiply_units: u32,
+    /// Loads and stores that may use the first-level cache in one cycle. Chosen: 2, as
+    /// SimpleScalar's default.
+    pub memory_ports: u32,
+    /// Instructions fetched and not yet dispatched. Chosen: 16, four cycles of fetch.
+    pub fetch_entries: u32,
+    /// Cycles between a mispredicted branch's resolution and the first fetch on the right path,
+    /// beyond the fetch itself. Chosen: 3, as SimpleScalar's default.
+    pub mispredict_cycles: u32,
+    /// Whether instructions behind a mispredicted branch execute until it resolves. SimpleScalar
+    /// does so.
+    pub wrong_path: bool,
+    /// Cycles that each kind of operation takes.
+    pub latencies: Latencies,
+    /// The branch predictor.
+    pub predictor: PredictorSettings,
+    /// The translation buffers of instructions and of data, the same for both.
+    pub tlb: TlbSettings,
+}
+
+/// Cycles from issue to result; SimpleScalar's defaults.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Latencies {
+    /// Arithmetic, logic, shifts, branches.
+    pub integer: u32,
+    /// Multiplication; a new one each cycle.
+    pub multiply: u32,
+    /// Division; the unit is taken all that time.
+    pub divide: u32,
+}
+
+/// The branch predictor: two-bit counters, a target buffer and a return stack.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct PredictorSettings {
+    /// Two-bit counters. Chosen: 2048, SimpleScalar's default.
+    pub counters: u32,
+    /// Entries of the direct-mapped target buffer. Chosen: 2048, SimpleScalar's 512 sets of 4.
+    pub targets: u32,
+    /// Return addresses. Chosen: 8, SimpleScalar's default.
+    pub return_entries: u32,
+}
+
+/// A fully associative translation buffer with least-recently-used replacement.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct TlbSettings {
+    /// Pages that it holds. Chosen: 64.
+    pub entries: u32,
+    /// Bytes of a page. Chosen: 4096.
+    pub page_bytes: u64,
+    /// Cycles of a page walk. Chosen: 30, SimpleScalar's default.
+    pub walk_cycles: u32,
+}
+
+impl Default for CoreSettings {
+    fn default() -> Self {
+        Self {
+            issue: Issue::default(),
+            width: 4,
+            window_entries: 128,
+            load_store_entries: 64,
+            integer_units: 2,
+            multiply_units: 1,
+            memory_ports: 2,
+            fetch_entries: 16,
+            mispredict_cycles: 3,
+            wrong_path: true,
+            latencies: Latencies::default(),
+            predictor: PredictorSettings::default(),
+            tlb: TlbSettings::default(),
+        }
+    }
+}
+
+impl Default for Latencies {
+    fn default() -> Self {
+        Self { integer: 1, multiply: 3, divide: 20 }
+    }
+}
+
+impl Default for PredictorSettings {
+    fn default() -> Self {
+        Self { counters: 2048, targets: 2048, return_entries: 8 }
+    }
+}
+
+impl Default for TlbSettings {
+    fn default() -> Self {
+        Self { entries: 64, page_bytes: 4096, walk_cycles: 30 }
+    }
+}
+
+impl CoreSettings {
+    pub(crate) fn validate(&self) -> Result<(), Error> {
+        within("core.width", self.width.into(), 1, 16)?;
+        within("core.window_entries", self.window_entries.into(), self.width.into(), 4096)?;
+        within("core.load_store_entries", self.load_store_entries.into(), 1, 4096)?;
+        within("core.integer_units", self.integer_units.into(), 1, 16)?;
+        within("core.multiply_units", self.multiply_units.into(), 1, 16)?;
+        within("core.memory_ports", self.memory_ports.into(), 1, 16)?;
+        within("core.fetch_entries", self.fetch_entries.into(), self.width.into(), 4096)?;
+        within("core.mispredict_cycles", self.mispredict_cycles.into(), 0, 1000)?;
+        within("core.latencies.integer", self.latencies.integer.into(), 1, 1000)?;
+        within("core.latencies.multiply", self.latencies.multiply.into(), 1, 1000)?;
+        within("core.latencies.divide", self.latencies.divide.into(), 1, 1000)?;
+        power_of_two("core.predictor.counters", self.predictor.counters.into(), 1, 1 << 20)?;
+        power_of_two("core.predictor.targets", self.predictor.targets.into(), 1, 1 << 20)?;
+        within("core.predictor.return_entries", self.predictor.return_entries.into(), 0, 1024)?;
+        within("core.tlb.entries", self.tlb.entries.into(), 1, 4096)?;
+        power_of_two("core.tlb.page_bytes", self.tlb.page_bytes, 4096, 1 << 30)?;
+        within("core.tlb.walk_cycles", self.tlb.walk_cycles.into(), 0, 100_000)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::configuration::Configuration;
+
+    #[test]
+    fn the_papers_machine_is_possible() {
+        assert_eq!(Configuration::default().validate(), Ok(()));
+    }
+
+    #[test]
+    fn impossible_processors_are_named() {
+        let refusal = |change: fn(&mut CoreSettings)| {
+            let mut settings = CoreSettings::default();
+            change(&mut settings);
+            settings.validate().expect_err("an impossible machine").to_string()
+        };
+        assert!(refusal(|s| s.width = 0).starts_with("core.width = 0: it must be from 1 to 16"));
+        assert!(refusal(|s| s.window_entries = 3).contains("core.window_entries = 3"));
+        assert!(refusal(|s| s.predictor.counters = 1000).contains("a power of two"));
+        assert!(refusal(|s| s.tlb.page_bytes = 0).contains("core.tlb.page_bytes = 0"));
+    }
+}

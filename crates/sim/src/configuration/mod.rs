@@ -1,0 +1,56 @@
+//! The machine as numbers, each with its source: "Table 1" is the paper's (Zhao et al., ICCD 2005),
+//! "chosen" is ours where the paper is silent.
+
+mod core;
+
+pub use core::{CoreSettings, Issue, Latencies, PredictorSettings, TlbSettings};
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::Error;
+
+/// A moment or a duration in clock cycles of the CPU.
+pub type Cycle = u64;
+
+/// The clock of the CPU in MHz; every duration of the simulator is told in its cycles. Table 1.
+pub const CPU_MHZ: u64 = 3000;
+
+/// One machine.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Configuration {
+    /// The processor.
+    pub core: CoreSettings,
+}
+
+impl Configuration {
+    /// Refuses machines that cannot be.
+    ///
+    /// # Errors
+    /// [`Error::Setting`] names the first setting outside its limit.
+    pub fn validate(&self) -> Result<(), Error> {
+        self.core.validate()
+    }
+}
+
+/// Refuses a value outside `low..=high`.
+pub(crate) fn within(setting: &'static str, value: u64, low: u64, high: u64) -> Result<(), Error> {
+    if (low..=high).contains(&value) {
+        return Ok(());
+    }
+    Err(Error::setting(setting, value, format!("it must be from {low} to {high}")))
+}
+
+/// Refuses a value that is no power of two, or outside `low..=high`.
+pub(crate) fn power_of_two(
+    setting: &'static str,
+    value: u64,
+    low: u64,
+    high: u64,
+) -> Result<(), Error> {
+    within(setting, value, low, high)?;
+    if value.is_power_of_two() {
+        return Ok(());
+    }
+    Err(Error::setting(setting, value, "it must be a power of two"))
+}

@@ -1,0 +1,14 @@
+//! The simulated server: a processor, its memory system, and copy engines beside it.
+//!
+//! Pure: no unsafe code, no input or output, no clock, no thread. A run is a function of a program
+//! and a configuration, the same to the bit wherever it happens. From the bottom up:
+//!
+//! - [`error`]: every way a program, a configuration or a run can be refused;
+//! - [`configuration`]: the machine as numbers, each with its source.
+#![forbid(unsafe_code)]
+
+pub mod configuration;
+pub mod error;
+
+pub use configuration::{Configuration, Cycle};
+pub use error::Error;
