@@ -4,11 +4,13 @@
 //! and a configuration, the same to the bit wherever it happens. From the bottom up:
 //!
 //! - [`error`]: every way a program, a configuration or a run can be refused;
-//! - [`configuration`]: the machine as numbers, each with its source.
+//! - [`configuration`]: the machine as numbers, each with its source;
+//! - [`memory`]: caches, bus and memory, and what passes between them and the processor.
 #![forbid(unsafe_code)]
 
 pub mod configuration;
 pub mod error;
+pub mod memory;
 
 pub use configuration::{Configuration, Cycle};
 pub use error::Error;

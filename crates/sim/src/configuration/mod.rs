@@ -2,8 +2,12 @@
 //! "chosen" is ours where the paper is silent.
 
 mod core;
+mod engine;
+mod memory;
 
 pub use core::{CoreSettings, Issue, Latencies, PredictorSettings, TlbSettings};
+pub use engine::{EngineSettings, Placement, Source, Target};
+pub use memory::{BusSettings, CacheSettings, DramSettings, MemorySettings, cycles_of_ns};
 
 use serde::{Deserialize, Serialize};
 
@@ -21,6 +25,10 @@ pub const CPU_MHZ: u64 = 3000;
 pub struct Configuration {
     /// The processor.
     pub core: CoreSettings,
+    /// Caches, bus and memory.
+    pub memory: MemorySettings,
+    /// The copy engines.
+    pub engine: EngineSettings,
 }
 
 impl Configuration {
@@ -29,7 +37,18 @@ impl Configuration {
     /// # Errors
     /// [`Error::Setting`] names the first setting outside its limit.
     pub fn validate(&self) -> Result<(), Error> {
-        self.core.validate()
+        self.core.validate()?;
+        self.memory.validate()?;
+        self.engine.validate()?;
+        let page_bytes = self.core.tlb.page_bytes;
+        if self.memory.line_bytes > page_bytes {
+            return Err(Error::setting(
+                "memory.line_bytes",
+                self.memory.line_bytes,
+                format!("a line must not be larger than a page of {page_bytes} bytes"),
+            ));
+        }
+        Ok(())
     }
 }
 

@@ -1,0 +1,303 @@
+//! The settings of caches, bus and memory.
+
+use serde::{Deserialize, Serialize};
+
+use super::{CPU_MHZ, Cycle, power_of_two, within};
+use crate::error::Error;
+
+/// Everything between the processor and the memory chips.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct MemorySettings {
+    /// Bytes of a line, the same in every cache. Table 1: 64.
+    pub line_bytes: u64,
+    /// The first-level instruction cache. Table 1: 32 KB, 4 ways, 2 cycles.
+    pub instruction_cache: CacheSettings,
+    /// The first-level data cache. Table 1: 32 KB, 4 ways, 2 cycles.
+    pub data_cache: CacheSettings,
+    /// The second-level cache. Table 1: 1 MB, 8 ways, 15 cycles.
+    pub second_cache: CacheSettings,
+    /// Lines that may be on their way from memory at once. Table 1: 8.
+    pub mshrs: u32,
+    /// What a chain of dependent loads measures on an idle machine, from a load's issue to its
+    /// data, where each finds its bank with no row open. Table 1: 80; Figure 8: 80, 95, 110. The
+    /// chipset's own delay is what remains of it after caches, bus and memory.
+    pub latency_ns: u64,
+    /// Requests that the memory controller's queue holds. Chosen: 32.
+    pub queue_entries: u32,
+    /// Whether the payload that a NIC writes takes time on the memory channels. Chosen: no: the
+    /// paper's packets are a trace that lies in memory.
+    pub payload_takes_bandwidth: bool,
+    /// The bus between processor and chipset.
+    pub bus: BusSettings,
+    /// The memory chips.
+    pub dram: DramSettings,
+}
+
+/// One cache.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CacheSettings {
+    /// Bytes of data.
+    pub bytes: u64,
+    /// Lines of a set.
+    pub ways: u32,
+    /// Cycles from an access to its data when the line is there.
+    pub hit_cycles: u32,
+}
+
+/// The pipelined bus. Each phase is told in bus clocks.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct BusSettings {
+    /// Clock. Table 1: 800.
+    pub mhz: u64,
+    /// Bytes transferred in a clock. Table 1: 64 bits.
+    pub bytes: u64,
+    /// Clocks to win the bus. Chosen: 2.
+    pub arbitration_clocks: u32,
+    /// Clocks that a transaction holds the address lines for an address. Chosen: 2, as the Pentium
+    /// Pro's request phase; a copy transaction sends two addresses.
+    pub request_clocks: u32,
+    /// Clocks until all processors of a 4-way platform have looked into their caches. Chosen: 8.
+    pub snoop_clocks: u32,
+    /// Clocks of the response phase. Chosen: 2.
+    pub response_clocks: u32,
+}
+
+/// The memory chips and their channels.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct DramSettings {
+    /// Channels. Figure 7: one (3.2 GB/s) or two (6.4 GB/s).
+    pub channels: u32,
+    /// Transfers in a microsecond on one channel. Table 1: DDR2-400.
+    pub megatransfers: u64,
+    /// Bytes of a transfer. JESD79-2 modules: 64 bits.
+    pub bytes: u64,
+    /// Banks of a channel. Chosen: 8.
+    pub banks: u32,
+    /// Bytes of a row over all chips of a channel. Chosen: 8192 (1 KB pages of eight x8 chips).
+    pub row_bytes: u64,
+    /// To close a row. Table 1: 15.
+    pub precharge_ns: u64,
+    /// To open a row. Table 1: 15.
+    pub row_ns: u64,
+    /// From a read's or write's command to its first data. Table 1: 15.
+    pub column_ns: u64,
+    /// Between the last data one way and the first data the other way. Chosen: 10, two clocks
+    /// (tWTR of JESD79-2 for DDR2-400).
+    pub turnaround_ns: u64,
+    /// After the last data written, before its row may be closed. Chosen: 15 (tWR of JESD79-2).
+    pub write_recovery_ns: u64,
+    /// After which idle time of its bank a row is closed, out of the way of the next access.
+    /// Chosen: 50, ten clocks, the idle timer of a server's controller.
+    pub row_idle_ns: u64,
+}
+
+impl Default for MemorySettings {
+    fn default() -> Self {
+        let first = CacheSettings { bytes: 32 << 10, ways: 4, hit_cycles: 2 };
+        Self {
+            line_bytes: 64,
+            instruction_cache: first.clone(),
+            data_cache: first,
+            second_cache: CacheSettings { bytes: 1 << 20, ways: 8, hit_cycles: 15 },
+            mshrs: 8,
+            latency_ns: 80,
+            queue_entries: 32,
+            payload_takes_bandwidth: false,
+            bus: BusSettings::default(),
+            dram: DramSettings::default(),
+        }
+    }
+}
+
+impl Default for BusSettings {
+    fn default() -> Self {
+        Self {
+            mhz: 800,
+            bytes: 8,
+            arbitration_clocks: 2,
+            request_clocks: 2,
+            snoop_clocks: 8,
+            response_clocks: 2,
+        }
+    }
+}
+
+impl Default for DramSettings {
+    fn default() -> Self {
+        Self {
+            channels: 2,
+            megatransfers: 400,
+            bytes: 8,
+            banks: 8,
+            row_bytes: 8192,
+            precharge_ns: 15,
+            row_ns: 15,
+            column_ns: 15,
+            turnaround_ns: 10,
+            write_recovery_ns: 15,
+            row_idle_ns: 50,
+        }
+    }
+}
+
+/// Cycles of the CPU in so many nanoseconds, rounded to the nearest.
+#[must_use]
+pub fn cycles_of_ns(ns: u64) -> Cycle {
+    (ns * CPU_MHZ + 500) / 1000
+}
+
+impl BusSettings {
+    /// When the bus clock that begins at or after `at` begins.
+    #[must_use]
+    pub fn edge(&self, at: Cycle) -> Cycle {
+        self.after(self.clock_at(at))
+    }
+
+    /// The cycle in which bus clock `clock` begins.
+    #[must_use]
+    pub fn after(&self, clock: u64) -> Cycle {
+        (clock * CPU_MHZ).div_ceil(self.mhz)
+    }
+
+    /// The first bus clock that begins at or after `at`.
+    #[must_use]
+    pub fn clock_at(&self, at: Cycle) -> u64 {
+        // The largest clock whose beginning, not rounded up, is not past `at`; the next, unless it
+        // begins in just this cycle.
+        let clock = at * self.mhz / CPU_MHZ;
+        if self.after(clock) >= at { clock } else { clock + 1 }
+    }
+}
+
+impl DramSettings {
+    /// Cycles that a line holds a channel's data lines.
+    #[must_use]
+    pub fn burst_cycles(&self, line_bytes: u64) -> Cycle {
+        line_bytes * CPU_MHZ / (self.bytes * self.megatransfers)
+    }
+}
+
+impl MemorySettings {
+    /// The chipset's delay, out and back together: what remains of [`Self::latency_ns`] after the
+    /// caches' lookups, the bus, and memory that opens a row. `None`: nothing remains.
+    #[must_use]
+    pub fn chipset_cycles(&self) -> Option<Cycle> {
+        let lookups = u64::from(self.data_cache.hit_cycles + self.second_cache.hit_cycles);
+        let phases = u64::from(self.bus.arbitration_clocks + self.bus.request_clocks);
+        let memory = cycles_of_ns(self.dram.row_ns + self.dram.column_ns);
+        let known =
+            lookups + self.bus.after(phases) + memory + self.dram.burst_cycles(self.line_bytes);
+        cycles_of_ns(self.latency_ns).checked_sub(known)
+    }
+
+    pub(crate) fn validate(&self) -> Result<(), Error> {
+        power_of_two("memory.line_bytes", self.line_bytes, 16, 4096)?;
+        let caches = [
+            (
+                [
+                    "memory.instruction_cache.bytes",
+                    "memory.instruction_cache.ways",
+                    "memory.instruction_cache.hit_cycles",
+                ],
+                &self.instruction_cache,
+            ),
+            (
+                [
+                    "memory.data_cache.bytes",
+                    "memory.data_cache.ways",
+                    "memory.data_cache.hit_cycles",
+                ],
+                &self.data_cache,
+            ),
+            (
+                [
+                    "memory.second_cache.bytes",
+                    "memory.second_cache.ways",
+                    "memory.second_cache.hit_cycles",
+                ],
+                &self.second_cache,
+            ),
+        ];
+        for ([bytes, ways, hit_cycles], cache) in caches {
+            power_of_two(bytes, cache.bytes, self.line_bytes, 1 << 30)?;
+            power_of_two(ways, cache.ways.into(), 1, (cache.bytes / self.line_bytes).min(64))?;
+            within(hit_cycles, cache.hit_cycles.into(), 1, 1000)?;
+        }
+        within("memory.mshrs", self.mshrs.into(), 1, 256)?;
+        within("memory.queue_entries", self.queue_entries.into(), 1, 4096)?;
+        self.bus.validate(self.line_bytes)?;
+        self.dram.validate(self.line_bytes)?;
+        within("memory.latency_ns", self.latency_ns, 1, 100_000)?;
+        if self.chipset_cycles().is_none() {
+            return Err(Error::setting(
+                "memory.latency_ns",
+                self.latency_ns,
+                "caches, bus and memory alone take longer; raise it or make them faster",
+            ));
+        }
+        Ok(())
+    }
+}
+
+impl BusSettings {
+    fn validate(&self, line_bytes: u64) -> Result<(), Error> {
+        within("memory.bus.mhz", self.mhz, 1, CPU_MHZ)?;
+        power_of_two("memory.bus.bytes", self.bytes, 1, line_bytes)?;
+        within("memory.bus.arbitration_clocks", self.arbitration_clocks.into(), 0, 1000)?;
+        within("memory.bus.request_clocks", self.request_clocks.into(), 1, 1000)?;
+        within("memory.bus.snoop_clocks", self.snoop_clocks.into(), 0, 1000)?;
+        within("memory.bus.response_clocks", self.response_clocks.into(), 0, 1000)
+    }
+}
+
+impl DramSettings {
+    fn validate(&self, line_bytes: u64) -> Result<(), Error> {
+        power_of_two("memory.dram.channels", self.channels.into(), 1, 16)?;
+        within("memory.dram.megatransfers", self.megatransfers, 1, 100_000)?;
+        power_of_two("memory.dram.bytes", self.bytes, 1, line_bytes)?;
+        power_of_two("memory.dram.banks", self.banks.into(), 1, 256)?;
+        power_of_two("memory.dram.row_bytes", self.row_bytes, line_bytes, 1 << 24)?;
+        within("memory.dram.precharge_ns", self.precharge_ns, 0, 10_000)?;
+        within("memory.dram.row_ns", self.row_ns, 0, 10_000)?;
+        within("memory.dram.column_ns", self.column_ns, 1, 10_000)?;
+        within("memory.dram.turnaround_ns", self.turnaround_ns, 0, 10_000)?;
+        within("memory.dram.write_recovery_ns", self.write_recovery_ns, 0, 10_000)?;
+        within("memory.dram.row_idle_ns", self.row_idle_ns, 0, 1_000_000_000)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bus_clocks_begin_where_they_must() {
+        let bus = BusSettings::default();
+        let edges: Vec<Cycle> = (0..5).map(|clock| bus.after(clock)).collect();
+        assert_eq!(edges, [0, 4, 8, 12, 15], "3.75 cycles each");
+        for at in 0..100 {
+            let edge = bus.edge(at);
+            assert!(edge >= at && edge < at + 4, "{at} {edge}");
+            assert_eq!(bus.edge(edge), edge);
+        }
+    }
+
+    #[test]
+    fn impossible_memory_is_named() {
+        let refusal = |change: fn(&mut MemorySettings)| {
+            let mut settings = MemorySettings::default();
+            change(&mut settings);
+            settings.validate().expect_err("an impossible machine").to_string()
+        };
+        assert!(refusal(|s| s.mshrs = 0).starts_with("memory.mshrs = 0: it must be from 1"));
+        assert!(refusal(|s| s.line_bytes = 8192).contains("memory.line_bytes = 8192"));
+        assert!(refusal(|s| s.latency_ns = 20).contains("raise it"));
+        assert!(refusal(|s| s.dram.channels = 3).contains("a power of two"));
+        assert!(refusal(|s| s.bus.mhz = 0).contains("memory.bus.mhz = 0"));
+        assert!(refusal(|s| s.second_cache.ways = 0).contains("memory.second_cache.ways = 0"));
+    }
+}
