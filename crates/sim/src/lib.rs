@@ -5,12 +5,23 @@
 //!
 //! - [`error`]: every way a program, a configuration or a run can be refused;
 //! - [`configuration`]: the machine as numbers, each with its source;
+//! - [`isa`]: RV64IM and the copy instructions, decoded;
+//! - [`image`]: a program, loaded and checked, page by page;
+//! - [`nic`]: the network device, and the peer that sends;
+//! - [`interpreter`]: what each instruction does, without a notion of time;
 //! - [`memory`]: caches, bus and memory, and what passes between them and the processor.
 #![forbid(unsafe_code)]
 
 pub mod configuration;
 pub mod error;
+pub mod image;
+pub mod interpreter;
+pub mod isa;
 pub mod memory;
+pub mod nic;
 
 pub use configuration::{Configuration, Cycle};
 pub use error::Error;
+pub use image::Image;
+pub use interpreter::Machine;
+pub use nic::Traffic;
