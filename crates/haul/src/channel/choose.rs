@@ -1,5 +1,6 @@
 //! Which mechanism a message takes.
 
+use super::double::Pieces;
 use super::error::Error;
 use super::layout::INLINE_BYTES_MAX;
 use super::link::{self, Link};
@@ -9,6 +10,9 @@ use super::{Mechanism, pull};
 /// From this size on one copy by the kernel beats two by the processors where only one processor
 /// is to be had. Below, the ring's chunks stay in the cache and a system call a message costs more.
 const PULL_BYTES_MIN: u64 = 128 << 10;
+
+const NO_TRUST: &str = "one of the two ends does not trust the other";
+const TABLE_IS_FULL: &str = "the message has more parts than the table has room for";
 
 /// The mechanism for this message: the one that was asked for, else by size, permission, trust and
 /// processors.
@@ -58,9 +62,16 @@ fn obstacle(
         )]),
         Mechanism::Sealed => Some("its memory must be built by Building: call send_built"),
         Mechanism::Pull => first(&[
-            (link.is_trusted, "one of the two ends does not trust the other"),
+            (link.is_trusted, NO_TRUST),
             (link.peer_can_pull, "the peer may not read this process's memory"),
-            (pull::fits(source), "the message has more parts than the table has room for"),
+            (pull::fits(source), TABLE_IS_FULL),
+        ]),
+        Mechanism::Double => first(&[
+            (link.is_trusted, NO_TRUST),
+            (link.peer_can_pull, "the peer may not read this process's memory"),
+            (link.can_pull, "this process may not write the peer's memory"),
+            (pull::fits(source), TABLE_IS_FULL),
+            (Pieces::of(length).fit(), "the message has more pieces than the counter counts"),
         ]),
     }
 }

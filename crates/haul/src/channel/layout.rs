@@ -44,6 +44,18 @@ pub(super) const SENDER_STATE: usize = 7 * LINE_BYTES;
 /// u32, receiver: likewise.
 pub(super) const RECEIVER_STATE: usize = 8 * LINE_BYTES;
 
+/// u64, receiver: the message whose target the sender may write to, counted from 1.
+pub(super) const OFFERED: usize = 9 * LINE_BYTES;
+/// u64, receiver: where that target stands: an address, or an offset into the pool.
+pub(super) const OFFERED_AT: usize = OFFERED + 8;
+/// u64, both: the pieces that either end has claimed, see `counter`.
+pub(super) const CLAIMED: usize = 10 * LINE_BYTES;
+/// u64, sender: what it has put into the target: pieces of `double`, bytes of `lease`, bytes that
+/// went into the pipe of `vmsplice`.
+pub(super) const PUSHED: usize = 11 * LINE_BYTES;
+/// u64, sender: the message that it pushes no more of, counted from 1.
+pub(super) const ABANDONED: usize = PUSHED + 8;
+
 /// The end is in use.
 pub(super) const OPEN: u32 = 0;
 /// The end was closed after a whole message.
@@ -53,7 +65,7 @@ pub(super) const GIVEN_UP: u32 = 2;
 
 /// The words of a direction have a page of their own.
 const WORDS_BYTES: usize = 4096;
-const _: () = assert!(RECEIVER_STATE + LINE_BYTES <= WORDS_BYTES);
+const _: () = assert!(PUSHED + LINE_BYTES <= WORDS_BYTES);
 const _: () = assert!(SLOTS.is_power_of_two() && CHUNKS.is_power_of_two());
 
 /// Shared memory for both directions: words, slots, then chunks, which only some channels use.
@@ -119,7 +131,7 @@ impl Header {
 /// Marks a packet of the handshake.
 const MAGIC: u64 = u64::from_le_bytes(*b"haulchan");
 /// The version of everything on this page.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 /// One packet of the handshake.
 pub(super) const GREETING_BYTES: usize = 64;
 

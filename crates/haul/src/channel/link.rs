@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 use std::hint;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
-use std::sync::atomic::{AtomicBool, fence};
+use std::sync::atomic::{AtomicBool, AtomicU64, fence};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -18,7 +18,7 @@ use super::handshake::Met;
 use super::layout;
 use super::peer::Peer;
 use super::region::Region;
-use super::{Settings, socket};
+use super::{Mechanism, Settings, socket};
 
 /// Looks at the other end's words before sleeping: some 50 us, about what a sleep and a wake-up
 /// cost together.
@@ -70,6 +70,15 @@ impl Link {
             settings,
             is_broken: AtomicBool::new(false),
             memory: Mutex::default(),
+        }
+    }
+
+    /// Whether the mechanism can be used to send to this peer.
+    pub(super) fn offers(&self, mechanism: Mechanism) -> bool {
+        match mechanism {
+            Mechanism::Inline | Mechanism::Ring | Mechanism::Staged | Mechanism::Sealed => true,
+            Mechanism::Pull => self.is_trusted && self.peer_can_pull,
+            Mechanism::Double => self.is_trusted && self.peer_can_pull && self.can_pull,
         }
     }
 
@@ -147,6 +156,11 @@ impl Lane {
     pub(super) fn load(&self, word: usize) -> u64 {
         // SYNC: word told.
         self.link.region.word64(layout::words_start(self.index) + word).load(Acquire)
+    }
+
+    /// A word that both ends change.
+    pub(super) fn word(&self, word: usize) -> &AtomicU64 {
+        self.link.region.word64(layout::words_start(self.index) + word)
     }
 
     /// Writes a word of this end's, and lets the other end know where it sleeps.

@@ -19,11 +19,15 @@ pub enum Mechanism {
     Pull,
     /// Built in shared memory, sealed and mapped: no copy.
     Sealed,
+    /// The sender writes the receiver's memory and the receiver reads the sender's, at once: one
+    /// copy.
+    Double,
 }
 
 impl Mechanism {
     /// All of them.
-    pub const ALL: [Self; 5] = [Self::Inline, Self::Ring, Self::Staged, Self::Pull, Self::Sealed];
+    pub const ALL: [Self; 6] =
+        [Self::Inline, Self::Ring, Self::Staged, Self::Pull, Self::Sealed, Self::Double];
 
     /// Its name, in every place where it has one.
     #[must_use]
@@ -34,6 +38,7 @@ impl Mechanism {
             Self::Staged => "staged",
             Self::Pull => "pull",
             Self::Sealed => "sealed",
+            Self::Double => "double",
         }
     }
 
@@ -46,6 +51,7 @@ impl Mechanism {
             Self::Staged => "the whole message in shared memory, copied in, then out",
             Self::Pull => "process_vm_readv by the receiver, the ring where it is refused",
             Self::Sealed => "built in place, write-sealed, mapped private",
+            Self::Double => "process_vm_writev and process_vm_readv at once, off one counter",
         }
     }
 
@@ -56,6 +62,7 @@ impl Mechanism {
             Self::Inline | Self::Ring => "sealed memory",
             Self::Staged => "sealed memory, as much again as the message",
             Self::Pull => "trust at both ends, process_vm_readv, ptrace permission",
+            Self::Double => "as pull, both ways, and a processor for each end",
             Self::Sealed => "sealed memory, a producer that builds there",
         }
     }
@@ -65,7 +72,7 @@ impl Mechanism {
     pub fn copies(self) -> u32 {
         match self {
             Self::Inline | Self::Ring | Self::Staged => 2,
-            Self::Pull => 1,
+            Self::Pull | Self::Double => 1,
             Self::Sealed => 0,
         }
     }
@@ -76,12 +83,18 @@ impl Mechanism {
     pub fn obstacle(self, permissions: &Permissions) -> Option<&'static str> {
         match self {
             _ if !permissions.sealed_memory => Some("memfd_create with seals is refused"),
-            Self::Pull if !permissions.cross_memory_attach => Some("process_vm_readv is refused"),
-            Self::Pull if permissions.ptrace_scope.is_some_and(|scope| scope > 1) => {
+            _ if !self.reads_the_peer() => None,
+            _ if !permissions.cross_memory_attach => Some("process_vm_readv is refused"),
+            _ if permissions.ptrace_scope.is_some_and(|scope| scope > 1) => {
                 Some("ptrace_scope lets administrators only")
             }
             _ => None,
         }
+    }
+
+    /// Whether it needs the permission to reach into the other process.
+    fn reads_the_peer(self) -> bool {
+        matches!(self, Self::Pull | Self::Double)
     }
 
     /// Its number in a header.
@@ -92,6 +105,7 @@ impl Mechanism {
             Self::Staged => 3,
             Self::Pull => 4,
             Self::Sealed => 5,
+            Self::Double => 6,
         }
     }
 

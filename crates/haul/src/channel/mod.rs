@@ -31,15 +31,17 @@
 //!
 //! # From the bottom up
 //!
-//! `error`, `mechanism`, `account`: the words; `region`: memory that both ends share; `layout`: what
+//! `error`, `mechanism`, `account`: the words; `words`, `counter`: what both ends change; `region`: memory that both ends share; `layout`: what
 //! stands where in it; `socket`, `peer`: the other process; `link`: bells, and waiting under a
 //! deadline; `source`, `buffer`: what goes in and what comes out; `inline`, `ring`, `staged`,
-//! `sealed`, `pull`: one mechanism each; `choose`: which of them; `handshake`: how two ends meet;
+//! `sealed`, `pull`, `double`: one mechanism each; `choose`: which of them; `handshake`: how two ends meet;
 //! `sender`, `receiver`: the two halves.
 
 mod account;
 mod buffer;
 mod choose;
+mod counter;
+mod double;
 mod error;
 mod handshake;
 mod inline;
@@ -56,6 +58,7 @@ mod sender;
 mod socket;
 mod source;
 mod staged;
+mod words;
 
 use std::io::IoSlice;
 use std::path::{Path, PathBuf};
@@ -91,7 +94,7 @@ pub struct Settings {
     /// Largest message, in bytes, to send or to take.
     pub size_max: u64,
     /// Whether the peer is one of one's own. If both ends say so, mechanisms are allowed that a
-    /// hostile peer could abuse: `pull`.
+    /// hostile peer could abuse: `pull`, `double`.
     pub trusts_peer: bool,
     /// The mechanism to send by, whatever haul would choose. Messages of length zero are inline.
     pub mechanism: Option<Mechanism>,
@@ -232,8 +235,7 @@ impl Channel {
     /// Whether the mechanism can be used to send to this peer, as it was tried when they met.
     #[must_use]
     pub fn offers(&self, mechanism: Mechanism) -> bool {
-        let link = self.link();
-        mechanism != Mechanism::Pull || (link.is_trusted && link.peer_can_pull)
+        self.link().offers(mechanism)
     }
 
     /// The two halves, for two threads. Only one of them at a time can be driven by polling: both

@@ -44,7 +44,7 @@ impl Peer {
         }) && !self.is_dead()
     }
 
-    fn is_dead(&self) -> bool {
+    pub(super) fn is_dead(&self) -> bool {
         let Some(watch) = &self.watch else { return false };
         is_set(watch, PollFlags::IN)
     }

@@ -67,6 +67,16 @@ impl Table {
         (sum == length).then_some(Self { entries, entry: 0, within: 0 })
     }
 
+    /// The next byte is the one at `offset` of the message.
+    pub(super) fn seek(&mut self, offset: u64) {
+        (self.entry, self.within) = (0, offset);
+        while let Some(&(_, bytes)) = self.entries.get(self.entry)
+            && self.within >= bytes
+        {
+            (self.entry, self.within) = (self.entry + 1, self.within - bytes);
+        }
+    }
+
     /// Copies the next bytes to the start of `target` and says how many.
     ///
     /// # Errors

@@ -9,6 +9,7 @@ use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use super::account::{Account, Meter};
 use super::buffer::Buffer;
+use super::double::{Draw, Drawn};
 use super::error::Error;
 use super::layout::{self, HEADER_WORDS, Header, INLINE_BYTES_MAX, SLOTS};
 use super::link::{self, Lane, Link, Step, Transfer};
@@ -27,6 +28,8 @@ pub struct Receiver {
     pending: Option<Pending>,
     /// What `try_recv` has built so far.
     building: Option<Buffer>,
+    /// The peer may still write where the last message would have come to.
+    is_unsettled: bool,
 }
 
 /// A message whose header was read and believed.
@@ -46,12 +49,13 @@ enum Way {
     Chunks(Run),
     Memory(OwnedFd),
     Pull { process: i32, table: Table, offset: usize },
+    Double(Draw),
 }
 
 impl Receiver {
     pub(super) fn new(link: Arc<Link>, index: usize) -> Self {
         let lane = Lane::for_receiving(link, index);
-        Self { lane, consumed: 0, drained: 0, pending: None, building: None }
+        Self { lane, consumed: 0, drained: 0, pending: None, building: None, is_unsettled: false }
     }
 
     /// Waits for a message and copies it to the start of `target`. The account says how long it is.
@@ -110,11 +114,15 @@ impl Receiver {
             None => Buffer::zeroed(length)?,
         };
         let result = link::advance(&mut Filling { receiver: self, target: &mut building });
-        match self.told(result)? {
-            Some(account) => Ok(Some(building.with(account))),
-            None => {
+        match self.told(result) {
+            Ok(Some(account)) => Ok(Some(building.with(account))),
+            Ok(None) => {
                 self.building = Some(building);
                 Ok(None)
+            }
+            Err(error) => {
+                self.let_go(building);
+                Err(error)
             }
         }
     }
@@ -141,7 +149,29 @@ impl Receiver {
 
     fn finish_building(&mut self, mut building: Buffer) -> Result<Buffer, Error> {
         let result = link::drive(&mut Filling { receiver: self, target: &mut building });
-        Ok(building.with(self.told(result)?))
+        match self.told(result) {
+            Ok(account) => Ok(building.with(account)),
+            Err(error) => {
+                self.let_go(building);
+                Err(error)
+            }
+        }
+    }
+
+    /// Gives memory back that a message did not come to, unless the peer may still write there:
+    /// then its addresses stay taken, which costs memory once, as the channel is at its end.
+    fn let_go(&self, building: Buffer) {
+        if self.is_unsettled {
+            std::mem::forget(building);
+        }
+    }
+
+    /// There will be no more of the message under way.
+    fn abandon(&mut self) {
+        self.is_unsettled = !self.settle();
+        if let Some(building) = self.building.take() {
+            self.let_go(building);
+        }
     }
 
     /// Memory that came sealed is given as it is.
@@ -172,7 +202,7 @@ impl Receiver {
             if !is_harmless {
                 self.lane.link.break_off();
                 self.lane.set_state(layout::RECEIVER_STATE, layout::GIVEN_UP);
-                self.building = None;
+                self.abandon();
             }
         }
         result
@@ -243,18 +273,27 @@ impl Receiver {
                 Ok(Way::Memory(file))
             }
             Mechanism::Pull => {
-                let process =
-                    link.peer.identity.process.filter(|_| link.is_trusted && link.can_pull);
-                let process =
-                    process.ok_or_else(|| Error::protocol("mechanism", header.kind, 0))?;
-                let table = Table::take(&self.lane, header.message, header.entries, header.length)
-                    .ok_or_else(|| {
-                        let what = "table of parts for a length of";
-                        Error::protocol(what, header.entries, header.length)
-                    })?;
+                let (process, table) = self.table(header, link.can_pull)?;
                 Ok(Way::Pull { process, table, offset: 0 })
             }
+            Mechanism::Double => {
+                let (process, table) = self.table(header, link.can_pull && link.peer_can_pull)?;
+                Ok(Way::Double(Draw::new(process, table, header.length)))
+            }
         }
+    }
+
+    /// Where the bytes stand in the sender, if it may be looked there at all.
+    fn table(&self, header: &Header, is_allowed: bool) -> Result<(i32, Table), Error> {
+        let link = &self.lane.link;
+        let process = link.peer.identity.process.filter(|_| link.is_trusted && is_allowed);
+        let process = process.ok_or_else(|| Error::protocol("mechanism", header.kind, 0))?;
+        let table = Table::take(&self.lane, header.message, header.entries, header.length);
+        let table = table.ok_or_else(|| {
+            let what = "table of parts for a length of";
+            Error::protocol(what, header.entries, header.length)
+        })?;
+        Ok((process, table))
     }
 
     /// Moves bytes of the message under way into a target of exactly its length.
@@ -279,6 +318,7 @@ impl Receiver {
                 Step::Done(())
             }
             Way::Pull { .. } => self.pull(target),
+            Way::Double(_) => self.draw(target)?,
         };
         match step {
             Step::Done(()) => {
@@ -310,15 +350,45 @@ impl Receiver {
             // Whatever the reason, the sender still has the bytes and can bring the rest itself.
             _ => {
                 let offset = *offset as u64;
-                let run = Run::new(offset, target.len() as u64, self.lane.link.chunk_bytes);
-                pending.way = Way::Chunks(run);
-                pending.account.fell_back_from = Some(Mechanism::Pull);
-                pending.account.mechanism = Mechanism::Ring;
-                self.lane.note(layout::REFUSED_AT, offset);
-                self.lane.tell(layout::REFUSED, self.consumed + 1);
+                self.refuse(offset);
             }
         }
         Step::Moved
+    }
+
+    fn draw(&mut self, target: &mut [u8]) -> Result<Step<()>, Error> {
+        let pending = self.pending.as_mut().expect("a header was taken before");
+        let Way::Double(draw) = &mut pending.way else { return Ok(Step::Blocked) };
+        let before = draw.bytes();
+        let drawn = draw.step(&mut self.lane, target, self.consumed + 1)?;
+        pending.account.copied_bytes += draw.bytes() - before;
+        match drawn {
+            Drawn::Step(step) => Ok(step),
+            Drawn::Refused(offset) => {
+                self.refuse(offset);
+                Ok(Step::Moved)
+            }
+        }
+    }
+
+    /// Has the sender bring the rest of the message, from this byte on, through the ring.
+    fn refuse(&mut self, offset: u64) {
+        let pending = self.pending.as_mut().expect("a header was taken before");
+        let run = Run::new(offset, pending.length as u64, self.lane.link.chunk_bytes);
+        pending.way = Way::Chunks(run);
+        pending.account.fell_back_from = Some(pending.account.mechanism);
+        pending.account.mechanism = Mechanism::Ring;
+        self.lane.note(layout::REFUSED_AT, offset);
+        self.lane.tell(layout::REFUSED, self.consumed + 1);
+    }
+
+    /// Makes sure that nothing is written to a target any more; false where that is not sure.
+    fn settle(&mut self) -> bool {
+        let message = self.consumed + 1;
+        match self.pending.as_mut().map(|pending| &mut pending.way) {
+            Some(Way::Double(draw)) => draw.settle(&mut self.lane, message),
+            _ => true,
+        }
     }
 
     /// Bytes read from a sender that had given up by then may have changed already.
@@ -351,6 +421,7 @@ impl Receiver {
         let done = match &pending.way {
             Way::Chunks(run) => run.offset,
             Way::Pull { offset, .. } => *offset as u64,
+            Way::Double(draw) => draw.bytes(),
             Way::Inline | Way::Memory(_) => 0,
         };
         (done, pending.length as u64)
@@ -372,6 +443,7 @@ impl Receiver {
 
 impl Drop for Receiver {
     fn drop(&mut self) {
+        self.abandon();
         if self.lane.state(layout::RECEIVER_STATE) == layout::OPEN {
             self.lane.set_state(layout::RECEIVER_STATE, layout::CLOSED);
         }

@@ -9,6 +9,7 @@ use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 
 use super::account::{Account, Meter};
+use super::double::Push;
 use super::error::Error;
 use super::layout::{self, Header, INLINE_BYTES_MAX, SLOTS};
 use super::link::{self, Lane, Link, Step, Transfer};
@@ -51,7 +52,7 @@ pub struct Sending<'a> {
     readable: Option<Readable>,
     /// What the receiver's words said as the message was published: other values tell that it
     /// began.
-    before: (u64, u64),
+    before: [u64; 3],
     calls_before: u64,
 }
 
@@ -61,6 +62,8 @@ enum Stage {
     Slot,
     /// Moves through the ring.
     Chunks(Run),
+    /// Both ends copy.
+    Push(Push),
     /// The receiver copies by itself and will answer.
     Answer,
     /// The sender's bytes are its own again.
@@ -130,7 +133,7 @@ impl Sender {
             None => (choose::choose(&self.lane.link, &source, length)?, None),
         };
         let account = Account { mechanism, size_bytes: length, ..Account::default() };
-        let (stage, readable, before) = (Stage::Slot, None, (0, 0));
+        let (stage, readable, before) = (Stage::Slot, None, [0; 3]);
         Ok(Sending {
             sender: self,
             source,
@@ -215,6 +218,11 @@ impl Sending<'_> {
         result
     }
 
+    /// Whether the receiver knows of the message, and the bytes are not the caller's yet.
+    fn is_out(&self) -> bool {
+        matches!(self.stage, Stage::Chunks(_) | Stage::Push(_) | Stage::Answer)
+    }
+
     fn give_up(&mut self) {
         self.sender.lane.link.break_off();
         self.sender.lane.set_state(layout::SENDER_STATE, layout::GIVEN_UP);
@@ -225,19 +233,21 @@ impl Sending<'_> {
     fn begin(&mut self) -> Result<Step<()>, Error> {
         let mut entries = 0;
         let lane = &mut self.sender.lane;
-        self.before = (lane.load(layout::DRAINED), lane.load(layout::PULLED));
+        self.before = moves(lane);
         match self.account.mechanism {
             Mechanism::Inline => {
                 inline::put(lane, self.sender.next, &mut self.source, self.length as usize);
                 self.account.copied_bytes = self.length;
             }
-            Mechanism::Pull => {
+            Mechanism::Pull | Mechanism::Double => {
                 self.readable = Readable::to(lane.link.peer.identity);
                 if self.readable.is_none() {
                     // Another peer is being read. Whoever asked for this way by name waits.
-                    let is_asked_for = lane.link.settings.mechanism == Some(Mechanism::Pull);
+                    let asked = lane.link.settings.mechanism;
+                    let is_asked_for = asked == Some(self.account.mechanism);
                     return if is_asked_for { Ok(Step::Blocked) } else { self.fall_back() };
                 }
+                lane.note(layout::PUSHED, 0);
                 entries = pull::put(lane, self.sender.next, &self.source);
             }
             Mechanism::Staged | Mechanism::Sealed => return self.begin_with_memory(),
@@ -247,6 +257,7 @@ impl Sending<'_> {
         self.stage = match self.account.mechanism {
             Mechanism::Inline => Stage::Complete,
             Mechanism::Pull => Stage::Answer,
+            Mechanism::Double => Stage::Push(Push::new(self.length)),
             _ => Stage::Chunks(Run::new(0, self.length, self.sender.lane.link.chunk_bytes)),
         };
         Ok(Step::Moved)
@@ -280,11 +291,15 @@ impl Sending<'_> {
 
     /// Before anything was published: through the ring instead.
     fn fall_back(&mut self) -> Result<Step<()>, Error> {
-        self.account.fell_back_from = Some(self.account.mechanism);
-        self.account.mechanism = Mechanism::Ring;
+        self.take_the_ring();
         self.account.copied_bytes = 0;
         self.source.seek(0);
         Ok(Step::Moved)
+    }
+
+    fn take_the_ring(&mut self) {
+        self.account.fell_back_from = Some(self.account.mechanism);
+        self.account.mechanism = Mechanism::Ring;
     }
 
     fn have_chunks(&mut self) -> Result<(), Error> {
@@ -322,6 +337,23 @@ impl Sending<'_> {
         Ok(step)
     }
 
+    fn push(&mut self, mut push: Push) -> Step<()> {
+        let sender = &mut *self.sender;
+        let before = push.bytes();
+        let step = push.step(&mut sender.lane, &self.source, sender.next);
+        self.account.copied_bytes += push.bytes() - before;
+        match step {
+            Step::Done(()) => {
+                self.stage = Stage::Answer;
+                Step::Moved
+            }
+            step => {
+                self.stage = Stage::Push(push);
+                step
+            }
+        }
+    }
+
     /// Has the receiver taken the message, or said that it cannot take all of it?
     fn look_for_answer(&mut self) -> Result<Step<()>, Error> {
         let message = self.sender.next;
@@ -343,13 +375,18 @@ impl Sending<'_> {
             return Err(Error::protocol("count of bytes taken", offset, self.length - 1));
         }
         self.readable = None;
-        self.fall_back()?;
+        self.take_the_ring();
         self.source.seek(offset);
         self.have_chunks()?;
         self.stage =
             Stage::Chunks(Run::new(offset, self.length, self.sender.lane.link.chunk_bytes));
         Ok(Step::Moved)
     }
+}
+
+/// What the receiver changes as soon as it begins with a message.
+fn moves(lane: &Lane) -> [u64; 3] {
+    [layout::DRAINED, layout::PULLED, layout::OFFERED].map(|word| lane.load(word))
 }
 
 impl Transfer for Sending<'_> {
@@ -362,6 +399,7 @@ impl Transfer for Sending<'_> {
             Stage::Slot if self.sender.has_slot()? => self.begin()?,
             Stage::Slot => Step::Blocked,
             Stage::Chunks(run) => self.fill(run)?,
+            Stage::Push(push) => self.push(push),
             Stage::Answer => self.look_for_answer()?,
         };
         let is_closed = self.sender.lane.state(layout::RECEIVER_STATE) != layout::OPEN;
@@ -383,6 +421,7 @@ impl Transfer for Sending<'_> {
     fn progress(&self) -> (u64, u64) {
         let done = match self.stage {
             Stage::Chunks(run) => run.offset,
+            Stage::Push(push) => push.bytes(),
             Stage::Complete => self.length,
             Stage::Slot | Stage::Answer | Stage::Failed => 0,
         };
@@ -391,14 +430,13 @@ impl Transfer for Sending<'_> {
 
     fn has_begun(&self) -> bool {
         let lane = &self.sender.lane;
-        let is_out = matches!(self.stage, Stage::Chunks(_) | Stage::Answer);
-        is_out && self.before != (lane.load(layout::DRAINED), lane.load(layout::PULLED))
+        self.is_out() && self.before != moves(lane)
     }
 }
 
 impl Drop for Sending<'_> {
     fn drop(&mut self) {
-        if matches!(self.stage, Stage::Chunks(_) | Stage::Answer) {
+        if self.is_out() {
             self.give_up();
         }
     }

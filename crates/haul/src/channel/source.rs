@@ -65,6 +65,26 @@ impl<'a> Source<'a> {
         }
     }
 
+    /// The parts of the `length` bytes from `offset` on, as many as `parts_max`; how far the bytes
+    /// have been taken does not matter and does not change.
+    pub(super) fn slices(&self, offset: u64, length: usize, parts_max: usize) -> Vec<&[u8]> {
+        let (mut skip, mut left) = (offset, length);
+        let mut slices = Vec::with_capacity(self.parts().len().min(parts_max));
+        for part in self.parts() {
+            if left == 0 || slices.len() == parts_max {
+                break;
+            }
+            let start = skip.min(part.len() as u64) as usize;
+            skip -= start as u64;
+            let slice = &part[start..][..(part.len() - start).min(left)];
+            left -= slice.len();
+            if !slice.is_empty() {
+                slices.push(slice);
+            }
+        }
+        slices
+    }
+
     /// Calls `each` with the place in this taking and the bytes, part by part.
     fn take(&mut self, length: usize, mut each: impl FnMut(usize, &[u8])) {
         let mut done = 0;
@@ -101,6 +121,11 @@ mod tests {
                 source.copy_to(piece, Hint::Unknown);
             }
             assert_eq!(target, bytes, "cut {cut}");
+            for (offset, length) in [(0, 256), (0, 3), (99, 3), (254, 2), (100, 156), (255, 1)] {
+                let slices = source.slices(offset, length, 9).concat();
+                assert_eq!(slices, bytes[offset as usize..][..length]);
+            }
+            assert_eq!(source.slices(99, 157, 2).concat(), bytes[99..255]);
             source.seek(101);
             let mut one = [0];
             source.copy_to(&mut one, Hint::Unknown);

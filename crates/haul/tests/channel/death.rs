@@ -34,11 +34,16 @@ fn peer() {
         }
         "receive" => while channel.recv().is_ok() {},
         "forbid" => {
-            forbid_reading_others();
+            forbid(libc::SYS_process_vm_readv);
             let got = channel.recv().unwrap();
             assert!(got[..] == pattern(SIZE, 5));
-            assert_eq!(got.account().fell_back_from, Some(Mechanism::Pull));
+            assert_eq!(got.account().fell_back_from, settings.mechanism);
             channel.send(b"whole").unwrap();
+        }
+        "forbid-writing" => {
+            forbid(libc::SYS_process_vm_writev);
+            let sent = channel.send(&pattern(SIZE, 6)).unwrap();
+            assert_eq!((sent.copied_bytes, sent.fell_back_from), (0, None));
         }
         _ => panic!("no role {what}"),
     }
@@ -141,6 +146,16 @@ fn a_sender_killed_while_it_is_read_tears_nothing() {
 }
 
 #[test]
+fn a_sender_killed_while_both_copy_tears_nothing() {
+    a_sender_killed(Mechanism::Double);
+}
+
+#[test]
+fn a_receiver_killed_while_both_copy_is_noticed() {
+    a_receiver_killed(Mechanism::Double);
+}
+
+#[test]
 fn a_receiver_killed_at_the_ring_is_noticed() {
     a_receiver_killed(Mechanism::Ring);
 }
@@ -155,15 +170,14 @@ fn a_receiver_killed_while_reading_is_noticed() {
     a_receiver_killed(Mechanism::Pull);
 }
 
-/// Has the kernel refuse process_vm_readv to this process from now on, as a container does.
-fn forbid_reading_others() {
+/// Has the kernel refuse a system call to this process from now on, as a container does.
+fn forbid(call: libc::c_long) {
     let load_number = libc::sock_filter { code: 0x20, jt: 0, jf: 0, k: 0 };
-    let if_readv =
-        libc::sock_filter { code: 0x15, jt: 0, jf: 1, k: libc::SYS_process_vm_readv as u32 };
+    let if_it = libc::sock_filter { code: 0x15, jt: 0, jf: 1, k: call as u32 };
     let refuse =
         libc::sock_filter { code: 0x06, jt: 0, jf: 0, k: 0x0005_0000 | libc::EPERM as u32 };
     let allow = libc::sock_filter { code: 0x06, jt: 0, jf: 0, k: 0x7fff_0000 };
-    let mut filter = [load_number, if_readv, refuse, allow];
+    let mut filter = [load_number, if_it, refuse, allow];
     let program = libc::sock_fprog { len: 4, filter: filter.as_mut_ptr() };
     // SAFETY: takes numbers alone.
     let result = unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) };
@@ -178,15 +192,33 @@ fn permission_that_goes_after_the_probe_loses_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("socket");
     let listener = Listener::bind(&path).unwrap();
-    let _peer = start("forbid", Mechanism::Pull, &path);
-    let mut channel = listener.accept(&by(Mechanism::Pull)).unwrap();
-    if !channel.offers(Mechanism::Pull) {
+    for mechanism in [Mechanism::Pull, Mechanism::Double] {
+        let _peer = start("forbid", mechanism, &path);
+        let mut channel = listener.accept(&by(mechanism)).unwrap();
+        if !channel.offers(mechanism) {
+            return;
+        }
+        let account = channel.send(&pattern(SIZE, 5)).unwrap();
+        assert_eq!(account.fell_back_from, Some(mechanism));
+        assert_eq!(account.mechanism, Mechanism::Ring);
+        assert_eq!(channel.recv().unwrap()[..], *b"whole");
+    }
+}
+
+/// The receiver then reads what the sender may not write.
+#[test]
+fn a_sender_that_may_not_write_any_more_is_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("socket");
+    let listener = Listener::bind(&path).unwrap();
+    let _peer = start("forbid-writing", Mechanism::Double, &path);
+    let mut channel = listener.accept(&by(Mechanism::Double)).unwrap();
+    if !channel.offers(Mechanism::Double) {
         return;
     }
-    let account = channel.send(&pattern(SIZE, 5)).unwrap();
-    assert_eq!(account.fell_back_from, Some(Mechanism::Pull));
-    assert_eq!(account.mechanism, Mechanism::Ring);
-    assert_eq!(channel.recv().unwrap()[..], *b"whole");
+    let got = channel.recv().unwrap();
+    assert!(got[..] == pattern(SIZE, 6));
+    assert_eq!(got.account().copied_bytes, SIZE as u64);
 }
 
 #[test]

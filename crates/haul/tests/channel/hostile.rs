@@ -77,7 +77,7 @@ fn greetings_that_are_none_are_refused() {
         |bytes| bytes.push(0),
         Vec::clear,
         |bytes| bytes[0] ^= 1,
-        |bytes| bytes[8] = 2,
+        |bytes| bytes[8] = 1,
         |bytes| bytes[12] = 3,
         |bytes| bytes[16] = 1,
         |bytes| bytes[40] ^= 1,

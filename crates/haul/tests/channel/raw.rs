@@ -19,6 +19,10 @@ pub(crate) const PUBLISHED: u64 = 0;
 pub(crate) const CONSUMED: u64 = 128;
 pub(crate) const FILLED: u64 = 256;
 pub(crate) const DRAINED: u64 = 384;
+pub(crate) const OFFERED: u64 = 9 * 128;
+pub(crate) const CLAIMED: u64 = 10 * 128;
+pub(crate) const PUSHED: u64 = 11 * 128;
+pub(crate) const ABANDONED: u64 = 11 * 128 + 8;
 pub(crate) const LANE_BYTES: u64 = 4096;
 const SLOTS_START: u64 = 8192;
 const SLOT_BYTES: u64 = 4096;
@@ -66,8 +70,17 @@ pub(crate) fn receive(socket: &OwnedFd) -> (Vec<u64>, Option<OwnedFd>) {
 /// A greeting as it should be.
 pub(crate) fn greeting(step: u64, chunk_bytes: u64, nonce: u64, echo: u64) -> Vec<u8> {
     let magic = u64::from_le_bytes(*b"haulchan");
-    let words = [magic, 1 | step << 32, chunk_bytes, 0, nonce, echo, 0, 0];
+    let words = [magic, 2 | step << 32, chunk_bytes, 0, nonce, echo, 0, 0];
     words.iter().flat_map(|word| word.to_le_bytes()).collect()
+}
+
+const NONCE_OF_LIAR: u64 = 4711;
+
+fn greeting_with(step: u64, flags: u64, echo: u64, probe: u64) -> Vec<u8> {
+    let mut bytes = greeting(step, 0, NONCE_OF_LIAR, echo);
+    bytes[24..32].copy_from_slice(&flags.to_le_bytes());
+    bytes[48..56].copy_from_slice(&probe.to_le_bytes());
+    bytes
 }
 
 /// A peer that connected in good order, and from then on does what a test says.
@@ -79,16 +92,50 @@ pub(crate) struct Liar {
 impl Liar {
     /// The victim accepts, the liar connects: the liar sends on lane 0 and receives on lane 1.
     pub(crate) fn meet(settings: &Settings) -> (Self, Channel) {
+        Self::meet_with(settings, 0, 0)
+    }
+
+    /// As `meet`, for a victim that trusts the liar: both ends can reach into each other, as they
+    /// are one process.
+    pub(crate) fn meet_trusted(settings: &Settings) -> (Self, Channel) {
+        static NONCE: u64 = NONCE_OF_LIAR;
+        let settings = Settings { trusts_peer: true, ..settings.clone() };
+        Self::meet_with(&settings, 3, (&raw const NONCE).expose_provenance() as u64)
+    }
+
+    fn meet_with(settings: &Settings, flags: u64, probe: u64) -> (Self, Channel) {
         let (own, other) = pair().unwrap();
         let settings = settings.clone();
         let victim = thread::spawn(move || Channel::accept_over(other, &settings).unwrap());
         rustix::net::sockopt::set_socket_passcred(&own, true).unwrap();
-        send(&own, &greeting(1, 0, 4711, 0), &[]);
+        send(&own, &greeting_with(1, flags & 1, 0, probe), &[]);
         let (words, memory) = receive(&own);
-        send(&own, &greeting(3, 0, 4711, words[4]), &[]);
+        send(&own, &greeting_with(3, flags, words[4], probe), &[]);
         receive(&own);
         let memory = File::from(memory.expect("the accepting end hands memory over"));
         (Self { socket: own, memory }, victim.join().unwrap())
+    }
+
+    pub(crate) fn peek(&self, offset: u64) -> u64 {
+        let mut bytes = [0; 8];
+        self.memory.read_exact_at(&mut bytes, offset).unwrap();
+        u64::from_le_bytes(bytes)
+    }
+
+    /// Waits until a word says this.
+    pub(crate) fn wait_for(&self, offset: u64, word: u64) {
+        while self.peek(offset) != word {
+            thread::yield_now();
+        }
+    }
+
+    /// Fills the table in the slot of a message on lane 0.
+    pub(crate) fn table(&self, message: u64, parts: &[(u64, u64)]) {
+        let at = SLOTS_START + message % 16 * SLOT_BYTES + 64;
+        for (index, (address, length)) in parts.iter().enumerate() {
+            self.poke(at + 16 * index as u64, *address);
+            self.poke(at + 16 * index as u64 + 8, *length);
+        }
     }
 
     pub(crate) fn poke(&self, offset: u64, word: u64) {

@@ -52,4 +52,5 @@ pub(crate) fn pattern(length: usize, seed: u64) -> Vec<u8> {
 }
 
 /// The mechanisms that `send` can be told to use for any size but the smallest.
-pub(crate) const BY_COPY: [Mechanism; 3] = [Mechanism::Ring, Mechanism::Staged, Mechanism::Pull];
+pub(crate) const BY_COPY: [Mechanism; 4] =
+    [Mechanism::Ring, Mechanism::Staged, Mechanism::Pull, Mechanism::Double];

@@ -1,0 +1,111 @@
+//! A peer that is trusted, and lies all the same: what it claims to have moved is proven.
+
+use std::thread;
+use std::time::Instant;
+
+use haul::channel::{Buffer, Error};
+
+use crate::raw::{ABANDONED, CLAIMED, Liar, OFFERED, PUSHED};
+use crate::support::{SHORT, impatient, pattern};
+
+const DOUBLE: u64 = 6;
+const SIZE: usize = 1_000_000;
+/// `SIZE` in pieces of 128 KiB.
+const PIECES: u64 = 8;
+
+/// The victim receives a message that the liar lets it read, and pushes none of; `lie` runs as soon
+/// as the target was offered.
+fn both_ways(bytes: &[u8], lie: impl FnOnce(&Liar) + Send) -> Result<Buffer, Error> {
+    let (liar, mut victim) = Liar::meet_trusted(&impatient());
+    liar.table(0, &[(bytes.as_ptr().expose_provenance() as u64, bytes.len() as u64)]);
+    liar.publish(0, [0, DOUBLE, bytes.len() as u64, 1]);
+    thread::scope(|scope| {
+        let liar = &liar;
+        scope.spawn(move || {
+            liar.wait_for(OFFERED, 1);
+            lie(liar);
+        });
+        let result = victim.recv();
+        if result.is_err() {
+            assert!(matches!(victim.recv(), Err(Error::Broken)));
+        }
+        result
+    })
+}
+
+#[test]
+fn a_receiver_reads_what_nobody_pushes() {
+    let bytes = pattern(SIZE, 41);
+    assert!(both_ways(&bytes, |_| {}).unwrap()[..] == bytes);
+    assert!(both_ways(&bytes, |liar| liar.poke(ABANDONED, 1)).unwrap()[..] == bytes);
+}
+
+/// Scribbled at any time, the counter ends in a named error or in the whole message.
+#[test]
+fn a_scribbled_counter_hides_no_gap() {
+    let bytes = pattern(64 << 20, 43);
+    let scribbles =
+        [0, u64::MAX, 1, 1 << 48, 1 << 24, (1 << 48) | (1 << 24), (1 << 48) | 0x00ff_ffff, 2 << 48];
+    for scribble in scribbles {
+        let start = Instant::now();
+        match both_ways(&bytes, |liar| liar.poke(CLAIMED, scribble)) {
+            Ok(got) => assert!(got[..] == bytes, "{scribble:#x}: torn"),
+            Err(Error::Protocol { .. } | Error::Deadline { .. }) => {}
+            Err(error) => panic!("{scribble:#x}: {error}"),
+        }
+        assert!(start.elapsed() < 200 * SHORT);
+    }
+}
+
+#[test]
+fn a_count_of_pieces_that_cannot_be_is_named() {
+    let bytes = pattern(SIZE, 47);
+    let error = both_ways(&bytes, |liar| liar.poke(PUSHED, PIECES + 1)).map(|got| got.len());
+    // Where the victim had read everything before, there was nothing to lie about any more.
+    assert!(matches!(error, Ok(SIZE) | Err(Error::Protocol { .. })), "{error:?}");
+    let (liar, mut victim) = Liar::meet_trusted(&impatient());
+    liar.poke(PUSHED, u64::MAX);
+    liar.table(0, &[(bytes.as_ptr().expose_provenance() as u64, bytes.len() as u64)]);
+    liar.publish(0, [0, DOUBLE, bytes.len() as u64, 1]);
+    let error = victim.recv().map(|got| got.len()).unwrap_err();
+    assert!(matches!(error, Error::Protocol { .. }), "{error}");
+}
+
+#[test]
+fn a_piece_that_is_claimed_and_never_written_costs_the_deadline() {
+    let bytes = pattern(64 << 20, 53);
+    // All but the last pieces are the liar's; it has written none of them.
+    let error = both_ways(&bytes, |liar| {
+        loop {
+            let seen = liar.peek(CLAIMED);
+            let back = seen >> 24 & 0x00ff_ffff;
+            if back > 0 {
+                liar.poke(CLAIMED, 1 << 48 | back << 24 | (64 - back));
+                break;
+            }
+        }
+    });
+    match error {
+        Ok(got) => assert!(got[..] == bytes, "it lost the race for the counter, and nothing else"),
+        Err(error) => {
+            assert!(matches!(error, Error::Deadline { .. } | Error::Protocol { .. }), "{error}");
+        }
+    }
+}
+
+#[test]
+fn tables_that_do_not_add_up_or_lead_nowhere_are_refused() {
+    for table in [&[(4096, 10)][..], &[(u64::MAX, SIZE as u64)], &[(0, 1), (0, u64::MAX)]] {
+        let (liar, mut victim) = Liar::meet_trusted(&impatient());
+        liar.table(0, table);
+        liar.publish(0, [0, DOUBLE, SIZE as u64, table.len() as u64]);
+        let error = victim.recv().map(|got| got.len()).unwrap_err();
+        assert!(matches!(error, Error::Protocol { .. }), "{table:?}: {error}");
+    }
+    // A table that adds up, of memory that is not there: the ring is to bring it, and never does.
+    let (liar, mut victim) = Liar::meet_trusted(&impatient());
+    liar.table(0, &[(4096, SIZE as u64)]);
+    liar.publish(0, [0, DOUBLE, SIZE as u64, 1]);
+    let error = victim.recv().map(|got| got.len()).unwrap_err();
+    assert!(matches!(error, Error::Deadline { .. }), "{error}");
+}
