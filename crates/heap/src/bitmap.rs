@@ -4,6 +4,8 @@
 //! All of it is a hint. A bit can stay behind for a thing that is gone, which whoever follows it sees;
 //! a thing whose bit got lost with a process that died is found by whoever makes the bits again.
 
+use core::ops::Range;
+
 use crate::layout::bitmap_words;
 use crate::sync::{AtomicU64, SeqCst};
 
@@ -37,6 +39,23 @@ impl<'a> Bitmap<'a> {
                 word.fetch_or(mask, SeqCst);
             }
             index /= 64;
+        }
+    }
+
+    /// Sets the bits of a range, then what leads to them: a word at a time.
+    pub(crate) fn set_all(&self, range: Range<usize>) {
+        let mut range = range;
+        for level in self.levels {
+            if range.is_empty() {
+                return;
+            }
+            let (first, last) = (range.start / 64, (range.end - 1) / 64);
+            for (index, word) in level.iter().enumerate().take(last + 1).skip(first) {
+                let from = if index == first { range.start % 64 } else { 0 };
+                let to = if index == last { (range.end - 1) % 64 } else { 63 };
+                word.fetch_or((!0 << from) & (!0 >> (63 - to)), SeqCst);
+            }
+            range = first..last + 1;
         }
     }
 
@@ -94,6 +113,20 @@ mod tests {
 
     fn words(bits: usize) -> Vec<AtomicU64> {
         (0..bitmap_words(bits)).map(|_| AtomicU64::new(0)).collect()
+    }
+
+    #[test]
+    fn a_range_is_set_as_its_bits_one_by_one() {
+        let bits = 300_000;
+        for range in [0..1, 5..70, 63..65, 64..128, 4090..4100, 10_000..290_000, 7..7] {
+            let (ours, expected) = (words(bits), words(bits));
+            Bitmap::new(&ours, bits).set_all(range.clone());
+            range.clone().for_each(|bit| Bitmap::new(&expected, bits).set(bit));
+            let values = |words: &[AtomicU64]| -> Vec<u64> {
+                words.iter().map(|word| word.load(SeqCst)).collect()
+            };
+            assert_eq!(values(&ours), values(&expected), "{range:?}");
+        }
     }
 
     #[test]

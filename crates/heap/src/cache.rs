@@ -33,7 +33,7 @@ const WORTH: u32 = 16;
 
 /// Slots that a refill takes at least, so that the largest classes, whose bins hold four, do not come
 /// for each second block: 131072@131072 grew at 70 ns a block with two, and at 65 ns with four.
-const REFILL_MIN: u32 = 4;
+const REFILL_MIN: u32 = 8;
 
 /// A cache, with what it works on.
 #[derive(Clone, Copy)]

@@ -85,7 +85,7 @@ const fn of_aligned(size: usize, align: usize) -> Option<usize> {
     let mut class = by_bits(least);
     // At most three steps: every power of two is a class, and is divisible by every smaller one.
     while class < CLASSES {
-        if (TABLE[class].size as usize).is_multiple_of(align) {
+        if TABLE[class].shift >= align.trailing_zeros() {
             return Some(class);
         }
         class += 1;
