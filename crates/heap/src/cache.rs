@@ -297,6 +297,11 @@ impl<'a> Keeper<'a> {
         tables.span_free()[head].store(TABLE[class].span_slots, Relaxed);
         slice::build_span(tables.slices(), head..head + count, class as u8, self.id);
         step!("cache.build.after_span");
+        let shifts = &tables.nodes()[self.node].shifts;
+        let shift = 1 << (TABLE[class].shift - SHIFT_MIN);
+        if shifts.load(Relaxed) & shift == 0 {
+            shifts.fetch_or(shift, Relaxed);
+        }
         self.make_current(head, class);
         Ok(head)
     }

@@ -59,7 +59,9 @@ pub(crate) struct NodeHints {
     pub(crate) more: [AtomicU32; 63],
     /// By class: spans that are kept though all their slots are free.
     pub(crate) empty_spans: [AtomicU32; 64],
-    rest: [AtomicU32; 128],
+    /// The shifts of the classes that spans were ever built of, from the smallest on, a bit each.
+    pub(crate) shifts: AtomicU32,
+    rest: [AtomicU32; 127],
 }
 
 const _: () = {

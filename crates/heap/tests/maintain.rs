@@ -26,6 +26,41 @@ fn pages_are_made_ready_ahead_and_given_back_when_idle() {
     heap.validate().unwrap();
 }
 
+/// Page faults that this thread took so far.
+fn faults() -> i64 {
+    let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
+    // SAFETY: `usage` is one of ours.
+    unsafe { libc::getrusage(libc::RUSAGE_THREAD, usage.as_mut_ptr()) };
+    // SAFETY: zeroed, and written by the call.
+    unsafe { usage.assume_init() }.ru_minflt
+}
+
+/// Page faults of the allocation of 8 MiB in blocks of 64 B, after one that shows what is to come.
+fn faults_of_growth(heap: &Heap) -> i64 {
+    heap.alloc(64, 64, Node::ANY).unwrap();
+    heap.maintain();
+    let before = faults();
+    for _ in 0..8 * MIB / 64 {
+        heap.alloc(64, 64, Node::ANY).unwrap();
+    }
+    faults() - before
+}
+
+#[test]
+fn what_is_ready_ahead_takes_no_faults() {
+    // A slot word is two bytes: 256 KiB of them, 64 pages.
+    let plain = faults_of_growth(&builder().build().unwrap());
+    assert!(plain >= 64, "{plain} faults");
+    let ahead = faults_of_growth(&builder().grow_ahead(16 * MIB).build().unwrap());
+    // Kernels before 5.14 cannot make memory present ahead.
+    let mut page = [0_u8; 4096 * 2];
+    let start = page.as_mut_ptr().wrapping_add(4095).addr() & !4095;
+    // SAFETY: the page lies in `page`, and what it holds stays.
+    let can = unsafe { libc::madvise(start as *mut _, 4096, libc::MADV_POPULATE_WRITE) } == 0;
+    // The first page of four was in use already as the rest was made ready.
+    assert!(ahead <= if can { plain / 3 } else { plain }, "{ahead} faults, {plain} without");
+}
+
 #[test]
 fn a_page_is_kept_until_its_time_is_over() {
     let heap = builder().decay(Some(3_600_000)).build().unwrap();
