@@ -23,7 +23,10 @@ pub const REGISTERS_BYTES: u64 = 4096;
 /// Bytes of a descriptor: address (8), length (4), 1 where it is full (4).
 pub const DESCRIPTOR_BYTES: u64 = 16;
 /// Ethernet, IPv4 and TCP headers without options.
-pub const HEADER_BYTES: u64 = 14 + 20 + 20;
+pub const HEADER_BYTES: u64 = ETHERNET_BYTES + 20 + 20;
+/// The Ethernet header alone, and the longest frame of 1500 bytes behind it.
+const ETHERNET_BYTES: u64 = 14;
+const FRAME_BYTES_MAX: u64 = ETHERNET_BYTES + 1500;
 /// The most payload that an Ethernet frame of 1500 bytes carries behind those headers.
 pub const PAYLOAD_BYTES_MAX: u64 = 1500 - 40;
 /// The peer's first sequence number, so that sequence numbers wrap within the first packets.
@@ -215,10 +218,14 @@ impl Nic {
     /// The program sends the frame that it named before.
     fn transmit(&mut self, memory: &mut Memory, length: u64) -> Result<(), Error> {
         let no_frame = || refusal("transmit", length, "its frame is not the program's memory");
-        let is_possible = (HEADER_BYTES..=1514).contains(&length);
+        let is_possible = (ETHERNET_BYTES..=FRAME_BYTES_MAX).contains(&length);
         let frame = memory.read(self.transmit_address, length).filter(|_| is_possible);
         let frame = frame.ok_or_else(no_frame)?;
         self.transmitted += 1;
+        if length < HEADER_BYTES {
+            // An ARP announcement, say.
+            return Ok(());
+        }
         let word = |at: usize| {
             u32::from_be_bytes([frame[at], frame[at + 1], frame[at + 2], frame[at + 3]])
         };

@@ -1,0 +1,9 @@
+/* As much of the header as lwIP names; the function is in runtime.c. */
+#ifndef HAUL_STDLIB_H
+#define HAUL_STDLIB_H
+
+#include <stddef.h>
+
+int atoi(const char *text);
+
+#endif
