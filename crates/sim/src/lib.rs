@@ -9,19 +9,26 @@
 //! - [`image`]: a program, loaded and checked, page by page;
 //! - [`nic`]: the network device, and the peer that sends;
 //! - [`interpreter`]: what each instruction does, without a notion of time;
-//! - [`memory`]: caches, bus and memory, and what passes between them and the processor.
+//! - [`statistics`]: counters with names and meanings;
+//! - [`memory`]: caches, bus and memory, and what passes between them and the processor;
+//! - [`engine`]: copy engines, one policy a file;
+//! - [`system`]: the memory system that these make, driven by events.
 #![forbid(unsafe_code)]
 
 pub mod configuration;
+pub mod engine;
 pub mod error;
 pub mod image;
 pub mod interpreter;
 pub mod isa;
 pub mod memory;
 pub mod nic;
+pub mod statistics;
+pub mod system;
 
 pub use configuration::{Configuration, Cycle};
 pub use error::Error;
 pub use image::Image;
 pub use interpreter::Machine;
 pub use nic::Traffic;
+pub use system::MemorySystem;

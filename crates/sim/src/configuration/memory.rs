@@ -188,9 +188,10 @@ impl MemorySettings {
     pub fn chipset_cycles(&self) -> Option<Cycle> {
         let lookups = u64::from(self.data_cache.hit_cycles + self.second_cache.hit_cycles);
         let phases = u64::from(self.bus.arbitration_clocks + self.bus.request_clocks);
+        // In a chain each load is issued when the line before has come, at a bus clock's beginning.
+        let requested = self.bus.after(self.bus.clock_at(lookups) + phases);
         let memory = cycles_of_ns(self.dram.row_ns + self.dram.column_ns);
-        let known =
-            lookups + self.bus.after(phases) + memory + self.dram.burst_cycles(self.line_bytes);
+        let known = requested + memory + self.dram.burst_cycles(self.line_bytes);
         cycles_of_ns(self.latency_ns).checked_sub(known)
     }
 

@@ -1,0 +1,124 @@
+//! Copy engines: how they work, and the policies that make one differ from another.
+//!
+//! A policy is one file beside this one: it implements [`Policy`] and has a line in [`POLICIES`].
+//!
+//! | policy | recommended when |
+//! |---|---|
+//! | `sync-nlb` | the processor has nothing to do during a copy: the least hardware |
+//! | `sync-wlb` | the window can hide a copy, and no pending copies may outlive their `ecpy` |
+//! | `async` | there is work beside the copies: the paper's conclusion |
+//! | `async-pipelined` | copies are as long as the engine is busy: it writes while it still reads |
+
+mod asynchronous;
+pub mod control;
+mod pipelined;
+mod share;
+mod stream;
+mod sync_nlb;
+mod sync_wlb;
+
+pub use share::FairShare;
+pub use stream::{Step, Stream};
+
+use crate::configuration::EngineSettings;
+use crate::error::Error;
+use crate::memory::{Passing, Request};
+
+/// How the caches learn of a copy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Announcement {
+    /// Each line is snooped while memory already reads or writes it.
+    EachLine,
+    /// One multi-line snoop enters the whole copy into every pending copy table, and the engine
+    /// begins when it has been acknowledged.
+    MultiLine,
+}
+
+/// When an `ecpy` may retire.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Retirement {
+    /// When the copy is complete.
+    Completion,
+    /// When its announcement has been acknowledged: the early notification.
+    Acknowledgement,
+}
+
+/// What makes one engine differ from another. Every method but the name has a default; the engine
+/// asks, and never lets a policy break what is correct: data is written after it has arrived, and
+/// loads and stores wait for the copies that they depend on, whatever a policy answers.
+pub trait Policy: Send {
+    /// The name that configurations use.
+    fn name(&self) -> &'static str;
+
+    /// What may execute while an older `ecpy` has not completed.
+    fn passing(&self) -> Passing {
+        Passing::Memory
+    }
+
+    /// How the caches learn of a copy.
+    fn announcement(&self) -> Announcement {
+        Announcement::MultiLine
+    }
+
+    /// When an `ecpy` may retire.
+    fn retirement(&self) -> Retirement {
+        Retirement::Completion
+    }
+
+    /// Which of the waiting requests (oldest first, at least one) a channel serves next: its place.
+    /// A place beyond the end counts as the oldest.
+    fn choose(&mut self, channel: usize, waiting: &[Request]) -> usize {
+        let _ = (channel, waiting);
+        0
+    }
+
+    /// What the engine enqueues next for the piece that it works on. [`Stream::batches`] is the
+    /// paper's way: fill the stream buffer, then write it out.
+    fn step(&mut self, stream: &Stream) -> Step {
+        stream.batches()
+    }
+}
+
+/// A policy's maker.
+pub type Make = fn(&EngineSettings) -> Box<dyn Policy>;
+
+/// Every policy by name.
+pub const POLICIES: [(&str, Make); 4] = [
+    ("sync-nlb", sync_nlb::make),
+    ("sync-wlb", sync_wlb::make),
+    ("async", asynchronous::make),
+    ("async-pipelined", pipelined::make),
+];
+
+/// The policy that the settings name.
+///
+/// # Errors
+/// [`Error::Setting`]: no policy has that name.
+pub fn policy(settings: &EngineSettings) -> Result<Box<dyn Policy>, Error> {
+    let found = POLICIES.iter().find(|(name, _)| *name == settings.policy);
+    found.map(|(_, make)| make(settings)).ok_or_else(|| {
+        let names: Vec<&str> = POLICIES.iter().map(|(name, _)| *name).collect();
+        Error::setting(
+            "engine.policy",
+            format!("{:?}", settings.policy),
+            format!("it must be one of {}", names.join(", ")),
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_policy_is_found_by_the_name_that_it_gives() {
+        for (name, make) in POLICIES {
+            let settings = EngineSettings { policy: name.into(), ..EngineSettings::default() };
+            assert_eq!(make(&settings).name(), name);
+            assert_eq!(policy(&settings).expect("a listed policy").name(), name);
+        }
+        let settings = EngineSettings { policy: "warp".into(), ..EngineSettings::default() };
+        let message = policy(&settings).err().expect("no such policy").to_string();
+        assert!(message.contains("warp") && message.contains("sync-nlb"), "{message}");
+    }
+}

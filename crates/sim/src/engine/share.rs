@@ -1,0 +1,71 @@
+//! CPU request bypass with a guaranteed share for the engines (the paper's section 3.5).
+
+use crate::memory::{Agent, Request};
+
+/// Serves the processor before the engines, except that of the choices in which both wait, a given
+/// percentage is the engines'. Costs a counter a channel.
+pub struct FairShare {
+    share_percent: u32,
+    owed_percent: Vec<u32>,
+}
+
+impl FairShare {
+    /// A share from 1 to 100.
+    #[must_use]
+    pub fn new(share_percent: u32) -> Self {
+        Self { share_percent, owed_percent: Vec::new() }
+    }
+
+    /// The place of the request that a channel serves next.
+    pub fn choose(&mut self, channel: usize, waiting: &[Request]) -> usize {
+        let of_engine = |request: &Request| matches!(request.agent, Agent::Engine(_));
+        let engines = waiting.iter().position(of_engine);
+        let others = waiting.iter().position(|request| !of_engine(request));
+        let (Some(engine), Some(other)) = (engines, others) else {
+            return 0;
+        };
+        if self.owed_percent.len() <= channel {
+            self.owed_percent.resize(channel + 1, 0);
+        }
+        let owed = &mut self.owed_percent[channel];
+        *owed += self.share_percent;
+        if *owed >= 100 {
+            *owed -= 100;
+            engine
+        } else {
+            other
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::Purpose;
+
+    fn request(agent: Agent) -> Request {
+        let purpose = Purpose::Store;
+        Request { line: 0, write: false, agent, purpose, arrived: 0, transaction: 0 }
+    }
+
+    #[test]
+    fn the_share_is_held_to_the_choice() {
+        let both = [request(Agent::Engine(0)), request(Agent::Processor)];
+        for share in [1, 10, 25, 50, 99, 100] {
+            let mut fair = FairShare::new(share);
+            let engine = (0..1000).filter(|_| fair.choose(0, &both) == 0).count();
+            assert_eq!(engine, share as usize * 10, "a share of {share}%");
+        }
+    }
+
+    #[test]
+    fn who_waits_alone_is_served_and_owes_nothing() {
+        let mut fair = FairShare::new(50);
+        for _ in 0..10 {
+            assert_eq!(fair.choose(1, &[request(Agent::Engine(0))]), 0);
+        }
+        let both = [request(Agent::Engine(0)), request(Agent::Processor)];
+        assert_eq!(fair.choose(1, &both), 1, "the processor goes first");
+        assert_eq!(fair.choose(1, &both), 0);
+    }
+}

@@ -1,0 +1,109 @@
+//! The pipelined bus: arbitration, request, snoop and response follow each other on the address
+//! side, a new transaction as soon as the address lines are free; data has lines of its own.
+
+use crate::configuration::{BusSettings, Cycle};
+
+/// When the phases of a transaction end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Phases {
+    /// It has the address lines from here.
+    pub granted: Cycle,
+    /// Every agent has latched the request.
+    pub requested: Cycle,
+    /// Every cache has been looked into.
+    pub snooped: Cycle,
+    /// The requester knows the outcome.
+    pub responded: Cycle,
+}
+
+/// When data is on the bus.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Transfer {
+    /// The first beat begins.
+    pub begins: Cycle,
+    /// The last beat ends.
+    pub ends: Cycle,
+}
+
+/// The bus. Transactions hold it in the order in which they ask; the data lines have gaps that a
+/// later asker with earlier data does not fill.
+pub struct Bus {
+    settings: BusSettings,
+    address_free_clock: u64,
+    data_free_clock: u64,
+}
+
+impl Bus {
+    /// An idle bus.
+    #[must_use]
+    pub fn new(settings: &BusSettings) -> Self {
+        Self { settings: settings.clone(), address_free_clock: 0, data_free_clock: 0 }
+    }
+
+    /// Sends a transaction of so many addresses, asked for at `now`.
+    pub fn transact(&mut self, now: Cycle, addresses: u32) -> Phases {
+        let bus = &self.settings;
+        // Arbitration overlaps with the transaction before.
+        let ready = bus.clock_at(now) + u64::from(bus.arbitration_clocks);
+        let granted = ready.max(self.address_free_clock);
+        let requested = granted + u64::from(bus.request_clocks * addresses);
+        let snooped = requested + u64::from(bus.snoop_clocks);
+        let responded = snooped + u64::from(bus.response_clocks);
+        self.address_free_clock = requested;
+        Phases {
+            granted: bus.after(granted),
+            requested: bus.after(requested),
+            snooped: bus.after(snooped),
+            responded: bus.after(responded),
+        }
+    }
+
+    /// Carries data whose first byte is there at `first` and whose last at `last`: it begins no
+    /// earlier than lets it end without a gap.
+    pub fn transfer(&mut self, first: Cycle, last: Cycle, bytes: u64) -> Transfer {
+        let bus = &self.settings;
+        let beats = bytes.div_ceil(bus.bytes);
+        let begins = bus
+            .clock_at(first)
+            .max(bus.clock_at(last).saturating_sub(beats))
+            .max(self.data_free_clock);
+        self.data_free_clock = begins + beats;
+        Transfer { begins: bus.after(begins), ends: bus.after(begins + beats) }
+    }
+
+    /// Cycles that so many beats of data take.
+    #[must_use]
+    pub fn transfer_cycles(&self, bytes: u64) -> Cycle {
+        self.settings.after(bytes.div_ceil(self.settings.bytes))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_takes_ten_nanoseconds() {
+        let mut bus = Bus::new(&BusSettings::default());
+        assert_eq!(bus.transfer(0, 0, 64), Transfer { begins: 0, ends: 30 });
+        assert_eq!(bus.transfer(0, 0, 64), Transfer { begins: 30, ends: 60 }, "one after another");
+        assert_eq!(
+            bus.transfer(100, 160, 64),
+            Transfer { begins: 132, ends: 162 },
+            "no gap inside"
+        );
+    }
+
+    #[test]
+    fn transactions_overlap_except_on_the_address_lines() {
+        let mut bus = Bus::new(&BusSettings::default());
+        let first = bus.transact(0, 1);
+        let clocks = |n: u64| BusSettings::default().after(n);
+        assert_eq!(first.granted, clocks(2));
+        assert_eq!(first.requested, clocks(4));
+        assert_eq!(first.snooped, clocks(12));
+        assert_eq!(first.responded, clocks(14));
+        let second = bus.transact(0, 2);
+        assert_eq!((second.granted, second.requested), (clocks(4), clocks(8)));
+    }
+}

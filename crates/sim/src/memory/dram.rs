@@ -1,0 +1,180 @@
+//! The memory chips: channels, banks and rows, and the time that each access takes from them.
+
+use crate::configuration::{Cycle, DramSettings, cycles_of_ns};
+
+/// How an access found its bank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Row {
+    /// Its row was open.
+    Hit,
+    /// No row was open.
+    Open,
+    /// Another row was open and had to be closed.
+    Conflict,
+}
+
+/// When an access's data is on its channel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Burst {
+    /// How it found its bank.
+    pub row: Row,
+    /// The first data.
+    pub begins: Cycle,
+    /// The last data.
+    pub ends: Cycle,
+}
+
+/// One channel and its banks.
+pub struct Channel {
+    timing: Timing,
+    banks: Vec<Bank>,
+    data_free: Cycle,
+    last_wrote: bool,
+}
+
+/// [`DramSettings`] in cycles, and the place of a line in them.
+#[derive(Clone, Debug)]
+pub struct Timing {
+    precharge: Cycle,
+    row: Cycle,
+    column: Cycle,
+    turnaround: Cycle,
+    write_recovery: Cycle,
+    row_idle: Cycle,
+    burst: Cycle,
+    channels: u64,
+    columns: u64,
+    banks: u64,
+}
+
+#[derive(Clone, Default)]
+struct Bank {
+    open: Option<u64>,
+    /// The last data of its last access.
+    ended: Cycle,
+    wrote: bool,
+}
+
+impl Timing {
+    /// The settings of a memory with lines of this size.
+    #[must_use]
+    pub fn new(settings: &DramSettings, line_bytes: u64) -> Self {
+        Self {
+            precharge: cycles_of_ns(settings.precharge_ns),
+            row: cycles_of_ns(settings.row_ns),
+            column: cycles_of_ns(settings.column_ns),
+            turnaround: cycles_of_ns(settings.turnaround_ns),
+            write_recovery: cycles_of_ns(settings.write_recovery_ns),
+            row_idle: cycles_of_ns(settings.row_idle_ns),
+            burst: settings.burst_cycles(line_bytes),
+            channels: settings.channels.into(),
+            columns: settings.row_bytes / line_bytes,
+            banks: settings.banks.into(),
+        }
+    }
+
+    /// The channel of a line. Lines take turns over the channels; above them an address is
+    /// column, bank, row, so that neighbours share a row and rows that follow each other do not
+    /// share a bank.
+    #[must_use]
+    pub fn channel(&self, line: u64) -> usize {
+        (line % self.channels) as usize
+    }
+
+    fn bank_and_row(&self, line: u64) -> (usize, u64) {
+        let above = line / self.channels / self.columns;
+        ((above % self.banks) as usize, above / self.banks)
+    }
+}
+
+impl Channel {
+    /// An idle channel with all rows closed.
+    #[must_use]
+    pub fn new(timing: &Timing) -> Self {
+        Self {
+            timing: timing.clone(),
+            banks: vec![Bank::default(); timing.banks as usize],
+            data_free: 0,
+            last_wrote: false,
+        }
+    }
+
+    /// Reads or writes a line, begun at `now`. Commands are not limited; data lines, banks and the
+    /// turn between reading and writing are.
+    pub fn access(&mut self, now: Cycle, line: u64, write: bool) -> Burst {
+        let t = &self.timing;
+        let (bank, row) = t.bank_and_row(line);
+        let bank = &mut self.banks[bank];
+        let recovered = bank.ended + if bank.wrote { t.write_recovery } else { 0 };
+        let closing = recovered.max(bank.ended + t.row_idle);
+        let (found, column_at) = match bank.open {
+            Some(open) if now < closing && open == row => (Row::Hit, now),
+            Some(_) if now < closing => (Row::Conflict, now.max(recovered) + t.precharge + t.row),
+            // The row was closed behind its last access, which may just be under way.
+            Some(_) => (Row::Open, now.max(closing + t.precharge) + t.row),
+            None => (Row::Open, now + t.row),
+        };
+        let turn = if self.last_wrote == write { 0 } else { t.turnaround };
+        let begins = (column_at + t.column).max(self.data_free + turn);
+        let ends = begins + t.burst;
+        *bank = Bank { open: Some(row), ended: ends, wrote: write };
+        self.data_free = ends;
+        self.last_wrote = write;
+        Burst { row: found, begins, ends }
+    }
+
+    /// When the channel should choose its next access: early enough that one which has to open a
+    /// row follows without a gap.
+    #[must_use]
+    pub fn next_choice(&self) -> Cycle {
+        self.data_free.saturating_sub(self.timing.row + self.timing.column)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn channel(channels: u32) -> (Channel, Timing) {
+        let timing = Timing::new(&DramSettings { channels, ..DramSettings::default() }, 64);
+        (Channel::new(&timing), timing)
+    }
+
+    #[test]
+    fn a_line_takes_twenty_nanoseconds_and_what_its_row_takes() {
+        let (mut channel, _) = channel(1);
+        // A row of 8 KB holds 128 lines, and banks take turns: line 1024 is in bank 0 again.
+        let opened = channel.access(1000, 0, false);
+        assert_eq!(opened, Burst { row: Row::Open, begins: 1090, ends: 1150 });
+        let hit = channel.access(1150, 1, false);
+        assert_eq!(hit, Burst { row: Row::Hit, begins: 1195, ends: 1255 });
+        let conflict = channel.access(1255, 1024, false);
+        assert_eq!(conflict, Burst { row: Row::Conflict, begins: 1390, ends: 1450 });
+        let idle = channel.access(9000, 1025, false);
+        assert_eq!(idle, Burst { row: Row::Open, begins: 9090, ends: 9150 }, "closed when idle");
+    }
+
+    #[test]
+    fn hits_stream_without_a_gap_and_turns_cost() {
+        let (mut channel, _) = channel(1);
+        let mut last = channel.access(0, 0, false);
+        for line in 1..16 {
+            let next = channel.access(channel.next_choice(), line, false);
+            assert_eq!((next.row, next.begins), (Row::Hit, last.ends), "line {line}");
+            last = next;
+        }
+        let write = channel.access(channel.next_choice(), 16, true);
+        assert_eq!(write.begins, last.ends + 30);
+        let conflict = channel.access(channel.next_choice(), 2048, true);
+        assert_eq!(conflict.begins, write.ends + 45 + 135, "write recovery, then a new row");
+    }
+
+    #[test]
+    fn neighbours_take_turns_over_channels() {
+        let (_, timing) = channel(2);
+        assert_eq!((timing.channel(0), timing.channel(1), timing.channel(2)), (0, 1, 0));
+        assert_eq!(timing.bank_and_row(255), (0, 0), "two rows of 128 lines");
+        assert_eq!(timing.bank_and_row(256), (1, 0));
+        assert_eq!(timing.bank_and_row(256 * 8), (0, 1));
+    }
+}

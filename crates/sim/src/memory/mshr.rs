@@ -1,0 +1,73 @@
+//! Miss-status holding registers: the lines on their way from memory, and who waits for each.
+
+use super::port::{Kind, Tag};
+use crate::configuration::Cycle;
+
+/// A line under way.
+#[derive(Clone, Debug, Default)]
+pub struct Register {
+    /// Its number, if the register is taken.
+    pub line: Option<u64>,
+    /// Who waits, in the order of asking.
+    pub waiting: Vec<(Tag, Kind)>,
+    /// When its bus transaction's response phase ends.
+    pub responded: Cycle,
+    /// Whether the line was overwritten in memory while under way: whoever waits gets it, and no
+    /// cache keeps it.
+    pub overtaken: bool,
+    /// The transaction, for the trace.
+    pub transaction: u32,
+}
+
+/// The registers.
+pub struct Registers {
+    registers: Vec<Register>,
+    taken: usize,
+}
+
+impl Registers {
+    /// So many free registers.
+    #[must_use]
+    pub fn new(count: u32) -> Self {
+        Self { registers: vec![Register::default(); count as usize], taken: 0 }
+    }
+
+    /// The register that holds a line.
+    pub fn find(&mut self, line: u64) -> Option<&mut Register> {
+        if self.taken == 0 {
+            return None;
+        }
+        self.registers.iter_mut().find(|register| register.line == Some(line))
+    }
+
+    /// Takes a free register for a line, if one is free; tells its number.
+    pub fn take(&mut self, line: u64) -> Option<(u8, &mut Register)> {
+        let number = self.registers.iter().position(|register| register.line.is_none())?;
+        let register = &mut self.registers[number];
+        register.line = Some(line);
+        register.overtaken = false;
+        self.taken += 1;
+        Some((u8::try_from(number).expect("at most 256 registers"), register))
+    }
+
+    /// The register of this number.
+    #[must_use]
+    pub fn get(&self, number: u8) -> &Register {
+        &self.registers[usize::from(number)]
+    }
+
+    /// Frees a register: whoever waited is moved into `waited`.
+    pub fn free(&mut self, number: u8, waited: &mut Vec<(Tag, Kind)>) {
+        let register = &mut self.registers[usize::from(number)];
+        register.line = None;
+        waited.clear();
+        waited.append(&mut register.waiting);
+        self.taken -= 1;
+    }
+
+    /// Whether no line is under way.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.taken == 0
+    }
+}

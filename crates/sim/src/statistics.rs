@@ -1,0 +1,106 @@
+//! Counters with names and meanings: what a run reports beside its cycles.
+
+/// Declares a struct of counters, each with its meaning, and a walk over all of them.
+macro_rules! counters {
+    ($(#[$of_struct:meta])* $name:ident { $($(#[doc = $meaning:literal])+ $counter:ident,)+ }) => {
+        $(#[$of_struct])*
+        #[derive(Clone, Debug, Default, PartialEq, Eq)]
+        pub struct $name {
+            $($(#[doc = $meaning])+ pub $counter: u64,)+
+        }
+
+        impl $name {
+            /// Every counter: its name, its meaning, its value.
+            #[must_use]
+            pub fn named(&self) -> Vec<(&'static str, &'static str, u64)> {
+                vec![$((stringify!($counter), concat!($($meaning),+).trim_ascii(), self.$counter),)+]
+            }
+        }
+    };
+}
+
+counters! {
+    /// What happened in the memory system and the copy engines.
+    MemoryStatistics {
+        /// Instruction fetches that the first-level cache held.
+        fetch_hits,
+        /// Instruction fetches that it did not hold.
+        fetch_misses,
+        /// Loads and stores that the first-level cache held.
+        data_hits,
+        /// Loads and stores that it did not hold.
+        data_misses,
+        /// First-level misses that the second-level cache held.
+        second_hits,
+        /// First-level misses that went to memory, each line counted once.
+        second_misses,
+        /// Misses that joined one under way to the same line.
+        merged_misses,
+        /// Accesses told to try again because no MSHR was free.
+        mshr_retries,
+        /// Dirty lines that the second-level cache wrote to memory.
+        write_backs,
+        /// Transactions on the bus's address lines.
+        bus_transactions,
+        /// Cycles that transactions waited for the bus's address lines.
+        bus_address_wait_cycles,
+        /// Cycles in which the bus's data lines carried data.
+        bus_data_cycles,
+        /// Cycles that data waited for the bus's data lines.
+        bus_data_wait_cycles,
+        /// Lines read from memory.
+        memory_reads,
+        /// Lines written to memory.
+        memory_writes,
+        /// Memory accesses whose row was open.
+        row_hits,
+        /// Memory accesses whose bank had no row open.
+        row_opens,
+        /// Memory accesses whose bank had another row open.
+        row_conflicts,
+        /// Cycles in which the channels' data lines carried data, summed over channels.
+        channel_cycles,
+        /// Cycles that the processor's requests waited in the controller's queue.
+        processor_queue_cycles,
+        /// Cycles that the engines' requests waited in the controller's queue.
+        engine_queue_cycles,
+        /// Times that a channel chose while processor and engine both waited.
+        contended_choices,
+        /// How many of these fell to the engine.
+        engine_choices,
+        /// Copies handed to the copy control unit.
+        copies,
+        /// Pieces that they were split into at page boundaries.
+        copy_pieces,
+        /// Bytes copied by engines.
+        copied_bytes,
+        /// Translations that the copy control unit had to walk for.
+        copy_walks,
+        /// Copies told to try again because the control unit or the pending copy table was full.
+        copy_retries,
+        /// Cycles from a copy's arrival at the control unit to its final completion, summed.
+        copy_cycles,
+        /// Cycles from a copy's arrival to the moment its `ecpy` may retire, summed.
+        copy_retire_cycles,
+        /// Loads and stores that the pending copy table stalled, each retry counted.
+        dependency_stalls,
+        /// Source lines that a cache supplied because they were dirty there.
+        supplied_lines,
+        /// Target lines that were invalidated in caches.
+        invalidated_lines,
+        /// Lines written by a NIC.
+        device_lines,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_counter_has_a_name_and_a_meaning() {
+        let counters = MemoryStatistics { row_hits: 7, ..MemoryStatistics::default() }.named();
+        assert!(counters.iter().all(|(_, meaning, _)| meaning.ends_with('.')), "{counters:?}");
+        assert!(counters.contains(&("row_hits", "Memory accesses whose row was open.", 7)));
+    }
+}

@@ -1,0 +1,303 @@
+//! The memory system as a whole: caches, bus, controller and memory, and the copy engines among
+//! them, driven by events.
+//!
+//! A line that misses both caches: MSHR, bus (arbitration, request), chipset, the controller's
+//! queue, its channel, chipset, the bus's data lines, the caches. A copy: control unit (translate,
+//! split), bus, chipset, an engine's queue, announcement, reads, writes, completion on the bus.
+//!
+//! Known simplifications: an L1 miss that the L2 holds takes its latency and nothing else; bus
+//! slots are given in the order of asking, so data that comes late leaves a gap that nobody fills;
+//! memory is not refreshed.
+//!
+//! - `due`: what is due when;
+//! - `caches`: hits, misses, fills and write-backs;
+//! - `copies`: the control unit's and the engines' side.
+
+mod caches;
+mod copies;
+mod due;
+#[cfg(test)]
+mod tests;
+
+use std::collections::VecDeque;
+use std::ops::Range;
+
+use crate::configuration::{Configuration, Cycle, EngineSettings, MemorySettings};
+use crate::engine::control::{Control, Piece};
+use crate::engine::{self, Policy};
+use crate::error::Error;
+use crate::memory::dram::{Row, Timing};
+use crate::memory::trace::{Span, Stage, Transaction, What};
+use crate::memory::{
+    Agent, Bus, Cache, Channel, Completion, Kind, Passing, Purpose, Queue, Registers, Request, Tag,
+    Trace,
+};
+use crate::statistics::MemoryStatistics;
+
+use copies::Engine;
+use due::{Agenda, Event};
+
+/// Caches, bus, memory and copy engines of one processor. [`crate::memory::port`] says what passes
+/// to and from it. Time goes forward only: every call's `now` is at least that of the call before.
+pub struct MemorySystem {
+    settings: MemorySettings,
+    engine_settings: EngineSettings,
+    delays: Delays,
+    line_shift: u32,
+    instruction_cache: Cache,
+    data_cache: Cache,
+    second_cache: Cache,
+    registers: Registers,
+    waited: Vec<(Tag, Kind)>,
+    bus: Bus,
+    queue: Queue,
+    timing: Timing,
+    channels: Vec<Channel>,
+    choice_is_due: Vec<bool>,
+    policy: Box<dyn Policy>,
+    control: Control,
+    unsent: VecDeque<Piece>,
+    sending: bool,
+    engines: Vec<Engine>,
+    agenda: Agenda,
+    transactions: u32,
+    statistics: MemoryStatistics,
+    trace: Option<Box<Trace>>,
+}
+
+/// Fixed delays in cycles.
+struct Delays {
+    fetch: Cycle,
+    data: Cycle,
+    second: Cycle,
+    chipset_out: Cycle,
+    chipset_back: Cycle,
+    walk: Cycle,
+}
+
+impl MemorySystem {
+    /// An idle memory system with empty caches.
+    ///
+    /// # Errors
+    /// [`Configuration::validate`] refuses the configuration, or no policy has the name that it
+    /// gives.
+    pub fn new(configuration: &Configuration) -> Result<Self, Error> {
+        configuration.validate()?;
+        let settings = configuration.memory.clone();
+        let line_bytes = settings.line_bytes;
+        let timing = Timing::new(&settings.dram, line_bytes);
+        let channels = settings.dram.channels as usize;
+        let chipset = settings.chipset_cycles().unwrap_or(0);
+        Ok(Self {
+            delays: Delays {
+                fetch: settings.instruction_cache.hit_cycles.into(),
+                data: settings.data_cache.hit_cycles.into(),
+                second: settings.second_cache.hit_cycles.into(),
+                chipset_out: chipset / 2,
+                chipset_back: chipset - chipset / 2,
+                walk: configuration.core.tlb.walk_cycles.into(),
+            },
+            line_shift: line_bytes.trailing_zeros(),
+            instruction_cache: Cache::new(&settings.instruction_cache, line_bytes),
+            data_cache: Cache::new(&settings.data_cache, line_bytes),
+            second_cache: Cache::new(&settings.second_cache, line_bytes),
+            registers: Registers::new(settings.mshrs),
+            waited: Vec::new(),
+            bus: Bus::new(&settings.bus),
+            queue: Queue::new(channels, settings.queue_entries as usize),
+            channels: (0..channels).map(|_| Channel::new(&timing)).collect(),
+            choice_is_due: vec![false; channels],
+            timing,
+            policy: engine::policy(&configuration.engine)?,
+            control: Control::new(configuration),
+            unsent: VecDeque::new(),
+            sending: false,
+            engines: (0..configuration.engine.engines).map(|_| Engine::default()).collect(),
+            agenda: Agenda::default(),
+            transactions: 0,
+            statistics: MemoryStatistics::default(),
+            trace: None,
+            engine_settings: configuration.engine.clone(),
+            settings,
+        })
+    }
+
+    /// What may execute while an older `ecpy` has not completed; the same for a whole run.
+    #[must_use]
+    pub fn passing(&self) -> Passing {
+        if self.engine_settings.overlap { self.policy.passing() } else { Passing::Nothing }
+    }
+
+    /// The cycle of the next event, if anything is under way.
+    #[inline]
+    #[must_use]
+    pub fn next_event(&self) -> Option<Cycle> {
+        self.agenda.next()
+    }
+
+    /// Whether nothing is under way.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.agenda.next().is_none()
+    }
+
+    /// What has been counted so far.
+    #[must_use]
+    pub fn statistics(&self) -> &MemoryStatistics {
+        &self.statistics
+    }
+
+    /// Notes what transactions do in a window of cycles, from now on.
+    pub fn record(&mut self, window: Range<Cycle>) {
+        self.trace = Some(Box::new(Trace::new(window)));
+    }
+
+    /// What was noted, if [`MemorySystem::record`] was called.
+    #[must_use]
+    pub fn trace(&self) -> Option<&Trace> {
+        self.trace.as_deref()
+    }
+
+    /// Lets everything happen that is due up to `now`; completions are put behind `completions`, in
+    /// the order of time.
+    #[inline]
+    pub fn advance(&mut self, now: Cycle, completions: &mut Vec<Completion>) {
+        while let Some((at, event)) = self.agenda.take(now) {
+            self.happen(at, event, completions);
+        }
+    }
+
+    fn happen(&mut self, at: Cycle, event: Event, completions: &mut Vec<Completion>) {
+        match event {
+            Event::Arrive(request) => self.arrive(at, request),
+            Event::Choose(channel) => self.choose(at, channel.into()),
+            Event::Moved(request, begins) => self.moved(at, &request, begins),
+            Event::Fill(register) => self.fill(at, register, completions),
+            Event::Send => self.send(at),
+            Event::Piece(engine, piece) => self.piece_arrives(at, engine.into(), piece),
+            Event::Acknowledged(engine, copy) => self.acknowledged(at, engine.into(), copy),
+            Event::Notified(copy) => self.notified(at, copy, completions),
+            Event::Read(engine, index) => self.read_arrives(at, engine.into(), index),
+            Event::Written(engine) => self.written(at, engine.into()),
+            Event::Complete(copy) => self.piece_complete(at, copy, completions),
+        }
+    }
+
+    /// A request enters the controller's queue.
+    fn arrive(&mut self, now: Cycle, request: Request) {
+        let channel = self.timing.channel(request.line);
+        self.queue.push(channel, Request { arrived: now, ..request });
+        self.expect_choice(now, channel);
+    }
+
+    fn expect_choice(&mut self, now: Cycle, channel: usize) {
+        if !self.choice_is_due[channel] {
+            self.choice_is_due[channel] = true;
+            let at = now.max(self.channels[channel].next_choice());
+            self.agenda.push(at, Event::Choose(channel as u8));
+        }
+    }
+
+    /// A channel chooses whom it serves next, as the policy says.
+    fn choose(&mut self, now: Cycle, channel: usize) {
+        self.choice_is_due[channel] = false;
+        let waiting = self.queue.waiting(channel);
+        if waiting.is_empty() {
+            return;
+        }
+        let of_engine = |request: &Request| matches!(request.agent, Agent::Engine(_));
+        let engines = waiting.iter().filter(|request| of_engine(request)).count();
+        let contended = engines > 0 && engines < waiting.len();
+        let place = self.policy.choose(channel, waiting);
+        let place = if place < waiting.len() { place } else { 0 };
+        let request = self.queue.take(channel, place);
+        let waited = now - request.arrived;
+        if of_engine(&request) {
+            self.statistics.engine_queue_cycles += waited;
+            self.statistics.engine_choices += u64::from(contended);
+        } else {
+            self.statistics.processor_queue_cycles += waited;
+        }
+        self.statistics.contended_choices += u64::from(contended);
+        self.begin_burst(now, channel, request);
+        if !self.queue.waiting(channel).is_empty() {
+            self.expect_choice(now, channel);
+        }
+        // There is room in the queue again.
+        for engine in 0..self.engines.len() {
+            self.work(now, engine);
+        }
+    }
+
+    fn begin_burst(&mut self, now: Cycle, channel: usize, request: Request) {
+        let burst = self.channels[channel].access(now, request.line, request.write);
+        let counted = &mut self.statistics;
+        match burst.row {
+            Row::Hit => counted.row_hits += 1,
+            Row::Open => counted.row_opens += 1,
+            Row::Conflict => counted.row_conflicts += 1,
+        }
+        counted.memory_writes += u64::from(request.write);
+        counted.memory_reads += u64::from(!request.write);
+        counted.channel_cycles += burst.ends - burst.begins;
+        let on_channel = channel as u8;
+        self.span(request.transaction, Stage::Queue, request.arrived, now, on_channel);
+        self.span(request.transaction, Stage::Memory, now, burst.ends, on_channel);
+        self.agenda.push(burst.ends, Event::Moved(request, burst.begins));
+    }
+
+    /// A channel has moved a line: on to whoever asked for it.
+    fn moved(&mut self, now: Cycle, request: &Request, begins: Cycle) {
+        match request.purpose {
+            Purpose::Store => {}
+            Purpose::Fill(register) => {
+                let back = self.delays.chipset_back;
+                let transfer = self.carry(begins + back, now + back);
+                let at = transfer.max(self.registers.get(register).responded);
+                self.span(request.transaction, Stage::Chipset, now, now + back, 0);
+                self.span(request.transaction, Stage::Data, now + back, at, 0);
+                self.agenda.push(at, Event::Fill(register));
+            }
+            Purpose::EngineRead { engine, index } => {
+                self.engine_read_moved(now, engine, index, begins);
+            }
+            Purpose::EngineWrite { engine } => self.agenda.push(now, Event::Written(engine)),
+        }
+    }
+
+    /// Puts a line on the bus's data lines; tells when it has been transferred.
+    fn carry(&mut self, first: Cycle, last: Cycle) -> Cycle {
+        let bytes = self.settings.line_bytes;
+        let transfer = self.bus.transfer(first, last, bytes);
+        self.statistics.bus_data_cycles += transfer.ends - transfer.begins;
+        self.statistics.bus_data_wait_cycles += transfer.ends.saturating_sub(last);
+        transfer.ends
+    }
+
+    /// Sends a transaction over the bus.
+    fn transact(&mut self, now: Cycle, addresses: u32) -> crate::memory::bus::Phases {
+        let phases = self.bus.transact(now, addresses);
+        self.statistics.bus_transactions += 1;
+        let arbitration = u64::from(self.settings.bus.arbitration_clocks);
+        let at_once = self.settings.bus.after(self.settings.bus.clock_at(now) + arbitration);
+        self.statistics.bus_address_wait_cycles += phases.granted - at_once.min(phases.granted);
+        phases
+    }
+
+    /// The number of a transaction that begins, noted if there is a trace.
+    fn begin(&mut self, now: Cycle, what: What, address: u64, bytes: u64) -> u32 {
+        let number = self.transactions;
+        self.transactions = number.wrapping_add(1);
+        if let Some(trace) = &mut self.trace {
+            trace.begin(now, Transaction { number, what, address, bytes });
+        }
+        number
+    }
+
+    #[inline]
+    fn span(&mut self, transaction: u32, stage: Stage, from: Cycle, to: Cycle, channel: u8) {
+        if let Some(trace) = &mut self.trace {
+            trace.span(Span { transaction, stage, from, to, channel });
+        }
+    }
+}

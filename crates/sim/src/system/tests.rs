@@ -1,0 +1,328 @@
+//! The memory system against closed-form latencies and bandwidths, and its invariants.
+
+use super::*;
+use crate::configuration::cycles_of_ns;
+use crate::memory::{Access, Copy};
+
+/// A processor that only accesses memory: it runs the system until an access or a copy completes.
+struct Driver {
+    system: MemorySystem,
+    now: Cycle,
+    tag: u32,
+    completions: Vec<Completion>,
+}
+
+impl Driver {
+    fn new(change: impl FnOnce(&mut Configuration)) -> Self {
+        let mut configuration = Configuration::default();
+        change(&mut configuration);
+        let system = MemorySystem::new(&configuration).expect("a possible machine");
+        Self { system, now: 0, tag: 0, completions: Vec::new() }
+    }
+
+    fn tag(&mut self) -> Tag {
+        self.tag += 1;
+        Tag(self.tag)
+    }
+
+    /// Asks until it is taken.
+    fn begin(&mut self, mut ask: impl FnMut(&mut MemorySystem, Cycle) -> Access) -> Access {
+        loop {
+            self.system.advance(self.now, &mut self.completions);
+            match ask(&mut self.system, self.now) {
+                Access::Retry => self.now += 1,
+                taken => return taken,
+            }
+        }
+    }
+
+    fn wait(&mut self, tag: Tag) -> Cycle {
+        loop {
+            if let Some(done) = self.completions.iter().find(|done| done.tag == tag) {
+                return done.at;
+            }
+            self.now = self.system.next_event().expect("a request was lost").max(self.now);
+            self.system.advance(self.now, &mut self.completions);
+        }
+    }
+
+    /// One access from issue to data; time stands there afterwards.
+    fn access(&mut self, kind: Kind, address: u64) -> Cycle {
+        let (tag, began) = (self.tag(), self.now);
+        let done = match self.begin(|system, now| system.access(now, kind, address, tag)) {
+            Access::Hit { ready } => ready,
+            _ => self.wait(tag),
+        };
+        self.now = done;
+        done - began
+    }
+
+    fn copy(&mut self, source: u64, target: u64, bytes: u64) -> Tag {
+        let tag = self.tag();
+        let copy = Copy { source, target, bytes, tag };
+        self.begin(|system, now| system.copy(now, copy));
+        tag
+    }
+
+    fn drain(&mut self) {
+        while let Some(at) = self.system.next_event() {
+            self.now = at;
+            self.system.advance(at, &mut self.completions);
+        }
+    }
+}
+
+/// Prints the deviation and holds it to a limit in percent.
+fn assert_near(what: &str, found: f64, expected: f64, limit_percent: f64) {
+    let deviation = (found / expected - 1.0) * 100.0;
+    println!("{what}: {found:.2}, closed form {expected:.2}, deviation {deviation:+.2}%");
+    assert!(deviation.abs() <= limit_percent, "{what}: {deviation:+.2}%");
+}
+
+/// Lines in an order that a chain of dependent loads may have.
+fn chain(random: bool, lines: u64) -> Vec<u64> {
+    // An odd multiplier permutes the numbers below a power of two.
+    (0..lines).map(|n| if random { n.wrapping_mul(40_503) % lines } else { n } * 64).collect()
+}
+
+#[test]
+fn hits_take_what_table_1_says() {
+    let mut driver = Driver::new(|_| {});
+    driver.access(Kind::Load, 0);
+    assert_eq!(driver.access(Kind::Load, 8), 2);
+    for line in 1..=4 {
+        // The same set of the first level (128 sets of 64 bytes), another of the second.
+        driver.access(Kind::Load, line * 128 * 64);
+    }
+    assert_eq!(driver.access(Kind::Load, 0), 17, "the first level lost it, the second has it");
+}
+
+#[test]
+fn an_idle_chain_of_dependent_loads_measures_the_latency() {
+    for latency_ns in [80, 95, 110] {
+        for random in [false, true] {
+            let mut driver = Driver::new(|c| c.memory.latency_ns = latency_ns);
+            let lines = chain(random, 1 << 13);
+            let total: Cycle = lines.iter().map(|at| driver.access(Kind::Load, *at)).sum();
+            let mean_ns = total as f64 / lines.len() as f64 / 3.0;
+            let what = format!("idle latency in ns, random {random}");
+            assert_near(&what, mean_ns, latency_ns as f64, 1.0);
+        }
+    }
+}
+
+/// GB/s of loads that keep `mshrs` lines under way.
+fn streamed_gb_per_s(channels: u32, mshrs: u32) -> f64 {
+    let mut driver = Driver::new(|c| {
+        c.memory.dram.channels = channels;
+        c.memory.mshrs = mshrs;
+    });
+    let lines = 4096;
+    for line in 0..lines {
+        let tag = driver.tag();
+        driver.begin(|system, now| system.access(now, Kind::Load, line * 64, tag));
+    }
+    driver.drain();
+    (lines * 64) as f64 / (driver.now as f64 / 3.0)
+}
+
+#[test]
+fn streams_reach_the_bandwidth_of_their_channels() {
+    assert_near("one channel, GB/s", streamed_gb_per_s(1, 16), 3.2, 2.0);
+    assert_near("two channels, GB/s", streamed_gb_per_s(2, 32), 6.4, 3.0);
+    // Eight lines under way for 80 ns each bound it before the channels do; row hits shorten that.
+    let bound = 8.0 * 64.0 / 80.0;
+    let found = streamed_gb_per_s(2, 8);
+    println!("two channels, 8 MSHRs: {found:.2} GB/s, {bound:.2} if each line took 80 ns");
+    assert!((0.7 * bound..=6.4).contains(&found));
+}
+
+#[test]
+fn a_line_takes_its_time_on_bus_and_channel() {
+    let mut driver = Driver::new(|c| c.memory.dram.channels = 1);
+    for line in chain(true, 256) {
+        driver.access(Kind::Load, line);
+    }
+    let counted = driver.system.statistics();
+    assert_near("cycles on a channel", counted.channel_cycles as f64 / 256.0, 60.0, 0.0);
+    assert_near("cycles on the bus", counted.bus_data_cycles as f64 / 256.0, 30.0, 2.0);
+}
+
+/// The policies, and what an `ecpy` of a payload takes with each until it may retire and until it
+/// is complete.
+fn copy_cycles(policy: &str, bytes: u64, change: fn(&mut Configuration)) -> (Cycle, Cycle) {
+    let mut driver = Driver::new(|c| {
+        c.engine.policy = policy.into();
+        change(c);
+    });
+    let tag = driver.copy(0x10_0000, 0x20_0000, bytes);
+    let retired = driver.wait(tag);
+    driver.drain();
+    (retired, driver.system.statistics().copy_cycles)
+}
+
+#[test]
+fn engines_copy_at_the_speed_of_the_channels() {
+    for bytes in [512, 1024, 4096] {
+        let lines = bytes / 64;
+        let (retired, complete) = copy_cycles("sync-nlb", bytes, |_| {});
+        assert_eq!(retired, complete);
+        // Both walks, the command, the lines read and written by turns of 16 lines over two
+        // channels, each turn with the time to open a row, and the completion.
+        let batches = lines.div_ceil(16);
+        let closed_form = 60 + 27 + 30 + lines * 60 + batches * 2 * 90 + 27 + 30;
+        let what = format!("sync-nlb, {bytes} bytes, cycles");
+        assert_near(&what, complete as f64, closed_form as f64, 20.0);
+    }
+}
+
+#[test]
+fn an_asynchronous_copy_retires_early_and_a_synchronous_one_does_not() {
+    for (policy, early) in
+        [("sync-nlb", false), ("sync-wlb", false), ("async", true), ("async-pipelined", true)]
+    {
+        let (retired, complete) = copy_cycles(policy, 4096, |_| {});
+        println!("{policy}: retires after {retired}, complete after {complete} cycles");
+        assert_eq!(retired < complete / 2, early, "{policy}");
+        let (retired, complete) = copy_cycles(policy, 4096, |c| c.engine.overlap = false);
+        assert_eq!(retired, complete, "{policy}, no overlap");
+    }
+}
+
+#[test]
+fn load_bypass_costs_an_announcement() {
+    let (_, nlb) = copy_cycles("sync-nlb", 1024, |_| {});
+    let (_, wlb) = copy_cycles("sync-wlb", 1024, |_| {});
+    let settings = Configuration::default().memory;
+    let bus = &settings.bus;
+    let clocks = bus.arbitration_clocks + 2 * bus.request_clocks + bus.snoop_clocks;
+    let chipset = settings.chipset_cycles().expect("a valid machine");
+    let closed_form = chipset + bus.after(u64::from(clocks + bus.response_clocks));
+    assert_near("announcement, cycles", (wlb - nlb) as f64, closed_form as f64, 10.0);
+}
+
+#[test]
+fn every_placement_policy_and_count_completes_every_copy() {
+    use crate::configuration::{Placement, Source, Target};
+    for policy in ["sync-nlb", "sync-wlb", "async", "async-pipelined"] {
+        for (placement, target) in [
+            (Placement::Hub, Target::Invalidate),
+            (Placement::Die, Target::Invalidate),
+            (Placement::Die, Target::Cache),
+        ] {
+            for (engines, stream_lines) in [(1, 16), (3, 1), (2, 2)] {
+                let mut driver = Driver::new(|c| {
+                    c.engine.policy = policy.into();
+                    c.engine.placement = placement;
+                    c.engine.target = target;
+                    c.engine.source = Source::Drop;
+                    c.engine.engines = engines;
+                    c.engine.stream_lines = stream_lines;
+                });
+                let mut tags = Vec::new();
+                for n in 0..40_u64 {
+                    driver.access(Kind::Store, 0x10_0000 + n * 1000);
+                    tags.push(driver.copy(0x10_0000 + n * 1000, 0x90_0007 + n * 5000, n * 97 + 1));
+                }
+                driver.drain();
+                for tag in tags {
+                    let done = driver.completions.iter().filter(|done| done.tag == tag).count();
+                    assert_eq!(done, 1, "{policy} {placement:?} {target:?} {engines}");
+                }
+                assert!(driver.system.control.is_idle() && driver.system.queue.is_empty());
+            }
+        }
+    }
+}
+
+#[test]
+fn a_dirty_source_is_supplied_and_a_cached_target_invalidated() {
+    let mut driver = Driver::new(|c| c.engine.policy = "sync-nlb".into());
+    driver.access(Kind::Store, 0x1000);
+    driver.access(Kind::Load, 0x8000);
+    let tag = driver.copy(0x1000, 0x8000, 128);
+    driver.wait(tag);
+    driver.drain();
+    let counted = driver.system.statistics();
+    assert_eq!((counted.supplied_lines, counted.invalidated_lines), (1, 1));
+    assert_eq!(driver.access(Kind::Load, 0x1000), 2, "the source stays");
+    assert!(driver.access(Kind::Load, 0x8000) > cycles_of_ns(60), "the target comes from memory");
+}
+
+#[test]
+fn pending_copies_stop_what_depends_on_them_until_they_are_complete() {
+    let mut driver = Driver::new(|c| c.engine.policy = "async".into());
+    let tag = driver.copy(0x10_0000, 0x20_0000, 4096);
+    let retired = driver.wait(tag);
+    assert!(driver.system.blocks(Kind::Load, 0x20_0800, 8));
+    assert!(driver.system.blocks(Kind::Store, 0x10_0800, 8));
+    assert!(!driver.system.blocks(Kind::Load, 0x10_0800, 8));
+    driver.drain();
+    assert!(driver.now > retired);
+    assert!(!driver.system.blocks(Kind::Load, 0x20_0800, 8));
+}
+
+/// Streams of loads and copies at once; the engine's part of contended choices, in percent.
+fn contended_share(policy: &str, share_percent: u32) -> (f64, MemoryStatistics) {
+    let mut driver = Driver::new(|c| {
+        c.engine.policy = policy.into();
+        c.engine.share_percent = share_percent;
+        c.memory.dram.channels = 1;
+    });
+    for n in 0..16_u64 {
+        driver.copy(0x100_0000 + n * 4096, 0x200_0000 + n * 4096, 4096);
+        for line in 0..256 {
+            let tag = driver.tag();
+            let address = 0x300_0000 + (n * 256 + line) * 64;
+            driver.begin(|system, now| system.access(now, Kind::Load, address, tag));
+        }
+    }
+    driver.drain();
+    let counted = driver.system.statistics().clone();
+    (counted.engine_choices as f64 / counted.contended_choices as f64 * 100.0, counted)
+}
+
+#[test]
+fn the_engines_share_is_held_and_nobody_starves() {
+    for share in [5, 25, 50] {
+        let (found, counted) = contended_share("async", share);
+        assert!(counted.contended_choices > 500, "{counted:?}");
+        assert_near("the engine's share in percent", found, share.into(), 2.0);
+        assert_eq!((counted.copies, counted.copied_bytes), (16, 65536));
+    }
+    let (fifo, _) = contended_share("sync-nlb", 25);
+    println!("first in, first out: {fifo:.1}%");
+    assert!(fifo > 50.0, "first in, first out favours who enqueues most");
+}
+
+#[test]
+fn a_nic_takes_its_lines_from_the_caches() {
+    let mut driver = Driver::new(|_| {});
+    driver.access(Kind::Load, 0x4000);
+    assert_eq!(driver.access(Kind::Load, 0x4000), 2);
+    driver.system.dma_write(driver.now, 0x4010, 100);
+    assert!(driver.access(Kind::Load, 0x4000) > cycles_of_ns(60));
+    assert_eq!(driver.system.statistics().device_lines, 2);
+}
+
+#[test]
+fn a_trace_shows_the_stages_of_a_miss_without_a_gap() {
+    let mut driver = Driver::new(|_| {});
+    driver.system.record(0..10_000);
+    let took = driver.access(Kind::Load, 0x4000);
+    let trace = driver.system.trace().expect("it was asked for");
+    let spans = trace.of(trace.transactions[0].number);
+    let stages: Vec<Stage> = spans.iter().map(|span| span.stage).collect();
+    let expected = [
+        Stage::Caches,
+        Stage::Bus,
+        Stage::Chipset,
+        Stage::Queue,
+        Stage::Memory,
+        Stage::Chipset,
+        Stage::Data,
+    ];
+    assert_eq!(stages, expected);
+    assert!(spans.windows(2).all(|pair| pair[0].to == pair[1].from), "{spans:?}");
+    assert_eq!(spans.last().map(|span| span.to), Some(took));
+}
