@@ -106,6 +106,16 @@ pub(crate) enum Error {
         /// The most there can be.
         limit: Bytes,
     },
+    /// A mechanism that does not work on this machine, or not for this size.
+    #[error("cannot measure mechanism {name}: {reason}; {remedy}")]
+    Mechanism {
+        /// Which one.
+        name: &'static str,
+        /// Why.
+        reason: String,
+        /// What to do.
+        remedy: &'static str,
+    },
     /// Ctrl-C cannot be watched for.
     #[error("cannot watch for Ctrl-C: {0}; run haul from a shell")]
     Signals(#[from] ctrlc::Error),
@@ -126,7 +136,7 @@ impl Error {
         use haul_measure::Error as Measure;
         match self {
             Self::ReaderGone => ExitCode::SUCCESS,
-            Self::Threads { .. } | Self::Size { .. } => ExitCode::from(2),
+            Self::Threads { .. } | Self::Size { .. } | Self::Mechanism { .. } => ExitCode::from(2),
             Self::Measure(error) | Self::Experiment(Experiment::Measure(error)) => match error {
                 Measure::UnknownDistribution { .. } | Measure::UnknownLevel { .. } => {
                     ExitCode::from(2)
@@ -138,6 +148,7 @@ impl Error {
                 | Experiment::UnknownFunction { .. }
                 | Experiment::SizeClass { .. }
                 | Experiment::UnknownPeer { .. }
+                | Experiment::UnknownChannelPeer { .. }
                 | Experiment::UnknownTest { .. }
                 | Experiment::BlockSize { .. }
                 | Experiment::BlockAlign { .. }

@@ -117,11 +117,11 @@ pub enum Error {
         /// What was asked for.
         threads: usize,
     },
-    /// A heap's driver failed.
+    /// A driver failed.
     #[error("cannot have {peer} {attempt}: {reason}; leave it out of --against, or ask for less")]
     Driver {
         /// Whose driver.
-        peer: &'static str,
+        peer: String,
         /// What it was asked to do.
         attempt: String,
         /// What came of it.
@@ -135,6 +135,44 @@ pub enum Error {
     Conversation {
         /// What the system said.
         reason: std::io::Error,
+    },
+    /// One end of a transfer without a run.
+    #[error(
+        "cannot talk to the run at {}: {reason}; `haul channel bench` starts its drivers itself",
+        socket.display()
+    )]
+    ChannelConversation {
+        /// Where the run should listen.
+        socket: std::path::PathBuf,
+        /// What the system said.
+        reason: std::io::Error,
+    },
+    /// Nothing of this name moves bytes between processes.
+    #[error("cannot compare channels with {name:?}; the others are {known}; name some of these")]
+    UnknownChannelPeer {
+        /// What was asked for.
+        name: String,
+        /// What haul can be compared with.
+        known: String,
+    },
+    /// What a peer needs is not installed.
+    #[error("cannot compare with {peer}: {reason}; {remedy}, or leave it out of --against")]
+    ChannelPeerMissing {
+        /// Which one.
+        peer: &'static str,
+        /// What is not there.
+        reason: String,
+        /// How it is had.
+        remedy: &'static str,
+    },
+    /// Two ends on one processor.
+    #[error(
+        "cannot measure transfers between two processes: this one may run on {allowed} processor, \
+         and each end wants its own; allow it two (taskset, or the container's cpuset)"
+    )]
+    OneProcessor {
+        /// How many there are.
+        allowed: usize,
     },
     /// A trace's file cannot be read, or a file for its replay cannot be written.
     #[error("cannot {attempt} {}: {reason}; {remedy}", path.display())]

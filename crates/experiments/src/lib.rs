@@ -6,17 +6,22 @@
 //!
 //! - [`error`]: the one error of this crate;
 //! - [`context`]: which run and machine records are of, where they go, and who may stop it;
+//! - `leave_out`, `printed`: what becomes of a subject that fails, and what its process said;
 //! - [`outcome`]: from an interleaved run to its records;
 //! - [`copy`]: memcpy, memmove and memset;
 //! - [`heap`]: allocation beside libc, the general heaps and DPDK;
+//! - [`channel`]: bulk transfer between two processes beside pipes, UCX, MPI and iceoryx2;
 //! - [`memory`]: what memory itself allows: bandwidth, and the price of a page fault.
 
+pub mod channel;
 pub mod context;
 pub mod copy;
 pub mod error;
 pub mod heap;
+mod leave_out;
 pub mod memory;
 pub mod outcome;
+mod printed;
 
 pub use context::{Context, Step};
 pub use error::Error;

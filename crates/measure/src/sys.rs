@@ -56,15 +56,25 @@ pub fn monotonic_ns() -> u64 {
 /// What the kernel counted for the calling thread so far. Two system calls.
 #[must_use]
 pub fn usage_thread() -> Usage {
+    usage(libc::RUSAGE_THREAD, ClockId::ThreadCPUTime)
+}
+
+/// What the kernel counted for this process so far, all its threads together. Two system calls.
+#[must_use]
+pub fn usage_process() -> Usage {
+    usage(libc::RUSAGE_SELF, ClockId::ProcessCPUTime)
+}
+
+fn usage(who: libc::c_int, clock: ClockId) -> Usage {
     // SAFETY: `rusage` is plain integers, for which all zeros is a value.
     let mut raw: libc::rusage = unsafe { std::mem::zeroed() };
     // SAFETY: the pointer is to a whole, writable `rusage` that outlives the call.
-    let status = unsafe { libc::getrusage(libc::RUSAGE_THREAD, &raw mut raw) };
+    let status = unsafe { libc::getrusage(who, &raw mut raw) };
     if status != 0 {
         return Usage::default();
     }
     // rusage's own times stand still between scheduler ticks; this clock does not.
-    let cpu = rustix::time::clock_gettime(ClockId::ThreadCPUTime);
+    let cpu = rustix::time::clock_gettime(clock);
     Usage {
         cpu: Duration::new(cpu.tv_sec as u64, cpu.tv_nsec as u32),
         faults_minor: raw.ru_minflt as u64,
@@ -184,6 +194,14 @@ impl Proc {
         let huge = ["Shared_Hugetlb:", "Private_Hugetlb:"].map(|key| kibibytes_of(&text, key));
         let huge: u64 = huge.into_iter().flatten().sum();
         kibibytes_of(&text, "Rss:")?.checked_add(huge)
+    }
+
+    /// Memory in this process's pages that is no file's: its own, and what it shares with others
+    /// (proc(5), `status`: RssAnon and RssShmem).
+    #[must_use]
+    pub fn own_and_shared_bytes(&self) -> Option<u64> {
+        let text = self.read("proc/self/status")?;
+        kibibytes_of(&text, "RssAnon:")?.checked_add(kibibytes_of(&text, "RssShmem:")?)
     }
 
     /// Bytes that the control group (version 2, then 1) may still take.

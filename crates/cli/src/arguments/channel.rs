@@ -5,6 +5,9 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use haul::channel::Mechanism;
+use haul_experiments::channel::protocol::Side;
+use haul_experiments::channel::{Peer, Target};
+use haul_model::Sizes;
 
 use super::seconds;
 
@@ -12,6 +15,11 @@ use super::seconds;
 pub(crate) enum Channel {
     /// The mechanisms, what each needs, and whether it works here
     List(List),
+    /// Transfers side by side with pipes, sockets, UCX, MPI and iceoryx2
+    Bench(Bench),
+    /// One end of a transfer for `haul channel bench`, which starts it
+    #[command(hide = true)]
+    Drive(Drive),
     /// Sends a file, or standard input, to a process that receives
     Send(Send),
     /// Receives what another process sends, as a file or on standard output
@@ -75,4 +83,91 @@ pub(crate) struct Recv {
     /// Print what it took as records, one a line of JSON; only with --out
     #[arg(long, requires = "out")]
     pub(crate) json: bool,
+}
+
+/// Measures haul's mechanisms between two processes, A and B, side by side with pipes, Unix sockets,
+/// UCX, MPI, iceoryx2 and the seed's two ways, all interleaved in one run, the first of them against
+/// itself as the noise floor. B ends with a private copy in its own memory and verifies every byte of
+/// every run; time is from A's start to whoever ends last, and processor time is that of both sides.
+/// A peer that is not installed is told, with the package that has it, and left out.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  haul channel bench --size 256MiB --against ucx,mpi,pipe\n  \
+    haul channel bench --size 64..64KiB --mechanism auto,inline,ring --json > small.jsonl\n  \
+    haul channel bench --seed-experiment\n\n\
+    Others: ucx, mpi, iceoryx2, pipe, unix, seed (shared memory of the whole size with two copies, and \
+    vmsplice both ways), memcpy (one warm copy within B: what no copy can be faster than).")]
+pub(crate) struct Bench {
+    /// The messages' sizes: a list such as 64,4KiB, or FIRST..LAST for the powers of two
+    #[arg(
+        long,
+        value_name = "SIZES",
+        default_value = "64,4KiB,64KiB,1MiB,16MiB,256MiB",
+        conflicts_with = "seed_experiment"
+    )]
+    pub(crate) size: Sizes,
+    /// B's memory: warm (used before) or cold (new, so that its page faults count); both may be given
+    #[arg(long, value_name = "TARGET", default_value = "warm", value_delimiter = ',')]
+    pub(crate) target: Vec<Target>,
+    /// haul's mechanisms: all, auto (haul's choice) or a name; several may be given
+    #[arg(long, value_name = "NAME", default_value = "all", value_delimiter = ',')]
+    pub(crate) mechanism: Vec<Asked>,
+    /// The others: ucx, mpi, iceoryx2, pipe, unix, seed, memcpy
+    #[arg(
+        long,
+        value_name = "OTHERS",
+        default_value = "ucx,mpi,iceoryx2,pipe,unix,seed,memcpy",
+        value_delimiter = ','
+    )]
+    pub(crate) against: Vec<Peer>,
+    /// Processors of the two that another program keeps busy: 0 or 1; both may be given
+    #[arg(
+        long,
+        value_name = "N",
+        default_value = "0",
+        value_delimiter = ',',
+        value_parser = clap::value_parser!(u8).range(0..=1)
+    )]
+    pub(crate) busy_core: Vec<u8>,
+    /// The seed's three results beside haul's, at its size: shared memory with two copies, vmsplice
+    /// both ways at 4096 B a call, and its mymemcpy beside memcpy within one process
+    #[arg(long)]
+    pub(crate) seed_experiment: bool,
+    /// Time for everything together [default: 3 for each measurement]
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    pub(crate) budget: Option<Duration>,
+    /// Print each record as one line of JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// What `--mechanism` asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Asked {
+    /// haul's choice, and every mechanism that works here.
+    All,
+    /// haul's choice.
+    Auto,
+    /// This one.
+    One(Mechanism),
+}
+
+impl std::str::FromStr for Asked {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "all" => Ok(Self::All),
+            "auto" => Ok(Self::Auto),
+            name => name.parse().map(Self::One).map_err(|error| format!("{error}, auto, all")),
+        }
+    }
+}
+
+/// One end of a transfer, as the run that listens at a socket tells it.
+#[derive(Debug, Args)]
+pub(crate) struct Drive {
+    /// The run's socket
+    pub(crate) control: PathBuf,
+    /// A or B
+    pub(crate) side: Side,
 }

@@ -46,7 +46,7 @@ pub(crate) fn of(arguments: Arguments) -> Result<Box<dyn Command>, Error> {
         Verb::Report(arguments) => Box::new(report::Report::read(arguments)?),
         Verb::Survey(arguments) => Box::new(survey::Survey::new(arguments)),
         Verb::Heap(arguments) => heap::of(arguments)?,
-        Verb::Channel(arguments) => channel::of(arguments),
+        Verb::Channel(arguments) => channel::of(arguments)?,
         Verb::Copy(Copy::List(arguments)) => Box::new(list::List::new(arguments)),
         Verb::Copy(Copy::Tune(arguments)) => Box::new(tune::Tune::new(arguments)),
         Verb::Copy(Copy::Bench(arguments)) => Box::new(bench::Bench::check(arguments)?),

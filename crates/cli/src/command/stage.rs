@@ -4,6 +4,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use haul_experiments::Context;
+use haul_experiments::channel::{self, measure_channel};
 use haul_experiments::copy::drawn::Shape;
 use haul_experiments::copy::{Drawn, Sizes, measure_drawn, measure_sizes};
 use haul_experiments::heap::{self, measure_heap};
@@ -41,6 +42,8 @@ pub(super) enum Work {
     Fault(Fault),
     /// Allocation beside other heaps.
     Heap(heap::Bench),
+    /// Transfers between processes beside other ways.
+    Channel(channel::Bench),
 }
 
 /// What becomes of a plan when one of its steps fails.
@@ -202,6 +205,12 @@ impl Stage {
                 let test = bench.test.name();
                 format!("heap {test}, {size} aligned to {align}{}", on_threads(bench.threads))
             }
+            Work::Channel(bench) => {
+                bench.budget = budget;
+                let (size, target) = (Bytes(bench.size as u64), bench.target);
+                let busy = if bench.is_busy { ", one processor busy" } else { "" };
+                format!("transfer of {size}, {target} target{busy}")
+            }
         };
         Self { what, budget, work }
     }
@@ -219,6 +228,7 @@ impl Work {
             Self::Bandwidth(bandwidth) => measure_bandwidth(bandwidth, context),
             Self::Fault(fault) => measure_fault(fault, context),
             Self::Heap(bench) => measure_heap(bench, context),
+            Self::Channel(bench) => measure_channel(bench, context),
         }
     }
 }

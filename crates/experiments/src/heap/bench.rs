@@ -16,6 +16,7 @@ use super::protocol::{Shape, Start, Task};
 use super::test::{Extent, Test};
 use crate::context::{Context, Step};
 use crate::error::Error;
+use crate::leave_out::or_leave_out;
 
 /// How long a repeated sample takes: long against the conversation with a driver, short against the
 /// whole.
@@ -279,27 +280,20 @@ impl Bench {
         Ok(true)
     }
 
-    /// Leaves a peer that failed out of the run.
-    ///
-    /// # Errors
-    /// It is haul, or the baseline: nothing is left to compare.
+    /// Leaves a peer that failed out of the run; haul and the baseline are what the run is about.
     fn or_leave_out<T>(
         &self,
         entrant: &mut Entrant<'_>,
         done: Result<T, Error>,
         context: &mut Context<'_>,
     ) -> Result<Option<T>, Error> {
-        let error = match done {
-            Ok(value) => return Ok(Some(value)),
-            Err(error) => error,
-        };
-        if entrant.found.peer == Peer::Haul || *entrant.found == self.heaps[0] {
-            return Err(error);
+        let is_needed = entrant.found.peer == Peer::Haul || *entrant.found == self.heaps[0];
+        let name = entrant.found.peer.name();
+        let done = or_leave_out(done, name, is_needed, &mut entrant.failure, context)?;
+        if done.is_none() {
+            entrant.running = None;
         }
-        (context.warn)(&format!("{} is left out: {error}", entrant.found.peer.name()));
-        entrant.running = None;
-        entrant.failure = Some(error);
-        Ok(None)
+        Ok(done)
     }
 
     fn emit(&self, entrants: &mut [Entrant<'_>], notes: Vec<String>, context: &mut Context<'_>) {

@@ -1,24 +1,20 @@
 //! A driver as its run sees it: started, asked, and ended with the run.
 
 use std::ffi::OsString;
-use std::io::{self, BufRead, BufReader, PipeReader, Read, Write};
+use std::io::{self, BufRead, BufReader, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use super::peers::{Found, Peer};
 use super::protocol::{Reply, Start, Task};
 use crate::error::Error;
+use crate::printed::Printed;
 
 /// The longest that one task or start may take: a heap that hangs is told, not waited for.
 const PATIENCE: Duration = Duration::from_secs(120);
-
-/// How much of what a driver printed is told when it fails, in bytes from the start: the reason
-/// stands there, and DPDK prints its whole usage after it.
-const OUTPUT_TOLD: usize = 400;
 
 /// How drivers are started: a program that calls [`super::driver::serve`].
 #[derive(Clone, Debug)]
@@ -37,7 +33,7 @@ pub(super) struct Running {
     child: Child,
     reader: BufReader<UnixStream>,
     writer: UnixStream,
-    printed: Option<JoinHandle<Vec<u8>>>,
+    printed: Printed,
     /// The heap's version, and what its memory consists of.
     pub(super) version: String,
     pub(super) pages: Option<String>,
@@ -57,7 +53,7 @@ impl Running {
     /// [`Error::Driver`]: the process or the heap did not start.
     pub(super) fn start(driver: &Driver, found: &Found, start: &Start) -> Result<Self, Error> {
         let mut running = Self::spawn(driver, found).map_err(|reason| Error::Driver {
-            peer: found.peer.name(),
+            peer: found.peer.name().to_owned(),
             attempt: format!("start {}", driver.program.display()),
             reason: reason.to_string(),
         })?;
@@ -91,7 +87,7 @@ impl Running {
         let (ours, theirs) = UnixStream::pair()?;
         ours.set_read_timeout(Some(PATIENCE))?;
         ours.set_write_timeout(Some(PATIENCE))?;
-        let (output, input) = io::pipe()?;
+        let (printed, input) = Printed::new()?;
         let mut command = Command::new(&driver.program);
         command.args(&driver.arguments).arg(found.peer.name());
         command.envs(driver.environment.iter().map(|(name, value)| (name, value)));
@@ -104,13 +100,12 @@ impl Running {
         let child = command.spawn()?;
         // Our copies of the child's ends close with it: what it prints ends when it ends.
         drop(command);
-        let printed = thread::spawn(move || drain(output));
         Ok(Self {
             peer: found.peer,
             child,
             reader: BufReader::new(ours.try_clone()?),
             writer: ours,
-            printed: Some(printed),
+            printed,
             version: String::new(),
             pages: None,
         })
@@ -143,15 +138,9 @@ impl Running {
 
     /// Ends it, and tells with the reason what it printed.
     fn error(&mut self, attempt: &str, reason: impl Into<String>) -> Error {
-        let mut reason = reason.into();
         self.end();
-        let printed = self.printed.take().and_then(|thread| thread.join().ok()).unwrap_or_default();
-        let told = &printed[..printed.len().min(OUTPUT_TOLD)];
-        let text = String::from_utf8_lossy(told);
-        if !text.trim().is_empty() {
-            reason = format!("{reason} (it printed: {})", text.trim().replace('\n', " / "));
-        }
-        Error::Driver { peer: self.peer.name(), attempt: attempt.to_owned(), reason }
+        let reason = self.printed.told_with(reason.into());
+        Error::Driver { peer: self.peer.name().to_owned(), attempt: attempt.to_owned(), reason }
     }
 
     fn end(&mut self) {
@@ -166,14 +155,6 @@ impl Drop for Running {
     fn drop(&mut self) {
         self.end();
     }
-}
-
-/// Reads what a driver prints until it ends, so that it never waits for a reader.
-fn drain(mut output: PipeReader) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    // What cannot be read any more is not told: the task's own failure is.
-    let _ = output.read_to_end(&mut bytes);
-    bytes
 }
 
 fn attempt(task: &Task) -> &'static str {

@@ -18,6 +18,7 @@ use super::script::Script;
 use super::trace::{Trace, live_bytes};
 use crate::context::{Context, Step};
 use crate::error::Error;
+use crate::leave_out::or_leave_out;
 
 /// Points of the course: as many as a figure has room for.
 const POINTS: usize = 50;
@@ -196,26 +197,16 @@ impl Replay {
         Ok(true)
     }
 
-    /// Leaves a peer that failed out of the run.
-    ///
-    /// # Errors
-    /// It is haul, or the baseline: nothing is left to compare.
+    /// Leaves a peer that failed out of the run; haul and the baseline are what the run is about.
     fn or_leave_out<T>(
         &self,
         entrant: &mut Entrant<'_>,
         done: Result<T, Error>,
         context: &mut Context<'_>,
     ) -> Result<Option<T>, Error> {
-        let error = match done {
-            Ok(value) => return Ok(Some(value)),
-            Err(error) => error,
-        };
-        if entrant.found.peer == Peer::Haul || *entrant.found == self.heaps[0] {
-            return Err(error);
-        }
-        (context.warn)(&format!("{} is left out: {error}", entrant.found.peer.name()));
-        entrant.failure = Some(error);
-        Ok(None)
+        let is_needed = entrant.found.peer == Peer::Haul || *entrant.found == self.heaps[0];
+        let name = entrant.found.peer.name();
+        or_leave_out(done, name, is_needed, &mut entrant.failure, context)
     }
 
     fn emit(

@@ -4,6 +4,8 @@
 //! and an empty one back when everything is where it should be. A channel that closes without the
 //! empty message was cut short.
 
+mod bench;
+mod drive;
 mod list;
 mod recv;
 mod send;
@@ -11,15 +13,21 @@ mod took;
 
 use super::Command;
 use crate::arguments::channel::Channel;
+use crate::error::Error;
 
 /// Bytes of a message: large enough that its cost is the copy, small enough to fit the ring.
 const MESSAGE_BYTES: usize = 1 << 20;
 
 /// The subcommand that the arguments ask for.
-pub(super) fn of(arguments: Channel) -> Box<dyn Command> {
-    match arguments {
+///
+/// # Errors
+/// A mechanism does not work here, or not for a size.
+pub(super) fn of(arguments: Channel) -> Result<Box<dyn Command>, Error> {
+    Ok(match arguments {
+        Channel::Bench(arguments) => Box::new(bench::Bench::check(arguments)?),
+        Channel::Drive(arguments) => Box::new(drive::Drive::new(arguments)),
         Channel::List(arguments) => Box::new(list::List::new(arguments)),
         Channel::Send(arguments) => Box::new(send::Send::new(arguments)),
         Channel::Recv(arguments) => Box::new(recv::Recv::new(arguments)),
-    }
+    })
 }

@@ -1,0 +1,269 @@
+//! `haul channel bench`: transfers side by side with everybody else's.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use haul::channel::Mechanism;
+use haul::sys::Sys;
+use haul_experiments::channel::{self, Launch, Peer, Subject, Target, baseline_first, can_move};
+use haul_model::{Bytes, Nanos, Record};
+
+use crate::arguments::channel::{Asked, Bench as Arguments};
+use crate::command::stage::{OnFailure, Runner, Stage, Work, total};
+use crate::command::{Command, this_machine};
+use crate::error::Error;
+use crate::journal::{Journal, Outputs};
+use crate::terminal::{self, Table};
+
+/// Time for a measurement where --budget does not say.
+const BUDGET_EACH: Duration = Duration::from_secs(3);
+
+/// What the seed moved: `dd bs=1M count=1000`.
+const SEED_BYTES: u64 = 1000 << 20;
+
+/// What stands beside the seed's three results: haul's choice, its own form of the seed's two ways,
+/// and what the seed had not.
+const BESIDE_THE_SEED: [Peer; 3] = [Peer::Seed, Peer::Memcpy, Peer::Pipe];
+const MYMEMCPY: &str = "seed:mymemcpy";
+
+pub(super) struct Bench {
+    plan: Vec<Stage>,
+    json: bool,
+    left_out: Vec<String>,
+}
+
+impl Bench {
+    /// Resolves every name, looks for every peer, and makes the plan.
+    ///
+    /// # Errors
+    /// A mechanism does not work here, or not for any of these sizes.
+    pub(super) fn check(arguments: Arguments) -> Result<Self, Error> {
+        let is_seed = arguments.seed_experiment;
+        let against = if is_seed { BESIDE_THE_SEED.to_vec() } else { arguments.against.clone() };
+        let sizes = if is_seed { vec![Bytes(SEED_BYTES)] } else { arguments.size.0.clone() };
+        let mut subjects = mechanisms(&arguments.mechanism, &sizes)?;
+        let (others, left_out) = present(&against);
+        subjects.extend(others);
+        if is_seed {
+            subjects.push(Subject { name: MYMEMCPY.to_owned(), found: None });
+        }
+        let subjects = baseline_first(subjects);
+        let mut works = Vec::new();
+        for &busy in &unique(&arguments.busy_core) {
+            for &target in &unique(&arguments.target) {
+                for size in &sizes {
+                    works.push(work(size.0, target, busy == 1, &subjects, &left_out)?);
+                }
+            }
+        }
+        let count = u32::try_from(works.len()).unwrap_or(u32::MAX).max(1);
+        let each = arguments.budget.map_or(BUDGET_EACH, |budget| budget / count);
+        let plan = works.into_iter().map(|work| Stage::of(work, each)).collect();
+        Ok(Self { plan, json: arguments.json, left_out })
+    }
+}
+
+impl Command for Bench {
+    fn outputs(&self) -> Outputs {
+        Outputs { json: self.json, ..Outputs::default() }
+    }
+
+    fn run(&mut self, journal: &mut Journal) -> Result<(), Error> {
+        let machine = this_machine();
+        let mut runner = Runner::new(&machine, journal, self.plan.len(), total(&self.plan))?;
+        runner.stages(&self.plan, OnFailure::End)
+    }
+
+    fn render(&self, journal: &Journal) -> Result<(), Error> {
+        let table = figures(journal.records());
+        if self.json || table.is_empty() {
+            return Ok(());
+        }
+        terminal::print(&table.text())?;
+        if !self.left_out.is_empty() {
+            let count = self.left_out.len();
+            terminal::print(&format!("\n{count} left out: {}", self.left_out.join(", ")))?;
+        }
+        terminal::print(
+            "\nGB/s: 10^9 bytes, from A's start to whoever ends last; s/GB: processor time of both \
+             sides;\nlatency: half a round trip; ratio: of GB/s, over the first's; floor: how far \
+             the first came from itself\nin the same run. A difference below the floor is none.",
+        )
+    }
+}
+
+/// How this program drives one end.
+pub(in crate::command) fn driver() -> Launch {
+    Launch {
+        // Where the kernel does not tell, the name that it was started by has to do.
+        program: std::env::current_exe().unwrap_or_else(|_| PathBuf::from("haul")),
+        arguments: ["channel", "drive"].map(OsString::from).into(),
+        environment: Vec::new(),
+        starts_both: false,
+    }
+}
+
+/// Each once, in order.
+fn unique<T: Copy + PartialEq>(values: &[T]) -> Vec<T> {
+    let mut once = Vec::new();
+    for &value in values {
+        if !once.contains(&value) {
+            once.push(value);
+        }
+    }
+    once
+}
+
+fn work(
+    size: u64,
+    target: Target,
+    is_busy: bool,
+    subjects: &[Subject],
+    left_out: &[String],
+) -> Result<Work, Error> {
+    let limit = Bytes(isize::MAX as u64);
+    let too_large = Error::Size { asked: Bytes(size), limit };
+    Ok(Work::Channel(channel::Bench {
+        size: isize::try_from(size).map_err(|_| too_large)?.unsigned_abs(),
+        target,
+        is_busy,
+        subjects: subjects.to_vec(),
+        driver: driver(),
+        left_out: left_out.to_vec(),
+        budget: BUDGET_EACH,
+        seed: 1,
+    }))
+}
+
+/// haul's subjects.
+///
+/// # Errors
+/// One that was named does not work here, or not for any of these sizes.
+fn mechanisms(asked: &[Asked], sizes: &[Bytes]) -> Result<Vec<Subject>, Error> {
+    let permissions = Sys::new().permissions();
+    let mut names = Vec::new();
+    for &asked in asked {
+        let some = match asked {
+            Asked::Auto => vec!["haul:auto".to_owned()],
+            Asked::One(mechanism) => {
+                if let Some(reason) = mechanism.obstacle(&permissions) {
+                    let (name, reason) = (mechanism.name(), reason.to_owned());
+                    return Err(Error::Mechanism { name, reason, remedy: "see haul channel list" });
+                }
+                let name = name_of(mechanism);
+                if !sizes.iter().any(|size| can_move(&name, usize::try_from(size.0).unwrap_or(0))) {
+                    return Err(Error::Mechanism {
+                        name: mechanism.name(),
+                        reason: format!("no size of {} is one for it", listed(sizes)),
+                        remedy: "name another --size or --mechanism",
+                    });
+                }
+                vec![name]
+            }
+            Asked::All => {
+                let works = |mechanism: &Mechanism| mechanism.obstacle(&permissions).is_none();
+                let works = Mechanism::ALL.into_iter().filter(works).map(name_of);
+                std::iter::once("haul:auto".to_owned()).chain(works).collect()
+            }
+        };
+        names.extend(some);
+    }
+    names.dedup();
+    Ok(names.into_iter().map(|name| Subject { name, found: None }).collect())
+}
+
+fn name_of(mechanism: Mechanism) -> String {
+    format!("haul:{mechanism}")
+}
+
+fn listed(sizes: &[Bytes]) -> String {
+    sizes.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}
+
+/// Those of these peers that are installed, and the names of the others, of whom a person is told.
+fn present(against: &[Peer]) -> (Vec<Subject>, Vec<String>) {
+    let (mut subjects, mut left_out) = (Vec::new(), Vec::new());
+    for &peer in &unique(against) {
+        match peer.find() {
+            Ok(found) => {
+                for name in peer.subjects() {
+                    let found = found.launch.is_some().then(|| found.clone());
+                    subjects.push(Subject { name: (*name).to_owned(), found });
+                }
+            }
+            Err(error) => {
+                terminal::say(&format!("haul: warning: {error}"));
+                left_out.push(peer.name().to_owned());
+            }
+        }
+    }
+    (subjects, left_out)
+}
+
+/// A row for each subject of each measurement; one measurement apart from the next by a blank line.
+fn figures<'a>(records: impl Iterator<Item = &'a Record>) -> Table {
+    let mut table = Table::new(&[
+        ">size",
+        "target",
+        ">busy",
+        "by",
+        ">GB/s",
+        ">s/GB",
+        ">latency",
+        ">extra memory",
+        ">ratio",
+        ">interval",
+        ">floor",
+    ]);
+    let records: Vec<&Record> =
+        records.filter(|record| record.experiment == channel::bench::EXPERIMENT).collect();
+    let text = |record: &Record, name: &str| {
+        record.parameters.get(name).map_or(String::new(), |value| match value.as_str() {
+            Some(text) => text.to_owned(),
+            None => value.to_string(),
+        })
+    };
+    let group =
+        |record: &Record| ["size_bytes", "target", "busy_core"].map(|name| text(record, name));
+    let mut last = None;
+    for record in records.iter().filter(|record| record.metric == "throughput") {
+        let own = group(record);
+        if last.as_ref().is_some_and(|last| *last != own) {
+            table.add(Vec::new());
+        }
+        let of = |metric: &str| {
+            let is_it = |other: &&&Record| {
+                other.metric == metric && other.subject == record.subject && group(other) == own
+            };
+            records.iter().find(is_it).and_then(|other| other.median())
+        };
+        let size = own[0].parse().map_or(own[0].clone(), |bytes| Bytes(bytes).to_string());
+        let mut row = vec![size, own[1].clone(), own[2].clone(), subject(record)];
+        row.push(number(of("throughput"), |value| format!("{value:.2}")));
+        row.push(number(of("cpu"), |value| format!("{value:.3}")));
+        row.push(number(of("latency"), |value| Nanos(value).to_string()));
+        row.push(number(of("extra_memory"), |value| Bytes(value as u64).to_string()));
+        if let Some(comparison) = &record.comparison {
+            row.push(format!("{:.3}", comparison.ratio));
+            row.push(format!("{:.3}-{:.3}", comparison.ratio_low, comparison.ratio_high));
+            row.push(format!("{:.3}", comparison.floor));
+        }
+        table.add(row);
+        last = Some(own);
+    }
+    table
+}
+
+/// The subject, and what haul's choice was.
+fn subject(record: &Record) -> String {
+    let chosen = record.parameters.get("mechanism").and_then(|value| value.as_str());
+    match chosen.filter(|_| record.subject == "haul:auto") {
+        Some(mechanism) => format!("{} ({mechanism})", record.subject),
+        None => record.subject.clone(),
+    }
+}
+
+fn number(value: Option<f64>, show: impl Fn(f64) -> String) -> String {
+    value.map_or(String::new(), show)
+}

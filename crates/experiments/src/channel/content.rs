@@ -1,0 +1,91 @@
+//! What messages hold: bytes that follow from a seed, so that the receiver knows every one of them.
+
+/// The golden ratio as a fraction of 2^64: successive multiples are far apart (Knuth, The Art of
+/// Computer Programming, volume 3, 6.4).
+const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
+
+const WORD_BYTES: usize = size_of::<u64>();
+
+/// Fills messages that lie one after the other with the content of this seed.
+pub fn fill(messages: &mut [u8], seed: u64) {
+    let mut words = messages.chunks_exact_mut(WORD_BYTES);
+    let mut index = 0;
+    for chunk in &mut words {
+        chunk.copy_from_slice(&word(seed, index).to_le_bytes());
+        index += 1;
+    }
+    let rest = words.into_remainder();
+    let last = word(seed, index).to_le_bytes();
+    rest.copy_from_slice(&last[..rest.len()]);
+}
+
+/// Compares every byte with the content of this seed.
+///
+/// # Errors
+/// The index of the first that is another.
+pub fn verify(messages: &[u8], seed: u64) -> Result<(), usize> {
+    let words = messages.chunks_exact(WORD_BYTES);
+    let mut different = 0;
+    for (index, chunk) in (0..).zip(words) {
+        let found = u64::from_le_bytes(chunk.try_into().unwrap_or_default());
+        different |= found ^ word(seed, index);
+    }
+    let whole = messages.len() / WORD_BYTES * WORD_BYTES;
+    let last = word(seed, (whole / WORD_BYTES) as u64).to_le_bytes();
+    let rest = &messages[whole..];
+    if different == 0 && *rest == last[..rest.len()] {
+        return Ok(());
+    }
+    Err(first_difference(messages, seed))
+}
+
+fn first_difference(messages: &[u8], seed: u64) -> usize {
+    let byte =
+        |index: usize| word(seed, (index / WORD_BYTES) as u64).to_le_bytes()[index % WORD_BYTES];
+    let different = messages.iter().enumerate().position(|(index, &found)| found != byte(index));
+    different.unwrap_or(messages.len())
+}
+
+/// Every index has its own: a message out of its place is seen, as one that is left from before is.
+/// `peers/driver.h` has the same.
+fn word(seed: u64, index: u64) -> u64 {
+    let word = index.wrapping_add(seed).wrapping_mul(GOLDEN);
+    word ^ (word >> 32)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_single_wrong_byte_is_found_wherever_it_is() {
+        for length in [0, 1, 7, 8, 9, 63, 64, 1000] {
+            let mut messages = vec![0; length];
+            fill(&mut messages, 7);
+            assert_eq!(verify(&messages, 7), Ok(()), "{length}");
+            for index in 0..length {
+                messages[index] ^= 0x80;
+                assert_eq!(verify(&messages, 7), Err(index), "{length}");
+                messages[index] ^= 0x80;
+            }
+        }
+    }
+
+    #[test]
+    fn content_of_another_seed_or_place_is_none_of_this() {
+        let mut messages = vec![0; 4096];
+        fill(&mut messages, 1 << 40);
+        assert_eq!(verify(&messages, 1 << 41), Err(0));
+        messages.copy_within(0..64, 64);
+        assert_eq!(verify(&messages, 1 << 40), Err(64));
+    }
+
+    #[test]
+    fn drivers_in_c_count_on_these_very_words() {
+        let mut messages = [0; 16];
+        fill(&mut messages, 5);
+        let words = [5_u64, 6].map(|n| n.wrapping_mul(GOLDEN)).map(|w| w ^ (w >> 32));
+        assert_eq!(messages[..8], words[0].to_le_bytes());
+        assert_eq!(messages[8..], words[1].to_le_bytes());
+    }
+}

@@ -1,0 +1,205 @@
+//! The child process at one end: it gets its end ready, does what it is told from the moment it is
+//! told, and verifies every byte.
+//!
+//! Both ends begin at a moment of the clock that both have, which the run names some time ahead:
+//! nothing of the conversation is in what is timed, and neither end waits for the other before it.
+
+use std::collections::HashMap;
+use std::io::{self, BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+
+use haul_measure::memory::{Pages, Region};
+use haul_measure::sys::{self, Proc, Usage};
+
+use super::content;
+use super::protocol::{Kind, Reply, Request, Side, Task, Took};
+use super::way::{Stage, Way};
+use crate::error::Error;
+
+/// Meets the other end on the way of this name; the folder is both ends' own.
+pub type Open<'a> = &'a dyn Fn(&str, Side, &Path) -> Result<Box<dyn Way>, String>;
+
+/// Serves the run that listens at `control`, until it closes the conversation.
+///
+/// # Errors
+/// Nobody listens there, or the conversation breaks off within a line.
+pub fn serve(side: Side, control: &Path, version: &str, open: Open<'_>) -> Result<(), Error> {
+    let talk = || {
+        let stream = UnixStream::connect(control)?;
+        let folder = control.parent().unwrap_or(Path::new("/"));
+        let mut end = End::new(side, folder, open);
+        converse(stream, &mut end, version)
+    };
+    talk().map_err(|reason: io::Error| Error::ChannelConversation {
+        socket: control.to_owned(),
+        reason,
+    })
+}
+
+fn converse(stream: UnixStream, end: &mut End<'_>, version: &str) -> io::Result<()> {
+    let mut writer = stream.try_clone()?;
+    let mut say = |reply: Reply| writer.write_all(format!("{reply}\n").as_bytes());
+    say(Reply::Hello(end.side, version.to_owned()))?;
+    for line in BufReader::new(stream).lines() {
+        let answer = match line?.parse() {
+            Ok(Request::Pin(cpus)) => match sys::set_affinity(&cpus) {
+                true => Ok(Reply::Ready),
+                false => Err(format!("it may not run on the processors {cpus:?}")),
+            },
+            Ok(Request::Prepare(task)) => end.prepare(task).map(|()| Reply::Ready),
+            Ok(Request::Go(at_ns)) => end.go(at_ns).map(Reply::Done),
+            Err(reason) => Err(reason),
+        };
+        say(answer.unwrap_or_else(Reply::Failed))?;
+    }
+    Ok(())
+}
+
+/// One end: its memory, and the ways it has met the other on.
+struct End<'a> {
+    side: Side,
+    folder: &'a Path,
+    open: Open<'a>,
+    ways: HashMap<String, Box<dyn Way>>,
+    task: Option<Task>,
+    /// What is sent.
+    source: Option<Region>,
+    /// Where it is received: at A, what comes back.
+    target: Option<Region>,
+    /// Memory at the start, in bytes.
+    started_with: u64,
+}
+
+impl<'a> End<'a> {
+    fn new(side: Side, folder: &'a Path, open: Open<'a>) -> Self {
+        let started_with = Proc::default().own_and_shared_bytes().unwrap_or(0);
+        let ways = HashMap::new();
+        Self { side, folder, open, ways, task: None, source: None, target: None, started_with }
+    }
+
+    fn prepare(&mut self, task: Task) -> Result<(), String> {
+        let bytes = task.size.checked_mul(task.count).ok_or("more bytes than there are")?;
+        let sends = self.side == Side::A;
+        let receives = !sends || task.kind == Kind::Echo;
+        if sends {
+            let source = warm(&mut self.source, bytes)?;
+            content::fill(source, task.seed);
+        }
+        if receives && task.is_cold {
+            // Given back before new memory is taken: it would be the same pages, but for that.
+            self.target = None;
+            let region = Region::unasked(bytes, Pages::Unsaid);
+            self.target = Some(region.map_err(|error| error.to_string())?);
+        } else if receives {
+            warm(&mut self.target, bytes)?;
+        }
+        if !self.ways.contains_key(&task.way) {
+            let way = (self.open)(&task.way, self.side, self.folder)?;
+            self.ways.insert(task.way.clone(), way);
+        }
+        let source: &[u8] = match &mut self.source {
+            Some(source) if sends => &source.as_mut_slice()[..bytes],
+            _ => &[],
+        };
+        let way = self.ways.get_mut(&task.way).ok_or("the way is gone")?;
+        way.before(&Stage { task: &task, source })?;
+        self.task = Some(task);
+        Ok(())
+    }
+
+    fn go(&mut self, at_ns: u64) -> Result<Took, String> {
+        let task = self.task.take().ok_or("it is told to go without a task")?;
+        let way = self.ways.get_mut(&task.way).ok_or("the way is gone")?;
+        let bytes = task.size * task.count;
+        let empty = &mut [][..];
+        let source = self.source.as_mut().map_or(&[][..], |region| &*region.as_mut_slice());
+        let target = self.target.as_mut().map_or(empty, Region::as_mut_slice);
+        while sys::monotonic_ns() < at_ns {
+            std::hint::spin_loop();
+        }
+        let (before, start_ns) = (sys::usage_process(), sys::monotonic_ns());
+        let done = perform(way.as_mut(), self.side, &task, source, target);
+        let (end_ns, after) = (sys::monotonic_ns(), sys::usage_process());
+        done?;
+        if self.side == Side::B || task.kind == Kind::Echo {
+            let target = &mut target[..bytes];
+            if self.side == Side::B {
+                way.after(target)?;
+            }
+            content::verify(target, task.seed).map_err(|index| {
+                format!("byte {index} of {bytes} that it has is not the one that was sent")
+            })?;
+        }
+        let own = way.extra_bytes();
+        let remark = way.remark();
+        let extra_bytes = own.unwrap_or_else(|| self.grown_bytes());
+        Ok(took(start_ns, end_ns, before, after, extra_bytes, remark))
+    }
+
+    /// What this process has beside its buffers and what it started with.
+    fn grown_bytes(&self) -> u64 {
+        let now = Proc::default().own_and_shared_bytes().unwrap_or(0);
+        let regions = [&self.source, &self.target].into_iter().flatten();
+        let buffers: u64 = regions.map(|region| region.bytes() as u64).sum();
+        now.saturating_sub(self.started_with).saturating_sub(buffers)
+    }
+}
+
+/// Memory of at least this length that has its pages; as it is where it was used before.
+fn warm(region: &mut Option<Region>, bytes: usize) -> Result<&mut [u8], String> {
+    let fits = |region: &Region| region.bytes() == bytes.next_multiple_of(sys::page_bytes());
+    if !region.as_ref().is_some_and(fits) {
+        *region = None;
+        let new = Region::touched(bytes, Pages::Unsaid).map_err(|error| error.to_string())?;
+        *region = Some(new);
+    }
+    let region = region.as_mut().ok_or("no memory")?;
+    Ok(&mut region.as_mut_slice()[..bytes])
+}
+
+/// What is timed.
+fn perform(
+    way: &mut dyn Way,
+    side: Side,
+    task: &Task,
+    source: &[u8],
+    target: &mut [u8],
+) -> Result<(), String> {
+    for index in 0..task.count {
+        let message = index * task.size..(index + 1) * task.size;
+        match (side, task.kind) {
+            (Side::A, Kind::Transfer) => way.send(&source[message])?,
+            (Side::B, Kind::Transfer) => way.receive(&mut target[message])?,
+            (Side::A, Kind::Echo) => {
+                way.send(&source[message.clone()])?;
+                way.receive(&mut target[message])?;
+            }
+            (Side::B, Kind::Echo) => {
+                way.receive(&mut target[message.clone()])?;
+                way.send(&target[message])?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn took(
+    start_ns: u64,
+    end_ns: u64,
+    before: Usage,
+    after: Usage,
+    extra_bytes: u64,
+    remark: String,
+) -> Took {
+    let faults = |usage: &Usage| usage.faults_minor + usage.faults_major;
+    Took {
+        start_ns,
+        end_ns,
+        cpu_ns: u64::try_from(after.cpu.saturating_sub(before.cpu).as_nanos()).unwrap_or(u64::MAX),
+        faults: faults(&after).saturating_sub(faults(&before)),
+        switches: after.switches_involuntary.saturating_sub(before.switches_involuntary),
+        extra_bytes,
+        remark,
+    }
+}

@@ -1,0 +1,26 @@
+//! Transfers between two processes: haul's channels beside pipes, sockets, UCX, MPI and iceoryx2,
+//! all interleaved in one run, every byte verified.
+//!
+//! From the bottom up:
+//!
+//! - [`content`]: what messages hold;
+//! - [`protocol`]: what a run and its drivers say to each other;
+//! - [`way`]: a way for bytes, as a driver takes it at its end;
+//! - [`driver`]: the child process at one end;
+//! - [`pair`]: two of them, as their run sees them;
+//! - [`peers`]: which others there are, and how they are had;
+//! - `busy`: another program on a processor;
+//! - [`mod@bench`]: the run.
+
+pub mod bench;
+mod busy;
+pub mod content;
+pub mod driver;
+pub mod pair;
+pub mod peers;
+pub mod protocol;
+pub mod way;
+
+pub use bench::{Bench, Subject, Target, baseline_first, can_move, measure_channel};
+pub use pair::Launch;
+pub use peers::{Found, Peer};

@@ -1,0 +1,234 @@
+//! What haul's channels are compared with, and how each is had on this machine.
+//!
+//! Drivers in C are part of this program as text, and compiled as they are wanted: nothing of a peer
+//! is needed to build haul.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::str::FromStr;
+use std::sync::Arc;
+use std::{fs, io};
+
+use super::pair::{Folder, Launch};
+use crate::error::Error;
+
+/// What every driver in C has in common.
+const DRIVER_H: &str = include_str!("../../../../peers/driver.h");
+const UCX_C: &str = include_str!("../../../../peers/ucx/driver.c");
+const MPI_C: &str = include_str!("../../../../peers/mpi/driver.c");
+
+/// The program of `peers/iceoryx2`, and the variable that says where it is.
+const ICEORYX2: &str = "haul-peer-iceoryx2";
+const ICEORYX2_VARIABLE: &str = "HAUL_PEER_ICEORYX2";
+
+/// Another way for bytes to get from process to process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Peer {
+    /// Unified Communication X: tag send and receive.
+    Ucx,
+    /// Open MPI or MPICH: MPI_Send and MPI_Recv.
+    Mpi,
+    /// iceoryx2: publish and subscribe, and the subscriber's own copy.
+    Iceoryx2,
+    /// A pipe.
+    Pipe,
+    /// A Unix stream socket.
+    Unix,
+    /// The seed's two ways: shared memory of the whole size, and vmsplice at both ends of a pipe.
+    Seed,
+    /// One warm memcpy within the receiver: no transfer, but the least that a copy costs.
+    Memcpy,
+}
+
+/// A peer that can be measured here.
+#[derive(Clone, Debug)]
+pub struct Found {
+    /// Which one.
+    pub peer: Peer,
+    /// How its ends are started; `None` where haul's own drivers have it.
+    pub launch: Option<Launch>,
+    /// Where it was compiled: removed with the last of these.
+    _folder: Option<Arc<Folder>>,
+}
+
+impl Peer {
+    /// All of them, in the order of `--against`.
+    pub const ALL: [Self; 7] =
+        [Self::Ucx, Self::Mpi, Self::Iceoryx2, Self::Pipe, Self::Unix, Self::Seed, Self::Memcpy];
+
+    /// As commands spell it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Ucx => "ucx",
+            Self::Mpi => "mpi",
+            Self::Iceoryx2 => "iceoryx2",
+            Self::Pipe => "pipe",
+            Self::Unix => "unix",
+            Self::Seed => "seed",
+            Self::Memcpy => "memcpy",
+        }
+    }
+
+    /// Its subjects, as records spell them.
+    #[must_use]
+    pub fn subjects(self) -> &'static [&'static str] {
+        match self {
+            Self::Ucx => &["ucx"],
+            Self::Mpi => &["mpi"],
+            Self::Iceoryx2 => &["iceoryx2"],
+            Self::Pipe => &["pipe"],
+            Self::Unix => &["unix"],
+            Self::Seed => &["seed:memcpy", "seed:vmsplice"],
+            Self::Memcpy => &["memcpy"],
+        }
+    }
+
+    /// Looks for what it needs, and compiles its driver where that is in C: half a second.
+    ///
+    /// # Errors
+    /// [`Error::ChannelPeerMissing`], with the packages to install.
+    pub fn find(self) -> Result<Found, Error> {
+        let missing =
+            |remedy| move |reason| Error::ChannelPeerMissing { peer: self.name(), reason, remedy };
+        let (launch, folder) = match self {
+            Self::Pipe | Self::Unix | Self::Seed | Self::Memcpy => (None, None),
+            Self::Ucx => ucx().map_err(missing("apt-get install gcc libucx-dev"))?,
+            Self::Mpi => mpi().map_err(missing("apt-get install openmpi-bin libopenmpi-dev"))?,
+            Self::Iceoryx2 => (Some(iceoryx2().map_err(missing(BUILD_ICEORYX2))?), None),
+        };
+        Ok(Found { peer: self, launch, _folder: folder.map(Arc::new) })
+    }
+}
+
+/// How the driver of iceoryx2 is had: it is a crate of its own, outside haul's.
+const BUILD_ICEORYX2: &str = "build it in haul's tree (cargo build --release --manifest-path \
+     peers/iceoryx2/Cargo.toml) and name it in HAUL_PEER_ICEORYX2";
+
+impl FromStr for Peer {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let found = Self::ALL.into_iter().find(|peer| peer.name() == text);
+        found.ok_or_else(|| Error::UnknownChannelPeer {
+            name: text.into(),
+            known: Self::ALL.map(Self::name).join(", "),
+        })
+    }
+}
+
+type Had = (Option<Launch>, Option<Folder>);
+
+/// UCX, each end started by itself.
+fn ucx() -> Result<Had, String> {
+    let folder = with_sources(UCX_C)?;
+    let mut cc = Command::new("cc");
+    compile(cc.args(["-lucp", "-lucs"]), folder.path())?;
+    let program = folder.path().join("driver");
+    let launch =
+        Launch { program, arguments: Vec::new(), environment: Vec::new(), starts_both: false };
+    Ok((Some(launch), Some(folder)))
+}
+
+/// MPI, both ends started by its own launcher, whichever is installed.
+fn mpi() -> Result<Had, String> {
+    let folder = with_sources(MPI_C)?;
+    compile(&mut Command::new("mpicc"), folder.path())?;
+    let version = run(Command::new("mpirun").arg("--version"), "mpirun")?;
+    let mut arguments = vec!["-n", "2"];
+    if String::from_utf8_lossy(&version.stdout).contains("Open MPI") {
+        // Its launcher refuses root and more ranks than cores, and pins ranks, which the run does.
+        arguments.extend(["--allow-run-as-root", "--oversubscribe", "--bind-to", "none"]);
+    }
+    let mut arguments: Vec<OsString> = arguments.into_iter().map(OsString::from).collect();
+    arguments.push(folder.path().join("driver").into());
+    let program = PathBuf::from("mpirun");
+    let launch = Launch { program, arguments, environment: Vec::new(), starts_both: true };
+    Ok((Some(launch), Some(folder)))
+}
+
+/// The driver that was built by hand: named by the variable, beside this program, or on PATH.
+fn iceoryx2() -> Result<Launch, String> {
+    let beside = std::env::current_exe().ok().and_then(|own| Some(own.parent()?.join(ICEORYX2)));
+    let on_path = std::env::var_os("PATH").unwrap_or_default();
+    let candidates = std::env::var_os(ICEORYX2_VARIABLE)
+        .map(PathBuf::from)
+        .into_iter()
+        .chain(beside)
+        .chain(std::env::split_paths(&on_path).map(|folder| folder.join(ICEORYX2)));
+    let program = candidates
+        .into_iter()
+        .find(|path| path.is_file())
+        .ok_or_else(|| format!("no {ICEORYX2} in {ICEORYX2_VARIABLE}, beside haul or on PATH"))?;
+    Ok(Launch { program, arguments: Vec::new(), environment: Vec::new(), starts_both: false })
+}
+
+/// A folder with a driver's source.
+fn with_sources(driver: &str) -> Result<Folder, String> {
+    let written = || -> io::Result<Folder> {
+        let folder = Folder::new()?;
+        fs::write(folder.path().join("driver.h"), DRIVER_H)?;
+        fs::write(folder.path().join("driver.c"), driver)?;
+        Ok(folder)
+    };
+    written().map_err(|error| format!("its driver cannot be written: {error}"))
+}
+
+fn compile(compiler: &mut Command, folder: &Path) -> Result<(), String> {
+    let name = compiler.get_program().to_string_lossy().into_owned();
+    let libraries: Vec<OsString> = compiler.get_args().map(OsString::from).collect();
+    let mut command = Command::new(&name);
+    // Libraries stand behind what needs them.
+    command.current_dir(folder).args(["-O2", "-std=gnu11", "-o", "driver", "driver.c"]);
+    let output = run(command.args(libraries), &name)?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let told = String::from_utf8_lossy(&output.stderr);
+    let line = told.lines().find(|line| line.contains("error")).unwrap_or("it says nothing");
+    Err(format!("{name} does not compile its driver ({})", line.trim()))
+}
+
+fn run(command: &mut Command, name: &str) -> Result<Output, String> {
+    command.stdin(Stdio::null()).output().map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => format!("no {name} on PATH"),
+        _ => format!("{name} does not start: {error}"),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_come_back_and_others_are_answered_with_what_there_is() {
+        for peer in Peer::ALL {
+            assert_eq!(peer.name().parse::<Peer>().unwrap(), peer);
+        }
+        for bad in ["haul", "zeromq", ""] {
+            let message = bad.parse::<Peer>().unwrap_err().to_string();
+            assert!(message.contains("ucx, mpi, iceoryx2, pipe, unix"), "{message}");
+        }
+    }
+
+    #[test]
+    fn what_every_system_has_is_found() {
+        for peer in [Peer::Pipe, Peer::Unix, Peer::Seed, Peer::Memcpy] {
+            assert!(peer.find().unwrap().launch.is_none());
+        }
+    }
+
+    #[test]
+    fn what_does_not_compile_is_told_by_its_first_error() {
+        let folder = with_sources("#include \"no-such-header.h\"\n").unwrap();
+        match compile(&mut Command::new("cc"), folder.path()) {
+            Err(reason) if reason.contains("no cc on PATH") => {}
+            other => assert!(other.unwrap_err().contains("no-such-header.h")),
+        }
+        assert_eq!(
+            compile(&mut Command::new("no-such-compiler"), folder.path()).unwrap_err(),
+            "no no-such-compiler on PATH"
+        );
+    }
+}

@@ -1,0 +1,134 @@
+//! haul's channels: one for each mechanism, both ends trusting each other.
+
+use std::collections::VecDeque;
+use std::path::Path;
+
+use haul::channel::{Account, Buffer, Building, Channel, Listener, Mechanism, Settings};
+
+use super::{Stage, Way, meet, path};
+use crate::channel::protocol::Side;
+
+/// One page of so many is written to by the receiver of what was handed over sealed: what a
+/// program changes of a large message is little, and a page that is written to is copied.
+pub const DIRTY_PAGES: usize = 10;
+
+/// A channel to the other end.
+pub(super) struct Haul {
+    channel: Channel,
+    mechanism: Option<Mechanism>,
+    /// What was built for the next messages, untimed: the producer would have made it there.
+    built: VecDeque<Building>,
+    /// What came as memory of its own.
+    kept: Vec<Buffer>,
+    extra_bytes: u64,
+    took: Mechanism,
+    fell_back: bool,
+}
+
+impl Haul {
+    /// Meets the other end, for `haul:auto` or a mechanism.
+    pub(super) fn open(name: &str, side: Side, folder: &Path) -> Result<Self, String> {
+        let asked = name.strip_prefix("haul:").ok_or_else(|| format!("no way is called {name}"))?;
+        let mechanism = match asked {
+            "auto" => None,
+            name => Some(name.parse::<Mechanism>()?),
+        };
+        // What is sealed was built, whatever the settings say; the way back takes haul's choice.
+        let by_settings = mechanism.filter(|&mechanism| mechanism != Mechanism::Sealed);
+        let settings =
+            Settings { trusts_peer: true, mechanism: by_settings, ..Settings::default() };
+        let path = path(folder, name);
+        let channel = match side {
+            Side::A => meet(|| Channel::connect(&path, &settings))?,
+            Side::B => {
+                let listener = Listener::bind(&path).map_err(|error| error.to_string())?;
+                listener.accept(&settings).map_err(|error| error.to_string())?
+            }
+        };
+        let took = mechanism.unwrap_or_default();
+        let (built, kept) = (VecDeque::new(), Vec::new());
+        Ok(Self { channel, mechanism, built, kept, extra_bytes: 0, took, fell_back: false })
+    }
+
+    fn note(&mut self, account: &Account) {
+        self.extra_bytes = self.extra_bytes.max(account.extra_memory_bytes);
+        self.took = account.mechanism;
+        self.fell_back |= account.fell_back_from.is_some();
+    }
+
+    fn is_sealed(&self) -> bool {
+        self.mechanism == Some(Mechanism::Sealed)
+    }
+}
+
+impl Way for Haul {
+    fn send(&mut self, message: &[u8]) -> Result<(), String> {
+        let sent = match self.built.pop_front() {
+            Some(building) => self.channel.send_built(building),
+            None => self.channel.send(message),
+        };
+        let account = sent.map_err(|error| error.to_string())?;
+        self.note(&account);
+        Ok(())
+    }
+
+    fn receive(&mut self, target: &mut [u8]) -> Result<(), String> {
+        if !self.is_sealed() {
+            let account = self.channel.recv_into(target).map_err(|error| error.to_string())?;
+            let came = account.size_bytes;
+            self.note(&account);
+            return is_whole(came, target.len());
+        }
+        let mut buffer = self.channel.recv().map_err(|error| error.to_string())?;
+        let pages = buffer.chunks_mut(haul_measure::sys::page_bytes());
+        for page in pages.step_by(DIRTY_PAGES) {
+            // The byte that is there already: what is verified stays as it was sent.
+            let byte = std::hint::black_box(page[0]);
+            page[0] = byte;
+            std::hint::black_box(&mut page[0]);
+        }
+        let account = buffer.account().clone();
+        self.note(&account);
+        is_whole(buffer.len() as u64, target.len())?;
+        self.kept.push(buffer);
+        Ok(())
+    }
+
+    fn before(&mut self, stage: &Stage<'_>) -> Result<(), String> {
+        self.extra_bytes = 0;
+        self.built.clear();
+        self.kept.clear();
+        if self.is_sealed() {
+            for message in stage.source.chunks(stage.task.size) {
+                let mut building =
+                    Building::new(message.len()).map_err(|error| error.to_string())?;
+                building.copy_from_slice(message);
+                self.built.push_back(building);
+            }
+        }
+        Ok(())
+    }
+
+    fn after(&mut self, target: &mut [u8]) -> Result<(), String> {
+        let mut rest = target;
+        for buffer in self.kept.drain(..) {
+            let (own, behind) = rest.split_at_mut(buffer.len());
+            own.copy_from_slice(&buffer);
+            rest = behind;
+        }
+        Ok(())
+    }
+
+    fn extra_bytes(&self) -> Option<u64> {
+        Some(self.extra_bytes)
+    }
+
+    fn remark(&self) -> String {
+        let fallen = if self.fell_back { ",fell-back" } else { "" };
+        format!("{}{fallen}", self.took)
+    }
+}
+
+fn is_whole(came: u64, wanted: usize) -> Result<(), String> {
+    if came == wanted as u64 { Ok(()) } else { Err(format!("{came} B came instead of {wanted}")) }
+}

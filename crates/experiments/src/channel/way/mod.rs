@@ -1,0 +1,105 @@
+//! A way for bytes to get from one process to another, as a driver takes it at its end.
+
+mod haul;
+mod local;
+mod seed;
+mod stream;
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use super::protocol::{Side, Task};
+
+pub use haul::DIRTY_PAGES;
+
+/// The longest that two ends take to meet, before something is wrong.
+const MEETING: Duration = Duration::from_secs(10);
+
+/// How long an end waits before it looks again whether the other is there.
+const LOOK_AGAIN: Duration = Duration::from_micros(200);
+
+/// One end of a way. What fails says why, as a sentence without its full stop.
+pub trait Way {
+    /// Sends a message. When it returns, the way has no more use of these bytes, or says otherwise
+    /// in its own documentation: nothing writes to them before B has verified what it has.
+    ///
+    /// # Errors
+    /// It did not come about.
+    fn send(&mut self, message: &[u8]) -> Result<(), String>;
+
+    /// Receives a message of this length into memory that is B's alone.
+    ///
+    /// # Errors
+    /// It did not come, or another length did.
+    fn receive(&mut self, target: &mut [u8]) -> Result<(), String>;
+
+    /// Untimed, before the messages of a task.
+    ///
+    /// # Errors
+    /// The way cannot get ready for it.
+    fn before(&mut self, _stage: &Stage<'_>) -> Result<(), String> {
+        Ok(())
+    }
+
+    /// Untimed, when all messages of a task were received: puts what the way has elsewhere into the
+    /// target, to be verified there.
+    ///
+    /// # Errors
+    /// What it has is not what was sent.
+    fn after(&mut self, _target: &mut [u8]) -> Result<(), String> {
+        Ok(())
+    }
+
+    /// Memory that this end has beside source and target, in bytes. What both ends share counts at
+    /// A. `None` where the way does not know: then the process's memory is looked at, and what is
+    /// shared counts at both.
+    fn extra_bytes(&self) -> Option<u64> {
+        None
+    }
+
+    /// A word about the last message: which mechanism it took, say.
+    fn remark(&self) -> String {
+        String::new()
+    }
+}
+
+/// What is about to be done.
+pub struct Stage<'a> {
+    /// The task.
+    pub task: &'a Task,
+    /// At A, the messages one after the other; empty at B.
+    pub source: &'a [u8],
+}
+
+/// Meets the other end on the way of this name. Paths in `folder` are both ends' own.
+///
+/// # Errors
+/// No way has this name, or the other end does not come.
+pub fn open(name: &str, side: Side, folder: &Path) -> Result<Box<dyn Way>, String> {
+    match name {
+        "pipe" => Ok(Box::new(stream::Pipe::open()?)),
+        "unix" => Ok(Box::new(stream::Unix::open(side, folder)?)),
+        "memcpy" => Ok(Box::new(local::Memcpy::default())),
+        "seed:mymemcpy" => Ok(Box::new(local::Mymemcpy::open()?)),
+        "seed:memcpy" => Ok(Box::new(seed::Staged::open(side, folder)?)),
+        "seed:vmsplice" => Ok(Box::new(seed::Vmsplice::open(side, folder)?)),
+        _ => Ok(Box::new(haul::Haul::open(name, side, folder)?)),
+    }
+}
+
+/// Tries again until it comes about or the time to meet is over.
+fn meet<T, E: ToString>(mut attempt: impl FnMut() -> Result<T, E>) -> Result<T, String> {
+    let started = Instant::now();
+    loop {
+        match attempt() {
+            Ok(met) => return Ok(met),
+            Err(error) if started.elapsed() > MEETING => return Err(error.to_string()),
+            Err(_) => std::thread::sleep(LOOK_AGAIN),
+        }
+    }
+}
+
+/// A path for this way in the folder of both ends.
+fn path(folder: &Path, name: &str) -> std::path::PathBuf {
+    folder.join(name.replace(':', "-"))
+}

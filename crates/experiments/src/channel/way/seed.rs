@@ -1,0 +1,229 @@
+//! The seed's two ways, as it had them: shared memory of the whole size with a memcpy in and a memcpy
+//! out, one after the other; and vmsplice at both ends of a pipe, a page a call.
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::fd::AsFd;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::ptr::NonNull;
+
+use rustix::fs::{MemfdFlags, Mode};
+use rustix::mm::{MapFlags, ProtFlags};
+use rustix::pipe::{IoSliceRaw, SpliceFlags};
+
+use super::{Stage, Way, meet, path};
+use crate::channel::protocol::Side;
+
+/// What the seed gave vmsplice at a time: its PIPE_BUF, 4096 B.
+pub(super) const CALL_BYTES: usize = 4096;
+
+/// The seed's `int flags = 0x1`.
+const FLAGS: SpliceFlags = SpliceFlags::MOVE;
+
+/// Memory of both processes.
+struct Shared {
+    base: NonNull<u8>,
+    bytes: usize,
+}
+
+/// Shared memory as large as the messages. The seed's lock is here a byte from A to B: B begins
+/// when A has ended.
+pub(super) struct Staged {
+    side: Side,
+    turn: UnixStream,
+    file: File,
+    shared: Option<Shared>,
+    next: usize,
+}
+
+/// vmsplice into a pipe, and out of it. The pages in the pipe are A's own until B has taken them:
+/// nothing writes to them before B has verified what it has.
+pub(super) struct Vmsplice {
+    pipe: File,
+    capacity_bytes: u64,
+}
+
+impl Shared {
+    fn map(file: &File, bytes: usize) -> Result<Self, String> {
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a new mapping at an address of the kernel's choice touches nothing that exists.
+        let base = unsafe {
+            rustix::mm::mmap(std::ptr::null_mut(), bytes, protection, MapFlags::SHARED, file, 0)
+        };
+        let base = base.map_err(|error| format!("cannot map {bytes} B to share: {error}"))?;
+        let base = NonNull::new(base.cast()).ok_or("mapped at address 0")?;
+        Ok(Self { base, bytes })
+    }
+
+    /// The part from `start`, for one who has the turn.
+    fn part(&mut self, start: usize, bytes: usize) -> &mut [u8] {
+        assert!(start + bytes <= self.bytes, "{start} + {bytes} is beyond {}", self.bytes);
+        // SAFETY: the start is in the mapping, by the line above.
+        let first = unsafe { self.base.add(start) };
+        // SAFETY: the range is in the mapping, which is readable, writable and of initialised
+        // bytes, and lives as long as `self`, which is borrowed uniquely; the other process, a
+        // driver of this very program, keeps away from a message until the turn is its own.
+        unsafe { std::slice::from_raw_parts_mut(first.as_ptr(), bytes) }
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        // SAFETY: address and length are those of the one `map`, and no slice of it is left.
+        // A failure would leave it mapped, which nobody can act on.
+        let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.bytes) };
+    }
+}
+
+impl Staged {
+    pub(super) fn open(side: Side, folder: &Path) -> Result<Self, String> {
+        let path = path(folder, "seed:memcpy");
+        let told = |error: std::io::Error| error.to_string();
+        let (turn, file) = match side {
+            Side::A => {
+                let memory = rustix::fs::memfd_create("haul-seed", MemfdFlags::CLOEXEC);
+                let file = File::from(memory.map_err(|error| error.to_string())?);
+                let mut turn = meet(|| UnixStream::connect(&path))?;
+                let number = std::os::fd::AsRawFd::as_raw_fd(&file);
+                let name = format!("{} {number}\n", std::process::id());
+                turn.write_all(name.as_bytes()).map_err(told)?;
+                (turn, file)
+            }
+            Side::B => {
+                let listener = UnixListener::bind(&path).map_err(told)?;
+                let mut turn = listener.accept().map_err(told)?.0;
+                let name = line(&mut turn).map_err(told)?;
+                let (process, number) = name.split_once(' ').ok_or("A names no memory")?;
+                let file = format!("/proc/{process}/fd/{number}");
+                (turn, File::options().read(true).write(true).open(file).map_err(told)?)
+            }
+        };
+        Ok(Self { side, turn, file, shared: None, next: 0 })
+    }
+
+    fn part(&mut self, bytes: usize) -> Result<&mut [u8], String> {
+        let start = self.next;
+        self.next += bytes;
+        Ok(self.shared.as_mut().ok_or("no memory is shared")?.part(start, bytes))
+    }
+}
+
+impl Way for Staged {
+    fn send(&mut self, message: &[u8]) -> Result<(), String> {
+        self.part(message.len())?.copy_from_slice(message);
+        self.turn.write_all(&[1]).map_err(|error| error.to_string())
+    }
+
+    fn receive(&mut self, target: &mut [u8]) -> Result<(), String> {
+        self.turn.read_exact(&mut [0]).map_err(|error| error.to_string())?;
+        target.copy_from_slice(self.part(target.len())?);
+        Ok(())
+    }
+
+    /// A makes room, and B maps it as soon as it is there. The memory is there before it is timed,
+    /// as the seed's was.
+    fn before(&mut self, stage: &Stage<'_>) -> Result<(), String> {
+        let bytes = stage.task.size * stage.task.count;
+        self.next = 0;
+        if self.shared.as_ref().is_some_and(|shared| shared.bytes == bytes) {
+            return Ok(());
+        }
+        self.shared = None;
+        if self.side == Side::A {
+            self.file.set_len(bytes as u64).map_err(|error| error.to_string())?;
+            self.turn.write_all(&[1]).map_err(|error| error.to_string())?;
+        } else {
+            self.turn.read_exact(&mut [0]).map_err(|error| error.to_string())?;
+        }
+        let mut shared = Shared::map(&self.file, bytes)?;
+        if self.side == Side::A {
+            shared.part(0, bytes).fill(1);
+        }
+        self.shared = Some(shared);
+        Ok(())
+    }
+
+    fn extra_bytes(&self) -> Option<u64> {
+        let shared = self.shared.as_ref().filter(|_| self.side == Side::A);
+        Some(shared.map_or(0, |shared| shared.bytes as u64))
+    }
+}
+
+impl Vmsplice {
+    pub(super) fn open(side: Side, folder: &Path) -> Result<Self, String> {
+        let path = path(folder, "seed:vmsplice");
+        let pipe = match side {
+            Side::A => meet(|| File::options().write(true).open(&path))?,
+            Side::B => {
+                let made = rustix::fs::mknodat(
+                    rustix::fs::CWD,
+                    &path,
+                    rustix::fs::FileType::Fifo,
+                    Mode::RUSR | Mode::WUSR,
+                    0,
+                );
+                made.map_err(|error| error.to_string())?;
+                File::open(&path).map_err(|error| error.to_string())?
+            }
+        };
+        let capacity = rustix::pipe::fcntl_getpipe_size(&pipe).map_err(|e| e.to_string())?;
+        // The pipe is shared; its pages are A's source, but for this bound the same.
+        let capacity_bytes = if side == Side::A { capacity as u64 } else { 0 };
+        Ok(Self { pipe, capacity_bytes })
+    }
+}
+
+impl Way for Vmsplice {
+    fn send(&mut self, message: &[u8]) -> Result<(), String> {
+        message.chunks(CALL_BYTES).try_for_each(|part| splice_into(&self.pipe, part))
+    }
+
+    fn receive(&mut self, target: &mut [u8]) -> Result<(), String> {
+        target.chunks_mut(CALL_BYTES).try_for_each(|part| splice_out(&self.pipe, part))
+    }
+
+    fn extra_bytes(&self) -> Option<u64> {
+        Some(self.capacity_bytes)
+    }
+}
+
+/// Puts pages of the source into a pipe, until all are in.
+pub(super) fn splice_into(pipe: impl AsFd, mut source: &[u8]) -> Result<(), String> {
+    while !source.is_empty() {
+        let part = IoSliceRaw::from_slice(source);
+        // SAFETY: the pages in the pipe are read by the kernel for whoever takes them out; the
+        // run writes to none of them before B has verified what it took.
+        let taken = unsafe { rustix::pipe::vmsplice(&pipe, &[part], FLAGS) };
+        source = &source[taken.map_err(|error| format!("vmsplice into a pipe: {error}"))?..];
+    }
+    Ok(())
+}
+
+/// Takes bytes out of a pipe into the target, until it is full. The kernel copies them.
+pub(super) fn splice_out(pipe: impl AsFd, mut target: &mut [u8]) -> Result<(), String> {
+    while !target.is_empty() {
+        let part = IoSliceRaw::from_slice_mut(target);
+        // SAFETY: the read end of a pipe: the kernel writes into the target, which is borrowed
+        // uniquely until the call has returned and nothing is mapped into.
+        let given = unsafe { rustix::pipe::vmsplice(&pipe, &[part], FLAGS) };
+        let given = given.map_err(|error| format!("vmsplice out of a pipe: {error}"))?;
+        if given == 0 {
+            return Err("the pipe has ended".into());
+        }
+        target = &mut target[given..];
+    }
+    Ok(())
+}
+
+/// A line of few bytes, read one by one: nothing behind it is taken.
+fn line(stream: &mut UnixStream) -> std::io::Result<String> {
+    let (mut text, mut byte) = (String::new(), [0]);
+    loop {
+        stream.read_exact(&mut byte)?;
+        if byte[0] == b'\n' {
+            return Ok(text);
+        }
+        text.push(char::from(byte[0]));
+    }
+}
