@@ -30,7 +30,7 @@ pub const EXPERIMENT: &str = "channel.transfer";
 const SAMPLE_BYTES: usize = 1 << 20;
 
 /// The most messages of a sample.
-const MESSAGES_MAX: usize = 4096;
+const MESSAGES_MAX: usize = 1024;
 
 /// Round trips of a sample: each takes a microsecond or more.
 const ECHOES_MAX: usize = 256;
