@@ -87,6 +87,16 @@ pub enum Error {
         /// Why it cannot be.
         problem: &'static str,
     },
+    /// Nothing in the machine can ever happen again: a defect of the simulator, not of the program.
+    #[error(
+        "the machine stands still at {at:#x} in cycle {cycle}; please report it with the program"
+    )]
+    Stuck {
+        /// The oldest instruction's address.
+        at: u64,
+        /// The cycle.
+        cycle: u64,
+    },
     /// The program ran longer than it was allowed to.
     #[error(
         "still running after {instructions} instructions, at {at:#x}; raise the limit, or see \

@@ -12,10 +12,13 @@
 //! - [`statistics`]: counters with names and meanings;
 //! - [`memory`]: caches, bus and memory, and what passes between them and the processor;
 //! - [`engine`]: copy engines, one policy a file;
-//! - [`system`]: the memory system that these make, driven by events.
+//! - [`system`]: the memory system that these make, driven by events;
+//! - [`core`](mod@core): the timing core, in order and out of order, one stage a file;
+//! - [`platform`]: a whole run: program, processor, memory, engines.
 #![forbid(unsafe_code)]
 
 pub mod configuration;
+pub mod core;
 pub mod engine;
 pub mod error;
 pub mod image;
@@ -23,6 +26,7 @@ pub mod interpreter;
 pub mod isa;
 pub mod memory;
 pub mod nic;
+pub mod platform;
 pub mod statistics;
 pub mod system;
 
@@ -31,4 +35,5 @@ pub use error::Error;
 pub use image::Image;
 pub use interpreter::Machine;
 pub use nic::Traffic;
+pub use platform::{Job, Outcome, run};
 pub use system::MemorySystem;

@@ -110,6 +110,11 @@ impl Nic {
         })
     }
 
+    /// Packets whose buffers the program has returned; the frame that opens the connection is none.
+    pub fn taken_packets(&self) -> u64 {
+        self.returned.saturating_sub(1)
+    }
+
     /// Whether `address` is one of the device's registers.
     pub fn is_register(address: u64) -> bool {
         address.wrapping_sub(REGISTERS_ADDRESS) < REGISTERS_BYTES

@@ -19,6 +19,8 @@ macro_rules! counters {
     };
 }
 
+pub(crate) use counters;
+
 counters! {
     /// What happened in the memory system and the copy engines.
     MemoryStatistics {

@@ -150,8 +150,16 @@ static void receive(unsigned place)
         pbuf_free(head);
 }
 
+/* Work that a longer stack would do for a packet: so many additions, each on the one before. */
+static void compute(uint64_t turns)
+{
+    for (; turns > 0; turns--)
+        __asm__ volatile("");
+}
+
 /* Returns 0 once every byte was received; 1 where it was called with what it cannot do. */
-int main(uint64_t packets, uint64_t payload_bytes, uint64_t copy, uint64_t buffer_bytes)
+int main(uint64_t packets, uint64_t payload_bytes, uint64_t copy, uint64_t buffer_bytes,
+         uint64_t work)
 {
     how = (enum copy_how)copy;
     user_bytes = buffer_bytes == 0 ? 64 * 1024 : buffer_bytes;
@@ -163,6 +171,7 @@ int main(uint64_t packets, uint64_t payload_bytes, uint64_t copy, uint64_t buffe
         while (ring[place].is_full == 0) {
         }
         receive(place);
+        compute(work);
         if (count % PACKETS_PER_MS == 0) {
             now_ms++;
             sys_check_timeouts();

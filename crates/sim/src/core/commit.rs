@@ -1,0 +1,131 @@
+//! Commit: the oldest instructions leave the window in order. Stores and copies reach memory here,
+//! where they are no longer speculative.
+
+use super::window::TAGS;
+use super::{Core, MemoryPort};
+use crate::configuration::Cycle;
+use crate::isa::Class;
+use crate::memory::{Access, Copy, Kind, Tag};
+
+/// Stores are not waited for: their completions carry a tag that nobody has.
+const STORE_TAG: Tag = Tag(TAGS);
+
+/// What became of the copy at the window's head.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum CopyState {
+    /// It was not handed over.
+    #[default]
+    Here,
+    /// Its completion is waited for.
+    Handed,
+    /// It may retire from this cycle on.
+    Complete(Cycle),
+}
+
+impl CopyState {
+    pub(super) fn complete(&mut self, now: Cycle) {
+        *self = Self::Complete(now);
+    }
+
+    pub(super) fn ready_after(&self, now: Cycle) -> Option<Cycle> {
+        match self {
+            Self::Complete(at) if *at > now => Some(*at),
+            _ => None,
+        }
+    }
+}
+
+impl<M: MemoryPort> Core<'_, M> {
+    pub(super) fn commit(&mut self) {
+        for _ in 0..self.settings.width {
+            if self.window.is_empty() || !self.commit_oldest() {
+                break;
+            }
+            self.progress = true;
+        }
+    }
+
+    /// Lets the oldest instruction leave, if it may.
+    fn commit_oldest(&mut self) -> bool {
+        let sequence = self.window.head;
+        let entry = *self.window.entry(sequence);
+        if !entry.is_done {
+            return false;
+        }
+        match entry.class {
+            Class::Store if !self.store(entry.address, entry.bytes, entry.is_uncached) => {
+                return false;
+            }
+            Class::Copy if !self.copy(sequence) => return false,
+            Class::Store | Class::Copy => self.stores.pop(),
+            Class::Branch => {
+                let instruction = self.instruction(entry.index);
+                self.predictor.learn(entry.index, &instruction, entry.next);
+                self.statistics.branches += 1;
+            }
+            Class::Load => self.statistics.loads += 1,
+            _ => {}
+        }
+        if entry.is_memory() {
+            self.memory_entries -= 1;
+        }
+        while self.device_writes.front().is_some_and(|(writer, _)| *writer == sequence) {
+            if let Some((_, write)) = self.device_writes.pop_front() {
+                self.memory.dma_write(self.now, write.address, write.bytes);
+            }
+        }
+        if let Some(trace) = &mut self.trace {
+            trace.committed(entry.row, self.now);
+        }
+        self.window.head += 1;
+        true
+    }
+
+    /// Gives a store to memory; it needs a port, and nobody waits for it then.
+    fn store(&mut self, address: u64, bytes: u64, is_uncached: bool) -> bool {
+        if is_uncached {
+            self.statistics.stores += 1;
+            return true;
+        }
+        if self.ports_used == self.settings.memory_ports
+            || self.memory.blocks(Kind::Store, address, bytes)
+            || self.memory.access(self.now, Kind::Store, address, STORE_TAG) == Access::Retry
+        {
+            return false;
+        }
+        self.ports_used += 1;
+        self.statistics.stores += 1;
+        true
+    }
+
+    /// Hands a copy over, or lets it leave once it is complete.
+    fn copy(&mut self, sequence: u64) -> bool {
+        if self.copy_state == CopyState::Here {
+            let entry = self.window.entry(sequence);
+            let copy = Copy {
+                source: entry.source,
+                target: entry.address,
+                bytes: entry.bytes,
+                tag: self.window.tag(sequence),
+            };
+            self.copy_state = match self.memory.copy(self.now, copy) {
+                Access::Hit { ready } => CopyState::Complete(ready),
+                Access::Pending => CopyState::Handed,
+                Access::Retry => return false,
+            };
+            self.progress = true;
+            if let Some(trace) = &mut self.trace {
+                trace.asked(self.window.entry(sequence).row, self.now);
+            }
+        }
+        match self.copy_state {
+            CopyState::Complete(at) if at <= self.now => {
+                self.copy_state = CopyState::Here;
+                self.copies.pop_front();
+                self.statistics.copies += 1;
+                true
+            }
+            _ => false,
+        }
+    }
+}

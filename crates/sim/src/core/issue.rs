@@ -1,0 +1,161 @@
+//! Issue: what has its operands takes a unit; loads whose address is known take a memory port.
+
+use super::stores::Order;
+use super::wheel::{Due, Event};
+use super::{Core, MemoryPort};
+use crate::configuration::Cycle;
+use crate::isa::Class;
+use crate::memory::{Access, Kind, Passing};
+
+/// What is left of a cycle.
+struct Left {
+    slots: u32,
+    integer: u32,
+    multiply: u32,
+}
+
+impl<M: MemoryPort> Core<'_, M> {
+    pub(super) fn issue(&mut self) {
+        if self.waiting == 0 {
+            return;
+        }
+        let mut left = Left {
+            slots: self.settings.width,
+            integer: self.settings.integer_units,
+            multiply: self.settings.multiply_units,
+        };
+        self.issue_loads(&mut left);
+        if self.is_in_order() {
+            self.issue_in_order(&mut left);
+        } else {
+            self.issue_ready(&mut left);
+        }
+    }
+
+    /// Oldest first, whatever is ready.
+    fn issue_ready(&mut self, left: &mut Left) {
+        let end = self.issue_end();
+        let mut from = self.window.head;
+        while left.slots > 0 {
+            let Some(sequence) = self.ready.next(from, end) else { break };
+            from = sequence + 1;
+            self.issue_one(sequence, left);
+        }
+    }
+
+    /// In the program's order; the first that cannot go holds up all behind it.
+    fn issue_in_order(&mut self, left: &mut Left) {
+        let end = self.issue_end();
+        while left.slots > 0 && self.next_issue < end {
+            let sequence = self.next_issue;
+            let entry = self.window.entry(sequence);
+            if entry.waits != 0 || !self.issue_one(sequence, left) {
+                break;
+            }
+            self.next_issue += 1;
+        }
+    }
+
+    /// Where issue must stop: at what stands behind a copy that nothing may overlap with.
+    fn issue_end(&self) -> u64 {
+        match self.copies.front() {
+            Some(copy) if self.passing == Passing::Nothing => copy + 1,
+            _ => self.window.tail,
+        }
+    }
+
+    /// Gives an instruction its unit, if one is free.
+    fn issue_one(&mut self, sequence: u64, left: &mut Left) -> bool {
+        let entry = self.window.entry(sequence);
+        let (class, address, is_uncached) = (entry.class, entry.address, entry.is_uncached);
+        let latencies = &self.settings.latencies;
+        let (unit, latency): (&mut u32, Cycle) = match class {
+            Class::Multiply => (&mut left.multiply, latencies.multiply.into()),
+            Class::Divide => (&mut left.multiply, latencies.divide.into()),
+            _ => (&mut left.integer, latencies.integer.into()),
+        };
+        if *unit == 0 || class == Class::Divide && self.now < self.divide_free_at {
+            return false;
+        }
+        *unit -= 1;
+        left.slots -= 1;
+        let mut at = self.now + latency;
+        let mut due = Due::Result;
+        match class {
+            Class::Divide => self.divide_free_at = at,
+            Class::Load | Class::Store => {
+                due = Due::Address;
+                if !is_uncached {
+                    at += self.data_tlb.translate(address);
+                }
+            }
+            _ => {}
+        }
+        self.schedule(at, sequence, due);
+        self.window.entry_mut(sequence).is_issued = true;
+        self.ready.remove(sequence);
+        self.waiting -= 1;
+        self.progress = true;
+        if let Some(trace) = &mut self.trace {
+            trace.issued(self.window.entry(sequence).row, self.now);
+        }
+        true
+    }
+
+    fn schedule(&mut self, at: Cycle, sequence: u64, due: Due) {
+        let stamp = self.window.entry(sequence).stamp;
+        self.wheel.add(Event { at, sequence, stamp, due });
+    }
+
+    /// Loads ask for their values, oldest first, as far as ports and older stores allow.
+    fn issue_loads(&mut self, left: &mut Left) {
+        let end = match self.copies.front() {
+            Some(copy) if self.passing != Passing::Memory => *copy,
+            _ => self.window.tail,
+        };
+        let mut from = self.window.head;
+        while left.slots > 0 && self.ports_used < self.settings.memory_ports {
+            let Some(sequence) = self.loads.next(from, end) else { break };
+            from = sequence + 1;
+            let Some(ready) = self.ask(sequence) else { continue };
+            self.ports_used += 1;
+            left.slots -= 1;
+            self.loads.remove(sequence);
+            self.waiting -= 1;
+            self.progress = true;
+            if let Some(at) = ready {
+                self.schedule(at, sequence, Due::Result);
+            }
+            if let Some(trace) = &mut self.trace {
+                trace.asked(self.window.entry(sequence).row, self.now);
+            }
+        }
+    }
+
+    /// Asks for a load's value: the cycle in which it is there, `Some(None)` where memory will tell,
+    /// `None` where it cannot be asked for yet.
+    fn ask(&mut self, sequence: u64) -> Option<Option<Cycle>> {
+        let entry = self.window.entry(sequence);
+        let (address, bytes) = (entry.address, entry.bytes);
+        if entry.is_uncached {
+            return Some(Some(self.now + 1));
+        }
+        match self.stores.order(entry.store_place, address, bytes) {
+            Order::Wait => return None,
+            Order::Forward => {
+                self.statistics.forwarded_loads += 1;
+                return Some(Some(self.now + 1));
+            }
+            Order::Free => {}
+        }
+        if self.memory.blocks(Kind::Load, address, bytes) {
+            return None;
+        }
+        let tag = self.window.tag(sequence);
+        match self.memory.access(self.now, Kind::Load, address, tag) {
+            Access::Hit { ready } => Some(Some(ready)),
+            Access::Pending => Some(None),
+            Access::Retry => None,
+        }
+    }
+}

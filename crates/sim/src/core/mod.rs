@@ -1,0 +1,278 @@
+//! The timing core: a four-wide processor, in order or out of order, one stage a file.
+//!
+//! A cycle, oldest instructions first, as [`Core::cycle`] has it:
+//!
+//! 1. *writeback*: results that are there wake those who wait; a mispredicted branch drops what it
+//!    should not have brought in;
+//! 2. *commit*: the oldest leave the window in order; stores and copies go to memory here;
+//! 3. *issue*: what has its operands takes a unit or a memory port;
+//! 4. *dispatch*: instructions enter the window, and are executed as far as values go;
+//! 5. *fetch*: instructions come in along the predicted path.
+//!
+//! Values are computed at dispatch, in the program's order, by the interpreter's own
+//! [`Machine::execute`]; all else here is about when. Behind a mispredicted branch a `Shadow`
+//! computes instead. SimpleScalar's sim-outorder works so, and where the paper says nothing this
+//! core does what it does: loads and stores use an integer unit for their address; a load waits
+//! until the addresses of all older stores are known, takes its value from a store if that holds all
+//! of it, and else waits for that store; stores wait for nothing at commit but a port and an MSHR;
+//! the predictor learns at commit.
+//!
+//! Known simplifications: a load or store that lies in two lines asks for the first; a page walk
+//! takes its time and no memory access; a store to a device takes no bus.
+//!
+//! Cycles in which nothing can happen are skipped, not simulated.
+
+mod commit;
+mod dispatch;
+mod fetch;
+mod issue;
+mod predictor;
+mod shadow;
+mod statistics;
+mod stores;
+mod tlb;
+pub mod trace;
+mod wheel;
+mod window;
+mod writeback;
+
+use std::collections::VecDeque;
+
+use crate::configuration::{Configuration, CoreSettings, Cycle, Issue};
+use crate::error::Error;
+use crate::image::Image;
+use crate::interpreter::Machine;
+use crate::isa::{Class, Instruction};
+use crate::memory::{Access, Completion, Copy, Kind, Passing, Tag};
+use crate::nic::Dma;
+
+pub use statistics::CoreStatistics;
+use trace::PipelineTrace;
+
+/// What a core asks of its memory system; see [`crate::memory::port`].
+pub trait MemoryPort {
+    /// One access inside a line.
+    fn access(&mut self, now: Cycle, kind: Kind, address: u64, tag: Tag) -> Access;
+    /// A copy, handed over when it is no longer speculative.
+    fn copy(&mut self, now: Cycle, copy: Copy) -> Access;
+    /// Whether a copy that is under way forbids this load or store.
+    fn blocks(&mut self, kind: Kind, address: u64, bytes: u64) -> bool;
+    /// What may execute while an `ecpy` has not completed.
+    fn passing(&self) -> Passing;
+    /// A device wrote to memory.
+    fn dma_write(&mut self, now: Cycle, address: u64, bytes: u32);
+    /// Does everything that is due up to `now`.
+    fn advance(&mut self, now: Cycle, completions: &mut Vec<Completion>);
+    /// The cycle of the next event.
+    fn next_event(&self) -> Option<Cycle>;
+}
+
+/// A processor in the middle of a run.
+pub struct Core<'a, M> {
+    settings: CoreSettings,
+    image: &'a Image,
+    /// The values.
+    pub machine: Machine,
+    memory: M,
+    passing: Passing,
+    now: Cycle,
+    window: window::Window,
+    /// What may take a unit.
+    ready: window::ReadySet,
+    /// Loads whose address is known and whose value has not been asked for.
+    loads: window::ReadySet,
+    /// How many those two hold.
+    waiting: usize,
+    /// In order: the next instruction to issue.
+    next_issue: u64,
+    stores: stores::StoreQueue,
+    /// Loads and stores in the window.
+    memory_entries: u32,
+    /// Copies in the window, oldest first, by sequence number.
+    copies: VecDeque<u64>,
+    copy_state: commit::CopyState,
+    front: fetch::Front,
+    /// Cycles of a fetch that the first-level cache holds.
+    fetch_hit_cycles: Cycle,
+    predictor: predictor::Predictor,
+    data_tlb: tlb::Tlb,
+    shadow: shadow::Shadow,
+    /// The mispredicted branch whose wrong path is followed.
+    wrong_path_of: Option<u64>,
+    wheel: wheel::Wheel,
+    divide_free_at: Cycle,
+    ports_used: u32,
+    /// What devices wrote when the instruction of that number was executed.
+    device_writes: VecDeque<(u64, Dma)>,
+    /// Packets after which the run is in its steady state, and the cycle in which it was.
+    warm_packets: u64,
+    warm_cycle: Option<Cycle>,
+    is_finished: bool,
+    /// Whether anything happened in this cycle.
+    progress: bool,
+    statistics: CoreStatistics,
+    trace: Option<Box<PipelineTrace>>,
+    // Lists that are empty between their uses and keep their memory.
+    completions: Vec<Completion>,
+    events: Vec<wheel::Event>,
+    woken: Vec<(u64, u8)>,
+}
+
+impl<'a, M: MemoryPort> Core<'a, M> {
+    /// A processor about to run `machine`, whose program is `image`, on `memory`.
+    pub fn new(
+        configuration: &Configuration,
+        image: &'a Image,
+        machine: Machine,
+        memory: M,
+    ) -> Self {
+        let settings = &configuration.core;
+        let line_bytes = configuration.memory.line_bytes;
+        let window = window::Window::new(settings.window_entries);
+        Self {
+            image,
+            passing: memory.passing(),
+            memory,
+            now: 0,
+            ready: window::ReadySet::new(&window),
+            loads: window::ReadySet::new(&window),
+            waiting: 0,
+            next_issue: window.head,
+            stores: stores::StoreQueue::new(settings.window_entries),
+            memory_entries: 0,
+            copies: VecDeque::new(),
+            copy_state: commit::CopyState::default(),
+            front: fetch::Front::new(settings, line_bytes, machine.next),
+            fetch_hit_cycles: configuration.memory.instruction_cache.hit_cycles.into(),
+            predictor: predictor::Predictor::new(&settings.predictor),
+            data_tlb: tlb::Tlb::new(&settings.tlb),
+            shadow: shadow::Shadow::new(),
+            wrong_path_of: None,
+            wheel: wheel::Wheel::new(),
+            divide_free_at: 0,
+            ports_used: 0,
+            device_writes: VecDeque::new(),
+            warm_packets: 0,
+            warm_cycle: None,
+            is_finished: false,
+            progress: false,
+            statistics: CoreStatistics::default(),
+            trace: None,
+            completions: Vec::new(),
+            events: Vec::new(),
+            woken: Vec::new(),
+            machine,
+            window,
+            settings: settings.clone(),
+        }
+    }
+
+    /// Notes what instructions do that are dispatched in these cycles.
+    pub fn trace_cycles(&mut self, cycles: std::ops::Range<Cycle>) {
+        self.trace = Some(Box::new(PipelineTrace::new(cycles)));
+    }
+
+    /// Notes the cycle in which the program has taken so many packets.
+    pub fn warm_packets(&mut self, packets: u64) {
+        self.warm_packets = packets;
+    }
+
+    /// That cycle, once it was reached.
+    pub fn warm_cycle(&self) -> Option<Cycle> {
+        self.warm_cycle
+    }
+
+    /// Runs the program to its end.
+    ///
+    /// # Errors
+    /// What the program did wrong; [`Error::InstructionLimit`] after `limit` instructions.
+    pub fn run(&mut self, limit: u64) -> Result<(), Error> {
+        while !self.is_finished {
+            if self.machine.executed >= limit {
+                let at = self.image.address_of(self.machine.next);
+                return Err(Error::InstructionLimit { instructions: limit, at });
+            }
+            self.cycle()?;
+        }
+        self.statistics.cycles = self.now;
+        self.statistics.instructions = self.machine.executed;
+        self.statistics.data_walks = self.data_tlb.misses;
+        self.statistics.fetch_walks = self.front.tlb.misses;
+        Ok(())
+    }
+
+    /// One cycle; then time goes on to the next in which something can happen.
+    fn cycle(&mut self) -> Result<(), Error> {
+        self.progress = false;
+        self.ports_used = 0;
+        self.writeback();
+        let oldest = self.window.head;
+        self.commit();
+        let is_flowing = self.window.head != oldest;
+        self.issue();
+        self.dispatch()?;
+        self.fetch();
+        let next = if self.progress { self.now + 1 } else { self.next_event()? };
+        self.account(next - self.now, is_flowing);
+        self.now = next;
+        Ok(())
+    }
+
+    /// The first cycle in which anything can be different, where nothing happened in this one.
+    fn next_event(&self) -> Result<Cycle, Error> {
+        let own = self.wheel.next_after(self.now);
+        let memory = self.memory.next_event();
+        let fetch = self.front.resumes_after(self.now);
+        let copy = self.copy_state.ready_after(self.now);
+        let divide = (self.divide_free_at > self.now).then_some(self.divide_free_at);
+        let next = [own, memory, fetch, copy, divide].into_iter().flatten().min();
+        next.map(|next| next.max(self.now + 1)).ok_or(Error::Stuck {
+            at: self.image.address_of(self.window.entry(self.window.head).index),
+            cycle: self.now,
+        })
+    }
+
+    /// Says whom the oldest instruction waited for in the cycles that passed.
+    #[inline]
+    fn account(&mut self, cycles: Cycle, is_flowing: bool) {
+        let counters = &mut self.statistics;
+        if is_flowing {
+            counters.flow_cycles += cycles;
+            return;
+        }
+        if self.window.is_empty() {
+            counters.fetch_cycles += cycles;
+            return;
+        }
+        let head = self.window.entry(self.window.head);
+        match head.class {
+            _ if head.is_done && head.class == Class::Copy => counters.copy_cycles += cycles,
+            _ if head.is_done => counters.store_cycles += cycles,
+            Class::Load => counters.load_cycles += cycles,
+            _ => counters.execute_cycles += cycles,
+        }
+    }
+
+    /// What was counted; complete once the program has ended.
+    pub fn statistics(&self) -> &CoreStatistics {
+        &self.statistics
+    }
+
+    /// The cycle that the run has come to.
+    pub fn now(&self) -> Cycle {
+        self.now
+    }
+
+    /// The memory system, and what the pipeline did in the window that was asked for.
+    pub fn into_parts(self) -> (Machine, M, Option<PipelineTrace>) {
+        (self.machine, self.memory, self.trace.map(|trace| *trace))
+    }
+
+    fn instruction(&self, index: u32) -> Instruction {
+        self.image.code().get(index as usize).copied().unwrap_or(crate::image::UNMAPPED)
+    }
+
+    fn is_in_order(&self) -> bool {
+        self.settings.issue == Issue::InOrder
+    }
+}

@@ -1,0 +1,134 @@
+//! The store queue: stores and copies in the window, against which younger loads are checked.
+
+/// What an older store or copy means for a load.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Order {
+    /// Nothing older touches what it reads.
+    Free,
+    /// A store's value is all that it reads.
+    Forward,
+    /// It must wait: for an address, for a value, or for a copy to be done.
+    Wait,
+}
+
+/// One store or copy.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Store {
+    /// What it writes.
+    pub(super) address: u64,
+    pub(super) bytes: u64,
+    /// Whether it is a copy, whose bytes are not in the processor.
+    pub(super) is_copy: bool,
+    /// Whether its address has been computed.
+    pub(super) is_known: bool,
+    /// Whether its value has.
+    pub(super) has_value: bool,
+}
+
+/// A ring of them, in the program's order.
+pub(super) struct StoreQueue {
+    ring: Vec<Store>,
+    mask: u64,
+    first: u64,
+    /// The place that the next store will have.
+    pub(super) end: u64,
+}
+
+impl StoreQueue {
+    /// Room for every instruction of a window: each could be a copy.
+    pub(super) fn new(window: u32) -> Self {
+        let capacity = u64::from(window.next_power_of_two());
+        let none =
+            Store { address: 0, bytes: 0, is_copy: false, is_known: false, has_value: false };
+        Self { ring: vec![none; capacity as usize], mask: capacity - 1, first: 0, end: 0 }
+    }
+
+    pub(super) fn push(&mut self, store: Store) {
+        self.ring[(self.end & self.mask) as usize] = store;
+        self.end += 1;
+    }
+
+    /// The oldest one commits.
+    pub(super) fn pop(&mut self) {
+        self.first += 1;
+    }
+
+    /// Drops those from `end` on.
+    pub(super) fn squash(&mut self, end: u64) {
+        self.end = end;
+    }
+
+    pub(super) fn at(&mut self, place: u64) -> &mut Store {
+        &mut self.ring[(place & self.mask) as usize]
+    }
+
+    /// What those before `end` mean for a load. As in SimpleScalar, a load waits until the addresses
+    /// of all older stores are known.
+    #[inline]
+    pub(super) fn order(&self, end: u64, address: u64, bytes: u64) -> Order {
+        for place in (self.first..end).rev() {
+            let store = &self.ring[(place & self.mask) as usize];
+            if !store.is_known {
+                return Order::Wait;
+            }
+            let is_apart = address.wrapping_sub(store.address) >= store.bytes
+                && store.address.wrapping_sub(address) >= bytes;
+            if is_apart {
+                continue;
+            }
+            if let Some(order) = self.unknown_before(place) {
+                return order;
+            }
+            let is_inside = address >= store.address
+                && address.wrapping_add(bytes) <= store.address.wrapping_add(store.bytes);
+            let is_there = store.has_value && !store.is_copy;
+            return if is_inside && is_there { Order::Forward } else { Order::Wait };
+        }
+        Order::Free
+    }
+
+    fn unknown_before(&self, end: u64) -> Option<Order> {
+        let mut older = (self.first..end).map(|place| &self.ring[(place & self.mask) as usize]);
+        older.any(|store| !store.is_known).then_some(Order::Wait)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn queue(stores: &[(u64, u64, bool, bool)]) -> StoreQueue {
+        let mut queue = StoreQueue::new(8);
+        for &(address, bytes, is_known, has_value) in stores {
+            queue.push(Store { address, bytes, is_copy: bytes > 8, is_known, has_value });
+        }
+        queue
+    }
+
+    #[test]
+    fn loads_see_the_youngest_older_store() {
+        let stores = queue(&[(100, 8, true, true), (104, 4, true, false), (200, 8, true, true)]);
+        assert_eq!(stores.order(3, 100, 4), Order::Forward);
+        assert_eq!(stores.order(3, 104, 4), Order::Wait);
+        assert_eq!(stores.order(1, 104, 4), Order::Forward, "only the first is older");
+        assert_eq!(stores.order(3, 96, 8), Order::Wait, "half of it");
+        assert_eq!(stores.order(3, 196, 4), Order::Free);
+        assert_eq!(stores.order(3, 92, 8), Order::Free);
+    }
+
+    #[test]
+    fn loads_wait_for_unknown_addresses_and_for_copies() {
+        let stores = queue(&[(100, 8, false, true), (300, 640, true, true), (200, 8, true, true)]);
+        assert_eq!(stores.order(3, 200, 8), Order::Wait);
+        assert_eq!(stores.order(3, 500, 8), Order::Wait);
+        assert_eq!(stores.order(0, 500, 8), Order::Free);
+        let mut stores = stores;
+        stores.at(0).is_known = true;
+        assert_eq!(stores.order(3, 200, 8), Order::Forward);
+        assert_eq!(stores.order(3, 940, 8), Order::Free);
+        stores.pop();
+        assert_eq!(stores.order(3, 100, 8), Order::Free, "the first has committed");
+        stores.squash(1);
+        assert_eq!(stores.end, 1);
+    }
+}

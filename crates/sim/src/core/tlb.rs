@@ -1,0 +1,79 @@
+//! A translation buffer: fully associative, least recently used. Virtual addresses are physical
+//! here, so that all it gives is the time of a walk.
+
+use crate::configuration::{Cycle, TlbSettings};
+
+pub(super) struct Tlb {
+    page_shift: u32,
+    walk_cycles: Cycle,
+    /// The pages that it holds, with the time of their last use.
+    entries: Vec<(u64, u64)>,
+    capacity: usize,
+    clock: u64,
+    /// The place of the page used last: most accesses go there again.
+    last: usize,
+    pub(super) misses: u64,
+}
+
+impl Tlb {
+    pub(super) fn new(settings: &TlbSettings) -> Self {
+        Self {
+            page_shift: settings.page_bytes.trailing_zeros(),
+            walk_cycles: settings.walk_cycles.into(),
+            entries: Vec::with_capacity(settings.entries as usize),
+            capacity: settings.entries as usize,
+            clock: 0,
+            last: 0,
+            misses: 0,
+        }
+    }
+
+    /// Cycles until the address is translated: none, or those of a walk.
+    #[inline]
+    pub(super) fn translate(&mut self, address: u64) -> Cycle {
+        let page = address >> self.page_shift;
+        if self.entries.get(self.last).is_some_and(|entry| entry.0 == page) {
+            return 0;
+        }
+        self.search(page)
+    }
+
+    fn search(&mut self, page: u64) -> Cycle {
+        // The page that was last is used until now.
+        self.clock += 1;
+        if let Some(entry) = self.entries.get_mut(self.last) {
+            entry.1 = self.clock;
+        }
+        self.clock += 1;
+        if let Some(place) = self.entries.iter().position(|entry| entry.0 == page) {
+            self.entries[place].1 = self.clock;
+            self.last = place;
+            return 0;
+        }
+        self.misses += 1;
+        if self.entries.len() < self.capacity {
+            self.last = self.entries.len();
+            self.entries.push((page, self.clock));
+            return self.walk_cycles;
+        }
+        let oldest = self.entries.iter().enumerate().min_by_key(|(_, entry)| entry.1);
+        self.last = oldest.map_or(0, |(place, _)| place);
+        self.entries[self.last] = (page, self.clock);
+        self.walk_cycles
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_least_recently_used_page_goes() {
+        let settings = TlbSettings { entries: 2, page_bytes: 4096, walk_cycles: 30 };
+        let mut tlb = Tlb::new(&settings);
+        let pages = [0, 1, 0, 0, 2, 0, 1, 2];
+        let cycles = pages.map(|page| tlb.translate(page * 4096 + 8));
+        assert_eq!(cycles, [30, 30, 0, 0, 30, 0, 30, 30]);
+        assert_eq!(tlb.misses, 5);
+    }
+}

@@ -1,0 +1,116 @@
+//! What instructions did when, inside a window of cycles: for pictures of the pipeline, and for
+//! tests that check orders.
+
+use std::ops::Range;
+
+use super::window::Entry;
+use crate::configuration::Cycle;
+use crate::isa::{Class, Instruction};
+
+/// Rows that a trace holds at most; a picture of more is no picture.
+const ROWS_MAX: usize = 1 << 20;
+/// The row of an instruction that is not in the trace.
+const NO_ROW: u32 = u32::MAX;
+
+/// One instruction. Cycles are 0 for what did not happen while it was watched.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Row {
+    /// Where it stands in the program.
+    pub address: u64,
+    /// What it is, as text.
+    pub text: String,
+    /// What it needs.
+    pub class: Class,
+    /// Whether it stood behind a mispredicted branch.
+    pub is_wrong_path: bool,
+    /// A load's or store's address; a copy's target.
+    pub data_address: u64,
+    /// A copy's source; 0 for all else.
+    pub source_address: u64,
+    /// Bytes of the load, store or copy; 0 for all else.
+    pub data_bytes: u64,
+    /// It was fetched.
+    pub fetched: Cycle,
+    /// It entered the window.
+    pub dispatched: Cycle,
+    /// It took a unit.
+    pub issued: Cycle,
+    /// A load asked for its value, a copy was handed over.
+    pub asked: Cycle,
+    /// Its result was there.
+    pub done: Cycle,
+    /// It left the window.
+    pub committed: Cycle,
+    /// It was dropped.
+    pub squashed: Cycle,
+}
+
+/// The instructions that were dispatched in a window of cycles, in that order.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PipelineTrace {
+    cycles: Range<Cycle>,
+    /// One a dispatch.
+    pub rows: Vec<Row>,
+}
+
+impl PipelineTrace {
+    pub(super) fn new(cycles: Range<Cycle>) -> Self {
+        Self { cycles, rows: Vec::new() }
+    }
+
+    pub(super) fn dispatched(
+        &mut self,
+        now: Cycle,
+        fetched: Cycle,
+        address: u64,
+        entry: &Entry,
+        instruction: &Instruction,
+    ) -> u32 {
+        if !self.cycles.contains(&now) || self.rows.len() == ROWS_MAX {
+            return NO_ROW;
+        }
+        self.rows.push(Row {
+            address,
+            text: instruction.to_string(),
+            class: entry.class,
+            is_wrong_path: entry.is_wrong_path,
+            data_address: entry.address,
+            source_address: entry.source,
+            data_bytes: entry.bytes,
+            fetched,
+            dispatched: now,
+            issued: 0,
+            asked: 0,
+            done: 0,
+            committed: 0,
+            squashed: 0,
+        });
+        self.rows.len() as u32 - 1
+    }
+
+    pub(super) fn issued(&mut self, row: u32, now: Cycle) {
+        self.note(row, |row| row.issued = now);
+    }
+
+    pub(super) fn asked(&mut self, row: u32, now: Cycle) {
+        self.note(row, |row| row.asked = now);
+    }
+
+    pub(super) fn done(&mut self, row: u32, now: Cycle) {
+        self.note(row, |row| row.done = now);
+    }
+
+    pub(super) fn committed(&mut self, row: u32, now: Cycle) {
+        self.note(row, |row| row.committed = now);
+    }
+
+    pub(super) fn squashed(&mut self, row: u32, now: Cycle) {
+        self.note(row, |row| row.squashed = now);
+    }
+
+    fn note(&mut self, row: u32, change: impl FnOnce(&mut Row)) {
+        if let Some(row) = self.rows.get_mut(row as usize) {
+            change(row);
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! What is due in which of the coming cycles.
+
+use crate::configuration::Cycle;
+
+/// Cycles that the wheel looks ahead; what is due later waits another turn.
+const SPAN: u64 = 64;
+
+/// What became of an instruction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Due {
+    /// Its result is there.
+    Result,
+    /// Its address is known.
+    Address,
+}
+
+/// One thing that is due.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Event {
+    pub(super) at: Cycle,
+    /// Whose: its name, and its stamp, for a squashed one's number is given again.
+    pub(super) sequence: u64,
+    pub(super) stamp: u32,
+    pub(super) due: Due,
+}
+
+/// A slot for each coming cycle, each with the events of that cycle modulo [`SPAN`]. Lists keep
+/// their memory, so that nothing is allocated once the wheel has turned a few times.
+#[derive(Debug)]
+pub(super) struct Wheel {
+    slots: [Vec<Event>; SPAN as usize],
+    /// A bit for each slot that is not empty.
+    filled: u64,
+}
+
+impl Wheel {
+    pub(super) fn new() -> Self {
+        Self { slots: std::array::from_fn(|_| Vec::new()), filled: 0 }
+    }
+
+    #[inline]
+    pub(super) fn add(&mut self, event: Event) {
+        let slot = event.at % SPAN;
+        self.slots[slot as usize].push(event);
+        self.filled |= 1 << slot;
+    }
+
+    /// Moves what is due at `now` to `out`, in the order in which it was added.
+    #[inline]
+    pub(super) fn take(&mut self, now: Cycle, out: &mut Vec<Event>) {
+        let slot = now % SPAN;
+        if self.filled & 1 << slot == 0 {
+            return;
+        }
+        let events = &mut self.slots[slot as usize];
+        if events.iter().all(|event| event.at == now) {
+            out.append(events);
+        } else {
+            events.retain(|event| {
+                if event.at == now {
+                    out.push(*event);
+                }
+                event.at != now
+            });
+        }
+        if events.is_empty() {
+            self.filled &= !(1 << slot);
+        }
+    }
+
+    /// A cycle after `now` before which nothing is due; `None` where nothing is due at all.
+    pub(super) fn next_after(&self, now: Cycle) -> Option<Cycle> {
+        let ahead = self.filled.rotate_right(((now + 1) % SPAN) as u32);
+        (ahead != 0).then(|| now + 1 + u64::from(ahead.trailing_zeros()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_come_in_their_cycle() {
+        let mut wheel = Wheel::new();
+        for (at, sequence) in [(3, 1), (3 + SPAN, 2), (3, 3), (5 + 2 * SPAN, 4)] {
+            wheel.add(Event { at, sequence, stamp: 0, due: Due::Result });
+        }
+        let mut seen = Vec::new();
+        let mut now = 0;
+        while let Some(next) = wheel.next_after(now) {
+            now = next;
+            let mut events = Vec::new();
+            wheel.take(now, &mut events);
+            seen.extend(events.iter().map(|event| (now, event.sequence)));
+        }
+        assert_eq!(seen, [(3, 1), (3, 3), (3 + SPAN, 2), (5 + 2 * SPAN, 4)]);
+    }
+}

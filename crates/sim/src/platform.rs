@@ -1,0 +1,117 @@
+//! A whole run: a program on a processor with its memory system and its engines.
+
+use std::ops::Range;
+
+use crate::configuration::{Configuration, Cycle};
+use crate::core::trace::PipelineTrace;
+use crate::core::{Core, CoreStatistics, MemoryPort};
+use crate::error::Error;
+use crate::image::Image;
+use crate::interpreter::Machine;
+use crate::memory::{Access, Completion, Copy, Kind, Passing, Tag, Trace};
+use crate::nic::Traffic;
+use crate::statistics::MemoryStatistics;
+use crate::system::MemorySystem;
+
+/// What a program is to do.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Job {
+    /// What it begins with in a0 to a7.
+    pub arguments: Vec<u64>,
+    /// What comes in from the network.
+    pub traffic: Traffic,
+    /// Instructions after which it is stopped.
+    pub instructions_max: u64,
+    /// Packets that it takes before its steady state; [`Outcome::warm_cycles`] is when.
+    pub warm_packets: u64,
+    /// Cycles in which what happens is noted.
+    pub trace_cycles: Option<Range<Cycle>>,
+}
+
+/// What came of it.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// Cycles from the first fetch to the program's end.
+    pub cycles: Cycle,
+    /// The cycle in which the packets that warm it up had been taken; 0 where it asked for none.
+    pub warm_cycles: Cycle,
+    /// Instructions of the program.
+    pub instructions: u64,
+    /// What the processor counted.
+    pub core: CoreStatistics,
+    /// What the memory system and the engines counted.
+    pub memory: MemoryStatistics,
+    /// The program's result, output, memory and device at its end.
+    pub machine: Machine,
+    /// What the pipeline did in [`Job::trace_cycles`].
+    pub pipeline: Option<PipelineTrace>,
+    /// What memory and engines did in them.
+    pub transactions: Option<Trace>,
+}
+
+/// Runs `image` on the machine that `configuration` describes. A function of its arguments alone.
+///
+/// Costs some 100 ns of the host's time an instruction, and memory for the program's own, its caches
+/// and its trace.
+///
+/// # Errors
+/// A configuration that cannot be; what the program did wrong; [`Error::InstructionLimit`].
+pub fn run(configuration: &Configuration, image: &Image, job: &Job) -> Result<Outcome, Error> {
+    let mut memory = MemorySystem::new(configuration)?;
+    let machine = Machine::new(image, &job.arguments, job.traffic)?;
+    if let Some(cycles) = &job.trace_cycles {
+        memory.record(cycles.clone());
+    }
+    let mut core = Core::new(configuration, image, machine, memory);
+    core.warm_packets(job.warm_packets);
+    if let Some(cycles) = &job.trace_cycles {
+        core.trace_cycles(cycles.clone());
+    }
+    core.run(job.instructions_max)?;
+    let warm_cycles = core.warm_cycle().filter(|_| job.warm_packets > 0).unwrap_or(0);
+    let core_statistics = core.statistics().clone();
+    let (machine, memory, pipeline) = core.into_parts();
+    Ok(Outcome {
+        cycles: core_statistics.cycles,
+        warm_cycles,
+        instructions: core_statistics.instructions,
+        core: core_statistics,
+        memory: memory.statistics().clone(),
+        transactions: memory.trace().cloned(),
+        machine,
+        pipeline,
+    })
+}
+
+impl MemoryPort for MemorySystem {
+    #[inline]
+    fn access(&mut self, now: Cycle, kind: Kind, address: u64, tag: Tag) -> Access {
+        Self::access(self, now, kind, address, tag)
+    }
+
+    fn copy(&mut self, now: Cycle, copy: Copy) -> Access {
+        Self::copy(self, now, copy)
+    }
+
+    #[inline]
+    fn blocks(&mut self, kind: Kind, address: u64, bytes: u64) -> bool {
+        Self::blocks(self, kind, address, bytes)
+    }
+
+    fn passing(&self) -> Passing {
+        Self::passing(self)
+    }
+
+    fn dma_write(&mut self, now: Cycle, address: u64, bytes: u32) {
+        Self::dma_write(self, now, address, bytes.into());
+    }
+
+    fn advance(&mut self, now: Cycle, completions: &mut Vec<Completion>) {
+        Self::advance(self, now, completions);
+    }
+
+    #[inline]
+    fn next_event(&self) -> Option<Cycle> {
+        Self::next_event(self)
+    }
+}
