@@ -5,18 +5,34 @@ use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 
 use rustix::fd::BorrowedFd;
-use rustix::mm::{MapFlags, ProtFlags};
+use rustix::mm::{MapFlags, MremapFlags, ProtFlags};
 
 use super::account::Account;
 use super::error::Error;
+use super::pages;
+use super::pool::Lease;
 use super::region;
 
-/// A received message. Private: nothing that the sender does changes it, and nothing done to it
-/// reaches the sender. Page-aligned, given back as it is dropped.
+/// A received message, or memory for one. Private: nothing that the sender does changes it (what
+/// came by `lease` it could, if it were not to be trusted), and nothing done to it reaches the
+/// sender. Begins at a page, unless it is smaller than one; given back as it is dropped.
 pub struct Buffer {
     base: NonNull<u8>,
     length: usize,
+    memory: Memory,
     account: Account,
+}
+
+/// Where it came from, and goes back to.
+enum Memory {
+    /// There is none.
+    Nothing,
+    /// A page at most, of the allocator: a mapping would cost more than the message.
+    Small(#[expect(dead_code, reason = "it is kept for the memory that it owns")] Vec<u8>),
+    /// A mapping of its own.
+    Mapped,
+    /// A part of the receiver's pool.
+    Leased(#[expect(dead_code, reason = "it gives the memory back as it is dropped")] Lease),
 }
 
 // SAFETY: the memory belongs to this value alone, as a `Vec`'s does.
@@ -25,11 +41,21 @@ unsafe impl Send for Buffer {}
 unsafe impl Sync for Buffer {}
 
 impl Buffer {
+    /// Zeroed memory to receive into. Where a message stands in pages of its own already as
+    /// [`recv_into`](super::Receiver::recv_into) gets a page-aligned part of this memory, its pages
+    /// take their place, without a copy.
+    ///
+    /// # Errors
+    /// [`Error::System`] where there is not so much memory.
+    pub fn new(length: usize) -> Result<Self, Error> {
+        Self::zeroed(length)
+    }
+
     /// Zeroed memory. Nothing is taken from the system before it is touched, so that a length that
     /// the peer lied about costs addresses, not memory.
     pub(super) fn zeroed(length: usize) -> Result<Self, Error> {
-        if length == 0 {
-            return Ok(Self::empty());
+        if length < pages::PAGE_BYTES {
+            return Ok(Self::small(length));
         }
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
@@ -37,29 +63,46 @@ impl Buffer {
         let base =
             unsafe { rustix::mm::mmap_anonymous(std::ptr::null_mut(), length, protection, flags) };
         let base = base.map_err(Error::system("have memory for the message"))?;
-        let base = NonNull::new(base.cast()).expect("the kernel maps nothing at zero unasked");
-        let buffer = Self { base, length, account: Account::default() };
+        let base: NonNull<u8> =
+            NonNull::new(base.cast()).expect("the kernel maps nothing at zero unasked");
         // SAFETY: advice about a mapping made here; huge pages spare most faults of a large one,
         // and where there are none the advice is ignored.
         let _ = unsafe {
             rustix::mm::madvise(base.as_ptr().cast(), length, rustix::mm::Advice::LinuxHugepage)
         };
-        Ok(buffer)
+        Ok(Self::mapped(base, length))
     }
 
     /// A private view of a memory file that can no longer be written: copied page by page, and
     /// only where it is written to.
     pub(super) fn view(file: BorrowedFd<'_>, length: usize) -> Result<Self, Error> {
         if length == 0 {
-            return Ok(Self::empty());
+            return Ok(Self::small(0));
         }
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         let base = region::map_file(file, length, protection, MapFlags::PRIVATE)?;
-        Ok(Self { base, length, account: Account::default() })
+        Ok(Self::mapped(base, length))
     }
 
-    fn empty() -> Self {
-        Self { base: NonNull::dangling(), length: 0, account: Account::default() }
+    /// Memory of a pool, of which the lease has `length` bytes at least.
+    pub(super) fn leased(lease: Lease, length: usize) -> Self {
+        let base = lease.base();
+        Self { base, length, memory: Memory::Leased(lease), account: Account::default() }
+    }
+
+    fn mapped(base: NonNull<u8>, length: usize) -> Self {
+        pages::register(base, length);
+        Self { base, length, memory: Memory::Mapped, account: Account::default() }
+    }
+
+    fn small(length: usize) -> Self {
+        if length == 0 {
+            let base = NonNull::dangling();
+            return Self { base, length, memory: Memory::Nothing, account: Account::default() };
+        }
+        let mut bytes = vec![0; length];
+        let base = NonNull::new(bytes.as_mut_ptr()).expect("a vector's pointer is not null");
+        Self { base, length, memory: Memory::Small(bytes), account: Account::default() }
     }
 
     /// What the transfer took at this end.
@@ -71,6 +114,24 @@ impl Buffer {
     pub(super) fn with(mut self, account: Account) -> Self {
         self.account = account;
         self
+    }
+
+    /// Puts its bytes into a target of the same length: its whole pages themselves, where the
+    /// target is of this process's own pages, else copies. What it holds afterwards is nothing.
+    pub(super) fn place(&mut self, target: &mut [u8]) {
+        let mut placed = 0;
+        if matches!(self.memory, Memory::Mapped) && pages::are_own(target) {
+            let whole = self.length / pages::PAGE_BYTES * pages::PAGE_BYTES;
+            // The old addresses stay mapped, so that nobody else can come to be there.
+            let flags = MremapFlags::MAYMOVE | MremapFlags::DONTUNMAP;
+            let (from, to) = (self.base.as_ptr().cast(), target.as_mut_ptr().cast());
+            // SAFETY: whole pages of this value's own mapping, to which there is no reference as it
+            // is borrowed uniquely, take the place of whole pages of another such mapping, which
+            // are borrowed uniquely as well; both stay mapped, readable and writable.
+            let moved = unsafe { rustix::mm::mremap_fixed(from, whole, whole, flags, to) };
+            placed = if moved.is_ok() { whole } else { 0 };
+        }
+        haul_copy::copy(&mut target[placed..], &self[placed..]);
     }
 }
 
@@ -99,8 +160,41 @@ impl fmt::Debug for Buffer {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        if self.length > 0 {
+        if matches!(self.memory, Memory::Mapped) {
+            pages::forget(self.base);
             region::unmap(self.base, self.length);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whole_pages_are_placed_and_the_rest_is_copied() {
+        let length = 3 * pages::PAGE_BYTES + 100;
+        for (start, is_placed) in [(0, true), (pages::PAGE_BYTES, true), (1, false)] {
+            let mut target = Buffer::new(5 * pages::PAGE_BYTES).unwrap();
+            target.fill(9);
+            let mut source = Buffer::new(length).unwrap();
+            for (index, byte) in source.iter_mut().enumerate() {
+                *byte = (index * 7) as u8;
+            }
+            let expected = source.to_vec();
+            source.place(&mut target[start..start + length]);
+            assert_eq!(target[start..start + length], expected);
+            let outside = target[..start].iter().chain(&target[start + length..]);
+            assert!(outside.into_iter().all(|byte| *byte == 9), "{start}");
+            // What was placed is there no more, unless this kernel had to copy.
+            let has_gone = source[..pages::PAGE_BYTES].iter().all(|byte| *byte == 0);
+            assert!(is_placed || !has_gone, "{start}");
+            target.fill(1);
+        }
+        let mut target = vec![0; length];
+        let mut source = Buffer::new(length).unwrap();
+        source.fill(3);
+        source.place(&mut target);
+        assert!(target.iter().all(|byte| *byte == 3));
     }
 }

@@ -66,6 +66,7 @@ fn obstacle(
             (link.peer_can_pull, "the peer may not read this process's memory"),
             (pull::fits(source), TABLE_IS_FULL),
         ]),
+        Mechanism::Lease | Mechanism::Vmsplice => first(&[(link.is_trusted, NO_TRUST)]),
         Mechanism::Double => first(&[
             (link.is_trusted, NO_TRUST),
             (link.peer_can_pull, "the peer may not read this process's memory"),

@@ -48,13 +48,18 @@ pub(super) const RECEIVER_STATE: usize = 8 * LINE_BYTES;
 pub(super) const OFFERED: usize = 9 * LINE_BYTES;
 /// u64, receiver: where that target stands: an address, or an offset into the pool.
 pub(super) const OFFERED_AT: usize = OFFERED + 8;
+/// u64, receiver: the pool that the target stands in.
+pub(super) const OFFERED_POOL: usize = OFFERED + 16;
 /// u64, both: the pieces that either end has claimed, see `counter`.
 pub(super) const CLAIMED: usize = 10 * LINE_BYTES;
-/// u64, sender: what it has put into the target: pieces of `double`, bytes of `lease`, bytes that
-/// went into the pipe of `vmsplice`.
+/// u64, sender: what it has put into the target of the message under way: pieces of `double`, bytes
+/// that went into the pipe of `vmsplice`.
 pub(super) const PUSHED: usize = 11 * LINE_BYTES;
 /// u64, sender: the message that it pushes no more of, counted from 1.
 pub(super) const ABANDONED: usize = PUSHED + 8;
+/// u64, sender: the last message that it has put into its lease, counted from 1. It may be at the
+/// next one by the time the receiver looks.
+pub(super) const LAID: usize = PUSHED + 16;
 
 /// The end is in use.
 pub(super) const OPEN: u32 = 0;

@@ -33,12 +33,25 @@ const ASLEEP: u32 = 1;
 /// Or in poll, on the socket.
 const POLLING: u32 = 2;
 
-/// A packet that only wakes.
-const NUDGE: u8 = 0;
-/// A packet that carries the memory of a message: this byte, then the message's number.
-const MEMORY: u8 = 1;
-/// Length of such a packet.
-const MEMORY_BYTES: usize = 9;
+/// Length of a packet that carries a descriptor: its kind, then a number.
+const FILE_BYTES: usize = 9;
+
+/// What a descriptor that comes with a packet is. A packet that begins with 0 only wakes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// The memory of the message of this number.
+    Memory = 1,
+    /// The receiver's pool of this number.
+    Pool = 2,
+    /// The pipe that begins with the message of this number.
+    Pipe = 3,
+}
+
+impl Kind {
+    fn of(byte: u8) -> Option<Self> {
+        [Self::Memory, Self::Pool, Self::Pipe].into_iter().find(|kind| *kind as u8 == byte)
+    }
+}
 
 /// One end of a channel.
 #[derive(Debug)]
@@ -53,8 +66,8 @@ pub(super) struct Link {
     pub(super) settings: Settings,
     /// A transfer failed in the middle: what the words say means nothing any more.
     pub(super) is_broken: AtomicBool,
-    /// Memory that came for messages not yet taken.
-    memory: Mutex<VecDeque<(u64, OwnedFd)>>,
+    /// Descriptors that came and were not asked for yet.
+    files: Mutex<VecDeque<(Kind, u64, OwnedFd)>>,
 }
 
 impl Link {
@@ -69,7 +82,7 @@ impl Link {
             peer_can_pull: met.peer_can_pull,
             settings,
             is_broken: AtomicBool::new(false),
-            memory: Mutex::default(),
+            files: Mutex::default(),
         }
     }
 
@@ -77,6 +90,7 @@ impl Link {
     pub(super) fn offers(&self, mechanism: Mechanism) -> bool {
         match mechanism {
             Mechanism::Inline | Mechanism::Ring | Mechanism::Staged | Mechanism::Sealed => true,
+            Mechanism::Lease | Mechanism::Vmsplice => self.is_trusted,
             Mechanism::Pull => self.is_trusted && self.peer_can_pull,
             Mechanism::Double => self.is_trusted && self.peer_can_pull && self.can_pull,
         }
@@ -93,20 +107,25 @@ impl Link {
         self.is_broken.store(true, Relaxed);
     }
 
-    /// Hands the memory of a message over, ahead of the message itself.
-    pub(super) fn send_memory(&self, message: u64, file: BorrowedFd<'_>) -> Result<(), Errno> {
-        let mut bytes = [MEMORY; MEMORY_BYTES];
-        bytes[1..].copy_from_slice(&message.to_le_bytes());
+    /// Hands a descriptor over, ahead of the word that tells of it.
+    pub(super) fn send_file(
+        &self,
+        kind: Kind,
+        number: u64,
+        file: BorrowedFd<'_>,
+    ) -> Result<(), Errno> {
+        let mut bytes = [kind as u8; FILE_BYTES];
+        bytes[1..].copy_from_slice(&number.to_le_bytes());
         socket::send(&self.socket, &bytes, Some(file))
     }
 
-    /// The memory that came for a message.
-    pub(super) fn take_memory(&self, message: u64) -> Option<OwnedFd> {
+    /// The descriptor of this kind that came with this number; those of lower numbers are closed.
+    pub(super) fn take_file(&self, kind: Kind, number: u64) -> Option<OwnedFd> {
         self.read_socket();
-        let mut memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
-        memory.retain(|&(for_message, _)| for_message >= message);
-        let index = memory.iter().position(|&(for_message, _)| for_message == message)?;
-        memory.remove(index).map(|(_, file)| file)
+        let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
+        files.retain(|&(of, with, _)| of != kind || with >= number);
+        let index = files.iter().position(|&(of, with, _)| (of, with) == (kind, number))?;
+        files.remove(index).map(|(.., file)| file)
     }
 
     /// Takes the packets that came. As many at once as a peer in order can have sent; what is
@@ -114,17 +133,23 @@ impl Link {
     pub(super) fn read_socket(&self) {
         for _ in 0..4 * layout::SLOTS {
             let Ok(Some(packet)) = socket::receive(&self.socket) else { return };
-            let bytes = &packet.bytes[..packet.length];
-            let (Some((&MEMORY, number)), Some(file)) = (bytes.split_first(), packet.file) else {
-                continue;
-            };
-            let Ok(number) = number.try_into() else { continue };
-            let mut memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
-            if (memory.len() as u64) < layout::SLOTS {
-                memory.push_back((u64::from_le_bytes(number), file));
+            let Some((kind, number)) = named(&packet.bytes[..packet.length]) else { continue };
+            let Some(file) = packet.file else { continue };
+            let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
+            if (files.len() as u64) < layout::SLOTS + FILES_BESIDE {
+                files.push_back((kind, number, file));
             }
         }
     }
+}
+
+/// Descriptors that can be under way beside those of messages: a pool and a pipe.
+const FILES_BESIDE: u64 = 2;
+
+/// What a packet that carries a descriptor says of it.
+pub(super) fn named(bytes: &[u8]) -> Option<(Kind, u64)> {
+    let (kind, number) = bytes.split_first()?;
+    Some((Kind::of(*kind)?, u64::from_le_bytes(number.try_into().ok()?)))
 }
 
 /// One direction of a channel, seen by one end of it.
@@ -398,5 +423,3 @@ impl AsFd for Link {
         self.socket.as_fd()
     }
 }
-
-const _: () = assert!(NUDGE != MEMORY);

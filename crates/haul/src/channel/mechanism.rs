@@ -22,12 +22,24 @@ pub enum Mechanism {
     /// The sender writes the receiver's memory and the receiver reads the sender's, at once: one
     /// copy.
     Double,
+    /// The sender copies into mapped memory of the receiver's: one copy.
+    Lease,
+    /// The sender's pages go through a pipe: one copy.
+    Vmsplice,
 }
 
 impl Mechanism {
     /// All of them.
-    pub const ALL: [Self; 6] =
-        [Self::Inline, Self::Ring, Self::Staged, Self::Pull, Self::Sealed, Self::Double];
+    pub const ALL: [Self; 8] = [
+        Self::Inline,
+        Self::Ring,
+        Self::Staged,
+        Self::Pull,
+        Self::Sealed,
+        Self::Double,
+        Self::Lease,
+        Self::Vmsplice,
+    ];
 
     /// Its name, in every place where it has one.
     #[must_use]
@@ -39,6 +51,8 @@ impl Mechanism {
             Self::Pull => "pull",
             Self::Sealed => "sealed",
             Self::Double => "double",
+            Self::Lease => "lease",
+            Self::Vmsplice => "vmsplice",
         }
     }
 
@@ -52,6 +66,8 @@ impl Mechanism {
             Self::Pull => "process_vm_readv by the receiver, the ring where it is refused",
             Self::Sealed => "built in place, write-sealed, mapped private",
             Self::Double => "process_vm_writev and process_vm_readv at once, off one counter",
+            Self::Lease => "copied by the sender into mapped, warm memory of the receiver's",
+            Self::Vmsplice => "vmsplice into a pipe and out of it, reuse on acknowledgement",
         }
     }
 
@@ -63,6 +79,8 @@ impl Mechanism {
             Self::Staged => "sealed memory, as much again as the message",
             Self::Pull => "trust at both ends, process_vm_readv, ptrace permission",
             Self::Double => "as pull, both ways, and a processor for each end",
+            Self::Lease => "trust at both ends, a target of the receiver's pool",
+            Self::Vmsplice => "trust at both ends, vmsplice",
             Self::Sealed => "sealed memory, a producer that builds there",
         }
     }
@@ -72,7 +90,7 @@ impl Mechanism {
     pub fn copies(self) -> u32 {
         match self {
             Self::Inline | Self::Ring | Self::Staged => 2,
-            Self::Pull | Self::Double => 1,
+            Self::Pull | Self::Double | Self::Lease | Self::Vmsplice => 1,
             Self::Sealed => 0,
         }
     }
@@ -83,6 +101,7 @@ impl Mechanism {
     pub fn obstacle(self, permissions: &Permissions) -> Option<&'static str> {
         match self {
             _ if !permissions.sealed_memory => Some("memfd_create with seals is refused"),
+            Self::Vmsplice if !permissions.vmsplice => Some("vmsplice is refused"),
             _ if !self.reads_the_peer() => None,
             _ if !permissions.cross_memory_attach => Some("process_vm_readv is refused"),
             _ if permissions.ptrace_scope.is_some_and(|scope| scope > 1) => {
@@ -106,6 +125,8 @@ impl Mechanism {
             Self::Pull => 4,
             Self::Sealed => 5,
             Self::Double => 6,
+            Self::Lease => 7,
+            Self::Vmsplice => 8,
         }
     }
 

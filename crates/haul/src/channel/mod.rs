@@ -34,7 +34,7 @@
 //! `error`, `mechanism`, `account`: the words; `words`, `counter`: what both ends change; `region`: memory that both ends share; `layout`: what
 //! stands where in it; `socket`, `peer`: the other process; `link`: bells, and waiting under a
 //! deadline; `source`, `buffer`: what goes in and what comes out; `inline`, `ring`, `staged`,
-//! `sealed`, `pull`, `double`: one mechanism each; `choose`: which of them; `handshake`: how two ends meet;
+//! `sealed`, `pull`, `double`, `lease` (over `pool`), `vmsplice`: one mechanism each; `choose`: which of them; `handshake`: how two ends meet;
 //! `sender`, `receiver`: the two halves.
 
 mod account;
@@ -46,9 +46,12 @@ mod error;
 mod handshake;
 mod inline;
 mod layout;
+mod lease;
 mod link;
 mod mechanism;
+mod pages;
 mod peer;
+mod pool;
 mod pull;
 mod receiver;
 mod region;
@@ -58,6 +61,7 @@ mod sender;
 mod socket;
 mod source;
 mod staged;
+mod vmsplice;
 mod words;
 
 use std::io::IoSlice;
@@ -81,6 +85,7 @@ pub use receiver::Receiver;
 pub use sealed::Building;
 pub use sender::{Sender, Sending};
 pub use socket::pair;
+pub use vmsplice::vmsplice_copy;
 
 /// How a channel behaves at this end. The other end has its own.
 #[derive(Clone, Debug)]
@@ -94,7 +99,7 @@ pub struct Settings {
     /// Largest message, in bytes, to send or to take.
     pub size_max: u64,
     /// Whether the peer is one of one's own. If both ends say so, mechanisms are allowed that a
-    /// hostile peer could abuse: `pull`, `double`.
+    /// hostile peer could abuse: `pull`, `double`, `lease`, `vmsplice`.
     pub trusts_peer: bool,
     /// The mechanism to send by, whatever haul would choose. Messages of length zero are inline.
     pub mechanism: Option<Mechanism>,

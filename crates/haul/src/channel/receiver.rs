@@ -12,10 +12,13 @@ use super::buffer::Buffer;
 use super::double::{Draw, Drawn};
 use super::error::Error;
 use super::layout::{self, HEADER_WORDS, Header, INLINE_BYTES_MAX, SLOTS};
-use super::link::{self, Lane, Link, Step, Transfer};
+use super::lease::{Laid, Let};
+use super::link::{self, Kind, Lane, Link, Step, Transfer};
+use super::pool::Pools;
 use super::pull::Table;
 use super::ring::Run;
-use super::{Mechanism, inline, region, ring, staged};
+use super::vmsplice::{self, Drained};
+use super::{Mechanism, inline, region, ring, sealed, staged};
 
 /// The end that messages come out of.
 #[derive(Debug)]
@@ -28,6 +31,10 @@ pub struct Receiver {
     pending: Option<Pending>,
     /// What `try_recv` has built so far.
     building: Option<Buffer>,
+    /// Memory that a trusted sender copies into.
+    pools: Pools,
+    /// What a trusted sender's pages come out of.
+    pipe: Option<OwnedFd>,
     /// The peer may still write where the last message would have come to.
     is_unsettled: bool,
 }
@@ -50,12 +57,16 @@ enum Way {
     Memory(OwnedFd),
     Pull { process: i32, table: Table, offset: usize },
     Double(Draw),
+    Lease(Let),
+    Pipe { offset: usize },
 }
 
 impl Receiver {
     pub(super) fn new(link: Arc<Link>, index: usize) -> Self {
         let lane = Lane::for_receiving(link, index);
-        Self { lane, consumed: 0, drained: 0, pending: None, building: None, is_unsettled: false }
+        let (pools, pipe, is_unsettled) = (Pools::default(), None, false);
+        let (consumed, drained, pending, building) = (0, 0, None, None);
+        Self { lane, consumed, drained, pending, building, pools, pipe, is_unsettled }
     }
 
     /// Waits for a message and copies it to the start of `target`. The account says how long it is.
@@ -72,12 +83,12 @@ impl Receiver {
         };
         if let Some(building) = self.building.take() {
             // `try_recv` had begun with it.
-            let buffer = self.finish_building(building)?;
-            target.copy_from_slice(&buffer);
+            let mut buffer = self.finish_building(building)?;
+            buffer.place(target);
             return Ok(buffer.account().clone());
         }
         let result = link::drive(&mut Filling { receiver: self, target });
-        self.told(result)
+        self.told_of(result, target)
     }
 
     /// Waits for a message and gives it in memory of its own.
@@ -89,10 +100,7 @@ impl Receiver {
         if let Some(buffer) = self.take_view()? {
             return Ok(buffer);
         }
-        let building = match self.building.take() {
-            Some(building) => building,
-            None => Buffer::zeroed(length)?,
-        };
+        let building = self.memory(length)?;
         self.finish_building(building)
     }
 
@@ -109,12 +117,9 @@ impl Receiver {
         if let Some(buffer) = self.take_view()? {
             return Ok(Some(buffer));
         }
-        let mut building = match self.building.take() {
-            Some(building) => building,
-            None => Buffer::zeroed(length)?,
-        };
+        let mut building = self.memory(length)?;
         let result = link::advance(&mut Filling { receiver: self, target: &mut building });
-        match self.told(result) {
+        match self.told_of(result, &building) {
             Ok(Some(account)) => Ok(Some(building.with(account))),
             Ok(None) => {
                 self.building = Some(building);
@@ -149,13 +154,27 @@ impl Receiver {
 
     fn finish_building(&mut self, mut building: Buffer) -> Result<Buffer, Error> {
         let result = link::drive(&mut Filling { receiver: self, target: &mut building });
-        match self.told(result) {
+        match self.told_of(result, &building) {
             Ok(account) => Ok(building.with(account)),
             Err(error) => {
                 self.let_go(building);
                 Err(error)
             }
         }
+    }
+
+    /// Memory for the message under way: what was begun with, or new.
+    fn memory(&mut self, length: usize) -> Result<Buffer, Error> {
+        if let Some(building) = self.building.take() {
+            return Ok(building);
+        }
+        if matches!(&self.pending, Some(Pending { way: Way::Lease(_), .. }))
+            // Without a pool the message goes through the ring, into memory of its own.
+            && let Ok(lease) = self.pools.lease(length)
+        {
+            return Ok(Buffer::leased(lease, length));
+        }
+        Buffer::zeroed(length)
     }
 
     /// Gives memory back that a message did not come to, unless the peer may still write there:
@@ -166,12 +185,9 @@ impl Receiver {
         }
     }
 
-    /// There will be no more of the message under way.
-    fn abandon(&mut self) {
-        self.is_unsettled = !self.settle();
-        if let Some(building) = self.building.take() {
-            self.let_go(building);
-        }
+    /// There will be no more of the message that was on its way to this target.
+    fn abandon(&mut self, target: &[u8]) {
+        self.is_unsettled = !self.settle(target);
     }
 
     /// Memory that came sealed is given as it is.
@@ -190,8 +206,12 @@ impl Receiver {
         Ok(Some(buffer.with(account)))
     }
 
-    /// What ends the channel, and what does not: waiting in vain, and a target too small.
     fn told<T>(&mut self, result: Result<T, Error>) -> Result<T, Error> {
+        self.told_of(result, &[])
+    }
+
+    /// What ends the channel, and what does not: waiting in vain, and a target too small.
+    fn told_of<T>(&mut self, result: Result<T, Error>, target: &[u8]) -> Result<T, Error> {
         if let Err(error) = &result {
             let is_idle = self.pending.is_none();
             let is_harmless = match error {
@@ -202,7 +222,7 @@ impl Receiver {
             if !is_harmless {
                 self.lane.link.break_off();
                 self.lane.set_state(layout::RECEIVER_STATE, layout::GIVEN_UP);
-                self.abandon();
+                self.abandon(target);
             }
         }
         result
@@ -265,7 +285,8 @@ impl Receiver {
             _ if header.length == 0 => Err(Error::protocol("length of a large message", 0, 1)),
             Mechanism::Ring => Ok(Way::Chunks(Run::new(0, header.length, link.chunk_bytes))),
             Mechanism::Staged | Mechanism::Sealed => {
-                let file = link.take_memory(header.message).ok_or_else(|| Error::Memory {
+                let file = link.take_file(Kind::Memory, header.message);
+                let file = file.ok_or_else(|| Error::Memory {
                     found: "no memory, or several descriptors at once".into(),
                     expected: "one memory file for the message",
                 })?;
@@ -275,6 +296,24 @@ impl Receiver {
             Mechanism::Pull => {
                 let (process, table) = self.table(header, link.can_pull)?;
                 Ok(Way::Pull { process, table, offset: 0 })
+            }
+            Mechanism::Lease | Mechanism::Vmsplice if !link.is_trusted => {
+                Err(Error::protocol("mechanism", header.kind, 0))
+            }
+            Mechanism::Lease => Ok(Way::Lease(Let::default())),
+            Mechanism::Vmsplice => {
+                if header.entries > 0 {
+                    let pipe = link.take_file(Kind::Pipe, header.message);
+                    self.pipe = pipe.filter(vmsplice::is_reader);
+                    self.lane.system_calls += 3;
+                }
+                match &self.pipe {
+                    Some(_) => Ok(Way::Pipe { offset: 0 }),
+                    None => Err(Error::Memory {
+                        found: "no pipe".into(),
+                        expected: "the reading end of one",
+                    }),
+                }
             }
             Mechanism::Double => {
                 let (process, table) = self.table(header, link.can_pull && link.peer_can_pull)?;
@@ -312,13 +351,21 @@ impl Receiver {
                 step
             }
             Way::Memory(file) => {
-                staged::copy_out(file.as_fd(), target)?;
+                let copied = match pending.account.mechanism {
+                    Mechanism::Sealed => sealed::put_into(file.as_fd(), target)?,
+                    _ => {
+                        staged::copy_out(file.as_fd(), target)?;
+                        target.len()
+                    }
+                };
                 self.lane.system_calls += staged::CALLS_TO_COPY_OUT;
-                pending.account.copied_bytes = target.len() as u64;
+                pending.account.copied_bytes = copied as u64;
                 Step::Done(())
             }
             Way::Pull { .. } => self.pull(target),
             Way::Double(_) => self.draw(target)?,
+            Way::Lease(_) => self.be_given(target),
+            Way::Pipe { .. } => self.drain_pipe(target),
         };
         match step {
             Step::Done(()) => {
@@ -371,6 +418,37 @@ impl Receiver {
         }
     }
 
+    fn be_given(&mut self, target: &[u8]) -> Step<()> {
+        let pending = self.pending.as_mut().expect("a header was taken before");
+        let Way::Lease(lease) = &mut pending.way else { return Step::Blocked };
+        match lease.step(&mut self.lane, target, &self.pools, self.consumed + 1) {
+            Laid::Step(step) => step,
+            Laid::Refused => {
+                self.refuse(0);
+                Step::Moved
+            }
+        }
+    }
+
+    fn drain_pipe(&mut self, target: &mut [u8]) -> Step<()> {
+        let pending = self.pending.as_mut().expect("a header was taken before");
+        let (Way::Pipe { offset }, Some(pipe)) = (&mut pending.way, &self.pipe) else {
+            return Step::Blocked;
+        };
+        let before = *offset;
+        let drained = vmsplice::drain(&mut self.lane, pipe, target, offset, self.consumed + 1);
+        let offset = *offset;
+        pending.account.copied_bytes += (offset - before) as u64;
+        match drained {
+            Drained::Step(step) => step,
+            Drained::Refused => {
+                self.pipe = None;
+                self.refuse(offset as u64);
+                Step::Moved
+            }
+        }
+    }
+
     /// Has the sender bring the rest of the message, from this byte on, through the ring.
     fn refuse(&mut self, offset: u64) {
         let pending = self.pending.as_mut().expect("a header was taken before");
@@ -383,10 +461,12 @@ impl Receiver {
     }
 
     /// Makes sure that nothing is written to a target any more; false where that is not sure.
-    fn settle(&mut self) -> bool {
+    fn settle(&mut self, target: &[u8]) -> bool {
         let message = self.consumed + 1;
+        self.pools.retire();
         match self.pending.as_mut().map(|pending| &mut pending.way) {
             Some(Way::Double(draw)) => draw.settle(&mut self.lane, message),
+            Some(Way::Lease(lease)) => lease.cut_off(target),
             _ => true,
         }
     }
@@ -422,7 +502,8 @@ impl Receiver {
             Way::Chunks(run) => run.offset,
             Way::Pull { offset, .. } => *offset as u64,
             Way::Double(draw) => draw.bytes(),
-            Way::Inline | Way::Memory(_) => 0,
+            Way::Pipe { offset } => *offset as u64,
+            Way::Inline | Way::Memory(_) | Way::Lease(_) => 0,
         };
         (done, pending.length as u64)
     }
@@ -443,7 +524,11 @@ impl Receiver {
 
 impl Drop for Receiver {
     fn drop(&mut self) {
-        self.abandon();
+        let building = self.building.take();
+        self.abandon(building.as_deref().unwrap_or_default());
+        if let Some(building) = building {
+            self.let_go(building);
+        }
         if self.lane.state(layout::RECEIVER_STATE) == layout::OPEN {
             self.lane.set_state(layout::RECEIVER_STATE, layout::CLOSED);
         }

@@ -68,6 +68,10 @@ impl Region {
         Ok(Self { base, size_bytes, file })
     }
 
+    pub(super) fn size_bytes(&self) -> usize {
+        self.size_bytes
+    }
+
     pub(super) fn file(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
     }

@@ -9,12 +9,36 @@
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 
-use rustix::fd::{AsFd, OwnedFd};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::mm::{MapFlags, ProtFlags};
 
+use super::buffer::Buffer;
 use super::error::Error;
-use super::region;
-use super::staged::SEALS;
+use super::staged::{self, SEALS};
+use super::{pages, region};
+
+/// Puts the message that came sealed into a target: its whole pages themselves, where the target is
+/// of this process's own pages, else copies. Returns the bytes that were copied.
+///
+/// # Errors
+/// [`Error::Memory`] where it is not such memory, [`Error::System`].
+pub(super) fn put_into(file: BorrowedFd<'_>, target: &mut [u8]) -> Result<usize, Error> {
+    if !pages::are_own(target) {
+        staged::copy_out(file, target)?;
+        return Ok(target.len());
+    }
+    region::check(file, target.len(), SEALS)?;
+    let view = Buffer::view(file, target.len())?;
+    let whole = target.len() / pages::PAGE_BYTES * pages::PAGE_BYTES;
+    let (place, protection) = (target.as_mut_ptr().cast(), ProtFlags::READ | ProtFlags::WRITE);
+    let flags = MapFlags::PRIVATE | MapFlags::FIXED;
+    // SAFETY: whole pages of a mapping that haul made, borrowed uniquely, are replaced by pages of
+    // the same length, readable and writable, of a file that was seen to be constant.
+    let mapped = unsafe { rustix::mm::mmap(place, whole, protection, flags, file, 0) };
+    let placed = if mapped.is_ok() { whole } else { 0 };
+    haul_copy::copy(&mut target[placed..], &view[placed..]);
+    Ok(target.len() - placed)
+}
 
 /// A message that is built where it will be handed over from: zeroed memory, writable, until
 /// [`send_built`](super::Sender::send_built) takes it.

@@ -12,11 +12,13 @@ use super::account::{Account, Meter};
 use super::double::Push;
 use super::error::Error;
 use super::layout::{self, Header, INLINE_BYTES_MAX, SLOTS};
-use super::link::{self, Lane, Link, Step, Transfer};
+use super::lease::{CannotReach, Lay, Mapped};
+use super::link::{self, Kind, Lane, Link, Step, Transfer};
 use super::peer::Readable;
 use super::ring::Run;
 use super::sealed::Building;
 use super::source::Source;
+use super::vmsplice::{Pipe, Pour};
 use super::{Mechanism, choose, inline, pull, ring, staged};
 
 /// The end that messages go into.
@@ -33,6 +35,9 @@ pub struct Sender {
     drained: u64,
     /// The chunks of this direction have pages.
     has_chunks: bool,
+    /// Pools of the receiver's.
+    mapped: Mapped,
+    pipe: Option<Pipe>,
 }
 
 /// A message on its way. Its bytes stay borrowed until it is complete.
@@ -64,6 +69,10 @@ enum Stage {
     Chunks(Run),
     /// Both ends copy.
     Push(Push),
+    /// This end copies into the receiver's pool.
+    Lay(Lay),
+    /// This end's pages go into the pipe.
+    Pour(Pour),
     /// The receiver copies by itself and will answer.
     Answer,
     /// The sender's bytes are its own again.
@@ -75,7 +84,9 @@ enum Stage {
 impl Sender {
     pub(super) fn new(link: Arc<Link>, index: usize) -> Self {
         let lane = Lane::for_sending(link, index);
-        Self { lane, next: 0, consumed: 0, filled: 0, drained: 0, has_chunks: false }
+        let (mapped, pipe) = (Mapped::default(), None);
+        let (next, consumed, filled, drained) = (0, 0, 0, 0);
+        Self { lane, next, consumed, filled, drained, has_chunks: false, mapped, pipe }
     }
 
     /// Sends a message and returns as the bytes are the caller's again: nothing that is written to
@@ -220,12 +231,13 @@ impl Sending<'_> {
 
     /// Whether the receiver knows of the message, and the bytes are not the caller's yet.
     fn is_out(&self) -> bool {
-        matches!(self.stage, Stage::Chunks(_) | Stage::Push(_) | Stage::Answer)
+        !matches!(self.stage, Stage::Slot | Stage::Complete | Stage::Failed)
     }
 
     fn give_up(&mut self) {
         self.sender.lane.link.break_off();
         self.sender.lane.set_state(layout::SENDER_STATE, layout::GIVEN_UP);
+        self.sender.pipe = None;
         self.readable = None;
     }
 
@@ -251,6 +263,8 @@ impl Sending<'_> {
                 entries = pull::put(lane, self.sender.next, &self.source);
             }
             Mechanism::Staged | Mechanism::Sealed => return self.begin_with_memory(),
+            Mechanism::Vmsplice => return self.begin_with_pipe(),
+            Mechanism::Lease => {}
             Mechanism::Ring => self.have_chunks()?,
         }
         self.publish(entries);
@@ -258,6 +272,7 @@ impl Sending<'_> {
             Mechanism::Inline => Stage::Complete,
             Mechanism::Pull => Stage::Answer,
             Mechanism::Double => Stage::Push(Push::new(self.length)),
+            Mechanism::Lease => Stage::Lay(Lay::new(self.length)),
             _ => Stage::Chunks(Run::new(0, self.length, self.sender.lane.link.chunk_bytes)),
         };
         Ok(Step::Moved)
@@ -277,7 +292,7 @@ impl Sending<'_> {
         let Some(file) = &self.file else { return Ok(Step::Blocked) };
         let lane = &mut self.sender.lane;
         lane.system_calls += 1;
-        match lane.link.send_memory(self.sender.next, file.as_fd()) {
+        match lane.link.send_file(Kind::Memory, self.sender.next, file.as_fd()) {
             Ok(()) => {}
             Err(Errno::AGAIN) => return Ok(Step::Blocked),
             Err(_) if is_staged => return self.fall_back(),
@@ -286,6 +301,35 @@ impl Sending<'_> {
         self.file = None;
         self.publish(0);
         self.stage = Stage::Complete;
+        Ok(Step::Moved)
+    }
+
+    /// The first bytes go into the pipe before the receiver knows of the message, so that a kernel
+    /// that refuses costs nothing.
+    fn begin_with_pipe(&mut self) -> Result<Step<()>, Error> {
+        let sender = &mut *self.sender;
+        let is_new = sender.pipe.is_none();
+        let pipe = match sender.pipe.take().map_or_else(Pipe::new, Ok) {
+            Ok(pipe) => sender.pipe.insert(pipe),
+            Err(_) => return self.fall_back(),
+        };
+        if !pipe.is_handed_over {
+            self.account.system_calls += if is_new { 3 } else { 1 };
+            match sender.lane.link.send_file(Kind::Pipe, sender.next, pipe.reader.as_fd()) {
+                Ok(()) => pipe.is_handed_over = true,
+                Err(Errno::AGAIN) => return Ok(Step::Blocked),
+                Err(_) => return self.fall_back(),
+            }
+        }
+        let mut pour = Pour::new(self.length);
+        if pour.step(&mut sender.lane, &self.source, pipe).is_err() {
+            sender.pipe = None;
+            return self.fall_back();
+        }
+        let number = pipe.number.get_or_insert(sender.next);
+        let is_first = u64::from(*number == sender.next);
+        self.publish(is_first);
+        self.stage = Stage::Pour(pour);
         Ok(Step::Moved)
     }
 
@@ -354,6 +398,45 @@ impl Sending<'_> {
         }
     }
 
+    fn lay(&mut self, mut lay: Lay) -> Result<Step<()>, Error> {
+        if self.is_refused() {
+            return self.look_for_answer();
+        }
+        let sender = &mut *self.sender;
+        let (source, mapped, before) = (&mut self.source, &mut sender.mapped, lay.laid);
+        let step = lay.step(&mut sender.lane, source, mapped, sender.next);
+        self.account.copied_bytes += lay.laid - before;
+        self.stage = match step {
+            Ok(Step::Done(())) => Stage::Complete,
+            Ok(_) => Stage::Lay(lay),
+            Err(CannotReach) => Stage::Answer,
+        };
+        Ok(if matches!(step, Ok(Step::Blocked)) { Step::Blocked } else { Step::Moved })
+    }
+
+    fn pour(&mut self, mut pour: Pour) -> Result<Step<()>, Error> {
+        if self.is_refused() {
+            return self.look_for_answer();
+        }
+        let sender = &mut *self.sender;
+        let Some(pipe) = &sender.pipe else { return Err(Error::Broken) };
+        let step = pour.step(&mut sender.lane, &self.source, pipe);
+        self.stage = match step {
+            Ok(Step::Done(())) => Stage::Answer,
+            Ok(_) => Stage::Pour(pour),
+            Err(_) => {
+                // The receiver takes what is in the pipe, and says how much that was.
+                Pour::abandon(&mut sender.lane, sender.next);
+                Stage::Answer
+            }
+        };
+        Ok(if matches!(step, Ok(Step::Blocked)) { Step::Blocked } else { Step::Moved })
+    }
+
+    fn is_refused(&self) -> bool {
+        self.sender.lane.load(layout::REFUSED) == self.sender.next
+    }
+
     /// Has the receiver taken the message, or said that it cannot take all of it?
     fn look_for_answer(&mut self) -> Result<Step<()>, Error> {
         let message = self.sender.next;
@@ -367,7 +450,7 @@ impl Sending<'_> {
             self.stage = Stage::Complete;
             return Ok(Step::Moved);
         }
-        if lane.load(layout::REFUSED) != message {
+        if !self.is_refused() {
             return Ok(Step::Blocked);
         }
         let offset = lane.load(layout::REFUSED_AT);
@@ -375,6 +458,8 @@ impl Sending<'_> {
             return Err(Error::protocol("count of bytes taken", offset, self.length - 1));
         }
         self.readable = None;
+        // With what may still be in it.
+        self.sender.pipe = None;
         self.take_the_ring();
         self.source.seek(offset);
         self.have_chunks()?;
@@ -400,6 +485,8 @@ impl Transfer for Sending<'_> {
             Stage::Slot => Step::Blocked,
             Stage::Chunks(run) => self.fill(run)?,
             Stage::Push(push) => self.push(push),
+            Stage::Lay(lay) => self.lay(lay)?,
+            Stage::Pour(pour) => self.pour(pour)?,
             Stage::Answer => self.look_for_answer()?,
         };
         let is_closed = self.sender.lane.state(layout::RECEIVER_STATE) != layout::OPEN;
@@ -422,6 +509,8 @@ impl Transfer for Sending<'_> {
         let done = match self.stage {
             Stage::Chunks(run) => run.offset,
             Stage::Push(push) => push.bytes(),
+            Stage::Lay(lay) => lay.laid,
+            Stage::Pour(pour) => pour.poured,
             Stage::Complete => self.length,
             Stage::Slot | Stage::Answer | Stage::Failed => 0,
         };

@@ -3,7 +3,7 @@
 use std::io::IoSlice;
 use std::thread;
 
-use haul::channel::{Building, Channel, Error, Mechanism, Settings};
+use haul::channel::{Buffer, Building, Channel, Error, Mechanism, Settings};
 use haul_model::Bytes;
 
 use crate::support::{BY_COPY, by, ends, pattern};
@@ -182,6 +182,56 @@ fn sealed_memory_arrives_without_a_copy() {
         let mut target = vec![0; size + 1];
         assert_eq!(other.recv_into(&mut target).unwrap().size_bytes, size as u64);
         assert!(target[..size] == bytes);
+    }
+}
+
+#[test]
+fn a_target_of_the_pool_is_filled_in_place() {
+    let (mut one, mut other) = ends(&by(Mechanism::Lease));
+    let bytes = pattern(3_000_000, 37);
+    thread::scope(|scope| {
+        let source = &bytes;
+        scope.spawn(move || {
+            one.send(&pattern(5_000_000, 1)).unwrap();
+            for _ in 0..4 {
+                one.send(source).unwrap();
+            }
+        });
+        let mut pooled = other.recv().unwrap();
+        let length = bytes.len();
+        for start in [0, 4096, 17] {
+            pooled.fill(0xee);
+            let account = other.recv_into(&mut pooled[start..]).unwrap();
+            assert_eq!((account.mechanism, account.fell_back_from), (Mechanism::Lease, None));
+            assert!(pooled[start..start + length] == bytes);
+            let outside = pooled[..start].iter().chain(&pooled[start + length..]);
+            assert!(outside.into_iter().all(|byte| *byte == 0xee), "{start}");
+        }
+        // Another target is out of the sender's reach.
+        let mut target = vec![0; length];
+        let account = other.recv_into(&mut target).unwrap();
+        assert_eq!(account.fell_back_from, Some(Mechanism::Lease));
+        assert!(target == bytes);
+    });
+}
+
+/// What stands in pages of its own already takes the place of the target's pages.
+#[test]
+fn pooled_pages_are_placed() {
+    let (mut one, mut other) = ends(&Settings { mechanism: None, ..by(Mechanism::Ring) });
+    let bytes = pattern(3_000_000, 39);
+    let mut target = Buffer::new(4_000_000).unwrap();
+    for start in [0, 8192, 100] {
+        let mut building = Building::new(bytes.len()).unwrap();
+        building.copy_from_slice(&bytes);
+        one.send_built(building).unwrap();
+        target.fill(0xee);
+        let account = other.recv_into(&mut target[start..]).unwrap();
+        let copied = if start == 100 { bytes.len() as u64 } else { bytes.len() as u64 % 4096 };
+        assert_eq!(account.copied_bytes, copied, "{start}");
+        assert!(target[start..start + bytes.len()] == bytes);
+        let outside = target[..start].iter().chain(&target[start + bytes.len()..]);
+        assert!(outside.into_iter().all(|byte| *byte == 0xee), "{start}");
     }
 }
 

@@ -40,6 +40,14 @@ fn peer() {
             assert_eq!(got.account().fell_back_from, settings.mechanism);
             channel.send(b"whole").unwrap();
         }
+        "forbid-pipes" => {
+            forbid(libc::SYS_vmsplice);
+            let got = channel.recv().unwrap();
+            assert!(got[..] == pattern(SIZE, 7));
+            assert_eq!(got.account().fell_back_from, Some(Mechanism::Vmsplice));
+            let sent = channel.send(&pattern(SIZE, 8)).unwrap();
+            assert_eq!(sent.fell_back_from, Some(Mechanism::Vmsplice));
+        }
         "forbid-writing" => {
             forbid(libc::SYS_process_vm_writev);
             let sent = channel.send(&pattern(SIZE, 6)).unwrap();
@@ -97,12 +105,11 @@ fn kill_after(mut peer: Started, time: Duration) -> std::thread::JoinHandle<Star
 fn a_sender_killed(mechanism: Mechanism) {
     each_kill("send", mechanism, |mut channel, peer, time| {
         let killer = kill_after(peer, time);
-        let mut target = vec![0; SIZE];
         for seed in 0.. {
-            match channel.recv_into(&mut target) {
-                Ok(account) => {
-                    assert_eq!(account.size_bytes, SIZE as u64);
-                    assert!(target == pattern(SIZE, seed), "{mechanism}: message {seed} is torn");
+            match channel.recv() {
+                Ok(got) => {
+                    assert_eq!(got.account().mechanism, mechanism);
+                    assert!(got[..] == pattern(SIZE, seed), "{mechanism}: message {seed} is torn");
                 }
                 Err(error) => {
                     assert!(matches!(error, Error::PeerGone { .. }), "{mechanism}: {error}");
@@ -156,6 +163,26 @@ fn a_receiver_killed_while_both_copy_is_noticed() {
 }
 
 #[test]
+fn a_sender_killed_while_it_fills_the_pool_tears_nothing() {
+    a_sender_killed(Mechanism::Lease);
+}
+
+#[test]
+fn a_receiver_killed_whose_pool_is_filled_is_noticed() {
+    a_receiver_killed(Mechanism::Lease);
+}
+
+#[test]
+fn a_sender_killed_at_the_pipe_tears_nothing() {
+    a_sender_killed(Mechanism::Vmsplice);
+}
+
+#[test]
+fn a_receiver_killed_at_the_pipe_is_noticed() {
+    a_receiver_killed(Mechanism::Vmsplice);
+}
+
+#[test]
 fn a_receiver_killed_at_the_ring_is_noticed() {
     a_receiver_killed(Mechanism::Ring);
 }
@@ -203,6 +230,19 @@ fn permission_that_goes_after_the_probe_loses_nothing() {
         assert_eq!(account.mechanism, Mechanism::Ring);
         assert_eq!(channel.recv().unwrap()[..], *b"whole");
     }
+}
+
+#[test]
+fn pipes_that_are_refused_in_the_middle_lose_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("socket");
+    let listener = Listener::bind(&path).unwrap();
+    let _peer = start("forbid-pipes", Mechanism::Vmsplice, &path);
+    let mut channel = listener.accept(&by(Mechanism::Vmsplice)).unwrap();
+    let account = channel.send(&pattern(SIZE, 7)).unwrap();
+    assert_eq!(account.fell_back_from, Some(Mechanism::Vmsplice));
+    assert_eq!(account.mechanism, Mechanism::Ring);
+    assert!(channel.recv().unwrap()[..] == pattern(SIZE, 8));
 }
 
 /// The receiver then reads what the sender may not write.

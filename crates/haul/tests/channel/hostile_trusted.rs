@@ -1,14 +1,18 @@
 //! A peer that is trusted, and lies all the same: what it claims to have moved is proven.
 
+use std::fs::File;
+use std::os::fd::{AsFd, OwnedFd};
 use std::thread;
 use std::time::Instant;
 
-use haul::channel::{Buffer, Error};
+use haul::channel::{Buffer, Error, Mechanism, Settings, pair};
 
-use crate::raw::{ABANDONED, CLAIMED, Liar, OFFERED, PUSHED};
+use crate::raw::{ABANDONED, CLAIMED, LANE_BYTES, Liar, OFFERED, PUSHED, send};
 use crate::support::{SHORT, impatient, pattern};
 
 const DOUBLE: u64 = 6;
+const LEASE: u64 = 7;
+const VMSPLICE: u64 = 8;
 const SIZE: usize = 1_000_000;
 /// `SIZE` in pieces of 128 KiB.
 const PIECES: u64 = 8;
@@ -108,4 +112,89 @@ fn tables_that_do_not_add_up_or_lead_nowhere_are_refused() {
     liar.publish(0, [0, DOUBLE, SIZE as u64, 1]);
     let error = victim.recv().map(|got| got.len()).unwrap_err();
     assert!(matches!(error, Error::Deadline { .. }), "{error}");
+}
+
+fn by(mechanism: Mechanism) -> Settings {
+    Settings { mechanism: Some(mechanism), ..impatient() }
+}
+
+fn packet(kind: u8, number: u64) -> Vec<u8> {
+    std::iter::once(kind).chain(number.to_le_bytes()).collect()
+}
+
+/// What the victim says that is to copy into a pool which is not there, or not so large.
+#[test]
+fn offers_that_lead_outside_are_not_taken() {
+    for (number, offset, file) in [
+        (1, 0, None),
+        (1, 0, Some(OwnedFd::from(File::open("/dev/zero").unwrap()))),
+        (1, 0, Some(OwnedFd::from(File::open("/dev/null").unwrap()))),
+        (1, 0, Some(pair().unwrap().0)),
+        (1, 0, Some(OwnedFd::from(tempfile::tempfile().unwrap()))),
+        (u64::MAX, u64::MAX, None),
+    ] {
+        let (liar, mut victim) = Liar::meet_trusted(&by(Mechanism::Lease));
+        if let Some(file) = &file {
+            send(&liar.socket, &packet(2, number), &[file.as_fd()]);
+        }
+        liar.poke(LANE_BYTES + OFFERED + 8, offset);
+        liar.poke(LANE_BYTES + OFFERED + 16, number);
+        liar.poke(LANE_BYTES + OFFERED, 1);
+        let error = victim.send(&[1; 100_000]).unwrap_err();
+        assert!(matches!(error, Error::Deadline { .. }), "{number} {offset}: {error}");
+        assert_eq!(liar.peek(ABANDONED + LANE_BYTES), 1, "the victim said that it cannot");
+    }
+}
+
+#[test]
+fn pipes_that_are_none_are_refused() {
+    let files: [Option<OwnedFd>; 5] = [
+        None,
+        Some(File::open("/dev/zero").unwrap().into()),
+        Some(File::open("/dev/null").unwrap().into()),
+        Some(pair().unwrap().0),
+        Some(rustix::pipe::pipe().unwrap().1),
+    ];
+    for file in files {
+        let (liar, mut victim) = Liar::meet_trusted(&impatient());
+        if let Some(file) = &file {
+            send(&liar.socket, &packet(3, 0), &[file.as_fd()]);
+        }
+        liar.publish(0, [0, VMSPLICE, 100_000, u64::from(file.is_some())]);
+        let error = victim.recv().map(|got| got.len()).unwrap_err();
+        assert!(matches!(error, Error::Memory { .. }), "{error}");
+    }
+    // One that nothing ever comes out of, and one that ends too early.
+    for is_closed in [false, true] {
+        let (liar, mut victim) = Liar::meet_trusted(&impatient());
+        let (reader, writer) = rustix::pipe::pipe().unwrap();
+        rustix::io::write(&writer, &[7; 1000]).unwrap();
+        send(&liar.socket, &packet(3, 0), &[reader.as_fd()]);
+        liar.publish(0, [0, VMSPLICE, 100_000, 1]);
+        let open = (!is_closed).then_some(writer);
+        let error = victim.recv().map(|got| got.len()).unwrap_err();
+        assert!(matches!(error, Error::Deadline { .. }), "{is_closed}: {error}");
+        drop(open);
+    }
+}
+
+#[test]
+fn what_needs_trust_is_not_had_without() {
+    for kind in [4, DOUBLE, LEASE, VMSPLICE] {
+        let (liar, mut victim) = Liar::meet(&impatient());
+        liar.publish(0, [0, kind, 100_000, 1]);
+        let error = victim.recv().map(|got| got.len()).unwrap_err();
+        assert!(matches!(error, Error::Protocol { .. }), "{kind}: {error}");
+    }
+}
+
+/// A sender that fills its lease after the receiver gave up reaches nothing of the receiver's.
+#[test]
+fn a_lease_that_is_never_filled_costs_the_deadline_and_no_memory() {
+    let (liar, mut victim) = Liar::meet_trusted(&impatient());
+    liar.publish(0, [0, LEASE, 5_000_000, 0]);
+    liar.poke(PUSHED + 16, 2);
+    let error = victim.recv().map(|got| got.len()).unwrap_err();
+    assert!(matches!(error, Error::Deadline { .. }), "{error}");
+    assert!(matches!(victim.recv(), Err(Error::Broken)));
 }

@@ -52,5 +52,11 @@ pub(crate) fn pattern(length: usize, seed: u64) -> Vec<u8> {
 }
 
 /// The mechanisms that `send` can be told to use for any size but the smallest.
-pub(crate) const BY_COPY: [Mechanism; 4] =
-    [Mechanism::Ring, Mechanism::Staged, Mechanism::Pull, Mechanism::Double];
+pub(crate) const BY_COPY: [Mechanism; 6] = [
+    Mechanism::Ring,
+    Mechanism::Staged,
+    Mechanism::Pull,
+    Mechanism::Double,
+    Mechanism::Lease,
+    Mechanism::Vmsplice,
+];
