@@ -298,6 +298,7 @@ fn a_shared_heap_is_drawn_while_it_is_used() {
         // SAFETY: the heap gave it above, and nothing refers to it.
         unsafe { heap.free(block) }.unwrap();
     }
+    Heap::remove_name(&name).unwrap();
     let (done, _) = measured(|context| map_shared("haul-test-absent", "again", context));
     assert!(done.unwrap_err().to_string().contains("haul-test-absent"));
 }
