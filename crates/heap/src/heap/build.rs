@@ -1,12 +1,15 @@
 //! How a heap is asked for.
 
+use core::ops::Range;
+
 use rustix::fd::BorrowedFd;
 
 use super::debug::Debug;
 use super::{Heap, Lane};
-use crate::class::{CLASSES, TABLE};
+use crate::class::{CLASSES, SLOT_SIZE_MAX, TABLE};
 use crate::error::{Attempt, Error, Name};
 use crate::fault::Misuse;
+use crate::layout::PAGE;
 use crate::local::Directory;
 use crate::memory::Memory;
 use crate::region::backing::{Pages, PagesTold};
@@ -225,9 +228,12 @@ impl Heap {
                 bin_at: (class * size_of::<Bin>()) as u16,
             };
         }
+        let safe = safe_range(&memory);
         Ok(Self {
             data: memory.region.data(),
             data_bytes: geometry.data_bytes(),
+            safe_start: safe.start,
+            safe_bytes: safe.len(),
             slices: memory.tables.slices().as_ptr(),
             directory_start: debug.as_ref().map_or(&directory, Debug::blind).start(),
             row_shift: if geometry.nodes == 1 { 63 } else { geometry.node_shift() as u8 },
@@ -244,6 +250,18 @@ impl Heap {
             memory,
         })
     }
+}
+
+/// The offsets from which a block of any class ends within what the heap may use: all but the last of
+/// them, and none where there are gaps between nodes.
+fn safe_range(memory: &Memory) -> Range<usize> {
+    let geometry = memory.tables.geometry();
+    if geometry.nodes > 1 && geometry.node_pages as usize != geometry.node_stride_pages() {
+        return 0..0;
+    }
+    let (first, last) = (memory.pages_of(0), memory.pages_of(geometry.nodes as usize - 1));
+    let start = first.start * PAGE;
+    start..(last.end * PAGE).saturating_sub(SLOT_SIZE_MAX).max(start)
 }
 
 impl core::fmt::Debug for Heap {

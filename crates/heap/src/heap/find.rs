@@ -5,7 +5,7 @@ use core::ptr::NonNull;
 use super::{Heap, slow::owner_of};
 use crate::class::{CLASSES, TABLE};
 use crate::fault::{Fault, Misuse, Owner};
-use crate::layout::SLICE;
+use crate::layout::{PAGE, SLICE};
 use crate::slice;
 use crate::word::{Slice, SliceWord, Slot, SlotWord};
 
@@ -62,6 +62,15 @@ impl Heap {
         })
     }
 
+    /// Whether a block of this heap can lie there. Where it lies is read from metadata that others write.
+    pub(super) fn holds(&self, offset: usize, bytes: usize) -> bool {
+        let node = self.memory.node_of(offset / SLICE);
+        let pages = self.memory.pages_of(node);
+        node < self.nodes as usize
+            && offset >= pages.start * PAGE
+            && offset.checked_add(bytes).is_some_and(|end| end <= pages.end * PAGE)
+    }
+
     /// The live block at `address`, or what is wrong with it. O(1), but for an address within a large
     /// block.
     pub(crate) fn find(&self, address: usize) -> Result<Found, Misuse> {
@@ -80,7 +89,7 @@ impl Heap {
             Slice::Large { process, tag, length } => {
                 let bytes = length as usize * SLICE;
                 let owner = Owner::Process { process, tag };
-                if length == 0 || index + length as usize > slices.len() {
+                if length == 0 || !self.holds(offset, bytes) {
                     return Err(misuse(Fault::Scribbled, Some(bytes), owner));
                 }
                 if !offset.is_multiple_of(SLICE) {
@@ -117,6 +126,9 @@ impl Heap {
             return misuse(Fault::Interior, owner_of(slot));
         }
         match slot {
+            Slot::Live { .. } if !self.holds(offset, bytes) => {
+                misuse(Fault::Scribbled, owner_of(slot))
+            }
             Slot::Live { process, tag } => {
                 Ok(Found { address, offset, bytes, class: Some(class), process, tag, word })
             }

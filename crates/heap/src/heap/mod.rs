@@ -50,6 +50,10 @@ pub struct Heap {
     // What every call reads, and nothing writes once the heap is built.
     data: NonNull<u8>,
     data_bytes: usize,
+    /// Where a block of any class lies wholly in what the heap may use, from its first offset on. One
+    /// that begins elsewhere is looked at more closely.
+    safe_start: usize,
+    safe_bytes: usize,
     slices: *const AtomicU64,
     directory_start: *const Entry,
     nodes: u32,
@@ -253,7 +257,7 @@ impl Heap {
             return self.pop_slow(class, size, node, tag);
         }
         let offset = bin.units[top].load(Relaxed) as usize * UNIT;
-        if offset >= self.data_bytes {
+        if offset.wrapping_sub(self.safe_start) >= self.safe_bytes {
             return self.pop_slow(class, size, node, tag);
         }
         let lane = &self.lanes[SliceWord::form_of_span(class)];

@@ -226,7 +226,9 @@ impl Heap {
             bin.count.store(top as u32, Relaxed);
             let offset = unit as usize * UNIT;
             let words = self.memory.tables.slots(TABLE[class].shift);
-            let Some(slot) = words.get(offset >> TABLE[class].shift) else {
+            let slot = words.get(offset >> TABLE[class].shift);
+            let is_inside = self.holds(offset, TABLE[class].size as usize);
+            let Some(slot) = slot.filter(|_| is_inside) else {
                 self.report_entry(offset, class, Slot::Free);
                 continue;
             };

@@ -1,14 +1,14 @@
-//! Sequences of calls against a naive model: a map of live blocks and what was written into them.
+//! A naive model of a heap: a map of live blocks and what was written into them. The fuzz target
+//! `heap_calls` stands on it too.
 
 use std::collections::BTreeMap;
 use std::ptr::NonNull;
 
 use haul_heap::{Fault, Heap, Node};
-use proptest::prelude::*;
 
 /// One call. Which block is meant is a number that is taken modulo the number of live ones.
 #[derive(Clone, Debug)]
-enum Call {
+pub(crate) enum Call {
     Alloc { size: usize, align_bits: u32 },
     Free { which: usize },
     Realloc { which: usize, size: usize },
@@ -23,33 +23,29 @@ struct Live {
     mark: u8,
 }
 
-fn sizes() -> impl Strategy<Value = usize> {
-    prop_oneof![
-        8 => 0..2048usize,
-        4 => (0..19u32, 0..3usize).prop_map(|(bits, add)| (1 << bits) + add - 1),
-        2 => 2048..300_000usize,
-        1 => 300_000..5_000_000usize,
-    ]
-}
-
-fn calls() -> impl Strategy<Value = Call> {
-    prop_oneof![
-        10 => (sizes(), 0..14u32).prop_map(|(size, align_bits)| Call::Alloc { size, align_bits }),
-        6 => any::<usize>().prop_map(|which| Call::Free { which }),
-        3 => (any::<usize>(), sizes()).prop_map(|(which, size)| Call::Realloc { which, size }),
-        1 => any::<usize>().prop_map(|which| Call::FreeTwice { which }),
-        1 => (any::<usize>(), 1..4096usize)
-            .prop_map(|(which, offset)| Call::FreeWithin { which, offset }),
-    ]
-}
-
-struct Model {
+/// A heap, and what should be in it.
+pub(crate) struct Model {
     heap: Heap,
     live: BTreeMap<usize, Live>,
     next_mark: u8,
 }
 
 impl Model {
+    /// A model of a heap that nobody has used.
+    pub(crate) fn new(heap: Heap) -> Self {
+        Self { heap, live: BTreeMap::new(), next_mark: 0 }
+    }
+
+    /// Looks at every block that should be there, and frees it. The heap is sound then, and empty.
+    pub(crate) fn finish(self) {
+        for (address, live) in &self.live {
+            self.check(*address, live.size, live.mark);
+        }
+        self.live.keys().for_each(|address| self.free(*address).unwrap());
+        self.heap.validate().unwrap();
+        assert_eq!(self.heap.stats(Node::ANY).live.blocks, 0);
+    }
+
     fn pick(&self, which: usize) -> Option<(usize, Live)> {
         let index = which.checked_rem(self.live.len())?;
         self.live.iter().nth(index).map(|(address, live)| (*address, *live))
@@ -82,7 +78,8 @@ impl Model {
         unsafe { self.heap.free(pointer) }
     }
 
-    fn call(&mut self, call: &Call) {
+    /// Makes one call of the heap and of the model.
+    pub(crate) fn call(&mut self, call: &Call) {
         match *call {
             Call::Alloc { size, align_bits } => {
                 if let Ok(block) = self.heap.alloc(size, 1 << align_bits, Node::ANY) {
@@ -121,21 +118,5 @@ impl Model {
                 }
             }
         }
-    }
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(48))]
-
-    #[test]
-    fn the_heap_does_what_the_model_does(calls in prop::collection::vec(calls(), 1..600)) {
-        let heap = Heap::builder().limit(64 << 20).nodes(1).build().unwrap();
-        let mut model = Model { heap, live: BTreeMap::new(), next_mark: 0 };
-        calls.iter().for_each(|call| model.call(call));
-        for (address, live) in &model.live {
-            model.check(*address, live.size, live.mark);
-        }
-        let addresses: Vec<usize> = model.live.keys().copied().collect();
-        addresses.iter().for_each(|address| model.free(*address).unwrap());
     }
 }

@@ -1,0 +1,119 @@
+//! Any words anywhere in the metadata of a shared heap, between any calls: each call returns, whatever
+//! it says. Nothing is written to blocks here, for two callers may have been given one.
+#![no_main]
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::ptr::NonNull;
+
+use haul_heap::{Heap, Node, Pages, Tag};
+use libfuzzer_sys::{
+    arbitrary::{self, Arbitrary},
+    fuzz_target,
+};
+
+/// Bytes of the heap's data: not a power of two, so that there are addresses behind it that are none
+/// of the heap's.
+const DATA: u64 = 18 << 20;
+
+/// Bytes of the header, which is checked when a process attaches and not read afterwards.
+const HEADER: u64 = 4096;
+
+#[derive(Arbitrary, Debug)]
+enum Step {
+    Write { place: u32, word: u64 },
+    WriteSmall { place: u16, word: u16 },
+    Alloc { bytes: u32, align_bits: u8 },
+    AllocSmall { bytes: u16 },
+    Zalloc { bytes: u32 },
+    Free { which: u8 },
+    Realloc { which: u8, bytes: u32 },
+    Look { how: u8 },
+}
+
+struct Victim {
+    heap: Heap,
+    file: File,
+    /// Bytes of the file that are not data.
+    metadata: u64,
+    held: Vec<NonNull<u8>>,
+}
+
+impl Victim {
+    fn new() -> Self {
+        let builder = Heap::builder().limit(DATA).nodes(1).caches(8).pages(Pages::Plain);
+        let heap = builder.shared_fd().expect("a small heap");
+        let fd = heap.fd().expect("it is shared").try_clone_to_owned().expect("a descriptor");
+        let file = File::from(fd);
+        let metadata = file.metadata().expect("its size").len() - DATA.next_power_of_two();
+        Self { heap, file, metadata, held: Vec::new() }
+    }
+
+    fn write(&self, place: u64, bytes: &[u8]) {
+        let end = self.metadata - HEADER - 8;
+        self.file.write_at(bytes, HEADER + place % end).expect("written");
+    }
+
+    fn keep(&mut self, block: Option<NonNull<u8>>) {
+        if let Some(block) = block {
+            let _ = self.heap.usable_size(block);
+            self.held.push(block);
+        }
+    }
+
+    fn take(&mut self, which: u8) -> Option<NonNull<u8>> {
+        let index = usize::from(which).checked_rem(self.held.len())?;
+        Some(self.held.swap_remove(index))
+    }
+
+    fn step(&mut self, step: &Step) {
+        match *step {
+            Step::Write { place, word } => self.write(u64::from(place) * 8, &word.to_le_bytes()),
+            Step::WriteSmall { place, word } => self.write(place.into(), &word.to_le_bytes()),
+            Step::Alloc { bytes, align_bits } => {
+                let bytes = bytes as usize % (4 << 20);
+                self.keep(self.heap.alloc(bytes, 1 << (align_bits % 23), Node::ANY).ok());
+            }
+            Step::AllocSmall { bytes } => {
+                self.keep(self.heap.alloc(bytes.into(), 8, Node::ANY).ok());
+            }
+            Step::Zalloc { bytes } => {
+                let bytes = bytes as usize % (1 << 20);
+                self.keep(self.heap.zalloc(bytes, 8, Node::ANY, Tag::NONE).ok());
+            }
+            Step::Free { which } => {
+                if let Some(block) = self.take(which) {
+                    // SAFETY: nobody uses the block.
+                    let _ = unsafe { self.heap.free(block) };
+                }
+            }
+            Step::Realloc { which, bytes } => {
+                if let Some(block) = self.take(which) {
+                    // SAFETY: nobody uses the block.
+                    let moved = unsafe { self.heap.realloc(block, bytes as usize % DATA as usize, 8) };
+                    self.keep(moved.ok());
+                }
+            }
+            Step::Look { how } => self.look(how),
+        }
+    }
+
+    fn look(&self, how: u8) {
+        let mut seen = 0;
+        match how % 8 {
+            0 => self.heap.walk(|_| seen += 1),
+            1 => self.heap.map(|_| seen += 1),
+            2 => _ = self.heap.validate(),
+            3 => _ = self.heap.stats(Node::ANY),
+            4 => _ = (self.heap.tag("fuzzed"), self.heap.tag_name(Tag::NONE)),
+            5 => _ = self.heap.reap(),
+            6 => _ = self.heap.maintain(),
+            _ => _ = self.heap.trim(),
+        }
+    }
+}
+
+fuzz_target!(|steps: Vec<Step>| {
+    let mut victim = Victim::new();
+    steps.iter().take(300).for_each(|step| victim.step(step));
+});
