@@ -18,6 +18,8 @@ pub struct Account {
     /// Bytes that this end copied, by the processor or by the kernel on its behalf. A mechanism's
     /// copies per byte are the sum of both ends over the size.
     pub copied_bytes: u64,
+    /// The receiver compared the bytes that it keeps with a checksum.
+    pub is_checked: bool,
     /// Processor time of the calling thread, user and system. `None` for an inline message: the
     /// two system calls that tell it would take longer than the transfer.
     pub cpu: Option<Duration>,

@@ -121,6 +121,21 @@ pub enum Error {
         /// Why not.
         reason: &'static str,
     },
+    /// The bytes that arrived are not those that were sent, see [`Settings::integrity`].
+    ///
+    /// [`Settings::integrity`]: super::Settings::integrity
+    #[error(
+        "a message of {size} changed on its way: its checksum is {found:016x}, not {expected:016x}; \
+         connect anew and send it again, and look at this machine's memory"
+    )]
+    Damaged {
+        /// The message's size.
+        size: Bytes,
+        /// The checksum of what arrived.
+        found: u64,
+        /// The checksum that came with it.
+        expected: u64,
+    },
     /// A transfer was given up by its owner before it was complete.
     #[error("the transfer was given up after {done} of {size}; connect anew")]
     GivenUp {

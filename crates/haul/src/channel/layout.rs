@@ -1,5 +1,6 @@
 //! Where everything stands in the shared memory, and what the handshake says.
 
+use super::checksum::Sum;
 use super::error::Error;
 
 /// Messages that may be under way in one direction, a power of two.
@@ -117,19 +118,59 @@ pub(super) struct Header {
     pub(super) length: u64,
     /// Entries of the table in the slot.
     pub(super) entries: u64,
+    /// The checksum, if there is one and it is known already.
+    pub(super) sum: SumState,
 }
+
+/// What a header says of the message's checksum.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum SumState {
+    /// There is none.
+    None,
+    /// It comes, before the message is complete.
+    Due,
+    /// This one.
+    Known(Sum),
+}
+
+impl SumState {
+    const DUE: u64 = 1;
+    const KNOWN: u64 = 2;
+
+    pub(super) fn words(self) -> [u64; 3] {
+        match self {
+            Self::None => [0; 3],
+            Self::Due => [Self::DUE, 0, 0],
+            Self::Known(sum) => [Self::KNOWN, sum.plain, sum.weighted],
+        }
+    }
+
+    /// Anything but a known sum is one that is still due.
+    pub(super) fn from_words([state, plain, weighted]: [u64; 3]) -> Self {
+        match state {
+            0 => Self::None,
+            Self::KNOWN => Self::Known(Sum { plain, weighted }),
+            _ => Self::Due,
+        }
+    }
+}
+
+/// Where the words of [`SumState`] stand in a header.
+pub(super) const SUM_AT: usize = 4 * 8;
 
 /// The words of a header in the order in which they stand in the slot.
 pub(super) const HEADER_WORDS: usize = HEADER_BYTES / 8;
 
 impl Header {
     pub(super) fn words(self) -> [u64; HEADER_WORDS] {
-        [self.message, self.kind, self.length, self.entries, 0, 0, 0, 0]
+        let [state, plain, weighted] = self.sum.words();
+        [self.message, self.kind, self.length, self.entries, state, plain, weighted, 0]
     }
 
     pub(super) fn from_words(words: [u64; HEADER_WORDS]) -> Self {
-        let [message, kind, length, entries, ..] = words;
-        Self { message, kind, length, entries }
+        let [message, kind, length, entries, state, plain, weighted, _] = words;
+        let sum = SumState::from_words([state, plain, weighted]);
+        Self { message, kind, length, entries, sum }
     }
 }
 

@@ -90,6 +90,7 @@ impl Lay {
         if self.laid < self.length {
             return Ok(Step::Moved);
         }
+        lane.put_sum(message - 1, source.sum());
         lane.tell(LAID, message);
         Ok(Step::Done(()))
     }

@@ -15,7 +15,7 @@ use rustix::thread::{Timespec, futex};
 
 use super::error::Error;
 use super::handshake::Met;
-use super::layout;
+use super::layout::{self, SumState};
 use super::peer::Peer;
 use super::region::Region;
 use super::{Mechanism, Settings, socket};
@@ -200,6 +200,27 @@ impl Lane {
         self.link.region.word64(layout::words_start(self.index) + word).store(value, Relaxed);
     }
 
+    /// Writes the checksum of a message, if it is known now, into its slot.
+    pub(super) fn put_sum(&self, message: u64, sum: SumState) {
+        if let SumState::Known(_) = sum {
+            let at = self.slot(message) + layout::SUM_AT;
+            let [state, plain, weighted] = sum.words();
+            self.link.region.word64(at + 8).store(plain, Relaxed);
+            self.link.region.word64(at + 16).store(weighted, Relaxed);
+            // SYNC: sum told.
+            self.link.region.word64(at).store(state, Release);
+        }
+    }
+
+    /// The checksum of a message, if it is known by now.
+    pub(super) fn sum(&self, message: u64) -> SumState {
+        let at = self.slot(message) + layout::SUM_AT;
+        // SYNC: sum told.
+        let state = self.link.region.word64(at).load(Acquire);
+        let words = [8, 16].map(|place| self.link.region.word64(at + place).load(Relaxed));
+        SumState::from_words([state, words[0], words[1]])
+    }
+
     pub(super) fn state(&self, word: usize) -> u32 {
         self.link.region.word32(layout::words_start(self.index) + word).load(Acquire)
     }
@@ -226,7 +247,7 @@ impl Lane {
     }
 
     /// Wakes the other end where it sleeps.
-    fn ring(&mut self) {
+    pub(super) fn ring(&mut self) {
         let bell = layout::words_start(self.index) + self.other_bell;
         let how = self.link.region.word32(bell + 4);
         // SYNC: sleep announced: either this sees that the other end sleeps, or the other end,

@@ -32,13 +32,14 @@
 //! # From the bottom up
 //!
 //! `error`, `mechanism`, `account`: the words; `words`, `counter`: what both ends change; `region`: memory that both ends share; `layout`: what
-//! stands where in it; `socket`, `peer`: the other process; `link`: bells, and waiting under a
+//! stands where in it; `checksum`: over the bytes of a message; `socket`, `peer`: the other process; `link`: bells, and waiting under a
 //! deadline; `source`, `buffer`: what goes in and what comes out; `inline`, `ring`, `staged`,
 //! `sealed`, `pull`, `double`, `lease` (over `pool`), `vmsplice`: one mechanism each; `choose`: which of them; `handshake`: how two ends meet;
 //! `sender`, `receiver`: the two halves.
 
 mod account;
 mod buffer;
+mod checksum;
 mod choose;
 mod counter;
 mod double;
@@ -101,18 +102,23 @@ pub struct Settings {
     /// Whether the peer is one of one's own. If both ends say so, mechanisms are allowed that a
     /// hostile peer could abuse: `pull`, `double`, `lease`, `vmsplice`.
     pub trusts_peer: bool,
+    /// Whether what is sent carries a checksum of the whole message, which the receiver compares
+    /// with the bytes that it keeps. It is fused into the copies that the processors make, and a
+    /// pass of its own where the kernel makes them.
+    pub integrity: bool,
     /// The mechanism to send by, whatever haul would choose. Messages of length zero are inline.
     pub mechanism: Option<Mechanism>,
 }
 
 impl Default for Settings {
-    /// 30 seconds to begin, 30 to end; 64 GiB; no trust; haul's choice.
+    /// 30 seconds to begin, 30 to end; 64 GiB; no trust; no checksum; haul's choice.
     fn default() -> Self {
         Self {
             deadline: Duration::from_secs(30),
             wait: Some(Duration::from_secs(30)),
             size_max: 64 << 30,
             trusts_peer: false,
+            integrity: false,
             mechanism: None,
         }
     }

@@ -9,9 +9,10 @@ use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use super::account::{Account, Meter};
 use super::buffer::Buffer;
+use super::checksum::Sum;
 use super::double::{Draw, Drawn};
 use super::error::Error;
-use super::layout::{self, HEADER_WORDS, Header, INLINE_BYTES_MAX, SLOTS};
+use super::layout::{self, HEADER_WORDS, Header, INLINE_BYTES_MAX, SLOTS, SumState};
 use super::lease::{Laid, Let};
 use super::link::{self, Kind, Lane, Link, Step, Transfer};
 use super::pool::Pools;
@@ -19,6 +20,9 @@ use super::pull::Table;
 use super::ring::Run;
 use super::vmsplice::{self, Drained};
 use super::{Mechanism, inline, region, ring, sealed, staged};
+
+/// Bytes that are added to a checksum at a time, between two looks at the clock: 0.1 ms.
+const SUM_BYTES: usize = 1 << 20;
 
 /// The end that messages come out of.
 #[derive(Debug)]
@@ -44,6 +48,10 @@ pub struct Receiver {
 struct Pending {
     length: usize,
     way: Way,
+    /// Every byte is in its place; what is left is to compare the checksum.
+    is_moved: bool,
+    /// The checksum of the first bytes, where the message has one, and how many those are.
+    check: Option<(Sum, usize)>,
     account: Account,
     meter: Option<Meter>,
     calls_before: u64,
@@ -201,6 +209,16 @@ impl Receiver {
         let checked = region::check(file.as_fd(), *length, staged::SEALS);
         let view = checked.and_then(|()| Buffer::view(file.as_fd(), *length));
         let buffer = self.told(view)?;
+        // Nothing of it waits for the peer: the sum of sealed memory came with its header.
+        let compared = loop {
+            match self.compare(&buffer) {
+                Ok(Step::Moved) => {}
+                Ok(Step::Done(())) => break Ok(()),
+                Ok(Step::Blocked) => break Err(Error::protocol("state of a checksum", 1, 2)),
+                Err(error) => break Err(error),
+            }
+        };
+        self.told(compared)?;
         self.lane.system_calls += staged::CALLS_TO_COPY_OUT - 1;
         let account = self.complete();
         Ok(Some(buffer.with(account)))
@@ -271,7 +289,9 @@ impl Receiver {
         let meter = (header.length > INLINE_BYTES_MAX as u64).then(Meter::start);
         let way = self.way(mechanism, &header)?;
         let account = Account { mechanism, size_bytes: header.length, ..Account::default() };
-        Ok(Pending { length: header.length as usize, way, account, meter, calls_before })
+        let check = (header.sum != SumState::None).then_some((Sum::default(), 0));
+        let length = header.length as usize;
+        Ok(Pending { length, way, is_moved: false, check, account, meter, calls_before })
     }
 
     fn way(&mut self, mechanism: Mechanism, header: &Header) -> Result<Way, Error> {
@@ -338,15 +358,17 @@ impl Receiver {
     /// Moves bytes of the message under way into a target of exactly its length.
     fn fill(&mut self, target: &mut [u8]) -> Result<Step<Account>, Error> {
         let pending = self.pending.as_mut().expect("a header was taken before");
+        let sum = pending.check.as_mut().map(|(sum, _)| sum);
         let step = match &mut pending.way {
+            _ if pending.is_moved => Step::Done(()),
             Way::Inline => {
-                inline::take(&self.lane, self.consumed, target);
+                inline::take(&self.lane, self.consumed, target, sum);
                 pending.account.copied_bytes = target.len() as u64;
                 Step::Done(())
             }
             Way::Chunks(run) => {
                 let before = run.offset;
-                let step = ring::drain(&mut self.lane, target, run, &mut self.drained)?;
+                let step = ring::drain(&mut self.lane, target, run, &mut self.drained, sum)?;
                 pending.account.copied_bytes += run.offset - before;
                 step
             }
@@ -368,10 +390,17 @@ impl Receiver {
             Way::Pipe { .. } => self.drain_pipe(target),
         };
         match step {
-            Step::Done(()) => {
-                self.check_not_given_up(target.len())?;
-                Ok(Step::Done(self.complete()))
-            }
+            Step::Done(()) => match self.compare(target)? {
+                Step::Done(()) => {
+                    self.check_not_given_up(target.len())?;
+                    Ok(Step::Done(self.complete()))
+                }
+                Step::Moved => Ok(Step::Moved),
+                Step::Blocked => {
+                    self.check_still_coming()?;
+                    Ok(Step::Blocked)
+                }
+            },
             Step::Moved => Ok(Step::Moved),
             Step::Blocked => {
                 self.check_still_coming()?;
@@ -396,8 +425,8 @@ impl Receiver {
             }
             // Whatever the reason, the sender still has the bytes and can bring the rest itself.
             _ => {
-                let offset = *offset as u64;
-                self.refuse(offset);
+                let offset = *offset;
+                self.refuse(&target[..offset]);
             }
         }
         Step::Moved
@@ -412,7 +441,7 @@ impl Receiver {
         match drawn {
             Drawn::Step(step) => Ok(step),
             Drawn::Refused(offset) => {
-                self.refuse(offset);
+                self.refuse(&target[..offset as usize]);
                 Ok(Step::Moved)
             }
         }
@@ -424,7 +453,7 @@ impl Receiver {
         match lease.step(&mut self.lane, target, &self.pools, self.consumed + 1) {
             Laid::Step(step) => step,
             Laid::Refused => {
-                self.refuse(0);
+                self.refuse(&[]);
                 Step::Moved
             }
         }
@@ -443,21 +472,51 @@ impl Receiver {
             Drained::Step(step) => step,
             Drained::Refused => {
                 self.pipe = None;
-                self.refuse(offset as u64);
+                self.refuse(&target[..offset]);
                 Step::Moved
             }
         }
     }
 
-    /// Has the sender bring the rest of the message, from this byte on, through the ring.
-    fn refuse(&mut self, offset: u64) {
+    /// Has the sender bring the rest of the message, which is there up to here, through the ring.
+    fn refuse(&mut self, whole: &[u8]) {
+        let offset = whole.len() as u64;
         let pending = self.pending.as_mut().expect("a header was taken before");
+        if let Some((sum, _)) = &mut pending.check {
+            *sum = Sum::default();
+            sum.add(0, whole);
+        }
         let run = Run::new(offset, pending.length as u64, self.lane.link.chunk_bytes);
         pending.way = Way::Chunks(run);
         pending.account.fell_back_from = Some(pending.account.mechanism);
         pending.account.mechanism = Mechanism::Ring;
         self.lane.note(layout::REFUSED_AT, offset);
         self.lane.tell(layout::REFUSED, self.consumed + 1);
+    }
+
+    /// Compares the bytes that are kept with the checksum, if there is one. What the processor
+    /// copied was added then; what others brought is added here.
+    fn compare(&mut self, target: &[u8]) -> Result<Step<()>, Error> {
+        let pending = self.pending.as_mut().expect("a header was taken before");
+        pending.is_moved = true;
+        let Some((sum, summed)) = &mut pending.check else { return Ok(Step::Done(())) };
+        let is_fused = matches!(pending.way, Way::Inline | Way::Chunks(_));
+        if !is_fused && *summed < target.len() {
+            let next = &target[*summed..];
+            let next = &next[..next.len().min(SUM_BYTES)];
+            sum.add(*summed as u64, next);
+            *summed += next.len();
+            return Ok(Step::Moved);
+        }
+        let SumState::Known(expected) = self.lane.sum(self.consumed) else {
+            return Ok(Step::Blocked);
+        };
+        if *sum != expected {
+            let (found, expected) = (sum.folded(), expected.folded());
+            return Err(Error::Damaged { size: Bytes(target.len() as u64), found, expected });
+        }
+        pending.account.is_checked = true;
+        Ok(Step::Done(()))
     }
 
     /// Makes sure that nothing is written to a target any more; false where that is not sure.

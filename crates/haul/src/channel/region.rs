@@ -15,6 +15,7 @@ use rustix::fs::{FallocateFlags, FileType, MemfdFlags, SealFlags};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 
+use super::checksum::Sum;
 use super::error::Error;
 
 /// TMPFS_MAGIC of linux/magic.h: what memfd_create gives without MFD_HUGETLB. Huge pages of
@@ -113,6 +114,32 @@ impl Region {
         // SAFETY: the target is inside the mapping, whose pages cannot go; no reference to these
         // bytes exists anywhere in this process.
         unsafe { haul_copy::copy_hinted_raw(target, source.as_ptr(), source.len(), hint) }
+    }
+
+    /// As [`read`](Self::read), and adds what was copied, which stands at `place` in its message.
+    pub(super) fn read_summed(
+        &self,
+        offset: usize,
+        target: &mut [u8],
+        is_streamed: bool,
+        (sum, place): (&mut Sum, u64),
+    ) {
+        let source = self.at(offset, target.len()).as_ptr();
+        // SAFETY: as for `read`; private memory and the mapping do not overlap.
+        unsafe { sum.copy(place, target.as_mut_ptr(), source, target.len(), is_streamed) }
+    }
+
+    /// As [`write`](Self::write), and adds what was copied, which stands at `place` in its message.
+    pub(super) fn write_summed(
+        &self,
+        offset: usize,
+        source: &[u8],
+        is_streamed: bool,
+        (sum, place): (&mut Sum, u64),
+    ) {
+        let target = self.at(offset, source.len()).as_ptr();
+        // SAFETY: as for `write`; private memory and the mapping do not overlap.
+        unsafe { sum.copy(place, target, source.as_ptr(), source.len(), is_streamed) }
     }
 
     fn at(&self, offset: usize, length: usize) -> NonNull<u8> {

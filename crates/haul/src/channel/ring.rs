@@ -11,6 +11,7 @@
 
 use haul_copy::Hint;
 
+use super::checksum::Sum;
 use super::error::Error;
 use super::layout::{self, CHUNKS};
 use super::link::{Lane, Step};
@@ -46,7 +47,7 @@ impl Run {
     }
 }
 
-/// Fills one chunk. `filled` is the sender's own count, `drained` what it last knew of the other's.
+/// Fills one chunk of a message. `filled` is the sender's own count, `drained` what it last knew of the other's.
 ///
 /// # Errors
 /// [`Error::Protocol`] where the receiver cannot have emptied so many.
@@ -55,6 +56,7 @@ pub(super) fn fill(
     source: &mut Source<'_>,
     run: &mut Run,
     (filled, drained): (&mut u64, &mut u64),
+    message: u64,
 ) -> Result<Step<()>, Error> {
     if run.is_complete() {
         return Ok(Step::Done(()));
@@ -73,11 +75,14 @@ pub(super) fn fill(
     source.write_to(&lane.link.region, lane.chunk(*filled), length, Hint::ReadSoon);
     run.offset += length as u64;
     *filled += 1;
+    if run.is_complete() {
+        lane.put_sum(message, source.sum());
+    }
     lane.tell(layout::FILLED, *filled);
     Ok(Step::Moved)
 }
 
-/// Empties one chunk into its place in `target`. `drained` is the receiver's own count.
+/// Empties one chunk into its place in `target`, and adds it to the checksum. `drained` is the receiver's own count.
 ///
 /// # Errors
 /// [`Error::Protocol`] where the sender cannot have filled so many.
@@ -86,6 +91,7 @@ pub(super) fn drain(
     target: &mut [u8],
     run: &mut Run,
     drained: &mut u64,
+    sum: Option<&mut Sum>,
 ) -> Result<Step<()>, Error> {
     if run.is_complete() {
         return Ok(Step::Done(()));
@@ -98,8 +104,14 @@ pub(super) fn drain(
         return Ok(Step::Blocked);
     }
     let (start, length) = (run.offset as usize, run.next());
-    let hint = if run.length < STREAMED_BYTES_MIN { Hint::Unknown } else { Hint::Streamed };
-    lane.link.region.read(lane.chunk(*drained), &mut target[start..start + length], hint);
+    let is_streamed = run.length >= STREAMED_BYTES_MIN;
+    let (region, chunk) = (&lane.link.region, lane.chunk(*drained));
+    let place = &mut target[start..start + length];
+    match sum {
+        Some(sum) => region.read_summed(chunk, place, is_streamed, (sum, run.offset)),
+        None if is_streamed => region.read(chunk, place, Hint::Streamed),
+        None => region.read(chunk, place, Hint::Unknown),
+    }
     run.offset += length as u64;
     *drained += 1;
     lane.tell(layout::DRAINED, *drained);

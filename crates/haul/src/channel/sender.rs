@@ -9,9 +9,10 @@ use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 
 use super::account::{Account, Meter};
+use super::checksum::Sum;
 use super::double::Push;
 use super::error::Error;
-use super::layout::{self, Header, INLINE_BYTES_MAX, SLOTS};
+use super::layout::{self, Header, INLINE_BYTES_MAX, SLOTS, SumState};
 use super::lease::{CannotReach, Lay, Mapped};
 use super::link::{self, Kind, Lane, Link, Step, Transfer};
 use super::peer::Readable;
@@ -127,7 +128,7 @@ impl Sender {
 
     fn start<'a>(
         &'a mut self,
-        source: Source<'a>,
+        mut source: Source<'a>,
         building: Option<Building>,
     ) -> Result<Sending<'a>, Error> {
         self.lane.link.check_whole()?;
@@ -139,6 +140,11 @@ impl Sender {
         let is_small = length <= INLINE_BYTES_MAX as u64 && building.is_none();
         let calls_before = self.lane.system_calls;
         let meter = (!is_small).then(Meter::start);
+        if self.lane.link.settings.integrity {
+            let mut sum = Sum::default();
+            sum.add(0, building.as_deref().unwrap_or_default());
+            source.begin_sum(sum);
+        }
         let (mechanism, file) = match building {
             Some(building) => (Mechanism::Sealed, Some(building.seal()?.0)),
             None => (choose::choose(&self.lane.link, &source, length)?, None),
@@ -362,7 +368,13 @@ impl Sending<'_> {
     fn publish(&mut self, entries: u64) {
         let sender = &mut *self.sender;
         let kind = self.account.mechanism.number();
-        let header = Header { message: sender.next, kind, length: self.length, entries };
+        let header = Header {
+            message: sender.next,
+            kind,
+            length: self.length,
+            entries,
+            sum: self.source.sum(),
+        };
         let at = sender.lane.slot(sender.next);
         for (index, word) in header.words().into_iter().enumerate() {
             sender.lane.link.region.word64(at + index * 8).store(word, Relaxed);
@@ -375,7 +387,8 @@ impl Sending<'_> {
         let sender = &mut *self.sender;
         let counts = (&mut sender.filled, &mut sender.drained);
         let before = run.offset;
-        let step = ring::fill(&mut sender.lane, &mut self.source, &mut run, counts)?;
+        let step =
+            ring::fill(&mut sender.lane, &mut self.source, &mut run, counts, sender.next - 1)?;
         self.account.copied_bytes += run.offset - before;
         self.stage = if run.is_complete() { Stage::Complete } else { Stage::Chunks(run) };
         Ok(step)
@@ -431,6 +444,17 @@ impl Sending<'_> {
             }
         };
         Ok(if matches!(step, Ok(Step::Blocked)) { Step::Blocked } else { Step::Moved })
+    }
+
+    /// While others move the bytes, this end sums them.
+    fn sum_some(&mut self) -> Step<()> {
+        let sender = &mut *self.sender;
+        self.source.sum_some();
+        if self.source.sum() != SumState::Due {
+            sender.lane.put_sum(sender.next - 1, self.source.sum());
+            sender.lane.ring();
+        }
+        Step::Moved
     }
 
     fn is_refused(&self) -> bool {
@@ -489,6 +513,10 @@ impl Transfer for Sending<'_> {
             Stage::Pour(pour) => self.pour(pour)?,
             Stage::Answer => self.look_for_answer()?,
         };
+        let is_by_others = matches!(self.stage, Stage::Push(_) | Stage::Pour(_) | Stage::Answer);
+        if matches!(step, Step::Blocked) && is_by_others && self.source.sum() == SumState::Due {
+            return Ok(self.sum_some());
+        }
         let is_closed = self.sender.lane.state(layout::RECEIVER_STATE) != layout::OPEN;
         if matches!(step, Step::Blocked) && is_closed {
             let (done, size) = self.progress();

@@ -4,7 +4,12 @@ use std::io::IoSlice;
 
 use haul_copy::Hint;
 
+use super::checksum::Sum;
+use super::layout::SumState;
 use super::region::Region;
+
+/// Bytes that are added to a checksum at a time, between two looks at the peer.
+const SUM_BYTES: u64 = 1 << 20;
 
 /// The bytes of a message, and how far they have been taken.
 #[derive(Debug)]
@@ -12,6 +17,10 @@ pub(super) struct Source<'a> {
     parts: Parts<'a>,
     part: usize,
     within: usize,
+    /// Bytes taken.
+    offset: u64,
+    /// The checksum of what was taken, where one is asked for.
+    sum: Option<Sum>,
 }
 
 #[derive(Debug)]
@@ -22,11 +31,36 @@ enum Parts<'a> {
 
 impl<'a> Source<'a> {
     pub(super) fn one(bytes: &'a [u8]) -> Self {
-        Self { parts: Parts::One([IoSlice::new(bytes)]), part: 0, within: 0 }
+        Self::new(Parts::One([IoSlice::new(bytes)]))
     }
 
     pub(super) fn many(parts: &'a [IoSlice<'a>]) -> Self {
-        Self { parts: Parts::Many(parts), part: 0, within: 0 }
+        Self::new(Parts::Many(parts))
+    }
+
+    fn new(parts: Parts<'a>) -> Self {
+        Self { parts, part: 0, within: 0, offset: 0, sum: None }
+    }
+
+    /// From here on a checksum is kept, beginning with this one.
+    pub(super) fn begin_sum(&mut self, sum: Sum) {
+        self.sum = Some(sum);
+    }
+
+    /// What is known of the checksum.
+    pub(super) fn sum(&self) -> SumState {
+        match self.sum {
+            None => SumState::None,
+            Some(sum) if self.offset == self.length() => SumState::Known(sum),
+            Some(_) => SumState::Due,
+        }
+    }
+
+    /// Adds the next bytes to the checksum, some 0.1 ms of them, where they go another way than
+    /// through here.
+    pub(super) fn sum_some(&mut self) {
+        let left = self.length() - self.offset;
+        self.pass(left.min(SUM_BYTES) as usize);
     }
 
     pub(super) fn parts(&self) -> &[IoSlice<'a>] {
@@ -43,24 +77,31 @@ impl<'a> Source<'a> {
 
     /// Takes the next `length` bytes and copies them into shared memory at `offset`.
     pub(super) fn write_to(&mut self, region: &Region, offset: usize, length: usize, hint: Hint) {
-        self.take(length, |at, piece| region.write(offset + at, piece, hint));
+        self.take(length, |at, piece, sum| match sum {
+            Some(sum) => region.write_summed(offset + at, piece, hint == Hint::Streamed, sum),
+            None => region.write(offset + at, piece, hint),
+        });
     }
 
     /// Takes the next `length` bytes and copies them into `target`.
     pub(super) fn copy_to(&mut self, target: &mut [u8], hint: Hint) {
         let length = target.len();
-        self.take(length, |at, piece| {
+        self.take(length, |at, piece, sum| {
             haul_copy::copy_hinted(&mut target[at..at + piece.len()], piece, hint);
+            if let Some((sum, place)) = sum {
+                sum.add(place, piece);
+            }
         });
     }
 
     /// Leaves out what has arrived another way: the next byte is the one at `offset`.
     pub(super) fn seek(&mut self, offset: u64) {
-        (self.part, self.within) = (0, 0);
+        (self.part, self.within, self.offset) = (0, 0, 0);
+        self.sum = self.sum.map(|_| Sum::default());
         let mut left = offset;
         while left > 0 {
             let step = left.min(usize::MAX as u64) as usize;
-            self.take(step, |_, _| {});
+            self.pass(step);
             left -= step as u64;
         }
     }
@@ -85,22 +126,36 @@ impl<'a> Source<'a> {
         slices
     }
 
-    /// Calls `each` with the place in this taking and the bytes, part by part.
-    fn take(&mut self, length: usize, mut each: impl FnMut(usize, &[u8])) {
+    /// Takes bytes that go another way than through here.
+    fn pass(&mut self, length: usize) {
+        self.take(length, |_, piece, sum| {
+            if let Some((sum, place)) = sum {
+                sum.add(place, piece);
+            }
+        });
+    }
+
+    /// Calls `each` with the place in this taking and the bytes, part by part, and with the checksum
+    /// that the bytes are to be added to, and their place in the message.
+    fn take(&mut self, length: usize, mut each: impl FnMut(usize, &[u8], Option<(&mut Sum, u64)>)) {
         let mut done = 0;
+        let mut sum = self.sum;
         while done < length {
             let (part, within) = (self.part, self.within);
             let rest = &self.parts()[part][within..];
             let piece = &rest[..rest.len().min(length - done)];
-            each(done, piece);
+            let sum = sum.as_mut().map(|sum| (sum, self.offset));
+            each(done, piece, sum);
             let (taken, is_last) = (piece.len(), piece.len() == rest.len());
             done += taken;
+            self.offset += taken as u64;
             if is_last {
                 (self.part, self.within) = (part + 1, 0);
             } else {
                 self.within += taken;
             }
         }
+        self.sum = sum;
     }
 }
 

@@ -40,6 +40,47 @@ fn every_size_arrives() {
     }
 }
 
+/// By every mechanism, in one slice and in several, and where a fallback changes hands.
+#[test]
+fn checksums_are_compared_over_what_is_kept() {
+    for mechanism in BY_COPY {
+        let (mut one, mut other) = ends(&Settings { integrity: true, ..by(mechanism) });
+        for (seed, size) in [1, 100, 4033, 70_001, 1_048_577, 9_000_001].into_iter().enumerate() {
+            let bytes = pattern(size, seed as u64);
+            let parts = [&bytes[..size / 3], &bytes[size / 3..size / 2], &bytes[size / 2..]];
+            thread::scope(|scope| {
+                let parts = parts.map(IoSlice::new);
+                let one = &mut one;
+                let source = &bytes;
+                scope.spawn(move || {
+                    one.send(source).unwrap();
+                    one.send_vectored(&parts).unwrap();
+                });
+                let got = other.recv().unwrap();
+                assert!(got[..] == bytes && got.account().is_checked, "{mechanism}, {size}");
+                // A lease falls back to the ring here.
+                let mut target = vec![0; size];
+                let account = other.recv_into(&mut target).unwrap();
+                assert!(target == bytes && account.is_checked, "{mechanism}, {size}");
+            });
+        }
+    }
+    let (mut one, mut other) = ends(&Settings { integrity: true, ..by(Mechanism::Inline) });
+    for is_viewed in [true, false] {
+        let mut building = Building::new(2_000_001).unwrap();
+        building.fill(7);
+        one.send_built(building).unwrap();
+        let mut target = vec![0; 2_000_001];
+        let account = match is_viewed {
+            true => other.recv().unwrap().account().clone(),
+            false => other.recv_into(&mut target).unwrap(),
+        };
+        assert!(account.is_checked);
+    }
+    one.send(&[]).unwrap();
+    assert!(other.recv().unwrap().account().is_checked);
+}
+
 #[test]
 fn small_messages_are_inline() {
     let (mut one, mut other) = ends(&Settings::default());

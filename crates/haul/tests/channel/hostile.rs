@@ -158,6 +158,31 @@ fn lies_about_counts_lengths_and_kinds_are_named() {
 }
 
 #[test]
+fn a_message_whose_checksum_is_another_is_not_handed_out() {
+    for (plain, weighted) in [(0, 0), (u64::MAX, 1), (1, 0)] {
+        let error = receiving_fails(|liar| {
+            liar.sum(0, [2, plain, weighted]);
+            liar.table(0, &[(0x1234, 0)]);
+            liar.publish(0, [0, 1, 8, 0]);
+        });
+        assert!(matches!(error, Error::Damaged { .. }), "{error}");
+        assert!(error.to_string().contains("changed on its way"), "{error}");
+    }
+    // One that is due and never told, of a message that is there.
+    let error = receiving_fails(|liar| {
+        liar.sum(0, [1, 0, 0]);
+        liar.publish(0, [0, 1, 8, 0]);
+    });
+    assert!(matches!(error, Error::Deadline { .. }), "{error}");
+    let error = receiving_fails(|liar| {
+        liar.sum(0, [2, 1, 2]);
+        liar.poke(FILLED, 1);
+        liar.publish(0, [0, 2, 5000, 0]);
+    });
+    assert!(matches!(error, Error::Damaged { .. }), "{error}");
+}
+
+#[test]
 fn lengths_beyond_every_limit_take_no_memory() {
     for length in [1 << 40, 1 << 63, u64::MAX] {
         let error = receiving_fails(|liar| liar.publish(0, [0, 2, length, 0]));

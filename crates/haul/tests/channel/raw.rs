@@ -129,6 +129,14 @@ impl Liar {
         }
     }
 
+    /// Writes what the slot of a message on lane 0 says of its checksum.
+    pub(crate) fn sum(&self, message: u64, words: [u64; 3]) {
+        let at = SLOTS_START + message % 16 * SLOT_BYTES + 32;
+        for (index, word) in words.into_iter().enumerate() {
+            self.poke(at + 8 * index as u64, word);
+        }
+    }
+
     /// Fills the table in the slot of a message on lane 0.
     pub(crate) fn table(&self, message: u64, parts: &[(u64, u64)]) {
         let at = SLOTS_START + message % 16 * SLOT_BYTES + 64;
