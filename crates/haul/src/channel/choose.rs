@@ -3,19 +3,26 @@
 use super::double::Pieces;
 use super::error::Error;
 use super::layout::INLINE_BYTES_MAX;
-use super::link::{self, Link};
+use super::link::Link;
 use super::source::Source;
-use super::{Mechanism, pull};
+use super::{Mechanism, Settings, idle, pull};
+use crate::tuning::{self, ChannelTable, Force};
 
-/// From this size on one copy by the kernel beats two by the processors where only one processor
-/// is to be had. Below, the ring's chunks stay in the cache and a system call a message costs more.
+/// From this size on one copy by the kernel beats two by the processors where the two ends have one
+/// processor between them. Below, the ring's chunks stay in the cache and a system call a message
+/// costs more.
 const PULL_BYTES_MIN: u64 = 128 << 10;
+/// From this size on two ends that have a processor each copy once, both at a time: below, the
+/// offer and the wait for the other cost more than the second copy.
+const DOUBLE_BYTES_MIN: u64 = 1 << 20;
+/// Copy-on-write of 4 KiB pages against one warm copy of all: the reference's measure.
+const SEALED_DIRTY_MAX: f64 = 0.11;
 
 const NO_TRUST: &str = "one of the two ends does not trust the other";
 const TABLE_IS_FULL: &str = "the message has more parts than the table has room for";
 
-/// The mechanism for this message: the one that was asked for, else by size, permission, trust and
-/// processors.
+/// The mechanism for this message: the one that was asked for, else what was measured on this
+/// machine, else a rule: by size, permission, trust and processors.
 ///
 /// # Errors
 /// [`Error::Unavailable`] where what was asked for cannot be had.
@@ -29,16 +36,39 @@ pub(super) fn choose(link: &Link, source: &Source<'_>, length: u64) -> Result<Me
     }
 }
 
+/// Whether what was built in place is handed over, or copied by the receiver after all.
+pub(super) fn for_built(settings: &Settings) -> Mechanism {
+    let limit = table().and_then(|table| table.sealed_dirty_max).unwrap_or(SEALED_DIRTY_MAX);
+    if settings.dirty_fraction <= limit { Mechanism::Sealed } else { Mechanism::Staged }
+}
+
 fn best(link: &Link, source: &Source<'_>, length: u64) -> Mechanism {
     if length <= INLINE_BYTES_MAX as u64 {
         return Mechanism::Inline;
     }
-    let is_alone = link::processors() == 1;
-    let can_pull = obstacle(Mechanism::Pull, link, source, length).is_none();
-    if is_alone && can_pull && length >= PULL_BYTES_MIN {
-        return Mechanism::Pull;
+    let can = |mechanism: &Mechanism| obstacle(*mechanism, link, source, length).is_none();
+    if let Some(table) = table().filter(|table| !table.choices.is_empty()) {
+        let names = table.names(length, link.is_trusted, idle::is_one_for_each());
+        let measured = names.filter_map(|name| name.parse().ok()).find(can);
+        if let Some(measured) = measured {
+            return measured;
+        }
     }
-    Mechanism::Ring
+    let by_size = [(DOUBLE_BYTES_MIN, Mechanism::Double), (PULL_BYTES_MIN, Mechanism::Pull)];
+    let fitting = by_size.into_iter().filter(|&(from, _)| length >= from && link.is_trusted);
+    let by_rule = fitting
+        .map(|(_, mechanism)| mechanism)
+        .filter(can)
+        .find(|mechanism| idle::is_one_for_each() == (*mechanism == Mechanism::Double));
+    by_rule.unwrap_or(Mechanism::Ring)
+}
+
+/// What was measured on this machine, if a program read it.
+fn table() -> Option<&'static ChannelTable> {
+    match tuning::in_force() {
+        Some(Force::File { tuning, .. }) => Some(&tuning.channel),
+        _ => None,
+    }
 }
 
 /// What keeps a message from going this way.

@@ -164,6 +164,8 @@ pub(super) struct Draw {
     /// While the sender may write here.
     writable: Option<Readable>,
     is_offered: bool,
+    /// The sender writes no more: what it claimed and did not finish is this end's as well.
+    is_alone: bool,
     /// Pieces that the sender had claimed as this end could read no more.
     closed_at: Option<u64>,
     is_settled: bool,
@@ -187,6 +189,7 @@ impl Draw {
             drawn: 0,
             writable: None,
             is_offered: false,
+            is_alone: false,
             closed_at: None,
             is_settled: false,
         }
@@ -214,6 +217,9 @@ impl Draw {
         }
         if let Some(front) = self.closed_at {
             return self.wait_to_refuse(lane, front, message);
+        }
+        if self.is_alone {
+            return self.meet(lane, target, message);
         }
         let count = self.pieces.count();
         match counter::claim_back(lane.word(CLAIMED), message, count, self.drawn) {
@@ -271,6 +277,7 @@ impl Draw {
             return Ok(Drawn::Step(Step::Done(())));
         }
         if is_abandoned {
+            self.is_alone = true;
             self.draw(lane, target, due - 1, message);
             return Ok(Drawn::Step(Step::Moved));
         }

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::hint;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU64, fence};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use haul_model::Bytes;
@@ -18,7 +18,7 @@ use super::handshake::Met;
 use super::layout::{self, SumState};
 use super::peer::Peer;
 use super::region::Region;
-use super::{Mechanism, Settings, socket};
+use super::{Mechanism, Settings, idle, socket};
 
 /// Looks at the other end's words before sleeping: some 50 us, about what a sleep and a wake-up
 /// cost together.
@@ -327,7 +327,7 @@ pub(super) trait Transfer {
 /// Moves a transfer on until it is complete, or the peer is gone, or the time is over.
 pub(super) fn drive<T: Transfer>(transfer: &mut T) -> Result<T::Output, Error> {
     let mut clock = Clock::start(&transfer.lane().link.settings);
-    let spins_max = if processors() > 1 { SPINS } else { 0 };
+    let spins_max = if idle::processors() > 1 { SPINS } else { 0 };
     let (mut spins, mut announced, mut sleep) = (0, None, SLEEP_MIN);
     loop {
         match transfer.step()? {
@@ -431,12 +431,6 @@ impl Clock {
         let (done, size) = (Bytes(done), Bytes(size));
         Err(Error::Deadline { attempt: transfer.attempt(), done, size, waited, limit })
     }
-}
-
-/// Processors that this process may run on, asked once.
-pub(super) fn processors() -> usize {
-    static COUNT: OnceLock<usize> = OnceLock::new();
-    *COUNT.get_or_init(|| std::thread::available_parallelism().map_or(1, usize::from))
 }
 
 impl AsFd for Link {

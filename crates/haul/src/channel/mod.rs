@@ -33,7 +33,7 @@
 //!
 //! `error`, `mechanism`, `account`: the words; `words`, `counter`: what both ends change; `region`: memory that both ends share; `layout`: what
 //! stands where in it; `checksum`: over the bytes of a message; `socket`, `peer`: the other process; `link`: bells, and waiting under a
-//! deadline; `source`, `buffer`: what goes in and what comes out; `inline`, `ring`, `staged`,
+//! deadline; `idle`: whether there is a processor for each end; `source`, `buffer`: what goes in and what comes out; `inline`, `ring`, `staged`,
 //! `sealed`, `pull`, `double`, `lease` (over `pool`), `vmsplice`: one mechanism each; `choose`: which of them; `handshake`: how two ends meet;
 //! `sender`, `receiver`: the two halves.
 
@@ -45,6 +45,7 @@ mod counter;
 mod double;
 mod error;
 mod handshake;
+mod idle;
 mod inline;
 mod layout;
 mod lease;
@@ -102,6 +103,10 @@ pub struct Settings {
     /// Whether the peer is one of one's own. If both ends say so, mechanisms are allowed that a
     /// hostile peer could abuse: `pull`, `double`, `lease`, `vmsplice`.
     pub trusts_peer: bool,
+    /// The part of a message, 0 to 1, that the receiver is expected to write to. Handing over what
+    /// was built in place is cheap only while that is small; above what `haul.toml` says, or 0.11,
+    /// the receiver copies it.
+    pub dirty_fraction: f64,
     /// Whether what is sent carries a checksum of the whole message, which the receiver compares
     /// with the bytes that it keeps. It is fused into the copies that the processors make, and a
     /// pass of its own where the kernel makes them.
@@ -111,13 +116,15 @@ pub struct Settings {
 }
 
 impl Default for Settings {
-    /// 30 seconds to begin, 30 to end; 64 GiB; no trust; no checksum; haul's choice.
+    /// 30 seconds to begin, 30 to end; 64 GiB; no trust; nothing written to; no checksum;
+    /// haul's choice.
     fn default() -> Self {
         Self {
             deadline: Duration::from_secs(30),
             wait: Some(Duration::from_secs(30)),
             size_max: 64 << 30,
             trusts_peer: false,
+            dirty_fraction: 0.0,
             integrity: false,
             mechanism: None,
         }

@@ -146,7 +146,9 @@ impl Sender {
             source.begin_sum(sum);
         }
         let (mechanism, file) = match building {
-            Some(building) => (Mechanism::Sealed, Some(building.seal()?.0)),
+            Some(building) => {
+                (choose::for_built(&self.lane.link.settings), Some(building.seal()?.0))
+            }
             None => (choose::choose(&self.lane.link, &source, length)?, None),
         };
         let account = Account { mechanism, size_bytes: length, ..Account::default() };
@@ -285,7 +287,8 @@ impl Sending<'_> {
     }
 
     fn begin_with_memory(&mut self) -> Result<Step<()>, Error> {
-        let is_staged = self.account.mechanism == Mechanism::Staged;
+        // What was built in place is nowhere else.
+        let can_fall_back = self.source.length() == self.length;
         if self.file.is_none() {
             match staged::make(&mut self.source, self.length as usize) {
                 Ok(file) => self.file = Some(file),
@@ -301,7 +304,7 @@ impl Sending<'_> {
         match lane.link.send_file(Kind::Memory, self.sender.next, file.as_fd()) {
             Ok(()) => {}
             Err(Errno::AGAIN) => return Ok(Step::Blocked),
-            Err(_) if is_staged => return self.fall_back(),
+            Err(_) if can_fall_back => return self.fall_back(),
             Err(reason) => return Err(Error::system("hand memory over")(reason)),
         }
         self.file = None;

@@ -8,10 +8,12 @@
 //! [`Thresholds::clamped`] like any other value.
 //!
 //! - `locate`: which file;
+//! - `channel`: its table of mechanisms, text to [`ChannelTable`] and back;
 //! - `parse`: text to [`Tuning`], and every way in which it can be wrong;
 //! - `write`: [`Tuning`] to text;
 //! - `state`: what is in force, and [`init`].
 
+mod channel;
 mod locate;
 mod parse;
 mod write;
@@ -27,6 +29,7 @@ use haul_model::Record;
 use crate::error::Error;
 use crate::file;
 
+pub use channel::{ChannelTable, Choice};
 pub use locate::{Found, Origin, locate};
 pub use state::{Force, in_force, init, load};
 
@@ -62,6 +65,8 @@ pub struct Tuning {
     /// Thresholds of the copy functions in bytes, by the names in [`Thresholds::NAMES`]. Those
     /// that are absent keep their default.
     pub copy: BTreeMap<String, usize>,
+    /// Which way a message takes to another process.
+    pub channel: ChannelTable,
     /// What the thresholds stand on.
     pub evidence: Vec<Evidence>,
 }
@@ -89,7 +94,9 @@ impl Tuning {
             .iter()
             .filter_map(|name| Some(((*name).to_owned(), thresholds.get(name)?)))
             .collect();
-        Self { machine: machine.into(), written: written.into(), copy, evidence: Vec::new() }
+        let (machine, written) = (machine.into(), written.into());
+        let (channel, evidence) = (ChannelTable::default(), Vec::new());
+        Self { machine, written, copy, channel, evidence }
     }
 
     /// Reads and checks a file. Whether it is for this machine is left to

@@ -8,10 +8,10 @@ use haul_copy::Thresholds;
 use haul_model::Bytes;
 use toml::{Table, Value};
 
-use super::{Evidence, SCHEMA, Tuning, shorten};
+use super::{Evidence, SCHEMA, Tuning, channel, shorten};
 use crate::error::Error;
 
-const SECTIONS: [&str; 5] = ["schema", "machine", "written", "copy", "evidence"];
+const SECTIONS: [&str; 6] = ["schema", "machine", "written", "copy", "channel", "evidence"];
 const EVIDENCE: [&str; 5] = ["experiment", "what", "ratio", "floor", "records"];
 
 impl FromStr for Tuning {
@@ -37,6 +37,7 @@ impl FromStr for Tuning {
             machine: text_of(&table, "", "machine")?,
             written: text_of(&table, "", "written")?,
             copy: copy_section(&table)?,
+            channel: channel::section(&table)?,
             evidence: evidence_section(&table)?,
         })
     }
@@ -64,7 +65,7 @@ fn copy_section(table: &Table) -> Result<BTreeMap<String, usize>, Error> {
 }
 
 /// Bytes as an integer, as text with a unit, or `never`.
-fn threshold(key: &str, value: &Value) -> Result<usize, Error> {
+pub(super) fn threshold(key: &str, value: &Value) -> Result<usize, Error> {
     const EXPECTED: &str = "a size: bytes from 0, a text such as \"2 KiB\", or \"never\"";
     let bytes = match value {
         Value::Integer(bytes) => u64::try_from(*bytes).ok(),
@@ -103,7 +104,7 @@ fn evidence_section(table: &Table) -> Result<Vec<Evidence>, Error> {
         .collect()
 }
 
-fn only_known(table: &Table, section: &str, known: &[&str]) -> Result<(), Error> {
+pub(super) fn only_known(table: &Table, section: &str, known: &[&str]) -> Result<(), Error> {
     match table.keys().find(|key| !known.contains(&key.as_str())) {
         None => Ok(()),
         Some(key) => Err(Error::UnknownKey {
@@ -113,7 +114,7 @@ fn only_known(table: &Table, section: &str, known: &[&str]) -> Result<(), Error>
     }
 }
 
-fn text_of(table: &Table, section: &str, name: &str) -> Result<String, Error> {
+pub(super) fn text_of(table: &Table, section: &str, name: &str) -> Result<String, Error> {
     let key = format!("{section}{name}");
     match table.get(name) {
         Some(Value::String(text)) => Ok(text.clone()),
@@ -122,7 +123,7 @@ fn text_of(table: &Table, section: &str, name: &str) -> Result<String, Error> {
     }
 }
 
-fn number_of(table: &Table, section: &str, name: &str) -> Result<f64, Error> {
+pub(super) fn number_of(table: &Table, section: &str, name: &str) -> Result<f64, Error> {
     let key = format!("{section}{name}");
     match table.get(name) {
         Some(Value::Float(number)) if number.is_finite() => Ok(*number),
@@ -133,7 +134,7 @@ fn number_of(table: &Table, section: &str, name: &str) -> Result<f64, Error> {
     }
 }
 
-fn wrong(key: &str, value: &Value, expected: &'static str) -> Error {
+pub(super) fn wrong(key: &str, value: &Value, expected: &'static str) -> Error {
     Error::Value { key: key.into(), value: shorten(&value.to_string()), expected }
 }
 

@@ -21,6 +21,7 @@ impl fmt::Display for Tuning {
         for (name, &bytes) in &self.copy {
             writeln!(f, "{name} = {}", threshold(bytes))?;
         }
+        self.channel.write(f)?;
         for evidence in &self.evidence {
             writeln!(f, "\n[[evidence]]")?;
             writeln!(f, "experiment = {}", quoted(&evidence.experiment))?;
@@ -34,20 +35,20 @@ impl fmt::Display for Tuning {
 }
 
 /// A size beyond what TOML's integers hold stands for never, as `usize::MAX` does.
-fn threshold(bytes: usize) -> String {
+pub(super) fn threshold(bytes: usize) -> String {
     match i64::try_from(bytes) {
         Ok(bytes) if usize::try_from(bytes) != Ok(usize::MAX) => bytes.to_string(),
         _ => quoted("never"),
     }
 }
 
-fn quoted(text: &str) -> String {
+pub(super) fn quoted(text: &str) -> String {
     Value::String(text.into()).to_string()
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Evidence, FILE_BYTES_MAX};
+    use super::super::{ChannelTable, Evidence, FILE_BYTES_MAX};
     use super::*;
     use haul_copy::Thresholds;
     use haul_model::{Comparison, Record};
@@ -74,6 +75,7 @@ mod tests {
                 machine,
                 written: "2026-01-31T12:00:00Z".into(),
                 copy: copy.zip(sizes).collect(),
+                channel: ChannelTable::default(),
                 evidence: vec![evidence],
             };
             prop_assert_eq!(tuning.to_string().parse::<Tuning>().unwrap(), tuning);

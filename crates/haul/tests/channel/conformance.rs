@@ -276,6 +276,21 @@ fn pooled_pages_are_placed() {
     }
 }
 
+/// What the receiver will write to anyhow is cheaper copied at once.
+#[test]
+fn what_will_be_written_to_is_copied() {
+    for (dirty_fraction, mechanism) in [(0.1, Mechanism::Sealed), (0.5, Mechanism::Staged)] {
+        let settings = Settings { dirty_fraction, mechanism: None, ..by(Mechanism::Ring) };
+        let (mut one, mut other) = ends(&settings);
+        let mut building = Building::new(100_000).unwrap();
+        building.copy_from_slice(&pattern(100_000, 3));
+        let sent = one.send_built(building).unwrap();
+        let got = other.recv().unwrap();
+        assert!(got[..] == pattern(100_000, 3));
+        assert_eq!((sent.mechanism, got.account().mechanism), (mechanism, mechanism));
+    }
+}
+
 #[test]
 fn messages_keep_their_order_whatever_their_size() {
     let settings = Settings { mechanism: None, ..by(Mechanism::Ring) };

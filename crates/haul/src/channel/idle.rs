@@ -1,0 +1,62 @@
+//! Whether there is a processor for each end: an estimate, from what the kernel says is running.
+
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{LazyLock, OnceLock};
+use std::time::Instant;
+
+/// Time between two looks. A look costs three system calls.
+const LOOK_MICROSECONDS: u64 = 10_000;
+/// Each look counts a quarter, so that one moment does not decide.
+const WEIGHT: u64 = 4;
+/// Threads are counted in parts of a thousand.
+const THREAD: u64 = 1000;
+
+/// When it was last looked, in microseconds since the first time, and what was seen since then.
+static LOOKED: AtomicU64 = AtomicU64::new(0);
+static RUNNING: AtomicU64 = AtomicU64::new(0);
+
+/// Processors that this process may run on, asked once.
+pub(super) fn processors() -> usize {
+    static COUNT: OnceLock<usize> = OnceLock::new();
+    *COUNT.get_or_init(|| std::thread::available_parallelism().map_or(1, usize::from))
+}
+
+/// Whether both ends, which run while they move bytes, have a processor each.
+pub(super) fn is_one_for_each() -> bool {
+    if processors() < 2 {
+        return false;
+    }
+    static START: LazyLock<Instant> = LazyLock::new(Instant::now);
+    let now = START.elapsed().as_micros() as u64 + LOOK_MICROSECONDS;
+    let looked = LOOKED.load(Relaxed);
+    let is_due = now.saturating_sub(looked) >= LOOK_MICROSECONDS;
+    if is_due && LOOKED.compare_exchange(looked, now, Relaxed, Relaxed).is_ok() {
+        let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+        if let Some(running) = running(&text) {
+            let before = RUNNING.load(Relaxed);
+            RUNNING.store(before + running * THREAD / WEIGHT - before / WEIGHT, Relaxed);
+        }
+    }
+    // Half a thread more than there are processors: the two ends are among those that run.
+    RUNNING.load(Relaxed) <= processors() as u64 * THREAD + THREAD / 2
+}
+
+/// Threads that run or could, of `0.20 0.18 0.12 1/80 11206`.
+fn running(text: &str) -> Option<u64> {
+    text.split_ascii_whitespace().nth(3)?.split('/').next()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_runs_is_the_fourth_word() {
+        assert_eq!(running("0.20 0.18 0.12 1/80 11206\n"), Some(1));
+        for other in ["", "1 2 3", "1 2 3 x/80 9", "1 2 3 -1/80"] {
+            assert_eq!(running(other), None);
+        }
+        let _ = is_one_for_each();
+    }
+}

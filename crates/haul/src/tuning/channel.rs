@@ -1,0 +1,186 @@
+//! The table of mechanisms in `haul.toml`: which way a message takes to another process.
+//!
+//! ```toml
+//! [channel]
+//! sealed_dirty_max = 0.11   # what is built in place is copied if more of it will be written
+//! [[channel.choice]]
+//! from = "1 MiB"            # bytes: from this size on
+//! mechanism = "double"
+//! trusted = true            # where both ends trust each other; absent: wherever
+//! idle = true               # where there is a processor for each end; absent: wherever
+//! ```
+//!
+//! A name that is none, and a mechanism that cannot be had with a peer, is passed over: so no table
+//! can do more than make a transfer slower.
+
+use std::fmt;
+
+use toml::{Table, Value};
+
+use super::parse::{number_of, only_known, text_of, threshold, wrong};
+use super::write::{quoted, threshold as size};
+use crate::error::Error;
+
+const KEYS: [&str; 2] = ["choice", "sealed_dirty_max"];
+const CHOICE: [&str; 4] = ["from", "mechanism", "trusted", "idle"];
+
+/// What `haul.toml` says of channels.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ChannelTable {
+    /// The largest part of a message, 0 to 1, that the receiver may be expected to write to, if
+    /// what was built in place is to be handed over and not copied.
+    pub sealed_dirty_max: Option<f64>,
+    /// The entry with the largest size that fits counts, of several the last.
+    pub choices: Vec<Choice>,
+}
+
+/// One entry of the table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Choice {
+    /// Bytes from which on it holds.
+    pub from: usize,
+    /// The mechanism's name.
+    pub mechanism: String,
+    /// Whether both ends must trust each other, or must not; `None`: either.
+    pub trusted: Option<bool>,
+    /// Whether there must be a processor for each end, or must not; `None`: either.
+    pub idle: Option<bool>,
+}
+
+impl ChannelTable {
+    /// The names of the mechanisms that the table has for such a message, the best first.
+    pub fn names(&self, length: u64, trusted: bool, idle: bool) -> impl Iterator<Item = &str> {
+        let fits = move |choice: &&Choice| {
+            choice.from as u64 <= length
+                && choice.trusted.is_none_or(|asked| asked == trusted)
+                && choice.idle.is_none_or(|asked| asked == idle)
+        };
+        let mut fitting: Vec<&Choice> = self.choices.iter().rev().filter(fits).collect();
+        fitting.sort_by_key(|choice| std::cmp::Reverse(choice.from));
+        fitting.into_iter().map(|choice| choice.mechanism.as_str())
+    }
+
+    pub(super) fn write(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if *self == Self::default() {
+            return Ok(());
+        }
+        writeln!(f, "\n[channel] # which way a message takes to another process")?;
+        if let Some(part) = self.sealed_dirty_max {
+            writeln!(f, "sealed_dirty_max = {}", Value::Float(part))?;
+        }
+        for choice in &self.choices {
+            writeln!(f, "[[channel.choice]]")?;
+            writeln!(f, "from = {}", size(choice.from))?;
+            writeln!(f, "mechanism = {}", quoted(&choice.mechanism))?;
+            for (name, asked) in [("trusted", choice.trusted), ("idle", choice.idle)] {
+                if let Some(asked) = asked {
+                    writeln!(f, "{name} = {asked}")?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The section of a file; all of it may be absent.
+pub(super) fn section(table: &Table) -> Result<ChannelTable, Error> {
+    let Some(section) = table.get("channel") else { return Ok(ChannelTable::default()) };
+    let Value::Table(section) = section else {
+        return Err(wrong("channel", section, "a table: [channel]"));
+    };
+    only_known(section, "channel.", &KEYS)?;
+    let sealed_dirty_max = match section.get("sealed_dirty_max") {
+        None => None,
+        Some(_) => Some(number_of(section, "channel.", "sealed_dirty_max")?),
+    };
+    let expected = "a list of tables: [[channel.choice]]";
+    let choices = match section.get("choice") {
+        None => Vec::new(),
+        Some(Value::Array(entries)) => entries
+            .iter()
+            .map(|entry| match entry {
+                Value::Table(entry) => choice(entry),
+                other => Err(wrong("channel.choice", other, expected)),
+            })
+            .collect::<Result<_, _>>()?,
+        Some(other) => return Err(wrong("channel.choice", other, expected)),
+    };
+    Ok(ChannelTable { sealed_dirty_max, choices })
+}
+
+fn choice(entry: &Table) -> Result<Choice, Error> {
+    const PREFIX: &str = "channel.choice.";
+    only_known(entry, PREFIX, &CHOICE)?;
+    let from = match entry.get("from") {
+        Some(value) => threshold(&format!("{PREFIX}from"), value)?,
+        None => return Err(Error::MissingKey { key: format!("{PREFIX}from") }),
+    };
+    let flag = |name: &str| match entry.get(name) {
+        None => Ok(None),
+        Some(Value::Boolean(value)) => Ok(Some(*value)),
+        Some(other) => Err(wrong(&format!("{PREFIX}{name}"), other, "true or false")),
+    };
+    let mechanism = text_of(entry, PREFIX, "mechanism")?;
+    Ok(Choice { from, mechanism, trusted: flag("trusted")?, idle: flag("idle")? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Tuning;
+    use super::*;
+
+    const HEAD: &str = "schema = \"haul.tuning/1\"\nmachine = \"m\"\nwritten = \"w\"\n";
+
+    fn table(text: &str) -> Result<ChannelTable, Error> {
+        format!("{HEAD}{text}").parse::<Tuning>().map(|tuning| tuning.channel)
+    }
+
+    fn example() -> ChannelTable {
+        table(
+            "[channel]\nsealed_dirty_max = 0.25\n\
+             [[channel.choice]]\nfrom = 0\nmechanism = \"ring\"\n\
+             [[channel.choice]]\nfrom = \"1 MiB\"\nmechanism = \"double\"\ntrusted = true\nidle = true\n\
+             [[channel.choice]]\nfrom = \"64 KiB\"\nmechanism = \"pull\"\ntrusted = true\n\
+             [[channel.choice]]\nfrom = \"never\"\nmechanism = \"staged\"\n",
+        )
+        .unwrap()
+    }
+
+    #[test]
+    fn the_largest_size_that_fits_counts() {
+        let table = example();
+        let first = |length, trusted, idle| table.names(length, trusted, idle).next().unwrap();
+        assert_eq!(first(10, true, true), "ring");
+        assert_eq!(first(1 << 20, true, true), "double");
+        assert_eq!(first(1 << 20, true, false), "pull");
+        assert_eq!(first(1 << 30, false, true), "ring");
+        let all: Vec<&str> = table.names(1 << 20, true, true).collect();
+        assert_eq!(all, ["double", "pull", "ring"]);
+    }
+
+    #[test]
+    fn what_is_written_is_read_back() {
+        let mut tuning: Tuning = HEAD.parse().unwrap();
+        tuning.channel = example();
+        assert_eq!(tuning.to_string().parse::<Tuning>().unwrap(), tuning);
+        assert_eq!(tuning.channel.sealed_dirty_max, Some(0.25));
+    }
+
+    #[test]
+    fn what_is_wrong_is_told() {
+        for bad in [
+            "channel = 1",
+            "[channel]\nchoices = 1",
+            "[channel]\nchoice = 1",
+            "[channel]\nchoice = [1]",
+            "[channel]\nsealed_dirty_max = \"much\"",
+            "[[channel.choice]]\nmechanism = \"ring\"",
+            "[[channel.choice]]\nfrom = 1",
+            "[[channel.choice]]\nfrom = -1\nmechanism = \"ring\"",
+            "[[channel.choice]]\nfrom = 1\nmechanism = \"ring\"\nidle = 1",
+            "[[channel.choice]]\nfrom = 1\nmechanism = \"ring\"\nname = 1",
+        ] {
+            assert!(table(bad).is_err(), "{bad}");
+        }
+    }
+}
