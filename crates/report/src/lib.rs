@@ -51,6 +51,6 @@ mod embed;
 mod page;
 
 pub use csv::csv;
-pub use findings::{Finding, Tone, findings};
+pub use findings::{Finding, Tone, findings, shortlist};
 pub use page::html;
 pub use svg::svg;

@@ -3,7 +3,7 @@
 mod samples;
 
 use haul_model::{Comparison, Line, Record};
-use haul_report::{Finding, Tone, findings};
+use haul_report::{Finding, Tone, findings, shortlist};
 use proptest::prelude::*;
 
 fn distribution(name: &str, level: &str, ratio: f64, floor: f64) -> Line {
@@ -368,4 +368,24 @@ fn a_map_is_told_by_what_becomes_of_its_memory() {
     assert!(
         haul_report::findings(&[whole("ready", 0.0)]).iter().all(|f| f.experiment != "heap.map")
     );
+}
+
+#[test]
+fn a_shortlist_has_something_of_each_part() {
+    let finding = |(index, experiment): (usize, &str)| Finding {
+        machine: String::new(),
+        experiment: experiment.into(),
+        tone: Tone::Fact,
+        text: index.to_string(),
+        action: None,
+    };
+    let parts =
+        ["copy.size", "copy.size", "copy.tune", "memory.fault", "heap.growth", "", "heap.pairs"];
+    let all = || parts.into_iter().enumerate().map(finding).collect::<Vec<_>>();
+    let texts = |count| {
+        shortlist(all(), count).into_iter().map(|finding| finding.text).collect::<Vec<_>>().join("")
+    };
+    assert_eq!(texts(4), "0345");
+    assert_eq!(texts(6), "013456");
+    assert_eq!(texts(9), "0123456");
 }

@@ -95,9 +95,8 @@ impl Survey {
             last.push(tune::how_to_activate(&tuning));
         }
         let findings = haul_report::findings(journal.lines());
-        let mut lines: Vec<String> = findings
+        let mut lines: Vec<String> = haul_report::shortlist(findings, LINES_MAX - last.len())
             .into_iter()
-            .take(LINES_MAX - last.len())
             .map(|finding| match finding.action {
                 Some(action) => format!("{} {action}", finding.text),
                 None => finding.text,

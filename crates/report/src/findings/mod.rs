@@ -69,6 +69,21 @@ pub fn findings(lines: &[Line]) -> Vec<Finding> {
     select::sections(lines).iter().flat_map(of_section).collect()
 }
 
+/// At most `count` of some findings, in their order: every part of haul that was measured has its first
+/// before one has its second.
+#[must_use]
+pub fn shortlist(findings: Vec<Finding>, count: usize) -> Vec<Finding> {
+    let part = |finding: &Finding| finding.experiment.split('.').next().map(str::to_owned);
+    let parts: Vec<_> = findings.iter().map(part).collect();
+    let place =
+        |index: usize| parts[..index].iter().filter(|other| **other == parts[index]).count();
+    let mut order: Vec<usize> = (0..findings.len()).collect();
+    order.sort_by_key(|&index| place(index));
+    order.truncate(count);
+    let is_chosen = |index: &usize| order.contains(index);
+    findings.into_iter().enumerate().filter(|(index, _)| is_chosen(index)).map(|(_, f)| f).collect()
+}
+
 /// The findings of one machine.
 pub(crate) fn of_section(section: &Section<'_>) -> Vec<Finding> {
     let records = section.newest_measured();
