@@ -305,6 +305,10 @@ impl Sending<'_> {
             Ok(()) => {}
             Err(Errno::AGAIN) => return Ok(Step::Blocked),
             Err(_) if can_fall_back => return self.fall_back(),
+            Err(Errno::PIPE | Errno::CONNRESET | Errno::NOTCONN) => {
+                let (done, size) = (Bytes(0), Bytes(self.length));
+                return Err(Error::PeerGone { attempt: "send", done, size });
+            }
             Err(reason) => return Err(Error::system("hand memory over")(reason)),
         }
         self.file = None;
