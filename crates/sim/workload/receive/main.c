@@ -41,6 +41,7 @@ static uint8_t user_buffer[USER_BYTES_MAX] __attribute__((aligned(4096)));
 static struct pbuf_custom frames[RING];
 static struct netif interface;
 
+static struct pbuf *socket_buffer;
 static enum copy_how how;
 static uint64_t user_bytes, user_place, received_bytes, returned_buffers;
 static uint32_t now_ms;
@@ -72,24 +73,36 @@ static err_t send_frame(struct netif *netif, struct pbuf *frame)
     return ERR_OK;
 }
 
-/* The stack has data for the user: this is the copy that it is all about. */
+/* The stack has data for the user: it waits in the socket's buffer, as in 4.4BSD's sbappend(). */
 static err_t deliver(void *argument, struct tcp_pcb *connection, struct pbuf *data, err_t error)
 {
     (void)argument;
     (void)error;
     if (data == NULL)
         return tcp_close(connection);
+    tcp_recved(connection, data->tot_len);
+    socket_buffer = data;
+    return ERR_OK;
+}
+
+/*
+ * The user reads: this is the copy that it is all about. It comes last in a packet's way, as in
+ * 4.4BSD's soreceive(), so that what follows it is the buffer's release and the next packet.
+ */
+static void read_socket(void)
+{
+    struct pbuf *data = socket_buffer;
+    socket_buffer = NULL;
     for (struct pbuf *part = data; part != NULL; part = part->next) {
         if (user_place + part->len > user_bytes)
             user_place = 0;
-        copy_bulk(how, user_buffer + user_place, part->payload, part->len);
+        void *target = user_buffer + user_place;
         /* Each payload begins at a line of its own, as a user's aligned buffers do. */
         user_place += (part->len + 63u) & ~63ul;
+        received_bytes += part->len;
+        copy_bulk(how, target, part->payload, part->len);
     }
-    received_bytes += data->tot_len;
-    tcp_recved(connection, data->tot_len);
     pbuf_free(data);
-    return ERR_OK;
 }
 
 static err_t accept_connection(void *argument, struct tcp_pcb *connection, err_t error)
@@ -176,6 +189,8 @@ int main(uint64_t packets, uint64_t payload_bytes, uint64_t copy, uint64_t buffe
             now_ms++;
             sys_check_timeouts();
         }
+        if (socket_buffer != NULL)
+            read_socket();
     }
     return 0;
 }
