@@ -20,8 +20,10 @@ pub const RING: u64 = 256;
 pub const REGISTERS_ADDRESS: u64 = 0x1000_0000;
 /// Bytes of that page.
 pub const REGISTERS_BYTES: u64 = 4096;
-/// Bytes of a descriptor: address (8), length (4), 1 where it is full (4).
-pub const DESCRIPTOR_BYTES: u64 = 16;
+/// Bytes of a descriptor: address (8), length (4), 1 where it is full (4), and nothing up to a line,
+/// so that the device never writes into a line that the program reads from. Chosen: 64, as the
+/// completions of ConnectX devices.
+pub const DESCRIPTOR_BYTES: u64 = 64;
 /// Ethernet, IPv4 and TCP headers without options.
 pub const HEADER_BYTES: u64 = ETHERNET_BYTES + 20 + 20;
 /// The Ethernet header alone, and the longest frame of 1500 bytes behind it.

@@ -49,10 +49,16 @@ impl<M: MemoryPort> Core<'_, M> {
         while left.slots > 0 && self.next_issue < end {
             let sequence = self.next_issue;
             let entry = self.window.entry(sequence);
+            let is_memory = entry.is_memory();
             if entry.waits != 0 || !self.issue_one(sequence, left) {
                 break;
             }
             self.next_issue += 1;
+            if is_memory {
+                // SimpleScalar's in-order core dispatches nothing until the address of the load or
+                // store before it is known.
+                break;
+            }
         }
     }
 

@@ -24,6 +24,7 @@ struct descriptor {
     uint64_t address;
     uint32_t bytes;
     uint32_t is_full;
+    uint8_t line[48];
 };
 
 struct device {

@@ -6,6 +6,12 @@
 #define LWIP_NO_UNISTD_H 1
 #define LWIP_NO_CTYPE_H 1
 
+/*
+ * Headers need no packing: ETH_PAD_SIZE puts every field of theirs where its type belongs. Packed,
+ * they would be read byte by byte, for RV64IM may not load from where a type does not belong.
+ */
+#define PACK_STRUCT_STRUCT
+
 #define X8_F "x"
 #define U16_F "u"
 #define S16_F "d"
@@ -21,6 +27,22 @@
 
 /* Nothing here needs a secret: the peer is the simulator's. */
 #define LWIP_RAND() 4u
+
+/* Byte order as shifts where it stands, not as a call; RV64IM has no instruction for it. */
+#include <stdint.h>
+#define LWIP_DONT_PROVIDE_BYTEORDER_FUNCTIONS 1
+#define lwip_htons(value) haul_swap16((uint16_t)(value))
+#define lwip_htonl(value) haul_swap32((uint32_t)(value))
+
+static inline uint16_t haul_swap16(uint16_t value)
+{
+    return (uint16_t)(value << 8 | value >> 8);
+}
+
+static inline uint32_t haul_swap32(uint32_t value)
+{
+    return value << 24 | (value & 0xff00) << 8 | (value >> 8 & 0xff00) | value >> 24;
+}
 
 typedef unsigned long sys_prot_t;
 
