@@ -20,7 +20,8 @@ impl<M: MemoryPort> Core<'_, M> {
             let is_held = self.window.is_full()
                 || is_memory && self.memory_entries == self.settings.load_store_entries
                 || class == Class::Serial && (is_wrong || !self.window.is_empty())
-                || is_wrong && !self.settings.wrong_path;
+                || is_wrong && !self.settings.wrong_path
+                || self.is_in_order() && self.last_is_waiting();
             if is_held {
                 break;
             }
@@ -133,6 +134,16 @@ impl<M: MemoryPort> Core<'_, M> {
             self.ready.insert(sequence);
             self.waiting += 1;
         }
+    }
+
+    /// In order, as SimpleScalar's core has it: whether the youngest instruction lacks an operand, or
+    /// the address that it loads from or stores to.
+    fn last_is_waiting(&self) -> bool {
+        if self.window.is_empty() {
+            return false;
+        }
+        let last = self.window.entry(self.window.tail - 1);
+        last.waits != 0 || last.is_memory() && !last.is_known
     }
 
     fn push_store(&mut self, entry: &Entry, is_copy: bool) {

@@ -25,11 +25,7 @@ impl<M: MemoryPort> Core<'_, M> {
             multiply: self.settings.multiply_units,
         };
         self.issue_loads(&mut left);
-        if self.is_in_order() {
-            self.issue_in_order(&mut left);
-        } else {
-            self.issue_ready(&mut left);
-        }
+        self.issue_ready(&mut left);
     }
 
     /// Oldest first, whatever is ready.
@@ -43,25 +39,6 @@ impl<M: MemoryPort> Core<'_, M> {
         }
     }
 
-    /// In the program's order; the first that cannot go holds up all behind it.
-    fn issue_in_order(&mut self, left: &mut Left) {
-        let end = self.issue_end();
-        while left.slots > 0 && self.next_issue < end {
-            let sequence = self.next_issue;
-            let entry = self.window.entry(sequence);
-            let is_memory = entry.is_memory();
-            if entry.waits != 0 || !self.issue_one(sequence, left) {
-                break;
-            }
-            self.next_issue += 1;
-            if is_memory {
-                // SimpleScalar's in-order core dispatches nothing until the address of the load or
-                // store before it is known.
-                break;
-            }
-        }
-    }
-
     /// Where issue must stop: at what stands behind a copy that nothing may overlap with.
     fn issue_end(&self) -> u64 {
         match self.copies.front() {
@@ -71,7 +48,7 @@ impl<M: MemoryPort> Core<'_, M> {
     }
 
     /// Gives an instruction its unit, if one is free.
-    fn issue_one(&mut self, sequence: u64, left: &mut Left) -> bool {
+    fn issue_one(&mut self, sequence: u64, left: &mut Left) {
         let entry = self.window.entry(sequence);
         let (class, address, is_uncached) = (entry.class, entry.address, entry.is_uncached);
         let latencies = &self.settings.latencies;
@@ -81,7 +58,7 @@ impl<M: MemoryPort> Core<'_, M> {
             _ => (&mut left.integer, latencies.integer.into()),
         };
         if *unit == 0 || class == Class::Divide && self.now < self.divide_free_at {
-            return false;
+            return;
         }
         *unit -= 1;
         left.slots -= 1;
@@ -105,7 +82,6 @@ impl<M: MemoryPort> Core<'_, M> {
         if let Some(trace) = &mut self.trace {
             trace.issued(self.window.entry(sequence).row, self.now);
         }
-        true
     }
 
     fn schedule(&mut self, at: Cycle, sequence: u64, due: Due) {

@@ -15,7 +15,8 @@
 //! core does what it does: loads and stores use an integer unit for their address; a load waits
 //! until the addresses of all older stores are known, takes its value from a store if that holds all
 //! of it, and else waits for that store; stores wait for nothing at commit but a port and an MSHR;
-//! the predictor learns at commit.
+//! the predictor learns at commit; in order, nothing is dispatched while the youngest instruction
+//! lacks an operand, or the address that it loads from or stores to.
 //!
 //! Known simplifications: a load or store that lies in two lines asks for the first; a page walk
 //! takes its time and no memory access; a store to a device takes no bus.
@@ -83,8 +84,6 @@ pub struct Core<'a, M> {
     loads: window::ReadySet,
     /// How many those two hold.
     waiting: usize,
-    /// In order: the next instruction to issue.
-    next_issue: u64,
     stores: stores::StoreQueue,
     /// Loads and stores in the window.
     memory_entries: u32,
@@ -137,7 +136,6 @@ impl<'a, M: MemoryPort> Core<'a, M> {
             ready: window::ReadySet::new(&window),
             loads: window::ReadySet::new(&window),
             waiting: 0,
-            next_issue: window.head,
             stores: stores::StoreQueue::new(settings.window_entries),
             memory_entries: 0,
             copies: VecDeque::new(),

@@ -34,6 +34,8 @@ pub(super) struct Entry {
     pub(super) waits: u8,
     pub(super) is_issued: bool,
     pub(super) is_done: bool,
+    /// Whether a load's or store's address has been computed.
+    pub(super) is_known: bool,
     /// Whether it stands behind a mispredicted branch.
     pub(super) is_wrong_path: bool,
     /// Whether fetch went elsewhere after it than it should have.
@@ -68,6 +70,7 @@ impl Entry {
             waits: 0,
             is_issued: false,
             is_done: false,
+            is_known: false,
             is_wrong_path: false,
             is_mispredicted: false,
             is_uncached: false,

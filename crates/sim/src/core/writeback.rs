@@ -56,6 +56,7 @@ impl<M: MemoryPort> Core<'_, M> {
 
     /// An address is there: a load may ask, a store is one step nearer to its end.
     fn know_address(&mut self, sequence: u64) {
+        self.window.entry_mut(sequence).is_known = true;
         let entry = self.window.entry(sequence);
         if entry.class == Class::Load {
             self.loads.insert(sequence);
@@ -134,7 +135,6 @@ impl<M: MemoryPort> Core<'_, M> {
         while self.copies.back().is_some_and(|copy| *copy > branch) {
             self.copies.pop_back();
         }
-        self.next_issue = self.next_issue.min(branch + 1);
         self.window.squash(branch);
         self.window.entry_mut(branch).is_mispredicted = false;
         self.wrong_path_of = None;
