@@ -18,6 +18,7 @@ pub(crate) fn command(record: &Record) -> String {
         "copy.size_class" => bench(record, &[("size_class", "--size-class"), ("level", "--level")]),
         "copy.size" => bench(record, &[("size_bytes", "--sizes"), ("level", "--level")]),
         "copy.tune" => "haul copy tune".into(),
+        "channel.transfer" => channel_bench(record),
         heap if heap.starts_with("heap.") => heap_bench(record),
         _ => "haul survey".into(),
     }
@@ -31,7 +32,8 @@ pub(crate) fn command_of_all(records: &[&Record]) -> String {
     sizes.sort_unstable();
     sizes.dedup();
     let own = records.iter().any(|record| record.parameters.contains_key("rerun"));
-    if own || first.experiment != "copy.size" || sizes.len() < 2 {
+    let by_size = matches!(first.experiment.as_str(), "copy.size" | "channel.transfer");
+    if own || !by_size || sizes.len() < 2 {
         return command(first);
     }
     let doubles = sizes.windows(2).all(|pair| pair[0] > 0 && pair[1] == 2 * pair[0]);
@@ -69,6 +71,13 @@ fn heap_bench(record: &Record) -> String {
     if is("pool") == Some(false) {
         command.push_str(" --no-pool");
     }
+    command + " --json"
+}
+
+fn channel_bench(record: &Record) -> String {
+    let mut command = String::from("haul channel bench");
+    let own = [("size_bytes", "--size"), ("target", "--target"), ("busy_core", "--busy-core")];
+    options(&mut command, record, &own);
     command + " --json"
 }
 
@@ -126,6 +135,14 @@ mod tests {
         assert_eq!(
             command(&growth),
             "haul heap bench --test growth --size 4096 --align 4096 --rounds 5 --threads 1 --shared --json"
+        );
+        let transfer = Record::new("r", "channel.transfer", "ucx", "cpu", "s/GB")
+            .with("target", "warm")
+            .with("busy_core", 1);
+        let of = |size: u64| transfer.clone().with("size_bytes", size);
+        assert_eq!(
+            command_of_all(&[&of(64), &of(128)]),
+            "haul channel bench --size 64..128B --target warm --busy-core 1 --json"
         );
     }
 }

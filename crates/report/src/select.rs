@@ -101,6 +101,9 @@ pub(crate) fn is_condition(parameter: &str) -> bool {
             | "cpu_ns"
             | "page_faults"
             | "memory_peak_bytes"
+            | "messages"
+            | "mechanism"
+            | "left_out"
     );
     !is_account && !is_remark(parameter)
 }
@@ -134,7 +137,8 @@ pub(crate) fn rank(name: &str, value: &str, seen: usize) -> (u64, usize) {
         "level" => ["l1", "l2", "llc", "cold", "mixed"].as_slice(),
         "function" => &["memcpy", "memmove", "memset"],
         "operation" => &["read", "write", "copy"],
-        "subject" => &["haul", "libc", "haul-inline"],
+        "subject" => &["haul", "haul:auto", "libc", "haul-inline"],
+        "target" => &["warm", "cold"],
         "phase" => &["check", "train"],
         _ => &[],
     };

@@ -389,3 +389,45 @@ fn a_shortlist_has_something_of_each_part() {
     assert_eq!(texts(6), "013456");
     assert_eq!(texts(9), "0123456");
 }
+
+fn transfer(subject: &str, size: u64, busy: u8, rate: f64) -> Line {
+    let mut record = Record::new("run-1", "channel.transfer", subject, "throughput", "GB/s")
+        .with("size_bytes", size)
+        .with("target", "warm")
+        .with("busy_core", busy);
+    record.machine = "m".into();
+    record.samples = vec![rate];
+    Line::from(record)
+}
+
+#[test]
+fn the_fastest_way_to_another_process_is_told_by_size_and_with_its_reason() {
+    let lines = [
+        transfer("pipe", 64, 0, 0.3),
+        transfer("haul:inline", 64, 0, 0.5),
+        transfer("haul:auto", 64, 0, 0.49),
+        transfer("pipe", 1 << 20, 0, 2.0),
+        transfer("haul:double", 1 << 20, 0, 9.5),
+        transfer("haul:ring", 1 << 20, 0, 8.0),
+        transfer("haul:auto", 1 << 20, 0, 8.0),
+        // No transfer between two private memories: it takes no part.
+        transfer("memcpy", 1 << 20, 0, 12.0),
+        transfer("haul:sealed", 1 << 20, 0, 50.0),
+        transfer("pipe", 64, 1, 0.3),
+        transfer("haul:inline", 64, 1, 0.2),
+    ];
+    let findings = haul_report::findings(&lines);
+    let free = only(&findings, "to warm memory: ");
+    assert_eq!(
+        free.text,
+        "From process to process to warm memory: haul:inline is the fastest at 64 B, 0.500 \
+         GB/s, for the message travels within its own descriptor; haul:double is the fastest at \
+         1 MiB, 9.50 GB/s, for each byte is copied once, by both processes at a time."
+    );
+    assert_eq!(free.tone, Tone::Better);
+    let busy = only(&findings, "one of two processors busy: ");
+    assert!(busy.text.contains("pipe is the fastest at 64 B"), "{}", busy.text);
+    assert_eq!(busy.tone, Tone::Fact);
+    let choice = only(&findings, "own choice to warm memory is");
+    assert!(choice.text.contains("within 5% of its best mechanism at 64 B."), "{}", choice.text);
+}

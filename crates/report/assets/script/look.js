@@ -25,6 +25,8 @@ const show = {
   ratio: (v) => v.toFixed(3),
   alloc_time: (v) => show.time(v),
   footprint: (v) => `${digits(v)} MiB`,
+  cpu: (v) => `${digits(v)} s/GB`,
+  latency: (v) => show.time(v),
 };
 const bytes = (v) => {
   for (const [size, unit] of [[2 ** 40, "TiB"], [2 ** 30, "GiB"], [2 ** 20, "MiB"], [2 ** 10, "KiB"]]) {

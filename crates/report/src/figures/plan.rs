@@ -67,8 +67,16 @@ const ALLOC_TIME: Mode =
 /// Memory that a process has beyond what it had before.
 const FOOTPRINT: Mode = Mode { name: "footprint", label: "MiB", title: "MiB resident", log: false };
 
+/// What a transfer costs both processes together.
+const CPU: Mode =
+    Mode { name: "cpu", label: "CPU", title: "CPU seconds a GB, both processes", log: true };
+
+/// Half a round trip.
+const LATENCY: Mode =
+    Mode { name: "latency", label: "latency", title: "ns, half a round trip", log: true };
+
 /// Every experiment with a plot, in the order of the page.
-pub(crate) const ALL: [Plan; 10] = [
+pub(crate) const ALL: [Plan; 11] = [
     Plan {
         experiment: "copy.size",
         title: "Copy by size",
@@ -210,6 +218,22 @@ pub(crate) const ALL: [Plan; 10] = [
         limits: false,
         best_of_subjects: false,
     },
+    Plan {
+        experiment: "channel.transfer",
+        title: "Transfers between two processes",
+        about: "Messages from private memory of one process to private memory of another, every byte verified. \
+                The processor time is that of both processes, waiting included. “memcpy” is no transfer: one \
+                copy within one process, which no way can do without but one that hands pages over. \
+                “haul:auto” is what haul chooses by itself. UCX, MPI and iceoryx2 poll: they are quick while \
+                both processors are theirs.",
+        shape: Shape::Sizes,
+        x_title: "size of the message",
+        place: Place::Size("size_bytes"),
+        series: "subject",
+        modes: &[THROUGHPUT, CPU, LATENCY],
+        limits: false,
+        best_of_subjects: false,
+    },
 ];
 
 impl Plan {
@@ -270,6 +294,8 @@ impl Plan {
             ("time", "time", "ns")
             | ("alloc_time", "alloc_time", "ns")
             | ("footprint", "footprint", "MiB")
+            | ("cpu", "cpu", "s/GB")
+            | ("latency", "latency", "ns")
             | ("throughput", "throughput", "GB/s") => Some(own),
             ("throughput", "time", "ns") => {
                 // Bytes a nanosecond are GB/s, of all threads; the quartiles change places.
@@ -291,7 +317,7 @@ impl Plan {
     /// Whether each mode shows a metric of its own, so that the records of one place complete each
     /// other.
     pub(crate) fn is_by_metric(&self) -> bool {
-        self.modes.contains(&FOOTPRINT)
+        self.modes.contains(&FOOTPRINT) || self.modes.contains(&CPU)
     }
 
     /// The parameters that place a record or name its series, and so tell records apart already.
@@ -317,8 +343,8 @@ impl Reading {
 /// What a series is to the reader.
 pub(crate) fn role(series: &str, baselines: &[&str]) -> Role {
     match series {
-        "haul" | "tuned" => Role::Haul,
-        "asked for" => Role::Limit,
+        "haul" | "haul:auto" | "tuned" => Role::Haul,
+        "asked for" | "memcpy" => Role::Limit,
         other if other == "libc" || baselines.contains(&other) => Role::Baseline,
         _ => Role::Other,
     }

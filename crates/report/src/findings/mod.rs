@@ -1,6 +1,8 @@
 //! The sentences that open the page, and that the command line prints: computed from measured
 //! records only, and honest about the noise.
 
+mod channel;
+
 mod distribution;
 
 mod heap;
@@ -101,6 +103,7 @@ pub(crate) fn of_section(section: &Section<'_>) -> Vec<Finding> {
     findings.extend(heap::pairs(&records));
     findings.extend(heap::replays(&records));
     findings.extend(heap::maps(&records));
+    findings.extend(channel::transfers(&records));
     findings.extend(tune::tuned(&records));
     findings.extend(noise::floors(&records));
     findings.extend(noise::remarks(section));

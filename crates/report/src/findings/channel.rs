@@ -1,0 +1,145 @@
+//! Who moves bytes to another process fastest, at which sizes, and why; and what haul's own choice is
+//! worth.
+
+use std::collections::BTreeMap;
+
+use haul_model::{Bytes, Record};
+
+use super::{Finding, Tone, finding, ranges};
+use crate::select::{bytes, distinct, field};
+use crate::text;
+
+const EXPERIMENT: &str = "channel.transfer";
+const CHOICE: &str = "haul:auto";
+
+/// haul's choice with a checksum: the same way, for more.
+const INTEGRITY: &str = "+integrity";
+
+/// haul's choice counts as the best where no way is faster by more: the project's own target.
+const CLOSE: f64 = 0.05;
+
+/// No transfers from private memory to private memory: a copy within a process, and a message that
+/// was built where it is handed over from.
+const OTHERS: [&str; 3] = ["memcpy", "seed:mymemcpy", "haul:sealed"];
+
+/// Why a way is fast.
+const WHY: [(&str, &str); 13] = [
+    ("haul:inline", "the message travels within its own descriptor"),
+    ("haul:ring", "both copies overlap and stay in the cache"),
+    ("haul:staged", "no handshake interrupts its two copies"),
+    ("haul:pull", "each byte is copied once, by the kernel"),
+    ("haul:double", "each byte is copied once, by both processes at a time"),
+    ("haul:lease", "each byte is copied once, into memory that the receiver lent"),
+    ("haul:vmsplice", "pages pass through a pipe and are copied once"),
+    ("pipe", "the kernel keeps what it buffers in the cache"),
+    ("unix", "the kernel keeps what it buffers in the cache"),
+    ("ucx", "it polls shared memory, or copies once by the kernel"),
+    ("mpi", "it polls shared memory, or copies once by the kernel"),
+    ("iceoryx2", "it polls, and hands over memory that both share"),
+    ("seed:memcpy", "no handshake interrupts its two copies"),
+];
+
+/// GB/s by subject, by size.
+type Rates = BTreeMap<u64, BTreeMap<String, f64>>;
+
+/// For each kind of target, with both processors free and with one busy: who won where, and why.
+pub(super) fn transfers(records: &[&Record]) -> Vec<Finding> {
+    let own: Vec<&Record> = records
+        .iter()
+        .copied()
+        .filter(|r| r.experiment == EXPERIMENT && r.metric == "throughput" && r.unit == "GB/s")
+        .filter(|r| !OTHERS.contains(&r.subject.as_str()) && !r.subject.ends_with(INTEGRITY))
+        .collect();
+    let mut findings = Vec::new();
+    for target in distinct(&own, "target") {
+        for busy in distinct(&own, "busy_core") {
+            let is_it = |record: &&&Record| {
+                field(record, "target").as_ref() == Some(&target)
+                    && field(record, "busy_core").as_ref() == Some(&busy)
+            };
+            let rates = rates(own.iter().filter(is_it).copied());
+            let place = match busy.as_str() {
+                "0" => format!("to {target} memory"),
+                _ => format!("to {target} memory with one of two processors busy"),
+            };
+            findings.extend(winners(&rates, &place));
+            findings.extend(choice(&rates, &place));
+        }
+    }
+    findings
+}
+
+/// Sizes at which there is something to compare.
+fn rates<'a>(records: impl Iterator<Item = &'a Record>) -> Rates {
+    let mut rates = Rates::new();
+    for record in records {
+        if let (Some(size), Some(rate)) = (bytes(record, "size_bytes"), record.median()) {
+            rates.entry(size).or_default().insert(record.subject.clone(), rate);
+        }
+    }
+    rates.retain(|_, subjects| subjects.len() > 1);
+    rates
+}
+
+/// The fastest of those that are ways of their own: haul's choice is one of its mechanisms.
+fn fastest(subjects: &BTreeMap<String, f64>) -> Option<(&str, f64)> {
+    let ways = subjects.iter().filter(|(name, _)| *name != CHOICE);
+    ways.map(|(name, rate)| (name.as_str(), *rate)).max_by(|a, b| a.1.total_cmp(&b.1))
+}
+
+/// `... ring is the fastest from 8 KiB up (9.1 GB/s at 1 MiB): both copies overlap ...`
+fn winners(rates: &Rates, place: &str) -> Option<Finding> {
+    let mut names: Vec<&str> = Vec::new();
+    for (name, _) in rates.values().filter_map(fastest) {
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    let parts: Vec<String> = names.iter().filter_map(|name| winner(rates, name)).collect();
+    let is_haul = names.iter().all(|name| name.starts_with("haul:"));
+    let tone = if is_haul { Tone::Better } else { Tone::Fact };
+    let text = format!("From process to process {place}: {}.", parts.join("; "));
+    (!parts.is_empty()).then(|| finding(EXPERIMENT, tone, text))
+}
+
+fn winner(rates: &Rates, name: &str) -> Option<String> {
+    let wins = |subjects: &BTreeMap<String, f64>| fastest(subjects).is_some_and(|f| f.0 == name);
+    let sizes: Vec<(u64, bool)> =
+        rates.iter().map(|(size, subjects)| (*size, wins(subjects))).collect();
+    let (size, rate) = rates
+        .iter()
+        .filter(|(_, subjects)| wins(subjects))
+        .filter_map(|(size, subjects)| Some((*size, *subjects.get(name)?)))
+        .max_by(|a, b| a.1.total_cmp(&b.1))?;
+    let why = WHY.iter().find(|(known, _)| *known == name);
+    let why = why.map_or(String::new(), |(_, why)| format!(", for {why}"));
+    let won = sizes.iter().filter(|(_, is_won)| *is_won).count();
+    let where_best = if won > 1 {
+        format!(", {} at {}", text::gigabytes(rate), Bytes(size))
+    } else {
+        format!(", {}", text::gigabytes(rate))
+    };
+    Some(format!("{name} is the fastest {}{where_best}{why}", ranges::words(&sizes)))
+}
+
+/// How often haul chose as well as hindsight would have among its own mechanisms.
+fn choice(rates: &Rates, place: &str) -> Option<Finding> {
+    let own = |subjects: &BTreeMap<String, f64>| {
+        let ways = subjects.iter().filter(|(name, _)| name.starts_with("haul:") && *name != CHOICE);
+        let best = crate::stats::largest(ways.map(|(_, rate)| *rate))?;
+        Some(*subjects.get(CHOICE)? >= best * (1.0 - CLOSE))
+    };
+    let close: Vec<(u64, bool)> =
+        rates.iter().filter_map(|(size, subjects)| Some((*size, own(subjects)?))).collect();
+    let good = close.iter().filter(|(_, is_close)| *is_close).count();
+    if close.is_empty() {
+        return None;
+    }
+    let text = format!(
+        "haul’s own choice {place} is within {:.0}% of its best mechanism {}.",
+        CLOSE * 100.0,
+        ranges::words(&close)
+    );
+    let tone = if good == close.len() { Tone::Better } else { Tone::Fact };
+    Some(finding(EXPERIMENT, tone, text))
+}
