@@ -108,7 +108,8 @@ pub(crate) struct Bench {
     /// B's memory: warm (used before) or cold (new, so that its page faults count); both may be given
     #[arg(long, value_name = "TARGET", default_value = "warm", value_delimiter = ',')]
     pub(crate) target: Vec<Target>,
-    /// haul's mechanisms: all, auto (haul's choice) or a name; several may be given
+    /// haul's mechanisms: all, auto (haul's choice; all has it with a checksum too) or a name; several
+    /// may be given
     #[arg(long, value_name = "NAME", default_value = "all", value_delimiter = ',')]
     pub(crate) mechanism: Vec<Asked>,
     /// The others: ucx, mpi, iceoryx2, pipe, unix, seed, memcpy

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use super::stage::{OnFailure, Runner, total};
-use super::{Command, heap, plan, this_machine, tune};
+use super::{Command, channel, heap, plan, this_machine, tune};
 use crate::arguments;
 use crate::error::Error;
 use crate::journal::{Journal, Outputs};
@@ -49,6 +49,8 @@ impl Command for Survey {
         let mut before = plan::before_tuning(self.quick, &extent);
         let (heaps, driver) = (heap::installed(), heap::driver());
         before.extend(plan::heaps(self.quick, &extent, &heaps, &driver));
+        let ways = channel::ways_of_this_system();
+        before.extend(plan::channels(self.quick, &extent, &ways, &channel::driver()));
         let after = plan::after_tuning(self.quick, &extent);
         let mut tuning = plan::tuning(self.quick);
         let steps = before.len() + 1 + after.len();

@@ -35,6 +35,15 @@ fn one_processor_is_enough_and_two_threads_are_refused() {
     ]);
 }
 
+#[test]
+fn two_ends_on_one_processor_are_refused() {
+    on_one_processor(&["channel", "bench", "--size", "64", "--against", "pipe"]).expect(1).says(&[
+        "1 processor",
+        "two",
+        "taskset",
+    ]);
+}
+
 /// Runs with /proc and /sys covered by nothing. `None` where this user may not do that.
 fn without_system_files(arguments: &str) -> Option<Ran> {
     let script = format!(

@@ -2,6 +2,7 @@
 
 mod bench;
 mod channel;
+mod channel_bench;
 mod doctor;
 mod heap_bench;
 mod heap_replay;

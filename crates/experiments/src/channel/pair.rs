@@ -163,6 +163,7 @@ impl Drop for Pair {
         // Closed, the conversation is over: mpirun and its ends clean up behind them.
         let _ = self.a.writer.shutdown(std::net::Shutdown::Both);
         let _ = self.b.writer.shutdown(std::net::Shutdown::Both);
+        await_end(&mut self.children);
         end(&mut self.children);
     }
 }
@@ -275,13 +276,18 @@ fn end(children: &mut [Child]) {
             let _ = kill_process(process, Signal::TERM);
         }
     }
-    let started = Instant::now();
-    while children.iter_mut().any(is_running) && started.elapsed() < PATIENCE_TO_END {
-        std::thread::sleep(LOOK_AGAIN);
-    }
+    await_end(children);
     for child in children {
         // As above; its status is nobody's business.
         let _ = child.kill();
         let _ = child.wait();
+    }
+}
+
+/// Gives them time to end by themselves, and to take along what they have made.
+fn await_end(children: &mut [Child]) {
+    let started = Instant::now();
+    while children.iter_mut().any(is_running) && started.elapsed() < PATIENCE_TO_END {
+        std::thread::sleep(LOOK_AGAIN);
     }
 }

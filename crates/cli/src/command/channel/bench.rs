@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use haul::channel::Mechanism;
 use haul::sys::Sys;
+use haul_experiments::channel::way::INTEGRITY;
 use haul_experiments::channel::{self, Launch, Peer, Subject, Target, baseline_first, can_move};
 use haul_model::{Bytes, Nanos, Record};
 
@@ -104,6 +105,22 @@ pub(in crate::command) fn driver() -> Launch {
     }
 }
 
+/// What every system has: haul's mechanisms, a pipe, a Unix socket, and one copy for scale.
+pub(in crate::command) fn ways_of_this_system() -> Vec<Subject> {
+    let (others, _) = present(&[Peer::Pipe, Peer::Unix, Peer::Memcpy]);
+    baseline_first(of_haul().chain(others).collect())
+}
+
+/// haul's choice, without and with a checksum, and every mechanism that works here.
+fn of_haul() -> impl Iterator<Item = Subject> {
+    let permissions = Sys::new().permissions();
+    let works = move |mechanism: &Mechanism| mechanism.obstacle(&permissions).is_none();
+    let names = Mechanism::ALL.into_iter().filter(works).map(name_of);
+    let choice = ["haul:auto".to_owned(), format!("haul:auto{INTEGRITY}")];
+    let names = choice.into_iter().chain(names);
+    names.map(|name| Subject { name, found: None })
+}
+
 /// Each once, in order.
 fn unique<T: Copy + PartialEq>(values: &[T]) -> Vec<T> {
     let mut once = Vec::new();
@@ -141,36 +158,36 @@ fn work(
 /// # Errors
 /// One that was named does not work here, or not for any of these sizes.
 fn mechanisms(asked: &[Asked], sizes: &[Bytes]) -> Result<Vec<Subject>, Error> {
-    let permissions = Sys::new().permissions();
-    let mut names = Vec::new();
+    let mut subjects: Vec<Subject> = Vec::new();
     for &asked in asked {
-        let some = match asked {
-            Asked::Auto => vec!["haul:auto".to_owned()],
-            Asked::One(mechanism) => {
-                if let Some(reason) = mechanism.obstacle(&permissions) {
-                    let (name, reason) = (mechanism.name(), reason.to_owned());
-                    return Err(Error::Mechanism { name, reason, remedy: "see haul channel list" });
-                }
-                let name = name_of(mechanism);
-                if !sizes.iter().any(|size| can_move(&name, usize::try_from(size.0).unwrap_or(0))) {
-                    return Err(Error::Mechanism {
-                        name: mechanism.name(),
-                        reason: format!("no size of {} is one for it", listed(sizes)),
-                        remedy: "name another --size or --mechanism",
-                    });
-                }
-                vec![name]
-            }
-            Asked::All => {
-                let works = |mechanism: &Mechanism| mechanism.obstacle(&permissions).is_none();
-                let works = Mechanism::ALL.into_iter().filter(works).map(name_of);
-                std::iter::once("haul:auto".to_owned()).chain(works).collect()
-            }
-        };
-        names.extend(some);
+        match asked {
+            Asked::All => subjects.extend(of_haul()),
+            Asked::Auto => subjects.push(Subject { name: "haul:auto".to_owned(), found: None }),
+            Asked::One(mechanism) => subjects.push(one(mechanism, sizes)?),
+        }
     }
-    names.dedup();
-    Ok(names.into_iter().map(|name| Subject { name, found: None }).collect())
+    let mut known = Vec::new();
+    subjects.retain(|subject| {
+        let is_new = !known.contains(&subject.name);
+        known.push(subject.name.clone());
+        is_new
+    });
+    Ok(subjects)
+}
+
+fn one(mechanism: Mechanism, sizes: &[Bytes]) -> Result<Subject, Error> {
+    let refused =
+        |reason: String, remedy| Error::Mechanism { name: mechanism.name(), reason, remedy };
+    if let Some(reason) = mechanism.obstacle(&Sys::new().permissions()) {
+        return Err(refused(reason.to_owned(), "see haul channel list"));
+    }
+    let name = name_of(mechanism);
+    let fits = |size: &Bytes| usize::try_from(size.0).is_ok_and(|size| can_move(&name, size));
+    if !sizes.iter().any(fits) {
+        let reason = format!("no size of {} is one for it", listed(sizes));
+        return Err(refused(reason, "name another --size or --mechanism"));
+    }
+    Ok(Subject { name, found: None })
 }
 
 fn name_of(mechanism: Mechanism) -> String {

@@ -11,6 +11,8 @@ mod recv;
 mod send;
 mod took;
 
+pub(super) use bench::{driver, ways_of_this_system};
+
 use super::Command;
 use crate::arguments::channel::Channel;
 use crate::error::Error;

@@ -1,10 +1,9 @@
 //! Copies within B, for scale: one warm `memcpy`, and the seed's `mymemcpy` through a pipe.
 
-use std::os::fd::OwnedFd;
-
+use haul::channel::vmsplice_copy;
 use haul_measure::memory::{Pages, Region};
 
-use super::seed::{CALL_BYTES, splice_into, splice_out};
+use super::seed::CALL_BYTES;
 use super::{Stage, Way};
 use crate::channel::content;
 
@@ -20,11 +19,8 @@ struct Own {
 pub(super) struct Memcpy(Own);
 
 /// What the seed put in memcpy's place: vmsplice into a pipe and out of it, in one process.
-pub(super) struct Mymemcpy {
-    own: Own,
-    output: OwnedFd,
-    input: OwnedFd,
-}
+#[derive(Default)]
+pub(super) struct Mymemcpy(Own);
 
 impl Own {
     /// The messages of a task, in B's memory.
@@ -49,13 +45,6 @@ impl Own {
             Some(source) => &source.as_mut_slice()[start..self.next],
             None => &[],
         }
-    }
-}
-
-impl Mymemcpy {
-    pub(super) fn open() -> Result<Self, String> {
-        let (input, output) = rustix::pipe::pipe().map_err(|error| error.to_string())?;
-        Ok(Self { own: Own::default(), output, input })
     }
 }
 
@@ -84,19 +73,16 @@ impl Way for Mymemcpy {
     }
 
     fn receive(&mut self, target: &mut [u8]) -> Result<(), String> {
-        let source = self.own.message(target.len());
-        for (from, to) in source.chunks(CALL_BYTES).zip(target.chunks_mut(CALL_BYTES)) {
-            splice_into(&self.output, from)?;
-            splice_out(&self.input, to)?;
-        }
-        Ok(())
+        let source = self.0.message(target.len());
+        vmsplice_copy(target, source, CALL_BYTES).map_err(|error| error.to_string())
     }
 
     fn before(&mut self, stage: &Stage<'_>) -> Result<(), String> {
-        if stage.source.is_empty() { self.own.fill(stage) } else { Ok(()) }
+        if stage.source.is_empty() { self.0.fill(stage) } else { Ok(()) }
     }
 
     fn extra_bytes(&self) -> Option<u64> {
-        rustix::pipe::fcntl_getpipe_size(&self.output).ok().map(|bytes| bytes as u64)
+        // What is in the pipe are the source's own pages.
+        Some(0)
     }
 }

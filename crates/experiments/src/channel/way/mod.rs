@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use super::protocol::{Side, Task};
 
-pub use haul::DIRTY_PAGES;
+pub use haul::{DIRTY_PAGES, INTEGRITY};
 
 /// The longest that two ends take to meet, before something is wrong.
 const MEETING: Duration = Duration::from_secs(10);
@@ -80,7 +80,7 @@ pub fn open(name: &str, side: Side, folder: &Path) -> Result<Box<dyn Way>, Strin
         "pipe" => Ok(Box::new(stream::Pipe::open()?)),
         "unix" => Ok(Box::new(stream::Unix::open(side, folder)?)),
         "memcpy" => Ok(Box::new(local::Memcpy::default())),
-        "seed:mymemcpy" => Ok(Box::new(local::Mymemcpy::open()?)),
+        "seed:mymemcpy" => Ok(Box::new(local::Mymemcpy::default())),
         "seed:memcpy" => Ok(Box::new(seed::Staged::open(side, folder)?)),
         "seed:vmsplice" => Ok(Box::new(seed::Vmsplice::open(side, folder)?)),
         _ => Ok(Box::new(haul::Haul::open(name, side, folder)?)),

@@ -41,7 +41,6 @@ pub(super) struct Staged {
 /// nothing writes to them before B has verified what it has.
 pub(super) struct Vmsplice {
     pipe: File,
-    capacity_bytes: u64,
 }
 
 impl Shared {
@@ -167,10 +166,7 @@ impl Vmsplice {
                 File::open(&path).map_err(|error| error.to_string())?
             }
         };
-        let capacity = rustix::pipe::fcntl_getpipe_size(&pipe).map_err(|e| e.to_string())?;
-        // The pipe is shared; its pages are A's source, but for this bound the same.
-        let capacity_bytes = if side == Side::A { capacity as u64 } else { 0 };
-        Ok(Self { pipe, capacity_bytes })
+        Ok(Self { pipe })
     }
 }
 
@@ -184,12 +180,13 @@ impl Way for Vmsplice {
     }
 
     fn extra_bytes(&self) -> Option<u64> {
-        Some(self.capacity_bytes)
+        // What is in the pipe are A's own pages.
+        Some(0)
     }
 }
 
 /// Puts pages of the source into a pipe, until all are in.
-pub(super) fn splice_into(pipe: impl AsFd, mut source: &[u8]) -> Result<(), String> {
+fn splice_into(pipe: impl AsFd, mut source: &[u8]) -> Result<(), String> {
     while !source.is_empty() {
         let part = IoSliceRaw::from_slice(source);
         // SAFETY: the pages in the pipe are read by the kernel for whoever takes them out; the
@@ -201,7 +198,7 @@ pub(super) fn splice_into(pipe: impl AsFd, mut source: &[u8]) -> Result<(), Stri
 }
 
 /// Takes bytes out of a pipe into the target, until it is full. The kernel copies them.
-pub(super) fn splice_out(pipe: impl AsFd, mut target: &mut [u8]) -> Result<(), String> {
+fn splice_out(pipe: impl AsFd, mut target: &mut [u8]) -> Result<(), String> {
     while !target.is_empty() {
         let part = IoSliceRaw::from_slice_mut(target);
         // SAFETY: the read end of a pipe: the kernel writes into the target, which is borrowed

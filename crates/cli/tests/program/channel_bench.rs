@@ -1,0 +1,165 @@
+//! `haul channel bench`: the names that checks rely on, and everything bad that can be asked of it.
+
+use haul_model::Record;
+
+use crate::{Ran, haul, run};
+
+fn bench(arguments: &[&str]) -> Ran {
+    let mut all = vec!["channel", "bench", "--json", "--budget", "0.1"];
+    all.extend(arguments);
+    run(&mut haul(&all))
+}
+
+fn of<'a>(records: &'a [Record], subject: &str, metric: &str) -> Vec<&'a Record> {
+    records.iter().filter(|record| record.subject == subject && record.metric == metric).collect()
+}
+
+/// Whether this process may run on two processors: without, there is nothing to measure.
+fn has_two_processors() -> bool {
+    let processors = haul_measure::sys::affinity().len();
+    if processors < 2 {
+        eprintln!("SKIPPED: transfers between two processes: only one CPU: allow it two");
+    }
+    processors >= 2
+}
+
+#[test]
+fn each_mechanism_and_each_peer_has_its_throughput_its_cpu_and_its_memory() {
+    if !has_two_processors() {
+        return;
+    }
+    let arguments = ["--size", "256KiB", "--target", "warm", "--mechanism", "all"];
+    let ran = bench(&[&arguments[..], &["--against", "pipe,unix,seed,memcpy"]].concat()).expect(0);
+    ran.machine();
+    let records = ran.records();
+    assert!(records.iter().all(|record| record.experiment == "channel.transfer"));
+    let haul = ["haul:auto", "haul:ring", "haul:staged", "haul:sealed"];
+    let others = ["pipe", "unix", "seed:memcpy", "seed:vmsplice", "memcpy"];
+    for subject in haul.iter().chain(&others) {
+        for (metric, unit) in [("throughput", "GB/s"), ("cpu", "s/GB"), ("extra_memory", "B")] {
+            let [record] = of(&records, subject, metric)[..] else { panic!("{subject} {metric}") };
+            assert_eq!(record.unit, unit);
+            assert_eq!(record.parameters["size_bytes"], 256 << 10);
+            assert_eq!(record.parameters["target"], "warm");
+            assert_eq!(record.parameters["busy_core"], 0);
+            assert!(record.samples.iter().all(|sample| sample.is_finite()));
+            if metric != "extra_memory" {
+                assert!(record.median().unwrap() > 0.0);
+            }
+        }
+        let throughput = of(&records, subject, "throughput")[0];
+        let comparison = throughput.comparison.as_ref().unwrap();
+        assert_eq!(comparison.baseline, "pipe");
+    }
+    // Beyond 4032 B a message is not inline, and beyond 64 KiB nobody asks for its latency.
+    assert!(of(&records, "haul:inline", "throughput").is_empty());
+    assert!(records.iter().all(|record| record.metric != "latency"));
+    let staged = of(&records, "haul:staged", "extra_memory")[0].median().unwrap();
+    assert!(staged >= f64::from(256 << 10), "{staged}");
+}
+
+#[test]
+fn small_messages_have_a_latency() {
+    if !has_two_processors() {
+        return;
+    }
+    let arguments = ["--size", "100", "--mechanism", "inline,auto", "--against", "pipe,unix"];
+    let records = bench(&arguments).expect(0).records();
+    for subject in ["haul:inline", "haul:auto", "pipe", "unix"] {
+        let [latency] = of(&records, subject, "latency")[..] else { panic!("{subject}") };
+        assert_eq!(latency.unit, "ns");
+        assert!(latency.median().unwrap() > 10.0);
+    }
+    assert_eq!(of(&records, "haul:auto", "throughput")[0].parameters["mechanism"], "inline");
+}
+
+#[test]
+fn cold_targets_cost_page_faults_also_with_a_busy_processor() {
+    if !has_two_processors() {
+        return;
+    }
+    let arguments = ["--size", "1MiB", "--target", "warm,cold", "--mechanism", "ring"];
+    let ran = bench(&[&arguments[..], &["--against", "pipe", "--busy-core", "0,1"]].concat());
+    let records = ran.expect(0).records();
+    let throughput = of(&records, "haul:ring", "throughput");
+    let cells: Vec<(bool, u64)> = throughput
+        .iter()
+        .map(|record| {
+            let busy = record.parameters["busy_core"].as_u64().unwrap();
+            (record.parameters["target"] == "cold", busy)
+        })
+        .collect();
+    assert_eq!(cells, [(false, 0), (true, 0), (false, 1), (true, 1)]);
+    let faults = |record: &Record| record.parameters["page_faults"].as_u64().unwrap();
+    assert!(faults(throughput[1]) > faults(throughput[0]), "{throughput:#?}");
+}
+
+#[test]
+fn a_person_gets_a_table() {
+    if !has_two_processors() {
+        return;
+    }
+    let arguments = ["channel", "bench", "--size", "64KiB", "--against", "unix", "--budget", "0.1"];
+    let ran = run(&mut haul(&arguments)).expect(0);
+    for part in ["64 KiB", "haul:auto (", "haul:ring", "unix", "GB/s", "s/GB", "floor"] {
+        assert!(ran.out.contains(part), "{part}: {ran:#?}");
+    }
+}
+
+#[test]
+fn names_that_are_not_known_are_answered_with_those_that_are() {
+    bench(&["--mechanism", "carrier-pigeon"]).expect(2).says(&["carrier-pigeon", "ring", "auto"]);
+    bench(&["--against", "zeromq"]).expect(2).says(&["zeromq", "ucx, mpi, iceoryx2"]);
+    bench(&["--target", "hot"]).expect(2).says(&["hot", "warm and cold"]);
+}
+
+#[test]
+fn values_out_of_range_are_bad_usage() {
+    for (arguments, part) in [
+        (&["--size", "0"][..], "above 0"),
+        (&["--size", "18446744073709551615"], "name smaller"),
+        (&["--size", "-1"], "-1"),
+        (&["--busy-core", "2"], "busy-core"),
+        (&["--size", "1MiB", "--mechanism", "inline"], "name another --size or --mechanism"),
+        (&["--size", "1MiB", "--seed-experiment"], "--seed-experiment"),
+    ] {
+        bench(arguments).expect(2).says(&[part]);
+    }
+}
+
+#[test]
+fn more_than_memory_holds_is_told_with_what_there_is() {
+    if !has_two_processors() {
+        return;
+    }
+    bench(&["--size", "64TiB", "--against", "pipe"]).expect(1).says(&["available"]);
+}
+
+#[test]
+fn a_peer_that_is_not_installed_is_told_with_its_remedy_and_the_others_go_on() {
+    if !has_two_processors() {
+        return;
+    }
+    // One message a sample: where the tests share two processors, ways that poll take their time.
+    let arguments = ["--size", "1MiB", "--mechanism", "ring", "--against", "ucx,mpi,iceoryx2,pipe"];
+    let ran = bench(&arguments).expect(0);
+    let records = ran.records();
+    for (peer, remedy) in
+        [("ucx", "libucx-dev"), ("mpi", "libopenmpi-dev"), ("iceoryx2", "HAUL_PEER_ICEORYX2")]
+    {
+        let is_told = ran.err.contains(&format!("cannot compare with {peer}"));
+        assert_eq!(is_told, ran.err.contains(remedy), "{peer}: {ran:#?}");
+        let is_measured = !of(&records, peer, "throughput").is_empty();
+        assert!(is_told || is_measured || ran.err.contains("is left out"), "{peer}: {ran:#?}");
+        let told = &of(&records, "pipe", "throughput")[0].parameters;
+        let is_counted = told.get("left_out").is_some_and(|out| out.to_string().contains(peer));
+        assert_eq!(is_told, is_counted, "{peer}: {ran:#?}");
+    }
+}
+
+#[test]
+fn an_end_without_a_run_is_told() {
+    let arguments = ["channel", "drive", "/nonexistent/control", "A"];
+    run(&mut haul(&arguments)).expect(1).says(&["/nonexistent/control", "haul channel bench"]);
+    run(&mut haul(&["channel", "drive", "/nonexistent/control", "C"])).expect(2).says(&["A and B"]);
+}
