@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use haul::copy::Thresholds;
 use haul::tuning::{Evidence, Tuning};
+use haul_experiments::channel::choice;
 use haul_experiments::copy::Function;
 use haul_experiments::copy::tune::{self, Tuned, Verdict};
 use haul_model::Record;
@@ -86,8 +87,23 @@ pub(super) fn thresholds(
     let now = haul_experiments::context::now();
     let mut tuning = Tuning::new(runner.machine_id(), &now, tuned.thresholds);
     tuning.evidence = evidence(runner.records(), records);
+    let (measured, stands_on) = choice::table(runner.records());
+    tuning.channel = if measured.choices.is_empty() {
+        // This run says nothing of channels: what the file had of this machine stays.
+        let had = Tuning::read(path).ok().filter(|had| had.machine == runner.machine_id());
+        had.map(|had| had.channel).unwrap_or_default()
+    } else {
+        measured
+    };
+    tuning.evidence.extend(stands_on.into_iter().filter_map(|record| of_rate(record, records)));
     tuning.write(path)?;
     Ok(Some(tuned))
+}
+
+/// Evidence of a rate: time over the baseline's is its inverse.
+fn of_rate(record: &Record, file: &str) -> Option<Evidence> {
+    let evidence = Evidence::of(record, file)?;
+    Some(Evidence { ratio: 1.0 / evidence.ratio, ..evidence })
 }
 
 /// One line: how to use the file.

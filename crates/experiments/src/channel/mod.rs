@@ -10,10 +10,12 @@
 //! - [`pair`]: two of them, as their run sees them;
 //! - [`peers`]: which others there are, and how they are had;
 //! - `busy`: another program on a processor;
-//! - [`mod@bench`]: the run.
+//! - [`mod@bench`]: the run;
+//! - [`choice`]: from its records to the table by which haul chooses.
 
 pub mod bench;
 mod busy;
+pub mod choice;
 pub mod content;
 pub mod driver;
 pub mod pair;
