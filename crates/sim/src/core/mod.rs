@@ -2,9 +2,9 @@
 //!
 //! A cycle, oldest instructions first, as [`Core::cycle`] has it:
 //!
-//! 1. *writeback*: results that are there wake those who wait; a mispredicted branch drops what it
+//! 1. *commit*: the oldest leave the window in order; stores and copies go to memory here;
+//! 2. *writeback*: results that are there wake those who wait; a mispredicted branch drops what it
 //!    should not have brought in;
-//! 2. *commit*: the oldest leave the window in order; stores and copies go to memory here;
 //! 3. *issue*: what has its operands takes a unit or a memory port;
 //! 4. *dispatch*: instructions enter the window, and are executed as far as values go;
 //! 5. *fetch*: instructions come in along the predicted path.
@@ -203,10 +203,11 @@ impl<'a, M: MemoryPort> Core<'a, M> {
     fn cycle(&mut self) -> Result<(), Error> {
         self.progress = false;
         self.ports_used = 0;
-        self.writeback();
+        self.hear();
         let oldest = self.window.head;
         self.commit();
         let is_flowing = self.window.head != oldest;
+        self.writeback();
         self.issue();
         self.dispatch()?;
         self.fetch();

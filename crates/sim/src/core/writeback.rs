@@ -8,11 +8,17 @@ use crate::isa::Class;
 use crate::memory::Completion;
 
 impl<M: MemoryPort> Core<'_, M> {
-    pub(super) fn writeback(&mut self) {
+    /// Lets memory go on to this cycle, and hears what it has done.
+    pub(super) fn hear(&mut self) {
         if self.memory.next_event().is_some_and(|at| at <= self.now) {
+            self.memory.advance(self.now, &mut self.completions);
+        }
+    }
+
+    pub(super) fn writeback(&mut self) {
+        if !self.completions.is_empty() {
             let mut completions = std::mem::take(&mut self.completions);
-            self.memory.advance(self.now, &mut completions);
-            self.progress |= !completions.is_empty();
+            self.progress = true;
             for completion in completions.drain(..) {
                 self.complete(completion);
             }

@@ -1,0 +1,169 @@
+//! Random programs on the timing core: in every mode the interpreter's results, and copies, loads and
+//! stores in an order that the program allows.
+
+mod generate;
+mod orders;
+
+use generate::{DATA_BYTES, START, program};
+use haul_sim::configuration::Issue;
+use haul_sim::core::{Core, MemoryPort};
+use haul_sim::memory::{Access, Completion, Copy, Kind, Passing, Tag};
+use haul_sim::{Configuration, Cycle, Image, Job, Machine, MemorySystem, Outcome, Traffic};
+use proptest::prelude::*;
+
+/// Instructions that no program here comes near.
+const LIMIT: u64 = 1_000_000;
+/// Every way to copy, and whether its engine lets younger loads pass.
+const POLICIES: [(&str, bool); 3] = [("sync-nlb", false), ("sync-wlb", true), ("async", true)];
+
+fn configuration(policy: &str, issue: Issue, overlap: bool) -> Configuration {
+    let mut configuration = Configuration::default();
+    configuration.engine.policy = policy.into();
+    configuration.engine.overlap = overlap;
+    configuration.core.issue = issue;
+    configuration
+}
+
+fn image(seed: u64) -> Image {
+    Image::from_words(START, &program(seed, 150), DATA_BYTES).expect("a sound program")
+}
+
+fn interpreted(image: &Image) -> Machine {
+    let mut machine = Machine::new(image, &[], Traffic::default()).expect("no traffic");
+    machine.run(image, LIMIT).expect("the program ends itself");
+    machine
+}
+
+fn timed(configuration: &Configuration, image: &Image) -> Outcome {
+    let job = Job { instructions_max: LIMIT, trace_cycles: Some(0..Cycle::MAX), ..Job::default() };
+    haul_sim::run(configuration, image, &job).expect("the program ends itself")
+}
+
+fn assert_same(seed: u64, wanted: &Machine, outcome: &Outcome) {
+    let machine = &outcome.machine;
+    assert_eq!(machine.registers, wanted.registers, "seed {seed}");
+    assert_eq!(machine.memory, wanted.memory, "seed {seed}");
+    assert_eq!(machine.executed, wanted.executed, "seed {seed}");
+    assert_eq!(outcome.instructions, wanted.executed, "seed {seed}");
+    let rows = &outcome.pipeline.as_ref().expect("it was asked for").rows;
+    // `ecall` ends the program before it enters the window.
+    let committed = rows.iter().filter(|row| row.committed > 0).count() as u64;
+    let dropped = rows.iter().filter(|row| row.is_wrong_path).count() as u64;
+    let unfinished = wanted.executed - 1 - committed;
+    assert_eq!(unfinished, 0, "seed {seed}: every instruction commits");
+    assert_eq!(dropped, outcome.core.wrong_path_instructions, "seed {seed}");
+}
+
+fn check(seed: u64) {
+    let image = image(seed);
+    let wanted = interpreted(&image);
+    for (policy, may_pass) in POLICIES {
+        for issue in [Issue::InOrder, Issue::OutOfOrder] {
+            for overlap in [true, false] {
+                let outcome = timed(&configuration(policy, issue, overlap), &image);
+                assert_same(seed, &wanted, &outcome);
+                let pipeline = outcome.pipeline.expect("it was asked for");
+                let memory = outcome.transactions.expect("it was asked for");
+                let found = orders::violations(&pipeline, &memory, may_pass && overlap);
+                assert_eq!(found, [""; 0], "seed {seed}, {policy}, {issue:?}, overlap {overlap}");
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Each case is twelve runs: thousands of programs in every mode.
+    #[test]
+    fn every_mode_does_what_the_program_says(seed in any::<u64>()) {
+        check(seed);
+    }
+
+    /// Odd processors have the same results.
+    #[test]
+    fn every_size_does_what_the_program_says(
+        seed in any::<u64>(),
+        width in 1u32..9,
+        window in 9u32..300,
+        entries in 1u32..70,
+        ports in 1u32..4,
+        units in 1u32..5,
+        wrong_path in any::<bool>(),
+    ) {
+        let image = image(seed);
+        let wanted = interpreted(&image);
+        let mut configuration = configuration("async", Issue::OutOfOrder, true);
+        configuration.core.width = width;
+        configuration.core.window_entries = window;
+        configuration.core.load_store_entries = entries;
+        configuration.core.memory_ports = ports;
+        configuration.core.integer_units = units;
+        configuration.core.wrong_path = wrong_path;
+        assert_same(seed, &wanted, &timed(&configuration, &image));
+    }
+}
+
+#[test]
+fn runs_are_the_same_to_the_bit() {
+    let image = image(7);
+    let configuration = configuration("async", Issue::OutOfOrder, true);
+    let first = timed(&configuration, &image);
+    let on_threads: Vec<Outcome> = std::thread::scope(|scope| {
+        let runs: Vec<_> = (0..4).map(|_| scope.spawn(|| timed(&configuration, &image))).collect();
+        runs.into_iter().map(|run| run.join().expect("it does not panic")).collect()
+    });
+    for other in on_threads {
+        assert_eq!(first.cycles, other.cycles);
+        assert_eq!(first.core, other.core);
+        assert_eq!(first.memory, other.memory);
+        assert_eq!(first.pipeline, other.pipeline);
+        assert_eq!(first.transactions, other.transactions);
+    }
+}
+
+/// A memory system whose pending copy table is never asked.
+struct Careless(MemorySystem);
+
+impl MemoryPort for Careless {
+    fn access(&mut self, now: Cycle, kind: Kind, address: u64, tag: Tag) -> Access {
+        self.0.access(now, kind, address, tag)
+    }
+    fn copy(&mut self, now: Cycle, copy: Copy) -> Access {
+        self.0.copy(now, copy)
+    }
+    fn blocks(&mut self, _kind: Kind, _address: u64, _bytes: u64) -> bool {
+        false
+    }
+    fn passing(&self) -> Passing {
+        self.0.passing()
+    }
+    fn dma_write(&mut self, now: Cycle, address: u64, bytes: u32) {
+        self.0.dma_write(now, address, bytes.into());
+    }
+    fn advance(&mut self, now: Cycle, completions: &mut Vec<Completion>) {
+        self.0.advance(now, completions);
+    }
+    fn next_event(&self) -> Option<Cycle> {
+        self.0.next_event()
+    }
+}
+
+#[test]
+fn a_pending_copy_table_that_is_not_asked_is_found() {
+    let configuration = configuration("async", Issue::OutOfOrder, true);
+    let found = (0..20).filter(|seed| {
+        let image = image(*seed);
+        let machine = Machine::new(&image, &[], Traffic::default()).expect("no traffic");
+        let mut memory = MemorySystem::new(&configuration).expect("a sound configuration");
+        memory.record(0..Cycle::MAX);
+        let mut core = Core::new(&configuration, &image, machine, Careless(memory));
+        core.trace_cycles(0..Cycle::MAX);
+        core.run(LIMIT).expect("the program ends itself");
+        let (_, Careless(mut memory), pipeline) = core.into_parts();
+        memory.advance(Cycle::MAX, &mut Vec::new());
+        let trace = memory.trace().expect("it was asked for");
+        !orders::violations(&pipeline.expect("it was asked for"), trace, true).is_empty()
+    });
+    assert!(found.count() > 0, "late copies were not seen in twenty programs");
+}
