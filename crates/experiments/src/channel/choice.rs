@@ -59,10 +59,9 @@ fn rates<'a>(records: &[&'a Record], trusted: bool, idle: bool) -> Rates<'a> {
         });
         // What fell back to another way says nothing of its own.
         let took = record.parameters.get("mechanism").and_then(|took| took.as_str());
-        if let Some((name, _)) = known.filter(|(name, _)| took.is_none_or(|took| took == *name)) {
-            if busy == Some(u64::from(!idle)) {
-                rates.entry(size).or_default().insert(*name, record);
-            }
+        let known = known.filter(|(name, _)| took.is_none_or(|took| took == *name));
+        if let Some((name, _)) = known.filter(|_| busy == Some(u64::from(!idle))) {
+            rates.entry(size).or_default().insert(*name, record);
         }
     }
     rates

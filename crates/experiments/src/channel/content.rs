@@ -39,10 +39,15 @@ pub fn verify(messages: &[u8], seed: u64) -> Result<(), usize> {
     Err(first_difference(messages, seed))
 }
 
+/// One byte of the content of this seed.
+#[must_use]
+pub fn byte(seed: u64, index: usize) -> u8 {
+    word(seed, (index / WORD_BYTES) as u64).to_le_bytes()[index % WORD_BYTES]
+}
+
 fn first_difference(messages: &[u8], seed: u64) -> usize {
-    let byte =
-        |index: usize| word(seed, (index / WORD_BYTES) as u64).to_le_bytes()[index % WORD_BYTES];
-    let different = messages.iter().enumerate().position(|(index, &found)| found != byte(index));
+    let mut found = messages.iter().enumerate();
+    let different = found.position(|(index, &found)| found != byte(seed, index));
     different.unwrap_or(messages.len())
 }
 

@@ -6,6 +6,7 @@ use std::path::Path;
 use haul::channel::{Account, Buffer, Building, Channel, Listener, Mechanism, Settings};
 
 use super::{Stage, Way, meet, path};
+use crate::channel::content;
 use crate::channel::protocol::Side;
 
 /// One page of so many is written to by the receiver of what was handed over sealed: what a
@@ -24,6 +25,8 @@ pub(super) struct Haul {
     /// What came as memory of its own.
     kept: Vec<Buffer>,
     extra_bytes: u64,
+    /// Of the messages that come next.
+    seed: u64,
     took: Mechanism,
     fell_back: bool,
 }
@@ -58,7 +61,16 @@ impl Haul {
         };
         let took = mechanism.unwrap_or_default();
         let (built, kept) = (VecDeque::new(), Vec::new());
-        Ok(Self { channel, mechanism, built, kept, extra_bytes: 0, took, fell_back: false })
+        Ok(Self {
+            channel,
+            mechanism,
+            built,
+            kept,
+            extra_bytes: 0,
+            seed: 0,
+            took,
+            fell_back: false,
+        })
     }
 
     fn note(&mut self, account: &Account) {
@@ -97,7 +109,8 @@ impl Way for Haul {
         }
         let mut buffer = self.channel.recv().map_err(|error| error.to_string())?;
         if self.is_sealed() {
-            change_some(&mut buffer);
+            let before = self.kept.iter().map(|kept| kept.len()).sum();
+            change_some(&mut buffer, before, self.seed);
         }
         let account = buffer.account().clone();
         self.note(&account);
@@ -108,6 +121,7 @@ impl Way for Haul {
 
     fn before(&mut self, stage: &Stage<'_>) -> Result<(), String> {
         self.extra_bytes = 0;
+        self.seed = stage.task.seed;
         self.built.clear();
         self.kept.clear();
         if self.is_sealed() {
@@ -141,13 +155,14 @@ impl Way for Haul {
     }
 }
 
-/// Writes to one page of so many: the byte that is there already, for what is verified is what was
-/// sent.
-fn change_some(buffer: &mut [u8]) {
-    for page in buffer.chunks_mut(haul_measure::sys::page_bytes()).step_by(DIRTY_PAGES) {
-        page[0] = std::hint::black_box(page[0]);
-        std::hint::black_box(&mut page[0]);
+/// Writes to one page of so many, without having read it: the byte that is there already, for what
+/// is verified is what was sent. The message is the one after so many bytes of the seed's content.
+fn change_some(buffer: &mut [u8], before: usize, seed: u64) {
+    let page_bytes = haul_measure::sys::page_bytes();
+    for start in (0..buffer.len()).step_by(page_bytes * DIRTY_PAGES) {
+        buffer[start] = content::byte(seed, before + start);
     }
+    std::hint::black_box(buffer);
 }
 
 fn is_whole(came: u64, wanted: usize) -> Result<(), String> {
