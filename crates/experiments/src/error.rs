@@ -61,6 +61,47 @@ pub enum Error {
         /// What it ought to be.
         expected: u8,
     },
+    /// A program for the simulated server cannot be read.
+    #[error("cannot run {}: {reason}", path.display())]
+    Program {
+        /// The file.
+        path: std::path::PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The simulated server's workload is not built, and cannot be.
+    #[error(
+        "cannot build the simulated server's workload: {reason}; run haul inside its repository, or \
+         name a program that scripts/sim-workload built"
+    )]
+    NoWorkload {
+        /// What is missing.
+        reason: String,
+    },
+    /// A setting of the simulated machine, or a file of them, is wrong.
+    #[error("cannot use the setting {setting}: {reason}")]
+    SimSetting {
+        /// The setting, or the file.
+        setting: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// A simulated run ended in an error.
+    #[error("the simulated run ({what}) failed: {reason}")]
+    Simulation {
+        /// Which run.
+        what: String,
+        /// What the simulator says.
+        reason: String,
+    },
+    /// A plan of simulated runs is damaged, or a task of it cannot be done.
+    #[error("cannot use the plan {}: {reason}", path.display())]
+    Plan {
+        /// The plan.
+        path: std::path::PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
     /// No heap of this name can be compared with.
     #[error("cannot compare with {name:?}; the heaps are {known}; name some of these")]
     UnknownPeer {

@@ -11,7 +11,8 @@
 //! - [`copy`]: memcpy, memmove and memset;
 //! - [`heap`]: allocation beside libc, the general heaps and DPDK;
 //! - [`channel`]: bulk transfer between two processes beside pipes, UCX, MPI and iceoryx2;
-//! - [`memory`]: what memory itself allows: bandwidth, and the price of a page fault.
+//! - [`memory`]: what memory itself allows: bandwidth, and the price of a page fault;
+//! - [`sim`]: the simulated server: the paper again, sweeps, other programs.
 
 pub mod channel;
 pub mod context;
@@ -22,6 +23,7 @@ mod leave_out;
 pub mod memory;
 pub mod outcome;
 mod printed;
+pub mod sim;
 
 pub use context::{Context, Step};
 pub use error::Error;

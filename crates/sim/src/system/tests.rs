@@ -75,7 +75,7 @@ impl Driver {
 /// Prints the deviation and holds it to a limit in percent.
 fn assert_near(what: &str, found: f64, expected: f64, limit_percent: f64) {
     let deviation = (found / expected - 1.0) * 100.0;
-    println!("{what}: {found:.2}, closed form {expected:.2}, deviation {deviation:+.2}%");
+    eprintln!("{what}: {found:.2}, closed form {expected:.2}, deviation {deviation:+.2}%");
     assert!(deviation.abs() <= limit_percent, "{what}: {deviation:+.2}%");
 }
 
@@ -133,7 +133,7 @@ fn streams_reach_the_bandwidth_of_their_channels() {
     // Eight lines under way for 80 ns each bound it before the channels do; row hits shorten that.
     let bound = 8.0 * 64.0 / 80.0;
     let found = streamed_gb_per_s(2, 8);
-    println!("two channels, 8 MSHRs: {found:.2} GB/s, {bound:.2} if each line took 80 ns");
+    eprintln!("two channels, 8 MSHRs: {found:.2} GB/s, {bound:.2} if each line took 80 ns");
     assert!((0.7 * bound..=6.4).contains(&found));
 }
 
@@ -182,7 +182,7 @@ fn an_asynchronous_copy_retires_early_and_a_synchronous_one_does_not() {
         [("sync-nlb", false), ("sync-wlb", false), ("async", true), ("async-pipelined", true)]
     {
         let (retired, complete) = copy_cycles(policy, 4096, |_| {});
-        println!("{policy}: retires after {retired}, complete after {complete} cycles");
+        eprintln!("{policy}: retires after {retired}, complete after {complete} cycles");
         assert_eq!(retired < complete / 2, early, "{policy}");
         let (retired, complete) = copy_cycles(policy, 4096, |c| c.engine.overlap = false);
         assert_eq!(retired, complete, "{policy}, no overlap");
@@ -291,7 +291,7 @@ fn the_engines_share_is_held_and_nobody_starves() {
         assert_eq!((counted.copies, counted.copied_bytes), (16, 65536));
     }
     let (fifo, _) = contended_share("sync-nlb", 25);
-    println!("first in, first out: {fifo:.1}%");
+    eprintln!("first in, first out: {fifo:.1}%");
     assert!(fifo > 50.0, "first in, first out favours who enqueues most");
 }
 

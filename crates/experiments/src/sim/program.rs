@@ -1,0 +1,104 @@
+//! The workload's ELF file: given, or built by `scripts/sim-workload` where it is missing or older
+//! than its sources.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::SystemTime;
+
+use haul_sim::Image;
+
+use crate::error::Error;
+
+/// The script, and the folder of the sources, below a repository's root.
+const SCRIPT: &str = "scripts/sim-workload";
+const SOURCES: &str = "crates/sim/workload";
+
+/// Longest program file that is read, in bytes: more than any that fits the simulated memory.
+const FILE_BYTES_MAX: u64 = 1 << 30;
+
+/// Reads a program.
+///
+/// # Errors
+/// It cannot be read, or is no program for the simulated machine.
+pub fn read(path: &Path) -> Result<Image, Error> {
+    let failed = |reason: String| Error::Program { path: path.into(), reason };
+    let size = std::fs::metadata(path).map_err(|error| failed(error.to_string()))?.len();
+    if size > FILE_BYTES_MAX {
+        return Err(failed(format!("{size} bytes are more than {FILE_BYTES_MAX}")));
+    }
+    let file = std::fs::read(path).map_err(|error| failed(error.to_string()))?;
+    Image::from_elf(&file).map_err(|error| failed(error.to_string()))
+}
+
+/// The path of a workload's program, such as `receive`: built in the repository that this haul, or
+/// the current folder, belongs to. Costs some seconds where it has to be built.
+///
+/// # Errors
+/// There is no such repository, or the script fails: it names the compiler's package where that is
+/// what is missing.
+pub fn workload(name: &str) -> Result<PathBuf, Error> {
+    let root = root().ok_or(Error::NoWorkload {
+        reason: format!("no {SCRIPT} above the current folder or haul's own"),
+    })?;
+    let folder = root.join("target/sim");
+    let program = folder.join(format!("{name}.elf"));
+    if is_fresh(&root, &program) {
+        return Ok(program);
+    }
+    let output = Command::new(root.join(SCRIPT))
+        .arg(&folder)
+        .output()
+        .map_err(|error| Error::NoWorkload { reason: format!("{SCRIPT}: {error}") })?;
+    if !output.status.success() {
+        let told = String::from_utf8_lossy(&output.stderr);
+        return Err(Error::NoWorkload { reason: told.trim().to_owned() });
+    }
+    if program.is_file() {
+        return Ok(program);
+    }
+    Err(Error::NoWorkload { reason: format!("{SCRIPT} builds no {name}") })
+}
+
+fn root() -> Option<PathBuf> {
+    let folders = [std::env::current_dir().ok(), std::env::current_exe().ok()];
+    let has_script = |folder: &&Path| folder.join(SCRIPT).is_file();
+    folders.iter().flatten().find_map(|start| start.ancestors().find(has_script).map(Into::into))
+}
+
+/// Whether the program is there, and newer than everything that it is made of.
+fn is_fresh(root: &Path, program: &Path) -> bool {
+    let Some(built) = modified(program) else {
+        return false;
+    };
+    let mut newest = modified(&root.join(SCRIPT));
+    let mut folders = vec![root.join(SOURCES)];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+            if entry.path().is_dir() {
+                folders.push(entry.path());
+            }
+            newest = newest.max(modified(&entry.path()));
+        }
+    }
+    newest.is_none_or(|newest| newest <= built)
+}
+
+fn modified(path: &Path) -> Option<SystemTime> {
+    std::fs::metadata(path).ok()?.modified().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_program_is_named() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("text.elf");
+        std::fs::write(&path, "no program").expect("it is written");
+        let message = read(&path).expect_err("text is no program").to_string();
+        assert!(message.contains("text.elf"), "{message}");
+        let message = read(&folder.path().join("none")).expect_err("no file").to_string();
+        assert!(message.contains("none"), "{message}");
+    }
+}

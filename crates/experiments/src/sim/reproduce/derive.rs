@@ -1,0 +1,148 @@
+//! From cycles to the paper's figures.
+
+use haul_model::{Comparison, Kind, Record};
+
+use super::super::paper::{COPY_SHARES, FIGURE_8, Mode, Row, TABLE_2};
+use super::point::{Calibration, FIGURE_PAYLOAD, Results, modes};
+use crate::context::Context;
+
+/// A row of Table 2 of ours, in percent: overall, by faster copies, by overlap.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Ours {
+    pub(super) overall: f64,
+    pub(super) faster_copies: f64,
+    pub(super) overlap: f64,
+}
+
+/// Ours beside a row of the paper's.
+pub(super) fn ours(row: &Row, results: &Results) -> Option<Ours> {
+    let cycles = |mode, overlap| results.row(row.payload_bytes, mode, row.in_order, overlap);
+    let base = cycles(Mode::Base, true)?;
+    let overall = reduction(base, cycles(row.mode, true)?);
+    let faster_copies = reduction(base, cycles(row.mode, false)?);
+    Some(Ours { overall, faster_copies, overlap: overall - faster_copies })
+}
+
+/// By how many percent the second is less than the first.
+pub(super) fn reduction(base: f64, cycles: f64) -> f64 {
+    (1.0 - cycles / base) * 100.0
+}
+
+/// Execution time in Figure 8's unit: percent of BASE at 110 ns.
+pub(super) fn figure_8(results: &Results, mode: Mode, latency_ns: u64) -> Option<f64> {
+    let cycles = |mode, latency_ns| of_figures(results, mode, 2, latency_ns);
+    Some(cycles(mode, latency_ns)? / cycles(Mode::Base, 110)? * 100.0)
+}
+
+/// Execution time in Figure 7's unit: percent of BASE at 3.2 GB/s.
+pub(super) fn figure_7(results: &Results, mode: Mode, channels: u32) -> Option<f64> {
+    let cycles = |mode, channels| of_figures(results, mode, channels, 80);
+    Some(cycles(mode, channels)? / cycles(Mode::Base, 1)? * 100.0)
+}
+
+fn of_figures(results: &Results, mode: Mode, channels: u32, latency_ns: u64) -> Option<f64> {
+    results.cycles(|point| {
+        (point.payload_bytes, point.mode, point.in_order, point.overlap)
+            == (FIGURE_PAYLOAD, mode, false, true)
+            && (point.channels, point.latency_ns) == (channels, latency_ns)
+    })
+}
+
+/// Emits the records of a calibration's table and figures.
+pub(super) fn emit(
+    calibration: Calibration,
+    results: &Results,
+    work: u64,
+    context: &mut Context<'_>,
+) {
+    let record = |experiment: &str, metric: &str, unit: &str, value: f64| {
+        let mut record = Record::new("", experiment, "haul", metric, unit)
+            .with("calibration", calibration.name())
+            .with("packets", results.packets);
+        record.samples = vec![value];
+        record.kind = Kind::Modelled;
+        record
+    };
+    let (mut errors, mut errors_faster) = (Vec::new(), Vec::new());
+    for row in &TABLE_2 {
+        let Some(ours) = ours(row, results) else {
+            continue;
+        };
+        if row.disputed.is_none() {
+            errors.push((ours.overall - row.overall).abs());
+            errors_faster.push((ours.faster_copies - row.faster_copies).abs());
+        }
+        for (metric, value, paper) in [
+            ("overall", ours.overall, row.overall),
+            ("faster_copies", ours.faster_copies, row.faster_copies),
+            ("overlap", ours.overlap, row.overlap),
+        ] {
+            let cell = record("sim.table2", metric, "%", value)
+                .with("payload_bytes", row.payload_bytes)
+                .with("mode", row.mode.name())
+                .with("core", if row.in_order { "in-order" } else { "out-of-order" });
+            let cell = beside_paper(cell, value, paper);
+            context.emit(match row.disputed {
+                Some(why) => cell.with("disputed", why),
+                None => cell,
+            });
+        }
+    }
+    let mean = |errors: &[f64]| errors.iter().sum::<f64>() / errors.len().max(1) as f64;
+    let rows = errors.len();
+    let told = record("sim.table2", "mean_absolute_error", "points", mean(&errors));
+    context.emit(told.with("rows", rows));
+    let faster = "mean_absolute_error_faster_copies";
+    context.emit(record("sim.table2", faster, "points", mean(&errors_faster)).with("rows", rows));
+    for mode in modes() {
+        for (channels, gb_per_s) in [(1, 3.2), (2, 6.4)] {
+            if let Some(value) = figure_7(results, mode, channels) {
+                let told = record("sim.figure7", "execution_time", "%", value);
+                context.emit(told.with("mode", mode.name()).with("bandwidth_gb_per_s", gb_per_s));
+            }
+        }
+        for latency_ns in [80_u64, 95, 110] {
+            let Some(value) = figure_8(results, mode, latency_ns) else {
+                continue;
+            };
+            let told = record("sim.figure8", "execution_time", "%", value)
+                .with("mode", mode.name())
+                .with("latency_ns", latency_ns);
+            let is = |entry: &&(Mode, u64, f64)| (entry.0, entry.1) == (mode, latency_ns);
+            context.emit(match FIGURE_8.iter().find(is) {
+                Some((_, _, reduction)) => beside_paper(told, value, 100.0 - reduction),
+                None => told,
+            });
+        }
+    }
+    let base_work = if calibration == Calibration::None { 0 } else { work };
+    if let Some(line) = results.base_line(base_work) {
+        for (payload_bytes, paper) in COPY_SHARES {
+            let value = line.copy_share(payload_bytes, 0.0);
+            let told = record("sim.copy_share", "copy_share", "%", value)
+                .with("payload_bytes", payload_bytes)
+                .with("work", base_work)
+                .with("compute_cycles", line.fixed.round())
+                .with("cycles_per_line", (line.per_byte * 640.0).round() / 10.0);
+            context.emit(beside_paper(told, value, paper));
+        }
+    }
+}
+
+/// A record beside the paper's value: the value itself, the error in points, and the ratio, 0 where
+/// the two have different signs.
+fn beside_paper(record: Record, value: f64, paper: f64) -> Record {
+    let ratio = (value / paper).max(0.0);
+    let ratio = if ratio.is_finite() { ratio } else { 0.0 };
+    let rounded = |value: f64| (value * 1000.0).round() / 1000.0;
+    let mut record =
+        record.with("baseline_value", paper).with("error_points", rounded(value - paper));
+    record.comparison = Some(Comparison {
+        baseline: "paper".into(),
+        ratio,
+        ratio_low: ratio,
+        ratio_high: ratio,
+        floor: 0.0,
+    });
+    record
+}

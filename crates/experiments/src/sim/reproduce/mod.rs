@@ -1,0 +1,157 @@
+//! The paper again: 48 machines, Table 2, Figures 6 to 8, and how far off each figure is.
+//!
+//! Twice: with the machine as it is described, and with one knob (compute per packet) set so that
+//! BASE's copy shares in order are the paper's. The knob sees no other figure.
+
+mod derive;
+mod point;
+mod tiers;
+
+use std::time::Instant;
+
+use haul_model::{Kind, Record};
+use haul_sim::Image;
+
+use self::point::Results;
+use super::paper::Mode;
+use super::{pool, program, task};
+use crate::context::{Context, Step};
+use crate::error::Error;
+
+pub use point::{Calibration, Point};
+
+/// What to run.
+#[derive(Clone, Debug)]
+pub struct Reproduce {
+    /// Packets of each trace. The paper: 100,000.
+    pub packets: u64,
+    /// Packets of each trace in the calibrated runs; a run is in its steady state long before.
+    pub packets_calibrated: u64,
+    /// Runs at once.
+    pub threads: usize,
+    /// The workload's program; built where none is given.
+    pub program: Option<std::path::PathBuf>,
+}
+
+/// Packets before time is taken: they warm caches, predictor and the connection.
+const WARM_PACKETS_MAX: u64 = 300;
+
+/// Runs all machines, emits a record of each as it ends, and at last those of tables, figures,
+/// tiers and speed. Returns false where it was stopped before.
+///
+/// # Errors
+/// The workload cannot be built, or a run fails.
+pub fn measure_reproduce(plan: &Reproduce, context: &mut Context<'_>) -> Result<bool, Error> {
+    let path = match &plan.program {
+        Some(path) => path.clone(),
+        None => program::workload(task::RECEIVE)?,
+    };
+    let image = program::read(&path)?;
+    let began = Instant::now();
+    let points = point::all(0);
+    let total = points.len() * 2 + 3;
+    let mut done = 0;
+    let mut none = Results::new(plan.packets);
+    run(plan, &image, &points, &mut none, (&mut done, total), context)?;
+    if context.is_stopped() {
+        return Ok(false);
+    }
+    let mut one_knob = Results::new(plan.packets_calibrated);
+    let work = calibrate(plan, &image, &none, &mut one_knob, (&mut done, total), context)?;
+    run(plan, &image, &point::all(work), &mut one_knob, (&mut done, total), context)?;
+    if context.is_stopped() {
+        return Ok(false);
+    }
+    for (calibration, results) in [(Calibration::None, &none), (Calibration::OneKnob, &one_knob)] {
+        derive::emit(calibration, results, work, context);
+        tiers::emit(calibration, results, context);
+    }
+    emit_speed(&none, began, plan.threads, context);
+    Ok(true)
+}
+
+/// Iterations of the knob's loop that bring BASE's copy shares, in order, nearest to the paper's.
+fn calibrate(
+    plan: &Reproduce,
+    image: &Image,
+    none: &Results,
+    probe: &mut Results,
+    progress: (&mut usize, usize),
+    context: &mut Context<'_>,
+) -> Result<u64, Error> {
+    /// Iterations of the probe: about as many cycles as the stack takes for a packet.
+    const PROBE_WORK: u64 = 1000;
+    let points: Vec<Point> = point::base_in_order(PROBE_WORK);
+    run(plan, image, &points, probe, progress, context)?;
+    let (Some(fit), Some(probed)) = (none.base_line(0), probe.base_line(PROBE_WORK)) else {
+        return Ok(0);
+    };
+    let cycles_of_one = (probed.fixed - fit.fixed) / PROBE_WORK as f64;
+    let wanted = fit.missing_cycles();
+    if cycles_of_one <= 0.0 || wanted <= 0.0 {
+        return Ok(0);
+    }
+    Ok((wanted / cycles_of_one).round() as u64)
+}
+
+fn run(
+    plan: &Reproduce,
+    image: &Image,
+    points: &[Point],
+    results: &mut Results,
+    (done, total): (&mut usize, usize),
+    context: &mut Context<'_>,
+) -> Result<(), Error> {
+    let (packets, began) = (results.packets, Instant::now());
+    let warm = WARM_PACKETS_MAX.min(packets / 4);
+    let stop = context.stop;
+    let mut failure = None;
+    let work = |point: &Point| point.task(packets, warm).run(image);
+    pool::each(points, plan.threads, stop, work, |index, outcome| {
+        let point = &points[index];
+        match outcome {
+            Ok(simulated) => {
+                *done += 1;
+                let left = total.saturating_sub(*done) as u32;
+                let elapsed = began.elapsed();
+                let what = format!("{done}/{total} {point}");
+                (context.progress)(&Step { what, elapsed, budget: elapsed * left });
+                context.emit(point.record(packets, &simulated));
+                results.add(point.clone(), simulated);
+                true
+            }
+            Err(error) => {
+                failure.get_or_insert(error);
+                false
+            }
+        }
+    });
+    failure.map_or(Ok(()), Err)
+}
+
+/// How fast the simulator was: measured, as everything else is modelled.
+fn emit_speed(results: &Results, began: Instant, threads: usize, context: &mut Context<'_>) {
+    for in_order in [false, true] {
+        let runs = results.runs().filter(|(point, _)| point.in_order == in_order);
+        let mips: Vec<f64> =
+            runs.map(|(_, run)| run.instructions as f64 / run.seconds / 1e6).collect();
+        if mips.is_empty() {
+            continue;
+        }
+        let core = if in_order { "in-order" } else { "out-of-order" };
+        let mut record = Record::new("", "sim.speed", "haul", "simulated_mips", "million/s")
+            .with("core", core)
+            .with("packets", results.packets)
+            .with("threads", threads);
+        record.samples = mips;
+        record.kind = Kind::Measured;
+        context.emit(record);
+    }
+    let mut record = Record::new("", "sim.speed", "haul", "time", "s").with("threads", threads);
+    record.samples = vec![began.elapsed().as_secs_f64()];
+    record.kind = Kind::Measured;
+    context.emit(record);
+}
+
+/// The modes that have an engine.
+pub(crate) const ENGINES: [Mode; 3] = [Mode::SyncNlb, Mode::SyncWlb, Mode::Async];

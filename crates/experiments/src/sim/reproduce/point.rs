@@ -1,0 +1,295 @@
+//! The paper's machines, and what runs on them gave.
+
+use haul_model::{Kind, Record};
+use haul_sim::configuration::Issue;
+
+use super::super::paper::{COPY_SHARES, Mode};
+use super::super::task::{Copying, Simulated, Task};
+use super::ENGINES;
+
+/// Whether the knob is set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Calibration {
+    /// The machine as it is described.
+    None,
+    /// Compute per packet set so that BASE's copy shares in order are the paper's.
+    OneKnob,
+}
+
+impl Calibration {
+    /// As records say it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::OneKnob => "one-knob",
+        }
+    }
+}
+
+/// One of the paper's machines with one of its traces.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Point {
+    /// Payload of every packet.
+    pub payload_bytes: u64,
+    /// Who copies.
+    pub mode: Mode,
+    /// Whether the processor issues in order.
+    pub in_order: bool,
+    /// Whether anything may overlap with a copy.
+    pub overlap: bool,
+    /// Memory channels: one has 3.2 GB/s.
+    pub channels: u32,
+    /// Memory latency.
+    pub latency_ns: u64,
+    /// The knob.
+    pub work: u64,
+}
+
+/// Figures 7 and 8 are of this payload.
+pub(super) const FIGURE_PAYLOAD: u64 = 1024;
+
+/// The 48: three traces, two processors, BASE and three engines, and the engines without overlap,
+/// where bypass makes no difference between synchronous and asynchronous: 36. Then Figure 7's four
+/// of one channel, and Figure 8's eight of longer latency.
+pub(super) fn all(work: u64) -> Vec<Point> {
+    let mut points = Vec::new();
+    for (payload_bytes, _) in COPY_SHARES {
+        for in_order in [false, true] {
+            let point = |mode, overlap| Point {
+                payload_bytes,
+                mode,
+                in_order,
+                overlap,
+                channels: 2,
+                latency_ns: 80,
+                work,
+            };
+            points.extend(Mode::ALL.map(|mode| point(mode, true)));
+            points.push(point(Mode::SyncNlb, false));
+            points.push(point(Mode::SyncWlb, false));
+        }
+    }
+    for mode in Mode::ALL {
+        let usual = Point::usual(mode, work);
+        points.push(Point { channels: 1, ..usual.clone() });
+        points.push(Point { latency_ns: 95, ..usual.clone() });
+        points.push(Point { latency_ns: 110, ..usual });
+    }
+    // The longest first, so that no thread is left with one of them at the end.
+    points.sort_by_key(|point| std::cmp::Reverse((point.mode == Mode::Base, point.payload_bytes)));
+    points
+}
+
+/// What the knob is set by.
+pub(super) fn base_in_order(work: u64) -> Vec<Point> {
+    let payloads = COPY_SHARES.iter().map(|(payload_bytes, _)| *payload_bytes);
+    payloads
+        .map(|payload_bytes| Point {
+            payload_bytes,
+            in_order: true,
+            ..Point::usual(Mode::Base, work)
+        })
+        .collect()
+}
+
+impl Point {
+    /// The machine of Figures 7 and 8, as Table 1 has it.
+    pub(super) fn usual(mode: Mode, work: u64) -> Self {
+        Self {
+            payload_bytes: FIGURE_PAYLOAD,
+            mode,
+            in_order: false,
+            overlap: true,
+            channels: 2,
+            latency_ns: 80,
+            work,
+        }
+    }
+
+    /// The same as a task.
+    #[must_use]
+    pub fn task(&self, packets: u64, warm_packets: u64) -> Task {
+        let mut task = Task {
+            packets,
+            warm_packets,
+            payload_bytes: self.payload_bytes,
+            work: self.work,
+            ..Task::default()
+        };
+        if let Some(policy) = self.mode.policy() {
+            task.copying = Copying::Engine;
+            task.machine.engine.policy = policy.into();
+        }
+        task.machine.engine.overlap = self.overlap;
+        task.machine.core.issue = if self.in_order { Issue::InOrder } else { Issue::OutOfOrder };
+        task.machine.memory.dram.channels = self.channels;
+        task.machine.memory.latency_ns = self.latency_ns;
+        task
+    }
+
+    /// `in-order` or `out-of-order`.
+    #[must_use]
+    pub fn core(&self) -> &'static str {
+        if self.in_order { "in-order" } else { "out-of-order" }
+    }
+
+    /// What the run gave, as a record.
+    pub(super) fn record(&self, packets: u64, simulated: &Simulated) -> Record {
+        let mut record = Record::new("", "sim.run", "haul", "time", "cycles")
+            .with("payload_bytes", self.payload_bytes)
+            .with("mode", self.mode.name())
+            .with("core", self.core())
+            .with("overlap", self.overlap)
+            .with("channels", self.channels)
+            .with("latency_ns", self.latency_ns)
+            .with("work", self.work)
+            .with("packets", packets)
+            .with("instructions", simulated.instructions);
+        record.samples = vec![simulated.cycles_per_packet.unwrap_or(0.0)];
+        record.kind = Kind::Modelled;
+        record
+    }
+}
+
+impl std::fmt::Display for Point {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} {} B {}", self.mode.name(), self.payload_bytes, self.core())
+    }
+}
+
+/// Runs by point.
+pub(super) struct Results {
+    /// Packets of each.
+    pub packets: u64,
+    runs: Vec<(Point, Simulated)>,
+}
+
+/// BASE's cycles a packet in order as a line over the payload: `fixed + per_byte * payload`.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct BaseLine {
+    pub(super) fixed: f64,
+    pub(super) per_byte: f64,
+}
+
+impl Results {
+    pub(super) fn new(packets: u64) -> Self {
+        Self { packets, runs: Vec::new() }
+    }
+
+    pub(super) fn add(&mut self, point: Point, simulated: Simulated) {
+        self.runs.push((point, simulated));
+    }
+
+    pub(super) fn runs(&self) -> impl Iterator<Item = (&Point, &Simulated)> {
+        self.runs.iter().map(|(point, run)| (point, run))
+    }
+
+    /// Cycles a packet of the last run whose point is like that.
+    pub(super) fn cycles(&self, is: impl Fn(&Point) -> bool) -> Option<f64> {
+        self.runs.iter().rev().find(|(point, _)| is(point))?.1.cycles_per_packet
+    }
+
+    /// Cycles a packet of a row of Table 2, or of the same without overlap; the knob's last
+    /// setting.
+    pub(super) fn row(
+        &self,
+        payload_bytes: u64,
+        mode: Mode,
+        in_order: bool,
+        overlap: bool,
+    ) -> Option<f64> {
+        // Without overlap an early notification is worth nothing: one run for both.
+        let mode = if mode == Mode::Async && !overlap { Mode::SyncWlb } else { mode };
+        self.cycles(|point| {
+            (point.payload_bytes, point.mode, point.in_order, point.overlap)
+                == (payload_bytes, mode, in_order, overlap)
+                && (point.channels, point.latency_ns) == (2, 80)
+        })
+    }
+
+    /// Least squares over the three traces.
+    pub(super) fn base_line(&self, work: u64) -> Option<BaseLine> {
+        let points: Vec<(f64, f64)> = COPY_SHARES
+            .iter()
+            .filter_map(|(payload_bytes, _)| {
+                let cycles = self.cycles(|point| {
+                    (point.payload_bytes, point.mode, point.in_order, point.work)
+                        == (*payload_bytes, Mode::Base, true, work)
+                })?;
+                Some((*payload_bytes as f64, cycles))
+            })
+            .collect();
+        BaseLine::through(&points)
+    }
+}
+
+impl BaseLine {
+    fn through(points: &[(f64, f64)]) -> Option<Self> {
+        let count = points.len() as f64;
+        let (x, y) = points.iter().fold((0.0, 0.0), |(x, y), point| (x + point.0, y + point.1));
+        let (x, y) = (x / count, y / count);
+        let above: f64 = points.iter().map(|point| (point.0 - x) * (point.1 - y)).sum();
+        let below: f64 = points.iter().map(|point| (point.0 - x).powi(2)).sum();
+        let per_byte = above / below;
+        (points.len() > 1 && per_byte.is_finite())
+            .then_some(Self { fixed: y - per_byte * x, per_byte })
+    }
+
+    /// The part of a packet's time that is copying, in percent, with so many cycles more a packet.
+    pub(super) fn copy_share(&self, payload_bytes: u64, more: f64) -> f64 {
+        let copying = self.per_byte * payload_bytes as f64;
+        copying / (self.fixed + more + copying) * 100.0
+    }
+
+    /// Cycles that a packet should take more, so that the copy shares come nearest to the paper's.
+    pub(super) fn missing_cycles(&self) -> f64 {
+        let miss = |more: f64| -> f64 {
+            let off = |(payload, share): &(u64, f64)| self.copy_share(*payload, more) - share;
+            COPY_SHARES.iter().map(|entry| off(entry).powi(2)).sum()
+        };
+        // The miss has one minimum: thirds close in on it.
+        let (mut low, mut high) = (0.0, 100_000.0);
+        for _ in 0..200 {
+            let third = (high - low) / 3.0;
+            if miss(low + third) < miss(high - third) {
+                high -= third;
+            } else {
+                low += third;
+            }
+        }
+        (low + high) / 2.0
+    }
+}
+
+/// The engines' modes, BASE first.
+pub(super) fn modes() -> impl Iterator<Item = Mode> {
+    std::iter::once(Mode::Base).chain(ENGINES)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn there_are_48_machines_and_no_two_are_the_same() {
+        let points = all(0);
+        assert_eq!(points.len(), 48);
+        for (place, point) in points.iter().enumerate() {
+            assert!(!points[..place].contains(point), "{point:?}");
+            point.task(10, 0).machine.validate().expect("a possible machine");
+        }
+    }
+
+    #[test]
+    fn the_knob_closes_exactly_the_gap() {
+        // A machine whose shares are the paper's for 1800 cycles of compute: 4.85 cycles a byte.
+        let line = |fixed| BaseLine { fixed, per_byte: 4.85 };
+        let missing = line(800.0).missing_cycles();
+        assert!((900.0..1100.0).contains(&missing), "{missing}");
+        assert!(line(3000.0).missing_cycles() < 1.0, "compute cannot be taken away");
+        let through = BaseLine::through(&[(512.0, 1024.0), (1024.0, 1536.0), (1400.0, 1912.0)]);
+        let through = through.expect("three points");
+        assert!((through.fixed - 512.0).abs() < 1e-6 && (through.per_byte - 1.0).abs() < 1e-9);
+    }
+}

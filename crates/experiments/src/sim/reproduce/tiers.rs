@@ -1,0 +1,176 @@
+//! The tiers that a reproduction is held to: A, every ordering and trend; B, Table 2 within 5 points
+//! in order and 8 out of order, 4 in the mean; C, Figure 8 within 2 points.
+
+use haul_model::{Kind, Record};
+
+use super::super::paper::{COPY_SHARES, FIGURE_8, FIGURE_8_CHANGES, Mode, TABLE_2};
+use super::ENGINES;
+use super::derive::{figure_7, figure_8, ours};
+use super::point::{Calibration, Results, modes};
+use crate::context::Context;
+
+/// Points that a row may be off in order and out of order, and in the mean; Figure 8's.
+const IN_ORDER_MAX: f64 = 5.0;
+const OUT_OF_ORDER_MAX: f64 = 8.0;
+const MEAN_MAX: f64 = 4.0;
+const FIGURE_8_MAX: f64 = 2.0;
+
+/// One thing that must hold.
+struct Check {
+    tier: &'static str,
+    what: String,
+    passes: bool,
+    value: f64,
+}
+
+/// Emits a record for every check and one for each tier: 1 passes, 0 fails.
+pub(super) fn emit(calibration: Calibration, results: &Results, context: &mut Context<'_>) {
+    let mut checks = orderings(results);
+    checks.extend(table_2(results));
+    checks.extend(figure_8_points(results));
+    let record = |metric: &str, tier: &str, passes: bool| {
+        let mut record = Record::new("", "sim.tiers", "haul", metric, "pass")
+            .with("calibration", calibration.name())
+            .with("tier", tier);
+        record.samples = vec![f64::from(u8::from(passes))];
+        record.kind = Kind::Modelled;
+        record
+    };
+    for tier in ["A", "B", "C"] {
+        let of_tier = || checks.iter().filter(|check| check.tier == tier);
+        context.emit(record("tier", tier, of_tier().all(|check| check.passes)));
+    }
+    for check in &checks {
+        let value = (check.value * 100.0).round() / 100.0;
+        let told = record("check", check.tier, check.passes);
+        context.emit(told.with("what", check.what.clone()).with("value", value));
+    }
+}
+
+/// Tier A: what the paper concludes.
+fn orderings(results: &Results) -> Vec<Check> {
+    let mut checks = Vec::new();
+    let mut check = |what: String, value: Option<f64>| {
+        let value = value.unwrap_or(f64::MIN);
+        checks.push(Check { tier: "A", what, passes: value > 0.0, value: value.max(-1e9) });
+    };
+    let row = |payload: u64, mode: Mode, in_order: bool| {
+        let is = |row: &&super::super::paper::Row| {
+            (row.payload_bytes, row.mode, row.in_order) == (payload, mode, in_order)
+        };
+        ours(TABLE_2.iter().find(is)?, results)
+    };
+    let less = |a: Option<f64>, b: Option<f64>| Some(b? - a?);
+    for (payload, _) in COPY_SHARES {
+        for in_order in [true, false] {
+            let core = if in_order { "in order" } else { "out of order" };
+            let overall = |mode| row(payload, mode, in_order).map(|ours| ours.overall);
+            check(format!("{payload} B {core}: every engine is faster"), overall(Mode::SyncNlb));
+            check(
+                format!("{payload} B {core}: bypass is better than none"),
+                less(overall(Mode::SyncNlb), overall(Mode::SyncWlb)),
+            );
+            check(
+                format!("{payload} B {core}: asynchronous is better than synchronous"),
+                less(overall(Mode::SyncWlb), overall(Mode::Async)),
+            );
+        }
+        for mode in ENGINES {
+            let overall = |in_order| row(payload, mode, in_order).map(|ours| ours.overall);
+            check(
+                format!("{payload} B {}: an engine is worth more in order", mode.name()),
+                less(overall(false), overall(true)),
+            );
+        }
+        let parts = row(payload, Mode::SyncNlb, true);
+        check(
+            format!("{payload} B in order, no bypass: faster copies outweigh overlap"),
+            parts.map(|ours| ours.faster_copies - ours.overlap),
+        );
+    }
+    for (small, large) in [(512, 1024), (1024, 1400)] {
+        for in_order in [true, false] {
+            let core = if in_order { "in order" } else { "out of order" };
+            let part = |payload| row(payload, Mode::SyncNlb, in_order).map(|o| o.faster_copies);
+            check(
+                format!("{small} to {large} B {core}: faster copies grow"),
+                less(part(small), part(large)),
+            );
+            let part = |payload| row(payload, Mode::SyncWlb, in_order).map(|ours| ours.overlap);
+            check(
+                format!("{small} to {large} B {core}: overlap shrinks"),
+                less(part(large), part(small)),
+            );
+        }
+    }
+    for mode in modes() {
+        let time = |channels| figure_7(results, mode, channels);
+        check(
+            format!("Figure 7, {}: 6.4 GB/s are faster than 3.2", mode.name()),
+            less(time(2), time(1)),
+        );
+        let time = |latency_ns| figure_8(results, mode, latency_ns);
+        check(
+            format!("Figure 8, {}: 80 ns are not slower than 110", mode.name()),
+            less(time(80), time(110)).map(|change| change + 0.5),
+        );
+        let base = || less(figure_8(results, Mode::Base, 80), figure_8(results, Mode::Base, 110));
+        if mode != Mode::Base {
+            check(
+                format!("Figure 8, {}: latency matters less than to BASE", mode.name()),
+                less(less(time(80), time(110)), base()),
+            );
+        }
+    }
+    checks
+}
+
+/// Tier B: Table 2's undisputed rows.
+fn table_2(results: &Results) -> Vec<Check> {
+    let mut checks = Vec::new();
+    let mut errors = Vec::new();
+    for row in TABLE_2.iter().filter(|row| row.disputed.is_none()) {
+        let limit = if row.in_order { IN_ORDER_MAX } else { OUT_OF_ORDER_MAX };
+        let core = if row.in_order { "in order" } else { "out of order" };
+        let error = ours(row, results).map_or(f64::MAX, |ours| ours.overall - row.overall);
+        errors.push(error.abs());
+        checks.push(Check {
+            tier: "B",
+            what: format!(
+                "{} B {} {core}: within {limit} points",
+                row.payload_bytes,
+                row.mode.name()
+            ),
+            passes: error.abs() <= limit,
+            value: error.min(1e9),
+        });
+    }
+    let mean = errors.iter().sum::<f64>() / errors.len() as f64;
+    checks.push(Check {
+        tier: "B",
+        what: format!("mean absolute error at most {MEAN_MAX} points"),
+        passes: mean <= MEAN_MAX,
+        value: mean.min(1e9),
+    });
+    checks
+}
+
+/// Tier C: what the text says of Figure 8.
+fn figure_8_points(results: &Results) -> Vec<Check> {
+    let mut checks = Vec::new();
+    let mut check = |what: String, ours: Option<f64>, paper: f64| {
+        let error = ours.map_or(1e9, |ours| ours - paper);
+        checks.push(Check { tier: "C", what, passes: error.abs() <= FIGURE_8_MAX, value: error });
+    };
+    for (mode, latency_ns, paper) in FIGURE_8.iter().filter(|entry| entry.2 > 0.0) {
+        let ours = figure_8(results, *mode, *latency_ns).map(|time| 100.0 - time);
+        let what = format!("{} at {latency_ns} ns: {paper}% less than BASE at 110", mode.name());
+        check(what, ours, *paper);
+    }
+    for (mode, paper) in FIGURE_8_CHANGES {
+        let time = |latency_ns| figure_8(results, mode, latency_ns);
+        let change = time(110).and_then(|slow| Some(slow - time(80)?));
+        check(format!("{}: from 110 to 80 ns {paper} points", mode.name()), change, paper);
+    }
+    checks
+}

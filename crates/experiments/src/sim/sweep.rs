@@ -1,0 +1,361 @@
+//! Plans: arrays of independent, idempotent tasks that any array engine can run.
+//!
+//! A plan is JSON Lines: a header, then one task a line, each with its digest. A task's record file
+//! stands in the folder `PLAN.d`, named by index and digest, and comes there in one step: killed
+//! halfway, done twice or done at once by two workers, it is whole or absent.
+
+use std::path::{Path, PathBuf};
+
+use haul_model::{Kind, Line, Record};
+use serde::{Deserialize, Serialize};
+
+use super::settings::Setting;
+use super::task::{Simulated, Task, digest};
+use super::{program, task};
+use crate::error::Error;
+
+/// The `plan` of every header that this haul writes.
+const SCHEMA: &str = "haul.sim.plan/1";
+
+/// Tasks that a plan may hold: more is a mistake in a range.
+pub const TASKS_MAX: usize = 1_000_000;
+
+/// Longest plan that is read, in bytes.
+const PLAN_BYTES_MAX: u64 = 4 << 30;
+
+/// A parameter and the values that it takes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Range {
+    /// A task's field or a setting's path.
+    pub name: String,
+    /// Its values, as text.
+    pub values: Vec<String>,
+}
+
+impl std::str::FromStr for Range {
+    type Err = String;
+
+    /// `NAME=A,B,C`, or `NAME=FIRST..LAST` or `NAME=FIRST..LAST:STEP` for whole numbers.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let setting: Setting = text.parse()?;
+        let Some((first, rest)) = setting.value.split_once("..") else {
+            let values = setting.value.split(',').map(|value| value.trim().to_owned()).collect();
+            return Ok(Self { name: setting.name, values });
+        };
+        let (last, step) = rest.split_once(':').unwrap_or((rest, "1"));
+        let number = |part: &str| {
+            part.trim()
+                .parse::<u64>()
+                .map_err(|_| format!("{part:?} in {text:?} is no whole number"))
+        };
+        let (first, last, step) = (number(first)?, number(last)?, number(step)?);
+        if step == 0 || first > last || (last - first) / step >= TASKS_MAX as u64 {
+            return Err(format!(
+                "{text:?} is no range: FIRST..LAST:STEP with FIRST at most LAST, a STEP above 0, and \
+                 fewer than {TASKS_MAX} values"
+            ));
+        }
+        let count = (last - first) / step;
+        let values = (0..=count).map(|n| (first + n * step).to_string()).collect();
+        Ok(Self { name: setting.name, values })
+    }
+}
+
+/// The first line of a plan.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Header {
+    plan: String,
+    tasks: usize,
+    /// The digest of the program's bytes: tasks of one plan run one program.
+    program_digest: String,
+    /// What varies.
+    varied: Vec<String>,
+}
+
+/// A line of a plan.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct Entry {
+    index: usize,
+    digest: String,
+    /// The varied parameters and their values, for the record.
+    parameters: Vec<(String, String)>,
+    task: Task,
+}
+
+/// A plan that was read and checked.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    path: PathBuf,
+    header: Header,
+    entries: Vec<Entry>,
+}
+
+/// The tasks of all combinations of values, the last range varying fastest.
+///
+/// # Errors
+/// A name or a value is wrong, a machine is impossible, or there are more than [`TASKS_MAX`].
+fn tasks(base: &Task, ranges: &[Range]) -> Result<Vec<Entry>, Error> {
+    let count = ranges.iter().try_fold(1_usize, |count, range| {
+        count.checked_mul(range.values.len()).filter(|count| *count <= TASKS_MAX)
+    });
+    let count = count.ok_or_else(|| Error::SimSetting {
+        setting: ranges.iter().map(|range| range.name.as_str()).collect::<Vec<_>>().join(", "),
+        reason: format!("there are more than {TASKS_MAX} combinations; name fewer values"),
+    })?;
+    (0..count).map(|index| entry(base, ranges, index)).collect()
+}
+
+fn entry(base: &Task, ranges: &[Range], index: usize) -> Result<Entry, Error> {
+    let mut task = base.clone();
+    let mut parameters = Vec::new();
+    let mut rest = index;
+    for range in ranges.iter().rev() {
+        let value = range.values[rest % range.values.len()].clone();
+        rest /= range.values.len();
+        parameters.push((range.name.clone(), value));
+    }
+    parameters.reverse();
+    for (name, value) in &parameters {
+        task.set(&Setting { name: name.clone(), value: value.clone() })?;
+    }
+    task.machine.validate().map_err(|error| Error::SimSetting {
+        setting: parameters.iter().map(|(n, v)| format!("{n}={v}")).collect::<Vec<_>>().join(" "),
+        reason: error.to_string(),
+    })?;
+    Ok(Entry { index, digest: task.digest(), parameters, task })
+}
+
+/// Writes the plan of all combinations; tells how many tasks it has.
+///
+/// # Errors
+/// A setting is wrong, the program cannot be read, or the plan cannot be written.
+pub fn write(path: &Path, base: &Task, ranges: &[Range]) -> Result<usize, Error> {
+    let entries = tasks(base, ranges)?;
+    let header = Header {
+        plan: SCHEMA.into(),
+        tasks: entries.len(),
+        program_digest: digest_of(&program_path(base)?)?,
+        varied: ranges.iter().map(|range| range.name.clone()).collect(),
+    };
+    let mut text = line(&header);
+    entries.iter().for_each(|entry| text.push_str(&line(entry)));
+    replace(path, &text)?;
+    Ok(entries.len())
+}
+
+fn line(value: &impl Serialize) -> String {
+    // Plain data with string keys: it cannot fail.
+    serde_json::to_string(value).unwrap_or_default() + "\n"
+}
+
+impl Plan {
+    /// Reads a plan.
+    ///
+    /// # Errors
+    /// It cannot be read, is cut off, or a line was changed by hand: the line is named.
+    pub fn read(path: &Path) -> Result<Self, Error> {
+        let failed = |reason: String| Error::Plan { path: path.into(), reason };
+        let size = std::fs::metadata(path).map_err(|error| failed(error.to_string()))?.len();
+        if size > PLAN_BYTES_MAX {
+            return Err(failed(format!("{size} bytes are more than {PLAN_BYTES_MAX}")));
+        }
+        let text = std::fs::read_to_string(path).map_err(|error| failed(error.to_string()))?;
+        let mut lines = text.lines().enumerate();
+        let (_, first) = lines.next().ok_or_else(|| failed("it is empty".into()))?;
+        let header: Header = serde_json::from_str(first)
+            .map_err(|error| failed(format!("line 1 is no header of a plan: {error}")))?;
+        if header.plan != SCHEMA {
+            return Err(failed(format!("{:?} is not {SCHEMA:?}; write it anew", header.plan)));
+        }
+        let mut entries = Vec::new();
+        for (place, text) in lines {
+            entries.push(entry_of(text, place).map_err(&failed)?);
+        }
+        if entries.len() != header.tasks {
+            let (found, told) = (entries.len(), header.tasks);
+            return Err(failed(format!("it has {found} tasks of {told}; write it anew")));
+        }
+        Ok(Self { path: path.into(), header, entries })
+    }
+
+    /// How many tasks it has.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether it has none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// Does a task, unless its record file is there already and whole; tells whether it did.
+    ///
+    /// # Errors
+    /// There is no such task, the program is not the plan's, the run fails, or the record cannot
+    /// be written.
+    pub fn run(&self, index: usize) -> Result<bool, Error> {
+        let entry = self.entries.get(index).ok_or_else(|| {
+            self.failed(format!("there is no task {index}; it has 0 to {}", self.len().max(1) - 1))
+        })?;
+        let path = self.record_path(entry);
+        if self.record(entry).is_ok() {
+            return Ok(false);
+        }
+        let program = program_path(&entry.task)?;
+        let found = digest_of(&program)?;
+        if found != self.header.program_digest {
+            return Err(self.failed(format!(
+                "{} has digest {found}, the plan was made for {}; write the plan anew",
+                program.display(),
+                self.header.program_digest
+            )));
+        }
+        let simulated = entry.task.run(&program::read(&program)?)?;
+        let folder = self.folder();
+        std::fs::create_dir_all(&folder)
+            .map_err(|error| self.failed(format!("{}: {error}", folder.display())))?;
+        let text: String = records(entry, &simulated)
+            .into_iter()
+            .map(|record| Line::from(record).to_json() + "\n")
+            .collect();
+        replace(&path, &text)?;
+        Ok(true)
+    }
+
+    /// The records of all tasks that are done, in the plan's order, and the indices of those that
+    /// are not, each with the reason.
+    #[must_use]
+    pub fn collect(&self) -> (Vec<Record>, Vec<(usize, String)>) {
+        let (mut found, mut missing) = (Vec::new(), Vec::new());
+        for entry in &self.entries {
+            match self.record(entry) {
+                Ok(records) => found.extend(records),
+                Err(reason) => missing.push((entry.index, reason)),
+            }
+        }
+        (found, missing)
+    }
+
+    /// A task's records, if its file is whole.
+    fn record(&self, entry: &Entry) -> Result<Vec<Record>, String> {
+        let path = self.record_path(entry);
+        let text = std::fs::read_to_string(&path).map_err(|error| match error.kind() {
+            std::io::ErrorKind::NotFound => "not done".to_owned(),
+            _ => format!("{}: {error}", path.display()),
+        })?;
+        let lines = haul_model::parse(&text).map_err(|_| "its record file is damaged")?;
+        let records: Vec<Record> = lines
+            .into_iter()
+            .filter_map(|line| match line {
+                Line::Record(record) => Some(record),
+                Line::Machine(_) => None,
+            })
+            .collect();
+        let whole = records.len() == METRICS
+            && records.iter().all(|record| {
+                record.parameters.get("digest").and_then(|value| value.as_str())
+                    == Some(entry.digest.as_str())
+            });
+        if whole { Ok(records) } else { Err("its record file is damaged".into()) }
+    }
+
+    fn record_path(&self, entry: &Entry) -> PathBuf {
+        self.folder().join(format!("{:06}-{}.jsonl", entry.index, entry.digest))
+    }
+
+    fn folder(&self) -> PathBuf {
+        let mut folder = self.path.clone().into_os_string();
+        folder.push(".d");
+        folder.into()
+    }
+
+    fn failed(&self, reason: String) -> Error {
+        Error::Plan { path: self.path.clone(), reason }
+    }
+}
+
+/// A line as an entry whose digest is its task's.
+fn entry_of(text: &str, place: usize) -> Result<Entry, String> {
+    let entry: Entry = serde_json::from_str(text)
+        .map_err(|error| format!("line {} is no task: {error}; write it anew", place + 1))?;
+    if entry.index + 1 != place || entry.digest != entry.task.digest() {
+        return Err(format!(
+            "line {} was changed: its index or its digest is not its task's; write it anew with haul \
+             sim sweep",
+            place + 1
+        ));
+    }
+    Ok(entry)
+}
+
+/// Records of a task.
+const METRICS: usize = 2;
+
+fn records(entry: &Entry, simulated: &Simulated) -> Vec<Record> {
+    let record = |metric: &str, unit: &str, value: f64| {
+        let mut record = Record::new("sweep", "sim.sweep", "haul", metric, unit)
+            .with("task", entry.index)
+            .with("digest", entry.digest.clone())
+            .with("program", name_of(&entry.task.program));
+        for (name, value) in &entry.parameters {
+            let number = value.replace('_', "").parse::<u64>();
+            record = match number {
+                Ok(number) => record.with(name, number),
+                Err(_) => record.with(name, value.clone()),
+            };
+        }
+        record.samples = vec![value];
+        record.kind = Kind::Modelled;
+        record
+    };
+    let (metric, cycles) = match simulated.cycles_per_packet {
+        Some(cycles) => ("cycles_per_packet", cycles),
+        None => ("time", simulated.cycles as f64),
+    };
+    let instructions = record("instructions", "count", simulated.instructions as f64);
+    vec![record(metric, "cycles", cycles), instructions]
+}
+
+/// A program without its folder: that is this machine's.
+fn name_of(program: &str) -> String {
+    let name = Path::new(program).file_name().unwrap_or(program.as_ref());
+    name.to_string_lossy().into_owned()
+}
+
+/// Where a task's program is.
+///
+/// # Errors
+/// The workload cannot be built.
+pub fn program_path(task: &Task) -> Result<PathBuf, Error> {
+    if task.is_workload() {
+        program::workload(task::RECEIVE)
+    } else {
+        Ok(task.program.clone().into())
+    }
+}
+
+fn digest_of(program: &Path) -> Result<String, Error> {
+    let failed =
+        |error: std::io::Error| Error::Program { path: program.into(), reason: error.to_string() };
+    Ok(format!("{:016x}", digest(&std::fs::read(program).map_err(failed)?)))
+}
+
+/// Writes a file in one step.
+fn replace(path: &Path, text: &str) -> Result<(), Error> {
+    let failed =
+        |reason: std::io::Error| Error::Plan { path: path.into(), reason: format!("{reason}") };
+    let mut temporary = path.to_path_buf().into_os_string();
+    // Two workers at one task must not share it.
+    temporary.push(format!(".{}.{:?}.tmp", std::process::id(), std::thread::current().id()));
+    let written = std::fs::write(&temporary, text).and_then(|()| std::fs::rename(&temporary, path));
+    written.map_err(|error| {
+        // The first error says more.
+        let _ = std::fs::remove_file(&temporary);
+        failed(error)
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,138 @@
+use super::*;
+
+fn ranges(texts: &[&str]) -> Vec<Range> {
+    texts.iter().map(|text| text.parse().expect("a range")).collect()
+}
+
+#[test]
+fn ranges_are_lists_or_steps() {
+    let values = |text: &str| text.parse::<Range>().map(|range| range.values);
+    assert_eq!(values("a=1,2"), Ok(vec!["1".into(), "2".into()]));
+    assert_eq!(values("a=80..110:15"), Ok(vec!["80".into(), "95".into(), "110".into()]));
+    assert_eq!(values("a=3..4"), Ok(vec!["3".into(), "4".into()]));
+    for bad in ["a", "a=", "a=1..x", "a=2..1", "a=1..2:0", "a=0..99999999"] {
+        assert!(values(bad).is_err(), "{bad}");
+    }
+}
+
+#[test]
+fn tasks_are_all_combinations_and_differ() {
+    let entries = tasks(
+        &Task::default(),
+        &ranges(&["core.issue=in-order,out-of-order", "memory.latency_ns=80..110:15"]),
+    )
+    .expect("possible machines");
+    assert_eq!(entries.len(), 6);
+    assert_eq!(entries[4].task.machine.memory.latency_ns, 95);
+    let mut digests: Vec<&str> = entries.iter().map(|entry| entry.digest.as_str()).collect();
+    digests.sort_unstable();
+    digests.dedup();
+    assert_eq!(digests.len(), 6);
+    let refusal = |texts: &[&str]| {
+        tasks(&Task::default(), &ranges(texts)).expect_err("impossible").to_string()
+    };
+    assert!(refusal(&["memory.mshrs=0,8"]).contains("memory.mshrs=0"));
+    assert!(refusal(&["memory.speed=1"]).contains("no such setting"));
+    assert!(refusal(&["packets=1..999999", "work=1..999999"]).contains("combinations"));
+}
+
+/// A program that ends at once, as an ELF file: `li a7, 93; li a0, 0; ecall`.
+fn program(folder: &Path) -> PathBuf {
+    let code: [u32; 3] = [0x05d0_0893, 0x0000_0513, 0x0000_0073];
+    let start = 0x8000_0000_u64;
+    let mut file = vec![0x7f, b'E', b'L', b'F', 2, 1, 1];
+    file.resize(16, 0);
+    let mut put = |bytes: &[u8]| file.extend_from_slice(bytes);
+    put(&2_u16.to_le_bytes());
+    put(&243_u16.to_le_bytes());
+    put(&1_u32.to_le_bytes());
+    put(&start.to_le_bytes());
+    put(&64_u64.to_le_bytes());
+    put(&0_u64.to_le_bytes());
+    put(&0_u32.to_le_bytes());
+    for half in [64_u16, 56, 1, 0, 0, 0] {
+        put(&half.to_le_bytes());
+    }
+    put(&1_u32.to_le_bytes());
+    put(&5_u32.to_le_bytes());
+    for word in [120, start, start, 12, 12, 4096] {
+        put(&word.to_le_bytes());
+    }
+    code.iter().for_each(|word| put(&word.to_le_bytes()));
+    let path = folder.join("ends.elf");
+    std::fs::write(&path, file).expect("it is written");
+    path
+}
+
+fn plan(folder: &Path) -> PathBuf {
+    let path = folder.join("plan.jsonl");
+    let program = program(folder).to_string_lossy().into_owned();
+    let base = Task { program, ..Task::default() };
+    let count = write(&path, &base, &ranges(&["memory.mshrs=1..4"])).expect("a plan");
+    assert_eq!(count, 4);
+    path
+}
+
+#[test]
+fn a_task_is_done_once_and_collected() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let plan = Plan::read(&plan(folder.path())).expect("a whole plan");
+    assert!(plan.run(2).expect("it runs"));
+    assert!(!plan.run(2).expect("it is there"), "done twice");
+    let (records, missing) = plan.collect();
+    assert_eq!(records.len(), METRICS);
+    let indices: Vec<usize> = missing.iter().map(|(index, _)| *index).collect();
+    assert_eq!(indices, [0, 1, 3]);
+    assert!(plan.run(4).expect_err("no such task").to_string().contains("0 to 3"));
+}
+
+#[test]
+fn a_killed_or_repeated_task_harms_nothing() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let plan = Plan::read(&plan(folder.path())).expect("a whole plan");
+    plan.run(0).expect("it runs");
+    let path = plan.record_path(&plan.entries[0]);
+    let whole = std::fs::read_to_string(&path).expect("it is there");
+    // A worker that was killed leaves a temporary file at most; one that wrote by itself, a half.
+    std::fs::write(&path, &whole[..whole.len() / 2]).expect("it is written");
+    std::fs::write(path.with_extension("1.tmp"), "half").expect("it is written");
+    let (records, missing) = plan.collect();
+    assert!(records.is_empty());
+    assert!(missing[0].1.contains("damaged"), "{missing:?}");
+    assert!(plan.run(0).expect("it runs again"));
+    assert_eq!(std::fs::read_to_string(&path).expect("it is there"), whole, "the same to the byte");
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| (0..4).for_each(|index| assert!(plan.run(index).is_ok())));
+        }
+    });
+    let (records, missing) = plan.collect();
+    assert_eq!((records.len(), missing.len()), (4 * METRICS, 0));
+}
+
+#[test]
+fn a_plan_that_was_edited_or_cut_off_is_named() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = plan(folder.path());
+    let text = std::fs::read_to_string(&path).expect("it is there");
+    let refusal = |text: &str| {
+        std::fs::write(&path, text).expect("it is written");
+        Plan::read(&path).expect_err("damaged").to_string()
+    };
+    assert!(refusal(&text.replace("\"mshrs\":3", "\"mshrs\":30")).contains("line 4 was changed"));
+    assert!(refusal(&text[..text.len() - 20]).contains("line 5 is no task"));
+    let three: Vec<&str> = text.lines().take(4).collect();
+    assert!(refusal(&three.join("\n")).contains("3 tasks of 4"));
+    assert!(refusal("").contains("empty"));
+    assert!(refusal("hello\n").contains("line 1"));
+    assert!(refusal(&text.replacen("plan/1", "plan/9", 1)).contains("plan/9"));
+}
+
+#[test]
+fn another_program_under_the_same_name_is_refused() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let plan = Plan::read(&plan(folder.path())).expect("a whole plan");
+    std::fs::write(folder.path().join("ends.elf"), "another").expect("it is written");
+    let message = plan.run(0).expect_err("another program").to_string();
+    assert!(message.contains("digest"), "{message}");
+}

@@ -1,0 +1,225 @@
+//! One run of one program on one machine, as plain data: the same task gives the same cycles
+//! wherever and however often it is done.
+
+use std::time::Instant;
+
+use haul_sim::{Configuration, Image, Job, Traffic};
+use serde::{Deserialize, Serialize};
+
+use super::settings::{self, Setting};
+use crate::error::Error;
+
+/// Instructions after which a program that has not ended is given up: more than the paper's longest
+/// run has.
+pub const INSTRUCTIONS_MAX: u64 = 20_000_000_000;
+
+/// How the workload copies a payload: the third argument of `receive`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Copying {
+    /// A loop of loads and stores of 4 bytes, as the paper's processor would: BASE.
+    #[default]
+    Words,
+    /// `ecpy`.
+    Engine,
+    /// Loads and stores of 8 bytes, unrolled.
+    Doubles,
+    /// Loads and stores of 4 bytes, unrolled.
+    UnrolledWords,
+}
+
+/// A run. The workload's fields mean nothing to a program of one's own, which gets `arguments`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Task {
+    /// A workload's name, or the path of an ELF file.
+    pub program: String,
+    /// The arguments of a program of one's own.
+    pub arguments: Vec<u64>,
+    /// Packets that the peer sends.
+    pub packets: u64,
+    /// Bytes of each packet's payload.
+    pub payload_bytes: u64,
+    /// How the payload is copied.
+    pub copying: Copying,
+    /// Iterations of a loop of two instructions that each packet takes beyond what the stack does.
+    pub work: u64,
+    /// Bytes of the user's buffer; 0: 64 KiB.
+    pub buffer_bytes: u64,
+    /// Packets that are received before time is taken.
+    pub warm_packets: u64,
+    /// Instructions after which it is given up.
+    pub instructions_max: u64,
+    /// The machine.
+    pub machine: Configuration,
+}
+
+/// What a task gave.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Simulated {
+    /// Cycles in all.
+    pub cycles: u64,
+    /// Instructions committed.
+    pub instructions: u64,
+    /// Cycles of a packet, without the first ones; `None` where there are no packets.
+    pub cycles_per_packet: Option<f64>,
+    /// Every counter.
+    pub counters: Vec<(String, u64)>,
+    /// Time that the simulator took.
+    pub seconds: f64,
+}
+
+impl Default for Task {
+    fn default() -> Self {
+        Self {
+            program: RECEIVE.into(),
+            arguments: Vec::new(),
+            packets: 1000,
+            payload_bytes: 1024,
+            copying: Copying::default(),
+            work: 0,
+            buffer_bytes: 0,
+            warm_packets: 0,
+            instructions_max: INSTRUCTIONS_MAX,
+            machine: Configuration::default(),
+        }
+    }
+}
+
+/// The name of the paper's workload.
+pub const RECEIVE: &str = "receive";
+
+impl Task {
+    /// Runs it. Deterministic but for [`Simulated::seconds`].
+    ///
+    /// # Errors
+    /// The machine is impossible, or the program does what it must not.
+    pub fn run(&self, image: &Image) -> Result<Simulated, Error> {
+        let began = Instant::now();
+        let outcome = haul_sim::run(&self.machine, image, &self.job()).map_err(|error| {
+            Error::Simulation { what: self.to_string(), reason: error.to_string() }
+        })?;
+        let counted = self.packets.saturating_sub(self.warm_packets);
+        let cycles_per_packet = (counted > 0 && self.is_workload())
+            .then(|| (outcome.cycles - outcome.warm_cycles) as f64 / counted as f64);
+        let named = outcome.core.named().into_iter().chain(outcome.memory.named());
+        Ok(Simulated {
+            cycles: outcome.cycles,
+            instructions: outcome.instructions,
+            cycles_per_packet,
+            counters: named.map(|(name, _, value)| (name.to_owned(), value)).collect(),
+            seconds: began.elapsed().as_secs_f64(),
+        })
+    }
+
+    /// What the platform runs.
+    #[must_use]
+    pub fn job(&self) -> Job {
+        if !self.is_workload() {
+            return Job {
+                arguments: self.arguments.clone(),
+                instructions_max: self.instructions_max,
+                ..Job::default()
+            };
+        }
+        let how = self.copying as u64;
+        Job {
+            arguments: vec![self.packets, self.payload_bytes, how, self.buffer_bytes, self.work],
+            traffic: Traffic { packets: self.packets, payload_bytes: self.payload_bytes },
+            instructions_max: self.instructions_max,
+            warm_packets: self.warm_packets,
+            ..Job::default()
+        }
+    }
+
+    /// Whether it runs a workload of haul's.
+    #[must_use]
+    pub fn is_workload(&self) -> bool {
+        self.program == RECEIVE
+    }
+
+    /// Changes one setting: a field of the task by its name, or one of the machine by its path.
+    ///
+    /// # Errors
+    /// No setting has this name, or the value is not of its kind.
+    pub fn set(&mut self, setting: &Setting) -> Result<(), Error> {
+        let failed = |reason: String| Error::SimSetting {
+            setting: format!("{}={}", setting.name, setting.value),
+            reason,
+        };
+        let number =
+            || setting.value.replace('_', "").parse::<u64>().map_err(|e| failed(e.to_string()));
+        match setting.name.as_str() {
+            "packets" => self.packets = number()?,
+            "payload_bytes" => self.payload_bytes = number()?,
+            "work" => self.work = number()?,
+            "buffer_bytes" => self.buffer_bytes = number()?,
+            "warm_packets" => self.warm_packets = number()?,
+            "copying" => {
+                let value = serde_json::Value::String(setting.value.clone());
+                self.copying = serde_json::from_value(value).map_err(|e| failed(e.to_string()))?;
+            }
+            _ => settings::apply(&mut self.machine, setting)?,
+        }
+        Ok(())
+    }
+
+    /// A name that only this task has: a digest of all that decides its outcome.
+    #[must_use]
+    pub fn digest(&self) -> String {
+        let text = serde_json::to_string(self).unwrap_or_default();
+        format!("{:016x}", digest(text.as_bytes()))
+    }
+}
+
+impl std::fmt::Display for Task {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { program, payload_bytes, copying, .. } = self;
+        if self.is_workload() {
+            let by = if *copying == Copying::Engine {
+                self.machine.engine.policy.clone()
+            } else {
+                format!("{copying:?}").to_lowercase()
+            };
+            write!(f, "{program}, {payload_bytes} B, {by}")
+        } else {
+            write!(f, "{program}")
+        }
+    }
+}
+
+/// FNV-1a of 64 bits.
+#[must_use]
+pub fn digest(bytes: &[u8]) -> u64 {
+    // Offset basis and prime: draft-eastlake-fnv, section 5.
+    let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3);
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, step)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_digest_follows_every_setting() {
+        let task = Task::default();
+        let mut other = task.clone();
+        assert_eq!(task.digest(), other.digest());
+        other.machine.memory.latency_ns = 95;
+        assert_ne!(task.digest(), other.digest());
+        assert_eq!(digest(b""), 0xcbf2_9ce4_8422_2325);
+        assert_eq!(digest(b"a"), 0xaf63_dc4c_8601_ec8c, "the draft's test vector");
+    }
+
+    #[test]
+    fn settings_reach_the_task_and_its_machine() {
+        let mut task = Task::default();
+        let mut set = |text: &str| task.set(&text.parse().expect("a setting"));
+        set("packets=10_000").expect("known");
+        set("copying=engine").expect("known");
+        set("memory.mshrs=4").expect("known");
+        assert!(set("packets=many").is_err() && set("copying=magic").is_err());
+        assert_eq!((task.packets, task.copying), (10_000, Copying::Engine));
+        assert_eq!(task.machine.memory.mshrs, 4);
+    }
+}
