@@ -2,6 +2,7 @@
 
 pub(crate) mod channel;
 pub(crate) mod heap;
+pub(crate) mod sim;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -40,6 +41,9 @@ pub(crate) enum Verb {
     /// Bulk transfer to another process
     #[command(subcommand)]
     Channel(channel::Channel),
+    /// The simulated server: copy engines, the paper that proposed them, and what comes after it
+    #[command(subcommand)]
+    Sim(sim::Sim),
 }
 
 #[derive(Debug, Subcommand)]

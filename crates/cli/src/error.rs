@@ -85,6 +85,21 @@ pub(crate) enum Error {
         /// How many lines are safe.
         kept: usize,
     },
+    /// Tasks of a plan that are not done.
+    #[error(
+        "{missing} of {tasks} tasks of {plan} are missing: {named}; do them with `haul sim task {plan} \
+         INDEX` and collect again"
+    )]
+    MissingTasks {
+        /// The plan.
+        plan: String,
+        /// How many.
+        missing: usize,
+        /// Of how many.
+        tasks: usize,
+        /// The first of them, each with its reason.
+        named: String,
+    },
     /// More threads than processors.
     #[error(
         "cannot pin {asked} threads: this process may run on {allowed} processors; ask for \
@@ -153,6 +168,7 @@ impl Error {
                 | Experiment::BlockSize { .. }
                 | Experiment::BlockAlign { .. }
                 | Experiment::OddThreads { .. }
+                | Experiment::SimSetting { .. }
                 | Experiment::Sizes { .. },
             ) => ExitCode::from(2),
             _ => ExitCode::from(1),

@@ -7,6 +7,7 @@ mod heap;
 mod list;
 mod plan;
 mod report;
+mod sim;
 mod stage;
 mod survey;
 mod tune;
@@ -46,6 +47,7 @@ pub(crate) fn of(arguments: Arguments) -> Result<Box<dyn Command>, Error> {
         Verb::Report(arguments) => Box::new(report::Report::read(arguments)?),
         Verb::Survey(arguments) => Box::new(survey::Survey::new(arguments)),
         Verb::Heap(arguments) => heap::of(arguments)?,
+        Verb::Sim(arguments) => sim::of(arguments)?,
         Verb::Channel(arguments) => channel::of(arguments)?,
         Verb::Copy(Copy::List(arguments)) => Box::new(list::List::new(arguments)),
         Verb::Copy(Copy::Tune(arguments)) => Box::new(tune::Tune::new(arguments)),

@@ -5,13 +5,16 @@
 //! halfway, done twice or done at once by two workers, it is whole or absent.
 
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 use haul_model::{Kind, Line, Record};
 use serde::{Deserialize, Serialize};
 
+use super::pool;
 use super::settings::Setting;
 use super::task::{Simulated, Task, digest};
 use super::{program, task};
+use crate::context::{Context, Step};
 use crate::error::Error;
 
 /// The `plan` of every header that this haul writes.
@@ -118,7 +121,7 @@ fn entry(base: &Task, ranges: &[Range], index: usize) -> Result<Entry, Error> {
     for (name, value) in &parameters {
         task.set(&Setting { name: name.clone(), value: value.clone() })?;
     }
-    task.machine.validate().map_err(|error| Error::SimSetting {
+    task.check().map_err(|error| Error::SimSetting {
         setting: parameters.iter().map(|(n, v)| format!("{n}={v}")).collect::<Vec<_>>().join(" "),
         reason: error.to_string(),
     })?;
@@ -222,6 +225,37 @@ impl Plan {
             .collect();
         replace(&path, &text)?;
         Ok(true)
+    }
+
+    /// Does all tasks that are not done, `threads` at once, and emits the records of all; no task is
+    /// begun once somebody says stop.
+    ///
+    /// # Errors
+    /// The first failure; the tasks done before it are kept.
+    pub fn run_all(&self, threads: usize, context: &mut Context<'_>) -> Result<(), Error> {
+        let indices: Vec<usize> = (0..self.len()).collect();
+        let (began, mut done, mut failure) = (Instant::now(), 0_u32, None);
+        let work = |index: &usize| self.run(*index);
+        pool::each(&indices, threads, context.stop, work, |index, outcome| {
+            if let Err(error) = outcome {
+                failure.get_or_insert(error);
+                return false;
+            }
+            done += 1;
+            let what = format!("{done}/{} task {index}", indices.len());
+            let elapsed = began.elapsed();
+            let left = indices.len() as u32 - done;
+            (context.progress)(&Step { what, elapsed, budget: elapsed / done * left });
+            true
+        });
+        self.collect().0.into_iter().for_each(|record| context.emit(record));
+        failure.map_or(Ok(()), Err)
+    }
+
+    /// A task's records, where it is done.
+    #[must_use]
+    pub fn records_of(&self, index: usize) -> Vec<Record> {
+        self.entries.get(index).and_then(|entry| self.record(entry).ok()).unwrap_or_default()
     }
 
     /// The records of all tasks that are done, in the plan's order, and the indices of those that

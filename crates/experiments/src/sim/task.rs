@@ -164,6 +164,22 @@ impl Task {
         Ok(())
     }
 
+    /// Refuses what cannot be run.
+    ///
+    /// # Errors
+    /// The machine is impossible, or more packets are to warm it up than there are.
+    pub fn check(&self) -> Result<(), Error> {
+        let failed =
+            |setting: &str, reason: String| Error::SimSetting { setting: setting.into(), reason };
+        haul_sim::MemorySystem::new(&self.machine)
+            .map_err(|error| failed("machine", error.to_string()))?;
+        if self.is_workload() && self.warm_packets >= self.packets {
+            let reason = format!("it must be below packets={}", self.packets);
+            return Err(failed(&format!("warm_packets={}", self.warm_packets), reason));
+        }
+        Ok(())
+    }
+
     /// A name that only this task has: a digest of all that decides its outcome.
     #[must_use]
     pub fn digest(&self) -> String {

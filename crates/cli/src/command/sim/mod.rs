@@ -1,0 +1,25 @@
+//! `haul sim`: one module a subcommand.
+
+mod picture;
+mod plan;
+mod reproduce;
+mod run;
+mod table;
+
+use super::Command;
+use crate::arguments::sim::Sim;
+use crate::error::Error;
+
+/// The subcommand that the arguments ask for.
+///
+/// # Errors
+/// A file cannot be read, or a setting is wrong.
+pub(super) fn of(arguments: Sim) -> Result<Box<dyn Command>, Error> {
+    Ok(match arguments {
+        Sim::Run(arguments) => Box::new(run::Run::check(arguments)?),
+        Sim::Reproduce(arguments) => Box::new(reproduce::Reproduce::new(arguments)),
+        Sim::Sweep(arguments) => Box::new(plan::Sweep::check(arguments)?),
+        Sim::Task(arguments) => Box::new(plan::Task::check(arguments)?),
+        Sim::Collect(arguments) => Box::new(plan::Collect::check(arguments)?),
+    })
+}

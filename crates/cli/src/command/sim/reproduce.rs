@@ -1,0 +1,86 @@
+//! `haul sim reproduce`: the paper again.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use haul_experiments::sim::{self, measure_reproduce, pool};
+
+use super::table;
+use crate::arguments::sim::Reproduce as Arguments;
+use crate::command::stage::Runner;
+use crate::command::{Command, this_machine};
+use crate::error::Error;
+use crate::journal::{Journal, Outputs};
+use crate::terminal;
+
+const RECORDS: &str = "sim.jsonl";
+const PAGE: &str = "report.html";
+
+/// Packets of each trace: the paper's, and those that two cores do in half a minute.
+const PACKETS: u64 = 100_000;
+const PACKETS_QUICK: u64 = 500;
+
+/// A run is in its steady state after some hundred packets, so the second round needs no more.
+const PACKETS_CALIBRATED_MAX: u64 = 5_000;
+
+/// What a packet of all runs takes on one core, for the time left: some 100 ns an instruction, 48
+/// runs of about 1,700 instructions a packet.
+const TIME_OF_PACKET: Duration = Duration::from_micros(48 * 170);
+
+pub(super) struct Reproduce {
+    plan: sim::Reproduce,
+    out: PathBuf,
+    json: bool,
+}
+
+impl Reproduce {
+    pub(super) fn new(arguments: Arguments) -> Self {
+        let Arguments { quick, packets, threads, program, out, json } = arguments;
+        let packets = packets.unwrap_or(if quick { PACKETS_QUICK } else { PACKETS });
+        let plan = sim::Reproduce {
+            packets,
+            packets_calibrated: packets.min(PACKETS_CALIBRATED_MAX),
+            threads: pool::threads(threads.map(usize::from)),
+            program,
+        };
+        Self { plan, out, json }
+    }
+
+    fn budget(&self) -> Duration {
+        let packets = (self.plan.packets + self.plan.packets_calibrated) as u32;
+        TIME_OF_PACKET * packets / self.plan.threads as u32
+    }
+}
+
+impl Command for Reproduce {
+    fn outputs(&self) -> Outputs {
+        Outputs {
+            json: self.json,
+            folder: Some((self.out.clone(), RECORDS.to_owned())),
+            ..Outputs::default()
+        }
+    }
+
+    fn run(&mut self, journal: &mut Journal) -> Result<(), Error> {
+        let machine = this_machine();
+        let budget = self.budget();
+        let mut runner = Runner::new(&machine, journal, 1, budget)?;
+        runner.step("the paper's machines", budget, |context| {
+            measure_reproduce(&self.plan, context).map(|_| ())
+        })
+    }
+
+    fn render(&self, journal: &Journal) -> Result<(), Error> {
+        if journal.records().next().is_none() {
+            return Ok(());
+        }
+        let page = self.out.join(PAGE);
+        haul::file::write_atomically(&page, haul_report::html(journal.lines()).as_bytes())?;
+        let text = table::text(journal.records(), &page);
+        if self.json {
+            terminal::say(&text);
+            return Ok(());
+        }
+        terminal::print(&text)
+    }
+}

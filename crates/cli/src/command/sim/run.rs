@@ -1,0 +1,181 @@
+//! `haul sim run`: one program on one machine.
+
+use std::time::Instant;
+
+use haul_experiments::sim::{self, program, settings, sweep};
+use haul_model::{Kind, Record};
+use haul_sim::Outcome;
+
+use super::{picture, plan};
+use crate::arguments::sim::Run as Arguments;
+use crate::command::stage::Runner;
+use crate::command::{Command, this_machine};
+use crate::error::Error;
+use crate::journal::{Journal, Outputs};
+use crate::terminal::{self, Table};
+
+/// What an instruction takes, for the time left.
+const INSTRUCTIONS_PER_SECOND: u64 = 6_000_000;
+
+/// Instructions of a packet of the workload, for the time left.
+const INSTRUCTIONS_PER_PACKET: u64 = 2_700;
+
+pub(super) struct Run {
+    task: sim::Task,
+    trace: Option<std::ops::Range<u64>>,
+    list: bool,
+    json: bool,
+    outcome: Option<Outcome>,
+}
+
+impl Run {
+    /// Reads the settings.
+    ///
+    /// # Errors
+    /// A file cannot be read, or a setting is wrong.
+    pub(super) fn check(arguments: Arguments) -> Result<Self, Error> {
+        let Arguments { program, argument, packets, machine, set, limit, trace, list, json } =
+            arguments;
+        let mut task = plan::task_of(machine.as_deref(), program, argument, &set)?;
+        if !set.iter().any(|setting| setting.name == "packets") {
+            task.packets = packets;
+        }
+        if let Some(limit) = limit {
+            task.instructions_max = limit;
+        }
+        task.check()?;
+        Ok(Self { task, trace, list, json, outcome: None })
+    }
+
+    fn simulate(&mut self) -> Result<Vec<Record>, haul_experiments::Error> {
+        let path = sweep::program_path(&self.task)?;
+        let image = program::read(&path)?;
+        let mut job = self.task.job();
+        job.trace_cycles.clone_from(&self.trace);
+        let began = Instant::now();
+        let outcome = haul_sim::run(&self.task.machine, &image, &job).map_err(|error| {
+            haul_experiments::Error::Simulation {
+                what: self.task.to_string(),
+                reason: error.to_string(),
+            }
+        })?;
+        let seconds = began.elapsed().as_secs_f64();
+        let records = self.records(&outcome, seconds);
+        self.outcome = Some(outcome);
+        Ok(records)
+    }
+
+    fn records(&self, outcome: &Outcome, seconds: f64) -> Vec<Record> {
+        let program = std::path::Path::new(&self.task.program);
+        let name = program.file_name().unwrap_or(program.as_os_str()).to_string_lossy();
+        let record = |metric: &str, unit: &str, value: f64| {
+            let mut record = Record::new("", "sim.program", "haul", metric, unit)
+                .with("program", name.clone().into_owned());
+            if self.task.is_workload() {
+                record = record
+                    .with("payload_bytes", self.task.payload_bytes)
+                    .with("packets", self.task.packets)
+                    .with("copying", format!("{:?}", self.task.copying).to_lowercase());
+            }
+            record.samples = vec![value];
+            record.kind = Kind::Modelled;
+            record
+        };
+        let mut records = vec![record("time", "cycles", outcome.cycles as f64)];
+        let counters = outcome.core.named().into_iter().chain(outcome.memory.named());
+        records.extend(
+            counters
+                .filter(|(name, ..)| *name != "cycles")
+                .map(|(name, _, value)| record(name, "count", value as f64)),
+        );
+        let mut speed = record(
+            "simulated_mips",
+            "million/s",
+            outcome.instructions as f64 / seconds.max(1e-9) / 1e6,
+        );
+        speed.experiment = "sim.speed".into();
+        speed.kind = Kind::Measured;
+        records.push(speed);
+        records
+    }
+
+    fn text(&self, outcome: &Outcome) -> String {
+        let machine = &outcome.machine;
+        let mut text = format!(
+            "{}: {} instructions in {} cycles, {:.2} a cycle",
+            self.task,
+            outcome.instructions,
+            outcome.cycles,
+            outcome.instructions as f64 / outcome.cycles.max(1) as f64
+        );
+        if let Some(code) = machine.exit_code.filter(|code| *code != 0) {
+            text.push_str(&format!("\nthe program ended with exit code {code}"));
+        }
+        if !machine.output.is_empty() {
+            text.push_str(&format!("\nit wrote: {}", String::from_utf8_lossy(&machine.output)));
+        }
+        let mut table = Table::new(&["counter", ">value", "meaning"]);
+        let counters = outcome.core.named().into_iter().chain(outcome.memory.named());
+        for (name, meaning, value) in counters.filter(|(.., value)| *value > 0) {
+            table.add(vec![name.into(), value.to_string(), meaning.into()]);
+        }
+        text.push_str("\n\n");
+        text.push_str(&table.text());
+        if let (Some(window), Some(pipeline)) = (&self.trace, &outcome.pipeline) {
+            let drawn = picture::Picture {
+                window: window.clone(),
+                width: terminal::width(),
+                pipeline,
+                transactions: outcome.transactions.as_ref(),
+            };
+            text.push_str("\n\n");
+            text.push_str(&drawn.text());
+        }
+        text
+    }
+}
+
+impl Command for Run {
+    fn outputs(&self) -> Outputs {
+        Outputs { json: self.json, ..Outputs::default() }
+    }
+
+    fn run(&mut self, journal: &mut Journal) -> Result<(), Error> {
+        if self.list {
+            return Ok(());
+        }
+        let machine = this_machine();
+        let instructions = if self.task.is_workload() {
+            self.task.packets * INSTRUCTIONS_PER_PACKET
+        } else {
+            INSTRUCTIONS_PER_SECOND
+        };
+        let seconds = instructions as f64 / INSTRUCTIONS_PER_SECOND as f64;
+        let budget = std::time::Duration::from_secs_f64(seconds);
+        let what = self.task.to_string();
+        let mut runner = Runner::new(&machine, journal, 1, budget)?;
+        runner.step(&what, budget, |context| {
+            self.simulate()?.into_iter().for_each(|record| context.emit(record));
+            Ok(())
+        })
+    }
+
+    fn render(&self, _: &Journal) -> Result<(), Error> {
+        if self.list {
+            let listed = settings::listed(&self.task.machine)?;
+            let lines: Vec<String> = listed
+                .iter()
+                .map(|setting| format!("{}={}", setting.name, setting.value))
+                .collect();
+            return terminal::print(&lines.join("\n"));
+        }
+        match &self.outcome {
+            Some(outcome) if self.json && self.trace.is_some() => {
+                terminal::say(&self.text(outcome));
+                Ok(())
+            }
+            Some(outcome) if !self.json => terminal::print(&self.text(outcome)),
+            _ => Ok(()),
+        }
+    }
+}
