@@ -18,6 +18,7 @@
 //! - `select`: which records belong together, by machine and by experiment;
 //! - `rerun`: the command that measures a record again;
 //! - `map`: what a heap holds, drawn;
+//! - `sim`: the simulated server's tables and figures, drawn;
 //! - `findings`: the sentences that open the page;
 //! - `figures`: what the plots draw, as data;
 //! - `svg`: a figure without a browser;
@@ -35,6 +36,8 @@ mod select;
 mod rerun;
 
 mod map;
+
+mod sim;
 
 mod findings;
 

@@ -14,7 +14,7 @@ use haul_model::Record;
 use serde::Serialize;
 
 use crate::select::Section;
-use crate::{map, text};
+use crate::{map, sim, text};
 
 pub(crate) use plan::Plan;
 
@@ -139,10 +139,10 @@ pub(crate) fn figures<'a>(section: &Section<'a>, index: usize) -> Vec<Figure<'a>
         Some((*experiment, Some(plan)))
     });
     let is_known = |experiment: &str| plan::ALL.iter().any(|plan| plan.experiment == experiment);
-    let unknown = present
-        .iter()
-        .filter(|experiment| !is_known(experiment))
-        .map(|experiment| (*experiment, None));
+    let mut unknown: Vec<&str> =
+        present.iter().copied().filter(|experiment| !is_known(experiment)).collect();
+    unknown.sort_by_key(|experiment| sim::place(experiment));
+    let unknown = unknown.into_iter().map(|experiment| (experiment, None));
     known
         .chain(unknown)
         .enumerate()
@@ -165,11 +165,16 @@ fn figure<'a>(
         None => (Vec::new(), None),
     };
     fixed.push(kinds(&records));
-    let picture = if experiment == map::EXPERIMENT { map::html(&id, &records) } else { None };
-    let (title, about) = match (plan, &picture) {
-        (Some(plan), _) => (plan.title, plan.about),
-        (None, Some(_)) => (MAP_TITLE, MAP_ABOUT),
-        (None, None) => {
+    let picture = if experiment == map::EXPERIMENT {
+        map::html(&id, &records)
+    } else {
+        sim::html(experiment, &records)
+    };
+    let (title, about) = match (plan, sim::heading(experiment), &picture) {
+        (Some(plan), ..) => (plan.title, plan.about),
+        (None, Some(heading), _) => (heading.title, heading.about),
+        (None, None, Some(_)) => (MAP_TITLE, MAP_ABOUT),
+        (None, None, None) => {
             (experiment, "haul has no plot for this experiment yet; every number is in the table.")
         }
     };

@@ -1,0 +1,254 @@
+//! The simulated server's tables and figures: the paper's, with ours beside it.
+
+mod chart;
+mod oddities;
+mod table2;
+
+use std::fmt::Write as _;
+
+use haul_model::Record;
+
+use crate::select::field;
+use crate::text::escape;
+use chart::{Bar, Group};
+
+/// What stands above a figure that is drawn here.
+pub(crate) struct Heading {
+    pub title: &'static str,
+    pub about: &'static str,
+}
+
+/// Colours of BASE and the engines, in the order of [`MODES`].
+const MODES: [&str; 4] = ["BASE", "SYNC_NLB", "SYNC_WLB", "ASYNC"];
+
+/// Both, in the order in which they stand side by side.
+const CALIBRATIONS: [(&str, &str); 2] = [
+    ("none", "the machine as it is described"),
+    ("one-knob", "compute per packet fitted to BASE’s copy shares in order, and to nothing else"),
+];
+
+/// Where an experiment stands on the page: the paper's tables first, the runs behind them last, and
+/// what is none of the simulator's before all.
+pub(crate) fn place(experiment: &str) -> usize {
+    const ORDER: [&str; 9] = [
+        "sim.table2",
+        "sim.figure7",
+        "sim.figure8",
+        "sim.tiers",
+        "sim.copy_share",
+        "sim.sweep",
+        "sim.program",
+        "sim.speed",
+        "sim.run",
+    ];
+    ORDER.iter().position(|each| *each == experiment).map_or(0, |place| place + 1)
+}
+
+/// The heading of an experiment that is drawn here.
+pub(crate) fn heading(experiment: &str) -> Option<Heading> {
+    let (title, about) = match experiment {
+        "sim.table2" => (
+            "The paper’s Table 2 and Figure 6: execution time reduction",
+            "How much less time a packet takes when an engine copies it, in percent of BASE, and how much of that \
+             is from faster copies (what remains when nothing may overlap with a copy) and from overlap. Paper, \
+             ours, and the error in points. Rows with a star are disputed and count in no error.",
+        ),
+        "sim.figure7" => (
+            "The paper’s Figure 7: memory bandwidth",
+            "Execution time of 1 KB packets, out of order, in percent of BASE at 3.2 GB/s, with one memory channel \
+             and with two. The paper prints no numbers: all four must improve.",
+        ),
+        "sim.figure8" => (
+            "The paper’s Figure 8: memory latency",
+            "Execution time of 1 KB packets, out of order, in percent of BASE at 110 ns. Circles are what the paper’s \
+             text says.",
+        ),
+        "sim.tiers" => (
+            "What the reproduction is held to",
+            "Tier A: every ordering and trend. Tier B: Table 2’s 16 undisputed rows within 5 points in order and 8 out \
+             of order, 4 in the mean. Tier C: what the text says of Figure 8 within 2 points.",
+        ),
+        "sim.copy_share" => (
+            "What BASE spends on copying, in order",
+            "From a line through BASE’s time over the payload. The paper’s shares follow from its rows without bypass: \
+             they are all that the knob is fitted to.",
+        ),
+        "sim.speed" => (
+            "How fast the simulator is",
+            "Instructions simulated a second on one core, with the whole memory system, and the time of everything: \
+             measured, where all else here is modelled.",
+        ),
+        "sim.run" => ("Every simulated run", "Cycles of a packet on each machine."),
+        "sim.sweep" => ("A sweep", "Cycles of every task of a plan; the varied settings are columns of the table."),
+        "sim.program" => ("A simulated program", "Cycles and every counter."),
+        _ => return None,
+    };
+    Some(Heading { title, about })
+}
+
+/// An experiment's own drawing, as HTML; `None` where a table is all there is.
+pub(crate) fn html(experiment: &str, records: &[&Record]) -> Option<String> {
+    let draw: fn(&[&Record]) -> String = match experiment {
+        "sim.table2" => table_2,
+        "sim.figure7" => figure_7,
+        "sim.figure8" => figure_8,
+        "sim.tiers" => tiers,
+        "sim.copy_share" => copy_share,
+        _ => return None,
+    };
+    let newest = newest_run(records);
+    let drawn = draw(&newest);
+    (!drawn.is_empty()).then_some(drawn)
+}
+
+/// The records of the last run: figures of two runs would be drawn over each other.
+fn newest_run<'a>(records: &[&'a Record]) -> Vec<&'a Record> {
+    let Some(last) = records.last() else {
+        return Vec::new();
+    };
+    records.iter().filter(|record| record.run == last.run).copied().collect()
+}
+
+fn of_calibration<'a>(records: &[&'a Record], calibration: &str) -> Vec<&'a Record> {
+    let is = |record: &&&Record| text(record, "calibration") == calibration;
+    records.iter().filter(is).copied().collect()
+}
+
+/// For each calibration that has records, a heading and what is drawn.
+fn each(records: &[&Record], draw: impl Fn(&[&Record]) -> String) -> String {
+    let mut html = String::from("<div class=\"sim\">");
+    for (name, meaning) in CALIBRATIONS {
+        let mine = of_calibration(records, name);
+        if !mine.is_empty() {
+            let _ = write!(
+                html,
+                "<div><h3>Calibration: {name}</h3><p class=\"about\">{}</p>{}</div>",
+                escape(meaning),
+                draw(&mine)
+            );
+        }
+    }
+    html + "</div>"
+}
+
+fn table_2(records: &[&Record]) -> String {
+    each(records, |mine| table2::html(mine) + &figure_6(mine)) + &oddities::html(records)
+}
+
+fn figure_6(records: &[&Record]) -> String {
+    let mut groups: Vec<Group> = Vec::new();
+    let overall = records.iter().filter(|record| record.metric == "overall");
+    for record in overall {
+        let name = format!("{} B {}", text(record, "payload_bytes"), text(record, "core"));
+        let value = |metric: &str| table2::sibling(records, record, metric);
+        let faster = value("faster_copies").unwrap_or(0.0);
+        let total = record.median().unwrap_or(0.0);
+        let bar = Bar {
+            name: text(record, "mode"),
+            parts: vec![(faster, 0), ((total - faster).max(0.0), 1)],
+            mark: number(record, "baseline_value"),
+        };
+        match groups.iter_mut().find(|group| group.name == name) {
+            Some(group) => group.bars.push(bar),
+            None => groups.push(Group { name, bars: vec![bar] }),
+        }
+    }
+    chart::bars("Reduction of execution time in percent", &groups, &["faster copies", "overlap"], "the paper’s whole")
+}
+
+fn figure_7(records: &[&Record]) -> String {
+    each(records, |mine| {
+        let groups = MODES.map(|mode| {
+            let of_mode = mine.iter().filter(|record| text(record, "mode") == mode);
+            let bar = |record: &&Record| Bar {
+                name: format!("{} GB/s", text(record, "bandwidth_gb_per_s")),
+                parts: vec![(record.median().unwrap_or(0.0), 0)],
+                mark: None,
+            };
+            Group { name: mode.into(), bars: of_mode.map(bar).collect() }
+        });
+        chart::bars("Execution time in percent of BASE at 3.2 GB/s", &groups, &["time"], "")
+    })
+}
+
+fn figure_8(records: &[&Record]) -> String {
+    each(records, |mine| {
+        let lines: Vec<chart::Line> = MODES
+            .iter()
+            .map(|mode| {
+                let of_mode = || mine.iter().filter(|record| text(record, "mode") == *mode);
+                let point = |record: &&Record| {
+                    Some((number(record, "latency_ns")?, record.median()?))
+                };
+                let paper = |record: &&Record| {
+                    Some((number(record, "latency_ns")?, number(record, "baseline_value")?))
+                };
+                chart::Line {
+                    name: (*mode).into(),
+                    points: of_mode().filter_map(point).collect(),
+                    marks: of_mode().filter_map(paper).collect(),
+                }
+            })
+            .collect();
+        chart::lines("Execution time in percent of BASE at 110 ns", "memory latency in ns", &lines)
+    })
+}
+
+fn tiers(records: &[&Record]) -> String {
+    each(records, |mine| {
+        let mut html = String::from("<ul class=\"tiers\">");
+        for tier in mine.iter().filter(|record| record.metric == "tier") {
+            let name = text(tier, "tier");
+            let of_tier = |record: &&&Record| record.metric == "check" && text(record, "tier") == name;
+            let checks: Vec<&&Record> = mine.iter().filter(of_tier).collect();
+            let (passed, failed): (Vec<_>, Vec<_>) =
+                checks.into_iter().partition(|check| check.median() == Some(1.0));
+            let (class, word) =
+                if failed.is_empty() { ("better", "pass") } else { ("worse", "fail") };
+            let _ = write!(
+                html,
+                "<li class=\"{class}\"><strong>Tier {}: {word}</strong>, {} of {} checks hold",
+                escape(&name),
+                passed.len(),
+                passed.len() + failed.len()
+            );
+            for check in failed {
+                let (what, value) = (text(check, "what"), text(check, "value"));
+                let _ = write!(html, "<br>fails: {} ({})", escape(&what), escape(&value));
+            }
+            html.push_str("</li>");
+        }
+        html + "</ul>"
+    })
+}
+
+fn copy_share(records: &[&Record]) -> String {
+    each(records, |mine| {
+        let mut html = String::from(
+            "<table class=\"sim\"><thead><tr><th>payload</th><th>paper</th><th>ours</th><th>error</th>\
+             <th>compute a packet</th><th>copy a line</th></tr></thead><tbody>",
+        );
+        for record in mine {
+            let _ = write!(
+                html,
+                "<tr><td>{} B</td><td>{}%</td><td>{:.1}%</td><td>{:+.1}</td><td>{} cycles</td><td>{} cycles</td></tr>",
+                escape(&text(record, "payload_bytes")),
+                escape(&text(record, "baseline_value")),
+                record.median().unwrap_or(0.0),
+                number(record, "error_points").unwrap_or(0.0),
+                escape(&text(record, "compute_cycles")),
+                escape(&text(record, "cycles_per_line")),
+            );
+        }
+        html + "</tbody></table>"
+    })
+}
+
+/// A parameter as text; empty where there is none.
+fn text(record: &Record, name: &str) -> String {
+    field(record, name).unwrap_or_default()
+}
+
+fn number(record: &Record, name: &str) -> Option<f64> {
+    record.parameters.get(name)?.as_f64()
+}
