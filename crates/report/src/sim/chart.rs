@@ -83,13 +83,13 @@ fn draw_bar(svg: &mut String, bar: &Bar, x: f64, width: f64, y: impl Fn(f64) -> 
         at += value;
     }
     if let Some(mark) = bar.mark {
+        let at = y(mark);
         let _ = write!(
             svg,
-            "<line x1=\"{:.1}\" x2=\"{:.1}\" y1=\"{2:.1}\" y2=\"{2:.1}\" style=\"stroke:var(--ink);stroke-width:2\">\
+            "<line x1=\"{:.1}\" x2=\"{:.1}\" y1=\"{at:.1}\" y2=\"{at:.1}\" style=\"stroke:var(--ink);stroke-width:2\">\
              <title>paper: {mark}</title></line>",
             x - 2.0,
-            x + width + 2.0,
-            y(mark)
+            x + width + 2.0
         );
     }
     let (tx, ty) = (x + width / 2.0 + 3.0, y(0.0) + 8.0);
@@ -203,14 +203,14 @@ fn grid(svg: &mut String, low: f64, high: f64, right: f64) {
     let y = |value: f64| TOP + (HEIGHT - TOP - BOTTOM) * (1.0 - (value - low) / (high - low));
     let mut tick = (low / STEP).ceil() * STEP;
     while tick <= high {
+        let at = y(tick);
         let _ = write!(
             svg,
-            "<line x1=\"{LEFT}\" x2=\"{:.1}\" y1=\"{1:.1}\" y2=\"{1:.1}\" style=\"stroke:var(--rule)\"/>\
+            "<line x1=\"{LEFT}\" x2=\"{:.1}\" y1=\"{at:.1}\" y2=\"{at:.1}\" style=\"stroke:var(--rule)\"/>\
              <text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{tick}</text>",
             WIDTH - right,
-            y(tick),
             LEFT - 6.0,
-            y(tick) + 4.0
+            at + 4.0
         );
         tick += STEP;
     }

@@ -2,8 +2,9 @@
 
 use crate::memory::{Agent, Request};
 
-/// Serves the processor before the engines, except that of the choices in which both wait, a given
-/// percentage is the engines'. Costs a counter a channel.
+/// Serves the processor's reads before the engines' requests, except that of the choices in which
+/// both wait, a given percentage is the engines'. Its write-backs, which nobody waits for, take their
+/// turn: put first, each would turn the channel round twice. Costs a counter a channel.
 pub struct FairShare {
     share_percent: u32,
     owed_percent: Vec<u32>,
@@ -19,9 +20,11 @@ impl FairShare {
     /// The place of the request that a channel serves next.
     pub fn choose(&mut self, channel: usize, waiting: &[Request]) -> usize {
         let of_engine = |request: &Request| matches!(request.agent, Agent::Engine(_));
-        let engines = waiting.iter().position(of_engine);
-        let others = waiting.iter().position(|request| !of_engine(request));
-        let (Some(engine), Some(other)) = (engines, others) else {
+        let is_awaited = |request: &Request| !of_engine(request) && !request.write;
+        let Some(other) = waiting.iter().position(is_awaited) else {
+            return 0;
+        };
+        let Some(engine) = waiting.iter().position(|request| !is_awaited(request)) else {
             return 0;
         };
         if self.owed_percent.len() <= channel {

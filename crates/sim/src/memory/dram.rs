@@ -136,7 +136,8 @@ mod tests {
     use super::*;
 
     fn channel(channels: u32) -> (Channel, Timing) {
-        let timing = Timing::new(&DramSettings { channels, ..DramSettings::default() }, 64);
+        let settings = DramSettings { channels, row_idle_ns: 50, ..DramSettings::default() };
+        let timing = Timing::new(&settings, 64);
         (Channel::new(&timing), timing)
     }
 
@@ -152,6 +153,8 @@ mod tests {
         assert_eq!(conflict, Burst { row: Row::Conflict, begins: 1390, ends: 1450 });
         let idle = channel.access(9000, 1025, false);
         assert_eq!(idle, Burst { row: Row::Open, begins: 9090, ends: 9150 }, "closed when idle");
+        let queued = channel.access(channel.next_choice(), 1026, false);
+        assert_eq!((queued.row, queued.begins), (Row::Hit, 9150), "open for what is in the queue");
     }
 
     #[test]

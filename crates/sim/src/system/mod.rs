@@ -206,8 +206,8 @@ impl MemorySystem {
             return;
         }
         let of_engine = |request: &Request| matches!(request.agent, Agent::Engine(_));
-        let engines = waiting.iter().filter(|request| of_engine(request)).count();
-        let contended = engines > 0 && engines < waiting.len();
+        let contended = waiting.iter().any(of_engine)
+            && waiting.iter().any(|request| !of_engine(request) && !request.write);
         let place = self.policy.choose(channel, waiting);
         let place = if place < waiting.len() { place } else { 0 };
         let request = self.queue.take(channel, place);
