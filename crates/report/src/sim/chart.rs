@@ -41,7 +41,9 @@ pub(super) fn bars(title: &str, groups: &[Group], parts: &[&str], mark: &str) ->
     let highest = groups
         .iter()
         .flat_map(|group| &group.bars)
-        .map(|bar| bar.parts.iter().map(|part| part.0.max(0.0)).sum::<f64>().max(bar.mark.unwrap_or(0.0)))
+        .map(|bar| {
+            bar.parts.iter().map(|part| part.0.max(0.0)).sum::<f64>().max(bar.mark.unwrap_or(0.0))
+        })
         .fold(0.0, f64::max);
     let top = (highest / 20.0).ceil().max(1.0) * 20.0;
     let y = |value: f64| TOP + (HEIGHT - TOP - BOTTOM) * (1.0 - value / top);
@@ -252,8 +254,11 @@ mod tests {
 
     #[test]
     fn a_line_goes_through_its_points() {
-        let line =
-            Line { name: "l".into(), points: vec![(80.0, 50.0), (110.0, 100.0)], marks: vec![(80.0, 52.0)] };
+        let line = Line {
+            name: "l".into(),
+            points: vec![(80.0, 50.0), (110.0, 100.0)],
+            marks: vec![(80.0, 52.0)],
+        };
         let svg = lines("t", "x", &[line]);
         assert_eq!(svg.matches("<circle").count(), 3);
         assert!(svg.contains("<polyline"));

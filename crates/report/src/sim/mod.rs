@@ -79,7 +79,10 @@ pub(crate) fn heading(experiment: &str) -> Option<Heading> {
              measured, where all else here is modelled.",
         ),
         "sim.run" => ("Every simulated run", "Cycles of a packet on each machine."),
-        "sim.sweep" => ("A sweep", "Cycles of every task of a plan; the varied settings are columns of the table."),
+        "sim.sweep" => (
+            "A sweep",
+            "Cycles of every task of a plan; the varied settings are columns of the table.",
+        ),
         "sim.program" => ("A simulated program", "Cycles and every counter."),
         _ => return None,
     };
@@ -153,7 +156,12 @@ fn figure_6(records: &[&Record]) -> String {
             None => groups.push(Group { name, bars: vec![bar] }),
         }
     }
-    chart::bars("Reduction of execution time in percent", &groups, &["faster copies", "overlap"], "the paper’s whole")
+    chart::bars(
+        "Reduction of execution time in percent",
+        &groups,
+        &["faster copies", "overlap"],
+        "the paper’s whole",
+    )
 }
 
 fn figure_7(records: &[&Record]) -> String {
@@ -177,9 +185,8 @@ fn figure_8(records: &[&Record]) -> String {
             .iter()
             .map(|mode| {
                 let of_mode = || mine.iter().filter(|record| text(record, "mode") == *mode);
-                let point = |record: &&Record| {
-                    Some((number(record, "latency_ns")?, record.median()?))
-                };
+                let point =
+                    |record: &&Record| Some((number(record, "latency_ns")?, record.median()?));
                 let paper = |record: &&Record| {
                     Some((number(record, "latency_ns")?, number(record, "baseline_value")?))
                 };
@@ -199,7 +206,8 @@ fn tiers(records: &[&Record]) -> String {
         let mut html = String::from("<ul class=\"tiers\">");
         for tier in mine.iter().filter(|record| record.metric == "tier") {
             let name = text(tier, "tier");
-            let of_tier = |record: &&&Record| record.metric == "check" && text(record, "tier") == name;
+            let of_tier =
+                |record: &&&Record| record.metric == "check" && text(record, "tier") == name;
             let checks: Vec<&&Record> = mine.iter().filter(of_tier).collect();
             let (passed, failed): (Vec<_>, Vec<_>) =
                 checks.into_iter().partition(|check| check.median() == Some(1.0));

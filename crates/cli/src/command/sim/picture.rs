@@ -118,12 +118,11 @@ impl Picture<'_> {
             }
         }
         let stalled = if row.asked > 0 { row.asked } else { done };
-        if row.issued > 0 && stalled > row.issued + LONG {
-            if let Some(copy) = find(&[What::Copy], row.issued, stalled) {
-                return format!("stalls until copy #{} is complete", copy.number);
-            }
+        let copy = find(&[What::Copy], row.issued, stalled);
+        match copy.filter(|_| row.issued > 0 && stalled > row.issued + LONG) {
+            Some(copy) => format!("stalls until copy #{} is complete", copy.number),
+            None => String::new(),
         }
-        String::new()
     }
 
     fn memory(&self, trace: &Trace, lines: &mut Vec<String>) {
