@@ -55,15 +55,34 @@ pub(super) fn emit(
     work: u64,
     context: &mut Context<'_>,
 ) {
-    let record = |experiment: &str, metric: &str, unit: &str, value: f64| {
-        let mut record = Record::new("", experiment, "haul", metric, unit)
-            .with("calibration", calibration.name())
-            .with("packets", results.packets);
-        record.samples = vec![value];
-        record.kind = Kind::Modelled;
-        record
+    let work = if calibration == Calibration::None { 0 } else { work };
+    let mut told = table_2(calibration, results);
+    told.extend(figures(calibration, results));
+    told.extend(copy_shares(calibration, results, work));
+    told.into_iter().for_each(|record| context.emit(record));
+}
+
+fn record(
+    calibration: Calibration,
+    results: &Results,
+    experiment: &str,
+    (metric, unit): (&str, &str),
+    value: f64,
+) -> Record {
+    let mut record = Record::new("", experiment, "haul", metric, unit)
+        .with("calibration", calibration.name())
+        .with("packets", results.packets);
+    record.samples = vec![value];
+    record.kind = Kind::Modelled;
+    record
+}
+
+fn table_2(calibration: Calibration, results: &Results) -> Vec<Record> {
+    let cell_of = |metric: &str, unit: &str, value: f64| {
+        record(calibration, results, "sim.table2", (metric, unit), value)
     };
     let (mut errors, mut errors_faster) = (Vec::new(), Vec::new());
+    let mut told = Vec::new();
     for row in &TABLE_2 {
         let Some(ours) = ours(row, results) else {
             continue;
@@ -77,56 +96,68 @@ pub(super) fn emit(
             ("faster_copies", ours.faster_copies, row.faster_copies),
             ("overlap", ours.overlap, row.overlap),
         ] {
-            let cell = record("sim.table2", metric, "%", value)
+            let cell = cell_of(metric, "%", value)
                 .with("payload_bytes", row.payload_bytes)
                 .with("mode", row.mode.name())
                 .with("core", if row.in_order { "in-order" } else { "out-of-order" });
             let cell = beside_paper(cell, value, paper);
-            context.emit(match row.disputed {
+            told.push(match row.disputed {
                 Some(why) => cell.with("disputed", why),
                 None => cell,
             });
         }
     }
     let mean = |errors: &[f64]| errors.iter().sum::<f64>() / errors.len().max(1) as f64;
-    let rows = errors.len();
-    let told = record("sim.table2", "mean_absolute_error", "points", mean(&errors));
-    context.emit(told.with("rows", rows));
-    let faster = "mean_absolute_error_faster_copies";
-    context.emit(record("sim.table2", faster, "points", mean(&errors_faster)).with("rows", rows));
+    for (metric, errors) in
+        [("mean_absolute_error", &errors), ("mean_absolute_error_faster_copies", &errors_faster)]
+    {
+        told.push(cell_of(metric, "points", mean(errors)).with("rows", errors.len()));
+    }
+    told
+}
+
+fn figures(calibration: Calibration, results: &Results) -> Vec<Record> {
+    let point = |experiment: &str, mode: Mode, value: f64| {
+        let told = record(calibration, results, experiment, ("execution_time", "%"), value);
+        told.with("mode", mode.name())
+    };
+    let mut told = Vec::new();
     for mode in modes() {
         for (channels, gb_per_s) in [(1, 3.2), (2, 6.4)] {
             if let Some(value) = figure_7(results, mode, channels) {
-                let told = record("sim.figure7", "execution_time", "%", value);
-                context.emit(told.with("mode", mode.name()).with("bandwidth_gb_per_s", gb_per_s));
+                let record = point("sim.figure7", mode, value);
+                told.push(record.with("bandwidth_gb_per_s", gb_per_s));
             }
         }
         for latency_ns in [80_u64, 95, 110] {
             let Some(value) = figure_8(results, mode, latency_ns) else {
                 continue;
             };
-            let told = record("sim.figure8", "execution_time", "%", value)
-                .with("mode", mode.name())
-                .with("latency_ns", latency_ns);
+            let record = point("sim.figure8", mode, value).with("latency_ns", latency_ns);
             let is = |entry: &&(Mode, u64, f64)| (entry.0, entry.1) == (mode, latency_ns);
-            context.emit(match FIGURE_8.iter().find(is) {
-                Some((_, _, reduction)) => beside_paper(told, value, 100.0 - reduction),
-                None => told,
+            told.push(match FIGURE_8.iter().find(is) {
+                Some((_, _, reduction)) => beside_paper(record, value, 100.0 - reduction),
+                None => record,
             });
         }
     }
-    let base_work = if calibration == Calibration::None { 0 } else { work };
-    if let Some(line) = results.base_line(base_work) {
-        for (payload_bytes, paper) in COPY_SHARES {
-            let value = line.copy_share(payload_bytes, 0.0);
-            let told = record("sim.copy_share", "copy_share", "%", value)
-                .with("payload_bytes", payload_bytes)
-                .with("work", base_work)
-                .with("compute_cycles", line.fixed.round())
-                .with("cycles_per_line", (line.per_byte * 640.0).round() / 10.0);
-            context.emit(beside_paper(told, value, paper));
-        }
-    }
+    told
+}
+
+fn copy_shares(calibration: Calibration, results: &Results, work: u64) -> Vec<Record> {
+    let Some(line) = results.base_line(work) else {
+        return Vec::new();
+    };
+    let share = |(payload_bytes, paper): (u64, f64)| {
+        let value = line.copy_share(payload_bytes, 0.0);
+        let told = record(calibration, results, "sim.copy_share", ("copy_share", "%"), value)
+            .with("payload_bytes", payload_bytes)
+            .with("work", work)
+            .with("compute_cycles", line.fixed.round())
+            .with("cycles_per_line", (line.per_byte * 640.0).round() / 10.0);
+        beside_paper(told, value, paper)
+    };
+    COPY_SHARES.into_iter().map(share).collect()
 }
 
 /// A record beside the paper's value: the value itself, the error in points, and the ratio, 0 where

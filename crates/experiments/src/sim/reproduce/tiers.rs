@@ -3,9 +3,9 @@
 
 use haul_model::{Kind, Record};
 
-use super::super::paper::{COPY_SHARES, FIGURE_8, FIGURE_8_CHANGES, Mode, TABLE_2};
+use super::super::paper::{COPY_SHARES, FIGURE_8, FIGURE_8_CHANGES, Mode, Row, TABLE_2};
 use super::ENGINES;
-use super::derive::{figure_7, figure_8, ours};
+use super::derive::{Ours, figure_7, figure_8, ours};
 use super::point::{Calibration, Results, modes};
 use crate::context::Context;
 
@@ -47,82 +47,80 @@ pub(super) fn emit(calibration: Calibration, results: &Results, context: &mut Co
     }
 }
 
-/// Tier A: what the paper concludes.
+/// Something of Tier A, which holds where the value is above 0.
+fn above_zero(what: String, value: Option<f64>) -> Check {
+    let value = value.unwrap_or(f64::MIN);
+    Check { tier: "A", what, passes: value > 0.0, value: value.max(-1e9) }
+}
+
+/// How much more the second is.
+fn more(first: Option<f64>, second: Option<f64>) -> Option<f64> {
+    Some(second? - first?)
+}
+
+/// Tier A: what the paper concludes from Table 2 and the figures.
 fn orderings(results: &Results) -> Vec<Check> {
     let mut checks = Vec::new();
-    let mut check = |what: String, value: Option<f64>| {
-        let value = value.unwrap_or(f64::MIN);
-        checks.push(Check { tier: "A", what, passes: value > 0.0, value: value.max(-1e9) });
-    };
-    let row = |payload: u64, mode: Mode, in_order: bool| {
-        let is = |row: &&super::super::paper::Row| {
-            (row.payload_bytes, row.mode, row.in_order) == (payload, mode, in_order)
-        };
-        ours(TABLE_2.iter().find(is)?, results)
-    };
-    let less = |a: Option<f64>, b: Option<f64>| Some(b? - a?);
     for (payload, _) in COPY_SHARES {
-        for in_order in [true, false] {
-            let core = if in_order { "in order" } else { "out of order" };
-            let overall = |mode| row(payload, mode, in_order).map(|ours| ours.overall);
-            check(format!("{payload} B {core}: every engine is faster"), overall(Mode::SyncNlb));
-            check(
-                format!("{payload} B {core}: bypass is better than none"),
-                less(overall(Mode::SyncNlb), overall(Mode::SyncWlb)),
-            );
-            check(
-                format!("{payload} B {core}: asynchronous is better than synchronous"),
-                less(overall(Mode::SyncWlb), overall(Mode::Async)),
-            );
-        }
-        for mode in ENGINES {
-            let overall = |in_order| row(payload, mode, in_order).map(|ours| ours.overall);
-            check(
-                format!("{payload} B {}: an engine is worth more in order", mode.name()),
-                less(overall(false), overall(true)),
-            );
-        }
-        let parts = row(payload, Mode::SyncNlb, true);
-        check(
-            format!("{payload} B in order, no bypass: faster copies outweigh overlap"),
-            parts.map(|ours| ours.faster_copies - ours.overlap),
-        );
+        checks.extend(orderings_of_payload(results, payload));
     }
     for (small, large) in [(512, 1024), (1024, 1400)] {
         for in_order in [true, false] {
             let core = if in_order { "in order" } else { "out of order" };
-            let part = |payload| row(payload, Mode::SyncNlb, in_order).map(|o| o.faster_copies);
-            check(
-                format!("{small} to {large} B {core}: faster copies grow"),
-                less(part(small), part(large)),
-            );
-            let part = |payload| row(payload, Mode::SyncWlb, in_order).map(|ours| ours.overlap);
-            check(
-                format!("{small} to {large} B {core}: overlap shrinks"),
-                less(part(large), part(small)),
-            );
+            let part =
+                |payload| Some(row(results, payload, Mode::SyncNlb, in_order)?.faster_copies);
+            let what = format!("{small} to {large} B {core}: faster copies grow");
+            checks.push(above_zero(what, more(part(small), part(large))));
+            let part = |payload| Some(row(results, payload, Mode::SyncWlb, in_order)?.overlap);
+            let what = format!("{small} to {large} B {core}: overlap shrinks");
+            checks.push(above_zero(what, more(part(large), part(small))));
         }
     }
     for mode in modes() {
+        let name = mode.name();
         let time = |channels| figure_7(results, mode, channels);
-        check(
-            format!("Figure 7, {}: 6.4 GB/s are faster than 3.2", mode.name()),
-            less(time(2), time(1)),
-        );
-        let time = |latency_ns| figure_8(results, mode, latency_ns);
-        check(
-            format!("Figure 8, {}: 80 ns are not slower than 110", mode.name()),
-            less(time(80), time(110)).map(|change| change + 0.5),
-        );
-        let base = || less(figure_8(results, Mode::Base, 80), figure_8(results, Mode::Base, 110));
+        let what = format!("Figure 7, {name}: 6.4 GB/s are faster than 3.2");
+        checks.push(above_zero(what, more(time(2), time(1))));
+        let change = |mode| more(figure_8(results, mode, 80), figure_8(results, mode, 110));
+        // ASYNC changes by 0.2 points in the paper: half a point is no trend.
+        let what = format!("Figure 8, {name}: 80 ns are not slower than 110 by half a point");
+        checks.push(above_zero(what, change(mode).map(|change| change + 0.5)));
         if mode != Mode::Base {
-            check(
-                format!("Figure 8, {}: latency matters less than to BASE", mode.name()),
-                less(less(time(80), time(110)), base()),
-            );
+            let what = format!("Figure 8, {name}: latency matters less than to BASE");
+            checks.push(above_zero(what, more(change(mode), change(Mode::Base))));
         }
     }
     checks
+}
+
+fn orderings_of_payload(results: &Results, payload: u64) -> Vec<Check> {
+    let mut checks = Vec::new();
+    for in_order in [true, false] {
+        let core = if in_order { "in order" } else { "out of order" };
+        let overall = |mode| Some(row(results, payload, mode, in_order)?.overall);
+        let [nlb, wlb, asynchronous] = ENGINES.map(overall);
+        for (what, value) in [
+            ("every engine is faster", nlb),
+            ("bypass is better than none", more(nlb, wlb)),
+            ("asynchronous is better than synchronous", more(wlb, asynchronous)),
+        ] {
+            checks.push(above_zero(format!("{payload} B {core}: {what}"), value));
+        }
+    }
+    for mode in ENGINES {
+        let overall = |in_order| Some(row(results, payload, mode, in_order)?.overall);
+        let what = format!("{payload} B {}: an engine is worth more in order", mode.name());
+        checks.push(above_zero(what, more(overall(false), overall(true))));
+    }
+    let parts = row(results, payload, Mode::SyncNlb, true);
+    let what = format!("{payload} B in order, no bypass: faster copies outweigh overlap");
+    checks.push(above_zero(what, parts.map(|ours| ours.faster_copies - ours.overlap)));
+    checks
+}
+
+fn row(results: &Results, payload: u64, mode: Mode, in_order: bool) -> Option<Ours> {
+    let is = |row: &&Row| (row.payload_bytes, row.mode, row.in_order) == (payload, mode, in_order);
+    ours(TABLE_2.iter().find(is)?, results)
 }
 
 /// Tier B: Table 2's undisputed rows.
