@@ -1,8 +1,16 @@
 //! `haul channel bench`: the names that checks rely on, and everything bad that can be asked of it.
 
-use haul_model::Record;
+use std::fs;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
 
-use crate::{Ran, haul, run};
+use haul_model::Record;
+use rustix::process::{Pid, Signal, kill_process_group};
+
+use crate::{LIMIT, Ran, finish, haul, run};
 
 fn bench(arguments: &[&str]) -> Ran {
     let mut all = vec!["channel", "bench", "--json", "--budget", "0.1"];
@@ -162,4 +170,64 @@ fn an_end_without_a_run_is_told() {
     let arguments = ["channel", "drive", "/nonexistent/control", "A"];
     run(&mut haul(&arguments)).expect(1).says(&["/nonexistent/control", "haul channel bench"]);
     run(&mut haul(&["channel", "drive", "/nonexistent/control", "C"])).expect(2).says(&["A and B"]);
+}
+
+/// A long run in a process group of its own, as a shell starts it, whose drivers have come.
+fn long_run(folder: &Path) -> Child {
+    let arguments = ["--size", "64KiB", "--mechanism", "ring", "--against", "pipe,unix"];
+    let mut command = haul(&["channel", "bench", "--json", "--budget", "100"]);
+    command.args(arguments).env("TMPDIR", folder).process_group(0);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let child = command.spawn().unwrap();
+    let started = Instant::now();
+    while drivers(folder) < 2 {
+        assert!(started.elapsed() < LIMIT, "no driver");
+        thread::sleep(Duration::from_millis(10));
+    }
+    // Long enough for some rounds: the first of them is not timed.
+    thread::sleep(Duration::from_secs(2));
+    child
+}
+
+/// Processes that were started with a path in this folder.
+fn drivers(folder: &Path) -> usize {
+    let path = folder.to_str().unwrap().as_bytes();
+    let has_path = |line: &[u8]| line.windows(path.len()).any(|part| part == path);
+    let processes = fs::read_dir("/proc").unwrap().flatten();
+    let lines = processes.filter_map(|process| fs::read(process.path().join("cmdline")).ok());
+    lines.filter(|line| has_path(line)).count()
+}
+
+fn wait_for_no_driver(folder: &Path) {
+    let started = Instant::now();
+    while drivers(folder) > 0 {
+        assert!(started.elapsed() < LIMIT, "{} drivers are left", drivers(folder));
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn ctrl_c_keeps_what_was_measured_and_leaves_nothing_behind() {
+    if !has_two_processors() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let child = long_run(folder.path());
+    kill_process_group(Pid::from_child(&child), Signal::INT).unwrap();
+    let ran = finish(child).expect(1).says(&["interrupted"]);
+    assert!(!of(&ran.records(), "haul:ring", "throughput").is_empty(), "{ran:#?}");
+    wait_for_no_driver(folder.path());
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn drivers_end_with_a_run_that_is_killed() {
+    if !has_two_processors() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let mut child = long_run(folder.path());
+    child.kill().unwrap();
+    child.wait().unwrap();
+    wait_for_no_driver(folder.path());
 }

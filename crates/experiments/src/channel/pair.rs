@@ -6,6 +6,7 @@ use std::io::{self, BufRead, BufReader, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -198,6 +199,8 @@ fn spawn(launch: &Launch, control: &Path, printed: io::PipeWriter) -> io::Result
         command.args(&launch.arguments).arg(control);
         command.envs(launch.environment.iter().map(|(name, value)| (name, value)));
         command.env_remove("LD_PRELOAD").stderr(printed.try_clone()?);
+        // Ctrl-C is the run's: it ends with what it has, and its drivers with it.
+        command.process_group(0);
         Ok(command)
     };
     if launch.starts_both {
