@@ -27,40 +27,36 @@ impl<M: MemoryPort> Core<'_, M> {
             }
             self.front.queue.pop_front();
             self.progress = true;
-            let entry = if is_wrong {
-                self.execute_wrong(&fetched, &instruction)
+            let mut entry = Entry::new(self.window.tail, fetched.index, class, instruction.rd);
+            if is_wrong {
+                self.execute_wrong(&mut entry, &fetched, &instruction);
             } else {
-                match self.execute_right(&fetched, &instruction)? {
-                    Some(entry) => entry,
-                    None => break,
+                self.execute_right(&mut entry, &fetched, &instruction)?;
+                if self.is_finished {
+                    break;
                 }
-            };
-            self.enter(entry, &instruction, &fetched);
+            }
+            self.enter(&mut entry, &instruction, &fetched);
         }
         Ok(())
     }
 
-    /// Executes an instruction of the right path; `None` where it ended the program.
+    /// Executes an instruction of the right path, which may end the program.
+    #[inline]
     fn execute_right(
         &mut self,
+        entry: &mut Entry,
         fetched: &Fetched,
         instruction: &Instruction,
-    ) -> Result<Option<Entry>, Error> {
-        let mut entry = Entry::new(
-            self.window.tail,
-            fetched.index,
-            instruction.operation.class(),
-            instruction.rd,
-        );
-        let registers = &self.machine.registers;
-        operands(&mut entry, instruction, registers);
+    ) -> Result<(), Error> {
+        operands(entry, instruction, &self.machine.registers);
         match self.machine.execute(self.image, fetched.index) {
             Ok(next) => entry.next = next,
             Err(Stop::Fault(error)) => return Err(*error),
             Err(Stop::Exit) => {
                 self.machine.executed += 1;
                 self.is_finished = true;
-                return Ok(None);
+                return Ok(());
             }
         }
         self.machine.next = entry.next;
@@ -71,20 +67,17 @@ impl<M: MemoryPort> Core<'_, M> {
             let is_warm = self.machine.nic.taken_packets() >= self.warm_packets;
             self.warm_cycle = is_warm.then_some(self.now);
         }
-        let writes = self.machine.nic.writes.drain(..);
-        self.device_writes.extend(writes.map(|write| (entry.sequence, write)));
-        Ok(Some(entry))
+        if !self.machine.nic.writes.is_empty() {
+            let writes = self.machine.nic.writes.drain(..);
+            self.device_writes.extend(writes.map(|write| (entry.sequence, write)));
+        }
+        Ok(())
     }
 
-    fn execute_wrong(&mut self, fetched: &Fetched, instruction: &Instruction) -> Entry {
-        let mut entry = Entry::new(
-            self.window.tail,
-            fetched.index,
-            instruction.operation.class(),
-            instruction.rd,
-        );
+    #[inline]
+    fn execute_wrong(&mut self, entry: &mut Entry, fetched: &Fetched, instruction: &Instruction) {
         entry.is_wrong_path = true;
-        operands(&mut entry, instruction, self.shadow.registers());
+        operands(entry, instruction, self.shadow.registers());
         if entry.class == Class::Copy {
             // It never reaches memory, and its operands may be anything.
             entry.bytes = 0;
@@ -93,11 +86,11 @@ impl<M: MemoryPort> Core<'_, M> {
         entry.next = self.shadow.execute(self.image, memory, fetched.index, instruction);
         entry.is_uncached = entry.is_memory() && memory.load::<1>(entry.address).is_none();
         self.statistics.wrong_path_instructions += 1;
-        entry
     }
 
     /// Puts an executed instruction into the window and the queues that its class needs.
-    fn enter(&mut self, mut entry: Entry, instruction: &Instruction, fetched: &Fetched) {
+    #[inline]
+    fn enter(&mut self, entry: &mut Entry, instruction: &Instruction, fetched: &Fetched) {
         let sequence = entry.sequence;
         entry.return_top = fetched.return_top;
         entry.store_place = self.stores.end;
@@ -105,17 +98,17 @@ impl<M: MemoryPort> Core<'_, M> {
             Class::Load => self.memory_entries += 1,
             Class::Store => {
                 self.memory_entries += 1;
-                self.push_store(&entry, false);
+                self.push_store(entry, false);
             }
             Class::Copy => {
-                self.push_store(&entry, true);
+                self.push_store(entry, true);
                 self.copies.push_back(sequence);
             }
             _ => {}
         }
         if let Some(trace) = &mut self.trace {
             let address = self.image.address_of(entry.index);
-            entry.row = trace.dispatched(self.now, fetched.at, address, &entry, instruction);
+            entry.row = trace.dispatched(self.now, fetched.at, address, entry, instruction);
         }
         let is_mispredicted = entry.is_mispredicted;
         self.window.push(entry, sources(instruction));
@@ -124,15 +117,11 @@ impl<M: MemoryPort> Core<'_, M> {
             self.shadow.begin(&self.machine.registers);
             self.wrong_path_of = Some(sequence);
         }
-        let entry = self.window.entry(sequence);
-        let (class, waits) = (entry.class, entry.waits);
-        if class == Class::Store {
-            self.stores.at(self.window.entry(sequence).store_place).has_value =
-                waits >> VALUE & 1 == 0;
+        if entry.class == Class::Store {
+            self.stores.at(entry.store_place).has_value = entry.waits >> VALUE & 1 == 0;
         }
-        if self.may_issue(class, waits) {
-            self.ready.insert(sequence);
-            self.waiting += 1;
+        if self.may_issue(entry.class, entry.waits) {
+            self.make_ready(sequence, entry.class);
         }
     }
 
@@ -154,6 +143,16 @@ impl<M: MemoryPort> Core<'_, M> {
             is_known: false,
             has_value: false,
         });
+    }
+
+    /// Puts an instruction where its unit looks for it.
+    #[inline]
+    pub(super) fn make_ready(&mut self, sequence: u64, class: Class) {
+        match class {
+            Class::Multiply | Class::Divide => self.ready_multiply.insert(sequence),
+            _ => self.ready.insert(sequence),
+        }
+        self.waiting += 1;
     }
 
     /// Whether the operands that it needs to begin are there: a store's address does without its

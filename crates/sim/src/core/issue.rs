@@ -28,13 +28,27 @@ impl<M: MemoryPort> Core<'_, M> {
         self.issue_ready(&mut left);
     }
 
-    /// Oldest first, whatever is ready.
+    /// Oldest first, whatever is ready and finds a unit.
     fn issue_ready(&mut self, left: &mut Left) {
         let end = self.issue_end();
         let mut from = self.window.head;
-        while left.slots > 0 {
+        while left.slots > 0 && left.integer > 0 {
             let Some(sequence) = self.ready.next(from, end) else { break };
             from = sequence + 1;
+            left.integer -= 1;
+            self.ready.remove(sequence);
+            self.issue_one(sequence, left);
+        }
+        let mut from = self.window.head;
+        while left.slots > 0 && left.multiply > 0 {
+            let Some(sequence) = self.ready_multiply.next(from, end) else { break };
+            from = sequence + 1;
+            let is_division = self.window.entry(sequence).class == Class::Divide;
+            if is_division && self.now < self.divide_free_at {
+                continue;
+            }
+            left.multiply -= 1;
+            self.ready_multiply.remove(sequence);
             self.issue_one(sequence, left);
         }
     }
@@ -47,20 +61,18 @@ impl<M: MemoryPort> Core<'_, M> {
         }
     }
 
-    /// Gives an instruction its unit, if one is free.
+    /// Begins an instruction on the unit that it was given.
+    #[inline]
     fn issue_one(&mut self, sequence: u64, left: &mut Left) {
-        let entry = self.window.entry(sequence);
+        let entry = self.window.entry_mut(sequence);
+        entry.is_issued = true;
         let (class, address, is_uncached) = (entry.class, entry.address, entry.is_uncached);
         let latencies = &self.settings.latencies;
-        let (unit, latency): (&mut u32, Cycle) = match class {
-            Class::Multiply => (&mut left.multiply, latencies.multiply.into()),
-            Class::Divide => (&mut left.multiply, latencies.divide.into()),
-            _ => (&mut left.integer, latencies.integer.into()),
+        let latency: Cycle = match class {
+            Class::Multiply => latencies.multiply.into(),
+            Class::Divide => latencies.divide.into(),
+            _ => latencies.integer.into(),
         };
-        if *unit == 0 || class == Class::Divide && self.now < self.divide_free_at {
-            return;
-        }
-        *unit -= 1;
         left.slots -= 1;
         let mut at = self.now + latency;
         let mut due = Due::Result;
@@ -75,8 +87,6 @@ impl<M: MemoryPort> Core<'_, M> {
             _ => {}
         }
         self.schedule(at, sequence, due);
-        self.window.entry_mut(sequence).is_issued = true;
-        self.ready.remove(sequence);
         self.waiting -= 1;
         self.progress = true;
         if let Some(trace) = &mut self.trace {

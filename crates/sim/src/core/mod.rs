@@ -78,11 +78,12 @@ pub struct Core<'a, M> {
     passing: Passing,
     now: Cycle,
     window: window::Window,
-    /// What may take a unit.
+    /// What may take an integer unit, and what may take a multiply unit.
     ready: window::ReadySet,
+    ready_multiply: window::ReadySet,
     /// Loads whose address is known and whose value has not been asked for.
     loads: window::ReadySet,
-    /// How many those two hold.
+    /// How many those three hold.
     waiting: usize,
     stores: stores::StoreQueue,
     /// Loads and stores in the window.
@@ -134,6 +135,7 @@ impl<'a, M: MemoryPort> Core<'a, M> {
             memory,
             now: 0,
             ready: window::ReadySet::new(&window),
+            ready_multiply: window::ReadySet::new(&window),
             loads: window::ReadySet::new(&window),
             waiting: 0,
             stores: stores::StoreQueue::new(settings.window_entries),

@@ -161,7 +161,7 @@ impl Window {
 
     /// Puts an instruction into the window and lets its operands wait for their producers.
     #[inline]
-    pub(super) fn push(&mut self, mut entry: Entry, sources: [u8; OPERANDS]) {
+    pub(super) fn push(&mut self, entry: &mut Entry, sources: [u8; OPERANDS]) {
         self.stamps = self.stamps.wrapping_add(1);
         entry.stamp = self.stamps;
         for (operand, register) in sources.into_iter().enumerate() {
@@ -183,7 +183,7 @@ impl Window {
         if entry.rd != SINK {
             self.producers[usize::from(entry.rd & 63)] = entry.sequence;
         }
-        self.entries[(entry.sequence & self.mask) as usize] = entry;
+        self.entries[(entry.sequence & self.mask) as usize] = *entry;
         self.tail = entry.sequence + 1;
     }
 
@@ -287,7 +287,7 @@ mod tests {
 
     fn pushed(window: &mut Window, rd: u8, sources: [u8; OPERANDS]) -> u64 {
         let sequence = window.tail;
-        window.push(Entry::new(sequence, 0, Class::Integer, rd), sources);
+        window.push(&mut Entry::new(sequence, 0, Class::Integer, rd), sources);
         sequence
     }
 

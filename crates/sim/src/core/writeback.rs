@@ -114,8 +114,7 @@ impl<M: MemoryPort> Core<'_, M> {
         let is_new =
             !is_issued && (class != Class::Store || operand != VALUE || self.is_in_order());
         if is_new && self.may_issue(class, waits) {
-            self.ready.insert(sequence);
-            self.waiting += 1;
+            self.make_ready(sequence, class);
         }
     }
 
@@ -135,7 +134,9 @@ impl<M: MemoryPort> Core<'_, M> {
             if let Some(trace) = &mut self.trace {
                 trace.squashed(squashed.row, self.now);
             }
-            self.waiting -= self.ready.take(sequence) + self.loads.take(sequence);
+            self.waiting -= self.ready.take(sequence)
+                + self.ready_multiply.take(sequence)
+                + self.loads.take(sequence);
         }
         self.stores.squash(store_end);
         while self.copies.back().is_some_and(|copy| *copy > branch) {
