@@ -65,7 +65,7 @@ impl MemorySystem {
         let register = self.registers.find(line).expect("it was just taken");
         register.responded = phases.responded;
         register.transaction = transaction;
-        let arrives = phases.requested + self.delays.chipset_out;
+        let arrives = phases.requested + self.delays.crossing;
         self.span(transaction, Stage::Caches, now, looked_up, 0);
         self.span(transaction, Stage::Bus, looked_up, phases.requested, 0);
         self.span(transaction, Stage::Chipset, phases.requested, arrives, 0);
@@ -137,7 +137,7 @@ impl MemorySystem {
         let transaction = self.begin(now, What::WriteBack, address, self.settings.line_bytes);
         let phases = self.transact(now, 1);
         let carried = self.carry(phases.requested, phases.requested);
-        let arrives = carried + self.delays.chipset_out;
+        let arrives = carried + self.delays.crossing;
         self.span(transaction, Stage::Bus, now, phases.requested, 0);
         self.span(transaction, Stage::Data, phases.requested, carried, 0);
         self.span(transaction, Stage::Chipset, carried, arrives, 0);

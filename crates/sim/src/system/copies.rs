@@ -89,7 +89,7 @@ impl MemorySystem {
             let arrives = match self.engine_settings.placement {
                 Placement::Hub => {
                     let requested = self.transact(now, 2).requested;
-                    let arrives = requested + self.delays.chipset_out;
+                    let arrives = requested + self.delays.crossing;
                     self.span(piece.copy, Stage::Bus, now, requested, 0);
                     self.span(piece.copy, Stage::Chipset, requested, arrives, 0);
                     arrives
@@ -284,7 +284,7 @@ impl MemorySystem {
             return now;
         }
         let requested = self.transact(now, 1).requested;
-        let arrives = requested + self.delays.chipset_out;
+        let arrives = requested + self.delays.crossing;
         self.span(transaction, Stage::Bus, now, requested, 0);
         self.span(transaction, Stage::Chipset, requested, arrives, 0);
         arrives
@@ -383,7 +383,7 @@ impl MemorySystem {
         phase: fn(&crate::memory::bus::Phases) -> Cycle,
     ) -> Cycle {
         match self.engine_settings.placement {
-            Placement::Hub => phase(&self.transact(now + self.delays.chipset_back, addresses)),
+            Placement::Hub => phase(&self.transact(now + self.delays.crossing, addresses)),
             // What the processor itself must know it knows at once; other processors are snooped.
             Placement::Die => phase(&self.transact(now, addresses)),
         }
@@ -392,7 +392,7 @@ impl MemorySystem {
     /// Cycles from the bus to an engine.
     fn engine_crossing(&self) -> Cycle {
         match self.engine_settings.placement {
-            Placement::Hub => self.delays.chipset_out,
+            Placement::Hub => self.delays.crossing,
             Placement::Die => 0,
         }
     }

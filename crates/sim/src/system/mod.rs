@@ -22,7 +22,7 @@ mod tests;
 use std::collections::VecDeque;
 use std::ops::Range;
 
-use crate::configuration::{Configuration, Cycle, EngineSettings, MemorySettings};
+use crate::configuration::{Configuration, Cycle, EngineSettings, MemorySettings, cycles_of_ns};
 use crate::engine::control::{Control, Piece};
 use crate::engine::{self, Policy};
 use crate::error::Error;
@@ -70,7 +70,9 @@ struct Delays {
     fetch: Cycle,
     data: Cycle,
     second: Cycle,
-    chipset_out: Cycle,
+    /// Between bus and hub, each way.
+    crossing: Cycle,
+    /// From memory to the bus, for what the processor reads.
     chipset_back: Cycle,
     walk: Cycle,
 }
@@ -88,13 +90,15 @@ impl MemorySystem {
         let timing = Timing::new(&settings.dram, line_bytes);
         let channels = settings.dram.channels as usize;
         let chipset = settings.chipset_cycles().unwrap_or(0);
+        // A chipset that is quicker than two crossings crosses quicker.
+        let crossing = cycles_of_ns(settings.crossing_ns).min(chipset / 2);
         Ok(Self {
             delays: Delays {
                 fetch: settings.instruction_cache.hit_cycles.into(),
                 data: settings.data_cache.hit_cycles.into(),
                 second: settings.second_cache.hit_cycles.into(),
-                chipset_out: chipset / 2,
-                chipset_back: chipset - chipset / 2,
+                crossing,
+                chipset_back: chipset - crossing,
                 walk: configuration.core.tlb.walk_cycles.into(),
             },
             line_shift: line_bytes.trailing_zeros(),

@@ -196,8 +196,8 @@ fn load_bypass_costs_an_announcement() {
     let settings = Configuration::default().memory;
     let bus = &settings.bus;
     let clocks = bus.arbitration_clocks + 2 * bus.request_clocks + bus.snoop_clocks;
-    let chipset = settings.chipset_cycles().expect("a valid machine");
-    let closed_form = chipset + bus.after(u64::from(clocks + bus.response_clocks));
+    let crossings = 2 * cycles_of_ns(settings.crossing_ns);
+    let closed_form = crossings + bus.after(u64::from(clocks + bus.response_clocks));
     assert_near("announcement, cycles", (wlb - nlb) as f64, closed_form as f64, 10.0);
 }
 

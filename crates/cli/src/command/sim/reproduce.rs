@@ -18,7 +18,7 @@ const PAGE: &str = "report.html";
 
 /// Packets of each trace: the paper's, and those that two cores do in half a minute.
 const PACKETS: u64 = 100_000;
-const PACKETS_QUICK: u64 = 500;
+const PACKETS_QUICK: u64 = 400;
 
 /// A run is in its steady state after some hundred packets, so the second round needs no more.
 const PACKETS_CALIBRATED_MAX: u64 = 5_000;
