@@ -188,9 +188,11 @@ impl Bench {
         let copies = WITH_A_COPY.iter().filter(|name| has(name)).count();
         // Built once by A; B's view takes what it writes to.
         let sealed = if has("haul:sealed") { 2 } else { 0 };
+        // Its samples lie in memory of their own, of which it takes two in turn.
+        let samples = if has("iceoryx2") { 2 } else { 0 };
         let pairs = 1 + self.entrants().filter(|subject| subject.found.is_some()).count();
         let bytes = (self.size * self.count(Kind::Transfer)) as u64;
-        bytes.saturating_mul((2 * pairs + copies + sealed) as u64)
+        bytes.saturating_mul((2 * pairs + copies + sealed + samples) as u64)
     }
 }
 

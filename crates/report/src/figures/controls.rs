@@ -10,10 +10,11 @@ use crate::select::{field, is_condition};
 pub(super) const NOT_SAID: &str = "not said";
 
 /// Fields that always tell records apart where they differ.
-const ALWAYS: [&str; 4] = ["function", "threads", "subject", "phase"];
+const ALWAYS: [&str; 6] = ["function", "threads", "subject", "phase", "target", "busy_core"];
 
 /// Fields in the order in which they are tried; then `run`, then all others.
-const FIRST: [&str; 6] = ["function", "threads", "subject", "level", "phase", "size_bytes"];
+const FIRST: [&str; 8] =
+    ["function", "threads", "subject", "level", "phase", "target", "busy_core", "size_bytes"];
 
 /// The fields that become controls, in order.
 pub(crate) fn needed(plan: &Plan, points: &[Point<'_>]) -> Vec<String> {
