@@ -49,11 +49,16 @@ const BANS: [Ban; 7] = [
 
 /// Files of code with more lines than `limit`.
 pub(crate) fn long_files(tree: &Tree, limit: usize) -> Vec<String> {
-    let code = tree.files.iter().filter(|file| is_code(&file.path));
+    let code = tree.files.iter().filter(|file| is_code(&file.path) && !is_made(&file.text));
     code.map(|file| (&file.path, file.text.lines().count()))
         .filter(|&(_, lines)| lines > limit)
         .map(|(path, lines)| format!("{path}: {lines} lines, the limit is {limit}"))
         .collect()
+}
+
+/// Whether a program made it and says so at the top: its length is that of its sources.
+fn is_made(text: &str) -> bool {
+    text.lines().take(5).any(|line| line.contains("do not edit"))
 }
 
 fn is_code(path: &str) -> bool {
