@@ -2,8 +2,6 @@
 
 use std::time::Duration;
 
-use rustix::thread::ClockId;
-
 use super::Mechanism;
 
 /// What one end of one transfer took. Both ends together are the transfer's cost.
@@ -20,8 +18,8 @@ pub struct Account {
     pub copied_bytes: u64,
     /// The receiver compared the bytes that it keeps with a checksum.
     pub is_checked: bool,
-    /// Processor time of the calling thread, user and system. `None` for an inline message: the
-    /// two system calls that tell it would take longer than the transfer.
+    /// Processor time of the calling thread, user and system. `None` for a message under 64 KiB:
+    /// the system calls that tell it would take longer than the transfer.
     pub cpu: Option<Duration>,
     /// Page faults of the calling thread, minor and major. `None` as for `cpu`.
     pub faults: Option<u64>,
@@ -32,6 +30,9 @@ pub struct Account {
     pub extra_memory_bytes: u64,
 }
 
+/// From this size on a transfer takes longer than the four system calls that measure it.
+const METERED_BYTES_MIN: u64 = 64 << 10;
+
 /// Processor time and faults since a beginning.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Meter {
@@ -40,11 +41,14 @@ pub(super) struct Meter {
 }
 
 impl Meter {
+    /// Begins now, where the size is worth it.
+    pub(super) fn of(length: u64) -> Option<Self> {
+        (length >= METERED_BYTES_MIN).then(Self::start)
+    }
+
     /// Begins now. Two system calls.
-    pub(super) fn start() -> Self {
-        let now = rustix::time::clock_gettime(ClockId::ThreadCPUTime);
-        let cpu = Duration::new(now.tv_sec as u64, now.tv_nsec as u32);
-        Self { cpu, faults: faults_of_thread() }
+    fn start() -> Self {
+        Self { cpu: time_of_thread(), faults: faults_of_thread() }
     }
 
     /// What the calling thread, which must be the one that began, took since.
@@ -52,6 +56,17 @@ impl Meter {
         let now = Self::start();
         account.cpu = Some(now.cpu.saturating_sub(self.cpu));
         account.faults = Some(now.faults.saturating_sub(self.faults));
+    }
+}
+
+/// By libc: rustix reads the vDSO by itself, which valgrind takes away.
+fn time_of_thread() -> Duration {
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the target is a structure of the right type that nothing else refers to.
+    let result = unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut now) };
+    match result {
+        0 => Duration::new(now.tv_sec as u64, now.tv_nsec as u32),
+        _ => Duration::ZERO,
     }
 }
 

@@ -15,7 +15,7 @@ use super::region;
 
 /// A received message, or memory for one. Private: nothing that the sender does changes it (what
 /// came by `lease` it could, if it were not to be trusted), and nothing done to it reaches the
-/// sender. Begins at a page, unless it is smaller than one; given back as it is dropped.
+/// sender. Begins at a page, unless it is smaller than 64 KiB; given back as it is dropped.
 pub struct Buffer {
     base: NonNull<u8>,
     length: usize,
@@ -23,11 +23,14 @@ pub struct Buffer {
     account: Account,
 }
 
+/// Below this a mapping and its faults cost more than zeroing.
+const SMALL_BYTES: usize = 64 << 10;
+
 /// Where it came from, and goes back to.
 enum Memory {
     /// There is none.
     Nothing,
-    /// A page at most, of the allocator: a mapping would cost more than the message.
+    /// Little, of the allocator: a mapping would cost more than the message.
     Small(#[expect(dead_code, reason = "it is kept for the memory that it owns")] Vec<u8>),
     /// A mapping of its own.
     Mapped,
@@ -54,7 +57,7 @@ impl Buffer {
     /// Zeroed memory. Nothing is taken from the system before it is touched, so that a length that
     /// the peer lied about costs addresses, not memory.
     pub(super) fn zeroed(length: usize) -> Result<Self, Error> {
-        if length < pages::PAGE_BYTES {
+        if length < SMALL_BYTES {
             return Ok(Self::small(length));
         }
         let protection = ProtFlags::READ | ProtFlags::WRITE;
@@ -173,9 +176,9 @@ mod tests {
 
     #[test]
     fn whole_pages_are_placed_and_the_rest_is_copied() {
-        let length = 3 * pages::PAGE_BYTES + 100;
+        let length = 30 * pages::PAGE_BYTES + 100;
         for (start, is_placed) in [(0, true), (pages::PAGE_BYTES, true), (1, false)] {
-            let mut target = Buffer::new(5 * pages::PAGE_BYTES).unwrap();
+            let mut target = Buffer::new(50 * pages::PAGE_BYTES).unwrap();
             target.fill(9);
             let mut source = Buffer::new(length).unwrap();
             for (index, byte) in source.iter_mut().enumerate() {

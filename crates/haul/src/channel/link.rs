@@ -13,25 +13,24 @@ use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::thread::{Timespec, futex};
 
+use super::bell::{self, ASLEEP, POLLING};
 use super::error::Error;
 use super::handshake::Met;
 use super::layout::{self, SumState};
 use super::peer::Peer;
 use super::region::Region;
+use super::words::Flags;
 use super::{Mechanism, Settings, idle, socket};
 
 /// Looks at the other end's words before sleeping: some 50 us, about what a sleep and a wake-up
 /// cost together.
 const SPINS: u32 = 1000;
+/// Looks where there is not a processor for each end: the other one needs this one to move.
+const SPINS_BUSY: u32 = 20;
 /// First sleep, after which the peer's life and the clock are looked at; each later one is longer.
 const SLEEP_MIN: Duration = Duration::from_millis(5);
 /// Longest sleep: how late the death of a peer is noticed.
 const SLEEP_MAX: Duration = Duration::from_millis(50);
-
-/// How the owner of a bell sleeps: on the futex.
-const ASLEEP: u32 = 1;
-/// Or in poll, on the socket.
-const POLLING: u32 = 2;
 
 /// Length of a packet that carries a descriptor: its kind, then a number.
 const FILE_BYTES: usize = 9;
@@ -195,9 +194,10 @@ impl Lane {
         self.ring();
     }
 
-    /// Writes a word of this end's that another one, told later, makes known.
+    /// Writes a word of this end's; another one, told later, wakes who waits for it.
     pub(super) fn note(&self, word: usize, value: u64) {
-        self.link.region.word64(layout::words_start(self.index) + word).store(value, Relaxed);
+        // SYNC: word told.
+        self.link.region.word64(layout::words_start(self.index) + word).store(value, Release);
     }
 
     /// Writes the checksum of a message, if it is known now, into its slot.
@@ -248,34 +248,25 @@ impl Lane {
 
     /// Wakes the other end where it sleeps.
     pub(super) fn ring(&mut self) {
-        let bell = layout::words_start(self.index) + self.other_bell;
-        let how = self.link.region.word32(bell + 4);
-        // SYNC: sleep announced: either this sees that the other end sleeps, or the other end,
-        // which looks once more after it announced that, sees what was just told.
-        fence(SeqCst);
-        let sleeps = how.load(Relaxed);
+        let at = layout::words_start(self.index) + self.other_bell;
+        let (word, how) = (self.link.region.word32(at), self.link.region.word32(at + 4));
+        let sleeps = bell::look(how);
         if sleeps & ASLEEP != 0 {
-            how.fetch_and(!ASLEEP, Relaxed);
-            let word = self.link.region.word32(bell);
-            word.fetch_add(1, Release);
+            bell::ring(word, how);
             let _ = futex::wake(word, futex::Flags::empty(), 1);
             self.system_calls += 1;
         }
         if sleeps & POLLING != 0 {
-            how.fetch_and(!POLLING, Relaxed);
+            how.clear(POLLING);
             socket::nudge(&self.link.socket);
             self.system_calls += 1;
         }
     }
 
     /// Announces that this end is about to sleep; it must look once more before it does.
-    fn announce(&self, how: u32) -> u32 {
-        let bell = layout::words_start(self.index) + self.own_bell;
-        let seen = self.link.region.word32(bell).load(Acquire);
-        // SYNC: sleep announced.
-        self.link.region.word32(bell + 4).fetch_or(how, SeqCst);
-        fence(SeqCst);
-        seen
+    fn announce(&self, way: u32) -> u32 {
+        let at = layout::words_start(self.index) + self.own_bell;
+        bell::announce(self.link.region.word32(at), self.link.region.word32(at + 4), way)
     }
 
     /// Sleeps until the bell that showed `seen` rings, or for so long.
@@ -326,9 +317,8 @@ pub(super) trait Transfer {
 
 /// Moves a transfer on until it is complete, or the peer is gone, or the time is over.
 pub(super) fn drive<T: Transfer>(transfer: &mut T) -> Result<T::Output, Error> {
-    let mut clock = Clock::start(&transfer.lane().link.settings);
-    let spins_max = if idle::processors() > 1 { SPINS } else { 0 };
-    let (mut spins, mut announced, mut sleep) = (0, None, SLEEP_MIN);
+    let mut clock = Clock::new(&transfer.lane().link.settings);
+    let (mut spins, mut spins_max, mut announced, mut sleep) = (0, None, None, SLEEP_MIN);
     loop {
         match transfer.step()? {
             Step::Done(output) => return Ok(output),
@@ -336,7 +326,10 @@ pub(super) fn drive<T: Transfer>(transfer: &mut T) -> Result<T::Output, Error> {
                 clock.check(transfer)?;
                 (spins, announced, sleep) = (0, None, SLEEP_MIN);
             }
-            Step::Blocked if spins < spins_max => {
+            Step::Blocked if spins < *spins_max.get_or_insert_with(spins_now) => {
+                if spins == 0 {
+                    clock.start();
+                }
                 spins += 1;
                 hint::spin_loop();
             }
@@ -355,6 +348,15 @@ pub(super) fn drive<T: Transfer>(transfer: &mut T) -> Result<T::Output, Error> {
                 spins = 0;
             }
         }
+    }
+}
+
+/// How often to look before sleeping, as things are.
+fn spins_now() -> u32 {
+    match idle::processors() {
+        1 => 0,
+        _ if idle::is_one_for_each() => SPINS,
+        _ => SPINS_BUSY,
     }
 }
 
@@ -396,16 +398,22 @@ fn finish_without_peer<T: Transfer>(transfer: &mut T) -> Result<T::Output, Error
 
 /// How long it may last: until the peer begins, and from there to the end.
 struct Clock {
-    start: Instant,
+    start: Option<Instant>,
     begun: Option<Instant>,
     wait: Option<Duration>,
     deadline: Duration,
 }
 
 impl Clock {
-    fn start(settings: &Settings) -> Self {
+    /// Stands still until there is something to wait for: what is there already costs no look at
+    /// the clock.
+    fn new(settings: &Settings) -> Self {
         let (wait, deadline) = (settings.wait, settings.deadline);
-        Self { start: Instant::now(), begun: None, wait, deadline }
+        Self { start: None, begun: None, wait, deadline }
+    }
+
+    fn start(&mut self) -> Instant {
+        *self.start.get_or_insert_with(Instant::now)
     }
 
     /// Time spent, and how much there is.
@@ -415,7 +423,7 @@ impl Clock {
         }
         match self.begun {
             Some(begun) => (begun.elapsed(), Some(self.deadline)),
-            None => (self.start.elapsed(), self.wait),
+            None => (self.start().elapsed(), self.wait),
         }
     }
 

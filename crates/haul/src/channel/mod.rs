@@ -31,13 +31,14 @@
 //!
 //! # From the bottom up
 //!
-//! `error`, `mechanism`, `account`: the words; `words`, `counter`: what both ends change; `region`: memory that both ends share; `layout`: what
+//! `error`, `mechanism`, `account`: the words; `words`, `counter`, `bell`: what both ends change (`interleavings`: in every order); `region`: memory that both ends share; `layout`: what
 //! stands where in it; `checksum`: over the bytes of a message; `socket`, `peer`: the other process; `link`: bells, and waiting under a
 //! deadline; `idle`: whether there is a processor for each end; `source`, `buffer`: what goes in and what comes out; `inline`, `ring`, `staged`,
 //! `sealed`, `pull`, `double`, `lease` (over `pool`), `vmsplice`: one mechanism each; `choose`: which of them; `handshake`: how two ends meet;
 //! `sender`, `receiver`: the two halves.
 
 mod account;
+mod bell;
 mod buffer;
 mod checksum;
 mod choose;
@@ -47,6 +48,8 @@ mod error;
 mod handshake;
 mod idle;
 mod inline;
+#[cfg(all(test, loom))]
+mod interleavings;
 mod layout;
 mod lease;
 mod link;
@@ -242,6 +245,14 @@ impl Channel {
     /// As there.
     pub fn try_recv(&mut self) -> Result<Option<Buffer>, Error> {
         self.receiver.try_recv()
+    }
+
+    /// See [`Receiver::wait_length`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn wait_length(&mut self) -> Result<usize, Error> {
+        self.receiver.wait_length()
     }
 
     /// Who is at the other end.

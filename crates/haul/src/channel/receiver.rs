@@ -286,7 +286,7 @@ impl Receiver {
         let mechanism = Mechanism::from_number(header.kind)
             .ok_or_else(|| Error::protocol("mechanism", header.kind, kinds))?;
         let calls_before = self.lane.system_calls;
-        let meter = (header.length > INLINE_BYTES_MAX as u64).then(Meter::start);
+        let meter = Meter::of(header.length);
         let way = self.way(mechanism, &header)?;
         let account = Account { mechanism, size_bytes: header.length, ..Account::default() };
         let check = (header.sum != SumState::None).then_some((Sum::default(), 0));

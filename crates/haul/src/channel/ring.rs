@@ -21,6 +21,15 @@ use super::source::Source;
 /// displaces is the ring. The L3 share of one core complex of EPYC, see `sys::cache`.
 const STREAMED_BYTES_MIN: u64 = 32 << 20;
 
+/// When the receiver is told of a chunk.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Tell {
+    /// With the message, which it does not know of yet.
+    Later,
+    /// Now, of this message; with the last chunk of the checksum as well.
+    Of(u64),
+}
+
 /// Where a message stands in the ring, at either end.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Run {
@@ -42,6 +51,11 @@ impl Run {
         self.offset == self.length
     }
 
+    /// Whether one chunk carries all that is left.
+    pub(super) fn is_last(&self) -> bool {
+        self.length - self.offset <= self.piece as u64
+    }
+
     fn next(&self) -> usize {
         (self.length - self.offset).min(self.piece as u64) as usize
     }
@@ -56,7 +70,7 @@ pub(super) fn fill(
     source: &mut Source<'_>,
     run: &mut Run,
     (filled, drained): (&mut u64, &mut u64),
-    message: u64,
+    tell: Tell,
 ) -> Result<Step<()>, Error> {
     if run.is_complete() {
         return Ok(Step::Done(()));
@@ -75,10 +89,15 @@ pub(super) fn fill(
     source.write_to(&lane.link.region, lane.chunk(*filled), length, Hint::ReadSoon);
     run.offset += length as u64;
     *filled += 1;
-    if run.is_complete() {
-        lane.put_sum(message, source.sum());
+    match tell {
+        Tell::Later => lane.note(layout::FILLED, *filled),
+        Tell::Of(message) => {
+            if run.is_complete() {
+                lane.put_sum(message, source.sum());
+            }
+            lane.tell(layout::FILLED, *filled);
+        }
     }
-    lane.tell(layout::FILLED, *filled);
     Ok(Step::Moved)
 }
 
@@ -114,6 +133,11 @@ pub(super) fn drain(
     }
     run.offset += length as u64;
     *drained += 1;
-    lane.tell(layout::DRAINED, *drained);
+    if run.is_complete() {
+        // The message, which is taken next, tells of it.
+        lane.note(layout::DRAINED, *drained);
+    } else {
+        lane.tell(layout::DRAINED, *drained);
+    }
     Ok(Step::Moved)
 }

@@ -12,11 +12,11 @@ use super::account::{Account, Meter};
 use super::checksum::Sum;
 use super::double::Push;
 use super::error::Error;
-use super::layout::{self, Header, INLINE_BYTES_MAX, SLOTS, SumState};
+use super::layout::{self, Header, SLOTS, SumState};
 use super::lease::{CannotReach, Lay, Mapped};
 use super::link::{self, Kind, Lane, Link, Step, Transfer};
 use super::peer::Readable;
-use super::ring::Run;
+use super::ring::{Run, Tell};
 use super::sealed::Building;
 use super::source::Source;
 use super::vmsplice::{Pipe, Pour};
@@ -137,9 +137,8 @@ impl Sender {
         if length > limit {
             return Err(Error::TooLong { size: Bytes(length), limit: Bytes(limit) });
         }
-        let is_small = length <= INLINE_BYTES_MAX as u64 && building.is_none();
         let calls_before = self.lane.system_calls;
-        let meter = (!is_small).then(Meter::start);
+        let meter = Meter::of(length);
         if self.lane.link.settings.integrity {
             let mut sum = Sum::default();
             sum.add(0, building.as_deref().unwrap_or_default());
@@ -273,7 +272,10 @@ impl Sending<'_> {
             Mechanism::Staged | Mechanism::Sealed => return self.begin_with_memory(),
             Mechanism::Vmsplice => return self.begin_with_pipe(),
             Mechanism::Lease => {}
-            Mechanism::Ring => self.have_chunks()?,
+            Mechanism::Ring => {
+                self.have_chunks()?;
+                return self.begin_with_chunks();
+            }
         }
         self.publish(entries);
         self.stage = match self.account.mechanism {
@@ -281,8 +283,24 @@ impl Sending<'_> {
             Mechanism::Pull => Stage::Answer,
             Mechanism::Double => Stage::Push(Push::new(self.length)),
             Mechanism::Lease => Stage::Lay(Lay::new(self.length)),
-            _ => Stage::Chunks(Run::new(0, self.length, self.sender.lane.link.chunk_bytes)),
+            _ => Stage::Failed,
         };
+        Ok(Step::Moved)
+    }
+
+    /// A message of one chunk is in it before it is told of, if there is room: one word that the
+    /// receiver waits for, not two.
+    fn begin_with_chunks(&mut self) -> Result<Step<()>, Error> {
+        let sender = &mut *self.sender;
+        let mut run = Run::new(0, self.length, sender.lane.link.chunk_bytes);
+        if run.is_last() {
+            let counts = (&mut sender.filled, &mut sender.drained);
+            let (lane, source) = (&mut sender.lane, &mut self.source);
+            ring::fill(lane, source, &mut run, counts, Tell::Later)?;
+            self.account.copied_bytes = run.offset;
+        }
+        self.publish(0);
+        self.stage = if run.is_complete() { Stage::Complete } else { Stage::Chunks(run) };
         Ok(Step::Moved)
     }
 
@@ -393,9 +411,9 @@ impl Sending<'_> {
     fn fill(&mut self, mut run: Run) -> Result<Step<()>, Error> {
         let sender = &mut *self.sender;
         let counts = (&mut sender.filled, &mut sender.drained);
-        let before = run.offset;
-        let step =
-            ring::fill(&mut sender.lane, &mut self.source, &mut run, counts, sender.next - 1)?;
+        let (before, message) = (run.offset, Tell::Of(sender.next - 1));
+        let (lane, source) = (&mut sender.lane, &mut self.source);
+        let step = ring::fill(lane, source, &mut run, counts, message)?;
         self.account.copied_bytes += run.offset - before;
         self.stage = if run.is_complete() { Stage::Complete } else { Stage::Chunks(run) };
         Ok(step)
@@ -512,7 +530,10 @@ impl Transfer for Sending<'_> {
         let step = match self.stage {
             Stage::Complete => return Ok(Step::Done(())),
             Stage::Failed => return Err(Error::Broken),
-            Stage::Slot if self.sender.has_slot()? => self.begin()?,
+            Stage::Slot if self.sender.has_slot()? => match self.begin()? {
+                Step::Moved if matches!(self.stage, Stage::Complete) => Step::Done(()),
+                step => step,
+            },
             Stage::Slot => Step::Blocked,
             Stage::Chunks(run) => self.fill(run)?,
             Stage::Push(push) => self.push(push),

@@ -1,8 +1,8 @@
-//! A word that two processes share, as the protocols see it: the processor's own, or one of loom's
+//! Words that two processes share, as the protocols see it: the processor's own, or one of loom's
 //! where loom runs every order of them (`interleavings`).
 
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
+use std::sync::atomic::{AtomicU32, AtomicU64, fence};
 
 /// 64 bits that several can change at once.
 pub(super) trait Word {
@@ -27,5 +27,52 @@ impl Word for AtomicU64 {
 
     fn exchange(&self, old: u64, new: u64) -> Result<(), u64> {
         self.compare_exchange(old, new, AcqRel, Acquire).map(drop)
+    }
+}
+
+/// 32 bits that say whether, and how, an end sleeps.
+pub(super) trait Flags {
+    /// What they say; everything told by it is seen from here on.
+    fn get(&self) -> u32;
+
+    /// What they say, with no order but that of fences.
+    fn peek(&self) -> u32;
+
+    /// Sets bits, in one order with all fences.
+    fn set(&self, bits: u32);
+
+    /// Takes bits away, with no order.
+    fn clear(&self, bits: u32);
+
+    /// Counts one up, and tells with it everything that was written before.
+    fn count_up(&self);
+
+    /// One order of everything before and after it, for all that have such a fence.
+    fn fence();
+}
+
+impl Flags for AtomicU32 {
+    fn get(&self) -> u32 {
+        self.load(Acquire)
+    }
+
+    fn peek(&self) -> u32 {
+        self.load(Relaxed)
+    }
+
+    fn set(&self, bits: u32) {
+        self.fetch_or(bits, SeqCst);
+    }
+
+    fn clear(&self, bits: u32) {
+        self.fetch_and(!bits, Relaxed);
+    }
+
+    fn count_up(&self) {
+        self.fetch_add(1, Release);
+    }
+
+    fn fence() {
+        fence(SeqCst);
     }
 }

@@ -8,12 +8,13 @@ use std::time::{Duration, Instant};
 
 use haul::channel::{Account, Building, Channel, Error, Listener, Mechanism, Settings};
 
+use crate::starved;
 use crate::support::{by, pattern};
 
 /// Kills for every mechanism, half of them of the sender; `HAUL_CHANNEL_KILLS` asks for more.
 const KILLS: u32 = 60;
 const ROLE: &str = "HAUL_CHANNEL_TEST_ROLE";
-const SIZE: usize = 1_200_000;
+pub(crate) const SIZE: usize = 1_200_000;
 
 /// Not a test unless it was started as a peer.
 #[test]
@@ -24,6 +25,10 @@ fn peer() {
         (words.next().unwrap(), words.next().unwrap(), words.next().unwrap());
     let mechanism: Mechanism = mechanism.parse().unwrap();
     let settings = by(mechanism);
+    if what == "forbid-all" {
+        forbid(libc::SYS_process_vm_readv);
+        forbid(libc::SYS_process_vm_writev);
+    }
     let mut channel = Channel::connect(Path::new(path), &settings).unwrap();
     match what {
         "send" => {
@@ -41,6 +46,9 @@ fn peer() {
             assert_eq!(got.account().fell_back_from, settings.mechanism);
             channel.send(b"whole").unwrap();
         }
+        "forbid-all" => assert!(channel.recv().unwrap()[..] == pattern(SIZE, 9)),
+        "few-files" => starved::send_without_descriptors(&mut channel),
+        "little-memory" => starved::receive_without_memory(&mut channel),
         "forbid-pipes" => {
             forbid(libc::SYS_vmsplice);
             let got = channel.recv().unwrap();
@@ -72,7 +80,7 @@ fn give(channel: &mut Channel, mechanism: Mechanism, bytes: &[u8]) -> Result<Acc
     channel.send_built(building)
 }
 
-struct Started(Child);
+pub(crate) struct Started(Child);
 
 impl Drop for Started {
     fn drop(&mut self) {
@@ -81,7 +89,7 @@ impl Drop for Started {
     }
 }
 
-fn start(what: &str, mechanism: Mechanism, path: &Path) -> Started {
+pub(crate) fn start(what: &str, mechanism: Mechanism, path: &Path) -> Started {
     let child = Command::new(std::env::current_exe().unwrap())
         .args(["death::peer", "--exact", "--test-threads=1", "--nocapture"])
         .env(ROLE, format!("{what} {mechanism} {}", path.display()))

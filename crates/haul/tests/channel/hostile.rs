@@ -287,7 +287,7 @@ fn a_receiver_that_never_takes_costs_the_wait_and_nothing_else() {
 /// Headers and words of random bits, some of them nearly right.
 #[test]
 fn random_words_never_crash_and_never_hang() {
-    let settings = Settings { wait: Some(SHORT / 15), deadline: SHORT / 15, ..impatient() };
+    let settings = Settings { wait: Some(SHORT / 15), ..impatient() };
     let mut state = 0x2545_f491_4f6c_dd1d_u64;
     let mut random = move || {
         state ^= state << 13;
@@ -295,7 +295,7 @@ fn random_words_never_crash_and_never_hang() {
         state ^= state << 17;
         state
     };
-    for round in 0..150 {
+    for round in 0..50 {
         let (liar, mut victim) = Liar::meet(&settings);
         for message in 0..4 {
             let near = |random: u64, right: u64| match random % 4 {

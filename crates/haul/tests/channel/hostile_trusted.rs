@@ -178,6 +178,18 @@ fn pipes_that_are_none_are_refused() {
     }
 }
 
+/// As a kernel does that copies what goes into a pipe: pages of its own instead of the sender's.
+#[test]
+fn a_pipe_of_plain_copies_is_as_good() {
+    let (liar, mut victim) = Liar::meet_trusted(&impatient());
+    let (reader, writer) = rustix::pipe::pipe().unwrap();
+    let bytes = pattern(50_000, 59);
+    assert_eq!(rustix::io::write(&writer, &bytes), Ok(bytes.len()));
+    send(&liar.socket, &packet(3, 0), &[reader.as_fd()]);
+    liar.publish(0, [0, VMSPLICE, bytes.len() as u64, 1]);
+    assert!(victim.recv().unwrap()[..] == bytes);
+}
+
 #[test]
 fn what_needs_trust_is_not_had_without() {
     for kind in [4, DOUBLE, LEASE, VMSPLICE] {

@@ -7,4 +7,5 @@ mod hostile_trusted;
 mod limits;
 mod polling;
 mod raw;
+mod starved;
 mod support;

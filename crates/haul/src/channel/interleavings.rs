@@ -1,0 +1,261 @@
+//! The protocols of the counter, the bell and the ring in every order that two ends can run in, up to
+//! three preemptions, under loom:
+//! `RUSTFLAGS="--cfg loom" cargo test -p haul --lib --release interleavings`.
+
+use loom::cell::UnsafeCell;
+use loom::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
+use loom::sync::atomic::{AtomicU32, AtomicU64, fence};
+use loom::sync::{Arc, Condvar, Mutex};
+use loom::thread;
+
+use super::bell::{self, ASLEEP};
+use super::counter::{self, Claim};
+use super::words::{Flags, Word};
+
+impl Word for AtomicU64 {
+    fn get(&self) -> u64 {
+        self.load(Acquire)
+    }
+
+    fn put(&self, value: u64) {
+        self.store(value, Release);
+    }
+
+    fn exchange(&self, old: u64, new: u64) -> Result<(), u64> {
+        self.compare_exchange(old, new, AcqRel, Acquire).map(drop)
+    }
+}
+
+impl Flags for AtomicU32 {
+    fn get(&self) -> u32 {
+        self.load(Acquire)
+    }
+
+    fn peek(&self) -> u32 {
+        self.load(Relaxed)
+    }
+
+    fn set(&self, bits: u32) {
+        self.fetch_or(bits, SeqCst);
+    }
+
+    fn clear(&self, bits: u32) {
+        self.fetch_and(!bits, Relaxed);
+    }
+
+    fn count_up(&self) {
+        self.fetch_add(1, Release);
+    }
+
+    fn fence() {
+        fence(SeqCst);
+    }
+}
+
+fn model(check: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(3);
+    builder.check(check);
+}
+
+/// What two ends of `double` share: the counter, what the sender finished, and the target.
+struct Ground {
+    claimed: AtomicU64,
+    pushed: AtomicU64,
+    target: Vec<UnsafeCell<u64>>,
+}
+
+impl Ground {
+    fn new(pieces: usize) -> Arc<Self> {
+        let target = (0..pieces).map(|_| UnsafeCell::new(0)).collect();
+        let ground = Self { claimed: AtomicU64::new(0), pushed: AtomicU64::new(0), target };
+        counter::begin(&ground.claimed, 1);
+        Arc::new(ground)
+    }
+
+    fn pieces(&self) -> u64 {
+        self.target.len() as u64
+    }
+
+    /// The sender moves what it can, at most so many pieces.
+    fn push(&self, pieces_max: u64) {
+        for pushed in 0..pieces_max {
+            let Claim::Piece(piece) = counter::claim_front(&self.claimed, 1, self.pieces()) else {
+                return;
+            };
+            assert_eq!(piece, pushed);
+            // loom finds it out if anybody else touches this piece meanwhile.
+            self.target[piece as usize].with_mut(|cell| {
+                // SAFETY: loom lets nobody else have it meanwhile, or fails the test.
+                unsafe { *cell += 1 }
+            });
+            self.pushed.put(pushed + 1);
+        }
+    }
+
+    /// The receiver moves what it can, and says how many pieces those were.
+    fn draw(&self, pieces_max: u64) -> u64 {
+        let mut own = 0;
+        while own < pieces_max {
+            let claim = counter::claim_back(&self.claimed, 1, self.pieces(), own);
+            let Claim::Piece(piece) = claim else { break };
+            self.target[piece as usize].with_mut(|cell| {
+                // SAFETY: as above.
+                unsafe { *cell += 1 }
+            });
+            own += 1;
+        }
+        own
+    }
+
+    /// Every piece from `start` on was moved once, seen by who looks now.
+    fn check(&self, pieces: std::ops::Range<u64>) {
+        for piece in pieces {
+            // SAFETY: as above.
+            self.target[piece as usize].with(|cell| assert_eq!(unsafe { *cell }, 1, "{piece}"));
+        }
+    }
+}
+
+#[test]
+fn what_both_moved_is_all_there_is_and_is_seen() {
+    model(|| {
+        let ground = Ground::new(3);
+        let sender = Arc::clone(&ground);
+        let thread = thread::spawn(move || sender.push(u64::MAX));
+        let own = ground.draw(u64::MAX);
+        while ground.pushed.get() != ground.pieces() - own {
+            thread::yield_now();
+        }
+        // Without a join: the count alone must make the pieces visible.
+        ground.check(0..ground.pieces());
+        thread.join().unwrap();
+    });
+}
+
+#[test]
+fn a_receiver_that_closes_is_touched_no_more_than_it_says() {
+    model(|| {
+        let ground = Ground::new(3);
+        let sender = Arc::clone(&ground);
+        let thread = thread::spawn(move || sender.push(u64::MAX));
+        let own = ground.draw(1);
+        let front = counter::close(&ground.claimed, 1, ground.pieces());
+        assert!(front + own <= ground.pieces());
+        while ground.pushed.get() < front {
+            thread::yield_now();
+        }
+        // Whatever is beyond is the receiver's alone from here on: it may write there.
+        ground.check(0..front);
+        for piece in front..ground.pieces() - own {
+            ground.target[piece as usize].with_mut(|cell| {
+                // SAFETY: loom fails the test if the sender still writes there.
+                unsafe { *cell += 1 }
+            });
+        }
+        thread.join().unwrap();
+        ground.check(0..ground.pieces());
+    });
+}
+
+/// One end's place to sleep: the bell, how it sleeps, and the futex.
+struct Bed {
+    bell: AtomicU32,
+    how: AtomicU32,
+    futex: Mutex<()>,
+    woken: Condvar,
+}
+
+impl Bed {
+    fn new() -> Self {
+        let (bell, how) = (AtomicU32::new(0), AtomicU32::new(0));
+        Self { bell, how, futex: Mutex::new(()), woken: Condvar::new() }
+    }
+
+    /// What `Lane::ring` does to the other end.
+    fn ring(&self) {
+        if bell::look(&self.how) & ASLEEP != 0 {
+            bell::ring(&self.bell, &self.how);
+            let _guard = self.futex.lock().unwrap();
+            self.woken.notify_one();
+        }
+    }
+
+    /// What `drive` does: announces, looks once more, sleeps. Without the time limit that a real
+    /// sleep has: a ring that gets lost is a test that never ends, which loom tells.
+    fn sleep_until(&self, mut is_there: impl FnMut() -> bool) {
+        loop {
+            let seen = bell::announce(&self.bell, &self.how, ASLEEP);
+            if is_there() {
+                return;
+            }
+            let mut guard = self.futex.lock().unwrap();
+            while self.bell.get() == seen {
+                guard = self.woken.wait(guard).unwrap();
+            }
+            if is_there() {
+                return;
+            }
+        }
+    }
+}
+
+#[test]
+fn nobody_sleeps_through_what_was_told() {
+    model(|| {
+        let ground = Arc::new((AtomicU64::new(0), Bed::new()));
+        let teller = Arc::clone(&ground);
+        let thread = thread::spawn(move || {
+            teller.0.put(1);
+            teller.1.ring();
+        });
+        ground.1.sleep_until(|| ground.0.get() == 1);
+        thread.join().unwrap();
+    });
+}
+
+/// The ring with one chunk: each end sleeps where it cannot go on.
+#[test]
+fn chunks_come_in_order_and_whole() {
+    const MESSAGES: u64 = 2;
+    struct Ring {
+        filled: AtomicU64,
+        drained: AtomicU64,
+        chunk: UnsafeCell<u64>,
+        sender: Bed,
+        receiver: Bed,
+    }
+    model(|| {
+        let ring = Arc::new(Ring {
+            filled: AtomicU64::new(0),
+            drained: AtomicU64::new(0),
+            chunk: UnsafeCell::new(0),
+            sender: Bed::new(),
+            receiver: Bed::new(),
+        });
+        let other = Arc::clone(&ring);
+        let thread = thread::spawn(move || {
+            for filled in 0..MESSAGES {
+                if other.drained.get() != filled {
+                    other.sender.sleep_until(|| other.drained.get() == filled);
+                }
+                other.chunk.with_mut(|chunk| {
+                    // SAFETY: loom fails the test if the receiver reads it meanwhile.
+                    unsafe { *chunk = filled + 10 }
+                });
+                other.filled.put(filled + 1);
+                other.receiver.ring();
+            }
+        });
+        for drained in 0..MESSAGES {
+            if ring.filled.get() == drained {
+                ring.receiver.sleep_until(|| ring.filled.get() != drained);
+            }
+            // SAFETY: loom fails the test if the sender writes it meanwhile.
+            ring.chunk.with(|chunk| assert_eq!(unsafe { *chunk }, drained + 10));
+            ring.drained.put(drained + 1);
+            ring.sender.ring();
+        }
+        thread.join().unwrap();
+    });
+}
