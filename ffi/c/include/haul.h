@@ -1,4 +1,4 @@
-/* haul.h: memcpy, memmove, memset and a heap for servers. MIT OR Apache-2.0.
+/* haul.h: memcpy, memmove, memset, a heap and channels for servers. MIT OR Apache-2.0.
  *
  * Made by cbindgen from ffi/c/src; do not edit. Link with `pkg-config --cflags --libs haul`. */
 
@@ -16,6 +16,16 @@
  * Any NUMA node, for haul_heap_alloc_on().
  */
 #define HAUL_NODE_ANY -1
+
+/**
+ * The peer is one of one's own: see trust in haul_channel_options.
+ */
+#define HAUL_CHANNEL_TRUST 1
+
+/**
+ * What is sent carries a checksum of what must arrive.
+ */
+#define HAUL_CHANNEL_INTEGRITY 2
 
 /**
  * What a function returns that can fail. New codes are added at the end; none changes its number.
@@ -47,15 +57,15 @@ typedef enum haul_status {
      */
     HAUL_ERROR_ARGUMENT = 5,
     /**
-     * A heap of this name is there already.
+     * A heap of this name, or a file at this path, is there already.
      */
     HAUL_ERROR_EXISTS = 6,
     /**
-     * No heap has this name.
+     * No heap has this name, or nobody listens at this path.
      */
     HAUL_ERROR_NOT_FOUND = 7,
     /**
-     * The heap belongs to another user, or others may write to it.
+     * The heap belongs to another user, or others may write to it; or the socket is not to be used.
      */
     HAUL_ERROR_FORBIDDEN = 8,
     /**
@@ -63,7 +73,7 @@ typedef enum haul_status {
      */
     HAUL_ERROR_NOT_A_HEAP = 9,
     /**
-     * The system refused addresses.
+     * The system refused addresses or memory.
      */
     HAUL_ERROR_NO_MEMORY = 10,
     /**
@@ -94,6 +104,42 @@ typedef enum haul_status {
      * The heap's metadata is not what haul wrote.
      */
     HAUL_ERROR_DAMAGED = 17,
+    /**
+     * The peer went before the transfer was complete; nothing of it counts.
+     */
+    HAUL_ERROR_PEER_GONE = 18,
+    /**
+     * The peer closed the channel after a whole message: there is nothing more to come.
+     */
+    HAUL_ERROR_CLOSED = 19,
+    /**
+     * The peer lives and did not move in time.
+     */
+    HAUL_ERROR_DEADLINE = 20,
+    /**
+     * The target is smaller than the message, which stays where it is.
+     */
+    HAUL_ERROR_TOO_SMALL = 21,
+    /**
+     * The message is over the limit of one of the two ends.
+     */
+    HAUL_ERROR_TOO_LONG = 22,
+    /**
+     * The mechanism that was asked for cannot be had with this peer.
+     */
+    HAUL_ERROR_UNAVAILABLE = 23,
+    /**
+     * What the peer says or hands over cannot be right; the channel is closed.
+     */
+    HAUL_ERROR_PROTOCOL = 24,
+    /**
+     * A transfer failed or was given up earlier, and nothing after it can be believed.
+     */
+    HAUL_ERROR_BROKEN = 25,
+    /**
+     * The message changed on its way: its checksum is another.
+     */
+    HAUL_ERROR_INTEGRITY = 26,
 } haul_status;
 
 /**
@@ -139,6 +185,68 @@ typedef enum haul_heap_pages {
      */
     HAUL_HEAP_PAGES_PLAIN = 4,
 } haul_heap_pages;
+
+/**
+ * The ways for bytes to get from one process to another.
+ */
+typedef enum haul_channel_mechanism {
+    /**
+     * haul's choice.
+     */
+    HAUL_CHANNEL_AUTO = 0,
+    /**
+     * Small messages, inside their descriptor.
+     */
+    HAUL_CHANNEL_INLINE = 1,
+    /**
+     * Chunks that stay in the cache, both copies overlapped.
+     */
+    HAUL_CHANNEL_RING = 2,
+    /**
+     * The whole message in shared memory.
+     */
+    HAUL_CHANNEL_STAGED = 3,
+    /**
+     * The receiver reads the sender's memory; needs trust.
+     */
+    HAUL_CHANNEL_PULL = 4,
+    /**
+     * Built in place: haul_channel_send_built().
+     */
+    HAUL_CHANNEL_SEALED = 5,
+    /**
+     * Both ends copy at once; needs trust.
+     */
+    HAUL_CHANNEL_DOUBLE = 6,
+    /**
+     * The sender copies into the receiver's pool; needs trust.
+     */
+    HAUL_CHANNEL_LEASE = 7,
+    /**
+     * Pages through a pipe; needs trust.
+     */
+    HAUL_CHANNEL_VMSPLICE = 8,
+} haul_channel_mechanism;
+
+/**
+ * One end of a channel between two processes, for both directions. One thread at a time may use it.
+ */
+typedef struct haul_channel haul_channel;
+
+/**
+ * A received message: private memory, to read and to write.
+ */
+typedef struct haul_channel_buffer haul_channel_buffer;
+
+/**
+ * A message that is built where it will be handed over from.
+ */
+typedef struct haul_channel_building haul_channel_building;
+
+/**
+ * A socket with a path that channels are accepted on.
+ */
+typedef struct haul_channel_listener haul_channel_listener;
 
 /**
  * A heap of huge pages, private or shared between processes. Any number of threads may use it at
@@ -215,6 +323,102 @@ typedef struct haul_heap_stats {
      */
     uint64_t limit_bytes;
 } haul_heap_stats;
+
+/**
+ * How a channel behaves at this end. All zeros ask for the defaults.
+ */
+typedef struct haul_channel_options {
+    /**
+     * Largest message in bytes, to send or to take; 0: 64 GiB.
+     */
+    uint64_t size_max;
+    /**
+     * Milliseconds that a transfer may take from the moment the peer begins with it; 0: 30,000.
+     */
+    uint64_t deadline_ms;
+    /**
+     * Milliseconds that a call waits for the peer to begin; 0: 30,000; UINT64_MAX: as long as the
+     * peer lives.
+     */
+    uint64_t wait_ms;
+    /**
+     * HAUL_CHANNEL_TRUST | HAUL_CHANNEL_INTEGRITY, or 0. If both ends trust each other, mechanisms
+     * are allowed that a hostile peer could abuse.
+     */
+    uint32_t flags;
+    /**
+     * A haul_channel_mechanism to send by, whatever haul would choose.
+     */
+    uint32_t mechanism;
+    /**
+     * The part of a message, in percent, that the receiver is expected to write to.
+     */
+    uint32_t dirty_percent;
+    /**
+     * 0.
+     */
+    uint32_t reserved;
+} haul_channel_options;
+
+/**
+ * What one end of one transfer took.
+ */
+typedef struct haul_channel_account {
+    /**
+     * The message's size in bytes.
+     */
+    uint64_t size;
+    /**
+     * Bytes that this end copied, or the kernel on its behalf.
+     */
+    uint64_t copied;
+    /**
+     * Nanoseconds of the calling thread; UINT64_MAX where it was not measured, for small messages.
+     */
+    uint64_t cpu_ns;
+    /**
+     * Page faults of the calling thread; UINT64_MAX where they were not counted.
+     */
+    uint64_t faults;
+    /**
+     * System calls of the transfer.
+     */
+    uint64_t system_calls;
+    /**
+     * Bytes beyond source and target that this end had for it.
+     */
+    uint64_t extra_memory;
+    /**
+     * The haul_channel_mechanism.
+     */
+    uint32_t mechanism;
+    /**
+     * The one that it began with, where that was given up; else HAUL_CHANNEL_AUTO.
+     */
+    uint32_t fell_back_from;
+    /**
+     * 1 where a checksum was compared.
+     */
+    uint32_t is_checked;
+    /**
+     * 0.
+     */
+    uint32_t reserved;
+} haul_channel_account;
+
+/**
+ * One of several parts that make one message.
+ */
+typedef struct haul_channel_part {
+    /**
+     * Where it stands; may be NULL where it has no bytes.
+     */
+    const void *data;
+    /**
+     * How many bytes it has.
+     */
+    size_t size;
+} haul_channel_part;
 
 #ifdef __cplusplus
 extern "C" {
@@ -571,6 +775,272 @@ enum haul_status haul_heap_validate(const struct haul_heap *heap);
  */
 uint64_t haul_heap_iova(const struct haul_heap *heap,
                         const void *pointer);
+
+/**
+ * Makes a socket at path, for this user alone, and writes its listener to listener.
+ *
+ * Returns HAUL_OK; HAUL_ERROR_NULL; HAUL_ERROR_ARGUMENT; HAUL_ERROR_EXISTS; HAUL_ERROR_NOT_FOUND;
+ * HAUL_ERROR_FORBIDDEN; HAUL_ERROR_SYSTEM. listener is written on HAUL_OK alone.
+ *
+ * # Safety
+ * path is NULL or a string; listener is NULL or writable.
+ */
+enum haul_status haul_channel_listen(const char *path, struct haul_channel_listener **listener);
+
+/**
+ * Waits for somebody to connect, and writes the channel to channel. options may be NULL. Whoever
+ * connects and then does not behave costs at most the deadline; the listener stays usable.
+ *
+ * Returns HAUL_OK; HAUL_ERROR_NULL; HAUL_ERROR_ARGUMENT; HAUL_ERROR_DEADLINE; HAUL_ERROR_PEER_GONE;
+ * HAUL_ERROR_PROTOCOL; HAUL_ERROR_NO_MEMORY; HAUL_ERROR_SYSTEM. channel is written on HAUL_OK alone.
+ *
+ * # Safety
+ * listener is NULL or a listener; options is NULL or readable; channel is NULL or writable.
+ */
+enum haul_status haul_channel_accept(const struct haul_channel_listener *listener,
+                                     const struct haul_channel_options *options,
+                                     struct haul_channel **channel);
+
+/**
+ * Connects to the listener at path, and writes the channel to channel. options may be NULL. Some
+ * twenty system calls and a mapping of 2 MiB, of which pages are taken as they are used.
+ *
+ * As haul_channel_accept(), and HAUL_ERROR_NOT_FOUND where nobody listens.
+ *
+ * # Safety
+ * path is NULL or a string; options is NULL or readable; channel is NULL or writable.
+ */
+enum haul_status haul_channel_connect(const char *path,
+                                      const struct haul_channel_options *options,
+                                      struct haul_channel **channel);
+
+/**
+ * Two connected sockets, closed on exec, for haul_channel_connect_fd() in one process and
+ * haul_channel_accept_fd() in another; both are written to fds.
+ *
+ * Returns HAUL_OK; HAUL_ERROR_NULL; HAUL_ERROR_SYSTEM.
+ *
+ * # Safety
+ * fds is NULL or has room for two.
+ */
+enum haul_status haul_channel_pair(int *fds);
+
+/**
+ * Begins a channel over a connected socket of haul_channel_pair(), or another Unix socket of type
+ * SOCK_SEQPACKET. The descriptor is the library's from here on, whatever is returned.
+ *
+ * As haul_channel_accept().
+ *
+ * # Safety
+ * fd is open and nobody else's; options is NULL or readable; channel is NULL or writable.
+ */
+enum haul_status haul_channel_connect_fd(int fd,
+                                         const struct haul_channel_options *options,
+                                         struct haul_channel **channel);
+
+/**
+ * The other end of haul_channel_connect_fd(), likewise.
+ *
+ * # Safety
+ * fd is open and nobody else's; options is NULL or readable; channel is NULL or writable.
+ */
+enum haul_status haul_channel_accept_fd(int fd,
+                                        const struct haul_channel_options *options,
+                                        struct haul_channel **channel);
+
+/**
+ * What to poll for reading before haul_channel_try_recv() is called again; -1 for NULL. It is the
+ * channel's, closed on exec, and goes with it.
+ *
+ * # Safety
+ * channel is NULL or a channel.
+ */
+int haul_channel_fd(const struct haul_channel *channel);
+
+/**
+ * What to poll for reading before haul_channel_accept(); -1 for NULL. It is the listener's.
+ *
+ * # Safety
+ * listener is NULL or a listener.
+ */
+int haul_channel_listener_fd(const struct haul_channel_listener *listener);
+
+/**
+ * Whether a haul_channel_mechanism can be used to send to this peer; false for NULL.
+ *
+ * # Safety
+ * channel is NULL or a channel.
+ */
+bool haul_channel_offers(const struct haul_channel *channel, uint32_t mechanism);
+
+/**
+ * Closes a channel. What was sent whole the peer can still receive. NULL is fine.
+ *
+ * # Safety
+ * channel is NULL or a channel that no thread uses any more.
+ */
+void haul_channel_close(struct haul_channel *channel);
+
+/**
+ * Closes a listener, and removes its path. NULL is fine.
+ *
+ * # Safety
+ * listener is NULL or a listener that no thread uses any more.
+ */
+void haul_channel_listener_close(struct haul_channel_listener *listener);
+
+/**
+ * Sends a message and returns as its bytes are the caller's again: nothing that is written to them
+ * afterwards is ever seen by the receiver. account may be NULL; it is written on HAUL_OK alone.
+ *
+ * Returns HAUL_OK; HAUL_ERROR_NULL; HAUL_ERROR_ARGUMENT; HAUL_ERROR_TOO_LONG and
+ * HAUL_ERROR_UNAVAILABLE: nothing happened; HAUL_ERROR_DEADLINE; HAUL_ERROR_PEER_GONE;
+ * HAUL_ERROR_PROTOCOL; HAUL_ERROR_BROKEN; HAUL_ERROR_NO_MEMORY; HAUL_ERROR_SYSTEM.
+ *
+ * # Safety
+ * channel is NULL or a channel; data is NULL or has size readable bytes; account is NULL or writable.
+ */
+enum haul_status haul_channel_send(struct haul_channel *channel,
+                                   const void *data,
+                                   size_t size,
+                                   struct haul_channel_account *account);
+
+/**
+ * Sends several parts as one message, as haul_channel_send().
+ *
+ * # Safety
+ * channel is NULL or a channel; parts is NULL or has count readable parts, each of which has size
+ * readable bytes; account is NULL or writable.
+ */
+enum haul_status haul_channel_send_parts(struct haul_channel *channel,
+                                         const struct haul_channel_part *parts,
+                                         size_t count,
+                                         struct haul_channel_account *account);
+
+/**
+ * Waits for a message, and writes its size to size; the message stays.
+ *
+ * Returns HAUL_OK; HAUL_ERROR_NULL; HAUL_ERROR_CLOSED where there will be no more;
+ * HAUL_ERROR_DEADLINE; HAUL_ERROR_TOO_LONG; HAUL_ERROR_PEER_GONE; HAUL_ERROR_PROTOCOL;
+ * HAUL_ERROR_BROKEN. size is written on HAUL_OK alone.
+ *
+ * # Safety
+ * channel is NULL or a channel; size is NULL or writable.
+ */
+enum haul_status haul_channel_wait_size(struct haul_channel *channel, size_t *size);
+
+/**
+ * Waits for a message and copies it to data, which has room for size bytes. account may be NULL, and
+ * has the message's size; it is written on HAUL_OK alone.
+ *
+ * As haul_channel_wait_size(), and HAUL_ERROR_TOO_SMALL: the message stays; HAUL_ERROR_INTEGRITY;
+ * HAUL_ERROR_NO_MEMORY; HAUL_ERROR_SYSTEM. What data holds after an error is nothing.
+ *
+ * # Safety
+ * channel is NULL or a channel; data is NULL or has size writable bytes; account is NULL or writable.
+ */
+enum haul_status haul_channel_recv_into(struct haul_channel *channel,
+                                        void *data,
+                                        size_t size,
+                                        struct haul_channel_account *account);
+
+/**
+ * Waits for a message and writes it, in memory of its own, to buffer.
+ *
+ * As haul_channel_recv_into(). buffer is written on HAUL_OK alone, and is to be given back with
+ * haul_channel_buffer_free().
+ *
+ * # Safety
+ * channel is NULL or a channel; buffer is NULL or writable.
+ */
+enum haul_status haul_channel_recv(struct haul_channel *channel,
+                                   struct haul_channel_buffer **buffer);
+
+/**
+ * As haul_channel_recv(), and never waits: writes NULL to buffer where haul_channel_fd() is to be
+ * polled for reading first. The deadline is the caller's to keep.
+ *
+ * # Safety
+ * channel is NULL or a channel; buffer is NULL or writable.
+ */
+enum haul_status haul_channel_try_recv(struct haul_channel *channel,
+                                       struct haul_channel_buffer **buffer);
+
+/**
+ * Where a received message stands; NULL for NULL. Some address, not to be read, for one of no bytes.
+ *
+ * # Safety
+ * buffer is NULL or a buffer.
+ */
+void *haul_channel_buffer_data(struct haul_channel_buffer *buffer);
+
+/**
+ * How many bytes a received message has; 0 for NULL.
+ *
+ * # Safety
+ * buffer is NULL or a buffer.
+ */
+size_t haul_channel_buffer_size(const struct haul_channel_buffer *buffer);
+
+/**
+ * Writes to account what a received message took at this end.
+ *
+ * Returns HAUL_OK; HAUL_ERROR_NULL.
+ *
+ * # Safety
+ * buffer is NULL or a buffer; account is NULL or writable.
+ */
+enum haul_status haul_channel_buffer_account(const struct haul_channel_buffer *buffer,
+                                             struct haul_channel_account *account);
+
+/**
+ * Gives a received message's memory back. NULL is fine.
+ *
+ * # Safety
+ * buffer is NULL or a buffer that is given up.
+ */
+void haul_channel_buffer_free(struct haul_channel_buffer *buffer);
+
+/**
+ * Memory for a message of size bytes, 1 at least, that is built in place; written to building.
+ *
+ * Returns HAUL_OK; HAUL_ERROR_NULL; HAUL_ERROR_NO_MEMORY; HAUL_ERROR_SYSTEM. building is written on
+ * HAUL_OK alone.
+ *
+ * # Safety
+ * building is NULL or writable.
+ */
+enum haul_status haul_channel_building_create(size_t size, struct haul_channel_building **building);
+
+/**
+ * Where a message is built: zeroed memory; NULL for NULL.
+ *
+ * # Safety
+ * building is NULL or one that was not sent.
+ */
+void *haul_channel_building_data(struct haul_channel_building *building);
+
+/**
+ * Hands over what was built, without a copy. The building is the library's from here on, whatever is
+ * returned. account may be NULL.
+ *
+ * As haul_channel_send().
+ *
+ * # Safety
+ * channel is NULL or a channel; building is NULL or one that was not sent, and is given up; account is
+ * NULL or writable.
+ */
+enum haul_status haul_channel_send_built(struct haul_channel *channel,
+                                         struct haul_channel_building *building,
+                                         struct haul_channel_account *account);
+
+/**
+ * Gives up what was built and not sent. NULL is fine.
+ *
+ * # Safety
+ * building is NULL or one that was not sent, and is given up.
+ */
+void haul_channel_building_free(struct haul_channel_building *building);
 
 #ifdef __cplusplus
 }  // extern "C"

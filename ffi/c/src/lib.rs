@@ -9,7 +9,9 @@
 //! - [`copy`]: memcpy, memmove, memset, and the same with a hint;
 //! - [`thresholds`]: the sizes at which the way to copy changes, by name;
 //! - [`heap`]: heaps, made, shared and left;
-//! - [`block`]: their blocks.
+//! - [`block`]: their blocks;
+//! - [`channel`]: channels between processes, made and left;
+//! - [`message`]: what goes through them.
 #![allow(non_camel_case_types, reason = "types are named as C names them")]
 
 pub mod status;
@@ -23,3 +25,7 @@ pub mod thresholds;
 pub mod heap;
 
 pub mod block;
+
+pub mod channel;
+
+pub mod message;

@@ -19,15 +19,15 @@ pub enum haul_status {
     HAUL_ERROR_INTERNAL = 4,
     /// An argument is outside what it may be.
     HAUL_ERROR_ARGUMENT = 5,
-    /// A heap of this name is there already.
+    /// A heap of this name, or a file at this path, is there already.
     HAUL_ERROR_EXISTS = 6,
-    /// No heap has this name.
+    /// No heap has this name, or nobody listens at this path.
     HAUL_ERROR_NOT_FOUND = 7,
-    /// The heap belongs to another user, or others may write to it.
+    /// The heap belongs to another user, or others may write to it; or the socket is not to be used.
     HAUL_ERROR_FORBIDDEN = 8,
     /// The file is no heap, of another version, cut, unfinished or damaged.
     HAUL_ERROR_NOT_A_HEAP = 9,
-    /// The system refused addresses.
+    /// The system refused addresses or memory.
     HAUL_ERROR_NO_MEMORY = 10,
     /// All places for processes are taken by live ones.
     HAUL_ERROR_FULL = 11,
@@ -43,10 +43,28 @@ pub enum haul_status {
     HAUL_ERROR_FOREIGN_POINTER = 16,
     /// The heap's metadata is not what haul wrote.
     HAUL_ERROR_DAMAGED = 17,
+    /// The peer went before the transfer was complete; nothing of it counts.
+    HAUL_ERROR_PEER_GONE = 18,
+    /// The peer closed the channel after a whole message: there is nothing more to come.
+    HAUL_ERROR_CLOSED = 19,
+    /// The peer lives and did not move in time.
+    HAUL_ERROR_DEADLINE = 20,
+    /// The target is smaller than the message, which stays where it is.
+    HAUL_ERROR_TOO_SMALL = 21,
+    /// The message is over the limit of one of the two ends.
+    HAUL_ERROR_TOO_LONG = 22,
+    /// The mechanism that was asked for cannot be had with this peer.
+    HAUL_ERROR_UNAVAILABLE = 23,
+    /// What the peer says or hands over cannot be right; the channel is closed.
+    HAUL_ERROR_PROTOCOL = 24,
+    /// A transfer failed or was given up earlier, and nothing after it can be believed.
+    HAUL_ERROR_BROKEN = 25,
+    /// The message changed on its way: its checksum is another.
+    HAUL_ERROR_INTEGRITY = 26,
 }
 
 impl haul_status {
-    const ALL: [Self; 18] = [
+    const ALL: [Self; 27] = [
         Self::HAUL_OK,
         Self::HAUL_ERROR_NULL,
         Self::HAUL_ERROR_NO_SUCH_THRESHOLD,
@@ -65,6 +83,15 @@ impl haul_status {
         Self::HAUL_ERROR_INTERIOR_POINTER,
         Self::HAUL_ERROR_FOREIGN_POINTER,
         Self::HAUL_ERROR_DAMAGED,
+        Self::HAUL_ERROR_PEER_GONE,
+        Self::HAUL_ERROR_CLOSED,
+        Self::HAUL_ERROR_DEADLINE,
+        Self::HAUL_ERROR_TOO_SMALL,
+        Self::HAUL_ERROR_TOO_LONG,
+        Self::HAUL_ERROR_UNAVAILABLE,
+        Self::HAUL_ERROR_PROTOCOL,
+        Self::HAUL_ERROR_BROKEN,
+        Self::HAUL_ERROR_INTEGRITY,
     ];
 
     const fn message(self) -> &'static CStr {
@@ -80,6 +107,9 @@ impl haul_status {
             Self::HAUL_ERROR_INTERNAL => {
                 c"a defect of haul; please report what standard error says"
             }
+            other if (other as c_int) > Self::HAUL_ERROR_DAMAGED as c_int => {
+                other.channel_message()
+            }
             other => other.heap_message(),
         }
     }
@@ -93,13 +123,13 @@ impl haul_status {
                 c"an argument is outside its range; the header says what it may be"
             }
             Self::HAUL_ERROR_EXISTS => {
-                c"a heap of this name is there already; attach to it, remove it, or choose another name"
+                c"a heap of this name or a file at this path is there already; attach to it, remove it, or choose another"
             }
             Self::HAUL_ERROR_NOT_FOUND => {
-                c"no heap has this name; create it first, as the same user"
+                c"no heap has this name, or nobody listens at this path; create or start it first, as the same user"
             }
             Self::HAUL_ERROR_FORBIDDEN => {
-                c"the heap belongs to another user or is open to others; run both programs as one user"
+                c"the heap or socket is another user's or open to others; run both programs as one user"
             }
             Self::HAUL_ERROR_NOT_A_HEAP => {
                 c"the file is no heap of this version, or is cut or damaged; remove it and create it again"
@@ -126,6 +156,39 @@ impl haul_status {
                 c"the pointer is outside the heap; use the heap that it came from"
             }
             _ => c"the heap's metadata was overwritten; stop what shares the heap and make it anew",
+        }
+    }
+}
+
+impl haul_status {
+    /// The messages of what channels return.
+    const fn channel_message(self) -> &'static CStr {
+        match self {
+            Self::HAUL_ERROR_PEER_GONE => {
+                c"the peer went before the transfer was complete; connect anew and send it again"
+            }
+            Self::HAUL_ERROR_CLOSED => {
+                c"the peer closed the channel; connect anew for more"
+            }
+            Self::HAUL_ERROR_DEADLINE => {
+                c"the peer did not move in time; look what it does, or allow more in the options"
+            }
+            Self::HAUL_ERROR_TOO_SMALL => {
+                c"the message does not fit; give a larger target, or call haul_channel_recv()"
+            }
+            Self::HAUL_ERROR_TOO_LONG => {
+                c"the message is over size_max; send it in parts, or raise size_max at both ends"
+            }
+            Self::HAUL_ERROR_UNAVAILABLE => {
+                c"the mechanism cannot be had with this peer; leave the choice to haul"
+            }
+            Self::HAUL_ERROR_PROTOCOL => {
+                c"what the peer said or handed over was refused; use one version of haul, and do not trust this peer"
+            }
+            Self::HAUL_ERROR_BROKEN => {
+                c"a transfer failed or was given up earlier; connect anew"
+            }
+            _ => c"the message changed on its way; connect anew and send it again, and look at this machine's memory",
         }
     }
 }

@@ -15,7 +15,16 @@ fn generate() -> String {
     config.after_includes = Some(includes.replace("@VERSION@", env!("CARGO_PKG_VERSION")));
     config.trailer = Some(read("inline.h").trim_end().to_owned());
     let mut builder = Builder::new().with_config(config);
-    for file in ["status.rs", "library.rs", "copy.rs", "thresholds.rs", "heap.rs", "block.rs"] {
+    for file in [
+        "status.rs",
+        "library.rs",
+        "copy.rs",
+        "thresholds.rs",
+        "heap.rs",
+        "block.rs",
+        "channel.rs",
+        "message.rs",
+    ] {
         builder = builder.with_src(folder.join("src").join(file));
     }
     let mut text = Vec::new();

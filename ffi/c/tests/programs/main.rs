@@ -54,14 +54,24 @@ fn the_heap_is_had_from_c() {
 }
 
 #[test]
+fn channels_are_had_from_c() {
+    for_each_build("channel.c", &["-O2"], |_, _, mut program| {
+        run(&mut program);
+    });
+}
+
+#[test]
 fn memory_is_used_rightly_under_valgrind() {
     if !is_here("valgrind") {
         skip("C programs under valgrind", "no valgrind on PATH", "apt-get install valgrind");
         return;
     }
-    for (source, arguments) in
-        [("differential.c", &["3", ROUNDS_VALGRIND][..]), ("interface.c", &[]), ("heap.c", &[])]
-    {
+    for (source, arguments) in [
+        ("differential.c", &["3", ROUNDS_VALGRIND][..]),
+        ("interface.c", &[]),
+        ("heap.c", &[]),
+        ("channel.c", &[]),
+    ] {
         for_each_build(source, &["-O2", "-g"], |library, _, program| {
             let mut valgrind = Command::new("valgrind");
             library.make_loadable(&mut valgrind);

@@ -1,0 +1,231 @@
+/* Channels from C: every function, wrong arguments, two processes, ends that go. */
+#define _POSIX_C_SOURCE 200809L
+#include <poll.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "haul.h"
+
+static int failures;
+
+#define CHECK(condition)                                                       \
+    do {                                                                       \
+        if (!(condition)) {                                                    \
+            fprintf(stderr, "channel.c:%d: %s does not hold\n", __LINE__, #condition); \
+            failures++;                                                        \
+        }                                                                      \
+    } while (0)
+
+enum { LARGE = 3000001 };
+
+static const haul_channel_options patient = {.deadline_ms = 60000, .wait_ms = 60000};
+
+static void fill(unsigned char *bytes, size_t size, unsigned seed)
+{
+    for (size_t i = 0; i < size; i++) {
+        bytes[i] = (unsigned char)(i * 31 + (i >> 8) + seed);
+    }
+}
+
+static int is_filled(const unsigned char *bytes, size_t size, unsigned seed)
+{
+    for (size_t i = 0; i < size; i++) {
+        if (bytes[i] != (unsigned char)(i * 31 + (i >> 8) + seed)) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+/* What the other process does: it sends six messages and waits until they were taken. */
+static void child(int fd, const haul_channel_options *options)
+{
+    haul_channel *channel = NULL;
+    CHECK(haul_channel_connect_fd(fd, options, &channel) == HAUL_OK);
+    unsigned char *bytes = malloc(LARGE);
+    haul_channel_account account;
+    fill(bytes, LARGE, 1);
+    CHECK(haul_channel_send(channel, "small", 5, &account) == HAUL_OK);
+    CHECK(account.size == 5 && account.mechanism == HAUL_CHANNEL_INLINE);
+    CHECK(account.cpu_ns == UINT64_MAX && account.fell_back_from == HAUL_CHANNEL_AUTO);
+    CHECK(haul_channel_send(channel, bytes, LARGE, &account) == HAUL_OK);
+    CHECK(account.size == LARGE && account.mechanism != HAUL_CHANNEL_INLINE);
+    memset(bytes, 0, LARGE);
+    fill(bytes, LARGE, 2);
+    const haul_channel_part parts[] = {{bytes, 10}, {NULL, 0}, {bytes + 10, LARGE - 10}};
+    CHECK(haul_channel_send_parts(channel, parts, 3, NULL) == HAUL_OK);
+    haul_channel_building *building = NULL;
+    CHECK(haul_channel_building_create(100000, &building) == HAUL_OK);
+    fill(haul_channel_building_data(building), 100000, 3);
+    CHECK(haul_channel_send_built(channel, building, &account) == HAUL_OK);
+    CHECK(account.mechanism == HAUL_CHANNEL_SEALED && account.copied == 0);
+    CHECK(haul_channel_send(channel, NULL, 0, NULL) == HAUL_OK);
+    fill(bytes, LARGE, 4);
+    CHECK(haul_channel_send(channel, bytes, LARGE, NULL) == HAUL_OK);
+    char end[4];
+    CHECK(haul_channel_recv_into(channel, end, sizeof end, &account) == HAUL_OK);
+    CHECK(account.size == 3 && memcmp(end, "end", 3) == 0);
+    free(bytes);
+    haul_channel_close(channel);
+}
+
+static void receive(haul_channel *channel, int is_checked)
+{
+    unsigned char *bytes = malloc(LARGE);
+    haul_channel_account account;
+    size_t size = 0;
+    CHECK(haul_channel_wait_size(channel, &size) == HAUL_OK && size == 5);
+    CHECK(haul_channel_recv_into(channel, bytes, 4, &account) == HAUL_ERROR_TOO_SMALL);
+    CHECK(haul_channel_recv_into(channel, bytes, 5, &account) == HAUL_OK && account.size == 5);
+    CHECK(memcmp(bytes, "small", 5) == 0 && account.is_checked == (unsigned)is_checked);
+    CHECK(haul_channel_recv_into(channel, bytes, LARGE, NULL) == HAUL_OK);
+    CHECK(is_filled(bytes, LARGE, 1));
+
+    haul_channel_buffer *buffer = NULL;
+    CHECK(haul_channel_recv(channel, &buffer) == HAUL_OK);
+    CHECK(haul_channel_buffer_size(buffer) == LARGE);
+    unsigned char *data = haul_channel_buffer_data(buffer);
+    CHECK(is_filled(data, LARGE, 2));
+    memset(data, 9, LARGE);
+    CHECK(haul_channel_buffer_account(buffer, &account) == HAUL_OK && account.size == LARGE);
+    haul_channel_buffer_free(buffer);
+
+    CHECK(haul_channel_recv(channel, &buffer) == HAUL_OK);
+    CHECK(haul_channel_buffer_account(buffer, &account) == HAUL_OK);
+    CHECK(account.mechanism == HAUL_CHANNEL_SEALED && account.copied == 0);
+    CHECK(is_filled(haul_channel_buffer_data(buffer), 100000, 3));
+    haul_channel_buffer_free(buffer);
+    CHECK(haul_channel_recv_into(channel, NULL, 0, &account) == HAUL_OK && account.size == 0);
+
+    /* The last one by polling. */
+    struct pollfd poller = {haul_channel_fd(channel), POLLIN, 0};
+    do {
+        CHECK(haul_channel_try_recv(channel, &buffer) == HAUL_OK);
+    } while (buffer == NULL && poll(&poller, 1, 60000) == 1);
+    CHECK(haul_channel_buffer_size(buffer) == LARGE);
+    CHECK(is_filled(haul_channel_buffer_data(buffer), LARGE, 4));
+    haul_channel_buffer_free(buffer);
+    CHECK(haul_channel_send(channel, "end", 3, NULL) == HAUL_OK);
+    CHECK(haul_channel_recv(channel, &buffer) == HAUL_ERROR_CLOSED);
+    free(bytes);
+}
+
+static void two_processes(const haul_channel_options *options, int is_checked)
+{
+    int fds[2];
+    CHECK(haul_channel_pair(fds) == HAUL_OK);
+    pid_t pid = fork();
+    if (pid == 0) {
+        close(fds[1]);
+        child(fds[0], options);
+        _exit(failures == 0 ? 0 : 1);
+    }
+    close(fds[0]);
+    haul_channel *channel = NULL;
+    CHECK(haul_channel_accept_fd(fds[1], options, &channel) == HAUL_OK);
+    CHECK(haul_channel_offers(channel, HAUL_CHANNEL_RING));
+    CHECK(!haul_channel_offers(channel, HAUL_CHANNEL_AUTO) && !haul_channel_offers(channel, 99));
+    receive(channel, is_checked);
+    haul_channel_close(channel);
+    int status = 0;
+    CHECK(waitpid(pid, &status, 0) == pid && WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
+static void a_listener_and_a_death(const char *path)
+{
+    haul_channel_listener *listener = NULL;
+    haul_channel *channel = NULL;
+    CHECK(haul_channel_connect(path, &patient, &channel) == HAUL_ERROR_NOT_FOUND);
+    CHECK(haul_channel_listen(path, &listener) == HAUL_OK);
+    haul_channel_listener *second = NULL;
+    CHECK(haul_channel_listen(path, &second) == HAUL_ERROR_EXISTS && second == NULL);
+    CHECK(haul_channel_listener_fd(listener) >= 0);
+    const haul_channel_options hasty = {.wait_ms = 20, .deadline_ms = 20};
+    CHECK(haul_channel_accept(listener, &hasty, &channel) == HAUL_ERROR_DEADLINE);
+    pid_t pid = fork();
+    if (pid == 0) {
+        haul_channel *own = NULL;
+        CHECK(haul_channel_connect(path, &patient, &own) == HAUL_OK);
+        CHECK(haul_channel_send(own, "x", 1, NULL) == HAUL_OK);
+        raise(SIGKILL);
+    }
+    CHECK(haul_channel_accept(listener, &patient, &channel) == HAUL_OK);
+    haul_channel_buffer *buffer = NULL;
+    CHECK(haul_channel_recv(channel, &buffer) == HAUL_OK);
+    haul_channel_buffer_free(buffer);
+    buffer = NULL;
+    CHECK(haul_channel_recv(channel, &buffer) == HAUL_ERROR_PEER_GONE && buffer == NULL);
+    CHECK(haul_channel_recv(channel, &buffer) == HAUL_ERROR_PEER_GONE ||
+          haul_channel_recv(channel, &buffer) == HAUL_ERROR_BROKEN);
+    haul_channel_close(channel);
+    haul_channel_listener_close(listener);
+    CHECK(waitpid(pid, NULL, 0) == pid && access(path, F_OK) != 0);
+}
+
+static void wrong_arguments(void)
+{
+    haul_channel *channel = NULL;
+    haul_channel_buffer *buffer = NULL;
+    size_t size = 7;
+    CHECK(haul_channel_listen(NULL, NULL) == HAUL_ERROR_NULL);
+    CHECK(haul_channel_listen("/tmp/x", NULL) == HAUL_ERROR_NULL);
+    CHECK(haul_channel_accept(NULL, NULL, &channel) == HAUL_ERROR_NULL);
+    CHECK(haul_channel_connect(NULL, NULL, &channel) == HAUL_ERROR_NULL);
+    CHECK(haul_channel_pair(NULL) == HAUL_ERROR_NULL);
+    CHECK(haul_channel_connect_fd(-1, NULL, &channel) == HAUL_ERROR_ARGUMENT);
+    CHECK(haul_channel_accept_fd(-1, NULL, &channel) == HAUL_ERROR_ARGUMENT);
+    CHECK(haul_channel_send(NULL, "x", 1, NULL) == HAUL_ERROR_NULL);
+    CHECK(haul_channel_send_parts(NULL, NULL, 0, NULL) == HAUL_ERROR_NULL);
+    CHECK(haul_channel_wait_size(NULL, &size) == HAUL_ERROR_NULL && size == 7);
+    CHECK(haul_channel_recv(NULL, &buffer) == HAUL_ERROR_NULL && buffer == NULL);
+    CHECK(haul_channel_try_recv(NULL, &buffer) == HAUL_ERROR_NULL);
+    CHECK(haul_channel_recv_into(NULL, &size, sizeof size, NULL) == HAUL_ERROR_NULL);
+    CHECK(haul_channel_buffer_data(NULL) == NULL && haul_channel_buffer_size(NULL) == 0);
+    CHECK(haul_channel_buffer_account(NULL, NULL) == HAUL_ERROR_NULL);
+    CHECK(haul_channel_building_create(10, NULL) == HAUL_ERROR_NULL);
+    CHECK(haul_channel_building_data(NULL) == NULL);
+    CHECK(haul_channel_send_built(NULL, NULL, NULL) == HAUL_ERROR_NULL);
+    CHECK(haul_channel_fd(NULL) == -1 && haul_channel_listener_fd(NULL) == -1);
+    CHECK(!haul_channel_offers(NULL, HAUL_CHANNEL_RING));
+    haul_channel_buffer_free(NULL);
+    haul_channel_building_free(NULL);
+    haul_channel_close(NULL);
+    haul_channel_listener_close(NULL);
+    const haul_channel_options bad[] = {
+        {.flags = 4}, {.mechanism = 9}, {.dirty_percent = 101}, {.reserved = 1}};
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        int fds[2];
+        CHECK(haul_channel_pair(fds) == HAUL_OK);
+        CHECK(haul_channel_connect_fd(fds[0], &bad[i], &channel) == HAUL_ERROR_ARGUMENT);
+        CHECK(channel == NULL);
+        close(fds[1]);
+    }
+    haul_channel_building *building = NULL;
+    CHECK(haul_channel_building_create(4096, &building) == HAUL_OK);
+    haul_channel_building_free(building);
+    for (int status = HAUL_ERROR_PEER_GONE; status <= HAUL_ERROR_INTEGRITY; status++) {
+        CHECK(strstr(haul_strerror(status), "not a status") == NULL);
+    }
+    CHECK(strstr(haul_strerror(HAUL_ERROR_INTEGRITY + 1), "not a status") != NULL);
+}
+
+int main(void)
+{
+    char folder[] = "/tmp/haul-channel-XXXXXX";
+    CHECK(mkdtemp(folder) != NULL);
+    char path[64];
+    snprintf(path, sizeof path, "%s/socket", folder);
+    wrong_arguments();
+    two_processes(&patient, 0);
+    haul_channel_options trusted = patient;
+    trusted.flags = HAUL_CHANNEL_TRUST | HAUL_CHANNEL_INTEGRITY;
+    two_processes(&trusted, 1);
+    a_listener_and_a_death(path);
+    CHECK(rmdir(folder) == 0);
+    return failures == 0 ? 0 : 1;
+}
