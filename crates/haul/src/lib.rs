@@ -26,6 +26,8 @@
 pub mod channel;
 pub mod error;
 pub mod file;
+// Under loom haul-heap has its protocols alone.
+#[cfg(not(loom))]
 mod housekeeper;
 pub mod sys;
 pub mod tuning;
@@ -34,6 +36,7 @@ pub use error::Error;
 pub use haul_copy as copy;
 pub use tuning::init;
 
+#[cfg(not(loom))]
 /// The heap of `haul-heap`, and the thread that keeps one in order.
 pub mod heap {
     pub use crate::housekeeper::{Housekeeper, PAUSE};
