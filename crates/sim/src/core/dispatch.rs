@@ -170,7 +170,7 @@ impl<M: MemoryPort> Core<'_, M> {
 
 /// What it touches, from the registers before it executes.
 fn operands(entry: &mut Entry, instruction: &Instruction, registers: &[u64]) {
-    let register = |number: u8| registers[usize::from(number & 63)];
+    let register = |number: u8| registers[usize::from(number)];
     match entry.class {
         Class::Load | Class::Store => {
             entry.address = register(instruction.rs1).wrapping_add_signed(instruction.immediate);

@@ -35,12 +35,12 @@ impl Shadow {
         index: u32,
         instruction: &Instruction,
     ) -> u32 {
-        let a = self.registers[usize::from(instruction.rs1 & 63)];
-        let b = self.registers[usize::from(instruction.rs2 & 63)];
+        let a = self.registers[usize::from(instruction.rs1)];
+        let b = self.registers[usize::from(instruction.rs2)];
         let address = a.wrapping_add_signed(instruction.immediate);
         let operation = instruction.operation;
         let after = index.wrapping_add(1);
-        let rd = usize::from(instruction.rd & 63);
+        let rd = usize::from(instruction.rd);
         match operation.class() {
             Class::Store => {
                 self.stores.push((address, b, operation.bytes()));

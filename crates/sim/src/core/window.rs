@@ -4,9 +4,11 @@
 //! the window's capacity. Those that wait for a result hang in a list that begins at its producer
 //! and runs through the waiting operands themselves, so that nothing is allocated.
 
-use crate::isa::{Class, REGISTERS, SINK};
+use crate::isa::{Class, SINK};
 use crate::memory::Tag;
 
+/// Registers that an instruction can name, up to a power of two.
+const NAMED: usize = 64;
 /// No operand: the end of a list.
 const NONE: u32 = u32::MAX;
 /// Tags of loads and copies are below this. Their lower part is a place of the window, of which
@@ -101,9 +103,9 @@ pub(super) struct Window {
     pub(super) head: u64,
     pub(super) tail: u64,
     /// For each register, the youngest instruction that writes it; 0 for none.
-    producers: [u64; REGISTERS],
+    producers: [u64; NAMED],
     /// The same where the right path ended, while a wrong one is followed.
-    right_producers: [u64; REGISTERS],
+    right_producers: [u64; NAMED],
 }
 
 impl Window {
@@ -117,8 +119,8 @@ impl Window {
             stamps: 0,
             head: 1,
             tail: 1,
-            producers: [0; REGISTERS],
-            right_producers: [0; REGISTERS],
+            producers: [0; NAMED],
+            right_producers: [0; NAMED],
         }
     }
 
@@ -168,7 +170,7 @@ impl Window {
             if register == 0 {
                 continue;
             }
-            let sequence = self.producers[usize::from(register & 63)];
+            let sequence = self.producers[usize::from(register % NAMED as u8)];
             if !self.holds(sequence) {
                 continue;
             }
@@ -181,7 +183,7 @@ impl Window {
             }
         }
         if entry.rd != SINK {
-            self.producers[usize::from(entry.rd & 63)] = entry.sequence;
+            self.producers[usize::from(entry.rd % NAMED as u8)] = entry.sequence;
         }
         self.entries[(entry.sequence & self.mask) as usize] = *entry;
         self.tail = entry.sequence + 1;

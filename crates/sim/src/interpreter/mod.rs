@@ -119,8 +119,8 @@ impl Machine {
         let Some(instruction) = image.code().get(index as usize) else {
             return Err(no_code(image, index));
         };
-        let a = self.registers[usize::from(instruction.rs1 & 63)];
-        let b = self.registers[usize::from(instruction.rs2 & 63)];
+        let a = self.registers[usize::from(instruction.rs1)];
+        let b = self.registers[usize::from(instruction.rs2)];
         let operation = instruction.operation;
         let address = a.wrapping_add_signed(instruction.immediate);
         let value = match operation {
@@ -129,12 +129,12 @@ impl Machine {
                 return Ok(if is_taken { instruction.target } else { index.wrapping_add(1) });
             }
             Jal => {
-                self.registers[usize::from(instruction.rd & 63)] = instruction.immediate as u64;
+                self.registers[usize::from(instruction.rd)] = instruction.immediate as u64;
                 return Ok(instruction.target);
             }
             Jalr => {
                 let link = image.address_of(index.wrapping_add(1));
-                self.registers[usize::from(instruction.rd & 63)] = link;
+                self.registers[usize::from(instruction.rd)] = link;
                 return jump_target(image, address & !1);
             }
             Lb | Lbu => operation.extend(self.load::<1>(image, index, address)?),
@@ -151,7 +151,7 @@ impl Machine {
             }
             _ => operation.compute(a, b.wrapping_add_signed(instruction.immediate)),
         };
-        self.registers[usize::from(instruction.rd & 63)] = value;
+        self.registers[usize::from(instruction.rd)] = value;
         Ok(index.wrapping_add(1))
     }
 

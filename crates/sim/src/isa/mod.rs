@@ -15,8 +15,9 @@ mod decode;
 
 pub use decode::decode;
 
-/// x0 to x31, then [`SINK`], then the copy registers; 64 so that an index needs no check.
-pub const REGISTERS: usize = 64;
+/// x0 to x31, then [`SINK`], then the copy registers; as many as a byte can name, so that an index
+/// needs no check.
+pub const REGISTERS: usize = 256;
 /// What x0 is as a target.
 pub const SINK: u8 = 32;
 /// Cs, the copy's source.
