@@ -315,8 +315,10 @@ impl Draw {
         let front = counter::close(lane.word(CLAIMED), message, self.pieces.count());
         let start = Instant::now();
         loop {
+            // A sender that gave the message up is at no piece: it says so in the thread that writes.
+            let has_given_up = lane.state(layout::SENDER_STATE) != layout::OPEN;
             let is_over = lane.load(PUSHED) >= front || lane.load(ABANDONED) == message;
-            if is_over || lane.link.peer.is_dead() {
+            if is_over || has_given_up || lane.link.peer.is_dead() {
                 self.finish();
                 return true;
             }
