@@ -21,6 +21,9 @@ use super::region::{self, SIZE_SEALS};
 const PAGE_BYTES: usize = 4096;
 /// Pools are multiples of this, a huge page: small messages share one.
 const POOL_BYTES_MIN: usize = 2 << 20;
+/// A receiver that keeps several messages at once gets pools for more and more of them, up to this:
+/// making one costs more than a copy into it.
+const GROWN_BYTES_MAX: usize = 64 << 20;
 /// Pools that are kept to be used again; the peer maps no more at once.
 pub(super) const POOLS_MAX: usize = 4;
 
@@ -170,7 +173,9 @@ impl Pools {
         if let Some(lease) = self.live.iter().find_map(|pool| pool.lease(length)) {
             return Ok(lease);
         }
-        let size_bytes = length.checked_next_multiple_of(POOL_BYTES_MIN).unwrap_or(usize::MAX);
+        let doubled = self.live.back().map_or(0, |pool| 2 * pool.size_bytes);
+        let wanted = length.max(doubled.min(GROWN_BYTES_MAX));
+        let size_bytes = wanted.checked_next_multiple_of(POOL_BYTES_MIN).unwrap_or(usize::MAX);
         self.made += 1;
         let pool = Arc::new(Pool::create(self.made, size_bytes)?);
         let lease = pool.lease(length);
@@ -214,6 +219,7 @@ mod tests {
         }
         let (one, other) = (pools.lease(size).unwrap(), pools.lease(1).unwrap());
         assert_eq!((one.pool.number, other.pool.number), (1, 2));
+        assert_eq!((one.pool.size_bytes, other.pool.size_bytes), (size, 2 * size));
     }
 
     #[test]
