@@ -59,7 +59,8 @@ pub struct EngineSettings {
     /// writing: 1024 bytes that do not begin at a line lie in 17 of them.
     pub stream_lines: u32,
     /// The part of a channel's requests that is the engines' for sure while the processor bypasses
-    /// them. Chosen: 25, and swept.
+    /// them. Chosen: 50: the paper has CPU requests "interleaved" with the engine's. From 25 to 75 no
+    /// figure changes by more than 2.3 points.
     pub share_percent: u32,
     /// Copies that the pending copy table holds. Chosen: 16.
     pub pending_entries: u32,
@@ -78,7 +79,7 @@ impl Default for EngineSettings {
             placement: Placement::default(),
             queue_entries: 8,
             stream_lines: 16,
-            share_percent: 25,
+            share_percent: 50,
             pending_entries: 16,
             source: Source::default(),
             target: Target::default(),
@@ -91,7 +92,7 @@ impl EngineSettings {
         within("engine.engines", self.engines.into(), 1, 64)?;
         within("engine.queue_entries", self.queue_entries.into(), 1, 1024)?;
         within("engine.stream_lines", self.stream_lines.into(), 1, 1024)?;
-        within("engine.share_percent", self.share_percent.into(), 1, 100)?;
+        within("engine.share_percent", self.share_percent.into(), 1, 99)?;
         within("engine.pending_entries", self.pending_entries.into(), 1, 1024)?;
         if self.target == Target::Cache && self.placement == Placement::Hub {
             return Err(Error::setting(

@@ -5,6 +5,9 @@ use serde::{Deserialize, Serialize};
 use super::{CPU_MHZ, Cycle, power_of_two, within};
 use crate::error::Error;
 
+/// Largest cache: its lines take memory of the host, 32 bytes each.
+const CACHE_BYTES_MAX: u64 = 64 << 20;
+
 /// Everything between the processor and the memory chips.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -233,7 +236,7 @@ impl MemorySettings {
             ),
         ];
         for ([bytes, ways, hit_cycles], cache) in caches {
-            power_of_two(bytes, cache.bytes, self.line_bytes, 1 << 30)?;
+            power_of_two(bytes, cache.bytes, self.line_bytes, CACHE_BYTES_MAX)?;
             power_of_two(ways, cache.ways.into(), 1, (cache.bytes / self.line_bytes).min(64))?;
             within(hit_cycles, cache.hit_cycles.into(), 1, 1000)?;
         }

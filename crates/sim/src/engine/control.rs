@@ -114,6 +114,25 @@ impl Control {
         })
     }
 
+    /// Whether a copy must wait for a pending one: it reads what that writes, or writes what that
+    /// reads or writes, by lines. One engine alone keeps them in order by itself.
+    #[must_use]
+    pub fn conflicts(&self, copy: &Copy) -> bool {
+        let lines = |first: u64, bytes: u64| {
+            first / self.line_bytes..(first + bytes).div_ceil(self.line_bytes)
+        };
+        let meet =
+            |a: std::ops::Range<u64>, b: std::ops::Range<u64>| a.start < b.end && b.start < a.end;
+        let (source, target) = (lines(copy.source, copy.bytes), lines(copy.target, copy.bytes));
+        self.pending.iter().any(|entry| {
+            let written = lines(entry.copy.target, entry.copy.bytes);
+            let read = lines(entry.copy.source, entry.copy.bytes);
+            meet(source.clone(), written.clone())
+                || meet(target.clone(), written)
+                || meet(target.clone(), read)
+        })
+    }
+
     /// The entry of a copy that is pending.
     pub fn entry(&mut self, number: u32) -> &mut Pending {
         let found = self.pending.iter_mut().find(|entry| entry.number == number);

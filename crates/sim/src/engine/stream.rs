@@ -115,6 +115,13 @@ impl Stream {
         self.writes_done == self.writes()
     }
 
+    /// Whether all of a line is source.
+    #[must_use]
+    pub fn is_whole_source(&self, line: u64) -> bool {
+        let first = line * self.line_bytes;
+        first >= self.source && first + self.line_bytes <= self.source + self.bytes
+    }
+
     /// Takes the next read: its number, and its line.
     pub(crate) fn read(&mut self) -> (u32, u64) {
         let number = self.reads_issued;

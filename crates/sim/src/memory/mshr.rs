@@ -40,6 +40,15 @@ impl Registers {
         self.registers.iter_mut().find(|register| register.line == Some(line))
     }
 
+    /// Whether a store waits for one of these lines.
+    #[must_use]
+    pub fn has_store(&self, lines: std::ops::Range<u64>) -> bool {
+        self.registers.iter().any(|register| {
+            register.line.is_some_and(|line| lines.contains(&line))
+                && register.waiting.iter().any(|(_, kind)| *kind == Kind::Store)
+        })
+    }
+
     /// Takes a free register for a line, if one is free; tells its number.
     pub fn take(&mut self, line: u64) -> Option<(u8, &mut Register)> {
         let number = self.registers.iter().position(|register| register.line.is_none())?;

@@ -51,30 +51,41 @@ pub struct Request {
     pub transaction: u32,
 }
 
+impl Request {
+    /// Whether an engine asks.
+    #[must_use]
+    pub fn is_of_engine(&self) -> bool {
+        matches!(self.agent, Agent::Engine(_))
+    }
+}
+
 /// The queue: one in the paper; held here by channel, in the order of arrival, since requests of
 /// different channels never wait for each other.
 pub struct Queue {
     channels: Vec<Vec<Request>>,
     entries_max: usize,
     waiting: usize,
+    of_engines: usize,
 }
 
 impl Queue {
     /// An empty queue.
     #[must_use]
     pub fn new(channels: usize, entries_max: usize) -> Self {
-        Self { channels: vec![Vec::new(); channels], entries_max, waiting: 0 }
+        Self { channels: vec![Vec::new(); channels], entries_max, waiting: 0, of_engines: 0 }
     }
 
-    /// Whether an engine may put one more in. Processor and devices always may: their number is
-    /// bounded by what they may have under way.
+    /// Whether an engine may put one more in. One entry is the engines' own, or the processor alone
+    /// could keep a short queue full. Processor and devices always may: their number is bounded by
+    /// what they may have under way.
     #[must_use]
     pub fn has_room(&self) -> bool {
-        self.waiting < self.entries_max
+        self.waiting < self.entries_max || self.of_engines == 0
     }
 
     /// Puts a request at the end of its channel's line.
     pub fn push(&mut self, channel: usize, request: Request) {
+        self.of_engines += usize::from(request.is_of_engine());
         self.channels[channel].push(request);
         self.waiting += 1;
     }
@@ -87,8 +98,10 @@ impl Queue {
 
     /// Takes the request at a place that [`Queue::waiting`] showed.
     pub fn take(&mut self, channel: usize, place: usize) -> Request {
+        let request = self.channels[channel].remove(place);
         self.waiting -= 1;
-        self.channels[channel].remove(place)
+        self.of_engines -= usize::from(request.is_of_engine());
+        request
     }
 
     /// Whether nothing waits.

@@ -34,6 +34,11 @@ impl MemorySystem {
     /// An access that its first-level cache does not hold.
     fn miss(&mut self, now: Cycle, kind: Kind, line: u64, tag: Tag) -> Access {
         if let Some(register) = self.registers.find(line) {
+            if register.overtaken {
+                // What is under way is older than what memory holds by now.
+                self.statistics.mshr_retries += 1;
+                return Access::Retry;
+            }
             register.waiting.push((tag, kind));
             self.statistics.merged_misses += 1;
             self.count_miss(kind);

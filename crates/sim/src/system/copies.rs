@@ -46,7 +46,7 @@ impl MemorySystem {
         if copy.bytes == 0 {
             return Access::Hit { ready: now };
         }
-        if !self.control.has_room() || !self.unsent.is_empty() {
+        if !self.control.has_room() || !self.unsent.is_empty() || self.must_wait(&copy) {
             self.statistics.copy_retries += 1;
             return Access::Retry;
         }
@@ -61,6 +61,17 @@ impl MemorySystem {
         self.sending = true;
         self.agenda.push(translated, Event::Send);
         Access::Pending
+    }
+
+    /// Whether something older must end first: a store whose line is still under way, which no snoop
+    /// would find; or a copy on another engine that this one depends on.
+    fn must_wait(&self, copy: &Copy) -> bool {
+        let lines = |first: u64| {
+            first >> self.line_shift..((first + copy.bytes - 1) >> self.line_shift) + 1
+        };
+        self.registers.has_store(lines(copy.source))
+            || self.registers.has_store(lines(copy.target))
+            || (self.engines.len() > 1 && self.control.conflicts(copy))
     }
 
     /// Whether a load or store must stall and retry because a pending copy concerns its lines.
@@ -212,7 +223,12 @@ impl MemorySystem {
             let purpose = Purpose::EngineRead { engine: engine as u8, index };
             self.enqueue(arrives, now, line, false, engine, purpose, number);
         }
-        if self.engine_settings.source == Source::Drop && cached.is_some() {
+        let whole = self.engines[engine].current.as_ref();
+        let whole = whole.is_some_and(|working| working.stream.is_whole_source(line));
+        if self.engine_settings.source == Source::Drop && cached.is_some() && whole {
+            if self.is_dirty(line) == Some(true) {
+                self.write_back(now, line);
+            }
             self.invalidate(line);
         }
     }

@@ -29,8 +29,7 @@ use crate::error::Error;
 use crate::memory::dram::{Row, Timing};
 use crate::memory::trace::{Span, Stage, Transaction, What};
 use crate::memory::{
-    Agent, Bus, Cache, Channel, Completion, Kind, Passing, Purpose, Queue, Registers, Request, Tag,
-    Trace,
+    Bus, Cache, Channel, Completion, Kind, Passing, Purpose, Queue, Registers, Request, Tag, Trace,
 };
 use crate::statistics::MemoryStatistics;
 
@@ -209,14 +208,15 @@ impl MemorySystem {
         if waiting.is_empty() {
             return;
         }
-        let of_engine = |request: &Request| matches!(request.agent, Agent::Engine(_));
-        let contended = waiting.iter().any(of_engine)
-            && waiting.iter().any(|request| !of_engine(request) && !request.write);
+        let is_awaited = |request: &Request| !request.is_of_engine() && !request.write;
+        let contended = waiting.iter().any(Request::is_of_engine) && waiting.iter().any(is_awaited);
         let place = self.policy.choose(channel, waiting);
-        let place = if place < waiting.len() { place } else { 0 };
+        let chosen = waiting.get(place).unwrap_or(&waiting[0]).line;
+        // Requests for one line keep their order, whatever a policy prefers.
+        let place = waiting.iter().position(|request| request.line == chosen).unwrap_or(0);
         let request = self.queue.take(channel, place);
         let waited = now - request.arrived;
-        if of_engine(&request) {
+        if request.is_of_engine() {
             self.statistics.engine_queue_cycles += waited;
             self.statistics.engine_choices += u64::from(contended);
         } else {

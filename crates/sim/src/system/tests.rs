@@ -326,3 +326,89 @@ fn a_trace_shows_the_stages_of_a_miss_without_a_gap() {
     assert!(spans.windows(2).all(|pair| pair[0].to == pair[1].from), "{spans:?}");
     assert_eq!(spans.last().map(|span| span.to), Some(took));
 }
+
+#[test]
+fn copies_that_depend_on_each_other_keep_their_order_on_several_engines() {
+    let mut driver = Driver::new(|c| {
+        c.engine.policy = "async".into();
+        c.engine.engines = 2;
+    });
+    driver.system.record(0..1_000_000);
+    let (a, b, c) = (0x10_0000, 0x20_0000, 0x30_0000);
+    for (source, target) in [(a, b), (b, c), (a, c)] {
+        driver.copy(source, target, 4096);
+    }
+    driver.drain();
+    let trace = driver.system.trace().expect("it was asked for");
+    let at = |what: What, address: u64| -> Vec<(Cycle, Cycle)> {
+        let is = |each: &&Transaction| each.what == what && each.address == address;
+        let numbers = trace.transactions.iter().filter(is).map(|each| each.number);
+        let memory = |number| trace.of(number).into_iter().find(|s| s.stage == Stage::Memory);
+        numbers.filter_map(memory).map(|span| (span.from, span.to)).collect()
+    };
+    let (written, read) = (at(What::EngineWrite, b + 0xfc0), at(What::EngineRead, b + 0xfc0));
+    assert!(written[0].1 <= read[0].0, "read {read:?} before it was written {written:?}");
+    let twice = at(What::EngineWrite, c);
+    assert!(twice.len() == 2 && twice[0].1 <= twice[1].0, "{twice:?}");
+}
+
+#[test]
+fn a_store_whose_line_is_under_way_is_seen_by_the_copy_behind_it() {
+    let mut driver = Driver::new(|c| c.engine.policy = "sync-nlb".into());
+    let store = driver.tag();
+    driver.begin(|system, now| system.access(now, Kind::Store, 0x1000, store));
+    let copy = driver.copy(0x1000, 0x8000, 64);
+    driver.wait(copy);
+    assert_eq!(driver.system.statistics().supplied_lines, 1);
+}
+
+#[test]
+fn a_short_queue_starves_no_engine() {
+    for queue_entries in [1, 4, 8, 32] {
+        let mut driver = Driver::new(|c| {
+            c.engine.policy = "async".into();
+            c.memory.queue_entries = queue_entries;
+            c.memory.dram.channels = 1;
+        });
+        driver.copy(0x10_0000, 0x20_0000, 1024);
+        let mut lines = 0;
+        while driver.system.statistics().copy_cycles == 0 {
+            let tag = driver.tag();
+            let address = 0x300_0000 + lines * 64;
+            driver.begin(|system, now| system.access(now, Kind::Load, address, tag));
+            lines += 1;
+            assert!(lines < 2000, "a queue of {queue_entries}: the copy is never done");
+        }
+    }
+}
+
+#[test]
+fn what_is_dropped_from_a_source_is_written_back_and_whole() {
+    use crate::configuration::{Placement, Source};
+    let mut driver = Driver::new(|c| {
+        c.engine.policy = "sync-nlb".into();
+        c.engine.placement = Placement::Die;
+        c.engine.source = Source::Drop;
+    });
+    driver.access(Kind::Store, 0x1000);
+    driver.access(Kind::Store, 0x1040);
+    let copy = driver.copy(0x1020, 0x8000, 96);
+    driver.wait(copy);
+    driver.drain();
+    assert_eq!(driver.system.statistics().write_backs, 0, "counted where a cache evicts");
+    assert_eq!(driver.system.statistics().memory_writes, 2 + 1, "the copy's two, and the dropped");
+    assert_eq!(driver.access(Kind::Load, 0x1000), 2, "half a line of source stays");
+    assert!(driver.access(Kind::Load, 0x1040) > 100, "a whole one was dropped");
+}
+
+#[test]
+fn nobody_gets_a_line_that_memory_has_overwritten_since() {
+    let mut driver = Driver::new(|_| {});
+    let first = driver.tag();
+    driver.begin(|system, now| system.access(now, Kind::Load, 0x4000, first));
+    driver.now += 200;
+    driver.system.dma_write(driver.now, 0x4000, 64);
+    let asked = driver.now;
+    let took = driver.access(Kind::Load, 0x4000);
+    assert!(took > cycles_of_ns(80), "asked at {asked}, got the old line after {took}");
+}
