@@ -101,7 +101,11 @@ fn arithmetic_takes_its_latency_or_its_share_of_the_units() {
     assert_slope("four additions on two units", slope(&machine, 2, &free(Add)), 2.0, 0.02);
     assert_slope("four multiplications on one unit", slope(&machine, 2, &free(Mul)), 4.0, 0.02);
     assert_slope("four divisions, one at a time", slope(&machine, 2, &free(Div)), 80.0, 0.5);
+    let mixed = [encode::register(Div, 5, 20, 20), encode::register(Mul, 6, 20, 20)];
+    assert_slope("a division and a multiplication", slope(&machine, 2, &mixed), 21.0, 0.1);
     let mut wide = Configuration::default();
+    wide.core.multiply_units = 2;
+    assert_slope("four divisions on two units", slope(&wide, 2, &free(Div)), 40.0, 0.5);
     wide.core.integer_units = 4;
     assert_slope("four additions on four units", slope(&wide, 2, &free(Add)), 1.0, 0.02);
     wide.core.width = 2;

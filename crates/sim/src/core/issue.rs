@@ -11,7 +11,6 @@ use crate::memory::{Access, Kind, Passing};
 struct Left {
     slots: u32,
     integer: u32,
-    multiply: u32,
 }
 
 impl<M: MemoryPort> Core<'_, M> {
@@ -19,11 +18,7 @@ impl<M: MemoryPort> Core<'_, M> {
         if self.waiting == 0 {
             return;
         }
-        let mut left = Left {
-            slots: self.settings.width,
-            integer: self.settings.integer_units,
-            multiply: self.settings.multiply_units,
-        };
+        let mut left = Left { slots: self.settings.width, integer: self.settings.integer_units };
         self.issue_loads(&mut left);
         self.issue_ready(&mut left);
     }
@@ -40,14 +35,15 @@ impl<M: MemoryPort> Core<'_, M> {
             self.issue_one(sequence, left);
         }
         let mut from = self.window.head;
-        while left.slots > 0 && left.multiply > 0 {
+        while left.slots > 0 {
             let Some(sequence) = self.ready_multiply.next(from, end) else { break };
+            let free = self.multiply_free_at.iter_mut().find(|at| **at <= self.now);
+            let Some(free) = free else { break };
             from = sequence + 1;
+            // A division takes its unit until it is done, a multiplication only for a cycle.
             let is_division = self.window.entry(sequence).class == Class::Divide;
-            if is_division && self.now < self.divide_free_at {
-                continue;
-            }
-            left.multiply -= 1;
+            let cycles = if is_division { self.settings.latencies.divide } else { 1 };
+            *free = self.now + u64::from(cycles);
             self.ready_multiply.remove(sequence);
             self.issue_one(sequence, left);
         }
@@ -76,15 +72,11 @@ impl<M: MemoryPort> Core<'_, M> {
         left.slots -= 1;
         let mut at = self.now + latency;
         let mut due = Due::Result;
-        match class {
-            Class::Divide => self.divide_free_at = at,
-            Class::Load | Class::Store => {
-                due = Due::Address;
-                if !is_uncached {
-                    at += self.data_tlb.translate(address);
-                }
+        if matches!(class, Class::Load | Class::Store) {
+            due = Due::Address;
+            if !is_uncached {
+                at += self.data_tlb.translate(address);
             }
-            _ => {}
         }
         self.schedule(at, sequence, due);
         self.waiting -= 1;

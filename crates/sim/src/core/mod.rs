@@ -100,7 +100,8 @@ pub struct Core<'a, M> {
     /// The mispredicted branch whose wrong path is followed.
     wrong_path_of: Option<u64>,
     wheel: wheel::Wheel,
-    divide_free_at: Cycle,
+    /// For each multiply unit, when it can begin something.
+    multiply_free_at: Vec<Cycle>,
     ports_used: u32,
     /// What devices wrote when the instruction of that number was executed.
     device_writes: VecDeque<(u64, Dma)>,
@@ -149,7 +150,7 @@ impl<'a, M: MemoryPort> Core<'a, M> {
             shadow: shadow::Shadow::new(),
             wrong_path_of: None,
             wheel: wheel::Wheel::new(),
-            divide_free_at: 0,
+            multiply_free_at: vec![0; settings.multiply_units as usize],
             ports_used: 0,
             device_writes: VecDeque::new(),
             warm_packets: 0,
@@ -225,8 +226,8 @@ impl<'a, M: MemoryPort> Core<'a, M> {
         let memory = self.memory.next_event();
         let fetch = self.front.resumes_after(self.now);
         let copy = self.copy_state.ready_after(self.now);
-        let divide = (self.divide_free_at > self.now).then_some(self.divide_free_at);
-        let next = [own, memory, fetch, copy, divide].into_iter().flatten().min();
+        let unit = self.multiply_free_at.iter().copied().filter(|at| *at > self.now).min();
+        let next = [own, memory, fetch, copy, unit].into_iter().flatten().min();
         next.map(|next| next.max(self.now + 1)).ok_or(Error::Stuck {
             at: self.image.address_of(self.window.entry(self.window.head).index),
             cycle: self.now,

@@ -71,8 +71,9 @@ impl StoreQueue {
             if !store.is_known {
                 return Order::Wait;
             }
-            let is_apart = address.wrapping_sub(store.address) >= store.bytes
-                && store.address.wrapping_sub(address) >= bytes;
+            let is_apart = store.bytes == 0
+                || address.wrapping_sub(store.address) >= store.bytes
+                    && store.address.wrapping_sub(address) >= bytes;
             if is_apart {
                 continue;
             }
@@ -118,6 +119,8 @@ mod tests {
 
     #[test]
     fn loads_wait_for_unknown_addresses_and_for_copies() {
+        let stores = queue(&[(204, 0, true, true)]);
+        assert_eq!(stores.order(1, 200, 8), Order::Free, "a copy of nothing");
         let stores = queue(&[(100, 8, false, true), (300, 640, true, true), (200, 8, true, true)]);
         assert_eq!(stores.order(3, 200, 8), Order::Wait);
         assert_eq!(stores.order(3, 500, 8), Order::Wait);

@@ -1,7 +1,7 @@
 //! Reads an ELF file as the System V ABI's chapters 4 and 5 and the RISC-V ELF psABI lay it out.
 //! Everything in it is another's word: each offset and size is checked before it is used.
 
-use super::Segment;
+use super::{SPAN_BYTES_MAX, Segment};
 use crate::error::Error;
 
 /// Bytes of the file's header and of one program header, ELF64.
@@ -33,11 +33,12 @@ pub(super) fn segments(file: &[u8]) -> Result<(Vec<Segment>, u64), Error> {
         ));
     }
     let mut segments = Vec::new();
+    let mut left = SPAN_BYTES_MAX;
     for index in 0..count {
         let at = usize::try_from(table).unwrap_or(usize::MAX);
         let header = reader.bytes(at.saturating_add(index * PROGRAM_HEADER), PROGRAM_HEADER)?;
         match (Reader { file: header }).u32(0)? {
-            LOAD => segments.push(reader.segment(&Reader { file: header })?),
+            LOAD => segments.push(reader.segment(&Reader { file: header }, &mut left)?),
             INTERPRETER => {
                 return Err(Error::elf("it is linked dynamically", "link it with -static"));
             }
@@ -79,7 +80,8 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    fn segment(&self, header: &Reader<'_>) -> Result<Segment, Error> {
+    /// Reads a segment, of whose bytes at most `left` may be in the file; they are taken from it.
+    fn segment(&self, header: &Reader<'_>, left: &mut u64) -> Result<Segment, Error> {
         let flags = header.u32(4)?;
         let (offset, address) = (header.u64(8)?, header.u64(16)?);
         let (file_bytes, size_bytes) = (header.u64(32)?, header.u64(40)?);
@@ -89,6 +91,13 @@ impl<'a> Reader<'a> {
                 "link it anew: the file is damaged",
             ));
         }
+        // Many headers may name the same bytes: each is a copy of them.
+        *left = left.checked_sub(file_bytes).ok_or_else(|| {
+            Error::elf(
+                format!("its segments have more than {SPAN_BYTES_MAX} bytes in the file"),
+                "make its arrays smaller",
+            )
+        })?;
         let offset = usize::try_from(offset).unwrap_or(usize::MAX);
         let length = usize::try_from(file_bytes).unwrap_or(usize::MAX);
         Ok(Segment {

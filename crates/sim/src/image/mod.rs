@@ -86,7 +86,8 @@ impl Image {
             is_executable: true,
         };
         let data = Segment {
-            address: (start + size_bytes).next_multiple_of(PAGE),
+            // What wraps around is no place for a segment, which the layout finds.
+            address: start.wrapping_add(size_bytes).checked_next_multiple_of(PAGE).unwrap_or(0),
             bytes: Vec::new(),
             size_bytes: data_bytes,
             is_writable: true,

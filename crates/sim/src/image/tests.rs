@@ -101,7 +101,8 @@ fn impossible_segments_are_told() {
     assert!(refusal(|f| code(f, 0x8000_0000, 4, u64::MAX)).contains("may span"));
     assert!(refusal(|f| code(f, u64::MAX - 1, 4, 4)).contains("may span"));
     assert!(refusal(|f| code(f, 0, 4, 4)).contains("may span"));
-    assert!(refusal(|f| code(f, 0x8000_0000, u64::MAX, u64::MAX)).contains("truncated"));
+    assert!(refusal(|f| code(f, 0x8000_0000, u64::MAX, u64::MAX)).contains("bytes in the file"));
+    assert!(refusal(|f| code(f, 0x8000_0000, 4096, 4096)).contains("truncated"));
     assert!(refusal(|f| code(f, 0x8000_0000, 4, 3)).contains("damaged"));
     assert!(refusal(|f| header(f, 0, 7, 176, 0x8000_0000, 4, 4)).contains("written and executed"));
     assert!(refusal(|f| header(f, 0, 4, 176, 0x8000_0000, 4, 4)).contains("can be executed"));
@@ -155,4 +156,12 @@ fn copies_into_nothing_and_over_themselves_are_told() {
     assert!(message(copy(guard, data, 8)).contains("copy from 8 bytes at 0x80002000"));
     assert!(message(copy(data, data + 64, u64::MAX)).contains("copy from"));
     assert!(message(copy(data, 0x8000_0000, 4)).contains("copy to"));
+}
+
+#[test]
+fn programs_at_the_end_of_the_address_space_are_told() {
+    for start in [u64::MAX - 3, u64::MAX - 4095, u64::MAX - 8191] {
+        let image = Image::from_words(start & !3, &[encode::FENCE; 2], 64);
+        assert!(image.is_err(), "{start:#x}");
+    }
 }

@@ -133,9 +133,10 @@ impl Machine {
                 return Ok(instruction.target);
             }
             Jalr => {
+                let next = jump_target(image, address & !1)?;
                 let link = image.address_of(index.wrapping_add(1));
                 self.registers[usize::from(instruction.rd)] = link;
-                return jump_target(image, address & !1);
+                return Ok(next);
             }
             Lb | Lbu => operation.extend(self.load::<1>(image, index, address)?),
             Lh | Lhu => operation.extend(self.load::<2>(image, index, address)?),
