@@ -166,6 +166,22 @@ fn a_peer_that_is_not_installed_is_told_with_its_remedy_and_the_others_go_on() {
 }
 
 #[test]
+fn a_peer_that_does_not_come_is_left_out_and_the_others_go_on() {
+    if !has_two_processors() {
+        return;
+    }
+    let arguments = ["channel", "bench", "--json", "--budget", "0.1", "--size", "64KiB"];
+    let mut command = haul(&arguments);
+    command.args(["--mechanism", "ring", "--against", "iceoryx2,pipe"]);
+    let ran = run(command.env("HAUL_PEER_ICEORYX2", "/bin/false")).expect(0);
+    assert!(ran.err.contains("iceoryx2 is left out: "), "{ran:#?}");
+    assert!(ran.err.contains("its process ended"), "{ran:#?}");
+    let records = ran.records();
+    assert!(of(&records, "iceoryx2", "throughput").is_empty());
+    assert_eq!(of(&records, "haul:ring", "throughput").len(), 1);
+}
+
+#[test]
 fn an_end_without_a_run_is_told() {
     let arguments = ["channel", "drive", "/nonexistent/control", "A"];
     run(&mut haul(&arguments)).expect(1).says(&["/nonexistent/control", "haul channel bench"]);

@@ -203,3 +203,79 @@ fn took(
         remark,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Receives what was sent, but for one byte of the whole.
+    struct Careless {
+        seed: u64,
+        received: usize,
+        wrong: Option<usize>,
+    }
+
+    impl Way for Careless {
+        fn send(&mut self, _message: &[u8]) -> Result<(), String> {
+            Ok(())
+        }
+
+        fn receive(&mut self, target: &mut [u8]) -> Result<(), String> {
+            for byte in target {
+                *byte = content::byte(self.seed, self.received);
+                if self.wrong == Some(self.received) {
+                    *byte ^= 1;
+                }
+                self.received += 1;
+            }
+            Ok(())
+        }
+
+        fn before(&mut self, stage: &Stage<'_>) -> Result<(), String> {
+            (self.seed, self.received) = (stage.task.seed, 0);
+            Ok(())
+        }
+
+        fn extra_bytes(&self) -> Option<u64> {
+            Some(7)
+        }
+    }
+
+    fn receive(wrong: Option<usize>, is_cold: bool) -> Result<Took, String> {
+        let open = |_: &str, _: Side, _: &Path| -> Result<Box<dyn Way>, String> {
+            Ok(Box::new(Careless { seed: 0, received: 0, wrong }))
+        };
+        let mut end = End::new(Side::B, Path::new("/"), &open);
+        let way = "careless".to_owned();
+        let task = Task { kind: Kind::Transfer, size: 5000, count: 3, is_cold, seed: 4, way };
+        end.prepare(task)?;
+        end.go(0)
+    }
+
+    #[test]
+    fn a_single_wrong_byte_of_the_last_message_is_a_failure() {
+        let took = receive(None, false).unwrap();
+        assert!(took.end_ns > took.start_ns && took.cpu_ns > 0);
+        assert_eq!(took.extra_bytes, 7);
+        for wrong in [0, 14_999] {
+            let reason = receive(Some(wrong), false).unwrap_err();
+            assert!(reason.contains(&format!("byte {wrong} of 15000")), "{reason}");
+        }
+    }
+
+    #[test]
+    fn memory_that_is_new_faults() {
+        // 15,000 B are four pages.
+        assert!(receive(None, true).unwrap().faults >= 4);
+    }
+
+    #[test]
+    fn going_without_a_task_is_a_failure() {
+        let open = |_: &str, _: Side, _: &Path| Err("no way".to_owned());
+        let mut end = End::new(Side::A, Path::new("/"), &open);
+        assert!(end.go(0).unwrap_err().contains("without a task"));
+        let task = "prepare transfer 64 1 warm 1 x".parse();
+        let Ok(Request::Prepare(task)) = task else { panic!("{task:?}") };
+        assert_eq!(end.prepare(task), Err("no way".to_owned()));
+    }
+}
