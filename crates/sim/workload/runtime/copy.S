@@ -25,7 +25,7 @@ copy_words:
 copy_words_unrolled:
     andi t1, a2, -32
     add t2, a1, t1
-    beq a1, t2, tail
+    beq a1, t2, 2f
 1:  lw t0, 0(a1)
     lw t1, 4(a1)
     lw t3, 8(a1)
@@ -45,7 +45,7 @@ copy_words_unrolled:
     addi a1, a1, 32
     addi a0, a0, 32
     bne a1, t2, 1b
-    andi a2, a2, 31
+2:  andi a2, a2, 31
     j copy_words
 
 # copy_doublewords: ld, sd, eight a turn.

@@ -1,0 +1,135 @@
+//! The workloads that `scripts/sim-workload` builds, where their compiler is: every way to copy gives
+//! the bytes that were sent, on the interpreter and on the timing core.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use haul_sim::configuration::Issue;
+use haul_sim::nic::Nic;
+use haul_sim::{Configuration, Image, Job, Machine, Outcome, Traffic};
+
+const COMPILER: &str = "riscv64-unknown-elf-gcc";
+/// Instructions that no run here comes near.
+const LIMIT: u64 = 100_000_000;
+const PACKETS: u64 = 300;
+/// Loads and stores, the engine, and the two unrolled loops.
+const HOW: [u64; 4] = [0, 1, 2, 3];
+const POLICIES: [&str; 3] = ["sync-nlb", "sync-wlb", "async"];
+
+/// The folder of the built programs; `None` where the compiler is missing.
+fn built() -> Option<PathBuf> {
+    if Command::new(COMPILER).arg("--version").output().is_err() {
+        eprintln!(
+            "SKIPPED: the simulated server's workloads: no {COMPILER} on PATH: install \
+             gcc-riscv64-unknown-elf"
+        );
+        return None;
+    }
+    static BUILD: std::sync::Once = std::sync::Once::new();
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("sim-workloads");
+    BUILD.call_once(|| {
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/sim-workload");
+        let run = Command::new(script).arg(&folder).output().expect("the script can be run");
+        assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
+    });
+    Some(folder)
+}
+
+fn image(folder: &Path, name: &str) -> Image {
+    let file = std::fs::read(folder.join(name)).expect("the script made it");
+    Image::from_elf(&file).expect("a sound program")
+}
+
+/// Whether the user's buffer ends with what the peer sent last, and all of it was acknowledged.
+fn assert_received(machine: &Machine, payload_bytes: u64) {
+    assert_eq!(machine.exit_code, Some(0));
+    assert_eq!(machine.nic.acknowledged_bytes, PACKETS * payload_bytes);
+    // Payloads begin at lines of their own and cycle through 64 KiB.
+    let stride = payload_bytes.next_multiple_of(64);
+    let mut place = 0;
+    for packet in 0..PACKETS {
+        if place + payload_bytes > 64 * 1024 {
+            place = 0;
+        }
+        let is_last_there = packet + 40 >= PACKETS;
+        if is_last_there {
+            let bytes = machine.memory.read(machine.nic.user_buffer + place, payload_bytes);
+            let wanted: Vec<u8> = (packet * payload_bytes..(packet + 1) * payload_bytes)
+                .map(Nic::stream_byte)
+                .collect();
+            assert_eq!(bytes, Some(wanted.as_slice()), "packet {packet}");
+        }
+        place += stride;
+    }
+}
+
+fn timed(
+    image: &Image,
+    arguments: &[u64],
+    traffic: Traffic,
+    policy: &str,
+    issue: Issue,
+) -> Outcome {
+    let mut configuration = Configuration::default();
+    configuration.engine.policy = policy.into();
+    configuration.core.issue = issue;
+    let job =
+        Job { arguments: arguments.to_vec(), traffic, instructions_max: LIMIT, ..Job::default() };
+    haul_sim::run(&configuration, image, &job).expect("the program ends itself")
+}
+
+#[test]
+fn packets_arrive_whole() {
+    let Some(folder) = built() else { return };
+    let image = image(&folder, "receive.elf");
+    for payload_bytes in [1, 511, 512, 1024, 1400, 1460] {
+        let traffic = Traffic { packets: PACKETS, payload_bytes };
+        for how in HOW {
+            let arguments = [PACKETS, payload_bytes, how, 0, 0];
+            let mut machine = Machine::new(&image, &arguments, traffic).expect("possible traffic");
+            machine.run(&image, LIMIT).expect("the program ends itself");
+            assert_received(&machine, payload_bytes);
+            if how == 1 && payload_bytes == 1400 {
+                for (policy, issue) in
+                    POLICIES.iter().zip([Issue::InOrder, Issue::OutOfOrder].iter().cycle())
+                {
+                    let outcome = timed(&image, &arguments, traffic, policy, *issue);
+                    assert_received(&outcome.machine, payload_bytes);
+                    assert_eq!(outcome.instructions, machine.executed);
+                    assert_eq!(outcome.core.copies, PACKETS);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn values_come_back() {
+    let Some(folder) = built() else { return };
+    let image = image(&folder, "values.elf");
+    for (bytes, how) in [(8, 0), (100, 1), (4096, 2), (4096, 1), (5000, 3)] {
+        let arguments = [400, bytes, how, 256];
+        let outcome = timed(&image, &arguments, Traffic::default(), "async", Issue::OutOfOrder);
+        assert_eq!(outcome.machine.exit_code, Some(0), "{bytes} bytes, copied by {how}");
+    }
+    let too_many =
+        timed(&image, &[1, 65536, 1, 65536], Traffic::default(), "async", Issue::InOrder);
+    assert_eq!(too_many.machine.exit_code, Some(1));
+}
+
+/// The paper's trend that all else rests on: the engine is faster than the loop, and a copy that is
+/// overlapped with computing is faster still.
+#[test]
+fn engines_save_time_and_overlap_saves_more() {
+    let Some(folder) = built() else { return };
+    let image = image(&folder, "receive.elf");
+    let traffic = Traffic { packets: PACKETS, payload_bytes: 1024 };
+    for issue in [Issue::InOrder, Issue::OutOfOrder] {
+        let cycles =
+            |how, policy| timed(&image, &[PACKETS, 1024, how, 0, 0], traffic, policy, issue).cycles;
+        let loops = cycles(0, "async");
+        let [nlb, wlb, asynchronous] = POLICIES.map(|policy| cycles(1, policy));
+        eprintln!("{issue:?}: {loops} by loops, {nlb}, {wlb} and {asynchronous} cycles by engine");
+        assert!(loops > nlb && nlb > wlb && wlb > asynchronous);
+    }
+}
