@@ -413,6 +413,7 @@ fn the_fastest_way_to_another_process_is_told_by_size_and_with_its_reason() {
         // No transfer between two private memories: it takes no part.
         transfer("memcpy", 1 << 20, 0, 12.0),
         transfer("haul:sealed", 1 << 20, 0, 50.0),
+        transfer("haul:lease", 1 << 20, 0, 11.0),
         transfer("pipe", 64, 1, 0.3),
         transfer("haul:inline", 64, 1, 0.2),
     ];
