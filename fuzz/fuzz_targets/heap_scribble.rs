@@ -90,7 +90,8 @@ impl Victim {
             Step::Realloc { which, bytes } => {
                 if let Some(block) = self.take(which) {
                     // SAFETY: nobody uses the block.
-                    let moved = unsafe { self.heap.realloc(block, bytes as usize % DATA as usize, 8) };
+                    let moved =
+                        unsafe { self.heap.realloc(block, bytes as usize % DATA as usize, 8) };
                     self.keep(moved.ok());
                 }
             }
