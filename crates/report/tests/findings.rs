@@ -432,3 +432,31 @@ fn the_fastest_way_to_another_process_is_told_by_size_and_with_its_reason() {
     let choice = only(&findings, "own choice to warm memory is");
     assert!(choice.text.contains("within 5% of its best mechanism at 64 B."), "{}", choice.text);
 }
+
+#[test]
+fn the_seeds_three_results_stand_beside_hauls() {
+    let of = |subject: &str, rate: f64, cpu: f64| {
+        let mut of_cpu = Record::new("run-1", "channel.transfer", subject, "cpu", "s/GB")
+            .with("size_bytes", 1000 << 20)
+            .with("target", "warm")
+            .with("busy_core", 0);
+        of_cpu.machine = "m".into();
+        of_cpu.samples = vec![cpu];
+        [transfer(subject, 1000 << 20, 0, rate), Line::from(of_cpu)]
+    };
+    let lines = [
+        of("seed:memcpy", 4.0, 0.18),
+        of("seed:vmsplice", 1.0, 0.8),
+        of("memcpy", 10.0, 0.08),
+        of("seed:mymemcpy", 5.0, 0.2),
+        of("haul:auto", 9.0, 0.17),
+    ]
+    .concat();
+    let findings = haul_report::findings(&lines);
+    assert_eq!(
+        only(&findings, "three results").text,
+        "The seed’s three results, with 1000 MiB: shared memory and two copies 4.00 GB/s at 0.180 \
+         s/GB, vmsplice both ways 1.00 GB/s at 0.800 s/GB, and mymemcpy takes 2.5 times memcpy’s \
+         processor time. haul’s choice: 9.00 GB/s at 0.170 s/GB."
+    );
+}

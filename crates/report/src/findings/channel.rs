@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use haul_model::units::three_digits;
 use haul_model::{Bytes, Record};
 
 use super::{Finding, Tone, finding, ranges};
@@ -66,6 +67,34 @@ pub(super) fn transfers(records: &[&Record]) -> Vec<Finding> {
         }
     }
     findings
+}
+
+/// The seed's three results beside haul's, where its experiment was run.
+pub(super) fn seed(records: &[&Record]) -> Option<Finding> {
+    let mymemcpy = records.iter().copied().find(|record| record.subject == "seed:mymemcpy")?;
+    let of = |subject: &str, metric: &str| {
+        let is_it = |record: &&&Record| {
+            record.experiment == EXPERIMENT
+                && record.subject == subject
+                && record.metric == metric
+                && record.run == mymemcpy.run
+        };
+        records.iter().find(is_it)?.median().filter(|median| *median > 0.0)
+    };
+    let said = |subject: &str| {
+        let (rate, cpu) = (of(subject, "throughput")?, of(subject, "cpu")?);
+        Some(format!("{} at {} s/GB", text::gigabytes(rate), three_digits(cpu)))
+    };
+    let times = of("seed:mymemcpy", "cpu")? / of("memcpy", "cpu")?;
+    let text = format!(
+        "The seed’s three results, with {}: shared memory and two copies {}, vmsplice both ways {}, \
+         and mymemcpy takes {times:.1} times memcpy’s processor time. haul’s choice: {}.",
+        Bytes(bytes(mymemcpy, "size_bytes")?),
+        said("seed:memcpy")?,
+        said("seed:vmsplice")?,
+        said(CHOICE)?
+    );
+    Some(finding(EXPERIMENT, Tone::Fact, text))
 }
 
 /// Sizes at which there is something to compare.

@@ -104,6 +104,7 @@ pub(crate) fn of_section(section: &Section<'_>) -> Vec<Finding> {
     findings.extend(heap::replays(&records));
     findings.extend(heap::maps(&records));
     findings.extend(channel::transfers(&records));
+    findings.extend(channel::seed(&records));
     findings.extend(tune::tuned(&records));
     findings.extend(noise::floors(&records));
     findings.extend(noise::remarks(section));
