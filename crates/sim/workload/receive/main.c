@@ -155,11 +155,13 @@ static void start(void)
 static void receive(unsigned place)
 {
     uint16_t bytes = (uint16_t)(ring[place].bytes + ETH_PAD_SIZE);
+    /* As of a device that may fill buffers in any order: the descriptor says where the frame is. */
+    uint8_t *buffer = (uint8_t *)ring[place].address - ETH_PAD_SIZE;
     ring[place].is_full = 0;
     struct pbuf_custom *frame = &frames[place];
     frame->custom_free_function = frame_done;
     struct pbuf *head =
-        pbuf_alloced_custom(PBUF_RAW, bytes, PBUF_REF, frame, buffers[place], BUFFER_BYTES);
+        pbuf_alloced_custom(PBUF_RAW, bytes, PBUF_REF, frame, buffer, BUFFER_BYTES);
     if (interface.input(head, &interface) != ERR_OK)
         pbuf_free(head);
 }
