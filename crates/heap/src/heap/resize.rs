@@ -74,7 +74,11 @@ impl Heap {
             }
             Err(error) => return Err(ReallocError::Alloc(error)),
         };
-        let length = size.min(self.usable_size(block).map_err(ReallocError::Misuse)?);
+        let usable = match self.debug {
+            None => found.bytes,
+            Some(_) => self.asked(&found).map_err(ReallocError::Misuse)?,
+        };
+        let length = size.min(usable);
         // Where a peer scribbled, the target can be a block that is somebody's, and even this one.
         // SAFETY: both lie in the heap with at least this many bytes.
         unsafe { block.copy_to(target, length) };
