@@ -168,13 +168,23 @@ pub(super) fn create_file(size_bytes: usize) -> Result<OwnedFd, Error> {
     Ok(file)
 }
 
+/// Bytes that are given pages at a time: some 1 ms. Kernels up to the 6.1 of Debian 12 give all pages
+/// of a call back as a signal interrupts it, so that one call for a large message would never end in
+/// a program with a timer.
+const RESERVE_BYTES: usize = 4 << 20;
+
 /// Gives a part of a memory file pages.
 pub(super) fn reserve(file: BorrowedFd<'_>, offset: usize, length: usize) -> Result<(), Error> {
+    let mut done = 0;
     loop {
-        let flags = FallocateFlags::empty();
-        match rustix::fs::fallocate(file, flags, offset as u64, length as u64) {
-            Err(Errno::INTR) => {}
-            result => return result.map_err(Error::system("have pages for shared memory")),
+        let (at, piece) = (offset + done, (length - done).min(RESERVE_BYTES));
+        match rustix::fs::fallocate(file, FallocateFlags::empty(), at as u64, piece as u64) {
+            Err(Errno::INTR) => continue,
+            result => result.map_err(Error::system("have pages for shared memory"))?,
+        }
+        done += piece;
+        if done == length {
+            return Ok(());
         }
     }
 }
@@ -237,4 +247,21 @@ pub(super) fn unmap(base: NonNull<u8>, size_bytes: usize) {
     // SAFETY: callers pass a mapping of exactly this size that they made and now give up.
     let result = unsafe { rustix::mm::munmap(base.as_ptr().cast(), size_bytes) };
     debug_assert!(result.is_ok(), "munmap: {result:?}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_page_of_what_is_reserved_is_there_and_no_other() {
+        let size_bytes = 3 * RESERVE_BYTES;
+        for (offset, length) in [(0, 4096), (4096, 2 * RESERVE_BYTES + 4096), (0, size_bytes)] {
+            let file = create_file(size_bytes).unwrap();
+            reserve(file.as_fd(), offset, length).unwrap();
+            let blocks = rustix::fs::fstat(&file).unwrap().st_blocks as u64;
+            assert_eq!(blocks * BLOCK_BYTES, length as u64, "{length} B at {offset}");
+        }
+        assert!(reserve(create_file(1).unwrap().as_fd(), 0, 0).is_err());
+    }
 }
