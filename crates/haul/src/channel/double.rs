@@ -323,10 +323,18 @@ impl Draw {
                 return true;
             }
             if start.elapsed() >= SETTLE {
+                self.withdraw(lane);
                 return false;
             }
             std::thread::yield_now();
         }
+    }
+
+    /// Takes back what can be: a sender that was stopped between its claim and its look at the offer
+    /// finds nothing to write to, and where there is Yama it may write nowhere.
+    fn withdraw(&mut self, lane: &Lane) {
+        lane.note(OFFERED_AT, 0);
+        self.writable = None;
     }
 }
 

@@ -20,6 +20,15 @@ const PIECES: u64 = 8;
 /// The victim receives a message that the liar lets it read, and pushes none of; `lie` runs as soon
 /// as the target was offered.
 fn both_ways(bytes: &[u8], lie: impl FnOnce(&Liar) + Send) -> Result<Buffer, Error> {
+    both_ways_and_after(bytes, lie, |_, _| {})
+}
+
+/// The same, and `after` sees what became of it.
+fn both_ways_and_after(
+    bytes: &[u8],
+    lie: impl FnOnce(&Liar) + Send,
+    after: impl FnOnce(&Liar, &Result<Buffer, Error>),
+) -> Result<Buffer, Error> {
     let (liar, mut victim) = Liar::meet_trusted(&impatient());
     liar.table(0, &[(bytes.as_ptr().expose_provenance() as u64, bytes.len() as u64)]);
     liar.publish(0, [0, DOUBLE, bytes.len() as u64, 1]);
@@ -33,6 +42,7 @@ fn both_ways(bytes: &[u8], lie: impl FnOnce(&Liar) + Send) -> Result<Buffer, Err
         if result.is_err() {
             assert!(matches!(victim.recv(), Err(Error::Broken)));
         }
+        after(liar, &result);
         result
     })
 }
@@ -79,7 +89,7 @@ fn a_count_of_pieces_that_cannot_be_is_named() {
 fn a_piece_that_is_claimed_and_never_written_costs_the_deadline() {
     let bytes = pattern(64 << 20, 53);
     // All but the last pieces are the liar's; it has written none of them.
-    let error = both_ways(&bytes, |liar| {
+    let claim_all = |liar: &Liar| {
         loop {
             let seen = liar.peek(CLAIMED);
             let back = seen >> 24 & 0x00ff_ffff;
@@ -87,6 +97,11 @@ fn a_piece_that_is_claimed_and_never_written_costs_the_deadline() {
                 liar.poke(CLAIMED, 1 << 48 | back << 24 | (64 - back));
                 break;
             }
+        }
+    };
+    let error = both_ways_and_after(&bytes, claim_all, |liar, result| {
+        if result.is_err() {
+            assert_eq!(liar.peek(OFFERED + 8), 0, "the offer was withdrawn");
         }
     });
     match error {
