@@ -153,19 +153,24 @@ impl Pair {
 
     /// Ends both, and tells with the reason what they printed.
     fn error(&mut self, attempt: &str, reason: String) -> Error {
-        end(&mut self.children);
+        self.close();
         let reason = self.printed.told_with(reason);
         Error::Driver { peer: self.name.clone(), attempt: attempt.to_owned(), reason }
+    }
+
+    /// Ends both. Closed, the conversation is over: mpirun and its ends, and what shares memory by
+    /// name (iceoryx2), clean up behind them, which nobody does who is told to end by a signal.
+    fn close(&mut self) {
+        let _ = self.a.writer.shutdown(std::net::Shutdown::Both);
+        let _ = self.b.writer.shutdown(std::net::Shutdown::Both);
+        await_end(&mut self.children);
+        end(&mut self.children);
     }
 }
 
 impl Drop for Pair {
     fn drop(&mut self) {
-        // Closed, the conversation is over: mpirun and its ends clean up behind them.
-        let _ = self.a.writer.shutdown(std::net::Shutdown::Both);
-        let _ = self.b.writer.shutdown(std::net::Shutdown::Both);
-        await_end(&mut self.children);
-        end(&mut self.children);
+        self.close();
     }
 }
 
