@@ -8,6 +8,7 @@ mod heap_bench;
 mod heap_replay;
 mod machine;
 mod report;
+mod sim;
 mod survey;
 mod tune;
 mod tuning;
