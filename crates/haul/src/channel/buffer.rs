@@ -132,7 +132,10 @@ impl Buffer {
             // is borrowed uniquely, take the place of whole pages of another such mapping, which
             // are borrowed uniquely as well; both stay mapped, readable and writable.
             let moved = unsafe { rustix::mm::mremap_fixed(from, whole, whole, flags, to) };
-            placed = if moved.is_ok() { whole } else { 0 };
+            match moved {
+                Ok(_) => placed = whole,
+                Err(_) => pages::keep_mapped(NonNull::from_mut(target).cast(), whole),
+            }
         }
         haul_copy::copy(&mut target[placed..], &self[placed..]);
     }

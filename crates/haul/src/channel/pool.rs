@@ -15,6 +15,7 @@ use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::mm::{MapFlags, MremapFlags, ProtFlags};
 
 use super::error::Error;
+use super::pages::keep_mapped;
 use super::region::{self, SIZE_SEALS};
 
 /// Leases begin and end at pages, so that they can be cut off one by one.
@@ -123,10 +124,14 @@ impl Pool {
         unsafe { haul_copy::raw::memcpy(copy.cast(), pages.as_ptr(), length) };
         let move_there = MremapFlags::MAYMOVE;
         let target = pages.as_ptr().cast();
+        let failed = |error| {
+            keep_mapped(pages, length);
+            Error::system("put memory in the place of the pool's")(error)
+        };
         // SAFETY: the whole new mapping takes the place of pages of this pool's mapping, which
         // belong to a lease whose owner lends them for this call; their bytes are the same.
         let moved = unsafe { rustix::mm::mremap_fixed(copy, length, length, move_there, target) };
-        moved.map(drop).map_err(Error::system("put memory in the place of the pool's"))
+        moved.map(drop).map_err(failed)
     }
 }
 

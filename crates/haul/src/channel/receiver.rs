@@ -82,7 +82,9 @@ impl Receiver {
     /// # Errors
     /// [`Error::TooSmall`]: the message stays, for a larger target. [`Error::Closed`]: there are no
     /// more. [`Error::Deadline`] with no size: no message came. Everything else ends the channel,
-    /// and what `target` holds then is nothing.
+    /// and what `target` holds then is nothing. Where the peer is trusted and was stopped in the
+    /// middle of `double`, it can still write one piece to `target` as it goes on: keep that memory
+    /// until the peer is gone, or receive by [`recv`](Self::recv), which does.
     pub fn recv_into(&mut self, target: &mut [u8]) -> Result<Account, Error> {
         let needed = self.wait_length()?;
         let has = target.len();

@@ -35,7 +35,13 @@ pub(super) fn put_into(file: BorrowedFd<'_>, target: &mut [u8]) -> Result<usize,
     // SAFETY: whole pages of a mapping that haul made, borrowed uniquely, are replaced by pages of
     // the same length, readable and writable, of a file that was seen to be constant.
     let mapped = unsafe { rustix::mm::mmap(place, whole, protection, flags, file, 0) };
-    let placed = if mapped.is_ok() { whole } else { 0 };
+    let placed = match mapped {
+        Ok(_) => whole,
+        Err(_) => {
+            pages::keep_mapped(NonNull::from_mut(target).cast(), whole);
+            0
+        }
+    };
     haul_copy::copy(&mut target[placed..], &view[placed..]);
     Ok(target.len() - placed)
 }
