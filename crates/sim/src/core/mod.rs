@@ -1,6 +1,6 @@
 //! The timing core: a four-wide processor, in order or out of order, one stage a file.
 //!
-//! A cycle, oldest instructions first, as [`Core::cycle`] has it:
+//! A cycle, oldest instructions first, as `Core::cycle` has it:
 //!
 //! 1. *commit*: the oldest leave the window in order; stores and copies go to memory here;
 //! 2. *writeback*: results that are there wake those who wait; a mispredicted branch drops what it
