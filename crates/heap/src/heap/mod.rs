@@ -76,8 +76,9 @@ pub struct Heap {
 
 /// What the paths need to know of the slots in a slice, by the form of its word. Where the form is not
 /// that of a span of a class, the one slot word that it leads to says that nothing is live.
+// Aligned, so that none lies in two cache lines.
 #[derive(Clone, Copy)]
-#[repr(C)]
+#[repr(C, align(16))]
 struct Lane {
     /// The slot words of the class's shift.
     words: *const AtomicU16,
