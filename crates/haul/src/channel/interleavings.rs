@@ -3,54 +3,13 @@
 //! `RUSTFLAGS="--cfg loom" cargo test -p haul --lib --release interleavings`.
 
 use loom::cell::UnsafeCell;
-use loom::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
-use loom::sync::atomic::{AtomicU32, AtomicU64, fence};
+use loom::sync::atomic::{AtomicU32, AtomicU64};
 use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;
 
 use super::bell::{self, ASLEEP};
 use super::counter::{self, Claim};
 use super::words::{Flags, Word};
-
-impl Word for AtomicU64 {
-    fn get(&self) -> u64 {
-        self.load(Acquire)
-    }
-
-    fn put(&self, value: u64) {
-        self.store(value, Release);
-    }
-
-    fn exchange(&self, old: u64, new: u64) -> Result<(), u64> {
-        self.compare_exchange(old, new, AcqRel, Acquire).map(drop)
-    }
-}
-
-impl Flags for AtomicU32 {
-    fn get(&self) -> u32 {
-        self.load(Acquire)
-    }
-
-    fn peek(&self) -> u32 {
-        self.load(Relaxed)
-    }
-
-    fn set(&self, bits: u32) {
-        self.fetch_or(bits, SeqCst);
-    }
-
-    fn clear(&self, bits: u32) {
-        self.fetch_and(!bits, Relaxed);
-    }
-
-    fn count_up(&self) {
-        self.fetch_add(1, Release);
-    }
-
-    fn fence() {
-        fence(SeqCst);
-    }
-}
 
 fn model(check: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();

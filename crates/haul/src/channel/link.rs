@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 use std::hint;
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+use std::sync::atomic::Ordering::{Relaxed, Release, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU64, fence};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -19,7 +19,7 @@ use super::handshake::Met;
 use super::layout::{self, SumState};
 use super::peer::Peer;
 use super::region::Region;
-use super::words::Flags;
+use super::words::{Flags, Word};
 use super::{Mechanism, Settings, idle, socket};
 
 /// Looks at the other end's words before sleeping: some 50 us, about what a sleep and a wake-up
@@ -179,7 +179,7 @@ impl Lane {
     /// Reads a word of the other end's, once.
     pub(super) fn load(&self, word: usize) -> u64 {
         // SYNC: word told.
-        self.link.region.word64(layout::words_start(self.index) + word).load(Acquire)
+        self.word(word).get()
     }
 
     /// A word that both ends change.
@@ -190,14 +190,14 @@ impl Lane {
     /// Writes a word of this end's, and lets the other end know where it sleeps.
     pub(super) fn tell(&mut self, word: usize, value: u64) {
         // SYNC: word told: everything written before is seen by whoever reads the value.
-        self.link.region.word64(layout::words_start(self.index) + word).store(value, Release);
+        self.word(word).put(value);
         self.ring();
     }
 
     /// Writes a word of this end's; another one, told later, wakes who waits for it.
     pub(super) fn note(&self, word: usize, value: u64) {
         // SYNC: word told.
-        self.link.region.word64(layout::words_start(self.index) + word).store(value, Release);
+        self.word(word).put(value);
     }
 
     /// Writes the checksum of a message, if it is known now, into its slot.
@@ -208,7 +208,7 @@ impl Lane {
             self.link.region.word64(at + 8).store(plain, Relaxed);
             self.link.region.word64(at + 16).store(weighted, Relaxed);
             // SYNC: sum told.
-            self.link.region.word64(at).store(state, Release);
+            self.link.region.word64(at).put(state);
         }
     }
 
@@ -216,13 +216,13 @@ impl Lane {
     pub(super) fn sum(&self, message: u64) -> SumState {
         let at = self.slot(message) + layout::SUM_AT;
         // SYNC: sum told.
-        let state = self.link.region.word64(at).load(Acquire);
+        let state = self.link.region.word64(at).get();
         let words = [8, 16].map(|place| self.link.region.word64(at + place).load(Relaxed));
         SumState::from_words([state, words[0], words[1]])
     }
 
     pub(super) fn state(&self, word: usize) -> u32 {
-        self.link.region.word32(layout::words_start(self.index) + word).load(Acquire)
+        self.link.region.word32(layout::words_start(self.index) + word).get()
     }
 
     /// Says that this end is done, or gave up; before anything that follows it in this thread.

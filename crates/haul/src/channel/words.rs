@@ -1,8 +1,7 @@
-//! Words that two processes share, as the protocols see it: the processor's own, or one of loom's
-//! where loom runs every order of them (`interleavings`).
+//! Words that two processes share, as the protocols see it: the processor's own, or loom's where loom
+//! runs every order of them (`interleavings`). The orders are written once, for both.
 
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
-use std::sync::atomic::{AtomicU32, AtomicU64, fence};
 
 /// 64 bits that several can change at once.
 pub(super) trait Word {
@@ -14,20 +13,6 @@ pub(super) trait Word {
 
     /// Puts `new` in the place of `old`, or says what is there instead.
     fn exchange(&self, old: u64, new: u64) -> Result<(), u64>;
-}
-
-impl Word for AtomicU64 {
-    fn get(&self) -> u64 {
-        self.load(Acquire)
-    }
-
-    fn put(&self, value: u64) {
-        self.store(value, Release);
-    }
-
-    fn exchange(&self, old: u64, new: u64) -> Result<(), u64> {
-        self.compare_exchange(old, new, AcqRel, Acquire).map(drop)
-    }
 }
 
 /// 32 bits that say whether, and how, an end sleeps.
@@ -51,28 +36,55 @@ pub(super) trait Flags {
     fn fence();
 }
 
-impl Flags for AtomicU32 {
-    fn get(&self) -> u32 {
-        self.load(Acquire)
-    }
+/// What each of them asks of the atomics, whoever makes those.
+macro_rules! with_orders {
+    ($Word:ty, $Flags:ty, $fence:path) => {
+        impl Word for $Word {
+            fn get(&self) -> u64 {
+                self.load(Acquire)
+            }
 
-    fn peek(&self) -> u32 {
-        self.load(Relaxed)
-    }
+            fn put(&self, value: u64) {
+                self.store(value, Release);
+            }
 
-    fn set(&self, bits: u32) {
-        self.fetch_or(bits, SeqCst);
-    }
+            fn exchange(&self, old: u64, new: u64) -> Result<(), u64> {
+                self.compare_exchange(old, new, AcqRel, Acquire).map(drop)
+            }
+        }
 
-    fn clear(&self, bits: u32) {
-        self.fetch_and(!bits, Relaxed);
-    }
+        impl Flags for $Flags {
+            fn get(&self) -> u32 {
+                self.load(Acquire)
+            }
 
-    fn count_up(&self) {
-        self.fetch_add(1, Release);
-    }
+            fn peek(&self) -> u32 {
+                self.load(Relaxed)
+            }
 
-    fn fence() {
-        fence(SeqCst);
-    }
+            fn set(&self, bits: u32) {
+                self.fetch_or(bits, SeqCst);
+            }
+
+            fn clear(&self, bits: u32) {
+                self.fetch_and(!bits, Relaxed);
+            }
+
+            fn count_up(&self) {
+                self.fetch_add(1, Release);
+            }
+
+            fn fence() {
+                $fence(SeqCst);
+            }
+        }
+    };
 }
+
+with_orders!(std::sync::atomic::AtomicU64, std::sync::atomic::AtomicU32, std::sync::atomic::fence);
+#[cfg(all(test, loom))]
+with_orders!(
+    loom::sync::atomic::AtomicU64,
+    loom::sync::atomic::AtomicU32,
+    loom::sync::atomic::fence
+);
