@@ -84,7 +84,9 @@ impl Buffer {
         }
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         let base = region::map_file(file, length, protection, MapFlags::PRIVATE)?;
-        Ok(Self::mapped(base, length))
+        let view = Self::mapped(base, length);
+        region::fill_holes(base, length)?;
+        Ok(view)
     }
 
     /// Memory of a pool, of which the lease has `length` bytes at least.

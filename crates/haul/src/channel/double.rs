@@ -27,7 +27,7 @@ use super::layout::{self, ABANDONED, CLAIMED, OFFERED, OFFERED_AT, PUSHED};
 use super::link::{Lane, Step};
 use super::peer::Readable;
 use super::pull::Table;
-use super::source::Source;
+use super::source::{Source, Walk};
 
 /// Largest piece: 0.1 ms, so that neither end waits long for the other at the end, and large enough
 /// that the system call is a hundredth of it.
@@ -76,12 +76,13 @@ pub(super) struct Push {
     pieces: Pieces,
     /// Pieces finished.
     pushed: u64,
+    walk: Walk,
     is_over: bool,
 }
 
 impl Push {
     pub(super) fn new(length: u64) -> Self {
-        Self { pieces: Pieces::of(length), pushed: 0, is_over: false }
+        Self { pieces: Pieces::of(length), pushed: 0, walk: Walk::default(), is_over: false }
     }
 
     /// Bytes that this end has moved.
@@ -106,7 +107,8 @@ impl Push {
         };
         let (start, end) = (self.pieces.start(piece), self.pieces.start(piece + 1));
         let target = lane.load(OFFERED_AT);
-        if piece == self.pushed && write(lane, source, start..end, target).is_ok() {
+        if piece == self.pushed && write(lane, source, (start..end, &mut self.walk), target).is_ok()
+        {
             self.pushed += 1;
             lane.tell(PUSHED, self.pushed);
         } else {
@@ -121,13 +123,15 @@ impl Push {
 fn write(
     lane: &mut Lane,
     source: &Source<'_>,
-    bytes: std::ops::Range<u64>,
+    (bytes, walk): (std::ops::Range<u64>, &mut Walk),
     target: u64,
 ) -> io::Result<()> {
-    let process = lane.link.peer.identity.process.ok_or(io::ErrorKind::NotFound)?;
+    // Whoever has its number after it is not the receiver.
+    let process = lane.link.peer.identity.process.filter(|_| !lane.is_peer_gone());
+    let process = process.ok_or(io::ErrorKind::NotFound)?;
     let mut at = bytes.start;
     while at < bytes.end {
-        let slices = source.slices(at, (bytes.end - at) as usize, PARTS_MAX);
+        let slices = source.slices(walk, at, (bytes.end - at) as usize, PARTS_MAX);
         let local: Vec<libc::iovec> = slices
             .iter()
             .map(|s| libc::iovec { iov_base: s.as_ptr().cast_mut().cast(), iov_len: s.len() })
@@ -340,6 +344,13 @@ impl Draw {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use super::super::Settings;
+    use super::super::handshake::Met;
+    use super::super::link::Link;
+    use super::super::peer::Peer;
+    use super::super::region::Region;
     use super::*;
 
     #[test]
@@ -351,5 +362,35 @@ mod tests {
             assert!(pieces.start(pieces.count() - 1) < length && pieces.fit());
         }
         assert!(!Pieces::of(u64::MAX).fit());
+    }
+
+    /// The number of a peer that died, now that of another process: this one.
+    #[test]
+    fn whoever_has_a_dead_peers_number_is_not_written_to() {
+        let mut child = std::process::Command::new(std::env::current_exe().unwrap())
+            .arg("--list")
+            .stdout(std::process::Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut peer = Peer::watch((child.id() as i32, 0, 0));
+        child.wait().unwrap();
+        peer.identity.process = Some(std::process::id() as i32);
+        let region = Region::create(layout::region_bytes(layout::CHUNK_BYTES_MIN)).unwrap();
+        let met = Met {
+            peer,
+            region,
+            chunk_bytes: layout::CHUNK_BYTES_MIN,
+            is_trusted: true,
+            can_pull: true,
+            peer_can_pull: true,
+        };
+        let (socket, _other) = super::super::pair().unwrap();
+        let link = Link::new(socket, met, Settings::default());
+        let mut lane = Lane::for_sending(Arc::new(link), 0);
+        let (bytes, mut target) = ([7; 100], [0_u8; 100]);
+        let place = target.as_mut_ptr().expose_provenance() as u64;
+        let source = Source::one(&bytes);
+        let written = write(&mut lane, &source, (0..100, &mut Walk::default()), place);
+        assert!(written.is_err() && target == [0; 100], "{written:?}");
     }
 }

@@ -279,8 +279,9 @@ impl Lane {
         self.system_calls += 1;
     }
 
-    fn is_peer_gone(&mut self) -> bool {
-        self.system_calls += 2;
+    /// See [`Peer::is_gone`].
+    pub(super) fn is_peer_gone(&mut self) -> bool {
+        self.system_calls += 1;
         self.link.peer.is_gone(&self.link.socket)
     }
 }

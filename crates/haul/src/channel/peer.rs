@@ -46,20 +46,27 @@ impl Peer {
 
     pub(super) fn is_dead(&self) -> bool {
         let Some(watch) = &self.watch else { return false };
-        is_set(watch, PollFlags::IN)
+        is_any(&mut [PollFd::from_borrowed_fd(watch.as_fd(), PollFlags::IN)])
     }
 
-    /// Whether it died, or closed its end of the socket. One or two system calls.
+    /// Whether it died, or closed its end of the socket. One system call. From then on its number may
+    /// be another process's: who reaches into the peer's memory asks before, and who read there asks
+    /// afterwards.
     pub(super) fn is_gone(&self, socket: &OwnedFd) -> bool {
-        is_set(socket, PollFlags::RDHUP) || self.is_dead()
+        let socket = PollFd::from_borrowed_fd(socket.as_fd(), PollFlags::RDHUP);
+        match &self.watch {
+            Some(watch) => {
+                is_any(&mut [socket, PollFd::from_borrowed_fd(watch.as_fd(), PollFlags::IN)])
+            }
+            None => is_any(&mut [socket]),
+        }
     }
 }
 
-/// Whether the descriptor is in one of these states, or in error, right now.
-fn is_set(file: &OwnedFd, flags: PollFlags) -> bool {
-    let mut set = [PollFd::from_borrowed_fd(file.as_fd(), flags)];
+/// Whether one of the descriptors is in the state that is asked for, or in error, right now.
+fn is_any(set: &mut [PollFd<'_>]) -> bool {
     let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-    matches!(rustix::event::poll(&mut set, Some(&now)), Ok(count) if count > 0)
+    matches!(rustix::event::poll(set, Some(&now)), Ok(count) if count > 0)
 }
 
 /// The process that is named to Yama, and how many transfers need that: there is room for one name.

@@ -394,6 +394,7 @@ impl Receiver {
         match step {
             Step::Done(()) => match self.compare(target)? {
                 Step::Done(()) => {
+                    self.check_still_the_peer(target.len())?;
                     self.check_not_given_up(target.len())?;
                     Ok(Step::Done(self.complete()))
                 }
@@ -540,6 +541,16 @@ impl Receiver {
         if self.lane.state(layout::SENDER_STATE) == layout::GIVEN_UP {
             let size = Bytes(length as u64);
             return Err(Error::GivenUp { done: size, size });
+        }
+        Ok(())
+    }
+
+    /// What was read from a process of the peer's number was the peer's if it lives.
+    fn check_still_the_peer(&mut self, length: usize) -> Result<(), Error> {
+        let way = self.pending.as_ref().map(|pending| &pending.way);
+        if matches!(way, Some(Way::Pull { .. } | Way::Double(_))) && self.lane.is_peer_gone() {
+            let size = Bytes(length as u64);
+            return Err(Error::PeerGone { attempt: "receive", done: size, size });
         }
         Ok(())
     }

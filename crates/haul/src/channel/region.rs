@@ -7,13 +7,14 @@
 
 use std::io;
 use std::ptr::NonNull;
+use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use haul_copy::Hint;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{FallocateFlags, FileType, MemfdFlags, SealFlags};
 use rustix::io::Errno;
-use rustix::mm::{MapFlags, ProtFlags};
+use rustix::mm::{Advice, MapFlags, ProtFlags};
 
 use super::checksum::Sum;
 use super::error::Error;
@@ -225,6 +226,34 @@ pub(super) fn check(
     Ok(())
 }
 
+/// Sees to it that every page of sealed memory is there, where it is mapped, before it is touched: the
+/// blocks that [`check`] counted may stand behind its end. In a system with strict overcommit a touch
+/// can fail, and that would be SIGBUS; in any other it cannot, and nothing is done.
+///
+/// # Errors
+/// [`Error::Memory`].
+pub(super) fn fill_holes(base: NonNull<u8>, size_bytes: usize) -> Result<(), Error> {
+    static IS_STRICT: LazyLock<bool> = LazyLock::new(|| {
+        let mode = std::fs::read_to_string("/proc/sys/vm/overcommit_memory");
+        mode.is_ok_and(|mode| mode.trim() == "2")
+    });
+    if *IS_STRICT { populate(base, size_bytes) } else { Ok(()) }
+}
+
+fn populate(base: NonNull<u8>, size_bytes: usize) -> Result<(), Error> {
+    // SAFETY: reads pages of a mapping of this size that the caller has, and changes nothing in it.
+    let result =
+        unsafe { rustix::mm::madvise(base.as_ptr().cast(), size_bytes, Advice::LinuxPopulateRead) };
+    match result {
+        // Kernels before 5.14 cannot tell.
+        Ok(()) | Err(Errno::INVAL) => Ok(()),
+        Err(reason) => Err(Error::Memory {
+            found: format!("memory with holes that cannot be filled ({reason})"),
+            expected: "memory without holes",
+        }),
+    }
+}
+
 /// Maps a memory file that was checked, or made here.
 pub(super) fn map_file(
     file: BorrowedFd<'_>,
@@ -263,5 +292,27 @@ mod tests {
             assert_eq!(blocks * BLOCK_BYTES, length as u64, "{length} B at {offset}");
         }
         assert!(reserve(create_file(1).unwrap().as_fd(), 0, 0).is_err());
+    }
+
+    /// Pages behind the end are counted like others, so that holes hide behind them.
+    #[test]
+    fn holes_that_blocks_behind_the_end_hide_are_filled() {
+        let (size_bytes, seals) = (64 << 10, SIZE_SEALS.union(SealFlags::WRITE));
+        let blocks = |file: &OwnedFd| rustix::fs::fstat(file).unwrap().st_blocks as u64;
+        let file = create_file(size_bytes).unwrap();
+        let (end, behind) = (size_bytes as u64, FallocateFlags::KEEP_SIZE);
+        rustix::fs::fallocate(&file, behind, end, end).unwrap();
+        rustix::fs::fcntl_add_seals(&file, seals).unwrap();
+        check(file.as_fd(), size_bytes, seals).unwrap();
+        let before = blocks(&file);
+        let base = map_file(file.as_fd(), size_bytes, ProtFlags::READ, MapFlags::PRIVATE).unwrap();
+        populate(base, size_bytes).unwrap();
+        assert_eq!((blocks(&file) - before) * BLOCK_BYTES, size_bytes as u64);
+        unmap(base, size_bytes);
+        // What lies behind the end of a file never has a page.
+        let base = map_file(file.as_fd(), 2 * size_bytes, ProtFlags::READ, MapFlags::PRIVATE);
+        let result = populate(base.as_ref().copied().unwrap(), 2 * size_bytes);
+        assert!(matches!(result, Err(Error::Memory { .. })), "{result:?}");
+        unmap(base.unwrap(), 2 * size_bytes);
     }
 }

@@ -56,9 +56,7 @@ pub struct Sending<'a> {
     account: Account,
     meter: Option<Meter>,
     readable: Option<Readable>,
-    /// What the receiver's words said as the message was published: other values tell that it
-    /// began.
-    before: [u64; 3],
+    before: Before,
     calls_before: u64,
 }
 
@@ -151,7 +149,7 @@ impl Sender {
             None => (choose::choose(&self.lane.link, &source, length)?, None),
         };
         let account = Account { mechanism, size_bytes: length, ..Account::default() };
-        let (stage, readable, before) = (Stage::Slot, None, [0; 3]);
+        let (stage, readable, before) = (Stage::Slot, None, Before::default());
         Ok(Sending {
             sender: self,
             source,
@@ -251,8 +249,8 @@ impl Sending<'_> {
     /// There is room: the message begins. Until the header is out the receiver knows nothing.
     fn begin(&mut self) -> Result<Step<()>, Error> {
         let mut entries = 0;
+        self.before = Before::of(self.sender);
         let lane = &mut self.sender.lane;
-        self.before = moves(lane);
         match self.account.mechanism {
             Mechanism::Inline => {
                 inline::put(lane, self.sender.next, &mut self.source, self.length as usize);
@@ -321,8 +319,12 @@ impl Sending<'_> {
         lane.system_calls += 1;
         match lane.link.send_file(Kind::Memory, self.sender.next, file.as_fd()) {
             Ok(()) => {}
+            // A full socket too: polling would not tell that there is room again.
+            Err(_) if can_fall_back => {
+                self.file = None;
+                return self.fall_back();
+            }
             Err(Errno::AGAIN) => return Ok(Step::Blocked),
-            Err(_) if can_fall_back => return self.fall_back(),
             Err(Errno::PIPE | Errno::CONNRESET | Errno::NOTCONN) => {
                 let (done, size) = (Bytes(0), Bytes(self.length));
                 return Err(Error::PeerGone { attempt: "send", done, size });
@@ -348,7 +350,7 @@ impl Sending<'_> {
             self.account.system_calls += if is_new { 3 } else { 1 };
             match sender.lane.link.send_file(Kind::Pipe, sender.next, pipe.reader.as_fd()) {
                 Ok(()) => pipe.is_handed_over = true,
-                Err(Errno::AGAIN) => return Ok(Step::Blocked),
+                // A full socket too: polling would not tell that there is room again.
                 Err(_) => return self.fall_back(),
             }
         }
@@ -518,9 +520,27 @@ impl Sending<'_> {
     }
 }
 
-/// What the receiver changes as soon as it begins with a message.
-fn moves(lane: &Lane) -> [u64; 3] {
-    [layout::DRAINED, layout::PULLED, layout::OFFERED].map(|word| lane.load(word))
+/// What the receiver's words say as long as it has not begun with a message.
+#[derive(Clone, Copy, Debug, Default)]
+struct Before {
+    /// Chunks of the messages before it, which the receiver may still be emptying.
+    chunks: u64,
+    /// Other ways are answered before the next message begins, so these stand still until then.
+    words: [u64; 2],
+}
+
+impl Before {
+    fn of(sender: &Sender) -> Self {
+        Self { chunks: sender.filled, words: Self::words(&sender.lane) }
+    }
+
+    fn words(lane: &Lane) -> [u64; 2] {
+        [layout::PULLED, layout::OFFERED].map(|word| lane.load(word))
+    }
+
+    fn is_over(self, lane: &Lane) -> bool {
+        lane.load(layout::DRAINED) > self.chunks || Self::words(lane) != self.words
+    }
 }
 
 impl Transfer for Sending<'_> {
@@ -574,8 +594,7 @@ impl Transfer for Sending<'_> {
     }
 
     fn has_begun(&self) -> bool {
-        let lane = &self.sender.lane;
-        self.is_out() && self.before != moves(lane)
+        self.is_out() && (self.is_refused() || self.before.is_over(&self.sender.lane))
     }
 }
 

@@ -15,12 +15,22 @@ const SUM_BYTES: u64 = 1 << 20;
 #[derive(Debug)]
 pub(super) struct Source<'a> {
     parts: Parts<'a>,
+    /// Bytes of the whole message.
+    length: u64,
     part: usize,
     within: usize,
     /// Bytes taken.
     offset: u64,
     /// The checksum of what was taken, where one is asked for.
     sum: Option<Sum>,
+}
+
+/// Where a walk over the parts has come to: so that what follows need not begin at the first.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Walk {
+    part: usize,
+    /// Bytes before that part.
+    start: u64,
 }
 
 #[derive(Debug)]
@@ -39,7 +49,12 @@ impl<'a> Source<'a> {
     }
 
     fn new(parts: Parts<'a>) -> Self {
-        Self { parts, part: 0, within: 0, offset: 0, sum: None }
+        let all = match &parts {
+            Parts::One(one) => &one[..],
+            Parts::Many(many) => many,
+        };
+        let length = all.iter().map(|part| part.len() as u64).sum();
+        Self { parts, length, part: 0, within: 0, offset: 0, sum: None }
     }
 
     /// From here on a checksum is kept, beginning with this one.
@@ -72,7 +87,7 @@ impl<'a> Source<'a> {
 
     /// Bytes of the whole message.
     pub(super) fn length(&self) -> u64 {
-        self.parts().iter().map(|part| part.len() as u64).sum()
+        self.length
     }
 
     /// Takes the next `length` bytes and copies them into shared memory at `offset`.
@@ -107,18 +122,32 @@ impl<'a> Source<'a> {
     }
 
     /// The parts of the `length` bytes from `offset` on, as many as `parts_max`; how far the bytes
-    /// have been taken does not matter and does not change.
-    pub(super) fn slices(&self, offset: u64, length: usize, parts_max: usize) -> Vec<&[u8]> {
-        let (mut skip, mut left) = (offset, length);
-        let mut slices = Vec::with_capacity(self.parts().len().min(parts_max));
-        for part in self.parts() {
+    /// have been taken does not matter and does not change. The walk is where the call before it, of a
+    /// lower offset, ended.
+    pub(super) fn slices(
+        &self,
+        walk: &mut Walk,
+        offset: u64,
+        length: usize,
+        parts_max: usize,
+    ) -> Vec<&[u8]> {
+        if walk.start > offset {
+            *walk = Walk::default();
+        }
+        while let Some(part) = self.parts().get(walk.part)
+            && walk.start + part.len() as u64 <= offset
+        {
+            *walk = Walk { part: walk.part + 1, start: walk.start + part.len() as u64 };
+        }
+        let parts = &self.parts()[walk.part..];
+        let (mut start, mut left) = ((offset - walk.start) as usize, length);
+        let mut slices = Vec::with_capacity(parts.len().min(parts_max));
+        for part in parts {
             if left == 0 || slices.len() == parts_max {
                 break;
             }
-            let start = skip.min(part.len() as u64) as usize;
-            skip -= start as u64;
             let slice = &part[start..][..(part.len() - start).min(left)];
-            left -= slice.len();
+            (start, left) = (0, left - slice.len());
             if !slice.is_empty() {
                 slices.push(slice);
             }
@@ -177,14 +206,32 @@ mod tests {
             }
             assert_eq!(target, bytes, "cut {cut}");
             for (offset, length) in [(0, 256), (0, 3), (99, 3), (254, 2), (100, 156), (255, 1)] {
-                let slices = source.slices(offset, length, 9).concat();
+                let slices = source.slices(&mut Walk::default(), offset, length, 9).concat();
                 assert_eq!(slices, bytes[offset as usize..][..length]);
             }
-            assert_eq!(source.slices(99, 157, 2).concat(), bytes[99..255]);
+            let slices = source.slices(&mut Walk::default(), 99, 157, 2);
+            assert_eq!(slices.concat(), bytes[99..255]);
             source.seek(101);
             let mut one = [0];
             source.copy_to(&mut one, Hint::Unknown);
             assert_eq!(one, [101]);
         }
+    }
+
+    #[test]
+    fn a_walk_goes_on_where_it_ended_and_back_if_it_must() {
+        let bytes: Vec<u8> = (0..240).collect();
+        let parts: Vec<IoSlice<'_>> = bytes.chunks(3).map(IoSlice::new).collect();
+        let source = Source::many(&parts);
+        let mut walk = Walk::default();
+        let mut offset = 0;
+        while offset < 240 {
+            let slices = source.slices(&mut walk, offset as u64, 240, 7).concat();
+            assert_eq!(slices, bytes[offset..240.min(offset + 21)]);
+            assert_eq!(walk.part, offset / 3, "each part is looked at once");
+            offset += slices.len();
+        }
+        assert!(source.slices(&mut walk, 240, 9, 7).is_empty());
+        assert_eq!(source.slices(&mut walk, 4, 3, 7).concat(), [4, 5, 6]);
     }
 }

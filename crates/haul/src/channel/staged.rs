@@ -47,6 +47,10 @@ pub(super) fn make(source: &mut Source<'_>, length: usize) -> Result<OwnedFd, Er
 pub(super) fn copy_out(file: BorrowedFd<'_>, target: &mut [u8]) -> Result<(), Error> {
     region::check(file, target.len(), SEALS)?;
     let base = region::map_file(file, target.len(), ProtFlags::READ, MapFlags::SHARED)?;
+    if let Err(error) = region::fill_holes(base, target.len()) {
+        region::unmap(base, target.len());
+        return Err(error);
+    }
     // SAFETY: a mapping of this length, made here, of a file that was just seen to be sealed
     // against every change of bytes and size, so it is as constant as memory can be.
     let source = unsafe { std::slice::from_raw_parts(base.as_ptr(), target.len()) };

@@ -20,7 +20,7 @@ use rustix::pipe::{IoSliceRaw, PipeFlags, SpliceFlags};
 use super::error::Error;
 use super::layout::{self, ABANDONED, PUSHED};
 use super::link::{Lane, Step};
-use super::source::Source;
+use super::source::{Source, Walk};
 
 /// The pipe that is asked for: what an ordinary user may have (/proc/sys/fs/pipe-max-size, its
 /// default); where the limit is lower the kernel's own 64 KiB will do.
@@ -60,11 +60,12 @@ pub(super) struct Pour {
     length: u64,
     /// Bytes in the pipe, or through it.
     pub(super) poured: u64,
+    walk: Walk,
 }
 
 impl Pour {
     pub(super) fn new(length: u64) -> Self {
-        Self { length, poured: 0 }
+        Self { length, poured: 0, walk: Walk::default() }
     }
 
     /// Puts into the pipe what it has room for, and tells.
@@ -81,7 +82,7 @@ impl Pour {
             return Ok(Step::Done(()));
         }
         let left = usize::try_from(self.length - self.poured).unwrap_or(usize::MAX);
-        let slices = source.slices(self.poured, left, PARTS_MAX);
+        let slices = source.slices(&mut self.walk, self.poured, left, PARTS_MAX);
         lane.system_calls += 1;
         match splice_in(pipe.writer.as_fd(), &slices) {
             Ok(count) => {

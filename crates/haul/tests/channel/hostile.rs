@@ -272,6 +272,24 @@ fn a_receiver_that_lies_about_what_it_took_is_named() {
     }
 }
 
+/// A chunk of the message before is no beginning with this one.
+#[test]
+fn a_receiver_that_stops_between_messages_costs_the_wait() {
+    let settings =
+        Settings { wait: Some(4 * SHORT), mechanism: Some(Mechanism::Ring), ..impatient() };
+    let (liar, mut victim) = Liar::meet(&settings);
+    victim.send(&[1; 60_000]).unwrap();
+    std::thread::scope(|scope| {
+        let liar = &liar;
+        scope.spawn(move || {
+            liar.wait_for(LANE_BYTES + PUBLISHED, 2);
+            liar.poke(LANE_BYTES + DRAINED, 1);
+        });
+        let error = victim.send(&pattern(4 << 20, 1)).unwrap_err();
+        assert!(matches!(error, Error::Deadline { limit, .. } if limit == 4 * SHORT), "{error}");
+    });
+}
+
 #[test]
 fn a_receiver_that_never_takes_costs_the_wait_and_nothing_else() {
     let (_liar, mut victim) = Liar::meet(&impatient());
