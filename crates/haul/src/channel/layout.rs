@@ -51,6 +51,8 @@ pub(super) const OFFERED: usize = 9 * LINE_BYTES;
 pub(super) const OFFERED_AT: usize = OFFERED + 8;
 /// u64, receiver: the pool that the target stands in.
 pub(super) const OFFERED_POOL: usize = OFFERED + 16;
+/// u64, receiver: which places have a pool, a bit for each; the sender unmaps what was in others.
+pub(super) const OFFERED_KEPT: usize = OFFERED + 24;
 /// u64, both: the pieces that either end has claimed, see `counter`.
 pub(super) const CLAIMED: usize = 10 * LINE_BYTES;
 /// u64, sender: what it has put into the target of the message under way: pieces of `double`, bytes
@@ -177,7 +179,7 @@ impl Header {
 /// Marks a packet of the handshake.
 const MAGIC: u64 = u64::from_le_bytes(*b"haulchan");
 /// The version of everything on this page.
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 /// One packet of the handshake.
 pub(super) const GREETING_BYTES: usize = 64;
 

@@ -8,15 +8,16 @@
 //! ```
 //!
 //! Only between ends that trust each other: what the receiver gets stays within the sender's reach.
-//! A target that is not of the pool cannot be reached; then the receiver says so, and the message
-//! goes through the ring.
+//! A target that is not of the pool, or shares a page with other memory, is not offered; then the
+//! receiver says so, and the message goes through the ring. The pool gets its pages as the sender comes
+//! to them.
 
 use std::sync::Arc;
 
 use haul_copy::Hint;
-use rustix::io::Errno;
 
-use super::layout::{ABANDONED, LAID, OFFERED, OFFERED_AT, OFFERED_POOL};
+use super::error::Error;
+use super::layout::{ABANDONED, LAID, OFFERED, OFFERED_AT, OFFERED_KEPT, OFFERED_POOL};
 use super::link::{Kind, Lane, Step};
 use super::pool::{POOLS_MAX, Pool, Pools};
 use super::region::Region;
@@ -24,30 +25,64 @@ use super::source::Source;
 
 /// Bytes copied between two looks at the clock and the peer: 0.1 ms.
 const STEP_BYTES: u64 = 1 << 20;
+/// Bytes of a pool that are given pages at a time, one system call.
+const BACKED_BYTES: usize = 4 << 20;
 /// From this size on the target goes past the caches, see `ring`.
 const STREAMED_BYTES_MIN: u64 = 32 << 20;
 
-/// The receiver's pools that this end has mapped.
+/// The receiver's pools that this end has mapped, each in its place.
 #[derive(Debug, Default)]
 pub(super) struct Mapped {
-    regions: Vec<(u64, Region)>,
+    places: [Option<Known>; POOLS_MAX],
+}
+
+/// A pool that this end has mapped.
+#[derive(Debug)]
+struct Known {
+    number: u64,
+    region: Region,
+    /// So many bytes from its beginning have pages.
+    backed: usize,
 }
 
 impl Mapped {
-    /// The place that was offered, if `length` bytes can be written there.
-    fn find(&mut self, lane: &Lane, number: u64, offset: u64, length: u64) -> Option<usize> {
-        if !self.regions.iter().any(|&(known, _)| known == number) {
+    /// Unmaps what was in places that have no pool any more.
+    fn keep(&mut self, kept: u64) {
+        for (place, known) in self.places.iter_mut().enumerate() {
+            known.take_if(|_| kept >> place & 1 == 0);
+        }
+    }
+
+    /// The pool that was offered; mapped if it is new.
+    fn find(&mut self, lane: &Lane, number: u64) -> Option<&mut Known> {
+        let place = &mut self.places[(number % POOLS_MAX as u64) as usize];
+        if place.as_ref().is_none_or(|known| known.number != number) {
+            *place = None;
             let file = lane.link.take_file(Kind::Pool, number)?;
             let size = usize::try_from(rustix::fs::fstat(&file).ok()?.st_size).ok()?;
             let region = Region::open(file, size).ok()?;
-            if self.regions.len() == POOLS_MAX {
-                self.regions.remove(0);
-            }
-            self.regions.push((number, region));
+            *place = Some(Known { number, region, backed: 0 });
         }
-        let index = self.regions.iter().position(|&(known, _)| known == number)?;
-        let end = offset.checked_add(length)?;
-        (end <= self.regions[index].1.size_bytes() as u64).then_some(index)
+        place.as_mut()
+    }
+}
+
+impl Known {
+    /// Whether it has so many bytes from `offset` on.
+    fn has(&self, offset: u64, length: u64) -> bool {
+        let end = offset.checked_add(length);
+        end.is_some_and(|end| end <= self.region.size_bytes() as u64)
+    }
+
+    /// Gives what comes before `end` pages, if it has none yet, and what comes after it ahead of need.
+    fn back(&mut self, lane: &mut Lane, end: usize) -> Result<(), Error> {
+        if end > self.backed {
+            let wanted = end.next_multiple_of(BACKED_BYTES).min(self.region.size_bytes());
+            self.region.reserve(self.backed, wanted - self.backed)?;
+            lane.system_calls += 1;
+            self.backed = wanted;
+        }
+        Ok(())
     }
 }
 
@@ -78,14 +113,13 @@ impl Lay {
         if lane.load(OFFERED) != message {
             return Ok(Step::Blocked);
         }
-        let (number, offset) = (lane.load(OFFERED_POOL), lane.load(OFFERED_AT));
-        let Some(index) = mapped.find(lane, number, offset, self.length) else {
+        let step = (self.length - self.laid).min(STEP_BYTES) as usize;
+        let Some((region, at)) = self.place(lane, mapped, step) else {
             lane.tell(ABANDONED, message);
             return Err(CannotReach);
         };
-        let step = (self.length - self.laid).min(STEP_BYTES) as usize;
         let hint = if self.length < STREAMED_BYTES_MIN { Hint::ReadSoon } else { Hint::Streamed };
-        source.write_to(&mapped.regions[index].1, (offset + self.laid) as usize, step, hint);
+        source.write_to(region, at, step, hint);
         self.laid += step as u64;
         if self.laid < self.length {
             return Ok(Step::Moved);
@@ -93,6 +127,23 @@ impl Lay {
         lane.put_sum(message - 1, source.sum());
         lane.tell(LAID, message);
         Ok(Step::Done(()))
+    }
+
+    /// Where the next bytes go, if the whole message has room there, with pages under them.
+    fn place<'a>(
+        &self,
+        lane: &mut Lane,
+        mapped: &'a mut Mapped,
+        step: usize,
+    ) -> Option<(&'a Region, usize)> {
+        let (number, offset) = (lane.load(OFFERED_POOL), lane.load(OFFERED_AT));
+        if self.laid == 0 {
+            mapped.keep(lane.load(OFFERED_KEPT));
+        }
+        let known = mapped.find(lane, number).filter(|known| known.has(offset, self.length))?;
+        let at = (offset + self.laid) as usize;
+        known.back(lane, at + step).ok()?;
+        Some((&known.region, at))
     }
 }
 
@@ -144,12 +195,13 @@ impl Let {
             lane.system_calls += 1;
             match lane.link.send_file(Kind::Pool, pool.number, pool.file()) {
                 Ok(()) => pool.set_handed_over(),
-                Err(Errno::AGAIN) => return Laid::Step(Step::Blocked),
+                // A full socket too: nothing would tell that there is room again.
                 Err(_) => return Laid::Refused,
             }
         }
         lane.note(OFFERED_AT, offset as u64);
         lane.note(OFFERED_POOL, pool.number);
+        lane.note(OFFERED_KEPT, pools.kept());
         lane.tell(OFFERED, message);
         self.offered = Some(Arc::clone(pool));
         Laid::Step(Step::Moved)

@@ -2,12 +2,16 @@
 
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::FileExt;
 use std::thread;
 use std::time::Instant;
 
-use haul::channel::{Buffer, Error, Mechanism, Settings, pair};
+use haul::channel::{Buffer, Channel, Error, Mechanism, Settings, pair};
+use rustix::net::SendFlags;
 
-use crate::raw::{ABANDONED, CLAIMED, LANE_BYTES, Liar, OFFERED, PUSHED, send};
+use crate::raw::{
+    ABANDONED, CLAIMED, LAID, LANE_BYTES, Liar, OFFERED, PUBLISHED, PUSHED, REFUSED, receive, send,
+};
 use crate::support::{SHORT, impatient, pattern};
 
 const DOUBLE: u64 = 6;
@@ -215,12 +219,77 @@ fn what_needs_trust_is_not_had_without() {
     }
 }
 
-/// A sender that fills its lease after the receiver gave up reaches nothing of the receiver's.
+/// The victim gets a message by a lease that the liar fills as it should. Also the pool.
+fn leased(liar: &Liar, victim: &mut Channel, size: usize) -> (Buffer, File) {
+    liar.publish(0, [0, LEASE, size as u64, 0]);
+    thread::scope(|scope| {
+        let filling = scope.spawn(move || {
+            liar.wait_for(OFFERED, 1);
+            let pool = File::from(receive(&liar.socket).1.unwrap());
+            pool.write_all_at(&vec![7; size], liar.peek(OFFERED + 8)).unwrap();
+            liar.poke(LAID, 1);
+            pool
+        });
+        let buffer = victim.recv().unwrap();
+        assert!(buffer.iter().all(|byte| *byte == 7));
+        (buffer, filling.join().unwrap())
+    })
+}
+
+/// A sender that fills its lease after the receiver gave up reaches nothing of the receiver's: neither
+/// what it was to fill nor, by now, anything else of the pool.
+#[test]
+fn a_lease_that_is_filled_too_late_reaches_nothing() {
+    let size = 3 * 4096 + 100;
+    for (start, end) in [(0, size), (4096, size), (4096, 8192)] {
+        let (liar, mut victim) = Liar::meet_trusted(&impatient());
+        let (mut buffer, pool) = leased(&liar, &mut victim, size);
+        liar.publish(1, [1, LEASE, (end - start) as u64, 0]);
+        let error = victim.recv_into(&mut buffer[start..end]).unwrap_err();
+        assert!(matches!(error, Error::Deadline { .. }), "{error}");
+        assert_eq!(liar.peek(OFFERED), 2, "the target was offered");
+        let before = buffer[start..end].to_vec();
+        pool.write_all_at(&[8; 1 << 20], 0).unwrap();
+        assert!(buffer[start..end] == before, "{start} to {end}");
+    }
+}
+
+#[test]
+fn a_lease_takes_memory_as_it_is_filled() {
+    let (liar, mut victim) = Liar::meet_trusted(&impatient());
+    liar.publish(0, [0, LEASE, 256 << 20, 0]);
+    let error = victim.recv().map(|got| got.len()).unwrap_err();
+    assert!(matches!(error, Error::Deadline { .. }), "{error}");
+    let pool = File::from(receive(&liar.socket).1.unwrap());
+    let status = rustix::fs::fstat(&pool).unwrap();
+    assert_eq!((status.st_size, status.st_blocks), (256 << 20, 0));
+}
+
+/// Nothing tells by polling that a full socket has room again, so nothing waits for it.
+#[test]
+fn a_socket_that_nobody_reads_holds_no_message_up() {
+    let fill = |victim: &Channel| {
+        while rustix::net::send(victim, &[0], SendFlags::DONTWAIT).is_ok() {}
+    };
+    let (liar, mut victim) = Liar::meet_trusted(&impatient());
+    fill(&victim);
+    liar.publish(0, [0, LEASE, 100_000, 0]);
+    assert!(victim.try_recv().unwrap().is_none());
+    assert_eq!(liar.peek(REFUSED), 1, "the ring is to bring it");
+    for mechanism in [Mechanism::Staged, Mechanism::Vmsplice] {
+        let (liar, mut victim) = Liar::meet_trusted(&by(mechanism));
+        fill(&victim);
+        let mut sending = victim.start_send(&[1; 100_000]).unwrap();
+        assert!(sending.advance().unwrap());
+        assert_eq!(liar.peek(LANE_BYTES + PUBLISHED), 1, "{mechanism}: it is in the ring");
+    }
+}
+
 #[test]
 fn a_lease_that_is_never_filled_costs_the_deadline_and_no_memory() {
     let (liar, mut victim) = Liar::meet_trusted(&impatient());
     liar.publish(0, [0, LEASE, 5_000_000, 0]);
-    liar.poke(PUSHED + 16, 2);
+    liar.poke(LAID, 2);
     let error = victim.recv().map(|got| got.len()).unwrap_err();
     assert!(matches!(error, Error::Deadline { .. }), "{error}");
     assert!(matches!(victim.recv(), Err(Error::Broken)));

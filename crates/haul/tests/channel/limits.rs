@@ -98,6 +98,37 @@ fn an_end_that_closes_is_told_from_one_that_goes_in_the_middle() {
     }
 }
 
+/// Memory for a large message goes at both ends as it is not used any more.
+#[test]
+fn a_large_pool_goes_as_small_messages_follow() {
+    // No other message here is as large.
+    let size = 130 << 20;
+    let mappings = || {
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+        let is_large = |line: &&str| {
+            let (start, end) = line.split(' ').next().unwrap().split_once('-').unwrap();
+            let number = |text| u64::from_str_radix(text, 16).unwrap();
+            line.contains("haul-channel") && number(end) - number(start) == size
+        };
+        maps.lines().filter(is_large).count()
+    };
+    let (mut one, mut other) = ends(&by(Mechanism::Lease));
+    thread::scope(|scope| {
+        let one = &mut one;
+        scope.spawn(move || one.send(&vec![7; size as usize]).unwrap());
+        assert!(other.recv().unwrap().iter().all(|byte| *byte == 7));
+    });
+    assert_eq!(mappings(), 2, "it waits for another such message");
+    for _ in 0..18 {
+        thread::scope(|scope| {
+            let one = &mut one;
+            scope.spawn(move || one.send(&[7; 5000]).unwrap());
+            other.recv().unwrap();
+        });
+    }
+    assert_eq!(mappings(), 0);
+}
+
 #[test]
 fn waiting_in_vain_harms_nothing() {
     let (mut one, mut other) = ends(&impatient());

@@ -19,10 +19,12 @@ pub(crate) const PUBLISHED: u64 = 0;
 pub(crate) const CONSUMED: u64 = 128;
 pub(crate) const FILLED: u64 = 256;
 pub(crate) const DRAINED: u64 = 384;
+pub(crate) const REFUSED: u64 = 4 * 128;
 pub(crate) const OFFERED: u64 = 9 * 128;
 pub(crate) const CLAIMED: u64 = 10 * 128;
 pub(crate) const PUSHED: u64 = 11 * 128;
 pub(crate) const ABANDONED: u64 = 11 * 128 + 8;
+pub(crate) const LAID: u64 = 11 * 128 + 16;
 pub(crate) const LANE_BYTES: u64 = 4096;
 const SLOTS_START: u64 = 8192;
 const SLOT_BYTES: u64 = 4096;
@@ -70,7 +72,7 @@ pub(crate) fn receive(socket: &OwnedFd) -> (Vec<u64>, Option<OwnedFd>) {
 /// A greeting as it should be.
 pub(crate) fn greeting(step: u64, chunk_bytes: u64, nonce: u64, echo: u64) -> Vec<u8> {
     let magic = u64::from_le_bytes(*b"haulchan");
-    let words = [magic, 2 | step << 32, chunk_bytes, 0, nonce, echo, 0, 0];
+    let words = [magic, 3 | step << 32, chunk_bytes, 0, nonce, echo, 0, 0];
     words.iter().flat_map(|word| word.to_le_bytes()).collect()
 }
 
