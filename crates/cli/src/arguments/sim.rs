@@ -96,7 +96,7 @@ pub(crate) struct Reproduce {
 #[command(
     after_help = "Example:\n  haul sim sweep --vary engine.share_percent=5..50:5 --vary core.issue=in-order,out-of-order \\\n    \
     --set copying=engine --out plan.jsonl --run\n  \
-    haul sim sweep --vary memory.latency_ns=60..160:10 --out plan.jsonl\n  \
+    haul sim sweep --vary memory.latency_ns=70..170:10 --out plan.jsonl\n  \
     hq submit --array 0-10 sh -c 'haul sim task plan.jsonl $HQ_TASK_ID'\n  \
     haul sim collect plan.jsonl --json"
 )]

@@ -88,7 +88,10 @@ fn records_of_an_earlier_survey_are_moved_aside() {
 }
 
 /// Runs a script with a small disk at `$DISK`. `None` where this user may not mount one.
-fn on_a_small_disk(kib: usize, script: &str) -> Option<(Ran, PathBuf, tempfile::TempDir)> {
+pub(crate) fn on_a_small_disk(
+    kib: usize,
+    script: &str,
+) -> Option<(Ran, PathBuf, tempfile::TempDir)> {
     let probe = Command::new("unshare").args(["-rm", "true"]).output();
     if !probe.is_ok_and(|output| output.status.success()) {
         eprintln!("SKIPPED: a full disk: no user namespaces: allow unprivileged unshare");

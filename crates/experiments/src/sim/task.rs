@@ -3,6 +3,7 @@
 
 use std::time::Instant;
 
+use haul_sim::nic::PAYLOAD_BYTES_MAX;
 use haul_sim::{Configuration, Image, Job, Traffic};
 use serde::{Deserialize, Serialize};
 
@@ -155,6 +156,7 @@ impl Task {
             "work" => self.work = number()?,
             "buffer_bytes" => self.buffer_bytes = number()?,
             "warm_packets" => self.warm_packets = number()?,
+            "instructions_max" => self.instructions_max = number()?,
             "copying" => {
                 let value = serde_json::Value::String(setting.value.clone());
                 self.copying = serde_json::from_value(value).map_err(|e| failed(e.to_string()))?;
@@ -167,15 +169,26 @@ impl Task {
     /// Refuses what cannot be run.
     ///
     /// # Errors
-    /// The machine is impossible, or more packets are to warm it up than there are.
+    /// The machine is impossible, no frame holds such packets, or there are none, or more are to
+    /// warm it up than there are.
     pub fn check(&self) -> Result<(), Error> {
         let failed =
             |setting: &str, reason: String| Error::SimSetting { setting: setting.into(), reason };
         haul_sim::MemorySystem::new(&self.machine)
             .map_err(|error| failed("machine", error.to_string()))?;
-        if self.is_workload() && self.warm_packets >= self.packets {
+        if !self.is_workload() {
+            return Ok(());
+        }
+        if self.packets == 0 {
+            return Err(failed("packets=0", "there must be one at least".into()));
+        }
+        if self.warm_packets >= self.packets {
             let reason = format!("it must be below packets={}", self.packets);
             return Err(failed(&format!("warm_packets={}", self.warm_packets), reason));
+        }
+        if !(1..=PAYLOAD_BYTES_MAX).contains(&self.payload_bytes) {
+            let reason = format!("it must be from 1 to {PAYLOAD_BYTES_MAX}, which fits a frame");
+            return Err(failed(&format!("payload_bytes={}", self.payload_bytes), reason));
         }
         Ok(())
     }

@@ -7,6 +7,7 @@ mod derive;
 mod point;
 mod tiers;
 
+use std::collections::BTreeMap;
 use std::time::Instant;
 
 use haul_model::{Kind, Record};
@@ -14,6 +15,7 @@ use haul_sim::Image;
 
 use self::point::Results;
 use super::paper::Mode;
+use super::task::Simulated;
 use super::{pool, program, task};
 use crate::context::{Context, Step};
 use crate::error::Error;
@@ -106,6 +108,14 @@ fn run(
     let warm = WARM_PACKETS_MAX.min(packets / 4);
     let stop = context.stop;
     let mut failure = None;
+    // Records stand in the order of the points, whichever ended first: a run's file is then the same
+    // on any number of threads.
+    let mut ended = BTreeMap::new();
+    let mut keep = |index: usize, simulated: Simulated, context: &mut Context<'_>| {
+        context.emit(points[index].record(packets, &simulated));
+        results.add(points[index].clone(), simulated);
+    };
+    let mut next = 0;
     let work = |point: &Point| point.task(packets, warm).run(image);
     pool::each(points, plan.threads, stop, work, |index, outcome| {
         let point = &points[index];
@@ -116,8 +126,11 @@ fn run(
                 let elapsed = began.elapsed();
                 let what = format!("{done}/{total} {point}");
                 (context.progress)(&Step { what, elapsed, budget: elapsed * left });
-                context.emit(point.record(packets, &simulated));
-                results.add(point.clone(), simulated);
+                ended.insert(index, simulated);
+                while let Some(simulated) = ended.remove(&next) {
+                    keep(next, simulated, context);
+                    next += 1;
+                }
                 true
             }
             Err(error) => {
@@ -126,6 +139,8 @@ fn run(
             }
         }
     });
+    // What had ended when somebody said stop, or another failed.
+    ended.into_iter().for_each(|(index, simulated)| keep(index, simulated, context));
     failure.map_or(Ok(()), Err)
 }
 

@@ -1,0 +1,151 @@
+//! A plan on HyperQueue: two workers, killed in every way, and in the end the same records as here.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::elf::{self, COUNTS};
+use super::plans::record_files;
+use super::{script, sim, text};
+use crate::{LIMIT, Ran, away, finish, run};
+
+/// Tasks, and how far each counts: some tenths of a second.
+const TASKS: usize = 12;
+const COUNT: &str = "400000";
+
+/// Plans the tasks into the folder; with more arguments does them as well.
+fn sweep(folder: &Path, program: &Path, more: &[&str]) -> PathBuf {
+    let plan = folder.join("plan.jsonl");
+    let vary = ["sweep", "--vary", "memory.latency_ns=70..180:10", "--argument", COUNT];
+    let place = ["--program", text(program), "--out", text(&plan)];
+    run(&mut sim(&[&vary[..], &place, more].concat())).expect(0);
+    plan
+}
+
+/// `scripts/sim-hyperqueue` for this haul, not started yet.
+fn on_hyperqueue(plan: &Path) -> Command {
+    let mut command = Command::new(script("sim-hyperqueue"));
+    command.arg(plan).arg("2").env("HAUL", env!("CARGO_BIN_EXE_haul"));
+    away(&mut command);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+fn done(plan: &Path) -> Ran {
+    finish(on_hyperqueue(plan).spawn().unwrap())
+}
+
+/// Waits until `found` finds something.
+#[track_caller]
+fn wait_for<T>(what: &str, found: impl Fn() -> Option<T>) -> T {
+    let start = Instant::now();
+    while start.elapsed() < LIMIT {
+        if let Some(found) = found() {
+            return found;
+        }
+        thread::sleep(Duration::from_millis(2));
+    }
+    panic!("no {what} after {LIMIT:?}");
+}
+
+/// The field after a process's name: its state, and its parent.
+fn state(pid: i32) -> Option<(String, i32)> {
+    let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let mut fields = text.rsplit_once(')')?.1.split_whitespace();
+    Some((fields.next()?.to_owned(), fields.next()?.parse().ok()?))
+}
+
+/// The tasks that run now: a worker's processes are the cluster's children.
+fn running(cluster: u32) -> Vec<i32> {
+    let pids = fs::read_dir("/proc").unwrap().flatten();
+    let pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    pids.filter(|pid| {
+        let is_haul = || {
+            fs::read_link(format!("/proc/{pid}/exe"))
+                .is_ok_and(|program| program == Path::new(env!("CARGO_BIN_EXE_haul")))
+        };
+        state(*pid).is_some_and(|(_, parent)| parent as u32 == cluster) && is_haul()
+    })
+    .collect()
+}
+
+#[test]
+fn a_plan_on_two_workers_survives_every_kill() {
+    let present = Command::new(script("sim-hyperqueue")).arg("--check").output().unwrap();
+    if !present.status.success() {
+        eprintln!(
+            "SKIPPED: a plan on HyperQueue: no Python package hyperqueue: scripts/sim-hyperqueue \
+             --install"
+        );
+        return;
+    }
+    let (here, there) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let program = elf::program(here.path(), "counts.elf", &COUNTS);
+    let expected = record_files(&sweep(here.path(), &program, &["--run"]));
+    assert_eq!(expected.len(), TASKS);
+
+    let plan = sweep(there.path(), &program, &[]);
+    // The cluster dies in the middle, server and workers.
+    let mut cluster = on_hyperqueue(&plan).spawn().unwrap();
+    wait_for("record", || (!record_files(&plan).is_empty()).then_some(()));
+    cluster.kill().unwrap();
+    cluster.wait().unwrap();
+    assert!(record_files(&plan).len() < TASKS, "it was killed too late to tell anything");
+    let ran = run(&mut sim(&["collect", text(&plan), "--json"])).expect(1).says(&["not done"]);
+    assert!(!ran.records().is_empty(), "the finished work is kept");
+
+    // A task dies in the middle, while another runs beside it: two workers.
+    let cluster = on_hyperqueue(&plan).spawn().unwrap();
+    let pids = wait_for("two tasks at once", || {
+        let pids = running(cluster.id());
+        (pids.len() == 2).then_some(pids)
+    });
+    kill_stopped(pids[0]);
+    let ran = finish(cluster).expect(1).says(&["tasks failed", "call it again"]);
+    assert!(ran.err.contains("task "), "{ran:#?}");
+
+    // Once more, and again where all is done: what is there is left alone.
+    done(&plan).expect(0);
+    let written = |name: &str| {
+        let path = PathBuf::from(format!("{}.d", plan.display())).join(name);
+        fs::metadata(path).unwrap().modified().unwrap()
+    };
+    let times: Vec<_> = expected.iter().map(|(name, _)| written(name)).collect();
+    done(&plan).expect(0);
+    assert_eq!(expected.iter().map(|(name, _)| written(name)).collect::<Vec<_>>(), times);
+    assert_eq!(record_files(&plan), expected, "the same to the byte as on this machine's threads");
+    let records = run(&mut sim(&["collect", text(&plan), "--json"])).expect(0).records();
+    assert_eq!(records.len(), 2 * TASKS);
+}
+
+/// Kills a task that is certainly in its middle: it is stopped first.
+fn kill_stopped(pid: i32) {
+    let target = Pid::from_raw(pid).unwrap();
+    kill_process(target, Signal::STOP).unwrap();
+    wait_for("stopped task", || (state(pid)?.0 == "T").then_some(()));
+    kill_process(target, Signal::KILL).unwrap();
+}
+
+#[test]
+fn what_is_no_plan_and_no_number_of_workers_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let present = Command::new(script("sim-hyperqueue")).arg("--check").output().unwrap();
+    if !present.status.success() {
+        eprintln!(
+            "SKIPPED: bad plans on HyperQueue: no Python package hyperqueue: \
+             scripts/sim-hyperqueue --install"
+        );
+        return;
+    }
+    let text_file = folder.path().join("plan.jsonl");
+    fs::write(&text_file, "{\"tasks\":\n").unwrap();
+    done(&text_file).expect(1).says(&["plan.jsonl", "no plan"]);
+    done(Path::new("/nonexistent.jsonl")).expect(1).says(&["nonexistent.jsonl"]);
+    let mut command = Command::new(script("sim-hyperqueue"));
+    command.args([text(&text_file), "0"]).env("HAUL", env!("CARGO_BIN_EXE_haul"));
+    run(&mut command).expect(1);
+}

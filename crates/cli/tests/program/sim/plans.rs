@@ -1,0 +1,212 @@
+//! Plans: done in parts, joined, edited by hand, cut off, and on a disk that is full.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::elf::{self, COUNTS, ENDS};
+use super::{sim, text};
+use crate::run;
+use crate::survey::on_a_small_disk;
+
+/// A plan of three tasks.
+pub(super) fn plan(folder: &Path) -> PathBuf {
+    let program = elf::program(folder, "ends.elf", &ENDS);
+    let plan = folder.join("plan.jsonl");
+    let vary = ["--vary", "memory.latency_ns=80..110:15"];
+    let rest = ["--program", text(&program), "--out", text(&plan)];
+    run(&mut sim(&[&["sweep"], &vary[..], &rest].concat())).expect(0);
+    plan
+}
+
+/// The record files of a plan, by name, with what they hold.
+pub(super) fn record_files(plan: &Path) -> Vec<(String, String)> {
+    let folder = format!("{}.d", plan.display());
+    let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
+    let mut files: Vec<(String, String)> = entries
+        .map(|entry| entry.unwrap())
+        .map(|entry| {
+            let name = entry.file_name().into_string().unwrap();
+            (name, fs::read_to_string(entry.path()).unwrap())
+        })
+        .filter(|(name, _)| name.ends_with(".jsonl"))
+        .collect();
+    files.sort();
+    files
+}
+
+#[test]
+fn a_plan_is_done_in_parts_and_joined() {
+    let folder = tempfile::tempdir().unwrap();
+    let plan = plan(folder.path());
+    let plan = text(&plan);
+    run(&mut sim(&["task", plan, "1"])).expect(0);
+    run(&mut sim(&["task", plan, "1"])).expect(0);
+    run(&mut sim(&["task", plan, "3"])).expect(1).says(&["0 to 2"]);
+    run(&mut sim(&["task", plan, "-1"])).expect(2);
+    run(&mut sim(&["task", plan, "99999999999999999999"])).expect(2);
+    let ran =
+        run(&mut sim(&["collect", plan, "--json"])).expect(1).says(&["2 of 3", "0 (not done)"]);
+    assert_eq!(ran.records().len(), 2, "the finished work is kept");
+    run(&mut sim(&["task", plan, "0"])).expect(0);
+    run(&mut sim(&["task", plan, "2"])).expect(0);
+    let records = run(&mut sim(&["collect", plan, "--json"])).expect(0).records();
+    let times: Vec<f64> =
+        records.iter().filter(|record| record.metric == "time").map(|r| r.samples[0]).collect();
+    assert!(times.len() == 3 && times[0] < times[1] && times[1] < times[2], "{times:?}");
+}
+
+#[test]
+fn a_plan_that_was_edited_by_hand_is_refused_with_the_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = plan(folder.path());
+    let whole = fs::read_to_string(&path).unwrap();
+    run(&mut sim(&["task", text(&path), "0"])).expect(0);
+    let lines: Vec<&str> = whole.lines().collect();
+    let swapped = [lines[0], lines[2], lines[1], lines[3]].join("\n");
+    let twice = [lines[0], lines[1], lines[2], lines[2], lines[3]].join("\n");
+    let digest = lines[2].split('"').nth(5).unwrap();
+    for (edited, says) in [
+        (whole.replace("\"latency_ns\":95", "\"latency_ns\":96"), "line 3 was changed"),
+        (whole.replace("\"index\":1", "\"index\":7"), "line 3 was changed"),
+        (whole.replace(digest, "0123456789abcdef"), "line 3 was changed"),
+        (swapped, "line 2 was changed"),
+        (twice, "line 4 was changed"),
+        (lines[..3].join("\n"), "2 tasks of 3"),
+        (whole[..whole.len() - 30].into(), "line 4 is no task"),
+        (whole.replace("\"mshrs\":8", "\"mshrs\":\"8\""), "line 2 is no task"),
+        (whole.replace("\"mshrs\":8", "\"speed\":8"), "line 2 is no task"),
+        (whole.replace("\"tasks\":3", "\"tasks\":18446744073709551615"), "3 tasks of"),
+        (whole.replace("plan/1", "plan/2"), "plan/2"),
+        (whole.replacen('{', "[", 1), "line 1"),
+        (String::new(), "empty"),
+        ("\0\0\0\n".into(), "line 1"),
+    ] {
+        fs::write(&path, &edited).unwrap();
+        for command in [&["collect", text(&path)][..], &["task", text(&path), "1"]] {
+            run(&mut sim(command)).expect(1).says(&["plan.jsonl", says]);
+        }
+    }
+    fs::write(&path, b"\xff\xfe").unwrap();
+    run(&mut sim(&["collect", text(&path)])).expect(1).says(&["plan.jsonl"]);
+    run(&mut sim(&["collect", text(folder.path())])).expect(1).says(&[text(folder.path())]);
+    run(&mut sim(&["collect", "/nonexistent.jsonl"])).expect(1).says(&["nonexistent.jsonl"]);
+    // And what was done before is still there once the plan is whole again.
+    fs::write(&path, &whole).unwrap();
+    let ran = run(&mut sim(&["collect", text(&path), "--json"])).expect(1);
+    assert_eq!(ran.records().len(), 2);
+}
+
+#[test]
+fn half_written_records_are_named_and_done_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = plan(folder.path());
+    let do_all = || (0..3).for_each(|index| task(&path, index));
+    do_all();
+    let files = record_files(&path);
+    let first = Path::new(&format!("{}.d", path.display())).join(&files[0].0);
+    let (whole, other) = (files[0].1.clone(), files[1].1.clone());
+    let half = &whole[..whole.len() / 2];
+    let one_line = &whole[..=whole.find('\n').unwrap()];
+    for damaged in [half, one_line, "", "\0\0\0\0", &other, &format!("{whole}{whole}")] {
+        fs::write(&first, damaged).unwrap();
+        let ran = run(&mut sim(&["collect", text(&path), "--json"])).expect(1);
+        assert_eq!(ran.says(&["1 of 3", "0 (its record file is damaged)"]).records().len(), 4);
+        do_all();
+        assert_eq!(record_files(&path), files, "as it was, to the byte");
+    }
+    fs::remove_file(&first).unwrap();
+    fs::create_dir(&first).unwrap();
+    run(&mut sim(&["collect", text(&path)])).expect(1).says(&["1 of 3", text(&first)]);
+    run(&mut sim(&["task", text(&path), "0"])).expect(1).says(&["plan.jsonl"]);
+    fs::remove_dir(&first).unwrap();
+    // What a worker that was killed may leave beside it is nobody's record.
+    fs::write(first.with_extension("jsonl.1.tmp"), half).unwrap();
+    do_all();
+    run(&mut sim(&["collect", text(&path)])).expect(0);
+}
+
+fn task(plan: &Path, index: usize) {
+    run(&mut sim(&["task", text(plan), &index.to_string()])).expect(0);
+}
+
+#[test]
+fn a_sweep_with_a_program_that_goes_wrong_keeps_what_is_done() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = elf::program(folder.path(), "counts.elf", &COUNTS);
+    let plan = folder.path().join("plan.jsonl");
+    let ran = run(&mut sim(&[
+        "sweep",
+        "--vary",
+        "instructions_max=1000000,100",
+        "--program",
+        text(&program),
+        "--argument",
+        "1000",
+        "--out",
+        text(&plan),
+        "--run",
+        "--threads",
+        "1",
+        "--json",
+    ]));
+    let ran = ran.expect(1).says(&["100 instructions", "loops forever"]);
+    assert_eq!(ran.records().len(), 2, "{ran:#?}");
+    let ran = run(&mut sim(&["collect", text(&plan), "--json"])).expect(1).says(&["1 (not done)"]);
+    assert_eq!(ran.records().len(), 2);
+}
+
+#[test]
+fn sweeps_that_cannot_be_leave_no_plan() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = elf::program(folder.path(), "ends.elf", &ENDS);
+    let out = folder.path().join("plan.jsonl");
+    for (vary, says) in [
+        ("memory.mshrs=0..8", "memory.mshrs=0"),
+        ("memory.speed=1,2", "no such setting"),
+        ("memory.mshrs=1..999999999", "no range"),
+        ("memory.mshrs=8..1", "no range"),
+        ("memory.mshrs=1..8:0", "no range"),
+        ("memory.mshrs", "NAME=VALUE"),
+        ("memory.latency_ns=-80,80", "-80"),
+    ] {
+        let program = ["--program", text(&program), "--out", text(&out)];
+        run(&mut sim(&[&["sweep", "--vary", vary], &program[..]].concat())).expect(2).says(&[says]);
+        assert!(!out.exists(), "{vary}");
+    }
+}
+
+#[test]
+fn a_full_disk_costs_nothing_that_is_done() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = elf::program(folder.path(), "ends.elf", &ENDS);
+    let sweep = format!(
+        "$HAUL sim sweep --vary memory.latency_ns=80..110:15 --program {} --out $DISK/plan.jsonl",
+        program.display()
+    );
+    let script = format!(
+        "{sweep} && $HAUL sim task $DISK/plan.jsonl 0 && cat /dev/zero > $DISK/other 2>/dev/null; \
+         $HAUL sim task $DISK/plan.jsonl 1; echo task $? >&2; \
+         {sweep} --run; echo sweep $? >&2; \
+         $HAUL sim reproduce --packets 20 --program {} --out $DISK/paper; echo reproduce $? >&2; \
+         rm $DISK/other; $HAUL sim collect $DISK/plan.jsonl --json; echo collect $? >&2; \
+         {sweep} --run --json",
+        program.display()
+    );
+    let Some((ran, ..)) = on_a_small_disk(256, &script) else { return };
+    let ran = ran.expect(0).says(&[
+        "plan.jsonl",
+        "No space left",
+        "task 1",
+        "sweep 1",
+        "disk/paper",
+        "reproduce 1",
+        "2 of 3 tasks",
+        "collect 1",
+    ]);
+    let records = ran.out.lines().filter(|line| line.starts_with("{\"schema\":\"haul.record/1\""));
+    assert_eq!(records.count(), 2 + 6, "{ran:#?}");
+    let full = ["sweep", "--vary", "memory.mshrs=1..3", "--program", text(&program)];
+    run(&mut sim(&[&full[..], &["--out", "/dev/full/plan"]].concat()))
+        .expect(1)
+        .says(&["/dev/full/plan"]);
+}

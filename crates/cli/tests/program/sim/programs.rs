@@ -1,0 +1,164 @@
+//! Programs of one's own, and what is wrong with some.
+
+use std::fs;
+use std::path::Path;
+
+use haul_model::Kind;
+use haul_sim::isa::{Operation, encode};
+
+use super::elf::{self, DATA, DATA_BYTES, ENDS, LOOPS, RISC_V, START, Segment};
+use super::{sim, text};
+use crate::run;
+
+const X86_64: u16 = 62;
+/// Registers.
+const A0: u32 = 10;
+
+#[test]
+fn a_program_of_ones_own_gives_modelled_records() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = elf::program(folder.path(), "ends.elf", &ENDS);
+    let ran = run(&mut sim(&["run", text(&program), "--json"])).expect(0);
+    let records = ran.records();
+    let time =
+        records.iter().find(|r| r.experiment == "sim.program" && r.metric == "time").unwrap();
+    assert!(time.kind == Kind::Modelled && time.samples[0] > 100.0, "{time:?}");
+    let speed = records.iter().find(|record| record.experiment == "sim.speed").unwrap();
+    assert_eq!((speed.kind, speed.metric.as_str()), (Kind::Measured, "simulated_mips"));
+    let again = run(&mut sim(&["run", text(&program), "--json"])).expect(0);
+    let modelled = |records: Vec<haul_model::Record>| -> Vec<_> {
+        let kept = records.into_iter().filter(|record| record.kind == Kind::Modelled);
+        kept.map(|record| (record.metric, record.samples)).collect()
+    };
+    assert_eq!(modelled(again.records()), modelled(records), "deterministic");
+    let drawn = run(&mut sim(&["run", text(&program), "--trace", "0..400"])).expect(0);
+    assert!(drawn.out.contains("li a7, 0x5d") && drawn.out.contains("fetch 0x8000"), "{drawn:#?}");
+}
+
+/// Runs a program that must be refused, and looks for these words.
+#[track_caller]
+fn refused(program: &Path, arguments: &[&str], says: &[&str]) {
+    let mut all = vec!["run", text(program)];
+    all.extend(arguments);
+    run(&mut sim(&all)).expect(1).says(says);
+}
+
+#[test]
+fn files_that_are_no_programs_are_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let whole = elf::file(RISC_V, START, &[Segment::code(&ENDS), Segment::data(DATA, DATA_BYTES)]);
+    for length in [0, 3, 16, 63, 100, 170, whole.len() - 1] {
+        let cut = elf::write(folder.path(), "cut.elf", &whole[..length]);
+        refused(&cut, &[], &["cut.elf"]);
+    }
+    refused(Path::new("/nonexistent.elf"), &[], &["nonexistent.elf"]);
+    refused(folder.path(), &[], &[text(folder.path())]);
+    let of = |name: &str, bytes: &[u8]| elf::write(folder.path(), name, bytes);
+    let code = [Segment::code(&ENDS)];
+    refused(&of("x86.elf", &elf::file(X86_64, START, &code)), &[], &["machine 62", "RV64IM"]);
+    let narrow = [&whole[..4], &[1], &whole[5..]].concat();
+    refused(&of("narrow.elf", &narrow), &[], &["64-bit"]);
+    let compressed = [&whole[..48], &[1], &whole[49..]].concat();
+    refused(&of("compressed.elf", &compressed), &[], &["compressed", "-march=rv64im"]);
+    let elsewhere = elf::file(RISC_V, START + 0x10_0000, &code);
+    refused(&of("elsewhere.elf", &elsewhere), &[], &["elsewhere.elf"]);
+    refused(&of("none.elf", &elf::file(RISC_V, START, &[])), &[], &["none.elf"]);
+}
+
+#[test]
+fn segments_that_cannot_be_are_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let refuse = |name: &str, second: Segment, says: &[&str]| {
+        let file = elf::file(RISC_V, START, &[Segment::code(&ENDS), second]);
+        refused(&elf::write(folder.path(), name, &file), &[], says);
+    };
+    refuse("overlaps.elf", Segment::data(START + 4, 4096), &["overlaps.elf", "overlap"]);
+    refuse("giant.elf", Segment::data(DATA, 1 << 40), &["giant.elf", "bytes"]);
+    refuse("wraps.elf", Segment::data(u64::MAX - 4095, 8192), &["wraps.elf"]);
+    refuse("far.elf", Segment::data(1 << 60, 4096), &["far.elf"]);
+    let promised = Segment { file_bytes: 1 << 50, ..Segment::data(DATA, 1 << 50) };
+    refuse("promised.elf", promised, &["promised.elf"]);
+    let shrunk = Segment { file_bytes: 4096, ..Segment::data(DATA, 16) };
+    refuse("shrunk.elf", shrunk, &["4096 of them in the file"]);
+    let both = Segment { flags: 7, ..Segment::data(DATA, 4096) };
+    refuse("both.elf", both, &["both.elf"]);
+    let many = vec![Segment::data(DATA, 0); 1000];
+    let many = elf::write(folder.path(), "many.elf", &elf::file(RISC_V, START, &many));
+    refused(&many, &[], &["1000 program headers", "64"]);
+}
+
+#[test]
+fn programs_that_go_wrong_are_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str, words: &[u32]| elf::program(folder.path(), name, words);
+    let loops = file("loops.elf", &LOOPS);
+    refused(&loops, &["--limit", "5000"], &["5000 instructions", "loops forever"]);
+    refused(&loops, &["--set", "instructions_max=7000"], &["7000 instructions"]);
+    refused(&file("illegal.elf", &[0xffff_ffff]), &[], &["illegal", "0x80000000"]);
+    let nothing_there =
+        [encode::load_upper(A0, 0x1000), encode::immediate(Operation::Ld, A0, A0, 0)];
+    refused(&file("unmapped.elf", &nothing_there), &[], &["load 8 bytes at 0x1000"]);
+    let code_is_not_data = [encode::add_upper(A0, 0), encode::store(Operation::Sd, A0, A0, 0)];
+    refused(&file("writes-code.elf", &code_is_not_data), &[], &["store 8 bytes at 0x80000000"]);
+    let runs_on = [encode::immediate(Operation::Add, A0, 0, 1)];
+    refused(&file("runs-on.elf", &runs_on), &[], &["0x80000004"]);
+    let jumps_away = [encode::load_upper(A0, 0x5000), encode::immediate(Operation::Jalr, 0, A0, 0)];
+    refused(&file("jumps.elf", &jumps_away), &[], &["jump to 0x5000"]);
+    refused(&file("traps.elf", &[encode::EBREAK]), &[], &["ebreak", "exit (a7 = 93)"]);
+    let unknown_call = [encode::immediate(Operation::Add, 17, 0, 1000), encode::ECALL];
+    refused(&file("calls.elf", &unknown_call), &[], &["unknown call 1000"]);
+}
+
+/// In every mode of the engine, in order and out of order: the copy is refused before any of it is done.
+#[test]
+fn copies_that_cannot_be_are_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = elf::copies(folder.path());
+    let end = DATA + DATA_BYTES;
+    let cases: [(u64, u64, u64, &str); 7] = [
+        (DATA, DATA + 8, 64, "over itself"),
+        (DATA + 8, DATA, 64, "over itself"),
+        (DATA, DATA, 64, "over itself"),
+        (DATA, end - 64, 4096, "would copy to"),
+        (end - 64, DATA, 4096, "would copy from"),
+        (0x1000, DATA, 64, "would copy from 64 bytes at 0x1000"),
+        (DATA, DATA + 4096, u64::MAX, "would copy"),
+    ];
+    let job = |source: u64, target: u64, bytes: u64| {
+        [source, target, bytes].map(|value| format!("{value:#x}"))
+    };
+    for (policy, issue) in [
+        ("sync-nlb", "in-order"),
+        ("sync-wlb", "out-of-order"),
+        ("async", "in-order"),
+        ("async-pipelined", "out-of-order"),
+    ] {
+        let machine = [format!("engine.policy={policy}"), format!("core.issue={issue}")];
+        let run_with = |values: [String; 3]| {
+            let mut arguments = vec!["run", text(&program)];
+            machine.iter().for_each(|setting| arguments.extend(["--set", setting]));
+            values.iter().for_each(|value| arguments.extend(["--argument", value]));
+            run(&mut sim(&arguments))
+        };
+        for (source, target, bytes, says) in cases {
+            run_with(job(source, target, bytes)).expect(1).says(&[says, "0x8000000c"]);
+        }
+        // Up to the last byte, and nothing at all, are sound.
+        run_with(job(DATA, end - 4096, 4096)).expect(0);
+        run_with(job(DATA, DATA, 0)).expect(0);
+    }
+}
+
+#[test]
+fn a_program_may_be_as_large_as_is_promised_and_no_larger() {
+    /// What `haul_sim::image` promises, less code and stack.
+    const ROOM: u64 = haul_sim::image::SPAN_BYTES_MAX - (4 << 20);
+    let folder = tempfile::tempdir().unwrap();
+    let of = |bytes: u64| {
+        let segments = [Segment::code(&ENDS), Segment::data(DATA, bytes)];
+        elf::write(folder.path(), "large.elf", &elf::file(RISC_V, START, &segments))
+    };
+    run(&mut sim(&["run", text(&of(ROOM))])).expect(0);
+    refused(&of(haul_sim::image::SPAN_BYTES_MAX), &[], &["large.elf"]);
+    assert!(fs::metadata(folder.path().join("large.elf")).unwrap().len() < 4096);
+}
