@@ -62,6 +62,8 @@ pub struct Transaction {
     pub address: u64,
     /// Bytes that it concerns.
     pub bytes: u64,
+    /// The number of the copy that an engine reads or writes for.
+    pub copy: Option<u32>,
 }
 
 /// A span of time that a transaction spent in a stage.

@@ -70,7 +70,8 @@ impl MemorySystem {
         let register = self.registers.find(line).expect("it was just taken");
         register.responded = phases.responded;
         register.transaction = transaction;
-        let arrives = phases.requested + self.delays.crossing;
+        let crossed = phases.requested + self.delays.crossing;
+        let arrives = self.write_back_arrives(line).map_or(crossed, |at| at.max(crossed));
         self.span(transaction, Stage::Caches, now, looked_up, 0);
         self.span(transaction, Stage::Bus, looked_up, phases.requested, 0);
         self.span(transaction, Stage::Chipset, phases.requested, arrives, 0);
@@ -149,8 +150,13 @@ impl MemorySystem {
         self.store(arrives, line, Agent::Processor, transaction);
     }
 
-    /// A line to be written to memory that nobody waits for reaches the controller.
-    fn store(&mut self, at: Cycle, line: u64, agent: Agent, transaction: u32) {
+    /// A line to be written to memory that nobody waits for reaches the controller, behind older
+    /// data of the same line.
+    pub(super) fn store(&mut self, at: Cycle, line: u64, agent: Agent, transaction: u32) {
+        let at = self.write_back_arrives(line).map_or(at, |older| older.max(at));
+        if agent == Agent::Processor {
+            self.write_backs.push((line, at));
+        }
         let purpose = Purpose::Store;
         let request = Request { line, write: true, agent, purpose, arrived: at, transaction };
         self.agenda.push(at, Event::Arrive(request));

@@ -85,17 +85,22 @@ impl MemorySystem {
         blocked
     }
 
-    /// The control unit sends pieces while an engine has room for one.
+    /// The control unit sends pieces while an engine has room for one. All of a copy go to one
+    /// engine, which works on them one after another: two of them may write parts of one line.
     pub(super) fn send(&mut self, now: Cycle) {
         self.sending = false;
         let room = self.engine_settings.queue_entries;
         while let Some(piece) = self.unsent.front().copied() {
             let least = (0..self.engines.len()).min_by_key(|each| self.engines[*each].taken);
-            let engine = least.expect("there is an engine at least");
+            let engine = match self.last_sent {
+                Some((copy, engine)) if copy == piece.copy => engine,
+                _ => least.expect("there is an engine at least"),
+            };
             if self.engines[engine].taken >= room {
                 return;
             }
             self.unsent.pop_front();
+            self.last_sent = Some((piece.copy, engine));
             self.engines[engine].taken += 1;
             let arrives = match self.engine_settings.placement {
                 Placement::Hub => {
@@ -199,7 +204,9 @@ impl MemorySystem {
 
     fn read_line(&mut self, now: Cycle, engine: usize, index: u32, line: u64) {
         let address = line << self.line_shift;
-        let number = self.begin(now, What::EngineRead, address, self.settings.line_bytes);
+        let copy = self.engines[engine].current.as_ref().map(|working| working.copy);
+        let range = (address, self.settings.line_bytes);
+        let number = self.begin_for(now, What::EngineRead, range, copy);
         let cached = self.is_dirty(line);
         let placement = self.engine_settings.placement;
         let snoops =
@@ -251,22 +258,16 @@ impl MemorySystem {
             self.clean(line);
             let number =
                 self.begin(now, What::WriteBack, line << self.line_shift, self.settings.line_bytes);
-            let request = Request {
-                line,
-                write: true,
-                agent: Agent::Processor,
-                purpose: Purpose::Store,
-                arrived: at,
-                transaction: number,
-            };
-            self.agenda.push(at, Event::Arrive(request));
+            self.store(at, line, Agent::Processor, number);
         }
         at
     }
 
     fn write_line(&mut self, now: Cycle, engine: usize, line: u64) {
         let address = line << self.line_shift;
-        let number = self.begin(now, What::EngineWrite, address, self.settings.line_bytes);
+        let copy = self.engines[engine].current.as_ref().map(|working| working.copy);
+        let range = (address, self.settings.line_bytes);
+        let number = self.begin_for(now, What::EngineWrite, range, copy);
         if self.engine_settings.target == Target::Cache {
             let at = now + self.delays.second;
             self.invalidate(line);
@@ -318,8 +319,10 @@ impl MemorySystem {
         transaction: u32,
     ) {
         let agent = Agent::Engine(engine as u8);
+        let write_back = self.write_back_arrives(line);
+        let arrives = write_back.map_or(arrives, |older| older.max(arrives));
         let request = Request { line, write, agent, purpose, arrived: arrives, transaction };
-        if arrives == now {
+        if arrives == now && write_back.is_none() {
             // At once, so that the queue's room is known to the next step.
             let channel = self.timing.channel(line);
             self.queue.push(channel, request);

@@ -29,7 +29,8 @@ use crate::error::Error;
 use crate::memory::dram::{Row, Timing};
 use crate::memory::trace::{Span, Stage, Transaction, What};
 use crate::memory::{
-    Bus, Cache, Channel, Completion, Kind, Passing, Purpose, Queue, Registers, Request, Tag, Trace,
+    Agent, Bus, Cache, Channel, Completion, Kind, Passing, Purpose, Queue, Registers, Request, Tag,
+    Trace,
 };
 use crate::statistics::MemoryStatistics;
 
@@ -50,12 +51,16 @@ pub struct MemorySystem {
     waited: Vec<(Tag, Kind)>,
     bus: Bus,
     queue: Queue,
+    /// Lines on their way from a cache to the queue, and when they are there.
+    write_backs: Vec<(u64, Cycle)>,
     timing: Timing,
     channels: Vec<Channel>,
     choice_is_due: Vec<bool>,
     policy: Box<dyn Policy>,
     control: Control,
     unsent: VecDeque<Piece>,
+    /// The copy whose piece was sent last, and to which engine.
+    last_sent: Option<(u32, usize)>,
     sending: bool,
     engines: Vec<Engine>,
     agenda: Agenda,
@@ -108,12 +113,14 @@ impl MemorySystem {
             waited: Vec::new(),
             bus: Bus::new(&settings.bus),
             queue: Queue::new(channels, settings.queue_entries as usize),
+            write_backs: Vec::new(),
             channels: (0..channels).map(|_| Channel::new(&timing)).collect(),
             choice_is_due: vec![false; channels],
             timing,
             policy: engine::policy(&configuration.engine)?,
             control: Control::new(configuration),
             unsent: VecDeque::new(),
+            last_sent: None,
             sending: false,
             engines: (0..configuration.engine.engines).map(|_| Engine::default()).collect(),
             agenda: Agenda::default(),
@@ -188,9 +195,21 @@ impl MemorySystem {
 
     /// A request enters the controller's queue.
     fn arrive(&mut self, now: Cycle, request: Request) {
+        if request.purpose == Purpose::Store && request.agent == Agent::Processor {
+            let arrived = (request.line, now);
+            if let Some(place) = self.write_backs.iter().position(|each| *each == arrived) {
+                self.write_backs.swap_remove(place);
+            }
+        }
         let channel = self.timing.channel(request.line);
         self.queue.push(channel, Request { arrived: now, ..request });
         self.expect_choice(now, channel);
+    }
+
+    /// When the last write-back of a line that is still on its way reaches the queue. Whatever else
+    /// memory is to do with the line must not be there before, or it would find, or leave, old data.
+    fn write_back_arrives(&self, line: u64) -> Option<Cycle> {
+        self.write_backs.iter().filter(|each| each.0 == line).map(|each| each.1).max()
     }
 
     fn expect_choice(&mut self, now: Cycle, channel: usize) {
@@ -290,10 +309,21 @@ impl MemorySystem {
 
     /// The number of a transaction that begins, noted if there is a trace.
     fn begin(&mut self, now: Cycle, what: What, address: u64, bytes: u64) -> u32 {
+        self.begin_for(now, what, (address, bytes), None)
+    }
+
+    /// The same, of a transaction that an engine begins for a copy.
+    fn begin_for(
+        &mut self,
+        now: Cycle,
+        what: What,
+        (address, bytes): (u64, u64),
+        copy: Option<u32>,
+    ) -> u32 {
         let number = self.transactions;
         self.transactions = number.wrapping_add(1);
         if let Some(trace) = &mut self.trace {
-            trace.begin(now, Transaction { number, what, address, bytes });
+            trace.begin(now, Transaction { number, what, address, bytes, copy });
         }
         number
     }

@@ -340,15 +340,10 @@ fn copies_that_depend_on_each_other_keep_their_order_on_several_engines() {
     }
     driver.drain();
     let trace = driver.system.trace().expect("it was asked for");
-    let at = |what: What, address: u64| -> Vec<(Cycle, Cycle)> {
-        let is = |each: &&Transaction| each.what == what && each.address == address;
-        let numbers = trace.transactions.iter().filter(is).map(|each| each.number);
-        let memory = |number| trace.of(number).into_iter().find(|s| s.stage == Stage::Memory);
-        numbers.filter_map(memory).map(|span| (span.from, span.to)).collect()
-    };
-    let (written, read) = (at(What::EngineWrite, b + 0xfc0), at(What::EngineRead, b + 0xfc0));
+    let written = served(trace, What::EngineWrite, b + 0xfc0);
+    let read = served(trace, What::EngineRead, b + 0xfc0);
     assert!(written[0].1 <= read[0].0, "read {read:?} before it was written {written:?}");
-    let twice = at(What::EngineWrite, c);
+    let twice = served(trace, What::EngineWrite, c);
     assert!(twice.len() == 2 && twice[0].1 <= twice[1].0, "{twice:?}");
 }
 
@@ -360,6 +355,70 @@ fn a_store_whose_line_is_under_way_is_seen_by_the_copy_behind_it() {
     let copy = driver.copy(0x1000, 0x8000, 64);
     driver.wait(copy);
     assert_eq!(driver.system.statistics().supplied_lines, 1);
+}
+
+/// Where memory served the requests of a kind for a line: from which cycle to which.
+fn served(trace: &Trace, what: What, address: u64) -> Vec<(Cycle, Cycle)> {
+    let is = |each: &&Transaction| each.what == what && each.address == address;
+    let numbers = trace.transactions.iter().filter(is).map(|each| each.number);
+    let memory = |number| trace.of(number).into_iter().find(|s| s.stage == Stage::Memory);
+    numbers.filter_map(memory).map(|span| (span.from, span.to)).collect()
+}
+
+/// Whether memory served one before the other: it opens a row while the data before still moves.
+fn is_before(first: (Cycle, Cycle), second: (Cycle, Cycle)) -> bool {
+    first.0 < second.0 && first.1 <= second.1
+}
+
+/// A driver whose second-level cache has just given up the dirty line at `address`.
+fn evicting(address: u64, change: impl FnOnce(&mut Configuration)) -> Driver {
+    let mut driver = Driver::new(change);
+    driver.system.record(0..1_000_000);
+    driver.access(Kind::Store, address);
+    let second = &Configuration::default().memory.second_cache;
+    let way_bytes = second.bytes / u64::from(second.ways);
+    let mut other = address;
+    while driver.system.statistics().write_backs == 0 {
+        other += way_bytes;
+        assert!(other < address + 64 * way_bytes, "the line never has to go");
+        driver.access(Kind::Load, other);
+    }
+    driver
+}
+
+#[test]
+fn a_miss_does_not_overtake_its_lines_write_back() {
+    let mut driver = evicting(0x4000, |_| {});
+    driver.access(Kind::Load, 0x4000);
+    driver.drain();
+    let trace = driver.system.trace().expect("it was asked for");
+    let written = served(trace, What::WriteBack, 0x4000);
+    let read = served(trace, What::Load, 0x4000);
+    assert!(is_before(written[0], read[0]), "read {read:?}, written {written:?}");
+}
+
+#[test]
+fn a_copy_does_not_overtake_a_write_back_of_its_lines() {
+    use crate::configuration::Placement;
+    for placement in [Placement::Hub, Placement::Die] {
+        for (source, target) in [(0x4000, 0x80_0000), (0x80_0000, 0x4000)] {
+            let mut driver = evicting(0x4000, |c| {
+                c.engine.policy = "sync-nlb".into();
+                c.engine.placement = placement;
+                // As slow a way to memory as makes the copy, whose pages need no walk, the faster.
+                c.core.tlb.walk_cycles = 0;
+                c.memory.latency_ns = 400;
+                c.memory.crossing_ns = if placement == Placement::Die { 150 } else { 0 };
+            });
+            driver.copy(source, target, 64);
+            driver.drain();
+            let trace = driver.system.trace().expect("it was asked for");
+            let written = served(trace, What::WriteBack, 0x4000);
+            let what = if source == 0x4000 { What::EngineRead } else { What::EngineWrite };
+            let copied = served(trace, what, 0x4000);
+            assert!(is_before(written[0], copied[0]), "{what:?} {copied:?}, back {written:?}");
+        }
+    }
 }
 
 #[test]

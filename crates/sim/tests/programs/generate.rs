@@ -1,17 +1,30 @@
 //! Programs from a seed: arithmetic, branches, loops, and loads, stores and copies that meet in a few
-//! kilobytes of memory.
+//! kilobytes of memory, on both sides of a page's end.
 
 use haul_sim::isa::Operation::{self, *};
 use haul_sim::isa::encode;
 
 /// Where programs begin, and where their data lies: in the page behind their instructions.
 pub(crate) const START: u64 = 0x8000_0000;
-/// Bytes of data: two bases of 2 KiB each, which immediates reach.
-pub(crate) const DATA_BYTES: u64 = 4096;
-const HALF: u32 = 2048;
+/// Bytes of data: an area of [`REACHED`] bytes at each base, and one of [`FAR_BYTES`] at each far one.
+pub(crate) const DATA_BYTES: u64 = 10 * PAGE as u64;
+const PAGE: u32 = 4096;
+/// What immediates reach.
+const REACHED: u32 = 2048;
+/// Areas that only copies reach: three pages, and parts of two more.
+const FAR_BYTES: u32 = 3 * PAGE;
 
-/// x20 and x21 point at the two halves; x5 to x15 hold values; x28 to x30 are a copy's operands.
+/// x20 and x21 point at two areas, each with a page's end in its middle; x24 and x25 at the far ones;
+/// x5 to x15 hold values; x28 to x30 are a copy's operands.
 const BASES: [u32; 2] = [20, 21];
+const FAR: [u32; 2] = [24, 25];
+/// Where the areas lie in the data.
+const AREAS: [(u32, u32); 4] = [
+    (BASES[0], PAGE - REACHED / 2),
+    (BASES[1], 2 * PAGE + PAGE - REACHED / 2),
+    (FAR[0], 4 * PAGE - 100),
+    (FAR[1], 7 * PAGE - 60),
+];
 const VALUES: std::ops::Range<u32> = 5..16;
 const COUNTER: u32 = 22;
 
@@ -38,7 +51,7 @@ impl Random {
         ((self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 32) % u64::from(limit)) as u32
     }
 
-    fn of<T: Copy>(&mut self, choices: &[T]) -> T {
+    pub(crate) fn of<T: Copy>(&mut self, choices: &[T]) -> T {
         choices[self.below(choices.len() as u32) as usize]
     }
 
@@ -60,16 +73,24 @@ pub(crate) fn program(seed: u64, length: usize) -> Vec<u32> {
     whole
 }
 
+/// Where the data of a program of so many instructions lies, behind its beginning.
+pub(crate) fn data_offset(instructions: usize) -> u32 {
+    (4 * instructions as u32).next_multiple_of(PAGE)
+}
+
 /// Sets the bases and some values.
 fn start(rest: usize) -> Vec<u32> {
-    let first = 4 + VALUES.len() + rest;
-    let data = (4 * first as u32).next_multiple_of(4096);
-    let mut words = vec![
-        encode::add_upper(BASES[0], data),
-        encode::immediate(Add, BASES[1], BASES[0], 2047),
-        encode::immediate(Add, BASES[1], BASES[1], 1),
-        encode::FENCE,
-    ];
+    let data = data_offset(2 * AREAS.len() + VALUES.len() + rest);
+    let mut words = Vec::new();
+    for (base, offset) in AREAS {
+        // What the instruction adds to its own address ends with twelve zeros.
+        let own = 4 * words.len() as u32;
+        let wanted = data + offset - own;
+        let low = (wanted % PAGE) as i32;
+        let low = if low >= REACHED as i32 { low - PAGE as i32 } else { low };
+        words.push(encode::add_upper(base, wanted.wrapping_add_signed(-low)));
+        words.push(encode::immediate(Add, base, base, low));
+    }
     words.extend(VALUES.map(|value| encode::immediate(Add, value, 0, value as i32 * 97 - 700)));
     words
 }
@@ -107,7 +128,7 @@ fn block(random: &mut Random, words: &mut Vec<u32>) {
 fn step(random: &mut Random, words: &mut Vec<u32>) {
     let base = random.of(&BASES);
     // Few places, so that accesses meet; not all of them aligned.
-    let place = (random.below(64) * 32 + random.below(9)).min(HALF - 8) as i32;
+    let place = (random.below(64) * 32 + random.below(9)).min(REACHED - 8) as i32;
     match random.below(16) {
         0..5 => {
             let (rd, a, b) = (random.value(), random.value(), random.value());
@@ -126,11 +147,15 @@ fn step(random: &mut Random, words: &mut Vec<u32>) {
     }
 }
 
-/// A copy from one half to the other, or inside one half without touching itself.
+/// A copy from one area to the other, or inside one without touching itself; now and then a long one,
+/// to, from or between the far areas.
 fn copy(random: &mut Random, words: &mut Vec<u32>) {
+    if random.below(8) == 0 {
+        return long_copy(random, words);
+    }
     let bytes = random.of(&[0, 1, 8, 61, 64, 200, 512, 1000]);
-    let from = random.below(HALF - bytes);
-    let to = random.below(HALF - bytes);
+    let from = random.below(REACHED - bytes);
+    let to = random.below(REACHED - bytes);
     let source = random.of(&BASES);
     let mut target = random.of(&BASES);
     if source == target && from.abs_diff(to) < bytes {
@@ -139,5 +164,25 @@ fn copy(random: &mut Random, words: &mut Vec<u32>) {
     words.push(encode::immediate(Add, 28, source, from as i32));
     words.push(encode::immediate(Add, 29, target, to as i32));
     words.push(encode::immediate(Add, 30, 0, bytes as i32));
+    words.extend(encode::copy(28, 29, 30));
+}
+
+fn long_copy(random: &mut Random, words: &mut Vec<u32>) {
+    let mut ends = [random.of(&FAR), random.of(&BASES)];
+    let (mut bytes, mut doublings) = (1 + random.below(1024), 0);
+    match random.below(3) {
+        0 => ends.reverse(),
+        1 => {}
+        _ => {
+            (ends, doublings) = ([FAR[0], FAR[1]], 3);
+            bytes += 300;
+        }
+    }
+    let room = if doublings > 0 { FAR_BYTES } else { REACHED } - (bytes << doublings);
+    let places = [random.below(room.min(REACHED)), random.below(room.min(REACHED))];
+    words.push(encode::immediate(Add, 28, ends[0], places[0] as i32));
+    words.push(encode::immediate(Add, 29, ends[1], places[1] as i32));
+    words.push(encode::immediate(Add, 30, 0, bytes as i32));
+    words.extend((0..doublings).map(|_| encode::register(Add, 30, 30, 30)));
     words.extend(encode::copy(28, 29, 30));
 }

@@ -254,7 +254,13 @@ mod tests {
     #[test]
     fn whom_a_transaction_waited_for_is_said() {
         let mut trace = Trace::new(0..400);
-        let read = |number| Transaction { number, what: What::EngineRead, address: 0, bytes: 64 };
+        let read = |number| Transaction {
+            number,
+            what: What::EngineRead,
+            address: 0,
+            bytes: 64,
+            copy: None,
+        };
         let span = |transaction, stage, from, to| Span { transaction, stage, from, to, channel: 1 };
         trace.begin(0, read(1));
         trace.begin(0, read(2));
