@@ -3,6 +3,7 @@
 mod conformance;
 mod death;
 mod hostile;
+mod hostile_memory;
 mod hostile_trusted;
 mod limits;
 mod polling;
