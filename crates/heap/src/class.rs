@@ -76,7 +76,7 @@ pub(crate) const fn of(size: usize, align: usize) -> Option<usize> {
     if align <= QUANTUM { of_size(size) } else { of_aligned(size, align) }
 }
 
-#[inline(never)]
+#[inline]
 const fn of_aligned(size: usize, align: usize) -> Option<usize> {
     if size > SLOT_SIZE_MAX || align > SLOT_SIZE_MAX {
         return None;

@@ -24,6 +24,26 @@ pub enum AllocError {
     TooManyProcesses,
 }
 
+impl AllocError {
+    /// By number.
+    pub(crate) const ALL: [Self; 6] = [
+        Self::TooLarge,
+        Self::BadAlign,
+        Self::Exhausted,
+        Self::NoNode,
+        Self::TooManyThreads,
+        Self::TooManyProcesses,
+    ];
+}
+
+const _: () = {
+    let mut number = 0;
+    while number < AllocError::ALL.len() {
+        assert!(AllocError::ALL[number] as usize == number);
+        number += 1;
+    }
+};
+
 impl fmt::Display for AllocError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -8,13 +8,13 @@ use crate::fault::AllocError;
 use crate::heap::Heap;
 use crate::layout::{ORDERS, PAGE, PAGE_SLICES, SHIFT_MIN, SHIFTS};
 use crate::local;
-use crate::memory::{Memory, Refused};
+use crate::memory::{Memory, Refused, bring};
 use crate::reap::Reaped;
 use crate::region::Haste;
 use crate::slice;
 use crate::step::step;
 use crate::sync::Ordering::{AcqRel, Acquire, Relaxed, Release};
-use crate::sys::{self, machine};
+use crate::sys;
 use crate::word::{PageWord, Slice};
 
 /// What a page's idle time is counted in, in milliseconds: 16 bits of it are four hours.
@@ -312,15 +312,6 @@ impl Upkeep<'_> {
     fn used_pages(&self) -> Range<usize> {
         self.heap.used_pages(self.keeper.node)
     }
-}
-
-/// Makes memory present for writing without writing to it, where the kernel can (5.14): elsewhere the
-/// first write does it.
-fn bring<T>(words: &[T]) {
-    let page = machine::page_bytes();
-    let start = words.as_ptr().addr() & !(page - 1);
-    let end = words.as_ptr_range().end.addr().next_multiple_of(page);
-    let _ = sys::memory::populate(start, end - start);
 }
 
 fn slices_of(page: usize) -> Range<usize> {

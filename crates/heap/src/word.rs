@@ -85,7 +85,9 @@ pub(crate) enum Slice {
     Unknown,
 }
 
-/// A slice's word: class 6 bits, kind 3, generation 16, owner 15, length 24, from the lowest bit up.
+/// A slice's word: class 6 bits, kind 3, generation 16, owner 15, length 24, from bit 4 up; the highest
+/// bits of the length come round to bits 0 to 3. So class and kind, masked, are at once what leads to
+/// an entry of 16 bytes in a table.
 ///
 /// The generation grows by one each time that the slice becomes free, so that a claim made on a span
 /// that was taken apart and built anew meanwhile is seen.
@@ -101,23 +103,24 @@ const KIND_LARGE: u64 = 4;
 const KIND_TAIL: u64 = 5;
 const KIND_OUTSIDE: u64 = 6;
 
-const KIND_AT: u32 = 6;
-const GENERATION_AT: u32 = 9;
-const OWNER_AT: u32 = 25;
-const LENGTH_AT: u32 = 40;
+const CLASS_AT: u32 = 4;
+const KIND_AT: u32 = 10;
+const GENERATION_AT: u32 = 13;
+const OWNER_AT: u32 = 29;
+const LENGTH_AT: u32 = 44;
 
 impl SliceWord {
     /// How many values class and kind together can have.
-    pub(crate) const FORMS: usize = 1 << GENERATION_AT;
+    pub(crate) const FORMS: usize = 1 << (GENERATION_AT - CLASS_AT);
 
     /// The form of a span of a class.
     pub(crate) const fn form_of_span(class: usize) -> usize {
-        class | (KIND_SPAN as usize) << KIND_AT
+        class + ((KIND_SPAN as usize) << (KIND_AT - CLASS_AT))
     }
 
     /// Class and kind together: below [`Self::FORMS`].
     pub(crate) const fn form(self) -> usize {
-        self.0 as usize & (Self::FORMS - 1)
+        self.0 as usize >> CLASS_AT & (Self::FORMS - 1)
     }
 
     const fn kind(self) -> u64 {
@@ -126,11 +129,11 @@ impl SliceWord {
 
     const fn new(kind: u64, class: u8, generation: u16, owner: u16, length: u32) -> Self {
         Self(
-            (class as u64 & 0x3F)
+            (class as u64 & 0x3F) << CLASS_AT
                 | kind << KIND_AT
                 | (generation as u64) << GENERATION_AT
                 | (owner as u64 & 0x7FFF) << OWNER_AT
-                | (length as u64) << LENGTH_AT,
+                | (length as u64).rotate_left(LENGTH_AT),
         )
     }
 
@@ -169,7 +172,7 @@ impl SliceWord {
 
     /// The class field, whatever the kind: below 64.
     pub(crate) const fn class(self) -> u8 {
-        (self.0 & 0x3F) as u8
+        (self.0 >> CLASS_AT & 0x3F) as u8
     }
 
     pub(crate) const fn is_span(self) -> bool {
@@ -183,7 +186,7 @@ impl SliceWord {
     pub(crate) const fn decode(self) -> Slice {
         let class = self.class();
         let owner = (self.0 >> OWNER_AT & 0x7FFF) as u16;
-        let length = (self.0 >> LENGTH_AT) as u32;
+        let length = self.0.rotate_right(LENGTH_AT) as u32 & 0xFF_FFFF;
         match self.kind() {
             KIND_FREE => Slice::Free,
             KIND_CLAIMED => Slice::Claimed(owner),
@@ -400,7 +403,7 @@ const _: () = {
     // Fresh, zeroed memory is a valid empty heap.
     assert!(SliceWord::free(0).0 == 0 && PageWord::ABSENT.0 == 0);
     assert!(CacheWord::free(0).0 == 0 && ProcessWord::free(0).0 == 0);
-    assert!(LENGTH_AT + 24 == 64);
+    assert!(LENGTH_AT + 24 == 64 + CLASS_AT);
 };
 
 #[cfg(test)]

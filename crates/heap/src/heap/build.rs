@@ -232,18 +232,17 @@ impl Heap {
         }
         let safe = safe_range(&memory);
         Ok(Self {
+            lanes,
             data: memory.region.data(),
             data_bytes: geometry.data_bytes(),
             safe_start: safe.start,
-            safe_bytes: safe.len(),
+            safe_end: safe.end,
             slices: memory.tables.slices().as_ptr(),
             directory_start: debug.as_ref().map_or(&directory, Debug::blind).start(),
-            row_shift: if geometry.nodes == 1 { 63 } else { geometry.node_shift() as u8 },
-            row_first: if geometry.nodes == 1 { 0 } else { 1 },
+            row_shift: geometry.node_shift() as u8,
             nodes: geometry.nodes,
             // `join` puts the process's slot in.
             live: AtomicU16::new(SlotWord::live(0, 0).0),
-            lanes,
             on_misuse: asked.on_misuse,
             upkeep: asked.upkeep,
             reaper: AtomicU64::new(0),

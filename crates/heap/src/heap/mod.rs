@@ -19,9 +19,10 @@
 //! - `large`: blocks of slices;
 //! - `resize`: realloc.
 
+use core::hint::cold_path;
 use core::ptr::NonNull;
 
-use crate::class::{self, BIN_SLOTS_MAX};
+use crate::class;
 use crate::fault::{AllocError, Misuse};
 use crate::layout::{SLICE, UNIT};
 use crate::local::{Directory, Entry};
@@ -45,25 +46,25 @@ pub(crate) use find::Found;
 pub use resize::ReallocError;
 
 /// A heap, as this process has it. Any number of threads can use it at once.
-#[repr(C)]
+// Aligned, so that the fields between `data` and `live` lie in one cache line.
+#[repr(C, align(64))]
 pub struct Heap {
     // What every call reads, and nothing writes once the heap is built.
+    /// By the form of a slice's word. First, so that a form leads to its lane by one addition.
+    lanes: [Lane; SliceWord::FORMS],
     data: NonNull<u8>,
     data_bytes: usize,
-    /// Where a block of any class lies wholly in what the heap may use, from its first offset on. One
-    /// that begins elsewhere is looked at more closely.
+    /// From the first of these offsets to before the second, a block of any class lies wholly in what
+    /// the heap may use. One that begins elsewhere is looked at more closely.
     safe_start: usize,
-    safe_bytes: usize,
+    safe_end: usize,
     slices: *const AtomicU64,
     directory_start: *const Entry,
     nodes: u32,
-    /// From an offset to the row of its node, counted from `row_first`.
+    /// From an offset to its node.
     row_shift: u8,
-    row_first: u8,
     /// The word of a live block of this process without a tag; another one in a child after fork.
     live: AtomicU16,
-    /// By the form of a slice's word.
-    lanes: [Lane; SliceWord::FORMS],
     // The rest.
     on_misuse: Option<fn(&Misuse)>,
     pub(crate) upkeep: Upkeep,
@@ -135,10 +136,17 @@ impl Heap {
         node: Node,
         tag: Tag,
     ) -> Result<NonNull<u8>, AllocError> {
-        if size <= class::SMALL_SIZE_MAX && align <= UNIT && align.is_power_of_two() {
-            self.pop(class::of_small(size), size, node, tag)
-        } else {
-            self.alloc_other(size, align, node, tag)
+        if size > class::SMALL_SIZE_MAX || align > UNIT || !align.is_power_of_two() {
+            cold_path();
+            return self.alloc_other(size, align, node, tag).told();
+        }
+        let class = class::of_small(size);
+        match self.pop(class, node, tag) {
+            Some(block) => Ok(block),
+            None => {
+                cold_path();
+                self.pop_slow(class, size, node, tag).told()
+            }
         }
     }
 
@@ -177,7 +185,7 @@ impl Heap {
         let Some((lane, slot)) = self.slot_at(offset) else {
             return self.free_other(block);
         };
-        let entry = self.entry(self.row_of(offset));
+        let entry = self.entry_for(offset);
         let bins = entry.bins();
         if bins.is_null() {
             return self.free_slow(block);
@@ -232,34 +240,25 @@ impl Heap {
         Some(self.at(bytes))
     }
 
-    /// Takes a slot of `class` from this thread's bin, for `size` bytes.
+    /// Takes a slot of `class` from this thread's bin; `None` where it takes more than that.
     #[inline(always)]
-    fn pop(
-        &self,
-        class: usize,
-        size: usize,
-        node: Node,
-        tag: Tag,
-    ) -> Result<NonNull<u8>, AllocError> {
+    fn pop(&self, class: usize, node: Node, tag: Tag) -> Option<NonNull<u8>> {
         if u32::from(node.0) > self.nodes {
-            return Err(AllocError::NoNode);
+            return None;
         }
         let entry = self.entry(node.0 as usize);
         let bins = entry.bins();
         if bins.is_null() {
-            return self.pop_slow(class, size, node, tag);
+            return None;
         }
         // SAFETY: a cache has a bin for each class, and callers pass a class.
         let bin = unsafe { bins.add(class) };
         // SAFETY: mapped as long as the heap lives, and made of atomics.
         let bin = unsafe { &*bin };
         let top = (bin.count.load(Relaxed) as usize).wrapping_sub(1);
-        if top >= BIN_SLOTS_MAX {
-            return self.pop_slow(class, size, node, tag);
-        }
-        let offset = bin.units[top].load(Relaxed) as usize * UNIT;
-        if offset.wrapping_sub(self.safe_start) >= self.safe_bytes {
-            return self.pop_slow(class, size, node, tag);
+        let offset = bin.units.get(top)?.load(Relaxed) as usize * UNIT;
+        if offset < self.safe_start || offset >= self.safe_end {
+            return None;
         }
         let lane = &self.lanes[SliceWord::form_of_span(class)];
         // SAFETY: there is a word for each 2^shift bytes of the range, and the offset is within it.
@@ -267,11 +266,11 @@ impl Heap {
         // SAFETY: mapped as long as the heap lives.
         let slot = unsafe { &*slot };
         if SlotWord(slot.load(Relaxed)) != entry.cached() {
-            return self.pop_slow(class, size, node, tag);
+            return None;
         }
         bin.count.store(top as u32, Relaxed);
         slot.store(self.live.load(Relaxed) | u16::from(tag.0), Relaxed);
-        Ok(self.at(offset))
+        Some(self.at(offset))
     }
 
     /// The address of an offset in range.
@@ -314,12 +313,24 @@ impl Heap {
         unsafe { Directory::own_entry(self.directory_start, row) }
     }
 
-    /// The directory's row for the node that an offset in range belongs to.
+    /// This thread's entry for the node that an offset in range belongs to.
     #[inline(always)]
+    fn entry_for(&self, offset: usize) -> &Entry {
+        // With one node, where a thread is, is where everything is: so allocating and freeing use one
+        // row, and a branch that is always foretold costs less than what it skips.
+        if self.nodes == 1 {
+            return self.entry(0);
+        }
+        cold_path();
+        self.entry(self.row_of(offset))
+    }
+
+    /// The directory's row for the node that an offset in range belongs to.
     fn row_of(&self, offset: usize) -> usize {
-        // With one node the shift leaves 0 and the first row is 0: where a thread is, is where
-        // everything is. So the rows that allocating and freeing use are one.
-        (offset >> self.row_shift) + self.row_first as usize
+        match self.nodes {
+            1 => 0,
+            _ => (offset >> self.row_shift) + 1,
+        }
     }
 }
 
@@ -342,8 +353,11 @@ impl Handle<'_> {
     #[inline(always)]
     pub fn alloc(&self) -> Result<NonNull<u8>, AllocError> {
         match self.class {
-            Some(class) => self.heap.pop(class, self.size, self.node, self.tag),
-            None => self.heap.alloc_other(self.size, self.align, self.node, self.tag),
+            Some(class) => match self.heap.pop(class, self.node, self.tag) {
+                Some(block) => Ok(block),
+                None => self.heap.pop_slow(class, self.size, self.node, self.tag).told(),
+            },
+            None => self.heap.alloc_other(self.size, self.align, self.node, self.tag).told(),
         }
     }
 }

@@ -15,6 +15,30 @@ use crate::sync::Ordering::Relaxed;
 use crate::sys::machine;
 use crate::word::{CacheId, Slot, SlotWord};
 
+/// A block, or why there is none, in one register. As two they meet those of the fast path in a pair,
+/// through which the compiler does not see that the fast path never fails: three instructions a call.
+#[derive(Clone, Copy)]
+pub(super) struct Outcome(*mut u8);
+
+impl Outcome {
+    fn new(result: Result<NonNull<u8>, AllocError>) -> Self {
+        Self(match result {
+            Ok(block) => block.as_ptr(),
+            // No block lies there: the lowest address of a block is a unit's.
+            Err(error) => core::ptr::without_provenance_mut(error as usize),
+        })
+    }
+
+    #[inline(always)]
+    pub(super) fn told(self) -> Result<NonNull<u8>, AllocError> {
+        match AllocError::ALL.get(self.0.addr()) {
+            Some(error) => Err(*error),
+            // SAFETY: null is the address of an error.
+            None => Ok(unsafe { NonNull::new_unchecked(self.0) }),
+        }
+    }
+}
+
 impl Heap {
     /// An error for a request that no heap of this shape can serve.
     pub(super) fn check(&self, size: usize, align: usize, node: Node) -> Result<(), AllocError> {
@@ -32,34 +56,30 @@ impl Heap {
 
     /// Requests that are not both small and aligned to a cache line at most.
     #[inline(never)]
-    pub(super) fn alloc_other(
-        &self,
-        size: usize,
-        align: usize,
-        node: Node,
-        tag: Tag,
-    ) -> Result<NonNull<u8>, AllocError> {
-        self.check(size, align, node)?;
-        match class::of(size, align) {
-            Some(class) => self.pop(class, size, node, tag),
-            None => self.alloc_large(size, align, node, tag),
+    pub(super) fn alloc_other(&self, size: usize, align: usize, node: Node, tag: Tag) -> Outcome {
+        if let Err(error) = self.check(size, align, node) {
+            return Outcome::new(Err(error));
+        }
+        let Some(class) = class::of(size, align) else {
+            return Outcome::new(self.alloc_large(size, align, node, tag));
+        };
+        match self.pop(class, node, tag) {
+            Some(block) => Outcome::new(Ok(block)),
+            None => self.pop_slow(class, size, node, tag),
         }
     }
 
     /// Takes a slot when the thread's bin is empty, is not there yet, or was scribbled over.
     #[cold]
     #[inline(never)]
-    pub(super) fn pop_slow(
-        &self,
-        class: usize,
-        size: usize,
-        node: Node,
-        tag: Tag,
-    ) -> Result<NonNull<u8>, AllocError> {
-        match self.debug {
+    pub(super) fn pop_slow(&self, class: usize, size: usize, node: Node, tag: Tag) -> Outcome {
+        if u32::from(node.0) > self.nodes {
+            return Outcome::new(Err(AllocError::NoNode));
+        }
+        Outcome::new(match self.debug {
             None => self.pop_anywhere(class, node, tag),
             Some(_) => self.alloc_debug(class, size, node, tag),
-        }
+        })
     }
 
     pub(super) fn pop_anywhere(

@@ -9,7 +9,7 @@ use crate::sync::{Acquire, AtomicU64, Relaxed, Release};
 const MAGIC: u64 = u64::from_le_bytes(*b"haulheap");
 
 /// The version of everything that processes share: layout, words, protocols. Any change counts up.
-pub(crate) const VERSION: u32 = 1;
+pub(crate) const VERSION: u32 = 2;
 
 /// The header is complete.
 const READY: u64 = 0x0079_6461_6572_u64;
@@ -278,8 +278,8 @@ mod tests {
             let error = Header::parse(&with(field, value), bytes).unwrap_err();
             assert!(matches!(error, Error::HeaderLies { .. }), "{value:#x}: {error:?}");
         }
-        let error = Header::parse(&with(Field::Version, 2), bytes).unwrap_err();
-        assert_eq!(error, Error::OtherVersion { found: 2, ours: 1 });
+        let error = Header::parse(&with(Field::Version, 1), bytes).unwrap_err();
+        assert_eq!(error, Error::OtherVersion { found: 1, ours: VERSION });
         let error = Header::parse(&with(Field::Magic, 2), bytes).unwrap_err();
         assert_eq!(error, Error::NotAHeap { magic: 2 });
     }
