@@ -229,12 +229,13 @@ typedef enum haul_channel_mechanism {
 } haul_channel_mechanism;
 
 /**
- * One end of a channel between two processes, for both directions. One thread at a time may use it.
+ * One end of a channel between two processes, for both directions, or one of its halves: see
+ * haul_channel_split(). One thread at a time may use it.
  */
 typedef struct haul_channel haul_channel;
 
 /**
- * A received message: private memory, to read and to write.
+ * A received message, or memory for one: private, to read and to write.
  */
 typedef struct haul_channel_buffer haul_channel_buffer;
 
@@ -247,6 +248,12 @@ typedef struct haul_channel_building haul_channel_building;
  * A socket with a path that channels are accepted on.
  */
 typedef struct haul_channel_listener haul_channel_listener;
+
+/**
+ * A message on its way. Its bytes stay the library's until it is complete, and so does the sending
+ * half of its channel until this is finished or freed.
+ */
+typedef struct haul_channel_sending haul_channel_sending;
 
 /**
  * A heap of huge pages, private or shared between processes. Any number of threads may use it at
@@ -866,18 +873,35 @@ int haul_channel_fd(const struct haul_channel *channel);
 int haul_channel_listener_fd(const struct haul_channel_listener *listener);
 
 /**
- * Whether a haul_channel_mechanism can be used to send to this peer; false for NULL.
+ * Whether a haul_channel_mechanism can be used to send to this peer; false for NULL, and where there
+ * is no sending half.
  *
  * # Safety
  * channel is NULL or a channel.
  */
-bool haul_channel_offers(const struct haul_channel *channel, uint32_t mechanism);
+bool haul_channel_offers(const struct haul_channel *channel,
+                         uint32_t mechanism);
 
 /**
- * Closes a channel. What was sent whole the peer can still receive. NULL is fine.
+ * Takes the sending half out of a channel, for another thread, and writes it to sender, a channel that
+ * can only send; channel can only receive from here on. Each is closed by itself. What a half cannot do
+ * returns HAUL_ERROR_ARGUMENT. Only one of the two at a time can be driven by polling: both have the
+ * same descriptor.
+ *
+ * Returns HAUL_OK; HAUL_ERROR_NULL; HAUL_ERROR_ARGUMENT where the channel is a half already, or a
+ * message is on its way. sender is written on HAUL_OK alone.
  *
  * # Safety
- * channel is NULL or a channel that no thread uses any more.
+ * channel is NULL or a channel; sender is NULL or writable.
+ */
+enum haul_status haul_channel_split(struct haul_channel *channel,
+                                    struct haul_channel **sender);
+
+/**
+ * Closes a channel, or one of its halves. What was sent whole the peer can still receive. NULL is fine.
+ *
+ * # Safety
+ * channel is NULL or a channel that no thread uses any more, with no message on its way.
  */
 void haul_channel_close(struct haul_channel *channel);
 
@@ -934,7 +958,9 @@ enum haul_status haul_channel_wait_size(struct haul_channel *channel, size_t *si
  * has the message's size; it is written on HAUL_OK alone.
  *
  * As haul_channel_wait_size(), and HAUL_ERROR_TOO_SMALL: the message stays; HAUL_ERROR_INTEGRITY;
- * HAUL_ERROR_NO_MEMORY; HAUL_ERROR_SYSTEM. What data holds after an error is nothing.
+ * HAUL_ERROR_NO_MEMORY; HAUL_ERROR_SYSTEM. What data holds after an error is nothing. Where the peer is
+ * trusted and was stopped in the middle of HAUL_CHANNEL_DOUBLE, it can still write up to 1 MiB to data
+ * as it goes on: keep that memory until the peer is gone, or use haul_channel_recv(), which does.
  *
  * # Safety
  * channel is NULL or a channel; data is NULL or has size writable bytes; account is NULL or writable.
@@ -965,6 +991,21 @@ enum haul_status haul_channel_recv(struct haul_channel *channel,
  */
 enum haul_status haul_channel_try_recv(struct haul_channel *channel,
                                        struct haul_channel_buffer **buffer);
+
+/**
+ * Zeroed memory of size bytes to receive into, written to buffer: give haul_channel_recv_into() what
+ * haul_channel_buffer_data() says of it. Where a message stands in pages of its own already, those take
+ * the place of this memory's from its beginning, or any page in it, on, without a copy. Of 64 KiB and
+ * more, nothing is taken from the system before it is touched.
+ *
+ * Returns HAUL_OK; HAUL_ERROR_NULL; HAUL_ERROR_ARGUMENT; HAUL_ERROR_NO_MEMORY; HAUL_ERROR_SYSTEM. buffer
+ * is written on HAUL_OK alone, and is to be given back with haul_channel_buffer_free().
+ *
+ * # Safety
+ * buffer is NULL or writable.
+ */
+enum haul_status haul_channel_buffer_create(size_t size,
+                                            struct haul_channel_buffer **buffer);
 
 /**
  * Where a received message stands; NULL for NULL. Some address, not to be read, for one of no bytes.
@@ -1041,6 +1082,70 @@ enum haul_status haul_channel_send_built(struct haul_channel *channel,
  * building is NULL or one that was not sent, and is given up.
  */
 void haul_channel_building_free(struct haul_channel_building *building);
+
+/**
+ * Begins to send a message, does what can be done without waiting, and writes what is left of it to
+ * sending. Until that was finished or freed the channel can receive, but not send, and must not be
+ * closed or split; until the message is complete its bytes must not be changed.
+ *
+ * Returns HAUL_OK; HAUL_ERROR_NULL; HAUL_ERROR_ARGUMENT, also where the channel has no sending half or
+ * another message is on its way; HAUL_ERROR_TOO_LONG; HAUL_ERROR_UNAVAILABLE; HAUL_ERROR_BROKEN.
+ * sending is written on HAUL_OK alone.
+ *
+ * # Safety
+ * channel is NULL or a channel that lives until sending was ended; data is NULL or has size readable
+ * bytes that nobody changes until the message is complete or given up; sending is NULL or writable.
+ */
+enum haul_status haul_channel_start_send(struct haul_channel *channel,
+                                         const void *data,
+                                         size_t size,
+                                         struct haul_channel_sending **sending);
+
+/**
+ * Moves a message on without waiting, and writes to is_complete whether it is complete and its bytes
+ * are the caller's again; where it is not, haul_channel_sending_fd() is to be polled for reading first.
+ * The deadline is the caller's to keep.
+ *
+ * Returns HAUL_OK; HAUL_ERROR_NULL; HAUL_ERROR_PEER_GONE; HAUL_ERROR_PROTOCOL; HAUL_ERROR_BROKEN;
+ * HAUL_ERROR_NO_MEMORY; HAUL_ERROR_SYSTEM. After an error the message is not complete, its bytes are the
+ * caller's, and nothing is left but to free it. is_complete is written on HAUL_OK alone.
+ *
+ * # Safety
+ * sending is NULL or a message on its way; is_complete is NULL or writable.
+ */
+enum haul_status haul_channel_sending_advance(struct haul_channel_sending *sending,
+                                              bool *is_complete);
+
+/**
+ * What to poll for reading before haul_channel_sending_advance() is called again; -1 for NULL. It is
+ * that of haul_channel_fd().
+ *
+ * # Safety
+ * sending is NULL or a message on its way.
+ */
+int haul_channel_sending_fd(const struct haul_channel_sending *sending);
+
+/**
+ * Waits until a message is complete, at once if it is, and ends it: the channel can send again. sending
+ * is the library's from here on, whatever is returned. account may be NULL; it is written on HAUL_OK
+ * alone.
+ *
+ * As haul_channel_send().
+ *
+ * # Safety
+ * sending is NULL or a message on its way, and is given up; account is NULL or writable.
+ */
+enum haul_status haul_channel_sending_finish(struct haul_channel_sending *sending,
+                                             struct haul_channel_account *account);
+
+/**
+ * Ends a message without waiting. One that is not complete is given up: the receiver gets an error,
+ * and the channel can do no more. NULL is fine.
+ *
+ * # Safety
+ * sending is NULL or a message on its way, and is given up.
+ */
+void haul_channel_sending_free(struct haul_channel_sending *sending);
 
 #ifdef __cplusplus
 }  // extern "C"

@@ -7,15 +7,52 @@ use std::path::Path;
 use std::ptr;
 use std::time::Duration;
 
-use haul_rust::channel::{Channel, Error, Listener, Mechanism, Settings, pair};
+use haul_rust::channel::{Channel, Error, Listener, Mechanism, Receiver, Sender, Settings, pair};
 
 use crate::heap::text_of;
 use crate::status::haul_status;
 
-/// One end of a channel between two processes, for both directions. One thread at a time may use it.
+/// One end of a channel between two processes, for both directions, or one of its halves: see
+/// haul_channel_split(). One thread at a time may use it.
 #[derive(Debug)]
 pub struct haul_channel {
-    pub(crate) channel: Channel,
+    /// In memory of its own, so that a message on its way can have it.
+    pub(crate) sender: Option<Box<Sender>>,
+    receiver: Option<Receiver>,
+    /// What both halves poll, for as long as either lives.
+    fd: c_int,
+}
+
+impl haul_channel {
+    fn new(channel: Channel) -> Self {
+        let fd = channel.as_fd().as_raw_fd();
+        let (sender, receiver) = channel.split();
+        Self { sender: Some(Box::new(sender)), receiver: Some(receiver), fd }
+    }
+}
+
+/// The half that messages go into.
+///
+/// # Safety
+/// `channel` is NULL or a channel that nobody else uses while the half is borrowed.
+pub(crate) unsafe fn sender_of<'a>(
+    channel: *mut haul_channel,
+) -> Result<&'a mut Sender, haul_status> {
+    // SAFETY: the caller's promise.
+    let channel = unsafe { channel.as_mut() }.ok_or(haul_status::HAUL_ERROR_NULL)?;
+    channel.sender.as_deref_mut().ok_or(haul_status::HAUL_ERROR_ARGUMENT)
+}
+
+/// The half that messages come out of.
+///
+/// # Safety
+/// As for [`sender_of`].
+pub(crate) unsafe fn receiver_of<'a>(
+    channel: *mut haul_channel,
+) -> Result<&'a mut Receiver, haul_status> {
+    // SAFETY: the caller's promise.
+    let channel = unsafe { channel.as_mut() }.ok_or(haul_status::HAUL_ERROR_NULL)?;
+    channel.receiver.as_mut().ok_or(haul_status::HAUL_ERROR_ARGUMENT)
 }
 
 /// A socket with a path that channels are accepted on.
@@ -261,7 +298,7 @@ pub unsafe extern "C" fn haul_channel_accept_fd(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn haul_channel_fd(channel: *const haul_channel) -> c_int {
     // SAFETY: the caller's promise.
-    unsafe { channel.as_ref() }.map_or(-1, |channel| channel.channel.as_fd().as_raw_fd())
+    unsafe { channel.as_ref() }.map_or(-1, |channel| channel.fd)
 }
 
 /// What to poll for reading before haul_channel_accept(); -1 for NULL. It is the listener's.
@@ -274,23 +311,49 @@ pub unsafe extern "C" fn haul_channel_listener_fd(listener: *const haul_channel_
     unsafe { listener.as_ref() }.map_or(-1, |listener| listener.listener.as_fd().as_raw_fd())
 }
 
-/// Whether a haul_channel_mechanism can be used to send to this peer; false for NULL.
+/// Whether a haul_channel_mechanism can be used to send to this peer; false for NULL, and where there
+/// is no sending half.
 ///
 /// # Safety
 /// channel is NULL or a channel.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn haul_channel_offers(channel: *const haul_channel, mechanism: u32) -> bool {
     // SAFETY: the caller's promise.
-    let channel = unsafe { channel.as_ref() };
-    channel
-        .zip(mechanism_of(mechanism))
-        .is_some_and(|(channel, mechanism)| channel.channel.offers(mechanism))
+    let sender = unsafe { channel.as_ref() }.and_then(|channel| channel.sender.as_ref());
+    sender.zip(mechanism_of(mechanism)).is_some_and(|(sender, mechanism)| sender.offers(mechanism))
 }
 
-/// Closes a channel. What was sent whole the peer can still receive. NULL is fine.
+/// Takes the sending half out of a channel, for another thread, and writes it to sender, a channel that
+/// can only send; channel can only receive from here on. Each is closed by itself. What a half cannot do
+/// returns HAUL_ERROR_ARGUMENT. Only one of the two at a time can be driven by polling: both have the
+/// same descriptor.
+///
+/// Returns HAUL_OK; HAUL_ERROR_NULL; HAUL_ERROR_ARGUMENT where the channel is a half already, or a
+/// message is on its way. sender is written on HAUL_OK alone.
 ///
 /// # Safety
-/// channel is NULL or a channel that no thread uses any more.
+/// channel is NULL or a channel; sender is NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn haul_channel_split(
+    channel: *mut haul_channel,
+    sender: *mut *mut haul_channel,
+) -> haul_status {
+    // SAFETY: the caller's promise for channel.
+    let Some(channel) = (unsafe { channel.as_mut() }).filter(|_| !sender.is_null()) else {
+        return haul_status::HAUL_ERROR_NULL;
+    };
+    let Some(half) = channel.sender.take_if(|_| channel.receiver.is_some()) else {
+        return haul_status::HAUL_ERROR_ARGUMENT;
+    };
+    let half = haul_channel { sender: Some(half), receiver: None, fd: channel.fd };
+    // SAFETY: the caller's promise for sender.
+    unsafe { give(sender, || Ok(half)) }
+}
+
+/// Closes a channel, or one of its halves. What was sent whole the peer can still receive. NULL is fine.
+///
+/// # Safety
+/// channel is NULL or a channel that no thread uses any more, with no message on its way.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn haul_channel_close(channel: *mut haul_channel) {
     // SAFETY: the caller's promise.
@@ -321,7 +384,7 @@ unsafe fn open(
         Err(status) => return status,
     };
     // SAFETY: the caller's promise.
-    unsafe { give(target, || Ok(haul_channel { channel: make(&settings)? })) }
+    unsafe { give(target, || Ok(haul_channel::new(make(&settings)?))) }
 }
 
 /// # Safety

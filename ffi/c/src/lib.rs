@@ -11,7 +11,8 @@
 //! - [`heap`]: heaps, made, shared and left;
 //! - [`block`]: their blocks;
 //! - [`channel`]: channels between processes, made and left;
-//! - [`message`]: what goes through them.
+//! - [`message`]: what goes through them;
+//! - [`sending`]: messages on their way, for an event loop.
 #![allow(non_camel_case_types, reason = "types are named as C names them")]
 
 pub mod status;
@@ -29,3 +30,5 @@ pub mod block;
 pub mod channel;
 
 pub mod message;
+
+pub mod sending;

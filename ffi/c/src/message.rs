@@ -6,10 +6,10 @@ use std::ptr;
 
 use haul_rust::channel::{Account, Buffer, Building, Error};
 
-use crate::channel::{give, haul_channel, number_of, status_of, take};
+use crate::channel::{give, haul_channel, number_of, receiver_of, sender_of, status_of, take};
 use crate::status::haul_status;
 
-/// A received message: private memory, to read and to write.
+/// A received message, or memory for one: private, to read and to write.
 #[derive(Debug)]
 pub struct haul_channel_buffer {
     buffer: Buffer,
@@ -95,13 +95,14 @@ pub unsafe extern "C" fn haul_channel_send(
     account: *mut haul_channel_account,
 ) -> haul_status {
     // SAFETY: the caller's promise for channel.
-    let Some(channel) = (unsafe { channel.as_mut() }) else {
-        return haul_status::HAUL_ERROR_NULL;
+    let sender = match unsafe { sender_of(channel) } {
+        Ok(sender) => sender,
+        Err(status) => return status,
     };
     // SAFETY: the caller's promise for data.
     match unsafe { bytes_of(data, size) } {
         // SAFETY: the caller's promise for account.
-        Ok(bytes) => unsafe { tell(channel.channel.send(bytes), account) },
+        Ok(bytes) => unsafe { tell(sender.send(bytes), account) },
         Err(status) => status,
     }
 }
@@ -119,8 +120,9 @@ pub unsafe extern "C" fn haul_channel_send_parts(
     account: *mut haul_channel_account,
 ) -> haul_status {
     // SAFETY: the caller's promise for channel.
-    let Some(channel) = (unsafe { channel.as_mut() }) else {
-        return haul_status::HAUL_ERROR_NULL;
+    let sender = match unsafe { sender_of(channel) } {
+        Ok(sender) => sender,
+        Err(status) => return status,
     };
     if parts.is_null() && count > 0 {
         return haul_status::HAUL_ERROR_NULL;
@@ -141,7 +143,7 @@ pub unsafe extern "C" fn haul_channel_send_parts(
         }
     }
     // SAFETY: the caller's promise for account.
-    unsafe { tell(channel.channel.send_vectored(&slices), account) }
+    unsafe { tell(sender.send_vectored(&slices), account) }
 }
 
 /// Waits for a message, and writes its size to size; the message stays.
@@ -157,11 +159,15 @@ pub unsafe extern "C" fn haul_channel_wait_size(
     channel: *mut haul_channel,
     size: *mut usize,
 ) -> haul_status {
-    // SAFETY: the caller's promise for channel.
-    let Some(channel) = (unsafe { channel.as_mut() }).filter(|_| !size.is_null()) else {
+    if size.is_null() {
         return haul_status::HAUL_ERROR_NULL;
+    }
+    // SAFETY: the caller's promise for channel.
+    let receiver = match unsafe { receiver_of(channel) } {
+        Ok(receiver) => receiver,
+        Err(status) => return status,
     };
-    match channel.channel.wait_length() {
+    match receiver.wait_length() {
         Ok(length) => {
             // SAFETY: not NULL, so writable by the caller's promise.
             unsafe { ptr::write(size, length) };
@@ -175,7 +181,9 @@ pub unsafe extern "C" fn haul_channel_wait_size(
 /// has the message's size; it is written on HAUL_OK alone.
 ///
 /// As haul_channel_wait_size(), and HAUL_ERROR_TOO_SMALL: the message stays; HAUL_ERROR_INTEGRITY;
-/// HAUL_ERROR_NO_MEMORY; HAUL_ERROR_SYSTEM. What data holds after an error is nothing.
+/// HAUL_ERROR_NO_MEMORY; HAUL_ERROR_SYSTEM. What data holds after an error is nothing. Where the peer is
+/// trusted and was stopped in the middle of HAUL_CHANNEL_DOUBLE, it can still write up to 1 MiB to data
+/// as it goes on: keep that memory until the peer is gone, or use haul_channel_recv(), which does.
 ///
 /// # Safety
 /// channel is NULL or a channel; data is NULL or has size writable bytes; account is NULL or writable.
@@ -187,8 +195,9 @@ pub unsafe extern "C" fn haul_channel_recv_into(
     account: *mut haul_channel_account,
 ) -> haul_status {
     // SAFETY: the caller's promise for channel.
-    let Some(channel) = (unsafe { channel.as_mut() }) else {
-        return haul_status::HAUL_ERROR_NULL;
+    let receiver = match unsafe { receiver_of(channel) } {
+        Ok(receiver) => receiver,
+        Err(status) => return status,
     };
     if size > isize::MAX as usize {
         return haul_status::HAUL_ERROR_ARGUMENT;
@@ -201,7 +210,7 @@ pub unsafe extern "C" fn haul_channel_recv_into(
     // have been written before does not matter, as they are only written.
     let target = unsafe { std::slice::from_raw_parts_mut(data, size) };
     // SAFETY: the caller's promise for account.
-    unsafe { tell(channel.channel.recv_into(target), account) }
+    unsafe { tell(receiver.recv_into(target), account) }
 }
 
 /// Waits for a message and writes it, in memory of its own, to buffer.
@@ -217,11 +226,12 @@ pub unsafe extern "C" fn haul_channel_recv(
     buffer: *mut *mut haul_channel_buffer,
 ) -> haul_status {
     // SAFETY: the caller's promise for channel.
-    let Some(channel) = (unsafe { channel.as_mut() }) else {
-        return haul_status::HAUL_ERROR_NULL;
+    let receiver = match unsafe { receiver_of(channel) } {
+        Ok(receiver) => receiver,
+        Err(status) => return status,
     };
     // SAFETY: the caller's promise for buffer.
-    unsafe { give(buffer, || Ok(haul_channel_buffer { buffer: channel.channel.recv()? })) }
+    unsafe { give(buffer, || Ok(haul_channel_buffer { buffer: receiver.recv()? })) }
 }
 
 /// As haul_channel_recv(), and never waits: writes NULL to buffer where haul_channel_fd() is to be
@@ -234,11 +244,15 @@ pub unsafe extern "C" fn haul_channel_try_recv(
     channel: *mut haul_channel,
     buffer: *mut *mut haul_channel_buffer,
 ) -> haul_status {
-    // SAFETY: the caller's promise for channel.
-    let Some(channel) = (unsafe { channel.as_mut() }).filter(|_| !buffer.is_null()) else {
+    if buffer.is_null() {
         return haul_status::HAUL_ERROR_NULL;
+    }
+    // SAFETY: the caller's promise for channel.
+    let receiver = match unsafe { receiver_of(channel) } {
+        Ok(receiver) => receiver,
+        Err(status) => return status,
     };
-    match channel.channel.try_recv() {
+    match receiver.try_recv() {
         // SAFETY: the caller's promise for buffer.
         Ok(Some(got)) => unsafe { give(buffer, || Ok(haul_channel_buffer { buffer: got })) },
         Ok(None) => {
@@ -248,6 +262,28 @@ pub unsafe extern "C" fn haul_channel_try_recv(
         }
         Err(error) => status_of(&error),
     }
+}
+
+/// Zeroed memory of size bytes to receive into, written to buffer: give haul_channel_recv_into() what
+/// haul_channel_buffer_data() says of it. Where a message stands in pages of its own already, those take
+/// the place of this memory's from its beginning, or any page in it, on, without a copy. Of 64 KiB and
+/// more, nothing is taken from the system before it is touched.
+///
+/// Returns HAUL_OK; HAUL_ERROR_NULL; HAUL_ERROR_ARGUMENT; HAUL_ERROR_NO_MEMORY; HAUL_ERROR_SYSTEM. buffer
+/// is written on HAUL_OK alone, and is to be given back with haul_channel_buffer_free().
+///
+/// # Safety
+/// buffer is NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn haul_channel_buffer_create(
+    size: usize,
+    buffer: *mut *mut haul_channel_buffer,
+) -> haul_status {
+    if size > isize::MAX as usize {
+        return haul_status::HAUL_ERROR_ARGUMENT;
+    }
+    // SAFETY: the caller's promise.
+    unsafe { give(buffer, || Ok(haul_channel_buffer { buffer: Buffer::new(size)? })) }
 }
 
 /// Where a received message stands; NULL for NULL. Some address, not to be read, for one of no bytes.
@@ -345,12 +381,14 @@ pub unsafe extern "C" fn haul_channel_send_built(
 ) -> haul_status {
     // SAFETY: the caller's promise for building.
     let building = unsafe { take(building) };
+    let Some(building) = building else { return haul_status::HAUL_ERROR_NULL };
     // SAFETY: the caller's promise for channel.
-    let Some((channel, building)) = (unsafe { channel.as_mut() }).zip(building) else {
-        return haul_status::HAUL_ERROR_NULL;
+    let sender = match unsafe { sender_of(channel) } {
+        Ok(sender) => sender,
+        Err(status) => return status,
     };
     // SAFETY: the caller's promise for account.
-    unsafe { tell(channel.channel.send_built(building.building), account) }
+    unsafe { tell(sender.send_built(building.building), account) }
 }
 
 /// Gives up what was built and not sent. NULL is fine.
@@ -365,7 +403,10 @@ pub unsafe extern "C" fn haul_channel_building_free(building: *mut haul_channel_
 
 /// # Safety
 /// `data` is NULL or has `size` readable bytes.
-unsafe fn bytes_of<'a>(data: *const c_void, size: usize) -> Result<&'a [u8], haul_status> {
+pub(crate) unsafe fn bytes_of<'a>(
+    data: *const c_void,
+    size: usize,
+) -> Result<&'a [u8], haul_status> {
     match size {
         0 => Ok(&[]),
         _ if data.is_null() => Err(haul_status::HAUL_ERROR_NULL),
@@ -377,7 +418,10 @@ unsafe fn bytes_of<'a>(data: *const c_void, size: usize) -> Result<&'a [u8], hau
 
 /// # Safety
 /// `target` is NULL or writable.
-unsafe fn tell(result: Result<Account, Error>, target: *mut haul_channel_account) -> haul_status {
+pub(crate) unsafe fn tell(
+    result: Result<Account, Error>,
+    target: *mut haul_channel_account,
+) -> haul_status {
     match result {
         Ok(account) => {
             if !target.is_null() {

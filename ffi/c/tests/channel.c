@@ -1,6 +1,7 @@
 /* Channels from C: every function, wrong arguments, two processes, ends that go. */
 #define _POSIX_C_SOURCE 200809L
 #include <poll.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -137,6 +138,166 @@ static void two_processes(const haul_channel_options *options, int is_checked)
     CHECK(waitpid(pid, &status, 0) == pid && WIFEXITED(status) && WEXITSTATUS(status) == 0);
 }
 
+/* Starts a process that does something with the other end, and gives this one. */
+static pid_t start(void (*other)(haul_channel *), haul_channel **channel)
+{
+    int fds[2];
+    CHECK(haul_channel_pair(fds) == HAUL_OK);
+    pid_t pid = fork();
+    if (pid == 0) {
+        close(fds[1]);
+        haul_channel *own = NULL;
+        CHECK(haul_channel_connect_fd(fds[0], &patient, &own) == HAUL_OK);
+        other(own);
+        haul_channel_close(own);
+        _exit(failures == 0 ? 0 : 1);
+    }
+    close(fds[0]);
+    CHECK(haul_channel_accept_fd(fds[1], &patient, channel) == HAUL_OK);
+    return pid;
+}
+
+static void wait_for(pid_t pid)
+{
+    int status = 0;
+    CHECK(waitpid(pid, &status, 0) == pid && WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
+/* Sends back what comes, until there is no more. */
+static void echo(haul_channel *channel)
+{
+    haul_channel_buffer *buffer = NULL;
+    haul_status status;
+    while ((status = haul_channel_recv(channel, &buffer)) == HAUL_OK) {
+        size_t size = haul_channel_buffer_size(buffer);
+        CHECK(haul_channel_send(channel, haul_channel_buffer_data(buffer), size, NULL) == HAUL_OK);
+        haul_channel_buffer_free(buffer);
+    }
+    CHECK(status == HAUL_ERROR_CLOSED);
+}
+
+static void take_two_and_answer(haul_channel *channel)
+{
+    for (unsigned seed = 5; seed <= 6; seed++) {
+        haul_channel_buffer *buffer = NULL;
+        CHECK(haul_channel_recv(channel, &buffer) == HAUL_OK);
+        CHECK(is_filled(haul_channel_buffer_data(buffer), LARGE, seed));
+        haul_channel_buffer_free(buffer);
+    }
+    unsigned char *bytes = malloc(LARGE);
+    fill(bytes, LARGE, 7);
+    CHECK(haul_channel_send(channel, bytes, LARGE, NULL) == HAUL_OK);
+    free(bytes);
+}
+
+static void a_message_on_its_way(void)
+{
+    haul_channel *channel = NULL;
+    pid_t pid = start(take_two_and_answer, &channel);
+    unsigned char *bytes = malloc(LARGE);
+    fill(bytes, LARGE, 5);
+    haul_channel_sending *sending = NULL, *second = NULL;
+    CHECK(haul_channel_start_send(channel, bytes, LARGE, &sending) == HAUL_OK);
+    CHECK(haul_channel_start_send(channel, "x", 1, &second) == HAUL_ERROR_ARGUMENT);
+    CHECK(haul_channel_send(channel, "x", 1, NULL) == HAUL_ERROR_ARGUMENT && second == NULL);
+    CHECK(haul_channel_split(channel, &channel) == HAUL_ERROR_ARGUMENT);
+    struct pollfd poller = {haul_channel_sending_fd(sending), POLLIN, 0};
+    CHECK(poller.fd == haul_channel_fd(channel) && poller.fd >= 0);
+    haul_channel_buffer *buffer = NULL;
+    CHECK(haul_channel_try_recv(channel, &buffer) == HAUL_OK && buffer == NULL);
+    bool is_complete = false;
+    do {
+        CHECK(haul_channel_sending_advance(sending, &is_complete) == HAUL_OK);
+    } while (!is_complete && poll(&poller, 1, 60000) == 1);
+    CHECK(is_complete);
+    fill(bytes, LARGE, 6);
+    haul_channel_account account;
+    CHECK(haul_channel_sending_finish(sending, &account) == HAUL_OK && account.size == LARGE);
+    /* One that is only waited for, and one that is nothing. */
+    CHECK(haul_channel_start_send(channel, bytes, LARGE, &sending) == HAUL_OK);
+    CHECK(haul_channel_sending_finish(sending, NULL) == HAUL_OK);
+    memset(bytes, 0, LARGE);
+    CHECK(haul_channel_buffer_create(LARGE, &buffer) == HAUL_OK);
+    unsigned char *data = haul_channel_buffer_data(buffer);
+    CHECK(haul_channel_buffer_size(buffer) == LARGE && data[0] == 0 && data[LARGE - 1] == 0);
+    CHECK(haul_channel_recv_into(channel, data, LARGE, NULL) == HAUL_OK);
+    CHECK(is_filled(data, LARGE, 7));
+    haul_channel_buffer_free(buffer);
+    haul_channel_close(channel);
+    wait_for(pid);
+    free(bytes);
+}
+
+static void take_what_is_given_up(haul_channel *channel)
+{
+    haul_channel_buffer *buffer = NULL;
+    CHECK(haul_channel_recv(channel, &buffer) == HAUL_ERROR_BROKEN && buffer == NULL);
+}
+
+static void a_message_given_up(void)
+{
+    haul_channel *channel = NULL;
+    unsigned char *bytes = calloc(1, LARGE);
+    pid_t pid = start(take_what_is_given_up, &channel);
+    haul_channel_sending *sending = NULL;
+    CHECK(haul_channel_start_send(channel, bytes, LARGE, &sending) == HAUL_OK);
+    bool is_complete = true;
+    CHECK(haul_channel_sending_advance(sending, &is_complete) == HAUL_OK);
+    /* The other process may have taken all of it by now only if it was quick. */
+    if (!is_complete) {
+        haul_channel_sending_free(sending);
+        CHECK(haul_channel_send(channel, "x", 1, NULL) == HAUL_ERROR_BROKEN);
+        CHECK(haul_channel_start_send(channel, "x", 1, &sending) == HAUL_ERROR_BROKEN);
+        CHECK(haul_channel_send(channel, "x", 1, NULL) == HAUL_ERROR_BROKEN);
+        wait_for(pid);
+    } else {
+        CHECK(haul_channel_sending_finish(sending, NULL) == HAUL_OK);
+        CHECK(waitpid(pid, NULL, 0) == pid);
+    }
+    haul_channel_close(channel);
+    free(bytes);
+}
+
+static void *send_some(void *half)
+{
+    unsigned char *bytes = malloc(LARGE);
+    for (unsigned seed = 0; seed < 3; seed++) {
+        fill(bytes, LARGE, seed);
+        CHECK(haul_channel_send(half, bytes, LARGE, NULL) == HAUL_OK);
+    }
+    free(bytes);
+    return NULL;
+}
+
+static void two_halves(void)
+{
+    haul_channel *channel = NULL, *half = NULL, *third = NULL;
+    pid_t pid = start(echo, &channel);
+    CHECK(haul_channel_split(channel, &half) == HAUL_OK);
+    CHECK(haul_channel_split(channel, &third) == HAUL_ERROR_ARGUMENT && third == NULL);
+    CHECK(haul_channel_split(half, &third) == HAUL_ERROR_ARGUMENT && third == NULL);
+    CHECK(haul_channel_send(channel, "x", 1, NULL) == HAUL_ERROR_ARGUMENT);
+    size_t size = 7;
+    CHECK(haul_channel_wait_size(half, &size) == HAUL_ERROR_ARGUMENT && size == 7);
+    CHECK(haul_channel_offers(half, HAUL_CHANNEL_RING));
+    CHECK(!haul_channel_offers(channel, HAUL_CHANNEL_RING));
+    CHECK(haul_channel_fd(half) == haul_channel_fd(channel) && haul_channel_fd(half) >= 0);
+    pthread_t thread;
+    CHECK(pthread_create(&thread, NULL, send_some, half) == 0);
+    for (unsigned seed = 0; seed < 3; seed++) {
+        haul_channel_buffer *buffer = NULL;
+        CHECK(haul_channel_recv(channel, &buffer) == HAUL_OK);
+        CHECK(is_filled(haul_channel_buffer_data(buffer), LARGE, seed));
+        haul_channel_buffer_free(buffer);
+    }
+    CHECK(pthread_join(thread, NULL) == 0);
+    haul_channel_close(half);
+    haul_channel_buffer *buffer = NULL;
+    CHECK(haul_channel_recv(channel, &buffer) == HAUL_ERROR_CLOSED);
+    haul_channel_close(channel);
+    wait_for(pid);
+}
+
 static void a_listener_and_a_death(const char *path)
 {
     haul_channel_listener *listener = NULL;
@@ -193,6 +354,15 @@ static void wrong_arguments(void)
     CHECK(haul_channel_send_built(NULL, NULL, NULL) == HAUL_ERROR_NULL);
     CHECK(haul_channel_fd(NULL) == -1 && haul_channel_listener_fd(NULL) == -1);
     CHECK(!haul_channel_offers(NULL, HAUL_CHANNEL_RING));
+    haul_channel_sending *sending = NULL;
+    bool is_complete = false;
+    CHECK(haul_channel_start_send(NULL, "x", 1, &sending) == HAUL_ERROR_NULL && sending == NULL);
+    CHECK(haul_channel_sending_advance(NULL, &is_complete) == HAUL_ERROR_NULL && !is_complete);
+    CHECK(haul_channel_sending_finish(NULL, NULL) == HAUL_ERROR_NULL);
+    CHECK(haul_channel_sending_fd(NULL) == -1 && haul_channel_split(NULL, &channel) == HAUL_ERROR_NULL);
+    CHECK(haul_channel_buffer_create(1, NULL) == HAUL_ERROR_NULL);
+    CHECK(haul_channel_buffer_create(SIZE_MAX, &buffer) == HAUL_ERROR_ARGUMENT && buffer == NULL);
+    haul_channel_sending_free(NULL);
     haul_channel_buffer_free(NULL);
     haul_channel_building_free(NULL);
     haul_channel_close(NULL);
@@ -226,6 +396,9 @@ int main(void)
     haul_channel_options trusted = patient;
     trusted.flags = HAUL_CHANNEL_TRUST | HAUL_CHANNEL_INTEGRITY;
     two_processes(&trusted, 1);
+    a_message_on_its_way();
+    a_message_given_up();
+    two_halves();
     a_listener_and_a_death(path);
     CHECK(rmdir(folder) == 0);
     return failures == 0 ? 0 : 1;

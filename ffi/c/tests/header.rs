@@ -24,6 +24,7 @@ fn generate() -> String {
         "block.rs",
         "channel.rs",
         "message.rs",
+        "sending.rs",
     ] {
         builder = builder.with_src(folder.join("src").join(file));
     }

@@ -170,6 +170,12 @@ impl Sender {
         self.lane.link.socket.as_fd()
     }
 
+    /// Whether the mechanism can be used to send to this peer, as it was tried when they met.
+    #[must_use]
+    pub fn offers(&self, mechanism: Mechanism) -> bool {
+        self.lane.link.offers(mechanism)
+    }
+
     /// Whether there is room for one more message.
     fn has_slot(&mut self) -> Result<bool, Error> {
         if self.next - self.consumed < SLOTS {
