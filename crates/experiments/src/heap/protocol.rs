@@ -74,7 +74,8 @@ pub enum Task {
         delay_ns: u64,
     },
     /// Allocates `count` blocks with a pause before each and keeps them, each timed alone. Gives
-    /// quantiles in ns: 50%, 99%, 99.99%, and the longest.
+    /// quantiles in ns: 50%, 99%, 99.99%, and the longest; then 99.99% and the longest of waits that
+    /// were as long as the allocation before.
     Latency {
         /// How many blocks, on each thread.
         count: usize,

@@ -202,9 +202,9 @@ impl Test {
             Self::NoBulk => {
                 vec![ns("alloc_time", None), ns("free_time", None), ns("time", None)]
             }
-            Self::Latency => {
-                ["p50", "p99", "p99.99", "longest"].map(|metric| ns(metric, None)).into()
-            }
+            Self::Latency => ["p50", "p99", "p99.99", "longest", "wait_p99.99", "wait_longest"]
+                .map(|metric| ns(metric, None))
+                .into(),
             Self::Lifetimes => vec![ns("time", None), ratio("footprint")],
             Self::Pairs => {
                 let throughput = Figure { metric: "throughput", unit: "1/us", round: None };

@@ -49,6 +49,8 @@ pub(super) struct Held {
     blocks: Vec<Block>,
     /// Single times, in the clock's ticks.
     ticks: Vec<u64>,
+    /// What waits between them took, likewise.
+    waits: Vec<u64>,
 }
 
 /// A heap and the threads that use it.
@@ -143,9 +145,11 @@ impl Held {
         let mut held = Self {
             blocks: vec![Block { address: NonNull::dangling(), size: 1 }; blocks],
             ticks: vec![1; blocks],
+            waits: vec![1; blocks],
         };
         held.blocks.clear();
         held.ticks.clear();
+        held.waits.clear();
         held
     }
 }
