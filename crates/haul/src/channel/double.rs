@@ -24,10 +24,11 @@ use std::time::{Duration, Instant};
 use super::counter::{self, Claim};
 use super::error::Error;
 use super::layout::{self, ABANDONED, CLAIMED, OFFERED, OFFERED_AT, PUSHED};
-use super::link::{Lane, Step};
+use super::link::Lane;
 use super::peer::Readable;
 use super::pull::Table;
 use super::source::{Source, Walk};
+use super::transfer::Step;
 
 /// Largest piece: 0.1 ms, so that neither end waits long for the other at the end, and large enough
 /// that the system call is a hundredth of it.

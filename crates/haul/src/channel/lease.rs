@@ -18,10 +18,11 @@ use haul_copy::Hint;
 
 use super::error::Error;
 use super::layout::{ABANDONED, LAID, OFFERED, OFFERED_AT, OFFERED_KEPT, OFFERED_POOL};
-use super::link::{Kind, Lane, Step};
+use super::link::{Kind, Lane};
 use super::pool::{POOLS_MAX, Pool, Pools};
 use super::region::Region;
 use super::source::Source;
+use super::transfer::Step;
 
 /// Bytes copied between two looks at the clock and the peer: 0.1 ms.
 const STEP_BYTES: u64 = 1 << 20;

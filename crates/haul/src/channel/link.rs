@@ -1,14 +1,12 @@
-//! What both halves of a channel stand on: the shared memory seen as two directions, bells, and
-//! how one waits for the other: spin, then sleep, never without a look at the peer and the clock.
+//! What both halves of a channel stand on: the socket and what came by it, the shared memory seen as two
+//! directions, and the bells.
 
 use std::collections::VecDeque;
-use std::hint;
 use std::sync::atomic::Ordering::{Relaxed, Release, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU64, fence};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use haul_model::Bytes;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::thread::{Timespec, futex};
@@ -20,17 +18,7 @@ use super::layout::{self, SumState};
 use super::peer::Peer;
 use super::region::Region;
 use super::words::{Flags, Word};
-use super::{Mechanism, Settings, idle, socket};
-
-/// Looks at the other end's words before sleeping: some 50 us, about what a sleep and a wake-up
-/// cost together.
-const SPINS: u32 = 1000;
-/// Looks where there is not a processor for each end: the other one needs this one to move.
-const SPINS_BUSY: u32 = 20;
-/// First sleep, after which the peer's life and the clock are looked at; each later one is longer.
-const SLEEP_MIN: Duration = Duration::from_millis(5);
-/// Longest sleep: how late the death of a peer is noticed.
-const SLEEP_MAX: Duration = Duration::from_millis(50);
+use super::{Mechanism, Settings, socket};
 
 /// Length of a packet that carries a descriptor: its kind, then a number.
 const FILE_BYTES: usize = 9;
@@ -264,13 +252,13 @@ impl Lane {
     }
 
     /// Announces that this end is about to sleep; it must look once more before it does.
-    fn announce(&self, way: u32) -> u32 {
+    pub(super) fn announce(&self, way: u32) -> u32 {
         let at = layout::words_start(self.index) + self.own_bell;
         bell::announce(self.link.region.word32(at), self.link.region.word32(at + 4), way)
     }
 
     /// Sleeps until the bell that showed `seen` rings, or for so long.
-    fn sleep(&mut self, seen: u32, time: Duration) {
+    pub(super) fn sleep(&mut self, seen: u32, time: Duration) {
         let bell = layout::words_start(self.index) + self.own_bell;
         let time = Timespec { tv_sec: 0, tv_nsec: time.subsec_nanos().into() };
         let word = self.link.region.word32(bell);
@@ -283,162 +271,6 @@ impl Lane {
     pub(super) fn is_peer_gone(&mut self) -> bool {
         self.system_calls += 1;
         self.link.peer.is_gone(&self.link.socket)
-    }
-}
-
-/// What one look at a transfer brought.
-#[derive(Debug)]
-pub(super) enum Step<T> {
-    /// It is complete.
-    Done(T),
-    /// Something moved, and more may.
-    Moved,
-    /// Nothing can move before the peer does.
-    Blocked,
-}
-
-/// A transfer, or a part of one, that is moved on step by step and never waits by itself.
-pub(super) trait Transfer {
-    type Output;
-
-    /// Moves what can be moved now.
-    fn step(&mut self) -> Result<Step<Self::Output>, Error>;
-
-    fn lane(&mut self) -> &mut Lane;
-
-    /// `send` or `receive`.
-    fn attempt(&self) -> &'static str;
-
-    /// Bytes moved, and bytes there are.
-    fn progress(&self) -> (u64, u64);
-
-    /// Whether the peer has begun with this message: from then on it must go on.
-    fn has_begun(&self) -> bool;
-}
-
-/// Moves a transfer on until it is complete, or the peer is gone, or the time is over.
-pub(super) fn drive<T: Transfer>(transfer: &mut T) -> Result<T::Output, Error> {
-    let mut clock = Clock::new(&transfer.lane().link.settings);
-    let (mut spins, mut spins_max, mut announced, mut sleep) = (0, None, None, SLEEP_MIN);
-    loop {
-        match transfer.step()? {
-            Step::Done(output) => return Ok(output),
-            Step::Moved => {
-                clock.check(transfer)?;
-                (spins, announced, sleep) = (0, None, SLEEP_MIN);
-            }
-            Step::Blocked if spins < *spins_max.get_or_insert_with(spins_now) => {
-                if spins == 0 {
-                    clock.start();
-                }
-                spins += 1;
-                hint::spin_loop();
-            }
-            Step::Blocked => {
-                let Some(seen) = announced.take() else {
-                    announced = Some(transfer.lane().announce(ASLEEP));
-                    continue;
-                };
-                let time = sleep.min(clock.left(transfer));
-                transfer.lane().sleep(seen, time);
-                sleep = (sleep * 2).min(SLEEP_MAX);
-                if transfer.lane().is_peer_gone() {
-                    return finish_without_peer(transfer);
-                }
-                clock.check(transfer)?;
-                spins = 0;
-            }
-        }
-    }
-}
-
-/// How often to look before sleeping, as things are.
-fn spins_now() -> u32 {
-    match idle::processors() {
-        1 => 0,
-        _ if idle::is_one_for_each() => SPINS,
-        _ => SPINS_BUSY,
-    }
-}
-
-/// Moves a transfer on as far as it goes now; `None` where the socket tells when to come again.
-pub(super) fn advance<T: Transfer>(transfer: &mut T) -> Result<Option<T::Output>, Error> {
-    transfer.lane().link.read_socket();
-    let mut has_announced = false;
-    loop {
-        match transfer.step()? {
-            Step::Done(output) => return Ok(Some(output)),
-            Step::Moved => {}
-            Step::Blocked if has_announced => break,
-            Step::Blocked => {
-                transfer.lane().announce(POLLING);
-                has_announced = true;
-            }
-        }
-    }
-    if transfer.lane().is_peer_gone() {
-        return finish_without_peer(transfer).map(Some);
-    }
-    Ok(None)
-}
-
-/// What a peer told before it went still counts.
-fn finish_without_peer<T: Transfer>(transfer: &mut T) -> Result<T::Output, Error> {
-    loop {
-        match transfer.step()? {
-            Step::Done(output) => return Ok(output),
-            Step::Moved => {}
-            Step::Blocked => {
-                let (done, size) = transfer.progress();
-                let (done, size) = (Bytes(done), Bytes(size));
-                return Err(Error::PeerGone { attempt: transfer.attempt(), done, size });
-            }
-        }
-    }
-}
-
-/// How long it may last: until the peer begins, and from there to the end.
-struct Clock {
-    start: Option<Instant>,
-    begun: Option<Instant>,
-    wait: Option<Duration>,
-    deadline: Duration,
-}
-
-impl Clock {
-    /// Stands still until there is something to wait for: what is there already costs no look at
-    /// the clock.
-    fn new(settings: &Settings) -> Self {
-        let (wait, deadline) = (settings.wait, settings.deadline);
-        Self { start: None, begun: None, wait, deadline }
-    }
-
-    fn start(&mut self) -> Instant {
-        *self.start.get_or_insert_with(Instant::now)
-    }
-
-    /// Time spent, and how much there is.
-    fn spent<T: Transfer>(&mut self, transfer: &T) -> (Duration, Option<Duration>) {
-        if self.begun.is_none() && transfer.has_begun() {
-            self.begun = Some(Instant::now());
-        }
-        match self.begun {
-            Some(begun) => (begun.elapsed(), Some(self.deadline)),
-            None => (self.start().elapsed(), self.wait),
-        }
-    }
-
-    fn left<T: Transfer>(&mut self, transfer: &T) -> Duration {
-        let (spent, limit) = self.spent(transfer);
-        limit.map_or(SLEEP_MAX, |limit| limit.saturating_sub(spent))
-    }
-
-    fn check<T: Transfer>(&mut self, transfer: &T) -> Result<(), Error> {
-        let (waited, limit) = self.spent(transfer);
-        let Some(limit) = limit.filter(|limit| waited >= *limit) else { return Ok(()) };
-        let (done, size) = transfer.progress();
-        let (done, size) = (Bytes(done), Bytes(size));
-        Err(Error::Deadline { attempt: transfer.attempt(), done, size, waited, limit })
     }
 }
 

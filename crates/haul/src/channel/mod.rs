@@ -32,12 +32,13 @@
 //! # From the bottom up
 //!
 //! `error`, `mechanism`, `account`: the words; `words`, `counter`, `bell`: what both ends change (`interleavings`: in every order); `region`: memory that both ends share; `layout`: what
-//! stands where in it; `checksum`: over the bytes of a message; `socket`, `peer`: the other process; `link`: bells, and waiting under a
-//! deadline; `idle`: whether there is a processor for each end; `source`, `buffer`: what goes in and what comes out; `inline`, `ring`, `staged`,
+//! stands where in it; `checksum`: over the bytes of a message; `socket`, `peer`: the other process; `link`: socket, memory and bells of
+//! an end; `idle`: whether there is a processor for each end; `transfer`: steps, and waiting under a deadline; `source`, `buffer`: what goes in and what comes out; `inline`, `ring`, `staged`,
 //! `sealed`, `pull`, `double`, `lease` (over `pool`), `vmsplice`: one mechanism each; `choose`: which of them; `handshake`: how two ends meet;
-//! `sender`, `receiver`: the two halves.
+//! `sender` (with `begin`, `sending`), `receiver` (with `incoming`, `filling`): the two halves.
 
 mod account;
+mod begin;
 mod bell;
 mod buffer;
 mod checksum;
@@ -45,8 +46,10 @@ mod choose;
 mod counter;
 mod double;
 mod error;
+mod filling;
 mod handshake;
 mod idle;
+mod incoming;
 mod inline;
 #[cfg(all(test, loom))]
 mod interleavings;
@@ -63,9 +66,11 @@ mod region;
 mod ring;
 mod sealed;
 mod sender;
+mod sending;
 mod socket;
 mod source;
 mod staged;
+mod transfer;
 mod vmsplice;
 mod words;
 
@@ -88,7 +93,8 @@ pub use mechanism::Mechanism;
 pub use peer::Identity;
 pub use receiver::Receiver;
 pub use sealed::Building;
-pub use sender::{Sender, Sending};
+pub use sender::Sender;
+pub use sending::Sending;
 pub use socket::pair;
 pub use vmsplice::vmsplice_copy;
 

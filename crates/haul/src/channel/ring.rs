@@ -14,8 +14,9 @@ use haul_copy::Hint;
 use super::checksum::Sum;
 use super::error::Error;
 use super::layout::{self, CHUNKS};
-use super::link::{Lane, Step};
+use super::link::Lane;
 use super::source::Source;
+use super::transfer::Step;
 
 /// From this size on the target goes past the caches: it would not stay in them, and what it
 /// displaces is the ring. The L3 share of one core complex of EPYC, see `sys::cache`.

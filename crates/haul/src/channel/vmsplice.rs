@@ -19,8 +19,9 @@ use rustix::pipe::{IoSliceRaw, PipeFlags, SpliceFlags};
 
 use super::error::Error;
 use super::layout::{self, ABANDONED, PUSHED};
-use super::link::{Lane, Step};
+use super::link::Lane;
 use super::source::{Source, Walk};
+use super::transfer::Step;
 
 /// The pipe that is asked for: what an ordinary user may have (/proc/sys/fs/pipe-max-size, its
 /// default); where the limit is lower the kernel's own 64 KiB will do.

@@ -1,0 +1,186 @@
+//! How a message begins, by each mechanism: until its header is published the receiver knows nothing of
+//! it, and it can still go another way.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use haul_model::Bytes;
+use rustix::fd::AsFd;
+use rustix::io::Errno;
+
+use super::double::Push;
+use super::error::Error;
+use super::layout::{self, Header};
+use super::lease::Lay;
+use super::link::Kind;
+use super::peer::Readable;
+use super::ring::{self, Run, Tell};
+use super::sending::{Before, Sending, Stage};
+use super::transfer::Step;
+use super::vmsplice::{Pipe, Pour};
+use super::{Mechanism, inline, pull, staged};
+
+impl Sending<'_> {
+    /// There is room: the message begins. Until the header is out the receiver knows nothing.
+    pub(super) fn begin(&mut self) -> Result<Step<()>, Error> {
+        let mut entries = 0;
+        self.before = Before::of(self.sender);
+        let lane = &mut self.sender.lane;
+        match self.account.mechanism {
+            Mechanism::Inline => {
+                inline::put(lane, self.sender.next, &mut self.source, self.length as usize);
+                self.account.copied_bytes = self.length;
+            }
+            Mechanism::Pull | Mechanism::Double => {
+                self.readable = Readable::to(lane.link.peer.identity);
+                if self.readable.is_none() {
+                    // Another peer is being read. Whoever asked for this way by name waits.
+                    let asked = lane.link.settings.mechanism;
+                    let is_asked_for = asked == Some(self.account.mechanism);
+                    return if is_asked_for { Ok(Step::Blocked) } else { self.fall_back() };
+                }
+                lane.note(layout::PUSHED, 0);
+                entries = pull::put(lane, self.sender.next, &self.source);
+            }
+            Mechanism::Staged | Mechanism::Sealed => return self.begin_with_memory(),
+            Mechanism::Vmsplice => return self.begin_with_pipe(),
+            Mechanism::Lease => {}
+            Mechanism::Ring => {
+                self.have_chunks()?;
+                return self.begin_with_chunks();
+            }
+        }
+        self.publish(entries);
+        self.stage = match self.account.mechanism {
+            Mechanism::Inline => Stage::Complete,
+            Mechanism::Pull => Stage::Answer,
+            Mechanism::Double => Stage::Push(Push::new(self.length)),
+            Mechanism::Lease => Stage::Lay(Lay::new(self.length)),
+            _ => Stage::Failed,
+        };
+        Ok(Step::Moved)
+    }
+
+    /// A message of one chunk is in it before it is told of, if there is room: one word that the
+    /// receiver waits for, not two.
+    fn begin_with_chunks(&mut self) -> Result<Step<()>, Error> {
+        let sender = &mut *self.sender;
+        let mut run = Run::new(0, self.length, sender.lane.link.chunk_bytes);
+        if run.is_last() {
+            let counts = (&mut sender.filled, &mut sender.drained);
+            let (lane, source) = (&mut sender.lane, &mut self.source);
+            ring::fill(lane, source, &mut run, counts, Tell::Later)?;
+            self.account.copied_bytes = run.offset;
+        }
+        self.publish(0);
+        self.stage = if run.is_complete() { Stage::Complete } else { Stage::Chunks(run) };
+        Ok(Step::Moved)
+    }
+
+    fn begin_with_memory(&mut self) -> Result<Step<()>, Error> {
+        // What was built in place is nowhere else.
+        let can_fall_back = self.source.length() == self.length;
+        if self.file.is_none() {
+            match staged::make(&mut self.source, self.length as usize) {
+                Ok(file) => self.file = Some(file),
+                Err(_) => return self.fall_back(),
+            }
+            self.account.system_calls += staged::CALLS_TO_MAKE;
+            self.account.copied_bytes = self.length;
+            self.account.extra_memory_bytes = self.length;
+        }
+        let Some(file) = &self.file else { return Ok(Step::Blocked) };
+        let lane = &mut self.sender.lane;
+        lane.system_calls += 1;
+        match lane.link.send_file(Kind::Memory, self.sender.next, file.as_fd()) {
+            Ok(()) => {}
+            // A full socket too: polling would not tell that there is room again.
+            Err(_) if can_fall_back => {
+                self.file = None;
+                return self.fall_back();
+            }
+            Err(Errno::AGAIN) => return Ok(Step::Blocked),
+            Err(Errno::PIPE | Errno::CONNRESET | Errno::NOTCONN) => {
+                let (done, size) = (Bytes(0), Bytes(self.length));
+                return Err(Error::PeerGone { attempt: "send", done, size });
+            }
+            Err(reason) => return Err(Error::system("hand memory over")(reason)),
+        }
+        self.file = None;
+        self.publish(0);
+        self.stage = Stage::Complete;
+        Ok(Step::Moved)
+    }
+
+    /// The first bytes go into the pipe before the receiver knows of the message, so that a kernel
+    /// that refuses costs nothing.
+    fn begin_with_pipe(&mut self) -> Result<Step<()>, Error> {
+        let sender = &mut *self.sender;
+        let is_new = sender.pipe.is_none();
+        let pipe = match sender.pipe.take().map_or_else(Pipe::new, Ok) {
+            Ok(pipe) => sender.pipe.insert(pipe),
+            Err(_) => return self.fall_back(),
+        };
+        if !pipe.is_handed_over {
+            self.account.system_calls += if is_new { 3 } else { 1 };
+            match sender.lane.link.send_file(Kind::Pipe, sender.next, pipe.reader.as_fd()) {
+                Ok(()) => pipe.is_handed_over = true,
+                // A full socket too: polling would not tell that there is room again.
+                Err(_) => return self.fall_back(),
+            }
+        }
+        let mut pour = Pour::new(self.length);
+        if pour.step(&mut sender.lane, &self.source, pipe).is_err() {
+            sender.pipe = None;
+            return self.fall_back();
+        }
+        let number = pipe.number.get_or_insert(sender.next);
+        let is_first = u64::from(*number == sender.next);
+        self.publish(is_first);
+        self.stage = Stage::Pour(pour);
+        Ok(Step::Moved)
+    }
+
+    /// Before anything was published: through the ring instead.
+    fn fall_back(&mut self) -> Result<Step<()>, Error> {
+        self.take_the_ring();
+        self.account.copied_bytes = 0;
+        self.source.seek(0);
+        Ok(Step::Moved)
+    }
+
+    pub(super) fn take_the_ring(&mut self) {
+        self.account.fell_back_from = Some(self.account.mechanism);
+        self.account.mechanism = Mechanism::Ring;
+    }
+
+    pub(super) fn have_chunks(&mut self) -> Result<(), Error> {
+        let sender = &mut *self.sender;
+        let bytes = layout::CHUNKS as usize * sender.lane.link.chunk_bytes;
+        if !sender.has_chunks {
+            sender.lane.link.region.reserve(sender.lane.chunks(), bytes)?;
+            sender.lane.system_calls += 1;
+            sender.has_chunks = true;
+        }
+        self.account.extra_memory_bytes += bytes as u64;
+        Ok(())
+    }
+
+    /// Writes the header and lets the receiver know.
+    fn publish(&mut self, entries: u64) {
+        let sender = &mut *self.sender;
+        let kind = self.account.mechanism.number();
+        let header = Header {
+            message: sender.next,
+            kind,
+            length: self.length,
+            entries,
+            sum: self.source.sum(),
+        };
+        let at = sender.lane.slot(sender.next);
+        for (index, word) in header.words().into_iter().enumerate() {
+            sender.lane.link.region.word64(at + index * 8).store(word, Relaxed);
+        }
+        sender.next += 1;
+        sender.lane.tell(layout::PUBLISHED, sender.next);
+    }
+}

@@ -1,0 +1,322 @@
+//! How a message that was believed comes to its target, by each mechanism, and how it is made sure that it
+//! is whole.
+
+use std::sync::atomic::Ordering::SeqCst;
+use std::sync::atomic::fence;
+
+use haul_model::Bytes;
+use rustix::fd::AsFd;
+
+use super::account::Account;
+use super::checksum::Sum;
+use super::double::Drawn;
+use super::error::Error;
+use super::incoming::Way;
+use super::layout::{self, SumState};
+use super::lease::Laid;
+use super::link::Lane;
+use super::receiver::Receiver;
+use super::ring::{self, Run};
+use super::transfer::{Step, Transfer};
+use super::vmsplice::{self, Drained};
+use super::{Mechanism, inline, sealed, staged};
+
+/// Bytes that are added to a checksum at a time, between two looks at the clock: 0.1 ms.
+const SUM_BYTES: usize = 1 << 20;
+
+impl Receiver {
+    /// Moves bytes of the message under way into a target of exactly its length.
+    fn fill(&mut self, target: &mut [u8]) -> Result<Step<Account>, Error> {
+        let pending = self.pending.as_mut().expect("a header was taken before");
+        let sum = pending.check.as_mut().map(|(sum, _)| sum);
+        let step = match &mut pending.way {
+            _ if pending.is_moved => Step::Done(()),
+            Way::Inline => {
+                inline::take(&self.lane, self.consumed, target, sum);
+                pending.account.copied_bytes = target.len() as u64;
+                Step::Done(())
+            }
+            Way::Chunks(run) => {
+                let before = run.offset;
+                let step = ring::drain(&mut self.lane, target, run, &mut self.drained, sum)?;
+                pending.account.copied_bytes += run.offset - before;
+                step
+            }
+            Way::Memory(file) => {
+                let copied = match pending.account.mechanism {
+                    Mechanism::Sealed => sealed::put_into(file.as_fd(), target)?,
+                    _ => {
+                        staged::copy_out(file.as_fd(), target)?;
+                        target.len()
+                    }
+                };
+                self.lane.system_calls += staged::CALLS_TO_COPY_OUT;
+                pending.account.copied_bytes = copied as u64;
+                Step::Done(())
+            }
+            Way::Pull { .. } => self.pull(target),
+            Way::Double(_) => self.draw(target)?,
+            Way::Lease(_) => self.be_given(target),
+            Way::Pipe { .. } => self.drain_pipe(target),
+        };
+        match step {
+            Step::Done(()) => match self.compare(target)? {
+                Step::Done(()) => {
+                    self.check_still_the_peer(target.len())?;
+                    self.check_not_given_up(target.len())?;
+                    Ok(Step::Done(self.complete()))
+                }
+                Step::Moved => Ok(Step::Moved),
+                Step::Blocked => {
+                    self.check_still_coming()?;
+                    Ok(Step::Blocked)
+                }
+            },
+            Step::Moved => Ok(Step::Moved),
+            Step::Blocked => {
+                self.check_still_coming()?;
+                Ok(Step::Blocked)
+            }
+        }
+    }
+
+    fn pull(&mut self, target: &mut [u8]) -> Step<()> {
+        let pending = self.pending.as_mut().expect("a header was taken before");
+        let Way::Pull { process, table, offset } = &mut pending.way else { return Step::Blocked };
+        if *offset == target.len() {
+            return Step::Done(());
+        }
+        self.lane.system_calls += 1;
+        match table.pull(*process, &mut target[*offset..]) {
+            Ok(count) if count > 0 => {
+                *offset += count;
+                pending.account.copied_bytes += count as u64;
+                let pulled = self.lane.load(layout::PULLED).wrapping_add(count as u64);
+                self.lane.note(layout::PULLED, pulled);
+            }
+            // Whatever the reason, the sender still has the bytes and can bring the rest itself.
+            _ => {
+                let offset = *offset;
+                self.refuse(&target[..offset]);
+            }
+        }
+        Step::Moved
+    }
+
+    fn draw(&mut self, target: &mut [u8]) -> Result<Step<()>, Error> {
+        let pending = self.pending.as_mut().expect("a header was taken before");
+        let Way::Double(draw) = &mut pending.way else { return Ok(Step::Blocked) };
+        let before = draw.bytes();
+        let drawn = draw.step(&mut self.lane, target, self.consumed + 1)?;
+        pending.account.copied_bytes += draw.bytes() - before;
+        match drawn {
+            Drawn::Step(step) => Ok(step),
+            Drawn::Refused(offset) => {
+                self.refuse(&target[..offset as usize]);
+                Ok(Step::Moved)
+            }
+        }
+    }
+
+    fn be_given(&mut self, target: &[u8]) -> Step<()> {
+        let pending = self.pending.as_mut().expect("a header was taken before");
+        let Way::Lease(lease) = &mut pending.way else { return Step::Blocked };
+        match lease.step(&mut self.lane, target, &self.pools, self.consumed + 1) {
+            Laid::Step(step) => step,
+            Laid::Refused => {
+                self.refuse(&[]);
+                Step::Moved
+            }
+        }
+    }
+
+    fn drain_pipe(&mut self, target: &mut [u8]) -> Step<()> {
+        let pending = self.pending.as_mut().expect("a header was taken before");
+        let (Way::Pipe { offset }, Some(pipe)) = (&mut pending.way, &self.pipe) else {
+            return Step::Blocked;
+        };
+        let before = *offset;
+        let drained = vmsplice::drain(&mut self.lane, pipe, target, offset, self.consumed + 1);
+        let offset = *offset;
+        pending.account.copied_bytes += (offset - before) as u64;
+        match drained {
+            Drained::Step(step) => step,
+            Drained::Refused => {
+                self.pipe = None;
+                self.refuse(&target[..offset]);
+                Step::Moved
+            }
+        }
+    }
+
+    /// Has the sender bring the rest of the message, which is there up to here, through the ring.
+    fn refuse(&mut self, whole: &[u8]) {
+        let offset = whole.len() as u64;
+        let pending = self.pending.as_mut().expect("a header was taken before");
+        if let Some((sum, _)) = &mut pending.check {
+            *sum = Sum::default();
+            sum.add(0, whole);
+        }
+        let run = Run::new(offset, pending.length as u64, self.lane.link.chunk_bytes);
+        pending.way = Way::Chunks(run);
+        pending.account.fell_back_from = Some(pending.account.mechanism);
+        pending.account.mechanism = Mechanism::Ring;
+        self.lane.note(layout::REFUSED_AT, offset);
+        self.lane.tell(layout::REFUSED, self.consumed + 1);
+    }
+
+    /// Compares the bytes that are kept with the checksum, if there is one. What the processor
+    /// copied was added then; what others brought is added here.
+    pub(super) fn compare(&mut self, target: &[u8]) -> Result<Step<()>, Error> {
+        let pending = self.pending.as_mut().expect("a header was taken before");
+        pending.is_moved = true;
+        let Some((sum, summed)) = &mut pending.check else { return Ok(Step::Done(())) };
+        let is_fused = matches!(pending.way, Way::Inline | Way::Chunks(_));
+        if !is_fused && *summed < target.len() {
+            let next = &target[*summed..];
+            let next = &next[..next.len().min(SUM_BYTES)];
+            sum.add(*summed as u64, next);
+            *summed += next.len();
+            return Ok(Step::Moved);
+        }
+        let SumState::Known(expected) = self.lane.sum(self.consumed) else {
+            return Ok(Step::Blocked);
+        };
+        if *sum != expected {
+            let (found, expected) = (sum.folded(), expected.folded());
+            return Err(Error::Damaged { size: Bytes(target.len() as u64), found, expected });
+        }
+        pending.account.is_checked = true;
+        Ok(Step::Done(()))
+    }
+
+    /// Makes sure that nothing is written to a target any more; false where that is not sure.
+    pub(super) fn settle(&mut self, target: &[u8]) -> bool {
+        let message = self.consumed + 1;
+        self.pools.retire();
+        match self.pending.as_mut().map(|pending| &mut pending.way) {
+            Some(Way::Double(draw)) => draw.settle(&mut self.lane, message),
+            Some(Way::Lease(lease)) => lease.cut_off(target),
+            _ => true,
+        }
+    }
+
+    /// Bytes read from a sender that had given up by then may have changed already.
+    fn check_not_given_up(&self, length: usize) -> Result<(), Error> {
+        // SYNC: given up: the sender says so before it touches the bytes again; this asks after
+        // having read them.
+        fence(SeqCst);
+        if self.lane.state(layout::SENDER_STATE) == layout::GIVEN_UP {
+            let size = Bytes(length as u64);
+            return Err(Error::GivenUp { done: size, size });
+        }
+        Ok(())
+    }
+
+    /// What was read from a process of the peer's number was the peer's if it lives.
+    fn check_still_the_peer(&mut self, length: usize) -> Result<(), Error> {
+        let way = self.pending.as_ref().map(|pending| &pending.way);
+        if matches!(way, Some(Way::Pull { .. } | Way::Double(_))) && self.lane.is_peer_gone() {
+            let size = Bytes(length as u64);
+            return Err(Error::PeerGone { attempt: "receive", done: size, size });
+        }
+        Ok(())
+    }
+
+    /// Whoever closed in the middle of a message brings nothing more.
+    fn check_still_coming(&self) -> Result<(), Error> {
+        let (done, size) = self.progress();
+        let (done, size) = (Bytes(done), Bytes(size));
+        match self.lane.state(layout::SENDER_STATE) {
+            layout::OPEN => Ok(()),
+            // It published the rest before it closed: look once more.
+            layout::CLOSED if self.lane.load(layout::FILLED) != self.drained => Ok(()),
+            layout::CLOSED => Err(Error::PeerGone { attempt: "receive", done, size }),
+            _ => Err(Error::GivenUp { done, size }),
+        }
+    }
+
+    fn progress(&self) -> (u64, u64) {
+        let Some(pending) = &self.pending else { return (0, 0) };
+        let done = match &pending.way {
+            Way::Chunks(run) => run.offset,
+            Way::Pull { offset, .. } => *offset as u64,
+            Way::Double(draw) => draw.bytes(),
+            Way::Pipe { offset } => *offset as u64,
+            Way::Inline | Way::Memory(_) | Way::Lease(_) => 0,
+        };
+        (done, pending.length as u64)
+    }
+
+    /// The message is whole: its slot, and what else it took, is the sender's again.
+    pub(super) fn complete(&mut self) -> Account {
+        self.consumed += 1;
+        self.lane.tell(layout::CONSUMED, self.consumed);
+        let pending = self.pending.take().expect("only what was taken completes");
+        let mut account = pending.account;
+        account.system_calls = self.lane.system_calls - pending.calls_before;
+        if let Some(meter) = pending.meter {
+            meter.write_to(&mut account);
+        }
+        account
+    }
+}
+
+/// Waits for a header.
+pub(super) struct Taking<'a> {
+    pub(super) receiver: &'a mut Receiver,
+}
+
+/// Moves the bytes.
+pub(super) struct Filling<'a> {
+    pub(super) receiver: &'a mut Receiver,
+    pub(super) target: &'a mut [u8],
+}
+
+impl Transfer for Taking<'_> {
+    type Output = usize;
+
+    fn step(&mut self) -> Result<Step<usize>, Error> {
+        self.receiver.take_header()
+    }
+
+    fn lane(&mut self) -> &mut Lane {
+        &mut self.receiver.lane
+    }
+
+    fn attempt(&self) -> &'static str {
+        "receive"
+    }
+
+    fn progress(&self) -> (u64, u64) {
+        (0, 0)
+    }
+
+    fn has_begun(&self) -> bool {
+        false
+    }
+}
+
+impl Transfer for Filling<'_> {
+    type Output = Account;
+
+    fn step(&mut self) -> Result<Step<Account>, Error> {
+        self.receiver.fill(self.target)
+    }
+
+    fn lane(&mut self) -> &mut Lane {
+        &mut self.receiver.lane
+    }
+
+    fn attempt(&self) -> &'static str {
+        "receive"
+    }
+
+    fn progress(&self) -> (u64, u64) {
+        self.receiver.progress()
+    }
+
+    fn has_begun(&self) -> bool {
+        true
+    }
+}

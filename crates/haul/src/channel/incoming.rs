@@ -1,0 +1,156 @@
+//! What the header of a message says, read once, and what of it is believed.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use haul_model::Bytes;
+use rustix::fd::OwnedFd;
+
+use super::account::{Account, Meter};
+use super::checksum::Sum;
+use super::double::Draw;
+use super::error::Error;
+use super::layout::{self, HEADER_WORDS, Header, INLINE_BYTES_MAX, SLOTS, SumState};
+use super::lease::Let;
+use super::link::Kind;
+use super::pull::Table;
+use super::receiver::Receiver;
+use super::ring::Run;
+use super::transfer::Step;
+use super::{Mechanism, vmsplice};
+
+/// A message whose header was read and believed.
+#[derive(Debug)]
+pub(super) struct Pending {
+    pub(super) length: usize,
+    pub(super) way: Way,
+    /// Every byte is in its place; what is left is to compare the checksum.
+    pub(super) is_moved: bool,
+    /// The checksum of the first bytes, where the message has one, and how many those are.
+    pub(super) check: Option<(Sum, usize)>,
+    pub(super) account: Account,
+    pub(super) meter: Option<Meter>,
+    pub(super) calls_before: u64,
+}
+
+/// How its bytes come.
+#[derive(Debug)]
+pub(super) enum Way {
+    Inline,
+    Chunks(Run),
+    Memory(OwnedFd),
+    Pull { process: i32, table: Table, offset: usize },
+    Double(Draw),
+    Lease(Let),
+    Pipe { offset: usize },
+}
+
+impl Receiver {
+    /// Looks for a message; reads its header once and believes what can be true.
+    pub(super) fn take_header(&mut self) -> Result<Step<usize>, Error> {
+        if let Some(pending) = &self.pending {
+            return Ok(Step::Done(pending.length));
+        }
+        let state = self.lane.state(layout::SENDER_STATE);
+        let told = self.lane.load(layout::PUBLISHED);
+        if !(self.consumed..=self.consumed + SLOTS).contains(&told) {
+            return Err(Error::protocol("count of messages", told, self.consumed + SLOTS));
+        }
+        if told == self.consumed {
+            return match state {
+                layout::OPEN => Ok(Step::Blocked),
+                layout::CLOSED => Err(Error::Closed),
+                _ => Err(Error::GivenUp { done: Bytes(0), size: Bytes(0) }),
+            };
+        }
+        let at = self.lane.slot(self.consumed);
+        let mut words = [0; HEADER_WORDS];
+        for (index, word) in words.iter_mut().enumerate() {
+            *word = self.lane.link.region.word64(at + index * 8).load(Relaxed);
+        }
+        let pending = self.believe(Header::from_words(words))?;
+        let length = pending.length;
+        self.pending = Some(pending);
+        Ok(Step::Done(length))
+    }
+
+    fn believe(&mut self, header: Header) -> Result<Pending, Error> {
+        if header.message != self.consumed {
+            return Err(Error::protocol("message number", header.message, self.consumed));
+        }
+        let limit = self.lane.link.settings.size_max.min(isize::MAX as u64);
+        if header.length > limit {
+            return Err(Error::TooLong { size: Bytes(header.length), limit: Bytes(limit) });
+        }
+        let kinds = Mechanism::ALL.len() as u64;
+        let mechanism = Mechanism::from_number(header.kind)
+            .ok_or_else(|| Error::protocol("mechanism", header.kind, kinds))?;
+        let calls_before = self.lane.system_calls;
+        let meter = Meter::of(header.length);
+        let way = self.way(mechanism, &header)?;
+        let account = Account { mechanism, size_bytes: header.length, ..Account::default() };
+        let check = (header.sum != SumState::None).then_some((Sum::default(), 0));
+        let length = header.length as usize;
+        Ok(Pending { length, way, is_moved: false, check, account, meter, calls_before })
+    }
+
+    fn way(&mut self, mechanism: Mechanism, header: &Header) -> Result<Way, Error> {
+        let link = &self.lane.link;
+        match mechanism {
+            Mechanism::Inline if header.length > INLINE_BYTES_MAX as u64 => {
+                let limit = INLINE_BYTES_MAX as u64;
+                Err(Error::protocol("length of an inline message", header.length, limit))
+            }
+            Mechanism::Inline => Ok(Way::Inline),
+            _ if header.length == 0 => Err(Error::protocol("length of a large message", 0, 1)),
+            Mechanism::Ring => Ok(Way::Chunks(Run::new(0, header.length, link.chunk_bytes))),
+            Mechanism::Staged | Mechanism::Sealed => {
+                let file = link.take_file(Kind::Memory, header.message);
+                let file = file.ok_or_else(|| Error::Memory {
+                    found: "no memory, or several descriptors at once".into(),
+                    expected: "one memory file for the message",
+                })?;
+                self.lane.system_calls += 2;
+                Ok(Way::Memory(file))
+            }
+            Mechanism::Pull => {
+                let (process, table) = self.table(header, link.can_pull)?;
+                Ok(Way::Pull { process, table, offset: 0 })
+            }
+            Mechanism::Lease | Mechanism::Vmsplice if !link.is_trusted => {
+                Err(Error::protocol("mechanism", header.kind, 0))
+            }
+            Mechanism::Lease => Ok(Way::Lease(Let::default())),
+            Mechanism::Vmsplice => {
+                if header.entries > 0 {
+                    let pipe = link.take_file(Kind::Pipe, header.message);
+                    self.pipe = pipe.filter(vmsplice::is_reader);
+                    self.lane.system_calls += 3;
+                }
+                match &self.pipe {
+                    Some(_) => Ok(Way::Pipe { offset: 0 }),
+                    None => Err(Error::Memory {
+                        found: "no pipe".into(),
+                        expected: "the reading end of one",
+                    }),
+                }
+            }
+            Mechanism::Double => {
+                let (process, table) = self.table(header, link.can_pull && link.peer_can_pull)?;
+                Ok(Way::Double(Draw::new(process, table, header.length)))
+            }
+        }
+    }
+
+    /// Where the bytes stand in the sender, if it may be looked there at all.
+    fn table(&self, header: &Header, is_allowed: bool) -> Result<(i32, Table), Error> {
+        let link = &self.lane.link;
+        let process = link.peer.identity.process.filter(|_| link.is_trusted && is_allowed);
+        let process = process.ok_or_else(|| Error::protocol("mechanism", header.kind, 0))?;
+        let table = Table::take(&self.lane, header.message, header.entries, header.length);
+        let table = table.ok_or_else(|| {
+            let what = "table of parts for a length of";
+            Error::protocol(what, header.entries, header.length)
+        })?;
+        Ok((process, table))
+    }
+}

@@ -1,0 +1,178 @@
+//! How a transfer goes on: step by step, and how one waits for the other end meanwhile: spin, then sleep,
+//! never without a look at the peer and the clock.
+
+use std::hint;
+use std::time::{Duration, Instant};
+
+use haul_model::Bytes;
+
+use super::bell::{ASLEEP, POLLING};
+use super::error::Error;
+use super::link::Lane;
+use super::{Settings, idle};
+
+/// Looks at the other end's words before sleeping: some 50 us, about what a sleep and a wake-up
+/// cost together.
+const SPINS: u32 = 1000;
+/// Looks where there is not a processor for each end: the other one needs this one to move.
+const SPINS_BUSY: u32 = 20;
+/// First sleep, after which the peer's life and the clock are looked at; each later one is longer.
+const SLEEP_MIN: Duration = Duration::from_millis(5);
+/// Longest sleep: how late the death of a peer is noticed.
+const SLEEP_MAX: Duration = Duration::from_millis(50);
+
+/// What one look at a transfer brought.
+#[derive(Debug)]
+pub(super) enum Step<T> {
+    /// It is complete.
+    Done(T),
+    /// Something moved, and more may.
+    Moved,
+    /// Nothing can move before the peer does.
+    Blocked,
+}
+
+/// A transfer, or a part of one, that is moved on step by step and never waits by itself.
+pub(super) trait Transfer {
+    type Output;
+
+    /// Moves what can be moved now.
+    fn step(&mut self) -> Result<Step<Self::Output>, Error>;
+
+    fn lane(&mut self) -> &mut Lane;
+
+    /// `send` or `receive`.
+    fn attempt(&self) -> &'static str;
+
+    /// Bytes moved, and bytes there are.
+    fn progress(&self) -> (u64, u64);
+
+    /// Whether the peer has begun with this message: from then on it must go on.
+    fn has_begun(&self) -> bool;
+}
+
+/// Moves a transfer on until it is complete, or the peer is gone, or the time is over.
+pub(super) fn drive<T: Transfer>(transfer: &mut T) -> Result<T::Output, Error> {
+    let mut clock = Clock::new(&transfer.lane().link.settings);
+    let (mut spins, mut spins_max, mut announced, mut sleep) = (0, None, None, SLEEP_MIN);
+    loop {
+        match transfer.step()? {
+            Step::Done(output) => return Ok(output),
+            Step::Moved => {
+                clock.check(transfer)?;
+                (spins, announced, sleep) = (0, None, SLEEP_MIN);
+            }
+            Step::Blocked if spins < *spins_max.get_or_insert_with(spins_now) => {
+                if spins == 0 {
+                    clock.start();
+                }
+                spins += 1;
+                hint::spin_loop();
+            }
+            Step::Blocked => {
+                let Some(seen) = announced.take() else {
+                    announced = Some(transfer.lane().announce(ASLEEP));
+                    continue;
+                };
+                let time = sleep.min(clock.left(transfer));
+                transfer.lane().sleep(seen, time);
+                sleep = (sleep * 2).min(SLEEP_MAX);
+                if transfer.lane().is_peer_gone() {
+                    return finish_without_peer(transfer);
+                }
+                clock.check(transfer)?;
+                spins = 0;
+            }
+        }
+    }
+}
+
+/// How often to look before sleeping, as things are.
+fn spins_now() -> u32 {
+    match idle::processors() {
+        1 => 0,
+        _ if idle::is_one_for_each() => SPINS,
+        _ => SPINS_BUSY,
+    }
+}
+
+/// Moves a transfer on as far as it goes now; `None` where the socket tells when to come again.
+pub(super) fn advance<T: Transfer>(transfer: &mut T) -> Result<Option<T::Output>, Error> {
+    transfer.lane().link.read_socket();
+    let mut has_announced = false;
+    loop {
+        match transfer.step()? {
+            Step::Done(output) => return Ok(Some(output)),
+            Step::Moved => {}
+            Step::Blocked if has_announced => break,
+            Step::Blocked => {
+                transfer.lane().announce(POLLING);
+                has_announced = true;
+            }
+        }
+    }
+    if transfer.lane().is_peer_gone() {
+        return finish_without_peer(transfer).map(Some);
+    }
+    Ok(None)
+}
+
+/// What a peer told before it went still counts.
+fn finish_without_peer<T: Transfer>(transfer: &mut T) -> Result<T::Output, Error> {
+    loop {
+        match transfer.step()? {
+            Step::Done(output) => return Ok(output),
+            Step::Moved => {}
+            Step::Blocked => {
+                let (done, size) = transfer.progress();
+                let (done, size) = (Bytes(done), Bytes(size));
+                return Err(Error::PeerGone { attempt: transfer.attempt(), done, size });
+            }
+        }
+    }
+}
+
+/// How long it may last: until the peer begins, and from there to the end.
+struct Clock {
+    start: Option<Instant>,
+    begun: Option<Instant>,
+    wait: Option<Duration>,
+    deadline: Duration,
+}
+
+impl Clock {
+    /// Stands still until there is something to wait for: what is there already costs no look at
+    /// the clock.
+    fn new(settings: &Settings) -> Self {
+        let (wait, deadline) = (settings.wait, settings.deadline);
+        Self { start: None, begun: None, wait, deadline }
+    }
+
+    fn start(&mut self) -> Instant {
+        *self.start.get_or_insert_with(Instant::now)
+    }
+
+    /// Time spent, and how much there is.
+    fn spent<T: Transfer>(&mut self, transfer: &T) -> (Duration, Option<Duration>) {
+        if self.begun.is_none() && transfer.has_begun() {
+            self.begun = Some(Instant::now());
+        }
+        match self.begun {
+            Some(begun) => (begun.elapsed(), Some(self.deadline)),
+            None => (self.start().elapsed(), self.wait),
+        }
+    }
+
+    fn left<T: Transfer>(&mut self, transfer: &T) -> Duration {
+        let (spent, limit) = self.spent(transfer);
+        limit.map_or(SLEEP_MAX, |limit| limit.saturating_sub(spent))
+    }
+
+    fn check<T: Transfer>(&mut self, transfer: &T) -> Result<(), Error> {
+        let (waited, limit) = self.spent(transfer);
+        let Some(limit) = limit.filter(|limit| waited >= *limit) else { return Ok(()) };
+        let (done, size) = transfer.progress();
+        let (done, size) = (Bytes(done), Bytes(size));
+        Err(Error::Deadline { attempt: transfer.attempt(), done, size, waited, limit })
+    }
+}
