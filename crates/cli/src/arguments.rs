@@ -83,6 +83,9 @@ pub(crate) struct Survey {
     /// Print each record as one line of JSON
     #[arg(long)]
     pub(crate) json: bool,
+    /// Print the steps and how long each takes, and measure nothing
+    #[arg(long)]
+    pub(crate) plan: bool,
 }
 
 /// Renders records that `haul survey` or `--json` saved, on any machine, as one HTML page that

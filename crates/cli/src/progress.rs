@@ -61,6 +61,11 @@ impl Progress {
         self.show(part, self.started.elapsed());
     }
 
+    /// Steps that have not begun.
+    pub(crate) fn steps_left(&self) -> usize {
+        self.steps - self.number
+    }
+
     /// Says something to a person without tearing the bar.
     pub(crate) fn say(&self, text: &str) {
         self.bar.suspend(|| terminal::say(text));

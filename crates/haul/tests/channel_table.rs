@@ -37,6 +37,7 @@ fn the_table_of_this_machine_is_followed_as_far_as_the_peer_allows() {
     let mut tuning = Tuning::new(&Sys::new().machine_id(), "w", thresholds);
     tuning.channel = ChannelTable {
         sealed_dirty_max: Some(0.5),
+        measured_max: Some(100_000),
         choices: vec![
             choice(0, "staged", None),
             choice(50_000, "no such way", None),
@@ -59,6 +60,7 @@ fn the_table_of_this_machine_is_followed_as_far_as_the_peer_allows() {
     assert_eq!(way(&friend, 150_000), Mechanism::Lease);
     assert_eq!(way(&friend, 250_000), Mechanism::Vmsplice);
     assert_eq!(way(&friend, 350_000), Mechanism::Vmsplice, "nothing was built in place");
+    assert_eq!(way(&friend, 600_000), Mechanism::Ring, "beyond what was measured by far");
     let asked = Settings { mechanism: Some(Mechanism::Ring), ..friend };
     assert_eq!(way(&asked, 250_000), Mechanism::Ring);
 

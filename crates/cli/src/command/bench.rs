@@ -8,7 +8,7 @@ use haul_experiments::copy::{Drawn, Function, Selection, Sizes, subjects};
 use haul_measure::{Distribution, Level};
 use haul_model::{Bytes, Comparison, Nanos, Record, Verdict, limit};
 
-use super::stage::{OnFailure, Runner, Stage, Work, total};
+use super::stage::{self, Stage, Work};
 use super::{Command, plan, this_machine};
 use crate::arguments;
 use crate::error::Error;
@@ -75,7 +75,7 @@ impl Bench {
                 }
             }
         }
-        limits.extend(stages(works, arguments.budget));
+        limits.extend(stage::evenly(works, arguments.budget, BUDGET_EACH));
         Ok(Self { plan: limits, json: arguments.json })
     }
 }
@@ -86,9 +86,7 @@ impl Command for Bench {
     }
 
     fn run(&mut self, journal: &mut Journal) -> Result<(), Error> {
-        let machine = this_machine();
-        let mut runner = Runner::new(&machine, journal, self.plan.len(), total(&self.plan))?;
-        runner.stages(&self.plan, OnFailure::End)
+        stage::measure(&mut self.plan, journal)
     }
 
     fn render(&self, journal: &Journal) -> Result<(), Error> {
@@ -148,12 +146,6 @@ fn selections(function: Function, kernels: &[String]) -> Result<(Selection, Sele
     let named = Selection::Named(kernels.to_vec());
     subjects::select(function, &named)?;
     Ok((named.clone(), named))
-}
-
-fn stages(works: Vec<Work>, budget: Option<Duration>) -> Vec<Stage> {
-    let count = u32::try_from(works.len()).unwrap_or(u32::MAX).max(1);
-    let each = budget.map_or(BUDGET_EACH, |budget| budget / count);
-    works.into_iter().map(|work| Stage::of(work, each)).collect()
 }
 
 /// Every comparison as a row; one size apart from the next by a blank line.

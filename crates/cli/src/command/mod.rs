@@ -2,11 +2,13 @@
 
 mod bench;
 mod channel;
+mod cost;
 mod doctor;
 mod heap;
 mod list;
 mod plan;
 mod report;
+mod schedule;
 mod sim;
 mod stage;
 mod survey;

@@ -1,5 +1,7 @@
 //! A plan as data: what is measured and for how long, so that progress and time left are honest.
 
+use std::ffi::OsString;
+use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -12,6 +14,8 @@ use haul_experiments::memory::{Bandwidth, Fault, measure_bandwidth, measure_faul
 use haul_measure::Caches;
 use haul_model::{Bytes, Machine, Record};
 
+use super::schedule::{Schedule, Time};
+use super::this_machine;
 use crate::error::Error;
 use crate::journal::Journal;
 use crate::progress::Progress;
@@ -25,7 +29,7 @@ pub(super) struct Stage {
     /// What it measures, for a person.
     pub(super) what: String,
     /// How long it takes.
-    pub(super) budget: Duration,
+    pub(super) time: Time,
     /// What it does.
     pub(super) work: Work,
 }
@@ -61,7 +65,9 @@ pub(super) struct Runner<'a> {
     journal: &'a mut Journal,
     progress: Progress,
     run: String,
-    deadline: Option<Instant>,
+    schedule: Schedule,
+    /// Whether the deadline has passed, and somebody was told.
+    is_over: bool,
 }
 
 impl<'a> Runner<'a> {
@@ -79,13 +85,14 @@ impl<'a> Runner<'a> {
         journal.add(machine.clone());
         journal.check()?;
         let progress = Progress::new(steps, total);
-        Ok(Self { machine, journal, progress, run: run_name(), deadline: None })
+        let schedule = Schedule::endless();
+        Ok(Self { machine, journal, progress, run: run_name(), schedule, is_over: false })
     }
 
-    /// The same, beginning no step after the deadline: small as budgets are, buffers are placed and
-    /// bytes proved beside them, and on a busy machine that takes its time.
-    pub(super) fn until(self, deadline: Instant) -> Self {
-        Self { deadline: Some(deadline), ..self }
+    /// The same, its steps shortened so that all of them, which take `total`, keep the deadline. None
+    /// begins after it.
+    pub(super) fn until(self, deadline: Instant, total: Time) -> Self {
+        Self { schedule: Schedule::until(deadline, total), ..self }
     }
 
     /// The machine that records are of.
@@ -102,25 +109,18 @@ impl<'a> Runner<'a> {
     ///
     /// # Errors
     /// A record cannot be written; or a step fails, and that ends the plan.
-    pub(super) fn stages(&mut self, plan: &[Stage], on_failure: OnFailure) -> Result<(), Error> {
-        for (index, stage) in plan.iter().enumerate() {
+    pub(super) fn stages(&mut self, plan: &mut [Stage], failing: OnFailure) -> Result<(), Error> {
+        for Stage { what, time, work } in plan {
             if STOP.load(Ordering::Relaxed) {
                 break;
             }
-            if self.deadline.is_some_and(|deadline| Instant::now() >= deadline) {
-                self.progress.say(&format!(
-                    "haul: warning: out of time, {} steps are left out, from {} on; this machine \
-                     is busy: run again when it is quiet",
-                    plan.len() - index,
-                    stage.what
-                ));
-                break;
-            }
-            let done = self.step(&stage.what, stage.budget, |context| stage.work.measure(context));
-            match on_failure {
+            let Some(budget) = self.allot(what, *time) else { break };
+            work.set_budget(budget);
+            let done = self.step(what, time.whole(), |context| work.measure(context));
+            match failing {
                 OnFailure::End => done?,
                 OnFailure::GoOn => {
-                    self.go_on(&stage.what, done)?;
+                    self.go_on(what, done)?;
                 }
             }
         }
@@ -141,17 +141,32 @@ impl<'a> Runner<'a> {
         }
     }
 
-    /// Does one step, with its records going to the journal as they are complete.
+    /// What the rounds of the next step may take. `None` where the plan is out of time: then somebody
+    /// is told of the steps that are left out.
+    pub(super) fn allot(&mut self, what: &str, time: Time) -> Option<Duration> {
+        let rounds = self.schedule.next(time, Instant::now());
+        if rounds.is_none() && !self.is_over {
+            self.is_over = true;
+            self.progress.say(&format!(
+                "haul: warning: out of time, {} steps are left out, from {what} on; this machine is \
+                 busy: run again when it is quiet",
+                self.progress.steps_left()
+            ));
+        }
+        rounds
+    }
+
+    /// Does one step, which takes so long, with its records going to the journal as they are complete.
     ///
     /// # Errors
     /// A record cannot be written, or the experiment fails.
     pub(super) fn step<T>(
         &mut self,
         what: &str,
-        budget: Duration,
+        time: Duration,
         measure: impl FnOnce(&mut Context<'_>) -> Result<T, haul_experiments::Error>,
     ) -> Result<T, Error> {
-        self.progress.begin(what, budget);
+        self.progress.begin(what, time);
         let (journal, progress) = (&mut *self.journal, &self.progress);
         let mut context = Context {
             run: self.run.clone(),
@@ -169,50 +184,38 @@ impl<'a> Runner<'a> {
     }
 }
 
+/// Measures every work of a command, each as long as the others, until one fails: `budget` together,
+/// or `each` for each of them.
+pub(super) fn evenly(works: Vec<Work>, budget: Option<Duration>, each: Duration) -> Vec<Stage> {
+    let count = u32::try_from(works.len()).unwrap_or(u32::MAX).max(1);
+    let each = budget.map_or(each, |budget| budget / count);
+    let caches = Caches::from_sizes(&this_machine().caches_bytes);
+    works.into_iter().map(|work| Stage::of(work, each, &caches)).collect()
+}
+
+/// Does a plan whose every step was asked for.
+///
+/// # Errors
+/// As [`Runner::new`] and [`Runner::stages`].
+pub(super) fn measure(plan: &mut [Stage], journal: &mut Journal) -> Result<(), Error> {
+    let machine = this_machine();
+    let mut runner = Runner::new(&machine, journal, plan.len(), total(plan).whole())?;
+    runner.stages(plan, OnFailure::End)
+}
+
+/// This program and the arguments of one of its commands, for a child process.
+pub(super) fn this_program(command: [&str; 2]) -> (PathBuf, Vec<OsString>) {
+    // Where the kernel does not tell, the name that it was started by has to do.
+    let program = std::env::current_exe().unwrap_or_else(|_| PathBuf::from("haul"));
+    (program, command.map(OsString::from).into())
+}
+
 impl Stage {
-    /// A step that takes `budget`, named for what it does.
-    pub(super) fn of(mut work: Work, budget: Duration) -> Self {
-        let what = match &mut work {
-            Work::Drawn(drawn) => {
-                drawn.budget = budget;
-                let sizes = match &drawn.shape {
-                    Shape::Distribution(distribution) => distribution.name().to_owned(),
-                    Shape::SizeClass(class) => format!("{}-{} B", class.first, class.last),
-                };
-                let (function, level) = (drawn.function.name(), drawn.level);
-                format!("{function}, {sizes}, {level}{}", on_threads(drawn.threads))
-            }
-            Work::Sizes(sizes) => {
-                let count = u32::try_from(sizes.sizes_bytes.len()).unwrap_or(u32::MAX).max(1);
-                sizes.budget_per_size = budget / count;
-                let listed: Vec<String> =
-                    sizes.sizes_bytes.iter().map(|&s| Bytes(s as u64).to_string()).collect();
-                let function = sizes.function.name();
-                format!("{function}, {}{}", listed.join(" "), on_threads(sizes.threads))
-            }
-            Work::Bandwidth(bandwidth) => {
-                bandwidth.budget = budget;
-                format!("memory {}{}", bandwidth.operation.name(), on_threads(bandwidth.threads))
-            }
-            Work::Fault(fault) => {
-                fault.budget = budget / KINDS_OF_PAGES;
-                format!("page faults, {}", fault.touch.name())
-            }
-            Work::Heap(bench) => {
-                bench.budget = budget;
-                let heap::Shape { size, align } = bench.extent.shape;
-                let (size, align) = (Bytes(size as u64), Bytes(align as u64));
-                let test = bench.test.name();
-                format!("heap {test}, {size} aligned to {align}{}", on_threads(bench.threads))
-            }
-            Work::Channel(bench) => {
-                bench.budget = budget;
-                let (size, target) = (Bytes(bench.size as u64), bench.target);
-                let busy = if bench.is_busy { ", one processor busy" } else { "" };
-                format!("transfer of {size}, {target} target{busy}")
-            }
-        };
-        Self { what, budget, work }
+    /// A step whose rounds take `budget` on a machine with these caches, named for what it does.
+    pub(super) fn of(mut work: Work, budget: Duration, caches: &Caches) -> Self {
+        work.set_budget(budget);
+        let time = Time { rounds: budget, beside: work.beside(caches) };
+        Self { what: work.name(), time, work }
     }
 }
 
@@ -221,6 +224,54 @@ fn on_threads(threads: usize) -> String {
 }
 
 impl Work {
+    fn name(&self) -> String {
+        match self {
+            Self::Drawn(drawn) => {
+                let sizes = match &drawn.shape {
+                    Shape::Distribution(distribution) => distribution.name().to_owned(),
+                    Shape::SizeClass(class) => format!("{class} B"),
+                };
+                let (function, level) = (drawn.function.name(), drawn.level);
+                format!("{function}, {sizes}, {level}{}", on_threads(drawn.threads))
+            }
+            Self::Sizes(sizes) => {
+                let listed: Vec<String> =
+                    sizes.sizes_bytes.iter().map(|&s| Bytes(s as u64).to_string()).collect();
+                let function = sizes.function.name();
+                format!("{function}, {}{}", listed.join(" "), on_threads(sizes.threads))
+            }
+            Self::Bandwidth(bandwidth) => {
+                format!("memory {}{}", bandwidth.operation.name(), on_threads(bandwidth.threads))
+            }
+            Self::Fault(fault) => format!("page faults, {}", fault.touch.name()),
+            Self::Heap(bench) => {
+                let heap::Shape { size, align } = bench.extent.shape;
+                let (size, align) = (Bytes(size as u64), Bytes(align as u64));
+                let test = bench.test.name();
+                format!("heap {test}, {size} aligned to {align}{}", on_threads(bench.threads))
+            }
+            Self::Channel(bench) => {
+                let (size, target) = (Bytes(bench.size as u64), bench.target);
+                let busy = if bench.is_busy { ", one processor busy" } else { "" };
+                format!("transfer of {size}, {target} target{busy}")
+            }
+        }
+    }
+
+    fn set_budget(&mut self, budget: Duration) {
+        match self {
+            Self::Drawn(drawn) => drawn.budget = budget,
+            Self::Sizes(sizes) => {
+                let count = u32::try_from(sizes.sizes_bytes.len()).unwrap_or(u32::MAX).max(1);
+                sizes.budget_per_size = budget / count;
+            }
+            Self::Bandwidth(bandwidth) => bandwidth.budget = budget,
+            Self::Fault(fault) => fault.budget = budget / KINDS_OF_PAGES,
+            Self::Heap(bench) => bench.budget = budget,
+            Self::Channel(bench) => bench.budget = budget,
+        }
+    }
+
     fn measure(&self, context: &mut Context<'_>) -> Result<(), haul_experiments::Error> {
         match self {
             Self::Drawn(drawn) => measure_drawn(drawn, context),
@@ -234,8 +285,8 @@ impl Work {
 }
 
 /// The time a plan takes.
-pub(super) fn total(plan: &[Stage]) -> Duration {
-    plan.iter().map(|stage| stage.budget).sum()
+pub(super) fn total(plan: &[Stage]) -> Time {
+    plan.iter().map(|stage| stage.time).sum()
 }
 
 /// The second it began in and the process tell one machine's runs apart.

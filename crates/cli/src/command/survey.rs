@@ -4,72 +4,69 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use super::stage::{OnFailure, Runner, total};
+use super::stage::{OnFailure, Runner};
 use super::{Command, channel, heap, plan, this_machine, tune};
 use crate::arguments;
 use crate::error::Error;
 use crate::journal::{Journal, Outputs};
 use crate::stop::STOP;
-use crate::terminal;
+use crate::terminal::{self, Table};
 
 const RECORDS: &str = "survey.jsonl";
 const PAGE: &str = "report.html";
 const TUNING: &str = "haul.toml";
 
-/// Below this time tuning finds nothing; the deadline then costs the steps after it.
-const TUNING_MIN: Duration = Duration::from_secs(3);
-
 pub(super) struct Survey {
     quick: bool,
     out: PathBuf,
     json: bool,
+    /// Whether to say what would be done, and to do nothing.
+    is_plan: bool,
     /// Whether this run has written haul.toml.
     is_tuned: bool,
 }
 
 impl Survey {
     pub(super) fn new(arguments: arguments::Survey) -> Self {
-        let arguments::Survey { quick, out, json } = arguments;
-        Self { quick, out, json, is_tuned: false }
+        let arguments::Survey { quick, out, json, plan } = arguments;
+        Self { quick, out, json, is_plan: plan, is_tuned: false }
     }
 }
 
 impl Command for Survey {
     fn outputs(&self) -> Outputs {
         Outputs {
-            json: self.json,
-            folder: Some((self.out.clone(), RECORDS.to_owned())),
+            json: self.json && !self.is_plan,
+            folder: (!self.is_plan).then(|| (self.out.clone(), RECORDS.to_owned())),
             ..Outputs::default()
         }
     }
 
     fn run(&mut self, journal: &mut Journal) -> Result<(), Error> {
         let machine = this_machine();
-        let extent = plan::Machine::of(&machine);
-        let mut before = plan::before_tuning(self.quick, &extent);
-        let (heaps, driver) = (heap::installed(), heap::driver());
-        before.extend(plan::heaps(self.quick, &extent, &heaps, &driver));
-        let ways = channel::ways_of_this_system();
-        before.extend(plan::channels(self.quick, &extent, &ways, &channel::driver()));
-        let after = plan::after_tuning(self.quick, &extent);
-        let mut tuning = plan::tuning(self.quick);
-        let steps = before.len() + 1 + after.len();
-        let time = total(&before) + tuning.budget + total(&after);
-        let deadline = Instant::now() + plan::limit(self.quick);
-        let mut runner = Runner::new(&machine, journal, steps, time)?.until(deadline);
-        runner.stages(&before, OnFailure::GoOn)?;
-        if !STOP.load(Ordering::Relaxed) {
-            // What is left, less what comes after it: a busy machine tunes less, but still tunes.
-            let left = deadline.saturating_duration_since(Instant::now());
-            tuning.budget = tuning.budget.min(left.saturating_sub(total(&after)).max(TUNING_MIN));
-            let tuned = tune::thresholds(&mut runner, &tuning, &self.out.join(TUNING), RECORDS);
-            if let Some(tuned) = runner.go_on("thresholds", tuned)?.flatten() {
+        let mut whole = self.whole(&machine);
+        if self.is_plan {
+            return terminal::print(&self.shown(&whole).text());
+        }
+        let (deadline, time) = (Instant::now() + plan::limit(self.quick), whole.time());
+        let runner = Runner::new(&machine, journal, whole.steps(), time.whole())?;
+        let mut runner = runner.until(deadline, time);
+        runner.stages(&mut whole.before, OnFailure::GoOn)?;
+        let tuning_time = plan::tuning_time(&whole.tuning);
+        let budget = (!STOP.load(Ordering::Relaxed))
+            .then(|| runner.allot(plan::THRESHOLDS, tuning_time))
+            .flatten();
+        if let Some(budget) = budget {
+            whole.tuning.budget = budget;
+            let path = self.out.join(TUNING);
+            let tuned = tune::thresholds(&mut runner, &whole.tuning, &path, RECORDS);
+            if let Some(tuned) = runner.go_on(plan::THRESHOLDS, tuned)?.flatten() {
                 // What follows is measured as it will be once haul.toml is in use.
                 tuned.thresholds.install();
                 self.is_tuned = true;
             }
         }
-        runner.stages(&after, OnFailure::GoOn)
+        runner.stages(&mut whole.after, OnFailure::GoOn)
     }
 
     fn render(&self, journal: &Journal) -> Result<(), Error> {
@@ -88,6 +85,28 @@ impl Command for Survey {
 }
 
 impl Survey {
+    fn whole(&self, machine: &haul_model::Machine) -> plan::Whole {
+        let (heaps, heap_driver) = (heap::installed(), heap::driver());
+        let (ways, way_driver) = (channel::ways_of_this_system(), channel::driver());
+        let machine = plan::Machine::of(machine);
+        plan::whole(self.quick, &machine, (&heaps, &heap_driver), (&ways, &way_driver))
+    }
+
+    /// The plan, and what it leaves of what the command promises.
+    fn shown(&self, whole: &plan::Whole) -> Table {
+        let seconds = |time: Duration| format!("{:.2}", time.as_secs_f64());
+        let mut table = Table::new(&["step", ">rounds s", ">beside s"]);
+        for (what, time) in whole.table() {
+            table.add(vec![what.to_owned(), seconds(time.rounds), seconds(time.beside)]);
+        }
+        let (count, time) = (whole.steps(), whole.time());
+        table.add(Vec::new());
+        table.add(vec![format!("{count} steps"), seconds(time.rounds), seconds(time.beside)]);
+        let (all, limit) = (seconds(time.whole()), seconds(plan::limit(self.quick)));
+        table.add(vec![format!("all of it, within {limit} s"), all]);
+        table
+    }
+
     /// At most ten lines that a person can act on.
     fn summary(&self, journal: &Journal, page: &Path) -> String {
         const LINES_MAX: usize = 10;

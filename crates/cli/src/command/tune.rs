@@ -12,7 +12,7 @@ use haul_experiments::copy::tune::{self, Tuned, Verdict};
 use haul_model::Record;
 
 use super::stage::Runner;
-use super::{Command, this_machine};
+use super::{Command, plan, this_machine};
 use crate::arguments;
 use crate::error::Error;
 use crate::journal::{Journal, Outputs};
@@ -51,8 +51,8 @@ impl Command for Tune {
 
     fn run(&mut self, journal: &mut Journal) -> Result<(), Error> {
         let machine = this_machine();
-        let mut runner = Runner::new(&machine, journal, 1, self.budget)?;
         let config = tune::Tune { budget: self.budget, ..tune::Tune::default() };
+        let mut runner = Runner::new(&machine, journal, 1, config.budget)?;
         self.tuned = thresholds(&mut runner, &config, &self.out, &self.records())?;
         Ok(())
     }
@@ -80,7 +80,8 @@ pub(super) fn thresholds(
     path: &Path,
     records: &str,
 ) -> Result<Option<Tuned>, Error> {
-    let tuned = runner.step("thresholds", config.budget, |context| tune::tune(config, context))?;
+    let tuned =
+        runner.step(plan::THRESHOLDS, config.budget, |context| tune::tune(config, context))?;
     if tuned.stopped {
         return Ok(None);
     }

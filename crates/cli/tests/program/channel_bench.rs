@@ -128,7 +128,10 @@ fn values_out_of_range_are_bad_usage() {
         (&["--size", "18446744073709551615"], "name smaller"),
         (&["--size", "-1"], "-1"),
         (&["--busy-core", "2"], "busy-core"),
-        (&["--size", "1MiB", "--mechanism", "inline"], "name another --size or --mechanism"),
+        (
+            &["--size", "1MiB", "--mechanism", "inline"],
+            "name another --size, --target or --mechanism",
+        ),
         (&["--size", "1MiB", "--seed-experiment"], "--seed-experiment"),
     ] {
         bench(arguments).expect(2).says(&[part]);

@@ -50,6 +50,45 @@ fn a_folder_that_may_not_be_written_is_told() {
     }
 }
 
+/// What `--plan` prints: each step with its seconds for rounds and beside them, and the sum.
+fn plan(arguments: &[&str]) -> (Vec<(String, f64)>, f64) {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("none");
+    let all = [&["survey", "--plan", "--out", out.to_str().unwrap()], arguments].concat();
+    let ran = run(&mut haul(&all)).expect(0);
+    assert!(!out.exists(), "a plan opens nothing");
+    let (mut steps, mut told) = (Vec::new(), None);
+    for line in ran.out.lines().skip(1).filter(|line| !line.trim().is_empty()) {
+        let mut words = line.split_whitespace().rev();
+        let mut number = || words.next().unwrap().parse::<f64>();
+        if line.starts_with("all of it") {
+            told = Some(number().unwrap());
+        } else if let (Ok(beside), Ok(rounds)) = (number(), number()) {
+            steps.push((line.to_owned(), rounds + beside));
+        }
+    }
+    let (sum, _) = steps.pop().expect("a line with the sums");
+    assert!(sum.starts_with(&format!("{} steps", steps.len())), "{ran:#?}");
+    (steps, told.unwrap_or_else(|| panic!("{ran:#?}")))
+}
+
+#[test]
+fn every_step_has_its_share_of_what_a_survey_promises() {
+    // Of 30 s and 4 minutes: the rest is for a machine that is slower than the plan says.
+    for (arguments, most) in [(&["--quick"][..], 28.0), (&[], 220.0)] {
+        let (steps, told) = plan(arguments);
+        let sum: f64 = steps.iter().map(|(_, seconds)| seconds).sum();
+        assert!((sum - told).abs() < 0.1 + 0.01 * steps.len() as f64, "{sum} and {told}");
+        assert!(told <= most, "{arguments:?} plans {told} s of {most}: {steps:#?}");
+        let has = |what: &str| steps.iter().any(|(step, _)| step.starts_with(what));
+        for what in ["memory copy", "page faults", "heap growth", "thresholds", "memcpy, 16 KiB"] {
+            assert!(has(what), "{what} is not in {steps:#?}");
+        }
+        let longest = steps.iter().map(|(_, seconds)| *seconds).fold(0.0, f64::max);
+        assert!(longest < told / 3.0, "one step of {longest} s starves the others: {steps:#?}");
+    }
+}
+
 #[test]
 fn ctrl_c_keeps_what_was_measured() {
     let folder = tempfile::tempdir().unwrap();

@@ -20,15 +20,22 @@ const WORTHWHILE: f64 = 1.05;
 /// What was measured of one mechanism, by size.
 type Rates<'a> = BTreeMap<u64, BTreeMap<&'a str, &'a Record>>;
 
+/// Whether a subject of this name is one of those that haul chooses from.
+#[must_use]
+pub fn is_one(name: &str) -> bool {
+    MECHANISMS.iter().any(|(known, _)| name.strip_prefix("haul:") == Some(known))
+}
+
 /// The table, and the records that its entries stand on: warm targets only, with both processors
 /// free and with one busy where that was measured. Empty where nothing of it was.
 #[must_use]
 pub fn table<'a>(records: impl Iterator<Item = &'a Record>) -> (ChannelTable, Vec<&'a Record>) {
     let records: Vec<&Record> = records.filter(|record| is_warm_throughput(record)).collect();
-    let (mut choices, mut evidence) = (Vec::new(), Vec::new());
+    let (mut choices, mut evidence, mut largest) = (Vec::new(), Vec::new(), None);
     for trusted in [false, true] {
         for idle in [true, false] {
             let rates = rates(&records, trusted, idle);
+            largest = largest.max(rates.keys().next_back().copied());
             for (from, record) in turns(&rates) {
                 let mechanism = record.subject.trim_start_matches("haul:").to_owned();
                 let (trusted, idle) = (Some(trusted), Some(idle));
@@ -38,7 +45,8 @@ pub fn table<'a>(records: impl Iterator<Item = &'a Record>) -> (ChannelTable, Ve
         }
     }
     evidence.dedup_by(|a, b| std::ptr::eq(*a, *b));
-    (ChannelTable { sealed_dirty_max: None, choices }, evidence)
+    let measured_max = largest.map(|size| usize::try_from(size).unwrap_or(usize::MAX));
+    (ChannelTable { sealed_dirty_max: None, measured_max, choices }, evidence)
 }
 
 fn is_warm_throughput(record: &Record) -> bool {
@@ -127,6 +135,7 @@ mod tests {
         assert_eq!(name(1 << 26, true, false), Some("pull"));
         assert_eq!(name(1 << 26, false, false), Some("ring"));
         assert_eq!(evidence.len(), table.choices.len());
+        assert_eq!(table.measured_max, Some(1 << 24));
     }
 
     #[test]

@@ -148,7 +148,7 @@ impl<'a> End<'a> {
 
 /// Memory of at least this length that has its pages; as it is where it was used before.
 fn warm(region: &mut Option<Region>, bytes: usize) -> Result<&mut [u8], String> {
-    let fits = |region: &Region| region.bytes() == bytes.next_multiple_of(sys::page_bytes());
+    let fits = |region: &Region| region.bytes() >= bytes;
     if !region.as_ref().is_some_and(fits) {
         *region = None;
         let new = Region::touched(bytes, Pages::Unsaid).map_err(|error| error.to_string())?;

@@ -10,7 +10,9 @@
 //! - [`pair`]: two of them, as their run sees them;
 //! - [`peers`]: which others there are, and how they are had;
 //! - `busy`: another program on a processor;
-//! - [`mod@bench`]: the run;
+//! - [`mod@bench`]: what is measured;
+//! - `run`: one sample of every way in turn;
+//! - [`transfer`]: the run and its records;
 //! - [`choice`]: from its records to the table by which haul chooses.
 
 pub mod bench;
@@ -21,8 +23,11 @@ pub mod driver;
 pub mod pair;
 pub mod peers;
 pub mod protocol;
+mod run;
+pub mod transfer;
 pub mod way;
 
-pub use bench::{Bench, Subject, Target, baseline_first, can_move, measure_channel};
+pub use bench::{Bench, Subject, Target, baseline_first, can_move};
 pub use pair::Launch;
 pub use peers::{Found, Peer};
+pub use transfer::measure_channel;

@@ -74,12 +74,21 @@ struct End {
 impl Folder {
     /// A new folder for this user alone, where temporary files go.
     pub(super) fn new() -> io::Result<Self> {
+        Self::within(&std::env::temp_dir())
+    }
+
+    fn within(parent: &Path) -> io::Result<Self> {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let name = format!("haul-channel.{}.{number}", std::process::id());
-        let path = std::env::temp_dir().join(name);
-        fs::DirBuilder::new().mode(0o700).create(&path)?;
-        Ok(Self(path))
+        loop {
+            let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+            let path = parent.join(format!("haul-channel.{}.{number}", std::process::id()));
+            match fs::DirBuilder::new().mode(0o700).create(&path) {
+                Ok(()) => return Ok(Self(path)),
+                // Left by a process of the same number that was killed: its owner's to clean.
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(error),
+            }
+        }
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -297,5 +306,22 @@ fn await_end(children: &mut [Child]) {
     let started = Instant::now();
     while children.iter_mut().any(is_running) && started.elapsed() < PATIENCE_TO_END {
         std::thread::sleep(LOOK_AGAIN);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_that_is_left_by_a_killed_run_is_passed_over() {
+        let parent = tempfile::tempdir().unwrap();
+        for number in 0..200 {
+            let name = format!("haul-channel.{}.{number}", std::process::id());
+            fs::create_dir(parent.path().join(name)).unwrap();
+        }
+        let folder = Folder::within(parent.path()).unwrap();
+        fs::write(folder.path().join("file"), "").unwrap();
+        assert!(Folder::within(&parent.path().join("absent")).is_err());
     }
 }

@@ -11,6 +11,7 @@
 //! - `child`: that process as its run sees it;
 //! - [`mod@test`]: the tests, their tasks and their figures;
 //! - [`mod@bench`]: the run;
+//! - `emit`: from a run to its records;
 //! - [`trace`]: a recorded history of allocations, read from its file;
 //! - [`replay`]: that history on every heap;
 //! - [`map`]: what a heap holds.
@@ -19,6 +20,7 @@ mod allocator;
 pub mod bench;
 mod child;
 pub mod driver;
+mod emit;
 pub mod map;
 pub mod peers;
 pub mod protocol;

@@ -1,9 +1,12 @@
 //! Which mechanism a message takes.
 
+use std::ops::Range;
+use std::sync::OnceLock;
+
 use super::double::Pieces;
 use super::error::Error;
-use super::layout::INLINE_BYTES_MAX;
-use super::link::Link;
+use super::layout::{INLINE_BYTES_MAX, TOOK_INTO_NEW};
+use super::link::{Lane, Link};
 use super::source::Source;
 use super::{Mechanism, Settings, idle, pull};
 use crate::tuning::{self, ChannelTable, Force};
@@ -13,10 +16,20 @@ use crate::tuning::{self, ChannelTable, Force};
 /// Where there are several and others are busy the ring stays: on two busy processors of Zen 4 it
 /// moved 5.5 GB/s at 0.18 s/GB, `pull` 1.6 at 0.25, `double` 1.8 at 0.25 (256 MiB).
 const PULL_BYTES_MIN: u64 = 128 << 10;
+/// Where there are several and others are busy, of messages of these sizes: the ring moves them in
+/// fewer pieces than it takes to wake the other end once, and one that waits for a processor waits for
+/// each piece. GB/s of `ring` and `pull` on two processors of Zen 4, one of them busy: 1.44 and 1.40 at
+/// 32 KiB, 1.39 and 1.75 at 64 KiB, 3.31 and 3.42 at 256 KiB, 4.07 and 3.21 at 512 KiB.
+const PULL_BUSY_BYTES: Range<u64> = 48 << 10..512 << 10;
 /// From this size on two ends that have a processor each copy once, both at a time: below, the
 /// ring's second copy comes out of the caches and costs less than the kernel's one. Zen 4 with 32 MiB
-/// of last-level cache, GB/s of `ring` and `double`: 10.4 and 7.2 at 16 MiB, 7.0 and 7.5 at 64 MiB.
-const DOUBLE_BYTES_MIN: u64 = 32 << 20;
+/// of last-level cache, GB/s of `ring` and `double`: 9.6 and 7.1 at 16 MiB, 7.5 and 6.6 at 32 MiB, 8.0
+/// and 8.2 at 64 MiB, 7.1 and 8.7 at 256 MiB.
+const DOUBLE_BYTES_MIN: u64 = 64 << 20;
+/// The same where the memory that the receiver takes messages into is new: page faults then take
+/// longer than copies, and by `double` both ends meet half of them. GB/s of `ring` and `double`, Zen 4:
+/// 1.13 and 0.65 at 64 KiB, 1.26 and 1.57 at 128 KiB, 1.30 and 2.09 at 1 MiB, 1.37 and 2.48 at 16 MiB.
+const DOUBLE_INTO_NEW_BYTES_MIN: u64 = 128 << 10;
 /// Copy-on-write of 4 KiB pages against one warm copy of all: the reference's measure.
 const SEALED_DIRTY_MAX: f64 = 0.11;
 
@@ -28,11 +41,11 @@ const TABLE_IS_FULL: &str = "the message has more parts than the table has room 
 ///
 /// # Errors
 /// [`Error::Unavailable`] where what was asked for cannot be had.
-pub(super) fn choose(link: &Link, source: &Source<'_>, length: u64) -> Result<Mechanism, Error> {
-    let Some(asked) = link.settings.mechanism.filter(|_| length > 0) else {
-        return Ok(best(link, source, length));
+pub(super) fn choose(lane: &Lane, source: &Source<'_>, length: u64) -> Result<Mechanism, Error> {
+    let Some(asked) = lane.link.settings.mechanism.filter(|_| length > 0) else {
+        return Ok(best(lane, source, length));
     };
-    match obstacle(asked, link, source, length) {
+    match obstacle(asked, &lane.link, source, length) {
         None => Ok(asked),
         Some(reason) => Err(Error::Unavailable { mechanism: asked, reason }),
     }
@@ -44,26 +57,59 @@ pub(super) fn for_built(settings: &Settings) -> Mechanism {
     if settings.dirty_fraction <= limit { Mechanism::Sealed } else { Mechanism::Staged }
 }
 
-fn best(link: &Link, source: &Source<'_>, length: u64) -> Mechanism {
+fn best(lane: &Lane, source: &Source<'_>, length: u64) -> Mechanism {
     if length <= INLINE_BYTES_MAX as u64 {
         return Mechanism::Inline;
     }
-    let can = |mechanism: &Mechanism| obstacle(*mechanism, link, source, length).is_none();
-    if let Some(table) = table().filter(|table| !table.choices.is_empty()) {
-        let names = table.names(length, link.is_trusted, idle::is_one_for_each());
-        let measured = names.filter_map(|name| name.parse().ok()).find(can);
-        if let Some(measured) = measured {
-            return measured;
+    let link = &*lane.link;
+    let facts = Facts {
+        is_trusted: link.is_trusted,
+        is_idle: idle::is_one_for_each(),
+        is_alone: idle::processors() == 1,
+        // Whatever the peer writes there, the worst of it is a slower transfer.
+        is_target_new: lane.load(TOOK_INTO_NEW) == 1,
+    };
+    let can = |mechanism| obstacle(mechanism, link, source, length).is_none();
+    facts.best(length, ladder(), &can)
+}
+
+/// What a choice stands on beside the message.
+#[derive(Clone, Copy, Debug)]
+struct Facts {
+    is_trusted: bool,
+    /// There is a processor for each end.
+    is_idle: bool,
+    /// There is one processor at all.
+    is_alone: bool,
+    /// The receiver took its last large message into memory that had no pages.
+    is_target_new: bool,
+}
+
+impl Facts {
+    fn best(
+        self,
+        length: u64,
+        ladder: Option<&Ladder>,
+        can: &dyn Fn(Mechanism) -> bool,
+    ) -> Mechanism {
+        let by_double = |from| length >= from && self.is_idle && can(Mechanism::Double);
+        if self.is_target_new && by_double(DOUBLE_INTO_NEW_BYTES_MIN) {
+            return Mechanism::Double;
         }
+        let ladder = ladder.filter(|ladder| length <= ladder.most);
+        let mut rungs = ladder.into_iter().flat_map(|l| l.of(self.is_trusted, self.is_idle));
+        if let Some(measured) = rungs.find(|rung| rung.from <= length && can(rung.mechanism)) {
+            return measured.mechanism;
+        }
+        let is_pulled = match self.is_alone {
+            true => length >= PULL_BYTES_MIN,
+            false => !self.is_idle && PULL_BUSY_BYTES.contains(&length),
+        };
+        if is_pulled && can(Mechanism::Pull) {
+            return Mechanism::Pull;
+        }
+        if by_double(DOUBLE_BYTES_MIN) { Mechanism::Double } else { Mechanism::Ring }
     }
-    let is_alone = idle::processors() == 1;
-    if is_alone && length >= PULL_BYTES_MIN && can(&Mechanism::Pull) {
-        return Mechanism::Pull;
-    }
-    if length >= DOUBLE_BYTES_MIN && can(&Mechanism::Double) && idle::is_one_for_each() {
-        return Mechanism::Double;
-    }
-    Mechanism::Ring
 }
 
 /// What was measured on this machine, if a program read it.
@@ -72,6 +118,50 @@ fn table() -> Option<&'static ChannelTable> {
         Some(Force::File { tuning, .. }) => Some(&tuning.channel),
         _ => None,
     }
+}
+
+/// The choices of the table, as a message looks for them: nothing is allocated, sorted or parsed for
+/// it.
+#[derive(Debug)]
+struct Ladder {
+    /// The longest message that it holds for.
+    most: u64,
+    /// By trust, then by processors, the largest sizes first.
+    rungs: [Vec<Rung>; 4],
+}
+
+/// A mechanism and the size in bytes from which on it is the choice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Rung {
+    from: u64,
+    mechanism: Mechanism,
+}
+
+impl Ladder {
+    /// `None` of a table without a choice.
+    fn new(table: &ChannelTable) -> Option<Self> {
+        let rungs = [(false, false), (false, true), (true, false), (true, true)];
+        let rungs = rungs.map(|(trusted, idle)| {
+            let known = table.fitting(u64::MAX, trusted, idle).into_iter().filter_map(|choice| {
+                let mechanism = choice.mechanism.parse().ok()?;
+                Some(Rung { from: choice.from as u64, mechanism })
+            });
+            known.collect()
+        });
+        (!table.choices.is_empty()).then_some(Self { most: table.longest(), rungs })
+    }
+
+    /// Those for such ends, the best first.
+    fn of(&self, trusted: bool, idle: bool) -> impl Iterator<Item = &Rung> {
+        self.rungs[usize::from(trusted) * 2 + usize::from(idle)].iter()
+    }
+}
+
+/// The table's, made once; nothing as long as no program has read one.
+fn ladder() -> Option<&'static Ladder> {
+    static LADDER: OnceLock<Option<Ladder>> = OnceLock::new();
+    let table = table()?;
+    LADDER.get_or_init(|| Ladder::new(table)).as_ref()
 }
 
 /// What keeps a message from going this way.
@@ -107,5 +197,92 @@ fn obstacle(
             (pull::fits(source), TABLE_IS_FULL),
             (Pieces::of(length).fit(), "the message has more pieces than the counter counts"),
         ]),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tuning::Choice;
+
+    const QUIET: Facts =
+        Facts { is_trusted: true, is_idle: true, is_alone: false, is_target_new: false };
+
+    #[test]
+    fn without_a_table_the_rule_goes_by_size_memory_and_processors() {
+        let busy = Facts { is_idle: false, ..QUIET };
+        let alone = Facts { is_alone: true, ..busy };
+        let new = Facts { is_target_new: true, ..QUIET };
+        let new_and_busy = Facts { is_target_new: true, ..busy };
+        for (facts, length, mechanism) in [
+            (QUIET, 8 << 10, Mechanism::Ring),
+            (QUIET, 64 << 10, Mechanism::Ring),
+            (QUIET, 32 << 20, Mechanism::Ring),
+            (QUIET, 64 << 20, Mechanism::Double),
+            (new, 64 << 10, Mechanism::Ring),
+            (new, 128 << 10, Mechanism::Double),
+            (busy, 32 << 10, Mechanism::Ring),
+            (busy, 64 << 10, Mechanism::Pull),
+            (busy, 1 << 20, Mechanism::Ring),
+            (busy, 1 << 30, Mechanism::Ring),
+            (new_and_busy, 1 << 20, Mechanism::Ring),
+            (alone, 64 << 10, Mechanism::Ring),
+            (alone, 1 << 30, Mechanism::Pull),
+        ] {
+            assert_eq!(facts.best(length, None, &|_| true), mechanism, "{facts:?}, {length}");
+            let ring = facts.best(length, None, &|can| can == Mechanism::Ring);
+            assert_eq!(ring, Mechanism::Ring, "{facts:?}, {length}");
+        }
+    }
+
+    #[test]
+    fn a_table_goes_before_the_rule_as_far_as_it_was_measured() {
+        let table = ChannelTable {
+            measured_max: Some(1 << 20),
+            choices: vec![choice(0, "pull", None), choice(1 << 20, "double", Some(true))],
+            ..ChannelTable::default()
+        };
+        let ladder = Ladder::new(&table);
+        let best = |facts: Facts, length| facts.best(length, ladder.as_ref(), &|_| true);
+        assert_eq!(best(QUIET, 8 << 10), Mechanism::Pull);
+        assert_eq!(best(QUIET, 4 << 20), Mechanism::Double);
+        assert_eq!(best(QUIET, (4 << 20) + 1), Mechanism::Ring, "four times what was measured");
+        let new = Facts { is_target_new: true, ..QUIET };
+        assert_eq!(best(new, 512 << 10), Mechanism::Double, "the table is of memory used before");
+        let stranger = Facts { is_trusted: false, ..QUIET };
+        assert_eq!(best(stranger, 8 << 10), Mechanism::Ring);
+    }
+
+    fn choice(from: usize, mechanism: &str, idle: Option<bool>) -> Choice {
+        Choice { from, mechanism: mechanism.into(), trusted: Some(true), idle }
+    }
+
+    #[test]
+    fn a_ladder_says_what_its_table_says() {
+        let choices = vec![
+            choice(0, "ring", None),
+            choice(64 << 10, "pull", Some(false)),
+            choice(1 << 20, "double", Some(true)),
+            choice(1 << 21, "teleport", None),
+        ];
+        let table =
+            ChannelTable { measured_max: Some(16 << 20), choices, ..ChannelTable::default() };
+        let ladder = Ladder::new(&table).unwrap();
+        assert_eq!(ladder.most, 64 << 20);
+        let mut compared = 0;
+        for length in [1, 5000, 64 << 10, 1 << 20, 1 << 24] {
+            for (trusted, idle) in [(false, true), (true, false), (true, true)] {
+                let by_name =
+                    table.names(length, trusted, idle).filter_map(|name| name.parse().ok());
+                let by_name: Vec<Mechanism> = by_name.collect();
+                let rungs = ladder.of(trusted, idle).filter(|rung| rung.from <= length);
+                assert_eq!(rungs.map(|rung| rung.mechanism).collect::<Vec<_>>(), by_name);
+                compared += by_name.len();
+            }
+        }
+        assert!(compared > 10, "{compared}");
+        assert!(Ladder::new(&ChannelTable::default()).is_none());
+        let unbounded = ChannelTable { measured_max: None, ..table };
+        assert_eq!(Ladder::new(&unbounded).unwrap().most, u64::MAX);
     }
 }

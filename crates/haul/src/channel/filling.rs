@@ -257,6 +257,12 @@ impl Receiver {
         account.system_calls = self.lane.system_calls - pending.calls_before;
         if let Some(meter) = pending.meter {
             meter.write_to(&mut account);
+            // For the sender's choice: that it comes late, or never, costs time alone. Written only as
+            // it changes, for the sender looks at this line.
+            let is_new = u64::from(account.took_into_new());
+            if self.lane.load(layout::TOOK_INTO_NEW) != is_new {
+                self.lane.note(layout::TOOK_INTO_NEW, is_new);
+            }
         }
         account
     }

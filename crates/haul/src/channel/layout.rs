@@ -36,6 +36,8 @@ pub(super) const REFUSED: usize = 4 * LINE_BYTES;
 pub(super) const REFUSED_AT: usize = REFUSED + 8;
 /// u64, receiver: bytes of the message under way that it has pulled; tells that it moves.
 pub(super) const PULLED: usize = REFUSED + 16;
+/// u64, receiver: whether the memory that it took its last large message into was new, 1 or 0.
+pub(super) const TOOK_INTO_NEW: usize = REFUSED + 24;
 /// u32: what the sender sleeps on, and behind it how it sleeps.
 pub(super) const SENDER_BELL: usize = 5 * LINE_BYTES;
 /// u32: what the receiver sleeps on, and behind it how it sleeps.

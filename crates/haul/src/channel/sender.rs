@@ -103,7 +103,7 @@ impl Sender {
             Some(building) => {
                 (choose::for_built(&self.lane.link.settings), Some(building.seal()?.0))
             }
-            None => (choose::choose(&self.lane.link, &source, length)?, None),
+            None => (choose::choose(&self.lane, &source, length)?, None),
         };
         let account = Account { mechanism, size_bytes: length, ..Account::default() };
         let (stage, readable, before) = (Stage::Slot, None, Before::default());

@@ -3,6 +3,7 @@
 //! ```toml
 //! [channel]
 //! sealed_dirty_max = 0.11   # what is built in place is copied if more of it will be written
+//! measured_max = "16 MiB"   # bytes: the largest message that the choices were measured with
 //! [[channel.choice]]
 //! from = "1 MiB"            # bytes: from this size on
 //! mechanism = "double"
@@ -21,8 +22,12 @@ use super::parse::{number_of, only_known, text_of, threshold, wrong};
 use super::write::{quoted, threshold as size};
 use crate::error::Error;
 
-const KEYS: [&str; 2] = ["choice", "sealed_dirty_max"];
+const KEYS: [&str; 3] = ["choice", "measured_max", "sealed_dirty_max"];
 const CHOICE: [&str; 4] = ["from", "mechanism", "trusted", "idle"];
+
+/// How many times larger than the largest that was measured a message may be for the table to hold:
+/// tables are measured at every fourth size or more often, and hold between them as well.
+const BEYOND: u64 = 4;
 
 /// What `haul.toml` says of channels.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -30,6 +35,9 @@ pub struct ChannelTable {
     /// The largest part of a message, 0 to 1, that the receiver may be expected to write to, if
     /// what was built in place is to be handed over and not copied.
     pub sealed_dirty_max: Option<f64>,
+    /// The largest message that the choices were measured with, in bytes; `None`: any. They hold for
+    /// messages of up to four times that.
+    pub measured_max: Option<usize>,
     /// The entry with the largest size that fits counts, of several the last.
     pub choices: Vec<Choice>,
 }
@@ -48,8 +56,24 @@ pub struct Choice {
 }
 
 impl ChannelTable {
+    /// Whether the choices hold for a message of this length.
+    #[must_use]
+    pub fn holds_for(&self, length: u64) -> bool {
+        length <= self.longest()
+    }
+
+    /// The longest message that they hold for, in bytes.
+    pub(crate) fn longest(&self) -> u64 {
+        self.measured_max.map_or(u64::MAX, |most| (most as u64).saturating_mul(BEYOND))
+    }
+
     /// The names of the mechanisms that the table has for such a message, the best first.
     pub fn names(&self, length: u64, trusted: bool, idle: bool) -> impl Iterator<Item = &str> {
+        self.fitting(length, trusted, idle).into_iter().map(|choice| choice.mechanism.as_str())
+    }
+
+    /// The entries for such a message, the best first.
+    pub(crate) fn fitting(&self, length: u64, trusted: bool, idle: bool) -> Vec<&Choice> {
         let fits = move |choice: &&Choice| {
             choice.from as u64 <= length
                 && choice.trusted.is_none_or(|asked| asked == trusted)
@@ -57,7 +81,7 @@ impl ChannelTable {
         };
         let mut fitting: Vec<&Choice> = self.choices.iter().rev().filter(fits).collect();
         fitting.sort_by_key(|choice| std::cmp::Reverse(choice.from));
-        fitting.into_iter().map(|choice| choice.mechanism.as_str())
+        fitting
     }
 
     pub(super) fn write(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -67,6 +91,9 @@ impl ChannelTable {
         writeln!(f, "\n[channel] # which way a message takes to another process")?;
         if let Some(part) = self.sealed_dirty_max {
             writeln!(f, "sealed_dirty_max = {}", Value::Float(part))?;
+        }
+        if let Some(most) = self.measured_max {
+            writeln!(f, "measured_max = {}", size(most))?;
         }
         for choice in &self.choices {
             writeln!(f, "[[channel.choice]]")?;
@@ -93,6 +120,10 @@ pub(super) fn section(table: &Table) -> Result<ChannelTable, Error> {
         None => None,
         Some(_) => Some(number_of(section, "channel.", "sealed_dirty_max")?),
     };
+    let measured_max = match section.get("measured_max") {
+        None => None,
+        Some(value) => Some(threshold("channel.measured_max", value)?),
+    };
     let expected = "a list of tables: [[channel.choice]]";
     let choices = match section.get("choice") {
         None => Vec::new(),
@@ -105,7 +136,7 @@ pub(super) fn section(table: &Table) -> Result<ChannelTable, Error> {
             .collect::<Result<_, _>>()?,
         Some(other) => return Err(wrong("channel.choice", other, expected)),
     };
-    Ok(ChannelTable { sealed_dirty_max, choices })
+    Ok(ChannelTable { sealed_dirty_max, measured_max, choices })
 }
 
 fn choice(entry: &Table) -> Result<Choice, Error> {
@@ -137,7 +168,7 @@ mod tests {
 
     fn example() -> ChannelTable {
         table(
-            "[channel]\nsealed_dirty_max = 0.25\n\
+            "[channel]\nsealed_dirty_max = 0.25\nmeasured_max = \"64 MiB\"\n\
              [[channel.choice]]\nfrom = 0\nmechanism = \"ring\"\n\
              [[channel.choice]]\nfrom = \"1 MiB\"\nmechanism = \"double\"\ntrusted = true\nidle = true\n\
              [[channel.choice]]\nfrom = \"64 KiB\"\nmechanism = \"pull\"\ntrusted = true\n\
@@ -156,6 +187,8 @@ mod tests {
         assert_eq!(first(1 << 30, false, true), "ring");
         let all: Vec<&str> = table.names(1 << 20, true, true).collect();
         assert_eq!(all, ["double", "pull", "ring"]);
+        assert!(table.holds_for(256 << 20) && !table.holds_for((256 << 20) + 1));
+        assert!(ChannelTable::default().holds_for(u64::MAX));
     }
 
     #[test]
@@ -164,6 +197,7 @@ mod tests {
         tuning.channel = example();
         assert_eq!(tuning.to_string().parse::<Tuning>().unwrap(), tuning);
         assert_eq!(tuning.channel.sealed_dirty_max, Some(0.25));
+        assert_eq!(tuning.channel.measured_max, Some(64 << 20));
     }
 
     #[test]
@@ -174,6 +208,7 @@ mod tests {
             "[channel]\nchoice = 1",
             "[channel]\nchoice = [1]",
             "[channel]\nsealed_dirty_max = \"much\"",
+            "[channel]\nmeasured_max = \"much\"",
             "[[channel.choice]]\nmechanism = \"ring\"",
             "[[channel.choice]]\nfrom = 1",
             "[[channel.choice]]\nfrom = -1\nmechanism = \"ring\"",

@@ -1,7 +1,5 @@
 //! `haul channel bench`: transfers side by side with everybody else's.
 
-use std::ffi::OsString;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use haul::channel::Mechanism;
@@ -11,8 +9,8 @@ use haul_experiments::channel::{self, Launch, Peer, Subject, Target, baseline_fi
 use haul_model::{Bytes, Nanos, Record};
 
 use crate::arguments::channel::{Asked, Bench as Arguments};
-use crate::command::stage::{OnFailure, Runner, Stage, Work, total};
-use crate::command::{Command, this_machine};
+use crate::command::Command;
+use crate::command::stage::{self, Stage, Work};
 use crate::error::Error;
 use crate::journal::{Journal, Outputs};
 use crate::terminal::{self, Table};
@@ -43,24 +41,24 @@ impl Bench {
         let is_seed = arguments.seed_experiment;
         let against = if is_seed { BESIDE_THE_SEED.to_vec() } else { arguments.against.clone() };
         let sizes = if is_seed { vec![Bytes(SEED_BYTES)] } else { arguments.size.0.clone() };
-        let mut subjects = mechanisms(&arguments.mechanism, &sizes)?;
+        let targets = unique(&arguments.target);
+        let mut subjects = mechanisms(&arguments.mechanism, &sizes, &targets)?;
         let (others, left_out) = present(&against);
         subjects.extend(others);
         if is_seed {
             subjects.push(Subject { name: MYMEMCPY.to_owned(), found: None });
         }
         let subjects = baseline_first(subjects);
+        tell_of_warm_only(&subjects, &sizes, &targets);
         let mut works = Vec::new();
         for &busy in &unique(&arguments.busy_core) {
-            for &target in &unique(&arguments.target) {
+            for &target in &targets {
                 for size in &sizes {
                     works.push(work(size.0, target, busy == 1, &subjects, &left_out)?);
                 }
             }
         }
-        let count = u32::try_from(works.len()).unwrap_or(u32::MAX).max(1);
-        let each = arguments.budget.map_or(BUDGET_EACH, |budget| budget / count);
-        let plan = works.into_iter().map(|work| Stage::of(work, each)).collect();
+        let plan = stage::evenly(works, arguments.budget, BUDGET_EACH);
         Ok(Self { plan, json: arguments.json, left_out })
     }
 }
@@ -71,9 +69,7 @@ impl Command for Bench {
     }
 
     fn run(&mut self, journal: &mut Journal) -> Result<(), Error> {
-        let machine = this_machine();
-        let mut runner = Runner::new(&machine, journal, self.plan.len(), total(&self.plan))?;
-        runner.stages(&self.plan, OnFailure::End)
+        stage::measure(&mut self.plan, journal)
     }
 
     fn render(&self, journal: &Journal) -> Result<(), Error> {
@@ -96,13 +92,8 @@ impl Command for Bench {
 
 /// How this program drives one end.
 pub(in crate::command) fn driver() -> Launch {
-    Launch {
-        // Where the kernel does not tell, the name that it was started by has to do.
-        program: std::env::current_exe().unwrap_or_else(|_| PathBuf::from("haul")),
-        arguments: ["channel", "drive"].map(OsString::from).into(),
-        environment: Vec::new(),
-        starts_both: false,
-    }
+    let (program, arguments) = stage::this_program(["channel", "drive"]);
+    Launch { program, arguments, environment: Vec::new(), starts_both: false }
 }
 
 /// What every system has: haul's mechanisms, a pipe, a Unix socket, and one copy for scale.
@@ -157,13 +148,13 @@ fn work(
 ///
 /// # Errors
 /// One that was named does not work here, or not for any of these sizes.
-fn mechanisms(asked: &[Asked], sizes: &[Bytes]) -> Result<Vec<Subject>, Error> {
+fn mechanisms(asked: &[Asked], sizes: &[Bytes], targets: &[Target]) -> Result<Vec<Subject>, Error> {
     let mut subjects: Vec<Subject> = Vec::new();
     for &asked in asked {
         match asked {
             Asked::All => subjects.extend(of_haul()),
             Asked::Auto => subjects.push(Subject { name: "haul:auto".to_owned(), found: None }),
-            Asked::One(mechanism) => subjects.push(one(mechanism, sizes)?),
+            Asked::One(mechanism) => subjects.push(one(mechanism, sizes, targets)?),
         }
     }
     let mut known = Vec::new();
@@ -175,19 +166,45 @@ fn mechanisms(asked: &[Asked], sizes: &[Bytes]) -> Result<Vec<Subject>, Error> {
     Ok(subjects)
 }
 
-fn one(mechanism: Mechanism, sizes: &[Bytes]) -> Result<Subject, Error> {
+fn one(mechanism: Mechanism, sizes: &[Bytes], targets: &[Target]) -> Result<Subject, Error> {
     let refused =
         |reason: String, remedy| Error::Mechanism { name: mechanism.name(), reason, remedy };
     if let Some(reason) = mechanism.obstacle(&Sys::new().permissions()) {
         return Err(refused(reason.to_owned(), "see haul channel list"));
     }
     let name = name_of(mechanism);
-    let fits = |size: &Bytes| usize::try_from(size.0).is_ok_and(|size| can_move(&name, size));
+    let fits = |size: &Bytes| targets.iter().any(|&target| moves(&name, *size, target));
     if !sizes.iter().any(fits) {
-        let reason = format!("no size of {} is one for it", listed(sizes));
-        return Err(refused(reason, "name another --size or --mechanism"));
+        let to: Vec<String> = targets.iter().map(ToString::to_string).collect();
+        let reason = format!(
+            "no message of {} to a {} target is one for it",
+            listed(sizes),
+            to.join(" or ")
+        );
+        return Err(refused(reason, "name another --size, --target or --mechanism"));
     }
     Ok(Subject { name, found: None })
+}
+
+fn moves(name: &str, size: Bytes, target: Target) -> bool {
+    usize::try_from(size.0).is_ok_and(|size| can_move(name, size, target))
+}
+
+/// Says which ways are measured with warm targets alone: their rows would be of no cold one.
+fn tell_of_warm_only(subjects: &[Subject], sizes: &[Bytes], targets: &[Target]) {
+    let is_warm_only = |subject: &&Subject| {
+        let to = |target| sizes.iter().any(|&size| moves(&subject.name, size, target));
+        to(Target::Warm) && !to(Target::Cold)
+    };
+    let names: Vec<&str> =
+        subjects.iter().filter(is_warm_only).map(|subject| subject.name.as_str()).collect();
+    if targets.contains(&Target::Cold) && !names.is_empty() {
+        terminal::say(&format!(
+            "haul: cold targets without {}: what comes by it lies in memory of its own, never in the \
+             target",
+            names.join(", ")
+        ));
+    }
 }
 
 fn name_of(mechanism: Mechanism) -> String {

@@ -1,7 +1,5 @@
 //! `haul heap bench`: side by side with libc, the general heaps and DPDK.
 
-use std::ffi::OsString;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use haul_experiments::heap::{
@@ -10,8 +8,8 @@ use haul_experiments::heap::{
 use haul_model::{Bytes, Nanos, Record};
 
 use crate::arguments::heap::{Align, Bench as Arguments};
-use crate::command::stage::{OnFailure, Runner, Stage, Work, total};
-use crate::command::{Command, this_machine};
+use crate::command::Command;
+use crate::command::stage::{self, Stage, Work};
 use crate::error::Error;
 use crate::journal::{Journal, Outputs};
 use crate::terminal::{self, Table};
@@ -49,9 +47,7 @@ impl Bench {
                 }));
             }
         }
-        let count = u32::try_from(works.len()).unwrap_or(u32::MAX).max(1);
-        let each = arguments.budget.map_or(BUDGET_EACH, |budget| budget / count);
-        let plan = works.into_iter().map(|work| Stage::of(work, each)).collect();
+        let plan = stage::evenly(works, arguments.budget, BUDGET_EACH);
         Ok(Self { plan, json: arguments.json })
     }
 }
@@ -62,9 +58,7 @@ impl Command for Bench {
     }
 
     fn run(&mut self, journal: &mut Journal) -> Result<(), Error> {
-        let machine = this_machine();
-        let mut runner = Runner::new(&machine, journal, self.plan.len(), total(&self.plan))?;
-        runner.stages(&self.plan, OnFailure::End)
+        stage::measure(&mut self.plan, journal)
     }
 
     fn render(&self, journal: &Journal) -> Result<(), Error> {
@@ -83,12 +77,8 @@ impl Command for Bench {
 
 /// How this program drives a heap.
 pub(in crate::command) fn driver() -> Driver {
-    Driver {
-        // Where the kernel does not tell, the name that it was started by has to do.
-        program: std::env::current_exe().unwrap_or_else(|_| PathBuf::from("haul")),
-        arguments: ["heap", "drive"].map(OsString::from).into(),
-        environment: Vec::new(),
-    }
+    let (program, arguments) = stage::this_program(["heap", "drive"]);
+    Driver { program, arguments, environment: Vec::new() }
 }
 
 /// haul, and every peer that is installed, the baseline first.

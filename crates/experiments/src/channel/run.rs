@@ -1,0 +1,300 @@
+//! The run: one sample of every way in turn, between processes that live as long as the run.
+
+use std::time::{Duration, Instant};
+
+use haul_measure::clock::Clock;
+use haul_measure::disturbance::Watch;
+use haul_measure::memory::check_available;
+use haul_measure::random::Random;
+use haul_measure::sys::{self, Proc};
+use haul_model::Bytes;
+
+use super::bench::{Bench, Subject, Target};
+use super::pair::{Launch, Pair};
+use super::protocol::{Kind, Task, Took};
+use crate::context::{Context, Step};
+use crate::error::Error;
+use crate::leave_out::or_leave_out;
+
+/// Repetitions that every size gets, whatever the budget, those of large messages, and the most.
+const REPETITIONS_MIN: usize = 9;
+const REPETITIONS_MIN_LARGE: usize = 5;
+const REPETITIONS_MAX: usize = 1000;
+
+/// From here on a message counts as large: a repetition of all ways takes seconds.
+const LARGE_BYTES: usize = 64 << 20;
+
+/// Repetitions that are not counted: the second tells how long a sample of many messages takes once
+/// memory has its pages.
+const REPETITIONS_BEFORE: usize = 2;
+
+/// A sample takes no longer than this, unless a few messages do.
+const SAMPLE_MAX: Duration = Duration::from_millis(2);
+
+/// The fewest messages that a sample is shortened to: from there on the ends wait for each other as
+/// they do in a long one.
+const MESSAGES_MIN: usize = 16;
+
+/// How many processors a transfer has.
+const PROCESSORS: usize = 2;
+
+/// A subject in a run.
+pub(super) struct Entrant<'a> {
+    pub(super) subject: &'a Subject,
+    /// Which of the pairs has it.
+    pub(super) pair: usize,
+    pub(super) failure: Option<Error>,
+    pub(super) transfers: Vec<Sample>,
+    pub(super) echoes: Vec<Sample>,
+    /// Messages of a sample in one direction, and there and back.
+    counts: [usize; 2],
+    pub(super) extra_bytes: u64,
+    pub(super) remark: String,
+}
+
+/// What a repetition gave.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Sample {
+    pub(super) elapsed_ns: f64,
+    pub(super) cpu_ns: f64,
+    pub(super) faults: u64,
+    pub(super) hit: bool,
+}
+
+/// Drivers that run, or will when they are needed.
+pub(super) struct Running<'a> {
+    name: &'a str,
+    launch: &'a Launch,
+    pair: Option<Pair>,
+    pub(super) version: String,
+}
+
+/// A run of one size.
+pub(super) struct Run<'a> {
+    pub(super) config: &'a Bench,
+    /// The two processors.
+    pub(super) cpus: Vec<usize>,
+    pub(super) running: Vec<Running<'a>>,
+    /// The subjects, and the baseline once more as the last.
+    pub(super) entrants: Vec<Entrant<'a>>,
+    random: Random,
+}
+
+impl<'a> Run<'a> {
+    pub(super) fn new(config: &'a Bench, context: &Context<'_>) -> Result<Self, Error> {
+        if config.size == 0 {
+            return Err(Error::Sizes { first: Bytes(0), last: Bytes(0) });
+        }
+        let mut cpus = if context.cpus.is_empty() { sys::affinity() } else { context.cpus.clone() };
+        if cpus.len() < PROCESSORS {
+            return Err(Error::OneProcessor { allowed: cpus.len() });
+        }
+        cpus.truncate(PROCESSORS);
+        check_available(config.memory_bytes(), &Proc::default())?;
+        let own =
+            Running { name: "haul", launch: &config.driver, pair: None, version: own_version() };
+        let (mut running, mut entrants) = (vec![own], Vec::new());
+        for subject in config.entrants() {
+            let pair = match subject.found.as_ref().and_then(|found| found.launch.as_ref()) {
+                Some(launch) => {
+                    let name = &subject.name;
+                    running.push(Running { name, launch, pair: None, version: String::new() });
+                    running.len() - 1
+                }
+                None => 0,
+            };
+            entrants.push(Entrant::new(subject, pair, config));
+        }
+        let Some(baseline) =
+            entrants.first().map(|first| Entrant::new(first.subject, first.pair, config))
+        else {
+            return Err(haul_measure::Error::Plan { what: "subjects", value: 0, limit: 1 }.into());
+        };
+        entrants.push(baseline);
+        Ok(Self { config, cpus, running, entrants, random: Random::new(config.seed) })
+    }
+
+    /// Repeats until the budget is spent. False when told to stop.
+    pub(super) fn repeat(
+        &mut self,
+        kind: Kind,
+        budget: Duration,
+        watch: &mut Watch,
+        context: &mut Context<'_>,
+    ) -> Result<bool, Error> {
+        let mut order: Vec<usize> = (0..self.entrants.len())
+            .filter(|&index| kind == Kind::Transfer || can_echo(&self.entrants[index].subject.name))
+            .collect();
+        // Untimed: ends meet, memory gets its pages, and who fails fails before the others have
+        // waited.
+        let mut is_whole = true;
+        let before = if self.config.count(kind) > MESSAGES_MIN { REPETITIONS_BEFORE } else { 1 };
+        for _ in 0..before {
+            is_whole = is_whole && self.repetition(kind, &order, context)?;
+        }
+        self.shorten(kind);
+        let least = match self.config.size {
+            size if size >= LARGE_BYTES => REPETITIONS_MIN_LARGE,
+            _ => REPETITIONS_MIN,
+        };
+        let (mut done, started) = (0, Instant::now());
+        while is_whole && done < REPETITIONS_MAX && (done < least || started.elapsed() < budget) {
+            watch.tick(&Clock::get());
+            self.random.shuffle(&mut order);
+            if !self.repetition(kind, &order, context)? {
+                break;
+            }
+            done += 1;
+            let what = format!("channel {}", Bytes(self.config.size as u64));
+            let (elapsed, budget) = (started.elapsed(), budget);
+            (context.progress)(&Step { what, elapsed, budget });
+        }
+        for entrant in &mut self.entrants {
+            entrant.samples(kind).truncate(done);
+        }
+        Ok(!context.is_stopped())
+    }
+
+    /// Fewer messages for those whose samples are long, so that a slow way does not take the time of
+    /// all the others. What they took so far is forgotten.
+    fn shorten(&mut self, kind: Kind) {
+        let most = self.config.count(kind);
+        for entrant in &mut self.entrants {
+            let samples = std::mem::take(entrant.samples(kind));
+            let each_ns = samples.iter().map(|s| s.elapsed_ns).fold(f64::INFINITY, f64::min);
+            // With a busy processor a sample is as long as a time slice of another program.
+            if !self.config.is_busy && each_ns.is_finite() {
+                let fitting = SAMPLE_MAX.as_nanos() as f64 / each_ns.max(1.0);
+                entrant.set_count(kind, (fitting as usize).max(MESSAGES_MIN).min(most));
+            }
+        }
+        if let [first, .., again] = self.entrants.as_mut_slice() {
+            // The baseline against itself: alike in all that is not noise.
+            again.set_count(kind, first.count(kind));
+        }
+    }
+
+    /// One sample of each in this order. False when told to stop.
+    fn repetition(
+        &mut self,
+        kind: Kind,
+        order: &[usize],
+        context: &mut Context<'_>,
+    ) -> Result<bool, Error> {
+        let baseline = self.entrants[0].subject.name.clone();
+        for &index in order {
+            if context.is_stopped() {
+                return Ok(false);
+            }
+            if self.entrants[index].failure.is_some() {
+                continue;
+            }
+            let sample = self.sample(index, kind);
+            let entrant = &mut self.entrants[index];
+            let name = &entrant.subject.name;
+            let is_needed = name.starts_with("haul:") || *name == baseline;
+            let kept = or_leave_out(sample, name, is_needed, &mut entrant.failure, context)?;
+            if let Some(sample) = kept {
+                entrant.samples(kind).push(sample);
+            }
+        }
+        Ok(true)
+    }
+
+    fn sample(&mut self, index: usize, kind: Kind) -> Result<Sample, Error> {
+        let size = self.config.size;
+        let entrant = &mut self.entrants[index];
+        let count = entrant.count(kind);
+        let task = Task {
+            kind,
+            size,
+            count,
+            is_cold: self.config.target == Target::Cold,
+            seed: self.random.bits(),
+            way: entrant.subject.name.clone(),
+        };
+        let running = &mut self.running[entrant.pair];
+        let (a, b) = running.perform(&task, &self.cpus)?;
+        entrant.extra_bytes = entrant.extra_bytes.max(a.extra_bytes + b.extra_bytes);
+        entrant.remark.clone_from(&a.remark);
+        let (start_ns, end_ns, transfers) = match kind {
+            _ if is_local(&entrant.subject.name) => (b.start_ns, b.end_ns, count),
+            Kind::Transfer => (a.start_ns, a.end_ns.max(b.end_ns), count),
+            Kind::Echo => (a.start_ns, a.end_ns, 2 * count),
+        };
+        Ok(Sample {
+            elapsed_ns: end_ns.saturating_sub(start_ns) as f64 / transfers as f64,
+            cpu_ns: (a.cpu_ns + b.cpu_ns) as f64 / transfers as f64,
+            faults: a.faults + b.faults,
+            // With a busy processor another program is what is measured.
+            hit: !self.config.is_busy && a.switches + b.switches > 0,
+        })
+    }
+}
+
+/// Whether a way goes in both directions into memory that can be sent from, so that it has a latency.
+fn can_echo(name: &str) -> bool {
+    !["haul:sealed", "haul:lease", "memcpy"].contains(&name) && !name.starts_with("seed:")
+}
+
+/// Whether it is no transfer, but a copy within B.
+fn is_local(name: &str) -> bool {
+    matches!(name, "memcpy" | "seed:mymemcpy")
+}
+
+impl Running<'_> {
+    fn perform(&mut self, task: &Task, cpus: &[usize]) -> Result<(Took, Took), Error> {
+        let pair = match &mut self.pair {
+            Some(pair) => pair,
+            none => {
+                // Who runs where is the kernel's business, as it is in a program's life: an end that
+                // may run on one processor alone is another case, and haul would choose for it.
+                let pair = Pair::start(self.name, self.launch, cpus)?;
+                self.version.clone_from(&pair.version);
+                none.insert(pair)
+            }
+        };
+        let took = pair.perform(task);
+        if took.is_err() {
+            self.pair = None;
+        }
+        took
+    }
+}
+
+impl<'a> Entrant<'a> {
+    fn new(subject: &'a Subject, pair: usize, config: &Bench) -> Self {
+        Self {
+            subject,
+            pair,
+            failure: None,
+            transfers: Vec::new(),
+            echoes: Vec::new(),
+            counts: [Kind::Transfer, Kind::Echo].map(|kind| config.count(kind)),
+            extra_bytes: 0,
+            remark: String::new(),
+        }
+    }
+
+    fn samples(&mut self, kind: Kind) -> &mut Vec<Sample> {
+        if kind == Kind::Echo { &mut self.echoes } else { &mut self.transfers }
+    }
+
+    /// Messages of a sample.
+    pub(super) fn count(&self, kind: Kind) -> usize {
+        self.counts[usize::from(kind == Kind::Echo)]
+    }
+
+    fn set_count(&mut self, kind: Kind, count: usize) {
+        self.counts[usize::from(kind == Kind::Echo)] = count;
+    }
+
+    pub(super) fn is_measured(&self) -> bool {
+        self.failure.is_none() && !self.transfers.is_empty()
+    }
+}
+
+/// Haul's own drivers are this program; its version is the workspace's.
+fn own_version() -> String {
+    env!("CARGO_PKG_VERSION").to_owned()
+}

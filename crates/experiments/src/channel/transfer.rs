@@ -1,0 +1,139 @@
+//! The experiment: a run of one size, and its records.
+
+use haul::tuning::Force;
+use haul_measure::disturbance::Watch;
+use haul_measure::interleave::evaluation::{Round, evaluate};
+use haul_measure::sys::Proc;
+use haul_model::Record;
+
+use super::bench::{Bench, EXPERIMENT};
+use super::busy::Busy;
+use super::protocol::Kind;
+use super::run::{Entrant, Run, Sample};
+use super::way::DIRTY_PAGES;
+use crate::context::Context;
+use crate::error::Error;
+
+/// Measures transfers of one size, and emits for each subject a record of its throughput, of the
+/// processor time of both sides, of its latency where messages are small, and of the memory it has
+/// beside source and target. A peer that fails is left out of the records, and the context is
+/// warned; the others go on.
+///
+/// # Errors
+/// haul or the baseline fails, or B has a wrong byte from one of these; there is one processor, or
+/// not the memory.
+pub fn measure_channel(config: &Bench, context: &mut Context<'_>) -> Result<(), Error> {
+    let mut run = Run::new(config, context)?;
+    let _busy = config.is_busy.then(|| Busy::on(run.cpus[1]));
+    let mut watch = Watch::start(Proc::default());
+    let kinds = config.kinds();
+    let budget = config.budget / u32::try_from(kinds.len()).unwrap_or(1);
+    for kind in kinds {
+        if !run.repeat(kind, budget, &mut watch, context)? {
+            break;
+        }
+    }
+    let notes = watch.finish().iter().map(ToString::to_string).collect();
+    run.emit(notes, context);
+    Ok(())
+}
+
+impl Run<'_> {
+    /// Emits a record of each metric for each subject that has it.
+    fn emit(&mut self, notes: Vec<String>, context: &mut Context<'_>) {
+        let size = self.config.size as f64;
+        let transfers = |entrant: &Entrant<'_>| entrant.transfers.clone();
+        let echoes = |entrant: &Entrant<'_>| entrant.echoes.clone();
+        // Bytes a nanosecond are GB/s; nanoseconds a byte are seconds a GB.
+        self.emit_one("throughput", "GB/s", &transfers, &|s| size / s.elapsed_ns, &notes, context);
+        self.emit_one("cpu", "s/GB", &transfers, &|s| s.cpu_ns / size, &notes, context);
+        self.emit_one("latency", "ns", &echoes, &|s| s.elapsed_ns, &notes, context);
+        let measured = |entrant: &&Entrant<'_>| entrant.is_measured();
+        let (_, subjects) = self.entrants.split_last().expect("the baseline is there twice");
+        for entrant in subjects.iter().filter(measured) {
+            let mut record = self.record(entrant, "extra_memory", "B", &notes);
+            record.samples = vec![entrant.extra_bytes as f64];
+            context.emit(record);
+        }
+    }
+
+    /// One metric of all who have it, each against the baseline.
+    fn emit_one(
+        &self,
+        metric: &str,
+        unit: &str,
+        samples: &dyn Fn(&Entrant<'_>) -> Vec<Sample>,
+        value: &dyn Fn(&Sample) -> f64,
+        notes: &[String],
+        context: &mut Context<'_>,
+    ) {
+        let (again, subjects) = self.entrants.split_last().expect("the baseline is there twice");
+        let having: Vec<&Entrant<'_>> = subjects
+            .iter()
+            .filter(|entrant| entrant.failure.is_none() && !samples(entrant).is_empty())
+            .collect();
+        let columns: Vec<Vec<Sample>> =
+            having.iter().copied().chain([again]).map(samples).collect();
+        let count = columns.iter().map(Vec::len).min().unwrap_or(0);
+        if having.is_empty() || count == 0 {
+            return;
+        }
+        let round = |index: usize| Round {
+            values: columns.iter().map(|column| value(&column[index])).collect(),
+            hit: columns.iter().any(|column| column[index].hit),
+        };
+        let rounds: Vec<Round> = (0..count).map(round).collect();
+        let names: Vec<String> =
+            having.iter().map(|entrant| entrant.subject.name.clone()).collect();
+        let found = evaluate(&rounds, &names, 0, self.config.seed);
+        for (index, entrant) in having.iter().enumerate() {
+            let mut record = self.record(entrant, metric, unit, notes);
+            record = record.with("rounds_discarded", found.rounds_discarded);
+            let faults: u64 = columns[index].iter().map(|sample| sample.faults).sum();
+            record = record.with("page_faults", faults / count as u64);
+            record.samples.clone_from(&found.series[index]);
+            record.comparison = found.comparisons[index].clone();
+            if record.check().is_err() {
+                // Over a figure of 0 there is no ratio.
+                record.comparison = None;
+            }
+            context.emit(record);
+        }
+    }
+
+    /// What all records of a subject have in common.
+    fn record(&self, entrant: &Entrant<'_>, metric: &str, unit: &str, notes: &[String]) -> Record {
+        let kind = if metric == "latency" { Kind::Echo } else { Kind::Transfer };
+        let config = self.config;
+        let mut record = Record::new("", EXPERIMENT, &entrant.subject.name, metric, unit)
+            .with("size_bytes", config.size)
+            .with("target", config.target.to_string())
+            .with("busy_core", u8::from(config.is_busy))
+            .with("messages", entrant.count(kind))
+            .with("cpus", self.cpus.len())
+            .with("version", self.running[entrant.pair].version.clone());
+        if !entrant.remark.is_empty() {
+            record = record.with("mechanism", entrant.remark.clone());
+        }
+        if entrant.subject.name.starts_with("haul:auto") {
+            record = record.with("table", has_table());
+        }
+        if entrant.subject.name == "haul:sealed" {
+            record = record.with("dirty_share", 1.0 / DIRTY_PAGES as f64);
+        }
+        if !config.left_out.is_empty() {
+            record = record.with("left_out", config.left_out.join(", "));
+        }
+        if !notes.is_empty() {
+            record = record.with("note", notes.join("; "));
+        }
+        record
+    }
+}
+
+/// Whether haul chooses by a table that was measured on this machine. Drivers read the file that this
+/// process has read.
+fn has_table() -> bool {
+    let force = haul::tuning::in_force();
+    matches!(force, Some(Force::File { tuning, .. }) if !tuning.channel.choices.is_empty())
+}

@@ -1,0 +1,101 @@
+//! From a run to its records.
+
+use haul_measure::interleave::evaluation::{Round, evaluate};
+use haul_model::Record;
+
+use super::bench::{Bench, Entrant};
+use super::child::Figures;
+use super::peers::Peer;
+use super::test::Extent;
+use crate::context::Context;
+
+impl Bench {
+    /// Emits a record for each heap and figure.
+    pub(super) fn emit(
+        &self,
+        entrants: &mut [Entrant<'_>],
+        notes: Vec<String>,
+        context: &mut Context<'_>,
+    ) {
+        let crowded = self.is_crowded(entrants);
+        let (again, subjects) = entrants.split_last().expect("the baseline is there twice");
+        let subjects: Vec<&Entrant<'_>> =
+            subjects.iter().filter(|entrant| entrant.failure.is_none()).collect();
+        let names: Vec<String> =
+            subjects.iter().map(|entrant| entrant.found.peer.name().to_owned()).collect();
+        let columns: Vec<Vec<(Vec<f64>, bool)>> = subjects
+            .iter()
+            .copied()
+            .chain([again])
+            .map(|entrant| entrant.repetitions(self, crowded))
+            .collect();
+        for (place, figure) in self.test.figures(&self.extent).iter().enumerate() {
+            let rounds: Vec<Round> = (0..columns[0].len())
+                .map(|repetition| Round {
+                    values: columns.iter().map(|column| column[repetition].0[place]).collect(),
+                    hit: columns.iter().any(|column| column[repetition].1),
+                })
+                .collect();
+            let found = evaluate(&rounds, &names, 0, self.seed);
+            for (index, subject) in subjects.iter().enumerate() {
+                let mut record = self.record(subject, &notes, found.rounds_discarded);
+                record.subject.clone_from(&names[index]);
+                record.metric = figure.metric.into();
+                record.unit = figure.unit.into();
+                if let Some(round) = figure.round {
+                    record = record.with("round", round);
+                }
+                record.samples.clone_from(&found.series[index]);
+                record.comparison = found.comparisons[index].clone();
+                if record.check().is_err() {
+                    // Over a figure of 0 (nothing left resident, say) there is no ratio.
+                    record.comparison = None;
+                }
+                context.emit(record);
+            }
+        }
+    }
+
+    /// What all records of a heap have in common.
+    fn record(&self, entrant: &Entrant<'_>, notes: &[String], rounds_discarded: usize) -> Record {
+        let Extent { shape, rounds, count, .. } = self.extent;
+        let mut record = Record::new("", self.test.experiment(), "", "", "")
+            .with("size_bytes", shape.size)
+            .with("align_bytes", shape.align)
+            .with("threads", self.threads)
+            .with("cpus", entrant.start.cpus.len())
+            .with("shared", self.shared)
+            .with("pool", self.pool)
+            .with("version", entrant.version.clone())
+            .with("rounds_discarded", rounds_discarded);
+        if self.test.repeated(&self.extent).is_some() {
+            record = record.with("operations_per_sample", entrant.iterations);
+        } else {
+            record = record.with("rounds", rounds).with("count", count);
+        }
+        if let Some(pages) = &entrant.pages {
+            record = record.with("pages", pages.clone());
+        }
+        if self.grow_ahead_bytes > 0 && entrant.found.peer == Peer::Haul {
+            record = record.with("grow_ahead_bytes", self.grow_ahead_bytes);
+        }
+        if !notes.is_empty() {
+            record = record.with("note", notes.join("; "));
+        }
+        record
+    }
+}
+
+impl Entrant<'_> {
+    /// The figures of each repetition, and whether another process ran in it. Where threads share
+    /// CPUs, they are each other's other processes.
+    fn repetitions(&self, bench: &Bench, crowded: bool) -> Vec<(Vec<f64>, bool)> {
+        let each = |tasks: &Vec<Figures>| {
+            let values: Vec<Vec<f64>> =
+                tasks.iter().map(|figures| figures.values.clone()).collect();
+            let hit = !crowded && tasks.iter().any(|figures| figures.hit);
+            (bench.test.figures_of(&values, bench.threads, crowded), hit)
+        };
+        self.given.iter().map(each).collect()
+    }
+}
