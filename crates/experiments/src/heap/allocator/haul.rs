@@ -5,6 +5,7 @@ use std::thread;
 use std::time::Duration;
 
 use haul_heap::{Heap, Node, Pages, Tag};
+use haul_measure::sys;
 
 use super::Allocator;
 use crate::heap::protocol::Start;
@@ -31,8 +32,14 @@ impl Haul {
         let heap: &Heap = Box::leak(Box::new(heap.map_err(|error| error.to_string())?));
         if start.grow_ahead_bytes > 0 {
             heap.maintain();
+            // As a program that pins its threads does it: upkeep runs where they do not. Where they are
+            // on every CPU it runs anywhere.
+            let busy = &start.cpus[..start.threads.min(start.cpus.len())];
+            let free: Vec<usize> =
+                sys::affinity().into_iter().filter(|cpu| !busy.contains(cpu)).collect();
             // It ends with the process, as the heap does.
             let housekeeper = move || {
+                let _ = sys::set_affinity(&free);
                 loop {
                     heap.maintain();
                     thread::sleep(HOUSEKEEPING);
