@@ -3,6 +3,7 @@
 mod chart;
 mod oddities;
 mod table2;
+mod trace;
 
 use std::fmt::Write as _;
 
@@ -30,13 +31,15 @@ const CALIBRATIONS: [(&str, &str); 2] = [
 /// Where an experiment stands on the page: the paper's tables first, the runs behind them last, and
 /// what is none of the simulator's before all.
 pub(crate) fn place(experiment: &str) -> usize {
-    const ORDER: [&str; 9] = [
+    const ORDER: [&str; 11] = [
         "sim.table2",
         "sim.figure7",
         "sim.figure8",
         "sim.tiers",
         "sim.copy_share",
+        "sim.trace",
         "sim.sweep",
+        "sim.workers",
         "sim.program",
         "sim.speed",
         "sim.run",
@@ -83,6 +86,14 @@ pub(crate) fn heading(experiment: &str) -> Option<Heading> {
             "A sweep",
             "Cycles of every task of a plan; the varied settings are columns of the table.",
         ),
+        "sim.trace" => (
+            "A window of cycles",
+            "What each instruction and each transaction of the memory did when. Time goes from left to right; at              the end of a row stands whom it waited for. A number leads to that row.",
+        ),
+        "sim.workers" => (
+            "A sweep by several workers",
+            "Seconds from the call to the last record, and efficiency: the time of one worker over the number of              workers times theirs. “processes” know nothing of each other: what the machine itself allows.",
+        ),
         "sim.program" => ("A simulated program", "Cycles and every counter."),
         _ => return None,
     };
@@ -97,6 +108,7 @@ pub(crate) fn html(experiment: &str, records: &[&Record]) -> Option<String> {
         "sim.figure8" => figure_8,
         "sim.tiers" => tiers,
         "sim.copy_share" => copy_share,
+        "sim.trace" => trace::html,
         _ => return None,
     };
     let newest = newest_run(records);

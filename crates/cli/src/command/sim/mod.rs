@@ -5,6 +5,7 @@ mod plan;
 mod reproduce;
 mod run;
 mod table;
+mod trace;
 
 use super::Command;
 use crate::arguments::sim::Sim;

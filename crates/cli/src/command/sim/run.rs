@@ -6,6 +6,7 @@ use haul_experiments::sim::{self, program, settings, sweep};
 use haul_model::{Kind, Record};
 use haul_sim::Outcome;
 
+use super::trace::Window;
 use super::{picture, plan};
 use crate::arguments::sim::Run as Arguments;
 use crate::command::stage::Runner;
@@ -65,6 +66,11 @@ impl Run {
         Ok(records)
     }
 
+    /// What was traced.
+    fn window(&self, outcome: &Outcome) -> Option<Window> {
+        Window::of(self.trace.as_ref()?, outcome)
+    }
+
     fn records(&self, outcome: &Outcome, seconds: f64) -> Vec<Record> {
         let program = std::path::Path::new(&self.task.program);
         let name = program.file_name().unwrap_or(program.as_os_str()).to_string_lossy();
@@ -96,6 +102,7 @@ impl Run {
         speed.experiment = "sim.speed".into();
         speed.kind = Kind::Measured;
         records.push(speed);
+        records.extend(self.window(outcome).iter().flat_map(Window::records));
         records
     }
 
@@ -121,15 +128,9 @@ impl Run {
         }
         text.push_str("\n\n");
         text.push_str(&table.text());
-        if let (Some(window), Some(pipeline)) = (&self.trace, &outcome.pipeline) {
-            let drawn = picture::Picture {
-                window: window.clone(),
-                width: terminal::width(),
-                pipeline,
-                transactions: outcome.transactions.as_ref(),
-            };
+        if let Some(window) = &self.window(outcome) {
             text.push_str("\n\n");
-            text.push_str(&drawn.text());
+            text.push_str(&picture::text(window, terminal::width()));
         }
         text
     }

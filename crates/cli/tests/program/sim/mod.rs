@@ -1,5 +1,6 @@
 //! `haul sim`: programs of one's own, plans, and everything bad that can be put in.
 
+mod documents;
 mod elf;
 mod hyperqueue;
 mod machines;

@@ -1,0 +1,267 @@
+//! What happened in a window of cycles, row by row: what each instruction and each transaction did
+//! when, and whom it waited for. Drawn as text by `picture`, and told in records, which the page draws.
+
+use std::ops::Range;
+
+use haul_model::{Kind, Record};
+use haul_sim::Outcome;
+use haul_sim::core::trace::Row as Instruction;
+use haul_sim::memory::trace::{Span as Stay, Stage, Trace, Transaction, What};
+
+/// Cycles after which waiting is worth a remark.
+const LONG: u64 = 20;
+
+/// Rows of each part that records tell: a picture of more is no picture.
+const RECORDS_MAX: usize = 400;
+
+/// What an instruction or a transaction did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Row {
+    /// `800000a4 lw t0, 0(a1)`, or `#8216 engine read 0x80472040`.
+    pub(super) name: String,
+    pub(super) spans: Vec<Span>,
+    /// Whom it waited for; empty where nobody.
+    pub(super) remark: String,
+}
+
+/// A letter for some cycles.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Span {
+    pub(super) letter: char,
+    pub(super) from: u64,
+    pub(super) to: u64,
+}
+
+/// Everything in a window, in the order of time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Window {
+    pub(super) cycles: Range<u64>,
+    pub(super) instructions: Vec<Row>,
+    pub(super) transactions: Vec<Row>,
+}
+
+impl Window {
+    /// What a traced run noted; `None` where it was not traced.
+    pub(super) fn of(cycles: &Range<u64>, outcome: &Outcome) -> Option<Self> {
+        let pipeline = outcome.pipeline.as_ref()?;
+        let trace = outcome.transactions.as_ref();
+        let instruction = |row: &Instruction| {
+            let name = format!("{:x} {}", row.address, row.text);
+            let remark = trace.map_or_else(String::new, |trace| waits(row, trace, cycles.end));
+            Row { name, spans: spans_of(row, cycles), remark }
+        };
+        Some(Self {
+            cycles: cycles.clone(),
+            instructions: pipeline.rows.iter().map(instruction).collect(),
+            transactions: trace.map_or_else(Vec::new, |trace| transactions(trace, cycles)),
+        })
+    }
+
+    /// A record a row: the page draws the picture from them.
+    pub(super) fn records(&self) -> Vec<Record> {
+        let parts = [("instruction", &self.instructions), ("transaction", &self.transactions)];
+        let mut records = Vec::new();
+        for (part, rows) in parts {
+            for (order, row) in rows.iter().take(RECORDS_MAX).enumerate() {
+                let mut record = self.record(part, order, row);
+                if order == 0 && rows.len() > RECORDS_MAX {
+                    record = record.with("left_out", rows.len() - RECORDS_MAX);
+                }
+                records.push(record);
+            }
+        }
+        records
+    }
+
+    fn record(&self, part: &str, order: usize, row: &Row) -> Record {
+        let spans: Vec<String> =
+            row.spans.iter().map(|s| format!("{} {}..{}", s.letter, s.from, s.to)).collect();
+        let mut record = Record::new("", "sim.trace", "haul", part, "cycles")
+            .with("from_cycle", self.cycles.start)
+            .with("to_cycle", self.cycles.end)
+            .with("order", order)
+            .with("row", row.name.clone())
+            .with("spans", spans.join(", "))
+            .with("waits", row.remark.clone());
+        let (from, to) = (row.spans.first(), row.spans.last());
+        record.samples = vec![to.map_or(0, |to| to.to - from.map_or(0, |from| from.from)) as f64];
+        record.kind = Kind::Modelled;
+        record
+    }
+}
+
+/// A span, if any of it is in the window.
+fn span(letter: char, from: u64, to: u64, window: &Range<u64>) -> Option<Span> {
+    let is_inside = from < to && to > window.start && from < window.end;
+    is_inside.then_some(Span { letter, from, to })
+}
+
+fn spans_of(row: &Instruction, window: &Range<u64>) -> Vec<Span> {
+    let end = row.committed.max(row.squashed);
+    let or = |at: u64, or: u64| if at == 0 { or } else { at };
+    let open = or(end, window.end);
+    let (issued, done) = (or(row.issued, open), or(row.done, open));
+    let asked = or(row.asked, done).min(done);
+    let mark = |at: u64| (at, at + u64::from(at > 0));
+    [
+        ('f', (row.fetched, row.dispatched)),
+        ('d', (row.dispatched, issued)),
+        ('x', (issued, asked)),
+        ('m', (asked, done)),
+        ('=', (done, open)),
+        ('C', mark(row.committed)),
+        ('!', mark(row.squashed)),
+    ]
+    .into_iter()
+    .filter_map(|(letter, (from, to))| span(letter, from, to, window))
+    .collect()
+}
+
+/// Whom an instruction waited for.
+fn waits(row: &Instruction, trace: &Trace, window_end: u64) -> String {
+    let touches = |transaction: &Transaction| {
+        let (first, last) = (row.data_address, row.data_address + row.data_bytes.max(1));
+        transaction.address / 64 * 64 < last
+            && first < (transaction.address + transaction.bytes).next_multiple_of(64)
+    };
+    let under_way = |transaction: &Transaction, from: u64, to: u64| {
+        let spans = trace.of(transaction.number);
+        let (first, last) = (spans.first(), spans.last());
+        first.is_some_and(|span| span.from < to) && last.is_some_and(|span| span.to > from)
+    };
+    let find = |whats: &[What], from: u64, to: u64| {
+        trace
+            .transactions
+            .iter()
+            .filter(|each| whats.contains(&each.what) && row.data_bytes > 0)
+            .find(|each| touches(each) && under_way(each, from, to))
+    };
+    let done = if row.done == 0 { window_end } else { row.done };
+    if row.text.contains("ecpy") {
+        return find(&[What::Copy], row.issued, done.max(row.committed))
+            .map_or_else(String::new, |copy| format!("copy #{}", copy.number));
+    }
+    if row.asked > 0 && done > row.asked + LONG {
+        let lines = [What::Load, What::Store, What::Fetch];
+        if let Some(line) = find(&lines, row.asked, done) {
+            return format!("waits for line #{}", line.number);
+        }
+    }
+    let stalled = if row.asked > 0 { row.asked } else { done };
+    let copy = find(&[What::Copy], row.issued, stalled);
+    match copy.filter(|_| row.issued > 0 && stalled > row.issued + LONG) {
+        Some(copy) => format!("stalls until copy #{} is complete", copy.number),
+        None => String::new(),
+    }
+}
+
+fn transactions(trace: &Trace, window: &Range<u64>) -> Vec<Row> {
+    let row = |transaction: &Transaction| {
+        let stays = trace.of(transaction.number);
+        let spans: Vec<Span> = stays
+            .iter()
+            .filter_map(|stay| span(letter(stay.stage), stay.from, stay.to, window))
+            .collect();
+        let Transaction { number, what, address, .. } = *transaction;
+        let name = format!("#{number} {} {address:#x}", what_name(what));
+        (!spans.is_empty()).then(|| Row { name, spans, remark: waited(trace, &stays) })
+    };
+    trace.transactions.iter().filter_map(row).collect()
+}
+
+/// Whom a transaction waited for, by where it stayed.
+fn waited(trace: &Trace, stays: &[Stay]) -> String {
+    let mut parts = Vec::new();
+    for stay in stays.iter().filter(|stay| stay.to > stay.from + LONG) {
+        let others = trace.waited_for(stay);
+        if others.is_empty() || !matches!(stay.stage, Stage::Queue | Stage::Bus | Stage::Data) {
+            continue;
+        }
+        let named: Vec<String> = others.iter().take(3).map(|other| format!("#{other}")).collect();
+        let more = if others.len() > 3 { " ..." } else { "" };
+        let place = match stay.stage {
+            Stage::Queue => format!("channel {}", stay.channel),
+            Stage::Bus => "address lines".into(),
+            _ => "data lines".into(),
+        };
+        parts.push(format!("waits for {}{more} on {place}", named.join(" ")));
+    }
+    parts.join("; ")
+}
+
+/// As `picture` and the page explain them.
+fn letter(stage: Stage) -> char {
+    match stage {
+        Stage::Caches => 'c',
+        Stage::Control => 't',
+        Stage::Bus => 'b',
+        Stage::Announce => 'a',
+        Stage::Chipset => 'h',
+        Stage::Engine => 'e',
+        Stage::Queue => 'q',
+        Stage::Memory => 'M',
+        Stage::Data => 'd',
+        Stage::Notify => 'n',
+    }
+}
+
+fn what_name(what: What) -> &'static str {
+    match what {
+        What::Fetch => "fetch",
+        What::Load => "load",
+        What::Store => "store",
+        What::WriteBack => "write-back",
+        What::Copy => "copy to",
+        What::EngineRead => "engine read",
+        What::EngineWrite => "engine write",
+        What::Device => "device write",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whom_a_transaction_waited_for_is_said() {
+        let mut trace = Trace::new(0..400);
+        let read = |number| {
+            let what = What::EngineRead;
+            Transaction { number, what, address: 0, bytes: 64, copy: None }
+        };
+        let stay = |transaction, stage, from, to| Stay { transaction, stage, from, to, channel: 1 };
+        trace.begin(0, read(1));
+        trace.begin(0, read(2));
+        trace.begin(0, read(3));
+        trace.span(stay(1, Stage::Memory, 10, 160));
+        trace.span(stay(2, Stage::Queue, 20, 100));
+        trace.span(stay(2, Stage::Memory, 100, 220));
+        let rows = transactions(&trace, &(0..400));
+        assert_eq!(rows.len(), 2, "what did nothing in the window is no row: {rows:?}");
+        assert_eq!(rows[1].name, "#2 engine read 0x0");
+        assert_eq!(rows[1].spans[0], Span { letter: 'q', from: 20, to: 100 });
+        assert_eq!(rows[1].remark, "waits for #1 on channel 1");
+    }
+
+    #[test]
+    fn records_tell_every_row_up_to_a_limit() {
+        let row = |name: usize| Row {
+            name: name.to_string(),
+            spans: vec![Span { letter: 'x', from: 3, to: 7 }],
+            remark: String::new(),
+        };
+        let window = Window {
+            cycles: 0..10,
+            instructions: (0..RECORDS_MAX + 5).map(row).collect(),
+            transactions: vec![row(0)],
+        };
+        let records = window.records();
+        assert_eq!(records.len(), RECORDS_MAX + 1);
+        assert_eq!(records[0].parameters["left_out"], 5);
+        assert_eq!(records[RECORDS_MAX].parameters["spans"], "x 3..7");
+        assert_eq!(
+            (records[0].samples[0], records[RECORDS_MAX].metric.as_str()),
+            (4.0, "transaction")
+        );
+    }
+}

@@ -1,0 +1,142 @@
+//! docs/sim.md: every command that it shows is run, in its order, in a form that takes seconds; and
+//! the code that it shows is the code.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use haul_sim::isa::{Operation, encode};
+
+use super::elf::{self, COUNTS};
+use super::{script, workload};
+use crate::{away, run};
+
+/// What is shown, and what is run instead: the same with less of it. Each must be in the document.
+const SMALLER: [(&str, &str); 8] = [
+    ("reproduce --quick", "reproduce --packets 20"),
+    ("reproduce --out", "reproduce --packets 20 --out"),
+    ("400000..402400", "4000..6400 --packets 8"),
+    ("--set packets=2000 --set warm_packets=100", "--set packets=8 --set warm_packets=2"),
+    ("--set copying=engine --out", "--set copying=engine --set packets=8 --out"),
+    ("--argument 2000 --argument 4096", "--argument 20 --argument 4096"),
+    ("apt-get install gcc-riscv64-unknown-elf", "riscv64-unknown-elf-gcc --version"),
+    ("scripts/sim-workload", "ls target/sim"),
+];
+
+/// In place of HyperQueue's own program: `hq submit --array FIRST-LAST COMMAND...`.
+const HQ: &str = "#!/bin/sh
+[ \"$1 $2\" = 'submit --array' ] || exit 2
+range=$3; shift 3
+for task in $(seq \"${range%-*}\" \"${range#*-}\"); do HQ_TASK_ID=$task \"$@\" || exit 1; done
+echo \"$range\" >hq.ran
+";
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn document() -> String {
+    fs::read_to_string(root().join("docs/sim.md")).unwrap()
+}
+
+/// The blocks of a language, as they stand.
+fn blocks<'a>(document: &'a str, language: &str) -> Vec<&'a str> {
+    let start = format!("```{language}\n");
+    document.split(&start).skip(1).map(|rest| rest.split("```").next().unwrap()).collect()
+}
+
+/// The commands of all blocks of a shell, a line each.
+fn commands(document: &str) -> Vec<String> {
+    let joined = blocks(document, "sh").concat().replace("\\\n", " ");
+    joined.lines().map(str::to_owned).filter(|line| !line.is_empty()).collect()
+}
+
+/// A folder that looks like a fresh clone in which the workloads are built, with `haul`, `hq` and a
+/// program of one's own.
+fn clone_with(receive: &Path) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    for name in ["scripts", "crates"] {
+        symlink(root().join(name).canonicalize().unwrap(), at(name)).unwrap();
+    }
+    fs::create_dir_all(at("target/sim")).unwrap();
+    fs::create_dir(at("bin")).unwrap();
+    for name in ["receive.elf", "values.elf"] {
+        fs::copy(receive.with_file_name(name), at("target/sim").join(name)).unwrap();
+    }
+    symlink(env!("CARGO_BIN_EXE_haul"), at("bin/haul")).unwrap();
+    fs::write(at("bin/hq"), HQ).unwrap();
+    fs::set_permissions(at("bin/hq"), fs::Permissions::from_mode(0o755)).unwrap();
+    let counts_to_1000 = [&[encode::immediate(Operation::Add, 10, 0, 1000)][..], &COUNTS].concat();
+    elf::program(folder.path(), "my-program.elf", &counts_to_1000);
+    folder
+}
+
+#[test]
+fn every_command_of_the_page_does_what_is_shown() {
+    let Some(receive) = workload() else { return };
+    let folder = clone_with(receive);
+    let mut lines = commands(&document());
+    assert!(lines.len() >= 15, "{lines:#?}");
+    for (shown, smaller) in SMALLER {
+        assert!(lines.iter().any(|line| line.contains(shown)), "the page shows no {shown}");
+        lines.iter_mut().for_each(|line| *line = line.replace(shown, smaller));
+    }
+    let check = Command::new(script("sim-hyperqueue")).arg("--check").output().unwrap();
+    if !check.status.success() {
+        eprintln!(
+            "SKIPPED: the page's plan on HyperQueue: no Python package hyperqueue: \
+             scripts/sim-hyperqueue --install"
+        );
+        let by_itself = "hq submit --array 0-19 sh -c 'haul sim task plan.jsonl $HQ_TASK_ID'";
+        lines
+            .iter_mut()
+            .filter(|line| line.starts_with("scripts/sim-hyperqueue"))
+            .for_each(|line| by_itself.clone_into(line));
+    }
+    let path =
+        format!("{}:{}", folder.path().join("bin").display(), std::env::var("PATH").unwrap());
+    for line in &lines {
+        let mut command = Command::new("sh");
+        // In place of the shell, so that what hangs is what is killed.
+        command.args(["-c", &format!("exec {line}")]).current_dir(folder.path()).env("PATH", &path);
+        command.env("HAUL", env!("CARGO_BIN_EXE_haul"));
+        away(&mut command);
+        println!("{line}");
+        let ran = run(&mut command).expect(0);
+        assert!(!ran.err.contains("error"), "{line}: {ran:#?}");
+    }
+    for (left, holds) in [
+        ("haul-sim/report.html", "Calibration: none"),
+        ("paper/sim.jsonl", "sim.table2"),
+        ("trace.html", "class=\"lanes\""),
+        ("policies.jsonl", "async-pipelined"),
+        ("values.jsonl", "values.elf"),
+        ("sweep.jsonl", "engine.share_percent"),
+        ("sweep.html", "A sweep"),
+        ("hq.ran", "0-19"),
+    ] {
+        let text = fs::read_to_string(folder.path().join(left)).unwrap_or_default();
+        assert!(text.contains(holds), "{left} holds no {holds}: {}", text.len());
+    }
+}
+
+#[test]
+fn the_worked_example_is_the_file_that_is_compiled() {
+    let document = document();
+    let file = fs::read_to_string(root().join("crates/sim/src/engine/pipelined.rs")).unwrap();
+    let shown: Vec<&str> = blocks(&document, "rust,ignore")[0].lines().map(str::trim).collect();
+    let lines: Vec<&str> = file.lines().map(str::trim).collect();
+    assert!(
+        shown.len() > 5 && lines.windows(shown.len()).any(|window| window == shown),
+        "{shown:#?}"
+    );
+    assert!(document.contains(&format!("{} lines. It is ASYNC", lines.len())), "{}", lines.len());
+    // What every policy keeps to.
+    for entry in fs::read_dir(root().join("crates/sim/src/engine")).unwrap() {
+        let path = entry.unwrap().path();
+        let text = fs::read_to_string(&path).unwrap();
+        assert!(!text.contains("impl Policy for") || text.lines().count() <= 150, "{path:?}");
+    }
+}
