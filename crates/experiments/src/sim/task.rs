@@ -94,12 +94,18 @@ impl Task {
     /// Runs it. Deterministic but for [`Simulated::seconds`].
     ///
     /// # Errors
-    /// The machine is impossible, or the program does what it must not.
+    /// The machine is impossible, or the program does what it must not, or says that it failed.
     pub fn run(&self, image: &Image) -> Result<Simulated, Error> {
         let began = Instant::now();
-        let outcome = haul_sim::run(&self.machine, image, &self.job()).map_err(|error| {
-            Error::Simulation { what: self.to_string(), reason: error.to_string() }
-        })?;
+        let failed = |reason: String| Error::Simulation { what: self.to_string(), reason };
+        let outcome = haul_sim::run(&self.machine, image, &self.job())
+            .map_err(|error| failed(error.to_string()))?;
+        if let Some(code) = outcome.machine.exit_code.filter(|code| *code != 0) {
+            return Err(failed(format!(
+                "the program ended with exit code {code}, so that its time means nothing; see what \
+                 haul sim run says of it"
+            )));
+        }
         let counted = self.packets.saturating_sub(self.warm_packets);
         let cycles_per_packet = (counted > 0 && self.is_workload())
             .then(|| (outcome.cycles - outcome.warm_cycles) as f64 / counted as f64);

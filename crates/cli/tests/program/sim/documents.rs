@@ -103,7 +103,6 @@ fn every_command_of_the_page_does_what_is_shown() {
         command.args(["-c", &format!("exec {line}")]).current_dir(folder.path()).env("PATH", &path);
         command.env("HAUL", env!("CARGO_BIN_EXE_haul"));
         away(&mut command);
-        println!("{line}");
         let ran = run(&mut command).expect(0);
         assert!(!ran.err.contains("error"), "{line}: {ran:#?}");
     }

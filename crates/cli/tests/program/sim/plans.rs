@@ -156,6 +156,23 @@ fn a_sweep_with_a_program_that_goes_wrong_keeps_what_is_done() {
 }
 
 #[test]
+fn a_program_that_says_that_it_failed_gives_no_figures() {
+    let folder = tempfile::tempdir().unwrap();
+    // `li a7, 93; ecall`: exit with what a0 is.
+    let program = elf::program(folder.path(), "says.elf", &[ENDS[0], ENDS[2]]);
+    let plan = folder.path().join("plan.jsonl");
+    let sweep = |code: &str| {
+        let vary = ["sweep", "--vary", "memory.mshrs=1,2", "--argument", code, "--run"];
+        let place = ["--program", text(&program), "--out", text(&plan), "--threads", "1"];
+        run(&mut sim(&[&vary[..], &place].concat()))
+    };
+    sweep("3").expect(1).says(&["exit code 3", "means nothing"]);
+    assert!(record_files(&plan).is_empty());
+    sweep("0").expect(0);
+    assert_eq!(record_files(&plan).len(), 2);
+}
+
+#[test]
 fn sweeps_that_cannot_be_leave_no_plan() {
     let folder = tempfile::tempdir().unwrap();
     let program = elf::program(folder.path(), "ends.elf", &ENDS);
