@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::time::Duration;
 
 use haul_measure::memory::{Pages, Region};
 use haul_measure::sys::{self, Proc, Usage};
@@ -115,9 +116,7 @@ impl<'a> End<'a> {
         let empty = &mut [][..];
         let source = self.source.as_mut().map_or(&[][..], |region| &*region.as_mut_slice());
         let target = self.target.as_mut().map_or(empty, Region::as_mut_slice);
-        while sys::monotonic_ns() < at_ns {
-            std::hint::spin_loop();
-        }
+        wait_until(at_ns);
         let (before, start_ns) = (sys::usage_process(), sys::monotonic_ns());
         let done = perform(way.as_mut(), self.side, &task, source, target);
         let (end_ns, after) = (sys::monotonic_ns(), sys::usage_process());
@@ -143,6 +142,21 @@ impl<'a> End<'a> {
         let regions = [&self.source, &self.target].into_iter().flatten();
         let buffers: u64 = regions.map(|region| region.bytes() as u64).sum();
         now.saturating_sub(self.started_with).saturating_sub(buffers)
+    }
+}
+
+/// Sleeps, then spins. Two ends that spin from the start keep both processors of a small machine, and
+/// the run, which is about to sleep, ready to run all the time: a program that nobody has beside a
+/// transfer, and that haul would take for other work on the machine.
+fn wait_until(at_ns: u64) {
+    /// How much of it is spun: more than twice what a timer may come late by default (50 us).
+    const SPUN_NS: u64 = 120_000;
+    let rest_ns = at_ns.saturating_sub(sys::monotonic_ns()).saturating_sub(SPUN_NS);
+    if rest_ns > 0 {
+        std::thread::sleep(Duration::from_nanos(rest_ns));
+    }
+    while sys::monotonic_ns() < at_ns {
+        std::hint::spin_loop();
     }
 }
 
