@@ -1,6 +1,5 @@
 //! Which mechanism a message takes.
 
-use std::ops::Range;
 use std::sync::OnceLock;
 
 use super::double::Pieces;
@@ -14,13 +13,9 @@ use crate::tuning::{self, ChannelTable, Force};
 /// From this size on one copy by the kernel beats two by the processors where only one processor
 /// is to be had. Below, the ring's chunks stay in the cache and a system call a message costs more.
 /// Where there are several and others are busy the ring stays: on two busy processors of Zen 4 it
-/// moved 5.5 GB/s at 0.18 s/GB, `pull` 1.6 at 0.25, `double` 1.8 at 0.25 (256 MiB).
+/// moved 5.5 GB/s at 0.18 s/GB, `pull` 1.6 at 0.25, `double` 1.8 at 0.25 (256 MiB). With one of the two
+/// busy it moved 1.55 and `pull` 1.52 at 64 KiB, 3.43 and 3.05 at 256 KiB, 3.74 and 2.83 at 16 MiB.
 const PULL_BYTES_MIN: u64 = 128 << 10;
-/// Where there are several and others are busy, of messages of these sizes: the ring moves them in
-/// fewer pieces than it takes to wake the other end once, and one that waits for a processor waits for
-/// each piece. GB/s of `ring` and `pull` on two processors of Zen 4, one of them busy: 1.44 and 1.40 at
-/// 32 KiB, 1.39 and 1.75 at 64 KiB, 3.31 and 3.42 at 256 KiB, 4.07 and 3.21 at 512 KiB.
-const PULL_BUSY_BYTES: Range<u64> = 48 << 10..512 << 10;
 /// From this size on two ends that have a processor each copy once, both at a time: below, the
 /// ring's second copy comes out of the caches and costs less than the kernel's one. Zen 4 with 32 MiB
 /// of last-level cache, GB/s of `ring` and `double`: 9.6 and 7.1 at 16 MiB, 7.5 and 6.6 at 32 MiB, 8.0
@@ -101,11 +96,7 @@ impl Facts {
         if let Some(measured) = rungs.find(|rung| rung.from <= length && can(rung.mechanism)) {
             return measured.mechanism;
         }
-        let is_pulled = match self.is_alone {
-            true => length >= PULL_BYTES_MIN,
-            false => !self.is_idle && PULL_BUSY_BYTES.contains(&length),
-        };
-        if is_pulled && can(Mechanism::Pull) {
+        if self.is_alone && length >= PULL_BYTES_MIN && can(Mechanism::Pull) {
             return Mechanism::Pull;
         }
         if by_double(DOUBLE_BYTES_MIN) { Mechanism::Double } else { Mechanism::Ring }
@@ -221,9 +212,8 @@ mod tests {
             (QUIET, 64 << 20, Mechanism::Double),
             (new, 64 << 10, Mechanism::Ring),
             (new, 128 << 10, Mechanism::Double),
-            (busy, 32 << 10, Mechanism::Ring),
-            (busy, 64 << 10, Mechanism::Pull),
-            (busy, 1 << 20, Mechanism::Ring),
+            (busy, 64 << 10, Mechanism::Ring),
+            (busy, 256 << 10, Mechanism::Ring),
             (busy, 1 << 30, Mechanism::Ring),
             (new_and_busy, 1 << 20, Mechanism::Ring),
             (alone, 64 << 10, Mechanism::Ring),
