@@ -48,26 +48,36 @@ impl<M: MemoryPort> Core<'_, M> {
     /// Lets the oldest instruction leave, if it may.
     fn commit_oldest(&mut self) -> bool {
         let sequence = self.window.head;
-        let entry = *self.window.entry(sequence);
+        let entry = self.window.entry(sequence);
         if !entry.is_done {
             return false;
         }
+        let row = entry.row;
         match entry.class {
-            Class::Store if !self.store(entry.address, entry.bytes, entry.is_uncached) => {
-                return false;
+            Class::Store => {
+                if !self.store(entry.address, entry.bytes, entry.is_uncached) {
+                    return false;
+                }
+                self.stores.pop();
+                self.memory_entries -= 1;
             }
-            Class::Copy if !self.copy(sequence) => return false,
-            Class::Store | Class::Copy => self.stores.pop(),
+            Class::Copy => {
+                if !self.copy(sequence) {
+                    return false;
+                }
+                self.stores.pop();
+            }
             Class::Branch => {
-                let instruction = self.instruction(entry.index);
-                self.predictor.learn(entry.index, &instruction, entry.next);
+                let (index, next) = (entry.index, entry.next);
+                let instruction = self.instruction(index);
+                self.predictor.learn(index, &instruction, next);
                 self.statistics.branches += 1;
             }
-            Class::Load => self.statistics.loads += 1,
+            Class::Load => {
+                self.statistics.loads += 1;
+                self.memory_entries -= 1;
+            }
             _ => {}
-        }
-        if entry.is_memory() {
-            self.memory_entries -= 1;
         }
         while self.device_writes.front().is_some_and(|(writer, _)| *writer == sequence) {
             if let Some((_, write)) = self.device_writes.pop_front() {
@@ -75,7 +85,7 @@ impl<M: MemoryPort> Core<'_, M> {
             }
         }
         if let Some(trace) = &mut self.trace {
-            trace.committed(entry.row, self.now);
+            trace.committed(row, self.now);
         }
         self.window.head += 1;
         true

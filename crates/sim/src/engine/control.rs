@@ -34,6 +34,9 @@ pub struct Pending {
     pub complete: u32,
     /// Whether its `ecpy` has been told that it may retire.
     pub retired: bool,
+    /// The lines that it reads and those that it writes, by their first byte and the one behind.
+    source_lines: (u64, u64),
+    target_lines: (u64, u64),
 }
 
 /// The unit.
@@ -87,7 +90,14 @@ impl Control {
             done += bytes;
             count += 1;
         }
+        let line_bytes = self.line_bytes;
+        let lines = |first: u64| {
+            let end = (first + copy.bytes).next_multiple_of(line_bytes);
+            (first / line_bytes * line_bytes, end)
+        };
         self.pending.push(Pending {
+            source_lines: lines(copy.source),
+            target_lines: lines(copy.target),
             number,
             copy,
             began: now,
@@ -104,13 +114,11 @@ impl Control {
     #[inline]
     #[must_use]
     pub fn blocks(&self, kind: Kind, address: u64, bytes: u64) -> bool {
+        // Asked for every load and store, so that nothing is divided here.
+        let end = address + bytes;
+        let touches = |(low, high): (u64, u64)| address < high && low < end;
         self.pending.iter().any(|entry| {
-            let touches = |first: u64| {
-                let low = first / self.line_bytes * self.line_bytes;
-                let high = (first + entry.copy.bytes).next_multiple_of(self.line_bytes);
-                address < high && address + bytes > low
-            };
-            touches(entry.copy.target) || (kind == Kind::Store && touches(entry.copy.source))
+            touches(entry.target_lines) || (kind == Kind::Store && touches(entry.source_lines))
         })
     }
 

@@ -11,7 +11,9 @@ pub enum Step {
     Wait,
 }
 
-/// A piece and its stream buffer.
+/// A piece and its stream buffer, which holds copied data as it is going to be written: one place for
+/// each line of the target. What a line of the source has for the next place as well waits in the
+/// shifter that aligns source and target, and takes no place of its own.
 ///
 /// Reads go in this order: the first line of the target, if the piece covers only its end (it is
 /// read, modified and written); the lines of the source; the last line of the target, if the piece
@@ -74,18 +76,15 @@ impl Stream {
     /// Lines of the stream buffer in use.
     #[must_use]
     pub fn buffered(&self) -> u32 {
-        self.reads_issued - self.released()
+        let begun = self.reads_issued.checked_sub(1).map_or(0, |last| self.place_of(last) + 1);
+        begun.saturating_sub(self.writes_done)
     }
 
     /// Whether a read is left and the stream buffer has room for it.
     #[must_use]
     pub fn may_read(&self) -> bool {
-        // A line that needs more than the whole buffer passes through it all the same.
-        let room = self.buffered() < self.lines_max
-            || (self.writes_issued < self.writes()
-                && self.writes_issued == self.writes_done
-                && self.reads_issued < self.needed(self.writes_issued));
-        self.reads_issued < self.reads() && room
+        self.reads_issued < self.reads()
+            && self.place_of(self.reads_issued) < self.writes_done + self.lines_max
     }
 
     /// Whether the next write's data has arrived.
@@ -168,33 +167,24 @@ impl Stream {
         if write + 1 == self.writes() {
             return self.reads();
         }
-        let end = self.offset_of(write + 1);
-        let last_line = (self.source + end - 1) / self.line_bytes;
-        self.place_of(last_line) + 1
+        let end = (self.target / self.line_bytes + u64::from(write) + 1) * self.line_bytes;
+        let last_line = (self.source + end - self.target - 1) / self.line_bytes;
+        let before = last_line - self.source / self.line_bytes;
+        u32::try_from(before).expect("inside a page") + 1 + u32::from(self.merges_first)
     }
 
-    /// Reads whose place in the buffer is free again.
-    fn released(&self) -> u32 {
-        if self.writes_done == 0 {
+    /// The first write that a read of this number is for.
+    fn place_of(&self, read: u32) -> u32 {
+        let Some(line) = read.checked_sub(u32::from(self.merges_first)) else {
             return 0;
+        };
+        if line >= self.source_lines() {
+            return self.writes() - 1;
         }
-        if self.is_complete() {
-            return self.reads_issued;
-        }
-        let next = self.offset_of(self.writes_done);
-        self.place_of((self.source + next) / self.line_bytes).min(self.reads_issued)
-    }
-
-    /// Where the write of this number begins, counted from the piece's first byte.
-    fn offset_of(&self, write: u32) -> u64 {
-        let line = (self.target / self.line_bytes + u64::from(write)) * self.line_bytes;
-        line.saturating_sub(self.target)
-    }
-
-    /// The number of the read of a source line.
-    fn place_of(&self, line: u64) -> u32 {
-        let place = u32::try_from(line - self.source / self.line_bytes).expect("inside a page");
-        place + u32::from(self.merges_first)
+        let first = (self.source / self.line_bytes + u64::from(line)) * self.line_bytes;
+        let copied = first.saturating_sub(self.source);
+        let place = (self.target % self.line_bytes + copied) / self.line_bytes;
+        u32::try_from(place).expect("inside a page")
     }
 }
 
@@ -289,6 +279,17 @@ mod tests {
                     assert!(written.windows(2).all(|pair| pair[0] + 1 == pair[1]));
                 }
             }
+        }
+    }
+
+    #[test]
+    fn the_buffer_holds_lines_of_the_target_wherever_the_source_begins() {
+        for source in [0, 1, 56, 63] {
+            let done = run(Stream::new(source, 4096, 1024, 64, 16), Stream::batches, 3);
+            let turn = done.iter().position(|(step, _)| *step == Step::Write);
+            let reads = done.iter().filter(|(step, _)| *step == Step::Read).count();
+            assert_eq!(turn, Some(reads), "one round, from {source}");
+            assert_eq!(reads, 16 + usize::from(source > 0));
         }
     }
 

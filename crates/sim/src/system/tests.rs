@@ -167,9 +167,9 @@ fn engines_copy_at_the_speed_of_the_channels() {
         let lines = bytes / 64;
         let (retired, complete) = copy_cycles("sync-nlb", bytes, |_| {});
         assert_eq!(retired, complete);
-        // Both walks, the command, the lines read and written by turns of 16 lines over two
+        // Both walks, the command, the lines read and written by turns of 12 lines over two
         // channels, each turn with the time to open a row, and the completion.
-        let batches = lines.div_ceil(16);
+        let batches = lines.div_ceil(12);
         let closed_form = 60 + 27 + 30 + lines * 60 + batches * 2 * 90 + 27 + 30;
         let what = format!("sync-nlb, {bytes} bytes, cycles");
         assert_near(&what, complete as f64, closed_form as f64, 20.0);
@@ -210,7 +210,7 @@ fn every_placement_policy_and_count_completes_every_copy() {
             (Placement::Die, Target::Invalidate),
             (Placement::Die, Target::Cache),
         ] {
-            for (engines, stream_lines) in [(1, 16), (3, 1), (2, 2)] {
+            for (engines, stream_lines) in [(1, 12), (3, 1), (2, 2)] {
                 let mut driver = Driver::new(|c| {
                     c.engine.policy = policy.into();
                     c.engine.placement = placement;
