@@ -24,7 +24,10 @@ const MODES: [&str; 4] = ["BASE", "SYNC_NLB", "SYNC_WLB", "ASYNC"];
 
 /// Both, in the order in which they stand side by side.
 const CALIBRATIONS: [(&str, &str); 2] = [
-    ("none", "the machine as docs/sim.md describes it, with the two numbers that it calls fitted"),
+    (
+        "none",
+        "the machine as docs/sim.md describes it, with the three numbers that it calls fitted",
+    ),
     ("one-knob", "compute per packet fitted to BASE’s copy shares in order, and to nothing else"),
 ];
 
