@@ -215,6 +215,10 @@ fn memory_that_is_kept_for_writing_is_refused() {
         };
         let Some(pinned) = pinned else { continue };
         let sealed = rustix::fs::fcntl_add_seals(&file, SealFlags::WRITE | SealFlags::SEAL);
+        if is_pipe && sealed.is_ok() {
+            // This kernel copies what goes into a pipe, so that nothing is kept.
+            continue;
+        }
         assert_eq!(sealed, Err(Errno::BUSY), "the kernel waits for those pages in vain");
         let start = Instant::now();
         for kind in [3, 5] {
