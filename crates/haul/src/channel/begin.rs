@@ -65,7 +65,7 @@ impl Sending<'_> {
     fn begin_with_chunks(&mut self) -> Result<Step<()>, Error> {
         let sender = &mut *self.sender;
         let mut run = Run::new(0, self.length, sender.lane.link.chunk_bytes);
-        if run.is_last() {
+        if run.is_last(sender.filled, sender.lane.cells()) {
             let counts = (&mut sender.filled, &mut sender.drained);
             let (lane, source) = (&mut sender.lane, &mut self.source);
             ring::fill(lane, source, &mut run, counts, Tell::Later)?;

@@ -12,6 +12,7 @@ use rustix::io::Errno;
 use rustix::thread::{Timespec, futex};
 
 use super::bell::{self, ASLEEP, POLLING};
+use super::distance::Distance;
 use super::error::Error;
 use super::handshake::Met;
 use super::layout::{self, SumState};
@@ -151,23 +152,34 @@ pub(super) struct Lane {
     other_bell: usize,
     /// System calls made so far.
     pub(super) system_calls: u64,
+    /// How far the other end is.
+    pub(super) distance: Distance,
 }
 
 impl Lane {
     pub(super) fn for_sending(link: Arc<Link>, index: usize) -> Self {
         let (own_bell, other_bell) = (layout::SENDER_BELL, layout::RECEIVER_BELL);
-        Self { link, index, own_bell, other_bell, system_calls: 0 }
+        Self { link, index, own_bell, other_bell, system_calls: 0, distance: Distance::default() }
     }
 
     pub(super) fn for_receiving(link: Arc<Link>, index: usize) -> Self {
         let (own_bell, other_bell) = (layout::RECEIVER_BELL, layout::SENDER_BELL);
-        Self { link, index, own_bell, other_bell, system_calls: 0 }
+        Self { link, index, own_bell, other_bell, system_calls: 0, distance: Distance::default() }
     }
 
     /// Reads a word of the other end's, once.
     pub(super) fn load(&self, word: usize) -> u64 {
         // SYNC: word told.
         self.word(word).get()
+    }
+
+    /// Reads a word of the other end's, once, of which `known` was seen before; sees how far the other
+    /// end is.
+    pub(super) fn load_timed(&mut self, word: usize, known: u64) -> u64 {
+        let mut distance = self.distance;
+        let value = distance.timed(known, || self.load(word));
+        self.distance = distance;
+        value
     }
 
     /// A word that both ends change.
@@ -224,9 +236,15 @@ impl Lane {
         layout::slot_start(self.index, message)
     }
 
-    pub(super) fn chunk(&self, chunk: u64) -> usize {
-        let index = (chunk % layout::CHUNKS) as usize;
-        self.chunks() + index * self.link.chunk_bytes
+    /// Where a cell of the ring stands, counted over the life of the channel.
+    pub(super) fn cell(&self, cell: u64) -> usize {
+        let index = (cell % self.cells()) as usize;
+        self.chunks() + index * layout::CELL_BYTES
+    }
+
+    /// Cells of the ring.
+    pub(super) fn cells(&self) -> u64 {
+        layout::cells(self.link.chunk_bytes)
     }
 
     /// Where the chunks of this direction begin.

@@ -44,6 +44,7 @@ mod buffer;
 mod checksum;
 mod choose;
 mod counter;
+mod distance;
 mod double;
 mod error;
 mod filling;

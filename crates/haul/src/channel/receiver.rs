@@ -22,7 +22,7 @@ pub struct Receiver {
     pub(super) lane: Lane,
     /// Messages taken whole.
     pub(super) consumed: u64,
-    /// Chunks emptied.
+    /// Cells emptied.
     pub(super) drained: u64,
     pub(super) pending: Option<Pending>,
     /// What `try_recv` has built so far.

@@ -26,9 +26,9 @@ pub struct Sender {
     pub(super) next: u64,
     /// Messages that the receiver took, as last known.
     pub(super) consumed: u64,
-    /// Chunks filled.
+    /// Cells filled.
     pub(super) filled: u64,
-    /// Chunks that the receiver emptied, as last known.
+    /// Cells that the receiver emptied, as last known.
     pub(super) drained: u64,
     /// The chunks of this direction have pages.
     pub(super) has_chunks: bool,
@@ -138,7 +138,7 @@ impl Sender {
         if self.next - self.consumed < SLOTS {
             return Ok(true);
         }
-        let told = self.lane.load(layout::CONSUMED);
+        let told = self.lane.load_timed(layout::CONSUMED, self.consumed);
         if !(self.consumed..=self.next).contains(&told) {
             return Err(Error::protocol("count of messages taken", told, self.next));
         }

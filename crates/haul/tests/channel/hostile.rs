@@ -11,6 +11,8 @@ use crate::raw::{CONSUMED, DRAINED, FILLED, LANE_BYTES, Liar, PUBLISHED, greetin
 use crate::support::{SHORT, impatient, pattern};
 
 const CHUNK_BYTES: u64 = 256 << 10;
+/// Pages of the ring in one direction.
+const RING_PAGES: u64 = 4 * CHUNK_BYTES / 4096;
 /// 2 pages of words, 2 x 16 slots of a page, 2 x 4 chunks.
 const REGION_BYTES: u64 = 8192 + 32 * 4096 + 8 * CHUNK_BYTES;
 
@@ -142,11 +144,11 @@ fn lies_about_counts_lengths_and_kinds_are_named() {
         ("pulled without trust", |liar| liar.publish(0, [0, 4, 10, 1])),
         ("memory that never came", |liar| liar.publish(0, [0, 3, 10, 0])),
         ("sealed memory that never came", |liar| liar.publish(0, [0, 5, 10, 0])),
-        ("more chunks than the ring has", |liar| {
-            liar.poke(FILLED, 5);
+        ("more than the ring has", |liar| {
+            liar.poke(FILLED, RING_PAGES + 1);
             liar.publish(0, [0, 2, 1 << 20, 0]);
         }),
-        ("chunks taken back", |liar| {
+        ("pages of the ring taken back", |liar| {
             liar.poke(FILLED, u64::MAX);
             liar.publish(0, [0, 2, 1 << 20, 0]);
         }),
@@ -176,7 +178,7 @@ fn a_message_whose_checksum_is_another_is_not_handed_out() {
     assert!(matches!(error, Error::Deadline { .. }), "{error}");
     let error = receiving_fails(|liar| {
         liar.sum(0, [2, 1, 2]);
-        liar.poke(FILLED, 1);
+        liar.poke(FILLED, 2);
         liar.publish(0, [0, 2, 5000, 0]);
     });
     assert!(matches!(error, Error::Damaged { .. }), "{error}");
@@ -197,7 +199,8 @@ fn lengths_beyond_every_limit_take_no_memory() {
 fn a_message_that_stops_in_the_middle_costs_the_deadline() {
     let start = Instant::now();
     let error = receiving_fails(|liar| {
-        liar.poke(FILLED, 2);
+        // Two pieces and a part of one, of 16 pages each.
+        liar.poke(FILLED, 33);
         liar.publish(0, [0, 2, 8 << 20, 0]);
     });
     assert!(matches!(error, Error::Deadline { .. }), "{error}");
@@ -246,12 +249,15 @@ fn a_flood_of_packets_and_descriptors_is_bounded() {
 #[test]
 fn a_receiver_that_lies_about_what_it_took_is_named() {
     let bytes = pattern(4 << 20, 1);
-    for (word, value) in [(DRAINED, 5), (DRAINED, u64::MAX), (DRAINED, 0)] {
+    for (word, value) in
+        [(DRAINED, RING_PAGES + 1), (DRAINED, u64::MAX), (DRAINED, 5), (DRAINED, 0)]
+    {
         let (liar, mut victim) = Liar::meet(&impatient());
         liar.poke(LANE_BYTES + word, value);
         let error = victim.send(&bytes).unwrap_err();
         let is_named = match value {
-            0 => matches!(error, Error::Deadline { .. }),
+            // Less than a piece is no room.
+            0 | 5 => matches!(error, Error::Deadline { .. }),
             _ => matches!(error, Error::Protocol { .. }),
         };
         assert!(is_named, "{word} {value}: {error}");
@@ -329,7 +335,7 @@ fn random_words_never_crash_and_never_hang() {
                 near(random(), length),
                 near(random(), 1),
             ];
-            liar.poke(FILLED, near(random(), random() % 5));
+            liar.poke(FILLED, near(random(), random() % 40));
             liar.publish(message, header);
             liar.poke(128 * (random() % 9), near(random(), message));
             liar.poke(LANE_BYTES + 128 * (random() % 9), random() >> 62);
