@@ -9,6 +9,7 @@ use rustix::mm::{MapFlags, MremapFlags, ProtFlags};
 
 use super::account::Account;
 use super::error::Error;
+use super::huge;
 use super::pages;
 use super::pool::Lease;
 use super::region;
@@ -83,7 +84,8 @@ impl Buffer {
             return Ok(Self::small(0));
         }
         let protection = ProtFlags::READ | ProtFlags::WRITE;
-        let base = region::map_file(file, length, protection, MapFlags::PRIVATE)?;
+        let place = huge::aligned_place(length);
+        let base = region::map_file_at(place, file, length, protection, MapFlags::PRIVATE)?;
         let view = Self::mapped(base, length);
         region::fill_holes(base, length)?;
         Ok(view)

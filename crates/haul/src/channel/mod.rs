@@ -49,6 +49,7 @@ mod double;
 mod error;
 mod filling;
 mod handshake;
+mod huge;
 mod idle;
 mod incoming;
 mod inline;

@@ -261,9 +261,22 @@ pub(super) fn map_file(
     protection: ProtFlags,
     flags: MapFlags,
 ) -> Result<NonNull<u8>, Error> {
-    // SAFETY: a new mapping at an address of the kernel's choice touches nothing that exists.
-    let base =
-        unsafe { rustix::mm::mmap(std::ptr::null_mut(), size_bytes, protection, flags, file, 0) };
+    map_file_at(0, file, size_bytes, protection, flags)
+}
+
+/// As [`map_file`], at this address if nothing is there; flags that replace what is there are not for
+/// here.
+pub(super) fn map_file_at(
+    place: usize,
+    file: BorrowedFd<'_>,
+    size_bytes: usize,
+    protection: ProtFlags,
+    flags: MapFlags,
+) -> Result<NonNull<u8>, Error> {
+    debug_assert!(!flags.contains(MapFlags::FIXED), "only a free place may be taken");
+    let place = std::ptr::without_provenance_mut(place);
+    // SAFETY: a new mapping where the kernel finds that nothing is touches nothing that exists.
+    let base = unsafe { rustix::mm::mmap(place, size_bytes, protection, flags, file, 0) };
     let base = base.map_err(Error::system("map memory"))?;
     NonNull::new(base.cast()).ok_or_else(|| Error::System {
         attempt: "map memory",

@@ -3,8 +3,11 @@
 //!
 //! The seal against writing is granted only while nobody can write, so it is the proof: the
 //! receiver needs no trust. Sealed memory cannot be used again, so each message is built in new
-//! memory, whose first touch costs more than a copy into warm memory would: this way is for a
-//! producer that makes the message anyhow, once, in place.
+//! memory, whose pages cost half a copy into warm memory if they are huge ones, see `huge`, and three
+//! times one if not: this way is for a producer that makes the message anyhow, once, in place.
+//!
+//! A page that the receiver writes to is a fault and a copy of 4 KiB, huge page or not: 2.5 us on
+//! Zen 4 under KVM. One of ten written to costs 0.6 of a warm copy of all there.
 
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
@@ -15,7 +18,7 @@ use rustix::mm::{MapFlags, ProtFlags};
 use super::buffer::Buffer;
 use super::error::Error;
 use super::staged::{self, SEALS};
-use super::{pages, region};
+use super::{huge, pages, region};
 
 /// Puts the message that came sealed into a target: its whole pages themselves, where the target is
 /// of this process's own pages, else copies. Returns the bytes that were copied.
@@ -61,16 +64,15 @@ unsafe impl Send for Building {}
 unsafe impl Sync for Building {}
 
 impl Building {
-    /// Memory for a message of this length. Its pages are there already: four system calls.
+    /// Memory for a message of this length. Its pages are there already, huge ones where the kernel
+    /// gives any: six system calls, and one for each 2 MiB.
     ///
     /// # Errors
     /// [`Error::System`] where there is not so much memory; also for a length of zero, of which
     /// there is nothing to build: send an empty slice instead.
     pub fn new(length: usize) -> Result<Self, Error> {
         let file = region::create_file(length)?;
-        region::reserve(file.as_fd(), 0, length)?;
-        let protection = ProtFlags::READ | ProtFlags::WRITE;
-        let base = region::map_file(file.as_fd(), length, protection, MapFlags::SHARED)?;
+        let base = huge::map_whole(file.as_fd(), length)?;
         Ok(Self { file, base, length })
     }
 
