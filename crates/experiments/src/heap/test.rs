@@ -291,7 +291,7 @@ mod tests {
                 .tasks(&extent, 1, 1)
                 .iter()
                 .map(|task| match task {
-                    Task::Latency { .. } => vec![1.0; 4],
+                    Task::Latency { .. } => vec![1.0; 6],
                     Task::NoBulk { .. } => vec![1.0; 3],
                     Task::Footprint | Task::Bulk { .. } | Task::Repeat { .. } => vec![1.0; 2],
                     _ => vec![1.0],
