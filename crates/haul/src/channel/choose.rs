@@ -16,13 +16,10 @@ use crate::tuning::{self, ChannelTable, Force};
 /// moved 5.5 GB/s at 0.18 s/GB, `pull` 1.6 at 0.25, `double` 1.8 at 0.25 (256 MiB). With one of the two
 /// busy it moved 1.55 and `pull` 1.52 at 64 KiB, 3.43 and 3.05 at 256 KiB, 3.74 and 2.83 at 16 MiB.
 const PULL_BYTES_MIN: u64 = 128 << 10;
-/// From this size on two ends that have a processor each copy once, both at a time: below, the
-/// ring's second copy comes out of the caches and costs less than the kernel's one. Zen 4 with 32 MiB
-/// of last-level cache, GB/s of `ring` and `double`: 9.6 and 7.1 at 16 MiB, 7.5 and 6.6 at 32 MiB, 8.0
-/// and 8.2 at 64 MiB, 7.1 and 8.7 at 256 MiB.
-const DOUBLE_BYTES_MIN: u64 = 64 << 20;
-/// The same where the memory that the receiver takes messages into is new: page faults then take
-/// longer than copies, and by `double` both ends meet half of them. GB/s of `ring` and `double`, Zen 4:
+/// From this size on two ends that have a processor each copy once, both at a time, into memory that is
+/// new to the receiver: page faults then take longer than copies, and by `double` both ends meet half
+/// of them. Into memory that was used before the ring is as fast or faster at every size, wherever the
+/// two ends run (see `ring`), and takes less processor time. GB/s of `ring` and `double`, Zen 4:
 /// 1.13 and 0.65 at 64 KiB, 1.26 and 1.57 at 128 KiB, 1.30 and 2.09 at 1 MiB, 1.37 and 2.48 at 16 MiB.
 const DOUBLE_INTO_NEW_BYTES_MIN: u64 = 128 << 10;
 /// Copy-on-write of 4 KiB pages against one warm copy of all: the reference's measure.
@@ -87,8 +84,8 @@ impl Facts {
         ladder: Option<&Ladder>,
         can: &dyn Fn(Mechanism) -> bool,
     ) -> Mechanism {
-        let by_double = |from| length >= from && self.is_idle && can(Mechanism::Double);
-        if self.is_target_new && by_double(DOUBLE_INTO_NEW_BYTES_MIN) {
+        let is_new = self.is_target_new && length >= DOUBLE_INTO_NEW_BYTES_MIN;
+        if is_new && self.is_idle && can(Mechanism::Double) {
             return Mechanism::Double;
         }
         let ladder = ladder.filter(|ladder| length <= ladder.most);
@@ -99,7 +96,7 @@ impl Facts {
         if self.is_alone && length >= PULL_BYTES_MIN && can(Mechanism::Pull) {
             return Mechanism::Pull;
         }
-        if by_double(DOUBLE_BYTES_MIN) { Mechanism::Double } else { Mechanism::Ring }
+        Mechanism::Ring
     }
 }
 
@@ -209,7 +206,8 @@ mod tests {
             (QUIET, 8 << 10, Mechanism::Ring),
             (QUIET, 64 << 10, Mechanism::Ring),
             (QUIET, 32 << 20, Mechanism::Ring),
-            (QUIET, 64 << 20, Mechanism::Double),
+            (QUIET, 1 << 30, Mechanism::Ring),
+            (new, 1 << 30, Mechanism::Double),
             (new, 64 << 10, Mechanism::Ring),
             (new, 128 << 10, Mechanism::Double),
             (busy, 64 << 10, Mechanism::Ring),
