@@ -116,9 +116,13 @@ fn name(section: &Section<'_>) -> String {
 }
 
 fn section_html(section: &Section<'_>, figures: &[Figure<'_>], index: usize) -> String {
+    let mut experiments = section.experiments().into_iter().peekable();
+    let is_simulated =
+        experiments.peek().is_some() && experiments.all(|each| each.starts_with("sim."));
+    let about = if is_simulated { "A simulated server, by" } else { "How to move bytes on" };
     let mut html = format!(
         "<section class=\"machine\" id=\"m{index}\" aria-labelledby=\"m{index}-name\"><h1 id=\"m{index}-name\">\
-         <span>How to move bytes on</span> {}</h1>",
+         <span>{about}</span> {}</h1>",
         escape(&name(section))
     );
     html.push_str(&findings_html(&of_section(section), figures));

@@ -144,6 +144,24 @@ fn modelled_figures_are_counted_and_not_used() {
 }
 
 #[test]
+fn a_reproduction_is_told_as_simulated() {
+    let of = |experiment: &str, metric: &str, value: f64| {
+        let mut record = samples::record("m", experiment, "haul").with("calibration", "none");
+        (record.metric, record.samples) = (metric.into(), vec![value]);
+        record.kind = haul_model::Kind::Modelled;
+        record
+    };
+    let tier = |name: &str, holds: f64| of("sim.tiers", "tier", holds).with("tier", name).into();
+    let error = of("sim.table2", "mean_absolute_error", 2.549).with("rows", 16).into();
+    let other = of("sim.table2", "mean_absolute_error", 9.0).with("calibration", "one-knob").into();
+    let findings = findings(&[error, other, tier("A", 1.0), tier("B", 1.0), tier("C", 0.0)]);
+    let told = only(&findings, "Simulated, not measured");
+    assert_eq!(told.tone, Tone::Fact);
+    let end = "within 2.5 points in the mean of 16 undisputed rows; tiers A and B are held; tier C is missed.";
+    assert!(told.text.ends_with(end), "{}", told.text);
+}
+
+#[test]
 fn a_noisy_run_asks_to_be_repeated() {
     let findings = findings(&[distribution("a", "l1", 0.5, 0.09)]);
     let noise = only(&findings, "Noise");

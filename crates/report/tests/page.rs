@@ -481,3 +481,23 @@ fn a_replay_is_one_line_a_heap_with_time_and_footprint_as_modes() {
         assert!(!series["y"].to_string().contains("null"), "{series}");
     }
 }
+
+#[test]
+fn a_calibration_that_changes_nothing_is_not_drawn_again() {
+    let bar = |calibration: &str, ours: f64| {
+        let mut record = samples::record("m1", "sim.figure7", "haul")
+            .with("calibration", calibration)
+            .with("mode", "BASE")
+            .with("bandwidth_gb_per_s", "3.2");
+        (record.kind, record.samples) = (haul_model::Kind::Modelled, vec![ours]);
+        Line::from(record)
+    };
+    let drawings = |knob: f64| {
+        let page = html(&[bar("none", 100.0), bar("one-knob", knob)]);
+        assert!(page.contains("A simulated server, by"));
+        (page.matches("Execution time in percent").count(), page.contains("nothing to add"))
+    };
+    let (once, is_told) = drawings(100.0);
+    let (twice, is_told_twice) = drawings(90.0);
+    assert!(once < twice && is_told && !is_told_twice, "{once} and {twice}");
+}

@@ -1,5 +1,5 @@
 //! The sentences that open the page, and that the command line prints: computed from measured
-//! records only, and honest about the noise.
+//! records, but for one that says that it speaks of a simulation, and honest about the noise.
 
 mod channel;
 
@@ -12,6 +12,8 @@ mod memory;
 mod noise;
 
 mod ranges;
+
+mod sim;
 
 mod size;
 
@@ -53,7 +55,8 @@ pub enum Tone {
 /// What the records say, the most important first, machine by machine in the order of the file.
 ///
 /// Where two records say the same thing, the newer counts. A difference below the noise floor of its
-/// own run, or whose interval holds 1, is "no difference". Modelled figures are only counted.
+/// own run, or whose interval holds 1, is "no difference". Modelled figures are only counted, but for
+/// the simulated server's, whose sentence says so.
 ///
 /// ```
 /// use haul_model::{Comparison, Line, Record};
@@ -105,6 +108,7 @@ pub(crate) fn of_section(section: &Section<'_>) -> Vec<Finding> {
     findings.extend(heap::maps(&records));
     findings.extend(channel::transfers(&records));
     findings.extend(channel::seed(&records));
+    findings.extend(sim::reproduction(section));
     findings.extend(tune::tuned(&records));
     findings.extend(noise::floors(&records));
     findings.extend(noise::remarks(section));

@@ -91,11 +91,13 @@ pub(crate) fn heading(experiment: &str) -> Option<Heading> {
         ),
         "sim.trace" => (
             "A window of cycles",
-            "What each instruction and each transaction of the memory did when. Time goes from left to right; at              the end of a row stands whom it waited for. A number leads to that row.",
+            "What each instruction and each transaction of the memory did when. Time goes from left to right; at the \
+             end of a row stands whom it waited for. A number leads to that row.",
         ),
         "sim.workers" => (
             "A sweep by several workers",
-            "Seconds from the call to the last record, and efficiency: the time of one worker over the number of              workers times theirs. “processes” know nothing of each other: what the machine itself allows.",
+            "Seconds from the call to the last record, and efficiency: the time of one worker over the number of \
+             workers times theirs. “processes” know nothing of each other: what the machine itself allows.",
         ),
         "sim.program" => ("A simulated program", "Cycles and every counter."),
         _ => return None,
@@ -132,19 +134,27 @@ fn of_calibration<'a>(records: &[&'a Record], calibration: &str) -> Vec<&'a Reco
     records.iter().filter(is).copied().collect()
 }
 
-/// For each calibration that has records, a heading and what is drawn.
+/// For each calibration that has records, a heading and what is drawn; a calibration that changed
+/// nothing is told, not drawn again.
 fn each(records: &[&Record], draw: impl Fn(&[&Record]) -> String) -> String {
     let mut html = String::from("<div class=\"sim\">");
+    let mut before = String::new();
     for (name, meaning) in CALIBRATIONS {
         let mine = of_calibration(records, name);
-        if !mine.is_empty() {
-            let _ = write!(
-                html,
-                "<div><h3>Calibration: {name}</h3><p class=\"about\">{}</p>{}</div>",
-                escape(meaning),
-                draw(&mine)
-            );
+        if mine.is_empty() {
+            continue;
         }
+        let drawn = draw(&mine);
+        let shown = match !before.is_empty() && drawn == before {
+            true => "<p>It has nothing to add: every figure is the one above.</p>",
+            false => &drawn,
+        };
+        let meaning = escape(meaning);
+        let _ = write!(
+            html,
+            "<div><h3>Calibration: {name}</h3><p class=\"about\">{meaning}</p>{shown}</div>"
+        );
+        before = drawn;
     }
     html + "</div>"
 }

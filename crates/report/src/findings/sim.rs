@@ -1,0 +1,36 @@
+//! How near the simulated server comes to the paper of its copy engines: the one sentence of modelled
+//! figures, which says that they are.
+
+use haul_model::Record;
+
+use super::{Finding, Tone, finding};
+use crate::select::{Section, field};
+
+/// The last reproduction of the paper, as its machine is described: its error, and what it holds.
+pub(super) fn reproduction(section: &Section<'_>) -> Option<Finding> {
+    let is_described = |record: &&Record| field(record, "calibration").as_deref() == Some("none");
+    let of = |experiment: &str, metric: &'static str| {
+        let records = section.of(experiment).into_iter().filter(is_described);
+        records.filter(move |record| record.metric == metric).collect::<Vec<_>>()
+    };
+    let error = *of("sim.table2", "mean_absolute_error").last()?;
+    let rows = field(error, "rows").unwrap_or_default();
+    let mut sentence = format!(
+        "Simulated, not measured: of the copy engines’ paper, Table 2 comes out within {:.1} points in the mean of \
+         {rows} undisputed rows",
+        error.median()?
+    );
+    let tiers = of("sim.tiers", "tier").into_iter().filter(|tier| tier.run == error.run);
+    let (held, missed): (Vec<_>, Vec<_>) = tiers.partition(|tier| tier.median() == Some(1.0));
+    for (tiers, verb) in [(held, "held"), (missed, "missed")] {
+        let names: Vec<String> = tiers.iter().filter_map(|tier| field(tier, "tier")).collect();
+        match names.as_slice() {
+            [] => {}
+            [name] => sentence.push_str(&format!("; tier {name} is {verb}")),
+            [names @ .., last] => {
+                sentence.push_str(&format!("; tiers {} and {last} are {verb}", names.join(", ")));
+            }
+        }
+    }
+    Some(finding("sim.table2", Tone::Fact, sentence + "."))
+}
