@@ -54,15 +54,18 @@ fn best(lane: &Lane, source: &Source<'_>, length: u64) -> Mechanism {
         return Mechanism::Inline;
     }
     let link = &*lane.link;
+    let ladder = ladder();
+    // Whatever the peer writes there, the worst of it is a slower transfer.
+    let is_target_new = length >= DOUBLE_INTO_NEW_BYTES_MIN && lane.load(TOOK_INTO_NEW) == 1;
     let facts = Facts {
         is_trusted: link.is_trusted,
-        is_idle: idle::is_one_for_each(),
+        // Asked where it counts alone: the kernel's answer takes as long as 100 KiB do.
+        is_idle: (is_target_new || ladder.is_some()) && idle::is_one_for_each(),
         is_alone: idle::processors() == 1,
-        // Whatever the peer writes there, the worst of it is a slower transfer.
-        is_target_new: lane.load(TOOK_INTO_NEW) == 1,
+        is_target_new,
     };
     let can = |mechanism| obstacle(mechanism, link, source, length).is_none();
-    facts.best(length, ladder(), &can)
+    facts.best(length, ladder, &can)
 }
 
 /// What a choice stands on beside the message.
