@@ -102,7 +102,8 @@ fn cells_of(piece: usize) -> u64 {
     piece.div_ceil(CELL_BYTES) as u64
 }
 
-/// What happens to the ring's lines after they are written, see "Past the caches".
+/// What happens to the ring's lines after they are written, see "By way of the caches, or of
+/// memory".
 fn hint(run: &Run, distance: Distance) -> Hint {
     match run.length >= RING_STREAMED_BYTES_MIN || distance.is_far() {
         true => Hint::Streamed,
