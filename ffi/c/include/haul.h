@@ -914,6 +914,56 @@ void haul_channel_close(struct haul_channel *channel);
 void haul_channel_listener_close(struct haul_channel_listener *listener);
 
 /**
+ * Zeroed memory of size bytes to receive into, written to buffer: give haul_channel_recv_into() what
+ * haul_channel_buffer_data() says of it. Where a message stands in pages of its own already, those take
+ * the place of this memory's from its beginning, or any page in it, on, without a copy. Of 64 KiB and
+ * more, nothing is taken from the system before it is touched.
+ *
+ * Returns HAUL_OK; HAUL_ERROR_NULL; HAUL_ERROR_ARGUMENT; HAUL_ERROR_NO_MEMORY; HAUL_ERROR_SYSTEM. buffer
+ * is written on HAUL_OK alone, and is to be given back with haul_channel_buffer_free().
+ *
+ * # Safety
+ * buffer is NULL or writable.
+ */
+enum haul_status haul_channel_buffer_create(size_t size,
+                                            struct haul_channel_buffer **buffer);
+
+/**
+ * Where a received message stands; NULL for NULL. Some address, not to be read, for one of no bytes.
+ *
+ * # Safety
+ * buffer is NULL or a buffer.
+ */
+void *haul_channel_buffer_data(struct haul_channel_buffer *buffer);
+
+/**
+ * How many bytes a received message has; 0 for NULL.
+ *
+ * # Safety
+ * buffer is NULL or a buffer.
+ */
+size_t haul_channel_buffer_size(const struct haul_channel_buffer *buffer);
+
+/**
+ * Writes to account what a received message took at this end.
+ *
+ * Returns HAUL_OK; HAUL_ERROR_NULL.
+ *
+ * # Safety
+ * buffer is NULL or a buffer; account is NULL or writable.
+ */
+enum haul_status haul_channel_buffer_account(const struct haul_channel_buffer *buffer,
+                                             struct haul_channel_account *account);
+
+/**
+ * Gives a received message's memory back. NULL is fine.
+ *
+ * # Safety
+ * buffer is NULL or a buffer that is given up.
+ */
+void haul_channel_buffer_free(struct haul_channel_buffer *buffer);
+
+/**
  * Sends a message and returns as its bytes are the caller's again: nothing that is written to them
  * afterwards is ever seen by the receiver. account may be NULL; it is written on HAUL_OK alone.
  *
@@ -991,56 +1041,6 @@ enum haul_status haul_channel_recv(struct haul_channel *channel,
  */
 enum haul_status haul_channel_try_recv(struct haul_channel *channel,
                                        struct haul_channel_buffer **buffer);
-
-/**
- * Zeroed memory of size bytes to receive into, written to buffer: give haul_channel_recv_into() what
- * haul_channel_buffer_data() says of it. Where a message stands in pages of its own already, those take
- * the place of this memory's from its beginning, or any page in it, on, without a copy. Of 64 KiB and
- * more, nothing is taken from the system before it is touched.
- *
- * Returns HAUL_OK; HAUL_ERROR_NULL; HAUL_ERROR_ARGUMENT; HAUL_ERROR_NO_MEMORY; HAUL_ERROR_SYSTEM. buffer
- * is written on HAUL_OK alone, and is to be given back with haul_channel_buffer_free().
- *
- * # Safety
- * buffer is NULL or writable.
- */
-enum haul_status haul_channel_buffer_create(size_t size,
-                                            struct haul_channel_buffer **buffer);
-
-/**
- * Where a received message stands; NULL for NULL. Some address, not to be read, for one of no bytes.
- *
- * # Safety
- * buffer is NULL or a buffer.
- */
-void *haul_channel_buffer_data(struct haul_channel_buffer *buffer);
-
-/**
- * How many bytes a received message has; 0 for NULL.
- *
- * # Safety
- * buffer is NULL or a buffer.
- */
-size_t haul_channel_buffer_size(const struct haul_channel_buffer *buffer);
-
-/**
- * Writes to account what a received message took at this end.
- *
- * Returns HAUL_OK; HAUL_ERROR_NULL.
- *
- * # Safety
- * buffer is NULL or a buffer; account is NULL or writable.
- */
-enum haul_status haul_channel_buffer_account(const struct haul_channel_buffer *buffer,
-                                             struct haul_channel_account *account);
-
-/**
- * Gives a received message's memory back. NULL is fine.
- *
- * # Safety
- * buffer is NULL or a buffer that is given up.
- */
-void haul_channel_buffer_free(struct haul_channel_buffer *buffer);
 
 /**
  * Memory for a message of size bytes, 1 at least, that is built in place; written to building.

@@ -5,7 +5,8 @@ use std::ptr::{self, NonNull};
 
 use haul_rust::heap::{Fault, Misuse, Node, Offset, ReallocError, Tag};
 
-use crate::heap::{haul_heap, text_of};
+use crate::argument::{put, text_of};
+use crate::heap::haul_heap;
 use crate::status::haul_status;
 
 /// Any NUMA node, for haul_heap_alloc_on().
@@ -170,15 +171,12 @@ pub unsafe extern "C" fn haul_heap_offset(
     // SAFETY: the caller's promise.
     let heap = unsafe { heap.as_ref() };
     let pointer = NonNull::new(pointer.cast_mut().cast());
-    let (Some(heap), Some(pointer), false) = (heap, pointer, offset.is_null()) else {
+    let (Some(heap), Some(pointer)) = (heap, pointer) else {
         return haul_status::HAUL_ERROR_NULL;
     };
-    let Some(found) = heap.heap.offset(pointer) else {
-        return haul_status::HAUL_ERROR_FOREIGN_POINTER;
-    };
-    // SAFETY: not NULL, so writable by the caller's promise.
-    unsafe { offset.write(found.bytes()) };
-    haul_status::HAUL_OK
+    let found = || heap.heap.offset(pointer).ok_or(haul_status::HAUL_ERROR_FOREIGN_POINTER);
+    // SAFETY: the caller's promise for offset.
+    unsafe { put(offset, || Ok(found()?.bytes())) }
 }
 
 /// Where an offset lies in this process; NULL for one outside the heap.
@@ -220,9 +218,8 @@ pub unsafe extern "C" fn haul_heap_get_stats(
         free_bytes: found.free_bytes,
         limit_bytes: found.limit_bytes,
     };
-    // SAFETY: not NULL, so writable by the caller's promise.
-    unsafe { stats.write(found) };
-    haul_status::HAUL_OK
+    // SAFETY: the caller's promise for stats.
+    unsafe { put(stats, || Ok(found)) }
 }
 
 /// Checks the heap's metadata: HAUL_OK, HAUL_ERROR_NULL, or HAUL_ERROR_DAMAGED where a process wrote

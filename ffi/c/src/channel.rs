@@ -4,12 +4,11 @@ use std::ffi::{c_char, c_int};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
 use std::path::Path;
-use std::ptr;
-use std::time::Duration;
 
-use haul_rust::channel::{Channel, Error, Listener, Mechanism, Receiver, Sender, Settings, pair};
+use haul_rust::channel::{Channel, Error, Listener, Receiver, Sender, Settings, pair};
 
-use crate::heap::text_of;
+use crate::argument::{give, put, take, text_of};
+use crate::options::{haul_channel_options, mechanism_of};
 use crate::status::haul_status;
 
 /// One end of a channel between two processes, for both directions, or one of its halves: see
@@ -59,111 +58,6 @@ pub(crate) unsafe fn receiver_of<'a>(
 #[derive(Debug)]
 pub struct haul_channel_listener {
     listener: Listener,
-}
-
-/// The ways for bytes to get from one process to another.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum haul_channel_mechanism {
-    /// haul's choice.
-    HAUL_CHANNEL_AUTO = 0,
-    /// Small messages, inside their descriptor.
-    HAUL_CHANNEL_INLINE = 1,
-    /// Chunks that stay in the cache, both copies overlapped.
-    HAUL_CHANNEL_RING = 2,
-    /// The whole message in shared memory.
-    HAUL_CHANNEL_STAGED = 3,
-    /// The receiver reads the sender's memory; needs trust.
-    HAUL_CHANNEL_PULL = 4,
-    /// Built in place: haul_channel_send_built().
-    HAUL_CHANNEL_SEALED = 5,
-    /// Both ends copy at once; needs trust.
-    HAUL_CHANNEL_DOUBLE = 6,
-    /// The sender copies into the receiver's pool; needs trust.
-    HAUL_CHANNEL_LEASE = 7,
-    /// Pages through a pipe; needs trust.
-    HAUL_CHANNEL_VMSPLICE = 8,
-}
-
-/// The peer is one of one's own: see trust in haul_channel_options.
-pub const HAUL_CHANNEL_TRUST: u32 = 1;
-/// What is sent carries a checksum of what must arrive.
-pub const HAUL_CHANNEL_INTEGRITY: u32 = 2;
-
-/// How a channel behaves at this end. All zeros ask for the defaults.
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub struct haul_channel_options {
-    /// Largest message in bytes, to send or to take; 0: 64 GiB.
-    pub size_max: u64,
-    /// Milliseconds that a transfer may take from the moment the peer begins with it; 0: 30,000.
-    pub deadline_ms: u64,
-    /// Milliseconds that a call waits for the peer to begin; 0: 30,000; UINT64_MAX: as long as the
-    /// peer lives.
-    pub wait_ms: u64,
-    /// HAUL_CHANNEL_TRUST | HAUL_CHANNEL_INTEGRITY, or 0. If both ends trust each other, mechanisms
-    /// are allowed that a hostile peer could abuse.
-    pub flags: u32,
-    /// A haul_channel_mechanism to send by, whatever haul would choose.
-    pub mechanism: u32,
-    /// The part of a message, in percent, that the receiver is expected to write to.
-    pub dirty_percent: u32,
-    /// 0.
-    pub reserved: u32,
-}
-
-const _: () = assert!(size_of::<haul_channel_options>() == 40);
-
-impl haul_channel_options {
-    fn settings(&self) -> Result<Settings, haul_status> {
-        let default = Settings::default();
-        let known = HAUL_CHANNEL_TRUST | HAUL_CHANNEL_INTEGRITY;
-        let mechanism = match self.mechanism {
-            0 => None,
-            number => Some(mechanism_of(number).ok_or(haul_status::HAUL_ERROR_ARGUMENT)?),
-        };
-        if self.flags & !known != 0 || self.dirty_percent > 100 || self.reserved != 0 {
-            return Err(haul_status::HAUL_ERROR_ARGUMENT);
-        }
-        let or = |milliseconds, default| match milliseconds {
-            0 => default,
-            milliseconds => Duration::from_millis(milliseconds),
-        };
-        Ok(Settings {
-            size_max: if self.size_max == 0 { default.size_max } else { self.size_max },
-            deadline: or(self.deadline_ms.min(FOREVER_MS), default.deadline),
-            wait: match self.wait_ms {
-                u64::MAX => None,
-                wait => Some(or(wait.min(FOREVER_MS), default.wait.unwrap_or_default())),
-            },
-            trusts_peer: self.flags & HAUL_CHANNEL_TRUST != 0,
-            integrity: self.flags & HAUL_CHANNEL_INTEGRITY != 0,
-            dirty_fraction: f64::from(self.dirty_percent) / 100.0,
-            mechanism,
-        })
-    }
-}
-
-/// A hundred years: longer times would not fit the clock.
-const FOREVER_MS: u64 = 100 * 365 * 24 * 3600 * 1000;
-
-fn mechanism_of(number: u32) -> Option<Mechanism> {
-    Mechanism::ALL.into_iter().find(|mechanism| number_of(*mechanism) == number)
-}
-
-pub(crate) fn number_of(mechanism: Mechanism) -> u32 {
-    use haul_channel_mechanism as C;
-    let number = match mechanism {
-        Mechanism::Inline => C::HAUL_CHANNEL_INLINE,
-        Mechanism::Ring => C::HAUL_CHANNEL_RING,
-        Mechanism::Staged => C::HAUL_CHANNEL_STAGED,
-        Mechanism::Pull => C::HAUL_CHANNEL_PULL,
-        Mechanism::Sealed => C::HAUL_CHANNEL_SEALED,
-        Mechanism::Double => C::HAUL_CHANNEL_DOUBLE,
-        Mechanism::Lease => C::HAUL_CHANNEL_LEASE,
-        Mechanism::Vmsplice => C::HAUL_CHANNEL_VMSPLICE,
-    };
-    number as u32
 }
 
 /// Makes a socket at path, for this user alone, and writes its listener to listener.
@@ -241,18 +135,12 @@ pub unsafe extern "C" fn haul_channel_connect(
 /// fds is NULL or has room for two.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn haul_channel_pair(fds: *mut c_int) -> haul_status {
-    if fds.is_null() {
-        return haul_status::HAUL_ERROR_NULL;
-    }
-    match pair() {
-        Ok((one, other)) => {
-            let raw = [one.into_raw_fd(), other.into_raw_fd()];
-            // SAFETY: not NULL, so it has room for two by the caller's promise.
-            unsafe { ptr::write(fds.cast::<[c_int; 2]>(), raw) };
-            haul_status::HAUL_OK
-        }
-        Err(error) => status_of(&error),
-    }
+    let make = || {
+        let (one, other) = pair()?;
+        Ok([one.into_raw_fd(), other.into_raw_fd()])
+    };
+    // SAFETY: NULL or with room for two, by the caller's promise.
+    unsafe { put(fds.cast::<[c_int; 2]>(), make) }
 }
 
 /// Begins a channel over a connected socket of haul_channel_pair(), or another Unix socket of type
@@ -397,64 +285,33 @@ unsafe fn owned(fd: c_int) -> Option<OwnedFd> {
     Some(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Makes something and hands it to C.
-///
-/// # Safety
-/// `target` is NULL or writable.
-pub(crate) unsafe fn give<T>(
-    target: *mut *mut T,
-    make: impl FnOnce() -> Result<T, Error>,
-) -> haul_status {
-    if target.is_null() {
-        return haul_status::HAUL_ERROR_NULL;
-    }
-    match make() {
-        Ok(made) => {
-            // SAFETY: not NULL, so writable by the caller's promise.
-            unsafe { ptr::write(target, Box::into_raw(Box::new(made))) };
-            haul_status::HAUL_OK
-        }
-        Err(error) => status_of(&error),
-    }
-}
-
-/// Takes back from C what `give` gave.
-///
-/// # Safety
-/// `made` is NULL or came from `give`, and is given up.
-pub(crate) unsafe fn take<T>(made: *mut T) -> Option<T> {
-    if made.is_null() {
-        return None;
-    }
-    // SAFETY: made from a box by `give`, and the caller gives it up.
-    Some(*unsafe { Box::from_raw(made) })
-}
-
-pub(crate) fn status_of(error: &Error) -> haul_status {
-    match error {
-        Error::Socket { reason, .. } => match reason.kind() {
-            io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
-                haul_status::HAUL_ERROR_NOT_FOUND
+impl From<Error> for haul_status {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::Socket { reason, .. } => match reason.kind() {
+                io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
+                    haul_status::HAUL_ERROR_NOT_FOUND
+                }
+                io::ErrorKind::AddrInUse => haul_status::HAUL_ERROR_EXISTS,
+                io::ErrorKind::PermissionDenied => haul_status::HAUL_ERROR_FORBIDDEN,
+                io::ErrorKind::InvalidInput => haul_status::HAUL_ERROR_ARGUMENT,
+                _ => haul_status::HAUL_ERROR_SYSTEM,
+            },
+            Error::System { reason, .. } if reason.kind() == io::ErrorKind::OutOfMemory => {
+                haul_status::HAUL_ERROR_NO_MEMORY
             }
-            io::ErrorKind::AddrInUse => haul_status::HAUL_ERROR_EXISTS,
-            io::ErrorKind::PermissionDenied => haul_status::HAUL_ERROR_FORBIDDEN,
-            io::ErrorKind::InvalidInput => haul_status::HAUL_ERROR_ARGUMENT,
-            _ => haul_status::HAUL_ERROR_SYSTEM,
-        },
-        Error::System { reason, .. } if reason.kind() == io::ErrorKind::OutOfMemory => {
-            haul_status::HAUL_ERROR_NO_MEMORY
+            Error::System { .. } => haul_status::HAUL_ERROR_SYSTEM,
+            Error::Handshake { .. } | Error::Memory { .. } | Error::Protocol { .. } => {
+                haul_status::HAUL_ERROR_PROTOCOL
+            }
+            Error::PeerGone { .. } => haul_status::HAUL_ERROR_PEER_GONE,
+            Error::Closed => haul_status::HAUL_ERROR_CLOSED,
+            Error::Deadline { .. } => haul_status::HAUL_ERROR_DEADLINE,
+            Error::TooSmall { .. } => haul_status::HAUL_ERROR_TOO_SMALL,
+            Error::TooLong { .. } => haul_status::HAUL_ERROR_TOO_LONG,
+            Error::Unavailable { .. } => haul_status::HAUL_ERROR_UNAVAILABLE,
+            Error::Damaged { .. } => haul_status::HAUL_ERROR_INTEGRITY,
+            Error::GivenUp { .. } | Error::Broken => haul_status::HAUL_ERROR_BROKEN,
         }
-        Error::System { .. } => haul_status::HAUL_ERROR_SYSTEM,
-        Error::Handshake { .. } | Error::Memory { .. } | Error::Protocol { .. } => {
-            haul_status::HAUL_ERROR_PROTOCOL
-        }
-        Error::PeerGone { .. } => haul_status::HAUL_ERROR_PEER_GONE,
-        Error::Closed => haul_status::HAUL_ERROR_CLOSED,
-        Error::Deadline { .. } => haul_status::HAUL_ERROR_DEADLINE,
-        Error::TooSmall { .. } => haul_status::HAUL_ERROR_TOO_SMALL,
-        Error::TooLong { .. } => haul_status::HAUL_ERROR_TOO_LONG,
-        Error::Unavailable { .. } => haul_status::HAUL_ERROR_UNAVAILABLE,
-        Error::Damaged { .. } => haul_status::HAUL_ERROR_INTEGRITY,
-        Error::GivenUp { .. } | Error::Broken => haul_status::HAUL_ERROR_BROKEN,
     }
 }

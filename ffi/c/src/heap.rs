@@ -1,11 +1,11 @@
 //! Heaps: made, shared, attached to, kept in order, and left.
 
-use std::ffi::{CStr, c_char, c_int};
+use std::ffi::{c_char, c_int};
 use std::os::fd::{AsRawFd, BorrowedFd};
-use std::ptr;
 
 use haul_rust::heap::{Builder, Error, Heap, Name, Pages};
 
+use crate::argument::{give, text_of};
 use crate::status::haul_status;
 
 /// A heap of huge pages, private or shared between processes. Any number of threads may use it at
@@ -13,6 +13,12 @@ use crate::status::haul_status;
 #[derive(Debug)]
 pub struct haul_heap {
     pub(crate) heap: Heap,
+}
+
+impl haul_heap {
+    fn made(result: Result<Heap, Error>) -> Result<Self, haul_status> {
+        Ok(Self { heap: result? })
+    }
 }
 
 /// The pages that a heap should use. Where there are none of a kind, a lesser one is used.
@@ -98,7 +104,7 @@ pub unsafe extern "C" fn haul_heap_create(
     // SAFETY: the caller's promise for options.
     let builder = unsafe { builder_of(options) };
     // SAFETY: the caller's promise for heap.
-    unsafe { give(heap, || builder.build()) }
+    unsafe { give(heap, || haul_heap::made(builder.build())) }
 }
 
 /// Makes a heap that processes of this user share by a name, and writes it to heap. It outlives them
@@ -120,7 +126,7 @@ pub unsafe extern "C" fn haul_heap_create_named(
         Err(status) => return status,
     };
     // SAFETY: the caller's promise for heap.
-    unsafe { give(heap, || builder.shared_named(name)) }
+    unsafe { give(heap, || haul_heap::made(builder.shared_named(name))) }
 }
 
 /// Makes a heap that is shared by its descriptor, haul_heap_fd(), and writes it to heap. It goes with
@@ -136,7 +142,7 @@ pub unsafe extern "C" fn haul_heap_create_shared(
     // SAFETY: the caller's promise for options.
     let builder = unsafe { builder_of(options) };
     // SAFETY: the caller's promise for heap.
-    unsafe { give(heap, || builder.shared_fd()) }
+    unsafe { give(heap, || haul_heap::made(builder.shared_fd())) }
 }
 
 /// Attaches to the heap of this name, and writes it to heap. Nothing of what the file says is believed
@@ -158,7 +164,7 @@ pub unsafe extern "C" fn haul_heap_attach(
         Err(status) => return status,
     };
     // SAFETY: the caller's promise for heap.
-    unsafe { give(heap, || Heap::builder().attach_named(name)) }
+    unsafe { give(heap, || haul_heap::made(Heap::builder().attach_named(name))) }
 }
 
 /// Attaches to the heap behind a descriptor, which stays the caller's, and writes it to heap. As
@@ -175,7 +181,7 @@ pub unsafe extern "C" fn haul_heap_attach_fd(fd: c_int, heap: *mut *mut haul_hea
     // during this call alone.
     let fd = unsafe { BorrowedFd::borrow_raw(fd) };
     // SAFETY: the caller's promise for heap.
-    unsafe { give(heap, || Heap::builder().attach_fd(fd)) }
+    unsafe { give(heap, || haul_heap::made(Heap::builder().attach_fd(fd))) }
 }
 
 /// Takes a shared heap's name away: nobody can attach by it any more. Who is attached stays so.
@@ -188,7 +194,9 @@ pub unsafe extern "C" fn haul_heap_attach_fd(fd: c_int, heap: *mut *mut haul_hea
 pub unsafe extern "C" fn haul_heap_remove_name(name: *const c_char) -> haul_status {
     // SAFETY: the caller's promise.
     match unsafe { text_of(name) } {
-        Ok(name) => Heap::remove_name(name).map_or_else(|error| status_of(&error), |()| OK),
+        Ok(name) => {
+            Heap::remove_name(name).map_or_else(haul_status::from, |()| haul_status::HAUL_OK)
+        }
         Err(status) => status,
     }
 }
@@ -267,8 +275,6 @@ pub unsafe extern "C" fn haul_heap_set_heir(heap: *const haul_heap, pid: u32) {
     }
 }
 
-const OK: haul_status = haul_status::HAUL_OK;
-
 /// # Safety
 /// `options` is NULL or readable.
 unsafe fn builder_of(options: *const haul_heap_options) -> Builder {
@@ -277,56 +283,27 @@ unsafe fn builder_of(options: *const haul_heap_options) -> Builder {
     options.map_or_else(Heap::builder, haul_heap_options::builder)
 }
 
-/// # Safety
-/// `text` is NULL or a string.
-pub(crate) unsafe fn text_of<'a>(text: *const c_char) -> Result<&'a str, haul_status> {
-    if text.is_null() {
-        return Err(haul_status::HAUL_ERROR_NULL);
-    }
-    // SAFETY: not NULL, so a string by the caller's promise.
-    let text = unsafe { CStr::from_ptr(text) };
-    text.to_str().map_err(|_| haul_status::HAUL_ERROR_ARGUMENT)
-}
-
-/// Makes a heap and hands it to C.
-///
-/// # Safety
-/// `target` is NULL or writable.
-unsafe fn give(
-    target: *mut *mut haul_heap,
-    make: impl FnOnce() -> Result<Heap, Error>,
-) -> haul_status {
-    if target.is_null() {
-        return haul_status::HAUL_ERROR_NULL;
-    }
-    match make() {
-        Ok(heap) => {
-            let heap = Box::into_raw(Box::new(haul_heap { heap }));
-            // SAFETY: not NULL, so writable by the caller's promise.
-            unsafe { ptr::write(target, heap) };
-            OK
+impl From<Error> for haul_status {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::BadLimit { .. }
+            | Error::BadNodes { .. }
+            | Error::BadName(_)
+            | Error::BadExternal { .. }
+            | Error::Unsupported { .. } => haul_status::HAUL_ERROR_ARGUMENT,
+            Error::NameTaken(_) => haul_status::HAUL_ERROR_EXISTS,
+            Error::NoSuchName(_) => haul_status::HAUL_ERROR_NOT_FOUND,
+            Error::OtherUser { .. } | Error::OpenToOthers { .. } => {
+                haul_status::HAUL_ERROR_FORBIDDEN
+            }
+            Error::NotAHeap { .. }
+            | Error::OtherVersion { .. }
+            | Error::Truncated { .. }
+            | Error::HeaderLies { .. }
+            | Error::Unfinished => haul_status::HAUL_ERROR_NOT_A_HEAP,
+            Error::NoAddressSpace { .. } => haul_status::HAUL_ERROR_NO_MEMORY,
+            Error::TooManyProcesses { .. } => haul_status::HAUL_ERROR_FULL,
+            _ => haul_status::HAUL_ERROR_SYSTEM,
         }
-        Err(error) => status_of(&error),
-    }
-}
-
-fn status_of(error: &Error) -> haul_status {
-    match error {
-        Error::BadLimit { .. }
-        | Error::BadNodes { .. }
-        | Error::BadName(_)
-        | Error::BadExternal { .. }
-        | Error::Unsupported { .. } => haul_status::HAUL_ERROR_ARGUMENT,
-        Error::NameTaken(_) => haul_status::HAUL_ERROR_EXISTS,
-        Error::NoSuchName(_) => haul_status::HAUL_ERROR_NOT_FOUND,
-        Error::OtherUser { .. } | Error::OpenToOthers { .. } => haul_status::HAUL_ERROR_FORBIDDEN,
-        Error::NotAHeap { .. }
-        | Error::OtherVersion { .. }
-        | Error::Truncated { .. }
-        | Error::HeaderLies { .. }
-        | Error::Unfinished => haul_status::HAUL_ERROR_NOT_A_HEAP,
-        Error::NoAddressSpace { .. } => haul_status::HAUL_ERROR_NO_MEMORY,
-        Error::TooManyProcesses { .. } => haul_status::HAUL_ERROR_FULL,
-        _ => haul_status::HAUL_ERROR_SYSTEM,
     }
 }

@@ -5,17 +5,23 @@
 //! before it would.
 //!
 //! - [`status`]: what a function returns that can fail;
+//! - `argument`: text and bytes that come in, results and objects that go out;
 //! - [`library`]: version, start;
 //! - [`copy`]: memcpy, memmove, memset, and the same with a hint;
 //! - [`thresholds`]: the sizes at which the way to copy changes, by name;
 //! - [`heap`]: heaps, made, shared and left;
 //! - [`block`]: their blocks;
+//! - [`options`]: how a channel is asked to behave, and its mechanisms;
 //! - [`channel`]: channels between processes, made and left;
+//! - [`account`]: what a transfer took;
+//! - [`buffer`]: memory for messages that arrive;
 //! - [`message`]: what goes through them;
 //! - [`sending`]: messages on their way, for an event loop.
 #![allow(non_camel_case_types, reason = "types are named as C names them")]
 
 pub mod status;
+
+mod argument;
 
 pub mod library;
 
@@ -27,7 +33,13 @@ pub mod heap;
 
 pub mod block;
 
+pub mod options;
+
 pub mod channel;
+
+pub mod account;
+
+pub mod buffer;
 
 pub mod message;
 

@@ -4,16 +4,13 @@ use std::ffi::c_void;
 use std::io::IoSlice;
 use std::ptr;
 
-use haul_rust::channel::{Account, Buffer, Building, Error};
+use haul_rust::channel::Building;
 
-use crate::channel::{give, haul_channel, number_of, receiver_of, sender_of, status_of, take};
+use crate::account::{haul_channel_account, tell};
+use crate::argument::{bytes_of, give, put, take};
+use crate::buffer::haul_channel_buffer;
+use crate::channel::{haul_channel, receiver_of, sender_of};
 use crate::status::haul_status;
-
-/// A received message, or memory for one: private, to read and to write.
-#[derive(Debug)]
-pub struct haul_channel_buffer {
-    buffer: Buffer,
-}
 
 /// A message that is built where it will be handed over from.
 #[derive(Debug)]
@@ -29,53 +26,6 @@ pub struct haul_channel_part {
     pub data: *const c_void,
     /// How many bytes it has.
     pub size: usize,
-}
-
-/// What one end of one transfer took.
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub struct haul_channel_account {
-    /// The message's size in bytes.
-    pub size: u64,
-    /// Bytes that this end copied, or the kernel on its behalf.
-    pub copied: u64,
-    /// Nanoseconds of the calling thread; UINT64_MAX where it was not measured, for small messages.
-    pub cpu_ns: u64,
-    /// Page faults of the calling thread; UINT64_MAX where they were not counted.
-    pub faults: u64,
-    /// System calls of the transfer.
-    pub system_calls: u64,
-    /// Bytes beyond source and target that this end had for it.
-    pub extra_memory: u64,
-    /// The haul_channel_mechanism.
-    pub mechanism: u32,
-    /// The one that it began with, where that was given up; else HAUL_CHANNEL_AUTO.
-    pub fell_back_from: u32,
-    /// 1 where a checksum was compared.
-    pub is_checked: u32,
-    /// 0.
-    pub reserved: u32,
-}
-
-const _: () = assert!(size_of::<haul_channel_account>() == 64);
-
-impl haul_channel_account {
-    fn of(account: &Account) -> Self {
-        Self {
-            size: account.size_bytes,
-            copied: account.copied_bytes,
-            cpu_ns: account
-                .cpu
-                .map_or(u64::MAX, |time| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)),
-            faults: account.faults.unwrap_or(u64::MAX),
-            system_calls: account.system_calls,
-            extra_memory: account.extra_memory_bytes,
-            mechanism: number_of(account.mechanism),
-            fell_back_from: account.fell_back_from.map_or(0, number_of),
-            is_checked: account.is_checked.into(),
-            reserved: 0,
-        }
-    }
 }
 
 /// Sends a message and returns as its bytes are the caller's again: nothing that is written to them
@@ -159,22 +109,10 @@ pub unsafe extern "C" fn haul_channel_wait_size(
     channel: *mut haul_channel,
     size: *mut usize,
 ) -> haul_status {
-    if size.is_null() {
-        return haul_status::HAUL_ERROR_NULL;
-    }
     // SAFETY: the caller's promise for channel.
-    let receiver = match unsafe { receiver_of(channel) } {
-        Ok(receiver) => receiver,
-        Err(status) => return status,
-    };
-    match receiver.wait_length() {
-        Ok(length) => {
-            // SAFETY: not NULL, so writable by the caller's promise.
-            unsafe { ptr::write(size, length) };
-            haul_status::HAUL_OK
-        }
-        Err(error) => status_of(&error),
-    }
+    let receiver = unsafe { receiver_of(channel) };
+    // SAFETY: the caller's promise for size.
+    unsafe { put(size, || Ok(receiver?.wait_length()?)) }
 }
 
 /// Waits for a message and copies it to data, which has room for size bytes. account may be NULL, and
@@ -226,12 +164,9 @@ pub unsafe extern "C" fn haul_channel_recv(
     buffer: *mut *mut haul_channel_buffer,
 ) -> haul_status {
     // SAFETY: the caller's promise for channel.
-    let receiver = match unsafe { receiver_of(channel) } {
-        Ok(receiver) => receiver,
-        Err(status) => return status,
-    };
+    let receiver = unsafe { receiver_of(channel) };
     // SAFETY: the caller's promise for buffer.
-    unsafe { give(buffer, || Ok(haul_channel_buffer { buffer: receiver.recv()? })) }
+    unsafe { give(buffer, || Ok(haul_channel_buffer { buffer: receiver?.recv()? })) }
 }
 
 /// As haul_channel_recv(), and never waits: writes NULL to buffer where haul_channel_fd() is to be
@@ -244,96 +179,15 @@ pub unsafe extern "C" fn haul_channel_try_recv(
     channel: *mut haul_channel,
     buffer: *mut *mut haul_channel_buffer,
 ) -> haul_status {
-    if buffer.is_null() {
-        return haul_status::HAUL_ERROR_NULL;
-    }
     // SAFETY: the caller's promise for channel.
-    let receiver = match unsafe { receiver_of(channel) } {
-        Ok(receiver) => receiver,
-        Err(status) => return status,
+    let receiver = unsafe { receiver_of(channel) };
+    let make = || {
+        let got = receiver?.try_recv()?;
+        let boxed = got.map(|buffer| Box::into_raw(Box::new(haul_channel_buffer { buffer })));
+        Ok(boxed.unwrap_or_else(ptr::null_mut))
     };
-    match receiver.try_recv() {
-        // SAFETY: the caller's promise for buffer.
-        Ok(Some(got)) => unsafe { give(buffer, || Ok(haul_channel_buffer { buffer: got })) },
-        Ok(None) => {
-            // SAFETY: not NULL, so writable by the caller's promise.
-            unsafe { ptr::write(buffer, ptr::null_mut()) };
-            haul_status::HAUL_OK
-        }
-        Err(error) => status_of(&error),
-    }
-}
-
-/// Zeroed memory of size bytes to receive into, written to buffer: give haul_channel_recv_into() what
-/// haul_channel_buffer_data() says of it. Where a message stands in pages of its own already, those take
-/// the place of this memory's from its beginning, or any page in it, on, without a copy. Of 64 KiB and
-/// more, nothing is taken from the system before it is touched.
-///
-/// Returns HAUL_OK; HAUL_ERROR_NULL; HAUL_ERROR_ARGUMENT; HAUL_ERROR_NO_MEMORY; HAUL_ERROR_SYSTEM. buffer
-/// is written on HAUL_OK alone, and is to be given back with haul_channel_buffer_free().
-///
-/// # Safety
-/// buffer is NULL or writable.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn haul_channel_buffer_create(
-    size: usize,
-    buffer: *mut *mut haul_channel_buffer,
-) -> haul_status {
-    if size > isize::MAX as usize {
-        return haul_status::HAUL_ERROR_ARGUMENT;
-    }
-    // SAFETY: the caller's promise.
-    unsafe { give(buffer, || Ok(haul_channel_buffer { buffer: Buffer::new(size)? })) }
-}
-
-/// Where a received message stands; NULL for NULL. Some address, not to be read, for one of no bytes.
-///
-/// # Safety
-/// buffer is NULL or a buffer.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn haul_channel_buffer_data(buffer: *mut haul_channel_buffer) -> *mut c_void {
-    // SAFETY: the caller's promise.
-    let buffer = unsafe { buffer.as_mut() };
-    buffer.map_or(ptr::null_mut(), |buffer| buffer.buffer.as_mut_ptr().cast())
-}
-
-/// How many bytes a received message has; 0 for NULL.
-///
-/// # Safety
-/// buffer is NULL or a buffer.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn haul_channel_buffer_size(buffer: *const haul_channel_buffer) -> usize {
-    // SAFETY: the caller's promise.
-    unsafe { buffer.as_ref() }.map_or(0, |buffer| buffer.buffer.len())
-}
-
-/// Writes to account what a received message took at this end.
-///
-/// Returns HAUL_OK; HAUL_ERROR_NULL.
-///
-/// # Safety
-/// buffer is NULL or a buffer; account is NULL or writable.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn haul_channel_buffer_account(
-    buffer: *const haul_channel_buffer,
-    account: *mut haul_channel_account,
-) -> haul_status {
-    // SAFETY: the caller's promise.
-    let Some(buffer) = (unsafe { buffer.as_ref() }).filter(|_| !account.is_null()) else {
-        return haul_status::HAUL_ERROR_NULL;
-    };
-    // SAFETY: the caller's promise.
-    unsafe { tell(Ok(buffer.buffer.account().clone()), account) }
-}
-
-/// Gives a received message's memory back. NULL is fine.
-///
-/// # Safety
-/// buffer is NULL or a buffer that is given up.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn haul_channel_buffer_free(buffer: *mut haul_channel_buffer) {
-    // SAFETY: the caller's promise.
-    unsafe { take(buffer) };
+    // SAFETY: the caller's promise for buffer.
+    unsafe { put(buffer, make) }
 }
 
 /// Memory for a message of size bytes, 1 at least, that is built in place; written to building.
@@ -399,37 +253,4 @@ pub unsafe extern "C" fn haul_channel_send_built(
 pub unsafe extern "C" fn haul_channel_building_free(building: *mut haul_channel_building) {
     // SAFETY: the caller's promise.
     unsafe { take(building) };
-}
-
-/// # Safety
-/// `data` is NULL or has `size` readable bytes.
-pub(crate) unsafe fn bytes_of<'a>(
-    data: *const c_void,
-    size: usize,
-) -> Result<&'a [u8], haul_status> {
-    match size {
-        0 => Ok(&[]),
-        _ if data.is_null() => Err(haul_status::HAUL_ERROR_NULL),
-        _ if size > isize::MAX as usize => Err(haul_status::HAUL_ERROR_ARGUMENT),
-        // SAFETY: the caller's promise.
-        _ => Ok(unsafe { std::slice::from_raw_parts(data.cast(), size) }),
-    }
-}
-
-/// # Safety
-/// `target` is NULL or writable.
-pub(crate) unsafe fn tell(
-    result: Result<Account, Error>,
-    target: *mut haul_channel_account,
-) -> haul_status {
-    match result {
-        Ok(account) => {
-            if !target.is_null() {
-                // SAFETY: not NULL, so writable by the caller's promise.
-                unsafe { ptr::write(target, haul_channel_account::of(&account)) };
-            }
-            haul_status::HAUL_OK
-        }
-        Err(error) => status_of(&error),
-    }
 }

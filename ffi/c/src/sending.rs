@@ -2,12 +2,13 @@
 
 use std::ffi::{c_int, c_void};
 use std::os::fd::AsRawFd;
-use std::ptr::{self, NonNull};
+use std::ptr::NonNull;
 
 use haul_rust::channel::{Sender, Sending};
 
-use crate::channel::{haul_channel, status_of};
-use crate::message::{bytes_of, haul_channel_account, tell};
+use crate::account::{haul_channel_account, tell};
+use crate::argument::{bytes_of, give, put, take};
+use crate::channel::haul_channel;
 use crate::status::haul_status;
 
 /// A message on its way. Its bytes stay the library's until it is complete, and so does the sending
@@ -40,7 +41,7 @@ impl haul_channel_sending {
             Ok(sending) => this.sending = Some(sending),
             Err(error) => {
                 this.give_back();
-                return Err(status_of(&error));
+                return Err(error.into());
             }
         }
         Ok(this)
@@ -84,14 +85,9 @@ pub unsafe extern "C" fn haul_channel_start_send(
         Err(status) => return status,
     };
     // SAFETY: the caller's promises for channel and data.
-    match unsafe { haul_channel_sending::start(channel, bytes) } {
-        Ok(started) => {
-            // SAFETY: not NULL, so writable by the caller's promise.
-            unsafe { ptr::write(sending, Box::into_raw(Box::new(started))) };
-            haul_status::HAUL_OK
-        }
-        Err(status) => status,
-    }
+    let started = unsafe { haul_channel_sending::start(channel, bytes) };
+    // SAFETY: the caller's promise for sending.
+    unsafe { give(sending, || started) }
 }
 
 /// Moves a message on without waiting, and writes to is_complete whether it is complete and its bytes
@@ -114,14 +110,8 @@ pub unsafe extern "C" fn haul_channel_sending_advance(
     let Some(sending) = sending.and_then(|sending| sending.sending.as_mut()) else {
         return haul_status::HAUL_ERROR_NULL;
     };
-    match sending.advance() {
-        Ok(is_over) => {
-            // SAFETY: not NULL, so writable by the caller's promise.
-            unsafe { ptr::write(is_complete, is_over) };
-            haul_status::HAUL_OK
-        }
-        Err(error) => status_of(&error),
-    }
+    // SAFETY: the caller's promise for is_complete.
+    unsafe { put(is_complete, || Ok(sending.advance()?)) }
 }
 
 /// What to poll for reading before haul_channel_sending_advance() is called again; -1 for NULL. It is
@@ -150,7 +140,7 @@ pub unsafe extern "C" fn haul_channel_sending_finish(
     account: *mut haul_channel_account,
 ) -> haul_status {
     // SAFETY: the caller's promise.
-    let Some(mut sending) = (unsafe { crate::channel::take(sending) }) else {
+    let Some(mut sending) = (unsafe { take(sending) }) else {
         return haul_status::HAUL_ERROR_NULL;
     };
     let Some(result) = sending.sending.take().map(Sending::finish) else {
@@ -169,7 +159,7 @@ pub unsafe extern "C" fn haul_channel_sending_finish(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn haul_channel_sending_free(sending: *mut haul_channel_sending) {
     // SAFETY: the caller's promise.
-    if let Some(sending) = unsafe { crate::channel::take(sending) } {
+    if let Some(sending) = unsafe { take(sending) } {
         sending.give_back();
     }
 }

@@ -6,6 +6,7 @@ use std::sync::{LazyLock, Mutex, PoisonError};
 
 use haul_copy::Thresholds;
 
+use crate::argument::put;
 use crate::status::haul_status;
 
 /// Two threads that set different thresholds at once must not undo each other's.
@@ -35,20 +36,14 @@ pub unsafe extern "C" fn haul_thresholds_get(
     name: *const c_char,
     bytes: *mut usize,
 ) -> haul_status {
-    if bytes.is_null() {
-        return haul_status::HAUL_ERROR_NULL;
-    }
     // SAFETY: the caller's promise for name.
-    let name = match unsafe { known_name(name) } {
-        Ok(name) => name,
-        Err(status) => return status,
+    let name = unsafe { known_name(name) };
+    let value = || {
+        let value = Thresholds::current().get(name?);
+        value.ok_or(haul_status::HAUL_ERROR_NO_SUCH_THRESHOLD)
     };
-    let Some(value) = Thresholds::current().get(name) else {
-        return haul_status::HAUL_ERROR_NO_SUCH_THRESHOLD;
-    };
-    // SAFETY: bytes is not NULL, so it is writable by the caller's promise.
-    unsafe { bytes.write(value) };
-    haul_status::HAUL_OK
+    // SAFETY: the caller's promise for bytes.
+    unsafe { put(bytes, value) }
 }
 
 /// Puts a threshold in force for all threads of this process. No value makes a copy wrong: one that

@@ -22,7 +22,10 @@ fn generate() -> String {
         "thresholds.rs",
         "heap.rs",
         "block.rs",
+        "options.rs",
         "channel.rs",
+        "account.rs",
+        "buffer.rs",
         "message.rs",
         "sending.rs",
     ] {

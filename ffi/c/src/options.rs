@@ -1,0 +1,112 @@
+//! How a channel is asked to behave, and the mechanisms by their numbers.
+
+use std::time::Duration;
+
+use haul_rust::channel::{Mechanism, Settings};
+
+use crate::status::haul_status;
+
+/// The ways for bytes to get from one process to another.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum haul_channel_mechanism {
+    /// haul's choice.
+    HAUL_CHANNEL_AUTO = 0,
+    /// Small messages, inside their descriptor.
+    HAUL_CHANNEL_INLINE = 1,
+    /// Chunks that stay in the cache, both copies overlapped.
+    HAUL_CHANNEL_RING = 2,
+    /// The whole message in shared memory.
+    HAUL_CHANNEL_STAGED = 3,
+    /// The receiver reads the sender's memory; needs trust.
+    HAUL_CHANNEL_PULL = 4,
+    /// Built in place: haul_channel_send_built().
+    HAUL_CHANNEL_SEALED = 5,
+    /// Both ends copy at once; needs trust.
+    HAUL_CHANNEL_DOUBLE = 6,
+    /// The sender copies into the receiver's pool; needs trust.
+    HAUL_CHANNEL_LEASE = 7,
+    /// Pages through a pipe; needs trust.
+    HAUL_CHANNEL_VMSPLICE = 8,
+}
+
+/// The peer is one of one's own: see trust in haul_channel_options.
+pub const HAUL_CHANNEL_TRUST: u32 = 1;
+/// What is sent carries a checksum of what must arrive.
+pub const HAUL_CHANNEL_INTEGRITY: u32 = 2;
+
+/// How a channel behaves at this end. All zeros ask for the defaults.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct haul_channel_options {
+    /// Largest message in bytes, to send or to take; 0: 64 GiB.
+    pub size_max: u64,
+    /// Milliseconds that a transfer may take from the moment the peer begins with it; 0: 30,000.
+    pub deadline_ms: u64,
+    /// Milliseconds that a call waits for the peer to begin; 0: 30,000; UINT64_MAX: as long as the
+    /// peer lives.
+    pub wait_ms: u64,
+    /// HAUL_CHANNEL_TRUST | HAUL_CHANNEL_INTEGRITY, or 0. If both ends trust each other, mechanisms
+    /// are allowed that a hostile peer could abuse.
+    pub flags: u32,
+    /// A haul_channel_mechanism to send by, whatever haul would choose.
+    pub mechanism: u32,
+    /// The part of a message, in percent, that the receiver is expected to write to.
+    pub dirty_percent: u32,
+    /// 0.
+    pub reserved: u32,
+}
+
+const _: () = assert!(size_of::<haul_channel_options>() == 40);
+
+impl haul_channel_options {
+    pub(crate) fn settings(&self) -> Result<Settings, haul_status> {
+        let default = Settings::default();
+        let known = HAUL_CHANNEL_TRUST | HAUL_CHANNEL_INTEGRITY;
+        let mechanism = match self.mechanism {
+            0 => None,
+            number => Some(mechanism_of(number).ok_or(haul_status::HAUL_ERROR_ARGUMENT)?),
+        };
+        if self.flags & !known != 0 || self.dirty_percent > 100 || self.reserved != 0 {
+            return Err(haul_status::HAUL_ERROR_ARGUMENT);
+        }
+        let or = |milliseconds, default| match milliseconds {
+            0 => default,
+            milliseconds => Duration::from_millis(milliseconds),
+        };
+        Ok(Settings {
+            size_max: if self.size_max == 0 { default.size_max } else { self.size_max },
+            deadline: or(self.deadline_ms.min(FOREVER_MS), default.deadline),
+            wait: match self.wait_ms {
+                u64::MAX => None,
+                wait => Some(or(wait.min(FOREVER_MS), default.wait.unwrap_or_default())),
+            },
+            trusts_peer: self.flags & HAUL_CHANNEL_TRUST != 0,
+            integrity: self.flags & HAUL_CHANNEL_INTEGRITY != 0,
+            dirty_fraction: f64::from(self.dirty_percent) / 100.0,
+            mechanism,
+        })
+    }
+}
+
+/// A hundred years: longer times would not fit the clock.
+const FOREVER_MS: u64 = 100 * 365 * 24 * 3600 * 1000;
+
+pub(crate) fn mechanism_of(number: u32) -> Option<Mechanism> {
+    Mechanism::ALL.into_iter().find(|mechanism| number_of(*mechanism) == number)
+}
+
+pub(crate) fn number_of(mechanism: Mechanism) -> u32 {
+    use haul_channel_mechanism as C;
+    let number = match mechanism {
+        Mechanism::Inline => C::HAUL_CHANNEL_INLINE,
+        Mechanism::Ring => C::HAUL_CHANNEL_RING,
+        Mechanism::Staged => C::HAUL_CHANNEL_STAGED,
+        Mechanism::Pull => C::HAUL_CHANNEL_PULL,
+        Mechanism::Sealed => C::HAUL_CHANNEL_SEALED,
+        Mechanism::Double => C::HAUL_CHANNEL_DOUBLE,
+        Mechanism::Lease => C::HAUL_CHANNEL_LEASE,
+        Mechanism::Vmsplice => C::HAUL_CHANNEL_VMSPLICE,
+    };
+    number as u32
+}
