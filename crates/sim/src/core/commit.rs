@@ -1,6 +1,7 @@
 //! Commit: the oldest instructions leave the window in order. Stores and copies reach memory here,
 //! where they are no longer speculative.
 
+use super::dispatch::Touched;
 use super::window::TAGS;
 use super::{Core, MemoryPort};
 use crate::configuration::Cycle;
@@ -9,6 +10,13 @@ use crate::memory::{Access, Copy, Kind, Tag};
 
 /// Stores are not waited for: their completions carry a tag that nobody has.
 const STORE_TAG: Tag = Tag(TAGS);
+
+/// A copy in the window.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct WaitingCopy {
+    pub(super) sequence: u64,
+    pub(super) touched: Touched,
+}
 
 /// What became of the copy at the window's head.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -55,7 +63,7 @@ impl<M: MemoryPort> Core<'_, M> {
         let row = entry.row;
         match entry.class {
             Class::Store => {
-                if !self.store(entry.address, entry.bytes, entry.is_uncached) {
+                if !self.store(entry.address, entry.bytes.into(), entry.is_uncached) {
                     return false;
                 }
                 self.stores.pop();
@@ -111,11 +119,11 @@ impl<M: MemoryPort> Core<'_, M> {
     /// Hands a copy over, or lets it leave once it is complete.
     fn copy(&mut self, sequence: u64) -> bool {
         if self.copy_state == CopyState::Here {
-            let entry = self.window.entry(sequence);
+            let Some(WaitingCopy { touched, .. }) = self.copies.front() else { return false };
             let copy = Copy {
-                source: entry.source,
-                target: entry.address,
-                bytes: entry.bytes,
+                source: touched.source,
+                target: touched.address,
+                bytes: touched.bytes,
                 tag: self.window.tag(sequence),
             };
             self.copy_state = match self.memory.copy(self.now, copy) {

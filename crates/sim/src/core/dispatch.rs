@@ -1,128 +1,174 @@
 //! Dispatch: instructions enter the window in order, and their values are computed.
 
+use super::commit::WaitingCopy;
 use super::fetch::Fetched;
 use super::stores::Store;
 use super::window::{Entry, OPERANDS, VALUE};
 use super::{Core, MemoryPort};
 use crate::error::Error;
 use crate::interpreter::Stop;
-use crate::isa::{COPY_LENGTH, COPY_SOURCE, COPY_TARGET, Class, Instruction};
+use crate::isa::{COPY_LENGTH, COPY_SOURCE, COPY_TARGET, Class, Instruction, REGISTERS};
 use crate::nic::Nic;
+
+/// What a load, a store or a copy touches; a copy's address is its target.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Touched {
+    pub(super) address: u64,
+    pub(super) bytes: u64,
+    pub(super) source: u64,
+}
 
 impl<M: MemoryPort> Core<'_, M> {
     pub(super) fn dispatch(&mut self) -> Result<(), Error> {
         for _ in 0..self.settings.width {
-            let Some(fetched) = self.front.queue.front().copied() else { break };
+            let Some(fetched) = self.front.queue.first() else { break };
             let instruction = self.instruction(fetched.index);
             let class = instruction.operation.class();
-            let is_memory = matches!(class, Class::Load | Class::Store);
-            let is_wrong = self.wrong_path_of.is_some();
-            let is_held = self.window.is_full()
-                || is_memory && self.memory_entries == self.settings.load_store_entries
-                || class == Class::Serial && (is_wrong || !self.window.is_empty())
-                || is_wrong && !self.settings.wrong_path
-                || self.is_in_order() && self.last_is_waiting();
-            if is_held {
+            if self.is_held(class) {
                 break;
             }
-            self.front.queue.pop_front();
+            self.front.queue.pop();
             self.progress = true;
-            let mut entry = Entry::new(self.window.tail, fetched.index, class, instruction.rd);
-            if is_wrong {
-                self.execute_wrong(&mut entry, &fetched, &instruction);
+            let mut entry = Entry::new(self.window.tail, fetched.index, class);
+            entry.return_top = fetched.return_top;
+            let touched = if self.wrong_path_of.is_some() {
+                self.execute_wrong(&mut entry, &instruction)
             } else {
-                self.execute_right(&mut entry, &fetched, &instruction)?;
+                let touched = self.execute_right(&mut entry, &fetched, &instruction)?;
                 if self.is_finished {
                     break;
                 }
-            }
-            self.enter(&mut entry, &instruction, &fetched);
+                touched
+            };
+            self.enter(entry, touched, &fetched, &instruction);
         }
         Ok(())
     }
 
+    /// Whether an instruction of this class finds no room, or must not begin yet.
+    #[inline(always)]
+    fn is_held(&self, class: Class) -> bool {
+        let is_wrong = self.wrong_path_of.is_some();
+        self.window.is_full()
+            || matches!(class, Class::Load | Class::Store)
+                && self.memory_entries == self.settings.load_store_entries
+            || class == Class::Serial && (is_wrong || !self.window.is_empty())
+            || is_wrong && !self.settings.wrong_path
+            || self.is_in_order() && self.last_is_waiting()
+    }
+
     /// Executes an instruction of the right path, which may end the program.
-    #[inline]
+    #[inline(always)]
     fn execute_right(
         &mut self,
         entry: &mut Entry,
         fetched: &Fetched,
         instruction: &Instruction,
-    ) -> Result<(), Error> {
-        operands(entry, instruction, &self.machine.registers);
+    ) -> Result<Touched, Error> {
+        let touched = touched(entry.class, instruction, &self.machine.registers);
         match self.machine.execute(self.image, fetched.index) {
             Ok(next) => entry.next = next,
             Err(Stop::Fault(error)) => return Err(*error),
             Err(Stop::Exit) => {
                 self.machine.executed += 1;
                 self.is_finished = true;
-                return Ok(());
+                return Ok(touched);
             }
         }
         self.machine.next = entry.next;
         self.machine.executed += 1;
         entry.is_mispredicted = entry.next != fetched.predicted_next;
-        entry.is_uncached = entry.class == Class::Store && Nic::is_register(entry.address);
-        if entry.is_uncached && self.warm_cycle.is_none() {
+        entry.is_uncached = entry.class == Class::Store && Nic::is_register(touched.address);
+        if entry.is_uncached {
+            self.hear_device(entry.sequence);
+        }
+        Ok(touched)
+    }
+
+    /// A store to the device was executed: notes what the device has written since, and whether the
+    /// run has come to its steady state.
+    #[cold]
+    fn hear_device(&mut self, sequence: u64) {
+        if self.warm_cycle.is_none() {
             let is_warm = self.machine.nic.taken_packets() >= self.warm_packets;
             self.warm_cycle = is_warm.then_some(self.now);
         }
-        if !self.machine.nic.writes.is_empty() {
-            let writes = self.machine.nic.writes.drain(..);
-            self.device_writes.extend(writes.map(|write| (entry.sequence, write)));
-        }
-        Ok(())
+        let writes = self.machine.nic.writes.drain(..);
+        self.device_writes.extend(writes.map(|write| (sequence, write)));
     }
 
-    #[inline]
-    fn execute_wrong(&mut self, entry: &mut Entry, fetched: &Fetched, instruction: &Instruction) {
-        entry.is_wrong_path = true;
-        operands(entry, instruction, self.shadow.registers());
+    #[inline(always)]
+    fn execute_wrong(&mut self, entry: &mut Entry, instruction: &Instruction) -> Touched {
+        let mut touched = touched(entry.class, instruction, self.shadow.registers());
         if entry.class == Class::Copy {
             // It never reaches memory, and its operands may be anything.
-            entry.bytes = 0;
+            touched.bytes = 0;
         }
         let memory = &self.machine.memory;
-        entry.next = self.shadow.execute(self.image, memory, fetched.index, instruction);
-        entry.is_uncached = entry.is_memory() && memory.load::<1>(entry.address).is_none();
+        entry.next = self.shadow.execute(self.image, memory, entry.index, instruction);
+        entry.is_uncached = entry.is_memory() && memory.load::<1>(touched.address).is_none();
         self.statistics.wrong_path_instructions += 1;
+        touched
     }
 
     /// Puts an executed instruction into the window and the queues that its class needs.
-    #[inline]
-    fn enter(&mut self, entry: &mut Entry, instruction: &Instruction, fetched: &Fetched) {
-        let sequence = entry.sequence;
-        entry.return_top = fetched.return_top;
-        entry.store_place = self.stores.end;
-        match entry.class {
-            Class::Load => self.memory_entries += 1,
-            Class::Store => {
+    #[inline(always)]
+    fn enter(
+        &mut self,
+        mut entry: Entry,
+        touched: Touched,
+        fetched: &Fetched,
+        instruction: &Instruction,
+    ) {
+        let (sequence, class, place) = (entry.sequence, entry.class, self.stores.end);
+        entry.store_place = place;
+        entry.address = touched.address;
+        match class {
+            Class::Load => {
+                entry.bytes = touched.bytes as u8;
                 self.memory_entries += 1;
-                self.push_store(entry, false);
+            }
+            Class::Store => {
+                entry.bytes = touched.bytes as u8;
+                if !self.is_in_order() {
+                    // Out of order it begins with its address alone.
+                    entry.needs = !(1 << VALUE);
+                }
+                self.memory_entries += 1;
+                self.stores.push(Store::new(touched, false));
             }
             Class::Copy => {
-                self.push_store(entry, true);
-                self.copies.push_back(sequence);
+                self.stores.push(Store::new(touched, true));
+                self.copies.push_back(WaitingCopy { sequence, touched });
             }
             _ => {}
         }
         if let Some(trace) = &mut self.trace {
             let address = self.image.address_of(entry.index);
-            entry.row = trace.dispatched(self.now, fetched.at, address, entry, instruction);
+            let is_wrong = self.wrong_path_of.is_some();
+            let seen = (self.now, fetched.at);
+            entry.row = trace.dispatched(seen, address, touched, is_wrong, instruction);
         }
         let is_mispredicted = entry.is_mispredicted;
-        self.window.push(entry, sources(instruction));
+        let entry = self.window.push(entry, instruction.rd, sources(class, instruction));
+        let may_begin = entry.may_begin();
+        if class == Class::Store {
+            self.stores.at(place).has_value = entry.waits >> VALUE & 1 == 0;
+        }
+        if may_begin {
+            self.make_ready(sequence, class);
+        }
         if is_mispredicted {
-            self.window.remember();
-            self.shadow.begin(&self.machine.registers);
-            self.wrong_path_of = Some(sequence);
+            self.follow_wrong_path(sequence);
         }
-        if entry.class == Class::Store {
-            self.stores.at(entry.store_place).has_value = entry.waits >> VALUE & 1 == 0;
-        }
-        if self.may_issue(entry.class, entry.waits) {
-            self.make_ready(sequence, entry.class);
-        }
+    }
+
+    /// What comes now is not what the program does; remembers where it left the right path.
+    #[cold]
+    fn follow_wrong_path(&mut self, branch: u64) {
+        self.window.remember();
+        self.shadow.begin(&self.machine.registers);
+        self.wrong_path_of = Some(branch);
     }
 
     /// In order, as SimpleScalar's core has it: whether the youngest instruction lacks an operand, or
@@ -135,16 +181,6 @@ impl<M: MemoryPort> Core<'_, M> {
         last.waits != 0 || last.is_memory() && !last.is_known
     }
 
-    fn push_store(&mut self, entry: &Entry, is_copy: bool) {
-        self.stores.push(Store {
-            address: entry.address,
-            bytes: entry.bytes,
-            is_copy,
-            is_known: false,
-            has_value: false,
-        });
-    }
-
     /// Puts an instruction where its unit looks for it.
     #[inline]
     pub(super) fn make_ready(&mut self, sequence: u64, class: Class) {
@@ -152,42 +188,32 @@ impl<M: MemoryPort> Core<'_, M> {
             Class::Multiply | Class::Divide => self.ready_multiply.insert(sequence),
             _ => self.ready.insert(sequence),
         }
-        self.waiting += 1;
-    }
-
-    /// Whether the operands that it needs to begin are there: a store's address does without its
-    /// value, unless the core issues in order.
-    #[inline]
-    pub(super) fn may_issue(&self, class: Class, waits: u8) -> bool {
-        let needed = if class == Class::Store && !self.is_in_order() {
-            waits & !(1 << VALUE)
-        } else {
-            waits
-        };
-        needed == 0
     }
 }
 
 /// What it touches, from the registers before it executes.
-fn operands(entry: &mut Entry, instruction: &Instruction, registers: &[u64]) {
+#[inline(always)]
+fn touched(class: Class, instruction: &Instruction, registers: &[u64; REGISTERS]) -> Touched {
     let register = |number: u8| registers[usize::from(number)];
-    match entry.class {
-        Class::Load | Class::Store => {
-            entry.address = register(instruction.rs1).wrapping_add_signed(instruction.immediate);
-            entry.bytes = instruction.operation.bytes();
-        }
-        Class::Copy => {
-            entry.source = register(COPY_SOURCE);
-            entry.address = register(COPY_TARGET);
-            entry.bytes = register(COPY_LENGTH);
-        }
-        _ => {}
+    match class {
+        Class::Load | Class::Store => Touched {
+            address: register(instruction.rs1).wrapping_add_signed(instruction.immediate),
+            bytes: instruction.operation.bytes(),
+            source: 0,
+        },
+        Class::Copy => Touched {
+            address: register(COPY_TARGET),
+            bytes: register(COPY_LENGTH),
+            source: register(COPY_SOURCE),
+        },
+        _ => Touched::default(),
     }
 }
 
 /// The registers that it waits for; 0 for none.
-fn sources(instruction: &Instruction) -> [u8; OPERANDS] {
-    match instruction.operation.class() {
+#[inline(always)]
+fn sources(class: Class, instruction: &Instruction) -> [u8; OPERANDS] {
+    match class {
         Class::Copy => [COPY_SOURCE, COPY_TARGET, COPY_LENGTH],
         _ => [instruction.rs1, instruction.rs2, 0],
     }

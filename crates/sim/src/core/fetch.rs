@@ -1,15 +1,17 @@
 //! Fetch: instructions come in along the predicted path, a line at a time.
 
-use std::collections::VecDeque;
-
 use super::tlb::Tlb;
+use super::window::{self, PLACES};
 use super::{Core, MemoryPort};
 use crate::configuration::{CoreSettings, Cycle};
-use crate::isa::{Class, Operation};
+use crate::isa::{Class, Operation, WORD};
 use crate::memory::{Access, Kind, Tag};
 
 /// Tags of fetches have this bit; those of loads and copies do not.
 pub(super) const FETCH_TAG: u32 = 1 << 31;
+
+/// No line: nothing is in it.
+const NOWHERE: (u32, u32) = (0, 0);
 
 /// An instruction that was fetched.
 #[derive(Clone, Copy, Debug)]
@@ -23,22 +25,72 @@ pub(super) struct Fetched {
     pub(super) at: Cycle,
 }
 
+/// Instructions that were fetched and not dispatched, oldest first: a ring.
+pub(super) struct FetchQueue {
+    ring: Box<[Fetched; PLACES]>,
+    mask: u32,
+    limit: u32,
+    first: u32,
+    end: u32,
+}
+
+impl FetchQueue {
+    fn new(limit: u32) -> Self {
+        let none = Fetched { index: 0, predicted_next: 0, return_top: 0, at: 0 };
+        let mask = limit.next_power_of_two() - 1;
+        Self { ring: window::places(none), mask, limit, first: 0, end: 0 }
+    }
+
+    #[inline(always)]
+    fn place(&self, number: u32) -> usize {
+        (number & self.mask) as usize % PLACES
+    }
+
+    /// The oldest.
+    #[inline(always)]
+    pub(super) fn first(&self) -> Option<Fetched> {
+        (self.first != self.end).then(|| self.ring[self.place(self.first)])
+    }
+
+    /// Takes the oldest out.
+    #[inline(always)]
+    pub(super) fn pop(&mut self) {
+        self.first = self.first.wrapping_add(1);
+    }
+
+    #[inline(always)]
+    fn is_full(&self) -> bool {
+        self.end.wrapping_sub(self.first) == self.limit
+    }
+
+    #[inline(always)]
+    fn push(&mut self, fetched: Fetched) {
+        let place = self.place(self.end);
+        self.ring[place] = fetched;
+        self.end = self.end.wrapping_add(1);
+    }
+
+    fn clear(&mut self) {
+        self.first = self.end;
+    }
+}
+
 /// The front end's state.
 pub(super) struct Front {
-    pub(super) queue: VecDeque<Fetched>,
-    capacity: usize,
+    pub(super) queue: FetchQueue,
     /// The index of the instruction that is fetched next.
     next: u32,
-    line_shift: u32,
-    /// The line that instructions are taken from, if it is there.
-    line: Option<u64>,
+    line_bytes: u64,
+    /// Instructions of the line that they are taken from: the index of the first, and how many. The
+    /// line of the program's start may begin before it.
+    line: (u32, u32),
     /// The page that was translated last.
     page: Option<u64>,
     page_shift: u32,
     /// Nothing is fetched before this cycle.
     resume_at: Cycle,
     /// The line that is waited for.
-    pending: Option<u64>,
+    pending: Option<(u32, u32)>,
     /// Counts lines that were asked for, so that a line of a path that was left is not taken for
     /// one of this path.
     request: u32,
@@ -50,11 +102,10 @@ pub(super) struct Front {
 impl Front {
     pub(super) fn new(settings: &CoreSettings, line_bytes: u64, next: u32) -> Self {
         Self {
-            queue: VecDeque::with_capacity(settings.fetch_entries as usize),
-            capacity: settings.fetch_entries as usize,
+            queue: FetchQueue::new(settings.fetch_entries),
             next,
-            line_shift: line_bytes.trailing_zeros(),
-            line: None,
+            line_bytes,
+            line: NOWHERE,
             page: None,
             page_shift: settings.tlb.page_bytes.trailing_zeros(),
             resume_at: 0,
@@ -73,7 +124,7 @@ impl Front {
     /// A line that was asked for is there.
     pub(super) fn line_arrived(&mut self, tag: u32) {
         if tag == self.request | FETCH_TAG {
-            self.line = self.pending.take().or(self.line);
+            self.line = self.pending.take().unwrap_or(self.line);
         }
     }
 
@@ -81,7 +132,7 @@ impl Front {
     pub(super) fn redirect(&mut self, next: u32, at: Cycle) {
         self.queue.clear();
         self.next = next;
-        self.line = None;
+        self.line = NOWHERE;
         self.pending = None;
         self.resume_at = at;
         self.is_at_end = false;
@@ -96,7 +147,7 @@ impl<M: MemoryPort> Core<'_, M> {
         }
         for _ in 0..self.settings.width {
             let index = self.front.next;
-            if self.front.queue.len() == self.front.capacity || !self.has_line(index) {
+            if self.front.queue.is_full() || !self.has_line(index) {
                 return;
             }
             let instruction = self.instruction(index);
@@ -105,7 +156,7 @@ impl<M: MemoryPort> Core<'_, M> {
                 Class::Branch => self.predictor.next(index, &instruction),
                 _ => after,
             };
-            self.front.queue.push_back(Fetched {
+            self.front.queue.push(Fetched {
                 index,
                 predicted_next: next,
                 return_top: self.predictor.top(),
@@ -123,14 +174,16 @@ impl<M: MemoryPort> Core<'_, M> {
     /// Whether the instruction's line is there; asks for it where it is not.
     #[inline]
     fn has_line(&mut self, index: u32) -> bool {
-        let address = self.image.address_of(index);
-        let line = address >> self.front.line_shift;
-        self.front.line == Some(line)
+        let (first, instructions) = self.front.line;
+        index.wrapping_sub(first) < instructions
             || index as usize >= self.image.code().len()
-            || self.ask_for_line(address, line)
+            || self.ask_for_line(index)
     }
 
-    fn ask_for_line(&mut self, address: u64, line: u64) -> bool {
+    fn ask_for_line(&mut self, index: u32) -> bool {
+        let address = self.image.address_of(index);
+        let before = (address % self.front.line_bytes / WORD) as u32;
+        let line = (index.wrapping_sub(before), (self.front.line_bytes / WORD) as u32);
         let page = address >> self.front.page_shift;
         if self.front.page != Some(page) {
             self.front.page = Some(page);
@@ -144,7 +197,7 @@ impl<M: MemoryPort> Core<'_, M> {
         let tag = Tag(self.front.request | FETCH_TAG);
         match self.memory.access(self.now, Kind::Fetch, address, tag) {
             Access::Hit { ready } => {
-                self.front.line = Some(line);
+                self.front.line = line;
                 // A first-level hit is part of the pipeline's length; what comes later holds it up.
                 let hidden = self.now + self.fetch_hit_cycles;
                 if ready > hidden {

@@ -15,12 +15,16 @@ struct Left {
 
 impl<M: MemoryPort> Core<'_, M> {
     pub(super) fn issue(&mut self) {
-        if self.waiting == 0 {
-            return;
-        }
         let mut left = Left { slots: self.settings.width, integer: self.settings.integer_units };
-        self.issue_loads(&mut left);
-        self.issue_ready(&mut left);
+        if !self.loads.is_empty() {
+            self.issue_loads(&mut left);
+        }
+        if !self.ready.is_empty() {
+            self.issue_ready(&mut left);
+        }
+        if !self.ready_multiply.is_empty() {
+            self.issue_multiply(&mut left);
+        }
     }
 
     /// Oldest first, whatever is ready and finds a unit.
@@ -34,6 +38,11 @@ impl<M: MemoryPort> Core<'_, M> {
             self.ready.remove(sequence);
             self.issue_one(sequence, left);
         }
+    }
+
+    /// The same of multiplications and divisions, which have units of their own.
+    fn issue_multiply(&mut self, left: &mut Left) {
+        let end = self.issue_end();
         let mut from = self.window.head;
         while left.slots > 0 {
             let Some(sequence) = self.ready_multiply.next(from, end) else { break };
@@ -52,7 +61,7 @@ impl<M: MemoryPort> Core<'_, M> {
     /// Where issue must stop: at what stands behind a copy that nothing may overlap with.
     fn issue_end(&self) -> u64 {
         match self.copies.front() {
-            Some(copy) if self.passing == Passing::Nothing => copy + 1,
+            Some(copy) if self.passing == Passing::Nothing => copy.sequence + 1,
             _ => self.window.tail,
         }
     }
@@ -60,11 +69,9 @@ impl<M: MemoryPort> Core<'_, M> {
     /// Begins an instruction on the unit that it was given.
     #[inline]
     fn issue_one(&mut self, sequence: u64, left: &mut Left) {
-        let entry = self.window.entry_mut(sequence);
-        entry.is_issued = true;
-        let (class, address, is_uncached) = (entry.class, entry.address, entry.is_uncached);
+        let entry = self.window.entry(sequence);
         let latencies = &self.settings.latencies;
-        let latency: Cycle = match class {
+        let latency: Cycle = match entry.class {
             Class::Multiply => latencies.multiply.into(),
             Class::Divide => latencies.divide.into(),
             _ => latencies.integer.into(),
@@ -72,29 +79,23 @@ impl<M: MemoryPort> Core<'_, M> {
         left.slots -= 1;
         let mut at = self.now + latency;
         let mut due = Due::Result;
-        if matches!(class, Class::Load | Class::Store) {
+        if entry.is_memory() {
             due = Due::Address;
-            if !is_uncached {
-                at += self.data_tlb.translate(address);
+            if !entry.is_uncached {
+                at += self.data_tlb.translate(entry.address);
             }
         }
-        self.schedule(at, sequence, due);
-        self.waiting -= 1;
+        self.wheel.add(self.now, Event { at, sequence, stamp: entry.stamp, due });
         self.progress = true;
         if let Some(trace) = &mut self.trace {
-            trace.issued(self.window.entry(sequence).row, self.now);
+            trace.issued(entry.row, self.now);
         }
-    }
-
-    fn schedule(&mut self, at: Cycle, sequence: u64, due: Due) {
-        let stamp = self.window.entry(sequence).stamp;
-        self.wheel.add(Event { at, sequence, stamp, due });
     }
 
     /// Loads ask for their values, oldest first, as far as ports and older stores allow.
     fn issue_loads(&mut self, left: &mut Left) {
         let end = match self.copies.front() {
-            Some(copy) if self.passing != Passing::Memory => *copy,
+            Some(copy) if self.passing != Passing::Memory => copy.sequence,
             _ => self.window.tail,
         };
         let mut from = self.window.head;
@@ -105,10 +106,10 @@ impl<M: MemoryPort> Core<'_, M> {
             self.ports_used += 1;
             left.slots -= 1;
             self.loads.remove(sequence);
-            self.waiting -= 1;
             self.progress = true;
             if let Some(at) = ready {
-                self.schedule(at, sequence, Due::Result);
+                let stamp = self.window.entry(sequence).stamp;
+                self.wheel.add(self.now, Event { at, sequence, stamp, due: Due::Result });
             }
             if let Some(trace) = &mut self.trace {
                 trace.asked(self.window.entry(sequence).row, self.now);
@@ -120,7 +121,7 @@ impl<M: MemoryPort> Core<'_, M> {
     /// `None` where it cannot be asked for yet.
     fn ask(&mut self, sequence: u64) -> Option<Option<Cycle>> {
         let entry = self.window.entry(sequence);
-        let (address, bytes) = (entry.address, entry.bytes);
+        let (address, bytes) = (entry.address, u64::from(entry.bytes));
         if entry.is_uncached {
             return Some(Some(self.now + 1));
         }

@@ -83,13 +83,11 @@ pub struct Core<'a, M> {
     ready_multiply: window::ReadySet,
     /// Loads whose address is known and whose value has not been asked for.
     loads: window::ReadySet,
-    /// How many those three hold.
-    waiting: usize,
     stores: stores::StoreQueue,
     /// Loads and stores in the window.
     memory_entries: u32,
-    /// Copies in the window, oldest first, by sequence number.
-    copies: VecDeque<u64>,
+    /// Copies in the window, oldest first.
+    copies: VecDeque<commit::WaitingCopy>,
     copy_state: commit::CopyState,
     front: fetch::Front,
     /// Cycles of a fetch that the first-level cache holds.
@@ -116,7 +114,6 @@ pub struct Core<'a, M> {
     // Lists that are empty between their uses and keep their memory.
     completions: Vec<Completion>,
     events: Vec<wheel::Event>,
-    woken: Vec<(u64, u8)>,
 }
 
 impl<'a, M: MemoryPort> Core<'a, M> {
@@ -129,17 +126,17 @@ impl<'a, M: MemoryPort> Core<'a, M> {
     ) -> Self {
         let settings = &configuration.core;
         let line_bytes = configuration.memory.line_bytes;
-        let window = window::Window::new(settings.window_entries);
+        let places = settings.window_entries;
         Self {
             image,
             passing: memory.passing(),
             memory,
             now: 0,
-            ready: window::ReadySet::new(&window),
-            ready_multiply: window::ReadySet::new(&window),
-            loads: window::ReadySet::new(&window),
-            waiting: 0,
-            stores: stores::StoreQueue::new(settings.window_entries),
+            window: window::Window::new(places),
+            ready: window::ReadySet::new(places),
+            ready_multiply: window::ReadySet::new(places),
+            loads: window::ReadySet::new(places),
+            stores: stores::StoreQueue::new(places),
             memory_entries: 0,
             copies: VecDeque::new(),
             copy_state: commit::CopyState::default(),
@@ -161,9 +158,7 @@ impl<'a, M: MemoryPort> Core<'a, M> {
             trace: None,
             completions: Vec::new(),
             events: Vec::new(),
-            woken: Vec::new(),
             machine,
-            window,
             settings: settings.clone(),
         }
     }

@@ -76,6 +76,20 @@ impl Shadow {
     }
 
     fn load(&self, memory: &Memory, address: u64, bytes: u64) -> u64 {
+        let is_apart = |(store, _, length): &(u64, u64, u64)| {
+            address.wrapping_sub(*store) >= *length && store.wrapping_sub(address) >= bytes
+        };
+        if self.stores.iter().all(is_apart)
+            && let Some(value) = stored(memory, address, bytes)
+        {
+            return value;
+        }
+        self.load_bytewise(memory, address, bytes)
+    }
+
+    /// A load of what a store of this path wrote in part, or of what is not there in part.
+    #[cold]
+    fn load_bytewise(&self, memory: &Memory, address: u64, bytes: u64) -> u64 {
         let mut word = [0; 8];
         let mut missing = (1u32 << bytes) - 1;
         // The youngest store to a byte is the one that a load sees.
@@ -94,6 +108,16 @@ impl Shadow {
         }
         u64::from_le_bytes(word)
     }
+}
+
+/// What memory holds; `None` where a page of it may not be read.
+fn stored(memory: &Memory, address: u64, bytes: u64) -> Option<u64> {
+    Some(match bytes {
+        1 => u64::from(u8::from_le_bytes(memory.load(address)?)),
+        2 => u64::from(u16::from_le_bytes(memory.load(address)?)),
+        4 => u64::from(u32::from_le_bytes(memory.load(address)?)),
+        _ => u64::from_le_bytes(memory.load(address)?),
+    })
 }
 
 #[cfg(test)]

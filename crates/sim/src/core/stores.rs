@@ -1,5 +1,8 @@
 //! The store queue: stores and copies in the window, against which younger loads are checked.
 
+use super::dispatch::Touched;
+use super::window::{self, PLACES};
+
 /// What an older store or copy means for a load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Order {
@@ -25,11 +28,22 @@ pub(super) struct Store {
     pub(super) has_value: bool,
 }
 
+impl Store {
+    /// One whose address has not been computed, nor its value.
+    #[inline]
+    pub(super) fn new(touched: Touched, is_copy: bool) -> Self {
+        let Touched { address, bytes, .. } = touched;
+        Self { address, bytes, is_copy, is_known: false, has_value: false }
+    }
+}
+
 /// A ring of them, in the program's order.
 pub(super) struct StoreQueue {
-    ring: Vec<Store>,
+    ring: Box<[Store; PLACES]>,
     mask: u64,
     first: u64,
+    /// The addresses of all before this place are known.
+    known_end: u64,
     /// The place that the next store will have.
     pub(super) end: u64,
 }
@@ -37,14 +51,18 @@ pub(super) struct StoreQueue {
 impl StoreQueue {
     /// Room for every instruction of a window: each could be a copy.
     pub(super) fn new(window: u32) -> Self {
-        let capacity = u64::from(window.next_power_of_two());
-        let none =
-            Store { address: 0, bytes: 0, is_copy: false, is_known: false, has_value: false };
-        Self { ring: vec![none; capacity as usize], mask: capacity - 1, first: 0, end: 0 }
+        Self {
+            ring: window::places(Store::new(Touched::default(), false)),
+            mask: window::mask(window),
+            first: 0,
+            known_end: 0,
+            end: 0,
+        }
     }
 
+    #[inline]
     pub(super) fn push(&mut self, store: Store) {
-        self.ring[(self.end & self.mask) as usize] = store;
+        *self.at(self.end) = store;
         self.end += 1;
     }
 
@@ -56,29 +74,42 @@ impl StoreQueue {
     /// Drops those from `end` on.
     pub(super) fn squash(&mut self, end: u64) {
         self.end = end;
+        self.known_end = self.known_end.min(end);
     }
 
+    #[inline(always)]
+    fn place(&self, place: u64) -> usize {
+        (place & self.mask) as usize % PLACES
+    }
+
+    #[inline(always)]
     pub(super) fn at(&mut self, place: u64) -> &mut Store {
-        &mut self.ring[(place & self.mask) as usize]
+        &mut self.ring[self.place(place)]
+    }
+
+    /// The address at this place has been computed, or the copy there is done.
+    #[inline]
+    pub(super) fn know(&mut self, place: u64) {
+        self.at(place).is_known = true;
+        while self.known_end < self.end && self.at(self.known_end).is_known {
+            self.known_end += 1;
+        }
     }
 
     /// What those before `end` mean for a load. As in SimpleScalar, a load waits until the addresses
     /// of all older stores are known.
     #[inline]
     pub(super) fn order(&self, end: u64, address: u64, bytes: u64) -> Order {
+        if self.known_end < end {
+            return Order::Wait;
+        }
         for place in (self.first..end).rev() {
-            let store = &self.ring[(place & self.mask) as usize];
-            if !store.is_known {
-                return Order::Wait;
-            }
+            let store = &self.ring[self.place(place)];
             let is_apart = store.bytes == 0
                 || address.wrapping_sub(store.address) >= store.bytes
                     && store.address.wrapping_sub(address) >= bytes;
             if is_apart {
                 continue;
-            }
-            if let Some(order) = self.unknown_before(place) {
-                return order;
             }
             let is_inside = address >= store.address
                 && address.wrapping_add(bytes) <= store.address.wrapping_add(store.bytes);
@@ -86,11 +117,6 @@ impl StoreQueue {
             return if is_inside && is_there { Order::Forward } else { Order::Wait };
         }
         Order::Free
-    }
-
-    fn unknown_before(&self, end: u64) -> Option<Order> {
-        let mut older = (self.first..end).map(|place| &self.ring[(place & self.mask) as usize]);
-        older.any(|store| !store.is_known).then_some(Order::Wait)
     }
 }
 
@@ -101,7 +127,11 @@ mod tests {
     fn queue(stores: &[(u64, u64, bool, bool)]) -> StoreQueue {
         let mut queue = StoreQueue::new(8);
         for &(address, bytes, is_known, has_value) in stores {
-            queue.push(Store { address, bytes, is_copy: bytes > 8, is_known, has_value });
+            let place = queue.end;
+            queue.push(Store { address, bytes, is_copy: bytes > 8, is_known: false, has_value });
+            if is_known {
+                queue.know(place);
+            }
         }
         queue
     }
@@ -126,7 +156,7 @@ mod tests {
         assert_eq!(stores.order(3, 500, 8), Order::Wait);
         assert_eq!(stores.order(0, 500, 8), Order::Free);
         let mut stores = stores;
-        stores.at(0).is_known = true;
+        stores.know(0);
         assert_eq!(stores.order(3, 200, 8), Order::Forward);
         assert_eq!(stores.order(3, 940, 8), Order::Free);
         stores.pop();

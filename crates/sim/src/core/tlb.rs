@@ -3,6 +3,9 @@
 
 use crate::configuration::{Cycle, TlbSettings};
 
+/// Pages of a few megabytes, which is what a loop goes over.
+const HINTS: usize = 1024;
+
 pub(super) struct Tlb {
     page_shift: u32,
     walk_cycles: Cycle,
@@ -12,6 +15,8 @@ pub(super) struct Tlb {
     clock: u64,
     /// The place of the page used last: most accesses go there again.
     last: usize,
+    /// For pages by their lower bits, where one was found last: most of the others are there still.
+    hints: [u16; HINTS],
     pub(super) misses: u64,
 }
 
@@ -24,6 +29,7 @@ impl Tlb {
             capacity: settings.entries as usize,
             clock: 0,
             last: 0,
+            hints: [0; HINTS],
             misses: 0,
         }
     }
@@ -45,21 +51,35 @@ impl Tlb {
             entry.1 = self.clock;
         }
         self.clock += 1;
-        if let Some(place) = self.entries.iter().position(|entry| entry.0 == page) {
+        if let Some(place) = self.place_of(page) {
             self.entries[place].1 = self.clock;
-            self.last = place;
+            self.go_to(place, page);
             return 0;
         }
         self.misses += 1;
-        if self.entries.len() < self.capacity {
-            self.last = self.entries.len();
+        let mut place = self.entries.len();
+        if place < self.capacity {
             self.entries.push((page, self.clock));
-            return self.walk_cycles;
+        } else {
+            let oldest = self.entries.iter().enumerate().min_by_key(|(_, entry)| entry.1);
+            place = oldest.map_or(0, |(place, _)| place);
+            self.entries[place] = (page, self.clock);
         }
-        let oldest = self.entries.iter().enumerate().min_by_key(|(_, entry)| entry.1);
-        self.last = oldest.map_or(0, |(place, _)| place);
-        self.entries[self.last] = (page, self.clock);
+        self.go_to(place, page);
         self.walk_cycles
+    }
+
+    fn place_of(&self, page: u64) -> Option<usize> {
+        let hint = usize::from(self.hints[page as usize % HINTS]);
+        if self.entries.get(hint).is_some_and(|entry| entry.0 == page) {
+            return Some(hint);
+        }
+        self.entries.iter().position(|entry| entry.0 == page)
+    }
+
+    fn go_to(&mut self, place: usize, page: u64) {
+        self.last = place;
+        self.hints[page as usize % HINTS] = place as u16;
     }
 }
 

@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use super::window::Entry;
+use super::dispatch::Touched;
 use crate::configuration::Cycle;
 use crate::isa::{Class, Instruction};
 
@@ -60,10 +60,10 @@ impl PipelineTrace {
 
     pub(super) fn dispatched(
         &mut self,
-        now: Cycle,
-        fetched: Cycle,
+        (now, fetched): (Cycle, Cycle),
         address: u64,
-        entry: &Entry,
+        touched: Touched,
+        is_wrong_path: bool,
         instruction: &Instruction,
     ) -> u32 {
         if !self.cycles.contains(&now) || self.rows.len() == ROWS_MAX {
@@ -72,11 +72,11 @@ impl PipelineTrace {
         self.rows.push(Row {
             address,
             text: instruction.to_string(),
-            class: entry.class,
-            is_wrong_path: entry.is_wrong_path,
-            data_address: entry.address,
-            source_address: entry.source,
-            data_bytes: entry.bytes,
+            class: instruction.operation.class(),
+            is_wrong_path,
+            data_address: touched.address,
+            source_address: touched.source,
+            data_bytes: touched.bytes,
             fetched,
             dispatched: now,
             issued: 0,

@@ -31,21 +31,24 @@ pub(super) struct Wheel {
     slots: [Vec<Event>; SPAN as usize],
     /// A bit for each slot that is not empty.
     filled: u64,
+    /// A bit for each slot in which something may wait for another turn.
+    late: u64,
 }
 
 impl Wheel {
     pub(super) fn new() -> Self {
-        Self { slots: std::array::from_fn(|_| Vec::new()), filled: 0 }
+        Self { slots: std::array::from_fn(|_| Vec::new()), filled: 0, late: 0 }
     }
 
     #[inline]
-    pub(super) fn add(&mut self, event: Event) {
+    pub(super) fn add(&mut self, now: Cycle, event: Event) {
         let slot = event.at % SPAN;
         self.slots[slot as usize].push(event);
         self.filled |= 1 << slot;
+        self.late |= u64::from(event.at - now >= SPAN) << slot;
     }
 
-    /// Moves what is due at `now` to `out`, in the order in which it was added.
+    /// Moves what is due at `now` to `out`, which is empty, in the order in which it was added.
     #[inline]
     pub(super) fn take(&mut self, now: Cycle, out: &mut Vec<Event>) {
         let slot = now % SPAN;
@@ -53,8 +56,8 @@ impl Wheel {
             return;
         }
         let events = &mut self.slots[slot as usize];
-        if events.iter().all(|event| event.at == now) {
-            out.append(events);
+        if self.late >> slot & 1 == 0 {
+            std::mem::swap(out, events);
         } else {
             events.retain(|event| {
                 if event.at == now {
@@ -65,6 +68,7 @@ impl Wheel {
         }
         if events.is_empty() {
             self.filled &= !(1 << slot);
+            self.late &= !(1 << slot);
         }
     }
 
@@ -83,7 +87,7 @@ mod tests {
     fn events_come_in_their_cycle() {
         let mut wheel = Wheel::new();
         for (at, sequence) in [(3, 1), (3 + SPAN, 2), (3, 3), (5 + 2 * SPAN, 4)] {
-            wheel.add(Event { at, sequence, stamp: 0, due: Due::Result });
+            wheel.add(0, Event { at, sequence, stamp: 0, due: Due::Result });
         }
         let mut seen = Vec::new();
         let mut now = 0;

@@ -3,106 +3,119 @@
 //! An instruction is named by its sequence number, which counts up; its place is that number modulo
 //! the window's capacity. Those that wait for a result hang in a list that begins at its producer
 //! and runs through the waiting operands themselves, so that nothing is allocated.
+//!
+//! Everything here has as many places as the largest window. A place is a number below that
+//! constant, so that no access to it is checked; a smaller window uses the first of them, so that
+//! it takes no more of the host's caches than it needs.
 
-use crate::isa::{Class, SINK};
+use crate::isa::Class;
 use crate::memory::Tag;
 
 /// Registers that an instruction can name, up to a power of two.
 const NAMED: usize = 64;
-/// No operand: the end of a list.
-const NONE: u32 = u32::MAX;
-/// Tags of loads and copies are below this. Their lower part is a place of the window, of which
-/// there are at most as many as the configuration allows.
+/// Tags of loads and copies are below this; their lower part is a place of the window.
 pub(super) const TAGS: u32 = 1 << 30;
-const PLACES: u32 = 1 << 12;
+/// Places of the largest window that a configuration may ask for.
+pub(super) const PLACES: usize = 1 << 12;
 /// Operands of an instruction; `ecpy` has three.
 pub(super) const OPERANDS: usize = 3;
 /// The operand of a store that is its value; its address is operand 0.
 pub(super) const VALUE: u8 = 1;
 
-/// One instruction in flight.
+/// One instruction in flight; a line of the host's cache.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Entry {
     pub(super) sequence: u64,
+    /// What a load or store touches, or a copy's target.
+    pub(super) address: u64,
+    /// The place in the store queue at which older stores end; a store's own place.
+    pub(super) store_place: u64,
     /// Tells instructions apart that had the same number, for one of them was squashed.
     pub(super) stamp: u32,
     /// Which instruction of the program.
     pub(super) index: u32,
     /// Where the program, or its wrong path, went after it.
     pub(super) next: u32,
+    /// What the return stack's top was after it was predicted.
+    pub(super) return_top: u32,
+    /// The trace's row; meaningless without a trace.
+    pub(super) row: u32,
+    consumers: Link,
+    links: [Link; OPERANDS],
     pub(super) class: Class,
-    pub(super) rd: u8,
+    /// Bytes of a load or store.
+    pub(super) bytes: u8,
     /// A bit for each operand that is not there yet.
     pub(super) waits: u8,
-    pub(super) is_issued: bool,
+    /// A bit for each operand without which it cannot begin.
+    pub(super) needs: u8,
     pub(super) is_done: bool,
     /// Whether a load's or store's address has been computed.
     pub(super) is_known: bool,
-    /// Whether it stands behind a mispredicted branch.
-    pub(super) is_wrong_path: bool,
     /// Whether fetch went elsewhere after it than it should have.
     pub(super) is_mispredicted: bool,
     /// Whether its address is one of a device's register, or of nothing at all on the wrong path.
     pub(super) is_uncached: bool,
-    /// What the return stack's top was after it was predicted.
-    pub(super) return_top: u32,
-    /// What a load or store touches, or a copy's target.
-    pub(super) address: u64,
-    /// How much of it; a copy's length.
-    pub(super) bytes: u64,
-    /// A copy's source.
-    pub(super) source: u64,
-    /// The place in the store queue at which older stores end; a store's own place.
-    pub(super) store_place: u64,
-    /// The trace's row; meaningless without a trace.
-    pub(super) row: u32,
-    consumers: u32,
-    links: [u32; OPERANDS],
 }
 
+/// An operand that waits: its instruction's place and its number; or [`NONE`].
+type Link = u16;
+
+/// No operand: the end of a list. No operand has this number.
+const NONE: Link = Link::MAX;
+/// Operands' numbers in a [`Link`], up to a power of two.
+const LINKS: Link = 4;
+
 impl Entry {
-    pub(super) fn new(sequence: u64, index: u32, class: Class, rd: u8) -> Self {
+    /// An instruction that has done nothing yet.
+    #[inline(always)]
+    pub(super) fn new(sequence: u64, index: u32, class: Class) -> Self {
         Self {
             sequence,
+            address: 0,
+            store_place: 0,
             stamp: 0,
             index,
             next: 0,
-            class,
-            rd,
-            waits: 0,
-            is_issued: false,
-            is_done: false,
-            is_known: false,
-            is_wrong_path: false,
-            is_mispredicted: false,
-            is_uncached: false,
             return_top: 0,
-            address: 0,
-            bytes: 0,
-            source: 0,
-            store_place: 0,
             row: 0,
             consumers: NONE,
             links: [NONE; OPERANDS],
+            class,
+            bytes: 0,
+            waits: 0,
+            needs: u8::MAX,
+            is_done: false,
+            is_known: false,
+            is_mispredicted: false,
+            is_uncached: false,
         }
     }
 
     /// Whether it is a load or a store.
+    #[inline]
     pub(super) fn is_memory(&self) -> bool {
         matches!(self.class, Class::Load | Class::Store)
+    }
+
+    /// Whether the operands are there that it needs to begin.
+    #[inline]
+    pub(super) fn may_begin(&self) -> bool {
+        self.waits & self.needs == 0
     }
 }
 
 /// The window and who produces which register.
 pub(super) struct Window {
-    entries: Vec<Entry>,
+    entries: Box<[Entry; PLACES]>,
     mask: u64,
     limit: u64,
     stamps: u32,
     /// The oldest instruction, and the one that will be dispatched next.
     pub(super) head: u64,
     pub(super) tail: u64,
-    /// For each register, the youngest instruction that writes it; 0 for none.
+    /// For each register, the youngest instruction that writes it; 0 for none. Register 0 has none,
+    /// and nobody asks for [`SINK`]'s.
     producers: [u64; NAMED],
     /// The same where the right path ended, while a wrong one is followed.
     right_producers: [u64; NAMED],
@@ -110,11 +123,9 @@ pub(super) struct Window {
 
 impl Window {
     pub(super) fn new(limit: u32) -> Self {
-        // At least one word of a `ReadySet`.
-        let capacity = limit.next_power_of_two().max(64);
         Self {
-            entries: vec![Entry::new(0, 0, Class::Serial, SINK); capacity as usize],
-            mask: u64::from(capacity) - 1,
+            entries: places(Entry::new(0, 0, Class::Serial)),
+            mask: mask(limit),
             limit: limit.into(),
             stamps: 0,
             head: 1,
@@ -124,85 +135,107 @@ impl Window {
         }
     }
 
+    #[inline]
     pub(super) fn is_full(&self) -> bool {
         self.tail - self.head >= self.limit
     }
 
+    #[inline]
     pub(super) fn is_empty(&self) -> bool {
         self.tail == self.head
     }
 
     #[inline(always)]
+    fn place(&self, sequence: u64) -> usize {
+        (sequence & self.mask) as usize % PLACES
+    }
+
+    #[inline(always)]
     pub(super) fn entry(&self, sequence: u64) -> &Entry {
-        &self.entries[(sequence & self.mask) as usize]
+        &self.entries[self.place(sequence)]
     }
 
     #[inline(always)]
     pub(super) fn entry_mut(&mut self, sequence: u64) -> &mut Entry {
-        &mut self.entries[(sequence & self.mask) as usize]
+        &mut self.entries[self.place(sequence)]
     }
 
     /// A name for an access of this instruction: its place, and as much of its stamp as fits.
+    #[inline]
     pub(super) fn tag(&self, sequence: u64) -> Tag {
-        let place = (sequence & self.mask) as u32;
-        let stamp = self.entries[place as usize].stamp;
-        Tag(place | (stamp % (TAGS / PLACES) * PLACES))
+        let stamp = self.entry(sequence).stamp;
+        let names = TAGS / PLACES as u32;
+        Tag(self.place(sequence) as u32 | (stamp % names * PLACES as u32))
     }
 
     /// The instruction that asked with this tag, if it is still there.
     pub(super) fn tagged(&self, tag: Tag) -> Option<u64> {
-        let entry = self.entries.get((tag.0 % PLACES) as usize)?;
-        let is_its_own = self.holds(entry.sequence) && self.tag(entry.sequence) == tag;
-        is_its_own.then_some(entry.sequence)
+        let sequence = self.entries[tag.0 as usize % PLACES].sequence;
+        let is_its_own = self.holds(sequence) && self.tag(sequence) == tag;
+        is_its_own.then_some(sequence)
     }
 
     /// Whether the number is one of an instruction in the window.
+    #[inline]
     pub(super) fn holds(&self, sequence: u64) -> bool {
         (self.head..self.tail).contains(&sequence)
     }
 
-    /// Puts an instruction into the window and lets its operands wait for their producers.
-    #[inline]
-    pub(super) fn push(&mut self, entry: &mut Entry, sources: [u8; OPERANDS]) {
+    /// Puts an instruction, which writes `rd`, into the window, and lets its operands wait for their
+    /// producers; tells what it is then.
+    #[inline(always)]
+    pub(super) fn push(&mut self, entry: Entry, rd: u8, sources: [u8; OPERANDS]) -> &Entry {
+        let (place, sequence) = (self.place(entry.sequence), entry.sequence);
+        let links = [
+            self.wait_for(place, 0, sources[0]),
+            self.wait_for(place, 1, sources[1]),
+            self.wait_for(place, 2, sources[2]),
+        ];
+        let waits = links.map(|(_, waits)| waits);
+        let (links, waits) = (links.map(|(link, _)| link), waits[0] | waits[1] | waits[2]);
+        self.producers[usize::from(rd) % NAMED] = sequence;
         self.stamps = self.stamps.wrapping_add(1);
-        entry.stamp = self.stamps;
-        for (operand, register) in sources.into_iter().enumerate() {
-            if register == 0 {
-                continue;
-            }
-            let sequence = self.producers[usize::from(register % NAMED as u8)];
-            if !self.holds(sequence) {
-                continue;
-            }
-            let link = (entry.sequence & self.mask) as u32 * 4 + operand as u32;
-            let producer = &mut self.entries[(sequence & self.mask) as usize];
-            if !producer.is_done {
-                entry.links[operand] = producer.consumers;
-                producer.consumers = link;
-                entry.waits |= 1 << operand;
-            }
-        }
-        if entry.rd != SINK {
-            self.producers[usize::from(entry.rd % NAMED as u8)] = entry.sequence;
-        }
-        self.entries[(entry.sequence & self.mask) as usize] = *entry;
-        self.tail = entry.sequence + 1;
+        self.tail = sequence + 1;
+        self.entries[place] = Entry { stamp: self.stamps, links, waits, ..entry };
+        &self.entries[place]
     }
 
-    /// Marks a result as there and tells every instruction that waited for it, by sequence number
-    /// and operand.
+    /// Lets an operand of the instruction at `place` wait for whoever produces its register: the rest
+    /// of the list that it stands in then, and its bit if it waits.
+    #[inline(always)]
+    fn wait_for(&mut self, place: usize, operand: u8, register: u8) -> (Link, u8) {
+        let producer = self.producers[usize::from(register) % NAMED];
+        if producer < self.head {
+            return (NONE, 0);
+        }
+        let producer = self.entry_mut(producer);
+        if producer.is_done {
+            return (NONE, 0);
+        }
+        let link = place as Link * LINKS + Link::from(operand);
+        (std::mem::replace(&mut producer.consumers, link), 1 << operand)
+    }
+
+    /// Marks a result as there. Whoever waited for it is told by [`Window::supply`].
     #[inline]
-    pub(super) fn finish(&mut self, sequence: u64, woken: &mut Vec<(u64, u8)>) {
+    pub(super) fn finish(&mut self, sequence: u64) -> Consumers {
         let entry = self.entry_mut(sequence);
         entry.is_done = true;
-        let mut link = std::mem::replace(&mut entry.consumers, NONE);
-        while link != NONE {
-            let operand = (link % 4) as u8;
-            let consumer = &mut self.entries[(link / 4) as usize];
-            consumer.waits &= !(1 << operand);
-            woken.push((consumer.sequence, operand));
-            link = std::mem::replace(&mut consumer.links[usize::from(operand)], NONE);
+        Consumers(std::mem::replace(&mut entry.consumers, NONE))
+    }
+
+    /// Gives the result to the next operand of those that waited for it: the operand's number, and
+    /// its instruction, which no longer waits for it.
+    #[inline]
+    pub(super) fn supply(&mut self, consumers: &mut Consumers) -> Option<(u8, &Entry)> {
+        if consumers.0 == NONE {
+            return None;
         }
+        let operand = (consumers.0 % LINKS) as u8;
+        let consumer = &mut self.entries[usize::from(consumers.0 / LINKS) % PLACES];
+        consumer.waits &= !(1 << operand);
+        consumers.0 = consumer.links[usize::from(operand) % OPERANDS];
+        Some((operand, consumer))
     }
 
     /// The wrong path begins: remembers who produces what on the right one.
@@ -224,47 +257,78 @@ impl Window {
     fn forget_squashed_consumers(&mut self, sequence: u64, last: u64) {
         let mut link = self.entry(sequence).consumers;
         while link != NONE {
-            let consumer = &self.entries[(link / 4) as usize];
+            let consumer = &self.entries[usize::from(link / LINKS) % PLACES];
             if consumer.sequence <= last {
                 break;
             }
-            link = consumer.links[(link % 4) as usize];
+            link = consumer.links[usize::from(link % LINKS) % OPERANDS];
         }
         self.entry_mut(sequence).consumers = link;
     }
 }
 
-/// A bit for each place of the window, looked through in the program's order.
+/// The operands that waited for a result and have not been told of it.
+pub(super) struct Consumers(Link);
+
+/// As many of something as there are places.
+pub(super) fn places<T: Clone>(each: T) -> Box<[T; PLACES]> {
+    let all: Box<[T]> = vec![each; PLACES].into_boxed_slice();
+    all.try_into().unwrap_or_else(|_| unreachable!("it was made as long as this"))
+}
+
+/// What a number is cut to in a window of this size, so that it is a place: a power of two less one,
+/// and at least a word of a [`ReadySet`].
+pub(super) fn mask(limit: u32) -> u64 {
+    u64::from(limit.next_power_of_two().max(64)) - 1
+}
+
+/// Which instructions of a window are ready: a bit a place, read in the program's order.
 pub(super) struct ReadySet {
-    words: Vec<u64>,
+    words: [u64; PLACES / 64],
     mask: u64,
+    members: u32,
 }
 
 impl ReadySet {
-    pub(super) fn new(window: &Window) -> Self {
-        Self { words: vec![0; window.entries.len() / 64], mask: window.mask }
+    /// Nobody of a window of this size.
+    pub(super) fn new(limit: u32) -> Self {
+        Self { words: [0; PLACES / 64], mask: mask(limit), members: 0 }
     }
 
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.members == 0
+    }
+
+    #[inline(always)]
+    fn word(&mut self, sequence: u64) -> (&mut u64, u64) {
+        let place = sequence & self.mask;
+        (&mut self.words[(place / 64) as usize % (PLACES / 64)], 1 << (place % 64))
+    }
+
+    /// Adds one that is no member.
     #[inline(always)]
     pub(super) fn insert(&mut self, sequence: u64) {
-        let place = sequence & self.mask;
-        self.words[(place / 64) as usize] |= 1 << (place % 64);
+        let (word, bit) = self.word(sequence);
+        *word |= bit;
+        self.members += 1;
     }
 
+    /// Takes out a member.
     #[inline(always)]
     pub(super) fn remove(&mut self, sequence: u64) {
-        let place = sequence & self.mask;
-        self.words[(place / 64) as usize] &= !(1 << (place % 64));
+        let (word, bit) = self.word(sequence);
+        *word &= !bit;
+        self.members -= 1;
     }
 
-    /// Removes it and says how many it was: 1, or 0 where it was no member.
-    #[inline]
-    pub(super) fn take(&mut self, sequence: u64) -> usize {
-        let place = sequence & self.mask;
-        let word = &mut self.words[(place / 64) as usize];
-        let was = *word >> (place % 64) & 1;
-        *word &= !(1 << (place % 64));
-        was as usize
+    /// Takes out whoever is a member from `sequence` on and before `end`.
+    pub(super) fn squash(&mut self, sequence: u64, end: u64) {
+        let mut from = sequence;
+        while let Some(member) = self.next(from, end) {
+            self.remove(member);
+            from = member + 1;
+        }
     }
 
     /// The first member from `sequence` on and before `end`.
@@ -272,7 +336,7 @@ impl ReadySet {
     pub(super) fn next(&self, mut sequence: u64, end: u64) -> Option<u64> {
         while sequence < end {
             let place = sequence & self.mask;
-            let bits = self.words[(place / 64) as usize] >> (place % 64);
+            let bits = self.words[(place / 64) as usize % (PLACES / 64)] >> (place % 64);
             if bits != 0 {
                 let found = sequence + u64::from(bits.trailing_zeros());
                 return (found < end).then_some(found);
@@ -286,11 +350,23 @@ impl ReadySet {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::isa::SINK;
 
     fn pushed(window: &mut Window, rd: u8, sources: [u8; OPERANDS]) -> u64 {
         let sequence = window.tail;
-        window.push(&mut Entry::new(sequence, 0, Class::Integer, rd), sources);
+        window.push(Entry::new(sequence, 0, Class::Integer), rd, sources);
         sequence
+    }
+
+    /// Who is told that `sequence` is done: by name and operand.
+    fn woken(window: &mut Window, sequence: u64) -> Vec<(u64, u8)> {
+        let mut consumers = window.finish(sequence);
+        let mut woken = Vec::new();
+        while let Some((operand, consumer)) = window.supply(&mut consumers) {
+            woken.push((consumer.sequence, operand));
+        }
+        woken.sort_unstable();
+        woken
     }
 
     #[test]
@@ -301,10 +377,7 @@ mod tests {
         let third = pushed(&mut window, 1, [2, 1, 3]);
         assert_eq!(window.entry(second).waits, 0b11);
         assert_eq!(window.entry(third).waits, 0b11, "nobody in flight writes x3");
-        let mut woken = Vec::new();
-        window.finish(first, &mut woken);
-        woken.sort_unstable();
-        assert_eq!(woken, [(second, 0), (second, 1), (third, 1)]);
+        assert_eq!(woken(&mut window, first), [(second, 0), (second, 1), (third, 1)]);
         assert_eq!((window.entry(second).waits, window.entry(third).waits), (0, 1));
         let fourth = pushed(&mut window, 4, [1, 0, 0]);
         assert_eq!(window.entry(fourth).waits, 1, "x1 is the third's now");
@@ -324,16 +397,12 @@ mod tests {
         pushed(&mut window, 1, [1, 0, 0]);
         window.squash(right);
         let other = pushed(&mut window, 3, [0, 1, 0]);
-        let mut woken = Vec::new();
-        window.finish(slow, &mut woken);
-        woken.sort_unstable();
-        assert_eq!(woken, [(right, 0), (other, 1)]);
+        assert_eq!(woken(&mut window, slow), [(right, 0), (other, 1)]);
     }
 
     #[test]
     fn ready_sets_are_read_in_order_around_the_end() {
-        let window = Window::new(64);
-        let mut ready = ReadySet::new(&window);
+        let mut ready = ReadySet::new(64);
         for sequence in [70, 100, 127, 128, 133] {
             ready.insert(sequence);
         }
@@ -345,5 +414,8 @@ mod tests {
             from = sequence + 1;
         }
         assert_eq!(seen, [70, 127, 128]);
+        ready.squash(127, 133);
+        assert_eq!((ready.next(70, 134), ready.next(71, 134)), (Some(70), Some(133)));
+        assert_eq!(ready.members, 2);
     }
 }

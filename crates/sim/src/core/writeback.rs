@@ -66,11 +66,10 @@ impl<M: MemoryPort> Core<'_, M> {
         let entry = self.window.entry(sequence);
         if entry.class == Class::Load {
             self.loads.insert(sequence);
-            self.waiting += 1;
             return;
         }
         let (place, waits) = (entry.store_place, entry.waits);
-        self.stores.at(place).is_known = true;
+        self.stores.know(place);
         if waits >> VALUE & 1 == 0 {
             self.finish(sequence);
         }
@@ -78,43 +77,36 @@ impl<M: MemoryPort> Core<'_, M> {
 
     /// The result is there.
     fn finish(&mut self, sequence: u64) {
-        let mut woken = std::mem::take(&mut self.woken);
-        self.window.finish(sequence, &mut woken);
-        for (consumer, operand) in woken.drain(..) {
-            self.wake(consumer, operand);
+        let mut consumers = self.window.finish(sequence);
+        while let Some((operand, consumer)) = self.window.supply(&mut consumers) {
+            let (name, class, place) = (consumer.sequence, consumer.class, consumer.store_place);
+            let begins = consumer.needs >> operand & 1 == 1 && consumer.may_begin();
+            if class == Class::Store && operand == VALUE {
+                self.value_is_there(name, place);
+            }
+            if begins {
+                self.make_ready(name, class);
+            }
         }
-        self.woken = woken;
         let entry = self.window.entry(sequence);
-        let (class, place, row) = (entry.class, entry.store_place, entry.row);
-        let is_mispredicted = entry.is_mispredicted;
-        if class == Class::Copy {
-            self.stores.at(place).is_known = true;
+        if entry.class == Class::Copy {
+            self.stores.know(entry.store_place);
         }
         if let Some(trace) = &mut self.trace {
-            trace.done(row, self.now);
+            trace.done(entry.row, self.now);
         }
-        if is_mispredicted {
+        if entry.is_mispredicted {
             self.recover(sequence);
         }
     }
 
-    /// One operand more is there.
-    fn wake(&mut self, sequence: u64, operand: u8) {
-        let entry = self.window.entry(sequence);
-        let (class, waits, is_issued) = (entry.class, entry.waits, entry.is_issued);
-        if class == Class::Store && operand == VALUE {
-            let store = self.stores.at(entry.store_place);
-            store.has_value = true;
-            if store.is_known {
-                self.finish(sequence);
-                return;
-            }
-        }
-        // Of a store's two operands, the value is not what it began with.
-        let is_new =
-            !is_issued && (class != Class::Store || operand != VALUE || self.is_in_order());
-        if is_new && self.may_issue(class, waits) {
-            self.make_ready(sequence, class);
+    /// The value of a store is there: where its address is known, it is done. Nobody waits for a
+    /// store's result.
+    fn value_is_there(&mut self, sequence: u64, place: u64) {
+        let store = self.stores.at(place);
+        store.has_value = true;
+        if store.is_known {
+            self.finish(sequence);
         }
     }
 
@@ -134,12 +126,12 @@ impl<M: MemoryPort> Core<'_, M> {
             if let Some(trace) = &mut self.trace {
                 trace.squashed(squashed.row, self.now);
             }
-            self.waiting -= self.ready.take(sequence)
-                + self.ready_multiply.take(sequence)
-                + self.loads.take(sequence);
+        }
+        for waiting in [&mut self.ready, &mut self.ready_multiply, &mut self.loads] {
+            waiting.squash(branch + 1, self.window.tail);
         }
         self.stores.squash(store_end);
-        while self.copies.back().is_some_and(|copy| *copy > branch) {
+        while self.copies.back().is_some_and(|copy| copy.sequence > branch) {
             self.copies.pop_back();
         }
         self.window.squash(branch);

@@ -131,20 +131,37 @@ pub struct Instruction {
     pub immediate: i64,
 }
 
+/// Each operation's class: a table, for the timing core asks for every instruction, and in a program's
+/// mixture of them the host would guess a branch wrong as often as not.
+const CLASSES: [Class; Operation::Unmapped as usize + 1] = {
+    use Operation::*;
+    let others: [(&[Operation], Class); 7] = [
+        (&[Mul, Mulh, Mulhsu, Mulhu, Mulw], Class::Multiply),
+        (&[Div, Divu, Rem, Remu, Divw, Divuw, Remw, Remuw], Class::Divide),
+        (&[Lb, Lh, Lw, Ld, Lbu, Lhu, Lwu], Class::Load),
+        (&[Sb, Sh, Sw, Sd], Class::Store),
+        (&[Beq, Bne, Blt, Bge, Bltu, Bgeu, Jal, Jalr], Class::Branch),
+        (&[Ecpy], Class::Copy),
+        (&[Ecall, Ebreak, Illegal, Unmapped], Class::Serial),
+    ];
+    let mut classes = [Class::Integer; Unmapped as usize + 1];
+    let mut of = 0;
+    while of < others.len() {
+        let mut each = 0;
+        while each < others[of].0.len() {
+            classes[others[of].0[each] as usize] = others[of].1;
+            each += 1;
+        }
+        of += 1;
+    }
+    classes
+};
+
 impl Operation {
     /// Which part of the processor it needs.
+    #[inline(always)]
     pub fn class(self) -> Class {
-        use Operation::*;
-        match self {
-            Mul | Mulh | Mulhsu | Mulhu | Mulw => Class::Multiply,
-            Div | Divu | Rem | Remu | Divw | Divuw | Remw | Remuw => Class::Divide,
-            Lb | Lh | Lw | Ld | Lbu | Lhu | Lwu => Class::Load,
-            Sb | Sh | Sw | Sd => Class::Store,
-            Beq | Bne | Blt | Bge | Bltu | Bgeu | Jal | Jalr => Class::Branch,
-            Ecpy => Class::Copy,
-            Ecall | Ebreak | Illegal | Unmapped => Class::Serial,
-            _ => Class::Integer,
-        }
+        CLASSES[self as usize]
     }
 
     /// Bytes that a load or store moves; 0 for all else.
