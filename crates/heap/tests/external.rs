@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::ptr::NonNull;
 use std::sync::Mutex;
 
-use haul_heap::{EXTENT_BYTES, EXTENT_STEP, Extents, External, Heap, Node};
+use haul_heap::{AllocError, EXTENT_BYTES, EXTENT_STEP, Extents, External, Heap, Node, Tag};
 
 /// Bytes of the range: extents are taken from its end, as DPDK does it.
 const RANGE: usize = 64 << 20;
@@ -170,4 +170,57 @@ fn a_span_of_a_whole_page_finds_one() {
     // SAFETY: the block has so many bytes and is this test's.
     unsafe { large.write_bytes(1, 5 << 20) };
     heap.validate().unwrap();
+}
+
+#[test]
+fn large_blocks_take_what_is_held_and_no_more() {
+    let (heap, provider) = heap(EXTENT_STEP);
+    let end = || *provider.end.lock().unwrap();
+    let held = |size| heap.alloc_held(size, 64, Node::ANY, Tag::NONE);
+    assert_eq!(held(1 << 20), Err(AllocError::Exhausted), "nothing is held yet");
+    assert_eq!(end(), provider.start + RANGE);
+    // Six pages, of which the first lacks a slice.
+    let grown = heap.alloc(10 << 20, 64, Node::ANY).unwrap();
+    // SAFETY: allocated above, and not used again.
+    unsafe { heap.free(grown) }.unwrap();
+    let before = end();
+    let page = held(EXTENT_BYTES).unwrap();
+    let large = held(5 << 20).unwrap();
+    assert_eq!(held(5 << 20), Err(AllocError::Exhausted), "that many pages in a row are not left");
+    let half = held(EXTENT_BYTES / 2).unwrap();
+    assert_eq!(end(), before, "the heap grew");
+    assert_eq!(heap.usable_size(large), Ok(5 << 20));
+    assert_eq!(heap.stats(Node::ANY).live.blocks, 3);
+    for (size, align) in [(0_usize.wrapping_sub(1), 64), (1 << 20, 48)] {
+        assert!(heap.alloc_held(size, align, Node::ANY, Tag::NONE).is_err());
+    }
+    heap.validate().unwrap();
+    for block in [page, large, half] {
+        // SAFETY: allocated above, and not used again.
+        unsafe { heap.free(block) }.unwrap();
+    }
+    assert_eq!(heap.stats(Node::ANY).live.blocks, 0);
+}
+
+#[test]
+fn a_block_is_resized_only_where_it_lies() {
+    let (heap, _) = heap(0);
+    let block = heap.alloc(3 << 20, 64, Node::ANY).unwrap();
+    // SAFETY: the block is this test's.
+    let resize = |size, align| unsafe { heap.resize(block, size, align) };
+    assert_eq!(resize(1 << 20, 64), Ok(true));
+    assert_eq!(heap.usable_size(block), Ok(1 << 20));
+    assert_eq!(resize(2 << 20, 64), Ok(true), "what was cut off is free");
+    let behind = heap.alloc_held(1 << 20, 64, Node::ANY, Tag::NONE).unwrap();
+    assert!(behind > block, "the lowest run that is free");
+    assert_eq!(resize(4 << 20, 64), Ok(false), "another block lies there");
+    assert_eq!(resize(usize::MAX, 64), Ok(false));
+    assert_eq!(resize(1 << 20, 48), Ok(false), "no alignment");
+    assert_eq!(heap.usable_size(block), Ok(2 << 20), "nothing changed");
+    for block in [block, behind] {
+        // SAFETY: allocated above, and not used again.
+        unsafe { heap.free(block) }.unwrap();
+    }
+    // SAFETY: the heap looks whether a block is there.
+    assert!(unsafe { heap.resize(block, 64, 64) }.is_err(), "it was freed");
 }

@@ -3,6 +3,7 @@
 use core::ptr::NonNull;
 
 use super::{Found, Heap};
+use crate::cache::Keeper;
 use crate::fault::{AllocError, Fault, Misuse};
 use crate::layout::SLICE;
 use crate::request::{Node, Offset, Tag};
@@ -45,12 +46,47 @@ impl Heap {
                 keeper.drop_empty_spans();
                 take()
             })?;
-            step!("large.alloc.after_take");
-            let owner = (self.process(), tag.0);
-            slice::build_large(self.memory.tables.slices(), head..head + count, owner, keeper.id);
-            let offset = Offset::new((head * SLICE) as u64);
-            self.pointer(offset).ok_or(AllocError::Exhausted)
+            self.build_large(&keeper, head, count, tag)
         })
+    }
+
+    /// As [`Heap::alloc_tagged`], but the heap does not grow for it: a run of slices of pages that it
+    /// has. For who has another source of large blocks, and would rather use up what lies idle here
+    /// than have it lie. Looks once; O(size / 64 KiB), no system call where pages are external.
+    ///
+    /// # Errors
+    /// As [`Heap::alloc`]; [`AllocError::Exhausted`] also where growth would have helped. Nothing was
+    /// flushed and nobody reaped then.
+    pub fn alloc_held(
+        &self,
+        size: usize,
+        align: usize,
+        node: Node,
+        tag: Tag,
+    ) -> Result<NonNull<u8>, AllocError> {
+        self.check(size, align, node)?;
+        let keeper = self.keeper(node.0 as usize)?;
+        let (count, align) = (self.padded(size).div_ceil(SLICE).max(1), align.div_ceil(SLICE));
+        let head = self.memory.take_open(keeper.node, count, align, keeper.id)?;
+        let block = self.build_large(&keeper, head, count, tag)?;
+        if self.debug.is_some() {
+            self.seal_new(block, size);
+        }
+        Ok(block)
+    }
+
+    /// Makes claimed slices a live block.
+    fn build_large(
+        &self,
+        keeper: &Keeper<'_>,
+        head: usize,
+        count: usize,
+        tag: Tag,
+    ) -> Result<NonNull<u8>, AllocError> {
+        step!("large.alloc.after_take");
+        let owner = (self.process(), tag.0);
+        slice::build_large(self.memory.tables.slices(), head..head + count, owner, keeper.id);
+        self.pointer(Offset::new((head * SLICE) as u64)).ok_or(AllocError::Exhausted)
     }
 
     /// Frees a large block that was found. Of several calls for one block, one succeeds.

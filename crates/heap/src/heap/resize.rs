@@ -87,6 +87,28 @@ impl Heap {
         Ok(target)
     }
 
+    /// Makes a block `size` bytes long where it is: false, and nothing changed, where it would have to
+    /// move, for its size or for `align`.
+    ///
+    /// # Errors
+    /// [`Misuse`] for a pointer that names no live block.
+    ///
+    /// # Safety
+    /// If `block` is a live block of this heap, the caller owns it, and does not use what lies beyond
+    /// `size` from a success on.
+    pub unsafe fn resize(
+        &self,
+        block: NonNull<u8>,
+        size: usize,
+        align: usize,
+    ) -> Result<bool, Misuse> {
+        let found = self.find(block.as_ptr().addr()).inspect_err(|misuse| self.report(misuse))?;
+        let is_possible = size <= self.data_bytes
+            && align.is_power_of_two()
+            && found.address.is_multiple_of(align);
+        Ok(is_possible && self.resize_in_place(&found, size))
+    }
+
     fn resize_in_place(&self, found: &Found, size: usize) -> bool {
         if self.debug.is_some() {
             // So that whoever keeps the old pointer is found.

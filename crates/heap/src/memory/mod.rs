@@ -136,6 +136,22 @@ impl Memory {
         }
     }
 
+    /// As [`Memory::take`], of pages that are open: none is opened, and no extent is asked for.
+    pub(crate) fn take_open(
+        &self,
+        node: usize,
+        count: usize,
+        align: usize,
+        me: CacheId,
+    ) -> Result<usize, AllocError> {
+        let taken = if count <= PAGE_SLICES && align <= PAGE_SLICES {
+            self.take_in_open_page(node, count, align, me).ok()
+        } else {
+            self.take_open_pages(node, count, align.max(PAGE_SLICES), me)?
+        };
+        taken.ok_or(AllocError::Exhausted)
+    }
+
     fn take_in_page(
         &self,
         node: usize,
@@ -143,25 +159,16 @@ impl Memory {
         align: usize,
         me: CacheId,
     ) -> Result<usize, AllocError> {
-        let order = count.max(align).next_power_of_two().trailing_zeros() as usize;
-        let bitmap = self.order(order);
-        let pages = self.pages_of(node);
         let mut patience = PATIENCE;
         loop {
-            let mut page = pages.start;
-            let mut is_busy = false;
-            while let Some(found) = bitmap.next(page, pages.end) {
-                match self.take_from(found, count, align, me) {
-                    Ok(head) => return Ok(head),
-                    Err(Miss::Refused) => return Err(AllocError::Exhausted),
-                    Err(Miss::Full) => self.note_full(found, order),
-                    Err(Miss::Unusable) => (0..ORDERS).for_each(|o| _ = self.order(o).clear(found)),
-                    Err(Miss::Busy) => is_busy = true,
-                }
-                page = found + 1;
-            }
+            let is_busy = match self.take_in_open_page(node, count, align, me) {
+                Ok(head) => return Ok(head),
+                Err(Miss::Refused) => return Err(AllocError::Exhausted),
+                Err(miss) => matches!(miss, Miss::Busy),
+            };
             // A page of which a slice is kept has no run of all its slices; the next one has.
-            let wanted = 1 + usize::from(1 << order == PAGE_SLICES && self.is_external());
+            let is_whole = order_of(count, align) == ORDERS - 1;
+            let wanted = 1 + usize::from(is_whole && self.is_external());
             match self.open_pages(node, wanted) {
                 Ok(()) => {}
                 // The last page that has a run is being made ready by another.
@@ -172,6 +179,31 @@ impl Memory {
                 Err(error) => return Err(error),
             }
         }
+    }
+
+    /// The lowest open page that has such a run; [`Miss::Busy`] where one may have it in a moment.
+    fn take_in_open_page(
+        &self,
+        node: usize,
+        count: usize,
+        align: usize,
+        me: CacheId,
+    ) -> Result<usize, Miss> {
+        let order = order_of(count, align);
+        let bitmap = self.order(order);
+        let pages = self.pages_of(node);
+        let (mut page, mut miss) = (pages.start, Miss::Full);
+        while let Some(found) = bitmap.next(page, pages.end) {
+            match self.take_from(found, count, align, me) {
+                Ok(head) => return Ok(head),
+                Err(Miss::Refused) => return Err(Miss::Refused),
+                Err(Miss::Full) => self.note_full(found, order),
+                Err(Miss::Unusable) => (0..ORDERS).for_each(|o| _ = self.order(o).clear(found)),
+                Err(Miss::Busy) => miss = Miss::Busy,
+            }
+            page = found + 1;
+        }
+        Err(miss)
     }
 
     /// Clears a page's bit for `order`, unless a run came free meanwhile.
@@ -227,20 +259,35 @@ impl Memory {
         align: usize,
         me: CacheId,
     ) -> Result<usize, AllocError> {
+        loop {
+            if let Some(head) = self.take_open_pages(node, count, align, me)? {
+                return Ok(head);
+            }
+            let wanted = count.div_ceil(PAGE_SLICES) + usize::from(self.is_external());
+            self.open_pages(node, wanted)?;
+        }
+    }
+
+    /// The lowest open pages in a row that are wholly free.
+    fn take_open_pages(
+        &self,
+        node: usize,
+        count: usize,
+        align: usize,
+        me: CacheId,
+    ) -> Result<Option<usize>, AllocError> {
         let (wanted, align_pages) = (count.div_ceil(PAGE_SLICES), align / PAGE_SLICES);
         let pages = self.pages_of(node);
-        loop {
-            let mut from = pages.start.next_multiple_of(align_pages);
-            while let Some(first) = self.free_pages(from..pages.end, wanted, align_pages) {
-                let head = first * PAGE_SLICES;
-                match self.claim_ready(head..head + count, me) {
-                    Ok(()) => return Ok(head),
-                    Err(Refused::Exhausted) => return Err(AllocError::Exhausted),
-                    Err(_) => from = first + align_pages,
-                }
+        let mut from = pages.start.next_multiple_of(align_pages);
+        while let Some(first) = self.free_pages(from..pages.end, wanted, align_pages) {
+            let head = first * PAGE_SLICES;
+            match self.claim_ready(head..head + count, me) {
+                Ok(()) => return Ok(Some(head)),
+                Err(Refused::Exhausted) => return Err(AllocError::Exhausted),
+                Err(_) => from = first + align_pages,
             }
-            self.open_pages(node, wanted + usize::from(self.is_external()))?;
         }
+        Ok(None)
     }
 
     /// Claims these very slices with memory behind them, or none.
@@ -274,6 +321,12 @@ impl Memory {
         }
         None
     }
+}
+
+/// The order of the bitmap in which pages stand that have a run of `count` slices at a multiple of
+/// `align`.
+fn order_of(count: usize, align: usize) -> usize {
+    count.max(align).next_power_of_two().trailing_zeros() as usize
 }
 
 /// Why a page's memory is not ready.

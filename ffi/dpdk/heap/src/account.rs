@@ -2,14 +2,45 @@
 
 use core::ffi::{c_int, c_uint};
 use std::fmt::Write as _;
+use std::time::Duration;
 
 use haul_heap::Node;
 
 use crate::dpdk::SocketStats;
 use crate::dropin::{Dropin, SocketHeap};
 
-/// Corrects what DPDK counts on a socket: it takes our extents for blocks.
-pub(crate) fn correct(dropin: &Dropin, socket: c_int, stats: &mut SocketStats) {
+/// How often the counts are read again when an extent was on its way meanwhile, and the pause before:
+/// together what DPDK takes to clear the longest extent. One that never arrives, because its process
+/// died, makes the counts wrong by its size, and every look as long.
+const LOOKS: u32 = 50;
+const PAUSE: Duration = Duration::from_micros(100);
+
+/// Corrects what `ask` has DPDK count on a socket: it takes our extents for blocks. Returns what `ask`
+/// does, and that is 0 where it counted.
+pub(crate) fn count(
+    dropin: &Dropin,
+    socket: c_int,
+    stats: &mut SocketStats,
+    ask: impl Fn(&mut SocketStats) -> c_int,
+) -> c_int {
+    for look in 0..LOOKS {
+        let before = dropin.directory.settled();
+        let result = ask(stats);
+        if result != 0 {
+            return result;
+        }
+        correct(dropin, socket, stats);
+        if before.is_some() && before == dropin.directory.settled() {
+            break;
+        }
+        if look + 1 < LOOKS {
+            std::thread::sleep(PAUSE);
+        }
+    }
+    0
+}
+
+fn correct(dropin: &Dropin, socket: c_int, stats: &mut SocketStats) {
     let Some(heap) = dropin.heaps.iter().find(|each| each.range.socket == socket) else {
         return;
     };

@@ -21,7 +21,7 @@ const NAME: &CStr = c"haul_rte_malloc";
 const MAGIC: u64 = 0x6861_756c_7274_656d;
 
 /// Version of this layout and of the heap's under it: processes of different ones do not mix.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 /// Extents of all heaps at most. They grow with the heap, to 64 MiB each, so this is enough for about
 /// 256 GiB.
@@ -116,7 +116,9 @@ pub(crate) struct Directory {
     end: AtomicU64,
     /// The primary process, which gets the blocks of those that die.
     primary: AtomicU32,
-    unused: AtomicU32,
+    /// Extents on their way between DPDK and the heaps, in the lower half; in the upper, how many ever
+    /// set out.
+    transit: AtomicU32,
     /// How secondary processes ask the primary one for memory.
     pub(crate) counter: Counter,
     places: [Place; SOCKETS_MAX],
@@ -210,6 +212,21 @@ impl Directory {
         self.places[..heaps].iter().map(Place::read).collect()
     }
 
+    /// Says that an extent may be on its way, until the guard is dropped: DPDK counts it as allocated and
+    /// it is not in the directory, or the other way round.
+    pub(crate) fn set_out(&self) -> Transit<'_> {
+        // SYNC: extents on their way.
+        self.transit.fetch_add(SET_OUT + 1, Ordering::SeqCst);
+        Transit { directory: self }
+    }
+
+    /// A number that changes when an extent sets out; `None` while one is on its way.
+    pub(crate) fn settled(&self) -> Option<u32> {
+        // SYNC: extents on their way.
+        let transit = self.transit.load(Ordering::SeqCst);
+        transit.is_multiple_of(SET_OUT).then_some(transit)
+    }
+
     /// Writes down an extent, the heap's or idle; false when there is no room.
     pub(crate) fn add(&self, extent: Extent, is_idle: bool) -> bool {
         let is_taken = |slot: &Slot| {
@@ -292,6 +309,21 @@ impl Directory {
         })?;
         slot.address.store(0, Ordering::Release);
         Some(extent)
+    }
+}
+
+/// What one that sets out adds to the upper half of `transit`.
+const SET_OUT: u32 = 1 << 16;
+
+/// While it lives, an extent may be on its way.
+pub(crate) struct Transit<'a> {
+    directory: &'a Directory,
+}
+
+impl Drop for Transit<'_> {
+    fn drop(&mut self) {
+        // SYNC: extents on their way.
+        self.directory.transit.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
@@ -481,6 +513,19 @@ mod tests {
         assert!(directory.covers(0, middle.block) && !directory.covers(0, middle.block - 1));
         assert_eq!(whole.part(1, 2).kept(), 0);
         assert_eq!(middle.part(0, 2).kept(), 6 * EXTENT_STEP);
+    }
+
+    #[test]
+    fn a_look_that_an_extent_crossed_is_known() {
+        let directory = empty();
+        let before = directory.settled();
+        assert!(before.is_some());
+        let (first, second) = (directory.set_out(), directory.set_out());
+        assert_eq!(directory.settled(), None);
+        drop(first);
+        assert_eq!(directory.settled(), None, "the other is on its way");
+        drop(second);
+        assert!(directory.settled().is_some() && directory.settled() != before);
     }
 
     #[test]

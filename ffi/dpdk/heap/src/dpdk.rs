@@ -168,6 +168,15 @@ pub(crate) fn functions() -> Option<&'static Functions> {
     Some(FUNCTIONS.get_or_init(|| found))
 }
 
+/// The calling thread's `rte_errno` (rte_errno.h), which is a variable; `None` where it is not found.
+/// Looked up each time, for failures only.
+pub(crate) fn error_number() -> Option<c_int> {
+    const NAME: &CStr = c"per_lcore__rte_errno";
+    let number = Library::next().symbol(NAME).or_else(|| Library::loaded()?.symbol(NAME))?;
+    // SAFETY: the address of a variable of this thread is that of an `int` in every version since 18.11.
+    Some(unsafe { number.cast::<c_int>().read() })
+}
+
 /// Where names are looked up.
 struct Library(*mut c_void);
 

@@ -16,9 +16,14 @@ use crate::notice;
 /// The least alignment, in bytes: DPDK's cache line (`RTE_CACHE_LINE_SIZE` as Debian builds it).
 const ALIGN_MIN: usize = if cfg!(target_arch = "aarch64") { 128 } else { 64 };
 
-/// The largest block that a heap serves, in bytes: half a page. Larger ones are DPDK's: what they cost
-/// is their memory, not the search, and DPDK gives it back to the system when they are freed.
-pub(crate) const BYTES_MAX: usize = PAGE / 2;
+/// The largest block that a heap grows for, in bytes: its largest class. Larger ones are DPDK's, unless
+/// memory lies idle here: what they cost is their memory, not the search, and a heap that had grown for
+/// them would make the next request of DPDK pay for the clearing of all of it.
+pub(crate) const GROWN_BYTES_MAX: usize = 256 << 10;
+
+/// The largest block that is put into idle memory, in bytes: a quarter of the largest extent, so that it
+/// keeps at most three times its size from going back to DPDK.
+const HELD_BYTES_MAX: usize = 16 << 20;
 
 /// The least number that DPDK gives to a heap of the program's own memory (RTE_MAX_NUMA_NODES): 32 as
 /// Debian builds it, 4 in the smallest build.
@@ -75,12 +80,18 @@ impl Dropin {
         socket: c_int,
     ) -> Option<NonNull<u8>> {
         // A size of 0 wraps around; DPDK says no to it, and to alignments that are no power of two.
-        if bytes.wrapping_sub(1) >= BYTES_MAX || align > PAGE || align & align.wrapping_sub(1) != 0
+        if bytes.wrapping_sub(1) >= HELD_BYTES_MAX
+            || align > PAGE
+            || align & align.wrapping_sub(1) != 0
         {
             return None;
         }
         let align = align.max(ALIGN_MIN);
         let first = self.heap_of(socket)?;
+        if bytes > GROWN_BYTES_MAX {
+            // SAFETY: as the caller promises.
+            return unsafe { first.allocate_held(name, bytes, align) };
+        }
         // SAFETY: as the caller promises.
         let block = unsafe { first.allocate(name, bytes, align) };
         if block.is_some() || socket != SOCKET_ANY || self.heaps.len() == 1 {
@@ -99,6 +110,12 @@ impl Dropin {
             return Some(if self.heaps.len() == 1 { first } else { self.nearest(first) });
         }
         self.heaps.iter().find(|each| each.range.socket == socket)
+    }
+
+    /// Whether a request for a socket could be met from a heap's memory.
+    pub(crate) fn has_heap_of(&self, socket: c_int) -> bool {
+        let is_any = socket == SOCKET_ANY || (!self.has_sockets && socket < SOCKETS_EXTERNAL);
+        is_any || self.heaps.iter().any(|each| each.range.socket == socket)
     }
 
     #[cold]
@@ -178,15 +195,25 @@ impl Dropin {
         self.heaps.iter().any(|each| each.range.contains(pointer.addr().get()))
     }
 
-    /// Gives idle memory back to DPDK, which needs it for itself; true when some went.
+    /// Lays aside what the heaps do not use, so that [`Self::give_back`] finds it.
     #[cold]
-    pub(crate) fn yield_memory(&self) -> bool {
-        let before = self.directory.extents().count();
-        for each in &self.heaps {
-            each.heap.trim();
-            each.extents.give_back_idle();
+    pub(crate) fn trim(&self) {
+        self.heaps.iter().for_each(|each| _ = each.heap.trim());
+    }
+
+    /// Gives extents that are idle back to DPDK, which needs them for itself, until they come to
+    /// `wanted` bytes: how many bytes went. DPDK clears each, so no more of them than needed.
+    #[cold]
+    pub(crate) fn give_back(&self, wanted: usize) -> usize {
+        let mut given = 0;
+        while given < wanted {
+            let extents = self.heaps.first().and_then(|heap| heap.extents.give_back_one());
+            match extents {
+                Some(bytes) => given += bytes,
+                None => break,
+            }
         }
-        self.directory.extents().count() < before
+        given
     }
 }
 
@@ -204,6 +231,23 @@ impl SocketHeap {
         // SAFETY: as the caller promises.
         let tag = unsafe { self.names.tag(&self.heap, name) };
         self.heap.alloc_tagged(bytes, align, Node::ANY, tag).ok()
+    }
+
+    /// A large block, of memory that lies idle here.
+    ///
+    /// # Safety
+    ///
+    /// `name` is NULL or a C string.
+    #[cold]
+    unsafe fn allocate_held(
+        &self,
+        name: *const c_char,
+        bytes: usize,
+        align: usize,
+    ) -> Option<NonNull<u8>> {
+        // SAFETY: as the caller promises.
+        let tag = unsafe { self.names.tag(&self.heap, name) };
+        self.heap.alloc_held(bytes, align, Node::ANY, tag).ok()
     }
 }
 
@@ -235,10 +279,16 @@ impl Owned<'_> {
     ///
     /// Nobody uses the block by its old pointer any more, if there is a new one.
     pub(crate) unsafe fn resize(&self, bytes: usize, align: usize) -> Option<NonNull<u8>> {
-        if bytes > BYTES_MAX || align > PAGE {
+        if align > PAGE {
             return None;
         }
+        let (heap, align) = (&self.owner.heap, align.max(ALIGN_MIN));
+        if bytes > GROWN_BYTES_MAX {
+            // SAFETY: as the caller promises; the block is live.
+            let stays = unsafe { heap.resize(self.pointer, bytes, align) };
+            return stays.is_ok_and(|stays| stays).then_some(self.pointer);
+        }
         // SAFETY: as the caller promises; the block is live.
-        unsafe { self.owner.heap.realloc(self.pointer, bytes, align.max(ALIGN_MIN)) }.ok()
+        unsafe { heap.realloc(self.pointer, bytes, align) }.ok()
     }
 }

@@ -79,6 +79,7 @@ impl SocketExtents {
         if self.metadata.as_ref().is_some_and(|metadata| !metadata.has_room(wanted * PAGE)) {
             return None;
         }
+        let _transit = self.directory.set_out();
         let mut pages = (self.pages() / GROWTH_SHARE).clamp(wanted, GROWTH_PAGES_MAX.max(wanted));
         loop {
             if let Some(extent) = self.allocate(pages) {
@@ -167,11 +168,13 @@ impl SocketExtents {
         futex::wake(&counter.answers);
     }
 
-    /// Gives extents that are idle as a whole back to DPDK, whichever heap's they were.
-    pub(crate) fn give_back_idle(&self) {
-        while let Some(extent) = self.directory.strike_out() {
-            self.free(extent.block);
-        }
+    /// Gives an extent that is idle as a whole back to DPDK, whichever heap's it was: how many bytes it
+    /// had.
+    pub(crate) fn give_back_one(&self) -> Option<usize> {
+        let _transit = self.directory.set_out();
+        let extent = self.directory.strike_out()?;
+        self.free(extent.block);
+        Some(extent.cost_bytes())
     }
 }
 
@@ -194,11 +197,8 @@ impl Extents for SocketExtents {
     }
 
     fn give_back(&self, start: NonNull<u8>, bytes: usize) -> bool {
-        let is_ours = self.directory.lay_aside(start.addr().get(), bytes / PAGE).is_ok();
-        if is_ours && self.is_primary {
-            self.give_back_idle();
-        }
-        is_ours
+        // DPDK gets it later, as a whole extent: from the housekeeper, or who needs it first.
+        self.directory.lay_aside(start.addr().get(), bytes / PAGE).is_ok()
     }
 
     fn bus_address(&self, address: NonNull<u8>) -> Option<u64> {

@@ -5,7 +5,7 @@ use core::ffi::{CStr, c_int, c_void};
 use core::ptr::null_mut;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::dropin::Dropin;
 use crate::{futex, lifecycle};
@@ -13,6 +13,10 @@ use crate::{futex, lifecycle};
 /// How often it looks: rarely enough to cost nothing, often enough that a page is ready when a thread
 /// that allocates 2 MiB in that time wants one.
 const PERIOD: Duration = Duration::from_millis(20);
+
+/// Of the time, one part in so many at most is spent under DPDK's lock to give memory back that nobody
+/// asked for.
+const LOCK_SHARE: u32 = 20;
 
 /// At most 15 characters, as the kernel keeps them.
 const NAME: &CStr = c"haul-rte-malloc";
@@ -87,6 +91,7 @@ extern "C" fn keep_house_posix(argument: *mut c_void) -> *mut c_void {
 
 extern "C" fn keep_house(_: *mut c_void) -> u32 {
     let mut seen = 0;
+    let mut pace = Pace { rests_until: Instant::now() };
     while !IS_ASKED_TO_STOP.load(Ordering::Relaxed) {
         let Some(dropin) = lifecycle::serving() else {
             break;
@@ -97,8 +102,24 @@ extern "C" fn keep_house(_: *mut c_void) -> u32 {
         for each in &dropin.heaps {
             each.extents.answer();
             each.heap.maintain();
-            each.extents.give_back_idle();
         }
+        pace.give_back(dropin);
     }
     0
+}
+
+/// When idle extents go back. DPDK clears each, under the lock that the program's own requests of it
+/// wait for: all at once they would wait for tens of milliseconds.
+struct Pace {
+    rests_until: Instant,
+}
+
+impl Pace {
+    /// Gives at most one back, and rests as much longer as keeps to [`LOCK_SHARE`].
+    fn give_back(&mut self, dropin: &Dropin) {
+        let start = Instant::now();
+        if start >= self.rests_until && dropin.give_back(1) > 0 {
+            self.rests_until = Instant::now() + start.elapsed() * (LOCK_SHARE - 1);
+        }
+    }
 }

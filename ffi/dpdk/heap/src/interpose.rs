@@ -9,17 +9,8 @@ use core::ptr::{NonNull, null, null_mut};
 use crate::dpdk::{BAD_IOVA, Functions, Memzone, SOCKET_ANY, SocketStats, functions};
 use crate::dropin::{Brought, Dropin, Owned};
 use crate::inside::Inside;
+use crate::wish::Wish;
 use crate::{account, housekeeping, iova, lifecycle, notice};
-
-/// The largest request for which idle memory is given back to DPDK, in bytes: beyond it, a size is a
-/// mistake and not a wish (1 TiB; DPDK reserves addresses for 512 GiB at most, RTE_MAX_MEM_MB).
-const WISH_MAX: usize = 1 << 40;
-
-/// Whether what DPDK could not give may work once the heaps have given back what they do not use.
-fn may_work_again(bytes: usize) -> bool {
-    let is_wish = bytes.wrapping_sub(1) < WISH_MAX;
-    is_wish && !lifecycle::is_over() && lifecycle::current().is_some_and(Dropin::yield_memory)
-}
 
 /// A block of the heaps or of DPDK's.
 ///
@@ -35,7 +26,9 @@ unsafe fn allocate(name: *const c_char, bytes: usize, align: c_uint, socket: c_i
         }
     }
     // SAFETY: as the caller promises.
-    pass(bytes, |dpdk| unsafe { (dpdk.rte_malloc_socket)(name, bytes, align, socket) })
+    pass(Wish { bytes, align: align as usize, socket }, |dpdk| unsafe {
+        (dpdk.rte_malloc_socket)(name, bytes, align, socket)
+    })
 }
 
 /// The same, all zeros.
@@ -61,19 +54,18 @@ unsafe fn allocate_zeroed(
     // It calls rte_malloc_socket and reads the header before the block.
     let _inside = Inside::enter();
     // SAFETY: as the caller promises.
-    pass(bytes, |dpdk| unsafe { (dpdk.rte_zmalloc_socket)(name, bytes, align, socket) })
+    pass(Wish { bytes, align: align as usize, socket }, |dpdk| unsafe {
+        (dpdk.rte_zmalloc_socket)(name, bytes, align, socket)
+    })
 }
 
 /// Asks DPDK for a block; again after the heaps gave memory back, if it has none.
 #[cold]
-fn pass(bytes: usize, ask: impl Fn(&Functions) -> *mut c_void) -> *mut c_void {
+fn pass(wish: Wish, ask: impl Fn(&Functions) -> *mut c_void) -> *mut c_void {
     let Some(dpdk) = functions() else {
         return null_mut();
     };
-    let mut block = ask(dpdk);
-    if block.is_null() && may_work_again(bytes) {
-        block = ask(dpdk);
-    }
+    let block = wish.ask(|| ask(dpdk));
     if !block.is_null() {
         lifecycle::consider(dpdk);
     }
@@ -373,13 +365,12 @@ pub unsafe extern "C" fn rte_malloc_get_socket_stats(
         return -1;
     };
     // SAFETY: as the caller promises.
-    let result = unsafe { (dpdk.rte_malloc_get_socket_stats)(socket, stats) };
+    let ask = |stats: *mut _| unsafe { (dpdk.rte_malloc_get_socket_stats)(socket, stats) };
     // SAFETY: as the caller promises.
-    let stats = unsafe { stats.as_mut() };
-    if let (0, Some(dropin), Some(stats)) = (result, lifecycle::current(), stats) {
-        account::correct(dropin, socket, stats);
+    match (lifecycle::current(), unsafe { stats.as_mut() }) {
+        (Some(dropin), Some(stats)) => account::count(dropin, socket, stats, |stats| ask(stats)),
+        _ => ask(stats),
     }
-    result
 }
 
 /// `rte_malloc_dump_stats` of rte_malloc.h: DPDK's own view, in which extents are blocks, and then the
@@ -414,7 +405,9 @@ pub unsafe extern "C" fn rte_memzone_reserve(
     flags: c_uint,
 ) -> *const Memzone {
     // SAFETY: as the caller promises.
-    pass_zone(bytes, |dpdk| unsafe { (dpdk.rte_memzone_reserve)(name, bytes, socket, flags) })
+    pass_zone(Wish { bytes, align: 0, socket }, |dpdk| unsafe {
+        (dpdk.rte_memzone_reserve)(name, bytes, socket, flags)
+    })
 }
 
 /// `rte_memzone_reserve_aligned` of rte_memzone.h, likewise.
@@ -431,7 +424,7 @@ pub unsafe extern "C" fn rte_memzone_reserve_aligned(
     align: c_uint,
 ) -> *const Memzone {
     // SAFETY: as the caller promises.
-    pass_zone(bytes, |dpdk| unsafe {
+    pass_zone(Wish { bytes, align: align as usize, socket }, |dpdk| unsafe {
         (dpdk.rte_memzone_reserve_aligned)(name, bytes, socket, flags, align)
     })
 }
@@ -451,17 +444,16 @@ pub unsafe extern "C" fn rte_memzone_reserve_bounded(
     bound: c_uint,
 ) -> *const Memzone {
     // SAFETY: as the caller promises.
-    pass_zone(bytes, |dpdk| unsafe {
+    pass_zone(Wish { bytes, align: align as usize, socket }, |dpdk| unsafe {
         (dpdk.rte_memzone_reserve_bounded)(name, bytes, socket, flags, align, bound)
     })
 }
 
-fn pass_zone(bytes: usize, ask: impl Fn(&Functions) -> *const Memzone) -> *const Memzone {
+fn pass_zone(wish: Wish, ask: impl Fn(&Functions) -> *const Memzone) -> *const Memzone {
     let Some(dpdk) = functions() else {
         return null();
     };
-    let zone = ask(dpdk);
-    if zone.is_null() && may_work_again(bytes) { ask(dpdk) } else { zone }
+    wish.ask_telling(|| ask(dpdk).cast_mut())
 }
 
 /// `rte_eal_init` of rte_eal.h: DPDK's, and then the heaps.

@@ -1,9 +1,10 @@
 //! `libhaul_rte_malloc.so`: haul's heap under an unmodified DPDK program.
 //!
 //! `LD_PRELOAD=libhaul_rte_malloc.so program`: the program's calls of `rte_malloc` and its family come
-//! here. Blocks up to 1 MiB are served by a [`haul_heap::Heap`] a socket, whose memory is taken in
-//! extents from DPDK's own heap, so that devices and secondary processes reach it as before. Everything
-//! else, and everything where something is not as expected, goes on to DPDK.
+//! here. Blocks up to 256 KiB are served by a [`haul_heap::Heap`] a socket, whose memory is taken in
+//! extents from DPDK's own heap, so that devices and secondary processes reach it as before; larger ones
+//! where it has idle memory for them. Everything else, and everything where something is not as
+//! expected, goes on to DPDK.
 //!
 //! Nothing of DPDK is needed to build this. Modules, lowest first:
 //!
@@ -20,6 +21,7 @@
 //! - `dropin`: the heaps, and what DPDK's functions mean for them;
 //! - `account`: statistics;
 //! - `lifecycle`: when all of this begins and ends;
+//! - `wish`: what DPDK could not give, and what the heaps can give back for it;
 //! - `housekeeping`: a thread that grows ahead, gives back, and cleans up after the dead;
 //! - `interpose`: the functions that programs call.
 
@@ -39,3 +41,4 @@ mod memory;
 mod metadata;
 mod names;
 mod notice;
+mod wish;

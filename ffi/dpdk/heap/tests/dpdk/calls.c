@@ -167,6 +167,49 @@ static void statistics(void)
 	rte_malloc_dump_stats(stdout, NULL);
 }
 
+/* Memory that small blocks left: large ones may lie in it, and DPDK gets what they do not need. */
+static void memory_used_before(void)
+{
+	static void *blocks[6000];
+	size_t count = sizeof(blocks) / sizeof(*blocks), small = 65536, large = 3 << 20, usable;
+	struct rte_malloc_socket_stats before, after;
+	unsigned char *some[8];
+
+	rte_malloc_get_socket_stats(0, &before);
+	for (size_t i = 0; i < count; i++) {
+		blocks[i] = rte_malloc("small", small, 0);
+		CHECK(blocks[i] != NULL);
+		if (blocks[i] != NULL)
+			memset(blocks[i], 0xee, small);
+	}
+	for (size_t i = 0; i < count; i++)
+		rte_free(blocks[i]);
+	for (int i = 0; i < 8; i++) {
+		some[i] = rte_zmalloc("large", large, 4096);
+		CHECK(some[i] != NULL && (uintptr_t)some[i] % 4096 == 0);
+		CHECK(is_filled(some[i], 0, large));
+		CHECK(rte_malloc_validate(some[i], &usable) == 0 && usable >= large);
+		memset(some[i], i, large);
+	}
+	rte_malloc_get_socket_stats(0, &after);
+	CHECK(after.alloc_count == before.alloc_count + 8);
+	for (int i = 0; i < 8; i++) {
+		some[i] = rte_realloc(some[i], 2 * large, 0);
+		CHECK(some[i] != NULL && is_filled(some[i], (unsigned char)i, large));
+	}
+	for (int i = 0; i < 8; i++)
+		rte_free(some[i]);
+	/* More than DPDK has left beside what the small ones had. */
+	unsigned char *most = rte_malloc("most", (size_t)600 << 20, 0);
+
+	CHECK(most != NULL);
+	rte_free(most);
+	CHECK(rte_malloc("too much", (size_t)2 << 30, 0) == NULL);
+	CHECK(rte_malloc("crooked", 1 << 20, 48) == NULL);
+	rte_malloc_get_socket_stats(0, &after);
+	CHECK(after.alloc_count == before.alloc_count);
+}
+
 static void *in_a_thread(void *argument)
 {
 	unsigned int state = (uintptr_t)argument;
@@ -251,6 +294,7 @@ int main(int argc, char **argv)
 	external_heap();
 	io_addresses();
 	statistics();
+	memory_used_before();
 	threads();
 	libraries();
 	if (argc > used + 1 && strcmp(argv[used + 1], "misuse") == 0)
