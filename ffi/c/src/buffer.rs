@@ -58,6 +58,35 @@ pub unsafe extern "C" fn haul_channel_buffer_size(buffer: *const haul_channel_bu
     unsafe { buffer.as_ref() }.map_or(0, |buffer| buffer.buffer.len())
 }
 
+/// Says that size bytes of a received message from offset on will be written to. What came sealed is a
+/// view of which each page of 4 KiB is copied as it is first written to, by a page fault; told ahead,
+/// these are copied now, which takes a quarter of the time for 2 MiB and more. Copies the whole of a huge
+/// page, 2 MiB, for 1 MiB of it or more. Nothing changes in what the bytes are, and of other memory
+/// nothing is done. haul_channel_buffer_account() counts what was copied.
+///
+/// Returns HAUL_OK; HAUL_ERROR_NULL; HAUL_ERROR_ARGUMENT where that is not inside the message.
+///
+/// # Safety
+/// buffer is NULL or a buffer, to which nobody writes meanwhile.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn haul_channel_buffer_will_write(
+    buffer: *mut haul_channel_buffer,
+    offset: usize,
+    size: usize,
+) -> haul_status {
+    // SAFETY: the caller's promise.
+    let Some(buffer) = (unsafe { buffer.as_mut() }) else {
+        return haul_status::HAUL_ERROR_NULL;
+    };
+    match offset.checked_add(size).filter(|end| *end <= buffer.buffer.len()) {
+        Some(end) => {
+            buffer.buffer.will_write(offset..end);
+            haul_status::HAUL_OK
+        }
+        None => haul_status::HAUL_ERROR_ARGUMENT,
+    }
+}
+
 /// Writes to account what a received message took at this end.
 ///
 /// Returns HAUL_OK; HAUL_ERROR_NULL.

@@ -100,6 +100,10 @@ static void receive(haul_channel *channel, int is_checked)
     CHECK(haul_channel_recv(channel, &buffer) == HAUL_OK);
     CHECK(haul_channel_buffer_account(buffer, &account) == HAUL_OK);
     CHECK(account.mechanism == HAUL_CHANNEL_SEALED && account.copied == 0);
+    CHECK(haul_channel_buffer_will_write(buffer, 0, 100001) == HAUL_ERROR_ARGUMENT);
+    CHECK(haul_channel_buffer_will_write(buffer, SIZE_MAX, 2) == HAUL_ERROR_ARGUMENT);
+    CHECK(haul_channel_buffer_will_write(buffer, 100000, 0) == HAUL_OK);
+    CHECK(haul_channel_buffer_will_write(buffer, 1000, 99000) == HAUL_OK);
     CHECK(is_filled(haul_channel_buffer_data(buffer), 100000, 3));
     haul_channel_buffer_free(buffer);
     CHECK(haul_channel_recv_into(channel, NULL, 0, &account) == HAUL_OK && account.size == 0);
@@ -349,6 +353,7 @@ static void wrong_arguments(void)
     CHECK(haul_channel_recv_into(NULL, &size, sizeof size, NULL) == HAUL_ERROR_NULL);
     CHECK(haul_channel_buffer_data(NULL) == NULL && haul_channel_buffer_size(NULL) == 0);
     CHECK(haul_channel_buffer_account(NULL, NULL) == HAUL_ERROR_NULL);
+    CHECK(haul_channel_buffer_will_write(NULL, 0, 0) == HAUL_ERROR_NULL);
     CHECK(haul_channel_building_create(10, NULL) == HAUL_ERROR_NULL);
     CHECK(haul_channel_building_data(NULL) == NULL);
     CHECK(haul_channel_send_built(NULL, NULL, NULL) == HAUL_ERROR_NULL);

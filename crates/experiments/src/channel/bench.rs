@@ -111,7 +111,7 @@ impl Bench {
         let has = |name: &str| self.entrants().any(|subject| subject.name == name);
         let copies = WITH_A_COPY.iter().filter(|name| has(name)).count();
         // Built once by A; B's view takes what it writes to.
-        let sealed = if has("haul:sealed") { 2 } else { 0 };
+        let sealed = self.entrants().filter(|subject| is_sealed(&subject.name)).count() * 2;
         // Its samples lie in memory of their own: two that wait, one with each end.
         let samples = if has("iceoryx2") { 4 } else { 0 };
         let pairs = 1 + self.entrants().filter(|subject| subject.found.is_some()).count();
@@ -126,10 +126,15 @@ impl Bench {
 pub fn can_move(name: &str, size: usize, target: Target) -> bool {
     match name {
         "haul:inline" => size <= INLINE_BYTES_MAX,
-        "haul:sealed" => size >= SEALED_BYTES_MIN && target == Target::Warm,
+        name if is_sealed(name) => size >= SEALED_BYTES_MIN && target == Target::Warm,
         "haul:lease" => target == Target::Warm,
         _ => true,
     }
+}
+
+/// Whether a way hands over what was built in place.
+pub(super) fn is_sealed(name: &str) -> bool {
+    name.starts_with("haul:sealed")
 }
 
 impl fmt::Display for Target {

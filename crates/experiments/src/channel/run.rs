@@ -234,7 +234,8 @@ impl<'a> Run<'a> {
 
 /// Whether a way goes in both directions into memory that can be sent from, so that it has a latency.
 fn can_echo(name: &str) -> bool {
-    !["haul:sealed", "haul:lease", "memcpy"].contains(&name) && !name.starts_with("seed:")
+    !["haul:lease", "memcpy"].contains(&name)
+        && !["haul:sealed", "seed:"].iter().any(|of| name.starts_with(of))
 }
 
 /// Whether it is no transfer, but a copy within B.

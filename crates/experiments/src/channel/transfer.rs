@@ -6,11 +6,11 @@ use haul_measure::interleave::evaluation::{Round, evaluate};
 use haul_measure::sys::Proc;
 use haul_model::Record;
 
-use super::bench::{Bench, EXPERIMENT};
+use super::bench::{Bench, EXPERIMENT, is_sealed};
 use super::busy::Busy;
 use super::protocol::Kind;
 use super::run::{Entrant, Run, Sample};
-use super::way::DIRTY_PAGES;
+use super::way::{ANNOUNCED, DIRTY_PAGES};
 use crate::context::Context;
 use crate::error::Error;
 
@@ -118,8 +118,11 @@ impl Run<'_> {
         if entrant.subject.name.starts_with("haul:auto") {
             record = record.with("table", has_table());
         }
-        if entrant.subject.name == "haul:sealed" {
+        if is_sealed(&entrant.subject.name) {
+            let is_announced = entrant.subject.name.ends_with(ANNOUNCED);
+            let pages = if is_announced { "in one piece, announced" } else { "scattered" };
             record = record.with("dirty_share", 1.0 / DIRTY_PAGES as f64);
+            record = record.with("dirty_pages", pages);
         }
         if !config.left_out.is_empty() {
             record = record.with("left_out", config.left_out.join(", "));

@@ -1,13 +1,14 @@
 //! What `recv` gives: memory of this process alone, to read and to write.
 
 use std::fmt;
-use std::ops::{Deref, DerefMut};
+use std::ops::{Deref, DerefMut, Range};
 use std::ptr::NonNull;
 
 use rustix::fd::BorrowedFd;
 use rustix::mm::{MapFlags, MremapFlags, ProtFlags};
 
 use super::account::Account;
+use super::announced;
 use super::error::Error;
 use super::huge;
 use super::pages;
@@ -87,6 +88,8 @@ impl Buffer {
         let place = huge::aligned_place(length);
         let base = region::map_file_at(place, file, length, protection, MapFlags::PRIVATE)?;
         let view = Self::mapped(base, length);
+        let start = base.addr().get();
+        pages::note_view(start..start + length);
         region::fill_holes(base, length)?;
         Ok(view)
     }
@@ -118,6 +121,28 @@ impl Buffer {
         &self.account
     }
 
+    /// Says that these bytes will be written to. What came sealed is a view of which each page of 4 KiB
+    /// is copied as it is first written to, by a page fault; told ahead, what is in this range is copied
+    /// now, in huge pages where most of one will be written to: a quarter of the time for 2 MiB and
+    /// more. Under 64 KiB, and of any other memory, nothing is done, and nothing ever changes in what
+    /// the bytes are. The account counts what was copied.
+    ///
+    /// Copies the whole of a huge page, 2 MiB, for 1 MiB of it or more: up to 1 MiB at either end.
+    ///
+    /// # Panics
+    /// The range is not inside the buffer.
+    pub fn will_write(&mut self, range: Range<usize>) {
+        let (start, end) = (range.start, range.end);
+        assert!(
+            start <= end && end <= self.length,
+            "bytes {start} to {end} are not inside a buffer of {}",
+            self.length
+        );
+        if matches!(self.memory, Memory::Mapped) {
+            self.account.copied_bytes += announced::make_private(self.base, range) as u64;
+        }
+    }
+
     pub(super) fn with(mut self, account: Account) -> Self {
         self.account = account;
         self
@@ -137,7 +162,11 @@ impl Buffer {
             // are borrowed uniquely as well; both stay mapped, readable and writable.
             let moved = unsafe { rustix::mm::mremap_fixed(from, whole, whole, flags, to) };
             match moved {
-                Ok(_) => placed = whole,
+                Ok(_) => {
+                    placed = whole;
+                    let start = target.as_ptr().addr();
+                    pages::note_private(start..start + whole);
+                }
                 Err(_) => pages::keep_mapped(NonNull::from_mut(target).cast(), whole),
             }
         }

@@ -23,7 +23,7 @@ use super::error::Error;
 use super::region;
 
 /// A huge page of x86-64, and of AArch64 with pages of 4 KiB. Where it is another, the kernel refuses.
-const HUGE_BYTES: usize = 2 << 20;
+pub(super) const HUGE_BYTES: usize = 2 << 20;
 /// Collapsed by one call: some 3 ms.
 const STEP_BYTES: usize = 64 << 20;
 

@@ -33,11 +33,12 @@
 //!
 //! `error`, `mechanism`, `account`: the words; `words`, `counter`, `bell`: what both ends change (`interleavings`: in every order); `region`: memory that both ends share; `layout`: what
 //! stands where in it; `checksum`: over the bytes of a message; `socket`, `peer`: the other process; `link`: socket, memory and bells of
-//! an end; `idle`: whether there is a processor for each end; `transfer`: steps, and waiting under a deadline; `source`, `buffer`: what goes in and what comes out; `inline`, `ring`, `staged`,
+//! an end; `idle`: whether there is a processor for each end; `transfer`: steps, and waiting under a deadline; `views`, `pages`, `announced`: pages that are put in the place of others; `source`, `buffer`: what goes in and what comes out; `inline`, `ring`, `staged`,
 //! `sealed`, `pull`, `double`, `lease` (over `pool`), `vmsplice`: one mechanism each; `choose`: which of them; `handshake`: how two ends meet;
 //! `sender` (with `begin`, `sending`), `receiver` (with `incoming`, `filling`): the two halves.
 
 mod account;
+mod announced;
 mod begin;
 mod bell;
 mod buffer;
@@ -73,6 +74,7 @@ mod socket;
 mod source;
 mod staged;
 mod transfer;
+mod views;
 mod vmsplice;
 mod words;
 

@@ -3,25 +3,40 @@
 //! pages can be placed: what a caller has behind a slice of its own is not haul's to unmap.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::ptr::NonNull;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
+
+use super::views::Views;
 
 /// The page of every machine that haul is built for; where pages are larger nothing is placed,
 /// because the kernel refuses it.
 pub(super) const PAGE_BYTES: usize = 4096;
 
-/// Start and length of each mapping.
-static OWN: Mutex<BTreeMap<usize, usize>> = Mutex::new(BTreeMap::new());
+/// A mapping: its length, and the addresses in it that are views of sealed memory, where a page that is
+/// written to is copied first.
+#[derive(Debug)]
+struct Mapping {
+    length: usize,
+    views: Views,
+}
+
+/// Each mapping by its start.
+static OWN: Mutex<BTreeMap<usize, Mapping>> = Mutex::new(BTreeMap::new());
+
+fn own() -> MutexGuard<'static, BTreeMap<usize, Mapping>> {
+    OWN.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 pub(super) fn register(base: NonNull<u8>, length: usize) {
-    OWN.lock().unwrap_or_else(PoisonError::into_inner).insert(base.as_ptr().addr(), length);
+    own().insert(base.as_ptr().addr(), Mapping { length, views: Views::default() });
 }
 
 pub(super) fn forget(base: NonNull<u8>) {
-    OWN.lock().unwrap_or_else(PoisonError::into_inner).remove(&base.as_ptr().addr());
+    own().remove(&base.as_ptr().addr());
 }
 
 /// Whether a target begins at a page and stands wholly inside one such mapping.
@@ -30,12 +45,32 @@ pub(super) fn are_own(target: &[u8]) -> bool {
     if !start.is_multiple_of(PAGE_BYTES) || target.len() < PAGE_BYTES {
         return false;
     }
-    let own = OWN.lock().unwrap_or_else(PoisonError::into_inner);
-    let around = own.range(..=start).next_back();
-    around.is_some_and(|(&base, &length)| {
+    with_mapping(start, |base, mapping| {
         let offset = start - base;
-        offset < length && target.len() <= length - offset
+        offset < mapping.length && target.len() <= mapping.length - offset
     })
+    .unwrap_or(false)
+}
+
+/// These addresses of a mapping are a view of sealed memory from now on.
+pub(super) fn note_view(addresses: Range<usize>) {
+    with_mapping(addresses.start, |_, mapping| mapping.views.add(addresses.clone()));
+}
+
+/// These addresses of a mapping are pages of this process alone from now on.
+pub(super) fn note_private(addresses: Range<usize>) {
+    with_mapping(addresses.start, |_, mapping| mapping.views.cut(&addresses));
+}
+
+/// Which of these addresses of a mapping are views of sealed memory, and how far each view reaches.
+pub(super) fn views(addresses: &Range<usize>) -> Vec<Range<usize>> {
+    with_mapping(addresses.start, |_, mapping| mapping.views.around(addresses)).unwrap_or_default()
+}
+
+/// What is done with the mapping that begins at this address or before.
+fn with_mapping<T>(start: usize, act: impl FnOnce(usize, &mut Mapping) -> T) -> Option<T> {
+    let mut own = own();
+    own.range_mut(..=start).next_back().map(|(base, mapping)| act(*base, mapping))
 }
 
 /// Sees to it that pages of haul's own are mapped after a call that was to put others in their place

@@ -254,6 +254,84 @@ fn sealed_memory_arrives_without_a_copy() {
     }
 }
 
+/// Whatever is announced, every byte is what was sent or what was written, and the receiver's alone.
+#[test]
+fn what_will_be_written_is_copied_once_and_changes_nothing() {
+    const HUGE: usize = 2 << 20;
+    let (mut one, mut other) = ends(&Settings::default());
+    for size in [1, 5000, 100_000, 3 * HUGE + 5000] {
+        let bytes = pattern(size, 17);
+        let ranges = [0..size, 0..0, size / 3..size / 2, size..size, 1..size, 0..size.min(HUGE)];
+        for announced in ranges {
+            // As it comes, and in pages of a buffer of the caller's own.
+            for is_placed in [false, true] {
+                let mut building = Building::new(size).unwrap();
+                building.copy_from_slice(&bytes);
+                one.send_built(building).unwrap();
+                let mut got = match is_placed {
+                    false => other.recv().unwrap(),
+                    true => {
+                        let mut target = Buffer::new(size).unwrap();
+                        other.recv_into(&mut target).unwrap();
+                        target
+                    }
+                };
+                let before = got.account().copied_bytes;
+                got[announced.start.min(size - 1)] ^= 1;
+                got.will_write(announced.clone());
+                let copied = got.account().copied_bytes - before;
+                got[announced.start.min(size - 1)] ^= 1;
+                assert!(got[..] == bytes, "{announced:?} of {size}");
+                let room = announced.len() as u64 + 2 * 4096 + HUGE as u64;
+                assert!(copied <= room, "{copied} B for {announced:?} of {size}");
+                got.will_write(announced.clone());
+                let again = got.account().copied_bytes - before - copied;
+                assert!(again < 64 << 10, "{again} B once more for {announced:?} of {size}");
+                got[announced.clone()].fill(1);
+                assert!(got[announced.clone()].iter().all(|byte| *byte == 1));
+                assert!(got[..announced.start] == bytes[..announced.start]);
+                assert!(got[announced.end..] == bytes[announced.end..]);
+            }
+        }
+    }
+}
+
+#[test]
+fn what_is_announced_takes_a_fault_for_each_huge_page_where_there_are_any() {
+    let size = 16 << 20;
+    let (mut one, mut other) = ends(&Settings::default());
+    let mut building = Building::new(size).unwrap();
+    building.fill(3);
+    one.send_built(building).unwrap();
+    let mut got = other.recv().unwrap();
+    got.will_write(0..size / 2);
+    assert_eq!(got.account().copied_bytes, size as u64 / 2);
+    let before = page_faults();
+    for byte in got[..size / 2].iter_mut().step_by(4096) {
+        *byte += 1;
+    }
+    let faults = page_faults() - before;
+    assert!(faults < 64, "{faults} faults for 2048 pages");
+    assert!(got[..size / 2].iter().step_by(4096).all(|byte| *byte == 4));
+    assert!(got[size / 2..].iter().all(|byte| *byte == 3));
+}
+
+/// Page faults of this thread.
+fn page_faults() -> i64 {
+    // SAFETY: a plain structure of integers, for which zero is a value.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: the structure is writable and of this type.
+    let result = unsafe { libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage) };
+    assert_eq!(result, 0);
+    usage.ru_minflt
+}
+
+#[test]
+#[should_panic(expected = "not inside a buffer")]
+fn what_is_beyond_a_buffer_cannot_be_announced() {
+    Buffer::new(100).unwrap().will_write(50..101);
+}
+
 #[test]
 fn a_target_of_the_pool_is_filled_in_place() {
     let (mut one, mut other) = ends(&by(Mechanism::Lease));

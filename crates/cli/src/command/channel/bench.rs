@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use haul::channel::Mechanism;
 use haul::sys::Sys;
-use haul_experiments::channel::way::INTEGRITY;
+use haul_experiments::channel::way::{ANNOUNCED, INTEGRITY};
 use haul_experiments::channel::{self, Launch, Peer, Subject, Target, baseline_first, can_move};
 use haul_model::{Bytes, Nanos, Record};
 
@@ -112,6 +112,11 @@ fn of_haul() -> impl Iterator<Item = Subject> {
     names.map(|name| Subject { name, found: None })
 }
 
+/// What was handed over, where the receiver says which pages it will write to.
+fn announced() -> Subject {
+    Subject { name: format!("{}{ANNOUNCED}", name_of(Mechanism::Sealed)), found: None }
+}
+
 /// Each once, in order.
 fn unique<T: Copy + PartialEq>(values: &[T]) -> Vec<T> {
     let mut once = Vec::new();
@@ -152,9 +157,12 @@ fn mechanisms(asked: &[Asked], sizes: &[Bytes], targets: &[Target]) -> Result<Ve
     let mut subjects: Vec<Subject> = Vec::new();
     for &asked in asked {
         match asked {
-            Asked::All => subjects.extend(of_haul()),
+            Asked::All => subjects.extend(of_haul().chain([announced()])),
             Asked::Auto => subjects.push(Subject { name: "haul:auto".to_owned(), found: None }),
-            Asked::One(mechanism) => subjects.push(one(mechanism, sizes, targets)?),
+            Asked::One(mechanism) => {
+                subjects.push(one(mechanism, sizes, targets)?);
+                subjects.extend((mechanism == Mechanism::Sealed).then(announced));
+            }
         }
     }
     let mut known = Vec::new();

@@ -16,10 +16,16 @@ pub const DIRTY_PAGES: usize = 10;
 /// Behind a mechanism's name: with a checksum over what the receiver keeps.
 pub const INTEGRITY: &str = "+integrity";
 
+/// Behind `haul:sealed`: the receiver says beforehand where it will write to, which is the first tenth of
+/// the pages, in one piece.
+pub const ANNOUNCED: &str = "+announced";
+
 /// A channel to the other end.
 pub(super) struct Haul {
     channel: Channel,
     mechanism: Option<Mechanism>,
+    /// Whether the receiver of what is sealed says where it will write.
+    announces: bool,
     /// What was built for the next messages, untimed: the producer would have made it there.
     built: VecDeque<Building>,
     /// What came as memory of its own.
@@ -36,6 +42,10 @@ impl Haul {
     pub(super) fn open(name: &str, side: Side, folder: &Path) -> Result<Self, String> {
         let asked = name.strip_prefix("haul:").ok_or_else(|| format!("no way is called {name}"))?;
         let (asked, verifies) = match asked.strip_suffix(INTEGRITY) {
+            Some(asked) => (asked, true),
+            None => (asked, false),
+        };
+        let (asked, announces) = match asked.strip_suffix(ANNOUNCED) {
             Some(asked) => (asked, true),
             None => (asked, false),
         };
@@ -64,6 +74,7 @@ impl Haul {
         Ok(Self {
             channel,
             mechanism,
+            announces,
             built,
             kept,
             extra_bytes: 0,
@@ -110,7 +121,11 @@ impl Way for Haul {
         let mut buffer = self.channel.recv().map_err(|error| error.to_string())?;
         if self.is_sealed() {
             let before = self.kept.iter().map(|kept| kept.len()).sum();
-            change_some(&mut buffer, before, self.seed);
+            if self.announces {
+                change_first(&mut buffer, before, self.seed);
+            } else {
+                change_some(&mut buffer, before, self.seed);
+            }
         }
         let account = buffer.account().clone();
         self.note(&account);
@@ -163,6 +178,18 @@ fn change_some(buffer: &mut [u8], before: usize, seed: u64) {
         buffer[start] = content::byte(seed, before + start);
     }
     std::hint::black_box(buffer);
+}
+
+/// As [`change_some`], as many pages, but one behind the other from the first on, and announced.
+fn change_first(buffer: &mut Buffer, before: usize, seed: u64) {
+    let page_bytes = haul_measure::sys::page_bytes();
+    let part = buffer.len().div_ceil(page_bytes * DIRTY_PAGES) * page_bytes;
+    let part = part.min(buffer.len());
+    buffer.will_write(0..part);
+    for start in (0..part).step_by(page_bytes) {
+        buffer[start] = content::byte(seed, before + start);
+    }
+    std::hint::black_box(&mut buffer[..]);
 }
 
 fn is_whole(came: u64, wanted: usize) -> Result<(), String> {
