@@ -7,6 +7,7 @@
 //! - [`error`]: the one error of this crate;
 //! - [`context`]: which run and machine records are of, where they go, and who may stop it;
 //! - `leave_out`, `printed`: what becomes of a subject that fails, and what its process said;
+//! - `remarks`: what a record says beside its figure;
 //! - [`outcome`]: from an interleaved run to its records;
 //! - [`copy`]: memcpy, memmove and memset;
 //! - [`heap`]: allocation beside libc, the general heaps and DPDK;
@@ -23,6 +24,7 @@ mod leave_out;
 pub mod memory;
 pub mod outcome;
 mod printed;
+mod remarks;
 pub mod sim;
 
 pub use context::{Context, Step};

@@ -6,6 +6,7 @@ use haul_model::{Comparison, Record};
 
 use crate::context::{Context, Step};
 use crate::error::Error;
+use crate::remarks::Remarks;
 
 /// What a sample's nanoseconds become.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -54,15 +55,18 @@ pub fn measure(
 
 /// Emits one record for each subject that has samples.
 pub fn emit(context: &mut Context<'_>, outcome: &Outcome, template: &Template) {
-    let mut notes = template.notes.clone();
-    notes.extend(outcome.disturbances.iter().map(ToString::to_string));
-    let notes = notes.join("; ");
+    let remarks = Remarks::new(&template.notes, &outcome.noticed);
     for subject in outcome.subjects.iter().filter(|subject| !subject.samples_ns.is_empty()) {
-        context.emit(record(subject, outcome, template, &notes));
+        context.emit(record(subject, outcome, template, &remarks));
     }
 }
 
-fn record(subject: &SubjectOutcome, outcome: &Outcome, template: &Template, notes: &str) -> Record {
+fn record(
+    subject: &SubjectOutcome,
+    outcome: &Outcome,
+    template: &Template,
+    remarks: &Remarks,
+) -> Record {
     let (metric, unit) = match template.metric {
         Metric::Time => ("time", "ns"),
         Metric::Throughput { .. } => ("throughput", "GB/s"),
@@ -82,9 +86,7 @@ fn record(subject: &SubjectOutcome, outcome: &Outcome, template: &Template, note
     if let Some(peak_bytes) = subject.account.peak_bytes {
         record = record.with("memory_peak_bytes", peak_bytes);
     }
-    if !notes.is_empty() {
-        record = record.with("note", notes);
-    }
+    record = remarks.on(record);
     record.samples = subject.samples_ns.iter().map(|&ns| template.metric.of(ns)).collect();
     record.comparison =
         subject.comparison.as_ref().map(|comparison| template.metric.compare(comparison));

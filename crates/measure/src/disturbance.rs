@@ -7,9 +7,6 @@ use crate::clock::Clock;
 use crate::statistics;
 use crate::sys::Proc;
 
-/// Steal above this share of the CPUs' time is told, in percent.
-const STEAL_PERCENT_TOLD: f64 = 1.0;
-
 /// A clock rate that moves by more than this within a run is told, in percent.
 const DRIFT_PERCENT_TOLD: f64 = 3.0;
 
@@ -20,11 +17,6 @@ const SWITCHES_PERCENT_TOLD: f64 = 10.0;
 /// what to do.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Disturbance {
-    /// The hypervisor gave the CPUs to other guests.
-    Steal {
-        /// Share of all the CPUs' time, in percent.
-        percent: f64,
-    },
     /// The processor's clock rate moved.
     FrequencyDrift {
         /// From the slow end to the fast end of the middle 90% of rounds, in percent.
@@ -57,7 +49,6 @@ impl Disturbance {
     #[must_use]
     pub fn hint(&self) -> &'static str {
         match self {
-            Self::Steal { .. } => "measure on a dedicated host, or again at a quieter time",
             Self::FrequencyDrift { .. } => {
                 "set the performance governor, or let the machine cool and repeat"
             }
@@ -74,9 +65,6 @@ impl Disturbance {
 impl fmt::Display for Disturbance {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Steal { percent } => {
-                write!(f, "the hypervisor took {percent:.1}% of the CPUs' time")
-            }
             Self::FrequencyDrift { percent } => {
                 write!(f, "the processor's clock rate moved by {percent:.1}%")
             }
@@ -92,6 +80,17 @@ impl fmt::Display for Disturbance {
             Self::NoProc => f.write_str("steal time is unknown"),
         }
     }
+}
+
+/// What was noticed of the machine during a run.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Noticed {
+    /// The share of all CPUs' time that the hypervisor gave to other guests, in percent; `None` where
+    /// the kernel does not tell. It is a figure like any other, and counts as a disturbance only for
+    /// whoever sets a limit.
+    pub steal_percent: Option<f64>,
+    /// What has to be told.
+    pub disturbances: Vec<Disturbance>,
 }
 
 /// Watches a run from its start.
@@ -120,18 +119,18 @@ impl Watch {
 
     /// What was noticed since the start.
     #[must_use]
-    pub fn finish(&self) -> Vec<Disturbance> {
-        [self.steal(), self.drift()].into_iter().flatten().collect()
+    pub fn finish(&self) -> Noticed {
+        let steal_percent = self.steal_percent();
+        let unknown = steal_percent.is_none().then_some(Disturbance::NoProc);
+        Noticed { steal_percent, disturbances: unknown.into_iter().chain(self.drift()).collect() }
     }
 
-    fn steal(&self) -> Option<Disturbance> {
-        let (Some((steal_start, total_start)), Some((steal_end, total_end))) =
-            (self.start, self.proc.steal_and_total_seconds())
-        else {
-            return Some(Disturbance::NoProc);
-        };
-        let percent = 100.0 * (steal_end - steal_start) / (total_end - total_start).max(0.01);
-        (percent > STEAL_PERCENT_TOLD).then_some(Disturbance::Steal { percent })
+    /// Between 0 and 100: the kernel reads its counters one after the other, and one may run ahead.
+    fn steal_percent(&self) -> Option<f64> {
+        let (steal_start, total_start) = self.start?;
+        let (steal_end, total_end) = self.proc.steal_and_total_seconds()?;
+        let share = (steal_end - steal_start) / (total_end - total_start).max(0.01);
+        Some(100.0 * share.clamp(0.0, 1.0))
     }
 
     /// From the 5th to the 95th percentile: an interrupt within a spin is not the clock rate.
@@ -181,18 +180,29 @@ mod tests {
     }
 
     #[test]
-    fn steal_is_told_above_a_percent() {
-        let (root, proc) = proc_with(Some("cpu 100 0 0 100 0 0 0 0 0 0\n"));
+    fn steal_is_a_figure_and_no_disturbance() {
+        let (root, proc) = proc_with(Some("cpu 100 0 0 100 0 0 0 20 0 0\n"));
         let watch = Watch::start(proc);
-        assert_eq!(watch.finish(), []);
-        fs::write(root.path().join("proc/stat"), "cpu 150 0 0 140 0 0 0 10 0 0\n").unwrap();
-        assert_eq!(watch.finish(), [Disturbance::Steal { percent: 10.0 }]);
+        for (now, percent) in [
+            ("cpu 100 0 0 100 0 0 0 20 0 0\n", 0.0),
+            ("cpu 150 0 0 140 0 0 0 30 0 0\n", 10.0),
+            // A counter that went back, and one that ran ahead of the sum.
+            ("cpu 150 0 0 140 0 0 0 10 0 0\n", 0.0),
+            ("cpu 0 0 0 0 0 0 0 400 0 0\n", 100.0),
+        ] {
+            fs::write(root.path().join("proc/stat"), now).unwrap();
+            let noticed = watch.finish();
+            assert!((noticed.steal_percent.unwrap() - percent).abs() < 1e-9, "{now}: {noticed:?}");
+            assert_eq!(noticed.disturbances, []);
+        }
     }
 
     #[test]
     fn no_proc_is_told() {
         let (_root, proc) = proc_with(None);
-        assert_eq!(Watch::start(proc).finish(), [Disturbance::NoProc]);
+        let told = vec![Disturbance::NoProc];
+        let expected = Noticed { steal_percent: None, disturbances: told };
+        assert_eq!(Watch::start(proc).finish(), expected);
     }
 
     #[test]
@@ -200,9 +210,9 @@ mod tests {
         let (_root, proc) = proc_with(Some("cpu 1 1 1 1 1 1 1 1\n"));
         let mut watch = Watch::start(proc);
         watch.spins_ns = vec![100.0; 50];
-        assert_eq!(watch.finish(), []);
+        assert_eq!(watch.finish().disturbances, []);
         watch.spins_ns.extend([110.0; 50]);
-        let told = watch.finish();
+        let told = watch.finish().disturbances;
         assert!(
             matches!(told[..], [Disturbance::FrequencyDrift { percent }] if (percent - 10.0).abs() < 0.01)
         );
@@ -220,7 +230,6 @@ mod tests {
     #[test]
     fn everything_has_a_hint() {
         for it in [
-            Disturbance::Steal { percent: 2.0 },
             Disturbance::FrequencyDrift { percent: 5.0 },
             Disturbance::ContextSwitches { rounds_hit: 3, rounds: 9, discarded: true },
             Disturbance::SharedCpu { threads: 2, cpus: 1 },

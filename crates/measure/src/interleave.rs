@@ -27,7 +27,7 @@ use haul_model::Comparison;
 use crate::account::Account;
 use crate::clock::Clock;
 use crate::crew::{self, Crew, Meeting};
-use crate::disturbance::{Disturbance, Watch};
+use crate::disturbance::{Noticed, Watch};
 use crate::error::Error;
 use crate::random::Random;
 use crate::sample::Sample;
@@ -144,7 +144,7 @@ pub struct Outcome {
     /// Whether it was told to stop.
     pub stopped: bool,
     /// What else the machine did.
-    pub disturbances: Vec<Disturbance>,
+    pub noticed: Noticed,
 }
 
 /// What a run found of one subject.
@@ -228,9 +228,9 @@ pub fn run(
             rounds: Vec::new(),
             started,
         };
-        let mut disturbances = told;
-        disturbances.extend(run.measure(control)?);
-        Ok(run.outcome(control.stop.load(Ordering::Relaxed), disturbances))
+        let mut noticed = run.measure(control)?;
+        noticed.disturbances.splice(0..0, told);
+        Ok(run.outcome(control.stop.load(Ordering::Relaxed), noticed))
     })?
 }
 
@@ -248,7 +248,7 @@ fn take_sample(
 }
 
 impl Run<'_> {
-    fn measure(&mut self, control: &mut Control<'_>) -> Result<Vec<Disturbance>, Error> {
+    fn measure(&mut self, control: &mut Control<'_>) -> Result<Noticed, Error> {
         let mut watch = Watch::start(Proc::default());
         let mut random = Random::new(self.plan.seed);
         let mut order: Vec<usize> = (0..self.names.len()).collect();

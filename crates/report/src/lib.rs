@@ -16,6 +16,7 @@
 //!
 //! - `text`, `stats`: words and numbers;
 //! - `select`: which records belong together, by machine and by experiment;
+//! - `note`: what is said beside a figure;
 //! - `rerun`: the command that measures a record again;
 //! - `map`: what a heap holds, drawn;
 //! - `sim`: the simulated server's tables and figures, drawn;
@@ -32,6 +33,8 @@ mod text;
 mod stats;
 
 mod select;
+
+mod note;
 
 mod rerun;
 
@@ -55,5 +58,6 @@ mod page;
 
 pub use csv::csv;
 pub use findings::{Finding, Tone, findings, shortlist};
+pub use note::note;
 pub use page::html;
 pub use svg::svg;

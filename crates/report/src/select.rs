@@ -104,6 +104,7 @@ pub(crate) fn is_condition(parameter: &str) -> bool {
             | "messages"
             | "mechanism"
             | "left_out"
+            | "steal_percent"
     );
     !is_account && !is_remark(parameter)
 }

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 
 use haul_model::{Record, Verdict, limit};
 
+use crate::note::note;
 use crate::rerun;
 use crate::select::is_remark;
 use crate::stats::quantile;
@@ -49,7 +50,7 @@ impl<'a> Columns<'a> {
             has_throughput: records.iter().any(|record| limit::throughput(record).is_some()),
             parameters: names().filter(|name| !is_remark(name)).collect(),
             has_comparison: records.iter().any(|record| record.comparison.is_some()),
-            has_note: names().any(|name| name == "note"),
+            has_note: records.iter().any(|record| note(record).is_some()),
         }
     }
 
@@ -100,12 +101,7 @@ impl<'a> Columns<'a> {
             self.comparison(record, &mut row);
         }
         if self.has_note {
-            row.push_str(
-                &record
-                    .parameters
-                    .get("note")
-                    .map_or_else(|| cell(""), |note| cell(&text::value(note))),
-            );
+            row.push_str(&cell(&note(record).unwrap_or_default()));
         }
         row.push_str(&cell(text::kind(record.kind)));
         row.push_str(&cell(&record.time));

@@ -169,6 +169,49 @@ fn a_noisy_run_asks_to_be_repeated() {
     assert!(noise.action.as_deref().is_some_and(|action| action.contains("quiet machine")));
 }
 
+/// Figures that lost so much to the hypervisor, in percent.
+fn stolen(percents: impl IntoIterator<Item = f64>) -> Vec<Line> {
+    let lost = |(place, percent): (u64, f64)| {
+        let record = samples::record("m", "copy.size", "haul").with("size_bytes", place);
+        let mut record = record.with("steal_percent", percent);
+        record.samples = vec![1.0];
+        Line::from(record)
+    };
+    (1..).zip(percents).map(lost).collect()
+}
+
+#[test]
+fn what_the_hypervisor_took_is_told_once_and_only_what_lost_much_is_marked() {
+    let lines = stolen((0..999).map(|n| if n < 31 { 5.0 + f64::from(n + 1) * 0.3 } else { 0.8 }));
+    let told = findings(&lines);
+    let sentence = only(&told, "The hypervisor took");
+    let expected = "The hypervisor took 0.8% of the processors’ time in the median of 999 figures, 14% at \
+                    worst; 31 lost more than 5%, which the tables mark.";
+    assert_eq!((sentence.text.as_str(), sentence.tone), (expected, Tone::Fact));
+    assert!(!told.iter().any(|finding| finding.text.contains("a note")), "{told:#?}");
+    let page = haul_report::html(&lines);
+    assert_eq!(page.matches("<td class=\"t\">the hypervisor took ").count(), 31);
+}
+
+#[test]
+fn a_host_that_takes_much_asks_for_another_time_and_one_that_takes_nothing_is_not_spoken_of() {
+    let much = findings(&stolen([4.0, 6.0, 50.0]));
+    let sentence = only(&much, "2 lost more than 5%");
+    assert_eq!(sentence.tone, Tone::Worse);
+    assert!(sentence.action.as_deref().is_some_and(|action| action.contains("quieter time")));
+
+    let little = findings(&stolen([0.0, 0.0, 5.0]));
+    assert!(only(&little, "The hypervisor took 0.0%").text.ends_with("none lost more than 5%."));
+    let one = findings(&stolen([0.0, 5.1]));
+    assert!(only(&one, "The hypervisor took").text.contains("; 1 lost more than 5%"));
+
+    // Nothing, unknown, and what no share can be.
+    for percents in [vec![0.0, 0.0], vec![-3.0], vec![f64::MAX]] {
+        let told = findings(&stolen(percents));
+        assert!(!told.iter().any(|finding| finding.text.contains("hypervisor")), "{told:#?}");
+    }
+}
+
 #[test]
 fn memory_is_told_with_what_haul_reaches() {
     let mut lines = vec![size("haul", 1 << 30, f64::from(1 << 30) / 9.0)];
@@ -242,7 +285,7 @@ prop_compose! {
         subject in prop::sample::select(vec!["haul", "libc", "avx2", "tuned", "default"]),
         unit in prop::sample::select(vec![("time", "ns"), ("throughput", "GB/s"), ("faults", "count")]),
         parameters in prop::collection::btree_map(
-            prop::sample::select(vec!["function", "level", "threads", "size_bytes", "distribution", "size_class", "operation", "pages", "mode", "phase", "note", "rerun"]),
+            prop::sample::select(vec!["function", "level", "threads", "size_bytes", "distribution", "size_class", "operation", "pages", "mode", "phase", "note", "rerun", "steal_percent"]),
             prop::sample::select(vec![serde_json::json!("memcpy"), serde_json::json!("l1"), serde_json::json!(1), serde_json::json!(0), serde_json::json!(4096), serde_json::json!("4KiB"), serde_json::json!("0-16"), serde_json::json!("copy"), serde_json::json!(null), serde_json::json!(-3.5), serde_json::json!("check")]),
             0..8,
         ),

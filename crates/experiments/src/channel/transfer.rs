@@ -13,6 +13,7 @@ use super::run::{Entrant, Run, Sample};
 use super::way::{ANNOUNCED, DIRTY_PAGES};
 use crate::context::Context;
 use crate::error::Error;
+use crate::remarks::Remarks;
 
 /// Measures transfers of one size, and emits for each subject a record of its throughput, of the
 /// processor time of both sides, of its latency where messages are small, and of the memory it has
@@ -33,25 +34,24 @@ pub fn measure_channel(config: &Bench, context: &mut Context<'_>) -> Result<(), 
             break;
         }
     }
-    let notes = watch.finish().iter().map(ToString::to_string).collect();
-    run.emit(notes, context);
+    run.emit(&Remarks::new(&[], &watch.finish()), context);
     Ok(())
 }
 
 impl Run<'_> {
     /// Emits a record of each metric for each subject that has it.
-    fn emit(&mut self, notes: Vec<String>, context: &mut Context<'_>) {
+    fn emit(&mut self, remarks: &Remarks, context: &mut Context<'_>) {
         let size = self.config.size as f64;
         let transfers = |entrant: &Entrant<'_>| entrant.transfers.clone();
         let echoes = |entrant: &Entrant<'_>| entrant.echoes.clone();
         // Bytes a nanosecond are GB/s; nanoseconds a byte are seconds a GB.
-        self.emit_one("throughput", "GB/s", &transfers, &|s| size / s.elapsed_ns, &notes, context);
-        self.emit_one("cpu", "s/GB", &transfers, &|s| s.cpu_ns / size, &notes, context);
-        self.emit_one("latency", "ns", &echoes, &|s| s.elapsed_ns, &notes, context);
+        self.emit_one("throughput", "GB/s", &transfers, &|s| size / s.elapsed_ns, remarks, context);
+        self.emit_one("cpu", "s/GB", &transfers, &|s| s.cpu_ns / size, remarks, context);
+        self.emit_one("latency", "ns", &echoes, &|s| s.elapsed_ns, remarks, context);
         let measured = |entrant: &&Entrant<'_>| entrant.is_measured();
         let (_, subjects) = self.entrants.split_last().expect("the baseline is there twice");
         for entrant in subjects.iter().filter(measured) {
-            let mut record = self.record(entrant, "extra_memory", "B", &notes);
+            let mut record = self.record(entrant, "extra_memory", "B", remarks);
             record.samples = vec![entrant.extra_bytes as f64];
             context.emit(record);
         }
@@ -64,7 +64,7 @@ impl Run<'_> {
         unit: &str,
         samples: &dyn Fn(&Entrant<'_>) -> Vec<Sample>,
         value: &dyn Fn(&Sample) -> f64,
-        notes: &[String],
+        remarks: &Remarks,
         context: &mut Context<'_>,
     ) {
         let (again, subjects) = self.entrants.split_last().expect("the baseline is there twice");
@@ -87,7 +87,7 @@ impl Run<'_> {
             having.iter().map(|entrant| entrant.subject.name.clone()).collect();
         let found = evaluate(&rounds, &names, 0, self.config.seed);
         for (index, entrant) in having.iter().enumerate() {
-            let mut record = self.record(entrant, metric, unit, notes);
+            let mut record = self.record(entrant, metric, unit, remarks);
             record = record.with("rounds_discarded", found.rounds_discarded);
             let faults: u64 = columns[index].iter().map(|sample| sample.faults).sum();
             record = record.with("page_faults", faults / count as u64);
@@ -102,7 +102,7 @@ impl Run<'_> {
     }
 
     /// What all records of a subject have in common.
-    fn record(&self, entrant: &Entrant<'_>, metric: &str, unit: &str, notes: &[String]) -> Record {
+    fn record(&self, entrant: &Entrant<'_>, metric: &str, unit: &str, remarks: &Remarks) -> Record {
         let kind = if metric == "latency" { Kind::Echo } else { Kind::Transfer };
         let config = self.config;
         let mut record = Record::new("", EXPERIMENT, &entrant.subject.name, metric, unit)
@@ -127,10 +127,7 @@ impl Run<'_> {
         if !config.left_out.is_empty() {
             record = record.with("left_out", config.left_out.join(", "));
         }
-        if !notes.is_empty() {
-            record = record.with("note", notes.join("; "));
-        }
-        record
+        remarks.on(record)
     }
 }
 

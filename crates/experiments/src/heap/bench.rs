@@ -16,6 +16,7 @@ use super::test::{Extent, Test};
 use crate::context::{Context, Step};
 use crate::error::Error;
 use crate::leave_out::or_leave_out;
+use crate::remarks::Remarks;
 
 /// How long a repeated sample takes: long against the conversation with a driver, short against the
 /// whole.
@@ -121,8 +122,8 @@ pub fn measure_heap(config: &Bench, context: &mut Context<'_>) -> Result<(), Err
     config.calibrate(&mut entrants, context)?;
     let repetitions = config.repeat(&mut entrants, &mut watch, context)?;
     if repetitions > 0 {
-        let notes = watch.finish().iter().map(ToString::to_string).collect();
-        config.emit(&mut entrants, notes, context);
+        let remarks = Remarks::new(&[], &watch.finish());
+        config.emit(&mut entrants, &remarks, context);
     }
     Ok(())
 }

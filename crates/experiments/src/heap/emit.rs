@@ -8,13 +8,14 @@ use super::child::Figures;
 use super::peers::Peer;
 use super::test::Extent;
 use crate::context::Context;
+use crate::remarks::Remarks;
 
 impl Bench {
     /// Emits a record for each heap and figure.
     pub(super) fn emit(
         &self,
         entrants: &mut [Entrant<'_>],
-        notes: Vec<String>,
+        remarks: &Remarks,
         context: &mut Context<'_>,
     ) {
         let crowded = self.is_crowded(entrants);
@@ -38,7 +39,7 @@ impl Bench {
                 .collect();
             let found = evaluate(&rounds, &names, 0, self.seed);
             for (index, subject) in subjects.iter().enumerate() {
-                let mut record = self.record(subject, &notes, found.rounds_discarded);
+                let mut record = self.record(subject, remarks, found.rounds_discarded);
                 record.subject.clone_from(&names[index]);
                 record.metric = figure.metric.into();
                 record.unit = figure.unit.into();
@@ -57,7 +58,7 @@ impl Bench {
     }
 
     /// What all records of a heap have in common.
-    fn record(&self, entrant: &Entrant<'_>, notes: &[String], rounds_discarded: usize) -> Record {
+    fn record(&self, entrant: &Entrant<'_>, remarks: &Remarks, rounds_discarded: usize) -> Record {
         let Extent { shape, rounds, count, .. } = self.extent;
         let mut record = Record::new("", self.test.experiment(), "", "", "")
             .with("size_bytes", shape.size)
@@ -79,10 +80,7 @@ impl Bench {
         if self.grow_ahead_bytes > 0 && entrant.found.peer == Peer::Haul {
             record = record.with("grow_ahead_bytes", self.grow_ahead_bytes);
         }
-        if !notes.is_empty() {
-            record = record.with("note", notes.join("; "));
-        }
-        record
+        remarks.on(record)
     }
 }
 

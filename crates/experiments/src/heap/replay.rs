@@ -19,6 +19,7 @@ use super::trace::{Trace, live_bytes};
 use crate::context::{Context, Step};
 use crate::error::Error;
 use crate::leave_out::or_leave_out;
+use crate::remarks::Remarks;
 
 /// Points of the course: as many as a figure has room for.
 const POINTS: usize = 50;
@@ -109,13 +110,12 @@ pub fn measure_replay(config: &Replay, context: &mut Context<'_>) -> Result<(), 
         entrant.courses.truncate(done);
     }
     if done > 0 {
-        let mut notes: Vec<String> = watch.finish().iter().map(ToString::to_string).collect();
-        notes.extend(config.trace.remarks());
+        let mut remarks = Remarks::new(&config.trace.remarks(), &watch.finish());
         let (threads, cpus) = (start.threads, start.cpus.len());
         if threads > cpus {
-            notes.push(format!("{threads} threads share {cpus} CPUs: times hold their waiting"));
+            remarks.add(format!("{threads} threads share {cpus} CPUs: times hold their waiting"));
         }
-        config.emit(&start, &entrants, &notes, context);
+        config.emit(&start, &entrants, &remarks, context);
     }
     Ok(())
 }
@@ -213,7 +213,7 @@ impl Replay {
         &self,
         start: &Start,
         entrants: &[Entrant<'_>],
-        notes: &[String],
+        remarks: &Remarks,
         context: &mut Context<'_>,
     ) {
         let (again, subjects) = entrants.split_last().expect("the baseline is there twice");
@@ -225,10 +225,7 @@ impl Replay {
             if let Some(pages) = &entrant.pages {
                 record = record.with("pages", pages.clone());
             }
-            if !notes.is_empty() {
-                record = record.with("note", notes.join("; "));
-            }
-            record
+            remarks.on(record)
         };
         self.emit_whole(&subjects, again, start.threads > start.cpus.len(), &record, context);
         self.emit_asked_for(start, context);

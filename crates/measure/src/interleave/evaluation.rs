@@ -3,7 +3,7 @@
 use haul_model::Comparison;
 
 use super::{Outcome, Run, SubjectOutcome};
-use crate::disturbance::{self, Disturbance};
+use crate::disturbance::{self, Disturbance, Noticed};
 use crate::statistics::{self, Interval};
 
 /// Fewer rounds than this give no interval that a run could end early on.
@@ -98,11 +98,11 @@ impl Run<'_> {
             })
     }
 
-    pub(super) fn outcome(self, stopped: bool, mut disturbances: Vec<Disturbance>) -> Outcome {
+    pub(super) fn outcome(self, stopped: bool, mut noticed: Noticed) -> Outcome {
         let again = self.names.len() - 1;
         let names = &self.names[..again];
         let mut found = evaluate(&self.rounds, names, self.baseline, self.plan.seed);
-        disturbances.extend(found.disturbance);
+        noticed.disturbances.extend(found.disturbance);
         let baseline_again_ns = found.series.pop().unwrap_or_default();
         let figures = found.series.into_iter().zip(found.comparisons);
         let subjects = figures
@@ -123,7 +123,7 @@ impl Run<'_> {
             rounds: found.rounds,
             rounds_discarded: found.rounds_discarded,
             stopped,
-            disturbances,
+            noticed,
         }
     }
 }

@@ -111,6 +111,7 @@ pub(crate) fn of_section(section: &Section<'_>) -> Vec<Finding> {
     findings.extend(sim::reproduction(section));
     findings.extend(tune::tuned(&records));
     findings.extend(noise::floors(&records));
+    findings.extend(noise::steal(&records));
     findings.extend(noise::remarks(section));
     for finding in &mut findings {
         finding.machine = section.id.into();

@@ -3,6 +3,7 @@
 use haul_model::{Kind, Record};
 
 use super::{Finding, Tone, finding};
+use crate::note::{STEAL_PERCENT_MAX, is_disturbed, steal_percent};
 use crate::select::Section;
 use crate::stats::{largest, quantile};
 use crate::text;
@@ -27,6 +28,31 @@ pub(super) fn floors(records: &[&Record]) -> Option<Finding> {
         return Some(finding("", Tone::Fact, sentence));
     }
     let action = "Measure again on a quiet machine: stop other work, and run `haul doctor` for what disturbs it.";
+    Some(finding("", Tone::Worse, sentence).action(action))
+}
+
+/// What the hypervisor took of the processors while figures were taken; nothing where it took nothing.
+pub(super) fn steal(records: &[&Record]) -> Option<Finding> {
+    let shares: Vec<f64> = records.iter().filter_map(|record| steal_percent(record)).collect();
+    let median = quantile(&shares, 0.5)?;
+    let worst = largest(shares.iter().copied()).filter(|worst| *worst > 0.0)?;
+    let limit = format!("{STEAL_PERCENT_MAX}%");
+    let disturbed = records.iter().filter(|record| is_disturbed(record)).count();
+    let marked = match disturbed {
+        0 => format!("none lost more than {limit}"),
+        1 => format!("1 lost more than {limit}, which the tables mark"),
+        many => format!("{} lost more than {limit}, which the tables mark", text::grouped(many)),
+    };
+    let sentence = format!(
+        "The hypervisor took {} of the processors’ time in the median of {}, {} at worst; {marked}.",
+        text::percent(median / 100.0),
+        text::count(shares.len(), "figure"),
+        text::percent(worst / 100.0),
+    );
+    if median <= STEAL_PERCENT_MAX {
+        return Some(finding("", Tone::Fact, sentence));
+    }
+    let action = "Measure again at a quieter time, or on a dedicated host: `haul survey`.";
     Some(finding("", Tone::Worse, sentence).action(action))
 }
 

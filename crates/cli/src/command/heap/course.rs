@@ -21,7 +21,7 @@ pub(super) fn text<'a>(records: impl Iterator<Item = &'a Record>) -> String {
         text.push_str(&lines(&records, metric, unit));
     }
     let width = terminal::width();
-    if let Some(note) = first.parameters.get("note").and_then(|note| note.as_str()) {
+    if let Some(note) = haul_report::note(first) {
         text.push_str(&format!("\n\n{}", terminal::wrap(&format!("note: {note}"), width, 6)));
     }
     text.push_str(

@@ -39,7 +39,7 @@ pub(super) fn text<'a>(
     text.push_str(&format!("\n\n{}", palette.legend()));
     text.push_str(&format!("\n\n{}", classes(&by("class"), &palette).text()));
     text.push_str(&format!("\n\n{}", tags(&by("tag"), &palette).text()));
-    if let Some(note) = first.parameters.get("note").and_then(|note| note.as_str()) {
+    if let Some(note) = haul_report::note(first) {
         text.push_str(&format!("\n\n{}", terminal::wrap(&format!("note: {note}"), width, 6)));
     }
     text
