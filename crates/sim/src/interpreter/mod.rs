@@ -49,21 +49,6 @@ impl From<Error> for Stop {
     }
 }
 
-/// A match with an arm for each operation by itself, in which `known` is that operation as a
-/// constant: one jump of the host's finds what to do, where operations that share an arm would be
-/// told apart by a second.
-macro_rules! each_by_itself {
-    ($operation:expr, $known:ident { $($($name:ident)+ => $then:expr),+ $(,)? }) => {
-        match $operation {
-            $($(Operation::$name => {
-                #[allow(unused_variables)]
-                let $known = Operation::$name;
-                $then
-            })+)+
-        }
-    };
-}
-
 impl Machine {
     /// A machine about to run `image`, with `arguments` in a0 to a7 and `traffic` on the wire.
     ///
@@ -130,6 +115,7 @@ impl Machine {
     /// Says why there is none; the machine is then as it was before.
     #[inline(always)]
     pub fn execute(&mut self, image: &Image, index: u32) -> Result<u32, Stop> {
+        use Operation::*;
         let Some(instruction) = image.code().get(index as usize) else {
             return Err(no_code(image, index));
         };
@@ -137,38 +123,35 @@ impl Machine {
         let b = self.registers[usize::from(instruction.rs2)];
         let operation = instruction.operation;
         let address = a.wrapping_add_signed(instruction.immediate);
-        let value = each_by_itself!(operation, known {
-            Add Sub Slt Sltu And Or Xor Sll Srl Sra Addw Subw Sllw Srlw Sraw
-            Mul Mulh Mulhsu Mulhu Mulw Div Divu Rem Remu Divw Divuw Remw Remuw => {
-                known.compute(a, b.wrapping_add_signed(instruction.immediate))
-            },
-            Lb Lbu => known.extend(self.load::<1>(image, index, address)?),
-            Lh Lhu => known.extend(self.load::<2>(image, index, address)?),
-            Lw Lwu => known.extend(self.load::<4>(image, index, address)?),
-            Ld => known.extend(self.load::<8>(image, index, address)?),
-            Sb Sh Sw Sd => {
-                self.store(image, index, known, address, b)?;
-                return Ok(index.wrapping_add(1));
-            },
-            Beq Bne Blt Bge Bltu Bgeu => {
-                let is_taken = known.is_taken(a, b);
+        let value = match operation {
+            Beq | Bne | Blt | Bge | Bltu | Bgeu => {
+                let is_taken = operation.is_taken(a, b);
                 return Ok(if is_taken { instruction.target } else { index.wrapping_add(1) });
-            },
+            }
             Jal => {
                 self.registers[usize::from(instruction.rd)] = instruction.immediate as u64;
                 return Ok(instruction.target);
-            },
+            }
             Jalr => {
                 let next = jump_target(image, address & !1)?;
                 let link = image.address_of(index.wrapping_add(1));
                 self.registers[usize::from(instruction.rd)] = link;
                 return Ok(next);
-            },
-            Ecpy Fence Ecall Ebreak Illegal Unmapped => {
+            }
+            Lb | Lbu => operation.extend(self.load::<1>(image, index, address)?),
+            Lh | Lhu => operation.extend(self.load::<2>(image, index, address)?),
+            Lw | Lwu => operation.extend(self.load::<4>(image, index, address)?),
+            Ld => self.load::<8>(image, index, address)?,
+            Sb | Sh | Sw | Sd => {
+                self.store(image, index, operation, address, b)?;
+                return Ok(index.wrapping_add(1));
+            }
+            Ecpy | Fence | Ecall | Ebreak | Illegal | Unmapped => {
                 self.rare(image, index, instruction)?;
                 return Ok(index.wrapping_add(1));
-            },
-        });
+            }
+            _ => operation.compute(a, b.wrapping_add_signed(instruction.immediate)),
+        };
         self.registers[usize::from(instruction.rd)] = value;
         Ok(index.wrapping_add(1))
     }
