@@ -21,7 +21,7 @@ const SMALLER: [(&str, &str); 8] = [
     ("--set copying=engine --out", "--set copying=engine --set packets=8 --out"),
     ("--argument 2000 --argument 4096", "--argument 20 --argument 4096"),
     ("apt-get install gcc-riscv64-unknown-elf", "riscv64-unknown-elf-gcc --version"),
-    ("scripts/sim-workload", "ls target/sim"),
+    ("scripts/sim-workload  ", "ls target/sim  "),
 ];
 
 /// In place of HyperQueue's own program: `hq submit --array FIRST-LAST COMMAND...`.
@@ -70,6 +70,7 @@ fn clone_with(receive: &Path) -> tempfile::TempDir {
     fs::set_permissions(at("bin/hq"), fs::Permissions::from_mode(0o755)).unwrap();
     let counts_to_1000 = [&[encode::immediate(Operation::Add, 10, 0, 1000)][..], &COUNTS].concat();
     elf::program(folder.path(), "my-program.elf", &counts_to_1000);
+    fs::write(at("my-program.c"), blocks(&document(), "c")[0]).unwrap();
     folder
 }
 
