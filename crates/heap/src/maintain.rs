@@ -26,6 +26,11 @@ const DROPPED: usize = 0;
 /// Where in a node's further hints the shifts stand whose slot words are touched ahead, a bit each.
 const TOUCHED: usize = 1;
 
+/// Slot words of each shift that are touched beyond those of a page: 32 KiB, for 64 MiB in blocks of
+/// 4 KiB. A hypervisor can take 8 ms for the data of one page, in which a program comes to the fourth
+/// page behind it.
+const WORDS_AHEAD: usize = 1 << 14;
+
 /// What one call of [`Heap::maintain`] did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[non_exhaustive]
@@ -248,11 +253,10 @@ impl Upkeep<'_> {
         slice::claim(memory.tables.slices(), run.clone(), self.keeper.id)
             .map_err(|_| Refused::Busy)?;
         step!("maintain.grow.after_claim");
+        // First, for it is soon done: where the data takes long, allocations come to the pages behind.
+        self.touch(page, self.shifts());
         let result = memory.make_ready(page, self.keeper.id, Haste::Ahead);
         step!("maintain.grow.after_ready");
-        if result.is_ok() {
-            self.touch(page, self.shifts());
-        }
         memory.give_back(run);
         result
     }
@@ -274,16 +278,19 @@ impl Upkeep<'_> {
         }
     }
 
-    /// Has the kernel bring the metadata that spans of a page write, so that no allocation takes these
-    /// faults: two of some 4 us at each 2,048th block of 4 KiB. Two system calls, and one for each
-    /// shift.
+    /// Has the kernel bring the metadata that spans of a page write, and slot words of pages behind it,
+    /// so that no allocation takes these faults: two of some 4 us at each 2,048th block of 4 KiB, and of
+    /// 20 to 40 us where a hypervisor has to find the memory. Two system calls, and one for each shift.
     fn touch(&self, page: usize, shifts: u32) {
         let tables = &self.memory().tables;
         bring(&tables.slices()[slices_of(page)]);
         bring(&tables.span_free()[slices_of(page)]);
         let seen = |shift: &u32| shifts >> (shift - SHIFT_MIN) & 1 == 1;
         for shift in (SHIFT_MIN..SHIFT_MIN + SHIFTS as u32).filter(seen) {
-            bring(&tables.slots(shift)[(page * PAGE) >> shift..((page + 1) * PAGE) >> shift]);
+            let words = tables.slots(shift);
+            let own = (page * PAGE) >> shift..((page + 1) * PAGE) >> shift;
+            let last = (self.pages().end * PAGE) >> shift;
+            bring(&words[own.start..(own.end + WORDS_AHEAD).min(last)]);
         }
     }
 

@@ -35,30 +35,44 @@ fn faults() -> i64 {
     unsafe { usage.assume_init() }.ru_minflt
 }
 
-/// Page faults of the allocation of 8 MiB in blocks of 64 B, after one that shows what is to come.
-fn faults_of_growth(heap: &Heap) -> i64 {
-    heap.alloc(64, 64, Node::ANY).unwrap();
+/// Page faults of the allocation of `bytes` in blocks of `size`, after one that shows what is to come.
+fn faults_of_growth(heap: &Heap, bytes: usize, size: usize) -> i64 {
+    heap.alloc(size, 64, Node::ANY).unwrap();
     heap.maintain();
     let before = faults();
-    for _ in 0..8 * MIB / 64 {
-        heap.alloc(64, 64, Node::ANY).unwrap();
+    for _ in 0..bytes / size {
+        heap.alloc(size, 64, Node::ANY).unwrap();
     }
     faults() - before
+}
+
+/// Whether the kernel can make memory present ahead, as it can from 5.14 on.
+fn can_populate() -> bool {
+    let mut page = [0_u8; 4096 * 2];
+    let start = page.as_mut_ptr().wrapping_add(4095).addr() & !4095;
+    // SAFETY: the page lies in `page`, and what it holds stays.
+    unsafe { libc::madvise(start as *mut _, 4096, libc::MADV_POPULATE_WRITE) == 0 }
 }
 
 #[test]
 fn what_is_ready_ahead_takes_no_faults() {
     // A slot word is two bytes: 256 KiB of them, 64 pages.
-    let plain = faults_of_growth(&builder().build().unwrap());
+    let plain = faults_of_growth(&builder().build().unwrap(), 8 << 20, 64);
     assert!(plain >= 64, "{plain} faults");
-    let ahead = faults_of_growth(&builder().grow_ahead(16 * MIB).build().unwrap());
-    // Kernels before 5.14 cannot make memory present ahead.
-    let mut page = [0_u8; 4096 * 2];
-    let start = page.as_mut_ptr().wrapping_add(4095).addr() & !4095;
-    // SAFETY: the page lies in `page`, and what it holds stays.
-    let can = unsafe { libc::madvise(start as *mut _, 4096, libc::MADV_POPULATE_WRITE) } == 0;
+    let ahead = faults_of_growth(&builder().grow_ahead(16 * MIB).build().unwrap(), 8 << 20, 64);
     // The first page of four was in use already as the rest was made ready.
-    assert!(ahead <= if can { plain / 3 } else { plain }, "{ahead} faults, {plain} without");
+    let limit = if can_populate() { plain / 3 } else { plain };
+    assert!(ahead <= limit, "{ahead} faults, {plain} without");
+}
+
+#[test]
+fn words_are_ready_for_pages_that_are_not_yet() {
+    // 32 KiB of slot words, 8 pages of them, for 8 pages of 2 MiB of which one is ready.
+    let plain = faults_of_growth(&builder().build().unwrap(), 16 << 20, 1024);
+    assert!(plain >= 7, "{plain} faults");
+    let ahead = faults_of_growth(&builder().grow_ahead(2 * MIB).build().unwrap(), 16 << 20, 1024);
+    let limit = if can_populate() { plain / 2 } else { plain };
+    assert!(ahead <= limit, "{ahead} faults, {plain} without");
 }
 
 #[test]
