@@ -18,6 +18,7 @@ pub(crate) struct Bitmap<'a> {
 
 impl<'a> Bitmap<'a> {
     /// The bitmap of `bits` bits in `words`, of which there must be [`bitmap_words`].
+    #[inline]
     pub(crate) fn new(words: &'a [AtomicU64], bits: usize) -> Self {
         debug_assert_eq!(words.len(), bitmap_words(bits));
         let (first, rest) = words.split_at(bits.div_ceil(64));
@@ -67,6 +68,11 @@ impl<'a> Bitmap<'a> {
             self.clear_above(1, bit / 64);
         }
         before & mask != 0
+    }
+
+    /// Whether no bit is set at all: a look at the few words of the highest level.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.levels[2].iter().all(|word| word.load(SeqCst) == 0)
     }
 
     /// The first set bit in `[from, end)`.
@@ -143,8 +149,9 @@ mod tests {
                 from = bit + 1;
             }
             assert_eq!(found, set);
+            assert_eq!(bitmap.is_empty(), set.is_empty());
             assert!(set.iter().all(|&bit| bitmap.clear(bit) && !bitmap.clear(bit)));
-            assert!(words.iter().all(|word| word.load(SeqCst) == 0));
+            assert!(words.iter().all(|word| word.load(SeqCst) == 0) && bitmap.is_empty());
         }
     }
 

@@ -1,6 +1,8 @@
 //! The protocols in every order that threads can run in, up to three preemptions, under loom:
 //! `RUSTFLAGS="--cfg loom" cargo test -p haul-heap --lib --release interleavings`.
 
+use core::ops::Range;
+
 use loom::sync::Arc;
 use loom::thread;
 use std::vec::Vec;
@@ -11,8 +13,11 @@ use crate::layout::bitmap_words;
 use crate::slice;
 use crate::slot::Slots;
 use crate::span::{self, Parted};
-use crate::sync::{AtomicU16, AtomicU64};
-use crate::word::{Slice, SliceWord, Slot, SlotWord};
+use crate::sync::{
+    AtomicU16, AtomicU64,
+    Ordering::{AcqRel, Acquire, Relaxed, Release},
+};
+use crate::word::{PageWord, Slice, SliceWord, Slot, SlotWord};
 
 /// A class whose spans are two slots in one slice.
 const SMALL: Class = Class { size: 64, span_slices: 1, span_slots: 2, shift: 6, bin_slots: 4 };
@@ -35,7 +40,8 @@ impl Ground {
     fn with_span() -> Self {
         let ground = Self::new(1);
         slice::claim(&ground.slices, 0..1, 9).unwrap();
-        slice::build_span(&ground.slices, 0..1, 0, 9);
+        slice::begin_span(&ground.slices, 0..1, 0, 9);
+        slice::finish_span(&ground.slices, 0, 0);
         ground
     }
 
@@ -99,6 +105,79 @@ fn of_two_that_claim_overlapping_slices_nobody_loses_one() {
     });
 }
 
+/// What whoever claims slices does before anything is made of them: the page has to be ready, and the
+/// claims to be there still.
+fn claim_ready(page: &AtomicU64, slices: &[AtomicU64], run: Range<usize>, me: u16) -> bool {
+    if slice::claim(slices, run.clone(), me).is_err() {
+        return false;
+    }
+    let is_ready = PageWord(page.load(Acquire)).is_ready() || {
+        let is_mine = map(page, me);
+        if is_mine {
+            page.store(PageWord::ready(1).0, Release);
+        }
+        is_mine
+    };
+    let is_held = is_ready && slice::is_claimed(slices, run.clone(), me);
+    if !is_held {
+        slice::unclaim(slices, run, me);
+    }
+    is_held
+}
+
+fn map(page: &AtomicU64, me: u16) -> bool {
+    let (absent, mapping) = (PageWord::ABSENT.0, PageWord::mapping(me).0);
+    page.compare_exchange(absent, mapping, AcqRel, Relaxed).is_ok()
+}
+
+#[test]
+fn of_who_takes_a_page_and_who_claims_a_slice_of_it_one_gets_it() {
+    model(|| {
+        let (ground, page) = (Arc::new(Ground::new(2)), Arc::new(AtomicU64::new(0)));
+        let (other, theirs) = (ground.clone(), page.clone());
+        let thread = thread::spawn(move || claim_ready(&theirs, &other.slices, 0..1, 2));
+        let ready = PageWord::ready(1);
+        let whole = map(&page, 1) && slice::claim_mapped(&page, ready, &ground.slices, &(0..2), 1);
+        let one = thread.join().unwrap();
+        assert!(!(whole && one));
+        let expected = match (whole, one) {
+            (true, _) => [Slice::Claimed(1); 2],
+            (_, true) => [Slice::Claimed(2), Slice::Free],
+            _ => [Slice::Free; 2],
+        };
+        let found = [0, 1].map(|index| slice::word(&ground.slices, index).decode());
+        assert_eq!(found, expected);
+        assert!(PageWord(page.load(Acquire)).is_ready() || !(whole || one));
+    });
+}
+
+#[test]
+fn a_slot_that_the_builder_of_a_span_holds_stays_its_own() {
+    model(|| {
+        let ground = Arc::new(Ground::with_span());
+        let other = ground.clone();
+        let thread = thread::spawn(move || {
+            if other.take_apart(2) != Parted::Done {
+                return false;
+            }
+            slice::claim(&other.slices, 0..1, 2).unwrap();
+            slice::begin_span(&other.slices, 0..1, 0, 2);
+            other.slots().hold(1, 2);
+            slice::finish_span(&other.slices, 0, 0);
+            true
+        });
+        let mine = ground.refill(1);
+        let is_built = thread.join().unwrap();
+        if is_built {
+            assert_eq!(ground.slot(0), Slot::Cached(2));
+            let second = if mine == Some(1) { Slot::Cached(1) } else { Slot::Free };
+            assert!(mine != Some(0) && ground.slot(1) == second);
+        } else if let Some(slot) = mine {
+            assert_eq!(ground.slot(slot), Slot::Cached(1));
+        }
+    });
+}
+
 #[test]
 fn of_two_that_claim_a_slot_one_gets_it() {
     model(|| {
@@ -146,7 +225,8 @@ fn a_slot_of_a_span_that_was_built_anew_is_not_taken_for_one_of_the_old() {
                 return None;
             }
             slice::claim(&other.slices, 0..1, 2).unwrap();
-            slice::build_span(&other.slices, 0..1, 0, 2);
+            slice::begin_span(&other.slices, 0..1, 0, 2);
+            slice::finish_span(&other.slices, 0, 0);
             other.refill(2)
         });
         let mine = ground.refill(1);

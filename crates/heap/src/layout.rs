@@ -142,8 +142,10 @@ pub(crate) struct Layout {
     pub(crate) partial: usize,
     /// Slice words, `u64` each.
     pub(crate) slices: usize,
-    /// Free slots of the span that starts at a slice, `u32` each: a hint.
-    pub(crate) span_free: usize,
+    /// Free slots of each span, `u32` each, a hint: those of spans of `2^order` slices in the array of that
+    /// order, by head >> order. Apart, so that long spans, which have few, do not spread them over as much
+    /// memory as short ones.
+    pub(crate) span_free: [usize; ORDERS],
     /// Cache records: `caches` of [`CACHE_RECORD_BYTES`]; record `i` is cache `i + 1`.
     pub(crate) caches: usize,
     /// Slot words, `u16` each: the array of shift `6 + i` at index `i`.
@@ -164,8 +166,15 @@ impl Layout {
         let orders = after(page_times, pages * 4);
         let partial = after(orders, ORDERS * bitmap_words(pages) * 8);
         let slice_words = after(partial, CLASSES * bitmap_words(slices) * 8);
-        let span_free = after(slice_words, slices * 8);
-        let caches = after(span_free, slices * 4);
+        let mut end = after(slice_words, slices * 8);
+        let mut span_free = [0; ORDERS];
+        let mut order = 0;
+        while order < ORDERS {
+            span_free[order] = end;
+            end = after(end, (slices >> order) * 4);
+            order += 1;
+        }
+        let caches = end;
         let mut end = after(caches, geometry.caches as usize * CACHE_RECORD_BYTES);
         let mut slots = [0; SHIFTS];
         let mut index = 0;
@@ -232,9 +241,11 @@ mod tests {
                 (layout.orders, ORDERS * bitmap_words(pages) * 8),
                 (layout.partial, CLASSES * bitmap_words(slices) * 8),
                 (layout.slices, slices * 8),
-                (layout.span_free, slices * 4),
-                (layout.caches, geometry.caches as usize * CACHE_RECORD_BYTES),
             ];
+            for (order, start) in layout.span_free.into_iter().enumerate() {
+                tables.push((start, (slices >> order) * 4));
+            }
+            tables.push((layout.caches, geometry.caches as usize * CACHE_RECORD_BYTES));
             for (index, start) in layout.slots.into_iter().enumerate() {
                 tables.push((start, (geometry.data_bytes() >> (6 + index)) * 2));
             }

@@ -48,11 +48,11 @@
 //! - `class`: the size classes;
 //! - `layout`: pages, nodes, and where every table is;
 //! - [`fault`]: what goes wrong with a request or a pointer;
+//! - `bitmap`: bitmaps of candidates;
 //! - `tables`: the metadata as typed tables;
 //! - `sys`: system calls, and facts of the machine;
 //! - [`error`]: why there is no heap;
 //! - [`region`]: the mappings of data and metadata;
-//! - `bitmap`: bitmaps of candidates;
 //! - `slice`: how slices change hands;
 //! - `slot`: how the slots of a span change hands;
 //! - `span`: how a span is taken apart;

@@ -31,6 +31,9 @@ const TOUCHED: usize = 1;
 /// page behind it.
 const WORDS_AHEAD: usize = 1 << 14;
 
+/// Counts of free slots in the smallest page that a kernel brings.
+const COUNTS: usize = 4096 / size_of::<u32>();
+
 /// What one call of [`Heap::maintain`] did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[non_exhaustive]
@@ -193,8 +196,9 @@ impl Upkeep<'_> {
         let word = &memory.tables.pages()[page];
         let ready = PageWord(word.load(Acquire));
         let draining = PageWord::draining(self.keeper.id);
-        let is_mine =
-            ready.is_ready() && word.compare_exchange(ready.0, draining.0, AcqRel, Relaxed).is_ok();
+        let is_mine = ready.is_ready()
+            && slice::is_claimed(memory.tables.slices(), run.clone(), self.keeper.id)
+            && word.compare_exchange(ready.0, draining.0, AcqRel, Relaxed).is_ok();
         step!("maintain.release.after_draining");
         let is_external = memory.region.external().is_some();
         if is_mine && is_external {
@@ -212,7 +216,7 @@ impl Upkeep<'_> {
         }
         memory.tables.page_times()[page].store(0, Relaxed);
         step!("maintain.release.before_free");
-        memory.give_back(run);
+        memory.give_back(run, self.keeper.id);
         is_gone
     }
 
@@ -257,7 +261,7 @@ impl Upkeep<'_> {
         self.touch(page, self.shifts());
         let result = memory.make_ready(page, self.keeper.id, Haste::Ahead);
         step!("maintain.grow.after_ready");
-        memory.give_back(run);
+        memory.give_back(run, self.keeper.id);
         result
     }
 
@@ -284,7 +288,13 @@ impl Upkeep<'_> {
     fn touch(&self, page: usize, shifts: u32) {
         let tables = &self.memory().tables;
         bring(&tables.slices()[slices_of(page)]);
-        bring(&tables.span_free()[slices_of(page)]);
+        for order in 0..ORDERS {
+            let (first, counts) = (slices_of(page).start >> order, tables.span_free(order));
+            // One page of counts is for many pages: it comes with the first of the many before.
+            if first.is_multiple_of(COUNTS) && slices_of(page).start == first << order {
+                bring(&counts[first..(first + 2 * COUNTS).min(counts.len())]);
+            }
+        }
         let seen = |shift: &u32| shifts >> (shift - SHIFT_MIN) & 1 == 1;
         for shift in (SHIFT_MIN..SHIFT_MIN + SHIFTS as u32).filter(seen) {
             let words = tables.slots(shift);

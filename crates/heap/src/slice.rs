@@ -1,7 +1,9 @@
 //! How slices change hands. Each step is one compare-and-swap, or a store by the only owner.
 //!
 //! Building `[head, head + count)`: every slice free -> claimed by me (given back if one is not to be
-//! had); the head -> run; the others -> span or tail; the head -> span or large, last.
+//! had); the head -> run; the others -> span or tail; the head -> span or large, last. In a page that
+//! has no memory yet the page's word stands for all its slices: who maps it writes over claims, so a
+//! claim counts once the page is ready and the claim is still there ([`is_claimed`]).
 //! Taking apart: the head -> run; the others -> claimed; the head -> claimed; each -> free, with its
 //! generation grown by one.
 //!
@@ -14,8 +16,9 @@ use crate::step::step;
 use crate::sync::{
     AtomicU64,
     Ordering::{AcqRel, Acquire, Relaxed, Release},
+    overwrite,
 };
-use crate::word::{CacheId, SliceWord};
+use crate::word::{CacheId, PageWord, SliceWord};
 
 /// Reads a slice's word.
 #[inline]
@@ -30,7 +33,7 @@ pub(crate) fn claim(slices: &[AtomicU64], run: Range<usize>, me: CacheId) -> Res
         let new = SliceWord::claimed(old.generation(), me);
         if !old.is_free() || !exchange(&slices[index], old, new) {
             step!("slice.claim.before_roll_back");
-            unclaim(slices, run.start..index);
+            unclaim(slices, run.start..index, me);
             return Err(index);
         }
         step!("slice.claim.between");
@@ -38,24 +41,67 @@ pub(crate) fn claim(slices: &[AtomicU64], run: Range<usize>, me: CacheId) -> Res
     Ok(())
 }
 
-/// Gives back slices that `me` claimed and made nothing of.
-pub(crate) fn unclaim(slices: &[AtomicU64], run: Range<usize>) {
+/// Claims all slices of a page that `me` maps, if they are free, and makes the page `ready`.
+pub(crate) fn claim_mapped(
+    page: &AtomicU64,
+    ready: PageWord,
+    slices: &[AtomicU64],
+    run: &Range<usize>,
+    me: CacheId,
+) -> bool {
+    // What somebody made of them when the page was ready before stands there still, if he died.
+    let is_free = is_free(slices, run.clone());
+    if is_free {
+        for word in &slices[run.clone()] {
+            let generation = SliceWord(word.load(Relaxed)).generation();
+            overwrite!(word, SliceWord::claimed(generation, me).0, Release);
+            step!("slice.claim_mapped.between");
+        }
+    }
+    step!("slice.claim_mapped.before_ready");
+    page.store(ready.0, Release);
+    is_free
+}
+
+/// Gives back slices that `me` claimed and made nothing of, but for those that were written over by who
+/// took the page.
+pub(crate) fn unclaim(slices: &[AtomicU64], run: Range<usize>, me: CacheId) {
     for index in run {
-        let generation = SliceWord(slices[index].load(Relaxed)).generation();
-        slices[index].store(SliceWord::free(generation).0, Release);
+        let old = SliceWord(slices[index].load(Relaxed));
+        let claimed = SliceWord::claimed(old.generation(), me);
+        exchange(&slices[index], claimed, SliceWord::free(old.generation()));
         step!("slice.unclaim.between");
     }
 }
 
-/// Makes claimed slices a span of `class`. Its slot words are all zero.
-pub(crate) fn build_span(slices: &[AtomicU64], run: Range<usize>, class: u8, me: CacheId) {
-    let (head, count) = (run.start, run.len() as u32);
-    own(slices, head, |generation| SliceWord::run(generation, me, class, count));
+/// Whether slices are all free.
+fn is_free(slices: &[AtomicU64], run: Range<usize>) -> bool {
+    slices[run].iter().all(|word| SliceWord(word.load(Acquire)).is_free())
+}
+
+/// Whether slices are all claimed by `me`. Asked once their page is ready: then they stay so.
+pub(crate) fn is_claimed(slices: &[AtomicU64], mut run: Range<usize>, me: CacheId) -> bool {
+    run.all(|index| {
+        let word = word(slices, index);
+        word == SliceWord::claimed(word.generation(), me)
+    })
+}
+
+/// Begins to make a span of `class` of slices that are `me`'s: all of it but the head says so then, and
+/// the head that it is being built.
+pub(crate) fn begin_span(slices: &[AtomicU64], run: Range<usize>, class: u8, me: CacheId) {
+    let count = run.len() as u32;
+    let Some((head, tails)) = slices[run].split_first() else { return };
+    set(head, |generation| SliceWord::run(generation, me, class, count));
     step!("slice.build_span.after_run");
-    for tail in head + 1..run.end {
-        own(slices, tail, |generation| SliceWord::span(generation, class));
+    for tail in tails {
+        set(tail, |generation| SliceWord::span(generation, class));
         step!("slice.build_span.between");
     }
+}
+
+/// Makes what was begun a span. Its slots are free, or cached by who built it.
+pub(crate) fn finish_span(slices: &[AtomicU64], head: usize, class: u8) {
     step!("slice.build_span.before_head");
     own(slices, head, |generation| SliceWord::span(generation, class));
 }
@@ -118,8 +164,12 @@ pub(crate) fn cut(slices: &[AtomicU64], run: Range<usize>, keep: usize, me: Cach
 
 /// Gives a slice that this cache owns another word of the same generation, or of one made from it.
 fn own(slices: &[AtomicU64], index: usize, make: impl FnOnce(u16) -> SliceWord) {
-    let generation = SliceWord(slices[index].load(Relaxed)).generation();
-    slices[index].store(make(generation).0, Release);
+    set(&slices[index], make);
+}
+
+fn set(word: &AtomicU64, make: impl FnOnce(u16) -> SliceWord) {
+    let generation = SliceWord(word.load(Relaxed)).generation();
+    word.store(make(generation).0, Release);
 }
 
 fn exchange(word: &AtomicU64, old: SliceWord, new: SliceWord) -> bool {
@@ -151,10 +201,23 @@ mod tests {
     }
 
     #[test]
+    fn a_claim_that_was_written_over_is_not_given_back() {
+        let slices = slices(3);
+        claim(&slices, 0..3, 1).unwrap();
+        assert!(is_claimed(&slices, 0..3, 1) && !is_claimed(&slices, 0..3, 2));
+        slices[1].store(SliceWord::span(0, 7).0, Release);
+        assert!(!is_claimed(&slices, 0..3, 1));
+        unclaim(&slices, 0..3, 1);
+        assert_eq!(kinds(&slices), [Slice::Free, Slice::Span { class: 7 }, Slice::Free]);
+    }
+
+    #[test]
     fn a_span_is_built_and_dissolved() {
         let slices = slices(4);
         claim(&slices, 0..4, 3).unwrap();
-        build_span(&slices, 0..4, 7, 3);
+        begin_span(&slices, 0..4, 7, 3);
+        assert_eq!(kinds(&slices)[0], Slice::Run { cache: 3, class: 7, length: 4 });
+        finish_span(&slices, 0, 7);
         assert_eq!(kinds(&slices), [Slice::Span { class: 7 }; 4]);
         let seen = word(&slices, 0);
         assert!(seize(&slices, 0..4, seen, 4) && !seize(&slices, 0..4, seen, 5));

@@ -6,6 +6,7 @@ use crate::step::step;
 use crate::sync::{
     AtomicU16,
     Ordering::{AcqRel, Acquire, Relaxed, Release},
+    overwrite,
 };
 use crate::word::{CacheId, SlotWord};
 
@@ -72,6 +73,15 @@ impl<'a> Slots<'a> {
             }
         }
         self.count
+    }
+
+    /// Makes the first `count` slots `me`'s, of a span that `me` is building: nobody else has one, but
+    /// for who saw an older span there and gives back what it claims.
+    pub(crate) fn hold(&self, count: usize, me: CacheId) {
+        for slot in 0..count.min(self.count) {
+            overwrite!(self.word(slot), SlotWord::cached(me).0, Relaxed);
+            step!("slot.hold.between");
+        }
     }
 
     /// Claims one slot if it is free.
@@ -153,6 +163,8 @@ mod tests {
         assert_eq!(words[1024 + 3 * 5].load(Relaxed), 7);
         assert!(!slots.claim_all(8) && !slots.release(3, 8) && slots.release(3, 7));
         assert!(slots.release(4, 7) && slots.release(5, 7));
+        slots.hold(2, 9);
+        assert!(slots.release(0, 9) && slots.release(1, 9) && !slots.release(2, 9));
         assert!(slots.claim_all(8));
         assert_eq!(slots.count_free(), 0);
         slots.release_all(8);

@@ -2,9 +2,10 @@
 
 use core::ptr::NonNull;
 
+use crate::bitmap::Bitmap;
 use crate::class::{BIN_SLOTS_MAX, CLASSES};
 use crate::layout::{
-    CACHE_RECORD_BYTES, Geometry, Layout, NODE_BYTES, ORDERS, PROCESS_RECORD_BYTES, SHIFTS,
+    CACHE_RECORD_BYTES, Geometry, Layout, NODE_BYTES, ORDERS, PROCESS_RECORD_BYTES, SHIFTS, SLICE,
     TAG_BYTES, UNIT, bitmap_words,
 };
 use crate::sync::{AtomicU16, AtomicU32, AtomicU64};
@@ -44,7 +45,10 @@ pub(crate) struct CacheRecord {
     pub(crate) current: [AtomicU32; 64],
     /// By class: the slot of that span at which the next look begins.
     pub(crate) cursor: [AtomicU32; 64],
-    rest: [AtomicU32; 112],
+    /// The first of the slices, to the end of their page, that are claimed for spans to come, plus 1; 0
+    /// for none.
+    pub(crate) ahead: AtomicU32,
+    rest: [AtomicU32; 111],
     /// By class.
     pub(crate) bins: [Bin; CLASSES],
 }
@@ -78,6 +82,11 @@ pub(crate) struct Tables {
     base: NonNull<u8>,
     geometry: Geometry,
     layout: Layout,
+    // What follows from the geometry, for every look at a table asks for it.
+    pages: usize,
+    slices: usize,
+    page_words: usize,
+    slice_words: usize,
 }
 
 // SAFETY: all that is reached through it is atomic, and the mapping belongs to no thread.
@@ -95,11 +104,19 @@ impl Tables {
     pub(crate) unsafe fn new(base: NonNull<u8>, geometry: Geometry) -> Self {
         debug_assert!(geometry.is_valid(), "{geometry:?}");
         debug_assert!(base.addr().get().is_multiple_of(4096));
-        Self { base, geometry, layout: Layout::of(&geometry) }
+        let (pages, slices) = (geometry.pages(), geometry.slices());
+        let (page_words, slice_words) = (bitmap_words(pages), bitmap_words(slices));
+        let layout = Layout::of(&geometry);
+        Self { base, geometry, layout, pages, slices, page_words, slice_words }
     }
 
     pub(crate) fn geometry(&self) -> &Geometry {
         &self.geometry
+    }
+
+    /// Pages of the data range.
+    pub(crate) fn page_count(&self) -> usize {
+        self.pages
     }
 
     /// [`crate::word::ProcessWord`]s with their records, by process slot.
@@ -123,41 +140,43 @@ impl Tables {
     /// [`crate::word::PageWord`]s, by page.
     pub(crate) fn pages(&self) -> &[AtomicU64] {
         // SAFETY: the layout has room for one a page there.
-        unsafe { self.table(self.layout.pages, self.geometry.pages()) }
+        unsafe { self.table(self.layout.pages, self.pages) }
     }
 
     /// When a page was last seen free or was used, by page.
     pub(crate) fn page_times(&self) -> &[AtomicU32] {
         // SAFETY: the layout has room for one a page there.
-        unsafe { self.table(self.layout.page_times, self.geometry.pages()) }
+        unsafe { self.table(self.layout.page_times, self.pages) }
     }
 
     /// The bitmap of pages with a free run of `2^order` slices, all its levels.
-    pub(crate) fn order(&self, order: usize) -> &[AtomicU64] {
+    pub(crate) fn order(&self, order: usize) -> Bitmap<'_> {
         assert!(order < ORDERS, "order {order}");
-        let words = bitmap_words(self.geometry.pages());
+        let words = self.page_words;
         // SAFETY: the layout has room for one bitmap an order there, and the order was checked.
-        unsafe { self.table(self.layout.orders + order * words * 8, words) }
+        let words = unsafe { self.table(self.layout.orders + order * words * 8, words) };
+        Bitmap::new(words, self.pages)
     }
 
     /// The bitmap of heads of spans of `class` with free slots, all its levels.
-    pub(crate) fn partial(&self, class: usize) -> &[AtomicU64] {
+    pub(crate) fn partial(&self, class: usize) -> Bitmap<'_> {
         assert!(class < CLASSES, "class {class}");
-        let words = bitmap_words(self.geometry.slices());
+        let words = self.slice_words;
         // SAFETY: the layout has room for one bitmap a class there, and the class was checked.
-        unsafe { self.table(self.layout.partial + class * words * 8, words) }
+        let words = unsafe { self.table(self.layout.partial + class * words * 8, words) };
+        Bitmap::new(words, self.slices)
     }
 
     /// [`crate::word::SliceWord`]s, by slice.
     pub(crate) fn slices(&self) -> &[AtomicU64] {
         // SAFETY: the layout has room for one a slice there.
-        unsafe { self.table(self.layout.slices, self.geometry.slices()) }
+        unsafe { self.table(self.layout.slices, self.slices) }
     }
 
-    /// Free slots of the span that starts at a slice, by slice: a hint.
-    pub(crate) fn span_free(&self) -> &[AtomicU32] {
-        // SAFETY: the layout has room for one a slice there.
-        unsafe { self.table(self.layout.span_free, self.geometry.slices()) }
+    /// Free slots of spans of `2^order` slices, by head >> `order`: hints.
+    pub(crate) fn span_free(&self, order: usize) -> &[AtomicU32] {
+        // SAFETY: the layout has room for one in each 2^order slices there.
+        unsafe { self.table(self.layout.span_free[order], self.slices >> order) }
     }
 
     /// Cache records: that of cache `i` at `i - 1`.
@@ -176,7 +195,7 @@ impl Tables {
         let index = (shift - UNIT.trailing_zeros()) as usize;
         assert!(index < SHIFTS, "shift {shift}");
         // SAFETY: the layout has room for this array there.
-        unsafe { self.table(self.layout.slots[index], self.geometry.data_bytes() >> shift) }
+        unsafe { self.table(self.layout.slots[index], (self.slices * SLICE) >> shift) }
     }
 
     /// # Safety

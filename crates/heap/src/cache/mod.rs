@@ -17,6 +17,7 @@ use crate::slice;
 use crate::slot::Slots;
 
 use crate::step::step;
+use crate::sync::AtomicU32;
 use crate::sync::Ordering::{AcqRel, Acquire, Relaxed};
 use crate::tables::{Bin, CacheRecord};
 use crate::word::{Cache, CacheId, CacheWord, SliceWord, SlotWord};
@@ -31,9 +32,10 @@ const EMPTY_SLICES_KEPT: u32 = 4;
 /// each refill look through a span for a handful.
 const WORTH: u32 = 16;
 
-/// Slots that a refill takes at least, so that the largest classes, whose bins hold four, do not come
-/// for each second block: 131072@131072 grew at 70 ns a block with two, and at 65 ns with four.
-const REFILL_MIN: u32 = 8;
+/// Slots that a refill takes at least where the span has so many, so that the largest classes, whose bins
+/// hold four, do not come for each second block: 131072@131072 grew at 70 ns a block with eight, and at
+/// 65 with sixteen. The first block that is freed gives back what is more than the bin holds.
+const REFILL_MIN: u32 = 16;
 
 /// A cache, with what it works on.
 #[derive(Clone, Copy)]
@@ -58,6 +60,7 @@ pub(crate) fn claim(memory: &Memory, process: u8, thread: usize) -> Option<Cache
     // What a former owner left there, hints all.
     record.bins.iter().for_each(|bin| bin.count.store(0, Relaxed));
     record.current.iter().for_each(|current| current.store(0, Relaxed));
+    record.ahead.store(0, Relaxed);
     Some(index as CacheId + 1)
 }
 
@@ -71,9 +74,8 @@ impl<'a> Keeper<'a> {
         }
         let wanted = TABLE[class].bin_slots.div_ceil(2).max(REFILL_MIN);
         loop {
-            let head = match self.current(class) {
-                Some(head) => head,
-                None => self.adopt(class)?,
+            let Some(head) = self.current(class).or_else(|| self.adopt(class)) else {
+                return self.build(class, wanted);
             };
             if self.fill_from(head, class, wanted) > 0 {
                 return Ok(());
@@ -97,13 +99,14 @@ impl<'a> Keeper<'a> {
         bin.count.store((count - surplus) as u32, Relaxed);
     }
 
-    /// Whether a bin has a slot, or a span is current.
+    /// Whether a bin has a slot, a span is current, or slices are claimed ahead.
     pub(crate) fn holds_something(&self) -> bool {
         let is_held = |class: usize| self.record.bins[class].count.load(Relaxed) > 0;
-        (0..CLASSES).any(|class| is_held(class) || self.current(class).is_some())
+        self.ahead().is_some()
+            || (0..CLASSES).any(|class| is_held(class) || self.current(class).is_some())
     }
 
-    /// Gives all slots back, and lets go of the current spans.
+    /// Gives all slots back, lets go of the current spans, and gives back what is claimed ahead.
     pub(crate) fn flush_all(&self) {
         for class in 0..CLASSES {
             self.flush(class, 0);
@@ -111,11 +114,18 @@ impl<'a> Keeper<'a> {
                 self.let_go(head, class);
             }
         }
+        self.drop_ahead();
     }
 
     /// Free slots of the span at `head`, as counted.
-    pub(crate) fn counted(&self, head: usize) -> u32 {
-        self.memory.tables.span_free()[head].load(Acquire)
+    pub(crate) fn counted(&self, head: usize, class: usize) -> u32 {
+        self.free_slots(head, class).load(Acquire)
+    }
+
+    /// Where the free slots of the span of `class` at `head` are counted.
+    fn free_slots(&self, head: usize, class: usize) -> &'a AtomicU32 {
+        let order = TABLE[class].span_slices.trailing_zeros() as usize;
+        &self.memory.tables.span_free(order)[head >> order]
     }
 
     /// The slots of the span at `head`.
@@ -134,16 +144,12 @@ impl<'a> Keeper<'a> {
         let about = &TABLE[class];
         let slots = self.slots(head, about);
         let bin = &self.record.bins[class];
-        // A full bin is not filled: a count like that was scribbled, and the bin begins anew.
-        let held = Some(bin.count.load(Relaxed) as usize).filter(|held| *held < BIN_SLOTS_MAX);
-        let held = held.unwrap_or(0);
-        let room = (BIN_SLOTS_MAX - held).min(wanted.max(1) as usize);
-        let unit_of = |slot: usize| ((head * SLICE + slot * about.size as usize) / UNIT) as u32;
+        let (held, room) = room(bin, wanted);
         let from = (self.record.cursor[class].load(Relaxed) as usize).min(slots.count());
         let mut taken = 0;
         let next = slots.claim(from, self.id, |slot| {
             // The first that was claimed is to be the first that is handed out: blocks in a row.
-            bin.units[held + room - 1 - taken].store(unit_of(slot), Relaxed);
+            bin.units[held + room - 1 - taken].store(unit(head, slot, about), Relaxed);
             taken += 1;
             taken < room
         });
@@ -158,16 +164,11 @@ impl<'a> Keeper<'a> {
         if taken == 0 {
             // What was counted as free is not: a death in between, or a scribbler. Made right, or the
             // span would be adopted again and again.
-            tables.span_free()[head].store(slots.count_free() as u32, Relaxed);
+            self.free_slots(head, class).store(slots.count_free() as u32, Relaxed);
         }
-        tables.span_free()[head].fetch_sub(taken as u32, Relaxed);
+        self.free_slots(head, class).fetch_sub(taken as u32, Relaxed);
         self.record.cursor[class].store(next as u32, Relaxed);
         bin.count.store((held + taken) as u32, Relaxed);
-        if from == 0 && taken == 0 {
-            // The count said otherwise: who died before it counted, or scribbled, left it wrong. By it
-            // the span would be adopted again and again.
-            tables.span_free()[head].store(slots.count_free() as u32, Relaxed);
-        }
         if next == slots.count() {
             self.let_go(head, class);
         }
@@ -230,7 +231,7 @@ impl<'a> Keeper<'a> {
             return;
         }
         let head = batch.head;
-        let before = self.memory.tables.span_free()[head].fetch_add(batch.count, AcqRel) as i32;
+        let before = self.free_slots(head, class).fetch_add(batch.count, AcqRel) as i32;
         step!("cache.flush.after_count");
         let after = before.wrapping_add(batch.count as i32);
         if before < worth(class) && after >= worth(class) {
@@ -246,6 +247,19 @@ impl<'a> Keeper<'a> {
 struct Batch {
     head: usize,
     count: u32,
+}
+
+/// How many slots a bin holds, and how many of `wanted` it has room for, at least one. A full bin is not
+/// filled: a count like that was scribbled, and the bin begins anew.
+fn room(bin: &Bin, wanted: u32) -> (usize, usize) {
+    let held = Some(bin.count.load(Relaxed) as usize).filter(|held| *held < BIN_SLOTS_MAX);
+    let held = held.unwrap_or(0);
+    (held, (BIN_SLOTS_MAX - held).min(wanted.max(1) as usize))
+}
+
+/// The unit that a slot of the span at `head` starts at.
+fn unit(head: usize, slot: usize, class: &Class) -> u32 {
+    ((head * SLICE + slot * class.size as usize) / UNIT) as u32
 }
 
 /// Free slots that make a span of `class` worth adopting.

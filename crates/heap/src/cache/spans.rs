@@ -1,7 +1,9 @@
 //! Which span a cache takes slots of a class from: one that is partly free, else a new one; and what
 //! becomes of a span when all its slots are free.
 
-use super::{EMPTY_SLICES_KEPT, Keeper, worth};
+use super::{EMPTY_SLICES_KEPT, Keeper, room, unit, worth};
+use core::ops::Range;
+
 use crate::bitmap::Bitmap;
 use crate::class::{CLASSES, TABLE};
 use crate::fault::AllocError;
@@ -11,42 +13,123 @@ use crate::span::{self, Parted};
 use crate::step::step;
 use crate::sync::Ordering::{AcqRel, Acquire, Relaxed};
 
+/// Slices of the shortest spans for which a page without memory is claimed at once, what is left of it
+/// ahead: a quarter of a page, so that a thread that wants little memory does not hold that much.
+const AHEAD_SLICES_MIN: usize = PAGE_SLICES / 4;
+
 impl Keeper<'_> {
-    /// Makes another span of `class` the current one: one with free slots, else a new one.
-    pub(super) fn adopt(&self, class: usize) -> Result<usize, AllocError> {
-        let slices = self.slices();
+    /// Makes a span of `class` with free slots the current one, if there is one.
+    pub(super) fn adopt(&self, class: usize) -> Option<usize> {
         let bitmap = self.partial(class);
+        if bitmap.is_empty() {
+            return None;
+        }
+        let slices = self.slices();
         let mut from = slices.start;
         while let Some(head) = bitmap.next(from, slices.end) {
             if head.is_multiple_of(TABLE[class].span_slices as usize) && bitmap.clear(head) {
                 step!("cache.adopt.after_clear");
-                if self.free_in(head) >= TABLE[class].span_slots as i32 {
+                if self.free_in(head, class) >= TABLE[class].span_slots as i32 {
                     self.count_empty(class, -1);
                 }
-                self.make_current(head, class);
-                return Ok(head);
+                self.make_current(head, 0, class);
+                return Some(head);
             }
             from = head + 1;
         }
-        self.build(class)
+        None
     }
 
-    fn build(&self, class: usize) -> Result<usize, AllocError> {
-        let count = TABLE[class].span_slices as usize;
-        let head = self.memory.take(self.node, count, count, self.id)?;
-        step!("cache.build.after_take");
-        self.slots(head, &TABLE[class]).touch();
-        let tables = &self.memory.tables;
-        tables.span_free()[head].store(TABLE[class].span_slots, Relaxed);
-        slice::build_span(tables.slices(), head..head + count, class as u8, self.id);
-        step!("cache.build.after_span");
-        let shifts = &tables.nodes()[self.node].shifts;
-        let shift = 1 << (TABLE[class].shift - SHIFT_MIN);
-        if shifts.load(Relaxed) & shift == 0 {
-            shifts.fetch_or(shift, Relaxed);
+    /// Builds a span of `class` whose first slots, `wanted` at most, are in the bin from the start: until
+    /// the head says that it is one, nobody else takes any, so they take plain stores.
+    pub(super) fn build(&self, class: usize, wanted: u32) -> Result<(), AllocError> {
+        let about = &TABLE[class];
+        let head = self.begin(class)?;
+        step!("cache.build.after_begin");
+        let slots = self.slots(head, about);
+        slots.touch();
+        let bin = &self.record.bins[class];
+        let (held, room) = room(bin, wanted);
+        let taken = room.min(slots.count());
+        slots.hold(taken, self.id);
+        for slot in 0..taken {
+            let unit = unit(head, slot, about);
+            // The lowest is to be the first that is handed out: blocks in a row.
+            bin.units[held + taken - 1 - slot].store(unit, Relaxed);
         }
-        self.make_current(head, class);
+        let tables = &self.memory.tables;
+        self.free_slots(head, class).store(about.span_slots - taken as u32, Relaxed);
+        slice::finish_span(tables.slices(), head, class as u8);
+        step!("cache.build.after_span");
+        bin.count.store((held + taken) as u32, Relaxed);
+        self.note_shift(about.shift);
+        if taken < slots.count() {
+            self.make_current(head, taken, class);
+        }
+        Ok(())
+    }
+
+    /// Takes slices for a span of `class`, and says so in all of them: the head, a run of this cache.
+    fn begin(&self, class: usize) -> Result<usize, AllocError> {
+        let count = TABLE[class].span_slices as usize;
+        let ahead = if count >= AHEAD_SLICES_MIN { self.take_ahead(count) } else { None };
+        let head = match ahead {
+            Some(head) => head,
+            None => self.memory.take(self.node, count, count, self.id)?,
+        };
+        step!("cache.build.after_take");
+        let slices = self.memory.tables.slices();
+        slice::begin_span(slices, head..head + count, class as u8, self.id);
         Ok(head)
+    }
+
+    /// Takes `count` slices, a power of two, of those that are claimed ahead; of another page where
+    /// these are not enough.
+    fn take_ahead(&self, count: usize) -> Option<usize> {
+        let is_mine = |head: usize| {
+            let slices = self.memory.tables.slices();
+            head.is_multiple_of(count) && slice::is_claimed(slices, head..head + count, self.id)
+        };
+        let ahead = self.ahead().filter(|ahead| ahead.len() >= count && is_mine(ahead.start));
+        let ahead = match ahead {
+            Some(ahead) => ahead,
+            None => {
+                self.drop_ahead();
+                let order = count.trailing_zeros() as usize;
+                self.memory.take_page(self.node, order, self.id)?
+            }
+        };
+        let (head, next) = (ahead.start, ahead.start + count);
+        let left = if next < ahead.end { next as u32 + 1 } else { 0 };
+        self.record.ahead.store(left, Relaxed);
+        step!("cache.ahead.after_store");
+        Some(head)
+    }
+
+    /// Slices that are claimed ahead: the last of a page, where nobody scribbled.
+    pub(super) fn ahead(&self) -> Option<Range<usize>> {
+        let start = (self.record.ahead.load(Relaxed) as usize).checked_sub(1)?;
+        let end = (start / PAGE_SLICES + 1) * PAGE_SLICES;
+        self.slices().contains(&start).then_some(start..end)
+    }
+
+    /// Gives back what is claimed ahead.
+    pub(super) fn drop_ahead(&self) {
+        let ahead = self.ahead();
+        self.record.ahead.store(0, Relaxed);
+        if let Some(ahead) = ahead {
+            step!("cache.ahead.before_give_back");
+            self.memory.give_back(ahead, self.id);
+        }
+    }
+
+    /// Notes that spans were built of a class of this shift.
+    fn note_shift(&self, shift: u32) {
+        let shifts = &self.memory.tables.nodes()[self.node].shifts;
+        let bit = 1 << (shift - SHIFT_MIN);
+        if shifts.load(Relaxed) & bit == 0 {
+            shifts.fetch_or(bit, Relaxed);
+        }
     }
 
     pub(super) fn current(&self, class: usize) -> Option<usize> {
@@ -56,8 +139,8 @@ impl Keeper<'_> {
         is_sound.then_some(head)
     }
 
-    fn make_current(&self, head: usize, class: usize) {
-        self.record.cursor[class].store(0, Relaxed);
+    fn make_current(&self, head: usize, cursor: usize, class: usize) {
+        self.record.cursor[class].store(cursor as u32, Relaxed);
         self.record.current[class].store(head as u32 + 1, Relaxed);
         step!("cache.current.after_store");
     }
@@ -66,7 +149,7 @@ impl Keeper<'_> {
     pub(super) fn let_go(&self, head: usize, class: usize) {
         self.record.current[class].store(0, Relaxed);
         step!("cache.let_go.before_bit");
-        if self.free_in(head) >= worth(class) {
+        if self.free_in(head, class) >= worth(class) {
             self.partial(class).set(head);
         }
     }
@@ -105,7 +188,7 @@ impl Keeper<'_> {
             }
             Parted::Gone => true,
             Parted::InUse => {
-                tables.span_free()[head].store(slots.count_free() as u32, Relaxed);
+                self.free_slots(head, class).store(slots.count_free() as u32, Relaxed);
                 false
             }
         }
@@ -119,7 +202,7 @@ impl Keeper<'_> {
             let mut from = slices.start;
             while let Some(head) = bitmap.next(from, slices.end) {
                 from = head + 1;
-                if self.free_in(head) >= about.span_slots as i32 && bitmap.clear(head) {
+                if self.free_in(head, class) >= about.span_slots as i32 && bitmap.clear(head) {
                     self.count_empty(class, -1);
                     if !self.take_apart(head, class) {
                         bitmap.set(head);
@@ -150,7 +233,7 @@ impl Keeper<'_> {
     /// Makes the hints of the span at `head` anew. `counted` is what was counted before its slots were
     /// looked at, and `free` what was found.
     pub(crate) fn recount(&self, head: usize, class: usize, counted: u32, free: u32) {
-        let count = &self.memory.tables.span_free()[head];
+        let count = self.free_slots(head, class);
         // Where somebody counted meanwhile, the next one to look makes it right.
         if counted != free && count.compare_exchange(counted, free, AcqRel, Relaxed).is_err() {
             return;
@@ -172,17 +255,16 @@ impl Keeper<'_> {
 
     /// Free slots of the span at `head`, as counted. A slot that was freed by one thread and claimed by
     /// another can be counted by the other first, so for a moment it can be below zero.
-    pub(super) fn free_in(&self, head: usize) -> i32 {
-        self.memory.tables.span_free()[head].load(Acquire) as i32
+    pub(super) fn free_in(&self, head: usize, class: usize) -> i32 {
+        self.free_slots(head, class).load(Acquire) as i32
     }
 
     pub(super) fn partial(&self, class: usize) -> Bitmap<'_> {
-        let tables = &self.memory.tables;
-        Bitmap::new(tables.partial(class), tables.geometry().slices())
+        self.memory.tables.partial(class)
     }
 
     /// The slices of the node.
-    fn slices(&self) -> core::ops::Range<usize> {
+    fn slices(&self) -> Range<usize> {
         let pages = self.memory.pages_of(self.node);
         let per_page = crate::layout::PAGE_SLICES;
         pages.start * per_page..pages.end * per_page

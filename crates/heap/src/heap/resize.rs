@@ -150,7 +150,7 @@ impl Heap {
         }
         step!("large.grow.after_claim");
         if !slice::seize(slices, head..head + count, found.word, me) {
-            self.memory.give_back(more);
+            self.memory.give_back(more, me);
             return false;
         }
         step!("large.grow.after_seize");

@@ -57,16 +57,23 @@ impl Heap {
     /// Requests that are not both small and aligned to a cache line at most.
     #[inline(never)]
     pub(super) fn alloc_other(&self, size: usize, align: usize, node: Node, tag: Tag) -> Outcome {
-        if let Err(error) = self.check(size, align, node) {
-            return Outcome::new(Err(error));
-        }
-        let Some(class) = class::of(size, align) else {
-            return Outcome::new(self.alloc_large(size, align, node, tag));
+        // What has a class is within every limit but the number of nodes, which is looked at behind it.
+        let class = if align.is_power_of_two() { class::of(size, align) } else { None };
+        let Some(class) = class else {
+            return self.alloc_unclassed(size, align, node, tag);
         };
         match self.pop(class, node, tag) {
             Some(block) => Outcome::new(Ok(block)),
             None => self.pop_slow(class, size, node, tag),
         }
+    }
+
+    /// Requests that no class is for: large ones, and those that no heap can serve.
+    #[cold]
+    #[inline(never)]
+    fn alloc_unclassed(&self, size: usize, align: usize, node: Node, tag: Tag) -> Outcome {
+        let checked = self.check(size, align, node);
+        Outcome::new(checked.and_then(|()| self.alloc_large(size, align, node, tag)))
     }
 
     /// Takes a slot when the thread's bin is empty, is not there yet, or was scribbled over.

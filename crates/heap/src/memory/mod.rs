@@ -18,6 +18,7 @@ use crate::tables::Tables;
 use crate::word::{CacheId, PageWord};
 
 mod open;
+mod whole;
 
 pub(crate) use open::bring;
 
@@ -75,8 +76,8 @@ impl Memory {
     }
 
     /// Gives claimed slices back that nothing was made of.
-    pub(crate) fn give_back(&self, run: Range<usize>) {
-        slice::unclaim(self.tables.slices(), run.clone());
+    pub(crate) fn give_back(&self, run: Range<usize>, me: CacheId) {
+        slice::unclaim(self.tables.slices(), run.clone(), me);
         self.note_free(run);
     }
 
@@ -88,7 +89,7 @@ impl Memory {
     /// The pages of a node that can ever be used.
     pub(crate) fn pages_of(&self, node: usize) -> Range<usize> {
         let (first, end) = self.region.usable_pages(node as u32);
-        first..end.min(self.tables.geometry().pages())
+        first..end.min(self.tables.page_count())
     }
 
     /// The pages of a node that were ever used, and perhaps some more.
@@ -100,16 +101,26 @@ impl Memory {
 
     /// Pages with a free run of `2^order` slices.
     pub(crate) fn order(&self, order: usize) -> Bitmap<'_> {
-        Bitmap::new(self.tables.order(order), self.tables.geometry().pages())
+        self.tables.order(order)
     }
 
-    /// Makes a page's memory ready for `me`, who has claimed slices of it.
+    /// Makes a page's memory ready for `me`, who has claimed slices of it and must look whether they
+    /// still are ([`slice::is_claimed`]) before anything is made of them.
     pub(crate) fn make_ready(&self, page: usize, me: CacheId, haste: Haste) -> Result<(), Refused> {
         let word = &self.tables.pages()[page];
-        let old = PageWord(word.load(Acquire));
-        if old.is_ready() {
-            return Ok(());
+        if !PageWord(word.load(Acquire)).is_ready() {
+            let ready = self.map(page, me, haste)?;
+            step!("page.ready.before_ready");
+            word.store(ready.0, Release);
         }
+        Ok(())
+    }
+
+    /// Takes hold of a page without memory and has the kernel give it some: what its word is to say
+    /// next.
+    fn map(&self, page: usize, me: CacheId, haste: Haste) -> Result<PageWord, Refused> {
+        let word = &self.tables.pages()[page];
+        let old = PageWord(word.load(Acquire));
         // Which pages come is the provider's choice: one that is not there belongs to somebody else.
         if self.region.external().is_some() {
             return Err(Refused::Unusable);
@@ -120,20 +131,14 @@ impl Memory {
             return Err(Refused::Busy);
         }
         step!("page.ready.after_mapping");
-        match self.region.provide(page, haste) {
-            Ok(provided) => {
-                step!("page.ready.before_ready");
-                word.store(PageWord::ready(provided.backing as u8).0, Release);
-                Ok(())
+        let provided = self.region.provide(page, haste).map_err(|refusal| {
+            word.store(PageWord::ABSENT.0, Release);
+            match refusal {
+                Refusal::Exhausted => Refused::Exhausted,
+                Refusal::Unusable => Refused::Unusable,
             }
-            Err(refusal) => {
-                word.store(PageWord::ABSENT.0, Release);
-                Err(match refusal {
-                    Refusal::Exhausted => Refused::Exhausted,
-                    Refusal::Unusable => Refused::Unusable,
-                })
-            }
-        }
+        })?;
+        Ok(PageWord::ready(provided.backing as u8))
     }
 
     /// As [`Memory::take`], of pages that are open: none is opened, and no extent is asked for.
@@ -237,17 +242,14 @@ impl Memory {
                 continue;
             }
             step!("page.take.after_claim");
-            return match self.make_ready(page, me, Haste::Now) {
-                Ok(()) => Ok(run.start),
-                Err(refused) => {
-                    slice::unclaim(slices, run);
-                    Err(match refused {
-                        Refused::Busy => Miss::Busy,
-                        Refused::Unusable => Miss::Unusable,
-                        Refused::Exhausted => Miss::Refused,
-                    })
-                }
+            let miss = match self.make_ready(page, me, Haste::Now) {
+                Ok(()) if slice::is_claimed(slices, run.clone(), me) => return Ok(run.start),
+                Ok(()) | Err(Refused::Busy) => Miss::Busy,
+                Err(Refused::Unusable) => Miss::Unusable,
+                Err(Refused::Exhausted) => Miss::Refused,
             };
+            slice::unclaim(slices, run, me);
+            return Err(miss);
         }
         Err(Miss::Full)
     }
@@ -295,13 +297,16 @@ impl Memory {
         let slices = self.tables.slices();
         self.open_up_to(run.end.div_ceil(PAGE_SLICES));
         slice::claim(slices, run.clone(), me).map_err(|_| Refused::Busy)?;
-        for page in run.start / PAGE_SLICES..run.end.div_ceil(PAGE_SLICES) {
-            if let Err(refused) = self.make_ready(page, me, Haste::Now) {
-                self.give_back(run);
-                return Err(refused);
-            }
+        let mut pages = run.start / PAGE_SLICES..run.end.div_ceil(PAGE_SLICES);
+        let result = pages.try_for_each(|page| self.make_ready(page, me, Haste::Now));
+        let result = match result {
+            Ok(()) if !slice::is_claimed(slices, run.clone(), me) => Err(Refused::Busy),
+            other => other,
+        };
+        if result.is_err() {
+            self.give_back(run, me);
         }
-        Ok(())
+        result
     }
 
     /// The first `wanted` wholly free pages in a row, by the bitmap, at a multiple of `align` pages.

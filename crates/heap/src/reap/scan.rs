@@ -84,9 +84,9 @@ impl Scan<'_> {
         let word = slice::word(slices, index);
         match word.decode() {
             Slice::Claimed(cache) if self.caches.has(cache) => {
-                // Only its owner changes a claimed slice, and that is me now.
+                // Who maps its page may write over it at this instant.
                 let free = SliceWord::free(word.generation().wrapping_add(1));
-                slices[index].store(free.0, Release);
+                let _ = slices[index].compare_exchange(word.0, free.0, AcqRel, Relaxed);
                 step!("reap.slice.after_free");
                 1
             }
@@ -150,7 +150,7 @@ impl Scan<'_> {
             return 1;
         }
         let slots = self.keeper.slots(index, about);
-        let counted = self.keeper.counted(index);
+        let counted = self.keeper.counted(index, usize::from(class));
         let mut free = 0;
         for slot in 0..slots.count() {
             if self.slot(&slots, slot, about) {

@@ -7,7 +7,7 @@ use haul_heap::{Heap, Node, Tag};
 use crate::Random;
 
 /// Pages of the heap.
-pub(crate) const PAGES: u64 = 12;
+pub(crate) const PAGES: u64 = 16;
 
 /// Blocks that are held at most: on the stack, because a victim must not call malloc.
 const BLOCKS: usize = 700;
@@ -16,6 +16,7 @@ const BLOCKS: usize = 700;
 pub(crate) fn work(heap: &Heap, seed: u64) {
     let mut random = Random(seed);
     clean_up(heap);
+    take_whole_pages(heap);
     attach_and_leave(heap);
     // One of a few names, without a call of malloc.
     heap.tag(["a", "b", "c", "d", "e", "f", "g", "h"][random.next(8) as usize]);
@@ -34,6 +35,18 @@ pub(crate) fn work(heap: &Heap, seed: u64) {
 /// Takes back what a dead sibling left.
 pub(crate) fn clean_up(heap: &Heap) {
     heap.reap();
+}
+
+/// Has the heap take pages without memory as a whole, and drop what it claimed ahead for it: blocks of a
+/// class of short spans, then of a class of longer ones.
+fn take_whole_pages(heap: &Heap) {
+    heap.trim();
+    for size in [64 << 10, 128 << 10, 256 << 10] {
+        if let Ok(block) = heap.alloc(size, 64, Node::ANY) {
+            // SAFETY: allocated just now and not used.
+            assert!(unsafe { heap.free(block) }.is_ok());
+        }
+    }
 }
 
 /// Attaches to the heap a second time, and leaves with something cached.
