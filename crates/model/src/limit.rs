@@ -2,6 +2,9 @@
 
 use crate::record::Record;
 
+/// The experiment that tells what memory allows.
+pub const EXPERIMENT: &str = "memory.bandwidth";
+
 /// The bytes a second that a `copy.size` record moved, on all of its threads together, in GB/s
 /// (10^9). `None` where the record says no size or no time.
 #[must_use]
@@ -41,7 +44,7 @@ pub fn memory_limit<'a>(
     let operation = if is_fill { "write" } else { "copy" };
     records
         .into_iter()
-        .filter(|limit| limit.experiment == "memory.bandwidth" && limit.unit == "GB/s")
+        .filter(|limit| limit.experiment == EXPERIMENT && limit.unit == "GB/s")
         .filter(|limit| limit.machine == record.machine && threads(limit) == threads(record))
         .filter(|limit| limit.parameters.get("operation").is_some_and(|name| name == operation))
         .filter_map(Record::median)

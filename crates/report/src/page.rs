@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use haul_model::{Bytes, Line, Machine};
+use haul_model::{Bytes, Line, Machine, Record, limit};
 
 use crate::embed;
 use crate::figures::{self, Figure};
@@ -127,8 +127,9 @@ fn section_html(section: &Section<'_>, figures: &[Figure<'_>], index: usize) -> 
     );
     html.push_str(&findings_html(&of_section(section), figures));
     html.push_str(&facts(section));
+    let limits = section.of(limit::EXPERIMENT);
     for (order, figure) in figures.iter().enumerate() {
-        html.push_str(&figure_html(figure, order + 1, section));
+        html.push_str(&figure_html(figure, order + 1, &limits));
     }
     html + "</section>"
 }
@@ -243,7 +244,7 @@ fn machine_facts(machine: &Machine) -> Vec<(String, String)> {
     rows
 }
 
-fn figure_html(figure: &Figure<'_>, order: usize, section: &Section<'_>) -> String {
+fn figure_html(figure: &Figure<'_>, order: usize, limits: &[&Record]) -> String {
     let id = &figure.id;
     let mut html = format!(
         "<section class=\"figure\" id=\"{id}\" aria-labelledby=\"{id}-title\"><h2 id=\"{id}-title\">\
@@ -272,7 +273,7 @@ fn figure_html(figure: &Figure<'_>, order: usize, section: &Section<'_>) -> Stri
     let open = if figure.plot.is_none() && figure.picture.is_none() { " open" } else { "" };
     let numbers = text::count(figure.records.len(), "record");
     let caption = format!("{}: {numbers}", figure.title);
-    let table = table::table(&caption, &figure.records, &section.records);
+    let table = table::table(&caption, &figure.records, limits);
     let _ = write!(
         html,
         "<details{open}><summary>Table: {numbers}</summary>{table}</details></section>"

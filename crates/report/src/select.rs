@@ -1,7 +1,7 @@
 //! Which records belong together: by machine, then by experiment; and which of two that say the same
 //! thing is the newer.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use haul_model::{Kind, Line, Machine, Record};
 
@@ -46,13 +46,18 @@ impl<'a> Section<'a> {
 
     /// Experiments in the order of their first record.
     pub(crate) fn experiments(&self) -> Vec<&'a str> {
-        let mut seen = Vec::new();
+        let mut seen = BTreeSet::new();
+        let names = self.records.iter().map(|record| record.experiment.as_str());
+        names.filter(|name| seen.insert(*name)).collect()
+    }
+
+    /// The records of each experiment, in order: for whoever wants those of all of them.
+    pub(crate) fn by_experiment(&self) -> BTreeMap<&'a str, Vec<&'a Record>> {
+        let mut all: BTreeMap<&str, Vec<&Record>> = BTreeMap::new();
         for record in &self.records {
-            if !seen.contains(&record.experiment.as_str()) {
-                seen.push(record.experiment.as_str());
-            }
+            all.entry(&record.experiment).or_default().push(record);
         }
-        seen
+        all
     }
 
     /// What a sentence may be made of: measured, with samples, and the newest of those that say the
@@ -150,12 +155,9 @@ pub(crate) fn rank(name: &str, value: &str, seen: usize) -> (u64, usize) {
 
 /// Distinct values of a field, in the order of [`rank`].
 pub(crate) fn distinct(records: &[&Record], name: &str) -> Vec<String> {
-    let mut values: Vec<String> = Vec::new();
-    for value in records.iter().filter_map(|record| field(record, name)) {
-        if !values.contains(&value) {
-            values.push(value);
-        }
-    }
+    let mut seen = BTreeSet::new();
+    let values = records.iter().filter_map(|record| field(record, name));
+    let values: Vec<String> = values.filter(|value| seen.insert(value.clone())).collect();
     let mut ranked: Vec<(usize, String)> = values.into_iter().enumerate().collect();
     ranked.sort_by_key(|(seen, value)| rank(name, value, *seen));
     let mut values: Vec<String> = ranked.into_iter().map(|(_, value)| value).collect();

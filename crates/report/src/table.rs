@@ -1,6 +1,7 @@
 //! The table behind a plot: every record, every number.
 
-use std::collections::BTreeSet;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use haul_model::{Record, Verdict, limit};
@@ -15,9 +16,9 @@ use crate::text::{self, escape, number};
 /// appear. Each number's exact value is its cell's `data-v`, which sorting reads.
 ///
 /// Where records have a size and a time, their throughput, and its share of the memory limit that
-/// the section's records tell.
-pub(crate) fn table(caption: &str, records: &[&Record], section: &[&Record]) -> String {
-    let columns = Columns::of(records, section);
+/// `limits` tell: the records of [`limit::EXPERIMENT`] on the same machine.
+pub(crate) fn table(caption: &str, records: &[&Record], limits: &[&Record]) -> String {
+    let columns = Columns::of(records, limits);
     let mut html = format!(
         "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"{0}\"><table><caption>{0}</caption><thead><tr>",
         escape(caption)
@@ -34,7 +35,9 @@ pub(crate) fn table(caption: &str, records: &[&Record], section: &[&Record]) -> 
 }
 
 struct Columns<'a> {
-    section: &'a [&'a Record],
+    limits: &'a [&'a Record],
+    /// What memory allows filling or copying, by threads: thousands of rows ask for the same few.
+    allowed: RefCell<BTreeMap<(bool, String), Option<f64>>>,
     has_throughput: bool,
     parameters: BTreeSet<&'a str>,
     has_comparison: bool,
@@ -42,11 +45,12 @@ struct Columns<'a> {
 }
 
 impl<'a> Columns<'a> {
-    fn of(records: &[&'a Record], section: &'a [&'a Record]) -> Self {
+    fn of(records: &[&'a Record], limits: &'a [&'a Record]) -> Self {
         let names =
             || records.iter().flat_map(|record| record.parameters.keys().map(String::as_str));
         Self {
-            section,
+            limits,
+            allowed: RefCell::default(),
             has_throughput: records.iter().any(|record| limit::throughput(record).is_some()),
             parameters: names().filter(|name| !is_remark(name)).collect(),
             has_comparison: records.iter().any(|record| record.comparison.is_some()),
@@ -93,7 +97,7 @@ impl<'a> Columns<'a> {
         let _ = write!(row, "<td class=\"n\">{}</td>", record.samples.len());
         if self.has_throughput {
             let rate = limit::throughput(record);
-            let allowed = limit::memory_limit(self.section.iter().copied(), record);
+            let allowed = self.allowed(record);
             row.push_str(&numeric(rate));
             row.push_str(&numeric(rate.zip(allowed).map(|(rate, allowed)| rate / allowed)));
         }
@@ -112,6 +116,13 @@ impl<'a> Columns<'a> {
             escape(&rerun::command(record))
         );
         row
+    }
+
+    fn allowed(&self, record: &Record) -> Option<f64> {
+        let said = |name: &str| record.parameters.get(name).map(text::value).unwrap_or_default();
+        let key = (said("function") == "memset", said("threads"));
+        let find = || limit::memory_limit(self.limits.iter().copied(), record);
+        *self.allowed.borrow_mut().entry(key).or_insert_with(find)
     }
 
     fn comparison(&self, record: &Record, row: &mut String) {

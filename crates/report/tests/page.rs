@@ -2,6 +2,8 @@
 
 mod samples;
 
+use std::time::Instant;
+
 use haul_model::{Line, Record};
 use haul_report::html;
 
@@ -250,6 +252,48 @@ fn a_page_of_long_runs_stays_small() {
     let page = html(&lines).len();
     let records = lines.len();
     assert!(page < 150_000 + records * 3_000, "{page} bytes for {records} records");
+}
+
+/// What makes the record of a number differ from the others.
+type Change = fn(&mut Record, u64);
+
+/// So many records of copies of 4 KiB, each changed by its number.
+fn many(count: u64, change: Change) -> Vec<Line> {
+    let record = |number: u64| {
+        let mut record = samples::record("m", "copy.size", "haul").with("size_bytes", 4096);
+        record.samples = vec![number as f64 + 1.0];
+        change(&mut record, number);
+        Line::from(record)
+    };
+    (0..count).map(record).collect()
+}
+
+/// Eight times the records take some eight times as long: sixty-four, and a merge of many hosts'
+/// surveys would never be a page.
+#[test]
+fn a_page_of_eight_times_the_records_takes_far_less_than_their_square() {
+    let changes: [(&str, Change); 3] = [
+        ("the same again", |_, _| {}),
+        ("another experiment each", |record, number| record.experiment = format!("e{number}")),
+        ("memory's limit again and again", |record, number| {
+            if number % 2 == 0 {
+                record.experiment = "memory.bandwidth".into();
+                (record.metric, record.unit) = ("throughput".into(), "GB/s".into());
+                record.parameters.insert("operation".into(), "copy".into());
+            }
+        }),
+    ];
+    for (what, change) in changes {
+        let seconds = |count| {
+            let lines = many(count, change);
+            let start = Instant::now();
+            assert!(html(&lines).ends_with("</html>\n"));
+            start.elapsed().as_secs_f64()
+        };
+        // The other work of a busy machine may fall on one of the two.
+        let is_fair = |_| seconds(4000) / seconds(500) < 24.0;
+        assert!((0..5).any(is_fair), "{what}: eight times the records took 24 times as long");
+    }
 }
 
 #[test]

@@ -143,12 +143,14 @@ pub(crate) fn figures<'a>(section: &Section<'a>, index: usize) -> Vec<Figure<'a>
         present.iter().copied().filter(|experiment| !is_known(experiment)).collect();
     unknown.sort_by_key(|experiment| sim::place(experiment));
     let unknown = unknown.into_iter().map(|experiment| (experiment, None));
+    let mut records = section.by_experiment();
     known
         .chain(unknown)
         .enumerate()
         .map(|(order, (experiment, plan))| {
             let id = format!("m{index}-{order}-{}", text::slug(experiment));
-            figure(section, id, experiment, plan)
+            let records = records.remove(experiment).unwrap_or_default();
+            figure(section, id, experiment, plan, records)
         })
         .collect()
 }
@@ -158,8 +160,8 @@ fn figure<'a>(
     id: String,
     experiment: &'a str,
     plan: Option<&Plan>,
+    records: Vec<&'a Record>,
 ) -> Figure<'a> {
-    let records = section.of(experiment);
     let (mut fixed, plot) = match plan {
         Some(plan) => views::plot(plan, section, &records),
         None => (Vec::new(), None),
