@@ -45,7 +45,6 @@ impl Sending<'_> {
             Mechanism::Vmsplice => return self.begin_with_pipe(),
             Mechanism::Lease => {}
             Mechanism::Ring => {
-                self.have_chunks()?;
                 return self.begin_with_chunks();
             }
         }
@@ -63,9 +62,10 @@ impl Sending<'_> {
     /// A message of one chunk is in it before it is told of, if there is room: one word that the
     /// receiver waits for, not two.
     fn begin_with_chunks(&mut self) -> Result<Step<()>, Error> {
+        let mut run = Run::new(0, self.length, self.sender.lane.link.chunk_bytes);
+        self.have_cells(&run)?;
         let sender = &mut *self.sender;
-        let mut run = Run::new(0, self.length, sender.lane.link.chunk_bytes);
-        if run.is_last(sender.filled, sender.lane.cells()) {
+        if run.is_last(sender.filled) {
             let counts = (&mut sender.filled, &mut sender.drained);
             let (lane, source) = (&mut sender.lane, &mut self.source);
             ring::fill(lane, source, &mut run, counts, Tell::Later)?;
@@ -153,13 +153,14 @@ impl Sending<'_> {
         self.account.mechanism = Mechanism::Ring;
     }
 
-    pub(super) fn have_chunks(&mut self) -> Result<(), Error> {
+    /// Gives the part of the ring that a message goes through its pages.
+    pub(super) fn have_cells(&mut self, run: &Run) -> Result<(), Error> {
         let sender = &mut *self.sender;
-        let bytes = layout::CHUNKS as usize * sender.lane.link.chunk_bytes;
-        if !sender.has_chunks {
+        let bytes = run.used as usize * layout::CELL_BYTES;
+        if sender.cells < run.used {
             sender.lane.link.region.reserve(sender.lane.chunks(), bytes)?;
             sender.lane.system_calls += 1;
-            sender.has_chunks = true;
+            sender.cells = run.used;
         }
         self.account.extra_memory_bytes += bytes as u64;
         Ok(())

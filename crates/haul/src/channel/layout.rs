@@ -12,8 +12,14 @@ pub(super) const HEADER_BYTES: usize = 64;
 /// Longest message that travels inside its slot.
 pub(super) const INLINE_BYTES_MAX: usize = SLOT_BYTES - HEADER_BYTES;
 
-/// Chunks of the ring in one direction.
+/// Chunks of the ring that messages of less than [`CHUNKS_ALL_BYTES_MIN`] go through.
 pub(super) const CHUNKS: u64 = 4;
+/// Chunks of the ring in one direction: 1.75 MiB at most, so that no message takes 2 MiB.
+pub(super) const CHUNKS_ALL: u64 = 7;
+/// From this size on a message goes through all of the ring. On Zen 4, GB/s through 1 and through 1.75
+/// MiB, in turns: 64 KiB to 2 MiB alike or 10 to 20% less, 4 MiB 12.5 and 12.3, 16 MiB 8.5 and 11.2, 64 MiB
+/// 9.8 and 10.0, 256 MiB 12.3 and 12.6.
+const CHUNKS_ALL_BYTES_MIN: u64 = 4 << 20;
 /// Largest chunk: four of them are 1 MiB, the L2 of the servers of 2021 to 2025 (1 to 2 MiB).
 pub(super) const CHUNK_BYTES_MAX: usize = 256 << 10;
 /// Smallest chunk: what a small message takes is no more.
@@ -83,7 +89,7 @@ pub(super) const GIVEN_UP: u32 = 2;
 /// The words of a direction have a page of their own.
 const WORDS_BYTES: usize = 4096;
 const _: () = assert!(PUSHED + LINE_BYTES <= WORDS_BYTES);
-const _: () = assert!(SLOTS.is_power_of_two() && CHUNKS.is_power_of_two());
+const _: () = assert!(SLOTS.is_power_of_two() && CHUNKS.is_power_of_two() && CHUNKS < CHUNKS_ALL);
 
 /// Shared memory for both directions: words, slots, then chunks, which only some channels use.
 pub(super) const fn region_bytes(chunk_bytes: usize) -> usize {
@@ -108,12 +114,18 @@ pub(super) const fn slot_start(lane: usize, message: u64) -> usize {
 
 /// Where the chunks of a direction begin.
 pub(super) const fn chunks_start(lane: usize, chunk_bytes: usize) -> usize {
-    slot_start(2, 0) + lane * CHUNKS as usize * chunk_bytes
+    slot_start(2, 0) + lane * CHUNKS_ALL as usize * chunk_bytes
 }
 
 /// Cells of the ring in one direction.
 pub(super) const fn cells(chunk_bytes: usize) -> u64 {
-    CHUNKS * (chunk_bytes / CELL_BYTES) as u64
+    CHUNKS_ALL * (chunk_bytes / CELL_BYTES) as u64
+}
+
+/// Cells of the ring, from its first on, that a message of `length` goes through.
+pub(super) fn cells_for(length: u64, chunk_bytes: usize) -> u64 {
+    let chunks = if length < CHUNKS_ALL_BYTES_MIN { CHUNKS } else { CHUNKS_ALL };
+    chunks * (chunk_bytes / CELL_BYTES) as u64
 }
 
 /// The bytes that each piece of a message of `length` has, whole cells: small enough that both
@@ -194,7 +206,7 @@ impl Header {
 /// Marks a packet of the handshake.
 const MAGIC: u64 = u64::from_le_bytes(*b"haulchan");
 /// The version of everything on this page.
-const VERSION: u32 = 4;
+const VERSION: u32 = 5;
 /// One packet of the handshake.
 pub(super) const GREETING_BYTES: usize = 64;
 
@@ -282,8 +294,8 @@ mod tests {
         assert!(words_start(1) + WORDS_BYTES <= slot_start(0, 0));
         assert!(slot_start(0, SLOTS - 1) + SLOT_BYTES <= slot_start(1, 0));
         assert_eq!(slot_start(1, SLOTS - 1) + SLOT_BYTES, chunks_start(0, chunk));
-        assert_eq!(chunks_start(1, chunk) - chunks_start(0, chunk), 4 * chunk);
-        assert_eq!(region_bytes(chunk), chunks_start(1, chunk) + 4 * chunk);
+        assert_eq!(chunks_start(1, chunk) - chunks_start(0, chunk), 7 * chunk);
+        assert_eq!(region_bytes(chunk), chunks_start(1, chunk) + 7 * chunk);
         assert_eq!(fixed_bytes(), chunks_start(0, chunk));
     }
 
@@ -298,7 +310,12 @@ mod tests {
         }
         assert_eq!(piece_bytes(64 << 10, CHUNK_BYTES_MAX), 16 << 10);
         assert_eq!(piece_bytes(1 << 30, CHUNK_BYTES_MAX), PIECE_BYTES_MAX);
-        assert_eq!(cells(CHUNK_BYTES_MAX) * CELL_BYTES as u64, CHUNKS * CHUNK_BYTES_MAX as u64);
+        let bytes = |cells| cells * CELL_BYTES as u64;
+        assert_eq!(bytes(cells(CHUNK_BYTES_MAX)), 1792 << 10);
+        for (length, used) in [(1, 1024), ((4 << 20) - 1, 1024), (4 << 20, 1792), (u64::MAX, 1792)]
+        {
+            assert_eq!(bytes(cells_for(length, CHUNK_BYTES_MAX)), used << 10, "{length}");
+        }
     }
 
     proptest! {

@@ -1,5 +1,5 @@
-//! `ring`: a piece of a message at a time goes through 1 MiB that both ends have; while one end fills
-//! it, the other empties it, so both copies overlap.
+//! `ring`: a piece of a message at a time goes through 1 MiB that both ends have, 1.75 MiB for large
+//! messages; while one end fills it, the other empties it, so both copies overlap.
 //!
 //! ```text
 //! sender:    while there is room for a piece: copy it in,   filled += its cells,   ring
@@ -9,7 +9,8 @@
 //! Both count cells over the life of the channel and keep their own count in private memory; the
 //! other's is read once and must be where it can be. Where a piece ends follows from its message's
 //! length and from the count, at both ends alike: pieces lie one behind the other, and none is cut
-//! by the end of the ring. Lying close is worth it: the processor that reads them fetches ahead, into
+//! by the end of the ring. A message that uses less than all of the ring wraps early: the count passes over
+//! the cells that it leaves out, which counts them as filled and emptied. Lying close is worth it: the processor that reads them fetches ahead, into
 //! the next piece.
 //!
 //! # By way of the caches, or of memory
@@ -73,33 +74,46 @@ pub(super) struct Run {
     length: u64,
     /// Bytes of a piece of this message, whole cells.
     piece: usize,
+    /// Cells of the ring.
+    cells: u64,
+    /// How many of them, from the first on, this message goes through.
+    pub(super) used: u64,
+}
+
+/// A piece: the cell at which it begins, its bytes, and the cell behind it.
+#[derive(Clone, Copy, Debug)]
+struct Piece {
+    start: u64,
+    length: usize,
+    end: u64,
 }
 
 impl Run {
     /// The part of a message of `length` from `offset` on.
     pub(super) fn new(offset: u64, length: u64, chunk_bytes: usize) -> Self {
-        Self { offset, length, piece: layout::piece_bytes(length - offset, chunk_bytes) }
+        let piece = layout::piece_bytes(length - offset, chunk_bytes);
+        let (cells, used) = (layout::cells(chunk_bytes), layout::cells_for(length, chunk_bytes));
+        Self { offset, length, piece, cells, used }
     }
 
     pub(super) fn is_complete(&self) -> bool {
         self.offset == self.length
     }
 
-    /// Whether one piece, which begins at this cell of a ring of `cells`, carries all that is left.
-    pub(super) fn is_last(&self, cell: u64, cells: u64) -> bool {
-        self.length - self.offset == self.next(cell, cells) as u64
+    /// Whether one piece, where so many cells were counted, carries all that is left.
+    pub(super) fn is_last(&self, cell: u64) -> bool {
+        self.length - self.offset == self.next(cell).length as u64
     }
 
-    /// Bytes of the piece that begins at this cell: not beyond the end of the ring.
-    fn next(&self, cell: u64, cells: u64) -> usize {
-        let room = (cells - cell % cells) as usize * CELL_BYTES;
-        (self.length - self.offset).min(self.piece.min(room) as u64) as usize
+    /// The next piece, where so many cells were counted. It does not go beyond the cells that this
+    /// message goes through: from there on the count passes over what is left of the ring.
+    fn next(&self, cell: u64) -> Piece {
+        let at = cell % self.cells;
+        let start = if at < self.used { cell } else { cell - at + self.cells };
+        let room = (self.used - start % self.cells) as usize * CELL_BYTES;
+        let length = (self.length - self.offset).min(self.piece.min(room) as u64) as usize;
+        Piece { start, length, end: start + length.div_ceil(CELL_BYTES) as u64 }
     }
-}
-
-/// Cells that a piece takes.
-fn cells_of(piece: usize) -> u64 {
-    piece.div_ceil(CELL_BYTES) as u64
 }
 
 /// What happens to the ring's lines after they are written, see "By way of the caches, or of
@@ -125,29 +139,27 @@ pub(super) fn fill(
     if run.is_complete() {
         return Ok(Step::Done(()));
     }
-    let cells = lane.cells();
-    let length = run.next(*filled, cells);
-    let after = *filled + cells_of(length);
-    if after - *drained > cells {
+    let Piece { start, length, end } = run.next(*filled);
+    if end - *drained > run.cells {
         let told = lane.load_timed(layout::DRAINED, *drained);
         if !(*drained..=*filled).contains(&told) {
             return Err(Error::protocol("count of pages of the ring taken", told, *filled));
         }
         *drained = told;
-        if after - told > cells {
+        if end - told > run.cells {
             return Ok(Step::Blocked);
         }
     }
-    source.write_to(&lane.link.region, lane.cell(*filled), length, hint(run, lane.distance));
+    source.write_to(&lane.link.region, lane.cell(start), length, hint(run, lane.distance));
     run.offset += length as u64;
-    *filled = after;
+    *filled = end;
     match tell {
-        Tell::Later => lane.note(layout::FILLED, after),
+        Tell::Later => lane.note(layout::FILLED, end),
         Tell::Of(message) => {
             if run.is_complete() {
                 lane.put_sum(message, source.sum());
             }
-            lane.tell(layout::FILLED, after);
+            lane.tell(layout::FILLED, end);
         }
     }
     Ok(Step::Moved)
@@ -167,31 +179,115 @@ pub(super) fn drain(
     if run.is_complete() {
         return Ok(Step::Done(()));
     }
-    let cells = lane.cells();
-    let told = lane.load(layout::FILLED);
-    if !(*drained..=*drained + cells).contains(&told) {
-        return Err(Error::protocol("count of pages of the ring filled", told, *drained + cells));
+    let (told, limit) = (lane.load(layout::FILLED), *drained + run.cells);
+    if !(*drained..=limit).contains(&told) {
+        return Err(Error::protocol("count of pages of the ring filled", told, limit));
     }
-    let (start, length) = (run.offset as usize, run.next(*drained, cells));
-    let after = *drained + cells_of(length);
-    if told < after {
+    let Piece { start, length, end } = run.next(*drained);
+    if told < end {
         return Ok(Step::Blocked);
     }
     let is_streamed = run.length >= TARGET_STREAMED_BYTES_MIN;
-    let (region, cell) = (&lane.link.region, lane.cell(*drained));
-    let place = &mut target[start..start + length];
+    let (region, cell) = (&lane.link.region, lane.cell(start));
+    let place = &mut target[run.offset as usize..][..length];
     match sum {
         Some(sum) => region.read_summed(cell, place, is_streamed, (sum, run.offset)),
         None if is_streamed => region.read(cell, place, Hint::Streamed),
         None => region.read(cell, place, Hint::ReadSoon),
     }
     run.offset += length as u64;
-    *drained = after;
+    *drained = end;
     if run.is_complete() {
         // The message, which is taken next, tells of it.
-        lane.note(layout::DRAINED, after);
+        lane.note(layout::DRAINED, end);
     } else {
-        lane.tell(layout::DRAINED, after);
+        lane.tell(layout::DRAINED, end);
     }
     Ok(Step::Moved)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const CHUNK: usize = layout::CHUNK_BYTES_MIN;
+
+    /// One end: the message that it is at, and its count.
+    struct End {
+        lengths: VecDeque<u64>,
+        run: Run,
+        count: u64,
+    }
+
+    impl End {
+        fn new(lengths: &[u64]) -> Self {
+            let mut lengths: VecDeque<u64> = lengths.iter().copied().collect();
+            let run = Run::new(0, lengths.pop_front().unwrap(), CHUNK);
+            Self { lengths, run, count: 0 }
+        }
+
+        fn is_done(&self) -> bool {
+            self.run.is_complete()
+        }
+
+        fn pass(&mut self, piece: Piece) {
+            self.run.offset += piece.length as u64;
+            self.count = piece.end;
+            if self.run.is_complete()
+                && let Some(length) = self.lengths.pop_front()
+            {
+                self.run = Run::new(0, length, CHUNK);
+            }
+        }
+    }
+
+    fn lengths() -> impl Strategy<Value = Vec<u64>> {
+        let all = CHUNK as u64 * layout::CHUNKS_ALL;
+        let length = prop_oneof![1..20_000_u64, 1..all * 3, (4 << 20) - 5000..(4 << 20) + 5000_u64];
+        proptest::collection::vec(length, 1..12)
+    }
+
+    proptest! {
+        /// Whatever the lengths and whoever is ahead: both ends take the same pieces, none is written over
+        /// before it was read, and both come to the end.
+        #[test]
+        fn pieces_are_the_same_at_both_ends_and_lie_in_free_cells(lengths in lengths(), mut order: u64) {
+            let cells = layout::cells(CHUNK);
+            let (mut sender, mut receiver) = (End::new(&lengths), End::new(&lengths));
+            let mut taken = vec![false; cells as usize];
+            let mut pieces = VecDeque::new();
+            while !receiver.is_done() {
+                order = order.rotate_left(1);
+                let piece = sender.run.next(sender.count);
+                let has_room = piece.end - receiver.count <= cells;
+                if !sender.is_done() && has_room && (order & 1 == 0 || pieces.is_empty()) {
+                    prop_assert!(piece.length > 0 && piece.start >= sender.count);
+                    prop_assert!((piece.end - 1) % cells < sender.run.used);
+                    for cell in piece.start..piece.end {
+                        let cell = &mut taken[(cell % cells) as usize];
+                        prop_assert!(!*cell, "{piece:?}");
+                        *cell = true;
+                    }
+                    pieces.push_back((piece.start, piece.length));
+                    sender.pass(piece);
+                    continue;
+                }
+                let Some(expected) = pieces.pop_front() else {
+                    return Err(TestCaseError::fail("the sender waits for an empty ring"));
+                };
+                let piece = receiver.run.next(receiver.count);
+                prop_assert!(piece.end <= sender.count && sender.count - receiver.count <= cells);
+                prop_assert_eq!((piece.start, piece.length), expected);
+                for cell in piece.start..piece.end {
+                    taken[(cell % cells) as usize] = false;
+                }
+                receiver.pass(piece);
+            }
+            prop_assert_eq!(sender.count, receiver.count);
+        }
+    }
 }

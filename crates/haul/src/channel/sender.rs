@@ -30,8 +30,8 @@ pub struct Sender {
     pub(super) filled: u64,
     /// Cells that the receiver emptied, as last known.
     pub(super) drained: u64,
-    /// The chunks of this direction have pages.
-    pub(super) has_chunks: bool,
+    /// Cells of the ring that have pages, from the first on.
+    pub(super) cells: u64,
     /// Pools of the receiver's.
     pub(super) mapped: Mapped,
     pub(super) pipe: Option<Pipe>,
@@ -41,8 +41,8 @@ impl Sender {
     pub(super) fn new(link: Arc<Link>, index: usize) -> Self {
         let lane = Lane::for_sending(link, index);
         let (mapped, pipe) = (Mapped::default(), None);
-        let (next, consumed, filled, drained) = (0, 0, 0, 0);
-        Self { lane, next, consumed, filled, drained, has_chunks: false, mapped, pipe }
+        let (next, consumed, filled, drained, cells) = (0, 0, 0, 0, 0);
+        Self { lane, next, consumed, filled, drained, cells, mapped, pipe }
     }
 
     /// Sends a message and returns as the bytes are the caller's again: nothing that is written to

@@ -212,9 +212,9 @@ impl Sending<'_> {
         self.sender.pipe = None;
         self.take_the_ring();
         self.source.seek(offset);
-        self.have_chunks()?;
-        self.stage =
-            Stage::Chunks(Run::new(offset, self.length, self.sender.lane.link.chunk_bytes));
+        let run = Run::new(offset, self.length, self.sender.lane.link.chunk_bytes);
+        self.have_cells(&run)?;
+        self.stage = Stage::Chunks(run);
         Ok(Step::Moved)
     }
 }

@@ -8,10 +8,12 @@ use haul_model::Bytes;
 
 use crate::support::{BY_COPY, by, ends, pattern};
 
-/// Around every boundary: the inline slot, a page, the smallest and the largest chunk, the ring.
-const SIZES: [usize; 21] = [
+/// Around every boundary: the inline slot, a page, the smallest and the largest chunk, the ring, and what
+/// goes through all of it.
+const SIZES: [usize; 23] = [
     1, 63, 64, 4031, 4032, 4033, 4096, 16383, 16384, 16385, 65535, 65537, 262_143, 262_144,
-    262_145, 1_048_575, 1_048_576, 1_048_577, 3_000_001, 8_388_608, 8_388_609,
+    262_145, 1_048_575, 1_048_576, 1_048_577, 3_000_001, 4_194_303, 4_194_304, 8_388_608,
+    8_388_609,
 ];
 
 fn round_trip(sender: &mut Channel, receiver: &mut Channel, bytes: &[u8], mechanism: Mechanism) {

@@ -22,7 +22,7 @@ use crate::support::{SHORT, impatient};
 
 const PAGE: usize = 4096;
 const CHUNK_BYTES: u64 = 256 << 10;
-const REGION_BYTES: u64 = 8192 + 32 * 4096 + 8 * CHUNK_BYTES;
+const REGION_BYTES: u64 = 8192 + 32 * 4096 + 14 * CHUNK_BYTES;
 const SIZE_SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
 
 /// Descriptors and mappings that this process has of a file.
