@@ -140,16 +140,21 @@ impl Drop for Region {
     }
 }
 
+/// Memory that can be had now without swapping, in bytes, with some left for others. Where the machine does
+/// not tell, all there could be.
+#[must_use]
+pub fn available_bytes(proc: &Proc) -> u64 {
+    let available = proc.memory_available_bytes();
+    available.map_or(u64::MAX, |bytes| (bytes as f64 * SHARE_OF_AVAILABLE) as u64)
+}
+
 /// Whether this much memory can be had now without swapping. Where the machine does not tell,
 /// everything passes and the kernel decides.
 ///
 /// # Errors
 /// [`Error::BeyondMemory`].
 pub fn check_available(bytes: u64, proc: &Proc) -> Result<(), Error> {
-    let Some(available) = proc.memory_available_bytes() else {
-        return Ok(());
-    };
-    let limit = (available as f64 * SHARE_OF_AVAILABLE) as u64;
+    let limit = available_bytes(proc);
     if bytes > limit {
         return Err(Error::BeyondMemory { asked: Bytes(bytes), available: Bytes(limit) });
     }

@@ -102,22 +102,6 @@ impl Bench {
     pub(super) fn entrants(&self) -> impl Iterator<Item = &Subject> {
         self.subjects.iter().filter(|subject| can_move(&subject.name, self.size, self.target))
     }
-
-    /// Memory for source and target of each pair, and what some ways have beside.
-    pub(super) fn memory_bytes(&self) -> u64 {
-        // What is leased comes into the receiver's pool, and not into the target that B has as well.
-        const WITH_A_COPY: [&str; 5] =
-            ["haul:staged", "haul:lease", "seed:memcpy", "memcpy", "seed:mymemcpy"];
-        let has = |name: &str| self.entrants().any(|subject| subject.name == name);
-        let copies = WITH_A_COPY.iter().filter(|name| has(name)).count();
-        // Built once by A; B's view takes what it writes to.
-        let sealed = self.entrants().filter(|subject| is_sealed(&subject.name)).count() * 2;
-        // Its samples lie in memory of their own: two that wait, one with each end.
-        let samples = if has("iceoryx2") { 4 } else { 0 };
-        let pairs = 1 + self.entrants().filter(|subject| subject.found.is_some()).count();
-        let bytes = (self.size * self.count(Kind::Transfer)) as u64;
-        bytes.saturating_mul((2 * pairs + copies + sealed + samples) as u64)
-    }
 }
 
 /// Whether a way is one for messages of this size to such memory. What is leased or handed over comes

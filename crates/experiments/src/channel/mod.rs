@@ -11,6 +11,7 @@
 //! - [`peers`]: which others there are, and how they are had;
 //! - `busy`: another program on a processor;
 //! - [`mod@bench`]: what is measured;
+//! - `fitting`: which ways have the memory that they need;
 //! - `run`: one sample of every way in turn;
 //! - [`transfer`]: the run and its records;
 //! - [`choice`]: from its records to the table by which haul chooses.
@@ -20,6 +21,7 @@ mod busy;
 pub mod choice;
 pub mod content;
 pub mod driver;
+mod fitting;
 pub mod pair;
 pub mod peers;
 pub mod protocol;

@@ -52,6 +52,14 @@ pub struct Found {
     _folder: Option<Arc<Folder>>,
 }
 
+#[cfg(test)]
+impl Found {
+    /// One whose ends are started like this.
+    pub(super) fn started_by(peer: Peer, launch: Launch) -> Self {
+        Self { peer, launch: Some(launch), _folder: None }
+    }
+}
+
 impl Peer {
     /// All of them, in the order of `--against`.
     pub const ALL: [Self; 7] =

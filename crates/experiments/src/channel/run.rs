@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use haul_measure::clock::Clock;
 use haul_measure::disturbance::Watch;
-use haul_measure::memory::check_available;
+use haul_measure::memory::available_bytes;
 use haul_measure::random::Random;
 use haul_measure::sys::{self, Proc};
 use haul_model::Bytes;
@@ -77,11 +77,18 @@ pub(super) struct Run<'a> {
     pub(super) running: Vec<Running<'a>>,
     /// The subjects, and the baseline once more as the last.
     pub(super) entrants: Vec<Entrant<'a>>,
+    /// Who was asked for and takes no part: absent, or for want of memory.
+    pub(super) left_out: Vec<String>,
     random: Random,
 }
 
 impl<'a> Run<'a> {
-    pub(super) fn new(config: &'a Bench, context: &Context<'_>) -> Result<Self, Error> {
+    /// Who needs more memory than this is told by name, and left out.
+    pub(super) fn new(
+        config: &'a Bench,
+        proc: &Proc,
+        context: &mut Context<'_>,
+    ) -> Result<Self, Error> {
         if config.size == 0 {
             return Err(Error::Sizes { first: Bytes(0), last: Bytes(0) });
         }
@@ -90,11 +97,21 @@ impl<'a> Run<'a> {
             return Err(Error::OneProcessor { allowed: cpus.len() });
         }
         cpus.truncate(PROCESSORS);
-        check_available(config.memory_bytes(), &Proc::default())?;
+        let (available, mut left_out) = (available_bytes(proc), config.left_out.clone());
+        let fitting = config.fitting(available)?;
+        for (subject, needs) in &fitting.left_out {
+            let (name, size) = (&subject.name, Bytes(config.size as u64));
+            (context.warn)(&format!(
+                "{name} is left out at {size}: it needs {needs} beside what the others have of the {} \
+                 available; measure it by itself, or smaller sizes, or free memory",
+                Bytes(available)
+            ));
+            left_out.push(name.clone());
+        }
         let own =
             Running { name: "haul", launch: &config.driver, pair: None, version: own_version() };
         let (mut running, mut entrants) = (vec![own], Vec::new());
-        for subject in config.entrants() {
+        for subject in fitting.subjects {
             let pair = match subject.found.as_ref().and_then(|found| found.launch.as_ref()) {
                 Some(launch) => {
                     let name = &subject.name;
@@ -111,7 +128,7 @@ impl<'a> Run<'a> {
             return Err(haul_measure::Error::Plan { what: "subjects", value: 0, limit: 1 }.into());
         };
         entrants.push(baseline);
-        Ok(Self { config, cpus, running, entrants, random: Random::new(config.seed) })
+        Ok(Self { config, cpus, running, entrants, left_out, random: Random::new(config.seed) })
     }
 
     /// Repeats until the budget is spent. False when told to stop.

@@ -24,7 +24,7 @@ use crate::remarks::Remarks;
 /// haul or the baseline fails, or B has a wrong byte from one of these; there is one processor, or
 /// not the memory.
 pub fn measure_channel(config: &Bench, context: &mut Context<'_>) -> Result<(), Error> {
-    let mut run = Run::new(config, context)?;
+    let mut run = Run::new(config, &Proc::default(), context)?;
     let _busy = config.is_busy.then(|| Busy::on(run.cpus[1]));
     let mut watch = Watch::start(Proc::default());
     let kinds = config.kinds();
@@ -124,8 +124,8 @@ impl Run<'_> {
             record = record.with("dirty_share", 1.0 / DIRTY_PAGES as f64);
             record = record.with("dirty_pages", pages);
         }
-        if !config.left_out.is_empty() {
-            record = record.with("left_out", config.left_out.join(", "));
+        if !self.left_out.is_empty() {
+            record = record.with("left_out", self.left_out.join(", "));
         }
         remarks.on(record)
     }

@@ -1,0 +1,132 @@
+//! Which ways have the memory that they need: the others are left out, and the rest goes on.
+
+use haul_measure::Error as Unmeasurable;
+use haul_model::Bytes;
+
+use super::bench::{Bench, Subject, is_sealed};
+use super::protocol::Kind;
+use crate::error::Error;
+
+/// Source and target of a pair.
+const PAIR: u64 = 2;
+
+/// Who can be measured, in the order given, and who cannot, with what it needs.
+#[derive(Debug)]
+pub(super) struct Fitting<'a> {
+    pub(super) subjects: Vec<&'a Subject>,
+    pub(super) left_out: Vec<(&'a Subject, Bytes)>,
+}
+
+impl Bench {
+    /// Who fits into so much memory, in bytes. Who needs least comes in first, so that as many as can be
+    /// are measured beside each other.
+    ///
+    /// # Errors
+    /// Not even source and target of one pair fit.
+    pub(super) fn fitting(&self, available: u64) -> Result<Fitting<'_>, Error> {
+        let unit = (self.size as u64).saturating_mul(self.count(Kind::Transfer) as u64);
+        let mut taken = unit.saturating_mul(PAIR);
+        if taken > available {
+            let (asked, available) = (Bytes(taken), Bytes(available));
+            return Err(Unmeasurable::BeyondMemory { asked, available }.into());
+        }
+        let mut needs: Vec<(usize, &Subject, u64)> = self
+            .entrants()
+            .enumerate()
+            .map(|(index, subject)| (index, subject, unit.saturating_mul(beside(subject))))
+            .collect();
+        needs.sort_by_key(|(_, _, bytes)| *bytes);
+        let (mut kept, mut left_out, mut has_sealed) = (Vec::new(), Vec::new(), false);
+        for (index, subject, bytes) in needs {
+            // One after the other has the same memory.
+            let new = if is_sealed(&subject.name) && has_sealed { 0 } else { bytes };
+            if taken.saturating_add(new) > available {
+                left_out.push((subject, Bytes(bytes)));
+                continue;
+            }
+            taken += new;
+            has_sealed |= is_sealed(&subject.name);
+            kept.push((index, subject));
+        }
+        kept.sort_by_key(|(index, _)| *index);
+        let subjects = kept.into_iter().map(|(_, subject)| subject).collect();
+        Ok(Fitting { subjects, left_out })
+    }
+}
+
+/// What a way has beside source and target of haul's own pair, in samples.
+fn beside(subject: &Subject) -> u64 {
+    let own =
+        if subject.found.as_ref().is_some_and(|found| found.launch.is_some()) { PAIR } else { 0 };
+    own + match subject.name.as_str() {
+        // What is leased comes into the receiver's pool, and not into the target that B has as well.
+        "haul:staged" | "haul:lease" | "seed:memcpy" | "memcpy" | "seed:mymemcpy" => 1,
+        // Built once by A; B's view takes what it writes to.
+        name if is_sealed(name) => 2,
+        // Its samples lie in memory of their own: two that wait, one with each end.
+        "iceoryx2" => 4,
+        _ => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::channel::Target;
+    use crate::channel::pair::Launch;
+    use crate::channel::peers::{Found, Peer};
+
+    const MIB: u64 = 1 << 20;
+
+    fn launch() -> Launch {
+        let (program, arguments, environment) = ("/bin/false".into(), Vec::new(), Vec::new());
+        Launch { program, arguments, environment, starts_both: false }
+    }
+
+    fn bench(names: &[&str]) -> Bench {
+        let subject = |name: &&str| Subject {
+            name: (*name).to_owned(),
+            found: matches!(*name, "ucx" | "iceoryx2")
+                .then(|| Found::started_by(Peer::Ucx, launch())),
+        };
+        Bench {
+            size: 4 << 20,
+            target: Target::Warm,
+            is_busy: false,
+            subjects: names.iter().map(subject).collect(),
+            driver: launch(),
+            left_out: Vec::new(),
+            budget: Duration::ZERO,
+            seed: 1,
+        }
+    }
+
+    fn names(bench: &Bench, available: u64) -> (Vec<&str>, Vec<(&str, u64)>) {
+        let fitting = bench.fitting(available * MIB).unwrap();
+        let kept = fitting.subjects.iter().map(|subject| subject.name.as_str()).collect();
+        let left_out = fitting.left_out.iter();
+        let left_out = left_out.map(|(subject, needs)| (subject.name.as_str(), needs.0 / MIB));
+        (kept, left_out.collect())
+    }
+
+    #[test]
+    fn who_needs_more_than_there_is_left_is_left_out_by_name() {
+        let sealed = ["haul:sealed", "haul:sealed+announced"];
+        let all = ["pipe", "iceoryx2", "haul:staged", "ucx", sealed[0], sealed[1], "haul:ring"];
+        let bench = bench(&all);
+        // 2 for the pair, 1 staged, 2 sealed, 2 ucx, 6 iceoryx2: 13 of 4 MiB.
+        assert_eq!(names(&bench, 52), (all.to_vec(), vec![]));
+        let (kept, left_out) = names(&bench, 51);
+        assert_eq!(left_out, [("iceoryx2", 24)]);
+        assert_eq!(kept, ["pipe", "haul:staged", "ucx", sealed[0], sealed[1], "haul:ring"]);
+        let (kept, left_out) = names(&bench, 19);
+        assert_eq!(kept, ["pipe", "haul:staged", "haul:ring"]);
+        let expected = [("ucx", 8), (sealed[0], 8), (sealed[1], 8), ("iceoryx2", 24)];
+        assert_eq!(left_out, expected);
+        assert_eq!(names(&bench, 8).0, ["pipe", "haul:ring"]);
+        let error = bench.fitting(8 * MIB - 1).unwrap_err().to_string();
+        assert!(error.contains("8 MiB") && error.contains("measure smaller sizes"), "{error}");
+    }
+}
