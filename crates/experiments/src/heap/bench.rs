@@ -1,4 +1,4 @@
-//! The run: every heap in a process of its own, one task of each in turn, the baseline twice.
+//! The run: every heap in a process of its own, in turn, the baseline twice.
 
 use std::time::{Duration, Instant};
 
@@ -246,7 +246,10 @@ impl Bench {
         Ok(done)
     }
 
-    /// Every task by every heap, in an order drawn anew for each task. False when told to stop.
+    /// The test by every heap, in an order drawn anew: task by task where a heap serves all repetitions;
+    /// where each begins with a fresh one, one heap's tasks in a row, as a program's are. Between these
+    /// the others would empty the caches, and put seconds between the first round and the last. False
+    /// when told to stop.
     fn repetition(
         &self,
         number: u64,
@@ -256,28 +259,42 @@ impl Bench {
     ) -> Result<bool, Error> {
         let mut order: Vec<usize> = (0..entrants.len()).collect();
         let count = self.test.tasks(&self.extent, 1, self.seed).len();
-        for place in 0..count {
+        let (turns, row) = if self.test.is_fresh() { (1, count) } else { (count, 1) };
+        for turn in 0..turns {
             random.shuffle(&mut order);
             for &index in &order {
-                if context.is_stopped() {
-                    return Ok(false);
+                for place in turn * row..(turn + 1) * row {
+                    if context.is_stopped() {
+                        return Ok(false);
+                    }
+                    self.task(number, place, &mut entrants[index], context)?;
                 }
-                let entrant = &mut entrants[index];
-                let seed = self.seed.wrapping_add(number);
-                let tasks = self.test.tasks(&self.extent, entrant.iterations, seed);
-                if entrant.failure.is_some() {
-                    continue;
-                }
-                let figures = entrant.perform(&self.driver, &tasks[place]);
-                if let Some(figures) = self.or_leave_out(entrant, figures, context)? {
-                    entrant.given.last_mut().expect("pushed for each repetition").push(figures);
-                }
-                if self.test.is_fresh() && place + 1 == count {
-                    entrant.running = None;
+                if self.test.is_fresh() {
+                    entrants[index].running = None;
                 }
             }
         }
         Ok(true)
+    }
+
+    /// One task of a repetition by one heap, unless that is out of the run.
+    fn task(
+        &self,
+        number: u64,
+        place: usize,
+        entrant: &mut Entrant<'_>,
+        context: &mut Context<'_>,
+    ) -> Result<(), Error> {
+        if entrant.failure.is_some() {
+            return Ok(());
+        }
+        let seed = self.seed.wrapping_add(number);
+        let tasks = self.test.tasks(&self.extent, entrant.iterations, seed);
+        let figures = entrant.perform(&self.driver, &tasks[place]);
+        if let Some(figures) = self.or_leave_out(entrant, figures, context)? {
+            entrant.given.last_mut().expect("pushed for each repetition").push(figures);
+        }
+        Ok(())
     }
 
     /// Leaves a peer that failed out of the run; haul and the baseline are what the run is about.
