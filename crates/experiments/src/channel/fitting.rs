@@ -71,12 +71,18 @@ fn beside(subject: &Subject) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::AtomicBool;
     use std::time::Duration;
+
+    use haul_measure::Caches;
+    use haul_measure::sys::Proc;
 
     use super::*;
     use crate::channel::Target;
     use crate::channel::pair::Launch;
     use crate::channel::peers::{Found, Peer};
+    use crate::channel::run::Run;
+    use crate::context::Context;
 
     const MIB: u64 = 1 << 20;
 
@@ -128,5 +134,32 @@ mod tests {
         assert_eq!(names(&bench, 8).0, ["pipe", "haul:ring"]);
         let error = bench.fitting(8 * MIB - 1).unwrap_err().to_string();
         assert!(error.contains("8 MiB") && error.contains("measure smaller sizes"), "{error}");
+    }
+
+    #[test]
+    fn a_run_tells_each_that_is_left_out_and_goes_on_with_the_others() {
+        let root = tempfile::tempdir().unwrap();
+        std::fs::create_dir(root.path().join("proc")).unwrap();
+        // A part of it is left for others: between 8 and 16 MiB can be had.
+        std::fs::write(root.path().join("proc/meminfo"), "MemAvailable: 15000 kB\n").unwrap();
+        let mut bench = bench(&["pipe", "ucx", "haul:sealed", "haul:ring"]);
+        bench.left_out = vec!["mpi".to_owned()];
+        let mut told = Vec::new();
+        let mut context = Context {
+            run: String::new(),
+            machine: String::new(),
+            stop: &AtomicBool::new(false),
+            caches: Caches::default(),
+            cpus: vec![0, 1],
+            sink: &mut |_| {},
+            progress: &mut |_| {},
+            warn: &mut |line| told.push(line.to_owned()),
+        };
+        let run = Run::new(&bench, &Proc::at(root.path()), &mut context).unwrap();
+        let names: Vec<&str> = run.entrants.iter().map(|one| one.subject.name.as_str()).collect();
+        assert_eq!(names, ["pipe", "haul:ring", "pipe"]);
+        assert_eq!(run.left_out, ["mpi", "ucx", "haul:sealed"]);
+        assert_eq!(told.len(), 2, "{told:?}");
+        assert!(told[0].starts_with("ucx is left out at 4 MiB: it needs 8 MiB"), "{}", told[0]);
     }
 }

@@ -17,8 +17,8 @@ pub(super) const CHUNKS: u64 = 4;
 /// Chunks of the ring in one direction: 1.75 MiB at most, so that no message takes 2 MiB.
 pub(super) const CHUNKS_ALL: u64 = 7;
 /// From this size on a message goes through all of the ring. On Zen 4, GB/s through 1 and through 1.75
-/// MiB, in turns: 64 KiB to 2 MiB alike or 10 to 20% less, 4 MiB 12.5 and 12.3, 16 MiB 8.5 and 11.2, 64 MiB
-/// 9.8 and 10.0, 256 MiB 12.3 and 12.6.
+/// MiB, in turns, ends that sleep: 64 KiB to 2 MiB alike (10 to 20% less in another run, ends that spin), 4
+/// MiB 12.5 and 12.3, 16 MiB 8.5 and 11.2, 64 MiB 9.8 and 10.0, 256 MiB 12.3 and 12.6.
 const CHUNKS_ALL_BYTES_MIN: u64 = 4 << 20;
 /// Largest chunk: four of them are 1 MiB, the L2 of the servers of 2021 to 2025 (1 to 2 MiB).
 pub(super) const CHUNK_BYTES_MAX: usize = 256 << 10;
