@@ -124,6 +124,12 @@ pub(crate) struct List {
 /// Measures haul's copies and fills side by side with the installed C library's, interleaved in
 /// one run, with the library against itself as the noise floor. Without --distribution,
 /// --size-class or --sizes, the built-in distribution `service` is measured.
+///
+/// On distributions, `haul` is what programs have that are compiled with it, in Rust or with haul.h:
+/// up to 64 bytes are code in the caller, above there is one call; `haul-c` is called through C at
+/// every size. On size classes and single sizes, where function is compared with function, `haul` is
+/// called through C, as libc is; `haul-inline` is the code in the caller. Each record of drawn sizes
+/// says in its parameter `call` which it is.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  haul copy bench --size-class 0-16 --level l1\n  \
     haul copy bench --against libc --distribution sizes.csv --level all --json > bench.jsonl\n  \
@@ -152,7 +158,8 @@ pub(crate) struct Bench {
     /// Threads at once, each pinned to a processor of its own
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) threads: u16,
-    /// Kernels to measure beside libc, instead of the usual subjects; several may be given
+    /// Kernels to measure beside libc, or haul-c and haul-inline, instead of the usual subjects;
+    /// several may be given
     #[arg(long, value_name = "NAME", num_args = 1.., value_delimiter = ',')]
     pub(crate) kernel: Vec<String>,
     /// Time for everything together [default: 2 for each measurement]

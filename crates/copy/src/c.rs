@@ -58,6 +58,36 @@ pub unsafe extern "C" fn memset(target: *mut c_void, byte: c_int, length: usize)
     }
 }
 
+/// What `haul.h` calls above 64 bytes, where its own code ends. Returns `target`.
+///
+/// # Safety
+/// `source` is readable and `target` writable for `length` bytes, which are more than 64.
+#[inline(never)]
+#[unsafe(export_name = "haul_memmove_above_64")]
+pub unsafe extern "C" fn memmove_above_64(
+    target: *mut c_void,
+    source: *const c_void,
+    length: usize,
+) -> *mut c_void {
+    // SAFETY: the caller's promise.
+    unsafe { dispatch::copy_above_64_branching(target.cast(), source.cast(), length).cast() }
+}
+
+/// What `haul.h` calls above 64 bytes, where its own code ends. Returns `target`.
+///
+/// # Safety
+/// `target` is writable for `length` bytes, which are more than 64.
+#[inline(never)]
+#[unsafe(export_name = "haul_memset_above_64")]
+pub unsafe extern "C" fn memset_above_64(
+    target: *mut c_void,
+    byte: c_int,
+    length: usize,
+) -> *mut c_void {
+    // SAFETY: the caller's promise.
+    unsafe { dispatch::fill_above_64_branching(target.cast(), byte, length).cast() }
+}
+
 /// The text of memcpy and of memmove: inlined, because a jump from one to the other is one too many.
 ///
 /// # Safety

@@ -10,6 +10,7 @@
 //! ```text
 //! above 64:  which instruction set?          (jump)
 //!   <= 256:  four lines, no branch           generic::copy_65_to_256
+//!            or a branch at 128              generic::copy_65_to_256_branching
 //!   below the smallest threshold: loop       generic::copy_above_256
 //!   else:    by Thresholds: loop, string or stream
 //! ```
@@ -28,7 +29,7 @@ use crate::thresholds::{
 /// The [`Isa`] that copies go by, as its number; 0 before the first of them.
 static CHOSEN: AtomicU8 = AtomicU8::new(0);
 
-/// memmove of more than 64 bytes.
+/// memmove of more than 64 bytes, for callers that have the others in their own code.
 ///
 /// # Safety
 /// `source` is readable and `target` writable for `length > 64` bytes.
@@ -39,10 +40,10 @@ pub(crate) unsafe extern "C" fn copy_above_64(
     length: usize,
 ) -> *mut u8 {
     // SAFETY: the caller's promise.
-    unsafe { copy_above_64_here(target, source, length) }
+    unsafe { copy_above_64_branching(target, source, length) }
 }
 
-/// memset of more than 64 bytes.
+/// memset of more than 64 bytes, for callers that have the others in their own code.
 ///
 /// # Safety
 /// `target` is writable for `length > 64` bytes.
@@ -53,57 +54,75 @@ pub(crate) unsafe extern "C" fn fill_above_64(
     length: usize,
 ) -> *mut u8 {
     // SAFETY: the caller's promise.
-    unsafe { fill_above_64_here(target, byte, length) }
+    unsafe { fill_above_64_branching(target, byte, length) }
 }
 
-/// [`copy_above_64`], inlined.
-///
-/// # Safety
-/// As [`copy_above_64`].
-#[inline(always)]
-pub(crate) unsafe fn copy_above_64_here(
-    target: *mut u8,
-    source: *const u8,
-    length: usize,
-) -> *mut u8 {
-    let chosen = CHOSEN.load(Ordering::Relaxed);
-    // SAFETY: the caller's promise; only what is available was chosen.
-    unsafe {
-        #[cfg(all(target_arch = "x86_64", not(miri)))]
-        if chosen == Isa::Avx2 as u8 {
-            return x86_64::copy_avx2(target, source, length);
-        } else if chosen == Isa::Avx512vl as u8 {
-            return x86_64::copy_avx512vl(target, source, length);
+/// The jump to what was chosen, inlined: once to code that has no branch on the size up to 256 bytes,
+/// for callers through C, and once to code that branches at 128, for those that are spared that call
+/// up to 64 bytes. `small` says why.
+macro_rules! jumps {
+    (
+        $copy_here:ident: $copy_avx2:ident, $copy_avx512vl:ident, $copy_neon:ident;
+        $fill_here:ident: $fill_avx2:ident, $fill_avx512vl:ident, $fill_neon:ident;
+    ) => {
+        /// # Safety
+        /// As [`copy_above_64`].
+        #[inline(always)]
+        pub(crate) unsafe fn $copy_here(
+            target: *mut u8,
+            source: *const u8,
+            length: usize,
+        ) -> *mut u8 {
+            let chosen = CHOSEN.load(Ordering::Relaxed);
+            // SAFETY: the caller's promise; only what is available was chosen.
+            unsafe {
+                #[cfg(all(target_arch = "x86_64", not(miri)))]
+                if chosen == Isa::Avx2 as u8 {
+                    return x86_64::$copy_avx2(target, source, length);
+                } else if chosen == Isa::Avx512vl as u8 {
+                    return x86_64::$copy_avx512vl(target, source, length);
+                }
+                #[cfg(all(target_arch = "aarch64", not(miri)))]
+                if chosen == Isa::Neon as u8 {
+                    return aarch64::$copy_neon(target, source, length);
+                }
+                let _ = chosen;
+                copy_otherwise(target, source, length)
+            }
         }
-        #[cfg(all(target_arch = "aarch64", not(miri)))]
-        if chosen == Isa::Neon as u8 {
-            return aarch64::copy_neon(target, source, length);
+
+        /// # Safety
+        /// As [`fill_above_64`].
+        #[inline(always)]
+        pub(crate) unsafe fn $fill_here(target: *mut u8, byte: i32, length: usize) -> *mut u8 {
+            let chosen = CHOSEN.load(Ordering::Relaxed);
+            // SAFETY: the caller's promise; only what is available was chosen.
+            unsafe {
+                #[cfg(all(target_arch = "x86_64", not(miri)))]
+                if chosen == Isa::Avx2 as u8 {
+                    return x86_64::$fill_avx2(target, byte, length);
+                } else if chosen == Isa::Avx512vl as u8 {
+                    return x86_64::$fill_avx512vl(target, byte, length);
+                }
+                #[cfg(all(target_arch = "aarch64", not(miri)))]
+                if chosen == Isa::Neon as u8 {
+                    return aarch64::$fill_neon(target, byte, length);
+                }
+                let _ = chosen;
+                fill_otherwise(target, byte, length)
+            }
         }
-        copy_otherwise(target, source, length)
-    }
+    };
 }
 
-/// [`fill_above_64`], inlined.
-///
-/// # Safety
-/// As [`fill_above_64`].
-#[inline(always)]
-pub(crate) unsafe fn fill_above_64_here(target: *mut u8, byte: i32, length: usize) -> *mut u8 {
-    let chosen = CHOSEN.load(Ordering::Relaxed);
-    // SAFETY: the caller's promise; only what is available was chosen.
-    unsafe {
-        #[cfg(all(target_arch = "x86_64", not(miri)))]
-        if chosen == Isa::Avx2 as u8 {
-            return x86_64::fill_avx2(target, byte, length);
-        } else if chosen == Isa::Avx512vl as u8 {
-            return x86_64::fill_avx512vl(target, byte, length);
-        }
-        #[cfg(all(target_arch = "aarch64", not(miri)))]
-        if chosen == Isa::Neon as u8 {
-            return aarch64::fill_neon(target, byte, length);
-        }
-        fill_otherwise(target, byte, length)
-    }
+jumps! {
+    copy_above_64_here: copy_avx2, copy_avx512vl, copy_neon;
+    fill_above_64_here: fill_avx2, fill_avx512vl, fill_neon;
+}
+
+jumps! {
+    copy_above_64_branching: copy_branching_avx2, copy_branching_avx512vl, copy_branching_neon;
+    fill_above_64_branching: fill_branching_avx2, fill_branching_avx512vl, fill_branching_neon;
 }
 
 /// The first call, and the instruction sets that few processors are left with: in a function of
@@ -180,16 +199,9 @@ best! {
     cached_fill -> FillFn: fill;
 }
 
-/// The copy and the fill above 64 bytes of one instruction set, each ending in a jump.
-///
-/// What is long enough to choose sits in a function of its own: it needs a frame, and those that
-/// are short should not pay for it.
-macro_rules! above_64 {
-    (
-        $(#[$features:meta])? $line:ty,
-        copy: $copy:ident, $copy_long:ident, $string_copy:path, $stream_copy:path, $paged_copy:path;
-        fill: $fill:ident, $fill_long:ident, $string_fill:path, $stream_fill:path;
-    ) => {
+/// A copy above 64 bytes: the lines at hand, or a jump to what is long enough to choose.
+macro_rules! copy_above_64 {
+    ($(#[$features:meta])? $line:ty, $copy:ident: $block:ident, $copy_long:ident) => {
         $(#[$features])?
         pub(super) unsafe extern "C" fn $copy(
             target: *mut u8,
@@ -200,7 +212,7 @@ macro_rules! above_64 {
             // those that each asks for.
             unsafe {
                 if length <= BLOCK_MAX {
-                    generic::copy_65_to_256::<$line>(target, source, length);
+                    generic::$block::<$line>(target, source, length);
                 } else if copies_by_registers(length) {
                     generic::copy_above_256::<$line>(target, source, length);
                 } else {
@@ -209,27 +221,12 @@ macro_rules! above_64 {
             }
             arch::same(target)
         }
+    };
+}
 
-        $(#[$features])?
-        #[inline(never)]
-        unsafe extern "C" fn $copy_long(
-            target: *mut u8,
-            source: *const u8,
-            length: usize,
-        ) -> *mut u8 {
-            let alike = (target.addr() ^ source.addr()) & (LINE - 1) == 0;
-            // SAFETY: as above.
-            unsafe {
-                match copy_way(length, alike) {
-                    Way::Registers => generic::copy_above_256::<$line>(target, source, length),
-                    Way::String => return $string_copy(target, source, length),
-                    Way::Stream => return $stream_copy(target, source, length),
-                    Way::Paged => return $paged_copy(target, source, length),
-                }
-            }
-            arch::same(target)
-        }
-
+/// As `copy_above_64`, a fill.
+macro_rules! fill_above_64 {
+    ($(#[$features:meta])? $line:ty, $fill:ident: $block:ident, $fill_long:ident) => {
         $(#[$features])?
         pub(super) unsafe extern "C" fn $fill(
             target: *mut u8,
@@ -239,11 +236,46 @@ macro_rules! above_64 {
             // SAFETY: as in the copy.
             unsafe {
                 if length <= BLOCK_MAX {
-                    generic::fill_65_to_256::<$line>(target, arch::low_byte(byte), length);
+                    generic::$block::<$line>(target, arch::low_byte(byte), length);
                 } else if fills_by_registers(length) {
                     generic::fill_above_256::<$line>(target, arch::low_byte(byte), length);
                 } else {
                     return $fill_long(target, byte, length);
+                }
+            }
+            arch::same(target)
+        }
+    };
+}
+
+/// The copy and the fill above 64 bytes of one instruction set, each ending in a jump.
+///
+/// What is long enough to choose sits in a function of its own: it needs a frame, and those that
+/// are short should not pay for it.
+macro_rules! above_64 {
+    (
+        $(#[$features:meta])? $line:ty,
+        copy: $copy:ident, $copy_long:ident, $string_copy:path, $stream_copy:path, $paged_copy:path;
+        fill: $fill:ident, $fill_long:ident, $string_fill:path, $stream_fill:path;
+    ) => {
+        copy_above_64!($(#[$features])? $line, $copy: copy_65_to_256, $copy_long);
+        fill_above_64!($(#[$features])? $line, $fill: fill_65_to_256, $fill_long);
+
+        $(#[$features])?
+        #[inline(never)]
+        unsafe extern "C" fn $copy_long(
+            target: *mut u8,
+            source: *const u8,
+            length: usize,
+        ) -> *mut u8 {
+            let alike = (target.addr() ^ source.addr()) & (LINE - 1) == 0;
+            // SAFETY: the caller's promise, and the features are enabled here.
+            unsafe {
+                match copy_way(length, alike) {
+                    Way::Registers => generic::copy_above_256::<$line>(target, source, length),
+                    Way::String => return $string_copy(target, source, length),
+                    Way::Stream => return $stream_copy(target, source, length),
+                    Way::Paged => return $paged_copy(target, source, length),
                 }
             }
             arch::same(target)
@@ -285,10 +317,26 @@ mod x86_64 {
         copy: copy_avx2, copy_long_avx2, string::copy, avx2::stream_copy, avx2::paged_copy;
         fill: fill_avx2, fill_long_avx2, string::fill, avx2::stream_fill;
     }
+    copy_above_64! {
+        #[target_feature(enable = "avx2")]
+        avx2::Ymm, copy_branching_avx2: copy_65_to_256_branching, copy_long_avx2
+    }
+    fill_above_64! {
+        #[target_feature(enable = "avx2")]
+        avx2::Ymm, fill_branching_avx2: fill_65_to_256_branching, fill_long_avx2
+    }
     above_64! {
         #[target_feature(enable = "avx2,avx512f,avx512vl,avx512bw")] avx512vl::YmmHigh,
         copy: copy_avx512vl, copy_long_avx512vl, string::copy, avx512vl::stream_copy, avx512vl::paged_copy;
         fill: fill_avx512vl, fill_long_avx512vl, string::fill, avx512vl::stream_fill;
+    }
+    copy_above_64! {
+        #[target_feature(enable = "avx2,avx512f,avx512vl,avx512bw")]
+        avx512vl::YmmHigh, copy_branching_avx512vl: copy_65_to_256_branching, copy_long_avx512vl
+    }
+    fill_above_64! {
+        #[target_feature(enable = "avx2,avx512f,avx512vl,avx512bw")]
+        avx512vl::YmmHigh, fill_branching_avx512vl: fill_65_to_256_branching, fill_long_avx512vl
     }
 }
 
@@ -304,6 +352,14 @@ mod aarch64 {
         #[target_feature(enable = "neon")] neon::Quads,
         copy: copy_neon, copy_long_neon, neon::copy, neon::stream_copy, neon::paged_copy;
         fill: fill_neon, fill_long_neon, neon::fill, neon::stream_fill;
+    }
+    copy_above_64! {
+        #[target_feature(enable = "neon")]
+        neon::Quads, copy_branching_neon: copy_65_to_256_branching, copy_long_neon
+    }
+    fill_above_64! {
+        #[target_feature(enable = "neon")]
+        neon::Quads, fill_branching_neon: fill_65_to_256_branching, fill_long_neon
     }
 }
 

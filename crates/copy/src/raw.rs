@@ -4,7 +4,7 @@
 
 use crate::{dispatch, small};
 
-/// Copies `length` bytes from `source` to `target`. Overlap is fine: this is [`memmove`].
+/// Copies `length` bytes from `source` to `target`. Overlap is fine, as in [`memmove`].
 ///
 /// `length == 0` touches nothing, and the pointers may then be anything.
 ///
@@ -23,7 +23,7 @@ pub unsafe fn memcpy(target: *mut u8, source: *const u8, length: usize) {
     // SAFETY: the caller's promise, and the length that each asks for.
     unsafe {
         if length <= small::SMALL_MAX {
-            small::copy(target, source, length);
+            small::inlined::memcpy(target, source, length);
         } else {
             dispatch::copy_above_64(target, source, length);
         }
@@ -36,8 +36,14 @@ pub unsafe fn memcpy(target: *mut u8, source: *const u8, length: usize) {
 /// As [`memcpy`].
 #[inline(always)]
 pub unsafe fn memmove(target: *mut u8, source: *const u8, length: usize) {
-    // SAFETY: the caller's promise.
-    unsafe { memcpy(target, source, length) }
+    // SAFETY: the caller's promise, and the length that each asks for.
+    unsafe {
+        if length <= small::SMALL_MAX {
+            small::inlined::memmove(target, source, length);
+        } else {
+            dispatch::copy_above_64(target, source, length);
+        }
+    }
 }
 
 /// Sets `length` bytes at `target` to `byte`.
@@ -49,7 +55,7 @@ pub unsafe fn memset(target: *mut u8, byte: u8, length: usize) {
     // SAFETY: the caller's promise, and the length that each asks for.
     unsafe {
         if length <= small::SMALL_MAX {
-            small::fill(target, byte, length);
+            small::inlined::memset(target, byte, length);
         } else {
             dispatch::fill_above_64(target, i32::from(byte), length);
         }

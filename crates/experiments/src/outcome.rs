@@ -55,9 +55,21 @@ pub fn measure(
 
 /// Emits one record for each subject that has samples.
 pub fn emit(context: &mut Context<'_>, outcome: &Outcome, template: &Template) {
+    emit_each(context, outcome, template, |_| Vec::new());
+}
+
+/// As [`emit`], with parameters of each subject's own, by its name.
+pub fn emit_each(
+    context: &mut Context<'_>,
+    outcome: &Outcome,
+    template: &Template,
+    own: impl Fn(&str) -> Vec<(&'static str, serde_json::Value)>,
+) {
     let remarks = Remarks::new(&template.notes, &outcome.noticed);
     for subject in outcome.subjects.iter().filter(|subject| !subject.samples_ns.is_empty()) {
-        context.emit(record(subject, outcome, template, &remarks));
+        let record = record(subject, outcome, template, &remarks);
+        let own = own(&subject.name).into_iter();
+        context.emit(own.fold(record, |record, (name, value)| record.with(name, value)));
     }
 }
 

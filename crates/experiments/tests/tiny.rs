@@ -7,7 +7,8 @@ use std::time::Duration;
 use haul_experiments::copy::sizes::powers;
 use haul_experiments::copy::workload::Branches;
 use haul_experiments::copy::{
-    Drawn, Function, Selection, Shape, Sizes, Tune, available, measure_drawn, measure_sizes, tune,
+    Drawn, Function, Plain, Selection, Shape, Sizes, Tune, available, measure_drawn, measure_sizes,
+    tune,
 };
 use haul_experiments::memory::fault::Touch;
 use haul_experiments::memory::{Bandwidth, Fault, Operation, measure_bandwidth, measure_fault};
@@ -66,7 +67,9 @@ fn distributions_at_every_level_and_function() {
             let config =
                 Drawn { level, budget: TINY, ..Drawn::new(function, Shape::Distribution(service)) };
             let found = records(|context| measure_drawn(&config, context));
-            assert_eq!(subjects(&found), ["libc", "haul", "haul-inline"]);
+            assert_eq!(subjects(&found), ["libc", "haul", "haul-c"]);
+            let calls = found.iter().map(|record| record.parameters["call"].as_str().unwrap());
+            assert_eq!(calls.collect::<Vec<_>>(), ["c", "inline", "c"]);
             for record in &found {
                 assert_eq!(record.experiment, "copy.distribution");
                 assert_eq!(record.parameters["function"], function.name());
@@ -103,7 +106,11 @@ fn size_classes_with_every_variant() {
             ..Drawn::new(Function::Memcpy, shape)
         };
         let found = records(|context| measure_drawn(&config, context));
-        assert_eq!(found.len(), available(Function::Memcpy).len() - 1, "all but haul-inline");
+        assert_eq!(
+            found.len(),
+            available(Function::Memcpy, Plain::C).len() - 2,
+            "all but haul-c and -inline"
+        );
         assert!(found.iter().all(|record| record.experiment == "copy.size_class"));
         assert!(found.iter().all(|record| record.parameters["size_class"] == "17-64"));
         assert!(found.iter().all(|record| record.parameters["then_read"] == then_read));
@@ -116,7 +123,7 @@ fn sizes_of_all_kernels() {
         let config =
             Sizes { budget_per_size: TINY, ..Sizes::new(function, powers(2048, 8192, 1).unwrap()) };
         let found = records(|context| measure_sizes(&config, context));
-        let each = available(function).len() - 1;
+        let each = available(function, Plain::C).len() - 2;
         assert_eq!(found.len(), 3 * each);
         assert_eq!(found[each].parameters["size_bytes"], 4096);
         assert_eq!(found[each].experiment, "copy.size");

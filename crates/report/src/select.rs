@@ -107,6 +107,7 @@ pub(crate) fn is_condition(parameter: &str) -> bool {
             | "page_faults"
             | "memory_peak_bytes"
             | "messages"
+            | "call"
             | "mechanism"
             | "left_out"
             | "steal_percent"
@@ -143,7 +144,7 @@ pub(crate) fn rank(name: &str, value: &str, seen: usize) -> (u64, usize) {
         "level" => ["l1", "l2", "llc", "cold", "mixed"].as_slice(),
         "function" => &["memcpy", "memmove", "memset"],
         "operation" => &["read", "write", "copy"],
-        "subject" => &["haul", "haul:auto", "libc", "haul-inline"],
+        "subject" => &["haul", "haul:auto", "libc", "haul-inline", "haul-c"],
         "target" => &["warm", "cold"],
         "phase" => &["check", "train"],
         _ => &[],

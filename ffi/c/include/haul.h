@@ -485,6 +485,24 @@ extern void *haul_memmove(void *target, const void *source, size_t n);
 extern void *haul_memset(void *target, int byte, size_t n);
 
 /**
+ * What haul_memcpy and haul_memmove as inline code call above 64 bytes. Call those instead: with
+ * 64 bytes or less this touches bytes outside of source and target.
+ *
+ * # Safety
+ * As haul_memmove, and n is more than 64.
+ */
+extern void *haul_memmove_above_64(void *target, const void *source, size_t n);
+
+/**
+ * What haul_memset as inline code calls above 64 bytes. Call that instead: with 64 bytes or less
+ * this touches bytes outside of target.
+ *
+ * # Safety
+ * As haul_memset, and n is more than 64.
+ */
+extern void *haul_memset_above_64(void *target, int byte, size_t n);
+
+/**
  * haul_memmove, told what happens to the target next. A number that is no hint counts as
  * HAUL_HINT_UNKNOWN. After HAUL_HINT_STREAMED the bytes are visible to other threads and devices
  * like those of any copy: the fence is inside.
@@ -1177,7 +1195,7 @@ void haul_channel_sending_free(struct haul_channel_sending *sending);
  * #include leaves only the functions.
  *
  * Each size class is covered by pieces that overlap in the middle, and all are loaded before any is
- * stored, so that source and target may overlap. Why these pieces: crates/copy/src/small.rs. */
+ * stored, so that source and target may overlap. Why these pieces: crates/copy/src/small/. */
 #if defined(__GNUC__) && !defined(HAUL_NO_INLINE) && !defined(HAUL_INLINE_H)
 #define HAUL_INLINE_H
 
@@ -1215,15 +1233,26 @@ HAUL_ALWAYS_INLINE void haul_inline_copy_to_3(unsigned char *target, const unsig
     __asm__ volatile("" : : "m"(scratch));
 }
 
+/* The first and the last piece of what is one to two of them long. */
+#define HAUL_COPY_TWO(name, type)                                                              \
+    HAUL_ALWAYS_INLINE void name(unsigned char *target, const unsigned char *source, size_t n) \
+    {                                                                                          \
+        HAUL_LOAD(type, first, source);                                                        \
+        HAUL_LOAD(type, last, source + n - sizeof(type));                                      \
+        HAUL_STORE(first, target);                                                             \
+        HAUL_STORE(last, target + n - sizeof(type));                                           \
+    }
+HAUL_COPY_TWO(haul_inline_copy_4_to_8, uint32_t)
+HAUL_COPY_TWO(haul_inline_copy_8_to_16, uint64_t)
+HAUL_COPY_TWO(haul_inline_copy_16_to_32, haul_inline_16)
+#undef HAUL_COPY_TWO
+
 /* 4 <= n <= 16: 4 bytes at n-8 (at 0 if n < 8), 4 at n-4, 8 at 0 (to the scratch if n < 8). */
 HAUL_ALWAYS_INLINE void haul_inline_copy_to_16(unsigned char *target, const unsigned char *source,
                                                size_t n)
 {
     if (__builtin_constant_p(n) && n >= 8) { /* no choice is left: two moves do */
-        HAUL_LOAD(uint64_t, head, source);
-        HAUL_LOAD(uint64_t, tail, source + n - 8);
-        HAUL_STORE(head, target);
-        HAUL_STORE(tail, target + n - 8);
+        haul_inline_copy_8_to_16(target, source, n);
         return;
     }
     uint64_t scratch[2];
@@ -1239,20 +1268,22 @@ HAUL_ALWAYS_INLINE void haul_inline_copy_to_16(unsigned char *target, const unsi
     __asm__ volatile("" : : "m"(scratch));
 }
 
-/* 17 <= n <= 64: four pieces at 0, inner, n - 16 - inner, n - 16, where inner is 16 above 32 bytes and
- * 0 else, so that there is no branch on n. */
+/* 17 <= n <= 64: two pieces of 16 bytes, or four. */
 HAUL_ALWAYS_INLINE void haul_inline_copy_to_64(unsigned char *target, const unsigned char *source,
                                                size_t n)
 {
-    const size_t inner = ((n - 1) & 32) / 2, end = n - 16;
+    if (n <= 32) {
+        haul_inline_copy_16_to_32(target, source, n);
+        return;
+    }
     HAUL_LOAD(haul_inline_16, a, source);
-    HAUL_LOAD(haul_inline_16, b, source + inner);
-    HAUL_LOAD(haul_inline_16, c, source + end - inner);
-    HAUL_LOAD(haul_inline_16, d, source + end);
+    HAUL_LOAD(haul_inline_16, b, source + 16);
+    HAUL_LOAD(haul_inline_16, c, source + n - 32);
+    HAUL_LOAD(haul_inline_16, d, source + n - 16);
     HAUL_STORE(a, target);
-    HAUL_STORE(b, target + inner);
-    HAUL_STORE(c, target + end - inner);
-    HAUL_STORE(d, target + end);
+    HAUL_STORE(b, target + 16);
+    HAUL_STORE(c, target + n - 32);
+    HAUL_STORE(d, target + n - 16);
 }
 
 HAUL_ALWAYS_INLINE void haul_inline_set_to_3(unsigned char *target, unsigned char byte, size_t n)
@@ -1280,47 +1311,60 @@ HAUL_ALWAYS_INLINE void haul_inline_set_to_16(unsigned char *target, unsigned ch
 
 HAUL_ALWAYS_INLINE void haul_inline_set_to_64(unsigned char *target, unsigned char byte, size_t n)
 {
-    const size_t inner = ((n - 1) & 32) / 2, end = n - 16;
     const haul_inline_16 pattern = {byte, byte, byte, byte, byte, byte, byte, byte,
                                     byte, byte, byte, byte, byte, byte, byte, byte};
     HAUL_STORE(pattern, target);
-    HAUL_STORE(pattern, target + inner);
-    HAUL_STORE(pattern, target + end - inner);
-    HAUL_STORE(pattern, target + end);
+    HAUL_STORE(pattern, target + n - 16);
+    if (n > 32) {
+        HAUL_STORE(pattern, target + 16);
+        HAUL_STORE(pattern, target + n - 32);
+    }
 }
 
 /** haul_memmove with its small sizes in the caller. */
 HAUL_ALWAYS_INLINE void *haul_memmove_inline(void *target, const void *source, size_t n)
 {
-    if (n <= 3) {
-        haul_inline_copy_to_3((unsigned char *)target, (const unsigned char *)source, n);
-    } else if (n <= 16) {
-        haul_inline_copy_to_16((unsigned char *)target, (const unsigned char *)source, n);
-    } else if (n <= 64) {
+    if (n > 64) {
+        return haul_memmove_above_64(target, source, n);
+    } else if (n > 16) {
         haul_inline_copy_to_64((unsigned char *)target, (const unsigned char *)source, n);
+    } else if (n >= 4) {
+        haul_inline_copy_to_16((unsigned char *)target, (const unsigned char *)source, n);
     } else {
-        return (haul_memmove)(target, source, n);
+        haul_inline_copy_to_3((unsigned char *)target, (const unsigned char *)source, n);
     }
     return target;
 }
 
-/** haul_memcpy with its small sizes in the caller; the two may overlap here too. */
+/** haul_memcpy with its small sizes in the caller; the two may overlap here too. A branch more than
+ * in haul_memmove_inline. */
 HAUL_ALWAYS_INLINE void *haul_memcpy_inline(void *target, const void *source, size_t n)
 {
-    return haul_memmove_inline(target, source, n);
+    if (n > 64) {
+        return haul_memmove_above_64(target, source, n);
+    } else if (n > 16) {
+        haul_inline_copy_to_64((unsigned char *)target, (const unsigned char *)source, n);
+    } else if (n >= 8) {
+        haul_inline_copy_8_to_16((unsigned char *)target, (const unsigned char *)source, n);
+    } else if (n >= 4) {
+        haul_inline_copy_4_to_8((unsigned char *)target, (const unsigned char *)source, n);
+    } else {
+        haul_inline_copy_to_3((unsigned char *)target, (const unsigned char *)source, n);
+    }
+    return target;
 }
 
 /** haul_memset with its small sizes in the caller. */
 HAUL_ALWAYS_INLINE void *haul_memset_inline(void *target, int byte, size_t n)
 {
-    if (n <= 3) {
-        haul_inline_set_to_3((unsigned char *)target, (unsigned char)byte, n);
-    } else if (n <= 16) {
-        haul_inline_set_to_16((unsigned char *)target, (unsigned char)byte, n);
-    } else if (n <= 64) {
+    if (n > 64) {
+        return haul_memset_above_64(target, byte, n);
+    } else if (n > 16) {
         haul_inline_set_to_64((unsigned char *)target, (unsigned char)byte, n);
+    } else if (n >= 4) {
+        haul_inline_set_to_16((unsigned char *)target, (unsigned char)byte, n);
     } else {
-        return (haul_memset)(target, byte, n);
+        haul_inline_set_to_3((unsigned char *)target, (unsigned char)byte, n);
     }
     return target;
 }

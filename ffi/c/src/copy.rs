@@ -39,7 +39,9 @@ type SetFn = unsafe extern "C" fn(*mut c_void, c_int, usize) -> *mut c_void;
 
 // What is declared below is defined there, under these names and with these types.
 const _: [CopyFn; 4] = [haul_copy::c::memcpy, haul_copy::c::memmove, haul_memcpy, haul_memmove];
-const _: [SetFn; 2] = [haul_copy::c::memset, haul_memset];
+const _: [CopyFn; 2] = [haul_copy::c::memmove_above_64, haul_memmove_above_64];
+const _: [SetFn; 4] =
+    [haul_copy::c::memset, haul_memset, haul_copy::c::memset_above_64, haul_memset_above_64];
 
 unsafe extern "C" {
     /// Copies n bytes from source to target and returns target. The two may overlap, as in memmove;
@@ -63,6 +65,24 @@ unsafe extern "C" {
     /// # Safety
     /// target is writable for n bytes.
     pub fn haul_memset(target: *mut c_void, byte: c_int, n: usize) -> *mut c_void;
+
+    /// What haul_memcpy and haul_memmove as inline code call above 64 bytes. Call those instead: with
+    /// 64 bytes or less this touches bytes outside of source and target.
+    ///
+    /// # Safety
+    /// As haul_memmove, and n is more than 64.
+    pub fn haul_memmove_above_64(
+        target: *mut c_void,
+        source: *const c_void,
+        n: usize,
+    ) -> *mut c_void;
+
+    /// What haul_memset as inline code calls above 64 bytes. Call that instead: with 64 bytes or less
+    /// this touches bytes outside of target.
+    ///
+    /// # Safety
+    /// As haul_memset, and n is more than 64.
+    pub fn haul_memset_above_64(target: *mut c_void, byte: c_int, n: usize) -> *mut c_void;
 }
 
 /// haul_memmove, told what happens to the target next. A number that is no hint counts as

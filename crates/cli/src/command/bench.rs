@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use haul::sys::Sys;
 use haul_experiments::copy::drawn::Shape;
-use haul_experiments::copy::{Drawn, Function, Selection, Sizes, subjects};
+use haul_experiments::copy::{Drawn, Function, Plain, Selection, Sizes, subjects};
 use haul_measure::{Distribution, Level};
 use haul_model::{Bytes, Comparison, Nanos, Record, Verdict, limit};
 
@@ -144,7 +144,7 @@ fn selections(function: Function, kernels: &[String]) -> Result<(Selection, Sele
         return Ok((Selection::Products, Selection::Kernels));
     }
     let named = Selection::Named(kernels.to_vec());
-    subjects::select(function, &named)?;
+    subjects::select(function, &named, Plain::C)?;
     Ok((named.clone(), named))
 }
 

@@ -42,6 +42,10 @@ fn a_distribution_file_gives_its_records() {
     assert_eq!(record.parameters["level"], "l1");
     assert_eq!(record.parameters["threads"], 1);
     assert_eq!(record.parameters["function"], "memcpy");
+    assert_eq!(record.parameters["call"], "inline");
+    let called = record_of(&records, "copy.distribution", "haul-c");
+    check_comparison(called);
+    assert_eq!(called.parameters["call"], "c");
 }
 
 #[test]
@@ -51,6 +55,9 @@ fn size_classes_and_sizes_give_theirs() {
     let record = record_of(&records, "copy.size_class", "haul");
     check_comparison(record);
     assert_eq!(record.parameters["size_class"], "0-16");
+    assert_eq!(record.parameters["call"], "c");
+    let inlined = record_of(&records, "copy.size_class", "haul-inline");
+    assert_eq!(inlined.parameters["call"], "inline");
 
     let ran = bench(&["--sizes", "2KiB..4KiB"]).expect(0);
     let records = ran.records();

@@ -201,8 +201,14 @@ fn copies_call_nobody() {
 #[test]
 fn memcpy_jumps_straight_to_what_it_chose() {
     let Some(functions) = release() else { return };
-    for (entry, chosen) in [("memcpy", "copy_avx2"), ("memset", "fill_avx2")] {
-        let entry = find(functions, &format!("haul_{entry}"));
+    for (entry, chosen) in [
+        ("haul_memcpy", "copy_avx2"),
+        ("haul_memset", "fill_avx2"),
+        // Under C's names it is the same code, which the compiler keeps once.
+        ("haul_copy::dispatch::copy_above_64", "copy_branching_avx2"),
+        ("haul_copy::dispatch::fill_above_64", "fill_branching_avx2"),
+    ] {
+        let entry = find(functions, entry);
         // A relocation has the mangled name, where each part stands after its length.
         let mangled = format!("8dispatch6x86_64{}{chosen}", chosen.len());
         let leads_there =

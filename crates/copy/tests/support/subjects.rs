@@ -43,15 +43,16 @@ pub(crate) fn fillers() -> Vec<Filler> {
 }
 
 /// The public functions, which choose a kernel themselves.
-pub(crate) fn dispatching_copiers() -> [Copier; 8] {
+pub(crate) fn dispatching_copiers() -> [Copier; 9] {
     let of = |name, call| Copier { name, call, may_overlap: true, is_alias: false };
     let alias = |name, call| Copier { name, call, may_overlap: true, is_alias: true };
     [
         of("raw::memcpy", raw_memcpy),
-        alias("raw::memmove", raw_memmove),
+        of("raw::memmove", raw_memmove),
         of("c::memcpy", c_memcpy),
         // The same text as memcpy's, compiled once more.
         alias("c::memmove", c_memmove),
+        of("c::memmove_above_64", c_memmove_above_64),
         alias("hinted unknown", hinted_unknown),
         alias("hinted streamed", hinted_streamed),
         alias("hinted read soon", hinted_read_soon),
@@ -60,11 +61,12 @@ pub(crate) fn dispatching_copiers() -> [Copier; 8] {
 }
 
 /// The public functions, which choose a kernel themselves.
-pub(crate) fn dispatching_fillers() -> [Filler; 6] {
+pub(crate) fn dispatching_fillers() -> [Filler; 7] {
     let of = |name, call| Filler { name, call };
     [
         of("raw::memset", raw_memset),
         of("c::memset", c_memset),
+        of("c::memset_above_64", c_memset_above_64),
         of("fill", safe_fill),
         of("hinted unknown", fill_unknown),
         of("hinted streamed", fill_streamed),
@@ -117,6 +119,13 @@ copy_entries! {
     c_memmove: |target, source, length| {
         haul_copy::c::memmove(target.cast(), source.cast(), length).cast()
     };
+    c_memmove_above_64: |target, source, length| {
+        if length > 64 {
+            haul_copy::c::memmove_above_64(target.cast(), source.cast(), length).cast()
+        } else {
+            haul_copy::c::memmove(target.cast(), source.cast(), length).cast()
+        }
+    };
     hinted_unknown: |target, source, length| {
         haul_copy::copy_hinted_raw(target, source, length, Hint::Unknown);
         target
@@ -152,6 +161,13 @@ fill_entries! {
         target
     };
     c_memset: |target, byte, length| haul_copy::c::memset(target.cast(), byte, length).cast();
+    c_memset_above_64: |target, byte, length| {
+        if length > 64 {
+            haul_copy::c::memset_above_64(target.cast(), byte, length).cast()
+        } else {
+            haul_copy::c::memset(target.cast(), byte, length).cast()
+        }
+    };
     safe_fill: |target, byte, length| {
         haul_copy::fill(core::slice::from_raw_parts_mut(target, length), byte as u8);
         target

@@ -6,7 +6,7 @@ use haul_measure::distribution::{Alignment, Overlap, SIZE_MAX_BYTES};
 use haul_measure::{Distribution, Level, Plan, Subject};
 use haul_model::{Bytes, SizeClass};
 
-use super::subjects::{self, Selection};
+use super::subjects::{self, Candidate, Plain, Selection};
 use super::workload::{Branches, Mix, OnWorkload, Workload};
 use super::{Function, proof};
 use crate::context::Context;
@@ -55,7 +55,7 @@ pub struct Drawn {
 }
 
 impl Drawn {
-    /// `haul` and `haul-inline` against libc, in L1, on one thread, with the published alignment
+    /// `haul` in both ways to call it against libc, in L1, on one thread, with the published alignment
     /// and overlap, for two seconds.
     #[must_use]
     pub fn new(function: Function, shape: Shape) -> Self {
@@ -118,6 +118,15 @@ impl Shape {
         }
     }
 
+    /// A class compares functions, each called through the C ABI; a distribution stands for a program,
+    /// and programs that use haul are compiled with its small sizes in them.
+    fn plain(&self) -> Plain {
+        match self {
+            Self::Distribution(_) => Plain::Inline,
+            Self::SizeClass(_) => Plain::C,
+        }
+    }
+
     fn parameter(&self) -> (&'static str, serde_json::Value) {
         match self {
             Self::Distribution(distribution) => ("distribution", distribution.name().into()),
@@ -132,7 +141,7 @@ impl Shape {
 /// A subject is unknown or copied wrongly; the memory is more than the machine has; see
 /// [`haul_measure::Error`].
 pub fn measure_drawn(config: &Drawn, context: &mut Context<'_>) -> Result<(), Error> {
-    let candidates = subjects::select(config.function, &config.subjects)?;
+    let candidates = subjects::select(config.function, &config.subjects, config.shape.plain())?;
     let sizes = config.shape.distribution();
     let overlap = match config.function {
         Function::Memmove => config.overlap,
@@ -163,8 +172,17 @@ pub fn measure_drawn(config: &Drawn, context: &mut Context<'_>) -> Result<(), Er
     drop(entrants);
     drop(on);
     proof::check(config.function, &candidates, &mut workload)?;
-    outcome::emit(context, &outcome, &template(config, &workload, &sizes));
+    let template = template(config, &workload, &sizes);
+    outcome::emit_each(context, &outcome, &template, |subject| {
+        vec![("call", call_of(&candidates, subject).into())]
+    });
     Ok(())
+}
+
+/// How the subject of this name was called: the record parameter `call`.
+fn call_of(candidates: &[Candidate], subject: &str) -> &'static str {
+    let found = candidates.iter().find(|candidate| candidate.name == subject);
+    found.map_or("", |candidate| candidate.routine.call())
 }
 
 fn template(config: &Drawn, workload: &Workload, sizes: &Distribution) -> Template {

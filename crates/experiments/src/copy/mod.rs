@@ -24,5 +24,5 @@ pub mod workload;
 pub use drawn::{Drawn, Shape, measure_drawn};
 pub use function::Function;
 pub use sizes::{Sizes, measure_sizes};
-pub use subjects::{Selection, available};
+pub use subjects::{Plain, Selection, available};
 pub use tune::{Tune, Tuned, tune};

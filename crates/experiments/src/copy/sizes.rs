@@ -6,7 +6,7 @@ use haul_measure::distribution::{Alignment, Overlap, SIZE_MAX_BYTES};
 use haul_measure::{Distribution, Level, Plan, Subject};
 use haul_model::Bytes;
 
-use super::subjects::{self, Selection};
+use super::subjects::{self, Plain, Selection};
 use super::workload::{Branches, Mix, OnWorkload, Workload};
 use super::{Function, proof};
 use crate::context::Context;
@@ -105,7 +105,7 @@ pub fn measure_sizes(config: &Sizes, context: &mut Context<'_>) -> Result<(), Er
 }
 
 fn measure_size(config: &Sizes, size: usize, context: &mut Context<'_>) -> Result<(), Error> {
-    let candidates = subjects::select(config.function, &config.subjects)?;
+    let candidates = subjects::select(config.function, &config.subjects, Plain::C)?;
     let mut workload = workload(config, size, context)?;
     let on: Vec<OnWorkload<'_>> =
         candidates.iter().map(|candidate| OnWorkload::new(*candidate, &workload, false)).collect();

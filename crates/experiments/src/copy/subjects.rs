@@ -1,5 +1,6 @@
 //! What is compared: each called through the same C signature, by a pointer that the compiler
-//! cannot see through.
+//! cannot see through; haul also as its users compile it, with sizes up to 64 bytes as code in the
+//! loop. [`Plain`] says which of the two an experiment's records call `haul`.
 //!
 //! `libc` is what the dynamic linker gives an application that calls memcpy, found by name at run
 //! time; a preloaded replacement would be found too, and is then what is measured.
@@ -26,10 +27,31 @@ pub enum Routine {
     InlineFill,
 }
 
+impl Routine {
+    /// As the record parameter `call` spells it: `c` through the C ABI, `inline` in the caller.
+    #[must_use]
+    pub fn call(self) -> &'static str {
+        match self {
+            Self::Copy(_) | Self::Fill(_) => "c",
+            Self::InlineCopy | Self::InlineMove | Self::InlineFill => "inline",
+        }
+    }
+}
+
+/// Which of the two ways to call haul is `haul` in an experiment's records.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Plain {
+    /// Through the C ABI, as libc is: function against function, `copy.size_class` and `copy.size`.
+    C,
+    /// As programs are compiled, in Rust and with `haul.h`, with up to 64 bytes as code in the caller
+    /// and one call above: what a program gains, `copy.distribution`.
+    Inline,
+}
+
 /// Something that can do a function, by name.
 #[derive(Clone, Copy, Debug)]
 pub struct Candidate {
-    /// Its name in records: `libc`, `haul`, `haul-inline`, or a kernel's.
+    /// Its name in records: `libc`, `haul`, `haul-c`, `haul-inline`, or a kernel's.
     pub name: &'static str,
     /// How it is called.
     pub routine: Routine,
@@ -38,7 +60,7 @@ pub struct Candidate {
 /// Which candidates to measure.
 #[derive(Clone, Debug, Default)]
 pub enum Selection {
-    /// `haul` and `haul-inline` against `libc`.
+    /// `haul` called in both ways against `libc`: what is not [`Plain`] is `haul-c` or `haul-inline`.
     #[default]
     Products,
     /// `haul`, `libc` and every kernel that runs on this processor.
@@ -50,11 +72,18 @@ pub enum Selection {
 /// The name of the baseline of every copy experiment.
 pub const BASELINE: &str = "libc";
 
-/// All candidates that run on this processor, `libc` first.
+/// haul through the C ABI, where plain `haul` is inlined.
+const C: &str = "haul-c";
+
+/// haul inlined, where plain `haul` is called through the C ABI.
+const INLINE: &str = "haul-inline";
+
+/// All candidates that run on this processor, `libc` first; one of `haul-c` and `haul-inline` is
+/// `haul` under its longer name.
 #[must_use]
-pub fn available(function: Function) -> Vec<Candidate> {
+pub fn available(function: Function, plain: Plain) -> Vec<Candidate> {
     let mut candidates = vec![libc_candidate(function)];
-    candidates.extend(products(function));
+    candidates.extend(products(function, plain));
     match function {
         Function::Memcpy | Function::Memmove => {
             let kernels = kernel::copies().iter();
@@ -76,15 +105,20 @@ pub fn available(function: Function) -> Vec<Candidate> {
 ///
 /// # Errors
 /// A name is unknown, or of a kernel that this processor cannot run.
-pub fn select(function: Function, selection: &Selection) -> Result<Vec<Candidate>, Error> {
-    let all = available(function);
-    let names = match selection {
-        Selection::Products => vec!["haul".to_owned(), "haul-inline".to_owned()],
-        Selection::Kernels => {
+pub fn select(
+    function: Function,
+    selection: &Selection,
+    plain: Plain,
+) -> Result<Vec<Candidate>, Error> {
+    let all = available(function, plain);
+    let names = match (selection, plain) {
+        (Selection::Products, Plain::C) => vec!["haul".to_owned(), INLINE.to_owned()],
+        (Selection::Products, Plain::Inline) => vec!["haul".to_owned(), C.to_owned()],
+        (Selection::Kernels, _) => {
             let others = all.iter().map(|candidate| candidate.name.to_owned());
-            others.filter(|name| name != BASELINE && name != "haul-inline").collect()
+            others.filter(|name| ![BASELINE, C, INLINE].contains(&&**name)).collect()
         }
-        Selection::Named(names) => names.clone(),
+        (Selection::Named(names), _) => names.clone(),
     };
     for name in &names {
         if !all.iter().any(|candidate| candidate.name == name) {
@@ -102,15 +136,17 @@ pub fn select(function: Function, selection: &Selection) -> Result<Vec<Candidate
     Ok(all.into_iter().filter(wanted).collect())
 }
 
-fn products(function: Function) -> [Candidate; 2] {
+fn products(function: Function, plain: Plain) -> [Candidate; 3] {
     let (by_call, inlined) = match function {
         Function::Memcpy => (Routine::Copy(copy_of(haul_copy::c::memcpy)), Routine::InlineCopy),
         Function::Memmove => (Routine::Copy(copy_of(haul_copy::c::memmove)), Routine::InlineMove),
         Function::Memset => (Routine::Fill(fill_of(haul_copy::c::memset)), Routine::InlineFill),
     };
+    let routine = if plain == Plain::C { by_call } else { inlined };
     [
-        Candidate { name: "haul", routine: by_call },
-        Candidate { name: "haul-inline", routine: inlined },
+        Candidate { name: "haul", routine },
+        Candidate { name: C, routine: by_call },
+        Candidate { name: INLINE, routine: inlined },
     ]
 }
 
@@ -173,7 +209,7 @@ mod tests {
     fn the_baseline_comes_first_and_names_are_unique() {
         for function in Function::ALL {
             let names: Vec<_> =
-                available(function).iter().map(|candidate| candidate.name).collect();
+                available(function, Plain::C).iter().map(|candidate| candidate.name).collect();
             assert_eq!(names[0], BASELINE);
             assert!(names.contains(&"haul") && names.contains(&"scalar"), "{names:?}");
             let mut unique = names.clone();
@@ -185,19 +221,38 @@ mod tests {
 
     #[test]
     fn selections() {
-        let names = |selection: Selection| -> Vec<&str> {
-            select(Function::Memcpy, &selection)
+        let named = |selection: Selection, plain| -> Vec<&str> {
+            select(Function::Memcpy, &selection, plain)
                 .unwrap()
                 .iter()
                 .map(|candidate| candidate.name)
                 .collect()
         };
-        assert_eq!(names(Selection::Products), ["libc", "haul", "haul-inline"]);
-        assert_eq!(names(Selection::Named(vec!["scalar".into()])), ["libc", "scalar"]);
-        assert!(!names(Selection::Kernels).contains(&"haul-inline"));
-        let error = select(Function::Memset, &Selection::Named(vec!["avx9".into()]))
+        assert_eq!(named(Selection::Products, Plain::C), ["libc", "haul", "haul-inline"]);
+        assert_eq!(named(Selection::Products, Plain::Inline), ["libc", "haul", "haul-c"]);
+        let scalar = Selection::Named(vec!["scalar".into()]);
+        assert_eq!(named(scalar, Plain::C), ["libc", "scalar"]);
+        let kernels = named(Selection::Kernels, Plain::C);
+        assert!(!kernels.contains(&"haul-inline") && !kernels.contains(&"haul-c"));
+        let error = select(Function::Memset, &Selection::Named(vec!["avx9".into()]), Plain::C)
             .unwrap_err()
             .to_string();
         assert!(error.contains("\"avx9\"") && error.contains("libc, haul"), "{error}");
+    }
+
+    /// The same name is called in two ways, and the record's `call` tells which.
+    #[test]
+    fn plain_haul_is_what_the_experiment_says() {
+        for (plain, call) in [(Plain::C, "c"), (Plain::Inline, "inline")] {
+            for function in Function::ALL {
+                let calls = |name| {
+                    let all = available(function, plain);
+                    all.iter().find(|it| it.name == name).map(|it| it.routine.call())
+                };
+                assert_eq!(calls("haul"), Some(call));
+                assert_eq!((calls("haul-c"), calls("haul-inline")), (Some("c"), Some("inline")));
+                assert_eq!(calls("libc"), Some("c"));
+            }
+        }
     }
 }

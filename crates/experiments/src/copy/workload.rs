@@ -309,7 +309,7 @@ impl Lane {
 mod tests {
     use super::*;
     use crate::copy::Function;
-    use crate::copy::subjects::available;
+    use crate::copy::subjects::{Plain, available};
 
     /// Any number of iterations, from any round, ends where it should and writes only targets.
     #[test]
@@ -327,7 +327,8 @@ mod tests {
             };
             let workload = Workload::drawn(&mix, &caches, 1).unwrap();
             let lane = &workload.threads[0];
-            let subject = OnWorkload::new(available(Function::Memcpy)[0], &workload, true);
+            let subject =
+                OnWorkload::new(available(Function::Memcpy, Plain::C)[0], &workload, true);
             let length = workload.operations_multiple();
             subject.prepare(0, 3, 8 * length);
             let (start, lists) = (lane.list.load(Ordering::Relaxed), lane.lists.len());

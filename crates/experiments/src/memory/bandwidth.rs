@@ -14,7 +14,7 @@ use haul_measure::{Plan, Subject};
 use crate::context::Context;
 use crate::copy::Function;
 use crate::copy::operations::FILL_BYTE;
-use crate::copy::subjects::{self, Candidate, Routine, Selection};
+use crate::copy::subjects::{self, Candidate, Plain, Routine, Selection};
 use crate::error::Error;
 use crate::outcome::{self, Metric, Template};
 
@@ -117,7 +117,7 @@ fn ways(operation: Operation) -> Result<Vec<(&'static str, Way)>, Error> {
         Operation::Write => Function::Memset,
         Operation::Copy => Function::Memcpy,
     };
-    let candidates = subjects::select(function, &Selection::Kernels)?;
+    let candidates = subjects::select(function, &Selection::Kernels, Plain::C)?;
     let way = |Candidate { name, routine }: Candidate| (name, Way::Move(routine));
     Ok(candidates.into_iter().map(way).collect())
 }

@@ -96,7 +96,9 @@ pub(crate) const ALL: [Plan; 11] = [
         experiment: "copy.distribution",
         title: "Copies as services make them",
         about: "Time over libc’s on sizes drawn from distributions, by where the data lies. Left of 1 is faster \
-                than libc. The line through a dot is the 95% interval of the ratio; the grey bar is the noise \
+                than libc. haul is what a program gets that is compiled with it: up to 64 bytes are code in the \
+                caller, above there is one call; haul-c is called through C at every size, as libc is (so is haul in \
+                records that say nothing of the call). The line through a dot is the 95% interval of the ratio; the grey bar is the noise \
                 floor, libc against itself: a dot inside it is no difference.",
         shape: Shape::Dots,
         x_title: "time over the baseline’s",
@@ -110,7 +112,8 @@ pub(crate) const ALL: [Plan; 11] = [
         experiment: "copy.size_class",
         title: "Copies by size class",
         about: "Time over libc’s on sizes drawn evenly from a class. Left of 1 is faster than libc; a dot inside \
-                its grey bar is no difference.",
+                its grey bar is no difference. haul is called through C, as libc is; haul-inline has up to 64 \
+                bytes as code in the caller.",
         shape: Shape::Dots,
         x_title: "time over the baseline’s",
         place: Place::Row(&["size_class"]),

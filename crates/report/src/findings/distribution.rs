@@ -14,7 +14,7 @@ const CLASS: &str = "copy.size_class";
 const SERVICE: &str = "service";
 
 /// Thresholds cannot help here: these sizes lie below the smallest of them.
-const JUDGE: &str = "Measure the sizes of your own application: `haul copy bench --distribution FILE`; a caller in Rust or with haul.h has the inlined code.";
+const JUDGE: &str = "Measure the sizes of your own application: `haul copy bench --distribution FILE`; there, haul is the code that a caller in Rust or with haul.h has inlined, and haul-c the same functions called through C.";
 
 type Compared<'a> = (&'a Record, &'a Comparison);
 
@@ -41,8 +41,13 @@ pub(super) fn headline(records: &[&Record]) -> Option<Finding> {
             _ => String::new(),
         };
     let function = functions.first().map_or_else(String::new, |function| format!(" in {function}"));
+    let called = if first.iter().all(|(record, _)| says(record, "call", "inline")) {
+        ", inlined up to 64 bytes,"
+    } else {
+        ""
+    };
     let mut sentence =
-        format!("On the sizes a service copies, haul {}{function}{spread}", verb(&all));
+        format!("On the sizes a service copies, haul{called} {}{function}{spread}", verb(&all));
     let others: Vec<String> = functions
         .iter()
         .skip(1)
@@ -153,6 +158,11 @@ pub(super) fn losses(records: &[&Record]) -> Option<Finding> {
         text::percent(c.floor),
     );
     Some(finding(&worst.experiment, Tone::Worse, sentence).action(JUDGE))
+}
+
+/// Whether a parameter says this value.
+fn says(record: &Record, name: &str, value: &str) -> bool {
+    field(record, name).is_some_and(|own| own == value)
 }
 
 /// Those that stand for what services copy; all where there are none.

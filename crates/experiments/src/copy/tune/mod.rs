@@ -25,7 +25,7 @@ use haul_measure::{Distribution, Level, Outcome, Plan, Subject, statistics};
 use haul_model::Bytes;
 
 use self::search::{Trained, Way};
-use super::subjects::{Candidate, available};
+use super::subjects::{Candidate, Plain, available};
 use super::workload::{Branches, Mix, OnWorkload, Workload};
 use super::{Function, proof, sizes};
 use crate::context::Context;
@@ -353,7 +353,8 @@ fn compare(
 
 /// haul's function by call, under another name.
 fn haul(function: Function, name: &'static str) -> Candidate {
-    let found = available(function).into_iter().find(|candidate| candidate.name == "haul");
+    let found =
+        available(function, Plain::C).into_iter().find(|candidate| candidate.name == "haul");
     Candidate { name, ..found.expect("haul is available everywhere") }
 }
 
