@@ -69,16 +69,15 @@ impl Command for Report {
 }
 
 pub(super) fn read_lines(path: &Path) -> Result<Vec<Line>, Error> {
-    let (name, text) = if path == Path::new("-") {
-        let mut text = String::new();
-        io::stdin().lock().take(FILE_BYTES_MAX).read_to_string(&mut text).map_err(Error::Input)?;
-        ("-".to_owned(), text)
+    let (name, bytes) = if path == Path::new("-") {
+        let mut bytes = Vec::new();
+        io::stdin().lock().take(FILE_BYTES_MAX).read_to_end(&mut bytes).map_err(Error::Input)?;
+        ("-".to_owned(), bytes)
     } else {
-        let bytes = haul::file::read_limited(path, FILE_BYTES_MAX)?;
-        // A byte that is no text is found again as a line that is no JSON, with its number.
-        (path.display().to_string(), String::from_utf8_lossy(&bytes).into_owned())
+        (path.display().to_string(), haul::file::read_limited(path, FILE_BYTES_MAX)?)
     };
-    readable(name, &text)
+    // A byte that is no text is found again as a line that is no JSON, with its number.
+    readable(name, &String::from_utf8_lossy(&bytes))
 }
 
 /// The lines of a file, without its last one where that was cut off in the middle: its writer was

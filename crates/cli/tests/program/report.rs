@@ -86,6 +86,22 @@ fn a_last_line_that_was_cut_off_costs_only_itself() {
     }
 }
 
+/// A disk is full at a byte, not at a character.
+#[test]
+fn a_last_line_that_was_cut_off_within_a_character_costs_only_itself() {
+    let good = record_line("µ");
+    let within = good.find('µ').unwrap() + 1;
+    let text = [good.as_bytes(), b"\n", &good.as_bytes()[..within]].concat();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("a.jsonl");
+    fs::write(&file, &text).unwrap();
+    for (path, input) in [(file.to_str().unwrap(), &b""[..]), ("-", &text)] {
+        let ran = run_with_input(&mut haul(&["report", path, "--json"]), input).expect(0);
+        assert_eq!(ran.records()[0].subject, "µ");
+        ran.says(&[&format!("{path}:2: "), "cut off", "the 1 before it"]);
+    }
+}
+
 #[test]
 fn files_without_records_and_no_files_are_told() {
     let folder = tempfile::tempdir().unwrap();
