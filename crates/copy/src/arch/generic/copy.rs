@@ -69,6 +69,7 @@ pub(crate) unsafe fn copy_65_to_256<L: Line>(target: *mut u8, source: *const u8,
 ///
 /// # Safety
 /// As [`copy`], and the length is in that range.
+#[cfg(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(miri)))]
 #[inline(always)]
 pub(crate) unsafe fn copy_65_to_256_branching<L: Line>(
     target: *mut u8,

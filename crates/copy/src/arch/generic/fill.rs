@@ -49,6 +49,7 @@ pub(crate) unsafe fn fill_65_to_256<L: Line>(target: *mut u8, byte: u8, length: 
 ///
 /// # Safety
 /// As [`fill`], and the length is in that range.
+#[cfg(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(miri)))]
 #[inline(always)]
 pub(crate) unsafe fn fill_65_to_256_branching<L: Line>(target: *mut u8, byte: u8, length: usize) {
     // SAFETY: as in `copy_65_to_256_branching`.
