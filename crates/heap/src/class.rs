@@ -19,7 +19,8 @@ const SPAN_SLOTS_MIN: usize = 8;
 /// Slices of the longest span: one page.
 const SPAN_SLICES_MAX: usize = 32;
 
-/// Bytes of one class that a thread keeps to itself at most: a bound on what an idle thread holds.
+/// Bytes of one class that a thread keeps to itself at most once it has freed one: a bound on what an idle
+/// thread holds. (One that only allocates has up to a refill, 16 slots, of a class above 16 KiB.)
 const BIN_BYTES_MAX: usize = 256 << 10;
 
 /// Slots that a bin holds at most: with its count it is four cache lines.

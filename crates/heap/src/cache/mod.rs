@@ -33,8 +33,8 @@ const EMPTY_SLICES_KEPT: u32 = 4;
 const WORTH: u32 = 16;
 
 /// Slots that a refill takes at least where the span has so many, so that the largest classes, whose bins
-/// hold four, do not come for each second block: 131072@131072 grew at 70 ns a block with eight, and at
-/// 65 with sixteen. The first block that is freed gives back what is more than the bin holds.
+/// hold four, do not come for each second block. The first block that is freed gives back what is more
+/// than the bin holds.
 const REFILL_MIN: u32 = 16;
 
 /// A cache, with what it works on.

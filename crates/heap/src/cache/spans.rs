@@ -14,7 +14,8 @@ use crate::step::step;
 use crate::sync::Ordering::{AcqRel, Acquire, Relaxed};
 
 /// Slices of the shortest spans for which a page without memory is claimed at once, what is left of it
-/// ahead: a quarter of a page, so that a thread that wants little memory does not hold that much.
+/// ahead: a quarter of a page, which the classes from 40 KiB on have, and those of 20 and 24 KiB. A thread
+/// that wants small blocks alone holds nothing ahead.
 const AHEAD_SLICES_MIN: usize = PAGE_SLICES / 4;
 
 impl Keeper<'_> {

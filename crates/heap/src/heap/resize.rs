@@ -88,7 +88,8 @@ impl Heap {
     }
 
     /// Makes a block `size` bytes long where it is: false, and nothing changed, where it would have to
-    /// move, for its size or for `align`.
+    /// move, for its size or for `align`, or had better (a slot of which little would be left; any block in
+    /// debug mode).
     ///
     /// # Errors
     /// [`Misuse`] for a pointer that names no live block.

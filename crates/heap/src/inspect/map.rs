@@ -46,7 +46,7 @@ pub enum PageState {
 pub enum SliceView {
     /// Nobody's.
     Free,
-    /// Being built or taken apart.
+    /// Being built or taken apart, or held by a thread for its next spans.
     Busy,
     /// Part of a span. Counts are of the slots that start in this slice.
     Span {

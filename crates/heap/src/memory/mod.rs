@@ -203,7 +203,7 @@ impl Memory {
                 Ok(head) => return Ok(head),
                 Err(Miss::Refused) => return Err(Miss::Refused),
                 Err(Miss::Full) => self.note_full(found, order),
-                Err(Miss::Unusable) => (0..ORDERS).for_each(|o| _ = self.order(o).clear(found)),
+                Err(Miss::Unusable) => self.note_unusable(found),
                 Err(Miss::Busy) => miss = Miss::Busy,
             }
             page = found + 1;
@@ -217,6 +217,14 @@ impl Memory {
         step!("page.full.after_clear");
         if self.longest_order(page) > order {
             self.order(order).set(page);
+        }
+    }
+
+    /// Clears all bits of a page that did not come, unless it came meanwhile.
+    fn note_unusable(&self, page: usize) {
+        (0..ORDERS).for_each(|order| _ = self.order(order).clear(page));
+        if PageWord(self.tables.pages()[page].load(Acquire)).is_ready() {
+            self.note_page(page);
         }
     }
 
@@ -248,7 +256,11 @@ impl Memory {
                 Err(Refused::Unusable) => Miss::Unusable,
                 Err(Refused::Exhausted) => Miss::Refused,
             };
-            slice::unclaim(slices, run, me);
+            match miss {
+                // It is being mapped, and who noted its free runs meanwhile did not see these.
+                Miss::Busy => self.give_back(run, me),
+                _ => slice::unclaim(slices, run, me),
+            }
             return Err(miss);
         }
         Err(Miss::Full)

@@ -98,9 +98,10 @@ impl Memory {
         let extent = self.region.provide_extent(wanted * PAGE);
         let Provided { first, count, backing, kept } = extent.map_err(|_| AllocError::Exhausted)?;
         self.note_external(first + count);
+        let mut opened = 0;
         for page in first..first + count {
             if !self.mark_outside(page, if page == first { kept } else { 0 }) {
-                // Held by one who died. Once that is reaped the page can come again.
+                // Held by one who died, or for a moment by one who does not know that it went.
                 // SAFETY: the page was just provided, and nobody was told.
                 unsafe { self.region.give_back(page) };
                 continue;
@@ -109,8 +110,10 @@ impl Memory {
             self.tables.pages()[page].store(PageWord::ready(backing as u8).0, Release);
             step!("page.open_external.after_ready");
             self.note_page(page);
+            opened += 1;
         }
-        Ok(())
+        // The same pages would come again and again.
+        if opened > 0 { Ok(()) } else { Err(AllocError::Exhausted) }
     }
 
     /// Says of the first slices of a page that comes whose they are; false where that cannot be. When

@@ -279,7 +279,14 @@ impl Directory {
                     Ordering::Acquire,
                     Ordering::Relaxed,
                 ) {
-                    Ok(_) => return Some(extent.part(run.trailing_zeros() as usize, pages)),
+                    Ok(_) if slot.extent() == Some(extent) => {
+                        return Some(extent.part(run.trailing_zeros() as usize, pages));
+                    }
+                    // The place was struck out and taken again meanwhile: the pages are another's.
+                    Ok(_) => {
+                        slot.idle.fetch_or(run, Ordering::Release);
+                        break;
+                    }
                     Err(now) => idle = now,
                 }
             }
@@ -304,8 +311,15 @@ impl Directory {
     pub(crate) fn strike_out(&self) -> Option<Extent> {
         let (slot, extent) = self.slots().find(|(slot, extent)| {
             let all = mask(extent.pages);
-            // SYNC: idle pages. Whoever clears all bits at once is alone with the extent.
-            slot.idle.compare_exchange(all, 0, Ordering::Acquire, Ordering::Relaxed).is_ok()
+            // SYNC: idle pages. Whoever clears all bits at once is alone with the extent, if it is still
+            // the same: the place may have been struck out and taken again meanwhile.
+            let is_taken =
+                slot.idle.compare_exchange(all, 0, Ordering::Acquire, Ordering::Relaxed).is_ok();
+            let is_same = is_taken && slot.extent() == Some(*extent);
+            if is_taken && !is_same {
+                slot.idle.fetch_or(all, Ordering::Release);
+            }
+            is_same
         })?;
         slot.address.store(0, Ordering::Release);
         Some(extent)

@@ -21,8 +21,8 @@ const ALIGN_MIN: usize = if cfg!(target_arch = "aarch64") { 128 } else { 64 };
 /// them would make the next request of DPDK pay for the clearing of all of it.
 pub(crate) const GROWN_BYTES_MAX: usize = 256 << 10;
 
-/// The largest block that is put into idle memory, in bytes: a quarter of the largest extent, so that it
-/// keeps at most three times its size from going back to DPDK.
+/// The largest block that is put into idle memory, in bytes: a quarter of the largest extent. While it
+/// lives, the rest of its extent cannot go back to DPDK.
 const HELD_BYTES_MAX: usize = 16 << 20;
 
 /// The least number that DPDK gives to a heap of the program's own memory (RTE_MAX_NUMA_NODES): 32 as

@@ -1,9 +1,10 @@
 //! Where a heap's memory comes from: blocks of DPDK's own heap, so that every process has them mapped
 //! and devices reach them.
 //!
-//! Only the primary process takes blocks and frees them, as long as its [`crate::housekeeping`] runs:
-//! DPDK does both under a lock that nobody releases when the holder dies, and a primary process that
-//! dies ends the application anyway. A secondary one asks and waits.
+//! Only the primary process takes blocks, as long as its [`crate::housekeeping`] runs: DPDK does it under
+//! a lock that nobody releases when the holder dies, and a primary process that dies ends the application
+//! anyway. A secondary one asks and waits. Blocks are freed by the primary's housekeeping, and by whoever
+//! DPDK refuses memory: one that is killed just then holds that lock as any caller of DPDK's would.
 
 use core::ffi::c_int;
 use core::ptr::NonNull;

@@ -65,6 +65,8 @@ impl Wish {
             // What another thread is giving back may be what is missing.
             let may_help = dropin.give_back(step) > 0 || Self::has_waited(dropin);
             if !may_help {
+                // Another thread may have given it back, and arrived, since DPDK was asked.
+                given = ask();
                 break;
             }
             given = ask();
