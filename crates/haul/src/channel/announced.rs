@@ -31,6 +31,10 @@ const MOST_BYTES: usize = HUGE_BYTES / 2;
 /// Fewer pages than this are left to their faults: a call takes longer than one of them.
 const POPULATED_BYTES_MIN: usize = 16 * PAGE_BYTES;
 
+/// Huge pages that are copied before the first of them are moved: what is there twice until then. A
+/// multiple of a huge page.
+const STEP_BYTES: usize = 32 * HUGE_BYTES;
+
 /// Copies what is still a view in this part of a mapping that belongs to the caller alone, who has it
 /// borrowed uniquely. Returns the bytes that were copied; where the kernel cannot, the pages stay as they
 /// are, and each is copied as it is written to.
@@ -40,13 +44,16 @@ pub(super) fn make_private(base: NonNull<u8>, part: Range<usize>) -> usize {
     let mut copied = 0;
     for view in pages::views(&part) {
         let wanted = part.start.max(view.start)..part.end.min(view.end);
-        let huge = huge_pages(&wanted, &view);
-        let done = !huge.is_empty() && copy_huge(base, &huge);
-        let (huge, gained) = match done {
-            true => (huge.clone(), huge.len()),
-            false => (wanted.start..wanted.start, 0),
-        };
-        copied += gained;
+        let mut huge = huge_pages(&wanted, &view);
+        let end = std::mem::replace(&mut huge.end, huge.start);
+        while huge.end < end {
+            let step = huge.end..end.min(huge.end + STEP_BYTES);
+            if !copy_huge(base, &step) {
+                break;
+            }
+            huge.end = step.end;
+        }
+        copied += huge.len();
         for rest in
             [wanted.start..huge.start.min(wanted.end), huge.end.max(wanted.start)..wanted.end]
         {

@@ -127,7 +127,10 @@ impl Buffer {
     /// more. Under 64 KiB, and of any other memory, nothing is done, and nothing ever changes in what
     /// the bytes are. The account counts what was copied.
     ///
-    /// Copies the whole of a huge page, 2 MiB, for 1 MiB of it or more: up to 1 MiB at either end.
+    /// Copies the whole of a huge page, 2 MiB, for 1 MiB of it or more: up to 1 MiB at either end. Say it
+    /// before the memory is registered with a device: other pages come to be there. Whoever expects to
+    /// announce more than 0.11 of a message keeps [`Settings::dirty_fraction`](super::Settings) below
+    /// that, or the sender makes no view of it.
     ///
     /// # Panics
     /// The range is not inside the buffer.

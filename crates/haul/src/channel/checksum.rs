@@ -7,8 +7,9 @@
 //!
 //! Sums do not depend on the order, so that each end can add pieces as they come, from the front
 //! and from the back, in pieces of its own. Any change of a single word shows in the plain sum, and
-//! what came to a wrong place in the weighted one. Against accidents, not against a peer that
-//! means it: it could send other bytes in the first place.
+//! two words that changed places in the weighted one, but where their difference times their distance
+//! is a multiple of 2^64: where they differ in their highest bits alone. Against accidents, not
+//! against a peer that means it: it could send other bytes in the first place.
 //!
 //! A block is 16 words in 16 lanes. With `a += word; b += a` for each of m blocks, b is the sum of
 //! word * (m - block), from which the weights follow: two additions a word, no multiplication.
@@ -249,8 +250,13 @@ mod tests {
             bytes[one] ^= 1 << bit;
             prop_assert_ne!(naive(&bytes), before);
             bytes[one] ^= 1 << bit;
+            // What two bytes at the same place of two words change, when they change places.
+            let difference = u64::from(bytes[one]).wrapping_sub(u64::from(bytes[other]));
+            let distance = (one as u64 / 8).wrapping_sub(other as u64 / 8);
+            let weighted = difference.wrapping_mul(distance) << (one % 8 * 8);
+            let is_missed = one % 8 == other % 8 && weighted == 0;
             bytes.swap(one, other);
-            prop_assert_eq!(naive(&bytes) == before, bytes[one] == bytes[other]);
+            prop_assert_eq!(naive(&bytes) == before, difference == 0 || is_missed);
         }
     }
 }

@@ -11,7 +11,7 @@ pub enum Mechanism {
     /// Small messages, inside their descriptor: two copies.
     #[default]
     Inline,
-    /// Piece by piece through 1 MiB that both ends have: two copies that overlap.
+    /// Piece by piece through 1 to 1.75 MiB that both ends have: two copies that overlap.
     Ring,
     /// The whole message in shared memory: two copies, one after the other.
     Staged,
@@ -61,7 +61,7 @@ impl Mechanism {
     pub fn summary(self) -> &'static str {
         match self {
             Self::Inline => "up to 4032 B inside the descriptor",
-            Self::Ring => "1 MiB that both ends have, both copies overlapped",
+            Self::Ring => "1 to 1.75 MiB that both ends have, both copies overlapped",
             Self::Staged => "the whole message in shared memory, copied in, then out",
             Self::Pull => "process_vm_readv by the receiver, the ring where it is refused",
             Self::Sealed => "built in place, write-sealed, mapped private",

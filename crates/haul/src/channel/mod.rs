@@ -166,7 +166,7 @@ pub struct Channel {
 impl Channel {
     /// Connects to the [`Listener`] at `path`.
     ///
-    /// Costs some twenty system calls and one mapping of about 2 MiB, of which pages are taken as
+    /// Costs some twenty system calls and one mapping of some 4 MiB, of which pages are taken as
     /// they are used.
     ///
     /// # Errors
