@@ -18,8 +18,8 @@
 //! | bytes | what | where |
 //! |---|---|---|
 //! | 0-64 | no loop, few branches, all loads before all stores; inlined into the caller | `small` |
-//! | 65-256 | four cache lines that overlap, no branch on the size | `arch::generic` |
-//! | 257 and more | up to 512 four larger pieces, then a loop aligned on the target, head and tail saved first | `arch::generic` |
+//! | 65-256 | four cache lines that overlap, no branch on the size; 65-128 two, where an inlined copy calls | `arch::generic` |
+//! | 257 and more | up to 512 six or eight lines, then a loop aligned on the target, head and tail saved first | `arch::generic` |
 //! | from a threshold on | `rep movsb` or non-temporal stores, by [`Thresholds`] | `dispatch` |
 //!
 //! Every function here has memmove's semantics, `memcpy` too: a caller that got away with an

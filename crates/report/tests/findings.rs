@@ -449,6 +449,12 @@ fn a_shortlist_has_something_of_each_part() {
     assert_eq!(texts(4), "0345");
     assert_eq!(texts(6), "013456");
     assert_eq!(texts(9), "0123456");
+
+    // A warning about all figures is not crowded out by the calm sentence before it.
+    let mut warned = all();
+    warned.push(Finding { tone: Tone::Worse, ..finding((7, "")) });
+    let chosen: String = shortlist(warned, 5).into_iter().map(|found| found.text).collect();
+    assert_eq!(chosen, "03457");
 }
 
 fn transfer(subject: &str, size: u64, busy: u8, rate: f64) -> Line {

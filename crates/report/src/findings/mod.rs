@@ -75,7 +75,7 @@ pub fn findings(lines: &[Line]) -> Vec<Finding> {
 }
 
 /// At most `count` of some findings, in their order: every part of haul that was measured has its first
-/// before one has its second.
+/// before one has its second. A warning about all figures is chosen like a part's first.
 #[must_use]
 pub fn shortlist(findings: Vec<Finding>, count: usize) -> Vec<Finding> {
     let part = |finding: &Finding| finding.experiment.split('.').next().map(str::to_owned);
@@ -83,7 +83,9 @@ pub fn shortlist(findings: Vec<Finding>, count: usize) -> Vec<Finding> {
     let place =
         |index: usize| parts[..index].iter().filter(|other| **other == parts[index]).count();
     let mut order: Vec<usize> = (0..findings.len()).collect();
-    order.sort_by_key(|&index| place(index));
+    let warns_of_all =
+        |index: usize| parts[index].as_deref() == Some("") && findings[index].tone == Tone::Worse;
+    order.sort_by_key(|&index| if warns_of_all(index) { 0 } else { place(index) });
     order.truncate(count);
     let is_chosen = |index: &usize| order.contains(index);
     findings.into_iter().enumerate().filter(|(index, _)| is_chosen(index)).map(|(_, f)| f).collect()

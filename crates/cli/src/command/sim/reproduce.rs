@@ -16,7 +16,7 @@ use crate::terminal;
 const RECORDS: &str = "sim.jsonl";
 const PAGE: &str = "report.html";
 
-/// Packets of each trace: the paper's, and those that two cores do in half a minute. A quarter warms
+/// Packets of each trace: the paper's, and those that two cores do in five seconds. A quarter warms
 /// up: less than a turn of the NIC's 256 buffers (400 packets in all) was up to 1.5 points off.
 const PACKETS: u64 = 100_000;
 const PACKETS_QUICK: u64 = 1200;
@@ -48,8 +48,7 @@ impl Reproduce {
     }
 
     fn budget(&self) -> Duration {
-        let packets = (self.plan.packets + self.plan.packets_calibrated) as u32;
-        TIME_OF_PACKET * packets / self.plan.threads as u32
+        TIME_OF_PACKET * self.plan.packets as u32 / self.plan.threads as u32
     }
 }
 

@@ -4,7 +4,8 @@
 //!
 //! ```text
 //! n <= 64:   small::copy
-//! n <= 256:  four lines at 0, k, n-64-k, n-64, k = 64 when n > 128, else 0: no branch on n,
+//! n <= 256:  four lines at 0, k, n-64-k, n-64, k = 64 when n > 128, else 0: no branch on n
+//!            (a caller that inlined n <= 64 has two lines up to 128, and a branch there),
 //!            all loads before all stores, so any overlap is fine
 //! n <= 512:  the first four and the last two or four lines likewise, where eight fit into the registers
 //! more:      save the head and the tail in registers
