@@ -828,7 +828,7 @@ enum haul_status haul_channel_accept(const struct haul_channel_listener *listene
 
 /**
  * Connects to the listener at path, and writes the channel to channel. options may be NULL. Some
- * twenty system calls and a mapping of 2 MiB, of which pages are taken as they are used.
+ * twenty system calls and a mapping of some 4 MiB, of which pages are taken as they are used.
  *
  * As haul_channel_accept(), and HAUL_ERROR_NOT_FOUND where nobody listens.
  *

@@ -105,7 +105,7 @@ pub unsafe extern "C" fn haul_channel_accept(
 }
 
 /// Connects to the listener at path, and writes the channel to channel. options may be NULL. Some
-/// twenty system calls and a mapping of 2 MiB, of which pages are taken as they are used.
+/// twenty system calls and a mapping of some 4 MiB, of which pages are taken as they are used.
 ///
 /// As haul_channel_accept(), and HAUL_ERROR_NOT_FOUND where nobody listens.
 ///

@@ -125,6 +125,11 @@ static void small_sizes(void)
             memmove(theirs + target, theirs + source, n);
             compare("haul_memmove", target, source, n);
             ours[source] = theirs[source] = (unsigned char)draw(256);
+            /* It promises the same, by code of its own. */
+            haul_memcpy(ours + target, ours + source, n);
+            memmove(theirs + target, theirs + source, n);
+            compare("haul_memcpy", target, source, n);
+            ours[source] = theirs[source] = (unsigned char)draw(256);
         }
         haul_memset(ours + 64, (int)n, n);
         memset(theirs + 64, (int)n, n);
@@ -149,7 +154,11 @@ static void known_sizes(void)
     CHECK(1);
     CHECK(7);
     CHECK(8);
+    CHECK(16);
+    CHECK(17);
     CHECK(31);
+    CHECK(32);
+    CHECK(33);
     CHECK(64);
     CHECK(65);
     CHECK(200);
