@@ -103,9 +103,11 @@ impl Thresholds {
         };
         let mut thresholds = Self::REGISTERS_ONLY;
         if cfg!(target_arch = "x86_64") {
-            // Source and target share the cache, and so do other cores. A fill has no source.
+            // Source and target share the cache, and so do other cores.
             thresholds.stream_copy_min = cache / 2;
-            thresholds.stream_fill_min = cache;
+            // A fill has no source to lose to the target, and one as long as the cache is still faster in
+            // it: 32 MiB on Zen 4's 32 MiB took 3 to 17% less by plain stores than past it, in five runs.
+            thresholds.stream_fill_min = cache * 2;
         }
         if facts.vendor == Vendor::Intel {
             // Measured on Zen 4 to cost a quarter of the rate; Intel's prefetchers like it, which
