@@ -44,21 +44,18 @@ pub(super) fn make_private(base: NonNull<u8>, part: Range<usize>) -> usize {
     let mut copied = 0;
     for view in pages::views(&part) {
         let wanted = part.start.max(view.start)..part.end.min(view.end);
-        let mut huge = huge_pages(&wanted, &view);
-        let end = std::mem::replace(&mut huge.end, huge.start);
-        while huge.end < end {
-            let step = huge.end..end.min(huge.end + STEP_BYTES);
+        let huge = huge_pages(&wanted, &view);
+        let mut done = huge.start;
+        while done < huge.end {
+            let step = done..huge.end.min(done + STEP_BYTES);
             if !copy_huge(base, &step) {
                 break;
             }
-            huge.end = step.end;
+            done = step.end;
         }
-        copied += huge.len();
-        for rest in
-            [wanted.start..huge.start.min(wanted.end), huge.end.max(wanted.start)..wanted.end]
-        {
-            copied += populate(base, rest);
-        }
+        copied += done - huge.start;
+        copied += populate(base, wanted.start..huge.start.min(wanted.end));
+        copied += populate(base, done.max(wanted.start)..wanted.end);
     }
     copied
 }

@@ -9,9 +9,9 @@
 //! Both count cells over the life of the channel and keep their own count in private memory; the
 //! other's is read once and must be where it can be. Where a piece ends follows from its message's
 //! length and from the count, at both ends alike: pieces lie one behind the other, and none is cut
-//! by the end of the ring. A message that uses less than all of the ring wraps early: the count passes over
-//! the cells that it leaves out, which counts them as filled and emptied. Lying close is worth it: the processor that reads them fetches ahead, into
-//! the next piece.
+//! by the end of the ring. Lying close is worth it: the processor that reads them fetches ahead, into
+//! the next piece. A message that uses less than all of the ring wraps early: the count passes over the
+//! cells that it leaves out, which counts them as filled and emptied.
 //!
 //! # By way of the caches, or of memory
 //! A line that one core has written and another reads goes from cache to cache, one after the other as

@@ -1,9 +1,9 @@
 //! Which span a cache takes slots of a class from: one that is partly free, else a new one; and what
 //! becomes of a span when all its slots are free.
 
-use super::{EMPTY_SLICES_KEPT, Keeper, room, unit, worth};
 use core::ops::Range;
 
+use super::{EMPTY_SLICES_KEPT, Keeper, room, unit, worth};
 use crate::bitmap::Bitmap;
 use crate::class::{CLASSES, TABLE};
 use crate::fault::AllocError;

@@ -64,13 +64,9 @@ impl Wish {
         for _ in 0..ROUNDS {
             // What another thread is giving back may be what is missing.
             let may_help = dropin.give_back(step) > 0 || Self::has_waited(dropin);
-            if !may_help {
-                // Another thread may have given it back, and arrived, since DPDK was asked.
-                given = ask();
-                break;
-            }
+            // Also where it does not: another's may have arrived since DPDK was asked.
             given = ask();
-            if !given.is_null() {
+            if !given.is_null() || !may_help {
                 break;
             }
             step = step.saturating_mul(2);
