@@ -3,7 +3,10 @@
 //!
 //! A number belongs to a thread until that ends; nothing runs when it ends (a destructor would call
 //! malloc), so numbers of threads that are gone are found when new ones come, and with a number its
-//! caches go to the new thread. In a child after fork the directories read as empty, and the thread
+//! caches go to the new thread. When a thread started, which tells it from a later one of its kernel
+//! number, it does not say itself: the kernel takes 40 to 100 us to tell, and the thread's first
+//! allocation waits. [`bury`] notes it; until then a later thread of that kernel number is taken for it,
+//! and its number is not given to another as long as that one lives. In a child after fork the directories read as empty, and the thread
 //! that forked registers anew.
 
 use core::cell::Cell;
@@ -26,8 +29,12 @@ use crate::word::{CacheId, SlotWord};
 /// Threads of one process at once, and one: number 0 is a thread that has not registered.
 pub(crate) const THREADS_MAX: usize = 4096;
 
-/// How many threads that may be gone are looked at when one registers: a few system calls each.
+/// How many threads that may be gone are looked at when one registers: a system call each.
 const LOOKS: usize = 2;
+
+/// Where upkeep looks for threads that are gone, a thread that registers does not, as long as so many
+/// numbers suffice: it saves 6 to 10 us of its first allocation.
+const TENDED_MAX: usize = 64;
 
 /// An entry of the table of threads that belonged to a thread of the parent, before a fork.
 const RETIRED: u64 = u64::MAX;
@@ -40,7 +47,8 @@ std::thread_local! {
     static PROCESS: Cell<u32> = const { Cell::new(0) };
 }
 
-/// By thread number: the thread's kernel number and start time, folded; 0 for nobody.
+/// By thread number: the thread's kernel number and start time, folded; 0 for nobody. The start time is 0
+/// until it is known.
 static THREADS: [AtomicU64; THREADS_MAX] = [const { AtomicU64::new(0) }; THREADS_MAX];
 
 /// The process that the table speaks of, doubled, plus 1 while it is being made so.
@@ -48,6 +56,9 @@ static TABLE_OF: AtomicU64 = AtomicU64::new(0);
 
 /// Where the next look for a thread that is gone begins.
 static LOOK: AtomicU64 = AtomicU64::new(1);
+
+/// 1 if [`bury`] was called since a thread registered.
+static IS_TENDED: AtomicU32 = AtomicU32::new(0);
 
 /// This thread's number in this process; 0 where it has none yet.
 pub(crate) fn number() -> usize {
@@ -60,7 +71,8 @@ fn place() -> usize {
     PLACE.with(Cell::get) as usize
 }
 
-/// This thread's number, registering it if need be, and again after a fork. A few system calls.
+/// This thread's number, registering it if need be, and again after a fork. Five system calls at most,
+/// unless all numbers are taken.
 /// `None` where [`THREADS_MAX`] threads live.
 #[cold]
 pub(crate) fn register() -> Option<usize> {
@@ -69,7 +81,7 @@ pub(crate) fn register() -> Option<usize> {
         return Some(number());
     }
     settle(process);
-    let me = fold(process::own_thread());
+    let me = fold(Identity { number: process::own_thread_number(), start: 0 });
     let number = match number() {
         0 => fresh(process, me)?,
         // The thread that forked: its number was retired, and nobody else takes it.
@@ -107,18 +119,27 @@ fn settle(process: u32) {
 
 /// A number that nobody has, or whose thread is gone.
 fn fresh(process: u32, me: u64) -> Option<usize> {
-    inherited(process, me, LOOKS)
+    let is_tended = IS_TENDED.swap(0, Relaxed) != 0;
+    let low = || is_tended.then(|| unused(me, TENDED_MAX)).flatten();
+    low()
+        .or_else(|| inherited(me, LOOKS, |thread| process::is_no_thread(process, thread.number)))
+        .or_else(|| unused(me, THREADS_MAX))
         .or_else(|| {
-            (1..THREADS_MAX).find(|&number| {
-                let entry = &THREADS[number];
-                entry.load(Relaxed) == 0 && entry.compare_exchange(0, me, AcqRel, Relaxed).is_ok()
-            })
+            let is_gone = |thread| process::life_of_thread(process, thread) == Life::Dead;
+            inherited(me, THREADS_MAX, is_gone)
         })
-        .or_else(|| inherited(process, me, THREADS_MAX))
+}
+
+/// The first number below `end` that nobody has.
+fn unused(me: u64, end: usize) -> Option<usize> {
+    (1..end).find(|&number| {
+        let entry = &THREADS[number];
+        entry.load(Relaxed) == 0 && entry.compare_exchange(0, me, AcqRel, Relaxed).is_ok()
+    })
 }
 
 /// The number of a thread that is gone, of the next `looks` in the table.
-fn inherited(process: u32, me: u64, looks: usize) -> Option<usize> {
+fn inherited(me: u64, looks: usize, is_gone: impl Fn(Identity) -> bool) -> Option<usize> {
     (0..looks).find_map(|_| {
         let number = LOOK.fetch_add(1, Relaxed) as usize % THREADS_MAX;
         let entry = &THREADS[number];
@@ -128,20 +149,19 @@ fn inherited(process: u32, me: u64, looks: usize) -> Option<usize> {
             LOOK.store(1, Relaxed);
             return None;
         }
-        let is_gone = old != RETIRED && process::life_of_thread(process, unfold(old)) == Life::Dead;
-        (number != 0 && is_gone && entry.compare_exchange(old, me, AcqRel, Relaxed).is_ok())
-            .then_some(number)
+        let is_free = number != 0 && old != RETIRED && is_gone(unfold(old));
+        (is_free && entry.compare_exchange(old, me, AcqRel, Relaxed).is_ok()).then_some(number)
     })
 }
 
-/// Hands every number that `has_left_something` and that no thread has to `each`, during which nobody
-/// has it; how many.
+/// Notes when the threads started of which it is not known yet, and hands every number that
+/// `has_left_something` and that no thread has to `each`, during which nobody has it; how many.
 pub(crate) fn bury(has_left_something: impl Fn(usize) -> bool, mut each: impl FnMut(usize)) -> u32 {
     let Some(own) = register() else { return 0 };
     let (process, me) = (process::own_number(), THREADS[own].load(Relaxed));
     let mut buried = 0;
     for (number, entry) in THREADS.iter().enumerate().skip(1) {
-        let old = entry.load(Acquire);
+        let old = with_start(entry, process);
         if old == RETIRED || number == own || !has_left_something(number) {
             continue;
         }
@@ -153,12 +173,33 @@ pub(crate) fn bury(has_left_something: impl Fn(usize) -> bool, mut each: impl Fn
             buried += 1;
         }
     }
+    IS_TENDED.store(1, Relaxed);
     buried
+}
+
+/// An entry of the table, with the thread's start time noted where it was not.
+fn with_start(entry: &AtomicU64, process: u32) -> u64 {
+    let old = entry.load(Acquire);
+    let thread = unfold(old);
+    if old == 0 || old == RETIRED || thread.start != 0 {
+        return old;
+    }
+    let start = match process::is_no_thread(process, thread.number) {
+        true => START_OF_NOBODY,
+        false => process::start_of_thread(process, thread.number),
+    };
+    let new = fold(Identity { start, ..thread });
+    // Where another noted it too, or has the number by now, the next call looks again.
+    entry.compare_exchange(old, new, AcqRel, Acquire).map_or_else(|now| now, |_| new)
 }
 
 /// Bits of a start time in a folded word: what 22 bits for a number (`PID_MAX_LIMIT`) leave, which is a
 /// thousand years of ticks.
 const START_BITS: u32 = 42;
+
+/// The start time that is noted of a thread that ended before anybody asked: no thread has it, so a later
+/// one of its kernel number is not taken for it.
+const START_OF_NOBODY: u64 = (1 << START_BITS) - 1;
 
 /// Thread number and start time in one word.
 fn fold(thread: Identity) -> u64 {
@@ -307,6 +348,23 @@ mod tests {
         });
         assert_eq!(numbers.len(), 8);
         assert!(!numbers.contains(&0));
+    }
+
+    #[test]
+    fn when_a_thread_started_is_noted_later() {
+        let process = process::own_number();
+        let own = process::own_thread_number();
+        let entry = AtomicU64::new(fold(Identity { number: own, start: 0 }));
+        let me = unfold(with_start(&entry, process));
+        assert_eq!(me.number, own);
+        assert!(me.start != 0 && me.start != START_OF_NOBODY, "{me:?}");
+        assert_eq!(process::life_of_thread(process, me), Life::Alive);
+        // As the entry of an earlier thread of this number, which had ended when its time was noted.
+        let earlier = Identity { start: START_OF_NOBODY, ..me };
+        assert_eq!(process::life_of_thread(process, earlier), Life::Dead);
+        // The largest number there can be, which the kernel gives to nobody (PID_MAX_LIMIT - 1).
+        let nobody = AtomicU64::new(fold(Identity { number: (1 << 22) - 2, start: 0 }));
+        assert_eq!(unfold(with_start(&nobody, process)).start, START_OF_NOBODY);
     }
 
     #[test]

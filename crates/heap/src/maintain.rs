@@ -3,7 +3,7 @@
 
 use core::ops::Range;
 
-use crate::cache::Keeper;
+use crate::cache::{self, Keeper};
 use crate::fault::AllocError;
 use crate::heap::Heap;
 use crate::layout::{ORDERS, PAGE, PAGE_SLICES, SHIFT_MIN, SHIFTS};
@@ -13,7 +13,10 @@ use crate::reap::Reaped;
 use crate::region::Haste;
 use crate::slice;
 use crate::step::step;
-use crate::sync::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use crate::sync::{
+    AtomicU16,
+    Ordering::{AcqRel, Acquire, Relaxed, Release},
+};
 use crate::sys;
 use crate::word::{PageWord, Slice};
 
@@ -71,6 +74,7 @@ impl Heap {
             let (ready, released) = upkeep.release_idle(wanted);
             done.released += released;
             if wanted > 0 {
+                cache::bring_next(&self.memory);
                 upkeep.touch_new_shifts();
             }
             let (grown, is_refused) = upkeep.grow(wanted.saturating_sub(ready));
@@ -259,6 +263,11 @@ impl Upkeep<'_> {
         step!("maintain.grow.after_claim");
         // First, for it is soon done: where the data takes long, allocations come to the pages behind.
         self.touch(page, self.shifts());
+        if page == self.pages().start {
+            // Which sizes will be asked for is not known yet, and the first of them all waits for more.
+            let words = |shift| self.slot_words(page, shift);
+            (SHIFT_MIN..SHIFT_MIN + SHIFTS as u32).for_each(|shift| bring(words(shift)));
+        }
         let result = memory.make_ready(page, self.keeper.id, Haste::Ahead);
         step!("maintain.grow.after_ready");
         memory.give_back(run, self.keeper.id);
@@ -297,11 +306,16 @@ impl Upkeep<'_> {
         }
         let seen = |shift: &u32| shifts >> (shift - SHIFT_MIN) & 1 == 1;
         for shift in (SHIFT_MIN..SHIFT_MIN + SHIFTS as u32).filter(seen) {
-            let words = tables.slots(shift);
-            let own = (page * PAGE) >> shift..((page + 1) * PAGE) >> shift;
+            let first = (page * PAGE) >> shift;
+            let end = first + self.slot_words(page, shift).len() + WORDS_AHEAD;
             let last = (self.pages().end * PAGE) >> shift;
-            bring(&words[own.start..(own.end + WORDS_AHEAD).min(last)]);
+            bring(&tables.slots(shift)[first..end.min(last)]);
         }
+    }
+
+    /// The words of the slots of this shift in a page.
+    fn slot_words(&self, page: usize, shift: u32) -> &[AtomicU16] {
+        &self.memory().tables.slots(shift)[(page * PAGE) >> shift..((page + 1) * PAGE) >> shift]
     }
 
     fn is_ready_and_free(&self, page: usize) -> bool {

@@ -286,6 +286,9 @@ const CACHE_THREAD_AT: u32 = 16;
 const CACHE_EPOCH_AT: u32 = 32;
 
 impl CacheWord {
+    /// Of a record that nobody ever had.
+    pub(crate) const UNUSED: Self = Self::free(0);
+
     const fn new(state: u64, process: u8, by: u8, thread: u16, epoch: u32) -> Self {
         Self(
             state
