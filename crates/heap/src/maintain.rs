@@ -208,7 +208,7 @@ impl Upkeep<'_> {
         if is_mine && is_external {
             // Whoever provides it may hand it out again at once, to a thread that makes it ready: so
             // it is absent before. Its slices stay claimed until it is known to have gone.
-            word.store(PageWord::ABSENT.0, Release);
+            word.store(PageWord::GIVEN_BACK.0, Release);
             step!("maintain.release.after_absent");
         }
         // SAFETY: all slices of the page are claimed by this thread, so no block lies in it.

@@ -225,6 +225,9 @@ const PAGE_BACKING_AT: u32 = 17;
 impl PageWord {
     pub(crate) const ABSENT: Self = Self(0);
 
+    /// Absent as well: of a caller's memory, once here and given back.
+    pub(crate) const GIVEN_BACK: Self = Self(1 << PAGE_CACHE_AT);
+
     pub(crate) const fn mapping(cache: CacheId) -> Self {
         Self(1 | (cache as u64 & 0x7FFF) << PAGE_CACHE_AT)
     }

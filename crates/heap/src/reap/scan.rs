@@ -6,6 +6,7 @@ use crate::class::{CLASSES, Class, TABLE};
 use crate::heap::Heap;
 use crate::layout::{PAGE_SLICES, SLICE};
 use crate::member;
+use crate::region::backing::Backing;
 use crate::slice;
 use crate::slot::Slots;
 use crate::step::step;
@@ -48,11 +49,12 @@ impl Scan<'_> {
     fn node(&mut self) {
         let memory = self.keeper.memory;
         let pages = memory.pages_of(self.keeper.node);
-        let is_external = memory.region.external().is_some();
+        let is_external = self.is_external();
         let frontier = memory.tables.nodes()[self.keeper.node].frontier.load(Relaxed) as usize;
         let used = if is_external { pages.len() } else { frontier.min(pages.len()) };
         for page in pages.start..pages.start + used {
             let word = PageWord(memory.tables.pages()[page].load(Acquire));
+            // Never here, so nobody claimed a slice of it.
             if is_external && word == PageWord::ABSENT {
                 continue;
             }
@@ -63,11 +65,20 @@ impl Scan<'_> {
     fn page(&mut self, page: usize, word: PageWord) {
         let memory = self.keeper.memory;
         let run = page * PAGE_SLICES..(page + 1) * PAGE_SLICES;
+        // Searches that its bits lead to it find nothing until it comes again.
+        if word == PageWord::GIVEN_BACK && !run.clone().any(|index| self.is_claimed(index)) {
+            return;
+        }
         if let Page::Mapping(cache) | Page::Draining(cache) = word.decode()
             && self.caches.has(cache)
         {
-            // Whatever memory it has reads as anything, or is gone: it is asked for anew.
-            memory.tables.pages()[page].store(PageWord::ABSENT.0, Release);
+            // Whatever memory it has reads as anything, or is gone: it is asked for anew. A caller's memory
+            // goes only when its page is called absent.
+            let next = match self.is_external() {
+                true => PageWord::ready(Backing::External as u8),
+                false => PageWord::ABSENT,
+            };
+            memory.tables.pages()[page].store(next.0, Release);
             step!("reap.page.after_absent");
         }
         let mut index = run.start;
@@ -76,6 +87,18 @@ impl Scan<'_> {
         }
         // Who died between freeing slices and saying so left them in no bitmap.
         memory.note_free(run);
+    }
+
+    /// Whether a dead cache claimed the slice.
+    fn is_claimed(&self, index: usize) -> bool {
+        match slice::word(self.keeper.memory.tables.slices(), index).decode() {
+            Slice::Claimed(cache) => self.caches.has(cache),
+            _ => false,
+        }
+    }
+
+    fn is_external(&self) -> bool {
+        self.keeper.memory.region.external().is_some()
     }
 
     /// Looks at one slice; how many it settled.

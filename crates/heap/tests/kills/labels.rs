@@ -15,7 +15,7 @@ const ELSEWHERE: [(&str, &str); 8] = [
     ("page.open_external.after_frontier", "only with memory of the caller's"),
     ("page.open_external.after_outside", "only with memory of the caller's"),
     ("page.open_external.after_ready", "only with memory of the caller's"),
-    ("maintain.release.after_absent", "only with memory of the caller's"),
+    ("maintain.release.after_absent", "only with memory of the caller's: see `external`"),
     ("cache.undo.between", "only when two race for a span"),
     ("slot.claim_all.before_roll_back", "only when two race for a span"),
     ("maintain.thread.after_flush", "only when a thread of the process ended"),

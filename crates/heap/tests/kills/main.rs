@@ -7,8 +7,10 @@
 //!
 //! - `victim`: children that die where they are told to;
 //! - `work`: what victims do;
-//! - `labels`: the labels in the sources, and how often the work passes each.
+//! - `labels`: the labels in the sources, and how often the work passes each;
+//! - `external`: deaths while memory of the caller's is given back.
 
+mod external;
 mod labels;
 mod victim;
 mod work;

@@ -1,6 +1,7 @@
 //! Children that die where they are told to.
 
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering::SeqCst};
+use std::sync::{Mutex, PoisonError};
 
 /// How a child ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,6 +22,9 @@ static LEFT: AtomicU64 = AtomicU64::new(0);
 
 /// Does `work` in a child that dies at passage `count` of `label`.
 pub(crate) fn kill_at(label: &'static str, count: u64, work: impl FnOnce()) -> End {
+    // One at a time: tests run side by side.
+    static TURN: Mutex<()> = Mutex::new(());
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     TARGET.store(label.as_ptr().cast_mut(), SeqCst);
     TARGET_BYTES.store(label.len() as u64, SeqCst);
     LEFT.store(count, SeqCst);
