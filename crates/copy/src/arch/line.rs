@@ -28,6 +28,9 @@ pub(crate) trait Line: Copy {
     /// Stores 64 bytes to an address that [`Line::ALIGNMENT`] divides.
     unsafe fn store_aligned(self, target: *mut u8);
 
+    /// Stores the first [`Line::ALIGNMENT`] bytes to any address.
+    unsafe fn store_first(self, target: *mut u8);
+
     /// Stores 64 bytes past the caches to an address that 64 divides. [`Line::fence`] orders it.
     unsafe fn stream(self, target: *mut u8);
 

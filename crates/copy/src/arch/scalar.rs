@@ -32,6 +32,12 @@ impl Line for Words {
     }
 
     #[inline(always)]
+    unsafe fn store_first(self, target: *mut u8) {
+        // SAFETY: the caller can write 8 bytes.
+        unsafe { target.cast::<MaybeUninit<u64>>().write_unaligned(self.0[0]) }
+    }
+
+    #[inline(always)]
     unsafe fn stream(self, target: *mut u8) {
         // SAFETY: the caller can write 64 bytes at a multiple of 64.
         unsafe { self.store_aligned(target) }

@@ -44,6 +44,12 @@ impl Line for Quads {
         unsafe { self.store(target) }
     }
 
+    #[inline(always)]
+    unsafe fn store_first(self, target: *mut u8) {
+        // SAFETY: the caller can write 16 bytes; NEON is part of the target.
+        unsafe { vst1q_u8(target, self.0[0]) }
+    }
+
     /// `stnp`: a hint, with no fence of its own to be had or needed.
     #[inline(always)]
     unsafe fn stream(self, target: *mut u8) {

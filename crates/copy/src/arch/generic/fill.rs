@@ -1,8 +1,9 @@
 //! memset over cache lines: `generic::copy` without the loads.
 //!
 //! A block without branches for 257 to 512 bytes, which the copy has, lost 10% here: a loop of
-//! stores is too short to hide the branch that leads to it. A head of one line instead of two, which
-//! stores less, lost 6% up to 2 KiB: the loop's end is mispredicted more often.
+//! stores is too short to hide the branch that leads to it. The head is one register, as the copy's: with
+//! two lines fills of 384 to 2048 bytes took libc's time on Zen 4, with one register 0.83 to 0.95 of it,
+//! with one line 6% more than with two.
 
 use super::BLOCK_MAX;
 use crate::arch::line::LINE;
@@ -75,10 +76,9 @@ pub(crate) unsafe fn fill_above_256<L: Line>(target: *mut u8, byte: u8, length: 
     // ALIGNMENT that the head reaches.
     unsafe {
         let line = L::splat(byte);
-        line.store(target);
-        line.store(target.add(LINE));
+        line.store_first(target);
         let tail = length - step;
-        let mut at = step - (target.addr() & (L::ALIGNMENT - 1));
+        let mut at = L::ALIGNMENT - (target.addr() & (L::ALIGNMENT - 1));
         while at < tail {
             line.store_aligned(target.add(at));
             line.store_aligned(target.add(at + LINE));

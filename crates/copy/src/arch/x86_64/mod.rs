@@ -41,6 +41,12 @@ macro_rules! line_of_registers {
             }
 
             #[inline(always)]
+            unsafe fn store_first(self, target: *mut u8) {
+                // SAFETY: the caller can write a register's bytes and has the instruction set.
+                unsafe { $store(target.cast(), self.0[0]) }
+            }
+
+            #[inline(always)]
             unsafe fn stream(self, target: *mut u8) {
                 let target = target.cast::<$register>();
                 // SAFETY: as `store_aligned`; whoever streams ends in `fence`.
