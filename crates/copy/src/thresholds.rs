@@ -49,16 +49,74 @@ pub struct Thresholds {
 /// The value that turns a way off.
 pub const NEVER: usize = usize::MAX;
 
-/// What is in force. Each is read on its own, relaxed: a copy that sees some old and some new
-/// values takes a way that is slower, never one that is wrong. 0 is "not set yet"; `dispatch` sets
-/// them before it asks for a way.
-static CURRENT: [AtomicUsize; Thresholds::NAMES.len()] =
-    [const { AtomicUsize::new(0) }; Thresholds::NAMES.len()];
+/// What is in force in this process; `dispatch` sees to it that something is before it asks for a way.
+static IN_FORCE: InForce = InForce::new();
 
-/// The smallest size whose copy, and whose fill, does not go by registers. Below, nothing else is
-/// looked at. Like [`CURRENT`], it may be a moment older than the rest.
-static COPY_LOOKUP: AtomicUsize = AtomicUsize::new(0);
-static FILL_LOOKUP: AtomicUsize = AtomicUsize::new(0);
+/// Thresholds that all threads read and any may replace.
+///
+/// Each is read on its own, relaxed: a copy that sees some old and some new values takes a way that is
+/// slower, never one that is wrong. 0 is "not set yet", which no clamped threshold is. A place is written
+/// in two ways: by [`InForce::install`], whatever it holds, and with a default by an exchange that only
+/// replaces 0. So whatever was installed stays, however late a thread comes with the defaults that it
+/// started to ask for before: asking takes tens of microseconds where a hypervisor answers.
+struct InForce {
+    values: [AtomicUsize; Thresholds::NAMES.len()],
+    /// The smallest size whose copy does not go by registers. Below, nothing else is looked at. It may be
+    /// a moment older than the rest.
+    copy_lookup: AtomicUsize,
+    /// The same of fills.
+    fill_lookup: AtomicUsize,
+}
+
+impl InForce {
+    const fn new() -> Self {
+        Self {
+            values: [const { AtomicUsize::new(0) }; Thresholds::NAMES.len()],
+            copy_lookup: AtomicUsize::new(0),
+            fill_lookup: AtomicUsize::new(0),
+        }
+    }
+
+    /// Every place with what `thresholds`, clamped, put there.
+    fn places(&self, thresholds: Thresholds) -> impl Iterator<Item = (&AtomicUsize, usize)> {
+        let clamped = thresholds.clamped();
+        let copy = clamped.rep_movsb_min.min(clamped.stream_copy_min);
+        let fill = clamped.rep_stosb_min.min(clamped.stream_fill_min);
+        let lookups = [(&self.copy_lookup, copy), (&self.fill_lookup, fill)];
+        self.values.iter().zip(clamped.to_array()).chain(lookups)
+    }
+
+    fn install(&self, thresholds: Thresholds) {
+        for (place, value) in self.places(thresholds) {
+            place.store(value, Ordering::Relaxed);
+        }
+    }
+
+    fn install_where_unset(&self, defaults: Thresholds) {
+        for (place, value) in self.places(defaults) {
+            // What somebody has installed meanwhile stays.
+            let _ = place.compare_exchange(0, value, Ordering::Relaxed, Ordering::Relaxed);
+        }
+    }
+
+    fn is_unset(&self) -> bool {
+        let lookups = [&self.copy_lookup, &self.fill_lookup];
+        self.values.iter().chain(lookups).any(|place| place.load(Ordering::Relaxed) == 0)
+    }
+
+    /// What is in force, after `defaults` are where nothing is.
+    fn get_or(&self, defaults: impl FnOnce() -> Thresholds) -> Thresholds {
+        if self.is_unset() {
+            self.install_where_unset(defaults());
+        }
+        Thresholds::from_array(core::array::from_fn(|index| self.value(index)))
+    }
+
+    #[inline(always)]
+    fn value(&self, index: usize) -> usize {
+        self.values[index].load(Ordering::Relaxed)
+    }
+}
 
 impl Thresholds {
     /// The names of all thresholds, as `haul.toml`, C and the command line spell them.
@@ -123,25 +181,17 @@ impl Thresholds {
         thresholds
     }
 
-    /// The thresholds in force in this process.
+    /// The thresholds in force in this process. The first call puts the defaults in force where
+    /// nothing was installed, and never replaces what is installed meanwhile.
     #[must_use]
     pub fn current() -> Self {
-        if CURRENT[0].load(Ordering::Relaxed) == 0 {
-            Self::defaults().install();
-        }
-        Self::from_array(core::array::from_fn(|index| CURRENT[index].load(Ordering::Relaxed)))
+        IN_FORCE.get_or(Self::defaults)
     }
 
-    /// Puts these in force, [clamped](Self::clamped), for all threads of this process.
+    /// Puts these in force, [clamped](Self::clamped), for all threads of this process. Of two that are
+    /// installed at the same time each threshold has the value of one.
     pub fn install(self) {
-        let clamped = self.clamped();
-        for (place, value) in CURRENT.iter().zip(clamped.to_array()) {
-            place.store(value, Ordering::Relaxed);
-        }
-        let copy = clamped.rep_movsb_min.min(clamped.stream_copy_min);
-        let fill = clamped.rep_stosb_min.min(clamped.stream_fill_min);
-        COPY_LOOKUP.store(copy, Ordering::Relaxed);
-        FILL_LOOKUP.store(fill, Ordering::Relaxed);
+        IN_FORCE.install(self);
     }
 
     /// The same with every value raised to [`LOOKUP_MIN`].
@@ -220,13 +270,13 @@ pub(crate) enum Way {
 /// Whether a copy of `length` bytes goes by registers without a further look.
 #[inline(always)]
 pub(crate) fn copies_by_registers(length: usize) -> bool {
-    length < COPY_LOOKUP.load(Ordering::Relaxed)
+    length < IN_FORCE.copy_lookup.load(Ordering::Relaxed)
 }
 
 /// Whether a fill of `length` bytes goes by registers without a further look.
 #[inline(always)]
 pub(crate) fn fills_by_registers(length: usize) -> bool {
-    length < FILL_LOOKUP.load(Ordering::Relaxed)
+    length < IN_FORCE.fill_lookup.load(Ordering::Relaxed)
 }
 
 /// The way for a copy of `length` bytes; `alike` says whether target and source have the same
@@ -236,10 +286,10 @@ pub(crate) fn fills_by_registers(length: usize) -> bool {
 /// above the source in their pages, and to 30 elsewhere.
 #[inline(always)]
 pub(crate) fn copy_way(length: usize, alike: bool) -> Way {
-    let string_min = CURRENT[0].load(Ordering::Relaxed);
-    let string_max = CURRENT[1].load(Ordering::Relaxed);
-    let stream_min = CURRENT[2].load(Ordering::Relaxed);
-    let paged_min = CURRENT[3].load(Ordering::Relaxed);
+    let string_min = IN_FORCE.value(0);
+    let string_max = IN_FORCE.value(1);
+    let stream_min = IN_FORCE.value(2);
+    let paged_min = IN_FORCE.value(3);
     if length >= string_min && length < string_max && alike {
         Way::String
     } else if length < stream_min {
@@ -254,9 +304,9 @@ pub(crate) fn copy_way(length: usize, alike: bool) -> Way {
 /// The way for a fill of `length` bytes.
 #[inline(always)]
 pub(crate) fn fill_way(length: usize) -> Way {
-    let string_min = CURRENT[4].load(Ordering::Relaxed);
-    let string_max = CURRENT[5].load(Ordering::Relaxed);
-    let stream_min = CURRENT[6].load(Ordering::Relaxed);
+    let string_min = IN_FORCE.value(4);
+    let string_max = IN_FORCE.value(5);
+    let stream_min = IN_FORCE.value(6);
     if length >= string_min && length < string_max {
         Way::String
     } else if length < stream_min {
@@ -299,6 +349,55 @@ mod tests {
             for clamped in thresholds.clamped().to_array() {
                 assert_eq!(clamped, value.max(LOOKUP_MIN));
             }
+        }
+    }
+
+    fn all(bytes: usize) -> Thresholds {
+        Thresholds::from_array([bytes; Thresholds::NAMES.len()])
+    }
+
+    fn lookups(in_force: &InForce) -> [usize; 2] {
+        [&in_force.copy_lookup, &in_force.fill_lookup].map(|place| place.load(Ordering::Relaxed))
+    }
+
+    /// One thread's first copy asks the processor; another installs a file's thresholds meanwhile.
+    #[test]
+    fn defaults_that_come_late_replace_nothing() {
+        let in_force = InForce::new();
+        let got = in_force.get_or(|| {
+            in_force.install(all(5000));
+            all(7000)
+        });
+        assert_eq!((got, lookups(&in_force)), (all(5000), [5000; 2]));
+    }
+
+    /// Half of what another thread installs is there: what is read has no unset threshold in it.
+    #[test]
+    fn defaults_stand_in_for_what_is_not_installed_yet() {
+        let in_force = InForce::new();
+        in_force.values[0].store(5000, Ordering::Relaxed);
+        let mut expected = all(7000);
+        expected.rep_movsb_min = 5000;
+        assert_eq!(in_force.get_or(|| all(7000)), expected);
+        in_force.install(all(5000));
+        assert_eq!(in_force.get_or(|| panic!("all are set")), all(5000));
+        assert_eq!(lookups(&in_force), [5000; 2]);
+    }
+
+    #[test]
+    fn what_is_installed_outlives_every_first_copy() {
+        for _ in 0..if cfg!(miri) { 20 } else { 2000 } {
+            let in_force = InForce::new();
+            let barrier = std::sync::Barrier::new(2);
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    barrier.wait();
+                    in_force.get_or(|| all(7000));
+                });
+                barrier.wait();
+                in_force.install(all(5000));
+            });
+            assert_eq!((in_force.get_or(|| all(9000)), lookups(&in_force)), (all(5000), [5000; 2]));
         }
     }
 
