@@ -100,6 +100,19 @@ pub enum Vendor {
     Other,
 }
 
+/// The largest last-level cache that is believed, in bytes: twice the largest that one core had in 2024
+/// (504 MiB, Intel Xeon 6980P). More is a hypervisor's fancy (one told of 1 TiB) and says nothing.
+pub const LAST_CACHE_MAX_BYTES: usize = 1 << 30;
+
+/// What stands in for a last-level cache that is not told or not believed, in bytes: that of one core
+/// complex (AMD EPYC) or of a middling desktop part. Too small costs some speed between the real size
+/// and this; too large would keep non-temporal stores from copies that need them.
+pub const LAST_CACHE_STAND_IN_BYTES: usize = 32 << 20;
+
+/// The most of a last-level cache that one process is taken to have, in bytes: the largest that few
+/// cores share (96 MiB for eight, AMD EPYC with stacked cache). Larger ones serve dozens of cores.
+pub const LAST_CACHE_SHARE_BYTES: usize = 96 << 20;
+
 /// What [`Thresholds::defaults`](crate::Thresholds::defaults) starts from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Facts {

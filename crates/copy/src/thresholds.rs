@@ -152,13 +152,13 @@ impl Thresholds {
     /// The defaults for a processor that says `facts` of itself.
     #[must_use]
     pub fn for_processor(facts: cpu::Facts) -> Self {
-        /// Caches outside this range are a hypervisor's fancy (one told of 1 TiB).
-        const PLAUSIBLE_CACHE: core::ops::RangeInclusive<usize> = 1 << 20..=64 << 20;
-        let cache = if PLAUSIBLE_CACHE.contains(&facts.last_cache_bytes) {
-            facts.last_cache_bytes
-        } else {
-            16 << 20
+        /// The least, in bytes: that of Intel's cores without an L3 (Atom, 2008).
+        const CACHE_MIN: usize = 512 << 10;
+        let cache = match facts.last_cache_bytes {
+            1..=cpu::LAST_CACHE_MAX_BYTES => facts.last_cache_bytes,
+            _ => cpu::LAST_CACHE_STAND_IN_BYTES,
         };
+        let cache = cache.clamp(CACHE_MIN, cpu::LAST_CACHE_SHARE_BYTES);
         let mut thresholds = Self::REGISTERS_ONLY;
         if cfg!(target_arch = "x86_64") {
             // Source and target share the cache, and so do other cores.
@@ -409,6 +409,24 @@ mod tests {
         if cfg!(target_arch = "x86_64") {
             assert!(lie.stream_copy_min < 64 << 20);
         }
+    }
+
+    /// A larger cache never makes a copy stream earlier, up to what no processor has.
+    #[test]
+    #[cfg(target_arch = "x86_64")]
+    fn large_caches_are_clamped() {
+        let stream_from = |mebibytes: usize| {
+            let intel = facts(Vendor::Intel, mebibytes << 20);
+            Thresholds::for_processor(intel).stream_copy_min
+        };
+        for mebibytes in [1, 32, 64, 96] {
+            assert_eq!(stream_from(mebibytes), mebibytes << 19, "{mebibytes} MiB");
+        }
+        for mebibytes in [105, 320, 504, 1024] {
+            assert_eq!(stream_from(mebibytes), 48 << 20, "{mebibytes} MiB");
+        }
+        let smallest = Thresholds::for_processor(facts(Vendor::Intel, 1));
+        assert_eq!(smallest.stream_copy_min, 256 << 10);
     }
 
     #[test]

@@ -26,9 +26,10 @@ use crate::random::Random;
 /// on the size of the whole (one reported a 1 TiB L3), which other guests use as well.
 pub const LLC_MAX_BYTES: usize = 16 << 20;
 
-/// The most that a hypervisor is believed about L3, in bytes: beyond AMD's 96 MiB of stacked cache
-/// a CCD nothing near is for one guest.
-const LLC_BELIEVED_BYTES: usize = 96 << 20;
+/// The most of L3 that one process is taken to have, in bytes: AMD's 96 MiB of stacked cache for eight
+/// cores; larger ones serve dozens. Copies' thresholds are made with the same. It also bounds the memory
+/// and the time that "cold" takes: on an idle machine with more, some of what is called cold lies in L3.
+pub const LLC_SHARE_BYTES: usize = 96 << 20;
 
 /// How many times LLC the addresses of a cold half spread over before they are shifted, and how far
 /// they are shifted.
@@ -81,7 +82,7 @@ impl Caches {
         let l1_bytes = told(0, default.l1_bytes).clamp(4 << 10, 1 << 20);
         let l2_bytes = told(1, default.l2_bytes).clamp(2 * l1_bytes, 64 << 20);
         let llc_bytes =
-            told(2, default.llc_bytes).clamp(2 * l2_bytes, LLC_BELIEVED_BYTES.max(2 * l2_bytes));
+            told(2, default.llc_bytes).clamp(2 * l2_bytes, LLC_SHARE_BYTES.max(2 * l2_bytes));
         Self { l1_bytes, l2_bytes, llc_bytes }
     }
 

@@ -22,6 +22,12 @@ use haul_measure::{Caches, Distribution, Error, Level, Subject};
 use super::operations::{List, READ_SLACK_BYTES};
 use super::subjects::Candidate;
 
+// The levels of a measurement and the thresholds of copies take a process to have the same.
+const _: () = assert!(
+    haul_measure::placement::LLC_SHARE_BYTES == haul_copy::cpu::LAST_CACHE_SHARE_BYTES,
+    "haul-measure and haul-copy differ in what one process has of a last-level cache"
+);
+
 /// How long a list should take, in nanoseconds: well above the timer's precision, and short
 /// against a scheduler's tick.
 const LIST_NS: f64 = 120_000.0;

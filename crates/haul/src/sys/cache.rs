@@ -1,19 +1,15 @@
 //! Data caches of one core, believed only where the figure can be true.
 
+use haul_copy::cpu::{LAST_CACHE_MAX_BYTES, LAST_CACHE_STAND_IN_BYTES};
 use haul_model::Bytes;
 
 use super::Sys;
 
 /// Smallest and largest size that is believed of a level, in bytes. Real ones, 2026: L1d from
-/// 8 KiB (Pentium 4) to 192 KiB (some Arm), L2 from 128 KiB to 36 MiB (IBM), one L3 from 512 KiB
-/// to 504 MiB (Xeon 6980P, whole socket). A hypervisor was seen to report an L3 of 1 TiB.
+/// 8 KiB (Pentium 4) to 192 KiB (some Arm), L2 from 128 KiB to 36 MiB (IBM), one L3 from 512 KiB.
+/// Copies believe the same of L3.
 const BELIEVED_BYTES: [(u64, u64); 3] =
-    [(4 << 10, 1 << 20), (64 << 10, 64 << 20), (256 << 10, 1 << 30)];
-
-/// What stands in for an L3 whose size cannot be true, in bytes: the share of one core complex
-/// (EPYC) or of a middling desktop part. Too small costs some speed between the real size and
-/// this; too large would keep non-temporal stores from copies that need them.
-const STAND_IN_L3_BYTES: u64 = 32 << 20;
+    [(4 << 10, 1 << 20), (64 << 10, 64 << 20), (256 << 10, LAST_CACHE_MAX_BYTES as u64)];
 
 /// A data or unified cache that one core uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,7 +78,7 @@ fn believe(told: &[Cache], by: &str) -> Caches {
         }
         let size_bytes = match cache.size_bytes {
             size if size < least => least,
-            size if size > most && cache.level == 3 => STAND_IN_L3_BYTES,
+            size if size > most && cache.level == 3 => LAST_CACHE_STAND_IN_BYTES as u64,
             size => size.min(most),
         };
         if size_bytes != cache.size_bytes {
