@@ -1373,8 +1373,10 @@ HAUL_ALWAYS_INLINE void *haul_memset_inline(void *target, int byte, size_t n)
 #undef HAUL_LOAD
 #undef HAUL_STORE
 
-#define haul_memcpy(target, source, n) haul_memcpy_inline((target), (source), (n))
-#define haul_memmove(target, source, n) haul_memmove_inline((target), (source), (n))
-#define haul_memset(target, byte, n) haul_memset_inline((target), (byte), (n))
+/* Not (target, source, n): a comma inside {} or <> is none of the preprocessor's, but it would part
+ * arguments there. */
+#define haul_memcpy(...) haul_memcpy_inline(__VA_ARGS__)
+#define haul_memmove(...) haul_memmove_inline(__VA_ARGS__)
+#define haul_memset(...) haul_memset_inline(__VA_ARGS__)
 
 #endif /* inline code */

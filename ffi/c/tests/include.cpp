@@ -5,6 +5,12 @@
 
 static void *(*const function)(void *, const void *, std::size_t) = haul_memcpy;
 
+template <typename First, typename Second>
+static const void *either(const First *first, const Second *second)
+{
+    return first ? static_cast<const void *>(first) : static_cast<const void *>(second);
+}
+
 int main()
 {
     char source[100], target[100];
@@ -18,6 +24,10 @@ int main()
         if (std::memcmp(target, source, size) != 0) return 2;
         if (size < n && target[size] != 0) return 3;
     }
+    // Commas that are not the preprocessor's.
+    if (haul_memcpy(target, either<char, int>(source, nullptr), n) != target) return 6;
+    if (haul_memmove(target, either<char, int>(source, nullptr), n) != target) return 7;
+    if (haul_memset(target, sizeof(either<char, int>(source, nullptr)), n) != target) return 8;
     if (haul_memcpy_hinted(target, source, n, HAUL_HINT_STREAMED) != target) return 4;
     return function(target, source, n) == target && std::strcmp(haul_version(), HAUL_VERSION) == 0 ? 0 : 5;
 }

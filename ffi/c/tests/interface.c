@@ -90,6 +90,18 @@ static void nothing_to_copy(void)
     CHECK(haul_memset_hinted(nowhere, 1, 0, HAUL_HINT_READ_SOON) == nowhere);
 }
 
+/* Arguments with commas in them, which a macro of three parameters would count. */
+static void commas(void)
+{
+    int target[2] = {0, 0};
+    CHECK(haul_memcpy(target, (int[]){1, 2}, sizeof target) == target);
+    CHECK(target[0] == 1 && target[1] == 2);
+    CHECK(haul_memmove(target, (int[]){3, 4}, sizeof target) == target);
+    CHECK(target[0] == 3 && target[1] == 4);
+    CHECK(haul_memset(target, (int[]){5, 6}[1], sizeof target) == target);
+    CHECK(target[0] == 0x06060606 && target[1] == 0x06060606);
+}
+
 /* Through pointers, as another language calls. */
 static void pointers(void)
 {
@@ -123,6 +135,7 @@ int main(void)
     messages();
     thresholds();
     nothing_to_copy();
+    commas();
     pointers();
     hints();
     return failures == 0 ? 0 : 1;

@@ -100,10 +100,10 @@ impl Library {
         program
     }
 
-    /// The assembly that a compiler makes of a source of the tests.
-    pub(crate) fn assembly(&self, compiler: &str, source: &str) -> String {
+    /// The assembly that a compiler makes of a source of the tests at an optimization level: `-O2`.
+    pub(crate) fn assembly(&self, compiler: &str, level: &str, source: &str) -> String {
         let mut command = Command::new(compiler);
-        command.args(["-std=c99", "-O2", "-S", "-o", "-", "-I"]).arg(include());
+        command.args(["-std=c99", level, "-S", "-o", "-", "-I"]).arg(include());
         run(command.arg(self.source(source))).stdout
     }
 
