@@ -178,6 +178,57 @@ fn loops_use_the_width_of_their_registers() {
     assert_eq!(code.iter().filter(|one| one.is_jump()).count(), 1, "{}", normalised(code));
 }
 
+/// Streaming stores are ordered with nothing: who sees a later store must see them too, so a fence lies
+/// on every path from one of them to where control leaves.
+#[test]
+fn whatever_streams_fences_before_it_leaves() {
+    let Some(functions) = release() else { return };
+    let streaming: Vec<_> = functions.iter().filter(|one| streams(one).next().is_some()).collect();
+    // Kernels by name; what only the dispatch uses may be inlined there.
+    for level in ["sse2", "avx2", "avx512"] {
+        for kernel in ["stream_copy", "paged_copy", "stream_fill"] {
+            let name = format!("haul_copy::arch::x86_64::{level}::{kernel}");
+            assert!(streaming.iter().any(|one| one.name == name), "{name} does not stream");
+        }
+    }
+    for function in streaming {
+        let exit = streams(function).find_map(|store| exit_without_fence(function, store));
+        assert_eq!(exit, None, "{}: streamed, and left without sfence", function.name);
+    }
+}
+
+/// Where non-temporal stores stand.
+fn streams(function: &Function) -> impl Iterator<Item = usize> {
+    let is_stream = |one: &Instruction| one.mnemonic.contains("movnt");
+    function.code.iter().enumerate().filter(move |(_, one)| is_stream(one)).map(|(at, _)| at)
+}
+
+/// A return, or a jump to somewhere else, that can be reached from `start` without an `sfence` between.
+fn exit_without_fence(function: &Function, start: usize) -> Option<&Instruction> {
+    let index = |address| function.code.iter().position(|one| one.address == address);
+    let is_here = |jump: &Instruction| {
+        let to = jump.refers_to.as_deref().and_then(|to| to.strip_prefix(&*function.name));
+        to.is_some_and(|rest| rest.is_empty() || rest.starts_with('+'))
+    };
+    let mut seen = vec![false; function.code.len()];
+    let mut next = vec![start];
+    while let Some(at) = next.pop() {
+        let one = function.code.get(at).expect("code that does not run past its end");
+        if std::mem::replace(&mut seen[at], true) || one.mnemonic == "sfence" {
+            continue;
+        }
+        let leaves = one.mnemonic.contains("ret") || one.is_jump() && !is_here(one);
+        if leaves {
+            return Some(one);
+        }
+        next.extend(one.target().map(|to| index(to).expect("a jump to an instruction")));
+        if one.mnemonic != "jmp" {
+            next.push(at + 1);
+        }
+    }
+    None
+}
+
 /// One direct call from a caller, then jumps: nothing on the way of a copy is called.
 #[test]
 fn copies_call_nobody() {
