@@ -1,66 +1,10 @@
-//! The dispatch as it goes on a processor with AVX-512VL.
-//!
-//! It asks the processor what it has, and nobody can answer in the processor's place. So the answers
-//! it remembers are replaced: two bytes, found by name in this program's own symbol table.
+//! The dispatch as it goes on a processor with AVX-512VL, see `support::dispatching`.
 
-use std::sync::atomic::{AtomicU8, Ordering};
-
-use haul_copy::{Isa, Thresholds};
-use object::{Object, ObjectSymbol};
+use haul_copy::Isa;
 
 use crate::emulator::emulated;
 use crate::has_avx512;
-use crate::support::copying::{At, Room};
-use crate::support::effort::Effort;
-use crate::support::filling::{changing_bytes, check};
-use crate::support::guarded::Guarded;
-use crate::support::moving;
-use crate::support::subjects::{dispatching_copiers, dispatching_fillers};
-
-/// Where the parts of a mangled name stand, each after its length.
-const CHOSEN: [&str; 3] = ["9haul_copy", "8dispatch", "6CHOSEN"];
-const BEST: [&str; 3] = ["9haul_copy", "3cpu", "4BEST"];
-
-/// A static of this program that is private to the crate under test.
-fn find_private(parts: [&str; 3]) -> &'static AtomicU8 {
-    let bytes = std::fs::read("/proc/self/exe").expect("this program");
-    let file = object::File::parse(&*bytes).expect("an ELF file");
-    let address_of = |is_wanted: &dyn Fn(&str) -> bool| {
-        let found: Vec<u64> = file
-            .symbols()
-            .filter(|symbol| symbol.name().is_ok_and(is_wanted))
-            .map(|symbol| symbol.address())
-            .collect();
-        let [address] = found[..] else { panic!("{parts:?}: found {} times", found.len()) };
-        address
-    };
-    let known = address_of(&|name| name == "haul_memcpy");
-    let wanted = address_of(&|name| parts.iter().all(|part| name.contains(part)));
-    // Both moved by the same distance when the program was loaded.
-    let place = (haul_copy::c::memcpy as *const ()).addr() as u64 + wanted - known;
-    // SAFETY: a static AtomicU8 of this program.
-    unsafe { &*core::ptr::with_exposed_provenance(place as usize) }
-}
-
-/// Lets the dispatch think that AVX-512VL was found.
-fn choose_avx512vl() {
-    haul_copy::fill(&mut [0; 100], 1);
-    let (chosen, best) = (find_private(CHOSEN), find_private(BEST));
-    let here = Isa::best() as u8;
-    assert_eq!(best.load(Ordering::Relaxed), here, "not the byte it was taken for");
-    assert_eq!(chosen.load(Ordering::Relaxed), here, "not the byte it was taken for");
-    for byte in [chosen, best] {
-        byte.store(Isa::Avx512vl as u8, Ordering::Relaxed);
-    }
-    assert_eq!(Isa::best(), Isa::Avx512vl);
-}
-
-/// Sizes to twice the largest block, then where ways change.
-fn sizes() -> Vec<usize> {
-    let above = [640, 1023, 1025, 2047, 2048, 2049, 2200, 4095, 4096, 4097, 16384 + 129, 33000];
-    let step = if Effort::here() == Effort::Full { 1 } else { 9 };
-    (0..=530).step_by(step).chain(above).collect()
-}
+use crate::support::dispatching::{check_every_entry, choose};
 
 #[test]
 fn every_entry_copies_and_fills() {
@@ -68,28 +12,8 @@ fn every_entry_copies_and_fills() {
         return;
     }
     let before = emulated();
-    choose_avx512vl();
-    let mut stream = Thresholds::REGISTERS_ONLY;
-    assert!(stream.set("stream_copy_min", 2100) && stream.set("stream_fill_min", 2100));
-    let mut string = Thresholds::REGISTERS_ONLY;
-    assert!(string.set("rep_movsb_min", 2100) && string.set("rep_stosb_min", 2100));
-    let (mut room, mut moving_room) = (Room::new(33000), moving::Room::new(80_000));
-    let mut fill_room = Guarded::new(33000 + 64);
-    for thresholds in [Thresholds::REGISTERS_ONLY, stream, string] {
-        thresholds.install();
-        for copier in dispatching_copiers().into_iter().filter(|copier| !copier.is_alias) {
-            room.check(&copier, At::Start(0), At::Start(13), &sizes());
-            room.check(&copier, At::End(0), At::End(0), &sizes());
-            for &length in sizes().iter().filter(|_| copier.may_overlap) {
-                moving_room.check(&copier, length, 33, 5);
-                moving_room.check(&copier, length, -65, 5);
-            }
-        }
-        for filler in dispatching_fillers() {
-            check(&filler, &mut fill_room, (false, 3), &sizes(), changing_bytes());
-            check(&filler, &mut fill_room, (true, 0), &sizes(), changing_bytes());
-        }
-    }
+    choose(Isa::Avx512vl);
+    check_every_entry();
     let spoke = emulated() - before;
     assert!(Isa::Avx512.is_available() || spoke > 1000, "only {spoke} instructions were emulated");
 }

@@ -9,6 +9,8 @@
 #![allow(dead_code, reason = "every test binary uses its own part of it")]
 
 pub(crate) mod copying;
+#[cfg(all(target_os = "linux", not(miri)))]
+pub(crate) mod dispatching;
 pub(crate) mod effort;
 pub(crate) mod filling;
 pub(crate) mod guarded;
