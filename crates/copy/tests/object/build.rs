@@ -4,6 +4,18 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+/// What this test was compiled for: under an emulator `rustc` is the host's, and would compile for that.
+/// Elsewhere, the host's own.
+const TARGET: Option<&str> = if !cfg!(all(target_os = "linux", target_env = "gnu")) {
+    None
+} else if cfg!(target_arch = "x86_64") {
+    Some("x86_64-unknown-linux-gnu")
+} else if cfg!(target_arch = "aarch64") {
+    Some("aarch64-unknown-linux-gnu")
+} else {
+    None
+};
+
 /// A folder that is removed with all that was built in it.
 pub(crate) struct Workshop(PathBuf);
 
@@ -64,6 +76,7 @@ impl Workshop {
         let compiler = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
         let output = Command::new(compiler)
             .args(["--edition=2024", "-Ccodegen-units=1", "-Cpanic=abort", "-Awarnings"])
+            .args(TARGET.map(|target| format!("--target={target}")))
             .arg(format!("-Copt-level={level}"))
             .arg(format!("--emit={emit}"))
             .arg("--out-dir")

@@ -13,6 +13,12 @@ const FORBIDDEN: [&str; 6] = ["memcpy", "memmove", "memset", "memcmp", "bcmp", "
 fn references(object: &Path) -> Vec<String> {
     let bytes = std::fs::read(object).expect("read what rustc wrote");
     let file = object::File::parse(&*bytes).expect("an object file");
+    let wanted = if cfg!(target_arch = "aarch64") {
+        object::Architecture::Aarch64
+    } else {
+        object::Architecture::X86_64
+    };
+    assert_eq!(file.architecture(), wanted, "compiled for another machine than the test");
     let mut references = Vec::new();
     // One section a function, which therefore names it.
     let sections =
@@ -39,6 +45,8 @@ fn forbidden(references: &[String]) -> Vec<&String> {
     references.iter().filter(is_forbidden).collect()
 }
 
+/// Not level 0: there the compiler calls the C library for every array that it moves, whatever the source
+/// says, so an unoptimized build of haul does not stand in for it.
 #[test]
 fn no_optimized_build_calls_the_c_library() {
     let workshop = Workshop::new();
@@ -61,7 +69,9 @@ fn a_release_build_refers_to_nothing_but_panics() {
     for reference in references(&workshop.haul_copy("3")) {
         let (function, symbol) = reference.rsplit_once(": ").expect("as `references` writes it");
         let is_panic = symbol.contains("panicking") || symbol.contains("Display3fmt");
-        assert!(is_panic, "{reference}: only panics are expected");
+        // On aarch64 the compiler's own library chooses how to exchange, for thresholds.
+        let is_exchange = symbol.starts_with("__aarch64_cas");
+        assert!(is_panic || is_exchange, "{reference}: only panics are expected");
         let is_copy = ["4arch", "8dispatch", "5small", "haul_mem"]
             .iter()
             .any(|module| function.contains(module));
