@@ -1,6 +1,6 @@
 //! AVX-512: one register of 64 bytes a line.
 //!
-//! Processors without AVX512-VNNI (Skylake-SP) lower their clock for it; see `cpu::preferred`.
+//! Processors without AVX512-VNNI (Skylake-SP) lower their clock for it; see `Isa::best`.
 
 use core::arch::x86_64::{
     __m512i, _mm512_loadu_si512, _mm512_set1_epi8, _mm512_store_si512, _mm512_storeu_si512,
