@@ -1,4 +1,5 @@
-//! memcpy of any size at any alignment, under any thresholds, against byte by byte.
+//! memcpy of any size at any alignment, apart or with any overlap, under any thresholds, against byte by
+//! byte.
 #![no_main]
 
 use haul_copy::Hint;
@@ -12,16 +13,17 @@ use libfuzzer_sys::{
 struct Input {
     seed: u8,
     thresholds: AnyThresholds,
-    calls: Vec<(u8, Place)>,
+    calls: Vec<(u8, bool, Place)>,
 }
 
 fuzz_target!(|input: Input| {
     input.thresholds.install();
     let mut arenas = Arenas::new(input.seed);
-    for (way, place) in input.calls.iter().take(16) {
-        let (target, source, length) = place.apart();
+    for (way, is_apart, place) in input.calls.iter().take(16) {
+        // haul's memcpy promises what memmove does.
+        let (target, source, length) = if *is_apart { place.apart() } else { place.anywhere() };
         let pointer = arenas.ours.as_mut_ptr();
-        // SAFETY: `apart` keeps both ranges inside the arena.
+        // SAFETY: `apart` and `anywhere` keep both ranges inside the arena.
         unsafe {
             let (to, from) = (pointer.add(target), pointer.add(source).cast_const());
             match way % 5 {

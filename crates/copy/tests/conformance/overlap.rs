@@ -1,13 +1,17 @@
 //! memmove's semantics: the source and the target of every copier may overlap in any way.
 
-use crate::support::effort::Effort;
+use crate::support::effort::{Effort, GRID_SIZE_MAX};
 use crate::support::moving::Room;
 use crate::support::parallel;
 use crate::support::subjects::{Copier, copiers};
 
-/// Distances in bytes, both directions: all small ones, and those around lines, pages and `length`.
+/// Distances in bytes, both directions: all at which two pieces of up to [`GRID_SIZE_MAX`] bytes overlap,
+/// or all small ones; and those around lines, pages and `length`.
 fn distances(effort: Effort, length: usize) -> Vec<isize> {
     let (small, around): (isize, &[isize]) = match effort {
+        Effort::Full if length <= GRID_SIZE_MAX => {
+            (length.cast_signed().max(300), &[512, 1024, 2048, 4096])
+        }
         Effort::Full => (300, &[512, 1024, 2048, 4096, 8192, 16384]),
         Effort::Thin => (70, &[96, 128, 256, 300, 4096]),
         Effort::Tiny => (0, &[2, 64]),
@@ -30,7 +34,7 @@ fn sizes(effort: Effort) -> Vec<usize> {
         Effort::Full => {
             let above = [1023, 1024, 1025, 2047, 2048, 2049, 4095, 4096, 4097, 8191, 8192, 8193];
             let groups = [16383, 16384, 16385, 20000, 32768, 65536 + 65];
-            (0..=700).chain(above).chain(groups).collect()
+            (0..=700).chain((732..GRID_SIZE_MAX).step_by(61)).chain(above).chain(groups).collect()
         }
         Effort::Thin => {
             let above = [511, 512, 513, 2047, 2048, 2049, 4096, 16385];
@@ -55,6 +59,8 @@ fn every_distance_at_sizes_across_all_boundaries() {
     }
     let room_for_distances = if effort == Effort::Tiny { 1024 } else { 32 << 10 };
     let work = |room: &mut Room, (copier, length): &(Copier, usize)| {
+        // A name that only passes on is tried at fewer distances.
+        let effort = if copier.is_alias { effort.min(Effort::Thin) } else { effort };
         for (turn, distance) in distances(effort, *length).into_iter().enumerate() {
             // An odd multiplier walks through all alignments as sizes and distances change.
             let low = (turn * 37 + length * 5) % 64;
