@@ -10,6 +10,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use haul_heap::{EXTENT_BYTES, EXTENT_STEP};
 
+use crate::counter::Counter;
 use crate::dpdk::{Functions, SOCKET_ANY};
 use crate::memory::{BASE_ALIGN, SOCKETS_MAX, SocketRange};
 
@@ -21,7 +22,7 @@ const NAME: &CStr = c"haul_rte_malloc";
 const MAGIC: u64 = 0x6861_756c_7274_656d;
 
 /// Version of this layout and of the heap's under it: processes of different ones do not mix.
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 
 /// Extents of all heaps at most. They grow with the heap, to 64 MiB each, so this is enough for about
 /// 256 GiB.
@@ -90,22 +91,6 @@ pub(crate) const HEADER: usize = 128;
 /// Pages of one extent at most: the bits of a word.
 pub(crate) const EXTENT_PAGES_MAX: usize = 64;
 
-/// Where secondary processes ask the primary one for extents, so that none of them dies while it holds
-/// DPDK's locks. Both words of each pair are futexes.
-#[repr(C)]
-pub(crate) struct Counter {
-    /// The process whose thread answers; 0 for nobody.
-    pub(crate) clerk: AtomicU32,
-    /// Requests so far.
-    pub(crate) requests: AtomicU32,
-    /// Answers so far, of either kind.
-    pub(crate) answers: AtomicU32,
-    /// Answers that there is no memory.
-    pub(crate) refusals: AtomicU32,
-    /// Pages asked for, by the heap's place; 0 for none.
-    pub(crate) wanted: [AtomicU32; SOCKETS_MAX],
-}
-
 /// The memzone's contents.
 #[repr(C)]
 pub(crate) struct Directory {
@@ -126,9 +111,9 @@ pub(crate) struct Directory {
 }
 
 const _: () = {
-    assert!(offset_of!(Directory, version) == 8 && offset_of!(Directory, places) == 80);
-    assert!(size_of::<Counter>() == 48 && size_of::<Place>() == 48 && size_of::<Slot>() == 32);
-    assert!(size_of::<Directory>() == 80 + 48 * SOCKETS_MAX + 32 * EXTENTS_MAX);
+    assert!(offset_of!(Directory, version) == 8 && offset_of!(Directory, places) == 104);
+    assert!(size_of::<Counter>() == 72 && size_of::<Place>() == 48 && size_of::<Slot>() == 32);
+    assert!(size_of::<Directory>() == 104 + 48 * SOCKETS_MAX + 32 * EXTENTS_MAX);
 };
 
 /// Why a secondary process cannot use the directory.

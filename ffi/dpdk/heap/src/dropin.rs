@@ -4,7 +4,7 @@
 use core::ffi::{c_char, c_int};
 use core::ptr::NonNull;
 
-use haul_heap::{Heap, Misuse, Node};
+use haul_heap::{Heap, Misuse, Node, Tag};
 
 use crate::directory::{Directory, PAGE};
 use crate::dpdk::{Functions, SOCKET_ANY};
@@ -201,19 +201,12 @@ impl Dropin {
         self.heaps.iter().for_each(|each| _ = each.heap.trim());
     }
 
-    /// Gives extents that are idle back to DPDK, which needs them for itself, until they come to
+    /// Has extents that are idle go back to DPDK, which needs them for itself, until they come to
     /// `wanted` bytes: how many bytes went. DPDK clears each, so no more of them than needed.
     #[cold]
     pub(crate) fn give_back(&self, wanted: usize) -> usize {
-        let mut given = 0;
-        while given < wanted {
-            let extents = self.heaps.first().and_then(|heap| heap.extents.give_back_one());
-            match extents {
-                Some(bytes) => given += bytes,
-                None => break,
-            }
-        }
-        given
+        let give_one = || self.heaps.first().and_then(|heap| heap.extents.give_back_one());
+        self.directory.counter.give_back(self.is_primary, wanted, give_one)
     }
 }
 
@@ -246,9 +239,35 @@ impl SocketHeap {
         align: usize,
     ) -> Option<NonNull<u8>> {
         // SAFETY: as the caller promises.
-        let tag = unsafe { self.names.tag(&self.heap, name) };
-        self.heap.alloc_held(bytes, align, Node::ANY, tag).ok()
+        unsafe { held(&self.heap, &self.names, name, bytes, align) }
     }
+}
+
+/// A block of memory that lies idle in `heap`, tagged by its type's name.
+///
+/// # Safety
+///
+/// `name` is NULL or a C string.
+unsafe fn held(
+    heap: &Heap,
+    names: &Names,
+    name: *const c_char,
+    bytes: usize,
+    align: usize,
+) -> Option<NonNull<u8>> {
+    // SAFETY: as the caller promises.
+    let tag = match unsafe { names.known(name) } {
+        Some(tag) => tag,
+        None => {
+            // A tag stays for good, and there are few: none for what goes on to DPDK after all.
+            let probe = heap.alloc_held(bytes, align, Node::ANY, Tag::NONE).ok()?;
+            // SAFETY: allocated just now, and nobody has it.
+            unsafe { heap.free(probe) }.ok()?;
+            // SAFETY: as the caller promises.
+            unsafe { names.tag(heap, name) }
+        }
+    };
+    heap.alloc_held(bytes, align, Node::ANY, tag).ok()
 }
 
 impl SocketRange {
@@ -290,5 +309,32 @@ impl Owned<'_> {
         }
         // SAFETY: as the caller promises; the block is live.
         unsafe { heap.realloc(self.pointer, bytes, align) }.ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_block_that_is_held_takes_a_tag() {
+        let heap = Heap::builder().limit(64 << 20).build().expect("a small heap is built");
+        let names = Names::new();
+        let held = |name: &core::ffi::CStr| {
+            // SAFETY: a `CStr` is a C string.
+            unsafe { held(&heap, &names, name.as_ptr(), 1 << 20, 64) }
+        };
+        for name in [c"a", c"b", c"c"] {
+            assert_eq!(held(name), None, "nothing lies idle");
+        }
+        assert_eq!(heap.tag("first").number(), 1, "refused requests have tags");
+        let idle = heap.alloc(2 << 20, 64, Node::ANY).expect("the heap is empty");
+        // SAFETY: allocated just now, and nobody has it.
+        unsafe { heap.free(idle) }.expect("it lives");
+        assert!(held(c"second").is_some());
+        assert_eq!(heap.tag("second").number(), 2);
+        assert!(held(c"second").is_some() && held(c"third").is_none());
+        assert_eq!(heap.stats(Node::ANY).live.blocks, 2);
+        assert_eq!(heap.tag("fourth").number(), 3);
     }
 }

@@ -3,17 +3,17 @@
 //!
 //! Only the primary process takes blocks, as long as its [`crate::housekeeping`] runs: DPDK does it under
 //! a lock that nobody releases when the holder dies, and a primary process that dies ends the application
-//! anyway. A secondary one asks and waits. Blocks are freed by the primary's housekeeping, and by whoever
-//! DPDK refuses memory: one that is killed just then holds that lock as any caller of DPDK's would.
+//! anyway. A secondary one asks and waits, also for blocks to be freed when DPDK refuses it memory.
 
 use core::ffi::c_int;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::sync::OnceLock;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use haul_heap::Extents;
 
+use crate::counter::PATIENCE;
 use crate::directory::{Directory, EXTENT_PAGES_MAX, Extent, HEADER, PAGE};
 use crate::dpdk::Functions;
 use crate::inside::Inside;
@@ -34,10 +34,6 @@ const RESPITE_MS: u64 = 10;
 
 /// What times are counted from.
 static EPOCH: OnceLock<Instant> = OnceLock::new();
-
-/// How long a secondary process waits for the primary one. DPDK gives memory within milliseconds; it
-/// waits up to 5 s itself for a process that does not answer (MP_TIMEOUT_S in malloc_mp.c).
-const PATIENCE: Duration = Duration::from_secs(6);
 
 /// DPDK's memory on one socket, as extents.
 pub(crate) struct SocketExtents {

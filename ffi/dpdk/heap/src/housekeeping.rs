@@ -103,6 +103,7 @@ extern "C" fn keep_house(_: *mut c_void) -> u32 {
             each.extents.answer();
             each.heap.maintain();
         }
+        dropin.directory.counter.answer_back(|bytes| dropin.give_back(bytes));
         pace.give_back(dropin);
     }
     0

@@ -14,6 +14,7 @@
 //! - `inside`: calls that DPDK makes to itself through our functions;
 //! - `memory`: where DPDK's memory is;
 //! - `directory`: a memzone that says where the heaps are and which extents they have;
+//! - `counter`: where secondary processes ask the primary one for extents;
 //! - `metadata`: the file with the heaps' metadata;
 //! - `iova`: IO addresses;
 //! - `extents`: DPDK's memory as the heaps' extents;
@@ -26,6 +27,7 @@
 //! - `interpose`: the functions that programs call.
 
 mod account;
+mod counter;
 mod directory;
 mod dpdk;
 mod dropin;

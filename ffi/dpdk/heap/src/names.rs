@@ -18,14 +18,14 @@ pub(crate) struct Names {
     /// The pointer in the upper 56 bits, the tag's number in the lower 8; 0 for none.
     entries: [AtomicU64; ENTRIES],
     /// By a tag's number: the tag, and its name.
-    known: [OnceLock<(Tag, CString)>; 256],
+    of_tag: [OnceLock<(Tag, CString)>; 256],
 }
 
 impl Names {
     pub(crate) fn new() -> Self {
         Self {
             entries: [const { AtomicU64::new(0) }; ENTRIES],
-            known: [const { OnceLock::new() }; 256],
+            of_tag: [const { OnceLock::new() }; 256],
         }
     }
 
@@ -36,23 +36,39 @@ impl Names {
     /// `name` is NULL or a C string, as DPDK demands of its callers.
     #[inline]
     pub(crate) unsafe fn tag(&self, heap: &Heap, name: *const c_char) -> Tag {
-        if name.is_null() {
-            return Tag::NONE;
-        }
-        let address = name.addr() as u64;
-        let entry = &self.entries[place(address)];
-        let found = entry.load(Ordering::Relaxed);
-        if found >> 8 == address
-            && let Some((tag, text)) = self.known[(found & 0xFF) as usize].get()
-            // SAFETY: `name` is a C string.
-            && unsafe { is_name(name, text) }
-        {
-            return *tag;
+        // SAFETY: as the caller promises.
+        if let Some(tag) = unsafe { self.known(name) } {
+            return tag;
         }
         // SAFETY: `name` is a C string.
         let tag = self.learn(heap, unsafe { CStr::from_ptr(name) });
+        let address = name.addr() as u64;
+        let entry = &self.entries[place(address)];
         entry.store(address << 8 | u64::from(tag.number()), Ordering::Relaxed);
         tag
+    }
+
+    /// The tag of a call's type, if this process had it of [`Self::tag`] before under this pointer; the
+    /// empty one for NULL.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Self::tag`].
+    #[inline]
+    pub(crate) unsafe fn known(&self, name: *const c_char) -> Option<Tag> {
+        if name.is_null() {
+            return Some(Tag::NONE);
+        }
+        let address = name.addr() as u64;
+        let found = self.entries[place(address)].load(Ordering::Relaxed);
+        if found >> 8 == address
+            && let Some((tag, text)) = self.of_tag[(found & 0xFF) as usize].get()
+            // SAFETY: `name` is a C string.
+            && unsafe { is_name(name, text) }
+        {
+            return Some(*tag);
+        }
+        None
     }
 
     #[cold]
@@ -62,7 +78,7 @@ impl Names {
         if tag != Tag::NONE {
             // A C string has no NUL before its end.
             let text = CString::new(text).unwrap_or_default();
-            self.known[usize::from(tag.number())].get_or_init(|| (tag, text));
+            self.of_tag[usize::from(tag.number())].get_or_init(|| (tag, text));
         }
         tag
     }
