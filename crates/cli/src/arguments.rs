@@ -176,7 +176,8 @@ pub(crate) struct Bench {
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  haul copy tune --out ~/.config/haul/haul.toml")]
 pub(crate) struct Tune {
-    /// The file to write; the records it stands on go beside it, into haul.jsonl
+    /// The file to write; the records it stands on go beside it, into haul.jsonl (FILE's name with
+    /// .jsonl, or with .records.jsonl where FILE itself ends so)
     #[arg(long, value_name = "FILE", default_value = "haul.toml")]
     pub(crate) out: PathBuf,
     /// Time to spend, at most

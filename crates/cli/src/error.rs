@@ -71,6 +71,29 @@ pub(crate) enum Error {
         /// What to do.
         remedy: &'static str,
     },
+    /// What a command will write does not fit into its folder.
+    #[error(
+        "cannot write results into {}: {reason}; make room ({room}), or name a folder with room with --out",
+        path.display()
+    )]
+    Room {
+        /// The folder.
+        path: PathBuf,
+        /// What the system said.
+        reason: io::Error,
+        /// How much is needed.
+        room: Bytes,
+    },
+    /// A tuning that would be no file beside its records.
+    #[error(
+        "cannot tune into {}: it is no regular file, and the records that a haul.toml stands on go \
+         beside it; name a regular file with --out",
+        path.display()
+    )]
+    TuneInto {
+        /// What was named.
+        path: PathBuf,
+    },
     /// A record could not be written any more.
     #[error(
         "cannot write a record to {}: {reason}; the {kept} lines before it are kept; make room and \
@@ -151,7 +174,10 @@ impl Error {
         use haul_measure::Error as Measure;
         match self {
             Self::ReaderGone => ExitCode::SUCCESS,
-            Self::Threads { .. } | Self::Size { .. } | Self::Mechanism { .. } => ExitCode::from(2),
+            Self::Threads { .. }
+            | Self::Size { .. }
+            | Self::Mechanism { .. }
+            | Self::TuneInto { .. } => ExitCode::from(2),
             Self::Measure(error) | Self::Experiment(Experiment::Measure(error)) => match error {
                 Measure::UnknownDistribution { .. } | Measure::UnknownLevel { .. } => {
                     ExitCode::from(2)

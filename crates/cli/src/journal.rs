@@ -1,12 +1,13 @@
 //! Where records go as they are measured: memory for the rendering, a file, standard output.
 
 use std::fs::{self, File};
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process;
 use std::sync::atomic::Ordering;
 
-use haul_model::{Line, Record};
+use haul::file::{Destination, destination};
+use haul_model::{Bytes, Line, Record};
 
 use crate::error::Error;
 use crate::stop::STOP;
@@ -19,7 +20,10 @@ pub(crate) struct Outputs {
     pub(crate) json: bool,
     /// A folder to be made, with this file for the records in it, and others to come.
     pub(crate) folder: Option<(PathBuf, String)>,
-    /// Files, outside of that folder, that will be replaced at the end.
+    /// How much has to fit into that folder.
+    pub(crate) room: Bytes,
+    /// Files, outside of that folder, that will be replaced at the end, and devices and FIFOs that will
+    /// be written to.
     pub(crate) files: Vec<PathBuf>,
 }
 
@@ -43,7 +47,7 @@ impl Journal {
             Some((folder, name)) => {
                 let folder = or_here(folder);
                 fs::create_dir_all(folder).map_err(|reason| folder_error(folder, reason))?;
-                prove_writable(folder)?;
+                prove_writable(folder, outputs.room)?;
                 let path = folder.join(name);
                 keep_earlier(&path)?;
                 let created = File::options().write(true).create_new(true).open(&path);
@@ -55,7 +59,10 @@ impl Journal {
             if path.is_dir() {
                 return Err(folder_error(path, io::ErrorKind::IsADirectory.into()));
             }
-            prove_writable(or_here(path.parent().unwrap_or(path)))?;
+            // A stream has been looked at already, and takes no temporary file beside it.
+            if let Destination::File(file) = destination(path)? {
+                prove_writable(or_here(file.parent().unwrap_or(&file)), Bytes(0))?;
+            }
         }
         Ok(Self { lines: Vec::new(), json: outputs.json, file, failure: None })
     }
@@ -122,22 +129,28 @@ fn or_here(folder: &Path) -> &Path {
     if folder.as_os_str().is_empty() { Path::new(".") } else { folder }
 }
 
-/// Writes a file of some size there and removes it: permission, a read-only mount and a full disk
-/// show before the measurement and not after it.
-fn prove_writable(folder: &Path) -> Result<(), Error> {
-    /// As much as a full survey's page (4 MB) and records (3 MB) take together, in bytes.
-    const ROOM_BYTES: usize = 8 << 20;
+/// Writes a file of this size there and removes it: permission, a read-only mount and a full disk
+/// show before the measurement and not after it. Of no size: that a file can be made there.
+fn prove_writable(folder: &Path, room: Bytes) -> Result<(), Error> {
     let path = folder.join(format!(".haul-room.{}.tmp", process::id()));
     // New, so that a link which somebody else left in a shared folder is not followed.
     let created = File::options().write(true).create_new(true).open(&path);
     let mut file = created.map_err(|reason| folder_error(folder, reason))?;
-    let outcome = file.write_all(&vec![b' '; ROOM_BYTES]).and_then(|()| fs::remove_file(&path));
+    let written = io::copy(&mut io::repeat(b' ').take(room.0), &mut file);
+    let outcome = written.and_then(|_| fs::remove_file(&path));
     if outcome.is_err() {
         // What fitted must not stay; if it cannot be removed either, the first error says more.
         let _ = fs::remove_file(&path);
     }
-    outcome.map_err(|reason| folder_error(folder, reason))
+    outcome.map_err(|reason| match folder_error(folder, reason) {
+        Error::Folder { path, reason, remedy } if remedy == MAKE_ROOM => {
+            Error::Room { path, reason, room }
+        }
+        other => other,
+    })
 }
+
+const MAKE_ROOM: &str = "make room, or name a folder with room with --out";
 
 fn folder_error(path: &Path, reason: io::Error) -> Error {
     let remedy = match reason.kind() {
@@ -148,7 +161,7 @@ fn folder_error(path: &Path, reason: io::Error) -> Error {
             "a file stands there: name a folder with --out, or move the file away"
         }
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => {
-            "make room (8 MiB), or name a folder with room with --out"
+            MAKE_ROOM
         }
         io::ErrorKind::IsADirectory => "a folder stands there: move it away, or name another --out",
         io::ErrorKind::NotFound => "create the folder first, or name another with --out",

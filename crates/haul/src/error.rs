@@ -129,6 +129,7 @@ fn remedy_to_write(reason: &io::Error) -> &'static str {
             "make room, or name a folder with room"
         }
         io::ErrorKind::NotADirectory => "name a folder, not a file",
+        io::ErrorKind::IsADirectory => "name a file in it",
         _ => "name another place",
     }
 }

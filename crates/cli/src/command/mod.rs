@@ -52,7 +52,7 @@ pub(crate) fn of(arguments: Arguments) -> Result<Box<dyn Command>, Error> {
         Verb::Sim(arguments) => sim::of(arguments)?,
         Verb::Channel(arguments) => channel::of(arguments)?,
         Verb::Copy(Copy::List(arguments)) => Box::new(list::List::new(arguments)),
-        Verb::Copy(Copy::Tune(arguments)) => Box::new(tune::Tune::new(arguments)),
+        Verb::Copy(Copy::Tune(arguments)) => Box::new(tune::Tune::check(arguments)?),
         Verb::Copy(Copy::Bench(arguments)) => Box::new(bench::Bench::check(arguments)?),
     })
 }

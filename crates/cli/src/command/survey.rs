@@ -4,6 +4,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use haul_model::Bytes;
+
 use super::stage::{OnFailure, Runner};
 use super::{Command, channel, heap, plan, this_machine, tune};
 use crate::arguments;
@@ -15,6 +17,9 @@ use crate::terminal::{self, Table};
 const RECORDS: &str = "survey.jsonl";
 const PAGE: &str = "report.html";
 const TUNING: &str = "haul.toml";
+
+/// As much as a full survey's page (4 MB) and records (3 MB) take together.
+const ROOM: Bytes = Bytes(8 << 20);
 
 pub(super) struct Survey {
     quick: bool,
@@ -38,6 +43,7 @@ impl Command for Survey {
         Outputs {
             json: self.json && !self.is_plan,
             folder: (!self.is_plan).then(|| (self.out.clone(), RECORDS.to_owned())),
+            room: ROOM,
             ..Outputs::default()
         }
     }

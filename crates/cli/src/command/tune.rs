@@ -5,11 +5,12 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use haul::copy::Thresholds;
+use haul::file::{Destination, destination};
 use haul::tuning::{Evidence, Tuning};
 use haul_experiments::channel::choice;
 use haul_experiments::copy::Function;
 use haul_experiments::copy::tune::{self, Tuned, Verdict};
-use haul_model::Record;
+use haul_model::{Bytes, Record};
 
 use super::stage::Runner;
 use super::{Command, plan, this_machine};
@@ -17,6 +18,9 @@ use crate::arguments;
 use crate::error::Error;
 use crate::journal::{Journal, Outputs};
 use crate::terminal;
+
+/// More than the records (0.3 MB) and the file (64 KiB at most) take together.
+const ROOM: Bytes = Bytes(1 << 20);
 
 pub(super) struct Tune {
     out: PathBuf,
@@ -27,15 +31,28 @@ pub(super) struct Tune {
 }
 
 impl Tune {
-    pub(super) fn new(arguments: arguments::Tune) -> Self {
+    /// Looks at where the file is to go.
+    ///
+    /// # Errors
+    /// A device or a FIFO stands there.
+    pub(super) fn check(arguments: arguments::Tune) -> Result<Self, Error> {
         let arguments::Tune { out, budget, json } = arguments;
-        Self { out, budget, json, tuned: None }
+        // Every other fault of the place is told when the outputs are opened.
+        if let Ok(Destination::Stream(_)) = destination(&out) {
+            return Err(Error::TuneInto { path: out });
+        }
+        Ok(Self { out, budget, json, tuned: None })
     }
 
     /// The records beside the file: what its evidence refers to.
     fn records(&self) -> String {
         let stem = self.out.file_stem().unwrap_or_default().to_string_lossy();
-        format!("{stem}.jsonl")
+        let name = format!("{stem}.jsonl");
+        if self.out.file_name().is_some_and(|file| file.eq_ignore_ascii_case(&name)) {
+            // The file itself is called so: it must not replace what it stands on.
+            return format!("{stem}.records.jsonl");
+        }
+        name
     }
 }
 
@@ -45,6 +62,7 @@ impl Command for Tune {
         Outputs {
             json: self.json,
             folder: Some((folder, self.records())),
+            room: ROOM,
             files: vec![self.out.clone()],
         }
     }

@@ -4,6 +4,7 @@ use std::fs;
 
 use haul_model::{Comparison, Line, Record};
 
+use crate::survey::on_a_small_disk;
 use crate::{haul, run, run_with_input};
 
 fn record_line(subject: &str) -> String {
@@ -121,4 +122,45 @@ fn a_place_that_cannot_be_written_is_told() {
     let out = folder.path().join("no/such/page.html");
     let arguments = ["report", file.to_str().unwrap(), "--out", out.to_str().unwrap()];
     run(&mut haul(&arguments)).expect(1).says(&["no/such", "create the folder"]);
+}
+
+/// Whatever stands where a page is to go, it is written as a shell's `>` would write it.
+#[test]
+fn a_page_goes_through_links_and_into_what_is_no_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("a.jsonl");
+    fs::write(&file, record_line("haul")).unwrap();
+    let report = |out: &std::path::Path| {
+        let arguments = ["report", file.to_str().unwrap(), "--out", out.to_str().unwrap()];
+        run(&mut haul(&arguments)).expect(0)
+    };
+    let link = |name: &str, target: &str| {
+        let link = folder.path().join(name);
+        std::os::unix::fs::symlink(target, &link).unwrap();
+        link
+    };
+    // All by links of ours: were one of them replaced, nothing of the system would be harmed.
+    let null = link("null", "/dev/null");
+    assert_eq!(report(&null).out, "");
+    assert!(null.is_symlink());
+    let output = link("output", "/dev/stdout");
+    assert!(report(&output).out.starts_with("<!doctype html>"));
+    assert!(output.is_symlink());
+    let page = link("page.html", "real.html");
+    report(&page);
+    assert!(page.is_symlink());
+    let real = fs::read_to_string(folder.path().join("real.html")).unwrap();
+    assert!(real.starts_with("<!doctype html>"));
+}
+
+#[test]
+fn a_page_needs_its_own_room_and_no_more() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("a.jsonl");
+    fs::write(&file, record_line("haul")).unwrap();
+    let script = format!("exec $HAUL report {} --out $DISK/page.html", file.display());
+    let Some((ran, ..)) = on_a_small_disk(4 << 10, &script) else { return };
+    ran.expect(0);
+    let Some((ran, ..)) = on_a_small_disk(64, &script) else { return };
+    ran.expect(1).says(&["page.html", "make room"]);
 }

@@ -26,6 +26,46 @@ fn a_place_that_cannot_be_written_is_told_before_anything_is_measured() {
 }
 
 #[test]
+fn a_device_is_told_and_nothing_is_put_in_its_place() {
+    let folder = tempfile::tempdir().unwrap();
+    // By a link: were it replaced, nothing of the system would be harmed.
+    let out = folder.path().join("null");
+    std::os::unix::fs::symlink("/dev/null", &out).unwrap();
+    let arguments = ["copy", "tune", "--out", out.to_str().unwrap()];
+    run(&mut haul(&arguments)).expect(2).says(&["null", "name a regular file with --out"]);
+    assert!(out.is_symlink());
+    assert_eq!(fs::read_dir(&folder).unwrap().count(), 1, "something was written beside it");
+}
+
+/// What was found goes into the file, with evidence by the name of the records beside it: also where
+/// the file is called as those usually are.
+#[test]
+fn thresholds_and_records_are_two_files() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("x.jsonl");
+    let tune = |json: &[&str]| {
+        let all = ["copy", "tune", "--budget", "0.5", "--out", out.to_str().unwrap()];
+        run(haul(&all).args(json)).expect(0)
+    };
+    let ran = tune(&[]);
+    for part in ["Copies: ", "Fills: ", "export HAUL_TUNING=", "x.jsonl"] {
+        assert!(ran.out.contains(part), "{part}: {ran:#?}");
+    }
+    let text = fs::read_to_string(&out).unwrap();
+    let tuning: haul::tuning::Tuning = text.parse().unwrap();
+    assert!(tuning.copy.contains_key("stream_copy_min"), "{text}");
+    assert!(!tuning.evidence.is_empty());
+    assert!(tuning.evidence.iter().all(|e| e.records == "x.records.jsonl"), "{text}");
+    let records = fs::read_to_string(folder.path().join("x.records.jsonl")).unwrap();
+    let records = records_of(haul_model::parse(&records).unwrap());
+    assert!(records.iter().any(|record| record.experiment == "copy.tune"));
+    // It is a file that the library takes.
+    let list = run(haul(&["copy", "list", "--json"]).env("HAUL_TUNING", &out)).expect(0);
+    assert_eq!(list.err, "");
+    assert!(list.machine().facts["tuning"].contains("x.jsonl"), "{list:#?}");
+}
+
+#[test]
 fn broken_off_it_keeps_its_records_and_an_earlier_file() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("haul.toml");

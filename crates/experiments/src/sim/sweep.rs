@@ -376,18 +376,14 @@ fn digest_of(program: &Path) -> Result<String, Error> {
     Ok(format!("{:016x}", digest(&std::fs::read(program).map_err(failed)?)))
 }
 
-/// Writes a file in one step.
+/// Writes a file in one step: two workers at one task do not share what they write until then.
 fn replace(path: &Path, text: &str) -> Result<(), Error> {
-    let failed =
-        |reason: std::io::Error| Error::Plan { path: path.into(), reason: format!("{reason}") };
-    let mut temporary = path.to_path_buf().into_os_string();
-    // Two workers at one task must not share it.
-    temporary.push(format!(".{}.{:?}.tmp", std::process::id(), std::thread::current().id()));
-    let written = std::fs::write(&temporary, text).and_then(|()| std::fs::rename(&temporary, path));
-    written.map_err(|error| {
-        // The first error says more.
-        let _ = std::fs::remove_file(&temporary);
-        failed(error)
+    haul::file::write_atomically(path, text.as_bytes()).map_err(|error| {
+        let reason = match error {
+            haul::Error::Write { reason, .. } => reason.to_string(),
+            other => other.to_string(),
+        };
+        Error::Plan { path: path.into(), reason }
     })
 }
 

@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use haul::channel::{self as library, Channel, Listener, Settings};
+use haul::file::{Destination, destination, open_stream};
 
 use super::MESSAGE_BYTES;
 use super::took::Took;
@@ -109,20 +110,28 @@ fn unless_stopped<T>(
     Ok(None)
 }
 
-/// Where the bytes go: standard output, or a file that gets its name when it is whole.
+/// Where the bytes go: standard output, a file that gets its name when it is whole, or a device or FIFO.
 enum Target {
     Output(io::Stdout),
+    Stream { file: File, path: PathBuf },
     File { file: File, temporary: PathBuf, path: PathBuf, is_whole: bool },
 }
 
 impl Target {
     fn open(out: Option<&Path>) -> Result<Self, Error> {
         let Some(path) = out else { return Ok(Self::Output(io::stdout())) };
+        let path = match destination(path)? {
+            Destination::Stream(path) => {
+                let file = open_stream(&path).map_err(|reason| unwritable(&path, reason))?;
+                return Ok(Self::Stream { file, path });
+            }
+            Destination::File(path) => path,
+        };
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         let temporary = path.with_file_name(format!(".{name}.{}.tmp", process::id()));
         let file = File::options().write(true).create_new(true).open(&temporary);
-        let file = file.map_err(|reason| unwritable(path, reason))?;
-        Ok(Self::File { file, temporary, path: path.into(), is_whole: false })
+        let file = file.map_err(|reason| unwritable(&path, reason))?;
+        Ok(Self::File { file, temporary, path, is_whole: false })
     }
 
     fn write(&mut self, bytes: &[u8]) -> Result<(), Error> {
@@ -135,7 +144,7 @@ impl Target {
                     _ => Error::Output(reason),
                 })
             }
-            Self::File { file, path, .. } => {
+            Self::File { file, path, .. } | Self::Stream { file, path } => {
                 file.write_all(bytes).map_err(|reason| unwritable(path, reason))
             }
         }

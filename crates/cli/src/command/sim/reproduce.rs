@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use haul_experiments::sim::{self, measure_reproduce, pool};
+use haul_model::Bytes;
 
 use super::table;
 use crate::arguments::sim::Reproduce as Arguments;
@@ -15,6 +16,8 @@ use crate::terminal;
 
 const RECORDS: &str = "sim.jsonl";
 const PAGE: &str = "report.html";
+/// More than the page and the records of the whole paper take together (2 MB).
+const ROOM: Bytes = Bytes(4 << 20);
 
 /// Packets of each trace: the paper's, and those that two cores do in five seconds. A quarter warms
 /// up: less than a turn of the NIC's 256 buffers (400 packets in all) was up to 1.5 points off.
@@ -57,6 +60,7 @@ impl Command for Reproduce {
         Outputs {
             json: self.json,
             folder: Some((self.out.clone(), RECORDS.to_owned())),
+            room: ROOM,
             ..Outputs::default()
         }
     }
