@@ -151,6 +151,76 @@ fn of_who_takes_a_page_and_who_claims_a_slice_of_it_one_gets_it() {
     });
 }
 
+/// What upkeep does with a page that lies idle: claims it, drains it and leaves it absent; whether it did.
+fn drain(page: &AtomicU64, slices: &[AtomicU64], run: Range<usize>, me: u16) -> bool {
+    if slice::claim(slices, run.clone(), me).is_err() {
+        return false;
+    }
+    let ready = PageWord(page.load(Acquire));
+    let is_mine = ready.is_ready()
+        && slice::is_claimed(slices, run.clone(), me)
+        && page.compare_exchange(ready.0, PageWord::draining(me).0, AcqRel, Relaxed).is_ok();
+    if is_mine {
+        page.store(PageWord::ABSENT.0, Release);
+    }
+    slice::unclaim(slices, run, me);
+    is_mine
+}
+
+#[test]
+fn a_page_that_is_drained_and_taken_as_a_whole_has_one_owner() {
+    model(|| {
+        let (ground, page) = (Arc::new(Ground::new(2)), Arc::new(AtomicU64::new(0)));
+        page.store(PageWord::ready(1).0, Relaxed);
+        let (other, theirs) = (ground.clone(), page.clone());
+        let thread = thread::spawn(move || drain(&theirs, &other.slices, 0..2, 2));
+        let ready = PageWord::ready(1);
+        let is_mapped = map(&page, 1);
+        let whole = is_mapped && slice::claim_mapped(&page, ready, &ground.slices, &(0..2), 1);
+        let is_drained = thread.join().unwrap();
+        // Nobody else is there that could keep it from it.
+        assert!(is_drained);
+        let expected = if whole { [Slice::Claimed(1); 2] } else { [Slice::Free; 2] };
+        let found = [0, 1].map(|index| slice::word(&ground.slices, index).decode());
+        assert_eq!(found, expected);
+        assert_eq!(PageWord(page.load(Acquire)).is_ready(), is_mapped);
+    });
+}
+
+/// What a reaper does with a page of cache `dead`: the page first, then each slice.
+fn reap(page: &AtomicU64, slices: &[AtomicU64], dead: u16) {
+    if page.load(Acquire) == PageWord::mapping(dead).0 {
+        page.store(PageWord::ABSENT.0, Release);
+    }
+    for index in 0..slices.len() {
+        let word = slice::word(slices, index);
+        if word.decode() == Slice::Claimed(dead) {
+            let free = SliceWord::free(word.generation().wrapping_add(1));
+            let _ = slices[index].compare_exchange(word.0, free.0, AcqRel, Relaxed);
+        }
+    }
+}
+
+#[test]
+fn what_a_dead_one_claimed_of_a_page_is_nobodys_or_who_takes_the_page_has_it_all() {
+    model(|| {
+        let (ground, page) = (Arc::new(Ground::new(2)), Arc::new(AtomicU64::new(0)));
+        // It died while it wrote its name into the slices of a page that it mapped.
+        assert!(map(&page, 3));
+        ground.slices[0].store(SliceWord::claimed(0, 3).0, Relaxed);
+        let (other, theirs) = (ground.clone(), page.clone());
+        let thread = thread::spawn(move || reap(&theirs, &other.slices, 3));
+        let ready = PageWord::ready(1);
+        let is_mapped = map(&page, 1);
+        let whole = is_mapped && slice::claim_mapped(&page, ready, &ground.slices, &(0..2), 1);
+        thread.join().unwrap();
+        let expected = if whole { [Slice::Claimed(1); 2] } else { [Slice::Free; 2] };
+        let found = [0, 1].map(|index| slice::word(&ground.slices, index).decode());
+        assert_eq!(found, expected);
+        assert_eq!(PageWord(page.load(Acquire)).is_ready(), is_mapped);
+    });
+}
+
 #[test]
 fn a_slot_that_the_builder_of_a_span_holds_stays_its_own() {
     model(|| {
