@@ -8,11 +8,11 @@ use core::ffi::{CStr, c_int};
 use core::mem::offset_of;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use haul_heap::{EXTENT_BYTES, EXTENT_STEP};
-
 use crate::counter::Counter;
 use crate::dpdk::{Functions, SOCKET_ANY};
-use crate::memory::{BASE_ALIGN, SOCKETS_MAX, SocketRange};
+use crate::extent::{EXTENT_PAGES_MAX, Extent, PAGE, find_run, mask};
+use crate::memory::SOCKETS_MAX;
+use crate::place::{HeapPlace, Place, Problem};
 
 /// The memzone's name.
 const NAME: &CStr = c"haul_rte_malloc";
@@ -27,31 +27,6 @@ const VERSION: u32 = 3;
 /// Extents of all heaps at most. They grow with the heap, to 64 MiB each, so this is enough for about
 /// 256 GiB.
 const EXTENTS_MAX: usize = 4096;
-
-/// One heap, as the primary process made it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct HeapPlace {
-    pub(crate) range: SocketRange,
-    /// The metadata file's number, which tells it from one that an earlier run left; 0 where there is
-    /// no file, and so no second process.
-    pub(crate) file_number: u64,
-    /// The file's descriptor in the primary process, where it has no name.
-    pub(crate) descriptor: Option<c_int>,
-    /// The metadata file's size in bytes.
-    pub(crate) metadata_bytes: u64,
-}
-
-/// [`HeapPlace`] as it lies in the memzone.
-#[repr(C)]
-struct Place {
-    socket: AtomicU64,
-    base: AtomicU64,
-    bytes: AtomicU64,
-    file_number: AtomicU64,
-    /// One more than the descriptor; 0 for none.
-    descriptor: AtomicU64,
-    metadata_bytes: AtomicU64,
-}
 
 /// A block of DPDK's that is an extent of a heap. Its state word is `address`.
 #[repr(C)]
@@ -68,28 +43,6 @@ struct Slot {
 
 /// The state of a slot that is being filled. No block has this address.
 const TAKEN: u64 = 1;
-
-/// An extent: a block of DPDK's own heap that is ours to cut up.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Extent {
-    pub(crate) socket: c_int,
-    /// A multiple of [`PAGE`].
-    pub(crate) address: usize,
-    /// 1 to [`EXTENT_PAGES_MAX`].
-    pub(crate) pages: usize,
-    /// Where DPDK's block begins: in the first page, or late in the page before.
-    pub(crate) block: usize,
-}
-
-/// What extents are counted in, in bytes: the heap's page.
-pub(crate) const PAGE: usize = EXTENT_BYTES;
-
-/// What DPDK has before each block, in bytes (MALLOC_ELEM_HEADER_LEN: two cache lines of 64 bytes; a
-/// build with longer ones, or with room behind blocks, makes blocks that don't fit and are given back).
-pub(crate) const HEADER: usize = 128;
-
-/// Pages of one extent at most: the bits of a word.
-pub(crate) const EXTENT_PAGES_MAX: usize = 64;
 
 /// The memzone's contents.
 #[repr(C)]
@@ -115,15 +68,6 @@ const _: () = {
     assert!(size_of::<Counter>() == 72 && size_of::<Place>() == 48 && size_of::<Slot>() == 32);
     assert!(size_of::<Directory>() == 104 + 48 * SOCKETS_MAX + 32 * EXTENTS_MAX);
 };
-
-/// Why a secondary process cannot use the directory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Problem {
-    /// The primary process runs without the drop-in.
-    Missing,
-    /// It is not whole, was made by another version, or holds what cannot be.
-    Unusable,
-}
 
 impl Directory {
     /// Reserves the memzone in the primary process: empty, and not yet to be found whole.
@@ -166,15 +110,7 @@ impl Directory {
     /// Writes down the heaps and lets secondary processes find them.
     pub(crate) fn publish(&self, places: &[HeapPlace]) {
         for (target, place) in self.places.iter().zip(places) {
-            let range = place.range;
-            // A socket's number is not negative: it was asked for by that number.
-            target.socket.store(range.socket as u64, Ordering::Relaxed);
-            target.base.store(range.base as u64, Ordering::Relaxed);
-            target.bytes.store(range.bytes as u64, Ordering::Relaxed);
-            target.file_number.store(place.file_number, Ordering::Relaxed);
-            let descriptor = place.descriptor.map_or(0, |descriptor| descriptor as u64 + 1);
-            target.descriptor.store(descriptor, Ordering::Relaxed);
-            target.metadata_bytes.store(place.metadata_bytes, Ordering::Relaxed);
+            target.write(place);
         }
         self.heaps.store(places.len().min(SOCKETS_MAX) as u32, Ordering::Relaxed);
         self.version.store(VERSION, Ordering::Relaxed);
@@ -330,41 +266,6 @@ impl Drop for Transit<'_> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NotOurs;
 
-impl Extent {
-    pub(crate) fn bytes(&self) -> usize {
-        self.pages * PAGE
-    }
-
-    /// The pages of a block that is as long as `pages` pages but for DPDK's header. Of the first one
-    /// the heap has the slices behind the block's start; where that leaves none, it is left out.
-    pub(crate) fn of(socket: c_int, block: usize, pages: usize) -> Self {
-        let first = block & !(PAGE - 1);
-        let is_lost = block - first > PAGE - EXTENT_STEP;
-        let address = if is_lost { first + PAGE } else { first };
-        Self { socket, address, pages: pages - usize::from(is_lost), block }
-    }
-
-    /// Bytes at the start that are not the heap's, a multiple of [`EXTENT_STEP`].
-    pub(crate) fn kept(&self) -> usize {
-        self.block.saturating_sub(self.address).next_multiple_of(EXTENT_STEP)
-    }
-
-    /// Some of its pages.
-    fn part(&self, first: usize, pages: usize) -> Self {
-        let address = self.address + first * PAGE;
-        Self { address, pages, block: self.block.min(address + PAGE), ..*self }
-    }
-
-    /// What DPDK counts as allocated for it.
-    pub(crate) fn cost_bytes(&self) -> usize {
-        self.bytes() + if self.block < self.address { PAGE } else { 0 }
-    }
-
-    fn contains(&self, address: usize) -> bool {
-        address.wrapping_sub(self.address) < self.bytes()
-    }
-}
-
 impl Slot {
     /// What the slot holds; `None` for nothing, and for what cannot be.
     fn extent(&self) -> Option<Extent> {
@@ -381,45 +282,12 @@ impl Slot {
     }
 }
 
-/// The lowest `count` bits.
-fn mask(count: usize) -> u64 {
-    u64::MAX >> (64 - count.clamp(1, 64))
-}
-
-/// The lowest `count` set bits in a row.
-fn find_run(bits: u64, count: usize) -> Option<u64> {
-    if count == 0 || count > EXTENT_PAGES_MAX {
-        return None;
-    }
-    let run = mask(count);
-    (0..=EXTENT_PAGES_MAX - count).map(|first| run << first).find(|run| bits & run == *run)
-}
-
-impl Place {
-    fn read(&self) -> Result<HeapPlace, Problem> {
-        let socket = self.socket.load(Ordering::Relaxed);
-        let base = self.base.load(Ordering::Relaxed) as usize;
-        let bytes = self.bytes.load(Ordering::Relaxed) as usize;
-        let is_aligned = base.is_multiple_of(BASE_ALIGN) && bytes.is_multiple_of(BASE_ALIGN);
-        if !is_aligned || bytes == 0 || base.checked_add(bytes).is_none() {
-            return Err(Problem::Unusable);
-        }
-        let socket = c_int::try_from(socket).map_err(|_| Problem::Unusable)?;
-        let descriptor = self.descriptor.load(Ordering::Relaxed).checked_sub(1);
-        let descriptor =
-            descriptor.map(c_int::try_from).transpose().map_err(|_| Problem::Unusable)?;
-        Ok(HeapPlace {
-            range: SocketRange { socket, base, bytes },
-            file_number: self.file_number.load(Ordering::Relaxed),
-            descriptor,
-            metadata_bytes: self.metadata_bytes.load(Ordering::Relaxed),
-        })
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::extent::HEADER;
+    use crate::memory::SocketRange;
+    use haul_heap::EXTENT_STEP;
 
     fn empty() -> Box<Directory> {
         // SAFETY: every field is an atomic integer, which zero is a value of.
@@ -497,21 +365,11 @@ mod tests {
     }
 
     #[test]
-    fn a_block_that_begins_anywhere_has_its_pages() {
-        let page = 8 * PAGE;
-        let whole = Extent::of(0, page + HEADER, 4);
-        assert_eq!((whole.address, whole.pages, whole.kept()), (page, 4, EXTENT_STEP));
-        let middle = Extent::of(0, page + 5 * EXTENT_STEP + 64, 4);
-        assert_eq!((middle.address, middle.pages, middle.kept()), (page, 4, 6 * EXTENT_STEP));
-        assert!(middle.address + middle.bytes() <= middle.block + 4 * PAGE - HEADER);
-        let late = Extent::of(0, page + PAGE - EXTENT_STEP + 64, 4);
-        assert_eq!((late.address, late.pages, late.kept()), (page + PAGE, 3, 0));
-        assert_eq!([whole, middle, late].map(|each| each.cost_bytes()), [4 * PAGE; 3]);
+    fn what_lies_before_a_block_in_its_page_is_not_covered() {
         let directory = empty();
+        let middle = Extent::of(0, 8 * PAGE + 5 * EXTENT_STEP + 64, 4);
         assert!(directory.add(middle, false));
         assert!(directory.covers(0, middle.block) && !directory.covers(0, middle.block - 1));
-        assert_eq!(whole.part(1, 2).kept(), 0);
-        assert_eq!(middle.part(0, 2).kept(), 6 * EXTENT_STEP);
     }
 
     #[test]

@@ -6,8 +6,9 @@ use core::ptr::NonNull;
 
 use haul_heap::{Heap, Misuse, Node, Tag};
 
-use crate::directory::{Directory, PAGE};
+use crate::directory::Directory;
 use crate::dpdk::{Functions, SOCKET_ANY};
+use crate::extent::PAGE;
 use crate::extents::SocketExtents;
 use crate::memory::SocketRange;
 use crate::names::Names;

@@ -14,8 +14,9 @@ use std::time::Instant;
 use haul_heap::Extents;
 
 use crate::counter::PATIENCE;
-use crate::directory::{Directory, EXTENT_PAGES_MAX, Extent, HEADER, PAGE};
+use crate::directory::Directory;
 use crate::dpdk::Functions;
+use crate::extent::{EXTENT_PAGES_MAX, Extent, HEADER, PAGE};
 use crate::inside::Inside;
 use crate::memory::SocketRange;
 use crate::metadata::Metadata;

@@ -1,4 +1,4 @@
-//! The functions that programs call. Each asks the heaps first, and DPDK where these do not serve.
+//! The functions of rte_malloc's family that programs call. Each asks the heaps first, and DPDK where these do not serve.
 //!
 //! DPDK calls some of them itself, through the loader's table. Where it would then look for its own
 //! header before a block of ours, [`Inside`] keeps the heaps out.
@@ -6,11 +6,11 @@
 use core::ffi::{c_char, c_int, c_uint, c_void};
 use core::ptr::{NonNull, null, null_mut};
 
-use crate::dpdk::{BAD_IOVA, Functions, Memzone, SOCKET_ANY, SocketStats, functions};
+use crate::dpdk::{BAD_IOVA, Functions, SOCKET_ANY, SocketStats, functions};
 use crate::dropin::{Brought, Dropin, Owned};
 use crate::inside::Inside;
 use crate::wish::Wish;
-use crate::{account, housekeeping, iova, lifecycle, notice};
+use crate::{account, iova, lifecycle};
 
 /// A block of the heaps or of DPDK's.
 ///
@@ -390,107 +390,4 @@ pub unsafe extern "C" fn rte_malloc_dump_stats(file: *mut libc::FILE, name: *con
         // SAFETY: the text has as many bytes; the file is as the caller promises.
         unsafe { libc::fwrite(text.as_ptr().cast(), 1, text.len(), file) };
     }
-}
-
-/// `rte_memzone_reserve` of rte_memzone.h: DPDK's, and again after the heaps gave memory back.
-///
-/// # Safety
-///
-/// As DPDK says: `name` is a C string.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn rte_memzone_reserve(
-    name: *const c_char,
-    bytes: usize,
-    socket: c_int,
-    flags: c_uint,
-) -> *const Memzone {
-    // SAFETY: as the caller promises.
-    pass_zone(Wish { bytes, align: 0, socket }, |dpdk| unsafe {
-        (dpdk.rte_memzone_reserve)(name, bytes, socket, flags)
-    })
-}
-
-/// `rte_memzone_reserve_aligned` of rte_memzone.h, likewise.
-///
-/// # Safety
-///
-/// As for [`rte_memzone_reserve`].
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn rte_memzone_reserve_aligned(
-    name: *const c_char,
-    bytes: usize,
-    socket: c_int,
-    flags: c_uint,
-    align: c_uint,
-) -> *const Memzone {
-    // SAFETY: as the caller promises.
-    pass_zone(Wish { bytes, align: align as usize, socket }, |dpdk| unsafe {
-        (dpdk.rte_memzone_reserve_aligned)(name, bytes, socket, flags, align)
-    })
-}
-
-/// `rte_memzone_reserve_bounded` of rte_memzone.h, likewise.
-///
-/// # Safety
-///
-/// As for [`rte_memzone_reserve`].
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn rte_memzone_reserve_bounded(
-    name: *const c_char,
-    bytes: usize,
-    socket: c_int,
-    flags: c_uint,
-    align: c_uint,
-    bound: c_uint,
-) -> *const Memzone {
-    // SAFETY: as the caller promises.
-    pass_zone(Wish { bytes, align: align as usize, socket }, |dpdk| unsafe {
-        (dpdk.rte_memzone_reserve_bounded)(name, bytes, socket, flags, align, bound)
-    })
-}
-
-fn pass_zone(wish: Wish, ask: impl Fn(&Functions) -> *const Memzone) -> *const Memzone {
-    let Some(dpdk) = functions() else {
-        return null();
-    };
-    wish.ask_telling(|| ask(dpdk).cast_mut())
-}
-
-/// `rte_eal_init` of rte_eal.h: DPDK's, and then the heaps.
-///
-/// # Safety
-///
-/// As DPDK says: `count` arguments, which it may rearrange.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn rte_eal_init(count: c_int, arguments: *mut *mut c_char) -> c_int {
-    let Some(dpdk) = functions() else {
-        notice::tell(format_args!("no DPDK is loaded: rte_eal_init fails"));
-        return -1;
-    };
-    // SAFETY: as the caller promises.
-    let result = unsafe { (dpdk.rte_eal_init)(count, arguments) };
-    if result >= 0 {
-        lifecycle::consider(dpdk);
-        if let Some(dropin) = lifecycle::current() {
-            housekeeping::start(dropin);
-        }
-    }
-    result
-}
-
-/// `rte_eal_cleanup` of rte_eal.h: what DPDK frees in it is freed, what comes later is not touched.
-///
-/// # Safety
-///
-/// As DPDK says: once, and nobody uses DPDK's memory any more.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn rte_eal_cleanup() -> c_int {
-    housekeeping::stop();
-    let result = match functions() {
-        // SAFETY: as the caller promises.
-        Some(dpdk) => unsafe { (dpdk.rte_eal_cleanup)() },
-        None => -1,
-    };
-    lifecycle::end();
-    result
 }

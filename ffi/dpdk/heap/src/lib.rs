@@ -13,7 +13,9 @@
 //! - `dpdk`: DPDK's functions and structures;
 //! - `inside`: calls that DPDK makes to itself through our functions;
 //! - `memory`: where DPDK's memory is;
+//! - `extent`: a block of DPDK's as pages;
 //! - `directory`: a memzone that says where the heaps are and which extents they have;
+//! - `place`: where each heap is;
 //! - `counter`: where secondary processes ask the primary one for extents;
 //! - `metadata`: the file with the heaps' metadata;
 //! - `iova`: IO addresses;
@@ -24,13 +26,16 @@
 //! - `lifecycle`: when all of this begins and ends;
 //! - `wish`: what DPDK could not give, and what the heaps can give back for it;
 //! - `housekeeping`: a thread that grows ahead, gives back, and cleans up after the dead;
-//! - `interpose`: the functions that programs call.
+//! - `interpose`: the functions of rte_malloc's family that programs call; `beside`: the others.
 
 mod account;
+#[expect(unreachable_pub, reason = "the loader finds these functions by their names")]
+mod beside;
 mod counter;
 mod directory;
 mod dpdk;
 mod dropin;
+mod extent;
 mod extents;
 mod futex;
 mod housekeeping;
@@ -43,4 +48,5 @@ mod memory;
 mod metadata;
 mod names;
 mod notice;
+mod place;
 mod wish;

@@ -14,15 +14,17 @@ use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicU64, Ordering};
 
 use haul_heap::{External, Heap};
 
-use crate::directory::{Directory, HeapPlace, PAGE, Problem};
+use crate::directory::Directory;
 use crate::dpdk::{Functions, PROCESS_PRIMARY, SOCKET_ANY};
 use crate::dropin::{Dropin, SocketHeap};
+use crate::extent::PAGE;
 use crate::extents::SocketExtents;
 use crate::inside::{Inside, is_inside};
 use crate::memory::{SocketRange, SocketRanges};
 use crate::metadata::{self, Metadata, shared_folder};
 use crate::names::Names;
 use crate::notice;
+use crate::place::{HeapPlace, Problem};
 
 /// What users say about the drop-in: `off` to leave everything to DPDK, `tell` to be told what it does.
 const VARIABLE: &str = "HAUL_RTE_MALLOC";

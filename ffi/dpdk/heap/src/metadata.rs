@@ -13,8 +13,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use crate::directory::HeapPlace;
 use crate::dpdk::Functions;
+use crate::place::HeapPlace;
 
 /// Metadata takes at most this share of the data: 2 bytes for each 64 and its multiples, and less than
 /// that again for all the rest.
