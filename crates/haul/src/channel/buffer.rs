@@ -11,9 +11,9 @@ use super::account::Account;
 use super::announced;
 use super::error::Error;
 use super::huge;
-use super::pages;
+use super::pages::{self, Replaced};
 use super::pool::Lease;
-use super::region;
+use super::{region, spares};
 
 /// A received message, or memory for one. Private: nothing that the sender does changes it (what
 /// came by `lease` it could, if it were not to be trusted), and nothing done to it reaches the
@@ -125,7 +125,9 @@ impl Buffer {
     /// is copied as it is first written to, by a page fault; told ahead, what is in this range is copied
     /// now, in huge pages where most of one will be written to: a quarter of the time for 2 MiB and
     /// more. Under 64 KiB, and of any other memory, nothing is done, and nothing ever changes in what
-    /// the bytes are. The account counts what was copied.
+    /// the bytes are. The account counts what was copied. As the buffer is dropped, its huge pages wait for
+    /// the next message that is announced: up to 64 MiB of them, or all for 16 messages of 64 KiB and more,
+    /// and none as the process has no receiver any more.
     ///
     /// Copies the whole of a huge page, 2 MiB, for 1 MiB of it or more: up to 1 MiB at either end. Say it
     /// before the memory is registered with a device: other pages come to be there. Whoever expects to
@@ -160,6 +162,7 @@ impl Buffer {
             // The old addresses stay mapped, so that nobody else can come to be there.
             let flags = MremapFlags::MAYMOVE | MremapFlags::DONTUNMAP;
             let (from, to) = (self.base.as_ptr().cast(), target.as_mut_ptr().cast());
+            let replaced = Replaced::mark(NonNull::from_mut(target).cast(), whole);
             // SAFETY: whole pages of this value's own mapping, to which there is no reference as it
             // is borrowed uniquely, take the place of whole pages of another such mapping, which
             // are borrowed uniquely as well; both stay mapped, readable and writable.
@@ -170,7 +173,7 @@ impl Buffer {
                     let start = target.as_ptr().addr();
                     pages::note_private(start..start + whole);
                 }
-                Err(_) => pages::keep_mapped(NonNull::from_mut(target).cast(), whole),
+                Err(_) => replaced.keep_mapped(),
             }
         }
         haul_copy::copy(&mut target[placed..], &self[placed..]);
@@ -203,9 +206,24 @@ impl fmt::Debug for Buffer {
 impl Drop for Buffer {
     fn drop(&mut self) {
         if matches!(self.memory, Memory::Mapped) {
-            pages::forget(self.base);
-            region::unmap(self.base, self.length);
+            let (base, end) = (self.base, self.base.addr().get() + self.length);
+            let at = |address: usize| base.with_addr(address.try_into().expect("mapped, not zero"));
+            let mut done = base.addr().get();
+            for huge in pages::forget(base) {
+                unmap_between(at(done), huge.start);
+                spares::give(at(huge.start), huge.len());
+                done = huge.end;
+            }
+            unmap_between(at(done), end);
         }
+    }
+}
+
+/// Takes a part of a mapping away that the caller owns and gives up.
+fn unmap_between(start: NonNull<u8>, end: usize) {
+    let bytes = end - start.addr().get();
+    if bytes > 0 {
+        region::unmap(start, bytes);
     }
 }
 

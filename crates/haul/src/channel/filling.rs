@@ -19,7 +19,7 @@ use super::receiver::Receiver;
 use super::ring::{self, Run};
 use super::transfer::{Step, Transfer};
 use super::vmsplice::{self, Drained};
-use super::{Mechanism, inline, sealed, staged};
+use super::{Mechanism, inline, sealed, spares, staged};
 
 /// Bytes that are added to a checksum at a time, between two looks at the clock: 0.1 ms.
 const SUM_BYTES: usize = 1 << 20;
@@ -257,6 +257,7 @@ impl Receiver {
         account.system_calls = self.lane.system_calls - pending.calls_before;
         if let Some(meter) = pending.meter {
             meter.write_to(&mut account);
+            spares::pass();
             // For the sender's choice: that it comes late, or never, costs time alone. Written only as
             // it changes, for the sender looks at this line.
             let is_new = u64::from(account.took_into_new());

@@ -33,7 +33,7 @@
 //!
 //! `error`, `mechanism`, `account`: the words; `words`, `counter`, `bell`: what both ends change (`interleavings`: in every order); `region`: memory that both ends share; `layout`: what
 //! stands where in it; `checksum`: over the bytes of a message; `socket`, `peer`: the other process; `link`: socket, memory and bells of
-//! an end; `idle`: whether there is a processor for each end; `transfer`: steps, and waiting under a deadline; `views`, `pages`, `announced`: pages that are put in the place of others; `source`, `buffer`: what goes in and what comes out; `inline`, `ring`, `staged`,
+//! an end; `idle`: whether there is a processor for each end; `transfer`: steps, and waiting under a deadline; `ranges`, `pages`, `spares`, `announced`: pages that are put in the place of others; `source`, `buffer`: what goes in and what comes out; `inline`, `ring`, `staged`,
 //! `sealed`, `pull`, `double`, `lease` (over `pool`), `vmsplice`: one mechanism each; `choose`: which of them; `handshake`: how two ends meet;
 //! `sender` (with `begin`, `sending`), `receiver` (with `incoming`, `filling`): the two halves.
 
@@ -64,6 +64,7 @@ mod pages;
 mod peer;
 mod pool;
 mod pull;
+mod ranges;
 mod receiver;
 mod region;
 mod ring;
@@ -72,9 +73,9 @@ mod sender;
 mod sending;
 mod socket;
 mod source;
+mod spares;
 mod staged;
 mod transfer;
-mod views;
 mod vmsplice;
 mod words;
 

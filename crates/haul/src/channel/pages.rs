@@ -3,25 +3,30 @@
 //! pages can be placed: what a caller has behind a slice of its own is not haul's to unmap.
 
 use std::collections::BTreeMap;
+use std::hash::{BuildHasher, RandomState};
+use std::io;
 use std::ops::Range;
 use std::ptr::NonNull;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 
-use super::views::Views;
+use super::ranges::Ranges;
 
 /// The page of every machine that haul is built for; where pages are larger nothing is placed,
 /// because the kernel refuses it.
 pub(super) const PAGE_BYTES: usize = 4096;
 
 /// A mapping: its length, and the addresses in it that are views of sealed memory, where a page that is
-/// written to is copied first.
+/// written to is copied first, or huge pages that came in the place of such.
 #[derive(Debug)]
 struct Mapping {
     length: usize,
-    views: Views,
+    views: Ranges,
+    huge: Ranges,
 }
 
 /// Each mapping by its start.
@@ -32,11 +37,16 @@ fn own() -> MutexGuard<'static, BTreeMap<usize, Mapping>> {
 }
 
 pub(super) fn register(base: NonNull<u8>, length: usize) {
-    own().insert(base.as_ptr().addr(), Mapping { length, views: Views::default() });
+    let (views, huge) = (Ranges::default(), Ranges::default());
+    own().insert(base.as_ptr().addr(), Mapping { length, views, huge });
 }
 
-pub(super) fn forget(base: NonNull<u8>) {
-    own().remove(&base.as_ptr().addr());
+/// A mapping is no longer haul's; says which of its addresses are huge pages that came in the place of
+/// views.
+pub(super) fn forget(base: NonNull<u8>) -> Vec<Range<usize>> {
+    let start = base.as_ptr().addr();
+    let mapping = own().remove(&start);
+    mapping.map_or_else(Vec::new, |mapping| mapping.huge.around(&(start..start + mapping.length)))
 }
 
 /// Whether a target begins at a page and stands wholly inside one such mapping.
@@ -54,12 +64,26 @@ pub(super) fn are_own(target: &[u8]) -> bool {
 
 /// These addresses of a mapping are a view of sealed memory from now on.
 pub(super) fn note_view(addresses: Range<usize>) {
-    with_mapping(addresses.start, |_, mapping| mapping.views.add(addresses.clone()));
+    with_mapping(addresses.start, |_, mapping| {
+        mapping.huge.cut(&addresses);
+        mapping.views.add(addresses.clone());
+    });
 }
 
 /// These addresses of a mapping are pages of this process alone from now on.
 pub(super) fn note_private(addresses: Range<usize>) {
-    with_mapping(addresses.start, |_, mapping| mapping.views.cut(&addresses));
+    with_mapping(addresses.start, |_, mapping| {
+        mapping.views.cut(&addresses);
+        mapping.huge.cut(&addresses);
+    });
+}
+
+/// These are huge pages of this process alone, in the place of a view: whole ones.
+pub(super) fn note_huge(addresses: Range<usize>) {
+    with_mapping(addresses.start, |_, mapping| {
+        mapping.views.cut(&addresses);
+        mapping.huge.add(addresses.clone());
+    });
 }
 
 /// Which of these addresses of a mapping are views of sealed memory, and how far each view reaches.
@@ -73,20 +97,86 @@ fn with_mapping<T>(start: usize, act: impl FnOnce(usize, &mut Mapping) -> T) -> 
     own.range_mut(..=start).next_back().map(|(base, mapping)| act(*base, mapping))
 }
 
-/// Sees to it that pages of haul's own are mapped after a call that was to put others in their place
-/// failed. Kernels have unmapped the target by then in some cases (mremap(2): before 6.17; mmap(2):
-/// before 6.12), and what is written there next would be lost or somebody else's. What the pages hold
-/// is nothing. Where they cannot be had, nothing sound is left to do.
+/// Pages of haul's own that a call is about to put others in the place of. What they hold is nothing.
+///
+/// Kernels unmap the target and may fail afterwards (mremap(2): before 6.17; mmap(2): before 6.12). What
+/// another thread maps in that moment can come to be there, and nobody could tell it from what was there
+/// before. So the pages are marked: as a call fails, either the mark is there, and with it all of them, for
+/// the kernel unmaps all or none; or they have gone.
+#[derive(Debug)]
+#[must_use]
+pub(super) struct Replaced {
+    start: NonNull<u8>,
+    length: usize,
+    mark: [u32; 2],
+}
+
+impl Replaced {
+    /// Marks the pages of a mapping of the caller's own, of which nothing is kept and nobody else writes to
+    /// the first.
+    pub(super) fn mark(start: NonNull<u8>, length: usize) -> Self {
+        static COUNT: AtomicU64 = AtomicU64::new(0);
+        static SEED: LazyLock<RandomState> = LazyLock::new(RandomState::new);
+        let mark = SEED.hash_one(COUNT.fetch_add(1, Relaxed));
+        let mark = [mark as u32, (mark >> 32) as u32];
+        // SAFETY: the first bytes of pages that are the caller's, readable and writable, aligned as pages
+        // are.
+        unsafe { start.cast::<[u32; 2]>().write_volatile(mark) };
+        Self { start, length, mark }
+    }
+
+    /// After the call failed: sees to it that pages of haul's own are mapped there. Where they cannot be had,
+    /// nothing sound is left to do.
+    pub(super) fn keep_mapped(self) {
+        match map_what_is_free(self.start, self.length) {
+            Ok(()) => {}
+            Err(Errno::EXIST) if self.are_there() => {}
+            _ => std::process::abort(),
+        }
+    }
+
+    /// Whether the mark is. Asked of the kernel, which can look where nothing may be mapped: a futex whose
+    /// word is as expected is waited for, and for no time at all.
+    fn are_there(&self) -> bool {
+        let none = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        let operation = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
+        let says = |index: usize, expected: u32| loop {
+            let word = self.start.as_ptr().wrapping_add(index * size_of::<u32>());
+            // SAFETY: the kernel looks at the word, or says that nothing is there; it changes nothing, and
+            // the time is a valid structure that outlives the call.
+            let waited = unsafe {
+                libc::syscall(libc::SYS_futex, word, operation, expected, &raw const none)
+            };
+            let error = io::Error::last_os_error().raw_os_error();
+            if waited == 0 || error != Some(libc::EINTR) {
+                return waited == -1 && error == Some(libc::ETIMEDOUT);
+            }
+        };
+        self.mark.iter().enumerate().all(|(index, expected)| says(index, *expected))
+    }
+}
+
+/// As [`Replaced::keep_mapped`], for pages that another process writes to, so that no mark need stay:
+/// believes that what is there is what was.
 pub(super) fn keep_mapped(start: NonNull<u8>, length: usize) {
+    match map_what_is_free(start, length) {
+        Ok(()) | Err(Errno::EXIST) => {}
+        Err(_) => std::process::abort(),
+    }
+}
+
+/// Maps new pages where there are none.
+///
+/// # Errors
+/// [`Errno::EXIST`] where there are some; else there is no memory.
+fn map_what_is_free(start: NonNull<u8>, length: usize) -> Result<(), Errno> {
     let protection = ProtFlags::READ | ProtFlags::WRITE;
     let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED_NOREPLACE;
     let place = start.as_ptr().cast();
     // SAFETY: nothing that is mapped is replaced, so this touches only what was haul's and has gone.
-    match unsafe { rustix::mm::mmap_anonymous(place, length, protection, flags) } {
-        Ok(there) if there == place => {}
-        Err(Errno::EXIST) => {}
-        _ => std::process::abort(),
-    }
+    let there = unsafe { rustix::mm::mmap_anonymous(place, length, protection, flags) }?;
+    // Kernels before 4.17 do not know the flag, and map elsewhere.
+    if there == place { Ok(()) } else { Err(Errno::NOMEM) }
 }
 
 #[cfg(test)]
@@ -102,9 +192,38 @@ mod tests {
         let start = NonNull::new(buffer.as_mut_ptr()).unwrap();
         keep_mapped(start, length);
         assert!(buffer.iter().all(|byte| *byte == 7));
+        Replaced::mark(start, length).keep_mapped();
+        assert!(buffer[8..].iter().all(|byte| *byte == 7));
+        for is_marked in [false, true] {
+            let replaced = Replaced::mark(start, length);
+            region::unmap(start, length);
+            if is_marked {
+                replaced.keep_mapped()
+            } else {
+                keep_mapped(start, length)
+            }
+            assert!(buffer[..length].iter().all(|byte| *byte == 0));
+            assert!(buffer[length..].iter().all(|byte| *byte == 7));
+        }
+    }
+
+    #[test]
+    fn what_another_thread_mapped_meanwhile_is_not_taken_for_ones_own() {
+        let length = 3 * PAGE_BYTES;
+        let mut buffer = super::super::Buffer::new(64 << 10).unwrap();
+        let start = NonNull::new(buffer.as_mut_ptr()).unwrap();
+        let replaced = Replaced::mark(start, length);
+        assert!(replaced.are_there());
         region::unmap(start, length);
-        keep_mapped(start, length);
-        assert!(buffer[..length].iter().all(|byte| *byte == 0));
-        assert!(buffer[length..].iter().all(|byte| *byte == 7));
+        assert!(!replaced.are_there());
+        let last = start.map_addr(|address| address.checked_add(2 * PAGE_BYTES).unwrap());
+        for others in [last, start] {
+            map_what_is_free(others, PAGE_BYTES).unwrap();
+            assert_eq!(map_what_is_free(start, length), Err(Errno::EXIST));
+            assert!(!replaced.are_there(), "{others:?}");
+        }
+        region::unmap(start, PAGE_BYTES);
+        region::unmap(last, PAGE_BYTES);
+        map_what_is_free(start, length).unwrap();
     }
 }

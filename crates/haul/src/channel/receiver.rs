@@ -14,7 +14,7 @@ use super::layout;
 use super::link::{Lane, Link};
 use super::pool::Pools;
 use super::transfer::{self, Step};
-use super::{Mechanism, region, staged};
+use super::{Mechanism, region, spares, staged};
 
 /// The end that messages come out of.
 #[derive(Debug)]
@@ -40,6 +40,7 @@ impl Receiver {
         let lane = Lane::for_receiving(link, index);
         let (pools, pipe, is_unsettled) = (Pools::default(), None, false);
         let (consumed, drained, pending, building) = (0, 0, None, None);
+        spares::join();
         Self { lane, consumed, drained, pending, building, pools, pipe, is_unsettled }
     }
 
@@ -217,6 +218,7 @@ impl Receiver {
 
 impl Drop for Receiver {
     fn drop(&mut self) {
+        spares::leave();
         let building = self.building.take();
         self.abandon(building.as_deref().unwrap_or_default());
         if let Some(building) = building {

@@ -8,8 +8,8 @@
 //!
 //! A page that the receiver writes to is a fault and a copy of 4 KiB, huge page or not: 2.5 to 3.2 us on
 //! Zen 4 under KVM. One of ten written to costs 0.6 to 0.9 of a warm copy of all there. A receiver that
-//! knows beforehand where it will write says so, see `announced`: a fifth of a warm copy for a tenth in
-//! one piece.
+//! knows beforehand where it will write says so, see `announced`: a tenth of a warm copy for a tenth in
+//! one piece, from the second message on.
 
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
@@ -19,6 +19,7 @@ use rustix::mm::{MapFlags, ProtFlags};
 
 use super::buffer::Buffer;
 use super::error::Error;
+use super::pages::Replaced;
 use super::staged::{self, SEALS};
 use super::{huge, pages, region};
 
@@ -37,6 +38,7 @@ pub(super) fn put_into(file: BorrowedFd<'_>, target: &mut [u8]) -> Result<usize,
     let whole = target.len() / pages::PAGE_BYTES * pages::PAGE_BYTES;
     let (place, protection) = (target.as_mut_ptr().cast(), ProtFlags::READ | ProtFlags::WRITE);
     let flags = MapFlags::PRIVATE | MapFlags::FIXED;
+    let replaced = Replaced::mark(NonNull::from_mut(target).cast(), whole);
     // SAFETY: whole pages of a mapping that haul made, borrowed uniquely, are replaced by pages of
     // the same length, readable and writable, of a file that was seen to be constant.
     let mapped = unsafe { rustix::mm::mmap(place, whole, protection, flags, file, 0) };
@@ -47,7 +49,7 @@ pub(super) fn put_into(file: BorrowedFd<'_>, target: &mut [u8]) -> Result<usize,
             whole
         }
         Err(_) => {
-            pages::keep_mapped(NonNull::from_mut(target).cast(), whole);
+            replaced.keep_mapped();
             0
         }
     };

@@ -1,13 +1,13 @@
-//! Which addresses of a mapping are a view of sealed memory: ranges that do not overlap.
+//! Which addresses of a mapping are of a kind: ranges that do not overlap.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
 /// The end of each range by its start.
 #[derive(Debug, Default)]
-pub(super) struct Views(BTreeMap<usize, usize>);
+pub(super) struct Ranges(BTreeMap<usize, usize>);
 
-impl Views {
+impl Ranges {
     /// These are, whatever they were before.
     pub(super) fn add(&mut self, range: Range<usize>) {
         self.cut(&range);
@@ -51,22 +51,22 @@ mod tests {
             steps in proptest::collection::vec((any::<bool>(), 0..40_usize, 0..12_usize), 1..40),
             (start, length) in (0..40_usize, 1..12_usize),
         ) {
-            let (mut views, mut naive) = (Views::default(), [false; 64]);
+            let (mut ranges, mut naive) = (Ranges::default(), [false; 64]);
             for (is_view, start, length) in steps {
                 let range = start..start + length;
                 naive[range.clone()].fill(is_view);
-                if is_view { views.add(range) } else { views.cut(&range) }
+                if is_view { ranges.add(range) } else { ranges.cut(&range) }
             }
             let mut found = [false; 64];
             let mut end = 0;
-            for range in views.around(&(0..64)) {
+            for range in ranges.around(&(0..64)) {
                 prop_assert!(range.start >= end && range.start < range.end);
                 end = range.end;
                 found[range].fill(true);
             }
             prop_assert_eq!(found, naive);
             let (asked, mut inside) = (start..start + length, [false; 64]);
-            for range in views.around(&asked) {
+            for range in ranges.around(&asked) {
                 prop_assert!(range.start < asked.end && range.end > asked.start);
                 inside[range].fill(true);
             }
