@@ -8,7 +8,7 @@ use std::io::{self, Read};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 
-use super::{Distribution, SIZE_MAX_BYTES};
+use super::{Distribution, SIZE_MAX_BYTES, SUM_TOLERANCE, SUM_TOLERANCE_ROUNDED};
 use crate::error::{DistributionFault, Error};
 
 /// The most bytes a file may hold: 1 MiB + 1 entries of 24 characters, as many as a double needs.
@@ -27,9 +27,10 @@ pub fn read(path: &Path) -> Result<Distribution, Error> {
     let probabilities = parse(&bytes).map_err(fail)?;
     let name =
         path.file_stem().map_or_else(|| "file".into(), |stem| stem.to_string_lossy().into_owned());
-    match Distribution::from_probabilities(&name, &probabilities) {
+    let tolerance = tolerance(&bytes, probabilities.len());
+    match Distribution::from_rounded(&name, &probabilities, tolerance) {
         Err(Error::Distribution { fault, .. }) => Err(fail(fault)),
-        other => other,
+        other => other.map(|found| Distribution { file: Some(path.into()), ..found }),
     }
 }
 
@@ -60,6 +61,23 @@ pub fn parse(bytes: &[u8]) -> Result<Vec<f64>, DistributionFault> {
         })
     };
     line.split(',').enumerate().map(number).collect()
+}
+
+/// How far from 1 the sum may be: as far as rounding to the most decimals that any entry has explains,
+/// within [`SUM_TOLERANCE`] and [`SUM_TOLERANCE_ROUNDED`].
+fn tolerance(bytes: &[u8], entries: usize) -> f64 {
+    let texts = bytes.split(|&byte| byte == b',').filter_map(|text| str::from_utf8(text).ok());
+    let decimals = texts.map(|text| decimals(text.trim())).max().unwrap_or(0);
+    let rounding = 0.5 * entries as f64 * 10_f64.powi(-decimals);
+    rounding.clamp(SUM_TOLERANCE, SUM_TOLERANCE_ROUNDED)
+}
+
+/// The decimal places of a number as it is written: 3 of `0.125`, 4 of `1.2e-3`.
+fn decimals(text: &str) -> i32 {
+    let (mantissa, exponent) = text.split_once(['e', 'E']).unwrap_or((text, "0"));
+    let places = mantissa.split_once('.').map_or(0, |(_, places)| places.len());
+    let exponent: i32 = exponent.parse().unwrap_or(0);
+    i32::try_from(places).unwrap_or(i32::MAX).saturating_sub(exponent)
 }
 
 fn contents(path: &Path) -> Result<Vec<u8>, DistributionFault> {
@@ -120,6 +138,18 @@ mod tests {
         for text in ["0.5,0.5", "0.5,0.5\n", "0.5,0.5,\n", " 0.5 , 0.5 \r\n\n", "\n0.5,0.5"] {
             assert_eq!(parse(text.as_bytes()).unwrap(), [0.5, 0.5], "{text:?}");
         }
+    }
+
+    #[test]
+    fn few_digits_explain_a_sum_and_many_do_not() {
+        for (text, expected) in
+            [("0.125", 3), ("1", 0), ("1.2e-3", 4), ("1E-05", 5), ("2e3", -3), ("", 0)]
+        {
+            assert_eq!(decimals(text), expected, "{text}");
+        }
+        assert_eq!(tolerance(b"0.5,0.4995", 2), 1e-4);
+        assert_eq!(tolerance(b"0.123456,0", 4096), SUM_TOLERANCE_ROUNDED);
+        assert_eq!(tolerance(b"0,1.23456789012e-1", 4096), SUM_TOLERANCE);
     }
 
     proptest! {
