@@ -121,6 +121,31 @@ fn the_best_by_size_is_told_in_ranges() {
     assert!(fastest.text.contains("near up to 4 KiB and far above"), "{}", fastest.text);
 }
 
+/// Medians of different rounds say haul takes twice as long; round by round it takes a tenth longer, which
+/// the baseline's distance from itself hides.
+#[test]
+fn what_noise_hides_is_not_called_worse() {
+    let compared = |subject: &str, time: f64, ratio: f64, floor: f64| -> Line {
+        let Line::Record(mut record) = size(subject, 1 << 30, time) else { unreachable!() };
+        record.comparison = Some(samples::against("libc", ratio, 0.004, floor));
+        record.into()
+    };
+    let of_floor = |floor: f64| {
+        findings(&[
+            compared("libc", 100.0, 1.0, floor),
+            compared("haul", 200.0, 1.1, floor),
+            compared("far", 100.0, 1.02, floor),
+        ])
+    };
+    let hidden = of_floor(0.2);
+    let told = only(&hidden, "haul’s memcpy");
+    assert!(told.text.contains("noise") && !told.text.contains("farthest"), "{}", told.text);
+    assert!(told.action.is_none());
+    let plain = of_floor(0.01);
+    let told = only(&plain, "haul’s memcpy");
+    assert!(told.text.contains("where libc takes 9.1% less"), "{}", told.text);
+}
+
 #[test]
 fn newer_records_replace_older_ones_of_the_same_thing() {
     let mut later = distribution("a", "l1", 0.6, 0.01);

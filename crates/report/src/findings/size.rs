@@ -14,10 +14,39 @@ const EXPERIMENT: &str = "copy.size";
 /// and of libc, so nothing finer would tell a reader anything to act on.
 const CLOSE: f64 = 0.03;
 
-/// Median time by size and subject, one thread, one function.
+/// Time by size and subject, one thread, one function.
 struct Times {
     function: String,
-    by_size: BTreeMap<u64, BTreeMap<String, f64>>,
+    by_size: BTreeMap<u64, BTreeMap<String, Time>>,
+}
+
+/// What a subject took of one size.
+#[derive(Clone, Copy)]
+struct Time {
+    /// Over the baseline's, round by round: medians of different rounds are not paired. Nanoseconds where
+    /// one of the size's subjects was not compared.
+    value: f64,
+    /// How far from itself the baseline came; nothing where nobody looked.
+    floor: f64,
+    /// The median.
+    nanoseconds: f64,
+    is_ratio: bool,
+}
+
+impl Time {
+    fn of(record: &Record) -> Option<Self> {
+        let nanoseconds = record.median()?;
+        let time = match &record.comparison {
+            Some(c) => Self { value: c.ratio, floor: c.floor, nanoseconds, is_ratio: true },
+            None => Self { value: nanoseconds, floor: 0.0, nanoseconds, is_ratio: false },
+        };
+        (time.value > 0.0 && nanoseconds > 0.0).then_some(time)
+    }
+
+    /// Whether it is within 3% of the best, or the noise of the two hides that it is not.
+    fn is_close_to(&self, best: &Self) -> bool {
+        self.value <= best.value * (1.0 + CLOSE.max(self.floor).max(best.floor))
+    }
 }
 
 /// "libc is within 3% of the best from 4 KiB up."
@@ -27,8 +56,9 @@ pub(super) fn libc_by_size(records: &[&Record]) -> Option<Finding> {
     let tone = Tone::Fact;
     let range = ranges::words(&close);
     let sentence = format!(
-        "On this machine libc’s {} is within 3% of the best of all {range}.",
-        times.function
+        "On this machine libc’s {} is within 3% of the best of all {range}{}.",
+        times.function,
+        times.hidden("libc")
     );
     Some(finding(EXPERIMENT, tone, sentence))
 }
@@ -41,14 +71,16 @@ pub(super) fn haul_by_size(records: &[&Record]) -> Option<Finding> {
     let times = Times::first(records)?;
     let close = times.close_to_best("haul")?;
     let range = ranges::words(&close);
-    let sentence = format!("haul’s {} is within 3% of the best of all {range}", times.function);
+    let hidden = times.hidden("haul");
+    let sentence =
+        format!("haul’s {} is within 3% of the best of all {range}{hidden}", times.function);
     let worst = times
         .by_size
         .iter()
         .filter_map(|(size, subjects)| {
             let (best, time) = best(subjects)?;
-            let over = subjects.get("haul")? / time;
-            (over > 1.0 + CLOSE).then_some((over, *size, best))
+            let own = subjects.get("haul")?;
+            (!own.is_close_to(&time)).then_some((own.value / time.value, *size, best))
         })
         .max_by(|a, b| a.0.total_cmp(&b.0));
     let Some((over, size, best)) = worst else {
@@ -67,7 +99,7 @@ pub(super) fn haul_by_size(records: &[&Record]) -> Option<Finding> {
 /// "Fastest kernels by size: avx2 up to 16 KiB, rep_movsb to 4 MiB, stream_avx2 above."
 pub(super) fn fastest_by_size(records: &[&Record]) -> Option<Finding> {
     let times = Times::first(records)?;
-    let kernels: Vec<(u64, BTreeMap<&str, f64>)> = times
+    let kernels: Vec<(u64, BTreeMap<&str, Time>)> = times
         .by_size
         .iter()
         .map(|(size, subjects)| {
@@ -80,7 +112,7 @@ pub(super) fn fastest_by_size(records: &[&Record]) -> Option<Finding> {
                     .collect(),
             )
         })
-        .filter(|(_, kernels): &(u64, BTreeMap<&str, f64>)| kernels.len() > 1)
+        .filter(|(_, kernels): &(u64, BTreeMap<&str, Time>)| kernels.len() > 1)
         .collect();
     let mut parts: Vec<String> = Vec::new();
     let mut start = 0;
@@ -109,13 +141,13 @@ pub(super) fn fastest_by_size(records: &[&Record]) -> Option<Finding> {
 
 /// The kernel that stays close to the best for the most sizes from the first on: taking the longest
 /// each time gives the fewest changes.
-fn longest_run<'a>(sizes: &[(u64, BTreeMap<&'a str, f64>)]) -> Option<(&'a str, usize)> {
+fn longest_run<'a>(sizes: &[(u64, BTreeMap<&'a str, Time>)]) -> Option<(&'a str, usize)> {
     let run = |name: &str| {
         sizes
             .iter()
             .take_while(|(_, kernels)| {
-                let best = kernels.values().copied().min_by(f64::total_cmp);
-                best.zip(kernels.get(name)).is_some_and(|(best, own)| *own <= best * (1.0 + CLOSE))
+                let best = kernels.values().min_by(|a, b| a.value.total_cmp(&b.value));
+                best.zip(kernels.get(name)).is_some_and(|(best, own)| own.is_close_to(best))
             })
             .count()
     };
@@ -128,11 +160,11 @@ fn is_kernel(subject: &str) -> bool {
     subject != "libc" && !subject.starts_with("haul")
 }
 
-fn best(subjects: &BTreeMap<String, f64>) -> Option<(&str, f64)> {
+fn best(subjects: &BTreeMap<String, Time>) -> Option<(&str, Time)> {
     subjects
         .iter()
         .map(|(subject, time)| (subject.as_str(), *time))
-        .min_by(|a, b| a.1.total_cmp(&b.1))
+        .min_by(|a, b| a.1.value.total_cmp(&b.1.value))
 }
 
 impl Times {
@@ -152,23 +184,43 @@ impl Times {
         own.retain(|record| {
             function.as_ref().is_none_or(|function| is(record, "function", function))
         });
-        let mut by_size: BTreeMap<u64, BTreeMap<String, f64>> = BTreeMap::new();
+        let mut by_size: BTreeMap<u64, BTreeMap<String, Time>> = BTreeMap::new();
         // Where a size was measured at several levels, the nearest one speaks for it.
         let mut seen: BTreeMap<u64, Option<String>> = BTreeMap::new();
         for level in distinct(&own, "level").into_iter().map(Some).chain([None]) {
             for record in own.iter().filter(|record| field(record, "level") == level) {
-                let (Some(size), Some(time)) = (bytes(record, "size_bytes"), record.median())
+                let (Some(size), Some(time)) = (bytes(record, "size_bytes"), Time::of(record))
                 else {
                     continue;
                 };
-                if *seen.entry(size).or_insert_with(|| level.clone()) == level && time > 0.0 {
+                if *seen.entry(size).or_insert_with(|| level.clone()) == level {
                     by_size.entry(size).or_default().insert(record.subject.clone(), time);
                 }
             }
         }
         by_size.retain(|_, subjects| subjects.len() > 1);
+        for subjects in by_size.values_mut() {
+            // Ratios compare with ratios only.
+            if !subjects.values().all(|time| time.is_ratio) {
+                subjects.values_mut().for_each(|time| time.value = time.nanoseconds);
+            }
+        }
         let function = function.unwrap_or_else(|| "copy".into());
         (!by_size.is_empty()).then_some(Self { function, by_size })
+    }
+
+    /// At how many sizes only noise lets the subject count as close to the best, in words.
+    fn hidden(&self, subject: &str) -> String {
+        let is_hidden = |subjects: &BTreeMap<String, Time>| {
+            let (own, (_, best)) = subjects.get(subject).zip(best(subjects))?;
+            Some(own.is_close_to(&best) && own.value > best.value * (1.0 + CLOSE))
+        };
+        match self.by_size.values().filter(|subjects| is_hidden(subjects) == Some(true)).count() {
+            0 => String::new(),
+            count => {
+                format!(" (as far as noise lets it be told, at {})", text::count(count, "size"))
+            }
+        }
     }
 
     /// For each size at which the subject was measured, whether it is close to the best.
@@ -178,7 +230,7 @@ impl Times {
             .iter()
             .filter_map(|(size, subjects)| {
                 let own = subjects.get(subject)?;
-                Some((*size, *own <= best(subjects)?.1 * (1.0 + CLOSE)))
+                Some((*size, own.is_close_to(&best(subjects)?.1)))
             })
             .collect();
         (!close.is_empty()).then_some(close)
