@@ -13,7 +13,10 @@ pub(crate) fn command(record: &Record) -> String {
     }
     match record.experiment.as_str() {
         "copy.distribution" => {
-            bench(record, &[("distribution", "--distribution"), ("level", "--level")])
+            // The name is that of a file without folder and extension, where one was read.
+            let is_file = record.parameters.contains_key("file");
+            let sizes = if is_file { "file" } else { "distribution" };
+            bench(record, &[(sizes, "--distribution"), ("level", "--level")])
         }
         "copy.size_class" => bench(record, &[("size_class", "--size-class"), ("level", "--level")]),
         "copy.size" => bench(record, &[("size_bytes", "--sizes"), ("level", "--level")]),
@@ -114,6 +117,9 @@ mod tests {
             command(&record),
             r"haul copy bench --against libc --distribution 'it'\''s; rm' --level l1 --function memcpy --threads 2 --json"
         );
+        let of_file = record.clone().with("distribution", "service").with("file", "in/service.csv");
+        let start = "haul copy bench --against libc --distribution in/service.csv --level l1";
+        assert!(command(&of_file).starts_with(start), "{}", command(&of_file));
         assert_eq!(command(&record.with("rerun", "haul x")), "haul x");
         let of = |size: u64| {
             Record::new("r", "copy.size", "haul", "time", "ns").with("size_bytes", size)

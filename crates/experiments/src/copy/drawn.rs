@@ -194,19 +194,19 @@ fn template(config: &Drawn, workload: &Workload, sizes: &Distribution) -> Templa
             config.level
         ));
     }
-    Template {
-        experiment: config.shape.experiment(),
-        parameters: vec![
-            ("function", config.function.name().into()),
-            config.shape.parameter(),
-            ("level", config.level.name().into()),
-            ("threads", config.threads.into()),
-            ("branches", config.branches.name().into()),
-            ("then_read", config.then_read.into()),
-        ],
-        metric: Metric::Time,
-        notes,
+    let mut parameters = vec![
+        ("function", config.function.name().into()),
+        config.shape.parameter(),
+        ("level", config.level.name().into()),
+        ("threads", config.threads.into()),
+        ("branches", config.branches.name().into()),
+        ("then_read", config.then_read.into()),
+    ];
+    if let Some(file) = sizes.file() {
+        // A name alone would be taken for one of those that haul ships.
+        parameters.push(("file", file.display().to_string().into()));
     }
+    Template { experiment: config.shape.experiment(), parameters, metric: Metric::Time, notes }
 }
 
 #[cfg(test)]

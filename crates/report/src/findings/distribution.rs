@@ -46,8 +46,11 @@ pub(super) fn headline(records: &[&Record]) -> Option<Finding> {
     } else {
         ""
     };
-    let mut sentence =
-        format!("On the sizes a service copies, haul{called} {}{function}{spread}", verb(&all));
+    let sizes = match first.iter().all(|(record, _)| record.parameters.contains_key("file")) {
+        true => "sizes in your files",
+        false => "sizes a service copies",
+    };
+    let mut sentence = format!("On the {sizes}, haul{called} {}{function}{spread}", verb(&all));
     let others: Vec<String> = functions
         .iter()
         .skip(1)
@@ -165,12 +168,17 @@ fn says(record: &Record, name: &str, value: &str) -> bool {
     field(record, name).is_some_and(|own| own == value)
 }
 
-/// Those that stand for what services copy; all where there are none.
+/// Those that stand for what services copy; all where there are none. A file of that name stands for
+/// whatever is in it.
 fn of_services(mut compared: Vec<Compared<'_>>) -> Vec<Compared<'_>> {
-    if compared.iter().any(|(record, _)| is(record, "distribution", SERVICE)) {
-        compared.retain(|(record, _)| is(record, "distribution", SERVICE));
+    if compared.iter().any(|(record, _)| is_service(record)) {
+        compared.retain(|(record, _)| is_service(record));
     }
     compared
+}
+
+fn is_service(record: &Record) -> bool {
+    is(record, "distribution", SERVICE) && !record.parameters.contains_key("file")
 }
 
 /// Comparisons at the nearest level that was measured, with one thread.
