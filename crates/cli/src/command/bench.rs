@@ -5,6 +5,7 @@ use std::time::Duration;
 use haul::sys::Sys;
 use haul_experiments::copy::drawn::Shape;
 use haul_experiments::copy::{Drawn, Function, Plain, Selection, Sizes, subjects};
+use haul_measure::distribution::SIZE_MAX_BYTES;
 use haul_measure::{Distribution, Level};
 use haul_model::{Bytes, Comparison, Nanos, Record, Verdict, limit};
 
@@ -65,7 +66,7 @@ impl Bench {
                 limits.push(plan::memory_limit(function, threads, &machine));
             }
             for &size in &sizes_bytes {
-                for level in levels_or(Level::Mixed) {
+                for level in levels_of(size, levels_or(Level::Mixed)) {
                     works.push(Work::Sizes(Sizes {
                         level,
                         threads,
@@ -122,6 +123,14 @@ fn shapes(arguments: &arguments::Bench) -> Result<Vec<Shape>, Error> {
         shapes.push(Shape::of_class(*class)?);
     }
     Ok(shapes)
+}
+
+/// The levels at which this size is measured: where none of them can be asked for, it is measured once.
+fn levels_of(size: usize, mut levels: Vec<Level>) -> Vec<Level> {
+    if size > SIZE_MAX_BYTES && levels.len() > 1 {
+        levels = vec![Level::Mixed];
+    }
+    levels
 }
 
 fn sizes_bytes(arguments: &arguments::Bench) -> Result<Vec<usize>, Error> {

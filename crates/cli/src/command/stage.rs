@@ -184,13 +184,18 @@ impl<'a> Runner<'a> {
     }
 }
 
-/// Measures every work of a command, each as long as the others, until one fails: `budget` together,
-/// or `each` for each of them.
+/// Measures every work of a command until one fails: `budget` together, or `each` for each of them in
+/// the mean. Large sizes, whose every round takes long, get more of it than small ones.
 pub(super) fn evenly(works: Vec<Work>, budget: Option<Duration>, each: Duration) -> Vec<Stage> {
-    let count = u32::try_from(works.len()).unwrap_or(u32::MAX).max(1);
-    let each = budget.map_or(each, |budget| budget / count);
+    let count = u32::try_from(works.len()).unwrap_or(u32::MAX);
+    let whole = budget.unwrap_or(each * count);
+    let weights: f64 = works.iter().map(Work::weight).sum();
     let caches = Caches::from_sizes(&this_machine().caches_bytes);
-    works.into_iter().map(|work| Stage::of(work, each, &caches)).collect()
+    let stage = |work: Work| {
+        let share = work.weight() / weights;
+        Stage::of(work, whole.mul_f64(share), &caches)
+    };
+    works.into_iter().map(stage).collect()
 }
 
 /// Does a plan whose every step was asked for.
@@ -224,6 +229,18 @@ fn on_threads(threads: usize) -> String {
 }
 
 impl Work {
+    /// How much of the time of a command it should have, beside others. One size gets the more the larger
+    /// it is: of 2 KiB to 1 GiB in 25 s, those from 256 MiB on have eight to ten rounds and the others
+    /// hundreds, where even shares left the large ones five.
+    fn weight(&self) -> f64 {
+        /// As long as the fixed cost of a step and enough rounds of small sizes, in bytes copied.
+        const UNIT_BYTES: f64 = (64 << 20) as f64;
+        match self {
+            Self::Sizes(sizes) => 1.0 + sizes.sizes_bytes.iter().sum::<usize>() as f64 / UNIT_BYTES,
+            _ => 1.0,
+        }
+    }
+
     fn name(&self) -> String {
         match self {
             Self::Drawn(drawn) => {

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use haul_model::Record;
 
-use crate::{Ran, haul, public_folder, run, unprivileged};
+use crate::{Ran, haul, public_folder, run, run_with_input, unprivileged};
 
 fn bench(arguments: &[&str]) -> Ran {
     let mut all = vec!["copy", "bench", "--against", "libc", "--json", "--budget", "0.2"];
@@ -39,6 +39,7 @@ fn a_distribution_file_gives_its_records() {
     let record = record_of(&records, "copy.distribution", "haul");
     check_comparison(record);
     assert_eq!(record.parameters["distribution"], "mine");
+    assert_eq!(record.parameters["file"], file.to_str().unwrap());
     assert_eq!(record.parameters["level"], "l1");
     assert_eq!(record.parameters["threads"], 1);
     assert_eq!(record.parameters["function"], "memcpy");
@@ -67,6 +68,30 @@ fn size_classes_and_sizes_give_theirs() {
     let sizes: Vec<u64> =
         records.iter().filter_map(|r| r.parameters["size_bytes"].as_u64()).collect();
     assert!(sizes.contains(&2048) && sizes.contains(&4096), "{sizes:?}");
+}
+
+/// Beyond what a distribution holds no level can be asked for: five levels are one measurement.
+#[test]
+fn a_size_without_levels_is_measured_once() {
+    let ran = bench(&["--sizes", "2MiB", "--level", "all", "--kernel", "scalar"]).expect(0);
+    let records = ran.records();
+    let of_scalar: Vec<&Record> =
+        records.iter().filter(|r| r.experiment == "copy.size" && r.subject == "scalar").collect();
+    assert_eq!(of_scalar.len(), 1, "{records:#?}");
+    assert_eq!(of_scalar[0].parameters["level"], "mixed");
+}
+
+/// A user's file that is called as a distribution of haul's is measured again as that file.
+#[test]
+fn a_file_is_never_taken_for_what_haul_ships() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("service.csv"), "0.5,0.5\n").unwrap();
+    let arguments = ["copy", "bench", "--json", "--budget", "0.2", "--distribution", "service.csv"];
+    let ran = run(haul(&arguments).current_dir(&folder)).expect(0);
+    let page = run_with_input(&mut haul(&["report", "-"]), ran.out.as_bytes()).expect(0).out;
+    assert!(page.contains("--distribution service.csv --level l1"), "no command to run it again");
+    assert!(!page.contains("--distribution service --level"));
+    assert!(!page.contains("On the sizes a service copies"));
 }
 
 #[test]
