@@ -77,7 +77,8 @@ pub(crate) struct Survey {
     /// Fewer sizes and shorter runs: under 30 seconds
     #[arg(long)]
     pub(crate) quick: bool,
-    /// The folder for the results; created if need be, earlier results in it replaced
+    /// The folder for the results; created if need be, an earlier page in it replaced, earlier records
+    /// kept as survey.jsonl.old, .old.2 and so on
     #[arg(long, value_name = "DIR", default_value = "haul-survey")]
     pub(crate) out: PathBuf,
     /// Print each record as one line of JSON

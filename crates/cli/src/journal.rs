@@ -33,6 +33,8 @@ pub(crate) struct Journal {
     lines: Vec<Line>,
     json: bool,
     file: Option<(PathBuf, File)>,
+    /// Where the records of an earlier run went, whose name the file has.
+    earlier: Option<PathBuf>,
     failure: Option<Error>,
 }
 
@@ -42,6 +44,7 @@ impl Journal {
     /// # Errors
     /// Any of that fails: nothing was measured yet.
     pub(crate) fn open(outputs: &Outputs) -> Result<Self, Error> {
+        let mut earlier = None;
         let file = match &outputs.folder {
             None => None,
             Some((folder, name)) => {
@@ -49,7 +52,7 @@ impl Journal {
                 fs::create_dir_all(folder).map_err(|reason| folder_error(folder, reason))?;
                 prove_writable(folder, outputs.room)?;
                 let path = folder.join(name);
-                keep_earlier(&path)?;
+                earlier = keep_earlier(&path)?;
                 let created = File::options().write(true).create_new(true).open(&path);
                 let file = created.map_err(|reason| folder_error(&path, reason))?;
                 Some((path, file))
@@ -64,7 +67,29 @@ impl Journal {
                 prove_writable(or_here(file.parent().unwrap_or(&file)), Bytes(0))?;
             }
         }
-        Ok(Self { lines: Vec::new(), json: outputs.json, file, failure: None })
+        Ok(Self { lines: Vec::new(), json: outputs.json, file, earlier, failure: None })
+    }
+
+    /// Where the records of an earlier run are, if this one has taken their name.
+    pub(crate) fn earlier(&self) -> Option<&Path> {
+        self.earlier.as_deref()
+    }
+
+    /// Gives the records of an earlier run their name back where this one has none of its own: it was
+    /// broken off at once, and the earlier page and tuning are still there.
+    ///
+    /// # Errors
+    /// The file cannot be renamed.
+    pub(crate) fn put_back(&mut self) -> Result<(), Error> {
+        if self.records().next().is_some() {
+            return Ok(());
+        }
+        match (&self.file, self.earlier.take()) {
+            (Some((path, _)), Some(earlier)) => {
+                fs::rename(earlier, path).map_err(|reason| folder_error(path, reason))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Everything recorded so far.
@@ -113,15 +138,37 @@ impl Journal {
     }
 }
 
-/// Moves the records of an earlier run aside, to `NAME.old`: a run that is broken off at once must
-/// not cost them.
-fn keep_earlier(path: &Path) -> Result<(), Error> {
-    let mut old = path.as_os_str().to_owned();
-    old.push(".old");
-    match fs::rename(path, &old) {
-        Err(reason) if reason.kind() != io::ErrorKind::NotFound => Err(folder_error(path, reason)),
-        _ => Ok(()),
+/// Moves the records of an earlier run aside, to the first of `NAME.old`, `NAME.old.2` and so on that is
+/// free: neither one run that is broken off nor two may cost them. A file without a record is removed.
+fn keep_earlier(path: &Path) -> Result<Option<PathBuf>, Error> {
+    let fail = |reason| folder_error(path, reason);
+    let is_free = |path: &Path| {
+        fs::symlink_metadata(path).is_err_and(|reason| reason.kind() == io::ErrorKind::NotFound)
+    };
+    if is_free(path) {
+        return Ok(None);
     }
+    if holds_no_record(path) {
+        return fs::remove_file(path).map(|()| None).map_err(fail);
+    }
+    let name = |number: u32| {
+        let mut name = path.as_os_str().to_owned();
+        name.push(if number == 1 { ".old".into() } else { format!(".old.{number}") });
+        PathBuf::from(name)
+    };
+    let free = (1..).map(name).find(|name| is_free(name));
+    let Some(old) = free else { return Ok(None) };
+    fs::rename(path, &old).map_err(fail)?;
+    Ok(Some(old))
+}
+
+/// Whether a file is what a run leaves that ended before its first record: a machine, or nothing.
+fn holds_no_record(path: &Path) -> bool {
+    /// A machine takes some 4 KiB.
+    const LIMIT_BYTES: u64 = 1 << 20;
+    let Ok(bytes) = haul::file::read_limited(path, LIMIT_BYTES) else { return false };
+    let (lines, broken) = haul_model::parse_what_can_be(&String::from_utf8_lossy(&bytes));
+    broken.is_empty() && !lines.iter().any(|line| matches!(line, Line::Record(_)))
 }
 
 /// The empty path stands for the current folder, but no system call takes it.
@@ -199,6 +246,44 @@ mod tests {
     }
 
     #[test]
+    fn runs_that_are_broken_off_never_cost_the_records_of_a_whole_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("survey.jsonl");
+        let open = || {
+            let folder = Some((folder.path().to_owned(), "survey.jsonl".to_owned()));
+            Journal::open(&Outputs { folder, ..Outputs::default() }).unwrap()
+        };
+        let subject = |name: &str| {
+            let text = fs::read_to_string(folder.path().join(name)).unwrap();
+            match haul_model::parse(&text).unwrap().as_slice() {
+                [Line::Record(record)] => record.subject.clone(),
+                other => panic!("{other:?}"),
+            }
+        };
+        open().add(record("whole"));
+        for _ in 0..2 {
+            let mut journal = open();
+            assert_eq!(subject("survey.jsonl.old"), "whole");
+            journal.put_back().unwrap();
+            assert_eq!(subject("survey.jsonl"), "whole");
+        }
+        for name in ["first", "second"] {
+            let mut journal = open();
+            journal.add(record(name));
+            journal.put_back().unwrap();
+        }
+        assert_eq!(subject("survey.jsonl.old"), "whole");
+        assert_eq!(subject("survey.jsonl.old.2"), "first");
+        assert_eq!(subject("survey.jsonl"), "second");
+        // Killed before its first record, a run leaves nothing that is worth a name.
+        drop(open());
+        assert_eq!(fs::read_to_string(&path).unwrap(), "");
+        assert!(open().earlier().is_none());
+        assert_eq!(subject("survey.jsonl.old.3"), "second");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 4);
+    }
+
+    #[test]
     fn a_full_disk_ends_the_run_and_keeps_the_lines_in_memory() {
         let path = PathBuf::from("/dev/full");
         if !path.exists() {
@@ -207,7 +292,7 @@ mod tests {
         }
         let file = File::options().write(true).open(&path).unwrap();
         let mut journal =
-            Journal { lines: Vec::new(), json: false, file: Some((path, file)), failure: None };
+            Journal { file: Some((path, file)), ..Journal::open(&Outputs::default()).unwrap() };
         journal.add(record("haul"));
         journal.add(record("libc"));
         assert!(STOP.load(Ordering::Relaxed));

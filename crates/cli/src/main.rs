@@ -49,7 +49,9 @@ fn run(arguments: Arguments) -> Result<Ending, Error> {
     let ran = command.run(&mut journal);
     // Render from the records alone, also when the run was cut short: nothing is lost.
     let rendered = command.render(&journal);
+    let put_back = journal.put_back();
     ran?;
     rendered?;
+    put_back?;
     Ok(stop::ending())
 }

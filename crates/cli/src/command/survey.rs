@@ -120,6 +120,13 @@ impl Survey {
         if self.is_tuned {
             let tuning = self.out.join(TUNING);
             last.push(tune::how_to_activate(&tuning));
+        } else if let Some(earlier) = journal.earlier()
+            && self.out.join(TUNING).exists()
+        {
+            last.push(format!(
+                "{TUNING} is of an earlier survey; the records that it stands on are in {}.",
+                earlier.display()
+            ));
         }
         let findings = haul_report::findings(journal.lines());
         let mut lines: Vec<String> = haul_report::shortlist(findings, LINES_MAX - last.len())
