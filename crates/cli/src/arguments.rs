@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 use haul_experiments::copy::Function;
+use haul_experiments::copy::workload::Branches;
 use haul_measure::Level;
 use haul_model::{SizeClass, Sizes};
 
@@ -159,6 +160,20 @@ pub(crate) struct Bench {
     /// Threads at once, each pinned to a processor of its own
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) threads: u16,
+    /// Whether predictors can learn the sizes: random (none comes back before half a million others), or
+    /// repeating (64 calls again and again); drawn sizes only
+    #[arg(long, value_name = "HOW", default_value = "random", value_parser = branches)]
+    pub(crate) branches: Branches,
+    /// Read each target right after its call; drawn sizes only
+    #[arg(long)]
+    pub(crate) then_read: bool,
+    /// Share of addresses that are odd, the others being multiples of 8 [default: 0.27, as published]
+    #[arg(long, value_name = "SHARE", value_parser = share, allow_negative_numbers = true)]
+    pub(crate) misaligned: Option<f64>,
+    /// Share of memmove's calls whose source and target overlap; drawn sizes only [default: 0.008, as
+    /// published]
+    #[arg(long, value_name = "SHARE", value_parser = share, allow_negative_numbers = true)]
+    pub(crate) overlap: Option<f64>,
     /// Kernels to measure beside libc, or haul-c and haul-inline, instead of the usual subjects;
     /// several may be given
     #[arg(long, value_name = "NAME", num_args = 1.., value_delimiter = ',')]
@@ -198,6 +213,19 @@ fn level(text: &str) -> Result<Levels, haul_measure::Error> {
         return Ok(Levels(Level::ALL.to_vec()));
     }
     Ok(Levels(vec![text.parse()?]))
+}
+
+fn branches(text: &str) -> Result<Branches, String> {
+    let all = [Branches::Random, Branches::Repeating];
+    let found = all.into_iter().find(|branches| branches.name() == text);
+    found.ok_or_else(|| "branches are random or repeating".to_owned())
+}
+
+fn share(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(share) if (0.0..=1.0).contains(&share) => Ok(share),
+        _ => Err("a share is a number between 0 and 1".to_owned()),
+    }
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {

@@ -53,6 +53,14 @@ fn bench(record: &Record, own: &[(&str, &str)]) -> String {
     let common = [("function", "--function"), ("threads", "--threads")];
     options(&mut command, record, own);
     options(&mut command, record, &common);
+    // What is not said is the usual.
+    if field(record, "branches").is_some_and(|branches| branches != "random") {
+        options(&mut command, record, &[("branches", "--branches")]);
+    }
+    if record.parameters.get("then_read").and_then(serde_json::Value::as_bool) == Some(true) {
+        command.push_str(" --then-read");
+    }
+    options(&mut command, record, &[("misaligned", "--misaligned"), ("overlap", "--overlap")]);
     command + " --json"
 }
 

@@ -111,6 +111,8 @@ pub(crate) fn is_condition(parameter: &str) -> bool {
             | "mechanism"
             | "left_out"
             | "steal_percent"
+            | "limit_gb_s"
+            | "of_limit"
     );
     !is_account && !is_remark(parameter)
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use haul::sys::Sys;
 use haul_experiments::copy::drawn::Shape;
 use haul_experiments::copy::{Drawn, Function, Plain, Selection, Sizes, subjects};
-use haul_measure::distribution::SIZE_MAX_BYTES;
+use haul_measure::distribution::{Alignment, Overlap, SIZE_MAX_BYTES};
 use haul_measure::{Distribution, Level};
 use haul_model::{Bytes, Comparison, Nanos, Record, Verdict, limit};
 
@@ -48,6 +48,11 @@ impl Bench {
         let levels_or = |default| if levels.is_empty() { vec![default] } else { levels.clone() };
         let shapes = shapes(&arguments)?;
         let sizes_bytes = sizes_bytes(&arguments)?;
+        let alignment = match arguments.misaligned {
+            Some(odd_share) => Alignment { odd_share },
+            None => Alignment::default(),
+        };
+        let overlap = arguments.overlap.map_or_else(Overlap::default, |share| Overlap { share });
         let machine = plan::Machine::of(&this_machine());
         let (mut limits, mut works) = (Vec::new(), Vec::new());
         for &function in &arguments.function {
@@ -58,6 +63,10 @@ impl Bench {
                         level,
                         threads,
                         subjects: drawn.clone(),
+                        alignment,
+                        overlap,
+                        branches: arguments.branches,
+                        then_read: arguments.then_read,
                         ..Drawn::new(function, shape.clone())
                     }));
                 }
@@ -71,6 +80,7 @@ impl Bench {
                         level,
                         threads,
                         subjects: swept.clone(),
+                        alignment,
                         ..Sizes::new(function, vec![size])
                     }));
                 }

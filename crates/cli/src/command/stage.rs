@@ -12,7 +12,7 @@ use haul_experiments::copy::{Drawn, Sizes, measure_drawn, measure_sizes};
 use haul_experiments::heap::{self, measure_heap};
 use haul_experiments::memory::{Bandwidth, Fault, measure_bandwidth, measure_fault};
 use haul_measure::Caches;
-use haul_model::{Bytes, Machine, Record};
+use haul_model::{Bytes, Machine, Record, limit};
 
 use super::schedule::{Schedule, Time};
 use super::this_machine;
@@ -174,13 +174,30 @@ impl<'a> Runner<'a> {
             stop: &STOP,
             caches: Caches::from_sizes(&self.machine.caches_bytes),
             cpus: Vec::new(),
-            sink: &mut |record| journal.add(record),
+            sink: &mut |record| {
+                let record = beside_limit(journal, record);
+                journal.add(record);
+            },
             progress: &mut |step| progress.advance(&step.what),
             warn: &mut |text| progress.say(&format!("haul: warning: {text}")),
         };
         let outcome = measure(&mut context);
         self.journal.check()?;
         Ok(outcome?)
+    }
+}
+
+/// A copy or a fill of one size with what memory allows it, where that was measured before it.
+fn beside_limit(journal: &Journal, record: Record) -> Record {
+    if record.experiment != "copy.size" {
+        return record;
+    }
+    match limit::throughput(&record).zip(limit::memory_limit(journal.records(), &record)) {
+        None => record,
+        Some((rate, allowed)) => {
+            let short = |value: f64| (value * 1000.0).round() / 1000.0;
+            record.with("limit_gb_s", short(allowed)).with("of_limit", short(rate / allowed))
+        }
     }
 }
 

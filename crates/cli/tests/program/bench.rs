@@ -94,6 +94,29 @@ fn a_file_is_never_taken_for_what_haul_ships() {
     assert!(!page.contains("On the sizes a service copies"));
 }
 
+/// What calls look like beside their sizes is asked for, and recorded with what is not the usual.
+#[test]
+fn branches_alignment_overlap_and_reading_can_be_asked_for() {
+    let usual = ["--size-class", "17-64", "--function", "memmove"];
+    let ran = bench(&usual).expect(0);
+    let record = record_of(&ran.records(), "copy.size_class", "haul").clone();
+    assert_eq!(record.parameters["branches"], "random");
+    assert!(!record.parameters.contains_key("misaligned"));
+    let own =
+        ["--branches", "repeating", "--then-read", "--misaligned", "0.75", "--overlap", "0.5"];
+    let ran = bench(&[&usual[..], &own].concat()).expect(0);
+    let record = record_of(&ran.records(), "copy.size_class", "haul").clone();
+    assert_eq!(record.parameters["branches"], "repeating");
+    assert_eq!(record.parameters["then_read"], true);
+    assert_eq!(record.parameters["misaligned"], 0.75);
+    assert_eq!(record.parameters["overlap"], 0.5);
+    let page = run_with_input(&mut haul(&["report", "-"]), ran.out.as_bytes()).expect(0).out;
+    assert!(page.contains("--branches repeating --then-read --misaligned 0.75 --overlap 0.5"));
+    for share in ["-0.1", "1.1", "NaN", "x"] {
+        bench(&[&format!("--overlap={share}")]).expect(2).says(&["between 0 and 1"]);
+    }
+}
+
 #[test]
 fn kernels_can_be_named() {
     let ran = bench(&["--sizes", "4KiB", "--kernel", "scalar"]).expect(0);
@@ -111,6 +134,11 @@ fn every_size_tells_its_share_of_the_memory_limit() {
         assert!(ran.out.contains(part), "{part}: {ran:#?}");
     }
     let ran = bench(&["--sizes", "4KiB", "--function", "memset"]).expect(0);
+    let records = ran.records();
+    let fill = record_of(&records, "copy.size", "haul");
+    let of = |name: &str| fill.parameters[name].as_f64().unwrap();
+    let rate = 4096.0 / fill.median().unwrap();
+    assert!((rate / of("limit_gb_s") - of("of_limit")).abs() < 0.01, "{fill:#?}");
     let limits = ran.records().into_iter().filter(|r| r.experiment == "memory.bandwidth");
     let operations: Vec<_> = limits.map(|r| r.parameters["operation"].clone()).collect();
     assert!(!operations.is_empty() && operations.iter().all(|name| name == "write"), "{ran:#?}");

@@ -185,6 +185,11 @@ fn call_of(candidates: &[Candidate], subject: &str) -> &'static str {
     found.map_or("", |candidate| candidate.routine.call())
 }
 
+/// How addresses are aligned, as a record says it where it is not as published.
+pub(super) fn misaligned(alignment: Alignment) -> Option<(&'static str, serde_json::Value)> {
+    (alignment != Alignment::default()).then(|| ("misaligned", alignment.odd_share.into()))
+}
+
 fn template(config: &Drawn, workload: &Workload, sizes: &Distribution) -> Template {
     let mut notes = Vec::new();
     if workload.is_grown() {
@@ -202,6 +207,10 @@ fn template(config: &Drawn, workload: &Workload, sizes: &Distribution) -> Templa
         ("branches", config.branches.name().into()),
         ("then_read", config.then_read.into()),
     ];
+    parameters.extend(misaligned(config.alignment));
+    if config.function == Function::Memmove && config.overlap != Overlap::default() {
+        parameters.push(("overlap", config.overlap.share.into()));
+    }
     if let Some(file) = sizes.file() {
         // A name alone would be taken for one of those that haul ships.
         parameters.push(("file", file.display().to_string().into()));

@@ -8,7 +8,7 @@ use haul_model::Bytes;
 
 use super::subjects::{self, Plain, Selection};
 use super::workload::{Branches, Mix, OnWorkload, Workload};
-use super::{Function, proof};
+use super::{Function, drawn, proof};
 use crate::context::Context;
 use crate::error::Error;
 use crate::outcome::{self, Metric, Template};
@@ -117,12 +117,15 @@ fn measure_size(config: &Sizes, size: usize, context: &mut Context<'_>) -> Resul
     proof::check(config.function, &candidates, &mut workload)?;
     let template = Template {
         experiment: "copy.size",
-        parameters: vec![
+        parameters: [
             ("function", config.function.name().into()),
             ("size_bytes", size.into()),
             ("level", level(config, size).name().into()),
             ("threads", config.threads.into()),
-        ],
+        ]
+        .into_iter()
+        .chain(drawn::misaligned(config.alignment))
+        .collect(),
         metric: Metric::Time,
         notes: level_note(config, size).into_iter().collect(),
     };
