@@ -1,21 +1,23 @@
 //! Machines that offer less: one processor, no /proc, no /sys.
 
+use std::fs;
+use std::path::Path;
 use std::process::Command;
 use std::thread;
 
-use crate::{Ran, away, haul, run};
+use crate::{Ran, away, haul, records_of, run};
 
 /// Runs with the affinity mask of one processor, inherited from the thread that starts it.
-fn on_one_processor(arguments: &'static [&'static str]) -> Ran {
-    let pinned = thread::spawn(|| {
+fn on_one_processor(arguments: &[&str]) -> Ran {
+    let pinned = || {
         let allowed = rustix::thread::sched_getaffinity(None).unwrap();
         let first = (0..rustix::thread::CpuSet::MAX_CPU).find(|&cpu| allowed.is_set(cpu)).unwrap();
         let mut one = rustix::thread::CpuSet::new();
         one.set(first);
         rustix::thread::sched_setaffinity(None, &one).unwrap();
         run(&mut haul(arguments))
-    });
-    pinned.join().unwrap()
+    };
+    thread::scope(|scope| scope.spawn(pinned).join().unwrap())
 }
 
 #[test]
@@ -76,4 +78,32 @@ fn without_proc_and_sys_copies_are_measured() {
     let arguments = "copy bench --size-class 0-16 --budget 0.2 --json";
     let Some(ran) = without_system_files(arguments) else { return };
     assert!(!ran.expect(0).records().is_empty());
+}
+
+/// Whatever it left out, and it says so: records and a page are there.
+#[track_caller]
+fn check_survey(ran: Ran, out: &Path) {
+    ran.expect(0).says(&[]);
+    let text = fs::read_to_string(out.join("survey.jsonl")).unwrap();
+    assert!(!records_of(haul_model::parse(&text).unwrap()).is_empty());
+    let page = fs::read_to_string(out.join("report.html")).unwrap();
+    assert!(page.trim_end().ends_with("</html>"));
+}
+
+#[test]
+fn a_survey_of_one_processor_ends_in_its_page() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("out");
+    let ran = on_one_processor(&["survey", "--quick", "--out", out.to_str().unwrap()]);
+    check_survey(ran, &out);
+}
+
+#[test]
+fn a_survey_without_proc_and_sys_ends_in_its_page() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("out");
+    let Some(ran) = without_system_files(&format!("survey --quick --out {}", out.display())) else {
+        return;
+    };
+    check_survey(ran, &out);
 }
