@@ -108,7 +108,35 @@ pub enum Error {
         /// Where it was.
         at: u64,
     },
+    /// It took more cycles than that many instructions can: it does little but copy.
+    #[error(
+        "still running after {cycles} cycles and {instructions} instructions, at {at:#x}; raise the limit \
+         of instructions, of which each may take {CYCLES_OF_INSTRUCTION_MAX} cycles, or see whether the \
+         program loops forever"
+    )]
+    CycleLimit {
+        /// The limit.
+        cycles: u64,
+        /// Instructions until then.
+        instructions: u64,
+        /// Where it was.
+        at: u64,
+    },
+    /// Whoever asked for the run wants it no more.
+    #[error(
+        "stopped after {instructions} instructions and {cycles} cycles, before the program's end"
+    )]
+    Stopped {
+        /// Instructions until then.
+        instructions: u64,
+        /// Cycles until then.
+        cycles: u64,
+    },
 }
+
+/// Cycles that a program may take for each instruction that it may execute: loads that wait for one
+/// another take some 240 for two or three. A copy by an engine is one instruction of any length.
+pub(crate) const CYCLES_OF_INSTRUCTION_MAX: u64 = 100;
 
 /// What an instruction wanted of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

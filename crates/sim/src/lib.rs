@@ -35,5 +35,5 @@ pub use error::Error;
 pub use image::Image;
 pub use interpreter::Machine;
 pub use nic::Traffic;
-pub use platform::{Job, Outcome, run};
+pub use platform::{Job, Outcome, run, run_until};
 pub use system::MemorySystem;

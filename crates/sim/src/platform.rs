@@ -55,8 +55,22 @@ pub struct Outcome {
 /// and its trace.
 ///
 /// # Errors
-/// A configuration that cannot be; what the program did wrong; [`Error::InstructionLimit`].
+/// A configuration that cannot be; what the program did wrong; [`Error::InstructionLimit`] or
+/// [`Error::CycleLimit`].
 pub fn run(configuration: &Configuration, image: &Image, job: &Job) -> Result<Outcome, Error> {
+    run_until(configuration, image, job, || false)
+}
+
+/// As [`run`], given up once `stops` says so: it is asked some ten times a second.
+///
+/// # Errors
+/// As [`run`], and [`Error::Stopped`].
+pub fn run_until(
+    configuration: &Configuration,
+    image: &Image,
+    job: &Job,
+    stops: impl Fn() -> bool,
+) -> Result<Outcome, Error> {
     let mut memory = MemorySystem::new(configuration)?;
     let machine = Machine::new(image, &job.arguments, job.traffic)?;
     if let Some(cycles) = &job.trace_cycles {
@@ -67,7 +81,7 @@ pub fn run(configuration: &Configuration, image: &Image, job: &Job) -> Result<Ou
     if let Some(cycles) = &job.trace_cycles {
         core.trace_cycles(cycles.clone());
     }
-    core.run(job.instructions_max)?;
+    core.run(job.instructions_max, stops)?;
     let warm_cycles = core.warm_cycle().filter(|_| job.warm_packets > 0).unwrap_or(0);
     let core_statistics = core.statistics().clone();
     let (machine, mut memory, pipeline) = core.into_parts();

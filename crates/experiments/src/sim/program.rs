@@ -21,13 +21,27 @@ const FILE_BYTES_MAX: u64 = 1 << 30;
 /// # Errors
 /// It cannot be read, or is no program for the simulated machine.
 pub fn read(path: &Path) -> Result<Image, Error> {
-    let failed = |reason: String| Error::Program { path: path.into(), reason };
-    let size = std::fs::metadata(path).map_err(|error| failed(error.to_string()))?.len();
-    if size > FILE_BYTES_MAX {
-        return Err(failed(format!("{size} bytes are more than {FILE_BYTES_MAX}")));
-    }
-    let file = std::fs::read(path).map_err(|error| failed(error.to_string()))?;
-    Image::from_elf(&file).map_err(|error| failed(error.to_string()))
+    let file = bytes(path)?;
+    Image::from_elf(&file)
+        .map_err(|error| Error::Program { path: path.into(), reason: error.to_string() })
+}
+
+/// A program file's bytes.
+///
+/// # Errors
+/// It cannot be read, or is no regular file of at most 1 GiB.
+pub fn bytes(path: &Path) -> Result<Vec<u8>, Error> {
+    haul::file::read_limited(path, FILE_BYTES_MAX)
+        .map_err(|error| Error::Program { path: path.into(), reason: error.to_string() })
+}
+
+/// A text file of at most `bytes_max` bytes; the reason where it is none.
+///
+/// # Errors
+/// It cannot be read, is no regular file or longer, or is not UTF-8.
+pub fn text(path: &Path, bytes_max: u64) -> Result<String, String> {
+    let bytes = haul::file::read_limited(path, bytes_max).map_err(|error| error.to_string())?;
+    String::from_utf8(bytes).map_err(|error| error.to_string())
 }
 
 /// The path of a workload's program, such as `receive`: built in the repository that this haul, or

@@ -1,8 +1,10 @@
 //! Plans: arrays of independent, idempotent tasks that any array engine can run.
 //!
-//! A plan is JSON Lines: a header, then one task a line, each with its digest. A task's record file
-//! stands in the folder `PLAN.d`, named by index and digest, and comes there in one step: killed
-//! halfway, done twice or done at once by two workers, it is whole or absent.
+//! A plan is JSON Lines: a header, then one task a line, each with its digest: of the task, of what its
+//! records will say of it, of the program's bytes, and of the haul that wrote the plan. A task's record
+//! file stands in the folder `PLAN.d`, named by index and digest, and comes there in one step: killed
+//! halfway, done twice or done at once by two workers, it is whole or absent. A plan that is written anew
+//! for a program or a simulator that changed has other digests, so nothing old is taken for its results.
 
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -18,13 +20,16 @@ use crate::context::{Context, Step};
 use crate::error::Error;
 
 /// The `plan` of every header that this haul writes.
-const SCHEMA: &str = "haul.sim.plan/1";
+const SCHEMA: &str = "haul.sim.plan/2";
 
 /// Tasks that a plan may hold: more is a mistake in a range.
 pub const TASKS_MAX: usize = 1_000_000;
 
 /// Longest plan that is read, in bytes.
 const PLAN_BYTES_MAX: u64 = 4 << 30;
+
+/// Longest record file of a task that is read, in bytes: two records, whose parameters are a plan's line.
+const RECORD_BYTES_MAX: u64 = 16 << 20;
 
 /// A parameter and the values that it takes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -69,10 +74,20 @@ impl std::str::FromStr for Range {
 struct Header {
     plan: String,
     tasks: usize,
-    /// The digest of the program's bytes: tasks of one plan run one program.
-    program_digest: String,
+    #[serde(flatten)]
+    origin: Origin,
     /// What varies.
     varied: Vec<String>,
+}
+
+/// What decides a task's outcome beside its settings.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+struct Origin {
+    /// The digest of the program's bytes: tasks of one plan run one program.
+    program_digest: String,
+    /// The haul that wrote the plan: its version, and a digest that changes when it is built anew. Whoever
+    /// changes the simulator and writes the plan again has every task done again.
+    simulator: String,
 }
 
 /// A line of a plan.
@@ -93,11 +108,28 @@ pub struct Plan {
     entries: Vec<Entry>,
 }
 
+impl Entry {
+    /// The digest that it has in a plan of that origin: of all but the index and itself.
+    fn digest_for(&self, origin: &Origin) -> String {
+        format!("{:016x}", digest(line(&(origin, &self.parameters, &self.task)).as_bytes()))
+    }
+}
+
 /// The tasks of all combinations of values, the last range varying fastest.
 ///
 /// # Errors
-/// A name or a value is wrong, a machine is impossible, or there are more than [`TASKS_MAX`].
-fn tasks(base: &Task, ranges: &[Range]) -> Result<Vec<Entry>, Error> {
+/// A name or a value is wrong, a name comes twice, a machine is impossible, or there are more than
+/// [`TASKS_MAX`].
+fn tasks(base: &Task, ranges: &[Range], origin: &Origin) -> Result<Vec<Entry>, Error> {
+    let names = || ranges.iter().map(|range| &range.name);
+    if let Some((_, twice)) =
+        names().enumerate().find(|(n, name)| names().take(*n).any(|x| x == *name))
+    {
+        return Err(Error::SimSetting {
+            setting: twice.clone(),
+            reason: "it is varied twice; name all its values at once, as in NAME=1,2,3".into(),
+        });
+    }
     let count = ranges.iter().try_fold(1_usize, |count, range| {
         count.checked_mul(range.values.len()).filter(|count| *count <= TASKS_MAX)
     });
@@ -105,10 +137,10 @@ fn tasks(base: &Task, ranges: &[Range]) -> Result<Vec<Entry>, Error> {
         setting: ranges.iter().map(|range| range.name.as_str()).collect::<Vec<_>>().join(", "),
         reason: format!("there are more than {TASKS_MAX} combinations; name fewer values"),
     })?;
-    (0..count).map(|index| entry(base, ranges, index)).collect()
+    (0..count).map(|index| entry(base, ranges, origin, index)).collect()
 }
 
-fn entry(base: &Task, ranges: &[Range], index: usize) -> Result<Entry, Error> {
+fn entry(base: &Task, ranges: &[Range], origin: &Origin, index: usize) -> Result<Entry, Error> {
     let mut task = base.clone();
     let mut parameters = Vec::new();
     let mut rest = index;
@@ -125,7 +157,9 @@ fn entry(base: &Task, ranges: &[Range], index: usize) -> Result<Entry, Error> {
         setting: parameters.iter().map(|(n, v)| format!("{n}={v}")).collect::<Vec<_>>().join(" "),
         reason: error.to_string(),
     })?;
-    Ok(Entry { index, digest: task.digest(), parameters, task })
+    let mut entry = Entry { index, digest: String::new(), parameters, task };
+    entry.digest = entry.digest_for(origin);
+    Ok(entry)
 }
 
 /// Writes the plan of all combinations; tells how many tasks it has.
@@ -133,11 +167,13 @@ fn entry(base: &Task, ranges: &[Range], index: usize) -> Result<Entry, Error> {
 /// # Errors
 /// A setting is wrong, the program cannot be read, or the plan cannot be written.
 pub fn write(path: &Path, base: &Task, ranges: &[Range]) -> Result<usize, Error> {
-    let entries = tasks(base, ranges)?;
+    let origin =
+        Origin { program_digest: digest_of(&program_path(base)?)?, simulator: simulator() };
+    let entries = tasks(base, ranges, &origin)?;
     let header = Header {
         plan: SCHEMA.into(),
         tasks: entries.len(),
-        program_digest: digest_of(&program_path(base)?)?,
+        origin,
         varied: ranges.iter().map(|range| range.name.clone()).collect(),
     };
     let mut text = line(&header);
@@ -158,11 +194,7 @@ impl Plan {
     /// It cannot be read, is cut off, or a line was changed by hand: the line is named.
     pub fn read(path: &Path) -> Result<Self, Error> {
         let failed = |reason: String| Error::Plan { path: path.into(), reason };
-        let size = std::fs::metadata(path).map_err(|error| failed(error.to_string()))?.len();
-        if size > PLAN_BYTES_MAX {
-            return Err(failed(format!("{size} bytes are more than {PLAN_BYTES_MAX}")));
-        }
-        let text = std::fs::read_to_string(path).map_err(|error| failed(error.to_string()))?;
+        let text = program::text(path, PLAN_BYTES_MAX).map_err(&failed)?;
         let mut lines = text.lines().enumerate();
         let (_, first) = lines.next().ok_or_else(|| failed("it is empty".into()))?;
         let header: Header = serde_json::from_str(first)
@@ -172,7 +204,7 @@ impl Plan {
         }
         let mut entries = Vec::new();
         for (place, text) in lines {
-            entries.push(entry_of(text, place).map_err(&failed)?);
+            entries.push(entry_of(text, place, &header.origin).map_err(&failed)?);
         }
         if entries.len() != header.tasks {
             let (found, told) = (entries.len(), header.tasks);
@@ -208,11 +240,11 @@ impl Plan {
         }
         let program = program_path(&entry.task)?;
         let found = digest_of(&program)?;
-        if found != self.header.program_digest {
+        if found != self.header.origin.program_digest {
             return Err(self.failed(format!(
                 "{} has digest {found}, the plan was made for {}; write the plan anew",
                 program.display(),
-                self.header.program_digest
+                self.header.origin.program_digest
             )));
         }
         let simulated = entry.task.run(&program::read(&program)?)?;
@@ -228,20 +260,22 @@ impl Plan {
     }
 
     /// Does all tasks that are not done, `threads` at once, and emits the records of all; no task is
-    /// begun once somebody says stop.
+    /// begun once somebody says stop, or a record cannot be written. A task that fails by itself keeps
+    /// none of the others from being done.
     ///
     /// # Errors
-    /// The first failure; the tasks done before it are kept.
+    /// The first failure; the tasks that are done are kept.
     pub fn run_all(&self, threads: usize, context: &mut Context<'_>) -> Result<(), Error> {
         let indices: Vec<usize> = (0..self.len()).collect();
         let (began, mut done, mut failure) = (Instant::now(), 0_u32, None);
         let work = |index: &usize| self.run(*index);
         pool::each(&indices, threads, context.stop, work, |index, outcome| {
-            if let Err(error) = outcome {
-                failure.get_or_insert(error);
-                return false;
-            }
             done += 1;
+            if let Err(error) = outcome {
+                let goes_on = matches!(error, Error::Simulation { .. });
+                failure.get_or_insert(error);
+                return goes_on;
+            }
             let what = format!("{done}/{} task {index}", indices.len());
             let elapsed = began.elapsed();
             let left = indices.len() as u32 - done;
@@ -275,10 +309,10 @@ impl Plan {
     /// A task's records, if its file is whole.
     fn record(&self, entry: &Entry) -> Result<Vec<Record>, String> {
         let path = self.record_path(entry);
-        let text = std::fs::read_to_string(&path).map_err(|error| match error.kind() {
-            std::io::ErrorKind::NotFound => "not done".to_owned(),
-            _ => format!("{}: {error}", path.display()),
-        })?;
+        if !path.exists() {
+            return Err("not done".into());
+        }
+        let text = program::text(&path, RECORD_BYTES_MAX)?;
         let lines = haul_model::parse(&text).map_err(|_| "its record file is damaged")?;
         let records: Vec<Record> = lines
             .into_iter()
@@ -310,14 +344,14 @@ impl Plan {
     }
 }
 
-/// A line as an entry whose digest is its task's.
-fn entry_of(text: &str, place: usize) -> Result<Entry, String> {
+/// A line as an entry whose digest is its own.
+fn entry_of(text: &str, place: usize, origin: &Origin) -> Result<Entry, String> {
     let entry: Entry = serde_json::from_str(text)
         .map_err(|error| format!("line {} is no task: {error}; write it anew", place + 1))?;
-    if entry.index + 1 != place || entry.digest != entry.task.digest() {
+    if entry.index != place - 1 || entry.digest != entry.digest_for(origin) {
         return Err(format!(
-            "line {} was changed: its index or its digest is not its task's; write it anew with haul \
-             sim sweep",
+            "line {} was changed, or the header was: its index or its digest is not its own; write it \
+             anew with haul sim sweep",
             place + 1
         ));
     }
@@ -371,9 +405,14 @@ pub fn program_path(task: &Task) -> Result<PathBuf, Error> {
 }
 
 fn digest_of(program: &Path) -> Result<String, Error> {
-    let failed =
-        |error: std::io::Error| Error::Program { path: program.into(), reason: error.to_string() };
-    Ok(format!("{:016x}", digest(&std::fs::read(program).map_err(failed)?)))
+    Ok(format!("{:016x}", digest(&program::bytes(program)?)))
+}
+
+/// This haul: its version, and the size and the time of its file, which change when it is built anew.
+fn simulator() -> String {
+    let file = std::env::current_exe().and_then(std::fs::metadata).ok();
+    let built = file.and_then(|file| Some((file.len(), file.modified().ok()?)));
+    format!("{} {:016x}", env!("CARGO_PKG_VERSION"), digest(format!("{built:?}").as_bytes()))
 }
 
 /// Writes a file in one step: two workers at one task do not share what they write until then.

@@ -14,6 +14,9 @@ use crate::error::Error;
 /// run has.
 pub const INSTRUCTIONS_MAX: u64 = 20_000_000_000;
 
+/// Packets of a run at most: some five days of simulation.
+const PACKETS_MAX: u64 = 1_000_000_000;
+
 /// How the workload copies a payload: the third argument of `receive`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -187,6 +190,10 @@ impl Task {
         }
         if self.packets == 0 {
             return Err(failed("packets=0", "there must be one at least".into()));
+        }
+        if self.packets > PACKETS_MAX {
+            let reason = format!("there may be {PACKETS_MAX} at most");
+            return Err(failed(&format!("packets={}", self.packets), reason));
         }
         if self.warm_packets >= self.packets {
             let reason = format!("it must be below packets={}", self.packets);

@@ -40,7 +40,7 @@ mod writeback;
 use std::collections::VecDeque;
 
 use crate::configuration::{Configuration, CoreSettings, Cycle, Issue};
-use crate::error::Error;
+use crate::error::{CYCLES_OF_INSTRUCTION_MAX, Error};
 use crate::image::Image;
 use crate::interpreter::Machine;
 use crate::isa::{Class, Instruction};
@@ -178,15 +178,25 @@ impl<'a, M: MemoryPort> Core<'a, M> {
         self.warm_cycle
     }
 
-    /// Runs the program to its end.
+    /// Runs the program to its end, or until `stops` says so, which is asked now and then.
     ///
     /// # Errors
-    /// What the program did wrong; [`Error::InstructionLimit`] after `limit` instructions.
-    pub fn run(&mut self, limit: u64) -> Result<(), Error> {
+    /// What the program did wrong; [`Error::InstructionLimit`] after `limit` instructions, and
+    /// [`Error::CycleLimit`] after so many cycles that no instructions but copies take them;
+    /// [`Error::Stopped`].
+    pub fn run(&mut self, limit: u64, stops: impl Fn() -> bool) -> Result<(), Error> {
+        /// How often `stops` is asked: some ten times a second.
+        const STEPS_BETWEEN_LOOKS: u64 = 1 << 18;
+        let cycles_max = limit.saturating_mul(CYCLES_OF_INSTRUCTION_MAX);
+        let mut steps = 0_u64;
         while !self.is_finished {
-            if self.machine.executed >= limit {
-                let at = self.image.address_of(self.machine.next);
-                return Err(Error::InstructionLimit { instructions: limit, at });
+            if self.machine.executed >= limit || self.now >= cycles_max {
+                return Err(self.over_limit(limit, cycles_max));
+            }
+            steps += 1;
+            if steps.is_multiple_of(STEPS_BETWEEN_LOOKS) && stops() {
+                let (instructions, cycles) = (self.machine.executed, self.now);
+                return Err(Error::Stopped { instructions, cycles });
             }
             self.cycle()?;
         }
@@ -195,6 +205,16 @@ impl<'a, M: MemoryPort> Core<'a, M> {
         self.statistics.data_walks = self.data_tlb.misses;
         self.statistics.fetch_walks = self.front.tlb.misses;
         Ok(())
+    }
+
+    /// Which of its limits the program has reached.
+    fn over_limit(&self, limit: u64, cycles_max: Cycle) -> Error {
+        let at = self.image.address_of(self.machine.next);
+        let instructions = self.machine.executed;
+        if instructions >= limit {
+            return Error::InstructionLimit { instructions: limit, at };
+        }
+        Error::CycleLimit { cycles: cycles_max, instructions, at }
     }
 
     /// One cycle; then time goes on to the next in which something can happen.

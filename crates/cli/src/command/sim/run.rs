@@ -1,5 +1,6 @@
 //! `haul sim run`: one program on one machine.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use haul_experiments::sim::{self, program, settings, sweep};
@@ -48,22 +49,23 @@ impl Run {
         Ok(Self { task, trace, list, json, outcome: None })
     }
 
-    fn simulate(&mut self) -> Result<Vec<Record>, haul_experiments::Error> {
+    fn simulate(&mut self, stop: &AtomicBool) -> Result<Vec<Record>, haul_experiments::Error> {
         let path = sweep::program_path(&self.task)?;
         let image = program::read(&path)?;
         let mut job = self.task.job();
         job.trace_cycles.clone_from(&self.trace);
         let began = Instant::now();
-        let outcome = haul_sim::run(&self.task.machine, &image, &job).map_err(|error| {
-            haul_experiments::Error::Simulation {
-                what: self.task.to_string(),
-                reason: error.to_string(),
-            }
-        })?;
+        let stops = || stop.load(Ordering::Relaxed);
+        let outcome = haul_sim::run_until(&self.task.machine, &image, &job, stops)
+            .map_err(|error| self.failed(error.to_string()))?;
         let seconds = began.elapsed().as_secs_f64();
         let records = self.records(&outcome, seconds);
         self.outcome = Some(outcome);
         Ok(records)
+    }
+
+    fn failed(&self, reason: String) -> haul_experiments::Error {
+        haul_experiments::Error::Simulation { what: self.task.to_string(), reason }
     }
 
     /// What was traced.
@@ -115,9 +117,6 @@ impl Run {
             outcome.cycles,
             outcome.instructions as f64 / outcome.cycles.max(1) as f64
         );
-        if let Some(code) = machine.exit_code.filter(|code| *code != 0) {
-            text.push_str(&format!("\nthe program ended with exit code {code}"));
-        }
         if !machine.output.is_empty() {
             text.push_str(&format!("\nit wrote: {}", String::from_utf8_lossy(&machine.output)));
         }
@@ -156,7 +155,7 @@ impl Command for Run {
         let what = self.task.to_string();
         let mut runner = Runner::new(&machine, journal, 1, budget)?;
         runner.step(&what, budget, |context| {
-            self.simulate()?.into_iter().for_each(|record| context.emit(record));
+            self.simulate(context.stop)?.into_iter().for_each(|record| context.emit(record));
             Ok(())
         })
     }
@@ -170,13 +169,16 @@ impl Command for Run {
                 .collect();
             return terminal::print(&lines.join("\n"));
         }
-        match &self.outcome {
-            Some(outcome) if self.json && self.trace.is_some() => {
-                terminal::say(&self.text(outcome));
-                Ok(())
-            }
-            Some(outcome) if !self.json => terminal::print(&self.text(outcome)),
-            _ => Ok(()),
+        let Some(outcome) = &self.outcome else { return Ok(()) };
+        if !self.json {
+            terminal::print(&self.text(outcome))?;
+        } else if self.trace.is_some() {
+            terminal::say(&self.text(outcome));
         }
+        let failed = outcome.machine.exit_code.filter(|code| *code != 0);
+        failed.map_or(Ok(()), |code| {
+            let reason = format!("the program ended with exit code {code}: its time means nothing");
+            Err(self.failed(reason).into())
+        })
     }
 }

@@ -76,7 +76,7 @@ fn a_plan_that_was_edited_by_hand_is_refused_with_the_line() {
         (whole.replace("\"mshrs\":8", "\"mshrs\":\"8\""), "line 2 is no task"),
         (whole.replace("\"mshrs\":8", "\"speed\":8"), "line 2 is no task"),
         (whole.replace("\"tasks\":3", "\"tasks\":18446744073709551615"), "3 tasks of"),
-        (whole.replace("plan/1", "plan/2"), "plan/2"),
+        (whole.replace("plan/2", "plan/3"), "plan/3"),
         (whole.replacen('{', "[", 1), "line 1"),
         (String::new(), "empty"),
         ("\0\0\0\n".into(), "line 1"),
@@ -130,14 +130,14 @@ fn task(plan: &Path, index: usize) {
 }
 
 #[test]
-fn a_sweep_with_a_program_that_goes_wrong_keeps_what_is_done() {
+fn a_sweep_with_a_task_that_goes_wrong_does_the_others() {
     let folder = tempfile::tempdir().unwrap();
     let program = elf::program(folder.path(), "counts.elf", &COUNTS);
     let plan = folder.path().join("plan.jsonl");
     let ran = run(&mut sim(&[
         "sweep",
         "--vary",
-        "instructions_max=1000000,100",
+        "instructions_max=100,1000000",
         "--program",
         text(&program),
         "--argument",
@@ -151,7 +151,7 @@ fn a_sweep_with_a_program_that_goes_wrong_keeps_what_is_done() {
     ]));
     let ran = ran.expect(1).says(&["100 instructions", "loops forever"]);
     assert_eq!(ran.records().len(), 2, "{ran:#?}");
-    let ran = run(&mut sim(&["collect", text(&plan), "--json"])).expect(1).says(&["1 (not done)"]);
+    let ran = run(&mut sim(&["collect", text(&plan), "--json"])).expect(1).says(&["0 (not done)"]);
     assert_eq!(ran.records().len(), 2);
 }
 
@@ -160,6 +160,9 @@ fn a_program_that_says_that_it_failed_gives_no_figures() {
     let folder = tempfile::tempdir().unwrap();
     // `li a7, 93; ecall`: exit with what a0 is.
     let program = elf::program(folder.path(), "says.elf", &[ENDS[0], ENDS[2]]);
+    let ran = |code: &str| run(&mut sim(&["run", text(&program), "--argument", code]));
+    ran("0").expect(0);
+    ran("3").expect(1).says(&["exit code 3", "means nothing"]);
     let plan = folder.path().join("plan.jsonl");
     let sweep = |code: &str| {
         let vary = ["sweep", "--vary", "memory.mshrs=1,2", "--argument", code, "--run"];

@@ -1,14 +1,18 @@
 //! Programs of one's own, and what is wrong with some.
 
 use std::fs;
+use std::io::Read;
 use std::path::Path;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
 
 use haul_model::Kind;
 use haul_sim::isa::{Operation, encode};
+use rustix::process::{Pid, Signal, kill_process};
 
 use super::elf::{self, DATA, DATA_BYTES, ENDS, LOOPS, RISC_V, START, Segment};
 use super::{sim, text};
-use crate::run;
+use crate::{finish, run};
 
 const X86_64: u16 = 62;
 /// Registers.
@@ -107,6 +111,22 @@ fn programs_that_go_wrong_are_named() {
     refused(&file("traps.elf", &[encode::EBREAK]), &[], &["ebreak", "exit (a7 = 93)"]);
     let unknown_call = [encode::immediate(Operation::Add, 17, 0, 1000), encode::ECALL];
     refused(&file("calls.elf", &unknown_call), &[], &["unknown call 1000"]);
+}
+
+#[test]
+fn a_run_without_end_stops_when_asked_to() {
+    let folder = tempfile::tempdir().unwrap();
+    let loops = elf::program(folder.path(), "loops.elf", &LOOPS);
+    let mut command = sim(&["run", text(&loops), "--json"]);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    // The machine's line: it watches for signals by now.
+    let mut first = [0];
+    child.stdout.as_mut().unwrap().read_exact(&mut first).unwrap();
+    kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
+    let began = Instant::now();
+    finish(child).expect(1).says(&["stopped after", "instructions", "before the program's end"]);
+    assert!(began.elapsed() < Duration::from_secs(20));
 }
 
 /// In every mode of the engine, in order and out of order: the copy is refused before any of it is done.

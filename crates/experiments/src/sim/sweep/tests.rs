@@ -20,6 +20,7 @@ fn tasks_are_all_combinations_and_differ() {
     let entries = tasks(
         &Task::default(),
         &ranges(&["core.issue=in-order,out-of-order", "memory.latency_ns=80..110:15"]),
+        &Origin::default(),
     )
     .expect("possible machines");
     assert_eq!(entries.len(), 6);
@@ -29,11 +30,13 @@ fn tasks_are_all_combinations_and_differ() {
     digests.dedup();
     assert_eq!(digests.len(), 6);
     let refusal = |texts: &[&str]| {
-        tasks(&Task::default(), &ranges(texts)).expect_err("impossible").to_string()
+        let origin = Origin::default();
+        tasks(&Task::default(), &ranges(texts), &origin).expect_err("impossible").to_string()
     };
     assert!(refusal(&["memory.mshrs=0,8"]).contains("memory.mshrs=0"));
     assert!(refusal(&["memory.speed=1"]).contains("no such setting"));
     assert!(refusal(&["packets=1..999999", "work=1..999999"]).contains("combinations"));
+    assert!(refusal(&["memory.mshrs=1,2", "memory.mshrs=3,4"]).contains("varied twice"));
 }
 
 /// A program that ends at once, as an ELF file: `li a7, 93; li a0, 0; ecall`.
@@ -120,12 +123,16 @@ fn a_plan_that_was_edited_or_cut_off_is_named() {
         Plan::read(&path).expect_err("damaged").to_string()
     };
     assert!(refusal(&text.replace("\"mshrs\":3", "\"mshrs\":30")).contains("line 4 was changed"));
+    let label = text.replace("[\"memory.mshrs\",\"3\"]", "[\"memory.mshrs\",\"5\"]");
+    assert!(label != text && refusal(&label).contains("line 4 was changed"));
+    let origin = text.replacen("\"simulator\":\"", "\"simulator\":\"x", 1);
+    assert!(refusal(&origin).contains("line 2 was changed"));
     assert!(refusal(&text[..text.len() - 20]).contains("line 5 is no task"));
     let three: Vec<&str> = text.lines().take(4).collect();
     assert!(refusal(&three.join("\n")).contains("3 tasks of 4"));
     assert!(refusal("").contains("empty"));
     assert!(refusal("hello\n").contains("line 1"));
-    assert!(refusal(&text.replacen("plan/1", "plan/9", 1)).contains("plan/9"));
+    assert!(refusal(&text.replacen("plan/2", "plan/9", 1)).contains("plan/9"));
 }
 
 #[test]
@@ -135,4 +142,34 @@ fn another_program_under_the_same_name_is_refused() {
     std::fs::write(folder.path().join("ends.elf"), "another").expect("it is written");
     let message = plan.run(0).expect_err("another program").to_string();
     assert!(message.contains("digest"), "{message}");
+}
+
+#[test]
+fn what_was_done_for_an_earlier_program_is_not_taken_for_a_later_one() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = plan(folder.path());
+    let first = Plan::read(&path).expect("a whole plan");
+    assert!(first.run(0).expect("it runs"));
+    // The program is built anew, and the plan is written again by the same command.
+    let program = folder.path().join("ends.elf");
+    let mut bytes = std::fs::read(&program).expect("it is there");
+    bytes.push(0);
+    std::fs::write(&program, bytes).expect("it is written");
+    let program = program.to_string_lossy().into_owned();
+    let base = Task { program, ..Task::default() };
+    write(&path, &base, &ranges(&["memory.mshrs=1..4"])).expect("a plan");
+    let second = Plan::read(&path).expect("a whole plan");
+    assert!(second.collect().0.is_empty(), "old results were taken for new ones");
+    assert!(second.run(0).expect("it runs"), "it was taken for done");
+    assert_ne!(first.entries[0].digest, second.entries[0].digest);
+}
+
+#[test]
+fn what_is_no_file_is_refused_and_not_waited_for() {
+    for path in ["/dev/zero", "/proc"] {
+        let refusal = Plan::read(Path::new(path)).expect_err("no plan").to_string();
+        assert!(refusal.contains(path), "{refusal}");
+        let refusal = program::read(Path::new(path)).expect_err("no program").to_string();
+        assert!(refusal.contains(path), "{refusal}");
+    }
 }
