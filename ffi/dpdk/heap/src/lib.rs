@@ -14,9 +14,9 @@
 //! - `inside`: calls that DPDK makes to itself through our functions;
 //! - `memory`: where DPDK's memory is;
 //! - `extent`: a block of DPDK's as pages;
-//! - `directory`: a memzone that says where the heaps are and which extents they have;
 //! - `place`: where each heap is;
 //! - `counter`: where secondary processes ask the primary one for extents;
+//! - `directory`: a memzone that says where the heaps are and which extents they have;
 //! - `metadata`: the file with the heaps' metadata;
 //! - `iova`: IO addresses;
 //! - `extents`: DPDK's memory as the heaps' extents;
@@ -26,7 +26,8 @@
 //! - `lifecycle`: when all of this begins and ends;
 //! - `wish`: what DPDK could not give, and what the heaps can give back for it;
 //! - `housekeeping`: a thread that grows ahead, gives back, and cleans up after the dead;
-//! - `interpose`: the functions of rte_malloc's family that programs call; `beside`: the others.
+//! - `interpose`: the functions of rte_malloc's family that programs call;
+//! - `beside`: those of other families.
 
 mod account;
 #[expect(unreachable_pub, reason = "the loader finds these functions by their names")]
