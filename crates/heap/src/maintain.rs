@@ -62,6 +62,10 @@ impl Heap {
     /// O(threads + processes) system calls, and one or two for each page that is made ready or given
     /// back; reads a word for each page that was ever used and each slice of those that are free.
     pub fn maintain(&self) -> Maintenance {
+        if self.upkeep.ahead_bytes > 0 {
+            // First, for this thread may need one itself.
+            cache::bring_next(&self.memory);
+        }
         let mut done = Maintenance { reaped: self.reap(), ..Maintenance::default() };
         done.threads = self.empty_caches_of_the_gone();
         let now = (sys::now_ns() / 1_000_000 / TICK_MS) as u16;
@@ -74,7 +78,6 @@ impl Heap {
             let (ready, released) = upkeep.release_idle(wanted);
             done.released += released;
             if wanted > 0 {
-                cache::bring_next(&self.memory);
                 upkeep.touch_new_shifts();
             }
             let (grown, is_refused) = upkeep.grow(wanted.saturating_sub(ready));

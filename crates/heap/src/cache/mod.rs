@@ -37,9 +37,9 @@ const WORTH: u32 = 16;
 /// than the bin holds.
 const REFILL_MIN: u32 = 16;
 
-/// Records that are brought ahead of the threads that will claim them: those that come before upkeep looks
-/// again. 12 KiB each.
-const RECORDS_AHEAD: usize = 2;
+/// Records that are brought ahead of the threads that will claim them: who does the upkeep, at its first
+/// time, and two that come before it looks again. 12 KiB each.
+const RECORDS_AHEAD: usize = 3;
 
 /// A cache, with what it works on.
 #[derive(Clone, Copy)]
