@@ -84,11 +84,32 @@ impl<'a> Section<'a> {
 fn identity(record: &Record) -> String {
     let mut key = [record.experiment.as_str(), &record.subject, &record.metric].join("\u{1f}");
     for (name, value) in &record.parameters {
-        if is_condition(name) {
+        if is_condition(name) && name != CALL {
             key.push_str(&format!("\u{1f}{name}={value}"));
         }
     }
+    key.push_str(&format!("\u{1f}{CALL}={}", call(record)));
     key
+}
+
+/// The parameter that says how a subject was called: `c` or `inline`.
+const CALL: &str = "call";
+
+/// How a subject was called. Records made before 2026-11-22 do not say it: there `haul` was called
+/// through C in every experiment, and only `haul-inline` was not.
+fn call(record: &Record) -> String {
+    let unsaid = if record.subject == "haul-inline" { "inline" } else { "c" };
+    field(record, CALL).unwrap_or_else(|| unsaid.into())
+}
+
+/// Records that one sentence may join: where some of them are of inlined code and others of calls
+/// through C, those of inlined code, which is what programs are compiled with.
+pub(crate) fn of_one_call<'a, T>(all: Vec<T>, record_of: impl Fn(&T) -> &'a Record) -> Vec<T> {
+    let is_inline = |each: &T| call(record_of(each)) == "inline";
+    if !all.iter().any(is_inline) {
+        return all;
+    }
+    all.into_iter().filter(is_inline).collect()
 }
 
 /// Parameters that say something beside the figure, in columns of their own.
@@ -107,7 +128,6 @@ pub(crate) fn is_condition(parameter: &str) -> bool {
             | "page_faults"
             | "memory_peak_bytes"
             | "messages"
-            | "call"
             | "mechanism"
             | "left_out"
             | "steal_percent"
@@ -115,6 +135,21 @@ pub(crate) fn is_condition(parameter: &str) -> bool {
             | "of_limit"
     );
     !is_account && !is_remark(parameter)
+}
+
+/// The names of parameters that `is_meant` means: those that most records have first, else by the
+/// alphabet.
+pub(crate) fn parameter_names<'a>(
+    records: impl Iterator<Item = &'a Record>,
+    is_meant: impl Fn(&str) -> bool,
+) -> Vec<&'a str> {
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    for name in records.flat_map(|record| record.parameters.keys()).filter(|name| is_meant(name)) {
+        *counts.entry(name).or_default() += 1;
+    }
+    let mut names: Vec<(&str, usize)> = counts.into_iter().collect();
+    names.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+    names.into_iter().map(|(name, _)| name).collect()
 }
 
 /// A parameter as text; the record's own fields `subject`, `run` and `unit` go by the same way.

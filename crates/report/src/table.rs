@@ -8,12 +8,19 @@ use haul_model::{Record, Verdict, limit};
 
 use crate::note::note;
 use crate::rerun;
-use crate::select::is_remark;
+use crate::select::{is_remark, parameter_names};
 use crate::stats::quantile;
 use crate::text::{self, escape, number};
 
+/// Parameters that have a column of their own; haul's own records have at most some twenty in one
+/// experiment. With a column for each of any number of names, 3,000 records of a stranger with a
+/// name each were a page of 173 MB.
+const COLUMNS_MAX: usize = 48;
+
 /// Records as an HTML table that scrolls inside its own box. Only columns that hold something
-/// appear. Each number's exact value is its cell's `data-v`, which sorting reads.
+/// appear. Each number's exact value is its cell's `data-v`, which sorting reads. Of more than
+/// [`COLUMNS_MAX`] parameters those that most records have get a column; the others stand together
+/// in one more.
 ///
 /// Where records have a size and a time, their throughput, and its share of the memory limit that
 /// `limits` tell: the records of [`limit::EXPERIMENT`] on the same machine.
@@ -40,19 +47,21 @@ struct Columns<'a> {
     allowed: RefCell<BTreeMap<(bool, String), Option<f64>>>,
     has_throughput: bool,
     parameters: BTreeSet<&'a str>,
+    /// How many more parameters there are.
+    others: usize,
     has_comparison: bool,
     has_note: bool,
 }
 
 impl<'a> Columns<'a> {
     fn of(records: &[&'a Record], limits: &'a [&'a Record]) -> Self {
-        let names =
-            || records.iter().flat_map(|record| record.parameters.keys().map(String::as_str));
+        let names = parameter_names(records.iter().copied(), |name| !is_remark(name));
         Self {
             limits,
             allowed: RefCell::default(),
             has_throughput: records.iter().any(|record| limit::throughput(record).is_some()),
-            parameters: names().filter(|name| !is_remark(name)).collect(),
+            others: names.len().saturating_sub(COLUMNS_MAX),
+            parameters: names.into_iter().take(COLUMNS_MAX).collect(),
             has_comparison: records.iter().any(|record| record.comparison.is_some()),
             has_note: records.iter().any(|record| note(record).is_some()),
         }
@@ -61,6 +70,9 @@ impl<'a> Columns<'a> {
     fn header(&self) -> Vec<(String, &'static str)> {
         let mut header = vec![("subject".to_string(), "t")];
         header.extend(self.parameters.iter().map(|name| (name.replace('_', " "), "t")));
+        if self.others > 0 {
+            header.push((format!("{} more parameters", text::grouped(self.others)), "t"));
+        }
         header.push(("metric".into(), "t"));
         header.extend(
             ["median", "lower quartile", "upper quartile"].map(|name| (name.to_string(), "n")),
@@ -89,6 +101,9 @@ impl<'a> Columns<'a> {
         for name in &self.parameters {
             row.push_str(&record.parameters.get(*name).map_or_else(|| cell(""), parameter));
         }
+        if self.others > 0 {
+            row.push_str(&cell(&self.others_of(record)));
+        }
         row.push_str(&cell(&record.metric));
         row.push_str(&numeric(record.median()));
         row.push_str(&numeric(quantile(&record.samples, 0.25)));
@@ -116,6 +131,15 @@ impl<'a> Columns<'a> {
             escape(&rerun::command(record))
         );
         row
+    }
+
+    /// The parameters without a column: `name=value`.
+    fn others_of(&self, record: &Record) -> String {
+        let is_other = |name: &str| !is_remark(name) && !self.parameters.contains(name);
+        let own = record.parameters.iter().filter(|(name, _)| is_other(name));
+        let own: Vec<String> =
+            own.map(|(name, value)| format!("{name}={}", text::value(value))).collect();
+        own.join(", ")
     }
 
     fn allowed(&self, record: &Record) -> Option<f64> {

@@ -158,6 +158,27 @@ fn newer_records_replace_older_ones_of_the_same_thing() {
 }
 
 #[test]
+fn an_inlined_haul_is_another_subject_than_one_called_through_c() {
+    let called = distribution("a", "l1", 0.5, 0.01);
+    let mut inlined = distribution("b", "l1", 0.9, 0.01);
+    if let Line::Record(record) = &mut inlined {
+        *record = record.clone().with("call", "inline");
+    }
+    // No mean of the two, and none of them counted with the other.
+    let both = findings(&[called.clone(), inlined.clone()]);
+    assert!(both[0].text.contains("saves 10%"), "{}", both[0].text);
+    only(&both, "in none of 1 comparison");
+    // An old record that does not say its call is as new ones that say `c`.
+    let mut said = distribution("a", "l1", 0.7, 0.01);
+    if let Line::Record(record) = &mut said {
+        *record = record.clone().with("call", "c");
+        record.time = "2027-01-01T00:00:00Z".into();
+    }
+    let again = findings(&[called, said]);
+    assert!(again[0].text.contains("saves 30%"), "{}", again[0].text);
+}
+
+#[test]
 fn modelled_figures_are_counted_and_not_used() {
     let Line::Record(mut record) = distribution("a", "l1", 0.5, 0.01) else {
         unreachable!("a record")

@@ -190,6 +190,21 @@ fn a_second_run_is_told_from_the_first_and_comes_first() {
 }
 
 #[test]
+fn the_same_subject_called_in_two_ways_is_two_lines() {
+    let mut lines = samples::survey("m1", "Sample CPU");
+    let inlined: Vec<Line> = records(&lines)
+        .filter(|record| record.experiment == "copy.distribution" && record.subject == "haul")
+        .map(|record| Line::from(record.clone().with("call", "inline")))
+        .collect();
+    assert!(!inlined.is_empty());
+    lines.extend(inlined);
+    let plots = data(&html(&lines), "plots");
+    let controls = plots["m0-1-copy-distribution"]["controls"].as_array().unwrap();
+    let call = controls.iter().find(|control| control["label"] == "call").unwrap();
+    assert_eq!(call["values"], serde_json::json!(["inline", "not said"]));
+}
+
+#[test]
 fn hostile_text_stays_text() {
     let evil = "</script><script>alert(1)</script><!--\u{2028}'\"&<img src=x onerror=alert(1)>";
     let mut lines = vec![Line::from(samples::machine(evil, evil))];
@@ -268,12 +283,29 @@ fn many(count: u64, change: Change) -> Vec<Line> {
     (0..count).map(record).collect()
 }
 
+fn a_parameter_each(record: &mut Record, number: u64) {
+    record.parameters.insert(format!("own{number}"), number.into());
+}
+
+/// With a column for each name these were a page of 173 MB.
+#[test]
+fn a_parameter_name_each_makes_no_column_each() {
+    let page = page_of("names", &many(3000, a_parameter_each));
+    assert!(page.len() < 16 << 20, "{} B", page.len());
+    assert!(page.contains("more parameters</th>"), "nothing says what has no column");
+    for number in [0, 1500, 2999] {
+        let (column, together) = (format!(">own{number}</th>"), format!("own{number}={number}"));
+        assert!(page.contains(&column) || page.contains(&together), "{number} is not in the table");
+    }
+}
+
 /// Eight times the records take some eight times as long: sixty-four, and a merge of many hosts'
 /// surveys would never be a page.
 #[test]
 fn a_page_of_eight_times_the_records_takes_far_less_than_their_square() {
-    let changes: [(&str, Change); 3] = [
+    let changes: [(&str, Change); 4] = [
         ("the same again", |_, _| {}),
+        ("a parameter each", a_parameter_each),
         ("another experiment each", |record, number| record.experiment = format!("e{number}")),
         ("memory's limit again and again", |record, number| {
             if number % 2 == 0 {

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use super::plan::{Plan, Point};
-use crate::select::{field, is_condition};
+use crate::select::{field, is_condition, parameter_names};
 
 /// Said where a record lacks a field that others have.
 pub(super) const NOT_SAID: &str = "not said";
@@ -13,17 +13,32 @@ pub(super) const NOT_SAID: &str = "not said";
 const ALWAYS: [&str; 6] = ["function", "threads", "subject", "phase", "target", "busy_core"];
 
 /// Fields in the order in which they are tried; then `run`, then all others.
-const FIRST: [&str; 8] =
-    ["function", "threads", "subject", "level", "phase", "target", "busy_core", "size_bytes"];
+const FIRST: [&str; 9] = [
+    "function",
+    "threads",
+    "subject",
+    "level",
+    "phase",
+    "target",
+    "busy_core",
+    "size_bytes",
+    "call",
+];
+
+/// Of the other fields, so many that most records have are tried; haul's own records have fewer. A
+/// stranger's may have a name each, and each try looks at every record.
+const TRIED_MAX: usize = 48;
+
+/// More controls than this are no choice that a reader can make; the table tells such records apart.
+const CONTROLS_MAX: usize = 12;
 
 /// The fields that become controls, in order.
 pub(crate) fn needed(plan: &Plan, points: &[Point<'_>]) -> Vec<String> {
     let own = plan.own_fields();
-    let names: BTreeSet<&str> = points
-        .iter()
-        .flat_map(|point| point.record.parameters.keys().map(String::as_str))
-        .collect();
-    let others = names.iter().copied().filter(|name| is_condition(name) && !FIRST.contains(name));
+    let others = parameter_names(points.iter().map(|point| point.record), |name| {
+        is_condition(name) && !FIRST.contains(&name)
+    });
+    let others: BTreeSet<&str> = others.into_iter().take(TRIED_MAX).collect();
     let candidates: Vec<&str> = FIRST
         .into_iter()
         .chain(["run"])
@@ -35,7 +50,7 @@ pub(crate) fn needed(plan: &Plan, points: &[Point<'_>]) -> Vec<String> {
         candidates.iter().filter(|name| ALWAYS.contains(name)).map(ToString::to_string).collect();
     for name in candidates {
         let before = places(plan, points, &chosen);
-        if before == points.len() {
+        if before == points.len() || chosen.len() >= CONTROLS_MAX {
             break;
         }
         let mut with = chosen.clone();

@@ -132,14 +132,14 @@ impl Finding {
     }
 }
 
-/// Records of one experiment that compare haul with a baseline.
+/// Records of one experiment that compare haul with a baseline, all called in one way.
 fn of_haul<'a>(records: &[&'a Record], experiment: &str) -> Vec<(&'a Record, &'a Comparison)> {
-    records
+    let all = records
         .iter()
         .filter(|record| record.experiment == experiment && record.subject == "haul")
         .filter_map(|record| record.comparison.as_ref().map(|comparison| (*record, comparison)))
-        .filter(|(_, comparison)| comparison.ratio > 0.0)
-        .collect()
+        .filter(|(_, comparison)| comparison.ratio > 0.0);
+    select::of_one_call(all.collect(), |(record, _)| record)
 }
 
 /// Whether a parameter has this value, or is not said.
