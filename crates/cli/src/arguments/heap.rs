@@ -91,7 +91,7 @@ pub(crate) struct Bench {
 /// Shows the time of its operations and the memory that they hold, over their course.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Example:\n  HAUL_RECORD=/tmp/sort.trace LD_PRELOAD=libhaul_record.so sort words > sorted\n  \
+    after_help = "Example:\n  HAUL_RECORD=/tmp/sort.trace LD_PRELOAD=$PWD/target/release/libhaul_record.so sort words > sorted\n  \
     haul heap replay /tmp/sort.trace.4711 --against libc,jemalloc\n  \
     haul heap replay /tmp/sort.trace.4711 --json | haul report - --out replay.html"
 )]
