@@ -55,6 +55,15 @@ pub(crate) enum Error {
     /// Standard input could not be read.
     #[error("cannot read records from standard input: {0}; name a file instead of -")]
     Input(io::Error),
+    /// Standard input holds more than is read.
+    #[error(
+        "cannot read more than {limit} of records from standard input, for a page has all of them in \
+         memory; give fewer records, such as those of one experiment or machine at a time"
+    )]
+    InputTooLong {
+        /// The most that is read.
+        limit: Bytes,
+    },
     /// Standard output could not be written.
     #[error("cannot write to standard output: {0}; make room, or send it elsewhere")]
     Output(io::Error),

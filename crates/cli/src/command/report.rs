@@ -3,7 +3,7 @@
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use haul_model::Line;
+use haul_model::{Bytes, Line};
 
 use super::Command;
 use crate::arguments;
@@ -11,7 +11,8 @@ use crate::error::Error;
 use crate::journal::{Journal, Outputs};
 use crate::terminal;
 
-/// Longest record file that is read, in bytes: some hundred surveys.
+/// Longest record file, or standard input, that is read, in bytes: some hundred surveys. A page has
+/// all of them in memory, several times their length.
 const FILE_BYTES_MAX: u64 = 1 << 30;
 
 pub(super) struct Report {
@@ -70,14 +71,22 @@ impl Command for Report {
 
 pub(super) fn read_lines(path: &Path) -> Result<Vec<Line>, Error> {
     let (name, bytes) = if path == Path::new("-") {
-        let mut bytes = Vec::new();
-        io::stdin().lock().take(FILE_BYTES_MAX).read_to_end(&mut bytes).map_err(Error::Input)?;
-        ("-".to_owned(), bytes)
+        ("-".to_owned(), read_input(io::stdin().lock(), FILE_BYTES_MAX)?)
     } else {
         (path.display().to_string(), haul::file::read_limited(path, FILE_BYTES_MAX)?)
     };
     // A byte that is no text is found again as a line that is no JSON, with its number.
     readable(name, &String::from_utf8_lossy(&bytes))
+}
+
+/// All of standard input, or an error: never a part of it.
+fn read_input(input: impl Read, limit_bytes: u64) -> Result<Vec<u8>, Error> {
+    let mut bytes = Vec::new();
+    input.take(limit_bytes.saturating_add(1)).read_to_end(&mut bytes).map_err(Error::Input)?;
+    if bytes.len() as u64 > limit_bytes {
+        return Err(Error::InputTooLong { limit: Bytes(limit_bytes) });
+    }
+    Ok(bytes)
 }
 
 /// The lines of a file, without its last one where that was cut off in the middle: its writer was
@@ -96,5 +105,18 @@ fn readable(name: String, text: &str) -> Result<Vec<Line>, Error> {
             Ok(lines)
         }
         Some(first) => Err(Error::Line { name, line: first.line, error: first.error }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_input_beyond_the_limit_is_an_error_and_not_cut_off() {
+        assert_eq!(read_input(&[b'a'; 100][..], 100).unwrap(), [b'a'; 100]);
+        // Whoever writes without end is not read without end.
+        let error = read_input(io::repeat(b'a'), 100).unwrap_err().to_string();
+        assert!(error.contains("100 B") && error.contains("fewer records"), "{error}");
     }
 }
