@@ -106,11 +106,8 @@ impl Command for Bench {
             return Ok(());
         }
         terminal::print(&table.text())?;
-        if journal.records().any(|record| limit::throughput(record).is_some()) {
-            terminal::print(
-                "\nGB/s: 10^9 bytes a second, all threads; of limit: of what memory allows, which a \
-                 copy inside the caches passes.",
-            )?;
+        if let Some(note) = limit_note(journal) {
+            terminal::print(&note)?;
         }
         terminal::print(
             "\nratio: time over libc's, below 1 is faster; floor: how far libc came from itself in \
@@ -178,7 +175,8 @@ pub(super) fn comparisons<'a>(records: impl Iterator<Item = &'a Record>) -> Tabl
     headings.extend([">ratio", ">interval", ">floor", "verdict"]);
     let mut table = Table::new(&headings);
     let mut last_size = None;
-    for record in &records {
+    // What memory allows is a rate, of which more is better: a column here, no row.
+    for record in records.iter().filter(|record| record.experiment != limit::EXPERIMENT) {
         let Some(comparison) = &record.comparison else { continue };
         let size = record.parameters.get("size_bytes");
         if last_size.is_some_and(|last| last != size) && has_rates {
@@ -202,6 +200,29 @@ pub(super) fn comparisons<'a>(records: impl Iterator<Item = &'a Record>) -> Tabl
         table.add(row);
     }
     table
+}
+
+/// What the columns of rates are, and what memory allows; nothing where there are none.
+fn limit_note(journal: &Journal) -> Option<String> {
+    let sized = || journal.records().filter(|record| limit::throughput(record).is_some());
+    sized().next()?;
+    let mut allowed: Vec<String> = sized()
+        .filter_map(|record| {
+            let rate = limit::memory_limit(journal.records(), record)?;
+            let what = if what(record)[0] == "memset" { "filling" } else { "copying" };
+            Some(format!("{rate:.1} GB/s by {what}"))
+        })
+        .collect();
+    allowed.sort();
+    allowed.dedup();
+    let allowed = match allowed.is_empty() {
+        true => "what memory allows".to_owned(),
+        false => format!("the {} that memory allows", allowed.join(" and ")),
+    };
+    Some(format!(
+        "\nGB/s: 10^9 bytes a second, all threads; of limit: of {allowed}, which a copy inside the \
+         caches passes."
+    ))
 }
 
 /// What was measured, with whom, and its time.
