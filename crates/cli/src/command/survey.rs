@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use haul::sys::Sys;
 use haul_model::Bytes;
 
 use super::stage::{OnFailure, Runner};
@@ -51,6 +52,7 @@ impl Command for Survey {
     fn run(&mut self, journal: &mut Journal) -> Result<(), Error> {
         let machine = this_machine();
         let mut whole = self.whole(&machine);
+        tell_fallbacks(machine.processors);
         if self.is_plan {
             return terminal::print(&self.shown(&whole).text());
         }
@@ -87,6 +89,24 @@ impl Command for Survey {
             return Ok(());
         }
         terminal::print(&text)
+    }
+}
+
+/// Says once what this machine, or what this process may use of it, does not allow.
+fn tell_fallbacks(processors: usize) {
+    if processors < 2 {
+        terminal::say(
+            "haul: warning: transfers between processes are left out: this process may run on one \
+             processor, and each end wants its own; allow it two (taskset, or the container's cpuset)",
+        );
+    }
+    let not_mounted = Sys::new().not_mounted();
+    if !not_mounted.is_empty() {
+        terminal::say(&format!(
+            "haul: warning: not mounted here: {}: caches, topology and disturbances are known in part \
+             only, and all is measured; mount them for the rest",
+            not_mounted.join(" ")
+        ));
     }
 }
 

@@ -46,6 +46,14 @@ fn two_ends_on_one_processor_are_refused() {
     ]);
 }
 
+#[test]
+fn a_survey_on_one_processor_says_what_it_leaves_out() {
+    let plan = on_one_processor(&["survey", "--plan"]).expect(0);
+    assert!(plan.out.contains("heap pairs") && !plan.out.contains("transfer"), "{plan:#?}");
+    let ran = plan.says(&["transfers between processes are left out", "taskset"]);
+    assert_eq!(ran.err.lines().count(), 1, "said once: {ran:#?}");
+}
+
 /// Runs with /proc and /sys covered by nothing. `None` where this user may not do that.
 fn without_system_files(arguments: &str) -> Option<Ran> {
     let script = format!(
@@ -71,6 +79,33 @@ fn without_proc_and_sys_doctor_says_what_is_left() {
     assert_eq!(ran.out.matches("not mounted here").count(), 1, "said once: {ran:#?}");
     let machine = without_system_files("doctor --json").unwrap().expect(0).machine();
     assert!(machine.processors >= 1 && machine.memory_bytes > 0);
+}
+
+#[test]
+fn without_proc_and_sys_a_survey_says_so_once() {
+    let Some(ran) = without_system_files("survey --plan") else { return };
+    let ran = ran.expect(0).says(&["not mounted here: /proc /sys"]);
+    assert_eq!(ran.err.lines().count(), 1, "said once: {ran:#?}");
+    assert!(ran.out.contains("memory read"), "{ran:#?}");
+}
+
+#[test]
+fn without_a_home_there_are_defaults_and_no_complaint() {
+    let mut command = haul(&["copy", "list", "--json"]);
+    let ran = run(command.env_remove("HAUL_TUNING").env_remove("HOME")).expect(0);
+    // /etc/haul may hold a file of this machine.
+    assert!(ran.err.is_empty() && ran.machine().facts.contains_key("tuning"), "{ran:#?}");
+}
+
+#[test]
+fn a_closed_standard_output_is_no_failure() {
+    for arguments in ["doctor", "survey --plan", "copy list"] {
+        let script = format!("exec {} {arguments} >&-", env!("CARGO_BIN_EXE_haul"));
+        let mut command = Command::new("sh");
+        command.args(["-c", &script]);
+        away(&mut command);
+        run(&mut command).expect(0);
+    }
 }
 
 #[test]

@@ -172,8 +172,19 @@ fn every_command_explains_itself() {
         &["copy", "tune", "--help"],
         &["channel", "--help"],
         &["channel", "list", "--help"],
+        &["channel", "bench", "--help"],
         &["channel", "send", "--help"],
         &["channel", "recv", "--help"],
+        &["heap", "--help"],
+        &["heap", "bench", "--help"],
+        &["heap", "replay", "--help"],
+        &["heap", "map", "--help"],
+        &["sim", "--help"],
+        &["sim", "run", "--help"],
+        &["sim", "reproduce", "--help"],
+        &["sim", "sweep", "--help"],
+        &["sim", "task", "--help"],
+        &["sim", "collect", "--help"],
     ] {
         let ran = run(&mut haul(command)).expect(0);
         assert!(ran.out.contains("Usage: haul"), "{ran:#?}");
