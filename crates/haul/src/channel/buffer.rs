@@ -126,8 +126,8 @@ impl Buffer {
     /// now, in huge pages where most of one will be written to: a quarter of the time for 2 MiB and
     /// more. Under 64 KiB, and of any other memory, nothing is done, and nothing ever changes in what
     /// the bytes are. The account counts what was copied. As the buffer is dropped, its huge pages wait for
-    /// the next message that is announced: up to 64 MiB of them, or all for 16 messages of 64 KiB and more,
-    /// and none as the process has no receiver any more.
+    /// the next message that is announced: up to 64 MiB of them, and none as the process has no receiver any
+    /// more. Undo before then what was done to the memory itself: locks, protection, a device's registration.
     ///
     /// Copies the whole of a huge page, 2 MiB, for 1 MiB of it or more: up to 1 MiB at either end. Say it
     /// before the memory is registered with a device: other pages come to be there. Whoever expects to

@@ -19,7 +19,7 @@ use super::receiver::Receiver;
 use super::ring::{self, Run};
 use super::transfer::{Step, Transfer};
 use super::vmsplice::{self, Drained};
-use super::{Mechanism, inline, sealed, spares, staged};
+use super::{Mechanism, inline, sealed, staged};
 
 /// Bytes that are added to a checksum at a time, between two looks at the clock: 0.1 ms.
 const SUM_BYTES: usize = 1 << 20;
@@ -27,6 +27,8 @@ const SUM_BYTES: usize = 1 << 20;
 impl Receiver {
     /// Moves bytes of the message under way into a target of exactly its length.
     fn fill(&mut self, target: &mut [u8]) -> Result<Step<Account>, Error> {
+        // Before looking for anything: what the sender told before it closed is found then.
+        let state = self.lane.state(layout::SENDER_STATE);
         let pending = self.pending.as_mut().expect("a header was taken before");
         let sum = pending.check.as_mut().map(|(sum, _)| sum);
         let step = match &mut pending.way {
@@ -68,13 +70,13 @@ impl Receiver {
                 }
                 Step::Moved => Ok(Step::Moved),
                 Step::Blocked => {
-                    self.check_still_coming()?;
+                    self.check_still_coming(state)?;
                     Ok(Step::Blocked)
                 }
             },
             Step::Moved => Ok(Step::Moved),
             Step::Blocked => {
-                self.check_still_coming()?;
+                self.check_still_coming(state)?;
                 Ok(Step::Blocked)
             }
         }
@@ -223,14 +225,13 @@ impl Receiver {
         Ok(())
     }
 
-    /// Whoever closed in the middle of a message brings nothing more.
-    fn check_still_coming(&self) -> Result<(), Error> {
+    /// Whoever had closed in the middle of a message, before there was nothing to be found of it, brings
+    /// nothing more.
+    fn check_still_coming(&self, state: u32) -> Result<(), Error> {
         let (done, size) = self.progress();
         let (done, size) = (Bytes(done), Bytes(size));
-        match self.lane.state(layout::SENDER_STATE) {
+        match state {
             layout::OPEN => Ok(()),
-            // It published the rest before it closed: look once more.
-            layout::CLOSED if self.lane.load(layout::FILLED) != self.drained => Ok(()),
             layout::CLOSED => Err(Error::PeerGone { attempt: "receive", done, size }),
             _ => Err(Error::GivenUp { done, size }),
         }
@@ -257,7 +258,6 @@ impl Receiver {
         account.system_calls = self.lane.system_calls - pending.calls_before;
         if let Some(meter) = pending.meter {
             meter.write_to(&mut account);
-            spares::pass();
             // For the sender's choice: that it comes late, or never, costs time alone. Written only as
             // it changes, for the sender looks at this line.
             let is_new = u64::from(account.took_into_new());

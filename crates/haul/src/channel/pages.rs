@@ -14,6 +14,7 @@ use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 
+use super::huge::HUGE_BYTES;
 use super::ranges::Ranges;
 
 /// The page of every machine that haul is built for; where pages are larger nothing is placed,
@@ -42,11 +43,15 @@ pub(super) fn register(base: NonNull<u8>, length: usize) {
 }
 
 /// A mapping is no longer haul's; says which of its addresses are huge pages that came in the place of
-/// views.
+/// views: whole ones. Of some a part may have been replaced since, and what is left is none.
 pub(super) fn forget(base: NonNull<u8>) -> Vec<Range<usize>> {
     let start = base.as_ptr().addr();
-    let mapping = own().remove(&start);
-    mapping.map_or_else(Vec::new, |mapping| mapping.huge.around(&(start..start + mapping.length)))
+    let Some(mapping) = own().remove(&start) else { return Vec::new() };
+    let noted = mapping.huge.around(&(start..start + mapping.length));
+    let whole = |range: Range<usize>| {
+        range.start.next_multiple_of(HUGE_BYTES)..range.end / HUGE_BYTES * HUGE_BYTES
+    };
+    noted.into_iter().map(whole).filter(|range| range.start < range.end).collect()
 }
 
 /// Whether a target begins at a page and stands wholly inside one such mapping.

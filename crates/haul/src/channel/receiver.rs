@@ -40,7 +40,7 @@ impl Receiver {
         let lane = Lane::for_receiving(link, index);
         let (pools, pipe, is_unsettled) = (Pools::default(), None, false);
         let (consumed, drained, pending, building) = (0, 0, None, None);
-        spares::join();
+        spares::add_receiver();
         Self { lane, consumed, drained, pending, building, pools, pipe, is_unsettled }
     }
 
@@ -218,7 +218,7 @@ impl Receiver {
 
 impl Drop for Receiver {
     fn drop(&mut self) {
-        spares::leave();
+        spares::remove_receiver();
         let building = self.building.take();
         self.abandon(building.as_deref().unwrap_or_default());
         if let Some(building) = building {

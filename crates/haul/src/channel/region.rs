@@ -200,16 +200,18 @@ pub(super) fn check(
     seals: SealFlags,
 ) -> Result<(), Error> {
     let refuse = |found: String, expected| Err(Error::Memory { found, expected });
+    // The seals first: what is read of a file that can still change may not be true any more once it is
+    // sealed. And whoever knows no seals may be a file system of the peer's own, which never answers.
+    let Ok(found) = rustix::fs::fcntl_get_seals(file) else {
+        return refuse("a descriptor that cannot be sealed".into(), "a memory file");
+    };
+    if !found.contains(seals) {
+        return refuse(format!("memory with the seals {found:?}"), "memory whose size is sealed");
+    }
     let status = rustix::fs::fstat(file).map_err(Error::system("look at the peer's memory"))?;
     let kind = FileType::from_raw_mode(status.st_mode);
     if kind != FileType::RegularFile {
         return refuse(format!("a descriptor of kind {kind:?}"), "a memory file");
-    }
-    let Ok(found) = rustix::fs::fcntl_get_seals(file) else {
-        return refuse("a file that cannot be sealed".into(), "a memory file");
-    };
-    if !found.contains(seals) {
-        return refuse(format!("memory with the seals {found:?}"), "memory whose size is sealed");
     }
     let system = rustix::fs::fstatfs(file).map_err(Error::system("look at the peer's memory"))?;
     if system.f_type as u64 != TMPFS_MAGIC {

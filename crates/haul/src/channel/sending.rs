@@ -183,6 +183,11 @@ impl Sending<'_> {
         Step::Moved
     }
 
+    /// Whether the receiver takes nothing more.
+    fn is_closed(&self) -> bool {
+        self.sender.lane.state(layout::RECEIVER_STATE) != layout::OPEN
+    }
+
     fn is_refused(&self) -> bool {
         self.sender.lane.load(layout::REFUSED) == self.sender.next
     }
@@ -246,6 +251,9 @@ impl Transfer for Sending<'_> {
     type Output = ();
 
     fn step(&mut self) -> Result<Step<()>, Error> {
+        // Before the step: what the receiver told before it closed is seen by it. Not before there is a
+        // message, whose sending need not look at the receiver's words.
+        let was_closed = !matches!(self.stage, Stage::Slot) && self.is_closed();
         let step = match self.stage {
             Stage::Complete => return Ok(Step::Done(())),
             Stage::Failed => return Err(Error::Broken),
@@ -264,8 +272,8 @@ impl Transfer for Sending<'_> {
         if matches!(step, Step::Blocked) && is_by_others && self.source.sum() == SumState::Due {
             return Ok(self.sum_some());
         }
-        let is_closed = self.sender.lane.state(layout::RECEIVER_STATE) != layout::OPEN;
-        if matches!(step, Step::Blocked) && is_closed {
+        let is_blocked = matches!(step, Step::Blocked);
+        if is_blocked && (was_closed || matches!(self.stage, Stage::Slot) && self.is_closed()) {
             let (done, size) = self.progress();
             return Err(Error::PeerGone { attempt: "send", done: Bytes(done), size: Bytes(size) });
         }

@@ -9,19 +9,14 @@
 //! with its last receiver.
 
 use std::ptr::NonNull;
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use super::huge::HUGE_BYTES;
 use super::region;
 
 /// So many bytes wait for more messages, as of a pool of `lease`: a tenth of 640 MiB.
 const KEPT_BYTES_MAX: usize = 64 << 20;
-/// Large messages for which what is more than that is kept, as a large pool of `lease` is.
-const IDLE_MESSAGES_MAX: u64 = super::layout::SLOTS;
 
-/// Whether there is more than [`KEPT_BYTES_MAX`]: asked with each large message.
-static IS_MORE: AtomicBool = AtomicBool::new(false);
 static SPARES: Mutex<Spares> = Mutex::new(Spares::new());
 
 fn spares() -> MutexGuard<'static, Spares> {
@@ -29,17 +24,22 @@ fn spares() -> MutexGuard<'static, Spares> {
 }
 
 /// Someone receives from here on.
-pub(super) fn join() {
+pub(super) fn add_receiver() {
     spares().receivers += 1;
 }
 
-/// Someone who had joined receives no more.
-pub(super) fn leave() {
-    let mut spares = spares();
-    spares.receivers -= 1;
-    if spares.receivers == 0 {
-        spares.shrink_to(0);
-    }
+/// Someone who did receives no more: with the last all memory goes back.
+pub(super) fn remove_receiver() {
+    let gone = {
+        let mut spares = spares();
+        spares.receivers -= 1;
+        if spares.receivers > 0 {
+            return;
+        }
+        spares.bytes = 0;
+        std::mem::take(&mut spares.ranges)
+    };
+    gone.into_iter().for_each(|(base, bytes)| region::unmap(base, bytes));
 }
 
 /// Takes whole huge pages, as many as lie together, of `bytes` at most. What they hold is anything. They
@@ -48,23 +48,20 @@ pub(super) fn take(bytes: usize) -> Option<(NonNull<u8>, usize)> {
     spares().take(bytes)
 }
 
-/// Keeps whole huge pages for others, or unmaps them: private and anonymous, the caller's until now, with no
-/// reference into them.
+/// Keeps whole huge pages for others, as many as there is room for, and unmaps the rest: private and
+/// anonymous, the caller's until now, with no reference into them.
 pub(super) fn give(base: NonNull<u8>, bytes: usize) {
-    let mut spares = spares();
-    spares.give(base, bytes);
-    if spares.receivers == 0 {
-        spares.shrink_to(0);
-    }
-    IS_MORE.store(spares.bytes > KEPT_BYTES_MAX, Relaxed);
-}
-
-/// A large message was received.
-pub(super) fn pass() {
-    if IS_MORE.load(Relaxed) {
+    let kept = {
         let mut spares = spares();
-        spares.pass();
-        IS_MORE.store(spares.bytes > KEPT_BYTES_MAX, Relaxed);
+        let room = if spares.receivers > 0 { KEPT_BYTES_MAX - spares.bytes } else { 0 };
+        let kept = bytes.min(room);
+        spares.give(base, kept);
+        kept
+    };
+    if kept < bytes {
+        // SAFETY: inside the mapping, as it is longer.
+        let rest = unsafe { base.add(kept) };
+        region::unmap(rest, bytes - kept);
     }
 }
 
@@ -75,8 +72,6 @@ struct Spares {
     /// Of all of them.
     bytes: usize,
     receivers: usize,
-    /// Large messages since one took any.
-    idle: u64,
 }
 
 // SAFETY: the mappings belong to this value alone, and nothing refers into them.
@@ -84,7 +79,7 @@ unsafe impl Send for Spares {}
 
 impl Spares {
     const fn new() -> Self {
-        Self { ranges: Vec::new(), bytes: 0, receivers: 0, idle: 0 }
+        Self { ranges: Vec::new(), bytes: 0, receivers: 0 }
     }
 
     fn take(&mut self, bytes: usize) -> Option<(NonNull<u8>, usize)> {
@@ -96,27 +91,18 @@ impl Spares {
             self.ranges.push((rest, has - taken));
         }
         self.bytes -= taken;
-        self.idle = 0;
         Some((base, taken))
     }
 
     fn give(&mut self, base: NonNull<u8>, bytes: usize) {
-        self.ranges.push((base, bytes));
-        self.bytes += bytes;
-    }
-
-    fn pass(&mut self) {
-        self.idle += 1;
-        if self.idle >= IDLE_MESSAGES_MAX {
-            self.shrink_to(KEPT_BYTES_MAX);
-        }
-    }
-
-    fn shrink_to(&mut self, bytes: usize) {
-        while self.bytes > bytes
-            && let Some((base, taken)) = self.take(self.bytes - bytes)
-        {
-            region::unmap(base, taken);
+        // Whoever takes them writes to all of each huge page.
+        assert!(
+            (base.addr().get() | bytes).is_multiple_of(HUGE_BYTES),
+            "{bytes} B at {base:p} are no whole huge pages"
+        );
+        if bytes > 0 {
+            self.ranges.push((base, bytes));
+            self.bytes += bytes;
         }
     }
 }
@@ -124,16 +110,16 @@ impl Spares {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::channel::buffer::Buffer;
-    use crate::channel::huge::HUGE_BYTES;
+    use crate::channel::huge;
 
-    /// Mapped memory of so many huge pages, given away.
+    /// Mapped memory of so many huge pages.
     fn pages(count: usize) -> (NonNull<u8>, usize) {
-        let mut buffer = Buffer::new(count * HUGE_BYTES).unwrap();
-        let base = NonNull::new(buffer.as_mut_ptr()).unwrap();
-        crate::channel::pages::forget(base);
-        std::mem::forget(buffer);
-        (base, count * HUGE_BYTES)
+        let bytes = count * HUGE_BYTES;
+        let place = std::ptr::without_provenance_mut(huge::aligned_place(bytes));
+        let (protection, flags) = (rustix::mm::ProtFlags::READ, rustix::mm::MapFlags::PRIVATE);
+        // SAFETY: a new mapping where the kernel finds that nothing is touches nothing that exists.
+        let base = unsafe { rustix::mm::mmap_anonymous(place, bytes, protection, flags) }.unwrap();
+        (NonNull::new(base.cast()).unwrap(), bytes)
     }
 
     #[test]
@@ -150,24 +136,23 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_much_goes_after_some_messages_that_had_no_use_for_it() {
-        let mut spares = Spares::new();
-        let count = KEPT_BYTES_MAX / HUGE_BYTES + 3;
-        let (base, bytes) = pages(count);
-        spares.give(base, bytes);
-        for _ in 1..IDLE_MESSAGES_MAX {
-            spares.pass();
-        }
-        assert_eq!(spares.bytes, bytes);
-        let (taken, length) = spares.take(HUGE_BYTES).unwrap();
-        spares.give(taken, length);
-        for _ in 1..IDLE_MESSAGES_MAX {
-            spares.pass();
-        }
-        assert_eq!(spares.bytes, bytes, "used again");
-        spares.pass();
-        assert_eq!(spares.bytes, KEPT_BYTES_MAX);
-        spares.shrink_to(0);
-        assert!(spares.ranges.is_empty());
+    fn no_more_is_kept_than_there_is_room_for_and_nothing_without_a_receiver() {
+        // The process's own, which other tests share: what is theirs may be there as well.
+        add_receiver();
+        let (base, bytes) = pages(KEPT_BYTES_MAX / HUGE_BYTES + 3);
+        give(base, bytes);
+        assert!(spares().bytes <= KEPT_BYTES_MAX);
+        remove_receiver();
+        let (base, bytes) = pages(1);
+        let mut alone = Spares::new();
+        alone.give(base, bytes);
+        assert_eq!(alone.bytes, HUGE_BYTES);
+        region::unmap(base, bytes);
+    }
+
+    #[test]
+    #[should_panic(expected = "no whole huge pages")]
+    fn what_is_no_whole_huge_page_is_not_kept() {
+        Spares::new().give(NonNull::without_provenance(HUGE_BYTES.try_into().unwrap()), 4096);
     }
 }

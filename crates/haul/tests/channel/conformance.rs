@@ -318,6 +318,36 @@ fn what_is_announced_takes_a_fault_for_each_huge_page_where_there_are_any() {
     assert!(got[size / 2..].iter().all(|byte| *byte == 3));
 }
 
+/// What is left of huge pages when others take the place of a part is no huge page, and is not used again
+/// as one.
+#[test]
+fn an_announced_buffer_that_is_received_into_leaves_only_whole_huge_pages() {
+    let size = 8 << 20;
+    let (mut one, mut other) = ends(&Settings::default());
+    let built = |length: usize, byte: u8| {
+        let mut building = Building::new(length).unwrap();
+        building.fill(byte);
+        building
+    };
+    for cut in [(3 << 20) + 5000, 1 << 20, 4096 * 700] {
+        one.send_built(built(size, 1)).unwrap();
+        let mut first = other.recv().unwrap();
+        first.will_write(0..size);
+        one.send_built(built(cut, 2)).unwrap();
+        other.recv_into(&mut first[..cut]).unwrap();
+        assert!(first[..cut].iter().all(|byte| *byte == 2));
+        assert!(first[cut..].iter().all(|byte| *byte == 1));
+        drop(first);
+        for byte in 3..6 {
+            one.send_built(built(size, byte)).unwrap();
+            let mut next = other.recv().unwrap();
+            next.will_write(0..size);
+            assert!(next.iter().all(|found| *found == byte));
+            next.fill(0);
+        }
+    }
+}
+
 /// Page faults of this thread.
 fn page_faults() -> i64 {
     // SAFETY: a plain structure of integers, for which zero is a value.
