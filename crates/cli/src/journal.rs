@@ -44,20 +44,11 @@ impl Journal {
     /// # Errors
     /// Any of that fails: nothing was measured yet.
     pub(crate) fn open(outputs: &Outputs) -> Result<Self, Error> {
-        let mut earlier = None;
-        let file = match &outputs.folder {
-            None => None,
-            Some((folder, name)) => {
-                let folder = or_here(folder);
-                fs::create_dir_all(folder).map_err(|reason| folder_error(folder, reason))?;
-                prove_writable(folder, outputs.room)?;
-                let path = folder.join(name);
-                earlier = keep_earlier(&path)?;
-                let created = File::options().write(true).create_new(true).open(&path);
-                let file = created.map_err(|reason| folder_error(&path, reason))?;
-                Some((path, file))
-            }
-        };
+        let folder = outputs.folder.as_ref().map(|(folder, name)| (or_here(folder), name));
+        if let Some((folder, _)) = folder {
+            fs::create_dir_all(folder).map_err(|reason| folder_error(folder, reason))?;
+            prove_writable(folder, outputs.room)?;
+        }
         for path in &outputs.files {
             if path.is_dir() {
                 return Err(folder_error(path, io::ErrorKind::IsADirectory.into()));
@@ -66,6 +57,15 @@ impl Journal {
             if let Destination::File(file) = destination(path)? {
                 prove_writable(or_here(file.parent().unwrap_or(&file)), Bytes(0))?;
             }
+        }
+        let (mut file, mut earlier) = (None, None);
+        if let Some((folder, name)) = folder {
+            let path = folder.join(name);
+            // Last, so that a run which cannot begin leaves an earlier one's records their name.
+            earlier = keep_earlier(&path)?;
+            let created = File::options().write(true).create_new(true).open(&path);
+            let created = created.map_err(|reason| folder_error(&path, reason))?;
+            file = Some((path, created));
         }
         Ok(Self { lines: Vec::new(), json: outputs.json, file, earlier, failure: None })
     }

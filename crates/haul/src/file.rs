@@ -80,12 +80,26 @@ pub fn destination(path: &Path) -> Result<Destination, Error> {
             rustix::fs::access(&place, Access::WRITE_OK).map_err(|e| fail(e.into()))?;
             return Ok(Destination::Stream(place));
         }
+        if is_left_by_somebody(&place).map_err(fail)? {
+            return Err(fail(rustix::io::Errno::ACCESS.into()));
+        }
         let target = fs::read_link(&place).map_err(fail)?;
         // Relative to the folder of the link; an absolute one replaces all of it.
         place.pop();
         place.push(target);
     }
     Err(fail(rustix::io::Errno::LOOP.into()))
+}
+
+/// Whether somebody else left a link in a folder that everybody may write to, such as `/tmp`: the kernel
+/// follows none of these (`fs.protected_symlinks`, proc_sys_fs(5)), and neither does this.
+fn is_left_by_somebody(link: &Path) -> io::Result<bool> {
+    let shared = Mode::WOTH | Mode::SVTX;
+    let parent = link.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let folder = rustix::fs::stat(parent.unwrap_or(Path::new(".")))?;
+    let owner = rustix::fs::lstat(link)?.st_uid;
+    let is_ours = owner == rustix::process::geteuid().as_raw() || owner == folder.st_uid;
+    Ok(Mode::from_raw_mode(folder.st_mode).contains(shared) && !is_ours)
 }
 
 /// Links that are followed one after the other: as many as Linux follows (`path_resolution(7)`).
@@ -112,7 +126,8 @@ pub fn write_atomically(path: &Path, bytes: &[u8]) -> Result<(), Error> {
     let file = match destination(path)? {
         Destination::File(file) => file,
         Destination::Stream(stream) => {
-            return open_stream(&stream).and_then(|mut s| s.write_all(bytes)).map_err(fail);
+            let mut open = open_stream(&stream).map_err(fail)?;
+            return open.write_all(bytes).map_err(fail);
         }
     };
     let temporary = temporary_beside(&file);
@@ -123,13 +138,14 @@ pub fn write_atomically(path: &Path, bytes: &[u8]) -> Result<(), Error> {
     })
 }
 
-/// Opens a [`Destination::Stream`] as a shell's `>` does: never made anew, cut to nothing where it is a
-/// file that somebody holds open. Waits for a reader of a FIFO.
+/// Opens a [`Destination::Stream`]: never made anew. Where it is a file that somebody holds open, what is
+/// written comes behind what is in it: whoever opened it has cut it if it was to be. Waits for a reader of
+/// a FIFO.
 ///
 /// # Errors
 /// What the system says.
 pub fn open_stream(path: &Path) -> io::Result<File> {
-    File::options().write(true).truncate(true).open(path)
+    File::options().append(true).open(path)
 }
 
 fn write_and_rename(temporary: &Path, path: &Path, bytes: &[u8]) -> io::Result<()> {
@@ -264,7 +280,7 @@ mod tests {
         use std::os::fd::AsRawFd;
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("output");
-        fs::write(&path, "longer than what comes").unwrap();
+        fs::write(&path, "before and ").unwrap();
         let held = File::options().write(true).open(&path).unwrap();
         let link = PathBuf::from(format!("/proc/self/fd/{}", held.as_raw_fd()));
         if !link.is_symlink() {
@@ -273,6 +289,6 @@ mod tests {
         }
         assert!(matches!(destination(&link).unwrap(), Destination::Stream(_)));
         write_atomically(&link, b"page").unwrap();
-        assert_eq!(fs::read(&path).unwrap(), b"page");
+        assert_eq!(fs::read(&path).unwrap(), b"before and page", "appended, never cut");
     }
 }

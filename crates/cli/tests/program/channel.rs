@@ -130,6 +130,6 @@ fn what_is_wrong_is_said() {
     run(&mut sender(&socket, &["-", "--mechanism", "pigeon"])).expect(2).says(&["inline, ring"]);
     run(&mut haul(&["channel", "recv", "/no/such/folder/socket"]))
         .expect(1)
-        .says(&["cannot bind the socket"]);
+        .says(&["cannot bind the socket", "make the folder"]);
     run(&mut haul(&["channel", "recv", "x", "--json"])).expect(2);
 }

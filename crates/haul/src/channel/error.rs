@@ -13,7 +13,7 @@ use super::Mechanism;
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The Unix socket could not be made, bound or connected.
-    #[error("cannot {attempt} the socket {}: {reason}; {}", path.display(), remedy_of_socket(reason))]
+    #[error("cannot {attempt} the socket {}: {reason}; {}", path.display(), remedy_of_socket(attempt, reason))]
     Socket {
         /// What was tried: `bind`, `connect to`.
         attempt: &'static str,
@@ -161,8 +161,11 @@ impl Error {
     }
 }
 
-fn remedy_of_socket(reason: &io::Error) -> &'static str {
+fn remedy_of_socket(attempt: &str, reason: &io::Error) -> &'static str {
     match reason.kind() {
+        io::ErrorKind::NotFound if attempt != "connect to" => {
+            "make the folder that it is to lie in, or name another socket"
+        }
         io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
             "start the receiver first: haul channel recv SOCKET"
         }

@@ -162,11 +162,16 @@ impl Evidence {
         Some(Self {
             experiment: record.experiment.clone(),
             what,
-            ratio: comparison.ratio,
-            floor: comparison.floor,
+            ratio: told(comparison.ratio),
+            floor: told(comparison.floor),
             records: records.into(),
         })
     }
+}
+
+/// A ratio in the four decimals that say something.
+fn told(ratio: f64) -> f64 {
+    (ratio * 1e4).round() / 1e4
 }
 
 /// What of a hostile text is worth showing: printable, and not too long.

@@ -59,7 +59,9 @@ impl Run {
         let outcome = haul_sim::run_until(&self.task.machine, &image, &job, stops)
             .map_err(|error| self.failed(error.to_string()))?;
         let seconds = began.elapsed().as_secs_f64();
-        let records = self.records(&outcome, seconds);
+        // What a program did that says that it failed means nothing; it is shown, and not recorded.
+        let is_sound = outcome.machine.exit_code.is_none_or(|code| code == 0);
+        let records = if is_sound { self.records(&outcome, seconds) } else { Vec::new() };
         self.outcome = Some(outcome);
         Ok(records)
     }

@@ -163,6 +163,8 @@ fn a_program_that_says_that_it_failed_gives_no_figures() {
     let ran = |code: &str| run(&mut sim(&["run", text(&program), "--argument", code]));
     ran("0").expect(0);
     ran("3").expect(1).says(&["exit code 3", "means nothing"]);
+    let recorded = run(&mut sim(&["run", text(&program), "--argument", "3", "--json"]));
+    assert!(recorded.expect(1).records().is_empty());
     let plan = folder.path().join("plan.jsonl");
     let sweep = |code: &str| {
         let vary = ["sweep", "--vary", "memory.mshrs=1,2", "--argument", code, "--run"];
