@@ -114,7 +114,7 @@ pub(crate) fn of_one_call<'a, T>(all: Vec<T>, record_of: impl Fn(&T) -> &'a Reco
 
 /// Parameters that say something beside the figure, in columns of their own.
 pub(crate) fn is_remark(parameter: &str) -> bool {
-    matches!(parameter, "note" | "rerun" | "slices")
+    matches!(parameter, "note" | "rerun" | "slices" | "limit_gb_s" | "of_limit")
 }
 
 /// Parameters that say under which conditions a figure was taken. The others are accounts of the run:
@@ -131,8 +131,6 @@ pub(crate) fn is_condition(parameter: &str) -> bool {
             | "mechanism"
             | "left_out"
             | "steal_percent"
-            | "limit_gb_s"
-            | "of_limit"
     );
     !is_account && !is_remark(parameter)
 }

@@ -140,12 +140,9 @@ impl Survey {
         if self.is_tuned {
             let tuning = self.out.join(TUNING);
             last.push(tune::how_to_activate(&tuning));
-        } else if let Some(earlier) = journal.earlier()
-            && self.out.join(TUNING).exists()
-        {
+        } else if journal.earlier().is_some() && self.out.join(TUNING).exists() {
             last.push(format!(
-                "{TUNING} is of an earlier survey; the records that it stands on are in {}.",
-                earlier.display()
+                "{TUNING} is of an earlier survey, whose records are kept as {RECORDS}.old, .old.2 and so on."
             ));
         }
         let findings = haul_report::findings(journal.lines());

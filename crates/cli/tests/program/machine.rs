@@ -98,17 +98,6 @@ fn without_a_home_there_are_defaults_and_no_complaint() {
 }
 
 #[test]
-fn a_closed_standard_output_is_no_failure() {
-    for arguments in ["doctor", "survey --plan", "copy list"] {
-        let script = format!("exec {} {arguments} >&-", env!("CARGO_BIN_EXE_haul"));
-        let mut command = Command::new("sh");
-        command.args(["-c", &script]);
-        away(&mut command);
-        run(&mut command).expect(0);
-    }
-}
-
-#[test]
 fn without_proc_and_sys_copies_are_measured() {
     let arguments = "copy bench --size-class 0-16 --budget 0.2 --json";
     let Some(ran) = without_system_files(arguments) else { return };

@@ -116,22 +116,26 @@ impl Sending<'_> {
     fn begin_with_pipe(&mut self) -> Result<Step<()>, Error> {
         let sender = &mut *self.sender;
         let is_new = sender.pipe.is_none();
+        let mut pour = Pour::new(self.length);
         let pipe = match sender.pipe.take().map_or_else(Pipe::new, Ok) {
             Ok(pipe) => sender.pipe.insert(pipe),
             Err(_) => return self.fall_back(),
         };
+        // First, so that where it is refused no message sends the receiver a pipe that nobody takes.
+        if pour.step(&mut sender.lane, &self.source, pipe).is_err() {
+            sender.pipe = None;
+            return self.fall_back();
+        }
         if !pipe.is_handed_over {
             self.account.system_calls += if is_new { 3 } else { 1 };
             match sender.lane.link.send_file(Kind::Pipe, sender.next, pipe.reader.as_fd()) {
                 Ok(()) => pipe.is_handed_over = true,
-                // A full socket too: polling would not tell that there is room again.
-                Err(_) => return self.fall_back(),
+                // A full socket too: polling would not tell that there is room again. With what is in it.
+                Err(_) => {
+                    sender.pipe = None;
+                    return self.fall_back();
+                }
             }
-        }
-        let mut pour = Pour::new(self.length);
-        if pour.step(&mut sender.lane, &self.source, pipe).is_err() {
-            sender.pipe = None;
-            return self.fall_back();
         }
         let number = pipe.number.get_or_insert(sender.next);
         let is_first = u64::from(*number == sender.next);

@@ -50,7 +50,7 @@ impl<'a> Hand<'a> {
         rustix::rand::getrandom(&mut nonce, GetRandomFlags::empty())
             .map_err(Error::system("have random numbers"))?;
         let nonce = Box::new(u64::from_ne_bytes(nonce));
-        Ok(Self { socket, settings, until: Instant::now() + settings.deadline, nonce })
+        Ok(Self { socket, settings, until: socket::after(settings.deadline), nonce })
     }
 
     fn greeting(&self, step: u32) -> Greeting {

@@ -39,7 +39,18 @@ pub(super) fn is_one_for_each() -> bool {
         }
     }
     // Half a thread more than there are processors: the two ends are among those that run.
-    RUNNING.load(Relaxed) <= processors() as u64 * THREAD + THREAD / 2
+    RUNNING.load(Relaxed) <= processors_of_all() as u64 * THREAD + THREAD / 2
+}
+
+/// Processors of the machine, which those that run share: of how many run on the processors of this process
+/// the kernel does not tell.
+fn processors_of_all() -> usize {
+    static COUNT: OnceLock<usize> = OnceLock::new();
+    *COUNT.get_or_init(|| {
+        // SAFETY: sysconf has no preconditions.
+        let online = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) };
+        usize::try_from(online).map_or(1, |online| online.max(processors()))
+    })
 }
 
 /// Threads that run or could, of `0.20 0.18 0.12 1/80 11206`.

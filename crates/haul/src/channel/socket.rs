@@ -43,6 +43,13 @@ fn new_socket(path: &Path) -> Result<OwnedFd, Error> {
         .map_err(|reason| at("make", path)(reason.into()))
 }
 
+/// The moment after that time; where no clock goes so far, the last that a deadline need mean.
+pub(super) fn after(wait: Duration) -> Instant {
+    /// A hundred years.
+    const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
+    Instant::now() + wait.min(LONGEST)
+}
+
 fn at(attempt: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error {
     let path = PathBuf::from(path);
     move |reason| Error::Socket { attempt, path, reason }
@@ -82,7 +89,7 @@ pub(super) fn connect(path: &Path) -> Result<OwnedFd, Error> {
 
 /// The next connection; `None` when nobody came in time.
 pub(super) fn accept(socket: &OwnedFd, wait: Option<Duration>) -> Result<Option<OwnedFd>, Error> {
-    let until = wait.map(|wait| Instant::now() + wait);
+    let until = wait.map(after);
     loop {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         match rustix::net::accept_with(socket, flags) {

@@ -73,6 +73,9 @@ pub(crate) fn stop() {
         if let Some(dropin) = lifecycle::current() {
             dropin.directory.counter.clerk.store(0, Ordering::Relaxed);
             futex::wake(&dropin.directory.counter.requests);
+            // Whoever waits for an answer sees that there will be none.
+            dropin.directory.counter.answers.fetch_add(1, Ordering::Release);
+            futex::wake(&dropin.directory.counter.answers);
         }
         // SAFETY: the thread was made joinable, and is joined once: it was taken out above.
         unsafe { libc::pthread_join(thread, null_mut()) };
