@@ -62,7 +62,8 @@ pub(crate) fn own_user() -> u32 {
 
 /// Whether this very process still runs. One to four system calls.
 ///
-/// A process that has ended but was not waited for (a zombie) is dead: it executes nothing more.
+/// A process all of whose threads ended but that was not waited for (a zombie) is dead: it executes nothing
+/// more. One whose first thread ended before the others is alive.
 pub(crate) fn life_of(process: Identity) -> Life {
     let Some(pid) = i32::try_from(process.number).ok().and_then(Pid::from_raw) else {
         return Life::Dead;
@@ -89,10 +90,14 @@ pub(crate) fn life_of_thread(process: u32, thread: Identity) -> Life {
 
 fn life_by_record(who: Identity, process: u32, thread: Option<u32>) -> Life {
     match stat_of(process, thread) {
-        Ok((state, start)) => {
-            let is_other = who.start != 0 && start != who.start;
-            // Z: ended, not waited for. X: being taken down. proc_pid_stat(5).
-            if is_other || matches!(state, b'Z' | b'X' | b'x') { Life::Dead } else { Life::Alive }
+        Ok(stat) => {
+            let is_other = who.start != 0 && stat.start != who.start;
+            // Z: ended, not waited for. X: being taken down. proc_pid_stat(5). A process reads so as soon
+            // as its first thread ended, which counts among its threads until it is waited for: the
+            // others go on.
+            let is_last = thread.is_some() || stat.threads <= 1;
+            let has_ended = is_last && matches!(stat.state, b'Z' | b'X' | b'x');
+            if is_other || has_ended { Life::Dead } else { Life::Alive }
         }
         // It went between the two calls.
         Err(Errno::NOENT | Errno::SRCH) if who.start != 0 => Life::Dead,
@@ -102,11 +107,21 @@ fn life_by_record(who: Identity, process: u32, thread: Option<u32>) -> Life {
 }
 
 fn start_of(process: u32, thread: Option<u32>) -> Result<u64, Errno> {
-    stat_of(process, thread).map(|(_, start)| start)
+    stat_of(process, thread).map(|stat| stat.start)
 }
 
-/// State (field 3) and start time (field 22) of a process or of one thread of it.
-fn stat_of(process: u32, thread: Option<u32>) -> Result<(u8, u64), Errno> {
+/// What `/proc` tells of a process or of one thread of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Stat {
+    /// Field 3.
+    state: u8,
+    /// Threads of the process, field 20.
+    threads: u64,
+    /// When it started, field 22.
+    start: u64,
+}
+
+fn stat_of(process: u32, thread: Option<u32>) -> Result<Stat, Errno> {
     let mut path = file::Path::<PATH_BYTES>::new();
     path.push(b"/proc/");
     path.push_number(process.into());
@@ -122,13 +137,14 @@ fn stat_of(process: u32, thread: Option<u32>) -> Result<(u8, u64), Errno> {
 
 /// The name stands in parentheses and may hold anything, so the fields are counted from the last
 /// closing one.
-fn parse_stat(text: &[u8]) -> Option<(u8, u64)> {
+fn parse_stat(text: &[u8]) -> Option<Stat> {
     let end = text.iter().rposition(|byte| *byte == b')')?;
     let mut fields = text[end + 1..].split(|byte| *byte == b' ').filter(|field| !field.is_empty());
     let state = *fields.next()?.first()?;
-    // Field 3 was the state; 22 is the 19th from there.
-    let start = fields.nth(18)?;
-    Some((state, file::parse_number(start)?))
+    // Field 3 was the state; 20 is the 17th from there, and 22 the second behind that.
+    let threads = file::parse_number(fields.nth(16)?)?;
+    let start = file::parse_number(fields.nth(1)?)?;
+    Some(Stat { state, threads, start })
 }
 
 #[cfg(test)]
@@ -139,7 +155,7 @@ mod tests {
     #[test]
     fn a_stat_with_a_hostile_name_is_read() {
         let text = b"42 (a) S 1 (b) R 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 777 20 21\n";
-        assert_eq!(parse_stat(text), Some((b'R', 777)));
+        assert_eq!(parse_stat(text), Some(Stat { state: b'R', threads: 17, start: 777 }));
         for broken in [&b""[..], b"42 (a", b"42 (a) R", b"42 (a) R 1 2 3", b")"] {
             assert_eq!(parse_stat(broken), None);
         }

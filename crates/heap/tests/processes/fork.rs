@@ -1,5 +1,6 @@
 //! Fork: a child of a private heap has a copy of it; a child of a shared one is a process of its own.
 
+use std::ffi::c_void;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
 use haul_heap::{Heap, Node};
@@ -134,5 +135,85 @@ fn grandchildren_join_too() {
     });
     assert_eq!(status, 0);
     assert_eq!(heap.reap().processes, 2);
+    assert_whole(&heap);
+}
+
+/// Bytes of the stack of a thread that only waits.
+const STACK: usize = 64 << 10;
+
+/// What is left of a process whose first thread ended: waits for the end of the pipe that it is given.
+extern "C" fn outlive(pipe: *mut c_void) -> i32 {
+    let mut byte = 0_u8;
+    // SAFETY: one byte of ours is written to.
+    unsafe { libc::read(pipe.addr() as i32, (&raw mut byte).cast(), 1) };
+    // SAFETY: ends the process without running what belongs to its parent.
+    unsafe { libc::_exit(0) }
+}
+
+/// Ends this thread, the process's first, beside another one that goes on until `pipe` ends.
+fn leave_to_another_thread(pipe: i32) -> ! {
+    let (protection, kind) =
+        (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+    // SAFETY: a new mapping where the kernel likes.
+    let stack = unsafe { libc::mmap(std::ptr::null_mut(), STACK, protection, kind, -1, 0) };
+    assert_ne!(stack, libc::MAP_FAILED);
+    let flags = libc::CLONE_VM
+        | libc::CLONE_FS
+        | libc::CLONE_FILES
+        | libc::CLONE_SIGHAND
+        | libc::CLONE_THREAD
+        | libc::CLONE_SYSVSEM;
+    // Stacks grow down from their end, which is a multiple of 16.
+    let end = stack.wrapping_byte_add(STACK);
+    let argument = std::ptr::without_provenance_mut(pipe as usize);
+    // SAFETY: `end` is that of a mapping that nobody else uses and that is never unmapped; `outlive` needs
+    // no more of its stack than that, and only makes system calls.
+    let thread = unsafe { libc::clone(outlive, end, flags, argument) };
+    assert!(thread > 0);
+    // SAFETY: ends this thread alone, which has nothing left to do.
+    unsafe { libc::syscall(libc::SYS_exit, 0) };
+    unreachable!("a thread that ended goes on");
+}
+
+/// The state of a process that `/proc` tells.
+fn state_of(process: i32) -> char {
+    let text = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap();
+    text.rsplit_once(") ").unwrap().1.chars().next().unwrap()
+}
+
+/// The kernel calls a process whose first thread ended a zombie, whatever its other threads do.
+#[test]
+fn a_process_whose_first_thread_ended_lives() {
+    let heap = builder().shared_fd().unwrap();
+    let mut ends = [0; 2];
+    // SAFETY: room for two descriptors.
+    assert_eq!(unsafe { libc::pipe(ends.as_mut_ptr()) }, 0);
+    // SAFETY: the child runs the heap, which takes no lock and calls no malloc, and leaves by system calls.
+    let child = unsafe { libc::fork() };
+    assert!(child >= 0, "fork failed");
+    if child == 0 {
+        if heap.alloc(640, 64, Node::ANY).is_err() {
+            // SAFETY: ends the child without running what belongs to its parent.
+            unsafe { libc::_exit(1) };
+        }
+        // SAFETY: the child's own descriptor, which nothing here uses.
+        unsafe { libc::close(ends[1]) };
+        leave_to_another_thread(ends[0]);
+    }
+    let start = std::time::Instant::now();
+    while state_of(child) != 'Z' {
+        assert!(start.elapsed().as_secs() < 60, "the child's first thread goes on");
+        std::thread::yield_now();
+    }
+    let reaped = heap.reap();
+    assert_eq!((reaped.processes, heap.stats(Node::ANY).live.blocks), (0, 1), "{reaped:?}");
+    for end in ends {
+        // SAFETY: opened above, and not used again: the child's thread reads the end of it.
+        unsafe { libc::close(end) };
+    }
+    let mut status = 0;
+    // SAFETY: `status` is an int of ours.
+    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+    assert_eq!((status, heap.reap().processes), (0, 1));
     assert_whole(&heap);
 }
