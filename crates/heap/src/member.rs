@@ -5,6 +5,7 @@
 //! record, because its blocks may be in use by others; the record goes when the process does.
 
 use crate::step::step;
+use crate::sync::AtomicU64;
 use crate::sync::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use crate::sys::process::{self, Identity, Life};
 use crate::tables::{ProcessRecord, Tables};
@@ -13,9 +14,12 @@ use crate::word::{PROCESSES_MAX, Process, ProcessWord};
 /// Where in a record's further words the process number of the heir stands; 0 for none.
 const HEIR: usize = 0;
 
+/// Where in a record's further words the mark stands that a thread of the process reaps; 0 for none.
+const REAPING: usize = 1;
+
 /// The slot of a process that finds all others taken and looks whether their processes are dead. It is
 /// left again at once, so one will do.
-const VISITOR: u8 = PROCESSES_MAX as u8 - 1;
+pub(crate) const VISITOR: u8 = PROCESSES_MAX as u8 - 1;
 
 /// This process's slot: the one that it has, else a free one. `None` where all are taken.
 pub(crate) fn join(tables: &Tables) -> Option<u8> {
@@ -32,9 +36,24 @@ pub(crate) fn join(tables: &Tables) -> Option<u8> {
     records.iter().position(|record| take(record, own)).map(|slot| slot as u8)
 }
 
-/// Takes the visitor's slot; `None` where somebody has it.
+/// Takes the visitor's slot, also from one that died in it: when all others are taken too, there may be
+/// nobody else to reap it. `None` where somebody has it, or reaps it.
 pub(crate) fn visit(tables: &Tables) -> Option<u8> {
-    take(&tables.processes()[usize::from(VISITOR)], process::own()).then_some(VISITOR)
+    let record = &tables.processes()[usize::from(VISITOR)];
+    let word = ProcessWord(record.state.load(Acquire));
+    let is_nobodys = match word.decode() {
+        Process::Reaping { by, .. } => {
+            let record = &tables.processes()[usize::from(by)];
+            by == VISITOR || life(record, ProcessWord(record.state.load(Acquire))) == Life::Dead
+        }
+        _ => life(record, word) == Life::Dead,
+    };
+    (is_nobodys && take_over(record, word, process::own())).then_some(VISITOR)
+}
+
+/// The mark that a thread of the process in `slot` reaps.
+pub(crate) fn reaping_mark(tables: &Tables, slot: u8) -> &AtomicU64 {
+    &tables.processes()[usize::from(slot)].more[REAPING]
 }
 
 /// Leaves the visitor's slot, under whose name nothing is owned.
@@ -85,9 +104,11 @@ pub(crate) fn heir(tables: &Tables, slot: u8) -> Option<u8> {
 
 fn take(record: &ProcessRecord, own: Identity) -> bool {
     let old = ProcessWord(record.state.load(Acquire));
-    if old.decode() != Process::Free {
-        return false;
-    }
+    old.decode() == Process::Free && take_over(record, old, own)
+}
+
+/// Takes a record that says `old` and is nobody's.
+fn take_over(record: &ProcessRecord, old: ProcessWord, own: Identity) -> bool {
     let epoch = old.epoch().wrapping_add(1);
     let joining = ProcessWord::joining(epoch, own.number).0;
     if record.state.compare_exchange(old.0, joining, AcqRel, Relaxed).is_err() {
@@ -96,6 +117,7 @@ fn take(record: &ProcessRecord, own: Identity) -> bool {
     step!("member.join.after_joining");
     record.start.store(own.start, Relaxed);
     record.more[HEIR].store(0, Relaxed);
+    record.more[REAPING].store(0, Relaxed);
     step!("member.join.before_active");
     let active = ProcessWord::active(epoch, own.number).0;
     record.state.compare_exchange(joining, active, AcqRel, Relaxed).is_ok()

@@ -15,7 +15,7 @@ use crate::memory::Memory;
 use crate::region::backing::{Pages, PagesTold};
 use crate::region::external::External;
 use crate::region::{Plan, Region};
-use crate::sync::{AtomicU16, AtomicU64};
+use crate::sync::AtomicU16;
 use crate::tables::Bin;
 use crate::word::{SliceWord, SlotWord};
 
@@ -247,7 +247,6 @@ impl Heap {
             live: AtomicU16::new(SlotWord::live(0, 0).0),
             on_misuse: asked.on_misuse,
             upkeep: asked.upkeep,
-            reaper: AtomicU64::new(0),
             debug,
             directory,
             memory,

@@ -18,6 +18,10 @@ use crate::sync::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use crate::sys;
 use crate::word::{CacheWord, PROCESSES_MAX, SlotWord};
 
+/// How often a process for which there is no place looks, while another one frees those of the dead. Each
+/// look reads `/proc` for itself and for who is at it, and a reaping is done within some milliseconds.
+const VISITS: u32 = 1000;
+
 /// The mark in the directory: this process has not joined since it began or was forked.
 const OUTSIDE: u32 = 0;
 /// One of its threads is at it.
@@ -79,10 +83,21 @@ impl Heap {
     /// A slot for this process. Where all are taken, those of dead processes are freed first.
     fn place(&self) -> Option<u8> {
         let tables = &self.memory.tables;
-        if let Some(slot) = member::join(tables) {
-            return Some(slot);
-        }
-        let visitor = member::visit(tables)?;
+        let mut turns = VISITS;
+        let visitor = loop {
+            if let Some(slot) = member::join(tables) {
+                return Some(slot);
+            }
+            if let Some(visitor) = member::visit(tables) {
+                break visitor;
+            }
+            // Another one reaps for a place, or reaps the one that died of that.
+            turns -= 1;
+            if turns == 0 {
+                return None;
+            }
+            sys::give_way();
+        };
         self.live.store(SlotWord::live(visitor, 0).0, Relaxed);
         self.reap_as(visitor);
         let slot = member::join(tables);

@@ -68,8 +68,6 @@ pub struct Heap {
     // The rest.
     on_misuse: Option<fn(&Misuse)>,
     pub(crate) upkeep: Upkeep,
-    /// Who reaps this heap in this process: see `reap`.
-    pub(crate) reaper: AtomicU64,
     debug: Option<debug::Debug>,
     pub(crate) directory: Directory,
     pub(crate) memory: Memory,

@@ -11,18 +11,18 @@
 //! 3. `scan`: pages, slices, slots, hints.
 //! 4. The records become free.
 
-use core::sync::atomic::{AtomicU64, Ordering};
-
-use crate::cache::Keeper;
+use crate::cache::{self, Keeper};
 use crate::heap::Heap;
 use crate::local;
 use crate::member;
+use crate::member::VISITOR;
 use crate::step::step;
 use crate::sync::{
     AtomicU64 as AtomicWord,
     Ordering::{AcqRel, Acquire, Relaxed, Release},
 };
-use crate::sys::process::{self, Life};
+use crate::sys::process::Life;
+use crate::tables::Tables;
 use crate::word::{CACHES_MAX, Cache, CacheId, CacheWord, PROCESSES_MAX, Process, ProcessWord};
 
 mod scan;
@@ -49,7 +49,7 @@ pub struct Reaped {
 
 /// A set of process slots.
 #[derive(Clone, Copy)]
-struct Processes(u128);
+pub(crate) struct Processes(u128);
 
 /// A set of caches, by identity.
 struct Caches([u64; CACHES_MAX as usize / 64 + 1]);
@@ -74,8 +74,8 @@ impl Caches {
 }
 
 impl Processes {
-    fn has(self, slot: u8) -> bool {
-        self.0 >> slot & 1 == 1
+    pub(crate) fn has(self, slot: u8) -> bool {
+        self.0.checked_shr(slot.into()).is_some_and(|bits| bits & 1 == 1)
     }
 
     fn slots(self) -> impl Iterator<Item = u8> {
@@ -88,14 +88,15 @@ impl Heap {
     /// spans of, and their live blocks, unless they [named an heir](Heap::set_heir). Nobody is stopped
     /// meanwhile. O(processes) system calls; O(heap) reads of metadata if somebody died.
     ///
-    /// A second call at the same time on one heap in one process returns at once with nothing done.
+    /// A second call at the same time on one heap in one process returns at once with nothing done, also
+    /// by another attachment.
     /// It may be called by any process, and is called by [`Heap::maintain`] and before a request
     /// fails.
     pub fn reap(&self) -> Reaped {
         if !self.memory.region.is_shared() || self.settle().is_err() {
             return Reaped::default();
         }
-        // Where the dead had no cache, the work is done under this thread's.
+        // Where the dead had no cache, the work is done under this thread's, so that none is claimed for it.
         let _ = self.keeper_of_living(1);
         self.reap_as(self.process())
     }
@@ -103,7 +104,7 @@ impl Heap {
     /// Reaps in the name of the process in slot `me`, which is this one.
     pub(crate) fn reap_as(&self, me: u8) -> Reaped {
         let mut reaped = Reaped::default();
-        if let Some(_guard) = Guard::take(&self.reaper) {
+        if let Some(_guard) = Guard::take(&self.memory.tables, me) {
             let dead = self.take_processes(me);
             if dead.0 != 0 {
                 self.reap_processes(me, dead, &mut reaped);
@@ -130,26 +131,32 @@ impl Heap {
                 caches.insert(index as CacheId + 1);
             }
         }
-        let mut reaped = Reaped::default();
-        self.scan(Processes(0), &caches, &mut reaped);
+        if let Some(keeper) = self.reaping_keeper(&caches) {
+            self.scan(keeper, Processes(0), &caches, &mut Reaped::default());
+        }
         self.free_caches(&caches);
     }
 
     fn reap_processes(&self, me: u8, dead: Processes, reaped: &mut Reaped) {
         let mut caches = Caches::EMPTY;
+        // Visitors have caches for as long as they reap: under that name, what is there is a dead one's.
+        let visitor = if me == VISITOR { 1 << VISITOR } else { 0 };
+        let owners = Processes(dead.0 | visitor);
         for (index, record) in self.memory.tables.caches().iter().enumerate() {
-            if self.take_cache(&record.state, me, dead) {
+            if self.take_cache(&record.state, me, owners) {
                 caches.insert(index as CacheId + 1);
                 reaped.caches += 1;
                 step!("reap.caches.between");
             }
         }
         reaped.processes = dead.0.count_ones();
-        if !self.scan(dead, &caches, reaped) {
-            // There is no cache to work under. The records stay as they are, and the next one to reap
-            // finds them.
+        let own = self.reaping_keeper(&caches).or_else(|| self.claim_keeper(me, &mut caches));
+        let Some(keeper) = own else {
+            // There is no cache to work under: all are the living's. The records stay as they are, and the
+            // next one to reap finds them.
             return;
-        }
+        };
+        self.scan(keeper, dead, &caches, reaped);
         step!("reap.before_caches_free");
         self.free_caches(&caches);
         step!("reap.before_processes_free");
@@ -192,7 +199,9 @@ impl Heap {
             // cache to work under.
             Process::Reaping { pid, by } => (pid, by == me || dead.has(by) || self.is_gone(by)),
         };
-        let mine = ProcessWord::reaping(word.epoch(), pid, me).0;
+        // The epoch tells this from what another one makes of a word that both read: a visitor and the dead
+        // one before it have one name.
+        let mine = ProcessWord::reaping(word.epoch().wrapping_add(1), pid, me).0;
         is_due && record.state.compare_exchange(word.0, mine, AcqRel, Relaxed).is_ok()
     }
 
@@ -230,6 +239,17 @@ impl Heap {
         }
     }
 
+    /// A cache to work under that is claimed for it, and goes with those of the dead: where neither the dead
+    /// nor this thread has one. Whoever was killed right after it joined had none, and owned nothing, or
+    /// what it inherited.
+    fn claim_keeper(&self, me: u8, caches: &mut Caches) -> Option<Keeper<'_>> {
+        let id = cache::claim(&self.memory, me, 0)?;
+        step!("reap.keeper.after_claim");
+        let record = self.memory.tables.cache(id)?;
+        caches.insert(id);
+        Some(Keeper { memory: &self.memory, record, id, node: 0 })
+    }
+
     /// A cache to work under: one of the dead's, which is mine now; else this thread's, if it has one.
     fn reaping_keeper(&self, caches: &Caches) -> Option<Keeper<'_>> {
         let own = || {
@@ -242,23 +262,20 @@ impl Heap {
     }
 }
 
-/// Held by the one thread of this process that reaps the heap, so that "by me" names one thread. The
-/// heap's word holds the process's number meanwhile, else 0; after a fork it names another process and
-/// counts for nothing.
-struct Guard<'a>(&'a AtomicU64);
+/// Held by the one thread of this process that reaps the heap, so that "by me" names one thread: a mark in
+/// the process's record, which all attachments of the process have in common, also those of two libraries
+/// that each hold a copy of this code. It goes with the process: who takes a record clears it.
+struct Guard<'a>(&'a AtomicWord);
 
 impl<'a> Guard<'a> {
-    fn take(reaper: &'a AtomicU64) -> Option<Self> {
-        let me = u64::from(process::own_number());
-        let holder = reaper.load(Ordering::Relaxed);
-        let is_taken = holder == me
-            || reaper.compare_exchange(holder, me, Ordering::Acquire, Ordering::Relaxed).is_err();
-        (!is_taken).then_some(Self(reaper))
+    fn take(tables: &'a Tables, me: u8) -> Option<Self> {
+        let mark = member::reaping_mark(tables, me);
+        mark.compare_exchange(0, 1, Acquire, Relaxed).is_ok().then_some(Self(mark))
     }
 }
 
 impl Drop for Guard<'_> {
     fn drop(&mut self) {
-        self.0.store(0, Ordering::Release);
+        self.0.store(0, Release);
     }
 }

@@ -24,12 +24,14 @@ struct Scan<'a> {
 }
 
 impl Heap {
-    /// Scans the heap; false where there is no cache to work under and something is to be done.
-    pub(super) fn scan(&self, processes: Processes, caches: &Caches, reaped: &mut Reaped) -> bool {
-        let Some(keeper) = self.reaping_keeper(caches) else {
-            // A process that never had a cache owns nothing.
-            return false;
-        };
+    /// Scans the heap, under the cache of `keeper`.
+    pub(super) fn scan(
+        &self,
+        keeper: Keeper<'_>,
+        processes: Processes,
+        caches: &Caches,
+        reaped: &mut Reaped,
+    ) {
         let mut heirs = core::array::from_fn(|slot| slot as u8);
         for slot in processes.slots() {
             let heir = member::heir(&self.memory.tables, slot);
@@ -41,7 +43,6 @@ impl Heap {
             scan.node();
         }
         scan.currents();
-        true
     }
 }
 

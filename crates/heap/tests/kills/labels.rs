@@ -11,7 +11,7 @@ use crate::victim::{self, End};
 use crate::work::{clean_up, work};
 
 /// Labels that one process that works on one shared heap does not pass, and why.
-const ELSEWHERE: [(&str, &str); 8] = [
+const ELSEWHERE: [(&str, &str); 9] = [
     ("page.open_external.after_frontier", "only with memory of the caller's"),
     ("page.open_external.after_outside", "only with memory of the caller's"),
     ("page.open_external.after_ready", "only with memory of the caller's"),
@@ -19,7 +19,8 @@ const ELSEWHERE: [(&str, &str); 8] = [
     ("cache.undo.between", "only when two race for a span"),
     ("slot.claim_all.before_roll_back", "only when two race for a span"),
     ("maintain.thread.after_flush", "only when a thread of the process ended"),
-    ("heap.place.before_leave", "only when all places for processes are taken"),
+    ("heap.place.before_leave", "only when all places for processes are taken: see `places`"),
+    ("reap.keeper.after_claim", "only when all places for processes are taken: see `places`"),
 ];
 
 /// Runs of the work that are counted.

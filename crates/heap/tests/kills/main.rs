@@ -8,10 +8,12 @@
 //! - `victim`: children that die where they are told to;
 //! - `work`: what victims do;
 //! - `labels`: the labels in the sources, and how often the work passes each;
-//! - `external`: deaths while memory of the caller's is given back.
+//! - `external`: deaths while memory of the caller's is given back;
+//! - `places`: deaths where all places for processes are taken, and two attachments that reap at once.
 
 mod external;
 mod labels;
+mod places;
 mod victim;
 mod work;
 

@@ -1,5 +1,6 @@
 //! Children that die where they are told to.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering::SeqCst};
 use std::sync::{Mutex, PoisonError};
 
@@ -38,9 +39,11 @@ pub(crate) fn run(hook: fn(&'static str), work: impl FnOnce()) -> End {
     assert!(child >= 0, "fork failed");
     if child == 0 {
         haul_heap::step::set_hook(hook);
-        work();
+        // A panic that left this function would end the child's only thread, and with it the child as if
+        // all were well.
+        let is_done = catch_unwind(AssertUnwindSafe(work)).is_ok();
         // SAFETY: ends the child without running what belongs to its parent.
-        unsafe { libc::_exit(0) };
+        unsafe { libc::_exit(if is_done { 0 } else { 1 }) };
     }
     let mut status = 0;
     // SAFETY: `status` is an int of ours.

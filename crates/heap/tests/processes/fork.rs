@@ -138,6 +138,18 @@ fn grandchildren_join_too() {
     assert_whole(&heap);
 }
 
+/// A process that died right after it attached had no cache, and nobody who lives does upkeep.
+#[test]
+fn places_of_the_dead_that_never_allocated_are_taken_again() {
+    let heap = builder().shared_fd().unwrap();
+    for round in 0..300 {
+        let status = in_child(|| Heap::builder().attach_fd(heap.fd().unwrap()).is_ok());
+        assert_eq!(status, 0, "round {round}");
+    }
+    heap.reap();
+    assert_whole(&heap);
+}
+
 /// Bytes of the stack of a thread that only waits.
 const STACK: usize = 64 << 10;
 
