@@ -18,7 +18,8 @@ pub const TAG_NAME_MAX: usize = TAG_BYTES - 1;
 /// In the first byte of a name that is being written.
 const WRITING: u64 = 0xFF;
 
-/// How often a name that another writes is looked at before it is passed over: it may have died.
+/// How often a name that another writes is looked at before the dead are looked for, and before it is
+/// passed over if it is not theirs.
 const PATIENCE: usize = 1000;
 
 /// A tag's name.
@@ -72,19 +73,19 @@ impl fmt::Debug for TagName {
 
 impl Heap {
     /// The tag of this name, made if there is none. Of a name longer than [`TAG_NAME_MAX`] bytes the
-    /// start counts. [`Tag::NONE`] for an empty name, and when 255 names are taken. Looks through the
+    /// start counts. [`Tag::NONE`] for an empty name, when 255 names are taken, and in a child of fork
+    /// that finds no place in a shared heap. Looks through the
     /// names, so a tag is worth keeping.
     pub fn tag(&self, name: &str) -> Tag {
         let name = TagName::new(name);
-        if name.as_str().is_empty() {
+        // A name that is being written names its writer.
+        if name.as_str().is_empty() || self.settle().is_err() {
             return Tag::NONE;
         }
-        for number in 1..=255 {
-            if self.has_name(number, &name) {
-                return Tag(number);
-            }
-        }
-        Tag::NONE
+        // A tag can come free before those that have names, so who has the name is looked for first.
+        let is_named = |number: &u8| self.tag_name(Tag(*number)) == name;
+        let number = (1..=u8::MAX).find(is_named).or_else(|| self.give_name(&name));
+        number.map_or(Tag::NONE, Tag)
     }
 
     /// The name of a tag: empty for one that has none.
@@ -96,6 +97,22 @@ impl Heap {
         }
         let rest: [u64; TAG_BYTES / 8] = core::array::from_fn(|index| words[index].load(Relaxed));
         TagName::from_words([first, rest[1], rest[2], rest[3]])
+    }
+
+    /// The first tag that has this name, or could be given it.
+    fn give_name(&self, name: &TagName) -> Option<u8> {
+        (1..=u8::MAX).find(|number| self.has_name(*number, name))
+    }
+
+    /// Makes tags free that processes were naming when they died, by their slots.
+    pub(crate) fn forget_names(&self, is_dead: impl Fn(u8) -> bool) {
+        for words in self.memory.tables.tags() {
+            let word = words[0].load(Relaxed);
+            if word & 0xFF == WRITING && is_dead((word >> 8) as u8) {
+                let _ = words[0].compare_exchange(word, 0, AcqRel, Relaxed);
+                step!("reap.tags.between");
+            }
+        }
     }
 
     /// Whether the tag `number` has this name, or could be given it now.
@@ -110,10 +127,15 @@ impl Heap {
             words[0].store(new[0], Release);
             return true;
         }
+        let is_written = || words[0].load(Acquire) & 0xFF == WRITING;
         let mut patience = PATIENCE;
-        while words[0].load(Acquire) & 0xFF == WRITING && patience > 0 {
+        while is_written() && patience > 0 {
             sys::give_way();
             patience -= 1;
+        }
+        // Where its writer died, it comes free by this.
+        if is_written() && self.reap().processes > 0 && !is_written() {
+            return self.has_name(number, name);
         }
         self.tag_name(Tag(number)) == *name
     }

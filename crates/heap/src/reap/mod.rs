@@ -8,7 +8,7 @@
 //! 1. Each dead process's record goes from active to "reaping, by me"; of several reapers one gets it.
 //!    What a dead reaper was at is taken over first.
 //! 2. So do the records of its caches. From now on whatever names one of these caches is mine.
-//! 3. `scan`: pages, slices, slots, hints.
+//! 3. `scan`: pages, slices, slots, hints; and the names of tags that they were writing.
 //! 4. The records become free.
 
 use crate::cache::{self, Keeper};
@@ -49,7 +49,7 @@ pub struct Reaped {
 
 /// A set of process slots.
 #[derive(Clone, Copy)]
-pub(crate) struct Processes(u128);
+struct Processes(u128);
 
 /// A set of caches, by identity.
 struct Caches([u64; CACHES_MAX as usize / 64 + 1]);
@@ -74,7 +74,7 @@ impl Caches {
 }
 
 impl Processes {
-    pub(crate) fn has(self, slot: u8) -> bool {
+    fn has(self, slot: u8) -> bool {
         self.0.checked_shr(slot.into()).is_some_and(|bits| bits & 1 == 1)
     }
 
@@ -134,6 +134,8 @@ impl Heap {
         if let Some(keeper) = self.reaping_keeper(&caches) {
             self.scan(keeper, Processes(0), &caches, &mut Reaped::default());
         }
+        // Nobody else came along who could be naming one.
+        self.forget_names(|_| true);
         self.free_caches(&caches);
     }
 
@@ -157,6 +159,7 @@ impl Heap {
             return;
         };
         self.scan(keeper, dead, &caches, reaped);
+        self.forget_names(|slot| dead.has(slot));
         step!("reap.before_caches_free");
         self.free_caches(&caches);
         step!("reap.before_processes_free");

@@ -17,9 +17,10 @@ mod places;
 mod victim;
 mod work;
 
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use haul_heap::{Heap, Node, Pages};
+use haul_heap::{Heap, Node, Pages, Tag};
 
 use victim::End;
 use work::{PAGES, work};
@@ -51,6 +52,17 @@ fn assert_whole(heap: &Heap, what: &str) {
         // SAFETY: allocated just now and not used.
         unsafe { heap.free(block) }.unwrap();
     }
+    assert_tags_are_whole(heap, what);
+}
+
+/// A new name must get the lowest tag that has none, so that none is lost.
+fn assert_tags_are_whole(heap: &Heap, what: &str) {
+    static LOOKS: AtomicU64 = AtomicU64::new(0);
+    let tag = heap.tag(&format!("look {}", LOOKS.fetch_add(1, Relaxed)));
+    assert_ne!(tag, Tag::NONE, "{what}");
+    let unnamed =
+        (1..tag.number()).find(|number| heap.tag_name(Tag::new(*number)).as_str().is_empty());
+    assert_eq!(unnamed, None, "{what}: {tag:?} was given before");
 }
 
 /// A small generator: splitmix64, by Sebastiano Vigna.
