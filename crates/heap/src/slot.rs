@@ -108,8 +108,7 @@ impl<'a> Slots<'a> {
 
     /// Claims every slot; none where one of them is not free.
     pub(crate) fn claim_all(&self, me: CacheId) -> bool {
-        let is_free = |slot| self.word(slot).load(Relaxed) == SlotWord::FREE.0;
-        if !(0..self.count).all(is_free) {
+        if !self.are_free() {
             return false;
         }
         for slot in 0..self.count {
@@ -121,6 +120,11 @@ impl<'a> Slots<'a> {
             step!("slot.claim_all.between");
         }
         true
+    }
+
+    /// Whether every slot is free: looks up to the first that is not.
+    pub(crate) fn are_free(&self) -> bool {
+        (0..self.count).all(|slot| self.word(slot).load(Relaxed) == SlotWord::FREE.0)
     }
 
     /// Makes every slot that `me` has cached free.

@@ -37,6 +37,10 @@ const WORTH: u32 = 16;
 /// than the bin holds.
 const REFILL_MIN: u32 = 16;
 
+/// Spans that a refill looks through in vain before it builds a new one. Each has its count of free slots
+/// made right, so only where a peer goes on to scribble are there so many.
+const SPANS_TRIED: usize = 1000;
+
 /// Records that are brought ahead of the threads that will claim them: who does the upkeep, at its first
 /// time, and two that come before it looks again. 12 KiB each.
 const RECORDS_AHEAD: usize = 3;
@@ -94,14 +98,13 @@ impl<'a> Keeper<'a> {
             bin.count.store(0, Relaxed);
         }
         let wanted = TABLE[class].bin_slots.div_ceil(2).max(REFILL_MIN);
-        loop {
-            let Some(head) = self.current(class).or_else(|| self.adopt(class)) else {
-                return self.build(class, wanted);
-            };
+        for _ in 0..SPANS_TRIED {
+            let Some(head) = self.current(class).or_else(|| self.adopt(class)) else { break };
             if self.fill_from(head, class, wanted) > 0 {
                 return Ok(());
             }
         }
+        self.build(class, wanted)
     }
 
     /// Gives slots of `class` back until the bin holds `keep`, the oldest first.
@@ -185,7 +188,7 @@ impl<'a> Keeper<'a> {
         if taken == 0 {
             // What was counted as free is not: a death in between, or a scribbler. Made right, or the
             // span would be adopted again and again.
-            self.free_slots(head, class).store(slots.count_free() as u32, Relaxed);
+            self.correct(head, class, &slots);
         }
         self.free_slots(head, class).fetch_sub(taken as u32, Relaxed);
         self.record.cursor[class].store(next as u32, Relaxed);
@@ -194,6 +197,19 @@ impl<'a> Keeper<'a> {
             self.let_go(head, class);
         }
         taken as u32
+    }
+
+    /// Makes the count of free slots of the span at `head` what it is, unless somebody counts meanwhile: what
+    /// that one added would be lost, and a span whose count is too low is never seen to be free. Who frees
+    /// or claims counts a moment later, so it may be a few off all the same, until
+    /// [`Keeper::drop_empty_spans`].
+    fn correct(&self, head: usize, class: usize, slots: &Slots<'_>) {
+        let count = self.free_slots(head, class);
+        let counted = count.load(Acquire);
+        let free = slots.count_free() as u32;
+        if counted != free {
+            let _ = count.compare_exchange(counted, free, AcqRel, Relaxed);
+        }
     }
 
     /// Moves the `taken` last of `room` places down to where the bin ends.
@@ -217,8 +233,12 @@ impl<'a> Keeper<'a> {
         class: &Class,
     ) {
         for unit in &bin.units[held..held + taken] {
-            let offset = unit.load(Relaxed) as usize * UNIT;
-            slots.release((offset - head * SLICE) / class.size as usize, self.id);
+            let within = (unit.load(Relaxed) as usize * UNIT).checked_sub(head * SLICE);
+            let slot = within.map(|within| within / class.size as usize);
+            // Another one: somebody scribbled.
+            if let Some(slot) = slot.filter(|slot| *slot < slots.count()) {
+                slots.release(slot, self.id);
+            }
             step!("cache.undo.between");
         }
     }

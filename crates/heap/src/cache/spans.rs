@@ -189,14 +189,16 @@ impl Keeper<'_> {
             }
             Parted::Gone => true,
             Parted::InUse => {
-                self.free_slots(head, class).store(slots.count_free() as u32, Relaxed);
+                self.correct(head, class, &slots);
                 false
             }
         }
     }
 
-    /// Takes every span apart that is kept though it is free. O(partial spans).
+    /// Takes every span apart that is kept though it is free, or that was not seen to be free. Reads the
+    /// words of all slices that were ever used, and the first slots of each span.
     pub(crate) fn drop_empty_spans(&self) {
+        self.correct_empty_spans();
         let slices = self.slices();
         for (class, about) in TABLE[..CLASSES].iter().enumerate() {
             let bitmap = self.partial(class);
@@ -209,6 +211,28 @@ impl Keeper<'_> {
                         bitmap.set(head);
                     }
                 }
+            }
+        }
+    }
+
+    /// Makes the counts right of spans all of whose slots are free, and has them found. Who claims or frees a
+    /// slot counts it a moment later, and a reaper or a refill that counts anew in between gets it wrong.
+    fn correct_empty_spans(&self) {
+        let words = self.memory.tables.slices();
+        let pages = self.memory.used_pages(self.node);
+        for head in pages.start * PAGE_SLICES..pages.end * PAGE_SLICES {
+            let word = slice::word(words, head);
+            let class = word.class() as usize;
+            let Some(about) = TABLE[..CLASSES].get(class).filter(|_| word.is_span()) else {
+                continue;
+            };
+            let counted = self.counted(head, class);
+            if !head.is_multiple_of(about.span_slices as usize) || counted == about.span_slots {
+                continue;
+            }
+            let slots = self.slots(head, about);
+            if slots.count() > 0 && slots.are_free() {
+                self.recount(head, class, counted, about.span_slots);
             }
         }
     }
@@ -269,5 +293,37 @@ impl Keeper<'_> {
         let pages = self.memory.pages_of(self.node);
         let per_page = crate::layout::PAGE_SLICES;
         pages.start * per_page..pages.end * per_page
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use crate::class;
+    use crate::layout::SLICE;
+    use crate::slice;
+    use crate::sync::Ordering::Relaxed;
+    use crate::{Heap, Node, Pages};
+
+    #[test]
+    fn a_span_that_was_counted_wrongly_is_found_when_it_is_free() {
+        for size in [64, 4096, 128 << 10] {
+            for error in [-1, 1] {
+                let heap = Heap::builder().limit(8 << 20).nodes(1).pages(Pages::Plain);
+                let heap = heap.decay(Some(0)).build().unwrap();
+                let block = heap.alloc(size, 64, Node::ANY).unwrap();
+                let head = heap.offset(block).unwrap().bytes() as usize / SLICE;
+                // SAFETY: allocated just now and not used.
+                unsafe { heap.free(block) }.unwrap();
+                let keeper = heap.keeper(1).unwrap();
+                let class = class::of(size, 64).unwrap();
+                // What a count that was stored over another one's leaves behind.
+                let count = keeper.free_slots(head, class);
+                count.store(count.load(Relaxed).wrapping_add_signed(error), Relaxed);
+                keeper.flush_all();
+                heap.maintain();
+                let word = slice::word(heap.memory.tables.slices(), head);
+                assert!(word.is_free(), "{size} bytes, {error}: {:?}", word.decode());
+            }
+        }
     }
 }
