@@ -5,7 +5,7 @@ use core::ptr::NonNull;
 
 use super::{Found, Heap};
 use crate::cache::{self, Keeper};
-use crate::class::{self, TABLE};
+use crate::class::{self, BIN_SLOTS_MAX, TABLE};
 use crate::fault::{AllocError, Fault, Misuse, Owner};
 use crate::layout::{ALIGN_MAX, UNIT};
 use crate::local::{self, Entry};
@@ -14,6 +14,10 @@ use crate::step::step;
 use crate::sync::Ordering::Relaxed;
 use crate::sys::machine;
 use crate::word::{CacheId, Slot, SlotWord};
+
+/// How often a bin is filled for one request. The first time does, but where a peer scribbles over what it
+/// was filled with.
+const REFILLS: usize = 100;
 
 /// A block, or why there is none, in one register. As two they meet those of the fast path in a pair,
 /// through which the compiler does not see that the fast path never fails: three instructions a call.
@@ -96,7 +100,7 @@ impl Heap {
         tag: Tag,
     ) -> Result<NonNull<u8>, AllocError> {
         self.on_nodes(node, |keeper| {
-            loop {
+            for _ in 0..REFILLS {
                 if let Some(block) = self.pop_checked(&keeper, class, tag) {
                     return Ok(block);
                 }
@@ -106,6 +110,7 @@ impl Heap {
                     Err(error) => return Err(error),
                 }
             }
+            Err(AllocError::Exhausted)
         })
     }
 
@@ -140,7 +145,9 @@ impl Heap {
         if bin.count.load(Relaxed) >= about.bin_slots {
             keeper.flush(class, about.bin_slots as usize / 2);
         }
-        let count = bin.count.load(Relaxed) as usize;
+        step!("heap.free.after_flush");
+        // Looked at once: between two looks a peer can scribble.
+        let count = (bin.count.load(Relaxed) as usize).min(BIN_SLOTS_MAX - 1);
         slot.store(SlotWord::cached(keeper.id).0, Relaxed);
         step!("heap.free.before_push");
         bin.units[count].store((found.offset / UNIT) as u32, Relaxed);
@@ -247,7 +254,8 @@ impl Heap {
 
     fn pop_checked(&self, keeper: &Keeper<'_>, class: usize, tag: Tag) -> Option<NonNull<u8>> {
         let bin = &keeper.record.bins[class];
-        loop {
+        // Each turn takes an entry, but where a peer goes on to scribble.
+        for _ in 0..BIN_SLOTS_MAX {
             let top = (bin.count.load(Relaxed) as usize).checked_sub(1)?;
             let unit = bin.units.get(top)?.load(Relaxed);
             bin.count.store(top as u32, Relaxed);
@@ -268,6 +276,7 @@ impl Heap {
             step!("heap.alloc.after_live");
             return self.pointer(crate::request::Offset::new(offset as u64));
         }
+        None
     }
 
     /// An entry of a bin whose slot is not the bin's: two threads freed a block at once, or somebody
@@ -302,5 +311,43 @@ pub(super) fn owner_of(slot: Slot) -> Owner {
         Slot::Free => Owner::Nobody,
         Slot::Cached(cache) => Owner::Cache(cache as CacheId),
         Slot::Live { process, tag } => Owner::Process { process, tag },
+    }
+}
+
+#[cfg(all(test, not(loom), feature = "steps"))]
+mod tests {
+    use core::ptr;
+    use core::sync::atomic::{AtomicPtr, Ordering::SeqCst};
+
+    use super::*;
+    use crate::Pages;
+    use crate::step::set_hook;
+    use crate::sync::AtomicU32;
+
+    /// The count of a bin that a peer scribbles over.
+    static COUNT: AtomicPtr<AtomicU32> = AtomicPtr::new(ptr::null_mut());
+
+    fn scribble(label: &'static str) {
+        if label == "heap.free.after_flush" {
+            // SAFETY: null, or what the test stored, which lives until it has taken it back.
+            let count = unsafe { COUNT.load(SeqCst).as_ref() };
+            count.inspect(|count| count.store(BIN_SLOTS_MAX as u32 + 1, Relaxed));
+        }
+    }
+
+    #[test]
+    fn a_count_that_a_peer_writes_between_two_looks_is_no_place_in_the_bin() {
+        let heap = Heap::builder().limit(64 << 20).nodes(1).pages(Pages::Plain).build().unwrap();
+        let class = class::of(1024, 64).unwrap();
+        let blocks = [(); 200].map(|()| heap.alloc(1024, 64, Node::ANY).unwrap());
+        let count = &heap.keeper(0).unwrap().record.bins[class].count;
+        COUNT.store(ptr::from_ref(count).cast_mut(), SeqCst);
+        set_hook(scribble);
+        for block in blocks {
+            // SAFETY: allocated just now and not used.
+            let freed = unsafe { heap.free(block) };
+            assert_eq!(freed, Ok(()));
+        }
+        COUNT.store(ptr::null_mut(), SeqCst);
     }
 }

@@ -31,6 +31,29 @@ pub(crate) struct Memory {
     pub(crate) tables: Tables,
 }
 
+/// How often the wait for a page that another makes ready goes on after that, for a tenth of a millisecond
+/// each time: a tenth of a second in all. The memory of one page took 8 ms under a hypervisor.
+const PAUSES: usize = 1000;
+
+/// The wait for what another one is at.
+#[derive(Default)]
+struct Patience {
+    looks: usize,
+}
+
+impl Patience {
+    /// Waits a moment; false where it was long enough.
+    fn goes_on(&mut self) -> bool {
+        self.looks += 1;
+        match self.looks {
+            looks if looks <= PATIENCE => sys::give_way(),
+            looks if looks <= PATIENCE + PAUSES => sys::pause(),
+            _ => return false,
+        }
+        true
+    }
+}
+
 /// Why a page that seemed to have a run gave none.
 enum Miss {
     /// Others were faster, or its memory is on its way: the next page may do.
@@ -164,7 +187,7 @@ impl Memory {
         align: usize,
         me: CacheId,
     ) -> Result<usize, AllocError> {
-        let mut patience = PATIENCE;
+        let (mut openings, mut patience) = (self.openings(node), Patience::default());
         loop {
             let is_busy = match self.take_in_open_page(node, count, align, me) {
                 Ok(head) => return Ok(head),
@@ -175,15 +198,18 @@ impl Memory {
             let is_whole = order_of(count, align) == ORDERS - 1;
             let wanted = 1 + usize::from(is_whole && self.is_external());
             match self.open_pages(node, wanted) {
-                Ok(()) => {}
+                Ok(()) => openings = openings.checked_sub(1).ok_or(AllocError::Exhausted)?,
                 // The last page that has a run is being made ready by another.
-                Err(_) if is_busy && patience > 0 => {
-                    patience -= 1;
-                    sys::give_way();
-                }
+                Err(_) if is_busy && patience.goes_on() => {}
                 Err(error) => return Err(error),
             }
         }
+    }
+
+    /// How often one request opens pages of a node at most: each time there is one fewer, but where a peer
+    /// scribbles over how many were.
+    fn openings(&self, node: usize) -> usize {
+        self.pages_of(node).len()
     }
 
     /// The lowest open page that has such a run; [`Miss::Busy`] where one may have it in a moment.
@@ -237,7 +263,7 @@ impl Memory {
     ) -> Result<usize, Miss> {
         let slices = self.tables.slices();
         let first = page * PAGE_SLICES;
-        let mut at = 0;
+        let (mut at, mut losses) = (0, 0);
         while at + count <= PAGE_SLICES {
             let taken = (0..count).rev().find(|i| !slice::word(slices, first + at + i).is_free());
             if let Some(taken) = taken {
@@ -247,6 +273,10 @@ impl Memory {
             }
             let run = first + at..first + at + count;
             if slice::claim(slices, run.clone(), me).is_err() {
+                losses += 1;
+                if losses > PATIENCE {
+                    return Err(Miss::Busy);
+                }
                 continue;
             }
             step!("page.take.after_claim");
@@ -273,13 +303,14 @@ impl Memory {
         align: usize,
         me: CacheId,
     ) -> Result<usize, AllocError> {
-        loop {
+        for _ in 0..=self.openings(node) {
             if let Some(head) = self.take_open_pages(node, count, align, me)? {
                 return Ok(head);
             }
             let wanted = count.div_ceil(PAGE_SLICES) + usize::from(self.is_external());
             self.open_pages(node, wanted)?;
         }
+        Err(AllocError::Exhausted)
     }
 
     /// The lowest open pages in a row that are wholly free.
@@ -355,4 +386,26 @@ pub(crate) enum Refused {
     Unusable,
     /// None at all.
     Exhausted,
+}
+
+#[cfg(all(test, not(loom), not(miri)))]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::{Heap, Node, Pages};
+
+    #[test]
+    fn the_last_page_is_waited_for_while_another_maps_it() {
+        let heap = Heap::builder().limit(4 << 20).nodes(1).pages(Pages::Plain).build().unwrap();
+        let pages = heap.memory.tables.pages();
+        pages.iter().for_each(|word| word.store(PageWord::mapping(7).0, Release));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                std::thread::sleep(Duration::from_millis(20));
+                pages[0].store(PageWord::ABSENT.0, Release);
+            });
+            assert!(heap.alloc(1 << 20, 64, Node::ANY).is_ok());
+        });
+    }
 }
