@@ -60,7 +60,8 @@ impl Heap {
     /// it at once.
     ///
     /// O(threads + processes) system calls, and one or two for each page that is made ready or given
-    /// back; reads a word for each page that was ever used and each slice of those that are free.
+    /// back; reads a word for each page that was ever used and each slice of those that are free, and once
+    /// in each time of decay a word of each slice and the first slots of each span.
     pub fn maintain(&self) -> Maintenance {
         if self.upkeep.ahead_bytes > 0 {
             // First, for this thread may need one itself.
@@ -350,4 +351,24 @@ impl Upkeep<'_> {
 
 fn slices_of(page: usize) -> Range<usize> {
     page * PAGE_SLICES..(page + 1) * PAGE_SLICES
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::{Node, Pages};
+
+    #[test]
+    fn pages_that_are_to_be_kept_longer_than_ticks_count_are_given_back() {
+        let heap = Heap::builder().limit(8 << 20).nodes(1).pages(Pages::Plain);
+        let heap = heap.decay(Some(u64::MAX)).build().unwrap();
+        let block = heap.alloc(1 << 20, 64, Node::ANY).unwrap();
+        // SAFETY: allocated just now and not used.
+        unsafe { heap.free(block) }.unwrap();
+        let released = |now| {
+            let keeper = heap.keeper(1).unwrap();
+            Upkeep { heap: &heap, keeper, now }.release_idle(0).1
+        };
+        assert_eq!([1, 1 << 14, 1 << 15, (1 << 15) + 100].map(released), [0, 0, 0, 1]);
+    }
 }

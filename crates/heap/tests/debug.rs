@@ -3,7 +3,7 @@
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use haul_heap::{Fault, Heap, Misuse, Node, Tag};
+use haul_heap::{Fault, Heap, Misuse, Node, ReallocError, Tag};
 
 static TOLD: AtomicUsize = AtomicUsize::new(0);
 
@@ -87,4 +87,15 @@ fn a_write_after_the_free_is_told_when_the_block_leaves_quarantine() {
         }
     }
     assert_eq!(TOLD.load(Ordering::Relaxed), 1);
+}
+
+#[test]
+fn a_block_that_was_written_past_is_not_moved_and_nothing_is_lost() {
+    let heap = heap();
+    let block = heap.alloc(100, 64, Node::ANY).unwrap();
+    write(block, 100, 1);
+    // SAFETY: live, and not moved.
+    let moved = unsafe { heap.realloc(block, 5000, 64) };
+    assert!(matches!(moved, Err(ReallocError::Misuse(misuse)) if misuse.fault == Fault::Scribbled));
+    assert_eq!(heap.stats(Node::ANY).live.blocks, 1);
 }

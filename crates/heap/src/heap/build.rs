@@ -46,6 +46,10 @@ pub(crate) struct Upkeep {
 /// for as long (`dirty_decay_ms`, 10 s).
 const DECAY_MS: u64 = 10_000;
 
+/// The longest time that free pages are kept in milliseconds: half of what the 16 bits count in ticks of
+/// 250 ms before they begin anew, so that upkeep that comes late sees that it is over.
+const DECAY_MAX_MS: u64 = 250 << 15;
+
 impl Heap {
     /// A builder of a private heap with the best pages there are, up to 64 GiB or four times the
     /// machine's memory.
@@ -134,9 +138,10 @@ impl Builder {
     }
 
     /// How long [`Heap::maintain`] lets a page of 2 MiB lie free before it gives its memory back, in
-    /// milliseconds; `None` keeps them for ever. Default: 10,000.
+    /// milliseconds; `None` keeps them for ever. Default: 10,000. More than 8,192,000, some two hours, counts
+    /// as that.
     pub fn decay(mut self, milliseconds: Option<u64>) -> Self {
-        self.upkeep.decay_ms = milliseconds;
+        self.upkeep.decay_ms = milliseconds.map(|time| time.min(DECAY_MAX_MS));
         self
     }
 

@@ -59,6 +59,14 @@ impl Heap {
         if found.address.is_multiple_of(align) && self.resize_in_place(&found, size) {
             return Ok(block);
         }
+        // Before there is a target that would have to go again.
+        let usable = match self.debug {
+            None => found.bytes,
+            Some(_) => self
+                .asked(&found)
+                .inspect_err(|misuse| self.report(misuse))
+                .map_err(ReallocError::Misuse)?,
+        };
         let target = self
             .alloc_tagged(size, align, node, Tag(found.tag))
             .or_else(|_| self.alloc_tagged(size, align, Node::ANY, Tag(found.tag)));
@@ -74,17 +82,15 @@ impl Heap {
             }
             Err(error) => return Err(ReallocError::Alloc(error)),
         };
-        let usable = match self.debug {
-            None => found.bytes,
-            Some(_) => self.asked(&found).map_err(ReallocError::Misuse)?,
-        };
         let length = size.min(usable);
         // Where a peer scribbled, the target can be a block that is somebody's, and even this one.
         // SAFETY: both lie in the heap with at least this many bytes.
         unsafe { block.copy_to(target, length) };
         // SAFETY: the caller owns the block and does not use it any more.
-        unsafe { self.free(block) }.map_err(ReallocError::Misuse)?;
-        Ok(target)
+        let Err(misuse) = (unsafe { self.free(block) }) else { return Ok(target) };
+        // SAFETY: allocated above, and nobody was told.
+        let _ = unsafe { self.free(target) };
+        Err(ReallocError::Misuse(misuse))
     }
 
     /// Makes a block `size` bytes long where it is: false, and nothing changed, where it would have to
