@@ -171,9 +171,19 @@ impl Heap {
     /// to their spans.
     ///
     /// # Errors
-    /// [`Misuse`] for a pointer that names no live block; nothing is changed then. Two threads that
-    /// free one block at the same instant may both get through: the second entry is found when it
-    /// would be handed out, reported to the heap's `on_misuse`, and dropped.
+    /// [`Misuse`] for a pointer that names no live block; nothing is changed then. So a second free of a
+    /// slot is told once the first has returned, until the slot is handed out again.
+    ///
+    /// Two threads that free one slot **at once** may both get through: each looks and then stores, to save
+    /// a locked instruction in each free. If both have stored before one of them allocates, the entry
+    /// that is not the slot's is found when it would be handed out, reported to the heap's `on_misuse`, and
+    /// dropped. If one has handed the slot out again before the other one stores, nothing is told, and the
+    /// slot has two users from then on. Debug mode and blocks above 256 KiB use an exchange: of two frees
+    /// one gets through.
+    ///
+    /// A block that another process allocated, of which the caller is not the [heir](Heap::set_heir), is
+    /// freed by whoever reaps that process when it dies: the caller's free after that, or at that instant,
+    /// is a second one.
     ///
     /// # Safety
     /// If `block` is a live block of this heap, nobody uses it from now on.
