@@ -6,6 +6,8 @@
 
 mod derive;
 mod point;
+#[cfg(test)]
+mod tests;
 mod tiers;
 
 use std::collections::BTreeMap;
@@ -36,8 +38,15 @@ pub struct Reproduce {
     pub program: Option<std::path::PathBuf>,
 }
 
-/// Packets before time is taken: they warm caches, predictor and the connection.
+/// Packets before time is taken at most: they warm caches, predictor and the connection, and are more
+/// than a turn of the NIC's 256 buffers.
 const WARM_PACKETS_MAX: u64 = 300;
+
+/// Of so many packets, how many come before time is taken.
+#[must_use]
+pub fn warm_packets(packets: u64) -> u64 {
+    WARM_PACKETS_MAX.min(packets / 4)
+}
 
 /// Runs all machines, emits a record of each as it ends, and at last those of tables, figures,
 /// tiers and speed. Returns false where it was stopped before.
@@ -50,18 +59,21 @@ pub fn measure_reproduce(plan: &Reproduce, context: &mut Context<'_>) -> Result<
         None => program::workload(task::RECEIVE)?,
     };
     let image = program::read(&path)?;
+    let file = std::fs::read(&path)
+        .map_err(|error| Error::Program { path: path.clone(), reason: error.to_string() })?;
+    let program_digest = format!("{:016x}", task::digest(&file));
     let began = Instant::now();
     let points = point::all(0);
     // How many runs there are once the knob was probed, and once it was set.
     let probed = points.len() + point::base_in_order(0).len();
     let knobbed = probed + points.len();
     let mut done = 0;
-    let mut none = Results::new(plan.packets);
+    let mut none = Results::new(plan.packets, program_digest.clone());
     run(plan, &image, &points, &mut none, (&mut done, points.len()), context)?;
     if context.is_stopped() {
         return Ok(false);
     }
-    let mut one_knob = Results::new(plan.packets_calibrated);
+    let mut one_knob = Results::new(plan.packets_calibrated, program_digest);
     let work = calibrate(plan, &image, &none, &mut one_knob, (&mut done, probed), context)?;
     if work > 0 {
         run(plan, &image, &point::all(work), &mut one_knob, (&mut done, knobbed), context)?;
@@ -116,14 +128,14 @@ fn run(
     context: &mut Context<'_>,
 ) -> Result<(), Error> {
     let (packets, began) = (results.packets, Instant::now());
-    let warm = WARM_PACKETS_MAX.min(packets / 4);
+    let warm = warm_packets(packets);
     let stop = context.stop;
     let mut failure = None;
     // Records stand in the order of the points, whichever ended first: a run's file is then the same
     // on any number of threads.
     let mut ended = BTreeMap::new();
     let mut keep = |index: usize, simulated: Simulated, context: &mut Context<'_>| {
-        context.emit(points[index].record(packets, &simulated));
+        context.emit(points[index].record(results, &simulated));
         results.add(points[index].clone(), simulated);
     };
     let mut next = 0;

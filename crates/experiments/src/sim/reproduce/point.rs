@@ -135,7 +135,7 @@ impl Point {
     }
 
     /// What the run gave, as a record.
-    pub(super) fn record(&self, packets: u64, simulated: &Simulated) -> Record {
+    pub(super) fn record(&self, results: &Results, simulated: &Simulated) -> Record {
         let mut record = Record::new("", "sim.run", "haul", "time", "cycles")
             .with("payload_bytes", self.payload_bytes)
             .with("mode", self.mode.name())
@@ -144,7 +144,8 @@ impl Point {
             .with("channels", self.channels)
             .with("latency_ns", self.latency_ns)
             .with("work", self.work)
-            .with("packets", packets)
+            .with("packets", results.packets)
+            .with("program_digest", results.program_digest.clone())
             .with("instructions", simulated.instructions);
         record.samples = vec![simulated.cycles_per_packet.unwrap_or(0.0)];
         record.kind = Kind::Modelled;
@@ -162,6 +163,8 @@ impl std::fmt::Display for Point {
 pub(super) struct Results {
     /// Packets of each.
     pub packets: u64,
+    /// What ran: the digest of the program's bytes, by which a record says whether it can be had again.
+    pub program_digest: String,
     runs: Vec<(Point, Simulated)>,
 }
 
@@ -173,8 +176,8 @@ pub(super) struct BaseLine {
 }
 
 impl Results {
-    pub(super) fn new(packets: u64) -> Self {
-        Self { packets, runs: Vec::new() }
+    pub(super) fn new(packets: u64, program_digest: String) -> Self {
+        Self { packets, program_digest, runs: Vec::new() }
     }
 
     pub(super) fn add(&mut self, point: Point, simulated: Simulated) {
