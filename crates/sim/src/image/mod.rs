@@ -157,6 +157,12 @@ impl Image {
         self.code_start.wrapping_add(u64::from(index) * WORD)
     }
 
+    /// The address that a jump to `index` meant, of which there need be no instruction.
+    #[cold]
+    pub fn target_of(&self, index: u32) -> u64 {
+        self.code_start.wrapping_add(isa::distance_of(index))
+    }
+
     /// The index of the instruction at `address`; beyond any program where there is none.
     #[inline(always)]
     pub fn index_of(&self, address: u64) -> u32 {

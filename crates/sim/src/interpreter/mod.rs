@@ -95,7 +95,7 @@ impl Machine {
             self.executed += batch;
         }
         self.next = next;
-        let at = image.address_of(next);
+        let at = image.target_of(next);
         Err(Error::InstructionLimit { instructions: limit, at })
     }
 
@@ -262,7 +262,7 @@ fn jump_target(image: &Image, address: u64) -> Result<u32, Stop> {
 
 #[cold]
 fn no_code(image: &Image, index: u32) -> Stop {
-    Error::NoCode { to: image.address_of(index) }.into()
+    Error::NoCode { to: image.target_of(index) }.into()
 }
 
 #[cold]

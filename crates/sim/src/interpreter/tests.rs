@@ -217,6 +217,10 @@ fn what_a_program_must_not_do_is_told() {
     assert!(message(&[jump], 64, 0).contains("jump to 0x40"));
     assert!(message(&[jump], START + 2, 0).contains("jump to 0x80000002"));
     assert!(message(&[encode::jump(0, 0x1000)], 0, 0).contains("jump to 0x80001000"));
+    assert!(message(&[encode::jump(0, -8)], 0, 0).contains("jump to 0x7ffffff8"));
+    assert!(message(&[encode::jump(0, 6)], 0, 0).contains("jump to 0x80000006"));
+    let branch = encode::branch(Beq, 0, 0, -4094);
+    assert!(message(&[branch], 0, 0).contains("jump to 0x7ffff002"));
     assert!(message(&[encode::jump(0, 0)], 0, 0).contains("still running after 1000 instructions"));
     let mut copy = encode::copy(A1, A2, A1).to_vec();
     copy.push(encode::FENCE);

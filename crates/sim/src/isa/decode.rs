@@ -181,14 +181,13 @@ impl Fields {
         Instruction { operation, rd: SINK, rs1: 0, rs2: 0, target: 0, immediate: 0 }
     }
 
-    /// The place of `address + offset` in the program; a place beyond it for one before it, or for
-    /// one between two instructions.
+    /// The place of `address + offset` in the program. For what is before it, or between two
+    /// instructions, a place beyond it that [`super::astray`] gives.
     fn index(&self, offset: i32) -> u32 {
         let distance = self.address.wrapping_add_signed(i64::from(offset)).wrapping_sub(self.start);
-        if distance % WORD == 0 {
-            u32::try_from(distance / WORD).unwrap_or(u32::MAX)
-        } else {
-            u32::MAX
+        match u32::try_from(distance / WORD) {
+            Ok(index) if distance.is_multiple_of(WORD) => index,
+            _ => super::astray(distance),
         }
     }
 

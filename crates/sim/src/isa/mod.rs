@@ -18,6 +18,26 @@ pub use decode::decode;
 /// x0 to x31, then [`SINK`], then the copy registers; as many as a byte can name, so that an index
 /// needs no check.
 pub const REGISTERS: usize = 256;
+/// Places from here on are of no program: those of direct jumps that lead before it or between two
+/// of its instructions.
+const ASTRAY: u32 = 1 << 31;
+
+/// A place beyond any program that tells so many bytes from its beginning, which a direct jump is a
+/// megabyte off at most: half words, in 31 bits with their sign.
+fn astray(distance: u64) -> u32 {
+    ASTRAY | (distance / 2) as u32
+}
+
+/// Bytes from a program's first instruction to a place in it, or to where a direct jump went astray.
+#[must_use]
+pub fn distance_of(place: u32) -> u64 {
+    if place < ASTRAY {
+        return u64::from(place) * WORD;
+    }
+    // The sign is the bit below the mark.
+    (i64::from((place << 1) as i32 >> 1) * 2) as u64
+}
+
 /// What x0 is as a target.
 pub const SINK: u8 = 32;
 /// Cs, the copy's source.

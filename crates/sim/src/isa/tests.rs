@@ -113,7 +113,10 @@ fn branches_and_jumps_decode() {
     };
     for (word, operation, offset) in BRANCH {
         // Not every offset that the encoding can hold is one between two whole instructions.
-        let target = if offset % 4 == 0 { index(offset.into()) } else { u32::MAX };
+        let target = match offset % 4 {
+            0 => index(offset.into()),
+            _ => astray(0x10_0000_u64.wrapping_add_signed(offset.into())),
+        };
         let wanted = Instruction { target, ..plain(operation, SINK, 11, 12, 0) };
         assert_eq!(decoded(word), wanted, "{word:#x}");
         assert_eq!(encode::branch(operation, A1, A2, offset), word, "{operation:?}");
@@ -123,10 +126,22 @@ fn branches_and_jumps_decode() {
     assert_eq!(decoded(0x8000_00ef), jal);
     assert_eq!(encode::jump(1, -0x10_0000), 0x8000_00ef);
     assert_eq!(decoded(0x4dfa_b06f).rd, SINK);
-    assert_eq!(decoded(0x4dfa_b06f).target, u32::MAX);
+    assert_eq!(distance_of(decoded(0x4dfa_b06f).target), 0x10_0000 + 0xabcde);
     assert_eq!(encode::jump(0, 0xabcde), 0x4dfa_b06f);
     // A jump to before the program.
-    assert_eq!(decode(encode::jump(0, -8), 0x8000_0004, 0x8000_0000).target, u32::MAX);
+    let before = decode(encode::jump(0, -8), 0x8000_0004, 0x8000_0000).target;
+    assert_eq!(distance_of(before), 4_u64.wrapping_neg());
+}
+
+#[test]
+fn a_place_astray_is_in_no_program_and_tells_where_it_is() {
+    const FARTHEST: u64 = crate::image::CODE_BYTES_MAX + (1 << 20);
+    for distance in [2, FARTHEST - 2, 2_u64.wrapping_neg(), (1_u64 << 20).wrapping_neg()] {
+        let place = astray(distance);
+        assert!(u64::from(place) > FARTHEST, "{distance:#x} is {place:#x}");
+        assert_eq!(distance_of(place), distance);
+    }
+    assert_eq!(distance_of(7), 28);
 }
 
 #[test]
