@@ -186,10 +186,10 @@ impl BusSettings {
 }
 
 impl DramSettings {
-    /// Cycles that a line holds a channel's data lines.
+    /// Cycles that a line holds a channel's data lines, the last one whole.
     #[must_use]
     pub fn burst_cycles(&self, line_bytes: u64) -> Cycle {
-        line_bytes * CPU_MHZ / (self.bytes * self.megatransfers)
+        (line_bytes * CPU_MHZ).div_ceil(self.bytes * self.megatransfers)
     }
 }
 
@@ -271,8 +271,10 @@ impl BusSettings {
 impl DramSettings {
     fn validate(&self, line_bytes: u64) -> Result<(), Error> {
         power_of_two("memory.dram.channels", self.channels.into(), 1, 16)?;
-        within("memory.dram.megatransfers", self.megatransfers, 1, 100_000)?;
         power_of_two("memory.dram.bytes", self.bytes, 1, line_bytes)?;
+        // A line takes one cycle at least: what is quicker would be no quicker here.
+        let quickest = line_bytes * CPU_MHZ / self.bytes;
+        within("memory.dram.megatransfers", self.megatransfers, 1, quickest)?;
         power_of_two("memory.dram.banks", self.banks.into(), 1, 256)?;
         power_of_two("memory.dram.row_bytes", self.row_bytes, line_bytes, 1 << 24)?;
         within("memory.dram.precharge_ns", self.precharge_ns, 0, 10_000)?;
@@ -298,6 +300,20 @@ mod tests {
             assert!(edge >= at && edge < at + 4, "{at} {edge}");
             assert_eq!(bus.edge(edge), edge);
         }
+    }
+
+    #[test]
+    fn a_line_takes_whole_cycles_and_one_at_least() {
+        let cycles = |megatransfers| {
+            DramSettings { megatransfers, ..DramSettings::default() }.burst_cycles(64)
+        };
+        assert_eq!(cycles(400), 60, "20 ns: DDR2-400");
+        assert_eq!(cycles(667), 36, "35.98");
+        assert_eq!(cycles(24_000), 1);
+        let settings = DramSettings { megatransfers: 24_001, ..DramSettings::default() };
+        let message = settings.validate(64).expect_err("quicker than a cycle").to_string();
+        assert!(message.contains("memory.dram.megatransfers = 24001"), "{message}");
+        assert!(message.contains("24000"), "{message}");
     }
 
     #[test]
