@@ -38,7 +38,8 @@ counters! {
         second_misses,
         /// Misses that joined one under way to the same line.
         merged_misses,
-        /// Accesses told to try again because no MSHR was free.
+        /// Accesses told to try again, each time: no MSHR was free, or the line was under way and
+        /// had been overwritten in memory since.
         mshr_retries,
         /// Dirty lines that the second-level cache wrote to memory.
         write_backs,
@@ -48,7 +49,7 @@ counters! {
         bus_address_wait_cycles,
         /// Cycles in which the bus's data lines carried data.
         bus_data_cycles,
-        /// Cycles that data waited for the bus's data lines.
+        /// Cycles that data waited for the bus's data lines, its own transfer not among them.
         bus_data_wait_cycles,
         /// Lines read from memory.
         memory_reads,
@@ -62,8 +63,10 @@ counters! {
         row_conflicts,
         /// Cycles in which the channels' data lines carried data, summed over channels.
         channel_cycles,
-        /// Cycles that the processor's requests waited in the controller's queue.
+        /// Cycles that the processor's reads and write-backs waited in the controller's queue.
         processor_queue_cycles,
+        /// Cycles that a NIC's writes waited in the controller's queue.
+        device_queue_cycles,
         /// Cycles that the engines' requests waited in the controller's queue.
         engine_queue_cycles,
         /// Times that a channel chose while processor and engine both waited.
@@ -86,7 +89,8 @@ counters! {
         copy_retire_cycles,
         /// Loads and stores that the pending copy table stalled, each retry counted.
         dependency_stalls,
-        /// Source lines that a cache supplied because they were dirty there.
+        /// Source lines that a cache supplied: dirty ones to an engine in the hub, all that it held
+        /// to one on the die.
         supplied_lines,
         /// Target lines that were invalidated in caches.
         invalidated_lines,

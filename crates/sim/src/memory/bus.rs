@@ -23,6 +23,8 @@ pub struct Transfer {
     pub begins: Cycle,
     /// The last beat ends.
     pub ends: Cycle,
+    /// Cycles that it waited for the lines.
+    pub waited: Cycle,
 }
 
 /// The bus. Transactions hold it in the order in which they ask; the data lines have gaps that a
@@ -63,12 +65,11 @@ impl Bus {
     pub fn transfer(&mut self, first: Cycle, last: Cycle, bytes: u64) -> Transfer {
         let bus = &self.settings;
         let beats = bytes.div_ceil(bus.bytes);
-        let begins = bus
-            .clock_at(first)
-            .max(bus.clock_at(last).saturating_sub(beats))
-            .max(self.data_free_clock);
+        let at_once = bus.clock_at(first).max(bus.clock_at(last).saturating_sub(beats));
+        let begins = at_once.max(self.data_free_clock);
         self.data_free_clock = begins + beats;
-        Transfer { begins: bus.after(begins), ends: bus.after(begins + beats) }
+        let waited = bus.after(begins) - bus.after(at_once);
+        Transfer { begins: bus.after(begins), ends: bus.after(begins + beats), waited }
     }
 
     /// Cycles that so many beats of data take.
@@ -85,11 +86,15 @@ mod tests {
     #[test]
     fn a_line_takes_ten_nanoseconds() {
         let mut bus = Bus::new(&BusSettings::default());
-        assert_eq!(bus.transfer(0, 0, 64), Transfer { begins: 0, ends: 30 });
-        assert_eq!(bus.transfer(0, 0, 64), Transfer { begins: 30, ends: 60 }, "one after another");
+        assert_eq!(bus.transfer(0, 0, 64), Transfer { begins: 0, ends: 30, waited: 0 });
+        assert_eq!(
+            bus.transfer(0, 0, 64),
+            Transfer { begins: 30, ends: 60, waited: 30 },
+            "one after another"
+        );
         assert_eq!(
             bus.transfer(100, 160, 64),
-            Transfer { begins: 132, ends: 162 },
+            Transfer { begins: 132, ends: 162, waited: 0 },
             "no gap inside"
         );
     }

@@ -235,11 +235,14 @@ impl MemorySystem {
         let place = waiting.iter().position(|request| request.line == chosen).unwrap_or(0);
         let request = self.queue.take(channel, place);
         let waited = now - request.arrived;
-        if request.is_of_engine() {
-            self.statistics.engine_queue_cycles += waited;
-            self.statistics.engine_choices += u64::from(contended);
-        } else {
-            self.statistics.processor_queue_cycles += waited;
+        let counted = &mut self.statistics;
+        match request.agent {
+            Agent::Processor => counted.processor_queue_cycles += waited,
+            Agent::Device => counted.device_queue_cycles += waited,
+            Agent::Engine(_) => {
+                counted.engine_queue_cycles += waited;
+                counted.engine_choices += u64::from(contended);
+            }
         }
         self.statistics.contended_choices += u64::from(contended);
         self.begin_burst(now, channel, request);
@@ -293,7 +296,7 @@ impl MemorySystem {
         let bytes = self.settings.line_bytes;
         let transfer = self.bus.transfer(first, last, bytes);
         self.statistics.bus_data_cycles += transfer.ends - transfer.begins;
-        self.statistics.bus_data_wait_cycles += transfer.ends.saturating_sub(last);
+        self.statistics.bus_data_wait_cycles += transfer.waited;
         transfer.ends
     }
 

@@ -236,6 +236,23 @@ fn every_placement_policy_and_count_completes_every_copy() {
 }
 
 #[test]
+fn waiting_is_counted_as_whose_it_is_and_without_the_transfer() {
+    let mut driver = Driver::new(|c| c.memory.payload_takes_bandwidth = true);
+    driver.system.dma_write(0, 0x10_0000, 640);
+    driver.drain();
+    let counted = driver.system.statistics();
+    assert!(counted.device_queue_cycles > 0, "five lines a channel wait for each other");
+    assert_eq!(counted.processor_queue_cycles, 0, "no processor asked");
+    driver.system.write_back(driver.now, 1);
+    driver.drain();
+    let counted = driver.system.statistics();
+    assert_eq!((counted.bus_data_cycles, counted.bus_data_wait_cycles), (30, 0));
+    driver.system.write_back(driver.now, 1);
+    driver.system.write_back(driver.now, 2);
+    assert!(driver.system.statistics().bus_data_wait_cycles > 0, "the second waits");
+}
+
+#[test]
 fn a_dirty_source_is_supplied_and_a_cached_target_invalidated() {
     let mut driver = Driver::new(|c| c.engine.policy = "sync-nlb".into());
     driver.access(Kind::Store, 0x1000);
