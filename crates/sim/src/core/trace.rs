@@ -8,7 +8,7 @@ use crate::configuration::Cycle;
 use crate::isa::{Class, Instruction};
 
 /// Rows that a trace holds at most; a picture of more is no picture.
-const ROWS_MAX: usize = 1 << 20;
+pub const ROWS_MAX: usize = 1 << 16;
 /// The row of an instruction that is not in the trace.
 const NO_ROW: u32 = u32::MAX;
 
@@ -49,13 +49,15 @@ pub struct Row {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PipelineTrace {
     cycles: Range<Cycle>,
-    /// One a dispatch.
+    /// One a dispatch, up to [`ROWS_MAX`].
     pub rows: Vec<Row>,
+    /// Instructions beyond [`ROWS_MAX`], which are not kept.
+    pub left_out: u64,
 }
 
 impl PipelineTrace {
     pub(super) fn new(cycles: Range<Cycle>) -> Self {
-        Self { cycles, rows: Vec::new() }
+        Self { cycles, rows: Vec::new(), left_out: 0 }
     }
 
     pub(super) fn dispatched(
@@ -66,7 +68,11 @@ impl PipelineTrace {
         is_wrong_path: bool,
         instruction: &Instruction,
     ) -> u32 {
-        if !self.cycles.contains(&now) || self.rows.len() == ROWS_MAX {
+        if !self.cycles.contains(&now) {
+            return NO_ROW;
+        }
+        if self.rows.len() == ROWS_MAX {
+            self.left_out += 1;
             return NO_ROW;
         }
         self.rows.push(Row {

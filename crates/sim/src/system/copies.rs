@@ -247,6 +247,7 @@ impl MemorySystem {
         if self.engine_settings.placement == Placement::Die {
             let at = now + self.delays.second;
             self.span(transaction, Stage::Caches, now, at, 0);
+            self.end(transaction);
             return at;
         }
         // After a multi-line snoop the owner pushes the line; after a line's own it answers.
@@ -254,6 +255,7 @@ impl MemorySystem {
         let at = carried + self.engine_crossing();
         self.span(transaction, Stage::Data, now, carried, 0);
         self.span(transaction, Stage::Chipset, carried, at, 0);
+        self.end(transaction);
         if dirty {
             self.clean(line);
             let number =
@@ -273,6 +275,7 @@ impl MemorySystem {
             self.invalidate(line);
             self.insert_second(now, line, true);
             self.span(number, Stage::Caches, now, at, 0);
+            self.end(number);
             self.agenda.push(at, Event::Written(engine as u8));
             return;
         }
@@ -390,6 +393,7 @@ impl MemorySystem {
         }
         self.retire(now, copy, completions);
         let entry = self.control.release(copy);
+        self.end(copy);
         self.statistics.copy_cycles += now - entry.began;
     }
 

@@ -269,6 +269,9 @@ impl MemorySystem {
         let on_channel = channel as u8;
         self.span(request.transaction, Stage::Queue, request.arrived, now, on_channel);
         self.span(request.transaction, Stage::Memory, now, burst.ends, on_channel);
+        if !matches!(request.purpose, Purpose::Fill(_)) {
+            self.end(request.transaction);
+        }
         self.agenda.push(burst.ends, Event::Moved(request, burst.begins));
     }
 
@@ -282,6 +285,7 @@ impl MemorySystem {
                 let at = transfer.max(self.registers.get(register).responded);
                 self.span(request.transaction, Stage::Chipset, now, now + back, 0);
                 self.span(request.transaction, Stage::Data, now + back, at, 0);
+                self.end(request.transaction);
                 self.agenda.push(at, Event::Fill(register));
             }
             Purpose::EngineRead { engine, index } => {
@@ -329,6 +333,14 @@ impl MemorySystem {
             trace.begin(now, Transaction { number, what, address, bytes, copy });
         }
         number
+    }
+
+    /// A transaction has its last span.
+    #[inline]
+    fn end(&mut self, transaction: u32) {
+        if let Some(trace) = &mut self.trace {
+            trace.end(transaction);
+        }
     }
 
     #[inline]

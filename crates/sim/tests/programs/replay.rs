@@ -146,12 +146,12 @@ fn of_engines(pieces: &[Piece], line_bytes: u64, memory: &Trace) -> Vec<(Cycle, 
 /// When each transaction was served: by memory, or by a cache.
 fn served(memory: &Trace) -> HashMap<u32, Cycle> {
     let mut served = HashMap::new();
-    for span in &memory.spans {
+    for span in memory.spans() {
         if matches!(span.stage, Stage::Caches | Stage::Data) {
             served.entry(span.transaction).or_insert(span.from);
         }
     }
-    for span in memory.spans.iter().filter(|span| span.stage == Stage::Memory) {
+    for span in memory.spans().filter(|span| span.stage == Stage::Memory) {
         served.insert(span.transaction, span.from);
     }
     served
@@ -241,7 +241,7 @@ pub(crate) fn stale(line_bytes: u64, pipeline: &PipelineTrace, memory: &Trace) -
     }
     let mut begun: HashMap<u32, Cycle> = HashMap::new();
     let mut served: HashMap<u32, Cycle> = HashMap::new();
-    for span in &memory.spans {
+    for span in memory.spans() {
         let first = begun.entry(span.transaction).or_insert(span.from);
         *first = span.from.min(*first);
         if span.stage == Stage::Memory {

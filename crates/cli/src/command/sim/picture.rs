@@ -39,6 +39,13 @@ pub(super) fn text(window: &Window, width: usize) -> String {
         }
         lines.push(String::new());
     }
+    if window.is_full {
+        lines.push(format!(
+            "The window holds more than {MAX} instructions or transactions, and the rest of them is not \
+             noted: choose a shorter window.",
+            MAX = haul_sim::memory::trace::TRANSACTIONS_MAX
+        ));
+    }
     lines.join("\n").trim_end().to_owned()
 }
 
@@ -112,10 +119,12 @@ mod tests {
             cycles: 0..400,
             instructions: Vec::new(),
             transactions: (0..=ROWS_MAX).map(|n| row(&format!("#{n} load"))).collect(),
+            is_full: true,
         };
         let drawn = text(&window, 100);
         assert!(drawn.contains("none was dispatched"), "{drawn}");
         assert!(drawn.contains("and 1 more transactions"), "{drawn}");
+        assert!(drawn.ends_with("is not noted: choose a shorter window."), "{drawn}");
         let line = drawn.lines().find(|line| line.starts_with("#2 ")).expect("it is drawn");
         assert!(line.contains(" qqqq") && line.ends_with("| waits for #1 on channel 1"), "{drawn}");
     }

@@ -72,7 +72,7 @@ impl Run {
 
     /// What was traced.
     fn window(&self, outcome: &Outcome) -> Option<Window> {
-        Window::of(self.trace.as_ref()?, outcome)
+        Window::of(self.trace.as_ref()?, outcome, self.task.machine.memory.line_bytes)
     }
 
     fn records(&self, outcome: &Outcome, seconds: f64) -> Vec<Record> {
@@ -148,7 +148,7 @@ impl Command for Run {
         }
         let machine = this_machine();
         let instructions = if self.task.is_workload() {
-            self.task.packets * INSTRUCTIONS_PER_PACKET
+            self.task.packets.saturating_mul(INSTRUCTIONS_PER_PACKET)
         } else {
             INSTRUCTIONS_PER_SECOND
         };

@@ -38,22 +38,27 @@ pub(super) struct Window {
     pub(super) cycles: Range<u64>,
     pub(super) instructions: Vec<Row>,
     pub(super) transactions: Vec<Row>,
+    /// Whether the window holds more than what is noted of it.
+    pub(super) is_full: bool,
 }
 
 impl Window {
-    /// What a traced run noted; `None` where it was not traced.
-    pub(super) fn of(cycles: &Range<u64>, outcome: &Outcome) -> Option<Self> {
+    /// What a traced run noted on a machine with lines of this size; `None` where it was not traced.
+    pub(super) fn of(cycles: &Range<u64>, outcome: &Outcome, line_bytes: u64) -> Option<Self> {
         let pipeline = outcome.pipeline.as_ref()?;
         let trace = outcome.transactions.as_ref();
+        let waiters = trace.map(|trace| Waiters::of(trace, line_bytes));
         let instruction = |row: &Instruction| {
             let name = format!("{:x} {}", row.address, row.text);
-            let remark = trace.map_or_else(String::new, |trace| waits(row, trace, cycles.end));
+            let waited = waiters.as_ref().map(|waiters| waits(row, waiters, cycles.end));
+            let remark = waited.unwrap_or_default();
             Row { name, spans: spans_of(row, cycles), remark }
         };
         Some(Self {
             cycles: cycles.clone(),
             instructions: pipeline.rows.iter().map(instruction).collect(),
             transactions: trace.map_or_else(Vec::new, |trace| transactions(trace, cycles)),
+            is_full: pipeline.left_out > 0 || trace.is_some_and(|trace| trace.left_out > 0),
         })
     }
 
@@ -117,42 +122,85 @@ fn spans_of(row: &Instruction, window: &Range<u64>) -> Vec<Span> {
     .collect()
 }
 
-/// Whom an instruction waited for.
-fn waits(row: &Instruction, trace: &Trace, window_end: u64) -> String {
-    let touches = |transaction: &Transaction| {
-        let (first, last) = (row.data_address, row.data_address + row.data_bytes.max(1));
-        transaction.address / 64 * 64 < last
-            && first < (transaction.address + transaction.bytes).next_multiple_of(64)
-    };
-    let under_way = |transaction: &Transaction, from: u64, to: u64| {
-        let spans = trace.of(transaction.number);
-        let (first, last) = (spans.first(), spans.last());
-        first.is_some_and(|span| span.from < to) && last.is_some_and(|span| span.to > from)
-    };
-    let find = |whats: &[What], from: u64, to: u64| {
-        trace
-            .transactions
-            .iter()
-            .filter(|each| whats.contains(&each.what) && row.data_bytes > 0)
-            .find(|each| touches(each) && under_way(each, from, to))
-    };
-    let done = if row.done == 0 { window_end } else { row.done };
-    if row.text.contains("ecpy") {
-        return find(&[What::Copy], row.issued, done.max(row.committed))
-            .map_or_else(String::new, |copy| format!("copy #{}", copy.number));
-    }
-    if row.asked > 0 && done > row.asked + LONG {
-        let lines = [What::Load, What::Store, What::Fetch];
-        if let Some(line) = find(&lines, row.asked, done) {
-            return format!("waits for line #{}", line.number);
+/// When a transaction that an instruction may wait for was under way, and the bytes of its lines.
+#[derive(Clone, Debug)]
+struct Stretch {
+    number: u32,
+    from: u64,
+    to: u64,
+    bytes: Range<u64>,
+    /// The latest end of this and of all before it: what is behind it need not be looked at.
+    latest: u64,
+}
+
+/// What instructions wait for: lines, and copies; each by its beginning.
+struct Waiters {
+    lines: Vec<Stretch>,
+    copies: Vec<Stretch>,
+}
+
+impl Waiters {
+    fn of(trace: &Trace, line_bytes: u64) -> Self {
+        let stretches = |whats: &[What]| {
+            let of_kind = trace.transactions.iter().filter(|each| whats.contains(&each.what));
+            let mut stretches: Vec<Stretch> = of_kind
+                .filter_map(|each| stretch(each, &trace.of(each.number), line_bytes))
+                .collect();
+            stretches.sort_by_key(|stretch| (stretch.from, stretch.number));
+            let mut latest = 0;
+            for stretch in &mut stretches {
+                latest = stretch.to.max(latest);
+                stretch.latest = latest;
+            }
+            stretches
+        };
+        Self {
+            lines: stretches(&[What::Load, What::Store, What::Fetch]),
+            copies: stretches(&[What::Copy]),
         }
     }
-    let stalled = if row.asked > 0 { row.asked } else { done };
-    let copy = find(&[What::Copy], row.issued, stalled);
-    match copy.filter(|_| row.issued > 0 && stalled > row.issued + LONG) {
-        Some(copy) => format!("stalls until copy #{} is complete", copy.number),
-        None => String::new(),
+}
+
+fn stretch(transaction: &Transaction, spans: &[Stay], line_bytes: u64) -> Option<Stretch> {
+    let (number, address) = (transaction.number, transaction.address);
+    let end = (address + transaction.bytes).next_multiple_of(line_bytes);
+    let (from, to) = (spans.first()?.from, spans.last()?.to);
+    Some(Stretch { number, from, to, bytes: address / line_bytes * line_bytes..end, latest: 0 })
+}
+
+/// The first that touches what the instruction touches, and was under way in these cycles.
+fn find(stretches: &[Stretch], row: &Instruction, from: u64, to: u64) -> Option<u32> {
+    let (first, end) = (row.data_address, row.data_address + row.data_bytes);
+    let begun = stretches.partition_point(|stretch| stretch.from < to);
+    stretches[..begun]
+        .iter()
+        .rev()
+        .take_while(|stretch| stretch.latest > from)
+        .filter(|each| each.to > from && each.bytes.start < end && first < each.bytes.end)
+        .map(|each| each.number)
+        .min()
+        .filter(|_| row.data_bytes > 0)
+}
+
+/// Whom an instruction waited for.
+fn waits(row: &Instruction, waiters: &Waiters, window_end: u64) -> String {
+    let done = if row.done == 0 { window_end } else { row.done };
+    if row.text.contains("ecpy") {
+        return find(&waiters.copies, row, row.issued, done.max(row.committed))
+            .map_or_else(String::new, |copy| format!("copy #{copy}"));
     }
+    if row.asked > 0
+        && done > row.asked + LONG
+        && let Some(line) = find(&waiters.lines, row, row.asked, done)
+    {
+        return format!("waits for line #{line}");
+    }
+    let stalled = if row.asked > 0 { row.asked } else { done };
+    if row.issued == 0 || stalled <= row.issued + LONG {
+        return String::new();
+    }
+    find(&waiters.copies, row, row.issued, stalled)
+        .map_or_else(String::new, |copy| format!("stalls until copy #{copy} is complete"))
 }
 
 fn transactions(trace: &Trace, window: &Range<u64>) -> Vec<Row> {
@@ -244,6 +292,33 @@ mod tests {
     }
 
     #[test]
+    fn an_instruction_waits_for_what_holds_its_line_whatever_its_size() {
+        let mut trace = Trace::new(0..4000);
+        let copy = Transaction { number: 7, what: What::Copy, address: 300, bytes: 8, copy: None };
+        trace.begin(0, copy);
+        trace.span(Stay { transaction: 7, stage: Stage::Engine, from: 0, to: 3000, channel: 0 });
+        let row = Instruction {
+            address: 0,
+            text: "ld".into(),
+            class: haul_sim::isa::Class::Load,
+            is_wrong_path: false,
+            data_address: 130,
+            source_address: 0,
+            data_bytes: 8,
+            fetched: 1,
+            dispatched: 2,
+            issued: 3,
+            asked: 3000,
+            done: 3002,
+            committed: 3003,
+            squashed: 0,
+        };
+        let told = |line_bytes| waits(&row, &Waiters::of(&trace, line_bytes), 4000);
+        assert_eq!(told(256), "", "another line");
+        assert_eq!(told(512), "stalls until copy #7 is complete");
+    }
+
+    #[test]
     fn records_tell_every_row_up_to_a_limit() {
         let row = |name: usize| Row {
             name: name.to_string(),
@@ -254,6 +329,7 @@ mod tests {
             cycles: 0..10,
             instructions: (0..RECORDS_MAX + 5).map(row).collect(),
             transactions: vec![row(0)],
+            is_full: false,
         };
         let records = window.records();
         assert_eq!(records.len(), RECORDS_MAX + 1);
