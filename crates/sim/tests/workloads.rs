@@ -104,6 +104,28 @@ fn packets_arrive_whole() {
 }
 
 #[test]
+fn a_build_shares_no_file_with_another_of_the_same_program() {
+    if built().is_none() {
+        return;
+    }
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("sim-own");
+    let source = folder.join("own.c");
+    // What another build had begun under a name that both would use.
+    std::fs::create_dir_all(folder.join("own.elf.new")).expect("a folder");
+    std::fs::write(&source, "int main(void) { return 0; }\n").expect("a source");
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/sim-workload");
+    let mut command = Command::new(script);
+    command.arg("--program").arg(folder.join("own.elf")).arg(source);
+    let run = command.output().expect("the script can be run");
+    assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
+    let outcome =
+        timed(&image(&folder, "own.elf"), &[], Traffic::default(), "async", Issue::InOrder);
+    assert_eq!(outcome.machine.exit_code, Some(0));
+    let left = std::fs::read_dir(&folder).expect("it is there").count();
+    assert_eq!(left, 3, "no file of a build is left: {folder:?}");
+}
+
+#[test]
 fn values_come_back() {
     let Some(folder) = built() else { return };
     let image = image(&folder, "values.elf");
