@@ -31,7 +31,8 @@ pub(crate) enum Sim {
     haul sim run --machine my-machine.toml --json\n\n\
     Settings: haul sim run --list shows every name, its value and so its kind.")]
 pub(crate) struct Run {
-    /// The program [default: the workload `receive`]
+    /// The program, or the workload `receive` by its name: a file of that name is ./receive
+    /// [default: the workload]
     #[arg(value_name = "ELF")]
     pub(crate) program: Option<PathBuf>,
     /// An argument of the program, in a0 and on; several may be given
@@ -64,7 +65,8 @@ pub(crate) struct Run {
 /// on all cores: three packet sizes, in order and out of order, by the processor and by three
 /// engines; then again with one knob, compute per packet, fitted to BASE's copy shares alone. Writes
 /// sim.jsonl (every record) and report.html (Table 2 side by side, Figures 6 to 8) into a folder.
-/// Needs Debian's gcc-riscv64-unknown-elf, which builds the workload.
+/// Needs Debian's gcc-riscv64-unknown-elf, which builds the workload: scripts/sim-workload of the
+/// repository that this haul stands in, or else of the current folder's.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Example:\n  haul sim reproduce --quick\n  haul sim reproduce --out paper --json > paper.jsonl"

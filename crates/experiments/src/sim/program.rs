@@ -44,8 +44,8 @@ pub fn text(path: &Path, bytes_max: u64) -> Result<String, String> {
     String::from_utf8(bytes).map_err(|error| error.to_string())
 }
 
-/// The path of a workload's program, such as `receive`: built in the repository that this haul, or
-/// the current folder, belongs to. Costs some seconds where it has to be built.
+/// The path of a workload's program, such as `receive`: built in the repository that this haul belongs
+/// to, or else the current folder. Costs some seconds where it has to be built.
 ///
 /// # Errors
 /// There is no such repository, or the script fails: it names the compiler's package where that is
@@ -73,10 +73,16 @@ pub fn workload(name: &str) -> Result<PathBuf, Error> {
     Err(Error::NoWorkload { reason: format!("{SCRIPT} builds no {name}") })
 }
 
+/// The repository of this haul; where it has none, that of the current folder. In this order, so that
+/// a haul never runs a script of the folder that it happens to be called in while its own is there.
 fn root() -> Option<PathBuf> {
-    let folders = [std::env::current_dir().ok(), std::env::current_exe().ok()];
+    root_above(&[std::env::current_exe().ok(), std::env::current_dir().ok()])
+}
+
+/// The first folder with the script, above the first of these that has one above it.
+fn root_above(starts: &[Option<PathBuf>]) -> Option<PathBuf> {
     let has_script = |folder: &&Path| folder.join(SCRIPT).is_file();
-    folders.iter().flatten().find_map(|start| start.ancestors().find(has_script).map(Into::into))
+    starts.iter().flatten().find_map(|start| start.ancestors().find(has_script).map(Into::into))
 }
 
 /// Whether the program is there, and newer than everything that it is made of.
@@ -104,6 +110,21 @@ fn modified(path: &Path) -> Option<SystemTime> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn hauls_own_repository_comes_before_that_of_the_current_folder() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let [own, other] = ["own", "other"].map(|name| folder.path().join(name));
+        for root in [&own, &other] {
+            std::fs::create_dir_all(root.join("scripts")).expect("a folder");
+            std::fs::write(root.join(SCRIPT), "").expect("a script");
+        }
+        let (exe, current) = (own.join("target/debug/haul"), other.join("some/folder"));
+        assert_eq!(root_above(&[Some(exe), Some(current.clone())]), Some(own));
+        let installed = folder.path().join("bin/haul");
+        assert_eq!(root_above(&[Some(installed.clone()), Some(current)]), Some(other));
+        assert_eq!(root_above(&[Some(installed), None]), None);
+    }
 
     #[test]
     fn what_is_no_program_is_named() {

@@ -59,7 +59,11 @@ fn a_missing_compiler_is_named_with_its_package() {
         let found = found.into_iter().find(|path| path.exists()).unwrap();
         std::os::unix::fs::symlink(found, folder.path().join("bin").join(tool)).unwrap();
     }
-    let mut command = sim(&["reproduce", "--quick", "--out", "out"]);
+    // A haul without a repository of its own.
+    let haul = folder.path().join("bin/haul");
+    fs::copy(env!("CARGO_BIN_EXE_haul"), &haul).unwrap();
+    let mut command = Command::new(haul);
+    command.args(["sim", "reproduce", "--quick", "--out", "out"]);
     away(&mut command);
     command.current_dir(folder.path()).env("PATH", folder.path().join("bin"));
     run(&mut command).expect(1).says(&["gcc-riscv64-unknown-elf"]);

@@ -39,6 +39,17 @@ fn a_program_of_ones_own_gives_modelled_records() {
     assert!(drawn.out.contains("li a7, 0x5d") && drawn.out.contains("fetch 0x8000"), "{drawn:#?}");
 }
 
+#[test]
+fn a_file_named_as_the_workload_is_meant_by_its_path() {
+    let folder = tempfile::tempdir().unwrap();
+    elf::program(folder.path(), "receive", &ENDS);
+    let mut command = sim(&["run", "./receive", "--json"]);
+    let ran = run(command.current_dir(folder.path())).expect(0);
+    let records = ran.records();
+    assert!(!records.is_empty());
+    assert!(records.iter().all(|record| !record.parameters.contains_key("packets")), "{records:?}");
+}
+
 /// Runs a program that must be refused, and looks for these words.
 #[track_caller]
 fn refused(program: &Path, arguments: &[&str], says: &[&str]) {

@@ -59,9 +59,7 @@ pub fn measure_reproduce(plan: &Reproduce, context: &mut Context<'_>) -> Result<
         None => program::workload(task::RECEIVE)?,
     };
     let image = program::read(&path)?;
-    let file = std::fs::read(&path)
-        .map_err(|error| Error::Program { path: path.clone(), reason: error.to_string() })?;
-    let program_digest = format!("{:016x}", task::digest(&file));
+    let program_digest = format!("{:016x}", task::digest(&program::bytes(&path)?));
     let began = Instant::now();
     let points = point::all(0);
     // How many runs there are once the knob was probed, and once it was set.
