@@ -13,6 +13,10 @@ use haul_model::{Line, Record};
 
 const COMPILER: &str = "riscv64-unknown-elf-gcc";
 
+/// The digest of the program that the record was made with, as its README has it; records made since
+/// say it themselves.
+const RECORDED_PROGRAM: &str = "6e006b792adf76b6";
+
 /// How far cycles may be off where another compiler, or another lwIP, built the program. Chosen: the
 /// limit of the record's own accuracy is 5 points, and this must not hide a change of the machine.
 const OTHER_PROGRAM_PERCENT: f64 = 5.0;
@@ -93,7 +97,8 @@ fn machines_of_the_record_take_the_cycles_that_it_says() {
     pool::each(&points, 2, &stop, run, |index, simulated| {
         let (what, record) = (name(&points[index]), &recorded[&name(&points[index])]);
         let cycles = simulated.cycles_per_packet.expect("there are packets");
-        if record.parameters.get("program_digest").is_some_and(|recorded| *recorded == digest) {
+        let recorded_program = record.parameters.get("program_digest").and_then(|it| it.as_str());
+        if recorded_program.unwrap_or(RECORDED_PROGRAM) == digest {
             assert_eq!(simulated.instructions, record.parameters["instructions"], "{what}");
             assert_eq!(cycles, record.samples[0], "{what}: cycles a packet");
         } else {
