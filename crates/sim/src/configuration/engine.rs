@@ -63,7 +63,8 @@ pub struct EngineSettings {
     /// The part of a channel's requests that is the engines' for sure while the processor bypasses
     /// them. The paper has CPU requests "interleaved" with the engine's. Fitted to its Table 2: 67, two
     /// choices of three. With 50, in-order ASYNC of 1400 bytes is 0.3 points farther off, and the
-    /// mean of all rows 0.2 nearer.
+    /// mean of all rows 0.2 nearer. The processor's write-backs wait for the same choices: below 50, a
+    /// stream of dirty lines can pile them up in the queue.
     pub share_percent: u32,
     /// Copies that the pending copy table holds. Chosen: 16.
     pub pending_entries: u32,

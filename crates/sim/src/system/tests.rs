@@ -235,6 +235,30 @@ fn every_placement_policy_and_count_completes_every_copy() {
     }
 }
 
+/// Stores to line after line, each asked for as soon as it is taken; the longest that the queue was.
+fn longest_queue_of_a_dirty_stream(share_percent: u32) -> usize {
+    let mut driver = Driver::new(|c| c.engine.share_percent = share_percent);
+    let channels = driver.system.channels.len();
+    let mut longest = 0;
+    for line in 0..60_000 {
+        let tag = driver.tag();
+        driver.begin(|system, now| system.access(now, Kind::Store, line * 64, tag));
+        driver.completions.clear();
+        let waiting = (0..channels).map(|channel| driver.system.queue.waiting(channel).len());
+        longest = longest.max(waiting.sum());
+    }
+    assert!(driver.system.statistics().write_backs > 40_000);
+    longest
+}
+
+#[test]
+fn write_backs_of_a_dirty_stream_are_not_starved_by_its_reads() {
+    let default = longest_queue_of_a_dirty_stream(EngineSettings::default().share_percent);
+    let least = longest_queue_of_a_dirty_stream(1);
+    eprintln!("at most {default} requests wait, with the least share {least}");
+    assert!(default <= 2 * MemorySettings::default().mshrs as usize, "{default}");
+}
+
 #[test]
 fn waiting_is_counted_as_whose_it_is_and_without_the_transfer() {
     let mut driver = Driver::new(|c| c.memory.payload_takes_bandwidth = true);
