@@ -12,7 +12,43 @@ use crate::memory::SOCKETS_MAX;
 
 /// How long a secondary process waits for the primary one. DPDK gives memory within milliseconds; it
 /// waits up to 5 s itself for a process that does not answer (MP_TIMEOUT_S in malloc_mp.c).
-pub(crate) const PATIENCE: Duration = Duration::from_secs(6);
+const PATIENCE: Duration = Duration::from_secs(6);
+
+/// How long it waits at a time, and so what a time counts at most in which the whole application was
+/// stopped (SIGSTOP, a control group's freezer, a virtual machine that pauses or moves): the primary
+/// process could not answer then either.
+const NAP: Duration = Duration::from_millis(50);
+
+/// What is left of [`PATIENCE`]. A process that loses it asks DPDK itself, and must not for nothing: one
+/// that dies under DPDK's lock stops all others.
+pub(crate) struct Patience {
+    left: Duration,
+    last: Instant,
+    /// The answers there were when it asked last.
+    asked: Option<u32>,
+}
+
+impl Patience {
+    pub(crate) fn new() -> Self {
+        Self { left: PATIENCE, last: Instant::now(), asked: None }
+    }
+
+    fn is_over(&self) -> bool {
+        self.left.is_zero()
+    }
+
+    /// Waits while the word has this value, for a nap at most.
+    fn nap(&mut self, word: &AtomicU32, value: u32) {
+        futex::wait(word, value, NAP.min(self.left));
+        let now = Instant::now();
+        self.spend(now - self.last);
+        self.last = now;
+    }
+
+    fn spend(&mut self, passed: Duration) {
+        self.left = self.left.saturating_sub(passed.min(NAP));
+    }
+}
 
 /// Part of the directory, so in memory that all processes share. `requests` and `answers` are futexes.
 #[repr(C)]
@@ -33,7 +69,9 @@ pub(crate) struct Counter {
     returned: AtomicU64,
     /// Answers to who asked that, so far.
     returns: AtomicU32,
-    rest: AtomicU32,
+    /// The answers there were, and 1, when somebody last lost patience: nobody waits until there is one
+    /// more. An allocation tries several ways to get memory, and a program many allocations.
+    silence: AtomicU32,
 }
 
 impl Counter {
@@ -46,7 +84,7 @@ impl Counter {
         wanted: usize,
         mut give_one: impl FnMut() -> Option<usize>,
     ) -> usize {
-        if !is_primary && self.clerk.load(Relaxed) != 0 {
+        if !is_primary && self.is_attended() {
             return self.ask_back(wanted);
         }
         let mut given = 0;
@@ -60,7 +98,7 @@ impl Counter {
     }
 
     fn ask_back(&self, wanted: usize) -> usize {
-        let start = Instant::now();
+        let mut patience = Patience::new();
         let before = self.returned.load(Acquire);
         // The next answer may be to a request before this one; the one behind it is not.
         let last = self.returns.load(Acquire).wrapping_add(2);
@@ -68,15 +106,39 @@ impl Counter {
             let answers = self.answers.load(Acquire);
             let given = self.returned.load(Acquire).wrapping_sub(before) as usize;
             let is_answered = self.returns.load(Acquire).wrapping_sub(last) as i32 >= 0;
-            let waited = start.elapsed();
-            if given > 0 || is_answered || waited >= PATIENCE || self.clerk.load(Relaxed) == 0 {
+            let post = || _ = self.unwanted.fetch_max(wanted as u64, Relaxed);
+            if given > 0 || is_answered || !self.wait(&mut patience, answers, post) {
                 return given;
             }
-            self.unwanted.fetch_max(wanted as u64, Relaxed);
+        }
+    }
+
+    /// Whether a thread should answer.
+    pub(crate) fn is_attended(&self) -> bool {
+        self.clerk.load(Relaxed) != 0
+    }
+
+    /// Waits for a while for the answer after so many, and has `post` say before what is wanted. False
+    /// where there is no use in it: nobody answers, or did not for as long as somebody waited.
+    pub(crate) fn wait(&self, patience: &mut Patience, answers: u32, post: impl FnOnce()) -> bool {
+        let silence = answers.wrapping_add(1);
+        let is_asked = patience.asked == Some(answers);
+        if is_asked && patience.is_over() {
+            // What it asked for stays posted: the answer to it ends the silence.
+            self.silence.store(silence, Relaxed);
+        }
+        let is_silent = self.silence.load(Relaxed) == silence || !self.is_attended();
+        if is_silent || patience.is_over() {
+            return false;
+        }
+        if !is_asked {
+            post();
             self.requests.fetch_add(1, Release);
             futex::wake(&self.requests);
-            futex::wait(&self.answers, answers, PATIENCE - waited);
+            patience.asked = Some(answers);
         }
+        patience.nap(&self.answers, answers);
+        true
     }
 
     /// Answers who asked that memory go back to DPDK: `give` gives so many bytes, and says how many it
@@ -123,6 +185,53 @@ mod tests {
                 thread::yield_now();
             }
             assert_eq!(asks.join().expect("no panic"), (8192, 0));
+        });
+    }
+
+    #[test]
+    fn patience_ends_and_no_stop_of_all_ends_it() {
+        let word = AtomicU32::new(0);
+        let mut patience = Patience::new();
+        patience.spend(Duration::from_secs(3600));
+        assert!(!patience.is_over(), "the whole application was stopped for an hour");
+        let start = Instant::now();
+        patience.left = 3 * NAP;
+        while !patience.is_over() {
+            patience.nap(&word, 0);
+        }
+        assert!(start.elapsed() >= 3 * NAP);
+        patience.left = PATIENCE;
+        for _ in 0..PATIENCE.as_millis() / NAP.as_millis() {
+            patience.spend(NAP);
+        }
+        assert!(patience.is_over());
+    }
+
+    #[test]
+    fn nobody_waits_again_for_one_who_did_not_answer() {
+        let counter = counter();
+        counter.clerk.store(1, Relaxed);
+        let lost = |asked| Patience { left: Duration::ZERO, last: Instant::now(), asked };
+        let nothing = || ();
+        assert!(!counter.wait(&mut lost(Some(6)), 7, nothing));
+        assert!(counter.wait(&mut Patience::new(), 7, nothing), "it was answered, for another");
+        assert!(!counter.wait(&mut lost(Some(7)), 7, nothing));
+        assert!(!counter.wait(&mut Patience::new(), 7, || panic!("it was asked already")));
+        assert!(counter.wait(&mut Patience::new(), 8, nothing), "there was an answer");
+    }
+
+    #[test]
+    fn who_is_not_answered_gives_up() {
+        let counter = counter();
+        counter.clerk.store(1, Relaxed);
+        thread::scope(|scope| {
+            let asks = scope.spawn(|| counter.give_back(false, 5000, nothing));
+            // The primary process ends before it answers.
+            while counter.requests.load(Acquire) == 0 {
+                thread::yield_now();
+            }
+            counter.clerk.store(0, Relaxed);
+            assert_eq!(asks.join().expect("no panic"), 0);
         });
     }
 

@@ -13,7 +13,7 @@ use std::time::Instant;
 
 use haul_heap::Extents;
 
-use crate::counter::PATIENCE;
+use crate::counter::Patience;
 use crate::directory::Directory;
 use crate::dpdk::Functions;
 use crate::extent::{EXTENT_PAGES_MAX, Extent, HEADER, PAGE};
@@ -134,22 +134,21 @@ impl SocketExtents {
     /// Asks the primary process for pages; `None` when it has none, or does not answer.
     fn request(&self, wanted: usize) -> Option<Extent> {
         let counter = &self.directory.counter;
-        let start = Instant::now();
+        let mut patience = Patience::new();
         let refusals = counter.refusals.load(Ordering::Relaxed);
-        while counter.clerk.load(Ordering::Relaxed) != 0 && start.elapsed() < PATIENCE {
+        loop {
             let answers = counter.answers.load(Ordering::Acquire);
+            // Also when patience is over: the answer may have come with its last nap.
             if let Some(pages) = self.directory.take_idle(self.range.socket, wanted) {
                 return Some(pages);
             }
-            if counter.refusals.load(Ordering::Relaxed) != refusals {
+            let is_refused = counter.refusals.load(Ordering::Relaxed) != refusals;
+            let post =
+                || _ = counter.wanted[self.place].fetch_max(wanted as u32, Ordering::Relaxed);
+            if is_refused || !counter.wait(&mut patience, answers, post) {
                 return None;
             }
-            counter.wanted[self.place].fetch_max(wanted as u32, Ordering::Relaxed);
-            counter.requests.fetch_add(1, Ordering::Release);
-            futex::wake(&counter.requests);
-            futex::wait(&counter.answers, answers, PATIENCE - start.elapsed().min(PATIENCE));
         }
-        None
     }
 
     /// Answers what secondary processes asked of this heap.
@@ -183,10 +182,10 @@ impl Extents for SocketExtents {
             return None;
         }
         let idle = || self.directory.take_idle(self.range.socket, wanted);
-        let has_clerk = self.directory.counter.clerk.load(Ordering::Relaxed) != 0;
+        let is_attended = self.directory.counter.is_attended();
         let pages = match idle() {
             Some(pages) => pages,
-            None if has_clerk && !self.is_primary => self.request(wanted)?,
+            None if is_attended && !self.is_primary => self.request(wanted)?,
             None => self.grow(wanted, false)?,
         };
         let kept = pages.kept();

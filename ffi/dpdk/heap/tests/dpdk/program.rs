@@ -4,13 +4,37 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::OnceLock;
-use std::sync::mpsc::Receiver;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use crate::machine::{is_here, skip};
 
 /// What no program of these tests needs on a loaded machine of two cores.
 const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What is waited at a time, and so what a time counts at most in which the tests were stopped with the
+/// programs (a freezer, a virtual machine that pauses): they could do nothing then.
+const NAP: Duration = Duration::from_millis(200);
+
+/// What is left of [`PATIENCE`].
+struct Patience {
+    left: Duration,
+    last: Instant,
+}
+
+impl Patience {
+    fn new() -> Self {
+        Self { left: PATIENCE, last: Instant::now() }
+    }
+
+    /// Counts the time since it was asked last; whether some is left.
+    fn is_left(&mut self) -> bool {
+        let now = Instant::now();
+        self.left = self.left.saturating_sub((now - self.last).min(NAP));
+        self.last = now;
+        !self.left.is_zero()
+    }
+}
 
 /// Whether the drop-in is preloaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -114,8 +138,8 @@ pub(crate) fn finish(mut child: Child) -> Outcome {
 
 /// Whether the program ends well, and in time; if not in time, it is ended.
 pub(crate) fn wait(child: &mut Child) -> bool {
-    let start = Instant::now();
-    while start.elapsed() < PATIENCE {
+    let mut patience = Patience::new();
+    while patience.is_left() {
         if let Some(status) = child.try_wait().expect("a child can be waited for") {
             return status.success();
         }
@@ -156,7 +180,14 @@ impl Dialogue {
 
     /// The next line; a word in its place when there is none, or none in time.
     pub(crate) fn line(&mut self) -> String {
-        self.lines.recv_timeout(PATIENCE).unwrap_or_else(|error| error.to_string())
+        let mut patience = Patience::new();
+        loop {
+            match self.lines.recv_timeout(NAP) {
+                Ok(line) => return line,
+                Err(RecvTimeoutError::Timeout) if patience.is_left() => {}
+                Err(error) => return error.to_string(),
+            }
+        }
     }
 
     pub(crate) fn say(&mut self, line: &str) {
