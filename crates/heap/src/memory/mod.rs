@@ -15,7 +15,7 @@ use crate::step::step;
 use crate::sync::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use crate::sys;
 use crate::tables::Tables;
-use crate::word::{CacheId, PageWord};
+use crate::word::{Cache, CacheId, CacheWord, Page, PageWord};
 
 mod open;
 mod whole;
@@ -42,12 +42,12 @@ struct Patience {
 }
 
 impl Patience {
-    /// Waits a moment; false where it was long enough.
-    fn goes_on(&mut self) -> bool {
+    /// Waits a moment; false where it was long enough, or nobody is at it after all.
+    fn goes_on(&mut self, is_at_it: impl Fn() -> bool) -> bool {
         self.looks += 1;
         match self.looks {
             looks if looks <= PATIENCE => sys::give_way(),
-            looks if looks <= PATIENCE + PAUSES => sys::pause(),
+            looks if looks <= PATIENCE + PAUSES && is_at_it() => sys::pause(),
             _ => return false,
         }
         true
@@ -200,10 +200,22 @@ impl Memory {
             match self.open_pages(node, wanted) {
                 Ok(()) => openings = openings.checked_sub(1).ok_or(AllocError::Exhausted)?,
                 // The last page that has a run is being made ready by another.
-                Err(_) if is_busy && patience.goes_on() => {}
+                Err(_) if is_busy && patience.goes_on(|| self.is_being_mapped(node, me)) => {}
                 Err(error) => return Err(error),
             }
         }
+    }
+
+    /// Whether another cache that somebody has maps a page of the node. A word that a peer scribbled seldom
+    /// names one. O(pages that were ever used).
+    fn is_being_mapped(&self, node: usize, me: CacheId) -> bool {
+        let pages = &self.tables.pages()[self.used_pages(node)];
+        pages.iter().any(|word| match PageWord(word.load(Relaxed)).decode() {
+            Page::Mapping(cache) if cache != me => self.tables.cache(cache).is_some_and(|record| {
+                CacheWord(record.state.load(Relaxed)).decode() != Cache::Free
+            }),
+            _ => false,
+        })
     }
 
     /// How often one request opens pages of a node at most: each time there is one fewer, but where a peer
@@ -398,7 +410,9 @@ mod tests {
     #[test]
     fn the_last_page_is_waited_for_while_another_maps_it() {
         let heap = Heap::builder().limit(4 << 20).nodes(1).pages(Pages::Plain).build().unwrap();
-        let pages = heap.memory.tables.pages();
+        let (pages, caches) = (heap.memory.tables.pages(), heap.memory.tables.caches());
+        // Of another thread's cache.
+        caches[6].state.store(CacheWord::active(1, 0, 9).0, Release);
         pages.iter().for_each(|word| word.store(PageWord::mapping(7).0, Release));
         std::thread::scope(|scope| {
             scope.spawn(|| {
