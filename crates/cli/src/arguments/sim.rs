@@ -28,7 +28,8 @@ pub(crate) enum Sim {
 #[command(after_help = "Example:\n  haul sim run my-program.elf --argument 1000\n  \
     haul sim run --set copying=engine --set engine.policy=async --packets 2000\n  \
     haul sim run --set copying=engine --trace 400000..400400\n  \
-    haul sim run --machine my-machine.toml --json\n\n\
+    haul sim run --machine my-machine.toml --json\n  \
+    haul sim run --functional --packets 100000\n\n\
     Settings: haul sim run --list shows every name, its value and so its kind.")]
 pub(crate) struct Run {
     /// The program, or the workload `receive` by its name: a file of that name is ./receive
@@ -53,6 +54,9 @@ pub(crate) struct Run {
     /// Draw what happened in this window of cycles
     #[arg(long, value_name = "FROM..TO", value_parser = window)]
     pub(crate) trace: Option<Range<u64>>,
+    /// Interpret the program alone: what it does and how fast that is simulated, without any time
+    #[arg(long, conflicts_with_all = ["trace", "list"])]
+    pub(crate) functional: bool,
     /// Show every setting, and run nothing
     #[arg(long, conflicts_with_all = ["trace", "json"])]
     pub(crate) list: bool,

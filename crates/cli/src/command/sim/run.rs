@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use haul_experiments::sim::{self, program, settings, sweep};
 use haul_model::{Kind, Record};
-use haul_sim::Outcome;
+use haul_sim::{Machine, Outcome};
 
 use super::trace::Window;
 use super::{picture, plan};
@@ -25,9 +25,12 @@ const INSTRUCTIONS_PER_PACKET: u64 = 2_700;
 pub(super) struct Run {
     task: sim::Task,
     trace: Option<std::ops::Range<u64>>,
+    is_functional: bool,
     list: bool,
     json: bool,
     outcome: Option<Outcome>,
+    /// What the interpreter alone did, and in how many seconds.
+    interpreted: Option<(Machine, f64)>,
 }
 
 impl Run {
@@ -36,8 +39,18 @@ impl Run {
     /// # Errors
     /// A file cannot be read, or a setting is wrong.
     pub(super) fn check(arguments: Arguments) -> Result<Self, Error> {
-        let Arguments { program, argument, packets, machine, set, limit, trace, list, json } =
-            arguments;
+        let Arguments {
+            program,
+            argument,
+            packets,
+            machine,
+            set,
+            limit,
+            trace,
+            functional,
+            list,
+            json,
+        } = arguments;
         let mut task = plan::task_of(machine.as_deref(), program, argument, &set)?;
         if !set.iter().any(|setting| setting.name == "packets") {
             task.packets = packets;
@@ -46,7 +59,8 @@ impl Run {
             task.instructions_max = limit;
         }
         task.check()?;
-        Ok(Self { task, trace, list, json, outcome: None })
+        let is_functional = functional;
+        Ok(Self { task, trace, is_functional, list, json, outcome: None, interpreted: None })
     }
 
     fn simulate(&mut self, stop: &AtomicBool) -> Result<Vec<Record>, haul_experiments::Error> {
@@ -66,6 +80,42 @@ impl Run {
         Ok(records)
     }
 
+    /// The same by the interpreter alone, which knows no time.
+    fn interpret(&mut self, stop: &AtomicBool) -> Result<Vec<Record>, haul_experiments::Error> {
+        /// Instructions between two looks at whether to stop: a fifth of a second.
+        const BETWEEN_LOOKS: u64 = 50_000_000;
+        let image = program::read(&sweep::program_path(&self.task)?)?;
+        let job = self.task.job();
+        let failed = |error: haul_sim::Error| self.failed(error.to_string());
+        let mut machine = Machine::new(&image, &job.arguments, job.traffic).map_err(failed)?;
+        let began = Instant::now();
+        loop {
+            let limit = job.instructions_max.min(machine.executed.saturating_add(BETWEEN_LOOKS));
+            match machine.run(&image, limit) {
+                Ok(_) => break,
+                Err(haul_sim::Error::InstructionLimit { .. }) if limit < job.instructions_max => {
+                    if stop.load(Ordering::Relaxed) {
+                        let instructions = machine.executed;
+                        return Err(self.failed(format!(
+                            "stopped after {instructions} instructions, before the program's end"
+                        )));
+                    }
+                }
+                Err(error) => return Err(failed(error)),
+            }
+        }
+        let seconds = began.elapsed().as_secs_f64();
+        let is_sound = machine.exit_code.is_none_or(|code| code == 0);
+        let records = if is_sound {
+            let executed = self.record("instructions", "count", machine.executed as f64);
+            vec![executed, self.speed("functional", machine.executed, seconds)]
+        } else {
+            Vec::new()
+        };
+        self.interpreted = Some((machine, seconds));
+        Ok(records)
+    }
+
     fn failed(&self, reason: String) -> haul_experiments::Error {
         haul_experiments::Error::Simulation { what: self.task.to_string(), reason }
     }
@@ -75,22 +125,33 @@ impl Run {
         Window::of(self.trace.as_ref()?, outcome, self.task.machine.memory.line_bytes)
     }
 
-    fn records(&self, outcome: &Outcome, seconds: f64) -> Vec<Record> {
+    fn record(&self, metric: &str, unit: &str, value: f64) -> Record {
         let program = std::path::Path::new(&self.task.program);
         let name = program.file_name().unwrap_or(program.as_os_str()).to_string_lossy();
-        let record = |metric: &str, unit: &str, value: f64| {
-            let mut record = Record::new("", "sim.program", "haul", metric, unit)
-                .with("program", name.clone().into_owned());
-            if self.task.is_workload() {
-                record = record
-                    .with("payload_bytes", self.task.payload_bytes)
-                    .with("packets", self.task.packets)
-                    .with("copying", format!("{:?}", self.task.copying).to_lowercase());
-            }
-            record.samples = vec![value];
-            record.kind = Kind::Modelled;
-            record
-        };
+        let mut record =
+            Record::new("", "sim.program", "haul", metric, unit).with("program", name.into_owned());
+        if self.task.is_workload() {
+            record = record
+                .with("payload_bytes", self.task.payload_bytes)
+                .with("packets", self.task.packets)
+                .with("copying", format!("{:?}", self.task.copying).to_lowercase());
+        }
+        record.samples = vec![value];
+        record.kind = Kind::Modelled;
+        record
+    }
+
+    /// How fast it was simulated, by what.
+    fn speed(&self, core: &str, instructions: u64, seconds: f64) -> Record {
+        let mips = instructions as f64 / seconds.max(1e-9) / 1e6;
+        let mut speed = self.record("simulated_mips", "million/s", mips).with("core", core);
+        speed.experiment = "sim.speed".into();
+        speed.kind = Kind::Measured;
+        speed
+    }
+
+    fn records(&self, outcome: &Outcome, seconds: f64) -> Vec<Record> {
+        let record = |metric: &str, unit: &str, value: f64| self.record(metric, unit, value);
         let mut records = vec![record("time", "cycles", outcome.cycles as f64)];
         let counters = outcome.core.named().into_iter().chain(outcome.memory.named());
         records.extend(
@@ -98,16 +159,23 @@ impl Run {
                 .filter(|(name, ..)| *name != "cycles")
                 .map(|(name, _, value)| record(name, "count", value as f64)),
         );
-        let mut speed = record(
-            "simulated_mips",
-            "million/s",
-            outcome.instructions as f64 / seconds.max(1e-9) / 1e6,
-        );
-        speed.experiment = "sim.speed".into();
-        speed.kind = Kind::Measured;
-        records.push(speed);
+        let core = match self.task.machine.core.issue {
+            haul_sim::configuration::Issue::InOrder => "in-order",
+            haul_sim::configuration::Issue::OutOfOrder => "out-of-order",
+        };
+        records.push(self.speed(core, outcome.instructions, seconds));
         records.extend(self.window(outcome).iter().flat_map(Window::records));
         records
+    }
+
+    fn text_of(&self, machine: &Machine, seconds: f64) -> String {
+        let executed = machine.executed;
+        format!(
+            "{}: {executed} instructions, interpreted in {seconds:.2} s: {:.0} million a second{}",
+            self.task,
+            executed as f64 / seconds.max(1e-9) / 1e6,
+            written(machine)
+        )
     }
 
     fn text(&self, outcome: &Outcome) -> String {
@@ -119,9 +187,7 @@ impl Run {
             outcome.cycles,
             outcome.instructions as f64 / outcome.cycles.max(1) as f64
         );
-        if !machine.output.is_empty() {
-            text.push_str(&format!("\nit wrote: {}", String::from_utf8_lossy(&machine.output)));
-        }
+        text.push_str(&written(machine));
         let mut table = Table::new(&["counter", ">value", "meaning"]);
         let counters = outcome.core.named().into_iter().chain(outcome.memory.named());
         for (name, meaning, value) in counters.filter(|(.., value)| *value > 0) {
@@ -157,7 +223,11 @@ impl Command for Run {
         let what = self.task.to_string();
         let mut runner = Runner::new(&machine, journal, 1, budget)?;
         runner.step(&what, budget, |context| {
-            self.simulate(context.stop)?.into_iter().for_each(|record| context.emit(record));
+            let records = match self.is_functional {
+                true => self.interpret(context.stop)?,
+                false => self.simulate(context.stop)?,
+            };
+            records.into_iter().for_each(|record| context.emit(record));
             Ok(())
         })
     }
@@ -171,16 +241,28 @@ impl Command for Run {
                 .collect();
             return terminal::print(&lines.join("\n"));
         }
-        let Some(outcome) = &self.outcome else { return Ok(()) };
+        let (text, machine) = match (&self.outcome, &self.interpreted) {
+            (Some(outcome), _) => (self.text(outcome), &outcome.machine),
+            (None, Some((machine, seconds))) => (self.text_of(machine, *seconds), machine),
+            (None, None) => return Ok(()),
+        };
         if !self.json {
-            terminal::print(&self.text(outcome))?;
+            terminal::print(&text)?;
         } else if self.trace.is_some() {
-            terminal::say(&self.text(outcome));
+            terminal::say(&text);
         }
-        let failed = outcome.machine.exit_code.filter(|code| *code != 0);
+        let failed = machine.exit_code.filter(|code| *code != 0);
         failed.map_or(Ok(()), |code| {
             let reason = format!("the program ended with exit code {code}: its time means nothing");
             Err(self.failed(reason).into())
         })
+    }
+}
+
+/// What the program wrote, on a line of its own.
+fn written(machine: &Machine) -> String {
+    match machine.output.is_empty() {
+        true => String::new(),
+        false => format!("\nit wrote: {}", String::from_utf8_lossy(&machine.output)),
     }
 }

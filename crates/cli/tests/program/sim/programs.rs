@@ -35,6 +35,14 @@ fn a_program_of_ones_own_gives_modelled_records() {
         kept.map(|record| (record.metric, record.samples)).collect()
     };
     assert_eq!(modelled(again.records()), modelled(records), "deterministic");
+    let interpreted = run(&mut sim(&["run", text(&program), "--functional", "--json"])).expect(0);
+    let records = interpreted.records();
+    assert_eq!((records.len(), records[0].metric.as_str()), (2, "instructions"));
+    assert_eq!(
+        (records[0].samples[0], &records[1].parameters["core"]),
+        (3.0, &"functional".into())
+    );
+    run(&mut sim(&["run", text(&program), "--functional", "--trace", "0..4"])).expect(2);
     let drawn = run(&mut sim(&["run", text(&program), "--trace", "0..400"])).expect(0);
     assert!(drawn.out.contains("li a7, 0x5d") && drawn.out.contains("fetch 0x8000"), "{drawn:#?}");
 }
@@ -109,6 +117,7 @@ fn programs_that_go_wrong_are_named() {
     let loops = file("loops.elf", &LOOPS);
     refused(&loops, &["--limit", "5000"], &["5000 instructions", "loops forever"]);
     refused(&loops, &["--set", "instructions_max=7000"], &["7000 instructions"]);
+    refused(&loops, &["--functional", "--limit", "5000"], &["5000 instructions", "loops forever"]);
     refused(&file("illegal.elf", &[0xffff_ffff]), &[], &["illegal", "0x80000000"]);
     let nothing_there =
         [encode::load_upper(A0, 0x1000), encode::immediate(Operation::Ld, A0, A0, 0)];
