@@ -50,7 +50,10 @@ impl Sending<'_> {
         }
         self.publish(entries);
         self.stage = match self.account.mechanism {
-            Mechanism::Inline => Stage::Complete,
+            Mechanism::Inline => {
+                self.sender.fetch_slot(self.length as usize);
+                Stage::Complete
+            }
             Mechanism::Pull => Stage::Answer,
             Mechanism::Double => Stage::Push(Push::new(self.length)),
             Mechanism::Lease => Stage::Lay(Lay::new(self.length)),

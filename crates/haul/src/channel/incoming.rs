@@ -14,6 +14,7 @@ use super::lease::Let;
 use super::link::Kind;
 use super::pull::Table;
 use super::receiver::Receiver;
+use super::region::Fetch;
 use super::ring::Run;
 use super::transfer::Step;
 use super::{Mechanism, vmsplice};
@@ -63,12 +64,15 @@ impl Receiver {
             };
         }
         let at = self.lane.slot(self.consumed);
+        // All lines at once, while the header is on its way: what it says is needed for the copy.
+        self.lane.link.region.fetch(at, layout::HEADER_BYTES + self.inline_before, Fetch::ToRead);
         let mut words = [0; HEADER_WORDS];
         for (index, word) in words.iter_mut().enumerate() {
             *word = self.lane.link.region.word64(at + index * 8).load(Relaxed);
         }
         let pending = self.believe(Header::from_words(words))?;
         let length = pending.length;
+        self.inline_before = if matches!(pending.way, Way::Inline) { length } else { 0 };
         self.pending = Some(pending);
         Ok(Step::Done(length))
     }

@@ -25,6 +25,8 @@ pub struct Receiver {
     /// Cells emptied.
     pub(super) drained: u64,
     pub(super) pending: Option<Pending>,
+    /// Length of the last message, if it came inline: the next one is expected to be as long.
+    pub(super) inline_before: usize,
     /// What `try_recv` has built so far.
     building: Option<Buffer>,
     /// Memory that a trusted sender copies into.
@@ -39,9 +41,19 @@ impl Receiver {
     pub(super) fn new(link: Arc<Link>, index: usize) -> Self {
         let lane = Lane::for_receiving(link, index);
         let (pools, pipe, is_unsettled) = (Pools::default(), None, false);
-        let (consumed, drained, pending, building) = (0, 0, None, None);
+        let (consumed, drained, pending, building, inline_before) = (0, 0, None, None, 0);
         spares::add_receiver();
-        Self { lane, consumed, drained, pending, building, pools, pipe, is_unsettled }
+        Self {
+            lane,
+            consumed,
+            drained,
+            pending,
+            inline_before,
+            building,
+            pools,
+            pipe,
+            is_unsettled,
+        }
     }
 
     /// Waits for a message and copies it to the start of `target`. The account says how long it is.

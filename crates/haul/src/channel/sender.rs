@@ -12,6 +12,7 @@ use super::error::Error;
 use super::layout::{self, SLOTS};
 use super::lease::Mapped;
 use super::link::{Lane, Link};
+use super::region::Fetch;
 use super::sealed::Building;
 use super::sending::{Before, Sending, Stage};
 use super::source::Source;
@@ -131,6 +132,16 @@ impl Sender {
     #[must_use]
     pub fn offers(&self, mechanism: Mechanism) -> bool {
         self.lane.link.offers(mechanism)
+    }
+
+    /// Asks for the next slot, where it is free, as far as a message as long as the last one reaches.
+    /// As it is written to, its lines would have to come from the receiver's cache; now nobody waits.
+    pub(super) fn fetch_slot(&mut self, length: usize) {
+        // What the receiver said wrongly is found, and told, as the slot is needed.
+        if matches!(self.has_slot(), Ok(true)) {
+            let at = self.lane.slot(self.next);
+            self.lane.link.region.fetch(at, layout::HEADER_BYTES + length, Fetch::ToWrite);
+        }
     }
 
     /// Whether there is room for one more message.
