@@ -119,7 +119,8 @@ pub fn way(function: Function, thresholds: &Thresholds, size: usize) -> Way {
 }
 
 /// The cheapest thresholds of a function for what was trained; those of other functions, and all
-/// of them where nothing is cheaper, are the defaults'.
+/// of them where nothing is cheaper, are the defaults'. So is the way of sizes beyond those trained: what
+/// loses up to there may gain behind it, as streaming does.
 #[must_use]
 pub fn best(function: Function, trained: &[Trained], defaults: Thresholds) -> Thresholds {
     let mut values: Vec<usize> = trained.iter().map(|trained| trained.size).collect();
@@ -143,7 +144,27 @@ pub fn best(function: Function, trained: &[Trained], defaults: Thresholds) -> Th
             }
         }
     }
-    winner
+    keep_beyond(function, trained, winner, &defaults)
+}
+
+/// Has what the defaults do at some size, and these nowhere, done beyond the sizes that were trained.
+fn keep_beyond(
+    function: Function,
+    trained: &[Trained],
+    mut thresholds: Thresholds,
+    defaults: &Thresholds,
+) -> Thresholds {
+    let beyond = trained.iter().map(|trained| trained.size).max().unwrap_or(0).saturating_mul(2);
+    // The first two are the string's range, which has an end of its own.
+    for name in &names(function)[2..] {
+        if let (Some(NEVER), Some(default)) = (thresholds.get(name), defaults.get(name))
+            && default != NEVER
+        {
+            let known = thresholds.set(name, default.max(beyond));
+            debug_assert!(known, "{name} is a threshold");
+        }
+    }
+    thresholds
 }
 
 /// What thresholds cost: the sum of the logarithms of their ratios, in units of 10^-9 so that
@@ -269,5 +290,14 @@ mod tests {
         assert_eq!(found.stream_copy_min, 65_536);
         assert_eq!(found.rep_movsb_min, NEVER);
         assert_eq!(best(Function::Memcpy, &data, found).stream_copy_min, 65_536);
+    }
+
+    #[test]
+    fn beyond_what_was_trained_the_defaults_stay() {
+        let mut defaults = Thresholds::REGISTERS_ONLY;
+        assert!(defaults.set("stream_copy_min", 16_384) && defaults.set("paged_copy_min", 1 << 30));
+        let data = trained(|way, _| if way == Way::Registers { 0.5 } else { 1.5 });
+        let found = best(Function::Memcpy, &data, defaults);
+        assert_eq!((found.stream_copy_min, found.paged_copy_min), (2 * 262_144, 1 << 30));
     }
 }
