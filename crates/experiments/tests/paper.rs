@@ -8,7 +8,7 @@ use std::sync::atomic::AtomicBool;
 
 use haul_experiments::sim::paper::Mode;
 use haul_experiments::sim::reproduce::{Point, warm_packets};
-use haul_experiments::sim::{pool, program, task};
+use haul_experiments::sim::{pool, program};
 use haul_model::{Line, Record};
 
 const COMPILER: &str = "riscv64-unknown-elf-gcc";
@@ -85,7 +85,7 @@ fn name(point: &Point) -> String {
 fn machines_of_the_record_take_the_cycles_that_it_says() {
     let Some(path) = workload() else { return };
     let image = program::read(&path).expect("a sound program");
-    let digest = format!("{:016x}", task::digest(&std::fs::read(&path).expect("it is there")));
+    let digest = program::digest(&path).expect("it is there");
     let (recorded, points) = (recorded(), machines());
     let packets = |record: &Record| record.parameters["packets"].as_u64().expect("a number");
     let run = |point: &Point| {

@@ -276,6 +276,34 @@ mod tests {
     }
 
     #[test]
+    fn a_link_that_somebody_left_in_a_shared_folder_is_not_followed() {
+        use std::os::unix::fs::{PermissionsExt, chown, lchown, symlink};
+        /// Of nobody who runs this.
+        const SOMEBODY: u32 = 54_321;
+        let folder = tempfile::tempdir().unwrap();
+        let (shared, link) = (folder.path().join("shared"), folder.path().join("shared/page"));
+        let kept = folder.path().join("kept");
+        fs::write(&kept, "kept").unwrap();
+        fs::create_dir(&shared).unwrap();
+        fs::set_permissions(&shared, fs::Permissions::from_mode(0o1777)).unwrap();
+        symlink(&kept, &link).unwrap();
+        assert_eq!(destination(&link).unwrap(), Destination::File(kept.clone()), "one's own link");
+        if lchown(&link, Some(SOMEBODY), None).is_err() {
+            eprintln!("SKIPPED: somebody else's link: not running as root: run the tests as root");
+            return;
+        }
+        let error = write_atomically(&link, b"page").unwrap_err().to_string();
+        assert!(error.contains("shared/page"), "{error}");
+        assert_eq!(fs::read(&kept).unwrap(), b"kept");
+        // The folder's owner, and a folder that not everybody may write to.
+        chown(&shared, Some(SOMEBODY), None).unwrap();
+        assert_eq!(destination(&link).unwrap(), Destination::File(kept.clone()));
+        chown(&shared, Some(0), None).unwrap();
+        fs::set_permissions(&shared, fs::Permissions::from_mode(0o755)).unwrap();
+        assert_eq!(destination(&link).unwrap(), Destination::File(kept));
+    }
+
+    #[test]
     fn what_a_process_holds_open_is_a_stream() {
         use std::os::fd::AsRawFd;
         let folder = tempfile::tempdir().unwrap();

@@ -7,6 +7,7 @@ use std::time::SystemTime;
 
 use haul_sim::Image;
 
+use super::task;
 use crate::error::Error;
 
 /// The script, and the folder of the sources, below a repository's root.
@@ -33,6 +34,14 @@ pub fn read(path: &Path) -> Result<Image, Error> {
 pub fn bytes(path: &Path) -> Result<Vec<u8>, Error> {
     haul::file::read_limited(path, FILE_BYTES_MAX)
         .map_err(|error| Error::Program { path: path.into(), reason: error.to_string() })
+}
+
+/// A digest of a program file's bytes, by which a record or a plan says what ran.
+///
+/// # Errors
+/// As [`bytes`].
+pub fn digest(path: &Path) -> Result<String, Error> {
+    Ok(format!("{:016x}", task::digest(&bytes(path)?)))
 }
 
 /// A text file of at most `bytes_max` bytes; the reason where it is none.

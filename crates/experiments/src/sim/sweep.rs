@@ -6,6 +6,8 @@
 //! halfway, done twice or done at once by two workers, it is whole or absent. A plan that is written anew
 //! for a program or a simulator that changed has other digests, so nothing old is taken for its results.
 
+mod range;
+
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -19,6 +21,8 @@ use super::{program, task};
 use crate::context::{Context, Step};
 use crate::error::Error;
 
+pub use range::Range;
+
 /// The `plan` of every header that this haul writes.
 const SCHEMA: &str = "haul.sim.plan/2";
 
@@ -30,44 +34,6 @@ const PLAN_BYTES_MAX: u64 = 4 << 30;
 
 /// Longest record file of a task that is read, in bytes: two records, whose parameters are a plan's line.
 const RECORD_BYTES_MAX: u64 = 16 << 20;
-
-/// A parameter and the values that it takes.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Range {
-    /// A task's field or a setting's path.
-    pub name: String,
-    /// Its values, as text.
-    pub values: Vec<String>,
-}
-
-impl std::str::FromStr for Range {
-    type Err = String;
-
-    /// `NAME=A,B,C`, or `NAME=FIRST..LAST` or `NAME=FIRST..LAST:STEP` for whole numbers.
-    fn from_str(text: &str) -> Result<Self, String> {
-        let setting: Setting = text.parse()?;
-        let Some((first, rest)) = setting.value.split_once("..") else {
-            let values = setting.value.split(',').map(|value| value.trim().to_owned()).collect();
-            return Ok(Self { name: setting.name, values });
-        };
-        let (last, step) = rest.split_once(':').unwrap_or((rest, "1"));
-        let number = |part: &str| {
-            part.trim()
-                .parse::<u64>()
-                .map_err(|_| format!("{part:?} in {text:?} is no whole number"))
-        };
-        let (first, last, step) = (number(first)?, number(last)?, number(step)?);
-        if step == 0 || first > last || (last - first) / step >= TASKS_MAX as u64 {
-            return Err(format!(
-                "{text:?} is no range: FIRST..LAST:STEP with FIRST at most LAST, a STEP above 0, and \
-                 fewer than {TASKS_MAX} values"
-            ));
-        }
-        let count = (last - first) / step;
-        let values = (0..=count).map(|n| (first + n * step).to_string()).collect();
-        Ok(Self { name: setting.name, values })
-    }
-}
 
 /// The first line of a plan.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -168,7 +134,7 @@ fn entry(base: &Task, ranges: &[Range], origin: &Origin, index: usize) -> Result
 /// A setting is wrong, the program cannot be read, or the plan cannot be written.
 pub fn write(path: &Path, base: &Task, ranges: &[Range]) -> Result<usize, Error> {
     let origin =
-        Origin { program_digest: digest_of(&program_path(base)?)?, simulator: simulator() };
+        Origin { program_digest: program::digest(&program_path(base)?)?, simulator: simulator() };
     let entries = tasks(base, ranges, &origin)?;
     let header = Header {
         plan: SCHEMA.into(),
@@ -239,7 +205,7 @@ impl Plan {
             return Ok(false);
         }
         let program = program_path(&entry.task)?;
-        let found = digest_of(&program)?;
+        let found = program::digest(&program)?;
         if found != self.header.origin.program_digest {
             return Err(self.failed(format!(
                 "{} has digest {found}, the plan was made for {}; write the plan anew",
@@ -403,10 +369,6 @@ pub fn program_path(task: &Task) -> Result<PathBuf, Error> {
     } else {
         Ok(task.program.clone().into())
     }
-}
-
-fn digest_of(program: &Path) -> Result<String, Error> {
-    Ok(format!("{:016x}", digest(&program::bytes(program)?)))
 }
 
 /// This haul: its version, and the size and the time of its file, which change when it is built anew.

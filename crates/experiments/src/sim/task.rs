@@ -103,7 +103,7 @@ impl Task {
         let failed = |reason: String| Error::Simulation { what: self.to_string(), reason };
         let outcome = haul_sim::run(&self.machine, image, &self.job())
             .map_err(|error| failed(error.to_string()))?;
-        if let Some(code) = outcome.machine.exit_code.filter(|code| *code != 0) {
+        if let Some(code) = outcome.machine.failure() {
             return Err(failed(format!(
                 "the program ended with exit code {code}, so that its time means nothing; see what \
                  haul sim run says of it"

@@ -53,8 +53,7 @@ pub(super) fn take(bytes: usize) -> Option<(NonNull<u8>, usize)> {
 pub(super) fn give(base: NonNull<u8>, bytes: usize) {
     let kept = {
         let mut spares = spares();
-        let room = if spares.receivers > 0 { KEPT_BYTES_MAX - spares.bytes } else { 0 };
-        let kept = bytes.min(room);
+        let kept = bytes.min(spares.room());
         spares.give(base, kept);
         kept
     };
@@ -80,6 +79,11 @@ unsafe impl Send for Spares {}
 impl Spares {
     const fn new() -> Self {
         Self { ranges: Vec::new(), bytes: 0, receivers: 0 }
+    }
+
+    /// How many bytes more are kept: none where nobody receives.
+    fn room(&self) -> usize {
+        if self.receivers > 0 { KEPT_BYTES_MAX - self.bytes } else { 0 }
     }
 
     fn take(&mut self, bytes: usize) -> Option<(NonNull<u8>, usize)> {
@@ -143,10 +147,13 @@ mod tests {
         give(base, bytes);
         assert!(spares().bytes <= KEPT_BYTES_MAX);
         remove_receiver();
-        let (base, bytes) = pages(1);
         let mut alone = Spares::new();
+        assert_eq!(alone.room(), 0, "nobody receives");
+        alone.receivers = 1;
+        assert_eq!(alone.room(), KEPT_BYTES_MAX);
+        let (base, bytes) = pages(1);
         alone.give(base, bytes);
-        assert_eq!(alone.bytes, HUGE_BYTES);
+        assert_eq!((alone.bytes, alone.room()), (HUGE_BYTES, KEPT_BYTES_MAX - HUGE_BYTES));
         region::unmap(base, bytes);
     }
 

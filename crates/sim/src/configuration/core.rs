@@ -16,6 +16,17 @@ pub enum Issue {
     OutOfOrder,
 }
 
+impl Issue {
+    /// Its name in settings and records.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::InOrder => "in-order",
+            Self::OutOfOrder => "out-of-order",
+        }
+    }
+}
+
 /// The processor.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]

@@ -7,8 +7,8 @@ use super::dispatch::Touched;
 use crate::configuration::Cycle;
 use crate::isa::{Class, Instruction};
 
-/// Rows that a trace holds at most; a picture of more is no picture.
-pub const ROWS_MAX: usize = 1 << 16;
+/// Rows that a trace holds at most: as many as transactions, so that one limit can be told.
+pub const ROWS_MAX: usize = crate::memory::trace::TRANSACTIONS_MAX;
 /// The row of an instruction that is not in the trace.
 const NO_ROW: u32 = u32::MAX;
 

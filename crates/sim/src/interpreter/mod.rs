@@ -71,6 +71,12 @@ impl Machine {
         })
     }
 
+    /// The exit code of a program that says by it that it failed: what it did then means nothing.
+    #[must_use]
+    pub fn failure(&self) -> Option<u64> {
+        self.exit_code.filter(|code| *code != 0)
+    }
+
     /// Runs to the end and returns the exit code.
     ///
     /// # Errors

@@ -74,8 +74,10 @@ impl Run {
             .map_err(|error| self.failed(error.to_string()))?;
         let seconds = began.elapsed().as_secs_f64();
         // What a program did that says that it failed means nothing; it is shown, and not recorded.
-        let is_sound = outcome.machine.exit_code.is_none_or(|code| code == 0);
-        let records = if is_sound { self.records(&outcome, seconds) } else { Vec::new() };
+        let records = match outcome.machine.failure() {
+            None => self.records(&outcome, seconds),
+            Some(_) => Vec::new(),
+        };
         self.outcome = Some(outcome);
         Ok(records)
     }
@@ -105,12 +107,10 @@ impl Run {
             }
         }
         let seconds = began.elapsed().as_secs_f64();
-        let is_sound = machine.exit_code.is_none_or(|code| code == 0);
-        let records = if is_sound {
-            let executed = self.record("instructions", "count", machine.executed as f64);
-            vec![executed, self.speed("functional", machine.executed, seconds)]
-        } else {
-            Vec::new()
+        let executed = || self.record("instructions", "count", machine.executed as f64);
+        let records = match machine.failure() {
+            None => vec![executed(), self.speed("functional", machine.executed, seconds)],
+            Some(_) => Vec::new(),
         };
         self.interpreted = Some((machine, seconds));
         Ok(records)
@@ -143,7 +143,7 @@ impl Run {
 
     /// How fast it was simulated, by what.
     fn speed(&self, core: &str, instructions: u64, seconds: f64) -> Record {
-        let mips = instructions as f64 / seconds.max(1e-9) / 1e6;
+        let mips = mips(instructions, seconds);
         let mut speed = self.record("simulated_mips", "million/s", mips).with("core", core);
         speed.experiment = "sim.speed".into();
         speed.kind = Kind::Measured;
@@ -159,10 +159,7 @@ impl Run {
                 .filter(|(name, ..)| *name != "cycles")
                 .map(|(name, _, value)| record(name, "count", value as f64)),
         );
-        let core = match self.task.machine.core.issue {
-            haul_sim::configuration::Issue::InOrder => "in-order",
-            haul_sim::configuration::Issue::OutOfOrder => "out-of-order",
-        };
+        let core = self.task.machine.core.issue.name();
         records.push(self.speed(core, outcome.instructions, seconds));
         records.extend(self.window(outcome).iter().flat_map(Window::records));
         records
@@ -173,7 +170,7 @@ impl Run {
         format!(
             "{}: {executed} instructions, interpreted in {seconds:.2} s: {:.0} million a second{}",
             self.task,
-            executed as f64 / seconds.max(1e-9) / 1e6,
+            mips(executed, seconds),
             written(machine)
         )
     }
@@ -251,12 +248,16 @@ impl Command for Run {
         } else if self.trace.is_some() {
             terminal::say(&text);
         }
-        let failed = machine.exit_code.filter(|code| *code != 0);
-        failed.map_or(Ok(()), |code| {
+        machine.failure().map_or(Ok(()), |code| {
             let reason = format!("the program ended with exit code {code}: its time means nothing");
             Err(self.failed(reason).into())
         })
     }
+}
+
+/// Million instructions a second.
+fn mips(instructions: u64, seconds: f64) -> f64 {
+    instructions as f64 / seconds.max(1e-9) / 1e6
 }
 
 /// What the program wrote, on a line of its own.

@@ -3,7 +3,7 @@
 use haul_model::{Comparison, Kind, Record};
 
 use super::super::paper::{COPY_SHARES, FIGURE_8, Mode, Row, TABLE_2};
-use super::point::{Calibration, FIGURE_PAYLOAD, Results, modes};
+use super::point::{Calibration, FIGURE_PAYLOAD, Results, issue, modes};
 use crate::context::Context;
 
 /// A row of Table 2 of ours, in percent: overall, by faster copies, by overlap.
@@ -99,7 +99,7 @@ fn table_2(calibration: Calibration, results: &Results) -> Vec<Record> {
             let cell = cell_of(metric, "%", value)
                 .with("payload_bytes", row.payload_bytes)
                 .with("mode", row.mode.name())
-                .with("core", if row.in_order { "in-order" } else { "out-of-order" });
+                .with("core", issue(row.in_order).name());
             let cell = beside_paper(cell, value, paper);
             told.push(match row.disputed {
                 Some(why) => cell.with("disputed", why),

@@ -59,7 +59,7 @@ pub fn measure_reproduce(plan: &Reproduce, context: &mut Context<'_>) -> Result<
         None => program::workload(task::RECEIVE)?,
     };
     let image = program::read(&path)?;
-    let program_digest = format!("{:016x}", task::digest(&program::bytes(&path)?));
+    let program_digest = program::digest(&path)?;
     let began = Instant::now();
     let points = point::all(0);
     // How many runs there are once the knob was probed, and once it was set.
@@ -174,7 +174,7 @@ fn emit_speed(results: &Results, began: Instant, threads: usize, context: &mut C
         if mips.is_empty() {
             continue;
         }
-        let core = if in_order { "in-order" } else { "out-of-order" };
+        let core = point::issue(in_order).name();
         let mut record = Record::new("", "sim.speed", "haul", "simulated_mips", "million/s")
             .with("core", core)
             .with("packets", results.packets)

@@ -122,7 +122,7 @@ impl Point {
             task.machine.engine.policy = policy.into();
         }
         task.machine.engine.overlap = self.overlap;
-        task.machine.core.issue = if self.in_order { Issue::InOrder } else { Issue::OutOfOrder };
+        task.machine.core.issue = issue(self.in_order);
         task.machine.memory.dram.channels = self.channels;
         task.machine.memory.latency_ns = self.latency_ns;
         task
@@ -131,7 +131,7 @@ impl Point {
     /// `in-order` or `out-of-order`.
     #[must_use]
     pub fn core(&self) -> &'static str {
-        if self.in_order { "in-order" } else { "out-of-order" }
+        issue(self.in_order).name()
     }
 
     /// What the run gave, as a record.
@@ -151,6 +151,11 @@ impl Point {
         record.kind = Kind::Modelled;
         record
     }
+}
+
+/// Which of the two processors.
+pub(super) fn issue(in_order: bool) -> Issue {
+    if in_order { Issue::InOrder } else { Issue::OutOfOrder }
 }
 
 impl std::fmt::Display for Point {

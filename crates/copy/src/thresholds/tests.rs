@@ -1,0 +1,116 @@
+use super::*;
+use crate::cpu::Facts;
+
+fn facts(vendor: Vendor, last_cache_bytes: usize) -> Facts {
+    Facts { vendor, fast_short_string: true, last_cache_bytes }
+}
+
+#[test]
+fn every_name_is_a_threshold_of_its_own() {
+    for (index, name) in Thresholds::NAMES.iter().enumerate() {
+        let mut thresholds = Thresholds::REGISTERS_ONLY;
+        assert!(thresholds.set(name, 5000 + index));
+        assert_eq!(thresholds.get(name), Some(5000 + index));
+        let others = Thresholds::NAMES.iter().filter(|other| *other != name);
+        for other in others {
+            assert_eq!(thresholds.get(other), Some(NEVER), "{name} changed {other}");
+        }
+    }
+    assert_eq!(Thresholds::REGISTERS_ONLY.get(""), None);
+}
+
+#[test]
+fn hostile_values_are_clamped() {
+    for value in [0, 1, LOOKUP_MIN - 1, LOOKUP_MIN, 1 << 63, usize::MAX] {
+        let mut thresholds = Thresholds::REGISTERS_ONLY;
+        for name in Thresholds::NAMES {
+            assert!(thresholds.set(name, value));
+        }
+        for clamped in thresholds.clamped().to_array() {
+            assert_eq!(clamped, value.max(LOOKUP_MIN));
+        }
+    }
+}
+
+fn all(bytes: usize) -> Thresholds {
+    Thresholds::from_array([bytes; Thresholds::NAMES.len()])
+}
+
+fn lookups(in_force: &InForce) -> [usize; 2] {
+    [&in_force.copy_lookup, &in_force.fill_lookup].map(|place| place.load(Ordering::Relaxed))
+}
+
+/// One thread's first copy asks the processor; another installs a file's thresholds meanwhile.
+#[test]
+fn defaults_that_come_late_replace_nothing() {
+    let in_force = InForce::new();
+    let got = in_force.get_or(|| {
+        in_force.install(all(5000));
+        all(7000)
+    });
+    assert_eq!((got, lookups(&in_force)), (all(5000), [5000; 2]));
+}
+
+/// Half of what another thread installs is there: what is read has no unset threshold in it.
+#[test]
+fn defaults_stand_in_for_what_is_not_installed_yet() {
+    let in_force = InForce::new();
+    in_force.values[0].store(5000, Ordering::Relaxed);
+    let mut expected = all(7000);
+    expected.rep_movsb_min = 5000;
+    assert_eq!(in_force.get_or(|| all(7000)), expected);
+    in_force.install(all(5000));
+    assert_eq!(in_force.get_or(|| panic!("all are set")), all(5000));
+    assert_eq!(lookups(&in_force), [5000; 2]);
+}
+
+#[test]
+fn what_is_installed_outlives_every_first_copy() {
+    for _ in 0..if cfg!(miri) { 20 } else { 2000 } {
+        let in_force = InForce::new();
+        let barrier = std::sync::Barrier::new(2);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                barrier.wait();
+                in_force.get_or(|| all(7000));
+            });
+            barrier.wait();
+            in_force.install(all(5000));
+        });
+        assert_eq!((in_force.get_or(|| all(9000)), lookups(&in_force)), (all(5000), [5000; 2]));
+    }
+}
+
+#[test]
+fn a_cache_that_a_hypervisor_made_up_is_not_believed() {
+    let lie = Thresholds::for_processor(facts(Vendor::Intel, 1 << 40));
+    let none = Thresholds::for_processor(facts(Vendor::Intel, 0));
+    assert_eq!(lie, none);
+    if cfg!(target_arch = "x86_64") {
+        assert!(lie.stream_copy_min < 64 << 20);
+    }
+}
+
+/// A larger cache never makes a copy stream earlier, up to what no processor has.
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn large_caches_are_clamped() {
+    let stream_from = |mebibytes: usize| {
+        let intel = facts(Vendor::Intel, mebibytes << 20);
+        Thresholds::for_processor(intel).stream_copy_min
+    };
+    for mebibytes in [1, 32, 64, 96] {
+        assert_eq!(stream_from(mebibytes), mebibytes << 19, "{mebibytes} MiB");
+    }
+    for mebibytes in [105, 320, 504, 1024] {
+        assert_eq!(stream_from(mebibytes), 48 << 20, "{mebibytes} MiB");
+    }
+    let smallest = Thresholds::for_processor(facts(Vendor::Intel, 1));
+    assert_eq!(smallest.stream_copy_min, 256 << 10);
+}
+
+#[test]
+fn amd_does_not_copy_by_string_unless_measured() {
+    let amd = Thresholds::for_processor(facts(Vendor::Amd, 32 << 20));
+    assert_eq!((amd.rep_movsb_min, amd.rep_stosb_min), (NEVER, NEVER));
+}
