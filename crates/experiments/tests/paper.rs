@@ -90,7 +90,11 @@ fn machines_of_the_record_take_the_cycles_that_it_says() {
     let packets = |record: &Record| record.parameters["packets"].as_u64().expect("a number");
     let run = |point: &Point| {
         let packets = packets(&recorded[&name(point)]);
-        point.task(packets, warm_packets(packets)).run(&image).expect("it ends")
+        point
+            .task(packets, warm_packets(packets))
+            .run(&image, &AtomicBool::new(false))
+            .expect("it runs")
+            .expect("it ends")
     };
     let mut compared = 0;
     let stop = AtomicBool::new(false);

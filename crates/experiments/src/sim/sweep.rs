@@ -9,6 +9,7 @@
 mod range;
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 use haul_model::{Kind, Line, Record};
@@ -148,6 +149,17 @@ pub fn write(path: &Path, base: &Task, ranges: &[Range]) -> Result<usize, Error>
     Ok(entries.len())
 }
 
+/// What became of a task that was to be done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Doing {
+    /// It was done, and its record written.
+    Now,
+    /// Its record was there.
+    Before,
+    /// It was given up before its end, and left nothing.
+    Stopped,
+}
+
 fn line(value: &impl Serialize) -> String {
     // Plain data with string keys: it cannot fail.
     serde_json::to_string(value).unwrap_or_default() + "\n"
@@ -191,18 +203,18 @@ impl Plan {
         self.entries.is_empty()
     }
 
-    /// Does a task, unless its record file is there already and whole; tells whether it did.
+    /// Does a task, unless its record file is there already and whole, or `stop` is set meanwhile.
     ///
     /// # Errors
     /// There is no such task, the program is not the plan's, the run fails, or the record cannot
     /// be written.
-    pub fn run(&self, index: usize) -> Result<bool, Error> {
+    pub fn run(&self, index: usize, stop: &AtomicBool) -> Result<Doing, Error> {
         let entry = self.entries.get(index).ok_or_else(|| {
             self.failed(format!("there is no task {index}; it has 0 to {}", self.len().max(1) - 1))
         })?;
         let path = self.record_path(entry);
         if self.record(entry).is_ok() {
-            return Ok(false);
+            return Ok(Doing::Before);
         }
         let program = program_path(&entry.task)?;
         let found = program::digest(&program)?;
@@ -213,7 +225,9 @@ impl Plan {
                 self.header.origin.program_digest
             )));
         }
-        let simulated = entry.task.run(&program::read(&program)?)?;
+        let Some(simulated) = entry.task.run(&program::read(&program)?, stop)? else {
+            return Ok(Doing::Stopped);
+        };
         let folder = self.folder();
         std::fs::create_dir_all(&folder)
             .map_err(|error| self.failed(format!("{}: {error}", folder.display())))?;
@@ -222,25 +236,30 @@ impl Plan {
             .map(|record| Line::from(record).to_json() + "\n")
             .collect();
         replace(&path, &text)?;
-        Ok(true)
+        Ok(Doing::Now)
     }
 
-    /// Does all tasks that are not done, `threads` at once, and emits the records of all; no task is
-    /// begun once somebody says stop, or a record cannot be written. A task that fails by itself keeps
-    /// none of the others from being done.
+    /// Does all tasks that are not done, `threads` at once, and emits the records of all. Once somebody
+    /// says stop no task is begun, and those that run are given up; once a record cannot be written, none
+    /// is begun. A task that fails by itself keeps none of the others from being done.
     ///
     /// # Errors
     /// The first failure; the tasks that are done are kept.
     pub fn run_all(&self, threads: usize, context: &mut Context<'_>) -> Result<(), Error> {
         let indices: Vec<usize> = (0..self.len()).collect();
         let (began, mut done, mut failure) = (Instant::now(), 0_u32, None);
-        let work = |index: &usize| self.run(*index);
-        pool::each(&indices, threads, context.stop, work, |index, outcome| {
-            done += 1;
-            if let Err(error) = outcome {
-                let goes_on = matches!(error, Error::Simulation { .. });
-                failure.get_or_insert(error);
-                return goes_on;
+        let stop = context.stop;
+        let work = |index: &usize| self.run(*index, stop);
+        pool::each(&indices, threads, stop, work, |index, outcome| {
+            match outcome {
+                Ok(Doing::Stopped) => return false,
+                Ok(Doing::Now | Doing::Before) => done += 1,
+                Err(error) => {
+                    done += 1;
+                    let goes_on = matches!(error, Error::Simulation { .. });
+                    failure.get_or_insert(error);
+                    return goes_on;
+                }
             }
             let what = format!("{done}/{} task {index}", indices.len());
             let elapsed = began.elapsed();

@@ -1,6 +1,7 @@
 //! One run of one program on one machine, as plain data: the same task gives the same cycles
 //! wherever and however often it is done.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use haul_sim::nic::PAYLOAD_BYTES_MAX;
@@ -94,15 +95,20 @@ impl Default for Task {
 pub const RECEIVE: &str = "receive";
 
 impl Task {
-    /// Runs it. Deterministic but for [`Simulated::seconds`].
+    /// Runs it; `None` where `stop` was set before its end, which is looked at some ten times a
+    /// second. Deterministic but for [`Simulated::seconds`].
     ///
     /// # Errors
     /// The machine is impossible, or the program does what it must not, or says that it failed.
-    pub fn run(&self, image: &Image) -> Result<Simulated, Error> {
+    pub fn run(&self, image: &Image, stop: &AtomicBool) -> Result<Option<Simulated>, Error> {
         let began = Instant::now();
         let failed = |reason: String| Error::Simulation { what: self.to_string(), reason };
-        let outcome = haul_sim::run(&self.machine, image, &self.job())
-            .map_err(|error| failed(error.to_string()))?;
+        let stops = || stop.load(Ordering::Relaxed);
+        let outcome = match haul_sim::run_until(&self.machine, image, &self.job(), stops) {
+            Ok(outcome) => outcome,
+            Err(haul_sim::Error::Stopped { .. }) => return Ok(None),
+            Err(error) => return Err(failed(error.to_string())),
+        };
         if let Some(code) = outcome.machine.failure() {
             return Err(failed(format!(
                 "the program ended with exit code {code}, so that its time means nothing; see what \
@@ -113,13 +119,13 @@ impl Task {
         let cycles_per_packet = (counted > 0 && self.is_workload())
             .then(|| (outcome.cycles - outcome.warm_cycles) as f64 / counted as f64);
         let named = outcome.core.named().into_iter().chain(outcome.memory.named());
-        Ok(Simulated {
+        Ok(Some(Simulated {
             cycles: outcome.cycles,
             instructions: outcome.instructions,
             cycles_per_packet,
             counters: named.map(|(name, _, value)| (name.to_owned(), value)).collect(),
             seconds: began.elapsed().as_secs_f64(),
-        })
+        }))
     }
 
     /// What the platform runs.

@@ -14,6 +14,7 @@ use crate::command::stage::Runner;
 use crate::command::{Command, this_machine};
 use crate::error::Error;
 use crate::journal::{Journal, Outputs};
+use crate::stop::STOP;
 use crate::terminal;
 
 /// Longest file of settings that is read, in bytes.
@@ -125,7 +126,7 @@ impl Command for Task {
     }
 
     fn run(&mut self, journal: &mut Journal) -> Result<(), Error> {
-        self.plan.run(self.index)?;
+        self.plan.run(self.index, &STOP)?;
         if self.json {
             self.plan.records_of(self.index).into_iter().for_each(|record| journal.add(record));
         }

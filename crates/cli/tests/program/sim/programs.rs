@@ -133,11 +133,9 @@ fn programs_that_go_wrong_are_named() {
     refused(&file("calls.elf", &unknown_call), &[], &["unknown call 1000"]);
 }
 
-#[test]
-fn a_run_without_end_stops_when_asked_to() {
-    let folder = tempfile::tempdir().unwrap();
-    let loops = elf::program(folder.path(), "loops.elf", &LOOPS);
-    let mut command = sim(&["run", text(&loops), "--json"]);
+/// Asks a command that would run for hours to stop, and expects exit code 1 and those words.
+fn stops(arguments: &[&str], says: &[&str]) {
+    let mut command = sim(&[arguments, &["--json"]].concat());
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
     // The machine's line: it watches for signals by now.
@@ -145,8 +143,21 @@ fn a_run_without_end_stops_when_asked_to() {
     child.stdout.as_mut().unwrap().read_exact(&mut first).unwrap();
     kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
     let began = Instant::now();
-    finish(child).expect(1).says(&["stopped after", "instructions", "before the program's end"]);
-    assert!(began.elapsed() < Duration::from_secs(20));
+    finish(child).expect(1).says(says);
+    assert!(began.elapsed() < Duration::from_secs(20), "{arguments:?}");
+}
+
+#[test]
+fn a_run_without_end_stops_when_asked_to() {
+    let folder = tempfile::tempdir().unwrap();
+    let loops = elf::program(folder.path(), "loops.elf", &LOOPS);
+    let (loops, plan, out) = (text(&loops), folder.path().join("p"), folder.path().join("out"));
+    let words = ["stopped after", "instructions", "before the program's end"];
+    stops(&["run", loops], &words);
+    stops(&["run", loops, "--functional"], &words);
+    let sweep = ["sweep", "--vary", "memory.mshrs=1..4", "--program", loops, "--run"];
+    stops(&[&sweep[..], &["--out", text(&plan)]].concat(), &["interrupted"]);
+    stops(&["reproduce", "--program", loops, "--out", text(&out)], &["interrupted"]);
 }
 
 /// In every mode of the engine, in order and out of order: the copy is refused before any of it is done.

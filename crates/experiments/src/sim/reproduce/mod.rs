@@ -137,11 +137,12 @@ fn run(
         results.add(points[index].clone(), simulated);
     };
     let mut next = 0;
-    let work = |point: &Point| point.task(packets, warm).run(image);
+    let work = |point: &Point| point.task(packets, warm).run(image, stop);
     pool::each(points, plan.threads, stop, work, |index, outcome| {
         let point = &points[index];
         match outcome {
-            Ok(simulated) => {
+            Ok(None) => false,
+            Ok(Some(simulated)) => {
                 *done += 1;
                 let left = total.saturating_sub(*done) as u32;
                 let elapsed = began.elapsed();

@@ -1,4 +1,10 @@
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
 use super::*;
+
+/// Nobody says stop.
+static GO: AtomicBool = AtomicBool::new(false);
 
 fn ranges(texts: &[&str]) -> Vec<Range> {
     texts.iter().map(|text| text.parse().expect("a range")).collect()
@@ -39,9 +45,14 @@ fn tasks_are_all_combinations_and_differ() {
     assert!(refusal(&["memory.mshrs=1,2", "memory.mshrs=3,4"]).contains("varied twice"));
 }
 
-/// A program that ends at once, as an ELF file: `li a7, 93; li a0, 0; ecall`.
-fn program(folder: &Path) -> PathBuf {
-    let code: [u32; 3] = [0x05d0_0893, 0x0000_0513, 0x0000_0073];
+/// `li a7, 93; li a0, 0; ecall`: it ends at once.
+const ENDS: [u32; 3] = [0x05d0_0893, 0x0000_0513, 0x0000_0073];
+
+/// `j .` and what is never reached: it does not end.
+const LOOPS: [u32; 3] = [0x0000_006f, 0x0000_0513, 0x0000_0073];
+
+/// A program as an ELF file.
+fn program(folder: &Path, code: [u32; 3]) -> PathBuf {
     let start = 0x8000_0000_u64;
     let mut file = vec![0x7f, b'E', b'L', b'F', 2, 1, 1];
     file.resize(16, 0);
@@ -68,8 +79,12 @@ fn program(folder: &Path) -> PathBuf {
 }
 
 fn plan(folder: &Path) -> PathBuf {
+    plan_of(folder, ENDS)
+}
+
+fn plan_of(folder: &Path, code: [u32; 3]) -> PathBuf {
     let path = folder.join("plan.jsonl");
-    let program = program(folder).to_string_lossy().into_owned();
+    let program = program(folder, code).to_string_lossy().into_owned();
     let base = Task { program, ..Task::default() };
     let count = write(&path, &base, &ranges(&["memory.mshrs=1..4"])).expect("a plan");
     assert_eq!(count, 4);
@@ -80,20 +95,20 @@ fn plan(folder: &Path) -> PathBuf {
 fn a_task_is_done_once_and_collected() {
     let folder = tempfile::tempdir().expect("a folder");
     let plan = Plan::read(&plan(folder.path())).expect("a whole plan");
-    assert!(plan.run(2).expect("it runs"));
-    assert!(!plan.run(2).expect("it is there"), "done twice");
+    assert_eq!(plan.run(2, &GO).expect("it runs"), Doing::Now);
+    assert_eq!(plan.run(2, &GO).expect("it is there"), Doing::Before, "done twice");
     let (records, missing) = plan.collect();
     assert_eq!(records.len(), METRICS);
     let indices: Vec<usize> = missing.iter().map(|(index, _)| *index).collect();
     assert_eq!(indices, [0, 1, 3]);
-    assert!(plan.run(4).expect_err("no such task").to_string().contains("0 to 3"));
+    assert!(plan.run(4, &GO).expect_err("no such task").to_string().contains("0 to 3"));
 }
 
 #[test]
 fn a_killed_or_repeated_task_harms_nothing() {
     let folder = tempfile::tempdir().expect("a folder");
     let plan = Plan::read(&plan(folder.path())).expect("a whole plan");
-    plan.run(0).expect("it runs");
+    plan.run(0, &GO).expect("it runs");
     let path = plan.record_path(&plan.entries[0]);
     let whole = std::fs::read_to_string(&path).expect("it is there");
     // A worker that was killed leaves a temporary file at most; one that wrote by itself, a half.
@@ -102,15 +117,35 @@ fn a_killed_or_repeated_task_harms_nothing() {
     let (records, missing) = plan.collect();
     assert!(records.is_empty());
     assert!(missing[0].1.contains("damaged"), "{missing:?}");
-    assert!(plan.run(0).expect("it runs again"));
+    assert_eq!(plan.run(0, &GO).expect("it runs again"), Doing::Now);
     assert_eq!(std::fs::read_to_string(&path).expect("it is there"), whole, "the same to the byte");
     std::thread::scope(|scope| {
         for _ in 0..4 {
-            scope.spawn(|| (0..4).for_each(|index| assert!(plan.run(index).is_ok())));
+            scope.spawn(|| (0..4).for_each(|index| assert!(plan.run(index, &GO).is_ok())));
         }
     });
     let (records, missing) = plan.collect();
     assert_eq!((records.len(), missing.len()), (4 * METRICS, 0));
+}
+
+#[test]
+fn a_task_that_runs_is_given_up_when_somebody_says_stop() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let plan = Plan::read(&plan_of(folder.path(), LOOPS)).expect("a whole plan");
+    let stop = AtomicBool::new(false);
+    let doing = std::thread::scope(|scope| {
+        let task = scope.spawn(|| plan.run(0, &stop).expect("it runs"));
+        std::thread::sleep(Duration::from_millis(50));
+        stop.store(true, Ordering::Relaxed);
+        task.join().expect("it does not panic")
+    });
+    assert_eq!(
+        doing,
+        Doing::Stopped,
+        "its limit is {} instructions",
+        Task::default().instructions_max
+    );
+    assert!(plan.records_of(0).is_empty() && !plan.folder().exists(), "it left something");
 }
 
 #[test]
@@ -140,7 +175,7 @@ fn another_program_under_the_same_name_is_refused() {
     let folder = tempfile::tempdir().expect("a folder");
     let plan = Plan::read(&plan(folder.path())).expect("a whole plan");
     std::fs::write(folder.path().join("ends.elf"), "another").expect("it is written");
-    let message = plan.run(0).expect_err("another program").to_string();
+    let message = plan.run(0, &GO).expect_err("another program").to_string();
     assert!(message.contains("digest"), "{message}");
 }
 
@@ -149,7 +184,7 @@ fn what_was_done_for_an_earlier_program_is_not_taken_for_a_later_one() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = plan(folder.path());
     let first = Plan::read(&path).expect("a whole plan");
-    assert!(first.run(0).expect("it runs"));
+    assert_eq!(first.run(0, &GO).expect("it runs"), Doing::Now);
     // The program is built anew, and the plan is written again by the same command.
     let program = folder.path().join("ends.elf");
     let mut bytes = std::fs::read(&program).expect("it is there");
@@ -160,7 +195,7 @@ fn what_was_done_for_an_earlier_program_is_not_taken_for_a_later_one() {
     write(&path, &base, &ranges(&["memory.mshrs=1..4"])).expect("a plan");
     let second = Plan::read(&path).expect("a whole plan");
     assert!(second.collect().0.is_empty(), "old results were taken for new ones");
-    assert!(second.run(0).expect("it runs"), "it was taken for done");
+    assert_eq!(second.run(0, &GO).expect("it runs"), Doing::Now, "it was taken for done");
     assert_ne!(first.entries[0].digest, second.entries[0].digest);
 }
 
