@@ -3,11 +3,13 @@
 //!
 //! - `roles`: what children do;
 //! - `fork`: children that were not started again;
-//! - `scribble`: a peer that writes where it should not.
+//! - `scribble`: a peer that writes where it should not;
+//! - `soak`: all of it at once, with threads and deaths.
 
 mod fork;
 mod roles;
 mod scribble;
+mod soak;
 
 use std::io::Read;
 use std::process::{Child, Command, Stdio};

@@ -20,6 +20,7 @@ fn play() {
         "churn" => churn(&heap, argument, u64::MAX),
         "work" => churn(&heap, argument, 30_000),
         "bequeath" => bequeath(&heap, argument),
+        "soak" => crate::soak::work(&heap, argument),
         "suffer" => crate::scribble::suffer(&heap, argument),
         role => panic!("no role {role}"),
     }

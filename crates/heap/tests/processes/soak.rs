@@ -1,0 +1,398 @@
+//! Four processes of four threads on one heap at once, sixteen in all: each fills blocks of all sizes, hands
+//! some to threads of other processes, and frees what comes; processes are killed meanwhile, and new ones
+//! take their places. Then everything must be accounted for: what lies in a mailbox is whole, what the dead
+//! held is their heir's, and there is nothing else.
+//!
+//! `HAUL_SOAK_SECONDS` is how long it takes (4).
+
+use std::collections::BTreeSet;
+use std::process::Child;
+use std::ptr::NonNull;
+use std::sync::atomic::{
+    AtomicU64,
+    Ordering::{Acquire, Relaxed, Release, SeqCst},
+};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use haul_heap::{AllocError, Block, Heap, Node, Offset, Pages, Tag};
+
+use crate::{MIB, finish, start};
+
+const PROCESSES: usize = 4;
+const THREADS: usize = 4;
+
+/// Blocks that can be on their way to one thread.
+const MAILBOX: usize = 32;
+
+/// Blocks that a thread holds at most.
+const HELD: usize = 40;
+
+/// How long the processes work between two countings.
+const ROUND: Duration = Duration::from_secs(1);
+
+/// What a block says that is on its way to whoever takes it: no process's life has this number.
+const MAILED: u64 = 1 << 40;
+
+/// What a block says that is nobody's: not filled yet, or about to be freed.
+const NOBODYS: u64 = 0;
+
+/// The least that a block has: who holds it, and what it was filled with.
+const HEAD: usize = 16;
+
+/// What all processes see, in a block of the heap.
+#[repr(C)]
+struct Board {
+    /// The processes are to end.
+    stop: AtomicU64,
+    /// The number of the life that a place has now: a process that comes for a dead one has another.
+    lives: [AtomicU64; PROCESSES],
+    /// Blocks that came from another process.
+    received: AtomicU64,
+    /// Offsets of blocks, by thread of all.
+    mail: [[AtomicU64; MAILBOX]; PROCESSES * THREADS],
+}
+
+/// The board in a heap's block, which begins as zeros.
+fn board(heap: &Heap, offset: u64) -> &Board {
+    let block = heap.pointer(Offset::new(offset)).unwrap();
+    // SAFETY: the parent allocated it zeroed with this size, frees it when nobody looks any more, and only
+    // atomics touch it.
+    unsafe { block.cast().as_ref() }
+}
+
+/// A block that this thread holds.
+struct Parcel(NonNull<u8>);
+
+impl Parcel {
+    fn new(heap: &Heap, random: &mut Random, tag: Tag, life: u64) -> Result<Self, AllocError> {
+        let size = random.size();
+        let block = heap.alloc_tagged(size, 1 << random.next(13), Node::ANY, tag)?;
+        let parcel = Self(block);
+        parcel.word(0).store(life, Relaxed);
+        parcel.fill(size, random.next(256) as u8);
+        Ok(parcel)
+    }
+
+    /// A word of the head.
+    fn word(&self, index: usize) -> &AtomicU64 {
+        // SAFETY: a block has room for the head of two words, and is aligned to 64 bytes at least.
+        let words: &[AtomicU64; 2] = unsafe { self.0.cast().as_ref() };
+        &words[index]
+    }
+
+    fn fill(&self, size: usize, mark: u8) {
+        self.word(1).store((size as u64) << 8 | u64::from(mark), Relaxed);
+        // SAFETY: the block has `size` bytes, `HEAD` at least.
+        let start = unsafe { self.0.add(HEAD) };
+        // SAFETY: as above.
+        unsafe { start.write_bytes(mark, size - HEAD) };
+    }
+
+    fn size_and_mark(&self) -> (usize, u8) {
+        let word = self.word(1).load(Relaxed);
+        ((word >> 8) as usize, word as u8)
+    }
+
+    /// Whether the first `size` bytes are what the block was filled with.
+    fn assert_is_whole(&self, size: usize, mark: u8) {
+        // SAFETY: whoever says so knows that the block has as many bytes, and that nobody writes them.
+        let bytes = unsafe { std::slice::from_raw_parts(self.0.as_ptr(), size) };
+        assert!(bytes[HEAD..].iter().all(|byte| *byte == mark), "a block of {size} bytes");
+    }
+
+    fn check(&self, heap: &Heap) {
+        let (size, mark) = self.size_and_mark();
+        assert!(heap.usable_size(self.0).unwrap() >= size);
+        self.assert_is_whole(size, mark);
+    }
+
+    fn resize(&mut self, heap: &Heap, size: usize, life: u64) {
+        let (old, mark) = self.size_and_mark();
+        self.word(0).store(NOBODYS, Relaxed);
+        // SAFETY: the block is this thread's, and replaced by what comes back.
+        if let Ok(block) = unsafe { heap.realloc(self.0, size, 64) } {
+            self.0 = block;
+            self.assert_is_whole(size.min(old), mark);
+            self.fill(size, mark);
+        }
+        self.word(0).store(life, Relaxed);
+    }
+
+    fn free(self, heap: &Heap) {
+        self.check(heap);
+        self.word(0).store(NOBODYS, Relaxed);
+        // SAFETY: this thread's, and not used any more.
+        unsafe { heap.free(self.0) }.unwrap();
+    }
+}
+
+/// Numbers without a pattern (xorshift64, Marsaglia 2003).
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self, below: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 11) as usize % below
+    }
+
+    fn size(&mut self) -> usize {
+        HEAD + match self.next(24) {
+            0 => 1 + self.next(600_000),
+            1 | 2 => 1 + self.next(40_000),
+            _ => 1 + self.next(2000),
+        }
+    }
+}
+
+/// A child's part: `argument` is the board's offset, and above it which place this is.
+pub(crate) fn work(heap: &Heap, argument: u64) {
+    let (offset, place) = (argument & ((1 << 48) - 1), (argument >> 48) as usize);
+    // SAFETY: asks for a number.
+    heap.set_heir(Some(unsafe { libc::getppid() } as u32));
+    let board = board(heap, offset);
+    let life = board.lives[place].load(SeqCst);
+    thread::scope(|scope| {
+        for thread in 0..THREADS {
+            scope.spawn(move || Worker::new(heap, board, place * THREADS + thread, life).work());
+        }
+    });
+}
+
+/// Threads have one of three tags.
+fn tag_name(number: usize) -> String {
+    format!("soak {}", number % 3)
+}
+
+/// One thread of a child.
+struct Worker<'a> {
+    heap: &'a Heap,
+    board: &'a Board,
+    /// Its number among all.
+    number: usize,
+    life: u64,
+    tag: Tag,
+    random: Random,
+    held: Vec<Parcel>,
+}
+
+impl<'a> Worker<'a> {
+    fn new(heap: &'a Heap, board: &'a Board, number: usize, life: u64) -> Self {
+        let seed = (life << 8 | number as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+        let tag = heap.tag(&tag_name(number));
+        Self { heap, board, number, life, tag, random: Random(seed), held: Vec::new() }
+    }
+
+    fn work(mut self) {
+        while self.board.stop.load(Relaxed) == 0 {
+            match self.random.next(64) {
+                0..24 => self.allocate(),
+                24..32 => self.send(),
+                32..40 => self.receive(),
+                40..44 => self.resize(),
+                44 if self.number.is_multiple_of(THREADS) => _ = self.heap.maintain(),
+                _ => self.free_one(),
+            }
+        }
+        for parcel in self.held {
+            parcel.free(self.heap);
+        }
+    }
+
+    fn allocate(&mut self) {
+        if self.held.len() == HELD {
+            return self.free_one();
+        }
+        match Parcel::new(self.heap, &mut self.random, self.tag, self.life) {
+            Ok(parcel) => self.held.push(parcel),
+            Err(AllocError::Exhausted) => self.free_one(),
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    fn free_one(&mut self) {
+        if let Some(parcel) = self.any() {
+            parcel.free(self.heap);
+        }
+    }
+
+    fn resize(&mut self) {
+        if let Some(mut parcel) = self.any() {
+            parcel.resize(self.heap, self.random.size(), self.life);
+            self.held.push(parcel);
+        }
+    }
+
+    /// Puts a block into a place of somebody's mailbox, if that is empty.
+    fn send(&mut self) {
+        let box_number = self.random.next(self.board.mail.len());
+        let place = &self.board.mail[box_number][self.random.next(MAILBOX)];
+        let Some(parcel) = self.any() else { return };
+        parcel.check(self.heap);
+        parcel.word(0).store(MAILED, Relaxed);
+        let offset = self.heap.offset(parcel.0).unwrap().bytes();
+        // An offset of 0 is one too.
+        if place.compare_exchange(0, offset + 1, Release, Relaxed).is_err() {
+            parcel.word(0).store(self.life, Relaxed);
+            self.held.push(parcel);
+        }
+    }
+
+    fn receive(&mut self) {
+        for place in &self.board.mail[self.number] {
+            let offset = place.swap(0, Acquire);
+            if offset != 0 {
+                let parcel = Parcel(self.heap.pointer(Offset::new(offset - 1)).unwrap());
+                assert_eq!(parcel.word(0).swap(self.life, Relaxed), MAILED);
+                parcel.check(self.heap);
+                self.board.received.fetch_add(1, Relaxed);
+                match self.held.len() < HELD && self.random.next(2) == 0 {
+                    true => self.held.push(parcel),
+                    false => parcel.free(self.heap),
+                }
+            }
+        }
+    }
+
+    /// One of the blocks that it holds, which it holds no more.
+    fn any(&mut self) -> Option<Parcel> {
+        let count = self.held.len();
+        (count > 0).then(|| self.held.swap_remove(self.random.next(count)))
+    }
+}
+
+/// The processes, and the lives that ended by a kill.
+struct Soak<'a> {
+    heap: &'a Heap,
+    name: &'a str,
+    offset: u64,
+    children: Vec<Child>,
+    lives: u64,
+    killed: BTreeSet<u64>,
+    random: Random,
+}
+
+impl Soak<'_> {
+    fn board(&self) -> &Board {
+        board(self.heap, self.offset)
+    }
+
+    fn start(&mut self, place: usize) -> Child {
+        self.lives += 1;
+        self.board().lives[place].store(self.lives, SeqCst);
+        start("soak", self.name, &(self.offset | (place as u64) << 48).to_string())
+    }
+
+    /// Lets the processes work, and kills one now and then if `kills`.
+    fn round(&mut self, kills: bool) {
+        self.board().stop.store(0, SeqCst);
+        self.children = (0..PROCESSES).map(|place| self.start(place)).collect();
+        let began = Instant::now();
+        while began.elapsed() < ROUND {
+            thread::sleep(Duration::from_micros(self.random.next(80_000) as u64));
+            if kills {
+                let place = self.random.next(PROCESSES);
+                self.killed.insert(self.board().lives[place].load(SeqCst));
+                self.children[place].kill().unwrap();
+                self.children[place].wait().unwrap();
+                assert_eq!(self.heap.reap().damaged, 0);
+                self.children[place] = self.start(place);
+            }
+        }
+        self.board().stop.store(1, SeqCst);
+        for child in std::mem::take(&mut self.children) {
+            finish(child, "a process of the soak");
+        }
+    }
+
+    /// Every live block is the board, in a mailbox and whole, or was a dead one's; the counts say the same.
+    /// All but the board are freed.
+    fn account(&mut self, deaths: usize) {
+        assert_eq!(self.heap.reap().damaged, 0);
+        self.heap.validate().unwrap();
+        let mut blocks = Vec::new();
+        self.heap.walk(|block| blocks.push(block));
+        self.assert_counts(&blocks);
+        let mut mail = BTreeSet::new();
+        for place in self.board().mail.iter().flatten() {
+            let offset = place.swap(0, Acquire);
+            assert!(offset == 0 || mail.insert(offset - 1), "a block in two mailboxes");
+        }
+        let (mut mailed, mut loose) = (0, 0);
+        for block in blocks.iter().filter(|block| block.offset.bytes() != self.offset) {
+            let parcel = Parcel(block.address);
+            match (mail.contains(&block.offset.bytes()), parcel.word(0).load(Relaxed)) {
+                (true, holder) => {
+                    assert_eq!(holder, MAILED);
+                    parcel.check(self.heap);
+                    mailed += 1;
+                }
+                (false, life) if self.killed.contains(&life) => {}
+                // Its holder died before it filled the block (what was there before are as many equal
+                // bytes), or while the block went from hand to hand.
+                (false, life) => {
+                    let is_loose = life == NOBODYS || life >= MAILED;
+                    assert!(is_loose, "life {life} ended in peace and left {block:?}");
+                    loose += 1;
+                }
+            }
+            // SAFETY: nobody else is there any more.
+            unsafe { self.heap.free(block.address) }.unwrap();
+        }
+        assert_eq!(mailed, mail.len(), "a block in a mailbox is not live");
+        assert!(loose <= deaths * THREADS, "{loose} blocks are nobody's after {deaths} deaths");
+        assert!(deaths > 0 || blocks.len() == mail.len() + 1, "{} blocks", blocks.len());
+        assert_eq!(self.heap.stats(Node::ANY).live.blocks, 1);
+    }
+
+    /// The counts are the sums over the blocks, and all blocks are this process's, the heir's.
+    fn assert_counts(&self, blocks: &[Block]) {
+        let stats = self.heap.stats(Node::ANY);
+        let sum = |blocks: &mut dyn Iterator<Item = &Block>| {
+            blocks.fold((0, 0), |(count, bytes), block| (count + 1, bytes + block.bytes as u64))
+        };
+        assert_eq!(sum(&mut blocks.iter()), (stats.live.blocks, stats.live.bytes));
+        let tags = [0, 1, 2].map(|number| self.heap.tag(&tag_name(number)));
+        for tag in tags.into_iter().chain([Tag::NONE]) {
+            let counted = stats.tag(tag);
+            let of_tag = &mut blocks.iter().filter(|block| block.tag == tag);
+            assert_eq!(sum(of_tag), (counted.blocks, counted.bytes));
+        }
+        let own = blocks.iter().find(|block| block.offset.bytes() == self.offset).unwrap().process;
+        assert!(blocks.iter().all(|block| block.process == own), "{blocks:?}");
+    }
+}
+
+#[test]
+fn four_processes_of_four_threads_that_are_killed_lose_nothing() {
+    let seconds = std::env::var("HAUL_SOAK_SECONDS").ok();
+    let seconds: u64 = seconds.map_or(4, |text| text.parse().expect("a number"));
+    let name = format!("test-soak-{}", std::process::id());
+    let builder = Heap::builder().limit(crate::PAGES * 2 * MIB).nodes(1).pages(Pages::Plain);
+    let heap = builder.caches(512).decay(Some(0)).shared_named(&name).unwrap();
+    let named = crate::Named { heap, name };
+    let block = named.heap.zalloc(size_of::<Board>(), 64, Node::ANY, Tag::NONE).unwrap();
+    let mut soak = Soak {
+        heap: &named.heap,
+        name: &named.name,
+        offset: named.heap.offset(block).unwrap().bytes(),
+        children: Vec::new(),
+        lives: 0,
+        killed: BTreeSet::new(),
+        random: Random(0x50A4),
+    };
+    // The first time nobody dies, and the counts can be only one thing.
+    for round in 0..seconds {
+        let before = soak.killed.len();
+        soak.round(round > 0);
+        soak.account(soak.killed.len() - before);
+    }
+    let (received, kills) = (soak.board().received.load(Relaxed), soak.killed.len());
+    eprintln!("{received} blocks went to another thread, {kills} of {} processes died", soak.lives);
+    assert!(received > 0 && (seconds < 2 || kills > 0));
+    // SAFETY: nobody looks at the board any more.
+    unsafe { named.heap.free(block) }.unwrap();
+    crate::assert_whole(&named.heap);
+}
