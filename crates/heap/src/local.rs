@@ -158,10 +158,13 @@ fn inherited(me: u64, looks: usize, is_gone: impl Fn(Identity) -> bool) -> Optio
 /// `has_left_something` and that no thread has to `each`, during which nobody has it; how many.
 pub(crate) fn bury(has_left_something: impl Fn(usize) -> bool, mut each: impl FnMut(usize)) -> u32 {
     let Some(own) = register() else { return 0 };
-    let (process, me) = (process::own_number(), THREADS[own].load(Relaxed));
+    let process = process::own_number();
+    let me = with_start(&THREADS[own], process);
+    // Where the kernel does not tell when this thread started (no /proc), it tells it of none.
+    let tells = unfold(me).start != 0;
     let mut buried = 0;
     for (number, entry) in THREADS.iter().enumerate().skip(1) {
-        let old = with_start(entry, process);
+        let old = if tells { with_start(entry, process) } else { entry.load(Acquire) };
         if old == RETIRED || number == own || !has_left_something(number) {
             continue;
         }

@@ -2,10 +2,13 @@
 //! fails or goes on, and never ends in a signal or a panic. Blocks may be lost or given twice; nothing
 //! is written to them here.
 
+use std::ffi::c_void;
 use std::fs::File;
-use std::os::unix::fs::FileExt;
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use haul_heap::{Heap, Node, Pages};
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 /// Bytes of the header, which is checked when a process attaches and not read afterwards.
 const HEADER: u64 = 4096;
@@ -31,6 +34,34 @@ impl Random {
             4 => self.next(1 << 20),
             _ => self.0,
         }
+    }
+}
+
+/// The metadata once more, as another process would map it.
+struct Scribbler {
+    address: *mut c_void,
+    bytes: usize,
+}
+
+impl Scribbler {
+    fn map(file: &File, bytes: usize) -> Self {
+        let rights = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: the kernel chooses an address where nothing is mapped.
+        let address = unsafe { mmap(null_mut(), bytes, rights, MapFlags::SHARED, file, 0) };
+        Self { address: address.unwrap(), bytes }
+    }
+
+    fn words(&self) -> &[AtomicU64] {
+        // SAFETY: mapped for as long as `self` lives, at a multiple of a page; all who use it here use
+        // atomics, and any bits are a word.
+        unsafe { std::slice::from_raw_parts(self.address.cast(), self.bytes / 8) }
+    }
+}
+
+impl Drop for Scribbler {
+    fn drop(&mut self) {
+        // SAFETY: mapped by `map`, and nobody borrows it any more.
+        unsafe { munmap(self.address, self.bytes) }.unwrap();
     }
 }
 
@@ -77,6 +108,8 @@ fn metadata_that_others_wrote_over_does_no_harm() {
         assert!(!use_it(&heap, &mut random));
         // Everything that is not data: what the file has beyond the limit.
         let metadata = file.metadata().unwrap().len() - (16 << 20);
+        let scribbler = Scribbler::map(&file, metadata as usize);
+        let words = scribbler.words();
         for _ in 0..20 {
             for _ in 0..=random.next(200) {
                 let (start, end) = match random.next(4) {
@@ -84,8 +117,8 @@ fn metadata_that_others_wrote_over_does_no_harm() {
                     0 => (HEADER, metadata),
                     _ => (HEADER, metadata.min(512 << 10)),
                 };
-                let place = start + random.next((end - start) / 8 - 1) * 8;
-                file.write_at(&random.word().to_le_bytes(), place).unwrap();
+                let place = start / 8 + random.next((end - start) / 8 - 1);
+                words[place as usize].store(random.word(), Relaxed);
             }
             told += usize::from(use_it(&heap, &mut random));
         }

@@ -35,16 +35,27 @@ pub(crate) struct Memory {
 /// each time: a tenth of a second in all. The memory of one page took 8 ms under a hypervisor.
 const PAUSES: usize = 1000;
 
+/// At every so many looks it is asked whether anybody is at it; twice in a row nobody is the end of the
+/// wait. Each look gives the processor to whoever wants it, which can take long.
+const GLANCE: usize = 32;
+
 /// The wait for what another one is at.
 #[derive(Default)]
 struct Patience {
     looks: usize,
+    is_doubted: bool,
 }
 
 impl Patience {
     /// Waits a moment; false where it was long enough, or nobody is at it after all.
     fn goes_on(&mut self, is_at_it: impl Fn() -> bool) -> bool {
         self.looks += 1;
+        if self.looks.is_multiple_of(GLANCE) {
+            let was_doubted = core::mem::replace(&mut self.is_doubted, !is_at_it());
+            if was_doubted && self.is_doubted {
+                return false;
+            }
+        }
         match self.looks {
             looks if looks <= PATIENCE => sys::give_way(),
             looks if looks <= PATIENCE + PAUSES && is_at_it() => sys::pause(),

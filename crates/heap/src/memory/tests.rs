@@ -18,3 +18,15 @@ fn the_last_page_is_waited_for_while_another_maps_it() {
         assert!(heap.alloc(1 << 20, 64, Node::ANY).is_ok());
     });
 }
+
+#[test]
+fn a_wait_ends_when_nobody_is_at_it() {
+    let looks = |is_at_it: &dyn Fn() -> bool| {
+        let mut patience = Patience::default();
+        (0..PATIENCE).find(|_| !patience.goes_on(is_at_it))
+    };
+    assert_eq!(looks(&|| false), Some(2 * GLANCE - 1));
+    // Between two that are at it, there may be a moment in which nobody is.
+    let turn = core::cell::Cell::new(false);
+    assert_eq!(looks(&|| turn.replace(!turn.get())), None);
+}
