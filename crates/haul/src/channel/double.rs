@@ -386,6 +386,7 @@ mod tests {
             peer_can_pull: true,
         };
         let (socket, _other) = super::super::pair().unwrap();
+        let socket = super::super::socket::Socket::adopt(socket).unwrap();
         let link = Link::new(socket, met, Settings::default());
         let mut lane = Lane::for_sending(Arc::new(link), 0);
         let (bytes, mut target) = ([7; 100], [0_u8; 100]);

@@ -45,7 +45,6 @@ struct Hand<'a> {
 
 impl<'a> Hand<'a> {
     fn new(socket: &'a OwnedFd, settings: &'a Settings) -> Result<Self, Error> {
-        socket::adopt(socket)?;
         let mut nonce = [0; 8];
         rustix::rand::getrandom(&mut nonce, GetRandomFlags::empty())
             .map_err(Error::system("have random numbers"))?;
@@ -131,10 +130,7 @@ pub(super) fn connect(socket: &OwnedFd, settings: &Settings) -> Result<Met, Erro
     }
     let peer = hand.watch(&packet)?;
     let chunk_bytes = checked_chunk_bytes(told.chunk_bytes)?;
-    let file = packet.file.take().ok_or_else(|| Error::Memory {
-        found: "no memory, or several descriptors".into(),
-        expected: "one memory file",
-    })?;
+    let file = std::mem::take(&mut packet.file).file("one memory file")?;
     let region = Region::open(file, layout::region_bytes(chunk_bytes))?;
     let is_trusted = told.trusts && settings.trusts_peer;
     let can_pull = hand.probe(&peer, &told);

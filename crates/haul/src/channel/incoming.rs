@@ -108,11 +108,8 @@ impl Receiver {
             _ if header.length == 0 => Err(Error::protocol("length of a large message", 0, 1)),
             Mechanism::Ring => Ok(Way::Chunks(Run::new(0, header.length, link.chunk_bytes))),
             Mechanism::Staged | Mechanism::Sealed => {
-                let file = link.take_file(Kind::Memory, header.message);
-                let file = file.ok_or_else(|| Error::Memory {
-                    found: "no memory, or several descriptors at once".into(),
-                    expected: "one memory file for the message",
-                })?;
+                let expected = "one memory file for the message";
+                let file = link.take_file(Kind::Memory, header.message, expected)?;
                 self.lane.system_calls += 2;
                 Ok(Way::Memory(file))
             }
@@ -125,17 +122,15 @@ impl Receiver {
             }
             Mechanism::Lease => Ok(Way::Lease(Let::default())),
             Mechanism::Vmsplice => {
+                let expected = "the reading end of a pipe";
                 if header.entries > 0 {
-                    let pipe = link.take_file(Kind::Pipe, header.message);
-                    self.pipe = pipe.filter(vmsplice::is_reader);
+                    let pipe = link.take_file(Kind::Pipe, header.message, expected)?;
+                    self.pipe = Some(pipe).filter(vmsplice::is_reader);
                     self.lane.system_calls += 3;
                 }
                 match &self.pipe {
                     Some(_) => Ok(Way::Pipe { offset: 0 }),
-                    None => Err(Error::Memory {
-                        found: "no pipe".into(),
-                        expected: "the reading end of one",
-                    }),
+                    None => Err(Error::Memory { found: "no pipe".into(), expected }),
                 }
             }
             Mechanism::Double => {

@@ -59,7 +59,8 @@ impl Mapped {
         let place = &mut self.places[(number % POOLS_MAX as u64) as usize];
         if place.as_ref().is_none_or(|known| known.number != number) {
             *place = None;
-            let file = lane.link.take_file(Kind::Pool, number)?;
+            let file =
+                lane.link.take_file(Kind::Pool, number, "one memory file for a pool").ok()?;
             let size = usize::try_from(rustix::fs::fstat(&file).ok()?.st_size).ok()?;
             let region = Region::open(file, size).ok()?;
             *place = Some(Known { number, region, backed: 0 });

@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering::{Relaxed, Release, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU64, fence};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -17,7 +17,9 @@ use super::error::Error;
 use super::handshake::Met;
 use super::layout::{self, SumState};
 use super::peer::Peer;
+use super::received::Received;
 use super::region::Region;
+use super::socket::Socket;
 use super::words::{Flags, Word};
 use super::{Mechanism, Settings, socket};
 
@@ -44,7 +46,7 @@ impl Kind {
 /// One end of a channel.
 #[derive(Debug)]
 pub(super) struct Link {
-    pub(super) socket: OwnedFd,
+    pub(super) socket: Socket,
     pub(super) peer: Peer,
     pub(super) region: Region,
     pub(super) chunk_bytes: usize,
@@ -54,12 +56,20 @@ pub(super) struct Link {
     pub(super) settings: Settings,
     /// A transfer failed in the middle: what the words say means nothing any more.
     pub(super) is_broken: AtomicBool,
-    /// Descriptors that came and were not asked for yet.
-    files: Mutex<VecDeque<(Kind, u64, OwnedFd)>>,
+    came: Mutex<Came>,
+}
+
+/// What came by the socket.
+#[derive(Debug, Default)]
+struct Came {
+    /// Descriptors that were not asked for yet.
+    files: VecDeque<(Kind, u64, OwnedFd)>,
+    /// What came in the place of one, and could not be kept.
+    refused: Received,
 }
 
 impl Link {
-    pub(super) fn new(socket: OwnedFd, met: Met, settings: Settings) -> Self {
+    pub(super) fn new(socket: Socket, met: Met, settings: Settings) -> Self {
         Self {
             socket,
             peer: met.peer,
@@ -70,7 +80,7 @@ impl Link {
             peer_can_pull: met.peer_can_pull,
             settings,
             is_broken: AtomicBool::new(false),
-            files: Mutex::default(),
+            came: Mutex::default(),
         }
     }
 
@@ -108,24 +118,55 @@ impl Link {
     }
 
     /// The descriptor of this kind that came with this number; those of lower numbers are closed.
-    pub(super) fn take_file(&self, kind: Kind, number: u64) -> Option<OwnedFd> {
+    ///
+    /// # Errors
+    /// As [`Received::file`].
+    pub(super) fn take_file(
+        &self,
+        kind: Kind,
+        number: u64,
+        expected: &'static str,
+    ) -> Result<OwnedFd, Error> {
         self.read_socket();
-        let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
-        files.retain(|&(of, with, _)| of != kind || with >= number);
-        let index = files.iter().position(|&(of, with, _)| (of, with) == (kind, number))?;
-        files.remove(index).map(|(.., file)| file)
+        let mut came = self.came();
+        came.files.retain(|&(of, with, _)| of != kind || with >= number);
+        let index = came.files.iter().position(|&(of, with, _)| (of, with) == (kind, number));
+        match index.and_then(|index| came.files.remove(index)) {
+            Some((.., file)) => Ok(file),
+            None => std::mem::take(&mut came.refused).file(expected),
+        }
+    }
+
+    fn came(&self) -> MutexGuard<'_, Came> {
+        self.came.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Takes the packets that came. As many at once as a peer in order can have sent; what is
-    /// malformed, or beyond what can be under way, is closed and forgotten.
+    /// malformed, or beyond what can be under way, is closed and forgotten. A peer that hands over what
+    /// is none of a channel's is at its end.
     pub(super) fn read_socket(&self) {
         for _ in 0..4 * layout::SLOTS {
-            let Ok(Some(packet)) = socket::receive(&self.socket) else { return };
-            let Some((kind, number)) = named(&packet.bytes[..packet.length]) else { continue };
-            let Some(file) = packet.file else { continue };
-            let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
-            if (files.len() as u64) < layout::SLOTS + FILES_BESIDE {
-                files.push_back((kind, number, file));
+            if self.is_broken.load(Relaxed) {
+                return;
+            }
+            let Ok(Some(packet)) = socket::receive(&self.socket, self.is_trusted) else { return };
+            let mut came = self.came();
+            match packet.file {
+                Received::Nothing => {}
+                Received::File(file) => {
+                    let Some((kind, number)) = named(&packet.bytes[..packet.length]) else {
+                        continue;
+                    };
+                    if (came.files.len() as u64) < layout::SLOTS + FILES_BESIDE {
+                        came.files.push_back((kind, number, file));
+                    }
+                }
+                refused => {
+                    if matches!(refused, Received::Foreign) {
+                        self.break_off();
+                    }
+                    came.refused = refused;
+                }
             }
         }
     }

@@ -32,7 +32,7 @@
 //! # From the bottom up
 //!
 //! `error`, `mechanism`, `account`: the words; `words`, `counter`, `bell`: what both ends change (`interleavings`: in every order); `region`: memory that both ends share; `layout`: what
-//! stands where in it; `checksum`: over the bytes of a message; `socket`, `peer`: the other process; `link`: socket, memory and bells of
+//! stands where in it; `checksum`: over the bytes of a message; `received`: descriptors of the peer's; `socket`, `peer`: the other process; `link`: socket, memory and bells of
 //! an end; `idle`: whether there is a processor for each end; `transfer`: steps, and waiting under a deadline; `ranges`, `pages`, `spares`, `announced`: pages that are put in the place of others; `source`, `buffer`: what goes in and what comes out; `inline`, `ring`, `staged`,
 //! `sealed`, `pull`, `double`, `lease` (over `pool`), `vmsplice`: one mechanism each; `choose`: which of them; `handshake`: how two ends meet;
 //! `sender` (with `begin`, `sending`), `receiver` (with `incoming`, `filling`): the two halves.
@@ -65,6 +65,7 @@ mod peer;
 mod pool;
 mod pull;
 mod ranges;
+mod received;
 mod receiver;
 mod region;
 mod ring;
@@ -90,6 +91,7 @@ use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use crate::sys::Sys;
 use handshake::Met;
 use link::Link;
+use socket::Socket;
 
 pub use account::Account;
 pub use buffer::Buffer;
@@ -177,12 +179,14 @@ impl Channel {
         Self::connect_over(socket::connect(path)?, settings)
     }
 
-    /// Begins a channel over a connected socket, one of a [`pair`] or an inherited one. The other
-    /// end calls [`accept_over`](Self::accept_over).
+    /// Begins a channel over a connected socket, one of a [`pair`] or an inherited one, which is the
+    /// channel's from here on, in all its copies. The other end calls
+    /// [`accept_over`](Self::accept_over).
     ///
     /// # Errors
     /// As [`connect`](Self::connect).
     pub fn connect_over(socket: OwnedFd, settings: &Settings) -> Result<Self, Error> {
+        let socket = Socket::adopt(socket)?;
         let met = handshake::connect(&socket, settings)?;
         Ok(Self::new(socket, met, settings, 0))
     }
@@ -192,11 +196,12 @@ impl Channel {
     /// # Errors
     /// As [`connect`](Self::connect).
     pub fn accept_over(socket: OwnedFd, settings: &Settings) -> Result<Self, Error> {
+        let socket = Socket::adopt(socket)?;
         let met = handshake::accept(&socket, settings)?;
         Ok(Self::new(socket, met, settings, 1))
     }
 
-    fn new(socket: OwnedFd, met: Met, settings: &Settings, lane: usize) -> Self {
+    fn new(socket: Socket, met: Met, settings: &Settings, lane: usize) -> Self {
         let link = Arc::new(Link::new(socket, met, settings.clone()));
         let receiver = Receiver::new(Arc::clone(&link), 1 - lane);
         Self { sender: Sender::new(link, lane), receiver }
@@ -339,6 +344,7 @@ impl AsFd for Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
+        socket::stop_listening(&self.socket);
         // It may have gone already; nobody is left to tell.
         let _ = std::fs::remove_file(&self.path);
     }

@@ -2,6 +2,7 @@
 
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
+use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -11,16 +12,17 @@ use rustix::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use rustix::fs::Mode;
 use rustix::io::Errno;
 use rustix::net::{
-    AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix,
+    AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, Shutdown, SocketAddrUnix,
     SocketFlags, SocketType, UCred, sockopt,
 };
 
 use super::error::Error;
+use super::received::{self, Received};
 
 /// Longest packet that is sent or taken.
 pub(super) const PACKET_BYTES: usize = 128;
 
-/// Descriptors that one packet may carry here. A packet with more loses all of them.
+/// Descriptors that one packet carries at most.
 const DESCRIPTORS_MAX: usize = 1;
 
 /// Connections that wait to be accepted, as many as the kernel's own default (SOMAXCONN).
@@ -31,10 +33,66 @@ const BACKLOG: i32 = 4096;
 pub(super) struct Packet {
     pub(super) bytes: [u8; PACKET_BYTES],
     pub(super) length: usize,
-    pub(super) file: Option<OwnedFd>,
+    pub(super) file: Received,
     /// Process, user, group, as the kernel vouches for them; process 0 where it is in another PID
     /// namespace.
     pub(super) sender: Option<(i32, u32, u32)>,
+}
+
+/// A connected socket of packets, which nothing that is left in it holds up as it is closed.
+#[derive(Debug)]
+pub(super) struct Socket(Option<OwnedFd>);
+
+/// Packets that are looked through in a socket that goes: some 10 ms.
+const PACKETS_LEFT_MAX: u32 = 4096;
+
+impl Socket {
+    /// Refuses a descriptor that is no connected Unix socket of packets, and makes it one to use here.
+    ///
+    /// # Errors
+    /// [`Error::Handshake`], [`Error::System`].
+    pub(super) fn adopt(socket: OwnedFd) -> Result<Self, Error> {
+        let refuse = |found: &str| Error::Handshake {
+            what: "descriptor",
+            found: found.into(),
+            expected: "a Unix socket of type SOCK_SEQPACKET".into(),
+        };
+        let domain = sockopt::socket_domain(&socket).map_err(|_| refuse("no socket"))?;
+        let kind = sockopt::socket_type(&socket).map_err(|_| refuse("no socket"))?;
+        if domain != AddressFamily::UNIX || kind != SocketType::SEQPACKET {
+            return Err(refuse("another kind of socket"));
+        }
+        let prepared = rustix::io::ioctl_fionbio(&socket, true);
+        prepared.map_err(Error::system("prepare the socket"))?;
+        let prepared = sockopt::set_socket_passcred(&socket, true);
+        prepared.map_err(Error::system("prepare the socket"))?;
+        Ok(Self(Some(socket)))
+    }
+}
+
+impl Deref for Socket {
+    type Target = OwnedFd;
+
+    fn deref(&self) -> &OwnedFd {
+        self.0.as_ref().expect("it is there until it is dropped")
+    }
+}
+
+impl Drop for Socket {
+    /// Whoever closes a socket closes the descriptors that are on their way in it.
+    fn drop(&mut self) {
+        let Some(socket) = self.0.take() else { return };
+        // Nothing more comes from here on.
+        let _ = rustix::net::shutdown(&socket, Shutdown::Read);
+        for _ in 0..PACKETS_LEFT_MAX {
+            match receive(&socket, false) {
+                Ok(Some(Packet { file: Received::Foreign, .. })) => break,
+                Ok(Some(_)) => {}
+                Ok(None) | Err(_) => return,
+            }
+        }
+        received::close_aside(socket);
+    }
 }
 
 fn new_socket(path: &Path) -> Result<OwnedFd, Error> {
@@ -105,20 +163,14 @@ pub(super) fn accept(socket: &OwnedFd, wait: Option<Duration>) -> Result<Option<
     }
 }
 
-/// Refuses a descriptor that is no connected Unix socket of packets, and makes it one to use here.
-pub(super) fn adopt(socket: &OwnedFd) -> Result<(), Error> {
-    let refuse = |found: &str| Error::Handshake {
-        what: "descriptor",
-        found: found.into(),
-        expected: "a Unix socket of type SOCK_SEQPACKET".into(),
-    };
-    let domain = sockopt::socket_domain(socket).map_err(|_| refuse("no socket"))?;
-    let kind = sockopt::socket_type(socket).map_err(|_| refuse("no socket"))?;
-    if domain != AddressFamily::UNIX || kind != SocketType::SEQPACKET {
-        return Err(refuse("another kind of socket"));
+/// Lets nobody connect any more, and turns away who waits to be accepted.
+pub(super) fn stop_listening(socket: &OwnedFd) {
+    let _ = rustix::net::shutdown(socket, Shutdown::Both);
+    for _ in 0..BACKLOG {
+        let Ok(connection) = rustix::net::accept_with(socket, SocketFlags::CLOEXEC) else { return };
+        // What it sent already is no reason to wait as it is closed.
+        drop(Socket::adopt(connection));
     }
-    rustix::io::ioctl_fionbio(socket, true).map_err(Error::system("prepare the socket"))?;
-    sockopt::set_socket_passcred(socket, true).map_err(Error::system("prepare the socket"))
 }
 
 /// Sends a packet with who this process is, and a descriptor where there is one.
@@ -153,8 +205,9 @@ pub(super) fn nudge(socket: &OwnedFd) {
     let _ = rustix::net::send(socket, &[0], SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
 }
 
-/// The next packet without waiting; `None` when there is none.
-pub(super) fn receive(socket: &OwnedFd) -> Result<Option<Packet>, Errno> {
+/// The next packet without waiting; `None` when there is none. A descriptor with it is memory, or a pipe
+/// where pipes are expected.
+pub(super) fn receive(socket: &OwnedFd, are_pipes_expected: bool) -> Result<Option<Packet>, Errno> {
     let mut bytes = [0; PACKET_BYTES];
     let mut control = [0_u64; CONTROL_BYTES / 8];
     let mut vector = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: PACKET_BYTES };
@@ -175,18 +228,19 @@ pub(super) fn receive(socket: &OwnedFd) -> Result<Option<Packet>, Errno> {
             reason => Err(reason.unwrap_or(Errno::IO)),
         };
     }
-    let (mut files, sender) = controls(&header);
-    // Every descriptor that came is owned by now, so that those which nobody wants are closed.
-    let file = if files.len() == 1 { files.pop() } else { None };
-    if result == 0 {
+    let (files, sender) = controls(&header);
+    // A packet of no bytes comes with who sent it, the end of all packets with nothing.
+    if result == 0 && sender.is_none() {
         return Err(Errno::CONNRESET);
     }
+    let is_cut = header.msg_flags & libc::MSG_CTRUNC != 0;
+    let file = Received::of(files, is_cut, are_pipes_expected);
     Ok(Some(Packet { bytes, length: result as usize, file, sender }))
 }
 
-/// Room for one descriptor and credentials: two headers of 16 B, 8 B and 16 B, and one descriptor
-/// that pads the first. The kernel closes what does not fit.
-const CONTROL_BYTES: usize = 64;
+/// Room for 253 descriptors, SCM_MAX_FD of the kernel, and credentials: two headers of 16 B, 1016 B and
+/// 16 B. What does not fit the kernel would close, in the call that receives.
+const CONTROL_BYTES: usize = 1064;
 
 /// What stands in the control buffer that the kernel filled.
 fn controls(header: &libc::msghdr) -> (Vec<OwnedFd>, Option<(i32, u32, u32)>) {
@@ -232,7 +286,7 @@ pub(super) fn receive_until(
     until: Instant,
 ) -> Result<Packet, Error> {
     loop {
-        match receive(socket) {
+        match receive(socket, false) {
             Ok(Some(packet)) => return Ok(packet),
             Ok(None) => {}
             Err(_) => return Err(gone()),

@@ -13,13 +13,14 @@
 //! right, and slower.
 
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
-use rustix::fs::{FileType, OFlags};
+use rustix::fs::OFlags;
 use rustix::io::Errno;
 use rustix::pipe::{IoSliceRaw, PipeFlags, SpliceFlags};
 
 use super::error::Error;
 use super::layout::{self, ABANDONED, PUSHED};
 use super::link::Lane;
+use super::received;
 use super::source::{Source, Walk};
 use super::transfer::Step;
 
@@ -119,9 +120,7 @@ fn splice_out(pipe: BorrowedFd<'_>, target: &mut [u8]) -> Result<usize, Errno> {
 
 /// Whether a descriptor of the peer's is the reading end of a pipe.
 pub(super) fn is_reader(file: &OwnedFd) -> bool {
-    let is_pipe = rustix::fs::fstat(file)
-        .is_ok_and(|status| FileType::from_raw_mode(status.st_mode) == FileType::Fifo);
-    is_pipe
+    received::is_pipe(file)
         && rustix::fs::fcntl_getfl(file)
             .is_ok_and(|flags| flags & OFlags::ACCMODE == OFlags::RDONLY)
 }

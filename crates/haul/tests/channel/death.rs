@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use haul::channel::{Account, Building, Channel, Error, Listener, Mechanism, Settings};
 
+use crate::permission;
 use crate::starved;
 use crate::support::{by, pattern};
 
@@ -25,6 +26,11 @@ fn peer() {
         (words.next().unwrap(), words.next().unwrap(), words.next().unwrap());
     let mechanism: Mechanism = mechanism.parse().unwrap();
     let settings = by(mechanism);
+    match what {
+        "by-name" => return permission::send_by_name(Path::new(path), mechanism),
+        "stranger" => return permission::read_as_a_stranger(path),
+        _ => {}
+    }
     if what == "forbid-all" {
         forbid(libc::SYS_process_vm_readv);
         forbid(libc::SYS_process_vm_writev);
@@ -49,7 +55,11 @@ fn peer() {
         }
         "forbid-all" => assert!(channel.recv().unwrap()[..] == pattern(SIZE, 9)),
         "few-files" => starved::send_without_descriptors(&mut channel),
+        "few-files-to-receive" => starved::receive_without_descriptors(&mut channel),
         "little-memory" => starved::receive_without_memory(&mut channel),
+        "little-memory-to-send" => starved::send_without_memory(&mut channel, mechanism),
+        "small-pages" => starved::answer_without_huge_pages(&mut channel, mechanism),
+        "read-sender" => permission::read_the_sender(&mut channel),
         "forbid-pipes" => {
             forbid(libc::SYS_vmsplice);
             let got = channel.recv().unwrap();
@@ -89,6 +99,14 @@ fn give(channel: &mut Channel, mechanism: Mechanism, bytes: &[u8]) -> Result<Acc
 }
 
 pub(crate) struct Started(Child);
+
+impl Started {
+    /// Waits until it has done what it was started for.
+    pub(crate) fn ended_well(mut self) {
+        let end = self.0.wait().unwrap();
+        assert!(end.success(), "the peer failed, {end}");
+    }
+}
 
 impl Drop for Started {
     fn drop(&mut self) {

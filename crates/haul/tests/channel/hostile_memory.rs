@@ -4,8 +4,9 @@
 use std::fs::{self, File};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::{FileExt, MetadataExt};
-use std::sync::atomic::AtomicBool;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::thread;
 use std::time::Instant;
 
@@ -19,6 +20,7 @@ use crate::raw::{
     ABANDONED, LAID, LANE_BYTES, Liar, OFFERED, PUBLISHED, greeting, offered, receive, send,
 };
 use crate::support::{SHORT, impatient};
+use crate::watched::{Answer, watch};
 
 const PAGE: usize = 4096;
 const CHUNK_BYTES: u64 = 256 << 10;
@@ -137,6 +139,76 @@ fn a_file_that_grows_is_no_pool() {
         assert_eq!(liar.peek(LANE_BYTES + ABANDONED), 1);
         drop((liar, victim));
         assert_eq!(held(&file), (1, 0));
+    }
+}
+
+/// Runs what looks at a file, which is cut short and then sealed just before a certain one of the looks;
+/// says how many there were, and what came of it.
+fn cut_before_look<T: Send>(
+    number: u32,
+    file: &OwnedFd,
+    seals: SealFlags,
+    run: impl FnOnce() -> T + Send,
+) -> (u32, T) {
+    let looks = Arc::new(AtomicU32::new(0));
+    let (cut, counted) = (file.try_clone().unwrap(), Arc::clone(&looks));
+    let result = thread::scope(|scope| {
+        let looking = scope.spawn(move || {
+            let calls = [libc::SYS_fcntl, libc::SYS_fstat, libc::SYS_newfstatat, libc::SYS_fstatfs];
+            watch(&calls, move |_, _| {
+                if counted.fetch_add(1, Relaxed) == number {
+                    rustix::fs::ftruncate(&cut, 4096).unwrap();
+                    rustix::fs::fcntl_add_seals(&cut, seals).unwrap();
+                }
+                Answer::Let
+            });
+            run()
+        });
+        looking.join().unwrap()
+    });
+    (looks.load(Relaxed), result)
+}
+
+/// Whatever is looked at first, what is mapped has to be what was sealed.
+#[test]
+fn memory_of_a_message_that_is_cut_and_sealed_between_two_looks_is_refused() {
+    for kind in [3, 5] {
+        for number in 0.. {
+            let file = memory(8192, SealFlags::empty());
+            rustix::io::pwrite(&file, &[7; 8192], 0).unwrap();
+            let (liar, mut victim) = Liar::meet(&impatient());
+            send(&liar.socket, &packet(1, 0), &[file.as_fd()]);
+            liar.publish(0, [0, kind, 8192, 0]);
+            let seals = SIZE_SEALS | SealFlags::WRITE;
+            let (looks, result) = cut_before_look(number, &file, seals, || {
+                victim.recv().map(|got| got.iter().filter(|byte| **byte == 7).count())
+            });
+            let is_named = matches!(result, Err(Error::Memory { .. }));
+            assert!(is_named, "{kind}, before look {number} of {looks}: {result:?}");
+            if looks <= number {
+                assert!(looks >= 2, "nobody looked");
+                break;
+            }
+        }
+    }
+}
+
+#[test]
+fn memory_of_a_channel_that_is_cut_and_sealed_between_two_looks_is_refused() {
+    for number in 0.. {
+        let file = memory(REGION_BYTES, SealFlags::empty());
+        let handed = file.try_clone().unwrap();
+        let (looks, result) = cut_before_look(number, &file, SIZE_SEALS, || {
+            offered(&impatient(), move |socket, nonce| {
+                send(socket, &greeting(2, CHUNK_BYTES, 1, nonce), &[handed.as_fd()]);
+            })
+        });
+        let error = result.map(drop).unwrap_err();
+        assert!(matches!(error, Error::Memory { .. }), "before look {number} of {looks}: {error}");
+        if looks <= number {
+            assert!(looks >= 2, "nobody looked");
+            break;
+        }
     }
 }
 

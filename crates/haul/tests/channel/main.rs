@@ -3,10 +3,13 @@
 mod conformance;
 mod death;
 mod hostile;
+mod hostile_closing;
 mod hostile_memory;
 mod hostile_trusted;
 mod limits;
+mod permission;
 mod polling;
 mod raw;
 mod starved;
 mod support;
+mod watched;

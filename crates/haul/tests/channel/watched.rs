@@ -1,0 +1,102 @@
+//! System calls of one thread, stopped by a filter and told to whoever watches: what is asked of the kernel
+//! can be kept, answered in its place, or something can be done just before it.
+
+use std::ffi::{c_int, c_long, c_ulong};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::sync::mpsc;
+use std::thread;
+
+/// `struct seccomp_notif` of linux/seccomp.h: number, process, flags, then the call: its number,
+/// architecture, instruction pointer and arguments.
+#[repr(C)]
+#[derive(Default)]
+struct Notification {
+    number: u64,
+    process: u32,
+    flags: u32,
+    call: c_int,
+    architecture: u32,
+    instruction_pointer: u64,
+    arguments: [u64; 6],
+}
+
+/// `struct seccomp_notif_resp`.
+#[repr(C)]
+#[derive(Default)]
+struct Reply {
+    number: u64,
+    value: i64,
+    error: i32,
+    flags: u32,
+}
+
+/// SECCOMP_IOCTL_NOTIF_RECV and _SEND: _IOWR('!', 0 and 1, of the structures above).
+const RECEIVE: c_ulong = 0xc050_2100;
+const SEND: c_ulong = 0xc018_2101;
+const _: () = assert!(size_of::<Notification>() == 0x50 && size_of::<Reply>() == 0x18);
+/// SECCOMP_USER_NOTIF_FLAG_CONTINUE: the kernel does what it was asked. From Linux 5.5 on.
+const CONTINUE: u32 = 1;
+
+/// What becomes of a call.
+pub(crate) enum Answer {
+    /// The kernel does it.
+    Let,
+    /// It is said to have succeeded.
+    Succeed,
+}
+
+/// From here on each of these calls of this thread, and of threads that it starts, goes to `watch` first,
+/// with its arguments, which runs in a thread of its own.
+pub(crate) fn watch(
+    calls: &[c_long],
+    mut watch: impl FnMut(c_long, [u64; 6]) -> Answer + Send + 'static,
+) {
+    let (give, take) = mpsc::channel::<OwnedFd>();
+    // Started before there is a filter, so that nothing of its own comes to it.
+    thread::spawn(move || {
+        let Ok(listener) = take.recv() else { return };
+        while answer_one(&listener, &mut watch).is_some() {}
+    });
+    give.send(listen(calls)).unwrap();
+}
+
+fn answer_one(
+    listener: &OwnedFd,
+    watch: &mut impl FnMut(c_long, [u64; 6]) -> Answer,
+) -> Option<()> {
+    let mut told = Notification::default();
+    // SAFETY: a structure of the size that the number of the call says, zeroed as it asks.
+    let result = unsafe { libc::ioctl(listener.as_raw_fd(), RECEIVE, &raw mut told) };
+    if result < 0 {
+        return None;
+    }
+    let flags = match watch(told.call.into(), told.arguments) {
+        Answer::Let => CONTINUE,
+        Answer::Succeed => 0,
+    };
+    let reply = Reply { number: told.number, flags, ..Reply::default() };
+    // SAFETY: as above; it is only read.
+    let result = unsafe { libc::ioctl(listener.as_raw_fd(), SEND, &raw const reply) };
+    (result == 0).then_some(())
+}
+
+fn listen(calls: &[c_long]) -> OwnedFd {
+    let step = |code, jt, k| libc::sock_filter { code, jt, jf: 0, k };
+    // Loads the call's number; jumps behind the end of all comparisons where it is one of these.
+    let mut filter = vec![step(0x20, 0, 0)];
+    for (index, call) in calls.iter().enumerate() {
+        filter.push(step(0x15, (calls.len() - index) as u8, *call as u32));
+    }
+    filter.push(step(0x06, 0, libc::SECCOMP_RET_ALLOW));
+    filter.push(step(0x06, 0, libc::SECCOMP_RET_USER_NOTIF));
+    let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
+    // SAFETY: takes numbers alone.
+    let result = unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) };
+    assert_eq!(result, 0);
+    let (mode, flags) = (libc::SECCOMP_SET_MODE_FILTER, libc::SECCOMP_FILTER_FLAG_NEW_LISTENER);
+    // SAFETY: a program of that many instructions that lives until the call returns.
+    let file = unsafe { libc::syscall(libc::SYS_seccomp, mode, flags, &raw const program) };
+    assert!(file >= 0, "such filters are there from Linux 5.0 on");
+    // SAFETY: the call has just opened it, and nobody else knows it.
+    unsafe { OwnedFd::from_raw_fd(file as c_int) }
+}
