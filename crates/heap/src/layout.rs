@@ -53,6 +53,9 @@ pub(crate) const NODE_BYTES: usize = 1024;
 /// What tables start at multiples of, in bytes: a page of metadata.
 const TABLE_ALIGN: usize = 4096;
 
+/// Bytes of metadata that a bit of [`Layout::reserved`] stands for: the smallest page there is.
+pub(crate) const RESERVE: usize = TABLE_ALIGN;
+
 /// Where in its page a table of slot words starts, in bytes. A freed block's slot word is stored and a
 /// slice word is loaded within a few instructions; where both lie at one offset in their pages, the
 /// load waits for the store as if they were the same ("4K aliasing"). The slice words of the first
@@ -150,6 +153,9 @@ pub(crate) struct Layout {
     pub(crate) caches: usize,
     /// Slot words, `u16` each: the array of shift `6 + i` at index `i`.
     pub(crate) slots: [usize; SHIFTS],
+    /// Which pieces of [`RESERVE`] bytes of all that lies before have memory behind them, a bit each: kept
+    /// for a heap in a file alone.
+    pub(crate) reserved: usize,
     /// Bytes of the whole region.
     pub(crate) bytes: usize,
 }
@@ -183,6 +189,8 @@ impl Layout {
             end = after(slots[index], (geometry.data_bytes() >> (SHIFT_MIN as usize + index)) * 2);
             index += 1;
         }
+        let reserved = end;
+        let end = after(reserved, (reserved / RESERVE).div_ceil(64) * 8);
         Self {
             processes,
             tags,
@@ -195,6 +203,7 @@ impl Layout {
             span_free,
             caches,
             slots,
+            reserved,
             bytes: end,
         }
     }
@@ -249,6 +258,7 @@ mod tests {
             for (index, start) in layout.slots.into_iter().enumerate() {
                 tables.push((start, (geometry.data_bytes() >> (6 + index)) * 2));
             }
+            tables.push((layout.reserved, layout.reserved / RESERVE / 64 * 8));
             let mut end = HEADER_BYTES;
             for (start, bytes) in tables {
                 let colour = if layout.slots.contains(&start) { SLOTS_COLOUR } else { 0 };

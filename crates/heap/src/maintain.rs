@@ -8,7 +8,7 @@ use crate::fault::AllocError;
 use crate::heap::Heap;
 use crate::layout::{ORDERS, PAGE, PAGE_SLICES, SHIFT_MIN, SHIFTS};
 use crate::local;
-use crate::memory::{Memory, Refused, bring};
+use crate::memory::{Memory, Refused};
 use crate::reap::Reaped;
 use crate::region::Haste;
 use crate::slice;
@@ -270,7 +270,7 @@ impl Upkeep<'_> {
         if page == self.pages().start {
             // Which sizes will be asked for is not known yet, and the first of them all waits for more.
             let words = |shift| self.slot_words(page, shift);
-            (SHIFT_MIN..SHIFT_MIN + SHIFTS as u32).for_each(|shift| bring(words(shift)));
+            (SHIFT_MIN..SHIFT_MIN + SHIFTS as u32).for_each(|shift| _ = memory.bring(words(shift)));
         }
         let result = memory.make_ready(page, self.keeper.id, Haste::Ahead);
         step!("maintain.grow.after_ready");
@@ -300,12 +300,12 @@ impl Upkeep<'_> {
     /// 20 to 40 us where a hypervisor has to find the memory. Two system calls, and one for each shift.
     fn touch(&self, page: usize, shifts: u32) {
         let tables = &self.memory().tables;
-        bring(&tables.slices()[slices_of(page)]);
+        self.memory().bring(&tables.slices()[slices_of(page)]);
         for order in 0..ORDERS {
             let (first, counts) = (slices_of(page).start >> order, tables.span_free(order));
             // One page of counts is for many pages: it comes with the first of the many before.
             if first.is_multiple_of(COUNTS) && slices_of(page).start == first << order {
-                bring(&counts[first..(first + 2 * COUNTS).min(counts.len())]);
+                self.memory().bring(&counts[first..(first + 2 * COUNTS).min(counts.len())]);
             }
         }
         let seen = |shift: &u32| shifts >> (shift - SHIFT_MIN) & 1 == 1;
@@ -313,7 +313,7 @@ impl Upkeep<'_> {
             let first = (page * PAGE) >> shift;
             let end = first + self.slot_words(page, shift).len() + WORDS_AHEAD;
             let last = (self.pages().end * PAGE) >> shift;
-            bring(&tables.slots(shift)[first..end.min(last)]);
+            self.memory().bring(&tables.slots(shift)[first..end.min(last)]);
         }
     }
 

@@ -1,12 +1,13 @@
 //! The metadata region as typed tables: records and arrays of atomic words, found by the layout.
 
+use core::ops::Range;
 use core::ptr::NonNull;
 
 use crate::bitmap::Bitmap;
 use crate::class::{BIN_SLOTS_MAX, CLASSES};
 use crate::layout::{
-    CACHE_RECORD_BYTES, Geometry, Layout, NODE_BYTES, ORDERS, PROCESS_RECORD_BYTES, SHIFTS, SLICE,
-    TAG_BYTES, UNIT, bitmap_words,
+    CACHE_RECORD_BYTES, Geometry, Layout, NODE_BYTES, ORDERS, PROCESS_RECORD_BYTES, RESERVE,
+    SHIFTS, SLICE, TAG_BYTES, UNIT, bitmap_words,
 };
 use crate::sync::{AtomicU16, AtomicU32, AtomicU64};
 use crate::word::{CacheId, PROCESSES_MAX, TAGS_MAX};
@@ -167,6 +168,16 @@ impl Tables {
         Bitmap::new(words, self.slices)
     }
 
+    /// The words of the bitmap of `class`, and where in them those of its upper levels begin, which every
+    /// look for a span reads.
+    pub(crate) fn partial_words(&self, class: usize) -> (&[AtomicU64], usize) {
+        assert!(class < CLASSES, "class {class}");
+        let words = self.slice_words;
+        // SAFETY: as in `partial`.
+        let words = unsafe { self.table(self.layout.partial + class * words * 8, words) };
+        (words, self.slices.div_ceil(64))
+    }
+
     /// [`crate::word::SliceWord`]s, by slice.
     pub(crate) fn slices(&self) -> &[AtomicU64] {
         // SAFETY: the layout has room for one a slice there.
@@ -196,6 +207,19 @@ impl Tables {
         assert!(index < SHIFTS, "shift {shift}");
         // SAFETY: the layout has room for this array there.
         unsafe { self.table(self.layout.slots[index], (self.slices * SLICE) >> shift) }
+    }
+
+    /// Which pieces of the metadata have memory behind them, a bit for each [`crate::layout::RESERVE`] bytes.
+    pub(crate) fn reserved(&self) -> &[AtomicU64] {
+        let words = (self.layout.reserved / RESERVE).div_ceil(64);
+        // SAFETY: the layout has room for a bit for each piece before it.
+        unsafe { self.table(self.layout.reserved, words) }
+    }
+
+    /// Where a table's words lie, in bytes from the start of the metadata.
+    pub(crate) fn place_of<T>(&self, words: &[T]) -> Range<usize> {
+        let start = words.as_ptr().addr() - self.base.addr().get();
+        start..start + size_of_val(words)
     }
 
     /// # Safety

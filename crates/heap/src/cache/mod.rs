@@ -12,7 +12,7 @@
 use crate::class::{BIN_SLOTS_MAX, CLASSES, Class, TABLE};
 use crate::fault::AllocError;
 use crate::layout::{SHIFT_MIN, SLICE, UNIT};
-use crate::memory::{Memory, bring};
+use crate::memory::Memory;
 use crate::slice;
 use crate::slot::Slots;
 
@@ -55,37 +55,46 @@ pub(crate) struct Keeper<'a> {
 }
 
 /// Claims a free cache record for a thread of a process.
-pub(crate) fn claim(memory: &Memory, process: u8, thread: usize) -> Option<CacheId> {
+pub(crate) fn claim(memory: &Memory, process: u8, thread: usize) -> Result<CacheId, AllocError> {
     let caches = memory.tables.caches();
-    let claimed = caches.iter().enumerate().find_map(|(index, record)| {
+    let mut is_refused = false;
+    let records = caches.iter().enumerate().take_while(|(_, record)| {
+        is_refused = !memory.reserve(core::slice::from_ref(*record));
+        !is_refused
+    });
+    let mut records = records.map(|(index, record)| {
         let old = CacheWord(record.state.load(Acquire));
         let new = CacheWord::active(old.epoch().wrapping_add(1), process, thread as u16);
         let is_mine = old.decode() == Cache::Free
             && record.state.compare_exchange(old.0, new.0, AcqRel, Relaxed).is_ok();
-        is_mine.then_some((index, old))
+        (index, old, is_mine)
     });
-    let (index, old) = claimed?;
+    let Some((index, old, _)) = records.find(|(.., is_mine)| *is_mine) else {
+        return Err(if is_refused { AllocError::Exhausted } else { AllocError::TooManyThreads });
+    };
     step!("cache.claim.after_active");
     let record = &caches[index];
     if old == CacheWord::UNUSED {
         // All zeros still, and a write would make the kernel bring its pages.
-        return Some(index as CacheId + 1);
+        return Ok(index as CacheId + 1);
     }
     // What a former owner left there, hints all.
     record.bins.iter().for_each(|bin| bin.count.store(0, Relaxed));
     record.current.iter().for_each(|current| current.store(0, Relaxed));
     record.ahead.store(0, Relaxed);
-    Some(index as CacheId + 1)
+    Ok(index as CacheId + 1)
 }
 
 /// Has the kernel bring the next records that a thread would claim, so that its first allocation does not
 /// take these faults. O(caches), and a system call.
 pub(crate) fn bring_next(memory: &Memory) {
     let caches = memory.tables.caches();
-    let is_free =
-        |record: &CacheRecord| CacheWord(record.state.load(Relaxed)).decode() == Cache::Free;
+    let is_free = |record: &CacheRecord| {
+        !memory.is_reserved(core::slice::from_ref(record))
+            || CacheWord(record.state.load(Relaxed)).decode() == Cache::Free
+    };
     if let Some(first) = caches.iter().position(is_free) {
-        bring(&caches[first..(first + RECORDS_AHEAD).min(caches.len())]);
+        memory.bring(&caches[first..(first + RECORDS_AHEAD).min(caches.len())]);
     }
 }
 

@@ -21,6 +21,9 @@ const AHEAD_SLICES_MIN: usize = PAGE_SLICES / 4;
 impl Keeper<'_> {
     /// Makes a span of `class` with free slots the current one, if there is one.
     pub(super) fn adopt(&self, class: usize) -> Option<usize> {
+        if !self.memory.has_spans(class) {
+            return None;
+        }
         let bitmap = self.partial(class);
         if bitmap.is_empty() {
             return None;
@@ -79,6 +82,10 @@ impl Keeper<'_> {
             None => self.memory.take(self.node, count, count, self.id)?,
         };
         step!("cache.build.after_take");
+        if !self.memory.reserve_span(head, class) {
+            self.memory.give_back(head..head + count, self.id);
+            return Err(AllocError::Exhausted);
+        }
         let slices = self.memory.tables.slices();
         slice::begin_span(slices, head..head + count, class as u8, self.id);
         Ok(head)
@@ -200,7 +207,8 @@ impl Keeper<'_> {
     pub(crate) fn drop_empty_spans(&self) {
         self.correct_empty_spans();
         let slices = self.slices();
-        for (class, about) in TABLE[..CLASSES].iter().enumerate() {
+        let classes = TABLE[..CLASSES].iter().enumerate();
+        for (class, about) in classes.filter(|(class, _)| self.memory.has_spans(*class)) {
             let bitmap = self.partial(class);
             let mut from = slices.start;
             while let Some(head) = bitmap.next(from, slices.end) {

@@ -225,8 +225,7 @@ impl Heap {
         let node = if row == 0 { self.home() } else { row - 1 };
         let entry = self.directory.entry(node + 1, number);
         if entry.bins().is_null() {
-            let id = cache::claim(&self.memory, self.process(), number)
-                .ok_or(AllocError::TooManyThreads)?;
+            let id = cache::claim(&self.memory, self.process(), number)?;
             entry.set(&self.memory.tables.caches()[id as usize - 1].bins, id, node);
         }
         if row != 0 {

@@ -18,9 +18,8 @@ use crate::tables::Tables;
 use crate::word::{Cache, CacheId, CacheWord, Page, PageWord};
 
 mod open;
+mod reserve;
 mod whole;
-
-pub(crate) use open::bring;
 
 /// How often a thread that holds a slice for a moment is waited for.
 const PATIENCE: usize = 1000;
@@ -29,6 +28,8 @@ const PATIENCE: usize = 1000;
 pub(crate) struct Memory {
     pub(crate) region: Region,
     pub(crate) tables: Tables,
+    /// Whether the metadata is a file's, and has to be reserved before it is touched.
+    is_in_file: bool,
 }
 
 /// How often the wait for a page that another makes ready goes on after that, for a tenth of a millisecond
@@ -82,7 +83,8 @@ impl Memory {
         // SAFETY: the region checked its geometry and mapped the metadata that it needs at a multiple
         // of 4,096, zeroed past the header; it stays mapped as long as `self.region` lives.
         let tables = unsafe { Tables::new(region.metadata(), *region.geometry()) };
-        Self { region, tables }
+        let is_in_file = region.file().is_some();
+        Self { region, tables, is_in_file }
     }
 
     /// Claims `count` free slices of `node` for `me`, the first at a multiple of `align` slices (a
@@ -361,7 +363,9 @@ impl Memory {
     /// Claims these very slices with memory behind them, or none.
     pub(crate) fn claim_ready(&self, run: Range<usize>, me: CacheId) -> Result<(), Refused> {
         let slices = self.tables.slices();
-        self.open_up_to(run.end.div_ceil(PAGE_SLICES));
+        if !self.open_up_to(run.end.div_ceil(PAGE_SLICES)) {
+            return Err(Refused::Exhausted);
+        }
         slice::claim(slices, run.clone(), me).map_err(|_| Refused::Busy)?;
         let mut pages = run.start / PAGE_SLICES..run.end.div_ceil(PAGE_SLICES);
         let result = pages.try_for_each(|page| self.make_ready(page, me, Haste::Now));

@@ -8,7 +8,7 @@ use crate::region::Provided;
 use crate::slice;
 use crate::step::step;
 use crate::sync::Ordering::{AcqRel, Acquire, Relaxed, Release};
-use crate::sys::{self, machine};
+use crate::sys;
 use crate::word::{PageWord, Slice, SliceWord};
 
 /// Pages that are put into the bitmaps at once at most where fewer were asked for: what a word has
@@ -44,6 +44,9 @@ impl Memory {
             return Err(AllocError::Exhausted);
         }
         let next = (first + count) as u32;
+        if !self.reserve_pages(pages.start + first..pages.start + first + count) {
+            return Err(AllocError::Exhausted);
+        }
         if frontier.compare_exchange(first as u32, next, AcqRel, Relaxed).is_ok() {
             step!("page.open.after_frontier");
             self.prepare(node, first + count);
@@ -66,27 +69,32 @@ impl Memory {
         }
         let to = (end + end.clamp(PAGES_PREPARED_MIN, PAGES_PREPARED_MAX)).min(pages.len());
         let slices = (pages.start + from) * PAGE_SLICES..(pages.start + to) * PAGE_SLICES;
-        bring(&self.tables.slices()[slices]);
+        self.bring(&self.tables.slices()[slices]);
         if from / PAGE_WORDS != to / PAGE_WORDS {
-            bring(&self.tables.pages()[pages.start + to - 1..pages.start + to]);
+            self.bring(&self.tables.pages()[pages.start + to - 1..pages.start + to]);
         }
         done.store(to as u32, Relaxed);
     }
 
     /// Sees to it that pages below `end` lie below their node's frontier, before any slice of theirs is
-    /// claimed: whoever looks for what is in use looks there.
-    pub(super) fn open_up_to(&self, end: usize) {
+    /// claimed: whoever looks for what is in use looks there. False where there is no memory for their
+    /// metadata.
+    pub(super) fn open_up_to(&self, end: usize) -> bool {
         let node = self.node_of((end - 1) * PAGE_SLICES);
         let pages = self.pages_of(node);
         let frontier = &self.tables.nodes()[node].frontier;
         let next = end - pages.start;
         let first = frontier.load(Relaxed) as usize;
         if first >= next || self.region.external().is_some() {
-            return;
+            return true;
+        }
+        if !self.reserve_pages(pages.start + first..pages.start + next) {
+            return false;
         }
         let old = frontier.fetch_max(next as u32, AcqRel) as usize;
         step!("page.open_up_to.after_frontier");
         (old..next).for_each(|page| self.note_page(pages.start + page));
+        true
     }
 
     pub(super) fn is_external(&self) -> bool {
@@ -174,13 +182,4 @@ impl Memory {
         }
         order
     }
-}
-
-/// Makes memory present for writing without writing to it, where the kernel can (5.14): elsewhere the
-/// first write does it.
-pub(crate) fn bring<T>(words: &[T]) {
-    let page = machine::page_bytes();
-    let start = words.as_ptr().addr() & !(page - 1);
-    let end = words.as_ptr_range().end.addr().next_multiple_of(page);
-    let _ = sys::memory::populate(start, end - start);
 }

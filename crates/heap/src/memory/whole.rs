@@ -64,9 +64,13 @@ impl Memory {
         if pages.start + first as usize >= end {
             return None;
         }
+        let new = pages.start + first as usize;
+        if !self.reserve_pages(new..new + 1) {
+            return None;
+        }
         frontier.compare_exchange(first, first + 1, AcqRel, Relaxed).ok()?;
         step!("page.whole.after_frontier");
         self.prepare(node, first as usize + 1);
-        Some(pages.start + first as usize)
+        Some(new)
     }
 }

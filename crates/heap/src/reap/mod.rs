@@ -125,10 +125,9 @@ impl Heap {
     /// stay: the child has copies.
     pub(crate) fn reap_after_fork(&self) {
         let mut caches = Caches::EMPTY;
-        let records = self.memory.tables.caches();
-        for (index, record) in records.iter().enumerate() {
+        for (id, record) in self.memory.known_caches() {
             if CacheWord(record.state.load(Relaxed)).decode() != Cache::Free {
-                caches.insert(index as CacheId + 1);
+                caches.insert(id);
             }
         }
         if let Some(keeper) = self.reaping_keeper(&caches) {
@@ -144,9 +143,9 @@ impl Heap {
         // Visitors have caches for as long as they reap: under that name, what is there is a dead one's.
         let visitor = if me == VISITOR { 1 << VISITOR } else { 0 };
         let owners = Processes(dead.0 | visitor);
-        for (index, record) in self.memory.tables.caches().iter().enumerate() {
+        for (id, record) in self.memory.known_caches() {
             if self.take_cache(&record.state, me, owners) {
-                caches.insert(index as CacheId + 1);
+                caches.insert(id);
                 reaped.caches += 1;
                 step!("reap.caches.between");
             }
@@ -233,8 +232,8 @@ impl Heap {
     }
 
     fn free_caches(&self, caches: &Caches) {
-        for (index, record) in self.memory.tables.caches().iter().enumerate() {
-            if caches.has(index as CacheId + 1) {
+        for (id, record) in self.memory.known_caches() {
+            if caches.has(id) {
                 let epoch = CacheWord(record.state.load(Relaxed)).epoch();
                 record.state.store(CacheWord::free(epoch.wrapping_add(1)).0, Release);
                 step!("reap.caches_free.between");
@@ -246,7 +245,7 @@ impl Heap {
     /// nor this thread has one. Whoever was killed right after it joined had none, and owned nothing, or
     /// what it inherited.
     fn claim_keeper(&self, me: u8, caches: &mut Caches) -> Option<Keeper<'_>> {
-        let id = cache::claim(&self.memory, me, 0)?;
+        let id = cache::claim(&self.memory, me, 0).ok()?;
         step!("reap.keeper.after_claim");
         let record = self.memory.tables.cache(id)?;
         caches.insert(id);

@@ -9,7 +9,7 @@ use crate::sync::{Acquire, AtomicU64, Relaxed, Release};
 const MAGIC: u64 = u64::from_le_bytes(*b"haulheap");
 
 /// The version of everything that processes share: layout, words, protocols. Any change counts up.
-pub(crate) const VERSION: u32 = 5;
+pub(crate) const VERSION: u32 = 6;
 
 /// The header is complete.
 const READY: u64 = 0x0079_6461_6572_u64;

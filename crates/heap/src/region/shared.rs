@@ -150,6 +150,21 @@ impl Region {
     }
 }
 
+impl Region {
+    /// Has the kernel bring a part of the metadata, in whole pages: false where it has no memory for it,
+    /// which a touch would be a signal for.
+    pub(crate) fn bring_metadata(&self, start: usize, bytes: usize) -> bool {
+        match memory::populate(self.metadata.addr().get() + start, bytes) {
+            Ok(()) => true,
+            // A kernel before 5.14 cannot; the file can have the memory all the same.
+            Err(Errno::INVAL) => self
+                .file()
+                .is_none_or(|file| file::allocate(file, start as u64, bytes as u64).is_ok()),
+            Err(_) => false,
+        }
+    }
+}
+
 fn path_of(name: Name) -> Path<PATH_BYTES> {
     let mut path = Path::new();
     path.push(FOLDER);
@@ -182,15 +197,20 @@ fn map(
 }
 
 /// Makes the parts of the metadata present that every heap touches: all before the tables that grow
-/// with the heap.
+/// with the heap, the bitmaps of pages, and the bits that say what else is present.
 fn populate_start(
     file: BorrowedFd<'_>,
     metadata: &Mapping,
     geometry: &Geometry,
 ) -> Result<(), Error> {
-    let bytes = crate::layout::Layout::of(geometry).pages as u64;
-    debug_assert!(bytes <= metadata.bytes as u64);
-    file::allocate(file, 0, bytes).map_err(|errno| Error::refused(Attempt::Populate, bytes, errno))
+    let layout = crate::layout::Layout::of(geometry);
+    debug_assert!(layout.bytes <= metadata.bytes);
+    let parts = [0..layout.pages, layout.orders..layout.partial, layout.reserved..layout.bytes];
+    parts.into_iter().try_for_each(|part| {
+        let (start, bytes) = (part.start as u64, part.len() as u64);
+        let refused = |errno| Error::refused(Attempt::Populate, bytes, errno);
+        file::allocate(file, start, bytes).map_err(refused)
+    })
 }
 
 /// Reads and checks the header of a file, waiting for whoever still writes it.

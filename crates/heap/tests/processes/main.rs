@@ -4,12 +4,14 @@
 //! - `roles`: what children do;
 //! - `fork`: children that were not started again;
 //! - `scribble`: a peer that writes where it should not;
+//! - `starve`: a file system that others fill;
 //! - `soak`: all of it at once, with threads and deaths.
 
 mod fork;
 mod roles;
 mod scribble;
 mod soak;
+mod starve;
 
 use std::io::Read;
 use std::process::{Child, Command, Stdio};
@@ -210,6 +212,17 @@ fn an_heir_gets_the_blocks_of_the_dead() {
 /// Past the end of a memory file system a touch would be a signal.
 #[test]
 fn a_full_file_system_is_an_error() {
+    in_small_file_system("overfill");
+}
+
+/// Neither may a touch of metadata be one, where it is another program that fills the file system.
+#[test]
+fn a_file_system_that_others_fill_is_an_error() {
+    in_small_file_system("starve");
+}
+
+/// Plays a role with a file system of 16 MiB in the place of `/dev/shm`.
+fn in_small_file_system(role: &str) {
     let namespaces = Command::new("unshare").args(["-rm", "true"]).status();
     if !namespaces.is_ok_and(|status| status.success()) {
         eprintln!(
@@ -222,12 +235,12 @@ fn a_full_file_system_is_an_error() {
         .args(["-rm", "sh", "-c", mount])
         .arg(std::env::current_exe().unwrap())
         .args(["--exact", "roles::play", "--nocapture", "--test-threads=1"])
-        .env("HAUL_ROLE", "overfill")
+        .env("HAUL_ROLE", role)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    finish(child, "a full file system");
+    finish(child, role);
 }
 
 #[test]

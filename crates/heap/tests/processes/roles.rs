@@ -10,8 +10,10 @@ use haul_heap::{Heap, Node, Offset};
 #[test]
 fn play() {
     let Ok(role) = std::env::var("HAUL_ROLE") else { return };
-    if role == "overfill" {
-        return overfill();
+    match role.as_str() {
+        "overfill" => return overfill(),
+        "starve" => return crate::starve::starve(),
+        _ => {}
     }
     let heap = attach(&std::env::var("HAUL_HEAP").unwrap());
     let argument: u64 = std::env::var("HAUL_ARGUMENT").unwrap().parse().unwrap();
