@@ -1286,6 +1286,23 @@ HAUL_ALWAYS_INLINE void haul_inline_copy_to_64(unsigned char *target, const unsi
     HAUL_STORE(d, target + n - 16);
 }
 
+/* 17 <= n <= 64 without a branch: four pieces of 16 bytes at 0, k, n-16-k and n-16, k = 16 when n > 32,
+ * else 0. */
+HAUL_ALWAYS_INLINE void haul_inline_move_to_64(unsigned char *target, const unsigned char *source,
+                                               size_t n)
+{
+    const size_t inner = ((n - 1) & 32) >> 1;
+    const size_t end = n - 16;
+    HAUL_LOAD(haul_inline_16, a, source);
+    HAUL_LOAD(haul_inline_16, b, source + inner);
+    HAUL_LOAD(haul_inline_16, c, source + end - inner);
+    HAUL_LOAD(haul_inline_16, d, source + end);
+    HAUL_STORE(a, target);
+    HAUL_STORE(b, target + inner);
+    HAUL_STORE(c, target + end - inner);
+    HAUL_STORE(d, target + end);
+}
+
 HAUL_ALWAYS_INLINE void haul_inline_set_to_3(unsigned char *target, unsigned char byte, size_t n)
 {
     uint64_t scratch[2];
@@ -1327,7 +1344,7 @@ HAUL_ALWAYS_INLINE void *haul_memmove_inline(void *target, const void *source, s
     if (n > 64) {
         return haul_memmove_above_64(target, source, n);
     } else if (n > 16) {
-        haul_inline_copy_to_64((unsigned char *)target, (const unsigned char *)source, n);
+        haul_inline_move_to_64((unsigned char *)target, (const unsigned char *)source, n);
     } else if (n >= 4) {
         haul_inline_copy_to_16((unsigned char *)target, (const unsigned char *)source, n);
     } else {
@@ -1336,8 +1353,8 @@ HAUL_ALWAYS_INLINE void *haul_memmove_inline(void *target, const void *source, s
     return target;
 }
 
-/** haul_memcpy with its small sizes in the caller; the two may overlap here too. A branch more than
- * in haul_memmove_inline. */
+/** haul_memcpy with its small sizes in the caller; the two may overlap here too. Two branches more
+ * than in haul_memmove_inline. */
 HAUL_ALWAYS_INLINE void *haul_memcpy_inline(void *target, const void *source, size_t n)
 {
     if (n > 64) {

@@ -1,8 +1,9 @@
 //! Up to 64 bytes as code in the caller: what the Rust functions and `haul.h` become.
 //!
 //! ```text
-//! memcpy:           n <= 3, 4-7, 8-16, 17-32, 33-64
-//! memmove, memset:  n <= 3, 4-16,      17-32, 33-64
+//! memcpy:   n <= 3, 4-7, 8-16, 17-32, 33-64
+//! memmove:  n <= 3, 4-16,      17-64
+//! memset:   n <= 3, 4-16,      17-32, 33-64
 //! ```
 //!
 //! No call, no return and no register kept for the caller: that is time which the branch-free shape
@@ -32,8 +33,8 @@ pub(crate) unsafe fn memcpy(target: *mut u8, source: *const u8, length: usize) {
     }
 }
 
-/// memmove of `length <= 64` bytes. A branch fewer than [`memcpy`], whose calls are longer: beyond L2
-/// the long ones take nearly libc's time, and the short ones have to make up for it.
+/// memmove of `length <= 64` bytes. Two branches fewer than [`memcpy`], whose calls are longer: beyond
+/// L2 the long ones take nearly libc's time, and the short ones have to make up for it.
 ///
 /// # Safety
 /// As [`copy`](super::copy).
@@ -42,7 +43,7 @@ pub(crate) unsafe fn memmove(target: *mut u8, source: *const u8, length: usize) 
     // SAFETY: the caller's promise, and the length that each asks for.
     unsafe {
         if length > 16 {
-            copy_17_to_64(target, source, length);
+            piece::copy_17_to_64(target, source, length);
         } else if length >= 4 {
             piece::copy_4_to_16(target, source, length);
         } else {

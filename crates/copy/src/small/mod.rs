@@ -15,8 +15,8 @@
 //! ```
 //!
 //! A store more is free while the target is in L1, and dear while it is not: beyond L2 the bound is
-//! how many calls the processor has in flight. [`inlined`] has no call to pay for, and branches at 32,
-//! where two of the four stores are saved; its memcpy at 8 too.
+//! how many calls the processor has in flight. [`inlined`] has no call to pay for, and its memcpy and
+//! memset branch at 32, where two of the four stores are saved; its memcpy at 8 too.
 //!
 //! All loads come before all stores, so overlap needs no thought. Where addresses are computed the
 //! widest store comes last: a program that loads the target's first 2, 4 or 8 bytes right after the
@@ -55,30 +55,29 @@
 //!
 //! # What was tried: inlined
 //!
-//! Geometric mean over ten distributions of a fleet and the worst of them. From the second row on,
-//! 65 to 256 bytes have a branch at 128 as well (`generic::copy_65_to_256_branching`):
+//! Time over libc's: geometric mean over ten distributions of a fleet and the worst of them, the rows of a
+//! table measured in turns (Zen 4, glibc 2.36, 2026-11-22). All have a branch at 128 as well
+//! (`generic::copy_65_to_256_branching`).
 //!
-//! | memcpy | L1 | LLC | cold | mixed |
+//! | memcpy branches | L1 | LLC | cold | mixed |
 //! |---|---|---|---|---|
-//! | the shape that is called | 0.70, 0.80 | 0.98, 1.07 | - | - |
-//! | the same, and at 128 | 0.71, 0.80 | 0.96, 0.99 | 1.00, 1.01 | 0.96, 1.00 |
-//! | and at 32 | 0.77, 0.85 | 0.94, 0.96 | 0.99, 1.00 | 0.94, 0.97 |
-//! | and at 8, as [`inlined`] has it | 0.83, 0.93 | 0.91, 0.95 | 0.98, 1.00 | 0.91, 0.96 |
-//! | and at 1, three stores of a byte up to 3 | - | - | 0.98, 1.00 | 0.91, 0.96 |
+//! | as what is called, at 3 and 16 | 0.72, 0.82 | 0.95, 0.99 | 1.00, 1.01 | 0.96, 0.99 |
+//! | at 8 too | 0.82, 0.91 | 0.94, 0.97 | 0.99, 1.01 | 0.94, 0.98 |
+//! | at 32 too | 0.77, 0.85 | 0.92, 0.97 | 0.99, 1.01 | 0.93, 0.97 |
+//! | at 8 and 32, as [`inlined`] has it | 0.90, 0.97 | 0.91, 0.95 | 0.98, 1.00 | 0.92, 0.96 |
 //!
-//! | memmove | L1 | LLC |
-//! |---|---|---|
-//! | the shape that is called | 0.73, 0.78 | 0.97, 1.02 |
-//! | the same, and at 128 | 0.73, 0.79 | 0.96, 0.98 |
-//! | and at 32, as [`inlined`] has it | 0.77, 0.84 | 0.93, 0.95 |
-//! | and at 8 | 0.85, 0.92 | 0.88, 0.92 |
-//!
-//! | memset | L1 | LLC | cold | mixed |
+//! | memmove branches | L1 | LLC | cold | mixed |
 //! |---|---|---|---|---|
-//! | the shape that is called | 0.75, 0.91 | 0.99, 1.13 | - | - |
-//! | the same, and at 128 | 0.78, 0.95 | 0.97, 1.12 | 1.02, 1.17 | 0.98, 1.12 |
-//! | and at 32, as [`inlined`] has it | 0.83, 0.98 | 0.90, 1.00 | 0.94, 0.98 | 0.90, 0.99 |
-//! | and at 8 | 0.86, 0.98 | 0.89, 0.99 | 0.92, 0.96 | 0.89, 0.97 |
+//! | as what is called, as [`inlined`] has it | 0.74, 0.79 | 0.93, 0.95 | 0.97, 0.99 | 0.92, 0.95 |
+//! | at 32 too | 0.82, 0.89 | 0.93, 0.96 | 0.97, 0.98 | 0.93, 0.97 |
+//!
+//! | memset branches | L1 | LLC | cold | mixed |
+//! |---|---|---|---|---|
+//! | as what is called | 0.75, 0.94 | - | 1.01, 1.10 | - |
+//! | at 32 too, as [`inlined`] has it | 0.81, 0.96 | 0.83, 0.96 | 0.93, 0.96 | 0.88, 0.97 |
+//!
+//! memcpy would gain most in L1 by its branch at 8, and lose there beyond L2 where its calls, which are
+//! the longest, are least ahead. Three stores of a byte up to 3 gave nothing anywhere.
 
 mod word;
 
