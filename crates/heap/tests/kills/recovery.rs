@@ -1,0 +1,99 @@
+//! How long it takes until a heap is whole again after a death.
+
+use std::mem::zeroed;
+use std::time::{Duration, Instant};
+
+use haul_heap::{Heap, Reaped};
+
+/// The most that a recovery may take.
+const PROMISE: Duration = Duration::from_millis(10);
+
+/// Of so many recoveries one may take longer: a hypervisor that takes the processor tells nobody.
+const IN: usize = 100;
+
+/// The most that any may take by the clock, with all that a loaded machine does meanwhile.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// One recovery.
+#[derive(Clone, Copy)]
+struct Recovery {
+    elapsed: Duration,
+    /// The processor's time of the thread that reaped.
+    own: Duration,
+    /// Whether another thread got its processor meanwhile.
+    is_interrupted: bool,
+}
+
+impl Recovery {
+    /// What the recovery took: all of the time, waits included, where nobody took the processor from it;
+    /// else what it had of the processor.
+    fn took(&self) -> Duration {
+        if self.is_interrupted { self.own } else { self.elapsed }
+    }
+}
+
+/// All recoveries of a run.
+#[derive(Default)]
+pub(crate) struct Recoveries(Vec<Recovery>);
+
+impl Recoveries {
+    /// Reaps, and notes how long that takes.
+    pub(crate) fn reap(&mut self, heap: &Heap) -> Reaped {
+        let (own, interruptions, start) = (own_time(), interruptions(), Instant::now());
+        let reaped = heap.reap();
+        let elapsed = start.elapsed();
+        let is_interrupted = self::interruptions() != interruptions;
+        self.0.push(Recovery { elapsed, own: own_time() - own, is_interrupted });
+        reaped
+    }
+
+    /// Holds them to the promise, and says what they took.
+    pub(crate) fn assert_fast(&self) {
+        let took = sorted(self.0.iter().map(Recovery::took));
+        let elapsed = sorted(self.0.iter().map(|recovery| recovery.elapsed));
+        let interrupted = self.0.iter().filter(|recovery| recovery.is_interrupted).count();
+        let long = took.iter().filter(|&&took| took > PROMISE).count();
+        eprintln!(
+            "{} recoveries, {long} of more than {PROMISE:?}: {}; with {interrupted} interruptions by others: {}",
+            took.len(),
+            told(&took),
+            told(&elapsed)
+        );
+        assert!(long * IN <= took.len(), "{long} of {} took more than {PROMISE:?}", took.len());
+        assert!(elapsed.last().is_none_or(|&slowest| slowest < PATIENCE), "{}", told(&elapsed));
+    }
+}
+
+fn sorted(times: impl Iterator<Item = Duration>) -> Vec<Duration> {
+    let mut times: Vec<_> = times.collect();
+    times.sort_unstable();
+    times
+}
+
+/// Median, 99 of a hundred, and the slowest.
+fn told(sorted: &[Duration]) -> String {
+    let at = |share: f64| sorted.get((sorted.len() as f64 * share) as usize).or(sorted.last());
+    let [median, most, slowest] =
+        [at(0.5), at(0.99), at(1.0)].map(|time| *time.unwrap_or(&Duration::ZERO));
+    format!("median {median:?}, p99 {most:?}, slowest {slowest:?}")
+}
+
+/// The processor's time of this thread.
+fn own_time() -> Duration {
+    // SAFETY: all zeros are a timespec.
+    let mut time = unsafe { zeroed() };
+    // SAFETY: `time` is a timespec of ours.
+    let failed = unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
+    assert_eq!(failed, 0);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+/// How often another thread got this one's processor while this one could have used it.
+fn interruptions() -> i64 {
+    // SAFETY: all zeros are a rusage.
+    let mut usage: libc::rusage = unsafe { zeroed() };
+    // SAFETY: `usage` is a rusage of ours.
+    let failed = unsafe { libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage) };
+    assert_eq!(failed, 0);
+    usage.ru_nivcsw
+}
