@@ -41,6 +41,7 @@ fn main() -> ExitCode {
 /// From the command line to the exit code: every command is the same four steps.
 fn run(arguments: Arguments) -> Result<Ending, Error> {
     haul::init();
+    haul::file::fail_beyond_size_limit();
     // Parse: names become values and inputs are read; what is wrong with them is said here.
     let mut command: Box<dyn Command> = command::of(arguments)?;
     // Outputs are opened before anything is measured, so that no measurement is lost to them.

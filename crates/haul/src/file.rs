@@ -174,6 +174,13 @@ fn name_of(kind: FileType) -> &'static str {
     }
 }
 
+/// From now on a write beyond the process's limit of file sizes (`ulimit -f`) fails as one to a full disk
+/// does. As the kernel has it, it ends the process without a word. Child processes inherit it.
+pub fn fail_beyond_size_limit() {
+    // SAFETY: SIG_IGN is a disposition for every signal but SIGKILL and SIGSTOP, and no handler runs.
+    unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

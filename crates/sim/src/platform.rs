@@ -58,10 +58,11 @@ pub struct Outcome {
 /// A configuration that cannot be; what the program did wrong; [`Error::InstructionLimit`] or
 /// [`Error::CycleLimit`].
 pub fn run(configuration: &Configuration, image: &Image, job: &Job) -> Result<Outcome, Error> {
-    run_until(configuration, image, job, || false)
+    run_until(configuration, image, job, |_| false)
 }
 
-/// As [`run`], given up once `stops` says so: it is asked some ten times a second.
+/// As [`run`], given up once `stops` says so: it is asked some ten times a second, and told the
+/// instructions executed so far.
 ///
 /// # Errors
 /// As [`run`], and [`Error::Stopped`].
@@ -69,7 +70,7 @@ pub fn run_until(
     configuration: &Configuration,
     image: &Image,
     job: &Job,
-    stops: impl Fn() -> bool,
+    stops: impl FnMut(u64) -> bool,
 ) -> Result<Outcome, Error> {
     let mut memory = MemorySystem::new(configuration)?;
     let machine = Machine::new(image, &job.arguments, job.traffic)?;

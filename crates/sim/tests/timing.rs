@@ -66,7 +66,7 @@ fn cycles(configuration: &Configuration, memory: Fixed, body: &[u32]) -> Cycle {
     let image = Image::from_words(START, &words, 8192).expect("a sound program");
     let machine = Machine::new(&image, &[], Traffic::default()).expect("no traffic");
     let mut core = Core::new(configuration, &image, machine, memory);
-    core.run(1_000_000, || false).expect("the program ends itself");
+    core.run(1_000_000, |_| false).expect("the program ends itself");
     core.now()
 }
 

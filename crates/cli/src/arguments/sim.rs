@@ -39,16 +39,16 @@ pub(crate) struct Run {
     /// An argument of the program, in a0 and on; several may be given
     #[arg(long, value_name = "N", requires = "program", value_parser = number)]
     pub(crate) argument: Vec<u64>,
-    /// Packets that the workload receives
-    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
-    pub(crate) packets: u64,
+    /// Packets that the workload receives [default: 1000]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
+    pub(crate) packets: Option<u64>,
     /// A file of settings in TOML; what it leaves out is as in the paper
     #[arg(long, value_name = "FILE")]
     pub(crate) machine: Option<PathBuf>,
     /// A setting by its name, after the file's; several may be given
     #[arg(long, value_name = "NAME=VALUE")]
     pub(crate) set: Vec<Setting>,
-    /// Instructions after which the program is given up
+    /// Instructions after which the program is given up [default: 20000000000, which take an hour or two]
     #[arg(long, value_name = "N", value_parser = number)]
     pub(crate) limit: Option<u64>,
     /// Draw what happened in this window of cycles

@@ -15,7 +15,8 @@ mod survey;
 mod tune;
 
 use haul::sys::Sys;
-use haul_model::Machine;
+use haul_experiments::context;
+use haul_model::{Machine, Record};
 
 use crate::arguments::{Arguments, Copy, Verb};
 use crate::error::Error;
@@ -60,4 +61,25 @@ pub(crate) fn of(arguments: Arguments) -> Result<Box<dyn Command>, Error> {
 /// This machine, as it is now.
 fn this_machine() -> Machine {
     Sys::new().machine()
+}
+
+/// Writes this machine, and records as made on it just now by one run of this name.
+///
+/// # Errors
+/// They cannot be written.
+fn record(
+    run: &str,
+    records: impl IntoIterator<Item = Record>,
+    journal: &mut Journal,
+) -> Result<(), Error> {
+    let (machine, time) = (this_machine(), context::now());
+    let (run, id) = (format!("{run} {time}"), machine.id.clone());
+    journal.add(machine);
+    for mut record in records {
+        record.run.clone_from(&run);
+        record.machine.clone_from(&id);
+        record.time.clone_from(&time);
+        journal.add(record);
+    }
+    journal.check()
 }

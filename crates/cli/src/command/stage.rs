@@ -1,6 +1,7 @@
 //! A plan as data: what is measured and for how long, so that progress and time left are honest.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -227,8 +228,9 @@ pub(super) fn measure(plan: &mut [Stage], journal: &mut Journal) -> Result<(), E
 
 /// This program and the arguments of one of its commands, for a child process.
 pub(super) fn this_program(command: [&str; 2]) -> (PathBuf, Vec<OsString>) {
-    // Where the kernel does not tell, the name that it was started by has to do.
-    let program = std::env::current_exe().unwrap_or_else(|_| PathBuf::from("haul"));
+    // Without /proc, the path that the kernel was given when it started this process.
+    let started = || OsStr::from_bytes(rustix::param::linux_execfn().to_bytes()).into();
+    let program = std::env::current_exe().unwrap_or_else(|_| started());
     (program, command.map(OsString::from).into())
 }
 

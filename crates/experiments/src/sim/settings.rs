@@ -41,11 +41,16 @@ pub fn parse(name: &str, text: &str) -> Result<Configuration, Error> {
     Ok(configuration)
 }
 
-/// Changes one setting. The machine is not validated yet: two settings may only fit together.
+/// Changes one setting. The machine is not validated yet: two settings may only fit together. `beside`
+/// are the names that may stand beside the machine's, for the error.
 ///
 /// # Errors
 /// The setting does not exist, or the value is not of its kind.
-pub fn apply(configuration: &mut Configuration, setting: &Setting) -> Result<(), Error> {
+pub fn apply(
+    configuration: &mut Configuration,
+    setting: &Setting,
+    beside: &[&str],
+) -> Result<(), Error> {
     let failed = |reason: String| Error::SimSetting {
         setting: format!("{}={}", setting.name, setting.value),
         reason,
@@ -54,7 +59,8 @@ pub fn apply(configuration: &mut Configuration, setting: &Setting) -> Result<(),
     let parts: Vec<&str> = setting.name.split('.').collect();
     let mut at = &mut table;
     for (depth, part) in parts.iter().enumerate() {
-        let names: Vec<String> = at.keys().cloned().collect();
+        let beside = beside.iter().filter(|_| depth == 0).map(|name| (*name).to_owned());
+        let names: Vec<String> = beside.chain(at.keys().cloned()).collect();
         let unknown = || failed(format!("no such setting; there is {}", names.join(", ")));
         let entry = at.get_mut(*part).ok_or_else(unknown)?;
         if depth + 1 == parts.len() {
@@ -125,7 +131,7 @@ mod tests {
     fn applied(text: &str) -> Result<Configuration, Error> {
         let mut configuration = Configuration::default();
         let setting: Setting = text.parse().expect("a setting");
-        apply(&mut configuration, &setting).map(|()| configuration)
+        apply(&mut configuration, &setting, &[]).map(|()| configuration)
     }
 
     #[test]
@@ -155,7 +161,7 @@ mod tests {
         let listed = listed(&configuration).expect("plain data");
         assert!(listed.len() > 40, "{}", listed.len());
         for setting in &listed {
-            apply(&mut configuration, setting).expect("its own setting");
+            apply(&mut configuration, setting, &[]).expect("its own setting");
         }
         assert_eq!(configuration, Configuration::default());
     }

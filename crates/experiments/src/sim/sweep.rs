@@ -122,7 +122,10 @@ fn entry(base: &Task, ranges: &[Range], origin: &Origin, index: usize) -> Result
     }
     task.check().map_err(|error| Error::SimSetting {
         setting: parameters.iter().map(|(n, v)| format!("{n}={v}")).collect::<Vec<_>>().join(" "),
-        reason: error.to_string(),
+        reason: match error {
+            Error::SimSetting { reason, .. } => reason,
+            other => other.to_string(),
+        },
     })?;
     let mut entry = Entry { index, digest: String::new(), parameters, task };
     entry.digest = entry.digest_for(origin);
@@ -174,9 +177,14 @@ impl Plan {
         let failed = |reason: String| Error::Plan { path: path.into(), reason };
         let text = program::text(path, PLAN_BYTES_MAX).map_err(&failed)?;
         let mut lines = text.lines().enumerate();
-        let (_, first) = lines.next().ok_or_else(|| failed("it is empty".into()))?;
-        let header: Header = serde_json::from_str(first)
-            .map_err(|error| failed(format!("line 1 is no header of a plan: {error}")))?;
+        let (_, first) = lines
+            .next()
+            .ok_or_else(|| failed("it is empty; write it anew with haul sim sweep".into()))?;
+        let header: Header = serde_json::from_str(first).map_err(|error| {
+            failed(format!(
+                "line 1 is no header of a plan ({error}); write it anew with haul sim sweep"
+            ))
+        })?;
         if header.plan != SCHEMA {
             return Err(failed(format!("{:?} is not {SCHEMA:?}; write it anew", header.plan)));
         }

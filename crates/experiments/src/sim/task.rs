@@ -91,6 +91,10 @@ impl Default for Task {
     }
 }
 
+/// The settings of a task that mean something to the workload alone.
+const WORKLOAD_SETTINGS: [&str; 6] =
+    ["packets", "payload_bytes", "work", "buffer_bytes", "warm_packets", "copying"];
+
 /// The name of the paper's workload.
 pub const RECEIVE: &str = "receive";
 
@@ -103,7 +107,7 @@ impl Task {
     pub fn run(&self, image: &Image, stop: &AtomicBool) -> Result<Option<Simulated>, Error> {
         let began = Instant::now();
         let failed = |reason: String| Error::Simulation { what: self.to_string(), reason };
-        let stops = || stop.load(Ordering::Relaxed);
+        let stops = |_| stop.load(Ordering::Relaxed);
         let outcome = match haul_sim::run_until(&self.machine, image, &self.job(), stops) {
             Ok(outcome) => outcome,
             Err(haul_sim::Error::Stopped { .. }) => return Ok(None),
@@ -163,9 +167,18 @@ impl Task {
             setting: format!("{}={}", setting.name, setting.value),
             reason,
         };
-        let number =
-            || setting.value.replace('_', "").parse::<u64>().map_err(|e| failed(e.to_string()));
-        match setting.name.as_str() {
+        let number = || {
+            let value = setting.value.replace('_', "").parse::<u64>();
+            value.map_err(|_| failed(format!("it is no whole number from 0 to {}", u64::MAX)))
+        };
+        let name = setting.name.as_str();
+        if WORKLOAD_SETTINGS.contains(&name) && !self.is_workload() {
+            return Err(failed(format!(
+                "only the workload {RECEIVE} has it, and {} takes --argument; leave it out",
+                self.program
+            )));
+        }
+        match name {
             "packets" => self.packets = number()?,
             "payload_bytes" => self.payload_bytes = number()?,
             "work" => self.work = number()?,
@@ -176,9 +189,35 @@ impl Task {
                 let value = serde_json::Value::String(setting.value.clone());
                 self.copying = serde_json::from_value(value).map_err(|e| failed(e.to_string()))?;
             }
-            _ => settings::apply(&mut self.machine, setting)?,
+            _ => {
+                let beside = self.own_names();
+                settings::apply(&mut self.machine, setting, &beside)?;
+            }
         }
         Ok(())
+    }
+
+    /// Every setting's name and value, as [`set`](Self::set) takes them.
+    ///
+    /// # Errors
+    /// As [`settings::listed`].
+    pub fn settings(&self) -> Result<Vec<Setting>, Error> {
+        let failed = |reason: String| Error::SimSetting { setting: "task".into(), reason };
+        let values = serde_json::to_value(self).map_err(|error| failed(error.to_string()))?;
+        let of = |name: &&str| {
+            let value = &values[*name];
+            let value = value.as_str().map_or_else(|| value.to_string(), Into::into);
+            Setting { name: (*name).into(), value }
+        };
+        let mut found: Vec<Setting> = self.own_names().iter().map(of).collect();
+        found.extend(settings::listed(&self.machine)?);
+        Ok(found)
+    }
+
+    /// The names of the settings that are not the machine's.
+    fn own_names(&self) -> Vec<&'static str> {
+        let workload = WORKLOAD_SETTINGS.into_iter().filter(|_| self.is_workload());
+        workload.chain(["instructions_max"]).collect()
     }
 
     /// Refuses what cannot be run.
@@ -267,7 +306,24 @@ mod tests {
         set("copying=engine").expect("known");
         set("memory.mshrs=4").expect("known");
         assert!(set("packets=many").is_err() && set("copying=magic").is_err());
+        let unknown = set("x=1").expect_err("unknown").to_string();
+        assert!(unknown.contains("packets") && unknown.contains("memory"), "{unknown}");
+        assert!(set("packets=-1").expect_err("negative").to_string().contains("whole number"));
         assert_eq!((task.packets, task.copying), (10_000, Copying::Engine));
         assert_eq!(task.machine.memory.mshrs, 4);
+    }
+
+    #[test]
+    fn what_is_listed_can_be_set_and_nothing_else() {
+        let task = Task { packets: 7, copying: Copying::UnrolledWords, ..Task::default() };
+        let mut other = Task::default();
+        let listed = task.settings().expect("plain data");
+        listed.iter().for_each(|setting| other.set(setting).expect("its own setting"));
+        assert_eq!(task, other);
+        let mut own = Task { program: "own.elf".into(), ..Task::default() };
+        for setting in &listed {
+            let is_workloads = WORKLOAD_SETTINGS.contains(&setting.name.as_str());
+            assert_eq!(own.set(setting).is_err(), is_workloads, "{setting:?}");
+        }
     }
 }

@@ -178,13 +178,14 @@ impl<'a, M: MemoryPort> Core<'a, M> {
         self.warm_cycle
     }
 
-    /// Runs the program to its end, or until `stops` says so, which is asked now and then.
+    /// Runs the program to its end, or until `stops` says so: it is asked now and then, and told the
+    /// instructions executed so far.
     ///
     /// # Errors
     /// What the program did wrong; [`Error::InstructionLimit`] after `limit` instructions, and
     /// [`Error::CycleLimit`] after so many cycles that no instructions but copies take them;
     /// [`Error::Stopped`].
-    pub fn run(&mut self, limit: u64, stops: impl Fn() -> bool) -> Result<(), Error> {
+    pub fn run(&mut self, limit: u64, mut stops: impl FnMut(u64) -> bool) -> Result<(), Error> {
         /// How often `stops` is asked: some ten times a second.
         const STEPS_BETWEEN_LOOKS: u64 = 1 << 18;
         let cycles_max = limit.saturating_mul(CYCLES_OF_INSTRUCTION_MAX);
@@ -194,7 +195,7 @@ impl<'a, M: MemoryPort> Core<'a, M> {
                 return Err(self.over_limit(limit, cycles_max));
             }
             steps += 1;
-            if steps.is_multiple_of(STEPS_BETWEEN_LOOKS) && stops() {
+            if steps.is_multiple_of(STEPS_BETWEEN_LOOKS) && stops(self.machine.executed) {
                 let (instructions, cycles) = (self.machine.executed, self.now);
                 return Err(Error::Stopped { instructions, cycles });
             }

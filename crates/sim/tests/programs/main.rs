@@ -244,7 +244,7 @@ fn a_pending_copy_table_that_is_not_asked_is_found() {
         memory.record(0..Cycle::MAX);
         let mut core = Core::new(&configuration, &image, machine, Careless(memory));
         core.trace_cycles(0..Cycle::MAX);
-        core.run(LIMIT, || false).expect("the program ends itself");
+        core.run(LIMIT, |_| false).expect("the program ends itself");
         let (_, Careless(mut memory), pipeline) = core.into_parts();
         memory.advance(Cycle::MAX, &mut Vec::new());
         let trace = memory.trace().expect("it was asked for");

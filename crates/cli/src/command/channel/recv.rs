@@ -136,13 +136,9 @@ impl Target {
 
     fn write(&mut self, bytes: &[u8]) -> Result<(), Error> {
         match self {
+            // A reader that is gone is no end like another: what is left of the stream is lost.
             Self::Output(output) => {
-                output.write_all(bytes).and_then(|()| output.flush()).map_err(|reason| match reason
-                    .kind()
-                {
-                    io::ErrorKind::BrokenPipe => Error::ReaderGone,
-                    _ => Error::Output(reason),
-                })
+                output.write_all(bytes).and_then(|()| output.flush()).map_err(Error::Output)
             }
             Self::File { file, path, .. } | Self::Stream { file, path } => {
                 file.write_all(bytes).map_err(|reason| unwritable(path, reason))

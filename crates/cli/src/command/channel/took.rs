@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use haul::channel::Account;
 use haul_model::{Bytes, Record};
 
-use crate::command::this_machine;
+use crate::command;
 use crate::error::Error;
 use crate::journal::Journal;
 
@@ -69,28 +69,21 @@ impl Took {
     /// # Errors
     /// They cannot be written.
     pub(super) fn record(&self, experiment: &str, journal: &mut Journal) -> Result<(), Error> {
-        let machine = this_machine();
-        let time = haul_experiments::context::now();
-        let run = format!("{experiment} {time}");
-        let id = machine.id.clone();
-        journal.add(machine);
         let figures = [
             ("time", "s", self.time.as_secs_f64()),
             ("cpu", "s", self.cpu.as_secs_f64()),
             ("faults", "count", self.faults as f64),
             ("system_calls", "count", self.system_calls as f64),
-            ("extra_memory", "bytes", self.extra_memory_bytes as f64),
+            ("extra_memory", "B", self.extra_memory_bytes as f64),
         ];
-        for (metric, unit, value) in figures {
-            let mut record = Record::new(&run, experiment, &self.subject(), metric, unit)
+        let records = figures.map(|(metric, unit, value)| {
+            let mut record = Record::new("", experiment, &self.subject(), metric, unit)
                 .with("size_bytes", self.bytes)
                 .with("messages", self.messages);
-            record.machine.clone_from(&id);
-            record.time.clone_from(&time);
             record.samples = vec![value];
-            journal.add(record);
-        }
-        journal.check()
+            record
+        });
+        command::record(experiment, records, journal)
     }
 
     /// `sent 12 MiB in 3 ms by ring`.

@@ -11,7 +11,7 @@ use crate::arguments::sim::{
     Collect as CollectArguments, Sweep as SweepArguments, Task as TaskArguments,
 };
 use crate::command::stage::Runner;
-use crate::command::{Command, this_machine};
+use crate::command::{self, Command, this_machine};
 use crate::error::Error;
 use crate::journal::{Journal, Outputs};
 use crate::stop::STOP;
@@ -128,9 +128,9 @@ impl Command for Task {
     fn run(&mut self, journal: &mut Journal) -> Result<(), Error> {
         self.plan.run(self.index, &STOP)?;
         if self.json {
-            self.plan.records_of(self.index).into_iter().for_each(|record| journal.add(record));
+            command::record("sim.task", self.plan.records_of(self.index), journal)?;
         }
-        journal.check()
+        Ok(())
     }
 
     fn render(&self, _: &Journal) -> Result<(), Error> {
@@ -162,8 +162,7 @@ impl Command for Collect {
 
     fn run(&mut self, journal: &mut Journal) -> Result<(), Error> {
         let (records, missing) = self.plan.collect();
-        records.into_iter().for_each(|record| journal.add(record));
-        journal.check()?;
+        command::record("sim.collect", records, journal)?;
         if missing.is_empty() {
             return Ok(());
         }

@@ -1,9 +1,9 @@
 //! `haul sim run`: one program on one machine.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use haul_experiments::sim::{self, program, settings, sweep};
+use haul_experiments::context::{Context, Step};
+use haul_experiments::sim::{self, Setting, program, sweep};
 use haul_model::{Kind, Record};
 use haul_sim::{Machine, Outcome};
 
@@ -51,10 +51,11 @@ impl Run {
             list,
             json,
         } = arguments;
+        // Before --set, which wins where both are given.
+        let packets =
+            packets.map(|packets| Setting { name: "packets".into(), value: packets.to_string() });
+        let set: Vec<Setting> = packets.into_iter().chain(set).collect();
         let mut task = plan::task_of(machine.as_deref(), program, argument, &set)?;
-        if !set.iter().any(|setting| setting.name == "packets") {
-            task.packets = packets;
-        }
         if let Some(limit) = limit {
             task.instructions_max = limit;
         }
@@ -63,13 +64,19 @@ impl Run {
         Ok(Self { task, trace, is_functional, list, json, outcome: None, interpreted: None })
     }
 
-    fn simulate(&mut self, stop: &AtomicBool) -> Result<Vec<Record>, haul_experiments::Error> {
+    fn simulate(
+        &mut self,
+        context: &mut Context<'_>,
+    ) -> Result<Vec<Record>, haul_experiments::Error> {
         let path = sweep::program_path(&self.task)?;
         let image = program::read(&path)?;
         let mut job = self.task.job();
         job.trace_cycles.clone_from(&self.trace);
         let began = Instant::now();
-        let stops = || stop.load(Ordering::Relaxed);
+        let stops = |instructions| {
+            (context.progress)(&self.step(instructions, began));
+            context.is_stopped()
+        };
         let outcome = haul_sim::run_until(&self.task.machine, &image, &job, stops)
             .map_err(|error| self.failed(error.to_string()))?;
         let seconds = began.elapsed().as_secs_f64();
@@ -83,7 +90,10 @@ impl Run {
     }
 
     /// The same by the interpreter alone, which knows no time.
-    fn interpret(&mut self, stop: &AtomicBool) -> Result<Vec<Record>, haul_experiments::Error> {
+    fn interpret(
+        &mut self,
+        context: &mut Context<'_>,
+    ) -> Result<Vec<Record>, haul_experiments::Error> {
         /// Instructions between two looks at whether to stop: a fifth of a second.
         const BETWEEN_LOOKS: u64 = 50_000_000;
         let image = program::read(&sweep::program_path(&self.task)?)?;
@@ -96,8 +106,9 @@ impl Run {
             match machine.run(&image, limit) {
                 Ok(_) => break,
                 Err(haul_sim::Error::InstructionLimit { .. }) if limit < job.instructions_max => {
-                    if stop.load(Ordering::Relaxed) {
-                        let instructions = machine.executed;
+                    let instructions = machine.executed;
+                    (context.progress)(&self.step(instructions, began));
+                    if context.is_stopped() {
                         return Err(self.failed(format!(
                             "stopped after {instructions} instructions, before the program's end"
                         )));
@@ -114,6 +125,27 @@ impl Run {
         };
         self.interpreted = Some((machine, seconds));
         Ok(records)
+    }
+
+    /// How far it is, for whoever waits.
+    fn step(&self, instructions: u64, began: Instant) -> Step {
+        let what = format!(
+            "{}: {} million instructions of {} at most",
+            self.task,
+            instructions / 1_000_000,
+            self.task.instructions_max / 1_000_000
+        );
+        Step { what, elapsed: began.elapsed(), budget: self.budget() }
+    }
+
+    /// What it is expected to take. Nobody knows how long a program of one's own runs.
+    fn budget(&self) -> Duration {
+        let instructions = if self.task.is_workload() {
+            self.task.packets.saturating_mul(INSTRUCTIONS_PER_PACKET)
+        } else {
+            INSTRUCTIONS_PER_SECOND
+        };
+        Duration::from_secs_f64(instructions as f64 / INSTRUCTIONS_PER_SECOND as f64)
     }
 
     fn failed(&self, reason: String) -> haul_experiments::Error {
@@ -210,19 +242,13 @@ impl Command for Run {
             return Ok(());
         }
         let machine = this_machine();
-        let instructions = if self.task.is_workload() {
-            self.task.packets.saturating_mul(INSTRUCTIONS_PER_PACKET)
-        } else {
-            INSTRUCTIONS_PER_SECOND
-        };
-        let seconds = instructions as f64 / INSTRUCTIONS_PER_SECOND as f64;
-        let budget = std::time::Duration::from_secs_f64(seconds);
+        let budget = self.budget();
         let what = self.task.to_string();
         let mut runner = Runner::new(&machine, journal, 1, budget)?;
         runner.step(&what, budget, |context| {
             let records = match self.is_functional {
-                true => self.interpret(context.stop)?,
-                false => self.simulate(context.stop)?,
+                true => self.interpret(context)?,
+                false => self.simulate(context)?,
             };
             records.into_iter().for_each(|record| context.emit(record));
             Ok(())
@@ -231,7 +257,7 @@ impl Command for Run {
 
     fn render(&self, _: &Journal) -> Result<(), Error> {
         if self.list {
-            let listed = settings::listed(&self.task.machine)?;
+            let listed = self.task.settings()?;
             let lines: Vec<String> = listed
                 .iter()
                 .map(|setting| format!("{}={}", setting.name, setting.value))

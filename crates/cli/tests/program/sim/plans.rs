@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
 use super::elf::{self, COUNTS, ENDS};
 use super::{sim, text};
@@ -195,6 +196,23 @@ fn sweeps_that_cannot_be_leave_no_plan() {
         run(&mut sim(&[&["sweep", "--vary", vary], &program[..]].concat())).expect(2).says(&[says]);
         assert!(!out.exists(), "{vary}");
     }
+}
+
+#[test]
+fn a_limit_of_file_sizes_is_told_and_leaves_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = elf::program(folder.path(), "ends.elf", &ENDS);
+    let out = folder.path().join("plan.jsonl");
+    // 8 blocks of 512 B: less than a plan of 900 tasks.
+    let script = "ulimit -f 8 && exec \"$HAUL\" sim sweep --vary memory.latency_ns=80..980 \
+                  --program \"$PROGRAM\" --out \"$PLAN\"";
+    let mut command = Command::new("sh");
+    command.args(["-c", script]).env("HAUL", env!("CARGO_BIN_EXE_haul"));
+    command.env("PROGRAM", &program).env("PLAN", &out).stdin(Stdio::null());
+    run(&mut command).expect(1).says(&["plan.jsonl", "File too large"]);
+    let left: Vec<_> =
+        fs::read_dir(folder.path()).unwrap().map(|e| e.unwrap().file_name()).collect();
+    assert_eq!(left, ["ends.elf"]);
 }
 
 #[test]

@@ -133,6 +133,27 @@ fn programs_that_go_wrong_are_named() {
     refused(&file("calls.elf", &unknown_call), &[], &["unknown call 1000"]);
 }
 
+#[test]
+fn what_means_nothing_to_a_program_of_ones_own_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let ends = elf::program(folder.path(), "ends.elf", &ENDS);
+    let ends = text(&ends);
+    for settings in
+        [["--packets", "20"], ["--set", "payload_bytes=64"], ["--set", "copying=engine"]]
+    {
+        let refused = run(&mut sim(&[&["run", ends], &settings[..]].concat())).expect(2);
+        refused.says(&["only the workload receive", "--argument"]);
+    }
+    let out = folder.path().join("plan.jsonl");
+    let sweep = ["sweep", "--vary", "packets=10,20", "--program", ends, "--out", text(&out)];
+    run(&mut sim(&sweep)).expect(2).says(&["only the workload receive"]);
+    let listed = run(&mut sim(&["run", "--list"])).expect(0).out;
+    for name in ["packets=1000", "copying=words", "instructions_max=", "memory.latency_ns=80"] {
+        assert!(listed.contains(name), "{listed}");
+    }
+    assert!(!run(&mut sim(&["run", ends, "--list"])).expect(0).out.contains("packets"));
+}
+
 /// Asks a command that would run for hours to stop, and expects exit code 1 and those words.
 fn stops(arguments: &[&str], says: &[&str]) {
     let mut command = sim(&[arguments, &["--json"]].concat());
