@@ -283,6 +283,15 @@ fn memory_is_told_with_what_haul_reaches() {
     assert!(limit.text.contains("copy 20.0 GB/s (2 threads)"), "{}", limit.text);
     let fault = only(&findings, "first touch of a 4 KiB page costs 400 ns");
     assert!(fault.text.contains("2 MiB pages cost 4.0 times less"), "{}", fault.text);
+    // What a cache holds says nothing of memory.
+    lines[0] = size("haul", 8 << 20, f64::from(8 << 20) / 14.6);
+    let findings = self::findings(&lines);
+    let limit = only(&findings, "Memory lets one thread copy 10.0 GB/s");
+    assert!(
+        limit.text.contains("copies of 8 MiB reach 14.6 GB/s, so caches hold"),
+        "{}",
+        limit.text
+    );
 }
 
 #[test]

@@ -56,13 +56,13 @@ pub(crate) struct Reading {
 
 const THROUGHPUT: Mode =
     Mode { name: "throughput", label: "GB/s", title: "GB/s (10⁹ bytes a second)", log: false };
-const TIME: Mode = Mode { name: "time", label: "ns", title: "ns a call", log: true };
+const TIME: Mode = Mode { name: "time", label: "ns", title: "time of a call", log: true };
 const RATIO: Mode =
     Mode { name: "ratio", label: "ratio to libc", title: "time over libc’s", log: false };
 
 /// An allocation's time, which must not grow from round to round.
 const ALLOC_TIME: Mode =
-    Mode { name: "alloc_time", label: "ns", title: "ns an allocation", log: true };
+    Mode { name: "alloc_time", label: "ns", title: "time of an allocation", log: true };
 
 /// Memory that a process has beyond what it had before.
 const FOOTPRINT: Mode = Mode { name: "footprint", label: "MiB", title: "MiB resident", log: false };
@@ -73,7 +73,7 @@ const CPU: Mode =
 
 /// Half a round trip.
 const LATENCY: Mode =
-    Mode { name: "latency", label: "latency", title: "ns, half a round trip", log: true };
+    Mode { name: "latency", label: "latency", title: "half a round trip", log: true };
 
 /// Every experiment with a plot, in the order of the page.
 pub(crate) const ALL: [Plan; 11] = [
@@ -142,10 +142,10 @@ pub(crate) const ALL: [Plan; 11] = [
         about: "The first touch of a page that the kernel has not given yet, for each page. The line through a \
                 dot spans the quartiles.",
         shape: Shape::Dots,
-        x_title: "ns a page",
+        x_title: "time of a page",
         place: Place::Row(&["pages", "mode"]),
         series: "subject",
-        modes: &[Mode { name: "time", label: "ns", title: "ns a page", log: true }],
+        modes: &[Mode { name: "time", label: "ns", title: "time of a page", log: true }],
         limits: false,
         best_of_subjects: false,
     },
@@ -199,10 +199,10 @@ pub(crate) const ALL: [Plan; 11] = [
         about: "A block is allocated and freed again at once, on each thread: from the start of all threads to \
                 the end of the last, for each pair of one thread. The line through a dot spans the quartiles.",
         shape: Shape::Dots,
-        x_title: "ns a pair",
+        x_title: "time of a pair",
         place: Place::Row(&["size_bytes"]),
         series: "subject",
-        modes: &[Mode { name: "time", label: "ns", title: "ns a pair", log: true }],
+        modes: &[Mode { name: "time", label: "ns", title: "time of a pair", log: true }],
         limits: false,
         best_of_subjects: false,
     },
@@ -217,7 +217,7 @@ pub(crate) const ALL: [Plan; 11] = [
         x_title: "operations",
         place: Place::Count("operations_done", "operation"),
         series: "subject",
-        modes: &[FOOTPRINT, Mode { title: "ns an operation", ..TIME }],
+        modes: &[FOOTPRINT, Mode { title: "time of an operation", ..TIME }],
         limits: false,
         best_of_subjects: false,
     },
@@ -275,6 +275,11 @@ impl Plan {
                 let label = match (parts.is_empty(), self.experiment) {
                     (true, _) => return None,
                     (_, "copy.size_class") => text::size_class(&parts[0]),
+                    (_, "memory.fault") => {
+                        let page = Bytes(bytes(record, "pages")?).to_string();
+                        let rest = parts.iter().skip(1).cloned();
+                        std::iter::once(page).chain(rest).collect::<Vec<_>>().join(", ")
+                    }
                     (_, "heap.pairs") => Bytes(bytes(record, "size_bytes")?).to_string(),
                     _ => parts.join(", "),
                 };

@@ -41,6 +41,11 @@ pub(super) fn headline(records: &[&Record]) -> Option<Finding> {
             _ => String::new(),
         };
     let function = functions.first().map_or_else(String::new, |function| format!(" in {function}"));
+    let others: Vec<String> = functions
+        .iter()
+        .skip(1)
+        .filter_map(|function| Some(format!("{} in {function}", verb(&mean(&of(function))?))))
+        .collect();
     let called = if first.iter().all(|(record, _)| says(record, "call", "inline")) {
         ", inlined up to 64 bytes,"
     } else {
@@ -51,13 +56,8 @@ pub(super) fn headline(records: &[&Record]) -> Option<Finding> {
         false => "sizes a service copies",
     };
     let mut sentence = format!("On the {sizes}, haul{called} {}{function}{spread}", verb(&all));
-    let others: Vec<String> = functions
-        .iter()
-        .skip(1)
-        .filter_map(|function| Some(format!("{} {}", function, change(&mean(&of(function))?))))
-        .collect();
     if !others.is_empty() {
-        sentence.push_str(&format!("; {}", text::list(&others)));
+        sentence.push_str(&format!("; it {}", text::list(&others)));
     }
     let place = first.first().and_then(|(record, _)| field(record, "level"));
     let place =

@@ -66,7 +66,7 @@ pub(super) fn bars(title: &str, groups: &[Group], parts: &[&str], mark: &str) ->
         );
         x += step;
     }
-    svg.push_str("</svg>");
+    svg.push_str("</svg></div>");
     svg + &legend(parts, mark)
 }
 
@@ -143,7 +143,7 @@ pub(super) fn lines(title: &str, x_title: &str, lines: &[Line]) -> String {
     for (colour, line) in lines.iter().enumerate() {
         draw_line(&mut svg, line, colour, &x, &y);
     }
-    svg + "</svg>"
+    svg + "</svg></div>"
 }
 
 fn draw_line(
@@ -194,7 +194,7 @@ fn draw_line(
 fn open(title: &str) -> String {
     let title = escape(title);
     format!(
-        "<svg class=\"simchart\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"{title}\" font-size=\"11\">\
+        "<div class=\"wide\" tabindex=\"0\"><svg class=\"simchart\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"{title}\" font-size=\"11\">\
          <text x=\"{LEFT}\" y=\"10\">{title}</text>"
     )
 }
