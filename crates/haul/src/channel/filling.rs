@@ -1,14 +1,12 @@
 //! How a message that was believed comes to its target, by each mechanism, and how it is made sure that it
 //! is whole.
 
-use std::sync::atomic::Ordering::SeqCst;
-use std::sync::atomic::fence;
-
 use haul_model::Bytes;
 use rustix::fd::AsFd;
 
 use super::account::Account;
 use super::checksum::Sum;
+use super::closing;
 use super::double::Drawn;
 use super::error::Error;
 use super::incoming::Way;
@@ -27,7 +25,7 @@ const SUM_BYTES: usize = 1 << 20;
 impl Receiver {
     /// Moves bytes of the message under way into a target of exactly its length.
     fn fill(&mut self, target: &mut [u8]) -> Result<Step<Account>, Error> {
-        // Before looking for anything: what the sender told before it closed is found then.
+        // Before looking for anything, as in `closing`: what the sender told before it closed is found.
         let state = self.lane.state(layout::SENDER_STATE);
         let pending = self.pending.as_mut().expect("a header was taken before");
         let sum = pending.check.as_mut().map(|(sum, _)| sum);
@@ -205,10 +203,7 @@ impl Receiver {
 
     /// Bytes read from a sender that had given up by then may have changed already.
     fn check_not_given_up(&self, length: usize) -> Result<(), Error> {
-        // SYNC: given up: the sender says so before it touches the bytes again; this asks after
-        // having read them.
-        fence(SeqCst);
-        if self.lane.state(layout::SENDER_STATE) == layout::GIVEN_UP {
+        if closing::has_given_up(self.lane.state_word(layout::SENDER_STATE)) {
             let size = Bytes(length as u64);
             return Err(Error::GivenUp { done: size, size });
         }

@@ -7,6 +7,7 @@ use rustix::fd::OwnedFd;
 
 use super::account::{Account, Meter};
 use super::checksum::Sum;
+use super::closing;
 use super::double::Draw;
 use super::error::Error;
 use super::layout::{self, HEADER_WORDS, Header, INLINE_BYTES_MAX, SLOTS, SumState};
@@ -51,8 +52,8 @@ impl Receiver {
         if let Some(pending) = &self.pending {
             return Ok(Step::Done(pending.length));
         }
-        let state = self.lane.state(layout::SENDER_STATE);
-        let told = self.lane.load(layout::PUBLISHED);
+        let state = self.lane.state_word(layout::SENDER_STATE);
+        let (state, told) = closing::look(state, || self.lane.load(layout::PUBLISHED));
         if !(self.consumed..=self.consumed + SLOTS).contains(&told) {
             return Err(Error::protocol("count of messages", told, self.consumed + SLOTS));
         }

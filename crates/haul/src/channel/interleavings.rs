@@ -1,4 +1,4 @@
-//! The protocols of the counter, the bell and the ring in every order that two ends can run in, up to
+//! The protocols of the counter, the bell, the ring, closing and leasing in every order that two ends can run in, up to
 //! three preemptions, under loom:
 //! `RUSTFLAGS="--cfg loom" cargo test -p haul --lib --release interleavings`.
 
@@ -8,7 +8,9 @@ use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;
 
 use super::bell::{self, ASLEEP};
+use super::closing;
 use super::counter::{self, Claim};
+use super::layout::{CLOSED, GIVEN_UP, OPEN};
 use super::words::{Flags, Word};
 
 fn model(check: impl Fn() + Sync + Send + 'static) {
@@ -214,6 +216,130 @@ fn chunks_come_in_order_and_whole() {
             ring.chunk.with(|chunk| assert_eq!(unsafe { *chunk }, drained + 10));
             ring.drained.put(drained + 1);
             ring.sender.ring();
+        }
+        thread.join().unwrap();
+    });
+}
+
+/// An end that looks, sees the other end closed and nothing told, was told nothing: the receiver that looks
+/// for a message, and the sender for the answer to one.
+#[test]
+fn what_was_told_before_closing_is_found() {
+    model(|| {
+        let ground = Arc::new((AtomicU64::new(0), AtomicU32::new(OPEN), UnsafeCell::new(0)));
+        let teller = Arc::clone(&ground);
+        let thread = thread::spawn(move || {
+            teller.2.with_mut(|message| {
+                // SAFETY: loom fails the test if the other end reads it meanwhile.
+                unsafe { *message = 7 }
+            });
+            teller.0.put(1);
+            closing::say(&teller.1, CLOSED);
+        });
+        loop {
+            let (state, told) = closing::look(&ground.1, || ground.0.get());
+            if told == 1 {
+                // SAFETY: loom fails the test if the other end still writes it.
+                ground.2.with(|message| assert_eq!(unsafe { *message }, 7));
+                break;
+            }
+            assert_eq!(state, OPEN, "closed, and what was told before is not found");
+            thread::yield_now();
+        }
+        thread.join().unwrap();
+    });
+}
+
+#[test]
+fn nobody_sleeps_through_a_closing() {
+    model(|| {
+        let ground = Arc::new((AtomicU32::new(OPEN), Bed::new()));
+        let closer = Arc::clone(&ground);
+        let thread = thread::spawn(move || {
+            closing::say(&closer.0, CLOSED);
+            closer.1.ring();
+        });
+        ground.1.sleep_until(|| closing::look(&ground.0, || ()).0 == CLOSED);
+        thread.join().unwrap();
+    });
+}
+
+/// Bytes that are read where they stand, by `pull`, while their owner gives them up and changes them.
+#[test]
+fn bytes_that_changed_are_known_to_be_given_up() {
+    use loom::sync::atomic::Ordering::Relaxed;
+    model(|| {
+        let ground = Arc::new((AtomicU32::new(OPEN), [AtomicU64::new(7), AtomicU64::new(7)]));
+        let owner = Arc::clone(&ground);
+        let thread = thread::spawn(move || {
+            closing::say(&owner.0, GIVEN_UP);
+            // What another process reads meanwhile has no order of its own.
+            owner.1[1].store(8, Relaxed);
+            owner.1[0].store(8, Relaxed);
+        });
+        let bytes = [0, 1].map(|index: usize| ground.1[index].load(Relaxed));
+        if !closing::has_given_up(&ground.0) {
+            assert_eq!(bytes, [7, 7], "changed bytes are taken for whole");
+        }
+        thread.join().unwrap();
+    });
+}
+
+/// A place in a pool, leased for one message after the other: the sender writes there only what was offered,
+/// and the receiver reads only what was laid.
+#[test]
+fn a_lease_is_written_by_one_and_read_by_the_other() {
+    const MESSAGES: u64 = 2;
+    struct Place {
+        offered: AtomicU64,
+        laid: AtomicU64,
+        abandoned: AtomicU64,
+        bytes: UnsafeCell<u64>,
+        sender: Bed,
+        receiver: Bed,
+    }
+    model(|| {
+        let place = Arc::new(Place {
+            offered: AtomicU64::new(0),
+            laid: AtomicU64::new(0),
+            abandoned: AtomicU64::new(0),
+            bytes: UnsafeCell::new(0),
+            sender: Bed::new(),
+            receiver: Bed::new(),
+        });
+        let other = Arc::clone(&place);
+        // `Lay::step`: of the second message the sender cannot reach the target.
+        let thread = thread::spawn(move || {
+            for message in 1..=MESSAGES {
+                if other.offered.get() != message {
+                    other.sender.sleep_until(|| other.offered.get() == message);
+                }
+                if message == MESSAGES {
+                    other.abandoned.put(message);
+                } else {
+                    other.bytes.with_mut(|bytes| {
+                        // SAFETY: loom fails the test if the receiver has it meanwhile.
+                        unsafe { *bytes = message + 10 }
+                    });
+                    other.laid.put(message);
+                }
+                other.receiver.ring();
+            }
+        });
+        // `Let::step`.
+        for message in 1..=MESSAGES {
+            place.offered.put(message);
+            place.sender.ring();
+            let is_told = || place.laid.get() == message || place.abandoned.get() == message;
+            if !is_told() {
+                place.receiver.sleep_until(is_told);
+            }
+            place.bytes.with_mut(|bytes| {
+                // SAFETY: loom fails the test if the sender still has it; the receiver's own from here.
+                let found = unsafe { std::mem::replace(&mut *bytes, 99) };
+                let expected = if place.laid.get() == message { message + 10 } else { 99 };
+                assert_eq!(found, expected);
+            });
         }
         thread.join().unwrap();
     });

@@ -2,8 +2,8 @@
 //! directions, and the bells.
 
 use std::collections::VecDeque;
-use std::sync::atomic::Ordering::{Relaxed, Release, SeqCst};
-use std::sync::atomic::{AtomicBool, AtomicU64, fence};
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -12,6 +12,7 @@ use rustix::io::Errno;
 use rustix::thread::{Timespec, futex};
 
 use super::bell::{self, ASLEEP, POLLING};
+use super::closing;
 use super::distance::Distance;
 use super::error::Error;
 use super::handshake::Met;
@@ -263,13 +264,17 @@ impl Lane {
     }
 
     pub(super) fn state(&self, word: usize) -> u32 {
-        self.link.region.word32(layout::words_start(self.index) + word).get()
+        self.state_word(word).get()
+    }
+
+    /// Whether an end is closed, see `closing`.
+    pub(super) fn state_word(&self, word: usize) -> &AtomicU32 {
+        self.link.region.word32(layout::words_start(self.index) + word)
     }
 
     /// Says that this end is done, or gave up; before anything that follows it in this thread.
     pub(super) fn set_state(&mut self, word: usize, state: u32) {
-        self.link.region.word32(layout::words_start(self.index) + word).store(state, Release);
-        fence(SeqCst);
+        closing::say(self.state_word(word), state);
         self.ring();
     }
 

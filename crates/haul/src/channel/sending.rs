@@ -251,7 +251,7 @@ impl Transfer for Sending<'_> {
     type Output = ();
 
     fn step(&mut self) -> Result<Step<()>, Error> {
-        // Before the step: what the receiver told before it closed is seen by it. Not before there is a
+        // Before the step, as in `closing`: what the receiver told before it closed is seen by it. Not before there is a
         // message, whose sending need not look at the receiver's words.
         let was_closed = !matches!(self.stage, Stage::Slot) && self.is_closed();
         let step = match self.stage {

@@ -15,10 +15,13 @@ pub(super) trait Word {
     fn exchange(&self, old: u64, new: u64) -> Result<(), u64>;
 }
 
-/// 32 bits that say whether, and how, an end sleeps.
+/// 32 bits that say whether, and how, an end sleeps, or whether it is closed.
 pub(super) trait Flags {
     /// What they say; everything told by it is seen from here on.
     fn get(&self) -> u32;
+
+    /// Says something, and with it everything that was written before.
+    fn put(&self, value: u32);
 
     /// What they say, with no order but that of fences.
     fn peek(&self) -> u32;
@@ -56,6 +59,10 @@ macro_rules! with_orders {
         impl Flags for $Flags {
             fn get(&self) -> u32 {
                 self.load(Acquire)
+            }
+
+            fn put(&self, value: u32) {
+                self.store(value, Release);
             }
 
             fn peek(&self) -> u32 {
