@@ -81,6 +81,8 @@ pub enum Attempt {
     CreateFile,
     /// The file of a named heap.
     OpenFile,
+    /// The second file of a heap, whose memory is huge pages.
+    OpenHugeFile,
     /// What an open file is.
     InspectFile,
     /// The size of the heap's file.
@@ -100,6 +102,7 @@ impl Attempt {
         match self {
             Self::CreateFile => "create a memory file",
             Self::OpenFile => "open the heap's file",
+            Self::OpenHugeFile => "open the heap's file of huge pages",
             Self::InspectFile => "inspect the heap's file",
             Self::SizeFile => "size the heap's file",
             Self::RemoveName => "remove the heap's name",

@@ -41,6 +41,13 @@ pub(crate) const HEADER_BYTES: usize = 4096;
 /// Bytes of a process record.
 pub(crate) const PROCESS_RECORD_BYTES: usize = 64;
 
+/// Where in a process record its further words stand, in bytes.
+pub(crate) const PROCESS_MORE_AT: usize = 16;
+
+/// Which of these words is the number of the descriptor under which the process has the heap's second file
+/// open, plus 1; 0 for none. Who attaches reads it from the file, before the tables are mapped.
+pub(crate) const POOL_FILE: usize = 2;
+
 /// Bytes of a tag's name: its length, then at most 31 bytes of text.
 pub(crate) const TAG_BYTES: usize = 32;
 

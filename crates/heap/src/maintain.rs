@@ -11,6 +11,7 @@ use crate::local;
 use crate::memory::{Memory, Refused};
 use crate::reap::Reaped;
 use crate::region::Haste;
+use crate::region::backing::Backing;
 use crate::slice;
 use crate::step::step;
 use crate::sync::{
@@ -70,10 +71,14 @@ impl Heap {
         let mut done = Maintenance { reaped: self.reap(), ..Maintenance::default() };
         done.threads = self.empty_caches_of_the_gone();
         let now = (sys::now_ns() / 1_000_000 / TICK_MS) as u16;
+        let is_pool_back = self.memory.region.pool_is_back();
         for node in 0..self.node_count() {
             let Ok(keeper) = self.keeper(node + 1) else { break };
             let upkeep = Upkeep { heap: self, keeper, now };
             upkeep.drop_empty_spans();
+            if is_pool_back {
+                upkeep.note_refused();
+            }
             let ahead = self.upkeep.ahead_bytes / self.node_count() as u64;
             let wanted = usize::try_from(ahead.div_ceil(PAGE as u64)).unwrap_or(usize::MAX);
             let (ready, released) = upkeep.release_idle(wanted);
@@ -149,6 +154,16 @@ impl Upkeep<'_> {
         }
     }
 
+    /// Has pages looked at again that the pool refused.
+    fn note_refused(&self) {
+        let memory = self.memory();
+        for page in self.used_pages().filter(|page| memory.region.is_of_pool(*page)) {
+            if PageWord(memory.tables.pages()[page].load(Acquire)) == PageWord::ABSENT {
+                memory.note_page(page);
+            }
+        }
+    }
+
     /// Gives back free pages that lay idle, but for `keep`: how many are ready and free, and how many
     /// were given back.
     fn release_idle(&self, keep: usize) -> (usize, u32) {
@@ -216,7 +231,8 @@ impl Upkeep<'_> {
             step!("maintain.release.after_absent");
         }
         // SAFETY: all slices of the page are claimed by this thread, so no block lies in it.
-        let is_gone = is_mine && unsafe { memory.region.give_back(page) };
+        let is_gone = is_mine
+            && unsafe { memory.region.give_back(page, Backing::from_number(ready.backing())) };
         step!("maintain.release.after_give_back");
         if is_mine && !(is_external && is_gone) {
             let next = if is_gone { PageWord::ABSENT } else { ready };
@@ -275,6 +291,9 @@ impl Upkeep<'_> {
         let result = memory.make_ready(page, self.keeper.id, Haste::Ahead);
         step!("maintain.grow.after_ready");
         memory.give_back(run, self.keeper.id);
+        if result == Err(Refused::Unusable) {
+            memory.note_unusable(page);
+        }
         result
     }
 

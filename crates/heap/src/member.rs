@@ -4,6 +4,7 @@
 //! that a later one of the same number is another. A process that leaves without dying keeps its
 //! record, because its blocks may be in use by others; the record goes when the process does.
 
+use crate::layout::POOL_FILE;
 use crate::step::step;
 use crate::sync::AtomicU64;
 use crate::sync::Ordering::{AcqRel, Acquire, Relaxed, Release};
@@ -91,6 +92,11 @@ pub(crate) fn set_heir(tables: &Tables, slot: u8, pid: u32) {
     tables.processes()[usize::from(slot)].more[HEIR].store(pid.into(), Release);
 }
 
+/// Tells under which number the process in `slot` has the heap's second file open, so that others can find it.
+pub(crate) fn show_pool_file(tables: &Tables, slot: u8, number: u32) {
+    tables.processes()[usize::from(slot)].more[POOL_FILE].store(u64::from(number) + 1, Release);
+}
+
 /// The slot of the heir that the process in `slot` named, if the heir has joined and lives.
 pub(crate) fn heir(tables: &Tables, slot: u8) -> Option<u8> {
     let records = tables.processes();
@@ -118,6 +124,7 @@ fn take_over(record: &ProcessRecord, old: ProcessWord, own: Identity) -> bool {
     record.start.store(own.start, Relaxed);
     record.more[HEIR].store(0, Relaxed);
     record.more[REAPING].store(0, Relaxed);
+    record.more[POOL_FILE].store(0, Relaxed);
     step!("member.join.before_active");
     let active = ProcessWord::active(epoch, own.number).0;
     record.state.compare_exchange(joining, active, AcqRel, Relaxed).is_ok()

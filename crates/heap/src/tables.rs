@@ -6,8 +6,8 @@ use core::ptr::NonNull;
 use crate::bitmap::Bitmap;
 use crate::class::{BIN_SLOTS_MAX, CLASSES};
 use crate::layout::{
-    CACHE_RECORD_BYTES, Geometry, Layout, NODE_BYTES, ORDERS, PROCESS_RECORD_BYTES, RESERVE,
-    SHIFTS, SLICE, TAG_BYTES, UNIT, bitmap_words,
+    CACHE_RECORD_BYTES, Geometry, Layout, NODE_BYTES, ORDERS, PROCESS_MORE_AT,
+    PROCESS_RECORD_BYTES, RESERVE, SHIFTS, SLICE, TAG_BYTES, UNIT, bitmap_words,
 };
 use crate::sync::{AtomicU16, AtomicU32, AtomicU64};
 use crate::word::{CacheId, PROCESSES_MAX, TAGS_MAX};
@@ -71,6 +71,7 @@ pub(crate) struct NodeHints {
 
 const _: () = {
     assert!(size_of::<ProcessRecord>() == PROCESS_RECORD_BYTES);
+    assert!(core::mem::offset_of!(ProcessRecord, more) == PROCESS_MORE_AT);
     assert!(size_of::<Bin>() == 256);
     assert!(size_of::<CacheRecord>() == CACHE_RECORD_BYTES);
     assert!(core::mem::offset_of!(CacheRecord, bins) == 1024);

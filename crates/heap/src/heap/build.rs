@@ -65,6 +65,12 @@ impl Heap {
         self.memory.region.file()
     }
 
+    /// The descriptor of the second file of a shared heap: that of its pages of the kernel's pool, if it has
+    /// any. For [`Builder::attach_fds`]. It is closed on exec, as [`Heap::fd`] is.
+    pub fn pool_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.memory.region.pool_file()
+    }
+
     /// The name of a heap that is shared by one.
     pub fn name(&self) -> Option<Name> {
         self.memory.region.name()
@@ -183,12 +189,23 @@ impl Builder {
         self.over(Region::create_unnamed(&self.plan)?)
     }
 
-    /// Attaches to the heap behind a descriptor, which stays the caller's.
+    /// Attaches to the heap behind a descriptor, which stays the caller's. Where the heap has pages of the
+    /// kernel's pool, the second file is had from another process of it, by way of `/proc`.
     ///
     /// # Errors
-    /// As [`Builder::attach_named`].
+    /// As [`Builder::attach_named`]; [`Error::Unsupported`] where there is a second file and nobody to have
+    /// it from: no other process of the heap lives, or is of another user or PID namespace.
     pub fn attach_fd(self, fd: BorrowedFd<'_>) -> Result<Heap, Error> {
-        self.over(Region::attach_file(self.plan.pages, fd)?)
+        self.over(Region::attach_file(self.plan.pages, fd, None)?)
+    }
+
+    /// As [`Builder::attach_fd`], with the descriptor of the second file, [`Heap::pool_fd`], which asks
+    /// nothing of other processes.
+    ///
+    /// # Errors
+    /// As [`Builder::attach_named`]; [`Error::HeaderLies`] where that is not this heap's second file.
+    pub fn attach_fds(self, fd: BorrowedFd<'_>, pool: BorrowedFd<'_>) -> Result<Heap, Error> {
+        self.over(Region::attach_file(self.plan.pages, fd, Some(pool))?)
     }
 
     /// Builds a heap over memory that the caller gives, or attaches to it if its metadata is there

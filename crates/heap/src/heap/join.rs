@@ -6,6 +6,8 @@
 //! shared heap joins as a process of its own; its parent's blocks stay its parent's. A child of a
 //! private heap has a copy of everything, and takes back what threads that did not come along held.
 
+use rustix::fd::AsRawFd;
+
 use super::Heap;
 use crate::cache::Keeper;
 use crate::error::Error;
@@ -68,14 +70,22 @@ impl Heap {
         }
         let slot = self.place().ok_or(AllocError::TooManyProcesses)?;
         step!("heap.join.after_slot");
-        self.live.store(SlotWord::live(slot, 0).0, Relaxed);
+        self.sit_down(slot);
         Ok(())
+    }
+
+    /// Notes which slot is this process's, and tells there what others look for.
+    fn sit_down(&self, slot: u8) {
+        self.live.store(SlotWord::live(slot, 0).0, Relaxed);
+        if let Some(file) = self.memory.region.pool_file() {
+            member::show_pool_file(&self.memory.tables, slot, file.as_raw_fd() as u32);
+        }
     }
 
     /// Takes this process's place in a heap that was just built or attached to.
     pub(super) fn join(&self) -> Result<(), Error> {
         let slot = self.place().ok_or(Error::TooManyProcesses { most: PROCESSES_MAX })?;
-        self.live.store(SlotWord::live(slot, 0).0, Relaxed);
+        self.sit_down(slot);
         self.directory.mark().store(JOINED, Release);
         Ok(())
     }

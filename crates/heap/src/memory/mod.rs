@@ -12,6 +12,7 @@ use crate::layout::{ORDERS, PAGE_SLICES, SLICE};
 use crate::region::{Haste, Refusal, Region};
 use crate::slice;
 use crate::step::step;
+use crate::sync::AtomicU64;
 use crate::sync::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use crate::sys;
 use crate::tables::Tables;
@@ -30,6 +31,8 @@ pub(crate) struct Memory {
     pub(crate) tables: Tables,
     /// Whether the metadata is a file's, and has to be reserved before it is touched.
     is_in_file: bool,
+    /// Classes that can have spans, as far as this process knows, a bit each.
+    known: AtomicU64,
 }
 
 /// How often the wait for a page that another makes ready goes on after that, for a tenth of a millisecond
@@ -84,7 +87,7 @@ impl Memory {
         // of 4,096, zeroed past the header; it stays mapped as long as `self.region` lives.
         let tables = unsafe { Tables::new(region.metadata(), *region.geometry()) };
         let is_in_file = region.file().is_some();
-        Self { region, tables, is_in_file }
+        Self { region, tables, is_in_file, known: AtomicU64::new(0) }
     }
 
     /// Claims `count` free slices of `node` for `me`, the first at a multiple of `align` slices (a
@@ -272,7 +275,7 @@ impl Memory {
     }
 
     /// Clears all bits of a page that did not come, unless it came meanwhile.
-    fn note_unusable(&self, page: usize) {
+    pub(crate) fn note_unusable(&self, page: usize) {
         (0..ORDERS).for_each(|order| _ = self.order(order).clear(page));
         if PageWord(self.tables.pages()[page].load(Acquire)).is_ready() {
             self.note_page(page);
@@ -368,13 +371,21 @@ impl Memory {
         }
         slice::claim(slices, run.clone(), me).map_err(|_| Refused::Busy)?;
         let mut pages = run.start / PAGE_SLICES..run.end.div_ceil(PAGE_SLICES);
-        let result = pages.try_for_each(|page| self.make_ready(page, me, Haste::Now));
+        let mut last = pages.start;
+        let result = pages.try_for_each(|page| {
+            last = page;
+            self.make_ready(page, me, Haste::Now)
+        });
         let result = match result {
             Ok(()) if !slice::is_claimed(slices, run.clone(), me) => Err(Refused::Busy),
             other => other,
         };
         if result.is_err() {
             self.give_back(run, me);
+        }
+        if result == Err(Refused::Unusable) {
+            // Else each such request would ask for it again.
+            self.note_unusable(last);
         }
         result
     }

@@ -5,6 +5,7 @@ use super::{Memory, PATIENCE};
 use crate::fault::AllocError;
 use crate::layout::{ORDERS, PAGE, PAGE_SLICES};
 use crate::region::Provided;
+use crate::region::backing::Backing;
 use crate::slice;
 use crate::step::step;
 use crate::sync::Ordering::{AcqRel, Acquire, Relaxed, Release};
@@ -111,7 +112,7 @@ impl Memory {
             if !self.mark_outside(page, if page == first { kept } else { 0 }) {
                 // Held by one who died, or for a moment by one who does not know that it went.
                 // SAFETY: the page was just provided, and nobody was told.
-                unsafe { self.region.give_back(page) };
+                unsafe { self.region.give_back(page, Backing::External) };
                 continue;
             }
             step!("page.open_external.after_outside");
@@ -157,7 +158,7 @@ impl Memory {
     }
 
     /// Sets the bits of the orders that a page has free runs of.
-    pub(super) fn note_page(&self, page: usize) {
+    pub(crate) fn note_page(&self, page: usize) {
         for order in 0..self.longest_order(page) {
             let bitmap = self.order(order);
             if !bitmap.is_set(page) {

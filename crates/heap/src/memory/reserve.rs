@@ -10,13 +10,20 @@
 use core::ops::Range;
 
 use super::Memory;
-use crate::class::TABLE;
+use crate::class::{CLASSES, TABLE};
 use crate::layout::{PAGE_SLICES, RESERVE, SLICE};
 use crate::step::step;
-use crate::sync::Ordering::{Acquire, Release};
+use crate::sync::AtomicU16;
+use crate::sync::Ordering::{Acquire, Relaxed, Release};
 use crate::sys::{self, machine};
 use crate::tables::CacheRecord;
 use crate::word::CacheId;
+
+/// Slot words that are brought at once where a span's were not there: two pages, for 256 KiB in blocks of 64 B and
+/// 16 MiB in blocks of 4 KiB. More at once would be a longer wait of one allocation, some 2.5 us a page.
+const WORDS_AHEAD: usize = 2 * RESERVE / size_of::<AtomicU16>();
+
+const _: () = assert!(CLASSES <= u64::BITS as usize);
 
 impl Memory {
     /// Sees to it that words of the metadata can be touched; false where there is no memory for them. Reads
@@ -78,16 +85,33 @@ impl Memory {
         let order = count.trailing_zeros() as usize;
         let slots = (head * SLICE) >> about.shift..((head + count) * SLICE) >> about.shift;
         let (bits, upper) = tables.partial_words(class);
-        self.reserve(&tables.slots(about.shift)[slots])
+        (self.has_spans(class) || self.reserve(&bits[upper..]))
+            && self.reserve_slots(tables.slots(about.shift), slots)
             && self.reserve(&tables.span_free(order)[head >> order..=head >> order])
             && self.reserve(&bits[head / 64..=head / 64])
-            && self.reserve(&bits[upper..])
+    }
+
+    /// Sees to it that the words of these slots can be touched, and where they could not yet, those of some
+    /// more behind them, if there is memory for these too.
+    fn reserve_slots(&self, words: &[AtomicU16], slots: Range<usize>) -> bool {
+        let ahead = slots.start..slots.end.max(slots.start + WORDS_AHEAD).min(words.len());
+        self.is_reserved(&words[slots.clone()])
+            || self.bring(&words[ahead])
+            || self.bring(&words[slots])
     }
 
     /// Whether there can be a span of `class`: else not even a look for one may be had.
+    #[inline]
     pub(crate) fn has_spans(&self, class: usize) -> bool {
+        !self.is_in_file || self.known.load(Relaxed) >> class & 1 == 1 || self.learns_of(class)
+    }
+
+    #[cold]
+    fn learns_of(&self, class: usize) -> bool {
         let (bits, upper) = self.tables.partial_words(class);
-        self.is_reserved(&bits[upper..])
+        let has_spans = self.is_reserved(&bits[upper..]);
+        self.known.fetch_or(u64::from(has_spans) << class, Relaxed);
+        has_spans
     }
 
     /// The records of caches that were ever claimed, and perhaps some more, with their identities.

@@ -38,6 +38,14 @@ pub enum Backing {
 }
 
 impl Backing {
+    /// What stands behind a page that came from a pool.
+    pub(crate) const fn of_pool(size: HugeSize) -> Self {
+        match size {
+            HugeSize::Mib2 => Self::Huge2M,
+            HugeSize::Gib1 => Self::Huge1G,
+        }
+    }
+
     /// The backing that a number stands for; [`Backing::Plain`] for one that stands for none.
     pub const fn from_number(number: u8) -> Self {
         match number {
@@ -76,8 +84,10 @@ pub enum Reason {
     /// The kernel was set to use none for shared memory. Pages that are grown ahead are joined all the
     /// same where the kernel can be asked to.
     TransparentNeverShared,
-    /// Pages of a pool cannot be mixed with others in the one file that is shared.
-    SharedFile,
+    /// A heap that is shared by a name can have pages of a pool only from a file system for them.
+    NoMount,
+    /// Whoever created the shared heap gave it none.
+    AsCreated,
 }
 
 impl Reason {
@@ -99,7 +109,11 @@ impl Reason {
                 "transparent huge pages are off for shared memory: write advise to \
                  /sys/kernel/mm/transparent_hugepage/shmem_enabled"
             }
-            Self::SharedFile => "a shared heap takes no pages from the pool: use transparent ones",
+            Self::AsCreated => "the shared heap was created without better ones",
+            Self::NoMount => {
+                "no file system for huge pages is at /dev/hugepages where this user may write: \
+                 mount -t hugetlbfs none /dev/hugepages, or share by descriptor"
+            }
         }
     }
 }
@@ -144,20 +158,7 @@ pub(super) struct Choice {
 impl Choice {
     /// What a private heap of `pages` pages of 2 MiB uses on this machine.
     pub(super) fn private(asked: Pages, pages: u32) -> Self {
-        let sizes: &[HugeSize] = match asked {
-            Pages::Auto => &[HugeSize::Mib2, HugeSize::Gib1],
-            Pages::Huge1G => &[HugeSize::Gib1, HugeSize::Mib2],
-            Pages::Huge2M => &[HugeSize::Mib2],
-            Pages::Transparent | Pages::Plain => &[],
-        };
-        let pool = sizes.iter().find_map(|size| in_pool(*size, pages).map(|count| (*size, count)));
-        let mut reason = match (sizes, pool) {
-            ([], _) | (_, Some(_)) => Reason::None,
-            _ if sizes.iter().any(|size| machine::pool(*size).is_some_and(|p| p.pages > 0)) => {
-                Reason::PoolExhausted
-            }
-            _ => Reason::NoPool,
-        };
+        let (pool, mut reason) = from_pool(asked, pages);
         let is_given = machine::transparent() != Transparent::Never;
         if asked != Pages::Plain && !is_given && reason == Reason::None {
             reason = Reason::TransparentNever;
@@ -165,15 +166,25 @@ impl Choice {
         Self { pool, transparent: asked != Pages::Plain, is_given, reason }
     }
 
-    /// What a shared heap uses on this machine.
-    pub(super) fn shared(asked: Pages) -> Self {
+    /// What a new shared heap of `pages` pages of 2 MiB a node uses on this machine.
+    pub(super) fn shared(asked: Pages, pages: u32) -> Self {
+        let (pool, reason) = from_pool(asked, pages);
+        Self::shared_with(asked, pool, reason)
+    }
+
+    /// What a shared heap uses that has so much from a pool, for this reason no more.
+    pub(super) fn shared_with(
+        asked: Pages,
+        pool: Option<(HugeSize, u32)>,
+        why_no_pool: Reason,
+    ) -> Self {
         let is_given = machine::transparent_shared() != Transparent::Never;
         let reason = match asked {
-            Pages::Huge1G | Pages::Huge2M => Reason::SharedFile,
+            _ if pool.is_some() => Reason::None,
             Pages::Auto | Pages::Transparent if !is_given => Reason::TransparentNeverShared,
-            _ => Reason::None,
+            _ => why_no_pool,
         };
-        Self { pool: None, transparent: asked != Pages::Plain, is_given, reason }
+        Self { pool, transparent: asked != Pages::Plain, is_given, reason }
     }
 
     /// What pages outside the pool are made of.
@@ -184,11 +195,28 @@ impl Choice {
     /// What new pages are made of first.
     pub(super) const fn best(&self) -> Backing {
         match self.pool {
-            Some((HugeSize::Mib2, _)) => Backing::Huge2M,
-            Some((HugeSize::Gib1, _)) => Backing::Huge1G,
+            Some((size, _)) => Backing::of_pool(size),
             None => self.rest(),
         }
     }
+}
+
+/// The pool that a heap takes pages from, and how many of 2 MiB a node can have; else why there is none.
+fn from_pool(asked: Pages, pages: u32) -> (Option<(HugeSize, u32)>, Reason) {
+    let sizes: &[HugeSize] = match asked {
+        Pages::Auto => &[HugeSize::Mib2, HugeSize::Gib1],
+        Pages::Huge1G => &[HugeSize::Gib1, HugeSize::Mib2],
+        Pages::Huge2M => &[HugeSize::Mib2],
+        Pages::Transparent | Pages::Plain => &[],
+    };
+    let pool = sizes.iter().find_map(|size| in_pool(*size, pages).map(|count| (*size, count)));
+    let has_pages = |size: &HugeSize| machine::pool(*size).is_some_and(|pool| pool.pages > 0);
+    let reason = match (sizes, pool) {
+        ([], _) | (_, Some(_)) => Reason::None,
+        _ if sizes.iter().any(has_pages) => Reason::PoolExhausted,
+        _ => Reason::NoPool,
+    };
+    (pool, reason)
 }
 
 /// How many pages of 2 MiB the pool of this size can give, of at most `pages`; `None` for none.
@@ -208,7 +236,7 @@ mod tests {
 
     #[test]
     fn plain_is_what_is_asked_for_and_got() {
-        for choice in [Choice::private(Pages::Plain, 512), Choice::shared(Pages::Plain)] {
+        for choice in [Choice::private(Pages::Plain, 512), Choice::shared(Pages::Plain, 512)] {
             assert_eq!((choice.best(), choice.reason), (Backing::Plain, Reason::None));
         }
     }
@@ -218,6 +246,10 @@ mod tests {
         let choice = Choice::private(Pages::Huge1G, 1);
         // One page of 2 MiB never fills a page of 1 GiB.
         assert!(choice.best() != Backing::Huge1G);
-        assert_eq!(Choice::shared(Pages::Huge2M).reason, Reason::SharedFile);
+        // No page fills none.
+        let choice = Choice::shared(Pages::Huge2M, 0);
+        assert!(matches!(choice.reason, Reason::NoPool | Reason::PoolExhausted), "{choice:?}");
+        let choice = Choice::shared_with(Pages::Huge2M, None, Reason::NoMount);
+        assert_eq!(choice.reason, Reason::NoMount);
     }
 }

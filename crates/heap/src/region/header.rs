@@ -4,6 +4,7 @@
 use crate::error::Error;
 use crate::layout::{DATA_MAX, Geometry, HEADER_BYTES, Layout, PAGE};
 use crate::sync::{Acquire, AtomicU64, Relaxed, Release};
+use crate::sys::machine::HugeSize;
 
 /// "haulheap" as the bytes of a little-endian word.
 const MAGIC: u64 = u64::from_le_bytes(*b"haulheap");
@@ -18,7 +19,7 @@ const READY: u64 = 0x0079_6461_6572_u64;
 const WRITING: u64 = 1;
 
 /// Words of the header.
-const WORDS: usize = 12;
+const WORDS: usize = 16;
 
 const _: () = assert!(WORDS * size_of::<u64>() <= HEADER_BYTES);
 
@@ -37,6 +38,10 @@ enum Field {
     DataOffset,
     ExternalBase,
     ExternalBytes,
+    PoolPages,
+    PoolShift,
+    PoolDevice,
+    PoolFile,
 }
 
 /// What kind of heap the metadata belongs to.
@@ -62,6 +67,20 @@ pub(crate) struct Header {
     pub(crate) external_base: u64,
     /// How much of it the heap may use, in bytes.
     pub(crate) external_bytes: u64,
+    /// The second file of a shared heap that has pages of a pool.
+    pub(crate) pool: Option<PoolFile>,
+}
+
+/// The file that the first pages of each node of a shared heap lie in, at the offsets that they have in the
+/// data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PoolFile {
+    /// The pool that its memory comes from.
+    pub(crate) size: HugeSize,
+    /// Pages of 2 MiB of each node: whole pages of the pool.
+    pub(crate) pages: u32,
+    /// Which file it is: see [`crate::sys::file::Facts::identity`].
+    pub(crate) identity: [u64; 2],
 }
 
 /// The bytes of a header as they lie in the file.
@@ -87,7 +106,8 @@ impl Header {
 
     /// The header of a heap whose data lies in no file.
     pub(crate) fn private(geometry: Geometry, kind: HeaderKind) -> Self {
-        Self { kind, geometry, data_offset: 0, external_base: 0, external_bytes: 0 }
+        let (data_offset, external_base, external_bytes, pool) = (0, 0, 0, None);
+        Self { kind, geometry, data_offset, external_base, external_bytes, pool }
     }
 
     /// Bytes of the file of a shared heap.
@@ -99,6 +119,9 @@ impl Header {
     pub(crate) fn write(&self, words: &[AtomicU64]) {
         words[Field::State as usize].store(WRITING, Relaxed);
         let layout = Layout::of(&self.geometry);
+        let pages = self.pool.map_or(0, |pool| pool.pages.into());
+        let shift = self.pool.map_or(0, |pool| pool.size.log2().into());
+        let [device, file] = self.pool.map_or([0; 2], |pool| pool.identity);
         for (field, value) in [
             (Field::Magic, MAGIC),
             (Field::Version, VERSION.into()),
@@ -111,6 +134,10 @@ impl Header {
             (Field::DataOffset, self.data_offset),
             (Field::ExternalBase, self.external_base),
             (Field::ExternalBytes, self.external_bytes),
+            (Field::PoolPages, pages),
+            (Field::PoolShift, shift),
+            (Field::PoolDevice, device),
+            (Field::PoolFile, file),
         ] {
             words[field as usize].store(value, Relaxed);
         }
@@ -162,9 +189,11 @@ impl Header {
             3 => HeaderKind::External,
             value => return Err(lie("kind", value, HeaderKind::External as u64)),
         };
+        let geometry = parse_geometry(raw)?;
         let header = Self {
             kind,
-            geometry: parse_geometry(raw)?,
+            geometry,
+            pool: parse_pool(raw, &geometry)?,
             data_offset: word(raw, Field::DataOffset),
             external_base: word(raw, Field::ExternalBase),
             external_bytes: word(raw, Field::ExternalBytes),
@@ -214,6 +243,22 @@ fn parse_geometry(raw: &Raw) -> Result<Geometry, Error> {
     Err(lie("the geometry (nodes, pages of each, caches)", geometry.node_pages.into(), most_pages))
 }
 
+fn parse_pool(raw: &Raw, geometry: &Geometry) -> Result<Option<PoolFile>, Error> {
+    let (pages, shift) = (word(raw, Field::PoolPages), word(raw, Field::PoolShift));
+    let size = match shift {
+        0 if pages == 0 => return Ok(None),
+        21 => HugeSize::Mib2,
+        30 => HugeSize::Gib1,
+        _ => return Err(lie("the size of its huge pages", shift, HugeSize::Mib2.log2().into())),
+    };
+    let whole = (size.bytes() / PAGE) as u64;
+    if pages == 0 || pages > geometry.node_pages.into() || !pages.is_multiple_of(whole) {
+        return Err(lie("its number of huge pages", pages, geometry.node_pages.into()));
+    }
+    let identity = [word(raw, Field::PoolDevice), word(raw, Field::PoolFile)];
+    Ok(Some(PoolFile { size, pages: pages as u32, identity }))
+}
+
 fn lie(field: &'static str, value: u64, expected: u64) -> Error {
     Error::HeaderLies { field, value, expected }
 }
@@ -258,6 +303,23 @@ mod tests {
     }
 
     #[test]
+    fn a_second_file_is_whole_pages_of_a_node() {
+        let words: Vec<AtomicU64> = (0..WORDS).map(|_| AtomicU64::new(0)).collect();
+        let parsed = |size, pages| {
+            let pool = Some(PoolFile { size, pages, identity: [7, 9] });
+            let header = Header { pool, ..Header::shared(GEOMETRY) };
+            header.write(&words);
+            let parsed = Header::parse(&Header::snapshot(&words), header.file_bytes());
+            parsed.map(|parsed| assert_eq!(parsed, header))
+        };
+        assert_eq!(parsed(HugeSize::Mib2, 3), Ok(()));
+        assert_eq!(parsed(HugeSize::Gib1, 512), Ok(()));
+        for (size, pages) in [(HugeSize::Mib2, 513), (HugeSize::Gib1, 256), (HugeSize::Mib2, 0)] {
+            assert!(matches!(parsed(size, pages), Err(Error::HeaderLies { .. })));
+        }
+    }
+
+    #[test]
     fn a_header_that_lies_is_refused() {
         let (_, bytes) = written();
         for (field, value) in [
@@ -274,6 +336,9 @@ mod tests {
             (Field::MetadataBytes, 0),
             (Field::DataBytes, u64::MAX),
             (Field::DataOffset, 4096),
+            (Field::PoolPages, 1),
+            (Field::PoolShift, 21),
+            (Field::PoolShift, u64::MAX),
         ] {
             let error = Header::parse(&with(field, value), bytes).unwrap_err();
             assert!(matches!(error, Error::HeaderLies { .. }), "{value:#x}: {error:?}");

@@ -4,6 +4,7 @@
 //! - [`backing`]: huge, transparent or plain pages, and why;
 //! - `private`: memory of one process;
 //! - `shared`: a file that several processes map, by a name or by a descriptor;
+//! - `pool`: the second file of such a heap, whose memory is huge pages;
 //! - [`external`]: memory that the caller gives.
 //!
 //! A page of 2 MiB is used only after `Region::provide` said yes, and after that it can be touched
@@ -16,11 +17,13 @@ use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use crate::error::Name;
 use crate::layout::{Geometry, PAGE, SLICE};
 use crate::sync::{AtomicU64, Relaxed};
+use crate::sys::machine::HugeSize;
 use crate::sys::{self, Errno};
 
 pub mod backing;
 pub mod external;
 mod header;
+mod pool;
 mod private;
 mod shared;
 
@@ -71,7 +74,7 @@ pub(crate) struct Provided {
 /// Where the memory comes from.
 enum Kind {
     Private,
-    Shared { file: OwnedFd, name: Option<Name> },
+    Shared { file: OwnedFd, pool: Option<OwnedFd>, name: Option<Name> },
     External(External),
 }
 
@@ -91,6 +94,8 @@ pub(crate) struct Region {
     asked: Pages,
     /// Pages of the pool that were refused so far.
     refused: AtomicU64,
+    /// How many were when they were last asked for anew.
+    retried: AtomicU64,
     /// Unmapped on drop; `None` where the caller owns the memory.
     _metadata_mapping: Option<Mapping>,
     _data_mapping: Option<Mapping>,
@@ -135,6 +140,14 @@ impl Region {
         }
     }
 
+    /// The second file of a shared heap that has pages of a pool.
+    pub(crate) fn pool_file(&self) -> Option<BorrowedFd<'_>> {
+        match &self.kind {
+            Kind::Shared { pool, .. } => pool.as_ref().map(AsFd::as_fd),
+            _ => None,
+        }
+    }
+
     /// The heap's name, for a heap shared by one.
     pub(crate) fn name(&self) -> Option<Name> {
         match &self.kind {
@@ -167,6 +180,32 @@ impl Region {
         }
     }
 
+    /// Whether pages of the pool were refused since this was last asked, and it has some again.
+    pub(crate) fn pool_is_back(&self) -> bool {
+        let refused = self.refused.load(Relaxed);
+        let has_some = |size| sys::machine::pool(size).is_some_and(|pool| pool.free > 0);
+        refused != self.retried.load(Relaxed)
+            && self.choice.pool.is_some_and(|(size, _)| has_some(size))
+            && self.retried.swap(refused, Relaxed) != refused
+    }
+
+    /// Whether a page's memory is to come from a pool.
+    pub(crate) fn is_of_pool(&self, page: usize) -> bool {
+        self.pool_of(page).is_some()
+    }
+
+    /// Has a page that a child of fork finds half provided, or half given back, be as if it never was.
+    ///
+    /// # Safety
+    ///
+    /// Nobody may rely on what the page holds, and the caller must own it.
+    pub(crate) unsafe fn forget(&self, page: usize) {
+        if matches!(self.kind, Kind::Private) && self.pool_of(page) == Some(HugeSize::Mib2) {
+            // SAFETY: the caller's promise. Where it cannot be, the page is told for what it may not be.
+            let _ = unsafe { self.map_from_pool(page) };
+        }
+    }
+
     /// Gets memory for a page that the caller has claimed, after which touching it raises no signal.
     /// With external memory other pages than the one asked for may come, and more than one; they are
     /// nobody's until now, and the caller marks them ready.
@@ -174,23 +213,31 @@ impl Region {
         let one = |backing| Provided { first: page, count: 1, backing, kept: 0 };
         match &self.kind {
             Kind::Private => self.provide_private(page, haste).map(one),
-            Kind::Shared { file, name } => {
+            Kind::Shared { pool: Some(pool), .. } if self.pool_of(page).is_some() => {
+                self.provide_from_file(pool.as_fd(), page, haste).map(one)
+            }
+            Kind::Shared { file, name, .. } => {
                 self.provide_shared(file.as_fd(), name.is_some(), page, haste).map(one)
             }
             Kind::External(_) => self.provide_extent(PAGE),
         }
     }
 
-    /// Gives a page's memory back; false where it stays. It reads as zeros when it is provided again,
-    /// if it went.
+    /// Gives the memory of a page back, which is of this kind; false where it stays. It reads as zeros when
+    /// it is provided again, if it went.
     ///
     /// # Safety
     ///
     /// Nobody in any process may rely on what the page holds, and the caller must have claimed it.
-    pub(crate) unsafe fn give_back(&self, page: usize) -> bool {
+    pub(crate) unsafe fn give_back(&self, page: usize, backing: Backing) -> bool {
         let address = self.page_address(page);
         match &self.kind {
-            Kind::Private if self.pool_of(page) == Some(sys::machine::HugeSize::Gib1) => false,
+            // Its other parts may be in use.
+            Kind::Private | Kind::Shared { .. } if backing == Backing::Huge1G => false,
+            // SAFETY: nobody relies on the content, by the caller's promise.
+            Kind::Private if backing != Backing::Huge2M && self.pool_of(page).is_some() => unsafe {
+                self.map_from_pool(page)
+            },
             // SAFETY: nobody relies on the content, by the caller's promise.
             Kind::Private => unsafe { sys::memory::discard_private(address, PAGE) }.is_ok(),
             // SAFETY: likewise, in every process.

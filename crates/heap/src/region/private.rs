@@ -85,6 +85,7 @@ impl Region {
             choice: Choice::private(Pages::Plain, geometry.node_pages),
             asked: plan.pages,
             refused: AtomicU64::new(0),
+            retried: AtomicU64::new(0),
             _metadata_mapping: mapping,
             _data_mapping: None,
         })
@@ -106,6 +107,7 @@ impl Region {
             choice,
             asked,
             refused: AtomicU64::new(0),
+            retried: AtomicU64::new(0),
             _metadata_mapping: Some(metadata),
             _data_mapping: Some(data),
         }
@@ -116,7 +118,7 @@ impl Region {
         if let Some(size) = self.pool_of(page) {
             // A page of the pool is always populated: a touch could find the pool empty.
             if memory::populate(address, PAGE).is_ok() {
-                return Ok(self.choice.best());
+                return Ok(Backing::of_pool(size));
             }
             self.refused.fetch_add(1, Relaxed);
             if size == HugeSize::Gib1 {
@@ -139,6 +141,19 @@ impl Region {
             }
         }
         Ok(self.choice.rest())
+    }
+
+    /// Has a page come from the pool again that plain memory stood in for: so it is told for what it is when
+    /// it is provided next. Whether it did.
+    ///
+    /// # Safety
+    ///
+    /// Nobody may rely on what the page holds, and the caller must have claimed it.
+    pub(super) unsafe fn map_from_pool(&self, page: usize) -> bool {
+        let Some(size) = self.pool_of(page) else { return false };
+        let source = Source::AnonymousHuge { log2: size.log2() };
+        // SAFETY: the page belongs to this region, and nobody relies on its content.
+        unsafe { memory::map_at(self.page_address(page), PAGE, source) }.is_ok()
     }
 
     /// The pool that a page was mapped from.

@@ -4,8 +4,9 @@
 
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use super::backing::{Backing, Choice, Pages};
+use super::backing::{Backing, Choice, Pages, Reason};
 use super::header::{Header, HeaderKind, Progress, Raw};
+use super::pool;
 use super::private::{PATIENCE_NS, advise_node, halving};
 use super::{Haste, Kind, Mapping, Plan, Refusal, Region, header_words};
 use crate::error::{Attempt, Error, NAME_BYTES_MAX, Name};
@@ -36,6 +37,7 @@ impl Region {
         let created = Self::create(plan, file, Some(name));
         if created.is_err() {
             // What could not be finished must not stand in the way of the next attempt.
+            pool::remove_name(name);
             let _ = file::remove_named(path);
         }
         created
@@ -66,15 +68,19 @@ impl Region {
         if facts.mode & !0o600 != 0 {
             return Err(Error::OpenToOthers { mode: facts.mode });
         }
-        Self::attach(pages, file, Some(name))
+        Self::attach(pages, file, pool::Source::Name(name))
     }
 
-    /// The heap in a file that was inherited or received. Whoever holds the descriptor was given it, so
-    /// no owner is asked for.
-    pub(crate) fn attach_file(pages: Pages, file: BorrowedFd<'_>) -> Result<Self, Error> {
+    /// The heap in a file that was inherited or received, with its second one if the caller has that. Whoever
+    /// holds the descriptor was given it, so no owner is asked for.
+    pub(crate) fn attach_file(
+        pages: Pages,
+        file: BorrowedFd<'_>,
+        second: Option<BorrowedFd<'_>>,
+    ) -> Result<Self, Error> {
         let file =
             file::duplicate(file).map_err(|errno| Error::refused(Attempt::Duplicate, 0, errno))?;
-        Self::attach(pages, file, None)
+        Self::attach(pages, file, second.map_or(pool::Source::Members, pool::Source::File))
     }
 
     /// Takes a name away: nobody can attach by it any more. Who is attached stays so.
@@ -84,15 +90,21 @@ impl Region {
             Errno::NOENT => Error::NoSuchName(name),
             _ => Error::refused(Attempt::RemoveName, 0, errno),
         };
+        // First, for when the name is free, the second file may be another heap's.
+        pool::remove_name(name);
         file::remove_named(path.as_c_str().map_err(refused)?).map_err(refused)
     }
 
     fn create(plan: &Plan, file: OwnedFd, name: Option<Name>) -> Result<Self, Error> {
-        let choice = Choice::shared(plan.pages);
-        let (geometry, metadata, data) = halving(plan, |geometry| {
-            let header = Header::shared(geometry);
+        let (header, choice, second, metadata, data) = halving(plan, |geometry| {
+            let mut choice = Choice::shared(plan.pages, geometry.node_pages);
+            let second = pool::create(&geometry, name, &mut choice);
+            let (second, pool) = second.unzip();
+            let header = Header { pool, ..Header::shared(geometry) };
             file::set_size(file.as_fd(), header.file_bytes())?;
-            map(&header, file.as_fd(), &choice).map(|(metadata, data)| (geometry, metadata, data))
+            let second_file = second.as_ref().map(AsFd::as_fd);
+            let (metadata, data) = map(&header, file.as_fd(), second_file, &choice)?;
+            Ok((header, choice, second, metadata, data))
         })?;
         if name.is_none() {
             // With its size sealed no process can take the end away under another one.
@@ -100,21 +112,29 @@ impl Region {
                 .map_err(|errno| Error::refused(Attempt::SizeFile, 0, errno))?;
         }
         // Before the first touch, so that a full file system is an error and no signal.
-        populate_start(file.as_fd(), &metadata, &geometry)?;
+        populate_start(file.as_fd(), &metadata, &header.geometry)?;
         // SAFETY: the header was just mapped and populated.
-        Header::shared(geometry).write(unsafe { header_words(metadata.start) });
-        let kind = Kind::Shared { file, name };
-        Ok(Self::of(geometry, kind, choice, plan.pages, metadata, data))
+        header.write(unsafe { header_words(metadata.start) });
+        let kind = Kind::Shared { file, pool: second, name };
+        Ok(Self::of(header.geometry, kind, choice, plan.pages, metadata, data))
     }
 
-    fn attach(pages: Pages, file: OwnedFd, name: Option<Name>) -> Result<Self, Error> {
+    fn attach(pages: Pages, file: OwnedFd, source: pool::Source<'_>) -> Result<Self, Error> {
         let header = read_header(file.as_fd())?;
-        let choice = Choice::shared(pages);
-        let (metadata, data) = map(&header, file.as_fd(), &choice).map_err(|errno| {
-            let bytes = header.geometry.data_bytes() as u64;
-            Error::NoAddressSpace { bytes, least: bytes, errno: errno.raw_os_error() }
-        })?;
-        let kind = Kind::Shared { file, name };
+        let second = pool::open(&header, file.as_fd(), source)?;
+        let from_pool = header.pool.map(|pool| (pool.size, pool.pages));
+        let choice = Choice::shared_with(pages, from_pool, Reason::AsCreated);
+        let second_file = second.as_ref().map(AsFd::as_fd);
+        let (metadata, data) =
+            map(&header, file.as_fd(), second_file, &choice).map_err(|errno| {
+                let bytes = header.geometry.data_bytes() as u64;
+                Error::NoAddressSpace { bytes, least: bytes, errno: errno.raw_os_error() }
+            })?;
+        let name = match source {
+            pool::Source::Name(name) => Some(name),
+            _ => None,
+        };
+        let kind = Kind::Shared { file, pool: second, name };
         Ok(Self::of(header.geometry, kind, choice, pages, metadata, data))
     }
 
@@ -172,10 +192,11 @@ fn path_of(name: Name) -> Path<PATH_BYTES> {
     path
 }
 
-/// Maps metadata and data of a heap's file.
+/// Maps metadata and data of a heap's file, and the part of the data that lies in its second one.
 fn map(
     header: &Header,
     file: BorrowedFd<'_>,
+    second: Option<BorrowedFd<'_>>,
     choice: &Choice,
 ) -> Result<(Mapping, Mapping), Errno> {
     let geometry = &header.geometry;
@@ -189,6 +210,9 @@ fn map(
     let source = Source::Shared { file, offset: header.data_offset };
     // SAFETY: likewise.
     unsafe { memory::map_at(data.address(), data.bytes, source) }?;
+    if let Some((second, pool)) = second.zip(header.pool) {
+        pool::map(data.address(), geometry, second, &pool)?;
+    }
     for node in 0..geometry.nodes {
         let start = data.address() + node as usize * geometry.node_stride();
         advise_node(start, geometry.node_pages as usize * PAGE, geometry, node, choice);

@@ -43,7 +43,7 @@ fn a_private_region_is_aligned_empty_and_usable() {
         assert_eq!(peek(&region, 3), 0);
         poke(&region, 3, 7);
         // SAFETY: nothing relies on the page.
-        assert!(unsafe { region.give_back(3) });
+        assert!(unsafe { region.give_back(3, provided.backing) });
         assert_eq!(peek(&region, 3), 0);
     }
 }
@@ -61,14 +61,14 @@ fn limits_are_checked() {
 #[test]
 fn two_views_of_a_shared_region_see_the_same() {
     let creator = Region::create_unnamed(&plan(64 * MIB)).unwrap();
-    let other = Region::attach_file(Pages::Auto, creator.file().unwrap()).unwrap();
+    let other = Region::attach_file(Pages::Auto, creator.file().unwrap(), None).unwrap();
     assert_eq!(creator.geometry(), other.geometry());
     assert_ne!(creator.data(), other.data());
     creator.provide(5, Haste::Ahead).unwrap();
     poke(&creator, 5, 41);
     assert_eq!(peek(&other, 5), 41);
     // SAFETY: nothing relies on the page.
-    assert!(unsafe { other.give_back(5) });
+    assert!(unsafe { other.give_back(5, Backing::Plain) });
     assert_eq!(peek(&creator, 5), 0);
 }
 
@@ -186,7 +186,7 @@ fn a_region_over_the_callers_memory_takes_extents() {
     assert_eq!(provided, Provided { first: 11, count: 1, backing: Backing::External, kept: 0 });
     assert_eq!(region.provide(0, Haste::Now), Err(Refusal::Exhausted));
     // SAFETY: nothing relies on the page.
-    assert!(unsafe { region.give_back(11) });
+    assert!(unsafe { region.give_back(11, Backing::External) });
     assert!(region.provide(0, Haste::Now).is_ok());
     // An extent outside the range is refused and given back.
     *extents.0.lock().unwrap() = Some(base - PAGE);

@@ -7,6 +7,7 @@ use rustix::fd::{BorrowedFd, OwnedFd};
 use rustix::fs::{self, MemfdFlags, Mode, OFlags, SealFlags};
 
 use super::Errno;
+use super::machine::HugeSize;
 
 /// A path of fewer than `N` bytes, built piece by piece.
 #[derive(Clone, Copy)]
@@ -70,12 +71,32 @@ pub(crate) struct Facts {
     pub(crate) size: u64,
     /// Whether it is a regular file (memory files are).
     pub(crate) is_regular: bool,
+    /// Its file system and its number there: no two files have both at once.
+    pub(crate) identity: [u64; 2],
 }
 
 /// A new memory file without a name, of size zero, closed on exec: sharing it with a new program
 /// is the caller's act.
 pub(crate) fn create_unnamed(label: &CStr) -> Result<OwnedFd, Errno> {
     fs::memfd_create(label, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
+}
+
+/// A new memory file without a name whose memory comes from the pool of huge pages of this size.
+pub(crate) fn create_unnamed_huge(label: &CStr, size: HugeSize) -> Result<OwnedFd, Errno> {
+    let size = match size {
+        HugeSize::Mib2 => MemfdFlags::HUGE_2MB,
+        HugeSize::Gib1 => MemfdFlags::HUGE_1GB,
+    };
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | MemfdFlags::HUGETLB | size;
+    fs::memfd_create(label, flags)
+}
+
+/// Bytes of a page of the pool that the file's memory comes from; `None` for a file of plain memory.
+pub(crate) fn huge_page_bytes(file: BorrowedFd<'_>) -> Option<u64> {
+    /// `HUGETLBFS_MAGIC` of the kernel's `include/uapi/linux/magic.h`.
+    const HUGETLBFS: u32 = 0x9584_58f6;
+    let told = fs::fstatfs(file).ok()?;
+    (told.f_type as u32 == HUGETLBFS).then(|| told.f_bsize.max(0) as u64)
 }
 
 /// A new file at `path` for this user alone; `EXIST` where the name is taken.
@@ -91,6 +112,11 @@ pub(crate) fn open_named(path: &CStr) -> Result<OwnedFd, Errno> {
     fs::open(path, flags, Mode::empty())
 }
 
+/// Opens a file anew that a process has open, by its link in `/proc`, for reading and writing.
+pub(crate) fn reopen(path: &CStr) -> Result<OwnedFd, Errno> {
+    fs::open(path, OFlags::RDWR | OFlags::CLOEXEC | OFlags::NONBLOCK, Mode::empty())
+}
+
 /// Takes the name away; the file lives on until the last mapping of it goes.
 pub(crate) fn remove_named(path: &CStr) -> Result<(), Errno> {
     fs::unlink(path)
@@ -104,6 +130,7 @@ pub(crate) fn facts(file: BorrowedFd<'_>) -> Result<Facts, Errno> {
         mode: stat.st_mode & 0o7777,
         size: stat.st_size.max(0) as u64,
         is_regular: fs::FileType::from_raw_mode(stat.st_mode) == fs::FileType::RegularFile,
+        identity: [stat.st_dev, stat.st_ino],
     })
 }
 

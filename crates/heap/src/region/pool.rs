@@ -1,0 +1,203 @@
+//! The second file of a shared heap: the first pages of each node lie in it, and its memory is pages of the
+//! kernel's pool. It is as long as the data, and sparse: a page of it has memory from when it is provided, so
+//! that a touch never finds the pool empty. A page that the pool refuses is passed over, and the plain ones
+//! behind take its place: what stands behind a page cannot change while other processes have it mapped.
+//!
+//! By name it lies in a file system for huge pages. By descriptor it has none, and who attaches gets it from
+//! the caller, or from another process of the heap by way of `/proc`.
+
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use super::backing::{Backing, Choice, Reason};
+use super::header::{Header, PoolFile};
+use super::{Haste, Refusal, Region};
+use crate::error::{Attempt, Error, NAME_BYTES_MAX, Name};
+use crate::layout::{Geometry, Layout, PAGE, POOL_FILE, PROCESS_MORE_AT, PROCESS_RECORD_BYTES};
+use crate::sync::Relaxed;
+use crate::sys::file::{self, Path};
+use crate::sys::machine::HugeSize;
+use crate::sys::{Errno, memory};
+use crate::word::{PROCESSES_MAX, Process, ProcessWord};
+
+/// Where names live, with our mark: where systemd and most distributions mount it.
+const FOLDER: &[u8] = b"/dev/hugepages/haul-heap.";
+
+/// Bytes of a path.
+const PATH_BYTES: usize = FOLDER.len() + NAME_BYTES_MAX + 1;
+
+/// How the second file of a heap is come by.
+#[derive(Clone, Copy)]
+pub(super) enum Source<'a> {
+    /// By the heap's name.
+    Name(Name),
+    /// The caller has it.
+    File(BorrowedFd<'a>),
+    /// From another process of the heap.
+    Members,
+}
+
+/// Makes the second file of a new heap, if it is to have one and can; else the choice says why not.
+pub(super) fn create(
+    geometry: &Geometry,
+    name: Option<Name>,
+    choice: &mut Choice,
+) -> Option<(OwnedFd, PoolFile)> {
+    let (size, pages) = choice.pool?;
+    let made = match name {
+        Some(name) => create_named(name, size),
+        None => file::create_unnamed_huge(c"haul-heap", size),
+    };
+    let made = made.and_then(|file| {
+        file::set_size(file.as_fd(), geometry.data_bytes() as u64)?;
+        if name.is_none() {
+            file::seal_size(file.as_fd())?;
+        }
+        let identity = file::facts(file.as_fd())?.identity;
+        Ok((file, PoolFile { size, pages, identity }))
+    });
+    if made.is_err() {
+        let reason = if name.is_some() { Reason::NoMount } else { Reason::NoPool };
+        *choice = Choice { pool: None, reason, ..*choice };
+    }
+    made.ok()
+}
+
+fn create_named(name: Name, size: HugeSize) -> Result<OwnedFd, Errno> {
+    let path = path_of(name);
+    let path = path.as_c_str()?;
+    let file = match file::create_named(path) {
+        // The heap's name is ours: this one was left by a heap that is gone.
+        Err(Errno::EXIST) => {
+            file::remove_named(path)?;
+            file::create_named(path)
+        }
+        result => result,
+    }?;
+    if file::huge_page_bytes(file.as_fd()) != Some(size.bytes() as u64) {
+        let _ = file::remove_named(path);
+        return Err(Errno::INVAL);
+    }
+    Ok(file)
+}
+
+/// The second file of the heap that a header describes; `None` where it has none.
+pub(super) fn open(
+    header: &Header,
+    first: BorrowedFd<'_>,
+    source: Source<'_>,
+) -> Result<Option<OwnedFd>, Error> {
+    let Some(pool) = &header.pool else { return Ok(None) };
+    let refused = |attempt| move |errno| Error::refused(attempt, 0, errno);
+    let file = match source {
+        Source::Name(name) => {
+            let path = path_of(name);
+            path.as_c_str().and_then(file::open_named).map_err(refused(Attempt::OpenHugeFile))?
+        }
+        Source::File(file) => file::duplicate(file).map_err(refused(Attempt::Duplicate))?,
+        Source::Members => of_members(first, header, pool).ok_or(Error::Unsupported {
+            what: "attach to a heap with huge pages by one descriptor, where no other process of it \
+                   shows its second one",
+            instead: "pass Heap::pool_fd too, to Builder::attach_fds",
+        })?,
+    };
+    match is_sound(file.as_fd(), header, pool) {
+        Ok(true) => Ok(Some(file)),
+        Ok(false) => Err(Error::HeaderLies {
+            field: "the file of huge pages",
+            value: file::facts(file.as_fd()).map_or(0, |facts| facts.identity[1]),
+            expected: pool.identity[1],
+        }),
+        Err(errno) => Err(refused(Attempt::InspectFile)(errno)),
+    }
+}
+
+/// Whether a file is the very one that the header tells of, of the pool that it tells, and long enough.
+fn is_sound(file: BorrowedFd<'_>, header: &Header, pool: &PoolFile) -> Result<bool, Errno> {
+    let facts = file::facts(file)?;
+    Ok(facts.identity == pool.identity
+        && facts.size >= header.geometry.data_bytes() as u64
+        && file::huge_page_bytes(file) == Some(pool.size.bytes() as u64))
+}
+
+/// The second file as a process has it open that has joined the heap and lives. The records say which those
+/// are and under what number; what they say is only a hint of where to look.
+fn of_members(first: BorrowedFd<'_>, header: &Header, pool: &PoolFile) -> Option<OwnedFd> {
+    const BYTES: usize = PROCESS_RECORD_BYTES;
+    let records = Layout::of(&header.geometry).processes;
+    (0..PROCESSES_MAX as usize).find_map(|slot| {
+        let mut record = [0; BYTES];
+        let offset = (records + slot * BYTES) as u64;
+        if !file::read_at(first, &mut record, offset).ok()? {
+            return None;
+        }
+        let (pid, number) = shown_in(&record)?;
+        let mut path = Path::<64>::new();
+        path.push(b"/proc/");
+        path.push_number(pid.into());
+        path.push(b"/fd/");
+        path.push_number(number.into());
+        let file = file::reopen(path.as_c_str().ok()?).ok()?;
+        is_sound(file.as_fd(), header, pool).is_ok_and(|is| is).then_some(file)
+    })
+}
+
+/// The process that a record's bytes name, and under which number it has the second file open.
+fn shown_in(record: &[u8; PROCESS_RECORD_BYTES]) -> Option<(u32, u32)> {
+    let (words, _) = record.as_chunks::<{ size_of::<u64>() }>();
+    let word = words[PROCESS_MORE_AT / size_of::<u64>() + POOL_FILE];
+    let number = u32::try_from(u64::from_le_bytes(word).checked_sub(1)?).ok()?;
+    match ProcessWord(u64::from_le_bytes(words[0])).decode() {
+        Process::Active { pid } => Some((pid, number)),
+        _ => None,
+    }
+}
+
+/// Takes the second file's name away, where there is one.
+pub(super) fn remove_name(name: Name) {
+    let path = path_of(name);
+    // Most heaps have none.
+    let _ = path.as_c_str().and_then(file::remove_named);
+}
+
+fn path_of(name: Name) -> Path<PATH_BYTES> {
+    let mut path = Path::new();
+    path.push(FOLDER);
+    path.push(name.as_str().as_bytes());
+    path
+}
+
+/// Maps the part of the data that lies in the second file, over what is mapped there.
+pub(super) fn map(
+    data: usize,
+    geometry: &Geometry,
+    file: BorrowedFd<'_>,
+    pool: &PoolFile,
+) -> Result<(), Errno> {
+    for node in 0..geometry.nodes as usize {
+        let offset = node * geometry.node_stride();
+        let source = memory::Source::Shared { file, offset: offset as u64 };
+        // SAFETY: the caller has just mapped the data there; the pages are the node's first.
+        unsafe { memory::map_at(data + offset, pool.pages as usize * PAGE, source) }?;
+    }
+    Ok(())
+}
+
+impl Region {
+    pub(super) fn provide_from_file(
+        &self,
+        file: BorrowedFd<'_>,
+        page: usize,
+        haste: Haste,
+    ) -> Result<Backing, Refusal> {
+        // In the file it is present for all processes from now on.
+        if file::allocate(file, (page * PAGE) as u64, PAGE as u64).is_err() {
+            self.refused.fetch_add(1, Relaxed);
+            return Err(Refusal::Unusable);
+        }
+        if haste == Haste::Ahead {
+            // Into this process's tables: without it a touch is a fault that finds its memory.
+            let _ = memory::populate(self.page_address(page), PAGE);
+        }
+        self.pool_of(page).map(Backing::of_pool).ok_or(Refusal::Unusable)
+    }
+}

@@ -1,0 +1,378 @@
+//! Pages of the kernel's pool: of a heap of one process, and of shared ones, by descriptor and by name. Each
+//! test puts a few into the pool, which takes root, and one test at a time has it.
+
+use std::fs;
+use std::process::Command;
+use std::ptr::NonNull;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use haul_heap::inspect::PageState;
+use haul_heap::{Backing, Error, Heap, Node, Offset, Pages, Reason};
+
+const PAGE: usize = 2 << 20;
+
+/// Pages of a test's heap.
+const PAGES: usize = 32;
+
+/// Pages that a test has in the pool.
+const IN_POOL: usize = 8;
+
+/// How long another program's use of the pool is waited for.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn builder() -> haul_heap::Builder {
+    let limit = (PAGES * PAGE) as u64;
+    Heap::builder().limit(limit).nodes(1).pages(Pages::Huge2M).caches(64).decay(None)
+}
+
+/// The pool of this machine, with pages for one test, and empty again when this goes.
+struct Pool {
+    _turn: MutexGuard<'static, ()>,
+}
+
+impl Pool {
+    const FOLDER: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB";
+
+    /// A pool with [`IN_POOL`] pages that nobody has; says so and gives `None` where that cannot be had.
+    fn take(what: &str) -> Option<Self> {
+        static TURN: Mutex<()> = Mutex::new(());
+        let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        // Another program's pages would be counted as ours, and go with it.
+        let start = Instant::now();
+        while Self::number("nr_hugepages").is_some_and(|pages| pages > 0) {
+            if start.elapsed() > PATIENCE {
+                eprintln!(
+                    "SKIPPED: {what}: huge pages of others: write 0 to /proc/sys/vm/nr_hugepages"
+                );
+                return None;
+            }
+            thread::sleep(Duration::from_millis(100));
+        }
+        let pool = Self { _turn };
+        if pool.set(IN_POOL) && pool.free() == Some(IN_POOL) {
+            return Some(pool);
+        }
+        eprintln!(
+            "SKIPPED: {what}: no huge pages: as root, on a machine with 1 GiB of free memory"
+        );
+        None
+    }
+
+    fn number(name: &str) -> Option<usize> {
+        fs::read_to_string(format!("{}/{name}", Self::FOLDER)).ok()?.trim().parse().ok()
+    }
+
+    fn set(&self, pages: usize) -> bool {
+        fs::write(format!("{}/nr_hugepages", Self::FOLDER), pages.to_string()).is_ok()
+    }
+
+    fn free(&self) -> Option<usize> {
+        Some(Self::number("free_hugepages")? - Self::number("resv_hugepages")?)
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        self.set(0);
+    }
+}
+
+/// Blocks of a page each, until there is none; each is written to from end to end.
+fn take_all(heap: &Heap) -> Vec<NonNull<u8>> {
+    let blocks = std::iter::from_fn(|| heap.alloc(PAGE, PAGE, Node::ANY).ok());
+    blocks.inspect(|block| fill(*block, 0xA5)).collect()
+}
+
+fn fill(block: NonNull<u8>, byte: u8) {
+    // SAFETY: the caller just allocated it with this size.
+    unsafe { block.write_bytes(byte, PAGE) };
+}
+
+fn free_all(heap: &Heap, blocks: Vec<NonNull<u8>>) {
+    for block in blocks {
+        // SAFETY: allocated by `take_all`, and not used again.
+        unsafe { heap.free(block) }.unwrap();
+    }
+    assert_eq!(heap.stats(Node::ANY).live.blocks, 0);
+    heap.validate().unwrap();
+}
+
+/// Ready pages of each backing: from the pool, and others.
+fn backings(heap: &Heap) -> (usize, usize) {
+    let (mut pool, mut others) = (0, 0);
+    heap.map(|page| {
+        if page.state == PageState::Ready {
+            match page.backing {
+                Backing::Huge2M => pool += 1,
+                _ => others += 1,
+            }
+        }
+    });
+    (pool, others)
+}
+
+/// What is behind this program's mapping of a block, as the kernel tells it: KiB of its pages.
+fn kernel_page_kib(block: NonNull<u8>) -> usize {
+    let text = fs::read_to_string("/proc/self/smaps").unwrap();
+    let mut is_inside = false;
+    for line in text.lines() {
+        let range = line.split(' ').next().and_then(|range| range.split_once('-'));
+        if let Some((start, end)) = range
+            && let (Ok(start), Ok(end)) =
+                (usize::from_str_radix(start, 16), usize::from_str_radix(end, 16))
+        {
+            is_inside = (start..end).contains(&block.addr().get());
+        }
+        if let Some(rest) = line.strip_prefix("KernelPageSize:").filter(|_| is_inside) {
+            return rest.trim().split(' ').next().unwrap().parse().unwrap();
+        }
+    }
+    panic!("{block:?} is not mapped");
+}
+
+/// All that a heap with pages of the pool can give, twice, with the pool as full as before in the end.
+fn assert_uses_the_pool(heap: &Heap, pool: &Pool) {
+    for _ in 0..2 {
+        let blocks = take_all(heap);
+        assert_eq!((blocks.len(), backings(heap)), (PAGES, (IN_POOL, PAGES - IN_POOL)));
+        assert_eq!(pool.free(), Some(0));
+        let huge = blocks.iter().filter(|block| kernel_page_kib(**block) == 2048).count();
+        assert_eq!(huge, IN_POOL);
+        free_all(heap, blocks);
+        assert_eq!(heap.trim() as usize, PAGES);
+        assert_eq!(pool.free(), Some(IN_POOL));
+    }
+}
+
+#[test]
+fn a_heap_of_one_process_takes_the_pool_and_then_other_pages() {
+    let Some(pool) = Pool::take("a heap on pages of the pool") else { return };
+    assert_uses_the_pool(&builder().build().unwrap(), &pool);
+}
+
+/// Plain memory that stands in for a page of the pool is told for what it is, also when it went and came.
+#[test]
+fn a_page_that_the_pool_refused_is_not_taken_for_one_of_its() {
+    let Some(pool) = Pool::take("a pool that runs out") else { return };
+    let heap = builder().build().unwrap();
+    assert_eq!(heap.pages().from_pool as usize, IN_POOL);
+    assert!(pool.set(0));
+    for round in 1..=3 {
+        let block = heap.alloc(PAGE, PAGE, Node::ANY).unwrap();
+        fill(block, 7);
+        assert_eq!(backings(&heap), (0, 1), "round {round}");
+        assert_eq!(kernel_page_kib(block), 4);
+        free_all(&heap, vec![block]);
+        assert_eq!(heap.trim(), 1);
+    }
+    assert!(heap.pages().refused >= 1);
+    assert!(pool.set(IN_POOL));
+    let block = heap.alloc(PAGE, PAGE, Node::ANY).unwrap();
+    assert_eq!((backings(&heap), kernel_page_kib(block)), ((1, 0), 2048));
+    free_all(&heap, vec![block]);
+}
+
+#[test]
+fn a_heap_that_is_shared_by_descriptor_takes_the_pool_and_then_other_pages() {
+    let Some(pool) = Pool::take("a shared heap on pages of the pool") else { return };
+    let heap = builder().shared_fd().unwrap();
+    let told = heap.pages();
+    assert_eq!((told.backing, told.reason), (Backing::Huge2M, Reason::None));
+    assert_eq!(told.from_pool as usize, IN_POOL);
+    assert_uses_the_pool(&heap, &pool);
+    drop(heap);
+    assert_eq!(pool.free(), Some(IN_POOL));
+}
+
+#[test]
+fn who_attaches_by_descriptor_sees_the_same_pages() {
+    let Some(_pool) = Pool::take("an attachment to pages of the pool") else { return };
+    let heap = builder().shared_fd().unwrap();
+    let (first, second) = (heap.fd().unwrap(), heap.pool_fd().unwrap());
+    let blocks = take_all(&heap);
+    let offsets: Vec<Offset> = blocks.iter().map(|block| heap.offset(*block).unwrap()).collect();
+    for other in [Heap::builder().attach_fd(first), Heap::builder().attach_fds(first, second)] {
+        let other = other.unwrap();
+        assert_eq!(other.pages().from_pool as usize, IN_POOL);
+        assert_eq!(backings(&other), (IN_POOL, PAGES - IN_POOL));
+        for (block, offset) in blocks.iter().zip(&offsets) {
+            fill(other.pointer(*offset).unwrap(), 0x3C);
+            let last = block.as_ptr().wrapping_add(PAGE - 1);
+            // SAFETY: the last byte of a block of a page.
+            assert_eq!(unsafe { last.read_volatile() }, 0x3C);
+        }
+    }
+    // A file that is not the one: the first, and another heap's second.
+    let another = builder().shared_fd().unwrap();
+    let wrong = another.pool_fd().unwrap_or(first);
+    for second in [first, wrong] {
+        let error = Heap::builder().attach_fds(first, second).err();
+        assert!(matches!(error, Some(Error::HeaderLies { .. })), "{error:?}");
+    }
+    free_all(&heap, blocks);
+}
+
+/// What the pool does not have is passed over, without a signal, and asked for again when it has some.
+#[test]
+fn a_pool_that_runs_out_under_a_shared_heap_is_told() {
+    let Some(pool) = Pool::take("a pool that runs out under a shared heap") else { return };
+    let heap = builder().shared_fd().unwrap();
+    assert!(pool.set(3));
+    let blocks = take_all(&heap);
+    let missing = IN_POOL - 3;
+    assert_eq!((blocks.len(), backings(&heap)), (PAGES - missing, (3, PAGES - IN_POOL)));
+    let told = heap.pages();
+    assert!(told.refused >= missing as u64, "{told:?}");
+    assert!(told.to_string().contains("the pool refused"), "{told}");
+    free_all(&heap, blocks);
+    assert!(pool.set(IN_POOL));
+    heap.maintain();
+    let blocks = take_all(&heap);
+    assert_eq!((blocks.len(), backings(&heap)), (PAGES, (IN_POOL, PAGES - IN_POOL)));
+    free_all(&heap, blocks);
+}
+
+/// Children are killed while the heap grows, at every step or after a time; nothing is lost, nor is any page
+/// of the pool.
+#[test]
+fn a_death_while_a_shared_heap_grows_on_the_pool_loses_nothing() {
+    let Some(pool) = Pool::take("a death on pages of the pool") else { return };
+    let heap = builder().shared_fd().unwrap();
+    let mut kills = 0;
+    for turn in 0..300 {
+        // SAFETY: the child runs the heap, which takes no lock and calls no malloc, and leaves by _exit.
+        let child = unsafe { libc::fork() };
+        assert!(child >= 0, "fork failed");
+        if child == 0 {
+            deaths::arrange(turn);
+            grow_and_shrink(&heap);
+            // SAFETY: ends the child without running what belongs to its parent.
+            unsafe { libc::_exit(0) };
+        }
+        deaths::wait_for(child, turn);
+        let mut status = 0;
+        // SAFETY: `status` is an int of ours.
+        assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+        assert!(libc::WIFSIGNALED(status) || libc::WEXITSTATUS(status) == 0, "{status}");
+        let is_killed = libc::WIFSIGNALED(status);
+        assert!(!is_killed || libc::WTERMSIG(status) == libc::SIGKILL, "{status}");
+        kills += u32::from(is_killed);
+        assert_eq!(heap.reap().damaged, 0);
+        if turn % 20 == 19 {
+            let blocks = take_all(&heap);
+            assert_eq!((blocks.len(), backings(&heap)), (PAGES, (IN_POOL, PAGES - IN_POOL)));
+            free_all(&heap, blocks);
+            heap.trim();
+            assert_eq!(pool.free(), Some(IN_POOL), "turn {turn}");
+        }
+    }
+    assert!(kills > 100, "{kills} kills");
+}
+
+/// Takes pages and gives them back, without malloc.
+fn grow_and_shrink(heap: &Heap) {
+    for _ in 0..4 {
+        let mut blocks = [None; PAGES];
+        for (index, place) in blocks.iter_mut().enumerate() {
+            *place = heap.alloc([PAGE, 4096, 300 << 10][index % 3], 64, Node::ANY).ok();
+            if let Some(block) = place {
+                // SAFETY: just allocated with at least one byte.
+                unsafe { block.write(1) };
+            }
+        }
+        for block in blocks.into_iter().flatten() {
+            // SAFETY: allocated above, and not used again.
+            let _ = unsafe { heap.free(block) };
+        }
+        heap.trim();
+    }
+}
+
+/// How children die: at a step where the steps are built in, else after some time.
+mod deaths {
+    #[cfg(feature = "steps")]
+    use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+    /// Steps that one turn dies later than the one before.
+    #[cfg(feature = "steps")]
+    const STRIDE: u64 = 7;
+
+    #[cfg(feature = "steps")]
+    static LEFT: AtomicU64 = AtomicU64::new(0);
+
+    #[cfg(feature = "steps")]
+    fn die(_: &'static str) {
+        if LEFT.fetch_sub(1, Relaxed) == 1 {
+            // SAFETY: asks for the process's number.
+            let me = unsafe { libc::getpid() };
+            // SAFETY: no pointers are involved; the call does not come back.
+            unsafe { libc::kill(me, libc::SIGKILL) };
+        }
+    }
+
+    #[cfg(feature = "steps")]
+    pub(super) fn arrange(turn: u64) {
+        LEFT.store(1 + turn * STRIDE, Relaxed);
+        haul_heap::step::set_hook(die);
+    }
+
+    #[cfg(feature = "steps")]
+    pub(super) fn wait_for(_: i32, _: u64) {}
+
+    #[cfg(not(feature = "steps"))]
+    pub(super) fn arrange(_: u64) {}
+
+    #[cfg(not(feature = "steps"))]
+    pub(super) fn wait_for(child: i32, turn: u64) {
+        std::thread::sleep(std::time::Duration::from_micros(turn % 100 * 20));
+        // SAFETY: no pointers are involved; the child was not waited for yet.
+        unsafe { libc::kill(child, libc::SIGKILL) };
+    }
+}
+
+/// By name, the pages lie in a file system for them.
+#[test]
+fn a_heap_that_is_shared_by_name_takes_the_pool_where_a_file_system_offers_it() {
+    if std::env::var("HAUL_ROLE").is_ok_and(|role| role == "named") {
+        return by_name();
+    }
+    let Some(_pool) = Pool::take("a named heap on pages of the pool") else { return };
+    let mount = "mount -t tmpfs none /dev && mkdir /dev/shm && exec \"$0\" \"$@\"";
+    let this = "a_heap_that_is_shared_by_name_takes_the_pool_where_a_file_system_offers_it";
+    let output = Command::new("unshare")
+        .args(["-m", "sh", "-c", mount])
+        .arg(std::env::current_exe().unwrap())
+        .args(["--exact", this, "--nocapture", "--test-threads=1"])
+        .env("HAUL_ROLE", "named")
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+}
+
+/// The parent has the pool; this program has a `/dev` of its own.
+fn by_name() {
+    let heap = builder().shared_named("pool").unwrap();
+    assert_eq!((heap.pages().from_pool, heap.pages().reason), (0, Reason::NoMount));
+    drop(heap);
+    Heap::remove_name("pool").unwrap();
+    fs::create_dir("/dev/hugepages").unwrap();
+    let mount = Command::new("mount").args(["-t", "hugetlbfs", "none", "/dev/hugepages"]).status();
+    assert!(mount.unwrap().success());
+    // What a heap that is gone left is in nobody's way.
+    fs::write("/dev/hugepages/haul-heap.pool", []).unwrap();
+    let heap = builder().shared_named("pool").unwrap();
+    let told = heap.pages();
+    assert_eq!((told.backing, told.from_pool as usize), (Backing::Huge2M, IN_POOL), "{told}");
+    let blocks = take_all(&heap);
+    assert_eq!((blocks.len(), backings(&heap)), (PAGES, (IN_POOL, PAGES - IN_POOL)));
+    let other = Heap::builder().attach_named("pool").unwrap();
+    let there = other.pointer(heap.offset(blocks[0]).unwrap()).unwrap();
+    assert_eq!((kernel_page_kib(blocks[0]), kernel_page_kib(there)), (2048, 2048));
+    // SAFETY: the first byte of a block that `take_all` filled.
+    assert_eq!(unsafe { there.read_volatile() }, 0xA5);
+    free_all(&heap, blocks);
+    Heap::remove_name("pool").unwrap();
+    assert_eq!(fs::read_dir("/dev/hugepages").unwrap().count(), 0);
+}
