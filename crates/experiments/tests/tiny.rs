@@ -127,6 +127,17 @@ fn sizes_of_all_kernels() {
         assert_eq!(found.len(), 3 * each);
         assert_eq!(found[each].parameters["size_bytes"], 4096);
         assert_eq!(found[each].experiment, "copy.size");
+        // Only haul is held against the best of the others.
+        for record in &found {
+            let has = ["best", "over_best", "over_best_low", "over_best_high"]
+                .map(|name| record.parameters.contains_key(name));
+            assert_eq!(has, [record.subject == "haul"; 4], "{record:?}");
+        }
+        let haul = found.iter().find(|record| record.subject == "haul").unwrap();
+        let over = |name: &str| haul.parameters[name].as_f64().unwrap();
+        assert!(over("over_best_low") <= over("over_best"), "{haul:?}");
+        assert!(over("over_best") <= over("over_best_high"), "{haul:?}");
+        assert_ne!(haul.parameters["best"], "haul");
     }
     let config = Sizes {
         level: Level::Cold,

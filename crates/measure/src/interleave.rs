@@ -13,6 +13,7 @@
 //! they are left out, unless they are the majority (then the machine is like that, it is said, and
 //! such samples count the thread's CPU time instead). Samples near the timer's precision are refused.
 
+pub mod best;
 mod calibration;
 pub mod evaluation;
 #[cfg(test)]

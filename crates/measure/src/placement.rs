@@ -13,7 +13,11 @@
 //!   in one of ten cases, as a test here counts;
 //! - mixed: each address drawn from nested parts: see [`MIXED_SHARES`].
 //!
-//! Source and target are misaligned independently.
+//! Source and target are misaligned independently. Where a level's lines are meant to come again, in L1
+//! and L2, the region lies elsewhere in each round, for all subjects of the round alike: see
+//! [`Placement::place_bytes`], and [`resident`] for two buffers of one size.
+
+pub mod resident;
 
 use std::fmt;
 use std::str::FromStr;
@@ -44,6 +48,12 @@ const SHIFT_LINES: usize = 13;
 
 /// The line that caches move, in bytes.
 const LINE_BYTES: usize = 64;
+
+/// How far apart the places of different rounds lie at most, in bytes: all of address bits 12 to 19 come up
+/// in what lies in L1. Which way of an L1 a line is looked for in is guessed by a hash of such bits on AMD's
+/// processors, and two lines of a set with the same hash drive one another out (Lipp et al., "Take A Way",
+/// 2020). What else a subject touches, its own variables and the stack, has its place for the whole process.
+pub const PLACES_BYTES: usize = 768 << 10;
 
 /// How often an address of the mixed level lies in the parts of L1, L2, LLC and cold size. haul's
 /// choice, not a measurement: half of the data hot, a tenth never seen.
@@ -173,10 +183,10 @@ impl Placement {
         Self { level, halves_bytes, size_max_bytes, slot_orders: [order(0), order(1)] }
     }
 
-    /// How many bytes the region needs.
+    /// How many bytes the region needs, at every place and under every shift.
     #[must_use]
     pub fn region_bytes(&self) -> usize {
-        2 * self.half_bytes()
+        2 * self.half_bytes() + self.places() * LINE_BYTES
     }
 
     /// Whether operations of the largest size do not fit into the level, so that the region is
@@ -199,6 +209,26 @@ impl Placement {
                 Random::new(pass).below(pages) * SLOT_BYTES + lines_of(pass)
             }
         }
+    }
+
+    /// Where the region of a round begins, in bytes: drawn by the round's number, so that all subjects of a
+    /// round have the same place and the next round has another. In L1 anywhere within [`PLACES_BYTES`]; in
+    /// L2, and where the level has grown, within a page, because what lay elsewhere would come from beyond
+    /// the level. 0 where each pass shifts the addresses in any case.
+    #[must_use]
+    #[inline]
+    pub fn place_bytes(&self, round: u64) -> usize {
+        Random::new(round).below(self.places()) * LINE_BYTES
+    }
+
+    /// How many places there are, a line apart.
+    fn places(&self) -> usize {
+        let bytes = match self.level {
+            Level::L1 if !self.is_grown() => PLACES_BYTES,
+            Level::L1 | Level::L2 => SLOT_BYTES,
+            Level::Llc | Level::Cold | Level::Mixed => LINE_BYTES,
+        };
+        bytes / LINE_BYTES
     }
 
     /// An operation of this size.
@@ -227,7 +257,7 @@ impl Placement {
 
     /// The source at this distance from the target, on the other side where the region ends.
     fn overlapping(&self, target: usize, size: usize, distance: isize) -> usize {
-        let end = self.region_bytes() - self.shift_max_bytes();
+        let end = 2 * self.half_bytes() - self.shift_max_bytes();
         match target.checked_add_signed(distance) {
             Some(source) if source + size <= end => source,
             _ => target - distance.unsigned_abs(),
@@ -333,6 +363,7 @@ mod tests {
 
     const CACHES: Caches = Caches { l1_bytes: 32 << 10, l2_bytes: 256 << 10, llc_bytes: 2 << 20 };
 
+    /// How many lines operations touch in passes of one round.
     fn lines_touched(level: Level, operations: usize, passes: u64) -> usize {
         let mut placement = Placement::new(level, &CACHES, 64, 1);
         let mut random = Random::new(9);
@@ -341,7 +372,7 @@ mod tests {
             .map(|_| placement.draw(&mut random, 64, Alignment::default(), Overlap { share: 0.0 }))
             .collect();
         for pass in 0..passes {
-            let shift = placement.shift_bytes(pass);
+            let shift = placement.shift_bytes(pass) + placement.place_bytes(5);
             for operation in &list {
                 for start in [operation.source, operation.target] {
                     lines.extend([(start + shift) / 64, (start + shift).div_ceil(64)]);
@@ -358,6 +389,27 @@ mod tests {
         assert!(l1 < CACHES.l1_bytes * 3 / 4, "{l1}");
         assert!(l2 > 2 * CACHES.l1_bytes && l2 <= CACHES.l2_bytes * 5 / 8, "{l2}");
         assert!(llc > 2 * CACHES.l2_bytes && llc < CACHES.llc_bytes, "{llc}");
+    }
+
+    /// Rounds differ where lines are meant to come again, by lines and in L1 by pages; what moves with each
+    /// pass has one place.
+    #[test]
+    fn rounds_lie_at_places_of_their_own() {
+        for level in Level::ALL {
+            let placement = Placement::new(level, &CACHES, 64, 1);
+            let places: Vec<usize> = (0..256).map(|round| placement.place_bytes(round)).collect();
+            assert!(places.iter().all(|place| place.is_multiple_of(LINE_BYTES)));
+            let different = |of: &dyn Fn(usize) -> usize| {
+                places.iter().map(|&place| of(place)).collect::<HashSet<_>>().len()
+            };
+            let within_a_page = different(&|place| place % SLOT_BYTES);
+            let pages = different(&|place| place / SLOT_BYTES);
+            match level {
+                Level::L1 => assert!(within_a_page > 50 && pages > 100, "{within_a_page}, {pages}"),
+                Level::L2 => assert!(within_a_page > 50 && pages == 1, "{within_a_page}, {pages}"),
+                Level::Llc | Level::Cold | Level::Mixed => assert_eq!(different(&|place| place), 1),
+            }
+        }
     }
 
     /// Simulates a cache of LLC's size that forgets the oldest: of the lines that samples of a few
@@ -413,12 +465,12 @@ mod tests {
         /// Whatever is drawn, on every pass, stays within the region, and non-overlapping calls do
         /// not overlap.
         #[test]
-        fn operations_stay_inside(level in 0usize..5, size in 0usize..100_000, seed: u64, pass: u64, share in 0f64..1.0) {
+        fn operations_stay_inside(level in 0usize..5, size in 0usize..100_000, seed: u64, pass: u64, round: u64, share in 0f64..1.0) {
             let mut placement = Placement::new(Level::ALL[level], &CACHES, size.max(1), seed);
             let mut random = Random::new(seed);
             for _ in 0..50 {
                 let it = placement.draw(&mut random, size, Alignment::default(), Overlap { share });
-                let shift = placement.shift_bytes(pass);
+                let shift = placement.shift_bytes(pass) + placement.place_bytes(round);
                 prop_assert!(it.target + size + shift <= placement.region_bytes());
                 prop_assert!(it.source + size + shift <= placement.region_bytes());
                 if share == 0.0 {

@@ -131,6 +131,10 @@ pub(crate) fn is_condition(parameter: &str) -> bool {
             | "mechanism"
             | "left_out"
             | "steal_percent"
+            | "best"
+            | "over_best"
+            | "over_best_low"
+            | "over_best_high"
     );
     !is_account && !is_remark(parameter)
 }

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use haul_measure::distribution::{Alignment, Overlap, SIZE_MAX_BYTES};
-use haul_measure::{Distribution, Level, Plan, Subject};
+use haul_measure::interleave::best;
+use haul_measure::{Distribution, Level, Outcome, Plan, Subject};
 use haul_model::Bytes;
 
 use super::subjects::{self, Plain, Selection};
@@ -19,6 +20,9 @@ const SAMPLE: Duration = Duration::from_micros(200);
 /// Beyond this size a sample is one call of milliseconds or more, and few rounds have to do.
 const FEW_ROUNDS_FROM_BYTES: usize = 16 << 20;
 
+/// The subject that is held against the best of the others.
+const HAUL: &str = "haul";
+
 /// Rounds that every size gets, whatever the budget: small and large ones.
 const ROUNDS_MIN: usize = 9;
 const ROUNDS_MIN_LARGE: usize = 5;
@@ -31,7 +35,7 @@ pub struct Sizes {
     /// The sizes in bytes: see [`powers`].
     pub sizes_bytes: Vec<usize>,
     /// Where the bytes lie; `Mixed`: the copy's two buffers again and again, in whatever cache
-    /// holds them. Sizes above [`SIZE_MAX_BYTES`] are always measured like that, and their records
+    /// holds them, at another place each round. Sizes above [`SIZE_MAX_BYTES`] are always measured like that, and their records
     /// say so.
     pub level: Level,
     /// How many threads call at once, each on memory of its own.
@@ -129,8 +133,30 @@ fn measure_size(config: &Sizes, size: usize, context: &mut Context<'_>) -> Resul
         metric: Metric::Time,
         notes: level_note(config, size).into_iter().collect(),
     };
-    outcome::emit(context, &outcome, &template);
+    let over_best = over_best(&outcome, config.seed);
+    outcome::emit_each(context, &outcome, &template, |subject| {
+        if subject == HAUL { over_best.clone() } else { Vec::new() }
+    });
     Ok(())
+}
+
+/// What `haul` takes over the best of all that took part, as parameters of its record: see [`best`].
+fn over_best(outcome: &Outcome, seed: u64) -> Vec<(&'static str, serde_json::Value)> {
+    let subjects = &outcome.subjects;
+    let Some(haul) = subjects.iter().position(|subject| subject.name == HAUL) else {
+        return Vec::new();
+    };
+    let series: Vec<&[f64]> = subjects.iter().map(|subject| &subject.samples_ns[..]).collect();
+    let Some(found) = best::over_best(&series, haul, seed) else { return Vec::new() };
+    let [even, odd] = found.best.map(|index| &*subjects[index].name);
+    let best = if even == odd { even.to_owned() } else { format!("{even}, {odd}") };
+    let rounded = |ratio: f64| ((ratio * 1e4).round() / 1e4).into();
+    vec![
+        ("best", best.into()),
+        ("over_best", rounded(found.ratio.median)),
+        ("over_best_low", rounded(found.ratio.low)),
+        ("over_best_high", rounded(found.ratio.high)),
+    ]
 }
 
 /// Where the bytes of this size really lie: beyond what a distribution holds, the copy's own two

@@ -8,13 +8,17 @@
 //!
 //! - a sample is whole lists, each of the *same sizes* in another order at other addresses;
 //! - every sample takes lists that none has taken for half a million operations.
+//!
+//! Where the bytes lie is drawn anew each round, the same for all its subjects: a place that a process
+//! drew once would be luck that no number of rounds averages out ([`haul_measure::placement`]).
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use haul_measure::distribution::{Alignment, Overlap};
 use haul_measure::interleave::LEAD_IN_DIVISOR;
-use haul_measure::memory::{Pages, Region, check_available};
-use haul_measure::placement::{Operation, Placement};
+use haul_measure::memory::{HUGE_PAGE_BYTES, Pages, Region, check_available};
+use haul_measure::placement::resident::Resident;
+use haul_measure::placement::{LLC_SHARE_BYTES, Operation, Placement};
 use haul_measure::random::Random;
 use haul_measure::sys::Proc;
 use haul_measure::{Caches, Distribution, Error, Level, Subject};
@@ -48,6 +52,9 @@ const LIST_STRIDE: usize = 5;
 
 /// Operations of a list whose branches are meant to be learnt.
 const OPERATIONS_REPEATING: usize = 64;
+
+/// Places of a resident pair, after which the first comes again.
+const PLACES: usize = 256;
 
 /// The line that caches move, in bytes.
 const LINE_BYTES: usize = 64;
@@ -95,7 +102,8 @@ pub struct Mix<'a> {
 pub struct Workload {
     threads: Vec<Lane>,
     turn: Turn,
-    is_grown: bool,
+    /// Operations that a subject does untimed before each sample at least.
+    lead_in_min: u64,
 }
 
 /// Which operations a sample starts with.
@@ -103,8 +111,39 @@ pub struct Workload {
 enum Turn {
     /// The beginning of a list that was not used for long.
     List,
-    /// One after the other, the same for all subjects of a round: there is one short list.
-    Operation,
+    /// The short list of the round, the same for all its subjects, again and again.
+    Round,
+}
+
+/// What lists were drawn for.
+#[derive(Debug)]
+enum Ground {
+    Level(Placement),
+    Resident(Resident),
+}
+
+impl Ground {
+    fn region_bytes(&self) -> usize {
+        match self {
+            Self::Level(placement) => placement.region_bytes(),
+            Self::Resident(resident) => resident.region_bytes(),
+        }
+    }
+
+    /// Where a round's addresses begin. The lists of resident pairs hold their own places.
+    fn place_bytes(&self, round: u64) -> usize {
+        match self {
+            Self::Level(placement) => placement.place_bytes(round),
+            Self::Resident(_) => 0,
+        }
+    }
+
+    fn shift_bytes(&self, pass: u64) -> usize {
+        match self {
+            Self::Level(placement) => placement.shift_bytes(pass),
+            Self::Resident(_) => 0,
+        }
+    }
 }
 
 /// One thread's memory, lists, and place in them.
@@ -112,9 +151,11 @@ enum Turn {
 struct Lane {
     region: Region,
     lists: Vec<List>,
-    placement: Placement,
+    ground: Ground,
     /// Samples so far.
     samples: AtomicUsize,
+    /// Where the addresses of the round begin.
+    place: AtomicUsize,
     list: AtomicUsize,
     position: AtomicUsize,
 }
@@ -135,13 +176,14 @@ impl Workload {
                 Branches::Repeating => 1,
             };
             let lists = (0..lists).map(|_| list(mix, count, &mut placement, &mut random)).collect();
-            (lists, placement)
+            (lists, Ground::Level(placement))
         };
-        Self::new(threads, Turn::List, draw)
+        Self::new(threads, Turn::List, 0, draw)
     }
 
     /// One size at a time, the copy's own two buffers again and again: they lie in the nearest
-    /// cache that holds both. Alignments are drawn, within a cache line and within a page.
+    /// cache that holds both, at a place that is drawn for each round. Alignments are drawn for each
+    /// call, within a cache line and within a page.
     ///
     /// # Errors
     /// The memory is more than the machine has to give.
@@ -151,40 +193,40 @@ impl Workload {
         threads: usize,
         seed: u64,
     ) -> Result<Self, Error> {
-        // A level that holds nothing grows to two buffers and their misalignment.
-        let nothing = Caches { l1_bytes: 4 * 4096, l2_bytes: 8 * 4096, llc_bytes: 16 * 4096 };
+        let resident = Resident::new(size);
         let draw = |lane: usize| {
             let mut random = Random::new(seed.wrapping_add(lane as u64));
-            let placement =
-                Placement::new(Level::L1, &nothing, size.saturating_add(2 * 4096), seed);
-            let half = placement.region_bytes() / 2;
-            let mut one = || Operation {
-                source: random.below(64) * 64 + alignment.sample(&mut random),
-                target: half + random.below(64) * 64 + alignment.sample(&mut random),
-                size,
+            let mut list = || {
+                let place = resident.place(&mut random);
+                let one = |_| resident.draw(place, &mut random, alignment);
+                List::pack(&(0..OPERATIONS_REPEATING).map(one).collect::<Vec<_>>())
             };
-            let list = (0..OPERATIONS_REPEATING).map(|_| one()).collect::<Vec<_>>();
-            (vec![List::pack(&list)], placement)
+            ((0..PLACES).map(|_| list()).collect(), Ground::Resident(resident))
         };
-        Self::new(threads, Turn::Operation, draw)
+        // What no cache holds is where it was. What one may hold is brought there by the subject itself,
+        // because it lay elsewhere in the round before, and another subject may have left it in memory.
+        let lead_in_min = u64::from(size.saturating_mul(2) <= LLC_SHARE_BYTES);
+        Self::new(threads, Turn::Round, lead_in_min, draw)
     }
 
     fn new(
         threads: usize,
         turn: Turn,
-        draw: impl Fn(usize) -> (Vec<List>, Placement),
+        lead_in_min: u64,
+        draw: impl Fn(usize) -> (Vec<List>, Ground),
     ) -> Result<Self, Error> {
         let lanes: Vec<_> = (0..threads).map(draw).collect();
-        let bytes = lanes.iter().map(|(_, placement)| placement.region_bytes() as u64).sum();
-        check_available(bytes, &Proc::default())?;
-        let is_grown = lanes.iter().any(|(_, placement)| placement.is_grown());
-        let threads = lanes.into_iter().map(|(lists, placement)| {
-            let bytes = placement.region_bytes().saturating_add(READ_SLACK_BYTES);
+        let bytes = lanes.iter().map(|(_, ground)| ground.region_bytes() as u64);
+        check_available(bytes.fold(0, u64::saturating_add), &Proc::default())?;
+        let threads = lanes.into_iter().map(|(lists, ground)| {
+            // Whole huge pages: the kernel gives none for a part, and base pages lie where they fall in L2.
+            let bytes = ground.region_bytes().saturating_add(READ_SLACK_BYTES);
+            let bytes = bytes.checked_next_multiple_of(HUGE_PAGE_BYTES).unwrap_or(bytes);
             let region = Region::touched(bytes, Pages::Huge)?;
-            let [samples, list, position] = [const { AtomicUsize::new(0) }; 3];
-            Ok(Lane { region, lists, placement, samples, list, position })
+            let [samples, place, list, position] = [const { AtomicUsize::new(0) }; 4];
+            Ok(Lane { region, lists, ground, samples, place, list, position })
         });
-        Ok(Self { threads: threads.collect::<Result<_, Error>>()?, turn, is_grown })
+        Ok(Self { threads: threads.collect::<Result<_, Error>>()?, turn, lead_in_min })
     }
 
     /// A sample has to be a multiple of so many operations, so that all samples have the same sizes.
@@ -192,14 +234,15 @@ impl Workload {
     pub fn operations_multiple(&self) -> u64 {
         match self.turn {
             Turn::List => self.threads.first().map_or(1, |lane| lane.lists[0].len() as u64),
-            Turn::Operation => 1,
+            Turn::Round => 1,
         }
     }
 
     /// Whether the largest sizes do not fit into the level.
     #[must_use]
     pub fn is_grown(&self) -> bool {
-        self.is_grown
+        let grown = |lane: &Lane| matches!(&lane.ground, Ground::Level(it) if it.is_grown());
+        self.threads.iter().any(grown)
     }
 
     /// The first thread's memory and some of its operations, for proofs. No run may be going on.
@@ -263,6 +306,7 @@ impl Subject for OnWorkload<'_> {
         let lane = &self.workload.threads[thread];
         let sample = lane.samples.fetch_add(1, Ordering::Relaxed);
         let lead_in = (iterations / LEAD_IN_DIVISOR).min(OPERATIONS_MAX as u64);
+        lane.place.store(lane.ground.place_bytes(round), Ordering::Relaxed);
         match self.workload.turn {
             Turn::List => {
                 let list = sample.wrapping_mul(LIST_STRIDE) % lane.lists.len();
@@ -271,25 +315,28 @@ impl Subject for OnWorkload<'_> {
                 self.run(thread, lead_in);
                 lane.start(list, 0);
             }
-            Turn::Operation => {
-                self.run(thread, lead_in);
-                lane.start(0, round as usize % lane.lists[0].len());
+            Turn::Round => {
+                let list = (round % lane.lists.len() as u64) as usize;
+                lane.start(list, 0);
+                self.run(thread, lead_in.max(self.workload.lead_in_min));
+                lane.start(list, 0);
             }
         }
     }
 
     fn run(&self, thread: usize, iterations: u64) {
         let lane = &self.workload.threads[thread];
-        let shift = lane.placement.shift_bytes(lane.samples.load(Ordering::Relaxed) as u64);
-        let base = lane.region.pointer().wrapping_add(shift);
+        let shift = lane.ground.shift_bytes(lane.samples.load(Ordering::Relaxed) as u64);
+        let place = lane.place.load(Ordering::Relaxed);
+        let base = lane.region.pointer().wrapping_add(place + shift);
         let mut index = lane.list.load(Ordering::Relaxed);
         let mut position = lane.position.load(Ordering::Relaxed);
         let mut rest = iterations as usize;
         while rest > 0 {
             let list = &lane.lists[index];
             let count = rest.min(list.len() - position);
-            // SAFETY: the placement drew the operations, and its region, which this lane mapped
-            // with the slack behind it, holds them under every shift; only this thread uses it.
+            // SAFETY: the ground drew the operations, and its region, which this lane mapped with the
+            // slack behind it, holds them at every place and under every shift; only this thread uses it.
             unsafe {
                 list.run(self.candidate.routine, position..position + count, base, self.read)
             };
@@ -297,7 +344,10 @@ impl Subject for OnWorkload<'_> {
             position += count;
             if position == list.len() {
                 position = 0;
-                index = (index + 1) % lane.lists.len();
+                index = match self.workload.turn {
+                    Turn::List => (index + 1) % lane.lists.len(),
+                    Turn::Round => index,
+                };
             }
         }
         lane.start(index, position);
@@ -313,6 +363,8 @@ impl Lane {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
+
     use super::*;
     use crate::copy::Function;
     use crate::copy::subjects::{Plain, available};
@@ -370,15 +422,58 @@ mod tests {
         }
     }
 
+    /// All subjects of a round, in whatever order, copy between the same addresses, in L1 and L2 and where
+    /// the pair is resident; those of the next round between others.
     #[test]
-    fn resident_buffers_are_no_larger_than_needed() {
-        let workload = Workload::resident(2048, Alignment::default(), 1, 1).unwrap();
-        let bytes = workload.threads[0].placement.region_bytes();
-        assert!(bytes <= 2 * (2048 + 5 * 4096), "{bytes}");
-        let list = &workload.threads[0].lists[0];
-        for index in 0..list.len() {
-            let it = list.operation(index);
-            assert!(it.source + it.size <= bytes / 2 && it.target + it.size <= bytes);
+    fn a_round_has_one_place_and_the_next_another() {
+        let sizes = Distribution::uniform("test", 64..=64);
+        let level = |level| {
+            let mix = Mix {
+                sizes: &sizes,
+                level,
+                alignment: Alignment::default(),
+                overlap: Overlap { share: 0.0 },
+                branches: Branches::Random,
+                seed: 1,
+            };
+            Workload::drawn(&mix, &Caches::default(), 1).unwrap()
+        };
+        let resident = Workload::resident(2048, Alignment::default(), 1, 1).unwrap();
+        for workload in [level(Level::L1), level(Level::L2), resident] {
+            let candidates = &available(Function::Memcpy, Plain::C)[..3];
+            let start = |candidate: &Candidate, round| {
+                OnWorkload::new(*candidate, &workload, false).prepare(0, round, 64);
+                let lane = &workload.threads[0];
+                assert_eq!(lane.position.load(Ordering::Relaxed), 0);
+                let place = lane.place.load(Ordering::Relaxed);
+                // Of drawn sizes the list is each sample's own, and the place is the round's.
+                let list = match workload.turn {
+                    Turn::List => 0,
+                    Turn::Round => lane.list.load(Ordering::Relaxed),
+                };
+                let first = lane.lists[list].operation(0);
+                (place + first.source, place + first.target)
+            };
+            let mut rounds = HashSet::new();
+            for round in 0..16 {
+                let found: Vec<_> = candidates.iter().map(|it| start(it, round)).collect();
+                assert!(found.iter().all(|it| *it == found[0]), "{found:?}");
+                rounds.insert(found[0]);
+            }
+            // Of the 64 places of L2 14 different ones come up in 16 draws on average.
+            assert!(rounds.len() >= 12, "{rounds:?}");
         }
+    }
+
+    /// A sample stays at its round's place, however many operations it has.
+    #[test]
+    fn a_resident_sample_stays_on_its_list() {
+        let workload = Workload::resident(100, Alignment::default(), 1, 1).unwrap();
+        let subject = OnWorkload::new(available(Function::Memcpy, Plain::C)[0], &workload, false);
+        subject.prepare(0, 7, 1);
+        subject.run(0, 3 * OPERATIONS_REPEATING as u64 + 5);
+        let lane = &workload.threads[0];
+        assert_eq!(lane.list.load(Ordering::Relaxed), 7);
+        assert_eq!(lane.position.load(Ordering::Relaxed), 5);
     }
 }
