@@ -3,8 +3,9 @@
 
 use core::ffi::{c_char, c_int};
 use core::ptr::NonNull;
+use std::time::Instant;
 
-use haul_heap::{Heap, Misuse, Node, Tag};
+use haul_heap::{AllocError, Heap, Misuse, Node, Tag};
 
 use crate::directory::Directory;
 use crate::dpdk::{Functions, SOCKET_ANY};
@@ -13,6 +14,7 @@ use crate::extents::SocketExtents;
 use crate::memory::SocketRange;
 use crate::names::Names;
 use crate::notice;
+use crate::rest::{Rest, Rests};
 
 /// The least alignment, in bytes: DPDK's cache line (`RTE_CACHE_LINE_SIZE` as Debian builds it).
 const ALIGN_MIN: usize = if cfg!(target_arch = "aarch64") { 128 } else { 64 };
@@ -36,6 +38,7 @@ pub(crate) struct SocketHeap {
     pub(crate) range: SocketRange,
     pub(crate) extents: &'static SocketExtents,
     pub(crate) names: Names,
+    pub(crate) rests: Rests,
 }
 
 /// All of it, from the time DPDK's memory is there.
@@ -101,6 +104,28 @@ impl Dropin {
         let others = self.heaps.iter().filter(|each| !core::ptr::eq(*each, first));
         // SAFETY: as the caller promises.
         others.into_iter().find_map(|each| unsafe { each.allocate(name, bytes, align) })
+    }
+
+    /// As [`Dropin::allocate`], for when DPDK has nothing either: a heap that rests is asked after all.
+    ///
+    /// # Safety
+    ///
+    /// `name` is NULL or a C string.
+    #[cold]
+    pub(crate) unsafe fn allocate_after_all(
+        &self,
+        name: *const c_char,
+        bytes: usize,
+        align: usize,
+        socket: c_int,
+    ) -> Option<NonNull<u8>> {
+        let rests = || self.heaps.iter().map(|each| each.rests.of(bytes, align.max(ALIGN_MIN)));
+        if bytes > GROWN_BYTES_MAX || align > PAGE || rests().all(Rest::is_over) {
+            return None;
+        }
+        rests().for_each(Rest::end);
+        // SAFETY: as the caller promises.
+        unsafe { self.allocate(name, bytes, align, socket) }
     }
 
     /// The heap that serves a socket's number; the caller's own for any.
@@ -222,9 +247,27 @@ impl SocketHeap {
         bytes: usize,
         align: usize,
     ) -> Option<NonNull<u8>> {
+        if !self.rests.of(bytes, align).is_over() {
+            return None;
+        }
         // SAFETY: as the caller promises.
         let tag = unsafe { self.names.tag(&self.heap, name) };
-        self.heap.alloc_tagged(bytes, align, Node::ANY, tag).ok()
+        let block = self.heap.alloc_tagged(bytes, align, Node::ANY, tag);
+        if block.is_err() {
+            return self.allocate_again(bytes, align, tag);
+        }
+        block.ok()
+    }
+
+    /// Asks a heap once more that had nothing, by the clock; if it has nothing then either, it rests.
+    #[cold]
+    fn allocate_again(&self, bytes: usize, align: usize, tag: Tag) -> Option<NonNull<u8>> {
+        let start = Instant::now();
+        let block = self.heap.alloc_tagged(bytes, align, Node::ANY, tag);
+        if matches!(block, Err(AllocError::Exhausted)) {
+            self.rests.of(bytes, align).begin(start.elapsed());
+        }
+        block.ok()
     }
 
     /// A large block, of memory that lies idle here.

@@ -26,9 +26,33 @@ unsafe fn allocate(name: *const c_char, bytes: usize, align: c_uint, socket: c_i
         }
     }
     // SAFETY: as the caller promises.
-    pass(Wish { bytes, align: align as usize, socket }, |dpdk| unsafe {
+    let block = pass(Wish { bytes, align: align as usize, socket }, |dpdk| unsafe {
         (dpdk.rte_malloc_socket)(name, bytes, align, socket)
-    })
+    });
+    if !block.is_null() {
+        return block;
+    }
+    // SAFETY: as the caller promises.
+    unsafe { allocate_after_all(name, bytes, align, socket) }
+}
+
+/// A block of a heap that was not asked before DPDK, which has none.
+///
+/// # Safety
+///
+/// As for [`allocate`].
+#[cold]
+unsafe fn allocate_after_all(
+    name: *const c_char,
+    bytes: usize,
+    align: c_uint,
+    socket: c_int,
+) -> *mut c_void {
+    let block = lifecycle::serving().and_then(|dropin| {
+        // SAFETY: as the caller promises.
+        unsafe { dropin.allocate_after_all(name, bytes, align as usize, socket) }
+    });
+    block.map_or(null_mut(), |block| block.as_ptr().cast())
 }
 
 /// The same, all zeros.
@@ -52,11 +76,22 @@ unsafe fn allocate_zeroed(
         }
     }
     // It calls rte_malloc_socket and reads the header before the block.
-    let _inside = Inside::enter();
+    let inside = Inside::enter();
     // SAFETY: as the caller promises.
-    pass(Wish { bytes, align: align as usize, socket }, |dpdk| unsafe {
+    let block = pass(Wish { bytes, align: align as usize, socket }, |dpdk| unsafe {
         (dpdk.rte_zmalloc_socket)(name, bytes, align, socket)
-    })
+    });
+    drop(inside);
+    if !block.is_null() {
+        return block;
+    }
+    // SAFETY: as the caller promises.
+    let block = unsafe { allocate_after_all(name, bytes, align, socket) };
+    if !block.is_null() {
+        // SAFETY: the block has `bytes` bytes and nobody else knows it yet.
+        unsafe { block.write_bytes(0, bytes) };
+    }
+    block
 }
 
 /// Asks DPDK for a block; again after the heaps gave memory back, if it has none.

@@ -21,6 +21,7 @@
 //! - `iova`: IO addresses;
 //! - `extents`: DPDK's memory as the heaps' extents;
 //! - `names`: types as tags;
+//! - `rest`: when a heap that has nothing left is not asked;
 //! - `dropin`: the heaps, and what DPDK's functions mean for them;
 //! - `account`: statistics;
 //! - `lifecycle`: when all of this begins and ends;
@@ -50,4 +51,5 @@ mod metadata;
 mod names;
 mod notice;
 mod place;
+mod rest;
 mod wish;

@@ -25,6 +25,7 @@ use crate::metadata::{self, Metadata, shared_folder};
 use crate::names::Names;
 use crate::notice;
 use crate::place::{HeapPlace, Problem};
+use crate::rest::Rests;
 
 /// What users say about the drop-in: `off` to leave everything to DPDK, `tell` to be told what it does.
 const VARIABLE: &str = "HAUL_RTE_MALLOC";
@@ -82,8 +83,14 @@ pub(crate) fn consider(functions: &'static Functions) {
         return;
     }
     let _inside = Inside::enter();
-    let wish = std::env::var(VARIABLE).unwrap_or_default();
-    let built = match wish.as_str() {
+    let wish = std::env::var_os(VARIABLE).unwrap_or_default();
+    let wish = wish.to_string_lossy();
+    if !matches!(&*wish, "" | "off" | "tell") {
+        notice::tell(format_args!(
+            "{VARIABLE}={wish} is neither off nor tell: as if it were not set"
+        ));
+    }
+    let built = match &*wish {
         "off" => Err(Reason::Unwanted),
         _ => catch_unwind(AssertUnwindSafe(|| build(functions))).unwrap_or(Err(Reason::Panic)),
     };
@@ -279,7 +286,13 @@ impl Plan {
         };
         let builder = Heap::builder().caches(CACHES).grow_ahead(AHEAD_BYTES).decay(Some(DECAY_MS));
         let heap = builder.external(external).map_err(Reason::Heap)?;
-        self.heaps.push(SocketHeap { heap, range, extents, names: Names::new() });
+        self.heaps.push(SocketHeap {
+            heap,
+            range,
+            extents,
+            names: Names::new(),
+            rests: Rests::default(),
+        });
         Ok(())
     }
 

@@ -184,6 +184,26 @@ fn off_leaves_everything_to_dpdk() {
     assert!(outcome.is_success && !outcome.text.contains("haul:"), "{}", outcome.text);
 }
 
+#[test]
+fn a_wish_that_nobody_knows_is_told() {
+    let what = "HAUL_RTE_MALLOC=OFF";
+    let Some(machine) = Machine::take(what) else {
+        return;
+    };
+    let Some(program) = compile(what, "growth") else {
+        return;
+    };
+    let mut growth = command(&program, Preload::Yes);
+    growth.args(machine.options("0")).env("HAUL_RTE_MALLOC", "OFF");
+    growth.args(["--", "64", "64", "1", "10"]);
+    let outcome = run(&mut growth, "");
+    assert!(
+        outcome.is_success && outcome.text.contains("haul: rte_malloc: HAUL_RTE_MALLOC=OFF"),
+        "{}",
+        outcome.text
+    );
+}
+
 /// The figures that a line of the growth program begins with `name`.
 fn figure(text: &str, name: &str) -> f64 {
     let found = text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok());
@@ -213,6 +233,26 @@ fn the_growth_is_gone() {
         // With it: 50, but for what a busy machine adds.
         assert!(last < 20_000.0_f64.max(10.0 * first), "{size}: {first} ns, then {last} ns");
     }
+}
+
+#[test]
+fn where_memory_ends_nobody_waits() {
+    let what = "the end of memory";
+    let Some(_machine) = Machine::take(what) else {
+        return;
+    };
+    let Some(program) = compile(what, "full") else {
+        return;
+    };
+    let mut full = command(&program, Preload::Yes);
+    let prefix = format!("--file-prefix=haul{}", std::process::id());
+    full.args(["-l0", "--no-pci", "--no-huge", "-m100", &prefix]);
+    let Outcome { is_success, text } = run(&mut full, "");
+    assert!(is_success && text.contains(SERVES), "{text}");
+    let (blocks, again) = (figure(&text, "blocks"), figure(&text, "again"));
+    assert!(blocks > 500_000.0 && again > 0.7 * blocks, "{text}");
+    // 0.5 s; when a full heap looked for room at each request that DPDK then met, more than a minute.
+    assert!(figure(&text, "used") < 10.0, "{text}");
 }
 
 /// A primary process, ready, and the command of a secondary one.

@@ -1,0 +1,54 @@
+/* What happens where memory ends: small blocks until there is none, all freed, and again.
+ *
+ *   full EAL-OPTIONS
+ *
+ * Prints "blocks" with how many there were the first time and "again" with the second, and "used" with the
+ * seconds of processor time that it all took. */
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include <rte_eal.h>
+#include <rte_malloc.h>
+
+#define BLOCKS_MAX ((size_t)4 << 20)
+
+static void **blocks;
+
+static size_t fill(void)
+{
+	size_t count = 0;
+
+	while (count < BLOCKS_MAX && (blocks[count] = rte_zmalloc("full", 64, 0)) != NULL) {
+		/* A block that is had twice is not zeros. */
+		if (*(uint64_t *)blocks[count] != 0)
+			exit(1);
+		*(uint64_t *)blocks[count] = count + 1;
+		count++;
+	}
+	for (size_t i = 0; i < count; i++) {
+		if (*(uint64_t *)blocks[i] != i + 1)
+			exit(1);
+		rte_free(blocks[i]);
+	}
+	return count;
+}
+
+int main(int argc, char **argv)
+{
+	if (rte_eal_init(argc, argv) < 0)
+		return 2;
+	blocks = calloc(BLOCKS_MAX, sizeof(*blocks));
+	if (blocks == NULL)
+		return 2;
+	struct timespec start, end;
+
+	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &start);
+	printf("blocks %zu\n", fill());
+	printf("again %zu\n", fill());
+	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &end);
+	printf("used %.3f\n", end.tv_sec - start.tv_sec + (end.tv_nsec - start.tv_nsec) / 1e9);
+	free(blocks);
+	return rte_eal_cleanup() == 0 ? 0 : 1;
+}
