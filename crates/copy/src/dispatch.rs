@@ -29,7 +29,10 @@ use crate::thresholds::{
 /// The [`Isa`] that copies go by, as its number; 0 before the first of them.
 static CHOSEN: AtomicU8 = AtomicU8::new(0);
 
-/// memmove of more than 64 bytes, for callers that have the others in their own code.
+/// memmove of more than 64 bytes, for callers in Rust that have the others in their own code.
+///
+/// [`crate::c::memmove_above_64`] is the same under an exported name, by which a caller within `libhaul.so`
+/// would come through the procedure linkage table. The compiler keeps the code once.
 ///
 /// # Safety
 /// `source` is readable and `target` writable for `length > 64` bytes.
@@ -43,7 +46,7 @@ pub(crate) unsafe extern "C" fn copy_above_64(
     unsafe { copy_above_64_branching(target, source, length) }
 }
 
-/// memset of more than 64 bytes, for callers that have the others in their own code.
+/// memset of more than 64 bytes, for callers in Rust that have the others in their own code.
 ///
 /// # Safety
 /// `target` is writable for `length > 64` bytes.
