@@ -1,6 +1,7 @@
 //! A peer that may say anything: greetings, packets and descriptors over the socket, words, headers
-//! and tables in shared memory. Whatever it says, each call of the victim's ends in time, in an error
-//! or in a message that is whole by what was said.
+//! and tables in shared memory, memory of messages and pools, sealed in every way. The victim receives,
+//! and sends by every way, to a peer that answers or does not. Whatever the peer says, each call of the
+//! victim's ends in time, in an error or in a message that is whole by what was said.
 #![no_main]
 
 use std::fs::File;
@@ -8,10 +9,12 @@ use std::io::IoSlice;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use haul::channel::{Channel, Mechanism, Settings, pair};
+use haul::channel::{Buffer, Building, Channel, Mechanism, Settings, pair};
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use libfuzzer_sys::fuzz_target;
 use rustix::net::{
@@ -30,7 +33,9 @@ struct Life {
     /// Bits that are flipped in the greetings of steps 1 and 3: which byte, and how.
     flips: Vec<(u8, u8)>,
     is_trusted: bool,
-    is_sent_to: bool,
+    /// How the victim sends, see `way`.
+    way: u8,
+    has_integrity: bool,
     acts: Vec<Act>,
 }
 
@@ -65,9 +70,34 @@ enum Act {
         number: u8,
         file: u8,
     },
-    Receive,
+    /// A message in memory of its own, sealed so and so, and all that there is to be said of it.
+    Memory {
+        is_built: bool,
+        length: u16,
+        /// Bits, from the second on: a page more than was said, holes, cut off again, and no seal against
+        /// this and that. See `sealed`.
+        flaws: u8,
+    },
+    /// A place in a pool for the victim's next message.
+    Offer {
+        size: u16,
+        at: Value,
+        flaws: u8,
+    },
+    /// Refuses the victim's next message from there on.
+    Refuse {
+        at: Value,
+    },
+    Receive {
+        is_polled: bool,
+        will_write: (u16, u16),
+    },
     Send {
         length: u16,
+        is_large: bool,
+        is_built: bool,
+        /// What the peer does meanwhile, see `Answers`.
+        answers: u8,
     },
 }
 
@@ -150,51 +180,227 @@ fn file_of(number: u8, memory: &File) -> Option<OwnedFd> {
     }
 }
 
-fn act(act: &Act, message: &mut u64, socket: &OwnedFd, memory: &File, victim: &mut Channel) {
-    let poke = |at: u64, value: u64| memory.write_all_at(&value.to_le_bytes(), at).unwrap();
-    match act {
-        Act::Word { lane, line, word, value } => {
-            let at = u64::from(line % 12) * 128 + u64::from(word % 3) * 8;
-            poke(LANES[usize::from(*lane)] + at, value.number());
+/// Words of a lane.
+const PUBLISHED: u64 = 0;
+const CONSUMED: u64 = 128;
+const FILLED: u64 = 256;
+const DRAINED: u64 = 384;
+const REFUSED: u64 = 4 * 128;
+const OFFERED: u64 = 9 * 128;
+
+/// Memory of `size` bytes, of which every page is there, all alike, and which nobody can change; but for
+/// its flaws: none with an even number of them, as what is right goes farthest.
+fn sealed(size: u64, seed: u8, flaws: u8, is_constant: bool) -> Option<OwnedFd> {
+    use rustix::fs::SealFlags;
+    let flags = rustix::fs::MemfdFlags::ALLOW_SEALING | rustix::fs::MemfdFlags::CLOEXEC;
+    let file = File::from(rustix::fs::memfd_create("liar", flags).ok()?);
+    let flaws = if flaws & 1 == 0 { 0 } else { flaws >> 1 };
+    let is = |flaw: u8| flaws >> flaw & 1 != 0;
+    file.set_len(size + u64::from(is(0)) * 4096).ok()?;
+    if !is(1) {
+        file.write_all_at(&vec![seed; size as usize], 0).ok()?;
+    }
+    if is(2) {
+        file.set_len(size / 2).ok()?;
+    }
+    let mut seals = SealFlags::empty();
+    let all = [SealFlags::SHRINK, SealFlags::GROW, SealFlags::WRITE, SealFlags::SEAL];
+    for (place, seal) in all.into_iter().enumerate() {
+        let is_left_out = is(3 + place as u8) || seal == SealFlags::WRITE && !is_constant;
+        seals |= if is_left_out { SealFlags::empty() } else { seal };
+    }
+    rustix::fs::fcntl_add_seals(&file, seals).ok()?;
+    Some(file.into())
+}
+
+/// How the victim sends. Not by `double`: it writes to where the peer says, and the peer is this very
+/// process.
+fn way(life: &Life) -> Option<Mechanism> {
+    use Mechanism::{Inline, Lease, Pull, Ring, Staged, Vmsplice};
+    if life.is_trusted {
+        Some([Ring, Staged, Pull, Lease, Vmsplice, Inline][usize::from(life.way % 6)])
+    } else {
+        [None, Some(Ring), Some(Staged), Some(Inline)][usize::from(life.way % 4)]
+    }
+}
+
+/// The peer, and the victim.
+struct Both {
+    socket: OwnedFd,
+    memory: File,
+    victim: Channel,
+    /// Messages that the peer has sent, and those in memory of their own.
+    message: u64,
+    sealed: Vec<(u64, File)>,
+    received: u64,
+}
+
+impl Both {
+    fn poke(&self, at: u64, value: u64) {
+        poke(&self.memory, at, value);
+    }
+
+    /// The number of the victim's next message, from 1.
+    fn next(&self) -> u64 {
+        peek(&self.memory, LANES[1] + PUBLISHED).wrapping_add(1)
+    }
+
+    fn descriptor(&self, kind: u8, number: u64, file: Option<&OwnedFd>) {
+        let mut bytes = vec![kind];
+        bytes.extend(number.to_le_bytes());
+        send(&self.socket, &bytes, file.map(AsFd::as_fd));
+    }
+
+    fn publish(&mut self, words: [u64; 5]) {
+        let at = SLOTS + self.message % 16 * SLOT_BYTES;
+        for (index, word) in (0..).zip(words) {
+            self.poke(at + 8 * index, word);
         }
-        Act::Slot { slot, word, value } => {
-            let at = u64::from(slot % 16) * SLOT_BYTES + u64::from(*word) * 8;
-            poke(SLOTS + at, value.number());
-        }
-        Act::Message { kind, length, entries, sum } => {
-            let at = SLOTS + *message % 16 * SLOT_BYTES;
-            let words = [*message, (*kind % 10).into(), length.number(), entries.number()];
-            for (index, word) in (0..).zip(words.into_iter().chain([u64::from(*sum)])) {
-                poke(at + 8 * index, word);
+        self.message += 1;
+        self.poke(LANES[0] + PUBLISHED, self.message);
+    }
+
+    fn act(&mut self, act: &Act) {
+        match act {
+            Act::Word { lane, line, word, value } => {
+                let at = u64::from(line % 12) * 128 + u64::from(word % 4) * 8;
+                self.poke(LANES[usize::from(*lane)] + at, value.number());
             }
-            *message += 1;
-            poke(LANES[0], *message);
-        }
-        Act::Packet { bytes, file } => {
-            let file = file_of(*file, memory);
-            send(socket, &bytes[..bytes.len().min(200)], file.as_ref().map(AsFd::as_fd));
-        }
-        Act::Descriptor { kind, number, file } => {
-            let mut bytes = vec![kind % 5];
-            bytes.extend(u64::from(*number).to_le_bytes());
-            let file = file_of(*file, memory);
-            send(socket, &bytes, file.as_ref().map(AsFd::as_fd));
-        }
-        Act::Receive => {
-            if let Ok(got) = victim.recv() {
-                assert_eq!(got.len() as u64, got.account().size_bytes);
+            Act::Slot { slot, word, value } => {
+                let at = u64::from(slot % 16) * SLOT_BYTES + u64::from(*word) * 8;
+                self.poke(SLOTS + at, value.number());
+            }
+            Act::Message { kind, length, entries, sum } => {
+                let (kind, sum) = ((*kind % 10).into(), u64::from(*sum));
+                self.publish([self.message, kind, length.number(), entries.number(), sum]);
+            }
+            Act::Packet { bytes, file } => {
+                let file = file_of(*file, &self.memory);
+                let bytes = &bytes[..bytes.len().min(200)];
+                send(&self.socket, bytes, file.as_ref().map(AsFd::as_fd));
+            }
+            Act::Descriptor { kind, number, file } => {
+                let file = file_of(*file, &self.memory);
+                self.descriptor(kind % 5, (*number).into(), file.as_ref());
+            }
+            Act::Memory { is_built, length, flaws } => self.hand_over(*is_built, *length, *flaws),
+            Act::Offer { size, at, flaws } => {
+                let pool = sealed(u64::from(*size), 1, *flaws, false);
+                let next = self.next();
+                self.descriptor(2, next, pool.as_ref());
+                for (place, word) in [(8, at.number()), (16, next), (24, u64::MAX), (0, next)] {
+                    self.poke(LANES[1] + OFFERED + place, word);
+                }
+            }
+            Act::Refuse { at } => {
+                self.poke(LANES[1] + REFUSED + 8, at.number());
+                self.poke(LANES[1] + REFUSED, self.next());
+            }
+            Act::Receive { is_polled, will_write } => self.receive(*is_polled, *will_write),
+            Act::Send { length, is_large, is_built, answers } => {
+                let length = usize::from(*length) << (u8::from(*is_large) * 5);
+                self.send(length, *is_built, *answers);
             }
         }
-        Act::Send { length } => {
-            let _ = victim.send(&vec![7; usize::from(*length)]);
+    }
+
+    fn hand_over(&mut self, is_built: bool, length: u16, flaws: u8) {
+        let (number, length) = (self.message, u64::from(length));
+        let file = sealed(length, 1 + number as u8, flaws, true);
+        self.descriptor(1, number, file.as_ref());
+        if let Some(file) = file {
+            self.sealed.push((number, file.into()));
         }
+        self.publish([number, if is_built { 5 } else { 3 }, length, 0, 0]);
+    }
+
+    fn receive(&mut self, is_polled: bool, (start, length): (u16, u16)) {
+        let got = match is_polled {
+            true => self.victim.try_recv().ok().flatten(),
+            false => self.victim.recv().ok(),
+        };
+        let Some(got) = got else { return };
+        assert_eq!(got.len() as u64, got.account().size_bytes);
+        let file = self.sealed.iter().find(|(number, _)| *number == self.received);
+        self.received += 1;
+        let by_memory = [Mechanism::Staged, Mechanism::Sealed].contains(&got.account().mechanism);
+        if let Some((_, file)) = file.filter(|_| by_memory) {
+            own(got, file, usize::from(start)..usize::from(start) + usize::from(length));
+        }
+    }
+
+    fn send(&mut self, length: usize, is_built: bool, answers: u8) {
+        let Self { victim, memory, socket, .. } = self;
+        let is_over = AtomicBool::new(false);
+        thread::scope(|scope| {
+            let (over, memory, socket) = (&is_over, &*memory, &*socket);
+            let answering = scope.spawn(move || {
+                while answers % 8 != 0 && !over.load(Relaxed) {
+                    answer(memory, socket, answers);
+                    thread::yield_now();
+                }
+            });
+            if is_built {
+                if let Ok(mut building) = Building::new(length) {
+                    building.fill(7);
+                    let _ = victim.send_built(building);
+                }
+            } else {
+                let _ = victim.send(&vec![7; length]);
+            }
+            is_over.store(true, Relaxed);
+            answering.join().unwrap();
+        });
+    }
+}
+
+/// What came in memory is what stood there, is the receiver's own, and constant.
+fn own(mut got: Buffer, file: &File, dirty: std::ops::Range<usize>) {
+    let content = || {
+        let mut bytes = vec![0; got.len()];
+        file.read_exact_at(&mut bytes, 0).map(|()| bytes)
+    };
+    let Ok(before) = content() else { panic!("a file that is shorter than its message was taken") };
+    assert!(got[..] == before, "not what is in the file");
+    let _ = (file.set_len(0), file.write_all_at(&[9; 100], 0));
+    assert!(got[..] == before, "the peer has changed it");
+    let dirty = dirty.start.min(got.len())..dirty.end.min(got.len());
+    got.will_write(dirty.clone());
+    assert!(got[..] == before, "announcing has changed it");
+    got[dirty].fill(3);
+    let mut after = vec![0; before.len()];
+    file.read_exact_at(&mut after, 0).unwrap();
+    assert!(after == before, "the receiver has written to the peer's");
+}
+
+fn peek(memory: &File, at: u64) -> u64 {
+    let mut bytes = [0; 8];
+    memory.read_exact_at(&mut bytes, at).unwrap();
+    u64::from_le_bytes(bytes)
+}
+
+fn poke(memory: &File, at: u64, value: u64) {
+    memory.write_all_at(&value.to_le_bytes(), at).unwrap();
+}
+
+/// What a peer does while the victim sends. Bits: it empties the ring, it says that it took the messages, it
+/// takes what comes by the socket.
+fn answer(memory: &File, socket: &OwnedFd, answers: u8) {
+    let copy = |from, to| poke(memory, LANES[1] + to, peek(memory, LANES[1] + from));
+    if answers & 1 != 0 {
+        copy(FILLED, DRAINED);
+    }
+    if answers & 2 != 0 {
+        copy(PUBLISHED, CONSUMED);
+    }
+    if answers & 4 != 0 {
+        let mut bytes = [0; 64];
+        let _ = rustix::net::recv(socket, &mut bytes, RecvFlags::DONTWAIT);
     }
 }
 
 fuzz_target!(|life: Life| {
     static NONCE: u64 = 4711;
-    // A trusted peer may have the victim write wherever it says, in this very process: such a victim
-    // only receives.
     let is_trusted = life.is_trusted;
     let (own, other) = pair().unwrap();
     rustix::net::sockopt::set_socket_passcred(&own, true).unwrap();
@@ -204,7 +410,8 @@ fuzz_target!(|life: Life| {
         wait: Some(SOON),
         size_max: 1 << 20,
         trusts_peer: is_trusted,
-        mechanism: Some(Mechanism::Ring).filter(|_| life.is_sent_to),
+        integrity: life.has_integrity,
+        mechanism: way(&life),
         ..Settings::default()
     };
     let victim = thread::spawn(move || Channel::accept_over(other, &settings));
@@ -217,17 +424,15 @@ fuzz_target!(|life: Life| {
         receive(&own);
     } else {
         // Nobody waits for a proof that never comes.
-        drop(rustix::net::shutdown(&own, rustix::net::Shutdown::Both));
+        let _ = rustix::net::shutdown(&own, rustix::net::Shutdown::Both);
     }
-    let (Ok(mut victim), Some(memory)) = (victim.join().unwrap(), memory) else { return };
-    let memory = File::from(memory);
-    let mut message = 0;
+    let (Ok(victim), Some(memory)) = (victim.join().unwrap(), memory) else { return };
+    let (memory, sealed) = (File::from(memory), Vec::new());
+    let mut both = Both { socket: own, memory, victim, message: 0, sealed, received: 0 };
     let start = Instant::now();
     for each in life.acts.iter().take(24) {
-        if is_trusted && matches!(each, Act::Send { .. }) {
-            continue;
-        }
-        act(each, &mut message, &own, &memory, &mut victim);
+        both.act(each);
     }
+    drop(both);
     assert!(start.elapsed() < Duration::from_secs(20), "it took {:?}", start.elapsed());
 });
