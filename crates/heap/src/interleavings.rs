@@ -1,5 +1,11 @@
 //! The protocols in every order that threads can run in, up to three preemptions, under loom:
 //! `RUSTFLAGS="--cfg loom" cargo test -p haul-heap --lib --release interleavings`.
+//!
+//! - `records`: processes and caches that come, go and are reaped;
+//! - `counts`: free slots, and blocks by their words.
+
+mod counts;
+mod records;
 
 use core::ops::Range;
 

@@ -55,7 +55,9 @@
 //! - [`region`]: the mappings of data and metadata;
 //! - `slice`: how slices change hands;
 //! - `slot`: how the slots of a span change hands;
+//! - `count`: how its free slots are counted;
 //! - `span`: how a span is taken apart;
+//! - `record`: how the records of processes and caches change hands;
 //! - `memory`: which slices are free, and how they are found;
 //! - `member`: processes of a heap;
 //! - `local`: which thread this is, and where its caches are;
@@ -83,6 +85,7 @@ mod bitmap;
 #[cfg(not(loom))]
 mod cache;
 mod class;
+mod count;
 #[cfg(not(loom))]
 pub mod error;
 pub mod fault;
@@ -107,6 +110,7 @@ mod member;
 mod memory;
 #[cfg(not(loom))]
 pub mod reap;
+mod record;
 #[cfg(not(loom))]
 pub mod region;
 pub mod request;

@@ -5,9 +5,9 @@
 //! record, because its blocks may be in use by others; the record goes when the process does.
 
 use crate::layout::POOL_FILE;
-use crate::step::step;
+use crate::record;
 use crate::sync::AtomicU64;
-use crate::sync::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use crate::sync::Ordering::{Acquire, Relaxed, Release};
 use crate::sys::process::{self, Identity, Life};
 use crate::tables::{ProcessRecord, Tables};
 use crate::word::{PROCESSES_MAX, Process, ProcessWord};
@@ -59,9 +59,7 @@ pub(crate) fn reaping_mark(tables: &Tables, slot: u8) -> &AtomicU64 {
 
 /// Leaves the visitor's slot, under whose name nothing is owned.
 pub(crate) fn leave(tables: &Tables) {
-    let record = &tables.processes()[usize::from(VISITOR)];
-    let epoch = ProcessWord(record.state.load(Relaxed)).epoch().wrapping_add(1);
-    record.state.store(ProcessWord::free(epoch).0, Release);
+    record::free(&tables.processes()[usize::from(VISITOR)].state);
 }
 
 /// Makes this process the one in `slot`, whoever it was: for a private heap in a child of fork, which
@@ -115,19 +113,12 @@ fn take(record: &ProcessRecord, own: Identity) -> bool {
 
 /// Takes a record that says `old` and is nobody's.
 fn take_over(record: &ProcessRecord, old: ProcessWord, own: Identity) -> bool {
-    let epoch = old.epoch().wrapping_add(1);
-    let joining = ProcessWord::joining(epoch, own.number).0;
-    if record.state.compare_exchange(old.0, joining, AcqRel, Relaxed).is_err() {
-        return false;
-    }
-    step!("member.join.after_joining");
-    record.start.store(own.start, Relaxed);
-    record.more[HEIR].store(0, Relaxed);
-    record.more[REAPING].store(0, Relaxed);
-    record.more[POOL_FILE].store(0, Relaxed);
-    step!("member.join.before_active");
-    let active = ProcessWord::active(epoch, own.number).0;
-    record.state.compare_exchange(joining, active, AcqRel, Relaxed).is_ok()
+    record::join(&record.state, old, own.number, || {
+        record.start.store(own.start, Relaxed);
+        for word in [HEIR, REAPING, POOL_FILE] {
+            record.more[word].store(0, Relaxed);
+        }
+    })
 }
 
 #[cfg(test)]

@@ -10,15 +10,17 @@
 //! that span still.
 
 use crate::class::{BIN_SLOTS_MAX, CLASSES, Class, TABLE};
+use crate::count;
 use crate::fault::AllocError;
 use crate::layout::{SHIFT_MIN, SLICE, UNIT};
 use crate::memory::Memory;
+use crate::record;
 use crate::slice;
 use crate::slot::Slots;
 
 use crate::step::step;
 use crate::sync::AtomicU32;
-use crate::sync::Ordering::{AcqRel, Acquire, Relaxed};
+use crate::sync::Ordering::{Acquire, Relaxed};
 use crate::tables::{Bin, CacheRecord};
 use crate::word::{Cache, CacheId, CacheWord, SliceWord, SlotWord};
 
@@ -62,14 +64,11 @@ pub(crate) fn claim(memory: &Memory, process: u8, thread: usize) -> Result<Cache
         is_refused = !memory.reserve(core::slice::from_ref(*record));
         !is_refused
     });
-    let mut records = records.map(|(index, record)| {
-        let old = CacheWord(record.state.load(Acquire));
-        let new = CacheWord::active(old.epoch().wrapping_add(1), process, thread as u16);
-        let is_mine = old.decode() == Cache::Free
-            && record.state.compare_exchange(old.0, new.0, AcqRel, Relaxed).is_ok();
-        (index, old, is_mine)
+    let mut claimed = records.filter_map(|(index, record)| {
+        let old = record::claim_cache(&record.state, process, thread as u16)?;
+        Some((index, old))
     });
-    let Some((index, old, _)) = records.find(|(.., is_mine)| *is_mine) else {
+    let Some((index, old)) = claimed.next() else {
         return Err(if is_refused { AllocError::Exhausted } else { AllocError::TooManyThreads });
     };
     step!("cache.claim.after_active");
@@ -199,7 +198,7 @@ impl<'a> Keeper<'a> {
             // span would be adopted again and again.
             self.correct(head, class, &slots);
         }
-        self.free_slots(head, class).fetch_sub(taken as u32, Relaxed);
+        count::claimed(self.free_slots(head, class), taken as u32);
         self.record.cursor[class].store(next as u32, Relaxed);
         bin.count.store((held + taken) as u32, Relaxed);
         if next == slots.count() {
@@ -208,17 +207,9 @@ impl<'a> Keeper<'a> {
         taken as u32
     }
 
-    /// Makes the count of free slots of the span at `head` what it is, unless somebody counts meanwhile: what
-    /// that one added would be lost, and a span whose count is too low is never seen to be free. Who frees
-    /// or claims counts a moment later, so it may be a few off all the same, until
-    /// [`Keeper::drop_empty_spans`].
+    /// Makes the count of free slots of the span at `head` what it is: see [`count::correct`].
     fn correct(&self, head: usize, class: usize, slots: &Slots<'_>) {
-        let count = self.free_slots(head, class);
-        let counted = count.load(Acquire);
-        let free = slots.count_free() as u32;
-        if counted != free {
-            let _ = count.compare_exchange(counted, free, AcqRel, Relaxed);
-        }
+        count::correct(self.free_slots(head, class), slots);
     }
 
     /// Moves the `taken` last of `room` places down to where the bin ends.
@@ -281,9 +272,8 @@ impl<'a> Keeper<'a> {
             return;
         }
         let head = batch.head;
-        let before = self.free_slots(head, class).fetch_add(batch.count, AcqRel) as i32;
+        let (before, after) = count::freed(self.free_slots(head, class), batch.count);
         step!("cache.flush.after_count");
-        let after = before.wrapping_add(batch.count as i32);
         if before < worth(class) && after >= worth(class) {
             self.partial(class).set(head);
         }

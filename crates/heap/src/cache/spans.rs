@@ -6,12 +6,13 @@ use core::ops::Range;
 use super::{EMPTY_SLICES_KEPT, Keeper, room, unit, worth};
 use crate::bitmap::Bitmap;
 use crate::class::{CLASSES, TABLE};
+use crate::count;
 use crate::fault::AllocError;
 use crate::layout::{PAGE_SLICES, SHIFT_MIN};
 use crate::slice;
 use crate::span::{self, Parted};
 use crate::step::step;
-use crate::sync::Ordering::{AcqRel, Acquire, Relaxed};
+use crate::sync::Ordering::Relaxed;
 
 /// Slices of the shortest spans for which a page without memory is claimed at once, what is left of it
 /// ahead: a quarter of a page, which the classes from 40 KiB on have, and those of 20 and 24 KiB. A thread
@@ -268,7 +269,7 @@ impl Keeper<'_> {
     pub(crate) fn recount(&self, head: usize, class: usize, counted: u32, free: u32) {
         let count = self.free_slots(head, class);
         // Where somebody counted meanwhile, the next one to look makes it right.
-        if counted != free && count.compare_exchange(counted, free, AcqRel, Relaxed).is_err() {
+        if !count::replace(count, counted, free) {
             return;
         }
         step!("cache.recount.after_count");
@@ -286,10 +287,9 @@ impl Keeper<'_> {
         kept.store(now, Relaxed);
     }
 
-    /// Free slots of the span at `head`, as counted. A slot that was freed by one thread and claimed by
-    /// another can be counted by the other first, so for a moment it can be below zero.
+    /// Free slots of the span at `head`, as counted.
     pub(super) fn free_in(&self, head: usize, class: usize) -> i32 {
-        self.free_slots(head, class).load(Acquire) as i32
+        count::seen(self.free_slots(head, class))
     }
 
     pub(super) fn partial(&self, class: usize) -> Bitmap<'_> {

@@ -15,10 +15,11 @@ use crate::fault::AllocError;
 use crate::layout::NODES_MAX;
 use crate::local::THREADS_MAX;
 use crate::member;
+use crate::record;
 use crate::step::step;
 use crate::sync::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use crate::sys;
-use crate::word::{CacheWord, PROCESSES_MAX, SlotWord};
+use crate::word::{PROCESSES_MAX, SlotWord};
 
 /// How often a process for which there is no place looks, while another one frees those of the dead. Each
 /// look reads `/proc` for itself and for who is at it, and a reaping is done within some milliseconds.
@@ -136,8 +137,7 @@ impl Drop for Heap {
                 let Some(record) = self.memory.tables.cache(id) else { continue };
                 Keeper { memory: &self.memory, record, id, node: row - 1 }.flush_all();
                 step!("heap.drop.before_free");
-                let epoch = CacheWord(record.state.load(Relaxed)).epoch();
-                record.state.store(CacheWord::free(epoch.wrapping_add(1)).0, Release);
+                record::free_cache(&record.state);
             }
         }
     }

@@ -16,10 +16,11 @@ use crate::heap::Heap;
 use crate::local;
 use crate::member;
 use crate::member::VISITOR;
+use crate::record;
 use crate::step::step;
 use crate::sync::{
     AtomicU64 as AtomicWord,
-    Ordering::{AcqRel, Acquire, Relaxed, Release},
+    Ordering::{Acquire, Relaxed, Release},
 };
 use crate::sys::process::Life;
 use crate::tables::Tables;
@@ -144,7 +145,7 @@ impl Heap {
         let visitor = if me == VISITOR { 1 << VISITOR } else { 0 };
         let owners = Processes(dead.0 | visitor);
         for (id, record) in self.memory.known_caches() {
-            if self.take_cache(&record.state, me, owners) {
+            if record::seize_cache(&record.state, me, |process| owners.has(process)) {
                 caches.insert(id);
                 reaped.caches += 1;
                 step!("reap.caches.between");
@@ -163,10 +164,7 @@ impl Heap {
         self.free_caches(&caches);
         step!("reap.before_processes_free");
         for slot in dead.slots() {
-            let record = &self.memory.tables.processes()[usize::from(slot)];
-            let old = ProcessWord(record.state.load(Relaxed));
-            let free = ProcessWord::free(old.epoch().wrapping_add(1));
-            record.state.store(free.0, Release);
+            record::free(&self.memory.tables.processes()[usize::from(slot)].state);
             step!("reap.processes_free.between");
         }
     }
@@ -201,10 +199,7 @@ impl Heap {
             // cache to work under.
             Process::Reaping { pid, by } => (pid, by == me || dead.has(by) || self.is_gone(by)),
         };
-        // The epoch tells this from what another one makes of a word that both read: a visitor and the dead
-        // one before it have one name.
-        let mine = ProcessWord::reaping(word.epoch().wrapping_add(1), pid, me).0;
-        is_due && record.state.compare_exchange(word.0, mine, AcqRel, Relaxed).is_ok()
+        is_due && record::seize(&record.state, word, pid, me)
     }
 
     /// Whether nobody lives in a slot.
@@ -219,23 +214,10 @@ impl Heap {
         }
     }
 
-    fn take_cache(&self, state: &AtomicWord, me: u8, dead: Processes) -> bool {
-        let word = CacheWord(state.load(Acquire));
-        let (process, thread) = match word.decode() {
-            Cache::Active { process, thread } | Cache::Reaping { process, thread, .. } => {
-                (process, thread)
-            }
-            Cache::Free => return false,
-        };
-        let mine = CacheWord::reaping(word.epoch(), process, thread, me).0;
-        dead.has(process) && state.compare_exchange(word.0, mine, AcqRel, Relaxed).is_ok()
-    }
-
     fn free_caches(&self, caches: &Caches) {
         for (id, record) in self.memory.known_caches() {
             if caches.has(id) {
-                let epoch = CacheWord(record.state.load(Relaxed)).epoch();
-                record.state.store(CacheWord::free(epoch.wrapping_add(1)).0, Release);
+                record::free_cache(&record.state);
                 step!("reap.caches_free.between");
             }
         }

@@ -1,0 +1,169 @@
+//! Processes that join, die and are reaped, and threads that claim caches.
+
+use loom::sync::Arc;
+use loom::thread;
+
+use super::model;
+use crate::record;
+use crate::sync::{
+    AtomicU64,
+    Ordering::{Acquire, Relaxed},
+};
+use crate::word::{Cache, CacheWord, Process, ProcessWord};
+
+/// The process that is dead.
+const DEAD: u32 = 7;
+
+/// A process's record: its word, and what is written beside it.
+struct Seat {
+    state: AtomicU64,
+    start: AtomicU64,
+}
+
+impl Seat {
+    fn new(word: ProcessWord) -> Arc<Self> {
+        Arc::new(Self { state: AtomicU64::new(word.0), start: AtomicU64::new(0) })
+    }
+
+    fn word(&self) -> ProcessWord {
+        ProcessWord(self.state.load(Acquire))
+    }
+
+    /// What `member::take` does: process `pid` sits down where nobody is.
+    fn take(&self, pid: u32) -> bool {
+        let old = self.word();
+        let is_free = old.decode() == Process::Free;
+        is_free && record::join(&self.state, old, pid, || self.start.store(pid.into(), Relaxed))
+    }
+
+    /// What a reaper does with the record of the dead one, or of one that died at it: whether it did.
+    fn reap(&self, me: u8) -> bool {
+        let seen = self.word();
+        let is_dead = match seen.decode() {
+            Process::Joining { pid } | Process::Active { pid } => pid == DEAD,
+            Process::Free | Process::Reaping { .. } => false,
+        };
+        let is_mine = is_dead && record::seize(&self.state, seen, DEAD, me);
+        if is_mine {
+            assert_eq!(self.word().decode(), Process::Reaping { pid: DEAD, by: me });
+            record::free(&self.state);
+        }
+        is_mine
+    }
+}
+
+#[test]
+fn of_two_that_join_in_one_place_one_has_it_with_all_that_it_wrote() {
+    model(|| {
+        let seat = Seat::new(ProcessWord::free(3));
+        let other = seat.clone();
+        let thread = thread::spawn(move || other.take(2));
+        let first = seat.take(1);
+        let second = thread.join().unwrap();
+        assert!(first != second);
+        let pid = if first { 1 } else { 2 };
+        assert_eq!(seat.word(), ProcessWord::active(4, pid));
+        assert_eq!(seat.start.load(Relaxed), pid.into());
+    });
+}
+
+#[test]
+fn of_two_that_reap_one_dead_process_one_does_and_who_comes_after_stays() {
+    model(|| {
+        let seat = Seat::new(ProcessWord::active(3, DEAD));
+        let (reaper, comer) = (seat.clone(), seat.clone());
+        let reaper = thread::spawn(move || reaper.reap(2));
+        let comer = thread::spawn(move || comer.take(9));
+        let first = seat.reap(1);
+        let second = reaper.join().unwrap();
+        assert!(first != second);
+        // Seized once and freed once, whoever read the word before.
+        let expected = match comer.join().unwrap() {
+            true => ProcessWord::active(6, 9),
+            false => ProcessWord::free(5),
+        };
+        assert_eq!(seat.word(), expected);
+    });
+}
+
+#[test]
+fn who_is_taken_for_dead_while_it_joins_does_not_believe_that_it_has() {
+    model(|| {
+        let seat = Seat::new(ProcessWord::free(3));
+        let other = seat.clone();
+        let thread = thread::spawn(move || other.reap(2));
+        let has_joined = seat.take(DEAD);
+        let is_reaped = thread.join().unwrap();
+        assert!(has_joined || is_reaped);
+        let expected = match is_reaped {
+            true => Process::Free,
+            false => Process::Active { pid: DEAD },
+        };
+        assert_eq!(seat.word().decode(), expected);
+    });
+}
+
+/// A reaper that died left the record as its own; the next one takes it over with that one's.
+#[test]
+fn what_a_dead_reaper_was_at_is_taken_over_by_one() {
+    model(|| {
+        let seat = Seat::new(ProcessWord::reaping(3, DEAD, 5));
+        let take_over = |seat: &Seat, me| {
+            let seen = seat.word();
+            let is_due = seen.decode() == Process::Reaping { pid: DEAD, by: 5 };
+            is_due && record::seize(&seat.state, seen, DEAD, me)
+        };
+        let other = seat.clone();
+        let thread = thread::spawn(move || take_over(&other, 2));
+        let first = take_over(&seat, 1);
+        let second = thread.join().unwrap();
+        assert!(first != second);
+        let by = if first { 1 } else { 2 };
+        assert_eq!(seat.word(), ProcessWord::reaping(4, DEAD, by));
+    });
+}
+
+/// A thread of the living claims a record that a reaper frees: never one that the reaper still has.
+#[test]
+fn a_cache_of_the_dead_is_claimed_when_it_was_freed() {
+    model(|| {
+        let cache = Arc::new(AtomicU64::new(CacheWord::active(3, 1, 4).0));
+        let data = Arc::new(loom::cell::UnsafeCell::new(0));
+        let (other, theirs) = (cache.clone(), data.clone());
+        let thread = thread::spawn(move || {
+            let is_mine = record::seize_cache(&other, 2, |process| process == 1);
+            if is_mine {
+                // SAFETY: the record is the reaper's, and what it holds with it, until it is free.
+                theirs.with_mut(|content| unsafe { *content = 7 });
+                record::free_cache(&other);
+            }
+            is_mine
+        });
+        let claimed = record::claim_cache(&cache, 3, 5);
+        if claimed.is_some() {
+            // SAFETY: the record is this thread's now.
+            data.with(|content| assert_eq!(unsafe { *content }, 7));
+        }
+        assert!(thread.join().unwrap());
+        let expected = match claimed {
+            Some(_) => Cache::Active { process: 3, thread: 5 },
+            None => Cache::Free,
+        };
+        assert_eq!(CacheWord(cache.load(Acquire)).decode(), expected);
+    });
+}
+
+#[test]
+fn of_two_that_claim_a_cache_one_has_it() {
+    model(|| {
+        let cache = Arc::new(AtomicU64::new(CacheWord::UNUSED.0));
+        let other = cache.clone();
+        let thread = thread::spawn(move || record::claim_cache(&other, 2, 2).is_some());
+        let first = record::claim_cache(&cache, 1, 1).is_some();
+        let second = thread.join().unwrap();
+        assert!(first != second);
+        let process = if first { 1 } else { 2 };
+        let expected = CacheWord::active(1, process, process.into());
+        assert_eq!(CacheWord(cache.load(Acquire)), expected);
+    });
+}
