@@ -399,7 +399,7 @@ fn answer(memory: &File, socket: &OwnedFd, answers: u8) {
     }
 }
 
-fuzz_target!(|life: Life| {
+fn live(life: &Life) {
     static NONCE: u64 = 4711;
     let is_trusted = life.is_trusted;
     let (own, other) = pair().unwrap();
@@ -411,16 +411,16 @@ fuzz_target!(|life: Life| {
         size_max: 1 << 20,
         trusts_peer: is_trusted,
         integrity: life.has_integrity,
-        mechanism: way(&life),
+        mechanism: way(life),
         ..Settings::default()
     };
     let victim = thread::spawn(move || Channel::accept_over(other, &settings));
     let probe = if is_trusted { (&raw const NONCE).expose_provenance() as u64 } else { 0 };
-    send(&own, &greeting(1, &life, [0; 8], probe), None);
+    send(&own, &greeting(1, life, [0; 8], probe), None);
     let mut memory = None;
     if let Some((bytes, file)) = receive(&own) {
         memory = file;
-        send(&own, &greeting(3, &life, bytes[32..40].try_into().unwrap(), probe), None);
+        send(&own, &greeting(3, life, bytes[32..40].try_into().unwrap(), probe), None);
         receive(&own);
     } else {
         // Nobody waits for a proof that never comes.
@@ -435,4 +435,18 @@ fuzz_target!(|life: Life| {
     }
     drop(both);
     assert!(start.elapsed() < Duration::from_secs(20), "it took {:?}", start.elapsed());
+}
+
+/// Threads of this process.
+fn threads() -> usize {
+    std::fs::read_dir("/proc/self/task").map_or(0, Iterator::count)
+}
+
+fuzz_target!(|life: Life| {
+    let (before, start) = (threads(), Instant::now());
+    live(&life);
+    // What closes descriptors aside has gone before leaks are looked for.
+    while threads() > before && start.elapsed() < Duration::from_secs(20) {
+        thread::yield_now();
+    }
 });
