@@ -9,8 +9,8 @@ use std::io::IoSlice;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
-use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -443,10 +443,13 @@ fn threads() -> usize {
 }
 
 fuzz_target!(|life: Life| {
-    let (before, start) = (threads(), Instant::now());
+    /// The fewest that there were: of those that have just ended some are still counted.
+    static LEAST: AtomicUsize = AtomicUsize::new(usize::MAX);
+    LEAST.fetch_min(threads(), Relaxed);
+    let start = Instant::now();
     live(&life);
     // What closes descriptors aside has gone before leaks are looked for.
-    while threads() > before && start.elapsed() < Duration::from_secs(20) {
+    while threads() > LEAST.load(Relaxed) && start.elapsed() < Duration::from_secs(20) {
         thread::yield_now();
     }
 });
