@@ -4,25 +4,57 @@ pub(crate) mod channel;
 pub(crate) mod heap;
 pub(crate) mod sim;
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Arg, Args, Command, CommandFactory, FromArgMatches, Parser, Subcommand};
 use haul_experiments::copy::Function;
 use haul_experiments::copy::workload::Branches;
 use haul_measure::Level;
 use haul_model::{SizeClass, Sizes};
+
+use crate::error::Error;
+use crate::terminal;
 
 /// Moves bulk data on a server for the least cost, and proves it.
 #[derive(Debug, Parser)]
 #[command(name = "haul", version, arg_required_else_help = true, max_term_width = 100)]
 #[command(
     after_help = "Start with `haul survey`: it measures this machine and writes a page about it.\n\
-    Exit codes: 0 done, 1 failed or interrupted, 2 used wrongly."
+    Exit codes: 0 done, 1 failed or interrupted, 2 used wrongly, 130 aborted (Ctrl-C twice)."
 )]
 pub(crate) struct Arguments {
     #[command(subcommand)]
     pub(crate) command: Verb,
+}
+
+/// The command line of this process.
+///
+/// # Errors
+/// [`Error::Usage`] where it is wrong; where it asked for help, which has been printed by then,
+/// [`Error::ReaderGone`], or what became of printing it.
+pub(crate) fn parse() -> Result<Arguments, Error> {
+    let matches = with_negative_numbers(Arguments::command()).try_get_matches();
+    match matches.and_then(|matches| Arguments::from_arg_matches(&matches)) {
+        Err(help) if !help.use_stderr() => Err(terminal::help(&help)),
+        other => Ok(other?),
+    }
+}
+
+/// The command, whose options take `-1` for a value: what reads it names the value and the limit, where
+/// the parser itself would look for an option of that name.
+fn with_negative_numbers(command: Command) -> Command {
+    let taking = |arg: Arg| {
+        let is_option = arg.get_long().is_some() && arg.get_action().takes_values();
+        if is_option { arg.allow_negative_numbers(true) } else { arg }
+    };
+    let names: Vec<String> =
+        command.get_subcommands().map(|command| command.get_name().to_owned()).collect();
+    let command = command.mut_args(taking);
+    names
+        .into_iter()
+        .fold(command, |command, name| command.mut_subcommand(name, with_negative_numbers))
 }
 
 #[derive(Debug, Subcommand)]
@@ -146,7 +178,7 @@ pub(crate) struct Bench {
     /// Sizes drawn from a file (one line of probabilities, index = size in bytes) or a built-in
     /// distribution; several may be given
     #[arg(long, value_name = "FILE|NAME")]
-    pub(crate) distribution: Vec<String>,
+    pub(crate) distribution: Vec<OsString>,
     /// Sizes drawn evenly from FIRST to LAST bytes, such as 17-64; several may be given
     #[arg(long, value_name = "FIRST-LAST", value_delimiter = ',')]
     pub(crate) size_class: Vec<SizeClass>,
@@ -168,17 +200,18 @@ pub(crate) struct Bench {
     #[arg(long)]
     pub(crate) then_read: bool,
     /// Share of addresses that are odd, the others being multiples of 8 [default: 0.27, as published]
-    #[arg(long, value_name = "SHARE", value_parser = share, allow_negative_numbers = true)]
+    #[arg(long, value_name = "SHARE", value_parser = share)]
     pub(crate) misaligned: Option<f64>,
     /// Share of memmove's calls whose source and target overlap; drawn sizes only [default: 0.008, as
     /// published]
-    #[arg(long, value_name = "SHARE", value_parser = share, allow_negative_numbers = true)]
+    #[arg(long, value_name = "SHARE", value_parser = share)]
     pub(crate) overlap: Option<f64>,
     /// Kernels to measure beside libc, or haul-c and haul-inline, instead of the usual subjects;
     /// several may be given
     #[arg(long, value_name = "NAME", num_args = 1.., value_delimiter = ',')]
     pub(crate) kernel: Vec<String>,
-    /// Time for everything together [default: 2 for each measurement]
+    /// Time for the rounds of everything together [default: 2 for each measurement]; what else it
+    /// takes is told before it begins
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub(crate) budget: Option<Duration>,
     /// Print each record as one line of JSON
@@ -196,7 +229,7 @@ pub(crate) struct Tune {
     /// .jsonl, or with .records.jsonl where FILE itself ends so)
     #[arg(long, value_name = "FILE", default_value = "haul.toml")]
     pub(crate) out: PathBuf,
-    /// Time to spend, at most
+    /// Time to spend, or what the fewest rounds of large sizes take (some 7), which is told before
     #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "50")]
     pub(crate) budget: Duration,
     /// Print each record as one line of JSON
@@ -242,7 +275,6 @@ fn seconds(text: &str) -> Result<Duration, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
 
     #[test]
     fn the_command_line_is_consistent() {

@@ -18,6 +18,9 @@ pub(crate) enum Ending {
 /// Why a command failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
+    /// The command line is wrong, or asks for help.
+    #[error(transparent)]
+    Usage(#[from] clap::Error),
     /// A file could not be read or written.
     #[error(transparent)]
     Haul(#[from] haul::Error),
@@ -80,6 +83,16 @@ pub(crate) enum Error {
         /// What to do.
         remedy: &'static str,
     },
+    /// Another run writes the same records.
+    #[error(
+        "cannot write results into {}: another haul is writing them there; wait until it has ended, or \
+         name another folder with --out",
+        path.display()
+    )]
+    Busy {
+        /// The records.
+        path: PathBuf,
+    },
     /// What a command will write does not fit into its folder.
     #[error(
         "cannot write results into {}: {reason}; make room ({room}), or name a folder with room with --out",
@@ -134,8 +147,9 @@ pub(crate) enum Error {
     },
     /// More threads than processors.
     #[error(
-        "cannot pin {asked} threads: this process may run on {allowed} processors; ask for \
-         --threads {allowed} at most, or allow it more (taskset, or the container's cpuset)"
+        "cannot pin {asked} threads: this process may run on {allowed} processor{}; ask for \
+         --threads {allowed} at most, or allow it more (taskset, or the container's cpuset)",
+        if *allowed == 1 { "" } else { "s" }
     )]
     Threads {
         /// What was asked for.
@@ -145,13 +159,31 @@ pub(crate) enum Error {
     },
     /// A size that no address space holds.
     #[error(
-        "cannot measure a copy of {asked}: this machine addresses at most {limit}; name smaller --sizes"
+        "cannot measure {asked} at once: this machine addresses at most {limit}; name smaller {option}"
     )]
     Size {
         /// What was asked for.
         asked: Bytes,
         /// The most there can be.
         limit: Bytes,
+        /// By which option.
+        option: &'static str,
+    },
+    /// A size of nothing.
+    #[error("cannot measure 0 B: a size is 1 B at least; name another {option}")]
+    NoSize {
+        /// By which option.
+        option: &'static str,
+    },
+    /// An option that would change nothing of what is measured.
+    #[error("cannot use {option} here: it is for {belongs}; {remedy}, or leave it out")]
+    Unused {
+        /// Which one.
+        option: &'static str,
+        /// What it belongs to.
+        belongs: &'static str,
+        /// What to add.
+        remedy: &'static str,
     },
     /// A mechanism that does not work on this machine, or not for this size.
     #[error("cannot measure mechanism {name}: {reason}; {remedy}")]
@@ -183,8 +215,11 @@ impl Error {
         use haul_measure::Error as Measure;
         match self {
             Self::ReaderGone => ExitCode::SUCCESS,
-            Self::Threads { .. }
+            Self::Usage(_)
+            | Self::Threads { .. }
             | Self::Size { .. }
+            | Self::NoSize { .. }
+            | Self::Unused { .. }
             | Self::Mechanism { .. }
             | Self::TuneInto { .. } => ExitCode::from(2),
             Self::Measure(error) | Self::Experiment(Experiment::Measure(error)) => match error {

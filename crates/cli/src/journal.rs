@@ -1,7 +1,8 @@
 //! Where records go as they are measured: memory for the rendering, a file, standard output.
 
-use std::fs::{self, File};
+use std::fs::{self, File, TryLockError};
 use std::io::{self, Read, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process;
 use std::sync::atomic::Ordering;
@@ -61,11 +62,10 @@ impl Journal {
         let (mut file, mut earlier) = (None, None);
         if let Some((folder, name)) = folder {
             let path = folder.join(name);
+            let _earlier_lock = lock_earlier(&path)?;
             // Last, so that a run which cannot begin leaves an earlier one's records their name.
             earlier = keep_earlier(&path)?;
-            let created = File::options().write(true).create_new(true).open(&path);
-            let created = created.map_err(|reason| folder_error(&path, reason))?;
-            file = Some((path, created));
+            file = Some((path.clone(), create_locked(path)?));
         }
         Ok(Self { lines: Vec::new(), json: outputs.json, file, earlier, failure: None })
     }
@@ -136,6 +136,43 @@ impl Journal {
         }
         if self.json { terminal::print(&text) } else { Ok(()) }
     }
+}
+
+/// Locks the records of an earlier run where there are some, so that they are nobody's who still writes
+/// them. The lock goes with the file, or with the process.
+fn lock_earlier(path: &Path) -> Result<Option<File>, Error> {
+    // Looked at first: opening a FIFO waits. What is no file, or cannot be read, is told by who moves it.
+    let is_file = fs::symlink_metadata(path).is_ok_and(|found| found.is_file());
+    match is_file.then(|| File::open(path)) {
+        Some(Ok(file)) if is_locked_by_another(&file) => Err(Error::Busy { path: path.into() }),
+        Some(Ok(file)) => Ok(Some(file)),
+        _ => Ok(None),
+    }
+}
+
+/// Makes the file for the records, and locks it: another run that wants the same name is refused as long
+/// as this one writes.
+fn create_locked(path: PathBuf) -> Result<File, Error> {
+    let created = File::options().write(true).create_new(true).open(&path);
+    let file = created.map_err(|reason| match reason.kind() {
+        // Looked at a moment ago, the name was free.
+        io::ErrorKind::AlreadyExists => Error::Busy { path: path.clone() },
+        _ => folder_error(&path, reason),
+    })?;
+    let identity = |found: fs::Metadata| (found.dev(), found.ino());
+    let own = file.metadata().map(identity).map_err(|reason| folder_error(&path, reason))?;
+    let is_locked = is_locked_by_another(&file);
+    // Before the lock, another run may have taken it for an empty earlier one, and removed it.
+    let is_own = fs::symlink_metadata(&path).is_ok_and(|found| identity(found) == own);
+    if is_locked || !is_own {
+        return Err(Error::Busy { path });
+    }
+    Ok(file)
+}
+
+/// Takes the lock, unless another has it. A file system without locks has none to lose.
+fn is_locked_by_another(file: &File) -> bool {
+    matches!(file.try_lock(), Err(TryLockError::WouldBlock))
 }
 
 /// Moves the records of an earlier run aside, to the first of `NAME.old`, `NAME.old.2` and so on that is
@@ -281,6 +318,27 @@ mod tests {
         assert!(open().earlier().is_none());
         assert_eq!(subject("survey.jsonl.old.3"), "second");
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 4);
+    }
+
+    #[test]
+    fn a_run_whose_name_another_writes_to_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let open = || {
+            let folder = Some((folder.path().to_owned(), "survey.jsonl".to_owned()));
+            Journal::open(&Outputs { folder, ..Outputs::default() })
+        };
+        let mut first = open().unwrap();
+        for _ in 0..2 {
+            // Before its first record, and after it.
+            let error = open().unwrap_err();
+            assert!(matches!(error, Error::Busy { .. }), "{error}");
+            let message = error.to_string();
+            assert!(message.contains("another haul is writing"), "{message}");
+            first.add(record("first"));
+        }
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+        drop(first);
+        assert!(open().unwrap().earlier().is_some());
     }
 
     #[test]

@@ -21,15 +21,13 @@ mod terminal;
 
 use std::process::ExitCode;
 
-use clap::Parser;
-
 use arguments::Arguments;
 use command::Command;
 use error::{Ending, Error};
 use journal::Journal;
 
 fn main() -> ExitCode {
-    match run(Arguments::parse()) {
+    match arguments::parse().and_then(run) {
         Ok(ending) => ending.exit_code(),
         Err(error) => {
             terminal::tell(&error);

@@ -1,19 +1,59 @@
 //! Tables, marks and warnings for a person.
 
+use std::ffi::{OsStr, OsString};
 use std::io::{self, IsTerminal, Write};
 
 use crate::error::Error;
 
 /// One line, or several, on standard error. Whether anybody reads it changes nothing.
 pub(crate) fn say(text: &str) {
-    let _ = writeln!(io::stderr(), "{text}");
+    let _ = writeln!(io::stderr(), "{}", shown(text, std::env::args_os()));
 }
 
 /// Says on standard error what went wrong, on as many lines as it takes.
 pub(crate) fn tell(error: &Error) {
-    if !matches!(error, Error::ReaderGone) {
-        say(&format!("haul: error: {error}"));
+    match error {
+        Error::ReaderGone => {}
+        // Its own colours, unless what it quotes has some as well.
+        Error::Usage(usage) if !std::env::args_os().any(|argument| has_control(&argument)) => {
+            // Whether anybody reads it changes nothing.
+            let _ = usage.print();
+        }
+        Error::Usage(usage) => say(usage.to_string().trim_end()),
+        error => say(&format!("haul: error: {error}")),
     }
+}
+
+/// Prints the help, or the version, that the command line asked for.
+pub(crate) fn help(help: &clap::Error) -> Error {
+    match help.print().and_then(|()| io::stdout().flush()) {
+        Ok(()) => Error::ReaderGone,
+        Err(reason) => unprinted(reason),
+    }
+}
+
+fn has_control(argument: &OsStr) -> bool {
+    argument.to_string_lossy().contains(char::is_control)
+}
+
+/// The text as a terminal may have it: what a file's name or an argument brings along is shown and not
+/// obeyed. Line breaks stay, but for those that stand in an argument.
+fn shown(text: &str, arguments: impl Iterator<Item = OsString>) -> String {
+    let escaped = |text: &str, kept: &[char]| -> String {
+        let show = |c: char| match c.is_control() && !kept.contains(&c) {
+            true => c.escape_default().to_string(),
+            false => c.to_string(),
+        };
+        text.chars().map(show).collect()
+    };
+    let mut text = text.to_owned();
+    for argument in arguments {
+        let argument = argument.to_string_lossy();
+        if argument.contains('\n') {
+            text = text.replace(&*argument, &escaped(&argument, &[]));
+        }
+    }
+    escaped(&text, &['\n', '\t'])
 }
 
 /// Writes text and a line break to standard output.
@@ -23,10 +63,14 @@ pub(crate) fn tell(error: &Error) {
 /// [`Error::Output`].
 pub(crate) fn print(text: &str) -> Result<(), Error> {
     let mut output = io::stdout().lock();
-    writeln!(output, "{text}").and_then(|()| output.flush()).map_err(|reason| match reason.kind() {
+    writeln!(output, "{text}").and_then(|()| output.flush()).map_err(unprinted)
+}
+
+fn unprinted(reason: io::Error) -> Error {
+    match reason.kind() {
         io::ErrorKind::BrokenPipe => Error::ReaderGone,
         _ => Error::Output(reason),
-    })
+    }
 }
 
 /// Columns as wide as their widest cell, numbers to the right; two spaces between.
@@ -110,6 +154,16 @@ pub(crate) fn wrap(text: &str, width: usize, indent: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_name_brings_along_is_shown_and_not_obeyed() {
+        let name = "x\n\u{1b}[31mred";
+        let text = format!("cannot read {name}: no such file\nanother line\u{9b}2J");
+        assert_eq!(
+            shown(&text, [OsString::from("report"), OsString::from(name)].into_iter()),
+            "cannot read x\\n\\u{1b}[31mred: no such file\nanother line\\u{9b}2J"
+        );
+    }
 
     #[test]
     fn columns_line_up() {

@@ -159,7 +159,7 @@ pub enum Error {
         threads: usize,
     },
     /// A driver failed.
-    #[error("cannot have {peer} {attempt}: {reason}; leave it out of --against, or ask for less")]
+    #[error("cannot have {peer} {attempt}: {reason}; {}", remedy_of_driver(peer, reason))]
     Driver {
         /// Whose driver.
         peer: String,
@@ -167,6 +167,31 @@ pub enum Error {
         attempt: String,
         /// What came of it.
         reason: String,
+    },
+    /// The two ends of a transfer have nowhere to meet.
+    #[error(
+        "cannot make a folder for the sockets of {peer} in {}: {reason}; {}",
+        folder.display(), remedy_of_folder(reason)
+    )]
+    Folder {
+        /// Whose ends.
+        peer: String,
+        /// Where temporary files go.
+        folder: std::path::PathBuf,
+        /// What the system said.
+        reason: std::io::Error,
+    },
+    /// More memory kept ready than there is.
+    #[error(
+        "cannot keep {asked} ready ahead of need: {} are available beside what the test takes; ask for \
+         less --grow-ahead",
+        available.approximate()
+    )]
+    GrowAhead {
+        /// What was asked for.
+        asked: Bytes,
+        /// How much there is.
+        available: Bytes,
     },
     /// A driver without a run.
     #[error(
@@ -266,4 +291,27 @@ pub enum Error {
         /// What the heap said.
         reason: haul_heap::AllocError,
     },
+}
+
+/// What a system says of a process (EMFILE) or of itself (ENFILE) that has no descriptor left. Drivers tell
+/// their reasons as text.
+const NO_DESCRIPTOR: [&str; 2] = ["(os error 24)", "(os error 23)"];
+const RAISE_DESCRIPTORS: &str = "raise the limit of open files (ulimit -n)";
+
+/// What helps who cannot be driven: nobody leaves haul out of `--against`.
+fn remedy_of_driver(peer: &str, reason: &str) -> &'static str {
+    if NO_DESCRIPTOR.iter().any(|code| reason.contains(code)) {
+        RAISE_DESCRIPTORS
+    } else if peer == "haul" {
+        "ask for less, or for another --mechanism of transfers"
+    } else {
+        "leave it out of --against, or ask for less"
+    }
+}
+
+fn remedy_of_folder(reason: &std::io::Error) -> &'static str {
+    if NO_DESCRIPTOR.iter().any(|code| reason.to_string().contains(code)) {
+        return RAISE_DESCRIPTORS;
+    }
+    "name a folder that is there and that you may write to with TMPDIR"
 }

@@ -177,6 +177,29 @@ fn a_peer_that_fails_is_left_out_and_the_others_go_on() {
 }
 
 #[test]
+fn where_haul_fails_the_others_are_recorded_and_the_run_has_failed() {
+    let script = "test \"$1\" = haul && exit 1; exec \"$0\" drives --exact --nocapture";
+    let this = this_program();
+    let arguments = ["-c".into(), script.into(), this.program.into()].into();
+    let driver = Driver { program: "sh".into(), arguments, ..this };
+    let (done, found, warnings) = measure(&Bench { driver, ..bench(Test::Bulk, usual()) });
+    let message = done.unwrap_err().to_string();
+    assert!(message.contains("cannot have haul start its heap"), "{message}");
+    assert!(!message.contains("--against"), "{message}");
+    assert_eq!((metrics(&found, "libc").len(), metrics(&found, "haul").len()), (2, 0));
+    assert_eq!(warnings.len(), 1, "{warnings:?}");
+}
+
+#[test]
+fn more_kept_ready_than_there_is_memory_is_refused() {
+    let config = Bench { grow_ahead_bytes: 16 << 40, ..bench(Test::Growth, usual()) };
+    let (done, found, _) = measure(&config);
+    let message = done.unwrap_err().to_string();
+    assert!(message.contains("16 TiB") && message.contains("--grow-ahead"), "{message}");
+    assert!(found.is_empty());
+}
+
+#[test]
 fn a_driver_that_is_none_is_told_and_never_waited_for() {
     let nonsense = "read start; echo nonsense >&0";
     for (program, arguments, part) in [

@@ -34,7 +34,8 @@ pub enum Error {
     },
     /// More memory than the machine has to give.
     #[error(
-        "cannot map {asked} to measure on: {available} are available; measure smaller sizes or fewer threads, or free memory"
+        "cannot map {} to measure on: {} are available; measure smaller sizes or fewer threads, or free memory",
+        asked.approximate(), available.approximate()
     )]
     BeyondMemory {
         /// How much was asked for.
@@ -44,7 +45,8 @@ pub enum Error {
     },
     /// The kernel did not map memory.
     #[error(
-        "cannot map {asked} to measure on: {reason}; raise the limit (ulimit -v) or measure smaller sizes"
+        "cannot map {} to measure on: {reason}; raise the limit (ulimit -v) or measure smaller sizes",
+        asked.approximate()
     )]
     Map {
         /// How much was asked for.

@@ -133,7 +133,8 @@ pub(crate) struct Bench {
     /// both ways at 4096 B a call, and its mymemcpy beside memcpy within one process
     #[arg(long)]
     pub(crate) seed_experiment: bool,
-    /// Time for everything together [default: 3 for each measurement]
+    /// Time for the rounds of everything together [default: 3 for each measurement]; what else it
+    /// takes is told before it begins
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub(crate) budget: Option<Duration>,
     /// Print each record as one line of JSON

@@ -78,7 +78,8 @@ pub(crate) struct Bench {
     /// else none]
     #[arg(long, value_name = "BYTES")]
     pub(crate) grow_ahead: Option<Bytes>,
-    /// Time for everything together [default: 3 for each measurement]
+    /// Time for the rounds of everything together [default: 3 for each measurement]; what else it
+    /// takes is told before it begins
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub(crate) budget: Option<Duration>,
     /// Print each record as one line of JSON

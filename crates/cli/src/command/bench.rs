@@ -1,12 +1,14 @@
 //! `haul copy bench`: side by side with the installed C library.
 
+use std::path::Path;
 use std::time::Duration;
 
 use haul::sys::Sys;
 use haul_experiments::copy::drawn::Shape;
+use haul_experiments::copy::workload::Branches;
 use haul_experiments::copy::{Drawn, Function, Plain, Selection, Sizes, subjects};
 use haul_measure::distribution::{Alignment, Overlap, SIZE_MAX_BYTES};
-use haul_measure::{Distribution, Level};
+use haul_measure::{Distribution, Level, distribution};
 use haul_model::{Bytes, Comparison, Nanos, Record, Verdict, limit};
 
 use super::stage::{self, Stage, Work};
@@ -25,6 +27,7 @@ const DEFAULT_DISTRIBUTION: &str = "service";
 
 pub(super) struct Bench {
     plan: Vec<Stage>,
+    budget: Option<Duration>,
     json: bool,
 }
 
@@ -47,6 +50,7 @@ impl Bench {
         }
         let levels_or = |default| if levels.is_empty() { vec![default] } else { levels.clone() };
         let shapes = shapes(&arguments)?;
+        refuse_unused(&arguments, !shapes.is_empty())?;
         let sizes_bytes = sizes_bytes(&arguments)?;
         let alignment = match arguments.misaligned {
             Some(odd_share) => Alignment { odd_share },
@@ -87,7 +91,7 @@ impl Bench {
             }
         }
         limits.extend(stage::evenly(works, arguments.budget, BUDGET_EACH));
-        Ok(Self { plan: limits, json: arguments.json })
+        Ok(Self { plan: limits, budget: arguments.budget, json: arguments.json })
     }
 }
 
@@ -97,7 +101,7 @@ impl Command for Bench {
     }
 
     fn run(&mut self, journal: &mut Journal) -> Result<(), Error> {
-        stage::measure(&mut self.plan, journal)
+        stage::measure(&mut self.plan, self.budget, journal)
     }
 
     fn render(&self, journal: &Journal) -> Result<(), Error> {
@@ -124,12 +128,35 @@ fn shapes(arguments: &arguments::Bench) -> Result<Vec<Shape>, Error> {
     }
     let mut shapes = Vec::new();
     for name in &names {
-        shapes.push(Shape::Distribution(Distribution::find(name)?));
+        let found = match name.to_str() {
+            Some(name) => Distribution::find(name)?,
+            None => distribution::file::read(Path::new(name))?,
+        };
+        shapes.push(Shape::Distribution(found));
     }
     for class in &arguments.size_class {
         shapes.push(Shape::of_class(*class)?);
     }
     Ok(shapes)
+}
+
+/// An option that would change nothing of what is measured is a mistake, and told before it is.
+fn refuse_unused(arguments: &arguments::Bench, is_drawn: bool) -> Result<(), Error> {
+    const DRAWN: (&str, &str) = ("drawn sizes", "add --distribution or --size-class");
+    let unused = |option, (belongs, remedy)| Err(Error::Unused { option, belongs, remedy });
+    if !is_drawn && arguments.then_read {
+        return unused("--then-read", DRAWN);
+    }
+    if !is_drawn && arguments.branches != Branches::Random {
+        return unused("--branches", DRAWN);
+    }
+    match arguments.overlap {
+        Some(_) if !is_drawn => unused("--overlap", DRAWN),
+        Some(_) if !arguments.function.contains(&Function::Memmove) => {
+            unused("--overlap", ("memmove", "add --function memmove"))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// The levels at which this size is measured: where none of them can be asked for, it is measured once.
@@ -143,11 +170,14 @@ fn levels_of(size: usize, mut levels: Vec<Level>) -> Vec<Level> {
 fn sizes_bytes(arguments: &arguments::Bench) -> Result<Vec<usize>, Error> {
     /// Half the address space of a process: source and target must both fit.
     const LIMIT: Bytes = Bytes(1 << 46);
+    const OPTION: &str = "--sizes";
+    let too_large = |asked| Error::Size { asked, limit: LIMIT, option: OPTION };
     let sizes = arguments.sizes.iter().flat_map(|sizes| &sizes.0);
     sizes
         .map(|&size| match usize::try_from(size.0) {
-            Ok(0) | Err(_) => Err(Error::Size { asked: size, limit: LIMIT }),
-            Ok(_) if size > LIMIT => Err(Error::Size { asked: size, limit: LIMIT }),
+            Ok(0) => Err(Error::NoSize { option: OPTION }),
+            Ok(_) if size > LIMIT => Err(too_large(size)),
+            Err(_) => Err(too_large(size)),
             Ok(bytes) => Ok(bytes),
         })
         .collect()

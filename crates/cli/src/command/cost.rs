@@ -8,7 +8,7 @@
 use std::time::Duration;
 
 use haul_experiments::channel::{self, Target};
-use haul_experiments::copy::Sizes;
+use haul_experiments::copy::{Sizes, tune};
 use haul_experiments::heap;
 use haul_experiments::memory::{Bandwidth, Operation};
 use haul_measure::{Caches, Level};
@@ -28,6 +28,10 @@ const WALKING_NS_PER_BYTE: f64 = 1.0;
 
 /// For each byte of a copy or a fill of one size: a few rounds of every kernel, and a proof of each.
 const SIZE_NS_PER_BYTE: f64 = 20.0;
+
+/// For each byte of the largest size that tuning measures: the fewest rounds of all sizes up to it, of
+/// copies and of fills, with their memory and their proofs (6.8 s for 128 MiB).
+const TUNING_NS_PER_BYTE: f64 = 51.0;
 
 /// For each heap and 1000 blocks of a round of growth, three times in a process of its own; and for
 /// each heap of the other tests, once in one.
@@ -60,6 +64,11 @@ impl Work {
             Self::Channel(bench) => channel_beside(bench),
         }
     }
+}
+
+/// The least that tuning takes on a machine with these caches, whatever its budget.
+pub(super) fn tuning_least(caches: &Caches) -> Duration {
+    nanoseconds(TUNING_NS_PER_BYTE, tune::size_uncached_bytes(caches))
 }
 
 fn nanoseconds(each: f64, count: usize) -> Duration {

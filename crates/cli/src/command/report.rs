@@ -38,6 +38,16 @@ impl Report {
             let names: Vec<String> = files.iter().map(|path| path.display().to_string()).collect();
             return Err(Error::NoRecords { names: names.join(", ") });
         }
+        let is_empty =
+            |line: &&Line| matches!(line, Line::Record(record) if record.samples.is_empty());
+        let empty = lines.iter().filter(is_empty).count();
+        if empty > 0 {
+            let (of, record) = (lines.len(), if empty == 1 { "line holds" } else { "lines hold" });
+            terminal::say(&format!(
+                "haul: warning: {empty} of {of} {record} a record without a sample: a figure without a \
+                 value; measure again for it"
+            ));
+        }
         Ok(Self { lines, out, csv, json })
     }
 }

@@ -13,6 +13,8 @@ use haul_experiments::copy::{Drawn, Sizes, measure_drawn, measure_sizes};
 use haul_experiments::heap::{self, measure_heap};
 use haul_experiments::memory::{Bandwidth, Fault, measure_bandwidth, measure_fault};
 use haul_measure::Caches;
+use haul_measure::memory::check_available;
+use haul_measure::sys::Proc;
 use haul_model::{Bytes, Machine, Record, limit};
 
 use super::schedule::{Schedule, Time};
@@ -21,9 +23,13 @@ use crate::error::Error;
 use crate::journal::Journal;
 use crate::progress::Progress;
 use crate::stop::{self, STOP};
+use crate::terminal;
 
 /// Base pages and huge ones: what a page-fault experiment measures one after the other.
 const KINDS_OF_PAGES: u32 = 2;
+
+/// What nobody minds that something takes longer than he asked for.
+const LITTLE: Duration = Duration::from_secs(2);
 
 /// One step of a plan.
 pub(super) struct Stage {
@@ -216,13 +222,30 @@ pub(super) fn evenly(works: Vec<Work>, budget: Option<Duration>, each: Duration)
     works.into_iter().map(stage).collect()
 }
 
-/// Does a plan whose every step was asked for.
+/// Does a plan whose every step was asked for, in this time where somebody said so: if it takes much
+/// longer, he is told before it begins.
 ///
 /// # Errors
-/// As [`Runner::new`] and [`Runner::stages`].
-pub(super) fn measure(plan: &mut [Stage], journal: &mut Journal) -> Result<(), Error> {
+/// There is no memory for one of the steps; and as [`Runner::new`] and [`Runner::stages`].
+pub(super) fn measure(
+    plan: &mut [Stage],
+    budget: Option<Duration>,
+    journal: &mut Journal,
+) -> Result<(), Error> {
+    for stage in plan.iter() {
+        stage.work.check_memory()?;
+    }
+    let time = total(plan);
+    if budget.is_some() && time.beside > LITTLE.max(time.rounds / 4) {
+        terminal::say(&format!(
+            "haul: this takes about {:.0} s: the {:.0} s of --budget are for rounds; preparing, proving \
+             and the fewest rounds of each take the rest",
+            time.whole().as_secs_f64(),
+            time.rounds.as_secs_f64()
+        ));
+    }
     let machine = this_machine();
-    let mut runner = Runner::new(&machine, journal, plan.len(), total(plan).whole())?;
+    let mut runner = Runner::new(&machine, journal, plan.len(), time.whole())?;
     runner.stages(plan, OnFailure::End)
 }
 
@@ -305,6 +328,21 @@ impl Work {
             Self::Fault(fault) => fault.budget = budget / KINDS_OF_PAGES,
             Self::Heap(bench) => bench.budget = budget,
             Self::Channel(bench) => bench.budget = budget,
+        }
+    }
+
+    /// Whether there is memory for it, as far as that is known before it begins.
+    fn check_memory(&self) -> Result<(), haul_experiments::Error> {
+        match self {
+            Self::Sizes(sizes) => {
+                // Source and target of each thread; a fill has them as well.
+                let largest = sizes.sizes_bytes.iter().max().map_or(0, |&size| size as u64);
+                let wanted = largest.saturating_mul(2).saturating_mul(sizes.threads as u64);
+                Ok(check_available(wanted, &Proc::default())?)
+            }
+            Self::Heap(bench) => bench.check_memory(),
+            Self::Channel(bench) => bench.check_memory(),
+            Self::Drawn(_) | Self::Bandwidth(_) | Self::Fault(_) => Ok(()),
         }
     }
 

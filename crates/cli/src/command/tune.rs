@@ -10,10 +10,11 @@ use haul::tuning::{Evidence, Tuning};
 use haul_experiments::channel::choice;
 use haul_experiments::copy::Function;
 use haul_experiments::copy::tune::{self, Tuned, Verdict};
+use haul_measure::Caches;
 use haul_model::{Bytes, Record};
 
 use super::stage::Runner;
-use super::{Command, plan, this_machine};
+use super::{Command, cost, plan, this_machine};
 use crate::arguments;
 use crate::error::Error;
 use crate::journal::{Journal, Outputs};
@@ -70,6 +71,15 @@ impl Command for Tune {
     fn run(&mut self, journal: &mut Journal) -> Result<(), Error> {
         let machine = this_machine();
         let config = tune::Tune { budget: self.budget, ..tune::Tune::default() };
+        let least = cost::tuning_least(&Caches::from_sizes(&machine.caches_bytes));
+        if config.budget < least {
+            terminal::say(&format!(
+                "haul: this takes about {:.0} s, more than the --budget of {} s: large sizes take their \
+                 fewest rounds in any case",
+                least.as_secs_f64(),
+                config.budget.as_secs_f64()
+            ));
+        }
         let mut runner = Runner::new(&machine, journal, 1, config.budget)?;
         self.tuned = thresholds(&mut runner, &config, &self.out, &self.records())?;
         Ok(())

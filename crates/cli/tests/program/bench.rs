@@ -1,6 +1,8 @@
 //! `haul copy bench`: the names that checks rely on, and everything bad that can be asked of it.
 
+use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use haul_model::Record;
@@ -173,7 +175,7 @@ fn values_out_of_range_are_bad_usage() {
         (&["--size-class", "16"][..], "17-64"),
         (&["--size-class", "9-1"], "smaller size first"),
         (&["--size-class", "0-99999999999"], "1 MiB"),
-        (&["--sizes", "0"], "smaller --sizes"),
+        (&["--sizes", "0"], "1 B at least"),
         (&["--sizes", "-1"], "-1"),
         (&["--sizes", "8EiB"], "8EiB"),
         (&["--sizes", "18446744073709551615"], "smaller --sizes"),
@@ -190,7 +192,21 @@ fn values_out_of_range_are_bad_usage() {
 
 #[test]
 fn a_size_beyond_memory_is_told_with_what_there_is() {
-    bench(&["--sizes", "16TiB"]).expect(1).says(&["available", "measure smaller sizes"]);
+    let ran = bench(&["--sizes", "64,16TiB"]).expect(1);
+    assert_eq!(ran.out, "", "something was measured before it");
+    ran.says(&["cannot map 32.0 TiB", "GiB are available", "measure smaller sizes"]);
+}
+
+#[test]
+fn options_that_would_change_nothing_are_refused() {
+    for (arguments, parts) in [
+        (&["--sizes", "64", "--then-read"][..], ["--then-read", "drawn sizes"]),
+        (&["--sizes", "64", "--branches", "repeating"], ["--branches", "drawn sizes"]),
+        (&["--sizes", "64", "--function", "memmove", "--overlap", "0.5"], ["--overlap", "drawn"]),
+        (&["--function", "memcpy", "--overlap", "0.5"], ["--overlap", "memmove"]),
+    ] {
+        bench(arguments).expect(2).says(&parts);
+    }
 }
 
 #[test]
@@ -226,6 +242,14 @@ fn a_distribution_that_is_no_file_is_told_and_never_waited_for() {
     with(&fifo).says(&["not a regular file"]);
     with(folder.path()).says(&["not a regular file"]);
     with(&folder.path().join("gone.csv")).says(&["cannot be read", "gone.csv"]);
+    let turns = folder.path().join("turns");
+    std::os::unix::fs::symlink(&turns, &turns).unwrap();
+    with(&turns).says(&["cannot be read", "symbolic links"]);
+    let mut command = haul(&["copy", "bench", "--distribution", "turns"]);
+    run(command.current_dir(folder.path())).expect(1).says(&["cannot be read", "symbolic links"]);
+    let mut command = haul(&["copy", "bench", "--distribution"]);
+    command.arg(OsStr::from_bytes(b"bad\xff\xfename"));
+    run(&mut command).expect(1).says(&["cannot be read", "bad", "name"]);
 }
 
 #[test]

@@ -93,6 +93,10 @@ fn values_out_of_range_are_bad_usage() {
 fn more_blocks_than_memory_holds_are_told_with_what_there_is() {
     let arguments = ["--test", "growth", "--size", "1GiB", "--count", "4294967296"];
     bench(&arguments).expect(1).says(&["available"]);
+    let arguments = ["--test", "pairs,growth", "--against", "libc", "--grow-ahead", "16TiB"];
+    let ran = bench(&arguments).expect(1);
+    assert_eq!(ran.out, "", "something was measured before it");
+    ran.says(&["16 TiB", "available", "less --grow-ahead"]);
 }
 
 #[test]

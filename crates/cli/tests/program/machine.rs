@@ -32,7 +32,7 @@ fn one_processor_is_enough_and_two_threads_are_refused() {
     assert!(!measured.expect(0).records().is_empty());
     on_one_processor(&["copy", "bench", "--threads", "2"]).expect(2).says(&[
         "2 threads",
-        "1 processors",
+        "1 processor;",
         "taskset",
     ]);
 }

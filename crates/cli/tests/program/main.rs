@@ -6,6 +6,7 @@ mod channel_bench;
 mod doctor;
 mod heap_bench;
 mod heap_replay;
+mod limits;
 mod machine;
 mod report;
 mod sim;
@@ -221,10 +222,38 @@ fn a_full_standard_output_is_an_error() {
         eprintln!("SKIPPED: a full standard output: no file /dev/full: mount /dev");
         return;
     };
-    let mut command = haul(&["doctor", "--json"]);
-    command.stdin(Stdio::null()).stdout(full).stderr(Stdio::piped());
-    let output = command.output().unwrap();
-    let err = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(1), "{err}");
-    assert!(err.contains("cannot write to standard output"), "{err}");
+    for arguments in [&["doctor", "--json"][..], &["--help"], &["--version"], &["copy", "--help"]] {
+        let mut command = haul(arguments);
+        let out = full.try_clone().unwrap();
+        command.stdin(Stdio::null()).stdout(out).stderr(Stdio::piped());
+        let output = command.output().unwrap();
+        let err = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}: {err}");
+        assert!(err.contains("cannot write to standard output"), "{arguments:?}: {err}");
+    }
+}
+
+#[test]
+fn what_a_name_brings_along_does_not_reach_a_terminal() {
+    let name = "x\n\u{1b}[31mred";
+    for arguments in
+        [&["report", name][..], &["copy", "bench", "--nonsense", name], &["doctor", name]]
+    {
+        let ran = run(&mut haul(arguments));
+        assert!(matches!(ran.code, Some(1 | 2)), "{ran:#?}");
+        assert!(!ran.err.contains(['\u{1b}', '\r']), "{ran:#?}");
+    }
+    run(&mut haul(&["report", name])).expect(1).says(&["x\\n\\u{1b}[31mred: "]);
+}
+
+#[test]
+fn negative_values_are_told_by_value_and_limit() {
+    for (arguments, part) in [
+        (&["copy", "bench", "--sizes", "-1"][..], "is not a size"),
+        (&["copy", "bench", "--budget", "-1"], "above 0"),
+        (&["copy", "bench", "--threads", "-1"], "1..=65535"),
+        (&["heap", "bench", "--rounds", "-1"], "1..=1000"),
+    ] {
+        run(&mut haul(arguments)).expect(2).says(&["'-1'", part]);
+    }
 }

@@ -46,6 +46,15 @@ fn saved_records_become_a_page_a_table_or_records() {
 }
 
 #[test]
+fn records_without_a_sample_are_told() {
+    let empty = record_line("haul").replace("[50.0,51.0]", "[]");
+    assert!(empty.contains("\"samples\":[]"), "{empty}");
+    let input = format!("{empty}\n{}\n", record_line("avx2"));
+    let ran = run_with_input(&mut haul(&["report", "-", "--csv"]), input.as_bytes()).expect(0);
+    ran.says(&["1 of 2 line", "without a sample"]);
+}
+
+#[test]
 fn standard_input_is_a_file_too() {
     let input = record_line("haul");
     let ran = run_with_input(&mut haul(&["report", "-"]), input.as_bytes()).expect(0);

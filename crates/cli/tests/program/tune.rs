@@ -47,7 +47,7 @@ fn thresholds_and_records_are_two_files() {
         let all = ["copy", "tune", "--budget", "0.5", "--out", out.to_str().unwrap()];
         run(haul(&all).args(json)).expect(0)
     };
-    let ran = tune(&[]);
+    let ran = tune(&[]).says(&["this takes about", "--budget of 0.5 s"]);
     for part in ["Copies: ", "Fills: ", "export HAUL_TUNING=", "x.jsonl"] {
         assert!(ran.out.contains(part), "{part}: {ran:#?}");
     }

@@ -1,6 +1,8 @@
 //! Which ways have the memory that they need: the others are left out, and the rest goes on.
 
 use haul_measure::Error as Unmeasurable;
+use haul_measure::memory::available_bytes;
+use haul_measure::sys::Proc;
 use haul_model::Bytes;
 
 use super::bench::{Bench, Subject, is_sealed};
@@ -18,6 +20,14 @@ pub(super) struct Fitting<'a> {
 }
 
 impl Bench {
+    /// Whether there is memory for source and target of one pair.
+    ///
+    /// # Errors
+    /// [`Unmeasurable::BeyondMemory`].
+    pub fn check_memory(&self) -> Result<(), Error> {
+        self.fitting(available_bytes(&Proc::default())).map(|_| ())
+    }
+
     /// Who fits into so much memory, in bytes. Who needs least comes in first, so that as many as can be
     /// are measured beside each other.
     ///
@@ -75,7 +85,6 @@ mod tests {
     use std::time::Duration;
 
     use haul_measure::Caches;
-    use haul_measure::sys::Proc;
 
     use super::*;
     use crate::channel::Target;
@@ -133,7 +142,7 @@ mod tests {
         assert_eq!(left_out, expected);
         assert_eq!(names(&bench, 8).0, ["pipe", "haul:ring"]);
         let error = bench.fitting(8 * MIB - 1).unwrap_err().to_string();
-        assert!(error.contains("8 MiB") && error.contains("measure smaller sizes"), "{error}");
+        assert!(error.contains("8.00 MiB") && error.contains("measure smaller sizes"), "{error}");
     }
 
     #[test]

@@ -27,6 +27,13 @@ const PATIENCE_TO_START: Duration = Duration::from_secs(30);
 /// The longest that a pair takes to end, before it is killed.
 const PATIENCE_TO_END: Duration = Duration::from_secs(3);
 
+/// How long an end may take to tell why it failed, once the other has.
+const PATIENCE_FOR_MORE: Duration = Duration::from_millis(500);
+
+/// What is said of an end that says nothing itself.
+const ENDED: &str = "its process ended";
+const NO_ANSWER: &str = "no answer";
+
 /// How often a run looks whether a driver has come.
 const LOOK_AGAIN: Duration = Duration::from_millis(1);
 
@@ -107,17 +114,23 @@ impl Pair {
     /// Starts both ends, on these processors.
     ///
     /// # Errors
-    /// [`Error::Driver`]: one of them did not start, or does not come.
+    /// [`Error::Driver`]: one of them did not start, or does not come; [`Error::Folder`]: they have
+    /// nowhere to meet.
     pub(super) fn start(name: &str, launch: &Launch, cpus: &[usize]) -> Result<Self, Error> {
         let failed = |reason: io::Error| Error::Driver {
             peer: name.to_owned(),
             attempt: format!("start {}", launch.program.display()),
             reason: reason.to_string(),
         };
-        let folder = Folder::new().map_err(failed)?;
+        let nowhere = |reason: io::Error| Error::Folder {
+            peer: name.to_owned(),
+            folder: std::env::temp_dir(),
+            reason,
+        };
+        let folder = Folder::new().map_err(nowhere)?;
         let control = folder.path().join("control");
-        let listener = UnixListener::bind(&control).map_err(failed)?;
-        listener.set_nonblocking(true).map_err(failed)?;
+        let listener = UnixListener::bind(&control).map_err(nowhere)?;
+        listener.set_nonblocking(true).map_err(nowhere)?;
         let (mut printed, input) = Printed::new().map_err(failed)?;
         let mut children = spawn(launch, &control, input).map_err(failed)?;
         let met = meet(&listener, &mut children);
@@ -157,7 +170,10 @@ impl Pair {
     fn both(&mut self, request: &Request) -> Result<(Reply, Reply), String> {
         self.a.say(request)?;
         self.b.say(request)?;
-        Ok((self.a.hear()?, self.b.hear()?))
+        match self.a.hear() {
+            Ok(a) => Ok((a, self.b.hear()?)),
+            Err(reason) => Err(self.b.told_with(reason)),
+        }
     }
 
     /// Ends both, and tells with the reason what they printed.
@@ -186,21 +202,34 @@ impl Drop for Pair {
 impl End {
     fn say(&mut self, request: &Request) -> Result<(), String> {
         let told = self.writer.write_all(format!("{request}\n").as_bytes());
-        told.map_err(|_| "its process ended".to_owned())
+        told.map_err(|_| ENDED.to_owned())
     }
 
     fn hear(&mut self) -> Result<Reply, String> {
         let mut line = String::new();
         match self.reader.read_line(&mut line) {
-            Ok(0) => Err("its process ended".to_owned()),
+            Ok(0) => Err(ENDED.to_owned()),
             Ok(_) => match line.parse()? {
                 Reply::Failed(reason) => Err(reason),
                 reply => Ok(reply),
             },
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                Err(format!("no answer within {} s", PATIENCE.as_secs()))
+                Err(format!("{NO_ANSWER} within {} s", PATIENCE.as_secs()))
             }
             Err(error) => Err(error.to_string()),
+        }
+    }
+
+    /// The other end's reason, with this one's behind it where it has failed as well: who has no
+    /// descriptor left to listen is why nobody can connect.
+    fn told_with(&mut self, reason: String) -> String {
+        // A socket that takes no timeout is one that has nothing more to say.
+        let is_bounded = self.writer.set_read_timeout(Some(PATIENCE_FOR_MORE)).is_ok();
+        match is_bounded.then(|| self.hear()) {
+            Some(Err(own)) if own != ENDED && !own.starts_with(NO_ANSWER) && own != reason => {
+                format!("{reason}; the other end: {own}")
+            }
+            _ => reason,
         }
     }
 }

@@ -132,6 +132,9 @@ impl<'a> Run<'a> {
     }
 
     /// Repeats until the budget is spent. False when told to stop.
+    ///
+    /// # Errors
+    /// The baseline failed; all have the samples of the repetitions before that.
     pub(super) fn repeat(
         &mut self,
         kind: Kind,
@@ -147,29 +150,46 @@ impl<'a> Run<'a> {
         let mut is_whole = true;
         let before = if self.config.count(kind) > MESSAGES_MIN { REPETITIONS_BEFORE } else { 1 };
         for _ in 0..before {
-            is_whole = is_whole && self.repetition(kind, &order, context)?;
+            let whole = is_whole.then(|| self.repetition(kind, &order, context));
+            is_whole = whole.unwrap_or(Ok(false)).inspect_err(|_| self.keep(kind, 0))?;
         }
         self.shorten(kind);
         let least = match self.config.size {
             size if size >= LARGE_BYTES => REPETITIONS_MIN_LARGE,
             _ => REPETITIONS_MIN,
         };
-        let (mut done, started) = (0, Instant::now());
+        let (mut done, mut ended, started) = (0, Ok(()), Instant::now());
         while is_whole && done < REPETITIONS_MAX && (done < least || started.elapsed() < budget) {
             watch.tick(&Clock::get());
             self.random.shuffle(&mut order);
-            if !self.repetition(kind, &order, context)? {
-                break;
+            match self.repetition(kind, &order, context) {
+                Ok(true) => {}
+                Ok(false) => break,
+                Err(error) => {
+                    ended = Err(error);
+                    break;
+                }
             }
             done += 1;
             let what = format!("channel {}", Bytes(self.config.size as u64));
             let (elapsed, budget) = (started.elapsed(), budget);
             (context.progress)(&Step { what, elapsed, budget });
         }
+        self.keep(kind, done);
+        ended.map(|()| !context.is_stopped())
+    }
+
+    /// Keeps the samples of so many repetitions that all have been through.
+    fn keep(&mut self, kind: Kind, done: usize) {
         for entrant in &mut self.entrants {
             entrant.samples(kind).truncate(done);
         }
-        Ok(!context.is_stopped())
+    }
+
+    /// Why one of haul's own ways is out of the run: the first of them.
+    pub(super) fn own_failure(self) -> Option<Error> {
+        let own = self.entrants.into_iter().filter(|it| it.subject.name.starts_with("haul:"));
+        own.filter_map(|entrant| entrant.failure).next()
     }
 
     /// Fewer messages for those whose samples are long, so that a slow way does not take the time of
@@ -209,7 +229,7 @@ impl<'a> Run<'a> {
             let sample = self.sample(index, kind);
             let entrant = &mut self.entrants[index];
             let name = &entrant.subject.name;
-            let is_needed = name.starts_with("haul:") || *name == baseline;
+            let is_needed = *name == baseline;
             let kept = or_leave_out(sample, name, is_needed, &mut entrant.failure, context)?;
             if let Some(sample) = kept {
                 entrant.samples(kind).push(sample);

@@ -17,25 +17,27 @@ use crate::remarks::Remarks;
 
 /// Measures transfers of one size, and emits for each subject a record of its throughput, of the
 /// processor time of both sides, of its latency where messages are small, and of the memory it has
-/// beside source and target. A peer that fails is left out of the records, and the context is
-/// warned; the others go on.
+/// beside source and target. Who fails is left out of the records, and the context is warned; the
+/// others go on. Where the baseline fails, all have the repetitions before it.
 ///
 /// # Errors
-/// haul or the baseline fails, or B has a wrong byte from one of these; there is one processor, or
-/// not the memory.
+/// haul or the baseline fails, or B has a wrong byte from one of these, after the records of the
+/// others; there is one processor, or not the memory.
 pub fn measure_channel(config: &Bench, context: &mut Context<'_>) -> Result<(), Error> {
     let mut run = Run::new(config, &Proc::default(), context)?;
     let _busy = config.is_busy.then(|| Busy::on(run.cpus[1]));
     let mut watch = Watch::start(Proc::default());
     let kinds = config.kinds();
     let budget = config.budget / u32::try_from(kinds.len()).unwrap_or(1);
+    let mut going = Ok(true);
     for kind in kinds {
-        if !run.repeat(kind, budget, &mut watch, context)? {
-            break;
+        if matches!(going, Ok(true)) {
+            going = run.repeat(kind, budget, &mut watch, context);
         }
     }
     run.emit(&Remarks::new(&[], &watch.finish()), context);
-    Ok(())
+    going?;
+    run.own_failure().map_or(Ok(()), Err)
 }
 
 impl Run<'_> {

@@ -4,6 +4,7 @@
 //! workload, the bytes on both sides of the target included.
 
 use haul_measure::placement::Operation;
+use haul_model::Bytes;
 
 use super::Function;
 use super::operations::{FILL_BYTE, List};
@@ -24,7 +25,7 @@ const GUARD_BYTES: usize = 64;
 /// Has every candidate do some of the workload's operations, and compares every byte.
 ///
 /// # Errors
-/// [`Error::WrongBytes`] for the first wrong byte.
+/// [`Error::WrongBytes`] for the first wrong byte; there is no memory for what should be there.
 pub fn check(
     function: Function,
     candidates: &[Candidate],
@@ -58,7 +59,7 @@ fn check_one(
     let last = (target + size + GUARD_BYTES).min(memory.len());
     pattern(&mut memory[first..last], seed);
     pattern(&mut memory[source..source + size], seed.wrapping_add(101));
-    let mut expected = memory[first..last].to_vec();
+    let mut expected = copy_of(&memory[first..last])?;
     let is_fill = matches!(candidate.routine, Routine::Fill(_) | Routine::InlineFill);
     if is_fill {
         expected[target - first..target - first + size].fill(FILL_BYTE);
@@ -85,6 +86,17 @@ fn check_one(
             expected: expected[index],
         }),
     }
+}
+
+/// The same bytes in memory of their own: as much as a buffer, so that a limit of memory may refuse it.
+fn copy_of(bytes: &[u8]) -> Result<Vec<u8>, Error> {
+    let mut copy = Vec::new();
+    copy.try_reserve_exact(bytes.len()).map_err(|_| haul_measure::Error::Map {
+        asked: Bytes(bytes.len() as u64),
+        reason: std::io::ErrorKind::OutOfMemory.into(),
+    })?;
+    copy.extend_from_slice(bytes);
+    Ok(copy)
 }
 
 /// Bytes that repeat after 251, a prime: no shifted copy looks right.

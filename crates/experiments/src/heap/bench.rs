@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use haul_measure::clock::Clock;
 use haul_measure::disturbance::Watch;
-use haul_measure::memory::check_available;
+use haul_measure::memory::{available_bytes, check_available};
 use haul_measure::random::Random;
 use haul_measure::sys::{self, Proc};
 use haul_model::Bytes;
@@ -108,10 +108,12 @@ pub fn check_shape(size: u64, align: u64) -> Result<Shape, Error> {
 }
 
 /// Measures one test, and emits a record for each heap and figure. A heap that fails is left out of
-/// the records, and the context is warned; the others go on.
+/// the records, and the context is warned; the others go on. Where the baseline fails, all have the
+/// repetitions before it.
 ///
 /// # Errors
-/// haul's own heap or the baseline fails, or the test needs more memory than there is.
+/// haul's own heap or the baseline fails, after the records of the others; or the test needs more
+/// memory than there is.
 pub fn measure_heap(config: &Bench, context: &mut Context<'_>) -> Result<(), Error> {
     let starts = config.check(context)?;
     let mut entrants: Vec<Entrant<'_>> =
@@ -120,12 +122,14 @@ pub fn measure_heap(config: &Bench, context: &mut Context<'_>) -> Result<(), Err
     entrants.push(Entrant::new(&config.heaps[0], &starts));
     let mut watch = Watch::start(Proc::default());
     config.calibrate(&mut entrants, context)?;
-    let repetitions = config.repeat(&mut entrants, &mut watch, context)?;
+    let (repetitions, ended) = config.repeat(&mut entrants, &mut watch, context);
     if repetitions > 0 {
         let remarks = Remarks::new(&[], &watch.finish());
         config.emit(&mut entrants, &remarks, context);
     }
-    Ok(())
+    ended?;
+    let own = entrants.into_iter().find(|entrant| entrant.found.peer == Peer::Haul);
+    own.and_then(|haul| haul.failure).map_or(Ok(()), Err)
 }
 
 impl Bench {
@@ -145,26 +149,49 @@ impl Bench {
         if self.test == Test::Remote && !self.threads.is_multiple_of(2) {
             return Err(Error::OddThreads { threads: self.threads });
         }
-        let blocks_max = self.test.blocks_max(&self.extent);
-        let blocks = blocks_max.saturating_mul(self.threads);
-        let memory_bytes = self.test.block_bytes_max(&self.extent).saturating_mul(blocks);
-        let heaps = self.heaps.len() + 1;
-        let at_once = if self.test.is_fresh() { FRESH_MEMORY_FACTOR } else { heaps };
-        let lists = blocks.saturating_mul(LIST_BYTES).saturating_mul(heaps);
-        let wanted = memory_bytes.saturating_mul(at_once).saturating_add(lists);
-        check_available(wanted as u64, &Proc::default())?;
+        self.check_memory()?;
         let cpus = if context.cpus.is_empty() { sys::affinity() } else { context.cpus.clone() };
         Ok(Start {
             peer: Peer::Haul,
             library: None,
             threads: self.threads,
             cpus,
-            memory_bytes,
-            blocks_max,
+            memory_bytes: self.memory_bytes(),
+            blocks_max: self.test.blocks_max(&self.extent),
             pool: self.pool,
             shared: self.shared,
             grow_ahead_bytes: self.grow_ahead_bytes,
         })
+    }
+
+    /// Whether there is memory for it.
+    ///
+    /// # Errors
+    /// [`haul_measure::Error::BeyondMemory`] or [`Error::GrowAhead`].
+    pub fn check_memory(&self) -> Result<(), Error> {
+        let proc = Proc::default();
+        let heaps = self.heaps.len() + 1;
+        let at_once = if self.test.is_fresh() { FRESH_MEMORY_FACTOR } else { heaps };
+        let blocks = self.test.blocks_max(&self.extent).saturating_mul(self.threads);
+        let lists = blocks.saturating_mul(LIST_BYTES).saturating_mul(heaps);
+        let wanted = self.memory_bytes().saturating_mul(at_once).saturating_add(lists) as u64;
+        check_available(wanted, &proc)?;
+        // As the baseline it is there twice.
+        let twice = self.heaps.iter().chain(self.heaps.first());
+        let own = twice.filter(|found| found.peer == Peer::Haul).count();
+        let ahead = self.grow_ahead_bytes.saturating_mul(own) as u64;
+        let left = available_bytes(&proc).saturating_sub(wanted);
+        if ahead > left {
+            let asked = Bytes(self.grow_ahead_bytes as u64);
+            return Err(Error::GrowAhead { asked, available: Bytes(left) });
+        }
+        Ok(())
+    }
+
+    /// What all blocks take together.
+    fn memory_bytes(&self) -> usize {
+        let blocks = self.test.blocks_max(&self.extent).saturating_mul(self.threads);
+        self.test.block_bytes_max(&self.extent).saturating_mul(blocks)
     }
 
     pub(super) fn is_crowded(&self, entrants: &[Entrant<'_>]) -> bool {
@@ -216,24 +243,28 @@ impl Bench {
         }
     }
 
-    /// Repeats the test until the budget is spent; how often it came about.
+    /// Repeats the test until the budget is spent or the baseline fails; how often it came about.
     fn repeat(
         &self,
         entrants: &mut [Entrant<'_>],
         watch: &mut Watch,
         context: &mut Context<'_>,
-    ) -> Result<usize, Error> {
+    ) -> (usize, Result<(), Error>) {
         let (mut random, started) = (Random::new(self.seed), Instant::now());
         let least = if self.test.is_fresh() { REPETITIONS_MIN_FRESH } else { REPETITIONS_MIN };
-        let mut done = 0;
+        let (mut done, mut ended) = (0, Ok(()));
         while done < REPETITIONS_MAX && (done < least || started.elapsed() < self.budget) {
             watch.tick(&Clock::get());
             for entrant in entrants.iter_mut() {
                 entrant.given.push(Vec::new());
             }
-            let is_whole = self.repetition(done as u64, entrants, &mut random, context)?;
-            if !is_whole {
-                break;
+            match self.repetition(done as u64, entrants, &mut random, context) {
+                Ok(true) => {}
+                Ok(false) => break,
+                Err(error) => {
+                    ended = Err(error);
+                    break;
+                }
             }
             done += 1;
             let elapsed = started.elapsed();
@@ -243,7 +274,7 @@ impl Bench {
         for entrant in entrants.iter_mut() {
             entrant.given.truncate(done);
         }
-        Ok(done)
+        (done, ended)
     }
 
     /// The test by every heap, in an order drawn anew: task by task where a heap serves all repetitions;
@@ -297,14 +328,14 @@ impl Bench {
         Ok(())
     }
 
-    /// Leaves a peer that failed out of the run; haul and the baseline are what the run is about.
+    /// Leaves a heap that failed out of the run; without the baseline there is nothing to compare.
     fn or_leave_out<T>(
         &self,
         entrant: &mut Entrant<'_>,
         done: Result<T, Error>,
         context: &mut Context<'_>,
     ) -> Result<Option<T>, Error> {
-        let is_needed = entrant.found.peer == Peer::Haul || *entrant.found == self.heaps[0];
+        let is_needed = *entrant.found == self.heaps[0];
         let name = entrant.found.peer.name();
         let done = or_leave_out(done, name, is_needed, &mut entrant.failure, context)?;
         if done.is_none() {

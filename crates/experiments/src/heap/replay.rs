@@ -83,10 +83,11 @@ struct Course {
 
 /// Replays, and emits for each heap a record of its time, one of its largest footprint, and both at
 /// each point of the course; and what the trace itself asked for. A heap that fails is left out, and
-/// the context is warned.
+/// the context is warned. Where the baseline fails, all have the repetitions before it.
 ///
 /// # Errors
-/// haul's own heap or the baseline fails, or there is no memory for it.
+/// haul's own heap or the baseline fails, after the records of the others; or there is no memory for
+/// it.
 pub fn measure_replay(config: &Replay, context: &mut Context<'_>) -> Result<(), Error> {
     let start = config.start(context)?;
     let script = Script::write(&config.trace.history)?;
@@ -95,11 +96,16 @@ pub fn measure_replay(config: &Replay, context: &mut Context<'_>) -> Result<(), 
     entrants.push(Entrant::new(&config.heaps[0]));
     let (mut random, started) = (Random::new(config.seed), Instant::now());
     let mut watch = Watch::start(Proc::default());
-    let mut done = 0;
+    let (mut done, mut ended) = (0, Ok(()));
     while done < REPETITIONS_MAX && (done < REPETITIONS_MIN || started.elapsed() < config.budget) {
         watch.tick(&Clock::get());
-        if !config.repetition(&start, &script, &mut entrants, &mut random, context)? {
-            break;
+        match config.repetition(&start, &script, &mut entrants, &mut random, context) {
+            Ok(true) => {}
+            Ok(false) => break,
+            Err(error) => {
+                ended = Err(error);
+                break;
+            }
         }
         done += 1;
         let elapsed = started.elapsed();
@@ -117,7 +123,9 @@ pub fn measure_replay(config: &Replay, context: &mut Context<'_>) -> Result<(), 
         }
         config.emit(&start, &entrants, &remarks, context);
     }
-    Ok(())
+    ended?;
+    let own = entrants.into_iter().find(|entrant| entrant.found.peer == Peer::Haul);
+    own.and_then(|haul| haul.failure).map_or(Ok(()), Err)
 }
 
 impl Replay {
@@ -197,14 +205,14 @@ impl Replay {
         Ok(true)
     }
 
-    /// Leaves a peer that failed out of the run; haul and the baseline are what the run is about.
+    /// Leaves a heap that failed out of the run; without the baseline there is nothing to compare.
     fn or_leave_out<T>(
         &self,
         entrant: &mut Entrant<'_>,
         done: Result<T, Error>,
         context: &mut Context<'_>,
     ) -> Result<Option<T>, Error> {
-        let is_needed = entrant.found.peer == Peer::Haul || *entrant.found == self.heaps[0];
+        let is_needed = *entrant.found == self.heaps[0];
         let name = entrant.found.peer.name();
         or_leave_out(done, name, is_needed, &mut entrant.failure, context)
     }

@@ -49,7 +49,9 @@ impl Distribution {
             return Ok(found);
         }
         let path = Path::new(name_or_path);
-        if !path.exists() && !name_or_path.contains(std::path::MAIN_SEPARATOR) {
+        // What is there and cannot be looked at, such as a link to itself, is told by reading it.
+        let is_absent = !path.try_exists().unwrap_or(true);
+        if is_absent && !name_or_path.contains(std::path::MAIN_SEPARATOR) {
             let known = built_in::names().collect::<Vec<_>>().join(", ");
             return Err(Error::UnknownDistribution { name: name_or_path.into(), known });
         }

@@ -28,6 +28,7 @@ const MYMEMCPY: &str = "seed:mymemcpy";
 
 pub(super) struct Bench {
     plan: Vec<Stage>,
+    budget: Option<Duration>,
     json: bool,
     left_out: Vec<String>,
 }
@@ -59,7 +60,7 @@ impl Bench {
             }
         }
         let plan = stage::evenly(works, arguments.budget, BUDGET_EACH);
-        Ok(Self { plan, json: arguments.json, left_out })
+        Ok(Self { plan, budget: arguments.budget, json: arguments.json, left_out })
     }
 }
 
@@ -69,7 +70,7 @@ impl Command for Bench {
     }
 
     fn run(&mut self, journal: &mut Journal) -> Result<(), Error> {
-        stage::measure(&mut self.plan, journal)
+        stage::measure(&mut self.plan, self.budget, journal)
     }
 
     fn render(&self, journal: &Journal) -> Result<(), Error> {
@@ -135,8 +136,12 @@ fn work(
     subjects: &[Subject],
     left_out: &[String],
 ) -> Result<Work, Error> {
+    const OPTION: &str = "--size";
+    if size == 0 {
+        return Err(Error::NoSize { option: OPTION });
+    }
     let limit = Bytes(isize::MAX as u64);
-    let too_large = Error::Size { asked: Bytes(size), limit };
+    let too_large = Error::Size { asked: Bytes(size), limit, option: OPTION };
     Ok(Work::Channel(channel::Bench {
         size: isize::try_from(size).map_err(|_| too_large)?.unsigned_abs(),
         target,

@@ -20,6 +20,7 @@ const BUDGET_EACH: Duration = Duration::from_secs(3);
 
 pub(super) struct Bench {
     plan: Vec<Stage>,
+    budget: Option<Duration>,
     json: bool,
 }
 
@@ -48,7 +49,7 @@ impl Bench {
             }
         }
         let plan = stage::evenly(works, arguments.budget, BUDGET_EACH);
-        Ok(Self { plan, json: arguments.json })
+        Ok(Self { plan, budget: arguments.budget, json: arguments.json })
     }
 }
 
@@ -58,7 +59,7 @@ impl Command for Bench {
     }
 
     fn run(&mut self, journal: &mut Journal) -> Result<(), Error> {
-        stage::measure(&mut self.plan, journal)
+        stage::measure(&mut self.plan, self.budget, journal)
     }
 
     fn render(&self, journal: &Journal) -> Result<(), Error> {

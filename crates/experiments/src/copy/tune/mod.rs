@@ -21,7 +21,7 @@ use haul_copy::Thresholds;
 use haul_copy::thresholds::{LOOKUP_MIN, NEVER};
 use haul_measure::distribution::{Alignment, Overlap};
 use haul_measure::sys::Proc;
-use haul_measure::{Distribution, Level, Outcome, Plan, Subject, statistics};
+use haul_measure::{Caches, Distribution, Level, Outcome, Plan, Subject, statistics};
 use haul_model::Bytes;
 
 use self::search::{Trained, Way};
@@ -160,10 +160,16 @@ fn tune_function(
     Ok(Some(verdict))
 }
 
+/// The largest size that is measured where nobody says another, and memory allows it: no cache holds it.
+#[must_use]
+pub fn size_uncached_bytes(caches: &Caches) -> usize {
+    caches.llc_bytes.saturating_mul(4).clamp(16 << 20, 128 << 20)
+}
+
 /// The powers of two from where haul looks thresholds up to a size that no cache holds.
 fn training_sizes(config: &Tune, context: &Context<'_>) -> Result<Vec<usize>, Error> {
-    let cached = context.caches.llc_bytes.saturating_mul(4).clamp(16 << 20, 128 << 20);
-    let mut largest = config.size_max_bytes.unwrap_or(cached).max(2 * LOOKUP_MIN);
+    let uncached = size_uncached_bytes(&context.caches);
+    let mut largest = config.size_max_bytes.unwrap_or(uncached).max(2 * LOOKUP_MIN);
     if let Some(available) = Proc::default().memory_available_bytes() {
         // Source and target, and as much again left to the machine.
         while largest as u64 > available / 4 && largest > 2 * LOOKUP_MIN {
