@@ -6,6 +6,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process;
 use std::sync::atomic::Ordering;
+use std::thread;
+use std::time::Duration;
 
 use haul::file::{Destination, destination};
 use haul_model::{Bytes, Line, Record};
@@ -62,6 +64,7 @@ impl Journal {
         let (mut file, mut earlier) = (None, None);
         if let Some((folder, name)) = folder {
             let path = folder.join(name);
+            let _turn = turn_in(folder);
             let _earlier_lock = lock_earlier(&path)?;
             // Last, so that a run which cannot begin leaves an earlier one's records their name.
             earlier = keep_earlier(&path)?;
@@ -138,12 +141,28 @@ impl Journal {
     }
 }
 
+/// Waits until no other haul looks for a name in this folder, for a second at most: somebody else may hold
+/// the lock of a shared folder as long as they please.
+fn turn_in(folder: &Path) -> Option<File> {
+    const PATIENCE: u32 = 100;
+    let folder = File::open(folder).ok()?;
+    for _ in 0..PATIENCE {
+        if !is_locked_by_another(&folder) {
+            break;
+        }
+        thread::sleep(Duration::from_millis(10));
+    }
+    Some(folder)
+}
+
 /// Locks the records of an earlier run where there are some, so that they are nobody's who still writes
 /// them. The lock goes with the file, or with the process.
 fn lock_earlier(path: &Path) -> Result<Option<File>, Error> {
     // Looked at first: opening a FIFO waits. What is no file, or cannot be read, is told by who moves it.
     let is_file = fs::symlink_metadata(path).is_ok_and(|found| found.is_file());
-    match is_file.then(|| File::open(path)) {
+    // For writing too where that is allowed: over NFS nothing else is locked.
+    let open = || File::options().read(true).write(true).open(path).or_else(|_| File::open(path));
+    match is_file.then(open) {
         Some(Ok(file)) if is_locked_by_another(&file) => Err(Error::Busy { path: path.into() }),
         Some(Ok(file)) => Ok(Some(file)),
         _ => Ok(None),

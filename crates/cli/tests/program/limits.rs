@@ -33,10 +33,8 @@ fn too_few_descriptors_are_told_with_their_limit() {
 
 #[test]
 fn too_little_memory_is_an_error_that_names_the_limit() {
-    for kibibytes in [60_000, 100_000] {
-        let ran = under(&format!("-v {kibibytes}"), "copy tune --budget 0.1").expect(1);
-        ran.says(&["ulimit -v"]);
-    }
+    // What the tuner takes depends on the last-level cache: less than it takes on any machine.
+    under("-v 60000", "copy tune --budget 0.1").expect(1).says(&["ulimit -v"]);
 }
 
 #[test]

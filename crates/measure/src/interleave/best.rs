@@ -1,7 +1,8 @@
 //! How far a subject is behind the best of the others, without the luck of choosing.
 //!
 //! The least of many medians is below the true one by chance: of twelve equals, with 5% of noise in a round
-//! and 21 rounds, one looks 2.4% faster than it is, as a test here counts. So who is best is decided on one half of the rounds, and compared on the other:
+//! and 21 rounds, one looks 2.4% faster than it is, as a test here counts. So who is best is decided on one
+//! half of the rounds, and compared on the other:
 //!
 //! ```text
 //! halves    the rounds of even numbers and those of odd ones: what drifts is in both
@@ -9,7 +10,8 @@
 //! compare   our ratio to it, round by round, on the half that had no part in choosing
 //! ```
 //!
-//! A difference that is there is there on both halves, and shows as it is.
+//! A difference that stands out of the noise is there on both halves, and shows as it is. One that does not
+//! may have another chosen, which is slower, so that less of it shows: then the halves disagree.
 
 use crate::statistics::{self, Interval};
 

@@ -14,7 +14,7 @@ use crate::command::stage::Runner;
 use crate::command::{self, Command, this_machine};
 use crate::error::Error;
 use crate::journal::{Journal, Outputs};
-use crate::stop::STOP;
+use crate::stop::{self, STOP};
 use crate::terminal;
 
 /// Longest file of settings that is read, in bytes.
@@ -126,6 +126,7 @@ impl Command for Task {
     }
 
     fn run(&mut self, journal: &mut Journal) -> Result<(), Error> {
+        stop::watch()?;
         self.plan.run(self.index, &STOP)?;
         if self.json {
             command::record("sim.task", self.plan.records_of(self.index), journal)?;
