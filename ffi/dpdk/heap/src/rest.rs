@@ -8,6 +8,9 @@ use std::time::{Duration, Instant};
 /// its slots, milliseconds where there are many, and DPDK may have what is asked for.
 const REFUSAL_SHARE: u32 = 20;
 
+/// The longest refusal that counts: what takes longer was interrupted, and memory may have come free since.
+const REFUSAL_MAX: Duration = Duration::from_millis(100);
+
 /// What times are counted from.
 static EPOCH: OnceLock<Instant> = OnceLock::new();
 
@@ -52,7 +55,7 @@ impl Rest {
 
     /// Lets the heap rest after a refusal that took so long.
     pub(crate) fn begin(&self, took: Duration) {
-        let rest = took.saturating_mul(REFUSAL_SHARE - 1).as_nanos();
+        let rest = took.min(REFUSAL_MAX).saturating_mul(REFUSAL_SHARE - 1).as_nanos();
         let rest = u64::try_from(rest).unwrap_or(u64::MAX);
         self.until.store(now().saturating_add(rest).max(1), Relaxed);
     }
@@ -74,7 +77,7 @@ mod tests {
     #[test]
     fn sizes_rest_apart() {
         let rests = Rests::default();
-        rests.of(256 << 10, 64).begin(Duration::from_secs(1000));
+        rests.of(256 << 10, 64).until.store(u64::MAX, Relaxed);
         assert!(!rests.of((128 << 10) + 1, 64).is_over() && !rests.of(64, 256 << 10).is_over());
         assert!(rests.of(64, 64).is_over() && rests.of(128 << 10, 64).is_over());
         assert!(rests.of(0, 0).is_over() && rests.of(usize::MAX, 64).is_over());
@@ -84,7 +87,17 @@ mod tests {
     fn a_heap_rests_longer_than_it_refused() {
         let rest = Rest::default();
         assert!(rest.is_over());
-        rest.begin(Duration::from_secs(1000));
+        let range = |took: u32| {
+            let before = now();
+            rest.begin(Duration::from_millis(took.into()));
+            (rest.until.load(Relaxed) - before, now() - before)
+        };
+        // 19 times as long, and what passed meanwhile; an interruption of hours is none of the heap's.
+        for (took, rests) in [(10, 190_000_000), (100, 1_900_000_000), (u32::MAX, 1_900_000_000)] {
+            let (until, passed) = range(took);
+            assert!((rests..=rests + passed).contains(&until), "{took} ms: {until}");
+        }
+        rest.until.store(u64::MAX, Relaxed);
         assert!(!rest.is_over() && !rest.is_over());
         rest.end();
         assert!(rest.is_over());
