@@ -160,6 +160,10 @@ impl Heap {
         for shift in (SHIFT_MIN..).take(SHIFTS) {
             let words = self.memory.tables.slots(shift);
             let range = (index * SLICE) >> shift..((index + 1) * SLICE) >> shift;
+            // Words that never had memory are no one's, and a touch could be a signal.
+            if !self.memory.is_reserved(&words[range.clone()]) {
+                continue;
+            }
             for at in range {
                 let word = words[at].load(Acquire);
                 if word != 0 {

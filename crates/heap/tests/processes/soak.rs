@@ -342,7 +342,8 @@ impl Soak<'_> {
             unsafe { self.heap.free(block.address) }.unwrap();
         }
         assert_eq!(mailed, mail.len(), "a block in a mailbox is not live");
-        assert!(loose <= deaths * THREADS, "{loose} blocks are nobody's after {deaths} deaths");
+        // A thread that is killed while it moves a block leaves the old and the new one.
+        assert!(loose <= 2 * deaths * THREADS, "{loose} blocks are nobody's after {deaths} deaths");
         assert!(deaths > 0 || blocks.len() == mail.len() + 1, "{} blocks", blocks.len());
         assert_eq!(self.heap.stats(Node::ANY).live.blocks, 1);
     }

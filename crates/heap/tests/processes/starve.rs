@@ -33,6 +33,7 @@ pub(crate) fn starve() {
             refused += thread::scope(|scope| scope.spawn(|| use_all_sizes(&heap)).join().unwrap());
         }
         heap.maintain();
+        heap.validate().unwrap();
         heap.trim();
         heap.reap();
         heap.validate().unwrap();
