@@ -8,7 +8,7 @@ use crate::fault::AllocError;
 use crate::heap::Heap;
 use crate::layout::{ORDERS, PAGE, PAGE_SLICES, SHIFT_MIN, SHIFTS};
 use crate::local;
-use crate::memory::{Memory, Refused};
+use crate::memory::{Memory, REFUSED, Refused};
 use crate::reap::Reaped;
 use crate::region::Haste;
 use crate::region::backing::Backing;
@@ -29,6 +29,10 @@ const DROPPED: usize = 0;
 
 /// Where in a node's further hints the shifts stand whose slot words are touched ahead, a bit each.
 const TOUCHED: usize = 1;
+
+/// Where in a node's further hints it stands how many pages of the pool were refused when they were last asked
+/// for anew. How many are now: [`crate::memory::REFUSED`].
+const RETRIED: usize = 4;
 
 /// Slot words of each shift that are touched beyond those of a page: 32 KiB, for 64 MiB in blocks of
 /// 4 KiB. A hypervisor can take 8 ms for the data of one page, in which a program comes to the fourth
@@ -71,14 +75,12 @@ impl Heap {
         let mut done = Maintenance { reaped: self.reap(), ..Maintenance::default() };
         done.threads = self.empty_caches_of_the_gone();
         let now = (sys::now_ns() / 1_000_000 / TICK_MS) as u16;
-        let is_pool_back = self.memory.region.pool_is_back();
+        self.show_pool_file_again();
         for node in 0..self.node_count() {
             let Ok(keeper) = self.keeper(node + 1) else { break };
             let upkeep = Upkeep { heap: self, keeper, now };
             upkeep.drop_empty_spans();
-            if is_pool_back {
-                upkeep.note_refused();
-            }
+            upkeep.note_refused();
             let ahead = self.upkeep.ahead_bytes / self.node_count() as u64;
             let wanted = usize::try_from(ahead.div_ceil(PAGE as u64)).unwrap_or(usize::MAX);
             let (ready, released) = upkeep.release_idle(wanted);
@@ -154,14 +156,23 @@ impl Upkeep<'_> {
         }
     }
 
-    /// Has pages looked at again that the pool refused.
+    /// Has pages looked at again that the pool refused to any process since this was last done, where it
+    /// has some again.
     fn note_refused(&self) {
         let memory = self.memory();
+        let hints = &memory.tables.nodes()[self.keeper.node];
+        let (refused, retried) = (&hints.more[REFUSED], &hints.more[RETRIED]);
+        let count = refused.load(Acquire);
+        if count == retried.load(Relaxed) || !memory.region.pool_has_some() {
+            return;
+        }
         for page in self.used_pages().filter(|page| memory.region.is_of_pool(*page)) {
             if PageWord(memory.tables.pages()[page].load(Acquire)) == PageWord::ABSENT {
                 memory.note_page(page);
             }
         }
+        // Last: whoever dies before leaves it to the next.
+        retried.store(count, Relaxed);
     }
 
     /// Gives back free pages that lay idle, but for `keep`: how many are ready and free, and how many

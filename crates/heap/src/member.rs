@@ -7,7 +7,7 @@
 use crate::layout::POOL_FILE;
 use crate::record;
 use crate::sync::AtomicU64;
-use crate::sync::Ordering::{Acquire, Relaxed, Release};
+use crate::sync::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use crate::sys::process::{self, Identity, Life};
 use crate::tables::{ProcessRecord, Tables};
 use crate::word::{PROCESSES_MAX, Process, ProcessWord};
@@ -90,9 +90,29 @@ pub(crate) fn set_heir(tables: &Tables, slot: u8, pid: u32) {
     tables.processes()[usize::from(slot)].more[HEIR].store(pid.into(), Release);
 }
 
-/// Tells under which number the process in `slot` has the heap's second file open, so that others can find it.
-pub(crate) fn show_pool_file(tables: &Tables, slot: u8, number: u32) {
-    tables.processes()[usize::from(slot)].more[POOL_FILE].store(u64::from(number) + 1, Release);
+/// Tells under which number the process in `slot` has the heap's second file open, so that others can find
+/// it, unless what is told there is right: of a number, `is_shown` says so.
+pub(crate) fn show_pool_file(
+    tables: &Tables,
+    slot: u8,
+    number: u32,
+    is_shown: impl Fn(u32) -> bool,
+) {
+    let word = &tables.processes()[usize::from(slot)].more[POOL_FILE];
+    let (told, own) = (word.load(Acquire), u64::from(number) + 1);
+    // A program that this one replaced by exec leaves a number that means nothing any more.
+    let is_right = |told: u64| u32::try_from(told - 1).is_ok_and(&is_shown);
+    if told != own && (told == 0 || !is_right(told)) {
+        // Whoever was faster is another attachment of this process.
+        let _ = word.compare_exchange(told, own, AcqRel, Relaxed);
+    }
+}
+
+/// Takes back that the process in `slot` has the second file open under this number.
+pub(crate) fn hide_pool_file(tables: &Tables, slot: u8, number: u32) {
+    let word = &tables.processes()[usize::from(slot)].more[POOL_FILE];
+    // Where another attachment's is told, it stays.
+    let _ = word.compare_exchange(u64::from(number) + 1, 0, AcqRel, Relaxed);
 }
 
 /// The slot of the heir that the process in `slot` named, if the heir has joined and lives.
@@ -164,6 +184,21 @@ mod tests {
         assert_eq!(heir(&tables, 0), Some(0));
         set_heir(&tables, 0, 1);
         assert_eq!(heir(&tables, 0), None);
+    }
+
+    #[test]
+    fn one_attachment_of_a_process_shows_its_second_file() {
+        let tables = tables();
+        let slot = join(&tables).unwrap();
+        let told = || tables.processes()[0].more[POOL_FILE].load(Acquire);
+        show_pool_file(&tables, slot, 7, |_| false);
+        show_pool_file(&tables, slot, 9, |number| number == 7);
+        hide_pool_file(&tables, slot, 9);
+        assert_eq!(told(), 8);
+        show_pool_file(&tables, slot, 9, |_| false);
+        assert_eq!(told(), 10);
+        hide_pool_file(&tables, slot, 9);
+        assert_eq!(told(), 0);
     }
 
     #[test]

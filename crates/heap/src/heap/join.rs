@@ -78,8 +78,24 @@ impl Heap {
     /// Notes which slot is this process's, and tells there what others look for.
     fn sit_down(&self, slot: u8) {
         self.live.store(SlotWord::live(slot, 0).0, Relaxed);
-        if let Some(file) = self.memory.region.pool_file() {
-            member::show_pool_file(&self.memory.tables, slot, file.as_raw_fd() as u32);
+        self.show_pool_file(slot);
+    }
+
+    /// Tells in this process's place under which number it has the second file open, unless that says so
+    /// already: of several attachments of one process, one does.
+    fn show_pool_file(&self, slot: u8) {
+        let region = &self.memory.region;
+        if let Some(file) = region.pool_file() {
+            let is_shown = |number| region.is_pool_file_here(number);
+            let number = file.as_raw_fd() as u32;
+            member::show_pool_file(&self.memory.tables, slot, number, is_shown);
+        }
+    }
+
+    /// The same again, for when the attachment that was shown has gone. A load, or three system calls.
+    pub(crate) fn show_pool_file_again(&self) {
+        if self.directory.mark().load(Acquire) == JOINED {
+            self.show_pool_file(self.process());
         }
     }
 
@@ -124,6 +140,11 @@ impl Drop for Heap {
     fn drop(&mut self) {
         if !self.memory.region.is_shared() || self.directory.mark().load(Acquire) != JOINED {
             return;
+        }
+        if let Some(file) = self.memory.region.pool_file() {
+            // Before it is closed, for the number may soon be another file's.
+            let number = file.as_raw_fd() as u32;
+            member::hide_pool_file(&self.memory.tables, self.process(), number);
         }
         self.empty_quarantine();
         let nodes = (self.nodes as usize).min(NODES_MAX);

@@ -25,6 +25,9 @@ mod whole;
 /// How often a thread that holds a slice for a moment is waited for.
 const PATIENCE: usize = 1000;
 
+/// Where in a node's further hints it stands how many pages of the pool were refused, to any process.
+pub(crate) const REFUSED: usize = 3;
+
 /// The mappings of a heap and the tables in them.
 pub(crate) struct Memory {
     pub(crate) region: Region,
@@ -279,6 +282,11 @@ impl Memory {
         (0..ORDERS).for_each(|order| _ = self.order(order).clear(page));
         if PageWord(self.tables.pages()[page].load(Acquire)).is_ready() {
             self.note_page(page);
+        }
+        if self.region.is_of_pool(page) {
+            // After the bits, so that who sees the count notes them again.
+            let node = self.node_of(page * PAGE_SLICES);
+            self.tables.nodes()[node].more[REFUSED].fetch_add(1, AcqRel);
         }
     }
 

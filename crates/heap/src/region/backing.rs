@@ -2,7 +2,8 @@
 
 use core::fmt;
 
-use crate::sys::machine::{self, HugeSize, Transparent};
+use crate::layout::Geometry;
+use crate::sys::machine::{self, HugeSize, Pool, Transparent};
 
 /// The pages that a heap should use. Whatever is asked for, a heap falls back towards plain pages and
 /// tells so: see [`PagesTold`].
@@ -156,9 +157,10 @@ pub(super) struct Choice {
 }
 
 impl Choice {
-    /// What a private heap of `pages` pages of 2 MiB uses on this machine.
-    pub(super) fn private(asked: Pages, pages: u32) -> Self {
-        let (pool, mut reason) = from_pool(asked, pages);
+    /// What a private heap of this shape uses on this machine.
+    pub(super) fn private(asked: Pages, geometry: &Geometry) -> Self {
+        let available = |pool: Pool| pool.free.saturating_add(pool.surplus_max);
+        let (pool, mut reason) = from_pool(asked, geometry, available);
         let is_given = machine::transparent() != Transparent::Never;
         if asked != Pages::Plain && !is_given && reason == Reason::None {
             reason = Reason::TransparentNever;
@@ -166,9 +168,10 @@ impl Choice {
         Self { pool, transparent: asked != Pages::Plain, is_given, reason }
     }
 
-    /// What a new shared heap of `pages` pages of 2 MiB a node uses on this machine.
-    pub(super) fn shared(asked: Pages, pages: u32) -> Self {
-        let (pool, reason) = from_pool(asked, pages);
+    /// What a new shared heap of this shape uses on this machine.
+    pub(super) fn shared(asked: Pages, geometry: &Geometry) -> Self {
+        // Without what the kernel may add on demand: a page that it refuses is one that the heap lacks.
+        let (pool, reason) = from_pool(asked, geometry, |pool| pool.free);
         Self::shared_with(asked, pool, reason)
     }
 
@@ -202,14 +205,21 @@ impl Choice {
 }
 
 /// The pool that a heap takes pages from, and how many of 2 MiB a node can have; else why there is none.
-fn from_pool(asked: Pages, pages: u32) -> (Option<(HugeSize, u32)>, Reason) {
+fn from_pool(
+    asked: Pages,
+    geometry: &Geometry,
+    available: impl Fn(Pool) -> u64,
+) -> (Option<(HugeSize, u32)>, Reason) {
     let sizes: &[HugeSize] = match asked {
         Pages::Auto => &[HugeSize::Mib2, HugeSize::Gib1],
         Pages::Huge1G => &[HugeSize::Gib1, HugeSize::Mib2],
         Pages::Huge2M => &[HugeSize::Mib2],
         Pages::Transparent | Pages::Plain => &[],
     };
-    let pool = sizes.iter().find_map(|size| in_pool(*size, pages).map(|count| (*size, count)));
+    let pool = sizes.iter().find_map(|size| {
+        let count = in_pool(*size, geometry, available(machine::pool(*size)?))?;
+        Some((*size, count))
+    });
     let has_pages = |size: &HugeSize| machine::pool(*size).is_some_and(|pool| pool.pages > 0);
     let reason = match (sizes, pool) {
         ([], _) | (_, Some(_)) => Reason::None,
@@ -219,13 +229,12 @@ fn from_pool(asked: Pages, pages: u32) -> (Option<(HugeSize, u32)>, Reason) {
     (pool, reason)
 }
 
-/// How many pages of 2 MiB the pool of this size can give, of at most `pages`; `None` for none.
-fn in_pool(size: HugeSize, pages: u32) -> Option<u32> {
-    let pool = machine::pool(size)?;
-    let available = pool.free.saturating_add(pool.surplus_max);
+/// How many pages of 2 MiB each node has of a pool with `available` pages of this size; `None` for none.
+fn in_pool(size: HugeSize, geometry: &Geometry, available: u64) -> Option<u32> {
     let each = (size.bytes() / HugeSize::Mib2.bytes()) as u64;
+    let share = available / u64::from(geometry.nodes);
     // Whole pages of the pool, within the heap.
-    let count = available.min(u64::from(pages) / each) * each;
+    let count = share.min(u64::from(geometry.node_pages) / each) * each;
     u32::try_from(count).ok().filter(|count| *count > 0)
 }
 
@@ -234,20 +243,34 @@ mod tests {
     use super::*;
     use std::prelude::v1::*;
 
+    fn geometry(nodes: u32, node_pages: u32) -> Geometry {
+        Geometry { nodes, node_pages, caches: 1 }
+    }
+
+    #[test]
+    fn nodes_share_the_pool() {
+        let of = |nodes, available| in_pool(HugeSize::Mib2, &geometry(nodes, 512), available);
+        assert_eq!([of(1, 9), of(2, 9), of(4, 9)], [Some(9), Some(4), Some(2)]);
+        assert_eq!([of(1, 5000), of(2, 0), of(2, 1)], [Some(512), None, None]);
+        assert_eq!(in_pool(HugeSize::Gib1, &geometry(2, 1024), 5), Some(1024));
+    }
+
     #[test]
     fn plain_is_what_is_asked_for_and_got() {
-        for choice in [Choice::private(Pages::Plain, 512), Choice::shared(Pages::Plain, 512)] {
+        let shape = geometry(1, 512);
+        for choice in [Choice::private(Pages::Plain, &shape), Choice::shared(Pages::Plain, &shape)]
+        {
             assert_eq!((choice.best(), choice.reason), (Backing::Plain, Reason::None));
         }
     }
 
     #[test]
     fn a_fallback_says_why() {
-        let choice = Choice::private(Pages::Huge1G, 1);
+        let choice = Choice::private(Pages::Huge1G, &geometry(1, 1));
         // One page of 2 MiB never fills a page of 1 GiB.
         assert!(choice.best() != Backing::Huge1G);
         // No page fills none.
-        let choice = Choice::shared(Pages::Huge2M, 0);
+        let choice = Choice::shared(Pages::Huge2M, &geometry(1, 0));
         assert!(matches!(choice.reason, Reason::NoPool | Reason::PoolExhausted), "{choice:?}");
         let choice = Choice::shared_with(Pages::Huge2M, None, Reason::NoMount);
         assert_eq!(choice.reason, Reason::NoMount);

@@ -94,8 +94,6 @@ pub(crate) struct Region {
     asked: Pages,
     /// Pages of the pool that were refused so far.
     refused: AtomicU64,
-    /// How many were when they were last asked for anew.
-    retried: AtomicU64,
     /// Unmapped on drop; `None` where the caller owns the memory.
     _metadata_mapping: Option<Mapping>,
     _data_mapping: Option<Mapping>,
@@ -180,13 +178,18 @@ impl Region {
         }
     }
 
-    /// Whether pages of the pool were refused since this was last asked, and it has some again.
-    pub(crate) fn pool_is_back(&self) -> bool {
-        let refused = self.refused.load(Relaxed);
+    /// Whether the pool has pages that nobody uses. Reads three files of `/sys`.
+    pub(crate) fn pool_has_some(&self) -> bool {
         let has_some = |size| sys::machine::pool(size).is_some_and(|pool| pool.free > 0);
-        refused != self.retried.load(Relaxed)
-            && self.choice.pool.is_some_and(|(size, _)| has_some(size))
-            && self.retried.swap(refused, Relaxed) != refused
+        self.choice.pool.is_some_and(|(size, _)| has_some(size))
+    }
+
+    /// Whether this process has the second file open under this number. Three system calls.
+    pub(crate) fn is_pool_file_here(&self, number: u32) -> bool {
+        let identity = |file| sys::file::facts(file).map(|facts| facts.identity).ok();
+        let here = sys::file::handle_of_own(number).ok();
+        let here = here.and_then(|file| sys::file::cached_identity(file.as_fd()).ok());
+        here.is_some() && here == self.pool_file().and_then(identity)
     }
 
     /// Whether a page's memory is to come from a pool.

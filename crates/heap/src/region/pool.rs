@@ -6,6 +6,8 @@
 //! By name it lies in a file system for huge pages. By descriptor it has none, and who attaches gets it from
 //! the caller, or from another process of the heap by way of `/proc`.
 
+use core::ffi::CStr;
+
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use super::backing::{Backing, Choice, Reason};
@@ -22,8 +24,15 @@ use crate::word::{PROCESSES_MAX, Process, ProcessWord};
 /// Where names live, with our mark: where systemd and most distributions mount it.
 const FOLDER: &[u8] = b"/dev/hugepages/haul-heap.";
 
+/// Where the names of the heaps themselves live. The number of its file system is part of the second file's
+/// name: containers that share one `/dev/hugepages` may each have their own, and heaps of one name there.
+const FIRST_FOLDER: &CStr = c"/dev/shm";
+
+/// The most decimal digits of the number of a file system, and the point before it.
+const DEVICE_BYTES: usize = 21;
+
 /// Bytes of a path.
-const PATH_BYTES: usize = FOLDER.len() + NAME_BYTES_MAX + 1;
+const PATH_BYTES: usize = FOLDER.len() + NAME_BYTES_MAX + DEVICE_BYTES + 1;
 
 /// How the second file of a heap is come by.
 #[derive(Clone, Copy)]
@@ -63,7 +72,7 @@ pub(super) fn create(
 }
 
 fn create_named(name: Name, size: HugeSize) -> Result<OwnedFd, Errno> {
-    let path = path_of(name);
+    let path = path_of(name)?;
     let path = path.as_c_str()?;
     let file = match file::create_named(path) {
         // The heap's name is ours: this one was left by a heap that is gone.
@@ -90,8 +99,8 @@ pub(super) fn open(
     let refused = |attempt| move |errno| Error::refused(attempt, 0, errno);
     let file = match source {
         Source::Name(name) => {
-            let path = path_of(name);
-            path.as_c_str().and_then(file::open_named).map_err(refused(Attempt::OpenHugeFile))?
+            let file = path_of(name).and_then(|path| file::open_named(path.as_c_str()?));
+            file.map_err(refused(Attempt::OpenHugeFile))?
         }
         Source::File(file) => file::duplicate(file).map_err(refused(Attempt::Duplicate))?,
         Source::Members => of_members(first, header, pool).ok_or(Error::Unsupported {
@@ -136,8 +145,11 @@ fn of_members(first: BorrowedFd<'_>, header: &Header, pool: &PoolFile) -> Option
         path.push_number(pid.into());
         path.push(b"/fd/");
         path.push_number(number.into());
-        let file = file::reopen(path.as_c_str().ok()?).ok()?;
-        is_sound(file.as_fd(), header, pool).is_ok_and(|is| is).then_some(file)
+        let handle = file::handle(path.as_c_str().ok()?).ok()?;
+        // Before it is opened: it may be anything that a process has open which wishes us ill.
+        let is_it = file::cached_identity(handle.as_fd()) == Ok(pool.identity)
+            && is_sound(handle.as_fd(), header, pool) == Ok(true);
+        if is_it { file::reopen(handle.as_fd()).ok() } else { None }
     })
 }
 
@@ -154,16 +166,17 @@ fn shown_in(record: &[u8; PROCESS_RECORD_BYTES]) -> Option<(u32, u32)> {
 
 /// Takes the second file's name away, where there is one.
 pub(super) fn remove_name(name: Name) {
-    let path = path_of(name);
     // Most heaps have none.
-    let _ = path.as_c_str().and_then(file::remove_named);
+    let _ = path_of(name).and_then(|path| file::remove_named(path.as_c_str()?));
 }
 
-fn path_of(name: Name) -> Path<PATH_BYTES> {
+fn path_of(name: Name) -> Result<Path<PATH_BYTES>, Errno> {
     let mut path = Path::new();
     path.push(FOLDER);
     path.push(name.as_str().as_bytes());
-    path
+    path.push(b".");
+    path.push_number(file::device_at(FIRST_FOLDER)?);
+    Ok(path)
 }
 
 /// Maps the part of the data that lies in the second file, over what is mapped there.

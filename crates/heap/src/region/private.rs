@@ -38,7 +38,7 @@ impl Region {
     }
 
     fn private_of(plan: &Plan, geometry: Geometry) -> Result<Self, Errno> {
-        let choice = Choice::private(plan.pages, geometry.node_pages);
+        let choice = Choice::private(plan.pages, &geometry);
         let data = Mapping::reserve(geometry.data_bytes(), ALIGN_MAX)?;
         let metadata = private_metadata(&geometry)?;
         for node in 0..geometry.nodes {
@@ -82,10 +82,9 @@ impl Region {
             })?,
             geometry,
             kind: Kind::External(external),
-            choice: Choice::private(Pages::Plain, geometry.node_pages),
+            choice: Choice::private(Pages::Plain, &geometry),
             asked: plan.pages,
             refused: AtomicU64::new(0),
-            retried: AtomicU64::new(0),
             _metadata_mapping: mapping,
             _data_mapping: None,
         })
@@ -107,7 +106,6 @@ impl Region {
             choice,
             asked,
             refused: AtomicU64::new(0),
-            retried: AtomicU64::new(0),
             _metadata_mapping: Some(metadata),
             _data_mapping: Some(data),
         }

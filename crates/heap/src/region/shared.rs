@@ -34,6 +34,9 @@ impl Region {
             Errno::EXIST => Error::NameTaken(name),
             _ => Error::refused(Attempt::CreateFile, 0, errno),
         })?;
+        // The name is ours now, so a second file of that name was left by a heap that is gone; it may hold
+        // what the pool has.
+        pool::remove_name(name);
         let created = Self::create(plan, file, Some(name));
         if created.is_err() {
             // What could not be finished must not stand in the way of the next attempt.
@@ -97,7 +100,7 @@ impl Region {
 
     fn create(plan: &Plan, file: OwnedFd, name: Option<Name>) -> Result<Self, Error> {
         let (header, choice, second, metadata, data) = halving(plan, |geometry| {
-            let mut choice = Choice::shared(plan.pages, geometry.node_pages);
+            let mut choice = Choice::shared(plan.pages, &geometry);
             let second = pool::create(&geometry, name, &mut choice);
             let (second, pool) = second.unzip();
             let header = Header { pool, ..Header::shared(geometry) };

@@ -4,7 +4,7 @@
 use core::ffi::CStr;
 
 use rustix::fd::{BorrowedFd, OwnedFd};
-use rustix::fs::{self, MemfdFlags, Mode, OFlags, SealFlags};
+use rustix::fs::{self, AtFlags, MemfdFlags, Mode, OFlags, SealFlags, StatxFlags};
 
 use super::Errno;
 use super::machine::HugeSize;
@@ -112,9 +112,42 @@ pub(crate) fn open_named(path: &CStr) -> Result<OwnedFd, Errno> {
     fs::open(path, flags, Mode::empty())
 }
 
-/// Opens a file anew that a process has open, by its link in `/proc`, for reading and writing.
-pub(crate) fn reopen(path: &CStr) -> Result<OwnedFd, Errno> {
-    fs::open(path, OFlags::RDWR | OFlags::CLOEXEC | OFlags::NONBLOCK, Mode::empty())
+/// A handle of a file that a process has open, by its link in `/proc`, to ask what it is. It opens nothing:
+/// a device does something when it is opened.
+pub(crate) fn handle(path: &CStr) -> Result<OwnedFd, Errno> {
+    fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
+}
+
+/// A handle of what this process has open under a number.
+pub(crate) fn handle_of_own(number: u32) -> Result<OwnedFd, Errno> {
+    handle(own_link(number).as_c_str()?)
+}
+
+/// Opens the file of a handle for reading and writing.
+pub(crate) fn reopen(handle: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
+    use rustix::fd::AsRawFd;
+    let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+    fs::open(own_link(handle.as_raw_fd() as u32).as_c_str()?, flags, Mode::empty())
+}
+
+fn own_link(number: u32) -> Path<32> {
+    let mut path = Path::new();
+    path.push(b"/proc/self/fd/");
+    path.push_number(number.into());
+    path
+}
+
+/// [`Facts::identity`] as the kernel has it at hand: a file system in another process is not asked, which
+/// may never answer.
+pub(crate) fn cached_identity(file: BorrowedFd<'_>) -> Result<[u64; 2], Errno> {
+    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+    let told = fs::statx(file, c"", flags, StatxFlags::INO)?;
+    Ok([fs::makedev(told.stx_dev_major, told.stx_dev_minor), told.stx_ino])
+}
+
+/// The number of the file system that a path leads into.
+pub(crate) fn device_at(path: &CStr) -> Result<u64, Errno> {
+    fs::stat(path).map(|stat| stat.st_dev)
 }
 
 /// Takes the name away; the file lives on until the last mapping of it goes.
@@ -248,6 +281,20 @@ mod tests {
         for bad in [&b""[..], b" 1", b"x", b"18446744073709551616"] {
             assert_eq!(parse_number(bad), None);
         }
+    }
+
+    #[test]
+    fn a_file_is_known_before_it_is_opened() {
+        use rustix::fd::AsRawFd;
+        let file = create_unnamed(c"haul-test").unwrap();
+        let handle = handle_of_own(file.as_raw_fd() as u32).unwrap();
+        let identity = facts(file.as_fd()).unwrap().identity;
+        assert_eq!(cached_identity(handle.as_fd()), Ok(identity));
+        // It is open for nothing.
+        assert!(rustix::io::write(&handle, &[1]).is_err());
+        let again = reopen(handle.as_fd()).unwrap();
+        assert_eq!(facts(again.as_fd()).unwrap().identity, identity);
+        assert_eq!(rustix::io::write(&again, &[1]), Ok(1));
     }
 
     #[test]
