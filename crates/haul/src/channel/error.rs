@@ -60,6 +60,18 @@ pub enum Error {
         /// What can be true.
         limit: u64,
     },
+    /// So much that peers handed over is not closed yet that nobody new is met: it is of a kind that is closed
+    /// only as the peer lets it.
+    #[error(
+        "cannot begin a channel: {held} descriptors that peers handed over are still being closed, and fewer \
+         than {limit} must be; end the peers that hold them up, or this process"
+    )]
+    Unclosed {
+        /// Descriptors that are not closed yet.
+        held: usize,
+        /// From so many on nobody new is met.
+        limit: usize,
+    },
     /// The peer died, or closed its end, before the transfer was complete.
     #[error(
         "cannot {attempt}: the peer went after {done} of {size}; nothing of the message counts: \

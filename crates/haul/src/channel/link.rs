@@ -63,10 +63,8 @@ pub(super) struct Link {
 /// What came by the socket.
 #[derive(Debug, Default)]
 struct Came {
-    /// Descriptors that were not asked for yet.
-    files: VecDeque<(Kind, u64, OwnedFd)>,
-    /// What came in the place of one, and could not be kept.
-    refused: Received,
+    /// Descriptors that were not asked for yet, or what came in the place of one and could not be kept.
+    files: VecDeque<(Kind, u64, Received)>,
 }
 
 impl Link {
@@ -132,10 +130,8 @@ impl Link {
         let mut came = self.came();
         came.files.retain(|&(of, with, _)| of != kind || with >= number);
         let index = came.files.iter().position(|&(of, with, _)| (of, with) == (kind, number));
-        match index.and_then(|index| came.files.remove(index)) {
-            Some((.., file)) => Ok(file),
-            None => std::mem::take(&mut came.refused).file(expected),
-        }
+        let found = index.and_then(|index| came.files.remove(index));
+        found.map_or(Received::Nothing, |(.., file)| file).file(expected)
     }
 
     fn came(&self) -> MutexGuard<'_, Came> {
@@ -151,23 +147,15 @@ impl Link {
                 return;
             }
             let Ok(Some(packet)) = socket::receive(&self.socket, self.is_trusted) else { return };
-            let mut came = self.came();
             match packet.file {
-                Received::Nothing => {}
-                Received::File(file) => {
-                    let Some((kind, number)) = named(&packet.bytes[..packet.length]) else {
-                        continue;
-                    };
-                    if (came.files.len() as u64) < layout::SLOTS + FILES_BESIDE {
-                        came.files.push_back((kind, number, file));
-                    }
-                }
-                refused => {
-                    if matches!(refused, Received::Foreign) {
-                        self.break_off();
-                    }
-                    came.refused = refused;
-                }
+                Received::Nothing => continue,
+                Received::Foreign => self.break_off(),
+                _ => {}
+            }
+            let Some((kind, number)) = named(&packet.bytes[..packet.length]) else { continue };
+            let mut came = self.came();
+            if (came.files.len() as u64) < layout::SLOTS + FILES_BESIDE {
+                came.files.push_back((kind, number, packet.file));
             }
         }
     }

@@ -32,13 +32,14 @@
 //! # From the bottom up
 //!
 //! `error`, `mechanism`, `account`: the words; `layout`: what stands where in the memory that both ends share; `words`, `counter`, `bell`, `closing`: what
-//! both ends change there (`interleavings`: in every order); `region`: that memory; `checksum`: over the bytes of a message; `received`: descriptors of the peer's; `socket`, `peer`: the other process; `link`: socket, memory and bells of
+//! both ends change there (`interleavings`: in every order); `region`: that memory; `checksum`: over the bytes of a message; `received`: descriptors of the peer's, `aside`: closed without waiting for it; `socket`, `peer`: the other process; `link`: socket, memory and bells of
 //! an end; `idle`: whether there is a processor for each end; `transfer`: steps, and waiting under a deadline; `ranges`, `pages`, `spares`, `announced`: pages that are put in the place of others; `source`, `buffer`: what goes in and what comes out; `inline`, `ring`, `staged`,
 //! `sealed`, `pull`, `double`, `lease` (over `pool`), `vmsplice`: one mechanism each; `choose`: which of them; `handshake`: how two ends meet;
 //! `sender` (with `begin`, `sending`), `receiver` (with `incoming`, `filling`): the two halves.
 
 mod account;
 mod announced;
+mod aside;
 mod begin;
 mod bell;
 mod buffer;
@@ -175,7 +176,7 @@ impl Channel {
     ///
     /// # Errors
     /// [`Error::Socket`] where nobody listens; [`Error::Handshake`], [`Error::Memory`] where it is
-    /// no channel; [`Error::Deadline`]; [`Error::System`].
+    /// no channel; [`Error::Deadline`]; [`Error::System`]; [`Error::Unclosed`].
     pub fn connect(path: &Path, settings: &Settings) -> Result<Self, Error> {
         Self::connect_over(socket::connect(path)?, settings)
     }
@@ -188,6 +189,7 @@ impl Channel {
     /// As [`connect`](Self::connect).
     pub fn connect_over(socket: OwnedFd, settings: &Settings) -> Result<Self, Error> {
         let socket = Socket::adopt(socket)?;
+        aside::check()?;
         let met = handshake::connect(&socket, settings)?;
         Ok(Self::new(socket, met, settings, 0))
     }
@@ -198,6 +200,7 @@ impl Channel {
     /// As [`connect`](Self::connect).
     pub fn accept_over(socket: OwnedFd, settings: &Settings) -> Result<Self, Error> {
         let socket = Socket::adopt(socket)?;
+        aside::check()?;
         let met = handshake::accept(&socket, settings)?;
         Ok(Self::new(socket, met, settings, 1))
     }
@@ -325,6 +328,8 @@ impl Listener {
     /// # Errors
     /// As [`Channel::connect`]; [`Error::Deadline`] when nobody comes. The listener stays usable.
     pub fn accept(&self, settings: &Settings) -> Result<Channel, Error> {
+        // Who waits is left to wait: each connection is one more descriptor to be closed.
+        aside::check()?;
         match socket::accept(&self.socket, settings.wait)? {
             Some(socket) => Channel::accept_over(socket, settings),
             None => {

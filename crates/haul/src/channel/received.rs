@@ -1,14 +1,12 @@
 //! Descriptors that the peer handed over. To close one may mean to wait for the peer: a file of its own
 //! file system (FUSE) asks it, a socket with SO_LINGER waits for what it has not sent yet. No deadline
 //! ends that wait. So only what the kernel closes by itself is kept, memory and pipes, and anything else
-//! is closed by a thread of its own.
-
-use std::mem::ManuallyDrop;
-use std::thread;
+//! is closed by threads of their own, see `aside`.
 
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 
+use super::aside;
 use super::error::Error;
 
 /// What came with a packet.
@@ -32,7 +30,7 @@ impl Received {
         let is_known = |file: &OwnedFd| is_memory(file) || are_pipes_expected && is_pipe(file);
         let (mut known, foreign): (Vec<_>, Vec<_>) = files.into_iter().partition(is_known);
         if !foreign.is_empty() {
-            close_aside(foreign);
+            aside::close(foreign);
             return Self::Foreign;
         }
         match (known.len(), is_cut) {
@@ -69,15 +67,6 @@ fn is_memory(file: &OwnedFd) -> bool {
 /// Only a pipe has a size as such, and no file system is asked.
 pub(super) fn is_pipe(file: &OwnedFd) -> bool {
     rustix::pipe::fcntl_getpipe_size(file).is_ok()
-}
-
-/// Closes what the peer may hold up. Where there is no thread to be had it stays open: one descriptor
-/// less is better than a call that never ends.
-pub(super) fn close_aside<T: Send + 'static>(files: T) {
-    // A thread that could not be made drops what it was to run, and with it whatever that owns.
-    let files = ManuallyDrop::new(files);
-    let closing = move || drop(ManuallyDrop::into_inner(files));
-    let _ = thread::Builder::new().name("haul-close".into()).spawn(closing);
 }
 
 #[cfg(test)]

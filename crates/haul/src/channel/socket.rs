@@ -16,8 +16,9 @@ use rustix::net::{
     SocketFlags, SocketType, UCred, sockopt,
 };
 
+use super::aside;
 use super::error::Error;
-use super::received::{self, Received};
+use super::received::Received;
 
 /// Longest packet that is sent or taken.
 pub(super) const PACKET_BYTES: usize = 128;
@@ -91,7 +92,7 @@ impl Drop for Socket {
                 Ok(None) | Err(_) => return,
             }
         }
-        received::close_aside(socket);
+        aside::close([socket]);
     }
 }
 

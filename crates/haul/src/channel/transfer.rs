@@ -119,6 +119,8 @@ pub(super) fn advance<T: Transfer>(transfer: &mut T) -> Result<Option<T::Output>
     if transfer.lane().is_peer_gone() {
         return finish_without_peer(transfer).map(Some);
     }
+    // Nothing is read from the socket any more, so it would stay readable: nobody must poll it again.
+    transfer.lane().link.check_whole()?;
     Ok(None)
 }
 
