@@ -217,7 +217,7 @@ impl Region {
         match &self.kind {
             Kind::Private => self.provide_private(page, haste).map(one),
             Kind::Shared { pool: Some(pool), .. } if self.pool_of(page).is_some() => {
-                self.provide_from_file(pool.as_fd(), page, haste).map(one)
+                self.provide_from_file(pool.as_fd(), page).map(one)
             }
             Kind::Shared { file, name, .. } => {
                 self.provide_shared(file.as_fd(), name.is_some(), page, haste).map(one)

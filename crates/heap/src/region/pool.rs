@@ -12,7 +12,7 @@ use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use super::backing::{Backing, Choice, Reason};
 use super::header::{Header, PoolFile};
-use super::{Haste, Refusal, Region};
+use super::{Refusal, Region};
 use crate::error::{Attempt, Error, NAME_BYTES_MAX, Name};
 use crate::layout::{Geometry, Layout, PAGE, POOL_FILE, PROCESS_MORE_AT, PROCESS_RECORD_BYTES};
 use crate::sync::Relaxed;
@@ -200,16 +200,17 @@ impl Region {
         &self,
         file: BorrowedFd<'_>,
         page: usize,
-        haste: Haste,
     ) -> Result<Backing, Refusal> {
-        // In the file it is present for all processes from now on.
-        if file::allocate(file, (page * PAGE) as u64, PAGE as u64).is_err() {
+        // By the mapping, which is bound to the node; the file knows of none. In the file it is present for
+        // all processes from now on.
+        let result = match memory::populate(self.page_address(page), PAGE) {
+            // A kernel before 5.14 cannot; the file can have the memory all the same.
+            Err(Errno::INVAL) => file::allocate(file, (page * PAGE) as u64, PAGE as u64),
+            result => result,
+        };
+        if result.is_err() {
             self.refused.fetch_add(1, Relaxed);
             return Err(Refusal::Unusable);
-        }
-        if haste == Haste::Ahead {
-            // Into this process's tables: without it a touch is a fault that finds its memory.
-            let _ = memory::populate(self.page_address(page), PAGE);
         }
         self.pool_of(page).map(Backing::of_pool).ok_or(Refusal::Unusable)
     }
