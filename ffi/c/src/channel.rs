@@ -300,7 +300,7 @@ impl From<Error> for haul_status {
             Error::System { reason, .. } if reason.kind() == io::ErrorKind::OutOfMemory => {
                 haul_status::HAUL_ERROR_NO_MEMORY
             }
-            Error::System { .. } => haul_status::HAUL_ERROR_SYSTEM,
+            Error::System { .. } | Error::Unclosed { .. } => haul_status::HAUL_ERROR_SYSTEM,
             Error::Handshake { .. } | Error::Memory { .. } | Error::Protocol { .. } => {
                 haul_status::HAUL_ERROR_PROTOCOL
             }
