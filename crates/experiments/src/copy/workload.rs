@@ -369,21 +369,25 @@ mod tests {
     use crate::copy::Function;
     use crate::copy::subjects::{Plain, available};
 
+    /// Sizes at a level, nothing overlapping.
+    fn mix(sizes: &Distribution, level: Level) -> Mix<'_> {
+        Mix {
+            sizes,
+            level,
+            alignment: Alignment::default(),
+            overlap: Overlap { share: 0.0 },
+            branches: Branches::Random,
+            seed: 1,
+        }
+    }
+
     /// Any number of iterations, from any round, ends where it should and writes only targets.
     #[test]
     fn iterations_wrap_around_the_list() {
         let sizes = Distribution::uniform("test", 1..=40);
         let caches = Caches { l1_bytes: 8 << 10, l2_bytes: 32 << 10, llc_bytes: 64 << 10 };
         for level in Level::ALL {
-            let mix = Mix {
-                sizes: &sizes,
-                level,
-                alignment: Alignment::default(),
-                overlap: Overlap { share: 0.0 },
-                branches: Branches::Random,
-                seed: 1,
-            };
-            let workload = Workload::drawn(&mix, &caches, 1).unwrap();
+            let workload = Workload::drawn(&mix(&sizes, level), &caches, 1).unwrap();
             let lane = &workload.threads[0];
             let subject =
                 OnWorkload::new(available(Function::Memcpy, Plain::C)[0], &workload, true);
@@ -400,15 +404,7 @@ mod tests {
     #[test]
     fn lists_differ_in_order_and_not_in_sizes() {
         let sizes = Distribution::uniform("test", 0..=16);
-        let mix = Mix {
-            sizes: &sizes,
-            level: Level::L1,
-            alignment: Alignment::default(),
-            overlap: Overlap { share: 0.0 },
-            branches: Branches::Random,
-            seed: 1,
-        };
-        let workload = Workload::drawn(&mix, &Caches::default(), 1).unwrap();
+        let workload = Workload::drawn(&mix(&sizes, Level::L1), &Caches::default(), 1).unwrap();
         let lists = &workload.threads[0].lists;
         assert!(lists.len() * lists[0].len() >= OPERATIONS_OF_ALL_LISTS / 2, "{}", lists.len());
         let sizes_of =
@@ -427,17 +423,7 @@ mod tests {
     #[test]
     fn a_round_has_one_place_and_the_next_another() {
         let sizes = Distribution::uniform("test", 64..=64);
-        let level = |level| {
-            let mix = Mix {
-                sizes: &sizes,
-                level,
-                alignment: Alignment::default(),
-                overlap: Overlap { share: 0.0 },
-                branches: Branches::Random,
-                seed: 1,
-            };
-            Workload::drawn(&mix, &Caches::default(), 1).unwrap()
-        };
+        let level = |level| Workload::drawn(&mix(&sizes, level), &Caches::default(), 1).unwrap();
         let resident = Workload::resident(2048, Alignment::default(), 1, 1).unwrap();
         for workload in [level(Level::L1), level(Level::L2), resident] {
             let candidates = &available(Function::Memcpy, Plain::C)[..3];

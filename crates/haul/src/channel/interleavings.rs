@@ -1,5 +1,5 @@
-//! The protocols of the counter, the bell, the ring, closing and leasing in every order that two ends can run in, up to
-//! three preemptions, under loom:
+//! The protocols of the counter, the bell, the ring, closing and leasing in every order that two ends can
+//! run in, up to three preemptions, under loom:
 //! `RUSTFLAGS="--cfg loom" cargo test -p haul --lib --release interleavings`.
 
 use loom::cell::UnsafeCell;

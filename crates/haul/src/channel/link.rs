@@ -57,14 +57,9 @@ pub(super) struct Link {
     pub(super) settings: Settings,
     /// A transfer failed in the middle: what the words say means nothing any more.
     pub(super) is_broken: AtomicBool,
-    came: Mutex<Came>,
-}
-
-/// What came by the socket.
-#[derive(Debug, Default)]
-struct Came {
-    /// Descriptors that were not asked for yet, or what came in the place of one and could not be kept.
-    files: VecDeque<(Kind, u64, Received)>,
+    /// Descriptors that came and were not asked for yet, or what came in the place of one and could not be
+    /// kept.
+    came: Mutex<VecDeque<(Kind, u64, Received)>>,
 }
 
 impl Link {
@@ -128,13 +123,13 @@ impl Link {
     ) -> Result<OwnedFd, Error> {
         self.read_socket();
         let mut came = self.came();
-        came.files.retain(|&(of, with, _)| of != kind || with >= number);
-        let index = came.files.iter().position(|&(of, with, _)| (of, with) == (kind, number));
-        let found = index.and_then(|index| came.files.remove(index));
+        came.retain(|&(of, with, _)| of != kind || with >= number);
+        let index = came.iter().position(|&(of, with, _)| (of, with) == (kind, number));
+        let found = index.and_then(|index| came.remove(index));
         found.map_or(Received::Nothing, |(.., file)| file).file(expected)
     }
 
-    fn came(&self) -> MutexGuard<'_, Came> {
+    fn came(&self) -> MutexGuard<'_, VecDeque<(Kind, u64, Received)>> {
         self.came.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -154,8 +149,8 @@ impl Link {
             }
             let Some((kind, number)) = named(&packet.bytes[..packet.length]) else { continue };
             let mut came = self.came();
-            if (came.files.len() as u64) < layout::SLOTS + FILES_BESIDE {
-                came.files.push_back((kind, number, packet.file));
+            if (came.len() as u64) < layout::SLOTS + FILES_BESIDE {
+                came.push_back((kind, number, packet.file));
             }
         }
     }
