@@ -37,7 +37,7 @@ impl Machine {
     /// Takes the machine for a test of `what`; `None`, with the skip told, without DPDK.
     pub(crate) fn take(what: &str) -> Option<Self> {
         if !is_here("dpdk-testpmd") {
-            skip(what, "no dpdk-testpmd on PATH", "apt-get install dpdk");
+            skip(what, "no dpdk-testpmd on PATH", "apt-get install dpdk-dev");
             return None;
         }
         let turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);

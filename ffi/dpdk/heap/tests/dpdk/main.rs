@@ -28,7 +28,7 @@ fn same_verdict(name: &str) {
         return;
     };
     if !is_here("dpdk-test") {
-        skip(name, "no dpdk-test on PATH", "apt-get install dpdk");
+        skip(name, "no dpdk-test on PATH", "apt-get install dpdk-dev");
         return;
     }
     let (without, _) = autotest(&machine, name, Preload::No);
