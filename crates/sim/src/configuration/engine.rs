@@ -56,15 +56,13 @@ pub struct EngineSettings {
     /// Copies that may wait at each engine. Chosen: 8.
     pub queue_entries: u32,
     /// Lines of each engine's stream buffer, "to store copied data": lines of the target. A longer
-    /// copy takes rounds of reading and writing. Fitted to the paper's Table 2: 12. With 16, 1024
-    /// bytes are one round, and out of order every engine is 4 to 11 points too good; with 8, 1400
-    /// are three, and without bypass 6 points too bad.
+    /// copy takes rounds of reading and writing. Fitted to the paper's Table 2: 6; docs/sim.md has what
+    /// others give.
     pub stream_lines: u32,
     /// The part of a channel's requests that is the engines' for sure while the processor bypasses
-    /// them. The paper has CPU requests "interleaved" with the engine's. Fitted to its Table 2: 67, two
-    /// choices of three. With 50, in-order ASYNC of 1400 bytes is 0.3 points farther off, and the
-    /// mean of all rows 0.2 nearer. The processor's write-backs wait for the same choices: below 50, a
-    /// stream of dirty lines can pile them up in the queue.
+    /// them. The paper has CPU requests "interleaved" with the engine's. Chosen: 50, every other one.
+    /// The processor's write-backs wait for the same choices: below 50, a stream of dirty lines can
+    /// pile them up in the queue.
     pub share_percent: u32,
     /// Copies that the pending copy table holds. Chosen: 16.
     pub pending_entries: u32,
@@ -82,8 +80,8 @@ impl Default for EngineSettings {
             engines: 1,
             placement: Placement::default(),
             queue_entries: 8,
-            stream_lines: 12,
-            share_percent: 67,
+            stream_lines: 6,
+            share_percent: 50,
             pending_entries: 16,
             source: Source::default(),
             target: Target::default(),

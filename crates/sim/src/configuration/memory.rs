@@ -22,14 +22,16 @@ pub struct MemorySettings {
     pub second_cache: CacheSettings,
     /// Lines that may be on their way from memory at once. Table 1: 8.
     pub mshrs: u32,
-    /// What a chain of dependent loads measures on an idle machine, from a load's issue to its
-    /// data, where each finds its bank with no row open. Table 1: 80; Figure 8: 80, 95, 110. The
-    /// chipset's own delay is what remains of it after caches, bus and memory.
+    /// Average access time of memory: from the end of a read's request on the bus until the chipset
+    /// has the whole line for the bus, where no row is open. Table 1: 80, under DRAM, and "includes
+    /// the delays taken to propagate the request and response via a realistic chipset"; Figure 8:
+    /// 80, 95, 110. The chipset's own delay is what remains of it after memory. Caches and bus come
+    /// on top, as SimpleScalar counts: [`Self::idle_load_cycles`].
     pub latency_ns: u64,
     /// Of the chipset's delay, what every message between bus and hub takes each way: commands to
     /// an engine and its notifications too. What remains is the reads' alone, on the way from
-    /// memory to the bus. Chosen: 9, so that at 80 ns nothing remains: Figure 8's slower memory is
-    /// slower to read and not to talk to, as its engines' 2.4, 1 and 0.2 points ask.
+    /// memory to the bus. Fitted to it: 10. Figure 8's slower memory is slower to read and not to talk
+    /// to, as its engines' 2.4, 1 and 0.2 points ask.
     pub crossing_ns: u64,
     /// Requests that the memory controller's queue holds. Chosen: 32.
     pub queue_entries: u32,
@@ -79,6 +81,11 @@ pub struct BusSettings {
 pub struct DramSettings {
     /// Channels. Figure 7: one (3.2 GB/s) or two (6.4 GB/s).
     pub channels: u32,
+    /// Whether the channels work as one, each with its part of every line, so that a second one makes
+    /// a line come sooner; else lines take turns over them. Chosen: yes, as servers of the time did
+    /// (Intel's E7505: "lock-step"; the E7520 pairs two channels of DDR2-400 with a bus of 800 MHz),
+    /// and as Figure 7 asks, where BASE gains by a second channel too.
+    pub lockstep: bool,
     /// Transfers in a microsecond on one channel. Table 1: DDR2-400.
     pub megatransfers: u64,
     /// Bytes of a transfer. JESD79-2 modules: 64 bits.
@@ -93,9 +100,12 @@ pub struct DramSettings {
     pub row_ns: u64,
     /// From a read's or write's command to its first data. Table 1: 15.
     pub column_ns: u64,
-    /// Between the last data one way and the first data the other way. Chosen: 10, two clocks
-    /// (tWTR of JESD79-2 for DDR2-400).
-    pub turnaround_ns: u64,
+    /// From the last data written to the next read's command, whose data comes `column_ns` later.
+    /// Chosen: 10, two clocks (tWTR of JESD79-2 for DDR2-400).
+    pub write_to_read_ns: u64,
+    /// Between the last data read and the first data written. Chosen: 5, one clock (JESD79-2: two
+    /// clocks and a burst between the commands, and a write's data comes a clock sooner).
+    pub read_to_write_ns: u64,
     /// After the last data written, before its row may be closed. Chosen: 15 (tWR of JESD79-2).
     pub write_recovery_ns: u64,
     /// For how long a row stays open when no request for it waits. Chosen: 0: the controller closes
@@ -116,7 +126,7 @@ impl Default for MemorySettings {
             second_cache: CacheSettings { bytes: 1 << 20, ways: 8, hit_cycles: 15 },
             mshrs: 8,
             latency_ns: 80,
-            crossing_ns: 9,
+            crossing_ns: 10,
             queue_entries: 32,
             payload_takes_bandwidth: false,
             bus: BusSettings::default(),
@@ -142,6 +152,7 @@ impl Default for DramSettings {
     fn default() -> Self {
         Self {
             channels: 2,
+            lockstep: true,
             megatransfers: 400,
             bytes: 8,
             banks: 8,
@@ -149,7 +160,8 @@ impl Default for DramSettings {
             precharge_ns: 15,
             row_ns: 15,
             column_ns: 15,
-            turnaround_ns: 10,
+            write_to_read_ns: 10,
+            read_to_write_ns: 5,
             write_recovery_ns: 15,
             row_idle_ns: 0,
         }
@@ -186,25 +198,57 @@ impl BusSettings {
 }
 
 impl DramSettings {
-    /// Cycles that a line holds a channel's data lines, the last one whole.
+    /// Channels that work by themselves: one where all of them are in lockstep.
+    #[must_use]
+    pub fn independent_channels(&self) -> u32 {
+        if self.lockstep { 1 } else { self.channels }
+    }
+
+    /// Cycles that a line holds the data lines of an independent channel, the last one whole.
     #[must_use]
     pub fn burst_cycles(&self, line_bytes: u64) -> Cycle {
-        (line_bytes * CPU_MHZ).div_ceil(self.bytes * self.megatransfers)
+        let bytes = self.bytes * self.joined_channels();
+        (line_bytes * CPU_MHZ).div_ceil(bytes * self.megatransfers)
+    }
+
+    /// Lines of a row over all chips of an independent channel.
+    #[must_use]
+    pub fn row_lines(&self, line_bytes: u64) -> u64 {
+        self.row_bytes * self.joined_channels() / line_bytes
+    }
+
+    /// Channels that work as one.
+    fn joined_channels(&self) -> u64 {
+        if self.lockstep { self.channels.into() } else { 1 }
     }
 }
 
 impl MemorySettings {
-    /// The chipset's delay, out and back together: what remains of [`Self::latency_ns`] after the
-    /// caches' lookups, the bus, and memory that opens a row. `None`: nothing remains.
+    /// The chipset's delay, out and back together: what remains of [`Self::latency_ns`] after memory
+    /// that opens a row. `None`: nothing remains.
     #[must_use]
     pub fn chipset_cycles(&self) -> Option<Cycle> {
+        let opened = cycles_of_ns(self.dram.row_ns + self.dram.column_ns);
+        let known = opened + self.dram.burst_cycles(self.line_bytes);
+        cycles_of_ns(self.latency_ns).checked_sub(known)
+    }
+
+    /// From data that the chipset has until the bus hands it over: the response phase, and the clock
+    /// by which the bus is behind. Rounded down, as the end of the request was rounded up.
+    #[must_use]
+    pub fn answer_cycles(&self) -> Cycle {
+        (u64::from(self.bus.response_clocks) + 1) * CPU_MHZ / self.bus.mhz
+    }
+
+    /// What a chain of dependent loads measures on an idle machine, each from its issue to its data:
+    /// the lookups of both caches, arbitration, request, [`Self::latency_ns`] and the answer.
+    #[must_use]
+    pub fn idle_load_cycles(&self) -> Cycle {
         let lookups = u64::from(self.data_cache.hit_cycles + self.second_cache.hit_cycles);
         let phases = u64::from(self.bus.arbitration_clocks + self.bus.request_clocks);
         // In a chain each load is issued when the line before has come, at a bus clock's beginning.
         let requested = self.bus.after(self.bus.clock_at(lookups) + phases);
-        let memory = cycles_of_ns(self.dram.row_ns + self.dram.column_ns);
-        let known = requested + memory + self.dram.burst_cycles(self.line_bytes);
-        cycles_of_ns(self.latency_ns).checked_sub(known)
+        requested + cycles_of_ns(self.latency_ns) + self.answer_cycles()
     }
 
     pub(crate) fn validate(&self) -> Result<(), Error> {
@@ -250,7 +294,7 @@ impl MemorySettings {
             return Err(Error::setting(
                 "memory.latency_ns",
                 self.latency_ns,
-                "caches, bus and memory alone take longer; raise it or make them faster",
+                "memory alone takes longer; raise it or make memory faster",
             ));
         }
         Ok(())
@@ -273,14 +317,20 @@ impl DramSettings {
         power_of_two("memory.dram.channels", self.channels.into(), 1, 16)?;
         power_of_two("memory.dram.bytes", self.bytes, 1, line_bytes)?;
         // A line takes one cycle at least: what is quicker would be no quicker here.
-        let quickest = line_bytes * CPU_MHZ / self.bytes;
+        let joined_bytes = self.bytes * self.joined_channels();
+        if joined_bytes > line_bytes {
+            let problem = "channels in lockstep share each line: take fewer or narrower ones";
+            return Err(Error::setting("memory.dram.channels", self.channels, problem));
+        }
+        let quickest = line_bytes * CPU_MHZ / joined_bytes;
         within("memory.dram.megatransfers", self.megatransfers, 1, quickest)?;
         power_of_two("memory.dram.banks", self.banks.into(), 1, 256)?;
         power_of_two("memory.dram.row_bytes", self.row_bytes, line_bytes, 1 << 24)?;
         within("memory.dram.precharge_ns", self.precharge_ns, 0, 10_000)?;
         within("memory.dram.row_ns", self.row_ns, 0, 10_000)?;
         within("memory.dram.column_ns", self.column_ns, 1, 10_000)?;
-        within("memory.dram.turnaround_ns", self.turnaround_ns, 0, 10_000)?;
+        within("memory.dram.write_to_read_ns", self.write_to_read_ns, 0, 10_000)?;
+        within("memory.dram.read_to_write_ns", self.read_to_write_ns, 0, 10_000)?;
         within("memory.dram.write_recovery_ns", self.write_recovery_ns, 0, 10_000)?;
         within("memory.dram.row_idle_ns", self.row_idle_ns, 0, 1_000_000_000)
     }
@@ -304,13 +354,18 @@ mod tests {
 
     #[test]
     fn a_line_takes_whole_cycles_and_one_at_least() {
-        let cycles = |megatransfers| {
-            DramSettings { megatransfers, ..DramSettings::default() }.burst_cycles(64)
+        let of = |lockstep, megatransfers| DramSettings {
+            lockstep,
+            megatransfers,
+            ..DramSettings::default()
         };
+        let cycles = |megatransfers| of(false, megatransfers).burst_cycles(64);
         assert_eq!(cycles(400), 60, "20 ns: DDR2-400");
         assert_eq!(cycles(667), 36, "35.98");
         assert_eq!(cycles(24_000), 1);
-        let settings = DramSettings { megatransfers: 24_001, ..DramSettings::default() };
+        assert_eq!(of(true, 400).burst_cycles(64), 30, "two channels share a line");
+        assert_eq!(of(true, 400).row_lines(64), 2 * of(false, 400).row_lines(64));
+        let settings = of(false, 24_001);
         let message = settings.validate(64).expect_err("quicker than a cycle").to_string();
         assert!(message.contains("memory.dram.megatransfers = 24001"), "{message}");
         assert!(message.contains("24000"), "{message}");
@@ -327,6 +382,7 @@ mod tests {
         assert!(refusal(|s| s.line_bytes = 8192).contains("memory.line_bytes = 8192"));
         assert!(refusal(|s| s.latency_ns = 20).contains("raise it"));
         assert!(refusal(|s| s.dram.channels = 3).contains("a power of two"));
+        assert!(refusal(|s| s.dram.channels = 16).contains("in lockstep share each line"));
         assert!(refusal(|s| s.bus.mhz = 0).contains("memory.bus.mhz = 0"));
         assert!(refusal(|s| s.second_cache.ways = 0).contains("memory.second_cache.ways = 0"));
     }

@@ -38,7 +38,8 @@ pub struct Timing {
     precharge: Cycle,
     row: Cycle,
     column: Cycle,
-    turnaround: Cycle,
+    write_to_read: Cycle,
+    read_to_write: Cycle,
     write_recovery: Cycle,
     row_idle: Cycle,
     burst: Cycle,
@@ -63,17 +64,18 @@ impl Timing {
             precharge: cycles_of_ns(settings.precharge_ns),
             row: cycles_of_ns(settings.row_ns),
             column: cycles_of_ns(settings.column_ns),
-            turnaround: cycles_of_ns(settings.turnaround_ns),
+            write_to_read: cycles_of_ns(settings.write_to_read_ns),
+            read_to_write: cycles_of_ns(settings.read_to_write_ns),
             write_recovery: cycles_of_ns(settings.write_recovery_ns),
             row_idle: cycles_of_ns(settings.row_idle_ns),
             burst: settings.burst_cycles(line_bytes),
-            channels: settings.channels.into(),
-            columns: settings.row_bytes / line_bytes,
+            channels: settings.independent_channels().into(),
+            columns: settings.row_lines(line_bytes),
             banks: settings.banks.into(),
         }
     }
 
-    /// The channel of a line. Lines take turns over the channels; above them an address is
+    /// The independent channel of a line. Lines take turns over them; above them an address is
     /// column, bank, row, so that neighbours share a row and rows that follow each other do not
     /// share a bank.
     #[must_use]
@@ -114,7 +116,11 @@ impl Channel {
             Some(_) => (Row::Open, now.max(closing + t.precharge) + t.row),
             None => (Row::Open, now + t.row),
         };
-        let turn = if self.last_wrote == write { 0 } else { t.turnaround };
+        let turn = match (self.last_wrote, write) {
+            (true, false) => t.write_to_read + t.column,
+            (false, true) => t.read_to_write,
+            _ => 0,
+        };
         let begins = (column_at + t.column).max(self.data_free + turn);
         let ends = begins + t.burst;
         *bank = Bank { open: Some(row), ended: ends, wrote: write };
@@ -167,17 +173,30 @@ mod tests {
             last = next;
         }
         let write = channel.access(channel.next_choice(), 16, true);
-        assert_eq!(write.begins, last.ends + 30);
+        assert_eq!(write.begins, last.ends + 15);
+        let read = channel.access(write.ends, 17, false);
+        assert_eq!(read.begins, write.ends + 30 + 45, "the command waits, and its data follows");
+        let write = channel.access(channel.next_choice(), 18, true);
         let conflict = channel.access(channel.next_choice(), 2048, true);
         assert_eq!(conflict.begins, write.ends + 45 + 135, "write recovery, then a new row");
     }
 
     #[test]
     fn neighbours_take_turns_over_channels() {
-        let (_, timing) = channel(2);
+        let settings = DramSettings { lockstep: false, ..DramSettings::default() };
+        let timing = Timing::new(&settings, 64);
         assert_eq!((timing.channel(0), timing.channel(1), timing.channel(2)), (0, 1, 0));
         assert_eq!(timing.bank_and_row(255), (0, 0), "two rows of 128 lines");
         assert_eq!(timing.bank_and_row(256), (1, 0));
         assert_eq!(timing.bank_and_row(256 * 8), (0, 1));
+    }
+
+    #[test]
+    fn channels_in_lockstep_are_one_of_twice_the_width() {
+        let (mut channel, timing) = channel(2);
+        assert_eq!((timing.channel(0), timing.channel(1)), (0, 0));
+        assert_eq!((timing.bank_and_row(255), timing.bank_and_row(256)), ((0, 0), (1, 0)));
+        let opened = channel.access(1000, 0, false);
+        assert_eq!(opened, Burst { row: Row::Open, begins: 1090, ends: 1120 });
     }
 }

@@ -19,6 +19,8 @@ use crate::memory::{Access, Agent, Completion, Copy, Kind, Purpose, Request};
 pub(super) struct Engine {
     queue: VecDeque<Command>,
     current: Option<Working>,
+    /// The copy whose end it tells all caches.
+    telling: Option<u32>,
     /// Pieces sent to it and not complete.
     taken: u32,
 }
@@ -166,7 +168,8 @@ impl MemorySystem {
         let line_bytes = self.settings.line_bytes;
         let lines_max = self.engine_settings.stream_lines;
         let this = &mut self.engines[engine];
-        if this.current.is_some() || !this.queue.front().is_some_and(|each| each.acknowledged) {
+        let is_busy = this.current.is_some() || this.telling.is_some();
+        if is_busy || !this.queue.front().is_some_and(|each| each.acknowledged) {
             return;
         }
         let Some(Command { piece, arrived, .. }) = this.queue.pop_front() else {
@@ -367,11 +370,15 @@ impl MemorySystem {
             return self.work(now, engine);
         }
         let (copy, known) = (working.copy, now.max(working.write_snooped));
-        self.engines[engine].current = None;
-        self.engines[engine].taken -= 1;
+        let this = &mut self.engines[engine];
+        this.current = None;
+        this.taken -= 1;
+        // Its entry goes with the broadcast that ends the copy, and the next copy's comes to the front.
+        let is_last = this.queue.front().is_none_or(|next| next.piece.copy != copy);
+        this.telling = is_last.then_some(copy);
         let seen = self.tell(known, 1, |phases| phases.requested);
         self.span(copy, Stage::Notify, known, seen, 0);
-        self.agenda.push(seen, Event::Complete(copy));
+        self.agenda.push(seen, Event::Complete(engine as u8, copy));
         if !self.unsent.is_empty() && !self.sending {
             self.sending = true;
             self.agenda.push(now, Event::Send);
@@ -383,9 +390,13 @@ impl MemorySystem {
     pub(super) fn piece_complete(
         &mut self,
         now: Cycle,
+        engine: usize,
         copy: u32,
         completions: &mut Vec<Completion>,
     ) {
+        if self.engines[engine].telling.take_if(|told| *told == copy).is_some() {
+            self.begin_piece(now, engine);
+        }
         let entry = self.control.entry(copy);
         entry.complete += 1;
         if entry.complete < entry.pieces {

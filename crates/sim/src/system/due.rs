@@ -30,8 +30,8 @@ pub(super) enum Event {
     Read(u8, u32),
     /// An engine's write is where it belongs.
     Written(u8),
-    /// The processor sees the completion of a copy's piece.
-    Complete(u32),
+    /// The processor sees the completion of a copy's piece by an engine.
+    Complete(u8, u32),
 }
 
 /// Events by time; those of one cycle in the order in which they were pushed.

@@ -76,7 +76,7 @@ struct Delays {
     second: Cycle,
     /// Between bus and hub, each way.
     crossing: Cycle,
-    /// From memory to the bus, for what the processor reads.
+    /// From memory to the processor's side of the bus, for what it reads.
     chipset_back: Cycle,
     walk: Cycle,
 }
@@ -92,7 +92,7 @@ impl MemorySystem {
         let settings = configuration.memory.clone();
         let line_bytes = settings.line_bytes;
         let timing = Timing::new(&settings.dram, line_bytes);
-        let channels = settings.dram.channels as usize;
+        let channels = settings.dram.independent_channels() as usize;
         let chipset = settings.chipset_cycles().unwrap_or(0);
         // A chipset that is quicker than two crossings crosses quicker.
         let crossing = cycles_of_ns(settings.crossing_ns).min(chipset / 2);
@@ -102,7 +102,7 @@ impl MemorySystem {
                 data: settings.data_cache.hit_cycles.into(),
                 second: settings.second_cache.hit_cycles.into(),
                 crossing,
-                chipset_back: chipset - crossing,
+                chipset_back: chipset - crossing + settings.answer_cycles(),
                 walk: configuration.core.tlb.walk_cycles.into(),
             },
             line_shift: line_bytes.trailing_zeros(),
@@ -189,7 +189,9 @@ impl MemorySystem {
             Event::Notified(copy) => self.notified(at, copy, completions),
             Event::Read(engine, index) => self.read_arrives(at, engine.into(), index),
             Event::Written(engine) => self.written(at, engine.into()),
-            Event::Complete(copy) => self.piece_complete(at, copy, completions),
+            Event::Complete(engine, copy) => {
+                self.piece_complete(at, engine.into(), copy, completions);
+            }
         }
     }
 

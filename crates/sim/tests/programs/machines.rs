@@ -48,6 +48,9 @@ fn memory(random: &mut Random, configuration: &mut Configuration) {
     memory.bus.mhz = random.of(&[200, 800, 3000]);
     memory.bus.snoop_clocks = random.of(&[0, 8, 40]);
     memory.dram.channels = random.of(&[1, 2, 4]);
+    // In lockstep each channel has its part of a line.
+    let shares = memory.dram.bytes * u64::from(memory.dram.channels) <= line_bytes;
+    memory.dram.lockstep = shares && random.of(&[false, true]);
     memory.dram.banks = random.of(&[1, 8]);
     memory.dram.row_idle_ns = random.of(&[0, 50, 1000]);
 }

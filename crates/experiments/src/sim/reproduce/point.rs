@@ -93,6 +93,9 @@ pub(super) fn base_in_order(work: u64) -> Vec<Point> {
         .collect()
 }
 
+/// What a line takes longer on one channel of DDR2-400 than on two in lockstep.
+const LINE_ON_ONE_CHANNEL_NS: u64 = 10;
+
 impl Point {
     /// The machine of Figures 7 and 8, as Table 1 has it.
     pub(super) fn usual(mode: Mode, work: u64) -> Self {
@@ -123,8 +126,11 @@ impl Point {
         }
         task.machine.engine.overlap = self.overlap;
         task.machine.core.issue = issue(self.in_order);
-        task.machine.memory.dram.channels = self.channels;
-        task.machine.memory.latency_ns = self.latency_ns;
+        let memory = &mut task.machine.memory;
+        memory.dram.channels = self.channels;
+        // The chipset is the same, and one channel takes longer over a line than two.
+        memory.latency_ns =
+            self.latency_ns + if self.channels == 1 { LINE_ON_ONE_CHANNEL_NS } else { 0 };
         task
     }
 
