@@ -67,6 +67,7 @@ fn recorded() -> BTreeMap<String, Record> {
     for line in lines.expect("records") {
         if let Line::Record(record) = line
             && record.experiment == "sim.run"
+            && record.parameters["work"] == 0
         {
             let told = |name: &str| record.parameters[name].to_string().replace('"', "");
             let names = ["payload_bytes", "mode", "core", "overlap", "channels", "latency_ns"];

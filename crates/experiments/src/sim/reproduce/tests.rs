@@ -239,7 +239,9 @@ fn point_of(record: &Record) -> Point {
 #[test]
 fn the_record_follows_from_its_runs_and_is_as_accurate_as_the_documents_say() {
     let recorded = recorded();
-    let is_run = |record: &&Record| record.experiment == "sim.run";
+    // Those with work are of the knob, and of the probe before it.
+    let is_run =
+        |record: &&Record| record.experiment == "sim.run" && record.parameters["work"] == 0;
     let runs = recorded.iter().filter(is_run).map(|run| (point_of(run), run.samples[0]));
     let again = told(&results(runs.collect()));
     let is_none = |record: &&Record| {
@@ -254,8 +256,7 @@ fn the_record_follows_from_its_runs_and_is_as_accurate_as_the_documents_say() {
         assert_eq!(record.samples, wanted.samples, "{:?}", wanted.parameters);
         assert_eq!(record.comparison, wanted.comparison);
     }
-    assert!(mean_error(&again) < 4.0 && tiers_of(&again) == "AB");
-    let named: Vec<String> = failures(&again).into_iter().map(|(what, _)| what).collect();
-    assert_eq!(named, ["BASE at 80 ns: 18% less than BASE at 110"]);
+    assert!(mean_error(&again) < 4.0, "{}", mean_error(&again));
+    assert_eq!((tiers_of(&again).as_str(), failures(&again)), ("ABC", Vec::new()));
     assert_eq!(COPY_SHARES.len(), again.iter().filter(|r| r.metric == "copy_share").count());
 }
