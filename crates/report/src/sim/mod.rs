@@ -26,7 +26,7 @@ const MODES: [&str; 4] = ["BASE", "SYNC_NLB", "SYNC_WLB", "ASYNC"];
 const CALIBRATIONS: [(&str, &str); 2] = [
     (
         "none",
-        "the machine as docs/sim.md describes it, with the two numbers that it calls fitted, and the one reading",
+        "the machine as docs/sim.md describes it, with the three numbers that it calls fitted, and the two readings",
     ),
     ("one-knob", "compute per packet fitted to BASE’s copy shares in order, and to nothing else"),
 ];

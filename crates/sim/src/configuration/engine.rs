@@ -60,7 +60,8 @@ pub struct EngineSettings {
     /// others give.
     pub stream_lines: u32,
     /// The part of a channel's requests that is the engines' for sure while the processor bypasses
-    /// them. The paper has CPU requests "interleaved" with the engine's. Chosen: 50, every other one.
+    /// them. The paper has CPU requests "interleaved" with the engine's. Fitted to its Table 2: 50, every
+    /// other one; docs/sim.md has what 67 gives.
     /// The processor's write-backs wait for the same choices: below 50, a stream of dirty lines can
     /// pile them up in the queue.
     pub share_percent: u32,

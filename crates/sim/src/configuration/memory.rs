@@ -30,7 +30,7 @@ pub struct MemorySettings {
     pub latency_ns: u64,
     /// Of the chipset's delay, what every message between bus and hub takes each way: commands to
     /// an engine and its notifications too. What remains is the reads' alone, on the way from
-    /// memory to the bus. Fitted to it: 10. Figure 8's slower memory is slower to read and not to talk
+    /// memory to the bus. Fitted to Figure 8: 10. Its slower memory is slower to read and not to talk
     /// to, as its engines' 2.4, 1 and 0.2 points ask.
     pub crossing_ns: u64,
     /// Requests that the memory controller's queue holds. Chosen: 32.
