@@ -72,6 +72,9 @@ pub(crate) struct Counter {
     /// The answers there were, and 1, when somebody last lost patience: nobody waits until there is one
     /// more. An allocation tries several ways to get memory, and a program many allocations.
     silence: AtomicU32,
+    /// 1 once DPDK was asked for memory, or given some back, since the primary process looked last.
+    asked: AtomicU32,
+    _unused: AtomicU32,
 }
 
 impl Counter {
@@ -111,6 +114,23 @@ impl Counter {
                 return given;
             }
         }
+    }
+
+    /// Notes that DPDK is asked for something under its lock, as every call does that goes on to it.
+    pub(crate) fn note_asked(&self) {
+        // Who asks often writes once in each time that the housekeeper looks.
+        if self.asked.load(Relaxed) == 0 {
+            self.asked.store(1, Relaxed);
+        }
+    }
+
+    /// Whether DPDK was asked since [`Self::forget_asked`].
+    pub(crate) fn was_asked(&self) -> bool {
+        self.asked.load(Relaxed) != 0
+    }
+
+    pub(crate) fn forget_asked(&self) {
+        self.asked.store(0, Relaxed);
     }
 
     /// Whether a thread should answer.

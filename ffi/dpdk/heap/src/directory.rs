@@ -22,7 +22,7 @@ const NAME: &CStr = c"haul_rte_malloc";
 const MAGIC: u64 = 0x6861_756c_7274_656d;
 
 /// Version of this layout and of the heap's under it: processes of different ones do not mix.
-const VERSION: u32 = 3;
+const VERSION: u32 = 4;
 
 /// Extents of all heaps at most. They grow with the heap, to 64 MiB each, so this is enough for about
 /// 256 GiB.
@@ -64,9 +64,9 @@ pub(crate) struct Directory {
 }
 
 const _: () = {
-    assert!(offset_of!(Directory, version) == 8 && offset_of!(Directory, places) == 104);
-    assert!(size_of::<Counter>() == 72 && size_of::<Place>() == 48 && size_of::<Slot>() == 32);
-    assert!(size_of::<Directory>() == 104 + 48 * SOCKETS_MAX + 32 * EXTENTS_MAX);
+    assert!(offset_of!(Directory, version) == 8 && offset_of!(Directory, places) == 112);
+    assert!(size_of::<Counter>() == 80 && size_of::<Place>() == 48 && size_of::<Slot>() == 32);
+    assert!(size_of::<Directory>() == 112 + 48 * SOCKETS_MAX + 32 * EXTENTS_MAX);
 };
 
 impl Directory {
@@ -185,6 +185,12 @@ impl Directory {
     pub(crate) fn covers(&self, socket: c_int, address: usize) -> bool {
         let mut of_socket = self.extents().filter(|extent| extent.socket == socket);
         of_socket.any(|extent| extent.contains(address) && address >= extent.block)
+    }
+
+    /// Whether an extent of this socket has so many idle pages in a row.
+    pub(crate) fn has_idle(&self, socket: c_int, pages: usize) -> bool {
+        let mut of_socket = self.slots().filter(|(_, extent)| extent.socket == socket);
+        of_socket.any(|(slot, _)| find_run(slot.idle.load(Ordering::Relaxed), pages).is_some())
     }
 
     /// Hands idle pages of an extent of this socket out again: `pages` in a row, as an extent of
@@ -344,6 +350,10 @@ mod tests {
         directory.lay_aside(extent.address, 3).expect("it is an extent");
         assert_eq!(directory.take_idle(0, 1), None, "another socket's");
         assert_eq!(directory.take_idle(1, 4), None, "longer than what is idle");
+        assert_eq!(
+            [(0, 1), (1, 4), (1, 2)].map(|(socket, pages)| directory.has_idle(socket, pages)),
+            [false, false, true]
+        );
         assert_eq!(directory.take_idle(1, 2), Some(Extent { pages: 2, ..extent }));
         directory.lay_aside(extent.address + 3 * PAGE, 1).expect("it is an extent");
         assert_eq!(directory.strike_out(), None, "two of its pages are in use");

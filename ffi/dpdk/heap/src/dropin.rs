@@ -10,7 +10,7 @@ use haul_heap::{AllocError, Heap, Misuse, Node, Tag};
 use crate::directory::Directory;
 use crate::dpdk::{Functions, SOCKET_ANY};
 use crate::extent::PAGE;
-use crate::extents::SocketExtents;
+use crate::extents::{SocketExtents, Sparing};
 use crate::memory::SocketRange;
 use crate::names::Names;
 use crate::notice;
@@ -270,7 +270,8 @@ impl SocketHeap {
         block.ok()
     }
 
-    /// A large block, of memory that lies idle here.
+    /// A large block, of memory that lies idle here: with the heap, or laid aside for DPDK, which would
+    /// have to clear it first.
     ///
     /// # Safety
     ///
@@ -282,36 +283,43 @@ impl SocketHeap {
         bytes: usize,
         align: usize,
     ) -> Option<NonNull<u8>> {
+        let held = |tag| self.heap.alloc_held(bytes, align, Node::ANY, tag).ok();
         // SAFETY: as the caller promises.
-        unsafe { held(&self.heap, &self.names, name, bytes, align) }
+        let block = unsafe { tagged(&self.heap, &self.names, name, held) };
+        if block.is_some() || !self.extents.has_idle(bytes) {
+            return block;
+        }
+        let _sparing = Sparing::begin();
+        let laid_aside = |tag| self.heap.alloc_tagged(bytes, align, Node::ANY, tag).ok();
+        // SAFETY: as the caller promises.
+        unsafe { tagged(&self.heap, &self.names, name, laid_aside) }
     }
 }
 
-/// A block of memory that lies idle in `heap`, tagged by its type's name.
+/// A block that `heap` may not have, tagged by its type's name.
 ///
 /// # Safety
 ///
 /// `name` is NULL or a C string.
-unsafe fn held(
+unsafe fn tagged(
     heap: &Heap,
     names: &Names,
     name: *const c_char,
-    bytes: usize,
-    align: usize,
+    allocate: impl Fn(Tag) -> Option<NonNull<u8>>,
 ) -> Option<NonNull<u8>> {
     // SAFETY: as the caller promises.
     let tag = match unsafe { names.known(name) } {
         Some(tag) => tag,
         None => {
             // A tag stays for good, and there are few: none for what goes on to DPDK after all.
-            let probe = heap.alloc_held(bytes, align, Node::ANY, Tag::NONE).ok()?;
+            let probe = allocate(Tag::NONE)?;
             // SAFETY: allocated just now, and nobody has it.
             unsafe { heap.free(probe) }.ok()?;
             // SAFETY: as the caller promises.
             unsafe { names.tag(heap, name) }
         }
     };
-    heap.alloc_held(bytes, align, Node::ANY, tag).ok()
+    allocate(tag)
 }
 
 impl SocketRange {
@@ -365,8 +373,9 @@ mod tests {
         let heap = Heap::builder().limit(64 << 20).build().expect("a small heap is built");
         let names = Names::new();
         let held = |name: &core::ffi::CStr| {
+            let held = |tag| heap.alloc_held(1 << 20, 64, Node::ANY, tag).ok();
             // SAFETY: a `CStr` is a C string.
-            unsafe { held(&heap, &names, name.as_ptr(), 1 << 20, 64) }
+            unsafe { tagged(&heap, &names, name.as_ptr(), held) }
         };
         for name in [c"a", c"b", c"c"] {
             assert_eq!(held(name), None, "nothing lies idle");

@@ -5,6 +5,7 @@
 //! a lock that nobody releases when the holder dies, and a primary process that dies ends the application
 //! anyway. A secondary one asks and waits, also for blocks to be freed when DPDK refuses it memory.
 
+use core::cell::Cell;
 use core::ffi::c_int;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -35,6 +36,26 @@ const RESPITE_MS: u64 = 10;
 
 /// What times are counted from.
 static EPOCH: OnceLock<Instant> = OnceLock::new();
+
+thread_local! {
+    static IS_SPARING: Cell<bool> = const { Cell::new(false) };
+}
+
+/// While one lives, this thread's heaps grow by idle pages only, and DPDK is not asked for more.
+pub(crate) struct Sparing;
+
+impl Sparing {
+    pub(crate) fn begin() -> Self {
+        IS_SPARING.set(true);
+        Self
+    }
+}
+
+impl Drop for Sparing {
+    fn drop(&mut self) {
+        IS_SPARING.set(false);
+    }
+}
 
 /// DPDK's memory on one socket, as extents.
 pub(crate) struct SocketExtents {
@@ -97,6 +118,7 @@ impl SocketExtents {
     /// header's slice. A block that is aligned to pages would cost DPDK a page more each time.
     fn allocate(&self, pages: usize) -> Option<Extent> {
         let _inside = Inside::enter();
+        self.directory.counter.note_asked();
         let no_name = core::ptr::null();
         // SAFETY: DPDK is initialised, or there would be no heap; the type's name may be NULL.
         let block = unsafe {
@@ -165,6 +187,13 @@ impl SocketExtents {
         futex::wake(&counter.answers);
     }
 
+    /// Whether a block of so many bytes fits into what was laid aside. Of the first page of an extent a part
+    /// is DPDK's, so a heap asks for one more than it needs as soon as it needs a whole one.
+    pub(crate) fn has_idle(&self, bytes: usize) -> bool {
+        let spare = usize::from(bytes > PAGE / 2);
+        self.directory.has_idle(self.range.socket, bytes.div_ceil(PAGE) + spare)
+    }
+
     /// Gives an extent that is idle as a whole back to DPDK, whichever heap's it was: how many bytes it
     /// had.
     pub(crate) fn give_back_one(&self) -> Option<usize> {
@@ -185,6 +214,7 @@ impl Extents for SocketExtents {
         let is_attended = self.directory.counter.is_attended();
         let pages = match idle() {
             Some(pages) => pages,
+            None if IS_SPARING.get() => return None,
             None if is_attended && !self.is_primary => self.request(wanted)?,
             None => self.grow(wanted, false)?,
         };

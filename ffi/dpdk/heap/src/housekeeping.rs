@@ -14,8 +14,8 @@ use crate::{futex, lifecycle};
 /// that allocates 2 MiB in that time wants one.
 const PERIOD: Duration = Duration::from_millis(20);
 
-/// Of the time, one part in so many at most is spent under DPDK's lock to give memory back that nobody
-/// asked for.
+/// While DPDK is asked for memory, one part in so many of the time at most is spent under its lock to
+/// give memory back that nobody asked for.
 const LOCK_SHARE: u32 = 20;
 
 /// At most 15 characters, as the kernel keeps them.
@@ -94,7 +94,7 @@ extern "C" fn keep_house_posix(argument: *mut c_void) -> *mut c_void {
 
 extern "C" fn keep_house(_: *mut c_void) -> u32 {
     let mut seen = 0;
-    let mut pace = Pace { rests_until: Instant::now() };
+    let mut pace = Pace::new();
     while !IS_ASKED_TO_STOP.load(Ordering::Relaxed) {
         let Some(dropin) = lifecycle::serving() else {
             break;
@@ -113,15 +113,32 @@ extern "C" fn keep_house(_: *mut c_void) -> u32 {
 }
 
 /// When idle extents go back. DPDK clears each, under the lock that the program's own requests of it
-/// wait for: all at once they would wait for tens of milliseconds.
+/// wait for: all at once they would wait for tens of milliseconds. So most go while nobody asks DPDK for
+/// anything, and as soon as that is so: then those are idle that a large request would wait for.
 struct Pace {
     rests_until: Instant,
+    quiet_since: Instant,
 }
 
 impl Pace {
-    /// Gives at most one back, and rests as much longer as keeps to [`LOCK_SHARE`].
+    fn new() -> Self {
+        let now = Instant::now();
+        Self { rests_until: now, quiet_since: now }
+    }
+
+    /// Gives back until somebody asks DPDK for something. Where somebody did lately it gives at most one
+    /// back, and rests as much longer as keeps to [`LOCK_SHARE`].
     fn give_back(&mut self, dropin: &Dropin) {
+        let counter = &dropin.directory.counter;
         let start = Instant::now();
+        if counter.was_asked() {
+            counter.forget_asked();
+            self.quiet_since = start;
+        }
+        if start - self.quiet_since >= PERIOD {
+            while !counter.was_asked() && dropin.give_back(1) > 0 {}
+            return;
+        }
         if start >= self.rests_until && dropin.give_back(1) > 0 {
             self.rests_until = Instant::now() + start.elapsed() * (LOCK_SHARE - 1);
         }

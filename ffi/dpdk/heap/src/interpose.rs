@@ -306,6 +306,7 @@ pub unsafe extern "C" fn rte_free(block: *mut c_void) {
             return;
         }
     }
+    lifecycle::note_asked();
     if let Some(dpdk) = functions() {
         // SAFETY: as the caller promises; the block is none of ours.
         unsafe { (dpdk.rte_free)(block) };

@@ -37,9 +37,9 @@ const CACHES: u32 = 4096;
 /// What is kept ready, so that a thread that allocates need not wait for DPDK: one page, in bytes.
 const AHEAD_BYTES: u64 = PAGE as u64;
 
-/// How long a page lies idle before DPDK gets it back, in milliseconds: long enough not to trade the
-/// same page to and fro, and the program's own needs do not wait for it.
-const DECAY_MS: u64 = 1000;
+/// How long a page lies idle before it is laid aside, in milliseconds: then whichever heap or large block
+/// needs it first has it, or DPDK once its extent is idle as a whole.
+const DECAY_MS: u64 = 250;
 
 /// Nothing was tried yet.
 const UNTRIED: u8 = 0;
@@ -73,6 +73,13 @@ pub(crate) fn serving() -> Option<&'static Dropin> {
 /// Whether DPDK's memory is gone.
 pub(crate) fn is_over() -> bool {
     PHASE.load(Ordering::Relaxed) == OVER
+}
+
+/// Lets the housekeeper know that DPDK is asked for something.
+pub(crate) fn note_asked() {
+    if let Some(dropin) = current().filter(|_| !is_over()) {
+        dropin.directory.counter.note_asked();
+    }
 }
 
 /// DPDK's memory is there: builds the heaps, once.

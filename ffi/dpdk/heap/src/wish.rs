@@ -38,12 +38,14 @@ impl Wish {
     /// costs DPDK some milliseconds for 64 MiB, which it clears, and an answer that it still has none
     /// tens of microseconds.
     pub(crate) fn ask<T>(self, ask: impl Fn() -> *mut T) -> *mut T {
+        lifecycle::note_asked();
         let given = ask();
         if given.is_null() { self.ask_again(ask) } else { given }
     }
 
     /// As [`Wish::ask`], for functions that say in `rte_errno` why they do not give.
     pub(crate) fn ask_telling<T>(self, ask: impl Fn() -> *mut T) -> *mut T {
+        lifecycle::note_asked();
         let given = ask();
         let is_memory_lacking = || error_number().is_none_or(|number| number == libc::ENOMEM);
         if given.is_null() && is_memory_lacking() { self.ask_again(ask) } else { given }
