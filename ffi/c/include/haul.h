@@ -963,8 +963,8 @@ void *haul_channel_buffer_data(struct haul_channel_buffer *buffer);
 size_t haul_channel_buffer_size(const struct haul_channel_buffer *buffer);
 
 /**
- * Says that size bytes of a received message from offset on will be written to. What came sealed is a
- * view of which each page of 4 KiB is copied as it is first written to, by a page fault; told ahead,
+ * Says that size bytes of a received message from offset on will be written to. What came sealed, from a
+ * peer without trust, is a view of which each page of 4 KiB is copied as it is first written to, by a page fault; told ahead,
  * these are copied now, which takes a quarter of the time for 2 MiB and more. Copies the whole of a huge
  * page, 2 MiB, for 1 MiB of it or more. Nothing changes in what the bytes are, and of other memory
  * nothing is done. haul_channel_buffer_account() counts what was copied.

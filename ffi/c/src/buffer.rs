@@ -58,8 +58,8 @@ pub unsafe extern "C" fn haul_channel_buffer_size(buffer: *const haul_channel_bu
     unsafe { buffer.as_ref() }.map_or(0, |buffer| buffer.buffer.len())
 }
 
-/// Says that size bytes of a received message from offset on will be written to. What came sealed is a
-/// view of which each page of 4 KiB is copied as it is first written to, by a page fault; told ahead,
+/// Says that size bytes of a received message from offset on will be written to. What came sealed, from a
+/// peer without trust, is a view of which each page of 4 KiB is copied as it is first written to, by a page fault; told ahead,
 /// these are copied now, which takes a quarter of the time for 2 MiB and more. Copies the whole of a huge
 /// page, 2 MiB, for 1 MiB of it or more. Nothing changes in what the bytes are, and of other memory
 /// nothing is done. haul_channel_buffer_account() counts what was copied.

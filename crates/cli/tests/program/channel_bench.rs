@@ -41,7 +41,8 @@ fn each_mechanism_and_each_peer_has_its_throughput_its_cpu_and_its_memory() {
     ran.machine();
     let records = ran.records();
     assert!(records.iter().all(|record| record.experiment == "channel.transfer"));
-    let haul = ["haul:auto", "haul:ring", "haul:staged", "haul:sealed", "haul:sealed+announced"];
+    let sealed = ["haul:sealed", "haul:sealed+untrusted", "haul:sealed+announced"];
+    let haul = ["haul:auto", "haul:ring", "haul:staged", sealed[0], sealed[1], sealed[2]];
     let others = ["pipe", "unix", "seed:memcpy", "seed:vmsplice", "memcpy"];
     for subject in haul.iter().chain(&others) {
         for (metric, unit) in [("throughput", "GB/s"), ("cpu", "s/GB"), ("extra_memory", "B")] {
@@ -62,10 +63,10 @@ fn each_mechanism_and_each_peer_has_its_throughput_its_cpu_and_its_memory() {
     // Beyond 4032 B a message is not inline, and beyond 64 KiB nobody asks for its latency.
     assert!(of(&records, "haul:inline", "throughput").is_empty());
     assert!(records.iter().all(|record| record.metric != "latency"));
-    for (subject, pages) in
-        [("haul:sealed", "scattered"), ("haul:sealed+announced", "in one piece, announced")]
-    {
+    let pages = ["scattered", "scattered", "in one piece, announced"];
+    for (subject, pages) in sealed.into_iter().zip(pages) {
         let record = of(&records, subject, "cpu")[0];
+        assert_eq!(record.parameters["trusted"], subject == "haul:sealed");
         assert_eq!(record.parameters["dirty_share"], 0.1);
         assert_eq!(record.parameters["dirty_pages"], pages);
     }

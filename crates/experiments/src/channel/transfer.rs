@@ -10,7 +10,7 @@ use super::bench::{Bench, EXPERIMENT, is_sealed};
 use super::busy::Busy;
 use super::protocol::Kind;
 use super::run::{Entrant, Run, Sample};
-use super::way::{ANNOUNCED, DIRTY_PAGES};
+use super::way::{ANNOUNCED, DIRTY_PAGES, UNTRUSTED};
 use crate::context::Context;
 use crate::error::Error;
 use crate::remarks::Remarks;
@@ -124,7 +124,8 @@ impl Run<'_> {
             let is_announced = entrant.subject.name.ends_with(ANNOUNCED);
             let pages = if is_announced { "in one piece, announced" } else { "scattered" };
             record = record.with("dirty_share", 1.0 / DIRTY_PAGES as f64);
-            record = record.with("dirty_pages", pages);
+            let is_trusted = !is_announced && !entrant.subject.name.ends_with(UNTRUSTED);
+            record = record.with("dirty_pages", pages).with("trusted", is_trusted);
         }
         if !self.left_out.is_empty() {
             record = record.with("left_out", self.left_out.join(", "));

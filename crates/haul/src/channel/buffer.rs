@@ -16,8 +16,8 @@ use super::pool::Lease;
 use super::{region, spares};
 
 /// A received message, or memory for one. Private: nothing that the sender does changes it (what
-/// came by `lease` it could, if it were not to be trusted), and nothing done to it reaches the
-/// sender. Begins at a page, unless it is smaller than 64 KiB; given back as it is dropped.
+/// came by `lease`, or was built in place, it could, if it were not to be trusted), and nothing done to
+/// it reaches the sender. After a fork both processes share such memory. Begins at a page, unless it is smaller than 64 KiB; given back as it is dropped.
 pub struct Buffer {
     base: NonNull<u8>,
     length: usize,
@@ -94,6 +94,19 @@ impl Buffer {
         Ok(view)
     }
 
+    /// Memory of a file that nobody else reaches.
+    pub(super) fn whole(file: BorrowedFd<'_>, length: usize) -> Result<Self, Error> {
+        if length == 0 {
+            return Ok(Self::small(0));
+        }
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        let place = huge::aligned_place(length);
+        let base = region::map_file_at(place, file, length, protection, MapFlags::SHARED)?;
+        let whole = Self::mapped(base, length);
+        region::fill_holes(base, length)?;
+        Ok(whole)
+    }
+
     /// Memory of a pool, of which the lease has `length` bytes at least.
     pub(super) fn leased(lease: Lease, length: usize) -> Self {
         let base = lease.base();
@@ -121,8 +134,8 @@ impl Buffer {
         &self.account
     }
 
-    /// Says that these bytes will be written to. What came sealed is a view of which each page of 4 KiB
-    /// is copied as it is first written to, by a page fault; told ahead, what is in this range is copied
+    /// Says that these bytes will be written to. What came sealed, from a peer without trust, is a view of
+    /// which each page of 4 KiB is copied as it is first written to, by a page fault; told ahead, what is in this range is copied
     /// now, in huge pages where most of one will be written to: a quarter of the time for 2 MiB and
     /// more. Under 64 KiB, and of any other memory, nothing is done, and nothing ever changes in what
     /// the bytes are. The account counts what was copied. As the buffer is dropped, its huge pages wait for

@@ -44,7 +44,9 @@ impl Receiver {
             }
             Way::Memory(file) => {
                 let copied = match pending.account.mechanism {
-                    Mechanism::Sealed => sealed::put_into(file.as_fd(), target)?,
+                    Mechanism::Sealed => {
+                        sealed::put_into(file.as_fd(), target, self.lane.link.is_trusted)?
+                    }
                     _ => {
                         staged::copy_out(file.as_fd(), target)?;
                         target.len()

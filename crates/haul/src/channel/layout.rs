@@ -206,7 +206,7 @@ impl Header {
 /// Marks a packet of the handshake.
 const MAGIC: u64 = u64::from_le_bytes(*b"haulchan");
 /// The version of everything on this page.
-const VERSION: u32 = 5;
+const VERSION: u32 = 6;
 /// One packet of the handshake.
 pub(super) const GREETING_BYTES: usize = 64;
 

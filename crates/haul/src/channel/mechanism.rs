@@ -64,7 +64,9 @@ impl Mechanism {
             Self::Ring => "1 to 1.75 MiB that both ends have, both copies overlapped",
             Self::Staged => "the whole message in shared memory, copied in, then out",
             Self::Pull => "process_vm_readv by the receiver, the ring where it is refused",
-            Self::Sealed => "built in place, write-sealed, mapped private",
+            Self::Sealed => {
+                "built in place, write-sealed, mapped private; with trust handed over as it is"
+            }
             Self::Double => "process_vm_writev and process_vm_readv at once, off one counter",
             Self::Lease => "copied by the sender into mapped, warm memory of the receiver's",
             Self::Vmsplice => "vmsplice into a pipe and out of it, reuse on acknowledgement",

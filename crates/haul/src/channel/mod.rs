@@ -32,12 +32,13 @@
 //! # From the bottom up
 //!
 //! `error`, `mechanism`, `account`: the words; `layout`: what stands where in the memory that both ends share; `words`, `counter`, `bell`, `closing`: what
-//! both ends change there (`interleavings`: in every order); `region`: that memory; `checksum`: over the bytes of a message; `received`: descriptors of the peer's, `aside`: closed without waiting for it; `socket`, `peer`: the other process; `link`: socket, memory and bells of
+//! both ends change there (`interleavings`: in every order); `region`: that memory; `checksum`: over the bytes of a message; `received`: descriptors of the peer's, `aside`: closed without waiting for it; `alone`: whether memory is somebody's alone; `socket`, `peer`: the other process; `link`: socket, memory and bells of
 //! an end; `idle`: whether there is a processor for each end; `transfer`: steps, and waiting under a deadline; `ranges`, `pages`, `spares`, `announced`: pages that are put in the place of others; `source`, `buffer`: what goes in and what comes out; `inline`, `ring`, `staged`,
 //! `sealed`, `pull`, `double`, `lease` (over `pool`), `vmsplice`: one mechanism each; `choose`: which of them; `handshake`: how two ends meet;
 //! `sender` (with `begin`, `sending`), `receiver` (with `incoming`, `filling`): the two halves.
 
 mod account;
+mod alone;
 mod announced;
 mod aside;
 mod begin;
@@ -119,11 +120,12 @@ pub struct Settings {
     /// Largest message, in bytes, to send or to take.
     pub size_max: u64,
     /// Whether the peer is one of one's own. If both ends say so, mechanisms are allowed that a
-    /// hostile peer could abuse: `pull`, `double`, `lease`, `vmsplice`.
+    /// hostile peer could abuse: `pull`, `double`, `lease`, `vmsplice`; and what was built in place
+    /// changes hands as it is.
     pub trusts_peer: bool,
-    /// The part of a message, 0 to 1, that the receiver is expected to write to. Handing over what
-    /// was built in place is cheap only while that is small; above what `haul.toml` says, or 0.11,
-    /// the receiver copies it.
+    /// The part of a message, 0 to 1, that the receiver is expected to write to. Where the ends do
+    /// not trust each other, handing over what was built in place is cheap only while that is small;
+    /// above what `haul.toml` says, or 0.11, the receiver copies it.
     pub dirty_fraction: f64,
     /// Whether what is sent carries a checksum of the whole message, which the receiver compares
     /// with the bytes that it keeps. It is fused into the copies that the processors make, and a

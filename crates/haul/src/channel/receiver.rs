@@ -14,7 +14,7 @@ use super::layout;
 use super::link::{Lane, Link};
 use super::pool::Pools;
 use super::transfer::{self, Step};
-use super::{Mechanism, region, spares, staged};
+use super::{Mechanism, sealed, spares, staged};
 
 /// The end that messages come out of.
 #[derive(Debug)]
@@ -187,10 +187,9 @@ impl Receiver {
         if account.mechanism != Mechanism::Sealed {
             return Ok(None);
         }
-        let checked = region::check(file.as_fd(), *length, staged::SEALS);
-        let view = checked.and_then(|()| Buffer::view(file.as_fd(), *length));
-        let buffer = self.told(view)?;
-        // Nothing of it waits for the peer: the sum of sealed memory came with its header.
+        let taken = sealed::take(file.as_fd(), *length, self.lane.link.is_trusted);
+        let buffer = self.told(taken)?;
+        // Nothing of it waits for the peer: the sum of such memory came with its header.
         let compared = loop {
             match self.compare(&buffer) {
                 Ok(Step::Moved) => {}

@@ -30,6 +30,9 @@ const BLOCK_BYTES: u64 = 512;
 pub(super) const SIZE_SEALS: SealFlags =
     SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
 
+/// The seals of memory that changes hands as it is; who gets it may seal it further.
+pub(super) const HANDED_OVER_SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW);
+
 /// Shared memory, mapped to read and write.
 #[derive(Debug)]
 pub(super) struct Region {
@@ -263,9 +266,11 @@ pub(super) fn check(
     if status.st_size as u64 != size_bytes as u64 {
         return refuse(format!("memory of {} B", status.st_size), "the size that was agreed on");
     }
-    // Where nothing can be written any more, what has no page now never will: a touch might fail.
+    // Where nothing can be written any more, what has no page now never will: a touch might fail. And what
+    // changes hands comes as a whole.
     let blocks = status.st_blocks as u64;
-    if seals.contains(SealFlags::WRITE) && blocks * BLOCK_BYTES < size_bytes as u64 {
+    let is_message = seals.contains(SealFlags::WRITE) || seals == HANDED_OVER_SEALS;
+    if is_message && blocks * BLOCK_BYTES < size_bytes as u64 {
         return refuse(format!("memory with {blocks} blocks"), "memory without holes");
     }
     Ok(())

@@ -102,7 +102,8 @@ impl Sender {
         }
         let (mechanism, file) = match building {
             Some(building) => {
-                (choose::for_built(&self.lane.link.settings), Some(building.seal()?.0))
+                let link = &self.lane.link;
+                (choose::for_built(link), Some(building.give_up(link.is_trusted)?))
             }
             None => (choose::choose(&self.lane, &source, length)?, None),
         };

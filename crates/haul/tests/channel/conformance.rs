@@ -418,7 +418,7 @@ fn pooled_pages_are_placed() {
 #[test]
 fn what_will_be_written_to_is_copied() {
     for (dirty_fraction, mechanism) in [(0.1, Mechanism::Sealed), (0.5, Mechanism::Staged)] {
-        let settings = Settings { dirty_fraction, mechanism: None, ..by(Mechanism::Ring) };
+        let settings = Settings { dirty_fraction, ..Settings::default() };
         let (mut one, mut other) = ends(&settings);
         let mut building = Building::new(100_000).unwrap();
         building.copy_from_slice(&pattern(100_000, 3));

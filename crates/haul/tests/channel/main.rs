@@ -2,6 +2,7 @@
 
 mod conformance;
 mod death;
+mod handed_over;
 mod hostile;
 mod hostile_closing;
 mod hostile_memory;

@@ -21,8 +21,14 @@ const CLOSE: f64 = 0.05;
 
 /// No transfers from private memory to private memory: a copy within a process, a message that was
 /// built where it is handed over from, and a target that the sender reaches too.
-const OTHERS: [&str; 5] =
-    ["memcpy", "seed:mymemcpy", "haul:sealed", "haul:sealed+announced", "haul:lease"];
+const OTHERS: [&str; 6] = [
+    "memcpy",
+    "seed:mymemcpy",
+    "haul:sealed",
+    "haul:sealed+untrusted",
+    "haul:sealed+announced",
+    "haul:lease",
+];
 
 /// Why a way is fast.
 const WHY: [(&str, &str); 12] = [

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use haul::channel::Mechanism;
 use haul::sys::Sys;
-use haul_experiments::channel::way::{ANNOUNCED, INTEGRITY};
+use haul_experiments::channel::way::{ANNOUNCED, INTEGRITY, UNTRUSTED};
 use haul_experiments::channel::{self, Launch, Peer, Subject, Target, baseline_first, can_move};
 use haul_model::{Bytes, Nanos, Record};
 
@@ -113,9 +113,11 @@ fn of_haul() -> impl Iterator<Item = Subject> {
     names.map(|name| Subject { name, found: None })
 }
 
-/// What was handed over, where the receiver says which pages it will write to.
-fn announced() -> Subject {
-    Subject { name: format!("{}{ANNOUNCED}", name_of(Mechanism::Sealed)), found: None }
+/// What is built in place, between ends that do not trust each other: where the receiver does not say
+/// which pages it will write to, and where it does.
+fn without_trust() -> [Subject; 2] {
+    let sealed = name_of(Mechanism::Sealed);
+    [UNTRUSTED, ANNOUNCED].map(|how| Subject { name: format!("{sealed}{how}"), found: None })
 }
 
 /// Each once, in order.
@@ -162,11 +164,13 @@ fn mechanisms(asked: &[Asked], sizes: &[Bytes], targets: &[Target]) -> Result<Ve
     let mut subjects: Vec<Subject> = Vec::new();
     for &asked in asked {
         match asked {
-            Asked::All => subjects.extend(of_haul().chain([announced()])),
+            Asked::All => subjects.extend(of_haul().chain(without_trust())),
             Asked::Auto => subjects.push(Subject { name: "haul:auto".to_owned(), found: None }),
             Asked::One(mechanism) => {
                 subjects.push(one(mechanism, sizes, targets)?);
-                subjects.extend((mechanism == Mechanism::Sealed).then(announced));
+                if mechanism == Mechanism::Sealed {
+                    subjects.extend(without_trust());
+                }
             }
         }
     }

@@ -1,4 +1,4 @@
-//! haul's channels: one for each mechanism, both ends trusting each other.
+//! haul's channels: one for each mechanism, both ends trusting each other unless the name says otherwise.
 
 use std::collections::VecDeque;
 use std::path::Path;
@@ -9,15 +9,19 @@ use super::{Stage, Way, meet, path};
 use crate::channel::content;
 use crate::channel::protocol::Side;
 
-/// One page of so many is written to by the receiver of what was handed over sealed: what a
-/// program changes of a large message is little, and a page that is written to is copied.
+/// One page of so many is written to by the receiver of what was built in place: what a program changes
+/// of a large message is little, and of what came sealed a page that is written to is copied.
 pub const DIRTY_PAGES: usize = 10;
 
 /// Behind a mechanism's name: with a checksum over what the receiver keeps.
 pub const INTEGRITY: &str = "+integrity";
 
-/// Behind `haul:sealed`: the receiver says beforehand where it will write to, which is the first tenth of
-/// the pages, in one piece.
+/// Behind `haul:sealed`: the ends do not trust each other, so the receiver has a private view of sealed
+/// memory, and not the memory itself.
+pub const UNTRUSTED: &str = "+untrusted";
+
+/// Behind `haul:sealed`: likewise, and the receiver says beforehand where it will write to, which is the
+/// first tenth of the pages, in one piece.
 pub const ANNOUNCED: &str = "+announced";
 
 /// A channel to the other end.
@@ -49,6 +53,10 @@ impl Haul {
             Some(asked) => (asked, true),
             None => (asked, false),
         };
+        let (asked, is_trusted) = match asked.strip_suffix(UNTRUSTED) {
+            Some(asked) => (asked, false),
+            None => (asked, !announces),
+        };
         let mechanism = match asked {
             "auto" => None,
             name => Some(name.parse::<Mechanism>()?),
@@ -56,7 +64,7 @@ impl Haul {
         // What is sealed was built, whatever the settings say; the way back takes haul's choice.
         let by_settings = mechanism.filter(|&mechanism| mechanism != Mechanism::Sealed);
         let settings = Settings {
-            trusts_peer: true,
+            trusts_peer: is_trusted,
             mechanism: by_settings,
             integrity: verifies,
             ..Settings::default()

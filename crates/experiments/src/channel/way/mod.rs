@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use super::protocol::{Side, Task};
 
-pub use haul::{ANNOUNCED, DIRTY_PAGES, INTEGRITY};
+pub use haul::{ANNOUNCED, DIRTY_PAGES, INTEGRITY, UNTRUSTED};
 
 /// The longest that two ends take to meet, before something is wrong.
 const MEETING: Duration = Duration::from_secs(10);

@@ -1,0 +1,194 @@
+//! What was built in place between ends that trust each other: the memory itself changes hands.
+
+use std::fs::File;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::fs::FileExt;
+use std::ptr::null_mut;
+
+use haul::channel::{Buffer, Building, Channel, Error, Mechanism, Settings};
+use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags};
+
+use crate::raw::{Liar, receive, send};
+use crate::support::{ends, impatient, pattern};
+
+const SEALED: u64 = 5;
+const PAGE: usize = 4096;
+
+/// Both ends trust each other, and would write to all of it.
+fn trusting() -> (Channel, Channel) {
+    let settings = Settings { trusts_peer: true, dirty_fraction: 1.0, ..Settings::default() };
+    ends(&settings)
+}
+
+fn built(bytes: &[u8]) -> Building {
+    let mut building = Building::new(bytes.len()).unwrap();
+    building.copy_from_slice(bytes);
+    building
+}
+
+/// How many of these mappings of this process are shared with a file.
+fn is_shared(buffer: &[u8]) -> bool {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    let at = buffer.as_ptr().addr();
+    let line = maps.lines().find(|line| {
+        let (start, rest) = line.split_once('-').unwrap();
+        let end = rest.split_once(' ').unwrap().0;
+        let address = |text| usize::from_str_radix(text, 16).unwrap();
+        (address(start)..address(end)).contains(&at)
+    });
+    line.unwrap().contains("rw-s")
+}
+
+#[test]
+fn it_is_the_receivers_to_write_to_without_a_copy() {
+    let (mut one, mut other) = trusting();
+    for size in [1, PAGE, 5000, (6 << 20) + 5000] {
+        let bytes = pattern(size, 61);
+        let sent = one.send_built(built(&bytes)).unwrap();
+        let mut got = other.recv().unwrap();
+        assert_eq!((sent.mechanism, sent.copied_bytes), (Mechanism::Sealed, 0));
+        assert!(got[..] == bytes && is_shared(&got));
+        got.will_write(0..size);
+        got.fill(7);
+        assert!(got.iter().all(|byte| *byte == 7));
+        assert_eq!(got.account().copied_bytes, 0);
+    }
+}
+
+#[test]
+fn it_is_placed_where_pages_are_hauls_own_and_copied_elsewhere() {
+    let (mut one, mut other) = trusting();
+    let bytes = pattern((4 << 20) + 100, 67);
+    let mut target = Buffer::new(6 << 20).unwrap();
+    for start in [0, 2 * PAGE, 100] {
+        one.send_built(built(&bytes)).unwrap();
+        target.fill(0xee);
+        let account = other.recv_into(&mut target[start..]).unwrap();
+        let copied = if start == 100 { bytes.len() } else { 100 };
+        assert_eq!(account.copied_bytes, copied as u64, "{start}");
+        assert!(target[start..start + bytes.len()] == bytes);
+        let outside = target[..start].iter().chain(&target[start + bytes.len()..]);
+        assert!(outside.into_iter().all(|byte| *byte == 0xee), "{start}");
+    }
+    one.send_built(built(&bytes)).unwrap();
+    let mut target = vec![0; bytes.len()];
+    assert_eq!(other.recv_into(&mut target).unwrap().copied_bytes, bytes.len() as u64);
+    assert!(target == bytes);
+}
+
+#[test]
+fn with_integrity_what_is_kept_is_compared() {
+    let settings = Settings { trusts_peer: true, integrity: true, ..Settings::default() };
+    let (mut one, mut other) = ends(&settings);
+    let bytes = pattern(3_000_000, 71);
+    one.send_built(built(&bytes)).unwrap();
+    let got = other.recv().unwrap();
+    assert!(got[..] == bytes && got.account().is_checked && is_shared(&got));
+}
+
+/// A process that came by fork has the memory too: it stays with the sender, who hears of it.
+#[test]
+fn memory_that_a_fork_has_is_not_handed_over() {
+    let (mut one, _other) = trusting();
+    let building = built(&[3; 2 * PAGE]);
+    // SAFETY: the child does nothing but wait to be killed.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        loop {
+            // SAFETY: pause has no preconditions.
+            unsafe { libc::pause() };
+        }
+    }
+    assert!(child > 0);
+    let result = one.send_built(building);
+    // SAFETY: a child of this process that was not waited for yet.
+    assert_eq!(unsafe { libc::kill(child, libc::SIGKILL) }, 0);
+    // SAFETY: no status is written.
+    assert_eq!(unsafe { libc::waitpid(child, null_mut(), 0) }, child);
+    assert!(matches!(result, Err(Error::System { .. })), "{result:?}");
+    one.send_built(built(&[4; PAGE])).unwrap();
+}
+
+/// Memory of the liar's, with all of its pages, by a description that the kernel counts.
+fn counted(bytes: usize, seals: SealFlags) -> OwnedFd {
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    let file = rustix::fs::memfd_create(c"liar", flags).unwrap();
+    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+    let file = rustix::fs::open(path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).unwrap();
+    let file = File::from(file);
+    file.write_all_at(&vec![7; bytes], 0).unwrap();
+    rustix::fs::fcntl_add_seals(&file, seals).unwrap();
+    file.into()
+}
+
+/// What the victim makes of it as a message of two pages.
+fn offered(file: &OwnedFd) -> Result<Buffer, Error> {
+    let (liar, mut victim) = Liar::meet_trusted(&impatient());
+    let mut packet = [1; 9];
+    packet[1..].copy_from_slice(&0_u64.to_le_bytes());
+    send(&liar.socket, &packet, &[file.as_fd()]);
+    liar.publish(0, [0, SEALED, 2 * PAGE as u64, 0]);
+    victim.recv()
+}
+
+const SIZE: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW);
+
+#[test]
+fn what_could_kill_the_receiver_is_refused() {
+    assert!(offered(&counted(2 * PAGE, SIZE)).unwrap().iter().all(|byte| *byte == 7));
+    let with_hole = counted(PAGE, SealFlags::empty());
+    rustix::fs::ftruncate(&with_hole, 2 * PAGE as u64).unwrap();
+    rustix::fs::fcntl_add_seals(&with_hole, SIZE).unwrap();
+    for file in [
+        with_hole,
+        counted(PAGE, SIZE),
+        counted(3 * PAGE, SIZE),
+        counted(2 * PAGE, SealFlags::empty()),
+        counted(2 * PAGE, SealFlags::GROW),
+        counted(2 * PAGE, SealFlags::SHRINK),
+    ] {
+        let seals = rustix::fs::fcntl_get_seals(&file).unwrap();
+        let error = offered(&file).map(|got| got.len()).unwrap_err();
+        assert!(matches!(error, Error::Memory { .. }), "{seals:?}: {error}");
+    }
+}
+
+/// Memory that somebody else can write is sealed by the receiver, and a private view of it is kept; where
+/// it cannot be sealed, as somebody maps it, it is refused.
+#[test]
+fn what_somebody_else_has_is_sealed_or_refused() {
+    let file = counted(2 * PAGE, SIZE);
+    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+    let other = rustix::fs::open(path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).unwrap();
+    let mut got = offered(&file).unwrap();
+    assert!(!is_shared(&got));
+    got.fill(9);
+    assert!(rustix::io::pwrite(&other, &[8], 0).is_err(), "it is sealed");
+    assert!(got.iter().all(|byte| *byte == 9));
+    let file = counted(2 * PAGE, SIZE);
+    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+    let other = rustix::fs::open(path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).unwrap();
+    let (length, protection) = (2 * PAGE, libc::PROT_READ | libc::PROT_WRITE);
+    // SAFETY: a new mapping at an address of the kernel's choice.
+    let base = unsafe {
+        libc::mmap(null_mut(), length, protection, libc::MAP_SHARED, other.as_raw_fd(), 0)
+    };
+    assert_ne!(base, libc::MAP_FAILED);
+    let error = offered(&file).map(|got| got.len()).unwrap_err();
+    assert!(matches!(error, Error::Memory { .. }), "{error}");
+    // SAFETY: mapped above, and nothing refers to it.
+    assert_eq!(unsafe { libc::munmap(base, length) }, 0);
+}
+
+/// A receiver of haul's own leaves nothing of what it was given open.
+#[test]
+fn what_is_given_up_is_open_nowhere() {
+    let (liar, mut victim) = Liar::meet_trusted(&impatient());
+    victim.send_built(built(&[5; 3 * PAGE])).unwrap();
+    let file = receive(&liar.socket).1.unwrap();
+    let seals = rustix::fs::fcntl_get_seals(&file).unwrap();
+    assert_eq!(seals, SIZE);
+    // SAFETY: a number for a flag is all that this command takes.
+    let lease = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLEASE, libc::F_WRLCK) };
+    assert_eq!(lease, 0, "somebody else can write to it");
+}
