@@ -7,7 +7,7 @@ use super::error::Error;
 use super::layout::{INLINE_BYTES_MAX, TOOK_INTO_NEW};
 use super::link::{Lane, Link};
 use super::source::Source;
-use super::{Mechanism, idle, pull};
+use super::{Mechanism, Settings, idle, pull};
 use crate::tuning::{self, ChannelTable, Force};
 
 /// From this size on one copy by the kernel beats two by the processors where only one processor
@@ -43,15 +43,11 @@ pub(super) fn choose(lane: &Lane, source: &Source<'_>, length: u64) -> Result<Me
     }
 }
 
-/// Whether what was built in place is handed over, or copied by the receiver after all. Between ends that
-/// trust each other nothing is copied, however much of it will be written to.
-pub(super) fn for_built(link: &Link) -> Mechanism {
+/// Whether what was built in place is handed over, or copied by the receiver after all. What it gets
+/// whole is not, however much of it will be written to.
+pub(super) fn for_built(settings: &Settings, is_whole: bool) -> Mechanism {
     let limit = table().and_then(|table| table.sealed_dirty_max).unwrap_or(SEALED_DIRTY_MAX);
-    if link.is_trusted || link.settings.dirty_fraction <= limit {
-        Mechanism::Sealed
-    } else {
-        Mechanism::Staged
-    }
+    if is_whole || settings.dirty_fraction <= limit { Mechanism::Sealed } else { Mechanism::Staged }
 }
 
 fn best(lane: &Lane, source: &Source<'_>, length: u64) -> Mechanism {

@@ -63,6 +63,13 @@ pub(super) struct Link {
 }
 
 impl Link {
+    /// Whether the peer may have memory of this process's as it is, and can see that it is alone with it:
+    /// of a file of another user the kernel tells the superuser alone.
+    pub(super) fn may_give_memory(&self) -> bool {
+        let (own, peer) = (rustix::process::geteuid().as_raw(), self.peer.identity.user);
+        self.is_trusted && (peer == own || peer == 0)
+    }
+
     pub(super) fn new(socket: Socket, met: Met, settings: Settings) -> Self {
         Self {
             socket,

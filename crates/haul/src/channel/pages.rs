@@ -1,5 +1,5 @@
 //! Which pages of this process haul has mapped for messages: private, anonymous or a view of sealed
-//! memory, each mapping owned by one [`Buffer`](super::Buffer). Into these, and into no others,
+//! memory, or memory that a sender gave up; each mapping owned by one [`Buffer`](super::Buffer). Into these, and into no others,
 //! pages can be placed: what a caller has behind a slice of its own is not haul's to unmap.
 
 use std::collections::BTreeMap;

@@ -18,7 +18,6 @@
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 
-use haul_copy::Hint;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::mm::{MapFlags, ProtFlags};
 
@@ -26,7 +25,7 @@ use super::buffer::Buffer;
 use super::error::Error;
 use super::pages::Replaced;
 use super::region::HANDED_OVER_SEALS;
-use super::staged::SEALS;
+use super::staged::{self, SEALS};
 use super::{alone, huge, pages, region};
 
 /// What the memory of a message is to the receiver.
@@ -59,6 +58,13 @@ impl Kept {
         }
         region::check(file, length, SEALS).map(|()| Self::View)
     }
+
+    fn map(self, file: BorrowedFd<'_>, length: usize) -> Result<Buffer, Error> {
+        match self {
+            Self::View => Buffer::view(file, length),
+            Self::Whole => Buffer::whole(file, length),
+        }
+    }
 }
 
 /// The message as memory of the receiver's own.
@@ -66,10 +72,7 @@ impl Kept {
 /// # Errors
 /// As for [`Kept::of`].
 pub(super) fn take(file: BorrowedFd<'_>, length: usize, is_trusted: bool) -> Result<Buffer, Error> {
-    match Kept::of(file, length, is_trusted)? {
-        Kept::View => Buffer::view(file, length),
-        Kept::Whole => Buffer::whole(file, length),
-    }
+    Kept::of(file, length, is_trusted)?.map(file, length)
 }
 
 /// Puts the message that came sealed into a target: its whole pages themselves, where the target is
@@ -83,11 +86,11 @@ pub(super) fn put_into(
     is_trusted: bool,
 ) -> Result<usize, Error> {
     let kept = Kept::of(file, target.len(), is_trusted)?;
-    let view = Buffer::view(file, target.len())?;
     if !pages::are_own(target) {
-        haul_copy::copy_hinted(target, &view, Hint::Unknown);
+        staged::copy_constant(file, target)?;
         return Ok(target.len());
     }
+    let view = kept.map(file, target.len())?;
     let whole = target.len() / pages::PAGE_BYTES * pages::PAGE_BYTES;
     let (place, protection) = (target.as_mut_ptr().cast(), ProtFlags::READ | ProtFlags::WRITE);
     let sharing = match kept {
@@ -136,7 +139,7 @@ unsafe impl Sync for Building {}
 
 impl Building {
     /// Memory for a message of this length. Its pages are there already, huge ones where the kernel
-    /// gives any: six system calls, and one for each 2 MiB.
+    /// gives any: ten system calls, and one for each 2 MiB.
     ///
     /// # Errors
     /// [`Error::System`] where there is not so much memory; also for a length of zero, of which
@@ -150,27 +153,28 @@ impl Building {
         Ok(Self { file, is_counted, base, length })
     }
 
-    /// Takes this process's own access away: the receiver's memory it is from here on, if it trusts this
-    /// end and nobody else has it; else it is sealed, and so constant.
-    pub(super) fn give_up(self, is_trusted: bool) -> Result<OwnedFd, Error> {
-        if is_trusted
+    /// Takes this process's own access away. The receiver's to write to it is from here on, if it may be
+    /// and nobody else has it, which is said with it; else it is sealed, and so constant.
+    pub(super) fn give_up(self, may_be_whole: bool) -> Result<(OwnedFd, bool), Error> {
+        if may_be_whole
             && self.is_counted
             && let Some(file) = alone::open_anew(self.file.as_fd())
         {
             drop(self);
-            return seal(file, alone::is_alone);
+            let is_whole = alone::is_alone(file.as_fd());
+            return seal(file, is_whole);
         }
         let file = self.file.try_clone().map_err(Error::system("hand memory over"))?;
         drop(self);
-        seal(file, |_| false)
+        seal(file, false)
     }
 }
 
-/// Seals the size, and the bytes unless the memory may change hands as it is.
-fn seal(file: OwnedFd, may_be_whole: impl Fn(BorrowedFd<'_>) -> bool) -> Result<OwnedFd, Error> {
-    let seals = if may_be_whole(file.as_fd()) { HANDED_OVER_SEALS } else { SEALS };
+/// Seals the size, and the bytes unless the memory changes hands whole.
+fn seal(file: OwnedFd, is_whole: bool) -> Result<(OwnedFd, bool), Error> {
+    let seals = if is_whole { HANDED_OVER_SEALS } else { SEALS };
     rustix::fs::fcntl_add_seals(&file, seals).map_err(Error::system("seal memory"))?;
-    Ok(file)
+    Ok((file, is_whole))
 }
 
 impl Deref for Building {

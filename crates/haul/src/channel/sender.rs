@@ -103,7 +103,8 @@ impl Sender {
         let (mechanism, file) = match building {
             Some(building) => {
                 let link = &self.lane.link;
-                (choose::for_built(link), Some(building.give_up(link.is_trusted)?))
+                let (file, is_whole) = building.give_up(link.may_give_memory())?;
+                (choose::for_built(&link.settings, is_whole), Some(file))
             }
             None => (choose::choose(&self.lane, &source, length)?, None),
         };

@@ -26,7 +26,7 @@ pub struct Sending<'a> {
     pub(super) source: Source<'a>,
     pub(super) length: u64,
     pub(super) stage: Stage,
-    /// Sealed memory that waits to be handed over.
+    /// Memory that waits to be handed over.
     pub(super) file: Option<OwnedFd>,
     pub(super) account: Account,
     pub(super) meter: Option<Meter>,

@@ -46,13 +46,21 @@ pub(super) fn make(source: &mut Source<'_>, length: usize) -> Result<OwnedFd, Er
 /// [`Error::Memory`] where it is not such memory, [`Error::System`].
 pub(super) fn copy_out(file: BorrowedFd<'_>, target: &mut [u8]) -> Result<(), Error> {
     region::check(file, target.len(), SEALS)?;
+    copy_constant(file, target)
+}
+
+/// Copies the bytes of memory out that was checked, and that nobody changes.
+///
+/// # Errors
+/// As for [`copy_out`].
+pub(super) fn copy_constant(file: BorrowedFd<'_>, target: &mut [u8]) -> Result<(), Error> {
     let base = region::map_file(file, target.len(), ProtFlags::READ, MapFlags::SHARED)?;
     if let Err(error) = region::fill_holes(base, target.len()) {
         region::unmap(base, target.len());
         return Err(error);
     }
-    // SAFETY: a mapping of this length, made here, of a file that was just seen to be sealed
-    // against every change of bytes and size, so it is as constant as memory can be.
+    // SAFETY: a mapping of this length, made here, of a file whose size is sealed, and whose bytes are too,
+    // or nobody else's.
     let source = unsafe { std::slice::from_raw_parts(base.as_ptr(), target.len()) };
     haul_copy::copy_hinted(target, source, Hint::Unknown);
     region::unmap(base, target.len());

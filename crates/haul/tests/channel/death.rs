@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use haul::channel::{Account, Building, Channel, Error, Listener, Mechanism, Settings};
 
+use crate::handed_over;
 use crate::permission;
 use crate::starved;
 use crate::support::{by, pattern};
@@ -54,6 +55,7 @@ fn peer() {
             channel.send(b"whole").unwrap();
         }
         "forbid-all" => assert!(channel.recv().unwrap()[..] == pattern(SIZE, 9)),
+        "fork" => handed_over::send_what_a_fork_has(&mut channel),
         "few-files" => starved::send_without_descriptors(&mut channel),
         "few-files-to-receive" => starved::receive_without_descriptors(&mut channel),
         "little-memory" => starved::receive_without_memory(&mut channel),

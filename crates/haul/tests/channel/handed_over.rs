@@ -5,11 +5,12 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::ptr::null_mut;
 
-use haul::channel::{Buffer, Building, Channel, Error, Mechanism, Settings};
+use haul::channel::{Buffer, Building, Channel, Error, Listener, Mechanism, Settings};
 use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags};
 
+use crate::death::start;
 use crate::raw::{Liar, receive, send};
-use crate::support::{ends, impatient, pattern};
+use crate::support::{by, ends, impatient, pattern};
 
 const SEALED: u64 = 5;
 const PAGE: usize = 4096;
@@ -26,7 +27,7 @@ fn built(bytes: &[u8]) -> Building {
     building
 }
 
-/// How many of these mappings of this process are shared with a file.
+/// Whether this memory is a file's as it is, and no private view.
 fn is_shared(buffer: &[u8]) -> bool {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     let at = buffer.as_ptr().addr();
@@ -66,6 +67,7 @@ fn it_is_placed_where_pages_are_hauls_own_and_copied_elsewhere() {
         let account = other.recv_into(&mut target[start..]).unwrap();
         let copied = if start == 100 { bytes.len() } else { 100 };
         assert_eq!(account.copied_bytes, copied as u64, "{start}");
+        assert!(start == 100 || is_shared(&target[start..]), "{start}");
         assert!(target[start..start + bytes.len()] == bytes);
         let outside = target[..start].iter().chain(&target[start + bytes.len()..]);
         assert!(outside.into_iter().all(|byte| *byte == 0xee), "{start}");
@@ -86,27 +88,41 @@ fn with_integrity_what_is_kept_is_compared() {
     assert!(got[..] == bytes && got.account().is_checked && is_shared(&got));
 }
 
-/// A process that came by fork has the memory too: it stays with the sender, who hears of it.
+/// A process that came by fork has the memory too: it stays with the sender, who hears of it. In a process
+/// of its own, for the fork has what every thread is at.
 #[test]
 fn memory_that_a_fork_has_is_not_handed_over() {
-    let (mut one, _other) = trusting();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("socket");
+    let listener = Listener::bind(&path).unwrap();
+    let peer = start("fork", Mechanism::Sealed, &path);
+    let mut channel = listener.accept(&by(Mechanism::Sealed)).unwrap();
+    let got = channel.recv().unwrap();
+    assert!(got[..] == [4; PAGE]);
+    peer.ended_well();
+}
+
+/// What the peer does.
+pub(crate) fn send_what_a_fork_has(channel: &mut Channel) {
     let building = built(&[3; 2 * PAGE]);
     // SAFETY: the child does nothing but wait to be killed.
     let child = unsafe { libc::fork() };
     if child == 0 {
+        // SAFETY: it goes with its parent, if nobody kills it before.
+        unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
         loop {
             // SAFETY: pause has no preconditions.
             unsafe { libc::pause() };
         }
     }
     assert!(child > 0);
-    let result = one.send_built(building);
+    let result = channel.send_built(building);
     // SAFETY: a child of this process that was not waited for yet.
     assert_eq!(unsafe { libc::kill(child, libc::SIGKILL) }, 0);
     // SAFETY: no status is written.
     assert_eq!(unsafe { libc::waitpid(child, null_mut(), 0) }, child);
     assert!(matches!(result, Err(Error::System { .. })), "{result:?}");
-    one.send_built(built(&[4; PAGE])).unwrap();
+    channel.send_built(built(&[4; PAGE])).unwrap();
 }
 
 /// Memory of the liar's, with all of its pages, by a description that the kernel counts.
@@ -180,7 +196,7 @@ fn what_somebody_else_has_is_sealed_or_refused() {
     assert_eq!(unsafe { libc::munmap(base, length) }, 0);
 }
 
-/// A receiver of haul's own leaves nothing of what it was given open.
+/// A sender of haul's own keeps no way to what it gave up.
 #[test]
 fn what_is_given_up_is_open_nowhere() {
     let (liar, mut victim) = Liar::meet_trusted(&impatient());

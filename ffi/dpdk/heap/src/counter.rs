@@ -116,7 +116,7 @@ impl Counter {
         }
     }
 
-    /// Notes that DPDK is asked for something under its lock, as every call does that goes on to it.
+    /// Notes that DPDK is asked for memory, or given some, under its lock.
     pub(crate) fn note_asked(&self) {
         // Who asks often writes once in each time that the housekeeper looks.
         if self.asked.load(Relaxed) == 0 {

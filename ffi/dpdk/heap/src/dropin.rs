@@ -286,7 +286,7 @@ impl SocketHeap {
         let held = |tag| self.heap.alloc_held(bytes, align, Node::ANY, tag).ok();
         // SAFETY: as the caller promises.
         let block = unsafe { tagged(&self.heap, &self.names, name, held) };
-        if block.is_some() || !self.extents.has_idle(bytes) {
+        if block.is_some() || !self.extents.has_idle(bytes, align) {
             return block;
         }
         let _sparing = Sparing::begin();

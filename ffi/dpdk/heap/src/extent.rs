@@ -68,7 +68,8 @@ pub(crate) fn mask(count: usize) -> u64 {
 
 /// The lowest `count` set bits in a row.
 pub(crate) fn find_run(bits: u64, count: usize) -> Option<u64> {
-    if count == 0 || count > EXTENT_PAGES_MAX {
+    // The usual answer first: most extents have nothing idle.
+    if count == 0 || (bits.count_ones() as usize) < count {
         return None;
     }
     let run = mask(count);

@@ -189,7 +189,8 @@ impl SocketExtents {
 
     /// Whether a block of so many bytes fits into what was laid aside. Of the first page of an extent a part
     /// is DPDK's, so a heap asks for one more than it needs as soon as it needs a whole one.
-    pub(crate) fn has_idle(&self, bytes: usize) -> bool {
+    pub(crate) fn has_idle(&self, bytes: usize, align: usize) -> bool {
+        let bytes = bytes.max(align);
         let spare = usize::from(bytes > PAGE / 2);
         self.directory.has_idle(self.range.socket, bytes.div_ceil(PAGE) + spare)
     }

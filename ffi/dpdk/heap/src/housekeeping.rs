@@ -7,6 +7,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::counter::Counter;
 use crate::dropin::Dropin;
 use crate::{futex, lifecycle};
 
@@ -106,8 +107,11 @@ extern "C" fn keep_house(_: *mut c_void) -> u32 {
             each.extents.answer();
             each.heap.maintain();
         }
-        dropin.directory.counter.answer_back(|bytes| dropin.give_back(bytes));
-        pace.give_back(dropin);
+        let counter = &dropin.directory.counter;
+        counter.answer_back(|bytes| dropin.give_back(bytes));
+        let is_needed =
+            || requests.load(Ordering::Relaxed) != seen || IS_ASKED_TO_STOP.load(Ordering::Relaxed);
+        pace.give_back(counter, is_needed, || dropin.give_back(1) > 0);
     }
     0
 }
@@ -126,21 +130,85 @@ impl Pace {
         Self { rests_until: now, quiet_since: now }
     }
 
-    /// Gives back until somebody asks DPDK for something. Where somebody did lately it gives at most one
-    /// back, and rests as much longer as keeps to [`LOCK_SHARE`].
-    fn give_back(&mut self, dropin: &Dropin) {
-        let counter = &dropin.directory.counter;
+    /// Gives back, one by one, until somebody asks DPDK for something or this thread `is_needed`. Where
+    /// somebody asked lately it gives at most one back, and rests as much longer as keeps to [`LOCK_SHARE`].
+    /// `give_one` says whether there was one.
+    fn give_back(
+        &mut self,
+        counter: &Counter,
+        is_needed: impl Fn() -> bool,
+        mut give_one: impl FnMut() -> bool,
+    ) {
         let start = Instant::now();
         if counter.was_asked() {
             counter.forget_asked();
             self.quiet_since = start;
         }
         if start - self.quiet_since >= PERIOD {
-            while !counter.was_asked() && dropin.give_back(1) > 0 {}
+            while !counter.was_asked() && !is_needed() && give_one() {}
             return;
         }
-        if start >= self.rests_until && dropin.give_back(1) > 0 {
+        if start >= self.rests_until && give_one() {
             self.rests_until = Instant::now() + start.elapsed() * (LOCK_SHARE - 1);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use core::cell::Cell;
+
+    use super::*;
+
+    #[test]
+    fn extents_go_while_nobody_asks_dpdk() {
+        // SAFETY: every field is an atomic integer, which zero is a value of.
+        let counter: Box<Counter> = unsafe { Box::new_zeroed().assume_init() };
+        let (mut pace, given) = (Pace::new(), Cell::new(0));
+        let give = |pace: &mut Pace, left: u32, at_each: &dyn Fn()| {
+            given.set(0);
+            pace.give_back(
+                &counter,
+                || given.get() == 7,
+                || {
+                    let is_there = given.get() < left;
+                    given.set(given.get() + u32::from(is_there));
+                    at_each();
+                    is_there
+                },
+            );
+            given.get()
+        };
+        counter.note_asked();
+        assert_eq!(give(&mut pace, 5, &|| ()), 1, "somebody asked just now");
+        std::thread::sleep(PERIOD);
+        assert_eq!(give(&mut pace, 5, &|| ()), 5, "nobody asked for as long");
+        assert_eq!(give(&mut pace, 5, &|| counter.note_asked()), 1, "somebody asked meanwhile");
+        std::thread::sleep(PERIOD);
+        counter.note_asked();
+        assert_eq!(give(&mut pace, 0, &|| ()), 0, "it starts again");
+        std::thread::sleep(PERIOD);
+        assert_eq!(give(&mut pace, 9, &|| ()), 7, "it was needed elsewhere");
+    }
+
+    #[test]
+    fn where_dpdk_is_asked_all_the_time_a_share_of_it_is_kept() {
+        // SAFETY: as above.
+        let counter: Box<Counter> = unsafe { Box::new_zeroed().assume_init() };
+        let (mut pace, mut given, start) = (Pace::new(), 0, Instant::now());
+        while start.elapsed() < Duration::from_millis(200) {
+            counter.note_asked();
+            pace.give_back(
+                &counter,
+                || false,
+                || {
+                    given += 1;
+                    std::thread::sleep(Duration::from_millis(2));
+                    true
+                },
+            );
+        }
+        // One in 40 ms at most.
+        assert!((1..=6).contains(&given), "{given}");
     }
 }

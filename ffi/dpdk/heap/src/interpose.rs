@@ -243,10 +243,11 @@ pub unsafe extern "C" fn rte_realloc_socket(
             unsafe { resize(dropin, &owned, bytes, align, socket) }
         }
         Some((_, Brought::Wrong)) => null_mut(),
-        // SAFETY: as the caller promises. What it calls of ours meanwhile may serve it: it looks at
-        // the header of the old block only, which is its own.
-        _ => functions().map_or(null_mut(), |dpdk| unsafe {
-            (dpdk.rte_realloc_socket)(block, bytes, align, socket)
+        _ => functions().map_or(null_mut(), |dpdk| {
+            lifecycle::note_asked();
+            // SAFETY: as the caller promises. What it calls of ours meanwhile may serve it: it looks at
+            // the header of the old block only, which is its own.
+            unsafe { (dpdk.rte_realloc_socket)(block, bytes, align, socket) }
         }),
     }
 }
@@ -296,8 +297,10 @@ unsafe fn resize(
 /// As DPDK says: `block` is NULL or came from this family, and nobody uses it any more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rte_free(block: *mut c_void) {
-    if let (Some(dropin), Some(pointer)) = (lifecycle::current(), NonNull::new(block.cast::<u8>()))
-    {
+    let Some(pointer) = NonNull::new(block.cast::<u8>()) else {
+        return;
+    };
+    if let Some(dropin) = lifecycle::current() {
         if lifecycle::is_over() && dropin.is_in_range(pointer) {
             return;
         }
@@ -336,6 +339,7 @@ pub unsafe extern "C" fn rte_free_sensitive(block: *mut c_void) {
             Brought::NotOurs => {}
         }
     }
+    lifecycle::note_asked();
     if let Some(dpdk) = functions() {
         // SAFETY: as the caller promises; the block is none of ours. A DPDK without this function has
         // no caller of it.

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <pthread.h>
+#include <unistd.h>
 
 #include <rte_eal.h>
 #include <rte_errno.h>
@@ -285,6 +286,58 @@ static void idle_memory(void)
 	rte_free(large);
 }
 
+/* What DPDK itself has handed out, in bytes, as it tells first. */
+static size_t dpdk_allocated(void)
+{
+	static const char title[] = "Alloc_size:";
+	char *text = NULL;
+	size_t length, bytes = 0;
+	FILE *file = open_memstream(&text, &length);
+
+	CHECK(file != NULL);
+	rte_malloc_dump_stats(file, NULL);
+	fclose(file);
+	char *place = strstr(text, title);
+
+	CHECK(place != NULL && sscanf(place + sizeof(title) - 1, "%zu", &bytes) == 1);
+	free(text);
+	return bytes;
+}
+
+/* Memory that small blocks left some seconds ago: large blocks come to lie in it while another keeps it
+ * from DPDK, which has it once nobody does. */
+static void memory_laid_aside(void)
+{
+	/* What the thread keeps in its cache keeps whole extents. */
+	enum { COUNT = 2000, KEPT = 400, SMALL = 65536, LARGE = 3 << 20, GONE = 32 << 20 };
+	static unsigned char *blocks[COUNT];
+	size_t allocated;
+	int inside = 0;
+
+	for (int i = 0; i < COUNT; i++) {
+		blocks[i] = rte_malloc("small", SMALL, 0);
+		CHECK(blocks[i] != NULL);
+	}
+	allocated = dpdk_allocated();
+	for (int i = 0; i < COUNT; i++)
+		if (i % KEPT != 0)
+			rte_free(blocks[i]);
+	sleep(2);
+	unsigned char *large = rte_malloc("large", LARGE, 0);
+
+	CHECK(large != NULL);
+	for (int i = 0; i < COUNT; i++)
+		inside += blocks[i] >= large && blocks[i] < large + LARGE;
+	CHECK(inside > 0);
+	memset(large, 0x3d, LARGE);
+	for (int i = 0; i < COUNT; i += KEPT)
+		rte_free(blocks[i]);
+	rte_free(large);
+	for (int tries = 0; dpdk_allocated() + GONE > allocated && tries < 100; tries++)
+		usleep(100000);
+	CHECK(dpdk_allocated() + GONE <= allocated);
+}
+
 /* Only the drop-in survives these. */
 static void misuse(void)
 {
@@ -324,6 +377,7 @@ int main(int argc, char **argv)
 	libraries();
 	if (argc > used + 1 && strcmp(argv[used + 1], "misuse") == 0) {
 		idle_memory();
+		memory_laid_aside();
 		misuse();
 	}
 	void *late = rte_malloc("late", 64, 0);
