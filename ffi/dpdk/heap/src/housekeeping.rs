@@ -17,7 +17,7 @@ const PERIOD: Duration = Duration::from_millis(20);
 
 /// While DPDK is asked for memory, one part in so many of the time at most is spent under its lock to
 /// give memory back that nobody asked for.
-const LOCK_SHARE: u32 = 20;
+const LOCK_SHARE: u32 = 100;
 
 /// At most 15 characters, as the kernel keeps them.
 const NAME: &CStr = c"haul-rte-malloc";
@@ -208,7 +208,7 @@ mod tests {
                 },
             );
         }
-        // One in 40 ms at most.
-        assert!((1..=6).contains(&given), "{given}");
+        // One in 200 ms at most.
+        assert!((1..=2).contains(&given), "{given}");
     }
 }
