@@ -118,6 +118,8 @@ pub const LAST_CACHE_SHARE_BYTES: usize = 96 << 20;
 pub struct Facts {
     /// Who made it.
     pub vendor: Vendor,
+    /// Enhanced `rep movsb` and `rep stosb` are announced (ERMS): they move more than a byte at a time.
+    pub enhanced_string: bool,
     /// Fast short `rep movsb` is announced (FSRM). An announcement, not a measurement.
     pub fast_short_string: bool,
     /// The last-level cache in bytes as the processor tells it; hypervisors lie. 0: not told.
@@ -130,7 +132,12 @@ pub fn facts() -> Facts {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     return x86_64::facts();
     #[cfg(any(not(target_arch = "x86_64"), miri))]
-    Facts { vendor: Vendor::Other, fast_short_string: false, last_cache_bytes: 0 }
+    Facts {
+        vendor: Vendor::Other,
+        enhanced_string: false,
+        fast_short_string: false,
+        last_cache_bytes: 0,
+    }
 }
 
 #[cfg(all(target_arch = "x86_64", not(miri)))]
@@ -159,6 +166,7 @@ mod x86_64 {
     const AVX512BW: u32 = 1 << 30;
     const AVX512VL: u32 = 1 << 31;
     const FSRM: u32 = 1 << 4;
+    const ERMS: u32 = 1 << 9;
 
     impl Features {
         pub(super) fn has(&self, isa: Isa) -> bool {
@@ -196,20 +204,24 @@ mod x86_64 {
 
     pub(super) fn facts() -> Facts {
         let vendor = vendor(__cpuid(0));
-        let fast_short_string = __cpuid(0).eax >= 7 && __cpuid_count(7, 0).edx & FSRM != 0;
+        let leaf_7 = (__cpuid(0).eax >= 7).then(|| __cpuid_count(7, 0));
+        let enhanced_string = leaf_7.is_some_and(|leaf| leaf.ebx & ERMS != 0);
+        let fast_short_string = leaf_7.is_some_and(|leaf| leaf.edx & FSRM != 0);
+        let without_cache =
+            Facts { vendor, enhanced_string, fast_short_string, last_cache_bytes: 0 };
         // Leaf 4 on Intel and 0x8000_001D on AMD describe a cache in the same fields.
         let leaf = match vendor {
             Vendor::Amd if __cpuid(0x8000_0000).eax >= 0x8000_001D => 0x8000_001D,
-            Vendor::Amd => return Facts { vendor, fast_short_string, last_cache_bytes: 0 },
+            Vendor::Amd => return without_cache,
             _ if __cpuid(0).eax >= 4 => 4,
-            _ => return Facts { vendor, fast_short_string, last_cache_bytes: 0 },
+            _ => return without_cache,
         };
         let last_cache_bytes = (0..8)
             .map(|index| cache_bytes(__cpuid_count(leaf, index)))
             .take_while(|&bytes| bytes != 0)
             .last()
             .unwrap_or(0);
-        Facts { vendor, fast_short_string, last_cache_bytes }
+        Facts { last_cache_bytes, ..without_cache }
     }
 
     fn vendor(leaf_0: CpuidResult) -> Vendor {

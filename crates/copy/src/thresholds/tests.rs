@@ -2,7 +2,7 @@ use super::*;
 use crate::cpu::Facts;
 
 fn facts(vendor: Vendor, last_cache_bytes: usize) -> Facts {
-    Facts { vendor, fast_short_string: true, last_cache_bytes }
+    Facts { vendor, enhanced_string: true, fast_short_string: true, last_cache_bytes }
 }
 
 #[test]
@@ -107,6 +107,20 @@ fn large_caches_are_clamped() {
     }
     let smallest = Thresholds::for_processor(facts(Vendor::Intel, 1));
     assert_eq!(smallest.stream_copy_min, 256 << 10);
+}
+
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn intel_copies_by_string_as_far_as_it_announces_it() {
+    let of = |enhanced_string, fast_short_string| {
+        let intel = facts(Vendor::Intel, 32 << 20);
+        let chosen =
+            Thresholds::for_processor(Facts { enhanced_string, fast_short_string, ..intel });
+        (chosen.rep_movsb_min, chosen.rep_stosb_min)
+    };
+    assert_eq!(of(true, true), (LOOKUP_MIN, LOOKUP_MIN));
+    assert_eq!(of(true, false), (8 << 10, 4 << 10));
+    assert_eq!(of(false, false), (NEVER, NEVER));
 }
 
 #[test]
