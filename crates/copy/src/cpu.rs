@@ -88,6 +88,27 @@ fn find_best() -> Isa {
     best
 }
 
+/// Whether strings of any two places move fast, and not of those alone that are aligned alike: 0 not asked
+/// yet, 1 no, 2 yes.
+static STRINGS: AtomicU8 = AtomicU8::new(0);
+
+/// Whether `rep movsb` is as fast where target and source have different places in their cache lines. On
+/// Intel it is: 16 KiB on Cascade Lake took 0.98 of glibc's time either way.
+pub(crate) fn moves_any_string() -> bool {
+    match STRINGS.load(Ordering::Relaxed) {
+        0 => find_strings(),
+        known => known == 2,
+    }
+}
+
+#[cold]
+fn find_strings() -> bool {
+    let any = facts().vendor == Vendor::Intel;
+    // Any thread that comes here at the same time finds the same.
+    STRINGS.store(1 + u8::from(any), Ordering::Relaxed);
+    any
+}
+
 /// Who made the processor, as far as thresholds care.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
