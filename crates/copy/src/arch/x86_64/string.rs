@@ -1,8 +1,8 @@
 //! `rep movsb` and `rep stosb`: the microcode's own loop.
 //!
 //! Good on Intel since Ivy Bridge from a few KiB up to the last-level cache, poor on AMD Zen 3 and
-//! 4 where target and source are not aligned alike; so it is chosen by measurement, never by the
-//! feature bit. The start is copied by registers and the target aligned to a line first.
+//! 4 where target and source are not aligned alike; so the feature bit chooses it on Intel alone, and
+//! elsewhere measurement. The start is copied by registers and the target aligned to a line first.
 
 use core::arch::asm;
 
