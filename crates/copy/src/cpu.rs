@@ -84,29 +84,20 @@ static BEST: AtomicU8 = AtomicU8::new(0);
 fn find_best() -> Isa {
     let best = Isa::available().filter(|&isa| isa != Isa::Avx512).last().unwrap_or(Isa::Scalar);
     // Any thread that comes here at the same time finds the same.
+    STRINGS.store(u8::from(facts().vendor == Vendor::Intel), Ordering::Relaxed);
     BEST.store(best as u8, Ordering::Relaxed);
     best
 }
 
-/// Whether strings of any two places move fast, and not of those alone that are aligned alike: 0 not asked
-/// yet, 1 no, 2 yes.
+/// Whether strings of any two places move fast, and not of those alone that are aligned alike: 1 if so.
+/// [`Isa::best`] asks, which every copy comes after.
 static STRINGS: AtomicU8 = AtomicU8::new(0);
 
 /// Whether `rep movsb` is as fast where target and source have different places in their cache lines. On
 /// Intel it is: 16 KiB on Cascade Lake took 0.98 of glibc's time either way.
+#[inline]
 pub(crate) fn moves_any_string() -> bool {
-    match STRINGS.load(Ordering::Relaxed) {
-        0 => find_strings(),
-        known => known == 2,
-    }
-}
-
-#[cold]
-fn find_strings() -> bool {
-    let any = facts().vendor == Vendor::Intel;
-    // Any thread that comes here at the same time finds the same.
-    STRINGS.store(1 + u8::from(any), Ordering::Relaxed);
-    any
+    STRINGS.load(Ordering::Relaxed) != 0
 }
 
 /// Who made the processor, as far as thresholds care.
