@@ -64,3 +64,39 @@ pub(crate) fn free_cache(state: &AtomicU64) {
     let epoch = CacheWord(state.load(Relaxed)).epoch();
     state.store(CacheWord::free(epoch.wrapping_add(1)).0, Release);
 }
+
+/// Held by the one thread of this process that reaps the heap, so that "by me" names one thread: a mark in
+/// the process's record, which all attachments of the process have in common, also those of two libraries
+/// that each hold a copy of this code. It goes with the process: who takes a record clears it.
+pub(crate) struct Guard<'a>(&'a AtomicU64);
+
+impl<'a> Guard<'a> {
+    /// `None` while another thread has it.
+    pub(crate) fn take(mark: &'a AtomicU64) -> Option<Self> {
+        // Made only where it was taken: one that is dropped clears the mark, whoever set it.
+        mark.compare_exchange(0, 1, Acquire, Relaxed).is_ok().then(|| Self(mark))
+    }
+}
+
+impl Drop for Guard<'_> {
+    fn drop(&mut self) {
+        self.0.store(0, Release);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whoever_asks_in_vain_takes_nothing_away() {
+        let mark = AtomicU64::new(0);
+        let first = Guard::take(&mark);
+        assert!(first.is_some());
+        for _ in 0..3 {
+            assert!(Guard::take(&mark).is_none());
+        }
+        drop(first);
+        assert!(Guard::take(&mark).is_some());
+    }
+}

@@ -258,7 +258,7 @@ impl Pinned {
         let done =
             unsafe { libc::syscall(libc::SYS_io_uring_register, ring, 0, &raw const vector, 1) };
         unmap(base, pages * PAGE);
-        (done == 0).then_some(Self { keeper, reader: None })
+        (done == 0).then(|| Self { keeper, reader: None })
     }
 
     /// What stands in the pipe.

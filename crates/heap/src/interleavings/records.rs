@@ -4,7 +4,7 @@ use loom::sync::Arc;
 use loom::thread;
 
 use super::model;
-use crate::record;
+use crate::record::{self, Guard};
 use crate::sync::{
     AtomicU64,
     Ordering::{Acquire, Relaxed},
@@ -120,6 +120,30 @@ fn what_a_dead_reaper_was_at_is_taken_over_by_one() {
         assert!(first != second);
         let by = if first { 1 } else { 2 };
         assert_eq!(seat.word(), ProcessWord::reaping(4, DEAD, by));
+    });
+}
+
+/// Threads of one process that find the same dead one: what each does to the record it could do twice, were
+/// two of them at it, for "by me" is due to whoever reaps in that name.
+#[test]
+fn of_three_threads_of_one_process_one_reaps_at_a_time() {
+    model(|| {
+        let mark = Arc::new(AtomicU64::new(0));
+        let inside = Arc::new(AtomicU64::new(0));
+        let reap = |mark: &AtomicU64, inside: &AtomicU64| {
+            let Some(_guard) = Guard::take(mark) else { return false };
+            assert_eq!(inside.fetch_add(1, Relaxed), 0, "two reap in one name");
+            inside.fetch_sub(1, Relaxed);
+            true
+        };
+        let threads = [(); 2].map(|()| {
+            let (mark, inside) = (mark.clone(), inside.clone());
+            thread::spawn(move || reap(&mark, &inside))
+        });
+        let first = reap(&mark, &inside);
+        let others = threads.map(|thread| thread.join().unwrap());
+        assert!(first || others.contains(&true));
+        assert_eq!(mark.load(Acquire), 0);
     });
 }
 

@@ -16,14 +16,10 @@ use crate::heap::Heap;
 use crate::local;
 use crate::member;
 use crate::member::VISITOR;
-use crate::record;
+use crate::record::{self, Guard};
 use crate::step::step;
-use crate::sync::{
-    AtomicU64 as AtomicWord,
-    Ordering::{Acquire, Relaxed, Release},
-};
+use crate::sync::Ordering::{Acquire, Relaxed};
 use crate::sys::process::Life;
-use crate::tables::Tables;
 use crate::word::{CACHES_MAX, Cache, CacheId, CacheWord, PROCESSES_MAX, Process, ProcessWord};
 
 mod scan;
@@ -105,7 +101,7 @@ impl Heap {
     /// Reaps in the name of the process in slot `me`, which is this one.
     pub(crate) fn reap_as(&self, me: u8) -> Reaped {
         let mut reaped = Reaped::default();
-        if let Some(_guard) = Guard::take(&self.memory.tables, me) {
+        if let Some(_guard) = Guard::take(member::reaping_mark(&self.memory.tables, me)) {
             let dead = self.take_processes(me);
             if dead.0 != 0 {
                 self.reap_processes(me, dead, &mut reaped);
@@ -243,23 +239,5 @@ impl Heap {
         let id = caches.first().or_else(own)?;
         let record = self.memory.tables.cache(id)?;
         Some(Keeper { memory: &self.memory, record, id, node: 0 })
-    }
-}
-
-/// Held by the one thread of this process that reaps the heap, so that "by me" names one thread: a mark in
-/// the process's record, which all attachments of the process have in common, also those of two libraries
-/// that each hold a copy of this code. It goes with the process: who takes a record clears it.
-struct Guard<'a>(&'a AtomicWord);
-
-impl<'a> Guard<'a> {
-    fn take(tables: &'a Tables, me: u8) -> Option<Self> {
-        let mark = member::reaping_mark(tables, me);
-        mark.compare_exchange(0, 1, Acquire, Relaxed).is_ok().then_some(Self(mark))
-    }
-}
-
-impl Drop for Guard<'_> {
-    fn drop(&mut self) {
-        self.0.store(0, Release);
     }
 }
