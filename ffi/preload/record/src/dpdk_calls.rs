@@ -37,7 +37,8 @@ impl Outermost {
     fn enter() -> Option<Self> {
         let recorder = Recorder::current()?;
         let is_inner = recorder.thread.in_dpdk.swap(1, Ordering::Relaxed) != 0;
-        (!is_inner).then_some(Self(recorder))
+        // Made only for the outermost: one that is dropped says that the thread is outside again.
+        (!is_inner).then(|| Self(recorder))
     }
 }
 
