@@ -73,6 +73,11 @@ fn functions_are_short() {
 }
 
 #[test]
+fn guards_are_made_where_they_are_taken() {
+    assert_clean(in_rust_files(style::eager_guards));
+}
+
+#[test]
 fn nothing_is_left_for_later() {
     let tree = Tree::load();
     assert_clean(tree.files.iter().flat_map(|f| style::left_for_later(&f.path, &f.text)).collect());

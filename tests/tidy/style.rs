@@ -102,6 +102,25 @@ fn body(code: &str, start: usize) -> Option<usize> {
     None
 }
 
+/// Values with a drop that are made whatever the condition says: `then_some` takes one that is there already,
+/// and where the condition does not hold drops it, which undoes what it never did.
+pub(crate) fn eager_guards(path: &str, source: &Source) -> Vec<String> {
+    const DROP: &str = "impl Drop for ";
+    const EAGER: &str = ".then_some(";
+    let code = &source.code;
+    let names = code.match_indices(DROP).map(|(at, _)| identifier(&code[at + DROP.len()..]));
+    let guards: Vec<&str> = names.collect();
+    let eager = code.match_indices(EAGER).filter(|(at, _)| {
+        let made = identifier(&code[at + EAGER.len()..]);
+        guards.contains(&made) || (made == "Self" && !guards.is_empty())
+    });
+    eager
+        .map(|(at, _)| line_of(code, at))
+        .filter(|line| !source.is_allowed(*line, "guard"))
+        .map(|line| format!("{path}:{line}: a guard is made only where it is taken: .then(|| ..)"))
+        .collect()
+}
+
 /// Words that mark unfinished work; the second may stand with the number of an issue.
 pub(crate) fn left_for_later(path: &str, text: &str) -> Vec<String> {
     if !is_code(path) {
@@ -190,6 +209,18 @@ mod tests {
         assert_eq!(findings(71), ["a.rs:3: fn b has 71 lines, the limit is 70"]);
         let braces_in_strings = of_lines(71).replace("    x;\n", "    \"}\";\n");
         assert_eq!(long_functions("a.rs", &Source::new(&braces_in_strings)).len(), 1);
+    }
+
+    #[test]
+    fn a_guard_that_is_made_in_vain_is_found() {
+        let findings = |text: &str| eager_guards("a.rs", &Source::new(text));
+        let guard = "impl Drop for Guard<'_> {}\nfn a() {\n    x.then_some(Self(m));\n}\n";
+        assert_eq!(findings(guard).len(), 1);
+        assert!(findings(guard)[0].starts_with("a.rs:3: "));
+        assert_eq!(findings(&guard.replace("Self", "Guard")).len(), 1);
+        assert_eq!(findings(&guard.replace("some(Self(m))", "(|| Self(m))")), [""; 0]);
+        assert_eq!(findings(&guard.replace("Drop", "Deref")), [""; 0]);
+        assert_eq!(findings(&guard.replace("Self", "Other")), [""; 0]);
     }
 
     #[test]
