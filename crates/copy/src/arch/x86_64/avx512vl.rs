@@ -2,7 +2,10 @@
 //!
 //! Those have no SSE halves, so a block of up to 256 bytes that uses nothing else needs no
 //! `vzeroupper` before it returns and never aborts a hardware transaction. The compiler prefers
-//! ymm0 to ymm15, hence the assembly; loops above 256 bytes leave the choice to it.
+//! ymm0 to ymm15, hence the assembly; loops above 256 bytes leave the choice to it. There it makes one access
+//! to a zmm register of two to ymm registers side by side, which is as well: with a step in assembly, of
+//! ymm16 to ymm19, copies of 768 bytes to 6 KiB within L1 took 1.11 to 1.19 times as long on Cascade Lake,
+//! although without it half of all targets have every store across two lines.
 
 use core::arch::asm;
 use core::arch::x86_64::{
