@@ -56,6 +56,9 @@ pub(crate) trait Line: Copy {
     /// What `store_aligned` needs: the size of one register.
     const ALIGNMENT: usize;
 
+    /// What the target of a copy's loop is aligned to: [`Line::ALIGNMENT`], or [`LINE`].
+    const COPY_ALIGNMENT: usize = Self::ALIGNMENT;
+
     /// Makes the streamed lines visible before whatever is stored next.
     #[inline(always)]
     fn fence() {}

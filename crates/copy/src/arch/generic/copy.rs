@@ -16,11 +16,11 @@
 //! The head and the tail are loaded before the loop stores anything and are stored after it, so
 //! the loop may overrun neither and needs no remainder of its own.
 //!
-//! The head of a forward copy is one register: a longer one saves no store on average, and costs most
-//! where sizes are multiples of 128 or a little less, as programs like them. With a head of two lines
-//! copies of 640 to 2048 bytes took 1.14 to 1.04 of libc's time on Zen 4, with one line 1.06 to 1.01, with
-//! one register 0.98. A number of steps that depends on the size alone, by a start that moves down by a
-//! register where need be, is mispredicted less and starts later: 1.04 again.
+//! The head of a forward copy is one register, unless [`Line::COPY_ALIGNMENT`] wants a line: a longer one
+//! saves no store on average, and costs most where sizes are multiples of 128 or a little less, as programs
+//! like them. With a head of two lines copies of 640 to 2048 bytes took 1.14 to 1.04 of libc's time on Zen 4,
+//! with one line 1.06 to 1.01, with one register 0.98. A number of steps that depends on the size alone, by a
+//! start that moves down by a register where need be, is mispredicted less and starts later: 1.04 again.
 //!
 //! # Known to be suboptimal
 //!
@@ -155,8 +155,8 @@ unsafe fn copy_257_to_512<L: Line>(target: *mut u8, source: *const u8, length: u
 #[inline(always)]
 unsafe fn forward<L: Line>(target: *mut u8, source: *const u8, length: usize) {
     let step = L::STEP * LINE;
-    // SAFETY: length > 256 >= step, so head and tail lie inside. `at` starts at most ALIGNMENT - 1
-    // below ALIGNMENT, where the head ends, and grows by `step` while it is below length - step, so
+    // SAFETY: length > 256 >= step, so head and tail lie inside. `at` starts at most COPY_ALIGNMENT - 1
+    // below COPY_ALIGNMENT, where the head ends, and grows by `step` while it is below length - step, so
     // each step ends below `length`; the tail covers what is left. target + at is a multiple of
     // ALIGNMENT because `step` is one too. A step loads all it stores before it stores, and stores
     // only below what later steps load.
@@ -164,14 +164,17 @@ unsafe fn forward<L: Line>(target: *mut u8, source: *const u8, length: usize) {
         let head = L::load(source);
         let tail_start = length - step;
         let tail = load_step::<L>(source.add(tail_start));
-        let mut at = L::ALIGNMENT - (target.addr() & (L::ALIGNMENT - 1));
+        let mut at = L::COPY_ALIGNMENT - (target.addr() & (L::COPY_ALIGNMENT - 1));
         while at < tail_start {
             let lines = load_step::<L>(source.add(at));
             store_step_aligned(target.add(at), lines);
             at = rolled(at + step);
         }
         store_step(target.add(tail_start), tail);
-        head.store_first(target);
+        match L::COPY_ALIGNMENT == LINE {
+            true => head.store(target),
+            false => head.store_first(target),
+        }
     }
 }
 
@@ -180,13 +183,13 @@ unsafe fn forward<L: Line>(target: *mut u8, source: *const u8, length: usize) {
 #[inline(always)]
 unsafe fn backward<L: Line>(target: *mut u8, source: *const u8, length: usize) {
     let step = L::STEP * LINE;
-    // SAFETY: the mirror of `forward`. `end` starts at most ALIGNMENT below `length`, at a multiple
-    // of ALIGNMENT, and shrinks by `step` while it is above `step`, so no step starts below 0; the
+    // SAFETY: the mirror of `forward`. `end` starts at most COPY_ALIGNMENT below `length`, at a
+    // multiple of COPY_ALIGNMENT, and shrinks by `step` while it is above `step`, so no step starts below 0; the
     // head covers what is left.
     unsafe {
         let head = load_step::<L>(source);
         let tail = L::load(source.add(length - LINE));
-        let past = target.addr().wrapping_add(length) & (L::ALIGNMENT - 1);
+        let past = target.addr().wrapping_add(length) & (L::COPY_ALIGNMENT - 1);
         let mut end = length - past;
         while end > step {
             end = rolled(end - step);

@@ -12,7 +12,7 @@ macro_rules! line_of_registers {
     (
         $line:ident, $register:ty, [$($index:literal),+], step: $step:literal, held: $held:literal,
         $load:path, $store:path, $store_aligned:path, $stream:path, $splat:path
-        $(, $override:item)?
+        $(, $($override:item)+)?
     ) => {
         impl crate::arch::Line for $line {
             const STEP: usize = $step;
@@ -73,7 +73,7 @@ macro_rules! line_of_registers {
                 unsafe { _mm_prefetch::<_MM_HINT_T0>(source.cast()) }
             }
 
-            $($override)?
+            $($($override)+)?
         }
     };
 }
