@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use haul::channel::{Building, Error, Mechanism, Settings};
 use rustix::fs::{MemfdFlags, SealFlags};
@@ -40,6 +40,21 @@ fn held(file: &impl AsRawFd) -> (usize, usize) {
         line.contains("memfd") && line.split_whitespace().nth(4) == Some(number.as_str())
     });
     (files.filter(|found| *found == this).count(), mappings.count())
+}
+
+/// Waits until this process has so many descriptors and mappings of a file: what a peer handed over is closed
+/// by a thread of its own, see `aside`, so that no peer holds a call up.
+#[track_caller]
+fn assert_held(file: &impl AsRawFd, expected: (usize, usize), what: &str) {
+    let start = Instant::now();
+    while held(file) != expected {
+        assert!(
+            start.elapsed() < 40 * SHORT,
+            "{what}: {:?} are left, not {expected:?}",
+            held(file)
+        );
+        thread::sleep(Duration::from_millis(1));
+    }
 }
 
 /// Runs something while a file grows and grows, without taking memory.
@@ -99,7 +114,7 @@ fn a_file_that_grows_is_no_memory_of_a_channel() {
         });
         let error = result.map(drop).unwrap_err();
         assert!(matches!(error, Error::Memory { .. }), "{error}");
-        assert_eq!(held(&file), (1, 0), "{error}");
+        assert_held(&file, (1, 0), &error.to_string());
     }
 }
 
@@ -116,7 +131,7 @@ fn a_file_that_grows_is_no_memory_of_a_message() {
             assert!(matches!(error, Error::Memory { .. }), "{kind}: {error}");
             assert!(matches!(victim.recv(), Err(Error::Broken)));
             drop((liar, victim));
-            assert_eq!(held(&file), (1, 0), "{kind}");
+            assert_held(&file, (1, 0), &format!("entry of kind {kind}"));
         }
     }
 }
@@ -138,7 +153,7 @@ fn a_file_that_grows_is_no_pool() {
         assert!(matches!(error, Error::Deadline { .. }), "{error}");
         assert_eq!(liar.peek(LANE_BYTES + ABANDONED), 1);
         drop((liar, victim));
-        assert_eq!(held(&file), (1, 0));
+        assert_held(&file, (1, 0), "of the file");
     }
 }
 
@@ -306,7 +321,7 @@ fn memory_that_is_kept_for_writing_is_refused() {
             let error = victim.recv().map(|got| got.len()).unwrap_err();
             assert!(matches!(error, Error::Memory { .. }), "{kind}: {error}");
             drop((liar, victim));
-            assert_eq!(held(&file), (1, 0));
+            assert_held(&file, (1, 0), "of the file");
         }
         assert!(start.elapsed() < 40 * SHORT);
         drop(pinned);
@@ -331,7 +346,7 @@ fn sealed_pages_that_the_sender_keeps_are_the_receivers_own() {
         assert_eq!(rustix::io::pwrite(&file, &[8], 0), Err(Errno::PERM));
         assert!(got.iter().all(|byte| *byte == 9));
         drop((got, liar, victim));
-        assert_eq!(held(&file), (1, 0));
+        assert_held(&file, (1, 0), "of the file");
     }
 }
 
@@ -344,7 +359,7 @@ fn a_receiver_that_keeps_what_was_built_costs_the_sender_nothing() {
     victim.send_built(building).unwrap();
     let file = receive(&liar.socket).1.unwrap();
     let pinned = Pinned::in_pipe(&file, 3);
-    assert_eq!(held(&file), (1, 0));
+    assert_held(&file, (1, 0), "of the file");
     drop((liar, victim));
     assert_eq!(pinned.bytes(3 * PAGE), [5; 3 * PAGE]);
 }
@@ -371,9 +386,10 @@ fn pages_that_the_peer_keeps_hold_nothing_here() {
     assert_eq!(liar.peek(LANE_BYTES + PUBLISHED), 1);
     drop(victim);
     // The channel's memory goes with the channel, the pool with the last message in it.
-    assert_eq!((held(&pool), held(&liar.memory)), ((2, 1), (1, 0)));
+    assert_held(&pool, (2, 1), "of the pool that was taken");
+    assert_held(&liar.memory, (1, 0), "of the memory");
     drop(buffer);
-    assert_eq!(held(&pool), (1, 0));
+    assert_held(&pool, (1, 0), "of the pool");
     drop((kept, kept_pool));
 }
 
@@ -388,7 +404,7 @@ fn a_pipe_that_is_never_emptied_costs_the_deadline() {
     assert!(start.elapsed() < 40 * SHORT);
     assert!(matches!(victim.send(b"more"), Err(Error::Broken)));
     let reader = receive(&liar.socket).1.unwrap();
-    assert_eq!(held(&reader).0, 1, "the sender has given up both ends of the pipe");
+    assert_held(&reader, (1, 0), "ends of the pipe that the sender gives up");
     let mut byte = [0];
     assert_eq!(rustix::io::read(&reader, &mut byte), Ok(1));
 }
