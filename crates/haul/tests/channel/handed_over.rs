@@ -37,6 +37,10 @@ fn can_tell() -> bool {
     can
 }
 
+/// How often a hand-over is tried until the memory itself changes hands: another test's process has it for
+/// the time from its fork to its exec, if it is forked just as it is made, and then it is copied.
+const TRIES: usize = 10;
+
 /// Whether this memory is a file's as it is, and no private view.
 fn is_shared(buffer: &[u8]) -> bool {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
@@ -58,10 +62,14 @@ fn it_is_the_receivers_to_write_to_without_a_copy() {
     let (mut one, mut other) = trusting();
     for size in [1, PAGE, 5000, (6 << 20) + 5000] {
         let bytes = pattern(size, 61);
-        let sent = one.send_built(built(&bytes)).unwrap();
-        let mut got = other.recv().unwrap();
-        assert_eq!((sent.mechanism, sent.copied_bytes), (Mechanism::Sealed, 0));
-        assert!(got[..] == bytes && is_shared(&got));
+        let handed_over = (0..TRIES).find_map(|_| {
+            let sent = one.send_built(built(&bytes)).unwrap();
+            let got = other.recv().unwrap();
+            assert_eq!((sent.mechanism, sent.copied_bytes), (Mechanism::Sealed, 0));
+            assert!(got[..] == bytes);
+            is_shared(&got).then_some(got)
+        });
+        let mut got = handed_over.unwrap();
         got.will_write(0..size);
         got.fill(7);
         assert!(got.iter().all(|byte| *byte == 7));
@@ -78,15 +86,17 @@ fn it_is_placed_where_pages_are_hauls_own_and_copied_elsewhere() {
     let bytes = pattern((4 << 20) + 100, 67);
     let mut target = Buffer::new(6 << 20).unwrap();
     for start in [0, 2 * PAGE, 100] {
-        one.send_built(built(&bytes)).unwrap();
-        target.fill(0xee);
-        let account = other.recv_into(&mut target[start..]).unwrap();
-        let copied = if start == 100 { bytes.len() } else { 100 };
-        assert_eq!(account.copied_bytes, copied as u64, "{start}");
-        assert!(start == 100 || is_shared(&target[start..]), "{start}");
-        assert!(target[start..start + bytes.len()] == bytes);
-        let outside = target[..start].iter().chain(&target[start + bytes.len()..]);
-        assert!(outside.into_iter().all(|byte| *byte == 0xee), "{start}");
+        let copied = if start == 100 { bytes.len() as u64 } else { 100 };
+        let is_as_expected = (0..TRIES).any(|_| {
+            one.send_built(built(&bytes)).unwrap();
+            target.fill(0xee);
+            let account = other.recv_into(&mut target[start..]).unwrap();
+            assert!(target[start..start + bytes.len()] == bytes);
+            let outside = target[..start].iter().chain(&target[start + bytes.len()..]);
+            assert!(outside.into_iter().all(|byte| *byte == 0xee), "{start}");
+            account.copied_bytes == copied && (start == 100 || is_shared(&target[start..]))
+        });
+        assert!(is_as_expected, "{start}");
     }
     one.send_built(built(&bytes)).unwrap();
     let mut target = vec![0; bytes.len()];
@@ -102,9 +112,12 @@ fn with_integrity_what_is_kept_is_compared() {
     let settings = Settings { trusts_peer: true, integrity: true, ..Settings::default() };
     let (mut one, mut other) = ends(&settings);
     let bytes = pattern(3_000_000, 71);
-    one.send_built(built(&bytes)).unwrap();
-    let got = other.recv().unwrap();
-    assert!(got[..] == bytes && got.account().is_checked && is_shared(&got));
+    assert!((0..TRIES).any(|_| {
+        one.send_built(built(&bytes)).unwrap();
+        let got = other.recv().unwrap();
+        assert!(got[..] == bytes && got.account().is_checked);
+        is_shared(&got)
+    }));
 }
 
 /// A process that came by fork has the memory too: it stays with the sender, who hears of it. In a process
@@ -222,11 +235,14 @@ fn what_is_given_up_is_open_nowhere() {
         return;
     }
     let (liar, mut victim) = Liar::meet_trusted(&impatient());
-    victim.send_built(built(&[5; 3 * PAGE])).unwrap();
-    let file = receive(&liar.socket).1.unwrap();
-    let seals = rustix::fs::fcntl_get_seals(&file).unwrap();
-    assert_eq!(seals, SIZE);
-    // SAFETY: a number for a flag is all that this command takes.
-    let lease = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLEASE, libc::F_WRLCK) };
-    assert_eq!(lease, 0, "somebody else can write to it");
+    let is_open_nowhere = (0..TRIES).any(|_| {
+        victim.send_built(built(&[5; 3 * PAGE])).unwrap();
+        let file = receive(&liar.socket).1.unwrap();
+        let seals = rustix::fs::fcntl_get_seals(&file).unwrap();
+        assert_eq!(seals, SIZE);
+        // SAFETY: a number for a flag is all that this command takes.
+        let lease = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLEASE, libc::F_WRLCK) };
+        lease == 0
+    });
+    assert!(is_open_nowhere, "somebody else can write to it");
 }
