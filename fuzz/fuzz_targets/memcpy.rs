@@ -26,11 +26,12 @@ fuzz_target!(|input: Input| {
         // SAFETY: `apart` and `anywhere` keep both ranges inside the arena.
         unsafe {
             let (to, from) = (pointer.add(target), pointer.add(source).cast_const());
-            match way % 5 {
+            match way % 6 {
                 0 => haul_copy::memcpy(to, from, length),
                 1 => assert_eq!(haul_copy::c::memcpy(to.cast(), from.cast(), length), to.cast()),
                 2 => haul_copy::copy_hinted_raw(to, from, length, Hint::ReadSoon),
                 3 => haul_copy::copy_hinted_raw(to, from, length, Hint::Streamed),
+                4 => haul_copy::copy_hinted_raw(to, from, length, Hint::Handover),
                 _ => haul_copy::copy_hinted_raw(to, from, length, Hint::Unknown),
             }
         }

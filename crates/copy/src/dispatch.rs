@@ -202,6 +202,17 @@ best! {
     cached_fill -> FillFn: fill;
 }
 
+/// Copies what is handed from core to core: by string where thresholds use strings and the processor moves
+/// any, else through registers, either way into the caches.
+pub(crate) fn handover_copy() -> CopyFn {
+    let by_registers = cached_copy();
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    if crate::thresholds::moves_strings() && crate::cpu::moves_any_string() {
+        return arch::x86_64::string::copy;
+    }
+    by_registers
+}
+
 /// A copy above 64 bytes: the lines at hand, or a jump to what is long enough to choose.
 macro_rules! copy_above_64 {
     ($(#[$features:meta])? $line:ty, $copy:ident: $block:ident, $copy_long:ident) => {

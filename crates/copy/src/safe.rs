@@ -4,7 +4,7 @@ use core::ops::Range;
 
 use crate::{dispatch, raw};
 
-/// What happens to the target after the copy.
+/// What happens to the target after the copy, or happened to the source before it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Hint {
     /// Not known: [`Thresholds`](crate::Thresholds) decide by the size.
@@ -14,11 +14,17 @@ pub enum Hint {
     ReadSoon,
     /// It is streamed past, by a device or much later: it should leave the caches alone.
     Streamed,
+    /// Handed from core to core: another core has just written the source, or read the target and will
+    /// again, so lines come from its caches or are taken from them. Else as [`Hint::ReadSoon`].
+    Handover,
 }
 
 /// The smallest size for which [`Hint::Streamed`] goes past the caches: below, the fence that ends
 /// a streamed copy costs more than the lines that it would have displaced.
 const STREAMED_MIN: usize = 4096;
+/// The smallest size for which [`Hint::Handover`] goes by `rep movsb` where that is in use: what it
+/// saves, the lines of the target that need not be read from the other core, makes up for its start.
+const HANDOVER_STRING_MIN: usize = 4096;
 
 /// Copies `source` to `target`.
 ///
@@ -94,7 +100,10 @@ pub unsafe fn copy_hinted_raw(target: *mut u8, source: *const u8, length: usize,
             Hint::Streamed if length >= STREAMED_MIN => {
                 dispatch::stream_copy()(target, source, length);
             }
-            Hint::ReadSoon if length > crate::small::SMALL_MAX => {
+            Hint::Handover if length >= HANDOVER_STRING_MIN => {
+                dispatch::handover_copy()(target, source, length);
+            }
+            Hint::ReadSoon | Hint::Handover if length > crate::small::SMALL_MAX => {
                 dispatch::cached_copy()(target, source, length);
             }
             _ => raw::memmove(target, source, length),
@@ -113,7 +122,7 @@ pub unsafe fn fill_hinted_raw(target: *mut u8, byte: u8, length: usize, hint: Hi
             Hint::Streamed if length >= STREAMED_MIN => {
                 dispatch::stream_fill()(target, i32::from(byte), length);
             }
-            Hint::ReadSoon if length > crate::small::SMALL_MAX => {
+            Hint::ReadSoon | Hint::Handover if length > crate::small::SMALL_MAX => {
                 dispatch::cached_fill()(target, i32::from(byte), length);
             }
             _ => raw::memset(target, byte, length),

@@ -293,6 +293,12 @@ pub(crate) fn fills_by_registers(length: usize) -> bool {
     length < IN_FORCE.fill_lookup.load(Ordering::Relaxed)
 }
 
+/// Whether copies of any size go by `rep movsb`.
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+pub(crate) fn moves_strings() -> bool {
+    IN_FORCE.value(0) != NEVER
+}
+
 /// The way for a copy of `length` bytes; `alike` says whether target and source have the same
 /// place in a cache line.
 ///

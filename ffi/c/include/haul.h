@@ -158,6 +158,11 @@ typedef enum haul_hint {
      * It is streamed past, by a device or much later: it should leave the caches alone.
      */
     HAUL_HINT_STREAMED = 2,
+    /**
+     * Handed from core to core: another core has just written the source, or read the target and
+     * will again. Else as HAUL_HINT_READ_SOON.
+     */
+    HAUL_HINT_HANDOVER = 3,
 } haul_hint;
 
 /**

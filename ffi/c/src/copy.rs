@@ -14,6 +14,9 @@ pub enum haul_hint {
     HAUL_HINT_READ_SOON = 1,
     /// It is streamed past, by a device or much later: it should leave the caches alone.
     HAUL_HINT_STREAMED = 2,
+    /// Handed from core to core: another core has just written the source, or read the target and
+    /// will again. Else as HAUL_HINT_READ_SOON.
+    HAUL_HINT_HANDOVER = 3,
 }
 
 /// A hint as it comes from C, where an enumeration may hold any number.
@@ -24,6 +27,7 @@ fn hint(number: haul_hint_from_c) -> Hint {
     match number {
         1 => Hint::ReadSoon,
         2 => Hint::Streamed,
+        3 => Hint::Handover,
         _ => Hint::Unknown,
     }
 }
@@ -31,6 +35,7 @@ fn hint(number: haul_hint_from_c) -> Hint {
 const _: () = assert!(haul_hint::HAUL_HINT_UNKNOWN as c_uint == 0);
 const _: () = assert!(haul_hint::HAUL_HINT_READ_SOON as c_uint == 1);
 const _: () = assert!(haul_hint::HAUL_HINT_STREAMED as c_uint == 2);
+const _: () = assert!(haul_hint::HAUL_HINT_HANDOVER as c_uint == 3);
 
 /// The type of memcpy and memmove.
 type CopyFn = unsafe extern "C" fn(*mut c_void, *const c_void, usize) -> *mut c_void;

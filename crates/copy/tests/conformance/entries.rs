@@ -63,7 +63,7 @@ fn hints_change_no_byte() {
         false => &[0, 1, 64, 65, 300, 4095, 4096, 4097, 20_000],
     };
     for &length in lengths {
-        for hint in [Hint::Unknown, Hint::ReadSoon, Hint::Streamed] {
+        for hint in [Hint::Unknown, Hint::ReadSoon, Hint::Streamed, Hint::Handover] {
             let mut source = vec![0; length];
             oracle::paint(&mut source, 3);
             let mut target = vec![0; length];

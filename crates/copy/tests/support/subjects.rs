@@ -43,7 +43,7 @@ pub(crate) fn fillers() -> Vec<Filler> {
 }
 
 /// The public functions, which choose a kernel themselves.
-pub(crate) fn dispatching_copiers() -> [Copier; 9] {
+pub(crate) fn dispatching_copiers() -> [Copier; 10] {
     let of = |name, call| Copier { name, call, may_overlap: true, is_alias: false };
     let alias = |name, call| Copier { name, call, may_overlap: true, is_alias: true };
     [
@@ -56,6 +56,7 @@ pub(crate) fn dispatching_copiers() -> [Copier; 9] {
         alias("hinted unknown", hinted_unknown),
         alias("hinted streamed", hinted_streamed),
         alias("hinted read soon", hinted_read_soon),
+        alias("hinted handover", hinted_handover),
         Copier { name: "copy", call: safe_copy, may_overlap: false, is_alias: false },
     ]
 }
@@ -136,6 +137,10 @@ copy_entries! {
     };
     hinted_read_soon: |target, source, length| {
         haul_copy::copy_hinted_raw(target, source, length, Hint::ReadSoon);
+        target
+    };
+    hinted_handover: |target, source, length| {
+        haul_copy::copy_hinted_raw(target, source, length, Hint::Handover);
         target
     };
     safe_copy: |target, source, length| {

@@ -21,8 +21,25 @@ pub(crate) unsafe extern "C" fn copy(target: *mut u8, source: *const u8, length:
         // SAFETY: the caller's promise; SSE2 is part of x86-64.
         return unsafe { sse2::copy(target, source, length) };
     }
-    let skew = LINE - (target.addr() & (LINE - 1));
-    // SAFETY: 1 <= skew <= 64 < length. The head is loaded before and stored after the string copy
+    let beyond = target.addr() & (LINE - 1);
+    if beyond == 0 {
+        // Without a head: in a ring between two cores of Cascade Lake, strings of 8 to 16 KiB that begin
+        // behind the first line took 5 to 20% longer at either end.
+        // SAFETY: the caller's promise; the two do not overlap, and the direction flag is clear by the
+        // calling convention.
+        unsafe {
+            asm!(
+                "rep movsb",
+                inout("rdi") target => _,
+                inout("rsi") source => _,
+                inout("rcx") length => _,
+                options(nostack, preserves_flags),
+            );
+        }
+        return crate::arch::same(target);
+    }
+    let skew = LINE - beyond;
+    // SAFETY: 1 <= skew < 64 < length. The head is loaded before and stored after the string copy
     // whose target starts inside it; the two do not overlap the source. The direction flag is
     // clear by the calling convention.
     unsafe {
