@@ -22,7 +22,7 @@ use super::{Mechanism, inline, pull, staged};
 impl Sending<'_> {
     /// There is room: the message begins. Until the header is out the receiver knows nothing.
     pub(super) fn begin(&mut self) -> Result<Step<()>, Error> {
-        let mut entries = 0;
+        let mut detail = 0;
         self.before = Before::of(self.sender);
         let lane = &mut self.sender.lane;
         match self.account.mechanism {
@@ -39,7 +39,7 @@ impl Sending<'_> {
                     return if is_asked_for { Ok(Step::Blocked) } else { self.fall_back() };
                 }
                 lane.note(layout::PUSHED, 0);
-                entries = pull::put(lane, self.sender.next, &self.source);
+                detail = pull::put(lane, self.sender.next, &self.source);
             }
             Mechanism::Staged | Mechanism::Sealed => return self.begin_with_memory(),
             Mechanism::Vmsplice => return self.begin_with_pipe(),
@@ -48,7 +48,7 @@ impl Sending<'_> {
                 return self.begin_with_chunks();
             }
         }
-        self.publish(entries);
+        self.publish(detail);
         self.stage = match self.account.mechanism {
             Mechanism::Inline => {
                 self.sender.fetch_slot(self.length as usize);
@@ -65,7 +65,9 @@ impl Sending<'_> {
     /// A message of one chunk is in it before it is told of, if there is room: one word that the
     /// receiver waits for, not two.
     fn begin_with_chunks(&mut self) -> Result<Step<()>, Error> {
-        let mut run = Run::new(0, self.length, self.sender.lane.link.chunk_bytes);
+        let sender = &mut *self.sender;
+        let pace = sender.pace(self.length);
+        let mut run = Run::new(0, self.length, sender.lane.link.chunk_bytes, pace);
         self.have_cells(&run)?;
         let sender = &mut *self.sender;
         if run.is_last(sender.filled) {
@@ -74,7 +76,7 @@ impl Sending<'_> {
             ring::fill(lane, source, &mut run, counts, Tell::Later)?;
             self.account.copied_bytes = run.offset;
         }
-        self.publish(0);
+        self.publish(pace.word());
         self.stage = if run.is_complete() { Stage::Complete } else { Stage::Chunks(run) };
         Ok(Step::Moved)
     }
@@ -174,14 +176,14 @@ impl Sending<'_> {
     }
 
     /// Writes the header and lets the receiver know.
-    fn publish(&mut self, entries: u64) {
+    fn publish(&mut self, detail: u64) {
         let sender = &mut *self.sender;
         let kind = self.account.mechanism.number();
         let header = Header {
             message: sender.next,
             kind,
             length: self.length,
-            entries,
+            detail,
             sum: self.source.sum(),
         };
         let at = sender.lane.slot(sender.next);

@@ -10,7 +10,7 @@ use super::closing;
 use super::double::Drawn;
 use super::error::Error;
 use super::incoming::Way;
-use super::layout::{self, SumState};
+use super::layout::{self, Pace, SumState};
 use super::lease::Laid;
 use super::link::Lane;
 use super::receiver::Receiver;
@@ -159,7 +159,8 @@ impl Receiver {
             *sum = Sum::default();
             sum.add(0, whole);
         }
-        let run = Run::new(offset, pending.length as u64, self.lane.link.chunk_bytes);
+        let run =
+            Run::new(offset, pending.length as u64, self.lane.link.chunk_bytes, Pace::default());
         pending.way = Way::Chunks(run);
         pending.account.fell_back_from = Some(pending.account.mechanism);
         pending.account.mechanism = Mechanism::Ring;

@@ -10,7 +10,7 @@ use super::checksum::Sum;
 use super::closing;
 use super::double::Draw;
 use super::error::Error;
-use super::layout::{self, HEADER_WORDS, Header, INLINE_BYTES_MAX, SLOTS, SumState};
+use super::layout::{self, HEADER_WORDS, Header, INLINE_BYTES_MAX, Pace, SLOTS, SumState};
 use super::lease::Let;
 use super::link::Kind;
 use super::pull::Table;
@@ -107,7 +107,12 @@ impl Receiver {
             }
             Mechanism::Inline => Ok(Way::Inline),
             _ if header.length == 0 => Err(Error::protocol("length of a large message", 0, 1)),
-            Mechanism::Ring => Ok(Way::Chunks(Run::new(0, header.length, link.chunk_bytes))),
+            Mechanism::Ring => {
+                let pace = Pace::from_word(header.detail);
+                let pace =
+                    pace.ok_or_else(|| Error::protocol("pace", header.detail, Pace::COUNT))?;
+                Ok(Way::Chunks(Run::new(0, header.length, link.chunk_bytes, pace)))
+            }
             Mechanism::Staged | Mechanism::Sealed => {
                 let expected = "one memory file for the message";
                 let file = link.take_file(Kind::Memory, header.message, expected)?;
@@ -124,7 +129,7 @@ impl Receiver {
             Mechanism::Lease => Ok(Way::Lease(Let::default())),
             Mechanism::Vmsplice => {
                 let expected = "the reading end of a pipe";
-                if header.entries > 0 {
+                if header.detail > 0 {
                     let pipe = link.take_file(Kind::Pipe, header.message, expected)?;
                     self.pipe = Some(pipe).filter(vmsplice::is_reader);
                     self.lane.system_calls += 3;
@@ -146,10 +151,10 @@ impl Receiver {
         let link = &self.lane.link;
         let process = link.peer.identity.process.filter(|_| link.is_trusted && is_allowed);
         let process = process.ok_or_else(|| Error::protocol("mechanism", header.kind, 0))?;
-        let table = Table::take(&self.lane, header.message, header.entries, header.length);
+        let table = Table::take(&self.lane, header.message, header.detail, header.length);
         let table = table.ok_or_else(|| {
             let what = "table of parts for a length of";
-            Error::protocol(what, header.entries, header.length)
+            Error::protocol(what, header.detail, header.length)
         })?;
         Ok((process, table))
     }

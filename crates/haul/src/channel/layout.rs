@@ -24,13 +24,20 @@ const CHUNKS_ALL_BYTES_MIN: u64 = 4 << 20;
 pub(super) const CHUNK_BYTES_MAX: usize = 256 << 10;
 /// Smallest chunk: what a small message takes is no more.
 pub(super) const CHUNK_BYTES_MIN: usize = 16 << 10;
+/// From this size on a message goes through all chunks even while neither end sleeps: it is through the
+/// caches itself.
+const NEAR_BYTES_MAX: u64 = 512 << 10;
+/// Cells that smaller ones go through: 128 KiB, which stay in the caches beside source and target.
+const NEAR_CELLS: u64 = 32;
 /// What the ring is counted in: a page, the least that is copied past the caches.
 pub(super) const CELL_BYTES: usize = 4096;
 /// Largest piece of a message: from here on larger ones gained nothing on Zen 4 (256 MiB: 15.4 GB/s
 /// by 64 KiB, 16.0 by 256 KiB, noise 1), and what the other end waits for is as short as it can be.
 const PIECE_BYTES_MAX: usize = 64 << 10;
 /// Smallest piece that a message is cut into: below, telling of it costs what overlapping saves.
-const PIECE_BYTES_MIN: usize = 8 << 10;
+pub(super) const PIECE_BYTES_MIN: usize = 16 << 10;
+/// The same while the receiver is at messages before: both copies overlap anyway.
+const PIECE_BYTES_MIN_BEHIND: usize = 32 << 10;
 
 /// The words of one direction, each on cache lines of its own. Two lines each: processors fetch
 /// lines in pairs.
@@ -123,17 +130,43 @@ pub(super) const fn cells(chunk_bytes: usize) -> u64 {
 }
 
 /// Cells of the ring, from its first on, that a message of `length` goes through.
-pub(super) fn cells_for(length: u64, chunk_bytes: usize) -> u64 {
+pub(super) fn cells_for(length: u64, chunk_bytes: usize, pace: Pace) -> u64 {
     let chunks = if length < CHUNKS_ALL_BYTES_MIN { CHUNKS } else { CHUNKS_ALL };
-    chunks * (chunk_bytes / CELL_BYTES) as u64
+    let cells = chunks * (chunk_bytes / CELL_BYTES) as u64;
+    if pace.is_awake && length < NEAR_BYTES_MAX { cells.min(NEAR_CELLS) } else { cells }
 }
 
 /// The bytes that each piece of a message of `length` has, whole cells: small enough that both
 /// copies overlap, large enough that a piece costs more than telling of it.
-pub(super) fn piece_bytes(length: u64, chunk_bytes: usize) -> usize {
+pub(super) fn piece_bytes(length: u64, chunk_bytes: usize, pace: Pace) -> usize {
     let even = length.div_ceil(CHUNKS).next_multiple_of(CELL_BYTES as u64);
     let largest = PIECE_BYTES_MAX.min(chunk_bytes);
-    usize::try_from(even).unwrap_or(usize::MAX).clamp(PIECE_BYTES_MIN, largest)
+    let smallest = if pace.is_behind { PIECE_BYTES_MIN_BEHIND } else { PIECE_BYTES_MIN };
+    usize::try_from(even).unwrap_or(usize::MAX).clamp(smallest.min(largest), largest)
+}
+
+/// How the ends keep up with each other, as the sender saw it when a message began; it goes through the
+/// ring accordingly.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Pace {
+    /// The sender has not slept for a while: the receiver makes room as it goes.
+    pub(super) is_awake: bool,
+    /// The receiver is still at messages before this one.
+    pub(super) is_behind: bool,
+}
+
+impl Pace {
+    /// How many there are.
+    pub(super) const COUNT: u64 = 4;
+
+    pub(super) fn word(self) -> u64 {
+        u64::from(self.is_awake) | u64::from(self.is_behind) << 1
+    }
+
+    pub(super) fn from_word(word: u64) -> Option<Self> {
+        let is = |bit| word & bit != 0;
+        (word < Self::COUNT).then(|| Self { is_awake: is(1), is_behind: is(2) })
+    }
 }
 
 /// What stands at the beginning of a slot: eight words of 64 bits.
@@ -145,8 +178,9 @@ pub(super) struct Header {
     pub(super) kind: u64,
     /// How many bytes it has.
     pub(super) length: u64,
-    /// Entries of the table in the slot.
-    pub(super) entries: u64,
+    /// What its way needs to be known. Pull and double: entries of the table in the slot. Vmsplice: whether
+    /// a pipe comes with it. Ring: [`Pace`].
+    pub(super) detail: u64,
     /// The checksum, if there is one and it is known already.
     pub(super) sum: SumState,
 }
@@ -193,20 +227,20 @@ pub(super) const HEADER_WORDS: usize = HEADER_BYTES / 8;
 impl Header {
     pub(super) fn words(self) -> [u64; HEADER_WORDS] {
         let [state, plain, weighted] = self.sum.words();
-        [self.message, self.kind, self.length, self.entries, state, plain, weighted, 0]
+        [self.message, self.kind, self.length, self.detail, state, plain, weighted, 0]
     }
 
     pub(super) fn from_words(words: [u64; HEADER_WORDS]) -> Self {
-        let [message, kind, length, entries, state, plain, weighted, _] = words;
+        let [message, kind, length, detail, state, plain, weighted, _] = words;
         let sum = SumState::from_words([state, plain, weighted]);
-        Self { message, kind, length, entries, sum }
+        Self { message, kind, length, detail, sum }
     }
 }
 
 /// Marks a packet of the handshake.
 const MAGIC: u64 = u64::from_le_bytes(*b"haulchan");
 /// The version of everything on this page.
-const VERSION: u32 = 6;
+const VERSION: u32 = 7;
 /// One packet of the handshake.
 pub(super) const GREETING_BYTES: usize = 64;
 
@@ -299,22 +333,55 @@ mod tests {
         assert_eq!(fixed_bytes(), chunks_start(0, chunk));
     }
 
+    fn paces() -> impl Iterator<Item = Pace> {
+        (0..Pace::COUNT).map(|word| Pace::from_word(word).unwrap())
+    }
+
     #[test]
     fn pieces_are_whole_cells_and_several_of_them_fit_the_ring() {
-        for chunk in [CHUNK_BYTES_MIN, CHUNK_BYTES_MAX] {
-            for length in [1, 4033, 16384, 65536, 300_000, 1 << 20, 1 << 33, u64::MAX] {
-                let piece = piece_bytes(length, chunk);
-                assert!(piece.is_multiple_of(CELL_BYTES), "{length}: {piece}");
-                assert!((PIECE_BYTES_MIN..=chunk).contains(&piece), "{length}: {piece}");
+        for pace in paces() {
+            for chunk in [CHUNK_BYTES_MIN, 32 << 10, CHUNK_BYTES_MAX] {
+                for length in [1, 4033, 16384, 65536, 300_000, 1 << 20, 1 << 33, u64::MAX] {
+                    let piece = piece_bytes(length, chunk, pace);
+                    assert!(piece.is_multiple_of(CELL_BYTES), "{length}: {piece}");
+                    assert!((PIECE_BYTES_MIN..=chunk).contains(&piece), "{length}: {piece}");
+                    let used = cells_for(length, chunk, pace) * CELL_BYTES as u64;
+                    assert!(used >= 2 * piece as u64, "{length}, {pace:?}: {used}");
+                }
             }
         }
-        assert_eq!(piece_bytes(64 << 10, CHUNK_BYTES_MAX), 16 << 10);
-        assert_eq!(piece_bytes(1 << 30, CHUNK_BYTES_MAX), PIECE_BYTES_MAX);
+        let pieces =
+            |length| paces().map(move |pace| piece_bytes(length, CHUNK_BYTES_MAX, pace) >> 10);
+        assert_eq!(pieces(64 << 10).collect::<Vec<_>>(), [16, 16, 32, 32]);
+        assert_eq!(pieces(1 << 30).collect::<Vec<_>>(), [64; 4]);
+    }
+
+    #[test]
+    fn a_message_goes_through_as_much_of_the_ring_as_suits_it() {
         let bytes = |cells| cells * CELL_BYTES as u64;
         assert_eq!(bytes(cells(CHUNK_BYTES_MAX)), 1792 << 10);
-        for (length, used) in [(1, 1024), ((4 << 20) - 1, 1024), (4 << 20, 1792), (u64::MAX, 1792)]
-        {
-            assert_eq!(bytes(cells_for(length, CHUNK_BYTES_MAX)), used << 10, "{length}");
+        for (length, used, used_awake) in [
+            (1, 1024, 128),
+            ((512 << 10) - 1, 1024, 128),
+            (512 << 10, 1024, 1024),
+            ((4 << 20) - 1, 1024, 1024),
+            (4 << 20, 1792, 1792),
+            (u64::MAX, 1792, 1792),
+        ] {
+            for pace in paces() {
+                let used = if pace.is_awake { used_awake } else { used };
+                assert_eq!(bytes(cells_for(length, CHUNK_BYTES_MAX, pace)), used << 10, "{length}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_pace_survives_and_what_is_none_is_refused() {
+        for (word, pace) in paces().enumerate() {
+            assert_eq!(pace.word(), word as u64);
+        }
+        for word in [Pace::COUNT, 1 << 32, u64::MAX] {
+            assert_eq!(Pace::from_word(word), None);
         }
     }
 

@@ -184,6 +184,8 @@ pub(super) struct Lane {
     other_bell: usize,
     /// System calls made so far.
     pub(super) system_calls: u64,
+    /// How often this end slept until the other moved.
+    pub(super) sleeps: u64,
     /// How far the other end is.
     pub(super) distance: Distance,
 }
@@ -191,12 +193,17 @@ pub(super) struct Lane {
 impl Lane {
     pub(super) fn for_sending(link: Arc<Link>, index: usize) -> Self {
         let (own_bell, other_bell) = (layout::SENDER_BELL, layout::RECEIVER_BELL);
-        Self { link, index, own_bell, other_bell, system_calls: 0, distance: Distance::default() }
+        Self::new(link, index, own_bell, other_bell)
     }
 
     pub(super) fn for_receiving(link: Arc<Link>, index: usize) -> Self {
         let (own_bell, other_bell) = (layout::RECEIVER_BELL, layout::SENDER_BELL);
-        Self { link, index, own_bell, other_bell, system_calls: 0, distance: Distance::default() }
+        Self::new(link, index, own_bell, other_bell)
+    }
+
+    fn new(link: Arc<Link>, index: usize, own_bell: usize, other_bell: usize) -> Self {
+        let (system_calls, sleeps, distance) = (0, 0, Distance::default());
+        Self { link, index, own_bell, other_bell, system_calls, sleeps, distance }
     }
 
     /// Reads a word of the other end's, once.
@@ -319,6 +326,7 @@ impl Lane {
         // Woken, interrupted, too late or over: in each case the caller looks again.
         let _ = futex::wait(word, futex::Flags::empty(), seen, Some(&time));
         self.system_calls += 1;
+        self.sleeps += 1;
     }
 
     /// See [`Peer::is_gone`].

@@ -9,10 +9,11 @@ use rustix::fd::{AsFd, BorrowedFd};
 use super::account::{Account, Meter};
 use super::checksum::Sum;
 use super::error::Error;
-use super::layout::{self, SLOTS};
+use super::layout::{self, Pace, SLOTS};
 use super::lease::Mapped;
 use super::link::{Lane, Link};
 use super::region::Fetch;
+use super::ring::Rests;
 use super::sealed::Building;
 use super::sending::{Before, Sending, Stage};
 use super::source::Source;
@@ -33,6 +34,7 @@ pub struct Sender {
     pub(super) drained: u64,
     /// Cells of the ring that have pages, from the first on.
     pub(super) cells: u64,
+    pub(super) rests: Rests,
     /// Pools of the receiver's.
     pub(super) mapped: Mapped,
     pub(super) pipe: Option<Pipe>,
@@ -41,9 +43,18 @@ pub struct Sender {
 impl Sender {
     pub(super) fn new(link: Arc<Link>, index: usize) -> Self {
         let lane = Lane::for_sending(link, index);
-        let (mapped, pipe) = (Mapped::default(), None);
+        let (rests, mapped, pipe) = (Rests::default(), Mapped::default(), None);
         let (next, consumed, filled, drained, cells) = (0, 0, 0, 0, 0);
-        Self { lane, next, consumed, filled, drained, cells, mapped, pipe }
+        Self { lane, next, consumed, filled, drained, cells, rests, mapped, pipe }
+    }
+
+    /// How the receiver keeps up, for a message of so many bytes that begins now.
+    pub(super) fn pace(&mut self, length: u64) -> Pace {
+        let is_awake = self.rests.is_awake(self.lane.sleeps);
+        // A look costs what a line takes from there to here, and matters to what would be cut up.
+        let is_cut = length > layout::PIECE_BYTES_MIN as u64;
+        let is_behind = is_cut && self.lane.load(layout::DRAINED) != self.filled;
+        Pace { is_awake, is_behind }
     }
 
     /// Sends a message and returns as the bytes are the caller's again: nothing that is written to

@@ -6,7 +6,7 @@ use rustix::fd::{BorrowedFd, OwnedFd};
 use super::account::{Account, Meter};
 use super::double::Push;
 use super::error::Error;
-use super::layout::{self, SumState};
+use super::layout::{self, Pace, SumState};
 use super::lease::{CannotReach, Lay};
 use super::link::Lane;
 use super::peer::Readable;
@@ -217,7 +217,7 @@ impl Sending<'_> {
         self.sender.pipe = None;
         self.take_the_ring();
         self.source.seek(offset);
-        let run = Run::new(offset, self.length, self.sender.lane.link.chunk_bytes);
+        let run = Run::new(offset, self.length, self.sender.lane.link.chunk_bytes, Pace::default());
         self.have_cells(&run)?;
         self.stage = Stage::Chunks(run);
         Ok(Step::Moved)

@@ -109,7 +109,10 @@ pub(super) fn advance<T: Transfer>(transfer: &mut T) -> Result<Option<T::Output>
         match transfer.step()? {
             Step::Done(output) => return Ok(Some(output)),
             Step::Moved => {}
-            Step::Blocked if has_announced => break,
+            Step::Blocked if has_announced => {
+                transfer.lane().sleeps += 1;
+                break;
+            }
             Step::Blocked => {
                 transfer.lane().announce(POLLING);
                 has_announced = true;

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use haul::channel::{Error, Mechanism, Settings, pair};
 use rustix::fs::{MemfdFlags, SealFlags};
@@ -133,7 +133,7 @@ fn lies_about_counts_lengths_and_kinds_are_named() {
     let inline = Mechanism::Inline as u64 + 1;
     assert_eq!(inline, 1, "the numbers below are those of the protocol");
     type Lie = fn(&Liar);
-    let lies: [(&str, Lie); 12] = [
+    let lies: [(&str, Lie); 13] = [
         ("more messages than slots", |liar| liar.poke(PUBLISHED, 17)),
         ("messages taken back", |liar| liar.poke(PUBLISHED, u64::MAX)),
         ("a message skipped", |liar| liar.publish(0, [1, 1, 10, 0])),
@@ -141,6 +141,7 @@ fn lies_about_counts_lengths_and_kinds_are_named() {
         ("kind zero", |liar| liar.publish(0, [0, 0, 10, 0])),
         ("an inline message beyond its slot", |liar| liar.publish(0, [0, 1, 4033, 0])),
         ("a large message of nothing", |liar| liar.publish(0, [0, 2, 0, 0])),
+        ("a pace that is none", |liar| liar.publish(0, [0, 2, 10, 4])),
         ("pulled without trust", |liar| liar.publish(0, [0, 4, 10, 1])),
         ("memory that never came", |liar| liar.publish(0, [0, 3, 10, 0])),
         ("sealed memory that never came", |liar| liar.publish(0, [0, 5, 10, 0])),
@@ -311,7 +312,7 @@ fn a_receiver_that_never_takes_costs_the_wait_and_nothing_else() {
 /// Headers and words of random bits, some of them nearly right.
 #[test]
 fn random_words_never_crash_and_never_hang() {
-    let settings = Settings { wait: Some(SHORT / 15), ..impatient() };
+    let settings = Settings { wait: Some(Duration::from_millis(10)), ..impatient() };
     let mut state = 0x2545_f491_4f6c_dd1d_u64;
     let mut random = move || {
         state ^= state << 13;
