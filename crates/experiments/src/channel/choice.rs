@@ -17,6 +17,10 @@ const MECHANISMS: [(&str, bool); 4] =
 /// that follows the noise has more entries and is worth no more.
 const WORTHWHILE: f64 = 1.05;
 
+/// What holds for messages of this size, beside which no last cache holds source and target, holds for all
+/// that are longer.
+const LONG_BYTES_MIN: u64 = 64 << 20;
+
 /// What was measured of one mechanism, by size.
 type Rates<'a> = BTreeMap<u64, BTreeMap<&'a str, &'a Record>>;
 
@@ -45,7 +49,9 @@ pub fn table<'a>(records: impl Iterator<Item = &'a Record>) -> (ChannelTable, Ve
         }
     }
     evidence.dedup_by(|a, b| std::ptr::eq(*a, *b));
-    let measured_max = largest.map(|size| usize::try_from(size).unwrap_or(usize::MAX));
+    let measured_max = largest
+        .filter(|size| *size < LONG_BYTES_MIN)
+        .map(|size| usize::try_from(size).unwrap_or(usize::MAX));
     (ChannelTable { sealed_dirty_max: None, measured_max, choices }, evidence)
 }
 
@@ -75,18 +81,22 @@ fn rates<'a>(records: &[&'a Record], trusted: bool, idle: bool) -> Rates<'a> {
     rates
 }
 
-/// From which size on which record's mechanism holds, ascending.
+/// From which size on which record's mechanism holds, ascending. Between two sizes of different ones the turn
+/// is in the middle, by their ratio.
 fn turns<'a>(rates: &Rates<'a>) -> Vec<(usize, &'a Record)> {
     let median = |record: &Record| record.median().unwrap_or(0.0);
     let mut turns: Vec<(usize, &Record)> = Vec::new();
+    let mut below = 0;
     for (&size, by_name) in rates {
+        let between = (below as f64 * size as f64).sqrt() as usize;
+        below = size;
         let fastest = by_name.values().max_by(|a, b| median(a).total_cmp(&median(b)));
         let Some(&fastest) = fastest else { continue };
         let held = turns
             .last()
             .and_then(|(_, held)| by_name.values().find(|record| record.subject == held.subject));
         let is_worthwhile = held.is_none_or(|held| median(fastest) > WORTHWHILE * median(held));
-        let from = if turns.is_empty() { 0 } else { usize::try_from(size).unwrap_or(usize::MAX) };
+        let from = if turns.is_empty() { 0 } else { between };
         if is_worthwhile {
             turns.push((from, fastest));
         }
@@ -129,13 +139,22 @@ mod tests {
         let (table, evidence) = table(records.iter());
         let name = |size, trusted, idle| table.names(size, trusted, idle).next();
         assert_eq!(name(100, true, true), Some("ring"));
-        assert_eq!(name(1 << 20, true, true), Some("double"));
+        assert_eq!(name((1 << 16) - 1, true, true), Some("ring"));
+        assert_eq!(name(1 << 16, true, true), Some("double"), "half-way from 4 KiB to 1 MiB");
         assert_eq!(name(1 << 26, true, true), Some("double"));
         assert_eq!(name(1 << 26, false, true), Some("ring"));
         assert_eq!(name(1 << 26, true, false), Some("pull"));
         assert_eq!(name(1 << 26, false, false), Some("ring"));
         assert_eq!(evidence.len(), table.choices.len());
         assert_eq!(table.measured_max, Some(1 << 24));
+    }
+
+    #[test]
+    fn what_is_measured_far_beyond_the_caches_holds_for_whatever_is_longer() {
+        for (largest, measured_max) in [(32 << 20, Some(32 << 20)), (64 << 20, None)] {
+            let records = [record("haul:ring", 4096, 0, 3.0), record("haul:ring", largest, 0, 2.0)];
+            assert_eq!(table(records.iter()).0.measured_max, measured_max, "{largest}");
+        }
     }
 
     #[test]

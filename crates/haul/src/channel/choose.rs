@@ -4,7 +4,7 @@ use std::sync::OnceLock;
 
 use super::double::Pieces;
 use super::error::Error;
-use super::layout::{INLINE_BYTES_MAX, TOOK_INTO_NEW};
+use super::layout::{INLINE_BYTES_MAX, SumState, TOOK_INTO_NEW};
 use super::link::{Lane, Link};
 use super::source::Source;
 use super::{Mechanism, Settings, idle, pull};
@@ -64,6 +64,7 @@ fn best(lane: &Lane, source: &Source<'_>, length: u64) -> Mechanism {
         is_idle: (is_target_new || ladder.is_some()) && idle::is_one_for_each(),
         is_alone: idle::processors() == 1,
         is_target_new,
+        is_summed: source.sum() != SumState::None,
     };
     let can = |mechanism| obstacle(mechanism, link, source, length).is_none();
     facts.best(length, ladder, &can)
@@ -79,6 +80,10 @@ struct Facts {
     is_alone: bool,
     /// The receiver took its last large message into memory that had no pages.
     is_target_new: bool,
+    /// There is a checksum. Where the processor copies it is part of the copy; where the kernel does each end
+    /// passes over the bytes once more: on Cascade Lake, where `double` moves 6.2 GB/s and the ring 4.4 at
+    /// 256 MiB, they move 3.7 and 4.7 with it.
+    is_summed: bool,
 }
 
 impl Facts {
@@ -94,10 +99,14 @@ impl Facts {
         }
         let ladder = ladder.filter(|ladder| length <= ladder.most);
         let mut rungs = ladder.into_iter().flat_map(|l| l.of(self.is_trusted, self.is_idle));
-        if let Some(measured) = rungs.find(|rung| rung.from <= length && can(rung.mechanism)) {
+        let suits = |mechanism| {
+            let is_by_kernel = matches!(mechanism, Mechanism::Pull | Mechanism::Double);
+            !(self.is_summed && is_by_kernel) && can(mechanism)
+        };
+        if let Some(measured) = rungs.find(|rung| rung.from <= length && suits(rung.mechanism)) {
             return measured.mechanism;
         }
-        if self.is_alone && length >= PULL_BYTES_MIN && can(Mechanism::Pull) {
+        if self.is_alone && length >= PULL_BYTES_MIN && suits(Mechanism::Pull) {
             return Mechanism::Pull;
         }
         Mechanism::Ring
@@ -197,8 +206,13 @@ mod tests {
     use super::*;
     use crate::tuning::Choice;
 
-    const QUIET: Facts =
-        Facts { is_trusted: true, is_idle: true, is_alone: false, is_target_new: false };
+    const QUIET: Facts = Facts {
+        is_trusted: true,
+        is_idle: true,
+        is_alone: false,
+        is_target_new: false,
+        is_summed: false,
+    };
 
     #[test]
     fn without_a_table_the_rule_goes_by_size_memory_and_processors() {
@@ -220,6 +234,7 @@ mod tests {
             (new_and_busy, 1 << 20, Mechanism::Ring),
             (alone, 64 << 10, Mechanism::Ring),
             (alone, 1 << 30, Mechanism::Pull),
+            (Facts { is_summed: true, ..alone }, 1 << 30, Mechanism::Ring),
         ] {
             assert_eq!(facts.best(length, None, &|_| true), mechanism, "{facts:?}, {length}");
             let ring = facts.best(length, None, &|can| can == Mechanism::Ring);
@@ -241,6 +256,8 @@ mod tests {
         assert_eq!(best(QUIET, (4 << 20) + 1), Mechanism::Ring, "four times what was measured");
         let new = Facts { is_target_new: true, ..QUIET };
         assert_eq!(best(new, 512 << 10), Mechanism::Double, "the table is of memory used before");
+        let summed = Facts { is_summed: true, ..QUIET };
+        assert_eq!(best(summed, 4 << 20), Mechanism::Ring, "sums are part of its copies");
         let stranger = Facts { is_trusted: false, ..QUIET };
         assert_eq!(best(stranger, 8 << 10), Mechanism::Ring);
     }
