@@ -1,5 +1,7 @@
 //! Size classes: a quantum of one cache line, four steps in each doubling, and every power of two.
 
+use crate::word::SliceWord;
+
 /// Bytes of a slice: what a span is built of.
 pub(crate) const SLICE: usize = 64 << 10;
 
@@ -48,8 +50,8 @@ pub(crate) struct Class {
 /// read from shared memory has six bits, and indexes it whatever they are.
 pub(crate) const TABLE: [Class; 64] = table();
 
-/// Class of each count of cache lines up to 16, so of sizes up to 1,024 bytes.
-const SMALL: [u8; 17] = small();
+/// The form of the spans of the class of each count of cache lines up to 16, so of sizes up to 1,024 bytes.
+const SMALL: [u16; 17] = small();
 
 /// The largest size whose class is looked up, in bytes.
 pub(crate) const SMALL_SIZE_MAX: usize = 16 * QUANTUM;
@@ -57,6 +59,12 @@ pub(crate) const SMALL_SIZE_MAX: usize = 16 * QUANTUM;
 /// The class of a block of `size` bytes up to [`SMALL_SIZE_MAX`].
 #[inline(always)]
 pub(crate) const fn of_small(size: usize) -> usize {
+    SliceWord::class_of_form(form_of_small(size))
+}
+
+/// The form of the spans of that class.
+#[inline(always)]
+pub(crate) const fn form_of_small(size: usize) -> usize {
     SMALL[size.div_ceil(QUANTUM)] as usize
 }
 
@@ -107,14 +115,15 @@ const fn by_bits(size: usize) -> usize {
     (exponent - 8) * 4 + 4 + quarter
 }
 
-const fn small() -> [u8; 17] {
-    let mut classes = [0; 17];
+const fn small() -> [u16; 17] {
+    // A block of no bytes takes a line too.
+    let mut forms = [SliceWord::form_of_span(0) as u16; 17];
     let mut lines = 1;
     while lines < 17 {
-        classes[lines] = by_bits(lines * QUANTUM) as u8;
+        forms[lines] = SliceWord::form_of_span(by_bits(lines * QUANTUM)) as u16;
         lines += 1;
     }
-    classes
+    forms
 }
 
 const fn table() -> [Class; 64] {
@@ -191,6 +200,13 @@ mod tests {
             assert!(class == 0 || (TABLE[class - 1].size as usize) < size, "{size}");
         }
         assert_eq!(of_size(SLOT_SIZE_MAX + 1), None);
+    }
+
+    #[test]
+    fn a_block_of_no_bytes_has_the_smallest_class() {
+        assert_eq!(of_size(0), Some(0));
+        // What leads to a bin must be the form of some class.
+        assert_eq!(form_of_small(0), SliceWord::form_of_span(0));
     }
 
     #[test]

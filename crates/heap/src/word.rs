@@ -85,9 +85,9 @@ pub(crate) enum Slice {
     Unknown,
 }
 
-/// A slice's word: class 6 bits, kind 3, generation 16, owner 15, length 24, from bit 4 up; the highest
-/// bits of the length come round to bits 0 to 3. So class and kind, masked, are at once what leads to
-/// an entry of 16 bytes in a table.
+/// A slice's word: class 6 bits, kind 3, generation 16, owner 15, length 24, from bit 5 up; the highest
+/// bits of the length come round to bits 0 to 4. So class and kind, masked, are at once what leads to
+/// an entry of 32 bytes in a table.
 ///
 /// The generation grows by one each time that the slice becomes free, so that a claim made on a span
 /// that was taken apart and built anew meanwhile is seen.
@@ -103,24 +103,33 @@ const KIND_LARGE: u64 = 4;
 const KIND_TAIL: u64 = 5;
 const KIND_OUTSIDE: u64 = 6;
 
-const CLASS_AT: u32 = 4;
-const KIND_AT: u32 = 10;
-const GENERATION_AT: u32 = 13;
-const OWNER_AT: u32 = 29;
-const LENGTH_AT: u32 = 44;
+const CLASS_AT: u32 = 5;
+const KIND_AT: u32 = 11;
+const GENERATION_AT: u32 = 14;
+const OWNER_AT: u32 = 30;
+const LENGTH_AT: u32 = 45;
 
 impl SliceWord {
     /// How many values class and kind together can have.
     pub(crate) const FORMS: usize = 1 << (GENERATION_AT - CLASS_AT);
 
+    /// From one form to the next, so that a form is at once an offset in a table whose entries have so
+    /// many bytes.
+    pub(crate) const FORM_UNIT: usize = 1 << CLASS_AT;
+
     /// The form of a span of a class.
     pub(crate) const fn form_of_span(class: usize) -> usize {
-        class + ((KIND_SPAN as usize) << (KIND_AT - CLASS_AT))
+        class * Self::FORM_UNIT + ((KIND_SPAN as usize) << KIND_AT)
     }
 
-    /// Class and kind together: below [`Self::FORMS`].
+    /// The class of a form.
+    pub(crate) const fn class_of_form(form: usize) -> usize {
+        (form / Self::FORM_UNIT) & 0x3F
+    }
+
+    /// Class and kind together: below [`Self::FORMS`], times [`Self::FORM_UNIT`].
     pub(crate) const fn form(self) -> usize {
-        self.0 as usize >> CLASS_AT & (Self::FORMS - 1)
+        self.0 as usize & ((Self::FORMS - 1) << CLASS_AT)
     }
 
     const fn kind(self) -> u64 {

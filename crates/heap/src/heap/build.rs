@@ -16,7 +16,6 @@ use crate::region::backing::{Pages, PagesTold};
 use crate::region::external::External;
 use crate::region::{Plan, Region};
 use crate::sync::AtomicU16;
-use crate::tables::Bin;
 use crate::word::{SliceWord, SlotWord};
 
 /// Threads, in all processes that share a heap, that can have a cache at once: 12 KiB of addresses
@@ -229,11 +228,15 @@ impl Builder {
 static NOTHING_LIVE: AtomicU16 = AtomicU16::new(SlotWord::FREE.0);
 
 impl Lane {
-    const NONE: Self =
-        Self { words: &raw const NOTHING_LIVE, mask: 0, shift: 63, bin_slots: 0, bin_at: 0 };
+    const NONE: Self = Self {
+        words: &raw const NOTHING_LIVE,
+        inverse: 0,
+        granule: 0,
+        safe_start: 0,
+        safe_end: 0,
+        bin_slots: 0,
+    };
 }
-
-const _: () = assert!(CLASSES * size_of::<Bin>() <= u16::MAX as usize);
 
 impl Heap {
     fn over(memory: Memory, asked: &Builder) -> Result<Self, Error> {
@@ -244,23 +247,22 @@ impl Heap {
             true => Some(Debug::new(geometry.nodes as usize)?),
             false => None,
         };
+        let safe = safe_range(&memory);
         let mut lanes = [Lane::NONE; SliceWord::FORMS];
         for (class, about) in TABLE[..CLASSES].iter().enumerate() {
-            lanes[SliceWord::form_of_span(class)] = Lane {
+            lanes[SliceWord::form_of_span(class) / SliceWord::FORM_UNIT] = Lane {
                 words: memory.tables.slots(about.shift).as_ptr(),
-                mask: (1 << about.shift) - 1,
-                shift: about.shift as u8,
-                bin_slots: about.bin_slots as u8,
-                bin_at: (class * size_of::<Bin>()) as u16,
+                inverse: 1 << (u64::BITS - about.shift),
+                granule: 1 << about.shift,
+                safe_start: (safe.start >> about.shift) as u32,
+                safe_end: (safe.end >> about.shift) as u32,
+                bin_slots: if geometry.nodes == 1 { about.bin_slots } else { 0 },
             };
         }
-        let safe = safe_range(&memory);
         Ok(Self {
             lanes,
             data: memory.region.data(),
             data_bytes: geometry.data_bytes(),
-            safe_start: safe.start,
-            safe_end: safe.end,
             slices: memory.tables.slices().as_ptr(),
             directory_start: debug.as_ref().map_or(&directory, Debug::blind).start(),
             row_shift: geometry.node_shift() as u8,

@@ -7,13 +7,13 @@ use super::{Found, Heap};
 use crate::cache::{self, Keeper};
 use crate::class::{self, BIN_SLOTS_MAX, TABLE};
 use crate::fault::{AllocError, Fault, Misuse, Owner};
-use crate::layout::{ALIGN_MAX, UNIT};
+use crate::layout::ALIGN_MAX;
 use crate::local::{self, Entry};
 use crate::request::{Node, Tag};
 use crate::step::step;
 use crate::sync::Ordering::Relaxed;
 use crate::sys::machine;
-use crate::word::{CacheId, Slot, SlotWord};
+use crate::word::{CacheId, SliceWord, Slot, SlotWord};
 
 /// How often a bin is filled for one request. The first time does, but where a peer scribbles over what it
 /// was filled with.
@@ -66,7 +66,7 @@ impl Heap {
         let Some(class) = class else {
             return self.alloc_unclassed(size, align, node, tag);
         };
-        match self.pop(class, node, tag) {
+        match self.pop(SliceWord::form_of_span(class), node, tag) {
             Some(block) => Outcome::new(Ok(block)),
             None => self.pop_slow(class, size, node, tag),
         }
@@ -114,10 +114,25 @@ impl Heap {
         })
     }
 
-    /// Frees a live slot when the thread's bin is full or not there yet.
+    /// Frees a live slot into the bin of the node that it lies on, where there are several; else, the thread's
+    /// bin is full or not there yet.
     #[cold]
     #[inline(never)]
-    pub(super) fn free_slow(&self, block: NonNull<u8>) -> Result<(), Misuse> {
+    pub(super) fn free_elsewhere(&self, block: NonNull<u8>) -> Result<(), Misuse> {
+        if self.nodes > 1 {
+            let offset = block.as_ptr().addr().wrapping_sub(self.data.as_ptr().addr());
+            // Looked at anew: to hand it over would cost each free of a heap of one node its registers.
+            let Some(slot) = self.slot_at(offset) else { return self.free_other(block) };
+            let most = TABLE[SliceWord::class_of_form(slot.form)].bin_slots;
+            if self.add(self.entry(self.row_of(offset)), &slot, most) {
+                return Ok(());
+            }
+        }
+        self.free_slow(block)
+    }
+
+    /// Frees a live slot when the thread's bin is full or not there yet.
+    fn free_slow(&self, block: NonNull<u8>) -> Result<(), Misuse> {
         let found = match self.find(block.as_ptr().addr()) {
             Ok(found) if found.class.is_some() => found,
             _ => return self.free_other(block),
@@ -150,7 +165,7 @@ impl Heap {
         let count = (bin.count.load(Relaxed) as usize).min(BIN_SLOTS_MAX - 1);
         slot.store(SlotWord::cached(keeper.id).0, Relaxed);
         step!("heap.free.before_push");
-        bin.units[count].store((found.offset / UNIT) as u32, Relaxed);
+        bin.places[count].store((found.offset >> about.shift) as u32, Relaxed);
         bin.count.store(count as u32 + 1, Relaxed);
     }
 
@@ -252,16 +267,15 @@ impl Heap {
     }
 
     fn pop_checked(&self, keeper: &Keeper<'_>, class: usize, tag: Tag) -> Option<NonNull<u8>> {
-        let bin = &keeper.record.bins[class];
+        let (about, bin) = (&TABLE[class], &keeper.record.bins[class]);
         // Each turn takes an entry, but where a peer goes on to scribble.
         for _ in 0..BIN_SLOTS_MAX {
             let top = (bin.count.load(Relaxed) as usize).checked_sub(1)?;
-            let unit = bin.units.get(top)?.load(Relaxed);
+            let place = bin.places.get(top)?.load(Relaxed) as usize;
             bin.count.store(top as u32, Relaxed);
-            let offset = unit as usize * UNIT;
-            let words = self.memory.tables.slots(TABLE[class].shift);
-            let slot = words.get(offset >> TABLE[class].shift);
-            let is_inside = self.holds(offset, TABLE[class].size as usize);
+            let offset = place << about.shift;
+            let slot = self.memory.tables.slots(about.shift).get(place);
+            let is_inside = self.holds(offset, about.size as usize);
             let Some(slot) = slot.filter(|_| is_inside) else {
                 self.report_entry(offset, class, Slot::Free);
                 continue;
