@@ -159,6 +159,11 @@ pub enum LineError {
 }
 
 impl Record {
+    /// A figure counts as disturbed where the hypervisor took more than this of all processors' time while
+    /// it was taken, in percent. The kernel counts in ticks of 10 ms: of a short step (0.3 s on two
+    /// processors) this is three of them, so that a tick or two by chance mark nothing.
+    pub const STEAL_PERCENT_MAX: f64 = 5.0;
+
     /// A measured record with no parameters, samples, time or machine yet.
     #[must_use]
     pub fn new(run: &str, experiment: &str, subject: &str, metric: &str, unit: &str) -> Self {
@@ -196,6 +201,20 @@ impl Record {
             length if length % 2 == 1 => Some(sorted[middle]),
             _ => Some(f64::midpoint(sorted[middle - 1], sorted[middle])),
         }
+    }
+
+    /// What the hypervisor took of all processors' time while the figure was taken, in percent; `None` where
+    /// the record does not say, or says what no share can be.
+    #[must_use]
+    pub fn steal_percent(&self) -> Option<f64> {
+        let percent = self.parameters.get("steal_percent")?.as_f64()?;
+        (0.0..=100.0).contains(&percent).then_some(percent)
+    }
+
+    /// Whether the hypervisor disturbed the figure.
+    #[must_use]
+    pub fn is_disturbed(&self) -> bool {
+        self.steal_percent().is_some_and(|percent| percent > Self::STEAL_PERCENT_MAX)
     }
 
     /// Checks what the types cannot hold: that every number is finite, and that a ratio, its

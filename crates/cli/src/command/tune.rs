@@ -1,6 +1,6 @@
 //! `haul copy tune`: the thresholds of this machine, with their evidence, into haul.toml.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -116,17 +116,36 @@ pub(super) fn thresholds(
     let now = haul_experiments::context::now();
     let mut tuning = Tuning::new(runner.machine_id(), &now, tuned.thresholds);
     tuning.evidence = evidence(runner.records(), records);
-    let (measured, stands_on) = choice::table(runner.records());
-    tuning.channel = if measured.choices.is_empty() {
+    let chosen = choice::table(runner.records());
+    tell_disturbed(&chosen.disturbed);
+    tuning.channel = if chosen.table.choices.is_empty() {
         // This run says nothing of channels: what the file had of this machine stays.
         let had = Tuning::read(path).ok().filter(|had| had.machine == runner.machine_id());
         had.map(|had| had.channel).unwrap_or_default()
     } else {
-        measured
+        chosen.table
     };
-    tuning.evidence.extend(stands_on.into_iter().filter_map(|record| of_rate(record, records)));
+    tuning
+        .evidence
+        .extend(chosen.evidence.into_iter().filter_map(|record| of_rate(record, records)));
     tuning.write(path)?;
     Ok(Some(tuned))
+}
+
+/// Says which sizes the table of channels leaves out.
+fn tell_disturbed(disturbed: &[BTreeSet<u64>; 2]) {
+    for (sizes, busy) in disturbed.iter().zip(["", " with one processor busy"]) {
+        if sizes.is_empty() {
+            continue;
+        }
+        let sizes: Vec<String> = sizes.iter().map(|size| Bytes(*size).to_string()).collect();
+        terminal::say(&format!(
+            "haul: the hypervisor took more than {}% of the processors' time while messages of {}{busy} were \
+             measured: the table of channels leaves them out; run it again at a quieter time",
+            Record::STEAL_PERCENT_MAX,
+            sizes.join(", ")
+        ));
+    }
 }
 
 /// Evidence of a rate: time over the baseline's is its inverse.

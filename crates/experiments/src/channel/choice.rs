@@ -1,6 +1,6 @@
 //! From records to the table of `haul.toml` by which haul chooses a mechanism.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use haul::tuning::{ChannelTable, Choice};
 use haul_model::Record;
@@ -13,15 +13,16 @@ use super::bench::EXPERIMENT;
 const MECHANISMS: [(&str, bool); 4] =
     [("ring", false), ("staged", false), ("pull", true), ("double", true)];
 
-/// A mechanism must be this much faster than the one of the size below to take its place: a table
-/// that follows the noise has more entries and is worth no more.
+/// A mechanism must be this much faster than the one of the size below to take its place, in the median of
+/// the repetitions, and not slower in more than a quarter of them: a table that follows the noise has
+/// more entries and is worth no more.
 const WORTHWHILE: f64 = 1.05;
 
 /// What holds for messages of this size, beside which no last cache holds source and target, holds for all
 /// that are longer.
 const LONG_BYTES_MIN: u64 = 64 << 20;
 
-/// What was measured of one mechanism, by size.
+/// What was measured of each mechanism, by size: none of a size that the hypervisor disturbed.
 type Rates<'a> = BTreeMap<u64, BTreeMap<&'a str, &'a Record>>;
 
 /// Whether a subject of this name is one of those that haul chooses from.
@@ -30,29 +31,44 @@ pub fn is_one(name: &str) -> bool {
     MECHANISMS.iter().any(|(known, _)| name.strip_prefix("haul:") == Some(known))
 }
 
-/// The table, and the records that its entries stand on: warm targets only, with both processors
-/// free and with one busy where that was measured. Empty where nothing of it was.
+/// What the records say of haul's ways to another process.
+#[derive(Debug, Default)]
+pub struct Chosen<'a> {
+    /// For `haul.toml`: empty where nothing was measured that could be trusted.
+    pub table: ChannelTable,
+    /// The records that its entries stand on.
+    pub evidence: Vec<&'a Record>,
+    /// Sizes in bytes that the table says nothing of, with both processors free and then with one busy:
+    /// the hypervisor disturbed them (see [`Record::is_disturbed`]), and what it takes from two
+    /// processes at once is more than what it takes from one.
+    pub disturbed: [BTreeSet<u64>; 2],
+}
+
+/// The table of the records to warm targets, with both processors free and with one busy where that was
+/// measured.
 #[must_use]
-pub fn table<'a>(records: impl Iterator<Item = &'a Record>) -> (ChannelTable, Vec<&'a Record>) {
+pub fn table<'a>(records: impl Iterator<Item = &'a Record>) -> Chosen<'a> {
     let records: Vec<&Record> = records.filter(|record| is_warm_throughput(record)).collect();
-    let (mut choices, mut evidence, mut largest) = (Vec::new(), Vec::new(), None);
+    let (mut chosen, mut largest) = (Chosen::default(), None);
     for trusted in [false, true] {
         for idle in [true, false] {
             let rates = rates(&records, trusted, idle);
-            largest = largest.max(rates.keys().next_back().copied());
+            let (left_out, kept): (Vec<_>, Vec<_>) = rates.iter().partition(|(_, r)| r.is_empty());
+            chosen.disturbed[usize::from(!idle)].extend(left_out.iter().map(|(size, _)| **size));
+            largest = largest.max(kept.last().map(|(size, _)| **size));
             for (from, record) in turns(&rates) {
                 let mechanism = record.subject.trim_start_matches("haul:").to_owned();
                 let (trusted, idle) = (Some(trusted), Some(idle));
-                choices.push(Choice { from, mechanism, trusted, idle });
-                evidence.push(record);
+                chosen.table.choices.push(Choice { from, mechanism, trusted, idle });
+                chosen.evidence.push(record);
             }
         }
     }
-    evidence.dedup_by(|a, b| std::ptr::eq(*a, *b));
-    let measured_max = largest
+    chosen.evidence.dedup_by(|a, b| std::ptr::eq(*a, *b));
+    chosen.table.measured_max = largest
         .filter(|size| *size < LONG_BYTES_MIN)
         .map(|size| usize::try_from(size).unwrap_or(usize::MAX));
-    (ChannelTable { sealed_dirty_max: None, measured_max, choices }, evidence)
+    chosen
 }
 
 fn is_warm_throughput(record: &Record) -> bool {
@@ -75,33 +91,47 @@ fn rates<'a>(records: &[&'a Record], trusted: bool, idle: bool) -> Rates<'a> {
         let took = record.parameters.get("mechanism").and_then(|took| took.as_str());
         let known = known.filter(|(name, _)| took.is_none_or(|took| took == *name));
         if let Some((name, _)) = known.filter(|_| busy == Some(u64::from(!idle))) {
-            rates.entry(size).or_default().insert(*name, record);
+            let by_name = rates.entry(size).or_default();
+            if !record.is_disturbed() {
+                by_name.insert(*name, record);
+            }
         }
     }
     rates
 }
 
 /// From which size on which record's mechanism holds, ascending. Between two sizes of different ones the turn
-/// is in the middle, by their ratio.
+/// is in the middle, by their ratio; a size of which nothing is known keeps what holds below.
 fn turns<'a>(rates: &Rates<'a>) -> Vec<(usize, &'a Record)> {
-    let median = |record: &Record| record.median().unwrap_or(0.0);
     let mut turns: Vec<(usize, &Record)> = Vec::new();
     let mut below = 0;
     for (&size, by_name) in rates {
         let between = (below as f64 * size as f64).sqrt() as usize;
         below = size;
-        let fastest = by_name.values().max_by(|a, b| median(a).total_cmp(&median(b)));
-        let Some(&fastest) = fastest else { continue };
         let held = turns
             .last()
             .and_then(|(_, held)| by_name.values().find(|record| record.subject == held.subject));
-        let is_worthwhile = held.is_none_or(|held| median(fastest) > WORTHWHILE * median(held));
-        let from = if turns.is_empty() { 0 } else { between };
-        if is_worthwhile {
-            turns.push((from, fastest));
+        let better =
+            by_name.values().filter(|record| held.is_none_or(|held| is_worthwhile(record, held)));
+        if let Some(&fastest) = better.max_by(|a, b| median(a).total_cmp(&median(b))) {
+            turns.push((between, fastest));
         }
     }
     turns
+}
+
+fn median(record: &Record) -> f64 {
+    record.median().unwrap_or(0.0)
+}
+
+/// Whether a mechanism is worth a turn, repetition by repetition: what disturbs a machine for a while meets
+/// all mechanisms of a repetition.
+fn is_worthwhile(record: &Record, held: &Record) -> bool {
+    let mut ratios: Vec<f64> =
+        record.samples.iter().zip(&held.samples).map(|(new, held)| new / held).collect();
+    ratios.sort_by(f64::total_cmp);
+    let (middle, low) = (ratios.get(ratios.len() / 2), ratios.get(ratios.len() / 4));
+    middle.is_some_and(|ratio| *ratio > WORTHWHILE) && low.is_some_and(|ratio| *ratio >= 1.0)
 }
 
 #[cfg(test)]
@@ -136,7 +166,7 @@ mod tests {
             record("haul:double", 4096, 0, 90.0).with("mechanism", "ring,fell-back"),
             record("pipe", 4096, 0, 70.0),
         ];
-        let (table, evidence) = table(records.iter());
+        let Chosen { table, evidence, disturbed } = table(records.iter());
         let name = |size, trusted, idle| table.names(size, trusted, idle).next();
         assert_eq!(name(100, true, true), Some("ring"));
         assert_eq!(name((1 << 16) - 1, true, true), Some("ring"));
@@ -147,20 +177,72 @@ mod tests {
         assert_eq!(name(1 << 26, false, false), Some("ring"));
         assert_eq!(evidence.len(), table.choices.len());
         assert_eq!(table.measured_max, Some(1 << 24));
+        assert_eq!(disturbed, [BTreeSet::new(), BTreeSet::new()]);
+    }
+
+    #[test]
+    fn what_the_hypervisor_disturbed_says_nothing_and_what_is_known_below_holds() {
+        let stolen = |record: Record| record.with("steal_percent", 27.0);
+        let records = [
+            stolen(record("haul:pull", 64, 0, 9.0)),
+            stolen(record("haul:ring", 64, 0, 1.0)),
+            record("haul:ring", 4096, 0, 3.0).with("steal_percent", 4.9),
+            record("haul:pull", 4096, 0, 1.0).with("steal_percent", 4.9),
+            stolen(record("haul:pull", 1 << 16, 0, 3.0)),
+            stolen(record("haul:ring", 1 << 16, 0, 1.0)),
+            record("haul:double", 1 << 20, 0, 9.0),
+            record("haul:ring", 1 << 20, 0, 6.0),
+            stolen(record("haul:pull", 1 << 24, 0, 9.0)),
+            stolen(record("haul:pull", 1 << 20, 1, 9.0)),
+        ];
+        let Chosen { table, disturbed, .. } = table(records.iter());
+        let name = |size, idle| table.names(size, true, idle).next();
+        assert_eq!(name(64, true), None, "below half of the way to 4 KiB nothing is known");
+        assert_eq!(name(512, true), Some("ring"));
+        assert_eq!(name(1 << 16, true), Some("ring"));
+        assert_eq!(name(1 << 18, true), Some("double"));
+        assert_eq!(name(1 << 20, false), None);
+        assert_eq!(table.measured_max, Some(1 << 20));
+        assert_eq!(disturbed, [BTreeSet::from([64, 1 << 16, 1 << 24]), BTreeSet::from([1 << 20])]);
+    }
+
+    #[test]
+    fn a_turn_is_taken_where_most_repetitions_say_so() {
+        let with = |subject: &str, size: u64, samples: &[f64]| {
+            let mut record = record(subject, size, 0, 0.0);
+            record.samples = samples.to_vec();
+            record
+        };
+        // The medians say 1.5 times; two of five repetitions say the contrary.
+        for (pull, expected) in [
+            (&[1.0, 6.0, 6.0, 1.0, 6.0], "ring"),
+            // A machine that slowed down by half meets both.
+            (&[6.0, 6.0, 3.0, 3.0, 3.0], "pull"),
+        ] {
+            let slows: &[f64] =
+                if expected == "pull" { &[4.0, 4.0, 2.0, 2.0, 2.0] } else { &[4.0; 5] };
+            let records = [
+                with("haul:ring", 64, &[4.0; 5]),
+                with("haul:ring", 4096, slows),
+                with("haul:pull", 4096, pull),
+            ];
+            let chosen = table(records.iter());
+            assert_eq!(chosen.table.names(4096, true, true).next(), Some(expected));
+        }
     }
 
     #[test]
     fn what_is_measured_far_beyond_the_caches_holds_for_whatever_is_longer() {
         for (largest, measured_max) in [(32 << 20, Some(32 << 20)), (64 << 20, None)] {
             let records = [record("haul:ring", 4096, 0, 3.0), record("haul:ring", largest, 0, 2.0)];
-            assert_eq!(table(records.iter()).0.measured_max, measured_max, "{largest}");
+            assert_eq!(table(records.iter()).table.measured_max, measured_max, "{largest}");
         }
     }
 
     #[test]
     fn nothing_measured_is_no_table() {
-        assert_eq!(table([].into_iter()).0, ChannelTable::default());
+        assert_eq!(table([].into_iter()).table, ChannelTable::default());
         let cold = record("haul:ring", 4096, 0, 3.0).with("target", "cold");
-        assert_eq!(table([&cold].into_iter()).0, ChannelTable::default());
+        assert_eq!(table([&cold].into_iter()).table, ChannelTable::default());
     }
 }

@@ -72,6 +72,7 @@ pub(super) fn transfers(records: &[&Record]) -> Vec<Finding> {
             };
             findings.extend(winners(&rates, &place));
             findings.extend(choice(&here, &place));
+            findings.extend(disturbed(&here, &place).filter(|_| target == "warm"));
         }
     }
     findings
@@ -201,9 +202,45 @@ fn is_close<'a>(chosen: &Record, ways: impl Iterator<Item = &'a Record>) -> Opti
     Some(crate::stats::quantile(&ratios, 0.5)? >= 1.0 - CLOSE)
 }
 
+/// At which sizes nothing can be chosen by what was measured.
+fn disturbed(records: &[&Record], place: &str) -> Option<Finding> {
+    let own = records.iter().filter(|record| record.subject.starts_with("haul:"));
+    let sizes: BTreeMap<u64, bool> = own
+        .filter_map(|record| Some((bytes(record, "size_bytes")?, record.is_disturbed())))
+        .collect();
+    let sizes: Vec<(u64, bool)> = sizes.into_iter().collect();
+    if !sizes.iter().any(|(_, is_disturbed)| *is_disturbed) {
+        return None;
+    }
+    let text = format!(
+        "{place}, the hypervisor took more than {}% of the processors’ time {}: haul.toml’s table of channels \
+         leaves that out.",
+        Record::STEAL_PERCENT_MAX,
+        ranges::words(&sizes)
+    );
+    let text = text.replacen("to ", "To ", 1);
+    Some(finding(EXPERIMENT, Tone::Fact, text).action("Measure again at a quieter time."))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn sizes_that_the_hypervisor_disturbed_are_told() {
+        let at = |size: u64, percent: f64| {
+            record("haul:ring", &[1.0]).with("size_bytes", size).with("steal_percent", percent)
+        };
+        let records = [at(64, 5.0), at(4096, 27.0), at(65536, 0.0)];
+        let said = disturbed(&records.iter().collect::<Vec<_>>(), "to warm memory").unwrap();
+        assert!(
+            said.text.starts_with("To warm memory, the hypervisor took more than 5%"),
+            "{}",
+            said.text
+        );
+        assert!(said.text.contains("at 4 KiB"), "{}", said.text);
+        assert!(disturbed(&[&records[0], &records[2]], "to warm memory").is_none());
+    }
 
     fn record(subject: &str, samples: &[f64]) -> Record {
         let mut record = Record::new("", EXPERIMENT, subject, "throughput", "GB/s");

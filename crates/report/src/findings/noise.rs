@@ -3,7 +3,6 @@
 use haul_model::{Kind, Record};
 
 use super::{Finding, Tone, finding};
-use crate::note::{STEAL_PERCENT_MAX, is_disturbed, steal_percent};
 use crate::select::Section;
 use crate::stats::{largest, quantile};
 use crate::text;
@@ -33,11 +32,11 @@ pub(super) fn floors(records: &[&Record]) -> Option<Finding> {
 
 /// What the hypervisor took of the processors while figures were taken; nothing where it took nothing.
 pub(super) fn steal(records: &[&Record]) -> Option<Finding> {
-    let shares: Vec<f64> = records.iter().filter_map(|record| steal_percent(record)).collect();
+    let shares: Vec<f64> = records.iter().filter_map(|record| record.steal_percent()).collect();
     let median = quantile(&shares, 0.5)?;
     let worst = largest(shares.iter().copied()).filter(|worst| *worst > 0.0)?;
-    let limit = format!("{STEAL_PERCENT_MAX}%");
-    let disturbed = records.iter().filter(|record| is_disturbed(record)).count();
+    let limit = format!("{}%", Record::STEAL_PERCENT_MAX);
+    let disturbed = records.iter().filter(|record| record.is_disturbed()).count();
     let marked = match disturbed {
         0 => format!("none lost more than {limit}"),
         1 => format!("1 lost more than {limit}, which the tables mark"),
@@ -49,7 +48,7 @@ pub(super) fn steal(records: &[&Record]) -> Option<Finding> {
         text::count(shares.len(), "figure"),
         text::percent(worst / 100.0),
     );
-    if median <= STEAL_PERCENT_MAX {
+    if median <= Record::STEAL_PERCENT_MAX {
         return Some(finding("", Tone::Fact, sentence));
     }
     let action = "Measure again at a quieter time, or on a dedicated host: `haul survey`.";
