@@ -61,8 +61,8 @@ fn best(lane: &Lane, source: &Source<'_>, length: u64) -> Mechanism {
     let facts = Facts {
         is_trusted: link.is_trusted,
         // Asked where it counts alone: three system calls, 7 us on Zen 4.
-        is_idle: (is_target_new || ladder.is_some()) && idle::is_one_for_each(),
-        is_alone: idle::processors() == 1,
+        is_idle: (is_target_new || ladder.is_some()) && !lane.is_alone() && idle::is_one_for_each(),
+        is_alone: lane.is_alone(),
         is_target_new,
         is_summed: source.sum() != SumState::None,
     };

@@ -5,6 +5,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{LazyLock, OnceLock};
 use std::time::Instant;
 
+use super::place::Place;
+
 /// Time between two looks. A look costs three system calls.
 const LOOK_MICROSECONDS: u64 = 10_000;
 /// Each look counts a quarter, so that one moment does not decide.
@@ -16,22 +18,38 @@ const THREAD: u64 = 1000;
 static LOOKED: AtomicU64 = AtomicU64::new(0);
 static RUNNING: AtomicU64 = AtomicU64::new(0);
 
-/// Processors that this process may run on, asked once.
-pub(super) fn processors() -> usize {
-    static COUNT: OnceLock<usize> = OnceLock::new();
-    *COUNT.get_or_init(|| std::thread::available_parallelism().map_or(1, usize::from))
+/// Whether there is one processor for both ends, wherever they run: the machine has no other, or the
+/// quota of their control group is no more. Where the two of them may run is `place`'s to tell.
+pub(super) fn is_single() -> bool {
+    static IS_SINGLE: OnceLock<bool> = OnceLock::new();
+    *IS_SINGLE.get_or_init(|| {
+        // The affinity of the thread that happens to ask first, or the quota where that is less.
+        let allowed = std::thread::available_parallelism().map_or(1, usize::from);
+        let is_pinned = Place::of_this_thread().is_one();
+        processors_of_all() < 2 || allowed < 2 && !is_pinned
+    })
 }
 
-/// Whether both ends, which run while they move bytes, have a processor each.
+/// Microseconds since the first look, and a look more.
+pub(super) fn now() -> u64 {
+    static START: LazyLock<Instant> = LazyLock::new(Instant::now);
+    START.elapsed().as_micros() as u64 + LOOK_MICROSECONDS
+}
+
+/// Whether what was seen at this time is to be looked at again.
+pub(super) fn is_due(now: u64, looked: u64) -> bool {
+    now.saturating_sub(looked) >= LOOK_MICROSECONDS
+}
+
+/// Whether both ends, which run while they move bytes, have a processor each, if they do not share their
+/// only one.
 pub(super) fn is_one_for_each() -> bool {
-    if processors() < 2 {
+    if is_single() {
         return false;
     }
-    static START: LazyLock<Instant> = LazyLock::new(Instant::now);
-    let now = START.elapsed().as_micros() as u64 + LOOK_MICROSECONDS;
+    let now = now();
     let looked = LOOKED.load(Relaxed);
-    let is_due = now.saturating_sub(looked) >= LOOK_MICROSECONDS;
-    if is_due && LOOKED.compare_exchange(looked, now, Relaxed, Relaxed).is_ok() {
+    if is_due(now, looked) && LOOKED.compare_exchange(looked, now, Relaxed, Relaxed).is_ok() {
         let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
         if let Some(running) = running(&text) {
             let before = RUNNING.load(Relaxed);
@@ -49,7 +67,7 @@ fn processors_of_all() -> usize {
     *COUNT.get_or_init(|| {
         // SAFETY: sysconf has no preconditions.
         let online = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) };
-        usize::try_from(online).map_or(1, |online| online.max(processors()))
+        usize::try_from(online).map_or(1, |online| online.max(1))
     })
 }
 

@@ -64,8 +64,12 @@ pub(super) const SENDER_BELL: usize = 5 * LINE_BYTES;
 pub(super) const RECEIVER_BELL: usize = 6 * LINE_BYTES;
 /// u32, sender: whether there is more to come, see [`OPEN`].
 pub(super) const SENDER_STATE: usize = 7 * LINE_BYTES;
+/// u64, sender: where it may run, see `place`.
+pub(super) const SENDER_PLACE: usize = SENDER_STATE + 8;
 /// u32, receiver: likewise.
 pub(super) const RECEIVER_STATE: usize = 8 * LINE_BYTES;
+/// u64, receiver: likewise.
+pub(super) const RECEIVER_PLACE: usize = RECEIVER_STATE + 8;
 
 /// u64, receiver: the message whose target the sender may write to, counted from 1.
 pub(super) const OFFERED: usize = 9 * LINE_BYTES;

@@ -16,8 +16,10 @@ use super::closing;
 use super::distance::Distance;
 use super::error::Error;
 use super::handshake::Met;
+use super::idle;
 use super::layout::{self, SumState};
 use super::peer::Peer;
+use super::place::Place;
 use super::received::Received;
 use super::region::Region;
 use super::socket::Socket;
@@ -182,6 +184,13 @@ pub(super) struct Lane {
     own_bell: usize,
     /// Where the other end sleeps.
     other_bell: usize,
+    /// Where this end says where it may run, and where the other one does.
+    places: [usize; 2],
+    /// Where this end may run, as last said, and when that was, see `idle`.
+    place: Place,
+    looked: u64,
+    /// Both ends share the only processor that they may run on.
+    is_alone: bool,
     /// System calls made so far.
     pub(super) system_calls: u64,
     /// How often this end slept until the other moved.
@@ -193,17 +202,61 @@ pub(super) struct Lane {
 impl Lane {
     pub(super) fn for_sending(link: Arc<Link>, index: usize) -> Self {
         let (own_bell, other_bell) = (layout::SENDER_BELL, layout::RECEIVER_BELL);
-        Self::new(link, index, own_bell, other_bell)
+        let places = [layout::SENDER_PLACE, layout::RECEIVER_PLACE];
+        Self::new(link, index, own_bell, other_bell, places)
     }
 
     pub(super) fn for_receiving(link: Arc<Link>, index: usize) -> Self {
         let (own_bell, other_bell) = (layout::RECEIVER_BELL, layout::SENDER_BELL);
-        Self::new(link, index, own_bell, other_bell)
+        let places = [layout::RECEIVER_PLACE, layout::SENDER_PLACE];
+        Self::new(link, index, own_bell, other_bell, places)
     }
 
-    fn new(link: Arc<Link>, index: usize, own_bell: usize, other_bell: usize) -> Self {
-        let (system_calls, sleeps, distance) = (0, 0, Distance::default());
-        Self { link, index, own_bell, other_bell, system_calls, sleeps, distance }
+    fn new(
+        link: Arc<Link>,
+        index: usize,
+        own_bell: usize,
+        other_bell: usize,
+        places: [usize; 2],
+    ) -> Self {
+        let mut lane = Self {
+            link,
+            index,
+            own_bell,
+            other_bell,
+            places,
+            place: Place::default(),
+            looked: 0,
+            is_alone: idle::is_single(),
+            system_calls: 0,
+            sleeps: 0,
+            distance: Distance::default(),
+        };
+        lane.look_around();
+        lane
+    }
+
+    /// Whether both ends share the only processor that they may run on, as last seen.
+    pub(super) fn is_alone(&self) -> bool {
+        self.is_alone
+    }
+
+    /// Says where this end may run, and sees where the other may, every 10 ms at most: threads are pinned
+    /// before they meet and afterwards.
+    pub(super) fn look_around(&mut self) {
+        let now = idle::now();
+        if !idle::is_due(now, self.looked) {
+            return;
+        }
+        self.looked = now;
+        let place = Place::of_this_thread();
+        if place != self.place {
+            self.place = place;
+            // A hint, which nothing else hangs on.
+            self.word(self.places[0]).store(place.word(), Relaxed);
+        }
+        let other = Place::from_word(self.word(self.places[1]).load(Relaxed));
+        self.is_alone = idle::is_single() || place.is_the_one_of(other);
     }
 
     /// Reads a word of the other end's, once.

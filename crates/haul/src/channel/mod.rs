@@ -65,6 +65,7 @@ mod link;
 mod mechanism;
 mod pages;
 mod peer;
+mod place;
 mod pool;
 mod pull;
 mod ranges;

@@ -106,6 +106,9 @@ impl Sender {
         }
         let calls_before = self.lane.system_calls;
         let meter = Meter::of(length);
+        if meter.is_some() {
+            self.lane.look_around();
+        }
         if self.lane.link.settings.integrity {
             let mut sum = Sum::default();
             sum.add(0, building.as_deref().unwrap_or_default());

@@ -57,7 +57,7 @@ pub(super) trait Transfer {
 pub(super) fn drive<T: Transfer>(transfer: &mut T) -> Result<T::Output, Error> {
     let mut clock = Clock::new(&transfer.lane().link.settings);
     let (mut spins, mut spins_max, mut announced, mut sleep) = (0, None, None, SLEEP_MIN);
-    let spins_unasked = if idle::processors() == 1 { 0 } else { SPINS_BUSY };
+    let spins_unasked = if transfer.lane().is_alone() { 0 } else { SPINS_BUSY };
     loop {
         match transfer.step()? {
             Step::Done(output) => return Ok(output),
@@ -66,7 +66,8 @@ pub(super) fn drive<T: Transfer>(transfer: &mut T) -> Result<T::Output, Error> {
                 (spins, announced, sleep) = (0, None, SLEEP_MIN);
             }
             Step::Blocked
-                if spins < spins_unasked || spins < *spins_max.get_or_insert_with(spins_now) =>
+                if spins < spins_unasked
+                    || spins < *spins_max.get_or_insert_with(|| spins_now(transfer.lane())) =>
             {
                 if spins == spins_unasked {
                     clock.start();
@@ -93,11 +94,12 @@ pub(super) fn drive<T: Transfer>(transfer: &mut T) -> Result<T::Output, Error> {
 }
 
 /// How often to look before sleeping, as things are.
-fn spins_now() -> u32 {
-    match idle::processors() {
-        1 => 0,
-        _ if idle::is_one_for_each() => SPINS,
-        _ => SPINS_BUSY,
+fn spins_now(lane: &mut Lane) -> u32 {
+    lane.look_around();
+    match lane.is_alone() {
+        true => 0,
+        false if idle::is_one_for_each() => SPINS,
+        false => SPINS_BUSY,
     }
 }
 
