@@ -1,8 +1,6 @@
 //! How a message begins, by each mechanism: until its header is published the receiver knows nothing of
 //! it, and it can still go another way.
 
-use std::sync::atomic::Ordering::Relaxed;
-
 use haul_model::Bytes;
 use rustix::fd::AsFd;
 use rustix::io::Errno;
@@ -186,10 +184,7 @@ impl Sending<'_> {
             detail,
             sum: self.source.sum(),
         };
-        let at = sender.lane.slot(sender.next);
-        for (index, word) in header.words().into_iter().enumerate() {
-            sender.lane.link.region.word64(at + index * 8).store(word, Relaxed);
-        }
+        sender.lane.put_header(header);
         sender.next += 1;
         sender.lane.tell(layout::PUBLISHED, sender.next);
     }

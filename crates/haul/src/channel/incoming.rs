@@ -1,7 +1,5 @@
 //! What the header of a message says, read once, and what of it is believed.
 
-use std::sync::atomic::Ordering::Relaxed;
-
 use haul_model::Bytes;
 use rustix::fd::OwnedFd;
 
@@ -10,7 +8,7 @@ use super::checksum::Sum;
 use super::closing;
 use super::double::Draw;
 use super::error::Error;
-use super::layout::{self, HEADER_WORDS, Header, INLINE_BYTES_MAX, Pace, SLOTS, SumState};
+use super::layout::{self, Header, INLINE_BYTES_MAX, Pace, SLOTS, SumState};
 use super::lease::Let;
 use super::link::Kind;
 use super::pull::Table;
@@ -67,11 +65,7 @@ impl Receiver {
         let at = self.lane.slot(self.consumed);
         // All lines at once, while the header is on its way: what it says is needed for the copy.
         self.lane.link.region.fetch(at, layout::HEADER_BYTES + self.inline_before, Fetch::ToRead);
-        let mut words = [0; HEADER_WORDS];
-        for (index, word) in words.iter_mut().enumerate() {
-            *word = self.lane.link.region.word64(at + index * 8).load(Relaxed);
-        }
-        let pending = self.believe(Header::from_words(words))?;
+        let pending = self.believe(self.lane.header(self.consumed))?;
         let length = pending.length;
         self.inline_before = if matches!(pending.way, Way::Inline) { length } else { 0 };
         self.pending = Some(pending);

@@ -17,7 +17,7 @@ use super::distance::Distance;
 use super::error::Error;
 use super::handshake::Met;
 use super::idle;
-use super::layout::{self, SumState};
+use super::layout::{self, Header, SumState};
 use super::peer::Peer;
 use super::place::Place;
 use super::received::Received;
@@ -292,6 +292,20 @@ impl Lane {
         self.word(word).put(value);
     }
 
+    /// Writes a message's header into its slot.
+    pub(super) fn put_header(&self, header: Header) {
+        let words = self.link.region.line(self.slot(header.message));
+        for (place, word) in words.iter().zip(header.words()) {
+            place.store(word, Relaxed);
+        }
+    }
+
+    /// Reads the header in a message's slot, each word of it once.
+    pub(super) fn header(&self, message: u64) -> Header {
+        let words = self.link.region.line(self.slot(message));
+        Header::from_words(words.each_ref().map(|word| word.load(Relaxed)))
+    }
+
     /// Writes the checksum of a message, if it is known now, into its slot.
     pub(super) fn put_sum(&self, message: u64, sum: SumState) {
         if let SumState::Known(_) = sum {
@@ -349,10 +363,19 @@ impl Lane {
     }
 
     /// Wakes the other end where it sleeps.
+    #[inline]
     pub(super) fn ring(&mut self) {
         let at = layout::words_start(self.index) + self.other_bell;
+        let sleeps = bell::look(self.link.region.word32(at + 4));
+        if sleeps != 0 {
+            self.wake(sleeps);
+        }
+    }
+
+    #[cold]
+    fn wake(&mut self, sleeps: u32) {
+        let at = layout::words_start(self.index) + self.other_bell;
         let (word, how) = (self.link.region.word32(at), self.link.region.word32(at + 4));
-        let sleeps = bell::look(how);
         if sleeps & ASLEEP != 0 {
             bell::ring(word, how);
             let _ = futex::wake(word, futex::Flags::empty(), 1);

@@ -22,6 +22,8 @@ pub struct Receiver {
     pub(super) lane: Lane,
     /// Messages taken whole.
     pub(super) consumed: u64,
+    /// Messages published, as last known; those that were taken the long way are not looked at.
+    pub(super) published: u64,
     /// Cells emptied.
     pub(super) drained: u64,
     pub(super) pending: Option<Pending>,
@@ -41,14 +43,15 @@ impl Receiver {
     pub(super) fn new(link: Arc<Link>, index: usize) -> Self {
         let lane = Lane::for_receiving(link, index);
         let (pools, pipe, is_unsettled) = (Pools::default(), None, false);
-        let (consumed, drained, pending, building, inline_before) = (0, 0, None, None, 0);
+        let (consumed, published, drained, pending, building) = (0, 0, 0, None, None);
         spares::add_receiver();
         Self {
             lane,
             consumed,
+            published,
             drained,
             pending,
-            inline_before,
+            inline_before: 0,
             building,
             pools,
             pipe,
@@ -65,6 +68,12 @@ impl Receiver {
     /// middle of `double`, it can still write one piece to `target` as it goes on: keep that memory
     /// until the peer is gone, or receive by [`recv`](Self::recv), which does.
     pub fn recv_into(&mut self, target: &mut [u8]) -> Result<Account, Error> {
+        if self.pending.is_none()
+            && self.building.is_none()
+            && let Some(account) = self.receive_at_once(target)
+        {
+            return Ok(account);
+        }
         let needed = self.wait_length()?;
         let has = target.len();
         let Some(target) = target.get_mut(..needed) else {

@@ -104,6 +104,14 @@ impl Region {
         unsafe { at.as_ref() }
     }
 
+    /// The words of a line of the caches.
+    pub(super) fn line(&self, offset: usize) -> &[AtomicU64; LINE_BYTES / 8] {
+        let at = self.at(offset, LINE_BYTES).cast::<[AtomicU64; LINE_BYTES / 8]>();
+        assert!(at.is_aligned(), "offset {offset} is no place for words of 8 bytes");
+        // SAFETY: as for `word32`.
+        unsafe { at.as_ref() }
+    }
+
     /// Copies `target.len()` bytes at `offset` to private memory. They are the peer's word.
     pub(super) fn read(&self, offset: usize, target: &mut [u8], hint: Hint) {
         let source = self.at(offset, target.len()).as_ptr();

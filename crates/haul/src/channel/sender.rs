@@ -18,7 +18,7 @@ use super::sealed::Building;
 use super::sending::{Before, Sending, Stage};
 use super::source::Source;
 use super::vmsplice::Pipe;
-use super::{Mechanism, choose};
+use super::{Mechanism, choose, inline};
 
 /// The end that messages go into.
 #[derive(Debug)]
@@ -35,6 +35,8 @@ pub struct Sender {
     /// Cells of the ring that have pages, from the first on.
     pub(super) cells: u64,
     pub(super) rests: Rests,
+    /// See `inline::longest_at_once`.
+    pub(super) longest_at_once: Option<usize>,
     /// Pools of the receiver's.
     pub(super) mapped: Mapped,
     pub(super) pipe: Option<Pipe>,
@@ -42,10 +44,11 @@ pub struct Sender {
 
 impl Sender {
     pub(super) fn new(link: Arc<Link>, index: usize) -> Self {
+        let longest_at_once = inline::longest_at_once(&link);
         let lane = Lane::for_sending(link, index);
         let (rests, mapped, pipe) = (Rests::default(), Mapped::default(), None);
         let (next, consumed, filled, drained, cells) = (0, 0, 0, 0, 0);
-        Self { lane, next, consumed, filled, drained, cells, rests, mapped, pipe }
+        Self { lane, next, consumed, filled, drained, cells, rests, longest_at_once, mapped, pipe }
     }
 
     /// How the receiver keeps up, for a message of so many bytes that begins now.
@@ -66,6 +69,9 @@ impl Sender {
     /// nothing moved: the receiver takes nothing, the message can be sent again. Everything else
     /// ends the channel.
     pub fn send(&mut self, bytes: &[u8]) -> Result<Account, Error> {
+        if let Some(account) = self.send_at_once(bytes) {
+            return Ok(account);
+        }
         self.start_send(bytes)?.finish()
     }
 

@@ -17,7 +17,7 @@ const SPINS: u32 = 1000;
 /// Looks where there is not a processor for each end: the other one needs this one to move. Also the
 /// looks, some 1 us, before the clock and the machine are asked: an answer to a small message comes
 /// sooner than that, and asking takes 25 ns, and 7 us every 10 ms.
-const SPINS_BUSY: u32 = 20;
+pub(super) const SPINS_BUSY: u32 = 20;
 /// First sleep, after which the peer's life and the clock are looked at; each later one is longer.
 const SLEEP_MIN: Duration = Duration::from_millis(5);
 /// Longest sleep: how late the death of a peer is noticed.
