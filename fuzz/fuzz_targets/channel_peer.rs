@@ -25,7 +25,7 @@ use rustix::net::{
 /// Where the words of the lane that the victim receives on begin, then those that it sends on.
 const LANES: [u64; 2] = [0, 4096];
 const SLOTS: u64 = 8192;
-const SLOT_BYTES: u64 = 4096;
+const SLOT_BYTES: u64 = 8320;
 const SOON: Duration = Duration::from_millis(2);
 
 #[derive(Arbitrary, Debug)]
@@ -158,7 +158,7 @@ fn receive(socket: &OwnedFd) -> Option<(Vec<u8>, Option<OwnedFd>)> {
 fn greeting(step: u64, life: &Life, echo: [u8; 8], probe: u64) -> Vec<u8> {
     let magic = u64::from_le_bytes(*b"haulchan");
     let flags = if life.is_trusted { if step == 1 { 1 } else { 3 } } else { 0 };
-    let words = [magic, 7 | step << 32, 0, flags, 4711, u64::from_le_bytes(echo), probe, 0];
+    let words = [magic, 8 | step << 32, 0, flags, 4711, u64::from_le_bytes(echo), probe, 0];
     let mut bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
     for (place, bits) in &life.flips {
         let place = usize::from(*place);

@@ -60,7 +60,7 @@ fn each_mechanism_and_each_peer_has_its_throughput_its_cpu_and_its_memory() {
         let comparison = throughput.comparison.as_ref().unwrap();
         assert_eq!(comparison.baseline, "pipe");
     }
-    // Beyond 4032 B a message is not inline, and beyond 64 KiB nobody asks for its latency.
+    // Beyond 8 KiB a message is not inline, and beyond 64 KiB nobody asks for its latency.
     assert!(of(&records, "haul:inline", "throughput").is_empty());
     assert!(records.iter().all(|record| record.metric != "latency"));
     let pages = ["scattered", "scattered", "in one piece, announced"];

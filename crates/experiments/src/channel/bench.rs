@@ -28,7 +28,7 @@ const ECHOES_MAX: usize = 256;
 pub const ECHO_BYTES_MAX: usize = 64 << 10;
 
 /// The largest message that fits its own descriptor (haul's `inline`).
-const INLINE_BYTES_MAX: usize = 4032;
+const INLINE_BYTES_MAX: usize = 8192;
 
 /// Below this size nobody builds a message in memory of its own: a memory file and a mapping each
 /// take longer than the copy.

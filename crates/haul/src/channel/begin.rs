@@ -27,6 +27,7 @@ impl Sending<'_> {
             Mechanism::Inline => {
                 inline::put(lane, self.sender.next, &mut self.source, self.length as usize);
                 self.account.copied_bytes = self.length;
+                self.account.extra_memory_bytes = layout::SLOTS_BYTES as u64;
             }
             Mechanism::Pull | Mechanism::Double => {
                 self.readable = Readable::to(lane.link.peer.identity);

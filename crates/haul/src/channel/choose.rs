@@ -177,7 +177,7 @@ fn obstacle(
     };
     match mechanism {
         Mechanism::Inline => {
-            first(&[(length <= INLINE_BYTES_MAX as u64, "the message is over 4032 B")])
+            first(&[(length <= INLINE_BYTES_MAX as u64, "the message is over 8 KiB")])
         }
         Mechanism::Ring => None,
         Mechanism::Staged => first(&[(

@@ -12,7 +12,7 @@ use haul_copy::Hint;
 use super::Mechanism;
 use super::account::Account;
 use super::checksum::Sum;
-use super::layout::{self, HEADER_BYTES, Header, INLINE_BYTES_MAX, SLOTS, SumState};
+use super::layout::{self, CELL_BYTES, HEADER_BYTES, Header, INLINE_BYTES_MAX, SLOTS, SumState};
 use super::link::{Lane, Link};
 use super::receiver::Receiver;
 use super::region::Fetch;
@@ -23,7 +23,15 @@ use super::transfer::SPINS_BUSY;
 /// Copies the message into its slot.
 pub(super) fn put(lane: &Lane, message: u64, source: &mut Source<'_>, length: usize) {
     let at = lane.slot(message) + HEADER_BYTES;
-    source.write_to(&lane.link.region, at, length, Hint::Unknown);
+    source.write_to(&lane.link.region, at, length, hint(lane, length));
+}
+
+/// What happens to a slot's lines after they are written: as in `ring`, whose smallest messages these would be.
+fn hint(lane: &Lane, length: usize) -> Hint {
+    match length >= CELL_BYTES && lane.distance.is_far() {
+        true => Hint::Streamed,
+        false => Hint::Unknown,
+    }
 }
 
 /// Copies the message out of its slot, and adds it to the checksum.
@@ -57,13 +65,15 @@ impl Sender {
         let calls_before = self.lane.system_calls;
         let length = bytes.len() as u64;
         let at = self.lane.slot(self.next);
-        self.lane.link.region.write(at + HEADER_BYTES, bytes, Hint::Unknown);
+        self.lane.link.region.write(at + HEADER_BYTES, bytes, hint(&self.lane, bytes.len()));
         let (message, kind, sum) = (self.next, Mechanism::Inline.number(), SumState::None);
         self.lane.put_header(Header { message, kind, length, detail: 0, sum });
         self.next += 1;
         self.lane.tell(layout::PUBLISHED, self.next);
         self.fetch_slot(bytes.len());
-        Some(account(length, self.lane.system_calls - calls_before))
+        let extra_memory_bytes = layout::SLOTS_BYTES as u64;
+        let account = account(length, self.lane.system_calls - calls_before);
+        Some(Account { extra_memory_bytes, ..account })
     }
 }
 
@@ -183,11 +193,11 @@ mod tests {
             assert_eq!(target[..10], [message as u8; 10]);
         }
         assert!(other.receiver.receive_at_once(&mut [0; 9]).is_none());
-        assert!(one.sender.send_at_once(&[1; 5000]).is_none());
+        assert!(one.sender.send_at_once(&[1; 9000]).is_none());
         thread::scope(|scope| {
-            scope.spawn(|| one.send(&[5; 5000]).unwrap());
-            assert_eq!(other.wait_length().unwrap(), 5000);
-            assert_eq!(other.recv().unwrap()[..], [5; 5000]);
+            scope.spawn(|| one.send(&[5; 9000]).unwrap());
+            assert_eq!(other.wait_length().unwrap(), 9000);
+            assert_eq!(other.recv().unwrap()[..], [5; 9000]);
         });
     }
 

@@ -60,7 +60,7 @@ impl Mechanism {
     #[must_use]
     pub fn summary(self) -> &'static str {
         match self {
-            Self::Inline => "up to 4032 B inside the descriptor",
+            Self::Inline => "up to 8 KiB inside the descriptor",
             Self::Ring => "1 to 1.75 MiB that both ends have, both copies overlapped",
             Self::Staged => "the whole message in shared memory, copied in, then out",
             Self::Pull => "process_vm_readv by the receiver, the ring where it is refused",

@@ -14,7 +14,7 @@ const CHUNK_BYTES: u64 = 256 << 10;
 /// Pages of the ring in one direction.
 const RING_PAGES: u64 = 7 * CHUNK_BYTES / 4096;
 /// 2 pages of words, 2 x 16 slots of a page, 2 x 7 chunks.
-const REGION_BYTES: u64 = 8192 + 32 * 4096 + 14 * CHUNK_BYTES;
+const REGION_BYTES: u64 = 8192 + 32 * 8320 + 14 * CHUNK_BYTES;
 
 fn memory(bytes: u64, seals: SealFlags) -> OwnedFd {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
@@ -154,7 +154,7 @@ fn lies_about_counts_lengths_and_kinds_are_named() {
         ("a message skipped", |liar| liar.publish(0, [1, 1, 10, 0])),
         ("no such kind", |liar| liar.publish(0, [0, 99, 10, 0])),
         ("kind zero", |liar| liar.publish(0, [0, 0, 10, 0])),
-        ("an inline message beyond its slot", |liar| liar.publish(0, [0, 1, 4033, 0])),
+        ("an inline message beyond its slot", |liar| liar.publish(0, [0, 1, 8193, 0])),
         ("a large message of nothing", |liar| liar.publish(0, [0, 2, 0, 0])),
         ("a pace that is none", |liar| liar.publish(0, [0, 2, 10, 4])),
         ("pulled without trust", |liar| liar.publish(0, [0, 4, 10, 1])),

@@ -24,7 +24,7 @@ use crate::watched::{Answer, can_watch, watch};
 
 const PAGE: usize = 4096;
 const CHUNK_BYTES: u64 = 256 << 10;
-const REGION_BYTES: u64 = 8192 + 32 * 4096 + 14 * CHUNK_BYTES;
+const REGION_BYTES: u64 = 8192 + 32 * 8320 + 14 * CHUNK_BYTES;
 const SIZE_SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
 
 /// Descriptors and mappings that this process has of a file.

@@ -69,7 +69,7 @@ fn a_mechanism_that_cannot_be_had_is_named() {
     let error = one.send(&[0; 5000]).unwrap_err();
     assert!(error.to_string().contains("does not trust"), "{error}");
     let (mut one, _other) = ends(&by(Mechanism::Inline));
-    assert!(matches!(one.send(&[0; 4033]), Err(Error::Unavailable { .. })));
+    assert!(matches!(one.send(&[0; 8193]), Err(Error::Unavailable { .. })));
 }
 
 #[test]

@@ -27,7 +27,7 @@ pub(crate) const ABANDONED: u64 = 11 * 128 + 8;
 pub(crate) const LAID: u64 = 11 * 128 + 16;
 pub(crate) const LANE_BYTES: u64 = 4096;
 const SLOTS_START: u64 = 8192;
-const SLOT_BYTES: u64 = 4096;
+const SLOT_BYTES: u64 = 8320;
 
 /// One packet, with this process's name, and a descriptor where there is one.
 pub(crate) fn send(socket: &OwnedFd, bytes: &[u8], files: &[BorrowedFd<'_>]) {
@@ -72,7 +72,7 @@ pub(crate) fn receive(socket: &OwnedFd) -> (Vec<u64>, Option<OwnedFd>) {
 /// A greeting as it should be.
 pub(crate) fn greeting(step: u64, chunk_bytes: u64, nonce: u64, echo: u64) -> Vec<u8> {
     let magic = u64::from_le_bytes(*b"haulchan");
-    let words = [magic, 7 | step << 32, chunk_bytes, 0, nonce, echo, 0, 0];
+    let words = [magic, 8 | step << 32, chunk_bytes, 0, nonce, echo, 0, 0];
     words.iter().flat_map(|word| word.to_le_bytes()).collect()
 }
 
