@@ -25,6 +25,11 @@ impl Remarks {
         self.notes.push(note);
     }
 
+    /// Whether the records that say so are disturbed: see [`Record::is_disturbed`].
+    pub(crate) fn is_disturbed(&self) -> bool {
+        self.steal_percent.is_some_and(|percent| percent > Record::STEAL_PERCENT_MAX)
+    }
+
     /// A record that says so: `steal_percent` to two decimals, and `note` where there is one.
     pub(crate) fn on(&self, mut record: Record) -> Record {
         if let Some(percent) = self.steal_percent {

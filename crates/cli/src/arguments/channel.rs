@@ -137,6 +137,10 @@ pub(crate) struct Bench {
     /// takes is told before it begins
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub(crate) budget: Option<Duration>,
+    /// How often a size is measured at most until the hypervisor takes no more than 5% of the
+    /// processors' time meanwhile; the last try counts
+    #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u32).range(1..=100))]
+    pub(crate) tries: u32,
     /// Print each record as one line of JSON
     #[arg(long)]
     pub(crate) json: bool,

@@ -67,8 +67,11 @@ pub struct Bench {
     pub driver: Launch,
     /// Peers that were asked for and are not there.
     pub left_out: Vec<String>,
-    /// How long it may take.
+    /// How long a try may take.
     pub budget: Duration,
+    /// How often it is measured at most until the hypervisor disturbs it no more: what two processes that
+    /// wait for each other lose by it is more than what one does. The last try counts.
+    pub tries: u32,
     /// What content and orders are drawn from.
     pub seed: u64,
 }

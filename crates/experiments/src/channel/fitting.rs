@@ -114,6 +114,7 @@ mod tests {
             driver: launch(),
             left_out: Vec::new(),
             budget: Duration::ZERO,
+            tries: 1,
             seed: 1,
         }
     }

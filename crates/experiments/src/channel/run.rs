@@ -79,6 +79,8 @@ pub(super) struct Run<'a> {
     pub(super) entrants: Vec<Entrant<'a>>,
     /// Who was asked for and takes no part: absent, or for want of memory.
     pub(super) left_out: Vec<String>,
+    /// How often it was tried, with this one.
+    pub(super) tries: u32,
     random: Random,
 }
 
@@ -128,7 +130,8 @@ impl<'a> Run<'a> {
             return Err(haul_measure::Error::Plan { what: "subjects", value: 0, limit: 1 }.into());
         };
         entrants.push(baseline);
-        Ok(Self { config, cpus, running, entrants, left_out, random: Random::new(config.seed) })
+        let random = Random::new(config.seed);
+        Ok(Self { config, cpus, running, entrants, left_out, tries: 1, random })
     }
 
     /// Repeats until the budget is spent. False when told to stop.

@@ -1,5 +1,7 @@
 //! The experiment: a run of one size, and its records.
 
+use std::sync::atomic::Ordering;
+
 use haul::tuning::Force;
 use haul_measure::disturbance::Watch;
 use haul_measure::interleave::evaluation::{Round, evaluate};
@@ -24,20 +26,59 @@ use crate::remarks::Remarks;
 /// haul or the baseline fails, or B has a wrong byte from one of these, after the records of the
 /// others; there is one processor, or not the memory.
 pub fn measure_channel(config: &Bench, context: &mut Context<'_>) -> Result<(), Error> {
+    let is_good = |tried: &Try<'_>, stop: bool| {
+        stop || !matches!(tried.ended, Ok(true)) || !tried.remarks.is_disturbed()
+    };
+    let stop = context.stop;
+    let (tries, tried) = until_good(
+        config.tries,
+        || once(config, context),
+        |tried| is_good(tried, stop.load(Ordering::Relaxed)),
+    )?;
+    let Try { mut run, remarks, ended } = tried;
+    run.tries = tries;
+    run.emit(&remarks, context);
+    ended?;
+    run.own_failure().map_or(Ok(()), Err)
+}
+
+/// A run that nobody knows of yet.
+struct Try<'a> {
+    run: Run<'a>,
+    remarks: Remarks,
+    /// Whether it is whole, or why not.
+    ended: Result<bool, Error>,
+}
+
+/// What is tried so often at most until it is good, and how often it was. The last is taken as it is.
+fn until_good<T, E>(
+    tries: u32,
+    mut once: impl FnMut() -> Result<T, E>,
+    is_good: impl Fn(&T) -> bool,
+) -> Result<(u32, T), E> {
+    let mut count = 1;
+    loop {
+        let tried = once()?;
+        if count >= tries || is_good(&tried) {
+            return Ok((count, tried));
+        }
+        count += 1;
+    }
+}
+
+fn once<'a>(config: &'a Bench, context: &mut Context<'_>) -> Result<Try<'a>, Error> {
     let mut run = Run::new(config, &Proc::default(), context)?;
     let _busy = config.is_busy.then(|| Busy::on(run.cpus[1]));
     let mut watch = Watch::start(Proc::default());
     let kinds = config.kinds();
     let budget = config.budget / u32::try_from(kinds.len()).unwrap_or(1);
-    let mut going = Ok(true);
+    let mut ended = Ok(true);
     for kind in kinds {
-        if matches!(going, Ok(true)) {
-            going = run.repeat(kind, budget, &mut watch, context);
+        if matches!(ended, Ok(true)) {
+            ended = run.repeat(kind, budget, &mut watch, context);
         }
     }
-    run.emit(&Remarks::new(&[], &watch.finish()), context);
-    going?;
-    run.own_failure().map_or(Ok(()), Err)
+    Ok(Try { run, remarks: Remarks::new(&[], &watch.finish()), ended })
 }
 
 impl Run<'_> {
@@ -114,6 +155,9 @@ impl Run<'_> {
             .with("messages", entrant.count(kind))
             .with("cpus", self.cpus.len())
             .with("version", self.running[entrant.pair].version.clone());
+        if self.tries > 1 {
+            record = record.with("tries", self.tries);
+        }
         if !entrant.remark.is_empty() {
             record = record.with("mechanism", entrant.remark.clone());
         }
@@ -139,4 +183,28 @@ impl Run<'_> {
 fn has_table() -> bool {
     let force = haul::tuning::in_force();
     matches!(force, Some(Force::File { tuning, .. }) if !tuning.channel.choices.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Tries whose third is good.
+    fn tried(tries: u32) -> Result<(u32, u32), ()> {
+        let mut last = 0;
+        let once = || {
+            last += 1;
+            Ok(last)
+        };
+        until_good(tries, once, |number| *number >= 3)
+    }
+
+    #[test]
+    fn what_was_disturbed_is_tried_again_and_the_last_try_counts() {
+        assert_eq!(tried(0), Ok((1, 1)));
+        assert_eq!(tried(1), Ok((1, 1)));
+        assert_eq!(tried(2), Ok((2, 2)));
+        assert_eq!(tried(5), Ok((3, 3)));
+        assert_eq!(until_good(3, || Err::<u32, _>("no"), |_| false), Err("no"));
+    }
 }

@@ -55,7 +55,14 @@ impl Bench {
         for &busy in &unique(&arguments.busy_core) {
             for &target in &targets {
                 for size in &sizes {
-                    works.push(work(size.0, target, busy == 1, &subjects, &left_out)?);
+                    works.push(work(
+                        size.0,
+                        target,
+                        busy == 1,
+                        &subjects,
+                        &left_out,
+                        arguments.tries,
+                    )?);
                 }
             }
         }
@@ -137,6 +144,7 @@ fn work(
     is_busy: bool,
     subjects: &[Subject],
     left_out: &[String],
+    tries: u32,
 ) -> Result<Work, Error> {
     const OPTION: &str = "--size";
     if size == 0 {
@@ -152,6 +160,7 @@ fn work(
         driver: driver(),
         left_out: left_out.to_vec(),
         budget: BUDGET_EACH,
+        tries,
         seed: 1,
     }))
 }
