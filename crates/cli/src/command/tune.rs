@@ -1,13 +1,13 @@
 //! `haul copy tune`: the thresholds of this machine, with their evidence, into haul.toml.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use haul::copy::Thresholds;
 use haul::file::{Destination, destination};
 use haul::tuning::{Evidence, Tuning};
-use haul_experiments::channel::choice;
+use haul_experiments::channel::choice::{self, Chosen};
 use haul_experiments::copy::Function;
 use haul_experiments::copy::tune::{self, Tuned, Verdict};
 use haul_measure::Caches;
@@ -117,7 +117,7 @@ pub(super) fn thresholds(
     let mut tuning = Tuning::new(runner.machine_id(), &now, tuned.thresholds);
     tuning.evidence = evidence(runner.records(), records);
     let chosen = choice::table(runner.records());
-    tell_disturbed(&chosen.disturbed);
+    tell_disturbed(&chosen);
     tuning.channel = if chosen.table.choices.is_empty() {
         // This run says nothing of channels: what the file had of this machine stays.
         let had = Tuning::read(path).ok().filter(|had| had.machine == runner.machine_id());
@@ -133,15 +133,19 @@ pub(super) fn thresholds(
 }
 
 /// Says which sizes the table of channels leaves out.
-fn tell_disturbed(disturbed: &[BTreeSet<u64>; 2]) {
-    for (sizes, busy) in disturbed.iter().zip(["", " with one processor busy"]) {
+fn tell_disturbed(chosen: &Chosen<'_>) {
+    let table = match chosen.table.choices.is_empty() {
+        true => "nothing is left for a table of channels, and one that was there stays",
+        false => "the table of channels leaves them out",
+    };
+    for (sizes, busy) in chosen.disturbed.iter().zip(["", " with one processor busy"]) {
         if sizes.is_empty() {
             continue;
         }
         let sizes: Vec<String> = sizes.iter().map(|size| Bytes(*size).to_string()).collect();
         terminal::say(&format!(
             "haul: the hypervisor took more than {}% of the processors' time while messages of {}{busy} were \
-             measured: the table of channels leaves them out; run it again at a quieter time",
+             measured: {table}; run it again at a quieter time",
             Record::STEAL_PERCENT_MAX,
             sizes.join(", ")
         ));

@@ -76,7 +76,7 @@ struct Facts {
     is_trusted: bool,
     /// There is a processor for each end.
     is_idle: bool,
-    /// There is one processor at all.
+    /// There is one processor for both ends.
     is_alone: bool,
     /// The receiver took its last large message into memory that had no pages.
     is_target_new: bool,

@@ -40,6 +40,12 @@ impl Distance {
         value
     }
 
+    /// The longest there is.
+    #[cfg(test)]
+    pub(super) fn farthest() -> Self {
+        Self { average: LONGEST, looks: 0 }
+    }
+
     fn note(&mut self, time: Duration) {
         self.average = self.average * (WEIGHT - 1) / WEIGHT + time.min(LONGEST) / WEIGHT;
     }

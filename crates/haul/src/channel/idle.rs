@@ -19,7 +19,8 @@ static LOOKED: AtomicU64 = AtomicU64::new(0);
 static RUNNING: AtomicU64 = AtomicU64::new(0);
 
 /// Whether there is one processor for both ends, wherever they run: the machine has no other, or the
-/// quota of their control group is no more. Where the two of them may run is `place`'s to tell.
+/// quota of their control group is no more. Where the two of them may run is `place`'s to tell. A quota is
+/// not seen where the thread that asks first is pinned: its ends then spin on what they have.
 pub(super) fn is_single() -> bool {
     static IS_SINGLE: OnceLock<bool> = OnceLock::new();
     *IS_SINGLE.get_or_init(|| {

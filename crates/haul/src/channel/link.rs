@@ -249,6 +249,7 @@ impl Lane {
             return;
         }
         self.looked = now;
+        self.system_calls += 1;
         let place = Place::of_this_thread();
         if place != self.place {
             self.place = place;

@@ -33,7 +33,7 @@
 //!
 //! `error`, `mechanism`, `account`: the words; `layout`: what stands where in the memory that both ends share; `words`, `counter`, `bell`, `closing`: what
 //! both ends change there (`interleavings`: in every order); `region`: that memory; `checksum`: over the bytes of a message; `received`: descriptors of the peer's, `aside`: closed without waiting for it; `alone`: whether memory is somebody's alone; `socket`, `peer`: the other process; `link`: socket, memory and bells of
-//! an end; `idle`: whether there is a processor for each end; `transfer`: steps, and waiting under a deadline; `ranges`, `pages`, `spares`, `announced`: pages that are put in the place of others; `source`, `buffer`: what goes in and what comes out; `inline`, `ring`, `staged`,
+//! an end; `place`: where each end may run; `idle`: whether there is a processor for each end; `transfer`: steps, and waiting under a deadline; `ranges`, `pages`, `spares`, `announced`: pages that are put in the place of others; `source`, `buffer`: what goes in and what comes out; `inline`, `ring`, `staged`,
 //! `sealed`, `pull`, `double`, `lease` (over `pool`), `vmsplice`: one mechanism each; `choose`: which of them; `handshake`: how two ends meet;
 //! `sender` (with `begin`, `sending`), `receiver` (with `incoming`, `filling`): the two halves.
 

@@ -162,7 +162,8 @@ impl Sender {
         // What the receiver said wrongly is found, and told, as the slot is needed.
         if matches!(self.has_slot(), Ok(true)) {
             let at = self.lane.slot(self.next);
-            self.lane.link.region.fetch(at, layout::HEADER_BYTES + length, Fetch::ToWrite);
+            let bytes = inline::bytes_to_fetch(&self.lane, length);
+            self.lane.link.region.fetch(at, bytes, Fetch::ToWrite);
         }
     }
 

@@ -17,7 +17,7 @@ const SPINS: u32 = 1000;
 /// Looks where there is not a processor for each end: the other one needs this one to move. Also the
 /// looks, some 1 us, before the clock and the machine are asked: an answer to a small message comes
 /// sooner than that, and asking takes 25 ns, and 7 us every 10 ms.
-pub(super) const SPINS_BUSY: u32 = 20;
+const SPINS_BUSY: u32 = 20;
 /// First sleep, after which the peer's life and the clock are looked at; each later one is longer.
 const SLEEP_MIN: Duration = Duration::from_millis(5);
 /// Longest sleep: how late the death of a peer is noticed.
@@ -57,7 +57,7 @@ pub(super) trait Transfer {
 pub(super) fn drive<T: Transfer>(transfer: &mut T) -> Result<T::Output, Error> {
     let mut clock = Clock::new(&transfer.lane().link.settings);
     let (mut spins, mut spins_max, mut announced, mut sleep) = (0, None, None, SLEEP_MIN);
-    let spins_unasked = if transfer.lane().is_alone() { 0 } else { SPINS_BUSY };
+    let spins_unasked = spins_unasked(transfer.lane());
     loop {
         match transfer.step()? {
             Step::Done(output) => return Ok(output),
@@ -91,6 +91,11 @@ pub(super) fn drive<T: Transfer>(transfer: &mut T) -> Result<T::Output, Error> {
             }
         }
     }
+}
+
+/// How often to look before anything is asked.
+pub(super) fn spins_unasked(lane: &Lane) -> u32 {
+    if lane.is_alone() { 0 } else { SPINS_BUSY }
 }
 
 /// How often to look before sleeping, as things are.

@@ -13,7 +13,7 @@ use crate::support::{SHORT, impatient, pattern};
 const CHUNK_BYTES: u64 = 256 << 10;
 /// Pages of the ring in one direction.
 const RING_PAGES: u64 = 7 * CHUNK_BYTES / 4096;
-/// 2 pages of words, 2 x 16 slots of a page, 2 x 7 chunks.
+/// 2 pages of words, 2 x 16 slots, 2 x 7 chunks.
 const REGION_BYTES: u64 = 8192 + 32 * 8320 + 14 * CHUNK_BYTES;
 
 fn memory(bytes: u64, seals: SealFlags) -> OwnedFd {

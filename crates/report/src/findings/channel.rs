@@ -205,9 +205,11 @@ fn is_close<'a>(chosen: &Record, ways: impl Iterator<Item = &'a Record>) -> Opti
 /// At which sizes nothing can be chosen by what was measured.
 fn disturbed(records: &[&Record], place: &str) -> Option<Finding> {
     let own = records.iter().filter(|record| record.subject.starts_with("haul:"));
-    let sizes: BTreeMap<u64, bool> = own
-        .filter_map(|record| Some((bytes(record, "size_bytes")?, record.is_disturbed())))
-        .collect();
+    let mut sizes: BTreeMap<u64, bool> = BTreeMap::new();
+    for record in own {
+        let Some(size) = bytes(record, "size_bytes") else { continue };
+        *sizes.entry(size).or_default() |= record.is_disturbed();
+    }
     let sizes: Vec<(u64, bool)> = sizes.into_iter().collect();
     if !sizes.iter().any(|(_, is_disturbed)| *is_disturbed) {
         return None;
