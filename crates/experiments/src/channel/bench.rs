@@ -15,6 +15,10 @@ pub const EXPERIMENT: &str = "channel.transfer";
 /// enough against the clock, and each of them is verified.
 const SAMPLE_BYTES: usize = 1 << 20;
 
+/// The same with a busy processor: several time slices of the program that keeps it busy, for a sample
+/// shorter than one says by luck whether it met that program.
+const SAMPLE_BYTES_BUSY: usize = 16 << 20;
+
 /// The most messages of a sample.
 const MESSAGES_MAX: usize = 1024;
 
@@ -93,12 +97,12 @@ impl Bench {
 
     /// Messages of a sample, at most.
     pub(super) fn count(&self, kind: Kind) -> usize {
-        let most = match kind {
-            _ if self.is_busy => MESSAGES_MAX_BUSY,
-            Kind::Echo => ECHOES_MAX,
-            Kind::Transfer => MESSAGES_MAX,
+        let (bytes, most) = match kind {
+            _ if self.is_busy => (SAMPLE_BYTES_BUSY, MESSAGES_MAX_BUSY),
+            Kind::Echo => (SAMPLE_BYTES, ECHOES_MAX),
+            Kind::Transfer => (SAMPLE_BYTES, MESSAGES_MAX),
         };
-        (SAMPLE_BYTES / self.size.max(1)).clamp(1, most)
+        (bytes / self.size.max(1)).clamp(1, most)
     }
 
     /// Subjects that can move such messages.
