@@ -24,14 +24,15 @@ pub(crate) struct ProcessRecord {
     pub(crate) more: [AtomicU64; 6],
 }
 
-/// Blocks of one class that a thread holds, ready to be handed out, by the places of their words in the array
-/// of the class's shift: their offset >> shift.
+/// Blocks of one class that a thread holds, ready to be handed out, by their offsets in units. What a free
+/// stores for the next request so comes of the block's address alone: the time of a pair is not that of
+/// finding the block's class.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(crate) struct Bin {
-    /// How many of `places` are held, from the first on.
+    /// How many of `units` are held, from the first on.
     pub(crate) count: AtomicU32,
-    pub(crate) places: [AtomicU32; BIN_SLOTS_MAX],
+    pub(crate) units: [AtomicU32; BIN_SLOTS_MAX],
 }
 
 /// A thread's cache. Everything but `state` is a hint: the slot words say what it holds.

@@ -121,12 +121,12 @@ impl<'a> Keeper<'a> {
         let count = (bin.count.load(Relaxed) as usize).min(BIN_SLOTS_MAX);
         let surplus = count.saturating_sub(keep);
         let mut batch = Batch { head: usize::MAX, count: 0 };
-        for place in &bin.places[..surplus] {
-            self.put_back(place.load(Relaxed), class, &mut batch);
+        for unit in &bin.units[..surplus] {
+            self.put_back(unit.load(Relaxed), class, &mut batch);
         }
         self.settle(&batch, class);
         for index in surplus..count {
-            bin.places[index - surplus].store(bin.places[index].load(Relaxed), Relaxed);
+            bin.units[index - surplus].store(bin.units[index].load(Relaxed), Relaxed);
         }
         bin.count.store((count - surplus) as u32, Relaxed);
     }
@@ -181,7 +181,7 @@ impl<'a> Keeper<'a> {
         let mut taken = 0;
         let next = slots.claim(from, self.id, |slot| {
             // The first that was claimed is to be the first that is handed out: blocks in a row.
-            bin.places[held + room - 1 - taken].store(place(head, slot, about), Relaxed);
+            bin.units[held + room - 1 - taken].store(unit(head, slot, about), Relaxed);
             taken += 1;
             taken < room
         });
@@ -212,12 +212,12 @@ impl<'a> Keeper<'a> {
         count::correct(self.free_slots(head, class), slots);
     }
 
-    /// Moves the `taken` last of `room` places down to where the bin ends.
+    /// Moves the `taken` last of `room` entries down to where the bin ends.
     fn close_up(&self, bin: &Bin, held: usize, room: usize, taken: usize) {
         let gap = room - taken;
         if gap > 0 {
             for index in held..held + taken {
-                bin.places[index].store(bin.places[index + gap].load(Relaxed), Relaxed);
+                bin.units[index].store(bin.units[index + gap].load(Relaxed), Relaxed);
             }
         }
     }
@@ -232,8 +232,8 @@ impl<'a> Keeper<'a> {
         head: usize,
         class: &Class,
     ) {
-        for place in &bin.places[held..held + taken] {
-            let offset = (place.load(Relaxed) as usize) << class.shift;
+        for unit in &bin.units[held..held + taken] {
+            let offset = unit.load(Relaxed) as usize * UNIT;
             let within = offset.checked_sub(head * SLICE);
             let slot = within.map(|within| within / class.size as usize);
             // Another one: somebody scribbled.
@@ -245,11 +245,12 @@ impl<'a> Keeper<'a> {
     }
 
     /// Frees one slot that the bin held. Slots of one span that follow each other are counted together.
-    fn put_back(&self, place: u32, class: usize, batch: &mut Batch) {
+    fn put_back(&self, unit: u32, class: usize, batch: &mut Batch) {
         let about = &TABLE[class];
-        let slice = ((place as usize) << about.shift) / SLICE;
-        let head = slice & !(about.span_slices as usize - 1);
-        let Some(word) = self.memory.tables.slots(about.shift).get(place as usize) else { return };
+        let offset = unit as usize * UNIT;
+        let head = (offset / SLICE) & !(about.span_slices as usize - 1);
+        let words = self.memory.tables.slots(about.shift);
+        let Some(word) = words.get(offset >> about.shift) else { return };
         // A word that is not ours: two threads freed the block at once, or somebody scribbled. Whoever
         // it names has it.
         let (old, new) = (SlotWord::cached(self.id).0, SlotWord::FREE.0);
@@ -296,9 +297,9 @@ fn room(bin: &Bin, wanted: u32) -> (usize, usize) {
     (held, (BIN_SLOTS_MAX - held).min(wanted.max(1) as usize))
 }
 
-/// The place of the word of a slot of the span at `head`.
-fn place(head: usize, slot: usize, class: &Class) -> u32 {
-    ((head * SLICE + slot * class.size as usize) >> class.shift) as u32
+/// The offset of a slot of the span at `head`, as a bin has it.
+fn unit(head: usize, slot: usize, class: &Class) -> u32 {
+    ((head * SLICE + slot * class.size as usize) / UNIT) as u32
 }
 
 /// Free slots that make a span of `class` worth adopting.

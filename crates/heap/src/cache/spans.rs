@@ -3,7 +3,7 @@
 
 use core::ops::Range;
 
-use super::{EMPTY_SLICES_KEPT, Keeper, place, room, worth};
+use super::{EMPTY_SLICES_KEPT, Keeper, room, unit, worth};
 use crate::bitmap::Bitmap;
 use crate::class::{CLASSES, TABLE};
 use crate::count;
@@ -58,9 +58,9 @@ impl Keeper<'_> {
         let taken = room.min(slots.count());
         slots.hold(taken, self.id);
         for slot in 0..taken {
-            let place = place(head, slot, about);
+            let unit = unit(head, slot, about);
             // The lowest is to be the first that is handed out: blocks in a row.
-            bin.places[held + taken - 1 - slot].store(place, Relaxed);
+            bin.units[held + taken - 1 - slot].store(unit, Relaxed);
         }
         let tables = &self.memory.tables;
         self.free_slots(head, class).store(about.span_slots - taken as u32, Relaxed);

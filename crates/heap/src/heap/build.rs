@@ -9,7 +9,7 @@ use super::{Heap, Lane};
 use crate::class::{CLASSES, SLOT_SIZE_MAX, TABLE};
 use crate::error::{Attempt, Error, Name};
 use crate::fault::Misuse;
-use crate::layout::PAGE;
+use crate::layout::{PAGE, SHIFT_MIN, UNIT};
 use crate::local::Directory;
 use crate::memory::Memory;
 use crate::region::backing::{Pages, PagesTold};
@@ -231,7 +231,6 @@ impl Lane {
     const NONE: Self = Self {
         words: &raw const NOTHING_LIVE,
         inverse: 0,
-        granule: 0,
         safe_start: 0,
         safe_end: 0,
         bin_slots: 0,
@@ -252,10 +251,9 @@ impl Heap {
         for (class, about) in TABLE[..CLASSES].iter().enumerate() {
             lanes[SliceWord::form_of_span(class) / SliceWord::FORM_UNIT] = Lane {
                 words: memory.tables.slots(about.shift).as_ptr(),
-                inverse: 1 << (u64::BITS - about.shift),
-                granule: 1 << about.shift,
-                safe_start: (safe.start >> about.shift) as u32,
-                safe_end: (safe.end >> about.shift) as u32,
+                inverse: 1 << (u32::BITS + SHIFT_MIN - about.shift),
+                safe_start: (safe.start / UNIT) as u32,
+                safe_end: (safe.end / UNIT) as u32,
                 bin_slots: if geometry.nodes == 1 { about.bin_slots } else { 0 },
             };
         }
@@ -263,6 +261,7 @@ impl Heap {
             lanes,
             data: memory.region.data(),
             data_bytes: geometry.data_bytes(),
+            data_units: geometry.data_bytes() / UNIT,
             slices: memory.tables.slices().as_ptr(),
             directory_start: debug.as_ref().map_or(&directory, Debug::blind).start(),
             row_shift: geometry.node_shift() as u8,

@@ -24,7 +24,7 @@ use core::ptr::NonNull;
 
 use crate::class;
 use crate::fault::{AllocError, Misuse};
-use crate::layout::{SLICE, UNIT};
+use crate::layout::{SHIFT_MIN, SLICE, UNIT};
 use crate::local::{Directory, Entry};
 use crate::memory::Memory;
 use crate::request::{Node, Offset, Tag};
@@ -54,6 +54,7 @@ pub struct Heap {
     lanes: [Lane; SliceWord::FORMS],
     data: NonNull<u8>,
     data_bytes: usize,
+    data_units: usize,
     slices: *const AtomicU64,
     directory_start: *const Entry,
     nodes: u32,
@@ -77,7 +78,7 @@ struct Slot<'a> {
     /// Of its slice's word.
     form: usize,
     lane: &'a Lane,
-    place: usize,
+    units: usize,
     word: &'a AtomicU16,
 }
 
@@ -87,14 +88,12 @@ struct Slot<'a> {
 #[derive(Clone, Copy)]
 #[repr(C, align(32))]
 struct Lane {
-    /// The slot words of the class's shift: one for each `granule` bytes.
+    /// The slot words of the class's shift: one for so many units, a power of two.
     words: *const AtomicU16,
-    /// 2^64 over `granule`: an offset times this is the place of its word, and below, in the lower 64 bits,
-    /// what is left. Cheaper than a shift by a register and a test (Intel: two of six steps less).
+    /// 2^32 over that number of units: units times this are the place of a word, and below, in the lower 32
+    /// bits, what is left. Cheaper than a shift by a register and a test (Intel: two of six steps less).
     inverse: u64,
-    /// A power of two.
-    granule: u32,
-    /// From the first of these places to before the second, a block of any class lies wholly in what the
+    /// From the first of these units to before the second, a block of any class lies wholly in what the
     /// heap may use. One that begins elsewhere is looked at more closely.
     safe_start: u32,
     safe_end: u32,
@@ -103,11 +102,11 @@ struct Lane {
 }
 
 impl Lane {
-    /// The place of the word of what begins at `offset`; `None` where nothing can begin.
+    /// The place of the word of what begins at so many units; `None` where nothing can begin.
     #[inline(always)]
-    fn place_of(&self, offset: usize) -> Option<usize> {
-        let product = offset as u128 * u128::from(self.inverse);
-        (product as u64 == 0).then_some((product >> 64) as usize)
+    fn place_of(&self, units: usize) -> Option<usize> {
+        let product = (units as u64).wrapping_mul(self.inverse);
+        (product as u32 == 0).then_some((product >> u32::BITS) as usize)
     }
 
     /// The word at a place that the lane has.
@@ -287,25 +286,29 @@ impl Heap {
         // SAFETY: mapped as long as the heap lives, and made of atomics.
         let bin = unsafe { &*bin };
         let top = (bin.count.load(Relaxed) as usize).wrapping_sub(1);
-        let Some(place) = bin.places.get(top) else {
+        let Some(units) = bin.units.get(top) else {
             cold_path();
             return None;
         };
-        let place = place.load(Relaxed);
+        let units = units.load(Relaxed);
         let lane = self.lane(form);
-        if place < lane.safe_start || place >= lane.safe_end {
+        if units < lane.safe_start || units >= lane.safe_end {
             cold_path();
             return None;
         }
-        // SAFETY: the safe places are places of the range, and the heap lives.
-        let slot = unsafe { lane.word(place as usize) };
+        let Some(place) = lane.place_of(units as usize) else {
+            cold_path();
+            return None;
+        };
+        // SAFETY: what is safe is in range, and the heap lives.
+        let slot = unsafe { lane.word(place) };
         if SlotWord(slot.load(Relaxed)) != entry.cached() {
             cold_path();
             return None;
         }
         bin.count.store(top as u32, Relaxed);
         slot.store(self.live.load(Relaxed) | u16::from(tag.0), Relaxed);
-        Some(self.at(place as usize * lane.granule as usize))
+        Some(self.at(units as usize * UNIT))
     }
 
     /// The address of an offset in range.
@@ -320,18 +323,20 @@ impl Heap {
     /// The live slot that starts at `offset`; `None` where there is none.
     #[inline(always)]
     fn slot_at(&self, offset: usize) -> Option<Slot<'_>> {
-        if offset >= self.data_bytes {
+        // What is no multiple of a unit becomes more than any heap has.
+        let units = offset.rotate_right(SHIFT_MIN);
+        if units >= self.data_units {
             return None;
         }
         // SAFETY: there is a word for each slice of the range, and the offset is within it.
-        let slice = unsafe { self.slices.add(offset / SLICE) };
+        let slice = unsafe { self.slices.add(units / (SLICE / UNIT)) };
         // SAFETY: mapped as long as the heap lives.
         let form = SliceWord(unsafe { &*slice }.load(Relaxed)).form();
         let lane = self.lane(form);
-        let place = lane.place_of(offset)?;
+        let place = lane.place_of(units)?;
         // SAFETY: the offset is in range, and the heap lives.
         let word = unsafe { lane.word(place) };
-        SlotWord(word.load(Relaxed)).is_live().then_some(Slot { form, lane, place, word })
+        SlotWord(word.load(Relaxed)).is_live().then_some(Slot { form, lane, units, word })
     }
 
     /// The lane of a form.
@@ -370,9 +375,9 @@ impl Heap {
             return false;
         }
         // SAFETY: a class's bin takes at most as many slots as a bin has room for.
-        let free = unsafe { bin.places.get_unchecked(count as usize) };
+        let free = unsafe { bin.units.get_unchecked(count as usize) };
         slot.word.store(entry.cached().0, Relaxed);
-        free.store(slot.place as u32, Relaxed);
+        free.store(slot.units as u32, Relaxed);
         bin.count.store(count + 1, Relaxed);
         true
     }

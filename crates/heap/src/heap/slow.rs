@@ -7,7 +7,7 @@ use super::{Found, Heap};
 use crate::cache::{self, Keeper};
 use crate::class::{self, BIN_SLOTS_MAX, TABLE};
 use crate::fault::{AllocError, Fault, Misuse, Owner};
-use crate::layout::ALIGN_MAX;
+use crate::layout::{ALIGN_MAX, UNIT};
 use crate::local::{self, Entry};
 use crate::request::{Node, Tag};
 use crate::step::step;
@@ -165,7 +165,7 @@ impl Heap {
         let count = (bin.count.load(Relaxed) as usize).min(BIN_SLOTS_MAX - 1);
         slot.store(SlotWord::cached(keeper.id).0, Relaxed);
         step!("heap.free.before_push");
-        bin.places[count].store((found.offset >> about.shift) as u32, Relaxed);
+        bin.units[count].store((found.offset / UNIT) as u32, Relaxed);
         bin.count.store(count as u32 + 1, Relaxed);
     }
 
@@ -271,11 +271,11 @@ impl Heap {
         // Each turn takes an entry, but where a peer goes on to scribble.
         for _ in 0..BIN_SLOTS_MAX {
             let top = (bin.count.load(Relaxed) as usize).checked_sub(1)?;
-            let place = bin.places.get(top)?.load(Relaxed) as usize;
+            let offset = bin.units.get(top)?.load(Relaxed) as usize * UNIT;
             bin.count.store(top as u32, Relaxed);
-            let offset = place << about.shift;
-            let slot = self.memory.tables.slots(about.shift).get(place);
-            let is_inside = self.holds(offset, about.size as usize);
+            let slot = self.memory.tables.slots(about.shift).get(offset >> about.shift);
+            let is_inside =
+                offset.is_multiple_of(1 << about.shift) && self.holds(offset, about.size as usize);
             let Some(slot) = slot.filter(|_| is_inside) else {
                 self.report_entry(offset, class, Slot::Free);
                 continue;
@@ -362,5 +362,28 @@ mod tests {
             assert_eq!(freed, Ok(()));
         }
         COUNT.store(ptr::null_mut(), SeqCst);
+    }
+
+    static REPORTED: AtomicU32 = AtomicU32::new(0);
+
+    #[test]
+    fn an_entry_that_a_peer_moved_into_a_slot_is_told_and_is_no_block() {
+        let heap = Heap::builder().limit(64 << 20).nodes(1).pages(Pages::Plain);
+        let heap = heap.on_misuse(|misuse| {
+            assert_eq!(misuse.fault, Fault::Scribbled);
+            REPORTED.fetch_add(1, Relaxed);
+        });
+        let heap = heap.build().unwrap();
+        for size in [128, 1024, 4096] {
+            let block = heap.alloc(size, 64, Node::ANY).unwrap();
+            let bin = &heap.keeper(0).unwrap().record.bins[class::of(size, 64).unwrap()];
+            let held = bin.count.load(Relaxed) as usize;
+            let next = bin.units[held - 1].fetch_add(1, Relaxed) as usize;
+            let reported = REPORTED.load(Relaxed);
+            let other = heap.alloc(size, 64, Node::ANY).unwrap();
+            assert_eq!(REPORTED.load(Relaxed), reported + 1);
+            assert_eq!((other.addr().get() - block.addr().get()) % size, 0, "{size}");
+            assert_ne!(heap.offset(other).unwrap().bytes(), ((next + 1) * UNIT) as u64);
+        }
     }
 }
