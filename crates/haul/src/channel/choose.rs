@@ -7,7 +7,7 @@ use super::error::Error;
 use super::layout::{INLINE_BYTES_MAX, SumState, TOOK_INTO_NEW};
 use super::link::{Lane, Link};
 use super::source::Source;
-use super::{Mechanism, Settings, idle, pull};
+use super::{Mechanism, Settings, idle, near, pull};
 use crate::tuning::{self, ChannelTable, Force};
 
 /// From this size on one copy by the kernel beats two by the processors where only one processor
@@ -51,23 +51,26 @@ pub(super) fn for_built(settings: &Settings, is_whole: bool) -> Mechanism {
 }
 
 fn best(lane: &Lane, source: &Source<'_>, length: u64) -> Mechanism {
-    if length <= INLINE_BYTES_MAX as u64 {
+    if length <= near::inline_bytes_max() as u64 {
         return Mechanism::Inline;
     }
     let link = &*lane.link;
     let ladder = ladder();
     // Whatever the peer writes there, the worst of it is a slower transfer.
     let is_target_new = length >= DOUBLE_INTO_NEW_BYTES_MIN && lane.load(TOOK_INTO_NEW) == 1;
-    let facts = Facts {
+    let busy = Facts {
         is_trusted: link.is_trusted,
-        // Asked where it counts alone: three system calls, 7 us on Zen 4.
-        is_idle: (is_target_new || ladder.is_some()) && !lane.is_alone() && idle::is_one_for_each(),
+        is_idle: false,
         is_alone: lane.is_alone(),
         is_target_new,
         is_summed: source.sum() != SumState::None,
     };
     let can = |mechanism| obstacle(mechanism, link, source, length).is_none();
-    facts.best(length, ladder, &can)
+    let best = |facts: Facts| facts.best(length, ladder, &can);
+    let (if_busy, if_idle) = (best(busy), best(Facts { is_idle: true, ..busy }));
+    // Asked where something hangs on it alone: three system calls, 7 us on Zen 4.
+    let is_idle = if_busy != if_idle && !lane.is_alone() && idle::is_one_for_each();
+    if is_idle { if_idle } else { if_busy }
 }
 
 /// What a choice stands on beside the message.

@@ -14,6 +14,7 @@ use super::account::Account;
 use super::checksum::Sum;
 use super::layout::{self, CELL_BYTES, HEADER_BYTES, Header, INLINE_BYTES_MAX, SLOTS, SumState};
 use super::link::{Lane, Link};
+use super::near;
 use super::receiver::Receiver;
 use super::region::Fetch;
 use super::sender::Sender;
@@ -56,7 +57,11 @@ pub(super) fn take(lane: &Lane, message: u64, target: &mut [u8], sum: Option<&mu
 pub(super) fn longest_at_once(link: &Link) -> Option<usize> {
     let settings = &link.settings;
     let is_plain = matches!(settings.mechanism, None | Some(Mechanism::Inline));
-    let longest = settings.size_max.min(INLINE_BYTES_MAX as u64) as usize;
+    let most = match settings.mechanism {
+        None => near::inline_bytes_max(),
+        Some(_) => INLINE_BYTES_MAX,
+    };
+    let longest = settings.size_max.min(most as u64) as usize;
     (is_plain && !settings.integrity).then_some(longest)
 }
 
@@ -167,8 +172,13 @@ mod tests {
 
     #[test]
     fn what_is_usual_goes_the_short_way_and_says_what_the_long_one_does() {
+        let asked = Settings { mechanism: Some(Mechanism::Inline), ..Settings::default() };
         let (mut one, mut other) = ends(&Settings::default());
-        for length in [0, 1, 63, 64, 1000, INLINE_BYTES_MAX] {
+        for length in [0, 1, 63, 64, 1000, near::inline_bytes_max(), INLINE_BYTES_MAX] {
+            if length > near::inline_bytes_max() {
+                assert!(one.sender.send_at_once(&vec![1; length]).is_none(), "{length}");
+                (one, other) = ends(&asked);
+            }
             let bytes: Vec<u8> = (0..length).map(|index| index as u8 ^ 0x5a).collect();
             let short = one.sender.send_at_once(&bytes).unwrap();
             let long = one.sender.start_send(&bytes).unwrap().finish().unwrap();
@@ -185,7 +195,11 @@ mod tests {
     #[test]
     fn what_goes_around_the_caches_to_a_far_end_is_whole() {
         for integrity in [false, true] {
-            let (mut one, mut other) = ends(&Settings { integrity, ..Settings::default() });
+            let (mut one, mut other) = ends(&Settings {
+                integrity,
+                mechanism: Some(Mechanism::Inline),
+                ..Settings::default()
+            });
             for length in [CELL_BYTES - 1, CELL_BYTES, INLINE_BYTES_MAX] {
                 one.sender.lane.distance = Distance::farthest();
                 let is_streamed = hint(&one.sender.lane, length) == Hint::Streamed;

@@ -143,7 +143,7 @@ pub(super) const fn cells(chunk_bytes: usize) -> u64 {
 pub(super) fn cells_for(length: u64, chunk_bytes: usize, pace: Pace) -> u64 {
     let chunks = if length < CHUNKS_ALL_BYTES_MIN { CHUNKS } else { CHUNKS_ALL };
     let cells = chunks * (chunk_bytes / CELL_BYTES) as u64;
-    if pace.is_awake && length < NEAR_BYTES_MAX { cells.min(NEAR_CELLS) } else { cells }
+    if pace.is_near && length < NEAR_BYTES_MAX { cells.min(NEAR_CELLS) } else { cells }
 }
 
 /// The bytes that each piece of a message of `length` has, whole cells: small enough that both
@@ -159,8 +159,9 @@ pub(super) fn piece_bytes(length: u64, chunk_bytes: usize, pace: Pace) -> usize 
 /// ring accordingly.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Pace {
-    /// The sender has not slept for a while: the receiver makes room as it goes.
-    pub(super) is_awake: bool,
+    /// Little of the ring is better than all of it (see `near`), and suffices: the sender has not slept for a
+    /// while, so the receiver makes room as it goes.
+    pub(super) is_near: bool,
     /// The receiver is still at messages before this one.
     pub(super) is_behind: bool,
 }
@@ -170,12 +171,12 @@ impl Pace {
     pub(super) const COUNT: u64 = 4;
 
     pub(super) fn word(self) -> u64 {
-        u64::from(self.is_awake) | u64::from(self.is_behind) << 1
+        u64::from(self.is_near) | u64::from(self.is_behind) << 1
     }
 
     pub(super) fn from_word(word: u64) -> Option<Self> {
         let is = |bit| word & bit != 0;
-        (word < Self::COUNT).then(|| Self { is_awake: is(1), is_behind: is(2) })
+        (word < Self::COUNT).then(|| Self { is_near: is(1), is_behind: is(2) })
     }
 }
 
@@ -373,7 +374,7 @@ mod tests {
     fn a_message_goes_through_as_much_of_the_ring_as_suits_it() {
         let bytes = |cells| cells * CELL_BYTES as u64;
         assert_eq!(bytes(cells(CHUNK_BYTES_MAX)), 1792 << 10);
-        for (length, used, used_awake) in [
+        for (length, used, used_near) in [
             (1, 1024, 128),
             ((512 << 10) - 1, 1024, 128),
             (512 << 10, 1024, 1024),
@@ -382,7 +383,7 @@ mod tests {
             (u64::MAX, 1792, 1792),
         ] {
             for pace in paces() {
-                let used = if pace.is_awake { used_awake } else { used };
+                let used = if pace.is_near { used_near } else { used };
                 assert_eq!(bytes(cells_for(length, CHUNK_BYTES_MAX, pace)), used << 10, "{length}");
             }
         }

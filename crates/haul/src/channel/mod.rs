@@ -63,6 +63,7 @@ mod layout;
 mod lease;
 mod link;
 mod mechanism;
+mod near;
 mod pages;
 mod peer;
 mod place;

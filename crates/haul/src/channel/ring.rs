@@ -32,8 +32,8 @@
 //! | 256 MiB | 8.3 | 8.7 | 3.1 | 12.3 |
 //!
 //! # How much of it
-//! A line goes round in the caches as long as the part of the ring that is in use stays in them, so
-//! messages of less than 512 KiB go through 128 KiB as long as the sender keeps going. One that has slept
+//! A line goes round in the caches as long as the part of the ring that is in use stays in them, so on Intel
+//! (see `near`) messages of less than 512 KiB go through 128 KiB as long as the sender keeps going. One that has slept
 //! waits for the receiver to be scheduled: then each turn should carry much, and they go through all of it.
 //! While the receiver is behind, pieces are larger: there is enough to overlap with. GB/s and half a round
 //! trip in ns on Cascade Lake, where L2 has 1 MiB, in turns: the first 1 MiB and loops of registers as it

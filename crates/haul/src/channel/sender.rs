@@ -18,7 +18,7 @@ use super::sealed::Building;
 use super::sending::{Before, Sending, Stage};
 use super::source::Source;
 use super::vmsplice::Pipe;
-use super::{Mechanism, choose, inline};
+use super::{Mechanism, choose, inline, near};
 
 /// The end that messages go into.
 #[derive(Debug)]
@@ -53,11 +53,11 @@ impl Sender {
 
     /// How the receiver keeps up, for a message of so many bytes that begins now.
     pub(super) fn pace(&mut self, length: u64) -> Pace {
-        let is_awake = self.rests.is_awake(self.lane.sleeps);
+        let is_near = self.rests.is_awake(self.lane.sleeps) && near::is_better();
         // A look costs what a line takes from there to here, and matters to what would be cut up.
         let is_cut = length > layout::PIECE_BYTES_MIN as u64;
         let is_behind = is_cut && self.lane.load(layout::DRAINED) != self.filled;
-        Pace { is_awake, is_behind }
+        Pace { is_near, is_behind }
     }
 
     /// Sends a message and returns as the bytes are the caller's again: nothing that is written to
