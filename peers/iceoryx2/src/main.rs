@@ -125,8 +125,10 @@ impl Way for Iceoryx2 {
     fn send(&mut self, message: &[u8]) -> Result<(), String> {
         let ports = self.ports()?;
         let sample = ports.publisher.loan_slice_uninit(message.len()).map_err(told)?;
-        sample.write_from_slice(message).send().map_err(told)?;
-        Ok(())
+        match sample.write_from_slice(message).send().map_err(told)? {
+            1 => Ok(()),
+            count => Err(format!("{count} subscribers had the message instead of 1")),
+        }
     }
 
     fn receive(&mut self, target: &mut [u8]) -> Result<(), String> {
