@@ -53,7 +53,7 @@ fn the_table_of_this_machine_is_followed_as_far_as_the_peer_allows() {
 
     let stranger = Settings::default();
     let friend = Settings { trusts_peer: true, ..Settings::default() };
-    assert_eq!(way(&stranger, 8192), Mechanism::Inline);
+    assert_eq!(way(&stranger, 4096), Mechanism::Inline);
     assert_eq!(way(&stranger, 8193), Mechanism::Staged);
     assert_eq!(way(&stranger, 60_000), Mechanism::Staged, "a name that is none is passed over");
     assert_eq!(way(&stranger, 250_000), Mechanism::Staged, "what needs trust is passed over");
