@@ -17,9 +17,9 @@
 //! A line that one core has written and another reads goes from cache to cache, one after the other as
 //! the reader asks for them. Between two cores that share their last cache that is as fast as it gets;
 //! between two that do not it is slow. Written past the caches, the same bytes come from memory, which
-//! processors fetch ahead as any other array. So the sender goes by what it finds, see `distance`, and
-//! by memory where the message is so large that it would not stay in a cache. Measured in turns, GB/s
-//! and half a round trip in ns, on Zen 4 with both ends within one core complex and in two:
+//! processors fetch ahead as any other array. So the sender goes by what it finds, see `distance`, and on
+//! Intel by memory where the message is large. Measured in turns through 1 MiB, GB/s and half a round trip
+//! in ns, on Zen 4 with both ends within one core complex and in two:
 //!
 //! | message | caches, one | memory, one | caches, two | memory, two |
 //! |---|---|---|---|---|
@@ -49,7 +49,7 @@
 //! | 256 KiB | 6.2 | 7.8 |
 //!
 //! What gained nothing or lost, at 256 MiB in a program of its own: prefetching the source (into the
-//! first cache alone, too) or the ring, pieces of 16 to 256 KiB, a receiver that stays half a ring
+//! first cache alone, too) or the ring, for reading or writing, pieces of 16 to 256 KiB, a receiver that stays half a ring
 //! behind, `rep movsb` at either end, four pages side by side. A ring of 4 MiB stays in the last cache
 //! and gains a third there, but it is more memory than a channel may take.
 
@@ -60,6 +60,7 @@ use super::distance::Distance;
 use super::error::Error;
 use super::layout::{self, CELL_BYTES, Pace};
 use super::link::Lane;
+use super::near;
 use super::source::Source;
 use super::transfer::Step;
 
@@ -68,9 +69,11 @@ use super::transfer::Step;
 /// between two: 16 MiB 7.5 and 8.8 by cached stores, 9.3 and 12.4 past the caches; 4 MiB 12.3 and 12.2,
 /// 10.7 and 11.3.
 const TARGET_STREAMED_BYTES_MIN: u64 = 16 << 20;
-/// From this size on the ring goes past the caches wherever the other end is: source and target run
-/// through them and leave nothing of it. On Zen 4 in one complex, GB/s by cached stores and past the
-/// caches: 64 MiB 7.7 and 8.1, 256 MiB 8.3 and 8.7; 4 MiB 18 and 12.
+/// From this size on Intel's rings (see `near`) go past the caches wherever the other end is. Elsewhere they do
+/// not: more of the ring is in use than a core's own caches hold, and what they have no room for goes to the
+/// last cache and comes from there fast. On Zen 4 in one complex, past the caches and through them, GB/s by the
+/// bench in turns: 32 MiB 11.0 and 13.6, 64 MiB 11.1 and 13.6, 256 MiB 10.6 and 14.5; through 1 MiB instead of
+/// 1.75 it would be 10.7.
 const RING_STREAMED_BYTES_MIN: u64 = 32 << 20;
 /// Messages that a sender sends without sleeping before it goes through less of the ring: so many that
 /// one which sleeps now and then, because the ends share a processor, has all of it.
@@ -140,7 +143,8 @@ impl Run {
 /// What happens to the ring's lines after they are written, see "By way of the caches, or of
 /// memory".
 fn hint(run: &Run, distance: Distance) -> Hint {
-    match run.length >= RING_STREAMED_BYTES_MIN || distance.is_far() {
+    let is_long = run.length >= RING_STREAMED_BYTES_MIN && near::is_better();
+    match is_long || distance.is_far() {
         true => Hint::Streamed,
         false => Hint::Handover,
     }
