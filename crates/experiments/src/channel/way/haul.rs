@@ -1,13 +1,13 @@
 //! haul's channels: one for each mechanism, both ends trusting each other unless the name says otherwise.
 
 use std::collections::VecDeque;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use haul::channel::{Account, Buffer, Building, Channel, Listener, Mechanism, Settings};
 
 use super::{Stage, Way, meet, path};
 use crate::channel::content;
-use crate::channel::protocol::Side;
+use crate::channel::protocol::{Kind, Side};
 
 /// One page of so many is written to by the receiver of what was built in place: what a program changes
 /// of a large message is little, and of what came sealed a page that is written to is copied.
@@ -24,9 +24,21 @@ pub const UNTRUSTED: &str = "+untrusted";
 /// first tenth of the pages, in one piece.
 pub const ANNOUNCED: &str = "+announced";
 
+/// So many tasks a channel has. Where the memory of a ring lies, and so in which sets of the caches, is drawn
+/// once for each channel, and two that do the same differ by up to a quarter for that alone.
+const TASKS_OF_A_CHANNEL: u32 = 2;
+
+/// What goes through a new channel, untimed, before what is measured does: at most so many messages of at most
+/// so many bytes, so that it is as warm as one that had tasks.
+const WARMING_MESSAGES_MAX: usize = 256;
+const WARMING_BYTES_MAX: usize = 4 << 20;
+
 /// A channel to the other end.
 pub(super) struct Haul {
     channel: Channel,
+    meeting: Meeting,
+    /// Tasks that this channel had.
+    tasks: u32,
     mechanism: Option<Mechanism>,
     /// Whether the receiver of what is sealed says where it will write.
     announces: bool,
@@ -39,6 +51,29 @@ pub(super) struct Haul {
     seed: u64,
     took: Mechanism,
     fell_back: bool,
+}
+
+/// How the ends meet, each time that they do.
+struct Meeting {
+    path: PathBuf,
+    side: Side,
+    settings: Settings,
+    /// How often they met.
+    times: u32,
+}
+
+impl Meeting {
+    fn connect(&mut self) -> Result<Channel, String> {
+        self.times += 1;
+        let path = self.path.with_added_extension(self.times.to_string());
+        match self.side {
+            Side::A => meet(|| Channel::connect(&path, &self.settings)),
+            Side::B => {
+                let listener = Listener::bind(&path).map_err(|error| error.to_string())?;
+                listener.accept(&self.settings).map_err(|error| error.to_string())
+            }
+        }
+    }
 }
 
 impl Haul {
@@ -70,17 +105,14 @@ impl Haul {
             ..Settings::default()
         };
         let path = path(folder, name);
-        let channel = match side {
-            Side::A => meet(|| Channel::connect(&path, &settings))?,
-            Side::B => {
-                let listener = Listener::bind(&path).map_err(|error| error.to_string())?;
-                listener.accept(&settings).map_err(|error| error.to_string())?
-            }
-        };
+        let mut meeting = Meeting { path, side, settings, times: 0 };
+        let channel = meeting.connect()?;
         let took = mechanism.unwrap_or_default();
         let (built, kept) = (VecDeque::new(), Vec::new());
         Ok(Self {
             channel,
+            meeting,
+            tasks: 0,
             mechanism,
             announces,
             built,
@@ -96,6 +128,38 @@ impl Haul {
         self.extra_bytes = self.extra_bytes.max(account.extra_memory_bytes);
         self.took = account.mechanism;
         self.fell_back |= account.fell_back_from.is_some();
+    }
+
+    /// Makes the channel anew where it had its tasks and goes by memory of its own. The one before goes after
+    /// that, or its memory would come back.
+    fn renew(&mut self, stage: &Stage<'_>) -> Result<(), String> {
+        let has_ring = matches!(self.mechanism, None | Some(Mechanism::Inline | Mechanism::Ring));
+        self.tasks += 1;
+        if !has_ring || self.tasks <= TASKS_OF_A_CHANNEL {
+            return Ok(());
+        }
+        self.tasks = 1;
+        self.channel = self.meeting.connect()?;
+        let bytes = stage.task.size.min(WARMING_BYTES_MAX);
+        let mut message = vec![0; bytes];
+        let comes_back = stage.task.kind == Kind::Echo;
+        for _ in 0..(WARMING_BYTES_MAX / bytes).clamp(1, WARMING_MESSAGES_MAX) {
+            match self.meeting.side {
+                Side::A => {
+                    self.send(&message)?;
+                    if comes_back {
+                        self.receive(&mut message)?;
+                    }
+                }
+                Side::B => {
+                    self.receive(&mut message)?;
+                    if comes_back {
+                        self.send(&message)?;
+                    }
+                }
+            }
+        }
+        Ok(())
     }
 
     fn is_sealed(&self) -> bool {
@@ -143,10 +207,11 @@ impl Way for Haul {
     }
 
     fn before(&mut self, stage: &Stage<'_>) -> Result<(), String> {
-        self.extra_bytes = 0;
-        self.seed = stage.task.seed;
         self.built.clear();
         self.kept.clear();
+        self.renew(stage)?;
+        self.extra_bytes = 0;
+        self.seed = stage.task.seed;
         if self.is_sealed() {
             for message in stage.source.chunks(stage.task.size) {
                 let mut building =
