@@ -135,7 +135,8 @@ impl Haul {
     fn renew(&mut self, stage: &Stage<'_>) -> Result<(), String> {
         let has_ring = matches!(self.mechanism, None | Some(Mechanism::Inline | Mechanism::Ring));
         self.tasks += 1;
-        if !has_ring || self.tasks <= TASKS_OF_A_CHANNEL {
+        // Of a target without pages a new channel knows nothing, and takes another way for the first message.
+        if !has_ring || stage.task.is_cold || self.tasks <= TASKS_OF_A_CHANNEL {
             return Ok(());
         }
         self.tasks = 1;
