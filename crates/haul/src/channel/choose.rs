@@ -7,7 +7,7 @@ use super::error::Error;
 use super::layout::{INLINE_BYTES_MAX, SumState, TOOK_INTO_NEW};
 use super::link::{Lane, Link};
 use super::source::Source;
-use super::{Mechanism, Settings, idle, near, pull};
+use super::{Mechanism, Settings, idle, pull};
 use crate::tuning::{self, ChannelTable, Force};
 
 /// From this size on one copy by the kernel beats two by the processors where only one processor
@@ -28,14 +28,20 @@ const SEALED_DIRTY_MAX: f64 = 0.11;
 const NO_TRUST: &str = "one of the two ends does not trust the other";
 const TABLE_IS_FULL: &str = "the message has more parts than the table has room for";
 
-/// The mechanism for this message: the one that was asked for, else what was measured on this
-/// machine, else a rule: by size, permission, trust and processors.
+/// The mechanism for this message: the one that was asked for, else its slot up to `longest_inline`, else what was
+/// measured on this machine, else a rule: by size, permission, trust and processors.
 ///
 /// # Errors
 /// [`Error::Unavailable`] where what was asked for cannot be had.
-pub(super) fn choose(lane: &Lane, source: &Source<'_>, length: u64) -> Result<Mechanism, Error> {
+pub(super) fn choose(
+    lane: &Lane,
+    source: &Source<'_>,
+    length: u64,
+    longest_inline: usize,
+) -> Result<Mechanism, Error> {
     let Some(asked) = lane.link.settings.mechanism.filter(|_| length > 0) else {
-        return Ok(best(lane, source, length));
+        let is_short = length <= longest_inline as u64;
+        return Ok(if is_short { Mechanism::Inline } else { best(lane, source, length) });
     };
     match obstacle(asked, &lane.link, source, length) {
         None => Ok(asked),
@@ -51,9 +57,6 @@ pub(super) fn for_built(settings: &Settings, is_whole: bool) -> Mechanism {
 }
 
 fn best(lane: &Lane, source: &Source<'_>, length: u64) -> Mechanism {
-    if length <= near::inline_bytes_max() as u64 {
-        return Mechanism::Inline;
-    }
     let link = &*lane.link;
     let ladder = ladder();
     // Whatever the peer writes there, the worst of it is a slower transfer.

@@ -58,7 +58,7 @@ pub(super) fn longest_at_once(link: &Link) -> Option<usize> {
     let settings = &link.settings;
     let is_plain = matches!(settings.mechanism, None | Some(Mechanism::Inline));
     let most = match settings.mechanism {
-        None => near::inline_bytes_max(),
+        None => near::inline_bytes_max(true),
         Some(_) => INLINE_BYTES_MAX,
     };
     let longest = settings.size_max.min(most as u64) as usize;
@@ -174,8 +174,8 @@ mod tests {
     fn what_is_usual_goes_the_short_way_and_says_what_the_long_one_does() {
         let asked = Settings { mechanism: Some(Mechanism::Inline), ..Settings::default() };
         let (mut one, mut other) = ends(&Settings::default());
-        for length in [0, 1, 63, 64, 1000, near::inline_bytes_max(), INLINE_BYTES_MAX] {
-            if length > near::inline_bytes_max() {
+        for length in [0, 1, 63, 64, 1000, near::inline_bytes_max(true), INLINE_BYTES_MAX] {
+            if length > near::inline_bytes_max(true) {
                 assert!(one.sender.send_at_once(&vec![1; length]).is_none(), "{length}");
                 (one, other) = ends(&asked);
             }

@@ -33,7 +33,9 @@ pub(super) fn is_better() -> bool {
     *IS_BETTER.get_or_init(|| cpu::facts().vendor == Vendor::Intel)
 }
 
-/// The longest message for which its slot is the best way.
-pub(super) fn inline_bytes_max() -> usize {
-    if is_better() { INLINE_BYTES_MAX } else { INLINE_BYTES_MAX_FAR }
+/// The longest message for which its slot is the best way. Where the sender is not awake, the two ends take turns
+/// on a processor, and what is faster from cache to cache does not matter: with one of two processors of Zen 4
+/// busy 8 KiB move 1.17 times as much through slots as through the ring.
+pub(super) fn inline_bytes_max(is_awake: bool) -> usize {
+    if is_better() || !is_awake { INLINE_BYTES_MAX } else { INLINE_BYTES_MAX_FAR }
 }

@@ -166,10 +166,14 @@ impl Default for Rests {
 }
 
 impl Rests {
-    /// Whether it kept going for a while, as it begins with a message and has slept so often.
-    pub(super) fn is_awake(&mut self, sleeps: u64) -> bool {
+    /// A message begins, and the sender has slept so often.
+    pub(super) fn note(&mut self, sleeps: u64) {
         self.since = if sleeps == self.seen { self.since.saturating_add(1) } else { 0 };
         self.seen = sleeps;
+    }
+
+    /// Whether it kept going for a while.
+    pub(super) fn is_awake(&self) -> bool {
         self.since >= AWAKE_MIN
     }
 }
@@ -308,13 +312,17 @@ mod tests {
     #[test]
     fn a_sender_that_sleeps_has_all_of_the_ring_until_it_has_kept_going_for_a_while() {
         let mut rests = Rests::default();
-        assert!(rests.is_awake(0));
-        assert!(!rests.is_awake(1));
+        let mut is_awake = |sleeps| {
+            rests.note(sleeps);
+            rests.is_awake()
+        };
+        assert!(is_awake(0));
+        assert!(!is_awake(1));
         for _ in 1..AWAKE_MIN {
-            assert!(!rests.is_awake(1));
+            assert!(!is_awake(1));
         }
-        assert!(rests.is_awake(1));
-        assert!(!rests.is_awake(3));
+        assert!(is_awake(1));
+        assert!(!is_awake(3));
     }
 
     proptest! {

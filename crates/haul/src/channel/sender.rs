@@ -53,7 +53,7 @@ impl Sender {
 
     /// How the receiver keeps up, for a message of so many bytes that begins now.
     pub(super) fn pace(&mut self, length: u64) -> Pace {
-        let is_near = self.rests.is_awake(self.lane.sleeps) && near::is_better();
+        let is_near = self.rests.is_awake() && near::is_better();
         // A look costs what a line takes from there to here, and matters to what would be cut up.
         let is_cut = length > layout::PIECE_BYTES_MIN as u64;
         let is_behind = is_cut && self.lane.load(layout::DRAINED) != self.filled;
@@ -126,7 +126,11 @@ impl Sender {
                 let (file, is_whole) = building.give_up(link.may_give_memory())?;
                 (choose::for_built(&link.settings, is_whole), Some(file))
             }
-            None => (choose::choose(&self.lane, &source, length)?, None),
+            None => {
+                self.rests.note(self.lane.sleeps);
+                let longest_inline = near::inline_bytes_max(self.rests.is_awake());
+                (choose::choose(&self.lane, &source, length, longest_inline)?, None)
+            }
         };
         let account = Account { mechanism, size_bytes: length, ..Account::default() };
         let (stage, readable, before) = (Stage::Slot, None, Before::default());
