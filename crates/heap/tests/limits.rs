@@ -64,19 +64,29 @@ fn assert_whole(heap: &Heap) {
     }
 }
 
-/// Bytes of addresses that this process uses.
-fn addresses() -> u64 {
-    let text = std::fs::read_to_string("/proc/self/statm").unwrap();
-    let pages: u64 = text.split(' ').next().unwrap().parse().unwrap();
+/// Leaves this process `bytes` of addresses more than it uses. For a child, which has no other threads:
+/// those of the tests beside this one would use them, or give some back.
+fn leave_addresses(bytes: u64) -> bool {
+    let mut text = [0_u8; 64];
+    // SAFETY: the path is ended, and no more is read than there is room for. Nothing here calls malloc.
+    let read = unsafe {
+        let file = libc::open(c"/proc/self/statm".as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC);
+        let read = libc::read(file, text.as_mut_ptr().cast(), text.len());
+        libc::close(file);
+        read
+    };
+    let text = &text[..usize::try_from(read).unwrap_or(0)];
+    let digits = text.iter().take_while(|byte| byte.is_ascii_digit());
+    let pages = digits.fold(0, |pages, digit| pages * 10 + u64::from(digit - b'0'));
     // SAFETY: asks for a number.
-    pages * unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as u64
+    let used = pages * unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as u64;
+    used != 0 && set_limit(libc::RLIMIT_AS, used + bytes)
 }
 
 #[test]
 fn few_addresses_make_a_smaller_heap() {
-    let used = addresses();
     let status = in_child(|| {
-        if !set_limit(libc::RLIMIT_AS, used + 900 * MIB) {
+        if !leave_addresses(900 * MIB) {
             return 1;
         }
         let Ok(heap) = builder().limit(8 << 30).build() else { return 2 };
@@ -91,9 +101,8 @@ fn few_addresses_make_a_smaller_heap() {
 
 #[test]
 fn no_addresses_are_an_error() {
-    let used = addresses();
     let status = in_child(|| {
-        if !set_limit(libc::RLIMIT_AS, used + 4 * MIB) {
+        if !leave_addresses(4 * MIB) {
             return 1;
         }
         let private = builder().build();
