@@ -68,13 +68,13 @@ fn assert_whole(heap: &Heap) {
 /// those of the tests beside this one would use them, or give some back.
 fn leave_addresses(bytes: u64) -> bool {
     let mut text = [0_u8; 64];
-    // SAFETY: the path is ended, and no more is read than there is room for. Nothing here calls malloc.
-    let read = unsafe {
-        let file = libc::open(c"/proc/self/statm".as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC);
-        let read = libc::read(file, text.as_mut_ptr().cast(), text.len());
-        libc::close(file);
-        read
-    };
+    let path = c"/proc/self/statm".as_ptr();
+    // SAFETY: the path is ended. Nothing here calls malloc.
+    let file = unsafe { libc::open(path, libc::O_RDONLY | libc::O_CLOEXEC) };
+    // SAFETY: no more is read than there is room for.
+    let read = unsafe { libc::read(file, text.as_mut_ptr().cast(), text.len()) };
+    // SAFETY: opened above, and not used again.
+    unsafe { libc::close(file) };
     let text = &text[..usize::try_from(read).unwrap_or(0)];
     let digits = text.iter().take_while(|byte| byte.is_ascii_digit());
     let pages = digits.fold(0, |pages, digit| pages * 10 + u64::from(digit - b'0'));
