@@ -15,6 +15,7 @@ use crate::memory::SocketRange;
 use crate::names::Names;
 use crate::notice;
 use crate::rest::{Rest, Rests};
+use crate::wish::Wish;
 
 /// The least alignment, in bytes: DPDK's cache line (`RTE_CACHE_LINE_SIZE` as Debian builds it).
 const ALIGN_MIN: usize = if cfg!(target_arch = "aarch64") { 128 } else { 64 };
@@ -79,9 +80,7 @@ impl Dropin {
     pub(crate) unsafe fn allocate(
         &self,
         name: *const c_char,
-        bytes: usize,
-        align: usize,
-        socket: c_int,
+        Wish { bytes, align, socket }: Wish,
     ) -> Option<NonNull<u8>> {
         // A size of 0 wraps around; DPDK says no to it, and to alignments that are no power of two.
         if bytes.wrapping_sub(1) >= HELD_BYTES_MAX
@@ -101,12 +100,11 @@ impl Dropin {
         if block.is_some() || socket != SOCKET_ANY || self.heaps.len() == 1 {
             return block;
         }
-        let others = self.heaps.iter().filter(|each| !core::ptr::eq(*each, first));
         // SAFETY: as the caller promises.
-        others.into_iter().find_map(|each| unsafe { each.allocate(name, bytes, align) })
+        self.others(first).find_map(|each| unsafe { each.allocate(name, bytes, align) })
     }
 
-    /// As [`Dropin::allocate`], for when DPDK has nothing either: a heap that rests is asked after all.
+    /// As [`Dropin::allocate`], for when DPDK has nothing either: heaps that rest are asked after all.
     ///
     /// # Safety
     ///
@@ -115,17 +113,24 @@ impl Dropin {
     pub(crate) unsafe fn allocate_after_all(
         &self,
         name: *const c_char,
-        bytes: usize,
-        align: usize,
-        socket: c_int,
+        Wish { bytes, align, socket }: Wish,
     ) -> Option<NonNull<u8>> {
-        let rests = || self.heaps.iter().map(|each| each.rests.of(bytes, align.max(ALIGN_MIN)));
-        if bytes > GROWN_BYTES_MAX || align > PAGE || rests().all(Rest::is_over) {
+        let align = align.max(ALIGN_MIN);
+        let rests = || self.heaps.iter().map(|each| each.rests.of(bytes, align));
+        if bytes.wrapping_sub(1) >= GROWN_BYTES_MAX || align > PAGE || rests().all(Rest::is_over) {
             return None;
         }
-        rests().for_each(Rest::end);
+        let first = self.heap_of(socket)?;
+        let others = (socket == SOCKET_ANY).then(|| self.others(first));
         // SAFETY: as the caller promises.
-        unsafe { self.allocate(name, bytes, align, socket) }
+        core::iter::once(first).chain(others.into_iter().flatten()).find_map(|each| unsafe {
+            let tag = each.names.tag(&each.heap, name);
+            each.allocate_again(bytes, align, tag)
+        })
+    }
+
+    fn others<'a>(&'a self, first: &'a SocketHeap) -> impl Iterator<Item = &'a SocketHeap> {
+        self.heaps.iter().filter(|each| !core::ptr::eq(*each, first))
     }
 
     /// The heap that serves a socket's number; the caller's own for any.
@@ -232,7 +237,12 @@ impl Dropin {
     #[cold]
     pub(crate) fn give_back(&self, wanted: usize) -> usize {
         let give_one = || self.heaps.first().and_then(|heap| heap.extents.give_back_one());
-        self.directory.counter.give_back(self.is_primary, wanted, give_one)
+        let given = self.directory.counter.give_back(self.is_primary, wanted, give_one);
+        if given > 0 {
+            // DPDK has some again to grow by.
+            self.heaps.iter().for_each(SocketHeap::end_rest);
+        }
+        given
     }
 }
 
@@ -259,15 +269,24 @@ impl SocketHeap {
         block.ok()
     }
 
-    /// Asks a heap once more that had nothing, by the clock; if it has nothing then either, it rests.
+    /// Asks a heap once more that had nothing, by the clock: it rests if it has nothing now, and no longer
+    /// if it has.
     #[cold]
     fn allocate_again(&self, bytes: usize, align: usize, tag: Tag) -> Option<NonNull<u8>> {
         let start = Instant::now();
         let block = self.heap.alloc_tagged(bytes, align, Node::ANY, tag);
-        if matches!(block, Err(AllocError::Exhausted)) {
-            self.rests.of(bytes, align).begin(start.elapsed());
+        let rest = self.rests.of(bytes, align);
+        match block {
+            Err(AllocError::Exhausted) => rest.begin(start.elapsed()),
+            _ => rest.end(),
         }
         block.ok()
+    }
+
+    /// Has the heap and DPDK asked again, where memory came free.
+    fn end_rest(&self) {
+        self.rests.end();
+        self.extents.end_respite();
     }
 
     /// A large block, of memory that lies idle here: with the heap, or laid aside for DPDK, which would

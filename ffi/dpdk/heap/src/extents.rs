@@ -94,6 +94,11 @@ impl SocketExtents {
         extent
     }
 
+    /// Has DPDK asked again, which has memory again.
+    pub(crate) fn end_respite(&self) {
+        self.refused_until.store(0, Ordering::Relaxed);
+    }
+
     fn grow_now(&self, wanted: usize, is_idle: bool) -> Option<Extent> {
         if self.metadata.as_ref().is_some_and(|metadata| !metadata.has_room(wanted * PAGE)) {
             return None;

@@ -19,40 +19,20 @@ use crate::{account, iova, lifecycle};
 /// `name` is NULL or a C string.
 #[inline]
 unsafe fn allocate(name: *const c_char, bytes: usize, align: c_uint, socket: c_int) -> *mut c_void {
+    let wish = Wish { bytes, align: align as usize, socket };
     if let Some(dropin) = lifecycle::serving() {
         // SAFETY: as the caller promises.
-        if let Some(block) = unsafe { dropin.allocate(name, bytes, align as usize, socket) } {
+        if let Some(block) = unsafe { dropin.allocate(name, wish) } {
             return block.as_ptr().cast();
         }
     }
-    // SAFETY: as the caller promises.
-    let block = pass(Wish { bytes, align: align as usize, socket }, |dpdk| unsafe {
-        (dpdk.rte_malloc_socket)(name, bytes, align, socket)
-    });
-    if !block.is_null() {
-        return block;
-    }
-    // SAFETY: as the caller promises.
-    unsafe { allocate_after_all(name, bytes, align, socket) }
-}
-
-/// A block of a heap that was not asked before DPDK, which has none.
-///
-/// # Safety
-///
-/// As for [`allocate`].
-#[cold]
-unsafe fn allocate_after_all(
-    name: *const c_char,
-    bytes: usize,
-    align: c_uint,
-    socket: c_int,
-) -> *mut c_void {
-    let block = lifecycle::serving().and_then(|dropin| {
+    pass(
+        wish,
         // SAFETY: as the caller promises.
-        unsafe { dropin.allocate_after_all(name, bytes, align as usize, socket) }
-    });
-    block.map_or(null_mut(), |block| block.as_ptr().cast())
+        |dpdk| unsafe { (dpdk.rte_malloc_socket)(name, bytes, align, socket) },
+        // SAFETY: as the caller promises.
+        |dropin| unsafe { dropin.allocate_after_all(name, wish) },
+    )
 }
 
 /// The same, all zeros.
@@ -67,40 +47,49 @@ unsafe fn allocate_zeroed(
     align: c_uint,
     socket: c_int,
 ) -> *mut c_void {
+    let wish = Wish { bytes, align: align as usize, socket };
     if let Some(dropin) = lifecycle::serving() {
         // SAFETY: as the caller promises.
-        if let Some(block) = unsafe { dropin.allocate(name, bytes, align as usize, socket) } {
+        if let Some(block) = unsafe { dropin.allocate(name, wish) } {
             // SAFETY: the block has `bytes` bytes and nobody else knows it yet.
             unsafe { block.write_bytes(0, bytes) };
             return block.as_ptr().cast();
         }
     }
-    // It calls rte_malloc_socket and reads the header before the block.
-    let inside = Inside::enter();
-    // SAFETY: as the caller promises.
-    let block = pass(Wish { bytes, align: align as usize, socket }, |dpdk| unsafe {
-        (dpdk.rte_zmalloc_socket)(name, bytes, align, socket)
-    });
-    drop(inside);
-    if !block.is_null() {
-        return block;
-    }
-    // SAFETY: as the caller promises.
-    let block = unsafe { allocate_after_all(name, bytes, align, socket) };
-    if !block.is_null() {
-        // SAFETY: the block has `bytes` bytes and nobody else knows it yet.
-        unsafe { block.write_bytes(0, bytes) };
-    }
-    block
+    pass(
+        wish,
+        |dpdk| {
+            // It calls rte_malloc_socket and reads the header before the block.
+            let _inside = Inside::enter();
+            // SAFETY: as the caller promises.
+            unsafe { (dpdk.rte_zmalloc_socket)(name, bytes, align, socket) }
+        },
+        |dropin| {
+            // SAFETY: as the caller promises.
+            let block = unsafe { dropin.allocate_after_all(name, wish) }?;
+            // SAFETY: the block has `bytes` bytes and nobody else knows it yet.
+            unsafe { block.write_bytes(0, bytes) };
+            Some(block)
+        },
+    )
 }
 
-/// Asks DPDK for a block; again after the heaps gave memory back, if it has none.
+/// Asks DPDK for a block; where it has none, the heaps that were not asked before, and DPDK again after
+/// the heaps gave memory back.
 #[cold]
-fn pass(wish: Wish, ask: impl Fn(&Functions) -> *mut c_void) -> *mut c_void {
+fn pass(
+    wish: Wish,
+    ask: impl Fn(&Functions) -> *mut c_void,
+    after_all: impl Fn(&Dropin) -> Option<NonNull<u8>>,
+) -> *mut c_void {
     let Some(dpdk) = functions() else {
         return null_mut();
     };
-    let block = wish.ask(|| ask(dpdk));
+    let ask_heaps = || {
+        let block = lifecycle::serving().and_then(&after_all);
+        block.map_or(null_mut(), |block| block.as_ptr().cast())
+    };
+    let block = wish.ask(|| ask(dpdk), ask_heaps);
     if !block.is_null() {
         lifecycle::consider(dpdk);
     }

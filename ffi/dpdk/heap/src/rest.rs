@@ -28,6 +28,11 @@ impl Rests {
         let kind = usize::BITS - (bytes.max(align).saturating_sub(1)).leading_zeros();
         &self.0[(kind as usize).min(KINDS - 1)]
     }
+
+    /// Has the heap asked again for blocks of any size.
+    pub(crate) fn end(&self) {
+        self.0.iter().for_each(Rest::end);
+    }
 }
 
 /// Until when a heap is not asked.

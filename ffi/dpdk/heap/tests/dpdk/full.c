@@ -2,8 +2,8 @@
  *
  *   full EAL-OPTIONS
  *
- * Prints "blocks" with how many there were the first time and "again" with the second, and "used" with the
- * seconds of processor time that it all took. */
+ * Where there is none it asks 5,000 times more. Prints "blocks" with how many there were the first time and
+ * "again" with the second, and "used" with the seconds of processor time that it all took. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,6 +27,9 @@ static size_t fill(void)
 		*(uint64_t *)blocks[count] = count + 1;
 		count++;
 	}
+	/* A program at its limit goes on to ask. */
+	for (int i = 0; i < 5000; i++)
+		rte_free(rte_zmalloc("full", 64, 0));
 	for (size_t i = 0; i < count; i++) {
 		if (*(uint64_t *)blocks[i] != i + 1)
 			exit(1);

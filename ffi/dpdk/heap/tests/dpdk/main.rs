@@ -250,8 +250,8 @@ fn where_memory_ends_nobody_waits() {
     let Outcome { is_success, text } = run(&mut full, "");
     assert!(is_success && text.contains(SERVES), "{text}");
     let (blocks, again) = (figure(&text, "blocks"), figure(&text, "again"));
-    assert!(blocks > 500_000.0 && again > 0.7 * blocks, "{text}");
-    // 0.5 s; when a full heap looked for room at each request that DPDK then met, more than a minute.
+    assert!(blocks > 500_000.0 && again > 0.9 * blocks, "{text}");
+    // 0.8 s; when a full heap looked at all of its slots at each request, 30 s or more.
     assert!(figure(&text, "used") < 10.0, "{text}");
 }
 
