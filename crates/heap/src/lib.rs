@@ -103,6 +103,8 @@ mod layout;
 #[cfg(not(loom))]
 mod local;
 #[cfg(not(loom))]
+mod looks;
+#[cfg(not(loom))]
 pub mod maintain;
 #[cfg(not(loom))]
 mod member;

@@ -248,15 +248,22 @@ impl Keeper<'_> {
 
     /// A slot of `class`, by looking at every span of the node: for when nothing else is left, because
     /// a span that has fewer free slots than are worth a look is in no bitmap. O(slices that were ever
-    /// used).
+    /// used); now and then O(slots), for those that somebody freed who died, or had no cache, and so did
+    /// not count them.
     pub(crate) fn scrape(&self, class: usize) -> bool {
+        self.fill_from_any(class, |head| self.free_in(head, class) > 0)
+            || self.memory.looks.look(class, || self.fill_from_any(class, |_| true))
+    }
+
+    /// Makes the first span of `class` current that is `worth` a look and has a free slot.
+    fn fill_from_any(&self, class: usize, worth: impl Fn(usize) -> bool) -> bool {
         let words = self.memory.tables.slices();
         let pages = self.memory.used_pages(self.node);
         let slices = pages.start * PAGE_SLICES..pages.end * PAGE_SLICES;
         slices.step_by(TABLE[class].span_slices as usize).any(|head| {
             let word = slice::word(words, head);
             let is_ours = word.is_span() && word.class() as usize == class;
-            is_ours && {
+            is_ours && worth(head) && {
                 self.record.current[class].store(head as u32 + 1, Relaxed);
                 self.record.cursor[class].store(0, Relaxed);
                 self.fill_from(head, class, 1) > 0
@@ -310,7 +317,9 @@ mod tests {
     use crate::layout::SLICE;
     use crate::slice;
     use crate::sync::Ordering::Relaxed;
+    use crate::word::SlotWord;
     use crate::{Heap, Node, Pages};
+    use std::vec::Vec;
 
     #[test]
     fn a_span_that_was_counted_wrongly_is_found_when_it_is_free() {
@@ -332,6 +341,33 @@ mod tests {
                 let word = slice::word(heap.memory.tables.slices(), head);
                 assert!(word.is_free(), "{size} bytes, {error}: {:?}", word.decode());
             }
+        }
+    }
+
+    #[test]
+    fn a_slot_that_nobody_counted_is_found_when_nothing_else_is_left() {
+        let heap = Heap::builder().limit(8 << 20).nodes(1).pages(Pages::Plain).build().unwrap();
+        let class = class::of(4096, 64).unwrap();
+        let alloc = || heap.alloc(4096, 64, Node::ANY).ok();
+        let blocks: Vec<_> = core::iter::from_fn(alloc).collect();
+        let last = blocks[blocks.len() / 2];
+        let keeper = heap.keeper(1).unwrap();
+        let free = || {
+            let offset = heap.offset(last).unwrap().bytes() as usize;
+            let shift = class::TABLE[class].shift;
+            keeper.memory.tables.slots(shift)[offset >> shift].store(SlotWord::FREE.0, Relaxed);
+        };
+        // Once by each: that it was found ends the wait.
+        for is_counted in [true, false, true] {
+            free();
+            if is_counted {
+                let head = heap.offset(last).unwrap().bytes() as usize / SLICE;
+                let head = head & !(class::TABLE[class].span_slices as usize - 1);
+                crate::count::freed(keeper.free_slots(head, class), 1);
+            } else {
+                keeper.memory.looks.forget();
+            }
+            assert_eq!(alloc(), Some(last), "{is_counted}");
         }
     }
 }

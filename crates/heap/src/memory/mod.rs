@@ -9,6 +9,7 @@ use core::ops::Range;
 use crate::bitmap::Bitmap;
 use crate::fault::AllocError;
 use crate::layout::{ORDERS, PAGE_SLICES, SLICE};
+use crate::looks::Looks;
 use crate::region::{Haste, Refusal, Region};
 use crate::slice;
 use crate::step::step;
@@ -36,6 +37,8 @@ pub(crate) struct Memory {
     is_in_file: bool,
     /// Classes that can have spans, as far as this process knows, a bit each.
     known: AtomicU64,
+    /// When all slots of a class may be looked at again.
+    pub(crate) looks: Looks,
 }
 
 /// How often the wait for a page that another makes ready goes on after that, for a tenth of a millisecond
@@ -90,7 +93,7 @@ impl Memory {
         // of 4,096, zeroed past the header; it stays mapped as long as `self.region` lives.
         let tables = unsafe { Tables::new(region.metadata(), *region.geometry()) };
         let is_in_file = region.file().is_some();
-        Self { region, tables, is_in_file, known: AtomicU64::new(0) }
+        Self { region, tables, is_in_file, known: AtomicU64::new(0), looks: Looks::new() }
     }
 
     /// Claims `count` free slices of `node` for `me`, the first at a multiple of `align` slices (a
