@@ -135,6 +135,11 @@ fn a_full_heap_says_so_and_serves_again_after_frees() {
         };
         assert_eq!(error, AllocError::Exhausted);
         assert!(blocks.len() * size > 14 << 20, "{} of {size}", blocks.len());
+        // Also in the last one before the heap's end.
+        for block in &blocks {
+            let misuse = wrong_free(&heap, block.as_ptr() as usize + 1);
+            assert_eq!(misuse.fault, Fault::Interior, "{size}");
+        }
         // One of the blocks that are freed, wherever it lies, is enough for one more.
         free(&heap, blocks.swap_remove(blocks.len() / 2));
         blocks.push(heap.alloc(size, 64, Node::ANY).unwrap());

@@ -89,7 +89,7 @@ impl Heap {
             Slice::Large { process, tag, length } => {
                 let bytes = length as usize * SLICE;
                 let owner = Owner::Process { process, tag };
-                if length == 0 || !self.holds(offset, bytes) {
+                if length == 0 || !self.holds(index * SLICE, bytes) {
                     return Err(misuse(Fault::Scribbled, Some(bytes), owner));
                 }
                 if !offset.is_multiple_of(SLICE) {
