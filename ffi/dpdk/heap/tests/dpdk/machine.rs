@@ -9,6 +9,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 /// 100,000 blocks need without the drop-in.
 const HUGE_PAGES: u64 = 512;
 
+/// How often the kernel is asked for them.
+const FILLS: usize = 3;
+
 const POOL: &str = "/proc/sys/vm/nr_hugepages";
 
 /// One DPDK application at a time: they share the pool of huge pages and the machine's two cores.
@@ -59,14 +62,23 @@ impl Machine {
     /// The options of every DPDK program: no devices but those that it is told of, memory from where
     /// there is any, and files of its own.
     pub(crate) fn options(&self, cores: &str) -> Vec<String> {
-        let mut options = vec![format!("-l{cores}"), "--no-pci".into(), "--iova-mode=va".into()];
-        options.push(format!("--file-prefix=haul{}", std::process::id()));
-        match &self.huge_folder {
-            Some(folder) => options.push(format!("--huge-dir={}", folder.display())),
-            None => options.extend(["--no-huge".into(), "-m1024".into()]),
-        }
-        options
+        options(cores, self.huge_folder.as_deref())
     }
+
+    /// The same without huge pages, as where there are none.
+    pub(crate) fn plain_options(&self, cores: &str) -> Vec<String> {
+        options(cores, None)
+    }
+}
+
+fn options(cores: &str, huge_folder: Option<&Path>) -> Vec<String> {
+    let mut options = vec![format!("-l{cores}"), "--no-pci".into(), "--iova-mode=va".into()];
+    options.push(format!("--file-prefix=haul{}", std::process::id()));
+    match huge_folder {
+        Some(folder) => options.push(format!("--huge-dir={}", folder.display())),
+        None => options.extend(["--no-huge".into(), "-m1024".into()]),
+    }
+    options
 }
 
 /// Pages that this process added to the kernel's pool, and a file system over them.
@@ -80,8 +92,15 @@ impl Pool {
         let before = read(POOL)?;
         let free = read("/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages")?;
         let added = HUGE_PAGES.saturating_sub(free);
-        if added > 0 {
-            fs::write(POOL, (before + added).to_string()).ok()?;
+        for _ in 0..FILLS {
+            if added > 0 {
+                fs::write(POOL, (before + added).to_string()).ok()?;
+            }
+            if read(POOL)? >= before + added {
+                break;
+            }
+            // What is free may lie scattered: the kernel moves it together.
+            let _ = fs::write("/proc/sys/vm/compact_memory", "1");
         }
         let pool = Self { folder: folder()?, added: read(POOL)?.saturating_sub(before) };
         let mount =

@@ -132,15 +132,20 @@ fn every_call_means_what_it_meant() {
         return;
     };
     // Memory as it is needed, and all at the start, where blocks begin anywhere in a page.
-    let ahead: &[&str] = if machine.huge_folder.is_some() { &["--socket-mem=900"] } else { &[] };
+    let options = || machine.options("0-1");
+    let mut ahead = options();
+    if machine.huge_folder.is_some() {
+        ahead.push("--socket-mem=900".into());
+    }
     let runs = [
-        (Preload::No, &[][..], ""),
-        (Preload::Yes, &[], "misuse"),
+        (Preload::No, options(), ""),
+        (Preload::Yes, options(), "misuse"),
         (Preload::Yes, ahead, "misuse"),
+        (Preload::Yes, machine.plain_options("0-1"), "misuse"),
     ];
-    for (preload, memory, more) in runs {
+    for (preload, options, more) in runs {
         let mut calls = command(&program, preload);
-        calls.args(machine.options("0-1")).args(memory).args(["--", more]);
+        calls.args(options).args(["--", more]);
         let outcome = run(&mut calls, "");
         let is_passed = outcome.text.lines().any(|line| line == "passed");
         assert!(outcome.is_success && is_passed, "{preload:?}:\n{}", outcome.text);
