@@ -51,6 +51,7 @@
 //! - `bitmap`: bitmaps of candidates;
 //! - `tables`: the metadata as typed tables;
 //! - `sys`: system calls, and facts of the machine;
+//! - `looks`: how often all slots of a class are looked at;
 //! - [`error`]: why there is no heap;
 //! - [`region`]: the mappings of data and metadata;
 //! - `slice`: how slices change hands;

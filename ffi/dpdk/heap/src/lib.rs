@@ -21,16 +21,18 @@
 //! - `iova`: IO addresses;
 //! - `extents`: DPDK's memory as the heaps' extents;
 //! - `names`: types as tags;
+//! - `wish`: what a program asks for;
 //! - `rest`: when a heap that has nothing left is not asked;
 //! - `dropin`: the heaps, and what DPDK's functions mean for them;
 //! - `account`: statistics;
 //! - `lifecycle`: when all of this begins and ends;
-//! - `wish`: what DPDK could not give, and what the heaps can give back for it;
+//! - `ask`: what DPDK could not give, and what the heaps can give back for it;
 //! - `housekeeping`: a thread that grows ahead, gives back, and cleans up after the dead;
 //! - `interpose`: the functions of rte_malloc's family that programs call;
 //! - `beside`: those of other families.
 
 mod account;
+mod ask;
 #[expect(unreachable_pub, reason = "the loader finds these functions by their names")]
 mod beside;
 mod counter;
