@@ -5,6 +5,7 @@ use core::ffi::{c_char, c_int, c_uint};
 use core::ptr::null;
 
 use crate::dpdk::{Functions, Memzone, functions};
+use crate::dropin::Dropin;
 use crate::wish::Wish;
 use crate::{housekeeping, lifecycle, notice};
 
@@ -102,11 +103,13 @@ pub unsafe extern "C" fn rte_eal_init(count: c_int, arguments: *mut *mut c_char)
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rte_eal_cleanup() -> c_int {
     housekeeping::stop();
+    let leave = lifecycle::current().map(Dropin::leave);
     let result = match functions() {
         // SAFETY: as the caller promises.
         Some(dpdk) => unsafe { (dpdk.rte_eal_cleanup)() },
         None => -1,
     };
+    drop(leave);
     lifecycle::end();
     result
 }

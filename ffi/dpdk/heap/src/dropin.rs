@@ -11,6 +11,7 @@ use crate::directory::Directory;
 use crate::dpdk::{Functions, SOCKET_ANY};
 use crate::extent::PAGE;
 use crate::extents::{SocketExtents, Sparing};
+use crate::leaving::Leave;
 use crate::memory::SocketRange;
 use crate::names::Names;
 use crate::notice;
@@ -131,6 +132,11 @@ impl Dropin {
 
     fn others<'a>(&'a self, first: &'a SocketHeap) -> impl Iterator<Item = &'a SocketHeap> {
         self.heaps.iter().filter(|each| !core::ptr::eq(*each, first))
+    }
+
+    /// Says that this process leaves, if others stay, until what it returns is dropped.
+    pub(crate) fn leave(&self) -> Vec<Leave<'_>> {
+        self.heaps.iter().filter_map(|each| each.extents.leave()).collect()
     }
 
     /// The heap that serves a socket's number; the caller's own for any.

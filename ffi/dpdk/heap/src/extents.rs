@@ -15,10 +15,11 @@ use std::time::Instant;
 use haul_heap::Extents;
 
 use crate::counter::Patience;
-use crate::directory::Directory;
+use crate::directory::{Directory, Transit};
 use crate::dpdk::Functions;
 use crate::extent::{EXTENT_PAGES_MAX, Extent, HEADER, PAGE};
 use crate::inside::Inside;
+use crate::leaving::Leave;
 use crate::memory::SocketRange;
 use crate::metadata::Metadata;
 use crate::{futex, iova};
@@ -80,6 +81,22 @@ impl SocketExtents {
         extents.filter(|each| each.socket == self.range.socket).map(|each| each.pages).sum()
     }
 
+    /// Says that an extent may be on its way; waits while a process leaves.
+    fn set_out(&self) -> Transit<'_> {
+        let set_out = || self.directory.set_out();
+        match &self.metadata {
+            Some(metadata) => metadata.leaving().wait(set_out),
+            // One process has it all to itself.
+            None => set_out(),
+        }
+    }
+
+    /// Says that this process leaves, until the guard is dropped: no extent is on its way meanwhile.
+    pub(crate) fn leave(&self) -> Option<Leave<'_>> {
+        let leaving = self.metadata.as_ref().filter(|_| !self.is_primary)?.leaving();
+        Some(leaving.begin(|| self.directory.settled().is_some()))
+    }
+
     /// A new extent with room for `wanted` pages, and for more where there is memory.
     fn grow(&self, wanted: usize, is_idle: bool) -> Option<Extent> {
         // DPDK tries every way to get memory, each time anew.
@@ -103,7 +120,7 @@ impl SocketExtents {
         if self.metadata.as_ref().is_some_and(|metadata| !metadata.has_room(wanted * PAGE)) {
             return None;
         }
-        let _transit = self.directory.set_out();
+        let _transit = self.set_out();
         let mut pages = (self.pages() / GROWTH_SHARE).clamp(wanted, GROWTH_PAGES_MAX.max(wanted));
         loop {
             if let Some(extent) = self.allocate(pages) {
@@ -203,7 +220,7 @@ impl SocketExtents {
     /// Gives an extent that is idle as a whole back to DPDK, whichever heap's it was: how many bytes it
     /// had.
     pub(crate) fn give_back_one(&self) -> Option<usize> {
-        let _transit = self.directory.set_out();
+        let _transit = self.set_out();
         let extent = self.directory.strike_out()?;
         self.free(extent.block);
         Some(extent.cost_bytes())

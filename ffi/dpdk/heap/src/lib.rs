@@ -15,6 +15,7 @@
 //! - `memory`: where DPDK's memory is;
 //! - `extent`: a block of DPDK's as pages;
 //! - `place`: where each heap is;
+//! - `leaving`: secondary processes that leave;
 //! - `counter`: where secondary processes ask the primary one for extents;
 //! - `directory`: a memzone that says where the heaps are and which extents they have;
 //! - `metadata`: the file with the heaps' metadata;
@@ -47,6 +48,7 @@ mod inside;
 #[expect(unreachable_pub, reason = "the loader finds these functions by their names")]
 mod interpose;
 mod iova;
+mod leaving;
 mod lifecycle;
 mod memory;
 mod metadata;

@@ -14,6 +14,7 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use crate::dpdk::Functions;
+use crate::leaving::Leaving;
 use crate::place::HeapPlace;
 
 /// Metadata takes at most this share of the data: 2 bytes for each 64 and its multiples, and less than
@@ -23,10 +24,14 @@ const METADATA_SHARE: usize = 8;
 /// What is left free for DPDK's own files and for threads' caches, in bytes.
 const ROOM_BYTES: u64 = 4 << 20;
 
+/// What of the file lies behind the heap's metadata: [`Leaving`], and nothing else.
+const TAIL_BYTES: usize = 4096;
+
 /// Metadata as this process maps it, for the rest of its life.
 #[derive(Debug)]
 pub(crate) struct Metadata {
     pub(crate) start: *mut u8,
+    /// Of the heap's metadata: a multiple of 8.
     pub(crate) bytes: usize,
     /// The file's number.
     pub(crate) file_number: u64,
@@ -45,7 +50,7 @@ impl Metadata {
     pub(crate) fn create(folder: &Path, socket: c_int, bytes: usize) -> Result<Self> {
         let is_memory = is_in_memory(folder);
         let file = if is_memory { create_file(&path(folder, socket))? } else { create_nameless()? };
-        file.set_len(bytes as u64)?;
+        file.set_len((bytes + TAIL_BYTES) as u64)?;
         let file_number = file.metadata()?.ino();
         let mut metadata = Self::map(file, file_number, bytes)?;
         metadata.descriptor = (!is_memory).then(|| metadata.file.as_raw_fd());
@@ -64,23 +69,38 @@ impl Metadata {
             .custom_flags(follow | libc::O_CLOEXEC)
             .open(path)?;
         let about = file.metadata()?;
-        if about.ino() != place.file_number || about.len() != place.metadata_bytes {
+        let heap_bytes = about.len().checked_sub(TAIL_BYTES as u64);
+        if about.ino() != place.file_number || heap_bytes != Some(place.metadata_bytes) {
             return Err(Error::new(ErrorKind::InvalidData, "it is another run's"));
         }
-        let bytes = usize::try_from(about.len()).map_err(Error::other)?;
+        let bytes = usize::try_from(place.metadata_bytes).map_err(Error::other)?;
         Self::map(file, place.file_number, bytes)
     }
 
+    /// Maps the heap's `bytes`, and what lies behind them.
     fn map(file: File, file_number: u64, bytes: usize) -> Result<Self> {
+        if !bytes.is_multiple_of(align_of::<Leaving>()) {
+            return Err(Error::new(ErrorKind::InvalidData, "its size is none that metadata has"));
+        }
+        let all = bytes + TAIL_BYTES;
         let protection = libc::PROT_READ | libc::PROT_WRITE;
         let flags = libc::MAP_SHARED | libc::MAP_NORESERVE;
         let null = core::ptr::null_mut();
         // SAFETY: a new mapping at an address of the kernel's choice replaces nothing.
-        let start = unsafe { libc::mmap(null, bytes, protection, flags, file.as_raw_fd(), 0) };
+        let start = unsafe { libc::mmap(null, all, protection, flags, file.as_raw_fd(), 0) };
         if start == libc::MAP_FAILED {
             return Err(Error::last_os_error());
         }
         Ok(Self { start: start.cast(), bytes, file_number, descriptor: None, file })
+    }
+
+    /// Who leaves; here because it is written when DPDK's memory is gone.
+    pub(crate) fn leaving(&self) -> &Leaving {
+        // SAFETY: the mapping has TAIL_BYTES behind the heap's metadata.
+        let leaving = unsafe { self.start.add(self.bytes) };
+        // SAFETY: the mapping is never undone; the address is aligned, since the mapping begins with a page
+        // and `map` looks at the rest; and an atomic integer takes any bytes.
+        unsafe { &*leaving.cast() }
     }
 
     /// Whether the file system has room for the metadata of so many more bytes of data, with some to
@@ -188,6 +208,10 @@ mod tests {
         unsafe { first.start.write(7) };
         // SAFETY: as above.
         assert_eq!(unsafe { second.start.read() }, 7);
+        let leave = second.leaving().begin(|| true);
+        assert!(first.leaving().is_under_way());
+        drop(leave);
+        assert!(!first.leaving().is_under_way());
 
         let _later = Metadata::create(folder, 0, bytes).expect("created anew");
         let other = HeapPlace { file_number: u64::MAX, ..place };

@@ -286,7 +286,8 @@ fn processes_free_each_others_blocks() {
     };
     let mut first = primary(&machine, &program);
     let before = live_blocks(&first.ask("work"));
-    for _ in 0..3 {
+    // The primary's memory grows and shrinks as they leave.
+    for _ in 0..10 {
         assert!(first.ask("give").starts_with("done"));
         let outcome = run(&mut secondary(&machine, &program, "exchange"), "");
         assert!(outcome.is_success && outcome.text.contains(SERVES), "{}", outcome.text);
