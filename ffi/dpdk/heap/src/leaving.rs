@@ -105,7 +105,6 @@ mod tests {
             on_its_way.fetch_add(1, SeqCst);
             OnItsWay(&on_its_way)
         };
-        // It counts as under way only once it may go on.
         let (carried, is_left) = (AtomicU32::new(0), AtomicBool::new(false));
         thread::scope(|scope| {
             scope.spawn(|| {
@@ -113,7 +112,12 @@ mod tests {
                     let transit = leaving.wait(set_out);
                     let before = is_left.load(SeqCst);
                     thread::yield_now();
-                    assert!(!before || !is_left.load(SeqCst), "it set out while one left");
+                    // Who leaves for longer than that is not waited for.
+                    let is_late = !leaving.is_under_way();
+                    assert!(
+                        !before || !is_left.load(SeqCst) || is_late,
+                        "it set out while one left"
+                    );
                     carried.fetch_add(1, SeqCst);
                     drop(transit);
                 }
@@ -137,8 +141,9 @@ mod tests {
     #[test]
     fn who_dies_while_it_leaves_holds_up_nobody_for_long() {
         let leaving = Leaving(AtomicU64::new(0));
+        let start = now();
         core::mem::forget(leaving.begin(|| true));
-        assert!(leaving.is_under_way());
+        assert!(leaving.is_under_way() || now() - start > nanoseconds(LEAVE));
         leaving.wait(|| ());
         thread::sleep(LEAVE);
         assert!(!leaving.is_under_way());
@@ -150,9 +155,10 @@ mod tests {
     fn of_two_that_leave_the_first_to_be_gone_leaves_the_others_time() {
         let leaving = Leaving(AtomicU64::new(0));
         let first = leaving.begin(|| true);
+        let start = now();
         let second = leaving.begin(|| true);
         drop(first);
-        assert!(leaving.is_under_way());
+        assert!(leaving.is_under_way() || now() - start > nanoseconds(LEAVE));
         drop(second);
         assert!(!leaving.is_under_way());
     }
