@@ -66,7 +66,8 @@ impl Tree {
                 if !SKIPPED_FOLDERS.contains(&path.as_str()) && name != "target" {
                     self.walk(&entry.path(), &path);
                 }
-            } else if kind.is_file() {
+            // In a worktree .git is a file.
+            } else if kind.is_file() && path != ".git" {
                 // A file that vanishes between listing and reading is another program's; one that
                 // is not UTF-8 is a picture or a table, and the rules speak of text.
                 if let Ok(text) = fs::read_to_string(entry.path()) {
