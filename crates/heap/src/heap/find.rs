@@ -2,12 +2,12 @@
 
 use core::ptr::NonNull;
 
-use super::{Heap, slow::owner_of};
+use super::Heap;
 use crate::class::{CLASSES, TABLE};
 use crate::fault::{Fault, Misuse, Owner};
 use crate::layout::{PAGE, SLICE};
 use crate::slice;
-use crate::word::{Slice, SliceWord, Slot, SlotWord};
+use crate::word::{CacheId, Slice, SliceWord, Slot, SlotWord};
 
 /// A live block.
 #[derive(Clone, Copy, Debug)]
@@ -134,5 +134,14 @@ impl Heap {
             }
             Slot::Free | Slot::Cached(_) => misuse(Fault::Double, owner_of(slot)),
         }
+    }
+}
+
+/// Who a slot's word names.
+pub(super) fn owner_of(slot: Slot) -> Owner {
+    match slot {
+        Slot::Free => Owner::Nobody,
+        Slot::Cached(cache) => Owner::Cache(cache as CacheId),
+        Slot::Live { process, tag } => Owner::Process { process, tag },
     }
 }

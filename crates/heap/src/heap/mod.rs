@@ -11,10 +11,10 @@
 //! metadata that others can write is checked before it is used as an index: a unit against the number
 //! of units, a count against the size of a bin; a class has six bits and its table 64 entries.
 //!
-//! - `build`: the builder;
-//! - `join`: this process's place in the heap, also after a fork, and its leaving;
 //! - `find`: what a pointer names;
 //! - `debug`: fences, cookies and quarantine;
+//! - `join`: this process's place in the heap, also after a fork, and its leaving;
+//! - `build`: the builder;
 //! - `slow`: refill, flush, the last resorts, and what is wrong with a pointer;
 //! - `large`: blocks of slices;
 //! - `resize`: realloc.

@@ -3,17 +3,18 @@
 
 use core::ptr::NonNull;
 
+use super::find::owner_of;
 use super::{Found, Heap};
 use crate::cache::{self, Keeper};
 use crate::class::{self, BIN_SLOTS_MAX, TABLE};
-use crate::fault::{AllocError, Fault, Misuse, Owner};
+use crate::fault::{AllocError, Fault, Misuse};
 use crate::layout::{ALIGN_MAX, UNIT};
 use crate::local::{self, Entry};
 use crate::request::{Node, Tag};
 use crate::step::step;
 use crate::sync::Ordering::Relaxed;
 use crate::sys::machine;
-use crate::word::{CacheId, SliceWord, Slot, SlotWord};
+use crate::word::{SliceWord, Slot, SlotWord};
 
 /// How often a bin is filled for one request. The first time does, but where a peer scribbles over what it
 /// was filled with.
@@ -315,15 +316,6 @@ impl Heap {
             return Ok(());
         }
         Err(AllocError::Exhausted)
-    }
-}
-
-/// Who a slot's word names.
-pub(super) fn owner_of(slot: Slot) -> Owner {
-    match slot {
-        Slot::Free => Owner::Nobody,
-        Slot::Cached(cache) => Owner::Cache(cache as CacheId),
-        Slot::Live { process, tag } => Owner::Process { process, tag },
     }
 }
 

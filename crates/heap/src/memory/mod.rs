@@ -3,6 +3,12 @@
 //! A run of up to a page lies within one page: the lowest page that has such a run, by the bitmap of
 //! its length. A longer one is a number of whole pages in a row, the lowest that are free. Pages that
 //! were never used lie above a node's frontier, and are in no bitmap until they are needed: see `open`.
+//!
+//! From the bottom up:
+//!
+//! - `whole`: a page that has no memory yet, taken as a whole;
+//! - `open`: how a node's pages come into the bitmaps;
+//! - `reserve`: metadata of a heap in a file.
 
 use core::ops::Range;
 

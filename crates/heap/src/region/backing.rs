@@ -3,7 +3,8 @@
 use core::fmt;
 
 use crate::layout::Geometry;
-use crate::sys::machine::{self, HugeSize, Pool, Transparent};
+use crate::sys::huge::HugeSize;
+use crate::sys::machine::{self, Pool, Transparent};
 
 /// The pages that a heap should use. Whatever is asked for, a heap falls back towards plain pages and
 /// tells so: see [`PagesTold`].

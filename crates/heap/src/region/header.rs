@@ -4,7 +4,7 @@
 use crate::error::Error;
 use crate::layout::{DATA_MAX, Geometry, HEADER_BYTES, Layout, PAGE};
 use crate::sync::{Acquire, AtomicU64, Relaxed, Release};
-use crate::sys::machine::HugeSize;
+use crate::sys::huge::HugeSize;
 
 /// "haulheap" as the bytes of a little-endian word.
 const MAGIC: u64 = u64::from_le_bytes(*b"haulheap");

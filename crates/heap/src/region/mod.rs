@@ -2,10 +2,10 @@
 //!
 //! - `header`: what the metadata begins with, and its checks;
 //! - [`backing`]: huge, transparent or plain pages, and why;
+//! - [`external`]: memory that the caller gives;
 //! - `private`: memory of one process;
-//! - `shared`: a file that several processes map, by a name or by a descriptor;
-//! - `pool`: the second file of such a heap, whose memory is huge pages;
-//! - [`external`]: memory that the caller gives.
+//! - `pool`: the second file of a shared heap, whose memory is huge pages;
+//! - `shared`: a file that several processes map, by a name or by a descriptor.
 //!
 //! A page of 2 MiB is used only after `Region::provide` said yes, and after that it can be touched
 //! without a signal, whatever ran out.
@@ -17,7 +17,7 @@ use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use crate::error::Name;
 use crate::layout::{Geometry, PAGE, SLICE};
 use crate::sync::{AtomicU64, Relaxed};
-use crate::sys::machine::HugeSize;
+use crate::sys::huge::HugeSize;
 use crate::sys::{self, Errno};
 
 pub mod backing;

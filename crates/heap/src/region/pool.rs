@@ -17,7 +17,7 @@ use crate::error::{Attempt, Error, NAME_BYTES_MAX, Name};
 use crate::layout::{Geometry, Layout, PAGE, POOL_FILE, PROCESS_MORE_AT, PROCESS_RECORD_BYTES};
 use crate::sync::Relaxed;
 use crate::sys::file::{self, Path};
-use crate::sys::machine::HugeSize;
+use crate::sys::huge::HugeSize;
 use crate::sys::{Errno, memory};
 use crate::word::{PROCESSES_MAX, Process, ProcessWord};
 

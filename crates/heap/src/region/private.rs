@@ -9,7 +9,8 @@ use super::{Haste, Kind, Mapping, Plan, Refusal, Region, header_words};
 use crate::error::{Attempt, Error};
 use crate::layout::{ALIGN_MAX, DATA_MAX, Geometry, Layout, NODES_MAX, PAGE};
 use crate::sync::{AtomicU64, Relaxed};
-use crate::sys::machine::{self, HugeSize};
+use crate::sys::huge::HugeSize;
+use crate::sys::machine;
 use crate::sys::memory::{self, Source};
 use crate::sys::{self, Errno};
 

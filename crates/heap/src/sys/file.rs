@@ -7,7 +7,7 @@ use rustix::fd::{BorrowedFd, OwnedFd};
 use rustix::fs::{self, AtFlags, MemfdFlags, Mode, OFlags, SealFlags, StatxFlags};
 
 use super::Errno;
-use super::machine::HugeSize;
+use super::huge::HugeSize;
 
 /// A path of fewer than `N` bytes, built piece by piece.
 #[derive(Clone, Copy)]

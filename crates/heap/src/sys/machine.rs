@@ -3,6 +3,7 @@
 
 use core::sync::atomic::{AtomicUsize, Ordering};
 
+use super::huge::HugeSize;
 use super::{file, raw};
 
 /// Bytes read of a file with one line: node lists, pool counts, choices in brackets.
@@ -12,38 +13,6 @@ const LINE_BYTES: usize = 256;
 pub(crate) const NODES_MAX: usize = 8;
 
 const _: () = assert!(NODES_MAX <= raw::NODES_MAX as usize);
-
-/// A size of huge pages that the kernel keeps a pool of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum HugeSize {
-    /// 2 MiB.
-    Mib2,
-    /// 1 GiB.
-    Gib1,
-}
-
-impl HugeSize {
-    /// Binary logarithm of the size in bytes.
-    pub(crate) const fn log2(self) -> u32 {
-        match self {
-            Self::Mib2 => 21,
-            Self::Gib1 => 30,
-        }
-    }
-
-    /// Bytes of one page.
-    pub(crate) const fn bytes(self) -> usize {
-        1 << self.log2()
-    }
-
-    /// The folder of its pools.
-    const fn folder(self) -> &'static [u8] {
-        match self {
-            Self::Mib2 => b"hugepages-2048kB",
-            Self::Gib1 => b"hugepages-1048576kB",
-        }
-    }
-}
 
 /// The pool of one size of huge pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

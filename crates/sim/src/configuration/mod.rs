@@ -1,5 +1,11 @@
 //! The machine as numbers, each with its source: "Table 1" is the paper's (Zhao et al., ICCD 2005),
 //! "chosen" is ours where the paper is silent.
+//!
+//! From the bottom up:
+//!
+//! - `core`: the processor;
+//! - `memory`: caches, bus and memory;
+//! - `engine`: copy engines.
 
 mod core;
 mod engine;

@@ -1,7 +1,7 @@
 //! Commit: the oldest instructions leave the window in order. Stores and copies reach memory here,
 //! where they are no longer speculative.
 
-use super::dispatch::Touched;
+use super::touched::WaitingCopy;
 use super::window::TAGS;
 use super::{Core, MemoryPort};
 use crate::configuration::Cycle;
@@ -10,13 +10,6 @@ use crate::memory::{Access, Copy, Kind, Tag};
 
 /// Stores are not waited for: their completions carry a tag that nobody has.
 const STORE_TAG: Tag = Tag(TAGS);
-
-/// A copy in the window.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct WaitingCopy {
-    pub(super) sequence: u64,
-    pub(super) touched: Touched,
-}
 
 /// What became of the copy at the window's head.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -1,22 +1,14 @@
 //! Dispatch: instructions enter the window in order, and their values are computed.
 
-use super::commit::WaitingCopy;
 use super::fetch::Fetched;
 use super::stores::Store;
+use super::touched::{Touched, WaitingCopy, touched};
 use super::window::{Entry, OPERANDS, VALUE};
 use super::{Core, MemoryPort};
 use crate::error::Error;
 use crate::interpreter::Stop;
-use crate::isa::{COPY_LENGTH, COPY_SOURCE, COPY_TARGET, Class, Instruction, REGISTERS};
+use crate::isa::{COPY_LENGTH, COPY_SOURCE, COPY_TARGET, Class, Instruction};
 use crate::nic::Nic;
-
-/// What a load, a store or a copy touches; a copy's address is its target.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Touched {
-    pub(super) address: u64,
-    pub(super) bytes: u64,
-    pub(super) source: u64,
-}
 
 impl<M: MemoryPort> Core<'_, M> {
     pub(super) fn dispatch(&mut self) -> Result<(), Error> {
@@ -188,25 +180,6 @@ impl<M: MemoryPort> Core<'_, M> {
             Class::Multiply | Class::Divide => self.ready_multiply.insert(sequence),
             _ => self.ready.insert(sequence),
         }
-    }
-}
-
-/// What it touches, from the registers before it executes.
-#[inline(always)]
-fn touched(class: Class, instruction: &Instruction, registers: &[u64; REGISTERS]) -> Touched {
-    let register = |number: u8| registers[usize::from(number)];
-    match class {
-        Class::Load | Class::Store => Touched {
-            address: register(instruction.rs1).wrapping_add_signed(instruction.immediate),
-            bytes: instruction.operation.bytes(),
-            source: 0,
-        },
-        Class::Copy => Touched {
-            address: register(COPY_TARGET),
-            bytes: register(COPY_LENGTH),
-            source: register(COPY_SOURCE),
-        },
-        _ => Touched::default(),
     }
 }
 

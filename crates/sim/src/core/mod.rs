@@ -22,6 +22,19 @@
 //! takes its time and no memory access; a store to a device takes no bus.
 //!
 //! Cycles in which nothing can happen are skipped, not simulated.
+//!
+//! From the bottom up:
+//!
+//! - `statistics`: what a core counts;
+//! - `predictor`: the branch predictor;
+//! - `tlb`: a translation buffer;
+//! - `wheel`: what is due in which of the coming cycles;
+//! - `window`: the instruction window;
+//! - `touched`: which memory an instruction reads or writes;
+//! - `shadow`: what instructions behind a mispredicted branch compute;
+//! - `stores`: the store queue;
+//! - `trace`: what instructions did when;
+//! - `fetch`, `dispatch`, `issue`, `writeback`, `commit`: the stages.
 
 mod commit;
 mod dispatch;
@@ -32,6 +45,7 @@ mod shadow;
 mod statistics;
 mod stores;
 mod tlb;
+mod touched;
 pub mod trace;
 mod wheel;
 mod window;
@@ -87,7 +101,7 @@ pub struct Core<'a, M> {
     /// Loads and stores in the window.
     memory_entries: u32,
     /// Copies in the window, oldest first.
-    copies: VecDeque<commit::WaitingCopy>,
+    copies: VecDeque<touched::WaitingCopy>,
     copy_state: commit::CopyState,
     front: fetch::Front,
     /// Cycles of a fetch that the first-level cache holds.

@@ -1,6 +1,6 @@
 //! The store queue: stores and copies in the window, against which younger loads are checked.
 
-use super::dispatch::Touched;
+use super::touched::Touched;
 use super::window::{self, PLACES};
 
 /// What an older store or copy means for a load.

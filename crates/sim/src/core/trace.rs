@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use super::dispatch::Touched;
+use super::touched::Touched;
 use crate::configuration::Cycle;
 use crate::isa::{Class, Instruction};
 

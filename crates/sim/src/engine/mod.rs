@@ -8,6 +8,16 @@
 //! | `sync-wlb` | the window can hide a copy, and no pending copies may outlive their `ecpy` |
 //! | `async` | there is work beside the copies: the paper's conclusion |
 //! | `async-pipelined` | copies are as long as the engine is busy: it writes while it still reads |
+//!
+//! From the bottom up:
+//!
+//! - `share`: the part of the CPU's memory time that engines are guaranteed;
+//! - `stream`: a piece of a copy in an engine;
+//! - `sync_nlb`: synchronous, no load bypass;
+//! - `sync_wlb`: synchronous with load bypass;
+//! - `asynchronous`: the program goes on beside its copies;
+//! - `pipelined`: the same, writing each line as soon as it can;
+//! - `control`: the copy control unit.
 
 mod asynchronous;
 pub mod control;

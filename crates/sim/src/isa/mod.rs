@@ -8,6 +8,11 @@
 //! The copy instructions use the opcode custom-0 (the RISC-V manual's space for such): funct3 0, 1
 //! and 2 move rs1 into the copy registers Cs (source), Cd (target) and Cl (length in bytes), funct3 3
 //! is `ecpy`, which copies. All other fields are zero.
+//!
+//! From the bottom up:
+//!
+//! - `decode`: from a word to an [`Instruction`];
+//! - `encode`: a small assembler.
 
 pub mod encode;
 
