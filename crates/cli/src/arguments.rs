@@ -1,4 +1,10 @@
 //! The command line.
+//!
+//! From the bottom up:
+//!
+//! - `channel`: of `haul channel`;
+//! - `heap`: of `haul heap`;
+//! - `sim`: of `haul sim`.
 
 pub(crate) mod channel;
 pub(crate) mod heap;

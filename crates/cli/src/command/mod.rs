@@ -1,4 +1,20 @@
 //! One module a command: what it reads, what it opens, what it measures, what it shows.
+//!
+//! From the bottom up:
+//!
+//! - `schedule`: how much of the time each step gets;
+//! - `stage`: a survey's plan as data;
+//! - `cost`: what a step takes beside its rounds;
+//! - `plan`: what a survey measures, in which order;
+//! - `doctor`: `haul doctor`;
+//! - `report`: `haul report`;
+//! - `list`: `haul copy list`;
+//! - `bench`: `haul copy bench`;
+//! - `tune`: `haul copy tune`;
+//! - `heap`: `haul heap`;
+//! - `channel`: `haul channel`;
+//! - `sim`: `haul sim`;
+//! - `survey`: `haul survey`.
 
 mod bench;
 mod channel;

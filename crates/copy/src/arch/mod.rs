@@ -1,4 +1,12 @@
 //! The algorithm once, over a cache line held in registers, and one thin file an instruction set.
+//!
+//! From the bottom up:
+//!
+//! - `line`: what the algorithm needs of an instruction set;
+//! - `generic`: the algorithms, over a line;
+//! - `scalar`: plain Rust;
+//! - `x86_64`: its instruction sets;
+//! - `aarch64`: its instruction set.
 
 pub(crate) mod generic;
 pub(crate) mod line;

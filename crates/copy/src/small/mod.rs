@@ -87,6 +87,12 @@
 //!
 //! memcpy would gain most in L1 by its branch at 8, and lose there beyond L2 where its calls, which are
 //! the longest, are least ahead. Three stores of a byte up to 3 gave nothing anywhere.
+//!
+//! From the bottom up:
+//!
+//! - `word`: loads and stores of 1 to 16 bytes;
+//! - `piece`: one class of sizes each;
+//! - `inlined`: up to 64 bytes as code in the caller.
 
 mod word;
 

@@ -3,9 +3,9 @@
 //!
 //! From the bottom up:
 //!
-//! - [`program`]: the workload's ELF file, built where it is missing;
 //! - [`settings`]: a machine by names and values;
 //! - [`task`]: one run of one program on one machine;
+//! - [`program`]: the workload's ELF file, built where it is missing;
 //! - [`pool`]: tasks on all cores;
 //! - [`paper`]: what the paper prints;
 //! - [`reproduce`]: its 48 machines, and what they give beside it;

@@ -4,6 +4,11 @@
 //! the size in bytes that it stands for. [`mod@file`] reads and checks one,
 //! [`built_in`] holds those that haul ships, and [`Distribution::sample`] draws a size in constant
 //! time by the alias method (Walker 1977, as Vose 1991 builds it).
+//!
+//! From the bottom up:
+//!
+//! - `file`: a size distribution from a file that anyone may have written;
+//! - `built_in`: the size distributions that haul ships.
 
 pub mod built_in;
 pub mod file;

@@ -3,6 +3,12 @@
 //! A figure is one experiment on one machine. Its records are placed on an axis and in a series
 //! (`plan`), told apart by controls where they would fall on one another (`controls`), and laid out
 //! as one view for each setting of the controls (`views`).
+//!
+//! From the bottom up:
+//!
+//! - `plan`: how each experiment is drawn;
+//! - `controls`: which fields the reader must choose between;
+//! - `views`: the points of a figure, laid out.
 
 mod controls;
 

@@ -1,5 +1,17 @@
 //! The sentences that open the page, and that the command line prints: computed from measured
 //! records, but for one that says that it speaks of a simulation, and honest about the noise.
+//!
+//! From the bottom up:
+//!
+//! - `ranges`: sizes in words;
+//! - `noise`: how far the figures can be trusted;
+//! - `memory`: the limits of the machine;
+//! - `distribution`: what haul changes for the sizes that services copy;
+//! - `tune`: whether tuned thresholds beat the defaults;
+//! - `size`: which way to copy is best at every size;
+//! - `heap`: what allocation costs;
+//! - `channel`: who moves bytes to another process fastest;
+//! - `sim`: how near the simulated server comes to its paper.
 
 mod channel;
 

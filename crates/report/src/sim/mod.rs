@@ -1,4 +1,11 @@
 //! The simulated server's tables and figures: the paper's, with ours beside it.
+//!
+//! From the bottom up:
+//!
+//! - `chart`: bars and lines as SVG;
+//! - `table2`: table 2, the paper's beside ours;
+//! - `oddities`: what is odd about the paper's numbers;
+//! - `trace`: a traced window of cycles.
 
 mod chart;
 mod oddities;

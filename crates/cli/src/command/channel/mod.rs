@@ -3,6 +3,15 @@
 //! What `send` and `recv` speak over a channel: messages of 1 MiB at most, an empty one as the end,
 //! and an empty one back when everything is where it should be. A channel that closes without the
 //! empty message was cut short.
+//!
+//! From the bottom up:
+//!
+//! - `drive`: `haul channel drive`;
+//! - `list`: `haul channel list`;
+//! - `bench`: `haul channel bench`;
+//! - `took`: what a stream took, as records and as a line;
+//! - `send`: `haul channel send`;
+//! - `recv`: `haul channel recv`.
 
 mod bench;
 mod drive;

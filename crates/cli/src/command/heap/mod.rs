@@ -1,4 +1,13 @@
 //! `haul heap`: one module a subcommand.
+//!
+//! From the bottom up:
+//!
+//! - `drive`: `haul heap drive`;
+//! - `course`: the course of a replay for a terminal;
+//! - `picture`: a heap's pages and shares for a terminal;
+//! - `bench`: `haul heap bench`;
+//! - `replay`: `haul heap replay`;
+//! - `map`: `haul heap map`.
 
 mod bench;
 mod course;

@@ -1,4 +1,13 @@
 //! `haul sim`: one module a subcommand.
+//!
+//! From the bottom up:
+//!
+//! - `plan`: `haul sim sweep`, `task` and `collect`;
+//! - `table`: what a reproduction found, as a text;
+//! - `trace`: a window of cycles, row by row;
+//! - `picture`: the same as a text;
+//! - `reproduce`: `haul sim reproduce`;
+//! - `run`: `haul sim run`.
 
 mod picture;
 mod plan;

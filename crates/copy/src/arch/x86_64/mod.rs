@@ -1,4 +1,12 @@
 //! x86-64: what each instruction set does with a line, and the kernels made of it.
+//!
+//! From the bottom up:
+//!
+//! - `sse2`: four registers of 16 bytes a line;
+//! - `avx2`: two registers of 32 bytes;
+//! - `avx512vl`: AVX2's width on the registers ymm16 to ymm31;
+//! - `avx512`: one register of 64 bytes;
+//! - `string`: `rep movsb` and `rep stosb`.
 
 pub(crate) mod avx2;
 pub(crate) mod avx512;

@@ -1,4 +1,11 @@
 //! A way for bytes to get from one process to another, as a driver takes it at its end.
+//!
+//! From the bottom up:
+//!
+//! - `stream`: what every system has;
+//! - `seed`: the memcpy and vmsplice of the paper that channels are held to;
+//! - `local`: copies within one process, for scale;
+//! - `haul`: haul's channels.
 
 mod haul;
 mod local;

@@ -1,5 +1,6 @@
 //! A heap as a driver calls it.
 //!
+//! - `dynamic`: functions found by name while the program runs;
 //! - [`c`]: the C library's functions, or those of the library preloaded in front of it;
 //! - [`dpdk`]: `rte_malloc` and its family, loaded while the program runs;
 //! - [`haul`]: haul's own heap.

@@ -2,7 +2,8 @@
 //!
 //! - [`keep`]: blocks that stay, and their pages;
 //! - [`seed`]: the seed's tests "bulk" and "no-bulk";
-//! - [`repeat`]: the same again and again, and [`ring`] between two threads;
+//! - [`ring`]: between two threads;
+//! - [`repeat`]: the same again and again;
 //! - [`latency`]: single allocations;
 //! - [`replay`]: the steps of a recorded history.
 

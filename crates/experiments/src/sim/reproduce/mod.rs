@@ -3,6 +3,12 @@
 //! Twice: with the machine as it is described, and with one knob (compute per packet) set so that
 //! BASE's copy shares in order are the paper's. The knob sees no other figure; where it comes out at
 //! nothing, the second time is the first, and is not run again.
+//!
+//! From the bottom up:
+//!
+//! - `point`: the paper's machines, and what runs on them gave;
+//! - `derive`: from cycles to the paper's figures;
+//! - `tiers`: the tiers that a reproduction is held to.
 
 mod derive;
 mod point;
