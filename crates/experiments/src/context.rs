@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use haul_measure::Caches;
+use haul_measure::{Caches, Progress};
 use haul_model::Record;
 
 /// What all experiments of a command share.
@@ -42,6 +42,12 @@ impl Context<'_> {
     #[must_use]
     pub fn is_stopped(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
+    }
+
+    /// Tells how far the measurement of `what` has come.
+    pub fn tell(&mut self, what: &str, progress: Progress) {
+        let Progress { elapsed, budget, .. } = progress;
+        (self.progress)(&Step { what: what.to_owned(), elapsed, budget });
     }
 
     /// Stamps a record with run, machine and time, and hands it on.

@@ -1,7 +1,7 @@
 //! From an interleaved run to its records.
 
-use haul_measure::interleave::{Control, Progress, SubjectOutcome};
-use haul_measure::{Outcome, Plan, Subject};
+use haul_measure::interleave::{Control, SubjectOutcome};
+use haul_measure::{Outcome, Plan, Progress, Subject};
 use haul_model::{Comparison, Record};
 
 use crate::context::{Context, Step};

@@ -16,19 +16,16 @@
 //! From the bottom up:
 //!
 //! - `calibration`: how many iterations make a sample;
-//! - `evaluation`: from rounds to ratios;
 //! - `best`: how far a subject is behind the best of the others.
 
 pub mod best;
 mod calibration;
-pub mod evaluation;
 #[cfg(test)]
 mod tests;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use evaluation::Round;
 use haul_model::Comparison;
 
 use crate::account::Account;
@@ -36,7 +33,8 @@ use crate::clock::Clock;
 use crate::crew::{self, Crew, Meeting};
 use crate::disturbance::{Noticed, Watch};
 use crate::error::Error;
-use crate::random::Random;
+use crate::rounds::evaluation::{self, evaluate};
+use crate::rounds::{self, Limits, Next, Order, Progress, Round};
 use crate::sample::Sample;
 use crate::sys::{self, Proc};
 
@@ -120,17 +118,6 @@ pub struct Control<'a> {
     pub stop: &'a AtomicBool,
     /// Called between rounds, at most 20 times a second.
     pub progress: &'a mut dyn FnMut(Progress),
-}
-
-/// How far a run has come.
-#[derive(Clone, Copy, Debug)]
-pub struct Progress {
-    /// Rounds done.
-    pub rounds: usize,
-    /// Time spent.
-    pub elapsed: Duration,
-    /// Time that may be spent.
-    pub budget: Duration,
 }
 
 /// What a run found.
@@ -257,41 +244,44 @@ fn take_sample(
 impl Run<'_> {
     fn measure(&mut self, control: &mut Control<'_>) -> Result<Noticed, Error> {
         let mut watch = Watch::start(Proc::default());
-        let mut random = Random::new(self.plan.seed);
-        let mut order: Vec<usize> = (0..self.names.len()).collect();
-        let mut told = Instant::now();
-        let mut look_at = self.plan.rounds_min.max(evaluation::ROUNDS_FOR_AN_INTERVAL);
         if !self.calibrate(control.stop)? {
             return Ok(watch.finish());
         }
-        while !self.is_over(control.stop) {
-            watch.tick(&self.clock);
-            random.shuffle(&mut order);
-            let Some(round) = self.round(&order, control.stop)? else {
-                break;
-            };
-            self.rounds.push(round);
+        let mut order = Order::new(0..self.names.len(), self.plan.seed);
+        let mut look_at = self.plan.rounds_min.max(evaluation::ROUNDS_FOR_AN_INTERVAL);
+        let limits = Limits {
+            budget: self.plan.budget,
+            started: self.started,
+            least: self.plan.rounds_min,
+            most: self.plan.rounds_max,
+        };
+        let stop = control.stop;
+        let round = |run: &mut Self, _| {
+            let Some(round) = run.round(&order.draw(), stop)? else { return Ok(Next::Stopped) };
+            run.rounds.push(round);
+            Ok(run.next(&mut look_at))
+        };
+        let mut told = Instant::now();
+        let after = |_: &mut Self, progress| {
             if told.elapsed() >= PROGRESS_INTERVAL {
                 told = Instant::now();
-                let (rounds, budget) = (self.rounds.len(), self.plan.budget);
-                (control.progress)(Progress { rounds, elapsed: self.started.elapsed(), budget });
+                (control.progress)(progress);
             }
-            if self.plan.precision.is_some() && self.rounds.len() >= look_at {
-                look_at += look_at / 3;
-                if self.is_precise() {
-                    break;
-                }
-            }
-        }
-        Ok(watch.finish())
+        };
+        let (_, ended) = rounds::repeat(limits, &mut watch, self, round, after);
+        ended.map(|()| watch.finish())
     }
 
-    fn is_over(&self, stop: &AtomicBool) -> bool {
-        let done = self.rounds.len();
-        let spent = self.started.elapsed() >= self.plan.budget;
-        stop.load(Ordering::Relaxed)
-            || done >= self.plan.rounds_max
-            || (spent && done >= self.plan.rounds_min)
+    /// Whether the ratios are known as precisely as was asked.
+    fn next(&self, look_at: &mut usize) -> Next {
+        let Some(precision) = self.plan.precision.filter(|_| self.rounds.len() >= *look_at) else {
+            return Next::Round;
+        };
+        *look_at += *look_at / 3;
+        match evaluation::is_precise(&self.rounds, self.baseline, precision, self.plan.seed) {
+            true => Next::Last,
+            false => Next::Round,
+        }
     }
 
     /// One sample of each entrant in this order; `None` when told to stop in the middle.
@@ -320,6 +310,35 @@ impl Run<'_> {
             thread: panic.thread,
             message: panic.message,
         })
+    }
+
+    fn outcome(self, stopped: bool, mut noticed: Noticed) -> Outcome {
+        let again = self.names.len() - 1;
+        let names = &self.names[..again];
+        let mut found = evaluate(&self.rounds, names, self.baseline, self.plan.seed);
+        noticed.disturbances.extend(found.disturbance);
+        let baseline_again_ns = found.series.pop().unwrap_or_default();
+        let figures = found.series.into_iter().zip(found.comparisons);
+        let subjects = figures
+            .enumerate()
+            .map(|(index, (samples_ns, comparison))| SubjectOutcome {
+                name: names[index].clone(),
+                samples_ns,
+                iterations: self.iterations[index],
+                comparison,
+                account: self.accounts[index],
+            })
+            .collect();
+        Outcome {
+            subjects,
+            baseline: self.baseline,
+            baseline_again_ns,
+            floor: found.floor,
+            rounds: found.rounds,
+            rounds_discarded: found.rounds_discarded,
+            stopped,
+            noticed,
+        }
     }
 }
 

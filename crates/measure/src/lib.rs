@@ -14,9 +14,10 @@
 //! - [`placement`]: where source and target lie so that they come from L1, L2, LLC or memory;
 //! - [`account`]: CPU time, page faults and peak memory of a subject;
 //! - [`disturbance`]: what else the machine did meanwhile, and what to do about it;
+//! - [`rounds`]: everybody once each, in turn, and what that says;
 //! - [`sample`]: one timed piece of work on one thread;
 //! - [`crew`]: 1..N pinned threads that start together;
-//! - [`interleave`]: the run itself.
+//! - [`interleave`]: rounds of functions that this process calls.
 
 pub mod account;
 pub mod clock;
@@ -28,6 +29,7 @@ pub mod interleave;
 pub mod memory;
 pub mod placement;
 pub mod random;
+pub mod rounds;
 pub mod sample;
 pub mod statistics;
 pub mod sys;
@@ -36,3 +38,4 @@ pub use distribution::Distribution;
 pub use error::Error;
 pub use interleave::{Control, Outcome, Plan, Subject};
 pub use placement::{Caches, Level};
+pub use rounds::Progress;

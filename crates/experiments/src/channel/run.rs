@@ -2,17 +2,17 @@
 
 use std::time::{Duration, Instant};
 
-use haul_measure::clock::Clock;
 use haul_measure::disturbance::Watch;
 use haul_measure::memory::available_bytes;
 use haul_measure::random::Random;
+use haul_measure::rounds::{self, Limits, Next, Order};
 use haul_measure::sys::{self, Proc};
 use haul_model::Bytes;
 
 use super::bench::{Bench, Subject, Target};
 use super::pair::{Launch, Pair};
 use super::protocol::{Kind, Task, Took};
-use crate::context::{Context, Step};
+use crate::context::Context;
 use crate::error::Error;
 use crate::leave_out::or_leave_out;
 
@@ -145,39 +145,29 @@ impl<'a> Run<'a> {
         watch: &mut Watch,
         context: &mut Context<'_>,
     ) -> Result<bool, Error> {
-        let mut order: Vec<usize> = (0..self.entrants.len())
-            .filter(|&index| kind == Kind::Transfer || can_echo(&self.entrants[index].subject.name))
-            .collect();
+        let takes_part = |it: &Entrant<'_>| kind == Kind::Transfer || can_echo(&it.subject.name);
+        let entrants = (0..self.entrants.len()).filter(|&it| takes_part(&self.entrants[it]));
+        let mut order = Order::new(entrants, self.random.bits());
         // Untimed: ends meet, memory gets its pages, and who fails fails before the others have
         // waited.
-        let mut is_whole = true;
         let before = if self.config.count(kind) > MESSAGES_MIN { REPETITIONS_BEFORE } else { 1 };
         for _ in 0..before {
-            let whole = is_whole.then(|| self.repetition(kind, &order, context));
-            is_whole = whole.unwrap_or(Ok(false)).inspect_err(|_| self.keep(kind, 0))?;
+            let next = self.repetition(kind, &order.draw(), context);
+            if next.inspect_err(|_| self.keep(kind, 0))? == Next::Stopped {
+                self.keep(kind, 0);
+                return Ok(false);
+            }
         }
         self.shorten(kind);
         let least = match self.config.size {
             size if size >= LARGE_BYTES => REPETITIONS_MIN_LARGE,
             _ => REPETITIONS_MIN,
         };
-        let (mut done, mut ended, started) = (0, Ok(()), Instant::now());
-        while is_whole && done < REPETITIONS_MAX && (done < least || started.elapsed() < budget) {
-            watch.tick(&Clock::get());
-            self.random.shuffle(&mut order);
-            match self.repetition(kind, &order, context) {
-                Ok(true) => {}
-                Ok(false) => break,
-                Err(error) => {
-                    ended = Err(error);
-                    break;
-                }
-            }
-            done += 1;
-            let what = format!("channel {}", Bytes(self.config.size as u64));
-            let (elapsed, budget) = (started.elapsed(), budget);
-            (context.progress)(&Step { what, elapsed, budget });
-        }
+        let limits = Limits { budget, started: Instant::now(), least, most: REPETITIONS_MAX };
+        let what = format!("channel {}", Bytes(self.config.size as u64));
+        let round = |context: &mut Context<'_>, _| self.repetition(kind, &order.draw(), context);
+        let after = |context: &mut Context<'_>, progress| context.tell(&what, progress);
+        let (done, ended) = rounds::repeat(limits, watch, context, round, after);
         self.keep(kind, done);
         ended.map(|()| !context.is_stopped())
     }
@@ -214,17 +204,17 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// One sample of each in this order. False when told to stop.
+    /// One sample of each in this order.
     fn repetition(
         &mut self,
         kind: Kind,
         order: &[usize],
         context: &mut Context<'_>,
-    ) -> Result<bool, Error> {
+    ) -> Result<Next, Error> {
         let baseline = self.entrants[0].subject.name.clone();
         for &index in order {
             if context.is_stopped() {
-                return Ok(false);
+                return Ok(Next::Stopped);
             }
             if self.entrants[index].failure.is_some() {
                 continue;
@@ -238,7 +228,7 @@ impl<'a> Run<'a> {
                 entrant.samples(kind).push(sample);
             }
         }
-        Ok(true)
+        Ok(Next::Round)
     }
 
     fn sample(&mut self, index: usize, kind: Kind) -> Result<Sample, Error> {

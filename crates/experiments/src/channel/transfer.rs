@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 
 use haul::tuning::Force;
 use haul_measure::disturbance::Watch;
-use haul_measure::interleave::evaluation::{Round, evaluate};
+use haul_measure::rounds::{Round, evaluate};
 use haul_measure::sys::Proc;
 use haul_model::Record;
 
@@ -136,10 +136,6 @@ impl Run<'_> {
             record = record.with("page_faults", faults / count as u64);
             record.samples.clone_from(&found.series[index]);
             record.comparison = found.comparisons[index].clone();
-            if record.check().is_err() {
-                // Over a figure of 0 there is no ratio.
-                record.comparison = None;
-            }
             context.emit(record);
         }
     }

@@ -2,10 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use haul_measure::clock::Clock;
 use haul_measure::disturbance::Watch;
 use haul_measure::memory::{available_bytes, check_available};
-use haul_measure::random::Random;
+use haul_measure::rounds::{self, Limits, Next, Order};
 use haul_measure::sys::{self, Proc};
 use haul_model::Bytes;
 
@@ -13,7 +12,7 @@ use super::child::{Driver, Figures, Running};
 use super::peers::{Found, Peer};
 use super::protocol::{Shape, Start, Task};
 use super::test::{Extent, Test};
-use crate::context::{Context, Step};
+use crate::context::Context;
 use crate::error::Error;
 use crate::leave_out::or_leave_out;
 use crate::remarks::Remarks;
@@ -251,27 +250,20 @@ impl Bench {
         watch: &mut Watch,
         context: &mut Context<'_>,
     ) -> (usize, Result<(), Error>) {
-        let (mut random, started) = (Random::new(self.seed), Instant::now());
+        let mut order = Order::new(0..entrants.len(), self.seed);
         let least = if self.test.is_fresh() { REPETITIONS_MIN_FRESH } else { REPETITIONS_MIN };
-        let (mut done, mut ended) = (0, Ok(()));
-        while done < REPETITIONS_MAX && (done < least || started.elapsed() < self.budget) {
-            watch.tick(&Clock::get());
+        let (budget, started, most) = (self.budget, Instant::now(), REPETITIONS_MAX);
+        let round = |context: &mut Context<'_>, number| {
             for entrant in entrants.iter_mut() {
                 entrant.given.push(Vec::new());
             }
-            match self.repetition(done as u64, entrants, &mut random, context) {
-                Ok(true) => {}
-                Ok(false) => break,
-                Err(error) => {
-                    ended = Err(error);
-                    break;
-                }
-            }
-            done += 1;
-            let elapsed = started.elapsed();
-            let what = self.test.experiment().to_owned();
-            (context.progress)(&Step { what, elapsed, budget: self.budget });
-        }
+            self.repetition(number, entrants, &mut order, context)
+        };
+        let after = |context: &mut Context<'_>, progress| {
+            context.tell(self.test.experiment(), progress);
+        };
+        let limits = Limits { budget, started, least, most };
+        let (done, ended) = rounds::repeat(limits, watch, context, round, after);
         for entrant in entrants.iter_mut() {
             entrant.given.truncate(done);
         }
@@ -280,24 +272,21 @@ impl Bench {
 
     /// The test by every heap, in an order drawn anew: task by task where a heap serves all repetitions;
     /// where each begins with a fresh one, one heap's tasks in a row, as a program's are. Between these
-    /// the others would empty the caches, and put seconds between the first round and the last. False
-    /// when told to stop.
+    /// the others would empty the caches, and put seconds between the first round and the last.
     fn repetition(
         &self,
         number: u64,
         entrants: &mut [Entrant<'_>],
-        random: &mut Random,
+        order: &mut Order,
         context: &mut Context<'_>,
-    ) -> Result<bool, Error> {
-        let mut order: Vec<usize> = (0..entrants.len()).collect();
+    ) -> Result<Next, Error> {
         let count = self.test.tasks(&self.extent, 1, self.seed).len();
         let (turns, row) = if self.test.is_fresh() { (1, count) } else { (count, 1) };
         for turn in 0..turns {
-            random.shuffle(&mut order);
-            for &index in &order {
+            for index in order.draw() {
                 for place in turn * row..(turn + 1) * row {
                     if context.is_stopped() {
-                        return Ok(false);
+                        return Ok(Next::Stopped);
                     }
                     self.task(number, place, &mut entrants[index], context)?;
                 }
@@ -306,7 +295,7 @@ impl Bench {
                 }
             }
         }
-        Ok(true)
+        Ok(Next::Round)
     }
 
     /// One task of a repetition by one heap, unless that is out of the run.

@@ -1,6 +1,6 @@
 //! From a run to its records.
 
-use haul_measure::interleave::evaluation::{Round, evaluate};
+use haul_measure::rounds::{Round, evaluate};
 use haul_model::Record;
 
 use super::bench::{Bench, Entrant};
@@ -48,10 +48,6 @@ impl Bench {
                 }
                 record.samples.clone_from(&found.series[index]);
                 record.comparison = found.comparisons[index].clone();
-                if record.check().is_err() {
-                    // Over a figure of 0 (nothing left resident, say) there is no ratio.
-                    record.comparison = None;
-                }
                 context.emit(record);
             }
         }

@@ -3,11 +3,9 @@
 
 use std::time::{Duration, Instant};
 
-use haul_measure::clock::Clock;
 use haul_measure::disturbance::Watch;
-use haul_measure::interleave::evaluation::{Round, evaluate};
 use haul_measure::memory::check_available;
-use haul_measure::random::Random;
+use haul_measure::rounds::{self, Limits, Next, Order, Round, evaluate};
 use haul_measure::sys::{self, Proc};
 use haul_model::Record;
 
@@ -16,7 +14,7 @@ use super::peers::{Found, Peer};
 use super::protocol::{Start, Task};
 use super::script::Script;
 use super::trace::{Trace, live_bytes};
-use crate::context::{Context, Step};
+use crate::context::Context;
 use crate::error::Error;
 use crate::leave_out::or_leave_out;
 use crate::remarks::Remarks;
@@ -94,24 +92,20 @@ pub fn measure_replay(config: &Replay, context: &mut Context<'_>) -> Result<(), 
     let mut entrants: Vec<Entrant<'_>> = config.heaps.iter().map(Entrant::new).collect();
     // The baseline once more, as its own competitor.
     entrants.push(Entrant::new(&config.heaps[0]));
-    let (mut random, started) = (Random::new(config.seed), Instant::now());
+    let mut order = Order::new(0..entrants.len(), config.seed);
     let mut watch = Watch::start(Proc::default());
-    let (mut done, mut ended) = (0, Ok(()));
-    while done < REPETITIONS_MAX && (done < REPETITIONS_MIN || started.elapsed() < config.budget) {
-        watch.tick(&Clock::get());
-        match config.repetition(&start, &script, &mut entrants, &mut random, context) {
-            Ok(true) => {}
-            Ok(false) => break,
-            Err(error) => {
-                ended = Err(error);
-                break;
-            }
-        }
-        done += 1;
-        let elapsed = started.elapsed();
-        let what = format!("replay {}", config.trace.name());
-        (context.progress)(&Step { what, elapsed, budget: config.budget });
-    }
+    let limits = Limits {
+        budget: config.budget,
+        started: Instant::now(),
+        least: REPETITIONS_MIN,
+        most: REPETITIONS_MAX,
+    };
+    let round = |context: &mut Context<'_>, _| {
+        config.repetition(&start, &script, &mut entrants, &mut order, context)
+    };
+    let what = format!("replay {}", config.trace.name());
+    let after = |context: &mut Context<'_>, progress| context.tell(&what, progress);
+    let (done, ended) = rounds::repeat(limits, &mut watch, context, round, after);
     for entrant in &mut entrants {
         entrant.courses.truncate(done);
     }
@@ -159,16 +153,15 @@ impl Replay {
         (1..=points).map(|point| operations * point / points).collect()
     }
 
-    /// Every point by every heap in an order drawn anew, each heap in a process of its own. False
-    /// when told to stop.
+    /// Every point by every heap in an order drawn anew, each heap in a process of its own.
     fn repetition(
         &self,
         start: &Start,
         script: &Script,
         entrants: &mut [Entrant<'_>],
-        random: &mut Random,
+        order: &mut Order,
         context: &mut Context<'_>,
-    ) -> Result<bool, Error> {
+    ) -> Result<Next, Error> {
         let mut running: Vec<Option<(Running, f64)>> = Vec::new();
         for entrant in entrants.iter_mut() {
             let begun = match entrant.failure {
@@ -181,13 +174,11 @@ impl Replay {
             running.push(begun);
             entrant.courses.push(Course::default());
         }
-        let mut order: Vec<usize> = (0..entrants.len()).collect();
         let mut first = 0;
         for end in self.ends() {
-            random.shuffle(&mut order);
-            for &index in &order {
+            for index in order.draw() {
                 if context.is_stopped() {
-                    return Ok(false);
+                    return Ok(Next::Stopped);
                 }
                 let Some((driver, resident)) = &mut running[index] else { continue };
                 let figures = driver.perform(&Task::Replay { first, end });
@@ -202,7 +193,7 @@ impl Replay {
             }
             first = end;
         }
-        Ok(true)
+        Ok(Next::Round)
     }
 
     /// Leaves a heap that failed out of the run; without the baseline there is nothing to compare.
@@ -282,10 +273,6 @@ impl Replay {
                 let mut whole = record(subject, metric, unit);
                 whole.samples.clone_from(&found.series[index]);
                 whole.comparison = found.comparisons[index].clone();
-                if whole.check().is_err() {
-                    // Over a footprint of 0 there is no ratio.
-                    whole.comparison = None;
-                }
                 context.emit(whole);
             }
         }

@@ -2,12 +2,11 @@
 
 use haul_model::Comparison;
 
-use super::{Outcome, Run, SubjectOutcome};
-use crate::disturbance::{self, Disturbance, Noticed};
+use crate::disturbance::{self, Disturbance};
 use crate::statistics::{self, Interval};
 
 /// Fewer rounds than this give no interval that a run could end early on.
-pub(super) const ROUNDS_FOR_AN_INTERVAL: usize = 9;
+pub(crate) const ROUNDS_FOR_AN_INTERVAL: usize = 9;
 
 /// Fewer undisturbed rounds than this are not worth leaving the others out for.
 const ROUNDS_WORTH_KEEPING: usize = 5;
@@ -35,7 +34,7 @@ pub struct Evaluation {
     /// The values of each entrant in the rounds that count.
     pub series: Vec<Vec<f64>>,
     /// Each subject against the baseline (the baseline: against its second series). `None` without
-    /// a round.
+    /// a round, and over figures of 0, where there is no ratio.
     pub comparisons: Vec<Option<Comparison>>,
     /// The noise floor; `None` without a round.
     pub floor: Option<f64>,
@@ -60,10 +59,11 @@ pub fn evaluate(rounds: &[Round], names: &[String], baseline: usize, seed: u64) 
     let resamples = (DRAWS_MAX / kept.len().max(1)).min(RESAMPLES);
     let interval = |entrant| ratio(&kept, entrant, baseline, resamples, seed);
     let itself = interval(again);
-    let floor = itself.map(|interval| interval.distance_from_one());
+    let floor = itself.map(|interval| interval.distance_from_one()).filter(|it| it.is_finite());
     let compare = |entrant| {
         let interval = if entrant == baseline { itself } else { interval(entrant) };
-        interval.zip(floor).map(|(interval, floor)| Comparison {
+        let is_ratio = |it: &Interval| [it.low, it.median, it.high].iter().all(|v| v.is_finite());
+        interval.filter(is_ratio).zip(floor).map(|(interval, floor)| Comparison {
             baseline: names[baseline].clone(),
             ratio: interval.median,
             ratio_low: interval.low,
@@ -81,51 +81,16 @@ pub fn evaluate(rounds: &[Round], names: &[String], baseline: usize, seed: u64) 
     }
 }
 
-impl Run<'_> {
-    /// Whether every interval, the baseline's with itself among them, is as narrow as asked.
-    pub(super) fn is_precise(&self) -> bool {
-        let Some(precision) = self.plan.precision else {
-            return false;
-        };
-        let (kept, _) = kept(&self.rounds);
-        let again = self.names.len() - 1;
-        kept.len() >= ROUNDS_FOR_AN_INTERVAL
-            && (0..=again).filter(|&entrant| entrant != self.baseline).all(|entrant| {
-                let interval =
-                    ratio(&kept, entrant, self.baseline, RESAMPLES_FOR_A_LOOK, self.plan.seed);
-                interval
-                    .is_some_and(|interval| interval.half_width() <= precision * interval.median)
-            })
-    }
-
-    pub(super) fn outcome(self, stopped: bool, mut noticed: Noticed) -> Outcome {
-        let again = self.names.len() - 1;
-        let names = &self.names[..again];
-        let mut found = evaluate(&self.rounds, names, self.baseline, self.plan.seed);
-        noticed.disturbances.extend(found.disturbance);
-        let baseline_again_ns = found.series.pop().unwrap_or_default();
-        let figures = found.series.into_iter().zip(found.comparisons);
-        let subjects = figures
-            .enumerate()
-            .map(|(index, (samples_ns, comparison))| SubjectOutcome {
-                name: names[index].clone(),
-                samples_ns,
-                iterations: self.iterations[index],
-                comparison,
-                account: self.accounts[index],
-            })
-            .collect();
-        Outcome {
-            subjects,
-            baseline: self.baseline,
-            baseline_again_ns,
-            floor: found.floor,
-            rounds: found.rounds,
-            rounds_discarded: found.rounds_discarded,
-            stopped,
-            noticed,
-        }
-    }
+/// Whether every interval, the baseline's with itself among them, is so narrow: half of its width
+/// at most this share of its ratio.
+pub(crate) fn is_precise(rounds: &[Round], baseline: usize, precision: f64, seed: u64) -> bool {
+    let (kept, _) = kept(rounds);
+    let entrants = kept.first().map_or(0, |round| round.values.len());
+    kept.len() >= ROUNDS_FOR_AN_INTERVAL
+        && (0..entrants).filter(|&entrant| entrant != baseline).all(|entrant| {
+            let interval = ratio(&kept, entrant, baseline, RESAMPLES_FOR_A_LOOK, seed);
+            interval.is_some_and(|interval| interval.half_width() <= precision * interval.median)
+        })
 }
 
 /// The rounds that count, and how many were left out: those that were hit, unless they are half of
@@ -175,6 +140,15 @@ mod tests {
         assert_eq!((kept(&mostly_hit).0.len(), kept(&mostly_hit).1), (11, 0));
         let few = rounds(&[false, false, false, true]);
         assert_eq!(kept(&few).0.len(), 4);
+    }
+
+    #[test]
+    fn over_nothing_there_is_no_ratio() {
+        let rounds: Vec<Round> =
+            (0..9).map(|_| Round { values: vec![0.0, 1.0, 0.0], hit: false }).collect();
+        let found = evaluate(&rounds, &["nothing".into(), "one".into()], 0, 1);
+        assert_eq!((found.floor, found.comparisons), (None, vec![None, None]));
+        assert_eq!(found.series[1], [1.0; 9]);
     }
 
     #[test]

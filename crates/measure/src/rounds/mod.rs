@@ -1,0 +1,170 @@
+//! Rounds: every entrant once each, in an order drawn anew, until the time is over; then ratios.
+//!
+//! Whoever compares anything does it in rounds: `interleave` with threads of this process, others
+//! with processes or machines that they drive. Entrants are the subjects, and the baseline once more
+//! as the last: what it shows against itself is the noise floor.
+//!
+//! From the bottom up:
+//!
+//! - [`evaluation`]: from rounds to ratios.
+
+pub mod evaluation;
+
+pub use evaluation::{Evaluation, Round, evaluate};
+
+use std::time::{Duration, Instant};
+
+use crate::clock::Clock;
+use crate::disturbance::Watch;
+use crate::random::Random;
+
+/// How many rounds.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// How long they may take, counted from `started`.
+    pub budget: Duration,
+    /// Since when that time counts.
+    pub started: Instant,
+    /// Rounds that are run even beyond the budget.
+    pub least: usize,
+    /// Rounds after which the run ends in any case.
+    pub most: usize,
+}
+
+/// How far a run has come.
+#[derive(Clone, Copy, Debug)]
+pub struct Progress {
+    /// Rounds done.
+    pub rounds: usize,
+    /// Time spent.
+    pub elapsed: Duration,
+    /// Time that may be spent.
+    pub budget: Duration,
+}
+
+/// What becomes of a run after one of its rounds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// The round counts, and there may be another.
+    Round,
+    /// The round counts, and is the last.
+    Last,
+    /// Told to stop in the middle of the round, which does not count.
+    Stopped,
+}
+
+/// Runs rounds within their limits. `watch` looks at the machine before each. The round is told its
+/// number; `after` is told how far the run has come.
+///
+/// Gives how many rounds count, and the error that ended them: what was measured before it is whole.
+pub fn repeat<C, E>(
+    limits: Limits,
+    watch: &mut Watch,
+    context: &mut C,
+    mut round: impl FnMut(&mut C, u64) -> Result<Next, E>,
+    mut after: impl FnMut(&mut C, Progress),
+) -> (usize, Result<(), E>) {
+    let Limits { budget, started, least, most } = limits;
+    let mut done = 0;
+    while done < most && (done < least || started.elapsed() < budget) {
+        watch.tick(&Clock::get());
+        let next = match round(context, done as u64) {
+            Ok(Next::Stopped) => break,
+            Ok(next) => next,
+            Err(error) => return (done, Err(error)),
+        };
+        done += 1;
+        after(context, Progress { rounds: done, elapsed: started.elapsed(), budget });
+        if next == Next::Last {
+            break;
+        }
+    }
+    (done, Ok(()))
+}
+
+/// The order in which entrants take their turns.
+#[derive(Clone, Debug)]
+pub struct Order {
+    random: Random,
+    entrants: Vec<usize>,
+}
+
+impl Order {
+    /// Of these entrants, drawn from `seed`.
+    #[must_use]
+    pub fn new(entrants: impl IntoIterator<Item = usize>, seed: u64) -> Self {
+        Self { random: Random::new(seed), entrants: entrants.into_iter().collect() }
+    }
+
+    /// All of them, in an order drawn anew.
+    pub fn draw(&mut self) -> Vec<usize> {
+        self.random.shuffle(&mut self.entrants);
+        self.entrants.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sys::Proc;
+
+    fn limits(budget: Duration, least: usize, most: usize) -> Limits {
+        Limits { budget, started: Instant::now(), least, most }
+    }
+
+    /// What rounds saw, and how many count.
+    fn run(limits: Limits, ending: impl Fn(u64) -> Result<Next, u64>) -> (usize, Result<(), u64>) {
+        let mut watch = Watch::start(Proc::default());
+        let mut numbers = (Vec::new(), Vec::new());
+        let ended = repeat(
+            limits,
+            &mut watch,
+            &mut numbers,
+            |numbers, number| {
+                numbers.0.push(number);
+                ending(number)
+            },
+            |numbers, progress| numbers.1.push(progress.rounds),
+        );
+        assert_eq!(numbers.0, (0..numbers.0.len() as u64).collect::<Vec<_>>());
+        assert_eq!(numbers.1, (1..=ended.0).collect::<Vec<_>>());
+        ended
+    }
+
+    #[test]
+    fn rounds_keep_to_their_limits() {
+        let none = Duration::ZERO;
+        assert_eq!(run(limits(none, 3, 10), |_| Ok(Next::Round)), (3, Ok(())));
+        let hour = Duration::from_secs(3600);
+        assert_eq!(run(limits(hour, 3, 10), |_| Ok(Next::Round)), (10, Ok(())));
+        assert_eq!(run(limits(hour, 3, 0), |_| Ok(Next::Round)), (0, Ok(())));
+    }
+
+    #[test]
+    fn a_round_ends_the_run_with_or_without_itself() {
+        let at = |last: u64, next: Result<Next, u64>| {
+            let hour = Duration::from_secs(3600);
+            run(
+                limits(hour, 3, 10),
+                move |number| {
+                    if number == last { next } else { Ok(Next::Round) }
+                },
+            )
+        };
+        assert_eq!(at(4, Ok(Next::Last)), (5, Ok(())));
+        assert_eq!(at(4, Ok(Next::Stopped)), (4, Ok(())));
+        assert_eq!(at(4, Err(7)), (4, Err(7)));
+    }
+
+    #[test]
+    fn every_order_has_every_entrant() {
+        let mut order = Order::new(0..20, 1);
+        let (first, second) = (order.draw(), order.draw());
+        assert_ne!(first, second);
+        for mut drawn in [first, second] {
+            drawn.sort_unstable();
+            assert_eq!(drawn, (0..20).collect::<Vec<_>>());
+        }
+        assert_eq!(Order::new(0..20, 1).draw(), Order::new(0..20, 1).draw());
+    }
+}
