@@ -6,7 +6,8 @@
 //!
 //! - [`error`]: the one error of this crate;
 //! - [`context`]: which run and machine records are of, where they go, and who may stop it;
-//! - `leave_out`, `printed`: what becomes of a subject that fails, and what its process said;
+//! - `leave_out`: what becomes of a subject that fails;
+//! - [`drive`]: a process as a subject: started, talked with, ended;
 //! - `remarks`: what a record says beside its figure;
 //! - [`outcome`]: from an interleaved run to its records;
 //! - [`copy`]: memcpy, memmove and memset;
@@ -18,12 +19,12 @@
 pub mod channel;
 pub mod context;
 pub mod copy;
+pub mod drive;
 pub mod error;
 pub mod heap;
 mod leave_out;
 pub mod memory;
 pub mod outcome;
-mod printed;
 mod remarks;
 pub mod sim;
 

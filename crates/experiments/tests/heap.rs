@@ -6,9 +6,9 @@ use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+use haul_experiments::drive::Program;
 use haul_experiments::heap::{
-    Bench, Driver, Extent, Found, Peer, Shape, Test, baseline_first, check_shape, driver,
-    measure_heap,
+    Bench, Extent, Found, Peer, Shape, Test, baseline_first, check_shape, driver, measure_heap,
 };
 use haul_experiments::{Context, Error};
 use haul_measure::Caches;
@@ -24,9 +24,9 @@ fn drives() {
     }
 }
 
-fn this_program() -> Driver {
-    Driver {
-        program: env::current_exe().unwrap(),
+fn this_program() -> Program {
+    Program {
+        path: env::current_exe().unwrap(),
         arguments: ["drives", "--exact", "--nocapture"].map(Into::into).into(),
         environment: vec![(DRIVES.into(), "1".into())],
     }
@@ -180,8 +180,8 @@ fn a_peer_that_fails_is_left_out_and_the_others_go_on() {
 fn where_haul_fails_the_others_are_recorded_and_the_run_has_failed() {
     let script = "test \"$1\" = haul && exit 1; exec \"$0\" drives --exact --nocapture";
     let this = this_program();
-    let arguments = ["-c".into(), script.into(), this.program.into()].into();
-    let driver = Driver { program: "sh".into(), arguments, ..this };
+    let arguments = ["-c".into(), script.into(), this.path.into()].into();
+    let driver = Program { path: "sh".into(), arguments, ..this };
     let (done, found, warnings) = measure(&Bench { driver, ..bench(Test::Bulk, usual()) });
     let message = done.unwrap_err().to_string();
     assert!(message.contains("cannot have haul start its heap"), "{message}");
@@ -207,7 +207,7 @@ fn a_driver_that_is_none_is_told_and_never_waited_for() {
         ("true", vec![], "ended"),
         ("sh", vec!["-c".into(), nonsense.into()], "expected"),
     ] {
-        let driver = Driver { program: program.into(), arguments, environment: Vec::new() };
+        let driver = Program::new(program).with(arguments);
         let (done, found, _) = measure(&Bench { driver, ..bench(Test::Bulk, vec![libc()]) });
         let message = done.unwrap_err().to_string();
         assert!(message.contains(part) && message.contains("libc"), "{message}");

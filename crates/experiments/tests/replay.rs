@@ -6,9 +6,10 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+use haul_experiments::drive::Program;
 use haul_experiments::heap::trace::OPERATIONS_MAX;
 use haul_experiments::heap::{
-    Driver, Found, Part, Peer, Replay, Trace, baseline_first, driver, map_shared, map_trace,
+    Found, Part, Peer, Replay, Trace, baseline_first, driver, map_shared, map_trace,
     measure_replay, operations_until,
 };
 use haul_experiments::{Context, Error};
@@ -129,8 +130,8 @@ fn replay(trace: Trace, is_merged: bool) -> Replay {
         trace,
         is_merged,
         heaps: baseline_first(vec![haul, Peer::Libc.find().unwrap()]),
-        driver: Driver {
-            program: env::current_exe().unwrap(),
+        driver: Program {
+            path: env::current_exe().unwrap(),
             arguments: ["drives", "--exact", "--nocapture"].map(Into::into).into(),
             environment: vec![(DRIVES.into(), "1".into())],
         },

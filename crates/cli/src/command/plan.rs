@@ -12,7 +12,8 @@ use haul_experiments::channel::{self, Launch, Subject, Target};
 use haul_experiments::copy::drawn::Shape;
 use haul_experiments::copy::tune::Tune;
 use haul_experiments::copy::{Drawn, Function, Sizes};
-use haul_experiments::heap::{self, Driver, Extent as HeapExtent, Found, Shape as Block, Test};
+use haul_experiments::drive::Program;
+use haul_experiments::heap::{self, Extent as HeapExtent, Found, Shape as Block, Test};
 use haul_experiments::memory::fault::Touch;
 use haul_experiments::memory::{Bandwidth, Fault, Operation};
 use haul_measure::distribution::built_in;
@@ -178,7 +179,7 @@ pub(super) fn whole(quick: bool, machine: &Machine, heap: Heaps<'_>, channel: Wa
 }
 
 /// Heaps and ways with the program that drives them.
-pub(super) type Heaps<'a> = (&'a [Found], &'a Driver);
+pub(super) type Heaps<'a> = (&'a [Found], &'a Program);
 pub(super) type Ways<'a> = (&'a [Subject], &'a Launch);
 
 /// What is measured before the thresholds are found: what they do not change.
@@ -244,7 +245,7 @@ fn after_tuning(quick: bool, machine: &Machine) -> Vec<Stage> {
 
 /// Allocation beside these heaps, the baseline first: the seed's growth, and pairs on one processor
 /// and on all.
-fn heaps(quick: bool, machine: &Machine, heaps: &[Found], driver: &Driver) -> Vec<Stage> {
+fn heaps(quick: bool, machine: &Machine, heaps: &[Found], driver: &Program) -> Vec<Stage> {
     let extent = if quick { QUICK } else { FULL };
     let stage = |test: Test, block: Block, threads: usize| {
         let usual = test.extent(block);
@@ -366,14 +367,8 @@ mod tests {
     }
 
     fn whole_plan(quick: bool, machine: &Machine) -> Whole {
-        let heap_driver =
-            Driver { program: "haul".into(), arguments: Vec::new(), environment: Vec::new() };
-        let way_driver = Launch {
-            program: "haul".into(),
-            arguments: Vec::new(),
-            environment: Vec::new(),
-            starts_both: false,
-        };
+        let heap_driver = Program::new("haul");
+        let way_driver = Launch { program: Program::new("haul"), starts_both: false };
         // As many as there can be.
         let heap = Found { peer: heap::Peer::Haul, library: None };
         let heaps = vec![heap; heap::Peer::ALL.len()];

@@ -2,7 +2,6 @@
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -10,6 +9,7 @@ use haul_experiments::Context;
 use haul_experiments::channel::{self, measure_channel};
 use haul_experiments::copy::drawn::Shape;
 use haul_experiments::copy::{Drawn, Sizes, measure_drawn, measure_sizes};
+use haul_experiments::drive::Program;
 use haul_experiments::heap::{self, measure_heap};
 use haul_experiments::memory::{Bandwidth, Fault, measure_bandwidth, measure_fault};
 use haul_measure::Caches;
@@ -250,11 +250,11 @@ pub(super) fn measure(
 }
 
 /// This program and the arguments of one of its commands, for a child process.
-pub(super) fn this_program(command: [&str; 2]) -> (PathBuf, Vec<OsString>) {
+pub(super) fn this_program(command: [&str; 2]) -> Program {
     // Without /proc, the path that the kernel was given when it started this process.
     let started = || OsStr::from_bytes(rustix::param::linux_execfn().to_bytes()).into();
-    let program = std::env::current_exe().unwrap_or_else(|_| started());
-    (program, command.map(OsString::from).into())
+    let path = std::env::current_exe().unwrap_or_else(|_| started());
+    Program::new(path).with(command.map(OsString::from).into())
 }
 
 impl Stage {

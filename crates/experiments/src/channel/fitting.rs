@@ -92,12 +92,12 @@ mod tests {
     use crate::channel::peers::{Found, Peer};
     use crate::channel::run::Run;
     use crate::context::Context;
+    use crate::drive::Program;
 
     const MIB: u64 = 1 << 20;
 
     fn launch() -> Launch {
-        let (program, arguments, environment) = ("/bin/false".into(), Vec::new(), Vec::new());
-        Launch { program, arguments, environment, starts_both: false }
+        Launch { program: Program::new("/bin/false"), starts_both: false }
     }
 
     fn bench(names: &[&str]) -> Bench {

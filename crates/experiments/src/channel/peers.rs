@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::{fs, io};
 
 use super::pair::{Folder, Launch};
+use crate::drive::Program;
 use crate::error::Error;
 
 /// What every driver in C has in common.
@@ -134,8 +135,7 @@ fn ucx() -> Result<Had, String> {
     let mut cc = Command::new("cc");
     compile(cc.args(["-lucp", "-lucs"]), folder.path())?;
     let program = folder.path().join("driver");
-    let launch =
-        Launch { program, arguments: Vec::new(), environment: Vec::new(), starts_both: false };
+    let launch = Launch { program: Program::new(program), starts_both: false };
     Ok((Some(launch), Some(folder)))
 }
 
@@ -151,8 +151,7 @@ fn mpi() -> Result<Had, String> {
     }
     let mut arguments: Vec<OsString> = arguments.into_iter().map(OsString::from).collect();
     arguments.push(folder.path().join("driver").into());
-    let program = PathBuf::from("mpirun");
-    let launch = Launch { program, arguments, environment: Vec::new(), starts_both: true };
+    let launch = Launch { program: Program::new("mpirun").with(arguments), starts_both: true };
     Ok((Some(launch), Some(folder)))
 }
 
@@ -169,7 +168,7 @@ fn iceoryx2() -> Result<Launch, String> {
         .into_iter()
         .find(|path| path.is_file())
         .ok_or_else(|| format!("no {ICEORYX2} in {ICEORYX2_VARIABLE}, beside haul or on PATH"))?;
-    Ok(Launch { program, arguments: Vec::new(), environment: Vec::new(), starts_both: false })
+    Ok(Launch { program: Program::new(program), starts_both: false })
 }
 
 /// A folder with a driver's source.

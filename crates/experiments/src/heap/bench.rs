@@ -8,11 +8,12 @@ use haul_measure::rounds::{self, Limits, Next, Order};
 use haul_measure::sys::{self, Proc};
 use haul_model::Bytes;
 
-use super::child::{Driver, Figures, Running};
+use super::child::{Figures, Running};
 use super::peers::{Found, Peer};
 use super::protocol::{Shape, Start, Task};
 use super::test::{Extent, Test};
 use crate::context::Context;
+use crate::drive::Program;
 use crate::error::Error;
 use crate::leave_out::or_leave_out;
 use crate::remarks::Remarks;
@@ -63,7 +64,7 @@ pub struct Bench {
     /// Who is measured; the first of them is the baseline.
     pub heaps: Vec<Found>,
     /// How their drivers are started.
-    pub driver: Driver,
+    pub driver: Program,
     /// How long it may take.
     pub budget: Duration,
     /// What orders, sizes and lifetimes are drawn from.
@@ -351,7 +352,7 @@ impl<'a> Entrant<'a> {
     }
 
     /// Has its driver do a task; starts it where there is none.
-    fn perform(&mut self, driver: &Driver, task: &Task) -> Result<Figures, Error> {
+    fn perform(&mut self, driver: &Program, task: &Task) -> Result<Figures, Error> {
         let running = match &mut self.running {
             Some(running) => running,
             none => {

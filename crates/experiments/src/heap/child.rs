@@ -1,38 +1,20 @@
 //! A driver as its run sees it: started, asked, and ended with the run.
 
-use std::ffi::OsString;
-use std::io::{self, BufRead, BufReader, Write};
+use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::process::Stdio;
 
 use super::peers::{Found, Peer};
 use super::protocol::{Reply, Start, Task};
+use crate::drive::{Children, Conversation, Printed, Program};
 use crate::error::Error;
-use crate::printed::Printed;
 
-/// The longest that one task or start may take: a heap that hangs is told, not waited for.
-const PATIENCE: Duration = Duration::from_secs(120);
-
-/// How drivers are started: a program that calls [`super::driver::serve`].
-#[derive(Clone, Debug)]
-pub struct Driver {
-    /// The program.
-    pub program: PathBuf,
-    /// Its arguments; the peer's name comes behind them.
-    pub arguments: Vec<OsString>,
-    /// What it is told by its environment.
-    pub environment: Vec<(OsString, OsString)>,
-}
-
-/// A driver that runs.
+/// A driver that runs: a program that calls [`super::driver::serve`].
 pub(super) struct Running {
     peer: Peer,
-    child: Child,
-    reader: BufReader<UnixStream>,
-    writer: UnixStream,
+    child: Children,
+    conversation: Conversation,
     printed: Printed,
     /// The heap's version, and what its memory consists of.
     pub(super) version: String,
@@ -51,10 +33,10 @@ impl Running {
     ///
     /// # Errors
     /// [`Error::Driver`]: the process or the heap did not start.
-    pub(super) fn start(driver: &Driver, found: &Found, start: &Start) -> Result<Self, Error> {
+    pub(super) fn start(driver: &Program, found: &Found, start: &Start) -> Result<Self, Error> {
         let mut running = Self::spawn(driver, found).map_err(|reason| Error::Driver {
             peer: found.peer.name().to_owned(),
-            attempt: format!("start {}", driver.program.display()),
+            attempt: format!("start {}", driver.path.display()),
             reason: reason.to_string(),
         })?;
         match running.converse(start, "start its heap")? {
@@ -83,28 +65,21 @@ impl Running {
         }
     }
 
-    fn spawn(driver: &Driver, found: &Found) -> io::Result<Self> {
+    fn spawn(driver: &Program, found: &Found) -> io::Result<Self> {
         let (ours, theirs) = UnixStream::pair()?;
-        ours.set_read_timeout(Some(PATIENCE))?;
-        ours.set_write_timeout(Some(PATIENCE))?;
         let (printed, input) = Printed::new()?;
-        let mut command = Command::new(&driver.program);
-        command.args(&driver.arguments).arg(found.peer.name());
-        command.envs(driver.environment.iter().map(|(name, value)| (name, value)));
-        command.env_remove("LD_PRELOAD");
+        let mut command = driver.command(&input)?;
+        command.arg(found.peer.name());
         if let (Some(library), false) = (&found.library, found.peer == Peer::Dpdk) {
             command.env("LD_PRELOAD", library);
         }
-        command.stdin(Stdio::from(OwnedFd::from(theirs)));
-        command.stdout(input.try_clone()?).stderr(input);
-        let child = command.spawn()?;
-        // Our copies of the child's ends close with it: what it prints ends when it ends.
-        drop(command);
+        command.stdin(Stdio::from(OwnedFd::from(theirs))).stdout(input);
+        let mut child = Children::new();
+        child.push(command.spawn()?);
         Ok(Self {
             peer: found.peer,
             child,
-            reader: BufReader::new(ours.try_clone()?),
-            writer: ours,
+            conversation: Conversation::with_driver(ours)?,
             printed,
             version: String::new(),
             pages: None,
@@ -117,43 +92,19 @@ impl Running {
         attempt: &str,
     ) -> Result<Reply, Error> {
         let mut talk = || {
-            let text = serde_json::to_string(message)?;
-            self.writer.write_all(format!("{text}\n").as_bytes())?;
-            let mut answer = String::new();
-            if self.reader.read_line(&mut answer)? == 0 {
-                return Err(io::Error::other("its process ended"));
-            }
-            Ok(serde_json::from_str(&answer)?)
+            let text = serde_json::to_string(message).map_err(|error| error.to_string())?;
+            self.conversation.say(&text).map_err(|silence| silence.to_string())?;
+            let answer = self.conversation.hear().map_err(|silence| silence.to_string())?;
+            serde_json::from_str(&answer).map_err(|error| error.to_string())
         };
-        talk().map_err(|reason: io::Error| match reason.kind() {
-            io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => {
-                self.error(attempt, "its process ended")
-            }
-            io::ErrorKind::WouldBlock => {
-                self.error(attempt, format!("no answer within {} s", PATIENCE.as_secs()))
-            }
-            _ => self.error(attempt, reason.to_string()),
-        })
+        talk().map_err(|reason: String| self.error(attempt, reason))
     }
 
     /// Ends it, and tells with the reason what it printed.
     fn error(&mut self, attempt: &str, reason: impl Into<String>) -> Error {
-        self.end();
+        self.child.end();
         let reason = self.printed.told_with(reason.into());
         Error::Driver { peer: self.peer.name().to_owned(), attempt: attempt.to_owned(), reason }
-    }
-
-    fn end(&mut self) {
-        // It may have ended by itself: then there is nobody to end, and its status is nobody's
-        // business.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        self.end();
     }
 }
 

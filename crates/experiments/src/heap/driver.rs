@@ -5,7 +5,7 @@
 //! it can only be compared from outside. The conversation goes over standard input, a socket, so
 //! that whatever a library prints does not get into it.
 
-use std::io::{self, BufRead, BufReader, Write};
+use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 
@@ -17,6 +17,7 @@ use super::allocator::{Allocator, c::C, dpdk::Dpdk, haul::Haul};
 use super::peers::Peer;
 use super::protocol::{Reply, Start, Task};
 use super::work::{Found, Stage, payload_bytes};
+use crate::drive::{Conversation, Silence};
 use crate::error::Error;
 
 /// Serves one conversation on standard input, a Unix socket, until the other side closes it.
@@ -32,60 +33,52 @@ pub fn serve() -> Result<(), Error> {
     talk.map_err(|reason| Error::Conversation { reason })
 }
 
-/// One side of the conversation.
-struct Line {
-    reader: BufReader<UnixStream>,
-    writer: UnixStream,
-}
-
-impl Line {
-    /// The next message; `None` where the other side has closed.
-    fn hear<T: serde::de::DeserializeOwned>(&mut self) -> io::Result<Option<T>> {
-        let mut text = String::new();
-        if self.reader.read_line(&mut text)? == 0 {
-            return Ok(None);
-        }
-        Ok(Some(serde_json::from_str(&text)?))
-    }
-
-    fn say(&mut self, reply: &Reply) -> io::Result<()> {
-        let text = serde_json::to_string(reply)?;
-        self.writer.write_all(format!("{text}\n").as_bytes())
-    }
-}
-
 fn converse(stream: UnixStream) -> io::Result<()> {
-    let mut line = Line { reader: BufReader::new(stream.try_clone()?), writer: stream };
-    let Some(start) = line.hear::<Start>()? else { return Ok(()) };
+    let mut run = Conversation::with_run(stream)?;
+    let Some(start) = hear::<Start>(&mut run)? else { return Ok(()) };
     let failed = match start.peer {
-        Peer::Dpdk => Dpdk::new(&start).map(|heap| drive(&heap, &start, &mut line)),
-        Peer::Haul => Haul::new(&start).map(|heap| drive(&heap, &start, &mut line)),
+        Peer::Dpdk => Dpdk::new(&start).map(|heap| drive(&heap, &start, &mut run)),
+        Peer::Haul => Haul::new(&start).map(|heap| drive(&heap, &start, &mut run)),
         Peer::Libc | Peer::Mimalloc | Peer::Jemalloc | Peer::Tcmalloc => {
-            C::new(start.peer).map(|heap| drive(&heap, &start, &mut line))
+            C::new(start.peer).map(|heap| drive(&heap, &start, &mut run))
         }
     };
     match failed {
         Ok(driven) => driven,
-        Err(reason) => line.say(&Reply::Failed { reason }),
+        Err(reason) => say(&mut run, &Reply::Failed { reason }),
     }
 }
 
+/// The run's next message; `None` where it has closed.
+fn hear<T: serde::de::DeserializeOwned>(run: &mut Conversation) -> io::Result<Option<T>> {
+    match run.hear() {
+        Ok(line) => Ok(Some(serde_json::from_str(&line)?)),
+        Err(Silence::Ended) => Ok(None),
+        Err(silence) => Err(io::Error::other(silence.to_string())),
+    }
+}
+
+fn say(run: &mut Conversation, reply: &Reply) -> io::Result<()> {
+    let text = serde_json::to_string(reply)?;
+    run.say(&text).map_err(|silence| io::Error::other(silence.to_string()))
+}
+
 /// Does tasks on this heap until there are none.
-fn drive<A: Allocator>(heap: &A, start: &Start, line: &mut Line) -> io::Result<()> {
+fn drive<A: Allocator>(heap: &A, start: &Start, run: &mut Conversation) -> io::Result<()> {
     let stage = Stage::new(heap, start);
     let proc = Proc::default();
     let resident_start = proc.resident_bytes();
     let work =
         |thread: usize, task: &Task, meeting: &Meeting<'_>| stage.perform(thread, task, meeting);
     let driven = crew::with_crew(start.threads, &start.cpus, &work, |crew, _| {
-        line.say(&Reply::Ready { version: heap.version(), pages: heap.pages() })?;
-        while let Some(task) = line.hear::<Task>()? {
+        say(run, &Reply::Ready { version: heap.version(), pages: heap.pages() })?;
+        while let Some(task) = hear::<Task>(run)? {
             let resident = || Some((proc.resident_bytes()? as f64, resident_start? as f64));
-            line.say(&answer(crew, &task, resident))?;
+            say(run, &answer(crew, &task, resident))?;
         }
         Ok(())
     });
-    driven.unwrap_or_else(|error| line.say(&Reply::Failed { reason: error.to_string() }))
+    driven.unwrap_or_else(|error| say(run, &Reply::Failed { reason: error.to_string() }))
 }
 
 fn answer(

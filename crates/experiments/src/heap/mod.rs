@@ -31,7 +31,6 @@ pub mod trace;
 mod work;
 
 pub use bench::{Bench, baseline_first, check_shape, measure_heap};
-pub use child::Driver;
 pub use map::{map_shared, map_trace, operations_until};
 pub use peers::{Found, Peer};
 pub use protocol::Shape;

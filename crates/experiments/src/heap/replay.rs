@@ -9,12 +9,13 @@ use haul_measure::rounds::{self, Limits, Next, Order, Round, evaluate};
 use haul_measure::sys::{self, Proc};
 use haul_model::Record;
 
-use super::child::{Driver, Running};
+use super::child::Running;
 use super::peers::{Found, Peer};
 use super::protocol::{Start, Task};
 use super::script::Script;
 use super::trace::{Trace, live_bytes};
 use crate::context::Context;
+use crate::drive::Program;
 use crate::error::Error;
 use crate::leave_out::or_leave_out;
 use crate::remarks::Remarks;
@@ -51,7 +52,7 @@ pub struct Replay {
     /// Who is measured; the first of them is the baseline.
     pub heaps: Vec<Found>,
     /// How their drivers are started.
-    pub driver: Driver,
+    pub driver: Program,
     /// How long it may take.
     pub budget: Duration,
     /// What orders are drawn from.
@@ -317,7 +318,7 @@ impl<'a> Entrant<'a> {
     /// Starts a process for one repetition; what is resident in it once it has the steps.
     fn begin(
         &mut self,
-        driver: &Driver,
+        driver: &Program,
         start: &Start,
         script: &Script,
     ) -> Result<(Running, f64), Error> {

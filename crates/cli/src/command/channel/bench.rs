@@ -100,8 +100,7 @@ impl Command for Bench {
 
 /// How this program drives one end.
 pub(in crate::command) fn driver() -> Launch {
-    let (program, arguments) = stage::this_program(["channel", "drive"]);
-    Launch { program, arguments, environment: Vec::new(), starts_both: false }
+    Launch { program: stage::this_program(["channel", "drive"]), starts_both: false }
 }
 
 /// What every system has: haul's mechanisms, a pipe, a Unix socket, and one copy for scale.

@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
-use haul_experiments::heap::{
-    self, Driver, Extent, Found, Peer, Shape, Test, baseline_first, check_shape,
-};
+use haul_experiments::drive::Program;
+use haul_experiments::heap::{self, Extent, Found, Peer, Shape, Test, baseline_first, check_shape};
 use haul_model::{Bytes, Nanos, Record};
 
 use crate::arguments::heap::{Align, Bench as Arguments};
@@ -77,9 +76,8 @@ impl Command for Bench {
 }
 
 /// How this program drives a heap.
-pub(in crate::command) fn driver() -> Driver {
-    let (program, arguments) = stage::this_program(["heap", "drive"]);
-    Driver { program, arguments, environment: Vec::new() }
+pub(in crate::command) fn driver() -> Program {
+    stage::this_program(["heap", "drive"])
 }
 
 /// haul, and every peer that is installed, the baseline first.

@@ -1,0 +1,94 @@
+//! The processes of a subject, from their start to their end.
+
+use std::process::Child;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+/// The longest that processes take to end, before they are killed.
+const PATIENCE_TO_END: Duration = Duration::from_secs(3);
+
+/// How often it is looked whether they have.
+const LOOK_AGAIN: Duration = Duration::from_millis(1);
+
+/// Processes that end with this value.
+pub(crate) struct Children(Vec<Child>);
+
+impl Children {
+    /// Of none so far.
+    pub(crate) fn new() -> Self {
+        Self(Vec::new())
+    }
+
+    /// One more.
+    pub(crate) fn push(&mut self, child: Child) {
+        self.0.push(child);
+    }
+
+    /// Whether all of them run.
+    pub(crate) fn are_running(&mut self) -> bool {
+        self.0.iter_mut().all(is_running)
+    }
+
+    /// Gives them time to end by themselves, and to take along what they have made.
+    pub(crate) fn await_end(&mut self) {
+        let started = Instant::now();
+        while self.0.iter_mut().any(is_running) && started.elapsed() < PATIENCE_TO_END {
+            std::thread::sleep(LOOK_AGAIN);
+        }
+    }
+
+    /// Ends them: at first by asking, for mpirun then ends what it has started.
+    pub(crate) fn end(&mut self) {
+        for child in &mut self.0 {
+            let process = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+            if let Some(process) = process.filter(|_| is_running(child)) {
+                // It may end by itself in this moment: then there is nobody to ask.
+                let _ = kill_process(process, Signal::TERM);
+            }
+        }
+        self.await_end();
+        for child in &mut self.0 {
+            // As above; its status is nobody's business.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+        self.0.clear();
+    }
+}
+
+impl Drop for Children {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+fn is_running(child: &mut Child) -> bool {
+    matches!(child.try_wait(), Ok(None))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    #[test]
+    fn who_does_not_end_when_asked_is_killed() {
+        let mut children = Children::new();
+        let deaf = "trap '' TERM; echo; while :; do sleep 0.1; done";
+        let mut child = Command::new("sh")
+            .args(["-c", deaf])
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut said = [0];
+        std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut said).unwrap();
+        children.push(child);
+        assert!(children.are_running());
+        let started = Instant::now();
+        children.end();
+        assert!(started.elapsed() >= PATIENCE_TO_END);
+        assert!(children.0.is_empty());
+    }
+}
