@@ -93,6 +93,7 @@ struct Canvas<'a> {
     is_rows: bool,
     log_x: bool,
     log_value: bool,
+    is_ratio: bool,
     value_title: &'a str,
     height: f64,
     x: (f64, f64),
@@ -129,6 +130,7 @@ impl<'a> Canvas<'a> {
             is_rows: plot.shape == Shape::Dots,
             log_x: plot.shape == Shape::Sizes,
             log_value: mode.log,
+            is_ratio,
             value_title: mode.title,
             height,
             x: if first == last { (first / 2.0, last * 2.0 + 1.0) } else { (first, last) },
@@ -269,7 +271,7 @@ impl<'a> Canvas<'a> {
         else {
             return;
         };
-        if let Some(floor) = series.floor[row] {
+        if let Some(floor) = series.floor[0][row].filter(|_| self.is_ratio) {
             let (left, right) = (self.at_value(1.0 - floor), self.at_value(1.0 + floor));
             let _ = write!(
                 svg,

@@ -145,7 +145,7 @@ fn a_plot_holds_the_numbers_of_its_records() {
         .filter_map(|kernel| series(kernel)["y"][1][place].as_f64())
         .fold(f64::INFINITY, f64::min);
     assert_eq!(series("best kernel")["y"][1][place].as_f64(), Some(fastest));
-    assert_eq!(series("best kernel")["remark"][place], "stream_avx2");
+    assert_eq!(series("best kernel")["remark"][0][place], "stream_avx2");
 }
 
 #[test]
@@ -160,7 +160,7 @@ fn controls_stand_where_records_would_fall_on_one_another() {
     assert_eq!(labels("m0-1-copy-distribution"), ["function", "threads"]);
     assert_eq!(labels("m0-5-copy-tune"), ["phase"]);
     assert_eq!(labels("m0-3-memory-bandwidth"), [""; 0], "the best of all ways");
-    assert_eq!(plots["m0-3-memory-bandwidth"]["views"][0]["series"][0]["remark"][0], "stream_avx2");
+    assert_eq!(plots["m0-3-memory-bandwidth"]["views"][0]["series"][0]["remark"][0][0], "stream_avx2");
     let views = plots["m0-1-copy-distribution"]["views"].as_array().expect("views").len();
     assert_eq!(views, 6, "three functions with one and two threads");
 }
@@ -576,4 +576,42 @@ fn a_calibration_that_changes_nothing_is_not_drawn_again() {
     let (once, is_told) = drawings(100.0);
     let (twice, is_told_twice) = drawings(90.0);
     assert!(once < twice && is_told && !is_told_twice, "{once} and {twice}");
+}
+
+/// Figure of transfers: a way that moves a quarter of the baseline's bytes a second and answers in a
+/// seventh of its time.
+fn transfers_with_verdicts() -> Vec<Line> {
+    let of = |metric: &str, unit: &str, value: f64, ratio: f64, floor: f64| {
+        let mut record = Record::new("run-1", "channel.transfer", "haul:ring", metric, unit)
+            .with("size_bytes", 65536)
+            .with("target", "warm")
+            .with("busy_core", 0);
+        record.machine = "m1".into();
+        record.samples = vec![value];
+        record.comparison = Some(samples::against("pipe", ratio, 0.004, floor));
+        Line::from(record)
+    };
+    vec![
+        of("throughput", "GB/s", 1.9, 0.22, 0.03),
+        of("cpu", "s/GB", 0.9, 1.5, 0.02),
+        of("latency", "ns", 800.0, 0.15, 0.01),
+    ]
+}
+
+#[test]
+fn each_mode_tells_the_verdict_of_its_own_metric() {
+    let lines = transfers_with_verdicts();
+    for lines in [lines.clone(), lines.into_iter().rev().collect()] {
+        let plots = data(&page_of("verdicts", &lines), "plots");
+        let series = &plots["m0-0-channel-transfer"]["views"][0]["series"][0];
+        let remarks: Vec<&str> =
+            (0..3).map(|mode| series["remark"][mode][0].as_str().expect("a verdict")).collect();
+        assert_eq!(
+            remarks,
+            ["78% less throughput than pipe", "50% more cpu than pipe", "85% less latency than pipe"]
+        );
+        let floors: Vec<f64> =
+            (0..3).map(|mode| series["floor"][mode][0].as_f64().expect("a floor")).collect();
+        assert_eq!(floors, [0.03, 0.02, 0.01]);
+    }
 }

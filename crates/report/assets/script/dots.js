@@ -61,10 +61,13 @@ class DotPlot extends Plot {
     };
   }
 
+  // A floor is a share of a ratio: on an axis of anything else it has no place.
+  floors(series) { return this.plot.modes[this.mode].name === "ratio" ? series.floor[this.mode] : []; }
+
   rowRange() {
     const mode = this.mode;
     const values = this.shownSeries().flatMap(({ series }) =>
-      [...series.y[mode], ...series.low[mode], ...series.high[mode], ...series.floor.flatMap((floor) => (floor === null ? [] : [1 - floor, 1 + floor]))]).filter((v) => v !== null);
+      [...series.y[mode], ...series.low[mode], ...series.high[mode], ...this.floors(series).flatMap((floor) => (floor === null ? [] : [1 - floor, 1 + floor]))]).filter((v) => v !== null);
     const low = Math.min(...values, 0.95), high = Math.max(...values, 1.05);
     const pad = (high - low) * 0.03;
     return [Math.max(0, low - pad), high + pad];
@@ -96,7 +99,7 @@ class DotPlot extends Plot {
     ctx.stroke();
     const shown = this.shownSeries();
     ctx.fillStyle = colour("band");
-    shown.forEach(({ series }, order) => series.floor.forEach((floor, row) => {
+    shown.forEach(({ series }, order) => this.floors(series).forEach((floor, row) => {
       if (floor === null || series.y[this.mode][row] === null) return;
       const left = u.valToPos(1 - floor, "y", true), right = u.valToPos(1 + floor, "y", true);
       ctx.fillRect(left, this.lane(u, row, order, shown.length) - 3.5 * dpr, Math.max(right - left, 1), 7 * dpr);
@@ -130,7 +133,7 @@ class DotPlot extends Plot {
       ctx.moveTo(u.valToPos(series.low[this.mode][row], "y", true), y);
       ctx.lineTo(u.valToPos(series.high[this.mode][row], "y", true), y);
       ctx.stroke();
-      const none = series.remark[row]?.startsWith("no difference");
+      const none = series.remark[this.mode][row]?.startsWith("no difference");
       ctx.fillStyle = none ? colour("paper") : colour(look.stroke);
       ctx.beginPath();
       MARKS[look.mark](ctx, x, y, 3.6 * dpr);
@@ -156,14 +159,14 @@ class DotPlot extends Plot {
     this.at = this.spots.indexOf(spot);
     const mode = this.plot.modes[this.mode].name;
     const { series, row, look } = spot;
-    const [low, high, floor] = [series.low[this.mode][row], series.high[this.mode][row], series.floor[row]];
+    const [low, high, floor] = [series.low[this.mode][row], series.high[this.mode][row], series.floor[this.mode][row]];
     const range = `${show[mode](low)} to ${show[mode](high)}`;
     this.fillTip(`${this.view.labels[row]}, ${series.name}`, [
-      [swatch(look, "dots"), mode, show[mode](spot.value), series.remark[row] ?? ""],
+      [swatch(look, "dots"), mode, show[mode](spot.value), series.remark[this.mode][row] ?? ""],
       ["", mode === "ratio" ? "95%" : "quartiles", range, ""],
       ...(floor === null ? [] : [["", "floor", `±${(floor * 100).toFixed(1)}%`, ""]]),
     ]);
     this.placeTip(spot.x, spot.y + 8);
-    this.said = `${this.view.labels[row]}, ${series.name}: ${show[mode](spot.value)}, ${range}${series.remark[row] ? `, ${series.remark[row]}` : ""}${floor === null ? "" : `, noise floor ${(floor * 100).toFixed(1)}%`}`;
+    this.said = `${this.view.labels[row]}, ${series.name}: ${show[mode](spot.value)}, ${range}${series.remark[this.mode][row] ? `, ${series.remark[this.mode][row]}` : ""}${floor === null ? "" : `, noise floor ${(floor * 100).toFixed(1)}%`}`;
   }
 }

@@ -108,7 +108,7 @@ class LinePlot extends Plot {
   // The noise floor around 1, size by size, and the line of no difference.
   drawBand(u) {
     if (this.plot.modes[this.mode].name !== "ratio") return;
-    const floors = this.view.x.map((x, place) => Math.max(...this.view.series.map((series) => series.floor[place] ?? 0)));
+    const floors = this.view.x.map((x, place) => Math.max(...this.view.series.map((series) => series.floor[this.mode][place] ?? 0)));
     const { ctx, bbox } = u;
     ctx.save();
     ctx.beginPath();
@@ -160,8 +160,8 @@ class LinePlot extends Plot {
       .filter(({ series, value }) => value !== null && this.isShown(series))
       .sort((a, b) => (mode === "throughput" ? b.value - a.value : a.value - b.value));
     this.fillTip(this.view.labels[place], rows.map(({ series, look, value }) =>
-      [swatch(look, "lines"), series.name, show[mode](value), series.remark[place] ?? ""]));
+      [swatch(look, "lines"), series.name, show[mode](value), series.remark[this.mode][place] ?? ""]));
     this.placeTip(u.bbox.left / devicePixelRatio + u.valToPos(this.view.x[place], "x"), u.bbox.top / devicePixelRatio + 8);
-    this.said = `${this.view.labels[place]}: ${rows.map(({ series, value }) => `${series.name} ${show[mode](value)}${series.remark[place] ? `, ${series.remark[place]}` : ""}`).join("; ")}`;
+    this.said = `${this.view.labels[place]}: ${rows.map(({ series, value }) => `${series.name} ${show[mode](value)}${series.remark[this.mode][place] ? `, ${series.remark[this.mode][place]}` : ""}`).join("; ")}`;
   }
 }

@@ -118,7 +118,7 @@ class Plot {
       });
       return [button];
     });
-    const key = this.plot.shape === "dots" && this.view.series.some((series) => series.remark.some(Boolean));
+    const key = this.plot.shape === "dots" && this.view.series.some((series) => series.remark.some((row) => row.some(Boolean)));
     this.legend.replaceChildren(...buttons, ...(key ? [make("small", {}, "filled: a difference · hollow: none beyond the noise")] : []));
   }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use haul_model::{Bytes, Record, Verdict, limit};
+use haul_model::{Bytes, Comparison, Record, Verdict, limit};
 
 use super::plan::{Place, Plan, Point, role};
 use super::{Control, Guide, Plot, Role, Series, Shape, View, controls};
@@ -214,12 +214,13 @@ fn one_series(
             series.y[mode][place] = reading.map(|r| six_digits(r.value));
             series.low[mode][place] = reading.map(|r| six_digits(r.low));
             series.high[mode][place] = reading.map(|r| six_digits(r.high));
+            let comparison = point.record.comparison.as_ref().filter(|_| reading.is_some());
+            series.floor[mode][place] = comparison.map(|c| c.floor);
+            series.remark[mode][place] = match plan.best_of_subjects {
+                true => Some(point.record.subject.clone()),
+                false => comparison.map(|c| remark(&point.record.metric, c)),
+            };
         }
-        series.floor[place] = point.record.comparison.as_ref().map(|c| c.floor);
-        series.remark[place] = match plan.best_of_subjects {
-            true => Some(point.record.subject.clone()),
-            false => remark(point.record),
-        };
     }
     series
 }
@@ -235,14 +236,14 @@ fn six_digits(value: f64) -> f64 {
     format!("{value:.5e}").parse().unwrap_or(value)
 }
 
-fn remark(record: &Record) -> Option<String> {
-    let c = record.comparison.as_ref()?;
+/// The verdict on a metric, which is the record's own: a mode may show another one.
+fn remark(metric: &str, c: &Comparison) -> String {
     let difference = text::percent(c.ratio - 1.0);
-    Some(match c.verdict() {
-        Verdict::Less => format!("{difference} less {} than {}", record.metric, c.baseline),
-        Verdict::More => format!("{difference} more {} than {}", record.metric, c.baseline),
+    match c.verdict() {
+        Verdict::Less => format!("{difference} less {metric} than {}", c.baseline),
+        Verdict::More => format!("{difference} more {metric} than {}", c.baseline),
         Verdict::NoDifference => format!("no difference from {}", c.baseline),
-    })
+    }
 }
 
 fn empty(name: &str, role: Role, modes: usize, places: usize) -> Series {
@@ -254,8 +255,8 @@ fn empty(name: &str, role: Role, modes: usize, places: usize) -> Series {
         y: vec![vec![None; places]; modes],
         low: vec![vec![None; places]; modes],
         high: vec![vec![None; places]; modes],
-        floor: vec![None; places],
-        remark: vec![None; places],
+        floor: vec![vec![None; places]; modes],
+        remark: vec![vec![None; places]; modes],
     }
 }
 
@@ -264,7 +265,7 @@ fn complete_baseline(plan: &Plan, series: &mut [Series]) {
     let Some(ratio) = plan.modes.iter().position(|mode| mode.name == "ratio") else { return };
     let Some(time) = plan.modes.iter().position(|mode| mode.name == "time") else { return };
     for baseline in series.iter_mut().filter(|series| series.role == Role::Baseline) {
-        for place in 0..baseline.floor.len() {
+        for place in 0..baseline.y[time].len() {
             if baseline.y[time][place].is_some() && baseline.y[ratio][place].is_none() {
                 baseline.y[ratio][place] = Some(1.0);
             }
@@ -289,8 +290,8 @@ fn best_kernel(plan: &Plan, series: &[Series], places: usize) -> Option<Series> 
             best.y[mode][place] = fastest.y[mode][place];
             best.low[mode][place] = fastest.low[mode][place];
             best.high[mode][place] = fastest.high[mode][place];
+            best.remark[mode][place] = Some(fastest.name.clone());
         }
-        best.remark[place] = Some(fastest.name.clone());
     }
     best.y[time].iter().any(Option::is_some).then_some(best)
 }
