@@ -17,7 +17,8 @@ pub fn throughput(record: &Record) -> Option<f64> {
 }
 
 /// What memory allows `record`'s function on as many threads: the best `memory.bandwidth` among
-/// `records` of the same machine, by copying, or by writing for memset; in GB/s.
+/// `records` of the same run and machine, by copying, or by writing for memset; in GB/s. Another run
+/// may have had another machine of that name, or the same at another hour.
 ///
 /// A copy inside the caches passes it: it is the limit of memory, not of caches.
 ///
@@ -45,7 +46,8 @@ pub fn memory_limit<'a>(
     records
         .into_iter()
         .filter(|limit| limit.experiment == EXPERIMENT && limit.unit == "GB/s")
-        .filter(|limit| limit.machine == record.machine && threads(limit) == threads(record))
+        .filter(|limit| limit.run == record.run && limit.machine == record.machine)
+        .filter(|limit| threads(limit) == threads(record))
         .filter(|limit| limit.parameters.get("operation").is_some_and(|name| name == operation))
         .filter_map(Record::median)
         .filter(|rate| *rate > 0.0)
@@ -72,6 +74,8 @@ mod tests {
     fn the_limit_is_of_the_same_operation_threads_and_machine() {
         let mut foreign = memory("copy", 1, 99.0);
         foreign.machine = "another".into();
+        let mut earlier = memory("copy", 1, 98.0);
+        earlier.run = "another".into();
         let records = [
             memory("copy", 1, 10.0),
             memory("copy", 1, 12.0),
@@ -79,6 +83,7 @@ mod tests {
             memory("write", 1, 30.0),
             memory("read", 1, 40.0),
             foreign,
+            earlier,
         ];
         let of = |function: &str, threads: u64| {
             let record = Record::new("run", "copy.size", "haul", "time", "ns")

@@ -63,21 +63,51 @@ impl<'a> Section<'a> {
     /// What a sentence may be made of: measured, with samples, and the newest of those that say the
     /// same thing.
     pub(crate) fn newest_measured(&self) -> Vec<&'a Record> {
-        let mut newest: BTreeMap<String, &Record> = BTreeMap::new();
-        for record in
-            self.records.iter().filter(|r| r.kind == Kind::Measured && !r.samples.is_empty())
-        {
-            let key = identity(record);
-            match newest.get(&key) {
-                Some(older) if older.time > record.time => {}
-                _ => drop(newest.insert(key, record)),
+        self.newest_by(identity)
+    }
+
+    /// What a sentence may compare: as [`Section::newest_measured`], but in each run, for only what one
+    /// run measured in turns can be held against each other. The records of the newest run come first.
+    pub(crate) fn measured_by_run(&self) -> Vec<&'a Record> {
+        let mut records =
+            self.newest_by(|record| format!("{}\u{1f}{}", record.run, identity(record)));
+        let mut newest: BTreeMap<&str, &str> = BTreeMap::new();
+        for record in &records {
+            let time = newest.entry(&record.run).or_insert(&record.time);
+            *time = (*time).max(&record.time);
+        }
+        records.sort_by(|a, b| newest[b.run.as_str()].cmp(newest[a.run.as_str()]));
+        records
+    }
+
+    fn newest_by(&self, key_of: impl Fn(&Record) -> String) -> Vec<&'a Record> {
+        let mut newest: BTreeMap<String, usize> = BTreeMap::new();
+        for (index, record) in self.records.iter().enumerate() {
+            if record.kind != Kind::Measured || record.samples.is_empty() {
+                continue;
+            }
+            let place = newest.entry(key_of(record)).or_insert(index);
+            if self.records[*place].time <= record.time {
+                *place = index;
             }
         }
-        let kept = |record: &&&Record| {
-            newest.get(&identity(record)).is_some_and(|n| std::ptr::eq(*n, **record))
-        };
-        self.records.iter().filter(kept).copied().collect()
+        let kept: BTreeSet<usize> = newest.into_values().collect();
+        kept.into_iter().map(|index| self.records[index]).collect()
     }
+}
+
+/// The records of each run, in the order in which the runs come.
+pub(crate) fn runs<'a>(records: &[&'a Record]) -> Vec<Vec<&'a Record>> {
+    let mut place: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut runs: Vec<Vec<&Record>> = Vec::new();
+    for record in records {
+        let index = *place.entry(&record.run).or_insert_with(|| {
+            runs.push(Vec::new());
+            runs.len() - 1
+        });
+        runs[index].push(record);
+    }
+    runs
 }
 
 /// What a record is about, leaving out its run, its time, and what is only said beside it.

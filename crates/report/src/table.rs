@@ -43,8 +43,8 @@ pub(crate) fn table(caption: &str, records: &[&Record], limits: &[&Record]) -> S
 
 struct Columns<'a> {
     limits: &'a [&'a Record],
-    /// What memory allows filling or copying, by threads: thousands of rows ask for the same few.
-    allowed: RefCell<BTreeMap<(bool, String), Option<f64>>>,
+    /// What memory allowed filling or copying, by threads and run: thousands of rows ask for the same few.
+    allowed: RefCell<BTreeMap<(bool, String, String), Option<f64>>>,
     has_throughput: bool,
     parameters: BTreeSet<&'a str>,
     /// How many more parameters there are.
@@ -144,7 +144,7 @@ impl<'a> Columns<'a> {
 
     fn allowed(&self, record: &Record) -> Option<f64> {
         let said = |name: &str| record.parameters.get(name).map(text::value).unwrap_or_default();
-        let key = (said("function") == "memset", said("threads"));
+        let key = (said("function") == "memset", said("threads"), record.run.clone());
         let find = || limit::memory_limit(self.limits.iter().copied(), record);
         *self.allowed.borrow_mut().entry(key).or_insert_with(find)
     }

@@ -452,12 +452,17 @@ fn a_replay_is_told_in_time_and_in_memory() {
     ];
     let findings = haul_report::findings(&lines);
     let finding = findings.iter().find(|f| f.experiment == "heap.replay").expect("a finding");
-    assert_eq!(finding.tone, Tone::Better);
+    assert_eq!(finding.tone, Tone::Worse, "less time is not all: it takes an eighth more memory");
     assert_eq!(
         finding.text,
         "On what sort allocated (290 operations), haul’s heap saves 20% of libc’s time; its memory \
          peaks at 18.0 MiB, libc’s at 16.0 MiB."
     );
+    let mut lines = lines;
+    lines[3] = whole("haul", "footprint_peak", "MiB", 16.2, 1.0125);
+    let findings = haul_report::findings(&lines);
+    let within_noise = findings.iter().find(|f| f.experiment == "heap.replay").expect("a finding");
+    assert_eq!(within_noise.tone, Tone::Better, "{}", within_noise.text);
 }
 
 #[test]
@@ -581,4 +586,197 @@ fn the_seeds_three_results_stand_beside_hauls() {
          s/GB, vmsplice both ways 1.00 GB/s at 0.800 s/GB, and mymemcpy takes 2.5 times memcpy’s \
          processor time. haul’s choice: 9.00 GB/s at 0.170 s/GB."
     );
+}
+
+/// A comparison of `function` in a row of `experiment`, data in L1, one thread.
+fn of_function(experiment: &str, row: (&str, &str), function: &str, ratio: f64) -> Line {
+    let mut record = samples::record("m", experiment, "haul")
+        .with("function", function)
+        .with(row.0, row.1)
+        .with("level", "l1")
+        .with("threads", 1);
+    record.samples = vec![10.0 * ratio];
+    record.comparison = Some(samples::against("libc", ratio, 0.004, 0.01));
+    record.into()
+}
+
+#[test]
+fn a_mark_follows_the_worst_that_its_sentence_says() {
+    let service = |function: &str, ratio: f64| {
+        of_function("copy.distribution", ("distribution", "service"), function, ratio)
+    };
+    let lost = findings(&[service("memcpy", 0.95), service("memset", 1.66)]);
+    let headline = only(&lost, "sizes a service copies");
+    assert!(headline.text.contains("takes 66% more time than libc in memset"), "{}", headline.text);
+    assert_eq!(headline.tone, Tone::Worse);
+
+    let won = findings(&[service("memcpy", 0.95), service("memset", 1.0)]);
+    assert_eq!(only(&won, "sizes a service copies").tone, Tone::Better);
+
+    // A mean that gains, over a distribution that loses and is told.
+    let spread =
+        findings(&[distribution("a", "l1", 0.5, 0.01), distribution("b", "l1", 1.1, 0.01)]);
+    let headline = only(&spread, "over 2 distributions");
+    assert!(headline.text.contains("to +10%"), "{}", headline.text);
+    assert_eq!(headline.tone, Tone::Worse);
+}
+
+#[test]
+fn classes_and_levels_are_told_of_every_function() {
+    let class = |function: &str, class: &str, ratio: f64| {
+        of_function("copy.size_class", ("size_class", class), function, ratio)
+    };
+    let told = findings(&[
+        class("memcpy", "0-16", 0.6),
+        class("memcpy", "17-64", 0.7),
+        class("memset", "0-16", 1.47),
+        class("memset", "17-64", 1.0),
+    ]);
+    let finding = only(&told, "by size class, data in L1");
+    assert_eq!(
+        finding.text,
+        "Against libc by size class, data in L1, one thread: in memcpy 0–16 B −40% and 17–64 B −30%; \
+         in memset 0–16 B +47% and 17–64 B no difference."
+    );
+    assert_eq!(finding.tone, Tone::Worse);
+
+    let at = |function: &str, level: &str, ratio: f64| -> Line {
+        let Line::Record(record) =
+            of_function("copy.distribution", ("distribution", "service"), function, ratio)
+        else {
+            unreachable!("a record")
+        };
+        record.with("level", level).into()
+    };
+    let told = findings(&[
+        at("memcpy", "l1", 0.8),
+        at("memcpy", "l2", 0.9),
+        at("memset", "l1", 1.3),
+        at("memset", "l2", 1.2),
+    ]);
+    let finding = only(&told, "By where the data lies");
+    assert_eq!(
+        finding.text,
+        "By where the data lies, on the same sizes, one thread: in memcpy L1 −20% and L2 −10%; in memset \
+         L1 +30% and L2 +20%."
+    );
+    assert_eq!(finding.tone, Tone::Worse);
+}
+
+#[test]
+fn tuning_that_loses_somewhere_is_not_marked_as_better() {
+    let tuned = |size: u64, ratio: f64| -> Line {
+        let mut record = samples::record("m", "copy.tune", "tuned")
+            .with("phase", "check")
+            .with("size_bytes", size);
+        record.samples = vec![1.0];
+        record.comparison = Some(samples::against("default", ratio, 0.002, 0.01));
+        record.into()
+    };
+    let told = findings(&[tuned(100, 0.7), tuned(200, 0.7), tuned(300, 1.2)]);
+    let finding = only(&told, "better in 2, worse in 1 of 3 cases");
+    assert_eq!(finding.tone, Tone::Worse);
+    assert!(finding.action.as_deref().is_some_and(|action| action.contains("sizes")));
+}
+
+#[test]
+fn a_heap_that_is_flat_and_slower_is_not_marked_as_better() {
+    let mut lines = Vec::new();
+    for (subject, first, last) in [("other", 10.0, 20.0), ("haul", 40.0, 40.4)] {
+        lines.push(growth(subject, "alloc_time", Some(1), first));
+        lines.push(growth(subject, "alloc_time", Some(5), last));
+        lines.push(growth(subject, "growth", None, last / first));
+    }
+    assert_eq!(only(&findings(&lines), "Allocating blocks").tone, Tone::Worse);
+}
+
+/// The record of another run, made later.
+fn of_run(line: Line, run: &str) -> Line {
+    let Line::Record(mut record) = line else { unreachable!("a record") };
+    record.run = run.into();
+    record.time = format!("2026-02-0{}T00:00:00Z", if run == "a" { 1 } else { 2 });
+    record.into()
+}
+
+/// haul in one run and its peers in another: nothing was compared with anything.
+#[test]
+fn no_ratio_is_made_across_runs() {
+    let pair = |subject: &str, ns: f64| {
+        let record = samples::record("m", "heap.pairs", subject);
+        let mut record = record.with("size_bytes", 64).with("threads", 1);
+        record.samples = vec![ns];
+        Line::from(record)
+    };
+    let bandwidth = |rate: f64| {
+        let mut record = samples::record("m", "memory.bandwidth", "avx2")
+            .with("operation", "copy")
+            .with("threads", 1);
+        (record.metric, record.unit) = ("throughput".into(), "GB/s".into());
+        record.samples = vec![rate];
+        Line::from(record)
+    };
+    let fault = |pages: &str, cost: f64| {
+        let record = samples::record("m", "memory.fault", "kernel").with("pages", pages);
+        let mut record = record.with("mode", "write-touch");
+        record.samples = vec![cost];
+        Line::from(record)
+    };
+    let grown = |subject: &str| {
+        vec![
+            growth(subject, "alloc_time", Some(1), 40.0),
+            growth(subject, "alloc_time", Some(5), 40.0),
+            growth(subject, "growth", None, 1.0),
+        ]
+    };
+    let cases: [(&str, Vec<Line>, Vec<Line>, &str); 6] = [
+        ("pairs", vec![pair("haul", 11.0)], vec![pair("mimalloc", 10.0)], "mimalloc"),
+        ("growth", grown("haul"), grown("mimalloc"), "mimalloc"),
+        ("sizes", vec![size("haul", 4096, 90.0)], vec![size("libc", 4096, 80.0)], "within 3%"),
+        (
+            "memory",
+            vec![size("haul", 1 << 30, f64::from(1 << 30) / 9.0)],
+            vec![bandwidth(10.0)],
+            "haul reaches",
+        ),
+        ("faults", vec![fault("4KiB", 400.0)], vec![fault("2MiB", 51_200.0)], "times less"),
+        (
+            "transfers",
+            vec![transfer("haul:ring", 4096, 0, 9.0)],
+            vec![transfer("pipe", 4096, 0, 1.0)],
+            "fastest",
+        ),
+    ];
+    for (what, first, second, part) in cases {
+        let of = |run: &str, lines: &[Line]| -> Vec<Line> {
+            lines.iter().map(|line| of_run(line.clone(), run)).collect()
+        };
+        let both = [of("a", &first), of("a", &second)].concat();
+        assert!(findings(&both).iter().any(|f| f.text.contains(part)), "{what}: one run");
+        for (one, other) in [("a", "b"), ("b", "a")] {
+            let apart = [of(one, &first), of(other, &second)].concat();
+            let told = findings(&apart);
+            assert!(!told.iter().any(|f| f.text.contains(part)), "{what}: {told:#?}");
+        }
+    }
+}
+
+/// The newest run that compares is told, not a newer one that compares nothing.
+#[test]
+fn a_later_run_of_one_subject_leaves_the_comparison_of_an_earlier_one() {
+    let of = |run: &str, subject: &str, ns: f64| {
+        let record = samples::record("m", "heap.pairs", subject);
+        let mut record = record.with("size_bytes", 64).with("threads", 1);
+        record.samples = vec![ns];
+        of_run(record.into(), run)
+    };
+    let lines = [of("a", "haul", 11.0), of("a", "libc", 20.0), of("b", "haul", 50.0)];
+    let told = findings(&lines);
+    assert!(only(&told, "and its free").text.contains("55% of what the fastest other, libc"));
+    let sizes = [
+        of_run(size("haul", 4096, 10.0), "a"),
+        of_run(size("libc", 4096, 20.0), "a"),
+        of_run(size("haul", 4096, 90.0), "b"),
+    ];
+    let told = findings(&sizes);
+    assert_eq!(only(&told, "haul’s memcpy").tone, Tone::Better);
 }

@@ -160,7 +160,10 @@ fn controls_stand_where_records_would_fall_on_one_another() {
     assert_eq!(labels("m0-1-copy-distribution"), ["function", "threads"]);
     assert_eq!(labels("m0-5-copy-tune"), ["phase"]);
     assert_eq!(labels("m0-3-memory-bandwidth"), [""; 0], "the best of all ways");
-    assert_eq!(plots["m0-3-memory-bandwidth"]["views"][0]["series"][0]["remark"][0][0], "stream_avx2");
+    assert_eq!(
+        plots["m0-3-memory-bandwidth"]["views"][0]["series"][0]["remark"][0][0],
+        "stream_avx2"
+    );
     let views = plots["m0-1-copy-distribution"]["views"].as_array().expect("views").len();
     assert_eq!(views, 6, "three functions with one and two threads");
 }
@@ -608,10 +611,51 @@ fn each_mode_tells_the_verdict_of_its_own_metric() {
             (0..3).map(|mode| series["remark"][mode][0].as_str().expect("a verdict")).collect();
         assert_eq!(
             remarks,
-            ["78% less throughput than pipe", "50% more cpu than pipe", "85% less latency than pipe"]
+            [
+                "78% less throughput than pipe",
+                "50% more cpu than pipe",
+                "85% less latency than pipe"
+            ]
         );
         let floors: Vec<f64> =
             (0..3).map(|mode| series["floor"][mode][0].as_f64().expect("a floor")).collect();
         assert_eq!(floors, [0.03, 0.02, 0.01]);
     }
+}
+
+/// haul in one run and memory's limit, libc and a kernel in another.
+#[test]
+fn no_figure_and_no_table_joins_two_runs() {
+    let mut lines = samples::survey("m1", "Sample CPU");
+    for line in &mut lines {
+        if let Line::Record(record) = line
+            && record.subject == "haul"
+        {
+            record.run = "run-later".into();
+            record.time = "2026-02-02T03:04:05Z".into();
+        }
+    }
+    let page = page_of("two-runs", &lines);
+    let plots = data(&page, "plots");
+    let plot = &plots["m0-0-copy-size"];
+    assert_eq!(plot["controls"][0]["label"], "run");
+    for view in plot["views"].as_array().expect("views") {
+        let names: Vec<&str> = view["series"]
+            .as_array()
+            .expect("series")
+            .iter()
+            .map(|series| series["name"].as_str().expect("a name"))
+            .collect();
+        let has_haul = names.contains(&"haul");
+        let others = ["libc", "avx2", "best kernel", "memory limit"];
+        assert!(!has_haul || !others.iter().any(|other| names.contains(other)), "{names:?}");
+    }
+    // The share of memory's limit is a column; of haul's records it has to be empty.
+    let row = |run: &str| {
+        page.split("<tr>")
+            .filter(|row| row.contains("<th scope=\"row\">haul</th>") && row.contains(run))
+            .find(|row| row.contains(">1073741824</td>"))
+            .map(|row| row.matches("<td class=\"n\"></td>").count())
+    };
+    assert!(row("run-later").is_some_and(|empty| empty >= 1), "a share of another run's limit");
 }

@@ -9,8 +9,9 @@ use crate::select::{field, is_condition, parameter_names};
 /// Said where a record lacks a field that others have.
 pub(super) const NOT_SAID: &str = "not said";
 
-/// Fields that always tell records apart where they differ.
-const ALWAYS: [&str; 6] = ["function", "threads", "subject", "phase", "target", "busy_core"];
+/// Fields that always tell records apart where they differ. What two runs measured is not drawn
+/// together: nothing in one of them was compared with anything in the other.
+const ALWAYS: [&str; 7] = ["function", "threads", "subject", "phase", "target", "busy_core", "run"];
 
 /// Fields in the order in which they are tried; then `run`, then all others.
 const FIRST: [&str; 9] = [

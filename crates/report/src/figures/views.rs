@@ -304,7 +304,7 @@ fn memory_limit(
     places: &[(f64, String)],
 ) -> Option<Series> {
     let first = points.first()?.record;
-    let limit = limit::memory_limit(section.newest_measured(), first)?;
+    let limit = limit::memory_limit(section.measured_by_run(), first)?;
     #[expect(clippy::cast_precision_loss, reason = "far fewer than 2^52 threads")]
     let own_threads = threads(first) as f64;
     let mut series = empty("memory limit", Role::Limit, plan.modes.len(), places.len());

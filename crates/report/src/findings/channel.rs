@@ -7,7 +7,7 @@ use haul_model::units::three_digits;
 use haul_model::{Bytes, Record};
 
 use super::{Finding, Tone, finding, ranges};
-use crate::select::{bytes, distinct, field};
+use crate::select::{bytes, distinct, field, runs};
 use crate::text;
 
 const EXPERIMENT: &str = "channel.transfer";
@@ -65,6 +65,10 @@ pub(super) fn transfers(records: &[&Record]) -> Vec<Finding> {
                     && field(record, "busy_core").as_ref() == Some(&busy)
             };
             let here: Vec<&Record> = own.iter().filter(is_it).copied().collect();
+            // The newest run that compares anything: nothing is held against another run's.
+            let runs = runs(&here);
+            let compares = |run: &&Vec<&Record>| !rates(run.iter().copied()).is_empty();
+            let here = runs.iter().find(compares).or(runs.first()).cloned().unwrap_or_default();
             let rates = rates(here.iter().copied());
             let place = match busy.as_str() {
                 "0" => format!("to {target} memory"),

@@ -2,7 +2,7 @@
 
 use haul_model::{Comparison, Record, Verdict};
 
-use super::{Finding, Tone, change, finding, is, mean, of_haul, tone, values, verb};
+use super::{Finding, Tone, change, finding, is, mean, of_haul, tone, tone_of_all, values, verb};
 use crate::select::{field, threads};
 use crate::stats::{largest, smallest};
 use crate::text;
@@ -27,6 +27,9 @@ pub(super) fn headline(records: &[&Record]) -> Option<Finding> {
     };
     let first = functions.first().map_or_else(|| near.clone(), |function| of(function));
     let all = mean(&first)?;
+    let mut parts = vec![tone(&all)];
+    // The spread's upper end is told as well.
+    parts.extend(worst(&first).map(tone).filter(|tone| *tone == Tone::Worse));
     let spread =
         match (smallest(first.iter().map(|c| c.1.ratio)), largest(first.iter().map(|c| c.1.ratio)))
         {
@@ -41,11 +44,14 @@ pub(super) fn headline(records: &[&Record]) -> Option<Finding> {
             _ => String::new(),
         };
     let function = functions.first().map_or_else(String::new, |function| format!(" in {function}"));
-    let others: Vec<String> = functions
+    let others: Vec<(&String, Comparison)> = functions
         .iter()
         .skip(1)
-        .filter_map(|function| Some(format!("{} in {function}", verb(&mean(&of(function))?))))
+        .filter_map(|function| Some((function, mean(&of(function))?)))
         .collect();
+    parts.extend(others.iter().map(|(_, mean)| tone(mean)));
+    let others: Vec<String> =
+        others.iter().map(|(function, mean)| format!("{} in {function}", verb(mean))).collect();
     let called = if first.iter().all(|(record, _)| says(record, "call", "inline")) {
         ", inlined up to 64 bytes,"
     } else {
@@ -65,73 +71,79 @@ pub(super) fn headline(records: &[&Record]) -> Option<Finding> {
     let floor = text::percent(all.floor);
     Some(finding(
         DISTRIBUTION,
-        tone(&all),
+        tone_of_all(parts),
         format!("{sentence}{place}, one thread; noise floor {floor}."),
     ))
 }
 
-/// "By size class: 0–16 B −34%, 17–64 B −25%, 65–256 B no difference."
+/// "By size class, data in L1, one thread: in memcpy 0–16 B −34% and 17–64 B −25%; in memset 0–16 B +4%."
 pub(super) fn classes(records: &[&Record]) -> Option<Finding> {
-    let mut near = nearest(of_haul(records, CLASS));
-    let function = values(&near, "function").into_iter().next();
-    near.retain(|(record, _)| {
-        function.as_ref().is_none_or(|function| is(record, "function", function))
+    let near = nearest(of_haul(records, CLASS));
+    let (first, baseline) = near.first().map(|(record, c)| (*record, c.baseline.clone()))?;
+    let place = field(first, "level")
+        .map_or_else(String::new, |level| format!(", data in {}", text::level(&level)));
+    let listed = by_function(&near, |own| {
+        let part = |(record, c): &Compared<'_>| {
+            Some((text::size_class(&field(record, "size_class")?), (*c).clone()))
+        };
+        own.iter().filter_map(part).collect()
     });
-    let all = mean(&near)?;
-    let parts: Vec<String> = near
-        .iter()
-        .filter_map(|(record, c)| {
-            Some(format!("{} {}", text::size_class(&field(record, "size_class")?), change(c)))
-        })
-        .collect();
-    let function = function.map_or_else(String::new, |function| format!(" in {function}"));
-    let sentence =
-        format!("Against {} by size class{function}: {}.", all.baseline, text::list(&parts));
-    let tone = if near.iter().any(|(_, c)| c.verdict() == Verdict::More) {
-        Tone::Worse
-    } else {
-        tone(&all)
-    };
+    let (parts, tone) = listed?;
+    let sentence = format!("Against {baseline} by size class{place}, one thread: {parts}.");
     Some(finding(CLASS, tone, sentence))
 }
 
-/// "By where the data lies, on the same sizes: L1 −21%, L2 −12%, LLC −3%, cold no difference."
+/// "By where the data lies, on the same sizes, one thread: in memcpy L1 −21%, L2 −12%, cold no difference."
 pub(super) fn levels(records: &[&Record]) -> Option<Finding> {
     let mut alone = of_services(of_haul(records, DISTRIBUTION));
     alone.retain(|(record, _)| threads(record) == 1);
-    let function = values(&alone, "function").into_iter().next();
-    alone.retain(|(record, _)| {
-        function.as_ref().is_none_or(|function| is(record, "function", function))
-    });
-    let levels = values(&alone, "level");
-    if levels.len() < 2 {
+    if values(&alone, "level").len() < 2 {
         return None;
     }
-    let at = |level: &String| -> Option<Comparison> {
-        let there: Vec<Compared<'_>> = alone
-            .iter()
-            .copied()
-            .filter(|(record, _)| field(record, "level").as_ref() == Some(level))
-            .collect();
-        mean(&there)
-    };
-    let means: Vec<(String, Comparison)> =
-        levels.iter().filter_map(|level| Some((text::level(level), at(level)?))).collect();
-    let parts: Vec<String> =
-        means.iter().map(|(level, mean)| format!("{level} {}", change(mean))).collect();
-    let tone = if means.iter().any(|(_, mean)| mean.verdict() == Verdict::More) {
-        Tone::Worse
-    } else if means.iter().all(|(_, mean)| mean.verdict() == Verdict::NoDifference) {
-        Tone::Same
-    } else {
-        Tone::Better
-    };
-    let function = function.map_or_else(String::new, |function| format!(" in {function}"));
-    Some(finding(
-        DISTRIBUTION,
-        tone,
-        format!("By where the data lies, on the same sizes{function}: {}.", text::list(&parts)),
-    ))
+    let (parts, tone) = by_function(&alone, |own| {
+        let at = |level: String| {
+            let is_there =
+                |compared: &&Compared<'_>| field(compared.0, "level").as_ref() == Some(&level);
+            let there: Vec<Compared<'_>> = own.iter().filter(is_there).copied().collect();
+            Some((text::level(&level), mean(&there)?))
+        };
+        values(own, "level").into_iter().filter_map(at).collect()
+    })?;
+    let sentence = format!("By where the data lies, on the same sizes, one thread: {parts}.");
+    Some(finding(DISTRIBUTION, tone, sentence))
+}
+
+/// What each function changes, row by row, in words, and the mark of all of it; `None` where there is
+/// no row.
+fn by_function(
+    compared: &[Compared<'_>],
+    rows: impl Fn(&[Compared<'_>]) -> Vec<(String, Comparison)>,
+) -> Option<(String, Tone)> {
+    let mut functions: Vec<Option<String>> =
+        values(compared, "function").into_iter().map(Some).collect();
+    if functions.is_empty() {
+        functions.push(None);
+    }
+    let (mut parts, mut tones) = (Vec::new(), Vec::new());
+    for function in functions {
+        let is_its = |compared: &&Compared<'_>| field(compared.0, "function") == function;
+        let own: Vec<Compared<'_>> = compared.iter().filter(is_its).copied().collect();
+        let rows = rows(&own);
+        if rows.is_empty() {
+            continue;
+        }
+        tones.extend(rows.iter().map(|(_, c)| tone(c)));
+        let rows: Vec<String> =
+            rows.iter().map(|(row, c)| format!("{row} {}", change(c))).collect();
+        let place = function.map_or_else(String::new, |function| format!("in {function} "));
+        parts.push(place + &text::list(&rows));
+    }
+    (!parts.is_empty()).then(|| (parts.join("; "), tone_of_all(tones)))
+}
+
+/// The comparison whose ratio is the largest.
+fn worst<'a>(compared: &[Compared<'a>]) -> Option<&'a Comparison> {
+    compared.iter().map(|(_, c)| *c).max_by(|a, b| a.ratio.total_cmp(&b.ratio))
 }
 
 /// Where haul is slower than its baseline beyond the noise, or that it is nowhere.

@@ -2,7 +2,7 @@
 
 use haul_model::{Bytes, Nanos, Record};
 
-use super::{Finding, Tone, finding, tone, verb};
+use super::{Finding, Tone, finding, tone, tone_of_all, verb};
 use crate::map;
 use crate::select::{bytes, field, threads};
 use crate::text;
@@ -28,25 +28,61 @@ pub(super) fn growth(records: &[&Record]) -> Option<Finding> {
     let own = said(records, haul)?;
     let shape = |record: &Record| ["size_bytes", "align_bytes"].map(|name| bytes(record, name));
     let [size, align] = shape(haul);
-    let worst = records
-        .iter()
-        .copied()
-        .filter(|record| record.experiment == GROWTH && record.metric == "growth")
-        .filter(|record| record.subject != "haul" && shape(record) == shape(haul))
-        .max_by(|a, b| a.median().unwrap_or(0.0).total_cmp(&b.median().unwrap_or(0.0)))
-        .and_then(|record| Some(format!("{} {}", record.subject, said(records, record)?)));
-    let beside = worst.map_or(String::new(), |worst| format!("; {worst}"));
-    let flat = haul.median()? <= FLAT;
+    let worst = || {
+        records
+            .iter()
+            .copied()
+            .filter(|record| record.experiment == GROWTH && record.metric == "growth")
+            .filter(|record| record.subject != "haul" && shape(record) == shape(haul))
+            .max_by(|a, b| a.median().unwrap_or(0.0).total_cmp(&b.median().unwrap_or(0.0)))
+    };
+    let beside = worst()
+        .and_then(|record| Some(format!("; {} {}", record.subject, said(records, record)?)))
+        .unwrap_or_default();
+    let flat = if haul.median()? <= FLAT { Tone::Better } else { Tone::Worse };
+    let time = |record: &Record| last_round(records, record)?.median();
+    let beside_it =
+        worst().and_then(time).zip(time(haul)).map(|(other, own)| beside_another(own / other));
     let text = format!(
         "Allocating blocks of {} aligned to {}, haul’s heap {own}{beside}.",
         Bytes(size?),
         Bytes(align?)
     );
-    Some(finding(GROWTH, if flat { Tone::Better } else { Tone::Worse }, text))
+    let tone = match (flat, beside_it) {
+        (Tone::Better, Some(beside_it)) => beside_it,
+        _ => flat,
+    };
+    Some(finding(GROWTH, tone, text))
+}
+
+/// The mark of a time over another heap's.
+fn beside_another(ratio: f64) -> Tone {
+    if ratio < 1.0 {
+        Tone::Better
+    } else if ratio <= NEAR_THE_FASTEST {
+        Tone::Same
+    } else {
+        Tone::Worse
+    }
 }
 
 /// `takes 31 ns a block in round 5, 1.01 times round 1`.
 fn said(records: &[&Record], growth: &Record) -> Option<String> {
+    let last = last_round(records, growth)?;
+    Some(format!(
+        "takes {} a block in round {}, {:.2} times round 1",
+        Nanos(last.median()?),
+        round(last)?,
+        growth.median()?
+    ))
+}
+
+fn round(record: &Record) -> Option<u64> {
+    record.parameters.get("round")?.as_u64()
+}
+
+/// What a block took in the last round of a heap's growth.
+fn last_round<'a>(records: &[&'a Record], growth: &Record) -> Option<&'a Record> {
     let is_same = |record: &&Record| {
         record.experiment == GROWTH
             && record.metric == "alloc_time"
@@ -56,14 +92,7 @@ fn said(records: &[&Record], growth: &Record) -> Option<String> {
                 .iter()
                 .all(|name| field(record, name) == field(growth, name))
     };
-    let round = |record: &Record| record.parameters.get("round").and_then(|round| round.as_u64());
-    let last = records.iter().copied().filter(is_same).max_by_key(|record| round(record))?;
-    Some(format!(
-        "takes {} a block in round {}, {:.2} times round 1",
-        Nanos(last.median()?),
-        round(last)?,
-        growth.median()?
-    ))
+    records.iter().copied().filter(is_same).max_by_key(|record| round(record))
 }
 
 /// haul beside the fastest general allocator, one thread, smallest size.
@@ -87,38 +116,41 @@ pub(super) fn pairs(records: &[&Record]) -> Option<Finding> {
         text::percent(ratio),
         fastest.subject
     );
-    let tone = if ratio < 1.0 {
-        Tone::Better
-    } else if ratio <= NEAR_THE_FASTEST {
-        Tone::Same
-    } else {
-        Tone::Worse
-    };
-    Some(finding(PAIRS, tone, text))
+    Some(finding(PAIRS, beside_another(ratio), text))
 }
 
-/// How haul fares on a recorded program, in time and in memory.
-pub(super) fn replays(records: &[&Record]) -> Vec<Finding> {
-    let whole = |metric: &'static str| {
+/// How haul fares on a recorded program, in time and in memory: each of the newest records, beside what
+/// its own run measured.
+pub(super) fn replays(records: &[&Record], by_run: &[&Record]) -> Vec<Finding> {
+    fn whole<'a>(records: &[&'a Record], metric: &'static str) -> impl Iterator<Item = &'a Record> {
         records.iter().copied().filter(move |record| {
             record.experiment == REPLAY
                 && record.metric == metric
                 && !record.parameters.contains_key("operations_done")
         })
-    };
-    let time = whole("time").filter(|record| record.subject == "haul");
+    }
+    let time = whole(records, "time").filter(|record| record.subject == "haul");
     time.filter_map(|time| {
         let is_same = |record: &&Record| {
             record.run == time.run
                 && ["trace", "threads"].iter().all(|name| field(record, name) == field(time, name))
         };
-        let peaks: Vec<&Record> = whole("footprint_peak").filter(is_same).collect();
-        let own = peaks.iter().find(|record| record.subject == "haul")?.median()?;
+        let peaks: Vec<&Record> = whole(by_run, "footprint_peak").filter(is_same).collect();
+        let peak = peaks.iter().find(|record| record.subject == "haul")?;
+        let own = peak.median()?;
         let comparison = time.comparison.as_ref()?;
-        let of_baseline = peaks.iter().find(|record| record.subject == comparison.baseline);
-        let beside = of_baseline.and_then(|record| record.median()).map_or(String::new(), |mib| {
+        let of_baseline = peaks
+            .iter()
+            .find(|record| record.subject == comparison.baseline)
+            .and_then(|record| record.median());
+        let beside = of_baseline.map_or(String::new(), |mib| {
             format!(", {}’s at {}", comparison.baseline, mebibytes(mib))
         });
+        let memory = match (&peak.comparison, of_baseline) {
+            (Some(comparison), _) => tone(comparison),
+            (None, Some(mib)) if own > mib => Tone::Worse,
+            _ => Tone::Same,
+        };
         let operations = time.parameters.get("operations")?.as_u64()?;
         let operations = usize::try_from(operations).ok()?;
         let text = format!(
@@ -128,7 +160,7 @@ pub(super) fn replays(records: &[&Record]) -> Vec<Finding> {
             verb(comparison),
             mebibytes(own)
         );
-        Some(finding(REPLAY, tone(comparison), text))
+        Some(finding(REPLAY, tone_of_all([tone(comparison), memory]), text))
     })
     .collect()
 }

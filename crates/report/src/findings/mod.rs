@@ -106,22 +106,24 @@ pub fn shortlist(findings: Vec<Finding>, count: usize) -> Vec<Finding> {
 /// The findings of one machine.
 pub(crate) fn of_section(section: &Section<'_>) -> Vec<Finding> {
     let records = section.newest_measured();
+    let by_run = section.measured_by_run();
+    let runs = select::runs(&by_run);
     let mut findings = Vec::new();
     findings.extend(distribution::headline(&records));
-    findings.extend(size::libc_by_size(&records));
-    findings.extend(size::haul_by_size(&records));
+    findings.extend(size::libc_by_size(&by_run));
+    findings.extend(size::haul_by_size(&by_run));
     findings.extend(distribution::classes(&records));
     findings.extend(distribution::levels(&records));
     findings.extend(distribution::losses(&records));
-    findings.extend(size::fastest_by_size(&records));
-    findings.extend(memory::limit(&records));
-    findings.extend(memory::faults(&records));
-    findings.extend(heap::growth(&records));
-    findings.extend(heap::pairs(&records));
-    findings.extend(heap::replays(&records));
+    findings.extend(size::fastest_by_size(&by_run));
+    findings.extend(first_of(&runs, memory::limit));
+    findings.extend(first_of(&runs, memory::faults));
+    findings.extend(first_of(&runs, heap::growth));
+    findings.extend(first_of(&runs, heap::pairs));
+    findings.extend(heap::replays(&records, &by_run));
     findings.extend(heap::maps(&records));
-    findings.extend(channel::transfers(&records));
-    findings.extend(channel::seed(&records));
+    findings.extend(channel::transfers(&by_run));
+    findings.extend(channel::seed(&by_run));
     findings.extend(sim::reproduction(section));
     findings.extend(tune::tuned(&records));
     findings.extend(noise::floors(&records));
@@ -131,6 +133,14 @@ pub(crate) fn of_section(section: &Section<'_>) -> Vec<Finding> {
         finding.machine = section.id.into();
     }
     findings
+}
+
+/// What the newest run says of which there is anything to say: a sentence never joins two runs.
+fn first_of(
+    runs: &[Vec<&Record>],
+    said: impl Fn(&[&Record]) -> Option<Finding>,
+) -> Option<Finding> {
+    runs.iter().find_map(|run| said(run))
 }
 
 fn finding(experiment: &str, tone: Tone, text: String) -> Finding {
@@ -207,4 +217,13 @@ fn tone(comparison: &Comparison) -> Tone {
         Verdict::More => Tone::Worse,
         Verdict::NoDifference => Tone::Same,
     }
+}
+
+/// The mark of a sentence with several parts: what it loses anywhere outweighs what it gains.
+fn tone_of_all(parts: impl IntoIterator<Item = Tone>) -> Tone {
+    parts.into_iter().fold(Tone::Same, |all, part| match (all, part) {
+        (Tone::Worse, _) | (_, Tone::Worse) => Tone::Worse,
+        (Tone::Better, _) | (_, Tone::Better) => Tone::Better,
+        _ => Tone::Same,
+    })
 }

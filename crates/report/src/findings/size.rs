@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use haul_model::{Bytes, Record};
 
 use super::{Finding, Tone, finding, is, ranges, tune};
-use crate::select::{bytes, distinct, field, threads};
+use crate::select::{bytes, distinct, field, runs, threads};
 use crate::text;
 
 const EXPERIMENT: &str = "copy.size";
@@ -185,20 +185,23 @@ impl Times {
             function.as_ref().is_none_or(|function| is(record, "function", function))
         });
         let mut by_size: BTreeMap<u64, BTreeMap<String, Time>> = BTreeMap::new();
-        // Where a size was measured at several levels, the nearest one speaks for it.
-        let mut seen: BTreeMap<u64, Option<String>> = BTreeMap::new();
+        // Where a size was measured at several levels, the nearest one speaks for it, and of several
+        // runs the newest that compares: the records come newest run first.
         for level in distinct(&own, "level").into_iter().map(Some).chain([None]) {
-            for record in own.iter().filter(|record| field(record, "level") == level) {
-                let (Some(size), Some(time)) = (bytes(record, "size_bytes"), Time::of(record))
-                else {
-                    continue;
-                };
-                if *seen.entry(size).or_insert_with(|| level.clone()) == level {
-                    by_size.entry(size).or_default().insert(record.subject.clone(), time);
+            for run in runs(&own) {
+                let mut of_run: BTreeMap<u64, BTreeMap<String, Time>> = BTreeMap::new();
+                for record in run.into_iter().filter(|record| field(record, "level") == level) {
+                    if let (Some(size), Some(time)) =
+                        (bytes(record, "size_bytes"), Time::of(record))
+                    {
+                        of_run.entry(size).or_default().insert(record.subject.clone(), time);
+                    }
+                }
+                for (size, subjects) in of_run.into_iter().filter(|(_, all)| all.len() > 1) {
+                    by_size.entry(size).or_insert(subjects);
                 }
             }
         }
-        by_size.retain(|_, subjects| subjects.len() > 1);
         for subjects in by_size.values_mut() {
             // Ratios compare with ratios only.
             if !subjects.values().all(|time| time.is_ratio) {

@@ -8,6 +8,10 @@ use crate::text;
 
 pub(super) const EXPERIMENT: &str = "copy.tune";
 
+const KEEP: &str = "Keep the haul.toml that `haul copy tune` wrote.";
+const KEEP_UNLESS: &str =
+    "Keep the haul.toml that `haul copy tune` wrote, unless your sizes are among those that lose.";
+
 /// The tuner's gain in its check phase.
 pub(super) fn tuned(records: &[&Record]) -> Option<Finding> {
     let checked: Vec<(&Record, &Comparison)> = records
@@ -21,16 +25,18 @@ pub(super) fn tuned(records: &[&Record]) -> Option<Finding> {
     let lost = checked.iter().filter(|(_, c)| c.verdict() == Verdict::More).count();
     let won = checked.iter().filter(|(_, c)| c.verdict() == Verdict::Less).count();
     let counts = format!("better in {won}, worse in {lost} of {cases} it was not tuned on");
+    // The counts are told as well, and the mark is of all that is told.
+    let mark = |tone: Tone| if lost > 0 { Tone::Worse } else { tone };
     Some(match all.verdict() {
         Verdict::Less => finding(
             EXPERIMENT,
-            Tone::Better,
+            mark(Tone::Better),
             format!("Thresholds tuned for this machine save {} over the defaults: {counts}.", text::percent(all.ratio - 1.0)),
         )
-        .action("Keep the haul.toml that `haul copy tune` wrote."),
+        .action(if lost == 0 { KEEP } else { KEEP_UNLESS }),
         Verdict::NoDifference => finding(
             EXPERIMENT,
-            Tone::Same,
+            mark(Tone::Same),
             format!("Tuned thresholds are no better than the defaults on the whole: {counts}."),
         )
         .action("Keep the defaults, unless your sizes are among those that gain."),
