@@ -74,7 +74,7 @@ counters! {
         /// How many of these fell to the engine.
         engine_choices,
         /// Copies handed to the copy control unit.
-        copies,
+        engine_copies,
         /// Pieces that they were split into at page boundaries.
         copy_pieces,
         /// Bytes copied by engines.
@@ -84,7 +84,7 @@ counters! {
         /// Copies told to try again because the control unit or the pending copy table was full.
         copy_retries,
         /// Cycles from a copy's arrival at the control unit to its final completion, summed.
-        copy_cycles,
+        engine_copy_cycles,
         /// Cycles from a copy's arrival to the moment its `ecpy` may retire, summed.
         copy_retire_cycles,
         /// Loads and stores that the pending copy table stalled, each retry counted.
@@ -102,6 +102,17 @@ counters! {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn no_counter_of_core_and_memory_has_the_name_of_another() {
+        let core = crate::core::CoreStatistics::default().named();
+        let memory = MemoryStatistics::default().named();
+        let mut names: Vec<&str> = core.iter().chain(&memory).map(|(name, ..)| *name).collect();
+        let count = names.len();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), count, "{names:?}");
+    }
 
     #[test]
     fn every_counter_has_a_name_and_a_meaning() {

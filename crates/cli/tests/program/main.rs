@@ -4,6 +4,7 @@ mod bench;
 mod channel;
 mod channel_bench;
 mod doctor;
+mod documents;
 mod heap_bench;
 mod heap_replay;
 mod limits;
@@ -14,6 +15,7 @@ mod survey;
 mod tune;
 mod tuning;
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
@@ -110,7 +112,9 @@ impl Ran {
 
     #[track_caller]
     fn records(&self) -> Vec<Record> {
-        records_of(self.lines())
+        let records = records_of(self.lines());
+        no_key_twice(&records);
+        records
     }
 
     #[track_caller]
@@ -130,6 +134,18 @@ fn records_of(lines: Vec<Line>) -> Vec<Record> {
             Line::Machine(_) => None,
         })
         .collect()
+}
+
+/// Fails where two records of one run are of the same thing: nobody could tell which is meant.
+#[track_caller]
+fn no_key_twice(records: &[Record]) {
+    let mut seen = BTreeSet::new();
+    for record in records {
+        let parameters = serde_json::to_string(&record.parameters).unwrap();
+        let key = (&record.run, &record.experiment, &record.subject, &record.metric, parameters);
+        assert!(!seen.contains(&key), "twice: {key:?}");
+        seen.insert(key);
+    }
 }
 
 fn is_root() -> bool {

@@ -54,7 +54,7 @@ impl MemorySystem {
         }
         let number = self.begin(now, What::Copy, copy.target, copy.bytes);
         let walks = self.control.enter(number, now, copy, &mut self.unsent);
-        self.statistics.copies += 1;
+        self.statistics.engine_copies += 1;
         self.statistics.copied_bytes += copy.bytes;
         self.statistics.copy_pieces += self.unsent.len() as u64;
         self.statistics.copy_walks += u64::from(walks);
@@ -405,7 +405,7 @@ impl MemorySystem {
         self.retire(now, copy, completions);
         let entry = self.control.release(copy);
         self.end(copy);
-        self.statistics.copy_cycles += now - entry.began;
+        self.statistics.engine_copy_cycles += now - entry.began;
     }
 
     /// An engine tells all caches something: when the phase of the transaction ends. From the hub

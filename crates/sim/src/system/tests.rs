@@ -161,7 +161,7 @@ fn copy_cycles(policy: &str, bytes: u64, change: fn(&mut Configuration)) -> (Cyc
     let tag = driver.copy(0x10_0000, 0x20_0000, bytes);
     let retired = driver.wait(tag);
     driver.drain();
-    (retired, driver.system.statistics().copy_cycles)
+    (retired, driver.system.statistics().engine_copy_cycles)
 }
 
 #[test]
@@ -335,7 +335,7 @@ fn the_engines_share_is_held_and_nobody_starves() {
         let (found, counted) = contended_share("async", share);
         assert!(counted.contended_choices > 500, "{counted:?}");
         assert_near("the engine's share in percent", found, share.into(), 2.0);
-        assert_eq!((counted.copies, counted.copied_bytes), (16, 65536));
+        assert_eq!((counted.engine_copies, counted.copied_bytes), (16, 65536));
     }
     let (fifo, _) = contended_share("sync-nlb", 25);
     eprintln!("first in, first out: {fifo:.1}%");
@@ -478,7 +478,7 @@ fn a_short_queue_starves_no_engine() {
         });
         driver.copy(0x10_0000, 0x20_0000, 1024);
         let mut lines = 0;
-        while driver.system.statistics().copy_cycles == 0 {
+        while driver.system.statistics().engine_copy_cycles == 0 {
             let tag = driver.tag();
             let address = 0x300_0000 + lines * 64;
             driver.begin(|system, now| system.access(now, Kind::Load, address, tag));
