@@ -7,6 +7,8 @@
 //! - `sim`: of `haul sim`.
 
 pub(crate) mod channel;
+#[cfg(test)]
+mod documents;
 pub(crate) mod heap;
 pub(crate) mod sim;
 

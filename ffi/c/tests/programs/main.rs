@@ -2,8 +2,10 @@
 //! the static library, natively and under valgrind, from the build tree and installed.
 //!
 //! - [`toolchain`]: compilers and tools, and how their absence is told;
-//! - [`library`]: the release build of libhaul, shared and static.
+//! - [`library`]: the release build of libhaul, shared and static;
+//! - [`documents`]: the C that docs/ show.
 
+mod documents;
 mod library;
 mod toolchain;
 

@@ -10,7 +10,7 @@ use haul_sim::isa::{Operation, encode};
 
 use super::elf::{self, COUNTS};
 use super::{script, workload};
-use crate::{away, run};
+use crate::{Ran, away, run};
 
 /// What is shown, and what is run instead: the same with less of it. Each must be in the document.
 const SMALLER: [(&str, &str); 8] = [
@@ -68,10 +68,29 @@ fn clone_with(receive: &Path) -> tempfile::TempDir {
     symlink(env!("CARGO_BIN_EXE_haul"), at("bin/haul")).unwrap();
     fs::write(at("bin/hq"), HQ).unwrap();
     fs::set_permissions(at("bin/hq"), fs::Permissions::from_mode(0o755)).unwrap();
+    // Where the page is used in its order, it is compiled anew before the first command but one.
     let counts_to_1000 = [&[encode::immediate(Operation::Add, 10, 0, 1000)][..], &COUNTS].concat();
     elf::program(folder.path(), "my-program.elf", &counts_to_1000);
     fs::write(at("my-program.c"), blocks(&document(), "c")[0]).unwrap();
     folder
+}
+
+/// Fails unless a command does what the remark behind it says: `# given up after 100,000 instructions`,
+/// or `# 266,862 cycles`.
+fn as_shown(line: &str, ran: Ran) {
+    let remark = line.split_once(" # ").map_or("", |(_, remark)| remark.trim());
+    let plain = |text: &str| text.replace(',', "");
+    if let Some(limit) = remark.strip_prefix("given up after ") {
+        let limit = plain(limit.split(' ').next().unwrap());
+        ran.expect(1).says(&[&limit]);
+        return;
+    }
+    let ran = ran.expect(0);
+    assert!(!ran.err.contains("error"), "{line}: {ran:#?}");
+    let number = plain(remark.split([' ', ':']).next().unwrap());
+    if line.contains("my-program.elf") && number.parse::<u64>().is_ok() {
+        assert!(ran.out.contains(&format!(" {number} cycles")), "{line}: {ran:#?}");
+    }
 }
 
 #[test]
@@ -104,8 +123,8 @@ fn every_command_of_the_page_does_what_is_shown() {
         command.args(["-c", &format!("exec {line}")]).current_dir(folder.path()).env("PATH", &path);
         command.env("HAUL", env!("CARGO_BIN_EXE_haul"));
         away(&mut command);
-        let ran = run(&mut command).expect(0);
-        assert!(!ran.err.contains("error"), "{line}: {ran:#?}");
+        let ran = run(&mut command);
+        as_shown(line, ran);
     }
     for (left, holds) in [
         ("haul-sim/report.html", "Calibration: none"),

@@ -1,0 +1,84 @@
+//! Every command that the documents show is one that this program takes, with every flag and value.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use clap::Parser as _;
+
+use super::Arguments;
+
+/// The documents, by name and text.
+fn documents() -> Vec<(String, String)> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let docs = fs::read_dir(root.join("docs")).unwrap().map(|entry| entry.unwrap().path());
+    let mut paths: Vec<PathBuf> = docs.chain([root.join("README.md")]).collect();
+    paths.retain(|path| path.extension().is_some_and(|name| name == "md"));
+    paths.sort();
+    let read = |path: PathBuf| (path.display().to_string(), fs::read_to_string(&path).unwrap());
+    paths.into_iter().map(read).collect()
+}
+
+/// The lines of all blocks of a shell, those that go on joined.
+fn lines(document: &str) -> Vec<String> {
+    let mut lines = Vec::new();
+    for (number, block) in document.split("\n```").enumerate() {
+        let Some((language, body)) = block.split_once('\n').filter(|_| number % 2 == 1) else {
+            continue;
+        };
+        if ["", "sh", "console"].contains(&language) {
+            lines.extend(body.replace("\\\n", " ").lines().map(str::to_owned));
+        }
+    }
+    lines
+}
+
+/// Each call of this program in a line of a shell, as its words: also behind a pipe, and within quotes.
+fn calls(line: &str) -> Vec<Vec<String>> {
+    let line = line.split(" #").next().unwrap_or_default().replace(['\'', '"'], " ; ");
+    let line = line.replace("cargo run --release --", "haul");
+    let mut calls = Vec::new();
+    for command in line.split(['|', ';', '&']) {
+        // What is written to or read from a file is no word of the command.
+        let command = command.split(['<', '>']).next().unwrap_or_default();
+        let words: Vec<String> = command.split_whitespace().map(str::to_owned).collect();
+        if words.first().is_some_and(|word| word == "haul") {
+            calls.push(words);
+        }
+    }
+    calls
+}
+
+/// A task's number is the shell's to fill in.
+fn filled_in(words: &[String]) -> Vec<String> {
+    words.iter().map(|word| if word.starts_with('$') { "0".into() } else { word.clone() }).collect()
+}
+
+#[test]
+fn every_command_of_the_documents_is_understood() {
+    let mut understood = 0;
+    for (name, text) in documents() {
+        for call in lines(&text).iter().flat_map(|line| calls(line)) {
+            match Arguments::try_parse_from(filled_in(&call)) {
+                Ok(_) => {}
+                Err(error) if error.exit_code() == 0 => {} // --help
+                Err(error) => panic!("{name}: {}: {error}", call.join(" ")),
+            }
+            understood += 1;
+        }
+    }
+    assert!(understood >= 30, "{understood} commands alone");
+}
+
+#[test]
+fn what_a_shell_adds_is_no_word_of_the_command() {
+    let words =
+        |line: &str| -> Vec<String> { calls(line).iter().map(|words| words.join(" ")).collect() };
+    assert_eq!(
+        words("producer | haul channel send --to S   # a pipe"),
+        ["haul channel send --to S"]
+    );
+    assert_eq!(words("hq x sh -c 'haul sim task p $ID'"), ["haul sim task p $ID"]);
+    assert_eq!(words("haul sim collect p --json > s.jsonl"), ["haul sim collect p --json"]);
+    assert_eq!(words("cargo run --release -- survey"), ["haul survey"]);
+    assert!(Arguments::try_parse_from(["haul", "copy", "bench", "--agianst", "libc"]).is_err());
+}

@@ -1,0 +1,159 @@
+//! What README.md and docs/ show of the program is run, in a form that takes seconds; docs/sim.md has a
+//! test of its own. That every command's flags are known is tested beside the command line.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::{away, run};
+
+/// What becomes of a command that is shown.
+enum Shown {
+    /// It is run with these words more (or others in place of the last), and prints this.
+    Run(&'static str, &'static str),
+    /// It needs another process, minutes, or what may not be installed: who runs it instead.
+    Elsewhere(&'static str),
+}
+
+use Shown::{Elsewhere, Run};
+
+/// How each command begins, and what is done with it.
+const COMMANDS: [(&str, Shown); 17] = [
+    ("cargo run --release -- survey", Elsewhere("scripts/test benchmark, with --quick")),
+    ("scripts/test", Elsewhere("whoever runs this")),
+    ("haul copy list", Run("", "threshold")),
+    (
+        "haul copy bench --against libc --distribution service --level l1",
+        Run("--budget 1", "service"),
+    ),
+    (
+        "haul copy bench --against libc --size-class 0-16 --json",
+        Run("--budget 1", "copy.size_class"),
+    ),
+    ("haul copy bench --against libc --sizes", Run("--sizes 2KiB..4KiB --budget 1", "2 KiB")),
+    ("haul copy tune", Elsewhere("scripts/test benchmark, with --budget 5")),
+    ("haul channel list", Run("", "ring")),
+    ("haul channel recv", Elsewhere("channel.rs, both ends")),
+    ("haul channel send", Elsewhere("channel.rs, both ends")),
+    ("producer | haul channel send", Elsewhere("channel.rs, both ends")),
+    ("haul channel bench", Elsewhere("channel_bench.rs, of few sizes")),
+    ("haul heap bench --test growth", Elsewhere("heap_bench.rs, of fewer blocks")),
+    ("haul heap bench --test pairs", Elsewhere("heap_bench.rs, of fewer pairs")),
+    ("haul heap bench --help", Run("", "growth")),
+    ("HAUL_RECORD=", Elsewhere("the tests of haul-record")),
+    ("haul heap replay", Elsewhere("heap_replay.rs, of a trace that it has")),
+];
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// Every document but the simulated server's, by name and text.
+fn documents() -> Vec<(String, String)> {
+    let docs = fs::read_dir(root().join("docs")).unwrap().map(|entry| entry.unwrap().path());
+    let mut paths: Vec<PathBuf> = docs.chain([root().join("README.md")]).collect();
+    paths.retain(|path| {
+        path.extension().is_some_and(|name| name == "md") && !path.ends_with("sim.md")
+    });
+    paths.sort();
+    let read = |path: PathBuf| (path.display().to_string(), fs::read_to_string(&path).unwrap());
+    paths.into_iter().map(read).collect()
+}
+
+/// The blocks of these languages, with the language.
+fn blocks<'a>(document: &'a str) -> Vec<(&'a str, &'a str)> {
+    let fenced = document.split("\n```").skip(1).step_by(2);
+    fenced.filter_map(|block| block.split_once('\n')).collect()
+}
+
+/// The commands of all blocks of a shell, without their remarks.
+fn commands(document: &str) -> Vec<String> {
+    let shells = blocks(document).into_iter().filter(|(language, _)| ["", "sh"].contains(language));
+    let joined: String =
+        shells.map(|(_, body)| format!("{}\n", body.replace("\\\n", " "))).collect();
+    let bare = |line: &str| line.split(" #").next().unwrap_or_default().trim().to_owned();
+    joined.lines().map(bare).filter(|line| !line.is_empty()).collect()
+}
+
+#[test]
+fn every_command_of_the_documents_is_run_here_or_where_it_is_said() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut seen = [false; COMMANDS.len()];
+    for (name, text) in documents() {
+        for line in commands(&text) {
+            if let Some(package) = line.strip_prefix("cargo build --release -p ") {
+                assert!(is_package(package), "{name}: there is no package {package}");
+                continue;
+            }
+            if line.starts_with("LD_PRELOAD=") {
+                continue; // the drop-in's own tests
+            }
+            // The longest beginning is meant: `haul copy bench --help` is not `haul copy bench`.
+            let fits =
+                COMMANDS.iter().enumerate().filter(|(_, (shown, _))| line.starts_with(shown));
+            let Some((place, (shown, how))) = fits.max_by_key(|(_, (shown, _))| shown.len()) else {
+                panic!("{name} shows {line:?}: say in COMMANDS how it is tested");
+            };
+            seen[place] = true;
+            match how {
+                Run(more, holds) => does(&name, shown, &line, more, holds, folder.path()),
+                Elsewhere(who) => assert!(!who.is_empty()),
+            }
+        }
+    }
+    for (seen, (shown, _)) in seen.into_iter().zip(COMMANDS) {
+        assert!(seen, "no document shows {shown:?} any more");
+    }
+}
+
+/// Runs a command as it is shown, with some words more; where these name an option that it has, theirs
+/// hold.
+fn does(name: &str, shown: &str, line: &str, more: &str, holds: &str, folder: &Path) {
+    let option = more.split(' ').next().filter(|option| !option.is_empty());
+    let is_replaced = option.is_some_and(|option| shown.ends_with(option));
+    let line = if is_replaced { shown.rsplit_once(' ').unwrap().0 } else { line };
+    let words: Vec<&str> = line.split_whitespace().chain(more.split_whitespace()).collect();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_haul"));
+    command.args(&words[1..]).current_dir(folder);
+    away(&mut command);
+    let ran = run(&mut command).expect(0);
+    assert!(ran.out.contains(holds), "{name}: {words:?} says no {holds:?}: {ran:#?}");
+}
+
+fn is_package(name: &str) -> bool {
+    let folders = ["crates", "ffi", "ffi/preload", "ffi/dpdk"].map(|folder| root().join(folder));
+    let members = folders.iter().flat_map(|folder| fs::read_dir(folder).unwrap());
+    let manifests = members.map(|entry| entry.unwrap().path().join("Cargo.toml"));
+    let line = format!("name = \"{name}\"");
+    manifests.filter_map(|path| fs::read_to_string(path).ok()).any(|text| text.contains(&line))
+}
+
+/// Whether this is a part of a `haul.toml`.
+fn is_tuning(part: &str) -> bool {
+    let start = "schema = \"haul.tuning/1\"\nmachine = \"m\"\nwritten = \"2026-01-01T00:00:00Z\"\n";
+    match format!("{start}{part}").parse::<haul::tuning::Tuning>() {
+        Ok(_) => true,
+        Err(error) => panic!("{part}\n{error}"),
+    }
+}
+
+/// Rust is run as an example of the crate that includes the document; C and TOML have tests that look
+/// for them. A block that nothing runs would be one that may be wrong.
+#[test]
+fn every_block_is_of_a_kind_that_something_runs() {
+    let library = fs::read_to_string(root().join("crates/haul/src/lib.rs")).unwrap();
+    for (name, text) in documents() {
+        let file = Path::new(&name).file_name().unwrap().to_str().unwrap();
+        for (language, body) in blocks(&text) {
+            let is_run = match language {
+                "" | "sh" => true,
+                "rust" | "rust,no_run" => library.contains(&format!("docs/{file}\")]")),
+                "c" => body.contains("haul.h"),
+                "toml" => is_tuning(body),
+                "text" => true,
+                _ => false,
+            };
+            assert!(is_run, "{name}: nothing runs this {language:?}:\n{body}");
+        }
+    }
+}
