@@ -175,7 +175,15 @@ impl Plan {
     /// It cannot be read, is cut off, or a line was changed by hand: the line is named.
     pub fn read(path: &Path) -> Result<Self, Error> {
         let failed = |reason: String| Error::Plan { path: path.into(), reason };
-        let text = program::text(path, PLAN_BYTES_MAX).map_err(&failed)?;
+        Self::parse(path, &program::text(path, PLAN_BYTES_MAX).map_err(failed)?)
+    }
+
+    /// Reads the text of a plan that stands at `path`.
+    ///
+    /// # Errors
+    /// As [`Plan::read`].
+    pub fn parse(path: &Path, text: &str) -> Result<Self, Error> {
+        let failed = |reason: String| Error::Plan { path: path.into(), reason };
         let mut lines = text.lines().enumerate();
         let (_, first) = lines
             .next()

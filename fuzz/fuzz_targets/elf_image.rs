@@ -1,0 +1,28 @@
+//! Any bytes as an ELF file of the simulated machine: an error or an image, and an image runs for a
+//! while without harm to the simulator, with the simulated server and with the interpreter alone.
+#![no_main]
+
+use haul_sim::{Configuration, Image, Job, Machine, Traffic, run};
+use libfuzzer_sys::fuzz_target;
+
+/// Instructions that a program gets: far more than the few that a fuzzer's input holds.
+const INSTRUCTIONS_MAX: u64 = 2000;
+
+fuzz_target!(|bytes: &[u8]| {
+    let image = match Image::from_elf(bytes) {
+        Ok(image) => image,
+        Err(error) => {
+            assert!((1..4096).contains(&error.to_string().len()), "{error}");
+            return;
+        }
+    };
+    let arguments = vec![1, 64, 1];
+    if let Ok(mut machine) = Machine::new(&image, &arguments, Traffic::default()) {
+        let _ = machine.run(&image, INSTRUCTIONS_MAX);
+        assert!(machine.executed <= INSTRUCTIONS_MAX, "{}", machine.executed);
+    }
+    let job = Job { arguments, instructions_max: INSTRUCTIONS_MAX, ..Job::default() };
+    if let Err(error) = run(&Configuration::default(), &image, &job) {
+        assert!((1..4096).contains(&error.to_string().len()), "{error}");
+    }
+});

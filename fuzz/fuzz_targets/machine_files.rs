@@ -1,0 +1,85 @@
+//! Any text in the files of /proc, /sys and /etc that haul reads, and any values of its environment
+//! variables: there is always a machine, and tuning is found, off, or not there.
+#![no_main]
+
+use std::ffi::OsString;
+use std::fs;
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
+
+use haul::sys::Sys;
+use haul::tuning::locate;
+use libfuzzer_sys::{
+    arbitrary::{self, Arbitrary},
+    fuzz_target,
+};
+
+/// Files that are read, in a folder that stands for the root.
+const FILES: [&str; 22] = [
+    "proc/meminfo",
+    "proc/cpuinfo",
+    "proc/self/status",
+    "proc/self/cgroup",
+    "proc/sys/kernel/osrelease",
+    "proc/sys/kernel/yama/ptrace_scope",
+    "proc/sys/fs/pipe-max-size",
+    "sys/fs/cgroup/memory.max",
+    "sys/kernel/mm/transparent_hugepage/enabled",
+    "proc/sys/kernel/perf_event_paranoid",
+    "sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages",
+    "sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages",
+    "sys/devices/system/cpu/online",
+    "sys/devices/system/cpu/cpu0/cache/index0/size",
+    "sys/devices/system/cpu/cpu0/cache/index0/level",
+    "sys/devices/system/cpu/cpu0/cache/index0/type",
+    "sys/devices/system/cpu/cpu0/cache/index0/shared_cpu_list",
+    "sys/devices/system/cpu/cpu0/topology/thread_siblings_list",
+    "sys/devices/system/node/online",
+    "sys/devices/system/cpu/cpu0/topology/core_id",
+    "sys/bus/dsa/devices/wq0.0/state",
+    "usr/lib/x86_64-linux-gnu/pkgconfig/libdpdk.pc",
+];
+
+/// Variables that say where tuning is.
+const VARIABLES: [&str; 3] = ["HAUL_TUNING", "XDG_CONFIG_HOME", "HOME"];
+
+#[derive(Arbitrary, Debug)]
+struct Input {
+    /// A file by its place, and what it holds.
+    files: Vec<(u8, Vec<u8>)>,
+    variables: [Option<Vec<u8>>; 3],
+}
+
+/// One folder for all rounds of this process.
+static ROOT: LazyLock<PathBuf> = LazyLock::new(|| {
+    let root = std::env::temp_dir().join(format!("haul-fuzz-{}", std::process::id()));
+    for file in FILES {
+        let folder = root.join(file);
+        fs::create_dir_all(folder.parent().expect("a file in a folder")).expect("a folder");
+    }
+    root
+});
+
+fuzz_target!(|input: Input| {
+    let root: &Path = &ROOT;
+    for file in FILES {
+        let _ = fs::remove_file(root.join(file));
+    }
+    for (place, text) in &input.files {
+        let file = FILES[usize::from(*place) % FILES.len()];
+        fs::write(root.join(file), text).expect("written");
+    }
+    let sys = Sys::at(root);
+    let machine = sys.machine();
+    assert!(machine.processors > 0);
+    assert!(!machine.id.is_empty());
+    for offer in sys.offers() {
+        assert!(!format!("{offer:?}").is_empty());
+    }
+    let _ = (sys.devices(), sys.huge_pages(), sys.caches(), sys.memory(), sys.not_mounted());
+    let _ = locate(|name| {
+        let place = VARIABLES.iter().position(|variable| *variable == name)?;
+        input.variables[place].clone().map(OsString::from_vec)
+    });
+});
