@@ -116,6 +116,15 @@ mod tests {
     use super::*;
     use std::sync::mpsc::{Receiver, channel};
 
+    /// A hang is a failure, not a wait.
+    fn soon(is_so: impl Fn() -> bool) {
+        let start = std::time::Instant::now();
+        while !is_so() {
+            assert!(start.elapsed().as_secs() < 30, "it never comes");
+            thread::yield_now();
+        }
+    }
+
     /// Waits until somebody lets it.
     fn wait(until: Receiver<()>) {
         let _ = until.recv();
@@ -135,9 +144,7 @@ mod tests {
         assert!(error.contains(&format!("{} descriptors", HELD_MAX + 40)), "{error}");
         assert_eq!(ASIDE.state().closers, CLOSERS_MAX);
         drop(holding);
-        while ASIDE.state().closers > 0 {
-            thread::yield_now();
-        }
+        soon(|| ASIDE.state().closers == 0);
         assert_eq!(ASIDE.state().held(), 0);
         assert!(ASIDE.check().is_ok());
     }
@@ -150,9 +157,7 @@ mod tests {
         let (gone, until) = channel();
         drop(gone);
         ASIDE.take([until]);
-        while ASIDE.state().held() > 1 {
-            thread::yield_now();
-        }
+        soon(|| ASIDE.state().held() == 1);
         drop(hold);
     }
 }

@@ -53,12 +53,21 @@ pub(super) fn is_one_for_each() -> bool {
     if is_due(now, looked) && LOOKED.compare_exchange(looked, now, Relaxed, Relaxed).is_ok() {
         let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
         if let Some(running) = running(&text) {
-            let before = RUNNING.load(Relaxed);
-            RUNNING.store(before + running * THREAD / WEIGHT - before / WEIGHT, Relaxed);
+            RUNNING.store(with_a_look(RUNNING.load(Relaxed), running), Relaxed);
         }
     }
-    // Half a thread more than there are processors: the two ends are among those that run.
-    RUNNING.load(Relaxed) <= processors_of_all() as u64 * THREAD + THREAD / 2
+    has_room(RUNNING.load(Relaxed), processors_of_all())
+}
+
+/// What was seen running before, and one look more.
+fn with_a_look(before: u64, running: u64) -> u64 {
+    before + running * THREAD / WEIGHT - before / WEIGHT
+}
+
+/// Whether so much running leaves the two ends, which are among those that run, a processor each: up to half
+/// a thread more than there are processors.
+fn has_room(running: u64, processors: usize) -> bool {
+    running <= processors as u64 * THREAD + THREAD / 2
 }
 
 /// Processors of the machine, which those that run share: of how many run on the processors of this process
@@ -87,6 +96,31 @@ mod tests {
         for other in ["", "1 2 3", "1 2 3 x/80 9", "1 2 3 -1/80"] {
             assert_eq!(running(other), None);
         }
-        let _ = is_one_for_each();
+    }
+
+    #[test]
+    fn who_runs_for_a_while_takes_the_room_and_who_is_gone_gives_it_back() {
+        let looks = |from: u64, running: u64| {
+            std::iter::successors(Some(from), move |seen| Some(with_a_look(*seen, running)))
+        };
+        // The two ends alone on two processors, from the first look on.
+        assert!(looks(0, 2).take(64).all(|seen| has_room(seen, 2)));
+        // A third thread, for one look and for long.
+        let after: Vec<bool> =
+            looks(2 * THREAD, 3).take(64).map(|seen| has_room(seen, 2)).collect();
+        assert!(after[1], "one moment decides");
+        assert!(!after[63], "a busy processor is not seen");
+        assert!(
+            looks(3 * THREAD, 2).take(64).any(|seen| has_room(seen, 2)),
+            "it is never idle again"
+        );
+        assert!(has_room(4 * THREAD, 4) && !has_room(4 * THREAD, 3));
+    }
+
+    #[test]
+    fn one_who_asks_looks() {
+        let is_room = is_one_for_each();
+        assert!(is_single() || LOOKED.load(Relaxed) > 0, "nobody looked");
+        assert!(!(is_single() && is_room), "one processor is for one end");
     }
 }

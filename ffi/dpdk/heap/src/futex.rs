@@ -24,25 +24,44 @@ pub(crate) fn wake(word: &AtomicU32) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::atomic::Ordering;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::time::Instant;
+
+    /// How long a wait for a word that holds `holds`, of at most `most`, takes while it is expected to
+    /// hold `value`, if a second thread wakes it again and again where `is_woken`.
+    fn waited(holds: u32, value: u32, most: Duration, is_woken: bool) -> Duration {
+        let (word, is_over) = (AtomicU32::new(holds), AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            let waiter = scope.spawn(|| {
+                let start = Instant::now();
+                wait(&word, value, most);
+                is_over.store(true, Ordering::Release);
+                start.elapsed()
+            });
+            // The word never changes: nothing but the wake or the time can end the wait.
+            while is_woken && !is_over.load(Ordering::Acquire) {
+                std::thread::sleep(Duration::from_millis(20));
+                wake(&word);
+            }
+            waiter.join().unwrap()
+        })
+    }
 
     #[test]
     fn a_waiter_is_woken() {
-        let word = AtomicU32::new(0);
-        std::thread::scope(|scope| {
-            scope.spawn(|| {
-                word.store(1, Ordering::Release);
-                wake(&word);
-            });
-            while word.load(Ordering::Acquire) == 0 {
-                wait(&word, 0, Duration::from_secs(60));
-            }
-        });
+        let most = Duration::from_secs(20);
+        let took = waited(0, 0, most, true);
+        assert!(took < most / 2, "{took:?}");
     }
 
     #[test]
     fn a_wait_ends_by_itself() {
-        wait(&AtomicU32::new(7), 7, Duration::from_millis(1));
-        wait(&AtomicU32::new(7), 8, Duration::from_secs(3600));
+        let most = Duration::from_millis(200);
+        let took = waited(7, 7, most, false);
+        assert!(took > most / 2, "it did not wait: {took:?}");
+        // Another value than the expected one: not at all, and a hang would be told as one.
+        let most = Duration::from_secs(20);
+        let took = waited(7, 8, most, false);
+        assert!(took < most / 2, "it waited for what was over: {took:?}");
     }
 }
