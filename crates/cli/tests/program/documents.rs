@@ -61,7 +61,7 @@ fn documents() -> Vec<(String, String)> {
 }
 
 /// The blocks of these languages, with the language.
-fn blocks<'a>(document: &'a str) -> Vec<(&'a str, &'a str)> {
+fn blocks(document: &str) -> Vec<(&str, &str)> {
     let fenced = document.split("\n```").skip(1).step_by(2);
     fenced.filter_map(|block| block.split_once('\n')).collect()
 }
