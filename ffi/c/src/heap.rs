@@ -25,11 +25,12 @@ impl haul_heap {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum haul_heap_pages {
-    /// The best there is.
+    /// The best there is; of the pool of huge pages in a shared heap alone, for a child of fork has
+    /// copies of a private one's, and the pool may have none for them.
     HAUL_HEAP_PAGES_AUTO = 0,
-    /// Pages of 1 GiB from the pool of huge pages.
+    /// Pages of 1 GiB from the pool of huge pages, in a shared heap.
     HAUL_HEAP_PAGES_HUGE_1G = 1,
-    /// Pages of 2 MiB from the pool of huge pages.
+    /// Pages of 2 MiB from the pool of huge pages, in a shared heap.
     HAUL_HEAP_PAGES_HUGE_2M = 2,
     /// Plain pages that the kernel joins to huge ones.
     HAUL_HEAP_PAGES_TRANSPARENT = 3,

@@ -67,11 +67,11 @@ pub(crate) struct Bench {
     /// Threads at once, pinned one after the other to the processors there are
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub(crate) threads: u16,
-    /// haul's heap is one that other processes can share
+    /// haul's heap is one that other processes can share, and takes pages of the kernel's pool
     #[arg(long)]
     pub(crate) shared: bool,
-    /// Leave the kernel's pool of huge pages alone (vm.nr_hugepages): haul takes transparent ones,
-    /// DPDK plain ones
+    /// Leave the kernel's pool of huge pages alone (vm.nr_hugepages): haul takes transparent ones, as
+    /// without --shared, and DPDK plain ones
     #[arg(long)]
     pub(crate) no_pool: bool,
     /// haul's heap keeps so much memory ready, by a thread of its own [default: 8MiB for latency,

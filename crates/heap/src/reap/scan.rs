@@ -79,8 +79,6 @@ impl Scan<'_> {
                 true => PageWord::ready(Backing::External as u8),
                 false => PageWord::ABSENT,
             };
-            // SAFETY: a dead cache had the page, which is the reaper's now, and no block lies in it.
-            unsafe { memory.region.forget(page) };
             memory.tables.pages()[page].store(next.0, Release);
             step!("reap.page.after_absent");
         }

@@ -4,18 +4,22 @@ use core::fmt;
 
 use crate::layout::Geometry;
 use crate::sys::huge::HugeSize;
-use crate::sys::machine::{self, Pool, Transparent};
+use crate::sys::machine::{self, Transparent};
+
+/// The sizes of pages in the pool, the one that serves most machines first.
+const SIZES: [HugeSize; 2] = [HugeSize::Mib2, HugeSize::Gib1];
 
 /// The pages that a heap should use. Whatever is asked for, a heap falls back towards plain pages and
 /// tells so: see [`PagesTold`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Pages {
-    /// The best there is: pages of a pool (2 MiB before 1 GiB), else transparent ones, else plain.
+    /// The best there is: in a shared heap pages of a pool (2 MiB before 1 GiB), else transparent ones,
+    /// else plain.
     #[default]
     Auto,
-    /// Pages of 1 GiB from the pool.
+    /// Pages of 1 GiB from the pool, in a shared heap.
     Huge1G,
-    /// Pages of 2 MiB from the pool.
+    /// Pages of 2 MiB from the pool, in a shared heap.
     Huge2M,
     /// Plain pages that the kernel joins to huge ones.
     Transparent,
@@ -81,6 +85,10 @@ pub enum Reason {
     NoPool,
     /// The pool has pages and none is free.
     PoolExhausted,
+    /// A heap of one process takes none from the pool: a child of fork has a copy of such a heap, and a
+    /// page of the pool is copied at the first write after the fork, of whichever process. Where the
+    /// pool is empty then, that write is a SIGBUS.
+    NotShared,
     /// The kernel was set to use no transparent huge pages.
     TransparentNever,
     /// The kernel was set to use none for shared memory. Pages that are grown ahead are joined all the
@@ -102,6 +110,10 @@ impl Reason {
             }
             Self::PoolExhausted => {
                 "no page of the pool is free: write a larger number to /proc/sys/vm/nr_hugepages"
+            }
+            Self::NotShared => {
+                "a heap of one process takes none from the pool, which may have none left for the \
+                 copies after a fork: share it by descriptor"
             }
             Self::TransparentNever => {
                 "transparent huge pages are off: write madvise to \
@@ -129,7 +141,7 @@ pub struct PagesTold {
     pub backing: Backing,
     /// Pages of 2 MiB that may come from the pool, at the start of the nodes' parts.
     pub from_pool: u32,
-    /// How often a page of the pool was refused later and plain memory took its place.
+    /// How often a page of the pool was refused later.
     pub refused: u64,
     /// Why nothing better.
     pub reason: Reason,
@@ -139,7 +151,7 @@ impl fmt::Display for PagesTold {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}; {}", self.backing.text(), self.reason.text())?;
         if self.refused > 0 {
-            write!(f, "; the pool refused {} pages, plain ones took their place", self.refused)?;
+            write!(f, "; the pool refused {} pages", self.refused)?;
         }
         Ok(())
     }
@@ -158,21 +170,23 @@ pub(super) struct Choice {
 }
 
 impl Choice {
-    /// What a private heap of this shape uses on this machine.
-    pub(super) fn private(asked: Pages, geometry: &Geometry) -> Self {
-        let available = |pool: Pool| pool.free.saturating_add(pool.surplus_max);
-        let (pool, mut reason) = from_pool(asked, geometry, available);
+    /// What a private heap uses on this machine.
+    pub(super) fn private(asked: Pages) -> Self {
         let is_given = machine::transparent() != Transparent::Never;
-        if asked != Pages::Plain && !is_given && reason == Reason::None {
-            reason = Reason::TransparentNever;
-        }
-        Self { pool, transparent: asked != Pages::Plain, is_given, reason }
+        let reason = match asked {
+            Pages::Plain => Reason::None,
+            _ if !is_given => Reason::TransparentNever,
+            Pages::Huge2M | Pages::Huge1G => Reason::NotShared,
+            Pages::Auto if SIZES.iter().any(has_pages) => Reason::NotShared,
+            Pages::Auto | Pages::Transparent => Reason::None,
+        };
+        Self { pool: None, transparent: asked != Pages::Plain, is_given, reason }
     }
 
     /// What a new shared heap of this shape uses on this machine.
     pub(super) fn shared(asked: Pages, geometry: &Geometry) -> Self {
         // Without what the kernel may add on demand: a page that it refuses is one that the heap lacks.
-        let (pool, reason) = from_pool(asked, geometry, |pool| pool.free);
+        let (pool, reason) = from_pool(asked, geometry);
         Self::shared_with(asked, pool, reason)
     }
 
@@ -206,28 +220,28 @@ impl Choice {
 }
 
 /// The pool that a heap takes pages from, and how many of 2 MiB a node can have; else why there is none.
-fn from_pool(
-    asked: Pages,
-    geometry: &Geometry,
-    available: impl Fn(Pool) -> u64,
-) -> (Option<(HugeSize, u32)>, Reason) {
+fn from_pool(asked: Pages, geometry: &Geometry) -> (Option<(HugeSize, u32)>, Reason) {
     let sizes: &[HugeSize] = match asked {
-        Pages::Auto => &[HugeSize::Mib2, HugeSize::Gib1],
+        Pages::Auto => &SIZES,
         Pages::Huge1G => &[HugeSize::Gib1, HugeSize::Mib2],
         Pages::Huge2M => &[HugeSize::Mib2],
         Pages::Transparent | Pages::Plain => &[],
     };
     let pool = sizes.iter().find_map(|size| {
-        let count = in_pool(*size, geometry, available(machine::pool(*size)?))?;
+        let count = in_pool(*size, geometry, machine::pool(*size)?.free)?;
         Some((*size, count))
     });
-    let has_pages = |size: &HugeSize| machine::pool(*size).is_some_and(|pool| pool.pages > 0);
     let reason = match (sizes, pool) {
         ([], _) | (_, Some(_)) => Reason::None,
         _ if sizes.iter().any(has_pages) => Reason::PoolExhausted,
         _ => Reason::NoPool,
     };
     (pool, reason)
+}
+
+/// Whether the kernel's pool of this size has pages, used or not.
+fn has_pages(size: &HugeSize) -> bool {
+    machine::pool(*size).is_some_and(|pool| pool.pages > 0)
 }
 
 /// How many pages of 2 MiB each node has of a pool with `available` pages of this size; `None` for none.
@@ -259,20 +273,23 @@ mod tests {
     #[test]
     fn plain_is_what_is_asked_for_and_got() {
         let shape = geometry(1, 512);
-        for choice in [Choice::private(Pages::Plain, &shape), Choice::shared(Pages::Plain, &shape)]
-        {
+        for choice in [Choice::private(Pages::Plain), Choice::shared(Pages::Plain, &shape)] {
             assert_eq!((choice.best(), choice.reason), (Backing::Plain, Reason::None));
         }
     }
 
     #[test]
     fn a_fallback_says_why() {
-        let choice = Choice::private(Pages::Huge1G, &geometry(1, 1));
+        let choice = Choice::shared(Pages::Huge1G, &geometry(1, 1));
         // One page of 2 MiB never fills a page of 1 GiB.
         assert!(choice.best() != Backing::Huge1G);
         // No page fills none.
         let choice = Choice::shared(Pages::Huge2M, &geometry(1, 0));
         assert!(matches!(choice.reason, Reason::NoPool | Reason::PoolExhausted), "{choice:?}");
+        for asked in [Pages::Huge2M, Pages::Huge1G] {
+            let choice = Choice::private(asked);
+            assert!(choice.pool.is_none() && choice.reason != Reason::None, "{choice:?}");
+        }
         let choice = Choice::shared_with(Pages::Huge2M, None, Reason::NoMount);
         assert_eq!(choice.reason, Reason::NoMount);
     }

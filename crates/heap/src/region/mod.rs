@@ -17,7 +17,6 @@ use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use crate::error::Name;
 use crate::layout::{Geometry, PAGE, SLICE};
 use crate::sync::{AtomicU64, Relaxed};
-use crate::sys::huge::HugeSize;
 use crate::sys::{self, Errno};
 
 pub mod backing;
@@ -197,18 +196,6 @@ impl Region {
         self.pool_of(page).is_some()
     }
 
-    /// Has a page that a child of fork finds half provided, or half given back, be as if it never was.
-    ///
-    /// # Safety
-    ///
-    /// Nobody may rely on what the page holds, and the caller must own it.
-    pub(crate) unsafe fn forget(&self, page: usize) {
-        if matches!(self.kind, Kind::Private) && self.pool_of(page) == Some(HugeSize::Mib2) {
-            // SAFETY: the caller's promise. Where it cannot be, the page is told for what it may not be.
-            let _ = unsafe { self.map_from_pool(page) };
-        }
-    }
-
     /// Gets memory for a page that the caller has claimed, after which touching it raises no signal.
     /// With external memory other pages than the one asked for may come, and more than one; they are
     /// nobody's until now, and the caller marks them ready.
@@ -236,11 +223,7 @@ impl Region {
         let address = self.page_address(page);
         match &self.kind {
             // Its other parts may be in use.
-            Kind::Private | Kind::Shared { .. } if backing == Backing::Huge1G => false,
-            // SAFETY: nobody relies on the content, by the caller's promise.
-            Kind::Private if backing != Backing::Huge2M && self.pool_of(page).is_some() => unsafe {
-                self.map_from_pool(page)
-            },
+            Kind::Shared { .. } if backing == Backing::Huge1G => false,
             // SAFETY: nobody relies on the content, by the caller's promise.
             Kind::Private => unsafe { sys::memory::discard_private(address, PAGE) }.is_ok(),
             // SAFETY: likewise, in every process.

@@ -196,6 +196,13 @@ pub(super) fn map(
 }
 
 impl Region {
+    /// The pool that a page was mapped from.
+    pub(super) fn pool_of(&self, page: usize) -> Option<HugeSize> {
+        let (size, pages) = self.choice.pool?;
+        let in_node = page % self.geometry.node_stride_pages();
+        (in_node < pages as usize).then_some(size)
+    }
+
     pub(super) fn provide_from_file(
         &self,
         file: BorrowedFd<'_>,

@@ -1,4 +1,11 @@
 //! Memory of one process, and of a heap whose data the caller gives: anonymous mappings.
+//!
+//! None of it is of the kernel's pool of huge pages. A child of fork has a copy of a private heap, which
+//! the kernel makes page by page as parent or child write, and for a page of the pool it needs another one
+//! of the pool: where there is none the write is a SIGBUS, in the parent as in the child. A reservation
+//! saves the parent alone, for whose sake the kernel takes the page from the child (`hugetlb_wp` and
+//! `unmap_ref_private` in `mm/hugetlb.c`), and only handlers that libc calls could copy before: not after
+//! a fork by the system call itself.
 
 use core::ptr::NonNull;
 
@@ -8,8 +15,7 @@ use super::header::{Header, HeaderKind, Progress};
 use super::{Haste, Kind, Mapping, Plan, Refusal, Region, header_words};
 use crate::error::{Attempt, Error};
 use crate::layout::{ALIGN_MAX, DATA_MAX, Geometry, Layout, NODES_MAX, PAGE};
-use crate::sync::{AtomicU64, Relaxed};
-use crate::sys::huge::HugeSize;
+use crate::sync::AtomicU64;
 use crate::sys::machine;
 use crate::sys::memory::{self, Source};
 use crate::sys::{self, Errno};
@@ -39,7 +45,7 @@ impl Region {
     }
 
     fn private_of(plan: &Plan, geometry: Geometry) -> Result<Self, Errno> {
-        let choice = Choice::private(plan.pages, &geometry);
+        let choice = Choice::private(plan.pages);
         let data = Mapping::reserve(geometry.data_bytes(), ALIGN_MAX)?;
         let metadata = private_metadata(&geometry)?;
         for node in 0..geometry.nodes {
@@ -83,7 +89,7 @@ impl Region {
             })?,
             geometry,
             kind: Kind::External(external),
-            choice: Choice::private(Pages::Plain, &geometry),
+            choice: Choice::private(Pages::Plain),
             asked: plan.pages,
             refused: AtomicU64::new(0),
             _metadata_mapping: mapping,
@@ -114,24 +120,6 @@ impl Region {
 
     pub(super) fn provide_private(&self, page: usize, haste: Haste) -> Result<Backing, Refusal> {
         let address = self.page_address(page);
-        if let Some(size) = self.pool_of(page) {
-            // A page of the pool is always populated: a touch could find the pool empty.
-            if memory::populate(address, PAGE).is_ok() {
-                return Ok(Backing::of_pool(size));
-            }
-            self.refused.fetch_add(1, Relaxed);
-            if size == HugeSize::Gib1 {
-                // Its other parts may be in use, so nothing can be put in its place.
-                return Err(Refusal::Unusable);
-            }
-            // SAFETY: the page belongs to this region, and whoever claimed it relies on no content.
-            unsafe { memory::map_at(address, PAGE, Source::Anonymous) }
-                .map_err(|_| Refusal::Unusable)?;
-            if self.choice.transparent {
-                // Advice: without it the page is merely slower.
-                let _ = memory::prefer_huge(address, PAGE);
-            }
-        }
         if haste == Haste::Ahead {
             match memory::populate(address, PAGE) {
                 // A kernel before 5.14 cannot; the first touch does it then.
@@ -140,26 +128,6 @@ impl Region {
             }
         }
         Ok(self.choice.rest())
-    }
-
-    /// Has a page come from the pool again that plain memory stood in for: so it is told for what it is when
-    /// it is provided next. Whether it did.
-    ///
-    /// # Safety
-    ///
-    /// Nobody may rely on what the page holds, and the caller must have claimed it.
-    pub(super) unsafe fn map_from_pool(&self, page: usize) -> bool {
-        let Some(size) = self.pool_of(page) else { return false };
-        let source = Source::AnonymousHuge { log2: size.log2() };
-        // SAFETY: the page belongs to this region, and nobody relies on its content.
-        unsafe { memory::map_at(self.page_address(page), PAGE, source) }.is_ok()
-    }
-
-    /// The pool that a page was mapped from.
-    pub(super) fn pool_of(&self, page: usize) -> Option<HugeSize> {
-        let (size, pages) = self.choice.pool?;
-        let in_node = page % self.geometry.node_stride_pages();
-        (in_node < pages as usize).then_some(size)
     }
 }
 
@@ -227,17 +195,12 @@ fn private_metadata(geometry: &Geometry) -> Result<Mapping, Errno> {
     Ok(metadata)
 }
 
-/// Maps what one node may use: pages of the pool first, then others.
+/// Maps what one node may use.
 fn map_node(data: usize, geometry: &Geometry, node: u32, choice: &Choice) -> Result<(), Errno> {
     let start = data + node as usize * geometry.node_stride();
     let bytes = geometry.node_pages as usize * PAGE;
     // SAFETY: the range lies within the reservation that the caller just made.
     unsafe { memory::map_at(start, bytes, Source::Anonymous) }?;
-    if let Some((size, pages)) = choice.pool {
-        let source = Source::AnonymousHuge { log2: size.log2() };
-        // SAFETY: likewise; `in_pool` counted whole pages within the part.
-        unsafe { memory::map_at(start, pages as usize * PAGE, source) }?;
-    }
     advise_node(start, bytes, geometry, node, choice);
     Ok(())
 }

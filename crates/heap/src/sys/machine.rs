@@ -21,8 +21,6 @@ pub(crate) struct Pool {
     pub(crate) pages: u64,
     /// Pages that nobody uses or has reserved.
     pub(crate) free: u64,
-    /// Pages that the kernel may add on demand.
-    pub(crate) surplus_max: u64,
 }
 
 /// When the kernel uses transparent huge pages.
@@ -115,11 +113,7 @@ pub(crate) fn memory_bytes() -> u64 {
 pub(crate) fn pool(size: HugeSize) -> Option<Pool> {
     let value = |name| number_in(&[b"/sys/kernel/mm/hugepages/", size.folder(), b"/", name]);
     let (free, reserved) = (value(b"free_hugepages")?, value(b"resv_hugepages").unwrap_or(0));
-    Some(Pool {
-        pages: value(b"nr_hugepages")?,
-        free: free.saturating_sub(reserved),
-        surplus_max: value(b"nr_overcommit_hugepages").unwrap_or(0),
-    })
+    Some(Pool { pages: value(b"nr_hugepages")?, free: free.saturating_sub(reserved) })
 }
 
 /// When private memory gets transparent huge pages.

@@ -13,20 +13,11 @@ use rustix::mm::{self, Advice, MapFlags, MprotectFlags, ProtFlags};
 
 use super::{Errno, raw};
 
-/// `MAP_HUGE_SHIFT` of the kernel's `include/uapi/asm-generic/hugetlb_encode.h`: where the binary
-/// logarithm of the page size stands in the flags.
-const MAP_HUGE_SHIFT: u32 = 26;
-
 /// What stands behind a mapping.
 #[derive(Clone, Copy)]
 pub(crate) enum Source<'a> {
     /// Memory of this process alone.
     Anonymous,
-    /// Memory of this process alone, from the pool of huge pages of `1 << log2` bytes.
-    AnonymousHuge {
-        /// Binary logarithm of the page size.
-        log2: u32,
-    },
     /// The file from this offset on, seen by everyone who maps it.
     Shared {
         /// The file.
@@ -121,12 +112,6 @@ pub(crate) unsafe fn map_at(address: usize, bytes: usize, source: Source<'_>) ->
         Source::Anonymous => {
             // SAFETY: the caller owns the range that is replaced.
             unsafe { mm::mmap_anonymous(target, bytes, protection, flags | MapFlags::PRIVATE) }
-        }
-        Source::AnonymousHuge { log2 } => {
-            let size = MapFlags::from_bits_retain(log2 << MAP_HUGE_SHIFT);
-            let flags = flags | MapFlags::PRIVATE | MapFlags::HUGETLB | size;
-            // SAFETY: the caller owns the range that is replaced.
-            unsafe { mm::mmap_anonymous(target, bytes, protection, flags) }
         }
         Source::Shared { file, offset } => {
             let flags = flags | MapFlags::SHARED;

@@ -1,107 +1,29 @@
-//! Pages of the kernel's pool: of a heap of one process, and of shared ones, by descriptor and by name. Each
-//! test puts a few into the pool, which takes root, and one test at a time has it.
+//! Pages of the kernel's pool: of shared heaps, by descriptor and by name; a heap of one process takes none.
+//! Each test puts a few into the pool, which takes root, and one test at a time has it.
 
 use std::fs;
-use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::process::Command;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::thread;
-use std::time::{Duration, Instant};
 
 use haul_heap::inspect::PageState;
-use haul_heap::{Backing, Error, Heap, Node, Offset, Pages, Reason};
+use haul_heap::{Backing, Error, Global, Heap, Node, Offset, Pages, Reason};
 
-const PAGE: usize = 2 << 20;
+mod forks;
+mod guard;
+
+use guard::{IN_POOL, PAGE, Pool, allocate, pool_free};
+
+#[global_allocator]
+static GLOBAL: Global = Global;
 
 /// Pages of a test's heap.
 const PAGES: usize = 32;
 
-/// Pages that a test has in the pool.
-const IN_POOL: usize = 8;
-
-/// How long another program's use of the pool is waited for.
-const PATIENCE: Duration = Duration::from_secs(60);
-
 fn builder() -> haul_heap::Builder {
     let limit = (PAGES * PAGE) as u64;
     Heap::builder().limit(limit).nodes(1).pages(Pages::Huge2M).caches(64).decay(None)
-}
-
-/// The pool of this machine, with pages for one test, and empty again when this goes.
-struct Pool {
-    _turn: MutexGuard<'static, ()>,
-}
-
-impl Pool {
-    const FOLDER: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB";
-
-    /// A pool with [`IN_POOL`] pages that nobody has; says so and gives `None` where that cannot be had.
-    fn take(what: &str) -> Option<Self> {
-        static TURN: Mutex<()> = Mutex::new(());
-        let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-        if !Self::is_nobodys() {
-            eprintln!(
-                "SKIPPED: {what}: huge pages of others: write 0 to /proc/sys/vm/nr_hugepages"
-            );
-            return None;
-        }
-        if Self::number("nr_overcommit_hugepages").is_some_and(|pages| pages > 0) {
-            eprintln!(
-                "SKIPPED: {what}: surplus huge pages: write 0 to /proc/sys/vm/nr_overcommit_hugepages"
-            );
-            return None;
-        }
-        let pool = Self { _turn };
-        if pool.set(IN_POOL) && pool.free() == Some(IN_POOL) {
-            return Some(pool);
-        }
-        eprintln!(
-            "SKIPPED: {what}: no huge pages: as root, on a machine with 1 GiB of free memory"
-        );
-        None
-    }
-
-    /// Whether no other program has pages there: they would be counted as ours, and go with it. It is waited
-    /// for once, not by each test.
-    fn is_nobodys() -> bool {
-        static IS_HOPELESS: AtomicBool = AtomicBool::new(false);
-        let start = Instant::now();
-        while Self::number("nr_hugepages").is_some_and(|pages| pages > 0) {
-            if IS_HOPELESS.load(Relaxed) || start.elapsed() > PATIENCE {
-                IS_HOPELESS.store(true, Relaxed);
-                return false;
-            }
-            thread::sleep(Duration::from_millis(100));
-        }
-        true
-    }
-
-    fn number(name: &str) -> Option<usize> {
-        fs::read_to_string(format!("{}/{name}", Self::FOLDER)).ok()?.trim().parse().ok()
-    }
-
-    fn set(&self, pages: usize) -> bool {
-        fs::write(format!("{}/nr_hugepages", Self::FOLDER), pages.to_string()).is_ok()
-    }
-
-    fn free(&self) -> Option<usize> {
-        pool_free()
-    }
-}
-
-/// Pages of the pool that nobody has.
-fn pool_free() -> Option<usize> {
-    Some(Pool::number("free_hugepages")? - Pool::number("resv_hugepages")?)
-}
-
-impl Drop for Pool {
-    fn drop(&mut self) {
-        self.set(0);
-    }
 }
 
 /// Blocks of a page each, until there is none; each is written to from end to end.
@@ -171,32 +93,20 @@ fn assert_uses_the_pool(heap: &Heap, pool: &Pool) {
     }
 }
 
+/// A child of fork could not have copies of them.
 #[test]
-fn a_heap_of_one_process_takes_the_pool_and_then_other_pages() {
-    let Some(pool) = Pool::take("a heap on pages of the pool") else { return };
-    assert_uses_the_pool(&builder().build().unwrap(), &pool);
-}
-
-/// Plain memory that stands in for a page of the pool is told for what it is, also when it went and came.
-#[test]
-fn a_page_that_the_pool_refused_is_not_taken_for_one_of_its() {
-    let Some(pool) = Pool::take("a pool that runs out") else { return };
-    let heap = builder().build().unwrap();
-    assert_eq!(heap.pages().from_pool as usize, IN_POOL);
-    assert!(pool.set(0));
-    for round in 1..=3 {
-        let block = heap.alloc(PAGE, PAGE, Node::ANY).unwrap();
-        fill(block, 7);
-        assert_eq!(backings(&heap), (0, 1), "round {round}");
-        assert_eq!(kernel_page_kib(block), 4);
-        free_all(&heap, vec![block]);
-        assert_eq!(heap.trim(), 1);
+fn a_heap_of_one_process_leaves_the_pool_alone_and_says_why() {
+    let Some(pool) = Pool::take("a heap of one process beside the pool") else { return };
+    for pages in [Pages::Auto, Pages::Huge2M, Pages::Huge1G] {
+        let heap = builder().pages(pages).build().unwrap();
+        let blocks = take_all(&heap);
+        assert_eq!((blocks.len(), backings(&heap)), (PAGES, (0, PAGES)));
+        assert_eq!(pool.free(), Some(IN_POOL));
+        let told = heap.pages();
+        assert!(matches!(told.reason, Reason::NotShared | Reason::TransparentNever), "{told}");
+        assert_eq!(told.from_pool, 0);
+        free_all(&heap, blocks);
     }
-    assert!(heap.pages().refused >= 1);
-    assert!(pool.set(IN_POOL));
-    let block = heap.alloc(PAGE, PAGE, Node::ANY).unwrap();
-    assert_eq!((backings(&heap), kernel_page_kib(block)), ((1, 0), 2048));
-    free_all(&heap, vec![block]);
 }
 
 #[test]
@@ -243,9 +153,6 @@ fn who_attaches_by_descriptor_sees_the_same_pages() {
 #[test]
 fn nodes_are_not_promised_the_same_pages() {
     let Some(_pool) = Pool::take("nodes on pages of the pool") else { return };
-    let private = builder().nodes(2).build().unwrap();
-    assert_eq!(private.pages().from_pool as usize, IN_POOL);
-    drop(private);
     let shared = builder().nodes(2).shared_fd().unwrap();
     assert_eq!(shared.pages().from_pool as usize, IN_POOL);
 }
@@ -347,9 +254,7 @@ fn grow_and_shrink(heap: &Heap) {
 /// How children die: at a step where the steps are built in, else after some time.
 mod deaths {
     #[cfg(feature = "steps")]
-    use super::Relaxed;
-    #[cfg(feature = "steps")]
-    use std::sync::atomic::AtomicU64;
+    use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
     /// Steps that one turn dies later than the one before.
     #[cfg(feature = "steps")]
@@ -419,7 +324,9 @@ fn by_name() {
     // What a heap that is gone left is in nobody's way.
     let device = fs::metadata("/dev/shm").unwrap().dev();
     let stale = format!("/dev/hugepages/haul-heap.pool.{device}");
-    hold_all(&stale);
+    let file = fs::File::options().read(true).write(true).create_new(true).open(stale).unwrap();
+    allocate(&file, IN_POOL);
+    drop(file);
     assert_eq!(pool_free(), Some(0));
     // Another container's is.
     let foreign = format!("/dev/hugepages/haul-heap.pool.{}", device + 1);
@@ -438,12 +345,4 @@ fn by_name() {
     Heap::remove_name("pool").unwrap();
     let left = fs::read_dir("/dev/hugepages").unwrap().map(|entry| entry.unwrap().path());
     assert_eq!(left.collect::<Vec<_>>(), [PathBuf::from(foreign)]);
-}
-
-/// A file that has all pages of the pool.
-fn hold_all(path: &str) {
-    let file = fs::File::options().read(true).write(true).create_new(true).open(path).unwrap();
-    // SAFETY: the descriptor is open; no pointers are involved.
-    let result = unsafe { libc::fallocate(file.as_raw_fd(), 0, 0, (IN_POOL * PAGE) as i64) };
-    assert_eq!(result, 0, "{}", std::io::Error::last_os_error());
 }

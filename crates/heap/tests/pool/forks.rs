@@ -1,0 +1,143 @@
+//! Forks of heaps of one process, and of this program, whose every allocation is the heap's, while the
+//! kernel's pool has no page to give: parent and child write to all that they have, and each keeps its own.
+
+use std::process::Command;
+use std::ptr::NonNull;
+
+use haul_heap::{Global, Heap, Node, Pages};
+
+use crate::guard::{IN_POOL, PAGE, Pool, hold_the_rest};
+
+/// Blocks of a page each: more than the pool has.
+const BLOCKS: usize = 3 * IN_POOL;
+
+/// How often a child forks again.
+const GENERATIONS: u8 = 4;
+
+/// A block of [`PAGE`] bytes.
+#[derive(Clone, Copy)]
+struct Block(NonNull<u8>);
+
+impl Block {
+    fn new(heap: &Heap) -> Self {
+        Self(heap.alloc(PAGE, PAGE, Node::ANY).unwrap())
+    }
+
+    fn fill(self, byte: u8) {
+        // SAFETY: this process's block of this size.
+        unsafe { self.0.write_bytes(byte, PAGE) };
+    }
+
+    fn holds(self, byte: u8) -> bool {
+        // SAFETY: this process's block of this size, and nobody writes to it meanwhile.
+        let bytes = unsafe { std::slice::from_raw_parts(self.0.as_ptr(), PAGE) };
+        bytes.iter().all(|found| *found == byte)
+    }
+}
+
+/// Forks, and has both write to all blocks at once; the child does the same with one of its own, after it
+/// used the heap. Whether each found what it had written.
+fn fork_and_write(heap: &Heap, blocks: &[Block], generation: u8) -> bool {
+    let before = generation;
+    // SAFETY: the child runs the heap, which takes no lock, and leaves by _exit.
+    let child = unsafe { libc::fork() };
+    assert!(child >= 0, "fork failed");
+    if child == 0 {
+        let has_copy = blocks.iter().all(|block| block.holds(before));
+        blocks.iter().for_each(|block| block.fill(generation + 1));
+        let another = Block::new(heap);
+        another.fill(7);
+        let is_whole = another.holds(7)
+            && (generation + 1 == GENERATIONS || fork_and_write(heap, blocks, generation + 1))
+            && blocks.iter().all(|block| block.holds(generation + 1));
+        // SAFETY: ends the child without running what belongs to its parent.
+        unsafe { libc::_exit(i32::from(!(has_copy && is_whole))) };
+    }
+    blocks.iter().for_each(|block| block.fill(100 + generation));
+    let mut status = 0;
+    // SAFETY: `status` is an int of ours.
+    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+    let is_whole = status == 0 && blocks.iter().all(|block| block.holds(100 + generation));
+    // As before, for whoever checks it next.
+    blocks.iter().for_each(|block| block.fill(generation));
+    is_whole
+}
+
+/// Runs this test again with a role, in a program that finds the pool full as it starts.
+fn again(test: &str) {
+    let output = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", test, "--nocapture", "--test-threads=1"])
+        .env("HAUL_ROLE", test)
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{}\n{text}", output.status);
+}
+
+fn has_role(test: &str) -> bool {
+    std::env::var("HAUL_ROLE").is_ok_and(|role| role == test)
+}
+
+#[test]
+fn a_heap_of_one_process_outlives_forks_when_the_pool_is_used_up() {
+    let this = "forks::a_heap_of_one_process_outlives_forks_when_the_pool_is_used_up";
+    if !has_role(this) {
+        let Some(_pool) = Pool::take("forks of a heap with the pool used up") else { return };
+        return again(this);
+    }
+    for pages in [Pages::Auto, Pages::Huge2M, Pages::Huge1G, Pages::Transparent, Pages::Plain] {
+        let heap = Heap::builder().limit((64 * PAGE) as u64).nodes(1).pages(pages).build().unwrap();
+        let blocks: Vec<Block> = (0..BLOCKS).map(|_| Block::new(&heap)).collect();
+        blocks.iter().for_each(|block| block.fill(0));
+        let _rest = hold_the_rest();
+        assert!(fork_and_write(&heap, &blocks, 0), "{pages:?}");
+        assert!(heap.pages().from_pool == 0, "{}", heap.pages());
+        heap.validate().unwrap();
+    }
+}
+
+#[test]
+fn a_program_on_the_heap_outlives_forks_when_the_pool_is_used_up() {
+    let this = "forks::a_program_on_the_heap_outlives_forks_when_the_pool_is_used_up";
+    if !has_role(this) {
+        let Some(_pool) = Pool::take("forks of a program with the pool used up") else { return };
+        return again(this);
+    }
+    let heap = Global::heap().unwrap();
+    let blocks: Vec<Block> = (0..BLOCKS).map(|_| Block::new(heap)).collect();
+    blocks.iter().for_each(|block| block.fill(0));
+    let _rest = hold_the_rest();
+    for round in 0..10 {
+        let words: Vec<String> = (0..1000).map(|word| format!("{round} {word}")).collect();
+        assert!(fork_and_write(heap, &blocks, 0), "round {round}");
+        assert_eq!(words[999], format!("{round} 999"));
+    }
+    heap.validate().unwrap();
+}
+
+/// Parent and child have the same pages, and none is missing to either.
+#[test]
+fn a_shared_heap_on_the_pool_outlives_forks_when_it_is_used_up() {
+    let Some(_pool) = Pool::take("forks of a shared heap with the pool used up") else { return };
+    let heap = Heap::builder().limit((64 * PAGE) as u64).nodes(1).shared_fd().unwrap();
+    assert_eq!(heap.pages().from_pool as usize, IN_POOL);
+    let blocks: Vec<Block> = (0..BLOCKS).map(|_| Block::new(&heap)).collect();
+    blocks.iter().for_each(|block| block.fill(0));
+    let _rest = hold_the_rest();
+    // SAFETY: the child runs the heap, which takes no lock, and leaves by _exit.
+    let child = unsafe { libc::fork() };
+    assert!(child >= 0, "fork failed");
+    if child == 0 {
+        blocks.iter().for_each(|block| block.fill(9));
+        Block::new(&heap).fill(9);
+        // SAFETY: ends the child without running what belongs to its parent.
+        unsafe { libc::_exit(0) };
+    }
+    let mut status = 0;
+    // SAFETY: `status` is an int of ours.
+    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+    assert_eq!(status, 0);
+    assert!(blocks.iter().all(|block| block.holds(9)));
+    blocks.iter().for_each(|block| block.fill(1));
+    assert_eq!(heap.reap().processes, 1);
+}
