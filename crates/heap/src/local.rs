@@ -6,12 +6,17 @@
 //! caches go to the new thread. When a thread started, which tells it from a later one of its kernel
 //! number, it does not say itself: the kernel takes 40 to 100 us to tell, and the thread's first
 //! allocation waits. [`bury`] notes it; until then a later thread of that kernel number is taken for it,
-//! and its number is not given to another as long as that one lives. In a child after fork the directories read as empty, and the thread
-//! that forked registers anew.
+//! and its number is not given to another as long as that one lives.
+//!
+//! In a child after fork the directories read as empty, and one thread is there: the one that forked. It has
+//! its number in mind, registers anew when it asks for something, and until then nobody else may have that
+//! number. All other numbers of the parent's threads are free. Which is the forker's it knows itself; a new
+//! thread that registers before it finds that out by the forker's [`thread pointer`](process::pointer_of_first_thread),
+//! and where the kernel does not tell, no number of the parent's is used until the forker has registered.
 
 use core::cell::Cell;
 use core::ptr::NonNull;
-use core::sync::atomic::AtomicPtr;
+use core::sync::atomic::{AtomicPtr, AtomicUsize};
 
 use crate::layout::NODES_MAX;
 use crate::sync::{
@@ -36,7 +41,7 @@ const LOOKS: usize = 2;
 /// numbers suffice: it saves 6 to 10 us of its first allocation.
 const TENDED_MAX: usize = 64;
 
-/// An entry of the table of threads that belonged to a thread of the parent, before a fork.
+/// An entry of the table of threads that may be the number that the thread has in mind that forked.
 const RETIRED: u64 = u64::MAX;
 
 std::thread_local! {
@@ -50,6 +55,9 @@ std::thread_local! {
 /// By thread number: the thread's kernel number and start time, folded; 0 for nobody. The start time is 0
 /// until it is known.
 static THREADS: [AtomicU64; THREADS_MAX] = [const { AtomicU64::new(0) }; THREADS_MAX];
+
+/// By thread number: the thread's pointer to its own memory; 0 where it is not known.
+static POINTERS: [AtomicUsize; THREADS_MAX] = [const { AtomicUsize::new(0) }; THREADS_MAX];
 
 /// The process that the table speaks of, doubled, plus 1 while it is being made so.
 static TABLE_OF: AtomicU64 = AtomicU64::new(0);
@@ -71,8 +79,8 @@ fn place() -> usize {
     PLACE.with(Cell::get) as usize
 }
 
-/// This thread's number, registering it if need be, and again after a fork. Five system calls at most,
-/// unless all numbers are taken.
+/// This thread's number, registering it if need be, and again after a fork. Five system calls at most, seven
+/// after a fork, unless all numbers are taken.
 /// `None` where [`THREADS_MAX`] threads live.
 #[cold]
 pub(crate) fn register() -> Option<usize> {
@@ -80,8 +88,13 @@ pub(crate) fn register() -> Option<usize> {
     if number() != 0 && PROCESS.with(Cell::get) == process {
         return Some(number());
     }
-    settle(process);
-    let me = fold(Identity { number: process::own_thread_number(), start: 0 });
+    let thread = process::own_thread_number();
+    settle(process, thread);
+    if thread == process {
+        // The first thread, which is the one that forked, if any: it knows which number it had.
+        release(|number| number == self::number());
+    }
+    let me = fold(Identity { number: thread, start: 0 });
     let number = match number() {
         0 => fresh(process, me)?,
         // The thread that forked: its number was retired, and nobody else takes it.
@@ -90,13 +103,15 @@ pub(crate) fn register() -> Option<usize> {
             old
         }
     };
+    POINTERS[number].store(process::own_pointer(), Relaxed);
     PLACE.with(|cell| cell.set((number * size_of::<Entry>()) as u32));
     PROCESS.with(|cell| cell.set(process));
     Some(number)
 }
 
-/// Sees to it that the table speaks of this process: after a fork, the threads in it are not here.
-fn settle(process: u32) {
+/// Sees to it that the table speaks of this process: after a fork, the threads in it are not here, but for
+/// the one that forked, which is the first of this process. `thread` is the one that calls.
+fn settle(process: u32, thread: u32) {
     let done = u64::from(process) << 1;
     loop {
         let old = TABLE_OF.load(SeqCst);
@@ -110,9 +125,25 @@ fn settle(process: u32) {
         }
         if TABLE_OF.compare_exchange(old, done + 1, AcqRel, Relaxed).is_ok() {
             let used = THREADS.iter().filter(|entry| entry.load(SeqCst) != 0);
-            used.for_each(|entry| entry.store(RETIRED, SeqCst));
+            let retired = used.map(|entry| entry.store(RETIRED, SeqCst)).count();
+            if retired > 0
+                && thread != process
+                && let Some(pointer) = process::pointer_of_first_thread(process)
+            {
+                release(|number| [0, pointer].contains(&POINTERS[number].load(Relaxed)));
+            }
             TABLE_OF.store(done, SeqCst);
             return;
+        }
+    }
+}
+
+/// Has retired numbers be nobody's, but for those that the thread that forked may have in mind.
+fn release(may_be_its: impl Fn(usize) -> bool) {
+    for (number, entry) in THREADS.iter().enumerate().skip(1) {
+        if entry.load(Relaxed) == RETIRED && !may_be_its(number) {
+            // Nobody but a thread that registers or settles changes one that is retired.
+            let _ = entry.compare_exchange(RETIRED, 0, AcqRel, Relaxed);
         }
     }
 }
@@ -368,6 +399,48 @@ mod tests {
         // The largest number there can be, which the kernel gives to nobody (PID_MAX_LIMIT - 1).
         let nobody = AtomicU64::new(fold(Identity { number: (1 << 22) - 2, start: 0 }));
         assert_eq!(unfold(with_start(&nobody, process)).start, START_OF_NOBODY);
+    }
+
+    /// What a thread has in mind that forked is nobody else's, also where it asks for nothing itself, and
+    /// all other numbers are there again.
+    #[test]
+    #[cfg(not(miri))]
+    fn the_number_of_the_thread_that_forked_stays_its_own() {
+        let mine = register().unwrap();
+        let others = numbers_at_once(100);
+        // SAFETY: libc's malloc can be used in the child, which leaves by _exit.
+        let child = unsafe { libc::fork() };
+        assert!(child >= 0, "fork failed");
+        if child == 0 {
+            let numbers = numbers_at_once(250);
+            let is_right = !numbers.contains(&mine)
+                && numbers.iter().any(|number| others.contains(number))
+                && register() == Some(mine);
+            // SAFETY: ends the child without running what belongs to its parent.
+            unsafe { libc::_exit(i32::from(!is_right)) };
+        }
+        let mut status = 0;
+        // SAFETY: `status` is an int of ours.
+        assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+        assert_eq!(status, 0);
+    }
+
+    /// The numbers of so many threads that live at once.
+    #[cfg(not(miri))]
+    fn numbers_at_once(count: usize) -> BTreeSet<usize> {
+        let barrier = Barrier::new(count);
+        thread::scope(|scope| {
+            let threads: Vec<_> = (0..count)
+                .map(|_| {
+                    scope.spawn(|| {
+                        let number = register().unwrap();
+                        barrier.wait();
+                        number
+                    })
+                })
+                .collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        })
     }
 
     #[test]

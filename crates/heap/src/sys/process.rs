@@ -55,6 +55,21 @@ pub(crate) fn start_of_thread(process: u32, number: u32) -> u64 {
     start_of(process, Some(number)).unwrap_or(0)
 }
 
+/// This thread's pointer to its own memory, which no other thread has that is there.
+pub(crate) fn own_pointer() -> usize {
+    raw::thread_pointer()
+}
+
+/// That pointer of this process's first thread, as another thread finds it: by the list of robust mutexes
+/// that each thread registers with the kernel, and that glibc has at one distance from the pointer in all of
+/// them, also in the one that forked. `None` where threads have none (musl registers it when it is needed;
+/// after a fork by the system call itself nobody did). Two system calls.
+pub(crate) fn pointer_of_first_thread(process: u32) -> Option<usize> {
+    let list = |thread| raw::robust_list(thread).ok().filter(|list| *list != 0);
+    let (own, first) = (list(0)?, list(process)?);
+    Some(first.wrapping_sub(own).wrapping_add(own_pointer()))
+}
+
 /// This process's effective user.
 pub(crate) fn own_user() -> u32 {
     rustix::process::geteuid().as_raw()

@@ -13,6 +13,7 @@ mod number {
     pub(super) const GETCPU: usize = 309;
     pub(super) const CLOCK_GETTIME: usize = 228;
     pub(super) const MADVISE: usize = 28;
+    pub(super) const GET_ROBUST_LIST: usize = 274;
 }
 #[cfg(target_arch = "aarch64")]
 mod number {
@@ -21,6 +22,7 @@ mod number {
     pub(super) const GETCPU: usize = 168;
     pub(super) const CLOCK_GETTIME: usize = 113;
     pub(super) const MADVISE: usize = 233;
+    pub(super) const GET_ROBUST_LIST: usize = 100;
 }
 
 /// `MPOL_PREFERRED` of the kernel's `include/uapi/linux/mempolicy.h`: this node, else the nearest.
@@ -40,6 +42,36 @@ pub(super) fn probe_thread(pid: u32, tid: u32) -> Result<(), Errno> {
     // SAFETY: signal 0 is not delivered, and tgkill reads and writes no memory of ours.
     let result = unsafe { call(number::TGKILL, [pid as usize, tid as usize, 0, 0, 0, 0]) };
     check(result).map(drop)
+}
+
+/// Where the list of robust mutexes begins that a thread of this process registered (0: this thread); 0
+/// where it registered none.
+pub(super) fn robust_list(thread: u32) -> Result<usize, Errno> {
+    let mut found: [usize; 2] = [0; 2];
+    let [head, length] = found.each_mut().map(|word| &raw mut *word as usize);
+    // SAFETY: get_robust_list writes a word to `head` and one to `length`, which outlive the call and are
+    // read afterwards.
+    let result = unsafe { call(number::GET_ROBUST_LIST, [thread as usize, head, length, 0, 0, 0]) };
+    check(result).map(|_| found[0])
+}
+
+/// The register by which a thread finds its own memory: its value is where a thread's control block lies.
+pub(super) fn thread_pointer() -> usize {
+    if cfg!(miri) {
+        return 0;
+    }
+    let pointer: usize;
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: the psABI's TLS has the word at fs:0 hold the thread pointer itself; it is only read.
+    unsafe {
+        asm!("mov {}, fs:0", out(reg) pointer, options(nostack, preserves_flags, readonly));
+    }
+    #[cfg(target_arch = "aarch64")]
+    // SAFETY: the register can be read everywhere, and reading it changes nothing.
+    unsafe {
+        asm!("mrs {}, tpidr_el0", out(reg) pointer, options(nostack, nomem, preserves_flags));
+    }
+    pointer
 }
 
 /// Seconds and nanoseconds of the monotonic clock. By a system call and not by the vDSO, whose address

@@ -115,6 +115,83 @@ fn a_child_of_a_shared_heap_is_a_process_of_its_own() {
     assert_whole(&heap);
 }
 
+/// Who of a process uses the heap, and who forks.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Forker {
+    /// The thread that forks uses the heap, before and after.
+    User,
+    /// The thread that forks does not use it; other threads do.
+    Idler,
+    /// Another thread forks each time, which uses the heap before and not after.
+    Passing,
+}
+
+/// Generations of forks: with [`THREADS`] numbers each, twice as many as there are.
+const GENERATIONS: u8 = 200;
+
+/// Threads of each generation that use the heap at once.
+const THREADS: usize = 41;
+
+#[test]
+fn generations_of_forks_do_not_use_up_the_numbers_of_threads() {
+    for forker in [Forker::User, Forker::Idler, Forker::Passing] {
+        let heap = builder().build().unwrap();
+        let failed = in_child(|| {
+            let failed = generation(&heap, GENERATIONS, forker);
+            // SAFETY: ends the child without running what belongs to its parent.
+            unsafe { libc::_exit(i32::from(failed)) };
+        });
+        // As many generations were left as the first of them had that failed.
+        assert_eq!(libc::WEXITSTATUS(failed), 0, "{forker:?}");
+        assert_eq!(failed, 0, "{forker:?}");
+    }
+}
+
+/// Uses the heap by threads, and forks the next generation: how many were left at the first failure.
+fn generation(heap: &Heap, left: u8, forker: Forker) -> u8 {
+    let barrier = std::sync::Barrier::new(THREADS);
+    let is_served = std::thread::scope(|scope| {
+        let serve = || {
+            let is_served = can_use(heap);
+            barrier.wait();
+            is_served
+        };
+        let threads: Vec<_> = (0..THREADS).map(|_| scope.spawn(serve)).collect();
+        threads.into_iter().all(|thread| thread.join().unwrap())
+    });
+    if !is_served || (forker == Forker::User && !can_use(heap)) {
+        return left;
+    }
+    match forker {
+        _ if left == 1 => 0,
+        Forker::Passing => std::thread::scope(|scope| {
+            let pass = || if can_use(heap) { fork_generation(heap, left, forker) } else { left };
+            scope.spawn(pass).join().unwrap()
+        }),
+        _ => fork_generation(heap, left, forker),
+    }
+}
+
+fn fork_generation(heap: &Heap, left: u8, forker: Forker) -> u8 {
+    // SAFETY: libc's malloc can be used in the child, and it leaves by _exit.
+    let child = unsafe { libc::fork() };
+    assert!(child >= 0, "fork failed");
+    if child == 0 {
+        let failed = generation(heap, left - 1, forker);
+        // SAFETY: ends the child without running what belongs to its parent.
+        unsafe { libc::_exit(i32::from(failed)) };
+    }
+    let mut status = 0;
+    // SAFETY: `status` is an int of ours.
+    let waited = unsafe { libc::waitpid(child, &raw mut status, 0) };
+    if waited == child && libc::WIFEXITED(status) { libc::WEXITSTATUS(status) as u8 } else { left }
+}
+
+fn can_use(heap: &Heap) -> bool {
+    // SAFETY: allocated here and not used.
+    heap.alloc(64, 64, Node::ANY).is_ok_and(|block| unsafe { heap.free(block) }.is_ok())
+}
+
 /// More processes than there are places, one after the other, and nobody reaps before it must.
 #[test]
 fn places_of_the_dead_are_taken_again() {
