@@ -181,10 +181,10 @@ pub enum Error {
         /// What the system said.
         reason: std::io::Error,
     },
-    /// More memory kept ready than there is.
+    /// More memory ready, from the start or ahead of need, than there is.
     #[error(
-        "cannot keep {asked} ready ahead of need: {} are available beside what the test takes; ask for \
-         less --grow-ahead",
+        "cannot have {asked} ready ahead of need: {} are available beside what the test takes; ask for \
+         less --grow-ahead or --ready",
         available.approximate()
     )]
     GrowAhead {

@@ -45,6 +45,7 @@ fn bench(test: Test, heaps: Vec<Found>) -> Bench {
         shared: false,
         pool: false,
         grow_ahead_bytes: test.grow_ahead_bytes(),
+        ready_bytes: 0,
         heaps,
         driver: this_program(),
         budget: Duration::from_millis(5),
@@ -192,11 +193,25 @@ fn where_haul_fails_the_others_are_recorded_and_the_run_has_failed() {
 
 #[test]
 fn more_kept_ready_than_there_is_memory_is_refused() {
-    let config = Bench { grow_ahead_bytes: 16 << 40, ..bench(Test::Growth, usual()) };
-    let (done, found, _) = measure(&config);
-    let message = done.unwrap_err().to_string();
-    assert!(message.contains("16 TiB") && message.contains("--grow-ahead"), "{message}");
-    assert!(found.is_empty());
+    let usual = || bench(Test::Growth, usual());
+    for config in [
+        Bench { grow_ahead_bytes: 16 << 40, ..usual() },
+        Bench { ready_bytes: 16 << 40, ..usual() },
+    ] {
+        let (done, found, _) = measure(&config);
+        let message = done.unwrap_err().to_string();
+        assert!(message.contains("16 TiB") && message.contains("--grow-ahead"), "{message}");
+        assert!(found.is_empty());
+    }
+}
+
+#[test]
+fn memory_that_is_ready_from_the_start_is_said_in_the_records_of_the_heap_that_has_it() {
+    let found = records(&Bench { ready_bytes: 4 << 20, ..bench(Test::Growth, usual()) });
+    for record in &found {
+        let ready = record.parameters.get("ready_bytes").and_then(|value| value.as_u64());
+        assert_eq!(ready, (record.subject == "haul").then_some(4 << 20), "{record:?}");
+    }
 }
 
 #[test]

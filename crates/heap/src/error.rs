@@ -204,6 +204,13 @@ pub enum Error {
         /// How many places there are.
         most: u32,
     },
+    /// There is not the memory that was to be ready before the first request.
+    NotReady {
+        /// How many bytes were to be.
+        asked: u64,
+        /// How many were, on the nodes up to the one that lacks some.
+        ready: u64,
+    },
     /// The caller's memory does not fit a heap.
     BadExternal {
         /// What is wrong with it.
@@ -254,6 +261,11 @@ impl fmt::Display for Error {
                 f,
                 "attach to the shared heap {name}: there is none: create it first, as the same \
                  user"
+            ),
+            Self::NotReady { asked, ready } => write!(
+                f,
+                "make {asked} bytes of a heap ready before the first request: {ready} could be: ask \
+                 for fewer, or raise its limit, or free memory"
             ),
             Self::NoAddressSpace { bytes, least, errno } => write!(
                 f,

@@ -4,6 +4,7 @@
 use core::ops::Range;
 
 use crate::cache::{self, Keeper};
+use crate::error::Error;
 use crate::fault::AllocError;
 use crate::heap::Heap;
 use crate::layout::{ORDERS, PAGE, PAGE_SLICES, SHIFT_MIN, SHIFTS};
@@ -38,6 +39,10 @@ const RETRIED: usize = 4;
 /// 4 KiB. A hypervisor can take 8 ms for the data of one page, in which a program comes to the fourth
 /// page behind it.
 const WORDS_AHEAD: usize = 1 << 14;
+
+/// The shifts of the slot words that come with pages that are ready from the start: of blocks of 1 KiB and
+/// more, 8 KiB for each 2 MiB, where those of 64 B alone would be 64 KiB.
+const FIRST_SHIFTS: u32 = !0 << (10 - SHIFT_MIN);
 
 /// Counts of free slots in the smallest page that a kernel brings.
 const COUNTS: usize = 4096 / size_of::<u32>();
@@ -81,18 +86,61 @@ impl Heap {
             let upkeep = Upkeep { heap: self, keeper, now };
             upkeep.drop_empty_spans();
             upkeep.note_refused();
-            let ahead = self.upkeep.ahead_bytes / self.node_count() as u64;
-            let wanted = usize::try_from(ahead.div_ceil(PAGE as u64)).unwrap_or(usize::MAX);
-            let (ready, released) = upkeep.release_idle(wanted);
+            let wanted = self.pages_of_each(self.upkeep.ahead_bytes);
+            let from_start = match self.upkeep.ready_bytes {
+                0 => 0,
+                bytes => {
+                    let free = upkeep.ready_and_free().count();
+                    let used = upkeep.ready_pages().saturating_sub(free);
+                    self.pages_of_each(bytes).saturating_sub(used)
+                }
+            };
+            let (ready, released) = upkeep.release_idle(wanted.max(from_start));
             done.released += released;
             if wanted > 0 {
                 upkeep.touch_new_shifts();
             }
-            let (grown, is_refused) = upkeep.grow(wanted.saturating_sub(ready));
+            let (grown, is_refused) = upkeep.grow(wanted.saturating_sub(ready), 0);
             done.grown += grown;
             done.is_refused |= is_refused;
         }
         done
+    }
+
+    /// Makes ready what is to have memory before the first request.
+    ///
+    /// # Errors
+    /// [`Error::NotReady`].
+    pub(crate) fn make_ready_at_start(&self) -> Result<(), Error> {
+        let asked = self.upkeep.ready_bytes;
+        if asked == 0 {
+            return Ok(());
+        }
+        let wanted = self.pages_of_each(asked);
+        let mut ready = 0;
+        for node in 0..self.node_count() {
+            // More than there can be is not even begun.
+            if wanted > self.memory.pages_of(node).len() {
+                return Err(Error::NotReady { asked, ready });
+            }
+            let Ok(keeper) = self.keeper(node + 1) else {
+                return Err(Error::NotReady { asked, ready });
+            };
+            let upkeep = Upkeep { heap: self, keeper, now: 0 };
+            upkeep.grow(wanted.saturating_sub(upkeep.ready_pages()), FIRST_SHIFTS);
+            let there = upkeep.ready_pages();
+            ready += (there * PAGE) as u64;
+            if there < wanted {
+                return Err(Error::NotReady { asked, ready });
+            }
+        }
+        Ok(())
+    }
+
+    /// Pages of each node that so many bytes are.
+    fn pages_of_each(&self, bytes: u64) -> usize {
+        let each = bytes.div_ceil(self.node_count() as u64);
+        usize::try_from(each.div_ceil(PAGE as u64)).unwrap_or(usize::MAX)
     }
 
     /// Gives back every page that is free, however short a time: for when the memory is needed
@@ -194,8 +242,17 @@ impl Upkeep<'_> {
 
     /// Gives back all free pages: how many went.
     fn release_free(&self) -> u32 {
-        let free = self.used_pages().filter(|page| self.is_ready_and_free(*page));
-        free.map(|page| u32::from(self.release(page))).sum()
+        self.ready_and_free().map(|page| u32::from(self.release(page))).sum()
+    }
+
+    /// How many pages have memory, used or not.
+    fn ready_pages(&self) -> usize {
+        let pages = &self.memory().tables.pages()[self.used_pages()];
+        pages.iter().filter(|word| PageWord(word.load(Relaxed)).is_ready()).count()
+    }
+
+    fn ready_and_free(&self) -> impl Iterator<Item = usize> {
+        self.used_pages().filter(|page| self.is_ready_and_free(*page))
     }
 
     /// Whether a free page has been free since it was first seen so, at least the time of decay ago.
@@ -255,8 +312,9 @@ impl Upkeep<'_> {
         is_gone
     }
 
-    /// Makes `missing` more free pages ready: how many it came to, and whether memory was refused.
-    fn grow(&self, missing: usize) -> (u32, bool) {
+    /// Makes `missing` more free pages ready, with slot words of these shifts and of those that were asked
+    /// for so far: how many it came to, and whether memory was refused.
+    fn grow(&self, missing: usize, shifts: u32) -> (u32, bool) {
         let memory = self.memory();
         let mut grown = 0;
         let mut from = self.pages().start;
@@ -277,7 +335,7 @@ impl Upkeep<'_> {
             if PageWord(memory.tables.pages()[page].load(Relaxed)) != PageWord::ABSENT {
                 continue;
             }
-            match self.make_ready(page) {
+            match self.make_ready(page, shifts) {
                 Ok(()) => grown += 1,
                 Err(Refused::Exhausted) => return (grown as u32, true),
                 Err(Refused::Busy | Refused::Unusable) => {}
@@ -286,14 +344,14 @@ impl Upkeep<'_> {
         (grown as u32, false)
     }
 
-    fn make_ready(&self, page: usize) -> Result<(), Refused> {
+    fn make_ready(&self, page: usize, shifts: u32) -> Result<(), Refused> {
         let memory = self.memory();
         let run = slices_of(page);
         slice::claim(memory.tables.slices(), run.clone(), self.keeper.id)
             .map_err(|_| Refused::Busy)?;
         step!("maintain.grow.after_claim");
         // First, for it is soon done: where the data takes long, allocations come to the pages behind.
-        self.touch(page, self.shifts());
+        self.touch(page, self.shifts() | shifts);
         if page == self.pages().start {
             // Which sizes will be asked for is not known yet, and the first of them all waits for more.
             let words = |shift| self.slot_words(page, shift);
@@ -319,8 +377,7 @@ impl Upkeep<'_> {
         let touched = &self.memory().tables.nodes()[self.keeper.node].more[TOUCHED];
         let new = shifts & !touched.load(Relaxed);
         if new != 0 {
-            let free = self.used_pages().filter(|page| self.is_ready_and_free(*page));
-            free.for_each(|page| self.touch(page, new));
+            self.ready_and_free().for_each(|page| self.touch(page, new));
             touched.store(shifts, Relaxed);
         }
     }

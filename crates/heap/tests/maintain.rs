@@ -1,7 +1,7 @@
 //! What a housekeeping thread does: memory ready ahead of need, idle memory given back, caches of
 //! threads that ended emptied; and addresses for devices.
 
-use haul_heap::{Heap, Iova, Node, Pages, Tag};
+use haul_heap::{Error, Heap, Iova, Node, Pages, Tag};
 
 const MIB: u64 = 1 << 20;
 
@@ -24,6 +24,69 @@ fn pages_are_made_ready_ahead_and_given_back_when_idle() {
     assert!(done.released >= 10, "{done:?}");
     assert_eq!(heap.stats(Node::ANY).ready_bytes, 8 * MIB);
     heap.validate().unwrap();
+}
+
+#[test]
+fn what_is_ready_from_the_start_stays_and_is_no_more_than_that() {
+    let builder = || builder().ready(8 * MIB).decay(Some(0));
+    for heap in [builder().build(), builder().shared_fd(), builder().nodes(2).build()] {
+        let heap = heap.unwrap();
+        let ready = || heap.stats(Node::ANY).ready_bytes;
+        assert_eq!(ready(), 8 * MIB);
+        assert_eq!((heap.maintain().released, ready()), (0, 8 * MIB));
+        let block = heap.alloc(20 << 20, 64, Node::new(0)).unwrap();
+        assert!(ready() >= 20 * MIB);
+        assert_eq!(heap.maintain().released, 0);
+        // SAFETY: allocated above and not used.
+        unsafe { heap.free(block) }.unwrap();
+        assert!(heap.maintain().released >= 6);
+        assert_eq!(ready(), 8 * MIB);
+        heap.trim();
+        assert_eq!(ready(), 0);
+        heap.validate().unwrap();
+    }
+}
+
+#[test]
+fn who_attaches_makes_ready_what_is_missing() {
+    let heap = builder().ready(4 * MIB).shared_fd().unwrap();
+    let more = Heap::builder().ready(8 * MIB).attach_fd(heap.fd().unwrap()).unwrap();
+    let less = Heap::builder().ready(2 * MIB).attach_fd(heap.fd().unwrap()).unwrap();
+    for heap in [heap, more, less] {
+        assert_eq!(heap.stats(Node::ANY).ready_bytes, 8 * MIB);
+    }
+}
+
+#[test]
+fn what_cannot_be_ready_is_an_error_and_leaves_no_name() {
+    let name = format!("not-ready-{}", std::process::id());
+    for bytes in [65 * MIB, u64::MAX] {
+        let builder = || builder().ready(bytes);
+        for heap in [builder().build(), builder().shared_named(&name)] {
+            let error = heap.err();
+            assert!(matches!(error, Some(Error::NotReady { .. })), "{error:?}");
+        }
+        assert!(matches!(Heap::remove_name(&name), Err(Error::NoSuchName(_))));
+    }
+}
+
+#[test]
+fn what_is_ready_from_the_start_takes_no_faults() {
+    // Data of 40 MiB in pages of 4 KiB, and their slot words.
+    let written = |heap: Heap| {
+        let before = faults();
+        for _ in 0..10_000 {
+            let block = heap.alloc(4096, 4096, Node::ANY).unwrap();
+            // SAFETY: allocated just now with at least one byte.
+            unsafe { block.write(1) };
+        }
+        faults() - before
+    };
+    let plain = written(builder().build().unwrap());
+    assert!(plain >= 10_000, "{plain} faults");
+    let ready = written(builder().ready(48 * MIB).build().unwrap());
+    let limit = if can_populate() { plain / 100 } else { plain };
+    assert!(ready <= limit, "{ready} faults, {plain} without");
 }
 
 /// Page faults that this thread took so far.

@@ -406,6 +406,20 @@ fn a_heap_that_grows_slower_stands_beside_the_worst_of_the_others() {
          1.01 times round 1; dpdk takes 255 µs a block in round 5, 17.00 times round 1."
     );
     assert_eq!(finding.tone, Tone::Better);
+    for (name, value, said) in [
+        ("pages", "transparent huge pages; nothing", "when a block is first written to"),
+        ("pages", "huge pages of 2 MiB; nothing", "The clearing of haul’s memory is in that time"),
+        ("ready_bytes", "1", "was cleared before that time began"),
+    ] {
+        let with = |line: &Line| match line {
+            Line::Record(record) => record.clone().with(name, value).into(),
+            other => other.clone(),
+        };
+        let lines: Vec<Line> = lines.iter().map(with).collect();
+        let found = findings(&lines);
+        let text = &only(&found, "Allocating blocks").text;
+        assert!(text.contains(said), "{text}");
+    }
     lines.push(growth("haul", "growth", None, 1.5));
     let worse = findings(&lines[lines.len() - 4..]);
     assert_eq!(only(&worse, "Allocating blocks").tone, Tone::Worse);

@@ -298,9 +298,11 @@ typedef struct haul_heap_options {
      */
     uint32_t caches;
     /**
-     * 0.
+     * MiB that have memory before the first request: they are made ready before the call returns, and
+     * it is HAUL_ERROR_NO_MEMORY where there are not so many. haul_heap_maintain() gives nothing of
+     * them back. 0: none.
      */
-    uint32_t reserved;
+    uint32_t ready_mib;
 } haul_heap_options;
 
 /**

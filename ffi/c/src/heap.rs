@@ -56,15 +56,18 @@ pub struct haul_heap_options {
     pub nodes: u32,
     /// Caches, one for each thread in all processes and each node that it uses; 0: 4,096.
     pub caches: u32,
-    /// 0.
-    pub reserved: u32,
+    /// MiB that have memory before the first request: they are made ready before the call returns, and
+    /// it is HAUL_ERROR_NO_MEMORY where there are not so many. haul_heap_maintain() gives nothing of
+    /// them back. 0: none.
+    pub ready_mib: u32,
 }
 
 const _: () = assert!(size_of::<haul_heap_options>() == 40);
 
 impl haul_heap_options {
     fn builder(&self) -> Builder {
-        let mut builder = Heap::builder().grow_ahead(self.grow_ahead);
+        let ready = u64::from(self.ready_mib) << 20;
+        let mut builder = Heap::builder().grow_ahead(self.grow_ahead).ready(ready);
         if self.limit != 0 {
             builder = builder.limit(self.limit);
         }
@@ -302,7 +305,9 @@ impl From<Error> for haul_status {
             | Error::Truncated { .. }
             | Error::HeaderLies { .. }
             | Error::Unfinished => haul_status::HAUL_ERROR_NOT_A_HEAP,
-            Error::NoAddressSpace { .. } => haul_status::HAUL_ERROR_NO_MEMORY,
+            Error::NoAddressSpace { .. } | Error::NotReady { .. } => {
+                haul_status::HAUL_ERROR_NO_MEMORY
+            }
             Error::TooManyProcesses { .. } => haul_status::HAUL_ERROR_FULL,
             _ => haul_status::HAUL_ERROR_SYSTEM,
         }

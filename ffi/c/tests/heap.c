@@ -60,6 +60,24 @@ static void blocks(void)
     haul_heap_destroy(heap);
 }
 
+static void ready(void)
+{
+    haul_heap *heap = NULL;
+    haul_heap_stats stats;
+    haul_heap_options asked = options;
+    asked.ready_mib = 8;
+    CHECK(haul_heap_create(&asked, &heap) == HAUL_OK);
+    CHECK(haul_heap_get_stats(heap, HAUL_NODE_ANY, &stats) == HAUL_OK);
+    CHECK(stats.ready_bytes == 8 << 20 && stats.live_blocks == 0);
+    haul_heap_maintain(heap);
+    CHECK(haul_heap_get_stats(heap, HAUL_NODE_ANY, &stats) == HAUL_OK);
+    CHECK(stats.ready_bytes == 8 << 20);
+    haul_heap_destroy(heap);
+    heap = NULL;
+    asked.ready_mib = 65;
+    CHECK(haul_heap_create(&asked, &heap) == HAUL_ERROR_NO_MEMORY && heap == NULL);
+}
+
 static void statistics(void)
 {
     haul_heap *heap = NULL;
@@ -181,6 +199,7 @@ static void processes(void)
 int main(void)
 {
     blocks();
+    ready();
     statistics();
     misuse();
     arguments();

@@ -78,6 +78,9 @@ pub(crate) struct Bench {
     /// else none]
     #[arg(long, value_name = "BYTES")]
     pub(crate) grow_ahead: Option<Bytes>,
+    /// So much of haul's heap has memory before the first allocation, as DPDK's has (else none)
+    #[arg(long, value_name = "BYTES")]
+    pub(crate) ready: Option<Bytes>,
     /// Time for the rounds of everything together [default: 3 for each measurement]; what else it
     /// takes is told before it begins
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]

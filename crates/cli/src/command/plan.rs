@@ -256,6 +256,7 @@ fn heaps(quick: bool, machine: &Machine, heaps: &[Found], driver: &Program) -> V
             shared: false,
             pool: true,
             grow_ahead_bytes: test.grow_ahead_bytes(),
+            ready_bytes: 0,
             heaps: heaps.to_vec(),
             driver: driver.clone(),
             budget: extent.heap,

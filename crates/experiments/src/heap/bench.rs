@@ -61,6 +61,8 @@ pub struct Bench {
     pub pool: bool,
     /// How many bytes haul's heap keeps ready ahead of need, by a thread of its own; 0: none.
     pub grow_ahead_bytes: usize,
+    /// How many bytes have memory in haul's heap before the first allocation; 0: none.
+    pub ready_bytes: usize,
     /// Who is measured; the first of them is the baseline.
     pub heaps: Vec<Found>,
     /// How their drivers are started.
@@ -161,6 +163,7 @@ impl Bench {
             pool: self.pool,
             shared: self.shared,
             grow_ahead_bytes: self.grow_ahead_bytes,
+            ready_bytes: self.ready_bytes,
         })
     }
 
@@ -180,10 +183,11 @@ impl Bench {
         let twice = self.heaps.iter().chain(self.heaps.first());
         let own = twice.filter(|found| found.peer == Peer::Haul).count();
         let own = if self.test.is_fresh() { own.min(1) } else { own };
-        let ahead = self.grow_ahead_bytes.saturating_mul(own) as u64;
+        let early = self.grow_ahead_bytes.saturating_add(self.ready_bytes);
+        let ahead = early.saturating_mul(own) as u64;
         let left = available_bytes(&proc).saturating_sub(wanted);
         if ahead > left {
-            let asked = Bytes(self.grow_ahead_bytes as u64);
+            let asked = Bytes(early as u64);
             return Err(Error::GrowAhead { asked, available: Bytes(left) });
         }
         Ok(())

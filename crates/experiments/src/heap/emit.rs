@@ -76,6 +76,9 @@ impl Bench {
         if self.grow_ahead_bytes > 0 && entrant.found.peer == Peer::Haul {
             record = record.with("grow_ahead_bytes", self.grow_ahead_bytes);
         }
+        if self.ready_bytes > 0 && entrant.found.peer == Peer::Haul {
+            record = record.with("ready_bytes", self.ready_bytes);
+        }
         remarks.on(record)
     }
 }

@@ -27,6 +27,8 @@ pub struct Start {
     pub shared: bool,
     /// haul's own: how much the heap grows ahead of need, by a thread of its own; 0: it does not.
     pub grow_ahead_bytes: usize,
+    /// haul's own: how much of the heap has memory from the start.
+    pub ready_bytes: usize,
 }
 
 /// A block's size and alignment, in bytes.

@@ -144,6 +144,7 @@ impl Replay {
             pool: true,
             shared: false,
             grow_ahead_bytes: 0,
+            ready_bytes: 0,
         })
     }
 

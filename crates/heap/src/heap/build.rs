@@ -37,6 +37,8 @@ pub struct Builder {
 pub(crate) struct Upkeep {
     /// Bytes of free pages that are kept ready.
     pub(crate) ahead_bytes: u64,
+    /// Bytes that the heap has memory for from the start.
+    pub(crate) ready_bytes: u64,
     /// How long a free page is kept, in milliseconds; `None` for ever.
     pub(crate) decay_ms: Option<u64>,
 }
@@ -54,7 +56,7 @@ impl Heap {
     /// machine's memory.
     pub fn builder() -> Builder {
         let plan = Plan { limit: None, nodes: None, caches: CACHES, pages: Pages::Auto };
-        let upkeep = Upkeep { ahead_bytes: 0, decay_ms: Some(DECAY_MS) };
+        let upkeep = Upkeep { ahead_bytes: 0, ready_bytes: 0, decay_ms: Some(DECAY_MS) };
         Builder { plan, upkeep, on_misuse: None, debug: false }
     }
 
@@ -142,6 +144,17 @@ impl Builder {
         self
     }
 
+    /// How many bytes have memory before the first request, as DPDK's heap has it when it started: so many
+    /// are made ready, with the metadata of blocks of 1 KiB and more, while the heap is built or attached
+    /// to, divided among the nodes. An allocation of them waits for no memory, nor does a first write, until
+    /// the process forks. [`Heap::maintain`] gives nothing of them back; [`Heap::trim`] does. Default: none.
+    ///
+    /// Some ten system calls for each 2 MiB, and the time that the kernel takes to clear them.
+    pub fn ready(mut self, bytes: u64) -> Self {
+        self.upkeep.ready_bytes = bytes;
+        self
+    }
+
     /// How long [`Heap::maintain`] lets a page of 2 MiB lie free before it gives its memory back, in
     /// milliseconds; `None` keeps them for ever. Default: 10,000. More than 8,192,000, some two hours, counts
     /// as that.
@@ -154,7 +167,7 @@ impl Builder {
     ///
     /// # Errors
     /// [`Error`] where the limit or the number of nodes is out of range, or the kernel refuses the
-    /// addresses.
+    /// addresses; [`Error::NotReady`] where there is not the memory that is to be [`ready`](Self::ready).
     pub fn build(self) -> Result<Heap, Error> {
         self.over(Region::private(&self.plan)?)
     }
@@ -167,7 +180,13 @@ impl Builder {
     /// # Errors
     /// [`Error::NameTaken`]; [`Error::BadName`]; as [`Builder::build`].
     pub fn shared_named(self, name: &str) -> Result<Heap, Error> {
-        self.over(Region::create_named(&self.plan, Name::new(name)?)?)
+        let name = Name::new(name)?;
+        let heap = self.over(Region::create_named(&self.plan, name)?);
+        if heap.is_err() {
+            // Nobody else could tell that nobody has it.
+            let _ = Region::remove_name(name);
+        }
+        heap
     }
 
     /// Attaches to the heap of this name. Limit, nodes and caches are those that it was created with.
@@ -220,6 +239,7 @@ impl Builder {
     fn over(self, region: Region) -> Result<Heap, Error> {
         let heap = Heap::over(Memory::new(region), &self)?;
         heap.join()?;
+        heap.make_ready_at_start()?;
         Ok(heap)
     }
 }

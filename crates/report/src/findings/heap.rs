@@ -44,9 +44,10 @@ pub(super) fn growth(records: &[&Record]) -> Option<Finding> {
     let beside_it =
         worst().and_then(time).zip(time(haul)).map(|(other, own)| beside_another(own / other));
     let text = format!(
-        "Allocating blocks of {} aligned to {}, haul’s heap {own}{beside}.",
+        "Allocating blocks of {} aligned to {}, haul’s heap {own}{beside}.{}",
         Bytes(size?),
-        Bytes(align?)
+        Bytes(align?),
+        filling(haul)
     );
     let tone = match (flat, beside_it) {
         (Tone::Better, Some(beside_it)) => beside_it,
@@ -63,6 +64,22 @@ fn beside_another(ratio: f64) -> Tone {
         Tone::Same
     } else {
         Tone::Worse
+    }
+}
+
+/// When the kernel cleared the memory of the blocks, which takes longer than all else; nothing where the
+/// record does not say what it is made of.
+fn filling(haul: &Record) -> &'static str {
+    let is_pool = field(haul, "pages").map(|pages| pages.starts_with("huge pages"));
+    match is_pool {
+        _ if haul.parameters.contains_key("ready_bytes") => {
+            " haul’s memory was cleared before that time began."
+        }
+        Some(true) => " The clearing of haul’s memory is in that time.",
+        Some(false) => {
+            " haul’s memory is cleared when a block is first written to, which is not in that time."
+        }
+        None => "",
     }
 }
 

@@ -40,6 +40,7 @@ impl Bench {
                     shared: arguments.shared,
                     pool: !arguments.no_pool,
                     grow_ahead_bytes: grow_ahead_bytes(&arguments, test),
+                    ready_bytes: arguments.ready.map_or(0, bytes_of),
                     heaps: heaps.clone(),
                     driver: driver(),
                     budget: BUDGET_EACH,
@@ -138,8 +139,11 @@ fn extent(arguments: &Arguments, test: Test, shape: Shape) -> Extent {
 }
 
 fn grow_ahead_bytes(arguments: &Arguments, test: Test) -> usize {
-    let asked = arguments.grow_ahead.map(|bytes| usize::try_from(bytes.0).unwrap_or(usize::MAX));
-    asked.unwrap_or(test.grow_ahead_bytes())
+    arguments.grow_ahead.map_or(test.grow_ahead_bytes(), bytes_of)
+}
+
+fn bytes_of(asked: Bytes) -> usize {
+    usize::try_from(asked.0).unwrap_or(usize::MAX)
 }
 
 /// Every figure as a row; one test apart from the next by a blank line.

@@ -27,6 +27,7 @@ impl Haul {
     pub(in crate::heap) fn new(start: &Start) -> Result<Self, String> {
         let pages = if start.pool { Pages::Auto } else { Pages::Transparent };
         let builder = Heap::builder().pages(pages).grow_ahead(start.grow_ahead_bytes as u64);
+        let builder = builder.ready(start.ready_bytes as u64);
         // A descriptor that nobody is given leaves nothing behind when the process is ended.
         let heap = if start.shared { builder.shared_fd() } else { builder.build() };
         let heap: &Heap = Box::leak(Box::new(heap.map_err(|error| error.to_string())?));
