@@ -1,6 +1,8 @@
 //! Files from outside are read once, with a limit; files of ours are replaced in one step, and what is
 //! no file (a device, a FIFO) is written to and stays what it is.
 
+mod whole;
+
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
@@ -10,6 +12,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use rustix::fs::{Access, FileType, Mode, OFlags};
 
 use crate::error::Error;
+
+pub use whole::Whole;
 
 /// Reads a whole regular file of at most `limit_bytes`, once.
 ///

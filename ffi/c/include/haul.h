@@ -28,6 +28,16 @@
 #define HAUL_CHANNEL_INTEGRITY 2
 
 /**
+ * The peer may be of any user, not only of one's own and root.
+ */
+#define HAUL_CHANNEL_ANY_USER 4
+
+/**
+ * The peer may be of the user in haul_channel_options as well.
+ */
+#define HAUL_CHANNEL_ALLOW_USER 8
+
+/**
  * What a function returns that can fail. New codes are added at the end; none changes its number.
  */
 typedef enum haul_status {
@@ -65,7 +75,8 @@ typedef enum haul_status {
      */
     HAUL_ERROR_NOT_FOUND = 7,
     /**
-     * The heap belongs to another user, or others may write to it; or the socket is not to be used.
+     * The heap belongs to another user, or others may write to it; or the socket is not to be used; or
+     * the peer is of a user that is not allowed.
      */
     HAUL_ERROR_FORBIDDEN = 8,
     /**
@@ -357,8 +368,8 @@ typedef struct haul_channel_options {
      */
     uint64_t wait_ms;
     /**
-     * HAUL_CHANNEL_TRUST | HAUL_CHANNEL_INTEGRITY, or 0. If both ends trust each other, mechanisms
-     * are allowed that a hostile peer could abuse.
+     * HAUL_CHANNEL_TRUST | HAUL_CHANNEL_INTEGRITY | HAUL_CHANNEL_ANY_USER | HAUL_CHANNEL_ALLOW_USER, or
+     * 0. If both ends trust each other, mechanisms are allowed that a hostile peer could abuse.
      */
     uint32_t flags;
     /**
@@ -370,10 +381,28 @@ typedef struct haul_channel_options {
      */
     uint32_t dirty_percent;
     /**
-     * 0.
+     * The number of the user to allow with HAUL_CHANNEL_ALLOW_USER; else 0.
      */
-    uint32_t reserved;
+    uint32_t user;
 } haul_channel_options;
+
+/**
+ * Who is at the other end of a channel, as the kernel vouches for it.
+ */
+typedef struct haul_channel_identity {
+    /**
+     * Its process; 0 where it lives in a PID namespace that this one cannot see.
+     */
+    int32_t process;
+    /**
+     * Its user. Users that have no number in this user namespace all have the same one, mostly 65534.
+     */
+    uint32_t user;
+    /**
+     * Its group.
+     */
+    uint32_t group;
+} haul_channel_identity;
 
 /**
  * What one end of one transfer took.
@@ -810,7 +839,8 @@ uint64_t haul_heap_iova(const struct haul_heap *heap,
                         const void *pointer);
 
 /**
- * Makes a socket at path, for this user alone, and writes its listener to listener.
+ * Makes a socket at path, for this user alone, and writes its listener to listener. A socket there that
+ * no process has any more is replaced.
  *
  * Returns HAUL_OK; HAUL_ERROR_NULL; HAUL_ERROR_ARGUMENT; HAUL_ERROR_EXISTS; HAUL_ERROR_NOT_FOUND;
  * HAUL_ERROR_FORBIDDEN; HAUL_ERROR_SYSTEM. listener is written on HAUL_OK alone.
@@ -818,13 +848,29 @@ uint64_t haul_heap_iova(const struct haul_heap *heap,
  * # Safety
  * path is NULL or a string; listener is NULL or writable.
  */
-enum haul_status haul_channel_listen(const char *path, struct haul_channel_listener **listener);
+enum haul_status haul_channel_listen(const char *path,
+                                     struct haul_channel_listener **listener);
+
+/**
+ * As haul_channel_listen(), for the users that options allow, which may be NULL: where they are others than
+ * one's own and root, everybody may connect that reaches path, and haul_channel_accept() with the same
+ * options refuses all but these.
+ *
+ * As haul_channel_listen().
+ *
+ * # Safety
+ * path is NULL or a string; options is NULL or readable; listener is NULL or writable.
+ */
+enum haul_status haul_channel_listen_for(const char *path,
+                                         const struct haul_channel_options *options,
+                                         struct haul_channel_listener **listener);
 
 /**
  * Waits for somebody to connect, and writes the channel to channel. options may be NULL. Whoever
  * connects and then does not behave costs at most the deadline; the listener stays usable.
  *
- * Returns HAUL_OK; HAUL_ERROR_NULL; HAUL_ERROR_ARGUMENT; HAUL_ERROR_DEADLINE; HAUL_ERROR_PEER_GONE;
+ * Returns HAUL_OK; HAUL_ERROR_NULL; HAUL_ERROR_ARGUMENT; HAUL_ERROR_FORBIDDEN where the peer is of a user
+ * other than one's own and root, and options do not allow it; HAUL_ERROR_DEADLINE; HAUL_ERROR_PEER_GONE;
  * HAUL_ERROR_PROTOCOL; HAUL_ERROR_NO_MEMORY; HAUL_ERROR_SYSTEM. channel is written on HAUL_OK alone.
  *
  * # Safety
@@ -897,6 +943,17 @@ int haul_channel_fd(const struct haul_channel *channel);
  * listener is NULL or a listener.
  */
 int haul_channel_listener_fd(const struct haul_channel_listener *listener);
+
+/**
+ * Writes to identity who is at the other end.
+ *
+ * Returns HAUL_OK; HAUL_ERROR_NULL. identity is written on HAUL_OK alone.
+ *
+ * # Safety
+ * channel is NULL or a channel, or a half of one; identity is NULL or writable.
+ */
+enum haul_status haul_channel_peer(const struct haul_channel *channel,
+                                   struct haul_channel_identity *identity);
 
 /**
  * Whether a haul_channel_mechanism can be used to send to this peer; false for NULL, and where there
@@ -1050,7 +1107,7 @@ enum haul_status haul_channel_wait_size(struct haul_channel *channel, size_t *si
  * has the message's size; it is written on HAUL_OK alone.
  *
  * As haul_channel_wait_size(), and HAUL_ERROR_TOO_SMALL: the message stays; HAUL_ERROR_INTEGRITY;
- * HAUL_ERROR_NO_MEMORY; HAUL_ERROR_SYSTEM. What data holds after an error is nothing. Where the peer is
+ * HAUL_ERROR_NO_MEMORY; HAUL_ERROR_SYSTEM. What data holds after an error is indeterminate. Where the peer is
  * trusted and was stopped in the middle of HAUL_CHANNEL_DOUBLE, it can still write up to 1 MiB to data
  * as it goes on: keep that memory until the peer is gone, or use haul_channel_recv(), which does.
  *

@@ -4,8 +4,9 @@ use std::ffi::{c_char, c_int};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
 use std::path::Path;
+use std::ptr;
 
-use haul_rust::channel::{Channel, Error, Listener, Receiver, Sender, Settings, pair};
+use haul_rust::channel::{Channel, Error, Identity, Listener, Receiver, Sender, Settings, pair};
 
 use crate::argument::{give, put, take, text_of};
 use crate::options::{haul_channel_options, mechanism_of};
@@ -20,13 +21,14 @@ pub struct haul_channel {
     receiver: Option<Receiver>,
     /// What both halves poll, for as long as either lives.
     fd: c_int,
+    peer: Identity,
 }
 
 impl haul_channel {
     fn new(channel: Channel) -> Self {
-        let fd = channel.as_fd().as_raw_fd();
+        let (fd, peer) = (channel.as_fd().as_raw_fd(), channel.peer());
         let (sender, receiver) = channel.split();
-        Self { sender: Some(Box::new(sender)), receiver: Some(receiver), fd }
+        Self { sender: Some(Box::new(sender)), receiver: Some(receiver), fd, peer }
     }
 }
 
@@ -60,7 +62,22 @@ pub struct haul_channel_listener {
     listener: Listener,
 }
 
-/// Makes a socket at path, for this user alone, and writes its listener to listener.
+/// Who is at the other end of a channel, as the kernel vouches for it.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct haul_channel_identity {
+    /// Its process; 0 where it lives in a PID namespace that this one cannot see.
+    pub process: i32,
+    /// Its user. Users that have no number in this user namespace all have the same one, mostly 65534.
+    pub user: u32,
+    /// Its group.
+    pub group: u32,
+}
+
+const _: () = assert!(size_of::<haul_channel_identity>() == 12);
+
+/// Makes a socket at path, for this user alone, and writes its listener to listener. A socket there that
+/// no process has any more is replaced.
 ///
 /// Returns HAUL_OK; HAUL_ERROR_NULL; HAUL_ERROR_ARGUMENT; HAUL_ERROR_EXISTS; HAUL_ERROR_NOT_FOUND;
 /// HAUL_ERROR_FORBIDDEN; HAUL_ERROR_SYSTEM. listener is written on HAUL_OK alone.
@@ -72,12 +89,36 @@ pub unsafe extern "C" fn haul_channel_listen(
     path: *const c_char,
     listener: *mut *mut haul_channel_listener,
 ) -> haul_status {
+    // SAFETY: the caller's promises.
+    unsafe { haul_channel_listen_for(path, ptr::null(), listener) }
+}
+
+/// As haul_channel_listen(), for the users that options allow, which may be NULL: where they are others than
+/// one's own and root, everybody may connect that reaches path, and haul_channel_accept() with the same
+/// options refuses all but these.
+///
+/// As haul_channel_listen().
+///
+/// # Safety
+/// path is NULL or a string; options is NULL or readable; listener is NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn haul_channel_listen_for(
+    path: *const c_char,
+    options: *const haul_channel_options,
+    listener: *mut *mut haul_channel_listener,
+) -> haul_status {
     // SAFETY: the caller's promise for path.
     let path = match unsafe { text_of(path) } {
         Ok(path) => path,
         Err(status) => return status,
     };
-    let make = || Ok(haul_channel_listener { listener: Listener::bind(Path::new(path))? });
+    // SAFETY: the caller's promise for options.
+    let users = match unsafe { settings_of(options) } {
+        Ok(settings) => settings.users,
+        Err(status) => return status,
+    };
+    let make =
+        || Ok(haul_channel_listener { listener: Listener::bind_for(Path::new(path), &users)? });
     // SAFETY: the caller's promise for listener.
     unsafe { give(listener, make) }
 }
@@ -85,7 +126,8 @@ pub unsafe extern "C" fn haul_channel_listen(
 /// Waits for somebody to connect, and writes the channel to channel. options may be NULL. Whoever
 /// connects and then does not behave costs at most the deadline; the listener stays usable.
 ///
-/// Returns HAUL_OK; HAUL_ERROR_NULL; HAUL_ERROR_ARGUMENT; HAUL_ERROR_DEADLINE; HAUL_ERROR_PEER_GONE;
+/// Returns HAUL_OK; HAUL_ERROR_NULL; HAUL_ERROR_ARGUMENT; HAUL_ERROR_FORBIDDEN where the peer is of a user
+/// other than one's own and root, and options do not allow it; HAUL_ERROR_DEADLINE; HAUL_ERROR_PEER_GONE;
 /// HAUL_ERROR_PROTOCOL; HAUL_ERROR_NO_MEMORY; HAUL_ERROR_SYSTEM. channel is written on HAUL_OK alone.
 ///
 /// # Safety
@@ -199,6 +241,27 @@ pub unsafe extern "C" fn haul_channel_listener_fd(listener: *const haul_channel_
     unsafe { listener.as_ref() }.map_or(-1, |listener| listener.listener.as_fd().as_raw_fd())
 }
 
+/// Writes to identity who is at the other end.
+///
+/// Returns HAUL_OK; HAUL_ERROR_NULL. identity is written on HAUL_OK alone.
+///
+/// # Safety
+/// channel is NULL or a channel, or a half of one; identity is NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn haul_channel_peer(
+    channel: *const haul_channel,
+    identity: *mut haul_channel_identity,
+) -> haul_status {
+    // SAFETY: the caller's promise.
+    let channel = unsafe { channel.as_ref() };
+    let make = || {
+        let Identity { process, user, group } = channel.ok_or(haul_status::HAUL_ERROR_NULL)?.peer;
+        Ok(haul_channel_identity { process: process.unwrap_or(0), user, group })
+    };
+    // SAFETY: the caller's promise.
+    unsafe { put(identity, make) }
+}
+
 /// Whether a haul_channel_mechanism can be used to send to this peer; false for NULL, and where there
 /// is no sending half.
 ///
@@ -233,7 +296,7 @@ pub unsafe extern "C" fn haul_channel_split(
     let Some(half) = channel.sender.take_if(|_| channel.receiver.is_some()) else {
         return haul_status::HAUL_ERROR_ARGUMENT;
     };
-    let half = haul_channel { sender: Some(half), receiver: None, fd: channel.fd };
+    let half = haul_channel { sender: Some(half), receiver: None, ..*channel };
     // SAFETY: the caller's promise for sender.
     unsafe { give(sender, || Ok(half)) }
 }
@@ -266,13 +329,20 @@ unsafe fn open(
     make: impl FnOnce(&Settings) -> Result<Channel, Error>,
 ) -> haul_status {
     // SAFETY: the caller's promise.
-    let options = unsafe { options.as_ref() };
-    let settings = match options.map_or_else(|| Ok(Settings::default()), |o| o.settings()) {
+    let settings = match unsafe { settings_of(options) } {
         Ok(settings) => settings,
         Err(status) => return status,
     };
     // SAFETY: the caller's promise.
     unsafe { give(target, || Ok(haul_channel::new(make(&settings)?))) }
+}
+
+/// # Safety
+/// `options` is NULL or readable.
+unsafe fn settings_of(options: *const haul_channel_options) -> Result<Settings, haul_status> {
+    // SAFETY: the caller's promise.
+    let options = unsafe { options.as_ref() };
+    options.map_or_else(|| Ok(Settings::default()), |options| options.settings())
 }
 
 /// # Safety
@@ -304,6 +374,7 @@ impl From<Error> for haul_status {
             Error::Handshake { .. } | Error::Memory { .. } | Error::Protocol { .. } => {
                 haul_status::HAUL_ERROR_PROTOCOL
             }
+            Error::OtherUser { .. } => haul_status::HAUL_ERROR_FORBIDDEN,
             Error::PeerGone { .. } => haul_status::HAUL_ERROR_PEER_GONE,
             Error::Closed => haul_status::HAUL_ERROR_CLOSED,
             Error::Deadline { .. } => haul_status::HAUL_ERROR_DEADLINE,

@@ -119,7 +119,7 @@ pub unsafe extern "C" fn haul_channel_wait_size(
 /// has the message's size; it is written on HAUL_OK alone.
 ///
 /// As haul_channel_wait_size(), and HAUL_ERROR_TOO_SMALL: the message stays; HAUL_ERROR_INTEGRITY;
-/// HAUL_ERROR_NO_MEMORY; HAUL_ERROR_SYSTEM. What data holds after an error is nothing. Where the peer is
+/// HAUL_ERROR_NO_MEMORY; HAUL_ERROR_SYSTEM. What data holds after an error is indeterminate. Where the peer is
 /// trusted and was stopped in the middle of HAUL_CHANNEL_DOUBLE, it can still write up to 1 MiB to data
 /// as it goes on: keep that memory until the peer is gone, or use haul_channel_recv(), which does.
 ///

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use haul_rust::channel::{Mechanism, Settings};
+use haul_rust::channel::{Mechanism, Settings, Users};
 
 use crate::status::haul_status;
 
@@ -34,6 +34,10 @@ pub enum haul_channel_mechanism {
 pub const HAUL_CHANNEL_TRUST: u32 = 1;
 /// What is sent carries a checksum of what must arrive.
 pub const HAUL_CHANNEL_INTEGRITY: u32 = 2;
+/// The peer may be of any user, not only of one's own and root.
+pub const HAUL_CHANNEL_ANY_USER: u32 = 4;
+/// The peer may be of the user in haul_channel_options as well.
+pub const HAUL_CHANNEL_ALLOW_USER: u32 = 8;
 
 /// How a channel behaves at this end. All zeros ask for the defaults.
 #[repr(C)]
@@ -46,15 +50,15 @@ pub struct haul_channel_options {
     /// Milliseconds that a call waits for the peer to begin; 0: 30,000; UINT64_MAX: as long as the
     /// peer lives.
     pub wait_ms: u64,
-    /// HAUL_CHANNEL_TRUST | HAUL_CHANNEL_INTEGRITY, or 0. If both ends trust each other, mechanisms
-    /// are allowed that a hostile peer could abuse.
+    /// HAUL_CHANNEL_TRUST | HAUL_CHANNEL_INTEGRITY | HAUL_CHANNEL_ANY_USER | HAUL_CHANNEL_ALLOW_USER, or
+    /// 0. If both ends trust each other, mechanisms are allowed that a hostile peer could abuse.
     pub flags: u32,
     /// A haul_channel_mechanism to send by, whatever haul would choose.
     pub mechanism: u32,
     /// The part of a message, in percent, that the receiver is expected to write to.
     pub dirty_percent: u32,
-    /// 0.
-    pub reserved: u32,
+    /// The number of the user to allow with HAUL_CHANNEL_ALLOW_USER; else 0.
+    pub user: u32,
 }
 
 const _: () = assert!(size_of::<haul_channel_options>() == 40);
@@ -62,12 +66,21 @@ const _: () = assert!(size_of::<haul_channel_options>() == 40);
 impl haul_channel_options {
     pub(crate) fn settings(&self) -> Result<Settings, haul_status> {
         let default = Settings::default();
-        let known = HAUL_CHANNEL_TRUST | HAUL_CHANNEL_INTEGRITY;
+        let known = HAUL_CHANNEL_TRUST
+            | HAUL_CHANNEL_INTEGRITY
+            | HAUL_CHANNEL_ANY_USER
+            | HAUL_CHANNEL_ALLOW_USER;
+        let users = match self.flags & (HAUL_CHANNEL_ANY_USER | HAUL_CHANNEL_ALLOW_USER) {
+            0 => Users::Own,
+            HAUL_CHANNEL_ALLOW_USER => Users::OwnAnd(vec![self.user]),
+            _ => Users::Any,
+        };
+        let has_stray_user = self.flags & HAUL_CHANNEL_ALLOW_USER == 0 && self.user != 0;
         let mechanism = match self.mechanism {
             0 => None,
             number => Some(mechanism_of(number).ok_or(haul_status::HAUL_ERROR_ARGUMENT)?),
         };
-        if self.flags & !known != 0 || self.dirty_percent > 100 || self.reserved != 0 {
+        if self.flags & !known != 0 || self.dirty_percent > 100 || has_stray_user {
             return Err(haul_status::HAUL_ERROR_ARGUMENT);
         }
         let or = |milliseconds, default| match milliseconds {
@@ -84,6 +97,7 @@ impl haul_channel_options {
             trusts_peer: self.flags & HAUL_CHANNEL_TRUST != 0,
             integrity: self.flags & HAUL_CHANNEL_INTEGRITY != 0,
             dirty_fraction: f64::from(self.dirty_percent) / 100.0,
+            users,
             mechanism,
         })
     }

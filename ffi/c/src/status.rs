@@ -23,7 +23,8 @@ pub enum haul_status {
     HAUL_ERROR_EXISTS = 6,
     /// No heap has this name, or nobody listens at this path.
     HAUL_ERROR_NOT_FOUND = 7,
-    /// The heap belongs to another user, or others may write to it; or the socket is not to be used.
+    /// The heap belongs to another user, or others may write to it; or the socket is not to be used; or
+    /// the peer is of a user that is not allowed.
     HAUL_ERROR_FORBIDDEN = 8,
     /// The file is no heap, of another version, cut, unfinished or damaged.
     HAUL_ERROR_NOT_A_HEAP = 9,
@@ -129,7 +130,7 @@ impl haul_status {
                 c"no heap has this name, or nobody listens at this path; create or start it first, as the same user"
             }
             Self::HAUL_ERROR_FORBIDDEN => {
-                c"the heap or socket is another user's or open to others; run both programs as one user"
+                c"the heap, socket or peer is another user's or open to others; run both programs as one user, or allow a peer's user in the options"
             }
             Self::HAUL_ERROR_NOT_A_HEAP => {
                 c"the file is no heap of this version, or is cut or damaged; remove it and create it again"

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -136,6 +137,9 @@ static void two_processes(const haul_channel_options *options, int is_checked)
     CHECK(haul_channel_accept_fd(fds[1], options, &channel) == HAUL_OK);
     CHECK(haul_channel_offers(channel, HAUL_CHANNEL_RING));
     CHECK(!haul_channel_offers(channel, HAUL_CHANNEL_AUTO) && !haul_channel_offers(channel, 99));
+    haul_channel_identity peer = {0, UINT32_MAX, UINT32_MAX};
+    CHECK(haul_channel_peer(channel, &peer) == HAUL_OK && peer.process == pid);
+    CHECK(peer.user == geteuid() && peer.group == getegid());
     receive(channel, is_checked);
     haul_channel_close(channel);
     int status = 0;
@@ -333,6 +337,50 @@ static void a_listener_and_a_death(const char *path)
     CHECK(waitpid(pid, NULL, 0) == pid && access(path, F_OK) != 0);
 }
 
+/* A process of another user connects: it is refused, unless it is said that it may. */
+static void another_user(const char *path)
+{
+    enum { NOBODY = 65534 };
+    if (geteuid() != 0) {
+        fprintf(stderr, "SKIPPED: a peer of another user: not running as root: run the tests as root\n");
+        return;
+    }
+    haul_channel_options open = patient, stated = patient;
+    open.flags = HAUL_CHANNEL_ANY_USER;
+    stated.flags = HAUL_CHANNEL_ALLOW_USER;
+    stated.user = NOBODY;
+    haul_channel_listener *listener = NULL;
+    CHECK(haul_channel_listen_for(path, &open, &listener) == HAUL_OK);
+    pid_t pid = fork();
+    if (pid == 0) {
+        CHECK(setgid(NOBODY) == 0 && setuid(NOBODY) == 0);
+        haul_channel *own = NULL;
+        CHECK(haul_channel_connect(path, &patient, &own) == HAUL_ERROR_PEER_GONE && own == NULL);
+        CHECK(haul_channel_connect(path, &patient, &own) == HAUL_OK);
+        haul_channel_identity peer;
+        CHECK(haul_channel_peer(own, &peer) == HAUL_OK);
+        CHECK(peer.process == getppid() && peer.user == 0);
+        CHECK(haul_channel_send(own, "x", 1, NULL) == HAUL_OK);
+        haul_channel_close(own);
+        _exit(failures == 0 ? 0 : 1);
+    }
+    haul_channel *channel = NULL;
+    CHECK(haul_channel_accept(listener, &patient, &channel) == HAUL_ERROR_FORBIDDEN && !channel);
+    CHECK(haul_channel_accept(listener, &stated, &channel) == HAUL_OK);
+    haul_channel_identity peer;
+    CHECK(haul_channel_peer(channel, &peer) == HAUL_OK);
+    CHECK(peer.process == pid && peer.user == NOBODY);
+    haul_channel *half = NULL;
+    CHECK(haul_channel_split(channel, &half) == HAUL_OK);
+    CHECK(haul_channel_peer(half, &peer) == HAUL_OK && peer.process == pid);
+    haul_channel_close(half);
+    char byte = 0;
+    CHECK(haul_channel_recv_into(channel, &byte, 1, NULL) == HAUL_OK && byte == 'x');
+    haul_channel_close(channel);
+    haul_channel_listener_close(listener);
+    wait_for(pid);
+}
+
 static void wrong_arguments(void)
 {
     haul_channel *channel = NULL;
@@ -357,6 +405,9 @@ static void wrong_arguments(void)
     CHECK(haul_channel_building_create(10, NULL) == HAUL_ERROR_NULL);
     CHECK(haul_channel_building_data(NULL) == NULL);
     CHECK(haul_channel_send_built(NULL, NULL, NULL) == HAUL_ERROR_NULL);
+    haul_channel_identity peer;
+    CHECK(haul_channel_peer(NULL, &peer) == HAUL_ERROR_NULL);
+    CHECK(haul_channel_listen_for(NULL, NULL, NULL) == HAUL_ERROR_NULL);
     CHECK(haul_channel_fd(NULL) == -1 && haul_channel_listener_fd(NULL) == -1);
     CHECK(!haul_channel_offers(NULL, HAUL_CHANNEL_RING));
     haul_channel_sending *sending = NULL;
@@ -373,7 +424,7 @@ static void wrong_arguments(void)
     haul_channel_close(NULL);
     haul_channel_listener_close(NULL);
     const haul_channel_options bad[] = {
-        {.flags = 4}, {.mechanism = 9}, {.dirty_percent = 101}, {.reserved = 1}};
+        {.flags = 16}, {.mechanism = 9}, {.dirty_percent = 101}, {.user = 1}};
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         int fds[2];
         CHECK(haul_channel_pair(fds) == HAUL_OK);
@@ -405,6 +456,8 @@ int main(void)
     a_message_given_up();
     two_halves();
     a_listener_and_a_death(path);
+    CHECK(chmod(folder, 0755) == 0);
+    another_user(path);
     CHECK(rmdir(folder) == 0);
     return failures == 0 ? 0 : 1;
 }

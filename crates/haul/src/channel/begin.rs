@@ -12,14 +12,19 @@ use super::lease::Lay;
 use super::link::Kind;
 use super::peer::Readable;
 use super::ring::{self, Run, Tell};
+use super::sealed::Built;
 use super::sending::{Before, Sending, Stage};
+use super::staged::Making;
 use super::transfer::Step;
 use super::vmsplice::{Pipe, Pour};
-use super::{Mechanism, inline, pull, staged};
+use super::{Mechanism, choose, inline, pull, staged};
 
 impl Sending<'_> {
     /// There is room: the message begins. Until the header is out the receiver knows nothing.
     pub(super) fn begin(&mut self) -> Result<Step<()>, Error> {
+        if let Some(built) = self.built.take() {
+            return self.give_up_built(built);
+        }
         let mut detail = 0;
         self.before = Before::of(self.sender);
         let lane = &mut self.sender.lane;
@@ -80,17 +85,50 @@ impl Sending<'_> {
         Ok(Step::Moved)
     }
 
+    /// Adds a piece of what was built in place to the checksum; as all of it is, gives it up.
+    fn give_up_built(&mut self, mut built: Built) -> Result<Step<()>, Error> {
+        if self.sender.lane.link.settings.integrity {
+            if !built.sum_some() {
+                self.built = Some(built);
+                return Ok(Step::Moved);
+            }
+            self.source.set_sum(built.sum);
+        }
+        let link = &self.sender.lane.link;
+        let (file, is_whole) = built.building.give_up(link.may_give_memory())?;
+        self.account.mechanism = choose::for_built(&link.settings, is_whole);
+        self.file = Some(file);
+        Ok(Step::Moved)
+    }
+
+    /// Copies a piece of the message to memory of its own; true as all of it is there.
+    fn make_some(&mut self) -> Result<bool, Error> {
+        let length = self.length as usize;
+        let mut making = match self.making.take() {
+            Some(making) => making,
+            None => Making::begin(length)?,
+        };
+        self.account.system_calls += staged::CALLS_TO_MAKE_SOME;
+        if !making.step(&mut self.source, length)? {
+            self.making = Some(making);
+            return Ok(false);
+        }
+        self.file = Some(making.seal()?);
+        self.account.system_calls += staged::CALLS_TO_MAKE;
+        self.account.copied_bytes = self.length;
+        self.account.extra_memory_bytes = self.length;
+        Ok(true)
+    }
+
     fn begin_with_memory(&mut self) -> Result<Step<()>, Error> {
         // What was built in place is nowhere else.
         let can_fall_back = self.source.length() == self.length;
         if self.file.is_none() {
-            match staged::make(&mut self.source, self.length as usize) {
-                Ok(file) => self.file = Some(file),
+            match self.make_some() {
+                Ok(true) => {}
+                Ok(false) => return Ok(Step::Moved),
                 Err(_) => return self.fall_back(),
             }
-            self.account.system_calls += staged::CALLS_TO_MAKE;
-            self.account.copied_bytes = self.length;
-            self.account.extra_memory_bytes = self.length;
         }
         let Some(file) = &self.file else { return Ok(Step::Blocked) };
         let lane = &mut self.sender.lane;

@@ -176,6 +176,8 @@ impl Buffer {
             let flags = MremapFlags::MAYMOVE | MremapFlags::DONTUNMAP;
             let (from, to) = (self.base.as_ptr().cast(), target.as_mut_ptr().cast());
             let replaced = Replaced::mark(NonNull::from_mut(target).cast(), whole);
+            let own = self.base.addr().get();
+            let is_view = !pages::views(&(own..own + whole)).is_empty();
             // SAFETY: whole pages of this value's own mapping, to which there is no reference as it
             // is borrowed uniquely, take the place of whole pages of another such mapping, which
             // are borrowed uniquely as well; both stay mapped, readable and writable.
@@ -184,7 +186,10 @@ impl Buffer {
                 Ok(_) => {
                     placed = whole;
                     let start = target.as_ptr().addr();
-                    pages::note_private(start..start + whole);
+                    match is_view {
+                        true => pages::note_view(start..start + whole),
+                        false => pages::note_private(start..start + whole),
+                    }
                 }
                 Err(_) => replaced.keep_mapped(),
             }

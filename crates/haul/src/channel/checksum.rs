@@ -24,6 +24,9 @@ const LANES: usize = 16;
 /// Bytes of a block.
 const BLOCK_BYTES: usize = 8 * LANES;
 
+/// Bytes that are added at a time, between two looks at the clock and the peer: 0.1 ms.
+pub(super) const SUM_BYTES: usize = 1 << 20;
+
 /// The checksum of some bytes of a message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Sum {

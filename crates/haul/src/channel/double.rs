@@ -387,7 +387,7 @@ mod tests {
         };
         let (socket, _other) = super::super::pair().unwrap();
         let socket = super::super::socket::Socket::adopt(socket).unwrap();
-        let link = Link::new(socket, met, Settings::default());
+        let link = Link::new(socket, met, Settings::default()).unwrap();
         let mut lane = Lane::for_sending(Arc::new(link), 0);
         let (bytes, mut target) = ([7; 100], [0_u8; 100]);
         let place = target.as_mut_ptr().expose_provenance() as u64;

@@ -40,6 +40,25 @@ pub enum Error {
         /// What would have been right.
         expected: String,
     },
+    /// The other end is a process of a user that may not be there, see [`Settings::users`].
+    ///
+    /// [`Settings::users`]: super::Settings::users
+    #[error(
+        "cannot {attempt}: at the other end is {}, and only {} allowed; {}",
+        process_of(*process, *user), listed(allowed), remedy_of_user(*is_unknown, *user)
+    )]
+    OtherUser {
+        /// `connect`, `accept`.
+        attempt: &'static str,
+        /// Its process; `None` where it lives in a PID namespace that this one cannot see.
+        process: Option<i32>,
+        /// Its user.
+        user: u32,
+        /// Whether that number stands for all users that have none in this user namespace.
+        is_unknown: bool,
+        /// Users that are.
+        allowed: Vec<u32>,
+    },
     /// The descriptor or the memory that was handed over could not be used in safety.
     #[error("the peer handed over {found}, not {expected}; it was refused: do not trust this peer")]
     Memory {
@@ -73,12 +92,9 @@ pub enum Error {
         limit: usize,
     },
     /// The peer died, or closed its end, before the transfer was complete.
-    #[error(
-        "cannot {attempt}: the peer went after {done} of {size}; nothing of the message counts: \
-         connect anew and send it again"
-    )]
+    #[error("cannot {attempt}: the peer went {}", went(attempt, *done, *size))]
     PeerGone {
-        /// `send` or `receive`.
+        /// `send`, `receive`, `connect`.
         attempt: &'static str,
         /// How much had moved.
         done: Bytes,
@@ -173,6 +189,51 @@ impl Error {
     }
 }
 
+/// What became of it by then, and what to do.
+fn went(attempt: &str, done: Bytes, size: Bytes) -> String {
+    match attempt {
+        "connect" => {
+            "before the two had met: it may not allow this user, which it would say itself; look \
+             what it says, and connect anew"
+                .into()
+        }
+        _ => format!(
+            "after {done} of {size}; nothing of the message counts: connect anew and send it again"
+        ),
+    }
+}
+
+fn process_of(process: Option<i32>, user: u32) -> String {
+    match process {
+        Some(process) => format!("process {process} of user {user}"),
+        None => format!("a process of user {user} in a PID namespace that cannot be seen"),
+    }
+}
+
+/// `user 0 is`, `users 0, 12 and 1000 are`.
+fn listed(users: &[u32]) -> String {
+    let words: Vec<String> = users.iter().map(ToString::to_string).collect();
+    match words.split_last() {
+        Some((last, [])) => format!("user {last} is"),
+        Some((last, others)) => format!("users {} and {last} are", others.join(", ")),
+        None => "nobody is".into(),
+    }
+}
+
+fn remedy_of_user(is_unknown: bool, user: u32) -> String {
+    match is_unknown {
+        true => format!(
+            "{user} stands for every user without a number in this user namespace, so they cannot be told \
+             apart: run both ends in one user namespace, or map the user there, or allow all \
+             (--allow-user any, Users::Any)"
+        ),
+        false => format!(
+            "name a socket where only you can make one, as in $XDG_RUNTIME_DIR, or allow that user \
+             (--allow-user {user}, Settings::users)"
+        ),
+    }
+}
+
 fn remedy_of_socket(attempt: &str, reason: &io::Error) -> &'static str {
     match reason.kind() {
         io::ErrorKind::NotFound if attempt != "connect to" => {
@@ -181,7 +242,9 @@ fn remedy_of_socket(attempt: &str, reason: &io::Error) -> &'static str {
         io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
             "start the receiver first: haul channel recv SOCKET"
         }
-        io::ErrorKind::AddrInUse => "name a path that does not exist yet, or remove the old one",
+        io::ErrorKind::AddrInUse => {
+            "another process has it, or it is no socket, or not yours to replace: name another path"
+        }
         io::ErrorKind::PermissionDenied => "name a socket that you may use",
         io::ErrorKind::InvalidInput => "name a shorter path, 107 B at most",
         _ => "name another socket",

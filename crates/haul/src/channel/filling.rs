@@ -5,7 +5,8 @@ use haul_model::Bytes;
 use rustix::fd::AsFd;
 
 use super::account::Account;
-use super::checksum::Sum;
+use super::aside;
+use super::checksum::{SUM_BYTES, Sum};
 use super::closing;
 use super::double::Drawn;
 use super::error::Error;
@@ -15,12 +16,15 @@ use super::lease::Laid;
 use super::link::Lane;
 use super::receiver::Receiver;
 use super::ring::{self, Run};
+use super::sealed::Kept;
+use super::staged::SEALS;
 use super::transfer::{Step, Transfer};
 use super::vmsplice::{self, Drained};
-use super::{Mechanism, inline, sealed, staged};
+use super::{Mechanism, inline, region, sealed, staged};
 
-/// Bytes that are added to a checksum at a time, between two looks at the clock: 0.1 ms.
-const SUM_BYTES: usize = 1 << 20;
+/// Memory that so much was copied out of is closed by a thread of its own: the kernel takes the pages back in
+/// that one call, 0.15 s for a GiB.
+const CLOSED_ASIDE_MIN: usize = 16 << 20;
 
 impl Receiver {
     /// Moves bytes of the message under way into a target of exactly its length.
@@ -42,20 +46,7 @@ impl Receiver {
                 pending.account.copied_bytes += run.offset - before;
                 step
             }
-            Way::Memory(file) => {
-                let copied = match pending.account.mechanism {
-                    Mechanism::Sealed => {
-                        sealed::put_into(file.as_fd(), target, self.lane.link.is_trusted)?
-                    }
-                    _ => {
-                        staged::copy_out(file.as_fd(), target)?;
-                        target.len()
-                    }
-                };
-                self.lane.system_calls += staged::CALLS_TO_COPY_OUT;
-                pending.account.copied_bytes = copied as u64;
-                Step::Done(())
-            }
+            Way::Memory { .. } => self.copy_out(target)?,
             Way::Pull { .. } => self.pull(target),
             Way::Double(_) => self.draw(target)?,
             Way::Lease(_) => self.be_given(target),
@@ -82,6 +73,28 @@ impl Receiver {
         }
     }
 
+    /// Copies a piece of the memory that came, or puts all of its pages in the place of the target's.
+    fn copy_out(&mut self, target: &mut [u8]) -> Result<Step<()>, Error> {
+        let pending = self.pending.as_mut().expect("a header was taken before");
+        let Way::Memory { file, offset } = &mut pending.way else { return Ok(Step::Blocked) };
+        if *offset == 0 {
+            self.lane.system_calls += staged::CALLS_TO_CHECK;
+            if pending.account.mechanism == Mechanism::Sealed {
+                let kept = Kept::of(file.as_fd(), target.len(), self.lane.link.is_trusted)?;
+                if let Some(copied) = sealed::put_into(file.as_fd(), target, kept)? {
+                    pending.account.copied_bytes = copied as u64;
+                    return Ok(Step::Done(()));
+                }
+            } else {
+                region::check(file.as_fd(), target.len(), SEALS)?;
+            }
+        }
+        *offset += staged::copy_some(file.as_fd(), target, *offset)?;
+        self.lane.system_calls += staged::CALLS_TO_COPY_SOME;
+        pending.account.copied_bytes = *offset as u64;
+        Ok(if *offset == target.len() { Step::Done(()) } else { Step::Moved })
+    }
+
     fn pull(&mut self, target: &mut [u8]) -> Step<()> {
         let pending = self.pending.as_mut().expect("a header was taken before");
         let Way::Pull { process, table, offset } = &mut pending.way else { return Step::Blocked };
@@ -99,7 +112,7 @@ impl Receiver {
             // Whatever the reason, the sender still has the bytes and can bring the rest itself.
             _ => {
                 let offset = *offset;
-                self.refuse(&target[..offset]);
+                self.refuse(offset);
             }
         }
         Step::Moved
@@ -114,7 +127,7 @@ impl Receiver {
         match drawn {
             Drawn::Step(step) => Ok(step),
             Drawn::Refused(offset) => {
-                self.refuse(&target[..offset as usize]);
+                self.refuse(offset as usize);
                 Ok(Step::Moved)
             }
         }
@@ -126,7 +139,7 @@ impl Receiver {
         match lease.step(&mut self.lane, target, &self.pools, self.consumed + 1) {
             Laid::Step(step) => step,
             Laid::Refused => {
-                self.refuse(&[]);
+                self.refuse(0);
                 Step::Moved
             }
         }
@@ -145,19 +158,19 @@ impl Receiver {
             Drained::Step(step) => step,
             Drained::Refused => {
                 self.pipe = None;
-                self.refuse(&target[..offset]);
+                self.refuse(offset);
                 Step::Moved
             }
         }
     }
 
     /// Has the sender bring the rest of the message, which is there up to here, through the ring.
-    fn refuse(&mut self, whole: &[u8]) {
-        let offset = whole.len() as u64;
+    fn refuse(&mut self, refused_at: usize) {
+        let offset = refused_at as u64;
         let pending = self.pending.as_mut().expect("a header was taken before");
-        if let Some((sum, _)) = &mut pending.check {
-            *sum = Sum::default();
-            sum.add(0, whole);
+        pending.refused_at = refused_at;
+        if let Some(check) = &mut pending.check {
+            *check = (Sum::default(), 0);
         }
         let run =
             Run::new(offset, pending.length as u64, self.lane.link.chunk_bytes, Pace::default());
@@ -170,20 +183,29 @@ impl Receiver {
 
     /// Compares the bytes that are kept with the checksum, if there is one. What the processor
     /// copied was added then; what others brought is added here.
-    pub(super) fn compare(&mut self, target: &[u8]) -> Result<Step<()>, Error> {
+    fn compare(&mut self, target: &[u8]) -> Result<Step<()>, Error> {
         let pending = self.pending.as_mut().expect("a header was taken before");
         pending.is_moved = true;
         let Some((sum, summed)) = &mut pending.check else { return Ok(Step::Done(())) };
-        let is_fused = matches!(pending.way, Way::Inline | Way::Chunks(_));
-        if !is_fused && *summed < target.len() {
-            let next = &target[*summed..];
+        let by_others = match pending.way {
+            Way::Inline => 0,
+            Way::Chunks(_) => pending.refused_at,
+            _ => target.len(),
+        };
+        if *summed < by_others {
+            let next = &target[*summed..by_others];
             let next = &next[..next.len().min(SUM_BYTES)];
             sum.add(*summed as u64, next);
             *summed += next.len();
             return Ok(Step::Moved);
         }
-        let SumState::Known(expected) = self.lane.sum(self.consumed) else {
-            return Ok(Step::Blocked);
+        let expected = match self.lane.sum(self.consumed) {
+            SumState::Known(expected) => expected,
+            // The sum of such memory comes with its header.
+            state if matches!(pending.way, Way::Memory { .. }) => {
+                return Err(Error::protocol("state of a checksum", state.words()[0], 2));
+            }
+            _ => return Ok(Step::Blocked),
         };
         if *sum != expected {
             let (found, expected) = (sum.folded(), expected.folded());
@@ -205,9 +227,9 @@ impl Receiver {
     }
 
     /// Bytes read from a sender that had given up by then may have changed already; but not those in the
-    /// slot of a message that is told, which nobody touches before it is taken.
+    /// slot of a message that is told, which nobody touches before it is taken, nor memory that was handed over.
     fn check_not_given_up(&self, length: usize) -> Result<(), Error> {
-        if matches!(self.pending, Some(Pending { way: Way::Inline, .. })) {
+        if matches!(self.pending, Some(Pending { way: Way::Inline | Way::Memory { .. }, .. })) {
             return Ok(());
         }
         if closing::has_given_up(self.lane.state_word(layout::SENDER_STATE)) {
@@ -246,16 +268,20 @@ impl Receiver {
             Way::Pull { offset, .. } => *offset as u64,
             Way::Double(draw) => draw.bytes(),
             Way::Pipe { offset } => *offset as u64,
-            Way::Inline | Way::Memory(_) | Way::Lease(_) => 0,
+            Way::Memory { offset, .. } => *offset as u64,
+            Way::Inline | Way::Lease(_) => 0,
         };
         (done, pending.length as u64)
     }
 
     /// The message is whole: its slot, and what else it took, is the sender's again.
-    pub(super) fn complete(&mut self) -> Account {
+    fn complete(&mut self) -> Account {
         self.consumed += 1;
         self.lane.tell(layout::CONSUMED, self.consumed);
         let pending = self.pending.take().expect("only what was taken completes");
+        if let Way::Memory { file, offset: CLOSED_ASIDE_MIN.. } = pending.way {
+            aside::close([file]);
+        }
         let mut account = pending.account;
         account.system_calls = self.lane.system_calls - pending.calls_before;
         if let Some(meter) = pending.meter {

@@ -11,6 +11,7 @@
 use std::time::Instant;
 
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::io::Errno;
 use rustix::rand::GetRandomFlags;
 
 use super::Settings;
@@ -36,6 +37,7 @@ pub(super) struct Met {
 
 /// One end on its way through the handshake.
 struct Hand<'a> {
+    attempt: &'static str,
     socket: &'a OwnedFd,
     settings: &'a Settings,
     until: Instant,
@@ -44,12 +46,19 @@ struct Hand<'a> {
 }
 
 impl<'a> Hand<'a> {
-    fn new(socket: &'a OwnedFd, settings: &'a Settings) -> Result<Self, Error> {
+    /// Refuses whoever is not of a user that may be there, before a word is said.
+    fn new(
+        attempt: &'static str,
+        socket: &'a OwnedFd,
+        settings: &'a Settings,
+    ) -> Result<Self, Error> {
+        let (process, user, _) = socket::other_end(socket)?;
+        settings.users.check(attempt, named(process), user)?;
         let mut nonce = [0; 8];
         rustix::rand::getrandom(&mut nonce, GetRandomFlags::empty())
             .map_err(Error::system("have random numbers"))?;
         let nonce = Box::new(u64::from_ne_bytes(nonce));
-        Ok(Self { socket, settings, until: socket::after(settings.deadline), nonce })
+        Ok(Self { attempt, socket, settings, until: socket::after(settings.deadline), nonce })
     }
 
     fn greeting(&self, step: u32) -> Greeting {
@@ -59,7 +68,11 @@ impl<'a> Hand<'a> {
     }
 
     fn say(&self, greeting: Greeting, file: Option<BorrowedFd<'_>>) -> Result<(), Error> {
-        socket::send(self.socket, &greeting.to_bytes(), file).map_err(|_| socket::gone())
+        let sent = socket::send(self.socket, &greeting.to_bytes(), file);
+        sent.map_err(|reason| match reason {
+            Errno::PIPE | Errno::CONNRESET | Errno::NOTCONN => socket::gone(),
+            reason => Error::system("greet the peer")(reason),
+        })
     }
 
     fn hear(&self, step: u32) -> Result<(Greeting, socket::Packet), Error> {
@@ -81,12 +94,16 @@ impl<'a> Hand<'a> {
         Ok(greeting)
     }
 
+    /// The one who speaks may be another than the one that the socket was connected to.
     fn watch(&self, packet: &socket::Packet) -> Result<Peer, Error> {
-        packet.sender.map(Peer::watch).ok_or_else(|| Error::Handshake {
+        let sender = packet.sender.ok_or_else(|| Error::Handshake {
             what: "greeting",
             found: "without a sender that the kernel vouches for".into(),
             expected: "one with SCM_CREDENTIALS".into(),
-        })
+        })?;
+        let (process, user, _) = sender;
+        self.settings.users.check(self.attempt, named(process), user)?;
+        Ok(Peer::watch(sender))
     }
 
     /// Whether the peer's number can be read where it says it stands.
@@ -97,9 +114,14 @@ impl<'a> Hand<'a> {
     }
 }
 
+/// A process that can be seen from here.
+fn named(process: i32) -> Option<i32> {
+    Some(process).filter(|process| *process > 0)
+}
+
 /// The end that accepts: lane 1 is the one it sends on.
 pub(super) fn accept(socket: &OwnedFd, settings: &Settings) -> Result<Met, Error> {
-    let hand = Hand::new(socket, settings)?;
+    let hand = Hand::new("accept", socket, settings)?;
     let (told, packet) = hand.hear(1)?;
     let peer = hand.watch(&packet)?;
     let is_trusted = told.trusts && settings.trusts_peer;
@@ -118,7 +140,7 @@ pub(super) fn accept(socket: &OwnedFd, settings: &Settings) -> Result<Met, Error
 
 /// The end that connects: lane 0 is the one it sends on.
 pub(super) fn connect(socket: &OwnedFd, settings: &Settings) -> Result<Met, Error> {
-    let hand = Hand::new(socket, settings)?;
+    let hand = Hand::new("connect", socket, settings)?;
     hand.say(hand.greeting(1), None)?;
     let (told, mut packet) = hand.hear(2)?;
     if told.echo != *hand.nonce {

@@ -25,7 +25,10 @@ pub(super) struct Pending {
     pub(super) way: Way,
     /// Every byte is in its place; what is left is to compare the checksum.
     pub(super) is_moved: bool,
-    /// The checksum of the first bytes, where the message has one, and how many those are.
+    /// Bytes from the first on that came another way, before the ring took over.
+    pub(super) refused_at: usize,
+    /// The checksum of the first bytes, and of those that the processor copied, where the message has one,
+    /// and how many of the others were added.
     pub(super) check: Option<(Sum, usize)>,
     pub(super) account: Account,
     pub(super) meter: Option<Meter>,
@@ -37,7 +40,7 @@ pub(super) struct Pending {
 pub(super) enum Way {
     Inline,
     Chunks(Run),
-    Memory(OwnedFd),
+    Memory { file: OwnedFd, offset: usize },
     Pull { process: i32, table: Table, offset: usize },
     Double(Draw),
     Lease(Let),
@@ -89,7 +92,16 @@ impl Receiver {
         let account = Account { mechanism, size_bytes: header.length, ..Account::default() };
         let check = (header.sum != SumState::None).then_some((Sum::default(), 0));
         let length = header.length as usize;
-        Ok(Pending { length, way, is_moved: false, check, account, meter, calls_before })
+        Ok(Pending {
+            length,
+            way,
+            is_moved: false,
+            refused_at: 0,
+            check,
+            account,
+            meter,
+            calls_before,
+        })
     }
 
     fn way(&mut self, mechanism: Mechanism, header: &Header) -> Result<Way, Error> {
@@ -111,7 +123,7 @@ impl Receiver {
                 let expected = "one memory file for the message";
                 let file = link.take_file(Kind::Memory, header.message, expected)?;
                 self.lane.system_calls += 2;
-                Ok(Way::Memory(file))
+                Ok(Way::Memory { file, offset: 0 })
             }
             Mechanism::Pull => {
                 let (process, table) = self.table(header, link.can_pull)?;

@@ -20,6 +20,7 @@ use super::idle;
 use super::layout::{self, Header, SumState};
 use super::peer::Peer;
 use super::place::Place;
+use super::poller::Poller;
 use super::received::Received;
 use super::region::Region;
 use super::socket::Socket;
@@ -50,6 +51,7 @@ impl Kind {
 #[derive(Debug)]
 pub(super) struct Link {
     pub(super) socket: Socket,
+    poller: Poller,
     pub(super) peer: Peer,
     pub(super) region: Region,
     pub(super) chunk_bytes: usize,
@@ -72,9 +74,13 @@ impl Link {
         self.is_trusted && (peer == own || peer == 0)
     }
 
-    pub(super) fn new(socket: Socket, met: Met, settings: Settings) -> Self {
-        Self {
+    /// # Errors
+    /// [`Error::System`] where there is no descriptor to poll.
+    pub(super) fn new(socket: Socket, met: Met, settings: Settings) -> Result<Self, Error> {
+        let poller = Poller::new(socket.as_fd())?;
+        Ok(Self {
             socket,
+            poller,
             peer: met.peer,
             region: met.region,
             chunk_bytes: met.chunk_bytes,
@@ -84,7 +90,7 @@ impl Link {
             settings,
             is_broken: AtomicBool::new(false),
             came: Mutex::default(),
-        }
+        })
     }
 
     /// Whether the mechanism can be used to send to this peer.
@@ -406,6 +412,16 @@ impl Lane {
         self.sleeps += 1;
     }
 
+    /// Says that this end has something to do in this direction without being told; see [`Poller::leave`].
+    pub(super) fn leave(&self) -> bool {
+        self.link.poller.leave(self.index)
+    }
+
+    /// What was left in this direction is looked at now.
+    pub(super) fn take_up(&self) {
+        self.link.poller.take_up(self.index);
+    }
+
     /// See [`Peer::is_gone`].
     pub(super) fn is_peer_gone(&mut self) -> bool {
         self.system_calls += 1;
@@ -414,7 +430,8 @@ impl Lane {
 }
 
 impl AsFd for Link {
+    /// What an event loop polls.
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
+        self.poller.as_fd()
     }
 }

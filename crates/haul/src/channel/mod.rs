@@ -7,11 +7,12 @@
 //! use haul::channel::{Channel, Listener, Settings};
 //! # fn main() -> Result<(), haul::channel::Error> {
 //! // In B:
-//! let listener = Listener::bind("/run/user/1000/bulk".as_ref())?;
+//! let path = std::path::PathBuf::from(std::env::var_os("XDG_RUNTIME_DIR").unwrap()).join("bulk");
+//! let listener = Listener::bind(&path)?;
 //! let mut channel = listener.accept(&Settings::default())?;
 //! let message = channel.recv()?;
 //! // In A:
-//! let mut channel = Channel::connect("/run/user/1000/bulk".as_ref(), &Settings::default())?;
+//! let mut channel = Channel::connect(&path, &Settings::default())?;
 //! let account = channel.send(&[7; 1 << 20])?;
 //! # Ok(()) }
 //! ```
@@ -23,6 +24,8 @@
 //!   receiver. What `recv` gives is the receiver's alone.
 //! - **Whole or not at all.** A peer that dies, closes or gives up in the middle of a message ends
 //!   it with an error. No part of it is handed out.
+//! - **The peer is of one's own user, or root**, as the kernel says it, unless [`Settings::users`] allows
+//!   others.
 //! - **The peer is not believed.** What it writes into shared memory is read once, into private
 //!   memory, and checked; its memory is mapped only after seals and size were seen; it cannot cause
 //!   SIGBUS, and it cannot stall a call beyond [`Settings::wait`] and [`Settings::deadline`]. Only
@@ -32,7 +35,7 @@
 //! # From the bottom up
 //!
 //! `error`, `mechanism`, `account`: the words; `layout`: what stands where in the memory that both ends share; `words`, `counter`, `bell`, `closing`: what
-//! both ends change there (`interleavings`: in every order); `region`: that memory; `checksum`: over the bytes of a message; `received`: descriptors of the peer's, `aside`: closed without waiting for it; `alone`: whether memory is somebody's alone; `socket`, `peer`: the other process; `link`: socket, memory and bells of
+//! both ends change there (`interleavings`: in every order); `region`: that memory; `checksum`: over the bytes of a message; `received`: descriptors of the peer's, `aside`: closed without waiting for it; `alone`: whether memory is somebody's alone; `socket`, `listening`, `peer`, `users`: the other process; `poller`: what an event loop polls; `link`: socket, memory and bells of
 //! an end; `place`: where each end may run; `idle`: whether there is a processor for each end; `transfer`: steps, and waiting under a deadline; `ranges`, `pages`, `spares`, `announced`: pages that are put in the place of others; `source`, `buffer`: what goes in and what comes out; `inline`, `ring`, `staged`,
 //! `sealed`, `pull`, `double`, `lease` (over `pool`), `vmsplice`: one mechanism each; `choose`: which of them; `handshake`: how two ends meet;
 //! `sender` (with `begin`, `sending`), `receiver` (with `incoming`, `filling`): the two halves.
@@ -62,11 +65,13 @@ mod interleavings;
 mod layout;
 mod lease;
 mod link;
+mod listening;
 mod mechanism;
 mod near;
 mod pages;
 mod peer;
 mod place;
+mod poller;
 mod pool;
 mod pull;
 mod ranges;
@@ -82,11 +87,12 @@ mod source;
 mod spares;
 mod staged;
 mod transfer;
+mod users;
 mod vmsplice;
 mod words;
 
 use std::io::IoSlice;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -96,6 +102,7 @@ use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use crate::sys::Sys;
 use handshake::Met;
 use link::Link;
+use listening::Bound;
 use socket::Socket;
 
 pub use account::Account;
@@ -108,6 +115,7 @@ pub use sealed::Building;
 pub use sender::Sender;
 pub use sending::Sending;
 pub use socket::pair;
+pub use users::Users;
 pub use vmsplice::vmsplice_copy;
 
 /// How a channel behaves at this end. The other end has its own.
@@ -119,6 +127,8 @@ pub struct Settings {
     /// Longest that a call waits for the peer to begin: a message to come, or room to be made.
     /// `None` is for as long as the peer lives.
     pub wait: Option<Duration>,
+    /// Users whose processes may be at the other end: others are refused before a word is said.
+    pub users: Users,
     /// Largest message, in bytes, to send or to take.
     pub size_max: u64,
     /// Whether the peer is one of one's own. If both ends say so, mechanisms are allowed that a
@@ -138,12 +148,13 @@ pub struct Settings {
 }
 
 impl Default for Settings {
-    /// 30 seconds to begin, 30 to end; 64 GiB; no trust; nothing written to; no checksum;
+    /// 30 seconds to begin, 30 to end; one's own user and root; 64 GiB; no trust; nothing written to; no checksum;
     /// haul's choice.
     fn default() -> Self {
         Self {
             deadline: Duration::from_secs(30),
             wait: Some(Duration::from_secs(30)),
+            users: Users::Own,
             size_max: 64 << 30,
             trusts_peer: false,
             dirty_fraction: 0.0,
@@ -180,7 +191,8 @@ impl Channel {
     ///
     /// # Errors
     /// [`Error::Socket`] where nobody listens; [`Error::Handshake`], [`Error::Memory`] where it is
-    /// no channel; [`Error::Deadline`]; [`Error::System`]; [`Error::Unclosed`].
+    /// no channel; [`Error::OtherUser`] where the listener is not of [`Settings::users`];
+    /// [`Error::Deadline`]; [`Error::System`]; [`Error::Unclosed`].
     pub fn connect(path: &Path, settings: &Settings) -> Result<Self, Error> {
         Self::connect_over(socket::connect(path)?, settings)
     }
@@ -195,7 +207,7 @@ impl Channel {
         let socket = Socket::adopt(socket)?;
         aside::check()?;
         let met = handshake::connect(&socket, settings)?;
-        Ok(Self::new(socket, met, settings, 0))
+        Self::new(socket, met, settings, 0)
     }
 
     /// The other end of [`connect_over`](Self::connect_over).
@@ -206,13 +218,13 @@ impl Channel {
         let socket = Socket::adopt(socket)?;
         aside::check()?;
         let met = handshake::accept(&socket, settings)?;
-        Ok(Self::new(socket, met, settings, 1))
+        Self::new(socket, met, settings, 1)
     }
 
-    fn new(socket: Socket, met: Met, settings: &Settings, lane: usize) -> Self {
-        let link = Arc::new(Link::new(socket, met, settings.clone()));
+    fn new(socket: Socket, met: Met, settings: &Settings, lane: usize) -> Result<Self, Error> {
+        let link = Arc::new(Link::new(socket, met, settings.clone())?);
         let receiver = Receiver::new(Arc::clone(&link), 1 - lane);
-        Self { sender: Sender::new(link, lane), receiver }
+        Ok(Self { sender: Sender::new(link, lane), receiver })
     }
 
     /// See [`Sender::send`].
@@ -315,22 +327,34 @@ impl AsFd for Channel {
 #[derive(Debug)]
 pub struct Listener {
     socket: OwnedFd,
-    path: PathBuf,
+    bound: Bound,
 }
 
 impl Listener {
-    /// Makes a socket at `path`, for this user alone.
+    /// Makes a socket at `path`, for this user alone. A socket that a process left there which is gone is
+    /// replaced; nothing else ever is.
     ///
     /// # Errors
     /// [`Error::Socket`], also where something is there already.
     pub fn bind(path: &Path) -> Result<Self, Error> {
-        Ok(Self { socket: socket::listen(path)?, path: path.into() })
+        Self::bind_for(path, &Users::Own)
+    }
+
+    /// As [`bind`](Self::bind), for these users: where they are others than one's own and root, everybody
+    /// may connect that reaches `path`, and [`accept`](Self::accept) refuses all but [`Settings::users`].
+    ///
+    /// # Errors
+    /// As [`bind`](Self::bind).
+    pub fn bind_for(path: &Path, users: &Users) -> Result<Self, Error> {
+        let (socket, bound) = listening::listen(path, users.are_others())?;
+        Ok(Self { socket, bound })
     }
 
     /// The next channel. Whoever connects and then does not behave costs at most the deadline.
     ///
     /// # Errors
-    /// As [`Channel::connect`]; [`Error::Deadline`] when nobody comes. The listener stays usable.
+    /// As [`Channel::connect`], [`Error::OtherUser`] where whoever connects is not of [`Settings::users`];
+    /// [`Error::Deadline`] when nobody comes. The listener stays usable.
     pub fn accept(&self, settings: &Settings) -> Result<Channel, Error> {
         // Who waits is left to wait: each connection is one more descriptor to be closed.
         aside::check()?;
@@ -355,7 +379,6 @@ impl AsFd for Listener {
 impl Drop for Listener {
     fn drop(&mut self) {
         socket::stop_listening(&self.socket);
-        // It may have gone already; nobody is left to tell.
-        let _ = std::fs::remove_file(&self.path);
+        self.bound.remove();
     }
 }

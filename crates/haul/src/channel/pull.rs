@@ -16,9 +16,10 @@ use super::source::Source;
 const ENTRY_BYTES: usize = 16;
 /// Most entries that a slot holds.
 pub(super) const ENTRIES_MAX: usize = INLINE_BYTES_MAX / ENTRY_BYTES;
-/// Bytes asked for in one system call: some 1 ms, so that the clock and the peer are looked at in
-/// between. The kernel's own limit is 0x7ffff000.
-const CALL_BYTES_MAX: usize = 8 << 20;
+/// Bytes asked for in one system call: some 0.2 ms, so that the clock and the peer are looked at in
+/// between, and 7 ms where the target is a new huge page that the host has to bring first. The kernel's own
+/// limit is 0x7ffff000.
+const CALL_BYTES_MAX: usize = 2 << 20;
 
 /// Where the bytes of a message stand in the sender.
 #[derive(Debug)]

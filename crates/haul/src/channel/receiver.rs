@@ -13,8 +13,8 @@ use super::incoming::{Pending, Way};
 use super::layout;
 use super::link::{Lane, Link};
 use super::pool::Pools;
-use super::transfer::{self, Step};
-use super::{Mechanism, sealed, spares, staged};
+use super::transfer;
+use super::{Identity, Mechanism, sealed, spares, staged};
 
 /// The end that messages come out of.
 #[derive(Debug)]
@@ -64,7 +64,7 @@ impl Receiver {
     /// # Errors
     /// [`Error::TooSmall`]: the message stays, for a larger target. [`Error::Closed`]: there are no
     /// more. [`Error::Deadline`] with no size: no message came. Everything else ends the channel,
-    /// and what `target` holds then is nothing. Where the peer is trusted and was stopped in the
+    /// and what `target` holds then is indeterminate. Where the peer is trusted and was stopped in the
     /// middle of `double`, it can still write one piece to `target` as it goes on: keep that memory
     /// until the peer is gone, or receive by [`recv`](Self::recv), which does.
     pub fn recv_into(&mut self, target: &mut [u8]) -> Result<Account, Error> {
@@ -95,16 +95,13 @@ impl Receiver {
     /// As [`recv_into`](Self::recv_into), and [`Error::System`] where there is no memory for it.
     pub fn recv(&mut self) -> Result<Buffer, Error> {
         let length = self.wait_length()?;
-        if let Some(buffer) = self.take_view()? {
-            return Ok(buffer);
-        }
         let building = self.memory(length)?;
         self.finish_building(building)
     }
 
     /// A message, if one is there whole or can be made so without waiting; `None` where
     /// [`as_fd`](Self::as_fd) is to be polled for reading first. Each call goes on where the one
-    /// before it ended.
+    /// before it ended, and moves things for some milliseconds at most.
     ///
     /// # Errors
     /// As [`recv`](Self::recv). The deadline is the caller's to keep.
@@ -112,9 +109,6 @@ impl Receiver {
         self.lane.link.check_whole()?;
         let result = transfer::advance(&mut Taking { receiver: self });
         let Some(length) = self.told(result)? else { return Ok(None) };
-        if let Some(buffer) = self.take_view()? {
-            return Ok(Some(buffer));
-        }
         let mut building = self.memory(length)?;
         let result = transfer::advance(&mut Filling { receiver: self, target: &mut building });
         match self.told_of(result, &building) {
@@ -143,7 +137,13 @@ impl Receiver {
     /// What to poll for reading before [`try_recv`](Self::try_recv) is called again.
     #[must_use]
     pub fn as_fd(&self) -> BorrowedFd<'_> {
-        self.lane.link.socket.as_fd()
+        self.lane.link.as_fd()
+    }
+
+    /// Who is at the other end.
+    #[must_use]
+    pub fn peer(&self) -> Identity {
+        self.lane.link.peer.identity
     }
 
     pub(super) fn link(&self) -> &Link {
@@ -161,10 +161,13 @@ impl Receiver {
         }
     }
 
-    /// Memory for the message under way: what was begun with, or new.
+    /// Memory for the message under way: what was begun with, what it came in, or new.
     fn memory(&mut self, length: usize) -> Result<Buffer, Error> {
         if let Some(building) = self.building.take() {
             return Ok(building);
+        }
+        if let Some(view) = self.view()? {
+            return Ok(view);
         }
         if matches!(&self.pending, Some(Pending { way: Way::Lease(_), .. }))
             // Without a pool the message goes through the ring, into memory of its own.
@@ -188,29 +191,22 @@ impl Receiver {
         self.is_unsettled = !self.settle(target);
     }
 
-    /// Memory that came sealed is given as it is.
-    fn take_view(&mut self) -> Result<Option<Buffer>, Error> {
-        let Some(Pending { way: Way::Memory(file), account, length, .. }) = &self.pending else {
+    /// Memory that came sealed is given as it is, once its checksum was compared.
+    fn view(&mut self) -> Result<Option<Buffer>, Error> {
+        let Some(Pending { way: Way::Memory { file, .. }, account, length, .. }) = &self.pending
+        else {
             return Ok(None);
         };
         if account.mechanism != Mechanism::Sealed {
             return Ok(None);
         }
         let taken = sealed::take(file.as_fd(), *length, self.lane.link.is_trusted);
-        let buffer = self.told(taken)?;
-        // Nothing of it waits for the peer: the sum of such memory came with its header.
-        let compared = loop {
-            match self.compare(&buffer) {
-                Ok(Step::Moved) => {}
-                Ok(Step::Done(())) => break Ok(()),
-                Ok(Step::Blocked) => break Err(Error::protocol("state of a checksum", 1, 2)),
-                Err(error) => break Err(error),
-            }
-        };
-        self.told(compared)?;
-        self.lane.system_calls += staged::CALLS_TO_COPY_OUT - 1;
-        let account = self.complete();
-        Ok(Some(buffer.with(account)))
+        let view = self.told(taken)?;
+        if let Some(pending) = &mut self.pending {
+            pending.is_moved = true;
+        }
+        self.lane.system_calls += staged::CALLS_TO_CHECK + 1;
+        Ok(Some(view))
     }
 
     fn told<T>(&mut self, result: Result<T, Error>) -> Result<T, Error> {

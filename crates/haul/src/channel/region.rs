@@ -331,10 +331,30 @@ pub(super) fn map_file_at(
     protection: ProtFlags,
     flags: MapFlags,
 ) -> Result<NonNull<u8>, Error> {
+    map(place, file, (0, size_bytes), protection, flags)
+}
+
+/// Maps a part of such a file, shared, from a page of it on.
+pub(super) fn map_part(
+    file: BorrowedFd<'_>,
+    offset: usize,
+    length: usize,
+    protection: ProtFlags,
+) -> Result<NonNull<u8>, Error> {
+    map(0, file, (offset, length), protection, MapFlags::SHARED)
+}
+
+fn map(
+    place: usize,
+    file: BorrowedFd<'_>,
+    (offset, length): (usize, usize),
+    protection: ProtFlags,
+    flags: MapFlags,
+) -> Result<NonNull<u8>, Error> {
     debug_assert!(!flags.contains(MapFlags::FIXED), "only a free place may be taken");
     let place = std::ptr::without_provenance_mut(place);
     // SAFETY: a new mapping where the kernel finds that nothing is touches nothing that exists.
-    let base = unsafe { rustix::mm::mmap(place, size_bytes, protection, flags, file, 0) };
+    let base = unsafe { rustix::mm::mmap(place, length, protection, flags, file, offset as u64) };
     let base = base.map_err(Error::system("map memory"))?;
     NonNull::new(base.cast()).ok_or_else(|| Error::System {
         attempt: "map memory",

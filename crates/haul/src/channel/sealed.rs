@@ -22,10 +22,11 @@ use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::mm::{MapFlags, ProtFlags};
 
 use super::buffer::Buffer;
+use super::checksum::{SUM_BYTES, Sum};
 use super::error::Error;
 use super::pages::Replaced;
 use super::region::HANDED_OVER_SEALS;
-use super::staged::{self, SEALS};
+use super::staged::SEALS;
 use super::{alone, huge, pages, region};
 
 /// What the memory of a message is to the receiver.
@@ -75,20 +76,18 @@ pub(super) fn take(file: BorrowedFd<'_>, length: usize, is_trusted: bool) -> Res
     Kept::of(file, length, is_trusted)?.map(file, length)
 }
 
-/// Puts the message that came sealed into a target: its whole pages themselves, where the target is
-/// of this process's own pages, else copies. Returns the bytes that were copied.
+/// Puts the message that came sealed into a target of this process's own pages: its whole pages themselves.
+/// Returns the bytes that were copied; `None` where that cannot be, and nothing was done.
 ///
 /// # Errors
 /// [`Error::Memory`] where it is not such memory, [`Error::System`].
 pub(super) fn put_into(
     file: BorrowedFd<'_>,
     target: &mut [u8],
-    is_trusted: bool,
-) -> Result<usize, Error> {
-    let kept = Kept::of(file, target.len(), is_trusted)?;
+    kept: Kept,
+) -> Result<Option<usize>, Error> {
     if !pages::are_own(target) {
-        staged::copy_constant(file, target)?;
-        return Ok(target.len());
+        return Ok(None);
     }
     let view = kept.map(file, target.len())?;
     let whole = target.len() / pages::PAGE_BYTES * pages::PAGE_BYTES;
@@ -103,22 +102,17 @@ pub(super) fn put_into(
     // the same length, readable and writable, of a file that was seen to be constant, or this process's
     // alone.
     let mapped = unsafe { rustix::mm::mmap(place, whole, protection, flags, file, 0) };
-    let placed = match mapped {
-        Ok(_) => {
-            let start = target.as_ptr().addr();
-            match kept {
-                Kept::View => pages::note_view(start..start + whole),
-                Kept::Whole => pages::note_private(start..start + whole),
-            }
-            whole
-        }
-        Err(_) => {
-            replaced.keep_mapped();
-            0
-        }
-    };
-    haul_copy::copy(&mut target[placed..], &view[placed..]);
-    Ok(target.len() - placed)
+    if mapped.is_err() {
+        replaced.keep_mapped();
+        return Ok(None);
+    }
+    let start = target.as_ptr().addr();
+    match kept {
+        Kept::View => pages::note_view(start..start + whole),
+        Kept::Whole => pages::note_private(start..start + whole),
+    }
+    haul_copy::copy(&mut target[whole..], &view[whole..]);
+    Ok(Some(target.len() - whole))
 }
 
 /// A message that is built where it will be handed over from: zeroed memory, writable, until
@@ -167,6 +161,30 @@ impl Building {
         let file = self.file.try_clone().map_err(Error::system("hand memory over"))?;
         drop(self);
         seal(file, false)
+    }
+}
+
+/// What was built, while it is added to a checksum.
+#[derive(Debug)]
+pub(super) struct Built {
+    pub(super) building: Building,
+    /// The checksum of the first bytes, and how many those are.
+    pub(super) sum: Sum,
+    summed: usize,
+}
+
+impl Built {
+    pub(super) fn new(building: Building) -> Self {
+        Self { building, sum: Sum::default(), summed: 0 }
+    }
+
+    /// Adds the next bytes, some 0.1 ms of them; true as all are added.
+    pub(super) fn sum_some(&mut self) -> bool {
+        let rest = &self.building[self.summed..];
+        let next = &rest[..rest.len().min(SUM_BYTES)];
+        self.sum.add(self.summed as u64, next);
+        self.summed += next.len();
+        self.summed == self.building.len()
     }
 }
 

@@ -7,18 +7,17 @@ use haul_model::Bytes;
 use rustix::fd::{AsFd, BorrowedFd};
 
 use super::account::{Account, Meter};
-use super::checksum::Sum;
 use super::error::Error;
 use super::layout::{self, Pace, SLOTS};
 use super::lease::Mapped;
 use super::link::{Lane, Link};
 use super::region::Fetch;
 use super::ring::Rests;
-use super::sealed::Building;
+use super::sealed::{Building, Built};
 use super::sending::{Before, Sending, Stage};
 use super::source::Source;
 use super::vmsplice::Pipe;
-use super::{Mechanism, choose, inline, near};
+use super::{Identity, Mechanism, choose, inline, near};
 
 /// The end that messages go into.
 #[derive(Debug)]
@@ -116,20 +115,15 @@ impl Sender {
             self.lane.look_around();
         }
         if self.lane.link.settings.integrity {
-            let mut sum = Sum::default();
-            sum.add(0, building.as_deref().unwrap_or_default());
-            source.begin_sum(sum);
+            source.begin_sum();
         }
-        let (mechanism, file) = match building {
-            Some(building) => {
-                let link = &self.lane.link;
-                let (file, is_whole) = building.give_up(link.may_give_memory())?;
-                (choose::for_built(&link.settings, is_whole), Some(file))
-            }
+        let mechanism = match building {
+            // Which of them shows as it is given up.
+            Some(_) => Mechanism::Sealed,
             None => {
                 self.rests.note(self.lane.sleeps);
                 let longest_inline = near::inline_bytes_max(self.rests.is_awake());
-                (choose::choose(&self.lane, &source, length, longest_inline)?, None)
+                choose::choose(&self.lane, &source, length, longest_inline)?
             }
         };
         let account = Account { mechanism, size_bytes: length, ..Account::default() };
@@ -139,7 +133,9 @@ impl Sender {
             source,
             length,
             stage,
-            file,
+            built: building.map(Built::new),
+            making: None,
+            file: None,
             account,
             meter,
             readable,
@@ -151,7 +147,13 @@ impl Sender {
     /// What to poll for reading before [`Sending::advance`] is called again.
     #[must_use]
     pub fn as_fd(&self) -> BorrowedFd<'_> {
-        self.lane.link.socket.as_fd()
+        self.lane.link.as_fd()
+    }
+
+    /// Who is at the other end.
+    #[must_use]
+    pub fn peer(&self) -> Identity {
+        self.lane.link.peer.identity
     }
 
     /// Whether the mechanism can be used to send to this peer, as it was tried when they met.

@@ -1,5 +1,7 @@
 //! A message on its way: what it waits for, how it moves on, and when it is over.
 
+use std::time::Duration;
+
 use haul_model::Bytes;
 use rustix::fd::{BorrowedFd, OwnedFd};
 
@@ -11,8 +13,10 @@ use super::lease::{CannotReach, Lay};
 use super::link::Lane;
 use super::peer::Readable;
 use super::ring::{self, Run, Tell};
+use super::sealed::Built;
 use super::sender::Sender;
 use super::source::Source;
+use super::staged::Making;
 use super::transfer::{self, Step, Transfer};
 use super::vmsplice::Pour;
 
@@ -26,6 +30,10 @@ pub struct Sending<'a> {
     pub(super) source: Source<'a>,
     pub(super) length: u64,
     pub(super) stage: Stage,
+    /// What was built in place, while it is added to the checksum.
+    pub(super) built: Option<Built>,
+    /// Memory that the message is being copied to.
+    pub(super) making: Option<Making>,
     /// Memory that waits to be handed over.
     pub(super) file: Option<OwnedFd>,
     pub(super) account: Account,
@@ -56,7 +64,7 @@ pub(super) enum Stage {
 }
 
 impl Sending<'_> {
-    /// Moves on without waiting: true as the message is complete and its bytes are the caller's
+    /// Moves on without waiting, for some milliseconds at most: true as the message is complete and its bytes are the caller's
     /// again; false where [`Sender::as_fd`] is to be polled for reading first.
     ///
     /// # Errors
@@ -70,6 +78,16 @@ impl Sending<'_> {
     #[must_use]
     pub fn as_fd(&self) -> BorrowedFd<'_> {
         self.sender.as_fd()
+    }
+
+    /// Waits until the message is complete, for so long at most: true as it is; false where it goes on, to be
+    /// waited for again, or advanced, or finished.
+    ///
+    /// # Errors
+    /// As [`Sender::send`]. The deadline is the caller's to keep.
+    pub fn wait(&mut self, time: Duration) -> Result<bool, Error> {
+        let result = transfer::drive_for(self, time);
+        Ok(self.told(result)?.is_some())
     }
 
     /// Waits until the message is complete.
@@ -215,6 +233,11 @@ impl Sending<'_> {
         self.readable = None;
         // With what may still be in it.
         self.sender.pipe = None;
+        // What the receiver has is in the checksum of the whole as well.
+        if !self.source.is_summed_to(offset) {
+            self.source.sum_some();
+            return Ok(Step::Moved);
+        }
         self.take_the_ring();
         self.source.seek(offset);
         let run = Run::new(offset, self.length, self.sender.lane.link.chunk_bytes, Pace::default());

@@ -9,7 +9,6 @@ use std::time::{Duration, Instant};
 use haul_model::Bytes;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
-use rustix::fs::Mode;
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, Shutdown, SocketAddrUnix,
@@ -27,7 +26,7 @@ pub(super) const PACKET_BYTES: usize = 128;
 const DESCRIPTORS_MAX: usize = 1;
 
 /// Connections that wait to be accepted, as many as the kernel's own default (SOMAXCONN).
-const BACKLOG: i32 = 4096;
+pub(super) const BACKLOG: i32 = 4096;
 
 /// A packet from the peer.
 #[derive(Debug)]
@@ -96,7 +95,7 @@ impl Drop for Socket {
     }
 }
 
-fn new_socket(path: &Path) -> Result<OwnedFd, Error> {
+pub(super) fn new_socket(path: &Path) -> Result<OwnedFd, Error> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
         .map_err(|reason| at("make", path)(reason.into()))
@@ -109,7 +108,7 @@ pub(super) fn after(wait: Duration) -> Instant {
     Instant::now() + wait.min(LONGEST)
 }
 
-fn at(attempt: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error {
+pub(super) fn at(attempt: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error {
     let path = PathBuf::from(path);
     move |reason| Error::Socket { attempt, path, reason }
 }
@@ -122,18 +121,6 @@ pub fn pair() -> Result<(OwnedFd, OwnedFd), Error> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
         .map_err(Error::system("make a pair of sockets"))
-}
-
-/// A socket at `path` for this user alone.
-pub(super) fn listen(path: &Path) -> Result<OwnedFd, Error> {
-    let socket = new_socket(path)?;
-    let address = SocketAddrUnix::new(path).map_err(|reason| at("bind", path)(reason.into()))?;
-    // The file gets the socket's own mode, so there is no instant at which others may connect.
-    rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR)
-        .map_err(|reason| at("protect", path)(reason.into()))?;
-    rustix::net::bind(&socket, &address).map_err(|reason| at("bind", path)(reason.into()))?;
-    rustix::net::listen(&socket, BACKLOG).map_err(|reason| at("listen on", path)(reason.into()))?;
-    Ok(socket)
 }
 
 /// Connects to the socket at `path`.
@@ -180,14 +167,31 @@ pub(super) fn send(
     bytes: &[u8],
     file: Option<BorrowedFd<'_>>,
 ) -> Result<(), Errno> {
+    let own = UCred {
+        pid: rustix::process::getpid(),
+        uid: rustix::process::geteuid(),
+        gid: rustix::process::getegid(),
+    };
+    match send_as(Some(own), socket, bytes, file) {
+        // In a user namespace that has no number for this process's user, none can be said. The kernel then
+        // says by itself who sends.
+        Err(Errno::INVAL | Errno::PERM) => send_as(None, socket, bytes, file),
+        result => result,
+    }
+}
+
+fn send_as(
+    own: Option<UCred>,
+    socket: &OwnedFd,
+    bytes: &[u8],
+    file: Option<BorrowedFd<'_>>,
+) -> Result<(), Errno> {
     let mut space =
         [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX), ScmCredentials(1))];
     let mut control = SendAncillaryBuffer::new(&mut space);
-    control.push(SendAncillaryMessage::ScmCredentials(UCred {
-        pid: rustix::process::getpid(),
-        uid: rustix::process::getuid(),
-        gid: rustix::process::getgid(),
-    }));
+    if let Some(own) = own {
+        control.push(SendAncillaryMessage::ScmCredentials(own));
+    }
     let files: Vec<BorrowedFd<'_>> = file.into_iter().collect();
     if !files.is_empty() {
         control.push(SendAncillaryMessage::ScmRights(&files));
@@ -198,6 +202,27 @@ pub(super) fn send(
             Err(Errno::INTR) => {}
             result => return result.map(drop),
         }
+    }
+}
+
+/// Process, user and group at the other end as it was connected: for a listener, as it began to listen.
+/// Process 0 where it is in a PID namespace that this one cannot see.
+pub(super) fn other_end(socket: &OwnedFd) -> Result<(i32, u32, u32), Error> {
+    let mut told = libc::ucred { pid: 0, uid: 0, gid: 0 };
+    let mut length = size_of::<libc::ucred>() as libc::socklen_t;
+    // SAFETY: a structure of that length, which the kernel writes to, and its length, both alive.
+    let result = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_PEERCRED,
+            (&raw mut told).cast(),
+            &raw mut length,
+        )
+    };
+    match result {
+        0 => Ok((told.pid, told.uid, told.gid)),
+        _ => Err(Error::system("ask who is at the other end")(io::Error::last_os_error())),
     }
 }
 

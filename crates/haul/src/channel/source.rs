@@ -4,12 +4,9 @@ use std::io::IoSlice;
 
 use haul_copy::Hint;
 
-use super::checksum::Sum;
+use super::checksum::{SUM_BYTES, Sum};
 use super::layout::SumState;
 use super::region::Region;
-
-/// Bytes that are added to a checksum at a time, between two looks at the peer.
-const SUM_BYTES: u64 = 1 << 20;
 
 /// The bytes of a message, and how far they have been taken.
 #[derive(Debug)]
@@ -21,8 +18,9 @@ pub(super) struct Source<'a> {
     within: usize,
     /// Bytes taken.
     offset: u64,
-    /// The checksum of what was taken, where one is asked for.
+    /// The checksum of the first bytes, where one is asked for, and how many those are.
     sum: Option<Sum>,
+    summed: u64,
 }
 
 /// Where a walk over the parts has come to: so that what follows need not begin at the first.
@@ -54,19 +52,29 @@ impl<'a> Source<'a> {
             Parts::Many(many) => many,
         };
         let length = all.iter().map(|part| part.len() as u64).sum();
-        Self { parts, length, part: 0, within: 0, offset: 0, sum: None }
+        Self { parts, length, part: 0, within: 0, offset: 0, sum: None, summed: 0 }
     }
 
-    /// From here on a checksum is kept, beginning with this one.
-    pub(super) fn begin_sum(&mut self, sum: Sum) {
+    /// From here on a checksum is kept.
+    pub(super) fn begin_sum(&mut self) {
+        self.sum = Some(Sum::default());
+    }
+
+    /// The checksum is this, of bytes that are not here.
+    pub(super) fn set_sum(&mut self, sum: Sum) {
         self.sum = Some(sum);
+    }
+
+    /// Whether the first so many bytes are in the checksum, if one is kept.
+    pub(super) fn is_summed_to(&self, offset: u64) -> bool {
+        self.sum.is_none() || self.summed >= offset
     }
 
     /// What is known of the checksum.
     pub(super) fn sum(&self) -> SumState {
         match self.sum {
             None => SumState::None,
-            Some(sum) if self.offset == self.length() => SumState::Known(sum),
+            Some(sum) if self.summed == self.length() => SumState::Known(sum),
             Some(_) => SumState::Due,
         }
     }
@@ -74,8 +82,9 @@ impl<'a> Source<'a> {
     /// Adds the next bytes to the checksum, some 0.1 ms of them, where they go another way than
     /// through here.
     pub(super) fn sum_some(&mut self) {
-        let left = self.length() - self.offset;
-        self.pass(left.min(SUM_BYTES) as usize);
+        let left = self.length() - self.summed;
+        self.seek(self.summed);
+        self.pass(left.min(SUM_BYTES as u64) as usize);
     }
 
     pub(super) fn parts(&self) -> &[IoSlice<'a>] {
@@ -109,16 +118,22 @@ impl<'a> Source<'a> {
         });
     }
 
-    /// Leaves out what has arrived another way: the next byte is the one at `offset`.
+    /// Leaves out what has arrived another way: the next byte is the one at `offset`. No byte is added to
+    /// the checksum twice, and none that is passed over is.
     pub(super) fn seek(&mut self, offset: u64) {
-        (self.part, self.within, self.offset) = (0, 0, 0);
-        self.sum = self.sum.map(|_| Sum::default());
-        let mut left = offset;
-        while left > 0 {
-            let step = left.min(usize::MAX as u64) as usize;
-            self.pass(step);
-            left -= step as u64;
+        if offset < self.offset {
+            (self.part, self.within, self.offset) = (0, 0, 0);
         }
+        let mut left = offset - self.offset;
+        while left > 0 {
+            let rest = (self.parts()[self.part].len() - self.within) as u64;
+            if left < rest {
+                self.within += left as usize;
+                break;
+            }
+            (self.part, self.within, left) = (self.part + 1, 0, left - rest);
+        }
+        self.offset = offset;
     }
 
     /// The parts of the `length` bytes from `offset` on, as many as `parts_max`; how far the bytes
@@ -172,12 +187,17 @@ impl<'a> Source<'a> {
         while done < length {
             let (part, within) = (self.part, self.within);
             let rest = &self.parts()[part][within..];
-            let piece = &rest[..rest.len().min(length - done)];
-            let sum = sum.as_mut().map(|sum| (sum, self.offset));
+            let mut piece = &rest[..rest.len().min(length - done)];
+            let known = self.summed.saturating_sub(self.offset);
+            if sum.is_some() && known > 0 {
+                piece = &piece[..piece.len().min(usize::try_from(known).unwrap_or(usize::MAX))];
+            }
+            let sum = sum.as_mut().filter(|_| known == 0).map(|sum| (sum, self.offset));
             each(done, piece, sum);
             let (taken, is_last) = (piece.len(), piece.len() == rest.len());
             done += taken;
             self.offset += taken as u64;
+            self.summed = self.summed.max(self.offset);
             if is_last {
                 (self.part, self.within) = (part + 1, 0);
             } else {

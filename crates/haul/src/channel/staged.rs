@@ -8,7 +8,7 @@
 use haul_copy::Hint;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::SealFlags;
-use rustix::mm::{MapFlags, ProtFlags};
+use rustix::mm::ProtFlags;
 
 use super::error::Error;
 use super::region::{self, SIZE_SEALS};
@@ -17,52 +17,81 @@ use super::source::Source;
 /// Seals of memory that travels: neither its size nor its bytes can change any more.
 pub(super) const SEALS: SealFlags = SIZE_SEALS.union(SealFlags::WRITE);
 
-/// System calls of [`make`]: make, size, pages, map, unmap, seal.
-pub(super) const CALLS_TO_MAKE: u64 = 6;
-/// System calls of [`copy_out`]: three to check, map, unmap.
-pub(super) const CALLS_TO_COPY_OUT: u64 = 6;
+/// Bytes that are copied at a time, between two looks at the clock: some 1 ms. Less would be mapped and
+/// unmapped more often.
+const STEP_BYTES: usize = 4 << 20;
 
-/// A sealed memory file that holds the message.
-///
-/// # Errors
-/// [`Error::System`]: nothing was sent yet.
-pub(super) fn make(source: &mut Source<'_>, length: usize) -> Result<OwnedFd, Error> {
-    let file = region::create_file(length)?;
-    region::reserve(file.as_fd(), 0, length)?;
-    let protection = ProtFlags::READ | ProtFlags::WRITE;
-    let base = region::map_file(file.as_fd(), length, protection, MapFlags::SHARED)?;
-    // SAFETY: a mapping of this length, made here, which nothing else in the world refers to: the
-    // file was not handed over yet.
-    let target = unsafe { std::slice::from_raw_parts_mut(base.as_ptr(), length) };
-    source.copy_to(target, Hint::Unknown);
-    region::unmap(base, length);
-    rustix::fs::fcntl_add_seals(&file, SEALS).map_err(Error::system("seal memory"))?;
-    Ok(file)
+/// System calls of making such memory: make, size, seal.
+pub(super) const CALLS_TO_MAKE: u64 = 3;
+/// System calls of a piece of it: pages, map, unmap.
+pub(super) const CALLS_TO_MAKE_SOME: u64 = 3;
+/// System calls of looking at memory that came.
+pub(super) const CALLS_TO_CHECK: u64 = 3;
+/// System calls of a piece of it: map, unmap.
+pub(super) const CALLS_TO_COPY_SOME: u64 = 2;
+
+/// A memory file that a message is being copied to.
+#[derive(Debug)]
+pub(super) struct Making {
+    file: OwnedFd,
+    done: usize,
 }
 
-/// Copies the message out of the memory that came for it.
-///
-/// # Errors
-/// [`Error::Memory`] where it is not such memory, [`Error::System`].
-pub(super) fn copy_out(file: BorrowedFd<'_>, target: &mut [u8]) -> Result<(), Error> {
-    region::check(file, target.len(), SEALS)?;
-    copy_constant(file, target)
+impl Making {
+    /// # Errors
+    /// [`Error::System`].
+    pub(super) fn begin(length: usize) -> Result<Self, Error> {
+        Ok(Self { file: region::create_file(length)?, done: 0 })
+    }
+
+    /// Copies the next bytes of a message of this length; true as all are there.
+    ///
+    /// # Errors
+    /// [`Error::System`].
+    pub(super) fn step(&mut self, source: &mut Source<'_>, length: usize) -> Result<bool, Error> {
+        let piece = (length - self.done).min(STEP_BYTES);
+        region::reserve(self.file.as_fd(), self.done, piece)?;
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        let base = region::map_part(self.file.as_fd(), self.done, piece, protection)?;
+        // SAFETY: a mapping of this length, made here, which nothing else in the world refers to: the
+        // file was not handed over yet.
+        let target = unsafe { std::slice::from_raw_parts_mut(base.as_ptr(), piece) };
+        source.copy_to(target, Hint::Unknown);
+        region::unmap(base, piece);
+        self.done += piece;
+        Ok(self.done == length)
+    }
+
+    /// The memory, sealed.
+    ///
+    /// # Errors
+    /// [`Error::System`].
+    pub(super) fn seal(self) -> Result<OwnedFd, Error> {
+        rustix::fs::fcntl_add_seals(&self.file, SEALS).map_err(Error::system("seal memory"))?;
+        Ok(self.file)
+    }
 }
 
-/// Copies the bytes of memory out that was checked, and that nobody changes.
+/// Copies the next bytes of memory that was checked, and that nobody changes, to their place in the target;
+/// says how many.
 ///
 /// # Errors
-/// As for [`copy_out`].
-pub(super) fn copy_constant(file: BorrowedFd<'_>, target: &mut [u8]) -> Result<(), Error> {
-    let base = region::map_file(file, target.len(), ProtFlags::READ, MapFlags::SHARED)?;
-    if let Err(error) = region::fill_holes(base, target.len()) {
-        region::unmap(base, target.len());
+/// [`Error::Memory`], [`Error::System`].
+pub(super) fn copy_some(
+    file: BorrowedFd<'_>,
+    target: &mut [u8],
+    offset: usize,
+) -> Result<usize, Error> {
+    let length = (target.len() - offset).min(STEP_BYTES);
+    let base = region::map_part(file, offset, length, ProtFlags::READ)?;
+    if let Err(error) = region::fill_holes(base, length) {
+        region::unmap(base, length);
         return Err(error);
     }
     // SAFETY: a mapping of this length, made here, of a file whose size is sealed, and whose bytes are too,
     // or nobody else's.
-    let source = unsafe { std::slice::from_raw_parts(base.as_ptr(), target.len()) };
-    haul_copy::copy_hinted(target, source, Hint::Unknown);
-    region::unmap(base, target.len());
-    Ok(())
+    let source = unsafe { std::slice::from_raw_parts(base.as_ptr(), length) };
+    haul_copy::copy_hinted(&mut target[offset..offset + length], source, Hint::Unknown);
+    region::unmap(base, length);
+    Ok(length)
 }

@@ -20,6 +20,8 @@ const SPINS: u32 = 1000;
 const SPINS_BUSY: u32 = 20;
 /// First sleep, after which the peer's life and the clock are looked at; each later one is longer.
 const SLEEP_MIN: Duration = Duration::from_millis(5);
+/// How long a call that does not wait moves things: some 10 MB. What is left by then is for the next call.
+const TURN: Duration = Duration::from_millis(1);
 /// Longest sleep: how late the death of a peer is noticed.
 const SLEEP_MAX: Duration = Duration::from_millis(50);
 
@@ -38,7 +40,8 @@ pub(super) enum Step<T> {
 pub(super) trait Transfer {
     type Output;
 
-    /// Moves what can be moved now.
+    /// Moves what can be moved now, of a large message a piece: some 0.1 ms, and a few at most, for the
+    /// clock is looked at between two steps alone.
     fn step(&mut self) -> Result<Step<Self::Output>, Error>;
 
     fn lane(&mut self) -> &mut Lane;
@@ -55,14 +58,34 @@ pub(super) trait Transfer {
 
 /// Moves a transfer on until it is complete, or the peer is gone, or the time is over.
 pub(super) fn drive<T: Transfer>(transfer: &mut T) -> Result<T::Output, Error> {
-    let mut clock = Clock::new(&transfer.lane().link.settings);
+    let clock = Clock::new(&transfer.lane().link.settings);
+    Ok(drive_until(transfer, clock)?.expect("only a pause ends before it is complete"))
+}
+
+/// As [`drive`], for so long at most: `None` where it is not complete by then. The deadline is the caller's
+/// to keep.
+pub(super) fn drive_for<T: Transfer>(
+    transfer: &mut T,
+    time: Duration,
+) -> Result<Option<T::Output>, Error> {
+    drive_until(transfer, Clock::of_a_pause(time))
+}
+
+/// `None` only where the clock says that the caller goes on.
+fn drive_until<T: Transfer>(
+    transfer: &mut T,
+    mut clock: Clock,
+) -> Result<Option<T::Output>, Error> {
+    transfer.lane().take_up();
     let (mut spins, mut spins_max, mut announced, mut sleep) = (0, None, None, SLEEP_MIN);
     let spins_unasked = spins_unasked(transfer.lane());
     loop {
         match transfer.step()? {
-            Step::Done(output) => return Ok(output),
+            Step::Done(output) => return Ok(Some(output)),
             Step::Moved => {
-                clock.check(transfer)?;
+                if clock.is_over(transfer)? {
+                    return Ok(None);
+                }
                 (spins, announced, sleep) = (0, None, SLEEP_MIN);
             }
             Step::Blocked
@@ -84,9 +107,11 @@ pub(super) fn drive<T: Transfer>(transfer: &mut T) -> Result<T::Output, Error> {
                 transfer.lane().sleep(seen, time);
                 sleep = (sleep * 2).min(SLEEP_MAX);
                 if transfer.lane().is_peer_gone() {
-                    return finish_without_peer(transfer);
+                    return finish_without_peer(transfer, |transfer| clock.is_over(transfer));
                 }
-                clock.check(transfer)?;
+                if clock.is_over(transfer)? {
+                    return Ok(None);
+                }
                 spins = 0;
             }
         }
@@ -108,13 +133,21 @@ fn spins_now(lane: &mut Lane) -> u32 {
     }
 }
 
-/// Moves a transfer on as far as it goes now; `None` where the socket tells when to come again.
+/// Moves a transfer on as far as it goes now, for [`TURN`] at most; `None` where the link's descriptor tells
+/// when to come again.
 pub(super) fn advance<T: Transfer>(transfer: &mut T) -> Result<Option<T::Output>, Error> {
+    transfer.lane().take_up();
     transfer.lane().link.read_socket();
+    let mut start = None;
+    let mut has_left = |transfer: &mut T| {
+        let is_over = start.get_or_insert_with(Instant::now).elapsed() >= TURN;
+        Ok(is_over && transfer.lane().leave())
+    };
     let mut has_announced = false;
     loop {
         match transfer.step()? {
             Step::Done(output) => return Ok(Some(output)),
+            Step::Moved if has_left(transfer)? => return Ok(None),
             Step::Moved => {}
             Step::Blocked if has_announced => {
                 transfer.lane().sleeps += 1;
@@ -127,18 +160,22 @@ pub(super) fn advance<T: Transfer>(transfer: &mut T) -> Result<Option<T::Output>
         }
     }
     if transfer.lane().is_peer_gone() {
-        return finish_without_peer(transfer).map(Some);
+        return finish_without_peer(transfer, has_left);
     }
     // Nothing is read from the socket any more, so it would stay readable: nobody must poll it again.
     transfer.lane().link.check_whole()?;
     Ok(None)
 }
 
-/// What a peer told before it went still counts.
-fn finish_without_peer<T: Transfer>(transfer: &mut T) -> Result<T::Output, Error> {
+/// What a peer told before it went still counts; `None` where the caller goes on, as `is_over` says.
+fn finish_without_peer<T: Transfer>(
+    transfer: &mut T,
+    mut is_over: impl FnMut(&mut T) -> Result<bool, Error>,
+) -> Result<Option<T::Output>, Error> {
     loop {
         match transfer.step()? {
-            Step::Done(output) => return Ok(output),
+            Step::Done(output) => return Ok(Some(output)),
+            Step::Moved if is_over(transfer)? => return Ok(None),
             Step::Moved => {}
             Step::Blocked => {
                 let (done, size) = transfer.progress();
@@ -149,20 +186,29 @@ fn finish_without_peer<T: Transfer>(transfer: &mut T) -> Result<T::Output, Error
     }
 }
 
-/// How long it may last: until the peer begins, and from there to the end.
+/// How long it may last: until the peer begins, and from there to the end; or until the caller goes on.
+#[derive(Clone, Copy)]
 struct Clock {
     start: Option<Instant>,
     begun: Option<Instant>,
     wait: Option<Duration>,
-    deadline: Duration,
+    deadline: Option<Duration>,
+    /// What ends at `wait` is no failure.
+    is_a_pause: bool,
 }
 
 impl Clock {
     /// Stands still until there is something to wait for: what is there already costs no look at
     /// the clock.
     fn new(settings: &Settings) -> Self {
-        let (wait, deadline) = (settings.wait, settings.deadline);
-        Self { start: None, begun: None, wait, deadline }
+        let (wait, deadline) = (settings.wait, Some(settings.deadline));
+        Self { start: None, begun: None, wait, deadline, is_a_pause: false }
+    }
+
+    /// Begins now, and ends whether the peer has begun or not.
+    fn of_a_pause(time: Duration) -> Self {
+        let start = Some(Instant::now());
+        Self { start, begun: None, wait: Some(time), deadline: None, is_a_pause: true }
     }
 
     fn start(&mut self) -> Instant {
@@ -171,11 +217,11 @@ impl Clock {
 
     /// Time spent, and how much there is.
     fn spent<T: Transfer>(&mut self, transfer: &T) -> (Duration, Option<Duration>) {
-        if self.begun.is_none() && transfer.has_begun() {
+        if self.begun.is_none() && self.deadline.is_some() && transfer.has_begun() {
             self.begun = Some(Instant::now());
         }
         match self.begun {
-            Some(begun) => (begun.elapsed(), Some(self.deadline)),
+            Some(begun) => (begun.elapsed(), self.deadline),
             None => (self.start().elapsed(), self.wait),
         }
     }
@@ -185,9 +231,13 @@ impl Clock {
         limit.map_or(SLEEP_MAX, |limit| limit.saturating_sub(spent))
     }
 
-    fn check<T: Transfer>(&mut self, transfer: &T) -> Result<(), Error> {
+    /// Whether the caller goes on.
+    fn is_over<T: Transfer>(&mut self, transfer: &T) -> Result<bool, Error> {
         let (waited, limit) = self.spent(transfer);
-        let Some(limit) = limit.filter(|limit| waited >= *limit) else { return Ok(()) };
+        let Some(limit) = limit.filter(|limit| waited >= *limit) else { return Ok(false) };
+        if self.is_a_pause {
+            return Ok(true);
+        }
         let (done, size) = transfer.progress();
         let (done, size) = (Bytes(done), Bytes(size));
         Err(Error::Deadline { attempt: transfer.attempt(), done, size, waited, limit })

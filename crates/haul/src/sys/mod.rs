@@ -5,7 +5,7 @@
 //! Files are read under a root directory that tests replace; system calls and CPUID always speak
 //! for the running machine.
 //!
-//! - [`cache`], [`cpu`], [`device`], [`memory`], [`permission`], [`topology`]: the facts;
+//! - [`cache`], [`cpu`], [`device`], [`memory`], [`permission`], [`topology`], [`user`]: the facts;
 //! - [`offer`]: the same as a list of what is there, what is missing, and how to get it;
 //! - [`machine`]: the same as one [`Machine`](haul_model::Machine) line.
 
@@ -19,6 +19,7 @@ pub mod device;
 pub mod memory;
 pub mod permission;
 pub mod topology;
+pub mod user;
 
 pub mod machine;
 pub mod offer;
@@ -30,6 +31,7 @@ pub use memory::{HugePages, Memory, Pool};
 pub use offer::{Offer, State};
 pub use permission::Permissions;
 pub use topology::Topology;
+pub use user::user_of;
 
 /// Longest file under `/proc` or `/sys` that is read; `/proc/cpuinfo` of the first processor, all
 /// that is wanted of it, takes some 1,500 B.

@@ -12,6 +12,7 @@ use crate::handed_over;
 use crate::permission;
 use crate::starved;
 use crate::support::{by, pattern};
+use crate::users;
 
 /// Kills for every mechanism, half of them of the sender; `HAUL_CHANNEL_KILLS` asks for more.
 const KILLS: u32 = 60;
@@ -30,6 +31,10 @@ fn peer() {
     match what {
         "by-name" => return permission::send_by_name(Path::new(path), mechanism),
         "stranger" => return permission::read_as_a_stranger(path),
+        "listen-as-nobody" => return users::listen_as_nobody(Path::new(path)),
+        "connect-as-nobody" => return users::connect_as_nobody(Path::new(path)),
+        "connect-without-a-number" => return users::connect_without_a_number(Path::new(path)),
+        "listen-until-killed" => return users::listen_until_killed(Path::new(path)),
         _ => {}
     }
     if what == "forbid-all" {
@@ -103,9 +108,13 @@ fn give(channel: &mut Channel, mechanism: Mechanism, bytes: &[u8]) -> Result<Acc
     channel.send_built(building)
 }
 
-pub(crate) struct Started(Child);
+pub(crate) struct Started(pub(crate) Child);
 
 impl Started {
+    pub(crate) fn process(&self) -> i32 {
+        self.0.id() as i32
+    }
+
     /// Waits until it has done what it was started for.
     pub(crate) fn ended_well(mut self) {
         let end = self.0.wait().unwrap();
@@ -121,12 +130,17 @@ impl Drop for Started {
 }
 
 pub(crate) fn start(what: &str, mechanism: Mechanism, path: &Path) -> Started {
-    let child = Command::new(std::env::current_exe().unwrap())
+    Started(command(what, mechanism, path).spawn().unwrap())
+}
+
+/// What starts such a peer.
+pub(crate) fn command(what: &str, mechanism: Mechanism, path: &Path) -> Command {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command
         .args(["death::peer", "--exact", "--test-threads=1", "--nocapture"])
         .env(ROLE, format!("{what} {mechanism} {}", path.display()))
-        .stdout(Stdio::null())
-        .spawn();
-    Started(child.unwrap())
+        .stdout(Stdio::null());
+    command
 }
 
 fn kills() -> u32 {

@@ -268,17 +268,17 @@ fn a_lease_takes_memory_as_it_is_filled() {
 /// Nothing tells by polling that a full socket has room again, so nothing waits for it.
 #[test]
 fn a_socket_that_nobody_reads_holds_no_message_up() {
-    let fill = |victim: &Channel| {
-        while rustix::net::send(victim, &[0], SendFlags::DONTWAIT).is_ok() {}
+    let fill = |socket: OwnedFd| {
+        while rustix::net::send(&socket, &[0], SendFlags::DONTWAIT).is_ok() {}
     };
-    let (liar, mut victim) = Liar::meet_trusted(&impatient());
-    fill(&victim);
+    let (liar, mut victim, socket) = Liar::meet_trusted_by(&impatient());
+    fill(socket);
     liar.publish(0, [0, LEASE, 100_000, 0]);
     assert!(victim.try_recv().unwrap().is_none());
     assert_eq!(liar.peek(REFUSED), 1, "the ring is to bring it");
     for mechanism in [Mechanism::Staged, Mechanism::Vmsplice] {
-        let (liar, mut victim) = Liar::meet_trusted(&by(mechanism));
-        fill(&victim);
+        let (liar, mut victim, socket) = Liar::meet_trusted_by(&by(mechanism));
+        fill(socket);
         let mut sending = victim.start_send(&[1; 100_000]).unwrap();
         assert!(sending.advance().unwrap());
         assert_eq!(liar.peek(LANE_BYTES + PUBLISHED), 1, "{mechanism}: it is in the ring");

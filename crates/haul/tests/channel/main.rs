@@ -1,6 +1,7 @@
 //! One suite over every mechanism, and everything bad that a peer can do.
 
 mod conformance;
+mod deadlines;
 mod death;
 mod handed_over;
 mod hostile;
@@ -13,4 +14,5 @@ mod polling;
 mod raw;
 mod starved;
 mod support;
+mod users;
 mod watched;

@@ -94,19 +94,27 @@ pub(crate) struct Liar {
 impl Liar {
     /// The victim accepts, the liar connects: the liar sends on lane 0 and receives on lane 1.
     pub(crate) fn meet(settings: &Settings) -> (Self, Channel) {
-        Self::meet_with(settings, 0, 0)
+        let (liar, victim, _) = Self::meet_with(settings, 0, 0);
+        (liar, victim)
     }
 
     /// As `meet`, for a victim that trusts the liar: both ends can reach into each other, as they
     /// are one process.
     pub(crate) fn meet_trusted(settings: &Settings) -> (Self, Channel) {
+        let (liar, victim, _) = Self::meet_trusted_by(settings);
+        (liar, victim)
+    }
+
+    /// As `meet_trusted`, and gives a copy of the victim's socket.
+    pub(crate) fn meet_trusted_by(settings: &Settings) -> (Self, Channel, OwnedFd) {
         static NONCE: u64 = NONCE_OF_LIAR;
         let settings = Settings { trusts_peer: true, ..settings.clone() };
         Self::meet_with(&settings, 3, (&raw const NONCE).expose_provenance() as u64)
     }
 
-    fn meet_with(settings: &Settings, flags: u64, probe: u64) -> (Self, Channel) {
+    fn meet_with(settings: &Settings, flags: u64, probe: u64) -> (Self, Channel, OwnedFd) {
         let (own, other) = pair().unwrap();
+        let copy = other.try_clone().unwrap();
         let settings = settings.clone();
         let victim = thread::spawn(move || Channel::accept_over(other, &settings).unwrap());
         rustix::net::sockopt::set_socket_passcred(&own, true).unwrap();
@@ -115,7 +123,7 @@ impl Liar {
         send(&own, &greeting_with(3, flags, words[4], probe), &[]);
         receive(&own);
         let memory = File::from(memory.expect("the accepting end hands memory over"));
-        (Self { socket: own, memory }, victim.join().unwrap())
+        (Self { socket: own, memory }, victim.join().unwrap(), copy)
     }
 
     pub(crate) fn peek(&self, offset: u64) -> u64 {
