@@ -3,6 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use haul_model::Bytes;
 
@@ -27,6 +28,38 @@ pub(crate) enum Error {
     /// A channel could not be made, or a transfer failed.
     #[error(transparent)]
     Channel(#[from] haul::channel::Error),
+    /// A receiver that does nothing, and does not say that it waits either.
+    #[error(
+        "cannot send to {}: it has taken nothing for {waited:.1?}, and the limit is {limit:?}; look whether it \
+         is stopped or its machine is busy, or allow more with --deadline",
+        process.map_or("the receiver".to_owned(), |process| format!("process {process}"))
+    )]
+    Stalled {
+        /// Its number, where it can be seen.
+        process: Option<i32>,
+        /// How long nothing was heard.
+        waited: Duration,
+        /// How long that may last.
+        limit: Duration,
+    },
+    /// The other end closed in good order, and too early.
+    #[error(
+        "cannot {attempt}: the other end closed before everything had arrived; look what it says, and connect \
+         anew"
+    )]
+    Ended {
+        /// `send` or `receive`.
+        attempt: &'static str,
+    },
+    /// The system has no memory for messages and what else a channel takes.
+    #[error(
+        "cannot have {wanted} of memory for messages; free memory, or raise the limit of addresses \
+         (ulimit -v) or the container's"
+    )]
+    NoMemory {
+        /// How much was asked for.
+        wanted: Bytes,
+    },
     /// Measuring could not begin.
     #[error(transparent)]
     Measure(#[from] haul_measure::Error),
@@ -196,7 +229,9 @@ pub(crate) enum Error {
         remedy: &'static str,
     },
     /// Ctrl-C cannot be watched for.
-    #[error("cannot watch for Ctrl-C: {0}; run haul from a shell")]
+    #[error(
+        "cannot watch for Ctrl-C: {0}; run haul from a shell, with room for one more thread (ulimit -u, ulimit -v)"
+    )]
     Signals(#[from] ctrlc::Error),
 }
 

@@ -4,7 +4,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use haul::channel::Mechanism;
+use haul::channel::{Mechanism, Users};
+use haul::sys;
 use haul_experiments::channel::protocol::Side;
 use haul_experiments::channel::{Peer, Target};
 use haul_model::Sizes;
@@ -36,11 +37,13 @@ pub(crate) struct List {
     pub(crate) json: bool,
 }
 
-/// Sends a file, or standard input, to `haul channel recv`, which must have been started. Ends
-/// well only when the receiver has everything and says so.
+/// Sends a file, or standard input, to `haul channel recv`, which must have been started by the same user
+/// or by root. Ends well only when the receiver has everything and says so.
 #[derive(Debug, Args)]
-#[command(after_help = "Example:\n  haul channel send image.raw --to /tmp/haul.socket\n  \
-    producer | haul channel send --to /tmp/haul.socket")]
+#[command(
+    after_help = "Example:\n  haul channel send image.raw --to $XDG_RUNTIME_DIR/haul.socket\n  \
+    producer | haul channel send --to $XDG_RUNTIME_DIR/haul.socket"
+)]
 pub(crate) struct Send {
     /// The file; - is standard input
     #[arg(value_name = "FILE", default_value = "-")]
@@ -54,7 +57,10 @@ pub(crate) struct Send {
     /// The receiver is one's own: with --trust at both ends it may read this process's memory
     #[arg(long)]
     pub(crate) trust: bool,
-    /// Longest that the receiver may take for one megabyte once it began with it
+    /// Another user whose process may receive, by name or number, or any; may be given several times
+    #[arg(long, value_name = "USER", value_parser = Allowed::parse)]
+    pub(crate) allow_user: Vec<Allowed>,
+    /// Longest that the receiver may take for one megabyte, unless it says that its output waits
     #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "60")]
     pub(crate) deadline: Duration,
     /// Print what it took as records, one a line of JSON
@@ -62,11 +68,13 @@ pub(crate) struct Send {
     pub(crate) json: bool,
 }
 
-/// Makes a socket for this user alone, receives what one `haul channel send` sends, and ends. A file
-/// appears under its name only when it is whole.
+/// Makes a socket for this user alone, receives what one `haul channel send` of the same user, or of root,
+/// sends, and ends. A file appears under its name only when it is whole.
 #[derive(Debug, Args)]
-#[command(after_help = "Example:\n  haul channel recv /tmp/haul.socket --out image.raw\n  \
-    haul channel recv /tmp/haul.socket | consumer")]
+#[command(
+    after_help = "Example:\n  haul channel recv $XDG_RUNTIME_DIR/haul.socket --out image.raw\n  \
+    haul channel recv $XDG_RUNTIME_DIR/haul.socket | consumer"
+)]
 pub(crate) struct Recv {
     /// The socket to make; it goes when this ends
     #[arg(value_name = "SOCKET")]
@@ -77,6 +85,10 @@ pub(crate) struct Recv {
     /// The sender is one's own: with --trust at both ends its memory may be read
     #[arg(long)]
     pub(crate) trust: bool,
+    /// Another user whose process may send, by name or number, or any; may be given several times. Everybody
+    /// may then connect to the socket who reaches its folder, and all others are turned away
+    #[arg(long, value_name = "USER", value_parser = Allowed::parse)]
+    pub(crate) allow_user: Vec<Allowed>,
     /// Longest that the sender may take for one megabyte once it began with it
     #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "60")]
     pub(crate) deadline: Duration,
@@ -144,6 +156,42 @@ pub(crate) struct Bench {
     /// Print each record as one line of JSON
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// A user that `--allow-user` names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Allowed {
+    /// Whoever it is.
+    Any,
+    /// This one.
+    One(u32),
+}
+
+impl Allowed {
+    fn parse(text: &str) -> Result<Self, String> {
+        if text == "any" {
+            return Ok(Self::Any);
+        }
+        let known = text.parse().ok().or_else(|| sys::user_of(text));
+        let remedy = "name one that `getent passwd` lists, its number, or any";
+        known.map(Self::One).ok_or_else(|| format!("no user has this name; {remedy}"))
+    }
+
+    /// All of them together.
+    pub(crate) fn users(all: &[Self]) -> Users {
+        let numbers: Option<Vec<u32>> = all
+            .iter()
+            .map(|one| match one {
+                Self::Any => None,
+                Self::One(number) => Some(*number),
+            })
+            .collect();
+        match numbers {
+            None => Users::Any,
+            Some(numbers) if numbers.is_empty() => Users::Own,
+            Some(numbers) => Users::OwnAnd(numbers),
+        }
+    }
 }
 
 /// What `--mechanism` asks for.

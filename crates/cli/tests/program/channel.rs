@@ -1,13 +1,16 @@
 //! `haul channel`: files and pipes between two processes, and ends that go.
 
 use std::fs;
-use std::io::Write;
+use std::io::{Read, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::{LIMIT, finish, haul, run, run_with_input};
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::{LIMIT, finish, haul, is_root, public_folder, run, run_with_input, unprivileged};
 
 /// Starts `haul channel recv` and waits for its socket.
 fn receiver(socket: &Path, more: &[&str]) -> Child {
@@ -132,4 +135,141 @@ fn what_is_wrong_is_said() {
         .expect(1)
         .says(&["cannot bind the socket", "make the folder"]);
     run(&mut haul(&["channel", "recv", "x", "--json"])).expect(2);
+}
+
+fn left_in(folder: &Path) -> Vec<std::ffi::OsString> {
+    fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name()).collect()
+}
+
+fn signal(child: &Child, signal: Signal) {
+    kill_process(Pid::from_child(child), signal).unwrap();
+}
+
+/// A sender whose input is this test's, and a receiver whose output is: something has gone through.
+fn begun(socket: &Path, deadline: &str) -> (Child, Child) {
+    let mut receiving = receiver(socket, &[]);
+    let mut command = sender(socket, &["--deadline", deadline]);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut sending = command.spawn().unwrap();
+    sending.stdin.as_mut().unwrap().write_all(b"begun").unwrap();
+    let mut bytes = [0; 5];
+    receiving.stdout.as_mut().unwrap().read_exact(&mut bytes).unwrap();
+    assert_eq!(&bytes, b"begun");
+    (sending, receiving)
+}
+
+#[test]
+fn a_receiver_that_is_stopped_ends_the_sender_at_its_deadline() {
+    let folder = tempfile::tempdir().unwrap();
+    let (mut sending, receiving) = begun(&folder.path().join("socket"), "1");
+    signal(&receiving, Signal::STOP);
+    let mut input = sending.stdin.take().unwrap();
+    // It is closed by a sender that ends.
+    let feeding = thread::spawn(move || input.write_all(text(40_000_000).as_bytes()));
+    let process = format!("process {}", receiving.id());
+    finish(sending).expect(1).says(&[&process, "taken nothing", "--deadline"]);
+    assert!(feeding.join().unwrap().is_err());
+    signal(&receiving, Signal::CONT);
+    finish(receiving).expect(1).says(&["connect anew"]);
+    assert!(left_in(folder.path()).is_empty());
+}
+
+#[test]
+fn a_reader_that_takes_its_time_is_waited_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let (mut sending, receiving) = begun(&folder.path().join("socket"), "2");
+    let mut input = sending.stdin.take().unwrap();
+    let bytes = text(8_000_000);
+    let expected = bytes.clone();
+    let feeding = thread::spawn(move || input.write_all(bytes.as_bytes()).unwrap());
+    thread::sleep(Duration::from_secs(5));
+    let receiving = thread::spawn(move || finish(receiving));
+    finish(sending).expect(0);
+    assert!(receiving.join().unwrap().expect(0).out == expected);
+    feeding.join().unwrap();
+}
+
+#[test]
+fn a_receiver_that_is_killed_leaves_no_file_and_the_next_takes_its_socket() {
+    let folder = tempfile::tempdir().unwrap();
+    let (socket, to) = (folder.path().join("socket"), folder.path().join("to"));
+    let out = ["--out", to.to_str().unwrap()];
+    let mut receiving = receiver(&socket, &out);
+    let mut command = sender(&socket, &[]);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut sending = command.spawn().unwrap();
+    // More than the pipe holds: some of it has been received once this is written.
+    sending.stdin.as_mut().unwrap().write_all(text(9_000_000).as_bytes()).unwrap();
+    let live = run(&mut haul(&["channel", "recv", socket.to_str().unwrap()]));
+    live.expect(1).says(&["another process has it", "name another path"]);
+    receiving.kill().unwrap();
+    receiving.wait().unwrap();
+    drop(sending.stdin.take());
+    finish(sending).expect(1).says(&["the peer went"]);
+    assert_eq!(left_in(folder.path()), ["socket"]);
+    let mut command = haul(&["channel", "recv", socket.to_str().unwrap(), out[0], out[1]]);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let receiving = command.spawn().unwrap();
+    let start = Instant::now();
+    while run_with_input(&mut sender(&socket, &[]), b"anew").code != Some(0) {
+        assert!(start.elapsed() < LIMIT, "nobody listens");
+    }
+    finish(receiving).expect(0);
+    assert_eq!(fs::read(&to).unwrap(), b"anew");
+    assert_eq!(left_in(folder.path()), ["to"]);
+    // What is no socket stays.
+    let taken = run(&mut haul(&["channel", "recv", to.to_str().unwrap()]));
+    taken.expect(1).says(&["no socket"]);
+    assert_eq!(fs::read(&to).unwrap(), b"anew");
+}
+
+#[test]
+fn what_is_sent_goes_to_a_process_of_ones_own_user_alone() {
+    let socket = Path::new("socket");
+    run(&mut sender(socket, &["--allow-user", "no such user"]))
+        .expect(2)
+        .says(&["no user has this name", "getent passwd"]);
+    if !is_root() {
+        eprintln!("SKIPPED: another user's receiver: not running as root: run the tests as root");
+        return;
+    }
+    let (folder, program) = public_folder();
+    let shared = folder.path().join("shared");
+    fs::create_dir(&shared).unwrap();
+    fs::set_permissions(&shared, fs::Permissions::from_mode(0o777)).unwrap();
+    let socket = shared.join("socket");
+    let listen = || {
+        let mut command = unprivileged(&program, &["channel", "recv", socket.to_str().unwrap()]);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let child = command.spawn().unwrap();
+        let start = Instant::now();
+        while !socket.exists() {
+            assert!(start.elapsed() < LIMIT, "no socket");
+            thread::sleep(Duration::from_millis(5));
+        }
+        // Made before it is listened on.
+        thread::sleep(Duration::from_millis(50));
+        child
+    };
+    let receiving = listen();
+    run_with_input(&mut sender(&socket, &[]), b"secret").expect(1).says(&[
+        "of user 65534",
+        "user 0 is allowed",
+        "--allow-user 65534",
+    ]);
+    assert_eq!(finish(receiving).expect(1).says(&["may not allow this user"]).out, "");
+    for user in ["65534", "any"] {
+        let receiving = listen();
+        run_with_input(&mut sender(&socket, &["--allow-user", user]), b"for all").expect(0);
+        assert_eq!(finish(receiving).expect(0).out, "for all");
+    }
+    // The other way round: a stranger is turned away, and the receiver waits on.
+    let receiving = receiver(&socket, &["--allow-user", "1", "--allow-user", "65533"]);
+    thread::sleep(Duration::from_millis(50));
+    let to = socket.to_str().unwrap();
+    let mut command = unprivileged(&program, &["channel", "send", "--to", to]);
+    run_with_input(&mut command, b"x").expect(1).says(&["may not allow this user"]);
+    run_with_input(&mut sender(&socket, &[]), b"from root").expect(0);
+    let received = finish(receiving).expect(0).says(&["warning", "of user 65534"]);
+    assert_eq!(received.out, "from root");
 }

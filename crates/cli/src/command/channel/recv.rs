@@ -1,26 +1,28 @@
 //! `haul channel recv`.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
-use std::process;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
 use std::time::Duration;
 
-use haul::channel::{self as library, Channel, Listener, Settings};
-use haul::file::{Destination, destination, open_stream};
+use haul::channel::{self as library, Channel, Listener, Receiver, Sender, Settings};
+use haul::file::{Destination, Whole, destination, open_stream};
 
-use super::MESSAGE_BYTES;
 use super::took::Took;
-use crate::arguments::channel;
+use super::{LOOK, MESSAGE_BYTES, ended};
+use crate::arguments::channel::{self, Allowed};
 use crate::command::Command;
 use crate::error::Error;
 use crate::journal::{Journal, Outputs};
 use crate::stop::{self, STOP};
 use crate::terminal;
 
-/// How often a wait looks for Ctrl-C.
-const LOOK: Duration = Duration::from_millis(100);
+/// How often the sender hears that the output waits.
+const BEAT: Duration = Duration::from_secs(1);
 
 pub(super) struct Recv {
     arguments: channel::Recv,
@@ -36,6 +38,7 @@ impl Recv {
         Settings {
             deadline: self.arguments.deadline,
             wait: Some(LOOK),
+            users: Allowed::users(&self.arguments.allow_user),
             trusts_peer: self.arguments.trust,
             size_max: MESSAGE_BYTES as u64,
             ..Settings::default()
@@ -43,18 +46,22 @@ impl Recv {
     }
 
     /// Everything up to the end mark. `false` where Ctrl-C came first.
-    fn receive(&mut self, channel: &mut Channel, target: &mut Target) -> Result<bool, Error> {
-        let mut buffer = vec![0; MESSAGE_BYTES];
+    fn receive(
+        &mut self,
+        receiver: &mut Receiver,
+        buffer: &mut [u8],
+        (target, voice): (&mut Target, &Voice),
+    ) -> Result<bool, Error> {
         self.took = Took::start();
         loop {
-            let Some(received) = unless_stopped(|| channel.recv_into(&mut buffer))? else {
+            let Some(received) = unless_stopped(|| receiver.recv_into(buffer))? else {
                 return Ok(false);
             };
             let length = received.size_bytes as usize;
             if length == 0 {
                 return Ok(true);
             }
-            target.write(&buffer[..length])?;
+            voice.while_output_waits(|| target.write(&buffer[..length]))?;
             self.took.add(&received);
         }
     }
@@ -67,19 +74,21 @@ impl Command for Recv {
     }
 
     fn run(&mut self, journal: &mut Journal) -> Result<(), Error> {
+        let mut buffer = super::message()?;
         stop::watch()?;
         let settings = self.settings();
-        let listener = Listener::bind(&self.arguments.socket)?;
-        let Some(mut channel) = unless_stopped(|| listener.accept(&settings))? else {
+        let listener = Listener::bind_for(&self.arguments.socket, &settings.users)?;
+        let Some(channel) = unless_stopped(|| accept(&listener, &settings))? else {
             return Ok(());
         };
         let mut target = Target::open(self.arguments.out.as_deref())?;
-        if !self.receive(&mut channel, &mut target)? {
+        let (sender, mut receiver) = channel.split();
+        let voice = Voice::new(sender);
+        if !self.receive(&mut receiver, &mut buffer, (&mut target, &voice))? {
             return Ok(());
         }
-        target.finish()?;
-        // The sender waits for this.
-        channel.send(&[])?;
+        voice.while_output_waits(|| target.finish())?;
+        voice.say_end()?;
         self.took.stop();
         if self.arguments.json {
             self.took.record("channel.recv", journal)?;
@@ -95,6 +104,77 @@ impl Command for Recv {
     }
 }
 
+/// The next channel of a user that may send. Others are told of, and the wait goes on.
+fn accept(listener: &Listener, settings: &Settings) -> Result<Channel, library::Error> {
+    loop {
+        match listener.accept(settings) {
+            Err(error @ library::Error::OtherUser { .. }) => {
+                terminal::say(&format!("haul: warning: {error}"));
+            }
+            result => return result,
+        }
+    }
+}
+
+/// What the sender hears of this end: every second that the output waits, and that it is at its end.
+struct Voice {
+    shared: Arc<Shared>,
+    #[expect(dead_code, reason = "as it is dropped the thread that speaks ends")]
+    stop: mpsc::Sender<()>,
+}
+
+struct Shared {
+    sender: Mutex<Sender>,
+    is_waiting: AtomicBool,
+}
+
+impl Voice {
+    fn new(sender: Sender) -> Self {
+        let shared = Shared { sender: Mutex::new(sender), is_waiting: AtomicBool::new(false) };
+        let shared = Arc::new(shared);
+        let (stop, stopped) = mpsc::channel();
+        let speaking = Arc::clone(&shared);
+        let speak = move || {
+            while stopped.recv_timeout(BEAT) == Err(RecvTimeoutError::Timeout) {
+                if speaking.is_waiting.load(Ordering::Relaxed) {
+                    // A sender that does not listen is waiting for its own input, and needs no word.
+                    let _ = speaking.sender().send(b".");
+                }
+            }
+        };
+        let started = thread::Builder::new().stack_size(STACK_BYTES).spawn(speak);
+        if let Err(reason) = started {
+            terminal::say(&format!(
+                "haul: warning: cannot start a thread: {reason}; a sender gives up if the output waits for \
+                 longer than its --deadline; raise the limit (ulimit -u, ulimit -v)"
+            ));
+        }
+        Self { shared, stop }
+    }
+
+    /// Does what may have to wait for whoever reads the output.
+    fn while_output_waits<T>(&self, act: impl FnOnce() -> T) -> T {
+        self.shared.is_waiting.store(true, Ordering::Relaxed);
+        let done = act();
+        self.shared.is_waiting.store(false, Ordering::Relaxed);
+        done
+    }
+
+    /// Says that everything is where it should be: the sender waits for this.
+    fn say_end(&self) -> Result<(), Error> {
+        unless_stopped(|| self.shared.sender().send(&[])).map(drop)
+    }
+}
+
+impl Shared {
+    fn sender(&self) -> MutexGuard<'_, Sender> {
+        self.sender.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Of the thread that speaks, which does next to nothing: a small one fits under a limit of addresses.
+const STACK_BYTES: usize = 256 << 10;
+
 /// Waits again and again; `None` where Ctrl-C came.
 fn unless_stopped<T>(
     mut wait: impl FnMut() -> Result<T, library::Error>,
@@ -104,7 +184,7 @@ fn unless_stopped<T>(
             Ok(value) => return Ok(Some(value)),
             Err(library::Error::Deadline { done, size, limit, .. })
                 if (done.0, size.0, limit) == (0, 0, LOOK) => {}
-            Err(error) => return Err(error.into()),
+            Err(error) => return Err(ended("receive")(error)),
         }
     }
     Ok(None)
@@ -114,24 +194,19 @@ fn unless_stopped<T>(
 enum Target {
     Output(io::Stdout),
     Stream { file: File, path: PathBuf },
-    File { file: File, temporary: PathBuf, path: PathBuf, is_whole: bool },
+    File(Option<Whole>),
 }
 
 impl Target {
     fn open(out: Option<&Path>) -> Result<Self, Error> {
         let Some(path) = out else { return Ok(Self::Output(io::stdout())) };
-        let path = match destination(path)? {
+        match destination(path)? {
             Destination::Stream(path) => {
                 let file = open_stream(&path).map_err(|reason| unwritable(&path, reason))?;
-                return Ok(Self::Stream { file, path });
+                Ok(Self::Stream { file, path })
             }
-            Destination::File(path) => path,
-        };
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
-        let temporary = path.with_file_name(format!(".{name}.{}.tmp", process::id()));
-        let file = File::options().write(true).create_new(true).open(&temporary);
-        let file = file.map_err(|reason| unwritable(&path, reason))?;
-        Ok(Self::File { file, temporary, path, is_whole: false })
+            Destination::File(path) => Ok(Self::File(Some(Whole::create(&path)?))),
+        }
     }
 
     fn write(&mut self, bytes: &[u8]) -> Result<(), Error> {
@@ -140,25 +215,20 @@ impl Target {
             Self::Output(output) => {
                 output.write_all(bytes).and_then(|()| output.flush()).map_err(Error::Output)
             }
-            Self::File { file, path, .. } | Self::Stream { file, path } => {
+            Self::Stream { file, path } => {
                 file.write_all(bytes).map_err(|reason| unwritable(path, reason))
             }
+            Self::File(whole) => match whole {
+                Some(whole) => Ok(whole.write(bytes)?),
+                None => Ok(()),
+            },
         }
     }
 
     fn finish(&mut self) -> Result<(), Error> {
-        let Self::File { temporary, path, is_whole, .. } = self else { return Ok(()) };
-        fs::rename(&*temporary, &*path).map_err(|reason| unwritable(path, reason))?;
-        *is_whole = true;
-        Ok(())
-    }
-}
-
-impl Drop for Target {
-    fn drop(&mut self) {
-        if let Self::File { temporary, is_whole: false, .. } = self {
-            // What is not whole is not kept.
-            let _ = fs::remove_file(temporary);
+        match self {
+            Self::File(whole) => Ok(whole.take().map_or(Ok(()), Whole::finish)?),
+            Self::Output(_) | Self::Stream { .. } => Ok(()),
         }
     }
 }

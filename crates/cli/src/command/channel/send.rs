@@ -3,16 +3,21 @@
 use std::fs::File;
 use std::io::{self, IsTerminal, Read};
 use std::path::Path;
+use std::time::{Duration, Instant};
 
-use haul::channel::{Channel, Settings};
+use haul::channel::{Account, Channel, Error as Failed, Receiver, Sender, Settings};
+use haul_model::Bytes;
 
-use super::MESSAGE_BYTES;
 use super::took::Took;
-use crate::arguments::channel;
+use super::{LOOK, ended};
+use crate::arguments::channel::{self, Allowed};
 use crate::command::Command;
 use crate::error::Error;
 use crate::journal::{Journal, Outputs};
 use crate::terminal;
+
+/// How long a message that does not move is left alone before the other end is listened to.
+const PAUSE: Duration = Duration::from_millis(200);
 
 pub(super) struct Send {
     arguments: channel::Send,
@@ -55,34 +60,96 @@ impl Send {
     }
 }
 
+/// The other end, as far as it is heard of. A consumer behind it may be slow for as long as it lives, as at
+/// a pipe; then the other end says now and then that its output waits. One that is stopped says nothing.
+struct Other {
+    receiver: Receiver,
+    /// When something was last heard of it.
+    heard: Instant,
+    limit: Duration,
+}
+
+impl Other {
+    /// Sends a message, with as much patience as the other end asks for.
+    fn take(&mut self, sender: &mut Sender, bytes: &[u8]) -> Result<Account, Error> {
+        self.heard = Instant::now();
+        let mut sending = sender.start_send(bytes)?;
+        while !sending.wait(self.pause())? {
+            self.listen()?;
+        }
+        Ok(sending.finish()?)
+    }
+
+    /// Waits until the other end has everything.
+    fn wait_for_end(&mut self) -> Result<(), Error> {
+        self.heard = Instant::now();
+        loop {
+            match self.receiver.recv() {
+                Ok(said) if said.is_empty() => return Ok(()),
+                Ok(_) => self.heard = Instant::now(),
+                Err(Failed::Deadline { size: Bytes(0), .. }) => self.check()?,
+                Err(error) => return Err(ended("send")(error)),
+            }
+        }
+    }
+
+    /// Until it is to be listened to again.
+    fn pause(&self) -> Duration {
+        PAUSE.min(self.limit.saturating_sub(self.heard.elapsed()))
+    }
+
+    /// Hears what the other end has said.
+    ///
+    /// # Errors
+    /// As [`check`](Self::check), and where it has gone.
+    fn listen(&mut self) -> Result<(), Error> {
+        while self.receiver.try_recv().map_err(ended("send"))?.is_some() {
+            self.heard = Instant::now();
+        }
+        self.check()
+    }
+
+    /// # Errors
+    /// Nothing was heard for too long.
+    fn check(&self) -> Result<(), Error> {
+        let waited = self.heard.elapsed();
+        if waited < self.limit {
+            return Ok(());
+        }
+        let process = self.receiver.peer().process;
+        Err(Error::Stalled { process, waited, limit: self.limit })
+    }
+}
+
 impl Command for Send {
     fn outputs(&self) -> Outputs {
         Outputs { json: self.arguments.json, ..Outputs::default() }
     }
 
     fn run(&mut self, journal: &mut Journal) -> Result<(), Error> {
+        let mut buffer = super::message()?;
         let mut source = self.source()?;
         let settings = Settings {
             deadline: self.arguments.deadline,
-            // A consumer may be slow for as long as it lives, as at a pipe.
-            wait: None,
+            wait: Some(LOOK),
+            users: Allowed::users(&self.arguments.allow_user),
             trusts_peer: self.arguments.trust,
             mechanism: self.arguments.mechanism,
             ..Settings::default()
         };
-        let mut channel = Channel::connect(&self.arguments.to, &settings)?;
+        let (mut sender, receiver) = Channel::connect(&self.arguments.to, &settings)?.split();
+        let mut other = Other { receiver, heard: Instant::now(), limit: self.arguments.deadline };
         self.took = Took::start();
-        let mut buffer = vec![0; MESSAGE_BYTES];
         loop {
             let length = self.read(source.as_mut(), &mut buffer)?;
-            let account = channel.send(&buffer[..length])?;
+            let account = other.take(&mut sender, &buffer[..length])?;
             if length == 0 {
                 break;
             }
             self.took.add(&account);
         }
         // Sent is not received: the other end may have no room, or nobody to give it to.
-        channel.recv()?;
+        other.wait_for_end()?;
         self.took.stop();
         if self.arguments.json {
             self.took.record("channel.send", journal)?;
