@@ -4,7 +4,7 @@
 pub(crate) use crate::class::SLICE;
 
 use crate::class::CLASSES;
-use crate::word::{CACHES_MAX, PROCESSES_MAX, TAGS_MAX};
+use crate::word::{CACHES_MAX, HOMES_MAX, PROCESSES_MAX, TAGS_MAX};
 
 /// Bytes of a page: what is asked of the kernel and given back to it. A page of 1 GiB backs 512 of
 /// them.
@@ -37,6 +37,9 @@ pub(crate) const ORDERS: usize = 6;
 
 /// Bytes of the header, which is the region's first page.
 pub(crate) const HEADER_BYTES: usize = 4096;
+
+/// Where in the first page, behind the header, the PID namespaces stand that the processes are of, in bytes.
+pub(crate) const HOMES_AT: usize = HEADER_BYTES / 2;
 
 /// Bytes of a process record.
 pub(crate) const PROCESS_RECORD_BYTES: usize = 64;
@@ -228,6 +231,7 @@ const _: () = {
     assert!(UNIT << (SHIFTS - 1) == crate::class::SLOT_SIZE_MAX);
     assert!(CACHE_RECORD_BYTES.is_multiple_of(4096));
     assert!(HEADER_BYTES.is_multiple_of(TABLE_ALIGN));
+    assert!(HOMES_AT + HOMES_MAX * size_of::<u64>() <= HEADER_BYTES);
 };
 
 #[cfg(test)]

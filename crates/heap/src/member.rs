@@ -3,6 +3,10 @@
 //! A record's word names its process by number, and the record holds when that process started, so
 //! that a later one of the same number is another. A process that leaves without dying keeps its
 //! record, because its blocks may be in use by others; the record goes when the process does.
+//!
+//! A number means nothing in another PID namespace, so the word says which namespace is the process's home.
+//! Whoever is at home elsewhere counts as alive: only who shares its namespace can see it die. So does who is
+//! at home where nobody could say, for want of `/proc`.
 
 use crate::layout::POOL_FILE;
 use crate::record;
@@ -22,34 +26,50 @@ const REAPING: usize = 1;
 /// left again at once, so one will do.
 pub(crate) const VISITOR: u8 = PROCESSES_MAX as u8 - 1;
 
+/// A process, and where it is at home: what its record is to say.
+struct Member {
+    identity: Identity,
+    home: u8,
+}
+
+impl Member {
+    /// This process, entered among the homes.
+    fn own(tables: &Tables) -> Self {
+        let home = process::own_home().map_or(0, |home| record::find_home(tables.homes(), home));
+        Self { identity: process::own(), home }
+    }
+}
+
 /// This process's slot: the one that it has, else a free one. `None` where all are taken.
 pub(crate) fn join(tables: &Tables) -> Option<u8> {
-    let own = process::own();
+    let own = Member::own(tables);
     let records = &tables.processes()[..usize::from(VISITOR)];
     let has_joined = |record: &ProcessRecord| {
         let word = ProcessWord(record.state.load(Acquire));
-        word.decode() == Process::Active { pid: own.number }
-            && record.start.load(Relaxed) == own.start
+        let active = Process::Active { pid: own.identity.number, home: own.home };
+        word.decode() == active && record.start.load(Relaxed) == own.identity.start
     };
     if let Some(slot) = records.iter().position(has_joined) {
         return Some(slot as u8);
     }
-    records.iter().position(|record| take(record, own)).map(|slot| slot as u8)
+    records.iter().position(|record| take(record, &own)).map(|slot| slot as u8)
 }
 
 /// Takes the visitor's slot, also from one that died in it: when all others are taken too, there may be
 /// nobody else to reap it. `None` where somebody has it, or reaps it.
 pub(crate) fn visit(tables: &Tables) -> Option<u8> {
+    let own = Member::own(tables);
     let record = &tables.processes()[usize::from(VISITOR)];
     let word = ProcessWord(record.state.load(Acquire));
     let is_nobodys = match word.decode() {
         Process::Reaping { by, .. } => {
             let record = &tables.processes()[usize::from(by)];
-            by == VISITOR || life(record, ProcessWord(record.state.load(Acquire))) == Life::Dead
+            let word = ProcessWord(record.state.load(Acquire));
+            by == VISITOR || life(record, word, own.home) == Life::Dead
         }
-        _ => life(record, word) == Life::Dead,
+        _ => life(record, word, own.home) == Life::Dead,
     };
-    (is_nobodys && take_over(record, word, process::own())).then_some(VISITOR)
+    (is_nobodys && take_over(record, word, &own)).then_some(VISITOR)
 }
 
 /// The mark that a thread of the process in `slot` reaps.
@@ -65,23 +85,38 @@ pub(crate) fn leave(tables: &Tables) {
 /// Makes this process the one in `slot`, whoever it was: for a private heap in a child of fork, which
 /// has a copy of the record and nobody beside it.
 pub(crate) fn replace(tables: &Tables, slot: u8) {
-    let own = process::own();
+    let own = Member::own(tables);
     let record = &tables.processes()[usize::from(slot)];
     let epoch = ProcessWord(record.state.load(Relaxed)).epoch().wrapping_add(1);
-    record.start.store(own.start, Relaxed);
-    record.state.store(ProcessWord::active(epoch, own.number).0, Release);
+    record.start.store(own.identity.start, Relaxed);
+    record.state.store(ProcessWord::active(epoch, own.identity.number, own.home).0, Release);
 }
 
-/// Whether the process that a record named when `word` was read still runs. A few system calls.
-pub(crate) fn life(record: &ProcessRecord, word: ProcessWord) -> Life {
+/// Where the process in `slot` is at home; 0 where that is not known.
+pub(crate) fn home(tables: &Tables, slot: u8) -> u8 {
+    match ProcessWord(tables.processes()[usize::from(slot)].state.load(Relaxed)).decode() {
+        Process::Joining { home, .. } | Process::Active { home, .. } => home,
+        Process::Free | Process::Reaping { .. } => 0,
+    }
+}
+
+/// Whether the process that a record named when `word` was read still runs, as far as that is to be seen from
+/// `home`. A few system calls.
+pub(crate) fn life(record: &ProcessRecord, word: ProcessWord, home: u8) -> Life {
+    let is_here = |other| home != 0 && other == home;
     match word.decode() {
         Process::Free => Life::Dead,
         // It has not said yet when it started.
-        Process::Joining { pid } => process::life_of(Identity { number: pid, start: 0 }),
-        Process::Active { pid } | Process::Reaping { pid, .. } => {
+        Process::Joining { pid, home } if is_here(home) => {
+            process::life_of(Identity { number: pid, start: 0 })
+        }
+        Process::Active { pid, home } if is_here(home) => {
             let start = record.start.load(Relaxed);
             process::life_of(Identity { number: pid, start })
         }
+        Process::Joining { .. } | Process::Active { .. } => Life::Alive,
+        // Who began to reap it saw that it is.
+        Process::Reaping { .. } => Life::Dead,
     }
 }
 
@@ -115,26 +150,28 @@ pub(crate) fn hide_pool_file(tables: &Tables, slot: u8, number: u32) {
     let _ = word.compare_exchange(u64::from(number) + 1, 0, AcqRel, Relaxed);
 }
 
-/// The slot of the heir that the process in `slot` named, if the heir has joined and lives.
-pub(crate) fn heir(tables: &Tables, slot: u8) -> Option<u8> {
+/// The slot of the heir that the process in `slot` named, if the heir has joined and lives: both of them at
+/// `home`, for who reaps a process shares its namespace.
+pub(crate) fn heir(tables: &Tables, slot: u8, home: u8) -> Option<u8> {
     let records = tables.processes();
     let heir = u32::try_from(records[usize::from(slot)].more[HEIR].load(Acquire)).ok()?;
     let is_heir = |record: &ProcessRecord| {
         let word = ProcessWord(record.state.load(Acquire));
-        word.decode() == Process::Active { pid: heir } && life(record, word) == Life::Alive
+        word.decode() == Process::Active { pid: heir, home }
+            && life(record, word, home) == Life::Alive
     };
     (heir != 0).then(|| records.iter().position(is_heir)).flatten().map(|slot| slot as u8)
 }
 
-fn take(record: &ProcessRecord, own: Identity) -> bool {
+fn take(record: &ProcessRecord, own: &Member) -> bool {
     let old = ProcessWord(record.state.load(Acquire));
     old.decode() == Process::Free && take_over(record, old, own)
 }
 
 /// Takes a record that says `old` and is nobody's.
-fn take_over(record: &ProcessRecord, old: ProcessWord, own: Identity) -> bool {
-    record::join(&record.state, old, own.number, || {
-        record.start.store(own.start, Relaxed);
+fn take_over(record: &ProcessRecord, old: ProcessWord, own: &Member) -> bool {
+    record::join(&record.state, old, (own.identity.number, own.home), || {
+        record.start.store(own.identity.start, Relaxed);
         for word in [HEIR, REAPING, POOL_FILE] {
             record.more[word].store(0, Relaxed);
         }
@@ -169,21 +206,35 @@ mod tests {
         assert_eq!(join(&tables), Some(0));
         let record = &tables.processes()[0];
         let word = ProcessWord(record.state.load(Acquire));
-        assert_eq!(life(record, word), Life::Alive);
+        let home = home(&tables, 0);
+        assert_eq!((home, life(record, word, home)), (1, Life::Alive));
         record.start.fetch_add(1, Relaxed);
-        assert_eq!(life(record, word), Life::Dead);
+        assert_eq!(life(record, word, home), Life::Dead);
+        // From elsewhere it is not to be seen, nor from where nobody knows.
+        assert_eq!([0, 2].map(|home| life(record, word, home)), [Life::Alive; 2]);
         assert_eq!(join(&tables), Some(1));
+    }
+
+    #[test]
+    fn a_process_of_this_number_that_is_at_home_elsewhere_is_another() {
+        let tables = tables();
+        assert_eq!(join(&tables), Some(0));
+        tables.homes()[1].store(1, Relaxed);
+        assert_eq!((join(&tables), home(&tables, 1)), (Some(1), 2));
+        // Where all are taken, nobody knows where this one is.
+        tables.homes().iter().skip(1).for_each(|home| home.store(1, Relaxed));
+        assert_eq!((join(&tables), home(&tables, 2)), (Some(2), 0));
     }
 
     #[test]
     fn only_a_live_member_inherits() {
         let tables = tables();
         join(&tables).unwrap();
-        assert_eq!(heir(&tables, 0), None);
+        assert_eq!(heir(&tables, 0, 1), None);
         set_heir(&tables, 0, process::own_number());
-        assert_eq!(heir(&tables, 0), Some(0));
+        assert_eq!([1, 2].map(|home| heir(&tables, 0, home)), [Some(0), None]);
         set_heir(&tables, 0, 1);
-        assert_eq!(heir(&tables, 0), None);
+        assert_eq!(heir(&tables, 0, 1), None);
     }
 
     #[test]
@@ -205,7 +256,7 @@ mod tests {
     fn a_full_table_admits_nobody() {
         let tables = tables();
         for record in tables.processes() {
-            record.state.store(ProcessWord::active(1, 1).0, Relaxed);
+            record.state.store(ProcessWord::active(1, 1, 1).0, Relaxed);
         }
         assert_eq!(join(&tables), None);
     }

@@ -9,18 +9,33 @@ use crate::sync::{
 };
 use crate::word::{Cache, CacheWord, ProcessWord};
 
+/// Finds where `own` stands among the homes, or enters it where nobody is; 0 where all are taken. The first of
+/// them is nobody's. None is ever given up: so one that a process was entered with stays what it is.
+pub(crate) fn find_home(homes: &[AtomicU64], own: u64) -> u8 {
+    let found = homes.iter().enumerate().skip(1).find(|(_, home)| {
+        let before = home.compare_exchange(0, own, AcqRel, Acquire);
+        before == Ok(0) || before == Err(own)
+    });
+    found.map_or(0, |(index, _)| index as u8)
+}
+
 /// Takes a process's record that said `old` and is nobody's, has `fill` write what goes with it, and says who
-/// has it; false where another was faster, or took `pid` for dead meanwhile.
-pub(crate) fn join(state: &AtomicU64, old: ProcessWord, pid: u32, fill: impl FnOnce()) -> bool {
+/// has it, `pid` of `home`; false where another was faster, or took `pid` for dead meanwhile.
+pub(crate) fn join(
+    state: &AtomicU64,
+    old: ProcessWord,
+    (pid, home): (u32, u8),
+    fill: impl FnOnce(),
+) -> bool {
     let epoch = old.epoch().wrapping_add(1);
-    let joining = ProcessWord::joining(epoch, pid).0;
+    let joining = ProcessWord::joining(epoch, pid, home).0;
     if state.compare_exchange(old.0, joining, AcqRel, Relaxed).is_err() {
         return false;
     }
     step!("member.join.after_joining");
     fill();
     step!("member.join.before_active");
-    let active = ProcessWord::active(epoch, pid).0;
+    let active = ProcessWord::active(epoch, pid, home).0;
     state.compare_exchange(joining, active, AcqRel, Relaxed).is_ok()
 }
 

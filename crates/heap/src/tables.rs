@@ -6,11 +6,11 @@ use core::ptr::NonNull;
 use crate::bitmap::Bitmap;
 use crate::class::{BIN_SLOTS_MAX, CLASSES};
 use crate::layout::{
-    CACHE_RECORD_BYTES, Geometry, Layout, NODE_BYTES, ORDERS, PROCESS_MORE_AT,
+    CACHE_RECORD_BYTES, Geometry, HOMES_AT, Layout, NODE_BYTES, ORDERS, PROCESS_MORE_AT,
     PROCESS_RECORD_BYTES, RESERVE, SHIFTS, SLICE, TAG_BYTES, UNIT, bitmap_words,
 };
 use crate::sync::{AtomicU16, AtomicU32, AtomicU64};
-use crate::word::{CacheId, PROCESSES_MAX, TAGS_MAX};
+use crate::word::{CacheId, HOMES_MAX, PROCESSES_MAX, TAGS_MAX};
 
 /// A process that uses the heap.
 #[derive(Debug)]
@@ -127,6 +127,12 @@ impl Tables {
     pub(crate) fn processes(&self) -> &[ProcessRecord] {
         // SAFETY: the layout has room for this many records there, and zeroes are records.
         unsafe { self.table(self.layout.processes, PROCESSES_MAX as usize) }
+    }
+
+    /// Where processes are at home, by what their words say; the first is nobody's.
+    pub(crate) fn homes(&self) -> &[AtomicU64] {
+        // SAFETY: the first page has room for this many words behind the header's.
+        unsafe { self.table(HOMES_AT, HOMES_MAX) }
     }
 
     /// Names of tags, by tag: four words of eight bytes each. The first byte is the length.

@@ -18,6 +18,10 @@ pub(crate) const CACHES_MAX: u32 = 0x7FFF;
 /// How many processes can share a heap: 7 bits of a slot word.
 pub(crate) const PROCESSES_MAX: u32 = 128;
 
+/// How many PID namespaces the processes of a heap can be at home in, and one: 7 bits of a process record's
+/// word, of which 0 is none that is known.
+pub(crate) const HOMES_MAX: usize = 128;
+
 /// How many tags there can be, the empty tag 0 included: 8 bits of a slot word.
 pub(crate) const TAGS_MAX: u32 = 256;
 
@@ -346,9 +350,11 @@ pub(crate) enum Process {
     /// It fills in the rest of its record.
     Joining {
         pid: u32,
+        home: u8,
     },
     Active {
         pid: u32,
+        home: u8,
     },
     /// The process in slot `by` gives back what the dead `pid` held.
     Reaping {
@@ -358,7 +364,9 @@ pub(crate) enum Process {
 }
 
 /// A process record's word: state 2 bits, by 7, process identity 23 (`PID_MAX_LIMIT` is 2^22), epoch
-/// 32, from the lowest bit up. The epoch tells two lives of one record apart.
+/// 32, from the lowest bit up. The epoch tells two lives of one record apart. Where nobody reaps the
+/// process, `by` says where it is at home: its place in [`crate::tables::Tables::homes`], 0 where that is
+/// not known. A number means nothing elsewhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(transparent)]
 pub(crate) struct ProcessWord(pub(crate) u64);
@@ -381,12 +389,12 @@ impl ProcessWord {
         Self::new(0, 0, 0, epoch)
     }
 
-    pub(crate) const fn joining(epoch: u32, pid: u32) -> Self {
-        Self::new(1, pid, 0, epoch)
+    pub(crate) const fn joining(epoch: u32, pid: u32, home: u8) -> Self {
+        Self::new(1, pid, home, epoch)
     }
 
-    pub(crate) const fn active(epoch: u32, pid: u32) -> Self {
-        Self::new(2, pid, 0, epoch)
+    pub(crate) const fn active(epoch: u32, pid: u32, home: u8) -> Self {
+        Self::new(2, pid, home, epoch)
     }
 
     pub(crate) const fn reaping(epoch: u32, pid: u32, by: u8) -> Self {
@@ -402,8 +410,8 @@ impl ProcessWord {
         let by = (self.0 >> PROCESS_BY_AT & 0x7F) as u8;
         match self.0 & 3 {
             0 => Process::Free,
-            1 => Process::Joining { pid },
-            2 => Process::Active { pid },
+            1 => Process::Joining { pid, home: by },
+            2 => Process::Active { pid, home: by },
             _ => Process::Reaping { pid, by },
         }
     }
@@ -486,8 +494,11 @@ mod tests {
         assert_eq!(reaping.decode(), Cache::Reaping { process: 3, thread: 4, by: 127 });
         assert_eq!(CacheWord::free(epoch).decode(), Cache::Free);
         let pid = 1 << 22;
-        assert_eq!(ProcessWord::joining(epoch, pid).decode(), Process::Joining { pid });
-        assert_eq!(ProcessWord::active(epoch, pid).decode(), Process::Active { pid });
+        let home = 127;
+        let joining = ProcessWord::joining(epoch, pid, home);
+        assert_eq!(joining.decode(), Process::Joining { pid, home });
+        let active = ProcessWord::active(epoch, pid, home);
+        assert_eq!(active.decode(), Process::Active { pid, home });
         assert_eq!(ProcessWord::reaping(1, pid, 5).decode(), Process::Reaping { pid, by: 5 });
         assert_eq!(ProcessWord::free(epoch).epoch(), epoch);
     }

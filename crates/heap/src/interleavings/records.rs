@@ -11,6 +11,9 @@ use crate::sync::{
 };
 use crate::word::{Cache, CacheWord, Process, ProcessWord};
 
+/// Where all of them are at home.
+const HOME: u8 = 1;
+
 /// The process that is dead.
 const DEAD: u32 = 7;
 
@@ -33,14 +36,15 @@ impl Seat {
     fn take(&self, pid: u32) -> bool {
         let old = self.word();
         let is_free = old.decode() == Process::Free;
-        is_free && record::join(&self.state, old, pid, || self.start.store(pid.into(), Relaxed))
+        is_free
+            && record::join(&self.state, old, (pid, HOME), || self.start.store(pid.into(), Relaxed))
     }
 
     /// What a reaper does with the record of the dead one, or of one that died at it: whether it did.
     fn reap(&self, me: u8) -> bool {
         let seen = self.word();
         let is_dead = match seen.decode() {
-            Process::Joining { pid } | Process::Active { pid } => pid == DEAD,
+            Process::Joining { pid, .. } | Process::Active { pid, .. } => pid == DEAD,
             Process::Free | Process::Reaping { .. } => false,
         };
         let is_mine = is_dead && record::seize(&self.state, seen, DEAD, me);
@@ -62,7 +66,7 @@ fn of_two_that_join_in_one_place_one_has_it_with_all_that_it_wrote() {
         let second = thread.join().unwrap();
         assert!(first != second);
         let pid = if first { 1 } else { 2 };
-        assert_eq!(seat.word(), ProcessWord::active(4, pid));
+        assert_eq!(seat.word(), ProcessWord::active(4, pid, HOME));
         assert_eq!(seat.start.load(Relaxed), pid.into());
     });
 }
@@ -70,7 +74,7 @@ fn of_two_that_join_in_one_place_one_has_it_with_all_that_it_wrote() {
 #[test]
 fn of_two_that_reap_one_dead_process_one_does_and_who_comes_after_stays() {
     model(|| {
-        let seat = Seat::new(ProcessWord::active(3, DEAD));
+        let seat = Seat::new(ProcessWord::active(3, DEAD, HOME));
         let (reaper, comer) = (seat.clone(), seat.clone());
         let reaper = thread::spawn(move || reaper.reap(2));
         let comer = thread::spawn(move || comer.take(9));
@@ -79,7 +83,7 @@ fn of_two_that_reap_one_dead_process_one_does_and_who_comes_after_stays() {
         assert!(first != second);
         // Seized once and freed once, whoever read the word before.
         let expected = match comer.join().unwrap() {
-            true => ProcessWord::active(6, 9),
+            true => ProcessWord::active(6, 9, HOME),
             false => ProcessWord::free(5),
         };
         assert_eq!(seat.word(), expected);
@@ -97,7 +101,7 @@ fn who_is_taken_for_dead_while_it_joins_does_not_believe_that_it_has() {
         assert!(has_joined || is_reaped);
         let expected = match is_reaped {
             true => Process::Free,
-            false => Process::Active { pid: DEAD },
+            false => Process::Active { pid: DEAD, home: HOME },
         };
         assert_eq!(seat.word().decode(), expected);
     });
@@ -190,4 +194,22 @@ fn of_two_that_claim_a_cache_one_has_it() {
         let expected = CacheWord::active(1, process, process.into());
         assert_eq!(CacheWord(cache.load(Acquire)), expected);
     });
+}
+
+/// Two processes of different namespaces that enter theirs at once, and two of one.
+#[test]
+fn of_two_that_enter_their_homes_each_stands_where_nobody_else_does() {
+    for other in [10, 20] {
+        model(move || {
+            let homes = Arc::new([0; 3].map(AtomicU64::new));
+            let theirs = homes.clone();
+            let thread = thread::spawn(move || record::find_home(&*theirs, other));
+            let first = record::find_home(&*homes, 10);
+            let second = thread.join().unwrap();
+            assert!(first != 0 && second != 0);
+            assert_eq!(first == second, other == 10);
+            assert_eq!(homes[usize::from(first)].load(Relaxed), 10);
+            assert_eq!(homes[usize::from(second)].load(Relaxed), other);
+        });
+    }
 }

@@ -88,7 +88,7 @@ impl Heap {
     /// A second call at the same time on one heap in one process returns at once with nothing done, also
     /// by another attachment.
     /// It may be called by any process, and is called by [`Heap::maintain`] and before a request
-    /// fails.
+    /// fails. Who is at home in another PID namespace counts as alive: its death is seen from there alone.
     pub fn reap(&self) -> Reaped {
         if !self.memory.region.is_shared() || self.settle().is_err() {
             return Reaped::default();
@@ -167,11 +167,11 @@ impl Heap {
 
     /// Takes every dead process's record, and those that a dead reaper had taken.
     fn take_processes(&self, me: u8) -> Processes {
-        let mut dead = Processes(0);
+        let (mut dead, home) = (Processes(0), member::home(&self.memory.tables, me));
         loop {
             let before = dead.0;
             for slot in 0..PROCESSES_MAX as u8 {
-                if !dead.has(slot) && self.take_process(slot, me, dead) {
+                if !dead.has(slot) && self.take_process(slot, (me, home), dead) {
                     dead.0 |= 1 << slot;
                     step!("reap.processes.between");
                 }
@@ -183,30 +183,32 @@ impl Heap {
         }
     }
 
-    fn take_process(&self, slot: u8, me: u8, dead: Processes) -> bool {
+    fn take_process(&self, slot: u8, (me, home): (u8, u8), dead: Processes) -> bool {
         let record = &self.memory.tables.processes()[usize::from(slot)];
         let word = ProcessWord(record.state.load(Acquire));
         let (pid, is_due) = match word.decode() {
             Process::Free => return false,
-            Process::Joining { pid } | Process::Active { pid } => {
-                (pid, slot != me && member::life(record, word) == Life::Dead)
+            Process::Joining { pid, .. } | Process::Active { pid, .. } => {
+                (pid, slot != me && member::life(record, word, home) == Life::Dead)
             }
             // Under the guard nobody else of this process reaps: I took it in a scan that found no
             // cache to work under.
-            Process::Reaping { pid, by } => (pid, by == me || dead.has(by) || self.is_gone(by)),
+            Process::Reaping { pid, by } => {
+                (pid, by == me || dead.has(by) || self.is_gone(by, home))
+            }
         };
         is_due && record::seize(&record.state, word, pid, me)
     }
 
-    /// Whether nobody lives in a slot.
-    fn is_gone(&self, slot: u8) -> bool {
+    /// Whether nobody lives in a slot, as far as that is to be seen from `home`.
+    fn is_gone(&self, slot: u8, home: u8) -> bool {
         let record = &self.memory.tables.processes()[usize::from(slot)];
         let word = ProcessWord(record.state.load(Acquire));
         match word.decode() {
             Process::Free => true,
             // Its own reaper takes over what it was at.
             Process::Reaping { .. } => false,
-            _ => member::life(record, word) == Life::Dead,
+            _ => member::life(record, word, home) == Life::Dead,
         }
     }
 

@@ -33,8 +33,9 @@ impl Heap {
         reaped: &mut Reaped,
     ) {
         let mut heirs = core::array::from_fn(|slot| slot as u8);
+        let home = member::home(&self.memory.tables, self.process());
         for slot in processes.slots() {
-            let heir = member::heir(&self.memory.tables, slot);
+            let heir = member::heir(&self.memory.tables, slot, home);
             heirs[usize::from(slot)] = heir.filter(|heir| !processes.has(*heir)).unwrap_or(slot);
         }
         let mut scan = Scan { keeper, processes, caches, heirs, reaped };

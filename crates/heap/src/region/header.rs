@@ -2,7 +2,7 @@
 //! creates the heap; read once by whoever attaches, and checked before anything is believed.
 
 use crate::error::Error;
-use crate::layout::{DATA_MAX, Geometry, HEADER_BYTES, Layout, PAGE};
+use crate::layout::{DATA_MAX, Geometry, HOMES_AT, Layout, PAGE};
 use crate::sync::{Acquire, AtomicU64, Relaxed, Release};
 use crate::sys::huge::HugeSize;
 
@@ -10,7 +10,7 @@ use crate::sys::huge::HugeSize;
 const MAGIC: u64 = u64::from_le_bytes(*b"haulheap");
 
 /// The version of everything that processes share: layout, words, protocols. Any change counts up.
-pub(crate) const VERSION: u32 = 8;
+pub(crate) const VERSION: u32 = 9;
 
 /// The header is complete.
 const READY: u64 = 0x0079_6461_6572_u64;
@@ -21,7 +21,7 @@ const WRITING: u64 = 1;
 /// Words of the header.
 const WORDS: usize = 16;
 
-const _: () = assert!(WORDS * size_of::<u64>() <= HEADER_BYTES);
+const _: () = assert!(WORDS * size_of::<u64>() <= HOMES_AT);
 
 /// Where a word stands in the header. The state comes first, so that it never moves between versions.
 #[derive(Clone, Copy)]

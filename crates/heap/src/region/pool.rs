@@ -159,7 +159,7 @@ fn shown_in(record: &[u8; PROCESS_RECORD_BYTES]) -> Option<(u32, u32)> {
     let word = words[PROCESS_MORE_AT / size_of::<u64>() + POOL_FILE];
     let number = u32::try_from(u64::from_le_bytes(word).checked_sub(1)?).ok()?;
     match ProcessWord(u64::from_le_bytes(words[0])).decode() {
-        Process::Active { pid } => Some((pid, number)),
+        Process::Active { pid, .. } => Some((pid, number)),
         _ => None,
     }
 }

@@ -150,6 +150,11 @@ pub(crate) fn device_at(path: &CStr) -> Result<u64, Errno> {
     fs::stat(path).map(|stat| stat.st_dev)
 }
 
+/// The number of the file that a path leads to, through links too.
+pub(crate) fn number_of(path: &CStr) -> Result<u64, Errno> {
+    fs::stat(path).map(|stat| stat.st_ino)
+}
+
 /// Takes the name away; the file lives on until the last mapping of it goes.
 pub(crate) fn remove_named(path: &CStr) -> Result<(), Errno> {
     fs::unlink(path)

@@ -1,16 +1,28 @@
 //! Who runs, and whether it still does.
 //!
 //! A process number is used again after a death, so a process is its number and its start time
-//! together. Both are seen from the pid namespace of the caller: processes that share a heap must
-//! share that namespace too.
+//! together. Both mean something in one PID namespace alone, the start time in one time namespace: see
+//! [`own_home`].
+//!
+//! Whether a number is anybody's, `kill` says to everybody. What `/proc` says is believed where it says
+//! something, and is of this process's namespace. That it says nothing means nothing: `hidepid=` and
+//! `ProtectProc=` hide the processes of other users, and those that may do more than their user.
 
-use rustix::process::Pid;
+use core::ffi::CStr;
+
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::fd::AsFd;
+use rustix::process::{Pid, PidfdFlags};
 
 use super::{Errno, file, raw};
 
 /// Bytes read of `/proc/PID/stat`: its longest form has 52 fields of at most 20 digits, and a name
 /// of at most 64 bytes (proc_pid_stat(5)).
 const STAT_BYTES: usize = 1280;
+
+/// Bytes read of `/proc/self/status`: some 1,500 where a process is in a few groups, which come before what is
+/// looked for.
+const STATUS_BYTES: usize = 4096;
 
 /// Bytes of a path below `/proc`: "/proc/4294967295/task/4294967295/stat" and its end.
 const PATH_BYTES: usize = 40;
@@ -35,8 +47,23 @@ pub(crate) enum Life {
 
 /// This process.
 pub(crate) fn own() -> Identity {
-    let number = rustix::process::getpid().as_raw_pid() as u32;
-    Identity { number, start: start_of(number, None).unwrap_or(0) }
+    // By a name that is right in the /proc of another namespace too.
+    let start = stat_at(c"/proc/self/stat").map_or(0, |stat| stat.start);
+    Identity { number: own_number(), start }
+}
+
+/// Where this process's number and start time mean something: its PID namespace and its time namespace;
+/// `None` where `/proc` does not tell. No two that exist at once are the same, and one that is gone had
+/// nobody in it who lives. Four system calls.
+pub(crate) fn own_home() -> Option<u64> {
+    if cfg!(miri) {
+        return None;
+    }
+    let processes = file::number_of(c"/proc/self/ns/pid").ok()?;
+    // A kernel before 5.6 has one time.
+    let times = file::number_of(c"/proc/self/ns/time").unwrap_or(0);
+    // The kernel's numbers of namespaces have 32 bits. 0 is nowhere.
+    Some((processes ^ times.rotate_left(u32::BITS)).max(1))
 }
 
 /// This process's number: one system call, so not for a fast path.
@@ -75,7 +102,7 @@ pub(crate) fn own_user() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 
-/// Whether this very process still runs. One to four system calls.
+/// Whether this very process of this one's namespace still runs. One to nine system calls.
 ///
 /// A process all of whose threads ended but that was not waited for (a zombie) is dead: it executes nothing
 /// more. One whose first thread ended before the others is alive.
@@ -83,10 +110,25 @@ pub(crate) fn life_of(process: Identity) -> Life {
     let Some(pid) = i32::try_from(process.number).ok().and_then(Pid::from_raw) else {
         return Life::Dead;
     };
-    match rustix::process::test_kill_process(pid) {
-        Err(Errno::SRCH) => Life::Dead,
-        _ => life_by_record(process, process.number, None),
+    let is_nobody = || rustix::process::test_kill_process(pid) == Err(Errno::SRCH);
+    if is_nobody() {
+        return Life::Dead;
     }
+    match life_by_record(process, process.number, None) {
+        Some(life) => life,
+        // It went between the two calls, or is hidden from us.
+        None if is_nobody() || has_ended(pid) => Life::Dead,
+        None => Life::Alive,
+    }
+}
+
+/// Whether all threads of a process have ended, of which `/proc` tells nothing. When in doubt nothing is taken
+/// from anyone: false where the kernel does not say. Three system calls.
+fn has_ended(process: Pid) -> bool {
+    let Ok(watch) = rustix::process::pidfd_open(process, PidfdFlags::empty()) else { return false };
+    let mut ends = [PollFd::from_borrowed_fd(watch.as_fd(), PollFlags::IN)];
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    rustix::event::poll(&mut ends, Some(&now)) == Ok(1)
 }
 
 /// Whether no thread of process `process` has this number: one system call. The number of one that ended
@@ -97,27 +139,51 @@ pub(crate) fn is_no_thread(process: u32, number: u32) -> bool {
 
 /// Whether this very thread of process `process` still runs.
 pub(crate) fn life_of_thread(process: u32, thread: Identity) -> Life {
-    match is_no_thread(process, thread.number) {
-        true => Life::Dead,
-        false => life_by_record(thread, process, Some(thread.number)),
+    let is_nobody = || is_no_thread(process, thread.number);
+    if is_nobody() {
+        return Life::Dead;
+    }
+    match life_by_record(thread, process, Some(thread.number)) {
+        Some(life) => life,
+        None if is_nobody() => Life::Dead,
+        None => Life::Alive,
     }
 }
 
-fn life_by_record(who: Identity, process: u32, thread: Option<u32>) -> Life {
-    match stat_of(process, thread) {
-        Ok(stat) => {
-            let is_other = who.start != 0 && stat.start != who.start;
-            // Z: ended, not waited for. X: being taken down. proc_pid_stat(5). A process reads so as soon
-            // as its first thread ended, which counts among its threads until it is waited for: the
-            // others go on.
-            let is_last = thread.is_some() || stat.threads <= 1;
-            let has_ended = is_last && matches!(stat.state, b'Z' | b'X' | b'x');
-            if is_other || has_ended { Life::Dead } else { Life::Alive }
-        }
-        // It went between the two calls.
-        Err(Errno::NOENT | Errno::SRCH) if who.start != 0 => Life::Dead,
-        // No /proc, or it is hidden from us: when in doubt nothing is taken from anyone.
-        Err(_) => Life::Alive,
+/// What `/proc` says of somebody whose number is in use; `None` where it says nothing.
+fn life_by_record(who: Identity, process: u32, thread: Option<u32>) -> Option<Life> {
+    let stat = stat_of(process, thread).ok()?;
+    let is_other = who.start != 0 && stat.start != who.start;
+    // Z: ended, not waited for. X: being taken down. proc_pid_stat(5). A process reads so as soon
+    // as its first thread ended, which counts among its threads until it is waited for: the
+    // others go on.
+    let is_last = thread.is_some() || stat.threads <= 1;
+    let has_ended = is_last && matches!(stat.state, b'Z' | b'X' | b'x');
+    match is_other || has_ended {
+        true => is_proc_ours().then_some(Life::Dead),
+        false => Some(Life::Alive),
+    }
+}
+
+/// Whether the numbers in `/proc` are those of this process's PID namespace: who entered a new one sees the
+/// `/proc` of the old until it mounts its own.
+fn is_proc_ours() -> bool {
+    let mut buffer = [0; STATUS_BYTES];
+    file::read_small(c"/proc/self/status", &mut buffer)
+        .is_ok_and(|text| is_status_ours(text, own_number()))
+}
+
+fn is_status_ours(text: &[u8], own: u32) -> bool {
+    let field = |name: &[u8]| {
+        let rest = text.split(|byte| *byte == b'\n').find_map(|line| line.strip_prefix(name))?;
+        Some(rest.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty()))
+    };
+    // This process's numbers, from the namespace of /proc to its own. A kernel before 4.1 says only the first.
+    match field(b"NSpid:") {
+        Some(numbers) => numbers.count() == 1,
+        None => field(b"Tgid:").is_some_and(|mut numbers| {
+            numbers.next().and_then(file::parse_number) == Some(own.into())
+        }),
     }
 }
 
@@ -145,8 +211,12 @@ fn stat_of(process: u32, thread: Option<u32>) -> Result<Stat, Errno> {
         path.push_number(thread.into());
     }
     path.push(b"/stat");
+    stat_at(path.as_c_str()?)
+}
+
+fn stat_at(path: &CStr) -> Result<Stat, Errno> {
     let mut buffer = [0; STAT_BYTES];
-    let text = file::read_small(path.as_c_str()?, &mut buffer)?;
+    let text = file::read_small(path, &mut buffer)?;
     parse_stat(text).ok_or(Errno::INVAL)
 }
 
@@ -174,6 +244,32 @@ mod tests {
         for broken in [&b""[..], b"42 (a", b"42 (a) R", b"42 (a) R 1 2 3", b")"] {
             assert_eq!(parse_stat(broken), None);
         }
+    }
+
+    #[test]
+    fn whose_numbers_proc_shows_is_known() {
+        let own = b"Name:\tx\nTgid:\t42\nPid:\t42\nNSpid:\t42\nVmPeak:\t1 kB\n";
+        assert!(is_status_ours(own, 42));
+        // Of a process in a namespace of its own, where it has the same number.
+        let nested = b"Name:\tx\nTgid:\t42\nNSpid:\t42\t42\n";
+        assert!(!is_status_ours(nested, 42));
+        let old = b"Name:\tx\nTgid:\t42\n";
+        assert!(is_status_ours(old, 42) && !is_status_ours(old, 1) && !is_status_ours(b"", 1));
+        assert!(is_proc_ours());
+        assert!(own_home().is_some_and(|home| home != 0 && Some(home) == own_home()));
+    }
+
+    #[test]
+    fn a_process_that_ended_is_known_without_proc() {
+        assert!(!has_ended(rustix::process::getpid()));
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        let pid = Pid::from_raw(child.id() as i32).unwrap();
+        let start = std::time::Instant::now();
+        while !has_ended(pid) {
+            assert!(start.elapsed().as_secs() < 60, "a zombie still counts as alive");
+            std::thread::yield_now();
+        }
+        child.wait().unwrap();
     }
 
     fn own_thread() -> Identity {

@@ -9,7 +9,7 @@ use crate::{assert_whole, builder};
 
 /// Runs `work` in a forked child, and gives its exit status. It may not call malloc: another thread may
 /// have held its lock when the child came.
-fn in_child(work: impl FnOnce() -> bool) -> i32 {
+pub(crate) fn in_child(work: impl FnOnce() -> bool) -> i32 {
     // SAFETY: the child runs the heap, which takes no lock and calls no malloc, and leaves by _exit.
     let child = unsafe { libc::fork() };
     assert!(child >= 0, "fork failed");
@@ -23,6 +23,18 @@ fn in_child(work: impl FnOnce() -> bool) -> i32 {
     let waited = unsafe { libc::waitpid(child, &raw mut status, 0) };
     assert_eq!(waited, child);
     status
+}
+
+/// Waits for a byte in a pipe; false where none comes any more.
+pub(crate) fn read_byte(end: i32) -> bool {
+    let mut byte = 0_u8;
+    // SAFETY: one byte of ours is written to.
+    unsafe { libc::read(end, (&raw mut byte).cast(), 1) == 1 }
+}
+
+pub(crate) fn write_byte(end: i32) {
+    // SAFETY: one byte that lives is read.
+    unsafe { libc::write(end, c"x".as_ptr().cast(), 1) };
 }
 
 /// Allocates and frees as much as the heap has, twice over.

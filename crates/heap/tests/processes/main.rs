@@ -2,12 +2,16 @@
 //! environment: see `roles`.
 //!
 //! - `roles`: what children do;
+//! - `cut`: files that can be cut short;
 //! - `fork`: children that were not started again;
+//! - `namespaces`: children that cannot see each other;
 //! - `scribble`: a peer that writes where it should not;
 //! - `starve`: a file system that others fill;
 //! - `soak`: all of it at once, with threads and deaths.
 
+mod cut;
 mod fork;
+mod namespaces;
 mod roles;
 mod scribble;
 mod soak;

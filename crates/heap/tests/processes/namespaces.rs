@@ -1,0 +1,174 @@
+//! Members that cannot see each other: in PID namespaces of their own, and behind a `/proc` that hides the
+//! processes of others. Nobody who lives may be taken for dead for that.
+
+use std::ffi::{CStr, c_int};
+use std::ptr::{null, null_mut};
+
+use haul_heap::{Heap, Node};
+
+use crate::builder;
+use crate::fork::{in_child, read_byte, write_byte};
+
+/// What a child exits with where the system does not let it do what its test is about.
+const REFUSED: c_int = 77;
+
+/// The user that everybody has and nobody is, who may look into nobody else's process.
+const NOBODY: libc::uid_t = 65_534;
+
+/// Ends this child.
+fn exit(status: c_int) -> ! {
+    // SAFETY: ends the child without running what belongs to its parent.
+    unsafe { libc::_exit(status) }
+}
+
+/// Runs `work` in a child that is the first of a new PID namespace; `None` where that is not allowed.
+fn in_new_namespace(more: c_int, work: impl FnOnce() -> bool) -> Option<bool> {
+    let status = in_child(|| {
+        // SAFETY: this child alone gets new namespaces, and its children.
+        let is_refused = unsafe { libc::unshare(libc::CLONE_NEWPID | more) } != 0;
+        if is_refused {
+            exit(REFUSED);
+        }
+        exit(libc::WEXITSTATUS(in_child(work)))
+    });
+    match libc::WEXITSTATUS(status) {
+        REFUSED => None,
+        code => Some(status == 0 && code == 0),
+    }
+}
+
+/// The processes that blocks belong to.
+fn owners(heap: &Heap) -> u32 {
+    let mut seen = 0_u128;
+    heap.walk(|block| seen |= 1 << block.process);
+    seen.count_ones()
+}
+
+fn alloc(heap: &Heap) -> bool {
+    heap.alloc(640, 64, Node::ANY).is_ok()
+}
+
+/// A pipe: where it is read, and where it is written to.
+fn pipe() -> [c_int; 2] {
+    let mut ends = [0; 2];
+    // SAFETY: room for two descriptors.
+    assert_eq!(unsafe { libc::pipe(ends.as_mut_ptr()) }, 0);
+    ends
+}
+
+#[test]
+fn nobody_in_another_pid_namespace_is_taken_for_dead() {
+    let heap = builder().shared_fd().unwrap();
+    assert!(alloc(&heap));
+    let (told, done) = (pipe(), pipe());
+    let result = std::thread::scope(|scope| {
+        let child = scope.spawn(|| {
+            let result = in_new_namespace(0, || {
+                let is_first = alloc(&heap) && heap.reap().processes == 0 && owners(&heap) == 2;
+                // Whoever died in this very namespace is seen from here.
+                let is_seen = in_child(|| alloc(&heap)) == 0 && heap.reap().processes == 1;
+                write_byte(told[1]);
+                let is_alone = is_first && is_seen && read_byte(done[0]);
+                // Of the same number as this one, and to go by a /proc of neither, started as that was.
+                let within = in_new_namespace(0, || {
+                    alloc(&heap) && owners(&heap) == 3 && heap.reap().processes == 0
+                });
+                is_alone && within == Some(true) && heap.reap().processes == 0
+            });
+            write_byte(told[1]);
+            result
+        });
+        assert!(read_byte(told[0]));
+        let reaped = heap.reap();
+        write_byte(done[1]);
+        let result = child.join().unwrap();
+        assert_eq!(reaped.processes, 0, "{reaped:?}");
+        result
+    });
+    match result {
+        Some(is_right) => assert!(is_right, "a child says no"),
+        None => eprintln!("SKIPPED: members in PID namespaces: no PID namespaces: run as root"),
+    }
+    // Whether they live is not to be seen from here: what they left stays.
+    assert_eq!(heap.reap().processes, 0);
+    heap.validate().unwrap();
+}
+
+/// Hides from each user the processes of others, in a mount namespace of this child's own.
+fn hide_processes() -> bool {
+    let mount =
+        |source: *const libc::c_char, target: &CStr, flags, options: *const libc::c_char| {
+            let kind = c"proc".as_ptr();
+            // SAFETY: strings that live, or null where the call takes that.
+            unsafe { libc::mount(source, target.as_ptr(), kind, flags, options.cast()) == 0 }
+        };
+    mount(null(), c"/", libc::MS_REC | libc::MS_PRIVATE, null())
+        && mount(c"proc".as_ptr(), c"/proc", 0, c"hidepid=2".as_ptr())
+}
+
+/// Becomes a user who may look into nobody else's process.
+fn become_nobody() -> bool {
+    // SAFETY: this child alone changes its users; the list of groups is empty.
+    let groups = unsafe { libc::setgroups(0, null()) };
+    // SAFETY: as above.
+    let group = unsafe { libc::setresgid(NOBODY, NOBODY, NOBODY) };
+    // SAFETY: as above.
+    let user = unsafe { libc::setresuid(NOBODY, NOBODY, NOBODY) };
+    [groups, group, user] == [0; 3]
+}
+
+#[test]
+fn a_process_that_proc_hides_is_not_taken_for_dead() {
+    const WHAT: &str = "members that /proc hides";
+    // SAFETY: asks for a number.
+    if unsafe { libc::geteuid() } != 0 {
+        eprintln!("SKIPPED: {WHAT}: not running as root: run as root");
+        return;
+    }
+    let heap = builder().shared_fd().unwrap();
+    assert!(alloc(&heap));
+    let joined = pipe();
+    let result = in_new_namespace(libc::CLONE_NEWNS, || {
+        if !hide_processes() {
+            exit(REFUSED);
+        }
+        // SAFETY: the child runs the heap, which takes no lock and calls no malloc, and is killed.
+        let member = unsafe { libc::fork() };
+        if member == 0 {
+            if alloc(&heap) {
+                write_byte(joined[1]);
+            }
+            loop {
+                // SAFETY: waits for a signal.
+                unsafe { libc::pause() };
+            }
+        }
+        let is_joined = member > 0 && read_byte(joined[0]);
+        let is_spared = in_child(|| {
+            become_nobody() && alloc(&heap) && heap.reap().processes == 0 && owners(&heap) == 3
+        }) == 0;
+        // SAFETY: a child of this process that was not waited for.
+        unsafe { libc::kill(member, libc::SIGKILL) };
+        let has_ended = ends(member);
+        // It is hidden still, and was not waited for; and so of the one that looked before.
+        let is_reaped = in_child(|| become_nobody() && heap.reap().processes == 2) == 0;
+        // SAFETY: a child of this process; how it ended is known.
+        unsafe { libc::waitpid(member, null_mut(), 0) };
+        is_joined && is_spared && has_ended && is_reaped
+    });
+    match result {
+        Some(is_right) => assert!(is_right, "a child says no"),
+        None => eprintln!("SKIPPED: {WHAT}: no hidden processes: run as root of the machine"),
+    }
+    heap.reap();
+    heap.validate().unwrap();
+}
+
+/// Waits until a child has ended, and leaves it to be waited for.
+fn ends(child: libc::pid_t) -> bool {
+    // SAFETY: zeroes are such a record.
+    let mut told: libc::siginfo_t = unsafe { std::mem::zeroed() };
+    let how = libc::WEXITED | libc::WNOWAIT;
+    // SAFETY: the record is ours.
+    unsafe { libc::waitid(libc::P_PID, child as libc::id_t, &raw mut told, how) == 0 }
+}
