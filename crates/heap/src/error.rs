@@ -169,6 +169,8 @@ pub enum Error {
         /// Its permission bits.
         mode: u32,
     },
+    /// The file's size is not sealed, so others can cut it short, and a touch of what is gone is a signal.
+    NotSealed,
     /// The file does not begin with a heap's header.
     NotAHeap {
         /// The eight bytes found there.
@@ -303,6 +305,11 @@ impl Error {
                 f,
                 "its file has mode {mode:04o}, so others than its owner may change it, at most 0600 \
                  is accepted: remove it and create the heap again"
+            ),
+            Self::NotSealed => f.write_str(
+                "its file's size is not sealed, so that it can be cut short, which F_SEAL_SHRINK keeps \
+                 from: give the descriptor of a heap that was created to be shared by one, or attach to \
+                 a named heap by its name",
             ),
             Self::NotAHeap { magic } => write!(
                 f,

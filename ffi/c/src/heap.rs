@@ -172,7 +172,8 @@ pub unsafe extern "C" fn haul_heap_attach(
 }
 
 /// Attaches to the heap behind a descriptor, which stays the caller's, and writes it to heap. As
-/// haul_heap_attach().
+/// haul_heap_attach(); HAUL_ERROR_FORBIDDEN where the file's size is not sealed, so that somebody could cut
+/// it short: a named heap is attached to by its name.
 ///
 /// # Safety
 /// heap is NULL or writable.
@@ -297,7 +298,7 @@ impl From<Error> for haul_status {
             | Error::Unsupported { .. } => haul_status::HAUL_ERROR_ARGUMENT,
             Error::NameTaken(_) => haul_status::HAUL_ERROR_EXISTS,
             Error::NoSuchName(_) => haul_status::HAUL_ERROR_NOT_FOUND,
-            Error::OtherUser { .. } | Error::OpenToOthers { .. } => {
+            Error::OtherUser { .. } | Error::OpenToOthers { .. } | Error::NotSealed => {
                 haul_status::HAUL_ERROR_FORBIDDEN
             }
             Error::NotAHeap { .. }

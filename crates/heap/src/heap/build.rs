@@ -211,7 +211,8 @@ impl Builder {
     /// kernel's pool, the second file is had from another process of it, by way of `/proc`.
     ///
     /// # Errors
-    /// As [`Builder::attach_named`]; [`Error::Unsupported`] where there is a second file and nobody to have
+    /// As [`Builder::attach_named`]; [`Error::NotSealed`] for a file that somebody could cut short, a named
+    /// heap's among them; [`Error::Unsupported`] where there is a second file and nobody to have
     /// it from: no other process of the heap lives, or is of another user or PID namespace.
     pub fn attach_fd(self, fd: BorrowedFd<'_>) -> Result<Heap, Error> {
         self.over(Region::attach_file(self.plan.pages, fd, None)?)

@@ -4,6 +4,7 @@
 //! - [`backing`]: huge, transparent or plain pages, and why;
 //! - [`external`]: memory that the caller gives;
 //! - `private`: memory of one process;
+//! - `owner`: whose a file with a name is;
 //! - `pool`: the second file of a shared heap, whose memory is huge pages;
 //! - `shared`: a file that several processes map, by a name or by a descriptor.
 //!
@@ -22,6 +23,7 @@ use crate::sys::{self, Errno};
 pub mod backing;
 pub mod external;
 mod header;
+mod owner;
 mod pool;
 mod private;
 mod shared;

@@ -12,6 +12,7 @@ use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use super::backing::{Backing, Choice, Reason};
 use super::header::{Header, PoolFile};
+use super::owner::check_owner;
 use super::{Refusal, Region};
 use crate::error::{Attempt, Error, NAME_BYTES_MAX, Name};
 use crate::layout::{Geometry, Layout, PAGE, POOL_FILE, PROCESS_MORE_AT, PROCESS_RECORD_BYTES};
@@ -100,7 +101,9 @@ pub(super) fn open(
     let file = match source {
         Source::Name(name) => {
             let file = path_of(name).and_then(|path| file::open_named(path.as_c_str()?));
-            file.map_err(refused(Attempt::OpenHugeFile))?
+            let file = file.map_err(refused(Attempt::OpenHugeFile))?;
+            check_owner(file.as_fd())?;
+            file
         }
         Source::File(file) => file::duplicate(file).map_err(refused(Attempt::Duplicate))?,
         Source::Members => of_members(first, header, pool).ok_or(Error::Unsupported {
@@ -109,7 +112,10 @@ pub(super) fn open(
             instead: "pass Heap::pool_fd too, to Builder::attach_fds",
         })?,
     };
+    // Before the size is read, as of the first file; one with a name cannot be sealed.
+    let is_sealed = matches!(source, Source::Name(_)) || file::is_size_sealed(file.as_fd());
     match is_sound(file.as_fd(), header, pool) {
+        Ok(true) if !is_sealed => Err(Error::NotSealed),
         Ok(true) => Ok(Some(file)),
         Ok(false) => Err(Error::HeaderLies {
             field: "the file of huge pages",

@@ -6,6 +6,7 @@ use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use super::backing::{Backing, Choice, Pages, Reason};
 use super::header::{Header, HeaderKind, Progress, Raw};
+use super::owner::check_owner;
 use super::pool;
 use super::private::{PATIENCE_NS, advise_node, halving};
 use super::{Haste, Kind, Mapping, Plan, Refusal, Region, header_words};
@@ -61,21 +62,13 @@ impl Region {
             Errno::NOENT => Error::NoSuchName(name),
             _ => Error::refused(Attempt::OpenFile, 0, errno),
         })?;
-        let facts = file::facts(file.as_fd())
-            .map_err(|errno| Error::refused(Attempt::InspectFile, 0, errno))?;
-        let user = sys::process::own_user();
-        if facts.owner != user {
-            return Err(Error::OtherUser { owner: facts.owner, user });
-        }
-        // Read and write for its owner is the most.
-        if facts.mode & !0o600 != 0 {
-            return Err(Error::OpenToOthers { mode: facts.mode });
-        }
+        check_owner(file.as_fd())?;
         Self::attach(pages, file, pool::Source::Name(name))
     }
 
     /// The heap in a file that was inherited or received, with its second one if the caller has that. Whoever
-    /// holds the descriptor was given it, so no owner is asked for.
+    /// holds the descriptor was given it, so no owner is asked for; but whoever gave it may have kept it, so
+    /// that the size must be sealed.
     pub(crate) fn attach_file(
         pages: Pages,
         file: BorrowedFd<'_>,
@@ -83,6 +76,17 @@ impl Region {
     ) -> Result<Self, Error> {
         let file =
             file::duplicate(file).map_err(|errno| Error::refused(Attempt::Duplicate, 0, errno))?;
+        // Before the size is read: from now on it is at least that.
+        if !file::is_size_sealed(file.as_fd()) {
+            return Err(Error::NotSealed);
+        }
+        // Where a hole is punched into one, a touch can find the pool empty.
+        if file::huge_page_bytes(file.as_fd()).is_some() {
+            return Err(Error::Unsupported {
+                what: "attach to a heap by a file of huge pages",
+                instead: "pass Heap::fd first, and Heap::pool_fd as the second file",
+            });
+        }
         Self::attach(pages, file, second.map_or(pool::Source::Members, pool::Source::File))
     }
 

@@ -183,6 +183,11 @@ pub(crate) fn seal_size(file: BorrowedFd<'_>) -> Result<(), Errno> {
     fs::fcntl_add_seals(file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)
 }
 
+/// Whether nobody can make the file shorter. That stays so: a seal is never taken off.
+pub(crate) fn is_size_sealed(file: BorrowedFd<'_>) -> bool {
+    fs::fcntl_get_seals(file).is_ok_and(|seals| seals.contains(SealFlags::SHRINK))
+}
+
 /// Gives a part of the file memory, or none of it: `NOSPC` where its file system is full.
 pub(crate) fn allocate(file: BorrowedFd<'_>, offset: u64, bytes: u64) -> Result<(), Errno> {
     loop {
@@ -306,7 +311,9 @@ mod tests {
     fn a_sealed_file_keeps_its_size() {
         let file = create_unnamed(c"haul-test").unwrap();
         set_size(file.as_fd(), 8192).unwrap();
+        assert!(!is_size_sealed(file.as_fd()));
         seal_size(file.as_fd()).unwrap();
+        assert!(is_size_sealed(file.as_fd()));
         assert!(set_size(file.as_fd(), 4096).is_err());
         let facts = facts(file.as_fd()).unwrap();
         assert_eq!((facts.size, facts.is_regular), (8192, true));

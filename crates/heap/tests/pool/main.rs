@@ -2,13 +2,15 @@
 //! Each test puts a few into the pool, which takes root, and one test at a time has it.
 
 use std::fs;
-use std::os::unix::fs::MetadataExt;
+use std::os::fd::AsFd;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::PathBuf;
 use std::process::Command;
 use std::ptr::NonNull;
 
 use haul_heap::inspect::PageState;
 use haul_heap::{Backing, Error, Global, Heap, Node, Offset, Pages, Reason};
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 
 mod forks;
 mod guard;
@@ -147,6 +149,35 @@ fn who_attaches_by_descriptor_sees_the_same_pages() {
         assert!(matches!(error, Some(Error::HeaderLies { .. })), "{error:?}");
     }
     free_all(&heap, blocks);
+}
+
+/// The second file can be cut short as the first can, if it is not sealed.
+#[test]
+fn a_second_file_that_can_be_cut_is_not_mapped() {
+    let Some(_pool) = Pool::take("a second file that is not sealed") else { return };
+    let heap = builder().shared_fd().unwrap();
+    let first = heap.fd().unwrap();
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    let huge = flags | MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB;
+    let second = fs::File::from(memfd_create(c"haul-test", huge).unwrap());
+    second.set_len((PAGES * PAGE) as u64).unwrap();
+    // The same heap, whose header tells of this second file.
+    let copy = fs::File::from(memfd_create(c"haul-test", flags).unwrap());
+    let file = fs::File::from(first.try_clone_to_owned().unwrap());
+    let bytes = file.metadata().unwrap().len();
+    copy.set_len(bytes).unwrap();
+    let mut metadata = vec![0; bytes as usize - PAGES * PAGE];
+    file.read_exact_at(&mut metadata, 0).unwrap();
+    let old = fs::File::from(heap.pool_fd().unwrap().try_clone_to_owned().unwrap());
+    let number = |file: &fs::File| file.metadata().unwrap().ino().to_le_bytes();
+    let words = metadata[..4096].chunks_exact_mut(8).filter(|word| **word == number(&old));
+    words.for_each(|word| word.copy_from_slice(&number(&second)));
+    copy.write_all_at(&metadata, 0).unwrap();
+    fcntl_add_seals(&copy, SealFlags::SHRINK).unwrap();
+    let attach = || Heap::builder().attach_fds(copy.as_fd(), second.as_fd()).err();
+    assert_eq!(attach(), Some(Error::NotSealed));
+    fcntl_add_seals(&second, SealFlags::SHRINK).unwrap();
+    assert_eq!(attach(), None);
 }
 
 /// The nodes share the pool.
