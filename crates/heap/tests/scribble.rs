@@ -5,7 +5,7 @@
 use std::ffi::c_void;
 use std::fs::File;
 use std::ptr::null_mut;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use haul_heap::{Heap, Node, Pages};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
@@ -98,23 +98,38 @@ fn use_it(heap: &Heap, random: &mut Random) -> bool {
 
 #[test]
 fn metadata_that_others_wrote_over_does_no_harm() {
+    scribble_over(false);
+}
+
+/// Where the heap checks its blocks, it reads and writes in them itself.
+#[test]
+fn nor_does_it_where_the_heap_checks_its_blocks() {
+    scribble_over(true);
+}
+
+/// Has a heap be used while words of its metadata, and of its first data where it `is_checked`, are written
+/// over.
+fn scribble_over(is_checked: bool) {
     let rounds = if cfg!(debug_assertions) { 40 } else { 400 };
     let mut told = 0;
     for seed in 1..=rounds {
         let mut random = Random(0x9E37_79B9_7F4A_7C15 ^ seed);
         let builder = Heap::builder().limit(16 << 20).nodes(1).caches(8).pages(Pages::Plain);
+        let builder = builder.debug(is_checked);
         let heap = builder.shared_fd().unwrap();
         let file = File::from(heap.fd().unwrap().try_clone_to_owned().unwrap());
         assert!(!use_it(&heap, &mut random));
         // Everything that is not data: what the file has beyond the limit.
         let metadata = file.metadata().unwrap().len() - (16 << 20);
-        let scribbler = Scribbler::map(&file, metadata as usize);
+        let data = if is_checked { 2 << 20 } else { 0 };
+        let scribbler = Scribbler::map(&file, (metadata + data) as usize);
         let words = scribbler.words();
         for _ in 0..20 {
             for _ in 0..=random.next(200) {
                 let (start, end) = match random.next(4) {
                     // Where small tables are, and where large ones are.
                     0 => (HEADER, metadata),
+                    1 if is_checked => (metadata, metadata + data),
                     _ => (HEADER, metadata.min(512 << 10)),
                 };
                 let place = start / 8 + random.next((end - start) / 8 - 1);
@@ -125,4 +140,52 @@ fn metadata_that_others_wrote_over_does_no_harm() {
     }
     // Seldom all that was written meant nothing.
     assert!(told > rounds as usize * 15, "{told}");
+}
+
+/// Words that say something already are written over again and again, while the heap is used: what it reads
+/// twice is another word the second time.
+#[test]
+fn metadata_that_others_write_over_meanwhile_does_no_harm() {
+    let rounds = if cfg!(debug_assertions) { 30 } else { 300 };
+    for seed in 1..=rounds {
+        for is_checked in [true, false] {
+            scribble_meanwhile(seed, is_checked);
+        }
+    }
+}
+
+fn scribble_meanwhile(seed: u64, is_checked: bool) {
+    let builder = Heap::builder().limit(16 << 20).nodes(1).caches(8).pages(Pages::Plain);
+    let heap = builder.debug(is_checked).shared_fd().unwrap();
+    let file = File::from(heap.fd().unwrap().try_clone_to_owned().unwrap());
+    let metadata = file.metadata().unwrap().len() - (16 << 20);
+    let data = if is_checked { 2 << 20 } else { 0 };
+    let scribbler = Scribbler::map(&file, (metadata + data) as usize);
+    let is_over = AtomicBool::new(false);
+    let words = scribbler.words();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut random = Random(0x9E37_79B9_7F4A_7C15 ^ seed);
+            let mut told = 0;
+            while !is_over.load(Relaxed) {
+                let place = HEADER / 8 + random.next(words.len() as u64 - HEADER / 8);
+                let word = words[place as usize].load(Relaxed);
+                if word != 0 {
+                    let other = match random.next(4) {
+                        0 => random.word(),
+                        1 => word ^ 1 << random.next(64),
+                        2 => words[(place as usize + 1) % words.len()].load(Relaxed),
+                        _ => told,
+                    };
+                    told = word;
+                    words[place as usize].store(other, Relaxed);
+                }
+            }
+        });
+        let mut random = Random(seed);
+        for _ in 0..10 {
+            use_it(&heap, &mut random);
+        }
+        is_over.store(true, Relaxed);
+    });
 }

@@ -15,6 +15,7 @@ use super::{Found, Heap};
 use crate::class::{CLASSES, SLOT_SIZE_MAX, TABLE};
 use crate::error::{Attempt, Error};
 use crate::fault::{AllocError, Fault, Misuse};
+use crate::layout::SLICE;
 use crate::local::Directory;
 use crate::request::{Node, Tag};
 use crate::sync::{
@@ -72,6 +73,27 @@ impl Debug {
     }
 }
 
+/// Where a block lies and how long it is, in bytes: as whoever allocated it knows, or as it was once found. A
+/// second look at the metadata could tell something else, for others write there.
+#[derive(Clone, Copy)]
+pub(super) struct Room {
+    offset: usize,
+    bytes: usize,
+}
+
+impl From<&Found> for Room {
+    fn from(found: &Found) -> Self {
+        Self { offset: found.offset, bytes: found.bytes }
+    }
+}
+
+impl Room {
+    /// Where the trailer begins.
+    const fn end(self) -> usize {
+        self.bytes - TRAILER
+    }
+}
+
 impl Heap {
     /// Allocates with a trailer: from `class`, which holds `size`, or the next that holds both.
     pub(super) fn alloc_debug(
@@ -85,11 +107,15 @@ impl Heap {
         let fits = |about: usize| {
             TABLE[about].size as usize >= size + TRAILER && TABLE[about].shift >= shift
         };
-        let block = match (class..CLASSES).find(|about| fits(*about)) {
-            Some(class) => self.pop_anywhere(class, node, tag)?,
-            None => self.alloc_slices(SLOT_SIZE_MAX + TRAILER, 1 << shift, node, tag)?,
+        let (block, bytes) = match (class..CLASSES).find(|about| fits(*about)) {
+            Some(class) => (self.pop_anywhere(class, node, tag)?, TABLE[class].size as usize),
+            None => {
+                let bytes = SLOT_SIZE_MAX + TRAILER;
+                let block = self.alloc_slices(bytes, 1 << shift, node, tag)?;
+                (block, bytes.next_multiple_of(SLICE))
+            }
         };
-        self.seal_new(block, size);
+        self.seal_new(block, bytes, size);
         Ok(block)
     }
 
@@ -98,14 +124,13 @@ impl Heap {
         if self.debug.is_some() { size.saturating_add(TRAILER) } else { size }
     }
 
-    /// Fills a new block and writes its trailer.
-    pub(super) fn seal_new(&self, block: NonNull<u8>, size: usize) {
-        let Ok(found) = self.find(block.as_ptr().addr()) else { return };
-        let at = found.bytes - TRAILER;
-        self.fill(&found, 0, size, FRESH);
-        self.fill(&found, size, at - size, FENCE);
-        for (index, word) in [size as u64, cookie(&found, size)].into_iter().enumerate() {
-            let target = self.at(found.offset + at + 8 * index).cast::<u64>();
+    /// Fills a new block of `bytes`, for `size` of which somebody asked, and writes its trailer.
+    pub(super) fn seal_new(&self, block: NonNull<u8>, bytes: usize, size: usize) {
+        let room = Room { offset: block.addr().get() - self.data.addr().get(), bytes };
+        self.fill(room, 0, size, FRESH);
+        self.fill(room, size, room.end() - size, FENCE);
+        for (index, word) in [size as u64, cookie(room, size)].into_iter().enumerate() {
+            let target = self.at(room.offset + room.end() + 8 * index).cast::<u64>();
             // SAFETY: the last 16 bytes of a live block, whose size is a multiple of 64, so aligned.
             unsafe { target.write(word) };
         }
@@ -113,16 +138,17 @@ impl Heap {
 
     /// The size that was asked for, if the block's trailer and fence are what was written.
     pub(super) fn asked(&self, found: &Found) -> Result<usize, Misuse> {
-        let at = found.bytes - TRAILER;
+        let room = Room::from(found);
         let word = |index: usize| {
-            let source = self.at(found.offset + at + 8 * index).cast::<u64>();
+            let source = self.at(room.offset + room.end() + 8 * index).cast::<u64>();
             // SAFETY: the last 16 bytes of a live block, whose size is a multiple of 64, so aligned.
-            unsafe { source.read() }
+            // Volatile: read once, for another process that has the block may write there.
+            unsafe { source.read_volatile() }
         };
         let size = word(0) as usize;
-        let is_sound = size <= at
-            && word(1) == cookie(found, size)
-            && self.is_filled(found, size, at - size, FENCE);
+        let is_sound = size <= room.end()
+            && word(1) == cookie(room, size)
+            && self.is_filled(room, size, room.end() - size, FENCE);
         if is_sound { Ok(size) } else { Err(found.misuse(Fault::Scribbled)) }
     }
 
@@ -130,7 +156,7 @@ impl Heap {
     /// beyond it may still do so.
     pub(super) fn check_freed(&self, found: &Found) -> Result<(), Misuse> {
         let size = self.asked(found)?;
-        self.fill(found, 0, size, DEAD);
+        self.fill(found.into(), 0, size, DEAD);
         Ok(())
     }
 
@@ -169,25 +195,25 @@ impl Heap {
     /// Makes a slot that has waited the bin's, after a look at what was written to it.
     fn leave_quarantine(&self, block: NonNull<u8>) {
         let Some(found) = self.find_waiting(block) else { return };
-        let at = found.bytes - TRAILER;
         // Up to the size that was asked for, or all of it where that was written over.
-        let size = self.asked(&found).unwrap_or(at);
-        if !self.is_filled(&found, 0, size, DEAD) || self.asked(&found).is_err() {
+        let asked = self.asked(&found);
+        let size = asked.unwrap_or(Room::from(&found).end());
+        if !self.is_filled(Room::from(&found), 0, size, DEAD) || asked.is_err() {
             self.report(&found.misuse(Fault::Scribbled));
         }
         self.push(&found);
     }
 
-    fn fill(&self, found: &Found, from: usize, count: usize, value: u8) {
-        let start = self.at(found.offset + from);
-        debug_assert!(from + count <= found.bytes);
+    fn fill(&self, room: Room, from: usize, count: usize, value: u8) {
+        let start = self.at(room.offset + from);
+        debug_assert!(from + count <= room.bytes);
         // SAFETY: within a block that nobody else has: new, or freed by its owner.
         unsafe { start.write_bytes(value, count) };
     }
 
-    fn is_filled(&self, found: &Found, from: usize, count: usize, value: u8) -> bool {
-        let start = self.at(found.offset + from).as_ptr();
-        debug_assert!(from + count <= found.bytes);
+    fn is_filled(&self, room: Room, from: usize, count: usize, value: u8) -> bool {
+        let start = self.at(room.offset + from).as_ptr();
+        debug_assert!(from + count <= room.bytes);
         // SAFETY: within a block, all of which was written when it was allocated. A program that
         // writes to it now is the very fault that is looked for.
         let bytes = unsafe { core::slice::from_raw_parts(start, count) };
@@ -195,6 +221,6 @@ impl Heap {
     }
 }
 
-fn cookie(found: &Found, size: usize) -> u64 {
-    (found.offset as u64 ^ (size as u64).rotate_left(32)).wrapping_mul(MIX)
+fn cookie(room: Room, size: usize) -> u64 {
+    (room.offset as u64 ^ (size as u64).rotate_left(32)).wrapping_mul(MIX)
 }

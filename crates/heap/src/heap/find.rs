@@ -50,7 +50,9 @@ impl Heap {
         let bytes = misuse.class_bytes?;
         let class = crate::class::of_size(bytes)?;
         let word = slice::word(self.memory.tables.slices(), offset / SLICE);
-        let is_waiting = misuse.fault == Fault::Double && matches!(misuse.owner, Owner::Cache(_));
+        let is_waiting = misuse.fault == Fault::Double
+            && matches!(misuse.owner, Owner::Cache(_))
+            && self.holds(offset, bytes);
         is_waiting.then_some(Found {
             address,
             offset,

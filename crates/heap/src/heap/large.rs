@@ -20,9 +20,10 @@ impl Heap {
         node: Node,
         tag: Tag,
     ) -> Result<NonNull<u8>, AllocError> {
-        let block = self.alloc_slices(self.padded(size), align, node, tag)?;
+        let padded = self.padded(size);
+        let block = self.alloc_slices(padded, align, node, tag)?;
         if self.debug.is_some() {
-            self.seal_new(block, size);
+            self.seal_new(block, padded.next_multiple_of(SLICE), size);
         }
         Ok(block)
     }
@@ -71,7 +72,7 @@ impl Heap {
         let head = self.memory.take_open(keeper.node, count, align, keeper.id)?;
         let block = self.build_large(&keeper, head, count, tag)?;
         if self.debug.is_some() {
-            self.seal_new(block, size);
+            self.seal_new(block, count * SLICE, size);
         }
         Ok(block)
     }

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 
-use haul_heap::{Heap, Node, Offset};
+use haul_heap::{Builder, Heap, Node, Offset};
 
 /// A child's part, if this program was started as one; else nothing.
 #[test]
@@ -15,7 +15,8 @@ fn play() {
         "starve" => return crate::starve::starve(),
         _ => {}
     }
-    let heap = attach(&std::env::var("HAUL_HEAP").unwrap());
+    let builder = Heap::builder().debug(role == "suffer-debug");
+    let heap = attach(builder, &std::env::var("HAUL_HEAP").unwrap());
     let argument: u64 = std::env::var("HAUL_ARGUMENT").unwrap().parse().unwrap();
     match role.as_str() {
         "answer" => answer(&heap, argument),
@@ -23,7 +24,7 @@ fn play() {
         "work" => churn(&heap, argument, 30_000),
         "bequeath" => bequeath(&heap, argument),
         "soak" => crate::soak::work(&heap, argument),
-        "suffer" => crate::scribble::suffer(&heap, argument),
+        "suffer" | "suffer-debug" => crate::scribble::suffer(&heap, argument),
         role => panic!("no role {role}"),
     }
 }
@@ -55,11 +56,11 @@ fn overfill() {
 }
 
 /// By name, or by number of an inherited descriptor.
-fn attach(heap: &str) -> Heap {
+fn attach(builder: Builder, heap: &str) -> Heap {
     match heap.parse() {
         // SAFETY: the parent left the descriptor open, and nothing here closes it.
-        Ok(number) => Heap::builder().attach_fd(unsafe { BorrowedFd::borrow_raw(number) }).unwrap(),
-        Err(_) => Heap::builder().attach_named(heap).unwrap(),
+        Ok(number) => builder.attach_fd(unsafe { BorrowedFd::borrow_raw(number) }).unwrap(),
+        Err(_) => builder.attach_named(heap).unwrap(),
     }
 }
 

@@ -50,12 +50,19 @@ pub(crate) fn suffer(heap: &Heap, seed: u64) {
     }
 }
 
-/// Writes the words that `word_at` makes, with their offsets, while a victim works.
+/// Writes the words that `word_at` makes, with their offsets, while a victim works, and once more while one
+/// works that has the heap check its blocks.
 fn scribble(label: &str, seed: u64, word_at: impl Fn(u64) -> (u64, u64)) {
+    for role in ["suffer", "suffer-debug"] {
+        scribble_under(role, label, seed, &word_at);
+    }
+}
+
+fn scribble_under(role: &str, label: &str, seed: u64, word_at: impl Fn(u64) -> (u64, u64)) {
     let named = Named::new(label);
     let path = format!("/dev/shm/haul-heap.{}", named.name);
     let file = std::fs::OpenOptions::new().write(true).open(path).unwrap();
-    let mut child = start("suffer", &named.name, &seed.to_string());
+    let mut child = start(role, &named.name, &seed.to_string());
     said(&mut child, "READY");
     let mut state = seed.wrapping_add(0x1234_5678_9ABC_DEF1);
     let begun = Instant::now();
@@ -65,7 +72,7 @@ fn scribble(label: &str, seed: u64, word_at: impl Fn(u64) -> (u64, u64)) {
         let (offset, word) = word_at(state >> 8);
         file.write_at(&word.to_le_bytes(), offset).unwrap();
     }
-    finish(child, &format!("{label}, seed {seed}"));
+    finish(child, &format!("{label}, {role}, seed {seed}"));
 }
 
 /// The metadata of the tests' heap is less than this.
@@ -99,5 +106,20 @@ fn random_words_in_the_records_are_survived() {
 fn words_that_look_right_are_survived() {
     for seed in 0..6 {
         scribble("right", seed, |random| (random % (METADATA / 8) * 8, random >> 20 & 0x1FF));
+    }
+}
+
+/// What the heap itself writes into blocks: sizes, cookies and fences, where it checks them.
+#[test]
+fn random_words_in_the_data_are_survived() {
+    let first = std::cell::Cell::new(0);
+    for seed in 0..6 {
+        scribble_under("suffer-debug", "data", seed, |random| {
+            if first.get() == 0 {
+                let path = format!("/dev/shm/haul-heap.test-data-{}", std::process::id());
+                first.set(std::fs::metadata(path).unwrap().len() - crate::PAGES * 2 * crate::MIB);
+            }
+            (first.get() + random % (4 * crate::MIB / 8) * 8, random >> (random % 64))
+        });
     }
 }
