@@ -1,5 +1,5 @@
-//! Addresses for devices: physical ones where this process may know them, else virtual ones, as an
-//! IOMMU or an emulated device takes them.
+//! Addresses for devices: physical ones where this process may know them, those of the provider of a caller's
+//! memory, else virtual ones, as an IOMMU or an emulated device takes them; and which of them it is.
 
 use core::ptr::NonNull;
 
@@ -11,22 +11,35 @@ use crate::request::{Node, Tag};
 use crate::sys::machine;
 use crate::word::PageWord;
 
-/// An address that a device can be given.
+/// An address for devices, by who says what it is. Whether a device can be given it depends on that: what
+/// goes to the wrong kind of device reads and writes memory of others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Iova {
-    /// A physical address. Of memory from the pool of huge pages it holds for as long as the block
-    /// lives; other pages may be moved by the kernel unless they are locked.
+    /// A physical address, as the kernel tells it. Of memory from the pool of huge pages it holds for as long as
+    /// the block lives; other pages may be moved by the kernel unless they are locked. (DPDK: IOVA as PA.)
     Physical(u64),
-    /// The process's own address: physical ones are not told (that takes `CAP_SYS_ADMIN`), or the page
-    /// was not touched yet.
+    /// What the provider of the heap's memory says: see [`Extents::bus_address`](crate::Extents::bus_address).
+    Provided(u64),
+    /// The process's own address, for no other is known: physical ones are not told (that takes
+    /// `CAP_SYS_ADMIN`), or the page was not touched yet. Right for a device behind an IOMMU that maps this
+    /// process's addresses (DPDK: IOVA as VA) and for an emulated one, and for nothing else.
     Virtual(u64),
 }
 
 impl Iova {
-    /// The address as a number.
+    /// The address as a number, which does not say any more for which devices it is one.
     pub const fn address(self) -> u64 {
         match self {
-            Self::Physical(address) | Self::Virtual(address) => address,
+            Self::Physical(address) | Self::Provided(address) | Self::Virtual(address) => address,
+        }
+    }
+
+    /// The physical address; `None` where it is not known.
+    pub const fn physical(self) -> Option<u64> {
+        match self {
+            Self::Physical(address) => Some(address),
+            Self::Provided(_) | Self::Virtual(_) => None,
         }
     }
 }
@@ -35,30 +48,30 @@ impl Iova {
 const TRIES: usize = 16;
 
 impl Heap {
-    /// The address of a byte of the heap as a device can be given it. Three system calls, or one call of
-    /// the caller's own memory provider.
+    /// The address of a byte of the heap for devices, and of which kind it is. Three system calls, or one call
+    /// of the caller's own memory provider.
     pub fn iova(&self, pointer: NonNull<u8>) -> Iova {
         let address = pointer.as_ptr().addr();
         let known = match self.memory.region.external() {
-            Some(external) => external.extents.bus_address(pointer),
-            None => machine::physical_address(address),
+            Some(external) => external.extents.bus_address(pointer).map(Iova::Provided),
+            None => machine::physical_address(address).map(Iova::Physical),
         };
-        known.map_or(Iova::Virtual(address as u64), Iova::Physical)
+        known.unwrap_or(Iova::Virtual(address as u64))
     }
 
     /// How many bytes from `pointer` on, at most `limit`, follow each other in device addresses too.
     /// Three system calls for each 4 KiB, or each 2 MiB of memory from the pool.
     pub fn contiguous(&self, pointer: NonNull<u8>, limit: usize) -> usize {
         let start = pointer.as_ptr().addr();
-        let first = self.iova(pointer).address();
-        let is_physical = matches!(self.iova(pointer), Iova::Physical(_));
+        let first = self.iova(pointer);
         let mut length = 0;
         while length < limit {
             let address = start + length;
             let Some(next) = NonNull::new(pointer.as_ptr().wrapping_add(length)) else { break };
             let iova = self.iova(next);
-            let follows = iova.address() == first.wrapping_add(length as u64);
-            if !follows || matches!(iova, Iova::Physical(_)) != is_physical {
+            let follows = iova.address() == first.address().wrapping_add(length as u64);
+            let is_alike = core::mem::discriminant(&iova) == core::mem::discriminant(&first);
+            if !follows || !is_alike {
                 break;
             }
             // All of one backing page is contiguous.

@@ -199,14 +199,20 @@ fn a_device_address_is_physical_or_virtual() {
     let heap = builder().build().unwrap();
     let block = heap.alloc_contiguous(4096, 4096, Node::ANY, Tag::NONE).unwrap();
     assert_eq!(heap.contiguous(block, 4096), 4096);
-    match heap.iova(block) {
-        Iova::Virtual(address) => assert_eq!(address, block.as_ptr().addr() as u64),
+    let iova = heap.iova(block);
+    match iova {
+        Iova::Virtual(address) => {
+            assert_eq!(address, block.as_ptr().addr() as u64);
+            assert_eq!((iova.address(), iova.physical()), (address, None));
+        }
         Iova::Physical(address) => {
             assert_eq!(address % 4096, 0);
+            assert_eq!((iova.address(), iova.physical()), (address, Some(address)));
             // SAFETY: within the block.
             let second = unsafe { block.add(100) };
             assert_eq!(heap.iova(second), Iova::Physical(address + 100));
         }
+        other => panic!("{other:?}: nobody provides this heap's memory"),
     }
     // SAFETY: allocated above and not used.
     unsafe { heap.free(block) }.unwrap();

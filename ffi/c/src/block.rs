@@ -3,7 +3,7 @@
 use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::ptr::{self, NonNull};
 
-use haul_rust::heap::{Fault, Misuse, Node, Offset, ReallocError, Tag};
+use haul_rust::heap::{Fault, Iova, Misuse, Node, Offset, ReallocError, Tag};
 
 use crate::argument::{put, text_of};
 use crate::heap::haul_heap;
@@ -237,17 +237,65 @@ pub unsafe extern "C" fn haul_heap_validate(heap: *const haul_heap) -> haul_stat
     }
 }
 
-/// The address of a byte of the heap as a device can be given it: physical where this process may know
-/// it, else its own. 0 for NULL.
+/// Which devices an address is for. New ones are added at the end; none changes its number.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum haul_iova_kind {
+    /// A physical address, as the kernel tells it: DPDK's IOVA as PA. Of memory from the pool of huge pages it
+    /// holds for as long as the block lives; other pages may be moved unless they are locked.
+    HAUL_IOVA_PHYSICAL = 1,
+    /// The process's own address, for no other is known: physical ones take CAP_SYS_ADMIN, and a page that
+    /// was touched. Right behind an IOMMU that maps this process's addresses, DPDK's IOVA as VA, and for an
+    /// emulated device. For nothing else: a device that takes physical addresses would write to memory of
+    /// others.
+    HAUL_IOVA_VIRTUAL = 2,
+    /// As the provider of the memory says.
+    HAUL_IOVA_PROVIDED = 3,
+}
+
+/// An address for devices.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct haul_iova {
+    /// The address.
+    pub address: u64,
+    /// A haul_iova_kind: which devices it is for.
+    pub kind: u32,
+    /// 0.
+    pub reserved: u32,
+}
+
+const _: () = assert!(size_of::<haul_iova>() == 16);
+
+/// Writes the address of a byte of the heap for devices to iova, and of which kind it is. Three system calls.
+///
+/// Returns HAUL_OK; HAUL_ERROR_NULL; HAUL_ERROR_FOREIGN_POINTER. iova is written on HAUL_OK alone.
 ///
 /// # Safety
-/// heap is NULL or a heap.
+/// heap is NULL or a heap; iova is NULL or writable.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn haul_heap_iova(heap: *const haul_heap, pointer: *const c_void) -> u64 {
+pub unsafe extern "C" fn haul_heap_iova(
+    heap: *const haul_heap,
+    pointer: *const c_void,
+    iova: *mut haul_iova,
+) -> haul_status {
     // SAFETY: the caller's promise.
-    let Some(heap) = (unsafe { heap.as_ref() }) else { return 0 };
-    let pointer = NonNull::new(pointer.cast_mut().cast());
-    pointer.map_or(0, |pointer| heap.heap.iova(pointer).address())
+    let Some(heap) = (unsafe { heap.as_ref() }) else { return haul_status::HAUL_ERROR_NULL };
+    let Some(pointer) = NonNull::new(pointer.cast_mut().cast()) else {
+        return haul_status::HAUL_ERROR_NULL;
+    };
+    let make = || {
+        heap.heap.offset(pointer).ok_or(haul_status::HAUL_ERROR_FOREIGN_POINTER)?;
+        let found = heap.heap.iova(pointer);
+        let kind = match found {
+            Iova::Physical(_) => haul_iova_kind::HAUL_IOVA_PHYSICAL,
+            Iova::Provided(_) => haul_iova_kind::HAUL_IOVA_PROVIDED,
+            _ => haul_iova_kind::HAUL_IOVA_VIRTUAL,
+        };
+        Ok(haul_iova { address: found.address(), kind: kind as u32, reserved: 0 })
+    };
+    // SAFETY: the caller's promise.
+    unsafe { put(iova, make) }
 }
 
 fn given<E>(block: Result<NonNull<u8>, E>) -> *mut c_void {

@@ -51,7 +51,12 @@ static void blocks(void)
         grown = haul_heap_realloc(heap, grown, size, 64);
         CHECK(grown != NULL && strcmp(grown, "haul") == 0);
     }
-    CHECK(haul_heap_iova(heap, grown) != 0);
+    haul_iova iova = {0, 0, 7};
+    CHECK(haul_heap_iova(heap, &iova, &iova) == HAUL_ERROR_FOREIGN_POINTER && iova.reserved == 7);
+    CHECK(haul_heap_iova(heap, grown, &iova) == HAUL_OK && iova.reserved == 0);
+    /* What is no physical address does not pass for one. */
+    CHECK(iova.kind == HAUL_IOVA_PHYSICAL || iova.kind == HAUL_IOVA_VIRTUAL);
+    CHECK((iova.kind == HAUL_IOVA_VIRTUAL) == (iova.address == (uintptr_t)grown));
     CHECK(haul_heap_free(heap, grown) == HAUL_OK);
     CHECK(haul_heap_free(heap, NULL) == HAUL_OK);
     CHECK(haul_heap_validate(heap) == HAUL_OK);
@@ -144,7 +149,7 @@ static void arguments(void)
     CHECK(haul_heap_free(NULL, NULL) == HAUL_ERROR_NULL);
     CHECK(haul_heap_usable_size(NULL, &heap) == 0 && haul_heap_fd(NULL) == -1);
     CHECK(haul_heap_offset(NULL, &heap, &offset) == HAUL_ERROR_NULL && offset == 7);
-    CHECK(haul_heap_pointer(NULL, 0) == NULL && haul_heap_iova(NULL, &heap) == 0);
+    CHECK(haul_heap_pointer(NULL, 0) == NULL && haul_heap_iova(NULL, &heap, NULL) == HAUL_ERROR_NULL);
     CHECK(haul_heap_get_stats(NULL, HAUL_NODE_ANY, &stats) == HAUL_ERROR_NULL);
     CHECK(haul_heap_validate(NULL) == HAUL_ERROR_NULL && haul_heap_reap(NULL) == 0);
     haul_heap_maintain(NULL);
