@@ -16,12 +16,13 @@ use std::vec::Vec;
 use crate::bitmap::Bitmap;
 use crate::class::Class;
 use crate::layout::bitmap_words;
+use crate::page;
 use crate::slice;
 use crate::slot::Slots;
 use crate::span::{self, Parted};
 use crate::sync::{
     AtomicU16, AtomicU64,
-    Ordering::{AcqRel, Acquire, Relaxed, Release},
+    Ordering::{Acquire, Relaxed},
 };
 use crate::word::{PageWord, Slice, SliceWord, Slot, SlotWord};
 
@@ -111,29 +112,19 @@ fn of_two_that_claim_overlapping_slices_nobody_loses_one() {
     });
 }
 
-/// What whoever claims slices does before anything is made of them: the page has to be ready, and the
-/// claims to be there still.
+/// Claims slices of a page, with its memory, as a request does; whether they were to be had.
 fn claim_ready(page: &AtomicU64, slices: &[AtomicU64], run: Range<usize>, me: u16) -> bool {
-    if slice::claim(slices, run.clone(), me).is_err() {
-        return false;
-    }
-    let is_ready = PageWord(page.load(Acquire)).is_ready() || {
-        let is_mine = map(page, me);
-        if is_mine {
-            page.store(PageWord::ready(1).0, Release);
-        }
-        is_mine
-    };
-    let is_held = is_ready && slice::is_claimed(slices, run.clone(), me);
-    if !is_held {
-        slice::unclaim(slices, run, me);
-    }
-    is_held
+    slice::claim(slices, run.clone(), me).is_ok()
+        && page::keep_claims(slices, &run, me, || page::make_ready(page, me, provide)).is_ok()
 }
 
+/// Takes hold of a page without memory, and gives it some.
 fn map(page: &AtomicU64, me: u16) -> bool {
-    let (absent, mapping) = (PageWord::ABSENT.0, PageWord::mapping(me).0);
-    page.compare_exchange(absent, mapping, AcqRel, Relaxed).is_ok()
+    page::map(page, me, provide).is_ok()
+}
+
+fn provide() -> Result<PageWord, page::Refused> {
+    Ok(PageWord::ready(1))
 }
 
 #[test]
@@ -162,15 +153,9 @@ fn drain(page: &AtomicU64, slices: &[AtomicU64], run: Range<usize>, me: u16) -> 
     if slice::claim(slices, run.clone(), me).is_err() {
         return false;
     }
-    let ready = PageWord(page.load(Acquire));
-    let is_mine = ready.is_ready()
-        && slice::is_claimed(slices, run.clone(), me)
-        && page.compare_exchange(ready.0, PageWord::draining(me).0, AcqRel, Relaxed).is_ok();
-    if is_mine {
-        page.store(PageWord::ABSENT.0, Release);
-    }
+    let is_gone = page::drain(page, slices, &run, me, None, |_| true);
     slice::unclaim(slices, run, me);
-    is_mine
+    is_gone
 }
 
 #[test]
@@ -195,14 +180,12 @@ fn a_page_that_is_drained_and_taken_as_a_whole_has_one_owner() {
 
 /// What a reaper does with a page of cache `dead`: the page first, then each slice.
 fn reap(page: &AtomicU64, slices: &[AtomicU64], dead: u16) {
-    if page.load(Acquire) == PageWord::mapping(dead).0 {
-        page.store(PageWord::ABSENT.0, Release);
-    }
-    for index in 0..slices.len() {
+    let word = PageWord(page.load(Acquire));
+    page::reap(page, word, |cache| cache == dead, PageWord::ABSENT);
+    for (index, claimed) in slices.iter().enumerate() {
         let word = slice::word(slices, index);
         if word.decode() == Slice::Claimed(dead) {
-            let free = SliceWord::free(word.generation().wrapping_add(1));
-            let _ = slices[index].compare_exchange(word.0, free.0, AcqRel, Relaxed);
+            slice::reap_claim(claimed, word);
         }
     }
 }

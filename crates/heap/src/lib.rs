@@ -55,6 +55,7 @@
 //! - [`error`]: why there is no heap;
 //! - [`region`]: the mappings of data and metadata;
 //! - `slice`: how slices change hands;
+//! - `page`: how pages come and go;
 //! - `slot`: how the slots of a span change hands;
 //! - `count`: how its free slots are counted;
 //! - `span`: how a span is taken apart;
@@ -111,6 +112,7 @@ pub mod maintain;
 mod member;
 #[cfg(not(loom))]
 mod memory;
+mod page;
 #[cfg(not(loom))]
 pub mod reap;
 mod record;

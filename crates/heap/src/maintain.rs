@@ -9,7 +9,8 @@ use crate::fault::AllocError;
 use crate::heap::Heap;
 use crate::layout::{ORDERS, PAGE, PAGE_SLICES, SHIFT_MIN, SHIFTS};
 use crate::local;
-use crate::memory::{Memory, REFUSED, Refused};
+use crate::memory::{Memory, REFUSED};
+use crate::page::{self, Refused};
 use crate::reap::Reaped;
 use crate::region::Haste;
 use crate::region::backing::Backing;
@@ -17,7 +18,7 @@ use crate::slice;
 use crate::step::step;
 use crate::sync::{
     AtomicU16,
-    Ordering::{AcqRel, Acquire, Relaxed, Release},
+    Ordering::{Acquire, Relaxed},
 };
 use crate::sys;
 use crate::word::{PageWord, Slice};
@@ -284,28 +285,14 @@ impl Upkeep<'_> {
             return false;
         }
         step!("maintain.release.after_claim");
-        let word = &memory.tables.pages()[page];
-        let ready = PageWord(word.load(Acquire));
-        let draining = PageWord::draining(self.keeper.id);
-        let is_mine = ready.is_ready()
-            && slice::is_claimed(memory.tables.slices(), run.clone(), self.keeper.id)
-            && word.compare_exchange(ready.0, draining.0, AcqRel, Relaxed).is_ok();
-        step!("maintain.release.after_draining");
-        let is_external = memory.region.external().is_some();
-        if is_mine && is_external {
-            // Whoever provides it may hand it out again at once, to a thread that makes it ready: so
-            // it is absent before. Its slices stay claimed until it is known to have gone.
-            word.store(PageWord::GIVEN_BACK.0, Release);
-            step!("maintain.release.after_absent");
-        }
-        // SAFETY: all slices of the page are claimed by this thread, so no block lies in it.
-        let is_gone = is_mine
-            && unsafe { memory.region.give_back(page, Backing::from_number(ready.backing())) };
-        step!("maintain.release.after_give_back");
-        if is_mine && !(is_external && is_gone) {
-            let next = if is_gone { PageWord::ABSENT } else { ready };
-            word.store(next.0, Release);
-        }
+        let (word, slices) = (&memory.tables.pages()[page], memory.tables.slices());
+        // Whoever provides external memory may hand it out again at once, to a thread that makes the page
+        // ready: so it is absent before. Its slices stay claimed until it is known to have gone.
+        let between = memory.region.external().map(|_| PageWord::GIVEN_BACK);
+        let is_gone = page::drain(word, slices, &run, self.keeper.id, between, |ready| {
+            // SAFETY: all slices of the page are claimed by this thread, so no block lies in it.
+            unsafe { memory.region.give_back(page, Backing::from_number(ready.backing())) }
+        });
         memory.tables.page_times()[page].store(0, Relaxed);
         step!("maintain.release.before_free");
         memory.give_back(run, self.keeper.id);

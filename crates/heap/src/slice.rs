@@ -162,6 +162,12 @@ pub(crate) fn cut(slices: &[AtomicU64], run: Range<usize>, keep: usize, me: Cach
     }
 }
 
+/// Makes a slice free that a dead cache claimed: `seen`. Who maps its page may write over it at this instant.
+pub(crate) fn reap_claim(slice: &AtomicU64, seen: SliceWord) {
+    exchange(slice, seen, SliceWord::free(seen.generation().wrapping_add(1)));
+    step!("reap.slice.after_free");
+}
+
 /// Gives a slice that this cache owns another word of the same generation, or of one made from it.
 fn own(slices: &[AtomicU64], index: usize, make: impl FnOnce(u16) -> SliceWord) {
     set(&slices[index], make);

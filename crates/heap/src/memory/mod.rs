@@ -16,11 +16,12 @@ use crate::bitmap::Bitmap;
 use crate::fault::AllocError;
 use crate::layout::{ORDERS, PAGE_SLICES, SLICE};
 use crate::looks::Looks;
+use crate::page::{self, Refused};
 use crate::region::{Haste, Refusal, Region};
 use crate::slice;
 use crate::step::step;
 use crate::sync::AtomicU64;
-use crate::sync::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use crate::sync::Ordering::{AcqRel, Acquire, Relaxed};
 use crate::sys;
 use crate::tables::Tables;
 use crate::word::{Cache, CacheId, CacheWord, Page, PageWord};
@@ -159,35 +160,23 @@ impl Memory {
     /// still are ([`slice::is_claimed`]) before anything is made of them.
     pub(crate) fn make_ready(&self, page: usize, me: CacheId, haste: Haste) -> Result<(), Refused> {
         let word = &self.tables.pages()[page];
-        if !PageWord(word.load(Acquire)).is_ready() {
-            let ready = self.map(page, me, haste)?;
-            step!("page.ready.before_ready");
-            word.store(ready.0, Release);
+        // Which pages come is the provider's choice: one that is not there belongs to somebody else.
+        if self.is_external() && !PageWord(word.load(Acquire)).is_ready() {
+            return Err(Refused::Unusable);
         }
-        Ok(())
+        page::make_ready(word, me, || self.provide(page, haste))
     }
 
     /// Takes hold of a page without memory and has the kernel give it some: what its word is to say
     /// next.
     fn map(&self, page: usize, me: CacheId, haste: Haste) -> Result<PageWord, Refused> {
-        let word = &self.tables.pages()[page];
-        let old = PageWord(word.load(Acquire));
-        // Which pages come is the provider's choice: one that is not there belongs to somebody else.
-        if self.region.external().is_some() {
-            return Err(Refused::Unusable);
-        }
-        let is_mine = old == PageWord::ABSENT
-            && word.compare_exchange(old.0, PageWord::mapping(me).0, AcqRel, Relaxed).is_ok();
-        if !is_mine {
-            return Err(Refused::Busy);
-        }
-        step!("page.ready.after_mapping");
-        let provided = self.region.provide(page, haste).map_err(|refusal| {
-            word.store(PageWord::ABSENT.0, Release);
-            match refusal {
-                Refusal::Exhausted => Refused::Exhausted,
-                Refusal::Unusable => Refused::Unusable,
-            }
+        page::map(&self.tables.pages()[page], me, || self.provide(page, haste))
+    }
+
+    fn provide(&self, page: usize, haste: Haste) -> Result<PageWord, Refused> {
+        let provided = self.region.provide(page, haste).map_err(|refusal| match refusal {
+            Refusal::Exhausted => Refused::Exhausted,
+            Refusal::Unusable => Refused::Unusable,
         })?;
         Ok(PageWord::ready(provided.backing as u8))
     }
@@ -325,18 +314,17 @@ impl Memory {
                 continue;
             }
             step!("page.take.after_claim");
-            let miss = match self.make_ready(page, me, Haste::Now) {
-                Ok(()) if slice::is_claimed(slices, run.clone(), me) => return Ok(run.start),
-                Ok(()) | Err(Refused::Busy) => Miss::Busy,
-                Err(Refused::Unusable) => Miss::Unusable,
-                Err(Refused::Exhausted) => Miss::Refused,
+            let ready = || self.make_ready(page, me, Haste::Now);
+            return match page::keep_claims(slices, &run, me, ready) {
+                Ok(()) => Ok(run.start),
+                Err(Refused::Busy) => {
+                    // It is being mapped, and who noted its free runs meanwhile did not see these.
+                    self.note_free(run);
+                    Err(Miss::Busy)
+                }
+                Err(Refused::Unusable) => Err(Miss::Unusable),
+                Err(Refused::Exhausted) => Err(Miss::Refused),
             };
-            match miss {
-                // It is being mapped, and who noted its free runs meanwhile did not see these.
-                Miss::Busy => self.give_back(run, me),
-                _ => slice::unclaim(slices, run, me),
-            }
-            return Err(miss);
         }
         Err(Miss::Full)
     }
@@ -389,16 +377,14 @@ impl Memory {
         slice::claim(slices, run.clone(), me).map_err(|_| Refused::Busy)?;
         let mut pages = run.start / PAGE_SLICES..run.end.div_ceil(PAGE_SLICES);
         let mut last = pages.start;
-        let result = pages.try_for_each(|page| {
-            last = page;
-            self.make_ready(page, me, Haste::Now)
+        let result = page::keep_claims(slices, &run, me, || {
+            pages.try_for_each(|page| {
+                last = page;
+                self.make_ready(page, me, Haste::Now)
+            })
         });
-        let result = match result {
-            Ok(()) if !slice::is_claimed(slices, run.clone(), me) => Err(Refused::Busy),
-            other => other,
-        };
         if result.is_err() {
-            self.give_back(run, me);
+            self.note_free(run);
         }
         if result == Err(Refused::Unusable) {
             // Else each such request would ask for it again.
@@ -430,17 +416,6 @@ impl Memory {
 /// `align`.
 fn order_of(count: usize, align: usize) -> usize {
     count.max(align).next_power_of_two().trailing_zeros() as usize
-}
-
-/// Why a page's memory is not ready.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Refused {
-    /// Another cache is at it.
-    Busy,
-    /// Not this page; another may do.
-    Unusable,
-    /// None at all.
-    Exhausted,
 }
 
 #[cfg(all(test, not(loom), not(miri)))]

@@ -1,6 +1,7 @@
 use std::time::Duration;
 
 use super::*;
+use crate::sync::Ordering::Release;
 use crate::{Heap, Node, Pages};
 
 #[test]

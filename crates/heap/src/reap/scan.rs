@@ -6,12 +6,13 @@ use crate::class::{CLASSES, Class, TABLE};
 use crate::heap::Heap;
 use crate::layout::{PAGE_SLICES, SLICE};
 use crate::member;
+use crate::page;
 use crate::region::backing::Backing;
 use crate::slice;
 use crate::slot::Slots;
 use crate::step::step;
-use crate::sync::Ordering::{AcqRel, Acquire, Relaxed, Release};
-use crate::word::{PROCESSES_MAX, Page, PageWord, Slice, SliceWord, Slot, SlotWord};
+use crate::sync::Ordering::{AcqRel, Acquire, Relaxed};
+use crate::word::{PROCESSES_MAX, PageWord, Slice, SliceWord, Slot, SlotWord};
 
 /// One scan, with what it looks for.
 struct Scan<'a> {
@@ -71,18 +72,13 @@ impl Scan<'_> {
         if word == PageWord::GIVEN_BACK && !run.clone().any(|index| self.is_claimed(index)) {
             return;
         }
-        if let Page::Mapping(cache) | Page::Draining(cache) = word.decode()
-            && self.caches.has(cache)
-        {
-            // Whatever memory it has reads as anything, or is gone: it is asked for anew. A caller's memory
-            // goes only when its page is called absent.
-            let next = match self.is_external() {
-                true => PageWord::ready(Backing::External as u8),
-                false => PageWord::ABSENT,
-            };
-            memory.tables.pages()[page].store(next.0, Release);
-            step!("reap.page.after_absent");
-        }
+        // Whatever memory it has reads as anything, or is gone: it is asked for anew. A caller's
+        // memory goes only when its page is called absent.
+        let next = match self.is_external() {
+            true => PageWord::ready(Backing::External as u8),
+            false => PageWord::ABSENT,
+        };
+        page::reap(&memory.tables.pages()[page], word, |cache| self.caches.has(cache), next);
         let mut index = run.start;
         while index < run.end {
             index += self.slice(index).max(1);
@@ -109,10 +105,7 @@ impl Scan<'_> {
         let word = slice::word(slices, index);
         match word.decode() {
             Slice::Claimed(cache) if self.caches.has(cache) => {
-                // Who maps its page may write over it at this instant.
-                let free = SliceWord::free(word.generation().wrapping_add(1));
-                let _ = slices[index].compare_exchange(word.0, free.0, AcqRel, Relaxed);
-                step!("reap.slice.after_free");
+                slice::reap_claim(&slices[index], word);
                 1
             }
             Slice::Run { cache, class, length } if self.caches.has(cache) => {
