@@ -65,7 +65,7 @@ impl Heap {
     }
 
     /// Whether a block of this heap can lie there. Where it lies is read from metadata that others write.
-    pub(super) fn holds(&self, offset: usize, bytes: usize) -> bool {
+    pub(crate) fn holds(&self, offset: usize, bytes: usize) -> bool {
         let node = self.memory.node_of(offset / SLICE);
         let pages = self.memory.pages_of(node);
         node < self.nodes as usize

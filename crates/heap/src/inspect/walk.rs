@@ -94,8 +94,10 @@ impl Heap {
         (node, is_large): (Node, bool),
         visit: &mut impl FnMut(Block),
     ) {
+        // How long a large block is stands in a word that others can write: none reaches beyond its node.
+        let is_inside = self.holds(offset, bytes);
         let offset = Offset::new(offset as u64);
-        if let Some(address) = self.pointer(offset) {
+        if let Some(address) = self.pointer(offset).filter(|_| is_inside) {
             visit(Block { address, offset, bytes, tag: Tag(tag), process, node, is_large });
         }
     }
