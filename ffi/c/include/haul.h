@@ -75,8 +75,8 @@ typedef enum haul_status {
      */
     HAUL_ERROR_NOT_FOUND = 7,
     /**
-     * The heap belongs to another user, or others may write to it; or the socket is not to be used; or
-     * the peer is of a user that is not allowed.
+     * The heap belongs to another user, or others may write to it or cut it short; or the socket is
+     * not to be used; or the peer is of a user that is not allowed.
      */
     HAUL_ERROR_FORBIDDEN = 8,
     /**
@@ -202,6 +202,28 @@ typedef enum haul_heap_pages {
      */
     HAUL_HEAP_PAGES_PLAIN = 4,
 } haul_heap_pages;
+
+/**
+ * Which devices an address is for. New ones are added at the end; none changes its number.
+ */
+typedef enum haul_iova_kind {
+    /**
+     * A physical address, as the kernel tells it: DPDK's IOVA as PA. Of memory from the pool of huge pages it
+     * holds for as long as the block lives; other pages may be moved unless they are locked.
+     */
+    HAUL_IOVA_PHYSICAL = 1,
+    /**
+     * The process's own address, for no other is known: physical ones take CAP_SYS_ADMIN, and a page that
+     * was touched. Right behind an IOMMU that maps this process's addresses, DPDK's IOVA as VA, and for an
+     * emulated device. For nothing else: a device that takes physical addresses would write to memory of
+     * others.
+     */
+    HAUL_IOVA_VIRTUAL = 2,
+    /**
+     * As the provider of the memory says.
+     */
+    HAUL_IOVA_PROVIDED = 3,
+} haul_iova_kind;
 
 /**
  * The ways for bytes to get from one process to another.
@@ -349,6 +371,24 @@ typedef struct haul_heap_stats {
      */
     uint64_t limit_bytes;
 } haul_heap_stats;
+
+/**
+ * An address for devices.
+ */
+typedef struct haul_iova {
+    /**
+     * The address.
+     */
+    uint64_t address;
+    /**
+     * A haul_iova_kind: which devices it is for.
+     */
+    uint32_t kind;
+    /**
+     * 0.
+     */
+    uint32_t reserved;
+} haul_iova;
 
 /**
  * How a channel behaves at this end. All zeros ask for the defaults.
@@ -635,12 +675,14 @@ enum haul_status haul_heap_attach(const char *name,
 
 /**
  * Attaches to the heap behind a descriptor, which stays the caller's, and writes it to heap. As
- * haul_heap_attach().
+ * haul_heap_attach(); HAUL_ERROR_FORBIDDEN where the file's size is not sealed, so that somebody could cut
+ * it short: a named heap is attached to by its name.
  *
  * # Safety
  * heap is NULL or writable.
  */
-enum haul_status haul_heap_attach_fd(int fd, struct haul_heap **heap);
+enum haul_status haul_heap_attach_fd(int fd,
+                                     struct haul_heap **heap);
 
 /**
  * Takes a shared heap's name away: nobody can attach by it any more. Who is attached stays so.
@@ -829,14 +871,16 @@ enum haul_status haul_heap_get_stats(const struct haul_heap *heap,
 enum haul_status haul_heap_validate(const struct haul_heap *heap);
 
 /**
- * The address of a byte of the heap as a device can be given it: physical where this process may know
- * it, else its own. 0 for NULL.
+ * Writes the address of a byte of the heap for devices to iova, and of which kind it is. Three system calls.
+ *
+ * Returns HAUL_OK; HAUL_ERROR_NULL; HAUL_ERROR_FOREIGN_POINTER. iova is written on HAUL_OK alone.
  *
  * # Safety
- * heap is NULL or a heap.
+ * heap is NULL or a heap; iova is NULL or writable.
  */
-uint64_t haul_heap_iova(const struct haul_heap *heap,
-                        const void *pointer);
+enum haul_status haul_heap_iova(const struct haul_heap *heap,
+                                const void *pointer,
+                                struct haul_iova *iova);
 
 /**
  * Makes a socket at path, for this user alone, and writes its listener to listener. A socket there that
