@@ -98,12 +98,13 @@ fn assert_uses_the_pool(heap: &Heap, pool: &Pool) {
 /// A child of fork could not have copies of them.
 #[test]
 fn a_heap_of_one_process_leaves_the_pool_alone_and_says_why() {
-    let Some(pool) = Pool::take("a heap of one process beside the pool") else { return };
+    let Some(_pool) = Pool::take("a heap of one process beside the pool") else { return };
     for pages in [Pages::Auto, Pages::Huge2M, Pages::Huge1G] {
         let heap = builder().pages(pages).build().unwrap();
         let blocks = take_all(&heap);
         assert_eq!((blocks.len(), backings(&heap)), (PAGES, (0, PAGES)));
-        assert_eq!(pool.free(), Some(IN_POOL));
+        // What is free in the pool says less: another program's shared heap may take a page.
+        assert!(blocks.iter().all(|block| kernel_page_kib(*block) != 2048));
         let told = heap.pages();
         assert!(matches!(told.reason, Reason::NotShared | Reason::TransparentNever), "{told}");
         assert_eq!(told.from_pool, 0);
