@@ -134,13 +134,14 @@ pub(crate) struct Survey {
 /// needs nothing else.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Example:\n  haul report survey.jsonl --out report.html\n  haul copy bench --json | haul report - --csv"
+    after_help = "Example:\n  haul report survey.jsonl --out report.html\n  haul copy bench --json | haul report - --csv\n  \
+    haul report survey.jsonl --compact --out survey.jsonl.gz"
 )]
 pub(crate) struct Report {
-    /// Record files; - is standard input
+    /// Record files, as they are or compressed by gzip; - is standard input
     #[arg(required = true, value_name = "FILES")]
     pub(crate) files: Vec<PathBuf>,
-    /// Where to write [default: standard output]
+    /// Where to write, compressed by gzip where the name ends in .gz [default: standard output]
     #[arg(long, value_name = "FILE")]
     pub(crate) out: Option<PathBuf>,
     /// A table of every number instead of a page
@@ -149,6 +150,9 @@ pub(crate) struct Report {
     /// The records themselves, checked and joined, one a line of JSON
     #[arg(long)]
     pub(crate) json: bool,
+    /// The same with five quantiles where a record has more samples: less room, the same page
+    #[arg(long, conflicts_with_all = ["csv", "json"])]
+    pub(crate) compact: bool,
 }
 
 /// The kernels that copy and fill, which of them this processor runs, and the sizes at which haul

@@ -100,6 +100,16 @@ pub(crate) enum Error {
         /// The most that is read.
         limit: Bytes,
     },
+    /// A compressed file of records cannot be unpacked.
+    #[error(
+        "cannot unpack {name}: {reason}; pack its records again with gzip, or give fewer of them"
+    )]
+    Compressed {
+        /// The file, or `-`.
+        name: String,
+        /// What is wrong with it.
+        reason: String,
+    },
     /// Standard output could not be written.
     #[error("cannot write to standard output: {0}; make room, or send it elsewhere")]
     Output(io::Error),

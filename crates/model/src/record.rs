@@ -8,6 +8,7 @@
 //! changes the number, and [`Line::parse`] refuses numbers that it does not know.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU64;
 
 use serde::{Deserialize, Serialize};
 
@@ -63,6 +64,11 @@ pub struct Record {
     pub unit: String,
     /// Every sample, in the order taken; each is already per operation where the metric is.
     pub samples: Vec<f64>,
+    /// Where [`Record::samples`] are no samples but their quantiles, at even steps from the least to the
+    /// most: of how many samples. So a record takes less room, and whoever does not know the field
+    /// reads the same median and quartiles.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub quantiles_of: Option<NonZeroU64>,
     /// The comparison with a baseline measured in the same interleaved run, if there is one.
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     pub comparison: Option<Comparison>,
@@ -179,6 +185,7 @@ impl Record {
             metric: metric.into(),
             unit: unit.into(),
             samples: Vec::new(),
+            quantiles_of: None,
             comparison: None,
         }
     }
@@ -201,6 +208,12 @@ impl Record {
             length if length % 2 == 1 => Some(sorted[middle]),
             _ => Some(f64::midpoint(sorted[middle - 1], sorted[middle])),
         }
+    }
+
+    /// How many samples were taken, whether the record has all of them or their quantiles.
+    #[must_use]
+    pub fn samples_count(&self) -> u64 {
+        self.quantiles_of.map_or(self.samples.len() as u64, NonZeroU64::get)
     }
 
     /// What the hypervisor took of all processors' time while the figure was taken, in percent; `None` where
@@ -338,6 +351,8 @@ struct RecordFields {
     unit: String,
     samples: Vec<f64>,
     #[serde(default, deserialize_with = "present")]
+    quantiles_of: Option<NonZeroU64>,
+    #[serde(default, deserialize_with = "present")]
     baseline: Option<String>,
     #[serde(default, deserialize_with = "present")]
     ratio: Option<f64>,
@@ -375,6 +390,7 @@ impl TryFrom<RecordFields> for Record {
             metric: fields.metric,
             unit: fields.unit,
             samples: fields.samples,
+            quantiles_of: fields.quantiles_of,
             comparison,
         })
     }

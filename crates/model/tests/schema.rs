@@ -102,6 +102,26 @@ fn every_field_has_one_type() {
 }
 
 #[test]
+fn samples_are_all_of_them_or_quantiles_of_a_count() {
+    let schema = schema();
+    let mut line = json_of(record());
+    assert!(line.get("quantiles_of").is_none());
+    assert_eq!(record().samples_count(), 2);
+    line["quantiles_of"] = json!(1000);
+    assert!(accepted(&schema, &line));
+    let Line::Record(read) = Line::parse(&line.to_string()).expect("accepted") else {
+        panic!("a record")
+    };
+    assert_eq!((read.samples_count(), read.samples.len()), (1000, 2));
+    assert_round_trip(read.into());
+    for other in [json!(null), json!(0), json!(-1), json!(1.5), json!("9"), json!(true), json!([9])]
+    {
+        line["quantiles_of"] = other;
+        assert!(!accepted(&schema, &line), "{line}");
+    }
+}
+
+#[test]
 fn a_part_of_a_comparison_is_refused_and_named() {
     let schema = schema();
     let whole = json_of(record());
@@ -181,12 +201,13 @@ prop_compose! {
         kind in prop_oneof![Just(Kind::Measured), Just(Kind::Modelled)],
         parameters in prop::collection::btree_map(".*", any_value(), 0..4),
         samples in prop::collection::vec(prop::num::f64::NORMAL | prop::num::f64::ZERO | prop::num::f64::SUBNORMAL, 0..8),
+        quantiles_of in prop::option::of(any::<std::num::NonZeroU64>()),
         comparison in prop::option::of(any_comparison()),
     ) -> Record {
         let mut record = Record::new(&texts[0], &texts[1], &texts[2], &texts[3], &texts[4]);
         record.time.clone_from(&texts[5]);
         record.machine.clone_from(&texts[6]);
-        Record { kind, parameters, samples, comparison, ..record }
+        Record { kind, parameters, samples, quantiles_of, comparison, ..record }
     }
 }
 

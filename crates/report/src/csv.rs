@@ -13,7 +13,8 @@ use crate::text;
 ///
 /// Quoted as RFC 4180 says, with `\n` line ends. Columns: the record's fields, each parameter as
 /// `parameters.NAME` (empty where a record lacks it), `median`, `quartile_low`, `quartile_high`, the
-/// comparison, and all `samples` apart by spaces. Numbers are written so that they read back exactly.
+/// comparison, and all `samples` apart by spaces (where they are quantiles, `quantiles_of` says of how
+/// many samples). Numbers are written so that they read back exactly.
 /// Text that a spreadsheet would take for a formula has an apostrophe before it.
 ///
 /// ```
@@ -53,7 +54,7 @@ pub fn csv(lines: &[Line]) -> String {
         ]
         .map(String::from),
     );
-    header.push("samples".into());
+    header.extend(["quantiles_of", "samples"].map(String::from));
     let mut csv = row(&header);
     for record in records {
         csv.push_str(&row(&cells(record, &parameters)));
@@ -94,6 +95,7 @@ fn cells(record: &Record, parameters: &BTreeSet<&str>) -> Vec<String> {
         exact(c.map(|c| c.ratio_high)),
         exact(c.map(|c| c.floor)),
     ]);
+    cells.push(record.quantiles_of.map(|count| count.to_string()).unwrap_or_default());
     cells.push(record.samples.iter().map(f64::to_string).collect::<Vec<_>>().join(" "));
     cells
 }

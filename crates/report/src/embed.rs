@@ -2,9 +2,9 @@
 
 use std::borrow::Cow;
 
-use haul_model::{Line, Record};
+use haul_model::Line;
 
-use crate::stats::quantile_of_sorted;
+use crate::compact::{digits, thin};
 
 /// More samples than this are thinned.
 const SAMPLES_MAX: usize = 64;
@@ -13,8 +13,11 @@ const SAMPLES_MAX: usize = 64;
 /// median are among them.
 const QUANTILES: usize = 61;
 
+/// Digits that are kept of a sample.
+const DIGITS: usize = 4;
+
 /// Lines as JSON, with samples to four digits, and of more than [`SAMPLES_MAX`] only quantiles,
-/// ascending, with a note that says so. Median and quartiles stay what they were, to four digits.
+/// ascending. Median and quartiles stay what they were, to four digits.
 pub(crate) fn lines_json(lines: &[Line]) -> Vec<String> {
     lines.iter().map(|line| smaller(line).to_json()).collect()
 }
@@ -23,33 +26,16 @@ fn smaller(line: &Line) -> Cow<'_, Line> {
     let Line::Record(record) = line else { return Cow::Borrowed(line) };
     let mut record = record.clone();
     if record.samples.len() > SAMPLES_MAX {
-        thin(&mut record);
+        thin(&mut record, QUANTILES);
     }
-    record.samples.iter_mut().for_each(|sample| *sample = four_digits(*sample));
+    record.samples.iter_mut().for_each(|sample| *sample = digits(*sample, DIGITS));
     Cow::Owned(Line::from(record))
-}
-
-fn thin(record: &mut Record) {
-    let own = format!("samples: {QUANTILES} quantiles of {}", record.samples.len());
-    let note = match record.parameters.get("note").and_then(|note| note.as_str()) {
-        Some(before) => format!("{before}; {own}"),
-        None => own,
-    };
-    record.parameters.insert("note".into(), note.into());
-    record.samples.sort_by(f64::total_cmp);
-    #[expect(clippy::cast_precision_loss, reason = "far fewer than 2^52")]
-    let share = |index: usize| index as f64 / (QUANTILES - 1) as f64;
-    record.samples = (0..QUANTILES)
-        .filter_map(|index| quantile_of_sorted(&record.samples, share(index)))
-        .collect();
-}
-
-fn four_digits(value: f64) -> f64 {
-    format!("{value:.3e}").parse().unwrap_or(value)
 }
 
 #[cfg(test)]
 mod tests {
+    use haul_model::Record;
+
     use super::*;
     use crate::stats::quantile;
 
@@ -75,7 +61,7 @@ mod tests {
             let (was, is) = (quantile(&samples, share), quantile(&found.samples, share));
             assert!((was.unwrap() - is.unwrap()).abs() <= 5e-4 * was.unwrap(), "{share}: {is:?}");
         }
-        assert_eq!(found.parameters["note"], "busy; samples: 61 quantiles of 1000");
+        assert_eq!((found.samples_count(), &found.parameters["note"]), (1000, &"busy".into()));
     }
 
     #[test]

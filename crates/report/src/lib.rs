@@ -24,6 +24,7 @@
 //! - `figures`: what the plots draw, as data;
 //! - `svg`: a figure without a browser;
 //! - `table`, `csv`: every number;
+//! - `compact`: records in less room;
 //! - `embed`: the records that a page carries;
 //! - `page`: the whole.
 #![forbid(unsafe_code)]
@@ -52,10 +53,13 @@ mod table;
 
 mod csv;
 
+mod compact;
+
 mod embed;
 
 mod page;
 
+pub use compact::compact;
 pub use csv::csv;
 pub use findings::{Finding, Tone, findings, shortlist};
 pub use note::note;

@@ -109,7 +109,7 @@ impl<'a> Columns<'a> {
         row.push_str(&numeric(quantile(&record.samples, 0.25)));
         row.push_str(&numeric(quantile(&record.samples, 0.75)));
         row.push_str(&cell(&record.unit));
-        let _ = write!(row, "<td class=\"n\">{}</td>", record.samples.len());
+        let _ = write!(row, "<td class=\"n\">{}</td>", record.samples_count());
         if self.has_throughput {
             let rate = limit::throughput(record);
             let allowed = self.allowed(record);

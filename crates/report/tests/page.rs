@@ -272,6 +272,53 @@ fn a_page_of_long_runs_stays_small() {
     assert!(page < 150_000 + records * 3_000, "{page} bytes for {records} records");
 }
 
+/// Whether two values are the same, numbers to eleven digits.
+fn are_near(a: &serde_json::Value, b: &serde_json::Value) -> bool {
+    use serde_json::Value;
+    match (a, b) {
+        (Value::Number(a), Value::Number(b)) => {
+            let (a, b) = (a.as_f64().expect("finite"), b.as_f64().expect("finite"));
+            (a - b).abs() <= 1e-11 * a.abs()
+        }
+        (Value::Array(a), Value::Array(b)) => {
+            a.len() == b.len() && a.iter().zip(b).all(|(a, b)| are_near(a, b))
+        }
+        (Value::Object(a), Value::Object(b)) => {
+            a.len() == b.len()
+                && a.iter().all(|(key, a)| b.get(key).is_some_and(|b| are_near(a, b)))
+        }
+        _ => a == b,
+    }
+}
+
+/// A page of compact records differs from that of the full ones in the records that it carries.
+#[test]
+fn compact_records_make_the_same_page() {
+    let mut lines = samples::survey("m1", "Sample CPU");
+    for line in &mut lines {
+        if let Line::Record(record) = line {
+            let own = record.samples.clone();
+            // Not a decimal, so that no value lies between two that a plot may round it to.
+            let step = std::f64::consts::E * 1e-5;
+            let drift = |(round, sample): (u32, f64)| sample * (1.0 + step * f64::from(round));
+            record.samples = (0..101).zip(own.into_iter().cycle()).map(drift).collect();
+        }
+    }
+    let compact = haul_report::compact(lines.clone());
+    assert!(records(&compact).all(|record| record.samples.len() == 5));
+    let (page, of_compact) = (html(&lines), html(&compact));
+    assert!(are_near(&data(&page, "plots"), &data(&of_compact, "plots")), "the plots differ");
+    // What is read; a cell's `data-v` is what it is sorted by.
+    let text = |page: &str| {
+        let shown = page.split("<script type=\"application/json\"").next().expect("one part");
+        let cells =
+            shown.split(" data-v=\"").map(|cell| cell.split_once('"').map_or(cell, |c| c.1));
+        cells.collect::<String>()
+    };
+    assert!(text(&page) == text(&of_compact), "the pages differ");
+    assert_eq!(haul_report::findings(&lines), haul_report::findings(&compact));
+}
+
 /// What makes the record of a number differ from the others.
 type Change = fn(&mut Record, u64);
 

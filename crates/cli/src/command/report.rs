@@ -1,8 +1,11 @@
 //! `haul report`: saved records as a page, a table, or records again.
 
-use std::io::{self, Read};
+use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
+use flate2::Compression;
+use flate2::read::MultiGzDecoder;
+use flate2::write::GzEncoder;
 use haul_model::{Bytes, Line};
 
 use super::Command;
@@ -14,6 +17,9 @@ use crate::terminal;
 /// Longest record file, or standard input, that is read, in bytes: some hundred surveys. A page has
 /// all of them in memory, several times their length.
 const FILE_BYTES_MAX: u64 = 1 << 30;
+
+/// How what gzip packed begins (RFC 1952, section 2.3.1).
+const GZIP: [u8; 2] = [0x1f, 0x8b];
 
 pub(super) struct Report {
     lines: Vec<Line>,
@@ -29,7 +35,7 @@ impl Report {
     /// A file cannot be read, a line (but a last one that was cut off) is no record, or there is no
     /// record at all.
     pub(super) fn read(arguments: arguments::Report) -> Result<Self, Error> {
-        let arguments::Report { files, out, csv, json } = arguments;
+        let arguments::Report { files, out, csv, json, compact } = arguments;
         let mut lines = Vec::new();
         for path in &files {
             lines.extend(read_lines(path)?);
@@ -48,7 +54,8 @@ impl Report {
                  value; measure again for it"
             ));
         }
-        Ok(Self { lines, out, csv, json })
+        let lines = if compact { haul_report::compact(lines) } else { lines };
+        Ok(Self { lines, out, csv, json: json || compact })
     }
 }
 
@@ -73,7 +80,7 @@ impl Command for Report {
             (false, ..) => haul_report::html(journal.lines()),
         };
         match &self.out {
-            Some(path) => Ok(haul::file::write_atomically(path, text.as_bytes())?),
+            Some(path) => Ok(haul::file::write_atomically(path, &packed(path, text.into_bytes()))?),
             None => terminal::print(text.trim_end_matches('\n')),
         }
     }
@@ -85,8 +92,35 @@ pub(super) fn read_lines(path: &Path) -> Result<Vec<Line>, Error> {
     } else {
         (path.display().to_string(), haul::file::read_limited(path, FILE_BYTES_MAX)?)
     };
+    let bytes = unpacked(&name, bytes, FILE_BYTES_MAX)?;
     // A byte that is no text is found again as a line that is no JSON, with its number.
     readable(name, &String::from_utf8_lossy(&bytes))
+}
+
+/// What gzip packed, as it was; everything else as it is.
+fn unpacked(name: &str, bytes: Vec<u8>, limit_bytes: u64) -> Result<Vec<u8>, Error> {
+    if !bytes.starts_with(&GZIP) {
+        return Ok(bytes);
+    }
+    let error = |reason: String| Error::Compressed { name: name.to_owned(), reason };
+    let mut all = Vec::new();
+    MultiGzDecoder::new(&bytes[..])
+        .take(limit_bytes.saturating_add(1))
+        .read_to_end(&mut all)
+        .map_err(|reason| error(reason.to_string()))?;
+    if all.len() as u64 > limit_bytes {
+        return Err(error(format!("it holds more than {}", Bytes(limit_bytes))));
+    }
+    Ok(all)
+}
+
+/// What goes into the file of this name. The same records give the same bytes: without a time.
+fn packed(path: &Path, text: Vec<u8>) -> Vec<u8> {
+    if path.extension().is_none_or(|extension| extension != "gz") {
+        return text;
+    }
+    let mut packer = GzEncoder::new(Vec::new(), Compression::best());
+    packer.write_all(&text).and_then(|()| packer.finish()).expect("a vector takes all")
 }
 
 /// All of standard input, or an error: never a part of it.
@@ -128,5 +162,21 @@ mod tests {
         // Whoever writes without end is not read without end.
         let error = read_input(io::repeat(b'a'), 100).unwrap_err().to_string();
         assert!(error.contains("100 B") && error.contains("fewer records"), "{error}");
+    }
+
+    #[test]
+    fn what_was_packed_is_unpacked_up_to_the_limit() {
+        let packed = packed(Path::new("a.jsonl.gz"), vec![b'a'; 100]);
+        assert!(packed.len() < 50 && packed.starts_with(&GZIP));
+        assert_eq!(unpacked("a", packed.clone(), 100).unwrap(), [b'a'; 100]);
+        // Two files that were packed one after the other are one.
+        assert_eq!(unpacked("a", [&packed[..], &packed].concat(), 200).unwrap(), [b'a'; 200]);
+        let error = unpacked("a.gz", packed.clone(), 99).unwrap_err().to_string();
+        assert!(error.contains("a.gz") && error.contains("more than 99 B"), "{error}");
+        for length in 2..packed.len() {
+            let error = unpacked("a.gz", packed[..length].to_vec(), 100).unwrap_err().to_string();
+            assert!(error.contains("cannot unpack a.gz"), "{error}");
+        }
+        assert_eq!(unpacked("a", b"{}".to_vec(), 1).unwrap(), b"{}");
     }
 }

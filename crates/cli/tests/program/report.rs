@@ -45,6 +45,38 @@ fn saved_records_become_a_page_a_table_or_records() {
     assert_eq!(fs::read_to_string(out).unwrap().trim_end(), page.trim_end());
 }
 
+/// Compact, packed, and read again: the same medians and ratios in a hundredth of the room.
+#[test]
+fn compact_records_say_the_same_in_less_room() {
+    let folder = tempfile::tempdir().unwrap();
+    let full = folder.path().join("full.jsonl");
+    let many: Vec<String> = (0..1001).map(|i| format!("{}.{i:04}", 50 + i * 7 % 11)).collect();
+    let many = many.join(",");
+    let lines =
+        ["haul", "avx2"].map(|name| record_line(name).replace("50.0,51.0", &many)).join("\n");
+    fs::write(&full, &lines).unwrap();
+    let full = full.to_str().unwrap();
+    let plain = run(&mut haul(&["report", full, "--compact"])).expect(0);
+    let out = folder.path().join("small.jsonl.gz");
+    let out = out.to_str().unwrap();
+    run(&mut haul(&["report", full, "--compact", "--out", out])).expect(0);
+    let packed = fs::read(out).unwrap();
+    assert!(packed.len() * 20 < lines.len(), "{} of {} B", packed.len(), lines.len());
+    let read = run(&mut haul(&["report", out, "--json"])).expect(0);
+    assert_eq!(read.out, plain.out);
+    let piped = run_with_input(&mut haul(&["report", "-", "--json"]), &packed).expect(0);
+    assert_eq!(piped.out, plain.out);
+    let records = read.records();
+    let whole = run(&mut haul(&["report", full, "--json"])).expect(0).records();
+    for (record, whole) in records.iter().zip(&whole) {
+        assert_eq!((record.samples.len(), record.samples_count()), (5, 1001));
+        assert_eq!((record.median(), &record.comparison), (whole.median(), &whole.comparison));
+    }
+    fs::write(out, &packed[..packed.len() / 2]).unwrap();
+    run(&mut haul(&["report", out])).expect(1).says(&["cannot unpack", "small.jsonl.gz"]);
+    run(&mut haul(&["report", full, "--compact", "--csv"])).expect(2);
+}
+
 #[test]
 fn records_without_a_sample_are_told() {
     let empty = record_line("haul").replace("[50.0,51.0]", "[]");

@@ -49,6 +49,11 @@ const WHY: [(&str, &str); 12] = [
 /// GB/s by subject, by size.
 type Rates = BTreeMap<u64, BTreeMap<String, f64>>;
 
+/// Whether samples are of use only in the order in which they were taken.
+pub(crate) fn is_compared_by_sample(record: &Record) -> bool {
+    record.experiment == EXPERIMENT && record.metric == "throughput"
+}
+
 /// For each kind of target, with both processors free and with one busy: who won where, and why.
 pub(super) fn transfers(records: &[&Record]) -> Vec<Finding> {
     let own: Vec<&Record> = records
@@ -193,13 +198,17 @@ fn choice(records: &[&Record], place: &str) -> Option<Finding> {
 
 /// Whether no way is faster than what was chosen by more than [`CLOSE`]; `None` without another. What
 /// was chosen is the fastest where it took that very way: noise is all that parts them then. Else the
-/// two are compared repetition by repetition, for what disturbs a machine for a while meets both.
+/// two are compared repetition by repetition, for what disturbs a machine for a while meets both; by
+/// their medians where a record has quantiles only.
 fn is_close<'a>(chosen: &Record, ways: impl Iterator<Item = &'a Record>) -> Option<bool> {
     let median = |record: &Record| record.median().unwrap_or(0.0);
     let best = ways.max_by(|a, b| median(a).total_cmp(&median(b)))?;
     let took = chosen.parameters.get("mechanism").and_then(|took| took.as_str());
     if took.is_some() && took == best.subject.strip_prefix("haul:") {
         return Some(true);
+    }
+    if chosen.quantiles_of.is_some() || best.quantiles_of.is_some() {
+        return Some(median(chosen) / median(best) >= 1.0 - CLOSE);
     }
     let pairs = chosen.samples.iter().zip(&best.samples);
     let ratios: Vec<f64> = pairs.map(|(chosen, best)| chosen / best).collect();
@@ -262,6 +271,10 @@ mod tests {
         assert_eq!(is_close(&chosen, [&ring].into_iter()), Some(true));
         let behind = record(CHOICE, &[7.0, 7.0, 7.0, 3.5, 3.5]);
         assert_eq!(is_close(&behind, [&ring].into_iter()), Some(false));
+        // Quantiles have no repetitions: nothing says which two were taken together.
+        let mut quantiles = chosen.clone();
+        quantiles.quantiles_of = std::num::NonZeroU64::new(1000);
+        assert_eq!(is_close(&quantiles, [&ring].into_iter()), Some(false));
         let the_same = behind.with("mechanism", "ring");
         assert_eq!(is_close(&the_same, [&ring].into_iter()), Some(true));
         assert_eq!(is_close(&chosen, [].into_iter()), None);

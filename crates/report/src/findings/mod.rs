@@ -33,6 +33,8 @@ mod tune;
 
 use haul_model::{Comparison, Line, Record, Verdict};
 
+pub(crate) use channel::is_compared_by_sample;
+
 use crate::select::{self, Section, field};
 use crate::text;
 
