@@ -26,6 +26,12 @@ const HOSTS: [&str; 14] = [
 /// Where a reader begins.
 const ENTRIES: [&str; 3] = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md"];
 
+/// Largest file of `bench/record/`, in bytes: twice the largest of today, compact and packed.
+const RECORD_BYTES_MAX: u64 = 400_000;
+
+/// Largest file of `docs/`, in bytes.
+const DOCUMENT_BYTES_MAX: u64 = 200_000;
+
 /// A link in a document.
 struct Link<'a> {
     line: usize,
@@ -89,6 +95,20 @@ fn is_named(tree: &Tree, script: &str) -> bool {
     others
         .filter(|file| file.path.ends_with(".md") || file.path.starts_with("scripts/"))
         .any(|file| file.text.contains(script))
+}
+
+/// Records, and what `docs/` shows, above what one of their kind may take, in bytes: a clone has
+/// every record that ever was. `haul report --compact` makes records small.
+pub(crate) fn heavy(tree: &Tree) -> Vec<String> {
+    let limit_of = |path: &str| match path {
+        _ if path.starts_with("bench/record/") => Some(RECORD_BYTES_MAX),
+        _ if path.starts_with("docs/") => Some(DOCUMENT_BYTES_MAX),
+        _ => None,
+    };
+    let all = tree.sizes.iter().filter_map(|(path, bytes)| Some((path, *bytes, limit_of(path)?)));
+    all.filter(|(_, bytes, limit)| bytes > limit)
+        .map(|(path, bytes, limit)| format!("{path}: {bytes} B, of {limit} at most"))
+        .collect()
 }
 
 /// Text that holds for one machine only: home folders, and hosts that are not the public's.
@@ -198,6 +218,16 @@ mod tests {
         ] {
             assert_eq!(findings(dirty).len(), 1, "{dirty}");
         }
+    }
+
+    #[test]
+    fn a_heavy_record_is_found() {
+        let mut tree = Tree::of(&[("bench/record/a.gz", ""), ("docs/a.png", ""), ("src/a.rs", "")]);
+        tree.sizes.insert("src/a.rs".into(), 1 << 30);
+        assert_eq!(heavy(&tree), [""; 0]);
+        tree.sizes.insert("bench/record/a.gz".into(), RECORD_BYTES_MAX + 1);
+        tree.sizes.insert("docs/a.png".into(), DOCUMENT_BYTES_MAX + 1);
+        assert_eq!(heavy(&tree).len(), 2);
     }
 
     #[test]

@@ -109,6 +109,11 @@ fn links_in_documents_resolve() {
 }
 
 #[test]
+fn records_and_pictures_are_light() {
+    assert_clean(documents::heavy(&Tree::load()));
+}
+
+#[test]
 fn every_document_and_script_is_mentioned() {
     assert_clean(documents::unmentioned(&Tree::load()));
 }

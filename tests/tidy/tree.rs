@@ -1,5 +1,6 @@
 //! The files of the repository.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
@@ -18,13 +19,15 @@ pub(crate) struct File {
 pub(crate) struct Tree {
     pub(crate) files: Vec<File>,
     pub(crate) paths: Vec<String>,
+    /// What each file of `paths` takes, in bytes.
+    pub(crate) sizes: BTreeMap<String, u64>,
 }
 
 impl Tree {
     /// The tree that this test was compiled from.
     pub(crate) fn load() -> Self {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-        let mut tree = Self { files: Vec::new(), paths: Vec::new() };
+        let mut tree = Self { files: Vec::new(), paths: Vec::new(), sizes: BTreeMap::new() };
         tree.walk(&root, "");
         assert!(tree.get("Cargo.toml").is_some(), "{} is not the repository", root.display());
         tree.files.sort_by(|a, b| a.path.cmp(&b.path));
@@ -39,7 +42,8 @@ impl Tree {
             .map(|&(path, text)| File { path: path.into(), text: text.into() })
             .collect();
         let paths = files.iter().map(|file| file.path.clone()).collect();
-        Self { files, paths }
+        let sizes = files.iter().map(|file| (file.path.clone(), file.text.len() as u64)).collect();
+        Self { files, paths, sizes }
     }
 
     /// The text of one file.
@@ -72,6 +76,9 @@ impl Tree {
                 // is not UTF-8 is a picture or a table, and the rules speak of text.
                 if let Ok(text) = fs::read_to_string(entry.path()) {
                     self.files.push(File { path: path.clone(), text });
+                }
+                if let Ok(status) = entry.metadata() {
+                    self.sizes.insert(path.clone(), status.len());
                 }
                 self.paths.push(path);
             }
