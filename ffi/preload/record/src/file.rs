@@ -4,14 +4,16 @@
 use core::cell::UnsafeCell;
 use core::ffi::CStr;
 use core::ptr::{self, NonNull};
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use haul_model::trace::{HEADER_BYTES, Header, PROGRAM_BYTES};
-use rustix::fd::OwnedFd;
-use rustix::fs::{CWD, FallocateFlags, FileType, Mode, OFlags};
+use rustix::fd::{AsFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd};
+use rustix::fs::{AtFlags, CWD, FallocateFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 use rustix::process::Resource;
+
+use crate::filter;
 
 /// How far apart blocks begin, in bytes: about 8,000 events, so that one in 8,000 calls costs the
 /// few microseconds of a new block; a multiple of every page size, for each is mapped.
@@ -26,6 +28,17 @@ pub(crate) const PATH_BYTES: usize = 4096;
 /// How many names are tried for a process that replaced itself by another program (`exec`).
 const NAMES_MAX: u32 = 100;
 
+/// The most that is kept ready for a process that filters its system calls, in bytes: some two
+/// million events. It is taken from the disk whether it is used or not.
+const RESERVE_BYTES: u64 = 16 << 20;
+
+/// The descriptor that the last process to begin a trace keeps, and its file: a forked child closes
+/// what it inherits.
+static KEPT: AtomicI32 = AtomicI32::new(NONE);
+static KEPT_DEVICE: AtomicU64 = AtomicU64::new(0);
+static KEPT_INODE: AtomicU64 = AtomicU64::new(0);
+const NONE: i32 = -1;
+
 /// The file that one process writes. Zeros stand for none, as a forked child finds it.
 pub(crate) struct File {
     path: UnsafeCell<[u8; PATH_BYTES]>,
@@ -36,6 +49,11 @@ pub(crate) struct File {
     limit: AtomicU64,
     /// Times count from here: `CLOCK_MONOTONIC`, in nanoseconds.
     clock_ns: AtomicU64,
+    /// What was mapped beforehand for a process that filters its system calls, and how much of it
+    /// was given out.
+    reserve: AtomicPtr<u8>,
+    reserve_bytes: AtomicU64,
+    reserve_used: AtomicU64,
     pub(crate) process: AtomicU32,
 }
 
@@ -48,6 +66,10 @@ pub(crate) enum Failure {
     Limit,
     /// Under the trace's name stands another file.
     Replaced,
+    /// The file was made shorter than what of it was mapped.
+    Cut,
+    /// The process filters its system calls, and what was mapped beforehand is used up.
+    Filtered,
 }
 
 impl From<Errno> for Failure {
@@ -61,15 +83,27 @@ impl File {
     /// and with a number where that exists. Called once in a process.
     pub(crate) fn create(&self, base: &[u8], parent: u32, limit: u64) -> Result<(), Failure> {
         let process = rustix::process::getpid().as_raw_nonzero().get() as u32;
+        close_inherited();
         let file = self.open_new(base, process)?;
-        let status = rustix::fs::fstat(&file)?;
+        let begun = self.begin(&file, process, parent, limit);
+        if begun.is_err()
+            && let Ok(name) = self.name()
+        {
+            // It is ours, and says nothing.
+            let _ = rustix::fs::unlinkat(CWD, name, AtFlags::empty());
+        }
+        begun
+    }
+
+    fn begin(&self, file: &OwnedFd, process: u32, parent: u32, limit: u64) -> Result<(), Failure> {
+        let status = rustix::fs::fstat(file)?;
         self.device.store(status.st_dev, Ordering::Relaxed);
         self.inode.store(status.st_ino, Ordering::Relaxed);
         self.end.store(FIRST_BLOCK_AT, Ordering::Relaxed);
         self.limit.store(limit, Ordering::Relaxed);
         self.clock_ns.store(clock_ns(libc::CLOCK_MONOTONIC), Ordering::Relaxed);
         self.process.store(process, Ordering::Relaxed);
-        self.allocate(&file, 0, FIRST_BLOCK_AT)?;
+        self.allocate(file, 0, FIRST_BLOCK_AT)?;
         let header = Header {
             header_bytes: FIRST_BLOCK_AT as u32,
             block_bytes: BLOCK_BYTES,
@@ -79,8 +113,11 @@ impl File {
             clock_ns: self.clock_ns.load(Ordering::Relaxed),
             program: program(),
         };
-        let written = rustix::io::pwrite(&file, &header.to_bytes(), 0)?;
-        if written == HEADER_BYTES { Ok(()) } else { Err(Errno::IO.into()) }
+        if rustix::io::pwrite(file, &header.to_bytes(), 0)? != HEADER_BYTES {
+            return Err(Errno::IO.into());
+        }
+        keep(file, status.st_dev, status.st_ino);
+        Ok(())
     }
 
     /// Nanoseconds since the trace began, of a time that [`clock_ns`] told.
@@ -88,17 +125,61 @@ impl File {
         clock_ns.saturating_sub(self.clock_ns.load(Ordering::Relaxed))
     }
 
-    /// Grows the file by a block and maps it: zeros, which the caller alone writes.
+    /// A block of the file, mapped: zeros, which the caller alone writes. Where there is a reserve it
+    /// comes from there, without a system call; else the file grows.
     pub(crate) fn map_block(&self) -> Result<NonNull<u8>, Failure> {
-        let at = self.end.fetch_add(BLOCK_BYTES.into(), Ordering::Relaxed);
-        let file = self.open_again()?;
-        self.allocate(&file, at, BLOCK_BYTES.into())?;
+        if let Some(reserve) = NonNull::new(self.reserve.load(Ordering::Acquire)) {
+            let used = self.reserve_used.fetch_add(BLOCK_BYTES.into(), Ordering::Relaxed);
+            if used < self.reserve_bytes.load(Ordering::Relaxed) {
+                // SAFETY: the reserve is a whole number of blocks, and this one lies in it.
+                return Ok(unsafe { reserve.add(used as usize) });
+            }
+        }
+        if filter::is_on() {
+            return Err(Failure::Filtered);
+        }
+        self.grow(BLOCK_BYTES.into())
+    }
+
+    /// Maps blocks beforehand, as many as there is room for, so that the next ones take no system call.
+    pub(crate) fn reserve(&self) {
+        if !self.reserve.load(Ordering::Acquire).is_null() {
+            return;
+        }
+        let mut length = RESERVE_BYTES;
+        while length >= BLOCK_BYTES.into() {
+            if let Ok(reserve) = self.grow(length) {
+                self.reserve_bytes.store(length, Ordering::Relaxed);
+                self.reserve.store(reserve.as_ptr(), Ordering::Release);
+                return;
+            }
+            length /= 2;
+        }
+    }
+
+    /// Where the reserve lies, and how long it is.
+    pub(crate) fn reserved(&self) -> (*mut u8, usize) {
+        let reserve = self.reserve.load(Ordering::Acquire);
+        (reserve, self.reserve_bytes.load(Ordering::Relaxed) as usize)
+    }
+
+    /// Grows the file by whole blocks and maps them.
+    fn grow(&self, bytes: u64) -> Result<NonNull<u8>, Failure> {
+        let opened = self.open_again();
+        let file = match &opened {
+            Ok(file) => file.as_fd(),
+            Err(Failure::Replaced) => return Err(Failure::Replaced),
+            // The name leads nowhere for this process any more: another user, another root.
+            Err(failure) => self.kept().ok_or(*failure)?,
+        };
+        let at = self.end.fetch_add(bytes, Ordering::Relaxed);
+        self.allocate(file, at, bytes)?;
         let protection = ProtFlags::READ | ProtFlags::WRITE;
-        let length = BLOCK_BYTES as usize;
+        let length = bytes as usize;
         // SAFETY: a new mapping, at no address that anything else has. The file was grown beyond
         // it, so that a store into it finds its page.
         let mapped = unsafe {
-            rustix::mm::mmap(ptr::null_mut(), length, protection, MapFlags::SHARED, &file, at)
+            rustix::mm::mmap(ptr::null_mut(), length, protection, MapFlags::SHARED, file, at)
         }?;
         NonNull::new(mapped.cast()).ok_or(Failure::System(Errno::NOMEM))
     }
@@ -120,34 +201,88 @@ impl File {
 
     /// Opens the file by its name, and makes sure that it is the one that was created.
     fn open_again(&self) -> Result<OwnedFd, Failure> {
+        let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
+        let file = rustix::fs::openat(CWD, self.name()?, flags, Mode::empty())?;
+        if self.is_ours(file.as_fd()) { Ok(file) } else { Err(Failure::Replaced) }
+    }
+
+    fn name(&self) -> Result<&CStr, Errno> {
         // SAFETY: it was written before the first block was asked for, and never since.
         let path = unsafe { &*self.path.get() };
-        let name = CStr::from_bytes_until_nul(path).map_err(|_| Errno::NAMETOOLONG)?;
-        let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
-        let file = rustix::fs::openat(CWD, name, flags, Mode::empty())?;
-        let status = rustix::fs::fstat(&file)?;
-        let is_ours = status.st_dev == self.device.load(Ordering::Relaxed)
-            && status.st_ino == self.inode.load(Ordering::Relaxed)
-            && FileType::from_raw_mode(status.st_mode) == FileType::RegularFile;
-        if is_ours { Ok(file) } else { Err(Failure::Replaced) }
+        CStr::from_bytes_until_nul(path).map_err(|_| Errno::NAMETOOLONG)
+    }
+
+    /// The descriptor that was kept, where the program has left it open, and the file is still there.
+    fn kept(&self) -> Option<BorrowedFd<'_>> {
+        let descriptor = KEPT.load(Ordering::Relaxed);
+        if descriptor == NONE {
+            return None;
+        }
+        // SAFETY: it is not -1. Whether it is open, and what it is, is asked next; a program that closes
+        // it in between gets an error, for it is used at once.
+        let file = unsafe { BorrowedFd::borrow_raw(descriptor) };
+        self.is_ours(file).then_some(file)
+    }
+
+    /// Whether a descriptor is of the file that was created, and that still has a name.
+    fn is_ours(&self, file: BorrowedFd<'_>) -> bool {
+        let (device, inode) = (&self.device, &self.inode);
+        is_of(file, device.load(Ordering::Relaxed), inode.load(Ordering::Relaxed))
     }
 
     /// Makes the file's bytes real: a store into a hole of a full disk would end the program.
-    fn allocate(&self, file: &OwnedFd, at: u64, length: u64) -> Result<(), Failure> {
+    fn allocate(&self, file: impl AsFd, at: u64, length: u64) -> Result<(), Failure> {
         // Beyond this limit the kernel would not only refuse but also send SIGXFSZ.
         let allowed = rustix::process::getrlimit(Resource::Fsize).current.unwrap_or(u64::MAX);
         if at.saturating_add(length) > allowed.min(self.limit.load(Ordering::Relaxed)) {
             return Err(Failure::Limit);
         }
-        match rustix::fs::fallocate(file, FallocateFlags::empty(), at, length) {
-            Err(Errno::OPNOTSUPP | Errno::NOSYS) => fill(file, at, length),
+        match rustix::fs::fallocate(&file, FallocateFlags::empty(), at, length) {
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => fill(file.as_fd(), at, length),
             allocated => Ok(allocated?),
         }
     }
 }
 
+/// Keeps a descriptor for the time when the file cannot be opened by its name. High, for programs count
+/// on the lowest to be free.
+fn keep(file: &OwnedFd, device: u64, inode: u64) {
+    // Above it the kernel's table for this process would grow.
+    const HIGHEST: u64 = 1024;
+    let limit = rustix::process::getrlimit(Resource::Nofile).current.unwrap_or(HIGHEST);
+    let from = limit.min(HIGHEST) * 15 / 16;
+    let kept =
+        rustix::io::fcntl_dupfd_cloexec(file, from as i32).map_or(NONE, OwnedFd::into_raw_fd);
+    KEPT_DEVICE.store(device, Ordering::Relaxed);
+    KEPT_INODE.store(inode, Ordering::Relaxed);
+    KEPT.store(kept, Ordering::Relaxed);
+}
+
+/// Closes what the parent kept, where it is still that.
+fn close_inherited() {
+    let descriptor = KEPT.swap(NONE, Ordering::Relaxed);
+    if descriptor == NONE {
+        return;
+    }
+    // SAFETY: it is not -1, and what it is, is asked before anything else.
+    let file = unsafe { BorrowedFd::borrow_raw(descriptor) };
+    if is_of(file, KEPT_DEVICE.load(Ordering::Relaxed), KEPT_INODE.load(Ordering::Relaxed)) {
+        // SAFETY: it is the recorder's own, and nothing else leads to it any more.
+        drop(unsafe { OwnedFd::from_raw_fd(descriptor) });
+    }
+}
+
+fn is_of(file: BorrowedFd<'_>, device: u64, inode: u64) -> bool {
+    rustix::fs::fstat(file).is_ok_and(|status| {
+        status.st_dev == device
+            && status.st_ino == inode
+            && status.st_nlink > 0
+            && FileType::from_raw_mode(status.st_mode) == FileType::RegularFile
+    })
+}
+
 /// Writes zeros, where the file system has no call for it.
-fn fill(file: &OwnedFd, at: u64, length: u64) -> Result<(), Failure> {
+fn fill(file: BorrowedFd<'_>, at: u64, length: u64) -> Result<(), Failure> {
     static ZEROS: [u8; BLOCK_BYTES as usize] = [0; BLOCK_BYTES as usize];
     let mut written = 0;
     while written < length {
@@ -168,6 +303,17 @@ fn fill(file: &OwnedFd, at: u64, length: u64) -> Result<(), Failure> {
 pub(crate) unsafe fn unmap_block(block: NonNull<u8>) {
     // SAFETY: the whole mapping, by the caller's promise. It cannot fail for one that is there.
     let _ = unsafe { rustix::mm::munmap(block.as_ptr().cast(), BLOCK_BYTES as usize) };
+}
+
+/// Puts zeroed memory in place of what was mapped from the file. Whether it is there now.
+///
+/// # Safety
+/// They are whole blocks that [`File`] mapped, and what is stored there is of no use any more.
+pub(crate) unsafe fn replace_by_memory(block: *mut u8, length: usize) -> bool {
+    let protection = ProtFlags::READ | ProtFlags::WRITE;
+    let flags = MapFlags::PRIVATE | MapFlags::FIXED;
+    // SAFETY: the caller's promise: it replaces a mapping of ours and nothing else.
+    unsafe { rustix::mm::mmap_anonymous(block.cast(), length, protection, flags) }.is_ok()
 }
 
 /// A clock in nanoseconds; 0 where it cannot be read. No system call where the kernel has a page

@@ -1,6 +1,6 @@
 //! The functions that would have been called: the next ones of the same name.
 
-use core::ffi::{CStr, c_void};
+use core::ffi::{CStr, c_int, c_long, c_ulong, c_void};
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 /// A function of the next library, looked up by name.
@@ -72,6 +72,12 @@ next!(ALIGNED_ALLOC = aligned_alloc(align: usize, size: usize) -> Block, else co
 next!(MEMALIGN = memalign(align: usize, size: usize) -> Block, else core::ptr::null_mut());
 next!(VALLOC = valloc(size: usize) -> Block, else core::ptr::null_mut());
 next!(PVALLOC = pvalloc(size: usize) -> Block, else core::ptr::null_mut());
+next!(SIGACTION = sigaction(number: c_int, new: *const libc::sigaction, old: *mut libc::sigaction) -> c_int, else -1);
+next!(SIGNAL = signal(number: c_int, handler: usize) -> usize, else libc::SIG_ERR);
+next!(SIGPROCMASK = sigprocmask(how: c_int, new: *const libc::sigset_t, old: *mut libc::sigset_t) -> c_int, else -1);
+next!(PTHREAD_SIGMASK = pthread_sigmask(how: c_int, new: *const libc::sigset_t, old: *mut libc::sigset_t) -> c_int, else libc::ENOSYS);
+next!(PRCTL = prctl(option: c_int, a: c_ulong, b: c_ulong, c: c_ulong, d: c_ulong) -> c_int, else -1);
+next!(SYSCALL = syscall(number: c_long, a: c_ulong, b: c_ulong, c: c_ulong, d: c_ulong, e: c_ulong, f: c_ulong) -> c_long, else -1);
 next!(MALLOC_USABLE_SIZE = malloc_usable_size(block: Block) -> usize, else 0);
 
 /// Whether the real functions are known.
@@ -102,6 +108,12 @@ fn look_all_up() -> bool {
         &VALLOC,
         &PVALLOC,
         &MALLOC_USABLE_SIZE,
+        &SIGACTION,
+        &SIGNAL,
+        &SIGPROCMASK,
+        &PTHREAD_SIGMASK,
+        &PRCTL,
+        &SYSCALL,
     ];
     // All of them now: a look-up may allocate, and must not find another one to be done first.
     for next in all {

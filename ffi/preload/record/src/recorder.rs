@@ -1,7 +1,7 @@
 //! Whether to record, and the way of an event from a call into the file.
 
 use core::cell::UnsafeCell;
-use core::ffi::{CStr, c_char, c_void};
+use core::ffi::{CStr, c_char, c_int, c_void};
 use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
@@ -9,6 +9,8 @@ use haul_model::trace::{Call, Event};
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 
 use crate::file::{self, Failure, File, PATH_BYTES};
+use crate::filter;
+use crate::guard;
 use crate::real;
 use crate::thread::{THREADS_MAX, Thread};
 
@@ -42,6 +44,9 @@ const ENDED: u32 = 3;
 static STATE: AtomicPtr<State> = AtomicPtr::new(ptr::null_mut());
 static KEY: AtomicU32 = AtomicU32::new(0);
 static LIMIT: AtomicU64 = AtomicU64::new(LIMIT_BYTES);
+
+/// The number of the next thread that begins under a filter: above the kernel's (PID_MAX_LIMIT, 2^22).
+static UNNUMBERED: AtomicU32 = AtomicU32::new(1 << 31);
 
 /// The process that recorded last: in a child, its parent.
 static LAST_PROCESS: AtomicU32 = AtomicU32::new(0);
@@ -77,6 +82,44 @@ impl Recorder {
         let place = if value >> 32 == process { place } else { claim(state, process)? };
         let thread = state.threads.get(place)?;
         Some(Self { state, thread, number: thread.owner.load(Ordering::Relaxed) })
+    }
+
+    /// Maps beforehand what a process needs that makes no system call any more.
+    pub(crate) fn reserve() {
+        // SAFETY: as in `current`.
+        let Some(state) = (unsafe { STATE.load(Ordering::Acquire).as_ref() }) else { return };
+        if state.phase.load(Ordering::Acquire) == RECORDING {
+            state.file.reserve();
+        }
+    }
+
+    /// Ends the trace of a thread that may do nothing but read, write and end: it may not even read
+    /// the processor's clock (prctl(2), PR_TSC_SIGSEGV).
+    pub(crate) fn stop() {
+        // SAFETY: as in `current`.
+        let Some(state) = (unsafe { STATE.load(Ordering::Acquire).as_ref() }) else { return };
+        if state.phase.swap(ENDED, Ordering::AcqRel) == RECORDING {
+            say(&[
+                b"the program allows itself only to read and write (seccomp, strict); what was \
+              recorded is kept",
+            ]);
+        }
+    }
+
+    /// Whether a fault at the address was of a trace that somebody cut, and comes no more. The trace
+    /// ends there.
+    fn survives_cut(address: usize) -> bool {
+        // SAFETY: as in `current`.
+        let Some(state) = (unsafe { STATE.load(Ordering::Acquire).as_ref() }) else { return false };
+        let (reserve, length) = state.file.reserved();
+        let is_in = !reserve.is_null() && address.wrapping_sub(reserve.addr()) < length;
+        // SAFETY: it is the whole reserve.
+        let survives = (is_in && unsafe { file::replace_by_memory(reserve, length) })
+            || state.threads.iter().any(|thread| thread.survives_cut(address));
+        if survives {
+            end(state, Failure::Cut);
+        }
+        survives
     }
 
     /// The clock that events are timed by.
@@ -136,13 +179,17 @@ fn begin(state: &State, phase: u32) -> bool {
     {
         return false;
     }
-    // SAFETY: the constructor wrote it before `STATE` was set.
-    let (path, length) = unsafe { &*BASE.0.get() };
-    let base = path.get(..*length).unwrap_or_default();
+    if filter::is_on() {
+        // A child of a process that filters its system calls, and so does it.
+        state.phase.store(ENDED, Ordering::Release);
+        return false;
+    }
+    let base = base();
     let parent = LAST_PROCESS.load(Ordering::Relaxed);
     match state.file.create(base, parent, LIMIT.load(Ordering::Relaxed)) {
         Ok(()) => {
             LAST_PROCESS.store(state.file.process.load(Ordering::Relaxed), Ordering::Relaxed);
+            guard::install(on_bus);
             state.phase.store(RECORDING, Ordering::Release);
             true
         }
@@ -153,14 +200,37 @@ fn begin(state: &State, phase: u32) -> bool {
     }
 }
 
+fn base() -> &'static [u8] {
+    // SAFETY: the constructor wrote it before `STATE` was set.
+    let (path, length) = unsafe { &*BASE.0.get() };
+    path.get(..*length).unwrap_or_default()
+}
+
+unsafe extern "C" fn on_bus(number: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
+    // SAFETY: the kernel gives it, and it stays while this runs.
+    let about = unsafe { &*info };
+    let is_fault = about.si_code > 0;
+    // SAFETY: every SIGBUS has room for it; of one that was sent it is not looked at.
+    let address = unsafe { about.si_addr() };
+    if !(is_fault && Recorder::survives_cut(address.addr())) {
+        // SAFETY: this is a handler, and these are the kernel's.
+        unsafe { guard::forward(number, info, context, is_fault) };
+    }
+}
+
 /// Takes a place for the calling thread.
 #[cold]
 fn claim(state: &State, process: u64) -> Option<usize> {
-    let number = rustix::thread::gettid().as_raw_nonzero().get() as u32;
-    let place = take(state, number).or_else(|| {
-        free_places_of_the_dead(state);
-        take(state, number)
-    })?;
+    let place = if filter::is_on() {
+        // Nobody may be asked for the thread's number: one that the kernel gives to no thread.
+        take(state, UNNUMBERED.fetch_add(1, Ordering::Relaxed))?
+    } else {
+        let number = rustix::thread::gettid().as_raw_nonzero().get() as u32;
+        take(state, number).or_else(|| {
+            free_places_of_the_dead(state);
+            take(state, number)
+        })?
+    };
     let value = ptr::without_provenance::<c_void>(((process << 32) | place as u64) as usize);
     // SAFETY: the key is ours, and below KEY_MAX, so that nothing is allocated.
     unsafe { libc::pthread_setspecific(KEY.load(Ordering::Relaxed), value) };
@@ -213,9 +283,13 @@ unsafe extern "C" fn leave(value: *mut c_void) {
 /// Ends the trace of this process for good, and says so once.
 #[cold]
 fn end(state: &State, failure: Failure) {
-    if state.phase.swap(ENDED, Ordering::AcqRel) == ENDED {
+    if state.phase.swap(ENDED, Ordering::AcqRel) == ENDED || filter::is_on() {
         return;
     }
+    tell(failure);
+}
+
+fn tell(failure: Failure) {
     match failure {
         Failure::System(errno) => {
             let mut digits = [0; 10];
@@ -234,6 +308,11 @@ fn end(state: &State, failure: Failure) {
             b"another file stands where the trace was; nothing more is recorded; name a file in \
               HAUL_RECORD that nobody moves",
         ]),
+        Failure::Cut => say(&[
+            b"the trace was made shorter while it was written; nothing more is recorded; name a \
+              file in HAUL_RECORD that nobody cuts",
+        ]),
+        Failure::Filtered => {}
     }
 }
 

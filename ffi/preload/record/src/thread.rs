@@ -8,6 +8,7 @@ use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use haul_model::trace::{BLOCK_HEADER_BYTES, BlockHeader, Call, Coder, EVENT_BYTES_MAX, Event};
 
 use crate::file::{self, BLOCK_BYTES, Failure, File};
+use crate::filter;
 
 /// The most threads of a process that are recorded at the same time.
 pub(crate) const THREADS_MAX: usize = 2048;
@@ -36,6 +37,14 @@ struct Writing {
 }
 
 impl Thread {
+    /// Puts memory in place of the block, where the address is in it: for a file that was cut.
+    pub(crate) fn survives_cut(&self, address: usize) -> bool {
+        let block = self.block.load(Ordering::Acquire);
+        let is_in = !block.is_null() && address.wrapping_sub(block.addr()) < BLOCK_BYTES as usize;
+        // SAFETY: the block is this thread's mapping, whose stores need not come to the file any more.
+        is_in && unsafe { file::replace_by_memory(block, BLOCK_BYTES as usize) }
+    }
+
     /// As a new owner finds it: no call under way. The block stays, to be gone on with.
     pub(crate) fn reset(&self) {
         self.in_dpdk.store(0, Ordering::Relaxed);
@@ -109,6 +118,8 @@ impl Thread {
 
     fn begin_block(&self, file: &File, event: &Event<'_>) -> Result<NonNull<u8>, Failure> {
         let block = file.map_block()?;
+        // Known before anything is stored into it, so that a fault of it is known to be of the trace.
+        let last = self.block.swap(block.as_ptr(), Ordering::Release);
         let header = BlockHeader { used_bytes: 0, thread: event.thread, time_ns: event.time_ns };
         let bytes = header.to_bytes();
         // SAFETY: the mapping is longer than its header, and this thread alone writes it.
@@ -116,7 +127,7 @@ impl Thread {
         let writing = Writing { coder: Coder::new(&header), used_bytes: 0 };
         // SAFETY: `busy` is ours, so that nobody else reads or writes it.
         unsafe { &mut *self.writing.get() }.write(writing);
-        if let Some(last) = NonNull::new(self.block.swap(block.as_ptr(), Ordering::Relaxed)) {
+        if let Some(last) = NonNull::new(last).filter(|_| !filter::is_on()) {
             // SAFETY: it came from `map_block`, and nothing leads to it any more.
             unsafe { file::unmap_block(last) };
         }

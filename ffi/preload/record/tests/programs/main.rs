@@ -5,8 +5,10 @@
 //! - `early`: calls that come before there is an allocator;
 //! - `forks`: programs that become several;
 //! - `deaths`: programs that do not end as they should;
+//! - `confined`: programs that give up what they may do, and traces that are cut;
 //! - `refused`: names and places that no trace can be written to.
 
+mod confined;
 mod deaths;
 mod early;
 mod forks;

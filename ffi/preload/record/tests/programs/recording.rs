@@ -86,6 +86,11 @@ pub(crate) fn is_here(program: &str) -> bool {
     std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
 }
 
+/// Whether this test may do what root may.
+pub(crate) fn is_root() -> bool {
+    Command::new("id").arg("-u").output().is_ok_and(|output| output.stdout == b"0\n")
+}
+
 /// Says that something was not tested, in the form that scripts/test counts.
 pub(crate) fn skip(what: &str, why: &str, remedy: &str) {
     eprintln!("SKIPPED: {what}: {why}: {remedy}");

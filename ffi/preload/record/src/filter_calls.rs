@@ -1,0 +1,72 @@
+//! `prctl` and `syscall`, under libc's names: what a program asks of the kernel for itself. All is passed
+//! on as it is; before a filter of system calls begins, the recorder takes what it needs.
+
+use core::ffi::{c_int, c_long, c_ulong};
+
+use crate::recorder::Recorder;
+use crate::{filter, real};
+
+/// Takes what a recording needs from here on, asks, and goes on as before where it was refused.
+fn filtering<T: PartialEq + From<i8>>(is_strict: bool, ask: impl FnOnce() -> T) -> T {
+    Recorder::reserve();
+    filter::begin();
+    let answer = ask();
+    if answer == T::from(-1) {
+        filter::refused();
+    } else if is_strict {
+        Recorder::stop();
+    }
+    answer
+}
+
+/// Whether it is a request for a filter. Without a program it is how others ask whether there are any.
+fn is_filter(mode: c_ulong, filter: c_ulong) -> bool {
+    mode == c_ulong::from(libc::SECCOMP_MODE_STRICT)
+        || (mode == c_ulong::from(libc::SECCOMP_MODE_FILTER) && filter != 0)
+}
+
+/// # Safety
+/// As libc's. There it takes a variable number of arguments, which on Linux's 64-bit machines are
+/// passed as these are; those that a caller left out are not looked at.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn prctl(
+    option: c_int,
+    a: c_ulong,
+    b: c_ulong,
+    c: c_ulong,
+    d: c_ulong,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    let ask = || unsafe { real::prctl(option, a, b, c, d) };
+    if option == libc::PR_SET_SECCOMP && is_filter(a, b) {
+        filtering(a == c_ulong::from(libc::SECCOMP_MODE_STRICT), ask)
+    } else {
+        ask()
+    }
+}
+
+/// # Safety
+/// As libc's, and as [`prctl`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn syscall(
+    number: c_long,
+    a: c_ulong,
+    b: c_ulong,
+    c: c_ulong,
+    d: c_ulong,
+    e: c_ulong,
+    f: c_ulong,
+) -> c_long {
+    // SAFETY: the caller's promise.
+    let ask = || unsafe { real::syscall(number, a, b, c, d, e, f) };
+    let is_strict = a == c_ulong::from(libc::SECCOMP_SET_MODE_STRICT);
+    let is_set = is_strict || (a == c_ulong::from(libc::SECCOMP_SET_MODE_FILTER) && c != 0);
+    let by_prctl = a == libc::PR_SET_SECCOMP as c_ulong && is_filter(b, c);
+    match number {
+        libc::SYS_seccomp if is_set => filtering(is_strict, ask),
+        libc::SYS_prctl if by_prctl => {
+            filtering(b == c_ulong::from(libc::SECCOMP_MODE_STRICT), ask)
+        }
+        _ => ask(),
+    }
+}

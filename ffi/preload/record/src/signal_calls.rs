@@ -1,0 +1,99 @@
+//! `sigaction` and its kin, under libc's names: passed on, but that SIGBUS keeps the recorder's action,
+//! and is blocked for nobody: a fault of a thread that blocks it is the end of the process.
+
+use core::ffi::c_int;
+use core::mem::MaybeUninit;
+use core::ptr;
+
+use crate::{guard, real};
+
+/// The set without SIGBUS.
+fn unblocked(set: libc::sigset_t) -> libc::sigset_t {
+    let mut set = set;
+    // SAFETY: a whole set, and a signal that there is.
+    unsafe { libc::sigdelset(&raw mut set, libc::SIGBUS) };
+    set
+}
+
+/// # Safety
+/// As libc's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sigaction(
+    number: c_int,
+    new: *const libc::sigaction,
+    old: *mut libc::sigaction,
+) -> c_int {
+    if !guard::is_on() {
+        // SAFETY: the caller's promise.
+        return unsafe { real::sigaction(number, new, old) };
+    }
+    // SAFETY: the caller's promise: null, or an action.
+    let new = unsafe { new.as_ref() };
+    let new = new.map(|new| libc::sigaction { sa_mask: unblocked(new.sa_mask), ..*new });
+    if number != libc::SIGBUS {
+        let new = new.as_ref().map_or(ptr::null(), ptr::from_ref);
+        // SAFETY: the caller's promise for `old`; `new` is ours or null.
+        return unsafe { real::sigaction(number, new, old) };
+    }
+    let before = guard::kept();
+    let status = new.map_or(0, guard::replace);
+    if status == 0 && !old.is_null() {
+        // SAFETY: the caller's promise.
+        unsafe { old.write(before) };
+    }
+    status
+}
+
+/// # Safety
+/// As libc's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn signal(number: c_int, handler: libc::sighandler_t) -> libc::sighandler_t {
+    if number != libc::SIGBUS || !guard::is_on() {
+        // SAFETY: the caller's promise.
+        return unsafe { real::signal(number, handler) };
+    }
+    // SAFETY: zeros are an action: the default one, with an empty mask.
+    let mut new = unsafe { MaybeUninit::<libc::sigaction>::zeroed().assume_init() };
+    // As glibc's, by which a call that was interrupted goes on.
+    (new.sa_sigaction, new.sa_flags) = (handler, libc::SA_RESTART);
+    let before = guard::kept();
+    if guard::replace(new) == 0 { before.sa_sigaction } else { libc::SIG_ERR }
+}
+
+/// Blocks all that the program wants blocked but SIGBUS.
+fn masked(
+    how: c_int,
+    new: *const libc::sigset_t,
+    real: impl FnOnce(*const libc::sigset_t) -> c_int,
+) -> c_int {
+    if !guard::is_on() || how == libc::SIG_UNBLOCK {
+        return real(new);
+    }
+    // SAFETY: the caller's promise: null, or a set.
+    let new = unsafe { new.as_ref() }.map(|set| unblocked(*set));
+    real(new.as_ref().map_or(ptr::null(), ptr::from_ref))
+}
+
+/// # Safety
+/// As libc's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sigprocmask(
+    how: c_int,
+    new: *const libc::sigset_t,
+    old: *mut libc::sigset_t,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    masked(how, new, |new| unsafe { real::sigprocmask(how, new, old) })
+}
+
+/// # Safety
+/// As libc's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pthread_sigmask(
+    how: c_int,
+    new: *const libc::sigset_t,
+    old: *mut libc::sigset_t,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    masked(how, new, |new| unsafe { real::pthread_sigmask(how, new, old) })
+}

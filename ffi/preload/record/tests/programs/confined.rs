@@ -1,0 +1,195 @@
+//! Programs that give up what they may do, and files that somebody else cuts: the recording goes on
+//! where it can, and the program goes on whatever happens.
+
+use std::process::Output;
+
+use crate::recording::{Recording, is_root, skip, succeed};
+
+/// Gives something up, as its first argument says, and allocates 300,000 times.
+const GIVES_UP: &str = r#"
+#define _GNU_SOURCE
+#include <grp.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <signal.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+/* exit_group and write are left; everything else ends the process. */
+static struct sock_filter only_exit[] = {
+    BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+    BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_exit_group, 1, 0),
+    BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
+    BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+};
+static struct sock_fprog filter = {4, only_exit};
+
+int main(int count, char **arguments) {
+    const char *what = arguments[1];
+    int strict = 0;
+    char trace[4096];
+    snprintf(trace, sizeof trace, "%s.%d", arguments[2], (int)getpid());
+    void *first = malloc(100000);
+    free(first);
+    if (!strcmp(what, "setuid")) {
+        if (setgroups(0, NULL) || setgid(65534) || setuid(65534)) return 2;
+    } else if (!strcmp(what, "chroot")) {
+        if (chroot(arguments[2]) || chdir("/")) return 2;
+    } else if (!strcmp(what, "limit")) {
+        struct rlimit none = {3, 3};
+        if (setrlimit(RLIMIT_NOFILE, &none)) return 2;
+    } else if (!strcmp(what, "close")) {
+        if (syscall(SYS_close_range, 3, ~0U, 0)) return 2;
+    } else if (!strcmp(what, "cut")) {
+        if (truncate(trace, 0)) return 2;
+    } else if (!strcmp(what, "cut-blocked")) {
+        sigset_t all;
+        sigfillset(&all);
+        if (sigprocmask(SIG_BLOCK, &all, NULL) || truncate(trace, 0)) return 2;
+    } else if (!strcmp(what, "prctl-filter") || !strcmp(what, "seccomp-filter")) {
+        if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)) return 2;
+        if (*what == 'p' ? prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter, 0, 0)
+                         : (int)syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &filter))
+            return 2;
+    } else if (!strcmp(what, "strict")) {
+        strict = 1;
+        if (prctl(PR_SET_SECCOMP, SECCOMP_MODE_STRICT, 0, 0, 0)) return 2;
+    } else if (!strcmp(what, "probe")) {
+        /* How programs ask whether there is such a thing: it fails, and nothing is filtered. */
+        if (prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, NULL, 0, 0) == 0) return 2;
+        if (syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, NULL) == 0) return 2;
+    }
+    for (int i = 0; i < 300000; i++) free(malloc(64));
+    if (strict) syscall(SYS_exit, 0);
+    _exit(0);
+}
+"#;
+
+/// Runs it, and has what it said.
+fn giving_up(recording: &Recording, what: &str, argument: &str) -> Option<Output> {
+    let program = recording.compile(GIVES_UP, &[])?;
+    Some(succeed(recording.command(program).args([what, argument])))
+}
+
+fn is_whole(recording: &Recording, output: &Output, what: &str) {
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "", "{what}");
+    let operations = recording.trace().history.operations.len();
+    assert!(operations >= 600_000, "{what}: {operations}");
+}
+
+#[test]
+fn a_recording_goes_on_without_the_right_to_open_its_file() {
+    for what in ["setuid", "chroot", "limit", "probe", "close"] {
+        if ["setuid", "chroot"].contains(&what) && !is_root() {
+            skip(&format!("a recording after {what}"), "not running as root", "run as root");
+            continue;
+        }
+        let recording = Recording::new();
+        let empty = recording.folder.path().join("empty");
+        std::fs::create_dir(&empty).expect("the folder is ours");
+        let Some(output) = giving_up(&recording, what, &empty.to_string_lossy()) else { return };
+        is_whole(&recording, &output, what);
+    }
+}
+
+#[test]
+fn a_program_that_filters_its_system_calls_is_recorded_and_lives() {
+    for what in ["prctl-filter", "seccomp-filter"] {
+        let recording = Recording::new();
+        let Some(output) = giving_up(&recording, what, "") else { return };
+        is_whole(&recording, &output, what);
+    }
+}
+
+/// Where it may not even ask for the time, as the kernel has it in that mode.
+#[test]
+fn a_program_that_may_read_and_write_only_is_recorded_up_to_there_and_lives() {
+    let recording = Recording::new();
+    let Some(output) = giving_up(&recording, "strict", "") else { return };
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.lines().count() == 1 && said.contains("read and write"), "{said}");
+    let operations = recording.trace().history.operations;
+    assert!(operations.iter().any(|operation| operation.size == 100_000));
+}
+
+#[test]
+fn a_trace_that_is_cut_costs_the_program_nothing() {
+    for what in ["cut", "cut-blocked"] {
+        let recording = Recording::new();
+        let base = recording.folder.path().join("t");
+        let Some(output) = giving_up(&recording, what, &base.to_string_lossy()) else { return };
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(said.lines().count(), 1, "{what}: {said}");
+        assert!(said.contains("made shorter"), "{what}: {said}");
+    }
+}
+
+/// Has a SIGBUS of its own: by the default action, by a handler of either kind.
+const OWN_FAULT: &str = r#"
+#define _GNU_SOURCE
+#include <setjmp.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+static sigjmp_buf back;
+static volatile char *page;
+static void plain(int number) { siglongjmp(back, number == SIGBUS ? 1 : 2); }
+static void full(int number, siginfo_t *info, void *context) {
+    siglongjmp(back, number == SIGBUS && info->si_addr == page ? 1 : 2);
+}
+int main(int count, char **arguments) {
+    free(malloc(10));
+    page = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fileno(tmpfile()), 0);
+    if (page == MAP_FAILED) return 3;
+    struct sigaction was;
+    if (sigaction(SIGBUS, NULL, &was) || was.sa_handler != SIG_DFL) return 4;
+    if (!strcmp(arguments[1], "full")) {
+        struct sigaction action = {.sa_sigaction = full, .sa_flags = SA_SIGINFO};
+        if (sigaction(SIGBUS, &action, &was) || was.sa_handler != SIG_DFL) return 5;
+        if (sigaction(SIGBUS, NULL, &was) || was.sa_sigaction != full) return 6;
+        if (!(was.sa_flags & SA_SIGINFO) || was.sa_flags & SA_ONSTACK) return 7;
+    } else if (!strcmp(arguments[1], "plain")) {
+        if (signal(SIGBUS, plain) != SIG_DFL) return 8;
+        if (signal(SIGBUS, plain) != plain) return 9;
+    } else if (!strcmp(arguments[1], "sent")) {
+        kill(getpid(), SIGBUS);
+        return 10;
+    }
+    for (int round = 0; round < 3; round++) {
+        int by = sigsetjmp(back, 1);
+        if (by == 0) *page = 1;
+        if (by != 1) return 11;
+        free(malloc(10));
+    }
+    return 0;
+}
+"#;
+
+#[test]
+fn a_fault_of_the_program_is_its_own() {
+    use std::os::unix::process::ExitStatusExt as _;
+    const BUS: i32 = 7;
+    for (how, signal) in
+        [("full", None), ("plain", None), ("default", Some(BUS)), ("sent", Some(BUS))]
+    {
+        let recording = Recording::new();
+        let Some(program) = recording.compile(OWN_FAULT, &[]) else { return };
+        let status = recording.command(program).arg(how).status().expect("it starts");
+        assert_eq!(
+            (status.signal(), status.code()),
+            (signal, if signal.is_none() { Some(0) } else { None }),
+            "{how}"
+        );
+        assert!(recording.trace().history.operations.len() >= 2, "{how}");
+    }
+}
