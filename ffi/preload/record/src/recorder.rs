@@ -13,6 +13,7 @@ use crate::filter;
 use crate::guard;
 use crate::real;
 use crate::thread::{THREADS_MAX, Thread};
+use crate::tree;
 
 /// Names of DPDK's types that are told apart; later ones share the last tag.
 const NAMES_MAX: usize = 512;
@@ -286,7 +287,17 @@ fn end(state: &State, failure: Failure) {
     if state.phase.swap(ENDED, Ordering::AcqRel) == ENDED || filter::is_on() {
         return;
     }
-    tell(failure);
+    let number = match failure {
+        Failure::System(errno) => errno.raw_os_error().unsigned_abs(),
+        // Above every errno (MAX_ERRNO, 4095).
+        Failure::Limit => 10_000,
+        Failure::Replaced => 10_001,
+        Failure::Cut => 10_002,
+        Failure::Filtered => return,
+    };
+    if tree::is_first(base(), number) {
+        tell(failure);
+    }
 }
 
 fn tell(failure: Failure) {
@@ -297,7 +308,8 @@ fn tell(failure: Failure) {
             say(&[
                 b"cannot write the trace that HAUL_RECORD names: errno ",
                 errno,
-                b"; what was recorded is kept; make room, or name another file",
+                b"; what was recorded is kept; make room, or name another file (told once for all \
+                  processes of a run)",
             ]);
         }
         Failure::Limit => {
@@ -357,6 +369,7 @@ fn set_up(name: &[u8]) -> Result<(), &'static [u8]> {
         );
     }
     set_base(name).ok_or(&b"HAUL_RECORD must name a file, in at most 4,000 bytes"[..])?;
+    tree::begin(variable(c"HAUL_RECORD_RUN"));
     let mut key = 0;
     // SAFETY: it writes the key, and calls `leave` with the value of each thread that ends.
     let made = unsafe { libc::pthread_key_create(&raw mut key, Some(leave)) };

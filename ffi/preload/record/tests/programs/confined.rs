@@ -3,7 +3,7 @@
 
 use std::process::Output;
 
-use crate::recording::{Recording, is_root, skip, succeed};
+use crate::recording::{Recording, is_root, library, skip, succeed};
 
 /// Gives something up, as its first argument says, and allocates 300,000 times.
 const GIVES_UP: &str = r#"
@@ -192,4 +192,32 @@ fn a_fault_of_the_program_is_its_own() {
         );
         assert!(recording.trace().history.operations.len() >= 2, "{how}");
     }
+}
+
+/// A disk of 64 KiB is full before a trace has begun.
+#[test]
+fn a_full_disk_is_told_once_for_all_processes() {
+    let recording = Recording::new();
+    let script = "mount -t tmpfs -o size=64k none $DISK && cd / && head -c 60000 /dev/zero > $DISK/full; \
+                  export LD_PRELOAD=$RECORDER HAUL_RECORD=$DISK/t; \
+                  sh -c 'for i in 1 2 3 4 5 6 7 8 9 10; do ls / > /dev/null; done'; unset LD_PRELOAD; ls -A $DISK";
+    let disk = recording.folder.path().join("disk");
+    std::fs::create_dir(&disk).expect("the folder is ours");
+    let mut unshare = std::process::Command::new("unshare");
+    let output = unshare
+        .args(["-rm", "sh", "-c", script])
+        .env("DISK", &disk)
+        .env("RECORDER", library())
+        .output();
+    let Some(output) = output.ok().filter(|output| output.status.success()) else {
+        skip("a full disk", "no user namespaces", "allow unprivileged unshare");
+        return;
+    };
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(said.lines().count(), 1, "{said}");
+    assert!(said.contains("errno 28") && said.contains("told once"), "{said}");
+    // Beside what filled it, only what says that it was told.
+    let left = String::from_utf8_lossy(&output.stdout);
+    let others: Vec<&str> = left.lines().filter(|name| *name != "full").collect();
+    assert!(others.len() == 1 && others[0].starts_with(".haul_record."), "{left}");
 }
