@@ -41,6 +41,10 @@ pub(crate) const HEADER_BYTES: usize = 4096;
 /// Where in the first page, behind the header, the PID namespaces stand that the processes are of, in bytes.
 pub(crate) const HOMES_AT: usize = HEADER_BYTES / 2;
 
+/// Bytes of the gap behind the header, which each process keeps inaccessible in its own mapping: see `region`.
+/// As long as the longest page that a kernel brings (64 KiB, on aarch64).
+pub(crate) const GAP_BYTES: usize = 64 << 10;
+
 /// Bytes of a process record.
 pub(crate) const PROCESS_RECORD_BYTES: usize = 64;
 
@@ -65,6 +69,9 @@ const TABLE_ALIGN: usize = 4096;
 
 /// Bytes of metadata that a bit of [`Layout::reserved`] stands for: the smallest page there is.
 pub(crate) const RESERVE: usize = TABLE_ALIGN;
+
+/// Where the gap begins: with a page of any kernel.
+pub(crate) const GAP_AT: usize = GAP_BYTES;
 
 /// Where in its page a table of slot words starts, in bytes. A freed block's slot word is stored and a
 /// slice word is loaded within a few instructions; where both lie at one offset in their pages, the
@@ -174,7 +181,7 @@ impl Layout {
     /// The layout of a heap of this shape.
     pub(crate) const fn of(geometry: &Geometry) -> Self {
         let (pages, slices) = (geometry.pages(), geometry.slices());
-        let processes = HEADER_BYTES;
+        let processes = GAP_AT + GAP_BYTES;
         let tags = after(processes, PROCESSES_MAX as usize * PROCESS_RECORD_BYTES);
         let nodes = after(tags, TAGS_MAX as usize * TAG_BYTES);
         let page_words = after(nodes, geometry.nodes as usize * NODE_BYTES);
@@ -230,7 +237,7 @@ const _: () = {
     assert!(1 << (ORDERS - 1) == PAGE_SLICES);
     assert!(UNIT << (SHIFTS - 1) == crate::class::SLOT_SIZE_MAX);
     assert!(CACHE_RECORD_BYTES.is_multiple_of(4096));
-    assert!(HEADER_BYTES.is_multiple_of(TABLE_ALIGN));
+    assert!(HEADER_BYTES <= GAP_AT && (GAP_AT + GAP_BYTES).is_multiple_of(TABLE_ALIGN));
     assert!(HOMES_AT + HOMES_MAX * size_of::<u64>() <= HEADER_BYTES);
 };
 
@@ -270,7 +277,7 @@ mod tests {
                 tables.push((start, (geometry.data_bytes() >> (6 + index)) * 2));
             }
             tables.push((layout.reserved, layout.reserved / RESERVE / 64 * 8));
-            let mut end = HEADER_BYTES;
+            let mut end = GAP_AT + GAP_BYTES;
             for (start, bytes) in tables {
                 let colour = if layout.slots.contains(&start) { SLOTS_COLOUR } else { 0 };
                 let page = start - colour;

@@ -46,8 +46,9 @@ pub struct External {
     /// Where extents come from.
     pub extents: &'static dyn Extents,
     /// Where the metadata goes: an area that was all zeros when the first process came, seen by all of
-    /// them, aligned to 4 KiB and of at least [`External::metadata_bytes`]. `None` keeps the metadata
-    /// private, for a heap of one process.
+    /// them, aligned to 4 KiB and of at least [`External::metadata_bytes`]. Its second 64 KiB are not used,
+    /// and inaccessible while the heap lives, so that a lock of all memory (mlockall) does not populate what
+    /// lies behind. `None` keeps the metadata private, for a heap of one process.
     pub metadata: Option<(NonNull<u8>, usize)>,
 }
 

@@ -3,6 +3,7 @@
 //! - `header`: what the metadata begins with, and its checks;
 //! - [`backing`]: huge, transparent or plain pages, and why;
 //! - [`external`]: memory that the caller gives;
+//! - `opened`: which pages of a private heap can be touched so far;
 //! - `private`: memory of one process;
 //! - `owner`: whose a file with a name is;
 //! - `pool`: the second file of a shared heap, whose memory is huge pages;
@@ -16,13 +17,14 @@ use core::ptr::NonNull;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use crate::error::Name;
-use crate::layout::{Geometry, PAGE, SLICE};
+use crate::layout::{GAP_AT, GAP_BYTES, Geometry, PAGE, SLICE};
 use crate::sync::{AtomicU64, Relaxed};
 use crate::sys::{self, Errno};
 
 pub mod backing;
 pub mod external;
 mod header;
+mod opened;
 mod owner;
 mod pool;
 mod private;
@@ -30,6 +32,7 @@ mod shared;
 
 use backing::{Backing, Choice, Pages, PagesTold};
 use external::External;
+use opened::Opened;
 
 /// What a heap is asked to be.
 #[derive(Clone, Copy, Debug)]
@@ -74,7 +77,7 @@ pub(crate) struct Provided {
 
 /// Where the memory comes from.
 enum Kind {
-    Private,
+    Private(Opened),
     Shared { file: OwnedFd, pool: Option<OwnedFd>, name: Option<Name> },
     External(External),
 }
@@ -83,6 +86,14 @@ enum Kind {
 struct Mapping {
     start: NonNull<u8>,
     bytes: usize,
+    /// Bytes before the start that are ours too, and that nobody touches: a page or none.
+    front_bytes: usize,
+}
+
+/// The gap in the metadata. It is kept inaccessible, so that a program that locks all its memory (mlockall)
+/// has nothing populated that lies behind it, which is sparse. Where the kernel cannot, nothing is different.
+struct Gap {
+    address: usize,
 }
 
 /// The mappings of one heap in this process.
@@ -95,6 +106,8 @@ pub(crate) struct Region {
     asked: Pages,
     /// Pages of the pool that were refused so far.
     refused: AtomicU64,
+    /// Accessible again on drop, before the memory goes or is the caller's again.
+    _gap: Gap,
     /// Unmapped on drop; `None` where the caller owns the memory.
     _metadata_mapping: Option<Mapping>,
     _data_mapping: Option<Mapping>,
@@ -125,7 +138,7 @@ impl Region {
     /// Whether other processes may see this memory.
     pub(crate) fn is_shared(&self) -> bool {
         match &self.kind {
-            Kind::Private => false,
+            Kind::Private(_) => false,
             Kind::Shared { .. } => true,
             Kind::External(external) => external.metadata.is_some(),
         }
@@ -204,7 +217,10 @@ impl Region {
     pub(crate) fn provide(&self, page: usize, haste: Haste) -> Result<Provided, Refusal> {
         let one = |backing| Provided { first: page, count: 1, backing, kept: 0 };
         match &self.kind {
-            Kind::Private => self.provide_private(page, haste).map(one),
+            Kind::Private(opened) => {
+                opened.open(page).map_err(|_| Refusal::Exhausted)?;
+                self.provide_private(page, haste).map(one)
+            }
             Kind::Shared { pool: Some(pool), .. } if self.pool_of(page).is_some() => {
                 self.provide_from_file(pool.as_fd(), page).map(one)
             }
@@ -227,7 +243,7 @@ impl Region {
             // Its other parts may be in use.
             Kind::Shared { .. } if backing == Backing::Huge1G => false,
             // SAFETY: nobody relies on the content, by the caller's promise.
-            Kind::Private => unsafe { sys::memory::discard_private(address, PAGE) }.is_ok(),
+            Kind::Private(_) => unsafe { sys::memory::discard_private(address, PAGE) }.is_ok(),
             // SAFETY: likewise, in every process.
             Kind::Shared { .. } => unsafe { sys::memory::discard_shared(address, PAGE) }.is_ok(),
             Kind::External(external) => {
@@ -275,18 +291,53 @@ impl Drop for Mapping {
     fn drop(&mut self) {
         // SAFETY: the range was mapped by this crate for this value alone, and its owner is going; it
         // cannot fail for a range that is mapped, and nothing could be done about it.
-        let _ = unsafe { sys::memory::unmap(self.start.addr().get(), self.bytes) };
+        let _ = unsafe { sys::memory::unmap(self.front(), self.front_bytes + self.bytes) };
+    }
+}
+
+impl Gap {
+    /// # Safety
+    ///
+    /// `metadata` must be the start of a heap's metadata, mapped for longer than the value lives.
+    unsafe fn of(metadata: NonNull<u8>) -> Self {
+        let address = metadata.addr().get() + GAP_AT;
+        // SAFETY: the gap lies within the metadata, and no table does within the gap.
+        let _ = unsafe { sys::memory::guard(address, GAP_BYTES) };
+        Self { address }
+    }
+}
+
+impl Drop for Gap {
+    fn drop(&mut self) {
+        // Where it was never inaccessible, the kernel does not know how.
+        let _ = sys::memory::unguard(self.address, GAP_BYTES);
     }
 }
 
 impl Mapping {
     /// Reserves a range.
     fn reserve(bytes: usize, alignment: usize) -> Result<Self, Errno> {
-        sys::memory::reserve(bytes, alignment).map(|start| Self { start, bytes })
+        let start = sys::memory::reserve(bytes, alignment)?;
+        Ok(Self { start, bytes, front_bytes: 0 })
+    }
+
+    /// The same, with a page before it where that can be had.
+    fn reserve_with_front(bytes: usize, alignment: usize) -> Result<Self, Errno> {
+        let mut mapping = Self::reserve(bytes, alignment)?;
+        let page = sys::machine::page_bytes();
+        if sys::memory::reserve_at(mapping.address() - page, page).is_ok() {
+            mapping.front_bytes = page;
+        }
+        Ok(mapping)
     }
 
     fn address(&self) -> usize {
         self.start.addr().get()
+    }
+
+    /// Where what lies before the start begins.
+    fn front(&self) -> usize {
+        self.address() - self.front_bytes
     }
 }
 

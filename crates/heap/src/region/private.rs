@@ -12,7 +12,8 @@ use core::ptr::NonNull;
 use super::backing::{Backing, Choice, Pages};
 use super::external::External;
 use super::header::{Header, HeaderKind, Progress};
-use super::{Haste, Kind, Mapping, Plan, Refusal, Region, header_words};
+use super::opened::Opened;
+use super::{Gap, Haste, Kind, Mapping, Plan, Refusal, Region, header_words};
 use crate::error::{Attempt, Error};
 use crate::layout::{ALIGN_MAX, DATA_MAX, Geometry, Layout, NODES_MAX, PAGE};
 use crate::sync::AtomicU64;
@@ -51,10 +52,11 @@ impl Region {
         for node in 0..geometry.nodes {
             map_node(data.address(), &geometry, node, &choice)?;
         }
+        let opened = Opened::new(data.address(), &geometry, &choice)?;
         // SAFETY: the metadata was just mapped, and its header is its first page.
         let words = unsafe { header_words(metadata.start) };
         Header::private(geometry, HeaderKind::Private).write(words);
-        Ok(Self::of(geometry, Kind::Private, choice, plan.pages, metadata, data))
+        Ok(Self::of(geometry, Kind::Private(opened), choice, plan.pages, metadata, data))
     }
 
     /// A heap over memory that the caller gives.
@@ -92,6 +94,8 @@ impl Region {
             choice: Choice::private(Pages::Plain),
             asked: plan.pages,
             refused: AtomicU64::new(0),
+            // SAFETY: as above: the area is there for longer than the heap.
+            _gap: unsafe { Gap::of(metadata) },
             _metadata_mapping: mapping,
             _data_mapping: None,
         })
@@ -113,6 +117,8 @@ impl Region {
             choice,
             asked,
             refused: AtomicU64::new(0),
+            // SAFETY: it goes when the mapping does, which holds the whole metadata, or before.
+            _gap: unsafe { Gap::of(metadata.start) },
             _metadata_mapping: Some(metadata),
             _data_mapping: Some(data),
         }
@@ -195,29 +201,34 @@ fn private_metadata(geometry: &Geometry) -> Result<Mapping, Errno> {
     Ok(metadata)
 }
 
-/// Maps what one node may use.
+/// Maps what one node may use. Pages are opened one by one, as they are provided: else a program that
+/// locks all its memory would have all of them populated.
 fn map_node(data: usize, geometry: &Geometry, node: u32, choice: &Choice) -> Result<(), Errno> {
     let start = data + node as usize * geometry.node_stride();
     let bytes = geometry.node_pages as usize * PAGE;
     // SAFETY: the range lies within the reservation that the caller just made.
-    unsafe { memory::map_at(start, bytes, Source::Anonymous) }?;
+    unsafe { memory::map_closed_at(start, bytes, Source::Anonymous) }?;
     advise_node(start, bytes, geometry, node, choice);
     Ok(())
 }
 
 /// What makes a node's part better; without it the part is merely slower, so refusals are ignored.
-pub(super) fn advise_node(
-    start: usize,
-    bytes: usize,
-    geometry: &Geometry,
-    node: u32,
-    choice: &Choice,
-) {
+fn advise_node(start: usize, bytes: usize, geometry: &Geometry, node: u32, choice: &Choice) {
+    advise_pages(start, bytes, choice);
+    bind_node(start, bytes, geometry, node);
+}
+
+/// Says which pages are wished for.
+pub(super) fn advise_pages(start: usize, bytes: usize, choice: &Choice) {
     if choice.transparent {
         let _ = memory::prefer_huge(start, bytes);
     } else {
         let _ = memory::prefer_small(start, bytes);
     }
+}
+
+/// Has a node's part come from the node, where there are several.
+pub(super) fn bind_node(start: usize, bytes: usize, geometry: &Geometry, node: u32) {
     let nodes = machine::nodes();
     if geometry.nodes > 1 && nodes.numbers().len() > 1 {
         let number = nodes.numbers()[node as usize % nodes.numbers().len()];

@@ -8,10 +8,10 @@ use super::backing::{Backing, Choice, Pages, Reason};
 use super::header::{Header, HeaderKind, Progress, Raw};
 use super::owner::check_owner;
 use super::pool;
-use super::private::{PATIENCE_NS, advise_node, halving};
+use super::private::{PATIENCE_NS, advise_pages, bind_node, halving};
 use super::{Haste, Kind, Mapping, Plan, Refusal, Region, header_words};
 use crate::error::{Attempt, Error, NAME_BYTES_MAX, Name};
-use crate::layout::{ALIGN_MAX, Geometry, PAGE};
+use crate::layout::{ALIGN_MAX, Geometry, HEADER_BYTES, PAGE};
 use crate::sys::file::{self, Path};
 use crate::sys::memory::{self, Source};
 use crate::sys::{self, Errno};
@@ -207,23 +207,31 @@ fn map(
     choice: &Choice,
 ) -> Result<(Mapping, Mapping), Errno> {
     let geometry = &header.geometry;
-    let data = Mapping::reserve(geometry.data_bytes(), ALIGN_MAX)?;
+    let data = Mapping::reserve_with_front(geometry.data_bytes(), ALIGN_MAX)?;
     let metadata = Mapping::reserve(header.data_offset as usize, PAGE)?;
     let source = Source::Shared { file, offset: 0 };
     // SAFETY: the range was just reserved.
     unsafe { memory::map_at(metadata.address(), metadata.bytes, source) }?;
     // Its tables are sparse: huge pages would multiply what they take.
     let _ = memory::prefer_small(metadata.address(), metadata.bytes);
-    let source = Source::Shared { file, offset: header.data_offset };
+    // The end of the metadata is mapped once more before the data, and never touched there.
+    let front = data.front_bytes;
+    let source = Source::Shared { file, offset: header.data_offset - front as u64 };
     // SAFETY: likewise.
-    unsafe { memory::map_at(data.address(), data.bytes, source) }?;
+    unsafe { memory::map_at(data.front(), front + data.bytes, source) }?;
+    // In one piece, so that all of it remains one mapping with what lies before.
+    advise_pages(data.front(), front + data.bytes, choice);
     if let Some((second, pool)) = second.zip(header.pool) {
         pool::map(data.address(), geometry, second, &pool)?;
     }
     for node in 0..geometry.nodes {
         let start = data.address() + node as usize * geometry.node_stride();
-        advise_node(start, geometry.node_pages as usize * PAGE, geometry, node, choice);
+        bind_node(start, geometry.node_pages as usize * PAGE, geometry, node);
     }
+    // A program that locks all its memory has no more of the data populated than what lies before here. Where
+    // pages of the pool, or nodes, part the data, that is so of the first part alone.
+    // SAFETY: nobody touches what lies before the data.
+    let _ = unsafe { memory::guard(data.front(), front) };
     Ok((metadata, data))
 }
 
@@ -236,7 +244,12 @@ fn populate_start(
 ) -> Result<(), Error> {
     let layout = crate::layout::Layout::of(geometry);
     debug_assert!(layout.bytes <= metadata.bytes);
-    let parts = [0..layout.pages, layout.orders..layout.partial, layout.reserved..layout.bytes];
+    let parts = [
+        0..HEADER_BYTES,
+        layout.processes..layout.pages,
+        layout.orders..layout.partial,
+        layout.reserved..layout.bytes,
+    ];
     parts.into_iter().try_for_each(|part| {
         let (start, bytes) = (part.start as u64, part.len() as u64);
         let refused = |errno| Error::refused(Attempt::Populate, bytes, errno);

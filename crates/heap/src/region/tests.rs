@@ -197,6 +197,7 @@ fn a_region_over_the_callers_memory_takes_extents() {
 #[test]
 fn two_processes_worth_of_external_metadata_agree() {
     let backing = Region::private(&plan(256 * MIB)).unwrap();
+    (0..32).for_each(|page| _ = backing.provide(page, Haste::Now).unwrap());
     let extents = Box::leak(Box::new(OneExtent(None.into())));
     let bytes = External::metadata_bytes(backing.data().addr().get(), 32 << 20, 16).unwrap();
     let area = backing.data();
@@ -210,4 +211,8 @@ fn two_processes_worth_of_external_metadata_agree() {
     assert!(matches!(error, Error::HeaderLies { .. }), "{error}");
     let error = Region::over_external(&plan(0), External { metadata: Some((area, 4096)), ..good });
     assert!(matches!(error.err(), Some(Error::BadExternal { .. })));
+    // Without a heap every byte of the area is the caller's again.
+    // SAFETY: the pages were provided, and nothing else uses them.
+    let area = unsafe { core::slice::from_raw_parts(area.as_ptr(), bytes) };
+    assert!(area[4096..].iter().all(|byte| *byte == 0));
 }

@@ -41,6 +41,24 @@ pub(crate) fn reserve(bytes: usize, alignment: usize) -> Result<NonNull<u8>, Err
     reserve_mapped(bytes, alignment)
 }
 
+/// Reserves this very range, where nothing is.
+pub(crate) fn reserve_at(address: usize, bytes: usize) -> Result<(), Errno> {
+    if cfg!(miri) {
+        return Err(Errno::NOSYS);
+    }
+    let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED_NOREPLACE;
+    let target = address as *mut c_void;
+    // SAFETY: FIXED_NOREPLACE takes the place only if nothing is there.
+    let start = unsafe { mm::mmap_anonymous(target, bytes, ProtFlags::empty(), flags) }?;
+    if start == target {
+        return Ok(());
+    }
+    // A kernel before 4.17 takes the place for a hint.
+    // SAFETY: the range was just made and nothing refers to it.
+    unsafe { unmap(start.addr(), bytes) }?;
+    Err(Errno::EXIST)
+}
+
 #[cfg(not(miri))]
 fn reserve_mapped(bytes: usize, alignment: usize) -> Result<NonNull<u8>, Errno> {
     let padded = bytes.checked_add(alignment).ok_or(Errno::NOMEM)?;
@@ -76,15 +94,10 @@ fn reserve_without_margin(bytes: usize, alignment: usize) -> Result<NonNull<u8>,
     unsafe { unmap(shown.addr(), bytes) }?;
     let mut place = shown.addr() & !(alignment - 1);
     for _ in 0..PLACES {
-        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED_NOREPLACE;
-        let target = place as *mut c_void;
-        // SAFETY: FIXED_NOREPLACE takes the place only if nothing is there.
-        match unsafe { mm::mmap_anonymous(target, bytes, ProtFlags::empty(), flags) } {
-            Ok(start) if start == target => return NonNull::new(start.cast()).ok_or(Errno::NOMEM),
-            // A kernel before 4.17 takes the place for a hint.
-            Ok(start) => {
-                // SAFETY: the range was just made and nothing refers to it.
-                unsafe { unmap(start.addr(), bytes) }?;
+        match reserve_at(place, bytes) {
+            Ok(()) => {
+                let start = NonNull::new(core::ptr::with_exposed_provenance_mut(place));
+                return start.ok_or(Errno::NOMEM);
             }
             Err(Errno::NOMEM) => return Err(Errno::NOMEM),
             Err(_) => {}
@@ -101,10 +114,26 @@ fn reserve_without_margin(bytes: usize, alignment: usize) -> Result<NonNull<u8>,
 ///
 /// The range must belong to a reservation of the caller, and nothing may rely on what it holds.
 pub(crate) unsafe fn map_at(address: usize, bytes: usize, source: Source<'_>) -> Result<(), Errno> {
+    // SAFETY: the caller's promises are the same.
+    unsafe { map_closed_at(address, bytes, source) }?;
+    open(address, bytes)
+}
+
+/// As [`map_at`], without access until it is [`open`]: so a program that locks all its memory later has
+/// none of it present either.
+///
+/// # Safety
+///
+/// As for [`map_at`].
+pub(crate) unsafe fn map_closed_at(
+    address: usize,
+    bytes: usize,
+    source: Source<'_>,
+) -> Result<(), Errno> {
     if cfg!(miri) {
         return Ok(());
     }
-    // Without access nothing is populated; then the lock goes, and then the access comes.
+    // Without access nothing is populated, and then the lock goes.
     let protection = ProtFlags::empty();
     let flags = MapFlags::FIXED | MapFlags::NORESERVE;
     let target = address as *mut c_void;
@@ -122,8 +151,39 @@ pub(crate) unsafe fn map_at(address: usize, bytes: usize, source: Source<'_>) ->
     // SAFETY: the range was just mapped; unlocking changes no content. It fails where nothing could
     // have been locked.
     let _ = unsafe { mm::munlock(target, bytes) };
-    // SAFETY: the range was just mapped and belongs to the caller.
-    unsafe { mm::mprotect(target, bytes, MprotectFlags::READ | MprotectFlags::WRITE) }
+    Ok(())
+}
+
+/// Makes a range readable and writable that was mapped without access; nothing changes where it was. Where
+/// the program has locked it since, it is populated.
+pub(crate) fn open(address: usize, bytes: usize) -> Result<(), Errno> {
+    if cfg!(miri) {
+        return Ok(());
+    }
+    let protection = MprotectFlags::READ | MprotectFlags::WRITE;
+    // SAFETY: access that is added takes nothing from anybody; where nothing is mapped it fails.
+    unsafe { mm::mprotect(address as *mut c_void, bytes, protection) }
+}
+
+/// Has the kernel stop at this page when it populates the mapping that the page lies in: what a program that
+/// locks all its memory (mlockall) has populated of that mapping is what lies before. The rest is locked as
+/// it is touched. A kernel before 6.13 cannot, and one before 6.15 not in a file (`INVAL`); nothing is
+/// different then.
+///
+/// # Safety
+///
+/// Nothing may rely on what the page holds, nor touch it in this process from now on.
+pub(crate) unsafe fn guard(address: usize, bytes: usize) -> Result<(), Errno> {
+    if cfg!(miri) {
+        return Ok(());
+    }
+    // SAFETY: the caller's promise.
+    unsafe { raw::guard(address, bytes) }
+}
+
+/// Gives the access back that [`guard`] took; nothing changes where it took none.
+pub(crate) fn unguard(address: usize, bytes: usize) -> Result<(), Errno> {
+    raw::unguard(address, bytes)
 }
 
 /// Takes `[address, address + bytes)` out of the address space.

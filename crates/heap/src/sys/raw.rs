@@ -31,6 +31,13 @@ const MPOL_PREFERRED: usize = 1;
 /// `MADV_COLLAPSE` of the kernel's `include/uapi/asm-generic/mman-common.h`, since Linux 6.1.
 const MADV_COLLAPSE: usize = 25;
 
+/// `MADV_GUARD_INSTALL` of the kernel's `include/uapi/asm-generic/mman-common.h`, since Linux 6.13, and for
+/// files since 6.15.
+const MADV_GUARD_INSTALL: usize = 102;
+
+/// `MADV_GUARD_REMOVE`, likewise.
+const MADV_GUARD_REMOVE: usize = 103;
+
 /// `CLOCK_MONOTONIC` of the kernel's `include/uapi/linux/time.h`.
 const CLOCK_MONOTONIC: usize = 1;
 
@@ -112,6 +119,24 @@ pub(super) fn bind(address: usize, bytes: usize, node: u32) -> Result<(), Errno>
 pub(super) fn collapse(address: usize, bytes: usize) -> Result<(), Errno> {
     // SAFETY: collapsing keeps what the memory holds.
     let result = unsafe { call(number::MADVISE, [address, bytes, MADV_COLLAPSE, 0, 0, 0]) };
+    check(result).map(drop)
+}
+
+/// Takes the access to `[address, address + bytes)` away, and what was there.
+///
+/// # Safety
+///
+/// Nothing may rely on what the range holds, nor touch it from now on.
+pub(super) unsafe fn guard(address: usize, bytes: usize) -> Result<(), Errno> {
+    // SAFETY: the caller's promise.
+    let result = unsafe { call(number::MADVISE, [address, bytes, MADV_GUARD_INSTALL, 0, 0, 0]) };
+    check(result).map(drop)
+}
+
+/// Gives the access back that [`guard`] took; nothing changes where it took none.
+pub(super) fn unguard(address: usize, bytes: usize) -> Result<(), Errno> {
+    // SAFETY: access that is added takes nothing from anybody.
+    let result = unsafe { call(number::MADVISE, [address, bytes, MADV_GUARD_REMOVE, 0, 0, 0]) };
     check(result).map(drop)
 }
 

@@ -22,7 +22,7 @@ const NAME: &CStr = c"haul_rte_malloc";
 const MAGIC: u64 = 0x6861_756c_7274_656d;
 
 /// Version of this layout and of the heap's under it: processes of different ones do not mix.
-const VERSION: u32 = 5;
+const VERSION: u32 = 6;
 
 /// Extents of all heaps at most. They grow with the heap, to 64 MiB each, so this is enough for about
 /// 256 GiB.

@@ -1,0 +1,62 @@
+//! Which pages of a private heap's data can be touched. The others are mapped without access, because a program
+//! that locks all its memory (mlockall) has all populated that it has access to, used or not.
+//!
+//! Pages are opened from the first of a part on, so that a part is two mappings at most: a process has only so
+//! many. What lies between is opened with the page that is wanted.
+
+use core::array;
+
+use super::backing::Choice;
+use crate::layout::{Geometry, NODES_MAX, PAGE};
+use crate::sync::AtomicU32;
+use crate::sync::Ordering::{Acquire, Release};
+use crate::sys::{self, Errno};
+
+/// How far each part is open: of each node the pages of the pool, and the others.
+pub(super) struct Opened {
+    data: usize,
+    node_stride_pages: usize,
+    /// Pages of each node that come from the pool.
+    pool_pages: usize,
+    /// Pages that are opened at once, a power of two: those of a page of the pool.
+    step: usize,
+    /// By node, and then whether the pool's: pages that are open, from the part's first on.
+    parts: [[AtomicU32; 2]; NODES_MAX],
+}
+
+impl Opened {
+    /// Opens the first page of each part, so that further ones need no further mapping.
+    pub(super) fn new(data: usize, geometry: &Geometry, choice: &Choice) -> Result<Self, Errno> {
+        let (step, pool_pages) = match choice.pool {
+            Some((size, pages)) => (size.bytes() / PAGE, pages as usize),
+            None => (1, 0),
+        };
+        let parts = array::from_fn(|_| array::from_fn(|_| AtomicU32::new(0)));
+        let node_stride_pages = geometry.node_stride_pages();
+        let opened = Self { data, node_stride_pages, pool_pages, step, parts };
+        for node in 0..geometry.nodes as usize {
+            let parts = [0..pool_pages, pool_pages..geometry.node_pages as usize];
+            for part in parts.into_iter().filter(|part| !part.is_empty()) {
+                opened.open(node * node_stride_pages + part.start)?;
+            }
+        }
+        Ok(opened)
+    }
+
+    /// Sees to it that a page of the heap can be touched. A load, but for the first time: a system call then.
+    pub(super) fn open(&self, page: usize) -> Result<(), Errno> {
+        let (node, in_node) = (page / self.node_stride_pages, page % self.node_stride_pages);
+        let is_of_pool = in_node < self.pool_pages;
+        let (first, step) = if is_of_pool { (0, self.step) } else { (self.pool_pages, 1) };
+        let opened = &self.parts[node][usize::from(is_of_pool)];
+        let end = (in_node - first + 1).next_multiple_of(step);
+        if opened.load(Acquire) as usize >= end {
+            return Ok(());
+        }
+        // From the start on, because another thread may be at what lies between.
+        let start = self.data + (node * self.node_stride_pages + first) * PAGE;
+        sys::memory::open(start, end * PAGE)?;
+        opened.fetch_max(end as u32, Release);
+        Ok(())
+    }
+}

@@ -1,0 +1,236 @@
+//! Programs that lock all their memory (mlockall), as DPDK's do: what a heap keeps for its whole limit must
+//! not become resident by that, only what is used of it. Each case is a forked child, which may not call
+//! malloc, for the lock is the process's.
+
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+use haul_heap::{Builder, EXTENT_BYTES, Extents, External, Heap, Node, Pages};
+
+const MIB: i64 = 1 << 20;
+
+/// The limit of the heaps here: their metadata alone would be 250 MiB.
+const LIMIT: u64 = 3 << 30;
+
+/// What may become resident by the lock, in bytes: the test's own program, and the stacks of its threads.
+const SLACK: i64 = 64 * MIB;
+
+/// How many blocks of 1 MiB a child uses.
+const BLOCKS: usize = 32;
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum When {
+    Before,
+    After,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Kind {
+    Private,
+    Unnamed,
+    Attached,
+    /// Over memory of the test's own, with the metadata in an area of the test's own.
+    External,
+}
+
+/// The first version of the kernel with pages that end a lock's work on a mapping: 6.13 for memory of one
+/// process, 6.15 for files (madvise(2), MADV_GUARD_INSTALL).
+const GUARDS_SINCE: [u32; 2] = [6, 15];
+
+fn is_kernel_old() -> bool {
+    let text = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
+    let mut numbers = text.split(['.', '-']).map(|number| number.parse().unwrap_or(0));
+    let ours: [u32; 2] = [numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)];
+    ours < GUARDS_SINCE
+}
+
+/// The exit status of a child that does this, or the signal that ended it, below zero.
+fn in_child(work: impl FnOnce() -> i32) -> i32 {
+    // SAFETY: the child runs the heap and system calls, calls no malloc, and leaves by _exit.
+    let child = unsafe { libc::fork() };
+    assert!(child >= 0, "fork failed");
+    if child == 0 {
+        let status = work();
+        // SAFETY: ends the child without running what belongs to its parent.
+        unsafe { libc::_exit(status) };
+    }
+    let mut status = 0;
+    // SAFETY: `status` is an int of ours.
+    let waited = unsafe { libc::waitpid(child, &raw mut status, 0) };
+    assert_eq!(waited, child);
+    if libc::WIFSIGNALED(status) { -libc::WTERMSIG(status) } else { libc::WEXITSTATUS(status) }
+}
+
+/// The second number of `/proc/self/statm`: what this process has resident now, in bytes.
+fn resident_bytes() -> i64 {
+    let mut text = [0_u8; 128];
+    // SAFETY: the path is ended. Nothing here calls malloc.
+    let file = unsafe { libc::open(c"/proc/self/statm".as_ptr(), libc::O_RDONLY) };
+    // SAFETY: no more is read than there is room for.
+    let read = unsafe { libc::read(file, text.as_mut_ptr().cast(), text.len()) };
+    // SAFETY: opened above, and not used again.
+    unsafe { libc::close(file) };
+    let text = &text[..usize::try_from(read).unwrap_or(0)];
+    let second = text.split(|byte| *byte == b' ').nth(1).unwrap_or_default();
+    let pages = second.iter().fold(0, |pages, digit| pages * 10 + i64::from(digit - b'0'));
+    // SAFETY: asks for a number.
+    pages * unsafe { libc::sysconf(libc::_SC_PAGESIZE) }
+}
+
+/// What the heap's file has of memory, in bytes.
+fn file_bytes(heap: &Heap) -> i64 {
+    use std::os::fd::AsRawFd;
+    let Some(file) = heap.fd() else { return 0 };
+    let mut told = std::mem::MaybeUninit::<libc::stat>::zeroed();
+    // SAFETY: the structure takes the answer.
+    unsafe { libc::fstat(file.as_raw_fd(), told.as_mut_ptr()) };
+    // SAFETY: every field is an integer, and zero is a value of it.
+    unsafe { told.assume_init() }.st_blocks * 512
+}
+
+fn lock_all() -> bool {
+    // SAFETY: it changes what is resident of this child, and nothing else.
+    unsafe { libc::mlockall(libc::MCL_CURRENT | libc::MCL_FUTURE) == 0 }
+}
+
+fn build(builder: Builder, kind: Kind) -> Option<[Option<Heap>; 2]> {
+    Some(match kind {
+        Kind::Private => [builder.build().ok(), None],
+        Kind::External => [external(builder), None],
+        Kind::Unnamed => [builder.shared_fd().ok(), None],
+        Kind::Attached => {
+            let first = builder.shared_fd().ok()?;
+            let second = builder.attach_fd(first.fd()?).ok()?;
+            [Some(second), Some(first)]
+        }
+    })
+}
+
+/// A child's own memory: gives pages from the first on.
+struct Provider {
+    base: AtomicUsize,
+    given: AtomicUsize,
+}
+
+impl Extents for Provider {
+    fn take(&self, bytes: usize) -> Option<(NonNull<u8>, usize)> {
+        let bytes = bytes.next_multiple_of(EXTENT_BYTES);
+        let start = self.base.load(Relaxed) + self.given.fetch_add(bytes, Relaxed);
+        let start = std::ptr::with_exposed_provenance_mut(start);
+        // SAFETY: the pages lie in what the child reserved, and nobody has them yet.
+        unsafe { libc::mprotect(start, bytes, libc::PROT_READ | libc::PROT_WRITE) };
+        Some((NonNull::new(start.cast())?, bytes))
+    }
+
+    fn give_back(&self, _start: NonNull<u8>, _bytes: usize) -> bool {
+        false
+    }
+}
+
+fn map(bytes: usize) -> Option<NonNull<u8>> {
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    // SAFETY: a new mapping where the kernel likes.
+    let start = unsafe { libc::mmap(std::ptr::null_mut(), bytes, libc::PROT_NONE, flags, -1, 0) };
+    // SAFETY: just mapped; without access a lock of all memory that was there before populated nothing.
+    unsafe { libc::munlock(start, bytes) };
+    NonNull::new(start.cast()).filter(|_| start != libc::MAP_FAILED)
+}
+
+fn external(builder: Builder) -> Option<Heap> {
+    static PROVIDER: Provider = Provider { base: AtomicUsize::new(0), given: AtomicUsize::new(0) };
+    let bytes = LIMIT as usize;
+    let base = map(bytes + EXTENT_BYTES)?;
+    let start = base.as_ptr().expose_provenance().next_multiple_of(EXTENT_BYTES);
+    PROVIDER.base.store(start, Relaxed);
+    let metadata_bytes = External::metadata_bytes(start, bytes, 4096).ok()?;
+    let area = map(metadata_bytes)?;
+    let protection = libc::PROT_READ | libc::PROT_WRITE;
+    // SAFETY: just mapped, and nobody uses it yet.
+    unsafe { libc::mprotect(area.as_ptr().cast(), metadata_bytes, protection) };
+    let base = NonNull::new(std::ptr::with_exposed_provenance_mut(start))?;
+    let metadata = Some((area, metadata_bytes));
+    builder.external(External { base, bytes, extents: &PROVIDER, metadata }).ok()
+}
+
+/// Writes to blocks of 1 MiB and of 64 B, and frees them: whether all were had.
+fn use_some(heap: &Heap) -> bool {
+    let mut blocks = [None; 2 * BLOCKS];
+    for (index, place) in blocks.iter_mut().enumerate() {
+        let bytes = if index % 2 == 0 { 1 << 20 } else { 64 };
+        let Ok(block) = heap.alloc(bytes, 64, Node::ANY) else { return false };
+        // SAFETY: just allocated with this size.
+        unsafe { block.write_bytes(1, bytes) };
+        *place = Some(block);
+    }
+    // SAFETY: allocated above, and not used again.
+    blocks.into_iter().flatten().all(|block| unsafe { heap.free(block) }.is_ok())
+}
+
+/// 0 where nothing but what is used becomes resident; else what went wrong.
+fn judge(builder: Builder, kind: Kind, when: When) -> i32 {
+    if when == When::Before && !lock_all() {
+        return 1;
+    }
+    let before = resident_bytes();
+    let Some([Some(heap), _other]) = build(builder, kind) else { return 2 };
+    if when == When::After && !lock_all() {
+        return 3;
+    }
+    let is_small =
+        |used| resident_bytes() - before < SLACK + used && file_bytes(&heap) < SLACK + used;
+    if !is_small(0) {
+        return 4;
+    }
+    if !use_some(&heap) {
+        return 5;
+    }
+    let used = BLOCKS as i64 * MIB;
+    if resident_bytes() - before < used {
+        6
+    } else if is_small(2 * used) {
+        0
+    } else {
+        7
+    }
+}
+
+fn check(kind: Kind, pages: Pages) {
+    // SAFETY: asks for a number.
+    if unsafe { libc::geteuid() } != 0 {
+        eprintln!("SKIPPED: mlockall of a process with a heap: not running as root: run as root");
+        return;
+    }
+    if is_kernel_old() {
+        eprintln!(
+            "SKIPPED: mlockall of a process with a heap: no Linux 6.15: run on that kernel or a newer one"
+        );
+        return;
+    }
+    let builder = Heap::builder().limit(LIMIT).nodes(1).pages(pages);
+    for when in [When::Before, When::After] {
+        let status = in_child(|| judge(builder, kind, when));
+        assert_eq!(status, 0, "{kind:?}, locked {when:?} it was made");
+    }
+}
+
+#[test]
+fn a_private_heap_is_resident_by_what_is_used() {
+    check(Kind::Private, Pages::Plain);
+    check(Kind::Private, Pages::Transparent);
+}
+
+#[test]
+fn a_shared_heap_is_resident_by_what_is_used() {
+    check(Kind::Unnamed, Pages::Plain);
+    check(Kind::Unnamed, Pages::Transparent);
+}
+
+#[test]
+fn a_heap_that_was_attached_to_is_resident_by_what_is_used() {
+    check(Kind::Attached, Pages::Plain);
+}
+
+#[test]
+fn a_heap_over_the_callers_memory_is_resident_by_what_is_used() {
+    check(Kind::External, Pages::Auto);
+}
