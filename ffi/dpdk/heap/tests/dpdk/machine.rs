@@ -9,6 +9,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 /// 100,000 blocks need without the drop-in.
 const HUGE_PAGES: u64 = 512;
 
+/// What a test has DPDK take at its start, in MiB.
+const AHEAD_MIB: u64 = 900;
+
 /// How often the kernel is asked for them.
 const FILLS: usize = 3;
 
@@ -65,6 +68,17 @@ impl Machine {
         options(cores, self.huge_folder.as_deref())
     }
 
+    /// The same with all memory taken at the start: what a test needs at most, or what others leave of the
+    /// pool.
+    pub(crate) fn options_ahead(&self, cores: &str) -> Vec<String> {
+        let mut options = self.options(cores);
+        if self.huge_folder.is_some() {
+            let mib = AHEAD_MIB.min(2 * available().unwrap_or(0));
+            options.push(format!("--socket-mem={mib}"));
+        }
+        options
+    }
+
     /// The same without huge pages, as where there are none.
     pub(crate) fn plain_options(&self, cores: &str) -> Vec<String> {
         options(cores, None)
@@ -90,8 +104,7 @@ struct Pool {
 impl Pool {
     fn fill() -> Option<Self> {
         let before = read(POOL)?;
-        let free = read("/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages")?;
-        let added = HUGE_PAGES.saturating_sub(free);
+        let added = HUGE_PAGES.saturating_sub(available()?);
         for _ in 0..FILLS {
             if added > 0 {
                 fs::write(POOL, (before + added).to_string()).ok()?;
@@ -118,6 +131,12 @@ impl Drop for Pool {
             let _ = fs::write(POOL, now.saturating_sub(self.added).to_string());
         }
     }
+}
+
+/// Pages of 2 MiB that are free, and not promised to who has not touched them yet.
+pub(crate) fn available() -> Option<u64> {
+    let number = |name| read(&format!("/sys/kernel/mm/hugepages/hugepages-2048kB/{name}"));
+    Some(number("free_hugepages")?.saturating_sub(number("resv_hugepages")?))
 }
 
 fn read(path: &str) -> Option<u64> {

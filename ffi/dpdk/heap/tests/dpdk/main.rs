@@ -133,14 +133,10 @@ fn every_call_means_what_it_meant() {
     };
     // Memory as it is needed, and all at the start, where blocks begin anywhere in a page.
     let options = || machine.options("0-1");
-    let mut ahead = options();
-    if machine.huge_folder.is_some() {
-        ahead.push("--socket-mem=900".into());
-    }
     let runs = [
         (Preload::No, options(), ""),
         (Preload::Yes, options(), "misuse"),
-        (Preload::Yes, ahead, "misuse"),
+        (Preload::Yes, machine.options_ahead("0-1"), "misuse"),
         (Preload::Yes, machine.plain_options("0-1"), "misuse"),
     ];
     for (preload, options, more) in runs {
@@ -226,11 +222,8 @@ fn the_growth_is_gone() {
     };
     for size in ["64", "512", "4096", "8192"] {
         let mut growth = command(&program, Preload::Yes);
-        growth.args(machine.options("0"));
-        if machine.huge_folder.is_some() {
-            // All at the start: how long the kernel takes for a page says nothing about the heap.
-            growth.arg("--socket-mem=900");
-        }
+        // All at the start: how long the kernel takes for a page says nothing about the heap.
+        growth.args(machine.options_ahead("0"));
         let Outcome { is_success, text } = run(growth.args(["--", size, size, "5", "2000"]), "");
         assert!(is_success && text.contains(SERVES), "{size}:\n{text}");
         let (first, last) = (figure(&text, "round 0"), figure(&text, "round 4"));
@@ -238,6 +231,32 @@ fn the_growth_is_gone() {
         // With it: 50, but for what a busy machine adds.
         assert!(last < 20_000.0_f64.max(10.0 * first), "{size}: {first} ns, then {last} ns");
     }
+}
+
+/// Pages that others leave of the pool.
+const LEFT_PAGES: u64 = 128;
+
+#[test]
+fn where_others_hold_part_of_the_pool_the_rest_is_taken() {
+    let what = "a pool that others hold a part of";
+    let Some(machine) = Machine::take_huge(what) else {
+        return;
+    };
+    let Some(program) = compile(what, "growth") else {
+        return;
+    };
+    let others = machine::available().unwrap_or(0).saturating_sub(LEFT_PAGES);
+    let (protection, bytes) = (libc::PROT_READ, (others as usize) << 21);
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_HUGETLB;
+    // SAFETY: a new mapping where the kernel likes. It is promised its pages, and has none yet.
+    let held = unsafe { libc::mmap(std::ptr::null_mut(), bytes, protection, flags, -1, 0) };
+    assert_ne!(held, libc::MAP_FAILED);
+    let mut growth = command(&program, Preload::Yes);
+    growth.args(machine.options_ahead("0")).args(["--", "64", "64", "5", "2000"]);
+    let Outcome { is_success, text } = run(&mut growth, "");
+    // SAFETY: mapped above, and nothing refers to it.
+    unsafe { libc::munmap(held, bytes) };
+    assert!(is_success && text.contains(SERVES), "{text}");
 }
 
 #[test]
