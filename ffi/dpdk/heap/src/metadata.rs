@@ -83,12 +83,19 @@ impl Metadata {
             return Err(Error::new(ErrorKind::InvalidData, "its size is none that metadata has"));
         }
         let all = bytes + TAIL_BYTES;
-        let protection = libc::PROT_READ | libc::PROT_WRITE;
         let flags = libc::MAP_SHARED | libc::MAP_NORESERVE;
-        let null = core::ptr::null_mut();
+        let (null, none) = (core::ptr::null_mut(), libc::PROT_NONE);
+        // Without access, a program that has locked all its future memory has nothing populated; then the
+        // lock goes, and then the access comes.
         // SAFETY: a new mapping at an address of the kernel's choice replaces nothing.
-        let start = unsafe { libc::mmap(null, all, protection, flags, file.as_raw_fd(), 0) };
+        let start = unsafe { libc::mmap(null, all, none, flags, file.as_raw_fd(), 0) };
         if start == libc::MAP_FAILED {
+            return Err(Error::last_os_error());
+        }
+        // SAFETY: just mapped; unlocking changes no content.
+        unsafe { libc::munlock(start, all) };
+        // SAFETY: just mapped, and nobody knows of it yet.
+        if unsafe { libc::mprotect(start, all, libc::PROT_READ | libc::PROT_WRITE) } != 0 {
             return Err(Error::last_os_error());
         }
         Ok(Self { start: start.cast(), bytes, file_number, descriptor: None, file })

@@ -10,7 +10,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use machine::{Machine, is_here, skip};
-use program::{Dialogue, Outcome, Preload, command, compile, finish, run};
+use program::{Cost, Dialogue, Outcome, Preload, command, compile, finish, run};
 
 /// What the drop-in says when it serves, with `HAUL_RTE_MALLOC=tell`.
 const SERVES: &str = "haul: rte_malloc: serves socket";
@@ -72,7 +72,7 @@ fn forwards(what: &str, devices: &[&str]) {
     };
     let mut testpmd = command("dpdk-testpmd", Preload::Yes);
     testpmd.args(machine.options("0-1")).args(devices);
-    testpmd.args(["--", "--tx-first", "--no-mlockall", "--total-num-mbufs=8192"]);
+    testpmd.args(["--", "--tx-first", "--total-num-mbufs=8192"]);
     let mut talk = testpmd
         .stdin(std::process::Stdio::piped())
         .stdout(std::process::Stdio::piped())
@@ -85,6 +85,29 @@ fn forwards(what: &str, devices: &[&str]) {
     let Outcome { is_success, text } = finish(talk);
     assert!(is_success && text.contains(SERVES), "{what}:\n{text}");
     assert!(packets(&text) > 1000, "{what}: few packets:\n{text}");
+}
+
+/// testpmd locks all its memory (mlockall), unless it is told not to.
+#[test]
+fn a_program_that_locks_its_memory_takes_as_much_as_without() {
+    let what = "testpmd's memory and start";
+    let Some(machine) = Machine::take(what) else {
+        return;
+    };
+    let measure = |preload| {
+        let mut testpmd = command("dpdk-testpmd", preload);
+        testpmd.args(machine.options("0-1")).args(["--vdev=net_null0", "--vdev=net_null1"]);
+        Cost::of(testpmd.args(["--", "-i", "--total-num-mbufs=8192"]), "quit\n")
+    };
+    // In turns, and the best of each: what else the machine does makes either slower.
+    let rounds: Vec<_> = (0..5).map(|_| [Preload::No, Preload::Yes].map(measure)).collect();
+    let least = |side: usize, of: fn(&Cost) -> f64| {
+        rounds.iter().map(|round| of(&round[side])).fold(f64::INFINITY, f64::min)
+    };
+    for of in [Cost::memory as fn(&Cost) -> f64, Cost::time] {
+        let (without, with) = (least(0, of), least(1, of));
+        assert!(with <= 1.3 * without, "{with} beside {without}: {rounds:?}");
+    }
 }
 
 #[test]

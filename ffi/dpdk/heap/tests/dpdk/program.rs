@@ -118,6 +118,47 @@ pub(crate) fn run(command: &mut Command, input: &str) -> Outcome {
     finish(child)
 }
 
+/// What a program took from its start to its end.
+#[derive(Debug)]
+pub(crate) struct Cost {
+    seconds: f64,
+    /// The most it had resident at once.
+    resident_kib: i64,
+}
+
+impl Cost {
+    /// Runs a program that ends by itself, with `input` on its standard input.
+    pub(crate) fn of(command: &mut Command, input: &str) -> Self {
+        let start = Instant::now();
+        #[expect(clippy::zombie_processes, reason = "wait4 waits, and tells what it took")]
+        let mut child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap_or_else(|error| panic!("{command:?}: {error}"));
+        if let Some(mut stdin) = child.stdin.take() {
+            let _ = stdin.write_all(input.as_bytes());
+        }
+        let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
+        let (process, mut status) = (child.id() as libc::pid_t, 0);
+        // SAFETY: both are ours, and nobody else waits for this child.
+        let ended = unsafe { libc::wait4(process, &raw mut status, 0, usage.as_mut_ptr()) };
+        assert!(ended == process && status == 0, "{command:?}: {status}");
+        // SAFETY: zeroed, which every field has as a value, and written by the call.
+        let usage = unsafe { usage.assume_init() };
+        Self { seconds: start.elapsed().as_secs_f64(), resident_kib: usage.ru_maxrss }
+    }
+
+    pub(crate) fn time(&self) -> f64 {
+        self.seconds
+    }
+
+    pub(crate) fn memory(&self) -> f64 {
+        self.resident_kib as f64
+    }
+}
+
 /// Waits for a program's end, and reads what it says meanwhile.
 pub(crate) fn finish(mut child: Child) -> Outcome {
     fn read(pipe: Option<impl Read + Send + 'static>) -> std::thread::JoinHandle<String> {
