@@ -95,6 +95,17 @@ pub unsafe extern "C" fn rte_eal_init(count: c_int, arguments: *mut *mut c_char)
     result
 }
 
+/// `rte_trace_save` of rte_trace.h: DPDK's. `rte_eal_cleanup` calls it when all devices are closed, and unmaps
+/// DPDK's memory after it.
+#[unsafe(no_mangle)]
+pub extern "C" fn rte_trace_save() -> c_int {
+    let save = functions().and_then(|dpdk| dpdk.rte_trace_save);
+    // SAFETY: it takes nothing, and may be called at any time.
+    let result = save.map_or(0, |save| unsafe { save() });
+    lifecycle::give_all_back();
+    result
+}
+
 /// `rte_eal_cleanup` of rte_eal.h: what DPDK frees in it is freed, what comes later is not touched.
 ///
 /// # Safety
@@ -104,6 +115,7 @@ pub unsafe extern "C" fn rte_eal_init(count: c_int, arguments: *mut *mut c_char)
 pub unsafe extern "C" fn rte_eal_cleanup() -> c_int {
     housekeeping::stop();
     let leave = lifecycle::current().map(Dropin::leave);
+    lifecycle::begin_end();
     let result = match functions() {
         // SAFETY: as the caller promises.
         Some(dpdk) => unsafe { (dpdk.rte_eal_cleanup)() },

@@ -57,6 +57,8 @@ pub(crate) struct Directory {
     /// Extents on their way between DPDK and the heaps, in the lower half; in the upper, how many ever
     /// set out.
     transit: AtomicU32,
+    /// 1 once a secondary process came.
+    secondaries: AtomicU64,
     /// How secondary processes ask the primary one for memory.
     pub(crate) counter: Counter,
     places: [Place; SOCKETS_MAX],
@@ -64,9 +66,9 @@ pub(crate) struct Directory {
 }
 
 const _: () = {
-    assert!(offset_of!(Directory, version) == 8 && offset_of!(Directory, places) == 112);
+    assert!(offset_of!(Directory, version) == 8 && offset_of!(Directory, places) == 120);
     assert!(size_of::<Counter>() == 80 && size_of::<Place>() == 48 && size_of::<Slot>() == 32);
-    assert!(size_of::<Directory>() == 112 + 48 * SOCKETS_MAX + 32 * EXTENTS_MAX);
+    assert!(size_of::<Directory>() == 120 + 48 * SOCKETS_MAX + 32 * EXTENTS_MAX);
 };
 
 impl Directory {
@@ -86,6 +88,16 @@ impl Directory {
         unsafe { start.write_bytes(0, bytes) };
         // SAFETY: as above; a memzone is aligned to a cache line, and zero is a value of every field.
         Some(unsafe { &*start.cast::<Self>() })
+    }
+
+    /// Frees the memzone: nobody reads the directory from then on.
+    pub(crate) fn free(functions: &Functions) {
+        // SAFETY: the name is a C string; DPDK's memory is initialised.
+        let zone = unsafe { (functions.rte_memzone_lookup)(NAME.as_ptr()) };
+        if !zone.is_null() {
+            // SAFETY: DPDK's own descriptor, as it was found.
+            unsafe { (functions.rte_memzone_free)(zone) };
+        }
     }
 
     /// Finds the memzone in a secondary process.
@@ -117,6 +129,16 @@ impl Directory {
         self.primary.store(std::process::id(), Ordering::Relaxed);
         // SYNC: directory published.
         self.magic.store(MAGIC, Ordering::Release);
+    }
+
+    /// Notes that a secondary process comes.
+    pub(crate) fn note_secondary(&self) {
+        self.secondaries.store(1, Ordering::Relaxed);
+    }
+
+    /// Whether a secondary process ever came.
+    pub(crate) fn had_secondary(&self) -> bool {
+        self.secondaries.load(Ordering::Relaxed) != 0
     }
 
     /// The primary process's number.

@@ -131,11 +131,14 @@ functions! {
         rte_memzone_reserve: unsafe extern "C" fn(*const c_char, usize, c_int, c_uint) -> *const Memzone,
         rte_memzone_reserve_aligned: unsafe extern "C" fn(*const c_char, usize, c_int, c_uint, c_uint) -> *const Memzone,
         rte_memzone_reserve_bounded: unsafe extern "C" fn(*const c_char, usize, c_int, c_uint, c_uint, c_uint) -> *const Memzone,
+        rte_memzone_free: unsafe extern "C" fn(*const Memzone) -> c_int,
         rte_memzone_lookup: unsafe extern "C" fn(*const c_char) -> *const Memzone,
     }
     optional {
         /// Since 25.03.
         rte_free_sensitive: unsafe extern "C" fn(*mut c_void),
+        /// Since 20.05.
+        rte_trace_save: unsafe extern "C" fn() -> c_int,
         /// Until 23.07.
         rte_ctrl_thread_create: unsafe extern "C" fn(
             *mut libc::pthread_t, *const c_char, *const libc::pthread_attr_t, ThreadMain, *mut c_void,

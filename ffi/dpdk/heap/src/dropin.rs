@@ -227,6 +227,20 @@ impl Dropin {
         }
     }
 
+    /// Gives everything back to DPDK, at its end, whatever is live: the program may not touch it any more, and
+    /// DPDK removes the files of those huge pages alone that are free. Not where a secondary process may use it.
+    /// Nobody may call a heap from then on.
+    pub(crate) fn give_all_back(&self) {
+        if !self.is_primary || self.directory.had_secondary() {
+            return;
+        }
+        let extents: Vec<_> = self.directory.extents().collect();
+        for extent in extents {
+            self.heaps[0].extents.free(extent.block);
+        }
+        Directory::free(self.functions);
+    }
+
     /// Whether a pointer lies where the heaps may have memory.
     pub(crate) fn is_in_range(&self, pointer: NonNull<u8>) -> bool {
         self.heaps.iter().any(|each| each.range.contains(pointer.addr().get()))

@@ -161,9 +161,9 @@ impl SocketExtents {
     }
 
     /// Frees a block of DPDK's that [`Self::allocate`] gave.
-    fn free(&self, block: usize) {
+    pub(crate) fn free(&self, block: usize) {
         let _inside = Inside::enter();
-        // SAFETY: callers pass a block that nobody has, and once.
+        // SAFETY: callers pass a block that nobody has any more, and once.
         unsafe { (self.functions.rte_free)(core::ptr::with_exposed_provenance_mut(block)) };
     }
 

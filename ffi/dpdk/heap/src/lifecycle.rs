@@ -10,7 +10,7 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU64, Ordering};
 
 use haul_heap::{External, Heap};
 
@@ -129,8 +129,28 @@ extern "C" fn settle_in_child() {
     }
 }
 
+/// Whether DPDK is being ended.
+static IS_ENDING: AtomicBool = AtomicBool::new(false);
+
+/// DPDK's end begins.
+pub(crate) fn begin_end() {
+    IS_ENDING.store(true, Ordering::Relaxed);
+}
+
+/// DPDK's memory goes next, if this is its end: what the heaps have of it goes before.
+pub(crate) fn give_all_back() {
+    if !IS_ENDING.swap(false, Ordering::Relaxed) {
+        return;
+    }
+    if let Some(dropin) = serving() {
+        dropin.give_all_back();
+        PHASE.store(OVER, Ordering::Relaxed);
+    }
+}
+
 /// DPDK's memory went.
 pub(crate) fn end() {
+    IS_ENDING.store(false, Ordering::Relaxed);
     PHASE.store(OVER, Ordering::Relaxed);
     remove_files();
 }
@@ -245,6 +265,7 @@ fn build_primary(functions: &'static Functions, folder: Option<&Path>) -> Result
 
 fn build_secondary(functions: &'static Functions, folder: &Path) -> Result<Dropin, Reason> {
     let directory = Directory::find(functions).map_err(Reason::Secondary)?;
+    directory.note_secondary();
     let mut plan =
         Plan { functions, directory, is_primary: false, places: Vec::new(), heaps: Vec::new() };
     for place in directory.places().map_err(Reason::Secondary)? {

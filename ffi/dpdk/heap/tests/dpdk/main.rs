@@ -110,6 +110,36 @@ fn a_program_that_locks_its_memory_takes_as_much_as_without() {
     }
 }
 
+/// Files of huge pages that lie in the folder.
+fn files_in(folder: &std::path::Path) -> usize {
+    std::fs::read_dir(folder).map_or(0, Iterator::count)
+}
+
+#[test]
+fn the_pool_is_left_as_it_was_found() {
+    let what = "the pool after a clean exit";
+    let Some(machine) = Machine::take_huge(what) else {
+        return;
+    };
+    if !is_here("dpdk-test") {
+        skip(what, "no dpdk-test on PATH", "apt-get install dpdk-dev");
+        return;
+    }
+    let Some(folder) = machine.huge_folder.clone() else {
+        return;
+    };
+    for more in [&[][..], &["-m512"]] {
+        let left = [Preload::No, Preload::Yes].map(|preload| {
+            let mut dpdk_test = command("dpdk-test", preload);
+            let outcome = run(dpdk_test.args(machine.options("0-1")).args(more), "quit\n");
+            assert!(outcome.is_success, "{preload:?}:\n{}", outcome.text);
+            assert_eq!(outcome.text.contains(SERVES), preload == Preload::Yes);
+            files_in(&folder)
+        });
+        assert_eq!(left, [0, 0], "files without and with the drop-in, {more:?}");
+    }
+}
+
 #[test]
 fn testpmd_forwards_between_null_devices() {
     forwards("testpmd with net_null", &["--vdev=net_null0", "--vdev=net_null1"]);
