@@ -3,6 +3,7 @@
 
 use core::ffi::c_int;
 use core::ptr::null_mut;
+use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -26,6 +27,41 @@ const PATIENCE: Duration = Duration::from_millis(100);
 /// A folder for each size of huge pages, with the numbers of the kernel's pool (hugetlbpage.rst).
 const POOLS: &str = "/sys/kernel/mm/hugepages";
 
+/// Threads of this process that ask DPDK for memory just now, or give it some.
+static PASSING: AtomicU32 = AtomicU32::new(0);
+
+/// While one lives, this thread asks DPDK for memory, or gives it some: that can take long, under DPDK's lock.
+pub(crate) struct Passing {
+    /// What [`Directory::settled`](crate::directory::Directory::settled) said when it began.
+    before: Option<u32>,
+}
+
+impl Passing {
+    pub(crate) fn begin() -> Self {
+        lifecycle::note_asked();
+        PASSING.fetch_add(1, Relaxed);
+        let dropin = lifecycle::current().filter(|_| !lifecycle::is_over());
+        Self { before: dropin.and_then(|dropin| dropin.directory.settled()) }
+    }
+
+    /// Whether an extent set out or arrived since it began.
+    fn has_seen_one(&self, dropin: &Dropin) -> bool {
+        self.before.is_none() || dropin.directory.settled() != self.before
+    }
+}
+
+impl Drop for Passing {
+    fn drop(&mut self) {
+        PASSING.fetch_sub(1, Relaxed);
+    }
+}
+
+/// Whether a thread of this process asks DPDK for memory just now: who needs none at once does not ask then, for
+/// DPDK's locks spin, perhaps on the processor that the other thread needs.
+pub(crate) fn is_dpdk_busy() -> bool {
+    PASSING.load(Relaxed) != 0
+}
+
 impl Wish {
     /// Asks DPDK, and again as the heaps give back what they do not use, in steps that double: each
     /// costs DPDK some milliseconds for 64 MiB, which it clears, and an answer that it still has none
@@ -34,41 +70,53 @@ impl Wish {
     /// `ask_heaps` asks those that were not asked before: first, for of what is given back DPDK makes two
     /// to three times fewer small blocks than they; and last, for what was on its way meanwhile.
     pub(crate) fn ask<T>(self, ask: impl Fn() -> *mut T, ask_heaps: impl Fn() -> *mut T) -> *mut T {
-        lifecycle::note_asked();
+        let passing = Passing::begin();
         let ways: [&dyn Fn() -> *mut T; 4] =
-            [&ask, &ask_heaps, &|| self.ask_again(&ask), &ask_heaps];
+            [&ask, &ask_heaps, &|| self.ask_again(&passing, &ask), &ask_heaps];
         ways.iter().map(|way| way()).find(|given| !given.is_null()).unwrap_or(null_mut())
     }
 
     /// As [`Wish::ask`], for functions that say in `rte_errno` why they do not give.
     pub(crate) fn ask_telling<T>(self, ask: impl Fn() -> *mut T) -> *mut T {
-        lifecycle::note_asked();
+        let passing = Passing::begin();
         let given = ask();
         let is_memory_lacking = || error_number().is_none_or(|number| number == libc::ENOMEM);
-        if given.is_null() && is_memory_lacking() { self.ask_again(ask) } else { given }
+        if given.is_null() && is_memory_lacking() { self.ask_again(&passing, ask) } else { given }
     }
 
     #[cold]
-    fn ask_again<T>(self, ask: impl Fn() -> *mut T) -> *mut T {
+    fn ask_again<T>(self, passing: &Passing, ask: impl Fn() -> *mut T) -> *mut T {
         let mut given = null_mut();
         if lifecycle::is_over() {
             return given;
         }
-        let Some(dropin) = lifecycle::current().filter(|dropin| self.is_within_reach(dropin))
-        else {
+        let Some(dropin) = lifecycle::current().filter(|dropin| self.is_sound(dropin)) else {
             return given;
         };
+        let held = dropin.directory.extents().map(|extent| extent.cost_bytes()).sum();
+        if !self.is_within_reach(dropin, held) {
+            return given;
+        }
         dropin.trim();
+        if !self.is_within_reach(dropin, dropin.directory.idle_bytes()) {
+            return given;
+        }
         let mut step = self.bytes;
+        // Another's may have arrived since DPDK was asked.
+        let mut has_more = passing.has_seen_one(dropin);
         for _ in 0..ROUNDS {
             // What another thread is giving back may be what is missing.
-            let may_help = dropin.give_back(step) > 0 || Self::has_waited(dropin);
-            // Also where it does not: another's may have arrived since DPDK was asked.
+            has_more |= dropin.give_back(step) > 0 || Self::has_waited(dropin);
+            // A refusal can cost DPDK as much as the memory: it gets what pages there are, and returns them.
+            if !has_more {
+                break;
+            }
             given = ask();
-            if !given.is_null() || !may_help {
+            if !given.is_null() {
                 break;
             }
             step = step.saturating_mul(2);
+            has_more = false;
         }
         given
     }
@@ -84,21 +132,23 @@ impl Wish {
         !was_settled && is_settled()
     }
 
-    /// Whether everything that is free, if it were in one piece, came to as much. Where it does not,
-    /// giving back is in vain, and the heaps would have to take the memory anew.
-    fn is_within_reach(self, dropin: &Dropin) -> bool {
-        let is_sound = self.bytes.wrapping_sub(1) < WISH_MAX
+    /// Whether it is a request that DPDK could meet.
+    fn is_sound(self, dropin: &Dropin) -> bool {
+        self.bytes.wrapping_sub(1) < WISH_MAX
             && self.align & self.align.wrapping_sub(1) == 0
-            && dropin.has_heap_of(self.socket);
-        if !is_sound {
-            return false;
-        }
-        let held: usize = dropin.directory.extents().map(|extent| extent.cost_bytes()).sum();
+            && dropin.has_heap_of(self.socket)
+    }
+
+    /// Whether the heaps' `idle` bytes, with what DPDK has free, came to as much if it were in one piece; or with the
+    /// kernel's pool, of which DPDK takes the whole block anew. Where it does not, giving back is in vain:
+    /// DPDK would look for the memory once more, which takes it as long as having it, and the heaps would have
+    /// to take theirs anew.
+    fn is_within_reach(self, dropin: &Dropin, idle: usize) -> bool {
+        let is_with = |more: usize| self.bytes <= idle.saturating_add(more);
         let sockets = dropin.heaps.iter().map(|each| each.range.socket);
         let free: usize = sockets.map(|socket| free_bytes(dropin, socket)).sum();
-        let own = held.saturating_add(free);
         // The kernel is asked last: that takes longer than the rest.
-        self.bytes <= own || self.bytes <= own.saturating_add(pool_bytes(Path::new(POOLS)))
+        is_with(free) || (dropin.has_sockets && is_with(pool_bytes(Path::new(POOLS))))
     }
 }
 

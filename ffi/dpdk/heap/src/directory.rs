@@ -202,6 +202,14 @@ impl Directory {
         self.extents[..end].iter().filter_map(|slot| Some((slot, slot.extent()?)))
     }
 
+    /// Bytes of the extents that are idle as a whole, as DPDK counts them.
+    pub(crate) fn idle_bytes(&self) -> usize {
+        let is_idle =
+            |slot: &Slot, extent: &Extent| slot.idle.load(Ordering::Relaxed) == mask(extent.pages);
+        let idle = self.slots().filter(|(slot, extent)| is_idle(slot, extent));
+        idle.map(|(_, extent)| extent.cost_bytes()).sum()
+    }
+
     /// Whether an address lies in an extent of this socket, and not in a block of DPDK's that ends or
     /// lies in the page that the extent begins in.
     pub(crate) fn covers(&self, socket: c_int, address: usize) -> bool {
@@ -370,6 +378,7 @@ mod tests {
         assert!(!directory.covers(0, extent.address));
 
         directory.lay_aside(extent.address, 3).expect("it is an extent");
+        assert_eq!(directory.idle_bytes(), 0);
         assert_eq!(directory.take_idle(0, 1), None, "another socket's");
         assert_eq!(directory.take_idle(1, 4), None, "longer than what is idle");
         assert_eq!(

@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 
 use crate::counter::Counter;
 use crate::dropin::Dropin;
-use crate::{futex, lifecycle};
+use crate::extents::Sparing;
+use crate::{ask, futex, lifecycle};
 
 /// How often it looks: rarely enough to cost nothing, often enough that a page is ready when a thread
 /// that allocates 2 MiB in that time wants one.
@@ -103,14 +104,19 @@ extern "C" fn keep_house(_: *mut c_void) -> u32 {
         let requests = &dropin.directory.counter.requests;
         futex::wait(requests, seen, PERIOD);
         seen = requests.load(Ordering::Acquire);
-        for each in &dropin.heaps {
-            each.extents.answer();
-            each.heap.maintain();
-        }
+        dropin.heaps.iter().for_each(|each| each.extents.answer());
+        // What nobody waits for can be had from DPDK the next time.
+        let is_busy = ask::is_dpdk_busy();
+        let sparing = is_busy.then(Sparing::begin);
+        dropin.heaps.iter().for_each(|each| _ = each.heap.maintain());
+        drop(sparing);
         let counter = &dropin.directory.counter;
         counter.answer_back(|bytes| dropin.give_back(bytes));
         let is_needed =
             || requests.load(Ordering::Relaxed) != seen || IS_ASKED_TO_STOP.load(Ordering::Relaxed);
+        if is_busy {
+            continue;
+        }
         pace.give_back(counter, is_needed, || dropin.give_back(1) > 0);
     }
     0

@@ -6,6 +6,7 @@
 use core::ffi::{c_char, c_int, c_uint, c_void};
 use core::ptr::{NonNull, null, null_mut};
 
+use crate::ask::Passing;
 use crate::dpdk::{BAD_IOVA, Functions, SOCKET_ANY, SocketStats, functions};
 use crate::dropin::{Brought, Dropin, Owned};
 use crate::inside::Inside;
@@ -233,7 +234,7 @@ pub unsafe extern "C" fn rte_realloc_socket(
         }
         Some((_, Brought::Wrong)) => null_mut(),
         _ => functions().map_or(null_mut(), |dpdk| {
-            lifecycle::note_asked();
+            let _passing = Passing::begin();
             // SAFETY: as the caller promises. What it calls of ours meanwhile may serve it: it looks at
             // the header of the old block only, which is its own.
             unsafe { (dpdk.rte_realloc_socket)(block, bytes, align, socket) }
@@ -298,7 +299,7 @@ pub unsafe extern "C" fn rte_free(block: *mut c_void) {
             return;
         }
     }
-    lifecycle::note_asked();
+    let _passing = Passing::begin();
     if let Some(dpdk) = functions() {
         // SAFETY: as the caller promises; the block is none of ours.
         unsafe { (dpdk.rte_free)(block) };
@@ -328,7 +329,7 @@ pub unsafe extern "C" fn rte_free_sensitive(block: *mut c_void) {
             Brought::NotOurs => {}
         }
     }
-    lifecycle::note_asked();
+    let _passing = Passing::begin();
     if let Some(dpdk) = functions() {
         // SAFETY: as the caller promises; the block is none of ours. A DPDK without this function has
         // no caller of it.
