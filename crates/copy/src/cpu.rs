@@ -1,7 +1,5 @@
 //! Which instruction sets this processor has, asked once, without the standard library.
 
-use core::sync::atomic::{AtomicU8, Ordering};
-
 /// An instruction set that haul has kernels for, weakest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
@@ -44,27 +42,6 @@ impl Isa {
         Self::ALL.into_iter().filter(|isa| isa.is_available())
     }
 
-    /// The one that haul's dispatch uses for blocks and loops on this processor.
-    ///
-    /// AVX-512 is used at 32 bytes: at 64 some parts lower their clock for the whole core, which a
-    /// copy of a few hundred bytes does not earn back. AMD's processors are taken at AVX2, whose loops are
-    /// the faster ones there: copies of 512 bytes to 16 KiB within L1 take AVX-512VL 1.04 to 1.17 times as
-    /// long on Zen 4, 257 to 512 bytes 0.96, and all else as long.
-    ///
-    /// Costs a relaxed load after the first call; the first asks the processor.
-    #[must_use]
-    #[inline]
-    pub fn best() -> Self {
-        match BEST.load(Ordering::Relaxed) {
-            2 => Self::Sse2,
-            3 => Self::Avx2,
-            4 => Self::Avx512vl,
-            6 => Self::Neon,
-            1 => Self::Scalar,
-            _ => find_best(),
-        }
-    }
-
     /// The name in commands and records: `avx2`.
     #[must_use]
     pub const fn name(self) -> &'static str {
@@ -77,35 +54,27 @@ impl Isa {
             Self::Neon => "neon",
         }
     }
+
+    /// The one of that [name](Self::name); `None` if there is none.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|isa| isa.name() == name)
+    }
+
+    /// The one of that number, as `isa as u8` gives it.
+    pub(crate) const fn from_number(number: u8) -> Self {
+        match number {
+            2 => Self::Sse2,
+            3 => Self::Avx2,
+            4 => Self::Avx512vl,
+            5 => Self::Avx512,
+            6 => Self::Neon,
+            _ => Self::Scalar,
+        }
+    }
 }
 
-/// [`Isa::best`] as its number; 0 before it was asked.
-static BEST: AtomicU8 = AtomicU8::new(0);
-
-#[cold]
-fn find_best() -> Isa {
-    let vendor = facts().vendor;
-    let is_passed_over =
-        |isa| isa == Isa::Avx512 || (isa == Isa::Avx512vl && vendor == Vendor::Amd);
-    let best = Isa::available().filter(|&isa| !is_passed_over(isa)).last().unwrap_or(Isa::Scalar);
-    // Any thread that comes here at the same time finds the same.
-    STRINGS.store(u8::from(vendor == Vendor::Intel), Ordering::Relaxed);
-    BEST.store(best as u8, Ordering::Relaxed);
-    best
-}
-
-/// Whether strings of any two places move fast, and not of those alone that are aligned alike: 1 if so.
-/// [`Isa::best`] asks, which every copy comes after.
-static STRINGS: AtomicU8 = AtomicU8::new(0);
-
-/// Whether `rep movsb` is as fast where target and source have different places in their cache lines. On
-/// Intel it is: 16 KiB on Cascade Lake took 0.98 of glibc's time either way.
-#[inline]
-pub(crate) fn moves_any_string() -> bool {
-    STRINGS.load(Ordering::Relaxed) != 0
-}
-
-/// Who made the processor, as far as thresholds care.
+/// Who made the processor, as far as a policy cares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Vendor {
@@ -130,11 +99,21 @@ pub const LAST_CACHE_STAND_IN_BYTES: usize = 32 << 20;
 /// cores share (96 MiB for eight, AMD EPYC with stacked cache). Larger ones serve dozens of cores.
 pub const LAST_CACHE_SHARE_BYTES: usize = 96 << 20;
 
-/// What [`Thresholds::defaults`](crate::Thresholds::defaults) starts from.
+/// What [`Policy::for_processor`](crate::Policy::for_processor) starts from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Facts {
     /// Who made it.
     pub vendor: Vendor,
+    /// The family as manuals count it: 6 for Intel's, 25 for Zen 3 and 4.
+    pub family: u32,
+    /// The model within its family.
+    pub model: u32,
+    /// The widest instruction set that it and its operating system offer.
+    pub widest: Isa,
+    /// One masked instruction can move up to 64 bytes, and the mask is made in one: AVX-512 BW and VL, and BMI2.
+    pub has_masks: bool,
+    /// It has AVX-512 and lowers its clock for registers of 64 bytes: parts without VNNI (Skylake-SP).
+    pub lowers_clock: bool,
     /// Enhanced `rep movsb` and `rep stosb` are announced (ERMS): they move more than a byte at a time.
     pub enhanced_string: bool,
     /// Fast short `rep movsb` is announced (FSRM). An announcement, not a measurement.
@@ -151,10 +130,24 @@ pub fn facts() -> Facts {
     #[cfg(any(not(target_arch = "x86_64"), miri))]
     Facts {
         vendor: Vendor::Other,
+        family: 0,
+        model: 0,
+        widest: Isa::available().last().unwrap_or(Isa::Scalar),
+        has_masks: false,
+        lowers_clock: false,
         enhanced_string: false,
         fast_short_string: false,
         last_cache_bytes: 0,
     }
+}
+
+/// Whether [`Facts::has_masks`] holds of this processor.
+#[must_use]
+pub fn has_masks() -> bool {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    return x86_64::features().has_masks();
+    #[cfg(any(not(target_arch = "x86_64"), miri))]
+    false
 }
 
 #[cfg(all(target_arch = "x86_64", not(miri)))]
@@ -179,9 +172,11 @@ mod x86_64 {
     const OSXSAVE: u32 = 1 << 27;
     const AVX: u32 = 1 << 28;
     const AVX2: u32 = 1 << 5;
+    const BMI2: u32 = 1 << 8;
     const AVX512F: u32 = 1 << 16;
     const AVX512BW: u32 = 1 << 30;
     const AVX512VL: u32 = 1 << 31;
+    const AVX512_VNNI: u32 = 1 << 11;
     const FSRM: u32 = 1 << 4;
     const ERMS: u32 = 1 << 9;
 
@@ -200,6 +195,10 @@ mod x86_64 {
                 Isa::Avx512 => avx512,
                 Isa::Neon => false,
             }
+        }
+
+        pub(super) fn has_masks(&self) -> bool {
+            self.has(Isa::Avx512vl) && self.leaf_7_ebx & BMI2 != 0
         }
     }
 
@@ -221,24 +220,48 @@ mod x86_64 {
 
     pub(super) fn facts() -> Facts {
         let vendor = vendor(__cpuid(0));
+        let (family, model) = family_and_model(__cpuid(1).eax);
         let leaf_7 = (__cpuid(0).eax >= 7).then(|| __cpuid_count(7, 0));
-        let enhanced_string = leaf_7.is_some_and(|leaf| leaf.ebx & ERMS != 0);
-        let fast_short_string = leaf_7.is_some_and(|leaf| leaf.edx & FSRM != 0);
-        let without_cache =
-            Facts { vendor, enhanced_string, fast_short_string, last_cache_bytes: 0 };
+        let features = features();
+        let has_avx512 = features.has(Isa::Avx512);
+        Facts {
+            vendor,
+            family,
+            model,
+            widest: Isa::ALL.into_iter().rfind(|&isa| features.has(isa)).unwrap_or(Isa::Sse2),
+            has_masks: features.has_masks(),
+            lowers_clock: has_avx512 && leaf_7.is_some_and(|leaf| leaf.ecx & AVX512_VNNI == 0),
+            enhanced_string: leaf_7.is_some_and(|leaf| leaf.ebx & ERMS != 0),
+            fast_short_string: leaf_7.is_some_and(|leaf| leaf.edx & FSRM != 0),
+            last_cache_bytes: last_cache_bytes(vendor),
+        }
+    }
+
+    /// Intel SDM, CPUID leaf 1: the extended family counts where the family is 15, the extended model there
+    /// and in Intel's family 6.
+    fn family_and_model(eax: u32) -> (u32, u32) {
+        let (family, model) = (eax >> 8 & 0xf, eax >> 4 & 0xf);
+        match family {
+            0xf => (family + (eax >> 20 & 0xff), model | eax >> 12 & 0xf0),
+            6 => (family, model | eax >> 12 & 0xf0),
+            _ => (family, model),
+        }
+    }
+
+    /// 0 where it is not told.
+    fn last_cache_bytes(vendor: Vendor) -> usize {
         // Leaf 4 on Intel and 0x8000_001D on AMD describe a cache in the same fields.
         let leaf = match vendor {
             Vendor::Amd if __cpuid(0x8000_0000).eax >= 0x8000_001D => 0x8000_001D,
-            Vendor::Amd => return without_cache,
+            Vendor::Amd => return 0,
             _ if __cpuid(0).eax >= 4 => 4,
-            _ => return without_cache,
+            _ => return 0,
         };
-        let last_cache_bytes = (0..8)
+        (0..8)
             .map(|index| cache_bytes(__cpuid_count(leaf, index)))
             .take_while(|&bytes| bytes != 0)
             .last()
-            .unwrap_or(0);
-        Facts { last_cache_bytes, ..without_cache }
+            .unwrap_or(0)
     }
 
     fn vendor(leaf_0: CpuidResult) -> Vendor {

@@ -15,19 +15,15 @@
 //!   else:    by Thresholds: loop, string or stream
 //! ```
 
-use core::sync::atomic::{AtomicU8, Ordering};
+use core::sync::atomic::Ordering;
 
 use crate::arch;
 use crate::arch::generic::{self, BLOCK_MAX};
 use crate::arch::line::LINE;
 use crate::cpu::Isa;
 use crate::kernel::{CopyFn, FillFn};
-use crate::thresholds::{
-    Thresholds, Way, copies_by_registers, copy_way, fill_way, fills_by_registers,
-};
-
-/// The [`Isa`] that copies go by, as its number; 0 before the first of them.
-static CHOSEN: AtomicU8 = AtomicU8::new(0);
+use crate::policy::{self, CHOSEN, MASKS};
+use crate::thresholds::{Way, copies_by_registers, copy_way, fill_way, fills_by_registers};
 
 /// memmove of more than 64 bytes, for callers in Rust that have the others in their own code.
 ///
@@ -76,7 +72,7 @@ macro_rules! jumps {
             source: *const u8,
             length: usize,
         ) -> *mut u8 {
-            let chosen = CHOSEN.load(Ordering::Relaxed);
+            let chosen = CHOSEN.load(Ordering::Relaxed) & !MASKS;
             // SAFETY: the caller's promise; only what is available was chosen.
             unsafe {
                 #[cfg(all(target_arch = "x86_64", not(miri)))]
@@ -98,7 +94,7 @@ macro_rules! jumps {
         /// As [`fill_above_64`].
         #[inline(always)]
         pub(crate) unsafe fn $fill_here(target: *mut u8, byte: i32, length: usize) -> *mut u8 {
-            let chosen = CHOSEN.load(Ordering::Relaxed);
+            let chosen = CHOSEN.load(Ordering::Relaxed) & !MASKS;
             // SAFETY: the caller's promise; only what is available was chosen.
             unsafe {
                 #[cfg(all(target_arch = "x86_64", not(miri)))]
@@ -134,13 +130,15 @@ jumps! {
 unsafe extern "C" fn copy_otherwise(target: *mut u8, source: *const u8, length: usize) -> *mut u8 {
     // SAFETY: the caller's promise; only what is available was chosen.
     unsafe {
-        match CHOSEN.load(Ordering::Relaxed) {
+        match CHOSEN.load(Ordering::Relaxed) & !MASKS {
             0 => {
-                choose();
+                policy::ensure();
                 copy_above_64(target, source, length)
             }
             #[cfg(all(target_arch = "x86_64", not(miri)))]
             chosen if chosen == Isa::Sse2 as u8 => x86_64::copy_sse2(target, source, length),
+            #[cfg(all(target_arch = "x86_64", not(miri)))]
+            chosen if chosen == Isa::Avx512 as u8 => x86_64::copy_avx512(target, source, length),
             _ => scalar::copy_scalar(target, source, length),
         }
     }
@@ -152,35 +150,31 @@ unsafe extern "C" fn copy_otherwise(target: *mut u8, source: *const u8, length: 
 unsafe extern "C" fn fill_otherwise(target: *mut u8, byte: i32, length: usize) -> *mut u8 {
     // SAFETY: the caller's promise; only what is available was chosen.
     unsafe {
-        match CHOSEN.load(Ordering::Relaxed) {
+        match CHOSEN.load(Ordering::Relaxed) & !MASKS {
             0 => {
-                choose();
+                policy::ensure();
                 fill_above_64(target, byte, length)
             }
             #[cfg(all(target_arch = "x86_64", not(miri)))]
             chosen if chosen == Isa::Sse2 as u8 => x86_64::fill_sse2(target, byte, length),
+            #[cfg(all(target_arch = "x86_64", not(miri)))]
+            chosen if chosen == Isa::Avx512 as u8 => x86_64::fill_avx512(target, byte, length),
             _ => scalar::fill_scalar(target, byte, length),
         }
     }
 }
 
-/// Asks the processor. Threads that come here at the same time find the same.
-fn choose() {
-    // Thresholds first: whoever sees the choice should see them. Should it not, by a reordering of
-    // relaxed accesses, it takes a way that is slower once.
-    let _ = Thresholds::current();
-    CHOSEN.store(Isa::best() as u8, Ordering::Relaxed);
-}
-
-/// The kernels of the best instruction set here, for callers that say which they want.
+/// The kernels of the instruction set in force, for callers that say which they want.
 macro_rules! best {
     ($($(#[$doc:meta])* $name:ident -> $type:ty: $kernel:ident;)*) => {$(
         $(#[$doc])*
         pub(crate) fn $name() -> $type {
             #[cfg(all(target_arch = "x86_64", not(miri)))]
-            return match Isa::best() {
+            return match policy::isa() {
                 Isa::Avx2 => arch::x86_64::avx2::$kernel,
                 Isa::Avx512vl => arch::x86_64::avx512vl::$kernel,
+                Isa::Avx512 => arch::x86_64::avx512::$kernel,
+                Isa::Scalar => arch::scalar::$kernel,
                 _ => arch::x86_64::sse2::$kernel,
             };
             #[cfg(all(target_arch = "aarch64", not(miri)))]
@@ -207,7 +201,7 @@ best! {
 pub(crate) fn handover_copy() -> CopyFn {
     let by_registers = cached_copy();
     #[cfg(all(target_arch = "x86_64", not(miri)))]
-    if crate::thresholds::moves_strings() && crate::cpu::moves_any_string() {
+    if crate::thresholds::moves_strings() && policy::moves_any_string() {
         return arch::x86_64::string::copy;
     }
     by_registers
@@ -285,7 +279,7 @@ macro_rules! above_64 {
             let alike = (target.addr() ^ source.addr()) & (LINE - 1) == 0;
             // SAFETY: the caller's promise, and the features are enabled here.
             unsafe {
-                match copy_way(length, alike) {
+                match copy_way(length, alike || policy::moves_any_string()) {
                     Way::Registers => generic::copy_above_256::<$line>(target, source, length),
                     Way::String => return $string_copy(target, source, length),
                     Way::Stream => return $stream_copy(target, source, length),
@@ -319,7 +313,8 @@ mod x86_64 {
         BLOCK_MAX, LINE, Way, arch, copies_by_registers, copy_way, fill_way, fills_by_registers,
         generic,
     };
-    use crate::arch::x86_64::{avx2, avx512vl, sse2, string};
+    use crate::arch::x86_64::{avx2, avx512, avx512vl, sse2, string};
+    use crate::policy;
 
     above_64! {
         #[target_feature(enable = "sse2")] sse2::Xmm,
@@ -352,6 +347,11 @@ mod x86_64 {
         #[target_feature(enable = "avx2,avx512f,avx512vl,avx512bw")]
         avx512vl::YmmHigh, fill_branching_avx512vl: fill_65_to_256_branching, fill_long_avx512vl
     }
+    above_64! {
+        #[target_feature(enable = "avx512f,avx512bw")] avx512::Zmm,
+        copy: copy_avx512, copy_long_avx512, string::copy, avx512::stream_copy, avx512::paged_copy;
+        fill: fill_avx512, fill_long_avx512, string::fill, avx512::stream_fill;
+    }
 }
 
 #[cfg(all(target_arch = "aarch64", not(miri)))]
@@ -361,6 +361,7 @@ mod aarch64 {
         generic,
     };
     use crate::arch::aarch64::neon;
+    use crate::policy;
 
     above_64! {
         #[target_feature(enable = "neon")] neon::Quads,
@@ -383,6 +384,7 @@ mod scalar {
         generic,
     };
     use crate::arch::scalar::{self, Words};
+    use crate::policy;
 
     above_64! {
         Words,

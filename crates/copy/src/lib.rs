@@ -22,6 +22,8 @@
 //! | 257 and more | up to 512 six or eight lines, then a loop aligned on the target, head and tail saved first | `arch::generic` |
 //! | from a threshold on | `rep movsb` or non-temporal stores, by [`Thresholds`] | `dispatch` |
 //!
+//! Which instruction set, which shape of small copies and which thresholds is one [`Policy`].
+//!
 //! Every function here has memmove's semantics, `memcpy` too: a caller that got away with an
 //! overlap under one C library gets away with it here.
 //!
@@ -32,6 +34,7 @@
 //! - `arch`: the algorithm once over a cache line in registers, thin files for each instruction set;
 //! - [`cpu`]: which instruction sets this processor has, asked once;
 //! - [`thresholds`]: the sizes at which the way to copy changes;
+//! - [`policy`]: all that is a matter of the processor as one value, with its default for this one;
 //! - [`kernel`]: every way to copy by name, for benchmarks and tests;
 //! - `dispatch`: the way that is taken;
 //! - [`raw`] and [`c`]: pointers in Rust's and in C's calling convention;
@@ -52,6 +55,7 @@ mod small;
 
 mod arch;
 pub mod cpu;
+pub mod policy;
 pub mod thresholds;
 
 pub mod kernel;
@@ -65,6 +69,7 @@ pub mod c;
 mod safe;
 
 pub use cpu::Isa;
+pub use policy::Policy;
 pub use raw::{memcpy, memmove, memset};
 pub use safe::{
     Hint, copy, copy_hinted, copy_hinted_raw, copy_within, fill, fill_hinted, fill_hinted_raw,

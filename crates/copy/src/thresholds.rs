@@ -1,11 +1,9 @@
 //! The sizes at which the way to copy changes.
 //!
-//! Defaults come from what the processor tells, `haul copy tune` measures better ones, and no value
-//! can make a copy wrong: every way is a complete memmove, a threshold only chooses between them.
+//! Defaults come with the processor's [`Policy`](crate::Policy), `haul copy tune` measures better ones, and no
+//! value can make a copy wrong: every way is a complete memmove, a threshold only chooses between them.
 
 use core::sync::atomic::{AtomicUsize, Ordering};
-
-use crate::cpu::{self, Vendor};
 
 /// No threshold is below this many bytes: a copy loops over registers.
 ///
@@ -15,8 +13,8 @@ pub const LOOKUP_MIN: usize = 2048;
 
 /// Sizes in bytes from which, or up to which, a way to copy is taken. [`NEVER`] turns a way off.
 ///
-/// A size in `rep_movsb_min..rep_movsb_max` goes by `rep movsb` where target and source are aligned
-/// alike, and on Intel anywhere; else one of `stream_copy_min` or more goes past the caches, from `paged_copy_min` on with
+/// A size in `rep_movsb_min..rep_movsb_max` goes by `rep movsb`, where the policy says so only if target and
+/// source are aligned alike; else one of `stream_copy_min` or more goes past the caches, from `paged_copy_min` on with
 /// four pages side by side; else registers loop. The same for memset, which has no pages.
 ///
 /// ```
@@ -46,20 +44,11 @@ pub struct Thresholds {
     pub stream_fill_min: usize,
 }
 
-/// From this size on `rep movsb` beats registers where it is enhanced and not fast when short. Time over
-/// registers' on Cascade Lake, aligned: 0.98 at 4 KiB (misaligned: 1.09), 0.79 at 8 KiB, 0.72 at 16 KiB, 1.02 at
-/// 64 and 256 KiB, 0.73 at 1 MiB, 0.95 at 8 MiB.
-const ERMS_COPY_MIN: usize = 8 << 10;
-
-/// The same of `rep stosb`: 1.19 at 2 KiB, 0.79 at 4 KiB, 0.57 at 16 KiB, 0.88 at 64 KiB, 0.71 at 1 MiB, 0.80 at
-/// 8 MiB.
-const ERMS_FILL_MIN: usize = 4 << 10;
-
 /// The value that turns a way off.
 pub const NEVER: usize = usize::MAX;
 
 /// What is in force in this process; `dispatch` sees to it that something is before it asks for a way.
-static IN_FORCE: InForce = InForce::new();
+pub(crate) static IN_FORCE: InForce = InForce::new();
 
 /// Thresholds that all threads read and any may replace.
 ///
@@ -68,7 +57,7 @@ static IN_FORCE: InForce = InForce::new();
 /// in two ways: by [`InForce::install`], whatever it holds, and with a default by an exchange that only
 /// replaces 0. So whatever was installed stays, however late a thread comes with the defaults that it
 /// started to ask for before: asking takes tens of microseconds where a hypervisor answers.
-struct InForce {
+pub(crate) struct InForce {
     values: [AtomicUsize; Thresholds::NAMES.len()],
     /// The smallest size whose copy does not go by registers. Below, nothing else is looked at. It may be
     /// a moment older than the rest.
@@ -114,7 +103,7 @@ impl InForce {
     }
 
     /// What is in force, after `defaults` are where nothing is.
-    fn get_or(&self, defaults: impl FnOnce() -> Thresholds) -> Thresholds {
+    pub(crate) fn get_or(&self, defaults: impl FnOnce() -> Thresholds) -> Thresholds {
         if self.is_unset() {
             self.install_where_unset(defaults());
         }
@@ -149,58 +138,6 @@ impl Thresholds {
         rep_stosb_max: NEVER,
         stream_fill_min: NEVER,
     };
-
-    /// The defaults for the processor that this runs on.
-    ///
-    /// Cost: asks the processor, see [`cpu::facts`].
-    #[must_use]
-    pub fn defaults() -> Self {
-        Self::for_processor(cpu::facts())
-    }
-
-    /// The defaults for a processor that says `facts` of itself.
-    #[must_use]
-    pub fn for_processor(facts: cpu::Facts) -> Self {
-        /// The least, in bytes: that of Intel's cores without an L3 (Atom, 2008).
-        const CACHE_MIN: usize = 512 << 10;
-        let cache = match facts.last_cache_bytes {
-            1..=cpu::LAST_CACHE_MAX_BYTES => facts.last_cache_bytes,
-            _ => cpu::LAST_CACHE_STAND_IN_BYTES,
-        };
-        let cache = cache.clamp(CACHE_MIN, cpu::LAST_CACHE_SHARE_BYTES);
-        let mut thresholds = Self::REGISTERS_ONLY;
-        if cfg!(target_arch = "x86_64") {
-            // Source and target share the cache, and so do other cores.
-            thresholds.stream_copy_min = cache / 2;
-            // A fill has no source to lose to the target, and one as long as the cache is still faster in
-            // it: 32 MiB on Zen 4's 32 MiB took 3 to 17% less by plain stores than past it, in five runs.
-            thresholds.stream_fill_min = cache * 2;
-        }
-        if facts.vendor == Vendor::Intel {
-            // Measured on Zen 4 to cost a quarter of the rate; Intel's prefetchers like it, which
-            // is why glibc does so for all.
-            thresholds.paged_copy_min = thresholds.stream_copy_min;
-        }
-        let string_min = match facts.vendor {
-            Vendor::Intel if facts.fast_short_string => Some((LOOKUP_MIN, LOOKUP_MIN)),
-            Vendor::Intel if facts.enhanced_string => Some((ERMS_COPY_MIN, ERMS_FILL_MIN)),
-            _ => None,
-        };
-        if let Some((copy_min, fill_min)) = string_min {
-            thresholds.rep_movsb_min = copy_min;
-            thresholds.rep_movsb_max = thresholds.stream_copy_min;
-            thresholds.rep_stosb_min = fill_min;
-            thresholds.rep_stosb_max = thresholds.stream_fill_min;
-        }
-        thresholds
-    }
-
-    /// The thresholds in force in this process. The first call puts the defaults in force where
-    /// nothing was installed, and never replaces what is installed meanwhile.
-    #[must_use]
-    pub fn current() -> Self {
-        IN_FORCE.get_or(Self::defaults)
-    }
 
     /// Puts these in force, [clamped](Self::clamped), for all threads of this process. Of two that are
     /// installed at the same time each threshold has the value of one.
@@ -299,18 +236,15 @@ pub(crate) fn moves_strings() -> bool {
     IN_FORCE.value(0) != NEVER
 }
 
-/// The way for a copy of `length` bytes; `alike` says whether target and source have the same
-/// place in a cache line.
-///
-/// `rep movsb` needs that but on Intel: on Zen 4 it drops from 80 to 2.7 GB/s when the target is 1 to 63 bytes
-/// above the source in their pages, and to 30 elsewhere.
+/// The way for a copy of `length` bytes; `string` says whether `rep movsb` may take it, by where target and
+/// source lie.
 #[inline(always)]
-pub(crate) fn copy_way(length: usize, alike: bool) -> Way {
+pub(crate) fn copy_way(length: usize, string: bool) -> Way {
     let string_min = IN_FORCE.value(0);
     let string_max = IN_FORCE.value(1);
     let stream_min = IN_FORCE.value(2);
     let paged_min = IN_FORCE.value(3);
-    if length >= string_min && length < string_max && (alike || cpu::moves_any_string()) {
+    if length >= string_min && length < string_max && string {
         Way::String
     } else if length < stream_min {
         Way::Registers

@@ -5,18 +5,25 @@
 
 mod support;
 
-use haul_copy::Isa;
+use haul_copy::Policy;
+use haul_copy::policy::{Small, Strings};
 
-use support::dispatching::{check_every_entry, choose};
+use support::dispatching::check_every_entry;
 
 #[test]
-fn every_entry_copies_and_fills_at_every_other_level() {
-    let best = Isa::best();
-    // No dispatch chooses AVX-512 at 64 bytes.
-    let others = Isa::available().filter(|&isa| isa != best && isa != Isa::Avx512);
-    for isa in others.collect::<Vec<_>>() {
-        choose(isa);
-        check_every_entry();
-        assert_eq!(Isa::best(), isa, "something else was chosen meanwhile");
+fn every_entry_copies_and_fills_under_every_policy() {
+    for &isa in Policy::values("isa").collect::<Vec<_>>().iter() {
+        for (small, strings) in [(Small::Masks, Strings::Any), (Small::Pieces, Strings::Alike)] {
+            let mut policy = Policy::for_this_processor();
+            assert!(policy.choose("isa", isa));
+            (policy.small, policy.strings) = (small, strings);
+            if !policy.lacking().is_nothing() {
+                continue;
+            }
+            assert!(policy.install().is_nothing());
+            check_every_entry();
+            let current = Policy::current();
+            assert_eq!((current.isa, current.small), (policy.isa, small), "changed meanwhile");
+        }
     }
 }

@@ -33,8 +33,8 @@ fn way(settings: &Settings, size: usize) -> Mechanism {
 fn the_table_of_this_machine_is_followed_as_far_as_the_peer_allows() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("haul.toml");
-    let thresholds = haul::copy::Thresholds::defaults();
-    let mut tuning = Tuning::new(&Sys::new().machine_id(), "w", thresholds);
+    let policy = haul::copy::Policy::for_this_processor();
+    let mut tuning = Tuning::new(&Sys::new().machine_id(), "w", policy);
     tuning.channel = ChannelTable {
         sealed_dirty_max: Some(0.5),
         measured_max: Some(100_000),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use haul::copy::Thresholds;
+use haul::copy::{Policy, Thresholds};
 use haul::file::{Destination, destination};
 use haul::tuning::{Evidence, Tuning};
 use haul_experiments::channel::choice::{self, Chosen};
@@ -114,7 +114,9 @@ pub(super) fn thresholds(
         return Ok(None);
     }
     let now = haul_experiments::context::now();
-    let mut tuning = Tuning::new(runner.machine_id(), &now, tuned.thresholds);
+    let mut policy = Policy::for_this_processor();
+    policy.thresholds = tuned.thresholds;
+    let mut tuning = Tuning::new(runner.machine_id(), &now, policy);
     tuning.evidence = evidence(runner.records(), records);
     let chosen = choice::table(runner.records());
     tell_disturbed(&chosen);

@@ -1,9 +1,4 @@
 use super::*;
-use crate::cpu::Facts;
-
-fn facts(vendor: Vendor, last_cache_bytes: usize) -> Facts {
-    Facts { vendor, enhanced_string: true, fast_short_string: true, last_cache_bytes }
-}
 
 #[test]
 fn every_name_is_a_threshold_of_its_own() {
@@ -79,52 +74,4 @@ fn what_is_installed_outlives_every_first_copy() {
         });
         assert_eq!((in_force.get_or(|| all(9000)), lookups(&in_force)), (all(5000), [5000; 2]));
     }
-}
-
-#[test]
-fn a_cache_that_a_hypervisor_made_up_is_not_believed() {
-    let lie = Thresholds::for_processor(facts(Vendor::Intel, 1 << 40));
-    let none = Thresholds::for_processor(facts(Vendor::Intel, 0));
-    assert_eq!(lie, none);
-    if cfg!(target_arch = "x86_64") {
-        assert!(lie.stream_copy_min < 64 << 20);
-    }
-}
-
-/// A larger cache never makes a copy stream earlier, up to what no processor has.
-#[test]
-#[cfg(target_arch = "x86_64")]
-fn large_caches_are_clamped() {
-    let stream_from = |mebibytes: usize| {
-        let intel = facts(Vendor::Intel, mebibytes << 20);
-        Thresholds::for_processor(intel).stream_copy_min
-    };
-    for mebibytes in [1, 32, 64, 96] {
-        assert_eq!(stream_from(mebibytes), mebibytes << 19, "{mebibytes} MiB");
-    }
-    for mebibytes in [105, 320, 504, 1024] {
-        assert_eq!(stream_from(mebibytes), 48 << 20, "{mebibytes} MiB");
-    }
-    let smallest = Thresholds::for_processor(facts(Vendor::Intel, 1));
-    assert_eq!(smallest.stream_copy_min, 256 << 10);
-}
-
-#[test]
-#[cfg(target_arch = "x86_64")]
-fn intel_copies_by_string_as_far_as_it_announces_it() {
-    let of = |enhanced_string, fast_short_string| {
-        let intel = facts(Vendor::Intel, 32 << 20);
-        let chosen =
-            Thresholds::for_processor(Facts { enhanced_string, fast_short_string, ..intel });
-        (chosen.rep_movsb_min, chosen.rep_stosb_min)
-    };
-    assert_eq!(of(true, true), (LOOKUP_MIN, LOOKUP_MIN));
-    assert_eq!(of(true, false), (8 << 10, 4 << 10));
-    assert_eq!(of(false, false), (NEVER, NEVER));
-}
-
-#[test]
-fn amd_does_not_copy_by_string_unless_measured() {
-    let amd = Thresholds::for_processor(facts(Vendor::Amd, 32 << 20));
-    assert_eq!((amd.rep_movsb_min, amd.rep_stosb_min), (NEVER, NEVER));
 }

@@ -1,6 +1,7 @@
 //! The dispatch as it goes on a processor with AVX-512VL, see `support::dispatching`.
 
 use haul_copy::Isa;
+use haul_copy::policy::Small;
 
 use crate::emulator::emulated;
 use crate::has_avx512;
@@ -12,8 +13,10 @@ fn every_entry_copies_and_fills() {
         return;
     }
     let before = emulated();
-    choose(Isa::Avx512vl);
-    check_every_entry();
+    for (isa, small) in [(Isa::Avx512vl, Small::Pieces), (Isa::Avx512, Small::Masks)] {
+        choose(isa, small);
+        check_every_entry();
+    }
     let spoke = emulated() - before;
     assert!(Isa::Avx512.is_available() || spoke > 1000, "only {spoke} instructions were emulated");
 }

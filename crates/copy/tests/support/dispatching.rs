@@ -1,11 +1,12 @@
 //! The dispatch as it goes on other processors than this.
 //!
-//! It asks the processor what it has, and nobody can answer in the processor's place. So the answers
-//! it remembers are replaced: two bytes, found by name in this program's own symbol table.
+//! A policy of what the processor lacks is not taken, and nobody can answer in the processor's place. So the
+//! choice that is in force is replaced: one byte, found by name in this program's own symbol table.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
-use haul_copy::{Isa, Thresholds};
+use haul_copy::policy::Small;
+use haul_copy::{Isa, Policy, Thresholds};
 use object::{Object, ObjectSymbol};
 
 use super::copying::{At, Room};
@@ -16,8 +17,9 @@ use super::moving;
 use super::subjects::{dispatching_copiers, dispatching_fillers};
 
 /// Where the parts of a mangled name stand, each after its length.
-const CHOSEN: [&str; 3] = ["9haul_copy", "8dispatch", "6CHOSEN"];
-const BEST: [&str; 3] = ["9haul_copy", "3cpu", "4BEST"];
+const CHOSEN: [&str; 3] = ["9haul_copy", "6policy", "6CHOSEN"];
+/// What the byte has beside the instruction set's number where small copies go by masks.
+const MASKS: u8 = 0x80;
 
 /// A static of this program that is private to the crate under test.
 fn find_private(parts: [&str; 3]) -> &'static AtomicU8 {
@@ -40,17 +42,16 @@ fn find_private(parts: [&str; 3]) -> &'static AtomicU8 {
     unsafe { &*core::ptr::with_exposed_provenance(place as usize) }
 }
 
-/// Lets the dispatch think that `isa` was found.
-pub(crate) fn choose(isa: Isa) {
-    haul_copy::fill(&mut [0; 100], 1);
-    let (chosen, best) = (find_private(CHOSEN), find_private(BEST));
-    let here = Isa::best() as u8;
-    assert_eq!(best.load(Ordering::Relaxed), here, "not the byte it was taken for");
-    assert_eq!(chosen.load(Ordering::Relaxed), here, "not the byte it was taken for");
-    for byte in [chosen, best] {
-        byte.store(isa as u8, Ordering::Relaxed);
-    }
-    assert_eq!(Isa::best(), isa);
+/// Puts `isa` and `small` in force, also where the processor has neither.
+pub(crate) fn choose(isa: Isa, small: Small) {
+    haul_copy::fill(&mut [0; 300], 1);
+    let chosen = find_private(CHOSEN);
+    let number = |isa: Isa, small| isa as u8 | if small == Small::Masks { MASKS } else { 0 };
+    let here = Policy::current();
+    let known = chosen.load(Ordering::Relaxed);
+    assert_eq!(known, number(here.isa, here.small), "not the byte it was taken for");
+    chosen.store(number(isa, small), Ordering::Relaxed);
+    assert_eq!((Policy::current().isa, Policy::current().small), (isa, small));
 }
 
 /// Sizes to twice the largest block, then where ways change.

@@ -1,11 +1,12 @@
-//! `haul.toml`: the thresholds that were measured on this machine, and what they were measured by.
+//! `haul.toml`: the policy of copies that was measured on this machine, and what it was measured by.
 //!
 //! The file is looked for once, by [`init`]: at `HAUL_TUNING`, else in the user's configuration
 //! folder, else in `/etc/haul`; never in a program that runs with more rights than its caller has.
 //! It comes from outside, so it is opened without blocking, read once with a limit, and checked; a
 //! file that is malformed or was made for another machine is ignored with one warning. No value in
-//! it can make a copy incorrect, only slower: what it says goes through
-//! [`Thresholds::clamped`] like any other value.
+//! it can make a copy incorrect, only slower: what it says goes through [`Policy::clamped`] like any other
+//! value. A choice that nobody knows, or that this processor cannot run, is passed over with a line that
+//! says so.
 //!
 //! - `locate`: which file;
 //! - `channel`: its table of mechanisms, text to [`ChannelTable`] and back;
@@ -23,7 +24,7 @@ mod state;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use haul_copy::Thresholds;
+use haul_copy::{Policy, Thresholds};
 use haul_model::Record;
 
 use crate::error::Error;
@@ -48,10 +49,14 @@ pub const FILE_BYTES_MAX: u64 = 64 << 10;
 ///     machine = "amd-25-17-1-avx2-l3-32MiB-2cpu"
 ///     written = "2026-01-31T12:00:00Z"
 ///     [copy]
+///     small = "pieces"
+///     isa = "sse2"
+///     strings = "alike"
 ///     stream_copy_min = "24 MiB"
 ///     rep_movsb_min = "never"
 /// "#;
 /// let tuning: Tuning = text.parse().unwrap();
+/// assert_eq!(tuning.choices["isa"], "sse2");
 /// assert_eq!(tuning.copy["stream_copy_min"], 24 << 20);
 /// assert_eq!(tuning.copy["rep_movsb_min"], usize::MAX);
 /// assert_eq!(tuning.to_string().parse::<Tuning>().unwrap(), tuning);
@@ -62,6 +67,9 @@ pub struct Tuning {
     pub machine: String,
     /// When it was written: RFC 3339, UTC.
     pub written: String,
+    /// What of the [`Policy`] of copies is chosen by name, by the names in [`Policy::CHOICES`]. Those that are
+    /// absent, as in files that older versions wrote, keep their default.
+    pub choices: BTreeMap<String, String>,
     /// Thresholds of the copy functions in bytes, by the names in [`Thresholds::NAMES`]. Those
     /// that are absent keep their default.
     pub copy: BTreeMap<String, usize>,
@@ -87,16 +95,20 @@ pub struct Evidence {
 }
 
 impl Tuning {
-    /// A tuning that sets every threshold.
+    /// A tuning that sets the whole policy of copies.
     #[must_use]
-    pub fn new(machine: &str, written: &str, thresholds: Thresholds) -> Self {
+    pub fn new(machine: &str, written: &str, policy: Policy) -> Self {
+        let choices = Policy::CHOICES
+            .iter()
+            .filter_map(|name| Some(((*name).to_owned(), policy.choice(name)?.to_owned())))
+            .collect();
         let copy = Thresholds::NAMES
             .iter()
-            .filter_map(|name| Some(((*name).to_owned(), thresholds.get(name)?)))
+            .filter_map(|name| Some(((*name).to_owned(), policy.thresholds.get(name)?)))
             .collect();
         let (machine, written) = (machine.into(), written.into());
         let (channel, evidence) = (ChannelTable::default(), Vec::new());
-        Self { machine, written, copy, channel, evidence }
+        Self { machine, written, choices, copy, channel, evidence }
     }
 
     /// Reads and checks a file. Whether it is for this machine is left to
@@ -128,16 +140,56 @@ impl Tuning {
         Err(Error::Foreign { found: shorten(&self.machine), this: id.into() })
     }
 
-    /// The thresholds it stands for: this processor's defaults, with what the file says in their
-    /// place, clamped.
+    /// The policy it stands for: this processor's default, with what the file says in its place, clamped.
     #[must_use]
-    pub fn thresholds(&self) -> Thresholds {
-        let mut thresholds = Thresholds::defaults();
+    pub fn policy(&self) -> Policy {
+        self.wanted().0.clamped()
+    }
+
+    /// What the file chooses and does not get, a sentence each: a value that this version does not know, or one
+    /// that this processor cannot run.
+    #[must_use]
+    pub fn passed_over(&self) -> Vec<String> {
+        let (wanted, mut told) = self.wanted();
+        let (lacking, in_force) = (wanted.lacking(), wanted.clamped());
+        let lacks = [
+            ("small", lacking.small.map(|small| small.name())),
+            ("isa", lacking.isa.map(|isa| isa.name())),
+        ];
+        for (name, value) in lacks {
+            if let (Some(value), Some(instead)) = (value, in_force.choice(name)) {
+                told.push(format!(
+                    "copy.{name} = \"{value}\": this processor does not offer it; \"{instead}\" is used"
+                ));
+            }
+        }
+        told
+    }
+
+    /// The policy that the file asks for, clamped by nothing, and what it chooses that nobody knows.
+    fn wanted(&self) -> (Policy, Vec<String>) {
+        let mut policy = Policy::for_this_processor();
+        let mut told = Vec::new();
+        for (name, value) in &self.choices {
+            if !policy.choose(name, value) {
+                let known: Vec<&str> = Policy::values(name).collect();
+                let (value, known) = (shorten(value), known.join(", "));
+                told.push(format!(
+                    "copy.{name} = \"{value}\": not one of {known}; the default is used"
+                ));
+            }
+        }
         for (name, &bytes) in &self.copy {
             // A name that is not known is refused by the parser; made by hand it changes nothing.
-            let _ = thresholds.set(name, bytes);
+            let _ = policy.thresholds.set(name, bytes);
         }
-        thresholds.clamped()
+        (policy, told)
+    }
+
+    /// The thresholds of [`policy`](Self::policy).
+    #[must_use]
+    pub fn thresholds(&self) -> Thresholds {
+        self.policy().thresholds
     }
 }
 

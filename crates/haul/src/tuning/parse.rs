@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::str::FromStr;
 
-use haul_copy::Thresholds;
+use haul_copy::{Policy, Thresholds};
 use haul_model::Bytes;
 use toml::{Table, Value};
 
@@ -33,10 +33,12 @@ impl FromStr for Tuning {
             }
         }
         only_known(&table, "", &SECTIONS)?;
+        let (choices, copy) = copy_section(&table)?;
         Ok(Self {
             machine: text_of(&table, "", "machine")?,
             written: text_of(&table, "", "written")?,
-            copy: copy_section(&table)?,
+            choices,
+            copy,
             channel: channel::section(&table)?,
             evidence: evidence_section(&table)?,
         })
@@ -50,18 +52,27 @@ pub(super) fn bytes(bytes: &[u8]) -> Result<Tuning, Error> {
         .parse()
 }
 
-fn copy_section(table: &Table) -> Result<BTreeMap<String, usize>, Error> {
+/// Choices and thresholds.
+type CopySection = (BTreeMap<String, String>, BTreeMap<String, usize>);
+
+fn copy_section(table: &Table) -> Result<CopySection, Error> {
     let Some(section) = table.get("copy") else {
-        return Ok(BTreeMap::new());
+        return Ok(CopySection::default());
     };
     let Value::Table(section) = section else {
         return Err(wrong("copy", section, "a table: [copy]"));
     };
-    only_known(section, "copy.", Thresholds::NAMES)?;
-    section
-        .iter()
-        .map(|(name, value)| Ok((name.clone(), threshold(&format!("copy.{name}"), value)?)))
-        .collect()
+    let known: Vec<&str> = Policy::CHOICES.iter().chain(Thresholds::NAMES).copied().collect();
+    only_known(section, "copy.", &known)?;
+    let (mut choices, mut thresholds) = CopySection::default();
+    for (name, value) in section {
+        if Policy::CHOICES.contains(&name.as_str()) {
+            choices.insert(name.clone(), text_of(section, "copy.", name)?);
+        } else {
+            thresholds.insert(name.clone(), threshold(&format!("copy.{name}"), value)?);
+        }
+    }
+    Ok((choices, thresholds))
 }
 
 /// Bytes as an integer, as text with a unit, or `never`.
@@ -284,6 +295,56 @@ mod tests {
         assert!(error.to_string().len() < 400);
         let error = format!("schema = \"\\u001b{long}\"").parse::<Tuning>().unwrap_err();
         assert!(error.to_string().len() < 400 && !error.to_string().contains('\u{1b}'));
+    }
+
+    /// A file that an older version wrote chooses nothing by name: the processor's defaults stand there.
+    #[test]
+    fn a_file_without_choices_is_read_with_the_defaults() {
+        let tuning = format!("{HEAD}[copy]\nstream_copy_min = 65536\n").parse::<Tuning>().unwrap();
+        let mut expected = Policy::for_this_processor();
+        assert!(expected.thresholds.set("stream_copy_min", 65536));
+        assert_eq!(tuning.policy(), expected.clamped());
+        assert!(tuning.choices.is_empty() && tuning.passed_over().is_empty());
+    }
+
+    #[test]
+    fn a_choice_is_taken_where_it_is_known_and_passed_over_where_not() {
+        let text =
+            format!("{HEAD}[copy]\nsmall = \"pieces\"\nisa = \"scalar\"\nstrings = \"any\"\n");
+        let policy = text.parse::<Tuning>().unwrap().policy();
+        let chosen = ["small", "isa", "strings"].map(|name| policy.choice(name).unwrap());
+        assert_eq!(chosen, ["pieces", "scalar", "any"]);
+        for bad in ["", "MASKS", "avx1024", "\\u0007", "any\\u0000"] {
+            let text = format!(
+                "{HEAD}[copy]\nsmall = \"{bad}\"\nisa = \"scalar\"\nrep_movsb_min = 4096\n"
+            );
+            let tuning = text.parse::<Tuning>().unwrap();
+            let policy = tuning.policy();
+            assert_eq!(policy.small, Policy::for_this_processor().small);
+            assert_eq!((policy.isa.name(), policy.thresholds.rep_movsb_min), ("scalar", 4096));
+            let [told] = &tuning.passed_over()[..] else { panic!("{:?}", tuning.passed_over()) };
+            assert!(told.contains("copy.small") && told.contains("pieces"), "{told}");
+            assert!(!told.contains(char::is_control), "{told}");
+        }
+    }
+
+    #[test]
+    fn an_instruction_set_of_another_processor_is_passed_over() {
+        let foreign = if cfg!(target_arch = "aarch64") { "avx2" } else { "neon" };
+        let text = format!("{HEAD}[copy]\nisa = \"{foreign}\"\nstrings = \"alike\"\n");
+        let tuning = text.parse::<Tuning>().unwrap();
+        assert_eq!(tuning.policy().isa, Policy::for_this_processor().isa);
+        assert_eq!(tuning.policy().choice("strings"), Some("alike"));
+        let [told] = &tuning.passed_over()[..] else { panic!("{:?}", tuning.passed_over()) };
+        assert!(told.contains(foreign) && told.contains(tuning.policy().isa.name()), "{told}");
+    }
+
+    #[test]
+    fn a_choice_that_is_no_text_is_told() {
+        for bad in ["small = 1", "isa = true", "strings = [\"any\"]"] {
+            let error = error_of(&format!("[copy]\n{bad}"));
+            assert!(matches!(error, Error::Value { .. }), "{bad}: {error:?}");
+        }
     }
 
     proptest::proptest! {

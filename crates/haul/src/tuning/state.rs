@@ -2,14 +2,14 @@
 
 use std::ffi::OsString;
 use std::io::{self, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use super::{Found, Origin, Tuning, locate};
 use crate::error::Error;
 use crate::sys::{Sys, cpu};
 
-/// Which thresholds are in force, and why.
+/// Which policy of copies is in force, and why.
 #[derive(Debug)]
 pub enum Force {
     /// The defaults: there is no file.
@@ -26,7 +26,7 @@ pub enum Force {
         /// What is wrong with it.
         error: Error,
     },
-    /// The file's thresholds.
+    /// The file's policy.
     File {
         /// The file.
         path: PathBuf,
@@ -41,8 +41,10 @@ impl Force {
     /// The one line that a person must see; `None` where nothing is wrong.
     #[must_use]
     pub fn warning(&self) -> Option<String> {
-        let Self::Ignored { path, error } = self else {
-            return None;
+        let (path, error) = match self {
+            Self::Ignored { path, error } => (path, error),
+            Self::File { path, tuning, .. } => return passed_over(path, tuning),
+            _ => return None,
         };
         // Errors of reading name the file themselves.
         let message = match error {
@@ -58,13 +60,24 @@ impl Force {
     }
 }
 
+/// The one line about what a file chooses and does not get.
+fn passed_over(path: &Path, tuning: &Tuning) -> Option<String> {
+    let told = tuning.passed_over();
+    let told = (!told.is_empty()).then(|| format!("{}: {}", path.display(), told.join("; ")))?;
+    let told = told.replace(|c: char| c.is_control(), " ");
+    Some(format!(
+        "haul: warning: {told}; `haul copy tune` measures anew, HAUL_TUNING=off silences this"
+    ))
+}
+
 static FORCE: OnceLock<Force> = OnceLock::new();
 
-/// Puts the thresholds that were measured on this machine into force, if it has a `haul.toml`.
+/// Puts the policy of copies that was measured on this machine into force, if it has a `haul.toml`.
 ///
 /// Once for a process, however often and from however many threads it is called; later calls
 /// return what the first one found. A file that is bad or foreign leaves the defaults in force,
-/// with exactly one line on standard error. Never fails, never blocks on the file, and copies of
+/// with exactly one line on standard error; one that chooses what this processor cannot run, or what this
+/// version does not know, is in force but for that, with one line as well. Never fails, never blocks on the file, and copies of
 /// other threads that are under way stay correct.
 ///
 /// Costs a few system calls without a file, and some 60 more with one (to know the machine).
@@ -72,7 +85,7 @@ pub fn init() -> &'static Force {
     FORCE.get_or_init(|| {
         let force = load(&Sys::new(), cpu::is_privileged_by_file(), |name| std::env::var_os(name));
         if let Force::File { tuning, .. } = &force {
-            tuning.thresholds().install();
+            tuning.policy().install();
         }
         if let Some(warning) = force.warning() {
             // A closed or full standard error must not take the program down with it.
@@ -116,8 +129,7 @@ pub fn load(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use haul_copy::Thresholds;
-    use std::path::Path;
+    use haul_copy::Policy;
 
     fn load_file(path: &Path) -> Force {
         load(&Sys::new(), false, |name| (name == "HAUL_TUNING").then(|| path.into()))
@@ -127,15 +139,15 @@ mod tests {
     fn a_file_of_this_machine_is_taken() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("haul.toml");
-        let mut thresholds = Thresholds::defaults();
-        assert!(thresholds.set("stream_copy_min", 48 << 20));
-        let tuning = Tuning::new(&Sys::new().machine_id(), "w", thresholds);
+        let mut policy = Policy::for_this_processor();
+        assert!(policy.thresholds.set("stream_copy_min", 48 << 20));
+        let tuning = Tuning::new(&Sys::new().machine_id(), "w", policy);
         tuning.write(&path).unwrap();
         let Force::File { tuning: read, origin, .. } = load_file(&path) else {
             panic!("{:?}", load_file(&path))
         };
         assert_eq!((&read, origin), (&tuning, Origin::Environment));
-        assert_eq!(read.thresholds(), thresholds.clamped());
+        assert_eq!(read.policy(), policy.clamped());
         assert_eq!(load_file(&path).warning(), None);
     }
 
@@ -143,11 +155,29 @@ mod tests {
     fn a_foreign_file_is_ignored_with_one_line_that_names_both_machines() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("haul.toml");
-        Tuning::new("intel-6-143-8-avx512-l3-60MiB-64cpu", "w", Thresholds::defaults())
+        Tuning::new("intel-6-143-8-avx512-l3-60MiB-64cpu", "w", Policy::for_this_processor())
             .write(&path)
             .unwrap();
         let warning = load_file(&path).warning().unwrap();
         for part in ["haul.toml", "intel-6-143-8", &Sys::new().machine_id(), "haul copy tune"] {
+            assert!(warning.contains(part), "{warning}");
+        }
+        assert!(!warning.contains('\n'), "{warning}");
+    }
+
+    /// The rest of the file is in force, and one line says what is not.
+    #[test]
+    fn a_choice_that_is_not_taken_is_told_in_one_line() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("haul.toml");
+        let mut tuning = Tuning::new(&Sys::new().machine_id(), "w", Policy::for_this_processor());
+        tuning.choices.insert("small".into(), "mosaic\n".into());
+        tuning.choices.insert("isa".into(), "avx1024".into());
+        tuning.write(&path).unwrap();
+        let force = load_file(&path);
+        assert!(matches!(force, Force::File { .. }), "{force:?}");
+        let warning = force.warning().unwrap();
+        for part in ["haul.toml", "mosaic", "masks, pieces", "avx1024", "haul copy tune"] {
             assert!(warning.contains(part), "{warning}");
         }
         assert!(!warning.contains('\n'), "{warning}");

@@ -2,13 +2,14 @@
 
 use std::fmt;
 
+use haul_copy::Policy;
 use toml::Value;
 
 use super::{SCHEMA, Tuning};
 
 impl fmt::Display for Tuning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "# Thresholds for haul, measured by `haul copy tune` on the machine below.")?;
+        writeln!(f, "# How haul copies, measured by `haul copy tune` on the machine below.")?;
         writeln!(f, "# Another machine ignores this file. No value here can make haul incorrect.")?;
         writeln!(
             f,
@@ -17,7 +18,12 @@ impl fmt::Display for Tuning {
         writeln!(f, "schema = {}", quoted(SCHEMA))?;
         writeln!(f, "machine = {}", quoted(&self.machine))?;
         writeln!(f, "written = {}", quoted(&self.written))?;
-        writeln!(f, "\n[copy] # bytes, or \"never\"")?;
+        writeln!(f, "\n[copy]")?;
+        for (name, value) in &self.choices {
+            let others: Vec<&str> = Policy::values(name).collect();
+            writeln!(f, "{name} = {} # {}", quoted(value), others.join(", "))?;
+        }
+        writeln!(f, "# thresholds: bytes, or \"never\"")?;
         for (name, &bytes) in &self.copy {
             writeln!(f, "{name} = {}", threshold(bytes))?;
         }
@@ -59,6 +65,8 @@ mod tests {
         fn what_is_written_is_read_back(
             machine in any::<String>(),
             what in any::<String>(),
+            choices in prop::collection::hash_map(
+                prop::sample::select(Policy::CHOICES).prop_map(str::to_owned), any::<String>(), 0..=3),
             sizes in prop::collection::vec(0..=i64::MAX as u64, Thresholds::NAMES.len()),
             ratio in 0.0..1e9_f64,
         ) {
@@ -74,6 +82,7 @@ mod tests {
             let tuning = Tuning {
                 machine,
                 written: "2026-01-31T12:00:00Z".into(),
+                choices: choices.into_iter().collect(),
                 copy: copy.zip(sizes).collect(),
                 channel: ChannelTable::default(),
                 evidence: vec![evidence],
@@ -84,9 +93,10 @@ mod tests {
 
     #[test]
     fn never_survives_the_way_through_the_file() {
-        let mut thresholds = Thresholds::defaults();
-        assert!(thresholds.set("stream_copy_min", usize::MAX));
-        let tuning = Tuning::new("m", "w", thresholds);
+        let mut policy = Policy::for_this_processor();
+        assert!(policy.thresholds.set("stream_copy_min", usize::MAX));
+        let tuning = Tuning::new("m", "w", policy);
+        assert_eq!(tuning.policy(), policy.clamped());
         assert!(tuning.to_string().contains("stream_copy_min = \"never\""));
         assert_eq!(tuning.to_string().parse::<Tuning>().unwrap(), tuning);
         assert_eq!(tuning.copy.len(), Thresholds::NAMES.len());
@@ -110,7 +120,7 @@ mod tests {
         });
         let evidence = Evidence::of(&record, "survey.jsonl").unwrap();
         assert_eq!(evidence.what, "tuned, phase check, size_bytes 4096, level mixed");
-        let mut tuning = Tuning::new("m", "w", Thresholds::defaults());
+        let mut tuning = Tuning::new("m", "w", Policy::for_this_processor());
         tuning.evidence = vec![evidence; 100];
         assert!((tuning.to_string().len() as u64) < FILE_BYTES_MAX);
     }
