@@ -4,7 +4,7 @@
 use core::mem::MaybeUninit;
 
 #[cfg(all(target_arch = "x86_64", not(miri)))]
-use core::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_set1_epi8, _mm_storeu_si128};
+use core::arch::x86_64::{__m128i, _mm_set1_epi8};
 
 macro_rules! access {
     ($load:ident, $store:ident, $word:ty) => {
@@ -37,22 +37,11 @@ pub(super) fn splat_16(byte: u8) -> MaybeUninit<u128> {
 
 // x86-64 would move a u128 through two general registers.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
-#[inline(always)]
-pub(super) unsafe fn load_16(source: *const u8) -> __m128i {
-    // SAFETY: the caller can read 16 bytes.
-    unsafe { _mm_loadu_si128(source.cast()) }
-}
+access!(load_16, store_16, __m128i);
 
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 #[inline(always)]
-pub(super) unsafe fn store_16(target: *mut u8, word: __m128i) {
-    // SAFETY: the caller can write 16 bytes.
-    unsafe { _mm_storeu_si128(target.cast(), word) }
-}
-
-#[cfg(all(target_arch = "x86_64", not(miri)))]
-#[inline(always)]
-pub(super) fn splat_16(byte: u8) -> __m128i {
+pub(super) fn splat_16(byte: u8) -> MaybeUninit<__m128i> {
     // SAFETY: SSE2 is part of x86-64.
-    unsafe { _mm_set1_epi8(byte.cast_signed()) }
+    MaybeUninit::new(unsafe { _mm_set1_epi8(byte.cast_signed()) })
 }
