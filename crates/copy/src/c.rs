@@ -49,6 +49,10 @@ pub unsafe extern "C" fn memset(target: *mut c_void, byte: c_int, length: usize)
     let target = target.cast::<u8>();
     // SAFETY: the caller's promise, and the length that each asks for.
     unsafe {
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
+        if crate::policy::is_by_masks() {
+            return dispatch::by_masks::fill_exported(target, byte, length).cast();
+        }
         if length <= small::SMALL_MAX {
             small::fill(target, crate::arch::low_byte(byte), length);
             crate::arch::same(target).cast()
@@ -96,6 +100,10 @@ pub unsafe extern "C" fn memset_above_64(
 unsafe fn copy_here(target: *mut u8, source: *const u8, length: usize) -> *mut u8 {
     // SAFETY: the caller's promise, and the length that each asks for.
     unsafe {
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
+        if crate::policy::is_by_masks() {
+            return dispatch::by_masks::copy_exported(target, source, length);
+        }
         if length <= small::SMALL_MAX {
             small::copy(target, source, length);
             crate::arch::same(target)

@@ -72,7 +72,7 @@ macro_rules! jumps {
             source: *const u8,
             length: usize,
         ) -> *mut u8 {
-            let chosen = CHOSEN.load(Ordering::Relaxed) & !MASKS;
+            let chosen = CHOSEN.load(Ordering::Relaxed);
             // SAFETY: the caller's promise; only what is available was chosen.
             unsafe {
                 #[cfg(all(target_arch = "x86_64", not(miri)))]
@@ -94,7 +94,7 @@ macro_rules! jumps {
         /// As [`fill_above_64`].
         #[inline(always)]
         pub(crate) unsafe fn $fill_here(target: *mut u8, byte: i32, length: usize) -> *mut u8 {
-            let chosen = CHOSEN.load(Ordering::Relaxed) & !MASKS;
+            let chosen = CHOSEN.load(Ordering::Relaxed);
             // SAFETY: the caller's promise; only what is available was chosen.
             unsafe {
                 #[cfg(all(target_arch = "x86_64", not(miri)))]
@@ -130,17 +130,25 @@ jumps! {
 unsafe extern "C" fn copy_otherwise(target: *mut u8, source: *const u8, length: usize) -> *mut u8 {
     // SAFETY: the caller's promise; only what is available was chosen.
     unsafe {
-        match CHOSEN.load(Ordering::Relaxed) & !MASKS {
-            0 => {
-                policy::ensure();
-                copy_above_64(target, source, length)
-            }
-            #[cfg(all(target_arch = "x86_64", not(miri)))]
-            chosen if chosen == Isa::Sse2 as u8 => x86_64::copy_sse2(target, source, length),
-            #[cfg(all(target_arch = "x86_64", not(miri)))]
-            chosen if chosen == Isa::Avx512 as u8 => x86_64::copy_avx512(target, source, length),
-            _ => scalar::copy_scalar(target, source, length),
+        let chosen = CHOSEN.load(Ordering::Relaxed);
+        if chosen == 0 {
+            policy::ensure();
+            return copy_above_64(target, source, length);
         }
+        // Among masks the instruction set is what it is without.
+        let chosen = chosen & !MASKS;
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
+        if chosen == Isa::Avx512 as u8 {
+            return x86_64::copy_avx512(target, source, length);
+        } else if chosen == Isa::Avx512vl as u8 {
+            return x86_64::copy_avx512vl(target, source, length);
+        } else if chosen == Isa::Avx2 as u8 {
+            return x86_64::copy_avx2(target, source, length);
+        } else if chosen == Isa::Sse2 as u8 {
+            return x86_64::copy_sse2(target, source, length);
+        }
+        let _ = chosen;
+        scalar::copy_scalar(target, source, length)
     }
 }
 
@@ -150,17 +158,157 @@ unsafe extern "C" fn copy_otherwise(target: *mut u8, source: *const u8, length: 
 unsafe extern "C" fn fill_otherwise(target: *mut u8, byte: i32, length: usize) -> *mut u8 {
     // SAFETY: the caller's promise; only what is available was chosen.
     unsafe {
-        match CHOSEN.load(Ordering::Relaxed) & !MASKS {
-            0 => {
-                policy::ensure();
-                fill_above_64(target, byte, length)
-            }
-            #[cfg(all(target_arch = "x86_64", not(miri)))]
-            chosen if chosen == Isa::Sse2 as u8 => x86_64::fill_sse2(target, byte, length),
-            #[cfg(all(target_arch = "x86_64", not(miri)))]
-            chosen if chosen == Isa::Avx512 as u8 => x86_64::fill_avx512(target, byte, length),
-            _ => scalar::fill_scalar(target, byte, length),
+        let chosen = CHOSEN.load(Ordering::Relaxed);
+        if chosen == 0 {
+            policy::ensure();
+            return fill_above_64(target, byte, length);
         }
+        // Among masks the instruction set is what it is without.
+        let chosen = chosen & !MASKS;
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
+        if chosen == Isa::Avx512 as u8 {
+            return x86_64::fill_avx512(target, byte, length);
+        } else if chosen == Isa::Avx512vl as u8 {
+            return x86_64::fill_avx512vl(target, byte, length);
+        } else if chosen == Isa::Avx2 as u8 {
+            return x86_64::fill_avx2(target, byte, length);
+        } else if chosen == Isa::Sse2 as u8 {
+            return x86_64::fill_sse2(target, byte, length);
+        }
+        let _ = chosen;
+        scalar::fill_scalar(target, byte, length)
+    }
+}
+
+/// Copies and fills where small ones go by masks: any size, so that a caller has nothing to decide.
+///
+/// Up to 128 and 255 bytes there is no branch but one that is taken close to a page's end. Above, what has masks has
+/// AVX-512, whose two widths come first.
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+pub(crate) mod by_masks {
+    use super::{CHOSEN, Isa, MASKS, Ordering, copy_otherwise, fill_otherwise, x86_64};
+    use crate::arch::x86_64::masked;
+    use crate::small;
+
+    /// Twice the same code: once for callers in Rust, who have a call of it in their own code, so that its address is
+    /// looked up in a table, and once for what `libhaul` exports, which should jump straight. The comment keeps the
+    /// compiler from making them one.
+    macro_rules! entries {
+        ($copy:ident, $fill:ident, $comment:literal) => {
+            /// memmove of any length.
+            ///
+            /// # Safety
+            /// `source` is readable and `target` writable for `length` bytes; a policy with masks is in force.
+            #[inline(never)]
+            #[target_feature(enable = "avx2,bmi2,avx512f,avx512vl,avx512bw")]
+            pub(crate) unsafe extern "C" fn $copy(
+                target: *mut u8,
+                source: *const u8,
+                length: usize,
+            ) -> *mut u8 {
+                // SAFETY: the caller's promise, the features are enabled here, and the lengths that each asks for.
+                unsafe {
+                    core::arch::asm!($comment, options(nomem, nostack, preserves_flags));
+                    if length > masked::COPY_MAX {
+                        return copy_long(target, source, length);
+                    }
+                    if !masked::is_copy_fast(target, source) {
+                        return copy_by_pieces(target, source, length);
+                    }
+                    masked::copy_to_128(target, source, length);
+                }
+                crate::arch::same(target)
+            }
+
+            /// memset of any length.
+            ///
+            /// # Safety
+            /// `target` is writable for `length` bytes; a policy with masks is in force.
+            #[inline(never)]
+            #[target_feature(enable = "avx2,bmi2,avx512f,avx512vl,avx512bw")]
+            pub(crate) unsafe extern "C" fn $fill(
+                target: *mut u8,
+                byte: i32,
+                length: usize,
+            ) -> *mut u8 {
+                // SAFETY: as in the copy.
+                unsafe {
+                    core::arch::asm!($comment, options(nomem, nostack, preserves_flags));
+                    if length > masked::FILL_MAX {
+                        return fill_long(target, byte, length);
+                    }
+                    if !masked::is_fill_fast(target) {
+                        return fill_by_pieces(target, byte, length);
+                    }
+                    masked::fill_to_255(target, byte, length);
+                }
+                crate::arch::same(target)
+            }
+        };
+    }
+    entries!(copy, fill, "/* called from Rust */");
+    entries!(copy_exported, fill_exported, "/* exported */");
+
+    /// Of a policy that another thread replaces meanwhile, either is right.
+    #[inline(always)]
+    unsafe fn copy_long(target: *mut u8, source: *const u8, length: usize) -> *mut u8 {
+        let chosen = CHOSEN.load(Ordering::Relaxed);
+        // SAFETY: the caller's promise; only what is available was chosen.
+        unsafe {
+            if chosen == MASKS | Isa::Avx512 as u8 {
+                x86_64::copy_avx512(target, source, length)
+            } else if chosen == MASKS | Isa::Avx512vl as u8 {
+                x86_64::copy_avx512vl(target, source, length)
+            } else {
+                copy_otherwise(target, source, length)
+            }
+        }
+    }
+
+    /// Not inlined: what is left of a block of 256 bytes would become code in the entry.
+    #[inline(never)]
+    unsafe extern "C" fn fill_long(target: *mut u8, byte: i32, length: usize) -> *mut u8 {
+        let chosen = CHOSEN.load(Ordering::Relaxed);
+        // SAFETY: the caller's promise; only what is available was chosen.
+        unsafe {
+            if chosen == MASKS | Isa::Avx512 as u8 {
+                x86_64::fill_avx512(target, byte, length)
+            } else if chosen == MASKS | Isa::Avx512vl as u8 {
+                x86_64::fill_avx512vl(target, byte, length)
+            } else {
+                fill_otherwise(target, byte, length)
+            }
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    unsafe extern "C" fn copy_by_pieces(
+        target: *mut u8,
+        source: *const u8,
+        length: usize,
+    ) -> *mut u8 {
+        // SAFETY: the caller's promise, and the lengths that each asks for.
+        unsafe {
+            if length > small::SMALL_MAX {
+                return copy_long(target, source, length);
+            }
+            small::copy(target, source, length);
+        }
+        crate::arch::same(target)
+    }
+
+    #[cold]
+    #[inline(never)]
+    unsafe extern "C" fn fill_by_pieces(target: *mut u8, byte: i32, length: usize) -> *mut u8 {
+        // SAFETY: the caller's promise, and the lengths that each asks for.
+        unsafe {
+            if length > small::SMALL_MAX {
+                return fill_long(target, byte, length);
+            }
+            small::fill(target, crate::arch::low_byte(byte), length);
+        }
+        crate::arch::same(target)
     }
 }
 

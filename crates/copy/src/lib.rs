@@ -17,7 +17,7 @@
 //!
 //! | bytes | what | where |
 //! |---|---|---|
-//! | 0-64 | no loop, few branches, all loads before all stores; inlined into the caller | `small` |
+//! | 0-64 | no loop, few branches, all loads before all stores; inlined into the caller, or one call of masked code | `small`, `arch` |
 //! | 65-256 | four cache lines that overlap, no branch on the size; 65-128 two, where an inlined copy calls | `arch::generic` |
 //! | 257 and more | up to 512 six or eight lines, then a loop aligned on the target, head and tail saved first | `arch::generic` |
 //! | from a threshold on | `rep movsb` or non-temporal stores, by [`Thresholds`] | `dispatch` |

@@ -2,6 +2,11 @@
 //!
 //! Up to 64 bytes become code in the caller; above, one direct call.
 
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+use core::sync::atomic::Ordering;
+
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+use crate::policy::SMALL_BY_MASKS;
 use crate::{dispatch, small};
 
 /// Copies `length` bytes from `source` to `target`. Overlap is fine, as in [`memmove`].
@@ -22,6 +27,11 @@ use crate::{dispatch, small};
 pub unsafe fn memcpy(target: *mut u8, source: *const u8, length: usize) {
     // SAFETY: the caller's promise, and the length that each asks for.
     unsafe {
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
+        if SMALL_BY_MASKS.load(Ordering::Relaxed) != 0 {
+            dispatch::by_masks::copy(target, source, length);
+            return;
+        }
         if length <= small::SMALL_MAX {
             small::inlined::memcpy(target, source, length);
         } else {
@@ -38,6 +48,11 @@ pub unsafe fn memcpy(target: *mut u8, source: *const u8, length: usize) {
 pub unsafe fn memmove(target: *mut u8, source: *const u8, length: usize) {
     // SAFETY: the caller's promise, and the length that each asks for.
     unsafe {
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
+        if SMALL_BY_MASKS.load(Ordering::Relaxed) != 0 {
+            dispatch::by_masks::copy(target, source, length);
+            return;
+        }
         if length <= small::SMALL_MAX {
             small::inlined::memmove(target, source, length);
         } else {
@@ -54,6 +69,11 @@ pub unsafe fn memmove(target: *mut u8, source: *const u8, length: usize) {
 pub unsafe fn memset(target: *mut u8, byte: u8, length: usize) {
     // SAFETY: the caller's promise, and the length that each asks for.
     unsafe {
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
+        if SMALL_BY_MASKS.load(Ordering::Relaxed) != 0 {
+            dispatch::by_masks::fill(target, i32::from(byte), length);
+            return;
+        }
         if length <= small::SMALL_MAX {
             small::inlined::memset(target, byte, length);
         } else {

@@ -1300,6 +1300,8 @@ void haul_channel_sending_free(struct haul_channel_sending *sending);
  *
  * haul_memcpy(), haul_memmove() and haul_memset() are macros too: up to 64 bytes are moved by code in
  * the caller, above there is one call. A size that the compiler knows leaves only its own moves. Where
+ * the policy in force moves small sizes by masks, which takes no branch on the size, any other size is
+ * one call: that is faster than code in the caller with branches. Where
  * a function is wanted, write (haul_memcpy)(...) or &haul_memcpy; #define HAUL_NO_INLINE before the
  * #include leaves only the functions.
  *
@@ -1307,6 +1309,18 @@ void haul_channel_sending_free(struct haul_channel_sending *sending);
  * stored, so that source and target may overlap. Why these pieces: crates/copy/src/small/. */
 #if defined(__GNUC__) && !defined(HAUL_NO_INLINE) && !defined(HAUL_INLINE_H)
 #define HAUL_INLINE_H
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+/* 1 where small copies go by masks. */
+extern const volatile unsigned char haul_small_by_masks;
+#ifdef __cplusplus
+}
+#endif
+
+/* Whether a copy of n bytes is one call: of a size that is not known, where masks move small ones. */
+#define HAUL_CALLS(n) (!(__builtin_constant_p(n) && (n) <= 64) && haul_small_by_masks)
 
 #define HAUL_ALWAYS_INLINE static __inline__ __attribute__((__always_inline__, __unused__))
 
@@ -1450,6 +1464,9 @@ HAUL_ALWAYS_INLINE void haul_inline_set_to_64(unsigned char *target, unsigned ch
 /** haul_memmove with its small sizes in the caller. */
 HAUL_ALWAYS_INLINE void *haul_memmove_inline(void *target, const void *source, size_t n)
 {
+    if (HAUL_CALLS(n)) {
+        return haul_memmove(target, source, n);
+    }
     if (n > 64) {
         return haul_memmove_above_64(target, source, n);
     } else if (n > 16) {
@@ -1466,6 +1483,9 @@ HAUL_ALWAYS_INLINE void *haul_memmove_inline(void *target, const void *source, s
  * than in haul_memmove_inline. */
 HAUL_ALWAYS_INLINE void *haul_memcpy_inline(void *target, const void *source, size_t n)
 {
+    if (HAUL_CALLS(n)) {
+        return haul_memcpy(target, source, n);
+    }
     if (n > 64) {
         return haul_memmove_above_64(target, source, n);
     } else if (n > 16) {
@@ -1483,6 +1503,9 @@ HAUL_ALWAYS_INLINE void *haul_memcpy_inline(void *target, const void *source, si
 /** haul_memset with its small sizes in the caller. */
 HAUL_ALWAYS_INLINE void *haul_memset_inline(void *target, int byte, size_t n)
 {
+    if (HAUL_CALLS(n)) {
+        return haul_memset(target, byte, n);
+    }
     if (n > 64) {
         return haul_memset_above_64(target, byte, n);
     } else if (n > 16) {
@@ -1495,6 +1518,7 @@ HAUL_ALWAYS_INLINE void *haul_memset_inline(void *target, int byte, size_t n)
     return target;
 }
 
+#undef HAUL_CALLS
 #undef HAUL_ROOM
 #undef HAUL_LOAD
 #undef HAUL_STORE

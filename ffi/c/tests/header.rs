@@ -72,13 +72,21 @@ fn is_name(name: &str) -> bool {
 #[test]
 fn every_function_of_the_header_has_a_version() {
     let header = read("include/haul.h");
-    let interface =
-        header.split("/* Small copies without a call.").next().expect("split gives one");
-    let declared = names(interface, |line| {
+    let (interface, inline) =
+        header.split_once("/* Small copies without a call.").expect("the inline code follows");
+    // What the inline code looks at.
+    let looked_at = names(inline, |line| {
+        let name = line.strip_prefix("extern ")?.strip_suffix(';')?.rsplit(' ').next();
+        name.filter(|name| is_name(name))
+    });
+    let mut declared = names(interface, |line| {
         // Declarations start a line; comments and preprocessor lines do not start with a name.
         let before = line.starts_with(char::is_alphabetic).then(|| line.split_once('('))??.0;
         before.rsplit([' ', '*']).next().filter(|name| is_name(name))
     });
+    assert_eq!(looked_at, ["haul_small_by_masks"]);
+    declared.extend(looked_at);
+    declared.sort_unstable();
     let map = read("libhaul.map");
     let versioned = names(&map, |line| line.trim().strip_suffix(';').filter(|name| is_name(name)));
     assert!(declared.len() >= 35, "the header was misread: {declared:?}");

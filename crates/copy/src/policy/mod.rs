@@ -79,6 +79,18 @@ pub(crate) static CHOSEN: AtomicU8 = AtomicU8::new(0);
 /// Added to the number of an instruction set: small copies go by masks.
 pub(crate) const MASKS: u8 = 0x80;
 
+/// Whether small copies go by masks. Before the first copy above 64 bytes they do not.
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+#[inline(always)]
+pub(crate) fn is_by_masks() -> bool {
+    CHOSEN.load(Ordering::Relaxed) & MASKS != 0
+}
+
+/// 1 where [`is_by_masks`]: for code that becomes part of its callers, here and in `haul.h`. What they can name has
+/// to be read through a table of addresses, and [`CHOSEN`] should not be.
+#[unsafe(export_name = "haul_small_by_masks")]
+pub static SMALL_BY_MASKS: AtomicU8 = AtomicU8::new(0);
+
 /// Which copies may go by `rep movsb`: [`ANY`], [`ALIKE`], or 0 before anything was chosen.
 static STRINGS: AtomicU8 = AtomicU8::new(0);
 const ANY: u8 = 1;
@@ -137,6 +149,7 @@ impl Policy {
         clamped.thresholds.install();
         STRINGS.store(clamped.strings_number(), Ordering::Relaxed);
         CHOSEN.store(clamped.chosen_number(), Ordering::Relaxed);
+        tell_callers();
         self.lacking()
     }
 
@@ -214,7 +227,14 @@ impl Policy {
             // What somebody has installed meanwhile stays.
             let _ = place.compare_exchange(0, number, Ordering::Relaxed, Ordering::Relaxed);
         }
+        tell_callers();
     }
+}
+
+/// Either value is right at any time: it only says which of two copies is taken.
+fn tell_callers() {
+    let by_masks = CHOSEN.load(Ordering::Relaxed) & MASKS != 0;
+    SMALL_BY_MASKS.store(by_masks.into(), Ordering::Relaxed);
 }
 
 impl Default for Policy {

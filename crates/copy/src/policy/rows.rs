@@ -55,6 +55,19 @@ const AVX2_PIECES: Choices = Choices {
     paged: false,
 };
 
+/// Zen 5, GB/s of copies at drawn alignments by AVX2, AVX-512VL, AVX-512 and `rep movsb`: 4 KiB 170, 201, 183, 140;
+/// 16 KiB 169, 218, 218, 161; 32 KiB 94, 93, 93, 164; 512 KiB 83, 87, 87, 115; 8 MiB 48, 48, 49, 55. Both buffers
+/// fill L1 (48 KiB) at 24 KiB each. No offset is pathological. Fills by registers and by `rep stosb`: 32 KiB 245, 169;
+/// 512 KiB 257, 175; 1 MiB, which is L2, 160, 173; 8 MiB 101, 132.
+const ZEN_5: Choices = Choices {
+    small: Small::Masks,
+    isa: Isa::Avx512vl,
+    strings: Strings::Any,
+    string_copy: (24 << 10, NEVER),
+    string_fill: (1 << 20, NEVER),
+    paged: false,
+};
+
 /// Enhanced strings that are not fast when short. Time of `rep movsb` over registers' on Cascade Lake, aligned:
 /// 0.98 at 4 KiB (misaligned: 1.09), 0.79 at 8 KiB, 0.72 at 16 KiB, 1.02 at 64 and 256 KiB, 0.73 at 1 MiB, 0.95
 /// at 8 MiB. `rep stosb`: 1.19 at 2 KiB, 0.79 at 4 KiB, 0.57 at 16 KiB, 0.88 at 64 KiB, 0.71 at 1 MiB.
@@ -102,6 +115,14 @@ const ROWS: &[Row] = &[
         source: "bench/record/2026-11-24-zen4-avx512-2cpu-copy",
     },
     Row {
+        name: "Zen 5",
+        vendor: Vendor::Amd,
+        family: 0x1a,
+        models: &[0x00..=0x4f, 0x60..=0x7f],
+        choices: ZEN_5,
+        source: "measured on 2026-11-25: KVM, 2 processors, AVX-512, glibc 2.36",
+    },
+    Row {
         name: "Skylake-SP and Cascade Lake",
         vendor: Vendor::Intel,
         family: 6,
@@ -144,18 +165,24 @@ pub(super) fn policy(facts: &Facts) -> Policy {
 }
 
 /// What a processor that nobody knows does well, by what it says of itself.
+///
+/// AVX-512VL where AVX-512 is: its blocks are of registers of 32 bytes, and its loops of what the compiler joins them to, 64.
 fn by_features(facts: &Facts) -> Choices {
-    let string = match (facts.fast_short_string, facts.enhanced_string) {
-        (true, _) => INTEL_FSRM,
-        // Zen 3 and 4 announce enhanced strings too, with bad cases: AMD's newer ones announce both.
+    /// As small as the C library has it (2112 bytes, glibc 2.36), and no smaller: the start of a string costs more.
+    const FAST_STRING_MIN: usize = 4 << 10;
+    let fast = (FAST_STRING_MIN, NEVER);
+    let strings = match (facts.fast_short_string, facts.enhanced_string) {
+        (true, _) if facts.vendor == Vendor::Intel => INTEL_FSRM,
+        (true, _) => Choices { string_copy: fast, string_fill: fast, ..INTEL_ERMS },
+        // AMD announced these alone before Zen 3, and has bad cases.
         (false, true) if facts.vendor == Vendor::Intel => INTEL_ERMS,
         _ => AVX2_PIECES,
     };
     Choices {
         small: if facts.lowers_clock { Small::Pieces } else { Small::Masks },
-        isa: if facts.lowers_clock { Isa::Avx512vl } else { Isa::Avx512 },
+        isa: Isa::Avx512vl,
         paged: facts.vendor == Vendor::Intel,
-        ..string
+        ..strings
     }
 }
 

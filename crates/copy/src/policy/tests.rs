@@ -81,8 +81,8 @@ fn without_a_row_features_decide() {
     let unknown = Facts { family: 77, ..with_avx512(facts(Vendor::Amd, 32 << 20)) };
     assert_eq!(Policy::row(unknown), None);
     let policy = Policy::for_processor(unknown);
-    assert_eq!((policy.small, policy.isa), (Small::Masks, Isa::Avx512));
-    assert_eq!(policy.strings, Strings::Any);
+    assert_eq!((policy.small, policy.isa), (Small::Masks, Isa::Avx512vl));
+    assert_eq!((policy.strings, policy.thresholds.rep_movsb_min), (Strings::Any, 4096));
     let hot = Policy::for_processor(Facts { lowers_clock: true, ..unknown });
     assert_eq!((hot.small, hot.isa), (Small::Pieces, Isa::Avx512vl));
     let old = Facts { enhanced_string: false, fast_short_string: false, ..unknown };

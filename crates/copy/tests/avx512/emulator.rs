@@ -33,11 +33,18 @@ struct Upper {
     below: [[u8; 32]; 16],
     /// zmm16 to zmm31.
     wholes: [[u8; 64]; 16],
+    /// k0 to k7.
+    masks: [u64; 8],
 }
 
 thread_local! {
     static UPPER: UnsafeCell<Upper> = const {
-        UnsafeCell::new(Upper { halves: [[0; 32]; 16], below: [[0; 32]; 16], wholes: [[0; 64]; 16] })
+        UnsafeCell::new(Upper {
+            halves: [[0; 32]; 16],
+            below: [[0; 32]; 16],
+            wholes: [[0; 64]; 16],
+            masks: [0; 8],
+        })
     };
 }
 
@@ -98,13 +105,19 @@ fn die(reason: &str) -> ! {
 
 fn emulate(instruction: &Instruction, frame: &mut Frame) -> Result<(), String> {
     use Mnemonic as M;
+    // The only one of AVX-512 with a VEX prefix here.
+    if instruction.mnemonic() == M::Kmovq {
+        return set_mask(instruction, frame);
+    }
     if instruction.encoding() != EncodingKind::EVEX {
         return Err("only EVEX instructions are emulated".into());
     }
-    if instruction.has_op_mask() || instruction.is_broadcast() {
-        return Err("masks and broadcasts from memory are not emulated".into());
+    if instruction.is_broadcast() {
+        return Err("broadcasts from memory are not emulated".into());
     }
     match instruction.mnemonic() {
+        M::Vmovdqu8 if instruction.has_op_mask() => move_masked(instruction, frame),
+        _ if instruction.has_op_mask() => Err("masks are emulated for vmovdqu8 alone".into()),
         M::Vmovdqu8 | M::Vmovdqu16 | M::Vmovdqu32 | M::Vmovdqu64 | M::Vmovups | M::Vmovupd => {
             move_whole(instruction, frame, false)
         }
@@ -149,6 +162,49 @@ fn move_whole(instruction: &Instruction, frame: &mut Frame, aligned: bool) -> Re
             Ok(())
         }
     }
+}
+
+/// A mask register from a general one.
+fn set_mask(instruction: &Instruction, frame: &Frame) -> Result<(), String> {
+    let is_register = |operand| instruction.op_kind(operand) == OpKind::Register;
+    let (target, source) = (instruction.op_register(0), instruction.op_register(1));
+    if !(is_register(0) && is_register(1) && target.is_k() && source.is_gpr()) {
+        return Err("only a mask from a general register is emulated".into());
+    }
+    let value = frame.general(source)?;
+    // SAFETY: of this thread, which stands still while its trap is handled.
+    UPPER.with(|upper| unsafe { (*upper.get()).masks[target.number()] = value });
+    Ok(())
+}
+
+/// A load that clears what its mask leaves out, or a store: byte by byte, so that no other byte is touched.
+fn move_masked(instruction: &Instruction, frame: &mut Frame) -> Result<(), String> {
+    let number = instruction.op_mask().number();
+    // SAFETY: of this thread, which stands still while its trap is handled.
+    let mask = UPPER.with(|upper| unsafe { (*upper.get()).masks[number] });
+    let is_load = instruction.op_kind(0) == OpKind::Register;
+    let memory = u32::from(is_load);
+    if instruction.op_kind(memory) != OpKind::Memory || is_load && !instruction.zeroing_masking() {
+        return Err("only loads that clear and stores are emulated under a mask".into());
+    }
+    let named = instruction.op_register(1 - memory);
+    let width = named.size();
+    let address = address(instruction, frame, width, false)?;
+    let mut value = if is_load { [0; 64] } else { read(frame, named)? };
+    for (index, byte) in value.iter_mut().enumerate().take(width) {
+        let at = address.wrapping_add(index);
+        if mask >> index & 1 == 0 {
+            continue;
+        }
+        if is_load {
+            // SAFETY: as in `move_whole`; the mask asks for this byte.
+            *byte = unsafe { at.read() };
+        } else {
+            // SAFETY: as above.
+            unsafe { at.write(*byte) };
+        }
+    }
+    if is_load { write(frame, named, width, &value) } else { Ok(()) }
 }
 
 /// The lowest `width` bytes of a general or vector register, or of memory, again and again.

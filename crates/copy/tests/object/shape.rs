@@ -12,6 +12,7 @@ use crate::build::Workshop;
 use crate::listing::{Function, Instruction, functions, has_objdump};
 
 const DISPATCH: &str = "haul_copy::dispatch::x86_64::";
+const BY_MASKS: &str = "haul_copy::dispatch::by_masks::";
 
 /// A C program's view of this crate, as `ffi/c` exports it.
 const CALLER: &str = "
@@ -128,6 +129,34 @@ fn the_three_pieces_are_as_they_were() {
     assert_golden("avx2_65_to_256.txt", fall_through(avx2));
     assert_golden("avx2_forward.txt", forward_loop(avx2));
     assert_golden("memcpy_to_64.txt", &find(functions, "haul_memcpy").code);
+    assert_golden("masked_copy.txt", &find(functions, &format!("{BY_MASKS}copy_exported")).code);
+    assert_golden("masked_fill.txt", &find(functions, &format!("{BY_MASKS}fill_exported")).code);
+}
+
+/// What is left to predict of a small copy by masks: its two ends' pages, and whether it is small.
+#[test]
+fn masks_leave_no_branch_on_a_small_size() {
+    let Some(functions) = release() else { return };
+    // A copy that is not small also asks here for the instruction set.
+    for (name, branches) in [("copy_exported", 5), ("fill_exported", 2)] {
+        let function = find(functions, &format!("{BY_MASKS}{name}"));
+        let code = &function.code;
+        let first = code.iter().position(|one| one.mnemonic == "kmovq").expect("a mask");
+        let conditional = |one: &&Instruction| one.is_jump() && one.mnemonic != "jmp";
+        let (before, after) = code.split_at(first);
+        let found = before.iter().filter(conditional).count();
+        assert!(found <= branches, "{name}: {found} branches:\n{}", normalised(before));
+        let block: Vec<_> = after.iter().take_while(|one| one.mnemonic != "ret").cloned().collect();
+        assert!(block.iter().all(|one| !one.is_jump()), "{name}:\n{}", normalised(&block));
+        assert!(
+            block.iter().all(|one| one.mnemonic != "vzeroupper"),
+            "{name}: zmm16 and up need none"
+        );
+        let first_store =
+            block.iter().position(|one| one.operands.contains("mm16,")).expect("a store");
+        let late = block[first_store..].iter().find(|one| one.loads());
+        assert_eq!(late, None, "{name}: a load after a store");
+    }
 }
 
 /// The loop that steps up: the one whose counter grows.

@@ -86,6 +86,9 @@ pub fn init() -> &'static Force {
         let force = load(&Sys::new(), cpu::is_privileged_by_file(), |name| std::env::var_os(name));
         if let Force::File { tuning, .. } = &force {
             tuning.policy().install();
+        } else {
+            // Copies of a few bytes go by what was chosen, and do not choose.
+            let _ = haul_copy::Policy::current();
         }
         if let Some(warning) = force.warning() {
             // A closed or full standard error must not take the program down with it.

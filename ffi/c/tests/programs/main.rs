@@ -106,8 +106,20 @@ fn a_small_copy_is_no_call() {
             for function in ["copy_small:", "move_small:", "set_small:", "move_known:"] {
                 assert!(listing.contains(function), "{compiler} {level}: no {function}\n{listing}");
             }
-            let call = listing.lines().map(str::trim).find(|line| is_call(line));
+            // Where masks move small sizes, one that is not known is one call of the whole function.
+            let is_other_call = |line: &&str| {
+                let whole = ["haul_memcpy", "haul_memmove", "haul_memset"];
+                let is_whole = |name: &str| whole.contains(&name.trim_end_matches("@PLT"));
+                is_call(line) && !line.split_whitespace().nth(1).is_some_and(is_whole)
+            };
+            let call = listing.lines().map(str::trim).find(is_other_call);
             assert_eq!(call, None, "{compiler} {level}:\n{listing}");
+            for function in ["copy_known:", "move_known:", "set_known:"] {
+                let code = listing.lines().skip_while(|line| !line.starts_with(function)).skip(1);
+                let mut code = code.take_while(|line| !line.contains(".size")).map(str::trim);
+                let call = code.find(|line| is_call(line) || line.contains("haul_small"));
+                assert_eq!(call, None, "{compiler} {level}: {function}\n{listing}");
+            }
         }
     }
 }

@@ -11,6 +11,7 @@
 pub(crate) mod avx2;
 pub(crate) mod avx512;
 pub(crate) mod avx512vl;
+pub(crate) mod masked;
 pub(crate) mod sse2;
 pub(crate) mod string;
 
