@@ -1,9 +1,9 @@
 //! memcpy, memmove and memset with the C library's signatures: what `libhaul` exports and what is
 //! compared with the C library, call for call.
 //!
-//! Each is one function up to 64 bytes and ends in a jump above: no frame, no second call. They have
-//! their names in `libhaul` from here on, because a function that only passed a call on would cost a
-//! jump through the global offset table: this crate takes no part in link-time optimization.
+//! Each is one function up to 64 bytes and ends in a jump above: no frame, no second call. They
+//! have their names in `libhaul` from here on, because a function that only passed a call on would
+//! cost a jump through the global offset table: this crate takes no part in link-time optimization.
 
 use core::ffi::{c_int, c_void};
 
@@ -92,7 +92,8 @@ pub unsafe extern "C" fn memset_above_64(
     unsafe { dispatch::fill_above_64_branching(target.cast(), byte, length).cast() }
 }
 
-/// The text of memcpy and of memmove: inlined, because a jump from one to the other is one too many.
+/// The text of memcpy and of memmove: inlined, because a jump from one to the other is one too
+/// many.
 ///
 /// # Safety
 /// As [`memcpy`].

@@ -86,13 +86,14 @@ pub enum Vendor {
     Other,
 }
 
-/// The largest last-level cache that is believed, in bytes: twice the largest that one core had in 2024
-/// (504 MiB, Intel Xeon 6980P). More is a hypervisor's fancy (one told of 1 TiB) and says nothing.
+/// The largest last-level cache that is believed, in bytes: twice the largest that one core had in
+/// 2024 (504 MiB, Intel Xeon 6980P). More is a hypervisor's fancy (one told of 1 TiB) and says
+/// nothing.
 pub const LAST_CACHE_MAX_BYTES: usize = 1 << 30;
 
-/// What stands in for a last-level cache that is not told or not believed, in bytes: that of one core
-/// complex (AMD EPYC) or of a middling desktop part. Too small costs some speed between the real size
-/// and this; too large would keep non-temporal stores from copies that need them.
+/// What stands in for a last-level cache that is not told or not believed, in bytes: that of one
+/// core complex (AMD EPYC) or of a middling desktop part. Too small costs some speed between the
+/// real size and this; too large would keep non-temporal stores from copies that need them.
 pub const LAST_CACHE_STAND_IN_BYTES: usize = 32 << 20;
 
 /// The most of a last-level cache that one process is taken to have, in bytes: the largest that few
@@ -110,11 +111,14 @@ pub struct Facts {
     pub model: u32,
     /// The widest instruction set that it and its operating system offer.
     pub widest: Isa,
-    /// One masked instruction can move up to 64 bytes, and the mask is made in one: AVX-512 BW and VL, and BMI2.
+    /// One masked instruction can move up to 64 bytes, and the mask is made in one: AVX-512 BW and
+    /// VL, and BMI2.
     pub has_masks: bool,
-    /// It has AVX-512 and lowers its clock for registers of 64 bytes: parts without VNNI (Skylake-SP).
+    /// It has AVX-512 and lowers its clock for registers of 64 bytes: parts without VNNI
+    /// (Skylake-SP).
     pub lowers_clock: bool,
-    /// Enhanced `rep movsb` and `rep stosb` are announced (ERMS): they move more than a byte at a time.
+    /// Enhanced `rep movsb` and `rep stosb` are announced (ERMS): they move more than a byte at a
+    /// time.
     pub enhanced_string: bool,
     /// Fast short `rep movsb` is announced (FSRM). An announcement, not a measurement.
     pub fast_short_string: bool,
@@ -237,8 +241,8 @@ mod x86_64 {
         }
     }
 
-    /// Intel SDM, CPUID leaf 1: the extended family counts where the family is 15, the extended model there
-    /// and in Intel's family 6.
+    /// Intel SDM, CPUID leaf 1: the extended family counts where the family is 15, the extended
+    /// model there and in Intel's family 6.
     fn family_and_model(eax: u32) -> (u32, u32) {
         let (family, model) = (eax >> 8 & 0xf, eax >> 4 & 0xf);
         match family {
@@ -272,7 +276,8 @@ mod x86_64 {
         }
     }
 
-    /// Intel SDM, CPUID leaf 4: ways, partitions, line and sets, each less one; type 0 ends the list.
+    /// Intel SDM, CPUID leaf 4: ways, partitions, line and sets, each less one; type 0 ends the
+    /// list.
     fn cache_bytes(leaf: CpuidResult) -> usize {
         if leaf.eax & 0x1f == 0 {
             return 0;

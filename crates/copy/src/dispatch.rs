@@ -27,8 +27,8 @@ use crate::thresholds::{Way, copies_by_registers, copy_way, fill_way, fills_by_r
 
 /// memmove of more than 64 bytes, for callers in Rust that have the others in their own code.
 ///
-/// [`crate::c::memmove_above_64`] is the same under an exported name, by which a caller within `libhaul.so`
-/// would come through the procedure linkage table. The compiler keeps the code once.
+/// [`crate::c::memmove_above_64`] is the same under an exported name, by which a caller within
+/// `libhaul.so` would come through the procedure linkage table. The compiler keeps the code once.
 ///
 /// # Safety
 /// `source` is readable and `target` writable for `length > 64` bytes.
@@ -56,9 +56,9 @@ pub(crate) unsafe extern "C" fn fill_above_64(
     unsafe { fill_above_64_branching(target, byte, length) }
 }
 
-/// The jump to what was chosen, inlined: once to code that has no branch on the size up to 256 bytes,
-/// for callers through C, and once to code that branches at 128, for those that are spared that call
-/// up to 64 bytes. `small` says why.
+/// The jump to what was chosen, inlined: once to code that has no branch on the size up to 256
+/// bytes, for callers through C, and once to code that branches at 128, for those that are spared
+/// that call up to 64 bytes. `small` says why.
 macro_rules! jumps {
     (
         $copy_here:ident: $copy_avx2:ident, $copy_avx512vl:ident, $copy_neon:ident;
@@ -182,23 +182,24 @@ unsafe extern "C" fn fill_otherwise(target: *mut u8, byte: i32, length: usize) -
 
 /// Copies and fills where small ones go by masks: any size, so that a caller has nothing to decide.
 ///
-/// Up to 128 and 255 bytes there is no branch but one that is taken close to a page's end. Above, what has masks has
-/// AVX-512, whose two widths come first.
+/// Up to 128 and 255 bytes there is no branch but one that is taken close to a page's end. Above,
+/// what has masks has AVX-512, whose two widths come first.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 pub(crate) mod by_masks {
     use super::{CHOSEN, Isa, MASKS, Ordering, copy_otherwise, fill_otherwise, x86_64};
     use crate::arch::x86_64::masked;
     use crate::small;
 
-    /// Twice the same code: once for callers in Rust, who have a call of it in their own code, so that its address is
-    /// looked up in a table, and once for what `libhaul` exports, which should jump straight. The comment keeps the
-    /// compiler from making them one.
+    /// Twice the same code: once for callers in Rust, who have a call of it in their own code, so
+    /// that its address is looked up in a table, and once for what `libhaul` exports, which should
+    /// jump straight. The comment keeps the compiler from making them one.
     macro_rules! entries {
         ($copy:ident, $fill:ident, $comment:literal) => {
             /// memmove of any length.
             ///
             /// # Safety
-            /// `source` is readable and `target` writable for `length` bytes; a policy with masks is in force.
+            /// `source` is readable and `target` writable for `length` bytes; a policy with masks
+            /// is in force.
             #[inline(never)]
             #[target_feature(enable = "avx2,bmi2,avx512f,avx512vl,avx512bw")]
             pub(crate) unsafe extern "C" fn $copy(
@@ -206,7 +207,8 @@ pub(crate) mod by_masks {
                 source: *const u8,
                 length: usize,
             ) -> *mut u8 {
-                // SAFETY: the caller's promise, the features are enabled here, and the lengths that each asks for.
+                // SAFETY: the caller's promise, the features are enabled here, and the lengths that
+                // each asks for.
                 unsafe {
                     core::arch::asm!($comment, options(nomem, nostack, preserves_flags));
                     if length > masked::COPY_MAX {
@@ -344,8 +346,8 @@ best! {
     cached_fill -> FillFn: fill;
 }
 
-/// Copies what is handed from core to core: by string where thresholds use strings and the processor moves
-/// any, else through registers, either way into the caches.
+/// Copies what is handed from core to core: by string where thresholds use strings and the
+/// processor moves any, else through registers, either way into the caches.
 pub(crate) fn handover_copy() -> CopyFn {
     let by_registers = cached_copy();
     #[cfg(all(target_arch = "x86_64", not(miri)))]

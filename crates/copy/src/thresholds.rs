@@ -1,7 +1,8 @@
 //! The sizes at which the way to copy changes.
 //!
-//! Defaults come with the processor's [`Policy`](crate::Policy), `haul copy tune` measures better ones, and no
-//! value can make a copy wrong: every way is a complete memmove, a threshold only chooses between them.
+//! Defaults come with the processor's [`Policy`](crate::Policy), `haul copy tune` measures better
+//! ones, and no value can make a copy wrong: every way is a complete memmove, a threshold only
+//! chooses between them.
 
 use core::sync::atomic::{AtomicUsize, Ordering};
 
@@ -13,9 +14,10 @@ pub const LOOKUP_MIN: usize = 2048;
 
 /// Sizes in bytes from which, or up to which, a way to copy is taken. [`NEVER`] turns a way off.
 ///
-/// A size in `rep_movsb_min..rep_movsb_max` goes by `rep movsb`, where the policy says so only if target and
-/// source are aligned alike; else one of `stream_copy_min` or more goes past the caches, from `paged_copy_min` on with
-/// four pages side by side; else registers loop. The same for memset, which has no pages.
+/// A size in `rep_movsb_min..rep_movsb_max` goes by `rep movsb`, where the policy says so only if
+/// target and source are aligned alike; else one of `stream_copy_min` or more goes past the caches,
+/// from `paged_copy_min` on with four pages side by side; else registers loop. The same for memset,
+/// which has no pages.
 ///
 /// ```
 /// use haul_copy::Thresholds;
@@ -47,20 +49,22 @@ pub struct Thresholds {
 /// The value that turns a way off.
 pub const NEVER: usize = usize::MAX;
 
-/// What is in force in this process; `dispatch` sees to it that something is before it asks for a way.
+/// What is in force in this process; `dispatch` sees to it that something is before it asks for a
+/// way.
 pub(crate) static IN_FORCE: InForce = InForce::new();
 
 /// Thresholds that all threads read and any may replace.
 ///
-/// Each is read on its own, relaxed: a copy that sees some old and some new values takes a way that is
-/// slower, never one that is wrong. 0 is "not set yet", which no clamped threshold is. A place is written
-/// in two ways: by [`InForce::install`], whatever it holds, and with a default by an exchange that only
-/// replaces 0. So whatever was installed stays, however late a thread comes with the defaults that it
-/// started to ask for before: asking takes tens of microseconds where a hypervisor answers.
+/// Each is read on its own, relaxed: a copy that sees some old and some new values takes a way that
+/// is slower, never one that is wrong. 0 is "not set yet", which no clamped threshold is. A place
+/// is written in two ways: by [`InForce::install`], whatever it holds, and with a default by an
+/// exchange that only replaces 0. So whatever was installed stays, however late a thread comes with
+/// the defaults that it started to ask for before: asking takes tens of microseconds where a
+/// hypervisor answers.
 pub(crate) struct InForce {
     values: [AtomicUsize; Thresholds::NAMES.len()],
-    /// The smallest size whose copy does not go by registers. Below, nothing else is looked at. It may be
-    /// a moment older than the rest.
+    /// The smallest size whose copy does not go by registers. Below, nothing else is looked at. It
+    /// may be a moment older than the rest.
     copy_lookup: AtomicUsize,
     /// The same of fills.
     fill_lookup: AtomicUsize,
@@ -139,8 +143,8 @@ impl Thresholds {
         stream_fill_min: NEVER,
     };
 
-    /// Puts these in force, [clamped](Self::clamped), for all threads of this process. Of two that are
-    /// installed at the same time each threshold has the value of one.
+    /// Puts these in force, [clamped](Self::clamped), for all threads of this process. Of two that
+    /// are installed at the same time each threshold has the value of one.
     pub fn install(self) {
         IN_FORCE.install(self);
     }
@@ -236,8 +240,8 @@ pub(crate) fn moves_strings() -> bool {
     IN_FORCE.value(0) != NEVER
 }
 
-/// The way for a copy of `length` bytes; `string` says whether `rep movsb` may take it, by where target and
-/// source lie.
+/// The way for a copy of `length` bytes; `string` says whether `rep movsb` may take it, by where
+/// target and source lie.
 #[inline(always)]
 pub(crate) fn copy_way(length: usize, string: bool) -> Way {
     let string_min = IN_FORCE.value(0);

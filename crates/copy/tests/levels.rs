@@ -1,6 +1,6 @@
-//! The dispatch as it goes on other processors, as far as this one has what they have: every entry, natively.
-//! A process of its own, because what is chosen holds for all of it. Where there is no AVX-512VL, `avx512`
-//! has it emulated.
+//! The dispatch as it goes on other processors, as far as this one has what they have: every entry,
+//! natively. A process of its own, because what is chosen holds for all of it. Where there is no
+//! AVX-512VL, `avx512` has it emulated.
 #![cfg(all(target_os = "linux", not(miri)))]
 
 mod support;

@@ -1,5 +1,5 @@
-//! The choice by what was measured on this machine. A test of its own, as a process reads `haul.toml`
-//! once.
+//! The choice by what was measured on this machine. A test of its own, as a process reads
+//! `haul.toml` once.
 
 use std::thread;
 

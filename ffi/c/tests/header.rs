@@ -1,4 +1,5 @@
-//! `include/haul.h` is what cbindgen makes of the sources: the header and the code never drift apart.
+//! `include/haul.h` is what cbindgen makes of the sources: the header and the code never drift
+//! apart.
 
 use std::path::Path;
 use std::{env, fs};

@@ -1,9 +1,10 @@
 //! Everything about copying that is a matter of the processor, as one value.
 //!
-//! A [`Policy`] has a default for each microarchitecture, by measurement (`rows`), and one by features for a
-//! processor that nobody has measured. `haul copy tune` measures a better one for the machine at hand and
-//! `haul.toml` keeps it. No value can make a copy wrong: every choice is between complete copies, and what this
-//! processor cannot run is not taken.
+//! A [`Policy`] has a default for each microarchitecture, by measurement (`rows`), and one by
+//! features for a processor that nobody has measured. `haul copy tune` measures a better one for
+//! the machine at hand and
+//! `haul.toml` keeps it. No value can make a copy wrong: every choice is between complete copies,
+//! and what this processor cannot run is not taken.
 
 mod rows;
 
@@ -28,8 +29,9 @@ pub enum Small {
 pub enum Strings {
     /// All.
     Any,
-    /// Those whose target and source have the same place in a cache line. On Zen 4 `rep movsb` falls from 80 to
-    /// 30 GB/s elsewhere, and to 2.7 where the target is 1 to 63 bytes above the source in their pages.
+    /// Those whose target and source have the same place in a cache line. On Zen 4 `rep movsb`
+    /// falls from 80 to 30 GB/s elsewhere, and to 2.7 where the target is 1 to 63 bytes above the
+    /// source in their pages.
     Alike,
 }
 
@@ -73,7 +75,8 @@ impl Lacking {
     }
 }
 
-/// The instruction set in force as its number, and [`MASKS`] with it; 0 before the first copy above 64 bytes.
+/// The instruction set in force as its number, and [`MASKS`] with it; 0 before the first copy above
+/// 64 bytes.
 pub(crate) static CHOSEN: AtomicU8 = AtomicU8::new(0);
 
 /// Added to the number of an instruction set: small copies go by masks.
@@ -86,8 +89,8 @@ pub(crate) fn is_by_masks() -> bool {
     CHOSEN.load(Ordering::Relaxed) & MASKS != 0
 }
 
-/// 1 where [`is_by_masks`]: for code that becomes part of its callers, here and in `haul.h`. What they can name has
-/// to be read through a table of addresses, and [`CHOSEN`] should not be.
+/// 1 where [`is_by_masks`]: for code that becomes part of its callers, here and in `haul.h`. What
+/// they can name has to be read through a table of addresses, and [`CHOSEN`] should not be.
 #[unsafe(export_name = "haul_small_by_masks")]
 pub static SMALL_BY_MASKS: AtomicU8 = AtomicU8::new(0);
 
@@ -97,8 +100,8 @@ const ANY: u8 = 1;
 const ALIKE: u8 = 2;
 
 impl Policy {
-    /// The names of what is chosen by name, as `haul.toml` and the command line spell them. The other names
-    /// are those of [`Thresholds::NAMES`].
+    /// The names of what is chosen by name, as `haul.toml` and the command line spell them. The
+    /// other names are those of [`Thresholds::NAMES`].
     pub const CHOICES: &'static [&'static str; 3] = &["small", "isa", "strings"];
 
     /// The default for the processor that this runs on.
@@ -115,15 +118,16 @@ impl Policy {
         rows::policy(&facts)
     }
 
-    /// The microarchitecture whose row [`for_processor`](Self::for_processor) takes, and what the row stands
-    /// on; `None` where nobody has measured or reasoned about this one, and its features decide.
+    /// The microarchitecture whose row [`for_processor`](Self::for_processor) takes, and what the
+    /// row stands on; `None` where nobody has measured or reasoned about this one, and its features
+    /// decide.
     #[must_use]
     pub fn row(facts: Facts) -> Option<(&'static str, &'static str)> {
         rows::row(&facts).map(|row| (row.name, row.source))
     }
 
-    /// The policy in force in this process. The first call puts the default in force where nothing was
-    /// installed, and never replaces what is installed meanwhile.
+    /// The policy in force in this process. The first call puts the default in force where nothing
+    /// was installed, and never replaces what is installed meanwhile.
     #[must_use]
     pub fn current() -> Self {
         let thresholds = Thresholds::current();
@@ -139,13 +143,14 @@ impl Policy {
         }
     }
 
-    /// Puts this in force, [clamped](Self::clamped), for all threads of this process, and returns what of it
-    /// this processor [lacks](Self::lacking). Copies that are under way stay correct. Of two policies that are
-    /// installed at the same time, each choice and each threshold is that of one.
+    /// Puts this in force, [clamped](Self::clamped), for all threads of this process, and returns
+    /// what of it this processor [lacks](Self::lacking). Copies that are under way stay correct. Of
+    /// two policies that are installed at the same time, each choice and each threshold is that of
+    /// one.
     pub fn install(self) -> Lacking {
         let clamped = self.clamped();
-        // Thresholds first: whoever sees the choice should see them. Should it not, by a reordering of
-        // relaxed accesses, it takes a way that is slower once.
+        // Thresholds first: whoever sees the choice should see them. Should it not, by a reordering
+        // of relaxed accesses, it takes a way that is slower once.
         clamped.thresholds.install();
         STRINGS.store(clamped.strings_number(), Ordering::Relaxed);
         CHOSEN.store(clamped.chosen_number(), Ordering::Relaxed);
@@ -163,8 +168,8 @@ impl Policy {
         }
     }
 
-    /// The same with the default in place of what this processor [lacks](Self::lacking), and the thresholds
-    /// [clamped](Thresholds::clamped).
+    /// The same with the default in place of what this processor [lacks](Self::lacking), and the
+    /// thresholds [clamped](Thresholds::clamped).
     #[must_use]
     pub fn clamped(self) -> Self {
         let mut clamped = Self { thresholds: self.thresholds.clamped(), ..self };
@@ -177,7 +182,8 @@ impl Policy {
         clamped
     }
 
-    /// What is chosen under one of the names in [`CHOICES`](Self::CHOICES), as its name; `None` for another.
+    /// What is chosen under one of the names in [`CHOICES`](Self::CHOICES), as its name; `None` for
+    /// another.
     #[must_use]
     pub fn choice(&self, name: &str) -> Option<&'static str> {
         match name {
@@ -200,7 +206,8 @@ impl Policy {
         .is_some()
     }
 
-    /// What may be chosen under one of the names in [`CHOICES`](Self::CHOICES); nothing under another.
+    /// What may be chosen under one of the names in [`CHOICES`](Self::CHOICES); nothing under
+    /// another.
     pub fn values(name: &str) -> impl Iterator<Item = &'static str> {
         let small = Small::ALL.into_iter().map(Small::name);
         let isa = Isa::ALL.into_iter().map(Isa::name);

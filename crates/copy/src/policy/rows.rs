@@ -1,8 +1,8 @@
 //! The default policies: one row a microarchitecture.
 //!
-//! A row is what a record says, or what was reasoned about a relative; which of the two is in its `source`. A
-//! processor without a row has a policy by its features: as wide as does not lower the clock, and strings where
-//! they are announced as fast, as the C library has them.
+//! A row is what a record says, or what was reasoned about a relative; which of the two is in its
+//! `source`. A processor without a row has a policy by its features: as wide as does not lower the
+//! clock, and strings where they are announced as fast, as the C library has them.
 
 use super::{Policy, Small, Strings};
 use crate::cpu::{self, Facts, Isa, Vendor};
@@ -34,7 +34,8 @@ struct Choices {
     small: Small,
     isa: Isa,
     strings: Strings,
-    /// Bytes that `rep movsb` copies, from the first on and below the second; at most until copies stream.
+    /// Bytes that `rep movsb` copies, from the first on and below the second; at most until copies
+    /// stream.
     string_copy: (usize, usize),
     /// The same of `rep stosb`.
     string_fill: (usize, usize),
@@ -44,8 +45,8 @@ struct Choices {
 
 const NO_STRING: (usize, usize) = (NEVER, NEVER);
 
-/// As the records of Zen 4 have it: AVX-512VL's loops take 1.04 to 1.17 times as long as AVX2's there from 512
-/// bytes to 16 KiB, and interleaved pages a quarter more than straight ones.
+/// As the records of Zen 4 have it: AVX-512VL's loops take 1.04 to 1.17 times as long as AVX2's
+/// there from 512 bytes to 16 KiB, and interleaved pages a quarter more than straight ones.
 const AVX2_PIECES: Choices = Choices {
     small: Small::Pieces,
     isa: Isa::Avx2,
@@ -55,10 +56,11 @@ const AVX2_PIECES: Choices = Choices {
     paged: false,
 };
 
-/// Zen 5, GB/s of copies at drawn alignments by AVX2, AVX-512VL, AVX-512 and `rep movsb`: 4 KiB 170, 201, 183, 140;
-/// 16 KiB 169, 218, 218, 161; 32 KiB 94, 93, 93, 164; 512 KiB 83, 87, 87, 115; 8 MiB 48, 48, 49, 55. Both buffers
-/// fill L1 (48 KiB) at 24 KiB each. No offset is pathological. Fills by registers and by `rep stosb`: 32 KiB 245, 169;
-/// 512 KiB 257, 175; 1 MiB, which is L2, 160, 173; 8 MiB 101, 132.
+/// Zen 5, GB/s of copies at drawn alignments by AVX2, AVX-512VL, AVX-512 and `rep movsb`: 4 KiB
+/// 170, 201, 183, 140; 16 KiB 169, 218, 218, 161; 32 KiB 94, 93, 93, 164; 512 KiB 83, 87, 87, 115;
+/// 8 MiB 48, 48, 49, 55. Both buffers fill L1 (48 KiB) at 24 KiB each. No offset is pathological.
+/// Fills by registers and by `rep stosb`: 32 KiB 245, 169; 512 KiB 257, 175; 1 MiB, which is L2,
+/// 160, 173; 8 MiB 101, 132.
 const ZEN_5: Choices = Choices {
     small: Small::Masks,
     isa: Isa::Avx512vl,
@@ -68,9 +70,11 @@ const ZEN_5: Choices = Choices {
     paged: false,
 };
 
-/// Enhanced strings that are not fast when short. Time of `rep movsb` over registers' on Cascade Lake, aligned:
-/// 0.98 at 4 KiB (misaligned: 1.09), 0.79 at 8 KiB, 0.72 at 16 KiB, 1.02 at 64 and 256 KiB, 0.73 at 1 MiB, 0.95
-/// at 8 MiB. `rep stosb`: 1.19 at 2 KiB, 0.79 at 4 KiB, 0.57 at 16 KiB, 0.88 at 64 KiB, 0.71 at 1 MiB.
+/// Enhanced strings that are not fast when short. Time of `rep movsb` over registers' on Cascade
+/// Lake, aligned:
+/// 0.98 at 4 KiB (misaligned: 1.09), 0.79 at 8 KiB, 0.72 at 16 KiB, 1.02 at 64 and 256 KiB, 0.73 at
+/// 1 MiB, 0.95 at 8 MiB. `rep stosb`: 1.19 at 2 KiB, 0.79 at 4 KiB, 0.57 at 16 KiB, 0.88 at 64 KiB,
+/// 0.71 at 1 MiB.
 const INTEL_ERMS: Choices = Choices {
     small: Small::Pieces,
     isa: Isa::Avx512vl,
@@ -80,8 +84,8 @@ const INTEL_ERMS: Choices = Choices {
     paged: true,
 };
 
-/// The same with strings that are fast when short, masks that are forwarded to loads, and registers of 64 bytes
-/// at the same clock.
+/// The same with strings that are fast when short, masks that are forwarded to loads, and registers
+/// of 64 bytes at the same clock.
 const INTEL_FSRM: Choices = Choices {
     small: Small::Masks,
     string_copy: (LOOKUP_MIN, NEVER),
@@ -166,9 +170,11 @@ pub(super) fn policy(facts: &Facts) -> Policy {
 
 /// What a processor that nobody knows does well, by what it says of itself.
 ///
-/// AVX-512VL where AVX-512 is: its blocks are of registers of 32 bytes, and its loops of what the compiler joins them to, 64.
+/// AVX-512VL where AVX-512 is: its blocks are of registers of 32 bytes, and its loops of what the
+/// compiler joins them to, 64.
 fn by_features(facts: &Facts) -> Choices {
-    /// As small as the C library has it (2112 bytes, glibc 2.36), and no smaller: the start of a string costs more.
+    /// As small as the C library has it (2112 bytes, glibc 2.36), and no smaller: the start of a
+    /// string costs more.
     const FAST_STRING_MIN: usize = 4 << 10;
     let fast = (FAST_STRING_MIN, NEVER);
     let strings = match (facts.fast_short_string, facts.enhanced_string) {

@@ -15,26 +15,29 @@
 //! ```
 //!
 //! A store more is free while the target is in L1, and dear while it is not: beyond L2 the bound is
-//! how many calls the processor has in flight. [`inlined`] has no call to pay for, and its memcpy and
-//! memset branch at 32, where two of the four stores are saved; its memcpy at 8 too.
+//! how many calls the processor has in flight. [`inlined`] has no call to pay for, and its memcpy
+//! and memset branch at 32, where two of the four stores are saved; its memcpy at 8 too.
 //!
 //! All loads come before all stores, so overlap needs no thought. Where addresses are computed the
 //! widest store comes last: a program that loads the target's first 2, 4 or 8 bytes right after the
 //! copy is served by one store (store-to-load forwarding).
 //!
-//! Where the processor has AVX-512 and forwards masked stores to loads, `arch::x86_64::masked` does all of this
-//! without a branch, and the [`Policy`](crate::Policy) says so.
+//! Where the processor has AVX-512 and forwards masked stores to loads, `arch::x86_64::masked` does
+//! all of this without a branch, and the [`Policy`](crate::Policy) says so.
 //!
 //! # What was tried
 //!
-//! Time over libc's (glibc 2.36, Zen 4), on a fleet's distributions or sizes drawn from a class; the tables are in
+//! Time over libc's (glibc 2.36, Zen 4), on a fleet's distributions or sizes drawn from a class;
+//! the tables are in
 //! `bench/record/2026-11-22-zen4-2cpu-copy`. Called:
 //!
-//! - seven stores for 0 to 16 bytes, without a branch: L1 0.50 instead of 0.59, LLC 2.1 instead of 1.00;
+//! - seven stores for 0 to 16 bytes, without a branch: L1 0.50 instead of 0.59, LLC 2.1 instead of
+//! 1.00;
 //! - two stores and branches at 3 and 7: L1 0.83, LLC 0.84;
 //! - memcpy with libc's own branches: L1 0.93 instead of 0.78, LLC 1.01 instead of 1.07;
 //! - memset with a branch at 32: L1 0.92 instead of 0.88, LLC 1.03 instead of 1.09;
-//! - memset by masks: 3.1 ns instead of 3.9, and 6.0 instead of 3.3 where the first 8 bytes are read next.
+//! - memset by masks: 3.1 ns instead of 3.9, and 6.0 instead of 3.3 where the first 8 bytes are
+//! read next.
 //!
 //! Inlined:
 //!
@@ -94,7 +97,8 @@ pub(crate) unsafe fn fill(target: *mut u8, byte: u8, length: usize) {
 }
 
 /// Where the second of four equal pieces of `HALF / 2` bytes starts so that the four cover
-/// `HALF / 2 < length <= 2 * HALF` bytes: `HALF / 2` above `HALF`, else 0. `HALF` is a power of two.
+/// `HALF / 2 < length <= 2 * HALF` bytes: `HALF / 2` above `HALF`, else 0. `HALF` is a power of
+/// two.
 #[inline(always)]
 pub(crate) fn inner_offset<const HALF: usize>(length: usize) -> usize {
     debug_assert!(length > HALF / 2 && length <= 2 * HALF);

@@ -7,9 +7,9 @@
 //! that they are shared with the AVX2 instructions that the processor runs itself. The rest has no
 //! place in the processor and lives here, for each thread.
 //!
-//! The upper half of zmm0 to zmm15 is cleared by an AVX2 instruction that writes the register, which
-//! nobody here sees. Hence the lower half is remembered with it: where it is another one by now,
-//! somebody wrote the register, and the upper half counts as cleared.
+//! The upper half of zmm0 to zmm15 is cleared by an AVX2 instruction that writes the register,
+//! which nobody here sees. Hence the lower half is remembered with it: where it is another one by
+//! now, somebody wrote the register, and the upper half counts as cleared.
 //!
 //! An instruction that is not known ends the process with its text. So does a misaligned operand of
 //! one that wants alignment. A bad address kills with SIGSEGV, as it would without the emulator.
@@ -50,7 +50,8 @@ thread_local! {
 
 static EMULATED: AtomicUsize = AtomicUsize::new(0);
 
-/// How many instructions have been emulated so far: a test that none ran through has proved nothing.
+/// How many instructions have been emulated so far: a test that none ran through has proved
+/// nothing.
 pub(crate) fn emulated() -> usize {
     EMULATED.load(Ordering::Relaxed)
 }
@@ -177,7 +178,8 @@ fn set_mask(instruction: &Instruction, frame: &Frame) -> Result<(), String> {
     Ok(())
 }
 
-/// A load that clears what its mask leaves out, or a store: byte by byte, so that no other byte is touched.
+/// A load that clears what its mask leaves out, or a store: byte by byte, so that no other byte is
+/// touched.
 fn move_masked(instruction: &Instruction, frame: &mut Frame) -> Result<(), String> {
     let number = instruction.op_mask().number();
     // SAFETY: of this thread, which stands still while its trap is handled.

@@ -2,8 +2,8 @@
 //! the three pieces that most calls run through.
 //!
 //! The pieces are kept in `tests/object/golden/`, as the pinned compiler makes them. After a change
-//! that is meant, `UPDATE_GOLDEN=1 cargo test -p haul-copy --test object` writes them anew; read the
-//! difference before you commit it.
+//! that is meant, `UPDATE_GOLDEN=1 cargo test -p haul-copy --test object` writes them anew; read
+//! the difference before you commit it.
 
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -207,8 +207,8 @@ fn loops_use_the_width_of_their_registers() {
     assert_eq!(code.iter().filter(|one| one.is_jump()).count(), 1, "{}", normalised(code));
 }
 
-/// Streaming stores are ordered with nothing: who sees a later store must see them too, so a fence lies
-/// on every path from one of them to where control leaves.
+/// Streaming stores are ordered with nothing: who sees a later store must see them too, so a fence
+/// lies on every path from one of them to where control leaves.
 #[test]
 fn whatever_streams_fences_before_it_leaves() {
     let Some(functions) = release() else { return };
@@ -232,7 +232,8 @@ fn streams(function: &Function) -> impl Iterator<Item = usize> {
     function.code.iter().enumerate().filter(move |(_, one)| is_stream(one)).map(|(at, _)| at)
 }
 
-/// A return, or a jump to somewhere else, that can be reached from `start` without an `sfence` between.
+/// A return, or a jump to somewhere else, that can be reached from `start` without an `sfence`
+/// between.
 fn exit_without_fence(function: &Function, start: usize) -> Option<&Instruction> {
     let index = |address| function.code.iter().position(|one| one.address == address);
     let is_here = |jump: &Instruction| {

@@ -1,7 +1,8 @@
 //! The dispatch as it goes on other processors than this.
 //!
-//! A policy of what the processor lacks is not taken, and nobody can answer in the processor's place. So the
-//! choice that is in force is replaced: one byte, found by name in this program's own symbol table.
+//! A policy of what the processor lacks is not taken, and nobody can answer in the processor's
+//! place. So the choice that is in force is replaced: one byte, found by name in this program's own
+//! symbol table.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 

@@ -1,12 +1,13 @@
-//! `haul.toml`: the policy of copies that was measured on this machine, and what it was measured by.
+//! `haul.toml`: the policy of copies that was measured on this machine, and what it was measured
+//! by.
 //!
 //! The file is looked for once, by [`init`]: at `HAUL_TUNING`, else in the user's configuration
 //! folder, else in `/etc/haul`; never in a program that runs with more rights than its caller has.
 //! It comes from outside, so it is opened without blocking, read once with a limit, and checked; a
 //! file that is malformed or was made for another machine is ignored with one warning. No value in
-//! it can make a copy incorrect, only slower: what it says goes through [`Policy::clamped`] like any other
-//! value. A choice that nobody knows, or that this processor cannot run, is passed over with a line that
-//! says so.
+//! it can make a copy incorrect, only slower: what it says goes through [`Policy::clamped`] like
+//! any other value. A choice that nobody knows, or that this processor cannot run, is passed over
+//! with a line that says so.
 //!
 //! - `locate`: which file;
 //! - `channel`: its table of mechanisms, text to [`ChannelTable`] and back;
@@ -67,8 +68,8 @@ pub struct Tuning {
     pub machine: String,
     /// When it was written: RFC 3339, UTC.
     pub written: String,
-    /// What of the [`Policy`] of copies is chosen by name, by the names in [`Policy::CHOICES`]. Those that are
-    /// absent, as in files that older versions wrote, keep their default.
+    /// What of the [`Policy`] of copies is chosen by name, by the names in [`Policy::CHOICES`].
+    /// Those that are absent, as in files that older versions wrote, keep their default.
     pub choices: BTreeMap<String, String>,
     /// Thresholds of the copy functions in bytes, by the names in [`Thresholds::NAMES`]. Those
     /// that are absent keep their default.
@@ -140,14 +141,15 @@ impl Tuning {
         Err(Error::Foreign { found: shorten(&self.machine), this: id.into() })
     }
 
-    /// The policy it stands for: this processor's default, with what the file says in its place, clamped.
+    /// The policy it stands for: this processor's default, with what the file says in its place,
+    /// clamped.
     #[must_use]
     pub fn policy(&self) -> Policy {
         self.wanted().0.clamped()
     }
 
-    /// What the file chooses and does not get, a sentence each: a value that this version does not know, or one
-    /// that this processor cannot run.
+    /// What the file chooses and does not get, a sentence each: a value that this version does not
+    /// know, or one that this processor cannot run.
     #[must_use]
     pub fn passed_over(&self) -> Vec<String> {
         let (wanted, mut told) = self.wanted();
@@ -166,7 +168,8 @@ impl Tuning {
         told
     }
 
-    /// The policy that the file asks for, clamped by nothing, and what it chooses that nobody knows.
+    /// The policy that the file asks for, clamped by nothing, and what it chooses that nobody
+    /// knows.
     fn wanted(&self) -> (Policy, Vec<String>) {
         let mut policy = Policy::for_this_processor();
         let mut told = Vec::new();

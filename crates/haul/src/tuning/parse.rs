@@ -297,7 +297,8 @@ mod tests {
         assert!(error.to_string().len() < 400 && !error.to_string().contains('\u{1b}'));
     }
 
-    /// A file that an older version wrote chooses nothing by name: the processor's defaults stand there.
+    /// A file that an older version wrote chooses nothing by name: the processor's defaults stand
+    /// there.
     #[test]
     fn a_file_without_choices_is_read_with_the_defaults() {
         let tuning = format!("{HEAD}[copy]\nstream_copy_min = 65536\n").parse::<Tuning>().unwrap();

@@ -76,9 +76,9 @@ static FORCE: OnceLock<Force> = OnceLock::new();
 ///
 /// Once for a process, however often and from however many threads it is called; later calls
 /// return what the first one found. A file that is bad or foreign leaves the defaults in force,
-/// with exactly one line on standard error; one that chooses what this processor cannot run, or what this
-/// version does not know, is in force but for that, with one line as well. Never fails, never blocks on the file, and copies of
-/// other threads that are under way stay correct.
+/// with exactly one line on standard error; one that chooses what this processor cannot run, or
+/// what this version does not know, is in force but for that, with one line as well. Never fails,
+/// never blocks on the file, and copies of other threads that are under way stay correct.
 ///
 /// Costs a few system calls without a file, and some 60 more with one (to know the machine).
 pub fn init() -> &'static Force {

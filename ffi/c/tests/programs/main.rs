@@ -20,7 +20,8 @@ const ROUNDS_VALGRIND: &str = "2000";
 
 const C_FLAGS: [&str; 5] = ["-std=c99", "-Wall", "-Wextra", "-Werror", "-pedantic"];
 
-/// Compiles `source` with every C compiler and both ways to link, and hands each program to `check`.
+/// Compiles `source` with every C compiler and both ways to link, and hands each program to
+/// `check`.
 fn for_each_build(source: &str, flags: &[&str], check: impl Fn(&Library, Link, Command)) {
     let library = Library::get();
     for compiler in compilers("c") {
@@ -96,7 +97,8 @@ fn the_header_is_cpp_too() {
     }
 }
 
-/// At every level that optimizes; without, the call for more than 64 bytes stays, though never reached.
+/// At every level that optimizes; without, the call for more than 64 bytes stays, though never
+/// reached.
 #[test]
 fn a_small_copy_is_no_call() {
     let library = Library::get();
@@ -106,7 +108,8 @@ fn a_small_copy_is_no_call() {
             for function in ["copy_small:", "move_small:", "set_small:", "move_known:"] {
                 assert!(listing.contains(function), "{compiler} {level}: no {function}\n{listing}");
             }
-            // Where masks move small sizes, one that is not known is one call of the whole function.
+            // Where masks move small sizes, one that is not known is one call of the whole
+            // function.
             let is_other_call = |line: &&str| {
                 let whole = ["haul_memcpy", "haul_memmove", "haul_memset"];
                 let is_whole = |name: &str| whole.contains(&name.trim_end_matches("@PLT"));

@@ -6,27 +6,31 @@
 //! copy, n <= 128:  k = the lowest min(n, 64) bits
 //!                  64 bytes at 0 under k, 64 at max(n, 64) - 64 under k: loads, then stores
 //! fill, n <= 255:  64 bytes at 0 under k
-//!                  n > 64: 64 bytes at three places that cover the rest; else three times to a scratch
+//!                  n > 64: 64 bytes at three places that cover the rest; else three times to a
+//!                  scratch
 //! ```
 //!
-//! A mask that is all ones costs nothing, so one mask serves both halves: the second, where n is 64 or less, moves
-//! the same bytes again. A fill's other stores go elsewhere then, because a load that follows would have to wait
-//! for the last of several stores to its bytes.
+//! A mask that is all ones costs nothing, so one mask serves both halves: the second, where n is 64
+//! or less, moves the same bytes again. A fill's other stores go elsewhere then, because a load
+//! that follows would have to wait for the last of several stores to its bytes.
 //!
-//! A masked access does not fault for what it masks out, but takes the microcode 150 ns if that lies in a page that
-//! cannot be accessed that way: not mapped, never written to, or read-only. So what comes within 64 bytes of a
-//! page's end goes by pieces. No bytes at all, a fifth of a fleet's calls of memmove, may have any address: a
-//! scratch takes its place, because a branch is mispredicted as often as it is taken (0.43 instead of 0.51).
+//! A masked access does not fault for what it masks out, but takes the microcode 150 ns if that
+//! lies in a page that cannot be accessed that way: not mapped, never written to, or read-only. So
+//! what comes within 64 bytes of a page's end goes by pieces. No bytes at all, a fifth of a fleet's
+//! calls of memmove, may have any address: a scratch takes its place, because a branch is
+//! mispredicted as often as it is taken (0.43 instead of 0.51).
 //!
-//! zmm16 and up have no SSE halves: no `vzeroupper` before the return. Assembly, because the compiler
-//! would choose zmm0, and because bytes that were never written may be copied, but are no integers.
+//! zmm16 and up have no SSE halves: no `vzeroupper` before the return. Assembly, because the
+//! compiler would choose zmm0, and because bytes that were never written may be copied, but are no
+//! integers.
 //!
 //! # What was tried
 //!
-//! Geometric mean over a fleet's distributions in L1, of libc's time: nothing read after, the first 8 bytes read.
-//! Copies: one access to 64 bytes and a branch there 0.43, 0.56; four up to 256 bytes 0.39, 0.65; the second half
-//! at 64 under a mask of its own 0.40, 0.55, but within 128 bytes of a page's end. Fills: one store and a branch
-//! at 64 0.84, 0.96; two to 128 0.81, 1.02; four to the same 64 bytes 0.67, 1.06; to a scratch 0.68, 0.91.
+//! Geometric mean over a fleet's distributions in L1, of libc's time: nothing read after, the first
+//! 8 bytes read. Copies: one access to 64 bytes and a branch there 0.43, 0.56; four up to 256 bytes
+//! 0.39, 0.65; the second half at 64 under a mask of its own 0.40, 0.55, but within 128 bytes of a
+//! page's end. Fills: one store and a branch at 64 0.84, 0.96; two to 128 0.81, 1.02; four to the
+//! same 64 bytes 0.67, 1.06; to a scratch 0.68, 0.91.
 
 use core::arch::asm;
 use core::arch::x86_64::_bzhi_u64;
@@ -65,7 +69,8 @@ pub(crate) fn is_fill_fast(target: *mut u8) -> bool {
 }
 
 /// # Safety
-/// `source` is readable and `target` writable for `length <= COPY_MAX` bytes; AVX-512 BW and VL, and BMI2.
+/// `source` is readable and `target` writable for `length <= COPY_MAX` bytes; AVX-512 BW and VL,
+/// and BMI2.
 #[inline(always)]
 pub(crate) unsafe fn copy_to_128(target: *mut u8, source: *const u8, length: usize) {
     debug_assert!(length <= COPY_MAX);
@@ -76,8 +81,9 @@ pub(crate) unsafe fn copy_to_128(target: *mut u8, source: *const u8, length: usi
     let end = length.saturating_sub(LINE);
     // SAFETY: the caller has BMI2.
     let mask = unsafe { _bzhi_u64(u64::MAX, length as u32) };
-    // SAFETY: under the mask, which is empty at the scratch, the first access is to the first min(length, 64) bytes and the second to as many
-    // that end at `length`. Loads precede stores. Only clobbered registers are written.
+    // SAFETY: under the mask, which is empty at the scratch, the first access is to the first
+    // min(length, 64) bytes and the second to as many that end at `length`. Loads precede stores.
+    // Only clobbered registers are written.
     unsafe {
         asm!(
             "kmovq k1, {mask}",
@@ -106,10 +112,10 @@ pub(crate) unsafe fn fill_to_255(target: *mut u8, byte: i32, length: usize) {
     let inner = end.min(LINE);
     // SAFETY: the caller has BMI2.
     let mask = unsafe { _bzhi_u64(u64::MAX, length as u32) };
-    // SAFETY: under the mask, the first store is to the first min(length, 64) bytes. Where there are more, the
-    // others lie at min(end, 64), at what that leaves of `end`, and at `end`, each with 64 bytes below `length`:
-    // they cover [64, 128) or all, and the last two lines. Else all three are the scratch. Only clobbered
-    // registers are written.
+    // SAFETY: under the mask, the first store is to the first min(length, 64) bytes. Where there
+    // are more, the others lie at min(end, 64), at what that leaves of `end`, and at `end`, each
+    // with 64 bytes below `length`: they cover [64, 128) or all, and the last two lines. Else all
+    // three are the scratch. Only clobbered registers are written.
     unsafe {
         asm!(
             "kmovq k1, {mask}",
