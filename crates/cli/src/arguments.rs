@@ -17,8 +17,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Arg, Args, Command, CommandFactory, FromArgMatches, Parser, Subcommand};
-use haul_experiments::copy::Function;
 use haul_experiments::copy::workload::Branches;
+use haul_experiments::copy::{Function, ThenRead};
 use haul_measure::Level;
 use haul_model::{SizeClass, Sizes};
 
@@ -179,6 +179,7 @@ pub(crate) struct List {
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  haul copy bench --size-class 0-16 --level l1\n  \
     haul copy bench --against libc --distribution sizes.csv --level all --json > bench.jsonl\n  \
+    haul copy bench --distribution service --then-read nothing,first\n  \
     haul copy bench --sizes 2KiB..1GiB --kernel avx2 --kernel rep_movsb")]
 pub(crate) struct Bench {
     /// The baseline
@@ -208,9 +209,10 @@ pub(crate) struct Bench {
     /// repeating (64 calls again and again); drawn sizes only
     #[arg(long, value_name = "HOW", default_value = "random", value_parser = branches)]
     pub(crate) branches: Branches,
-    /// Read each target right after its call; drawn sizes only
-    #[arg(long)]
-    pub(crate) then_read: bool,
+    /// What of each target is read right after its call, within its time: nothing, the first or the last
+    /// 8 bytes, or all; several may be given
+    #[arg(long, value_name = "WHAT", default_value = "nothing", value_delimiter = ',')]
+    pub(crate) then_read: Vec<ThenRead>,
     /// Share of addresses that are odd, the others being multiples of 8 [default: 0.27, as published]
     #[arg(long, value_name = "SHARE", value_parser = share)]
     pub(crate) misaligned: Option<f64>,

@@ -276,6 +276,7 @@ impl Error {
             Self::Experiment(
                 Experiment::UnknownSubject { .. }
                 | Experiment::UnknownFunction { .. }
+                | Experiment::UnknownReader { .. }
                 | Experiment::SizeClass { .. }
                 | Experiment::UnknownPeer { .. }
                 | Experiment::UnknownChannelPeer { .. }

@@ -24,6 +24,12 @@ pub enum Error {
         /// What was asked for.
         name: String,
     },
+    /// No reader has this name.
+    #[error("cannot read {name:?} of a target; a reader takes nothing, first, last or all")]
+    UnknownReader {
+        /// What was asked for.
+        name: String,
+    },
     /// A size class that reaches too far.
     #[error("cannot draw sizes from {class}; end the class at {limit} or below")]
     SizeClass {

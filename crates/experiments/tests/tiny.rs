@@ -7,8 +7,8 @@ use std::time::Duration;
 use haul_experiments::copy::sizes::powers;
 use haul_experiments::copy::workload::Branches;
 use haul_experiments::copy::{
-    Drawn, Function, Plain, Selection, Shape, Sizes, Tune, available, measure_drawn, measure_sizes,
-    tune,
+    Drawn, Function, Plain, Selection, Shape, Sizes, ThenRead, Tune, available, measure_drawn,
+    measure_sizes, tune,
 };
 use haul_experiments::memory::fault::Touch;
 use haul_experiments::memory::{Bandwidth, Fault, Operation, measure_bandwidth, measure_fault};
@@ -92,9 +92,10 @@ fn distributions_at_every_level_and_function() {
 #[test]
 fn size_classes_with_every_variant() {
     for (branches, then_read, threads) in [
-        (Branches::Random, true, 1),
-        (Branches::Repeating, false, 1),
-        (Branches::Repeating, true, 2),
+        (Branches::Random, ThenRead::First, 1),
+        (Branches::Repeating, ThenRead::Nothing, 1),
+        (Branches::Repeating, ThenRead::All, 2),
+        (Branches::Random, ThenRead::Last, 1),
     ] {
         let shape = Shape::SizeClass("17-64".parse::<SizeClass>().unwrap());
         let config = Drawn {
@@ -113,7 +114,7 @@ fn size_classes_with_every_variant() {
         );
         assert!(found.iter().all(|record| record.experiment == "copy.size_class"));
         assert!(found.iter().all(|record| record.parameters["size_class"] == "17-64"));
-        assert!(found.iter().all(|record| record.parameters["then_read"] == then_read));
+        assert!(found.iter().all(|record| record.parameters["then_read"] == then_read.name()));
     }
 }
 
@@ -145,10 +146,17 @@ fn sizes_of_all_kernels() {
         budget_per_size: TINY,
         ..Sizes::new(Function::Memcpy, vec![4096, 2 << 20])
     };
+    let read = Sizes { then_read: ThenRead::Last, ..config.clone() };
+    let found = records(|context| measure_sizes(&read, context));
+    assert!(found.iter().all(|record| record.parameters["then_read"] == "last"));
     let found = records(|context| measure_sizes(&config, context));
     assert_eq!(subjects(&found), ["libc", "haul", "libc", "haul"]);
     let note = |record: &Record| record.parameters.get("note").map(ToString::to_string);
     for record in &found[..2] {
+        assert!(
+            !record.parameters.contains_key("then_read"),
+            "what is usual is not said: {record:?}"
+        );
         assert_eq!(record.parameters["level"], "cold");
         assert!(!note(record).unwrap_or_default().contains("asked for"), "{record:?}");
     }

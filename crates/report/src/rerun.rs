@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use haul_model::{Bytes, Record};
 
-use crate::select::{bytes, field};
+use crate::select::{NO_READER, bytes, field, reader};
 
 /// The record's own `rerun` parameter, else the command that its experiment and parameters name.
 pub(crate) fn command(record: &Record) -> String {
@@ -57,8 +57,11 @@ fn bench(record: &Record, own: &[(&str, &str)]) -> String {
     if field(record, "branches").is_some_and(|branches| branches != "random") {
         options(&mut command, record, &[("branches", "--branches")]);
     }
-    if record.parameters.get("then_read").and_then(serde_json::Value::as_bool) == Some(true) {
-        command.push_str(" --then-read");
+    match reader(record).as_str() {
+        NO_READER => {}
+        reader => {
+            let _ = write!(command, " --then-read {}", quoted(reader));
+        }
     }
     options(&mut command, record, &[("misaligned", "--misaligned"), ("overlap", "--overlap")]);
     command + " --json"

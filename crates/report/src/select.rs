@@ -114,11 +114,11 @@ pub(crate) fn runs<'a>(records: &[&'a Record]) -> Vec<Vec<&'a Record>> {
 fn identity(record: &Record) -> String {
     let mut key = [record.experiment.as_str(), &record.subject, &record.metric].join("\u{1f}");
     for (name, value) in &record.parameters {
-        if is_condition(name) && name != CALL {
+        if is_condition(name) && name != CALL && name != READER {
             key.push_str(&format!("\u{1f}{name}={value}"));
         }
     }
-    key.push_str(&format!("\u{1f}{CALL}={}", call(record)));
+    key.push_str(&format!("\u{1f}{CALL}={}\u{1f}{READER}={}", call(record), reader(record)));
     key
 }
 
@@ -132,6 +132,22 @@ fn call(record: &Record) -> String {
     field(record, CALL).unwrap_or_else(|| unsaid.into())
 }
 
+/// The parameter that says what of each target was read right after its call.
+const READER: &str = "then_read";
+
+/// Its value where nothing was read, which those records that do not say it mean as well.
+pub(crate) const NO_READER: &str = "nothing";
+
+/// What of each target was read right after its call: `nothing`, `first`, `last` or `all`. Records made
+/// before 2026-11-25 say whether the first bytes were.
+pub(crate) fn reader(record: &Record) -> String {
+    match record.parameters.get(READER) {
+        None | Some(serde_json::Value::Bool(false)) => NO_READER.into(),
+        Some(serde_json::Value::Bool(true)) => "first".into(),
+        Some(value) => text::value(value),
+    }
+}
+
 /// Records that one sentence may join: where some of them are of inlined code and others of calls
 /// through C, those of inlined code, which is what programs are compiled with.
 pub(crate) fn of_one_call<'a, T>(all: Vec<T>, record_of: impl Fn(&T) -> &'a Record) -> Vec<T> {
@@ -140,6 +156,16 @@ pub(crate) fn of_one_call<'a, T>(all: Vec<T>, record_of: impl Fn(&T) -> &'a Reco
         return all;
     }
     all.into_iter().filter(is_inline).collect()
+}
+
+/// Records that one sentence may join: where some of them have a reader of what was written and others
+/// none, those that have none.
+pub(crate) fn of_one_reader<'a, T>(all: Vec<T>, record_of: impl Fn(&T) -> &'a Record) -> Vec<T> {
+    let has_none = |each: &T| reader(record_of(each)) == NO_READER;
+    if !all.iter().any(has_none) {
+        return all;
+    }
+    all.into_iter().filter(has_none).collect()
 }
 
 /// Parameters that say something beside the figure, in columns of their own.

@@ -44,6 +44,25 @@ fn the_headline_is_a_geometric_mean() {
     assert!(headline.text.contains("data in L1"), "{}", headline.text);
 }
 
+/// What is read right after is another question: its records are no part of a sentence about calls alone,
+/// and those of older files, which say only whether the first bytes were read, are of the same two kinds.
+#[test]
+fn a_sentence_joins_records_of_one_reader() {
+    let read = |ratio: f64, how: serde_json::Value| match distribution("a", "l1", ratio, 0.01) {
+        Line::Record(record) => Line::from(record.with("then_read", how)),
+        Line::Machine(_) => unreachable!("a distribution is a record"),
+    };
+    for (nothing, first) in [("nothing".into(), "first".into()), (false.into(), true.into())] {
+        let lines = [read(0.7, nothing), read(1.2, first)];
+        let findings = findings(&lines);
+        assert!(findings[0].text.contains("haul saves 30% of libc’s time"), "{}", findings[0].text);
+        only(&findings, "beyond the noise in none of 1 comparison");
+    }
+    // The newer of two that say the same in other words counts.
+    let lines = [read(0.7, false.into()), read(0.5, "nothing".into())];
+    assert!(findings(&lines)[0].text.contains("haul saves 50%"), "{:?}", findings(&lines));
+}
+
 #[test]
 fn a_gain_below_the_floor_is_no_difference() {
     let lines = [distribution("a", "l1", 0.97, 0.05), distribution("b", "l1", 0.96, 0.05)];

@@ -6,7 +6,7 @@ use std::time::Duration;
 use haul::sys::Sys;
 use haul_experiments::copy::drawn::Shape;
 use haul_experiments::copy::workload::Branches;
-use haul_experiments::copy::{Drawn, Function, Plain, Selection, Sizes, subjects};
+use haul_experiments::copy::{Drawn, Function, Plain, Selection, Sizes, ThenRead, subjects};
 use haul_measure::distribution::{Alignment, Overlap, SIZE_MAX_BYTES};
 use haul_measure::{Distribution, Level, distribution};
 use haul_model::{Bytes, Comparison, Nanos, Record, Verdict, limit};
@@ -42,12 +42,8 @@ impl Bench {
         if threads > allowed {
             return Err(Error::Threads { asked: threads, allowed });
         }
-        let mut levels: Vec<Level> = Vec::new();
-        for level in arguments.level.iter().flat_map(|levels| &levels.0) {
-            if !levels.contains(level) {
-                levels.push(*level);
-            }
-        }
+        let levels = once_each(arguments.level.iter().flat_map(|levels| &levels.0));
+        let readers = once_each(&arguments.then_read);
         let levels_or = |default| if levels.is_empty() { vec![default] } else { levels.clone() };
         let shapes = shapes(&arguments)?;
         refuse_unused(&arguments, !shapes.is_empty())?;
@@ -62,7 +58,7 @@ impl Bench {
         for &function in &arguments.function {
             let (drawn, swept) = selections(function, &arguments.kernel)?;
             for shape in &shapes {
-                for level in levels_or(Level::L1) {
+                for (level, then_read) in each(&levels_or(Level::L1), &readers) {
                     works.push(Work::Drawn(Drawn {
                         level,
                         threads,
@@ -70,7 +66,7 @@ impl Bench {
                         alignment,
                         overlap,
                         branches: arguments.branches,
-                        then_read: arguments.then_read,
+                        then_read,
                         ..Drawn::new(function, shape.clone())
                     }));
                 }
@@ -79,12 +75,14 @@ impl Bench {
                 limits.push(plan::memory_limit(function, threads, &machine));
             }
             for &size in &sizes_bytes {
-                for level in levels_of(size, levels_or(Level::Mixed)) {
+                for (level, then_read) in each(&levels_of(size, levels_or(Level::Mixed)), &readers)
+                {
                     works.push(Work::Sizes(Sizes {
                         level,
                         threads,
                         subjects: swept.clone(),
                         alignment,
+                        then_read,
                         ..Sizes::new(function, vec![size])
                     }));
                 }
@@ -120,6 +118,25 @@ impl Command for Bench {
     }
 }
 
+/// What was named, in its order, without what was named before.
+fn once_each<'a, T: Copy + PartialEq + 'a>(named: impl IntoIterator<Item = &'a T>) -> Vec<T> {
+    let mut once: Vec<T> = Vec::new();
+    for name in named {
+        if !once.contains(name) {
+            once.push(*name);
+        }
+    }
+    once
+}
+
+/// Every level with every reader.
+fn each<'a>(
+    levels: &'a [Level],
+    readers: &'a [ThenRead],
+) -> impl Iterator<Item = (Level, ThenRead)> + 'a {
+    levels.iter().flat_map(|level| readers.iter().map(|reader| (*level, *reader)))
+}
+
 /// What sizes are drawn from.
 fn shapes(arguments: &arguments::Bench) -> Result<Vec<Shape>, Error> {
     let mut names = arguments.distribution.clone();
@@ -144,9 +161,6 @@ fn shapes(arguments: &arguments::Bench) -> Result<Vec<Shape>, Error> {
 fn refuse_unused(arguments: &arguments::Bench, is_drawn: bool) -> Result<(), Error> {
     const DRAWN: (&str, &str) = ("drawn sizes", "add --distribution or --size-class");
     let unused = |option, (belongs, remedy)| Err(Error::Unused { option, belongs, remedy });
-    if !is_drawn && arguments.then_read {
-        return unused("--then-read", DRAWN);
-    }
     if !is_drawn && arguments.branches != Branches::Random {
         return unused("--branches", DRAWN);
     }
@@ -197,7 +211,12 @@ fn selections(function: Function, kernels: &[String]) -> Result<(Selection, Sele
 /// Every comparison as a row; one size apart from the next by a blank line.
 pub(super) fn comparisons<'a>(records: impl Iterator<Item = &'a Record>) -> Table {
     let records: Vec<&Record> = records.collect();
-    let mut headings = vec!["function", "sizes", "level", ">threads", "subject", ">time"];
+    let mut headings = vec!["function", "sizes", "level", ">threads"];
+    let has_readers = records.iter().any(|record| reader(record) != ThenRead::Nothing.name());
+    if has_readers {
+        headings.push("then read");
+    }
+    headings.extend(["subject", ">time"]);
     let has_rates = records.iter().any(|record| limit::throughput(record).is_some());
     if has_rates {
         headings.extend([">GB/s", ">of limit"]);
@@ -214,6 +233,9 @@ pub(super) fn comparisons<'a>(records: impl Iterator<Item = &'a Record>) -> Tabl
         }
         last_size = Some(size);
         let mut row = what(record);
+        if has_readers {
+            row.insert(READER_COLUMN, reader(record).to_owned());
+        }
         if has_rates {
             let rate = limit::throughput(record);
             let allowed = limit::memory_limit(records.iter().copied(), record);
@@ -230,6 +252,15 @@ pub(super) fn comparisons<'a>(records: impl Iterator<Item = &'a Record>) -> Tabl
         table.add(row);
     }
     table
+}
+
+/// Where the column of readers stands, if there is one.
+const READER_COLUMN: usize = 4;
+
+/// What of each target is read right after its call.
+fn reader(record: &Record) -> &str {
+    let said = record.parameters.get("then_read").and_then(|value| value.as_str());
+    said.unwrap_or(ThenRead::Nothing.name())
 }
 
 /// What the columns of rates are, and what memory allows; nothing where there are none.

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use haul_experiments::Context;
 use haul_experiments::channel::{self, measure_channel};
 use haul_experiments::copy::drawn::Shape;
-use haul_experiments::copy::{Drawn, Sizes, measure_drawn, measure_sizes};
+use haul_experiments::copy::{Drawn, Sizes, ThenRead, measure_drawn, measure_sizes};
 use haul_experiments::drive::Program;
 use haul_experiments::heap::{self, measure_heap};
 use haul_experiments::memory::{Bandwidth, Fault, measure_bandwidth, measure_fault};
@@ -270,6 +270,10 @@ fn on_threads(threads: usize) -> String {
     if threads == 1 { String::new() } else { format!(", {threads} threads") }
 }
 
+fn then_read(read: ThenRead) -> String {
+    if read == ThenRead::Nothing { String::new() } else { format!(", then read {}", read.name()) }
+}
+
 impl Work {
     /// How much of the time of a command it should have, beside others. One size gets the more the larger
     /// it is: of 2 KiB to 1 GiB in 25 s, those from 256 MiB on have eight to ten rounds and the others
@@ -291,13 +295,15 @@ impl Work {
                     Shape::SizeClass(class) => format!("{class} B"),
                 };
                 let (function, level) = (drawn.function.name(), drawn.level);
-                format!("{function}, {sizes}, {level}{}", on_threads(drawn.threads))
+                let read = then_read(drawn.then_read);
+                format!("{function}, {sizes}, {level}{}{read}", on_threads(drawn.threads))
             }
             Self::Sizes(sizes) => {
                 let listed: Vec<String> =
                     sizes.sizes_bytes.iter().map(|&s| Bytes(s as u64).to_string()).collect();
                 let function = sizes.function.name();
-                format!("{function}, {}{}", listed.join(" "), on_threads(sizes.threads))
+                let read = then_read(sizes.then_read);
+                format!("{function}, {}{}{read}", listed.join(" "), on_threads(sizes.threads))
             }
             Self::Bandwidth(bandwidth) => {
                 format!("memory {}{}", bandwidth.operation.name(), on_threads(bandwidth.threads))

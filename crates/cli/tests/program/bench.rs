@@ -104,19 +104,51 @@ fn branches_alignment_overlap_and_reading_can_be_asked_for() {
     let record = record_of(&ran.records(), "copy.size_class", "haul").clone();
     assert_eq!(record.parameters["branches"], "random");
     assert!(!record.parameters.contains_key("misaligned"));
-    let own =
-        ["--branches", "repeating", "--then-read", "--misaligned", "0.75", "--overlap", "0.5"];
+    let own = [
+        "--branches",
+        "repeating",
+        "--then-read",
+        "first",
+        "--misaligned",
+        "0.75",
+        "--overlap",
+        "0.5",
+    ];
     let ran = bench(&[&usual[..], &own].concat()).expect(0);
     let record = record_of(&ran.records(), "copy.size_class", "haul").clone();
     assert_eq!(record.parameters["branches"], "repeating");
-    assert_eq!(record.parameters["then_read"], true);
+    assert_eq!(record.parameters["then_read"], "first");
     assert_eq!(record.parameters["misaligned"], 0.75);
     assert_eq!(record.parameters["overlap"], 0.5);
     let page = run_with_input(&mut haul(&["report", "-"]), ran.out.as_bytes()).expect(0).out;
-    assert!(page.contains("--branches repeating --then-read --misaligned 0.75 --overlap 0.5"));
+    assert!(
+        page.contains("--branches repeating --then-read first --misaligned 0.75 --overlap 0.5")
+    );
     for share in ["-0.1", "1.1", "NaN", "x"] {
         bench(&[&format!("--overlap={share}")]).expect(2).says(&["between 0 and 1"]);
     }
+}
+
+/// Each reader is a comparison of its own, once, of drawn sizes and of single ones; a person's table says
+/// which it is.
+#[test]
+fn who_reads_the_target_can_be_several() {
+    let readers = ["--then-read", "nothing,first", "--then-read", "last,all,first"];
+    for sizes in [["--size-class", "17-64"], ["--sizes", "2KiB"]] {
+        let ran = bench(&[&sizes[..], &readers, &["--kernel", "scalar"]].concat()).expect(0);
+        let records = ran.records().into_iter();
+        let of_scalar =
+            records.filter(|r| r.subject == "scalar" && r.experiment != "memory.bandwidth");
+        let found: Vec<String> = of_scalar
+            .map(|r| r.parameters.get("then_read").map_or("none".into(), |v| v.to_string()))
+            .collect();
+        let nothing = if sizes[0] == "--sizes" { "none" } else { "\"nothing\"" };
+        assert_eq!(found, [nothing, "\"first\"", "\"last\"", "\"all\""]);
+    }
+    let arguments = ["copy", "bench", "--budget", "0.1", "--then-read", "last"];
+    let table = run(&mut haul(&arguments)).expect(0).out;
+    assert!(table.contains("then read") && table.contains(" last "), "{table}");
+    bench(&["--then-read", "some"]).expect(2).says(&["some", "nothing, first, last or all"]);
 }
 
 #[test]
@@ -200,8 +232,7 @@ fn a_size_beyond_memory_is_told_with_what_there_is() {
 #[test]
 fn options_that_would_change_nothing_are_refused() {
     for (arguments, parts) in [
-        (&["--sizes", "64", "--then-read"][..], ["--then-read", "drawn sizes"]),
-        (&["--sizes", "64", "--branches", "repeating"], ["--branches", "drawn sizes"]),
+        (&["--sizes", "64", "--branches", "repeating"][..], ["--branches", "drawn sizes"]),
         (&["--sizes", "64", "--function", "memmove", "--overlap", "0.5"], ["--overlap", "drawn"]),
         (&["--function", "memcpy", "--overlap", "0.5"], ["--overlap", "memmove"]),
     ] {

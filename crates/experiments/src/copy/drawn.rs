@@ -7,6 +7,7 @@ use haul_measure::{Distribution, Level, Plan, Subject};
 use haul_model::{Bytes, SizeClass};
 
 use super::subjects::{self, Candidate, Plain, Selection};
+use super::then_read::ThenRead;
 use super::workload::{Branches, Mix, OnWorkload, Workload};
 use super::{Function, proof};
 use crate::context::Context;
@@ -44,8 +45,8 @@ pub struct Drawn {
     pub overlap: Overlap,
     /// Whether predictors can learn the branches.
     pub branches: Branches,
-    /// Whether each target is read right after its call.
-    pub then_read: bool,
+    /// What of each target is read right after its call.
+    pub then_read: ThenRead,
     /// How long it may take.
     pub budget: Duration,
     /// Ends it early when every ratio is known this precisely (0.005: within 0.5%).
@@ -68,7 +69,7 @@ impl Drawn {
             alignment: Alignment::default(),
             overlap: Overlap::default(),
             branches: Branches::Random,
-            then_read: false,
+            then_read: ThenRead::Nothing,
             budget: Duration::from_secs(2),
             precision: None,
             seed: 1,
@@ -205,7 +206,7 @@ fn template(config: &Drawn, workload: &Workload, sizes: &Distribution) -> Templa
         ("level", config.level.name().into()),
         ("threads", config.threads.into()),
         ("branches", config.branches.name().into()),
-        ("then_read", config.then_read.into()),
+        ("then_read", config.then_read.name().into()),
     ];
     parameters.extend(misaligned(config.alignment));
     if config.function == Function::Memmove && config.overlap != Overlap::default() {

@@ -4,6 +4,7 @@
 //! From the bottom up:
 //!
 //! - [`function`]: which of the three;
+//! - [`then_read`]: who reads a target right after the call;
 //! - [`subjects`]: what is compared, each called through the same C signature;
 //! - [`operations`]: lists of operations packed tightly, and the loop over them that is timed;
 //! - [`workload`]: memory and lists of each thread, and the subject that runs on them;
@@ -18,6 +19,7 @@ pub mod operations;
 pub mod proof;
 pub mod sizes;
 pub mod subjects;
+pub mod then_read;
 pub mod tune;
 pub mod workload;
 
@@ -25,4 +27,5 @@ pub use drawn::{Drawn, Shape, measure_drawn};
 pub use function::Function;
 pub use sizes::{Sizes, measure_sizes};
 pub use subjects::{Plain, Selection, available};
+pub use then_read::ThenRead;
 pub use tune::{Tune, Tuned, tune};

@@ -10,12 +10,13 @@ use haul_copy::kernel::{CopyFn, FillFn};
 use haul_measure::placement::Operation;
 
 use super::subjects::Routine;
+use super::then_read::{LOAD_BYTES, ThenRead};
 
 /// The byte that fills fill with; neither 0 (which some libraries treat apart) nor all ones.
 pub const FILL_BYTE: u8 = 0xa5;
 
 /// Bytes that must be readable behind every target for [`List::run`] to read it.
-pub const READ_SLACK_BYTES: usize = 8;
+pub const READ_SLACK_BYTES: usize = LOAD_BYTES;
 
 /// Operations in the smallest form that holds their offsets.
 #[derive(Clone, Debug)]
@@ -91,8 +92,8 @@ impl List {
         }
     }
 
-    /// Does the operations of `range` on memory that starts at `base`; with `read`, loads the
-    /// first [`READ_SLACK_BYTES`] of each target right after it.
+    /// Does the operations of `range` on memory that starts at `base`, with the reader of each target
+    /// right after it.
     ///
     /// # Safety
     /// For each operation, source and target lie in memory behind `base` that is the caller's for
@@ -105,7 +106,7 @@ impl List {
         routine: Routine,
         range: std::ops::Range<usize>,
         base: *mut u8,
-        read: bool,
+        read: ThenRead,
     ) {
         match self {
             // SAFETY: the caller's promise, passed on.
@@ -226,7 +227,7 @@ impl Call for InlineFill {
 }
 
 /// Chooses the loop: pointers go through `black_box`, so that no loop knows whom it calls.
-unsafe fn run_routine<E: Entry>(routine: Routine, entries: &[E], base: *mut u8, read: bool) {
+unsafe fn run_routine<E: Entry>(routine: Routine, entries: &[E], base: *mut u8, read: ThenRead) {
     match routine {
         // SAFETY: the caller's promise, passed on.
         Routine::Copy(copy) => unsafe { run_either(entries, base, black_box(copy), read) },
@@ -241,13 +242,16 @@ unsafe fn run_routine<E: Entry>(routine: Routine, entries: &[E], base: *mut u8, 
     }
 }
 
-unsafe fn run_either<E: Entry, C: Call>(entries: &[E], base: *mut u8, call: C, read: bool) {
-    if read {
+unsafe fn run_either<E: Entry, C: Call>(entries: &[E], base: *mut u8, call: C, read: ThenRead) {
+    match read {
         // SAFETY: the caller's promise, passed on.
-        unsafe { run_and_read(entries, base, call) }
-    } else {
+        ThenRead::Nothing => unsafe { run_only(entries, base, call) },
         // SAFETY: as above.
-        unsafe { run_only(entries, base, call) }
+        ThenRead::First => unsafe { run_and_read(entries, base, call, ReadFirst) },
+        // SAFETY: as above.
+        ThenRead::Last => unsafe { run_and_read(entries, base, call, ReadLast) },
+        // SAFETY: as above.
+        ThenRead::All => unsafe { run_and_read(entries, base, call, ReadAll) },
     }
 }
 
@@ -263,21 +267,74 @@ unsafe fn run_only<E: Entry, C: Call>(entries: &[E], base: *mut u8, call: C) {
     }
 }
 
-/// The loop that is timed where the target is read right after: the load waits for the copy's
-/// stores, and is slow where it has to be put together from several of them.
+/// The loop that is timed where the target is read right after: the loads wait for the copy's
+/// stores, and are slow where they have to be put together from several of them, or where a store
+/// is not forwarded.
 #[inline(never)]
-unsafe fn run_and_read<E: Entry, C: Call>(entries: &[E], base: *mut u8, call: C) {
+unsafe fn run_and_read<E: Entry, C: Call, R: Read>(
+    entries: &[E],
+    base: *mut u8,
+    call: C,
+    reader: R,
+) {
     let mut sum = 0u64;
     for entry in entries {
         let Operation { source, target, size } = entry.unpack();
         let (target, source) = (base.wrapping_add(target), base.wrapping_add(source));
         // SAFETY: as in `run_only`.
         unsafe { call.call(target, source, size) };
-        // SAFETY: READ_SLACK_BYTES at the target are readable, the caller promises; the load is
-        // unaligned by its kind.
-        sum = sum.wrapping_add(unsafe { target.cast::<u64>().read_unaligned() });
+        // SAFETY: the target's bytes, and READ_SLACK_BYTES at least, are readable, the caller promises.
+        sum = sum.wrapping_add(unsafe { reader.read(target, size) });
     }
+    // What was loaded is used, so that no load is left out.
     black_box(sum);
+}
+
+/// What a reader loads of a target: what differs between loops.
+trait Read: Copy {
+    /// The sum of what it loads.
+    ///
+    /// # Safety
+    /// `size` bytes and at least [`READ_SLACK_BYTES`] are readable at `target`.
+    unsafe fn read(self, target: *const u8, size: usize) -> u64;
+}
+
+#[derive(Clone, Copy)]
+struct ReadFirst;
+#[derive(Clone, Copy)]
+struct ReadLast;
+#[derive(Clone, Copy)]
+struct ReadAll;
+
+impl Read for ReadFirst {
+    #[inline(always)]
+    unsafe fn read(self, target: *const u8, _: usize) -> u64 {
+        // SAFETY: so many bytes are readable there, the caller promises; unaligned by its kind.
+        unsafe { target.cast::<u64>().read_unaligned() }
+    }
+}
+
+impl Read for ReadLast {
+    #[inline(always)]
+    unsafe fn read(self, target: *const u8, size: usize) -> u64 {
+        let last = target.wrapping_add(size.saturating_sub(LOAD_BYTES));
+        // SAFETY: the load ends with the target, or with the slack behind a shorter one, all of which the
+        // caller promises; unaligned by its kind.
+        unsafe { last.cast::<u64>().read_unaligned() }
+    }
+}
+
+impl Read for ReadAll {
+    #[inline(always)]
+    unsafe fn read(self, target: *const u8, size: usize) -> u64 {
+        // SAFETY: as the caller promises.
+        let mut sum = unsafe { ReadLast.read(target, size) };
+        for offset in (0..size.saturating_sub(LOAD_BYTES)).step_by(LOAD_BYTES) {
+            // SAFETY: `offset` is below `size` less a load, so the load lies in the target.
+            sum = sum.wrapping_add(unsafe { ReadFirst.read(target.wrapping_add(offset), size) });
+        }
+        sum
+    }
 }
 
 #[cfg(test)]
@@ -307,7 +364,7 @@ mod tests {
         memory.resize(512 + READ_SLACK_BYTES, 0);
         let list = List::pack(&[Operation { source: 3, target: 300, size: 100 }]);
         let expected: Vec<u8> = (3..103).collect();
-        for read in [false, true] {
+        for read in ThenRead::ALL {
             for (routine, filled) in [
                 (Routine::InlineCopy, false),
                 (Routine::InlineMove, false),
@@ -322,6 +379,28 @@ mod tests {
                     assert_eq!(memory[300..400], expected);
                 }
                 assert_eq!((memory[299], memory[400]), (0, 0));
+            }
+        }
+    }
+
+    /// Every byte is looked at by who reads all, and by nobody else but at its end of the target.
+    #[test]
+    fn readers_read_what_they_say() {
+        let mut memory = [0u8; 100 + READ_SLACK_BYTES];
+        for size in [0, 1, 7, 8, 9, 15, 16, 17, 63, 64, 100] {
+            for at in 0..size {
+                memory[at] = 1;
+                let target = memory.as_ptr();
+                // SAFETY: at most 100 bytes, with the slack behind them.
+                let first = unsafe { ReadFirst.read(target, size) };
+                // SAFETY: as above.
+                let last = unsafe { ReadLast.read(target, size) };
+                // SAFETY: as above.
+                let all = unsafe { ReadAll.read(target, size) };
+                assert_eq!(first != 0, at < LOAD_BYTES, "{at} of {size}");
+                assert_eq!(last != 0, at + LOAD_BYTES >= size, "{at} of {size}");
+                assert_ne!(all, 0, "{at} of {size}");
+                memory[at] = 0;
             }
         }
     }

@@ -9,6 +9,7 @@ use haul_model::Bytes;
 use super::Function;
 use super::operations::{FILL_BYTE, List};
 use super::subjects::{Candidate, Routine};
+use super::then_read::ThenRead;
 use super::workload::Workload;
 use crate::error::Error;
 
@@ -70,7 +71,7 @@ fn check_one(
     let list = List::pack(&[operation]);
     // SAFETY: slicing above has shown that source and target lie in `memory`, which is borrowed
     // mutably; nothing is read behind the target.
-    unsafe { list.run(candidate.routine, 0..1, memory.as_mut_ptr(), false) };
+    unsafe { list.run(candidate.routine, 0..1, memory.as_mut_ptr(), ThenRead::Nothing) };
     let found = &memory[first..last];
     if found == expected {
         return Ok(());

@@ -8,6 +8,7 @@ use haul_measure::{Distribution, Level, Outcome, Plan, Subject};
 use haul_model::Bytes;
 
 use super::subjects::{self, Plain, Selection};
+use super::then_read::ThenRead;
 use super::workload::{Branches, Mix, OnWorkload, Workload};
 use super::{Function, drawn, proof};
 use crate::context::Context;
@@ -44,6 +45,8 @@ pub struct Sizes {
     pub subjects: Selection,
     /// How addresses are aligned.
     pub alignment: Alignment,
+    /// What of each target is read right after its call.
+    pub then_read: ThenRead,
     /// How long each size may take; large ones take as many rounds as make a median.
     pub budget_per_size: Duration,
     /// Ends a size early when every ratio is known this precisely.
@@ -64,6 +67,7 @@ impl Sizes {
             threads: 1,
             subjects: Selection::Kernels,
             alignment: Alignment::default(),
+            then_read: ThenRead::Nothing,
             budget_per_size: Duration::from_millis(500),
             precision: None,
             seed: 1,
@@ -111,8 +115,10 @@ pub fn measure_sizes(config: &Sizes, context: &mut Context<'_>) -> Result<(), Er
 fn measure_size(config: &Sizes, size: usize, context: &mut Context<'_>) -> Result<(), Error> {
     let candidates = subjects::select(config.function, &config.subjects, Plain::C)?;
     let mut workload = workload(config, size, context)?;
-    let on: Vec<OnWorkload<'_>> =
-        candidates.iter().map(|candidate| OnWorkload::new(*candidate, &workload, false)).collect();
+    let on: Vec<OnWorkload<'_>> = candidates
+        .iter()
+        .map(|candidate| OnWorkload::new(*candidate, &workload, config.then_read))
+        .collect();
     let entrants: Vec<&dyn Subject> = on.iter().map(|subject| subject as &dyn Subject).collect();
     let what = format!("{} of {}", config.function.name(), Bytes(size as u64));
     let outcome = outcome::measure(context, &what, &entrants, 0, &plan(config, size, &workload))?;
@@ -129,6 +135,7 @@ fn measure_size(config: &Sizes, size: usize, context: &mut Context<'_>) -> Resul
         ]
         .into_iter()
         .chain(drawn::misaligned(config.alignment))
+        .chain(then_read(config.then_read))
         .collect(),
         metric: Metric::Time,
         notes: level_note(config, size).into_iter().collect(),
@@ -138,6 +145,11 @@ fn measure_size(config: &Sizes, size: usize, context: &mut Context<'_>) -> Resul
         if subject == HAUL { over_best.clone() } else { Vec::new() }
     });
     Ok(())
+}
+
+/// What is read right after each call, as a record says it where something is.
+fn then_read(read: ThenRead) -> Option<(&'static str, serde_json::Value)> {
+    (read != ThenRead::Nothing).then(|| ("then_read", read.name().into()))
 }
 
 /// What `haul` takes over the best of all that took part, as parameters of its record: see [`best`].

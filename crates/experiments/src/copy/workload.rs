@@ -25,6 +25,7 @@ use haul_measure::{Caches, Distribution, Error, Level, Subject};
 
 use super::operations::{List, READ_SLACK_BYTES};
 use super::subjects::Candidate;
+use super::then_read::ThenRead;
 
 // The levels of a measurement and the thresholds of copies take a process to have the same.
 const _: () = assert!(
@@ -284,13 +285,13 @@ fn operations_of_a_list(mix: &Mix<'_>, caches: &Caches) -> usize {
 pub struct OnWorkload<'a> {
     candidate: Candidate,
     workload: &'a Workload,
-    read: bool,
+    read: ThenRead,
 }
 
 impl<'a> OnWorkload<'a> {
-    /// The candidate on this workload; with `read`, every target is read right after.
+    /// The candidate on this workload, with the reader of every target right after it.
     #[must_use]
-    pub fn new(candidate: Candidate, workload: &'a Workload, read: bool) -> Self {
+    pub fn new(candidate: Candidate, workload: &'a Workload, read: ThenRead) -> Self {
         Self { candidate, workload, read }
     }
 }
@@ -390,7 +391,7 @@ mod tests {
             let workload = Workload::drawn(&mix(&sizes, level), &caches, 1).unwrap();
             let lane = &workload.threads[0];
             let subject =
-                OnWorkload::new(available(Function::Memcpy, Plain::C)[0], &workload, true);
+                OnWorkload::new(available(Function::Memcpy, Plain::C)[0], &workload, ThenRead::All);
             let length = workload.operations_multiple();
             subject.prepare(0, 3, 8 * length);
             let (start, lists) = (lane.list.load(Ordering::Relaxed), lane.lists.len());
@@ -428,7 +429,7 @@ mod tests {
         for workload in [level(Level::L1), level(Level::L2), resident] {
             let candidates = &available(Function::Memcpy, Plain::C)[..3];
             let start = |candidate: &Candidate, round| {
-                OnWorkload::new(*candidate, &workload, false).prepare(0, round, 64);
+                OnWorkload::new(*candidate, &workload, ThenRead::Nothing).prepare(0, round, 64);
                 let lane = &workload.threads[0];
                 assert_eq!(lane.position.load(Ordering::Relaxed), 0);
                 let place = lane.place.load(Ordering::Relaxed);
@@ -455,7 +456,8 @@ mod tests {
     #[test]
     fn a_resident_sample_stays_on_its_list() {
         let workload = Workload::resident(100, Alignment::default(), 1, 1).unwrap();
-        let subject = OnWorkload::new(available(Function::Memcpy, Plain::C)[0], &workload, false);
+        let subject =
+            OnWorkload::new(available(Function::Memcpy, Plain::C)[0], &workload, ThenRead::Nothing);
         subject.prepare(0, 7, 1);
         subject.run(0, 3 * OPERATIONS_REPEATING as u64 + 5);
         let lane = &workload.threads[0];

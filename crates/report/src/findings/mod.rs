@@ -156,14 +156,16 @@ impl Finding {
     }
 }
 
-/// Records of one experiment that compare haul with a baseline, all called in one way.
+/// Records of one experiment that compare haul with a baseline, all called in one way, with one reader
+/// of what they wrote.
 fn of_haul<'a>(records: &[&'a Record], experiment: &str) -> Vec<(&'a Record, &'a Comparison)> {
     let all = records
         .iter()
         .filter(|record| record.experiment == experiment && record.subject == "haul")
         .filter_map(|record| record.comparison.as_ref().map(|comparison| (*record, comparison)))
         .filter(|(_, comparison)| comparison.ratio > 0.0);
-    select::of_one_call(all.collect(), |(record, _)| record)
+    let read = select::of_one_reader(all.collect(), |(record, _)| record);
+    select::of_one_call(read, |(record, _)| record)
 }
 
 /// Whether a parameter has this value, or is not said.

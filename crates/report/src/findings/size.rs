@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use haul_model::{Bytes, Record};
 
 use super::{Finding, Tone, finding, is, ranges, tune};
-use crate::select::{bytes, distinct, field, runs, threads};
+use crate::select::{bytes, distinct, field, of_one_reader, runs, threads};
 use crate::text;
 
 const EXPERIMENT: &str = "copy.size";
@@ -180,6 +180,7 @@ impl Times {
                     && threads(r) == 1
             })
             .collect();
+        own = of_one_reader(own, |record| record);
         let function = distinct(&own, "function").into_iter().next();
         own.retain(|record| {
             function.as_ref().is_none_or(|function| is(record, "function", function))

@@ -26,6 +26,7 @@ use haul_model::Bytes;
 
 use self::search::{Trained, Way};
 use super::subjects::{Candidate, Plain, available};
+use super::then_read::ThenRead;
 use super::workload::{Branches, Mix, OnWorkload, Workload};
 use super::{Function, proof, sizes};
 use crate::context::Context;
@@ -324,7 +325,7 @@ fn compare(
     let subjects: Vec<UnderThresholds<'_>> = candidates
         .map(|(candidate, thresholds)| UnderThresholds {
             thresholds,
-            subject: OnWorkload::new(candidate, &workload, false),
+            subject: OnWorkload::new(candidate, &workload, ThenRead::Nothing),
         })
         .collect();
     let subjects: Vec<&dyn Subject> =
