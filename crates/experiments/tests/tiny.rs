@@ -248,36 +248,43 @@ fn faults_of_both_kinds_of_pages() {
 #[test]
 fn tuning_trains_and_decides() {
     let config = Tune { budget: TINY, size_max_bytes: Some(16 << 10), seed: 1 };
-    let before = haul_copy::Thresholds::current();
+    let before = haul_copy::Policy::current();
     let mut tuned = None;
     let found = records(|context| {
         tuned = Some(tune(&config, context)?);
         Ok(())
     });
     let tuned = tuned.unwrap();
-    assert_eq!(haul_copy::Thresholds::current(), before, "thresholds are put back");
+    assert_eq!(haul_copy::Policy::current(), before, "the policy is put back");
     assert!(!tuned.stopped);
     assert!(found.iter().all(|record| record.experiment == "copy.tune"));
     let of = |phase: &str| {
         found.iter().filter(|record| record.parameters["phase"] == phase).collect::<Vec<_>>()
     };
-    // Default, registers, string, stream and paged at four sizes; memset has no paged.
-    assert_eq!(of("train").len(), 4 * 5 + 4 * 4);
-    assert!(
-        of("train").iter().all(|record| record.comparison.as_ref().unwrap().baseline == "default")
-    );
-    for verdict in &tuned.verdicts {
-        let checked = of("check")
-            .iter()
-            .any(|record| record.parameters["function"] == verdict.function.name());
-        assert_eq!(checked, verdict.ratio.is_some());
-        assert!(checked || !verdict.is_kept);
+    // Default, registers, string, string alike, stream and paged at four sizes, by two readers; memset has no
+    // paged and no alike.
+    assert_eq!(of("train").len(), 2 * (4 * 6 + 4 * 4));
+    for record in of("train").iter().chain(&of("choose")) {
+        assert_eq!(record.comparison.as_ref().unwrap().baseline, "default");
     }
-    assert_eq!(tuned.verdicts.len(), 2);
+    for record in of("offsets") {
+        assert_eq!(record.comparison.as_ref().unwrap().baseline, "registers");
+        assert!(record.parameters["distance_bytes"].as_u64() > Some(4096), "{record:?}");
+    }
+    let is_checked = tuned.verdicts.iter().any(|verdict| verdict.ratio.is_some());
+    assert_eq!(!of("check").is_empty(), is_checked);
+    for verdict in &tuned.verdicts {
+        assert_eq!(verdict.ratio.is_none(), verdict.found == verdict.base, "{verdict:?}");
+        assert!(verdict.ratio.is_some() || !verdict.is_kept);
+    }
+    assert_eq!(tuned.verdicts.len(), 3);
+    let last = tuned.verdicts.last().unwrap();
+    assert_eq!(tuned.policy, if last.is_kept { last.found } else { last.base });
     stopped_tuning_keeps_the_defaults();
+    one_of_a_run_has_the_default_policy();
 }
 
-/// Not a test of its own: thresholds are the process's, and tests run side by side.
+/// Not a test of its own: the policy is the process's, and tests run side by side.
 fn stopped_tuning_keeps_the_defaults() {
     let stop = AtomicBool::new(true);
     let mut context = Context {
@@ -292,5 +299,16 @@ fn stopped_tuning_keeps_the_defaults() {
     };
     let tuned = tune(&Tune::default(), &mut context).unwrap();
     assert!(tuned.stopped && tuned.verdicts.is_empty());
-    assert_eq!(tuned.thresholds, haul_copy::Thresholds::defaults().clamped());
+    assert_eq!(tuned.policy, haul_copy::Policy::for_this_processor().clamped());
+}
+
+/// Nor this one.
+fn one_of_a_run_has_the_default_policy() {
+    let service = Shape::Distribution(Distribution::find("service").unwrap());
+    let config = Drawn { untuned: true, budget: TINY, ..Drawn::new(Function::Memset, service) };
+    let before = haul_copy::Policy::current();
+    let found = records(|context| measure_drawn(&config, context));
+    assert_eq!(subjects(&found), ["libc", "haul", "haul-c", "haul-untuned"]);
+    assert_eq!(found[3].parameters["call"], "inline");
+    assert_eq!(haul_copy::Policy::current(), before, "the policy is put back");
 }

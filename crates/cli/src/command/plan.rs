@@ -72,6 +72,9 @@ struct Extent {
     heap_count: usize,
 }
 
+/// The distribution that stands for what services copy.
+const SERVICE: &str = "service";
+
 const QUICK: Extent = Extent {
     bandwidth: Duration::from_millis(250),
     bandwidth_caches: 2,
@@ -82,7 +85,7 @@ const QUICK: Extent = Extent {
     size: Duration::from_millis(400),
     octaves: 3,
     size_max_bytes: 16 << 20,
-    distributions: &["service"],
+    distributions: &[SERVICE],
     heap: Duration::from_millis(300),
     channel: Duration::from_millis(300),
     channel_sizes: &[64, 4 << 10, 64 << 10, 1 << 20],
@@ -101,7 +104,7 @@ const FULL: Extent = Extent {
     size: Duration::from_millis(1300),
     octaves: 1,
     size_max_bytes: 256 << 20,
-    distributions: &["service", "packets", "messages", "storage"],
+    distributions: &[SERVICE, "packets", "messages", "storage"],
     heap: Duration::from_millis(500),
     channel: Duration::from_millis(300),
     channel_sizes: &[64, 1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 16 << 20],
@@ -121,7 +124,7 @@ pub(super) fn limit(quick: bool) -> Duration {
     Duration::from_secs(if quick { 28 } else { 230 })
 }
 
-/// How the thresholds are found.
+/// How the policy of copies is found.
 fn tuning(quick: bool) -> Tune {
     if quick {
         // Twice the last cache of most machines: enough to see where streaming wins.
@@ -138,11 +141,11 @@ pub(super) fn tuning_time(tuning: &Tune) -> Time {
 
 /// All that a survey does, in its order.
 pub(super) struct Whole {
-    /// What the thresholds do not change.
+    /// What the policy of copies does not change, or what needs none.
     pub(super) before: Vec<Stage>,
-    /// How the thresholds are found.
+    /// How the policy is found.
     pub(super) tuning: Tune,
-    /// What is measured with those that were found.
+    /// What is measured with what was found.
     pub(super) after: Vec<Stage>,
 }
 
@@ -162,12 +165,12 @@ impl Whole {
         let of = |stage: &'static str, time| std::iter::once((stage, time));
         let [before, after] = [&self.before, &self.after]
             .map(|stages| stages.iter().map(|stage| (stage.what.as_str(), stage.time)));
-        before.chain(of(THRESHOLDS, tuning_time(&self.tuning))).chain(after)
+        before.chain(of(TUNING, tuning_time(&self.tuning))).chain(after)
     }
 }
 
-/// The step that finds them.
-pub(super) const THRESHOLDS: &str = "thresholds";
+/// The step that finds the policy of copies.
+pub(super) const TUNING: &str = "tuning";
 
 /// A survey of this machine, with these heaps and these ways to another process, the baseline first
 /// in each.
@@ -217,17 +220,19 @@ fn after_tuning(quick: bool, machine: &Machine) -> Vec<Stage> {
         (Function::Memmove, &[Level::L1]),
         (Function::Memset, &[Level::L1]),
     ] {
-        for name in extent.distributions {
+        for &name in extent.distributions {
             let distribution = built_in::get(name).expect("it ships with haul: a test holds that");
             for &level in levels {
                 let shape = Shape::Distribution(distribution.clone());
-                let work = Work::Drawn(Drawn { level, ..Drawn::new(function, shape) });
+                // What the page's first sentence is about.
+                let untuned = name == SERVICE && level == Level::L1;
+                let work = Work::Drawn(Drawn { level, untuned, ..Drawn::new(function, shape) });
                 plan.push(Stage::of(work, extent.drawn, &machine.caches));
             }
         }
     }
     if machine.processors >= 2 && !quick {
-        let distribution = built_in::get("service").expect("it ships with haul");
+        let distribution = built_in::get(SERVICE).expect("it ships with haul");
         for level in Level::ALL {
             let shape = Shape::Distribution(distribution.clone());
             let work = Drawn { level, threads: 2, ..Drawn::new(Function::Memcpy, shape) };

@@ -62,15 +62,15 @@ impl Command for Survey {
         runner.stages(&mut whole.before, OnFailure::GoOn)?;
         let tuning_time = plan::tuning_time(&whole.tuning);
         let budget = (!STOP.load(Ordering::Relaxed))
-            .then(|| runner.allot(plan::THRESHOLDS, tuning_time))
+            .then(|| runner.allot(plan::TUNING, tuning_time))
             .flatten();
         if let Some(budget) = budget {
             whole.tuning.budget = budget;
             let path = self.out.join(TUNING);
-            let tuned = tune::thresholds(&mut runner, &whole.tuning, &path, RECORDS);
-            if let Some(tuned) = runner.go_on(plan::THRESHOLDS, tuned)?.flatten() {
+            let tuned = tune::policy(&mut runner, &whole.tuning, &path, RECORDS);
+            if let Some(tuned) = runner.go_on(plan::TUNING, tuned)?.flatten() {
                 // What follows is measured as it will be once haul.toml is in use.
-                tuned.thresholds.install();
+                tuned.policy.install();
                 self.is_tuned = true;
             }
         }

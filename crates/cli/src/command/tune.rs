@@ -1,4 +1,4 @@
-//! `haul copy tune`: the thresholds of this machine, with their evidence, into haul.toml.
+//! `haul copy tune`: how this machine copies best, with its evidence, into haul.toml.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use haul::file::{Destination, destination};
 use haul::tuning::{Evidence, Tuning};
 use haul_experiments::channel::choice::{self, Chosen};
 use haul_experiments::copy::Function;
-use haul_experiments::copy::tune::{self, Tuned, Verdict};
+use haul_experiments::copy::tune::{self, Part, Tuned, Verdict};
 use haul_measure::Caches;
 use haul_model::{Bytes, Record};
 
@@ -81,7 +81,7 @@ impl Command for Tune {
             ));
         }
         let mut runner = Runner::new(&machine, journal, 1, config.budget)?;
-        self.tuned = thresholds(&mut runner, &config, &self.out, &self.records())?;
+        self.tuned = policy(&mut runner, &config, &self.out, &self.records())?;
         Ok(())
     }
 
@@ -97,26 +97,23 @@ impl Command for Tune {
     }
 }
 
-/// Finds the thresholds and writes them to `path`, with the evidence that went to the file named
+/// Finds the policy and writes it to `path`, with the evidence that went to the file named
 /// `records`. `None` when stopped before all was known: nothing is written then.
 ///
 /// # Errors
 /// A record or the file cannot be written, or the experiment fails.
-pub(super) fn thresholds(
+pub(super) fn policy(
     runner: &mut Runner<'_>,
     config: &tune::Tune,
     path: &Path,
     records: &str,
 ) -> Result<Option<Tuned>, Error> {
-    let tuned =
-        runner.step(plan::THRESHOLDS, config.budget, |context| tune::tune(config, context))?;
+    let tuned = runner.step(plan::TUNING, config.budget, |context| tune::tune(config, context))?;
     if tuned.stopped {
         return Ok(None);
     }
     let now = haul_experiments::context::now();
-    let mut policy = Policy::for_this_processor();
-    policy.thresholds = tuned.thresholds;
-    let mut tuning = Tuning::new(runner.machine_id(), &now, policy);
+    let mut tuning = Tuning::new(runner.machine_id(), &now, tuned.policy);
     tuning.evidence = evidence(runner.records(), records);
     let chosen = choice::table(runner.records());
     tell_disturbed(&chosen);
@@ -164,13 +161,13 @@ fn of_rate(record: &Record, file: &str) -> Option<Evidence> {
 pub(super) fn how_to_activate(path: &Path) -> String {
     let path = std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
     format!(
-        "Use the thresholds: export HAUL_TUNING={}, or copy that file to ~/.config/haul/haul.toml.",
+        "Use it: export HAUL_TUNING={}, or copy that file to ~/.config/haul/haul.toml.",
         path.display()
     )
 }
 
-/// What the checks said; for a function where nothing was worth checking, the best other way that
-/// training found at each size.
+/// What the checks said, and the bad offsets that strings passed; for a function where nothing was worth
+/// checking, the best other way that training found at each size.
 fn evidence<'a>(all: impl Iterator<Item = &'a Record>, file: &str) -> Vec<Evidence> {
     let records: Vec<&Record> = all
         .filter(|record| record.experiment == "copy.tune")
@@ -187,7 +184,8 @@ fn evidence<'a>(all: impl Iterator<Item = &'a Record>, file: &str) -> Vec<Eviden
         };
         let checked = of_phase("check");
         let told = if checked.is_empty() { best_by_size(&of_phase("train")) } else { checked };
-        evidence.extend(told.into_iter().filter_map(|record| Evidence::of(record, file)));
+        let told = told.into_iter().chain(best_by_size(&of_phase("offsets")));
+        evidence.extend(told.filter_map(|record| Evidence::of(record, file)));
     }
     evidence
 }
@@ -207,29 +205,34 @@ fn best_by_size<'a>(records: &[&'a Record]) -> Vec<&'a Record> {
 }
 
 fn sentence(verdict: &Verdict) -> String {
-    let what = if verdict.function == Function::Memset { "Fills" } else { "Copies" };
+    let what = match verdict.part {
+        Part::Choices => "Small shape and instruction set",
+        Part::Copies => "Copies",
+        Part::Fills => "Fills",
+    };
     let Some(ratio) = verdict.ratio else {
         return format!("{what}: nothing beats the defaults of this processor; they stay.");
     };
     let percent = (ratio - 1.0) * 100.0;
     let worst = verdict.ratio_worst.map_or(0.0, |worst| (worst - 1.0) * 100.0);
-    let outcome = if verdict.is_kept { "kept" } else { "not kept, the defaults stay" };
+    let outcome = if verdict.is_kept { "kept" } else { "not kept, what was before stays" };
     format!(
-        "{what}: {} take {percent:+.1}% of the defaults' time on the whole and {worst:+.1}% at \
-         worst, on sizes that they were not found on: {outcome}.",
-        changes(verdict)
+        "{what}: {} take {percent:+.1}% of the time before on the whole and {worst:+.1}% at \
+         worst, on what they were not found on: {outcome}.",
+        changes(&verdict.base, &verdict.found)
     )
 }
 
-/// The thresholds that differ from the defaults.
-fn changes(verdict: &Verdict) -> String {
-    let defaults = Thresholds::defaults().clamped();
-    let changed: Vec<String> = Thresholds::NAMES
+/// What of a policy differs from another: choices by name, then thresholds.
+pub(super) fn changes(base: &Policy, found: &Policy) -> String {
+    let choices = Policy::CHOICES.iter().filter(|name| found.choice(name) != base.choice(name));
+    let choices = choices.filter_map(|name| Some(format!("{name} {}", found.choice(name)?)));
+    let is_other = |name: &&&str| found.thresholds.get(name) != base.thresholds.get(name);
+    let thresholds = Thresholds::NAMES
         .iter()
-        .filter(|name| verdict.found.get(name) != defaults.get(name))
-        .map(|name| format!("{name} {}", super::list::size(verdict.found.get(name))))
-        .collect();
-    changed.join(", ")
+        .filter(is_other)
+        .map(|name| format!("{name} {}", super::list::size(found.thresholds.get(name))));
+    choices.chain(thresholds).collect::<Vec<_>>().join(", ")
 }
 
 #[cfg(test)]
@@ -272,17 +275,20 @@ mod tests {
 
     #[test]
     fn a_verdict_is_a_sentence_with_what_changed() {
-        let mut found = Thresholds::defaults().clamped();
-        assert!(found.set("stream_copy_min", 1 << 20));
+        let base = Policy::for_this_processor().clamped();
+        let mut found = base;
+        assert!(found.thresholds.set("stream_copy_min", 1 << 20));
+        assert!(found.choose("isa", "sse2"));
         let mut verdict = Verdict {
-            function: Function::Memcpy,
+            part: Part::Copies,
+            base,
             found,
             ratio: Some(0.96),
             ratio_worst: Some(1.003),
             is_kept: true,
         };
         let text = sentence(&verdict);
-        for part in ["stream_copy_min 1 MiB", "-4.0%", "+0.3%", "kept"] {
+        for part in ["isa sse2, stream_copy_min 1 MiB", "-4.0%", "+0.3%", "kept"] {
             assert!(text.contains(part), "{part}: {text}");
         }
         verdict.ratio = None;

@@ -3,6 +3,7 @@
 mod bench;
 mod channel;
 mod channel_bench;
+mod definition;
 mod doctor;
 mod documents;
 mod heap_bench;

@@ -81,7 +81,7 @@ fn every_step_has_its_share_of_what_a_survey_promises() {
         assert!((sum - told).abs() < 0.1 + 0.01 * steps.len() as f64, "{sum} and {told}");
         assert!(told <= most, "{arguments:?} plans {told} s of {most}: {steps:#?}");
         let has = |what: &str| steps.iter().any(|(step, _)| step.starts_with(what));
-        for what in ["memory copy", "page faults", "heap growth", "thresholds", "memcpy, 16 KiB"] {
+        for what in ["memory copy", "page faults", "heap growth", "tuning", "memcpy, 16 KiB"] {
             assert!(has(what), "{what} is not in {steps:#?}");
         }
         let longest = steps.iter().map(|(_, seconds)| *seconds).fold(0.0, f64::max);

@@ -48,12 +48,19 @@ fn thresholds_and_records_are_two_files() {
         run(haul(&all).args(json)).expect(0)
     };
     let ran = tune(&[]).says(&["this takes about", "--budget of 0.5 s"]);
-    for part in ["Copies: ", "Fills: ", "export HAUL_TUNING=", "x.jsonl"] {
+    for part in [
+        "Small shape and instruction set: ",
+        "Copies: ",
+        "Fills: ",
+        "export HAUL_TUNING=",
+        "x.jsonl",
+    ] {
         assert!(ran.out.contains(part), "{part}: {ran:#?}");
     }
     let text = fs::read_to_string(&out).unwrap();
     let tuning: haul::tuning::Tuning = text.parse().unwrap();
     assert!(tuning.copy.contains_key("stream_copy_min"), "{text}");
+    assert_eq!(tuning.choices.len(), 3, "the whole policy: {text}");
     assert!(!tuning.evidence.is_empty());
     assert!(tuning.evidence.iter().all(|e| e.records == "x.records.jsonl"), "{text}");
     let records = fs::read_to_string(folder.path().join("x.records.jsonl")).unwrap();

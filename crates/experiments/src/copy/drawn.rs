@@ -2,12 +2,14 @@
 
 use std::time::Duration;
 
+use haul_copy::Policy;
 use haul_measure::distribution::{Alignment, Overlap, SIZE_MAX_BYTES};
 use haul_measure::{Distribution, Level, Plan, Subject};
 use haul_model::{Bytes, SizeClass};
 
 use super::subjects::{self, Candidate, Plain, Selection};
 use super::then_read::ThenRead;
+use super::under::{Restore, UnderPolicy};
 use super::workload::{Branches, Mix, OnWorkload, Workload};
 use super::{Function, proof};
 use crate::context::Context;
@@ -16,6 +18,10 @@ use crate::outcome::{self, Metric, Template};
 
 /// How long a sample should take: at least one list of operations in any case.
 const SAMPLE: Duration = Duration::from_micros(100);
+
+/// haul as it is in force, and as it would be without a haul.toml.
+const HAUL: &str = "haul";
+const UNTUNED: &str = "haul-untuned";
 
 /// Which sizes are drawn.
 #[derive(Clone, Debug)]
@@ -47,6 +53,9 @@ pub struct Drawn {
     pub branches: Branches,
     /// What of each target is read right after its call.
     pub then_read: ThenRead,
+    /// Whether `haul-untuned` takes part: `haul` under the default policy, whatever is in force. It is put in
+    /// force before each of its samples, for the whole process.
+    pub untuned: bool,
     /// How long it may take.
     pub budget: Duration,
     /// Ends it early when every ratio is known this precisely (0.005: within 0.5%).
@@ -70,6 +79,7 @@ impl Drawn {
             overlap: Overlap::default(),
             branches: Branches::Random,
             then_read: ThenRead::Nothing,
+            untuned: false,
             budget: Duration::from_secs(2),
             precision: None,
             seed: 1,
@@ -142,7 +152,7 @@ impl Shape {
 /// A subject is unknown or copied wrongly; the memory is more than the machine has; see
 /// [`haul_measure::Error`].
 pub fn measure_drawn(config: &Drawn, context: &mut Context<'_>) -> Result<(), Error> {
-    let candidates = subjects::select(config.function, &config.subjects, config.shape.plain())?;
+    let candidates = candidates(config)?;
     let sizes = config.shape.distribution();
     let overlap = match config.function {
         Function::Memmove => config.overlap,
@@ -157,11 +167,10 @@ pub fn measure_drawn(config: &Drawn, context: &mut Context<'_>) -> Result<(), Er
         seed: config.seed,
     };
     let mut workload = Workload::drawn(&mix, &context.caches, config.threads)?;
-    let on: Vec<OnWorkload<'_>> = candidates
-        .iter()
-        .map(|candidate| OnWorkload::new(*candidate, &workload, config.then_read))
-        .collect();
-    let entrants: Vec<&dyn Subject> = on.iter().map(|subject| subject as &dyn Subject).collect();
+    let _restore = config.untuned.then(Restore::current);
+    let on: Vec<Box<dyn Subject + '_>> =
+        candidates.iter().map(|candidate| subject(config, *candidate, &workload)).collect();
+    let entrants: Vec<&dyn Subject> = on.iter().map(|subject| &**subject).collect();
     let (_, shape) = config.shape.parameter();
     let what = format!(
         "{} of {} in {}",
@@ -178,6 +187,37 @@ pub fn measure_drawn(config: &Drawn, context: &mut Context<'_>) -> Result<(), Er
         vec![("call", call_of(&candidates, subject).into())]
     });
     Ok(())
+}
+
+/// Who takes part, libc first.
+fn candidates(config: &Drawn) -> Result<Vec<Candidate>, Error> {
+    let plain = config.shape.plain();
+    let mut candidates = subjects::select(config.function, &config.subjects, plain)?;
+    if config.untuned {
+        let named = Selection::Named(vec![HAUL.into()]);
+        let haul = subjects::select(config.function, &named, plain)?;
+        let haul = haul.into_iter().find(|candidate| candidate.name == HAUL);
+        candidates.extend(haul.map(|haul| Candidate { name: UNTUNED, ..haul }));
+    }
+    Ok(candidates)
+}
+
+/// A candidate with its workload and reader, and under the policy in force or the default one, where both
+/// take part.
+fn subject<'a>(
+    config: &Drawn,
+    candidate: Candidate,
+    workload: &'a Workload,
+) -> Box<dyn Subject + 'a> {
+    let subject = OnWorkload::new(candidate, workload, config.then_read);
+    if !config.untuned {
+        return Box::new(subject);
+    }
+    let policy = match candidate.name {
+        UNTUNED => Policy::for_this_processor(),
+        _ => Policy::current(),
+    };
+    Box::new(UnderPolicy::new(policy, subject))
 }
 
 /// How the subject of this name was called: the record parameter `call`.

@@ -8,10 +8,11 @@
 //! - [`subjects`]: what is compared, each called through the same C signature;
 //! - [`operations`]: lists of operations packed tightly, and the loop over them that is timed;
 //! - [`workload`]: memory and lists of each thread, and the subject that runs on them;
+//! - [`under`]: a subject under a policy of its own;
 //! - [`proof`]: what a subject copied, compared with what it should have;
 //! - [`drawn`]: operations of drawn sizes: `copy.distribution` and `copy.size_class`;
 //! - [`sizes`]: one size after the other: `copy.size`;
-//! - [`mod@tune`]: thresholds for this machine: `copy.tune`.
+//! - [`mod@tune`]: the policy for this machine: `copy.tune`.
 
 pub mod drawn;
 pub mod function;
@@ -21,6 +22,7 @@ pub mod sizes;
 pub mod subjects;
 pub mod then_read;
 pub mod tune;
+pub mod under;
 pub mod workload;
 
 pub use drawn::{Drawn, Shape, measure_drawn};

@@ -121,6 +121,55 @@ enum Turn {
 enum Ground {
     Level(Placement),
     Resident(Resident),
+    Apart(Pair),
+}
+
+/// How far a target lies above its source.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Apart {
+    /// Bytes: the least multiple of so many that keeps the two from overlapping ...
+    pub multiple_of: usize,
+    /// ... and so many bytes beyond it.
+    pub and: usize,
+}
+
+/// Two buffers at one distance.
+#[derive(Clone, Copy, Debug)]
+struct Pair {
+    size_bytes: usize,
+    distance_bytes: usize,
+}
+
+impl Pair {
+    /// Room to move both by.
+    const ROOM_BYTES: usize = 64 << 10;
+
+    fn new(size_bytes: usize, apart: Apart) -> Self {
+        let least = size_bytes + Self::ROOM_BYTES;
+        let distance_bytes = least.next_multiple_of(apart.multiple_of) + apart.and;
+        Self { size_bytes, distance_bytes }
+    }
+
+    fn draw(self, random: &mut Random) -> Operation {
+        let source = random.below(Self::ROOM_BYTES / LINE_BYTES) * LINE_BYTES;
+        Operation { source, target: source + self.distance_bytes, size: self.size_bytes }
+    }
+
+    fn region_bytes(self) -> usize {
+        self.distance_bytes + Self::ROOM_BYTES + self.size_bytes + READ_SLACK_BYTES
+    }
+
+    /// The memory, touched where buffers lie: between two that are far apart there is none.
+    fn region(self) -> Result<Region, Error> {
+        let used = Self::ROOM_BYTES + self.size_bytes + READ_SLACK_BYTES;
+        check_available(2 * used as u64, &Proc::default())?;
+        let mut region = Region::unasked(self.region_bytes(), Pages::Base)?;
+        let bytes = region.as_mut_slice();
+        for start in [0, self.distance_bytes] {
+            bytes[start..start + used].fill(1);
+        }
+        Ok(region)
+    }
 }
 
 impl Ground {
@@ -128,6 +177,7 @@ impl Ground {
         match self {
             Self::Level(placement) => placement.region_bytes(),
             Self::Resident(resident) => resident.region_bytes(),
+            Self::Apart(pair) => pair.region_bytes(),
         }
     }
 
@@ -135,14 +185,14 @@ impl Ground {
     fn place_bytes(&self, round: u64) -> usize {
         match self {
             Self::Level(placement) => placement.place_bytes(round),
-            Self::Resident(_) => 0,
+            Self::Resident(_) | Self::Apart(_) => 0,
         }
     }
 
     fn shift_bytes(&self, pass: u64) -> usize {
         match self {
             Self::Level(placement) => placement.shift_bytes(pass),
-            Self::Resident(_) => 0,
+            Self::Resident(_) | Self::Apart(_) => 0,
         }
     }
 }
@@ -210,6 +260,22 @@ impl Workload {
         Self::new(threads, Turn::Round, lead_in_min, draw)
     }
 
+    /// One size at one distance of target and source, both in whatever cache holds them, on one thread.
+    ///
+    /// # Errors
+    /// The memory, or the address space between the two, is more than the machine has to give.
+    pub fn apart(size: usize, apart: Apart, seed: u64) -> Result<Self, Error> {
+        let pair = Pair::new(size, apart);
+        let mut random = Random::new(seed);
+        let mut list = || {
+            let operation = pair.draw(&mut random);
+            List::pack(&[operation; OPERATIONS_REPEATING])
+        };
+        let lists = (0..PLACES).map(|_| list()).collect();
+        let lane = Lane::new(pair.region()?, lists, Ground::Apart(pair));
+        Ok(Self { threads: vec![lane], turn: Turn::Round, lead_in_min: 1 })
+    }
+
     fn new(
         threads: usize,
         turn: Turn,
@@ -224,8 +290,7 @@ impl Workload {
             let bytes = ground.region_bytes().saturating_add(READ_SLACK_BYTES);
             let bytes = bytes.checked_next_multiple_of(HUGE_PAGE_BYTES).unwrap_or(bytes);
             let region = Region::touched(bytes, Pages::Huge)?;
-            let [samples, place, list, position] = [const { AtomicUsize::new(0) }; 4];
-            Ok(Lane { region, lists, ground, samples, place, list, position })
+            Ok(Lane::new(region, lists, ground))
         });
         Ok(Self { threads: threads.collect::<Result<_, Error>>()?, turn, lead_in_min })
     }
@@ -356,6 +421,11 @@ impl Subject for OnWorkload<'_> {
 }
 
 impl Lane {
+    fn new(region: Region, lists: Vec<List>, ground: Ground) -> Self {
+        let [samples, place, list, position] = [const { AtomicUsize::new(0) }; 4];
+        Self { region, lists, ground, samples, place, list, position }
+    }
+
     fn start(&self, list: usize, position: usize) {
         self.list.store(list, Ordering::Relaxed);
         self.position.store(position, Ordering::Relaxed);
@@ -463,5 +533,22 @@ mod tests {
         let lane = &workload.threads[0];
         assert_eq!(lane.list.load(Ordering::Relaxed), 7);
         assert_eq!(lane.position.load(Ordering::Relaxed), 5);
+    }
+
+    /// Where two buffers are to lie badly to each other, they do, and 4 GiB apart too, in memory for both alone.
+    #[test]
+    fn a_pair_lies_as_far_apart_as_it_should() {
+        for (multiple_of, and) in [(4096, 1), (4096, 4064), (4 << 30, 33)] {
+            let mut workload = Workload::apart(10_000, Apart { multiple_of, and }, 1).unwrap();
+            let (_, operations) = workload.proof_material(10);
+            for it in operations {
+                assert!(it.target >= it.source + it.size);
+                assert_eq!((it.target - it.source) % multiple_of, and);
+            }
+            let subject =
+                OnWorkload::new(available(Function::Memcpy, Plain::C)[0], &workload, ThenRead::All);
+            subject.prepare(0, 3, 100);
+            subject.run(0, 100);
+        }
     }
 }

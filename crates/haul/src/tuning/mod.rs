@@ -201,8 +201,18 @@ impl Evidence {
     /// parameters it keeps those that say what was measured, not what it took.
     #[must_use]
     pub fn of(record: &Record, records: &str) -> Option<Self> {
-        const KEPT: [&str; 7] =
-            ["phase", "function", "size_bytes", "size_class", "distribution", "level", "threads"];
+        const KEPT: [&str; 10] = [
+            "phase",
+            "choice",
+            "function",
+            "size_bytes",
+            "distance_bytes",
+            "size_class",
+            "distribution",
+            "level",
+            "threads",
+            "then_read",
+        ];
         let comparison = record.comparison.as_ref()?;
         let mut what = record.subject.clone();
         for name in KEPT {

@@ -3,7 +3,7 @@
 use haul_model::{Comparison, Record, Verdict};
 
 use super::{Finding, Tone, change, finding, is, mean, of_haul, tone, tone_of_all, values, verb};
-use crate::select::{field, threads};
+use crate::select::{NO_READER, field, reader, threads};
 use crate::stats::{largest, smallest};
 use crate::text;
 
@@ -12,6 +12,9 @@ const CLASS: &str = "copy.size_class";
 
 /// The distribution that stands for what services copy; without it, all that there are.
 const SERVICE: &str = "service";
+
+/// haul under the defaults of the processor, whatever haul.toml says.
+const UNTUNED: &str = "haul-untuned";
 
 /// Thresholds cannot help here: these sizes lie below the smallest of them.
 const JUDGE: &str = "Measure the sizes of your own application: `haul copy bench --distribution FILE`; there, haul is the code that a caller in Rust or with haul.h has inlined, and haul-c the same functions called through C.";
@@ -61,9 +64,15 @@ pub(super) fn headline(records: &[&Record]) -> Option<Finding> {
         true => "sizes in your files",
         false => "sizes a service copies",
     };
-    let mut sentence = format!("On the {sizes}, haul{called} {}{function}{spread}", verb(&all));
+    let without = untuned(records, &near);
+    let with = if without.is_empty() { "" } else { "with the haul.toml of this survey " };
+    let mut sentence =
+        format!("On the {sizes}, {with}haul{called} {}{function}{spread}", verb(&all));
     if !others.is_empty() {
         sentence.push_str(&format!("; it {}", text::list(&others)));
+    }
+    if !without.is_empty() {
+        sentence.push_str(&format!("; without that file it {}", text::list(&without)));
     }
     let place = first.first().and_then(|(record, _)| field(record, "level"));
     let place =
@@ -74,6 +83,32 @@ pub(super) fn headline(records: &[&Record]) -> Option<Finding> {
         tone_of_all(parts),
         format!("{sentence}{place}, one thread; noise floor {floor}."),
     ))
+}
+
+/// What haul does without a haul.toml, function by function: where a survey measured that beside haul with the
+/// one that it wrote, on the same sizes in the same rounds.
+fn untuned(records: &[&Record], near: &[Compared<'_>]) -> Vec<String> {
+    let beside = |own: &Record| {
+        near.iter().any(|(record, _)| {
+            record.run == own.run
+                && ["function", "distribution", "level", "threads"]
+                    .iter()
+                    .all(|name| field(record, name) == field(own, name))
+        })
+    };
+    let all: Vec<Compared<'_>> = records
+        .iter()
+        .filter(|record| record.experiment == DISTRIBUTION && record.subject == UNTUNED)
+        .filter(|record| reader(record) == NO_READER && beside(record))
+        .filter_map(|record| record.comparison.as_ref().map(|comparison| (*record, comparison)))
+        .collect();
+    let of = |function: &String| -> Vec<Compared<'_>> {
+        all.iter().copied().filter(|(record, _)| is(record, "function", function)).collect()
+    };
+    values(&all, "function")
+        .iter()
+        .filter_map(|function| Some(format!("{} in {function}", verb(&mean(&of(function))?))))
+        .collect()
 }
 
 /// "By size class, data in L1, one thread: in memcpy 0–16 B −34% and 17–64 B −25%; in memset 0–16 B +4%."

@@ -1,4 +1,4 @@
-//! Whether tuned thresholds beat the defaults where the tuner did not look.
+//! Whether what was tuned is better where the tuner did not look.
 
 use haul_model::{Comparison, Record, Verdict};
 
@@ -31,19 +31,19 @@ pub(super) fn tuned(records: &[&Record]) -> Option<Finding> {
         Verdict::Less => finding(
             EXPERIMENT,
             mark(Tone::Better),
-            format!("Thresholds tuned for this machine save {} over the defaults: {counts}.", text::percent(all.ratio - 1.0)),
+            format!("What was tuned for this machine saves {} over what it was tuned from: {counts}.", text::percent(all.ratio - 1.0)),
         )
         .action(if lost == 0 { KEEP } else { KEEP_UNLESS }),
         Verdict::NoDifference => finding(
             EXPERIMENT,
             mark(Tone::Same),
-            format!("Tuned thresholds are no better than the defaults on the whole: {counts}."),
+            format!("What was tuned is no better than what it was tuned from on the whole: {counts}."),
         )
         .action("Keep the defaults, unless your sizes are among those that gain."),
         Verdict::More => finding(
             EXPERIMENT,
             Tone::Worse,
-            format!("Tuned thresholds cost {} over the defaults: {counts}.", text::percent(all.ratio - 1.0)),
+            format!("What was tuned costs {} over what it was tuned from: {counts}.", text::percent(all.ratio - 1.0)),
         )
         .action("Keep the defaults: remove haul.toml, or tune again on a quiet machine with `haul copy tune`."),
     })

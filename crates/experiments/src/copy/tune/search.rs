@@ -1,11 +1,12 @@
-//! From times by way and size to thresholds: pure arithmetic.
+//! From times by way and size to strings and thresholds: pure arithmetic.
 //!
 //! The thresholds are few and their values are the sizes that were measured, so all combinations
-//! are tried. A combination costs, at each size, the logarithm of its way's ratio to the default,
+//! are tried, of copies with strings anywhere and with those that are aligned alike alone. A combination costs, at each size, the logarithm of its way's ratio to the default,
 //! where that is beyond doubt: see [`counted`]. The cheapest wins; among equals the one that changes
 //! the way of the fewest sizes, then the fewest thresholds.
 
-use haul_copy::Thresholds;
+use haul_copy::Policy;
+use haul_copy::policy::Strings;
 use haul_copy::thresholds::NEVER;
 use haul_model::Comparison;
 
@@ -18,6 +19,14 @@ pub const GAIN_MARGIN: f64 = 0.015;
 /// A way that is slower by this counts as slower: a change has to be worth it.
 pub const LOSS_MARGIN: f64 = 0.003;
 
+/// How often the worst of the bad offsets is taken to come: 63 of a page's 4,096 distances are the worst on
+/// Zen 4, the processor with the worst that is known.
+const BAD_OFFSET_SHARE: f64 = 63.0 / 4096.0;
+
+/// A string that takes so many times as long as registers at the worst offset is not taken: a program may have
+/// that offset always. Zen 4 takes 20 times as long, and Zen 5 1.8.
+const BAD_OFFSET_MAX: f64 = 3.0;
+
 /// How bytes are moved, as thresholds choose it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
@@ -25,6 +34,8 @@ pub enum Way {
     Registers,
     /// `rep movsb` or `rep stosb`.
     String,
+    /// `rep movsb` where target and source are aligned alike, registers elsewhere. Copies only.
+    AlikeString,
     /// Past the caches.
     Stream,
     /// Past the caches, pages interleaved. Copies only.
@@ -36,8 +47,26 @@ pub enum Way {
 pub struct Trained {
     /// The size in bytes.
     pub size: usize,
-    /// Each way's time over that of the default thresholds, as far as it counts: see [`counted`].
+    /// Each way's time over that of the base, as far as it counts: see [`counted`].
     pub ratios: Vec<(Way, f64)>,
+}
+
+impl Trained {
+    /// Has strings anywhere cost what they cost with the worst of the bad offsets in its share of calls.
+    /// `over_registers` is their time there over that of registers.
+    pub fn add_worst(&mut self, over_registers: f64) {
+        let of = |wanted| self.ratios.iter().find(|(way, _)| *way == wanted).map(|(_, it)| *it);
+        let worst = of(Way::Registers).map_or(over_registers, |ratio| ratio * over_registers);
+        for (way, ratio) in &mut self.ratios {
+            if *way == Way::String {
+                *ratio = if over_registers > BAD_OFFSET_MAX {
+                    f64::INFINITY
+                } else {
+                    *ratio * (1.0 - BAD_OFFSET_SHARE) + worst * BAD_OFFSET_SHARE
+                };
+            }
+        }
+    }
 }
 
 /// The ratio of a comparison, or 1 where it is in doubt: where the interval holds 1, where it is
@@ -58,7 +87,7 @@ impl Way {
         match function {
             Function::Memset => &[Self::Registers, Self::String, Self::Stream],
             Function::Memcpy | Function::Memmove => {
-                &[Self::Registers, Self::String, Self::Stream, Self::Paged]
+                &[Self::Registers, Self::String, Self::AlikeString, Self::Stream, Self::Paged]
             }
         }
     }
@@ -70,23 +99,29 @@ impl Way {
             Self::Registers => "registers",
             Self::String if function == Function::Memset => "rep_stosb",
             Self::String => "rep_movsb",
+            Self::AlikeString => "rep_movsb_alike",
             Self::Stream => "stream",
             Self::Paged => "paged",
         }
     }
 
-    /// Thresholds under which every size goes this way, for both functions.
+    /// The base with thresholds under which every size goes this way, for both functions.
     #[must_use]
-    pub fn forced(self) -> Thresholds {
+    pub fn forced(self, base: Policy) -> Policy {
         let (string, stream, paged) = match self {
             Self::Registers => (NEVER, NEVER, NEVER),
-            Self::String => (0, NEVER, NEVER),
+            Self::String | Self::AlikeString => (0, NEVER, NEVER),
             Self::Stream => (NEVER, 0, NEVER),
             Self::Paged => (NEVER, 0, 0),
         };
-        let copies =
-            set(Thresholds::REGISTERS_ONLY, Function::Memcpy, [string, NEVER, stream, paged]);
-        set(copies, Function::Memset, [string, NEVER, stream, NEVER]).clamped()
+        let mut forced = base;
+        match self {
+            Self::String => forced.strings = Strings::Any,
+            Self::AlikeString => forced.strings = Strings::Alike,
+            Self::Registers | Self::Stream | Self::Paged => {}
+        }
+        forced = set(forced, Function::Memcpy, [string, NEVER, stream, paged]);
+        set(forced, Function::Memset, [string, NEVER, stream, NEVER]).clamped()
     }
 }
 
@@ -101,14 +136,15 @@ pub fn names(function: Function) -> &'static [&'static str] {
     }
 }
 
-/// The way of a size under these thresholds, where source and target are aligned alike.
+/// The way of a size under this policy.
 #[must_use]
-pub fn way(function: Function, thresholds: &Thresholds, size: usize) -> Way {
+pub fn way(function: Function, policy: &Policy, size: usize) -> Way {
     let at = |index: usize| {
-        names(function).get(index).and_then(|name| thresholds.get(name)).unwrap_or(NEVER)
+        names(function).get(index).and_then(|name| policy.thresholds.get(name)).unwrap_or(NEVER)
     };
     if (at(0)..at(1)).contains(&size) {
-        Way::String
+        let is_alike = policy.strings == Strings::Alike && function != Function::Memset;
+        if is_alike { Way::AlikeString } else { Way::String }
     } else if size < at(2) {
         Way::Registers
     } else if size < at(3) {
@@ -118,25 +154,28 @@ pub fn way(function: Function, thresholds: &Thresholds, size: usize) -> Way {
     }
 }
 
-/// The cheapest thresholds of a function for what was trained; those of other functions, and all
-/// of them where nothing is cheaper, are the defaults'. So is the way of sizes beyond those trained: what
-/// loses up to there may gain behind it, as streaming does.
+/// The base with the cheapest strings and thresholds of a function for what was trained; those of other
+/// functions, and all of them where nothing is cheaper, are the base's. So is the way of sizes beyond those
+/// trained: what loses up to there may gain behind it, as streaming does.
 #[must_use]
-pub fn best(function: Function, trained: &[Trained], defaults: Thresholds) -> Thresholds {
+pub fn best(function: Function, trained: &[Trained], base: Policy) -> Policy {
     let mut values: Vec<usize> = trained.iter().map(|trained| trained.size).collect();
     values.push(NEVER);
-    let paged: &[usize] = if function == Function::Memset { &[NEVER] } else { &values };
-    let (mut winner, mut least) = (defaults, cost(function, trained, &defaults, &defaults));
+    let is_fill = function == Function::Memset;
+    let paged: &[usize] = if is_fill { &[NEVER] } else { &values };
+    let strings: &[Strings] = if is_fill { &[base.strings] } else { &Strings::ALL };
+    let (mut winner, mut least) = (base, cost(function, trained, &base, &base));
     for &string_min in &values {
         // A range that is empty is written in one way only: never.
         let tops =
             values.iter().filter(|&&top| top > string_min || string_min == NEVER && top == NEVER);
-        for &string_max in tops {
+        for (&string_max, &strings) in tops.flat_map(|top| strings.iter().map(move |s| (top, s))) {
             for &stream_min in &values {
                 for &paged_min in paged.iter().filter(|&&paged_min| paged_min >= stream_min) {
-                    let tried =
-                        set(defaults, function, [string_min, string_max, stream_min, paged_min]);
-                    let price = cost(function, trained, &tried, &defaults);
+                    let mut tried =
+                        set(base, function, [string_min, string_max, stream_min, paged_min]);
+                    tried.strings = strings;
+                    let price = cost(function, trained, &tried, &base);
                     if price < least {
                         (winner, least) = (tried, price);
                     }
@@ -144,65 +183,78 @@ pub fn best(function: Function, trained: &[Trained], defaults: Thresholds) -> Th
             }
         }
     }
-    keep_beyond(function, trained, winner, &defaults)
+    keep_beyond(function, trained, winner, &base)
 }
 
-/// Has what the defaults do at some size, and these nowhere, done beyond the sizes that were trained.
+/// Has what the base does at some size, and these nowhere, done beyond the sizes that were trained.
 fn keep_beyond(
     function: Function,
     trained: &[Trained],
-    mut thresholds: Thresholds,
-    defaults: &Thresholds,
-) -> Thresholds {
+    mut found: Policy,
+    base: &Policy,
+) -> Policy {
     let beyond = trained.iter().map(|trained| trained.size).max().unwrap_or(0).saturating_mul(2);
     // The first two are the string's range, which has an end of its own.
     for name in &names(function)[2..] {
-        if let (Some(NEVER), Some(default)) = (thresholds.get(name), defaults.get(name))
-            && default != NEVER
+        if let (Some(NEVER), Some(before)) = (found.thresholds.get(name), base.thresholds.get(name))
+            && before != NEVER
         {
-            let known = thresholds.set(name, default.max(beyond));
+            let known = found.thresholds.set(name, before.max(beyond));
             debug_assert!(known, "{name} is a threshold");
         }
     }
-    thresholds
+    found
 }
 
-/// What thresholds cost: the sum of the logarithms of their ratios, in units of 10^-9 so that
-/// equal costs are equal; how many sizes go another way; how many thresholds differ.
+/// What a policy costs: the sum of the logarithms of its ways' ratios, in units of 10^-9 so that
+/// equal costs are equal; how many sizes go another way; how many thresholds and choices differ.
 fn cost(
     function: Function,
     trained: &[Trained],
-    thresholds: &Thresholds,
-    defaults: &Thresholds,
+    policy: &Policy,
+    base: &Policy,
 ) -> (i64, usize, usize) {
-    // The default's own way is the baseline itself: 1 by definition, whatever its twin under force
+    // The base's own way is the baseline itself: 1 by definition, whatever its twin under force
     // came to.
     let changed = trained.iter().filter_map(|trained| {
-        let way = way(function, thresholds, trained.size);
-        (way != self::way(function, defaults, trained.size)).then_some((way, trained))
+        let way = way(function, policy, trained.size);
+        (way != self::way(function, base, trained.size)).then_some((way, trained))
     });
     let logarithms = changed.clone().map(|(way, trained)| {
         let found = trained.ratios.iter().find(|(tried, _)| *tried == way);
         found.map_or(f64::INFINITY, |&(_, ratio)| ratio.ln())
     });
-    let differing =
-        names(function).iter().filter(|name| thresholds.get(name) != defaults.get(name));
-    ((logarithms.sum::<f64>() * 1e9) as i64, changed.count(), differing.count())
+    let differing = names(function)
+        .iter()
+        .filter(|name| policy.thresholds.get(name) != base.thresholds.get(name))
+        .count();
+    let differing = differing + usize::from(policy.strings != base.strings);
+    ((logarithms.sum::<f64>() * 1e9) as i64, changed.count(), differing)
 }
 
-fn set(mut thresholds: Thresholds, function: Function, values: [usize; 4]) -> Thresholds {
+fn set(mut policy: Policy, function: Function, values: [usize; 4]) -> Policy {
     for (name, value) in names(function).iter().zip(values) {
-        let known = thresholds.set(name, value);
+        let known = policy.thresholds.set(name, value);
         debug_assert!(known, "{name} is a threshold");
     }
-    thresholds
+    policy
 }
 
 #[cfg(test)]
 mod tests {
+    use haul_copy::Thresholds;
+
     use super::*;
 
     const SIZES: [usize; 8] = [2048, 4096, 8192, 16_384, 32_768, 65_536, 131_072, 262_144];
+
+    /// A policy with strings anywhere and no way but registers.
+    fn registers() -> Policy {
+        let mut policy = Policy::for_this_processor();
+        policy.strings = Strings::Any;
+        policy.thresholds = Thresholds::REGISTERS_ONLY;
+        policy
+    }
 
     /// Trained data in which each way costs what the function says.
     fn trained(ratio: impl Fn(Way, usize) -> f64) -> Vec<Trained> {
@@ -218,7 +270,7 @@ mod tests {
         for function in Function::ALL {
             for &forced in Way::of(function) {
                 for size in SIZES {
-                    assert_eq!(way(function, &forced.forced(), size), forced);
+                    assert_eq!(way(function, &forced.forced(registers()), size), forced);
                 }
             }
         }
@@ -233,11 +285,13 @@ mod tests {
             Way::Paged if size >= 262_144 => 0.6,
             _ => 1.5,
         });
-        let found = best(Function::Memcpy, &data, Thresholds::REGISTERS_ONLY);
-        let values: Vec<usize> =
-            names(Function::Memcpy).iter().map(|name| found.get(name).unwrap()).collect();
+        let found = best(Function::Memcpy, &data, registers());
+        let values: Vec<usize> = names(Function::Memcpy)
+            .iter()
+            .map(|name| found.thresholds.get(name).unwrap())
+            .collect();
         assert_eq!(values, [8192, 65_536, 131_072, 262_144]);
-        assert_eq!(found.stream_fill_min, NEVER, "fills are left alone");
+        assert_eq!(found.thresholds.stream_fill_min, NEVER, "fills are left alone");
     }
 
     #[test]
@@ -259,10 +313,7 @@ mod tests {
     #[test]
     fn nothing_better_changes_nothing() {
         let data = trained(|_, _| 1.0);
-        assert_eq!(
-            best(Function::Memcpy, &data, Thresholds::REGISTERS_ONLY),
-            Thresholds::REGISTERS_ONLY
-        );
+        assert_eq!(best(Function::Memcpy, &data, registers()), registers());
     }
 
     /// A way that gains at one size and makes no difference at others is taken at that size only.
@@ -270,15 +321,18 @@ mod tests {
     fn no_more_sizes_change_than_need_to() {
         let data =
             trained(|way, size| if way == Way::String && size == 65_536 { 0.9 } else { 1.0 });
-        let found = best(Function::Memcpy, &data, Thresholds::REGISTERS_ONLY);
-        assert_eq!((found.rep_movsb_min, found.rep_movsb_max), (65_536, 131_072));
-        assert_eq!(found.stream_copy_min, NEVER);
+        let found = best(Function::Memcpy, &data, registers());
+        assert_eq!(
+            (found.thresholds.rep_movsb_min, found.thresholds.rep_movsb_max),
+            (65_536, 131_072)
+        );
+        assert_eq!(found.thresholds.stream_copy_min, NEVER);
     }
 
     #[test]
     fn a_bad_default_is_mended_and_a_good_one_stays() {
-        let mut defaults = Thresholds::REGISTERS_ONLY;
-        assert!(defaults.set("stream_copy_min", 16_384));
+        let mut defaults = registers();
+        assert!(defaults.thresholds.set("stream_copy_min", 16_384));
         // Under these defaults streaming is the baseline from 16 KiB on, and loses up to 64 KiB.
         let data = trained(|way, size| match way {
             Way::Registers if (16_384..65_536).contains(&size) => 0.5,
@@ -287,17 +341,60 @@ mod tests {
             _ => 1.5,
         });
         let found = best(Function::Memcpy, &data, defaults);
-        assert_eq!(found.stream_copy_min, 65_536);
-        assert_eq!(found.rep_movsb_min, NEVER);
-        assert_eq!(best(Function::Memcpy, &data, found).stream_copy_min, 65_536);
+        assert_eq!(found.thresholds.stream_copy_min, 65_536);
+        assert_eq!(found.thresholds.rep_movsb_min, NEVER);
+        assert_eq!(best(Function::Memcpy, &data, found).thresholds.stream_copy_min, 65_536);
     }
 
     #[test]
     fn beyond_what_was_trained_the_defaults_stay() {
-        let mut defaults = Thresholds::REGISTERS_ONLY;
-        assert!(defaults.set("stream_copy_min", 16_384) && defaults.set("paged_copy_min", 1 << 30));
+        let mut defaults = registers();
+        assert!(
+            defaults.thresholds.set("stream_copy_min", 16_384)
+                && defaults.thresholds.set("paged_copy_min", 1 << 30)
+        );
         let data = trained(|way, _| if way == Way::Registers { 0.5 } else { 1.5 });
         let found = best(Function::Memcpy, &data, defaults);
-        assert_eq!((found.stream_copy_min, found.paged_copy_min), (2 * 262_144, 1 << 30));
+        assert_eq!(
+            (found.thresholds.stream_copy_min, found.thresholds.paged_copy_min),
+            (2 * 262_144, 1 << 30)
+        );
+    }
+
+    /// Strings that gain where lines are alike alone are taken there alone, and anywhere where they gain.
+    #[test]
+    fn strings_are_taken_where_they_gain() {
+        for (anywhere, expected) in [(1.4, Strings::Alike), (0.8, Strings::Any)] {
+            let mut base = registers();
+            base.strings = Strings::Alike;
+            let data = trained(|way, size| match way {
+                Way::String if size >= 32_768 => anywhere,
+                Way::AlikeString if size >= 32_768 => 0.95,
+                Way::Registers => 1.0,
+                _ => 1.5,
+            });
+            let found = best(Function::Memcpy, &data, base);
+            assert_eq!(found.strings, expected, "{found:?}");
+            assert_eq!(found.thresholds.rep_movsb_min, 32_768);
+            let fills = best(Function::Memset, &data, base);
+            assert_eq!(fills.strings, Strings::Alike, "no fill has a source");
+        }
+    }
+
+    /// A cliff forbids strings anywhere; a bad offset that comes now and then is counted as often.
+    #[test]
+    fn a_bad_offset_counts() {
+        let of = |over_registers| {
+            let mut data = trained(|way, _| if way == Way::String { 0.9 } else { 1.0 });
+            data.iter_mut().for_each(|trained| trained.add_worst(over_registers));
+            best(Function::Memcpy, &data, registers()).thresholds.rep_movsb_min
+        };
+        assert_eq!(of(1.8), 2048);
+        assert_eq!(of(20.0), NEVER);
+        let mut one = trained(|way, _| if way == Way::String { 0.99 } else { 1.0 });
+        one[0].add_worst(1.8);
+        let (_, ratio) = one[0].ratios[1];
+        assert!((ratio - (0.99 * (1.0 - BAD_OFFSET_SHARE) + 1.8 * BAD_OFFSET_SHARE)).abs() < 1e-12);
+        assert!(ratio > 1.0, "a gain of 1% is less than a loss of 80% now and then");
     }
 }

@@ -1,0 +1,175 @@
+//! haul under several policies beside each other, and the share of the time that each comparison gets.
+
+use std::time::{Duration, Instant};
+
+use haul_copy::Policy;
+use haul_measure::distribution::{Alignment, Overlap};
+use haul_measure::{Distribution, Level, Outcome, Plan, Subject};
+use haul_model::{Bytes, Comparison};
+
+use super::Tune;
+use crate::context::Context;
+use crate::copy::subjects::{Candidate, Plain, available};
+use crate::copy::under::UnderPolicy;
+use crate::copy::workload::{Branches, Mix, OnWorkload, Workload};
+use crate::copy::{Function, ThenRead, proof};
+use crate::error::Error;
+use crate::outcome::{self, Metric, Template};
+
+/// The share of a comparison's allotment that goes to rounds; the rest is for mapping and touching its
+/// memory, and for checking what was copied.
+const OWN_SHARE: f64 = 0.75;
+
+/// Rounds that every comparison gets, whatever the budget.
+const ROUNDS_MIN: usize = 7;
+
+/// How long a sample should take, where one call does not take longer.
+const SAMPLE: Duration = Duration::from_micros(150);
+
+/// A policy with the name that records have it by.
+pub(super) type Entrant = (&'static str, Policy);
+
+/// Shares what is left of a time among the comparisons that are left: what preparing one takes, or few
+/// rounds of a large size, comes off the others.
+pub(super) struct Allotment {
+    end: Instant,
+    items: usize,
+}
+
+impl Allotment {
+    pub(super) fn new(budget: Duration, items: usize) -> Self {
+        Self { end: Instant::now() + budget, items }
+    }
+
+    /// What the rounds of the next comparison may take.
+    pub(super) fn next(&mut self) -> Duration {
+        let left = self.end.saturating_duration_since(Instant::now());
+        let share = left / self.items.max(1) as u32;
+        self.items = self.items.saturating_sub(1);
+        share.mul_f64(OWN_SHARE)
+    }
+}
+
+/// A check: the found policy over what it was found on, both readers together.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Checked {
+    pub(super) ratio: f64,
+    /// The larger of both readers' floors.
+    pub(super) floor: f64,
+}
+
+impl Checked {
+    /// Half each; `None` where none was measured.
+    pub(super) fn of(comparisons: &[Comparison]) -> Option<Self> {
+        let ratios: Vec<f64> = comparisons.iter().map(|comparison| comparison.ratio).collect();
+        let floors = comparisons.iter().map(|comparison| comparison.floor);
+        Some(Self {
+            ratio: haul_measure::statistics::geometric_mean(&ratios)?,
+            floor: floors.fold(0.0, f64::max),
+        })
+    }
+}
+
+/// One thing that is measured while tuning.
+#[derive(Clone)]
+pub(super) struct Item {
+    pub(super) phase: &'static str,
+    /// What is moved: a size or a distribution.
+    pub(super) what: (&'static str, serde_json::Value),
+    pub(super) level: Level,
+    pub(super) function: Function,
+    pub(super) then_read: ThenRead,
+    /// What a record says besides.
+    pub(super) more: Vec<(&'static str, serde_json::Value)>,
+    /// How called.
+    pub(super) plain: Plain,
+}
+
+/// A distribution that haul ships at a level, nothing overlapping.
+pub(super) fn drawn(
+    name: &str,
+    level: Level,
+    seed: u64,
+    context: &Context<'_>,
+) -> Result<Workload, Error> {
+    let sizes = Distribution::find(name)?;
+    let mix = Mix {
+        sizes: &sizes,
+        level,
+        alignment: Alignment::default(),
+        overlap: Overlap { share: 0.0 },
+        branches: Branches::Random,
+        seed,
+    };
+    Ok(Workload::drawn(&mix, &context.caches, 1)?)
+}
+
+/// haul under several policies, the first being the baseline; emits the records, and returns what each of
+/// the others took over it. `None` where the run was stopped before a round.
+pub(super) fn compare(
+    config: &Tune,
+    item: &Item,
+    workload: &mut Workload,
+    entrants: &[Entrant],
+    budget: Duration,
+    context: &mut Context<'_>,
+) -> Result<Option<Vec<Comparison>>, Error> {
+    let outcome = run(config, item, workload, entrants, budget, context)?;
+    for &(name, policy) in entrants {
+        policy.install();
+        proof::check(item.function, &[haul(item, name)], workload)?;
+    }
+    let mut parameters = vec![
+        ("phase", item.phase.into()),
+        ("function", item.function.name().into()),
+        item.what.clone(),
+        ("level", item.level.name().into()),
+        ("threads", 1.into()),
+    ];
+    if item.then_read != ThenRead::Nothing {
+        parameters.push(("then_read", item.then_read.name().into()));
+    }
+    parameters.extend(item.more.iter().cloned());
+    let template =
+        Template { experiment: "copy.tune", parameters, metric: Metric::Time, notes: Vec::new() };
+    outcome::emit(context, &outcome, &template);
+    Ok(outcome.subjects.into_iter().skip(1).map(|subject| subject.comparison).collect())
+}
+
+fn run(
+    config: &Tune,
+    item: &Item,
+    workload: &Workload,
+    entrants: &[Entrant],
+    budget: Duration,
+    context: &mut Context<'_>,
+) -> Result<Outcome, Error> {
+    let plan = Plan {
+        sample: SAMPLE,
+        budget,
+        rounds_min: ROUNDS_MIN,
+        iterations_multiple: workload.operations_multiple(),
+        seed: config.seed,
+        ..Plan::default()
+    };
+    let subjects: Vec<UnderPolicy<'_>> = entrants
+        .iter()
+        .map(|&(name, policy)| {
+            let subject = OnWorkload::new(haul(item, name), workload, item.then_read);
+            UnderPolicy::new(policy, subject)
+        })
+        .collect();
+    let subjects: Vec<&dyn Subject> =
+        subjects.iter().map(|subject| subject as &dyn Subject).collect();
+    let (_, what) = &item.what;
+    let shown = what.as_u64().map_or_else(|| what.to_string(), |size| Bytes(size).to_string());
+    let what = format!("{} {} of {shown}", item.phase, item.function.name());
+    outcome::measure(context, &what, &subjects, 0, &plan)
+}
+
+/// haul's function, under another name.
+fn haul(item: &Item, name: &'static str) -> Candidate {
+    let all = available(item.function, item.plain);
+    let found = all.into_iter().find(|candidate| candidate.name == "haul");
+    Candidate { name, ..found.expect("haul is available everywhere") }
+}

@@ -1,0 +1,167 @@
+//! The ways of long copies and fills: strings, and the thresholds.
+
+use std::time::Duration;
+
+use haul_copy::Policy;
+use haul_copy::policy::Strings;
+use haul_copy::thresholds::LOOKUP_MIN;
+use haul_measure::Level;
+use haul_measure::distribution::Alignment;
+use haul_measure::statistics::geometric_mean;
+use haul_measure::sys::Proc;
+
+use super::rounds::{Allotment, Checked, Entrant, Item, compare, drawn};
+use super::search::{self, Trained, Way};
+use super::{Tune, offsets, size_uncached_bytes};
+use crate::context::Context;
+use crate::copy::workload::Workload;
+use crate::copy::{Function, Plain, ThenRead, sizes};
+use crate::error::Error;
+
+/// Distributions of the check, with the level at which large sizes matter for each.
+const CHECKS: [(&str, Level); 3] =
+    [("storage", Level::L2), ("storage", Level::Llc), ("messages", Level::L2)];
+
+/// From this size on, in bytes, a reader of 8 of them is not told from none: a load from memory takes 100 ns,
+/// and such a copy 15 µs at least.
+const READ_BELOW_BYTES: usize = 1 << 20;
+
+/// The policy of a function with the ways that cost the least; `None` when stopped.
+pub(super) fn train(
+    config: &Tune,
+    function: Function,
+    base: Policy,
+    budget: Duration,
+    context: &mut Context<'_>,
+) -> Result<Option<Policy>, Error> {
+    let sizes = training_sizes(config, context)?;
+    let count = sizes.iter().map(|&size| readers(size).len()).sum();
+    let mut clock = Allotment::new(budget, count);
+    let mut trained = Vec::new();
+    for &size in &sizes {
+        if context.is_stopped() {
+            return Ok(None);
+        }
+        trained.extend(train_one(config, function, size, base, &mut clock, context)?);
+    }
+    let found = search::best(function, &trained, base);
+    if !takes_new_strings(&found, &base) {
+        return Ok(Some(found));
+    }
+    // What the drawn offsets seldom show may be far behind: such sizes are tried where it is known to be bad.
+    for trained in &mut trained {
+        let size = trained.size;
+        let is_string = |policy| search::way(function, policy, size) == Way::String;
+        if is_string(&found) && !is_string(&base) && size <= offsets::SIZE_MAX_BYTES {
+            let budget = clock.next().min(offsets::BUDGET);
+            let Some(worst) = offsets::worst(config, size, base, budget, context)? else {
+                return Ok(None);
+            };
+            trained.add_worst(worst);
+        }
+    }
+    Ok(Some(search::best(function, &trained, base)))
+}
+
+/// Whether some copies go by string at any offset that did not before.
+fn takes_new_strings(found: &Policy, base: &Policy) -> bool {
+    let range =
+        |policy: &Policy| (policy.thresholds.rep_movsb_min, policy.thresholds.rep_movsb_max);
+    found.strings == Strings::Any && (base.strings != Strings::Any || range(found) != range(base))
+}
+
+/// The readers that a size is judged by.
+fn readers(size: usize) -> &'static [ThenRead] {
+    if size < READ_BELOW_BYTES { &ThenRead::JUDGES } else { &ThenRead::JUDGES[..1] }
+}
+
+/// The powers of two from where haul looks thresholds up to a size that no cache holds.
+fn training_sizes(config: &Tune, context: &Context<'_>) -> Result<Vec<usize>, Error> {
+    let uncached = size_uncached_bytes(&context.caches);
+    let mut largest = config.size_max_bytes.unwrap_or(uncached).max(2 * LOOKUP_MIN);
+    if let Some(available) = Proc::default().memory_available_bytes() {
+        // Source and target, and as much again left to the machine.
+        while largest as u64 > available / 4 && largest > 2 * LOOKUP_MIN {
+            largest /= 2;
+        }
+    }
+    sizes::powers(LOOKUP_MIN, largest, 1)
+}
+
+/// haul as it comes and with each way forced, at one size; `None` when stopped before a round.
+fn train_one(
+    config: &Tune,
+    function: Function,
+    size: usize,
+    base: Policy,
+    clock: &mut Allotment,
+    context: &mut Context<'_>,
+) -> Result<Option<Trained>, Error> {
+    let ways = Way::of(function);
+    let mut entrants: Vec<Entrant> = vec![("default", base)];
+    entrants.extend(ways.iter().map(|way| (way.name(function), way.forced(base))));
+    let mut workload = Workload::resident(size, Alignment::default(), 1, config.seed)?;
+    let mut counted: Vec<Vec<f64>> = vec![Vec::new(); ways.len()];
+    for &then_read in readers(size) {
+        let item = item("train", ("size_bytes", size.into()), Level::Mixed, function, then_read);
+        let found = compare(config, &item, &mut workload, &entrants, clock.next(), context)?;
+        let Some(found) = found else { return Ok(None) };
+        for (counted, comparison) in counted.iter_mut().zip(&found) {
+            counted.push(search::counted(comparison));
+        }
+    }
+    let ratios = ways.iter().zip(&counted).map(|(&way, all)| Some((way, geometric_mean(all)?)));
+    Ok(ratios.collect::<Option<Vec<_>>>().map(|ratios| Trained { size, ratios }))
+}
+
+/// The found policy against the base, where it was not trained: between the powers, wherever the
+/// two differ, and on distributions.
+pub(super) fn check(
+    config: &Tune,
+    function: Function,
+    [base, found]: [Policy; 2],
+    budget: Duration,
+    context: &mut Context<'_>,
+) -> Result<Vec<Checked>, Error> {
+    let between = training_sizes(config, context)?.into_iter().map(|size| size + size * 3 / 8);
+    let differs =
+        |&size: &usize| search::way(function, &base, size) != search::way(function, &found, size);
+    let between: Vec<usize> = between.filter(differs).collect();
+    let of_sizes: usize = between.iter().map(|&size| readers(size).len()).sum();
+    let mut clock = Allotment::new(budget, of_sizes + CHECKS.len() * ThenRead::JUDGES.len());
+    let entrants = [("default", base), ("tuned", found)];
+    let mut checks = Vec::new();
+    for size in between {
+        let mut workload = Workload::resident(size, Alignment::default(), 1, config.seed + 1)?;
+        let mut both = Vec::new();
+        for &then_read in readers(size) {
+            let what = ("size_bytes", size.into());
+            let item = item("check", what, Level::Mixed, function, then_read);
+            let found = compare(config, &item, &mut workload, &entrants, clock.next(), context)?;
+            both.extend(found.unwrap_or_default());
+        }
+        checks.extend(Checked::of(&both));
+    }
+    for (name, level) in CHECKS {
+        let mut workload = drawn(name, level, config.seed + 2, context)?;
+        let mut both = Vec::new();
+        for then_read in ThenRead::JUDGES {
+            let item = item("check", ("distribution", name.into()), level, function, then_read);
+            let found = compare(config, &item, &mut workload, &entrants, clock.next(), context)?;
+            both.extend(found.unwrap_or_default());
+        }
+        checks.extend(Checked::of(&both));
+    }
+    Ok(checks)
+}
+
+/// What is measured through C, as function against function.
+fn item(
+    phase: &'static str,
+    what: (&'static str, serde_json::Value),
+    level: Level,
+    function: Function,
+    then_read: ThenRead,
+) -> Item {
+    Item { phase, what, level, function, then_read, more: Vec::new(), plain: Plain::C }
+}

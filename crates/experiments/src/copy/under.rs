@@ -1,0 +1,56 @@
+//! A subject under a policy of its own.
+
+use haul_copy::Policy;
+use haul_measure::Subject;
+
+use super::workload::OnWorkload;
+
+/// A subject that puts its policy in force, untimed, before each sample. A policy is the whole process's, so
+/// nothing else may be measured meanwhile.
+#[derive(Debug)]
+pub struct UnderPolicy<'a> {
+    policy: Policy,
+    subject: OnWorkload<'a>,
+}
+
+impl<'a> UnderPolicy<'a> {
+    /// The subject under this policy.
+    #[must_use]
+    pub fn new(policy: Policy, subject: OnWorkload<'a>) -> Self {
+        Self { policy, subject }
+    }
+}
+
+impl Subject for UnderPolicy<'_> {
+    fn name(&self) -> &str {
+        self.subject.name()
+    }
+
+    fn run(&self, thread: usize, iterations: u64) {
+        self.subject.run(thread, iterations);
+    }
+
+    fn prepare(&self, thread: usize, round: u64, iterations: u64) {
+        // Every thread of a sample installs the same.
+        self.policy.install();
+        self.subject.prepare(thread, round, iterations);
+    }
+}
+
+/// Puts the policy back that was in force when this was made.
+#[derive(Debug)]
+pub struct Restore(Policy);
+
+impl Restore {
+    /// Remembers what is in force.
+    #[must_use]
+    pub fn current() -> Self {
+        Self(Policy::current())
+    }
+}
+
+impl Drop for Restore {
+    fn drop(&mut self) {
+        self.0.install();
+    }
+}
