@@ -233,9 +233,10 @@ pub(crate) struct Bench {
     pub(crate) json: bool,
 }
 
-/// Finds the sizes at which this machine's best way to copy or fill changes, checks them on sizes
-/// and distributions that they were not found on, keeps the defaults where they do not win, and
-/// writes haul.toml with its evidence. Takes under 60 seconds.
+/// Finds how this machine copies and fills best (the shape of small copies, the instruction set, where
+/// strings may lie, and the sizes at which the way changes), checks that on sizes and distributions that
+/// it was not found on, keeps the defaults where they do not lose, and writes haul.toml with its evidence.
+/// Takes under 60 seconds.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  haul copy tune --out ~/.config/haul/haul.toml")]
 pub(crate) struct Tune {
@@ -243,7 +244,7 @@ pub(crate) struct Tune {
     /// .jsonl, or with .records.jsonl where FILE itself ends so)
     #[arg(long, value_name = "FILE", default_value = "haul.toml")]
     pub(crate) out: PathBuf,
-    /// Time to spend, or what the fewest rounds of large sizes take (some 7), which is told before
+    /// Time to spend, or what the fewest rounds of large sizes take (some 8), which is told before
     #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "50")]
     pub(crate) budget: Duration,
     /// Print each record as one line of JSON

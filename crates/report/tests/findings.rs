@@ -357,7 +357,9 @@ fn tuning_counts_only_where_it_was_checked() {
     assert_eq!(finding.tone, Tone::Same);
     let won = findings(&[tuned("train", 64, 1.5), tuned("check", 100, 0.9)]);
     assert!(
-        only(&won, "saves 10% over what it was tuned from").text.contains("better in 1, worse in 0 of 1 case")
+        only(&won, "saves 10% over what it was tuned from")
+            .text
+            .contains("better in 1, worse in 0 of 1 case")
     );
 }
 

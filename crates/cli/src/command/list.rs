@@ -1,6 +1,6 @@
-//! `haul copy list`: the kernels, and the thresholds in force.
+//! `haul copy list`: the kernels, and the policy in force.
 
-use haul::copy::{Thresholds, kernel};
+use haul::copy::{Policy, Thresholds, kernel};
 use haul::tuning::{self, Force};
 use haul_model::Bytes;
 
@@ -34,6 +34,9 @@ impl Command for List {
                 format!("{isa}, {available}: {summary}"),
             );
         }
+        for (name, chosen, default, _) in choices(tuning::init()) {
+            machine.facts.insert(format!("policy_{name}"), format!("{chosen}, default {default}"));
+        }
         for (name, threshold, default, _) in thresholds(tuning::init()) {
             machine
                 .facts
@@ -55,6 +58,11 @@ impl Command for List {
         }
         terminal::print(&table.text())?;
         let force = tuning::init();
+        let mut table = Table::new(&["choice", ">in force", ">default", "from"]);
+        for (name, chosen, default, from) in choices(force) {
+            table.add([name, chosen, default, from].map(str::to_owned).into());
+        }
+        terminal::print(&format!("\n{}", table.text()))?;
         let mut table = Table::new(&["threshold", ">in force", ">default", "from"]);
         for (name, threshold, default, from) in thresholds(force) {
             table.add(vec![name.to_owned(), threshold, default, from.to_owned()]);
@@ -72,6 +80,19 @@ fn kernels() -> Vec<(&'static str, &'static str, &'static str, bool, &'static st
     let fills =
         kernel::fills().iter().map(|k| ("fill", k.name, k.isa.name(), k.is_available(), k.summary));
     copies.chain(fills).collect()
+}
+
+/// Of what is chosen by name: name, in force, default, where the one in force is from.
+fn choices(force: &Force) -> Vec<(&'static str, &'static str, &'static str, &'static str)> {
+    let (current, default) = (Policy::current(), Policy::for_this_processor());
+    let from = |name: &str| match force {
+        Force::File { tuning, .. } if tuning.choices.contains_key(name) => "tuning file",
+        _ => "processor",
+    };
+    let row = |name: &&'static str| {
+        Some((*name, current.choice(name)?, default.choice(name)?, from(name)))
+    };
+    Policy::CHOICES.iter().filter_map(row).collect()
 }
 
 /// Name, in force, default, where the one in force is from.

@@ -39,6 +39,9 @@ fn a_file_of_this_machine_is_in_force() {
     assert_eq!(ran.err, "");
     let facts = ran.machine().facts;
     assert!(facts["threshold_stream_copy_min"].starts_with("48 MiB"), "{facts:?}");
+    for choice in haul::copy::Policy::CHOICES {
+        assert!(facts[&format!("policy_{choice}")].contains(", default "), "{facts:?}");
+    }
     assert!(facts["tuning"].contains("named by HAUL_TUNING"), "{facts:?}");
 }
 

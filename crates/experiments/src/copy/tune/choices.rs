@@ -21,9 +21,9 @@ use crate::error::Error;
 /// Functions that a choice is judged by: memmove goes as memcpy does.
 const FUNCTIONS: [Function; 2] = [Function::Memcpy, Function::Memset];
 
-/// What the small shape is tried on.
+/// What the small shape is tried on: in memory no shape is told from another, and its region wants memory.
 const SMALL: &str = "service";
-const SMALL_LEVELS: [Level; 2] = [Level::L1, Level::Mixed];
+const SMALL_LEVELS: [Level; 2] = [Level::L1, Level::Llc];
 
 /// What the instruction set is tried on, in bytes: a block, two, and loops in L1 and L2.
 const ISA_BYTES: [usize; 6] = [192, 448, 1 << 10, 4 << 10, 12 << 10, 32 << 10];
@@ -33,7 +33,7 @@ const CHECKS: [(&str, Level); 4] = [
     ("packets", Level::L1),
     ("messages", Level::L1),
     ("storage", Level::L2),
-    ("packets", Level::Mixed),
+    ("packets", Level::Llc),
 ];
 
 /// The choices with the least time; the base's where none is better, `None` when stopped.
