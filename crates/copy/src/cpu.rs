@@ -58,7 +58,7 @@ impl Isa {
     /// The one of that [name](Self::name); `None` if there is none.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|isa| isa.name() == name)
+        Self::ALL.into_iter().find(|isa| same(isa.name(), name))
     }
 
     /// The one of that number, as `isa as u8` gives it.
@@ -72,6 +72,11 @@ impl Isa {
             _ => Self::Scalar,
         }
     }
+}
+
+/// Whether two names are one, without the C library's comparison, which this crate must not need.
+pub(crate) fn same(one: &str, other: &str) -> bool {
+    one.len() == other.len() && one.bytes().zip(other.bytes()).all(|(a, b)| a == b)
 }
 
 /// Who made the processor, as far as a policy cares.

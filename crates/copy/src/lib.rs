@@ -32,7 +32,7 @@
 //! - `opaque`: values that the compiler can't see through;
 //! - `small`: up to 64 bytes, inlined;
 //! - `arch`: the algorithm once over a cache line in registers, thin files for each instruction
-//! set;
+//!   set;
 //! - [`cpu`]: which instruction sets this processor has, asked once;
 //! - [`thresholds`]: the sizes at which the way to copy changes;
 //! - [`policy`]: all that is a matter of the processor as one value, with its default for this one;

@@ -186,21 +186,20 @@ impl Policy {
     /// another.
     #[must_use]
     pub fn choice(&self, name: &str) -> Option<&'static str> {
-        match name {
-            "small" => Some(self.small.name()),
-            "isa" => Some(self.isa.name()),
-            "strings" => Some(self.strings.name()),
-            _ => None,
-        }
+        Self::index(name).map(|index| match index {
+            0 => self.small.name(),
+            1 => self.isa.name(),
+            _ => self.strings.name(),
+        })
     }
 
     /// Chooses by names; `false`, and nothing is changed, where one of the two is none.
     #[must_use]
     pub fn choose(&mut self, name: &str, value: &str) -> bool {
-        match name {
-            "small" => Small::from_name(value).map(|small| self.small = small),
-            "isa" => Isa::from_name(value).map(|isa| self.isa = isa),
-            "strings" => Strings::from_name(value).map(|strings| self.strings = strings),
+        match Self::index(name) {
+            Some(0) => Small::from_name(value).map(|small| self.small = small),
+            Some(1) => Isa::from_name(value).map(|isa| self.isa = isa),
+            Some(2) => Strings::from_name(value).map(|strings| self.strings = strings),
             _ => None,
         }
         .is_some()
@@ -209,14 +208,20 @@ impl Policy {
     /// What may be chosen under one of the names in [`CHOICES`](Self::CHOICES); nothing under
     /// another.
     pub fn values(name: &str) -> impl Iterator<Item = &'static str> {
+        let index = Self::index(name);
         let small = Small::ALL.into_iter().map(Small::name);
         let isa = Isa::ALL.into_iter().map(Isa::name);
         let strings = Strings::ALL.into_iter().map(Strings::name);
-        let (is_small, is_isa, is_strings) = (name == "small", name == "isa", name == "strings");
+        let (is_small, is_isa, is_strings) = (index == Some(0), index == Some(1), index == Some(2));
         small
             .filter(move |_| is_small)
             .chain(isa.filter(move |_| is_isa))
             .chain(strings.filter(move |_| is_strings))
+    }
+
+    /// The place of a name in [`CHOICES`](Self::CHOICES).
+    fn index(name: &str) -> Option<usize> {
+        Self::CHOICES.iter().position(|known| cpu::same(known, name))
     }
 
     fn chosen_number(&self) -> u8 {
@@ -267,7 +272,7 @@ impl Small {
     /// The one of that [name](Self::name); `None` if there is none.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|small| small.name() == name)
+        Self::ALL.into_iter().find(|small| cpu::same(small.name(), name))
     }
 }
 
@@ -287,7 +292,7 @@ impl Strings {
     /// The one of that [name](Self::name); `None` if there is none.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|strings| strings.name() == name)
+        Self::ALL.into_iter().find(|strings| cpu::same(strings.name(), name))
     }
 }
 

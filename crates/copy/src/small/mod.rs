@@ -32,12 +32,12 @@
 //! `bench/record/2026-11-22-zen4-2cpu-copy`. Called:
 //!
 //! - seven stores for 0 to 16 bytes, without a branch: L1 0.50 instead of 0.59, LLC 2.1 instead of
-//! 1.00;
+//!   1.00;
 //! - two stores and branches at 3 and 7: L1 0.83, LLC 0.84;
 //! - memcpy with libc's own branches: L1 0.93 instead of 0.78, LLC 1.01 instead of 1.07;
 //! - memset with a branch at 32: L1 0.92 instead of 0.88, LLC 1.03 instead of 1.09;
 //! - memset by masks: 3.1 ns instead of 3.9, and 6.0 instead of 3.3 where the first 8 bytes are
-//! read next.
+//!   read next.
 //!
 //! Inlined:
 //!
