@@ -32,9 +32,20 @@ fn lines(document: &str) -> Vec<String> {
     lines
 }
 
+/// A quoted word is a word, and quoted words are a command of their own.
+fn unquoted(line: &str) -> String {
+    let pieces = line.split(['\'', '"']).enumerate();
+    pieces
+        .map(|(number, piece)| match number % 2 == 1 && piece.contains(' ') {
+            true => format!(" ; {piece} ; "),
+            false => piece.to_owned(),
+        })
+        .collect()
+}
+
 /// Each call of this program in a line of a shell, as its words: also behind a pipe, and within quotes.
 fn calls(line: &str) -> Vec<Vec<String>> {
-    let line = line.split(" #").next().unwrap_or_default().replace(['\'', '"'], " ; ");
+    let line = unquoted(line.split(" #").next().unwrap_or_default());
     let line = line.replace("cargo run --release --", "haul");
     let mut calls = Vec::new();
     for command in line.split(['|', ';', '&']) {
@@ -77,6 +88,7 @@ fn what_a_shell_adds_is_no_word_of_the_command() {
         words("producer | haul channel send --to S   # a pipe"),
         ["haul channel send --to S"]
     );
+    assert_eq!(words("haul channel recv \"$X/s\" | tar x"), ["haul channel recv $X/s"]);
     assert_eq!(words("hq x sh -c 'haul sim task p $ID'"), ["haul sim task p $ID"]);
     assert_eq!(words("haul sim collect p --json > s.jsonl"), ["haul sim collect p --json"]);
     assert_eq!(words("cargo run --release -- survey"), ["haul survey"]);
