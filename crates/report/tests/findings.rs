@@ -80,6 +80,7 @@ fn the_headline_says_what_the_file_changes() {
     assert!(!text(&lines).contains("haul.toml"), "{}", text(&lines));
     lines.extend([of("haul-untuned", "memcpy", 0.7), of("haul-untuned", "memset", 1.1)]);
     let found = text(&lines);
+    assert_eq!(findings(&lines)[0].tone, Tone::Worse, "a loss without the file is told as well");
     for part in [
         "with the haul.toml of this survey haul saves 50% of libc’s time in memcpy",
         "it saves 20% of libc’s time in memset",

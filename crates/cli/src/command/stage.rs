@@ -258,6 +258,11 @@ pub(super) fn this_program(command: [&str; 2]) -> Program {
 }
 
 impl Stage {
+    /// Leaves haul under the default policy out: there is no other that it would be told from.
+    pub(super) fn without_untuned(&mut self) {
+        self.work.set_without_untuned();
+    }
+
     /// A step whose rounds take `budget` on a machine with these caches, named for what it does.
     pub(super) fn of(mut work: Work, budget: Duration, caches: &Caches) -> Self {
         work.set_budget(budget);
@@ -320,6 +325,13 @@ impl Work {
                 let busy = if bench.is_busy { ", one processor busy" } else { "" };
                 format!("transfer of {size}, {target} target{busy}")
             }
+        }
+    }
+
+    /// The same without what is told of a haul.toml.
+    fn set_without_untuned(&mut self) {
+        if let Self::Drawn(drawn) = self {
+            drawn.untuned = false;
         }
     }
 

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use haul::sys::Sys;
 use haul_model::Bytes;
 
-use super::stage::{OnFailure, Runner};
+use super::stage::{OnFailure, Runner, Stage};
 use super::{Command, channel, heap, plan, this_machine, tune};
 use crate::arguments;
 use crate::error::Error;
@@ -73,6 +73,10 @@ impl Command for Survey {
                 tuned.policy.install();
                 self.is_tuned = true;
             }
+        }
+        if !self.is_tuned {
+            // There is no haul.toml whose worth it would tell.
+            whole.after.iter_mut().for_each(Stage::without_untuned);
         }
         runner.stages(&mut whole.after, OnFailure::GoOn)
     }

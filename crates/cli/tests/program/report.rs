@@ -118,9 +118,9 @@ fn a_last_line_that_was_cut_off_costs_only_itself() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("a.jsonl");
     let path = file.to_str().unwrap();
-    let good = record_line("haul");
+    let (good, other) = (record_line("haul"), record_line("libc"));
     for end in ["", "\n", "\n\n"] {
-        fs::write(&file, format!("{good}\n\n{good}\n{}{end}", &good[..good.len() / 2])).unwrap();
+        fs::write(&file, format!("{good}\n\n{other}\n{}{end}", &good[..good.len() / 2])).unwrap();
         let ran = run(&mut haul(&["report", path, "--json"])).expect(0);
         assert_eq!(ran.records().len(), 2);
         assert_eq!(ran.err.matches("warning").count(), 1, "{ran:#?}");

@@ -92,7 +92,7 @@ pub(crate) fn is_by_masks() -> bool {
 /// 1 where [`is_by_masks`]: for code that becomes part of its callers, here and in `haul.h`. What
 /// they can name has to be read through a table of addresses, and [`CHOSEN`] should not be.
 #[unsafe(export_name = "haul_small_by_masks")]
-pub static SMALL_BY_MASKS: AtomicU8 = AtomicU8::new(0);
+pub(crate) static SMALL_BY_MASKS: AtomicU8 = AtomicU8::new(0);
 
 /// Which copies may go by `rep movsb`: [`ANY`], [`ALIKE`], or 0 before anything was chosen.
 static STRINGS: AtomicU8 = AtomicU8::new(0);
@@ -153,7 +153,7 @@ impl Policy {
         // of relaxed accesses, it takes a way that is slower once.
         clamped.thresholds.install();
         STRINGS.store(clamped.strings_number(), Ordering::Relaxed);
-        CHOSEN.store(clamped.chosen_number(), Ordering::Relaxed);
+        CHOSEN.store(clamped.chosen_number(), Ordering::SeqCst);
         tell_callers();
         self.lacking()
     }
@@ -237,16 +237,22 @@ impl Policy {
         for (place, number) in [(&STRINGS, self.strings_number()), (&CHOSEN, self.chosen_number())]
         {
             // What somebody has installed meanwhile stays.
-            let _ = place.compare_exchange(0, number, Ordering::Relaxed, Ordering::Relaxed);
+            let _ = place.compare_exchange(0, number, Ordering::SeqCst, Ordering::Relaxed);
         }
         tell_callers();
     }
 }
 
-/// Either value is right at any time: it only says which of two copies is taken.
+/// Either value is right at any time: it only says which of two copies is taken. Whoever finds that
+/// another thread has chosen meanwhile says it again, so that the last choice is what is told.
 fn tell_callers() {
-    let by_masks = CHOSEN.load(Ordering::Relaxed) & MASKS != 0;
-    SMALL_BY_MASKS.store(by_masks.into(), Ordering::Relaxed);
+    loop {
+        let chosen = CHOSEN.load(Ordering::SeqCst);
+        SMALL_BY_MASKS.store(u8::from(chosen & MASKS != 0), Ordering::SeqCst);
+        if CHOSEN.load(Ordering::SeqCst) == chosen {
+            break;
+        }
+    }
 }
 
 impl Default for Policy {

@@ -84,7 +84,7 @@ fn without_a_row_features_decide() {
     assert_eq!((policy.small, policy.isa), (Small::Masks, Isa::Avx512vl));
     assert_eq!((policy.strings, policy.thresholds.rep_movsb_min), (Strings::Any, 4096));
     let hot = Policy::for_processor(Facts { lowers_clock: true, ..unknown });
-    assert_eq!((hot.small, hot.isa), (Small::Pieces, Isa::Avx512vl));
+    assert_eq!((hot.small, hot.isa), (Small::Pieces, Isa::Avx2));
     let old = Facts { enhanced_string: false, fast_short_string: false, ..unknown };
     let old = Policy::for_processor(Facts { widest: Isa::Sse2, has_masks: false, ..old });
     assert_eq!((old.small, old.isa, old.strings), (Small::Pieces, Isa::Sse2, Strings::Alike));

@@ -19,6 +19,8 @@ use super::subjects::{dispatching_copiers, dispatching_fillers};
 
 /// Where the parts of a mangled name stand, each after its length.
 const CHOSEN: [&str; 3] = ["9haul_copy", "6policy", "6CHOSEN"];
+/// The byte that code in its callers looks at: it has one name.
+const SMALL_BY_MASKS: [&str; 3] = ["haul_small_by_masks"; 3];
 /// What the byte has beside the instruction set's number where small copies go by masks.
 const MASKS: u8 = 0x80;
 
@@ -52,6 +54,8 @@ pub(crate) fn choose(isa: Isa, small: Small) {
     let known = chosen.load(Ordering::Relaxed);
     assert_eq!(known, number(here.isa, here.small), "not the byte it was taken for");
     chosen.store(number(isa, small), Ordering::Relaxed);
+    let by_masks = find_private(SMALL_BY_MASKS);
+    by_masks.store(u8::from(small == Small::Masks), Ordering::Relaxed);
     assert_eq!((Policy::current().isa, Policy::current().small), (isa, small));
 }
 

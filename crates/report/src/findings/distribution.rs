@@ -64,7 +64,8 @@ pub(super) fn headline(records: &[&Record]) -> Option<Finding> {
         true => "sizes in your files",
         false => "sizes a service copies",
     };
-    let without = untuned(records, &near);
+    let (without, tones): (Vec<String>, Vec<Tone>) = untuned(records, &near).into_iter().unzip();
+    parts.extend(tones);
     let with = if without.is_empty() { "" } else { "with the haul.toml of this survey " };
     let mut sentence =
         format!("On the {sizes}, {with}haul{called} {}{function}{spread}", verb(&all));
@@ -87,7 +88,7 @@ pub(super) fn headline(records: &[&Record]) -> Option<Finding> {
 
 /// What haul does without a haul.toml, function by function: where a survey measured that beside haul with the
 /// one that it wrote, on the same sizes in the same rounds.
-fn untuned(records: &[&Record], near: &[Compared<'_>]) -> Vec<String> {
+fn untuned(records: &[&Record], near: &[Compared<'_>]) -> Vec<(String, Tone)> {
     let beside = |own: &Record| {
         near.iter().any(|(record, _)| {
             record.run == own.run
@@ -107,7 +108,10 @@ fn untuned(records: &[&Record], near: &[Compared<'_>]) -> Vec<String> {
     };
     values(&all, "function")
         .iter()
-        .filter_map(|function| Some(format!("{} in {function}", verb(&mean(&of(function))?))))
+        .filter_map(|function| {
+            let mean = mean(&of(function))?;
+            Some((format!("{} in {function}", verb(&mean)), tone(&mean)))
+        })
         .collect()
 }
 
