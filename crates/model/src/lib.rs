@@ -8,7 +8,8 @@
 //! - [`limit`]: how far a copy is from what memory allows;
 //! - [`file`](mod@file): a whole record file as text;
 //! - [`trace`]: a recorded history of allocations, to the byte;
-//! - [`picture`]: what a page of a heap holds, as text.
+//! - [`picture`]: what a page of a heap holds, as text;
+//! - [`pcie`]: what a packet workload moves across PCIe.
 #![forbid(unsafe_code)]
 
 pub mod units;
@@ -24,6 +25,8 @@ pub mod file;
 pub mod trace;
 
 pub mod picture;
+
+pub mod pcie;
 
 pub use file::{FileError, parse, parse_what_can_be};
 pub use record::{Comparison, Kind, Line, LineError, Machine, Record, Verdict};

@@ -1,0 +1,37 @@
+//! What a packet workload moves across PCIe: named transactions, their sums, and the link's limit.
+//!
+//! Every cost is a list of [`Transaction`]s a second, summed at the end, so that a page can show
+//! the terms and a reader can check them. From the bottom up:
+//!
+//! - `error`: why a link, a workload or a NIC is refused;
+//! - `number`: rates and counts as a command line writes them;
+//! - `link`: a link's usable bytes, and what a read or a write adds in headers;
+//! - `transaction`: one named term, and the sums over many;
+//! - `workload`: rate, sizes and batches;
+//! - `nic`: NICs and their drivers, as data;
+//! - `estimate`: the terms by the drivers' rules;
+//! - `recipe`: the terms by VTune's cookbook recipe;
+//! - `bench`: the public model of pcie-bench, as it is and mended.
+
+mod bench;
+mod error;
+mod estimate;
+mod link;
+mod nic;
+mod number;
+mod recipe;
+mod transaction;
+mod workload;
+
+pub use bench::{Bench, BenchNic};
+pub use error::PcieError;
+pub use estimate::{Estimate, estimate};
+pub use link::{Completions, Generation, Link, Overhead, Read, Settings};
+pub use nic::{
+    Choice, Completion, Fetch, Inline, Mode, NICS, Nic, RxDoorbell, Thresholds, TxDescriptors,
+    TxDoorbell, Version, WriteBack,
+};
+pub use number::{Rate, parse_rate};
+pub use recipe::{Recipe, recipe};
+pub use transaction::{Direction, Sums, Transaction, Way, rate_max};
+pub use workload::{Histogram, Packets, Traffic, Workload};

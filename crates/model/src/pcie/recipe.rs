@@ -1,0 +1,141 @@
+//! The terms by the recipe "PCIe Traffic in DPDK Apps" of VTune's cookbook.
+//!
+//! Its equations were pictures and are lost; these follow from the eleven steps of its workflow
+//! and from what it says of each optimization. It knows neither headers nor burst modes.
+
+use super::nic::{Nic, Thresholds};
+use super::transaction::{Direction, Transaction};
+use super::workload::{Histogram, Workload};
+
+/// Bytes of a tail pointer. Source: the recipe's outbound writes are of registers, which are 32
+/// bits in these NICs.
+const TAIL_BYTES: f64 = 4.0;
+
+/// The recipe's terms, by both readings of its average batch. They differ in the doorbells alone.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Recipe {
+    /// Packets over polls that were not empty: a doorbell is written once a burst, so this is
+    /// the reading that is right for doorbells.
+    pub by_polls: Vec<Transaction>,
+    /// The batches' mean weighted by their packets, as the recipe's symbols suggest.
+    pub by_packets: Vec<Transaction>,
+    /// The first average.
+    pub average_by_polls: f64,
+    /// The second.
+    pub average_by_packets: f64,
+}
+
+/// What the recipe estimates for a workload whose sent batches are `workload.tx`.
+#[must_use]
+pub fn recipe(nic: &Nic, thresholds: Thresholds, workload: &Workload) -> Recipe {
+    let (by_polls, by_packets) = (workload.tx.mean_of_polls(), workload.tx.mean_of_packets());
+    let terms = |average: fn(&Histogram) -> f64| terms(nic, thresholds, workload, average);
+    Recipe {
+        by_polls: terms(Histogram::mean_of_polls),
+        by_packets: terms(Histogram::mean_of_packets),
+        average_by_polls: by_polls,
+        average_by_packets: by_packets,
+    }
+}
+
+fn terms(
+    nic: &Nic,
+    thresholds: Thresholds,
+    workload: &Workload,
+    average: fn(&Histogram) -> f64,
+) -> Vec<Transaction> {
+    use Direction::{InboundRead, InboundWrite, OutboundWrite};
+    let rate = workload.rate.packets_per_s();
+    let size = workload.packets.mean_bytes();
+    let rx = f64::from(nic.rx_descriptor_bytes);
+    let tx = f64::from(nic.tx_descriptor_bytes());
+    // "This threshold becomes effective only when it is greater than the batch size."
+    let per_rx_doorbell = f64::from(thresholds.rx_free).max(average(&workload.rx));
+    let reported = rate / f64::from(thresholds.tx_rs.max(1));
+    let mut terms = Vec::new();
+    if workload.traffic.receives() {
+        terms.extend([
+            term("rx descriptor fetch", InboundRead, rate, rx),
+            term("rx packet", InboundWrite, rate, size),
+            term("rx write-back", InboundWrite, rate, rx),
+            term("rx doorbell", OutboundWrite, rate / per_rx_doorbell, TAIL_BYTES),
+        ]);
+    }
+    if workload.traffic.sends() {
+        terms.extend([
+            term("tx doorbell", OutboundWrite, rate / average(&workload.tx), TAIL_BYTES),
+            term("tx descriptor fetch", InboundRead, rate, tx),
+            term("tx packet", InboundRead, rate, size),
+            term("tx write-back", InboundWrite, reported, tx),
+        ]);
+    }
+    terms
+}
+
+fn term(
+    what: &'static str,
+    direction: Direction,
+    count_per_s: f64,
+    payload_bytes: f64,
+) -> Transaction {
+    Transaction {
+        what,
+        direction,
+        count_per_s,
+        payload_bytes,
+        header_bytes: 0.0,
+        request_bytes: 0.0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pcie::Sums;
+
+    fn estimated(histogram: &str, rx_free: u32) -> Recipe {
+        let nic: &Nic = "ice".parse().unwrap();
+        let workload = Workload::forwarding(
+            "10M".parse().unwrap(),
+            "64".parse().unwrap(),
+            histogram.parse().unwrap(),
+        );
+        recipe(nic, Thresholds { rx_free, tx_rs: 32 }, &workload)
+    }
+
+    /// The closed forms, with the deviation of the sums from them.
+    #[test]
+    fn sums_are_the_closed_forms() {
+        let recipe = estimated("0:5,4:10", 32);
+        let sums = Sums::of(&recipe.by_polls);
+        for (direction, expected) in [
+            (Direction::InboundRead, 1e7 * (64.0 + 32.0 + 16.0)),
+            (Direction::InboundWrite, 1e7 * (64.0 + 32.0 + 16.0 / 32.0)),
+            (Direction::OutboundRead, 0.0),
+            (Direction::OutboundWrite, 1e7 * 4.0 * (1.0 / 32.0 + 1.0 / 4.0)),
+        ] {
+            let found = sums.payload_bytes_per_s(direction);
+            eprintln!("{}: {found} B/s, off by {}", direction.name(), found - expected);
+            assert!((found - expected).abs() <= expected * 1e-12);
+        }
+        assert_eq!(recipe.by_polls, recipe.by_packets, "one batch size: one reading");
+    }
+
+    #[test]
+    fn a_threshold_below_the_batch_is_not_effective() {
+        let sums = Sums::of(&estimated("32:1", 8).by_polls);
+        let doorbells = sums.payload_bytes_per_s(Direction::OutboundWrite);
+        assert_eq!(doorbells, 1e7 * 4.0 * (2.0 / 32.0));
+    }
+
+    /// A peak of 8 beside that of 4 breaks the curve of outbound writes downwards.
+    #[test]
+    fn a_second_peak_lowers_the_doorbells_and_the_readings_part() {
+        let (before, after) = (estimated("0:5,4:10", 32), estimated("4:10,8:10", 32));
+        assert_eq!((after.average_by_polls, after.average_by_packets), (6.0, 20.0 / 3.0));
+        let written =
+            |terms: &[Transaction]| Sums::of(terms).payload_bytes_per_s(Direction::OutboundWrite);
+        assert!(written(&after.by_polls) < written(&before.by_polls));
+        assert!(written(&after.by_packets) < written(&after.by_polls));
+    }
+}
