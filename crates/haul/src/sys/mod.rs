@@ -6,6 +6,7 @@
 //! for the running machine.
 //!
 //! - [`cache`], [`cpu`], [`device`], [`memory`], [`permission`], [`topology`], [`user`]: the facts;
+//! - [`pcie`]: network devices behind PCIe, and their links;
 //! - [`offer`]: the same as a list of what is there, what is missing, and how to get it;
 //! - [`machine`]: the same as one [`Machine`](haul_model::Machine) line.
 
@@ -21,6 +22,8 @@ pub mod permission;
 pub mod topology;
 pub mod user;
 
+pub mod pcie;
+
 pub mod machine;
 pub mod offer;
 
@@ -29,6 +32,7 @@ pub use cpu::Processor;
 pub use device::{Devices, Dpdk};
 pub use memory::{HugePages, Memory, Pool};
 pub use offer::{Offer, State};
+pub use pcie::{PcieDevice, PcieLink};
 pub use permission::Permissions;
 pub use topology::Topology;
 pub use user::user_of;

@@ -55,7 +55,7 @@ fn allowed_processors() -> Vec<usize> {
 }
 
 /// The kernel's list format: `0-3,8`. `None` where it is not one, or has no end.
-fn parse_list(text: &str) -> Option<Vec<usize>> {
+pub(super) fn parse_list(text: &str) -> Option<Vec<usize>> {
     /// More processors than any machine has; a range beyond it is not believed.
     const PROCESSORS_MAX: usize = 1 << 16;
     let mut list = Vec::new();
