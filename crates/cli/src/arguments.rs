@@ -4,12 +4,14 @@
 //!
 //! - `channel`: of `haul channel`;
 //! - `heap`: of `haul heap`;
+//! - `pcie`: of `haul pcie`;
 //! - `sim`: of `haul sim`.
 
 pub(crate) mod channel;
 #[cfg(test)]
 mod documents;
 pub(crate) mod heap;
+pub(crate) mod pcie;
 pub(crate) mod sim;
 
 use std::ffi::OsString;
@@ -82,6 +84,9 @@ pub(crate) enum Verb {
     /// Bulk transfer to another process
     #[command(subcommand)]
     Channel(channel::Channel),
+    /// PCIe traffic of packet workloads: links, estimates, limits
+    #[command(subcommand)]
+    Pcie(pcie::Pcie),
     /// The simulated server: copy engines, the paper that proposed them, and what comes after it
     #[command(subcommand)]
     Sim(sim::Sim),

@@ -60,6 +60,9 @@ pub(crate) enum Error {
         /// How much was asked for.
         wanted: Bytes,
     },
+    /// A link, a workload or a NIC that cannot be.
+    #[error(transparent)]
+    Pcie(#[from] haul_model::pcie::PcieError),
     /// Measuring could not begin.
     #[error(transparent)]
     Measure(#[from] haul_measure::Error),
@@ -261,6 +264,7 @@ impl Error {
         match self {
             Self::ReaderGone => ExitCode::SUCCESS,
             Self::Usage(_)
+            | Self::Pcie(_)
             | Self::Threads { .. }
             | Self::Size { .. }
             | Self::NoSize { .. }

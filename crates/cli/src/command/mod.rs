@@ -13,6 +13,7 @@
 //! - `tune`: `haul copy tune`;
 //! - `heap`: `haul heap`;
 //! - `channel`: `haul channel`;
+//! - `pcie`: `haul pcie`;
 //! - `sim`: `haul sim`;
 //! - `survey`: `haul survey`.
 
@@ -22,6 +23,7 @@ mod cost;
 mod doctor;
 mod heap;
 mod list;
+mod pcie;
 mod plan;
 mod report;
 mod schedule;
@@ -66,6 +68,7 @@ pub(crate) fn of(arguments: Arguments) -> Result<Box<dyn Command>, Error> {
         Verb::Report(arguments) => Box::new(report::Report::read(arguments)?),
         Verb::Survey(arguments) => Box::new(survey::Survey::new(arguments)),
         Verb::Heap(arguments) => heap::of(arguments)?,
+        Verb::Pcie(arguments) => pcie::of(arguments)?,
         Verb::Sim(arguments) => sim::of(arguments)?,
         Verb::Channel(arguments) => channel::of(arguments)?,
         Verb::Copy(Copy::List(arguments)) => Box::new(list::List::new(arguments)),

@@ -10,6 +10,7 @@ mod heap_bench;
 mod heap_replay;
 mod limits;
 mod machine;
+mod pcie;
 mod report;
 mod sim;
 mod survey;
@@ -197,6 +198,10 @@ fn every_command_explains_itself() {
         &["heap", "bench", "--help"],
         &["heap", "replay", "--help"],
         &["heap", "map", "--help"],
+        &["pcie", "--help"],
+        &["pcie", "list", "--help"],
+        &["pcie", "estimate", "--help"],
+        &["pcie", "bandwidth", "--help"],
         &["sim", "--help"],
         &["sim", "run", "--help"],
         &["sim", "reproduce", "--help"],

@@ -23,7 +23,7 @@ const SIMPLE: TxDoorbell = TxDoorbell::Chunk(32);
 
 /// A cache line of descriptors: no source tells what these devices take, and hosts move lines.
 const fn line_of(bytes: u32) -> Fetch {
-    Fetch { descriptors: 64 / bytes, source: "assumed: a cache line of 64 B; no source tells" }
+    Fetch { descriptors: 64 / bytes, source: "assumed: a cache line of 64 B, for no source tells" }
 }
 
 /// A descriptor written back for each received one.

@@ -1,0 +1,204 @@
+//! The command line of `haul pcie`.
+
+use clap::{Args, Subcommand, ValueEnum};
+use haul_model::Sizes;
+use haul_model::pcie::{self, BenchNic, Histogram, Link, Nic, Packets, Rate, Version};
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Pcie {
+    /// The links of this machine's network devices, and what is wrong with them
+    List(List),
+    /// What a packet workload moves across a link, term by term
+    Estimate(Box<Estimate>),
+    /// How much packet data a link carries at most, by the public model of pcie-bench
+    Bandwidth(Bandwidth),
+}
+
+/// The network devices behind PCIe: what each link does now and could do, what is set, and which
+/// processors are near. Says in a sentence what is wrong. Reading MPS and MRRS takes root; what
+/// cannot be read is said to be not known.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  haul pcie list\n  haul pcie list --json")]
+pub(crate) struct List {
+    /// Print each device as one line of JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// A link and its settings.
+#[derive(Debug, Args)]
+pub(crate) struct LinkArguments {
+    /// The link's generation, 1 to 5, and its width
+    #[arg(long, value_name = "LINK", default_value = "gen3x8")]
+    pub(crate) link: Link,
+    /// Maximum payload size, in bytes
+    #[arg(long, value_name = "BYTES", default_value_t = 256)]
+    pub(crate) mps: u32,
+    /// Maximum read request size, in bytes
+    #[arg(long, value_name = "BYTES", default_value_t = 512)]
+    pub(crate) mrrs: u32,
+}
+
+/// Lists the transactions that a workload costs on its link, by the rules of the NIC's driver in DPDK:
+/// how many a second, bytes of data and of headers, their sums as processors' counters show them, and
+/// the rate at which the link is full. Nothing is measured.
+///
+/// Sizes are those in memory, as DPDK counts them; with --with-fcs those of frames, which are 4 B longer.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Example:\n  haul pcie estimate --nic ice --driver dpdk-22.11 --mode vector --rate 10M --size 64 \\\n    \
+    --histogram 0:5,4:10 --link gen3x8 --mps 256 --mrrs 512\n  \
+    haul pcie estimate --nic ena --rate 5M --size imix --with-fcs --link gen4x8 --json\n\n\
+    NICs and their options: haul pcie estimate --list shows each, with the sources of its numbers."
+)]
+pub(crate) struct Estimate {
+    /// The NIC, by its driver in DPDK: ixgbe, i40e, ice, iavf, idpf, igb, e1000e, mlx5 or ena
+    #[arg(long, value_name = "NAME", value_parser = nic, required_unless_present = "list")]
+    pub(crate) nic: Option<&'static Nic>,
+    /// The driver's release; one that is not known takes the nearest one's rules [default: dpdk-26.07]
+    #[arg(long, value_name = "dpdk-YY.MM")]
+    pub(crate) driver: Option<Version>,
+    /// The driver's burst mode: scalar, bulk or vector [default: the one it takes by itself]
+    #[arg(long, value_name = "MODE")]
+    pub(crate) mode: Option<String>,
+    /// How the driver is built or started; several may be given
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    pub(crate) option: Vec<String>,
+    /// Packets a second each way, such as 10M, 14.88M or 250k
+    #[arg(long, value_name = "RATE", required_unless_present = "list")]
+    pub(crate) rate: Option<Rate>,
+    /// Packet sizes in bytes: one, SIZE:WEIGHT pairs such as 64:7,594:4,1518:1, or imix (these three)
+    #[arg(long, value_name = "SIZES", required_unless_present = "list")]
+    pub(crate) size: Option<Packets>,
+    /// The sizes are those of frames with their check sequence, which NICs take off
+    #[arg(long)]
+    pub(crate) with_fcs: bool,
+    /// Polls by how many packets each returned, as BATCH:POLLS pairs
+    #[arg(long, value_name = "HISTOGRAM", default_value = "32:1")]
+    pub(crate) histogram: Histogram,
+    /// The same of calls that send [default: as received]
+    #[arg(long, value_name = "HISTOGRAM")]
+    pub(crate) tx_histogram: Option<Histogram>,
+    /// Which packets: both (as many sent as received), rx or tx
+    #[arg(long, value_name = "WHICH", default_value = "both")]
+    pub(crate) traffic: Traffic,
+    /// The receive free threshold [default: the driver's]
+    #[arg(long, value_name = "PACKETS")]
+    pub(crate) rx_free: Option<u32>,
+    /// The report-status threshold [default: the driver's]
+    #[arg(long, value_name = "PACKETS")]
+    pub(crate) tx_rs: Option<u32>,
+    /// Buffers that each packet is spread over
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) segments: u32,
+    /// Each sent packet has a context descriptor, as for offloads
+    #[arg(long)]
+    pub(crate) context: bool,
+    /// How far into a cache line each buffer begins, in bytes
+    #[arg(long, value_name = "BYTES", default_value_t = 0)]
+    pub(crate) offset: u32,
+    #[command(flatten)]
+    pub(crate) link: LinkArguments,
+    /// Read completion boundary, in bytes: 64 or 128
+    #[arg(long, value_name = "BYTES", default_value_t = 64)]
+    pub(crate) rcb: u32,
+    /// How the host cuts what is read: by rcb (the most headers), or by mps (the fewest)
+    #[arg(long, value_name = "HOW", default_value = "rcb")]
+    pub(crate) completions: Completions,
+    /// By whose rules: haul's (the driver's), recipe (VTune's cookbook), or pcie-bench (its public model)
+    #[arg(long = "as", value_name = "WHOSE", default_value = "haul")]
+    pub(crate) rules: Rules,
+    /// Show the NICs that are known, and estimate nothing
+    #[arg(long, conflicts_with_all = ["nic", "rate", "size", "json"])]
+    pub(crate) list: bool,
+    /// Print each record as one line of JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// How much packet data a link carries each way, by the public model of pcie-bench (SIGCOMM'18) of three
+/// NICs: an upper bound. Sizes are those of frames, whose check sequence of 4 B stays off the link.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Example:\n  haul pcie bandwidth --model pcie-bench --nic dpdk --link gen3x8 --mps 256 --mrrs 512 --sizes 64,512\n  \
+    haul pcie bandwidth --link gen4x16 --sizes 64..1024 --json"
+)]
+pub(crate) struct Bandwidth {
+    /// The model: pcie-bench as it is published, which forgets each received packet's descriptor
+    /// request, or mended
+    #[arg(long, value_name = "MODEL", default_value = "mended")]
+    pub(crate) model: Model,
+    /// simple, kernel or dpdk; several may be given [default: all]
+    #[arg(long, value_name = "NAME", value_parser = bench_nic, value_delimiter = ',')]
+    pub(crate) nic: Vec<BenchNic>,
+    #[command(flatten)]
+    pub(crate) link: LinkArguments,
+    /// Sizes of frames: a list such as 64,512, or FIRST..LAST for the powers of two
+    #[arg(long, value_name = "SIZES", default_value = "64..1024")]
+    pub(crate) sizes: Sizes,
+    /// Which packets: both (as many sent as received), rx or tx
+    #[arg(long, value_name = "WHICH", default_value = "both")]
+    pub(crate) traffic: Traffic,
+    /// Print each record as one line of JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Whose rules an estimate follows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Rules {
+    Haul,
+    #[value(alias = "seed")]
+    Recipe,
+    PcieBench,
+}
+
+/// Which form of the public model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Model {
+    PcieBench,
+    Mended,
+}
+
+/// Which packets cross the link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Traffic {
+    Both,
+    Rx,
+    Tx,
+}
+
+/// How completions are cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Completions {
+    Rcb,
+    Mps,
+}
+
+impl From<Traffic> for pcie::Traffic {
+    fn from(traffic: Traffic) -> Self {
+        match traffic {
+            Traffic::Both => Self::Both,
+            Traffic::Rx => Self::Rx,
+            Traffic::Tx => Self::Tx,
+        }
+    }
+}
+
+impl From<Completions> for pcie::Completions {
+    fn from(completions: Completions) -> Self {
+        match completions {
+            Completions::Rcb => Self::Boundary,
+            Completions::Mps => Self::Payload,
+        }
+    }
+}
+
+fn nic(text: &str) -> Result<&'static Nic, pcie::PcieError> {
+    text.parse()
+}
+
+fn bench_nic(text: &str) -> Result<BenchNic, String> {
+    let found = BenchNic::ALL.into_iter().find(|nic| nic.name() == text);
+    found.ok_or_else(|| "the public model has the NICs simple, kernel and dpdk".to_owned())
+}

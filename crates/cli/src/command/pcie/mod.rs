@@ -1,0 +1,38 @@
+//! `haul pcie`: one module a subcommand.
+//!
+//! From the bottom up:
+//!
+//! - `list`: `haul pcie list`;
+//! - `nics`: the NICs that are known, for a terminal;
+//! - `estimate`: `haul pcie estimate`;
+//! - `bandwidth`: `haul pcie bandwidth`.
+
+mod bandwidth;
+mod estimate;
+mod list;
+mod nics;
+
+use haul_model::pcie::{Link, Settings};
+
+use super::Command;
+use crate::arguments::pcie::{LinkArguments, Pcie};
+use crate::error::Error;
+
+/// The subcommand that the arguments ask for.
+///
+/// # Errors
+/// A link, a size or a threshold is none that can be.
+pub(super) fn of(arguments: Pcie) -> Result<Box<dyn Command>, Error> {
+    Ok(match arguments {
+        Pcie::List(arguments) => Box::new(list::List::new(arguments)),
+        Pcie::Estimate(arguments) if arguments.list => Box::new(nics::Nics),
+        Pcie::Estimate(arguments) => Box::new(estimate::Estimate::check(*arguments)?),
+        Pcie::Bandwidth(arguments) => Box::new(bandwidth::Bandwidth::check(arguments)?),
+    })
+}
+
+/// The link that was asked for, its settings checked.
+fn link_of(arguments: &LinkArguments, others: Settings) -> Result<Link, Error> {
+    let settings = Settings { mps: arguments.mps, mrrs: arguments.mrrs, ..others };
+    Ok(Link::new(&arguments.link.to_string(), settings)?)
+}

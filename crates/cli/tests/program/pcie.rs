@@ -1,0 +1,201 @@
+//! `haul pcie`: the records that others rely on, closed forms, and everything bad that can be asked.
+
+use haul_model::{Kind, Record};
+
+use crate::{Ran, haul, run};
+
+const EXAMPLE: [&str; 18] = [
+    "pcie",
+    "estimate",
+    "--nic",
+    "ice",
+    "--driver",
+    "dpdk-22.11",
+    "--mode",
+    "vector",
+    "--rate",
+    "10M",
+    "--size",
+    "64",
+    "--histogram",
+    "0:5,4:10",
+    "--link",
+    "gen3x8",
+    "--mps",
+    "256",
+];
+
+fn estimate(more: &[&str]) -> Ran {
+    let mut words = EXAMPLE.to_vec();
+    words.extend(["--mrrs", "512"]);
+    words.extend(more);
+    run(&mut haul(&words))
+}
+
+#[track_caller]
+fn sum(records: &[Record], metric: &str) -> f64 {
+    let found: Vec<&Record> = records.iter().filter(|r| r.metric == metric).collect();
+    assert_eq!(found.len(), 1, "{metric}: {records:#?}");
+    found[0].samples[0]
+}
+
+fn number(record: &Record, name: &str) -> f64 {
+    record.parameters[name].as_f64().unwrap()
+}
+
+#[test]
+fn an_estimate_is_a_record_a_term_and_one_a_sum() {
+    let records = estimate(&["--json"]).expect(0).records();
+    assert!(records.iter().all(|r| r.experiment == "pcie.estimate" && r.kind == Kind::Modelled));
+    let terms: Vec<&Record> = records.iter().filter(|r| r.metric == "transaction").collect();
+    assert_eq!(terms.len(), 8);
+    for metric in ["inbound_read", "inbound_write", "outbound_read", "outbound_write"] {
+        let of = terms.iter().filter(|term| term.parameters["direction"] == metric);
+        let parts: f64 =
+            of.map(|term| number(term, "count_per_s") * number(term, "payload_bytes")).sum();
+        let whole = sum(&records, metric);
+        assert!((parts - whole).abs() <= whole * 1e-12, "{metric}: {parts} {whole}");
+    }
+    // P (S + Drx + Dtx), P (S + Drx + Dtx / RS), P T (1 / 64 + 1 / 4).
+    assert_eq!(sum(&records, "inbound_read"), 1e7 * 112.0);
+    assert_eq!(sum(&records, "inbound_write"), 1e7 * 96.5);
+    assert_eq!(sum(&records, "outbound_write"), 1e7 * 4.0 * (1.0 / 64.0 + 1.0 / 4.0));
+    assert!(sum(&records, "rate_max") > 1e7);
+}
+
+#[test]
+fn the_recipe_shows_both_readings() {
+    for name in ["recipe", "seed"] {
+        let more = ["--as", name, "--rx-free", "32", "--json"];
+        let records = estimate(&more).expect(0).records();
+        assert!(records.iter().all(|record| record.subject == "recipe"));
+        assert_eq!(sum(&records, "outbound_write"), 1e7 * 4.0 * (1.0 / 32.0 + 1.0 / 4.0));
+        assert_eq!(sum(&records, "outbound_write"), sum(&records, "outbound_write_by_packets"));
+    }
+    let words = ["pcie", "estimate", "--nic", "ice", "--rate", "13M", "--size", "64"];
+    let mut command = haul(&words);
+    command.args(["--histogram", "4:10,8:10", "--as", "recipe", "--json"]);
+    let ran = run(&mut command).expect(0);
+    let records = ran.records();
+    let (right, other) =
+        (sum(&records, "outbound_write"), sum(&records, "outbound_write_by_packets"));
+    assert!(other < right, "{other} {right}");
+    ran.says(&["does not say how it averages", "right for doorbells"]);
+}
+
+#[test]
+fn the_public_models_figures_come_out() {
+    let figures = |model: &str| {
+        let mut command = haul(&["pcie", "bandwidth", "--model", model, "--json"]);
+        command.args(["--nic", "simple,kernel,dpdk", "--link", "gen3x8"]);
+        command.args(["--mps", "256", "--mrrs", "512", "--sizes", "64,512"]);
+        run(&mut command).expect(0).records()
+    };
+    let near = |records: &[Record], nic: &str, size: u64, expected: f64| {
+        let found = records.iter().find(|record| {
+            record.parameters["nic"] == nic && record.parameters["size_bytes"] == size
+        });
+        let found = found.unwrap();
+        assert_eq!((found.experiment.as_str(), found.kind), ("pcie.bandwidth", Kind::Modelled));
+        let deviation = found.samples[0] - expected;
+        eprintln!("{nic} {size} B: off by {deviation:+.4} Gb/s");
+        assert!(deviation.abs() <= 0.01, "{found:?}");
+    };
+    let published = figures("pcie-bench");
+    for (nic, at_64, at_512) in
+        [("simple", 12.58, 39.31), ("kernel", 17.63, 43.96), ("dpdk", 20.65, 45.93)]
+    {
+        near(&published, nic, 64, at_64);
+        near(&published, nic, 512, at_512);
+    }
+    let mended = figures("mended");
+    for (nic, at_64) in [("simple", 11.58), ("kernel", 15.72), ("dpdk", 18.07)] {
+        near(&mended, nic, 64, at_64);
+    }
+    let records = estimate(&["--as", "pcie-bench", "--json"]).expect(0).records();
+    assert!(records.iter().all(|record| record.subject == "pcie-bench"));
+}
+
+#[test]
+fn a_person_is_shown_the_terms_the_sums_and_what_binds() {
+    let ran = estimate(&[]).expect(0);
+    for part in
+        ["rx descriptor fetch", "outbound write", "modelled, not measured", "full to the host"]
+    {
+        assert!(ran.out.contains(part), "{part}: {ran:#?}");
+    }
+    let bytes = ran.out.find("tx packet").unwrap()..ran.out.find("rx doorbell").unwrap();
+    assert!(!bytes.is_empty(), "the largest term is first: {ran:#?}");
+    let ran = run(&mut haul(&["pcie", "estimate", "--list"])).expect(0);
+    for nic in ["ixgbe", "i40e", "ice", "iavf", "idpf", "igb", "e1000e", "mlx5", "ena"] {
+        assert!(ran.out.contains(&format!("{nic}: ")), "{nic}: {ran:#?}");
+    }
+}
+
+#[test]
+fn a_release_that_nobody_knows_takes_the_nearest_rules_and_says_so() {
+    for (driver, nearest) in [("dpdk-19.11", "dpdk-22.11"), ("dpdk-31.03", "dpdk-26.07")] {
+        let words = ["pcie", "estimate", "--nic", "i40e", "--rate", "1M", "--size", "64"];
+        let mut command = haul(&words);
+        let ran = run(command.args(["--driver", driver, "--json"])).expect(0);
+        let records = ran.records();
+        assert!(records.iter().all(|record| record.parameters["driver_rules"] == nearest));
+        ran.says(&[driver, nearest]);
+    }
+    let words = ["pcie", "estimate", "--nic", "ice", "--rate", "1M", "--size", "64"];
+    let mut command = haul(&words);
+    let ran = run(command.args(["--rx-free", "64"])).expect(0);
+    assert!(ran.out.contains("--rx-free changes nothing"), "{ran:#?}");
+}
+
+#[test]
+fn what_cannot_be_is_refused_by_value_limit_and_remedy() {
+    for (option, value, part) in [
+        ("--link", "gen3x3", "x16"),
+        ("--link", "gen6x8", "1 to 5"),
+        ("--link", "", "gen3x8"),
+        ("--mps", "100", "256"),
+        ("--mrrs", "8192", "4096"),
+        ("--rcb", "32", "64 and 128"),
+        ("--rate", "0", "10M"),
+        ("--rate", "-1", "above 0"),
+        ("--rate", "1e9", "10M"),
+        ("--rate", "NaN", "10M"),
+        ("--size", "0", "1 to 65535"),
+        ("--size", "65536", "1 to 65535"),
+        ("--histogram", "0:5", "no poll"),
+        ("--histogram", "4:1,4:2", "twice"),
+        ("--histogram", "4:99999999999999999999", "0:5,4:10"),
+        ("--tx-histogram", "x", "0:5,4:10"),
+        ("--driver", "linux-6.1", "dpdk-22.11"),
+        ("--nic", "bnxt", "mlx5"),
+        ("--mode", "fast", "vector"),
+        ("--option", "fast", "rx-16-byte"),
+        ("--segments", "0", "1 to 255"),
+        ("--offset", "64", "0 to 63"),
+        ("--rx-free", "20000", "16384"),
+        ("--tx-rs", "8", "scalar"),
+        ("--as", "other", "pcie-bench"),
+    ] {
+        let all = [("--nic", "ice"), ("--rate", "1M"), ("--size", "64")];
+        let mut command = haul(&["pcie", "estimate"]);
+        for (name, usual) in all.iter().filter(|(name, _)| *name != option) {
+            command.args([*name, *usual]);
+        }
+        run(command.args([option, value])).expect(2).says(&[value, part]);
+    }
+    for (option, value) in [("--sizes", "4"), ("--sizes", "1MiB"), ("--nic", "ice")] {
+        run(&mut haul(&["pcie", "bandwidth", option, value])).expect(2);
+    }
+    for arguments in [&["pcie"][..], &["pcie", "estimate"], &["pcie", "list", "extra"]] {
+        run(&mut haul(arguments)).expect(2);
+    }
+}
+
+#[test]
+fn the_devices_of_this_machine_are_listed_or_said_to_be_hidden() {
+    let ran = run(&mut haul(&["pcie", "list"])).expect(0);
+    assert!(ran.out.contains("  link: ") || ran.out.contains("no network device"), "{ran:#?}");
+    let ran = run(&mut haul(&["pcie", "list", "--json"])).expect(0);
+    assert!(ran.records().iter().all(|record| record.experiment == "pcie.list"));
+}
