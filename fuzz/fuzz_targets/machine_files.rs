@@ -16,7 +16,7 @@ use libfuzzer_sys::{
 };
 
 /// Files that are read, in a folder that stands for the root.
-const FILES: [&str; 22] = [
+const FILES: [&str; 28] = [
     "proc/meminfo",
     "proc/cpuinfo",
     "proc/self/status",
@@ -39,6 +39,12 @@ const FILES: [&str; 22] = [
     "sys/devices/system/cpu/cpu0/topology/core_id",
     "sys/bus/dsa/devices/wq0.0/state",
     "usr/lib/x86_64-linux-gnu/pkgconfig/libdpdk.pc",
+    "sys/bus/pci/devices/0000:01:00.0/class",
+    "sys/bus/pci/devices/0000:01:00.0/config",
+    "sys/bus/pci/devices/0000:01:00.0/current_link_speed",
+    "sys/bus/pci/devices/0000:01:00.0/max_link_width",
+    "sys/bus/pci/devices/0000:01:00.0/local_cpulist",
+    "sys/bus/pci/devices/0000:01:00.0/net/eth0/speed",
 ];
 
 /// Variables that say where tuning is.
@@ -78,6 +84,7 @@ fuzz_target!(|input: Input| {
         assert!(!format!("{offer:?}").is_empty());
     }
     let _ = (sys.devices(), sys.huge_pages(), sys.caches(), sys.memory(), sys.not_mounted());
+    let _ = sys.pcie_devices();
     let _ = locate(|name| {
         let place = VARIABLES.iter().position(|variable| *variable == name)?;
         input.variables[place].clone().map(OsString::from_vec)

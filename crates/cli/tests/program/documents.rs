@@ -18,7 +18,7 @@ enum Shown {
 use Shown::{Elsewhere, Run};
 
 /// How each command begins, and what is done with it.
-const COMMANDS: [(&str, Shown); 17] = [
+const COMMANDS: [(&str, Shown); 21] = [
     ("cargo run --release -- survey", Elsewhere("scripts/test benchmark, with --quick")),
     ("scripts/test", Elsewhere("whoever runs this")),
     ("haul copy list", Run("", "threshold")),
@@ -40,6 +40,10 @@ const COMMANDS: [(&str, Shown); 17] = [
     ("haul heap bench --test growth", Elsewhere("heap_bench.rs, of fewer blocks")),
     ("haul heap bench --test pairs", Elsewhere("heap_bench.rs, of fewer pairs")),
     ("haul heap bench --help", Run("", "growth")),
+    ("haul pcie list", Run("", "")),
+    ("haul pcie estimate --nic", Run("", "rx descriptor fetch")),
+    ("haul pcie estimate --list", Run("", "ixgbe")),
+    ("haul pcie bandwidth", Run("", "20.65")),
     ("HAUL_RECORD=", Elsewhere("the tests of haul-record")),
     ("haul heap replay", Elsewhere("heap_replay.rs, of a trace that it has")),
 ];
