@@ -8,6 +8,7 @@
 //! - `file`: files read once with a limit, files replaced in one step;
 //! - [`sys`]: what this machine is, has and allows;
 //! - [`tuning`]: `haul.toml`, the thresholds measured on this machine;
+//! - `peer`: what any part needs that meets another process;
 //! - [`channel`]: bulk transfer between two processes.
 //!
 //! The copy functions themselves are in [`copy`], which stands below this crate and knows nothing
@@ -29,6 +30,7 @@ pub mod file;
 // Under loom haul-heap has its protocols alone.
 #[cfg(not(loom))]
 mod housekeeper;
+mod peer;
 pub mod sys;
 pub mod tuning;
 

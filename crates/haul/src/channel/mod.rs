@@ -24,8 +24,8 @@
 //!   receiver. What `recv` gives is the receiver's alone.
 //! - **Whole or not at all.** A peer that dies, closes or gives up in the middle of a message ends
 //!   it with an error. No part of it is handed out.
-//! - **The peer is of one's own user, or root**, as the kernel says it, unless [`Settings::users`] allows
-//!   others.
+//! - **The peer is of one's own user, or root**, as the kernel says it, unless [`Settings::users`]
+//!   allows others.
 //! - **The peer is not believed.** What it writes into shared memory is read once, into private
 //!   memory, and checked; its memory is mapped only after seals and size were seen; it cannot cause
 //!   SIGBUS, and it cannot stall a call beyond [`Settings::wait`] and [`Settings::deadline`]. Only
@@ -34,147 +34,43 @@
 //!
 //! # From the bottom up
 //!
-//! `error`, `mechanism`, `account`: the words; `layout`: what stands where in the memory that both ends share; `words`, `counter`, `bell`, `closing`: what
-//! both ends change there (`interleavings`: in every order); `region`: that memory; `checksum`: over the bytes of a message; `received`: descriptors of the peer's, `aside`: closed without waiting for it; `alone`: whether memory is somebody's alone; `socket`, `listening`, `peer`, `users`: the other process; `poller`: what an event loop polls; `link`: socket, memory and bells of
-//! an end; `place`: where each end may run; `idle`: whether there is a processor for each end; `transfer`: steps, and waiting under a deadline; `ranges`, `pages`, `spares`, `announced`: pages that are put in the place of others; `source`, `buffer`: what goes in and what comes out; `inline`, `ring`, `staged`,
-//! `sealed`, `pull`, `double`, `lease` (over `pool`), `vmsplice`: one mechanism each; `choose`: which of them; `handshake`: how two ends meet;
-//! `sender` (with `begin`, `sending`), `receiver` (with `incoming`, `filling`): the two halves.
+//! - `shared`: what both ends have: words, shared memory, waiting;
+//! - `pages`: pages of messages that take the place of others;
+//! - `mechanism`: one file for each mechanism, and which of them a message takes;
+//! - `send`: the half that messages go into;
+//! - `receive`: the half that they come out of.
 
-mod account;
-mod alone;
-mod announced;
-mod aside;
-mod begin;
-mod bell;
-mod buffer;
-mod checksum;
-mod choose;
-mod closing;
-mod counter;
-mod distance;
-mod double;
-mod error;
-mod filling;
-mod handshake;
-mod huge;
-mod idle;
-mod incoming;
-mod inline;
-#[cfg(all(test, loom))]
-mod interleavings;
-mod layout;
-mod lease;
-mod link;
-mod listening;
 mod mechanism;
-mod near;
 mod pages;
-mod peer;
-mod place;
-mod poller;
-mod pool;
-mod pull;
-mod ranges;
-mod received;
-mod receiver;
-mod region;
-mod ring;
-mod sealed;
-mod sender;
-mod sending;
-mod socket;
-mod source;
-mod spares;
-mod staged;
-mod transfer;
-mod users;
-mod vmsplice;
-mod words;
+mod receive;
+mod send;
+mod shared;
 
 use std::io::IoSlice;
 use std::path::Path;
-use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::sync::Arc;
 
 use haul_model::Bytes;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use crate::sys::Sys;
-use handshake::Met;
-use link::Link;
-use listening::Bound;
-use socket::Socket;
+use crate::peer::closer;
+use crate::peer::listening::{self, Bound};
+use crate::peer::socket::{self, Socket};
+use shared::handshake::{self, Agreement};
+use shared::link::Link;
 
-pub use account::Account;
-pub use buffer::Buffer;
-pub use error::Error;
-pub use mechanism::Mechanism;
-pub use peer::Identity;
-pub use receiver::Receiver;
-pub use sealed::Building;
-pub use sender::Sender;
-pub use sending::Sending;
-pub use socket::pair;
-pub use users::Users;
-pub use vmsplice::vmsplice_copy;
-
-/// How a channel behaves at this end. The other end has its own.
-#[derive(Clone, Debug)]
-pub struct Settings {
-    /// Longest that a transfer may take from the moment the peer begins with it, and longest that
-    /// the two ends may take to meet.
-    pub deadline: Duration,
-    /// Longest that a call waits for the peer to begin: a message to come, or room to be made.
-    /// `None` is for as long as the peer lives.
-    pub wait: Option<Duration>,
-    /// Users whose processes may be at the other end: others are refused before a word is said.
-    pub users: Users,
-    /// Largest message, in bytes, to send or to take.
-    pub size_max: u64,
-    /// Whether the peer is one of one's own. If both ends say so, mechanisms are allowed that a
-    /// hostile peer could abuse: `pull`, `double`, `lease`, `vmsplice`; and what was built in place
-    /// changes hands as it is.
-    pub trusts_peer: bool,
-    /// The part of a message, 0 to 1, that the receiver is expected to write to. Where the ends do
-    /// not trust each other, handing over what was built in place is cheap only while that is small;
-    /// above what `haul.toml` says, or 0.11, the receiver copies it.
-    pub dirty_fraction: f64,
-    /// Whether what is sent carries a checksum of the whole message, which the receiver compares
-    /// with the bytes that it keeps. It is fused into the copies that the processors make, and a
-    /// pass of its own where the kernel makes them.
-    pub integrity: bool,
-    /// The mechanism to send by, whatever haul would choose. Messages of length zero are inline.
-    pub mechanism: Option<Mechanism>,
-}
-
-impl Default for Settings {
-    /// 30 seconds to begin, 30 to end; one's own user and root; 64 GiB; no trust; nothing written to; no checksum;
-    /// haul's choice.
-    fn default() -> Self {
-        Self {
-            deadline: Duration::from_secs(30),
-            wait: Some(Duration::from_secs(30)),
-            users: Users::Own,
-            size_max: 64 << 30,
-            trusts_peer: false,
-            dirty_fraction: 0.0,
-            integrity: false,
-            mechanism: None,
-        }
-    }
-}
-
-impl Settings {
-    /// A chunk of the ring in bytes: a quarter of the core's own L2, a power of two.
-    fn chunk_bytes(&self) -> usize {
-        static BYTES: OnceLock<usize> = OnceLock::new();
-        *BYTES.get_or_init(|| {
-            let quarter = Sys::new().caches().size_bytes(2).unwrap_or(1 << 20) / layout::CHUNKS;
-            let floor = 1_usize << quarter.max(1).ilog2();
-            floor.clamp(layout::CHUNK_BYTES_MIN, layout::CHUNK_BYTES_MAX)
-        })
-    }
-}
+pub use crate::peer::process::Identity;
+pub use crate::peer::users::Users;
+pub use mechanism::sealed::Building;
+pub use mechanism::vmsplice::vmsplice_copy;
+pub use pages::buffer::Buffer;
+pub use receive::receiver::Receiver;
+pub use send::sender::Sender;
+pub use send::sending::Sending;
+pub use shared::account::Account;
+pub use shared::error::Error;
+pub use shared::names::Mechanism;
+pub use shared::settings::Settings;
 
 /// One end of a channel between two processes, for both directions.
 #[derive(Debug)]
@@ -197,17 +93,17 @@ impl Channel {
         Self::connect_over(socket::connect(path)?, settings)
     }
 
-    /// Begins a channel over a connected socket, one of a [`pair`] or an inherited one, which is the
-    /// channel's from here on, in all its copies. The other end calls
+    /// Begins a channel over a connected socket, one of a [`pair`] or an inherited one, which is
+    /// the channel's from here on, in all its copies. The other end calls
     /// [`accept_over`](Self::accept_over).
     ///
     /// # Errors
     /// As [`connect`](Self::connect).
     pub fn connect_over(socket: OwnedFd, settings: &Settings) -> Result<Self, Error> {
         let socket = Socket::adopt(socket)?;
-        aside::check()?;
-        let met = handshake::connect(&socket, settings)?;
-        Self::new(socket, met, settings, 0)
+        closer::check()?;
+        let agreed = handshake::connect(&socket, settings)?;
+        Self::new(socket, agreed, settings, 0)
     }
 
     /// The other end of [`connect_over`](Self::connect_over).
@@ -216,13 +112,18 @@ impl Channel {
     /// As [`connect`](Self::connect).
     pub fn accept_over(socket: OwnedFd, settings: &Settings) -> Result<Self, Error> {
         let socket = Socket::adopt(socket)?;
-        aside::check()?;
-        let met = handshake::accept(&socket, settings)?;
-        Self::new(socket, met, settings, 1)
+        closer::check()?;
+        let agreed = handshake::accept(&socket, settings)?;
+        Self::new(socket, agreed, settings, 1)
     }
 
-    fn new(socket: Socket, met: Met, settings: &Settings, lane: usize) -> Result<Self, Error> {
-        let link = Arc::new(Link::new(socket, met, settings.clone())?);
+    fn new(
+        socket: Socket,
+        agreed: Agreement,
+        settings: &Settings,
+        lane: usize,
+    ) -> Result<Self, Error> {
+        let link = Arc::new(Link::new(socket, agreed, settings.clone())?);
         let receiver = Receiver::new(Arc::clone(&link), 1 - lane);
         Ok(Self { sender: Sender::new(link, lane), receiver })
     }
@@ -315,6 +216,14 @@ impl Channel {
     }
 }
 
+/// Two connected sockets: one for this process, one to be inherited or handed over. Closed on exec.
+///
+/// # Errors
+/// [`Error::System`].
+pub fn pair() -> Result<(OwnedFd, OwnedFd), Error> {
+    Ok(socket::pair()?)
+}
+
 impl AsFd for Channel {
     /// Readable when [`try_recv`](Channel::try_recv) or [`Sending::advance`] should be called
     /// again.
@@ -331,8 +240,8 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Makes a socket at `path`, for this user alone. A socket that a process left there which is gone is
-    /// replaced; nothing else ever is.
+    /// Makes a socket at `path`, for this user alone. A socket that a process left there which is
+    /// gone is replaced; nothing else ever is.
     ///
     /// # Errors
     /// [`Error::Socket`], also where something is there already.
@@ -340,8 +249,9 @@ impl Listener {
         Self::bind_for(path, &Users::Own)
     }
 
-    /// As [`bind`](Self::bind), for these users: where they are others than one's own and root, everybody
-    /// may connect that reaches `path`, and [`accept`](Self::accept) refuses all but [`Settings::users`].
+    /// As [`bind`](Self::bind), for these users: where they are others than one's own and root,
+    /// everybody may connect that reaches `path`, and [`accept`](Self::accept) refuses all but
+    /// [`Settings::users`].
     ///
     /// # Errors
     /// As [`bind`](Self::bind).
@@ -353,11 +263,12 @@ impl Listener {
     /// The next channel. Whoever connects and then does not behave costs at most the deadline.
     ///
     /// # Errors
-    /// As [`Channel::connect`], [`Error::OtherUser`] where whoever connects is not of [`Settings::users`];
+    /// As [`Channel::connect`], [`Error::OtherUser`] where whoever connects is not of
+    /// [`Settings::users`];
     /// [`Error::Deadline`] when nobody comes. The listener stays usable.
     pub fn accept(&self, settings: &Settings) -> Result<Channel, Error> {
         // Who waits is left to wait: each connection is one more descriptor to be closed.
-        aside::check()?;
+        closer::check()?;
         match socket::accept(&self.socket, settings.wait)? {
             Some(socket) => Channel::accept_over(socket, settings),
             None => {

@@ -8,8 +8,8 @@ use haul_model::Bytes;
 
 use crate::support::{BY_COPY, by, ends, pattern};
 
-/// Around every boundary: the inline slot, a page, the smallest and the largest chunk, the ring, and what
-/// goes through all of it.
+/// Around every boundary: the inline slot, a page, the smallest and the largest chunk, the ring,
+/// and what goes through all of it.
 const SIZES: [usize; 24] = [
     1, 63, 64, 4032, 4096, 8191, 8192, 8193, 16383, 16384, 16385, 65535, 65537, 262_143, 262_144,
     262_145, 1_048_575, 1_048_576, 1_048_577, 3_000_001, 4_194_303, 4_194_304, 8_388_608,
@@ -83,8 +83,8 @@ fn checksums_are_compared_over_what_is_kept() {
     assert!(other.recv().unwrap().account().is_checked);
 }
 
-/// A lease is given only pages that are the target's alone: what shares one could be lost to whoever
-/// writes there meanwhile.
+/// A lease is given only pages that are the target's alone: what shares one could be lost to
+/// whoever writes there meanwhile.
 #[test]
 fn a_part_of_a_page_is_not_lent() {
     let (mut one, mut other) = ends(&by(Mechanism::Lease));
@@ -263,7 +263,8 @@ fn sealed_memory_arrives_without_a_copy() {
     }
 }
 
-/// Whatever is announced, every byte is what was sent or what was written, and the receiver's alone.
+/// Whatever is announced, every byte is what was sent or what was written, and the receiver's
+/// alone.
 #[test]
 fn what_will_be_written_is_copied_once_and_changes_nothing() {
     const HUGE: usize = 2 << 20;
@@ -325,8 +326,8 @@ fn what_is_announced_takes_a_fault_for_each_huge_page_where_there_are_any() {
     assert!(got[size / 2..].iter().all(|byte| *byte == 3));
 }
 
-/// What is left of huge pages when others take the place of a part is no huge page, and is not used again
-/// as one.
+/// What is left of huge pages when others take the place of a part is no huge page, and is not used
+/// again as one.
 #[test]
 fn an_announced_buffer_that_is_received_into_leaves_only_whole_huge_pages() {
     let size = 8 << 20;

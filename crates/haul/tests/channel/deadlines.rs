@@ -1,7 +1,7 @@
-//! Times that are kept whatever the size of a message: what one end does by itself is done in pieces, with a
-//! look at the clock in between, and a call that does not wait comes back. How long the same work takes as a
-//! whole is measured in the same run. Of several attempts one in time will do, for others use this machine
-//! too; one piece of work that is never cut is never in time.
+//! Times that are kept whatever the size of a message: what one end does by itself is done in
+//! pieces, with a look at the clock in between, and a call that does not wait comes back. How long
+//! the same work takes as a whole is measured in the same run. Of several attempts one in time will
+//! do, for others use this machine too; one piece of work that is never cut is never in time.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::thread;

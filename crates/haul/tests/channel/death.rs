@@ -148,7 +148,8 @@ fn kills() -> u32 {
 }
 
 /// The peer, connected, and a random time in which it may live on: up to 12 ms, in which it sends
-/// or takes some ten messages. `each` says how long after the kill this end knew. Prints the longest.
+/// or takes some ten messages. `each` says how long after the kill this end knew. Prints the
+/// longest.
 fn each_kill(
     what: &str,
     mechanism: Mechanism,

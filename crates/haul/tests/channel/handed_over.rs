@@ -27,7 +27,8 @@ fn built(bytes: &[u8]) -> Building {
     building
 }
 
-/// Whether the kernel tells who else has a file. Where it does not, all memory comes as a private view.
+/// Whether the kernel tells who else has a file. Where it does not, all memory comes as a private
+/// view.
 fn can_tell() -> bool {
     let enabled = std::fs::read_to_string("/proc/sys/fs/leases-enable");
     let can = enabled.is_ok_and(|text| text.trim() == "1");
@@ -37,8 +38,9 @@ fn can_tell() -> bool {
     can
 }
 
-/// How often a hand-over is tried until the memory itself changes hands: another test's process has it for
-/// the time from its fork to its exec, if it is forked just as it is made, and then it is copied.
+/// How often a hand-over is tried until the memory itself changes hands: another test's process has
+/// it for the time from its fork to its exec, if it is forked just as it is made, and then it is
+/// copied.
 const TRIES: usize = 10;
 
 /// Whether this memory is a file's as it is, and no private view.
@@ -120,8 +122,8 @@ fn with_integrity_what_is_kept_is_compared() {
     }));
 }
 
-/// A process that came by fork has the memory too: it stays with the sender, who hears of it. In a process
-/// of its own, for the fork has what every thread is at.
+/// A process that came by fork has the memory too: it stays with the sender, who hears of it. In a
+/// process of its own, for the fork has what every thread is at.
 #[test]
 fn memory_that_a_fork_has_is_not_handed_over() {
     let folder = tempfile::tempdir().unwrap();
@@ -201,8 +203,8 @@ fn what_could_kill_the_receiver_is_refused() {
     }
 }
 
-/// Memory that somebody else can write is sealed by the receiver, and a private view of it is kept; where
-/// it cannot be sealed, as somebody maps it, it is refused.
+/// Memory that somebody else can write is sealed by the receiver, and a private view of it is kept;
+/// where it cannot be sealed, as somebody maps it, it is refused.
 #[test]
 fn what_somebody_else_has_is_sealed_or_refused() {
     let file = counted(2 * PAGE, SIZE);

@@ -1,5 +1,5 @@
-//! Descriptors that take long to be closed, handed over wherever that can be done: no call waits for them,
-//! and none that ends a channel does.
+//! Descriptors that take long to be closed, handed over wherever that can be done: no call waits
+//! for them, and none that ends a channel does.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -25,9 +25,9 @@ fn loopback() -> io::Result<(TcpListener, TcpStream)> {
     Ok((listener, TcpStream::connect(address)?))
 }
 
-/// A connection whose other end, the second, takes nothing more: as it is closed by the last who has it,
-/// it waits until what was written has gone, as it was told to.
-/// `None` where there is no network of this machine with itself.
+/// A connection whose other end, the second, takes nothing more: as it is closed by the last who
+/// has it, it waits until what was written has gone, as it was told to. `None` where there is no
+/// network of this machine with itself.
 fn slow_for(linger: Duration) -> Option<(OwnedFd, TcpStream)> {
     let Ok((listener, mut slow)) = loopback() else {
         eprintln!(
@@ -73,8 +73,8 @@ fn as_memory_of_a_channel() {
         let Some((slow, _other)) = slow() else { return };
         let (own, other) = pair().unwrap();
         sockopt::set_socket_passcred(&own, true).unwrap();
-        // Whoever closes it last is held up, so it is on its way before anybody looks for it: the number
-        // that is to be sent back is not known yet.
+        // Whoever closes it last is held up, so it is on its way before anybody looks for it: the
+        // number that is to be sent back is not known yet.
         let files: Vec<_> = (0..count).map(|_| slow.as_fd()).collect();
         send(&own, &greeting(2, 256 << 10, 1, 0), &files);
         drop(slow);

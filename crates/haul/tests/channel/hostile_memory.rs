@@ -1,5 +1,6 @@
-//! A peer whose memory does not keep still: files that grow while they are looked at, and pages that it
-//! keeps pinned. Each ends in a named error or goes its way, in time, and nothing of it stays here.
+//! A peer whose memory does not keep still: files that grow while they are looked at, and pages
+//! that it keeps pinned. Each ends in a named error or goes its way, in time, and nothing of it
+//! stays here.
 
 use std::fs::{self, File};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -42,8 +43,8 @@ fn held(file: &impl AsRawFd) -> (usize, usize) {
     (files.filter(|found| *found == this).count(), mappings.count())
 }
 
-/// Waits until this process has so many descriptors and mappings of a file: what a peer handed over is closed
-/// by a thread of its own, see `aside`, so that no peer holds a call up.
+/// Waits until this process has so many descriptors and mappings of a file: what a peer handed over
+/// is closed by a thread of its own, see `aside`, so that no peer holds a call up.
 #[track_caller]
 fn assert_held(file: &impl AsRawFd, expected: (usize, usize), what: &str) {
     let start = Instant::now();
@@ -157,8 +158,8 @@ fn a_file_that_grows_is_no_pool() {
     }
 }
 
-/// Runs what looks at a file, which is cut short and then sealed just before a certain one of the looks;
-/// says how many there were, and what came of it.
+/// Runs what looks at a file, which is cut short and then sealed just before a certain one of the
+/// looks; says how many there were, and what came of it.
 fn cut_before_look<T: Send>(
     number: u32,
     file: &OwnedFd,
@@ -296,7 +297,8 @@ fn unmap(base: *mut libc::c_void, size: usize) {
     unsafe { rustix::mm::munmap(base, size) }.unwrap();
 }
 
-/// Whoever keeps pages in order to write to them late gets no seal, and without it nothing is taken.
+/// Whoever keeps pages in order to write to them late gets no seal, and without it nothing is
+/// taken.
 #[test]
 fn memory_that_is_kept_for_writing_is_refused() {
     for is_pipe in [true, false] {
@@ -328,7 +330,8 @@ fn memory_that_is_kept_for_writing_is_refused() {
     }
 }
 
-/// Pages that are kept although they can no longer be written: neither end sees what the other does.
+/// Pages that are kept although they can no longer be written: neither end sees what the other
+/// does.
 #[test]
 fn sealed_pages_that_the_sender_keeps_are_the_receivers_own() {
     for kind in [3, 5] {

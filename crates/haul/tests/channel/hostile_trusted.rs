@@ -236,8 +236,8 @@ fn leased(liar: &Liar, victim: &mut Channel, size: usize) -> (Buffer, File) {
     })
 }
 
-/// A sender that fills its lease after the receiver gave up reaches nothing of the receiver's: neither
-/// what it was to fill nor, by now, anything else of the pool.
+/// A sender that fills its lease after the receiver gave up reaches nothing of the receiver's:
+/// neither what it was to fill nor, by now, anything else of the pool.
 #[test]
 fn a_lease_that_is_filled_too_late_reaches_nothing() {
     let size = 3 * 4096 + 100;

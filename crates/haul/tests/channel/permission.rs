@@ -1,7 +1,8 @@
 //! Whom a sender lets read its memory: the one peer, by name, and only as long as a transfer lasts.
 //!
-//! Where Yama is in force (`ptrace_scope` 1), the kernel is asked; and everywhere, what this process asked
-//! of it: a filter has each such call answered by a thread of the test, which keeps what was asked.
+//! Where Yama is in force (`ptrace_scope` 1), the kernel is asked; and everywhere, what this
+//! process asked of it: a filter has each such call answered by a thread of the test, which keeps
+//! what was asked.
 
 use std::ffi::c_int;
 use std::path::Path;
@@ -20,8 +21,8 @@ use crate::watched::{Answer, can_watch, watch};
 struct Asked(Arc<Mutex<Vec<i32>>>);
 
 impl Asked {
-    /// From here on every PR_SET_PTRACER of this thread, and of those that it starts, succeeds and is
-    /// kept, whether or not there is a Yama.
+    /// From here on every PR_SET_PTRACER of this thread, and of those that it starts, succeeds and
+    /// is kept, whether or not there is a Yama.
     fn begin() -> Self {
         let asked = Self::default();
         let keeping = asked.clone();
@@ -78,7 +79,8 @@ pub(crate) fn send_by_name(path: &Path, mechanism: Mechanism) {
     assert_eq!(asked.so_far()[8..], [0], "withdrawn as the peer went");
 }
 
-/// Both ends of a channel that begins while somebody is named: nobody else is, so neither can be read.
+/// Both ends of a channel that begins while somebody is named: nobody else is, so neither can be
+/// read.
 fn another_peer(settings: &Settings) -> (Channel, Channel) {
     let (one, other) = pair().unwrap();
     let accepting = thread::spawn({
@@ -117,15 +119,15 @@ fn can_read(process: i32, address: u64) -> bool {
     let local = libc::iovec { iov_base: byte.as_mut_ptr().cast(), iov_len: 1 };
     let base = std::ptr::without_provenance_mut(address as usize);
     let remote = libc::iovec { iov_base: base, iov_len: 1 };
-    // SAFETY: one vector that names a byte here, and one that names another process's memory, which the
-    // kernel checks and only reads.
+    // SAFETY: one vector that names a byte here, and one that names another process's memory, which
+    // the kernel checks and only reads.
     let count =
         unsafe { libc::process_vm_readv(process, &raw const local, 1, &raw const remote, 1, 0) };
     count == 1
 }
 
-/// What a receiver does, and whoever else there is: tells whether it can read its parent's memory when no
-/// transfer is under way.
+/// What a receiver does, and whoever else there is: tells whether it can read its parent's memory
+/// when no transfer is under way.
 pub(crate) fn read_the_sender(channel: &mut Channel) {
     let got = channel.recv().unwrap();
     assert!(got[..] == pattern(SIZE, 14));

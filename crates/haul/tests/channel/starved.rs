@@ -54,7 +54,8 @@ fn without_descriptors_the_ring_carries_it() {
     }
 }
 
-/// What a peer does that can open nothing more: what comes with a descriptor is lost, and it says why.
+/// What a peer does that can open nothing more: what comes with a descriptor is lost, and it says
+/// why.
 pub(crate) fn receive_without_descriptors(channel: &mut Channel) {
     limit(libc::RLIMIT_NOFILE, 3);
     let error = channel.recv().map(|got| got.len()).unwrap_err();
@@ -81,7 +82,8 @@ fn limit_memory(more: u64) {
     limit(libc::RLIMIT_AS, pages * 4096 + more);
 }
 
-/// What a peer does that can map nothing more: what needs memory goes through the ring, that is there.
+/// What a peer does that can map nothing more: what needs memory goes through the ring, that is
+/// there.
 pub(crate) fn send_without_memory(channel: &mut Channel, mechanism: Mechanism) {
     let bytes = pattern(SIZE, 4);
     limit_memory(SIZE as u64 / 2);

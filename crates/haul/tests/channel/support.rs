@@ -8,8 +8,9 @@ use haul::channel::{Channel, Mechanism, Settings, pair};
 /// Long enough for a loaded machine, short enough that a hang is seen.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// For peers that will not move: short enough to be waited for, and long enough that those that will do so
-/// within it though a hypervisor takes most of the processors (a thread that could run waited for 320 ms).
+/// For peers that will not move: short enough to be waited for, and long enough that those that
+/// will do so within it though a hypervisor takes most of the processors (a thread that could run
+/// waited for 320 ms).
 pub(crate) const SHORT: Duration = Duration::from_secs(1);
 
 /// Ends that trust each other and send by one mechanism.

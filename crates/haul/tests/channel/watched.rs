@@ -1,5 +1,5 @@
-//! System calls of one thread, stopped by a filter and told to whoever watches: what is asked of the kernel
-//! can be kept, answered in its place, or something can be done just before it.
+//! System calls of one thread, stopped by a filter and told to whoever watches: what is asked of
+//! the kernel can be kept, answered in its place, or something can be done just before it.
 
 use std::ffi::{c_int, c_long, c_ulong};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -62,8 +62,9 @@ pub(crate) fn can_watch(what: &str) -> bool {
     can
 }
 
-/// From here on each of these calls of this thread, and of threads that it starts, goes to `watch` first,
-/// with its arguments, which runs in a thread of its own. For where [`can_watch`] says that it can.
+/// From here on each of these calls of this thread, and of threads that it starts, goes to `watch`
+/// first, with its arguments, which runs in a thread of its own. For where [`can_watch`] says that
+/// it can.
 pub(crate) fn watch(
     calls: &[c_long],
     mut watch: impl FnMut(c_long, [u64; 6]) -> Answer + Send + 'static,
@@ -97,8 +98,8 @@ fn answer_one(
     (result == 0).then_some(())
 }
 
-/// `None` where the kernel has no such filters (before 5.0), or cannot go on with a call (before 5.5), or
-/// where somebody listens already.
+/// `None` where the kernel has no such filters (before 5.0), or cannot go on with a call (before
+/// 5.5), or where somebody listens already.
 fn listen(calls: &[c_long]) -> Option<OwnedFd> {
     let step = |code, jt, k| libc::sock_filter { code, jt, jf: 0, k };
     // Loads the call's number; jumps behind the end of all comparisons where it is one of these.

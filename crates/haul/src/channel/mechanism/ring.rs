@@ -1,0 +1,373 @@
+//! `ring`: a piece of a message at a time goes through 1 MiB that both ends have, 1.75 MiB for
+//! large messages; while one end fills it, the other empties it, so both copies overlap.
+//!
+//! ```text
+//! sender:    while there is room for a piece: copy it in,   filled += its cells,   ring
+//! receiver:  while a piece is there:          copy it out,  drained += its cells,  ring
+//! ```
+//!
+//! Both count cells over the life of the channel and keep their own count in private memory; the
+//! other's is read once and must be where it can be. Where a piece ends follows from its message's
+//! length and from the count, at both ends alike: pieces lie one behind the other, and none is cut
+//! by the end of the ring. Lying close is worth it: the processor that reads them fetches ahead,
+//! into the next piece. A message that uses less than all of the ring wraps early: the count passes
+//! over the cells that it leaves out, which counts them as filled and emptied.
+//!
+//! # By way of the caches, or of memory
+//! A line that one core has written and another reads goes from cache to cache, one after the other
+//! as the reader asks for them. Between two cores that share their last cache that is as fast as it
+//! gets; between two that do not it is slow. Written past the caches, the same bytes come from
+//! memory, which processors fetch ahead as any other array. So the sender goes by what it finds,
+//! see `distance`, and on Intel by memory where the message is large. Measured in turns through 1
+//! MiB, GB/s and half a round trip in ns, on Zen 4 with both ends within one core complex and in
+//! two:
+//!
+//! | message | caches, one | memory, one | caches, two | memory, two |
+//! |---|---|---|---|---|
+//! | 4 KiB | 8.1, 981 | 5.8, 1383 | 3.5, 2632 | 4.2, 1848 |
+//! | 8 KiB | 11.3, 1408 | 7.1, 2032 | 4.0, 4593 | 6.0, 2678 |
+//! | 16 KiB | 8.8, 2105 | 8.3, 2996 | 3.8, 7533 | 6.6, 3619 |
+//! | 64 KiB | 7.4, 9559 | 6.7, 11914 | 3.8, 30113 | 6.0, 12730 |
+//! | 1 MiB | 16.6 | 11.0 | 4.3 | 9.6 |
+//! | 16 MiB | 10.0 | 7.5 | 2.1 | 8.8 |
+//! | 256 MiB | 8.3 | 8.7 | 3.1 | 12.3 |
+//!
+//! # How much of it
+//! A line goes round in the caches as long as the part of the ring that is in use stays in them, so
+//! on Intel (see `window`) messages of less than 512 KiB go through 128 KiB as long as the sender
+//! keeps going. One that has slept waits for the receiver to be scheduled: then each turn should
+//! carry much, and they go through all of it. While the receiver is behind, pieces are larger:
+//! there is enough to overlap with. GB/s and half a round trip in ns on Cascade Lake, where L2 has
+//! 1 MiB, in turns: the first 1 MiB and loops of registers as it was, and less of it, `rep movsb`
+//! at both ends ([`Hint::Handover`]) and larger pieces:
+//!
+//! | message | before | now |
+//! |---|---|---|
+//! | 4 KiB | 3.7, 2302 | 4.4, 2103 |
+//! | 8 KiB | 4.6, 3293 | 6.1, 2972 |
+//! | 16 KiB | 4.8, 4841 | 7.3, 4448 |
+//! | 32 KiB | 4.9, 8085 | 7.7, 6814 |
+//! | 64 KiB | 4.9, 14415 | 6.4, 12666 |
+//! | 256 KiB | 6.2 | 7.8 |
+//!
+//! What gained nothing or lost, at 256 MiB in a program of its own: prefetching the source (into
+//! the first cache alone, too) or the ring, for reading or writing, pieces of 16 to 256 KiB, a
+//! receiver that stays half a ring behind, `rep movsb` at either end, four pages side by side. A
+//! ring of 4 MiB stays in the last cache and gains a third there, but it is more memory than a
+//! channel may take.
+
+use haul_copy::Hint;
+
+use super::window;
+use crate::channel::shared::checksum::Sum;
+use crate::channel::shared::distance::Distance;
+use crate::channel::shared::error::Error;
+use crate::channel::shared::lane::Lane;
+use crate::channel::shared::layout::{self, CELL_BYTES};
+use crate::channel::shared::pace::{Pace, cells_for, piece_bytes};
+use crate::channel::shared::source::Source;
+use crate::channel::shared::transfer::Step;
+
+/// From this size on the target goes past the caches: it would not stay in them beside the source.
+/// Half the last cache of a core complex of EPYC, see `sys::cache`. On Zen 4, GB/s in one complex
+/// and between two: 16 MiB 7.5 and 8.8 by cached stores, 9.3 and 12.4 past the caches; 4 MiB 12.3
+/// and 12.2, 10.7 and 11.3.
+const TARGET_STREAMED_BYTES_MIN: u64 = 16 << 20;
+/// From this size on Intel's rings (see `window`) go past the caches wherever the other end is.
+/// Elsewhere they do not: more of the ring is in use than a core's own caches hold, and what they
+/// have no room for goes to the last cache and comes from there fast. On Zen 4 in one complex, past
+/// the caches and through them, GB/s by the bench in turns: 32 MiB 11.0 and 13.6, 64 MiB 11.1 and
+/// 13.6, 256 MiB 10.6 and 14.5; through 1 MiB instead of
+/// 1.75 it would be 10.7.
+const RING_STREAMED_BYTES_MIN: u64 = 32 << 20;
+/// Messages that a sender sends without sleeping before it goes through less of the ring: so many
+/// that one which sleeps now and then, because the ends share a processor, has all of it.
+const AWAKE_MIN: u32 = 64;
+
+/// When the receiver is told of a piece.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Tell {
+    /// With the message, which it does not know of yet.
+    Later,
+    /// Now, of this message; with the last piece of the checksum as well.
+    Of(u64),
+}
+
+/// Where a message stands in the ring, at either end.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Run {
+    /// Bytes moved so far, of the whole message.
+    pub(crate) offset: u64,
+    /// Bytes of the whole message.
+    length: u64,
+    /// Bytes of a piece of this message, whole cells.
+    piece: usize,
+    /// Cells of the ring.
+    cells: u64,
+    /// How many of them, from the first on, this message goes through.
+    pub(crate) used: u64,
+}
+
+/// A piece: the cell at which it begins, its bytes, and the cell behind it.
+#[derive(Clone, Copy, Debug)]
+struct Piece {
+    start: u64,
+    length: usize,
+    end: u64,
+}
+
+impl Run {
+    /// The part of a message of `length` from `offset` on.
+    pub(crate) fn new(offset: u64, length: u64, chunk_bytes: usize, pace: Pace) -> Self {
+        let piece = piece_bytes(length - offset, chunk_bytes, pace);
+        let (cells, used) = (layout::cells(chunk_bytes), cells_for(length, chunk_bytes, pace));
+        Self { offset, length, piece, cells, used }
+    }
+
+    pub(crate) fn is_complete(&self) -> bool {
+        self.offset == self.length
+    }
+
+    /// Whether one piece, where so many cells were counted, carries all that is left.
+    pub(crate) fn is_last(&self, cell: u64) -> bool {
+        self.length - self.offset == self.next(cell).length as u64
+    }
+
+    /// The next piece, where so many cells were counted. It does not go beyond the cells that this
+    /// message goes through: from there on the count passes over what is left of the ring.
+    fn next(&self, cell: u64) -> Piece {
+        let at = cell % self.cells;
+        let start = if at < self.used { cell } else { cell - at + self.cells };
+        let room = (self.used - start % self.cells) as usize * CELL_BYTES;
+        let length = (self.length - self.offset).min(self.piece.min(room) as u64) as usize;
+        Piece { start, length, end: start + length.div_ceil(CELL_BYTES) as u64 }
+    }
+}
+
+/// What happens to the ring's lines after they are written, see "By way of the caches, or of
+/// memory".
+fn hint(run: &Run, distance: Distance) -> Hint {
+    let is_long = run.length >= RING_STREAMED_BYTES_MIN && window::is_small_better();
+    match is_long || distance.is_far() {
+        true => Hint::Streamed,
+        false => Hint::Handover,
+    }
+}
+
+/// Whether a sender keeps going, or has to sleep now and then until the receiver has made room.
+#[derive(Debug)]
+pub(crate) struct Rests {
+    /// How often it had slept as it was last asked.
+    seen: u64,
+    /// Messages since it slept, or as many as matter.
+    since: u32,
+}
+
+impl Default for Rests {
+    fn default() -> Self {
+        Self { seen: 0, since: AWAKE_MIN }
+    }
+}
+
+impl Rests {
+    /// A message begins, and the sender has slept so often.
+    pub(crate) fn note(&mut self, sleeps: u64) {
+        self.since = if sleeps == self.seen { self.since.saturating_add(1) } else { 0 };
+        self.seen = sleeps;
+    }
+
+    /// Whether it kept going for a while.
+    pub(crate) fn is_awake(&self) -> bool {
+        self.since >= AWAKE_MIN
+    }
+}
+
+/// Fills one piece of a message. `filled` is the sender's own count, `drained` what it last knew of
+/// the other's.
+///
+/// # Errors
+/// [`Error::Protocol`] where the receiver cannot have emptied so many.
+pub(crate) fn fill(
+    lane: &mut Lane,
+    source: &mut Source<'_>,
+    run: &mut Run,
+    (filled, drained): (&mut u64, &mut u64),
+    tell: Tell,
+) -> Result<Step<()>, Error> {
+    if run.is_complete() {
+        return Ok(Step::Done(()));
+    }
+    let Piece { start, length, end } = run.next(*filled);
+    if end - *drained > run.cells {
+        let told = lane.load_timed(layout::DRAINED, *drained);
+        if !(*drained..=*filled).contains(&told) {
+            return Err(Error::protocol("count of pages of the ring taken", told, *filled));
+        }
+        *drained = told;
+        if end - told > run.cells {
+            return Ok(Step::Blocked);
+        }
+    }
+    source.write_to(&lane.link.region, lane.cell(start), length, hint(run, lane.distance));
+    run.offset += length as u64;
+    *filled = end;
+    match tell {
+        Tell::Later => lane.note(layout::FILLED, end),
+        Tell::Of(message) => {
+            if run.is_complete() {
+                lane.put_sum(message, source.sum());
+            }
+            lane.tell(layout::FILLED, end);
+        }
+    }
+    Ok(Step::Moved)
+}
+
+/// Empties one piece into its place in `target`, and adds it to the checksum. `drained` is the
+/// receiver's own count.
+///
+/// # Errors
+/// [`Error::Protocol`] where the sender cannot have filled so many.
+pub(crate) fn drain(
+    lane: &mut Lane,
+    target: &mut [u8],
+    run: &mut Run,
+    drained: &mut u64,
+    sum: Option<&mut Sum>,
+) -> Result<Step<()>, Error> {
+    if run.is_complete() {
+        return Ok(Step::Done(()));
+    }
+    let (told, limit) = (lane.load(layout::FILLED), *drained + run.cells);
+    if !(*drained..=limit).contains(&told) {
+        return Err(Error::protocol("count of pages of the ring filled", told, limit));
+    }
+    let Piece { start, length, end } = run.next(*drained);
+    if told < end {
+        return Ok(Step::Blocked);
+    }
+    let is_streamed = run.length >= TARGET_STREAMED_BYTES_MIN;
+    let (region, cell) = (&lane.link.region, lane.cell(start));
+    let place = &mut target[run.offset as usize..][..length];
+    match sum {
+        Some(sum) => sum.read(run.offset, (region, cell), place, is_streamed),
+        None if is_streamed => region.read(cell, place, Hint::Streamed),
+        None => region.read(cell, place, Hint::Handover),
+    }
+    run.offset += length as u64;
+    *drained = end;
+    if run.is_complete() {
+        // The message, which is taken next, tells of it.
+        lane.note(layout::DRAINED, end);
+    } else {
+        lane.tell(layout::DRAINED, end);
+    }
+    Ok(Step::Moved)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const CHUNK: usize = 64 << 10;
+
+    /// One end: the message that it is at, and its count.
+    struct End {
+        lengths: VecDeque<(u64, Pace)>,
+        run: Run,
+        count: u64,
+    }
+
+    impl End {
+        fn new(lengths: &[(u64, Pace)]) -> Self {
+            let mut lengths: VecDeque<_> = lengths.iter().copied().collect();
+            let run = Self::run(lengths.pop_front().unwrap());
+            Self { lengths, run, count: 0 }
+        }
+
+        fn run((length, pace): (u64, Pace)) -> Run {
+            Run::new(0, length, CHUNK, pace)
+        }
+
+        fn is_done(&self) -> bool {
+            self.run.is_complete()
+        }
+
+        fn pass(&mut self, piece: Piece) {
+            self.run.offset += piece.length as u64;
+            self.count = piece.end;
+            if self.run.is_complete()
+                && let Some(next) = self.lengths.pop_front()
+            {
+                self.run = Self::run(next);
+            }
+        }
+    }
+
+    fn lengths() -> impl Strategy<Value = Vec<(u64, Pace)>> {
+        let all = CHUNK as u64 * layout::CHUNKS_ALL;
+        let length = prop_oneof![1..20_000_u64, 1..all * 3, (4 << 20) - 5000..(4 << 20) + 5000_u64];
+        let pace = (0..Pace::COUNT).prop_map(|word| Pace::from_word(word).unwrap());
+        proptest::collection::vec((length, pace), 1..12)
+    }
+
+    #[test]
+    fn a_sender_that_sleeps_has_all_of_the_ring_until_it_has_kept_going_for_a_while() {
+        let mut rests = Rests::default();
+        let mut is_awake = |sleeps| {
+            rests.note(sleeps);
+            rests.is_awake()
+        };
+        assert!(is_awake(0));
+        assert!(!is_awake(1));
+        for _ in 1..AWAKE_MIN {
+            assert!(!is_awake(1));
+        }
+        assert!(is_awake(1));
+        assert!(!is_awake(3));
+    }
+
+    proptest! {
+        /// Whatever the lengths and whoever is ahead: both ends take the same pieces, none is
+        /// written over before it was read, and both come to the end.
+        #[test]
+        fn pieces_are_the_same_at_both_ends_and_lie_in_free_cells(lengths in lengths(), mut order: u64) {
+            let cells = layout::cells(CHUNK);
+            let (mut sender, mut receiver) = (End::new(&lengths), End::new(&lengths));
+            let mut taken = vec![false; cells as usize];
+            let mut pieces = VecDeque::new();
+            while !receiver.is_done() {
+                order = order.rotate_left(1);
+                let piece = sender.run.next(sender.count);
+                let has_room = piece.end - receiver.count <= cells;
+                if !sender.is_done() && has_room && (order & 1 == 0 || pieces.is_empty()) {
+                    prop_assert!(piece.length > 0 && piece.start >= sender.count);
+                    prop_assert!((piece.end - 1) % cells < sender.run.used);
+                    for cell in piece.start..piece.end {
+                        let cell = &mut taken[(cell % cells) as usize];
+                        prop_assert!(!*cell, "{piece:?}");
+                        *cell = true;
+                    }
+                    pieces.push_back((piece.start, piece.length));
+                    sender.pass(piece);
+                    continue;
+                }
+                let Some(expected) = pieces.pop_front() else {
+                    return Err(TestCaseError::fail("the sender waits for an empty ring"));
+                };
+                let piece = receiver.run.next(receiver.count);
+                prop_assert!(piece.end <= sender.count && sender.count - receiver.count <= cells);
+                prop_assert_eq!((piece.start, piece.length), expected);
+                for cell in piece.start..piece.end {
+                    taken[(cell % cells) as usize] = false;
+                }
+                receiver.pass(piece);
+            }
+            prop_assert_eq!(sender.count, receiver.count);
+        }
+    }
+}

@@ -1,0 +1,211 @@
+//! `vmsplice`: the sender's pages go into a pipe as they are, and the receiver copies out of it
+//! into its own: one copy, by the kernel.
+//!
+//! What stands in the pipe is the sender's memory itself, and the kernel does not say when it is
+//! done with it. So the message is complete only as the receiver acknowledges it, when the pipe is
+//! empty again. Bytes go in by whole pages: each takes one place of the pipe, whatever the size of
+//! the pages behind it, so a pipe of 1 MiB holds 256 of them, and a message that begins inside a
+//! page gives only its first piece less.
+//!
+//! Only between ends that trust each other: a sender can put pages into the pipe that never come,
+//! and the receiver's system call then waits as long. Where the kernel refuses, before the message
+//! or in the middle, the ring takes over. A kernel that makes a plain copy of what goes in is as
+//! right, and slower.
+
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+use rustix::pipe::{IoSliceRaw, PipeFlags, SpliceFlags};
+
+use crate::channel::shared::error::Error;
+use crate::channel::shared::lane::Lane;
+use crate::channel::shared::layout::{self, ABANDONED, PUSHED};
+use crate::channel::shared::source::{Source, Walk};
+use crate::channel::shared::transfer::Step;
+use crate::peer::received;
+
+/// The pipe that is asked for: what an ordinary user may have (/proc/sys/fs/pipe-max-size, its
+/// default); where the limit is lower the kernel's own 64 KiB will do.
+const PIPE_BYTES: usize = 1 << 20;
+/// Parts of the source that one system call takes.
+const PARTS_MAX: usize = 64;
+
+/// A pipe of the size that is to be had.
+pub(crate) fn pipe() -> Result<(OwnedFd, OwnedFd), Errno> {
+    let ends = rustix::pipe::pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
+    let _ = rustix::pipe::fcntl_setpipe_size(&ends.1, PIPE_BYTES);
+    Ok(ends)
+}
+
+/// The sender's pipe. It keeps both ends: a pipe that nobody reads would end the process by
+/// SIGPIPE, and what stands in it goes only with both.
+#[derive(Debug)]
+pub(crate) struct Pipe {
+    pub(crate) reader: OwnedFd,
+    writer: OwnedFd,
+    /// The peer has the reading end.
+    pub(crate) is_handed_over: bool,
+    /// The first message that went through it.
+    pub(crate) number: Option<u64>,
+}
+
+impl Pipe {
+    pub(crate) fn new() -> Result<Self, Errno> {
+        let (reader, writer) = pipe()?;
+        Ok(Self { reader, writer, is_handed_over: false, number: None })
+    }
+}
+
+/// The sender's part.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pour {
+    length: u64,
+    /// Bytes in the pipe, or through it.
+    pub(crate) poured: u64,
+    walk: Walk,
+}
+
+impl Pour {
+    pub(crate) fn new(length: u64) -> Self {
+        Self { length, poured: 0, walk: Walk::default() }
+    }
+
+    /// Puts into the pipe what it has room for, and tells.
+    ///
+    /// # Errors
+    /// What the kernel said; nothing was put in by this call.
+    pub(crate) fn step(
+        &mut self,
+        lane: &mut Lane,
+        source: &Source<'_>,
+        pipe: &Pipe,
+    ) -> Result<Step<()>, Errno> {
+        if self.poured == self.length {
+            return Ok(Step::Done(()));
+        }
+        let left = usize::try_from(self.length - self.poured).unwrap_or(usize::MAX);
+        let slices = source.slices(&mut self.walk, self.poured, left, PARTS_MAX);
+        lane.system_calls += 1;
+        match splice_in(pipe.writer.as_fd(), &slices) {
+            Ok(count) => {
+                self.poured += count as u64;
+                lane.tell(PUSHED, self.poured);
+                Ok(Step::Moved)
+            }
+            Err(Errno::AGAIN | Errno::INTR) => Ok(Step::Blocked),
+            Err(reason) => Err(reason),
+        }
+    }
+
+    /// No more goes into the pipe; `message` is counted from 1.
+    pub(crate) fn abandon(lane: &mut Lane, message: u64) {
+        lane.tell(ABANDONED, message);
+    }
+}
+
+/// Puts pages into a pipe; they stay the caller's, who must not change them before they are read.
+fn splice_in(pipe: BorrowedFd<'_>, slices: &[&[u8]]) -> Result<usize, Errno> {
+    let slices: Vec<IoSliceRaw<'_>> = slices.iter().map(|s| IoSliceRaw::from_slice(s)).collect();
+    // SAFETY: the slices are borrowed and only read; that what the reader gets are the bytes of
+    // now is kept by the caller, who lets nobody write to them before the reader has them.
+    unsafe { rustix::pipe::vmsplice(pipe, &slices, SpliceFlags::NONBLOCK) }
+}
+
+/// Copies out of a pipe, as far as the call goes.
+fn splice_out(pipe: BorrowedFd<'_>, target: &mut [u8]) -> Result<usize, Errno> {
+    let slices = [IoSliceRaw::from_slice_mut(target)];
+    // SAFETY: out of a pipe the kernel copies into the slice, which is borrowed uniquely.
+    unsafe { rustix::pipe::vmsplice(pipe, &slices, SpliceFlags::NONBLOCK) }
+}
+
+/// Whether a descriptor of the peer's is the reading end of a pipe.
+pub(crate) fn is_reader(file: &OwnedFd) -> bool {
+    received::is_pipe(file)
+        && rustix::fs::fcntl_getfl(file)
+            .is_ok_and(|flags| flags & OFlags::ACCMODE == OFlags::RDONLY)
+}
+
+/// How far a step of the receiver came.
+#[derive(Debug)]
+pub(crate) enum Drained {
+    Step(Step<()>),
+    /// No more comes out of the pipe; the message is there as far as it was counted.
+    Refused,
+}
+
+/// Copies what stands in the pipe to its place in the target; `message` is counted from 1.
+pub(crate) fn drain(
+    lane: &mut Lane,
+    pipe: &OwnedFd,
+    target: &mut [u8],
+    offset: &mut usize,
+    message: u64,
+) -> Drained {
+    if *offset == target.len() {
+        return Drained::Step(Step::Done(()));
+    }
+    // Before the pipe is looked at: what was put in before it was abandoned must be seen.
+    let is_abandoned = lane.load(ABANDONED) == message;
+    lane.system_calls += 1;
+    match splice_out(pipe.as_fd(), &mut target[*offset..]) {
+        Ok(count) if count > 0 => {
+            *offset += count;
+            let pulled = lane.load(layout::PULLED).wrapping_add(count as u64);
+            lane.tell(layout::PULLED, pulled);
+            Drained::Step(Step::Moved)
+        }
+        Err(Errno::AGAIN | Errno::INTR) if !is_abandoned => Drained::Step(Step::Blocked),
+        _ => Drained::Refused,
+    }
+}
+
+/// A copy within this process through a pipe: the seed's `mymemcpy`, for the bench alone. Twice
+/// the work of a copy, and a system call more for each piece.
+///
+/// `piece_bytes` go in and out at a time: the seed's 4096, or up to the megabyte that the pipe
+/// holds.
+///
+/// # Errors
+/// [`Error::System`] where there is no pipe to be had, or vmsplice is refused.
+///
+/// # Panics
+/// Where source and target differ in length, or pieces have none.
+pub fn vmsplice_copy(target: &mut [u8], source: &[u8], piece_bytes: usize) -> Result<(), Error> {
+    assert_eq!(target.len(), source.len(), "source and target differ in length");
+    assert!(piece_bytes > 0, "pieces of no bytes");
+    let (reader, writer) = pipe().map_err(Error::system("make a pipe"))?;
+    let mut done = 0;
+    while done < source.len() {
+        let piece = &source[done..source.len().min(done + piece_bytes)];
+        let put = splice_in(writer.as_fd(), &[piece]).map_err(Error::system("vmsplice"))?;
+        let end = done + put;
+        while done < end {
+            done += splice_out(reader.as_fd(), &mut target[done..end])
+                .map_err(Error::system("vmsplice"))?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_copy_through_a_pipe_is_a_copy() {
+        let source: Vec<u8> = (0..3_000_001_u32).map(|n| (n % 251) as u8).collect();
+        for piece in [1 << 20, 4096, 100_003] {
+            let mut target = vec![0; source.len()];
+            vmsplice_copy(&mut target[7..], &source[7..], piece).unwrap();
+            assert!(target[7..] == source[7..] && target[..7] == [0; 7], "{piece}");
+        }
+        vmsplice_copy(&mut [], &[], 1).unwrap();
+    }
+
+    #[test]
+    fn only_the_reading_end_of_a_pipe_is_one() {
+        let (reader, writer) = pipe().unwrap();
+        assert!(is_reader(&reader) && !is_reader(&writer));
+        assert!(!is_reader(&std::fs::File::open("/dev/null").unwrap().into()));
+    }
+}

@@ -1,0 +1,250 @@
+//! The receiving half.
+
+use std::sync::Arc;
+
+use haul_model::Bytes;
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use super::filling::{Filling, Taking};
+use super::incoming::{Pending, Way};
+use crate::channel::mechanism::{sealed, staged};
+use crate::channel::pages::buffer::Buffer;
+use crate::channel::pages::pool::Pools;
+use crate::channel::pages::spares;
+use crate::channel::shared::account::Account;
+use crate::channel::shared::error::Error;
+use crate::channel::shared::lane::Lane;
+use crate::channel::shared::link::Link;
+use crate::channel::shared::names::Mechanism;
+use crate::channel::shared::{layout, transfer};
+use crate::peer::process::Identity;
+
+/// The end that messages come out of.
+#[derive(Debug)]
+pub struct Receiver {
+    pub(crate) lane: Lane,
+    /// Messages taken whole.
+    pub(crate) consumed: u64,
+    /// Messages published, as last known; those that were taken the long way are not looked at.
+    pub(crate) published: u64,
+    /// Cells emptied.
+    pub(crate) drained: u64,
+    pub(crate) pending: Option<Pending>,
+    /// Length of the last message, if it came inline: the next one is expected to be as long.
+    pub(crate) inline_before: usize,
+    /// What `try_recv` has built so far.
+    building: Option<Buffer>,
+    /// Memory that a trusted sender copies into.
+    pub(crate) pools: Pools,
+    /// What a trusted sender's pages come out of.
+    pub(crate) pipe: Option<OwnedFd>,
+    /// The peer may still write where the last message would have come to.
+    is_unsettled: bool,
+}
+
+impl Receiver {
+    pub(crate) fn new(link: Arc<Link>, index: usize) -> Self {
+        let lane = Lane::for_receiving(link, index);
+        let (pools, pipe, is_unsettled) = (Pools::default(), None, false);
+        let (consumed, published, drained, pending, building) = (0, 0, 0, None, None);
+        spares::add_receiver();
+        Self {
+            lane,
+            consumed,
+            published,
+            drained,
+            pending,
+            inline_before: 0,
+            building,
+            pools,
+            pipe,
+            is_unsettled,
+        }
+    }
+
+    /// Waits for a message and copies it to the start of `target`. The account says how long it is.
+    ///
+    /// # Errors
+    /// [`Error::TooSmall`]: the message stays, for a larger target. [`Error::Closed`]: there are no
+    /// more. [`Error::Deadline`] with no size: no message came. Everything else ends the channel,
+    /// and what `target` holds then is indeterminate. Where the peer is trusted and was stopped in
+    /// the middle of `double`, it can still write one piece to `target` as it goes on: keep that
+    /// memory until the peer is gone, or receive by [`recv`](Self::recv), which does.
+    pub fn recv_into(&mut self, target: &mut [u8]) -> Result<Account, Error> {
+        if self.pending.is_none()
+            && self.building.is_none()
+            && let Some(account) = self.receive_at_once(target)
+        {
+            return Ok(account);
+        }
+        let needed = self.wait_length()?;
+        let has = target.len();
+        let Some(target) = target.get_mut(..needed) else {
+            return Err(Error::TooSmall { needed: Bytes(needed as u64), has: Bytes(has as u64) });
+        };
+        if let Some(building) = self.building.take() {
+            // `try_recv` had begun with it.
+            let mut buffer = self.finish_building(building)?;
+            buffer.place(target);
+            return Ok(buffer.account().clone());
+        }
+        let result = transfer::drive(&mut Filling { receiver: self, target });
+        self.told_of(result, target)
+    }
+
+    /// Waits for a message and gives it in memory of its own.
+    ///
+    /// # Errors
+    /// As [`recv_into`](Self::recv_into), and [`Error::System`] where there is no memory for it.
+    pub fn recv(&mut self) -> Result<Buffer, Error> {
+        let length = self.wait_length()?;
+        let building = self.memory(length)?;
+        self.finish_building(building)
+    }
+
+    /// A message, if one is there whole or can be made so without waiting; `None` where
+    /// [`as_fd`](Self::as_fd) is to be polled for reading first. Each call goes on where the one
+    /// before it ended, and moves things for some milliseconds at most.
+    ///
+    /// # Errors
+    /// As [`recv`](Self::recv). The deadline is the caller's to keep.
+    pub fn try_recv(&mut self) -> Result<Option<Buffer>, Error> {
+        self.lane.link.check_whole()?;
+        let result = transfer::advance(&mut Taking { receiver: self });
+        let Some(length) = self.told(result)? else { return Ok(None) };
+        let mut building = self.memory(length)?;
+        let result = transfer::advance(&mut Filling { receiver: self, target: &mut building });
+        match self.told_of(result, &building) {
+            Ok(Some(account)) => Ok(Some(building.with(account))),
+            Ok(None) => {
+                self.building = Some(building);
+                Ok(None)
+            }
+            Err(error) => {
+                self.let_go(building);
+                Err(error)
+            }
+        }
+    }
+
+    /// Waits for a message and says how long it is; the message stays.
+    ///
+    /// # Errors
+    /// As [`recv_into`](Self::recv_into).
+    pub fn wait_length(&mut self) -> Result<usize, Error> {
+        self.lane.link.check_whole()?;
+        let result = transfer::drive(&mut Taking { receiver: self });
+        self.told(result)
+    }
+
+    /// What to poll for reading before [`try_recv`](Self::try_recv) is called again.
+    #[must_use]
+    pub fn as_fd(&self) -> BorrowedFd<'_> {
+        self.lane.link.as_fd()
+    }
+
+    /// Who is at the other end.
+    #[must_use]
+    pub fn peer(&self) -> Identity {
+        self.lane.link.peer.identity
+    }
+
+    pub(crate) fn link(&self) -> &Link {
+        &self.lane.link
+    }
+
+    fn finish_building(&mut self, mut building: Buffer) -> Result<Buffer, Error> {
+        let result = transfer::drive(&mut Filling { receiver: self, target: &mut building });
+        match self.told_of(result, &building) {
+            Ok(account) => Ok(building.with(account)),
+            Err(error) => {
+                self.let_go(building);
+                Err(error)
+            }
+        }
+    }
+
+    /// Memory for the message under way: what was begun with, what it came in, or new.
+    fn memory(&mut self, length: usize) -> Result<Buffer, Error> {
+        if let Some(building) = self.building.take() {
+            return Ok(building);
+        }
+        if let Some(view) = self.view()? {
+            return Ok(view);
+        }
+        if matches!(&self.pending, Some(Pending { way: Way::Lease(_), .. }))
+            // Without a pool the message goes through the ring, into memory of its own.
+            && let Ok(lease) = self.pools.lease(length)
+        {
+            return Ok(Buffer::leased(lease, length));
+        }
+        Buffer::zeroed(length)
+    }
+
+    /// Gives memory back that a message did not come to, unless the peer may still write there:
+    /// then its addresses stay taken, which costs memory once, as the channel is at its end.
+    fn let_go(&self, building: Buffer) {
+        if self.is_unsettled {
+            std::mem::forget(building);
+        }
+    }
+
+    /// There will be no more of the message that was on its way to this target.
+    fn abandon(&mut self, target: &[u8]) {
+        self.is_unsettled = !self.settle(target);
+    }
+
+    /// Memory that came sealed is given as it is, once its checksum was compared.
+    fn view(&mut self) -> Result<Option<Buffer>, Error> {
+        let Some(Pending { way: Way::Memory { file, .. }, account, length, .. }) = &self.pending
+        else {
+            return Ok(None);
+        };
+        if account.mechanism != Mechanism::Sealed {
+            return Ok(None);
+        }
+        let taken = sealed::take(file.as_fd(), *length, self.lane.link.is_trusted);
+        let view = self.told(taken)?;
+        if let Some(pending) = &mut self.pending {
+            pending.is_moved = true;
+        }
+        self.lane.system_calls += staged::CALLS_TO_CHECK + 1;
+        Ok(Some(view))
+    }
+
+    fn told<T>(&mut self, result: Result<T, Error>) -> Result<T, Error> {
+        self.told_of(result, &[])
+    }
+
+    /// What ends the channel, and what does not: waiting in vain, and a target too small.
+    fn told_of<T>(&mut self, result: Result<T, Error>, target: &[u8]) -> Result<T, Error> {
+        if let Err(error) = &result {
+            let is_idle = self.pending.is_none();
+            let is_harmless = match error {
+                Error::Deadline { .. } | Error::Closed => is_idle,
+                Error::TooLong { .. } | Error::TooSmall { .. } => true,
+                _ => false,
+            };
+            if !is_harmless {
+                self.lane.link.break_off();
+                self.lane.set_state(layout::RECEIVER_STATE, layout::GIVEN_UP);
+                self.abandon(target);
+            }
+        }
+        result
+    }
+}
+
+impl Drop for Receiver {
+    fn drop(&mut self) {
+        spares::remove_receiver();
+        let building = self.building.take();
+        self.abandon(building.as_deref().unwrap_or_default());
+        if let Some(building) = building {
+            self.let_go(building);
+        }
+        if self.lane.state(layout::RECEIVER_STATE) == layout::OPEN {
+            self.lane.set_state(layout::RECEIVER_STATE, layout::CLOSED);
+        }
+    }
+}

@@ -1,0 +1,268 @@
+//! One direction of a channel as one of its ends sees it: the words, slots and cells of the shared
+//! memory, and the bells.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU32, AtomicU64};
+use std::time::Duration;
+
+use rustix::thread::{Timespec, futex};
+
+use super::bell::{self, ASLEEP, POLLING};
+use super::distance::Distance;
+use super::header::{Header, SUM_AT, SumState};
+use super::link::Link;
+use super::place::Place;
+use super::words::{Flags, Word};
+use super::{closing, idle, layout};
+use crate::peer::socket;
+
+/// One direction of a channel, seen by one end of it.
+#[derive(Debug)]
+pub(crate) struct Lane {
+    pub(crate) link: Arc<Link>,
+    /// 0: from the one that connected; 1: to it.
+    index: usize,
+    /// Where this end sleeps.
+    own_bell: usize,
+    /// Where the other end sleeps.
+    other_bell: usize,
+    /// Where this end says where it may run, and where the other one does.
+    places: [usize; 2],
+    /// Where this end may run, as last said, and when that was, see `idle`.
+    place: Place,
+    looked: u64,
+    /// Both ends share the only processor that they may run on.
+    is_alone: bool,
+    /// System calls made so far.
+    pub(crate) system_calls: u64,
+    /// How often this end slept until the other moved.
+    pub(crate) sleeps: u64,
+    /// How far the other end is.
+    pub(crate) distance: Distance,
+}
+
+impl Lane {
+    pub(crate) fn for_sending(link: Arc<Link>, index: usize) -> Self {
+        let (own_bell, other_bell) = (layout::SENDER_BELL, layout::RECEIVER_BELL);
+        let places = [layout::SENDER_PLACE, layout::RECEIVER_PLACE];
+        Self::new(link, index, own_bell, other_bell, places)
+    }
+
+    pub(crate) fn for_receiving(link: Arc<Link>, index: usize) -> Self {
+        let (own_bell, other_bell) = (layout::RECEIVER_BELL, layout::SENDER_BELL);
+        let places = [layout::RECEIVER_PLACE, layout::SENDER_PLACE];
+        Self::new(link, index, own_bell, other_bell, places)
+    }
+
+    fn new(
+        link: Arc<Link>,
+        index: usize,
+        own_bell: usize,
+        other_bell: usize,
+        places: [usize; 2],
+    ) -> Self {
+        let mut lane = Self {
+            link,
+            index,
+            own_bell,
+            other_bell,
+            places,
+            place: Place::default(),
+            looked: 0,
+            is_alone: idle::is_single(),
+            system_calls: 0,
+            sleeps: 0,
+            distance: Distance::default(),
+        };
+        lane.look_around();
+        lane
+    }
+
+    /// Whether both ends share the only processor that they may run on, as last seen.
+    pub(crate) fn is_alone(&self) -> bool {
+        self.is_alone
+    }
+
+    /// Says where this end may run, and sees where the other may, every 10 ms at most: threads are
+    /// pinned before they meet and afterwards.
+    pub(crate) fn look_around(&mut self) {
+        let now = idle::now();
+        if !idle::is_due(now, self.looked) {
+            return;
+        }
+        self.looked = now;
+        self.system_calls += 1;
+        let place = Place::of_this_thread();
+        if place != self.place {
+            self.place = place;
+            // A hint, which nothing else hangs on.
+            self.word(self.places[0]).store(place.word(), Relaxed);
+        }
+        let other = Place::from_word(self.word(self.places[1]).load(Relaxed));
+        self.is_alone = idle::is_single() || place.is_the_one_of(other);
+    }
+
+    /// Reads a word of the other end's, once.
+    pub(crate) fn load(&self, word: usize) -> u64 {
+        // SYNC: word told.
+        self.word(word).get()
+    }
+
+    /// Reads a word of the other end's, once, of which `known` was seen before; sees how far the
+    /// other end is.
+    pub(crate) fn load_timed(&mut self, word: usize, known: u64) -> u64 {
+        let mut distance = self.distance;
+        let value = distance.timed(known, || self.load(word));
+        self.distance = distance;
+        value
+    }
+
+    /// A word that both ends change.
+    pub(crate) fn word(&self, word: usize) -> &AtomicU64 {
+        self.link.region.word64(layout::words_start(self.index) + word)
+    }
+
+    /// Writes a word of this end's, and lets the other end know where it sleeps.
+    pub(crate) fn tell(&mut self, word: usize, value: u64) {
+        // SYNC: word told: everything written before is seen by whoever reads the value.
+        self.word(word).put(value);
+        self.ring_bell();
+    }
+
+    /// Writes a word of this end's; another one, told later, wakes who waits for it.
+    pub(crate) fn note(&self, word: usize, value: u64) {
+        // SYNC: word told.
+        self.word(word).put(value);
+    }
+
+    /// Writes a message's header into its slot.
+    pub(crate) fn put_header(&self, header: Header) {
+        let words = self.link.region.line(self.slot(header.message));
+        for (place, word) in words.iter().zip(header.words()) {
+            place.store(word, Relaxed);
+        }
+    }
+
+    /// Reads the header in a message's slot, each word of it once.
+    pub(crate) fn header(&self, message: u64) -> Header {
+        let words = self.link.region.line(self.slot(message));
+        Header::from_words(words.each_ref().map(|word| word.load(Relaxed)))
+    }
+
+    /// Writes the checksum of a message, if it is known now, into its slot.
+    pub(crate) fn put_sum(&self, message: u64, sum: SumState) {
+        if let SumState::Known(_) = sum {
+            let at = self.slot(message) + SUM_AT;
+            let [state, plain, weighted] = sum.words();
+            self.link.region.word64(at + 8).store(plain, Relaxed);
+            self.link.region.word64(at + 16).store(weighted, Relaxed);
+            // SYNC: sum told.
+            self.link.region.word64(at).put(state);
+        }
+    }
+
+    /// The checksum of a message, if it is known by now.
+    pub(crate) fn sum(&self, message: u64) -> SumState {
+        let at = self.slot(message) + SUM_AT;
+        // SYNC: sum told.
+        let state = self.link.region.word64(at).get();
+        let words = [8, 16].map(|place| self.link.region.word64(at + place).load(Relaxed));
+        SumState::from_words([state, words[0], words[1]])
+    }
+
+    pub(crate) fn state(&self, word: usize) -> u32 {
+        self.state_word(word).get()
+    }
+
+    /// Whether an end is closed, see `closing`.
+    pub(crate) fn state_word(&self, word: usize) -> &AtomicU32 {
+        self.link.region.word32(layout::words_start(self.index) + word)
+    }
+
+    /// Says that this end is done, or gave up; before anything that follows it in this thread.
+    pub(crate) fn set_state(&mut self, word: usize, state: u32) {
+        closing::say(self.state_word(word), state);
+        self.ring_bell();
+    }
+
+    pub(crate) fn slot(&self, message: u64) -> usize {
+        layout::slot_start(self.index, message)
+    }
+
+    /// Where a cell of the ring stands, counted over the life of the channel.
+    pub(crate) fn cell(&self, cell: u64) -> usize {
+        let index = (cell % self.cells()) as usize;
+        self.chunks() + index * layout::CELL_BYTES
+    }
+
+    /// Cells of the ring.
+    pub(crate) fn cells(&self) -> u64 {
+        layout::cells(self.link.chunk_bytes)
+    }
+
+    /// Where the chunks of this direction begin.
+    pub(crate) fn chunks(&self) -> usize {
+        layout::chunks_start(self.index, self.link.chunk_bytes)
+    }
+
+    /// Wakes the other end where it sleeps.
+    #[inline]
+    pub(crate) fn ring_bell(&mut self) {
+        let at = layout::words_start(self.index) + self.other_bell;
+        let sleeps = bell::look(self.link.region.word32(at + 4));
+        if sleeps != 0 {
+            self.wake(sleeps);
+        }
+    }
+
+    #[cold]
+    fn wake(&mut self, sleeps: u32) {
+        let at = layout::words_start(self.index) + self.other_bell;
+        let (word, how) = (self.link.region.word32(at), self.link.region.word32(at + 4));
+        if sleeps & ASLEEP != 0 {
+            bell::ring(word, how);
+            let _ = futex::wake(word, futex::Flags::empty(), 1);
+            self.system_calls += 1;
+        }
+        if sleeps & POLLING != 0 {
+            how.clear(POLLING);
+            socket::nudge(&self.link.socket);
+            self.system_calls += 1;
+        }
+    }
+
+    /// Announces that this end is about to sleep; it must look once more before it does.
+    pub(crate) fn announce(&self, way: u32) -> u32 {
+        let at = layout::words_start(self.index) + self.own_bell;
+        bell::announce(self.link.region.word32(at), self.link.region.word32(at + 4), way)
+    }
+
+    /// Sleeps until the bell that showed `seen` rings, or for so long.
+    pub(crate) fn sleep(&mut self, seen: u32, time: Duration) {
+        let bell = layout::words_start(self.index) + self.own_bell;
+        let time = Timespec { tv_sec: 0, tv_nsec: time.subsec_nanos().into() };
+        let word = self.link.region.word32(bell);
+        // Woken, interrupted, too late or over: in each case the caller looks again.
+        let _ = futex::wait(word, futex::Flags::empty(), seen, Some(&time));
+        self.system_calls += 1;
+        self.sleeps += 1;
+    }
+
+    /// Says that this end has something to do in this direction without being told; see
+    /// [`Poller::leave`].
+    pub(crate) fn leave(&self) -> bool {
+        self.link.poller.leave(self.index)
+    }
+
+    /// What was left in this direction is looked at now.
+    pub(crate) fn take_up(&self) {
+        self.link.poller.take_up(self.index);
+    }
+
+    /// See [`Peer::is_gone`].
+    pub(crate) fn is_peer_gone(&mut self) -> bool {
+        self.system_calls += 1;
+        self.link.peer.is_gone(&self.link.socket)
+    }
+}

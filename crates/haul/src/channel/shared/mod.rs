@@ -1,0 +1,49 @@
+//! What both ends of a channel have.
+//!
+//! From the bottom up:
+//!
+//! - `names`: the mechanisms by name;
+//! - `error`: what can go wrong, and the remedy;
+//! - `account`: what a transfer took;
+//! - `layout`: what stands where in the shared memory;
+//! - `settings`: how a channel behaves;
+//! - `pace`: how much of the ring a message goes through, and in which pieces;
+//! - `checksum`: two sums over the bytes of a message;
+//! - `header`: what a message's slot says of it;
+//! - `greeting`: what the two ends say as they meet;
+//! - `words`: words that both ends change;
+//! - `counter`: pieces of a message that either end claims;
+//! - `bell`: what an end sleeps on;
+//! - `closing`: the end of a channel, told and seen;
+//! - `distance`: how far the other end's cache is;
+//! - `place`: where an end may run;
+//! - `idle`: whether there is a processor for each end;
+//! - `handshake`: how the two ends meet;
+//! - `link`: socket, shared memory and what came by them;
+//! - `lane`: one direction, as one end sees it;
+//! - `transfer`: a transfer, step by step, and waiting for the other end;
+//! - `source`: what is sent.
+
+pub(crate) mod account;
+pub(crate) mod bell;
+pub(crate) mod checksum;
+pub(crate) mod closing;
+pub(crate) mod counter;
+pub(crate) mod distance;
+pub(crate) mod error;
+pub(crate) mod greeting;
+pub(crate) mod handshake;
+pub(crate) mod header;
+pub(crate) mod idle;
+#[cfg(all(test, loom))]
+mod interleavings;
+pub(crate) mod lane;
+pub(crate) mod layout;
+pub(crate) mod link;
+pub(crate) mod names;
+pub(crate) mod pace;
+pub(crate) mod place;
+pub(crate) mod settings;
+pub(crate) mod source;
+pub(crate) mod transfer;
+pub(crate) mod words;

@@ -1,0 +1,204 @@
+//! How a transfer goes on: step by step, and how one waits for the other end meanwhile: spin, then
+//! sleep, never without a look at the peer and the clock.
+
+use std::hint;
+use std::time::{Duration, Instant};
+
+use haul_model::Bytes;
+
+use super::bell::{ASLEEP, POLLING};
+use super::error::Error;
+use super::idle;
+use super::lane::Lane;
+use crate::peer::deadline::Clock;
+
+/// Looks at the other end's words before sleeping: some 50 us, about what a sleep and a wake-up
+/// cost together.
+const SPINS: u32 = 1000;
+/// Looks where there is not a processor for each end: the other one needs this one to move. Also
+/// the looks, some 1 us, before the clock and the machine are asked: an answer to a small message
+/// comes sooner than that, and asking takes 25 ns, and 7 us every 10 ms.
+const SPINS_BUSY: u32 = 20;
+/// First sleep, after which the peer's life and the clock are looked at; each later one is longer.
+const SLEEP_MIN: Duration = Duration::from_millis(5);
+/// How long a call that does not wait moves things: some 10 MB. What is left by then is for the
+/// next call.
+const TURN: Duration = Duration::from_millis(1);
+/// Longest sleep: how late the death of a peer is noticed.
+const SLEEP_MAX: Duration = Duration::from_millis(50);
+
+/// What one look at a transfer brought.
+#[derive(Debug)]
+pub(crate) enum Step<T> {
+    /// It is complete.
+    Done(T),
+    /// Something moved, and more may.
+    Moved,
+    /// Nothing can move before the peer does.
+    Blocked,
+}
+
+/// A transfer, or a part of one, that is moved on step by step and never waits by itself.
+pub(crate) trait Transfer {
+    type Output;
+
+    /// Moves what can be moved now, of a large message a piece: some 0.1 ms, and a few at most, for
+    /// the clock is looked at between two steps alone.
+    fn step(&mut self) -> Result<Step<Self::Output>, Error>;
+
+    fn lane(&mut self) -> &mut Lane;
+
+    /// `send` or `receive`.
+    fn attempt(&self) -> &'static str;
+
+    /// Bytes moved, and bytes there are.
+    fn progress(&self) -> (u64, u64);
+
+    /// Whether the peer has begun with this message: from then on it must go on.
+    fn has_begun(&self) -> bool;
+}
+
+/// Moves a transfer on until it is complete, or the peer is gone, or the time is over.
+pub(crate) fn drive<T: Transfer>(transfer: &mut T) -> Result<T::Output, Error> {
+    let settings = &transfer.lane().link.settings;
+    let clock = Clock::new(settings.wait, settings.deadline);
+    Ok(drive_until(transfer, clock)?.expect("only a pause ends before it is complete"))
+}
+
+/// As [`drive`], for so long at most: `None` where it is not complete by then. The deadline is the
+/// caller's to keep.
+pub(crate) fn drive_for<T: Transfer>(
+    transfer: &mut T,
+    time: Duration,
+) -> Result<Option<T::Output>, Error> {
+    drive_until(transfer, Clock::of_a_pause(time))
+}
+
+/// `None` only where the clock says that the caller goes on.
+fn drive_until<T: Transfer>(
+    transfer: &mut T,
+    mut clock: Clock,
+) -> Result<Option<T::Output>, Error> {
+    transfer.lane().take_up();
+    let (mut spins, mut spins_max, mut announced, mut sleep) = (0, None, None, SLEEP_MIN);
+    let spins_unasked = spins_unasked(transfer.lane());
+    loop {
+        match transfer.step()? {
+            Step::Done(output) => return Ok(Some(output)),
+            Step::Moved => {
+                if is_over(&mut clock, transfer)? {
+                    return Ok(None);
+                }
+                (spins, announced, sleep) = (0, None, SLEEP_MIN);
+            }
+            Step::Blocked
+                if spins < spins_unasked
+                    || spins < *spins_max.get_or_insert_with(|| spins_now(transfer.lane())) =>
+            {
+                if spins == spins_unasked {
+                    clock.start();
+                }
+                spins += 1;
+                hint::spin_loop();
+            }
+            Step::Blocked => {
+                let Some(seen) = announced.take() else {
+                    announced = Some(transfer.lane().announce(ASLEEP));
+                    continue;
+                };
+                let left = clock.left(|| transfer.has_begun());
+                let time = left.map_or(sleep, |left| sleep.min(left));
+                transfer.lane().sleep(seen, time);
+                sleep = (sleep * 2).min(SLEEP_MAX);
+                if transfer.lane().is_peer_gone() {
+                    return finish_without_peer(transfer, |transfer| is_over(&mut clock, transfer));
+                }
+                if is_over(&mut clock, transfer)? {
+                    return Ok(None);
+                }
+                spins = 0;
+            }
+        }
+    }
+}
+
+/// How often to look before anything is asked.
+pub(crate) fn spins_unasked(lane: &Lane) -> u32 {
+    if lane.is_alone() { 0 } else { SPINS_BUSY }
+}
+
+/// How often to look before sleeping, as things are.
+fn spins_now(lane: &mut Lane) -> u32 {
+    lane.look_around();
+    match lane.is_alone() {
+        true => 0,
+        false if idle::is_one_for_each() => SPINS,
+        false => SPINS_BUSY,
+    }
+}
+
+/// Moves a transfer on as far as it goes now, for [`TURN`] at most; `None` where the link's
+/// descriptor tells when to come again.
+pub(crate) fn advance<T: Transfer>(transfer: &mut T) -> Result<Option<T::Output>, Error> {
+    transfer.lane().take_up();
+    transfer.lane().link.read_socket();
+    let mut start = None;
+    let mut has_left = |transfer: &mut T| {
+        let is_over = start.get_or_insert_with(Instant::now).elapsed() >= TURN;
+        Ok(is_over && transfer.lane().leave())
+    };
+    let mut has_announced = false;
+    loop {
+        match transfer.step()? {
+            Step::Done(output) => return Ok(Some(output)),
+            Step::Moved if has_left(transfer)? => return Ok(None),
+            Step::Moved => {}
+            Step::Blocked if has_announced => {
+                transfer.lane().sleeps += 1;
+                break;
+            }
+            Step::Blocked => {
+                transfer.lane().announce(POLLING);
+                has_announced = true;
+            }
+        }
+    }
+    if transfer.lane().is_peer_gone() {
+        return finish_without_peer(transfer, has_left);
+    }
+    // Nothing is read from the socket any more, so it would stay readable: nobody must poll it
+    // again.
+    transfer.lane().link.check_whole()?;
+    Ok(None)
+}
+
+/// What a peer told before it went still counts; `None` where the caller goes on, as `is_over`
+/// says.
+fn finish_without_peer<T: Transfer>(
+    transfer: &mut T,
+    mut is_over: impl FnMut(&mut T) -> Result<bool, Error>,
+) -> Result<Option<T::Output>, Error> {
+    loop {
+        match transfer.step()? {
+            Step::Done(output) => return Ok(Some(output)),
+            Step::Moved if is_over(transfer)? => return Ok(None),
+            Step::Moved => {}
+            Step::Blocked => {
+                let (done, size) = transfer.progress();
+                let (done, size) = (Bytes(done), Bytes(size));
+                return Err(Error::PeerGone { attempt: transfer.attempt(), done, size });
+            }
+        }
+    }
+}
+
+/// Whether the caller goes on.
+fn is_over<T: Transfer>(clock: &mut Clock, transfer: &T) -> Result<bool, Error> {
+    let Some((waited, limit)) = clock.over(|| transfer.has_begun()) else { return Ok(false) };
+    if clock.is_a_pause() {
+        return Ok(true);
+    }
+    let (done, size) = transfer.progress();
+    let (done, size) = (Bytes(done), Bytes(size));
+    Err(Error::Deadline { attempt: transfer.attempt(), done, size, waited, limit })
+}

@@ -1,0 +1,189 @@
+//! The path of a listener: taken, and given back. A process that is killed leaves its socket there,
+//! which nobody listens on any more. The next one finds that out and takes its place.
+
+use std::fs;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
+
+use rustix::fd::OwnedFd;
+use rustix::fs::{FlockOperation, Mode, OFlags};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+
+use super::error::Error;
+use super::socket::{self, at};
+
+/// Tries for the lock of a folder, and time between two: half a second, a thousand times what a
+/// holder takes.
+const LOCK_TRIES: u32 = 50;
+const LOCK_PAUSE: Duration = Duration::from_millis(10);
+
+/// A path with the socket that was made there.
+#[derive(Debug)]
+pub(crate) struct Bound {
+    path: PathBuf,
+    /// Device and inode of the socket; `None` where the system did not say.
+    socket: Option<(u64, u64)>,
+}
+
+impl Bound {
+    fn of(path: &Path) -> Self {
+        Self { path: path.into(), socket: inode(path) }
+    }
+
+    /// Takes the path away, unless another socket is there by now; while one's own is open, no
+    /// other has its inode.
+    pub(crate) fn remove(&self) {
+        if self.socket.is_some() && inode(&self.path) == self.socket {
+            // It may have gone this moment; nobody is left to tell.
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+fn inode(path: &Path) -> Option<(u64, u64)> {
+    let status = fs::symlink_metadata(path).ok()?;
+    Some((status.dev(), status.ino()))
+}
+
+/// A socket at `path`, for this user alone or for everybody that reaches it. One that nobody
+/// listens on any more is replaced.
+pub(crate) fn listen(path: &Path, is_for_all: bool) -> Result<(OwnedFd, Bound), Error> {
+    let socket = socket::new_socket(path)?;
+    let address = SocketAddrUnix::new(path).map_err(|reason| at("bind", path)(reason.into()))?;
+    let own = Mode::RUSR | Mode::WUSR;
+    let all = own | Mode::RGRP | Mode::WGRP | Mode::ROTH | Mode::WOTH;
+    // The file gets the socket's own mode, so there is no instant at which others may connect.
+    rustix::fs::fchmod(&socket, if is_for_all { all } else { own })
+        .map_err(|reason| at("protect", path)(reason.into()))?;
+    let bound = match rustix::net::bind(&socket, &address) {
+        Err(Errno::ADDRINUSE) => replace(path, &address, &socket),
+        result => result,
+    };
+    bound.map_err(|reason| at("bind", path)(reason.into()))?;
+    let place = Bound::of(path);
+    // What bind() made has the mode less the umask.
+    if is_for_all && let Err(reason) = rustix::fs::chmod(path, all) {
+        place.remove();
+        return Err(at("protect", path)(reason.into()));
+    }
+    match rustix::net::listen(&socket, socket::BACKLOG) {
+        Ok(()) => Ok((socket, place)),
+        Err(reason) => {
+            place.remove();
+            Err(at("listen on", path)(reason.into()))
+        }
+    }
+}
+
+/// Binds in the place of a socket that no process has any more. Whoever removes one does so with
+/// the folder locked, so that of two that found it abandoned the second does not remove what the
+/// first has made.
+fn replace(path: &Path, address: &SocketAddrUnix, socket: &OwnedFd) -> Result<(), Errno> {
+    if !is_abandoned(path, address) {
+        return Err(Errno::ADDRINUSE);
+    }
+    let _lock = lock_folder(path)?;
+    if is_abandoned(path, address) {
+        match rustix::fs::unlink(path) {
+            Ok(()) | Err(Errno::NOENT) => {}
+            Err(_) => return Err(Errno::ADDRINUSE),
+        }
+    }
+    rustix::net::bind(socket, address)
+}
+
+/// Whether a socket is there that no process has. Asked for as a socket of another type, so that
+/// whoever listens there does not notice: the kernel refuses the type where there is a socket, and
+/// the connection where there is none.
+fn is_abandoned(path: &Path, address: &SocketAddrUnix) -> bool {
+    if !fs::symlink_metadata(path).is_ok_and(|status| status.file_type().is_socket()) {
+        return false;
+    }
+    let (family, kind) = (AddressFamily::UNIX, SocketType::DGRAM);
+    let probe = rustix::net::socket_with(family, kind, SocketFlags::CLOEXEC, None);
+    probe.is_ok_and(|probe| rustix::net::connect(&probe, address) == Err(Errno::CONNREFUSED))
+}
+
+/// The lock goes with the descriptor, and with this process.
+fn lock_folder(path: &Path) -> Result<OwnedFd, Errno> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let folder = rustix::fs::open(folder.unwrap_or(Path::new(".")), flags, Mode::empty());
+    let folder = folder.map_err(|_| Errno::ADDRINUSE)?;
+    for _ in 0..LOCK_TRIES {
+        match rustix::fs::flock(&folder, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Ok(folder),
+            Err(Errno::WOULDBLOCK | Errno::INTR) => thread::sleep(LOCK_PAUSE),
+            Err(_) => break,
+        }
+    }
+    Err(Errno::ADDRINUSE)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::{UnixDatagram, UnixListener};
+
+    use super::*;
+
+    fn address(path: &Path) -> SocketAddrUnix {
+        SocketAddrUnix::new(path).unwrap()
+    }
+
+    #[test]
+    fn only_a_socket_that_nobody_has_is_abandoned() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("socket");
+        let is_abandoned = || is_abandoned(&path, &address(&path));
+        assert!(!is_abandoned(), "nothing is there");
+        fs::write(&path, "a file").unwrap();
+        assert!(!is_abandoned());
+        assert!(listen(&path, false).is_err());
+        assert_eq!(fs::read(&path).unwrap(), b"a file");
+        fs::remove_file(&path).unwrap();
+        let (stream, datagram) = (UnixListener::bind(&path).unwrap(), folder.path().join("other"));
+        assert!(!is_abandoned());
+        drop(stream);
+        assert!(is_abandoned());
+        let other = UnixDatagram::bind(&datagram).unwrap();
+        assert!(!super::is_abandoned(&datagram, &address(&datagram)));
+        drop(other);
+        let (socket, _) = listen(&path, false).unwrap();
+        assert!(!is_abandoned());
+        let taken = crate::channel::Error::from(listen(&path, false).unwrap_err());
+        assert!(taken.to_string().contains("another process has it"), "{taken}");
+        drop(socket);
+        assert!(is_abandoned());
+        let (_socket, first) = listen(&path, false).unwrap();
+        fs::remove_file(&path).unwrap();
+        let (_other, second) = listen(&path, false).unwrap();
+        first.remove();
+        assert!(path.exists(), "it is another's by now");
+        second.remove();
+        assert!(!path.exists());
+    }
+
+    /// Of many that find it abandoned at once one has the path, and it is the one that lives.
+    #[test]
+    fn of_many_at_once_one_takes_the_place() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("socket");
+        for _ in 0..50 {
+            drop(UnixListener::bind(&path).unwrap());
+            let all: Vec<_> = thread::scope(|scope| {
+                let each = |_| scope.spawn(|| listen(&path, false));
+                let all: Vec<_> = (0..8).map(each).collect();
+                all.into_iter().map(|one| one.join().unwrap()).collect()
+            });
+            let mut won = all.into_iter().flatten();
+            let (socket, place) = won.next().unwrap();
+            assert!(won.next().is_none(), "two have it");
+            assert!(socket::connect(&path).is_ok(), "whoever has it is not there");
+            place.remove();
+            drop(socket);
+        }
+    }
+}

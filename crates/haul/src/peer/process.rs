@@ -1,0 +1,125 @@
+//! The process at the other end: who it is, whether it lives, and what it may read here.
+
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::process::{Pid, PidfdFlags};
+
+/// Who is at the other end, as the kernel vouches for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// Its process; `None` where it lives in a PID namespace that this one cannot see.
+    pub process: Option<i32>,
+    /// Its user.
+    pub user: u32,
+    /// Its group.
+    pub group: u32,
+}
+
+/// The peer, watched.
+#[derive(Debug)]
+pub(crate) struct Peer {
+    pub(crate) identity: Identity,
+    /// Names this very process, also after its number went to another one.
+    watch: Option<OwnedFd>,
+}
+
+impl Peer {
+    /// Begins to watch. The caller must afterwards hear from the same process something that it
+    /// could say only after this: else the number may have changed hands before.
+    pub(crate) fn watch((process, user, group): (i32, u32, u32)) -> Self {
+        let pid = Pid::from_raw(process);
+        // Where pidfds are not to be had, the socket alone tells of its death.
+        let watch = pid.and_then(|pid| rustix::process::pidfd_open(pid, PidfdFlags::empty()).ok());
+        let identity =
+            Identity { process: pid.map(Pid::as_raw_nonzero).map(Into::into), user, group };
+        Self { identity, watch }
+    }
+
+    /// Whether this is the process that is being watched, alive.
+    pub(crate) fn is(&self, sender: Option<(i32, u32, u32)>) -> bool {
+        sender.is_some_and(|(process, ..)| {
+            Pid::from_raw(process).map(Pid::as_raw_nonzero).map(i32::from) == self.identity.process
+        }) && !self.is_dead()
+    }
+
+    pub(crate) fn is_dead(&self) -> bool {
+        let Some(watch) = &self.watch else { return false };
+        is_any(&mut [PollFd::from_borrowed_fd(watch.as_fd(), PollFlags::IN)])
+    }
+
+    /// Whether it died, or closed its end of the socket. One system call. From then on its number
+    /// may be another process's: who reaches into the peer's memory asks before, and who read there
+    /// asks afterwards.
+    pub(crate) fn is_gone(&self, socket: &OwnedFd) -> bool {
+        let socket = PollFd::from_borrowed_fd(socket.as_fd(), PollFlags::RDHUP);
+        match &self.watch {
+            Some(watch) => {
+                is_any(&mut [socket, PollFd::from_borrowed_fd(watch.as_fd(), PollFlags::IN)])
+            }
+            None => is_any(&mut [socket]),
+        }
+    }
+}
+
+/// Whether one of the descriptors is in the state that is asked for, or in error, right now.
+fn is_any(set: &mut [PollFd<'_>]) -> bool {
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    matches!(rustix::event::poll(set, Some(&now)), Ok(count) if count > 0)
+}
+
+/// The process that is named to Yama, and how many transfers need that: there is room for one name.
+static NAMED: Mutex<(i32, usize)> = Mutex::new((0, 0));
+
+/// While this lives, the peer may read this process, where Yama would otherwise forbid it.
+///
+/// A name that the program itself gave with PR_SET_PTRACER is lost by it.
+#[derive(Debug)]
+pub(crate) struct Readable {
+    is_named: bool,
+}
+
+impl Readable {
+    /// Names the peer; `None` while another one is named. Does nothing where there is no Yama.
+    pub(crate) fn to(peer: Identity) -> Option<Self> {
+        let process = peer.process?;
+        if !has_yama() {
+            return Some(Self { is_named: false });
+        }
+        let mut named = NAMED.lock().unwrap_or_else(PoisonError::into_inner);
+        if named.1 > 0 && named.0 != process {
+            return None;
+        }
+        if named.1 == 0 {
+            name_tracer(process);
+        }
+        *named = (process, named.1 + 1);
+        Some(Self { is_named: true })
+    }
+}
+
+impl Drop for Readable {
+    fn drop(&mut self) {
+        if !self.is_named {
+            return;
+        }
+        let mut named = NAMED.lock().unwrap_or_else(PoisonError::into_inner);
+        named.1 -= 1;
+        if named.1 == 0 {
+            name_tracer(0);
+        }
+    }
+}
+
+/// Whether there is anybody to tell: withdrawing a name is refused where there is no Yama.
+fn has_yama() -> bool {
+    static HAS: OnceLock<bool> = OnceLock::new();
+    *HAS.get_or_init(|| name_tracer(0))
+}
+
+fn name_tracer(process: i32) -> bool {
+    // SAFETY: PR_SET_PTRACER takes a number and touches no memory.
+    let result = unsafe { libc::prctl(libc::PR_SET_PTRACER, process as libc::c_ulong, 0, 0, 0) };
+    result == 0
+}

@@ -1,0 +1,103 @@
+//! Descriptors that the peer handed over. To close one may mean to wait for the peer: a file of its
+//! own file system (FUSE) asks it, a socket with SO_LINGER waits for what it has not sent yet. No
+//! deadline ends that wait. So only what the kernel closes by itself is kept, memory and pipes, and
+//! anything else is closed by threads of their own, see `closer`.
+
+use rustix::fd::OwnedFd;
+use rustix::io::Errno;
+
+use super::closer;
+use super::error::Error;
+
+/// What came with a packet.
+#[derive(Debug, Default)]
+pub(crate) enum Received {
+    #[default]
+    Nothing,
+    /// Memory; or a pipe, where pipes are expected.
+    File(OwnedFd),
+    /// More than one, all closed.
+    Several,
+    /// Something that closing may wait for; it is being closed.
+    Foreign,
+    /// This process may have no more descriptors: the kernel threw away what came.
+    Lost,
+}
+
+impl Received {
+    /// Keeps what may be kept of what came with one packet.
+    pub(crate) fn of(files: Vec<OwnedFd>, is_cut: bool, are_pipes_expected: bool) -> Self {
+        let is_known = |file: &OwnedFd| is_memory(file) || are_pipes_expected && is_pipe(file);
+        let (mut known, foreign): (Vec<_>, Vec<_>) = files.into_iter().partition(is_known);
+        if !foreign.is_empty() {
+            closer::close(foreign);
+            return Self::Foreign;
+        }
+        match (known.len(), is_cut) {
+            (_, true) => Self::Lost,
+            (0, _) => Self::Nothing,
+            (1, _) => known.pop().map_or(Self::Nothing, Self::File),
+            _ => Self::Several,
+        }
+    }
+
+    /// The descriptor, where it is one that was expected.
+    ///
+    /// # Errors
+    /// [`Error::Memory`], and [`Error::System`] where this process may have no more descriptors.
+    pub(crate) fn file(self, expected: &'static str) -> Result<OwnedFd, Error> {
+        let found = match self {
+            Self::File(file) => return Ok(file),
+            Self::Lost => {
+                return Err(Error::system("take a descriptor from the peer")(Errno::MFILE));
+            }
+            Self::Nothing => "no descriptor",
+            Self::Several => "several descriptors at once",
+            Self::Foreign => "a descriptor that is not of memory",
+        };
+        Err(Error::Memory { found: found.into(), expected })
+    }
+}
+
+/// Only memory knows of seals, and no file system is asked.
+fn is_memory(file: &OwnedFd) -> bool {
+    rustix::fs::fcntl_get_seals(file).is_ok()
+}
+
+/// Only a pipe has a size as such, and no file system is asked.
+pub(crate) fn is_pipe(file: &OwnedFd) -> bool {
+    rustix::pipe::fcntl_getpipe_size(file).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::channel;
+    use std::fs::File;
+
+    fn pipe() -> OwnedFd {
+        rustix::pipe::pipe().unwrap().0
+    }
+
+    fn memory() -> OwnedFd {
+        let flags = rustix::fs::MemfdFlags::CLOEXEC;
+        rustix::fs::memfd_create(c"received", flags).unwrap()
+    }
+
+    #[test]
+    fn only_one_of_what_is_expected_is_kept() {
+        let device = || OwnedFd::from(File::open("/dev/null").unwrap());
+        let of = |files, is_cut, pipes| Received::of(files, is_cut, pipes).file("memory");
+        assert!(of(vec![memory()], false, false).is_ok());
+        assert!(of(vec![pipe()], false, true).is_ok());
+        let said = |files, is_cut, pipes| {
+            channel::Error::from(of(files, is_cut, pipes).unwrap_err()).to_string()
+        };
+        assert!(said(vec![], false, true).contains("no descriptor"));
+        assert!(said(vec![pipe()], false, false).contains("not of memory"));
+        assert!(said(vec![device()], false, true).contains("not of memory"));
+        assert!(said(vec![memory(), device()], false, true).contains("not of memory"));
+        assert!(said(vec![memory(), memory()], false, true).contains("several"));
+        assert!(said(vec![memory()], true, true).contains("ulimit -n"));
+    }
+}

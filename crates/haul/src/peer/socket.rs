@@ -1,0 +1,333 @@
+//! A Unix socket to another process: packets, descriptors, and who sent them.
+
+use std::io::{self, IoSlice};
+use std::mem::MaybeUninit;
+use std::ops::Deref;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, Shutdown, SocketAddrUnix,
+    SocketFlags, SocketType, UCred, sockopt,
+};
+
+use super::closer;
+use super::deadline::after;
+use super::error::Error;
+use super::received::Received;
+
+/// Longest packet that is sent or taken.
+pub(crate) const PACKET_BYTES: usize = 128;
+
+/// Descriptors that one packet carries at most.
+const DESCRIPTORS_MAX: usize = 1;
+
+/// Connections that wait to be accepted, as many as the kernel's own default (SOMAXCONN).
+pub(crate) const BACKLOG: i32 = 4096;
+
+/// A packet from the peer.
+#[derive(Debug)]
+pub(crate) struct Packet {
+    pub(crate) bytes: [u8; PACKET_BYTES],
+    pub(crate) length: usize,
+    pub(crate) file: Received,
+    /// Process, user, group, as the kernel vouches for them; process 0 where it is in another PID
+    /// namespace.
+    pub(crate) sender: Option<(i32, u32, u32)>,
+}
+
+/// A connected socket of packets, which nothing that is left in it holds up as it is closed.
+#[derive(Debug)]
+pub(crate) struct Socket(Option<OwnedFd>);
+
+/// Packets that are looked through in a socket that goes: some 10 ms.
+const PACKETS_LEFT_MAX: u32 = 4096;
+
+impl Socket {
+    /// Refuses a descriptor that is no connected Unix socket of packets, and makes it one to use
+    /// here.
+    ///
+    /// # Errors
+    /// [`Error::NotASocket`], [`Error::System`].
+    pub(crate) fn adopt(socket: OwnedFd) -> Result<Self, Error> {
+        let refuse = |found| Error::NotASocket { found };
+        let domain = sockopt::socket_domain(&socket).map_err(|_| refuse("no socket"))?;
+        let kind = sockopt::socket_type(&socket).map_err(|_| refuse("no socket"))?;
+        if domain != AddressFamily::UNIX || kind != SocketType::SEQPACKET {
+            return Err(refuse("another kind of socket"));
+        }
+        let prepared = rustix::io::ioctl_fionbio(&socket, true);
+        prepared.map_err(Error::system("prepare the socket"))?;
+        let prepared = sockopt::set_socket_passcred(&socket, true);
+        prepared.map_err(Error::system("prepare the socket"))?;
+        Ok(Self(Some(socket)))
+    }
+}
+
+impl Deref for Socket {
+    type Target = OwnedFd;
+
+    fn deref(&self) -> &OwnedFd {
+        self.0.as_ref().expect("it is there until it is dropped")
+    }
+}
+
+impl Drop for Socket {
+    /// Whoever closes a socket closes the descriptors that are on their way in it.
+    fn drop(&mut self) {
+        let Some(socket) = self.0.take() else { return };
+        // Nothing more comes from here on.
+        let _ = rustix::net::shutdown(&socket, Shutdown::Read);
+        for _ in 0..PACKETS_LEFT_MAX {
+            match receive(&socket, false) {
+                Ok(Some(Packet { file: Received::Foreign, .. })) => break,
+                Ok(Some(_)) => {}
+                Ok(None) | Err(_) => return,
+            }
+        }
+        closer::close([socket]);
+    }
+}
+
+pub(crate) fn new_socket(path: &Path) -> Result<OwnedFd, Error> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
+        .map_err(|reason| at("make", path)(reason.into()))
+}
+
+pub(crate) fn at(attempt: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error {
+    let path = PathBuf::from(path);
+    move |reason| Error::Socket { attempt, path, reason }
+}
+
+/// Two connected sockets: one for this process, one to be inherited or handed over. Closed on exec.
+///
+/// # Errors
+/// [`Error::System`].
+pub(crate) fn pair() -> Result<(OwnedFd, OwnedFd), Error> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
+        .map_err(Error::system("make a pair of sockets"))
+}
+
+/// Connects to the socket at `path`.
+pub(crate) fn connect(path: &Path) -> Result<OwnedFd, Error> {
+    let socket = new_socket(path)?;
+    let address =
+        SocketAddrUnix::new(path).map_err(|reason| at("connect to", path)(reason.into()))?;
+    rustix::net::connect(&socket, &address)
+        .map_err(|reason| at("connect to", path)(reason.into()))?;
+    Ok(socket)
+}
+
+/// The next connection; `None` when nobody came in time.
+pub(crate) fn accept(socket: &OwnedFd, wait: Option<Duration>) -> Result<Option<OwnedFd>, Error> {
+    let until = wait.map(after);
+    loop {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        match rustix::net::accept_with(socket, flags) {
+            Ok(connection) => return Ok(Some(connection)),
+            Err(Errno::AGAIN) => {}
+            // It went before it was accepted, or a signal came.
+            Err(Errno::CONNABORTED | Errno::INTR) => continue,
+            Err(reason) => return Err(Error::system("accept a connection")(reason)),
+        }
+        if !wait_readable(socket.as_fd(), until)? {
+            return Ok(None);
+        }
+    }
+}
+
+/// Lets nobody connect any more, and turns away who waits to be accepted.
+pub(crate) fn stop_listening(socket: &OwnedFd) {
+    let _ = rustix::net::shutdown(socket, Shutdown::Both);
+    for _ in 0..BACKLOG {
+        let Ok(connection) = rustix::net::accept_with(socket, SocketFlags::CLOEXEC) else { return };
+        // What it sent already is no reason to wait as it is closed.
+        drop(Socket::adopt(connection));
+    }
+}
+
+/// Sends a packet with who this process is, and a descriptor where there is one.
+pub(crate) fn send(
+    socket: &OwnedFd,
+    bytes: &[u8],
+    file: Option<BorrowedFd<'_>>,
+) -> Result<(), Errno> {
+    let own = UCred {
+        pid: rustix::process::getpid(),
+        uid: rustix::process::geteuid(),
+        gid: rustix::process::getegid(),
+    };
+    match send_as(Some(own), socket, bytes, file) {
+        // In a user namespace that has no number for this process's user, none can be said. The
+        // kernel then says by itself who sends.
+        Err(Errno::INVAL | Errno::PERM) => send_as(None, socket, bytes, file),
+        result => result,
+    }
+}
+
+fn send_as(
+    own: Option<UCred>,
+    socket: &OwnedFd,
+    bytes: &[u8],
+    file: Option<BorrowedFd<'_>>,
+) -> Result<(), Errno> {
+    let mut space =
+        [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX), ScmCredentials(1))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if let Some(own) = own {
+        control.push(SendAncillaryMessage::ScmCredentials(own));
+    }
+    let files: Vec<BorrowedFd<'_>> = file.into_iter().collect();
+    if !files.is_empty() {
+        control.push(SendAncillaryMessage::ScmRights(&files));
+    }
+    let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+    loop {
+        match rustix::net::sendmsg(socket, &[IoSlice::new(bytes)], &mut control, flags) {
+            Err(Errno::INTR) => {}
+            result => return result.map(drop),
+        }
+    }
+}
+
+/// Process, user and group at the other end as it was connected: for a listener, as it began to
+/// listen. Process 0 where it is in a PID namespace that this one cannot see.
+pub(crate) fn other_end(socket: &OwnedFd) -> Result<(i32, u32, u32), Error> {
+    let mut told = libc::ucred { pid: 0, uid: 0, gid: 0 };
+    let mut length = size_of::<libc::ucred>() as libc::socklen_t;
+    // SAFETY: a structure of that length, which the kernel writes to, and its length, both alive.
+    let result = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_PEERCRED,
+            (&raw mut told).cast(),
+            &raw mut length,
+        )
+    };
+    match result {
+        0 => Ok((told.pid, told.uid, told.gid)),
+        _ => Err(Error::system("ask who is at the other end")(io::Error::last_os_error())),
+    }
+}
+
+/// Makes the peer's poll return. A full socket has such packets enough.
+pub(crate) fn nudge(socket: &OwnedFd) {
+    let _ = rustix::net::send(socket, &[0], SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
+}
+
+/// The next packet without waiting; `None` when there is none. A descriptor with it is memory, or a
+/// pipe where pipes are expected.
+pub(crate) fn receive(socket: &OwnedFd, are_pipes_expected: bool) -> Result<Option<Packet>, Errno> {
+    let mut bytes = [0; PACKET_BYTES];
+    let mut control = [0_u64; CONTROL_BYTES / 8];
+    let mut vector = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: PACKET_BYTES };
+    // SAFETY: all bytes zero are a value of this plain structure of numbers and null pointers.
+    let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
+    header.msg_iov = &raw mut vector;
+    header.msg_iovlen = 1;
+    header.msg_control = control.as_mut_ptr().cast();
+    header.msg_controllen = CONTROL_BYTES as _;
+    let flags = libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC;
+    // SAFETY: the header names one vector and one control buffer, both alive, writable, of the
+    // lengths said there, and referred to by nothing else.
+    let result = unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut header, flags) };
+    if result < 0 {
+        let reason = io::Error::last_os_error();
+        return match Errno::from_io_error(&reason) {
+            Some(Errno::AGAIN | Errno::INTR) => Ok(None),
+            reason => Err(reason.unwrap_or(Errno::IO)),
+        };
+    }
+    let (files, sender) = controls(&header);
+    // A packet of no bytes comes with who sent it, the end of all packets with nothing.
+    if result == 0 && sender.is_none() {
+        return Err(Errno::CONNRESET);
+    }
+    let is_cut = header.msg_flags & libc::MSG_CTRUNC != 0;
+    let file = Received::of(files, is_cut, are_pipes_expected);
+    Ok(Some(Packet { bytes, length: result as usize, file, sender }))
+}
+
+/// Room for 253 descriptors, SCM_MAX_FD of the kernel, and credentials: two headers of 16 B, 1016 B
+/// and 16 B. What does not fit the kernel would close, in the call that receives.
+const CONTROL_BYTES: usize = 1064;
+
+/// What stands in the control buffer that the kernel filled.
+fn controls(header: &libc::msghdr) -> (Vec<OwnedFd>, Option<(i32, u32, u32)>) {
+    let (mut files, mut sender) = (Vec::new(), None);
+    // SAFETY: the header is one that recvmsg filled.
+    let mut next = unsafe { libc::CMSG_FIRSTHDR(header) };
+    // SAFETY: not null, so it points at a control header inside the buffer, which is aligned.
+    while let Some(control) = unsafe { next.as_ref() } {
+        // SAFETY: a control header of the buffer; its data follow it.
+        let data = unsafe { libc::CMSG_DATA(next) };
+        // SAFETY: asks for the length of a header alone; a calculation.
+        let head = unsafe { libc::CMSG_LEN(0) } as usize;
+        let length = control.cmsg_len.saturating_sub(head);
+        match (control.cmsg_level, control.cmsg_type) {
+            (libc::SOL_SOCKET, libc::SCM_RIGHTS) => {
+                for index in 0..length / size_of::<RawFd>() {
+                    // SAFETY: the kernel wrote `length` bytes of descriptors there.
+                    let at = unsafe { data.cast::<RawFd>().add(index) };
+                    // SAFETY: as above; no alignment is asked for.
+                    let raw = unsafe { at.read_unaligned() };
+                    // SAFETY: the kernel has just opened it for this process, and nobody else
+                    // knows it.
+                    files.push(unsafe { OwnedFd::from_raw_fd(raw) });
+                }
+            }
+            (libc::SOL_SOCKET, libc::SCM_CREDENTIALS) if length >= size_of::<libc::ucred>() => {
+                // SAFETY: the kernel wrote such a structure there; no alignment is asked for.
+                let told = unsafe { data.cast::<libc::ucred>().read_unaligned() };
+                sender = Some((told.pid, told.uid, told.gid));
+            }
+            _ => {}
+        }
+        // SAFETY: the header that recvmsg filled, and a control header of its buffer.
+        next = unsafe { libc::CMSG_NXTHDR(header, next) };
+    }
+    (files, sender)
+}
+
+/// The next packet, waited for until an instant.
+pub(crate) fn receive_until(
+    socket: &OwnedFd,
+    limit: Duration,
+    until: Instant,
+) -> Result<Packet, Error> {
+    loop {
+        match receive(socket, false) {
+            Ok(Some(packet)) => return Ok(packet),
+            Ok(None) => {}
+            Err(_) => return Err(Error::Gone),
+        }
+        if !wait_readable(socket.as_fd(), Some(until))? {
+            let waited = limit + until.elapsed();
+            return Err(Error::Late { waited, limit });
+        }
+    }
+}
+
+/// Waits until a descriptor can be read, or its other end is gone; false when the time is over.
+fn wait_readable(file: BorrowedFd<'_>, until: Option<Instant>) -> Result<bool, Error> {
+    loop {
+        let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+        let time = left.map(|left| Timespec {
+            tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: i64::from(left.subsec_nanos()),
+        });
+        let mut set = [PollFd::from_borrowed_fd(file, PollFlags::IN)];
+        match rustix::event::poll(&mut set, time.as_ref()) {
+            Ok(0) => return Ok(false),
+            Ok(_) => return Ok(true),
+            Err(Errno::INTR) => {}
+            Err(reason) => return Err(Error::system("wait for the socket")(reason)),
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! Whose processes may be at the other end.
+//!
+//! The kernel says who that is, twice: who had the other end of the socket as it was connected (for
+//! a listener, who began to listen), and who sent a packet. Both are looked at, the first before a
+//! word is said. In a user namespace all users that have no number there are shown as one and the
+//! same, and this process may be one of them: of such nobody can be told from another.
+
+use std::fs;
+
+use super::error::Error;
+
+/// Users whose processes may be at the other end of a channel.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Users {
+    /// One's own, which is that of [`geteuid(2)`], and root.
+    ///
+    /// [`geteuid(2)`]: https://docs.rs/rustix/latest/rustix/process/fn.geteuid.html
+    #[default]
+    Own,
+    /// These as well, by their numbers.
+    OwnAnd(Vec<u32>),
+    /// All of them, also those that have no number in this user namespace.
+    Any,
+}
+
+/// The number of users that have none in a namespace, DEFAULT_OVERFLOWUID of linux/highuid.h.
+const OVERFLOW: u32 = 65_534;
+
+impl Users {
+    /// # Errors
+    /// [`Error::OtherUser`] where a process of this user may not be at the other end.
+    pub(crate) fn check(
+        &self,
+        attempt: &'static str,
+        process: Option<i32>,
+        user: u32,
+    ) -> Result<(), Error> {
+        let own = rustix::process::geteuid().as_raw();
+        self.check_for(own, attempt, process, user, || is_one_of_many(user))
+    }
+
+    fn check_for(
+        &self,
+        own: u32,
+        attempt: &'static str,
+        process: Option<i32>,
+        user: u32,
+        is_one_of_many: impl FnOnce() -> bool,
+    ) -> Result<(), Error> {
+        let more: &[u32] = match self {
+            Self::Any => return Ok(()),
+            Self::Own => &[],
+            Self::OwnAnd(more) => more,
+        };
+        if more.contains(&user) {
+            return Ok(());
+        }
+        let is_unknown = is_one_of_many();
+        if !is_unknown && (user == own || user == 0) {
+            return Ok(());
+        }
+        let mut allowed = vec![0, own];
+        allowed.extend(more);
+        allowed.sort_unstable();
+        allowed.dedup();
+        Err(Error::OtherUser { attempt, process, user, is_unknown, allowed })
+    }
+
+    /// Whether a listener's path must be open to others.
+    pub(crate) fn are_others(&self) -> bool {
+        match self {
+            Self::Own => false,
+            Self::OwnAnd(more) => !more.is_empty(),
+            Self::Any => true,
+        }
+    }
+}
+
+/// Whether this number may stand for users that have none here.
+fn is_one_of_many(user: u32) -> bool {
+    let number = fs::read_to_string("/proc/sys/kernel/overflowuid");
+    let overflow = number.ok().and_then(|text| text.trim().parse().ok()).unwrap_or(OVERFLOW);
+    user == overflow
+        && !fs::read_to_string("/proc/self/uid_map").is_ok_and(|map| has_all_users(&map))
+}
+
+/// Whether a namespace's map, user_namespaces(7), has a number for each user: first here, first
+/// there, and how many.
+fn has_all_users(map: &str) -> bool {
+    map.split_whitespace().nth(2).is_some_and(|count| count == u32::MAX.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::channel;
+
+    const OWN: u32 = 1000;
+
+    fn check(users: &Users, user: u32, is_unknown: bool) -> Result<(), Error> {
+        users.check_for(OWN, "connect", Some(7), user, || is_unknown)
+    }
+
+    #[test]
+    fn only_ones_own_user_and_root_are_allowed_unless_it_is_said() {
+        let (own, more) = (Users::default(), Users::OwnAnd(vec![12, 13]));
+        assert!(check(&own, OWN, false).is_ok() && check(&own, 0, false).is_ok());
+        let error = check(&own, 12, false).map_err(channel::Error::from).unwrap_err().to_string();
+        for part in ["process 7 of user 12", "0 and 1000", "--allow-user 12"] {
+            assert!(error.contains(part), "{error}");
+        }
+        assert!(check(&more, 12, false).is_ok() && check(&more, 0, false).is_ok());
+        let error = check(&more, 14, false).map_err(channel::Error::from).unwrap_err().to_string();
+        assert!(error.contains("0, 12, 13 and 1000"), "{error}");
+        assert!(check(&Users::Any, 14, true).is_ok());
+    }
+
+    #[test]
+    fn a_number_that_many_share_is_nobodys_own() {
+        let error =
+            check(&Users::Own, OWN, true).map_err(channel::Error::from).unwrap_err().to_string();
+        assert!(error.contains("user namespace") && error.contains("--allow-user any"), "{error}");
+        assert!(check(&Users::OwnAnd(vec![OWN]), OWN, true).is_ok(), "it was said");
+        assert!(has_all_users("         0          0 4294967295\n"));
+        assert!(!has_all_users("0 100000 65536\n") && !has_all_users(""));
+        assert!(!is_one_of_many(OWN));
+    }
+}
