@@ -201,7 +201,7 @@ impl Channel {
     /// Whether the mechanism can be used to send to this peer, as it was tried when they met.
     #[must_use]
     pub fn offers(&self, mechanism: Mechanism) -> bool {
-        self.link().offers(mechanism)
+        self.receiver.offers(mechanism)
     }
 
     /// The two halves, for two threads. Only one of them at a time can be driven by polling: both

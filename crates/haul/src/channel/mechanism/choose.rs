@@ -2,18 +2,16 @@
 
 use std::sync::OnceLock;
 
-use super::double::Pieces;
-use super::pull;
+use super::dispatch::obstacle;
+use super::measured;
 use crate::channel::shared::error::Error;
 use crate::channel::shared::header::SumState;
 use crate::channel::shared::idle;
 use crate::channel::shared::lane::Lane;
-use crate::channel::shared::layout::{INLINE_BYTES_MAX, TOOK_INTO_NEW};
-use crate::channel::shared::link::Link;
+use crate::channel::shared::layout::TOOK_INTO_NEW;
 use crate::channel::shared::names::Mechanism;
-use crate::channel::shared::settings::Settings;
 use crate::channel::shared::source::Source;
-use crate::tuning::{self, ChannelTable, Force};
+use crate::tuning::ChannelTable;
 
 /// From this size on one copy by the kernel beats two by the processors where only one processor
 /// is to be had. Below, the ring's chunks stay in the cache and a system call a message costs more.
@@ -30,12 +28,6 @@ const PULL_BYTES_MIN: u64 = 128 << 10;
 /// 1.13 and 0.65 at 64 KiB, 1.26 and 1.57 at 128 KiB, 1.30 and 2.09 at 1 MiB, 1.37 and 2.48 at 16
 /// MiB.
 const DOUBLE_INTO_NEW_BYTES_MIN: u64 = 128 << 10;
-/// Copy-on-write of 4 KiB pages against one warm copy of all: the reference's measure.
-const SEALED_DIRTY_MAX: f64 = 0.11;
-
-const NO_TRUST: &str = "one of the two ends does not trust the other";
-const TABLE_IS_FULL: &str = "the message has more parts than the table has room for";
-
 /// The mechanism for this message: the one that was asked for, else its slot up to
 /// `longest_inline`, else what was measured on this machine, else a rule: by size, permission,
 /// trust and processors.
@@ -56,13 +48,6 @@ pub(crate) fn choose(
         None => Ok(asked),
         Some(reason) => Err(Error::Unavailable { mechanism: asked, reason }),
     }
-}
-
-/// Whether what was built in place is handed over, or copied by the receiver after all. What it
-/// gets whole is not, however much of it will be written to.
-pub(crate) fn for_built(settings: &Settings, is_whole: bool) -> Mechanism {
-    let limit = table().and_then(|table| table.sealed_dirty_max).unwrap_or(SEALED_DIRTY_MAX);
-    if is_whole || settings.dirty_fraction <= limit { Mechanism::Sealed } else { Mechanism::Staged }
 }
 
 fn best(lane: &Lane, source: &Source<'_>, length: u64) -> Mechanism {
@@ -128,14 +113,6 @@ impl Facts {
     }
 }
 
-/// What was measured on this machine, if a program read it.
-fn table() -> Option<&'static ChannelTable> {
-    match tuning::in_force() {
-        Some(Force::File { tuning, .. }) => Some(&tuning.channel),
-        _ => None,
-    }
-}
-
 /// The choices of the table, as a message looks for them: nothing is allocated, sorted or parsed
 /// for it.
 #[derive(Debug)]
@@ -176,44 +153,8 @@ impl Ladder {
 /// The table's, made once; nothing as long as no program has read one.
 fn ladder() -> Option<&'static Ladder> {
     static LADDER: OnceLock<Option<Ladder>> = OnceLock::new();
-    let table = table()?;
+    let table = measured()?;
     LADDER.get_or_init(|| Ladder::new(table)).as_ref()
-}
-
-/// What keeps a message from going this way.
-fn obstacle(
-    mechanism: Mechanism,
-    link: &Link,
-    source: &Source<'_>,
-    length: u64,
-) -> Option<&'static str> {
-    let first = |checks: &[(bool, &'static str)]| {
-        checks.iter().find(|(is_fine, _)| !is_fine).map(|&(_, reason)| reason)
-    };
-    match mechanism {
-        Mechanism::Inline => {
-            first(&[(length <= INLINE_BYTES_MAX as u64, "the message is over 8 KiB")])
-        }
-        Mechanism::Ring => None,
-        Mechanism::Staged => first(&[(
-            usize::try_from(length).is_ok(),
-            "the message is larger than the address space",
-        )]),
-        Mechanism::Sealed => Some("its memory must be built by Building: call send_built"),
-        Mechanism::Pull => first(&[
-            (link.is_trusted, NO_TRUST),
-            (link.peer_can_pull, "the peer may not read this process's memory"),
-            (pull::fits(source), TABLE_IS_FULL),
-        ]),
-        Mechanism::Lease | Mechanism::Vmsplice => first(&[(link.is_trusted, NO_TRUST)]),
-        Mechanism::Double => first(&[
-            (link.is_trusted, NO_TRUST),
-            (link.peer_can_pull, "the peer may not read this process's memory"),
-            (link.can_pull, "this process may not write the peer's memory"),
-            (pull::fits(source), TABLE_IS_FULL),
-            (Pieces::of(length).fit(), "the message has more pieces than the counter counts"),
-        ]),
-    }
 }
 
 #[cfg(test)]

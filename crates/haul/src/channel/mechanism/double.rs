@@ -16,16 +16,20 @@
 //! what the sender has finished, and the rest goes through the ring.
 //!
 //! A receiver that gives up takes the rest of the pieces for itself, so that the sender writes at
-//! most the one that it is at; see [`Draw::settle`].
+//! most the one that it is at; see [`Draw::close`].
 
 use std::io;
 use std::time::{Duration, Instant};
 
-use super::pull::Table;
+use super::contract::{Begun, Incoming, Outgoing, Receives, Sends, Taken, Then};
+use super::pull::{self, Exposed, Table};
 use crate::channel::shared::counter::{self, Claim};
 use crate::channel::shared::error::Error;
+use crate::channel::shared::header::Header;
 use crate::channel::shared::lane::Lane;
 use crate::channel::shared::layout::{self, ABANDONED, CLAIMED, OFFERED, OFFERED_AT, PUSHED};
+use crate::channel::shared::link::Link;
+use crate::channel::shared::message::Message;
 use crate::channel::shared::source::{Source, Walk};
 use crate::channel::shared::transfer::Step;
 use crate::peer::process::Readable;
@@ -44,26 +48,29 @@ const PARTS_MAX: usize = 64;
 /// what the piece takes.
 const SETTLE: Duration = Duration::from_millis(100);
 
+const NOT_WRITABLE: &str = "this process may not write the peer's memory";
+const COUNTER_IS_FULL: &str = "the message has more pieces than the counter counts";
+
 /// A message cut into pieces, by its length alone, so that both ends cut alike.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Pieces {
+struct Pieces {
     length: u64,
     piece: u64,
 }
 
 impl Pieces {
-    pub(crate) fn of(length: u64) -> Self {
+    fn of(length: u64) -> Self {
         let even = length.div_ceil(PIECES_OF_SMALL).next_multiple_of(PIECE_BYTES_MIN);
         Self { length, piece: even.clamp(PIECE_BYTES_MIN, PIECE_BYTES_MAX) }
     }
 
-    fn count(self) -> u64 {
-        self.length.div_ceil(self.piece)
+    /// Whether the counter has room for them.
+    fn fit(self) -> bool {
+        self.count() <= counter::PIECES_MAX
     }
 
-    /// Whether the counter has room for them.
-    pub(crate) fn fit(self) -> bool {
-        self.count() <= counter::PIECES_MAX
+    fn count(self) -> u64 {
+        self.length.div_ceil(self.piece)
     }
 
     /// Where a piece begins, or the message's end.
@@ -73,8 +80,9 @@ impl Pieces {
 }
 
 /// The sender's part.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(crate) struct Push {
+    exposed: Exposed,
     pieces: Pieces,
     /// Pieces finished.
     pushed: u64,
@@ -84,24 +92,26 @@ pub(crate) struct Push {
 
 impl Push {
     pub(crate) fn new(length: u64) -> Self {
-        Self { pieces: Pieces::of(length), pushed: 0, walk: Walk::default(), is_over: false }
+        let pieces = Pieces::of(length);
+        let exposed = Exposed::default();
+        Self { exposed, pieces, pushed: 0, walk: Walk::default(), is_over: false }
     }
 
     /// Bytes that this end has moved.
-    pub(crate) fn bytes(&self) -> u64 {
+    fn bytes(&self) -> u64 {
         self.pieces.start(self.pushed)
     }
 
-    /// Writes one piece, if the receiver has made its offer and one is left. `message` is counted
-    /// from 1.
-    pub(crate) fn step(&mut self, lane: &mut Lane, source: &Source<'_>, message: u64) -> Step<()> {
+    /// Writes one piece, if the receiver has made its offer and one is left.
+    fn push(&mut self, lane: &mut Lane, source: &Source<'_>, message: Message) -> Step<()> {
         if self.is_over {
             return Step::Done(());
         }
-        if lane.load(OFFERED) != message {
+        if !lane.names(OFFERED, message) {
             return Step::Blocked;
         }
-        let claim = counter::claim_front(lane.word(CLAIMED), message, self.pieces.count());
+        let count = self.pieces.count();
+        let claim = counter::claim_front(lane.word(CLAIMED), message.count(), count);
         let Claim::Piece(piece) = claim else {
             // What the word says is the receiver's to judge; without a claim nothing is touched.
             self.is_over = true;
@@ -115,9 +125,45 @@ impl Push {
             lane.tell(PUSHED, self.pushed);
         } else {
             self.is_over = true;
-            lane.tell(ABANDONED, message);
+            lane.tell(ABANDONED, message.count());
         }
         Step::Moved
+    }
+}
+
+impl Sends for Push {
+    type Lasting = ();
+
+    const SUMS: bool = false;
+
+    fn peer_obstacle(link: &Link) -> Option<&'static str> {
+        let other_way = || (!link.can_pull).then_some(NOT_WRITABLE);
+        pull::peer_obstacle(link).or_else(other_way)
+    }
+
+    fn obstacle(source: &Source<'_>, length: u64) -> Option<&'static str> {
+        let too_many = || (!Pieces::of(length).fit()).then_some(COUNTER_IS_FULL);
+        pull::obstacle(source).or_else(too_many)
+    }
+
+    fn begin(&mut self, _: &mut (), out: &mut Outgoing<'_, '_>) -> Result<Begun, Error> {
+        let detail = self.exposed.begin(out);
+        Ok(detail.map_or_else(|why| why, |detail| Begun::Moving { detail }))
+    }
+
+    fn step(&mut self, _: &mut (), out: &mut Outgoing<'_, '_>) -> Result<Step<Then>, Error> {
+        let before = self.bytes();
+        let step = self.push(out.lane, out.source, out.message);
+        out.account.copied_bytes += self.bytes() - before;
+        Ok(step.map(|()| Then::Answer))
+    }
+
+    fn progress(&self) -> u64 {
+        self.bytes()
+    }
+
+    fn settle(&mut self, _: &mut (), _has_arrived: bool) {
+        self.exposed.end();
     }
 }
 
@@ -159,16 +205,40 @@ pub(crate) struct Draw {
     is_settled: bool,
 }
 
-/// How far a step of the receiver came.
-#[derive(Debug)]
-pub(crate) enum Drawn {
-    Step(Step<()>),
-    /// It can read no more: the message is there up to this byte, and nothing of it is on its way.
-    Refused(u64),
+impl Receives for Draw {
+    type Lasting = ();
+
+    const SUMS: bool = false;
+
+    fn begin(_: &mut (), header: &Header, lane: &mut Lane) -> Result<Self, Error> {
+        let is_allowed = lane.link.can_pull && lane.link.peer_can_pull;
+        let (process, table) = Table::believe(header, lane, is_allowed)?;
+        Ok(Self::new(process, table, header.length))
+    }
+
+    fn step(
+        &mut self,
+        _: &mut (),
+        incoming: &mut Incoming<'_>,
+        target: &mut [u8],
+    ) -> Result<Step<Taken>, Error> {
+        let before = self.bytes();
+        let step = self.draw_or_see(incoming.lane, target, incoming.message)?;
+        incoming.account.copied_bytes += self.bytes() - before;
+        Ok(step)
+    }
+
+    fn progress(&self) -> u64 {
+        self.bytes()
+    }
+
+    fn settle(&mut self, _: &mut (), lane: &mut Lane, message: Message, _target: &[u8]) -> bool {
+        self.close(lane, message)
+    }
 }
 
 impl Draw {
-    pub(crate) fn new(process: i32, table: Table, length: u64) -> Self {
+    fn new(process: i32, table: Table, length: u64) -> Self {
         let pieces = Pieces::of(length);
         Self {
             process,
@@ -184,24 +254,23 @@ impl Draw {
     }
 
     /// Bytes that this end has moved.
-    pub(crate) fn bytes(&self) -> u64 {
+    fn bytes(&self) -> u64 {
         self.pieces.length - self.pieces.start(self.pieces.count() - self.drawn)
     }
 
     /// Offers the target, reads one piece, or sees whether the sender has finished its own.
-    /// `message` is counted from 1.
     ///
     /// # Errors
     /// [`Error::Protocol`] where the counter or the sender's count cannot be true.
-    pub(crate) fn step(
+    fn draw_or_see(
         &mut self,
         lane: &mut Lane,
         target: &mut [u8],
-        message: u64,
-    ) -> Result<Drawn, Error> {
+        message: Message,
+    ) -> Result<Step<Taken>, Error> {
         if !self.is_offered {
             self.offer(lane, target, message);
-            return Ok(Drawn::Step(Step::Moved));
+            return Ok(Step::Moved);
         }
         if let Some(front) = self.closed_at {
             return self.wait_to_refuse(lane, front, message);
@@ -210,10 +279,10 @@ impl Draw {
             return self.meet(lane, target, message);
         }
         let count = self.pieces.count();
-        match counter::claim_back(lane.word(CLAIMED), message, count, self.drawn) {
+        match counter::claim_back(lane.word(CLAIMED), message.count(), count, self.drawn) {
             Claim::Piece(piece) => {
                 self.draw(lane, target, piece, message);
-                Ok(Drawn::Step(Step::Moved))
+                Ok(Step::Moved)
             }
             Claim::Nothing => self.meet(lane, target, message),
             Claim::Nonsense(word) => {
@@ -222,16 +291,16 @@ impl Draw {
         }
     }
 
-    fn offer(&mut self, lane: &mut Lane, target: &mut [u8], message: u64) {
-        counter::begin(lane.word(CLAIMED), message);
+    fn offer(&mut self, lane: &mut Lane, target: &mut [u8], message: Message) {
+        counter::begin(lane.word(CLAIMED), message.count());
         self.writable = Readable::to(lane.link.peer.identity);
         lane.note(OFFERED_AT, target.as_mut_ptr().expose_provenance() as u64);
-        lane.tell(OFFERED, message);
+        lane.tell(OFFERED, message.count());
         self.is_offered = true;
     }
 
     /// Reads a piece that is this end's own.
-    fn draw(&mut self, lane: &mut Lane, target: &mut [u8], piece: u64, message: u64) {
+    fn draw(&mut self, lane: &mut Lane, target: &mut [u8], piece: u64, message: Message) {
         let end = self.pieces.start(piece + 1) as usize;
         let mut at = self.pieces.start(piece) as usize;
         self.table.seek(at as u64);
@@ -241,7 +310,7 @@ impl Draw {
                 Ok(count) if count > 0 => at += count,
                 _ => {
                     let count = self.pieces.count();
-                    let front = counter::close(lane.word(CLAIMED), message, count);
+                    let front = counter::close(lane.word(CLAIMED), message.count(), count);
                     // Not more than this end leaves: the count of its own pieces is private.
                     self.closed_at = Some(front.min(count - self.drawn));
                     return;
@@ -253,38 +322,48 @@ impl Draw {
     }
 
     /// Nothing is left to claim: has the sender finished what it claimed?
-    fn meet(&mut self, lane: &mut Lane, target: &mut [u8], message: u64) -> Result<Drawn, Error> {
+    fn meet(
+        &mut self,
+        lane: &mut Lane,
+        target: &mut [u8],
+        message: Message,
+    ) -> Result<Step<Taken>, Error> {
         let due = self.pieces.count() - self.drawn;
-        let is_abandoned = lane.load(ABANDONED) == message;
+        let is_abandoned = lane.names(ABANDONED, message);
         let pushed = lane.load(PUSHED);
         if pushed > due {
             return Err(Error::protocol("count of pieces written", pushed, due));
         }
         if pushed == due {
             self.finish();
-            return Ok(Drawn::Step(Step::Done(())));
+            return Ok(Step::Done(Taken::Whole));
         }
         if is_abandoned {
             self.is_alone = true;
             self.draw(lane, target, due - 1, message);
-            return Ok(Drawn::Step(Step::Moved));
+            return Ok(Step::Moved);
         }
-        Ok(Drawn::Step(Step::Blocked))
+        Ok(Step::Blocked)
     }
 
     /// This end can read no more: the sender finishes the piece that it is at, then brings the rest
     /// another way.
-    fn wait_to_refuse(&mut self, lane: &Lane, front: u64, message: u64) -> Result<Drawn, Error> {
-        let is_abandoned = lane.load(ABANDONED) == message;
+    fn wait_to_refuse(
+        &mut self,
+        lane: &Lane,
+        front: u64,
+        message: Message,
+    ) -> Result<Step<Taken>, Error> {
+        let is_abandoned = lane.names(ABANDONED, message);
         let pushed = lane.load(PUSHED);
         if pushed > front {
             return Err(Error::protocol("count of pieces written", pushed, front));
         }
         if pushed < front && !is_abandoned {
-            return Ok(Drawn::Step(Step::Blocked));
+            return Ok(Step::Blocked);
         }
         self.finish();
-        Ok(Drawn::Refused(self.pieces.start(pushed)))
+        Ok(Step::Done(Taken::Part(self.pieces.start(pushed) as usize)))
     }
 
     fn finish(&mut self) {
@@ -296,17 +375,17 @@ impl Draw {
     /// nothing is written to the target any more, false where a sender that lives, and is trusted,
     /// did not finish its piece within a tenth of a second: then the target must not be used for
     /// anything else while that process lives.
-    pub(crate) fn settle(&mut self, lane: &mut Lane, message: u64) -> bool {
+    fn close(&mut self, lane: &mut Lane, message: Message) -> bool {
         if !self.is_offered || self.is_settled {
             return true;
         }
-        let front = counter::close(lane.word(CLAIMED), message, self.pieces.count());
+        let front = counter::close(lane.word(CLAIMED), message.count(), self.pieces.count());
         let start = Instant::now();
         loop {
             // A sender that gave the message up is at no piece: it says so in the thread that
             // writes.
             let has_given_up = lane.state(layout::SENDER_STATE) != layout::OPEN;
-            let is_over = lane.load(PUSHED) >= front || lane.load(ABANDONED) == message;
+            let is_over = lane.load(PUSHED) >= front || lane.names(ABANDONED, message);
             if is_over || has_given_up || lane.link.peer.is_dead() {
                 self.finish();
                 return true;
@@ -333,7 +412,6 @@ mod tests {
 
     use super::*;
     use crate::channel::shared::handshake::Agreement;
-    use crate::channel::shared::link::Link;
     use crate::channel::shared::settings::Settings;
     use crate::peer::process::Peer;
     use crate::peer::region::Region;

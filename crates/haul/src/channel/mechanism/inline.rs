@@ -1,38 +1,84 @@
 //! `inline`: the bytes of a small message stand in its slot, behind the header.
 //!
-//! Most of these messages find a slot, or are found in theirs, at once. Those of `send` and
-//! `recv_into` go the short way, `send_at_once` and `receive_at_once`: what `Sending`, `Taking` and
-//! `Filling` do with them, without what those keep for messages that wait, go another way or fail.
-//! On Cascade Lake a message of 64 B took 890 instructions at one end and 920 at the other by the
-//! long way. Whatever is not as usual is left, untouched, to the long way.
-
-use std::hint;
+//! Most of these messages go a shorter way than is told here, see `send::at_once` and
+//! `receive::at_once`.
 
 use haul_copy::Hint;
 
+use super::contract::{Begun, Incoming, Outgoing, Receives, Sends, Taken};
 use super::window;
-use crate::channel::receive::receiver::Receiver;
-use crate::channel::send::sender::Sender;
 use crate::channel::shared::account::Account;
 use crate::channel::shared::checksum::Sum;
-use crate::channel::shared::header::{Header, SumState};
+use crate::channel::shared::error::Error;
+use crate::channel::shared::header::Header;
 use crate::channel::shared::lane::Lane;
-use crate::channel::shared::layout::{self, CELL_BYTES, HEADER_BYTES, INLINE_BYTES_MAX, SLOTS};
+use crate::channel::shared::layout::{self, CELL_BYTES, HEADER_BYTES, INLINE_BYTES_MAX};
 use crate::channel::shared::link::Link;
+use crate::channel::shared::message::Message;
 use crate::channel::shared::names::Mechanism;
 use crate::channel::shared::source::Source;
-use crate::channel::shared::transfer::spins_unasked;
-use crate::peer::region::Fetch;
+use crate::channel::shared::transfer::Step;
+
+/// The sender's part: the bytes are in the slot before it is told of.
+#[derive(Debug)]
+pub(crate) struct Put;
+
+impl Sends for Put {
+    type Lasting = ();
+
+    const SUMS: bool = true;
+
+    fn obstacle(_source: &Source<'_>, length: u64) -> Option<&'static str> {
+        (length > INLINE_BYTES_MAX as u64).then_some("the message is over 8 KiB")
+    }
+
+    fn begin(&mut self, _: &mut (), out: &mut Outgoing<'_, '_>) -> Result<Begun, Error> {
+        put(out.lane, out.message, out.source, out.length as usize);
+        out.account.copied_bytes = out.length;
+        out.account.extra_memory_bytes = layout::SLOTS_BYTES as u64;
+        Ok(Begun::Whole { detail: 0 })
+    }
+}
+
+/// The receiver's part.
+#[derive(Debug)]
+pub(crate) struct Take;
+
+impl Receives for Take {
+    type Lasting = ();
+
+    const SUMS: bool = true;
+    const IS_FIXED: bool = true;
+
+    fn begin(_: &mut (), header: &Header, _lane: &mut Lane) -> Result<Self, Error> {
+        let limit = INLINE_BYTES_MAX as u64;
+        match header.length <= limit {
+            true => Ok(Self),
+            false => Err(Error::protocol("length of an inline message", header.length, limit)),
+        }
+    }
+
+    fn step(
+        &mut self,
+        _: &mut (),
+        incoming: &mut Incoming<'_>,
+        target: &mut [u8],
+    ) -> Result<Step<Taken>, Error> {
+        take(incoming.lane, incoming.message, target, incoming.sum.as_deref_mut());
+        incoming.account.copied_bytes = target.len() as u64;
+        Ok(Step::Done(Taken::Whole))
+    }
+}
 
 /// Copies the message into its slot.
-pub(crate) fn put(lane: &Lane, message: u64, source: &mut Source<'_>, length: usize) {
+fn put(lane: &Lane, message: Message, source: &mut Source<'_>, length: usize) {
     let at = lane.slot(message) + HEADER_BYTES;
     source.write_to(&lane.link.region, at, length, hint(lane, length));
 }
 
 /// What happens to a slot's lines after they are written: as in `ring`, whose smallest messages
 /// these would be.
-fn hint(lane: &Lane, length: usize) -> Hint {
+pub(crate) fn hint(lane: &Lane, length: usize) -> Hint {
     match length >= CELL_BYTES && lane.distance.is_far() {
         true => Hint::Streamed,
         false => Hint::Unknown,
@@ -49,7 +95,7 @@ pub(crate) fn bytes_to_fetch(lane: &Lane, length: usize) -> usize {
 }
 
 /// Copies the message out of its slot, and adds it to the checksum.
-pub(crate) fn take(lane: &Lane, message: u64, target: &mut [u8], sum: Option<&mut Sum>) {
+fn take(lane: &Lane, message: Message, target: &mut [u8], sum: Option<&mut Sum>) {
     let at = lane.slot(message) + HEADER_BYTES;
     match sum {
         Some(sum) => sum.read(0, (&lane.link.region, at), target, false),
@@ -69,222 +115,13 @@ pub(crate) fn longest_at_once(link: &Link) -> Option<usize> {
     (is_plain && !settings.integrity).then_some(longest)
 }
 
-impl Sender {
-    /// Sends a message whose bytes travel in its slot, if there is one within a microsecond; `None`
-    /// where nothing happened.
-    #[inline]
-    pub(crate) fn send_at_once(&mut self, bytes: &[u8]) -> Option<Account> {
-        if self.longest_at_once.is_none_or(|longest| bytes.len() > longest) {
-            return None;
-        }
-        self.lane.link.check_whole().ok()?;
-        look(spins_unasked(&self.lane), || self.has_slot().ok().filter(|has| *has))?;
-        let calls_before = self.lane.system_calls;
-        let length = bytes.len() as u64;
-        let at = self.lane.slot(self.next);
-        self.lane.link.region.write(at + HEADER_BYTES, bytes, hint(&self.lane, bytes.len()));
-        let (message, kind, sum) = (self.next, Mechanism::Inline.number(), SumState::None);
-        self.lane.put_header(Header { message, kind, length, detail: 0, sum });
-        self.next += 1;
-        self.lane.tell(layout::PUBLISHED, self.next);
-        self.fetch_slot(bytes.len());
-        let extra_memory_bytes = layout::SLOTS_BYTES as u64;
-        let account = account(length, self.lane.system_calls - calls_before);
-        Some(Account { extra_memory_bytes, ..account })
-    }
-}
-
-impl Receiver {
-    /// Receives a message whose bytes travel in its slot, if it is there within a microsecond and
-    /// fits; `None` where nothing happened.
-    #[inline]
-    pub(crate) fn receive_at_once(&mut self, target: &mut [u8]) -> Option<Account> {
-        self.lane.link.check_whole().ok()?;
-        look(spins_unasked(&self.lane), || self.is_published().then_some(()))?;
-        let at = self.lane.slot(self.consumed);
-        let region = &self.lane.link.region;
-        // All lines at once, while the header is on its way: what it says is needed for the copy.
-        region.fetch(at, HEADER_BYTES + self.inline_before, Fetch::ToRead);
-        // Read once. What is not believed here is read anew, and told, by the long way.
-        let header = self.lane.header(self.consumed);
-        let length = usize::try_from(header.length).ok()?;
-        let is_usual = header.message == self.consumed
-            && header.kind == Mechanism::Inline.number()
-            && header.sum == SumState::None
-            && length <= INLINE_BYTES_MAX
-            && header.length <= self.lane.link.settings.size_max;
-        let target = target.get_mut(..length).filter(|_| is_usual)?;
-        region.read(at + HEADER_BYTES, target, Hint::Unknown);
-        self.inline_before = length;
-        let calls_before = self.lane.system_calls;
-        self.consumed += 1;
-        // The slot is as it was until this is told, whether the sender gave up meanwhile or not.
-        self.lane.tell(layout::CONSUMED, self.consumed);
-        Some(account(header.length, self.lane.system_calls - calls_before))
-    }
-
-    /// Whether there is a message behind those that were taken. What the sender published before is
-    /// not looked for again: its line would have to come from there.
-    fn is_published(&mut self) -> bool {
-        if self.published <= self.consumed {
-            let told = self.lane.load(layout::PUBLISHED);
-            if (self.consumed..=self.consumed + SLOTS).contains(&told) {
-                self.published = told;
-            }
-        }
-        self.published > self.consumed
-    }
-}
-
-/// Looks for something so many times, and once.
-#[inline]
-fn look<T>(spins: u32, mut find: impl FnMut() -> Option<T>) -> Option<T> {
-    for _ in 0..spins {
-        if let Some(found) = find() {
-            return Some(found);
-        }
-        hint::spin_loop();
-    }
-    find()
-}
-
-fn account(length: u64, system_calls: u64) -> Account {
+/// What a message that went in its slot took at either end.
+pub(crate) fn account(length: u64, system_calls: u64) -> Account {
     Account {
         mechanism: Mechanism::Inline,
         size_bytes: length,
         copied_bytes: length,
         system_calls,
         ..Account::default()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::thread;
-
-    use super::*;
-    use crate::channel::Channel;
-    use crate::channel::shared::distance::Distance;
-    use crate::channel::shared::error::Error;
-    use crate::channel::shared::settings::Settings;
-    use crate::peer::socket::pair;
-
-    fn ends(settings: &Settings) -> (Channel, Channel) {
-        let (one, other) = pair().unwrap();
-        thread::scope(|scope| {
-            let accepting = scope.spawn(|| Channel::accept_over(other, settings).unwrap());
-            (Channel::connect_over(one, settings).unwrap(), accepting.join().unwrap())
-        })
-    }
-
-    #[test]
-    fn what_is_usual_goes_the_short_way_and_says_what_the_long_one_does() {
-        let asked = Settings { mechanism: Some(Mechanism::Inline), ..Settings::default() };
-        let (mut one, mut other) = ends(&Settings::default());
-        for length in [0, 1, 63, 64, 1000, window::inline_bytes_max(true), INLINE_BYTES_MAX] {
-            if length > window::inline_bytes_max(true) {
-                assert!(one.sender.send_at_once(&vec![1; length]).is_none(), "{length}");
-                (one, other) = ends(&asked);
-            }
-            let bytes: Vec<u8> = (0..length).map(|index| index as u8 ^ 0x5a).collect();
-            let short = one.sender.send_at_once(&bytes).unwrap();
-            let long = one.sender.start_send(&bytes).unwrap().finish().unwrap();
-            assert_eq!(short, long, "{length}");
-            let mut target = [vec![7; length], vec![7; length]];
-            let short = other.receiver.receive_at_once(&mut target[0]).unwrap();
-            assert_eq!(other.wait_length().unwrap(), length);
-            let long = other.receiver.recv_into(&mut target[1]).unwrap();
-            assert_eq!(short, long, "{length}");
-            assert!(target[0] == bytes && target[1] == bytes, "{length}");
-        }
-    }
-
-    #[test]
-    fn what_goes_around_the_caches_to_a_far_end_is_whole() {
-        for integrity in [false, true] {
-            let (mut one, mut other) = ends(&Settings {
-                integrity,
-                mechanism: Some(Mechanism::Inline),
-                ..Settings::default()
-            });
-            for length in [CELL_BYTES - 1, CELL_BYTES, INLINE_BYTES_MAX] {
-                one.sender.lane.distance = Distance::farthest();
-                let is_streamed = hint(&one.sender.lane, length) == Hint::Streamed;
-                assert_eq!(is_streamed, length >= CELL_BYTES);
-                let bytes: Vec<u8> = (0..length).map(|index| (index % 251) as u8).collect();
-                one.send(&bytes).unwrap();
-                let mut target = vec![7; length];
-                let account = other.recv_into(&mut target).unwrap();
-                assert!(target == bytes, "{length}");
-                assert_eq!((account.is_checked, account.mechanism), (integrity, Mechanism::Inline));
-            }
-        }
-    }
-
-    #[test]
-    fn whatever_is_not_usual_is_left_to_the_long_way_untouched() {
-        let (mut one, mut other) = ends(&Settings::default());
-        assert!(one.sender.send_at_once(&[1; INLINE_BYTES_MAX + 1]).is_none());
-        assert!(other.receiver.receive_at_once(&mut [0; 9]).is_none(), "there is none");
-        for message in 0..SLOTS {
-            assert!(one.sender.send_at_once(&[message as u8; 10]).is_some());
-        }
-        assert!(one.sender.send_at_once(&[99; 10]).is_none(), "there is no slot");
-        assert!(other.receiver.receive_at_once(&mut [0; 9]).is_none(), "it does not fit");
-        let too_small = other.recv_into(&mut [0; 9]).unwrap_err();
-        assert!(matches!(too_small, Error::TooSmall { .. }), "{too_small}");
-        // Begun with by the long way, which has to end it: the short one knows nothing of it.
-        for message in 0..SLOTS {
-            let mut target = [99; 12];
-            assert_eq!(other.recv_into(&mut target).unwrap().size_bytes, 10);
-            assert_eq!(target[..10], [message as u8; 10]);
-        }
-        assert!(other.receiver.receive_at_once(&mut [0; 9]).is_none());
-        assert!(one.sender.send_at_once(&[1; 9000]).is_none());
-        thread::scope(|scope| {
-            scope.spawn(|| one.send(&[5; 9000]).unwrap());
-            assert_eq!(other.wait_length().unwrap(), 9000);
-            assert_eq!(other.recv().unwrap()[..], [5; 9000]);
-        });
-    }
-
-    #[test]
-    fn what_needs_more_than_its_slot_has_no_short_way() {
-        let plain = Settings::default();
-        for settings in [
-            Settings { integrity: true, ..plain.clone() },
-            Settings { mechanism: Some(Mechanism::Ring), ..plain.clone() },
-        ] {
-            let (mut one, mut other) = ends(&settings);
-            assert!(one.sender.send_at_once(&[1; 8]).is_none());
-            let account = thread::scope(|scope| {
-                scope.spawn(|| one.send(&[1; 8]).unwrap());
-                other.recv_into(&mut [0; 8]).unwrap()
-            });
-            assert_eq!(account.is_checked, settings.integrity);
-        }
-        let (mut one, _other) = ends(&Settings { size_max: 100, ..plain });
-        assert!(one.sender.send_at_once(&[1; 101]).is_none());
-        assert!(one.sender.send_at_once(&[1; 100]).is_some());
-    }
-
-    #[test]
-    fn a_message_that_was_whole_before_its_sender_gave_up_is_whole() {
-        for is_short in [true, false] {
-            let (mut one, mut other) = ends(&Settings::default());
-            let large = vec![3; 8 << 20];
-            one.send(b"whole").unwrap();
-            let mut sending = one.start_send(&large).unwrap();
-            assert!(!sending.advance().unwrap(), "nobody receives");
-            drop(sending);
-            let mut target = [0; 5];
-            if !is_short {
-                other.wait_length().unwrap();
-            }
-            other.recv_into(&mut target).unwrap();
-            assert_eq!(&target, b"whole");
-            let error = other.recv().map(|got| got.len()).unwrap_err();
-            assert!(matches!(error, Error::GivenUp { .. }), "{error}");
-        }
     }
 }

@@ -16,14 +16,18 @@ use std::sync::Arc;
 
 use haul_copy::Hint;
 
+use super::contract::{Begun, Incoming, NO_TRUST, Outgoing, Place, Receives, Sends, Taken, Then};
+use crate::channel::pages::buffer::Buffer;
 use crate::channel::pages::pool::{POOLS_MAX, Pool, Pools};
 use crate::channel::shared::error::Error;
+use crate::channel::shared::header::Header;
 use crate::channel::shared::lane::Lane;
 use crate::channel::shared::layout::{
     ABANDONED, LAID, OFFERED, OFFERED_AT, OFFERED_KEPT, OFFERED_POOL,
 };
 use crate::channel::shared::link::Kind;
-use crate::channel::shared::source::Source;
+use crate::channel::shared::link::Link;
+use crate::channel::shared::message::Message;
 use crate::channel::shared::transfer::Step;
 use crate::peer::memory::Sealed;
 use crate::peer::region::Region;
@@ -94,46 +98,16 @@ impl Known {
 }
 
 /// The sender's part.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(crate) struct Lay {
     length: u64,
     /// Bytes copied.
-    pub(crate) laid: u64,
+    laid: u64,
 }
 
 impl Lay {
     pub(crate) fn new(length: u64) -> Self {
         Self { length, laid: 0 }
-    }
-
-    /// Copies the next bytes, if the receiver has made its offer; `message` is counted from 1.
-    ///
-    /// # Errors
-    /// [`CannotReach`], and the receiver is told.
-    pub(crate) fn step(
-        &mut self,
-        lane: &mut Lane,
-        source: &mut Source<'_>,
-        mapped: &mut Mapped,
-        message: u64,
-    ) -> Result<Step<()>, CannotReach> {
-        if lane.load(OFFERED) != message {
-            return Ok(Step::Blocked);
-        }
-        let step = (self.length - self.laid).min(STEP_BYTES) as usize;
-        let Some((region, at)) = self.place(lane, mapped, step) else {
-            lane.tell(ABANDONED, message);
-            return Err(CannotReach);
-        };
-        let hint = if self.length < STREAMED_BYTES_MIN { Hint::ReadSoon } else { Hint::Streamed };
-        source.write_to(region, at, step, hint);
-        self.laid += step as u64;
-        if self.laid < self.length {
-            return Ok(Step::Moved);
-        }
-        lane.put_sum(message - 1, source.sum());
-        lane.tell(LAID, message);
-        Ok(Step::Done(()))
     }
 
     /// Where the next bytes go, if the whole message has room there, with pages under them.
@@ -154,9 +128,52 @@ impl Lay {
     }
 }
 
-/// What was offered is not there.
-#[derive(Debug)]
-pub(crate) struct CannotReach;
+impl Sends for Lay {
+    type Lasting = Mapped;
+
+    const SUMS: bool = true;
+
+    fn peer_obstacle(link: &Link) -> Option<&'static str> {
+        (!link.is_trusted).then_some(NO_TRUST)
+    }
+
+    fn begin(&mut self, _: &mut Mapped, _out: &mut Outgoing<'_, '_>) -> Result<Begun, Error> {
+        Ok(Begun::Moving { detail: 0 })
+    }
+
+    /// Copies the next bytes, if the receiver has made its offer; tells it where that is not there.
+    fn step(
+        &mut self,
+        mapped: &mut Mapped,
+        out: &mut Outgoing<'_, '_>,
+    ) -> Result<Step<Then>, Error> {
+        if out.is_refused() {
+            return Ok(Step::Done(Then::Answer));
+        }
+        if !out.lane.names(OFFERED, out.message) {
+            return Ok(Step::Blocked);
+        }
+        let step = (self.length - self.laid).min(STEP_BYTES) as usize;
+        let Some((region, at)) = self.place(out.lane, mapped, step) else {
+            out.lane.tell(ABANDONED, out.message.count());
+            return Ok(Step::Done(Then::Answer));
+        };
+        let hint = if self.length < STREAMED_BYTES_MIN { Hint::ReadSoon } else { Hint::Streamed };
+        out.source.write_to(region, at, step, hint);
+        self.laid += step as u64;
+        out.account.copied_bytes += step as u64;
+        if self.laid < self.length {
+            return Ok(Step::Moved);
+        }
+        out.lane.put_sum(out.message, out.source.sum());
+        out.lane.tell(LAID, out.message.count());
+        Ok(Step::Done(Then::Complete))
+    }
+
+    fn progress(&self) -> u64 {
+        self.laid
+    }
+}
 
 /// The receiver's part.
 #[derive(Debug, Default)]
@@ -165,58 +182,88 @@ pub(crate) struct Let {
     offered: Option<Arc<Pool>>,
 }
 
-/// How far a step of the receiver came.
-#[derive(Debug)]
-pub(crate) enum Laid {
-    Step(Step<()>),
-    /// The sender cannot reach the target; it has copied nothing.
-    Refused,
+impl Receives for Let {
+    type Lasting = Pools;
+
+    const SUMS: bool = false;
+
+    fn begin(_: &mut Pools, header: &Header, lane: &mut Lane) -> Result<Self, Error> {
+        match lane.link.is_trusted {
+            true => Ok(Self::default()),
+            false => Err(Error::protocol("mechanism", header.kind, 0)),
+        }
+    }
+
+    /// Without a pool the message goes through the ring, into memory of its own.
+    fn place(
+        &mut self,
+        pools: &mut Pools,
+        _lane: &mut Lane,
+        length: usize,
+    ) -> Result<Option<Place>, Error> {
+        let lease = pools.lease(length).ok();
+        Ok(lease.map(|lease| Place { memory: Buffer::leased(lease, length), is_whole: false }))
+    }
+
+    /// Offers the target, or sees whether the sender has filled it.
+    fn step(
+        &mut self,
+        pools: &mut Pools,
+        incoming: &mut Incoming<'_>,
+        target: &mut [u8],
+    ) -> Result<Step<Taken>, Error> {
+        let (lane, message) = (&mut *incoming.lane, incoming.message);
+        if self.offered.is_none() {
+            return Ok(self.offer(lane, target, pools, message));
+        }
+        if lane.names(LAID, message) {
+            self.offered = None;
+            return Ok(Step::Done(Taken::Whole));
+        }
+        if lane.names(ABANDONED, message) {
+            self.offered = None;
+            return Ok(Step::Done(REFUSED));
+        }
+        Ok(Step::Blocked)
+    }
+
+    /// What the sender still copies does not get into the target.
+    fn settle(
+        &mut self,
+        _: &mut Pools,
+        _lane: &mut Lane,
+        _message: Message,
+        target: &[u8],
+    ) -> bool {
+        self.offered.take().is_none_or(|pool| pool.cut_off(target).is_ok())
+    }
 }
 
+/// The sender cannot reach the target; it has copied nothing.
+const REFUSED: Taken = Taken::Part(0);
+
 impl Let {
-    /// Offers the target, or sees whether the sender has filled it; `message` is counted from 1.
-    pub(crate) fn step(
+    fn offer(
         &mut self,
         lane: &mut Lane,
         target: &[u8],
         pools: &Pools,
-        message: u64,
-    ) -> Laid {
-        if self.offered.is_none() {
-            return self.offer(lane, target, pools, message);
-        }
-        if lane.load(LAID) == message {
-            self.offered = None;
-            return Laid::Step(Step::Done(()));
-        }
-        if lane.load(ABANDONED) == message {
-            self.offered = None;
-            return Laid::Refused;
-        }
-        Laid::Step(Step::Blocked)
-    }
-
-    fn offer(&mut self, lane: &mut Lane, target: &[u8], pools: &Pools, message: u64) -> Laid {
-        let Some((pool, offset)) = pools.of(target) else { return Laid::Refused };
+        message: Message,
+    ) -> Step<Taken> {
+        let Some((pool, offset)) = pools.of(target) else { return Step::Done(REFUSED) };
         if !pool.is_handed_over() {
             lane.system_calls += 1;
             match lane.link.send_file(Kind::Pool, pool.number, pool.file()) {
                 Ok(()) => pool.set_handed_over(),
                 // A full socket too: nothing would tell that there is room again.
-                Err(_) => return Laid::Refused,
+                Err(_) => return Step::Done(REFUSED),
             }
         }
         lane.note(OFFERED_AT, offset as u64);
         lane.note(OFFERED_POOL, pool.number);
         lane.note(OFFERED_KEPT, pools.kept());
-        lane.tell(OFFERED, message);
+        lane.tell(OFFERED, message.count());
         self.offered = Some(Arc::clone(pool));
-        Laid::Step(Step::Moved)
-    }
-
-    /// Gives up: what the sender still copies does not get into the target. False where that
-    /// cannot be had.
-    pub(crate) fn cut_off(&mut self, target: &[u8]) -> bool {
-        self.offered.take().is_none_or(|pool| pool.cut_off(target).is_ok())
+        Step::Moved
     }
 }

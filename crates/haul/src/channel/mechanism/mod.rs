@@ -2,6 +2,7 @@
 //!
 //! From the bottom up:
 //!
+//! - `contract`: what a mechanism does at each end;
 //! - `window`: how much memory goes round between the two ends;
 //! - `inline`: in the slot of the message;
 //! - `ring`: piece by piece through memory that both ends have;
@@ -11,9 +12,12 @@
 //! - `double`: read and written by both ends at once;
 //! - `lease`: copied into memory of the receiver's;
 //! - `vmsplice`: pages through a pipe;
+//! - `dispatch`: the mechanism of a message, and calls to it;
 //! - `choose`: which of them a message takes.
 
 pub(crate) mod choose;
+pub(crate) mod contract;
+pub(crate) mod dispatch;
 pub(crate) mod double;
 pub(crate) mod inline;
 pub(crate) mod lease;
@@ -23,3 +27,13 @@ pub(crate) mod sealed;
 pub(crate) mod staged;
 pub(crate) mod vmsplice;
 pub(crate) mod window;
+
+use crate::tuning::{self, ChannelTable, Force};
+
+/// What was measured on this machine, if a program read it.
+fn measured() -> Option<&'static ChannelTable> {
+    match tuning::in_force() {
+        Some(Force::File { tuning, .. }) => Some(&tuning.channel),
+        _ => None,
+    }
+}

@@ -8,19 +8,145 @@
 
 use std::io;
 
+use super::contract::{Begun, Incoming, NO_TRUST, Outgoing, Receives, Sends, Taken};
+use crate::channel::shared::error::Error;
+use crate::channel::shared::header::Header;
 use crate::channel::shared::lane::Lane;
-use crate::channel::shared::layout::{HEADER_BYTES, INLINE_BYTES_MAX};
+use crate::channel::shared::layout::{self, HEADER_BYTES, INLINE_BYTES_MAX};
+use crate::channel::shared::link::Link;
+use crate::channel::shared::message::Message;
 use crate::channel::shared::source::Source;
+use crate::channel::shared::transfer::Step;
+use crate::peer::process::Readable;
 use crate::peer::reach;
 
 /// Address and length: one entry of the table.
 const ENTRY_BYTES: usize = 16;
 /// Most entries that a slot holds.
-pub(crate) const ENTRIES_MAX: usize = INLINE_BYTES_MAX / ENTRY_BYTES;
+const ENTRIES_MAX: usize = INLINE_BYTES_MAX / ENTRY_BYTES;
 /// Bytes asked for in one system call: some 0.2 ms, so that the clock and the peer are looked at in
 /// between, and 7 ms where the target is a new huge page that the host has to bring first. The
 /// kernel's own limit is 0x7ffff000.
 const CALL_BYTES_MAX: usize = 2 << 20;
+
+const NOT_READABLE: &str = "the peer may not read this process's memory";
+const TABLE_IS_FULL: &str = "the message has more parts than the table has room for";
+
+/// What keeps a receiver from reading this end's memory.
+pub(crate) fn peer_obstacle(link: &Link) -> Option<&'static str> {
+    match link {
+        _ if !link.is_trusted => Some(NO_TRUST),
+        _ if !link.peer_can_pull => Some(NOT_READABLE),
+        _ => None,
+    }
+}
+
+/// What keeps the bytes of a message from being read where they are.
+pub(crate) fn obstacle(source: &Source<'_>) -> Option<&'static str> {
+    (source.parts().len() > ENTRIES_MAX).then_some(TABLE_IS_FULL)
+}
+
+/// This end's memory, while the receiver may read it.
+#[derive(Debug, Default)]
+pub(crate) struct Exposed {
+    readable: Option<Readable>,
+}
+
+impl Exposed {
+    /// Writes into the slot where the bytes stand; says how many entries that took, and why there
+    /// are none where the receiver cannot read them now.
+    pub(crate) fn begin(&mut self, out: &mut Outgoing<'_, '_>) -> Result<u64, Begun> {
+        self.readable = Readable::to(out.lane.link.peer.identity);
+        if self.readable.is_none() {
+            // Another peer is being read. Whoever asked for this way by name waits.
+            let asked = out.lane.link.settings.mechanism;
+            let is_asked_for = asked == Some(out.account.mechanism);
+            return Err(if is_asked_for { Begun::Blocked } else { Begun::Impossible });
+        }
+        out.lane.note(layout::PUSHED, 0);
+        Ok(put(out.lane, out.message, out.source))
+    }
+
+    pub(crate) fn end(&mut self) {
+        self.readable = None;
+    }
+}
+
+/// The sender's part: nothing but to let its memory be read.
+#[derive(Debug, Default)]
+pub(crate) struct Offer {
+    exposed: Exposed,
+}
+
+impl Sends for Offer {
+    type Lasting = ();
+
+    const SUMS: bool = false;
+
+    fn peer_obstacle(link: &Link) -> Option<&'static str> {
+        peer_obstacle(link)
+    }
+
+    fn obstacle(source: &Source<'_>, _length: u64) -> Option<&'static str> {
+        obstacle(source)
+    }
+
+    fn begin(&mut self, _: &mut (), out: &mut Outgoing<'_, '_>) -> Result<Begun, Error> {
+        let detail = self.exposed.begin(out);
+        Ok(detail.map_or_else(|why| why, |detail| Begun::Left { detail }))
+    }
+
+    fn settle(&mut self, _: &mut (), _has_arrived: bool) {
+        self.exposed.end();
+    }
+}
+
+/// The receiver's part.
+#[derive(Debug)]
+pub(crate) struct Pull {
+    process: i32,
+    table: Table,
+    offset: usize,
+}
+
+impl Receives for Pull {
+    type Lasting = ();
+
+    const SUMS: bool = false;
+
+    fn begin(_: &mut (), header: &Header, lane: &mut Lane) -> Result<Self, Error> {
+        let (process, table) = Table::believe(header, lane, lane.link.can_pull)?;
+        Ok(Self { process, table, offset: 0 })
+    }
+
+    fn step(
+        &mut self,
+        _: &mut (),
+        incoming: &mut Incoming<'_>,
+        target: &mut [u8],
+    ) -> Result<Step<Taken>, Error> {
+        if self.offset == target.len() {
+            return Ok(Step::Done(Taken::Whole));
+        }
+        let lane = &mut *incoming.lane;
+        lane.system_calls += 1;
+        match self.table.pull(self.process, &mut target[self.offset..]) {
+            Ok(count) if count > 0 => {
+                self.offset += count;
+                incoming.account.copied_bytes += count as u64;
+                let pulled = lane.load(layout::PULLED).wrapping_add(count as u64);
+                lane.note(layout::PULLED, pulled);
+                Ok(Step::Moved)
+            }
+            // Whatever the reason, the sender still has the bytes and can bring the rest itself.
+            _ => Ok(Step::Done(Taken::Part(self.offset))),
+        }
+    }
+
+    fn progress(&self) -> u64 {
+        self.offset as u64
+    }
+}
 
 /// Where the bytes of a message stand in the sender.
 #[derive(Debug)]
@@ -31,7 +157,7 @@ pub(crate) struct Table {
 }
 
 /// Writes the table into the message's slot and returns how many entries it has.
-pub(crate) fn put(lane: &Lane, message: u64, source: &Source<'_>) -> u64 {
+fn put(lane: &Lane, message: Message, source: &Source<'_>) -> u64 {
     let parts = source.parts().iter().filter(|part| !part.is_empty());
     let at = lane.slot(message) + HEADER_BYTES;
     let mut count = 0;
@@ -46,14 +172,31 @@ pub(crate) fn put(lane: &Lane, message: u64, source: &Source<'_>) -> u64 {
     count as u64
 }
 
-/// Whether the table of a message of several parts fits into a slot.
-pub(crate) fn fits(source: &Source<'_>) -> bool {
-    source.parts().len() <= ENTRIES_MAX
-}
-
 impl Table {
+    /// The process that a message is to be read from, and where its bytes stand there, if it may be
+    /// looked there at all.
+    ///
+    /// # Errors
+    /// [`Error::Protocol`].
+    pub(crate) fn believe(
+        header: &Header,
+        lane: &Lane,
+        is_allowed: bool,
+    ) -> Result<(i32, Self), Error> {
+        let link = &lane.link;
+        let process = link.peer.identity.process.filter(|_| link.is_trusted && is_allowed);
+        let process = process.ok_or_else(|| Error::protocol("mechanism", header.kind, 0))?;
+        let message = Message::after(header.message);
+        let table = Self::take(lane, message, header.detail, header.length);
+        let table = table.ok_or_else(|| {
+            let what = "table of parts for a length of";
+            Error::protocol(what, header.detail, header.length)
+        })?;
+        Ok((process, table))
+    }
+
     /// Reads the table of a message once; `None` where it does not add up to its length.
-    pub(crate) fn take(lane: &Lane, message: u64, entries: u64, length: u64) -> Option<Self> {
+    fn take(lane: &Lane, message: Message, entries: u64, length: u64) -> Option<Self> {
         let count = usize::try_from(entries).ok().filter(|count| *count <= ENTRIES_MAX)?;
         let at = lane.slot(message) + HEADER_BYTES;
         let word = |offset| {

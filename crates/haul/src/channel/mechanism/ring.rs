@@ -58,13 +58,17 @@
 
 use haul_copy::Hint;
 
+use super::contract::{Begun, Incoming, Outgoing, Receives, Sends, Taken, Then};
 use super::window;
 use crate::channel::shared::checksum::Sum;
 use crate::channel::shared::distance::Distance;
 use crate::channel::shared::error::Error;
+use crate::channel::shared::header::Header;
 use crate::channel::shared::lane::Lane;
 use crate::channel::shared::layout::{self, CELL_BYTES};
-use crate::channel::shared::pace::{Pace, cells_for, piece_bytes};
+use crate::channel::shared::link::Link;
+use crate::channel::shared::message::Message;
+use crate::channel::shared::pace::{PIECE_BYTES_MIN, Pace, cells_for, piece_bytes};
 use crate::channel::shared::source::Source;
 use crate::channel::shared::transfer::Step;
 
@@ -86,18 +90,18 @@ const AWAKE_MIN: u32 = 64;
 
 /// When the receiver is told of a piece.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Tell {
+enum Tell {
     /// With the message, which it does not know of yet.
     Later,
     /// Now, of this message; with the last piece of the checksum as well.
-    Of(u64),
+    Of(Message),
 }
 
 /// Where a message stands in the ring, at either end.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Run {
+struct Run {
     /// Bytes moved so far, of the whole message.
-    pub(crate) offset: u64,
+    offset: u64,
     /// Bytes of the whole message.
     length: u64,
     /// Bytes of a piece of this message, whole cells.
@@ -105,7 +109,7 @@ pub(crate) struct Run {
     /// Cells of the ring.
     cells: u64,
     /// How many of them, from the first on, this message goes through.
-    pub(crate) used: u64,
+    used: u64,
 }
 
 /// A piece: the cell at which it begins, its bytes, and the cell behind it.
@@ -118,18 +122,18 @@ struct Piece {
 
 impl Run {
     /// The part of a message of `length` from `offset` on.
-    pub(crate) fn new(offset: u64, length: u64, chunk_bytes: usize, pace: Pace) -> Self {
+    fn new(offset: u64, length: u64, chunk_bytes: usize, pace: Pace) -> Self {
         let piece = piece_bytes(length - offset, chunk_bytes, pace);
         let (cells, used) = (layout::cells(chunk_bytes), cells_for(length, chunk_bytes, pace));
         Self { offset, length, piece, cells, used }
     }
 
-    pub(crate) fn is_complete(&self) -> bool {
+    fn is_complete(&self) -> bool {
         self.offset == self.length
     }
 
     /// Whether one piece, where so many cells were counted, carries all that is left.
-    pub(crate) fn is_last(&self, cell: u64) -> bool {
+    fn is_last(&self, cell: u64) -> bool {
         self.length - self.offset == self.next(cell).length as u64
     }
 
@@ -182,12 +186,169 @@ impl Rests {
     }
 }
 
+/// What the sender keeps of the ring.
+#[derive(Debug, Default)]
+pub(crate) struct Filled {
+    /// Cells filled.
+    filled: u64,
+    /// Cells that the receiver emptied, as last known.
+    drained: u64,
+    /// Cells that have pages, from the first on.
+    backed: u64,
+    pub(crate) rests: Rests,
+}
+
+impl Filled {
+    /// How the receiver keeps up, for a message of so many bytes that begins now.
+    fn pace(&self, lane: &Lane, length: u64) -> Pace {
+        let is_small = self.rests.is_awake() && window::is_small_better();
+        // A look costs what a line takes from there to here, and matters to what would be cut up.
+        let is_cut = length > PIECE_BYTES_MIN as u64;
+        Pace { is_small, is_behind: is_cut && !self.is_drained(lane) }
+    }
+
+    fn is_drained(&self, lane: &Lane) -> bool {
+        lane.load(layout::DRAINED) == self.filled
+    }
+
+    /// Cells that messages before the one that begins now may still be in.
+    pub(crate) fn cells(&self) -> u64 {
+        self.filled
+    }
+
+    /// Gives the part of the ring that a message goes through its pages.
+    fn back(&mut self, run: &Run, out: &mut Outgoing<'_, '_>) -> Result<(), Error> {
+        let bytes = run.used as usize * CELL_BYTES;
+        if self.backed < run.used {
+            out.lane.link.region.reserve(out.lane.chunks(), bytes)?;
+            out.lane.system_calls += 1;
+            self.backed = run.used;
+        }
+        out.account.extra_memory_bytes += bytes as u64;
+        Ok(())
+    }
+}
+
+/// The sender's part.
+#[derive(Debug)]
+pub(crate) struct Fill {
+    run: Run,
+}
+
+impl Fill {
+    pub(crate) fn new(link: &Link, length: u64) -> Self {
+        Self { run: Run::new(0, length, link.chunk_bytes, Pace::default()) }
+    }
+
+    /// The rest of a message from `offset` on, which was begun another way.
+    ///
+    /// # Errors
+    /// [`Error::System`] where there are no pages for it.
+    pub(crate) fn rest(
+        lasting: &mut Filled,
+        out: &mut Outgoing<'_, '_>,
+        offset: u64,
+    ) -> Result<Self, Error> {
+        out.source.seek(offset);
+        let run = Run::new(offset, out.length, out.lane.link.chunk_bytes, Pace::default());
+        lasting.back(&run, out)?;
+        Ok(Self { run })
+    }
+}
+
+impl Sends for Fill {
+    type Lasting = Filled;
+
+    const SUMS: bool = true;
+
+    /// A message of one piece is in the ring before it is told of, if there is room: one word that
+    /// the receiver waits for, not two.
+    fn begin(&mut self, lasting: &mut Filled, out: &mut Outgoing<'_, '_>) -> Result<Begun, Error> {
+        let pace = lasting.pace(out.lane, out.length);
+        self.run = Run::new(0, out.length, out.lane.link.chunk_bytes, pace);
+        lasting.back(&self.run, out)?;
+        if self.run.is_last(lasting.filled) {
+            let counts = (&mut lasting.filled, &mut lasting.drained);
+            fill(out.lane, out.source, &mut self.run, counts, Tell::Later)?;
+            out.account.copied_bytes = self.run.offset;
+        }
+        let detail = pace.word();
+        Ok(match self.run.is_complete() {
+            true => Begun::Whole { detail },
+            false => Begun::Moving { detail },
+        })
+    }
+
+    fn step(
+        &mut self,
+        lasting: &mut Filled,
+        out: &mut Outgoing<'_, '_>,
+    ) -> Result<Step<Then>, Error> {
+        let counts = (&mut lasting.filled, &mut lasting.drained);
+        let (before, tell) = (self.run.offset, Tell::Of(out.message));
+        let step = fill(out.lane, out.source, &mut self.run, counts, tell)?;
+        out.account.copied_bytes += self.run.offset - before;
+        Ok(match step {
+            _ if self.run.is_complete() => Step::Done(Then::Complete),
+            Step::Blocked => Step::Blocked,
+            _ => Step::Moved,
+        })
+    }
+
+    fn progress(&self) -> u64 {
+        self.run.offset
+    }
+}
+
+/// The receiver's part.
+#[derive(Debug)]
+pub(crate) struct Drain {
+    run: Run,
+}
+
+impl Drain {
+    /// The rest of a message from `offset` on, which was begun another way.
+    pub(crate) fn rest(link: &Link, offset: u64, length: u64) -> Self {
+        Self { run: Run::new(offset, length, link.chunk_bytes, Pace::default()) }
+    }
+}
+
+impl Receives for Drain {
+    /// Cells emptied.
+    type Lasting = u64;
+
+    const SUMS: bool = true;
+
+    fn begin(_: &mut u64, header: &Header, lane: &mut Lane) -> Result<Self, Error> {
+        let pace = Pace::from_word(header.detail);
+        let pace = pace.ok_or_else(|| Error::protocol("pace", header.detail, Pace::COUNT))?;
+        Ok(Self { run: Run::new(0, header.length, lane.link.chunk_bytes, pace) })
+    }
+
+    fn step(
+        &mut self,
+        drained: &mut u64,
+        incoming: &mut Incoming<'_>,
+        target: &mut [u8],
+    ) -> Result<Step<Taken>, Error> {
+        let before = self.run.offset;
+        let sum = incoming.sum.as_deref_mut();
+        let step = drain(incoming.lane, target, &mut self.run, drained, sum)?;
+        incoming.account.copied_bytes += self.run.offset - before;
+        Ok(step.map(|()| Taken::Whole))
+    }
+
+    fn progress(&self) -> u64 {
+        self.run.offset
+    }
+}
+
 /// Fills one piece of a message. `filled` is the sender's own count, `drained` what it last knew of
 /// the other's.
 ///
 /// # Errors
 /// [`Error::Protocol`] where the receiver cannot have emptied so many.
-pub(crate) fn fill(
+fn fill(
     lane: &mut Lane,
     source: &mut Source<'_>,
     run: &mut Run,
@@ -228,7 +389,7 @@ pub(crate) fn fill(
 ///
 /// # Errors
 /// [`Error::Protocol`] where the sender cannot have filled so many.
-pub(crate) fn drain(
+fn drain(
     lane: &mut Lane,
     target: &mut [u8],
     run: &mut Run,

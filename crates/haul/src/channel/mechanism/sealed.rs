@@ -21,7 +21,18 @@
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 
+use super::contract::{Begun, Incoming, Outgoing, Place, Receives, Sends, Taken};
+use super::measured;
+use super::staged::{self, CopyOut};
+use crate::channel::shared::header::Header;
+use crate::channel::shared::lane::Lane;
+use crate::channel::shared::names::Mechanism;
+use crate::channel::shared::settings::Settings;
+use crate::channel::shared::source::Source;
+use crate::channel::shared::transfer::Step;
+use haul_model::Bytes;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 
 use crate::channel::pages::buffer::Buffer;
@@ -31,9 +42,135 @@ use crate::channel::shared::checksum::{SUM_BYTES, Sum};
 use crate::channel::shared::error::Error;
 use crate::peer::memory::{self, Sealed};
 
+/// Copy-on-write of 4 KiB pages against one warm copy of all: the reference's measure.
+const DIRTY_MAX: f64 = 0.11;
+
+/// Whether what was built in place is handed over, or copied by the receiver after all. What it
+/// gets whole is not, however much of it will be written to.
+fn mechanism(settings: &Settings, is_whole: bool) -> Mechanism {
+    let measured = measured().and_then(|table| table.sealed_dirty_max);
+    let limit = measured.unwrap_or(DIRTY_MAX);
+    if is_whole || settings.dirty_fraction <= limit { Mechanism::Sealed } else { Mechanism::Staged }
+}
+
+/// The sender's part: what was built in place, then the memory that it gave up.
+#[derive(Debug, Default)]
+pub(crate) struct HandOver {
+    built: Option<Built>,
+    file: Option<OwnedFd>,
+}
+
+impl HandOver {
+    pub(crate) fn new(building: Building) -> Self {
+        Self { built: Some(Built::new(building)), file: None }
+    }
+
+    /// Adds a piece of what was built to the checksum; as all of it is, gives it up.
+    fn give_up(&mut self, mut built: Built, out: &mut Outgoing<'_, '_>) -> Result<(), Error> {
+        let link = &out.lane.link;
+        if link.settings.integrity {
+            if !built.sum_some() {
+                self.built = Some(built);
+                return Ok(());
+            }
+            out.source.set_sum(built.sum);
+        }
+        let (file, is_whole) = built.building.give_up(link.may_give_memory())?;
+        out.account.mechanism = mechanism(&link.settings, is_whole);
+        self.file = Some(file);
+        Ok(())
+    }
+}
+
+impl Sends for HandOver {
+    type Lasting = ();
+
+    const SUMS: bool = true;
+
+    fn obstacle(_source: &Source<'_>, _length: u64) -> Option<&'static str> {
+        Some("its memory must be built by Building: call send_built")
+    }
+
+    fn begin(&mut self, _: &mut (), out: &mut Outgoing<'_, '_>) -> Result<Begun, Error> {
+        if let Some(built) = self.built.take() {
+            self.give_up(built, out)?;
+            return Ok(Begun::NotYet);
+        }
+        let file = self.file.as_ref().expect("it was built, and given up");
+        match staged::hand_over(file, out) {
+            Ok(begun) => {
+                self.file = None;
+                Ok(begun)
+            }
+            Err(Errno::AGAIN) => Ok(Begun::Blocked),
+            Err(Errno::PIPE | Errno::CONNRESET | Errno::NOTCONN) => {
+                let (done, size) = (Bytes(0), Bytes(out.length));
+                Err(Error::PeerGone { attempt: "send", done, size })
+            }
+            Err(reason) => Err(Error::system("hand memory over")(reason)),
+        }
+    }
+}
+
+/// The receiver's part.
+#[derive(Debug)]
+pub(crate) struct TakeOver(CopyOut);
+
+impl Receives for TakeOver {
+    type Lasting = ();
+
+    const SUMS: bool = CopyOut::SUMS;
+    const COMES_SUMMED: bool = CopyOut::COMES_SUMMED;
+    const IS_FIXED: bool = CopyOut::IS_FIXED;
+
+    fn begin(lasting: &mut (), header: &Header, lane: &mut Lane) -> Result<Self, Error> {
+        CopyOut::begin(lasting, header, lane).map(Self)
+    }
+
+    /// Memory that came sealed is given as it is.
+    fn place(
+        &mut self,
+        _: &mut (),
+        lane: &mut Lane,
+        length: usize,
+    ) -> Result<Option<Place>, Error> {
+        let memory = take(self.0.file.as_fd(), length, lane.link.is_trusted)?;
+        lane.system_calls += staged::CALLS_TO_CHECK + 1;
+        Ok(Some(Place { memory, is_whole: true }))
+    }
+
+    /// Puts all pages that came in the place of the target's, or copies a piece of them.
+    fn step(
+        &mut self,
+        _: &mut (),
+        incoming: &mut Incoming<'_>,
+        target: &mut [u8],
+    ) -> Result<Step<Taken>, Error> {
+        let Self(copy) = self;
+        if copy.is_new() {
+            incoming.lane.system_calls += staged::CALLS_TO_CHECK;
+            let is_trusted = incoming.lane.link.is_trusted;
+            let kept = Kept::of(copy.file.as_fd(), target.len(), is_trusted)?;
+            if let Some(copied) = put_into(copy.file.as_fd(), target, kept)? {
+                incoming.account.copied_bytes = copied as u64;
+                return Ok(Step::Done(Taken::Whole));
+            }
+        }
+        copy.some(incoming, target)
+    }
+
+    fn progress(&self) -> u64 {
+        self.0.progress()
+    }
+
+    fn end(self) {
+        self.0.end();
+    }
+}
+
 /// What the memory of a message is to the receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kept {
+enum Kept {
     /// A private view of what can never change.
     View,
     /// All of it, to read and to write: a trusted sender gave it up, and nobody else reaches it.
@@ -46,7 +183,7 @@ impl Kept {
     ///
     /// # Errors
     /// [`Error::Memory`] where it is neither, [`Error::System`].
-    pub(crate) fn of(file: BorrowedFd<'_>, length: usize, is_trusted: bool) -> Result<Self, Error> {
+    fn of(file: BorrowedFd<'_>, length: usize, is_trusted: bool) -> Result<Self, Error> {
         if is_trusted && !memory::is_sealed(file, Sealed::Bytes) {
             if alone::is_alone(file) {
                 memory::check(file, length, Sealed::Handover)?;
@@ -71,7 +208,7 @@ impl Kept {
 ///
 /// # Errors
 /// As for [`Kept::of`].
-pub(crate) fn take(file: BorrowedFd<'_>, length: usize, is_trusted: bool) -> Result<Buffer, Error> {
+fn take(file: BorrowedFd<'_>, length: usize, is_trusted: bool) -> Result<Buffer, Error> {
     Kept::of(file, length, is_trusted)?.map(file, length)
 }
 
@@ -81,11 +218,7 @@ pub(crate) fn take(file: BorrowedFd<'_>, length: usize, is_trusted: bool) -> Res
 ///
 /// # Errors
 /// [`Error::Memory`] where it is not such memory, [`Error::System`].
-pub(crate) fn put_into(
-    file: BorrowedFd<'_>,
-    target: &mut [u8],
-    kept: Kept,
-) -> Result<Option<usize>, Error> {
+fn put_into(file: BorrowedFd<'_>, target: &mut [u8], kept: Kept) -> Result<Option<usize>, Error> {
     if !registry::are_own(target) {
         return Ok(None);
     }
@@ -149,7 +282,7 @@ impl Building {
 
     /// Takes this process's own access away. The receiver's to write to it is from here on, if it
     /// may be and nobody else has it, which is said with it; else it is sealed, and so constant.
-    pub(crate) fn give_up(self, may_be_whole: bool) -> Result<(OwnedFd, bool), Error> {
+    fn give_up(self, may_be_whole: bool) -> Result<(OwnedFd, bool), Error> {
         if may_be_whole
             && self.is_counted
             && let Some(file) = alone::open_anew(self.file.as_fd())
@@ -166,20 +299,20 @@ impl Building {
 
 /// What was built, while it is added to a checksum.
 #[derive(Debug)]
-pub(crate) struct Built {
-    pub(crate) building: Building,
+struct Built {
+    building: Building,
     /// The checksum of the first bytes, and how many those are.
-    pub(crate) sum: Sum,
+    sum: Sum,
     summed: usize,
 }
 
 impl Built {
-    pub(crate) fn new(building: Building) -> Self {
+    fn new(building: Building) -> Self {
         Self { building, sum: Sum::default(), summed: 0 }
     }
 
     /// Adds the next bytes, some 0.1 ms of them; true as all are added.
-    pub(crate) fn sum_some(&mut self) -> bool {
+    fn sum_some(&mut self) -> bool {
         let rest = &self.building[self.summed..];
         let next = &rest[..rest.len().min(SUM_BYTES)];
         self.sum.add(self.summed as u64, next);

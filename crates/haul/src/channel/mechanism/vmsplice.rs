@@ -17,9 +17,13 @@ use rustix::fs::OFlags;
 use rustix::io::Errno;
 use rustix::pipe::{IoSliceRaw, PipeFlags, SpliceFlags};
 
+use super::contract::{Begun, Incoming, NO_TRUST, Outgoing, Receives, Sends, Taken, Then};
 use crate::channel::shared::error::Error;
+use crate::channel::shared::header::Header;
 use crate::channel::shared::lane::Lane;
 use crate::channel::shared::layout::{self, ABANDONED, PUSHED};
+use crate::channel::shared::link::{Kind, Link};
+use crate::channel::shared::message::Message;
 use crate::channel::shared::source::{Source, Walk};
 use crate::channel::shared::transfer::Step;
 use crate::peer::received;
@@ -31,7 +35,7 @@ const PIPE_BYTES: usize = 1 << 20;
 const PARTS_MAX: usize = 64;
 
 /// A pipe of the size that is to be had.
-pub(crate) fn pipe() -> Result<(OwnedFd, OwnedFd), Errno> {
+fn pipe() -> Result<(OwnedFd, OwnedFd), Errno> {
     let ends = rustix::pipe::pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
     let _ = rustix::pipe::fcntl_setpipe_size(&ends.1, PIPE_BYTES);
     Ok(ends)
@@ -41,27 +45,27 @@ pub(crate) fn pipe() -> Result<(OwnedFd, OwnedFd), Errno> {
 /// SIGPIPE, and what stands in it goes only with both.
 #[derive(Debug)]
 pub(crate) struct Pipe {
-    pub(crate) reader: OwnedFd,
+    reader: OwnedFd,
     writer: OwnedFd,
     /// The peer has the reading end.
-    pub(crate) is_handed_over: bool,
+    is_handed_over: bool,
     /// The first message that went through it.
-    pub(crate) number: Option<u64>,
+    first: Option<Message>,
 }
 
 impl Pipe {
-    pub(crate) fn new() -> Result<Self, Errno> {
+    fn new() -> Result<Self, Errno> {
         let (reader, writer) = pipe()?;
-        Ok(Self { reader, writer, is_handed_over: false, number: None })
+        Ok(Self { reader, writer, is_handed_over: false, first: None })
     }
 }
 
 /// The sender's part.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(crate) struct Pour {
     length: u64,
     /// Bytes in the pipe, or through it.
-    pub(crate) poured: u64,
+    poured: u64,
     walk: Walk,
 }
 
@@ -74,14 +78,14 @@ impl Pour {
     ///
     /// # Errors
     /// What the kernel said; nothing was put in by this call.
-    pub(crate) fn step(
+    fn some(
         &mut self,
         lane: &mut Lane,
         source: &Source<'_>,
         pipe: &Pipe,
-    ) -> Result<Step<()>, Errno> {
+    ) -> Result<Step<Then>, Errno> {
         if self.poured == self.length {
-            return Ok(Step::Done(()));
+            return Ok(Step::Done(Then::Answer));
         }
         let left = usize::try_from(self.length - self.poured).unwrap_or(usize::MAX);
         let slices = source.slices(&mut self.walk, self.poured, left, PARTS_MAX);
@@ -97,9 +101,72 @@ impl Pour {
         }
     }
 
-    /// No more goes into the pipe; `message` is counted from 1.
-    pub(crate) fn abandon(lane: &mut Lane, message: u64) {
-        lane.tell(ABANDONED, message);
+    /// The first bytes go into the pipe, and the pipe to the receiver, before that knows of the
+    /// message: a kernel that refuses costs nothing then.
+    fn open(&mut self, pipe: &mut Pipe, is_new: bool, out: &mut Outgoing<'_, '_>) -> Option<Begun> {
+        // First, so that where it is refused no message sends the receiver a pipe that nobody
+        // takes.
+        self.some(out.lane, out.source, pipe).ok()?;
+        if !pipe.is_handed_over {
+            out.account.system_calls += if is_new { 3 } else { 1 };
+            let (link, number) = (&out.lane.link, out.message.index());
+            // A full socket too is a failure: polling would not tell that there is room again.
+            link.send_file(Kind::Pipe, number, pipe.reader.as_fd()).ok()?;
+            pipe.is_handed_over = true;
+        }
+        let is_first = *pipe.first.get_or_insert(out.message) == out.message;
+        Some(Begun::Moving { detail: is_first.into() })
+    }
+}
+
+impl Sends for Pour {
+    type Lasting = Option<Pipe>;
+
+    const SUMS: bool = false;
+
+    fn peer_obstacle(link: &Link) -> Option<&'static str> {
+        (!link.is_trusted).then_some(NO_TRUST)
+    }
+
+    fn begin(
+        &mut self,
+        lasting: &mut Option<Pipe>,
+        out: &mut Outgoing<'_, '_>,
+    ) -> Result<Begun, Error> {
+        // What it poured into a pipe that could not be handed over went with that.
+        *self = Self::new(self.length);
+        let (is_new, pipe) = (lasting.is_none(), lasting.take().or_else(|| Pipe::new().ok()));
+        let Some(mut pipe) = pipe else { return Ok(Begun::Impossible) };
+        let Some(begun) = self.open(&mut pipe, is_new, out) else { return Ok(Begun::Impossible) };
+        *lasting = Some(pipe);
+        Ok(begun)
+    }
+
+    fn step(
+        &mut self,
+        lasting: &mut Option<Pipe>,
+        out: &mut Outgoing<'_, '_>,
+    ) -> Result<Step<Then>, Error> {
+        if out.is_refused() {
+            return Ok(Step::Done(Then::Answer));
+        }
+        let pipe = lasting.as_ref().expect("a message that began this way has one");
+        Ok(self.some(out.lane, out.source, pipe).unwrap_or_else(|_| {
+            // The receiver takes what is in the pipe, and says how much that was.
+            out.lane.tell(ABANDONED, out.message.count());
+            Step::Done(Then::Answer)
+        }))
+    }
+
+    fn progress(&self) -> u64 {
+        self.poured
+    }
+
+    /// What may still be in the pipe goes with it.
+    fn settle(&mut self, lasting: &mut Option<Pipe>, has_arrived: bool) {
+        if !has_arrived {
+            *lasting = None;
+        }
     }
 }
 
@@ -119,43 +186,74 @@ fn splice_out(pipe: BorrowedFd<'_>, target: &mut [u8]) -> Result<usize, Errno> {
 }
 
 /// Whether a descriptor of the peer's is the reading end of a pipe.
-pub(crate) fn is_reader(file: &OwnedFd) -> bool {
+fn is_reader(file: &OwnedFd) -> bool {
     received::is_pipe(file)
         && rustix::fs::fcntl_getfl(file)
             .is_ok_and(|flags| flags & OFlags::ACCMODE == OFlags::RDONLY)
 }
 
-/// How far a step of the receiver came.
-#[derive(Debug)]
-pub(crate) enum Drained {
-    Step(Step<()>),
-    /// No more comes out of the pipe; the message is there as far as it was counted.
-    Refused,
+/// The receiver's part.
+#[derive(Debug, Default)]
+pub(crate) struct Drain {
+    offset: usize,
 }
 
-/// Copies what stands in the pipe to its place in the target; `message` is counted from 1.
-pub(crate) fn drain(
-    lane: &mut Lane,
-    pipe: &OwnedFd,
-    target: &mut [u8],
-    offset: &mut usize,
-    message: u64,
-) -> Drained {
-    if *offset == target.len() {
-        return Drained::Step(Step::Done(()));
-    }
-    // Before the pipe is looked at: what was put in before it was abandoned must be seen.
-    let is_abandoned = lane.load(ABANDONED) == message;
-    lane.system_calls += 1;
-    match splice_out(pipe.as_fd(), &mut target[*offset..]) {
-        Ok(count) if count > 0 => {
-            *offset += count;
-            let pulled = lane.load(layout::PULLED).wrapping_add(count as u64);
-            lane.tell(layout::PULLED, pulled);
-            Drained::Step(Step::Moved)
+impl Receives for Drain {
+    /// The pipe's reading end.
+    type Lasting = Option<OwnedFd>;
+
+    const SUMS: bool = false;
+
+    fn begin(pipe: &mut Option<OwnedFd>, header: &Header, lane: &mut Lane) -> Result<Self, Error> {
+        if !lane.link.is_trusted {
+            return Err(Error::protocol("mechanism", header.kind, 0));
         }
-        Err(Errno::AGAIN | Errno::INTR) if !is_abandoned => Drained::Step(Step::Blocked),
-        _ => Drained::Refused,
+        let expected = "the reading end of a pipe";
+        if header.detail > 0 {
+            let file = lane.link.take_file(Kind::Pipe, header.message, expected)?;
+            *pipe = Some(file).filter(is_reader);
+            lane.system_calls += 3;
+        }
+        match pipe {
+            Some(_) => Ok(Self::default()),
+            None => Err(Error::Memory { found: "no pipe".into(), expected }),
+        }
+    }
+
+    /// Copies what stands in the pipe to its place in the target.
+    fn step(
+        &mut self,
+        lasting: &mut Option<OwnedFd>,
+        incoming: &mut Incoming<'_>,
+        target: &mut [u8],
+    ) -> Result<Step<Taken>, Error> {
+        if self.offset == target.len() {
+            return Ok(Step::Done(Taken::Whole));
+        }
+        let lane = &mut *incoming.lane;
+        let pipe = lasting.as_ref().expect("a message that began this way has one");
+        // Before the pipe is looked at: what was put in before it was abandoned must be seen.
+        let is_abandoned = lane.names(ABANDONED, incoming.message);
+        lane.system_calls += 1;
+        match splice_out(pipe.as_fd(), &mut target[self.offset..]) {
+            Ok(count) if count > 0 => {
+                self.offset += count;
+                incoming.account.copied_bytes += count as u64;
+                let pulled = lane.load(layout::PULLED).wrapping_add(count as u64);
+                lane.tell(layout::PULLED, pulled);
+                Ok(Step::Moved)
+            }
+            Err(Errno::AGAIN | Errno::INTR) if !is_abandoned => Ok(Step::Blocked),
+            // No more comes out of it.
+            _ => {
+                *lasting = None;
+                Ok(Step::Done(Taken::Part(self.offset)))
+            }
+        }
+    }
+
+    fn progress(&self) -> u64 {
+        self.offset as u64
     }
 }
 

@@ -6,11 +6,11 @@
 //! Measured on Zen 4, kernel 6.18, 256 MiB, one warm copy of which takes 29 ms, in ms of processor
 //! time:
 //!
-//! | | made | filled | unmapped and sealed | one page of ten written to in a private view | given back |
+//! | | made | filled | unmapped and sealed | a page of ten written to in a view | given back |
 //! |---|---|---|---|---|---|
 //! | 4 KiB | 81 to 96 | 154 to 159 | 11 | 17 to 29 | 39 to 42 |
 //! | collapsed before it is filled | 16 to 44 | 24 to 29 | 0.1 | 16 to 20 | 2.6 |
-//! | collapsed after it was filled | 71 to 76 | 141 to 171, and 104 to 106 to collapse | 0.1 | 17 to 18 | 2.8 |
+//! | collapsed after it was filled | 71 to 76 | 141 to 171 + 104 to 106 | 0.1 | 17 to 18 | 2.8 |
 
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicBool;

@@ -2,10 +2,12 @@
 //!
 //! From the bottom up:
 //!
-//! - `receiver`: the half itself;
-//! - `incoming`: what a header says, and what of it is believed;
-//! - `filling`: how a message comes to its target.
+//! - `inbox`: what the half keeps, and the header of the message under way;
+//! - `at_once`: a small message that is found in its slot at once;
+//! - `filling`: how any other message comes to its target;
+//! - `receiver`: the half, for who receives.
 
-pub(crate) mod filling;
-pub(crate) mod incoming;
+mod at_once;
+mod filling;
+pub(crate) mod inbox;
 pub(crate) mod receiver;

@@ -1,65 +1,38 @@
-//! The receiving half.
+//! The receiving half, for who receives.
 
 use std::sync::Arc;
 
 use haul_model::Bytes;
-use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::fd::{AsFd, BorrowedFd};
 
 use super::filling::{Filling, Taking};
-use super::incoming::{Pending, Way};
-use crate::channel::mechanism::{sealed, staged};
+use super::inbox::Inbox;
+use crate::channel::mechanism::dispatch;
 use crate::channel::pages::buffer::Buffer;
-use crate::channel::pages::pool::Pools;
 use crate::channel::pages::spares;
 use crate::channel::shared::account::Account;
 use crate::channel::shared::error::Error;
-use crate::channel::shared::lane::Lane;
+use crate::channel::shared::layout;
 use crate::channel::shared::link::Link;
 use crate::channel::shared::names::Mechanism;
-use crate::channel::shared::{layout, transfer};
+use crate::channel::shared::transfer;
 use crate::peer::process::Identity;
 
 /// The end that messages come out of.
 #[derive(Debug)]
 pub struct Receiver {
-    pub(crate) lane: Lane,
-    /// Messages taken whole.
-    pub(crate) consumed: u64,
-    /// Messages published, as last known; those that were taken the long way are not looked at.
-    pub(crate) published: u64,
-    /// Cells emptied.
-    pub(crate) drained: u64,
-    pub(crate) pending: Option<Pending>,
-    /// Length of the last message, if it came inline: the next one is expected to be as long.
-    pub(crate) inline_before: usize,
+    pub(crate) inbox: Inbox,
     /// What `try_recv` has built so far.
     building: Option<Buffer>,
-    /// Memory that a trusted sender copies into.
-    pub(crate) pools: Pools,
-    /// What a trusted sender's pages come out of.
-    pub(crate) pipe: Option<OwnedFd>,
     /// The peer may still write where the last message would have come to.
     is_unsettled: bool,
 }
 
 impl Receiver {
     pub(crate) fn new(link: Arc<Link>, index: usize) -> Self {
-        let lane = Lane::for_receiving(link, index);
-        let (pools, pipe, is_unsettled) = (Pools::default(), None, false);
-        let (consumed, published, drained, pending, building) = (0, 0, 0, None, None);
+        let inbox = Inbox::new(link, index);
         spares::add_receiver();
-        Self {
-            lane,
-            consumed,
-            published,
-            drained,
-            pending,
-            inline_before: 0,
-            building,
-            pools,
-            pipe,
-            is_unsettled,
-        }
+        Self { inbox, building: None, is_unsettled: false }
     }
 
     /// Waits for a message and copies it to the start of `target`. The account says how long it is.
@@ -71,9 +44,9 @@ impl Receiver {
     /// the middle of `double`, it can still write one piece to `target` as it goes on: keep that
     /// memory until the peer is gone, or receive by [`recv`](Self::recv), which does.
     pub fn recv_into(&mut self, target: &mut [u8]) -> Result<Account, Error> {
-        if self.pending.is_none()
+        if self.inbox.pending.is_none()
             && self.building.is_none()
-            && let Some(account) = self.receive_at_once(target)
+            && let Some(account) = self.inbox.receive_at_once(target)
         {
             return Ok(account);
         }
@@ -88,7 +61,7 @@ impl Receiver {
             buffer.place(target);
             return Ok(buffer.account().clone());
         }
-        let result = transfer::drive(&mut Filling { receiver: self, target });
+        let result = transfer::drive(&mut Filling { inbox: &mut self.inbox, target });
         self.told_of(result, target)
     }
 
@@ -109,11 +82,12 @@ impl Receiver {
     /// # Errors
     /// As [`recv`](Self::recv). The deadline is the caller's to keep.
     pub fn try_recv(&mut self) -> Result<Option<Buffer>, Error> {
-        self.lane.link.check_whole()?;
-        let result = transfer::advance(&mut Taking { receiver: self });
+        self.inbox.lane.link.check_whole()?;
+        let result = transfer::advance(&mut Taking { inbox: &mut self.inbox });
         let Some(length) = self.told(result)? else { return Ok(None) };
         let mut building = self.memory(length)?;
-        let result = transfer::advance(&mut Filling { receiver: self, target: &mut building });
+        let result =
+            transfer::advance(&mut Filling { inbox: &mut self.inbox, target: &mut building });
         match self.told_of(result, &building) {
             Ok(Some(account)) => Ok(Some(building.with(account))),
             Ok(None) => {
@@ -132,29 +106,35 @@ impl Receiver {
     /// # Errors
     /// As [`recv_into`](Self::recv_into).
     pub fn wait_length(&mut self) -> Result<usize, Error> {
-        self.lane.link.check_whole()?;
-        let result = transfer::drive(&mut Taking { receiver: self });
+        self.inbox.lane.link.check_whole()?;
+        let result = transfer::drive(&mut Taking { inbox: &mut self.inbox });
         self.told(result)
     }
 
     /// What to poll for reading before [`try_recv`](Self::try_recv) is called again.
     #[must_use]
     pub fn as_fd(&self) -> BorrowedFd<'_> {
-        self.lane.link.as_fd()
+        self.inbox.lane.link.as_fd()
     }
 
     /// Who is at the other end.
     #[must_use]
     pub fn peer(&self) -> Identity {
-        self.lane.link.peer.identity
+        self.inbox.lane.link.peer.identity
+    }
+
+    /// Whether the mechanism can be used to send to this peer.
+    pub(crate) fn offers(&self, mechanism: Mechanism) -> bool {
+        dispatch::offers(self.link(), mechanism)
     }
 
     pub(crate) fn link(&self) -> &Link {
-        &self.lane.link
+        &self.inbox.lane.link
     }
 
     fn finish_building(&mut self, mut building: Buffer) -> Result<Buffer, Error> {
-        let result = transfer::drive(&mut Filling { receiver: self, target: &mut building });
+        let result =
+            transfer::drive(&mut Filling { inbox: &mut self.inbox, target: &mut building });
         match self.told_of(result, &building) {
             Ok(account) => Ok(building.with(account)),
             Err(error) => {
@@ -169,16 +149,11 @@ impl Receiver {
         if let Some(building) = self.building.take() {
             return Ok(building);
         }
-        if let Some(view) = self.view()? {
-            return Ok(view);
+        let placed = self.inbox.place(length);
+        match self.told(placed)? {
+            Some(memory) => Ok(memory),
+            None => Buffer::zeroed(length),
         }
-        if matches!(&self.pending, Some(Pending { way: Way::Lease(_), .. }))
-            // Without a pool the message goes through the ring, into memory of its own.
-            && let Ok(lease) = self.pools.lease(length)
-        {
-            return Ok(Buffer::leased(lease, length));
-        }
-        Buffer::zeroed(length)
     }
 
     /// Gives memory back that a message did not come to, unless the peer may still write there:
@@ -191,25 +166,7 @@ impl Receiver {
 
     /// There will be no more of the message that was on its way to this target.
     fn abandon(&mut self, target: &[u8]) {
-        self.is_unsettled = !self.settle(target);
-    }
-
-    /// Memory that came sealed is given as it is, once its checksum was compared.
-    fn view(&mut self) -> Result<Option<Buffer>, Error> {
-        let Some(Pending { way: Way::Memory { file, .. }, account, length, .. }) = &self.pending
-        else {
-            return Ok(None);
-        };
-        if account.mechanism != Mechanism::Sealed {
-            return Ok(None);
-        }
-        let taken = sealed::take(file.as_fd(), *length, self.lane.link.is_trusted);
-        let view = self.told(taken)?;
-        if let Some(pending) = &mut self.pending {
-            pending.is_moved = true;
-        }
-        self.lane.system_calls += staged::CALLS_TO_CHECK + 1;
-        Ok(Some(view))
+        self.is_unsettled = !self.inbox.settle(target);
     }
 
     fn told<T>(&mut self, result: Result<T, Error>) -> Result<T, Error> {
@@ -219,15 +176,15 @@ impl Receiver {
     /// What ends the channel, and what does not: waiting in vain, and a target too small.
     fn told_of<T>(&mut self, result: Result<T, Error>, target: &[u8]) -> Result<T, Error> {
         if let Err(error) = &result {
-            let is_idle = self.pending.is_none();
+            let is_idle = self.inbox.pending.is_none();
             let is_harmless = match error {
                 Error::Deadline { .. } | Error::Closed => is_idle,
                 Error::TooLong { .. } | Error::TooSmall { .. } => true,
                 _ => false,
             };
             if !is_harmless {
-                self.lane.link.break_off();
-                self.lane.set_state(layout::RECEIVER_STATE, layout::GIVEN_UP);
+                self.inbox.lane.link.break_off();
+                self.inbox.lane.set_state(layout::RECEIVER_STATE, layout::GIVEN_UP);
                 self.abandon(target);
             }
         }
@@ -243,8 +200,8 @@ impl Drop for Receiver {
         if let Some(building) = building {
             self.let_go(building);
         }
-        if self.lane.state(layout::RECEIVER_STATE) == layout::OPEN {
-            self.lane.set_state(layout::RECEIVER_STATE, layout::CLOSED);
+        if self.inbox.lane.state(layout::RECEIVER_STATE) == layout::OPEN {
+            self.inbox.lane.set_state(layout::RECEIVER_STATE, layout::CLOSED);
         }
     }
 }

@@ -2,10 +2,12 @@
 //!
 //! From the bottom up:
 //!
-//! - `sender`: the half itself;
-//! - `sending`: a message on its way;
-//! - `begin`: how a message begins.
+//! - `outbox`: what the half keeps from message to message;
+//! - `at_once`: a small message that finds its slot at once;
+//! - `sending`: any other message on its way;
+//! - `sender`: the half, for who sends.
 
-pub(crate) mod begin;
+mod at_once;
+pub(crate) mod outbox;
 pub(crate) mod sender;
 pub(crate) mod sending;

@@ -3,24 +3,20 @@
 use std::time::Duration;
 
 use haul_model::Bytes;
-use rustix::fd::{BorrowedFd, OwnedFd};
+use rustix::fd::{AsFd, BorrowedFd};
 
-use super::sender::Sender;
-use crate::channel::mechanism::double::Push;
-use crate::channel::mechanism::lease::{CannotReach, Lay};
-use crate::channel::mechanism::ring::{self, Run, Tell};
-use crate::channel::mechanism::sealed::Built;
-use crate::channel::mechanism::staged::Making;
-use crate::channel::mechanism::vmsplice::Pour;
+use super::outbox::Outbox;
+use crate::channel::mechanism::contract::{Begun, Outgoing, Then};
+use crate::channel::mechanism::dispatch::{SenderKeeps, SendingBy};
 use crate::channel::shared::account::{Account, Meter};
 use crate::channel::shared::error::Error;
-use crate::channel::shared::header::SumState;
+use crate::channel::shared::header::{Header, SumState};
 use crate::channel::shared::lane::Lane;
 use crate::channel::shared::layout;
-use crate::channel::shared::pace::Pace;
+use crate::channel::shared::message::Message;
+use crate::channel::shared::names::Mechanism;
 use crate::channel::shared::source::Source;
 use crate::channel::shared::transfer::{self, Step, Transfer};
-use crate::peer::process::Readable;
 
 /// A message on its way. Its bytes stay borrowed until it is complete.
 ///
@@ -29,36 +25,25 @@ use crate::peer::process::Readable;
 /// changed.)
 #[derive(Debug)]
 pub struct Sending<'a> {
-    pub(crate) sender: &'a mut Sender,
-    pub(crate) source: Source<'a>,
-    pub(crate) length: u64,
-    pub(crate) stage: Stage,
-    /// What was built in place, while it is added to the checksum.
-    pub(crate) built: Option<Built>,
-    /// Memory that the message is being copied to.
-    pub(crate) making: Option<Making>,
-    /// Memory that waits to be handed over.
-    pub(crate) file: Option<OwnedFd>,
-    pub(crate) account: Account,
-    pub(crate) meter: Option<Meter>,
-    pub(crate) readable: Option<Readable>,
-    pub(crate) before: Before,
-    pub(crate) calls_before: u64,
+    outbox: &'a mut Outbox,
+    message: Message,
+    source: Source<'a>,
+    length: u64,
+    by: SendingBy,
+    stage: Stage,
+    account: Account,
+    meter: Option<Meter>,
+    before: Before,
+    calls_before: u64,
 }
 
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Stage {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
     /// Waits for a free slot; the receiver knows nothing yet.
     Slot,
-    /// Moves through the ring.
-    Chunks(Run),
-    /// Both ends copy.
-    Push(Push),
-    /// This end copies into the receiver's pool.
-    Lay(Lay),
-    /// This end's pages go into the pipe.
-    Pour(Pour),
-    /// The receiver copies by itself and will answer.
+    /// Its mechanism moves it.
+    Moving,
+    /// The receiver does the rest by itself and will answer.
     Answer,
     /// The sender's bytes are its own again.
     Complete,
@@ -66,13 +51,25 @@ pub(crate) enum Stage {
     Failed,
 }
 
-impl Sending<'_> {
+impl<'a> Sending<'a> {
+    pub(crate) fn new(
+        outbox: &'a mut Outbox,
+        source: Source<'a>,
+        by: SendingBy,
+        account: Account,
+        (meter, calls_before): (Option<Meter>, u64),
+    ) -> Self {
+        let (message, length) = (outbox.next, account.size_bytes);
+        let (stage, before) = (Stage::Slot, Before::default());
+        Self { outbox, message, source, length, by, stage, account, meter, before, calls_before }
+    }
+
     /// Moves on without waiting, for some milliseconds at most: true as the message is complete and
-    /// its bytes are the caller's again; false where [`Sender::as_fd`] is to be polled for reading
-    /// first.
+    /// its bytes are the caller's again; false where [`as_fd`](Self::as_fd) is to be polled for
+    /// reading first.
     ///
     /// # Errors
-    /// As [`Sender::send`]. The deadline is the caller's to keep.
+    /// As [`send`](crate::channel::Sender::send). The deadline is the caller's to keep.
     pub fn advance(&mut self) -> Result<bool, Error> {
         let result = transfer::advance(self);
         Ok(self.told(result)?.is_some())
@@ -81,14 +78,14 @@ impl Sending<'_> {
     /// What to poll for reading before [`advance`](Self::advance) is called again.
     #[must_use]
     pub fn as_fd(&self) -> BorrowedFd<'_> {
-        self.sender.as_fd()
+        self.outbox.lane.link.as_fd()
     }
 
     /// Waits until the message is complete, for so long at most: true as it is; false where it goes
     /// on, to be waited for again, or advanced, or finished.
     ///
     /// # Errors
-    /// As [`Sender::send`]. The deadline is the caller's to keep.
+    /// As [`send`](crate::channel::Sender::send). The deadline is the caller's to keep.
     pub fn wait(&mut self, time: Duration) -> Result<bool, Error> {
         let result = transfer::drive_for(self, time);
         Ok(self.told(result)?.is_some())
@@ -97,11 +94,11 @@ impl Sending<'_> {
     /// Waits until the message is complete.
     ///
     /// # Errors
-    /// As [`Sender::send`].
+    /// As [`send`](crate::channel::Sender::send).
     pub fn finish(mut self) -> Result<Account, Error> {
         let result = transfer::drive(&mut self);
         self.told(result)?;
-        self.account.system_calls += self.sender.lane.system_calls - self.calls_before;
+        self.account.system_calls += self.outbox.lane.system_calls - self.calls_before;
         if let Some(meter) = &self.meter {
             meter.write_to(&mut self.account);
         }
@@ -111,7 +108,7 @@ impl Sending<'_> {
     /// An error in the middle of a message is the end of the channel.
     fn told<T>(&mut self, result: Result<T, Error>) -> Result<T, Error> {
         if result.is_err() {
-            if !matches!(self.stage, Stage::Slot) {
+            if self.stage != Stage::Slot {
                 self.give_up();
             }
             self.stage = Stage::Failed;
@@ -125,135 +122,135 @@ impl Sending<'_> {
     }
 
     fn give_up(&mut self) {
-        self.sender.lane.link.break_off();
-        self.sender.lane.set_state(layout::SENDER_STATE, layout::GIVEN_UP);
-        self.sender.pipe = None;
-        self.readable = None;
+        self.outbox.lane.link.break_off();
+        self.outbox.lane.set_state(layout::SENDER_STATE, layout::GIVEN_UP);
+        self.by.settle(&mut self.outbox.keeps, false);
     }
 
-    fn fill(&mut self, mut run: Run) -> Result<Step<()>, Error> {
-        let sender = &mut *self.sender;
-        let counts = (&mut sender.filled, &mut sender.drained);
-        let (before, message) = (run.offset, Tell::Of(sender.next - 1));
-        let (lane, source) = (&mut sender.lane, &mut self.source);
-        let step = ring::fill(lane, source, &mut run, counts, message)?;
-        self.account.copied_bytes += run.offset - before;
-        self.stage = if run.is_complete() { Stage::Complete } else { Stage::Chunks(run) };
-        Ok(step)
+    /// The message for its mechanism, that, and what is kept for it.
+    fn parts(&mut self) -> (&mut SendingBy, &mut SenderKeeps, Outgoing<'_, 'a>) {
+        let Outbox { lane, keeps, .. } = &mut *self.outbox;
+        let (source, account) = (&mut self.source, &mut self.account);
+        let (message, length) = (self.message, self.length);
+        (&mut self.by, keeps, Outgoing { lane, source, account, message, length })
     }
 
-    fn push(&mut self, mut push: Push) -> Step<()> {
-        let sender = &mut *self.sender;
-        let before = push.bytes();
-        let step = push.step(&mut sender.lane, &self.source, sender.next);
-        self.account.copied_bytes += push.bytes() - before;
-        match step {
-            Step::Done(()) => {
-                self.stage = Stage::Answer;
+    /// There is room: the message begins. Until the header is out the receiver knows nothing of it,
+    /// and it can still go another way.
+    fn begin(&mut self) -> Result<Step<()>, Error> {
+        self.before = Before::of(self.outbox);
+        let (by, keeps, mut out) = self.parts();
+        let (detail, stage) = match by.begin(keeps, &mut out)? {
+            Begun::Whole { detail } => (detail, Stage::Complete),
+            Begun::Moving { detail } => (detail, Stage::Moving),
+            Begun::Left { detail } => (detail, Stage::Answer),
+            Begun::NotYet => return Ok(Step::Moved),
+            Begun::Blocked => return Ok(Step::Blocked),
+            Begun::Impossible => {
+                self.fall_back();
+                return Ok(Step::Moved);
+            }
+        };
+        self.publish(detail);
+        self.stage = stage;
+        if self.account.mechanism == Mechanism::Inline {
+            self.outbox.fetch_slot(self.length as usize);
+        }
+        Ok(Step::Moved)
+    }
+
+    /// Before anything was published: through the ring instead.
+    fn fall_back(&mut self) {
+        self.note_the_ring();
+        self.account.copied_bytes = 0;
+        self.source.seek(0);
+        self.by.settle(&mut self.outbox.keeps, false);
+        self.by = SendingBy::new(Mechanism::Ring, &self.outbox.lane.link, self.length);
+    }
+
+    fn note_the_ring(&mut self) {
+        self.account.fell_back_from = Some(self.account.mechanism);
+        self.account.mechanism = Mechanism::Ring;
+    }
+
+    /// Writes the header and lets the receiver know.
+    fn publish(&mut self, detail: u64) {
+        let (kind, length) = (self.account.mechanism.number(), self.length);
+        let (message, sum) = (self.message.index(), self.source.sum());
+        let outbox = &mut *self.outbox;
+        outbox.lane.put_header(Header { message, kind, length, detail, sum });
+        outbox.next = self.message.next();
+        outbox.lane.tell(layout::PUBLISHED, outbox.next.index());
+    }
+
+    /// Its mechanism moves a piece.
+    fn move_on(&mut self) -> Result<Step<()>, Error> {
+        let (by, keeps, mut out) = self.parts();
+        Ok(match by.step(keeps, &mut out)? {
+            Step::Moved => Step::Moved,
+            Step::Blocked => Step::Blocked,
+            Step::Done(then) => {
+                self.stage = match then {
+                    Then::Complete => Stage::Complete,
+                    Then::Answer => Stage::Answer,
+                };
                 Step::Moved
             }
-            step => {
-                self.stage = Stage::Push(push);
-                step
-            }
-        }
-    }
-
-    fn lay(&mut self, mut lay: Lay) -> Result<Step<()>, Error> {
-        if self.is_refused() {
-            return self.look_for_answer();
-        }
-        let sender = &mut *self.sender;
-        let (source, mapped, before) = (&mut self.source, &mut sender.mapped, lay.laid);
-        let step = lay.step(&mut sender.lane, source, mapped, sender.next);
-        self.account.copied_bytes += lay.laid - before;
-        self.stage = match step {
-            Ok(Step::Done(())) => Stage::Complete,
-            Ok(_) => Stage::Lay(lay),
-            Err(CannotReach) => Stage::Answer,
-        };
-        Ok(if matches!(step, Ok(Step::Blocked)) { Step::Blocked } else { Step::Moved })
-    }
-
-    fn pour(&mut self, mut pour: Pour) -> Result<Step<()>, Error> {
-        if self.is_refused() {
-            return self.look_for_answer();
-        }
-        let sender = &mut *self.sender;
-        let Some(pipe) = &sender.pipe else { return Err(Error::Broken) };
-        let step = pour.step(&mut sender.lane, &self.source, pipe);
-        self.stage = match step {
-            Ok(Step::Done(())) => Stage::Answer,
-            Ok(_) => Stage::Pour(pour),
-            Err(_) => {
-                // The receiver takes what is in the pipe, and says how much that was.
-                Pour::abandon(&mut sender.lane, sender.next);
-                Stage::Answer
-            }
-        };
-        Ok(if matches!(step, Ok(Step::Blocked)) { Step::Blocked } else { Step::Moved })
+        })
     }
 
     /// While others move the bytes, this end sums them.
     fn sum_some(&mut self) -> Step<()> {
-        let sender = &mut *self.sender;
         self.source.sum_some();
         if self.source.sum() != SumState::Due {
-            sender.lane.put_sum(sender.next - 1, self.source.sum());
-            sender.lane.ring_bell();
+            self.outbox.lane.put_sum(self.message, self.source.sum());
+            self.outbox.lane.ring_bell();
         }
         Step::Moved
     }
 
     /// Whether the receiver takes nothing more.
     fn is_closed(&self) -> bool {
-        self.sender.lane.state(layout::RECEIVER_STATE) != layout::OPEN
-    }
-
-    fn is_refused(&self) -> bool {
-        self.sender.lane.load(layout::REFUSED) == self.sender.next
+        self.outbox.lane.state(layout::RECEIVER_STATE) != layout::OPEN
     }
 
     /// Has the receiver taken the message, or said that it cannot take all of it?
     fn look_for_answer(&mut self) -> Result<Step<()>, Error> {
-        let message = self.sender.next;
-        let lane = &self.sender.lane;
+        let count = self.message.count();
+        let lane = &self.outbox.lane;
         let told = lane.load(layout::CONSUMED);
-        if !(self.sender.consumed..=message).contains(&told) {
-            return Err(Error::protocol("count of messages taken", told, message));
+        if !(self.outbox.consumed.index()..=count).contains(&told) {
+            return Err(Error::protocol("count of messages taken", told, count));
         }
-        if told == message {
-            self.readable = None;
+        if told == count {
+            self.by.settle(&mut self.outbox.keeps, true);
             self.stage = Stage::Complete;
             return Ok(Step::Moved);
         }
-        if !self.is_refused() {
+        if !lane.is_refused(self.message) {
             return Ok(Step::Blocked);
         }
         let offset = lane.load(layout::REFUSED_AT);
         if offset >= self.length {
             return Err(Error::protocol("count of bytes taken", offset, self.length - 1));
         }
-        self.readable = None;
-        // With what may still be in it.
-        self.sender.pipe = None;
+        self.by.settle(&mut self.outbox.keeps, false);
         // What the receiver has is in the checksum of the whole as well.
         if !self.source.is_summed_to(offset) {
             self.source.sum_some();
             return Ok(Step::Moved);
         }
-        self.take_the_ring();
-        self.source.seek(offset);
-        let run = Run::new(offset, self.length, self.sender.lane.link.chunk_bytes, Pace::default());
-        self.have_cells(&run)?;
-        self.stage = Stage::Chunks(run);
+        self.note_the_ring();
+        let (_, keeps, mut out) = self.parts();
+        self.by = SendingBy::rest(keeps, &mut out, offset)?;
+        self.stage = Stage::Moving;
         Ok(Step::Moved)
     }
 }
 
 /// What the receiver's words say as long as it has not begun with a message.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Before {
+struct Before {
     /// Chunks of the messages before it, which the receiver may still be emptying.
     chunks: u64,
     /// Other ways are answered before the next message begins, so these stand still until then.
@@ -261,8 +258,8 @@ pub(crate) struct Before {
 }
 
 impl Before {
-    pub(crate) fn of(sender: &Sender) -> Self {
-        Self { chunks: sender.filled, words: Self::words(&sender.lane) }
+    fn of(outbox: &Outbox) -> Self {
+        Self { chunks: outbox.keeps.ring.cells(), words: Self::words(&outbox.lane) }
     }
 
     fn words(lane: &Lane) -> [u64; 2] {
@@ -280,27 +277,27 @@ impl Transfer for Sending<'_> {
     fn step(&mut self) -> Result<Step<()>, Error> {
         // Before the step, as in `closing`: what the receiver told before it closed is seen by it.
         // Not before there is a message, whose sending need not look at the receiver's words.
-        let was_closed = !matches!(self.stage, Stage::Slot) && self.is_closed();
+        let was_closed = self.stage != Stage::Slot && self.is_closed();
         let step = match self.stage {
             Stage::Complete => return Ok(Step::Done(())),
             Stage::Failed => return Err(Error::Broken),
-            Stage::Slot if self.sender.has_slot()? => match self.begin()? {
-                Step::Moved if matches!(self.stage, Stage::Complete) => Step::Done(()),
+            Stage::Slot if self.outbox.has_slot()? => match self.begin()? {
+                Step::Moved if self.stage == Stage::Complete => Step::Done(()),
                 step => step,
             },
             Stage::Slot => Step::Blocked,
-            Stage::Chunks(run) => self.fill(run)?,
-            Stage::Push(push) => self.push(push),
-            Stage::Lay(lay) => self.lay(lay)?,
-            Stage::Pour(pour) => self.pour(pour)?,
+            Stage::Moving => self.move_on()?,
             Stage::Answer => self.look_for_answer()?,
         };
-        let is_by_others = matches!(self.stage, Stage::Push(_) | Stage::Pour(_) | Stage::Answer);
+        let is_by_others = match self.stage {
+            Stage::Moving => !self.by.sums(),
+            stage => stage == Stage::Answer,
+        };
         if matches!(step, Step::Blocked) && is_by_others && self.source.sum() == SumState::Due {
             return Ok(self.sum_some());
         }
         let is_blocked = matches!(step, Step::Blocked);
-        if is_blocked && (was_closed || matches!(self.stage, Stage::Slot) && self.is_closed()) {
+        if is_blocked && (was_closed || self.stage == Stage::Slot && self.is_closed()) {
             let (done, size) = self.progress();
             return Err(Error::PeerGone { attempt: "send", done: Bytes(done), size: Bytes(size) });
         }
@@ -308,7 +305,7 @@ impl Transfer for Sending<'_> {
     }
 
     fn lane(&mut self) -> &mut Lane {
-        &mut self.sender.lane
+        &mut self.outbox.lane
     }
 
     fn attempt(&self) -> &'static str {
@@ -317,10 +314,7 @@ impl Transfer for Sending<'_> {
 
     fn progress(&self) -> (u64, u64) {
         let done = match self.stage {
-            Stage::Chunks(run) => run.offset,
-            Stage::Push(push) => push.bytes(),
-            Stage::Lay(lay) => lay.laid,
-            Stage::Pour(pour) => pour.poured,
+            Stage::Moving => self.by.progress(),
             Stage::Complete => self.length,
             Stage::Slot | Stage::Answer | Stage::Failed => 0,
         };
@@ -328,7 +322,8 @@ impl Transfer for Sending<'_> {
     }
 
     fn has_begun(&self) -> bool {
-        self.is_out() && (self.is_refused() || self.before.is_over(&self.sender.lane))
+        let lane = &self.outbox.lane;
+        self.is_out() && (lane.is_refused(self.message) || self.before.is_over(lane))
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! plain    = sum of word[i]          mod 2^64
-//! weighted = sum of word[i] * i      mod 2^64       (words of 8 B, little-endian, zeros at the end)
+//! weighted = sum of word[i] * i      mod 2^64    (words of 8 B, little-endian, zeros at the end)
 //! ```
 //!
 //! Sums do not depend on the order, so that each end can add pieces as they come, from the front

@@ -4,7 +4,7 @@
 //! closes:    what it has to tell;   state = closed
 //! waits:     state?   what was told?        nothing told, and it was closed before: nothing comes
 //! gives up:  state = given up;   fence;   its bytes may be others from here on
-//! took:      the bytes, without asking;   fence;   state?    not given up: they were what they should be
+//! took:      the bytes, without asking;   fence;   state?    not given up: they were right
 //! ```
 
 use super::layout::GIVEN_UP;

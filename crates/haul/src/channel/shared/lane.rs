@@ -12,6 +12,7 @@ use super::bell::{self, ASLEEP, POLLING};
 use super::distance::Distance;
 use super::header::{Header, SUM_AT, SumState};
 use super::link::Link;
+use super::message::Message;
 use super::place::Place;
 use super::words::{Flags, Word};
 use super::{closing, idle, layout};
@@ -109,6 +110,16 @@ impl Lane {
         self.word(word).get()
     }
 
+    /// Whether a word of the other end's names this message.
+    pub(crate) fn names(&self, word: usize, message: Message) -> bool {
+        self.load(word) == message.count()
+    }
+
+    /// Whether the receiver has said that it cannot take all of a message the way it came.
+    pub(crate) fn is_refused(&self, message: Message) -> bool {
+        self.names(layout::REFUSED, message)
+    }
+
     /// Reads a word of the other end's, once, of which `known` was seen before; sees how far the
     /// other end is.
     pub(crate) fn load_timed(&mut self, word: usize, known: u64) -> u64 {
@@ -138,20 +149,20 @@ impl Lane {
 
     /// Writes a message's header into its slot.
     pub(crate) fn put_header(&self, header: Header) {
-        let words = self.link.region.line(self.slot(header.message));
+        let words = self.link.region.line(self.slot(Message::after(header.message)));
         for (place, word) in words.iter().zip(header.words()) {
             place.store(word, Relaxed);
         }
     }
 
     /// Reads the header in a message's slot, each word of it once.
-    pub(crate) fn header(&self, message: u64) -> Header {
+    pub(crate) fn header(&self, message: Message) -> Header {
         let words = self.link.region.line(self.slot(message));
         Header::from_words(words.each_ref().map(|word| word.load(Relaxed)))
     }
 
     /// Writes the checksum of a message, if it is known now, into its slot.
-    pub(crate) fn put_sum(&self, message: u64, sum: SumState) {
+    pub(crate) fn put_sum(&self, message: Message, sum: SumState) {
         if let SumState::Known(_) = sum {
             let at = self.slot(message) + SUM_AT;
             let [state, plain, weighted] = sum.words();
@@ -163,7 +174,7 @@ impl Lane {
     }
 
     /// The checksum of a message, if it is known by now.
-    pub(crate) fn sum(&self, message: u64) -> SumState {
+    pub(crate) fn sum(&self, message: Message) -> SumState {
         let at = self.slot(message) + SUM_AT;
         // SYNC: sum told.
         let state = self.link.region.word64(at).get();
@@ -186,8 +197,8 @@ impl Lane {
         self.ring_bell();
     }
 
-    pub(crate) fn slot(&self, message: u64) -> usize {
-        layout::slot_start(self.index, message)
+    pub(crate) fn slot(&self, message: Message) -> usize {
+        layout::slot_start(self.index, message.index())
     }
 
     /// Where a cell of the ring stands, counted over the life of the channel.

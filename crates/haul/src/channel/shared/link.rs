@@ -11,7 +11,6 @@ use rustix::io::Errno;
 use super::error::Error;
 use super::handshake::Agreement;
 use super::layout;
-use super::names::Mechanism;
 use super::settings::Settings;
 use crate::peer::poller::Poller;
 use crate::peer::process::Peer;
@@ -87,16 +86,6 @@ impl Link {
             is_broken: AtomicBool::new(false),
             came: Mutex::default(),
         })
-    }
-
-    /// Whether the mechanism can be used to send to this peer.
-    pub(crate) fn offers(&self, mechanism: Mechanism) -> bool {
-        match mechanism {
-            Mechanism::Inline | Mechanism::Ring | Mechanism::Staged | Mechanism::Sealed => true,
-            Mechanism::Lease | Mechanism::Vmsplice => self.is_trusted,
-            Mechanism::Pull => self.is_trusted && self.peer_can_pull,
-            Mechanism::Double => self.is_trusted && self.peer_can_pull && self.can_pull,
-        }
     }
 
     /// # Errors

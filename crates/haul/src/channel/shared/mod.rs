@@ -5,6 +5,7 @@
 //! - `names`: the mechanisms by name;
 //! - `error`: what can go wrong, and the remedy;
 //! - `account`: what a transfer took;
+//! - `message`: which message of a direction;
 //! - `layout`: what stands where in the shared memory;
 //! - `settings`: how a channel behaves;
 //! - `pace`: how much of the ring a message goes through, and in which pieces;
@@ -40,6 +41,7 @@ mod interleavings;
 pub(crate) mod lane;
 pub(crate) mod layout;
 pub(crate) mod link;
+pub(crate) mod message;
 pub(crate) mod names;
 pub(crate) mod pace;
 pub(crate) mod place;

@@ -114,7 +114,7 @@ impl Mechanism {
     }
 
     /// Whether it needs the permission to reach into the other process.
-    fn reads_the_peer(self) -> bool {
+    pub(crate) fn reads_the_peer(self) -> bool {
         matches!(self, Self::Pull | Self::Double)
     }
 

@@ -145,10 +145,10 @@ mod tests {
         // The first look tells the other end, the second sees what that one told.
         for _ in 0..2 {
             thread::sleep(Duration::from_millis(11));
-            channel.sender.lane.look_around();
-            channel.receiver.lane.look_around();
+            channel.sender.outbox.lane.look_around();
+            channel.receiver.inbox.lane.look_around();
             met.wait();
         }
-        [channel.sender.lane.is_alone(), channel.receiver.lane.is_alone()]
+        [channel.sender.outbox.lane.is_alone(), channel.receiver.inbox.lane.is_alone()]
     }
 }

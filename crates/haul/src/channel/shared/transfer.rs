@@ -38,6 +38,16 @@ pub(crate) enum Step<T> {
     Blocked,
 }
 
+impl<T> Step<T> {
+    pub(crate) fn map<U>(self, to: impl FnOnce(T) -> U) -> Step<U> {
+        match self {
+            Self::Done(output) => Step::Done(to(output)),
+            Self::Moved => Step::Moved,
+            Self::Blocked => Step::Blocked,
+        }
+    }
+}
+
 /// A transfer, or a part of one, that is moved on step by step and never waits by itself.
 pub(crate) trait Transfer {
     type Output;
@@ -125,6 +135,18 @@ fn drive_until<T: Transfer>(
 /// How often to look before anything is asked.
 pub(crate) fn spins_unasked(lane: &Lane) -> u32 {
     if lane.is_alone() { 0 } else { SPINS_BUSY }
+}
+
+/// Looks for something so many times, and once.
+#[inline]
+pub(crate) fn look<T>(spins: u32, mut find: impl FnMut() -> Option<T>) -> Option<T> {
+    for _ in 0..spins {
+        if let Some(found) = find() {
+            return Some(found);
+        }
+        hint::spin_loop();
+    }
+    find()
 }
 
 /// How often to look before sleeping, as things are.

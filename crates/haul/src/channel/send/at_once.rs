@@ -1,0 +1,45 @@
+//! A small message that finds its slot at once.
+//!
+//! Most messages that travel in their slots do. They go the short way: what [`Sending`] does with
+//! them, without what it keeps for messages that wait, go another way or fail. On Cascade Lake a
+//! message of 64 B took 890 instructions by the long way. Whatever is not as usual is left,
+//! untouched, to that one.
+//!
+//! [`Sending`]: crate::channel::Sending
+
+use super::outbox::Outbox;
+use crate::channel::mechanism::inline::{self, account};
+use crate::channel::shared::account::Account;
+use crate::channel::shared::header::{Header, SumState};
+use crate::channel::shared::layout::{self, HEADER_BYTES};
+use crate::channel::shared::names::Mechanism;
+use crate::channel::shared::transfer::{look, spins_unasked};
+
+impl Outbox {
+    /// Sends a message whose bytes travel in its slot, if there is one within a microsecond; `None`
+    /// where nothing happened.
+    #[inline]
+    pub(crate) fn send_at_once(&mut self, bytes: &[u8]) -> Option<Account> {
+        if self.longest_at_once.is_none_or(|longest| bytes.len() > longest) {
+            return None;
+        }
+        self.lane.link.check_whole().ok()?;
+        look(spins_unasked(&self.lane), || self.has_slot().ok().filter(|has| *has))?;
+        let calls_before = self.lane.system_calls;
+        let length = bytes.len() as u64;
+        let at = self.lane.slot(self.next);
+        self.lane.link.region.write(
+            at + HEADER_BYTES,
+            bytes,
+            inline::hint(&self.lane, bytes.len()),
+        );
+        let (message, kind, sum) = (self.next.index(), Mechanism::Inline.number(), SumState::None);
+        self.lane.put_header(Header { message, kind, length, detail: 0, sum });
+        self.next = self.next.next();
+        self.lane.tell(layout::PUBLISHED, self.next.index());
+        self.fetch_slot(bytes.len());
+        let extra_memory_bytes = layout::SLOTS_BYTES as u64;
+        let account = account(length, self.lane.system_calls - calls_before);
+        Some(Account { extra_memory_bytes, ..account })
+    }
+}
