@@ -1,7 +1,8 @@
 //! A peer that may say anything: greetings, packets and descriptors over the socket, words, headers
-//! and tables in shared memory, memory of messages and pools, sealed in every way. The victim receives,
-//! and sends by every way, to a peer that answers or does not. Whatever the peer says, each call of the
-//! victim's ends in time, in an error or in a message that is whole by what was said.
+//! and tables in shared memory, memory of messages and pools, sealed in every way. The victim
+//! receives, and sends by every way, to a peer that answers or does not. Whatever the peer says,
+//! each call of the victim's ends in time, in an error or in a message that is whole by what was
+//! said.
 #![no_main]
 
 use std::fs::File;
@@ -74,8 +75,8 @@ enum Act {
     Memory {
         is_built: bool,
         length: u16,
-        /// Bits, from the second on: a page more than was said, holes, cut off again, and no seal against
-        /// this and that. See `sealed`.
+        /// Bits, from the second on: a page more than was said, holes, cut off again, and no seal
+        /// against this and that. See `sealed`.
         flaws: u8,
     },
     /// A place in a pool for the victim's next message.
@@ -188,8 +189,8 @@ const DRAINED: u64 = 384;
 const REFUSED: u64 = 4 * 128;
 const OFFERED: u64 = 9 * 128;
 
-/// Memory of `size` bytes, of which every page is there, all alike, and which nobody can change; but for
-/// its flaws: none with an even number of them, as what is right goes farthest.
+/// Memory of `size` bytes, of which every page is there, all alike, and which nobody can change;
+/// but for its flaws: none with an even number of them, as what is right goes farthest.
 fn sealed(size: u64, seed: u8, flaws: u8, is_constant: bool) -> Option<OwnedFd> {
     use rustix::fs::SealFlags;
     let flags = rustix::fs::MemfdFlags::ALLOW_SEALING | rustix::fs::MemfdFlags::CLOEXEC;
@@ -213,8 +214,8 @@ fn sealed(size: u64, seed: u8, flaws: u8, is_constant: bool) -> Option<OwnedFd> 
     Some(file.into())
 }
 
-/// How the victim sends. Not by `double`: it writes to where the peer says, and the peer is this very
-/// process.
+/// How the victim sends. Not by `double`: it writes to where the peer says, and the peer is this
+/// very process.
 fn way(life: &Life) -> Option<Mechanism> {
     use Mechanism::{Inline, Lease, Pull, Ring, Staged, Vmsplice};
     if life.is_trusted {
@@ -395,8 +396,8 @@ fn poke(memory: &File, at: u64, value: u64) {
     memory.write_all_at(&value.to_le_bytes(), at).unwrap();
 }
 
-/// What a peer does while the victim sends. Bits: it empties the ring, it says that it took the messages, it
-/// takes what comes by the socket.
+/// What a peer does while the victim sends. Bits: it empties the ring, it says that it took the
+/// messages, it takes what comes by the socket.
 fn answer(memory: &File, socket: &OwnedFd, answers: u8) {
     let copy = |from, to| poke(memory, LANES[1] + to, peek(memory, LANES[1] + from));
     if answers & 1 != 0 {

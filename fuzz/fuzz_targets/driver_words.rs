@@ -1,5 +1,5 @@
-//! Any text as what a driver of a peer is told and answers, and as the small words of a command line:
-//! an error, or a value that survives being written and read.
+//! Any text as what a driver of a peer is told and answers, and as the small words of a command
+//! line: an error, or a value that survives being written and read.
 #![no_main]
 
 use haul::channel::Mechanism;

@@ -1,5 +1,5 @@
-//! Any sequence of calls of a private heap, a shared one, or one in debug mode, against the naive model
-//! of the heap's own tests.
+//! Any sequence of calls of a private heap, a shared one, or one in debug mode, against the naive
+//! model of the heap's own tests.
 #![no_main]
 
 #[path = "../../crates/heap/tests/model/model.rs"]

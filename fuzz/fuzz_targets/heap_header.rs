@@ -1,5 +1,5 @@
-//! Any words in the header of a shared heap that a process attaches to: an error, or a heap whose calls
-//! return.
+//! Any words in the header of a shared heap that a process attaches to: an error, or a heap whose
+//! calls return.
 #![no_main]
 
 use std::fs::File;

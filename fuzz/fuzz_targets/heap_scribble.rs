@@ -1,5 +1,5 @@
-//! Any words anywhere in the metadata of a shared heap, between any calls: each call returns, whatever
-//! it says. Nothing is written to blocks here, for two callers may have been given one.
+//! Any words anywhere in the metadata of a shared heap, between any calls: each call returns,
+//! whatever it says. Nothing is written to blocks here, for two callers may have been given one.
 #![no_main]
 
 use std::fs::File;
@@ -12,8 +12,8 @@ use libfuzzer_sys::{
     fuzz_target,
 };
 
-/// Bytes of the heap's data: not a power of two, so that there are addresses behind it that are none
-/// of the heap's.
+/// Bytes of the heap's data: not a power of two, so that there are addresses behind it that are
+/// none of the heap's.
 const DATA: u64 = 18 << 20;
 
 /// Bytes of the header, which is checked when a process attaches and not read afterwards.

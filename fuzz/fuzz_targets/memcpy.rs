@@ -1,5 +1,5 @@
-//! memcpy of any size at any alignment, apart or with any overlap, under any thresholds, against byte by
-//! byte.
+//! memcpy of any size at any alignment, apart or with any overlap, under any thresholds, against
+//! byte by byte.
 #![no_main]
 
 use haul_copy::Hint;

@@ -1,5 +1,5 @@
-//! Any text as a record file that a page is made of: the page, the table and the pictures hold nothing
-//! that a browser would run, and every record is in the table.
+//! Any text as a record file that a page is made of: the page, the table and the pictures hold
+//! nothing that a browser would run, and every record is in the table.
 #![no_main]
 
 use haul_model::Line;

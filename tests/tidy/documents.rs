@@ -1,4 +1,5 @@
-//! Documents: links that resolve, documents that a reader can find, and no text that names a machine.
+//! Documents: links that resolve, documents that a reader can find, and no text that names a
+//! machine.
 
 use std::collections::BTreeSet;
 

@@ -4,13 +4,14 @@
 //! in this file run the rules over the whole tree. `haul-model` owns this test only because it is
 //! the quickest crate to build: nothing of it is used here.
 //!
-//! A line that breaks a rule for a reason says so, on itself or in the comment lines right above it:
-//! `// tidy: allow(RULE): the reason`.
+//! A line that breaks a rule for a reason says so, on itself or in the comment lines right above
+//! it: `// tidy: allow(RULE): the reason`.
 //!
 //! - [`tree`]: the files of the repository;
 //! - [`source`]: Rust text with its comments and strings blanked out, and its test code;
 //! - [`manifest`]: what a Cargo.toml says, as far as the rules need it;
-//! - [`layers`]: which crate and which module may import which;
+//! - [`layers`]: which crate may import which;
+//! - [`modules`]: which module of a crate may import which;
 //! - [`style`]: lengths, banned words and calls, required attributes;
 //! - [`reach`]: source files that no `mod` reaches;
 //! - [`skips`]: reasons for skipping a test that `scripts/test` can check;
@@ -19,6 +20,7 @@
 mod documents;
 mod layers;
 mod manifest;
+mod modules;
 mod reach;
 mod skips;
 mod source;
@@ -55,7 +57,7 @@ fn crates_import_only_what_stands_below_them() {
 
 #[test]
 fn modules_import_only_what_stands_below_them() {
-    assert_clean(layers::module_findings(&Tree::load()));
+    assert_clean(modules::findings(&Tree::load()));
 }
 
 #[test]
@@ -65,6 +67,11 @@ fn files_are_short() {
         eprintln!("aim: {warning}");
     }
     assert_clean(style::long_files(&tree, style::FILE_LINES_MAX));
+}
+
+#[test]
+fn comments_are_not_wide() {
+    assert_clean(in_rust_files(style::long_comments));
 }
 
 #[test]

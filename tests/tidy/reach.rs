@@ -13,7 +13,8 @@ pub(crate) fn dead_files(tree: &Tree) -> Vec<String> {
     dead.map(|path| format!("{path}: no `mod` reaches it: declare it or delete it")).collect()
 }
 
-/// Rust files that are compiled for tests alone, because a `mod` under `#[cfg(test)]` declares them.
+/// Rust files that are compiled for tests alone, because a `mod` under `#[cfg(test)]` declares
+/// them.
 pub(crate) fn test_files(tree: &Tree) -> BTreeSet<String> {
     let rust = tree.files.iter().filter(|file| file.path.ends_with(".rs"));
     let declared = rust

@@ -10,6 +10,9 @@ pub(crate) const FILE_LINES_MAX: usize = 1000;
 /// Lines, from `fn` to its closing brace, at which a function must be split.
 const FUNCTION_LINES_MAX: usize = 70;
 
+/// Columns at which a line of a comment ends, as rustfmt ends those of code.
+const COLUMNS_MAX: usize = 100;
+
 /// Endings of files that people write code in.
 const CODE: [&str; 9] = [".rs", ".c", ".cc", ".cpp", ".h", ".js", ".css", ".py", ".toml"];
 
@@ -65,6 +68,19 @@ fn is_code(path: &str) -> bool {
     CODE.iter().any(|ending| path.ends_with(ending)) || path.starts_with("scripts/")
 }
 
+/// Lines of comments that are longer than a screen is wide; rustfmt sees to those of code. A row of
+/// a table and a word that cannot be broken, such as an address, may be.
+pub(crate) fn long_comments(path: &str, source: &Source) -> Vec<String> {
+    let lines = source.text.lines().enumerate();
+    lines
+        .filter(|(_, text)| text.chars().count() > COLUMNS_MAX)
+        .filter_map(|(index, text)| Some((index, text.trim_start().strip_prefix("//")?)))
+        .map(|(index, comment)| (index, comment.trim_start_matches(['/', '!']).trim_start()))
+        .filter(|(_, comment)| !comment.starts_with('|') && comment.contains(' '))
+        .map(|(index, _)| format!("{path}:{}: longer than {COLUMNS_MAX} columns", index + 1))
+        .collect()
+}
+
 /// Functions that do not fit a screen.
 pub(crate) fn long_functions(path: &str, source: &Source) -> Vec<String> {
     let mut findings = Vec::new();
@@ -102,8 +118,8 @@ fn body(code: &str, start: usize) -> Option<usize> {
     None
 }
 
-/// Values with a drop that are made whatever the condition says: `then_some` takes one that is there already,
-/// and where the condition does not hold drops it, which undoes what it never did.
+/// Values with a drop that are made whatever the condition says: `then_some` takes one that is
+/// there already, and where the condition does not hold drops it, which undoes what it never did.
 pub(crate) fn eager_guards(path: &str, source: &Source) -> Vec<String> {
     const DROP: &str = "impl Drop for ";
     const EAGER: &str = ".then_some(";
@@ -266,5 +282,15 @@ mod tests {
         assert_eq!(findings("#![forbid(unsafe_code)]\n", lints), 0);
         assert_eq!(findings("// #![forbid(unsafe_code)]\n", lints), 1);
         assert_eq!(findings("#![forbid(unsafe_code)]\n", ""), 1);
+    }
+
+    #[test]
+    fn comments_end_at_the_limit() {
+        let long = "word ".repeat(21);
+        let found = |text: &str| long_comments("x.rs", &Source::new(text)).len();
+        assert_eq!(found(&format!("/// {0}\n//! {0}\n    // {0}\n", long.trim_end())), 3);
+        let fine = ["w ".repeat(48), format!("| {long} |"), "w".repeat(110)];
+        assert_eq!(found(&fine.map(|text| format!("//! {text}\n")).concat()), 0);
+        assert_eq!(found(&format!("let x = \"{long}\";\n")), 0);
     }
 }

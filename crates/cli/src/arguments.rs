@@ -52,8 +52,8 @@ pub(crate) fn parse() -> Result<Arguments, Error> {
     }
 }
 
-/// The command, whose options take `-1` for a value: what reads it names the value and the limit, where
-/// the parser itself would look for an option of that name.
+/// The command, whose options take `-1` for a value: what reads it names the value and the limit,
+/// where the parser itself would look for an option of that name.
 fn with_negative_numbers(command: Command) -> Command {
     let taking = |arg: Arg| {
         let is_option = arg.get_long().is_some() && arg.get_action().takes_values();
@@ -123,8 +123,8 @@ pub(crate) struct Survey {
     /// Fewer sizes and shorter runs: under 30 seconds
     #[arg(long)]
     pub(crate) quick: bool,
-    /// The folder for the results; created if need be, an earlier page in it replaced, earlier records
-    /// kept as survey.jsonl.old, .old.2 and so on
+    /// The folder for the results; created if need be, an earlier page in it replaced, earlier
+    /// records kept as survey.jsonl.old, .old.2 and so on
     #[arg(long, value_name = "DIR", default_value = "haul-survey")]
     pub(crate) out: PathBuf,
     /// Print each record as one line of JSON
@@ -176,11 +176,11 @@ pub(crate) struct List {
 /// one run, with the library against itself as the noise floor. Without --distribution,
 /// --size-class or --sizes, the built-in distribution `service` is measured.
 ///
-/// On distributions, `haul` is what programs have that are compiled with it, in Rust or with haul.h:
-/// up to 64 bytes are code in the caller, above there is one call; `haul-c` is called through C at
-/// every size. On size classes and single sizes, where function is compared with function, `haul` is
-/// called through C, as libc is; `haul-inline` is the code in the caller. Each record of drawn sizes
-/// says in its parameter `call` which it is.
+/// On distributions, `haul` is what programs have that are compiled with it, in Rust or with
+/// haul.h: up to 64 bytes are code in the caller, above there is one call; `haul-c` is called
+/// through C at every size. On size classes and single sizes, where function is compared with
+/// function, `haul` is called through C, as libc is; `haul-inline` is the code in the caller. Each
+/// record of drawn sizes says in its parameter `call` which it is.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  haul copy bench --size-class 0-16 --level l1\n  \
     haul copy bench --against libc --distribution sizes.csv --level all --json > bench.jsonl\n  \
@@ -210,19 +210,20 @@ pub(crate) struct Bench {
     /// Threads at once, each pinned to a processor of its own
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) threads: u16,
-    /// Whether predictors can learn the sizes: random (none comes back before half a million others), or
-    /// repeating (64 calls again and again); drawn sizes only
+    /// Whether predictors can learn the sizes: random (none comes back before half a million
+    /// others), or repeating (64 calls again and again); drawn sizes only
     #[arg(long, value_name = "HOW", default_value = "random", value_parser = branches)]
     pub(crate) branches: Branches,
-    /// What of each target is read right after its call, within its time: nothing, the first or the last
-    /// 8 bytes, or all; several may be given
+    /// What of each target is read right after its call, within its time: nothing, the first or the
+    /// last 8 bytes, or all; several may be given
     #[arg(long, value_name = "WHAT", default_value = "nothing", value_delimiter = ',')]
     pub(crate) then_read: Vec<ThenRead>,
-    /// Share of addresses that are odd, the others being multiples of 8 [default: 0.27, as published]
+    /// Share of addresses that are odd, the others being multiples of 8 [default: 0.27, as
+    /// published]
     #[arg(long, value_name = "SHARE", value_parser = share)]
     pub(crate) misaligned: Option<f64>,
-    /// Share of memmove's calls whose source and target overlap; drawn sizes only [default: 0.008, as
-    /// published]
+    /// Share of memmove's calls whose source and target overlap; drawn sizes only [default: 0.008,
+    /// as published]
     #[arg(long, value_name = "SHARE", value_parser = share)]
     pub(crate) overlap: Option<f64>,
     /// Kernels to measure beside libc, or haul-c and haul-inline, instead of the usual subjects;
@@ -238,10 +239,10 @@ pub(crate) struct Bench {
     pub(crate) json: bool,
 }
 
-/// Finds how this machine copies and fills best (the shape of small copies, the instruction set, where
-/// strings may lie, and the sizes at which the way changes), checks that on sizes and distributions that
-/// it was not found on, keeps the defaults where they do not lose, and writes haul.toml with its evidence.
-/// Takes under 60 seconds.
+/// Finds how this machine copies and fills best (the shape of small copies, the instruction set,
+/// where strings may lie, and the sizes at which the way changes), checks that on sizes and
+/// distributions that it was not found on, keeps the defaults where they do not lose, and writes
+/// haul.toml with its evidence. Takes under 60 seconds.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  haul copy tune --out ~/.config/haul/haul.toml")]
 pub(crate) struct Tune {

@@ -25,8 +25,8 @@ pub(crate) struct Outputs {
     pub(crate) folder: Option<(PathBuf, String)>,
     /// How much has to fit into that folder.
     pub(crate) room: Bytes,
-    /// Files, outside of that folder, that will be replaced at the end, and devices and FIFOs that will
-    /// be written to.
+    /// Files, outside of that folder, that will be replaced at the end, and devices and FIFOs that
+    /// will be written to.
     pub(crate) files: Vec<PathBuf>,
 }
 
@@ -78,8 +78,8 @@ impl Journal {
         self.earlier.as_deref()
     }
 
-    /// Gives the records of an earlier run their name back where this one has none of its own: it was
-    /// broken off at once, and the earlier page and tuning are still there.
+    /// Gives the records of an earlier run their name back where this one has none of its own: it
+    /// was broken off at once, and the earlier page and tuning are still there.
     ///
     /// # Errors
     /// The file cannot be renamed.
@@ -130,7 +130,8 @@ impl Journal {
     fn write(&mut self, line: &Line) -> Result<(), Error> {
         let text = line.to_json();
         if let Some((path, file)) = &mut self.file {
-            // One write a line: a reader, or whoever finds the file after a crash, sees whole lines.
+            // One write a line: a reader, or whoever finds the file after a crash, sees whole
+            // lines.
             file.write_all(format!("{text}\n").as_bytes()).map_err(|reason| Error::Record {
                 path: path.clone(),
                 reason,
@@ -141,8 +142,8 @@ impl Journal {
     }
 }
 
-/// Waits until no other haul looks for a name in this folder, for a second at most: somebody else may hold
-/// the lock of a shared folder as long as they please.
+/// Waits until no other haul looks for a name in this folder, for a second at most: somebody else
+/// may hold the lock of a shared folder as long as they please.
 fn turn_in(folder: &Path) -> Option<File> {
     const PATIENCE: u32 = 100;
     let folder = File::open(folder).ok()?;
@@ -155,10 +156,11 @@ fn turn_in(folder: &Path) -> Option<File> {
     Some(folder)
 }
 
-/// Locks the records of an earlier run where there are some, so that they are nobody's who still writes
-/// them. The lock goes with the file, or with the process.
+/// Locks the records of an earlier run where there are some, so that they are nobody's who still
+/// writes them. The lock goes with the file, or with the process.
 fn lock_earlier(path: &Path) -> Result<Option<File>, Error> {
-    // Looked at first: opening a FIFO waits. What is no file, or cannot be read, is told by who moves it.
+    // Looked at first: opening a FIFO waits. What is no file, or cannot be read, is told by who
+    // moves it.
     let is_file = fs::symlink_metadata(path).is_ok_and(|found| found.is_file());
     // For writing too where that is allowed: over NFS nothing else is locked.
     let open = || File::options().read(true).write(true).open(path).or_else(|_| File::open(path));
@@ -169,8 +171,8 @@ fn lock_earlier(path: &Path) -> Result<Option<File>, Error> {
     }
 }
 
-/// Makes the file for the records, and locks it: another run that wants the same name is refused as long
-/// as this one writes.
+/// Makes the file for the records, and locks it: another run that wants the same name is refused as
+/// long as this one writes.
 fn create_locked(path: PathBuf) -> Result<File, Error> {
     let created = File::options().write(true).create_new(true).open(&path);
     let file = created.map_err(|reason| match reason.kind() {
@@ -194,8 +196,9 @@ fn is_locked_by_another(file: &File) -> bool {
     matches!(file.try_lock(), Err(TryLockError::WouldBlock))
 }
 
-/// Moves the records of an earlier run aside, to the first of `NAME.old`, `NAME.old.2` and so on that is
-/// free: neither one run that is broken off nor two may cost them. A file without a record is removed.
+/// Moves the records of an earlier run aside, to the first of `NAME.old`, `NAME.old.2` and so on
+/// that is free: neither one run that is broken off nor two may cost them. A file without a record
+/// is removed.
 fn keep_earlier(path: &Path) -> Result<Option<PathBuf>, Error> {
     let fail = |reason| folder_error(path, reason);
     let is_free = |path: &Path| {

@@ -36,8 +36,8 @@ fn has_control(argument: &OsStr) -> bool {
     argument.to_string_lossy().contains(char::is_control)
 }
 
-/// The text as a terminal may have it: what a file's name or an argument brings along is shown and not
-/// obeyed. Line breaks stay, but for those that stand in an argument.
+/// The text as a terminal may have it: what a file's name or an argument brings along is shown and
+/// not obeyed. Line breaks stay, but for those that stand in an argument.
 fn shown(text: &str, arguments: impl Iterator<Item = OsString>) -> String {
     let escaped = |text: &str, kept: &[char]| -> String {
         let show = |c: char| match c.is_control() && !kept.contains(&c) {

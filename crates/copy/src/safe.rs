@@ -14,8 +14,9 @@ pub enum Hint {
     ReadSoon,
     /// It is streamed past, by a device or much later: it should leave the caches alone.
     Streamed,
-    /// Handed from core to core: another core has just written the source, or read the target and will
-    /// again, so lines come from its caches or are taken from them. Else as [`Hint::ReadSoon`].
+    /// Handed from core to core: another core has just written the source, or read the target and
+    /// will again, so lines come from its caches or are taken from them. Else as
+    /// [`Hint::ReadSoon`].
     Handover,
 }
 
@@ -23,7 +24,8 @@ pub enum Hint {
 /// a streamed copy costs more than the lines that it would have displaced.
 const STREAMED_MIN: usize = 4096;
 /// The smallest size for which [`Hint::Handover`] goes by `rep movsb` where that is in use: what it
-/// saves, the lines of the target that need not be read from the other core, makes up for its start.
+/// saves, the lines of the target that need not be read from the other core, makes up for its
+/// start.
 const HANDOVER_STRING_MIN: usize = 4096;
 
 /// Copies `source` to `target`.

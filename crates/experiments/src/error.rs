@@ -1,4 +1,5 @@
-//! The one error of this crate. Each message names the attempt, the value, the limit and the remedy.
+//! The one error of this crate. Each message names the attempt, the value, the limit and the
+//! remedy.
 
 use haul_model::{Bytes, SizeClass};
 
@@ -299,8 +300,8 @@ pub enum Error {
     },
 }
 
-/// What a system says of a process (EMFILE) or of itself (ENFILE) that has no descriptor left. Drivers tell
-/// their reasons as text.
+/// What a system says of a process (EMFILE) or of itself (ENFILE) that has no descriptor left.
+/// Drivers tell their reasons as text.
 const NO_DESCRIPTOR: [&str; 2] = ["(os error 24)", "(os error 23)"];
 const RAISE_DESCRIPTORS: &str = "raise the limit of open files (ulimit -n)";
 

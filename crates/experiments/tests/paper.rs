@@ -1,5 +1,5 @@
-//! The simulator against its own committed record: machines of the paper, run again, take the cycles
-//! that the record says, to the bit.
+//! The simulator against its own committed record: machines of the paper, run again, take the
+//! cycles that the record says, to the bit.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -13,12 +13,13 @@ use haul_model::{Line, Record};
 
 const COMPILER: &str = "riscv64-unknown-elf-gcc";
 
-/// The digest of the program that the record was made with, as its README has it; records made since
-/// say it themselves.
+/// The digest of the program that the record was made with, as its README has it; records made
+/// since say it themselves.
 const RECORDED_PROGRAM: &str = "6e006b792adf76b6";
 
-/// How far cycles may be off where another compiler, or another lwIP, built the program. Chosen: the
-/// limit of the record's own accuracy is 5 points, and this must not hide a change of the machine.
+/// How far cycles may be off where another compiler, or another lwIP, built the program. Chosen:
+/// the limit of the record's own accuracy is 5 points, and this must not hide a change of the
+/// machine.
 const OTHER_PROGRAM_PERCENT: f64 = 5.0;
 
 /// Machines that differ in everything that the record's do, the cheap ones of them.

@@ -261,8 +261,8 @@ fn tuning_trains_and_decides() {
     let of = |phase: &str| {
         found.iter().filter(|record| record.parameters["phase"] == phase).collect::<Vec<_>>()
     };
-    // Default, registers, string, string alike, stream and paged at four sizes, by two readers; memset has no
-    // paged and no alike.
+    // Default, registers, string, string alike, stream and paged at four sizes, by two readers;
+    // memset has no paged and no alike.
     assert_eq!(of("train").len(), 2 * (4 * 6 + 4 * 4));
     for record in of("train").iter().chain(&of("choose")) {
         assert_eq!(record.comparison.as_ref().unwrap().baseline, "default");

@@ -1,5 +1,5 @@
-//! Files from outside are read once, with a limit; files of ours are replaced in one step, and what is
-//! no file (a device, a FIFO) is written to and stays what it is.
+//! Files from outside are read once, with a limit; files of ours are replaced in one step, and what
+//! is no file (a device, a FIFO) is written to and stays what it is.
 
 mod whole;
 
@@ -50,7 +50,8 @@ pub fn read_limited(path: &Path, limit_bytes: u64) -> Result<Vec<u8>, Error> {
 pub enum Destination {
     /// A regular file, or nothing yet: to be replaced in one step.
     File(PathBuf),
-    /// A device, a FIFO, or what somebody holds open: to be opened and written, as a shell's `>` does.
+    /// A device, a FIFO, or what somebody holds open: to be opened and written, as a shell's `>`
+    /// does.
     Stream(PathBuf),
 }
 
@@ -60,8 +61,8 @@ pub enum Destination {
 /// two system calls, and three more for each link.
 ///
 /// # Errors
-/// [`Error::Write`] for a directory, links that go round, a stream that may not be written, and where
-/// the system does not say what stands there.
+/// [`Error::Write`] for a directory, links that go round, a stream that may not be written, and
+/// where the system does not say what stands there.
 pub fn destination(path: &Path) -> Result<Destination, Error> {
     let fail = |reason: io::Error| Error::Write { path: path.into(), reason };
     let mut place = path.to_path_buf();
@@ -95,8 +96,8 @@ pub fn destination(path: &Path) -> Result<Destination, Error> {
     Err(fail(rustix::io::Errno::LOOP.into()))
 }
 
-/// Whether somebody else left a link in a folder that everybody may write to, such as `/tmp`: the kernel
-/// follows none of these (`fs.protected_symlinks`, proc_sys_fs(5)), and neither does this.
+/// Whether somebody else left a link in a folder that everybody may write to, such as `/tmp`: the
+/// kernel follows none of these (`fs.protected_symlinks`, proc_sys_fs(5)), and neither does this.
 fn is_left_by_somebody(link: &Path) -> io::Result<bool> {
     let shared = Mode::WOTH | Mode::SVTX;
     let parent = link.parent().filter(|parent| !parent.as_os_str().is_empty());
@@ -115,8 +116,8 @@ fn is_held_open(link: &Path) -> bool {
     folder.is_some_and(|folder| folder.is_ok_and(|folder| folder.starts_with("/proc")))
 }
 
-/// Replaces the file at `path` by one with these bytes, all of them or none; what is no file there is
-/// written to: see [`destination`].
+/// Replaces the file at `path` by one with these bytes, all of them or none; what is no file there
+/// is written to: see [`destination`].
 ///
 /// Writes a temporary file in the same folder, has it reach the disk, and renames it: a reader
 /// sees the old file or the new one, and a full disk or a crash leaves the old one. `-rw-r--r--`
@@ -142,9 +143,9 @@ pub fn write_atomically(path: &Path, bytes: &[u8]) -> Result<(), Error> {
     })
 }
 
-/// Opens a [`Destination::Stream`]: never made anew. Where it is a file that somebody holds open, what is
-/// written comes behind what is in it: whoever opened it has cut it if it was to be. Waits for a reader of
-/// a FIFO.
+/// Opens a [`Destination::Stream`]: never made anew. Where it is a file that somebody holds open,
+/// what is written comes behind what is in it: whoever opened it has cut it if it was to be. Waits
+/// for a reader of a FIFO.
 ///
 /// # Errors
 /// What the system says.
@@ -178,10 +179,12 @@ fn name_of(kind: FileType) -> &'static str {
     }
 }
 
-/// From now on a write beyond the process's limit of file sizes (`ulimit -f`) fails as one to a full disk
-/// does. As the kernel has it, it ends the process without a word. Child processes inherit it.
+/// From now on a write beyond the process's limit of file sizes (`ulimit -f`) fails as one to a
+/// full disk does. As the kernel has it, it ends the process without a word. Child processes
+/// inherit it.
 pub fn fail_beyond_size_limit() {
-    // SAFETY: SIG_IGN is a disposition for every signal but SIGKILL and SIGSTOP, and no handler runs.
+    // SAFETY: SIG_IGN is a disposition for every signal but SIGKILL and SIGSTOP, and no handler
+    // runs.
     unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
 }
 

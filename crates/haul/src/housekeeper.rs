@@ -14,11 +14,11 @@ use crate::Error;
 /// memory is ready ahead, within that time, for some ten system calls and a read of the metadata.
 pub const PAUSE: Duration = Duration::from_millis(10);
 
-/// A thread that calls [`Heap::maintain`] again and again, until this value is dropped: memory is ready
-/// before it is needed, idle memory goes back, and the dead are reaped, with nobody waiting.
+/// A thread that calls [`Heap::maintain`] again and again, until this value is dropped: memory is
+/// ready before it is needed, idle memory goes back, and the dead are reaped, with nobody waiting.
 ///
-/// A child of fork has the heap and not the thread: it starts one of its own. Dropping this value there ends
-/// nothing, and what led the thread to the heap is never dropped.
+/// A child of fork has the heap and not the thread: it starts one of its own. Dropping this value
+/// there ends nothing, and what led the thread to the heap is never dropped.
 ///
 /// ```
 /// use haul::heap::{Heap, Housekeeper, Node, PAUSE};
@@ -56,7 +56,8 @@ struct State {
 
 impl Housekeeper {
     /// Starts the thread. `heap` is whatever leads to one: an [`Arc`], or a reference that lives as
-    /// long as the program. The first round begins at once, and each next one `pause` after the last.
+    /// long as the program. The first round begins at once, and each next one `pause` after the
+    /// last.
     ///
     /// # Errors
     /// [`Error::NoThread`] where the system starts none.
@@ -82,8 +83,8 @@ impl Housekeeper {
         (state.last, state.rounds)
     }
 
-    /// Whether the thread is of this process. In a child of fork it is not, and it may have held the lock
-    /// when the child came.
+    /// Whether the thread is of this process. In a child of fork it is not, and it may have held
+    /// the lock when the child came.
     fn is_here(&self) -> bool {
         self.process == process::id()
     }
@@ -164,8 +165,8 @@ mod tests {
         for turn in 0..50 {
             let (heap, housekeeper) = busy();
             thread::sleep(Duration::from_micros(turn * 20));
-            // SAFETY: libc's malloc can be used in the child, which takes no other lock of a thread that
-            // is not there, and leaves by _exit.
+            // SAFETY: libc's malloc can be used in the child, which takes no other lock of a thread
+            // that is not there, and leaves by _exit.
             let child = unsafe { libc::fork() };
             assert!(child >= 0, "fork failed");
             if child == 0 {

@@ -1,8 +1,10 @@
-//! Bitmaps of candidates, in three levels: a word of the second says which words of the first have a
-//! bit, and the third says so of the second. A search reads a handful of words, however many bits.
+//! Bitmaps of candidates, in three levels: a word of the second says which words of the first have
+//! a bit, and the third says so of the second. A search reads a handful of words, however many
+//! bits.
 //!
-//! All of it is a hint. A bit can stay behind for a thing that is gone, which whoever follows it sees;
-//! a thing whose bit got lost with a process that died is found by whoever makes the bits again.
+//! All of it is a hint. A bit can stay behind for a thing that is gone, which whoever follows it
+//! sees; a thing whose bit got lost with a process that died is found by whoever makes the bits
+//! again.
 
 use core::ops::Range;
 

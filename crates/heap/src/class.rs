@@ -5,8 +5,8 @@ use crate::word::SliceWord;
 /// Bytes of a slice: what a span is built of.
 pub(crate) const SLICE: usize = 64 << 10;
 
-/// Smallest block and step of the smallest classes, in bytes: one cache line, so that two blocks never
-/// share one.
+/// Smallest block and step of the smallest classes, in bytes: one cache line, so that two blocks
+/// never share one.
 pub(crate) const QUANTUM: usize = 64;
 
 /// Largest block that is a slot of a span, in bytes. Above it a block is a run of slices.
@@ -21,8 +21,9 @@ const SPAN_SLOTS_MIN: usize = 8;
 /// Slices of the longest span: one page.
 const SPAN_SLICES_MAX: usize = 32;
 
-/// Bytes of one class that a thread keeps to itself at most once it has freed one: a bound on what an idle
-/// thread holds. (One that only allocates has up to a refill, 16 slots, of a class above 16 KiB.)
+/// Bytes of one class that a thread keeps to itself at most once it has freed one: a bound on what
+/// an idle thread holds. (One that only allocates has up to a refill, 16 slots, of a class above 16
+/// KiB.)
 const BIN_BYTES_MAX: usize = 256 << 10;
 
 /// Slots that a bin holds at most: with its count it is four cache lines.
@@ -46,11 +47,12 @@ pub(crate) struct Class {
     pub(crate) bin_slots: u32,
 }
 
-/// The class table, by class number. From 44 to 63 it repeats the last class: a class field that was
-/// read from shared memory has six bits, and indexes it whatever they are.
+/// The class table, by class number. From 44 to 63 it repeats the last class: a class field that
+/// was read from shared memory has six bits, and indexes it whatever they are.
 pub(crate) const TABLE: [Class; 64] = table();
 
-/// The form of the spans of the class of each count of cache lines up to 16, so of sizes up to 1,024 bytes.
+/// The form of the spans of the class of each count of cache lines up to 16, so of sizes up to
+/// 1,024 bytes.
 const SMALL: [u16; 17] = small();
 
 /// The largest size whose class is looked up, in bytes.
@@ -224,8 +226,8 @@ mod tests {
         assert_eq!(of(1, 2 * SLOT_SIZE_MAX), None);
     }
 
-    /// Of what a block occupies, at most a fifth is beyond the cache lines that it asked for; nothing
-    /// at powers of two.
+    /// Of what a block occupies, at most a fifth is beyond the cache lines that it asked for;
+    /// nothing at powers of two.
     #[test]
     fn the_worst_internal_waste_is_a_fifth() {
         let mut worst = 0.0_f64;

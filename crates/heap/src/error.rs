@@ -169,7 +169,8 @@ pub enum Error {
         /// Its permission bits.
         mode: u32,
     },
-    /// The file's size is not sealed, so others can cut it short, and a touch of what is gone is a signal.
+    /// The file's size is not sealed, so others can cut it short, and a touch of what is gone is a
+    /// signal.
     NotSealed,
     /// The file does not begin with a heap's header.
     NotAHeap {

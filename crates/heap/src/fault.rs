@@ -86,7 +86,8 @@ pub enum Fault {
     Interior,
     /// Outside the heap's range.
     Foreign,
-    /// The metadata of the block, or (in debug mode) the bytes around it, are not what the heap wrote.
+    /// The metadata of the block, or (in debug mode) the bytes around it, are not what the heap
+    /// wrote.
     Scribbled,
 }
 

@@ -1,5 +1,5 @@
-//! The heap behind Rust's own allocations: of a whole program ([`Global`]), or of one collection (the
-//! feature `allocator-api2`, whose trait is what stable Rust has for that).
+//! The heap behind Rust's own allocations: of a whole program ([`Global`]), or of one collection
+//! (the feature `allocator-api2`, whose trait is what stable Rust has for that).
 
 use core::alloc::{GlobalAlloc, Layout};
 use core::cell::UnsafeCell;
@@ -44,8 +44,8 @@ const BUILDING: u64 = 1 << 32;
 static PLACE: Place =
     Place { state: AtomicU64::new(EMPTY), heap: UnsafeCell::new(MaybeUninit::uninit()) };
 
-// SAFETY: the heap is written by the one thread that moved the state to building, and read only once
-// the state says ready; a heap is itself shared between threads.
+// SAFETY: the heap is written by the one thread that moved the state to building, and read only
+// once the state says ready; a heap is itself shared between threads.
 unsafe impl Sync for Place {}
 
 impl Global {
@@ -97,8 +97,8 @@ fn build_here() -> bool {
     is_built
 }
 
-// SAFETY: blocks are as large and as aligned as the layout says, belong to nobody else, and keep their
-// content when they are resized; nothing here unwinds.
+// SAFETY: blocks are as large and as aligned as the layout says, belong to nobody else, and keep
+// their content when they are resized; nothing here unwinds.
 unsafe impl GlobalAlloc for Global {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
@@ -133,8 +133,8 @@ unsafe impl GlobalAlloc for Global {
     }
 }
 
-/// Blocks for one collection: `Vec::new_in(&heap)` of the crate `allocator-api2`, and what else takes
-/// its trait.
+/// Blocks for one collection: `Vec::new_in(&heap)` of the crate `allocator-api2`, and what else
+/// takes its trait.
 #[cfg(feature = "allocator-api2")]
 // SAFETY: a block stays where it is and valid until it is freed, also when the reference is copied;
 // every copy of a reference to one heap can free what another allocated.
@@ -146,8 +146,8 @@ unsafe impl allocator_api2::alloc::Allocator for &Heap {
     }
 
     unsafe fn deallocate(&self, block: NonNull<u8>, _: Layout) {
-        // SAFETY: the caller owns the block and does not use it any more. What is wrong with another
-        // pointer cannot be told from here; the heap's `on_misuse` hears of it.
+        // SAFETY: the caller owns the block and does not use it any more. What is wrong with
+        // another pointer cannot be told from here; the heap's `on_misuse` hears of it.
         let _ = unsafe { self.free(block) };
     }
 }

@@ -148,7 +148,8 @@ fn of_who_takes_a_page_and_who_claims_a_slice_of_it_one_gets_it() {
     });
 }
 
-/// What upkeep does with a page that lies idle: claims it, drains it and leaves it absent; whether it did.
+/// What upkeep does with a page that lies idle: claims it, drains it and leaves it absent; whether
+/// it did.
 fn drain(page: &AtomicU64, slices: &[AtomicU64], run: Range<usize>, me: u16) -> bool {
     if slice::claim(slices, run.clone(), me).is_err() {
         return false;

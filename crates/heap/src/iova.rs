@@ -1,5 +1,6 @@
-//! Addresses for devices: physical ones where this process may know them, those of the provider of a caller's
-//! memory, else virtual ones, as an IOMMU or an emulated device takes them; and which of them it is.
+//! Addresses for devices: physical ones where this process may know them, those of the provider of
+//! a caller's memory, else virtual ones, as an IOMMU or an emulated device takes them; and which of
+//! them it is.
 
 use core::ptr::NonNull;
 
@@ -11,19 +12,22 @@ use crate::request::{Node, Tag};
 use crate::sys::machine;
 use crate::word::PageWord;
 
-/// An address for devices, by who says what it is. Whether a device can be given it depends on that: what
-/// goes to the wrong kind of device reads and writes memory of others.
+/// An address for devices, by who says what it is. Whether a device can be given it depends on
+/// that: what goes to the wrong kind of device reads and writes memory of others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Iova {
-    /// A physical address, as the kernel tells it. Of memory from the pool of huge pages it holds for as long as
-    /// the block lives; other pages may be moved by the kernel unless they are locked. (DPDK: IOVA as PA.)
+    /// A physical address, as the kernel tells it. Of memory from the pool of huge pages it holds
+    /// for as long as the block lives; other pages may be moved by the kernel unless they are
+    /// locked. (DPDK: IOVA as PA.)
     Physical(u64),
-    /// What the provider of the heap's memory says: see [`Extents::bus_address`](crate::Extents::bus_address).
+    /// What the provider of the heap's memory says: see
+    /// [`Extents::bus_address`](crate::Extents::bus_address).
     Provided(u64),
     /// The process's own address, for no other is known: physical ones are not told (that takes
-    /// `CAP_SYS_ADMIN`), or the page was not touched yet. Right for a device behind an IOMMU that maps this
-    /// process's addresses (DPDK: IOVA as VA) and for an emulated one, and for nothing else.
+    /// `CAP_SYS_ADMIN`), or the page was not touched yet. Right for a device behind an IOMMU that
+    /// maps this process's addresses (DPDK: IOVA as VA) and for an emulated one, and for nothing
+    /// else.
     Virtual(u64),
 }
 
@@ -48,8 +52,8 @@ impl Iova {
 const TRIES: usize = 16;
 
 impl Heap {
-    /// The address of a byte of the heap for devices, and of which kind it is. Three system calls, or one call
-    /// of the caller's own memory provider.
+    /// The address of a byte of the heap for devices, and of which kind it is. Three system calls,
+    /// or one call of the caller's own memory provider.
     pub fn iova(&self, pointer: NonNull<u8>) -> Iova {
         let address = pointer.as_ptr().addr();
         let known = match self.memory.region.external() {
@@ -59,8 +63,8 @@ impl Heap {
         known.unwrap_or(Iova::Virtual(address as u64))
     }
 
-    /// How many bytes from `pointer` on, at most `limit`, follow each other in device addresses too.
-    /// Three system calls for each 4 KiB, or each 2 MiB of memory from the pool.
+    /// How many bytes from `pointer` on, at most `limit`, follow each other in device addresses
+    /// too. Three system calls for each 4 KiB, or each 2 MiB of memory from the pool.
     pub fn contiguous(&self, pointer: NonNull<u8>, limit: usize) -> usize {
         let start = pointer.as_ptr().addr();
         let first = self.iova(pointer);
@@ -81,8 +85,8 @@ impl Heap {
         length.min(limit)
     }
 
-    /// Allocates a block whose device addresses follow each other. Up to 2 MiB of memory from the pool,
-    /// or where addresses are virtual, any block is one; else some are tried.
+    /// Allocates a block whose device addresses follow each other. Up to 2 MiB of memory from the
+    /// pool, or where addresses are virtual, any block is one; else some are tried.
     ///
     /// # Errors
     /// As [`Heap::alloc`]; [`AllocError::Exhausted`] where none of those tried is contiguous.

@@ -1,5 +1,6 @@
-//! Where everything is: the sizes of the data range's parts, and one function from the geometry to the
-//! offset of every table of the metadata region. Every process computes the same from the same header.
+//! Where everything is: the sizes of the data range's parts, and one function from the geometry to
+//! the offset of every table of the metadata region. Every process computes the same from the same
+//! header.
 
 pub(crate) use crate::class::SLICE;
 
@@ -19,8 +20,8 @@ pub(crate) const UNIT: usize = 64;
 /// The largest data range in bytes: 2^32 units.
 pub(crate) const DATA_MAX: usize = UNIT << 32;
 
-/// What the data range is aligned to in every process, in bytes, and so the largest alignment that a
-/// block can ask for.
+/// What the data range is aligned to in every process, in bytes, and so the largest alignment that
+/// a block can ask for.
 pub(crate) const ALIGN_MAX: usize = 1 << 30;
 
 /// NUMA nodes of one heap at most.
@@ -38,11 +39,12 @@ pub(crate) const ORDERS: usize = 6;
 /// Bytes of the header, which is the region's first page.
 pub(crate) const HEADER_BYTES: usize = 4096;
 
-/// Where in the first page, behind the header, the PID namespaces stand that the processes are of, in bytes.
+/// Where in the first page, behind the header, the PID namespaces stand that the processes are of,
+/// in bytes.
 pub(crate) const HOMES_AT: usize = HEADER_BYTES / 2;
 
-/// Bytes of the gap behind the header, which each process keeps inaccessible in its own mapping: see `region`.
-/// As long as the longest page that a kernel brings (64 KiB, on aarch64).
+/// Bytes of the gap behind the header, which each process keeps inaccessible in its own mapping:
+/// see `region`. As long as the longest page that a kernel brings (64 KiB, on aarch64).
 pub(crate) const GAP_BYTES: usize = 64 << 10;
 
 /// Bytes of a process record.
@@ -51,8 +53,9 @@ pub(crate) const PROCESS_RECORD_BYTES: usize = 64;
 /// Where in a process record its further words stand, in bytes.
 pub(crate) const PROCESS_MORE_AT: usize = 16;
 
-/// Which of these words is the number of the descriptor under which the process has the heap's second file
-/// open, plus 1; 0 for none. Who attaches reads it from the file, before the tables are mapped.
+/// Which of these words is the number of the descriptor under which the process has the heap's
+/// second file open, plus 1; 0 for none. Who attaches reads it from the file, before the tables are
+/// mapped.
 pub(crate) const POOL_FILE: usize = 2;
 
 /// Bytes of a tag's name: its length, then at most 31 bytes of text.
@@ -73,11 +76,12 @@ pub(crate) const RESERVE: usize = TABLE_ALIGN;
 /// Where the gap begins: with a page of any kernel.
 pub(crate) const GAP_AT: usize = GAP_BYTES;
 
-/// Where in its page a table of slot words starts, in bytes. A freed block's slot word is stored and a
-/// slice word is loaded within a few instructions; where both lie at one offset in their pages, the
-/// load waits for the store as if they were the same ("4K aliasing"). The slice words of the first
-/// 8 MiB lie in the first KiB of a page, the bins of the smallest class in the second. Slot words from
-/// half a page on make a pair of 64 B on the first blocks of a heap 6.3 ns instead of 7.5 (Zen 4).
+/// Where in its page a table of slot words starts, in bytes. A freed block's slot word is stored
+/// and a slice word is loaded within a few instructions; where both lie at one offset in their
+/// pages, the load waits for the store as if they were the same ("4K aliasing"). The slice words of
+/// the first 8 MiB lie in the first KiB of a page, the bins of the smallest class in the second.
+/// Slot words from half a page on make a pair of 64 B on the first blocks of a heap 6.3 ns instead
+/// of 7.5 (Zen 4).
 const SLOTS_COLOUR: usize = TABLE_ALIGN / 2;
 
 /// The shape of a heap: fixed when it is made, and all that the layout depends on.
@@ -103,8 +107,8 @@ impl Geometry {
             && self.nodes as usize * self.node_stride() <= DATA_MAX
     }
 
-    /// Bytes from one node's first to the next one's, a power of two: so a shift tells the node of an
-    /// offset.
+    /// Bytes from one node's first to the next one's, a power of two: so a shift tells the node of
+    /// an offset.
     pub(crate) const fn node_stride(&self) -> usize {
         (self.node_pages as usize).next_power_of_two() * PAGE
     }
@@ -135,8 +139,8 @@ impl Geometry {
     }
 }
 
-/// Words of a bitmap of `bits` bits with its three levels: words of bits, words of bits over these, and
-/// again.
+/// Words of a bitmap of `bits` bits with its three levels: words of bits, words of bits over these,
+/// and again.
 pub(crate) const fn bitmap_words(bits: usize) -> usize {
     let first = bits.div_ceil(64);
     let second = first.div_ceil(64);
@@ -154,7 +158,8 @@ pub(crate) struct Layout {
     pub(crate) nodes: usize,
     /// Page words, `u64` each.
     pub(crate) pages: usize,
-    /// When each page was last seen free or was used, `u32` each: a hint of whoever gives pages back.
+    /// When each page was last seen free or was used, `u32` each: a hint of whoever gives pages
+    /// back.
     pub(crate) page_times: usize,
     /// Bitmaps of pages with a free run of each order: [`ORDERS`] of [`bitmap_words`] words.
     pub(crate) orders: usize,
@@ -162,16 +167,16 @@ pub(crate) struct Layout {
     pub(crate) partial: usize,
     /// Slice words, `u64` each.
     pub(crate) slices: usize,
-    /// Free slots of each span, `u32` each, a hint: those of spans of `2^order` slices in the array of that
-    /// order, by head >> order. Apart, so that long spans, which have few, do not spread them over as much
-    /// memory as short ones.
+    /// Free slots of each span, `u32` each, a hint: those of spans of `2^order` slices in the array
+    /// of that order, by head >> order. Apart, so that long spans, which have few, do not spread
+    /// them over as much memory as short ones.
     pub(crate) span_free: [usize; ORDERS],
     /// Cache records: `caches` of [`CACHE_RECORD_BYTES`]; record `i` is cache `i + 1`.
     pub(crate) caches: usize,
     /// Slot words, `u16` each: the array of shift `6 + i` at index `i`.
     pub(crate) slots: [usize; SHIFTS],
-    /// Which pieces of [`RESERVE`] bytes of all that lies before have memory behind them, a bit each: kept
-    /// for a heap in a file alone.
+    /// Which pieces of [`RESERVE`] bytes of all that lies before have memory behind them, a bit
+    /// each: kept for a heap in a file alone.
     pub(crate) reserved: usize,
     /// Bytes of the whole region.
     pub(crate) bytes: usize,

@@ -2,11 +2,11 @@
 //!
 //! # The one principle
 //!
-//! **Every resource has one state word, in metadata that all sharers see, that names its owner; every
-//! transition is one compare-and-swap, or a store by the only owner.** Everything else (counts,
-//! bitmaps, the arrays of a thread's cache, cursors) is a hint that can be made again from the state
-//! words. So nothing takes a lock, nothing needs a log, and recovery from a death at any instruction
-//! is a scan that gives back what the dead one owned.
+//! **Every resource has one state word, in metadata that all sharers see, that names its owner;
+//! every transition is one compare-and-swap, or a store by the only owner.** Everything else
+//! (counts, bitmaps, the arrays of a thread's cache, cursors) is a hint that can be made again from
+//! the state words. So nothing takes a lock, nothing needs a log, and recovery from a death at any
+//! instruction is a scan that gives back what the dead one owned.
 //!
 //! # A first allocation in nine steps
 //!
@@ -14,31 +14,34 @@
 //!
 //! 1. [`heap`] finds the class: the smallest of 44 that holds the size and is divisible by the
 //!    alignment. Here 4096, whose blocks pack 16 to a slice of 64 KiB without a gap.
-//! 2. It looks up the thread's cache in its directory. There is none, and that is the slow path: `local`
-//!    gives the thread a number, and `cache` claims a cache record for it, by one swap of its word.
-//! 3. The bin of the class is empty, so `cache` looks for slots: the span it took the last from, else
-//!    one with free slots, by a bitmap. There is neither, so it builds one.
-//! 4. `memory` finds a page of 2 MiB with a free slice, the lowest there is. None was used yet, so it
-//!    moves the frontier by one page.
+//! 2. It looks up the thread's cache in its directory. There is none, and that is the slow path:
+//!    `local` gives the thread a number, and `cache` claims a cache record for it, by one swap of
+//!    its word.
+//! 3. The bin of the class is empty, so `cache` looks for slots: the span it took the last from,
+//!    else one with free slots, by a bitmap. There is neither, so it builds one.
+//! 4. `memory` finds a page of 2 MiB with a free slice, the lowest there is. None was used yet, so
+//!    it moves the frontier by one page.
 //! 5. `slice` claims the slice: its word goes from free to claimed by this cache.
-//! 6. [`region`] gets memory for the page, between the page's words "mapping" and "ready". For plain
-//!    and transparent huge pages of a private heap there is nothing to do: the first touch does it.
-//! 7. The slice's word goes to run, then to span of the class. From here on its slots can be claimed.
-//! 8. `slot` claims sixteen slots for the cache, by one swap of 16 bits each, into the bin. The span's
-//!    word is read again: if it changed meanwhile the slots go back.
-//! 9. [`heap`] pops one from the bin, sees that its word says "cached by me", stores "live, process,
-//!    tag", and returns its address.
+//! 6. [`region`] gets memory for the page, between the page's words "mapping" and "ready". For
+//!    plain and transparent huge pages of a private heap there is nothing to do: the first touch
+//!    does it.
+//! 7. The slice's word goes to run, then to span of the class. From here on its slots can be
+//!    claimed.
+//! 8. `slot` claims sixteen slots for the cache, by one swap of 16 bits each, into the bin. The
+//!    span's word is read again: if it changed meanwhile the slots go back.
+//! 9. [`heap`] pops one from the bin, sees that its word says "cached by me", stores "live,
+//!    process, tag", and returns its address.
 //!
-//! The next fifteen calls are step 1, a look into the directory, and step 9. A free is step 9 backwards.
-//! Who is killed between any two of them leaves words that name its cache or its process: [`reap`] finds
-//! them by a scan, and gives back what they name.
+//! The next fifteen calls are step 1, a look into the directory, and step 9. A free is step 9
+//! backwards. Who is killed between any two of them leaves words that name its cache or its
+//! process: [`reap`] finds them by a scan, and gives back what they name.
 //!
 //! # What a shared heap is safe from
 //!
 //! The metadata can be written by every process that shares the heap, and so by one that has gone
 //! wrong. Each index and length that is read there is checked against the heap's shape, which is
-//! checked when a process attaches and kept in its own memory. So a scribble can lose blocks, or hand
-//! one out twice, but leads to no access outside the heap; [`Heap::validate`] tells of it.
+//! checked when a process attaches and kept in its own memory. So a scribble can lose blocks, or
+//! hand one out twice, but leads to no access outside the heap; [`Heap::validate`] tells of it.
 //!
 //! # Modules, lowest first
 //!

@@ -1,18 +1,19 @@
-//! Which thread this is: a number within the process, and for each heap a directory from that number
-//! to the thread's cache.
+//! Which thread this is: a number within the process, and for each heap a directory from that
+//! number to the thread's cache.
 //!
 //! A number belongs to a thread until that ends; nothing runs when it ends (a destructor would call
 //! malloc), so numbers of threads that are gone are found when new ones come, and with a number its
-//! caches go to the new thread. When a thread started, which tells it from a later one of its kernel
-//! number, it does not say itself: the kernel takes 40 to 100 us to tell, and the thread's first
-//! allocation waits. [`bury`] notes it; until then a later thread of that kernel number is taken for it,
-//! and its number is not given to another as long as that one lives.
+//! caches go to the new thread. When a thread started, which tells it from a later one of its
+//! kernel number, it does not say itself: the kernel takes 40 to 100 us to tell, and the thread's
+//! first allocation waits. [`bury`] notes it; until then a later thread of that kernel number is
+//! taken for it, and its number is not given to another as long as that one lives.
 //!
-//! In a child after fork the directories read as empty, and one thread is there: the one that forked. It has
-//! its number in mind, registers anew when it asks for something, and until then nobody else may have that
-//! number. All other numbers of the parent's threads are free. Which is the forker's it knows itself; a new
-//! thread that registers before it finds that out by the forker's [`thread pointer`](process::pointer_of_first_thread),
-//! and where the kernel does not tell, no number of the parent's is used until the forker has registered.
+//! In a child after fork the directories read as empty, and one thread is there: the one that
+//! forked. It has its number in mind, registers anew when it asks for something, and until then
+//! nobody else may have that number. All other numbers of the parent's threads are free. Which is
+//! the forker's it knows itself; a new thread that registers before it finds that out by the
+//! forker's [`thread pointer`](process::pointer_of_first_thread), and where the kernel does not
+//! tell, no number of the parent's is used until the forker has registered.
 
 use core::cell::Cell;
 use core::ptr::NonNull;
@@ -37,23 +38,23 @@ pub(crate) const THREADS_MAX: usize = 4096;
 /// How many threads that may be gone are looked at when one registers: a system call each.
 const LOOKS: usize = 2;
 
-/// Where upkeep looks for threads that are gone, a thread that registers does not, as long as so many
-/// numbers suffice: it saves 6 to 10 us of its first allocation.
+/// Where upkeep looks for threads that are gone, a thread that registers does not, as long as so
+/// many numbers suffice: it saves 6 to 10 us of its first allocation.
 const TENDED_MAX: usize = 64;
 
 /// An entry of the table of threads that may be the number that the thread has in mind that forked.
 const RETIRED: u64 = u64::MAX;
 
 std::thread_local! {
-    /// This thread's number, 0 before it registered, times the size of an [`Entry`]: from a row's start
-    /// to its entry. Without a destructor, so that nothing allocates.
+    /// This thread's number, 0 before it registered, times the size of an [`Entry`]: from a row's
+    /// start to its entry. Without a destructor, so that nothing allocates.
     static PLACE: Cell<u32> = const { Cell::new(0) };
     /// The process in which it registered.
     static PROCESS: Cell<u32> = const { Cell::new(0) };
 }
 
-/// By thread number: the thread's kernel number and start time, folded; 0 for nobody. The start time is 0
-/// until it is known.
+/// By thread number: the thread's kernel number and start time, folded; 0 for nobody. The start
+/// time is 0 until it is known.
 static THREADS: [AtomicU64; THREADS_MAX] = [const { AtomicU64::new(0) }; THREADS_MAX];
 
 /// By thread number: the thread's pointer to its own memory; 0 where it is not known.
@@ -79,9 +80,9 @@ fn place() -> usize {
     PLACE.with(Cell::get) as usize
 }
 
-/// This thread's number, registering it if need be, and again after a fork. Five system calls at most, seven
-/// after a fork, unless all numbers are taken.
-/// `None` where [`THREADS_MAX`] threads live.
+/// This thread's number, registering it if need be, and again after a fork. Five system calls at
+/// most, seven after a fork, unless all numbers are taken. `None` where [`THREADS_MAX`] threads
+/// live.
 #[cold]
 pub(crate) fn register() -> Option<usize> {
     let process = process::own_number();
@@ -109,8 +110,8 @@ pub(crate) fn register() -> Option<usize> {
     Some(number)
 }
 
-/// Sees to it that the table speaks of this process: after a fork, the threads in it are not here, but for
-/// the one that forked, which is the first of this process. `thread` is the one that calls.
+/// Sees to it that the table speaks of this process: after a fork, the threads in it are not here,
+/// but for the one that forked, which is the first of this process. `thread` is the one that calls.
 fn settle(process: u32, thread: u32) {
     let done = u64::from(process) << 1;
     loop {
@@ -227,12 +228,12 @@ fn with_start(entry: &AtomicU64, process: u32) -> u64 {
     entry.compare_exchange(old, new, AcqRel, Acquire).map_or_else(|now| now, |_| new)
 }
 
-/// Bits of a start time in a folded word: what 22 bits for a number (`PID_MAX_LIMIT`) leave, which is a
-/// thousand years of ticks.
+/// Bits of a start time in a folded word: what 22 bits for a number (`PID_MAX_LIMIT`) leave, which
+/// is a thousand years of ticks.
 const START_BITS: u32 = 42;
 
-/// The start time that is noted of a thread that ended before anybody asked: no thread has it, so a later
-/// one of its kernel number is not taken for it.
+/// The start time that is noted of a thread that ended before anybody asked: no thread has it, so a
+/// later one of its kernel number is not taken for it.
 const START_OF_NOBODY: u64 = (1 << START_BITS) - 1;
 
 /// Thread number and start time in one word.
@@ -289,8 +290,8 @@ impl Entry {
 /// Bytes of a directory's row.
 const ROW_BYTES: usize = THREADS_MAX * size_of::<Entry>();
 
-/// From rows (0 for wherever the thread is, then one a node) and thread numbers to caches. Private to
-/// the process, and empty in a child.
+/// From rows (0 for wherever the thread is, then one a node) and thread numbers to caches. Private
+/// to the process, and empty in a child.
 pub(crate) struct Directory {
     start: NonNull<Entry>,
     rows: usize,
@@ -353,8 +354,8 @@ impl Directory {
 
 impl Drop for Directory {
     fn drop(&mut self) {
-        // SAFETY: mapped by `new` for this value alone, which nobody borrows any more. It cannot fail
-        // for a range that is mapped.
+        // SAFETY: mapped by `new` for this value alone, which nobody borrows any more. It cannot
+        // fail for a range that is mapped.
         let _ = unsafe { memory::unmap(self.start.addr().get(), Self::bytes(self.rows)) };
     }
 }
@@ -393,7 +394,8 @@ mod tests {
         assert_eq!(me.number, own);
         assert!(me.start != 0 && me.start != START_OF_NOBODY, "{me:?}");
         assert_eq!(process::life_of_thread(process, me), Life::Alive);
-        // As the entry of an earlier thread of this number, which had ended when its time was noted.
+        // As the entry of an earlier thread of this number, which had ended when its time was
+        // noted.
         let earlier = Identity { start: START_OF_NOBODY, ..me };
         assert_eq!(process::life_of_thread(process, earlier), Life::Dead);
         // The largest number there can be, which the kernel gives to nobody (PID_MAX_LIMIT - 1).
@@ -401,8 +403,8 @@ mod tests {
         assert_eq!(unfold(with_start(&nobody, process)).start, START_OF_NOBODY);
     }
 
-    /// What a thread has in mind that forked is nobody else's, also where it asks for nothing itself, and
-    /// all other numbers are there again.
+    /// What a thread has in mind that forked is nobody else's, also where it asks for nothing
+    /// itself, and all other numbers are there again.
     #[test]
     #[cfg(not(miri))]
     fn the_number_of_the_thread_that_forked_stays_its_own() {

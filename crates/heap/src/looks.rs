@@ -1,5 +1,5 @@
-//! How often all slots of a class are looked at, when no count says that one is free: milliseconds in a
-//! large heap, and at its limit a program comes to it at each request.
+//! How often all slots of a class are looked at, when no count says that one is free: milliseconds
+//! in a large heap, and at its limit a program comes to it at each request.
 
 use crate::class::CLASSES;
 use crate::sync::{AtomicU64, Ordering::Relaxed};

@@ -1,5 +1,5 @@
-//! What nobody should wait for, in one call that a housekeeping thread makes now and then: memory made
-//! ready before it is needed, memory given back that lay idle, and what the dead left.
+//! What nobody should wait for, in one call that a housekeeping thread makes now and then: memory
+//! made ready before it is needed, memory given back that lay idle, and what the dead left.
 
 use core::ops::Range;
 
@@ -32,17 +32,17 @@ const DROPPED: usize = 0;
 /// Where in a node's further hints the shifts stand whose slot words are touched ahead, a bit each.
 const TOUCHED: usize = 1;
 
-/// Where in a node's further hints it stands how many pages of the pool were refused when they were last asked
-/// for anew. How many are now: [`crate::memory::REFUSED`].
+/// Where in a node's further hints it stands how many pages of the pool were refused when they were
+/// last asked for anew. How many are now: [`crate::memory::REFUSED`].
 const RETRIED: usize = 4;
 
-/// Slot words of each shift that are touched beyond those of a page: 32 KiB, for 64 MiB in blocks of
-/// 4 KiB. A hypervisor can take 8 ms for the data of one page, in which a program comes to the fourth
-/// page behind it.
+/// Slot words of each shift that are touched beyond those of a page: 32 KiB, for 64 MiB in blocks
+/// of 4 KiB. A hypervisor can take 8 ms for the data of one page, in which a program comes to the
+/// fourth page behind it.
 const WORDS_AHEAD: usize = 1 << 14;
 
-/// The shifts of the slot words that come with pages that are ready from the start: of blocks of 1 KiB and
-/// more, 8 KiB for each 2 MiB, where those of 64 B alone would be 64 KiB.
+/// The shifts of the slot words that come with pages that are ready from the start: of blocks of 1
+/// KiB and more, 8 KiB for each 2 MiB, where those of 64 B alone would be 64 KiB.
 const FIRST_SHIFTS: u32 = !0 << (10 - SHIFT_MIN);
 
 /// Counts of free slots in the smallest page that a kernel brings.
@@ -65,14 +65,14 @@ pub struct Maintenance {
 }
 
 impl Heap {
-    /// Keeps the heap in order: [reaps](Heap::reap), empties the caches of threads that ended, gives
-    /// back pages that lay free for longer than [`decay`](crate::Builder::decay), and makes pages ready
-    /// up to [`grow_ahead`](crate::Builder::grow_ahead). Nobody waits for it. Several processes may call
-    /// it at once.
+    /// Keeps the heap in order: [reaps](Heap::reap), empties the caches of threads that ended,
+    /// gives back pages that lay free for longer than [`decay`](crate::Builder::decay), and makes
+    /// pages ready up to [`grow_ahead`](crate::Builder::grow_ahead). Nobody waits for it. Several
+    /// processes may call it at once.
     ///
-    /// O(threads + processes) system calls, and one or two for each page that is made ready or given
-    /// back; reads a word for each page that was ever used and each slice of those that are free, and once
-    /// in each time of decay a word of each slice and the first slots of each span.
+    /// O(threads + processes) system calls, and one or two for each page that is made ready or
+    /// given back; reads a word for each page that was ever used and each slice of those that are
+    /// free, and once in each time of decay a word of each slice and the first slots of each span.
     pub fn maintain(&self) -> Maintenance {
         if self.upkeep.ahead_bytes > 0 {
             // First, for this thread may need one itself.
@@ -205,8 +205,8 @@ impl Upkeep<'_> {
         }
     }
 
-    /// Has pages looked at again that the pool refused to any process since this was last done, where it
-    /// has some again.
+    /// Has pages looked at again that the pool refused to any process since this was last done,
+    /// where it has some again.
     fn note_refused(&self) {
         let memory = self.memory();
         let hints = &memory.tables.nodes()[self.keeper.node];
@@ -224,8 +224,8 @@ impl Upkeep<'_> {
         retried.store(count, Relaxed);
     }
 
-    /// Gives back free pages that lay idle, but for `keep`: how many are ready and free, and how many
-    /// were given back.
+    /// Gives back free pages that lay idle, but for `keep`: how many are ready and free, and how
+    /// many were given back.
     fn release_idle(&self, keep: usize) -> (usize, u32) {
         let (mut ready, mut released) = (0, 0);
         for page in self.used_pages() {
@@ -256,8 +256,8 @@ impl Upkeep<'_> {
         self.used_pages().filter(|page| self.is_ready_and_free(*page))
     }
 
-    /// Whether a free page has been free since it was first seen so, at least the time of decay ago.
-    /// Its generations tell whether it was used in between.
+    /// Whether a free page has been free since it was first seen so, at least the time of decay
+    /// ago. Its generations tell whether it was used in between.
     fn is_idle(&self, page: usize) -> bool {
         let Some(decay) = self.heap.upkeep.decay_ms else { return false };
         let tables = &self.memory().tables;
@@ -286,8 +286,9 @@ impl Upkeep<'_> {
         }
         step!("maintain.release.after_claim");
         let (word, slices) = (&memory.tables.pages()[page], memory.tables.slices());
-        // Whoever provides external memory may hand it out again at once, to a thread that makes the page
-        // ready: so it is absent before. Its slices stay claimed until it is known to have gone.
+        // Whoever provides external memory may hand it out again at once, to a thread that makes
+        // the page ready: so it is absent before. Its slices stay claimed until it is known to have
+        // gone.
         let between = memory.region.external().map(|_| PageWord::GIVEN_BACK);
         let is_gone = page::drain(word, slices, &run, self.keeper.id, between, |ready| {
             // SAFETY: all slices of the page are claimed by this thread, so no block lies in it.
@@ -299,8 +300,8 @@ impl Upkeep<'_> {
         is_gone
     }
 
-    /// Makes `missing` more free pages ready, with slot words of these shifts and of those that were asked
-    /// for so far: how many it came to, and whether memory was refused.
+    /// Makes `missing` more free pages ready, with slot words of these shifts and of those that
+    /// were asked for so far: how many it came to, and whether memory was refused.
     fn grow(&self, missing: usize, shifts: u32) -> (u32, bool) {
         let memory = self.memory();
         let mut grown = 0;
@@ -337,10 +338,12 @@ impl Upkeep<'_> {
         slice::claim(memory.tables.slices(), run.clone(), self.keeper.id)
             .map_err(|_| Refused::Busy)?;
         step!("maintain.grow.after_claim");
-        // First, for it is soon done: where the data takes long, allocations come to the pages behind.
+        // First, for it is soon done: where the data takes long, allocations come to the pages
+        // behind.
         self.touch(page, self.shifts() | shifts);
         if page == self.pages().start {
-            // Which sizes will be asked for is not known yet, and the first of them all waits for more.
+            // Which sizes will be asked for is not known yet, and the first of them all waits for
+            // more.
             let words = |shift| self.slot_words(page, shift);
             (SHIFT_MIN..SHIFT_MIN + SHIFTS as u32).for_each(|shift| _ = memory.bring(words(shift)));
         }
@@ -369,9 +372,10 @@ impl Upkeep<'_> {
         }
     }
 
-    /// Has the kernel bring the metadata that spans of a page write, and slot words of pages behind it,
-    /// so that no allocation takes these faults: two of some 4 us at each 2,048th block of 4 KiB, and of
-    /// 20 to 40 us where a hypervisor has to find the memory. Two system calls, and one for each shift.
+    /// Has the kernel bring the metadata that spans of a page write, and slot words of pages behind
+    /// it, so that no allocation takes these faults: two of some 4 us at each 2,048th block of 4
+    /// KiB, and of 20 to 40 us where a hypervisor has to find the memory. Two system calls, and one
+    /// for each shift.
     fn touch(&self, page: usize, shifts: u32) {
         let tables = &self.memory().tables;
         self.memory().bring(&tables.slices()[slices_of(page)]);

@@ -4,9 +4,9 @@
 //! that a later one of the same number is another. A process that leaves without dying keeps its
 //! record, because its blocks may be in use by others; the record goes when the process does.
 //!
-//! A number means nothing in another PID namespace, so the word says which namespace is the process's home.
-//! Whoever is at home elsewhere counts as alive: only who shares its namespace can see it die. So does who is
-//! at home where nobody could say, for want of `/proc`.
+//! A number means nothing in another PID namespace, so the word says which namespace is the
+//! process's home. Whoever is at home elsewhere counts as alive: only who shares its namespace can
+//! see it die. So does who is at home where nobody could say, for want of `/proc`.
 
 use crate::layout::POOL_FILE;
 use crate::record;
@@ -19,11 +19,12 @@ use crate::word::{PROCESSES_MAX, Process, ProcessWord};
 /// Where in a record's further words the process number of the heir stands; 0 for none.
 const HEIR: usize = 0;
 
-/// Where in a record's further words the mark stands that a thread of the process reaps; 0 for none.
+/// Where in a record's further words the mark stands that a thread of the process reaps; 0 for
+/// none.
 const REAPING: usize = 1;
 
-/// The slot of a process that finds all others taken and looks whether their processes are dead. It is
-/// left again at once, so one will do.
+/// The slot of a process that finds all others taken and looks whether their processes are dead. It
+/// is left again at once, so one will do.
 pub(crate) const VISITOR: u8 = PROCESSES_MAX as u8 - 1;
 
 /// A process, and where it is at home: what its record is to say.
@@ -55,8 +56,8 @@ pub(crate) fn join(tables: &Tables) -> Option<u8> {
     records.iter().position(|record| take(record, &own)).map(|slot| slot as u8)
 }
 
-/// Takes the visitor's slot, also from one that died in it: when all others are taken too, there may be
-/// nobody else to reap it. `None` where somebody has it, or reaps it.
+/// Takes the visitor's slot, also from one that died in it: when all others are taken too, there
+/// may be nobody else to reap it. `None` where somebody has it, or reaps it.
 pub(crate) fn visit(tables: &Tables) -> Option<u8> {
     let own = Member::own(tables);
     let record = &tables.processes()[usize::from(VISITOR)];
@@ -82,8 +83,8 @@ pub(crate) fn leave(tables: &Tables) {
     record::free(&tables.processes()[usize::from(VISITOR)].state);
 }
 
-/// Makes this process the one in `slot`, whoever it was: for a private heap in a child of fork, which
-/// has a copy of the record and nobody beside it.
+/// Makes this process the one in `slot`, whoever it was: for a private heap in a child of fork,
+/// which has a copy of the record and nobody beside it.
 pub(crate) fn replace(tables: &Tables, slot: u8) {
     let own = Member::own(tables);
     let record = &tables.processes()[usize::from(slot)];
@@ -100,8 +101,8 @@ pub(crate) fn home(tables: &Tables, slot: u8) -> u8 {
     }
 }
 
-/// Whether the process that a record named when `word` was read still runs, as far as that is to be seen from
-/// `home`. A few system calls.
+/// Whether the process that a record named when `word` was read still runs, as far as that is to be
+/// seen from `home`. A few system calls.
 pub(crate) fn life(record: &ProcessRecord, word: ProcessWord, home: u8) -> Life {
     let is_here = |other| home != 0 && other == home;
     match word.decode() {
@@ -125,8 +126,8 @@ pub(crate) fn set_heir(tables: &Tables, slot: u8, pid: u32) {
     tables.processes()[usize::from(slot)].more[HEIR].store(pid.into(), Release);
 }
 
-/// Tells under which number the process in `slot` has the heap's second file open, so that others can find
-/// it, unless what is told there is right: of a number, `is_shown` says so.
+/// Tells under which number the process in `slot` has the heap's second file open, so that others
+/// can find it, unless what is told there is right: of a number, `is_shown` says so.
 pub(crate) fn show_pool_file(
     tables: &Tables,
     slot: u8,
@@ -150,8 +151,8 @@ pub(crate) fn hide_pool_file(tables: &Tables, slot: u8, number: u32) {
     let _ = word.compare_exchange(u64::from(number) + 1, 0, AcqRel, Relaxed);
 }
 
-/// The slot of the heir that the process in `slot` named, if the heir has joined and lives: both of them at
-/// `home`, for who reaps a process shares its namespace.
+/// The slot of the heir that the process in `slot` named, if the heir has joined and lives: both of
+/// them at `home`, for who reaps a process shares its namespace.
 pub(crate) fn heir(tables: &Tables, slot: u8, home: u8) -> Option<u8> {
     let records = tables.processes();
     let heir = u32::try_from(records[usize::from(slot)].more[HEIR].load(Acquire)).ok()?;

@@ -1,6 +1,6 @@
-//! How a page of 2 MiB comes and goes: absent -> mapping -> ready -> draining -> absent, each an exchange, or a
-//! store of the only owner. While it comes, the page's word stands for all its slices: so a claim on one counts
-//! once the page is ready and the claim is still there.
+//! How a page of 2 MiB comes and goes: absent -> mapping -> ready -> draining -> absent, each an
+//! exchange, or a store of the only owner. While it comes, the page's word stands for all its
+//! slices: so a claim on one counts once the page is ready and the claim is still there.
 //!
 //! What the memory is and where it comes from, callers say.
 
@@ -25,7 +25,8 @@ pub(crate) enum Refused {
     Exhausted,
 }
 
-/// Takes hold of a page without memory for `me` and has `provide` give it some: what its word is to say next.
+/// Takes hold of a page without memory for `me` and has `provide` give it some: what its word is to
+/// say next.
 pub(crate) fn map(
     page: &AtomicU64,
     me: CacheId,
@@ -55,8 +56,8 @@ pub(crate) fn make_ready(
     Ok(())
 }
 
-/// Has `ready` make the pages ready of slices that `me` claimed; the claims count if they are still there then.
-/// Else they are given back, but for those that whoever took the page wrote over.
+/// Has `ready` make the pages ready of slices that `me` claimed; the claims count if they are still
+/// there then. Else they are given back, but for those that whoever took the page wrote over.
 pub(crate) fn keep_claims(
     slices: &[AtomicU64],
     run: &Range<usize>,
@@ -73,9 +74,9 @@ pub(crate) fn keep_claims(
     result
 }
 
-/// Has `give_back` give the memory of a page back all of whose slices `me` claimed; whether it went. `between` is
-/// what the page is called while that goes on, if not draining: whoever provides the memory may hand it out again
-/// at once, to a thread that makes the page ready.
+/// Has `give_back` give the memory of a page back all of whose slices `me` claimed; whether it
+/// went. `between` is what the page is called while that goes on, if not draining: whoever provides
+/// the memory may hand it out again at once, to a thread that makes the page ready.
 pub(crate) fn drain(
     page: &AtomicU64,
     slices: &[AtomicU64],
@@ -102,7 +103,8 @@ pub(crate) fn drain(
     is_gone
 }
 
-/// Makes a page that a dead cache was mapping or draining what it is `next`. `word` is what it said.
+/// Makes a page that a dead cache was mapping or draining what it is `next`. `word` is what it
+/// said.
 pub(crate) fn reap(
     page: &AtomicU64,
     word: PageWord,

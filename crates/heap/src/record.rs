@@ -1,6 +1,7 @@
-//! How the records of processes and caches change hands. A process's: free -> joining -> active -> reaping ->
-//! free; a cache's: free -> active -> reaping -> free. Each step is one exchange of the word that was seen,
-//! whose epoch tells two lives of one record apart, or a store of the only owner.
+//! How the records of processes and caches change hands. A process's: free -> joining -> active ->
+//! reaping -> free; a cache's: free -> active -> reaping -> free. Each step is one exchange of the
+//! word that was seen, whose epoch tells two lives of one record apart, or a store of the only
+//! owner.
 
 use crate::step::step;
 use crate::sync::{
@@ -9,8 +10,9 @@ use crate::sync::{
 };
 use crate::word::{Cache, CacheWord, ProcessWord};
 
-/// Finds where `own` stands among the homes, or enters it where nobody is; 0 where all are taken. The first of
-/// them is nobody's. None is ever given up: so one that a process was entered with stays what it is.
+/// Finds where `own` stands among the homes, or enters it where nobody is; 0 where all are taken.
+/// The first of them is nobody's. None is ever given up: so one that a process was entered with
+/// stays what it is.
 pub(crate) fn find_home(homes: &[AtomicU64], own: u64) -> u8 {
     let found = homes.iter().enumerate().skip(1).find(|(_, home)| {
         let before = home.compare_exchange(0, own, AcqRel, Acquire);
@@ -19,8 +21,9 @@ pub(crate) fn find_home(homes: &[AtomicU64], own: u64) -> u8 {
     found.map_or(0, |(index, _)| index as u8)
 }
 
-/// Takes a process's record that said `old` and is nobody's, has `fill` write what goes with it, and says who
-/// has it, `pid` of `home`; false where another was faster, or took `pid` for dead meanwhile.
+/// Takes a process's record that said `old` and is nobody's, has `fill` write what goes with it,
+/// and says who has it, `pid` of `home`; false where another was faster, or took `pid` for dead
+/// meanwhile.
 pub(crate) fn join(
     state: &AtomicU64,
     old: ProcessWord,
@@ -39,8 +42,9 @@ pub(crate) fn join(
     state.compare_exchange(joining, active, AcqRel, Relaxed).is_ok()
 }
 
-/// Makes the record that said `seen` that of `pid`, which process `me` reaps. The epoch tells this from what
-/// another one makes of a word that both read: a visitor and the dead one before it have one name.
+/// Makes the record that said `seen` that of `pid`, which process `me` reaps. The epoch tells this
+/// from what another one makes of a word that both read: a visitor and the dead one before it have
+/// one name.
 pub(crate) fn seize(state: &AtomicU64, seen: ProcessWord, pid: u32, me: u8) -> bool {
     let mine = ProcessWord::reaping(seen.epoch().wrapping_add(1), pid, me).0;
     state.compare_exchange(seen.0, mine, AcqRel, Relaxed).is_ok()
@@ -80,9 +84,10 @@ pub(crate) fn free_cache(state: &AtomicU64) {
     state.store(CacheWord::free(epoch.wrapping_add(1)).0, Release);
 }
 
-/// Held by the one thread of this process that reaps the heap, so that "by me" names one thread: a mark in
-/// the process's record, which all attachments of the process have in common, also those of two libraries
-/// that each hold a copy of this code. It goes with the process: who takes a record clears it.
+/// Held by the one thread of this process that reaps the heap, so that "by me" names one thread: a
+/// mark in the process's record, which all attachments of the process have in common, also those of
+/// two libraries that each hold a copy of this code. It goes with the process: who takes a record
+/// clears it.
 pub(crate) struct Guard<'a>(&'a AtomicU64);
 
 impl<'a> Guard<'a> {

@@ -20,7 +20,8 @@ impl Node {
     }
 }
 
-/// What a block is for: statistics count by it. [`Heap::tag`](crate::Heap::tag) makes one of a name.
+/// What a block is for: statistics count by it. [`Heap::tag`](crate::Heap::tag) makes one of a
+/// name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct Tag(pub(crate) u8);
 
@@ -39,7 +40,8 @@ impl Tag {
     }
 }
 
-/// A place in a heap that means the same in every process that shares it: bytes from the data's start.
+/// A place in a heap that means the same in every process that shares it: bytes from the data's
+/// start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Offset(u64);
 

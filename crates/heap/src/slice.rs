@@ -1,11 +1,11 @@
 //! How slices change hands. Each step is one compare-and-swap, or a store by the only owner.
 //!
-//! Building `[head, head + count)`: every slice free -> claimed by me (given back if one is not to be
-//! had); the head -> run; the others -> span or tail; the head -> span or large, last. In a page that
-//! has no memory yet the page's word stands for all its slices: who maps it writes over claims, so a
-//! claim counts once the page is ready and the claim is still there ([`is_claimed`]).
-//! Taking apart: the head -> run; the others -> claimed; the head -> claimed; each -> free, with its
-//! generation grown by one.
+//! Building `[head, head + count)`: every slice free -> claimed by me (given back if one is not to
+//! be had); the head -> run; the others -> span or tail; the head -> span or large, last. In a page
+//! that has no memory yet the page's word stands for all its slices: who maps it writes over
+//! claims, so a claim counts once the page is ready and the claim is still there ([`is_claimed`]).
+//! Taking apart: the head -> run; the others -> claimed; the head -> claimed; each -> free, with
+//! its generation grown by one.
 //!
 //! So at any instant every slice is free, or says whose it is, or lies behind a head that does: who
 //! dies in between leaves nothing that a scan does not find.
@@ -63,8 +63,8 @@ pub(crate) fn claim_mapped(
     is_free
 }
 
-/// Gives back slices that `me` claimed and made nothing of, but for those that were written over by who
-/// took the page.
+/// Gives back slices that `me` claimed and made nothing of, but for those that were written over by
+/// who took the page.
 pub(crate) fn unclaim(slices: &[AtomicU64], run: Range<usize>, me: CacheId) {
     for index in run {
         let old = SliceWord(slices[index].load(Relaxed));
@@ -87,8 +87,8 @@ pub(crate) fn is_claimed(slices: &[AtomicU64], mut run: Range<usize>, me: CacheI
     })
 }
 
-/// Begins to make a span of `class` of slices that are `me`'s: all of it but the head says so then, and
-/// the head that it is being built.
+/// Begins to make a span of `class` of slices that are `me`'s: all of it but the head says so then,
+/// and the head that it is being built.
 pub(crate) fn begin_span(slices: &[AtomicU64], run: Range<usize>, class: u8, me: CacheId) {
     let count = run.len() as u32;
     let Some((head, tails)) = slices[run].split_first() else { return };
@@ -125,8 +125,8 @@ pub(crate) fn build_large(
 }
 
 /// Takes hold of a span or large block whose head still says `seen`: from then on the run is `me`'s
-/// alone. It may be longer than the block, if `me` has claimed the slices behind. Of several that try,
-/// one succeeds.
+/// alone. It may be longer than the block, if `me` has claimed the slices behind. Of several that
+/// try, one succeeds.
 pub(crate) fn seize(slices: &[AtomicU64], run: Range<usize>, seen: SliceWord, me: CacheId) -> bool {
     let class = if seen.is_span() { seen.class() } else { 0 };
     let new = SliceWord::run(seen.generation(), me, class, run.len() as u32);
@@ -162,7 +162,8 @@ pub(crate) fn cut(slices: &[AtomicU64], run: Range<usize>, keep: usize, me: Cach
     }
 }
 
-/// Makes a slice free that a dead cache claimed: `seen`. Who maps its page may write over it at this instant.
+/// Makes a slice free that a dead cache claimed: `seen`. Who maps its page may write over it at
+/// this instant.
 pub(crate) fn reap_claim(slice: &AtomicU64, seen: SliceWord) {
     exchange(slice, seen, SliceWord::free(seen.generation().wrapping_add(1)));
     step!("reap.slice.after_free");

@@ -1,5 +1,5 @@
-//! How the slots of a span change hands: free -> cached by a cache by compare-and-swap; cached -> live,
-//! live -> cached and cached -> free by stores of the only owner.
+//! How the slots of a span change hands: free -> cached by a cache by compare-and-swap; cached ->
+//! live, live -> cached and cached -> free by stores of the only owner.
 
 use crate::class::Class;
 use crate::step::step;
@@ -10,8 +10,8 @@ use crate::sync::{
 };
 use crate::word::{CacheId, SlotWord};
 
-/// Bytes of the smallest page that a kernel brings. Where its pages are larger, a write in vain is all
-/// that comes of it.
+/// Bytes of the smallest page that a kernel brings. Where its pages are larger, a write in vain is
+/// all that comes of it.
 const WORDS_PAGE: usize = 4096;
 
 /// The slot words of one span, within the array of its class's shift.
@@ -39,8 +39,8 @@ impl<'a> Slots<'a> {
         self.count
     }
 
-    /// Writes to the first page of words that begins here, if one does: met by a look first, as a claim
-    /// begins with, a page that is not there yet costs two faults.
+    /// Writes to the first page of words that begins here, if one does: met by a look first, as a
+    /// claim begins with, a page that is not there yet costs two faults.
     #[inline]
     pub(crate) fn touch(&self) {
         let before = self.words.as_ptr().addr().wrapping_neg() % WORDS_PAGE / size_of::<SlotWord>();
@@ -56,8 +56,8 @@ impl<'a> Slots<'a> {
         SlotWord(self.word(slot).load(Acquire))
     }
 
-    /// Claims free slots for `me`, from `from` on, and hands each to `take` until that says to stop.
-    /// Where the next look should begin.
+    /// Claims free slots for `me`, from `from` on, and hands each to `take` until that says to
+    /// stop. Where the next look should begin.
     pub(crate) fn claim(
         &self,
         from: usize,
@@ -75,8 +75,8 @@ impl<'a> Slots<'a> {
         self.count
     }
 
-    /// Makes the first `count` slots `me`'s, of a span that `me` is building: nobody else has one, but
-    /// for who saw an older span there and gives back what it claims.
+    /// Makes the first `count` slots `me`'s, of a span that `me` is building: nobody else has one,
+    /// but for who saw an older span there and gives back what it claims.
     pub(crate) fn hold(&self, count: usize, me: CacheId) {
         for slot in 0..count.min(self.count) {
             overwrite!(self.word(slot), SlotWord::cached(me).0, Relaxed);
@@ -94,8 +94,8 @@ impl<'a> Slots<'a> {
                 .is_ok()
     }
 
-    /// Makes a slot that `me` has cached free; whether it was `me`'s. By compare-and-swap, because the
-    /// span may have been taken apart and built anew since it was claimed.
+    /// Makes a slot that `me` has cached free; whether it was `me`'s. By compare-and-swap, because
+    /// the span may have been taken apart and built anew since it was claimed.
     pub(crate) fn release(&self, slot: usize, me: CacheId) -> bool {
         let (old, new) = (SlotWord::cached(me).0, SlotWord::FREE.0);
         self.word(slot).compare_exchange(old, new, Release, Relaxed).is_ok()

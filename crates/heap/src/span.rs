@@ -1,9 +1,9 @@
 //! How a span is taken apart while others may claim its slots.
 //!
 //! Who takes it apart claims every slot first: so none of them is live or anybody's, and nobody can
-//! claim one until the span's word says that the run is being taken apart. Who claims slots reads the
-//! span's word before and after: a claim on a slot that was released by then finds another word (the
-//! generation tells a span that was built anew), and is given back by compare-and-swap.
+//! claim one until the span's word says that the run is being taken apart. Who claims slots reads
+//! the span's word before and after: a claim on a slot that was released by then finds another word
+//! (the generation tells a span that was built anew), and is given back by compare-and-swap.
 
 use core::ops::Range;
 

@@ -12,10 +12,10 @@ pub(crate) use loom::sync::atomic::{
     Ordering::{self, Acquire, Relaxed, Release, SeqCst},
 };
 
-/// Stores to a word that another thread may exchange at this instant: whatever it read last, either its
-/// exchange is before the store, or it fails. loom lets an exchange that read what was there before come
-/// after such a store, as no machine does (its order of the changes of one word is only partial), so there
-/// it is an exchange too.
+/// Stores to a word that another thread may exchange at this instant: whatever it read last, either
+/// its exchange is before the store, or it fails. loom lets an exchange that read what was there
+/// before come after such a store, as no machine does (its order of the changes of one word is only
+/// partial), so there it is an exchange too.
 macro_rules! overwrite {
     ($word:expr, $value:expr, $order:expr) => {{
         #[cfg(not(loom))]

@@ -24,9 +24,9 @@ pub(crate) struct ProcessRecord {
     pub(crate) more: [AtomicU64; 6],
 }
 
-/// Blocks of one class that a thread holds, ready to be handed out, by their offsets in units. What a free
-/// stores for the next request so comes of the block's address alone: the time of a pair is not that of
-/// finding the block's class.
+/// Blocks of one class that a thread holds, ready to be handed out, by their offsets in units. What
+/// a free stores for the next request so comes of the block's address alone: the time of a pair is
+/// not that of finding the block's class.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(crate) struct Bin {
@@ -48,8 +48,8 @@ pub(crate) struct CacheRecord {
     pub(crate) current: [AtomicU32; 64],
     /// By class: the slot of that span at which the next look begins.
     pub(crate) cursor: [AtomicU32; 64],
-    /// The first of the slices, to the end of their page, that are claimed for spans to come, plus 1; 0
-    /// for none.
+    /// The first of the slices, to the end of their page, that are claimed for spans to come, plus
+    /// 1; 0 for none.
     pub(crate) ahead: AtomicU32,
     rest: [AtomicU32; 111],
     /// By class.
@@ -177,8 +177,8 @@ impl Tables {
         Bitmap::new(words, self.slices)
     }
 
-    /// The words of the bitmap of `class`, and where in them those of its upper levels begin, which every
-    /// look for a span reads.
+    /// The words of the bitmap of `class`, and where in them those of its upper levels begin, which
+    /// every look for a span reads.
     pub(crate) fn partial_words(&self, class: usize) -> (&[AtomicU64], usize) {
         assert!(class < CLASSES, "class {class}");
         let words = self.slice_words;
@@ -218,7 +218,8 @@ impl Tables {
         unsafe { self.table(self.layout.slots[index], (self.slices * SLICE) >> shift) }
     }
 
-    /// Which pieces of the metadata have memory behind them, a bit for each [`crate::layout::RESERVE`] bytes.
+    /// Which pieces of the metadata have memory behind them, a bit for each
+    /// [`crate::layout::RESERVE`] bytes.
     pub(crate) fn reserved(&self) -> &[AtomicU64] {
         let words = (self.layout.reserved / RESERVE).div_ceil(64);
         // SAFETY: the layout has room for a bit for each piece before it.
@@ -232,14 +233,14 @@ impl Tables {
     }
 
     /// # Safety
-    /// The layout has room for `count` values of `T` at `offset`; `T` is made of atomics, and zeroes
-    /// are a `T`.
+    /// The layout has room for `count` values of `T` at `offset`; `T` is made of atomics, and
+    /// zeroes are a `T`.
     unsafe fn table<T>(&self, offset: usize, count: usize) -> &[T] {
         debug_assert!(offset + count * size_of::<T>() <= self.layout.bytes);
         // SAFETY: within the mapping, as the caller and `new` promise.
         let start = unsafe { self.base.add(offset) };
-        // SAFETY: mapped, aligned (tables start at multiples of 4,096 and of their element), and for
-        // as long as `self` accessed by atomics only.
+        // SAFETY: mapped, aligned (tables start at multiples of 4,096 and of their element), and
+        // for as long as `self` accessed by atomics only.
         unsafe { core::slice::from_raw_parts(start.as_ptr().cast(), count) }
     }
 }

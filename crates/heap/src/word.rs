@@ -9,8 +9,8 @@
 //! | process record | [`ProcessWord`], 64 bits | free, joining, active, reaping |
 //!
 //! The word 0 is always "free", so that fresh, zeroed memory is a valid empty heap. A word that was
-//! read from shared memory can hold anything: decoding never fails, and every field that it yields is
-//! within the bits it was read from. What these bits index is checked by the caller.
+//! read from shared memory can hold anything: decoding never fails, and every field that it yields
+//! is within the bits it was read from. What these bits index is checked by the caller.
 
 /// How many caches there can be: an identity is 1 to this, in 15 bits of a slot word.
 pub(crate) const CACHES_MAX: u32 = 0x7FFF;
@@ -18,8 +18,8 @@ pub(crate) const CACHES_MAX: u32 = 0x7FFF;
 /// How many processes can share a heap: 7 bits of a slot word.
 pub(crate) const PROCESSES_MAX: u32 = 128;
 
-/// How many PID namespaces the processes of a heap can be at home in, and one: 7 bits of a process record's
-/// word, of which 0 is none that is known.
+/// How many PID namespaces the processes of a heap can be at home in, and one: 7 bits of a process
+/// record's word, of which 0 is none that is known.
 pub(crate) const HOMES_MAX: usize = 128;
 
 /// How many tags there can be, the empty tag 0 included: 8 bits of a slot word.
@@ -74,8 +74,8 @@ pub(crate) enum Slice {
     Free,
     /// Held by a cache, and no part of anything yet (or no more).
     Claimed(CacheId),
-    /// This head and all slices of `[head, head + length)` belong to a cache that builds them or takes
-    /// them apart.
+    /// This head and all slices of `[head, head + length)` belong to a cache that builds them or
+    /// takes them apart.
     Run { cache: CacheId, class: u8, length: u32 },
     /// Part of a span of slots; every slice of the span says the same.
     Span { class: u8 },
@@ -89,12 +89,12 @@ pub(crate) enum Slice {
     Unknown,
 }
 
-/// A slice's word: class 6 bits, kind 3, generation 16, owner 15, length 24, from bit 5 up; the highest
-/// bits of the length come round to bits 0 to 4. So class and kind, masked, are at once what leads to
-/// an entry of 32 bytes in a table.
+/// A slice's word: class 6 bits, kind 3, generation 16, owner 15, length 24, from bit 5 up; the
+/// highest bits of the length come round to bits 0 to 4. So class and kind, masked, are at once
+/// what leads to an entry of 32 bytes in a table.
 ///
-/// The generation grows by one each time that the slice becomes free, so that a claim made on a span
-/// that was taken apart and built anew meanwhile is seen.
+/// The generation grows by one each time that the slice becomes free, so that a claim made on a
+/// span that was taken apart and built anew meanwhile is seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(transparent)]
 pub(crate) struct SliceWord(pub(crate) u64);
@@ -117,8 +117,8 @@ impl SliceWord {
     /// How many values class and kind together can have.
     pub(crate) const FORMS: usize = 1 << (GENERATION_AT - CLASS_AT);
 
-    /// From one form to the next, so that a form is at once an offset in a table whose entries have so
-    /// many bytes.
+    /// From one form to the next, so that a form is at once an offset in a table whose entries have
+    /// so many bytes.
     pub(crate) const FORM_UNIT: usize = 1 << CLASS_AT;
 
     /// The form of a span of a class.
@@ -226,8 +226,8 @@ pub(crate) enum Page {
     Draining(CacheId),
 }
 
-/// A page's word: state 2 bits, cache 15, backing 3 (what memory it got, as [`crate::layout`] does not
-/// care), from the lowest bit up.
+/// A page's word: state 2 bits, cache 15, backing 3 (what memory it got, as [`crate::layout`] does
+/// not care), from the lowest bit up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(transparent)]
 pub(crate) struct PageWord(pub(crate) u64);
@@ -290,8 +290,8 @@ pub(crate) enum Cache {
     },
 }
 
-/// A cache record's word: state 2 bits, process 7, by 7, thread 16, epoch 32, from the lowest bit up.
-/// The epoch tells two lives of one record apart.
+/// A cache record's word: state 2 bits, process 7, by 7, thread 16, epoch 32, from the lowest bit
+/// up. The epoch tells two lives of one record apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(transparent)]
 pub(crate) struct CacheWord(pub(crate) u64);
@@ -363,10 +363,10 @@ pub(crate) enum Process {
     },
 }
 
-/// A process record's word: state 2 bits, by 7, process identity 23 (`PID_MAX_LIMIT` is 2^22), epoch
-/// 32, from the lowest bit up. The epoch tells two lives of one record apart. Where nobody reaps the
-/// process, `by` says where it is at home: its place in [`crate::tables::Tables::homes`], 0 where that is
-/// not known. A number means nothing elsewhere.
+/// A process record's word: state 2 bits, by 7, process identity 23 (`PID_MAX_LIMIT` is 2^22),
+/// epoch 32, from the lowest bit up. The epoch tells two lives of one record apart. Where nobody
+/// reaps the process, `by` says where it is at home: its place in [`crate::tables::Tables::homes`],
+/// 0 where that is not known. A number means nothing elsewhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(transparent)]
 pub(crate) struct ProcessWord(pub(crate) u64);

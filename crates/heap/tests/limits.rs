@@ -1,5 +1,5 @@
-//! Limits of the system: each gives an error or less of the heap, never a crash, and no block is lost.
-//! What changes a process for good is done in a forked child, which may not call malloc.
+//! Limits of the system: each gives an error or less of the heap, never a crash, and no block is
+//! lost. What changes a process for good is done in a forked child, which may not call malloc.
 
 use haul_heap::{Error, Heap, Node, Pages};
 
@@ -64,8 +64,8 @@ fn assert_whole(heap: &Heap) {
     }
 }
 
-/// Leaves this process `bytes` of addresses more than it uses. For a child, which has no other threads:
-/// those of the tests beside this one would use them, or give some back.
+/// Leaves this process `bytes` of addresses more than it uses. For a child, which has no other
+/// threads: those of the tests beside this one would use them, or give some back.
 fn leave_addresses(bytes: u64) -> bool {
     let mut text = [0_u8; 64];
     let path = c"/proc/self/statm".as_ptr();
@@ -186,8 +186,8 @@ fn pages_that_the_pool_does_not_have_are_plain() {
     assert_whole(&heap);
 }
 
-/// A child in a memory cgroup of 24 MiB asks for four times as much: it is refused, or the kernel ends
-/// it. Either way its blocks come back.
+/// A child in a memory cgroup of 24 MiB asks for four times as much: it is refused, or the kernel
+/// ends it. Either way its blocks come back.
 #[test]
 fn a_memory_cgroup_at_its_limit_loses_nothing() {
     // SAFETY: asks for a number.

@@ -1,6 +1,6 @@
-//! Programs that lock all their memory (mlockall), as DPDK's do: what a heap keeps for its whole limit must
-//! not become resident by that, only what is used of it. Each case is a forked child, which may not call
-//! malloc, for the lock is the process's.
+//! Programs that lock all their memory (mlockall), as DPDK's do: what a heap keeps for its whole
+//! limit must not become resident by that, only what is used of it. Each case is a forked child,
+//! which may not call malloc, for the lock is the process's.
 
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -12,7 +12,8 @@ const MIB: i64 = 1 << 20;
 /// The limit of the heaps here: their metadata alone would be 250 MiB.
 const LIMIT: u64 = 3 << 30;
 
-/// What may become resident by the lock, in bytes: the test's own program, and the stacks of its threads.
+/// What may become resident by the lock, in bytes: the test's own program, and the stacks of its
+/// threads.
 const SLACK: i64 = 64 * MIB;
 
 /// How many blocks of 1 MiB a child uses.
@@ -33,8 +34,8 @@ enum Kind {
     External,
 }
 
-/// The first version of the kernel with pages that end a lock's work on a mapping: 6.13 for memory of one
-/// process, 6.15 for files (madvise(2), MADV_GUARD_INSTALL).
+/// The first version of the kernel with pages that end a lock's work on a mapping: 6.13 for memory
+/// of one process, 6.15 for files (madvise(2), MADV_GUARD_INSTALL).
 const GUARDS_SINCE: [u32; 2] = [6, 15];
 
 fn is_kernel_old() -> bool {
@@ -131,7 +132,8 @@ fn map(bytes: usize) -> Option<NonNull<u8>> {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
     // SAFETY: a new mapping where the kernel likes.
     let start = unsafe { libc::mmap(std::ptr::null_mut(), bytes, libc::PROT_NONE, flags, -1, 0) };
-    // SAFETY: just mapped; without access a lock of all memory that was there before populated nothing.
+    // SAFETY: just mapped; without access a lock of all memory that was there before populated
+    // nothing.
     unsafe { libc::munlock(start, bytes) };
     NonNull::new(start.cast()).filter(|_| start != libc::MAP_FAILED)
 }

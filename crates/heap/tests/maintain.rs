@@ -98,7 +98,8 @@ fn faults() -> i64 {
     unsafe { usage.assume_init() }.ru_minflt
 }
 
-/// Page faults of the allocation of `bytes` in blocks of `size`, after one that shows what is to come.
+/// Page faults of the allocation of `bytes` in blocks of `size`, after one that shows what is to
+/// come.
 fn faults_of_growth(heap: &Heap, bytes: usize, size: usize) -> i64 {
     heap.alloc(size, 64, Node::ANY).unwrap();
     heap.maintain();

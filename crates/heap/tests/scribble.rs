@@ -1,6 +1,6 @@
-//! A peer that writes anything over the metadata of a shared heap: what others do with the heap then
-//! fails or goes on, and never ends in a signal or a panic. Blocks may be lost or given twice; nothing
-//! is written to them here.
+//! A peer that writes anything over the metadata of a shared heap: what others do with the heap
+//! then fails or goes on, and never ends in a signal or a panic. Blocks may be lost or given twice;
+//! nothing is written to them here.
 
 use std::ffi::c_void;
 use std::fs::File;
@@ -52,8 +52,8 @@ impl Scribbler {
     }
 
     fn words(&self) -> &[AtomicU64] {
-        // SAFETY: mapped for as long as `self` lives, at a multiple of a page; all who use it here use
-        // atomics, and any bits are a word.
+        // SAFETY: mapped for as long as `self` lives, at a multiple of a page; all who use it here
+        // use atomics, and any bits are a word.
         unsafe { std::slice::from_raw_parts(self.address.cast(), self.bytes / 8) }
     }
 }
@@ -111,8 +111,8 @@ fn nor_does_it_where_the_heap_checks_its_blocks() {
     scribble_over(true);
 }
 
-/// Has a heap be used while words of its metadata, and of its first data where it `is_checked`, are written
-/// over.
+/// Has a heap be used while words of its metadata, and of its first data where it `is_checked`, are
+/// written over.
 fn scribble_over(is_checked: bool) {
     let rounds = if cfg!(debug_assertions) { 40 } else { 400 };
     let mut told = 0;
@@ -146,8 +146,8 @@ fn scribble_over(is_checked: bool) {
     assert!(told > rounds as usize * 15, "{told}");
 }
 
-/// Words that say something already are written over again and again, while the heap is used: what it reads
-/// twice is another word the second time.
+/// Words that say something already are written over again and again, while the heap is used: what
+/// it reads twice is another word the second time.
 #[test]
 fn metadata_that_others_write_over_meanwhile_does_no_harm() {
     let rounds = if cfg!(debug_assertions) { 8 } else { 200 };

@@ -32,8 +32,8 @@ pub struct Panic {
     pub message: String,
 }
 
-/// Where the threads of a crew meet within a command, once: [`Meeting::wait`] returns on all at once.
-/// A thread that ends the command without it has met the others all the same.
+/// Where the threads of a crew meet within a command, once: [`Meeting::wait`] returns on all at
+/// once. A thread that ends the command without it has met the others all the same.
 pub struct Meeting<'a> {
     has_met: Cell<bool>,
     arrived: &'a AtomicUsize,

@@ -85,9 +85,9 @@ impl fmt::Display for Disturbance {
 /// What was noticed of the machine during a run.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Noticed {
-    /// The share of all CPUs' time that the hypervisor gave to other guests, in percent; `None` where
-    /// the kernel does not tell. It is a figure like any other, and counts as a disturbance only for
-    /// whoever sets a limit.
+    /// The share of all CPUs' time that the hypervisor gave to other guests, in percent; `None`
+    /// where the kernel does not tell. It is a figure like any other, and counts as a disturbance
+    /// only for whoever sets a limit.
     pub steal_percent: Option<f64>,
     /// What has to be told.
     pub disturbances: Vec<Disturbance>,

@@ -1,4 +1,5 @@
-//! The one error of this crate. Each message names the attempt, the value, the limit and the remedy.
+//! The one error of this crate. Each message names the attempt, the value, the limit and the
+//! remedy.
 
 use haul_model::Bytes;
 

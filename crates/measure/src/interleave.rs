@@ -11,7 +11,8 @@
 //!
 //! Rounds in which the kernel took a CPU away within a sample measured another process as well:
 //! they are left out, unless they are the majority (then the machine is like that, it is said, and
-//! such samples count the thread's CPU time instead). Samples near the timer's precision are refused.
+//! such samples count the thread's CPU time instead). Samples near the timer's precision are
+//! refused.
 //!
 //! From the bottom up:
 //!

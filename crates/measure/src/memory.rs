@@ -140,8 +140,8 @@ impl Drop for Region {
     }
 }
 
-/// Memory that can be had now without swapping, in bytes, with some left for others. Where the machine does
-/// not tell, all there could be.
+/// Memory that can be had now without swapping, in bytes, with some left for others. Where the
+/// machine does not tell, all there could be.
 #[must_use]
 pub fn available_bytes(proc: &Proc) -> u64 {
     let available = proc.memory_available_bytes();

@@ -7,14 +7,14 @@
 //!   streams through (it lies in L2);
 //! - L2: half of L2, the list in the other half;
 //! - LLC: half of it, at most [`LLC_MAX_BYTES`], at least four times L2;
-//! - cold: each half twice [`COLD_LLC_MULTIPLE`] times LLC, visited by pages in a random order; each
-//!   pass shifts all addresses by a random number of pages and some lines, so that what one subject
-//!   has just touched is not what the next touches: a line is still in LLC
-//!   in one of ten cases, as a test here counts;
+//! - cold: each half twice [`COLD_LLC_MULTIPLE`] times LLC, visited by pages in a random order;
+//!   each pass shifts all addresses by a random number of pages and some lines, so that what one
+//!   subject has just touched is not what the next touches: a line is still in LLC in one of ten
+//!   cases, as a test here counts;
 //! - mixed: each address drawn from nested parts: see [`MIXED_SHARES`].
 //!
-//! Source and target are misaligned independently. Where a level's lines are meant to come again, in L1
-//! and L2, the region lies elsewhere in each round, for all subjects of the round alike: see
+//! Source and target are misaligned independently. Where a level's lines are meant to come again,
+//! in L1 and L2, the region lies elsewhere in each round, for all subjects of the round alike: see
 //! [`Placement::place_bytes`], and [`resident`] for two buffers of one size.
 
 pub mod resident;
@@ -30,9 +30,10 @@ use crate::random::Random;
 /// on the size of the whole (one reported a 1 TiB L3), which other guests use as well.
 pub const LLC_MAX_BYTES: usize = 16 << 20;
 
-/// The most of L3 that one process is taken to have, in bytes: AMD's 96 MiB of stacked cache for eight
-/// cores; larger ones serve dozens. Copies' thresholds are made with the same. It also bounds the memory
-/// and the time that "cold" takes: on an idle machine with more, some of what is called cold lies in L3.
+/// The most of L3 that one process is taken to have, in bytes: AMD's 96 MiB of stacked cache for
+/// eight cores; larger ones serve dozens. Copies' thresholds are made with the same. It also bounds
+/// the memory and the time that "cold" takes: on an idle machine with more, some of what is called
+/// cold lies in L3.
 pub const LLC_SHARE_BYTES: usize = 96 << 20;
 
 /// How many times LLC the addresses of a cold half spread over before they are shifted, and how far
@@ -49,10 +50,11 @@ const SHIFT_LINES: usize = 13;
 /// The line that caches move, in bytes.
 const LINE_BYTES: usize = 64;
 
-/// How far apart the places of different rounds lie at most, in bytes: all of address bits 12 to 19 come up
-/// in what lies in L1. Which way of an L1 a line is looked for in is guessed by a hash of such bits on AMD's
-/// processors, and two lines of a set with the same hash drive one another out (Lipp et al., "Take A Way",
-/// 2020). What else a subject touches, its own variables and the stack, has its place for the whole process.
+/// How far apart the places of different rounds lie at most, in bytes: all of address bits 12 to 19
+/// come up in what lies in L1. Which way of an L1 a line is looked for in is guessed by a hash of
+/// such bits on AMD's processors, and two lines of a set with the same hash drive one another out
+/// (Lipp et al., "Take A Way", 2020). What else a subject touches, its own variables and the stack,
+/// has its place for the whole process.
 pub const PLACES_BYTES: usize = 768 << 10;
 
 /// How often an address of the mixed level lies in the parts of L1, L2, LLC and cold size. haul's
@@ -211,10 +213,11 @@ impl Placement {
         }
     }
 
-    /// Where the region of a round begins, in bytes: drawn by the round's number, so that all subjects of a
-    /// round have the same place and the next round has another. In L1 anywhere within [`PLACES_BYTES`]; in
-    /// L2, and where the level has grown, within a page, because what lay elsewhere would come from beyond
-    /// the level. 0 where each pass shifts the addresses in any case.
+    /// Where the region of a round begins, in bytes: drawn by the round's number, so that all
+    /// subjects of a round have the same place and the next round has another. In L1 anywhere
+    /// within [`PLACES_BYTES`]; in L2, and where the level has grown, within a page, because what
+    /// lay elsewhere would come from beyond the level. 0 where each pass shifts the addresses in
+    /// any case.
     #[must_use]
     #[inline]
     pub fn place_bytes(&self, round: u64) -> usize {
@@ -391,8 +394,8 @@ mod tests {
         assert!(llc > 2 * CACHES.l2_bytes && llc < CACHES.llc_bytes, "{llc}");
     }
 
-    /// Rounds differ where lines are meant to come again, by lines and in L1 by pages; what moves with each
-    /// pass has one place.
+    /// Rounds differ where lines are meant to come again, by lines and in L1 by pages; what moves
+    /// with each pass has one place.
     #[test]
     fn rounds_lie_at_places_of_their_own() {
         for level in Level::ALL {

@@ -17,8 +17,8 @@ pub fn throughput(record: &Record) -> Option<f64> {
 }
 
 /// What memory allows `record`'s function on as many threads: the best `memory.bandwidth` among
-/// `records` of the same run and machine, by copying, or by writing for memset; in GB/s. Another run
-/// may have had another machine of that name, or the same at another hour.
+/// `records` of the same run and machine, by copying, or by writing for memset; in GB/s. Another
+/// run may have had another machine of that name, or the same at another hour.
 ///
 /// A copy inside the caches passes it: it is the limit of memory, not of caches.
 ///

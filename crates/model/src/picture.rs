@@ -15,7 +15,8 @@
 //!
 //! ```
 //! use haul_model::picture::{Slice, parse, text};
-//! let page = [Slice::Span { class_bytes: 64, live: 1000, cached: 24, free: 0, tag: 1 }, Slice::Free, Slice::Free];
+//! let span = Slice::Span { class_bytes: 64, live: 1000, cached: 24, free: 0, tag: 1 };
+//! let page = [span, Slice::Free, Slice::Free];
 //! assert_eq!(text(&page), "64:1000+24+0@1 2*-");
 //! assert_eq!(parse("64:1000+24+0@1 2*-").unwrap(), page);
 //! ```

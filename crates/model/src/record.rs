@@ -64,9 +64,9 @@ pub struct Record {
     pub unit: String,
     /// Every sample, in the order taken; each is already per operation where the metric is.
     pub samples: Vec<f64>,
-    /// Where [`Record::samples`] are no samples but their quantiles, at even steps from the least to the
-    /// most: of how many samples. So a record takes less room, and whoever does not know the field
-    /// reads the same median and quartiles.
+    /// Where [`Record::samples`] are no samples but their quantiles, at even steps from the least
+    /// to the most: of how many samples. So a record takes less room, and whoever does not know the
+    /// field reads the same median and quartiles.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub quantiles_of: Option<NonZeroU64>,
     /// The comparison with a baseline measured in the same interleaved run, if there is one.
@@ -165,9 +165,10 @@ pub enum LineError {
 }
 
 impl Record {
-    /// A figure counts as disturbed where the hypervisor took more than this of all processors' time while
-    /// it was taken, in percent. The kernel counts in ticks of 10 ms: of a short step (0.3 s on two
-    /// processors) this is three of them, so that a tick or two by chance mark nothing.
+    /// A figure counts as disturbed where the hypervisor took more than this of all processors'
+    /// time while it was taken, in percent. The kernel counts in ticks of 10 ms: of a short step
+    /// (0.3 s on two processors) this is three of them, so that a tick or two by chance mark
+    /// nothing.
     pub const STEAL_PERCENT_MAX: f64 = 5.0;
 
     /// A measured record with no parameters, samples, time or machine yet.
@@ -216,8 +217,8 @@ impl Record {
         self.quantiles_of.map_or(self.samples.len() as u64, NonZeroU64::get)
     }
 
-    /// What the hypervisor took of all processors' time while the figure was taken, in percent; `None` where
-    /// the record does not say, or says what no share can be.
+    /// What the hypervisor took of all processors' time while the figure was taken, in percent;
+    /// `None` where the record does not say, or says what no share can be.
     #[must_use]
     pub fn steal_percent(&self) -> Option<f64> {
         let percent = self.parameters.get("steal_percent")?.as_f64()?;
@@ -269,8 +270,9 @@ impl Comparison {
     ///
     /// ```
     /// use haul_model::{Comparison, Verdict};
-    /// let mut against_libc =
-    ///     Comparison { baseline: "libc".into(), ratio: 0.97, ratio_low: 0.96, ratio_high: 0.98, floor: 0.01 };
+    /// let baseline = "libc".into();
+    /// let (ratio, ratio_low, ratio_high, floor) = (0.97, 0.96, 0.98, 0.01);
+    /// let mut against_libc = Comparison { baseline, ratio, ratio_low, ratio_high, floor };
     /// assert_eq!(against_libc.verdict(), Verdict::Less);
     /// against_libc.floor = 0.04;
     /// assert_eq!(against_libc.verdict(), Verdict::NoDifference);
@@ -335,8 +337,8 @@ impl From<Machine> for Line {
     }
 }
 
-/// [`Record`] as it is read. `flatten` on an optional struct would read a comparison of which a part
-/// is missing or mistyped as none at all, so its fields are read one by one.
+/// [`Record`] as it is read. `flatten` on an optional struct would read a comparison of which a
+/// part is missing or mistyped as none at all, so its fields are read one by one.
 #[derive(Deserialize)]
 struct RecordFields {
     schema: String,

@@ -10,14 +10,15 @@ use crate::stats::quantile_of_sorted;
 /// What more samples are reduced to: the least, the quartiles with the median, and the most.
 const QUANTILES: usize = 5;
 
-/// Digits that are kept of a sample. A page shows bytes and picoseconds to the last digit, which nine
-/// digits changed in 70 of a million cells.
+/// Digits that are kept of a sample. A page shows bytes and picoseconds to the last digit, which
+/// nine digits changed in 70 of a million cells.
 const DIGITS: usize = 12;
 
-/// The same lines in less room: of records with more than five samples the least, the quartiles and the
-/// most, and twelve digits of each sample.
+/// The same lines in less room: of records with more than five samples the least, the quartiles and
+/// the most, and twelve digits of each sample.
 ///
-/// Samples that a page compares one by one, those of a channel's throughput, stay as they are taken.
+/// Samples that a page compares one by one, those of a channel's throughput, stay as they are
+/// taken.
 ///
 /// ```
 /// use haul_model::{Line, Record};
@@ -39,8 +40,8 @@ pub fn compact(mut lines: Vec<Line>) -> Vec<Line> {
     lines
 }
 
-/// Makes more samples than `quantiles` so many quantiles, ascending. A multiple of four and one has the
-/// quartiles and the median among them.
+/// Makes more samples than `quantiles` so many quantiles, ascending. A multiple of four and one has
+/// the quartiles and the median among them.
 pub(crate) fn thin(record: &mut Record, quantiles: usize) {
     if record.samples.len() <= quantiles {
         return;

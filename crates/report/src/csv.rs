@@ -12,10 +12,10 @@ use crate::text;
 /// left out.
 ///
 /// Quoted as RFC 4180 says, with `\n` line ends. Columns: the record's fields, each parameter as
-/// `parameters.NAME` (empty where a record lacks it), `median`, `quartile_low`, `quartile_high`, the
-/// comparison, and all `samples` apart by spaces (where they are quantiles, `quantiles_of` says of how
-/// many samples). Numbers are written so that they read back exactly.
-/// Text that a spreadsheet would take for a formula has an apostrophe before it.
+/// `parameters.NAME` (empty where a record lacks it), `median`, `quartile_low`, `quartile_high`,
+/// the comparison, and all `samples` apart by spaces (where they are quantiles, `quantiles_of` says
+/// of how many samples). Numbers are written so that they read back exactly. Text that a
+/// spreadsheet would take for a formula has an apostrophe before it.
 ///
 /// ```
 /// use haul_model::{Line, Record};

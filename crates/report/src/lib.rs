@@ -5,7 +5,8 @@
 //!
 //! ```
 //! use haul_model::{Line, Record};
-//! let mut record = Record::new("run-1", "copy.size", "haul", "time", "ns").with("size_bytes", 4096);
+//! let record = Record::new("run-1", "copy.size", "haul", "time", "ns");
+//! let mut record = record.with("size_bytes", 4096);
 //! record.samples = vec![51.2, 50.9, 51.0];
 //! let lines = [Line::from(record)];
 //! assert!(haul_report::html(&lines).starts_with("<!doctype html>"));

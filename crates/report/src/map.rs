@@ -1,7 +1,7 @@
 //! A heap's map: its pages slice by slice, drawn; its classes and tags beside it.
 //!
-//! What moves (the tip, the choice of colours) is the script's, from the same text of slices that is
-//! drawn here.
+//! What moves (the tip, the choice of colours) is the script's, from the same text of slices that
+//! is drawn here.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -15,7 +15,8 @@ use crate::text::{self, escape};
 /// The experiment that is drawn so.
 pub(crate) const EXPERIMENT: &str = "heap.map";
 
-/// Pages that are drawn; a heap of more is drawn by its first ones. A page takes up to 4 KB of text.
+/// Pages that are drawn; a heap of more is drawn by its first ones. A page takes up to 4 KB of
+/// text.
 const PAGES_MAX: usize = 512;
 
 /// Maps that are drawn, the newest ones; the table has all.

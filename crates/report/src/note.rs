@@ -4,15 +4,18 @@ use haul_model::Record;
 
 use crate::text;
 
-/// What a reader has to know of a figure beside its number: its own note, and what the hypervisor took
-/// where that is more than 5% of the processors' time. `None` where there is nothing.
+/// What a reader has to know of a figure beside its number: its own note, and what the hypervisor
+/// took where that is more than 5% of the processors' time. `None` where there is nothing.
 ///
 /// ```
 /// use haul_model::Record;
-/// let record = Record::new("r", "copy.size", "haul", "time", "ns").with("note", "2 threads shared 1 CPU");
-/// assert_eq!(haul_report::note(&record.clone().with("steal_percent", 0.8)).unwrap(), "2 threads shared 1 CPU");
+/// let note = "2 threads shared 1 CPU";
+/// let record = Record::new("r", "copy.size", "haul", "time", "ns").with("note", note);
+/// let calm = record.clone().with("steal_percent", 0.8);
+/// assert_eq!(haul_report::note(&calm).unwrap(), note);
 /// let disturbed = haul_report::note(&record.with("steal_percent", 14.2)).unwrap();
-/// assert_eq!(disturbed, "2 threads shared 1 CPU; the hypervisor took 14% of the processors’ time");
+/// let more = "the hypervisor took 14% of the processors’ time";
+/// assert_eq!(disturbed, format!("{note}; {more}"));
 /// ```
 #[must_use]
 pub fn note(record: &Record) -> Option<String> {

@@ -34,10 +34,10 @@ const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 
 /// Records as one HTML file that works offline, without a server, and without JavaScript except for
 /// what moves.
 ///
-/// Every record appears: drawn where a plot knows its experiment, in a table always, and in the data
-/// that the page embeds, with samples to four digits and at most 64 of them. Text from records is escaped wherever it stands. An
-/// empty slice gives a page that says what to run. Costs time and memory in proportion to the
-/// records; the page itself is below 100 KB.
+/// Every record appears: drawn where a plot knows its experiment, in a table always, and in the
+/// data that the page embeds, with samples to four digits and at most 64 of them. Text from records
+/// is escaped wherever it stands. An empty slice gives a page that says what to run. Costs time and
+/// memory in proportion to the records; the page itself is below 100 KB.
 #[must_use]
 pub fn html(lines: &[Line]) -> String {
     let sections = select::sections(lines);

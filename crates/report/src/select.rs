@@ -1,5 +1,5 @@
-//! Which records belong together: by machine, then by experiment; and which of two that say the same
-//! thing is the newer.
+//! Which records belong together: by machine, then by experiment; and which of two that say the
+//! same thing is the newer.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -66,8 +66,9 @@ impl<'a> Section<'a> {
         self.newest_by(identity)
     }
 
-    /// What a sentence may compare: as [`Section::newest_measured`], but in each run, for only what one
-    /// run measured in turns can be held against each other. The records of the newest run come first.
+    /// What a sentence may compare: as [`Section::newest_measured`], but in each run, for only what
+    /// one run measured in turns can be held against each other. The records of the newest run come
+    /// first.
     pub(crate) fn measured_by_run(&self) -> Vec<&'a Record> {
         let mut records =
             self.newest_by(|record| format!("{}\u{1f}{}", record.run, identity(record)));
@@ -138,8 +139,8 @@ const READER: &str = "then_read";
 /// Its value where nothing was read, which those records that do not say it mean as well.
 pub(crate) const NO_READER: &str = "nothing";
 
-/// What of each target was read right after its call: `nothing`, `first`, `last` or `all`. Records made
-/// before 2026-11-25 say whether the first bytes were.
+/// What of each target was read right after its call: `nothing`, `first`, `last` or `all`. Records
+/// made before 2026-11-25 say whether the first bytes were.
 pub(crate) fn reader(record: &Record) -> String {
     match record.parameters.get(READER) {
         None | Some(serde_json::Value::Bool(false)) => NO_READER.into(),
@@ -158,8 +159,8 @@ pub(crate) fn of_one_call<'a, T>(all: Vec<T>, record_of: impl Fn(&T) -> &'a Reco
     all.into_iter().filter(is_inline).collect()
 }
 
-/// Records that one sentence may join: where some of them have a reader of what was written and others
-/// none, those that have none.
+/// Records that one sentence may join: where some of them have a reader of what was written and
+/// others none, those that have none.
 pub(crate) fn of_one_reader<'a, T>(all: Vec<T>, record_of: impl Fn(&T) -> &'a Record) -> Vec<T> {
     let has_none = |each: &T| reader(record_of(each)) == NO_READER;
     if !all.iter().any(has_none) {
@@ -173,8 +174,8 @@ pub(crate) fn is_remark(parameter: &str) -> bool {
     matches!(parameter, "note" | "rerun" | "slices" | "limit_gb_s" | "of_limit")
 }
 
-/// Parameters that say under which conditions a figure was taken. The others are accounts of the run:
-/// they differ from one run of the same thing to the next.
+/// Parameters that say under which conditions a figure was taken. The others are accounts of the
+/// run: they differ from one run of the same thing to the next.
 pub(crate) fn is_condition(parameter: &str) -> bool {
     let is_account = matches!(
         parameter,

@@ -1,5 +1,5 @@
-//! A figure without a browser: what the page shows before, or without, its script; and a picture for
-//! a document.
+//! A figure without a browser: what the page shows before, or without, its script; and a picture
+//! for a document.
 //!
 //! Draws the first view in the first mode. Everything that moves is the script's.
 

@@ -43,7 +43,8 @@ pub(crate) fn table(caption: &str, records: &[&Record], limits: &[&Record]) -> S
 
 struct Columns<'a> {
     limits: &'a [&'a Record],
-    /// What memory allowed filling or copying, by threads and run: thousands of rows ask for the same few.
+    /// What memory allowed filling or copying, by threads and run: thousands of rows ask for the
+    /// same few.
     allowed: RefCell<BTreeMap<(bool, String, String), Option<f64>>>,
     has_throughput: bool,
     parameters: BTreeSet<&'a str>,

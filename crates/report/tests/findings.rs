@@ -44,8 +44,9 @@ fn the_headline_is_a_geometric_mean() {
     assert!(headline.text.contains("data in L1"), "{}", headline.text);
 }
 
-/// What is read right after is another question: its records are no part of a sentence about calls alone,
-/// and those of older files, which say only whether the first bytes were read, are of the same two kinds.
+/// What is read right after is another question: its records are no part of a sentence about calls
+/// alone, and those of older files, which say only whether the first bytes were read, are of the
+/// same two kinds.
 #[test]
 fn a_sentence_joins_records_of_one_reader() {
     let read = |ratio: f64, how: serde_json::Value| match distribution("a", "l1", ratio, 0.01) {
@@ -169,8 +170,8 @@ fn the_best_by_size_is_told_in_ranges() {
     assert!(fastest.text.contains("near up to 4 KiB and far above"), "{}", fastest.text);
 }
 
-/// Medians of different rounds say haul takes twice as long; round by round it takes a tenth longer, which
-/// the baseline's distance from itself hides.
+/// Medians of different rounds say haul takes twice as long; round by round it takes a tenth
+/// longer, which the baseline's distance from itself hides.
 #[test]
 fn what_noise_hides_is_not_called_worse() {
     let compared = |subject: &str, time: f64, ratio: f64, floor: f64| -> Line {

@@ -628,8 +628,8 @@ fn a_calibration_that_changes_nothing_is_not_drawn_again() {
     assert!(once < twice && is_told && !is_told_twice, "{once} and {twice}");
 }
 
-/// Figure of transfers: a way that moves a quarter of the baseline's bytes a second and answers in a
-/// seventh of its time.
+/// Figure of transfers: a way that moves a quarter of the baseline's bytes a second and answers in
+/// a seventh of its time.
 fn transfers_with_verdicts() -> Vec<Line> {
     let of = |metric: &str, unit: &str, value: f64, ratio: f64, floor: f64| {
         let mut record = Record::new("run-1", "channel.transfer", "haul:ring", metric, unit)

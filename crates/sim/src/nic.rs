@@ -1,15 +1,15 @@
 //! The network device and the peer behind it, which sends one TCP stream as fast as it is taken.
 //!
 //! The device has a ring of [`RING`] descriptors in the program's memory and a page of registers at
-//! [`REGISTERS_ADDRESS`]. It writes frames into the buffers that the descriptors name and marks them
-//! full; the program takes them in order and says how many it has returned. The device keeps half the
-//! ring filled, so that a buffer is written again long after it was returned and a payload is never
-//! in a cache when the program first reads it. The wire has no speed: the processor is the bottleneck,
-//! as in the paper.
+//! [`REGISTERS_ADDRESS`]. It writes frames into the buffers that the descriptors name and marks
+//! them full; the program takes them in order and says how many it has returned. The device keeps
+//! half the ring filled, so that a buffer is written again long after it was returned and a payload
+//! is never in a cache when the program first reads it. The wire has no speed: the processor is the
+//! bottleneck, as in the paper.
 //!
 //! The peer opens the connection, learns the program's sequence number from its answer, then sends
-//! segments of one payload size; what the program sends after that is only counted and read for what
-//! it acknowledges.
+//! segments of one payload size; what the program sends after that is only counted and read for
+//! what it acknowledges.
 
 use crate::error::Error;
 use crate::image::Memory;
@@ -20,9 +20,9 @@ pub const RING: u64 = 256;
 pub const REGISTERS_ADDRESS: u64 = 0x1000_0000;
 /// Bytes of that page.
 pub const REGISTERS_BYTES: u64 = 4096;
-/// Bytes of a descriptor: address (8), length (4), 1 where it is full (4), and nothing up to a line,
-/// so that the device never writes into a line that the program reads from. Chosen: 64, as the
-/// completions of ConnectX devices.
+/// Bytes of a descriptor: address (8), length (4), 1 where it is full (4), and nothing up to a
+/// line, so that the device never writes into a line that the program reads from. Chosen: 64, as
+/// the completions of ConnectX devices.
 pub const DESCRIPTOR_BYTES: u64 = 64;
 /// Ethernet, IPv4 and TCP headers without options.
 pub const HEADER_BYTES: u64 = ETHERNET_BYTES + 20 + 20;
@@ -125,7 +125,8 @@ impl Nic {
     /// A store of `value` to the register at `address`.
     ///
     /// # Errors
-    /// [`Error::Device`] for a register that does not exist, and for memory that is not the program's.
+    /// [`Error::Device`] for a register that does not exist, and for memory that is not the
+    /// program's.
     pub fn store(&mut self, memory: &mut Memory, address: u64, value: u64) -> Result<(), Error> {
         match address.wrapping_sub(REGISTERS_ADDRESS) {
             0x00 => {
@@ -203,7 +204,8 @@ impl Nic {
         true
     }
 
-    /// The headers of a frame. Checksums are zero: the device of the paper's time checks them itself.
+    /// The headers of a frame. Checksums are zero: the device of the paper's time checks them
+    /// itself.
     fn build(&mut self, flags: u8, sequence: u32, acknowledge: u32, payload_bytes: u64) {
         let frame = &mut self.frame;
         frame.clear();

@@ -51,8 +51,8 @@ pub struct Outcome {
 
 /// Runs `image` on the machine that `configuration` describes. A function of its arguments alone.
 ///
-/// Costs some 100 ns of the host's time an instruction, and memory for the program's own, its caches
-/// and its trace.
+/// Costs some 100 ns of the host's time an instruction, and memory for the program's own, its
+/// caches and its trace.
 ///
 /// # Errors
 /// A configuration that cannot be; what the program did wrong; [`Error::InstructionLimit`] or

@@ -188,7 +188,8 @@ fn a_window_that_is_full_holds_up_what_comes() {
     };
     let (narrow, wide) = (time(64), time(512));
     let difference = (narrow - wide) as f64;
-    // What is left for after the miss goes two a cycle; what was done meanwhile leaves four a cycle.
+    // What is left for after the miss goes two a cycle; what was done meanwhile leaves four a
+    // cycle.
     let expected = (300.0 - 63.0) / 2.0 - 300.0 / 4.0;
     assert_slope("instructions behind a miss", difference, expected, 4.0);
 }

@@ -1,5 +1,5 @@
-//! The workloads that `scripts/sim-workload` builds, where their compiler is: every way to copy gives
-//! the bytes that were sent, on the interpreter and on the timing core.
+//! The workloads that `scripts/sim-workload` builds, where their compiler is: every way to copy
+//! gives the bytes that were sent, on the interpreter and on the timing core.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

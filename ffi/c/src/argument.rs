@@ -30,14 +30,14 @@ pub(crate) unsafe fn bytes_of<'a>(
         0 => Ok(&[]),
         _ if data.is_null() => Err(haul_status::HAUL_ERROR_NULL),
         _ if size > isize::MAX as usize => Err(haul_status::HAUL_ERROR_ARGUMENT),
-        // SAFETY: not NULL, so `size` readable bytes by the caller's promise, which also says how long
-        // they live; bytes need no alignment, and are no more than a slice may have.
+        // SAFETY: not NULL, so `size` readable bytes by the caller's promise, which also says how
+        // long they live; bytes need no alignment, and are no more than a slice may have.
         _ => Ok(unsafe { std::slice::from_raw_parts(data.cast(), size) }),
     }
 }
 
-/// Makes a value and writes it to where C wants it: on success alone, and only where there is a place
-/// is it made at all.
+/// Makes a value and writes it to where C wants it: on success alone, and only where there is a
+/// place is it made at all.
 ///
 /// # Safety
 /// `target` is NULL or writable.

@@ -32,9 +32,9 @@ pub struct haul_heap_stats {
     pub limit_bytes: u64,
 }
 
-/// Allocates size bytes at a multiple of align, a power of two up to 1 GiB. NULL where that cannot be
-/// had: bad alignment, more than the limit, or no memory. size 0 gives the smallest block. Most calls
-/// are some twenty instructions.
+/// Allocates size bytes at a multiple of align, a power of two up to 1 GiB. NULL where that cannot
+/// be had: bad alignment, more than the limit, or no memory. size 0 gives the smallest block. Most
+/// calls are some twenty instructions.
 ///
 /// # Safety
 /// heap is NULL or a heap.
@@ -83,13 +83,13 @@ pub unsafe extern "C" fn haul_heap_zalloc(
     given(heap.heap.zalloc(size, align, Node::ANY, Tag::NONE))
 }
 
-/// Makes a block size bytes long at a multiple of align: where it is if it fits there, else elsewhere
-/// with its content moved. NULL where that cannot be had; the block is as it was then. block NULL
-/// allocates.
+/// Makes a block size bytes long at a multiple of align: where it is if it fits there, else
+/// elsewhere with its content moved. NULL where that cannot be had; the block is as it was then.
+/// block NULL allocates.
 ///
 /// # Safety
-/// heap is NULL or a heap. If block is a live block of it, the caller owns it, and uses only what is
-/// returned from a success on.
+/// heap is NULL or a heap. If block is a live block of it, the caller owns it, and uses only what
+/// is returned from a success on.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn haul_heap_realloc(
     heap: *const haul_heap,
@@ -108,11 +108,12 @@ pub unsafe extern "C" fn haul_heap_realloc(
     given(moved)
 }
 
-/// Frees a block. NULL is fine. A pointer that names no live block is told and changes nothing, also in
-/// release builds.
+/// Frees a block. NULL is fine. A pointer that names no live block is told and changes nothing,
+/// also in release builds.
 ///
-/// Returns HAUL_OK; HAUL_ERROR_NULL for a heap of NULL; HAUL_ERROR_DOUBLE_FREE; HAUL_ERROR_WILD_POINTER;
-/// HAUL_ERROR_INTERIOR_POINTER; HAUL_ERROR_FOREIGN_POINTER; HAUL_ERROR_DAMAGED.
+/// Returns HAUL_OK; HAUL_ERROR_NULL for a heap of NULL; HAUL_ERROR_DOUBLE_FREE;
+/// HAUL_ERROR_WILD_POINTER; HAUL_ERROR_INTERIOR_POINTER; HAUL_ERROR_FOREIGN_POINTER;
+/// HAUL_ERROR_DAMAGED.
 ///
 /// # Safety
 /// heap is NULL or a heap. If block is a live block of it, nobody uses it from now on.
@@ -128,7 +129,8 @@ pub unsafe extern "C" fn haul_heap_free(heap: *const haul_heap, block: *mut c_vo
     }
 }
 
-/// Bytes that a block can hold: at least what was asked for. 0 for a pointer that names no live block.
+/// Bytes that a block can hold: at least what was asked for. 0 for a pointer that names no live
+/// block.
 ///
 /// # Safety
 /// heap is NULL or a heap.
@@ -143,8 +145,8 @@ pub unsafe extern "C" fn haul_heap_usable_size(
     block.and_then(|block| heap.heap.usable_size(block).ok()).unwrap_or(0)
 }
 
-/// The tag of this name, the same in every process of the heap: statistics count by it. 0, which is no
-/// tag, where all are taken or the name is NULL, empty or no UTF-8.
+/// The tag of this name, the same in every process of the heap: statistics count by it. 0, which is
+/// no tag, where all are taken or the name is NULL, empty or no UTF-8.
 ///
 /// # Safety
 /// heap is NULL or a heap; name is NULL or a string.
@@ -158,7 +160,8 @@ pub unsafe extern "C" fn haul_heap_tag(heap: *const haul_heap, name: *const c_ch
 
 /// Writes where a pointer into the heap lies to offset, which means the same in every process.
 ///
-/// Returns HAUL_OK; HAUL_ERROR_NULL; HAUL_ERROR_FOREIGN_POINTER. offset is written on HAUL_OK alone.
+/// Returns HAUL_OK; HAUL_ERROR_NULL; HAUL_ERROR_FOREIGN_POINTER. offset is written on HAUL_OK
+/// alone.
 ///
 /// # Safety
 /// heap is NULL or a heap; offset is NULL or writable.
@@ -190,8 +193,8 @@ pub unsafe extern "C" fn haul_heap_pointer(heap: *const haul_heap, offset: u64) 
     heap.heap.pointer(Offset::new(offset)).map_or(ptr::null_mut(), |block| block.as_ptr().cast())
 }
 
-/// Writes what the heap holds on a node (or HAUL_NODE_ANY) to stats: exact when nobody changes it, and
-/// nobody is stopped. Reads the metadata of all that is used.
+/// Writes what the heap holds on a node (or HAUL_NODE_ANY) to stats: exact when nobody changes it,
+/// and nobody is stopped. Reads the metadata of all that is used.
 ///
 /// Returns HAUL_OK; HAUL_ERROR_NULL; HAUL_ERROR_ARGUMENT. stats is written on HAUL_OK alone.
 ///
@@ -222,8 +225,8 @@ pub unsafe extern "C" fn haul_heap_get_stats(
     unsafe { put(stats, || Ok(found)) }
 }
 
-/// Checks the heap's metadata: HAUL_OK, HAUL_ERROR_NULL, or HAUL_ERROR_DAMAGED where a process wrote
-/// beside its own blocks.
+/// Checks the heap's metadata: HAUL_OK, HAUL_ERROR_NULL, or HAUL_ERROR_DAMAGED where a process
+/// wrote beside its own blocks.
 ///
 /// # Safety
 /// heap is NULL or a heap.
@@ -241,13 +244,14 @@ pub unsafe extern "C" fn haul_heap_validate(heap: *const haul_heap) -> haul_stat
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum haul_iova_kind {
-    /// A physical address, as the kernel tells it: DPDK's IOVA as PA. Of memory from the pool of huge pages it
-    /// holds for as long as the block lives; other pages may be moved unless they are locked.
+    /// A physical address, as the kernel tells it: DPDK's IOVA as PA. Of memory from the pool of
+    /// huge pages it holds for as long as the block lives; other pages may be moved unless they are
+    /// locked.
     HAUL_IOVA_PHYSICAL = 1,
-    /// The process's own address, for no other is known: physical ones take CAP_SYS_ADMIN, and a page that
-    /// was touched. Right behind an IOMMU that maps this process's addresses, DPDK's IOVA as VA, and for an
-    /// emulated device. For nothing else: a device that takes physical addresses would write to memory of
-    /// others.
+    /// The process's own address, for no other is known: physical ones take CAP_SYS_ADMIN, and a
+    /// page that was touched. Right behind an IOMMU that maps this process's addresses, DPDK's IOVA
+    /// as VA, and for an emulated device. For nothing else: a device that takes physical addresses
+    /// would write to memory of others.
     HAUL_IOVA_VIRTUAL = 2,
     /// As the provider of the memory says.
     HAUL_IOVA_PROVIDED = 3,
@@ -267,7 +271,8 @@ pub struct haul_iova {
 
 const _: () = assert!(size_of::<haul_iova>() == 16);
 
-/// Writes the address of a byte of the heap for devices to iova, and of which kind it is. Three system calls.
+/// Writes the address of a byte of the heap for devices to iova, and of which kind it is. Three
+/// system calls.
 ///
 /// Returns HAUL_OK; HAUL_ERROR_NULL; HAUL_ERROR_FOREIGN_POINTER. iova is written on HAUL_OK alone.
 ///

@@ -15,13 +15,13 @@ pub struct haul_channel_buffer {
     pub(crate) buffer: Buffer,
 }
 
-/// Zeroed memory of size bytes to receive into, written to buffer: give haul_channel_recv_into() what
-/// haul_channel_buffer_data() says of it. Where a message stands in pages of its own already, those take
-/// the place of this memory's from its beginning, or any page in it, on, without a copy. Of 64 KiB and
-/// more, nothing is taken from the system before it is touched.
+/// Zeroed memory of size bytes to receive into, written to buffer: give haul_channel_recv_into()
+/// what haul_channel_buffer_data() says of it. Where a message stands in pages of its own already,
+/// those take the place of this memory's from its beginning, or any page in it, on, without a copy.
+/// Of 64 KiB and more, nothing is taken from the system before it is touched.
 ///
-/// Returns HAUL_OK; HAUL_ERROR_NULL; HAUL_ERROR_ARGUMENT; HAUL_ERROR_NO_MEMORY; HAUL_ERROR_SYSTEM. buffer
-/// is written on HAUL_OK alone, and is to be given back with haul_channel_buffer_free().
+/// Returns HAUL_OK; HAUL_ERROR_NULL; HAUL_ERROR_ARGUMENT; HAUL_ERROR_NO_MEMORY; HAUL_ERROR_SYSTEM.
+/// buffer is written on HAUL_OK alone, and is to be given back with haul_channel_buffer_free().
 ///
 /// # Safety
 /// buffer is NULL or writable.
@@ -37,7 +37,8 @@ pub unsafe extern "C" fn haul_channel_buffer_create(
     unsafe { give(buffer, || Ok(haul_channel_buffer { buffer: Buffer::new(size)? })) }
 }
 
-/// Where a received message stands; NULL for NULL. Some address, not to be read, for one of no bytes.
+/// Where a received message stands; NULL for NULL. Some address, not to be read, for one of no
+/// bytes.
 ///
 /// # Safety
 /// buffer is NULL or a buffer.
@@ -58,11 +59,12 @@ pub unsafe extern "C" fn haul_channel_buffer_size(buffer: *const haul_channel_bu
     unsafe { buffer.as_ref() }.map_or(0, |buffer| buffer.buffer.len())
 }
 
-/// Says that size bytes of a received message from offset on will be written to. What came sealed, from a
-/// peer without trust, is a view of which each page of 4 KiB is copied as it is first written to, by a page fault; told ahead,
-/// these are copied now, which takes a quarter of the time for 2 MiB and more. Copies the whole of a huge
-/// page, 2 MiB, for 1 MiB of it or more. Nothing changes in what the bytes are, and of other memory
-/// nothing is done. haul_channel_buffer_account() counts what was copied.
+/// Says that size bytes of a received message from offset on will be written to. What came sealed,
+/// from a peer without trust, is a view of which each page of 4 KiB is copied as it is first
+/// written to, by a page fault; told ahead, these are copied now, which takes a quarter of the time
+/// for 2 MiB and more. Copies the whole of a huge page, 2 MiB, for 1 MiB of it or more. Nothing
+/// changes in what the bytes are, and of other memory nothing is done.
+/// haul_channel_buffer_account() counts what was copied.
 ///
 /// Returns HAUL_OK; HAUL_ERROR_NULL; HAUL_ERROR_ARGUMENT where that is not inside the message.
 ///

@@ -68,7 +68,8 @@ pub struct haul_channel_listener {
 pub struct haul_channel_identity {
     /// Its process; 0 where it lives in a PID namespace that this one cannot see.
     pub process: i32,
-    /// Its user. Users that have no number in this user namespace all have the same one, mostly 65534.
+    /// Its user. Users that have no number in this user namespace all have the same one, mostly
+    /// 65534.
     pub user: u32,
     /// Its group.
     pub group: u32,
@@ -76,8 +77,8 @@ pub struct haul_channel_identity {
 
 const _: () = assert!(size_of::<haul_channel_identity>() == 12);
 
-/// Makes a socket at path, for this user alone, and writes its listener to listener. A socket there that
-/// no process has any more is replaced.
+/// Makes a socket at path, for this user alone, and writes its listener to listener. A socket there
+/// that no process has any more is replaced.
 ///
 /// Returns HAUL_OK; HAUL_ERROR_NULL; HAUL_ERROR_ARGUMENT; HAUL_ERROR_EXISTS; HAUL_ERROR_NOT_FOUND;
 /// HAUL_ERROR_FORBIDDEN; HAUL_ERROR_SYSTEM. listener is written on HAUL_OK alone.
@@ -93,9 +94,9 @@ pub unsafe extern "C" fn haul_channel_listen(
     unsafe { haul_channel_listen_for(path, ptr::null(), listener) }
 }
 
-/// As haul_channel_listen(), for the users that options allow, which may be NULL: where they are others than
-/// one's own and root, everybody may connect that reaches path, and haul_channel_accept() with the same
-/// options refuses all but these.
+/// As haul_channel_listen(), for the users that options allow, which may be NULL: where they are
+/// others than one's own and root, everybody may connect that reaches path, and
+/// haul_channel_accept() with the same options refuses all but these.
 ///
 /// As haul_channel_listen().
 ///
@@ -126,9 +127,10 @@ pub unsafe extern "C" fn haul_channel_listen_for(
 /// Waits for somebody to connect, and writes the channel to channel. options may be NULL. Whoever
 /// connects and then does not behave costs at most the deadline; the listener stays usable.
 ///
-/// Returns HAUL_OK; HAUL_ERROR_NULL; HAUL_ERROR_ARGUMENT; HAUL_ERROR_FORBIDDEN where the peer is of a user
-/// other than one's own and root, and options do not allow it; HAUL_ERROR_DEADLINE; HAUL_ERROR_PEER_GONE;
-/// HAUL_ERROR_PROTOCOL; HAUL_ERROR_NO_MEMORY; HAUL_ERROR_SYSTEM. channel is written on HAUL_OK alone.
+/// Returns HAUL_OK; HAUL_ERROR_NULL; HAUL_ERROR_ARGUMENT; HAUL_ERROR_FORBIDDEN where the peer is of
+/// a user other than one's own and root, and options do not allow it; HAUL_ERROR_DEADLINE;
+/// HAUL_ERROR_PEER_GONE; HAUL_ERROR_PROTOCOL; HAUL_ERROR_NO_MEMORY; HAUL_ERROR_SYSTEM. channel is
+/// written on HAUL_OK alone.
 ///
 /// # Safety
 /// listener is NULL or a listener; options is NULL or readable; channel is NULL or writable.
@@ -262,8 +264,8 @@ pub unsafe extern "C" fn haul_channel_peer(
     unsafe { put(identity, make) }
 }
 
-/// Whether a haul_channel_mechanism can be used to send to this peer; false for NULL, and where there
-/// is no sending half.
+/// Whether a haul_channel_mechanism can be used to send to this peer; false for NULL, and where
+/// there is no sending half.
 ///
 /// # Safety
 /// channel is NULL or a channel.
@@ -274,10 +276,10 @@ pub unsafe extern "C" fn haul_channel_offers(channel: *const haul_channel, mecha
     sender.zip(mechanism_of(mechanism)).is_some_and(|(sender, mechanism)| sender.offers(mechanism))
 }
 
-/// Takes the sending half out of a channel, for another thread, and writes it to sender, a channel that
-/// can only send; channel can only receive from here on. Each is closed by itself. What a half cannot do
-/// returns HAUL_ERROR_ARGUMENT. Only one of the two at a time can be driven by polling: both have the
-/// same descriptor.
+/// Takes the sending half out of a channel, for another thread, and writes it to sender, a channel
+/// that can only send; channel can only receive from here on. Each is closed by itself. What a half
+/// cannot do returns HAUL_ERROR_ARGUMENT. Only one of the two at a time can be driven by polling:
+/// both have the same descriptor.
 ///
 /// Returns HAUL_OK; HAUL_ERROR_NULL; HAUL_ERROR_ARGUMENT where the channel is a half already, or a
 /// message is on its way. sender is written on HAUL_OK alone.
@@ -301,7 +303,8 @@ pub unsafe extern "C" fn haul_channel_split(
     unsafe { give(sender, || Ok(half)) }
 }
 
-/// Closes a channel, or one of its halves. What was sent whole the peer can still receive. NULL is fine.
+/// Closes a channel, or one of its halves. What was sent whole the peer can still receive. NULL is
+/// fine.
 ///
 /// # Safety
 /// channel is NULL or a channel that no thread uses any more, with no message on its way.

@@ -64,15 +64,15 @@ unsafe extern "C" {
     /// source is readable and target writable for n bytes.
     pub fn haul_memmove(target: *mut c_void, source: *const c_void, n: usize) -> *mut c_void;
 
-    /// Sets n bytes at target to the low 8 bits of byte and returns target. With n == 0 target may be
-    /// anything, NULL too. Costs as haul_memcpy does.
+    /// Sets n bytes at target to the low 8 bits of byte and returns target. With n == 0 target may
+    /// be anything, NULL too. Costs as haul_memcpy does.
     ///
     /// # Safety
     /// target is writable for n bytes.
     pub fn haul_memset(target: *mut c_void, byte: c_int, n: usize) -> *mut c_void;
 
-    /// What haul_memcpy and haul_memmove as inline code call above 64 bytes. Call those instead: with
-    /// 64 bytes or less this touches bytes outside of source and target.
+    /// What haul_memcpy and haul_memmove as inline code call above 64 bytes. Call those instead:
+    /// with 64 bytes or less this touches bytes outside of source and target.
     ///
     /// # Safety
     /// As haul_memmove, and n is more than 64.
@@ -82,8 +82,8 @@ unsafe extern "C" {
         n: usize,
     ) -> *mut c_void;
 
-    /// What haul_memset as inline code calls above 64 bytes. Call that instead: with 64 bytes or less
-    /// this touches bytes outside of target.
+    /// What haul_memset as inline code calls above 64 bytes. Call that instead: with 64 bytes or
+    /// less this touches bytes outside of target.
     ///
     /// # Safety
     /// As haul_memset, and n is more than 64.

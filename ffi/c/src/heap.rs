@@ -42,8 +42,8 @@ pub enum haul_heap_pages {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct haul_heap_options {
-    /// The most bytes of blocks and what they waste; 0: 64 GiB, or four times the machine's memory if
-    /// that is less. Addresses are set aside for all of it, memory is not.
+    /// The most bytes of blocks and what they waste; 0: 64 GiB, or four times the machine's memory
+    /// if that is less. Addresses are set aside for all of it, memory is not.
     pub limit: u64,
     /// Bytes of free pages that haul_heap_maintain() keeps ready.
     pub grow_ahead: u64,
@@ -56,9 +56,9 @@ pub struct haul_heap_options {
     pub nodes: u32,
     /// Caches, one for each thread in all processes and each node that it uses; 0: 4,096.
     pub caches: u32,
-    /// MiB that have memory before the first request: they are made ready before the call returns, and
-    /// it is HAUL_ERROR_NO_MEMORY where there are not so many. haul_heap_maintain() gives nothing of
-    /// them back. 0: none.
+    /// MiB that have memory before the first request: they are made ready before the call returns,
+    /// and it is HAUL_ERROR_NO_MEMORY where there are not so many. haul_heap_maintain() gives
+    /// nothing of them back. 0: none.
     pub ready_mib: u32,
 }
 
@@ -92,8 +92,8 @@ impl haul_heap_options {
     }
 }
 
-/// Makes a heap of this process alone and writes it to heap. options may be NULL. About twenty system
-/// calls and one malloc.
+/// Makes a heap of this process alone and writes it to heap. options may be NULL. About twenty
+/// system calls and one malloc.
 ///
 /// Returns HAUL_OK; HAUL_ERROR_NULL; HAUL_ERROR_ARGUMENT; HAUL_ERROR_NO_MEMORY. heap is written on
 /// HAUL_OK alone.
@@ -111,8 +111,8 @@ pub unsafe extern "C" fn haul_heap_create(
     unsafe { give(heap, || haul_heap::made(builder.build())) }
 }
 
-/// Makes a heap that processes of this user share by a name, and writes it to heap. It outlives them
-/// all, until haul_heap_remove_name(). As haul_heap_create(), and HAUL_ERROR_EXISTS.
+/// Makes a heap that processes of this user share by a name, and writes it to heap. It outlives
+/// them all, until haul_heap_remove_name(). As haul_heap_create(), and HAUL_ERROR_EXISTS.
 ///
 /// # Safety
 /// options is NULL or readable; name is NULL or a string; heap is NULL or writable.
@@ -133,8 +133,8 @@ pub unsafe extern "C" fn haul_heap_create_named(
     unsafe { give(heap, || haul_heap::made(builder.shared_named(name))) }
 }
 
-/// Makes a heap that is shared by its descriptor, haul_heap_fd(), and writes it to heap. It goes with
-/// the last process. As haul_heap_create().
+/// Makes a heap that is shared by its descriptor, haul_heap_fd(), and writes it to heap. It goes
+/// with the last process. As haul_heap_create().
 ///
 /// # Safety
 /// options is NULL or readable; heap is NULL or writable.
@@ -149,11 +149,12 @@ pub unsafe extern "C" fn haul_heap_create_shared(
     unsafe { give(heap, || haul_heap::made(builder.shared_fd())) }
 }
 
-/// Attaches to the heap of this name, and writes it to heap. Nothing of what the file says is believed
-/// unchecked.
+/// Attaches to the heap of this name, and writes it to heap. Nothing of what the file says is
+/// believed unchecked.
 ///
-/// Returns HAUL_OK; HAUL_ERROR_NULL; HAUL_ERROR_ARGUMENT; HAUL_ERROR_NOT_FOUND; HAUL_ERROR_FORBIDDEN;
-/// HAUL_ERROR_NOT_A_HEAP; HAUL_ERROR_FULL; HAUL_ERROR_NO_MEMORY; HAUL_ERROR_SYSTEM.
+/// Returns HAUL_OK; HAUL_ERROR_NULL; HAUL_ERROR_ARGUMENT; HAUL_ERROR_NOT_FOUND;
+/// HAUL_ERROR_FORBIDDEN; HAUL_ERROR_NOT_A_HEAP; HAUL_ERROR_FULL; HAUL_ERROR_NO_MEMORY;
+/// HAUL_ERROR_SYSTEM.
 ///
 /// # Safety
 /// name is NULL or a string; heap is NULL or writable.
@@ -172,8 +173,8 @@ pub unsafe extern "C" fn haul_heap_attach(
 }
 
 /// Attaches to the heap behind a descriptor, which stays the caller's, and writes it to heap. As
-/// haul_heap_attach(); HAUL_ERROR_FORBIDDEN where the file's size is not sealed, so that somebody could cut
-/// it short: a named heap is attached to by its name.
+/// haul_heap_attach(); HAUL_ERROR_FORBIDDEN where the file's size is not sealed, so that somebody
+/// could cut it short: a named heap is attached to by its name.
 ///
 /// # Safety
 /// heap is NULL or writable.
@@ -206,8 +207,8 @@ pub unsafe extern "C" fn haul_heap_remove_name(name: *const c_char) -> haul_stat
     }
 }
 
-/// Whether a name can be a heap's: 1 to 64 letters, digits, dots, hyphens and underscores, and no dot
-/// in front.
+/// Whether a name can be a heap's: 1 to 64 letters, digits, dots, hyphens and underscores, and no
+/// dot in front.
 ///
 /// # Safety
 /// name is NULL or a string.
@@ -229,8 +230,8 @@ pub unsafe extern "C" fn haul_heap_fd(heap: *const haul_heap) -> c_int {
     heap.and_then(|heap| heap.heap.fd()).map_or(-1, |fd| fd.as_raw_fd())
 }
 
-/// Leaves a heap: its memory is unmapped from this process, and a private heap's is gone. Blocks of a
-/// shared heap stay; they are reclaimed when this process dies. NULL is fine.
+/// Leaves a heap: its memory is unmapped from this process, and a private heap's is gone. Blocks of
+/// a shared heap stay; they are reclaimed when this process dies. NULL is fine.
 ///
 /// # Safety
 /// heap is NULL or a heap that no thread uses any more.
@@ -244,8 +245,8 @@ pub unsafe extern "C" fn haul_heap_destroy(heap: *mut haul_heap) {
 }
 
 /// Takes back what processes that died held, empties the caches of threads that ended, gives idle
-/// memory back and makes memory ready ahead. For a thread that calls it now and then; nobody waits for
-/// it. Does nothing for NULL.
+/// memory back and makes memory ready ahead. For a thread that calls it now and then; nobody waits
+/// for it. Does nothing for NULL.
 ///
 /// # Safety
 /// heap is NULL or a heap.
@@ -268,7 +269,8 @@ pub unsafe extern "C" fn haul_heap_reap(heap: *const haul_heap) -> u64 {
     unsafe { heap.as_ref() }.map_or(0, |heap| heap.heap.reap().blocks)
 }
 
-/// Names the process that gets this one's live blocks when it dies; 0 for nobody: then they are freed.
+/// Names the process that gets this one's live blocks when it dies; 0 for nobody: then they are
+/// freed.
 ///
 /// # Safety
 /// heap is NULL or a heap.

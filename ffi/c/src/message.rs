@@ -36,7 +36,8 @@ pub struct haul_channel_part {
 /// HAUL_ERROR_PROTOCOL; HAUL_ERROR_BROKEN; HAUL_ERROR_NO_MEMORY; HAUL_ERROR_SYSTEM.
 ///
 /// # Safety
-/// channel is NULL or a channel; data is NULL or has size readable bytes; account is NULL or writable.
+/// channel is NULL or a channel; data is NULL or has size readable bytes; account is NULL or
+/// writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn haul_channel_send(
     channel: *mut haul_channel,
@@ -115,16 +116,18 @@ pub unsafe extern "C" fn haul_channel_wait_size(
     unsafe { put(size, || Ok(receiver?.wait_length()?)) }
 }
 
-/// Waits for a message and copies it to data, which has room for size bytes. account may be NULL, and
-/// has the message's size; it is written on HAUL_OK alone.
+/// Waits for a message and copies it to data, which has room for size bytes. account may be NULL,
+/// and has the message's size; it is written on HAUL_OK alone.
 ///
 /// As haul_channel_wait_size(), and HAUL_ERROR_TOO_SMALL: the message stays; HAUL_ERROR_INTEGRITY;
-/// HAUL_ERROR_NO_MEMORY; HAUL_ERROR_SYSTEM. What data holds after an error is indeterminate. Where the peer is
-/// trusted and was stopped in the middle of HAUL_CHANNEL_DOUBLE, it can still write up to 1 MiB to data
-/// as it goes on: keep that memory until the peer is gone, or use haul_channel_recv(), which does.
+/// HAUL_ERROR_NO_MEMORY; HAUL_ERROR_SYSTEM. What data holds after an error is indeterminate. Where
+/// the peer is trusted and was stopped in the middle of HAUL_CHANNEL_DOUBLE, it can still write up
+/// to 1 MiB to data as it goes on: keep that memory until the peer is gone, or use
+/// haul_channel_recv(), which does.
 ///
 /// # Safety
-/// channel is NULL or a channel; data is NULL or has size writable bytes; account is NULL or writable.
+/// channel is NULL or a channel; data is NULL or has size writable bytes; account is NULL or
+/// writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn haul_channel_recv_into(
     channel: *mut haul_channel,
@@ -192,8 +195,8 @@ pub unsafe extern "C" fn haul_channel_try_recv(
 
 /// Memory for a message of size bytes, 1 at least, that is built in place; written to building.
 ///
-/// Returns HAUL_OK; HAUL_ERROR_NULL; HAUL_ERROR_NO_MEMORY; HAUL_ERROR_SYSTEM. building is written on
-/// HAUL_OK alone.
+/// Returns HAUL_OK; HAUL_ERROR_NULL; HAUL_ERROR_NO_MEMORY; HAUL_ERROR_SYSTEM. building is written
+/// on HAUL_OK alone.
 ///
 /// # Safety
 /// building is NULL or writable.
@@ -219,14 +222,14 @@ pub unsafe extern "C" fn haul_channel_building_data(
     building.map_or(ptr::null_mut(), |building| building.building.as_mut_ptr().cast())
 }
 
-/// Hands over what was built, without a copy. The building is the library's from here on, whatever is
-/// returned. account may be NULL.
+/// Hands over what was built, without a copy. The building is the library's from here on, whatever
+/// is returned. account may be NULL.
 ///
 /// As haul_channel_send().
 ///
 /// # Safety
-/// channel is NULL or a channel; building is NULL or one that was not sent, and is given up; account is
-/// NULL or writable.
+/// channel is NULL or a channel; building is NULL or one that was not sent, and is given up;
+/// account is NULL or writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn haul_channel_send_built(
     channel: *mut haul_channel,

@@ -50,7 +50,8 @@ pub struct haul_channel_options {
     /// Milliseconds that a call waits for the peer to begin; 0: 30,000; UINT64_MAX: as long as the
     /// peer lives.
     pub wait_ms: u64,
-    /// HAUL_CHANNEL_TRUST | HAUL_CHANNEL_INTEGRITY | HAUL_CHANNEL_ANY_USER | HAUL_CHANNEL_ALLOW_USER, or
+    /// HAUL_CHANNEL_TRUST | HAUL_CHANNEL_INTEGRITY | HAUL_CHANNEL_ANY_USER |
+    /// HAUL_CHANNEL_ALLOW_USER, or
     /// 0. If both ends trust each other, mechanisms are allowed that a hostile peer could abuse.
     pub flags: u32,
     /// A haul_channel_mechanism to send by, whatever haul would choose.

@@ -26,8 +26,8 @@ impl haul_channel_sending {
     /// Lends the channel's sending half to a new message.
     ///
     /// # Safety
-    /// The bytes live and do not change until the message is complete or given up; the channel lives
-    /// until what this returns was ended.
+    /// The bytes live and do not change until the message is complete or given up; the channel
+    /// lives until what this returns was ended.
     unsafe fn start(
         channel: NonNull<haul_channel>,
         bytes: &'static [u8],
@@ -58,17 +58,18 @@ impl haul_channel_sending {
     }
 }
 
-/// Begins to send a message, does what can be done without waiting, and writes what is left of it to
-/// sending. Until that was finished or freed the channel can receive, but not send, and must not be
-/// closed or split; until the message is complete its bytes must not be changed.
+/// Begins to send a message, does what can be done without waiting, and writes what is left of it
+/// to sending. Until that was finished or freed the channel can receive, but not send, and must not
+/// be closed or split; until the message is complete its bytes must not be changed.
 ///
-/// Returns HAUL_OK; HAUL_ERROR_NULL; HAUL_ERROR_ARGUMENT, also where the channel has no sending half or
-/// another message is on its way; HAUL_ERROR_TOO_LONG; HAUL_ERROR_UNAVAILABLE; HAUL_ERROR_BROKEN.
-/// sending is written on HAUL_OK alone.
+/// Returns HAUL_OK; HAUL_ERROR_NULL; HAUL_ERROR_ARGUMENT, also where the channel has no sending
+/// half or another message is on its way; HAUL_ERROR_TOO_LONG; HAUL_ERROR_UNAVAILABLE;
+/// HAUL_ERROR_BROKEN. sending is written on HAUL_OK alone.
 ///
 /// # Safety
-/// channel is NULL or a channel that lives until sending was ended; data is NULL or has size readable
-/// bytes that nobody changes until the message is complete or given up; sending is NULL or writable.
+/// channel is NULL or a channel that lives until sending was ended; data is NULL or has size
+/// readable bytes that nobody changes until the message is complete or given up; sending is NULL or
+/// writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn haul_channel_start_send(
     channel: *mut haul_channel,
@@ -90,13 +91,13 @@ pub unsafe extern "C" fn haul_channel_start_send(
     unsafe { give(sending, || started) }
 }
 
-/// Moves a message on without waiting, and writes to is_complete whether it is complete and its bytes
-/// are the caller's again; where it is not, haul_channel_sending_fd() is to be polled for reading first.
-/// The deadline is the caller's to keep.
+/// Moves a message on without waiting, and writes to is_complete whether it is complete and its
+/// bytes are the caller's again; where it is not, haul_channel_sending_fd() is to be polled for
+/// reading first. The deadline is the caller's to keep.
 ///
 /// Returns HAUL_OK; HAUL_ERROR_NULL; HAUL_ERROR_PEER_GONE; HAUL_ERROR_PROTOCOL; HAUL_ERROR_BROKEN;
-/// HAUL_ERROR_NO_MEMORY; HAUL_ERROR_SYSTEM. After an error the message is not complete, its bytes are the
-/// caller's, and nothing is left but to free it. is_complete is written on HAUL_OK alone.
+/// HAUL_ERROR_NO_MEMORY; HAUL_ERROR_SYSTEM. After an error the message is not complete, its bytes
+/// are the caller's, and nothing is left but to free it. is_complete is written on HAUL_OK alone.
 ///
 /// # Safety
 /// sending is NULL or a message on its way; is_complete is NULL or writable.
@@ -114,8 +115,8 @@ pub unsafe extern "C" fn haul_channel_sending_advance(
     unsafe { put(is_complete, || Ok(sending.advance()?)) }
 }
 
-/// What to poll for reading before haul_channel_sending_advance() is called again; -1 for NULL. It is
-/// that of haul_channel_fd().
+/// What to poll for reading before haul_channel_sending_advance() is called again; -1 for NULL. It
+/// is that of haul_channel_fd().
 ///
 /// # Safety
 /// sending is NULL or a message on its way.
@@ -126,9 +127,9 @@ pub unsafe extern "C" fn haul_channel_sending_fd(sending: *const haul_channel_se
     sending.map_or(-1, |sending| sending.as_fd().as_raw_fd())
 }
 
-/// Waits until a message is complete, at once if it is, and ends it: the channel can send again. sending
-/// is the library's from here on, whatever is returned. account may be NULL; it is written on HAUL_OK
-/// alone.
+/// Waits until a message is complete, at once if it is, and ends it: the channel can send again.
+/// sending is the library's from here on, whatever is returned. account may be NULL; it is written
+/// on HAUL_OK alone.
 ///
 /// As haul_channel_send().
 ///
@@ -151,8 +152,8 @@ pub unsafe extern "C" fn haul_channel_sending_finish(
     unsafe { tell(result, account) }
 }
 
-/// Ends a message without waiting. One that is not complete is given up: the receiver gets an error,
-/// and the channel can do no more. NULL is fine.
+/// Ends a message without waiting. One that is not complete is given up: the receiver gets an
+/// error, and the channel can do no more. NULL is fine.
 ///
 /// # Safety
 /// sending is NULL or a message on its way, and is given up.

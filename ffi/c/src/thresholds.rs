@@ -27,7 +27,8 @@ pub extern "C" fn haul_thresholds_name(index: usize) -> *const c_char {
 
 /// Writes the value in force of the threshold of this name to bytes. SIZE_MAX means never.
 ///
-/// Returns HAUL_OK; HAUL_ERROR_NULL; HAUL_ERROR_NO_SUCH_THRESHOLD. bytes is written on HAUL_OK alone.
+/// Returns HAUL_OK; HAUL_ERROR_NULL; HAUL_ERROR_NO_SUCH_THRESHOLD. bytes is written on HAUL_OK
+/// alone.
 ///
 /// # Safety
 /// name is NULL or a string; bytes is NULL or writable.

@@ -37,8 +37,8 @@ pub(crate) struct List {
     pub(crate) json: bool,
 }
 
-/// Sends a file, or standard input, to `haul channel recv`, which must have been started by the same user
-/// or by root. Ends well only when the receiver has everything and says so.
+/// Sends a file, or standard input, to `haul channel recv`, which must have been started by the
+/// same user or by root. Ends well only when the receiver has everything and says so.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Example:\n  haul channel send image.raw --to $XDG_RUNTIME_DIR/haul.socket\n  \
@@ -57,7 +57,8 @@ pub(crate) struct Send {
     /// The receiver is one's own: with --trust at both ends it may read this process's memory
     #[arg(long)]
     pub(crate) trust: bool,
-    /// Another user whose process may receive, by name or number, or any; may be given several times
+    /// Another user whose process may receive, by name or number, or any; may be given several
+    /// times
     #[arg(long, value_name = "USER", value_parser = Allowed::parse)]
     pub(crate) allow_user: Vec<Allowed>,
     /// Longest that the receiver may take for one megabyte, unless it says that its output waits
@@ -68,8 +69,8 @@ pub(crate) struct Send {
     pub(crate) json: bool,
 }
 
-/// Makes a socket for this user alone, receives what one `haul channel send` of the same user, or of root,
-/// sends, and ends. A file appears under its name only when it is whole.
+/// Makes a socket for this user alone, receives what one `haul channel send` of the same user, or
+/// of root, sends, and ends. A file appears under its name only when it is whole.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Example:\n  haul channel recv $XDG_RUNTIME_DIR/haul.socket --out image.raw\n  \
@@ -85,8 +86,9 @@ pub(crate) struct Recv {
     /// The sender is one's own: with --trust at both ends its memory may be read
     #[arg(long)]
     pub(crate) trust: bool,
-    /// Another user whose process may send, by name or number, or any; may be given several times. Everybody
-    /// may then connect to the socket who reaches its folder, and all others are turned away
+    /// Another user whose process may send, by name or number, or any; may be given several times.
+    /// Everybody may then connect to the socket who reaches its folder, and all others are turned
+    /// away
     #[arg(long, value_name = "USER", value_parser = Allowed::parse)]
     pub(crate) allow_user: Vec<Allowed>,
     /// Longest that the sender may take for one megabyte once it began with it
@@ -97,11 +99,12 @@ pub(crate) struct Recv {
     pub(crate) json: bool,
 }
 
-/// Measures haul's mechanisms between two processes, A and B, side by side with pipes, Unix sockets,
-/// UCX, MPI, iceoryx2 and the seed's two ways, all interleaved in one run, the first of them against
-/// itself as the noise floor. B ends with a private copy in its own memory and verifies every byte of
-/// every run; time is from A's start to whoever ends last, and processor time is that of both sides.
-/// A peer that is not installed is told, with the package that has it, and left out.
+/// Measures haul's mechanisms between two processes, A and B, side by side with pipes, Unix
+/// sockets, UCX, MPI, iceoryx2 and the seed's two ways, all interleaved in one run, the first of
+/// them against itself as the noise floor. B ends with a private copy in its own memory and
+/// verifies every byte of every run; time is from A's start to whoever ends last, and processor
+/// time is that of both sides. A peer that is not installed is told, with the package that has it,
+/// and left out.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  haul channel bench --size 256MiB --against ucx,mpi,pipe\n  \
     haul channel bench --size 64..64KiB --mechanism auto,inline,ring --json > small.jsonl\n  \
@@ -117,11 +120,12 @@ pub(crate) struct Bench {
         conflicts_with = "seed_experiment"
     )]
     pub(crate) size: Sizes,
-    /// B's memory: warm (used before) or cold (new, so that its page faults count); both may be given
+    /// B's memory: warm (used before) or cold (new, so that its page faults count); both may be
+    /// given
     #[arg(long, value_name = "TARGET", default_value = "warm", value_delimiter = ',')]
     pub(crate) target: Vec<Target>,
-    /// haul's mechanisms: all, auto (haul's choice; all has it with a checksum too) or a name; several
-    /// may be given
+    /// haul's mechanisms: all, auto (haul's choice; all has it with a checksum too) or a name;
+    /// several may be given
     #[arg(long, value_name = "NAME", default_value = "all", value_delimiter = ',')]
     pub(crate) mechanism: Vec<Asked>,
     /// The others: ucx, mpi, iceoryx2, pipe, unix, seed, memcpy

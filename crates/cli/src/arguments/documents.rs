@@ -43,7 +43,8 @@ fn unquoted(line: &str) -> String {
         .collect()
 }
 
-/// Each call of this program in a line of a shell, as its words: also behind a pipe, and within quotes.
+/// Each call of this program in a line of a shell, as its words: also behind a pipe, and within
+/// quotes.
 fn calls(line: &str) -> Vec<Vec<String>> {
     let line = unquoted(line.split(" #").next().unwrap_or_default());
     let line = line.replace("cargo run --release --", "haul");

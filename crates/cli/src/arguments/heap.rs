@@ -60,8 +60,8 @@ pub(crate) struct Bench {
     /// Rounds of growth, mixed and regrow
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(crate) rounds: Option<u32>,
-    /// Blocks on each thread: of a round (2000), of bulk, no-bulk (1000) or latency (20000), or live
-    /// at once for lifetimes (4000)
+    /// Blocks on each thread: of a round (2000), of bulk, no-bulk (1000) or latency (20000), or
+    /// live at once for lifetimes (4000)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1 << 32))]
     pub(crate) count: Option<u64>,
     /// Threads at once, pinned one after the other to the processors there are
@@ -70,8 +70,8 @@ pub(crate) struct Bench {
     /// haul's heap is one that other processes can share, and takes pages of the kernel's pool
     #[arg(long)]
     pub(crate) shared: bool,
-    /// Leave the kernel's pool of huge pages alone (vm.nr_hugepages): haul takes transparent ones, as
-    /// without --shared, and DPDK plain ones
+    /// Leave the kernel's pool of huge pages alone (vm.nr_hugepages): haul takes transparent ones,
+    /// as without --shared, and DPDK plain ones
     #[arg(long)]
     pub(crate) no_pool: bool,
     /// haul's heap keeps so much memory ready, by a thread of its own [default: 8MiB for latency,
@@ -90,9 +90,9 @@ pub(crate) struct Bench {
     pub(crate) json: bool,
 }
 
-/// Replays what a program asked of its allocator, as `libhaul_record.so` recorded it, on haul's heap
-/// and on others: each in a process of its own, all interleaved in one run, every block written to.
-/// Shows the time of its operations and the memory that they hold, over their course.
+/// Replays what a program asked of its allocator, as `libhaul_record.so` recorded it, on haul's
+/// heap and on others: each in a process of its own, all interleaved in one run, every block
+/// written to. Shows the time of its operations and the memory that they hold, over their course.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Example:\n  HAUL_RECORD=/tmp/sort.trace LD_PRELOAD=$PWD/target/release/libhaul_record.so sort words > sorted\n  \
@@ -141,9 +141,10 @@ pub(crate) struct Reading {
     pub(crate) operations: u64,
 }
 
-/// Draws what a heap holds: each page of 2 MiB by its 32 slices, which class and tag they are of and
-/// how full they are; and the bytes of each class and tag. Of a heap that processes share, while they
-/// use it; of a private heap on which a trace was replayed up to some moment; or of saved records.
+/// Draws what a heap holds: each page of 2 MiB by its 32 slices, which class and tag they are of
+/// and how full they are; and the bytes of each class and tag. Of a heap that processes share,
+/// while they use it; of a private heap on which a trace was replayed up to some moment; or of
+/// saved records.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Example:\n  haul heap map --shared my-heap\n  haul heap map --trace /tmp/sort.trace.4711 --at 50%\n  \

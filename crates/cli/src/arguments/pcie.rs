@@ -39,11 +39,12 @@ pub(crate) struct LinkArguments {
     pub(crate) mrrs: u32,
 }
 
-/// Lists the transactions that a workload costs on its link, by the rules of the NIC's driver in DPDK:
-/// how many a second, bytes of data and of headers, their sums as processors' counters show them, and
-/// the rate at which the link is full. Nothing is measured.
+/// Lists the transactions that a workload costs on its link, by the rules of the NIC's driver in
+/// DPDK: how many a second, bytes of data and of headers, their sums as processors' counters show
+/// them, and the rate at which the link is full. Nothing is measured.
 ///
-/// Sizes are those in memory, as DPDK counts them; with --with-fcs those of frames, which are 4 B longer.
+/// Sizes are those in memory, as DPDK counts them; with --with-fcs those of frames, which are 4 B
+/// longer.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Example:\n  haul pcie estimate --nic ice --driver dpdk-22.11 --mode vector --rate 10M --size 64 \\\n    \
@@ -55,7 +56,8 @@ pub(crate) struct Estimate {
     /// The NIC, by its driver in DPDK: ixgbe, i40e, ice, iavf, idpf, igb, e1000e, mlx5 or ena
     #[arg(long, value_name = "NAME", value_parser = nic, required_unless_present = "list")]
     pub(crate) nic: Option<&'static Nic>,
-    /// The driver's release; one that is not known takes the nearest one's rules [default: dpdk-26.07]
+    /// The driver's release; one that is not known takes the nearest one's rules [default:
+    /// dpdk-26.07]
     #[arg(long, value_name = "dpdk-YY.MM")]
     pub(crate) driver: Option<Version>,
     /// The driver's burst mode: scalar, bulk or vector [default: the one it takes by itself]
@@ -67,7 +69,8 @@ pub(crate) struct Estimate {
     /// Packets a second each way, such as 10M, 14.88M or 250k
     #[arg(long, value_name = "RATE", required_unless_present = "list")]
     pub(crate) rate: Option<Rate>,
-    /// Packet sizes in bytes: one, SIZE:WEIGHT pairs such as 64:7,594:4,1518:1, or imix (these three)
+    /// Packet sizes in bytes: one, SIZE:WEIGHT pairs such as 64:7,594:4,1518:1, or imix (these
+    /// three)
     #[arg(long, value_name = "SIZES", required_unless_present = "list")]
     pub(crate) size: Option<Packets>,
     /// The sizes are those of frames with their check sequence, which NICs take off
@@ -105,7 +108,8 @@ pub(crate) struct Estimate {
     /// How the host cuts what is read: by rcb (the most headers), or by mps (the fewest)
     #[arg(long, value_name = "HOW", default_value = "rcb")]
     pub(crate) completions: Completions,
-    /// By whose rules: haul's (the driver's), recipe (VTune's cookbook), or pcie-bench (its public model)
+    /// By whose rules: haul's (the driver's), recipe (VTune's cookbook), or pcie-bench (its public
+    /// model)
     #[arg(long = "as", value_name = "WHOSE", default_value = "haul")]
     pub(crate) rules: Rules,
     /// Show the NICs that are known, and estimate nothing
@@ -116,8 +120,9 @@ pub(crate) struct Estimate {
     pub(crate) json: bool,
 }
 
-/// How much packet data a link carries each way, by the public model of pcie-bench (SIGCOMM'18) of three
-/// NICs: an upper bound. Sizes are those of frames, whose check sequence of 4 B stays off the link.
+/// How much packet data a link carries each way, by the public model of pcie-bench (SIGCOMM'18) of
+/// three NICs: an upper bound. Sizes are those of frames, whose check sequence of 4 B stays off the
+/// link.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Example:\n  haul pcie bandwidth --model pcie-bench --nic dpdk --link gen3x8 --mps 256 --mrrs 512 --sizes 64,512\n  \

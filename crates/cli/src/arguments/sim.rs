@@ -48,7 +48,8 @@ pub(crate) struct Run {
     /// A setting by its name, after the file's; several may be given
     #[arg(long, value_name = "NAME=VALUE")]
     pub(crate) set: Vec<Setting>,
-    /// Instructions after which the program is given up [default: 20000000000, which take an hour or two]
+    /// Instructions after which the program is given up [default: 20000000000, which take an hour
+    /// or two]
     #[arg(long, value_name = "N", value_parser = number)]
     pub(crate) limit: Option<u64>,
     /// Draw what happened in this window of cycles
@@ -65,12 +66,12 @@ pub(crate) struct Run {
     pub(crate) json: bool,
 }
 
-/// Runs the 48 machines of "Hardware Support for Bulk Data Movement in Server Platforms" (ICCD 2005)
-/// on all cores: three packet sizes, in order and out of order, by the processor and by three
-/// engines; then again with one knob, compute per packet, fitted to BASE's copy shares alone. Writes
-/// sim.jsonl (every record) and report.html (Table 2 side by side, Figures 6 to 8) into a folder.
-/// Needs Debian's gcc-riscv64-unknown-elf, which builds the workload: scripts/sim-workload of the
-/// repository that this haul stands in, or else of the current folder's.
+/// Runs the 48 machines of "Hardware Support for Bulk Data Movement in Server Platforms" (ICCD
+/// 2005) on all cores: three packet sizes, in order and out of order, by the processor and by three
+/// engines; then again with one knob, compute per packet, fitted to BASE's copy shares alone.
+/// Writes sim.jsonl (every record) and report.html (Table 2 side by side, Figures 6 to 8) into a
+/// folder. Needs Debian's gcc-riscv64-unknown-elf, which builds the workload: scripts/sim-workload
+/// of the repository that this haul stands in, or else of the current folder's.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Example:\n  haul sim reproduce --quick\n  haul sim reproduce --out paper --json > paper.jsonl"

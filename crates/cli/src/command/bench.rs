@@ -173,7 +173,8 @@ fn refuse_unused(arguments: &arguments::Bench, is_drawn: bool) -> Result<(), Err
     }
 }
 
-/// The levels at which this size is measured: where none of them can be asked for, it is measured once.
+/// The levels at which this size is measured: where none of them can be asked for, it is measured
+/// once.
 fn levels_of(size: usize, mut levels: Vec<Level>) -> Vec<Level> {
     if size > SIZE_MAX_BYTES && levels.len() > 1 {
         levels = vec![Level::Mixed];

@@ -1,9 +1,9 @@
 //! What a step takes beside its rounds: buffers are placed, processes started, bytes proved, and
 //! every experiment takes a few rounds however long they are.
 //!
-//! Every figure is what the step took of a quiet 2-processor Zen 4 (32 MiB of last-level cache) beyond
-//! its budget, rounded up. They need not be right elsewhere: what a step takes more comes off the rounds
-//! of those that follow, see `schedule`.
+//! Every figure is what the step took of a quiet 2-processor Zen 4 (32 MiB of last-level cache)
+//! beyond its budget, rounded up. They need not be right elsewhere: what a step takes more comes
+//! off the rounds of those that follow, see `schedule`.
 
 use std::time::Duration;
 
@@ -26,11 +26,12 @@ const COLD_NS_PER_CACHE_BYTE: f64 = 40.0;
 const COPYING_NS_PER_BYTE: f64 = 3.5;
 const WALKING_NS_PER_BYTE: f64 = 1.0;
 
-/// For each byte of a copy or a fill of one size: a few rounds of every kernel, and a proof of each.
+/// For each byte of a copy or a fill of one size: a few rounds of every kernel, and a proof of
+/// each.
 const SIZE_NS_PER_BYTE: f64 = 20.0;
 
-/// For each byte of the largest size that tuning measures: the fewest rounds of all sizes up to it, of
-/// copies and of fills, with their memory and their proofs (8 s for 128 MiB).
+/// For each byte of the largest size that tuning measures: the fewest rounds of all sizes up to it,
+/// of copies and of fills, with their memory and their proofs (8 s for 128 MiB).
 const TUNING_NS_PER_BYTE: f64 = 60.0;
 
 /// For each heap and 1000 blocks of a round of growth, three times in a process of its own; and for
@@ -38,8 +39,9 @@ const TUNING_NS_PER_BYTE: f64 = 60.0;
 const GROWING_HEAP: Duration = Duration::from_millis(400);
 const HEAP: Duration = Duration::from_millis(70);
 
-/// For each way to another process to be opened and to take a few turns in both directions, by messages
-/// of which a sample has many, and by larger ones; and for each byte of the messages of them.
+/// For each way to another process to be opened and to take a few turns in both directions, by
+/// messages of which a sample has many, and by larger ones; and for each byte of the messages of
+/// them.
 const WAY_OF_SMALL: Duration = Duration::from_millis(60);
 const SMALL_BYTES_MAX: usize = 16 << 10;
 const WAY: Duration = Duration::from_millis(12);

@@ -1,9 +1,9 @@
 //! What a survey measures, in which order and for how long.
 //!
-//! Every step has its time for rounds and what it takes beside them (`cost`). The sums are checked by
-//! tests on small and large machines: a quick survey plans at most 27 s and a full one at most 225 s,
-//! of the 30 s and 4 minutes that it promises. What a step takes more comes off the rounds of the
-//! others (`schedule`), so that none is left out.
+//! Every step has its time for rounds and what it takes beside them (`cost`). The sums are checked
+//! by tests on small and large machines: a quick survey plans at most 27 s and a full one at most
+//! 225 s, of the 30 s and 4 minutes that it promises. What a step takes more comes off the rounds
+//! of the others (`schedule`), so that none is left out.
 
 use std::time::Duration;
 
@@ -65,8 +65,8 @@ struct Extent {
     /// Sizes of messages between two processes, and those that are moved with a busy processor too.
     channel_sizes: &'static [usize],
     channel_sizes_busy: &'static [usize],
-    /// Sizes that are measured with haul's choice and what it chooses from alone: all ways would take
-    /// seconds each.
+    /// Sizes that are measured with haul's choice and what it chooses from alone: all ways would
+    /// take seconds each.
     channel_sizes_large: &'static [usize],
     /// Blocks of a round of growth. DPDK's times grow with the square of it.
     heap_count: usize,
@@ -113,8 +113,9 @@ const FULL: Extent = Extent {
     heap_count: 2000,
 };
 
-/// How often transfers of a size are measured where the hypervisor disturbs them: the table of channels
-/// stands on those that it left alone. Nothing is planned for it, for at a quiet time it takes nothing.
+/// How often transfers of a size are measured where the hypervisor disturbs them: the table of
+/// channels stands on those that it left alone. Nothing is planned for it, for at a quiet time it
+/// takes nothing.
 const CHANNEL_TRIES: u32 = 2;
 
 /// When a survey begins no further step, and what its steps are shortened to keep: what the command

@@ -4,8 +4,8 @@ use std::iter::Sum;
 use std::ops::Add;
 use std::time::{Duration, Instant};
 
-/// The least part of its rounds' time that a step gets, however late it is. Every experiment takes a
-/// few rounds in any case; with less than this they are all that it has.
+/// The least part of its rounds' time that a step gets, however late it is. Every experiment takes
+/// a few rounds in any case; with less than this they are all that it has.
 const SHARE_MIN: f64 = 0.2;
 
 /// What a step takes, or several of them together.

@@ -96,8 +96,8 @@ impl<'a> Runner<'a> {
         Ok(Self { machine, journal, progress, run: run_name(), schedule, is_over: false })
     }
 
-    /// The same, its steps shortened so that all of them, which take `total`, keep the deadline. None
-    /// begins after it.
+    /// The same, its steps shortened so that all of them, which take `total`, keep the deadline.
+    /// None begins after it.
     pub(super) fn until(self, deadline: Instant, total: Time) -> Self {
         Self { schedule: Schedule::until(deadline, total), ..self }
     }
@@ -148,8 +148,8 @@ impl<'a> Runner<'a> {
         }
     }
 
-    /// What the rounds of the next step may take. `None` where the plan is out of time: then somebody
-    /// is told of the steps that are left out.
+    /// What the rounds of the next step may take. `None` where the plan is out of time: then
+    /// somebody is told of the steps that are left out.
     pub(super) fn allot(&mut self, what: &str, time: Time) -> Option<Duration> {
         let rounds = self.schedule.next(time, Instant::now());
         if rounds.is_none() && !self.is_over {
@@ -163,7 +163,8 @@ impl<'a> Runner<'a> {
         rounds
     }
 
-    /// Does one step, which takes so long, with its records going to the journal as they are complete.
+    /// Does one step, which takes so long, with its records going to the journal as they are
+    /// complete.
     ///
     /// # Errors
     /// A record cannot be written, or the experiment fails.
@@ -208,8 +209,8 @@ fn beside_limit(journal: &Journal, record: Record) -> Record {
     }
 }
 
-/// Measures every work of a command until one fails: `budget` together, or `each` for each of them in
-/// the mean. Large sizes, whose every round takes long, get more of it than small ones.
+/// Measures every work of a command until one fails: `budget` together, or `each` for each of them
+/// in the mean. Large sizes, whose every round takes long, get more of it than small ones.
 pub(super) fn evenly(works: Vec<Work>, budget: Option<Duration>, each: Duration) -> Vec<Stage> {
     let count = u32::try_from(works.len()).unwrap_or(u32::MAX);
     let whole = budget.unwrap_or(each * count);
@@ -222,8 +223,8 @@ pub(super) fn evenly(works: Vec<Work>, budget: Option<Duration>, each: Duration)
     works.into_iter().map(stage).collect()
 }
 
-/// Does a plan whose every step was asked for, in this time where somebody said so: if it takes much
-/// longer, he is told before it begins.
+/// Does a plan whose every step was asked for, in this time where somebody said so: if it takes
+/// much longer, he is told before it begins.
 ///
 /// # Errors
 /// There is no memory for one of the steps; and as [`Runner::new`] and [`Runner::stages`].
@@ -280,9 +281,9 @@ fn then_read(read: ThenRead) -> String {
 }
 
 impl Work {
-    /// How much of the time of a command it should have, beside others. One size gets the more the larger
-    /// it is: of 2 KiB to 1 GiB in 25 s, those from 256 MiB on have eight to ten rounds and the others
-    /// hundreds, where even shares left the large ones five.
+    /// How much of the time of a command it should have, beside others. One size gets the more the
+    /// larger it is: of 2 KiB to 1 GiB in 25 s, those from 256 MiB on have eight to ten rounds and
+    /// the others hundreds, where even shares left the large ones five.
     fn weight(&self) -> f64 {
         /// As long as the fixed cost of a step and enough rounds of small sizes, in bytes copied.
         const UNIT_BYTES: f64 = (64 << 20) as f64;

@@ -166,8 +166,8 @@ pub(super) fn how_to_activate(path: &Path) -> String {
     )
 }
 
-/// What the checks said, and the bad offsets that strings passed; for a function where nothing was worth
-/// checking, the best other way that training found at each size.
+/// What the checks said, and the bad offsets that strings passed; for a function where nothing was
+/// worth checking, the best other way that training found at each size.
 fn evidence<'a>(all: impl Iterator<Item = &'a Record>, file: &str) -> Vec<Evidence> {
     let records: Vec<&Record> = all
         .filter(|record| record.experiment == "copy.tune")

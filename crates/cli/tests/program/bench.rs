@@ -129,8 +129,8 @@ fn branches_alignment_overlap_and_reading_can_be_asked_for() {
     }
 }
 
-/// Each reader is a comparison of its own, once, of drawn sizes and of single ones; a person's table says
-/// which it is.
+/// Each reader is a comparison of its own, once, of drawn sizes and of single ones; a person's
+/// table says which it is.
 #[test]
 fn who_reads_the_target_can_be_several() {
     let readers = ["--then-read", "nothing,first", "--then-read", "last,all,first"];

@@ -1,4 +1,5 @@
-//! `bench/definitions/copy-against-libc` and `summarize`, tiny: what a record is made with never rots.
+//! `bench/definitions/copy-against-libc` and `summarize`, tiny: what a record is made with never
+//! rots.
 
 use std::fs;
 use std::path::Path;

@@ -1,5 +1,5 @@
-//! What README.md and docs/ show of the program is run, in a form that takes seconds; docs/sim.md has a
-//! test of its own. That every command's flags are known is tested beside the command line.
+//! What README.md and docs/ show of the program is run, in a form that takes seconds; docs/sim.md
+//! has a test of its own. That every command's flags are known is tested beside the command line.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -110,8 +110,8 @@ fn every_command_of_the_documents_is_run_here_or_where_it_is_said() {
     }
 }
 
-/// Runs a command as it is shown, with some words more; where these name an option that it has, theirs
-/// hold.
+/// Runs a command as it is shown, with some words more; where these name an option that it has,
+/// theirs hold.
 fn does(name: &str, shown: &str, line: &str, more: &str, holds: &str, folder: &Path) {
     let option = more.split(' ').next().filter(|option| !option.is_empty());
     let is_replaced = option.is_some_and(|option| shown.ends_with(option));
@@ -141,8 +141,8 @@ fn is_tuning(part: &str) -> bool {
     }
 }
 
-/// Rust is run as an example of the crate that includes the document; C and TOML have tests that look
-/// for them. A block that nothing runs would be one that may be wrong.
+/// Rust is run as an example of the crate that includes the document; C and TOML have tests that
+/// look for them. A block that nothing runs would be one that may be wrong.
 #[test]
 fn every_block_is_of_a_kind_that_something_runs() {
     let library = fs::read_to_string(root().join("crates/haul/src/lib.rs")).unwrap();

@@ -1,4 +1,5 @@
-//! Limits of a process (`ulimit`), and places that are not there: the cause is named, and what lifts it.
+//! Limits of a process (`ulimit`), and places that are not there: the cause is named, and what
+//! lifts it.
 
 use std::fs;
 use std::path::Path;
@@ -50,8 +51,8 @@ fn a_folder_for_sockets_that_is_not_there_is_told_by_its_name() {
     ran.says(&["/nonexistent/folder", "TMPDIR"]);
 }
 
-/// From where nothing of the program fits to where all of it does. From where it has room to say a word on,
-/// it says that there is too little.
+/// From where nothing of the program fits to where all of it does. From where it has room to say a
+/// word on, it says that there is too little.
 #[test]
 fn channels_under_a_limit_of_addresses_end_with_an_error_that_names_it() {
     let folder = tempfile::tempdir().unwrap();
@@ -85,7 +86,8 @@ fn channels_under_a_limit_of_addresses_end_with_an_error_that_names_it() {
             let text = fs::read_to_string(folder.path().join(limited)).unwrap();
             let own = codes[usize::from(limited == "recv")];
             is_enough = codes[0] == "0";
-            // Where not even the program fits, the kernel or the loader ends it, or its first allocation.
+            // Where not even the program fits, the kernel or the loader ends it, or its first
+            // allocation.
             has_spoken |= text.starts_with("haul: ");
             if has_spoken && !is_enough {
                 assert_eq!(own, "1", "{limited} {limit_kib}: {text} {ran:#?}");

@@ -1,4 +1,5 @@
-//! The program as a user meets it: exit codes, messages, JSON, and everything bad that can be put in.
+//! The program as a user meets it: exit codes, messages, JSON, and everything bad that can be put
+//! in.
 
 mod bench;
 mod channel;

@@ -1,4 +1,5 @@
-//! `haul pcie`: the records that others rely on, closed forms, and everything bad that can be asked.
+//! `haul pcie`: the records that others rely on, closed forms, and everything bad that can be
+//! asked.
 
 use haul_model::{Kind, Record};
 

@@ -159,7 +159,8 @@ fn a_full_disk_is_told_before_anything_is_measured() {
 #[test]
 fn a_disk_that_fills_up_costs_nothing_that_was_written() {
     // Room for the proof of room; then something else takes it all, and the survey goes on: a full
-    // one, for a quick one may be out of time, on a busy machine, before the last page of its file is.
+    // one, for a quick one may be out of time, on a busy machine, before the last page of its file
+    // is.
     let script = "$HAUL survey --out $DISK/out & survey=$!; \
         while ! [ -s $DISK/out/survey.jsonl ]; do sleep 0.1; done; \
         cat /dev/zero > $DISK/other 2>/dev/null; \

@@ -37,8 +37,8 @@ fn a_device_is_told_and_nothing_is_put_in_its_place() {
     assert_eq!(fs::read_dir(&folder).unwrap().count(), 1, "something was written beside it");
 }
 
-/// What was found goes into the file, with evidence by the name of the records beside it: also where
-/// the file is called as those usually are.
+/// What was found goes into the file, with evidence by the name of the records beside it: also
+/// where the file is called as those usually are.
 #[test]
 fn thresholds_and_records_are_two_files() {
     let folder = tempfile::tempdir().unwrap();

@@ -12,8 +12,8 @@ pub(crate) const LINE: usize = 64;
 /// The pointer is good for [`LINE`] bytes in the direction of the access, and the processor has the
 /// instruction set: an implementation is only named inside a function that enables it.
 pub(crate) trait Line: Copy {
-    /// Lines in one step of the loop: 1, 2 or 4, chosen so that a step, the saved head and the saved tail fit
-    /// into the registers.
+    /// Lines in one step of the loop: 1, 2 or 4, chosen so that a step, the saved head and the
+    /// saved tail fit into the registers.
     const STEP: usize;
 
     /// Lines that fit into the registers at once: 4 or 8.

@@ -1,4 +1,5 @@
-//! Plain Rust: eight words of eight bytes. The fallback, the oracle's neighbour, and what Miri runs.
+//! Plain Rust: eight words of eight bytes. The fallback, the oracle's neighbour, and what Miri
+//! runs.
 
 use core::mem::MaybeUninit;
 

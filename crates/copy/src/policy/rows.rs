@@ -61,9 +61,9 @@ const AVX2_PIECES: Choices = Choices {
 /// Zen 5, GB/s of copies at drawn alignments by AVX2, AVX-512VL, AVX-512 and `rep movsb`: 4 KiB
 /// 170, 201, 183, 140; 16 KiB 169, 218, 218, 161; 32 KiB 94, 93, 93, 164; 512 KiB 83, 87, 87, 115;
 /// 8 MiB 48, 48, 49, 55. Both buffers fill L1 (48 KiB) at 24 KiB each. No offset is pathological.
-/// Beyond the caches `rep movsb` takes as long as what streams, or up to 7% less (128 MiB to 1 GiB).
-/// Fills by registers and by `rep stosb`: 32 KiB 245, 169; 512 KiB 257, 175; 1 MiB, which is L2,
-/// 160, 173; 8 MiB 101, 132.
+/// Beyond the caches `rep movsb` takes as long as what streams, or up to 7% less (128 MiB to 1
+/// GiB). Fills by registers and by `rep stosb`: 32 KiB 245, 169; 512 KiB 257, 175; 1 MiB, which is
+/// L2, 160, 173; 8 MiB 101, 132.
 const ZEN_5: Choices = Choices {
     small: Small::Masks,
     isa: Isa::Avx512vl,

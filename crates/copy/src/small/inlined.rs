@@ -8,8 +8,8 @@
 //!
 //! No call, no return and no register kept for the caller: that is time which the branch-free shape
 //! of [`copy`](super::copy) would only turn into a larger lead in L1. It is spent on branches here,
-//! each of which saves stores and instructions beyond L2. A branch in the caller's code also has the
-//! history of that place alone. The tables are in [`super`]; `ffi/c/inline.h` is the same in C.
+//! each of which saves stores and instructions beyond L2. A branch in the caller's code also has
+//! the history of that place alone. The tables are in [`super`]; `ffi/c/inline.h` is the same in C.
 
 use super::{SMALL_MAX, piece};
 
@@ -33,8 +33,8 @@ pub(crate) unsafe fn memcpy(target: *mut u8, source: *const u8, length: usize) {
     }
 }
 
-/// memmove of `length <= 64` bytes. Two branches fewer than [`memcpy`], whose calls are longer: beyond
-/// L2 the long ones take nearly libc's time, and the short ones have to make up for it.
+/// memmove of `length <= 64` bytes. Two branches fewer than [`memcpy`], whose calls are longer:
+/// beyond L2 the long ones take nearly libc's time, and the short ones have to make up for it.
 ///
 /// # Safety
 /// As [`copy`](super::copy).

@@ -3,8 +3,8 @@
 //! # Idea
 //!
 //! Neither source nor target needs that much memory: 16 MiB of it appear again and again in most of
-//! either, and only the windows that are looked at have memory of their own: the start, the end, and
-//! both sides of 2 GiB and 4 GiB.
+//! either, and only the windows that are looked at have memory of their own: the start, the end,
+//! and both sides of 2 GiB and 4 GiB.
 
 use core::slice;
 

@@ -5,8 +5,8 @@ use crate::support::moving::Room;
 use crate::support::parallel;
 use crate::support::subjects::{Copier, copiers};
 
-/// Distances in bytes, both directions: all at which two pieces of up to [`GRID_SIZE_MAX`] bytes overlap,
-/// or all small ones; and those around lines, pages and `length`.
+/// Distances in bytes, both directions: all at which two pieces of up to [`GRID_SIZE_MAX`] bytes
+/// overlap, or all small ones; and those around lines, pages and `length`.
 fn distances(effort: Effort, length: usize) -> Vec<isize> {
     let (small, around): (isize, &[isize]) = match effort {
         Effort::Full if length <= GRID_SIZE_MAX => {

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// What this test was compiled for: under an emulator `rustc` is the host's, and would compile for that.
-/// Elsewhere, the host's own.
+/// What this test was compiled for: under an emulator `rustc` is the host's, and would compile for
+/// that. Elsewhere, the host's own.
 const TARGET: Option<&str> = if !cfg!(all(target_os = "linux", target_env = "gnu")) {
     None
 } else if cfg!(target_arch = "x86_64") {

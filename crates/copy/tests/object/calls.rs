@@ -45,8 +45,8 @@ fn forbidden(references: &[String]) -> Vec<&String> {
     references.iter().filter(is_forbidden).collect()
 }
 
-/// Not level 0: there the compiler calls the C library for every array that it moves, whatever the source
-/// says, so an unoptimized build of haul does not stand in for it.
+/// Not level 0: there the compiler calls the C library for every array that it moves, whatever the
+/// source says, so an unoptimized build of haul does not stand in for it.
 #[test]
 fn no_optimized_build_calls_the_c_library() {
     let workshop = Workshop::new();

@@ -24,8 +24,8 @@ impl Room {
         let target = low + usize::try_from(distance).unwrap_or(0);
         let start = self.buffer.start();
         let to = start.wrapping_add(target);
-        // SAFETY: both ranges lie inside the buffer: the slices below would panic otherwise, and the
-        // guard page behind it would be hit.
+        // SAFETY: both ranges lie inside the buffer: the slices below would panic otherwise, and
+        // the guard page behind it would be hit.
         let returned = unsafe { (copier.call)(to, start.wrapping_add(source), length) };
         let what = || format!("{} of {length} bytes by {distance}, low end at {low}", copier.name);
         assert_eq!(returned, to, "{}: the returned pointer", what());

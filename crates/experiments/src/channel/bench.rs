@@ -15,8 +15,8 @@ pub const EXPERIMENT: &str = "channel.transfer";
 /// enough against the clock, and each of them is verified.
 const SAMPLE_BYTES: usize = 1 << 20;
 
-/// The same with a busy processor: several time slices of the program that keeps it busy, for a sample
-/// shorter than one says by luck whether it met that program.
+/// The same with a busy processor: several time slices of the program that keeps it busy, for a
+/// sample shorter than one says by luck whether it met that program.
 const SAMPLE_BYTES_BUSY: usize = 16 << 20;
 
 /// The most messages of a sample.
@@ -73,8 +73,9 @@ pub struct Bench {
     pub left_out: Vec<String>,
     /// How long a try may take.
     pub budget: Duration,
-    /// How often it is measured at most until the hypervisor disturbs it no more: what two processes that
-    /// wait for each other lose by it is more than what one does. The last try counts.
+    /// How often it is measured at most until the hypervisor disturbs it no more: what two
+    /// processes that wait for each other lose by it is more than what one does. The last try
+    /// counts.
     pub tries: u32,
     /// What content and orders are drawn from.
     pub seed: u64,
@@ -111,8 +112,8 @@ impl Bench {
     }
 }
 
-/// Whether a way is one for messages of this size to such memory. What is leased or handed over comes
-/// into memory of its own, which was used before: new memory at B is nothing that it touches.
+/// Whether a way is one for messages of this size to such memory. What is leased or handed over
+/// comes into memory of its own, which was used before: new memory at B is nothing that it touches.
 #[must_use]
 pub fn can_move(name: &str, size: usize, target: Target) -> bool {
     match name {

@@ -8,18 +8,18 @@ use haul_model::Record;
 use super::bench::EXPERIMENT;
 
 /// Mechanisms that move any private bytes into any target, and whether both ends must trust each
-/// other for it. `inline` is chosen by size alone, `sealed` and `lease` by what the program does, and
-/// `vmsplice` is for comparisons.
+/// other for it. `inline` is chosen by size alone, `sealed` and `lease` by what the program does,
+/// and `vmsplice` is for comparisons.
 const MECHANISMS: [(&str, bool); 4] =
     [("ring", false), ("staged", false), ("pull", true), ("double", true)];
 
-/// A mechanism must be this much faster than the one of the size below to take its place, in the median of
-/// the repetitions, and not slower in more than a quarter of them: a table that follows the noise has
-/// more entries and is worth no more.
+/// A mechanism must be this much faster than the one of the size below to take its place, in the
+/// median of the repetitions, and not slower in more than a quarter of them: a table that follows
+/// the noise has more entries and is worth no more.
 const WORTHWHILE: f64 = 1.05;
 
-/// What holds for messages of this size, beside which no last cache holds source and target, holds for all
-/// that are longer.
+/// What holds for messages of this size, beside which no last cache holds source and target, holds
+/// for all that are longer.
 const LONG_BYTES_MIN: u64 = 64 << 20;
 
 /// What was measured of each mechanism, by size: none of a size that the hypervisor disturbed.
@@ -38,14 +38,14 @@ pub struct Chosen<'a> {
     pub table: ChannelTable,
     /// The records that its entries stand on.
     pub evidence: Vec<&'a Record>,
-    /// Sizes in bytes that the table says nothing of, with both processors free and then with one busy:
-    /// the hypervisor disturbed them (see [`Record::is_disturbed`]), and what it takes from two
-    /// processes at once is more than what it takes from one.
+    /// Sizes in bytes that the table says nothing of, with both processors free and then with one
+    /// busy: the hypervisor disturbed them (see [`Record::is_disturbed`]), and what it takes from
+    /// two processes at once is more than what it takes from one.
     pub disturbed: [BTreeSet<u64>; 2],
 }
 
-/// The table of the records to warm targets, with both processors free and with one busy where that was
-/// measured.
+/// The table of the records to warm targets, with both processors free and with one busy where that
+/// was measured.
 #[must_use]
 pub fn table<'a>(records: impl Iterator<Item = &'a Record>) -> Chosen<'a> {
     let records: Vec<&Record> = records.filter(|record| is_warm_throughput(record)).collect();
@@ -100,8 +100,9 @@ fn rates<'a>(records: &[&'a Record], trusted: bool, idle: bool) -> Rates<'a> {
     rates
 }
 
-/// From which size on which record's mechanism holds, ascending. Between two sizes of different ones the turn
-/// is in the middle, by their ratio; a size of which nothing is known keeps what holds below.
+/// From which size on which record's mechanism holds, ascending. Between two sizes of different
+/// ones the turn is in the middle, by their ratio; a size of which nothing is known keeps what
+/// holds below.
 fn turns<'a>(rates: &Rates<'a>) -> Vec<(usize, &'a Record)> {
     let mut turns: Vec<(usize, &Record)> = Vec::new();
     let mut below = 0;
@@ -124,8 +125,8 @@ fn median(record: &Record) -> f64 {
     record.median().unwrap_or(0.0)
 }
 
-/// Whether a mechanism is worth a turn, repetition by repetition: what disturbs a machine for a while meets
-/// all mechanisms of a repetition.
+/// Whether a mechanism is worth a turn, repetition by repetition: what disturbs a machine for a
+/// while meets all mechanisms of a repetition.
 fn is_worthwhile(record: &Record, held: &Record) -> bool {
     let mut ratios: Vec<f64> =
         record.samples.iter().zip(&held.samples).map(|(new, held)| new / held).collect();

@@ -145,9 +145,9 @@ impl<'a> End<'a> {
     }
 }
 
-/// Sleeps, then spins. Two ends that spin from the start keep both processors of a small machine, and
-/// the run, which is about to sleep, ready to run all the time: a program that nobody has beside a
-/// transfer, and that haul would take for other work on the machine.
+/// Sleeps, then spins. Two ends that spin from the start keep both processors of a small machine,
+/// and the run, which is about to sleep, ready to run all the time: a program that nobody has
+/// beside a transfer, and that haul would take for other work on the machine.
 fn wait_until(at_ns: u64) {
     /// How much of it is spun: more than twice what a timer may come late by default (50 us).
     const SPUN_NS: u64 = 120_000;

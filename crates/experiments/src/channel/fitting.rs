@@ -28,8 +28,8 @@ impl Bench {
         self.fitting(available_bytes(&Proc::default())).map(|_| ())
     }
 
-    /// Who fits into so much memory, in bytes. Who needs least comes in first, so that as many as can be
-    /// are measured beside each other.
+    /// Who fits into so much memory, in bytes. Who needs least comes in first, so that as many as
+    /// can be are measured beside each other.
     ///
     /// # Errors
     /// Not even source and target of one pair fit.
@@ -69,7 +69,8 @@ fn beside(subject: &Subject) -> u64 {
     let own =
         if subject.found.as_ref().is_some_and(|found| found.launch.is_some()) { PAIR } else { 0 };
     own + match subject.name.as_str() {
-        // What is leased comes into the receiver's pool, and not into the target that B has as well.
+        // What is leased comes into the receiver's pool, and not into the target that B has as
+        // well.
         "haul:staged" | "haul:lease" | "seed:memcpy" | "memcpy" | "seed:mymemcpy" => 1,
         // Built once by A; B's view takes what it writes to.
         name if is_sealed(name) => 2,

@@ -1,7 +1,7 @@
 //! What haul's channels are compared with, and how each is had on this machine.
 //!
-//! Drivers in C are part of this program as text, and compiled as they are wanted: nothing of a peer
-//! is needed to build haul.
+//! Drivers in C are part of this program as text, and compiled as they are wanted: nothing of a
+//! peer is needed to build haul.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};

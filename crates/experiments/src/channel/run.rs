@@ -185,8 +185,8 @@ impl<'a> Run<'a> {
         own.filter_map(|entrant| entrant.failure).next()
     }
 
-    /// Fewer messages for those whose samples are long, so that a slow way does not take the time of
-    /// all the others. What they took so far is forgotten.
+    /// Fewer messages for those whose samples are long, so that a slow way does not take the time
+    /// of all the others. What they took so far is forgotten.
     fn shorten(&mut self, kind: Kind) {
         let most = self.config.count(kind);
         for entrant in &mut self.entrants {
@@ -262,7 +262,8 @@ impl<'a> Run<'a> {
     }
 }
 
-/// Whether a way goes in both directions into memory that can be sent from, so that it has a latency.
+/// Whether a way goes in both directions into memory that can be sent from, so that it has a
+/// latency.
 fn can_echo(name: &str) -> bool {
     !["haul:lease", "memcpy"].contains(&name)
         && !["haul:sealed", "seed:"].iter().any(|of| name.starts_with(of))
@@ -278,8 +279,9 @@ impl Running<'_> {
         let pair = match &mut self.pair {
             Some(pair) => pair,
             none => {
-                // Who runs where is the kernel's business, as it is in a program's life: an end that
-                // may run on one processor alone is another case, and haul would choose for it.
+                // Who runs where is the kernel's business, as it is in a program's life: an end
+                // that may run on one processor alone is another case, and haul would choose for
+                // it.
                 let pair = Pair::start(self.name, self.launch, cpus)?;
                 self.version.clone_from(&pair.version);
                 none.insert(pair)

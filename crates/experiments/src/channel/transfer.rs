@@ -50,7 +50,8 @@ struct Try<'a> {
     ended: Result<bool, Error>,
 }
 
-/// What is tried so often at most until it is good, and how often it was. The last is taken as it is.
+/// What is tried so often at most until it is good, and how often it was. The last is taken as it
+/// is.
 fn until_good<T, E>(
     tries: u32,
     mut once: impl FnMut() -> Result<T, E>,
@@ -174,8 +175,8 @@ impl Run<'_> {
     }
 }
 
-/// Whether haul chooses by a table that was measured on this machine. Drivers read the file that this
-/// process has read.
+/// Whether haul chooses by a table that was measured on this machine. Drivers read the file that
+/// this process has read.
 fn has_table() -> bool {
     let force = haul::tuning::in_force();
     matches!(force, Some(Force::File { tuning, .. }) if !tuning.channel.choices.is_empty())

@@ -53,8 +53,8 @@ pub struct Drawn {
     pub branches: Branches,
     /// What of each target is read right after its call.
     pub then_read: ThenRead,
-    /// Whether `haul-untuned` takes part: `haul` under the default policy, whatever is in force. It is put in
-    /// force before each of its samples, for the whole process.
+    /// Whether `haul-untuned` takes part: `haul` under the default policy, whatever is in force. It
+    /// is put in force before each of its samples, for the whole process.
     pub untuned: bool,
     /// How long it may take.
     pub budget: Duration,
@@ -65,8 +65,8 @@ pub struct Drawn {
 }
 
 impl Drawn {
-    /// `haul` in both ways to call it against libc, in L1, on one thread, with the published alignment
-    /// and overlap, for two seconds.
+    /// `haul` in both ways to call it against libc, in L1, on one thread, with the published
+    /// alignment and overlap, for two seconds.
     #[must_use]
     pub fn new(function: Function, shape: Shape) -> Self {
         Self {
@@ -129,8 +129,8 @@ impl Shape {
         }
     }
 
-    /// A class compares functions, each called through the C ABI; a distribution stands for a program,
-    /// and programs that use haul are compiled with its small sizes in them.
+    /// A class compares functions, each called through the C ABI; a distribution stands for a
+    /// program, and programs that use haul are compiled with its small sizes in them.
     fn plain(&self) -> Plain {
         match self {
             Self::Distribution(_) => Plain::Inline,
@@ -202,8 +202,8 @@ fn candidates(config: &Drawn) -> Result<Vec<Candidate>, Error> {
     Ok(candidates)
 }
 
-/// A candidate with its workload and reader, and under the policy in force or the default one, where both
-/// take part.
+/// A candidate with its workload and reader, and under the policy in force or the default one,
+/// where both take part.
 fn subject<'a>(
     config: &Drawn,
     candidate: Candidate,

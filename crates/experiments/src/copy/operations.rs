@@ -92,8 +92,8 @@ impl List {
         }
     }
 
-    /// Does the operations of `range` on memory that starts at `base`, with the reader of each target
-    /// right after it.
+    /// Does the operations of `range` on memory that starts at `base`, with the reader of each
+    /// target right after it.
     ///
     /// # Safety
     /// For each operation, source and target lie in memory behind `base` that is the caller's for
@@ -283,7 +283,8 @@ unsafe fn run_and_read<E: Entry, C: Call, R: Read>(
         let (target, source) = (base.wrapping_add(target), base.wrapping_add(source));
         // SAFETY: as in `run_only`.
         unsafe { call.call(target, source, size) };
-        // SAFETY: the target's bytes, and READ_SLACK_BYTES at least, are readable, the caller promises.
+        // SAFETY: the target's bytes, and READ_SLACK_BYTES at least, are readable, the caller
+        // promises.
         sum = sum.wrapping_add(unsafe { reader.read(target, size) });
     }
     // What was loaded is used, so that no load is left out.
@@ -318,8 +319,8 @@ impl Read for ReadLast {
     #[inline(always)]
     unsafe fn read(self, target: *const u8, size: usize) -> u64 {
         let last = target.wrapping_add(size.saturating_sub(LOAD_BYTES));
-        // SAFETY: the load ends with the target, or with the slack behind a shorter one, all of which the
-        // caller promises; unaligned by its kind.
+        // SAFETY: the load ends with the target, or with the slack behind a shorter one, all of
+        // which the caller promises; unaligned by its kind.
         unsafe { last.cast::<u64>().read_unaligned() }
     }
 }

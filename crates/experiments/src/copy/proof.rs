@@ -89,7 +89,8 @@ fn check_one(
     }
 }
 
-/// The same bytes in memory of their own: as much as a buffer, so that a limit of memory may refuse it.
+/// The same bytes in memory of their own: as much as a buffer, so that a limit of memory may refuse
+/// it.
 fn copy_of(bytes: &[u8]) -> Result<Vec<u8>, Error> {
     let mut copy = Vec::new();
     copy.try_reserve_exact(bytes.len()).map_err(|_| haul_measure::Error::Map {

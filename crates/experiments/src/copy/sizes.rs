@@ -36,8 +36,8 @@ pub struct Sizes {
     /// The sizes in bytes: see [`powers`].
     pub sizes_bytes: Vec<usize>,
     /// Where the bytes lie; `Mixed`: the copy's two buffers again and again, in whatever cache
-    /// holds them, at another place each round. Sizes above [`SIZE_MAX_BYTES`] are always measured like that, and their records
-    /// say so.
+    /// holds them, at another place each round. Sizes above [`SIZE_MAX_BYTES`] are always measured
+    /// like that, and their records say so.
     pub level: Level,
     /// How many threads call at once, each on memory of its own.
     pub threads: usize,
@@ -152,7 +152,8 @@ fn then_read(read: ThenRead) -> Option<(&'static str, serde_json::Value)> {
     (read != ThenRead::Nothing).then(|| ("then_read", read.name().into()))
 }
 
-/// What `haul` takes over the best of all that took part, as parameters of its record: see [`best`].
+/// What `haul` takes over the best of all that took part, as parameters of its record: see
+/// [`best`].
 fn over_best(outcome: &Outcome, seed: u64) -> Vec<(&'static str, serde_json::Value)> {
     let subjects = &outcome.subjects;
     let Some(haul) = subjects.iter().position(|subject| subject.name == HAUL) else {

@@ -43,8 +43,8 @@ impl Routine {
 pub enum Plain {
     /// Through the C ABI, as libc is: function against function, `copy.size_class` and `copy.size`.
     C,
-    /// As programs are compiled, in Rust and with `haul.h`, with up to 64 bytes as code in the caller
-    /// and one call above: what a program gains, `copy.distribution`.
+    /// As programs are compiled, in Rust and with `haul.h`, with up to 64 bytes as code in the
+    /// caller and one call above: what a program gains, `copy.distribution`.
     Inline,
 }
 
@@ -60,7 +60,8 @@ pub struct Candidate {
 /// Which candidates to measure.
 #[derive(Clone, Debug, Default)]
 pub enum Selection {
-    /// `haul` called in both ways against `libc`: what is not [`Plain`] is `haul-c` or `haul-inline`.
+    /// `haul` called in both ways against `libc`: what is not [`Plain`] is `haul-c` or
+    /// `haul-inline`.
     #[default]
     Products,
     /// `haul`, `libc` and every kernel that runs on this processor.

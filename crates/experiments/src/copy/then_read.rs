@@ -7,8 +7,9 @@ use crate::error::Error;
 /// Bytes of one load.
 pub const LOAD_BYTES: usize = 8;
 
-/// Who reads what was just written: some processors make the reader of a store wait (a store under a mask
-/// that is not forwarded, a load that spans several stores), and a copy that looks fast alone is then slow.
+/// Who reads what was just written: some processors make the reader of a store wait (a store under
+/// a mask that is not forwarded, a load that spans several stores), and a copy that looks fast
+/// alone is then slow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ThenRead {
     /// Nobody.

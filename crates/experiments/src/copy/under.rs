@@ -5,8 +5,8 @@ use haul_measure::Subject;
 
 use super::workload::OnWorkload;
 
-/// A subject that puts its policy in force, untimed, before each sample. A policy is the whole process's, so
-/// nothing else may be measured meanwhile.
+/// A subject that puts its policy in force, untimed, before each sample. A policy is the whole
+/// process's, so nothing else may be measured meanwhile.
 #[derive(Debug)]
 pub struct UnderPolicy<'a> {
     policy: Policy,

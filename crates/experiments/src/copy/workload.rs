@@ -2,15 +2,16 @@
 //!
 //! All subjects of a run share one workload: the same memory, the same lists. Two things are at
 //! odds: subjects are compared fairly on the same operations, but a branch predictor that has seen
-//! a list before knows it (on a Zen 4, a list of 32 Ki calls of 17-64 B that all subjects of a round
-//! shared took between 3.6 and 6.1 ns a call, as it was remembered more or less, and the baseline's
-//! interval against itself was 7% wide; with lists as below it is 0.5%). Hence:
+//! a list before knows it (on a Zen 4, a list of 32 Ki calls of 17-64 B that all subjects of a
+//! round shared took between 3.6 and 6.1 ns a call, as it was remembered more or less, and the
+//! baseline's interval against itself was 7% wide; with lists as below it is 0.5%). Hence:
 //!
 //! - a sample is whole lists, each of the *same sizes* in another order at other addresses;
 //! - every sample takes lists that none has taken for half a million operations.
 //!
-//! Where the bytes lie is drawn anew each round, the same for all its subjects: a place that a process
-//! drew once would be luck that no number of rounds averages out ([`haul_measure::placement`]).
+//! Where the bytes lie is drawn anew each round, the same for all its subjects: a place that a
+//! process drew once would be luck that no number of rounds averages out
+//! ([`haul_measure::placement`]).
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -41,8 +42,8 @@ const LIST_NS: f64 = 120_000.0;
 const OPERATIONS_MAX: usize = 32 << 10;
 const OPERATIONS_MIN: usize = 64;
 
-/// Operations of all lists of a thread together: some megabits of branch outcomes, where the largest
-/// predictors known hold 64 KiB (Seznec, "TAGE-SC-L branch predictors again", 2016).
+/// Operations of all lists of a thread together: some megabits of branch outcomes, where the
+/// largest predictors known hold 64 KiB (Seznec, "TAGE-SC-L branch predictors again", 2016).
 const OPERATIONS_OF_ALL_LISTS: usize = 512 << 10;
 
 /// The most lists of a thread.
@@ -233,8 +234,8 @@ impl Workload {
     }
 
     /// One size at a time, the copy's own two buffers again and again: they lie in the nearest
-    /// cache that holds both, at a place that is drawn for each round. Alignments are drawn for each
-    /// call, within a cache line and within a page.
+    /// cache that holds both, at a place that is drawn for each round. Alignments are drawn for
+    /// each call, within a cache line and within a page.
     ///
     /// # Errors
     /// The memory is more than the machine has to give.
@@ -254,13 +255,15 @@ impl Workload {
             };
             ((0..PLACES).map(|_| list()).collect(), Ground::Resident(resident))
         };
-        // What no cache holds is where it was. What one may hold is brought there by the subject itself,
-        // because it lay elsewhere in the round before, and another subject may have left it in memory.
+        // What no cache holds is where it was. What one may hold is brought there by the subject
+        // itself, because it lay elsewhere in the round before, and another subject may have left
+        // it in memory.
         let lead_in_min = u64::from(size.saturating_mul(2) <= LLC_SHARE_BYTES);
         Self::new(threads, Turn::Round, lead_in_min, draw)
     }
 
-    /// One size at one distance of target and source, both in whatever cache holds them, on one thread.
+    /// One size at one distance of target and source, both in whatever cache holds them, on one
+    /// thread.
     ///
     /// # Errors
     /// The memory, or the address space between the two, is more than the machine has to give.
@@ -286,7 +289,8 @@ impl Workload {
         let bytes = lanes.iter().map(|(_, ground)| ground.region_bytes() as u64);
         check_available(bytes.fold(0, u64::saturating_add), &Proc::default())?;
         let threads = lanes.into_iter().map(|(lists, ground)| {
-            // Whole huge pages: the kernel gives none for a part, and base pages lie where they fall in L2.
+            // Whole huge pages: the kernel gives none for a part, and base pages lie where they
+            // fall in L2.
             let bytes = ground.region_bytes().saturating_add(READ_SLACK_BYTES);
             let bytes = bytes.checked_next_multiple_of(HUGE_PAGE_BYTES).unwrap_or(bytes);
             let region = Region::touched(bytes, Pages::Huge)?;
@@ -295,7 +299,8 @@ impl Workload {
         Ok(Self { threads: threads.collect::<Result<_, Error>>()?, turn, lead_in_min })
     }
 
-    /// A sample has to be a multiple of so many operations, so that all samples have the same sizes.
+    /// A sample has to be a multiple of so many operations, so that all samples have the same
+    /// sizes.
     #[must_use]
     pub fn operations_multiple(&self) -> u64 {
         match self.turn {
@@ -401,8 +406,9 @@ impl Subject for OnWorkload<'_> {
         while rest > 0 {
             let list = &lane.lists[index];
             let count = rest.min(list.len() - position);
-            // SAFETY: the ground drew the operations, and its region, which this lane mapped with the
-            // slack behind it, holds them at every place and under every shift; only this thread uses it.
+            // SAFETY: the ground drew the operations, and its region, which this lane mapped with
+            // the slack behind it, holds them at every place and under every shift; only this
+            // thread uses it.
             unsafe {
                 list.run(self.candidate.routine, position..position + count, base, self.read)
             };
@@ -489,8 +495,8 @@ mod tests {
         }
     }
 
-    /// All subjects of a round, in whatever order, copy between the same addresses, in L1 and L2 and where
-    /// the pair is resident; those of the next round between others.
+    /// All subjects of a round, in whatever order, copy between the same addresses, in L1 and L2
+    /// and where the pair is resident; those of the next round between others.
     #[test]
     fn a_round_has_one_place_and_the_next_another() {
         let sizes = Distribution::uniform("test", 64..=64);
@@ -535,7 +541,8 @@ mod tests {
         assert_eq!(lane.position.load(Ordering::Relaxed), 5);
     }
 
-    /// Where two buffers are to lie badly to each other, they do, and 4 GiB apart too, in memory for both alone.
+    /// Where two buffers are to lie badly to each other, they do, and 4 GiB apart too, in memory
+    /// for both alone.
     #[test]
     fn a_pair_lies_as_far_apart_as_it_should() {
         for (multiple_of, and) in [(4096, 1), (4096, 4064), (4 << 30, 33)] {

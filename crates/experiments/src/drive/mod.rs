@@ -48,7 +48,8 @@ impl Program {
         Self { arguments, ..self }
     }
 
-    /// How it is started: with nothing of this process's preloaded, and what it prints into `printed`.
+    /// How it is started: with nothing of this process's preloaded, and what it prints into
+    /// `printed`.
     pub(crate) fn command(&self, printed: &PipeWriter) -> io::Result<Command> {
         let mut command = Command::new(&self.path);
         command.args(&self.arguments);

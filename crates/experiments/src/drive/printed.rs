@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 /// backtrace after it.
 const TOLD_BYTES: usize = 400;
 
-/// How long the rest of it is waited for. A child that has ended has written it; one that it started
-/// (mpirun does) and that nobody has ended yet holds the pipe open for as long as it likes.
+/// How long the rest of it is waited for. A child that has ended has written it; one that it
+/// started (mpirun does) and that nobody has ended yet holds the pipe open for as long as it likes.
 const REST: Duration = Duration::from_millis(200);
 
 /// How often it is looked whether that was all.

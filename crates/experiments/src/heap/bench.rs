@@ -275,9 +275,10 @@ impl Bench {
         (done, ended)
     }
 
-    /// The test by every heap, in an order drawn anew: task by task where a heap serves all repetitions;
-    /// where each begins with a fresh one, one heap's tasks in a row, as a program's are. Between these
-    /// the others would empty the caches, and put seconds between the first round and the last.
+    /// The test by every heap, in an order drawn anew: task by task where a heap serves all
+    /// repetitions; where each begins with a fresh one, one heap's tasks in a row, as a program's
+    /// are. Between these the others would empty the caches, and put seconds between the first
+    /// round and the last.
     fn repetition(
         &self,
         number: u64,

@@ -242,7 +242,8 @@ pub fn operations_until(trace: &Trace, until_ns: u64) -> usize {
     trace.history.operations.partition_point(|operation| operation.time_ns <= until_ns)
 }
 
-/// A private heap with the first operations of a trace done on it, and the bytes asked for that live.
+/// A private heap with the first operations of a trace done on it, and the bytes asked for that
+/// live.
 fn replayed(trace: &Trace, end: usize) -> Result<(Heap, u64), Error> {
     let heap = Heap::builder().build()?;
     let tags: Vec<Tag> = trace.history.tags.iter().map(|name| heap.tag(name)).collect();
@@ -262,8 +263,8 @@ fn replayed(trace: &Trace, end: usize) -> Result<(Heap, u64), Error> {
     Ok((heap, asked))
 }
 
-/// A reallocation is an allocation and a free: a map shows where blocks lie, not how they came there,
-/// and memory that was never written must not be read.
+/// A reallocation is an allocation and a free: a map shows where blocks lie, not how they came
+/// there, and memory that was never written must not be read.
 fn step(
     heap: &Heap,
     operation: &Operation,

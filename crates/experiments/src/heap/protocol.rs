@@ -57,8 +57,8 @@ pub enum Task {
     Footprint,
     /// Gives the resident bytes beyond those at the start, when the heap had time to give back.
     Residue,
-    /// The seed's "bulk": allocates `count`, fills them, frees them. Gives ns an allocation and ns a
-    /// free.
+    /// The seed's "bulk": allocates `count`, fills them, frees them. Gives ns an allocation and ns
+    /// a free.
     Bulk {
         /// How many blocks, on each thread.
         count: usize,
@@ -76,8 +76,8 @@ pub enum Task {
         delay_ns: u64,
     },
     /// Allocates `count` blocks with a pause before each and keeps them, each timed alone. Gives
-    /// quantiles in ns: 50%, 99%, 99.99%, and the longest; then 99.99% and the longest of waits that
-    /// were as long as the allocation before.
+    /// quantiles in ns: 50%, 99%, 99.99%, and the longest; then 99.99% and the longest of waits
+    /// that were as long as the allocation before.
     Latency {
         /// How many blocks, on each thread.
         count: usize,

@@ -81,12 +81,12 @@ struct Course {
 }
 
 /// Replays, and emits for each heap a record of its time, one of its largest footprint, and both at
-/// each point of the course; and what the trace itself asked for. A heap that fails is left out, and
-/// the context is warned. Where the baseline fails, all have the repetitions before it.
+/// each point of the course; and what the trace itself asked for. A heap that fails is left out,
+/// and the context is warned. Where the baseline fails, all have the repetitions before it.
 ///
 /// # Errors
-/// haul's own heap or the baseline fails, after the records of the others; or there is no memory for
-/// it.
+/// haul's own heap or the baseline fails, after the records of the others; or there is no memory
+/// for it.
 pub fn measure_replay(config: &Replay, context: &mut Context<'_>) -> Result<(), Error> {
     let start = config.start(context)?;
     let script = Script::write(&config.trace.history)?;

@@ -45,9 +45,9 @@ pub struct Fault {
     pub budget: Duration,
 }
 
-/// Measures base pages and huge pages one after the other, and emits a record for each: the price of
-/// one page of its kind. They are not compared with each other; 512 base pages are as large as one huge
-/// page (of 2 MiB).
+/// Measures base pages and huge pages one after the other, and emits a record for each: the price
+/// of one page of its kind. They are not compared with each other; 512 base pages are as large as
+/// one huge page (of 2 MiB).
 ///
 /// # Errors
 /// There is no memory for it; see [`haul_measure::Error`].

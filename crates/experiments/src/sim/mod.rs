@@ -1,5 +1,5 @@
-//! The simulated server: the paper's tables and figures again, sweeps over its settings, and runs of
-//! other programs. Figures are modelled; how fast the simulator is, is measured.
+//! The simulated server: the paper's tables and figures again, sweeps over its settings, and runs
+//! of other programs. Figures are modelled; how fast the simulator is, is measured.
 //!
 //! From the bottom up:
 //!

@@ -53,8 +53,8 @@ pub fn text(path: &Path, bytes_max: u64) -> Result<String, String> {
     String::from_utf8(bytes).map_err(|error| error.to_string())
 }
 
-/// The path of a workload's program, such as `receive`: built in the repository that this haul belongs
-/// to, or else the current folder. Costs some seconds where it has to be built.
+/// The path of a workload's program, such as `receive`: built in the repository that this haul
+/// belongs to, or else the current folder. Costs some seconds where it has to be built.
 ///
 /// # Errors
 /// There is no such repository, or the script fails: it names the compiler's package where that is
@@ -82,8 +82,9 @@ pub fn workload(name: &str) -> Result<PathBuf, Error> {
     Err(Error::NoWorkload { reason: format!("{SCRIPT} builds no {name}") })
 }
 
-/// The repository of this haul; where it has none, that of the current folder. In this order, so that
-/// a haul never runs a script of the folder that it happens to be called in while its own is there.
+/// The repository of this haul; where it has none, that of the current folder. In this order, so
+/// that a haul never runs a script of the folder that it happens to be called in while its own is
+/// there.
 fn root() -> Option<PathBuf> {
     root_above(&[std::env::current_exe().ok(), std::env::current_dir().ok()])
 }

@@ -41,8 +41,8 @@ pub fn parse(name: &str, text: &str) -> Result<Configuration, Error> {
     Ok(configuration)
 }
 
-/// Changes one setting. The machine is not validated yet: two settings may only fit together. `beside`
-/// are the names that may stand beside the machine's, for the error.
+/// Changes one setting. The machine is not validated yet: two settings may only fit together.
+/// `beside` are the names that may stand beside the machine's, for the error.
 ///
 /// # Errors
 /// The setting does not exist, or the value is not of its kind.

@@ -1,10 +1,11 @@
 //! Plans: arrays of independent, idempotent tasks that any array engine can run.
 //!
-//! A plan is JSON Lines: a header, then one task a line, each with its digest: of the task, of what its
-//! records will say of it, of the program's bytes, and of the haul that wrote the plan. A task's record
-//! file stands in the folder `PLAN.d`, named by index and digest, and comes there in one step: killed
-//! halfway, done twice or done at once by two workers, it is whole or absent. A plan that is written anew
-//! for a program or a simulator that changed has other digests, so nothing old is taken for its results.
+//! A plan is JSON Lines: a header, then one task a line, each with its digest: of the task, of what
+//! its records will say of it, of the program's bytes, and of the haul that wrote the plan. A
+//! task's record file stands in the folder `PLAN.d`, named by index and digest, and comes there in
+//! one step: killed halfway, done twice or done at once by two workers, it is whole or absent. A
+//! plan that is written anew for a program or a simulator that changed has other digests, so
+//! nothing old is taken for its results.
 
 mod range;
 
@@ -33,7 +34,8 @@ pub const TASKS_MAX: usize = 1_000_000;
 /// Longest plan that is read, in bytes.
 const PLAN_BYTES_MAX: u64 = 4 << 30;
 
-/// Longest record file of a task that is read, in bytes: two records, whose parameters are a plan's line.
+/// Longest record file of a task that is read, in bytes: two records, whose parameters are a plan's
+/// line.
 const RECORD_BYTES_MAX: u64 = 16 << 20;
 
 /// The first line of a plan.
@@ -52,8 +54,8 @@ struct Header {
 struct Origin {
     /// The digest of the program's bytes: tasks of one plan run one program.
     program_digest: String,
-    /// The haul that wrote the plan: its version, and a digest that changes when it is built anew. Whoever
-    /// changes the simulator and writes the plan again has every task done again.
+    /// The haul that wrote the plan: its version, and a digest that changes when it is built anew.
+    /// Whoever changes the simulator and writes the plan again has every task done again.
     simulator: String,
 }
 
@@ -255,9 +257,10 @@ impl Plan {
         Ok(Doing::Now)
     }
 
-    /// Does all tasks that are not done, `threads` at once, and emits the records of all. Once somebody
-    /// says stop no task is begun, and those that run are given up; once a record cannot be written, none
-    /// is begun. A task that fails by itself keeps none of the others from being done.
+    /// Does all tasks that are not done, `threads` at once, and emits the records of all. Once
+    /// somebody says stop no task is begun, and those that run are given up; once a record cannot
+    /// be written, none is begun. A task that fails by itself keeps none of the others from being
+    /// done.
     ///
     /// # Errors
     /// The first failure; the tasks that are done are kept.
@@ -406,7 +409,8 @@ pub fn program_path(task: &Task) -> Result<PathBuf, Error> {
     }
 }
 
-/// This haul: its version, and the size and the time of its file, which change when it is built anew.
+/// This haul: its version, and the size and the time of its file, which change when it is built
+/// anew.
 fn simulator() -> String {
     let file = std::env::current_exe().and_then(std::fs::metadata).ok();
     let built = file.and_then(|file| Some((file.len(), file.modified().ok()?)));

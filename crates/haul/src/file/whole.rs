@@ -11,9 +11,10 @@ use rustix::io::Errno;
 use super::temporary_beside;
 use crate::error::Error;
 
-/// A file on its way to `path`. It has no name before [`finish`](Self::finish), so that nothing is left of it
-/// whatever ends this process; where the file system has no files without a name, a hidden one beside
-/// `path`, which is removed as this is dropped, and stays where the process is killed.
+/// A file on its way to `path`. It has no name before [`finish`](Self::finish), so that nothing is
+/// left of it whatever ends this process; where the file system has no files without a name, a
+/// hidden one beside `path`, which is removed as this is dropped, and stays where the process is
+/// killed.
 #[derive(Debug)]
 pub struct Whole {
     file: File,

@@ -90,7 +90,8 @@ fn id_of(processor: &Processor, caches: &Caches, online: usize) -> String {
     id + &format!("-{online}cpu")
 }
 
-/// The instruction set in a machine's id: the last, but for AVX-512 at 64 bytes, whichever copies go by.
+/// The instruction set in a machine's id: the last, but for AVX-512 at 64 bytes, whichever copies
+/// go by.
 fn instruction_set() -> Isa {
     Isa::available().filter(|&isa| isa != Isa::Avx512).last().unwrap_or(Isa::Scalar)
 }

@@ -3,12 +3,13 @@
 use std::ffi::CString;
 use std::ptr;
 
-/// Bytes for what the system knows of a user: as much as glibc suggests (_SC_GETPW_R_SIZE_MAX), and up to
-/// a thousand times that where a name service has more to say.
+/// Bytes for what the system knows of a user: as much as glibc suggests (_SC_GETPW_R_SIZE_MAX), and
+/// up to a thousand times that where a name service has more to say.
 const BYTES_MIN: usize = 1 << 10;
 const BYTES_MAX: usize = 1 << 20;
 
-/// The number of the user of this name, as the system's name services have it; `None` where nobody has it.
+/// The number of the user of this name, as the system's name services have it; `None` where nobody
+/// has it.
 #[must_use]
 pub fn user_of(name: &str) -> Option<u32> {
     let name = CString::new(name).ok()?;
@@ -18,8 +19,8 @@ pub fn user_of(name: &str) -> Option<u32> {
         // SAFETY: all bytes zero are a value of this plain structure of numbers and null pointers.
         let mut entry: libc::passwd = unsafe { std::mem::zeroed() };
         let mut found = ptr::null_mut();
-        // SAFETY: a string, a structure and a buffer of that length, all alive and writable where they are
-        // written to; what the structure points at is not looked at.
+        // SAFETY: a string, a structure and a buffer of that length, all alive and writable where
+        // they are written to; what the structure points at is not looked at.
         let result = unsafe {
             libc::getpwnam_r(
                 name.as_ptr(),

@@ -18,8 +18,7 @@ use std::fmt;
 
 use toml::{Table, Value};
 
-use super::parse::{number_of, only_known, text_of, threshold, wrong};
-use super::write::{quoted, threshold as size};
+use super::value::{number_of, only_known, quoted, shown as size, text_of, threshold, wrong};
 use crate::error::Error;
 
 const KEYS: [&str; 3] = ["choice", "measured_max", "sealed_dirty_max"];
@@ -35,8 +34,8 @@ pub struct ChannelTable {
     /// The largest part of a message, 0 to 1, that the receiver may be expected to write to, if
     /// what was built in place is to be handed over and not copied.
     pub sealed_dirty_max: Option<f64>,
-    /// The largest message that the choices were measured with, in bytes; `None`: any. They hold for
-    /// messages of up to four times that.
+    /// The largest message that the choices were measured with, in bytes; `None`: any. They hold
+    /// for messages of up to four times that.
     pub measured_max: Option<usize>,
     /// The entry with the largest size that fits counts, of several the last.
     pub choices: Vec<Choice>,

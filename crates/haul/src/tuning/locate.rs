@@ -26,9 +26,9 @@ pub enum Found {
 }
 
 /// Looks for the file: `HAUL_TUNING`, else `$XDG_CONFIG_HOME/haul/haul.toml` or
-/// `$HOME/.config/haul/haul.toml`, else `/etc/haul/haul.toml`. The first that exists counts, whatever
-/// it turns out to be; a file that `HAUL_TUNING` names counts even if it is not there, so that a typo
-/// is told. `environment` gives a variable's value, as [`std::env::var_os`] does.
+/// `$HOME/.config/haul/haul.toml`, else `/etc/haul/haul.toml`. The first that exists counts,
+/// whatever it turns out to be; a file that `HAUL_TUNING` names counts even if it is not there, so
+/// that a typo is told. `environment` gives a variable's value, as [`std::env::var_os`] does.
 #[must_use]
 pub fn locate(environment: impl Fn(&str) -> Option<OsString>) -> Found {
     match environment("HAUL_TUNING") {

@@ -10,6 +10,7 @@
 //! with a line that says so.
 //!
 //! - `locate`: which file;
+//! - `value`: one value of it, read and written;
 //! - `channel`: its table of mechanisms, text to [`ChannelTable`] and back;
 //! - `parse`: text to [`Tuning`], and every way in which it can be wrong;
 //! - `write`: [`Tuning`] to text;
@@ -18,6 +19,7 @@
 mod channel;
 mod locate;
 mod parse;
+mod value;
 mod write;
 
 mod state;
@@ -30,6 +32,7 @@ use haul_model::Record;
 
 use crate::error::Error;
 use crate::file;
+use value::shorten;
 
 pub use channel::{ChannelTable, Choice};
 pub use locate::{Found, Origin, locate};
@@ -237,18 +240,4 @@ impl Evidence {
 /// A ratio in the four decimals that say something.
 fn told(ratio: f64) -> f64 {
     (ratio * 1e4).round() / 1e4
-}
-
-/// What of a hostile text is worth showing: printable, and not too long.
-fn shorten(text: &str) -> String {
-    const SHOWN_CHARACTERS_MAX: usize = 60;
-    let mut shown: String = text
-        .chars()
-        .take(SHOWN_CHARACTERS_MAX)
-        .map(|c| if c.is_control() { ' ' } else { c })
-        .collect();
-    if text.chars().nth(SHOWN_CHARACTERS_MAX).is_some() {
-        shown.push_str("...");
-    }
-    shown
 }

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use std::str::FromStr;
 
 use haul_copy::{Policy, Thresholds};
-use haul_model::Bytes;
 use toml::{Table, Value};
 
-use super::{Evidence, SCHEMA, Tuning, channel, shorten};
+use super::value::{number_of, only_known, shorten, text_of, threshold, wrong};
+use super::{Evidence, SCHEMA, Tuning, channel};
 use crate::error::Error;
 
 const SECTIONS: [&str; 6] = ["schema", "machine", "written", "copy", "channel", "evidence"];
@@ -75,20 +75,6 @@ fn copy_section(table: &Table) -> Result<CopySection, Error> {
     Ok((choices, thresholds))
 }
 
-/// Bytes as an integer, as text with a unit, or `never`.
-pub(super) fn threshold(key: &str, value: &Value) -> Result<usize, Error> {
-    const EXPECTED: &str = "a size: bytes from 0, a text such as \"2 KiB\", or \"never\"";
-    let bytes = match value {
-        Value::Integer(bytes) => u64::try_from(*bytes).ok(),
-        Value::String(text) if text == "never" => Some(u64::MAX),
-        Value::String(text) => text.parse::<Bytes>().ok().map(|bytes| bytes.0),
-        _ => None,
-    };
-    let bytes = bytes.ok_or_else(|| wrong(key, value, EXPECTED))?;
-    // Beyond the address space is never, on any width.
-    Ok(usize::try_from(bytes).unwrap_or(usize::MAX))
-}
-
 fn evidence_section(table: &Table) -> Result<Vec<Evidence>, Error> {
     let Some(section) = table.get("evidence") else {
         return Ok(Vec::new());
@@ -113,40 +99,6 @@ fn evidence_section(table: &Table) -> Result<Vec<Evidence>, Error> {
             })
         })
         .collect()
-}
-
-pub(super) fn only_known(table: &Table, section: &str, known: &[&str]) -> Result<(), Error> {
-    match table.keys().find(|key| !known.contains(&key.as_str())) {
-        None => Ok(()),
-        Some(key) => Err(Error::UnknownKey {
-            key: shorten(&format!("{section}{key}")),
-            known: known.join(", "),
-        }),
-    }
-}
-
-pub(super) fn text_of(table: &Table, section: &str, name: &str) -> Result<String, Error> {
-    let key = format!("{section}{name}");
-    match table.get(name) {
-        Some(Value::String(text)) => Ok(text.clone()),
-        Some(other) => Err(wrong(&key, other, "a string")),
-        None => Err(Error::MissingKey { key }),
-    }
-}
-
-pub(super) fn number_of(table: &Table, section: &str, name: &str) -> Result<f64, Error> {
-    let key = format!("{section}{name}");
-    match table.get(name) {
-        Some(Value::Float(number)) if number.is_finite() => Ok(*number),
-        #[expect(clippy::cast_precision_loss, reason = "a ratio that was written without a point")]
-        Some(Value::Integer(number)) => Ok(*number as f64),
-        Some(other) => Err(wrong(&key, other, "a finite number")),
-        None => Err(Error::MissingKey { key }),
-    }
-}
-
-pub(super) fn wrong(key: &str, value: &Value, expected: &'static str) -> Error {
-    Error::Value { key: key.into(), value: shorten(&value.to_string()), expected }
 }
 
 /// The parser's message without its drawing of the source: with the line, on one line.

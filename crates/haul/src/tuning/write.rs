@@ -5,6 +5,7 @@ use std::fmt;
 use haul_copy::Policy;
 use toml::Value;
 
+use super::value::{quoted, shown};
 use super::{SCHEMA, Tuning};
 
 impl fmt::Display for Tuning {
@@ -25,7 +26,7 @@ impl fmt::Display for Tuning {
         }
         writeln!(f, "# thresholds: bytes, or \"never\"")?;
         for (name, &bytes) in &self.copy {
-            writeln!(f, "{name} = {}", threshold(bytes))?;
+            writeln!(f, "{name} = {}", shown(bytes))?;
         }
         self.channel.write(f)?;
         for evidence in &self.evidence {
@@ -38,18 +39,6 @@ impl fmt::Display for Tuning {
         }
         Ok(())
     }
-}
-
-/// A size beyond what TOML's integers hold stands for never, as `usize::MAX` does.
-pub(super) fn threshold(bytes: usize) -> String {
-    match i64::try_from(bytes) {
-        Ok(bytes) if usize::try_from(bytes) != Ok(usize::MAX) => bytes.to_string(),
-        _ => quoted("never"),
-    }
-}
-
-pub(super) fn quoted(text: &str) -> String {
-    Value::String(text.into()).to_string()
 }
 
 #[cfg(test)]

@@ -1,13 +1,13 @@
 //! A thread's cache on one node: how a bin is filled from spans, and emptied into them.
 //!
-//! A bin is filled from the cache's current span of the class; when that has been looked through, from
-//! another span with free slots, by the class's bitmap; else from a new span. A bin that is full gives
-//! back the half that was not used for the longest. A span all of whose slots are free is taken apart,
-//! but for a few.
+//! A bin is filled from the cache's current span of the class; when that has been looked through,
+//! from another span with free slots, by the class's bitmap; else from a new span. A bin that is
+//! full gives back the half that was not used for the longest. A span all of whose slots are free
+//! is taken apart, but for a few.
 //!
 //! Counts of free slots, bitmaps, the current span and the cursor are hints. The slot words say who
-//! has a slot, and the span's word, read again after slots were claimed, says that they are slots of
-//! that span still.
+//! has a slot, and the span's word, read again after slots were claimed, says that they are slots
+//! of that span still.
 
 use crate::class::{BIN_SLOTS_MAX, CLASSES, Class, TABLE};
 use crate::count;
@@ -26,25 +26,26 @@ use crate::word::{Cache, CacheId, CacheWord, SliceWord, SlotWord};
 
 mod spans;
 
-/// Slices of wholly free spans of one class that are kept on a node, so that a program that frees and
-/// allocates around a boundary does not build and take apart at every turn: 256 KiB, as a bin holds.
+/// Slices of wholly free spans of one class that are kept on a node, so that a program that frees
+/// and allocates around a boundary does not build and take apart at every turn: 256 KiB, as a bin
+/// holds.
 const EMPTY_SLICES_KEPT: u32 = 4;
 
-/// A span is worth taking slots from again when one in this many of its slots is free: less would make
-/// each refill look through a span for a handful.
+/// A span is worth taking slots from again when one in this many of its slots is free: less would
+/// make each refill look through a span for a handful.
 const WORTH: u32 = 16;
 
-/// Slots that a refill takes at least where the span has so many, so that the largest classes, whose bins
-/// hold four, do not come for each second block. The first block that is freed gives back what is more
-/// than the bin holds.
+/// Slots that a refill takes at least where the span has so many, so that the largest classes,
+/// whose bins hold four, do not come for each second block. The first block that is freed gives
+/// back what is more than the bin holds.
 const REFILL_MIN: u32 = 16;
 
-/// Spans that a refill looks through in vain before it builds a new one. Each has its count of free slots
-/// made right, so only where a peer goes on to scribble are there so many.
+/// Spans that a refill looks through in vain before it builds a new one. Each has its count of free
+/// slots made right, so only where a peer goes on to scribble are there so many.
 const SPANS_TRIED: usize = 1000;
 
-/// Records that are brought ahead of the threads that will claim them: who does the upkeep, at its first
-/// time, and two that come before it looks again. 12 KiB each.
+/// Records that are brought ahead of the threads that will claim them: who does the upkeep, at its
+/// first time, and two that come before it looks again. 12 KiB each.
 const RECORDS_AHEAD: usize = 3;
 
 /// A cache, with what it works on.
@@ -84,8 +85,8 @@ pub(crate) fn claim(memory: &Memory, process: u8, thread: usize) -> Result<Cache
     Ok(index as CacheId + 1)
 }
 
-/// Has the kernel bring the next records that a thread would claim, so that its first allocation does not
-/// take these faults. O(caches), and a system call.
+/// Has the kernel bring the next records that a thread would claim, so that its first allocation
+/// does not take these faults. O(caches), and a system call.
 pub(crate) fn bring_next(memory: &Memory) {
     let caches = memory.tables.caches();
     let is_free = |record: &CacheRecord| {
@@ -194,8 +195,8 @@ impl<'a> Keeper<'a> {
             return 0;
         }
         if taken == 0 {
-            // What was counted as free is not: a death in between, or a scribbler. Made right, or the
-            // span would be adopted again and again.
+            // What was counted as free is not: a death in between, or a scribbler. Made right, or
+            // the span would be adopted again and again.
             self.correct(head, class, &slots);
         }
         count::claimed(self.free_slots(head, class), taken as u32);
@@ -244,15 +245,16 @@ impl<'a> Keeper<'a> {
         }
     }
 
-    /// Frees one slot that the bin held. Slots of one span that follow each other are counted together.
+    /// Frees one slot that the bin held. Slots of one span that follow each other are counted
+    /// together.
     fn put_back(&self, unit: u32, class: usize, batch: &mut Batch) {
         let about = &TABLE[class];
         let offset = unit as usize * UNIT;
         let head = (offset / SLICE) & !(about.span_slices as usize - 1);
         let words = self.memory.tables.slots(about.shift);
         let Some(word) = words.get(offset >> about.shift) else { return };
-        // A word that is not ours: two threads freed the block at once, or somebody scribbled. Whoever
-        // it names has it.
+        // A word that is not ours: two threads freed the block at once, or somebody scribbled.
+        // Whoever it names has it.
         let (old, new) = (SlotWord::cached(self.id).0, SlotWord::FREE.0);
         if word.load(Relaxed) != old {
             return;
@@ -289,8 +291,8 @@ struct Batch {
     count: u32,
 }
 
-/// How many slots a bin holds, and how many of `wanted` it has room for, at least one. A full bin is not
-/// filled: a count like that was scribbled, and the bin begins anew.
+/// How many slots a bin holds, and how many of `wanted` it has room for, at least one. A full bin
+/// is not filled: a count like that was scribbled, and the bin begins anew.
 fn room(bin: &Bin, wanted: u32) -> (usize, usize) {
     let held = Some(bin.count.load(Relaxed) as usize).filter(|held| *held < BIN_SLOTS_MAX);
     let held = held.unwrap_or(0);

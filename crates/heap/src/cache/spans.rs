@@ -1,5 +1,5 @@
-//! Which span a cache takes slots of a class from: one that is partly free, else a new one; and what
-//! becomes of a span when all its slots are free.
+//! Which span a cache takes slots of a class from: one that is partly free, else a new one; and
+//! what becomes of a span when all its slots are free.
 
 use core::ops::Range;
 
@@ -14,9 +14,9 @@ use crate::span::{self, Parted};
 use crate::step::step;
 use crate::sync::Ordering::Relaxed;
 
-/// Slices of the shortest spans for which a page without memory is claimed at once, what is left of it
-/// ahead: a quarter of a page, which the classes from 40 KiB on have, and those of 20 and 24 KiB. A thread
-/// that wants small blocks alone holds nothing ahead.
+/// Slices of the shortest spans for which a page without memory is claimed at once, what is left of
+/// it ahead: a quarter of a page, which the classes from 40 KiB on have, and those of 20 and 24
+/// KiB. A thread that wants small blocks alone holds nothing ahead.
 const AHEAD_SLICES_MIN: usize = PAGE_SLICES / 4;
 
 impl Keeper<'_> {
@@ -45,8 +45,8 @@ impl Keeper<'_> {
         None
     }
 
-    /// Builds a span of `class` whose first slots, `wanted` at most, are in the bin from the start: until
-    /// the head says that it is one, nobody else takes any, so they take plain stores.
+    /// Builds a span of `class` whose first slots, `wanted` at most, are in the bin from the start:
+    /// until the head says that it is one, nobody else takes any, so they take plain stores.
     pub(super) fn build(&self, class: usize, wanted: u32) -> Result<(), AllocError> {
         let about = &TABLE[class];
         let head = self.begin(class)?;
@@ -74,7 +74,8 @@ impl Keeper<'_> {
         Ok(())
     }
 
-    /// Takes slices for a span of `class`, and says so in all of them: the head, a run of this cache.
+    /// Takes slices for a span of `class`, and says so in all of them: the head, a run of this
+    /// cache.
     fn begin(&self, class: usize) -> Result<usize, AllocError> {
         let count = TABLE[class].span_slices as usize;
         let ahead = if count >= AHEAD_SLICES_MIN { self.take_ahead(count) } else { None };
@@ -203,8 +204,8 @@ impl Keeper<'_> {
         }
     }
 
-    /// Takes every span apart that is kept though it is free, or that was not seen to be free. Reads the
-    /// words of all slices that were ever used, and the first slots of each span.
+    /// Takes every span apart that is kept though it is free, or that was not seen to be free.
+    /// Reads the words of all slices that were ever used, and the first slots of each span.
     pub(crate) fn drop_empty_spans(&self) {
         self.correct_empty_spans();
         let slices = self.slices();
@@ -224,8 +225,9 @@ impl Keeper<'_> {
         }
     }
 
-    /// Makes the counts right of spans all of whose slots are free, and has them found. Who claims or frees a
-    /// slot counts it a moment later, and a reaper or a refill that counts anew in between gets it wrong.
+    /// Makes the counts right of spans all of whose slots are free, and has them found. Who claims
+    /// or frees a slot counts it a moment later, and a reaper or a refill that counts anew in
+    /// between gets it wrong.
     fn correct_empty_spans(&self) {
         let words = self.memory.tables.slices();
         let pages = self.memory.used_pages(self.node);
@@ -246,10 +248,10 @@ impl Keeper<'_> {
         }
     }
 
-    /// A slot of `class`, by looking at every span of the node: for when nothing else is left, because
-    /// a span that has fewer free slots than are worth a look is in no bitmap. O(slices that were ever
-    /// used); now and then O(slots), for those that somebody freed who died, or had no cache, and so did
-    /// not count them.
+    /// A slot of `class`, by looking at every span of the node: for when nothing else is left,
+    /// because a span that has fewer free slots than are worth a look is in no bitmap. O(slices
+    /// that were ever used); now and then O(slots), for those that somebody freed who died, or had
+    /// no cache, and so did not count them.
     pub(crate) fn scrape(&self, class: usize) -> bool {
         self.fill_from_any(class, |head| self.free_in(head, class) > 0)
             || self.memory.looks.look(class, || self.fill_from_any(class, |_| true))
@@ -271,8 +273,8 @@ impl Keeper<'_> {
         })
     }
 
-    /// Makes the hints of the span at `head` anew. `counted` is what was counted before its slots were
-    /// looked at, and `free` what was found.
+    /// Makes the hints of the span at `head` anew. `counted` is what was counted before its slots
+    /// were looked at, and `free` what was found.
     pub(crate) fn recount(&self, head: usize, class: usize, counted: u32, free: u32) {
         let count = self.free_slots(head, class);
         // Where somebody counted meanwhile, the next one to look makes it right.

@@ -43,12 +43,12 @@ pub(crate) struct Upkeep {
     pub(crate) decay_ms: Option<u64>,
 }
 
-/// How long free pages are kept where nothing else is said, in milliseconds: jemalloc keeps dirty pages
-/// for as long (`dirty_decay_ms`, 10 s).
+/// How long free pages are kept where nothing else is said, in milliseconds: jemalloc keeps dirty
+/// pages for as long (`dirty_decay_ms`, 10 s).
 const DECAY_MS: u64 = 10_000;
 
-/// The longest time that free pages are kept in milliseconds: half of what the 16 bits count in ticks of
-/// 250 ms before they begin anew, so that upkeep that comes late sees that it is over.
+/// The longest time that free pages are kept in milliseconds: half of what the 16 bits count in
+/// ticks of 250 ms before they begin anew, so that upkeep that comes late sees that it is over.
 const DECAY_MAX_MS: u64 = 250 << 15;
 
 impl Heap {
@@ -66,8 +66,8 @@ impl Heap {
         self.memory.region.file()
     }
 
-    /// The descriptor of the second file of a shared heap: that of its pages of the kernel's pool, if it has
-    /// any. For [`Builder::attach_fds`]. It is closed on exec, as [`Heap::fd`] is.
+    /// The descriptor of the second file of a shared heap: that of its pages of the kernel's pool,
+    /// if it has any. For [`Builder::attach_fds`]. It is closed on exec, as [`Heap::fd`] is.
     pub fn pool_fd(&self) -> Option<BorrowedFd<'_>> {
         self.memory.region.pool_file()
     }
@@ -77,8 +77,8 @@ impl Heap {
         self.memory.region.name()
     }
 
-    /// Takes a shared heap's name away: nobody can attach by it any more. Who is attached stays so, and
-    /// the memory goes with the last of them.
+    /// Takes a shared heap's name away: nobody can attach by it any more. Who is attached stays so,
+    /// and the memory goes with the last of them.
     ///
     /// # Errors
     /// [`Error::NoSuchName`], [`Error::BadName`], or the system's refusal.
@@ -112,42 +112,43 @@ impl Builder {
         self
     }
 
-    /// What is called at each misuse, beside the error that the call returns: for what no call returns,
-    /// such as an entry that two frees at one instant left behind.
+    /// What is called at each misuse, beside the error that the call returns: for what no call
+    /// returns, such as an entry that two frees at one instant left behind.
     pub fn on_misuse(mut self, hook: fn(&Misuse)) -> Self {
         self.on_misuse = Some(hook);
         self
     }
 
-    /// Debug mode: each block ends in a fence and a cookie that are checked when it is freed, new and
-    /// freed bytes have patterns, and a freed slot waits in a quarantine. For this process's calls;
-    /// all processes that share a heap must agree on it. Default: off. On, a call takes some hundred
-    /// nanoseconds and the time to fill the block.
+    /// Debug mode: each block ends in a fence and a cookie that are checked when it is freed, new
+    /// and freed bytes have patterns, and a freed slot waits in a quarantine. For this process's
+    /// calls; all processes that share a heap must agree on it. Default: off. On, a call takes some
+    /// hundred nanoseconds and the time to fill the block.
     pub fn debug(mut self, is_on: bool) -> Self {
         self.debug = is_on;
         self
     }
 
-    /// How many caches there can be: one for each thread that uses the heap, in all processes, and for
-    /// each node that it uses it on. Default: 4,096. At most 32,767.
+    /// How many caches there can be: one for each thread that uses the heap, in all processes, and
+    /// for each node that it uses it on. Default: 4,096. At most 32,767.
     pub fn caches(mut self, caches: u32) -> Self {
         self.plan.caches = caches;
         self
     }
 
-    /// How many bytes of free pages [`Heap::maintain`] keeps ready, so that an allocation finds memory
-    /// without waiting for the kernel. Of the metadata it brings what blocks of the sizes that were
-    /// asked for so far will need: 1 KiB for 2 MiB of blocks of 4 KiB, at most 160 KiB where all sizes
-    /// were. Default: none.
+    /// How many bytes of free pages [`Heap::maintain`] keeps ready, so that an allocation finds
+    /// memory without waiting for the kernel. Of the metadata it brings what blocks of the sizes
+    /// that were asked for so far will need: 1 KiB for 2 MiB of blocks of 4 KiB, at most 160 KiB
+    /// where all sizes were. Default: none.
     pub fn grow_ahead(mut self, bytes: u64) -> Self {
         self.upkeep.ahead_bytes = bytes;
         self
     }
 
-    /// How many bytes have memory before the first request, as DPDK's heap has it when it started: so many
-    /// are made ready, with the metadata of blocks of 1 KiB and more, while the heap is built or attached
-    /// to, divided among the nodes. An allocation of them waits for no memory, nor does a first write, until
-    /// the process forks. [`Heap::maintain`] gives nothing of them back; [`Heap::trim`] does. Default: none.
+    /// How many bytes have memory before the first request, as DPDK's heap has it when it started:
+    /// so many are made ready, with the metadata of blocks of 1 KiB and more, while the heap is
+    /// built or attached to, divided among the nodes. An allocation of them waits for no memory,
+    /// nor does a first write, until the process forks. [`Heap::maintain`] gives nothing of them
+    /// back; [`Heap::trim`] does. Default: none.
     ///
     /// Some ten system calls for each 2 MiB, and the time that the kernel takes to clear them.
     pub fn ready(mut self, bytes: u64) -> Self {
@@ -155,9 +156,9 @@ impl Builder {
         self
     }
 
-    /// How long [`Heap::maintain`] lets a page of 2 MiB lie free before it gives its memory back, in
-    /// milliseconds; `None` keeps them for ever. Default: 10,000. More than 8,192,000, some two hours, counts
-    /// as that.
+    /// How long [`Heap::maintain`] lets a page of 2 MiB lie free before it gives its memory back,
+    /// in milliseconds; `None` keeps them for ever. Default: 10,000. More than 8,192,000, some two
+    /// hours, counts as that.
     pub fn decay(mut self, milliseconds: Option<u64>) -> Self {
         self.upkeep.decay_ms = milliseconds.map(|time| time.min(DECAY_MAX_MS));
         self
@@ -167,14 +168,15 @@ impl Builder {
     ///
     /// # Errors
     /// [`Error`] where the limit or the number of nodes is out of range, or the kernel refuses the
-    /// addresses; [`Error::NotReady`] where there is not the memory that is to be [`ready`](Self::ready).
+    /// addresses; [`Error::NotReady`] where there is not the memory that is to be
+    /// [`ready`](Self::ready).
     pub fn build(self) -> Result<Heap, Error> {
         self.over(Region::private(&self.plan)?)
     }
 
     /// Creates a heap that processes of this user share by a name. It outlives them all, until
-    /// [`Heap::remove_name`]. Its file can be cut short by any process of this user, and a touch of what
-    /// is gone is a SIGBUS then: the kernel seals only files without a name. Those of
+    /// [`Heap::remove_name`]. Its file can be cut short by any process of this user, and a touch of
+    /// what is gone is a SIGBUS then: the kernel seals only files without a name. Those of
     /// [`Builder::shared_fd`] are sealed.
     ///
     /// # Errors
@@ -189,17 +191,18 @@ impl Builder {
         heap
     }
 
-    /// Attaches to the heap of this name. Limit, nodes and caches are those that it was created with.
+    /// Attaches to the heap of this name. Limit, nodes and caches are those that it was created
+    /// with.
     ///
     /// # Errors
-    /// [`Error::NoSuchName`], and [`Error`]s for a file that is no heap of this user and version, was
-    /// cut, or has a header that lies. Nothing of it is believed unchecked.
+    /// [`Error::NoSuchName`], and [`Error`]s for a file that is no heap of this user and version,
+    /// was cut, or has a header that lies. Nothing of it is believed unchecked.
     pub fn attach_named(self, name: &str) -> Result<Heap, Error> {
         self.over(Region::attach_named(self.plan.pages, Name::new(name)?)?)
     }
 
-    /// Creates a heap that is shared by its descriptor, [`Heap::fd`]: inherited, or sent over a socket.
-    /// It goes with the last process.
+    /// Creates a heap that is shared by its descriptor, [`Heap::fd`]: inherited, or sent over a
+    /// socket. It goes with the last process.
     ///
     /// # Errors
     /// As [`Builder::build`].
@@ -207,22 +210,23 @@ impl Builder {
         self.over(Region::create_unnamed(&self.plan)?)
     }
 
-    /// Attaches to the heap behind a descriptor, which stays the caller's. Where the heap has pages of the
-    /// kernel's pool, the second file is had from another process of it, by way of `/proc`.
+    /// Attaches to the heap behind a descriptor, which stays the caller's. Where the heap has pages
+    /// of the kernel's pool, the second file is had from another process of it, by way of `/proc`.
     ///
     /// # Errors
-    /// As [`Builder::attach_named`]; [`Error::NotSealed`] for a file that somebody could cut short, a named
-    /// heap's among them; [`Error::Unsupported`] where there is a second file and nobody to have
-    /// it from: no other process of the heap lives, or is of another user or PID namespace.
+    /// As [`Builder::attach_named`]; [`Error::NotSealed`] for a file that somebody could cut short,
+    /// a named heap's among them; [`Error::Unsupported`] where there is a second file and nobody to
+    /// have it from: no other process of the heap lives, or is of another user or PID namespace.
     pub fn attach_fd(self, fd: BorrowedFd<'_>) -> Result<Heap, Error> {
         self.over(Region::attach_file(self.plan.pages, fd, None)?)
     }
 
-    /// As [`Builder::attach_fd`], with the descriptor of the second file, [`Heap::pool_fd`], which asks
-    /// nothing of other processes.
+    /// As [`Builder::attach_fd`], with the descriptor of the second file, [`Heap::pool_fd`], which
+    /// asks nothing of other processes.
     ///
     /// # Errors
-    /// As [`Builder::attach_named`]; [`Error::HeaderLies`] where that is not this heap's second file.
+    /// As [`Builder::attach_named`]; [`Error::HeaderLies`] where that is not this heap's second
+    /// file.
     pub fn attach_fds(self, fd: BorrowedFd<'_>, pool: BorrowedFd<'_>) -> Result<Heap, Error> {
         self.over(Region::attach_file(self.plan.pages, fd, Some(pool))?)
     }
@@ -231,8 +235,8 @@ impl Builder {
     /// already.
     ///
     /// # Errors
-    /// [`Error::BadExternal`] for a range or an area that does not fit; [`Error::HeaderLies`] where the
-    /// metadata was made for another range.
+    /// [`Error::BadExternal`] for a range or an area that does not fit; [`Error::HeaderLies`] where
+    /// the metadata was made for another range.
     pub fn external(self, external: External) -> Result<Heap, Error> {
         self.over(Region::over_external(&self.plan, external)?)
     }
@@ -298,8 +302,8 @@ impl Heap {
     }
 }
 
-/// The offsets from which a block of any class ends within what the heap may use: all but the last of
-/// them, and none where there are gaps between nodes.
+/// The offsets from which a block of any class ends within what the heap may use: all but the last
+/// of them, and none where there are gaps between nodes.
 fn safe_range(memory: &Memory) -> Range<usize> {
     let geometry = memory.tables.geometry();
     if geometry.nodes > 1 && geometry.node_pages as usize != geometry.node_stride_pages() {

@@ -2,12 +2,12 @@
 //!
 //! A block gets more room than was asked for. Behind the bytes of the caller lie a fence, up to the
 //! last 16 bytes of the block, and there the size that was asked for and a cookie made of it and of
-//! the address. New bytes read as [`FRESH`], freed ones as [`DEAD`]. A slot that is freed waits in a
-//! quarantine before it can be handed out again; what was written to it meanwhile is found when it
-//! leaves.
+//! the address. New bytes read as [`FRESH`], freed ones as [`DEAD`]. A slot that is freed waits in
+//! a quarantine before it can be handed out again; what was written to it meanwhile is found when
+//! it leaves.
 //!
-//! The paths that most calls take look up a thread's cache in a directory that is empty in this mode,
-//! so they come here always, and other heaps pay nothing.
+//! The paths that most calls take look up a thread's cache in a directory that is empty in this
+//! mode, so they come here always, and other heaps pay nothing.
 
 use core::ptr::NonNull;
 
@@ -47,8 +47,8 @@ const MIX: u64 = 0x9E37_79B9_7F4A_7C15;
 pub(crate) struct Debug {
     /// The directory that the paths look into, where nothing is ever entered.
     blind: Directory,
-    /// Addresses of the slots that wait, 0 for none. Their words say that the cache of whoever freed
-    /// them has them, and they are in no bin.
+    /// Addresses of the slots that wait, 0 for none. Their words say that the cache of whoever
+    /// freed them has them, and they are in no bin.
     waiting: [AtomicU64; QUARANTINE],
     next: AtomicU32,
 }
@@ -73,8 +73,8 @@ impl Debug {
     }
 }
 
-/// Where a block lies and how long it is, in bytes: as whoever allocated it knows, or as it was once found. A
-/// second look at the metadata could tell something else, for others write there.
+/// Where a block lies and how long it is, in bytes: as whoever allocated it knows, or as it was
+/// once found. A second look at the metadata could tell something else, for others write there.
 #[derive(Clone, Copy)]
 pub(super) struct Room {
     offset: usize,
@@ -131,7 +131,8 @@ impl Heap {
         self.fill(room, size, room.end() - size, FENCE);
         for (index, word) in [size as u64, cookie(room, size)].into_iter().enumerate() {
             let target = self.at(room.offset + room.end() + 8 * index).cast::<u64>();
-            // SAFETY: the last 16 bytes of a live block, whose size is a multiple of 64, so aligned.
+            // SAFETY: the last 16 bytes of a live block, whose size is a multiple of 64, so
+            // aligned.
             unsafe { target.write(word) };
         }
     }
@@ -141,8 +142,8 @@ impl Heap {
         let room = Room::from(found);
         let word = |index: usize| {
             let source = self.at(room.offset + room.end() + 8 * index).cast::<u64>();
-            // SAFETY: the last 16 bytes of a live block, whose size is a multiple of 64, so aligned.
-            // Volatile: read once, for another process that has the block may write there.
+            // SAFETY: the last 16 bytes of a live block, whose size is a multiple of 64, so
+            // aligned. Volatile: read once, for another process that has the block may write there.
             unsafe { source.read_volatile() }
         };
         let size = word(0) as usize;

@@ -64,7 +64,8 @@ impl Heap {
         })
     }
 
-    /// Whether a block of this heap can lie there. Where it lies is read from metadata that others write.
+    /// Whether a block of this heap can lie there. Where it lies is read from metadata that others
+    /// write.
     pub(crate) fn holds(&self, offset: usize, bytes: usize) -> bool {
         let node = self.memory.node_of(offset / SLICE);
         let pages = self.memory.pages_of(node);
@@ -73,8 +74,8 @@ impl Heap {
             && offset.checked_add(bytes).is_some_and(|end| end <= pages.end * PAGE)
     }
 
-    /// The live block at `address`, or what is wrong with it. O(1), but for an address within a large
-    /// block.
+    /// The live block at `address`, or what is wrong with it. O(1), but for an address within a
+    /// large block.
     pub(crate) fn find(&self, address: usize) -> Result<Found, Misuse> {
         let misuse = |fault, class_bytes, owner| Misuse { fault, address, class_bytes, owner };
         let offset = address.wrapping_sub(self.data.as_ptr().addr());

@@ -21,8 +21,9 @@ use crate::sync::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use crate::sys;
 use crate::word::{PROCESSES_MAX, SlotWord};
 
-/// How often a process for which there is no place looks, while another one frees those of the dead. Each
-/// look reads `/proc` for itself and for who is at it, and a reaping is done within some milliseconds.
+/// How often a process for which there is no place looks, while another one frees those of the
+/// dead. Each look reads `/proc` for itself and for who is at it, and a reaping is done within some
+/// milliseconds.
 const VISITS: u32 = 1000;
 
 /// The mark in the directory: this process has not joined since it began or was forked.
@@ -81,8 +82,8 @@ impl Heap {
         self.show_pool_file(slot);
     }
 
-    /// Tells in this process's place under which number it has the second file open, unless that says so
-    /// already: of several attachments of one process, one does.
+    /// Tells in this process's place under which number it has the second file open, unless that
+    /// says so already: of several attachments of one process, one does.
     fn show_pool_file(&self, slot: u8) {
         let region = &self.memory.region;
         if let Some(file) = region.pool_file() {
@@ -92,7 +93,8 @@ impl Heap {
         }
     }
 
-    /// The same again, for when the attachment that was shown has gone. A load, or three system calls.
+    /// The same again, for when the attachment that was shown has gone. A load, or three system
+    /// calls.
     pub(crate) fn show_pool_file_again(&self) {
         if self.directory.mark().load(Acquire) == JOINED {
             self.show_pool_file(self.process());

@@ -51,14 +51,15 @@ impl Heap {
         })
     }
 
-    /// As [`Heap::alloc_tagged`], but the heap does not grow for it: a run of slices of pages that were
-    /// used before. For who has another source of large blocks, and would rather use up what lies idle
-    /// here than have it lie. Looks once, at each page with a free run of a fitting length. No system call
-    /// where pages are external; elsewhere one where the memory of such a page was given back.
+    /// As [`Heap::alloc_tagged`], but the heap does not grow for it: a run of slices of pages that
+    /// were used before. For who has another source of large blocks, and would rather use up what
+    /// lies idle here than have it lie. Looks once, at each page with a free run of a fitting
+    /// length. No system call where pages are external; elsewhere one where the memory of such a
+    /// page was given back.
     ///
     /// # Errors
-    /// As [`Heap::alloc`]; [`AllocError::Exhausted`] also where growth would have helped. No thread's
-    /// slots were flushed for it then.
+    /// As [`Heap::alloc`]; [`AllocError::Exhausted`] also where growth would have helped. No
+    /// thread's slots were flushed for it then.
     pub fn alloc_held(
         &self,
         size: usize,

@@ -1,4 +1,5 @@
-//! The heap: the paths of a request, from the few instructions that most calls are to the rare ones.
+//! The heap: the paths of a request, from the few instructions that most calls are to the rare
+//! ones.
 //!
 //! ```text
 //! alloc: class of size and alignment; the thread's bin of that class; pop a place;
@@ -7,9 +8,10 @@
 //!        word says live? store "cached by me"; push
 //! ```
 //!
-//! No atomic read-modify-write, no shared cache line, no system call, no division. What is read from
-//! metadata that others can write is checked before it is used as an index: a unit against the number
-//! of units, a count against the size of a bin; a class has six bits and its table 64 entries.
+//! No atomic read-modify-write, no shared cache line, no system call, no division. What is read
+//! from metadata that others can write is checked before it is used as an index: a unit against the
+//! number of units, a count against the size of a bin; a class has six bits and its table 64
+//! entries.
 //!
 //! - `find`: what a pointer names;
 //! - `debug`: fences, cookies and quarantine;
@@ -82,19 +84,20 @@ struct Slot<'a> {
     word: &'a AtomicU16,
 }
 
-/// What the paths need to know of the slots in a slice, by the form of its word. Where the form is not
-/// that of a span of a class, the one slot word that it leads to says that nothing is live.
+/// What the paths need to know of the slots in a slice, by the form of its word. Where the form is
+/// not that of a span of a class, the one slot word that it leads to says that nothing is live.
 // Aligned, so that none lies in two cache lines.
 #[derive(Clone, Copy)]
 #[repr(C, align(32))]
 struct Lane {
     /// The slot words of the class's shift: one for so many units, a power of two.
     words: *const AtomicU16,
-    /// 2^32 over that number of units: units times this are the place of a word, and below, in the lower 32
-    /// bits, what is left. Cheaper than a shift by a register and a test (Intel: two of six steps less).
+    /// 2^32 over that number of units: units times this are the place of a word, and below, in the
+    /// lower 32 bits, what is left. Cheaper than a shift by a register and a test (Intel: two of
+    /// six steps less).
     inverse: u64,
-    /// From the first of these units to before the second, a block of any class lies wholly in what the
-    /// heap may use. One that begins elsewhere is looked at more closely.
+    /// From the first of these units to before the second, a block of any class lies wholly in what
+    /// the heap may use. One that begins elsewhere is looked at more closely.
     safe_start: u32,
     safe_end: u32,
     /// Slots that a bin of the class takes; 0 where there are several nodes.
@@ -115,16 +118,16 @@ impl Lane {
     /// The place comes of an offset in range, and the heap lives as long as `'a`.
     #[inline(always)]
     unsafe fn word<'a>(&self, place: usize) -> &'a AtomicU16 {
-        // SAFETY: there is a word for each granule of the range; where the lane is not a span's, all
-        // offsets lead to the place of one word.
+        // SAFETY: there is a word for each granule of the range; where the lane is not a span's,
+        // all offsets lead to the place of one word.
         let word = unsafe { self.words.add(place) };
         // SAFETY: mapped as long as the heap lives.
         unsafe { &*word }
     }
 }
 
-// SAFETY: the raw pointers lead into mappings that belong to the process and live as long as the heap;
-// everything there is accessed by atomics, or by the owner of a block.
+// SAFETY: the raw pointers lead into mappings that belong to the process and live as long as the
+// heap; everything there is accessed by atomics, or by the owner of a block.
 unsafe impl Send for Heap {}
 // SAFETY: as above.
 unsafe impl Sync for Heap {}
@@ -133,8 +136,8 @@ impl Heap {
     /// Allocates `size` bytes at a multiple of `align`, without a tag. What the block holds is not
     /// defined. A size of 0 gives the smallest block.
     ///
-    /// Most calls are some twenty instructions. Every 32nd or so of one size takes slots from a span.
-    /// A page that has no memory yet may cost a system call.
+    /// Most calls are some twenty instructions. Every 32nd or so of one size takes slots from a
+    /// span. A page that has no memory yet may cost a system call.
     ///
     /// # Errors
     /// [`AllocError`]; nothing is allocated then.
@@ -195,28 +198,29 @@ impl Heap {
         tag: Tag,
     ) -> Result<NonNull<u8>, AllocError> {
         let block = self.alloc_tagged(size, align, node, tag)?;
-        // SAFETY: the block was just allocated with at least this many bytes, and nobody else has it.
+        // SAFETY: the block was just allocated with at least this many bytes, and nobody else has
+        // it.
         unsafe { block.write_bytes(0, size) };
         Ok(block)
     }
 
-    /// Frees a block. Some twenty instructions for most; every 32nd or so of one size gives slots back
-    /// to their spans.
+    /// Frees a block. Some twenty instructions for most; every 32nd or so of one size gives slots
+    /// back to their spans.
     ///
     /// # Errors
-    /// [`Misuse`] for a pointer that names no live block; nothing is changed then. So a second free of a
-    /// slot is told once the first has returned, until the slot is handed out again.
+    /// [`Misuse`] for a pointer that names no live block; nothing is changed then. So a second free
+    /// of a slot is told once the first has returned, until the slot is handed out again.
     ///
-    /// Two threads that free one slot **at once** may both get through: each looks and then stores, to save
-    /// a locked instruction in each free. If both have stored before one of them allocates, the entry
-    /// that is not the slot's is found when it would be handed out, reported to the heap's `on_misuse`, and
-    /// dropped. If one has handed the slot out again before the other one stores, nothing is told, and the
-    /// slot has two users from then on. Debug mode and blocks above 256 KiB use an exchange: of two frees
-    /// one gets through.
+    /// Two threads that free one slot **at once** may both get through: each looks and then stores,
+    /// to save a locked instruction in each free. If both have stored before one of them allocates,
+    /// the entry that is not the slot's is found when it would be handed out, reported to the
+    /// heap's `on_misuse`, and dropped. If one has handed the slot out again before the other one
+    /// stores, nothing is told, and the slot has two users from then on. Debug mode and blocks
+    /// above 256 KiB use an exchange: of two frees one gets through.
     ///
-    /// A block that another process allocated, of which the caller is not the [heir](Heap::set_heir), is
-    /// freed by whoever reaps that process when it dies: the caller's free after that, or at that instant,
-    /// is a second one.
+    /// A block that another process allocated, of which the caller is not the
+    /// [heir](Heap::set_heir), is freed by whoever reaps that process when it dies: the caller's
+    /// free after that, or at that instant, is a second one.
     ///
     /// # Safety
     /// If `block` is a live block of this heap, nobody uses it from now on.
@@ -236,7 +240,8 @@ impl Heap {
     /// A request of one kind, with its class worked out once.
     ///
     /// # Errors
-    /// [`AllocError::BadAlign`], [`AllocError::TooLarge`] and [`AllocError::NoNode`] as for a request.
+    /// [`AllocError::BadAlign`], [`AllocError::TooLarge`] and [`AllocError::NoNode`] as for a
+    /// request.
     pub fn handle(
         &self,
         size: usize,
@@ -248,16 +253,16 @@ impl Heap {
         Ok(Handle { heap: self, class: class::of(size, align), size, align, node, tag })
     }
 
-    /// Where a pointer into the heap lies, in a form that means the same in every process that shares
-    /// it; `None` for a pointer outside.
+    /// Where a pointer into the heap lies, in a form that means the same in every process that
+    /// shares it; `None` for a pointer outside.
     #[inline]
     pub fn offset(&self, pointer: NonNull<u8>) -> Option<Offset> {
         let bytes = pointer.as_ptr().addr().wrapping_sub(self.data.as_ptr().addr());
         (bytes < self.data_bytes).then_some(Offset::new(bytes as u64))
     }
 
-    /// Where an offset lies in this process; `None` for one outside the heap. It may come from a peer
-    /// that lies: that something is mapped there does not mean that a block is.
+    /// Where an offset lies in this process; `None` for one outside the heap. It may come from a
+    /// peer that lies: that something is mapped there does not mean that a block is.
     #[inline]
     pub fn pointer(&self, offset: Offset) -> Option<NonNull<u8>> {
         let bytes = usize::try_from(offset.bytes()).ok()?;
@@ -267,8 +272,8 @@ impl Heap {
         Some(self.at(bytes))
     }
 
-    /// Takes a slot from this thread's bin of the class whose spans have this form; `None` where it takes more
-    /// than that.
+    /// Takes a slot from this thread's bin of the class whose spans have this form; `None` where it
+    /// takes more than that.
     #[inline(always)]
     fn pop(&self, form: usize, node: Node, tag: Tag) -> Option<NonNull<u8>> {
         if u32::from(node.0) > self.nodes {
@@ -349,8 +354,8 @@ impl Heap {
         unsafe { &*lane }
     }
 
-    /// This thread's entry in a row of the directory. A thread that has not registered has number 0,
-    /// whose entries stay empty.
+    /// This thread's entry in a row of the directory. A thread that has not registered has number
+    /// 0, whose entries stay empty.
     #[inline(always)]
     fn entry(&self, row: usize) -> &Entry {
         debug_assert!(row <= self.nodes as usize);
@@ -358,8 +363,8 @@ impl Heap {
         unsafe { Directory::own_entry(self.directory_start, row) }
     }
 
-    /// Makes a live slot that of a thread's cache, if the cache is there and its bin has room, where it takes
-    /// `most`.
+    /// Makes a live slot that of a thread's cache, if the cache is there and its bin has room,
+    /// where it takes `most`.
     #[inline(always)]
     fn add(&self, entry: &Entry, slot: &Slot<'_>, most: u32) -> bool {
         let bins = entry.bins();

@@ -34,9 +34,9 @@ impl core::error::Error for ReallocError {}
 const KEPT_PART: usize = 2;
 
 impl Heap {
-    /// Makes a block `size` bytes long, at a multiple of `align`: where it is if it fits there (or, for
-    /// a large one, if the slices behind it are free), else in a new place on the same node and under
-    /// the same tag, with its content moved.
+    /// Makes a block `size` bytes long, at a multiple of `align`: where it is if it fits there (or,
+    /// for a large one, if the slices behind it are free), else in a new place on the same node and
+    /// under the same tag, with its content moved.
     ///
     /// # Errors
     /// [`ReallocError`]; the block is as it was then.
@@ -93,16 +93,16 @@ impl Heap {
         Err(ReallocError::Misuse(misuse))
     }
 
-    /// Makes a block `size` bytes long where it is: false, and nothing changed, where it would have to
-    /// move, for its size or for `align`, or had better (a slot of which little would be left; any block in
-    /// debug mode).
+    /// Makes a block `size` bytes long where it is: false, and nothing changed, where it would have
+    /// to move, for its size or for `align`, or had better (a slot of which little would be left;
+    /// any block in debug mode).
     ///
     /// # Errors
     /// [`Misuse`] for a pointer that names no live block.
     ///
     /// # Safety
-    /// If `block` is a live block of this heap, the caller owns it, and does not use what lies beyond
-    /// `size` from a success on.
+    /// If `block` is a live block of this heap, the caller owns it, and does not use what lies
+    /// beyond `size` from a success on.
     pub unsafe fn resize(
         &self,
         block: NonNull<u8>,

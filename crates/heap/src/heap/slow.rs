@@ -1,5 +1,5 @@
-//! What most calls do not come to: a bin that is empty or full, a thread without a cache, a heap that
-//! is full, a pointer that is wrong.
+//! What most calls do not come to: a bin that is empty or full, a thread without a cache, a heap
+//! that is full, a pointer that is wrong.
 
 use core::ptr::NonNull;
 
@@ -16,12 +16,13 @@ use crate::sync::Ordering::Relaxed;
 use crate::sys::machine;
 use crate::word::{SliceWord, Slot, SlotWord};
 
-/// How often a bin is filled for one request. The first time does, but where a peer scribbles over what it
-/// was filled with.
+/// How often a bin is filled for one request. The first time does, but where a peer scribbles over
+/// what it was filled with.
 const REFILLS: usize = 100;
 
-/// A block, or why there is none, in one register. As two they meet those of the fast path in a pair,
-/// through which the compiler does not see that the fast path never fails: three instructions a call.
+/// A block, or why there is none, in one register. As two they meet those of the fast path in a
+/// pair, through which the compiler does not see that the fast path never fails: three instructions
+/// a call.
 #[derive(Clone, Copy)]
 pub(super) struct Outcome(*mut u8);
 
@@ -62,7 +63,8 @@ impl Heap {
     /// Requests that are not both small and aligned to a cache line at most.
     #[inline(never)]
     pub(super) fn alloc_other(&self, size: usize, align: usize, node: Node, tag: Tag) -> Outcome {
-        // What has a class is within every limit but the number of nodes, which is looked at behind it.
+        // What has a class is within every limit but the number of nodes, which is looked at behind
+        // it.
         let class = if align.is_power_of_two() { class::of(size, align) } else { None };
         let Some(class) = class else {
             return self.alloc_unclassed(size, align, node, tag);
@@ -115,14 +117,15 @@ impl Heap {
         })
     }
 
-    /// Frees a live slot into the bin of the node that it lies on, where there are several; else, the thread's
-    /// bin is full or not there yet.
+    /// Frees a live slot into the bin of the node that it lies on, where there are several; else,
+    /// the thread's bin is full or not there yet.
     #[cold]
     #[inline(never)]
     pub(super) fn free_elsewhere(&self, block: NonNull<u8>) -> Result<(), Misuse> {
         if self.nodes > 1 {
             let offset = block.as_ptr().addr().wrapping_sub(self.data.as_ptr().addr());
-            // Looked at anew: to hand it over would cost each free of a heap of one node its registers.
+            // Looked at anew: to hand it over would cost each free of a heap of one node its
+            // registers.
             let Some(slot) = self.slot_at(offset) else { return self.free_other(block) };
             let most = TABLE[SliceWord::class_of_form(slot.form)].bin_slots;
             if self.add(self.entry(self.row_of(offset)), &slot, most) {
@@ -194,8 +197,8 @@ impl Heap {
         }
     }
 
-    /// Runs `request` with this thread's cache on `node`, or, where any will do, on one node after the
-    /// other until one has memory.
+    /// Runs `request` with this thread's cache on `node`, or, where any will do, on one node after
+    /// the other until one has memory.
     pub(super) fn on_nodes<T>(
         &self,
         node: Node,
@@ -214,7 +217,8 @@ impl Heap {
             .ok_or(AllocError::Exhausted)
     }
 
-    /// This thread's cache in a row of the directory, claimed if it has none; from the dead, if need be.
+    /// This thread's cache in a row of the directory, claimed if it has none; from the dead, if
+    /// need be.
     pub(crate) fn keeper(&self, row: usize) -> Result<Keeper<'_>, AllocError> {
         match self.keeper_of_living(row) {
             Err(AllocError::TooManyThreads) if self.reap().caches > 0 => self.keeper_of_living(row),
@@ -222,8 +226,8 @@ impl Heap {
         }
     }
 
-    /// As [`Heap::keeper`], but nobody is reaped. An entry that is not empty was made by this thread in
-    /// this process, so a look at it is all that most calls take.
+    /// As [`Heap::keeper`], but nobody is reaped. An entry that is not empty was made by this
+    /// thread in this process, so a look at it is all that most calls take.
     pub(crate) fn keeper_of_living(&self, row: usize) -> Result<Keeper<'_>, AllocError> {
         let entry = self.entry(row);
         let entry = if entry.bins().is_null() { self.enter(row)? } else { entry };
@@ -232,8 +236,8 @@ impl Heap {
         Ok(Keeper { memory: &self.memory, record, id, node })
     }
 
-    /// Claims a cache for this thread and enters it in `row`. The cache for wherever the thread is, is
-    /// its cache on the node where it was first.
+    /// Claims a cache for this thread and enters it in `row`. The cache for wherever the thread is,
+    /// is its cache on the node where it was first.
     #[cold]
     fn enter(&self, row: usize) -> Result<&Entry, AllocError> {
         let number = local::register().ok_or(AllocError::TooManyThreads)?;
@@ -293,8 +297,8 @@ impl Heap {
         None
     }
 
-    /// An entry of a bin whose slot is not the bin's: two threads freed a block at once, or somebody
-    /// scribbled over the metadata. The entry is dropped; the slot is whose its word says.
+    /// An entry of a bin whose slot is not the bin's: two threads freed a block at once, or
+    /// somebody scribbled over the metadata. The entry is dropped; the slot is whose its word says.
     fn report_entry(&self, offset: usize, class: usize, found: Slot) {
         let fault = match found {
             Slot::Free => Fault::Scribbled,

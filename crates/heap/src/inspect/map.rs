@@ -75,8 +75,8 @@ pub enum SliceView {
 }
 
 impl Heap {
-    /// Shows every page that was ever used to `visit`, by ascending address. Costs what a walk costs;
-    /// nobody waits for it.
+    /// Shows every page that was ever used to `visit`, by ascending address. Costs what a walk
+    /// costs; nobody waits for it.
     pub fn map(&self, mut visit: impl FnMut(&PageView)) {
         for node in 0..self.node_count() {
             for page in self.used_pages(node) {

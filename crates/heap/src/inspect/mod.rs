@@ -1,4 +1,5 @@
-//! What a heap holds: a walk over its live blocks, statistics, a map, a dump, and a check of its words.
+//! What a heap holds: a walk over its live blocks, statistics, a map, a dump, and a check of its
+//! words.
 //!
 //! All of it is read off the state words, so it costs the calls of others nothing and stops nobody.
 //! While others allocate and free, each block is seen as it was at some instant of the look, and a

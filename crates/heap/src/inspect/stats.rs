@@ -64,9 +64,9 @@ impl Stats {
 }
 
 impl Heap {
-    /// What a node holds, or the whole heap for [`Node::ANY`]; all zero for a node that is not there.
-    /// Exact when nobody allocates or frees. O(slices that were ever used, and slots of spans), about
-    /// a nanosecond each; nobody waits for it.
+    /// What a node holds, or the whole heap for [`Node::ANY`]; all zero for a node that is not
+    /// there. Exact when nobody allocates or frees. O(slices that were ever used, and slots of
+    /// spans), about a nanosecond each; nobody waits for it.
     pub fn stats(&self, node: Node) -> Stats {
         let mut stats = Stats::NONE;
         for number in 0..self.node_count() {

@@ -18,8 +18,8 @@ pub const TAG_NAME_MAX: usize = TAG_BYTES - 1;
 /// In the first byte of a name that is being written.
 const WRITING: u64 = 0xFF;
 
-/// How often a name that another writes is looked at before the dead are looked for, and before it is
-/// passed over if it is not theirs.
+/// How often a name that another writes is looked at before the dead are looked for, and before it
+/// is passed over if it is not theirs.
 const PATIENCE: usize = 1000;
 
 /// A tag's name.
@@ -72,17 +72,18 @@ impl fmt::Debug for TagName {
 }
 
 impl Heap {
-    /// The tag of this name, made if there is none. Of a name longer than [`TAG_NAME_MAX`] bytes the
-    /// start counts. [`Tag::NONE`] for an empty name, when 255 names are taken, and in a child of fork
-    /// that finds no place in a shared heap. Looks through the
-    /// names, so a tag is worth keeping.
+    /// The tag of this name, made if there is none. Of a name longer than [`TAG_NAME_MAX`] bytes
+    /// the start counts. [`Tag::NONE`] for an empty name, when 255 names are taken, and in a child
+    /// of fork that finds no place in a shared heap. Looks through the names, so a tag is worth
+    /// keeping.
     pub fn tag(&self, name: &str) -> Tag {
         let name = TagName::new(name);
         // A name that is being written names its writer.
         if name.as_str().is_empty() || self.settle().is_err() {
             return Tag::NONE;
         }
-        // A tag can come free before those that have names, so who has the name is looked for first.
+        // A tag can come free before those that have names, so who has the name is looked for
+        // first.
         let is_named = |number: &u8| self.tag_name(Tag(*number)) == name;
         let number = (1..=u8::MAX).find(is_named).or_else(|| self.give_name(&name));
         number.map_or(Tag::NONE, Tag)

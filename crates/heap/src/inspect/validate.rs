@@ -64,8 +64,8 @@ impl core::error::Error for Damage {}
 
 impl Heap {
     /// Checks that the words of slices and slots make sense together. What is being built or taken
-    /// apart is passed over; what looks wrong is looked at again, so that others can go on. O(slices
-    /// that were ever used, and all words of their slots).
+    /// apart is passed over; what looks wrong is looked at again, so that others can go on.
+    /// O(slices that were ever used, and all words of their slots).
     ///
     /// # Errors
     /// The first [`Damage`] found.
@@ -81,8 +81,9 @@ impl Heap {
         Ok(())
     }
 
-    /// Times that something must look wrong, in a row, to be called damage: what others change looks
-    /// wrong for as long as they take to write a few words, and they may be interrupted there.
+    /// Times that something must look wrong, in a row, to be called damage: what others change
+    /// looks wrong for as long as they take to write a few words, and they may be interrupted
+    /// there.
     const LOOKS: usize = 100;
 
     fn check_again(&self, index: usize, end: usize) -> Result<usize, Damage> {

@@ -32,8 +32,8 @@ pub struct Block {
 }
 
 impl Heap {
-    /// Shows every live block to `visit`, by ascending address. O(slices that were ever used, and slots
-    /// of spans); nobody waits for it.
+    /// Shows every live block to `visit`, by ascending address. O(slices that were ever used, and
+    /// slots of spans); nobody waits for it.
     pub fn walk(&self, mut visit: impl FnMut(Block)) {
         for node in 0..self.node_count() {
             for page in self.used_pages(node) {
@@ -94,7 +94,8 @@ impl Heap {
         (node, is_large): (Node, bool),
         visit: &mut impl FnMut(Block),
     ) {
-        // How long a large block is stands in a word that others can write: none reaches beyond its node.
+        // How long a large block is stands in a word that others can write: none reaches beyond its
+        // node.
         let is_inside = self.holds(offset, bytes);
         let offset = Offset::new(offset as u64);
         if let Some(address) = self.pointer(offset).filter(|_| is_inside) {

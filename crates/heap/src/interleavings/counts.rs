@@ -75,7 +75,8 @@ fn of_two_that_free_the_last_slots_one_sees_that_the_span_is_free() {
     });
 }
 
-/// Who counts a moment after it freed can be overtaken by who corrects: then the next look makes it right.
+/// Who counts a moment after it freed can be overtaken by who corrects: then the next look makes it
+/// right.
 #[test]
 fn a_count_that_was_corrected_beside_others_is_right_after_the_next_look() {
     model(|| {
@@ -103,8 +104,8 @@ fn live(ground: &Ground, wanted: u8) -> usize {
     (0..ground.slots().count()).filter(is_live).count()
 }
 
-/// One process allocates under a tag while another frees what the first had allocated: who looks meanwhile
-/// sees no block twice, and when all is quiet the words say what lives, by tag.
+/// One process allocates under a tag while another frees what the first had allocated: who looks
+/// meanwhile sees no block twice, and when all is quiet the words say what lives, by tag.
 #[test]
 fn statistics_are_what_lives_when_all_is_quiet() {
     model(|| {

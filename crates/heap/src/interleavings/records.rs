@@ -40,7 +40,8 @@ impl Seat {
             && record::join(&self.state, old, (pid, HOME), || self.start.store(pid.into(), Relaxed))
     }
 
-    /// What a reaper does with the record of the dead one, or of one that died at it: whether it did.
+    /// What a reaper does with the record of the dead one, or of one that died at it: whether it
+    /// did.
     fn reap(&self, me: u8) -> bool {
         let seen = self.word();
         let is_dead = match seen.decode() {
@@ -127,8 +128,8 @@ fn what_a_dead_reaper_was_at_is_taken_over_by_one() {
     });
 }
 
-/// Threads of one process that find the same dead one: what each does to the record it could do twice, were
-/// two of them at it, for "by me" is due to whoever reaps in that name.
+/// Threads of one process that find the same dead one: what each does to the record it could do
+/// twice, were two of them at it, for "by me" is due to whoever reaps in that name.
 #[test]
 fn of_three_threads_of_one_process_one_reaps_at_a_time() {
     model(|| {

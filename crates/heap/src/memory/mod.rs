@@ -1,8 +1,10 @@
-//! Runs of slices: which are free, how one is found and claimed with its pages ready, and given back.
+//! Runs of slices: which are free, how one is found and claimed with its pages ready, and given
+//! back.
 //!
-//! A run of up to a page lies within one page: the lowest page that has such a run, by the bitmap of
-//! its length. A longer one is a number of whole pages in a row, the lowest that are free. Pages that
-//! were never used lie above a node's frontier, and are in no bitmap until they are needed: see `open`.
+//! A run of up to a page lies within one page: the lowest page that has such a run, by the bitmap
+//! of its length. A longer one is a number of whole pages in a row, the lowest that are free. Pages
+//! that were never used lie above a node's frontier, and are in no bitmap until they are needed:
+//! see `open`.
 //!
 //! From the bottom up:
 //!
@@ -33,7 +35,8 @@ mod whole;
 /// How often a thread that holds a slice for a moment is waited for.
 const PATIENCE: usize = 1000;
 
-/// Where in a node's further hints it stands how many pages of the pool were refused, to any process.
+/// Where in a node's further hints it stands how many pages of the pool were refused, to any
+/// process.
 pub(crate) const REFUSED: usize = 3;
 
 /// The mappings of a heap and the tables in them.
@@ -48,12 +51,13 @@ pub(crate) struct Memory {
     pub(crate) looks: Looks,
 }
 
-/// How often the wait for a page that another makes ready goes on after that, for a tenth of a millisecond
-/// each time: a tenth of a second in all. The memory of one page took 8 ms under a hypervisor.
+/// How often the wait for a page that another makes ready goes on after that, for a tenth of a
+/// millisecond each time: a tenth of a second in all. The memory of one page took 8 ms under a
+/// hypervisor.
 const PAUSES: usize = 1000;
 
-/// At every so many looks it is asked whether anybody is at it; twice in a row nobody is the end of the
-/// wait. Each look gives the processor to whoever wants it, which can take long.
+/// At every so many looks it is asked whether anybody is at it; twice in a row nobody is the end of
+/// the wait. Each look gives the processor to whoever wants it, which can take long.
 const GLANCE: usize = 32;
 
 /// The wait for what another one is at.
@@ -96,8 +100,9 @@ enum Miss {
 
 impl Memory {
     pub(crate) fn new(region: Region) -> Self {
-        // SAFETY: the region checked its geometry and mapped the metadata that it needs at a multiple
-        // of 4,096, zeroed past the header; it stays mapped as long as `self.region` lives.
+        // SAFETY: the region checked its geometry and mapped the metadata that it needs at a
+        // multiple of 4,096, zeroed past the header; it stays mapped as long as `self.region`
+        // lives.
         let tables = unsafe { Tables::new(region.metadata(), *region.geometry()) };
         let is_in_file = region.file().is_some();
         Self { region, tables, is_in_file, known: AtomicU64::new(0), looks: Looks::new() }
@@ -156,11 +161,12 @@ impl Memory {
         self.tables.order(order)
     }
 
-    /// Makes a page's memory ready for `me`, who has claimed slices of it and must look whether they
-    /// still are ([`slice::is_claimed`]) before anything is made of them.
+    /// Makes a page's memory ready for `me`, who has claimed slices of it and must look whether
+    /// they still are ([`slice::is_claimed`]) before anything is made of them.
     pub(crate) fn make_ready(&self, page: usize, me: CacheId, haste: Haste) -> Result<(), Refused> {
         let word = &self.tables.pages()[page];
-        // Which pages come is the provider's choice: one that is not there belongs to somebody else.
+        // Which pages come is the provider's choice: one that is not there belongs to somebody
+        // else.
         if self.is_external() && !PageWord(word.load(Acquire)).is_ready() {
             return Err(Refused::Unusable);
         }
@@ -223,8 +229,8 @@ impl Memory {
         }
     }
 
-    /// Whether another cache that somebody has maps a page of the node. A word that a peer scribbled seldom
-    /// names one. O(pages that were ever used).
+    /// Whether another cache that somebody has maps a page of the node. A word that a peer
+    /// scribbled seldom names one. O(pages that were ever used).
     fn is_being_mapped(&self, node: usize, me: CacheId) -> bool {
         let pages = &self.tables.pages()[self.used_pages(node)];
         pages.iter().any(|word| match PageWord(word.load(Relaxed)).decode() {
@@ -235,8 +241,8 @@ impl Memory {
         })
     }
 
-    /// How often one request opens pages of a node at most: each time there is one fewer, but where a peer
-    /// scribbles over how many were.
+    /// How often one request opens pages of a node at most: each time there is one fewer, but where
+    /// a peer scribbles over how many were.
     fn openings(&self, node: usize) -> usize {
         self.pages_of(node).len()
     }
@@ -393,7 +399,8 @@ impl Memory {
         result
     }
 
-    /// The first `wanted` wholly free pages in a row, by the bitmap, at a multiple of `align` pages.
+    /// The first `wanted` wholly free pages in a row, by the bitmap, at a multiple of `align`
+    /// pages.
     fn free_pages(&self, range: Range<usize>, wanted: usize, align: usize) -> Option<usize> {
         let bitmap = self.order(ORDERS - 1);
         let mut first = bitmap.next(range.start, range.end)?.next_multiple_of(align);

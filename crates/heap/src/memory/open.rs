@@ -16,21 +16,21 @@ use crate::word::{PageWord, Slice, SliceWord};
 /// bits for, halved. 128 KiB a block grew at 97 ns with one.
 const PAGES_OPENED_MAX: usize = 32;
 
-/// Pages for which metadata is brought beyond those that were opened: what one page of 4 KiB of slice
-/// words is for, and at most so many that it takes some 6 us, which one allocation waits for.
+/// Pages for which metadata is brought beyond those that were opened: what one page of 4 KiB of
+/// slice words is for, and at most so many that it takes some 6 us, which one allocation waits for.
 const PAGES_PREPARED_MIN: usize = 16;
 const PAGES_PREPARED_MAX: usize = 96;
 
-/// Page words in the smallest page that a kernel brings: the next of them comes with the slice words that
-/// lead there.
+/// Page words in the smallest page that a kernel brings: the next of them comes with the slice
+/// words that lead there.
 const PAGE_WORDS: usize = 4096 / size_of::<PageWord>();
 
 /// Where in a node's further hints it stands for how many of its pages that was done.
 const PREPARED: usize = 2;
 
 impl Memory {
-    /// Puts at least `wanted` untouched pages of a node into the bitmaps, or fewer if there are only
-    /// so many; at least one.
+    /// Puts at least `wanted` untouched pages of a node into the bitmaps, or fewer if there are
+    /// only so many; at least one.
     pub(crate) fn open_pages(&self, node: usize, wanted: usize) -> Result<(), AllocError> {
         if self.is_external() {
             return self.open_external(wanted);
@@ -58,9 +58,9 @@ impl Memory {
         Ok(())
     }
 
-    /// Has the kernel bring the words of the slices below page `end` of a node, and of as many pages
-    /// again. Left to the first touches, a page of them costs two faults, for it is read before it is
-    /// written: of 128 KiB a block, 12 ns of 80.
+    /// Has the kernel bring the words of the slices below page `end` of a node, and of as many
+    /// pages again. Left to the first touches, a page of them costs two faults, for it is read
+    /// before it is written: of 128 KiB a block, 12 ns of 80.
     pub(super) fn prepare(&self, node: usize, end: usize) {
         let done = &self.tables.nodes()[node].more[PREPARED];
         let from = done.load(Relaxed) as usize;
@@ -77,9 +77,9 @@ impl Memory {
         done.store(to as u32, Relaxed);
     }
 
-    /// Sees to it that pages below `end` lie below their node's frontier, before any slice of theirs is
-    /// claimed: whoever looks for what is in use looks there. False where there is no memory for their
-    /// metadata.
+    /// Sees to it that pages below `end` lie below their node's frontier, before any slice of
+    /// theirs is claimed: whoever looks for what is in use looks there. False where there is no
+    /// memory for their metadata.
     pub(super) fn open_up_to(&self, end: usize) -> bool {
         let node = self.node_of((end - 1) * PAGE_SLICES);
         let pages = self.pages_of(node);
@@ -125,9 +125,9 @@ impl Memory {
         if opened > 0 { Ok(()) } else { Err(AllocError::Exhausted) }
     }
 
-    /// Says of the first slices of a page that comes whose they are; false where that cannot be. When
-    /// it was here before, others may have been kept, and a thread that does not know yet that it
-    /// went may hold a slice for a moment. Until the page is ready, none gets more than that.
+    /// Says of the first slices of a page that comes whose they are; false where that cannot be.
+    /// When it was here before, others may have been kept, and a thread that does not know yet that
+    /// it went may hold a slice for a moment. Until the page is ready, none gets more than that.
     fn mark_outside(&self, page: usize, kept: usize) -> bool {
         let slices = &self.tables.slices()[page * PAGE_SLICES..][..PAGE_SLICES];
         slices.iter().enumerate().all(|(index, slice)| {

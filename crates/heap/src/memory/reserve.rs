@@ -1,7 +1,7 @@
-//! Metadata of a heap in a file: it gets memory before it is touched. The file is sparse, and where the file
-//! system is full (of other programs' files, for one) the first touch of a page would be a signal. So it is
-//! asked for where it comes into use, and a refusal is an error of the request. What is there is a bit each,
-//! which all processes see; it is never given back.
+//! Metadata of a heap in a file: it gets memory before it is touched. The file is sparse, and where
+//! the file system is full (of other programs' files, for one) the first touch of a page would be a
+//! signal. So it is asked for where it comes into use, and a refusal is an error of the request.
+//! What is there is a bit each, which all processes see; it is never given back.
 //!
 //! - The words of a page and of its slices: before the page is opened.
 //! - The words of a span's slots, its count, and what leads to it: before it is built.
@@ -19,15 +19,16 @@ use crate::sys::{self, machine};
 use crate::tables::CacheRecord;
 use crate::word::CacheId;
 
-/// Slot words that are brought at once where a span's were not there: two pages, for 256 KiB in blocks of 64 B and
-/// 16 MiB in blocks of 4 KiB. More at once would be a longer wait of one allocation, some 2.5 us a page.
+/// Slot words that are brought at once where a span's were not there: two pages, for 256 KiB in
+/// blocks of 64 B and 16 MiB in blocks of 4 KiB. More at once would be a longer wait of one
+/// allocation, some 2.5 us a page.
 const WORDS_AHEAD: usize = 2 * RESERVE / size_of::<AtomicU16>();
 
 const _: () = assert!(CLASSES <= u64::BITS as usize);
 
 impl Memory {
-    /// Sees to it that words of the metadata can be touched; false where there is no memory for them. Reads
-    /// a word or two where it was done before; else a system call.
+    /// Sees to it that words of the metadata can be touched; false where there is no memory for
+    /// them. Reads a word or two where it was done before; else a system call.
     #[inline]
     pub(crate) fn reserve<T>(&self, words: &[T]) -> bool {
         self.is_reserved(words) || self.bring(words)
@@ -43,8 +44,8 @@ impl Memory {
         pieces.into_iter().all(|piece| bits[piece / 64].load(Acquire) >> (piece % 64) & 1 == 1)
     }
 
-    /// Has the kernel make words of the metadata present for writing without writing to them, where it can
-    /// (5.14): elsewhere the first write does it. False where there is no memory for them.
+    /// Has the kernel make words of the metadata present for writing without writing to them, where
+    /// it can (5.14): elsewhere the first write does it. False where there is no memory for them.
     #[cold]
     pub(crate) fn bring<T>(&self, words: &[T]) -> bool {
         let page = machine::page_bytes();
@@ -91,8 +92,8 @@ impl Memory {
             && self.reserve(&bits[head / 64..=head / 64])
     }
 
-    /// Sees to it that the words of these slots can be touched, and where they could not yet, those of some
-    /// more behind them, if there is memory for these too.
+    /// Sees to it that the words of these slots can be touched, and where they could not yet, those
+    /// of some more behind them, if there is memory for these too.
     fn reserve_slots(&self, words: &[AtomicU16], slots: Range<usize>) -> bool {
         let ahead = slots.start..slots.end.max(slots.start + WORDS_AHEAD).min(words.len());
         self.is_reserved(&words[slots.clone()])

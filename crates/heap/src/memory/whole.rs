@@ -1,11 +1,11 @@
 //! A page that has no memory yet, taken as a whole: by one exchange on its word, where claiming its
 //! slices takes one for each.
 //!
-//! While a page's word says that a cache maps it, nobody's claim on a slice of it counts: who claims one
-//! finds the page busy, or finds once it is ready that the claim was written over. So the cache that maps
-//! it may claim all its slices by plain stores, if they were free when it had mapped it
-//! ([`slice::claim_mapped`]). What it needs only later it has claimed ahead, where others cannot get it:
-//! so only the first pages of a node are taken like this.
+//! While a page's word says that a cache maps it, nobody's claim on a slice of it counts: who
+//! claims one finds the page busy, or finds once it is ready that the claim was written over. So
+//! the cache that maps it may claim all its slices by plain stores, if they were free when it had
+//! mapped it ([`slice::claim_mapped`]). What it needs only later it has claimed ahead, where others
+//! cannot get it: so only the first pages of a node are taken like this.
 
 use core::ops::Range;
 
@@ -17,14 +17,14 @@ use crate::step::step;
 use crate::sync::Ordering::{AcqRel, Acquire, Relaxed};
 use crate::word::{CacheId, PageWord};
 
-/// The part of a node's pages that can be taken as a whole: a full heap lacks at most so much because
-/// threads claimed it ahead.
+/// The part of a node's pages that can be taken as a whole: a full heap lacks at most so much
+/// because threads claimed it ahead.
 const PART: usize = 8;
 
 impl Memory {
-    /// Claims a page of `node` for `me` that has no memory, and gives it some: its slices. None where a
-    /// page with memory seems to have a free run of `2^order` slices, where others are at it, and beyond
-    /// the first pages.
+    /// Claims a page of `node` for `me` that has no memory, and gives it some: its slices. None
+    /// where a page with memory seems to have a free run of `2^order` slices, where others are at
+    /// it, and beyond the first pages.
     pub(crate) fn take_page(&self, node: usize, order: usize, me: CacheId) -> Option<Range<usize>> {
         let page = self.absent_page(node, order)?;
         let slices = page * PAGE_SLICES..(page + 1) * PAGE_SLICES;

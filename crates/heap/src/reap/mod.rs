@@ -1,12 +1,12 @@
 //! What the dead leave behind, and how it is taken back.
 //!
 //! A scan over the state words gives back what a dead process's caches held, frees its blocks (or
-//! makes them its heir's), and makes every hint anew. Each step is one compare-and-swap or a store to
-//! what the reaper owns by then, and a scan that was cut short by the reaper's own death is simply
-//! done again by the next one: so reaping is idempotent, and safe to die in.
+//! makes them its heir's), and makes every hint anew. Each step is one compare-and-swap or a store
+//! to what the reaper owns by then, and a scan that was cut short by the reaper's own death is
+//! simply done again by the next one: so reaping is idempotent, and safe to die in.
 //!
-//! 1. Each dead process's record goes from active to "reaping, by me"; of several reapers one gets it.
-//!    What a dead reaper was at is taken over first.
+//! 1. Each dead process's record goes from active to "reaping, by me"; of several reapers one gets
+//!    it. What a dead reaper was at is taken over first.
 //! 2. So do the records of its caches. From now on whatever names one of these caches is mine.
 //! 3. `scan`: pages, slices, slots, hints; and the names of tags that they were writing.
 //! 4. The records become free.
@@ -81,19 +81,21 @@ impl Processes {
 }
 
 impl Heap {
-    /// Takes back what processes that died held: blocks in their caches, slices that they were building
-    /// spans of, and their live blocks, unless they [named an heir](Heap::set_heir). Nobody is stopped
-    /// meanwhile. O(processes) system calls; O(heap) reads of metadata if somebody died.
+    /// Takes back what processes that died held: blocks in their caches, slices that they were
+    /// building spans of, and their live blocks, unless they [named an heir](Heap::set_heir).
+    /// Nobody is stopped meanwhile. O(processes) system calls; O(heap) reads of metadata if
+    /// somebody died.
     ///
-    /// A second call at the same time on one heap in one process returns at once with nothing done, also
-    /// by another attachment.
-    /// It may be called by any process, and is called by [`Heap::maintain`] and before a request
-    /// fails. Who is at home in another PID namespace counts as alive: its death is seen from there alone.
+    /// A second call at the same time on one heap in one process returns at once with nothing done,
+    /// also by another attachment. It may be called by any process, and is called by
+    /// [`Heap::maintain`] and before a request fails. Who is at home in another PID namespace
+    /// counts as alive: its death is seen from there alone.
     pub fn reap(&self) -> Reaped {
         if !self.memory.region.is_shared() || self.settle().is_err() {
             return Reaped::default();
         }
-        // Where the dead had no cache, the work is done under this thread's, so that none is claimed for it.
+        // Where the dead had no cache, the work is done under this thread's, so that none is
+        // claimed for it.
         let _ = self.keeper_of_living(1);
         self.reap_as(self.process())
     }
@@ -110,16 +112,17 @@ impl Heap {
         reaped
     }
 
-    /// Names the process that gets this one's live blocks when it dies, instead of their being freed;
-    /// `None` for nobody. The heir must have joined the heap, and live, when the death is seen.
+    /// Names the process that gets this one's live blocks when it dies, instead of their being
+    /// freed; `None` for nobody. The heir must have joined the heap, and live, when the death is
+    /// seen.
     pub fn set_heir(&self, pid: Option<u32>) {
         if self.settle().is_ok() {
             member::set_heir(&self.memory.tables, self.process(), pid.unwrap_or(0));
         }
     }
 
-    /// Takes the caches of threads back that did not come along into this child of fork. Live blocks
-    /// stay: the child has copies.
+    /// Takes the caches of threads back that did not come along into this child of fork. Live
+    /// blocks stay: the child has copies.
     pub(crate) fn reap_after_fork(&self) {
         let mut caches = Caches::EMPTY;
         for (id, record) in self.memory.known_caches() {
@@ -137,7 +140,8 @@ impl Heap {
 
     fn reap_processes(&self, me: u8, dead: Processes, reaped: &mut Reaped) {
         let mut caches = Caches::EMPTY;
-        // Visitors have caches for as long as they reap: under that name, what is there is a dead one's.
+        // Visitors have caches for as long as they reap: under that name, what is there is a dead
+        // one's.
         let visitor = if me == VISITOR { 1 << VISITOR } else { 0 };
         let owners = Processes(dead.0 | visitor);
         for (id, record) in self.memory.known_caches() {
@@ -150,8 +154,8 @@ impl Heap {
         reaped.processes = dead.0.count_ones();
         let own = self.reaping_keeper(&caches).or_else(|| self.claim_keeper(me, &mut caches));
         let Some(keeper) = own else {
-            // There is no cache to work under: all are the living's. The records stay as they are, and the
-            // next one to reap finds them.
+            // There is no cache to work under: all are the living's. The records stay as they are,
+            // and the next one to reap finds them.
             return;
         };
         self.scan(keeper, dead, &caches, reaped);
@@ -221,9 +225,9 @@ impl Heap {
         }
     }
 
-    /// A cache to work under that is claimed for it, and goes with those of the dead: where neither the dead
-    /// nor this thread has one. Whoever was killed right after it joined had none, and owned nothing, or
-    /// what it inherited.
+    /// A cache to work under that is claimed for it, and goes with those of the dead: where neither
+    /// the dead nor this thread has one. Whoever was killed right after it joined had none, and
+    /// owned nothing, or what it inherited.
     fn claim_keeper(&self, me: u8, caches: &mut Caches) -> Option<Keeper<'_>> {
         let id = cache::claim(&self.memory, me, 0).ok()?;
         step!("reap.keeper.after_claim");
@@ -232,7 +236,8 @@ impl Heap {
         Some(Keeper { memory: &self.memory, record, id, node: 0 })
     }
 
-    /// A cache to work under: one of the dead's, which is mine now; else this thread's, if it has one.
+    /// A cache to work under: one of the dead's, which is mine now; else this thread's, if it has
+    /// one.
     fn reaping_keeper(&self, caches: &Caches) -> Option<Keeper<'_>> {
         let own = || {
             let entry = self.directory.entry(1, local::number());

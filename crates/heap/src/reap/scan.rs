@@ -131,7 +131,8 @@ impl Scan<'_> {
             self.reaped.damaged += 1;
             return 1;
         }
-        // A run keeps the name of the dead cache while its slots go: who dies here leaves it as it was.
+        // A run keeps the name of the dead cache while its slots go: who dies here leaves it as it
+        // was.
         let about = TABLE.get(usize::from(class)).filter(|c| c.span_slices as usize == length);
         if let Some(about) = about {
             let slots = self.keeper.slots(head, about);
@@ -241,8 +242,8 @@ impl Scan<'_> {
         length
     }
 
-    /// Slots of spans that a dead cache was taking from when the span came apart: they are in no span
-    /// any more, and only the cache's own note says where.
+    /// Slots of spans that a dead cache was taking from when the span came apart: they are in no
+    /// span any more, and only the cache's own note says where.
     fn currents(&mut self) {
         let tables = &self.keeper.memory.tables;
         let slices = tables.slices().len();

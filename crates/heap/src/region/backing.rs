@@ -9,12 +9,12 @@ use crate::sys::machine::{self, Transparent};
 /// The sizes of pages in the pool, the one that serves most machines first.
 const SIZES: [HugeSize; 2] = [HugeSize::Mib2, HugeSize::Gib1];
 
-/// The pages that a heap should use. Whatever is asked for, a heap falls back towards plain pages and
-/// tells so: see [`PagesTold`].
+/// The pages that a heap should use. Whatever is asked for, a heap falls back towards plain pages
+/// and tells so: see [`PagesTold`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Pages {
-    /// The best there is: in a shared heap pages of a pool (2 MiB before 1 GiB), else transparent ones,
-    /// else plain.
+    /// The best there is: in a shared heap pages of a pool (2 MiB before 1 GiB), else transparent
+    /// ones, else plain.
     #[default]
     Auto,
     /// Pages of 1 GiB from the pool, in a shared heap.
@@ -85,14 +85,14 @@ pub enum Reason {
     NoPool,
     /// The pool has pages and none is free.
     PoolExhausted,
-    /// A heap of one process takes none from the pool: a child of fork has a copy of such a heap, and a
-    /// page of the pool is copied at the first write after the fork, of whichever process. Where the
-    /// pool is empty then, that write is a SIGBUS.
+    /// A heap of one process takes none from the pool: a child of fork has a copy of such a heap,
+    /// and a page of the pool is copied at the first write after the fork, of whichever process.
+    /// Where the pool is empty then, that write is a SIGBUS.
     NotShared,
     /// The kernel was set to use no transparent huge pages.
     TransparentNever,
-    /// The kernel was set to use none for shared memory. Pages that are grown ahead are joined all the
-    /// same where the kernel can be asked to.
+    /// The kernel was set to use none for shared memory. Pages that are grown ahead are joined all
+    /// the same where the kernel can be asked to.
     TransparentNeverShared,
     /// A heap that is shared by a name can have pages of a pool only from a file system for them.
     NoMount,
@@ -185,7 +185,8 @@ impl Choice {
 
     /// What a new shared heap of this shape uses on this machine.
     pub(super) fn shared(asked: Pages, geometry: &Geometry) -> Self {
-        // Without what the kernel may add on demand: a page that it refuses is one that the heap lacks.
+        // Without what the kernel may add on demand: a page that it refuses is one that the heap
+        // lacks.
         let (pool, reason) = from_pool(asked, geometry);
         Self::shared_with(asked, pool, reason)
     }
@@ -219,7 +220,8 @@ impl Choice {
     }
 }
 
-/// The pool that a heap takes pages from, and how many of 2 MiB a node can have; else why there is none.
+/// The pool that a heap takes pages from, and how many of 2 MiB a node can have; else why there is
+/// none.
 fn from_pool(asked: Pages, geometry: &Geometry) -> (Option<(HugeSize, u32)>, Reason) {
     let sizes: &[HugeSize] = match asked {
         Pages::Auto => &SIZES,
@@ -244,7 +246,8 @@ fn has_pages(size: &HugeSize) -> bool {
     machine::pool(*size).is_some_and(|pool| pool.pages > 0)
 }
 
-/// How many pages of 2 MiB each node has of a pool with `available` pages of this size; `None` for none.
+/// How many pages of 2 MiB each node has of a pool with `available` pages of this size; `None` for
+/// none.
 fn in_pool(size: HugeSize, geometry: &Geometry, available: u64) -> Option<u32> {
     let each = (size.bytes() / HugeSize::Mib2.bytes()) as u64;
     let share = available / u64::from(geometry.nodes);

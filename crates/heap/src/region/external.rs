@@ -6,21 +6,21 @@ use core::ptr::NonNull;
 use crate::error::Error;
 use crate::layout::{ALIGN_MAX, DATA_MAX, Geometry, Layout, PAGE, SLICE};
 
-/// Gives a heap memory, and takes it back. Extents end at a multiple of [`EXTENT_BYTES`] and begin at
-/// one, or later in that page at a multiple of [`EXTENT_STEP`]: what lies before stays the provider's.
-/// They are readable and writable at the same address in every process of the heap by the time that
-/// [`Extents::take`] returns.
+/// Gives a heap memory, and takes it back. Extents end at a multiple of [`EXTENT_BYTES`] and begin
+/// at one, or later in that page at a multiple of [`EXTENT_STEP`]: what lies before stays the
+/// provider's. They are readable and writable at the same address in every process of the heap by
+/// the time that [`Extents::take`] returns.
 ///
 /// Nothing here may call the heap that it serves. A process that dies between [`Extents::take`] and
 /// the heap's own record of it loses the extent to whoever gave it; nothing else depends on it.
 pub trait Extents: Sync {
-    /// An extent of at least `bytes` within the heap's range, with the bytes that it has; `None` where
-    /// there is none. What the provider keeps of the first page counts for `bytes`, and not for what
-    /// the extent has.
+    /// An extent of at least `bytes` within the heap's range, with the bytes that it has; `None`
+    /// where there is none. What the provider keeps of the first page counts for `bytes`, and not
+    /// for what the extent has.
     fn take(&self, bytes: usize) -> Option<(NonNull<u8>, usize)>;
 
-    /// Takes whole pages back that begin and end at a multiple of [`EXTENT_BYTES`], what the provider
-    /// kept of them included; false where it will not, and the heap keeps them then.
+    /// Takes whole pages back that begin and end at a multiple of [`EXTENT_BYTES`], what the
+    /// provider kept of them included; false where it will not, and the heap keeps them then.
     fn give_back(&self, start: NonNull<u8>, bytes: usize) -> bool;
 
     /// The bus address of a byte in the heap's range; `None` where it is not known.
@@ -45,10 +45,11 @@ pub struct External {
     pub bytes: usize,
     /// Where extents come from.
     pub extents: &'static dyn Extents,
-    /// Where the metadata goes: an area that was all zeros when the first process came, seen by all of
-    /// them, aligned to 4 KiB and of at least [`External::metadata_bytes`]. Its second 64 KiB are not used,
-    /// and inaccessible while the heap lives, so that a lock of all memory (mlockall) does not populate what
-    /// lies behind. `None` keeps the metadata private, for a heap of one process.
+    /// Where the metadata goes: an area that was all zeros when the first process came, seen by all
+    /// of them, aligned to 4 KiB and of at least [`External::metadata_bytes`]. Its second 64 KiB
+    /// are not used, and inaccessible while the heap lives, so that a lock of all memory (mlockall)
+    /// does not populate what lies behind. `None` keeps the metadata private, for a heap of one
+    /// process.
     pub metadata: Option<(NonNull<u8>, usize)>,
 }
 

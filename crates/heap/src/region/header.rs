@@ -1,5 +1,6 @@
-//! The header of a heap's metadata: the one part that says what the rest is. Written once by whoever
-//! creates the heap; read once by whoever attaches, and checked before anything is believed.
+//! The header of a heap's metadata: the one part that says what the rest is. Written once by
+//! whoever creates the heap; read once by whoever attaches, and checked before anything is
+//! believed.
 
 use crate::error::Error;
 use crate::layout::{DATA_MAX, Geometry, HOMES_AT, Layout, PAGE};
@@ -23,7 +24,8 @@ const WORDS: usize = 16;
 
 const _: () = assert!(WORDS * size_of::<u64>() <= HOMES_AT);
 
-/// Where a word stands in the header. The state comes first, so that it never moves between versions.
+/// Where a word stands in the header. The state comes first, so that it never moves between
+/// versions.
 #[derive(Clone, Copy)]
 enum Field {
     State,
@@ -71,8 +73,8 @@ pub(crate) struct Header {
     pub(crate) pool: Option<PoolFile>,
 }
 
-/// The file that the first pages of each node of a shared heap lie in, at the offsets that they have in the
-/// data.
+/// The file that the first pages of each node of a shared heap lie in, at the offsets that they
+/// have in the data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PoolFile {
     /// The pool that its memory comes from.

@@ -90,8 +90,9 @@ struct Mapping {
     front_bytes: usize,
 }
 
-/// The gap in the metadata. It is kept inaccessible, so that a program that locks all its memory (mlockall)
-/// has nothing populated that lies behind it, which is sparse. Where the kernel cannot, nothing is different.
+/// The gap in the metadata. It is kept inaccessible, so that a program that locks all its memory
+/// (mlockall) has nothing populated that lies behind it, which is sparse. Where the kernel cannot,
+/// nothing is different.
 struct Gap {
     address: usize,
 }
@@ -113,8 +114,8 @@ pub(crate) struct Region {
     _data_mapping: Option<Mapping>,
 }
 
-// SAFETY: the pointers name mappings that belong to the process, not to a thread; what lies in them is
-// only touched through atomics, or by whoever owns a block.
+// SAFETY: the pointers name mappings that belong to the process, not to a thread; what lies in them
+// is only touched through atomics, or by whoever owns a block.
 unsafe impl Send for Region {}
 // SAFETY: as above; the region's own fields change only through atomics.
 unsafe impl Sync for Region {}
@@ -211,9 +212,9 @@ impl Region {
         self.pool_of(page).is_some()
     }
 
-    /// Gets memory for a page that the caller has claimed, after which touching it raises no signal.
-    /// With external memory other pages than the one asked for may come, and more than one; they are
-    /// nobody's until now, and the caller marks them ready.
+    /// Gets memory for a page that the caller has claimed, after which touching it raises no
+    /// signal. With external memory other pages than the one asked for may come, and more than one;
+    /// they are nobody's until now, and the caller marks them ready.
     pub(crate) fn provide(&self, page: usize, haste: Haste) -> Result<Provided, Refusal> {
         let one = |backing| Provided { first: page, count: 1, backing, kept: 0 };
         match &self.kind {
@@ -231,8 +232,8 @@ impl Region {
         }
     }
 
-    /// Gives the memory of a page back, which is of this kind; false where it stays. It reads as zeros when
-    /// it is provided again, if it went.
+    /// Gives the memory of a page back, which is of this kind; false where it stays. It reads as
+    /// zeros when it is provided again, if it went.
     ///
     /// # Safety
     ///
@@ -253,8 +254,8 @@ impl Region {
         }
     }
 
-    /// The pages that can ever be provided within one node's part, as `[first, end)` counted from the
-    /// data's base.
+    /// The pages that can ever be provided within one node's part, as `[first, end)` counted from
+    /// the data's base.
     pub(crate) fn usable_pages(&self, node: u32) -> (usize, usize) {
         if let Kind::External(external) = &self.kind {
             return external.pages();
@@ -276,7 +277,8 @@ impl Region {
         let offset = start.addr().get().wrapping_sub(self.data.addr().get());
         let (page, kept) = (offset / PAGE, offset % PAGE / SLICE);
         let count = (offset % PAGE + bytes) / PAGE;
-        // The provider is the caller's own, so this is a slip of theirs; the extent stays with them.
+        // The provider is the caller's own, so this is a slip of theirs; the extent stays with
+        // them.
         let is_inside = page >= first && count >= 1 && page.saturating_add(count) <= end;
         let is_aligned = offset.is_multiple_of(SLICE) && (offset + bytes).is_multiple_of(PAGE);
         if !is_aligned || !is_inside {
@@ -289,8 +291,8 @@ impl Region {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: the range was mapped by this crate for this value alone, and its owner is going; it
-        // cannot fail for a range that is mapped, and nothing could be done about it.
+        // SAFETY: the range was mapped by this crate for this value alone, and its owner is going;
+        // it cannot fail for a range that is mapped, and nothing could be done about it.
         let _ = unsafe { sys::memory::unmap(self.front(), self.front_bytes + self.bytes) };
     }
 }
@@ -348,8 +350,8 @@ impl Mapping {
 /// `metadata` must be the start of a mapped and writable header that outlives `'a`.
 unsafe fn header_words<'a>(metadata: NonNull<u8>) -> &'a [AtomicU64] {
     let words = crate::layout::HEADER_BYTES / size_of::<u64>();
-    // SAFETY: the caller says that the header is there; it is aligned to 4 KiB, and only atomics touch
-    // it while anyone else may.
+    // SAFETY: the caller says that the header is there; it is aligned to 4 KiB, and only atomics
+    // touch it while anyone else may.
     unsafe { core::slice::from_raw_parts(metadata.as_ptr().cast(), words) }
 }
 

@@ -1,8 +1,9 @@
-//! Which pages of a private heap's data can be touched. The others are mapped without access, because a program
-//! that locks all its memory (mlockall) has all populated that it has access to, used or not.
+//! Which pages of a private heap's data can be touched. The others are mapped without access,
+//! because a program that locks all its memory (mlockall) has all populated that it has access to,
+//! used or not.
 //!
-//! Pages are opened from the first of a part on, so that a part is two mappings at most: a process has only so
-//! many. What lies between is opened with the page that is wanted.
+//! Pages are opened from the first of a part on, so that a part is two mappings at most: a process
+//! has only so many. What lies between is opened with the page that is wanted.
 
 use core::array;
 
@@ -43,7 +44,8 @@ impl Opened {
         Ok(opened)
     }
 
-    /// Sees to it that a page of the heap can be touched. A load, but for the first time: a system call then.
+    /// Sees to it that a page of the heap can be touched. A load, but for the first time: a system
+    /// call then.
     pub(super) fn open(&self, page: usize) -> Result<(), Errno> {
         let (node, in_node) = (page / self.node_stride_pages, page % self.node_stride_pages);
         let is_of_pool = in_node < self.pool_pages;

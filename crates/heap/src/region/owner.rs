@@ -6,8 +6,8 @@ use crate::error::{Attempt, Error};
 use crate::sys::file;
 use crate::sys::process;
 
-/// That a file which was opened by name is this user's, and nobody else's to open. Such a file cannot be
-/// sealed: who can cut it short is who could end this process as well.
+/// That a file which was opened by name is this user's, and nobody else's to open. Such a file
+/// cannot be sealed: who can cut it short is who could end this process as well.
 pub(super) fn check_owner(file: BorrowedFd<'_>) -> Result<(), Error> {
     let facts =
         file::facts(file).map_err(|errno| Error::refused(Attempt::InspectFile, 0, errno))?;

@@ -1,10 +1,11 @@
-//! The second file of a shared heap: the first pages of each node lie in it, and its memory is pages of the
-//! kernel's pool. It is as long as the data, and sparse: a page of it has memory from when it is provided, so
-//! that a touch never finds the pool empty. A page that the pool refuses is passed over, and the plain ones
-//! behind take its place: what stands behind a page cannot change while other processes have it mapped.
+//! The second file of a shared heap: the first pages of each node lie in it, and its memory is
+//! pages of the kernel's pool. It is as long as the data, and sparse: a page of it has memory from
+//! when it is provided, so that a touch never finds the pool empty. A page that the pool refuses is
+//! passed over, and the plain ones behind take its place: what stands behind a page cannot change
+//! while other processes have it mapped.
 //!
-//! By name it lies in a file system for huge pages. By descriptor it has none, and who attaches gets it from
-//! the caller, or from another process of the heap by way of `/proc`.
+//! By name it lies in a file system for huge pages. By descriptor it has none, and who attaches
+//! gets it from the caller, or from another process of the heap by way of `/proc`.
 
 use core::ffi::CStr;
 
@@ -25,8 +26,9 @@ use crate::word::{PROCESSES_MAX, Process, ProcessWord};
 /// Where names live, with our mark: where systemd and most distributions mount it.
 const FOLDER: &[u8] = b"/dev/hugepages/haul-heap.";
 
-/// Where the names of the heaps themselves live. The number of its file system is part of the second file's
-/// name: containers that share one `/dev/hugepages` may each have their own, and heaps of one name there.
+/// Where the names of the heaps themselves live. The number of its file system is part of the
+/// second file's name: containers that share one `/dev/hugepages` may each have their own, and
+/// heaps of one name there.
 const FIRST_FOLDER: &CStr = c"/dev/shm";
 
 /// The most decimal digits of the number of a file system, and the point before it.
@@ -126,7 +128,8 @@ pub(super) fn open(
     }
 }
 
-/// Whether a file is the very one that the header tells of, of the pool that it tells, and long enough.
+/// Whether a file is the very one that the header tells of, of the pool that it tells, and long
+/// enough.
 fn is_sound(file: BorrowedFd<'_>, header: &Header, pool: &PoolFile) -> Result<bool, Errno> {
     let facts = file::facts(file)?;
     Ok(facts.identity == pool.identity
@@ -134,8 +137,8 @@ fn is_sound(file: BorrowedFd<'_>, header: &Header, pool: &PoolFile) -> Result<bo
         && file::huge_page_bytes(file) == Some(pool.size.bytes() as u64))
 }
 
-/// The second file as a process has it open that has joined the heap and lives. The records say which those
-/// are and under what number; what they say is only a hint of where to look.
+/// The second file as a process has it open that has joined the heap and lives. The records say
+/// which those are and under what number; what they say is only a hint of where to look.
 fn of_members(first: BorrowedFd<'_>, header: &Header, pool: &PoolFile) -> Option<OwnedFd> {
     const BYTES: usize = PROCESS_RECORD_BYTES;
     let records = Layout::of(&header.geometry).processes;
@@ -214,8 +217,8 @@ impl Region {
         file: BorrowedFd<'_>,
         page: usize,
     ) -> Result<Backing, Refusal> {
-        // By the mapping, which is bound to the node; the file knows of none. In the file it is present for
-        // all processes from now on.
+        // By the mapping, which is bound to the node; the file knows of none. In the file it is
+        // present for all processes from now on.
         let result = match memory::populate(self.page_address(page), PAGE) {
             // A kernel before 5.14 cannot; the file can have the memory all the same.
             Err(Errno::INVAL) => file::allocate(file, (page * PAGE) as u64, PAGE as u64),

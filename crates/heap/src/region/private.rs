@@ -1,11 +1,11 @@
 //! Memory of one process, and of a heap whose data the caller gives: anonymous mappings.
 //!
-//! None of it is of the kernel's pool of huge pages. A child of fork has a copy of a private heap, which
-//! the kernel makes page by page as parent or child write, and for a page of the pool it needs another one
-//! of the pool: where there is none the write is a SIGBUS, in the parent as in the child. A reservation
-//! saves the parent alone, for whose sake the kernel takes the page from the child (`hugetlb_wp` and
-//! `unmap_ref_private` in `mm/hugetlb.c`), and only handlers that libc calls could copy before: not after
-//! a fork by the system call itself.
+//! None of it is of the kernel's pool of huge pages. A child of fork has a copy of a private heap,
+//! which the kernel makes page by page as parent or child write, and for a page of the pool it
+//! needs another one of the pool: where there is none the write is a SIGBUS, in the parent as in
+//! the child. A reservation saves the parent alone, for whose sake the kernel takes the page from
+//! the child (`hugetlb_wp` and `unmap_ref_private` in `mm/hugetlb.c`), and only handlers that libc
+//! calls could copy before: not after a fork by the system call itself.
 
 use core::ptr::NonNull;
 
@@ -21,9 +21,9 @@ use crate::sys::machine;
 use crate::sys::memory::{self, Source};
 use crate::sys::{self, Errno};
 
-/// The data range where no limit is given, in bytes, unless four times the machine's memory is less:
-/// enough for any server to place what it has, and a sixteenth of the addresses that x86-64 offers one
-/// process would hold two thousand of them.
+/// The data range where no limit is given, in bytes, unless four times the machine's memory is
+/// less: enough for any server to place what it has, and a sixteenth of the addresses that x86-64
+/// offers one process would hold two thousand of them.
 const LIMIT_DEFAULT: u64 = 64 << 30;
 
 /// Times the machine's memory, for the default.
@@ -39,8 +39,8 @@ const FLOOR: u64 = 64 << 20;
 pub(super) const PATIENCE_NS: u64 = 1_000_000_000;
 
 impl Region {
-    /// A heap of this process alone. Where the system refuses the addresses, half as many are tried,
-    /// and so on: what came of it is in the geometry. About ten system calls.
+    /// A heap of this process alone. Where the system refuses the addresses, half as many are
+    /// tried, and so on: what came of it is in the geometry. About ten system calls.
     pub(crate) fn private(plan: &Plan) -> Result<Self, Error> {
         halving(plan, |geometry| Self::private_of(plan, geometry))
     }
@@ -76,8 +76,8 @@ impl Region {
                 (mapping.start, Some(mapping))
             }
         };
-        // SAFETY: the area was checked to hold a header, or was just mapped; the caller keeps it for as
-        // long as the heap lives.
+        // SAFETY: the area was checked to hold a header, or was just mapped; the caller keeps it
+        // for as long as the heap lives.
         join_header(unsafe { header_words(metadata) }, &header)?;
         let below = external.base.addr().get() - base;
         let data = external.base.as_ptr().wrapping_sub(below);
@@ -137,8 +137,8 @@ impl Region {
     }
 }
 
-/// Tries `build` with the geometry that was asked for, and with half of it while there are not enough
-/// addresses.
+/// Tries `build` with the geometry that was asked for, and with half of it while there are not
+/// enough addresses.
 pub(super) fn halving<T>(
     plan: &Plan,
     mut build: impl FnMut(Geometry) -> Result<T, Errno>,
@@ -201,8 +201,8 @@ fn private_metadata(geometry: &Geometry) -> Result<Mapping, Errno> {
     Ok(metadata)
 }
 
-/// Maps what one node may use. Pages are opened one by one, as they are provided: else a program that
-/// locks all its memory would have all of them populated.
+/// Maps what one node may use. Pages are opened one by one, as they are provided: else a program
+/// that locks all its memory would have all of them populated.
 fn map_node(data: usize, geometry: &Geometry, node: u32, choice: &Choice) -> Result<(), Errno> {
     let start = data + node as usize * geometry.node_stride();
     let bytes = geometry.node_pages as usize * PAGE;

@@ -1,6 +1,6 @@
 //! A file that several processes map: metadata first, then data, both sparse. A heap shared by name
-//! lies in `/dev/shm` and outlives its processes until its name is removed; one shared by descriptor
-//! has no name and goes with the last process.
+//! lies in `/dev/shm` and outlives its processes until its name is removed; one shared by
+//! descriptor has no name and goes with the last process.
 
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -16,7 +16,8 @@ use crate::sys::file::{self, Path};
 use crate::sys::memory::{self, Source};
 use crate::sys::{self, Errno};
 
-/// Where names live, with our mark. The folder is a memory file system on every Linux (shm_open(3)).
+/// Where names live, with our mark. The folder is a memory file system on every Linux
+/// (shm_open(3)).
 const FOLDER: &[u8] = b"/dev/shm/haul-heap.";
 
 /// Bytes of a path.
@@ -35,8 +36,8 @@ impl Region {
             Errno::EXIST => Error::NameTaken(name),
             _ => Error::refused(Attempt::CreateFile, 0, errno),
         })?;
-        // The name is ours now, so a second file of that name was left by a heap that is gone; it may hold
-        // what the pool has.
+        // The name is ours now, so a second file of that name was left by a heap that is gone; it
+        // may hold what the pool has.
         pool::remove_name(name);
         let created = Self::create(plan, file, Some(name));
         if created.is_err() {
@@ -66,9 +67,9 @@ impl Region {
         Self::attach(pages, file, pool::Source::Name(name))
     }
 
-    /// The heap in a file that was inherited or received, with its second one if the caller has that. Whoever
-    /// holds the descriptor was given it, so no owner is asked for; but whoever gave it may have kept it, so
-    /// that the size must be sealed.
+    /// The heap in a file that was inherited or received, with its second one if the caller has
+    /// that. Whoever holds the descriptor was given it, so no owner is asked for; but whoever gave
+    /// it may have kept it, so that the size must be sealed.
     pub(crate) fn attach_file(
         pages: Pages,
         file: BorrowedFd<'_>,
@@ -178,8 +179,8 @@ impl Region {
 }
 
 impl Region {
-    /// Has the kernel bring a part of the metadata, in whole pages: false where it has no memory for it,
-    /// which a touch would be a signal for.
+    /// Has the kernel bring a part of the metadata, in whole pages: false where it has no memory
+    /// for it, which a touch would be a signal for.
     pub(crate) fn bring_metadata(&self, start: usize, bytes: usize) -> bool {
         match memory::populate(self.metadata.addr().get() + start, bytes) {
             Ok(()) => true,
@@ -228,8 +229,8 @@ fn map(
         let start = data.address() + node as usize * geometry.node_stride();
         bind_node(start, geometry.node_pages as usize * PAGE, geometry, node);
     }
-    // A program that locks all its memory has no more of the data populated than what lies before here. Where
-    // pages of the pool, or nodes, part the data, that is so of the first part alone.
+    // A program that locks all its memory has no more of the data populated than what lies before
+    // here. Where pages of the pool, or nodes, part the data, that is so of the first part alone.
     // SAFETY: nobody touches what lies before the data.
     let _ = unsafe { memory::guard(data.front(), front) };
     Ok((metadata, data))

@@ -91,7 +91,8 @@ pub(crate) fn create_unnamed_huge(label: &CStr, size: HugeSize) -> Result<OwnedF
     fs::memfd_create(label, flags)
 }
 
-/// Bytes of a page of the pool that the file's memory comes from; `None` for a file of plain memory.
+/// Bytes of a page of the pool that the file's memory comes from; `None` for a file of plain
+/// memory.
 pub(crate) fn huge_page_bytes(file: BorrowedFd<'_>) -> Option<u64> {
     /// `HUGETLBFS_MAGIC` of the kernel's `include/uapi/linux/magic.h`.
     const HUGETLBFS: u32 = 0x9584_58f6;
@@ -112,8 +113,8 @@ pub(crate) fn open_named(path: &CStr) -> Result<OwnedFd, Errno> {
     fs::open(path, flags, Mode::empty())
 }
 
-/// A handle of a file that a process has open, by its link in `/proc`, to ask what it is. It opens nothing:
-/// a device does something when it is opened.
+/// A handle of a file that a process has open, by its link in `/proc`, to ask what it is. It opens
+/// nothing: a device does something when it is opened.
 pub(crate) fn handle(path: &CStr) -> Result<OwnedFd, Errno> {
     fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
 }
@@ -137,8 +138,8 @@ fn own_link(number: u32) -> Path<32> {
     path
 }
 
-/// [`Facts::identity`] as the kernel has it at hand: a file system in another process is not asked, which
-/// may never answer.
+/// [`Facts::identity`] as the kernel has it at hand: a file system in another process is not asked,
+/// which may never answer.
 pub(crate) fn cached_identity(file: BorrowedFd<'_>) -> Result<[u64; 2], Errno> {
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
     let told = fs::statx(file, c"", flags, StatxFlags::INO)?;

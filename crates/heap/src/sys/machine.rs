@@ -71,8 +71,8 @@ impl Nodes {
 
 /// Bytes of the smallest page. Reads a file on the first call.
 ///
-/// rustix knows it too, but looks into the vDSO on the way, at the address in the kernel's own record:
-/// under valgrind nothing is mapped there.
+/// rustix knows it too, but looks into the vDSO on the way, at the address in the kernel's own
+/// record: under valgrind nothing is mapped there.
 pub(crate) fn page_bytes() -> usize {
     /// What is assumed where the kernel does not say: the only size on x86-64.
     const USUAL: usize = 4096;
@@ -140,8 +140,8 @@ pub(crate) fn own_node() -> u32 {
     raw::current_node().unwrap_or(0)
 }
 
-/// The physical address of a byte of this process; `None` where the page is not present or the kernel
-/// does not tell. Three system calls.
+/// The physical address of a byte of this process; `None` where the page is not present or the
+/// kernel does not tell. Three system calls.
 pub(crate) fn physical_address(address: usize) -> Option<u64> {
     /// Bytes of an entry, one for each page of the address space: the kernel's
     /// `Documentation/admin-guide/mm/pagemap.rst`.

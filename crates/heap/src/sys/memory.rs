@@ -119,8 +119,8 @@ pub(crate) unsafe fn map_at(address: usize, bytes: usize, source: Source<'_>) ->
     open(address, bytes)
 }
 
-/// As [`map_at`], without access until it is [`open`]: so a program that locks all its memory later has
-/// none of it present either.
+/// As [`map_at`], without access until it is [`open`]: so a program that locks all its memory later
+/// has none of it present either.
 ///
 /// # Safety
 ///
@@ -154,8 +154,8 @@ pub(crate) unsafe fn map_closed_at(
     Ok(())
 }
 
-/// Makes a range readable and writable that was mapped without access; nothing changes where it was. Where
-/// the program has locked it since, it is populated.
+/// Makes a range readable and writable that was mapped without access; nothing changes where it
+/// was. Where the program has locked it since, it is populated.
 pub(crate) fn open(address: usize, bytes: usize) -> Result<(), Errno> {
     if cfg!(miri) {
         return Ok(());
@@ -165,10 +165,10 @@ pub(crate) fn open(address: usize, bytes: usize) -> Result<(), Errno> {
     unsafe { mm::mprotect(address as *mut c_void, bytes, protection) }
 }
 
-/// Has the kernel stop at this page when it populates the mapping that the page lies in: what a program that
-/// locks all its memory (mlockall) has populated of that mapping is what lies before. The rest is locked as
-/// it is touched. A kernel before 6.13 cannot, and one before 6.15 not in a file (`INVAL`); nothing is
-/// different then.
+/// Has the kernel stop at this page when it populates the mapping that the page lies in: what a
+/// program that locks all its memory (mlockall) has populated of that mapping is what lies before.
+/// The rest is locked as it is touched. A kernel before 6.13 cannot, and one before 6.15 not in a
+/// file (`INVAL`); nothing is different then.
 ///
 /// # Safety
 ///

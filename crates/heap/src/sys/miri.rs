@@ -5,8 +5,8 @@ use std::alloc::{Layout, alloc_zeroed};
 
 use super::Errno;
 
-/// The largest alignment that rustc, and so Miri, knows, in bytes. No block in a test there asks for
-/// more.
+/// The largest alignment that rustc, and so Miri, knows, in bytes. No block in a test there asks
+/// for more.
 const ALIGN_MAX: usize = 1 << 29;
 
 /// As `memory::reserve`, and readable and writable at once.

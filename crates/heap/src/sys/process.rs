@@ -1,12 +1,13 @@
 //! Who runs, and whether it still does.
 //!
 //! A process number is used again after a death, so a process is its number and its start time
-//! together. Both mean something in one PID namespace alone, the start time in one time namespace: see
-//! [`own_home`].
+//! together. Both mean something in one PID namespace alone, the start time in one time namespace:
+//! see [`own_home`].
 //!
-//! Whether a number is anybody's, `kill` says to everybody. What `/proc` says is believed where it says
-//! something, and is of this process's namespace. That it says nothing means nothing: `hidepid=` and
-//! `ProtectProc=` hide the processes of other users, and those that may do more than their user.
+//! Whether a number is anybody's, `kill` says to everybody. What `/proc` says is believed where it
+//! says something, and is of this process's namespace. That it says nothing means nothing:
+//! `hidepid=` and `ProtectProc=` hide the processes of other users, and those that may do more than
+//! their user.
 
 use core::ffi::CStr;
 
@@ -20,8 +21,8 @@ use super::{Errno, file, raw};
 /// of at most 64 bytes (proc_pid_stat(5)).
 const STAT_BYTES: usize = 1280;
 
-/// Bytes read of `/proc/self/status`: some 1,500 where a process is in a few groups, which come before what is
-/// looked for.
+/// Bytes read of `/proc/self/status`: some 1,500 where a process is in a few groups, which come
+/// before what is looked for.
 const STATUS_BYTES: usize = 4096;
 
 /// Bytes of a path below `/proc`: "/proc/4294967295/task/4294967295/stat" and its end.
@@ -52,9 +53,9 @@ pub(crate) fn own() -> Identity {
     Identity { number: own_number(), start }
 }
 
-/// Where this process's number and start time mean something: its PID namespace and its time namespace;
-/// `None` where `/proc` does not tell. No two that exist at once are the same, and one that is gone had
-/// nobody in it who lives. Four system calls.
+/// Where this process's number and start time mean something: its PID namespace and its time
+/// namespace; `None` where `/proc` does not tell. No two that exist at once are the same, and one
+/// that is gone had nobody in it who lives. Four system calls.
 pub(crate) fn own_home() -> Option<u64> {
     if cfg!(miri) {
         return None;
@@ -76,8 +77,8 @@ pub(crate) fn own_thread_number() -> u32 {
     rustix::thread::gettid().as_raw_pid() as u32
 }
 
-/// When a thread of process `process` started; 0 where the kernel would not say. Three system calls, of
-/// which the first for a thread takes 40 to 100 us: the kernel builds its directory.
+/// When a thread of process `process` started; 0 where the kernel would not say. Three system
+/// calls, of which the first for a thread takes 40 to 100 us: the kernel builds its directory.
 pub(crate) fn start_of_thread(process: u32, number: u32) -> u64 {
     start_of(process, Some(number)).unwrap_or(0)
 }
@@ -87,10 +88,11 @@ pub(crate) fn own_pointer() -> usize {
     raw::thread_pointer()
 }
 
-/// That pointer of this process's first thread, as another thread finds it: by the list of robust mutexes
-/// that each thread registers with the kernel, and that glibc has at one distance from the pointer in all of
-/// them, also in the one that forked. `None` where threads have none (musl registers it when it is needed;
-/// after a fork by the system call itself nobody did). Two system calls.
+/// That pointer of this process's first thread, as another thread finds it: by the list of robust
+/// mutexes that each thread registers with the kernel, and that glibc has at one distance from the
+/// pointer in all of them, also in the one that forked. `None` where threads have none (musl
+/// registers it when it is needed; after a fork by the system call itself nobody did). Two system
+/// calls.
 pub(crate) fn pointer_of_first_thread(process: u32) -> Option<usize> {
     let list = |thread| raw::robust_list(thread).ok().filter(|list| *list != 0);
     let (own, first) = (list(0)?, list(process)?);
@@ -104,8 +106,8 @@ pub(crate) fn own_user() -> u32 {
 
 /// Whether this very process of this one's namespace still runs. One to nine system calls.
 ///
-/// A process all of whose threads ended but that was not waited for (a zombie) is dead: it executes nothing
-/// more. One whose first thread ended before the others is alive.
+/// A process all of whose threads ended but that was not waited for (a zombie) is dead: it executes
+/// nothing more. One whose first thread ended before the others is alive.
 pub(crate) fn life_of(process: Identity) -> Life {
     let Some(pid) = i32::try_from(process.number).ok().and_then(Pid::from_raw) else {
         return Life::Dead;
@@ -122,8 +124,8 @@ pub(crate) fn life_of(process: Identity) -> Life {
     }
 }
 
-/// Whether all threads of a process have ended, of which `/proc` tells nothing. When in doubt nothing is taken
-/// from anyone: false where the kernel does not say. Three system calls.
+/// Whether all threads of a process have ended, of which `/proc` tells nothing. When in doubt
+/// nothing is taken from anyone: false where the kernel does not say. Three system calls.
 fn has_ended(process: Pid) -> bool {
     let Ok(watch) = rustix::process::pidfd_open(process, PidfdFlags::empty()) else { return false };
     let mut ends = [PollFd::from_borrowed_fd(watch.as_fd(), PollFlags::IN)];
@@ -131,8 +133,8 @@ fn has_ended(process: Pid) -> bool {
     rustix::event::poll(&mut ends, Some(&now)) == Ok(1)
 }
 
-/// Whether no thread of process `process` has this number: one system call. The number of one that ended
-/// may be another's by now, which only [`life_of_thread`] sees.
+/// Whether no thread of process `process` has this number: one system call. The number of one that
+/// ended may be another's by now, which only [`life_of_thread`] sees.
 pub(crate) fn is_no_thread(process: u32, number: u32) -> bool {
     number == 0 || matches!(raw::probe_thread(process, number), Err(Errno::SRCH))
 }
@@ -165,8 +167,8 @@ fn life_by_record(who: Identity, process: u32, thread: Option<u32>) -> Option<Li
     }
 }
 
-/// Whether the numbers in `/proc` are those of this process's PID namespace: who entered a new one sees the
-/// `/proc` of the old until it mounts its own.
+/// Whether the numbers in `/proc` are those of this process's PID namespace: who entered a new one
+/// sees the `/proc` of the old until it mounts its own.
 fn is_proc_ours() -> bool {
     let mut buffer = [0; STATUS_BYTES];
     file::read_small(c"/proc/self/status", &mut buffer)
@@ -178,7 +180,8 @@ fn is_status_ours(text: &[u8], own: u32) -> bool {
         let rest = text.split(|byte| *byte == b'\n').find_map(|line| line.strip_prefix(name))?;
         Some(rest.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty()))
     };
-    // This process's numbers, from the namespace of /proc to its own. A kernel before 4.1 says only the first.
+    // This process's numbers, from the namespace of /proc to its own. A kernel before 4.1 says only
+    // the first.
     match field(b"NSpid:") {
         Some(numbers) => numbers.count() == 1,
         None => field(b"Tgid:").is_some_and(|mut numbers| {

@@ -31,8 +31,8 @@ const MPOL_PREFERRED: usize = 1;
 /// `MADV_COLLAPSE` of the kernel's `include/uapi/asm-generic/mman-common.h`, since Linux 6.1.
 const MADV_COLLAPSE: usize = 25;
 
-/// `MADV_GUARD_INSTALL` of the kernel's `include/uapi/asm-generic/mman-common.h`, since Linux 6.13, and for
-/// files since 6.15.
+/// `MADV_GUARD_INSTALL` of the kernel's `include/uapi/asm-generic/mman-common.h`, since Linux 6.13,
+/// and for files since 6.15.
 const MADV_GUARD_INSTALL: usize = 102;
 
 /// `MADV_GUARD_REMOVE`, likewise.
@@ -51,18 +51,19 @@ pub(super) fn probe_thread(pid: u32, tid: u32) -> Result<(), Errno> {
     check(result).map(drop)
 }
 
-/// Where the list of robust mutexes begins that a thread of this process registered (0: this thread); 0
-/// where it registered none.
+/// Where the list of robust mutexes begins that a thread of this process registered (0: this
+/// thread); 0 where it registered none.
 pub(super) fn robust_list(thread: u32) -> Result<usize, Errno> {
     let mut found: [usize; 2] = [0; 2];
     let [head, length] = found.each_mut().map(|word| &raw mut *word as usize);
-    // SAFETY: get_robust_list writes a word to `head` and one to `length`, which outlive the call and are
-    // read afterwards.
+    // SAFETY: get_robust_list writes a word to `head` and one to `length`, which outlive the call
+    // and are read afterwards.
     let result = unsafe { call(number::GET_ROBUST_LIST, [thread as usize, head, length, 0, 0, 0]) };
     check(result).map(|_| found[0])
 }
 
-/// The register by which a thread finds its own memory: its value is where a thread's control block lies.
+/// The register by which a thread finds its own memory: its value is where a thread's control block
+/// lies.
 pub(super) fn thread_pointer() -> usize {
     if cfg!(miri) {
         return 0;
@@ -81,12 +82,12 @@ pub(super) fn thread_pointer() -> usize {
     pointer
 }
 
-/// Seconds and nanoseconds of the monotonic clock. By a system call and not by the vDSO, whose address
-/// rustix takes from the kernel's own record: under valgrind nothing is mapped there.
+/// Seconds and nanoseconds of the monotonic clock. By a system call and not by the vDSO, whose
+/// address rustix takes from the kernel's own record: under valgrind nothing is mapped there.
 pub(super) fn monotonic() -> [i64; 2] {
     let mut time: [i64; 2] = [0; 2];
-    // SAFETY: clock_gettime writes two words to `time`, which outlives the call and is read afterwards.
-    // It cannot fail for a clock that every kernel has.
+    // SAFETY: clock_gettime writes two words to `time`, which outlives the call and is read
+    // afterwards. It cannot fail for a clock that every kernel has.
     unsafe {
         call(number::CLOCK_GETTIME, [CLOCK_MONOTONIC, time.as_mut_ptr() as usize, 0, 0, 0, 0])
     };

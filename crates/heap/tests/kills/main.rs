@@ -1,16 +1,17 @@
 //! Killed at every step: a forked child works on a shared heap and is killed (SIGKILL) at the nth
 //! passage of one labelled step; then its parent reaps, and the heap must be whole.
 //!
-//! The labels are those that the sources hold. A workload that reaches all of them is run once with a
-//! hook that only counts, and then killed at each. `HAUL_KILLS=100000` makes that many kills more, at
-//! random labels and passages.
+//! The labels are those that the sources hold. A workload that reaches all of them is run once with
+//! a hook that only counts, and then killed at each. `HAUL_KILLS=100000` makes that many kills
+//! more, at random labels and passages.
 //!
 //! - `victim`: children that die where they are told to;
 //! - `work`: what victims do;
 //! - `labels`: the labels in the sources, and how often the work passes each;
 //! - `recovery`: how long reaping takes;
 //! - `external`: deaths while memory of the caller's is given back;
-//! - `places`: deaths where all places for processes are taken, and two attachments that reap at once.
+//! - `places`: deaths where all places for processes are taken, and two attachments that reap at
+//!   once.
 
 mod external;
 mod labels;
@@ -28,7 +29,8 @@ use recovery::Recoveries;
 use victim::End;
 use work::{PAGES, work};
 
-/// Attempts after which a new heap is used, so that what happens once in a heap's life happens often.
+/// Attempts after which a new heap is used, so that what happens once in a heap's life happens
+/// often.
 const HEAP_LIFE: u64 = 64;
 
 fn heap() -> Heap {

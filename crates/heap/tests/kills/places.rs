@@ -43,7 +43,8 @@ fn a_death_while_all_places_are_taken_locks_nobody_out() {
         for death in 0..2 {
             let end =
                 victim::kill_at(label, 1, || _ = Heap::builder().attach_fd(heap.fd().unwrap()));
-            // The second one may find places that the first had freed, or a cache that it had claimed.
+            // The second one may find places that the first had freed, or a cache that it had
+            // claimed.
             assert!(end == End::Killed || (death > 0 && end == End::Finished), "{label}: {end:?}");
         }
         for _ in 0..PLACES + 2 {

@@ -25,8 +25,8 @@ struct Recovery {
 }
 
 impl Recovery {
-    /// What the recovery took: all of the time, waits included, where nobody took the processor from it;
-    /// else what it had of the processor.
+    /// What the recovery took: all of the time, waits included, where nobody took the processor
+    /// from it; else what it had of the processor.
     fn took(&self) -> Duration {
         if self.is_interrupted { self.own } else { self.elapsed }
     }

@@ -34,13 +34,14 @@ pub(crate) fn kill_at(label: &'static str, count: u64, work: impl FnOnce()) -> E
 
 /// Does `work` in a child, with a hook at each step. Neither may call malloc.
 pub(crate) fn run(hook: fn(&'static str), work: impl FnOnce()) -> End {
-    // SAFETY: the child runs the heap, which takes no lock and calls no malloc, and leaves by _exit.
+    // SAFETY: the child runs the heap, which takes no lock and calls no malloc, and leaves by
+    // _exit.
     let child = unsafe { libc::fork() };
     assert!(child >= 0, "fork failed");
     if child == 0 {
         haul_heap::step::set_hook(hook);
-        // A panic that left this function would end the child's only thread, and with it the child as if
-        // all were well.
+        // A panic that left this function would end the child's only thread, and with it the child
+        // as if all were well.
         let is_done = catch_unwind(AssertUnwindSafe(work)).is_ok();
         // SAFETY: ends the child without running what belongs to its parent.
         unsafe { libc::_exit(if is_done { 0 } else { 1 }) };

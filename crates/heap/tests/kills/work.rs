@@ -37,8 +37,8 @@ pub(crate) fn clean_up(heap: &Heap) {
     heap.reap();
 }
 
-/// Has the heap take pages without memory as a whole, and drop what it claimed ahead for it: blocks of a
-/// class of short spans, then of a class of longer ones.
+/// Has the heap take pages without memory as a whole, and drop what it claimed ahead for it: blocks
+/// of a class of short spans, then of a class of longer ones.
 fn take_whole_pages(heap: &Heap) {
     heap.trim();
     for size in [64 << 10, 128 << 10, 256 << 10] {

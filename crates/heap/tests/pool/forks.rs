@@ -1,5 +1,6 @@
-//! Forks of heaps of one process, and of this program, whose every allocation is the heap's, while the
-//! kernel's pool has no page to give: parent and child write to all that they have, and each keeps its own.
+//! Forks of heaps of one process, and of this program, whose every allocation is the heap's, while
+//! the kernel's pool has no page to give: parent and child write to all that they have, and each
+//! keeps its own.
 
 use std::process::Command;
 use std::ptr::NonNull;
@@ -35,8 +36,8 @@ impl Block {
     }
 }
 
-/// Forks, and has both write to all blocks at once; the child does the same with one of its own, after it
-/// used the heap. Whether each found what it had written.
+/// Forks, and has both write to all blocks at once; the child does the same with one of its own,
+/// after it used the heap. Whether each found what it had written.
 fn fork_and_write(heap: &Heap, blocks: &[Block], generation: u8) -> bool {
     let before = generation;
     // SAFETY: the child runs the heap, which takes no lock, and leaves by _exit.

@@ -24,7 +24,8 @@ pub(crate) struct Pool {
 impl Pool {
     const FOLDER: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB";
 
-    /// A pool with [`IN_POOL`] pages that nobody has; says so and gives `None` where that cannot be had.
+    /// A pool with [`IN_POOL`] pages that nobody has; says so and gives `None` where that cannot be
+    /// had.
     pub(crate) fn take(what: &str) -> Option<Self> {
         static TURN: Mutex<()> = Mutex::new(());
         let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
@@ -50,8 +51,8 @@ impl Pool {
         None
     }
 
-    /// Whether no other program has pages there: they would be counted as ours, and go with it. It is waited
-    /// for once, not by each test.
+    /// Whether no other program has pages there: they would be counted as ours, and go with it. It
+    /// is waited for once, not by each test.
     fn is_nobodys() -> bool {
         static IS_HOPELESS: AtomicBool = AtomicBool::new(false);
         let start = Instant::now();

@@ -1,5 +1,5 @@
-//! Pages of the kernel's pool: of shared heaps, by descriptor and by name; a heap of one process takes none.
-//! Each test puts a few into the pool, which takes root, and one test at a time has it.
+//! Pages of the kernel's pool: of shared heaps, by descriptor and by name; a heap of one process
+//! takes none. Each test puts a few into the pool, which takes root, and one test at a time has it.
 
 use std::fs;
 use std::os::fd::AsFd;
@@ -81,7 +81,8 @@ fn kernel_page_kib(block: NonNull<u8>) -> usize {
     panic!("{block:?} is not mapped");
 }
 
-/// All that a heap with pages of the pool can give, twice, with the pool as full as before in the end.
+/// All that a heap with pages of the pool can give, twice, with the pool as full as before in the
+/// end.
 fn assert_uses_the_pool(heap: &Heap, pool: &Pool) {
     for _ in 0..2 {
         let blocks = take_all(heap);
@@ -189,7 +190,8 @@ fn nodes_are_not_promised_the_same_pages() {
     assert_eq!(shared.pages().from_pool as usize, IN_POOL);
 }
 
-/// Of several attachments of one process one shows the second file, and another does when that has gone.
+/// Of several attachments of one process one shows the second file, and another does when that has
+/// gone.
 #[test]
 fn an_attachment_that_goes_hides_nothing() {
     let Some(_pool) = Pool::take("attachments that come and go") else { return };
@@ -205,7 +207,8 @@ fn an_attachment_that_goes_hides_nothing() {
     assert_eq!(attach(&other).unwrap().pages().from_pool as usize, IN_POOL);
 }
 
-/// What the pool does not have is passed over, without a signal, and asked for again when it has some.
+/// What the pool does not have is passed over, without a signal, and asked for again when it has
+/// some.
 #[test]
 fn a_pool_that_runs_out_under_a_shared_heap_is_told() {
     let Some(pool) = Pool::take("a pool that runs out under a shared heap") else { return };
@@ -227,15 +230,16 @@ fn a_pool_that_runs_out_under_a_shared_heap_is_told() {
     free_all(&heap, blocks);
 }
 
-/// Children are killed while the heap grows, at every step or after a time; nothing is lost, nor is any page
-/// of the pool.
+/// Children are killed while the heap grows, at every step or after a time; nothing is lost, nor is
+/// any page of the pool.
 #[test]
 fn a_death_while_a_shared_heap_grows_on_the_pool_loses_nothing() {
     let Some(pool) = Pool::take("a death on pages of the pool") else { return };
     let heap = builder().shared_fd().unwrap();
     let mut kills = 0;
     for turn in 0..300 {
-        // SAFETY: the child runs the heap, which takes no lock and calls no malloc, and leaves by _exit.
+        // SAFETY: the child runs the heap, which takes no lock and calls no malloc, and leaves by
+        // _exit.
         let child = unsafe { libc::fork() };
         assert!(child >= 0, "fork failed");
         if child == 0 {

@@ -1,5 +1,5 @@
-//! Files that can be cut short under a process that maps them: a touch of what is gone is a signal, so
-//! they are not mapped.
+//! Files that can be cut short under a process that maps them: a touch of what is gone is a signal,
+//! so they are not mapped.
 
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
@@ -48,7 +48,8 @@ fn a_file_that_can_be_cut_is_not_mapped() {
     assert!(Heap::builder().attach_fd(copy.as_fd()).is_ok());
 }
 
-/// No file with a name can be sealed: whose it is, and who may open it, is asked when it is opened by name.
+/// No file with a name can be sealed: whose it is, and who may open it, is asked when it is opened
+/// by name.
 #[test]
 fn a_named_heap_is_attached_to_by_its_name_alone() {
     let named = Named::new("cut");

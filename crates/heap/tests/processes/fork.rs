@@ -1,4 +1,5 @@
-//! Fork: a child of a private heap has a copy of it; a child of a shared one is a process of its own.
+//! Fork: a child of a private heap has a copy of it; a child of a shared one is a process of its
+//! own.
 
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -7,10 +8,11 @@ use haul_heap::{Heap, Node};
 
 use crate::{assert_whole, builder};
 
-/// Runs `work` in a forked child, and gives its exit status. It may not call malloc: another thread may
-/// have held its lock when the child came.
+/// Runs `work` in a forked child, and gives its exit status. It may not call malloc: another thread
+/// may have held its lock when the child came.
 pub(crate) fn in_child(work: impl FnOnce() -> bool) -> i32 {
-    // SAFETY: the child runs the heap, which takes no lock and calls no malloc, and leaves by _exit.
+    // SAFETY: the child runs the heap, which takes no lock and calls no malloc, and leaves by
+    // _exit.
     let child = unsafe { libc::fork() };
     assert!(child >= 0, "fork failed");
     if child == 0 {
@@ -159,7 +161,8 @@ fn generations_of_forks_do_not_use_up_the_numbers_of_threads() {
     }
 }
 
-/// Uses the heap by threads, and forks the next generation: how many were left at the first failure.
+/// Uses the heap by threads, and forks the next generation: how many were left at the first
+/// failure.
 fn generation(heap: &Heap, left: u8, forker: Forker) -> u8 {
     let barrier = std::sync::Barrier::new(THREADS);
     let is_served = std::thread::scope(|scope| {
@@ -242,7 +245,8 @@ fn places_of_the_dead_that_never_allocated_are_taken_again() {
 /// Bytes of the stack of a thread that only waits.
 const STACK: usize = 64 << 10;
 
-/// What is left of a process whose first thread ended: waits for the end of the pipe that it is given.
+/// What is left of a process whose first thread ended: waits for the end of the pipe that it is
+/// given.
 extern "C" fn outlive(pipe: *mut c_void) -> i32 {
     let mut byte = 0_u8;
     // SAFETY: one byte of ours is written to.
@@ -267,8 +271,8 @@ fn leave_to_another_thread(pipe: i32) -> ! {
     // Stacks grow down from their end, which is a multiple of 16.
     let end = stack.wrapping_byte_add(STACK);
     let argument = std::ptr::without_provenance_mut(pipe as usize);
-    // SAFETY: `end` is that of a mapping that nobody else uses and that is never unmapped; `outlive` needs
-    // no more of its stack than that, and only makes system calls.
+    // SAFETY: `end` is that of a mapping that nobody else uses and that is never unmapped;
+    // `outlive` needs no more of its stack than that, and only makes system calls.
     let thread = unsafe { libc::clone(outlive, end, flags, argument) };
     assert!(thread > 0);
     // SAFETY: ends this thread alone, which has nothing left to do.
@@ -289,7 +293,8 @@ fn a_process_whose_first_thread_ended_lives() {
     let mut ends = [0; 2];
     // SAFETY: room for two descriptors.
     assert_eq!(unsafe { libc::pipe(ends.as_mut_ptr()) }, 0);
-    // SAFETY: the child runs the heap, which takes no lock and calls no malloc, and leaves by system calls.
+    // SAFETY: the child runs the heap, which takes no lock and calls no malloc, and leaves by
+    // system calls.
     let child = unsafe { libc::fork() };
     assert!(child >= 0, "fork failed");
     if child == 0 {

@@ -1,5 +1,5 @@
-//! Several processes on one heap. Children are this very program, started again with a role in their
-//! environment: see `roles`.
+//! Several processes on one heap. Children are this very program, started again with a role in
+//! their environment: see `roles`.
 //!
 //! - `roles`: what children do;
 //! - `cut`: files that can be cut short;

@@ -1,5 +1,5 @@
-//! Members that cannot see each other: in PID namespaces of their own, and behind a `/proc` that hides the
-//! processes of others. Nobody who lives may be taken for dead for that.
+//! Members that cannot see each other: in PID namespaces of their own, and behind a `/proc` that
+//! hides the processes of others. Nobody who lives may be taken for dead for that.
 
 use std::ffi::{CStr, c_int};
 use std::ptr::{null, null_mut};
@@ -21,7 +21,8 @@ fn exit(status: c_int) -> ! {
     unsafe { libc::_exit(status) }
 }
 
-/// Runs `work` in a child that is the first of a new PID namespace; `None` where that is not allowed.
+/// Runs `work` in a child that is the first of a new PID namespace; `None` where that is not
+/// allowed.
 fn in_new_namespace(more: c_int, work: impl FnOnce() -> bool) -> Option<bool> {
     let status = in_child(|| {
         // SAFETY: this child alone gets new namespaces, and its children.
@@ -69,7 +70,8 @@ fn nobody_in_another_pid_namespace_is_taken_for_dead() {
                 let is_seen = in_child(|| alloc(&heap)) == 0 && heap.reap().processes == 1;
                 write_byte(told[1]);
                 let is_alone = is_first && is_seen && read_byte(done[0]);
-                // Of the same number as this one, and to go by a /proc of neither, started as that was.
+                // Of the same number as this one, and to go by a /proc of neither, started as that
+                // was.
                 let within = in_new_namespace(0, || {
                     alloc(&heap) && owners(&heap) == 3 && heap.reap().processes == 0
                 });

@@ -29,7 +29,8 @@ fn play() {
     }
 }
 
-/// Fills a named heap in a file system that is smaller than the heap, twice. Every block is written to.
+/// Fills a named heap in a file system that is smaller than the heap, twice. Every block is written
+/// to.
 fn overfill() {
     let heap = crate::builder().shared_named("overfill").unwrap();
     let fill = || {

@@ -1,5 +1,5 @@
-//! A peer that writes where it should not: the others get errors, or wrong blocks, but never crash and
-//! never hang.
+//! A peer that writes where it should not: the others get errors, or wrong blocks, but never crash
+//! and never hang.
 
 use std::io::Write;
 use std::os::unix::fs::FileExt;
@@ -13,9 +13,9 @@ use crate::{Named, finish, said, start};
 /// How long a victim works under scribbling.
 const TIME: Duration = Duration::from_millis(400);
 
-/// Everything that a process can ask of a heap, over and over, while another one scribbles. What a call
-/// returns does not matter; that it returns does. Blocks are not touched: that a peer can write to the
-/// data is what sharing means.
+/// Everything that a process can ask of a heap, over and over, while another one scribbles. What a
+/// call returns does not matter; that it returns does. Blocks are not touched: that a peer can
+/// write to the data is what sharing means.
 pub(crate) fn suffer(heap: &Heap, seed: u64) {
     let mut state = seed | 1;
     let mut blocks: [Option<NonNull<u8>>; 256] = [None; 256];
@@ -50,8 +50,8 @@ pub(crate) fn suffer(heap: &Heap, seed: u64) {
     }
 }
 
-/// Writes the words that `word_at` makes, with their offsets, while a victim works, and once more while one
-/// works that has the heap check its blocks.
+/// Writes the words that `word_at` makes, with their offsets, while a victim works, and once more
+/// while one works that has the heap check its blocks.
 fn scribble(label: &str, seed: u64, word_at: impl Fn(u64) -> (u64, u64)) {
     for role in ["suffer", "suffer-debug"] {
         scribble_under(role, label, seed, &word_at);

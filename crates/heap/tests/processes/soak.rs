@@ -1,7 +1,7 @@
-//! Four processes of four threads on one heap at once, sixteen in all: each fills blocks of all sizes, hands
-//! some to threads of other processes, and frees what comes; processes are killed meanwhile, and new ones
-//! take their places. Then everything must be accounted for: what lies in a mailbox is whole, what the dead
-//! held is their heir's, and there is nothing else.
+//! Four processes of four threads on one heap at once, sixteen in all: each fills blocks of all
+//! sizes, hands some to threads of other processes, and frees what comes; processes are killed
+//! meanwhile, and new ones take their places. Then everything must be accounted for: what lies in a
+//! mailbox is whole, what the dead held is their heir's, and there is nothing else.
 //!
 //! `HAUL_SOAK_SECONDS` is how long it takes (4).
 
@@ -45,7 +45,8 @@ const HEAD: usize = 16;
 struct Board {
     /// The processes are to end.
     stop: AtomicU64,
-    /// The number of the life that a place has now: a process that comes for a dead one has another.
+    /// The number of the life that a place has now: a process that comes for a dead one has
+    /// another.
     lives: [AtomicU64; PROCESSES],
     /// Blocks that came from another process.
     received: AtomicU64,
@@ -56,8 +57,8 @@ struct Board {
 /// The board in a heap's block, which begins as zeros.
 fn board(heap: &Heap, offset: u64) -> &Board {
     let block = heap.pointer(Offset::new(offset)).unwrap();
-    // SAFETY: the parent allocated it zeroed with this size, frees it when nobody looks any more, and only
-    // atomics touch it.
+    // SAFETY: the parent allocated it zeroed with this size, frees it when nobody looks any more,
+    // and only atomics touch it.
     unsafe { block.cast().as_ref() }
 }
 
@@ -96,7 +97,8 @@ impl Parcel {
 
     /// Whether the first `size` bytes are what the block was filled with.
     fn assert_is_whole(&self, size: usize, mark: u8) {
-        // SAFETY: whoever says so knows that the block has as many bytes, and that nobody writes them.
+        // SAFETY: whoever says so knows that the block has as many bytes, and that nobody writes
+        // them.
         let bytes = unsafe { std::slice::from_raw_parts(self.0.as_ptr(), size) };
         assert!(bytes[HEAD..].iter().all(|byte| *byte == mark), "a block of {size} bytes");
     }
@@ -297,7 +299,8 @@ impl Soak<'_> {
                 self.killed.insert(self.board().lives[place].load(SeqCst));
                 self.children[place].kill().unwrap();
                 self.children[place].wait().unwrap();
-                // The place is taken again while some of this process's threads still look for the dead.
+                // The place is taken again while some of this process's threads still look for the
+                // dead.
                 thread::scope(|scope| {
                     for _ in 0..THREADS {
                         scope.spawn(|| assert_eq!(self.heap.reap().damaged, 0));
@@ -312,8 +315,8 @@ impl Soak<'_> {
         }
     }
 
-    /// Every live block is the board, in a mailbox and whole, or was a dead one's; the counts say the same.
-    /// All but the board are freed.
+    /// Every live block is the board, in a mailbox and whole, or was a dead one's; the counts say
+    /// the same. All but the board are freed.
     fn account(&mut self, deaths: usize) {
         assert_eq!(self.heap.reap().damaged, 0);
         self.heap.validate().unwrap();
@@ -335,8 +338,8 @@ impl Soak<'_> {
                     mailed += 1;
                 }
                 (false, life) if self.killed.contains(&life) => {}
-                // Its holder died before it filled the block (what was there before are as many equal
-                // bytes), or while the block went from hand to hand.
+                // Its holder died before it filled the block (what was there before are as many
+                // equal bytes), or while the block went from hand to hand.
                 (false, life) => {
                     let is_loose = life == NOBODYS || life >= MAILED;
                     assert!(is_loose, "life {life} ended in peace and left {block:?}");

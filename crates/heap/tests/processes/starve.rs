@@ -1,5 +1,5 @@
-//! Another program fills the memory file system that a heap's file lies in, all but a few pages: whatever the
-//! heap is asked for then, it refuses, or gives. No touch is a signal.
+//! Another program fills the memory file system that a heap's file lies in, all but a few pages:
+//! whatever the heap is asked for then, it refuses, or gives. No touch is a signal.
 
 use std::fs::File;
 use std::io::Write;

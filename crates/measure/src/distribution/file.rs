@@ -63,8 +63,8 @@ pub fn parse(bytes: &[u8]) -> Result<Vec<f64>, DistributionFault> {
     line.split(',').enumerate().map(number).collect()
 }
 
-/// How far from 1 the sum may be: as far as rounding to the most decimals that any entry has explains,
-/// within [`SUM_TOLERANCE`] and [`SUM_TOLERANCE_ROUNDED`].
+/// How far from 1 the sum may be: as far as rounding to the most decimals that any entry has
+/// explains, within [`SUM_TOLERANCE`] and [`SUM_TOLERANCE_ROUNDED`].
 fn tolerance(bytes: &[u8], entries: usize) -> f64 {
     let texts = bytes.split(|&byte| byte == b',').filter_map(|text| str::from_utf8(text).ok());
     let decimals = texts.map(|text| decimals(text.trim())).max().unwrap_or(0);

@@ -22,13 +22,14 @@ use crate::random::Random;
 pub const SIZE_MAX_BYTES: usize = 1 << 20;
 
 /// How far from 1 the probabilities may sum: ten times as far as the files that are known (sums of
-/// 4,096 entries of eight digits, up to 9e-7 from 1). Little, for it counts calls where a file that was
-/// cut off has lost bytes: the last half of `service` is 0.1% of its calls and 69% of its bytes.
+/// 4,096 entries of eight digits, up to 9e-7 from 1). Little, for it counts calls where a file that
+/// was cut off has lost bytes: the last half of `service` is 0.1% of its calls and 69% of its
+/// bytes.
 pub const SUM_TOLERANCE: f64 = 1e-5;
 
-/// How far it may be where a file's entries have so few digits that rounding alone explains it: 4,096
-/// entries of six decimals are off by up to 2 in a thousand when every one is rounded the same way, and
-/// by far less in fact.
+/// How far it may be where a file's entries have so few digits that rounding alone explains it:
+/// 4,096 entries of six decimals are off by up to 2 in a thousand when every one is rounded the
+/// same way, and by far less in fact.
 pub const SUM_TOLERANCE_ROUNDED: f64 = 1e-3;
 
 /// Sizes of calls and how often each occurs.
@@ -115,8 +116,8 @@ impl Distribution {
         &self.name
     }
 
-    /// The path that it was read from, as it was given; `None` for those that haul ships or that were
-    /// made from numbers, whatever their name is.
+    /// The path that it was read from, as it was given; `None` for those that haul ships or that
+    /// were made from numbers, whatever their name is.
     #[must_use]
     pub fn file(&self) -> Option<&Path> {
         self.file.as_deref()

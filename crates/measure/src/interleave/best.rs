@@ -1,8 +1,8 @@
 //! How far a subject is behind the best of the others, without the luck of choosing.
 //!
-//! The least of many medians is below the true one by chance: of twelve equals, with 5% of noise in a round
-//! and 21 rounds, one looks 2.4% faster than it is, as a test here counts. So who is best is decided on one
-//! half of the rounds, and compared on the other:
+//! The least of many medians is below the true one by chance: of twelve equals, with 5% of noise in
+//! a round and 21 rounds, one looks 2.4% faster than it is, as a test here counts. So who is best
+//! is decided on one half of the rounds, and compared on the other:
 //!
 //! ```text
 //! halves    the rounds of even numbers and those of odd ones: what drifts is in both
@@ -10,8 +10,9 @@
 //! compare   our ratio to it, round by round, on the half that had no part in choosing
 //! ```
 //!
-//! A difference that stands out of the noise is there on both halves, and shows as it is. One that does not
-//! may have another chosen, which is slower, so that less of it shows: then the halves disagree.
+//! A difference that stands out of the noise is there on both halves, and shows as it is. One that
+//! does not may have another chosen, which is slower, so that less of it shows: then the halves
+//! disagree.
 
 use crate::statistics::{self, Interval};
 
@@ -26,13 +27,13 @@ const ROUNDS_MIN: usize = 4;
 pub struct OverBest {
     /// Who was best on the even rounds, and who on the odd ones: the same where it is plain.
     pub best: [usize; 2],
-    /// Ours over the best that the other half chose: the median over all rounds and its 95% interval.
-    /// Below 1 where ours is best.
+    /// Ours over the best that the other half chose: the median over all rounds and its 95%
+    /// interval. Below 1 where ours is best.
     pub ratio: Interval,
 }
 
-/// `series[subject]` over the best of the others, each being one value a round; `None` where there is no
-/// other, or too few rounds.
+/// `series[subject]` over the best of the others, each being one value a round; `None` where there
+/// is no other, or too few rounds.
 ///
 /// # Panics
 /// `subject` is not an index of `series`, or the series have different lengths.
@@ -90,8 +91,8 @@ mod tests {
         others.max_by(f64::total_cmp).unwrap()
     }
 
-    /// Over many runs of twelve equals and few noisy rounds: choosing makes ours look behind, and the
-    /// halves take that away.
+    /// Over many runs of twelve equals and few noisy rounds: choosing makes ours look behind, and
+    /// the halves take that away.
     #[test]
     fn equals_are_equal() {
         let runs: Vec<Vec<Vec<f64>>> =

@@ -1,9 +1,10 @@
 //! Two buffers of one size that are used again and again, at another place each round.
 //!
-//! They lie in the nearest cache that holds both. How fast one subject is beside another depends on where
-//! they lie: on the distance of target and source modulo a page, and on what else of the process comes
-//! into the same sets of L1. A place that is drawn once would have one process find what the next does not
-//! (docs/measure.md has figures); so each round has its own, the same for all its subjects.
+//! They lie in the nearest cache that holds both. How fast one subject is beside another depends on
+//! where they lie: on the distance of target and source modulo a page, and on what else of the
+//! process comes into the same sets of L1. A place that is drawn once would have one process find
+//! what the next does not (docs/measure.md has figures); so each round has its own, the same for
+//! all its subjects.
 
 use super::{LINE_BYTES, Operation, PLACES_BYTES, SLOT_BYTES};
 use crate::distribution::Alignment;
@@ -31,8 +32,8 @@ impl Resident {
         Self { size_bytes }
     }
 
-    /// How many bytes the region needs: both buffers, room to move each by [`PLACES_BYTES`], and a page and
-    /// a line for alignments. `usize::MAX` where that is beyond it, which no machine has.
+    /// How many bytes the region needs: both buffers, room to move each by [`PLACES_BYTES`], and a
+    /// page and a line for alignments. `usize::MAX` where that is beyond it, which no machine has.
     #[must_use]
     pub fn region_bytes(&self) -> usize {
         self.half_bytes().saturating_mul(2)
@@ -45,8 +46,8 @@ impl Resident {
         Place { source: line(), target: self.half_bytes() + line() }
     }
 
-    /// An operation at a place: the lines of a page and the bytes of a line, drawn for source and target
-    /// independently.
+    /// An operation at a place: the lines of a page and the bytes of a line, drawn for source and
+    /// target independently.
     #[must_use]
     pub fn draw(&self, place: Place, random: &mut Random, alignment: Alignment) -> Operation {
         let mut within =

@@ -1,8 +1,8 @@
 //! Rounds: every entrant once each, in an order drawn anew, until the time is over; then ratios.
 //!
 //! Whoever compares anything does it in rounds: `interleave` with threads of this process, others
-//! with processes or machines that they drive. Entrants are the subjects, and the baseline once more
-//! as the last: what it shows against itself is the noise floor.
+//! with processes or machines that they drive. Entrants are the subjects, and the baseline once
+//! more as the last: what it shows against itself is the noise floor.
 //!
 //! From the bottom up:
 //!
@@ -56,7 +56,8 @@ pub enum Next {
 /// Runs rounds within their limits. `watch` looks at the machine before each. The round is told its
 /// number; `after` is told how far the run has come.
 ///
-/// Gives how many rounds count, and the error that ended them: what was measured before it is whole.
+/// Gives how many rounds count, and the error that ended them: what was measured before it is
+/// whole.
 pub fn repeat<C, E>(
     limits: Limits,
     watch: &mut Watch,

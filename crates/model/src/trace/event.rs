@@ -1,5 +1,5 @@
-//! One call of an allocator as bytes, and back. An event takes four to nine bytes: what repeats from
-//! one call to the next (its thread, its time, the neighbourhood of its address) is said as a
+//! One call of an allocator as bytes, and back. An event takes four to nine bytes: what repeats
+//! from one call to the next (its thread, its time, the neighbourhood of its address) is said as a
 //! difference.
 //!
 //! ```text

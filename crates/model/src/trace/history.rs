@@ -1,10 +1,10 @@
 //! From the calls of several threads, which name blocks by address, to operations on numbered
 //! blocks in one order that could have happened.
 //!
-//! An address names a block only while it lives, and threads hand blocks to one another, so that the
-//! order decides what an address means. A block lives from the end of the call that gave it until
-//! the start of the call that took it back: an allocation counts at its end and a free at its start.
-//! Two of a thread never count at the same instant; of two threads', what frees comes first.
+//! An address names a block only while it lives, and threads hand blocks to one another, so that
+//! the order decides what an address means. A block lives from the end of the call that gave it
+//! until the start of the call that took it back: an allocation counts at its end and a free at its
+//! start. Two of a thread never count at the same instant; of two threads', what frees comes first.
 
 use std::collections::HashMap;
 
@@ -91,8 +91,8 @@ pub struct Builder {
 }
 
 impl History {
-    /// Reads a whole file from memory. For a file of any length, give its blocks to a [`Builder`] as
-    /// they come.
+    /// Reads a whole file from memory. For a file of any length, give its blocks to a [`Builder`]
+    /// as they come.
     ///
     /// # Errors
     /// The header is none, or there are more than `limit` operations.

@@ -30,7 +30,8 @@ const FIRST: [&str; 9] = [
 /// stranger's may have a name each, and each try looks at every record.
 const TRIED_MAX: usize = 48;
 
-/// More controls than this are no choice that a reader can make; the table tells such records apart.
+/// More controls than this are no choice that a reader can make; the table tells such records
+/// apart.
 const CONTROLS_MAX: usize = 12;
 
 /// The fields that become controls, in order.

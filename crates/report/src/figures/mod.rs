@@ -113,7 +113,8 @@ pub(crate) struct Series {
     pub y: Vec<Vec<Option<f64>>>,
     pub low: Vec<Vec<Option<f64>>>,
     pub high: Vec<Vec<Option<f64>>>,
-    /// The noise floor of what the mode shows: a row a mode, for modes may show metrics of their own.
+    /// The noise floor of what the mode shows: a row a mode, for modes may show metrics of their
+    /// own.
     pub floor: Vec<Vec<Option<f64>>>,
     /// The verdict on what the mode shows, or which kernel it is: likewise.
     pub remark: Vec<Vec<Option<String>>>,

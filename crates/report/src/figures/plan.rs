@@ -240,7 +240,8 @@ pub(crate) const ALL: [Plan; 11] = [
 ];
 
 impl Plan {
-    /// The record on this plot; `None` where it lacks what the plot needs. It is in the table anyway.
+    /// The record on this plot; `None` where it lacks what the plot needs. It is in the table
+    /// anyway.
     pub(crate) fn point<'a>(&self, record: &'a Record) -> Option<Point<'a>> {
         let mut series = field(record, self.series)?;
         if self.series == "level" {

@@ -9,8 +9,8 @@ use super::{Control, Guide, Plot, Role, Series, Shape, View, controls};
 use crate::select::{Section, distinct, rank, threads};
 use crate::{rerun, text};
 
-/// The plot of an experiment's records, if any of them can be drawn, and what is the same for all of
-/// them.
+/// The plot of an experiment's records, if any of them can be drawn, and what is the same for all
+/// of them.
 pub(crate) fn plot(
     plan: &Plan,
     section: &Section<'_>,

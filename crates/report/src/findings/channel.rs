@@ -1,5 +1,5 @@
-//! Who moves bytes to another process fastest, at which sizes, and why; and what haul's own choice is
-//! worth.
+//! Who moves bytes to another process fastest, at which sizes, and why; and what haul's own choice
+//! is worth.
 
 use std::collections::BTreeMap;
 
@@ -196,10 +196,10 @@ fn choice(records: &[&Record], place: &str) -> Option<Finding> {
     Some(finding(EXPERIMENT, tone, text))
 }
 
-/// Whether no way is faster than what was chosen by more than [`CLOSE`]; `None` without another. What
-/// was chosen is the fastest where it took that very way: noise is all that parts them then. Else the
-/// two are compared repetition by repetition, for what disturbs a machine for a while meets both; by
-/// their medians where a record has quantiles only.
+/// Whether no way is faster than what was chosen by more than [`CLOSE`]; `None` without another.
+/// What was chosen is the fastest where it took that very way: noise is all that parts them then.
+/// Else the two are compared repetition by repetition, for what disturbs a machine for a while
+/// meets both; by their medians where a record has quantiles only.
 fn is_close<'a>(chosen: &Record, ways: impl Iterator<Item = &'a Record>) -> Option<bool> {
     let median = |record: &Record| record.median().unwrap_or(0.0);
     let best = ways.max_by(|a, b| median(a).total_cmp(&median(b)))?;

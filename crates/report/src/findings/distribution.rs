@@ -86,8 +86,8 @@ pub(super) fn headline(records: &[&Record]) -> Option<Finding> {
     ))
 }
 
-/// What haul does without a haul.toml, function by function: where a survey measured that beside haul with the
-/// one that it wrote, on the same sizes in the same rounds.
+/// What haul does without a haul.toml, function by function: where a survey measured that beside
+/// haul with the one that it wrote, on the same sizes in the same rounds.
 fn untuned(records: &[&Record], near: &[Compared<'_>]) -> Vec<(String, Tone)> {
     let beside = |own: &Record| {
         near.iter().any(|(record, _)| {
@@ -115,7 +115,8 @@ fn untuned(records: &[&Record], near: &[Compared<'_>]) -> Vec<(String, Tone)> {
         .collect()
 }
 
-/// "By size class, data in L1, one thread: in memcpy 0–16 B −34% and 17–64 B −25%; in memset 0–16 B +4%."
+/// "By size class, data in L1, one thread: in memcpy 0–16 B −34% and 17–64 B −25%; in memset 0–16 B
+/// +4%."
 pub(super) fn classes(records: &[&Record]) -> Option<Finding> {
     let near = nearest(of_haul(records, CLASS));
     let (first, baseline) = near.first().map(|(record, c)| (*record, c.baseline.clone()))?;
@@ -132,7 +133,8 @@ pub(super) fn classes(records: &[&Record]) -> Option<Finding> {
     Some(finding(CLASS, tone, sentence))
 }
 
-/// "By where the data lies, on the same sizes, one thread: in memcpy L1 −21%, L2 −12%, cold no difference."
+/// "By where the data lies, on the same sizes, one thread: in memcpy L1 −21%, L2 −12%, cold no
+/// difference."
 pub(super) fn levels(records: &[&Record]) -> Option<Finding> {
     let mut alone = of_services(of_haul(records, DISTRIBUTION));
     alone.retain(|(record, _)| threads(record) == 1);
@@ -152,8 +154,8 @@ pub(super) fn levels(records: &[&Record]) -> Option<Finding> {
     Some(finding(DISTRIBUTION, tone, sentence))
 }
 
-/// What each function changes, row by row, in words, and the mark of all of it; `None` where there is
-/// no row.
+/// What each function changes, row by row, in words, and the mark of all of it; `None` where there
+/// is no row.
 fn by_function(
     compared: &[Compared<'_>],
     rows: impl Fn(&[Compared<'_>]) -> Vec<(String, Comparison)>,
@@ -219,8 +221,8 @@ fn says(record: &Record, name: &str, value: &str) -> bool {
     field(record, name).is_some_and(|own| own == value)
 }
 
-/// Those that stand for what services copy; all where there are none. A file of that name stands for
-/// whatever is in it.
+/// Those that stand for what services copy; all where there are none. A file of that name stands
+/// for whatever is in it.
 fn of_services(mut compared: Vec<Compared<'_>>) -> Vec<Compared<'_>> {
     if compared.iter().any(|(record, _)| is_service(record)) {
         compared.retain(|(record, _)| is_service(record));

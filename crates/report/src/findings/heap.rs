@@ -11,7 +11,8 @@ const GROWTH: &str = "heap.growth";
 const PAIRS: &str = "heap.pairs";
 const REPLAY: &str = "heap.replay";
 
-/// A heap whose last round takes no more than this over its first is flat: the project's own target.
+/// A heap whose last round takes no more than this over its first is flat: the project's own
+/// target.
 const FLAT: f64 = 1.05;
 
 /// What counts as no slower than the fastest of the others: the project's own target for pairs.
@@ -67,8 +68,8 @@ fn beside_another(ratio: f64) -> Tone {
     }
 }
 
-/// When the kernel cleared the memory of the blocks, which takes longer than all else; nothing where the
-/// record does not say what it is made of.
+/// When the kernel cleared the memory of the blocks, which takes longer than all else; nothing
+/// where the record does not say what it is made of.
 fn filling(haul: &Record) -> &'static str {
     let is_pool = field(haul, "pages").map(|pages| pages.starts_with("huge pages"));
     match is_pool {
@@ -136,8 +137,8 @@ pub(super) fn pairs(records: &[&Record]) -> Option<Finding> {
     Some(finding(PAIRS, beside_another(ratio), text))
 }
 
-/// How haul fares on a recorded program, in time and in memory: each of the newest records, beside what
-/// its own run measured.
+/// How haul fares on a recorded program, in time and in memory: each of the newest records, beside
+/// what its own run measured.
 pub(super) fn replays(records: &[&Record], by_run: &[&Record]) -> Vec<Finding> {
     fn whole<'a>(records: &[&'a Record], metric: &'static str) -> impl Iterator<Item = &'a Record> {
         records.iter().copied().filter(move |record| {

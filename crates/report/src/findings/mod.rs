@@ -68,9 +68,9 @@ pub enum Tone {
 
 /// What the records say, the most important first, machine by machine in the order of the file.
 ///
-/// Where two records say the same thing, the newer counts. A difference below the noise floor of its
-/// own run, or whose interval holds 1, is "no difference". Modelled figures are only counted, but for
-/// the simulated server's, whose sentence says so.
+/// Where two records say the same thing, the newer counts. A difference below the noise floor of
+/// its own run, or whose interval holds 1, is "no difference". Modelled figures are only counted,
+/// but for the simulated server's, whose sentence says so.
 ///
 /// ```
 /// use haul_model::{Comparison, Line, Record};
@@ -88,8 +88,8 @@ pub fn findings(lines: &[Line]) -> Vec<Finding> {
     select::sections(lines).iter().flat_map(of_section).collect()
 }
 
-/// At most `count` of some findings, in their order: every part of haul that was measured has its first
-/// before one has its second. A warning about all figures is chosen like a part's first.
+/// At most `count` of some findings, in their order: every part of haul that was measured has its
+/// first before one has its second. A warning about all figures is chosen like a part's first.
 #[must_use]
 pub fn shortlist(findings: Vec<Finding>, count: usize) -> Vec<Finding> {
     let part = |finding: &Finding| finding.experiment.split('.').next().map(str::to_owned);
@@ -156,8 +156,8 @@ impl Finding {
     }
 }
 
-/// Records of one experiment that compare haul with a baseline, all called in one way, with one reader
-/// of what they wrote.
+/// Records of one experiment that compare haul with a baseline, all called in one way, with one
+/// reader of what they wrote.
 fn of_haul<'a>(records: &[&'a Record], experiment: &str) -> Vec<(&'a Record, &'a Comparison)> {
     let all = records
         .iter()
@@ -194,7 +194,8 @@ fn mean(compared: &[(&Record, &Comparison)]) -> Option<Comparison> {
     })
 }
 
-/// `saves 21% of libc’s time`, `takes 4% more time than libc`, `is neither faster nor slower than libc`.
+/// `saves 21% of libc’s time`, `takes 4% more time than libc`, `is neither faster nor slower than
+/// libc`.
 fn verb(comparison: &Comparison) -> String {
     let difference = text::percent(comparison.ratio - 1.0);
     let baseline = &comparison.baseline;

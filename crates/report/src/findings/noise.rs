@@ -30,7 +30,8 @@ pub(super) fn floors(records: &[&Record]) -> Option<Finding> {
     Some(finding("", Tone::Worse, sentence).action(action))
 }
 
-/// What the hypervisor took of the processors while figures were taken; nothing where it took nothing.
+/// What the hypervisor took of the processors while figures were taken; nothing where it took
+/// nothing.
 pub(super) fn steal(records: &[&Record]) -> Option<Finding> {
     let shares: Vec<f64> = records.iter().filter_map(|record| record.steal_percent()).collect();
     let median = quantile(&shares, 0.5)?;

@@ -1,5 +1,5 @@
-//! How near the simulated server comes to the paper of its copy engines: the one sentence of modelled
-//! figures, which says that they are.
+//! How near the simulated server comes to the paper of its copy engines: the one sentence of
+//! modelled figures, which says that they are.
 
 use haul_model::Record;
 

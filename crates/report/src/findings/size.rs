@@ -23,8 +23,8 @@ struct Times {
 /// What a subject took of one size.
 #[derive(Clone, Copy)]
 struct Time {
-    /// Over the baseline's, round by round: medians of different rounds are not paired. Nanoseconds where
-    /// one of the size's subjects was not compared.
+    /// Over the baseline's, round by round: medians of different rounds are not paired. Nanoseconds
+    /// where one of the size's subjects was not compared.
     value: f64,
     /// How far from itself the baseline came; nothing where nobody looked.
     floor: f64,
@@ -186,8 +186,8 @@ impl Times {
             function.as_ref().is_none_or(|function| is(record, "function", function))
         });
         let mut by_size: BTreeMap<u64, BTreeMap<String, Time>> = BTreeMap::new();
-        // Where a size was measured at several levels, the nearest one speaks for it, and of several
-        // runs the newest that compares: the records come newest run first.
+        // Where a size was measured at several levels, the nearest one speaks for it, and of
+        // several runs the newest that compares: the records come newest run first.
         for level in distinct(&own, "level").into_iter().map(Some).chain([None]) {
             for run in runs(&own) {
                 let mut of_run: BTreeMap<u64, BTreeMap<String, Time>> = BTreeMap::new();

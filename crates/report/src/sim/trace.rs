@@ -1,5 +1,6 @@
-//! A traced window of cycles: a lane an instruction and a lane a transaction, what each did when, and
-//! whom it waited for. Drawn from the page's own elements: a lane breaks where the screen is narrow.
+//! A traced window of cycles: a lane an instruction and a lane a transaction, what each did when,
+//! and whom it waited for. Drawn from the page's own elements: a lane breaks where the screen is
+//! narrow.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;

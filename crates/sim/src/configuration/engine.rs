@@ -56,14 +56,13 @@ pub struct EngineSettings {
     /// Copies that may wait at each engine. Chosen: 8.
     pub queue_entries: u32,
     /// Lines of each engine's stream buffer, "to store copied data": lines of the target. A longer
-    /// copy takes rounds of reading and writing. Fitted to the paper's Table 2: 6; docs/sim.md has what
-    /// others give.
+    /// copy takes rounds of reading and writing. Fitted to the paper's Table 2: 6; docs/sim.md has
+    /// what others give.
     pub stream_lines: u32,
     /// The part of a channel's requests that is the engines' for sure while the processor bypasses
-    /// them. The paper has CPU requests "interleaved" with the engine's. Fitted to its Table 2: 50, every
-    /// other one; docs/sim.md has what 67 gives.
-    /// The processor's write-backs wait for the same choices: below 50, a stream of dirty lines can
-    /// pile them up in the queue.
+    /// them. The paper has CPU requests "interleaved" with the engine's. Fitted to its Table 2: 50,
+    /// every other one; docs/sim.md has what 67 gives. The processor's write-backs wait for the
+    /// same choices: below 50, a stream of dirty lines can pile them up in the queue.
     pub share_percent: u32,
     /// Copies that the pending copy table holds. Chosen: 16.
     pub pending_entries: u32,

@@ -30,8 +30,8 @@ pub struct MemorySettings {
     pub latency_ns: u64,
     /// Of the chipset's delay, what every message between bus and hub takes each way: commands to
     /// an engine and its notifications too. What remains is the reads' alone, on the way from
-    /// memory to the bus. Fitted to Figure 8: 10. Its slower memory is slower to read and not to talk
-    /// to, as its engines' 2.4, 1 and 0.2 points ask.
+    /// memory to the bus. Fitted to Figure 8: 10. Its slower memory is slower to read and not to
+    /// talk to, as its engines' 2.4, 1 and 0.2 points ask.
     pub crossing_ns: u64,
     /// Requests that the memory controller's queue holds. Chosen: 32.
     pub queue_entries: u32,
@@ -81,10 +81,10 @@ pub struct BusSettings {
 pub struct DramSettings {
     /// Channels. Figure 7: one (3.2 GB/s) or two (6.4 GB/s).
     pub channels: u32,
-    /// Whether the channels work as one, each with its part of every line, so that a second one makes
-    /// a line come sooner; else lines take turns over them. Chosen: yes, as servers of the time did
-    /// (Intel's E7505: "lock-step"; the E7520 pairs two channels of DDR2-400 with a bus of 800 MHz),
-    /// and as Figure 7 asks, where BASE gains by a second channel too.
+    /// Whether the channels work as one, each with its part of every line, so that a second one
+    /// makes a line come sooner; else lines take turns over them. Chosen: yes, as servers of the
+    /// time did (Intel's E7505: "lock-step"; the E7520 pairs two channels of DDR2-400 with a bus of
+    /// 800 MHz), and as Figure 7 asks, where BASE gains by a second channel too.
     pub lockstep: bool,
     /// Transfers in a microsecond on one channel. Table 1: DDR2-400.
     pub megatransfers: u64,
@@ -224,8 +224,8 @@ impl DramSettings {
 }
 
 impl MemorySettings {
-    /// The chipset's delay, out and back together: what remains of [`Self::latency_ns`] after memory
-    /// that opens a row. `None`: nothing remains.
+    /// The chipset's delay, out and back together: what remains of [`Self::latency_ns`] after
+    /// memory that opens a row. `None`: nothing remains.
     #[must_use]
     pub fn chipset_cycles(&self) -> Option<Cycle> {
         let opened = cycles_of_ns(self.dram.row_ns + self.dram.column_ns);
@@ -233,15 +233,15 @@ impl MemorySettings {
         cycles_of_ns(self.latency_ns).checked_sub(known)
     }
 
-    /// From data that the chipset has until the bus hands it over: the response phase, and the clock
-    /// by which the bus is behind. Rounded down, as the end of the request was rounded up.
+    /// From data that the chipset has until the bus hands it over: the response phase, and the
+    /// clock by which the bus is behind. Rounded down, as the end of the request was rounded up.
     #[must_use]
     pub fn answer_cycles(&self) -> Cycle {
         (u64::from(self.bus.response_clocks) + 1) * CPU_MHZ / self.bus.mhz
     }
 
-    /// What a chain of dependent loads measures on an idle machine, each from its issue to its data:
-    /// the lookups of both caches, arbitration, request, [`Self::latency_ns`] and the answer.
+    /// What a chain of dependent loads measures on an idle machine, each from its issue to its
+    /// data: the lookups of both caches, arbitration, request, [`Self::latency_ns`] and the answer.
     #[must_use]
     pub fn idle_load_cycles(&self) -> Cycle {
         let lookups = u64::from(self.data_cache.hit_cycles + self.second_cache.hit_cycles);

@@ -163,8 +163,8 @@ impl<M: MemoryPort> Core<'_, M> {
         self.wrong_path_of = Some(branch);
     }
 
-    /// In order, as SimpleScalar's core has it: whether the youngest instruction lacks an operand, or
-    /// the address that it loads from or stores to.
+    /// In order, as SimpleScalar's core has it: whether the youngest instruction lacks an operand,
+    /// or the address that it loads from or stores to.
     fn last_is_waiting(&self) -> bool {
         if self.window.is_empty() {
             return false;

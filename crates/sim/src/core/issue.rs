@@ -117,8 +117,8 @@ impl<M: MemoryPort> Core<'_, M> {
         }
     }
 
-    /// Asks for a load's value: the cycle in which it is there, `Some(None)` where memory will tell,
-    /// `None` where it cannot be asked for yet.
+    /// Asks for a load's value: the cycle in which it is there, `Some(None)` where memory will
+    /// tell, `None` where it cannot be asked for yet.
     fn ask(&mut self, sequence: u64) -> Option<Option<Cycle>> {
         let entry = self.window.entry(sequence);
         let (address, bytes) = (entry.address, u64::from(entry.bytes));

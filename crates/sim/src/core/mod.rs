@@ -13,10 +13,10 @@
 //! [`Machine::execute`]; all else here is about when. Behind a mispredicted branch a `Shadow`
 //! computes instead. SimpleScalar's sim-outorder works so, and where the paper says nothing this
 //! core does what it does: loads and stores use an integer unit for their address; a load waits
-//! until the addresses of all older stores are known, takes its value from a store if that holds all
-//! of it, and else waits for that store; stores wait for nothing at commit but a port and an MSHR;
-//! the predictor learns at commit; in order, nothing is dispatched while the youngest instruction
-//! lacks an operand, or the address that it loads from or stores to.
+//! until the addresses of all older stores are known, takes its value from a store if that holds
+//! all of it, and else waits for that store; stores wait for nothing at commit but a port and an
+//! MSHR; the predictor learns at commit; in order, nothing is dispatched while the youngest
+//! instruction lacks an operand, or the address that it loads from or stores to.
 //!
 //! Known simplifications: a load or store that lies in two lines asks for the first; a page walk
 //! takes its time and no memory access; a store to a device takes no bus.
@@ -192,8 +192,8 @@ impl<'a, M: MemoryPort> Core<'a, M> {
         self.warm_cycle
     }
 
-    /// Runs the program to its end, or until `stops` says so: it is asked now and then, and told the
-    /// instructions executed so far.
+    /// Runs the program to its end, or until `stops` says so: it is asked now and then, and told
+    /// the instructions executed so far.
     ///
     /// # Errors
     /// What the program did wrong; [`Error::InstructionLimit`] after `limit` instructions, and

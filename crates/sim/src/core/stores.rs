@@ -96,8 +96,8 @@ impl StoreQueue {
         }
     }
 
-    /// What those before `end` mean for a load. As in SimpleScalar, a load waits until the addresses
-    /// of all older stores are known.
+    /// What those before `end` mean for a load. As in SimpleScalar, a load waits until the
+    /// addresses of all older stores are known.
     #[inline]
     pub(super) fn order(&self, end: u64, address: u64, bytes: u64) -> Order {
         if self.known_end < end {

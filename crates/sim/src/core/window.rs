@@ -181,8 +181,8 @@ impl Window {
         (self.head..self.tail).contains(&sequence)
     }
 
-    /// Puts an instruction, which writes `rd`, into the window, and lets its operands wait for their
-    /// producers; tells what it is then.
+    /// Puts an instruction, which writes `rd`, into the window, and lets its operands wait for
+    /// their producers; tells what it is then.
     #[inline(always)]
     pub(super) fn push(&mut self, entry: Entry, rd: u8, sources: [u8; OPERANDS]) -> &Entry {
         let (place, sequence) = (self.place(entry.sequence), entry.sequence);
@@ -200,8 +200,8 @@ impl Window {
         &self.entries[place]
     }
 
-    /// Lets an operand of the instruction at `place` wait for whoever produces its register: the rest
-    /// of the list that it stands in then, and its bit if it waits.
+    /// Lets an operand of the instruction at `place` wait for whoever produces its register: the
+    /// rest of the list that it stands in then, and its bit if it waits.
     #[inline(always)]
     fn wait_for(&mut self, place: usize, operand: u8, register: u8) -> (Link, u8) {
         let producer = self.producers[usize::from(register) % NAMED];
@@ -276,8 +276,8 @@ pub(super) fn places<T: Clone>(each: T) -> Box<[T; PLACES]> {
     all.try_into().unwrap_or_else(|_| unreachable!("it was made as long as this"))
 }
 
-/// What a number is cut to in a window of this size, so that it is a place: a power of two less one,
-/// and at least a word of a [`ReadySet`].
+/// What a number is cut to in a window of this size, so that it is a place: a power of two less
+/// one, and at least a word of a [`ReadySet`].
 pub(super) fn mask(limit: u32) -> u64 {
     u64::from(limit.next_power_of_two().max(64)) - 1
 }

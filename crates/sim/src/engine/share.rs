@@ -3,8 +3,8 @@
 use crate::memory::Request;
 
 /// Serves the processor's reads before the engines' requests, except that of the choices in which
-/// both wait, a given percentage is the engines'. Its write-backs, which nobody waits for, take their
-/// turn: put first, each would turn the channel round twice. Costs a counter a channel.
+/// both wait, a given percentage is the engines'. Its write-backs, which nobody waits for, take
+/// their turn: put first, each would turn the channel round twice. Costs a counter a channel.
 pub struct FairShare {
     share_percent: u32,
     owed_percent: Vec<u32>,

@@ -11,9 +11,9 @@ pub enum Step {
     Wait,
 }
 
-/// A piece and its stream buffer, which holds copied data as it is going to be written: one place for
-/// each line of the target. What a line of the source has for the next place as well waits in the
-/// shifter that aligns source and target, and takes no place of its own.
+/// A piece and its stream buffer, which holds copied data as it is going to be written: one place
+/// for each line of the target. What a line of the source has for the next place as well waits in
+/// the shifter that aligns source and target, and takes no place of its own.
 ///
 /// Reads go in this order: the first line of the target, if the piece covers only its end (it is
 /// read, modified and written); the lines of the source; the last line of the target, if the piece

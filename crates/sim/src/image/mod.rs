@@ -1,8 +1,8 @@
 //! A program as the machine holds it: its memory, page by page, and its instructions, decoded.
 //!
-//! Memory is one flat range from the program's lowest segment to the top of its stack. Each page says
-//! what may be done with it; a page that is in no segment may not be touched at all. Pages that can
-//! be executed cannot be written, so that instructions are decoded once.
+//! Memory is one flat range from the program's lowest segment to the top of its stack. Each page
+//! says what may be done with it; a page that is in no segment may not be touched at all. Pages
+//! that can be executed cannot be written, so that instructions are decoded once.
 
 mod elf;
 
@@ -284,8 +284,8 @@ impl Memory {
         Ok(())
     }
 
-    /// Where `bytes` at `address` lie, if all their pages allow `permission`. One test of one page for
-    /// an access that stays in it.
+    /// Where `bytes` at `address` lie, if all their pages allow `permission`. One test of one page
+    /// for an access that stays in it.
     #[inline(always)]
     fn place_of(&self, address: u64, bytes: usize, permission: u8) -> Option<usize> {
         let offset = address.wrapping_sub(self.start);

@@ -181,7 +181,8 @@ fn branches_and_jumps() {
     let jump = [encode::jump(1, 8), encode::immediate(Add, A0, 0, 1)];
     let machine = after(&jump, 0, 0);
     assert_eq!((machine.registers[10], machine.registers[1]), (0, START + 4));
-    // `jalr a1, 1(a1)`: the target is read before the link is written, and its lowest bit is cleared.
+    // `jalr a1, 1(a1)`: the target is read before the link is written, and its lowest bit is
+    // cleared.
     let jump = [encode::immediate(Jalr, A1, A1, 1), encode::immediate(Add, A0, 0, 1)];
     let machine = after(&jump, START + 8, 0);
     assert_eq!((machine.registers[10], machine.registers[11]), (0, START + 4));

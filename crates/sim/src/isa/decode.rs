@@ -1,13 +1,13 @@
-//! From a word to an [`Instruction`]. Field and opcode numbers are the RISC-V unprivileged manual's,
-//! chapter "RV32/64G instruction set listings".
+//! From a word to an [`Instruction`]. Field and opcode numbers are the RISC-V unprivileged
+//! manual's, chapter "RV32/64G instruction set listings".
 
 use super::{COPY_LENGTH, COPY_SOURCE, COPY_TARGET, Instruction, Operation, SINK, WORD};
 use Operation::*;
 
 /// Decodes the `word` at `address` of a program whose first instruction stands at `start`.
 ///
-/// Never fails: what is no instruction is [`Operation::Illegal`], and a jump out of the program goes
-/// to an index beyond any program, so that it faults when, and only if, it is executed.
+/// Never fails: what is no instruction is [`Operation::Illegal`], and a jump out of the program
+/// goes to an index beyond any program, so that it faults when, and only if, it is executed.
 pub fn decode(word: u32, address: u64, start: u64) -> Instruction {
     let fields = Fields { word, address, start };
     fields.decode().unwrap_or(Instruction {

@@ -2,12 +2,12 @@
 //!
 //! The form is made for execution, not for reading back: `rd = op(rs1, rs2 + immediate)`. An
 //! instruction with an immediate has x0 as its second source, one without has 0 as its immediate; a
-//! result that nobody can read goes to [`SINK`]; `lui`, `auipc` and the link of a jump are additions
-//! of a constant; branch targets are places in the decoded program.
+//! result that nobody can read goes to [`SINK`]; `lui`, `auipc` and the link of a jump are
+//! additions of a constant; branch targets are places in the decoded program.
 //!
 //! The copy instructions use the opcode custom-0 (the RISC-V manual's space for such): funct3 0, 1
-//! and 2 move rs1 into the copy registers Cs (source), Cd (target) and Cl (length in bytes), funct3 3
-//! is `ecpy`, which copies. All other fields are zero.
+//! and 2 move rs1 into the copy registers Cs (source), Cd (target) and Cl (length in bytes), funct3
+//! 3 is `ecpy`, which copies. All other fields are zero.
 //!
 //! From the bottom up:
 //!
@@ -33,7 +33,8 @@ fn astray(distance: u64) -> u32 {
     ASTRAY | (distance / 2) as u32
 }
 
-/// Bytes from a program's first instruction to a place in it, or to where a direct jump went astray.
+/// Bytes from a program's first instruction to a place in it, or to where a direct jump went
+/// astray.
 #[must_use]
 pub fn distance_of(place: u32) -> u64 {
     if place < ASTRAY {
@@ -156,8 +157,8 @@ pub struct Instruction {
     pub immediate: i64,
 }
 
-/// Each operation's class: a table, for the timing core asks for every instruction, and in a program's
-/// mixture of them the host would guess a branch wrong as often as not.
+/// Each operation's class: a table, for the timing core asks for every instruction, and in a
+/// program's mixture of them the host would guess a branch wrong as often as not.
 const CLASSES: [Class; Operation::Unmapped as usize + 1] = {
     use Operation::*;
     let others: [(&[Operation], Class); 7] = [

@@ -85,8 +85,8 @@ pub struct Span {
 /// Transactions that a trace holds at most; a picture of more is no picture.
 pub const TRANSACTIONS_MAX: usize = 1 << 16;
 
-/// All transactions that were under way in a window, up to [`TRANSACTIONS_MAX`]. Memory: some hundred
-/// bytes for each, and for each that is under way before the window.
+/// All transactions that were under way in a window, up to [`TRANSACTIONS_MAX`]. Memory: some
+/// hundred bytes for each, and for each that is under way before the window.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trace {
     /// The window.
@@ -125,8 +125,8 @@ impl Trace {
         }
     }
 
-    /// Notes a transaction that begins at `now`, unless the window is over. It is kept once a span of
-    /// it is in the window.
+    /// Notes a transaction that begins at `now`, unless the window is over. It is kept once a span
+    /// of it is in the window.
     pub fn begin(&mut self, now: Cycle, transaction: Transaction) {
         if now < self.window.end {
             self.open.insert(transaction.number, transaction);

@@ -65,8 +65,8 @@ impl MemorySystem {
         Access::Pending
     }
 
-    /// Whether something older must end first: a store whose line is still under way, which no snoop
-    /// would find; or a copy on another engine that this one depends on.
+    /// Whether something older must end first: a store whose line is still under way, which no
+    /// snoop would find; or a copy on another engine that this one depends on.
     fn must_wait(&self, copy: &Copy) -> bool {
         let lines = |first: u64| {
             first >> self.line_shift..((first + copy.bytes - 1) >> self.line_shift) + 1
@@ -373,7 +373,8 @@ impl MemorySystem {
         let this = &mut self.engines[engine];
         this.current = None;
         this.taken -= 1;
-        // Its entry goes with the broadcast that ends the copy, and the next copy's comes to the front.
+        // Its entry goes with the broadcast that ends the copy, and the next copy's comes to the
+        // front.
         let is_last = this.queue.front().is_none_or(|next| next.piece.copy != copy);
         this.telling = is_last.then_some(copy);
         let seen = self.tell(known, 1, |phases| phases.requested);

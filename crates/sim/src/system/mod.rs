@@ -209,7 +209,8 @@ impl MemorySystem {
     }
 
     /// When the last write-back of a line that is still on its way reaches the queue. Whatever else
-    /// memory is to do with the line must not be there before, or it would find, or leave, old data.
+    /// memory is to do with the line must not be there before, or it would find, or leave, old
+    /// data.
     fn write_back_arrives(&self, line: u64) -> Option<Cycle> {
         self.write_backs.iter().filter(|each| each.0 == line).map(|each| each.1).max()
     }

@@ -99,8 +99,8 @@ fn hits_take_what_table_1_says() {
 
 #[test]
 fn an_idle_chain_of_dependent_loads_measures_the_latency_behind_caches_and_bus() {
-    // Lookups 17 cycles and on to a bus clock, arbitration and request 4 clocks, then memory with its
-    // chipset, and the answer 3 clocks: 15 ns beyond the latency.
+    // Lookups 17 cycles and on to a bus clock, arbitration and request 4 clocks, then memory with
+    // its chipset, and the answer 3 clocks: 15 ns beyond the latency.
     assert_eq!(MemorySettings::default().idle_load_cycles(), 3 * (80 + 15));
     for latency_ns in [80, 95, 110] {
         for random in [false, true] {
@@ -170,9 +170,9 @@ fn engines_copy_at_the_speed_of_the_channels() {
         let lines = bytes / 64;
         let (retired, complete) = copy_cycles("sync-nlb", bytes, |_| {});
         assert_eq!(retired, complete);
-        // Both walks, the command, the lines read and written by turns of the stream buffer over both
-        // channels, and the completion. Source and target share a bank: each turn closes and opens a
-        // row to read and one to write, and waits until what was written has recovered.
+        // Both walks, the command, the lines read and written by turns of the stream buffer over
+        // both channels, and the completion. Source and target share a bank: each turn closes and
+        // opens a row to read and one to write, and waits until what was written has recovered.
         let batches = lines.div_ceil(EngineSettings::default().stream_lines.into());
         let closed_form = 60 + 30 + 30 + lines * 60 + batches * (2 * 135 + 45) + 30 + 30;
         let what = format!("sync-nlb, {bytes} bytes, cycles");
@@ -239,7 +239,8 @@ fn every_placement_policy_and_count_completes_every_copy() {
     }
 }
 
-/// Stores to line after line, each asked for as soon as it is taken; the longest that the queue was.
+/// Stores to line after line, each asked for as soon as it is taken; the longest that the queue
+/// was.
 fn longest_queue_of_a_dirty_stream(share_percent: u32) -> usize {
     let mut driver = Driver::new(|c| c.engine.share_percent = share_percent);
     let channels = driver.system.channels.len();

@@ -1,12 +1,13 @@
-//! Programs from a seed: arithmetic, branches, loops, and loads, stores and copies that meet in a few
-//! kilobytes of memory, on both sides of a page's end.
+//! Programs from a seed: arithmetic, branches, loops, and loads, stores and copies that meet in a
+//! few kilobytes of memory, on both sides of a page's end.
 
 use haul_sim::isa::Operation::{self, *};
 use haul_sim::isa::encode;
 
 /// Where programs begin, and where their data lies: in the page behind their instructions.
 pub(crate) const START: u64 = 0x8000_0000;
-/// Bytes of data: an area of [`REACHED`] bytes at each base, and one of [`FAR_BYTES`] at each far one.
+/// Bytes of data: an area of [`REACHED`] bytes at each base, and one of [`FAR_BYTES`] at each far
+/// one.
 pub(crate) const DATA_BYTES: u64 = 10 * PAGE as u64;
 const PAGE: u32 = 4096;
 /// What immediates reach.
@@ -14,8 +15,8 @@ const REACHED: u32 = 2048;
 /// Areas that only copies reach: three pages, and parts of two more.
 const FAR_BYTES: u32 = 3 * PAGE;
 
-/// x20 and x21 point at two areas, each with a page's end in its middle; x24 and x25 at the far ones;
-/// x5 to x15 hold values; x28 to x30 are a copy's operands.
+/// x20 and x21 point at two areas, each with a page's end in its middle; x24 and x25 at the far
+/// ones; x5 to x15 hold values; x28 to x30 are a copy's operands.
 const BASES: [u32; 2] = [20, 21];
 const FAR: [u32; 2] = [24, 25];
 /// Where the areas lie in the data.
@@ -147,8 +148,8 @@ fn step(random: &mut Random, words: &mut Vec<u32>) {
     }
 }
 
-/// A copy from one area to the other, or inside one without touching itself; now and then a long one,
-/// to, from or between the far areas.
+/// A copy from one area to the other, or inside one without touching itself; now and then a long
+/// one, to, from or between the far areas.
 fn copy(random: &mut Random, words: &mut Vec<u32>) {
     if random.below(8) == 0 {
         return long_copy(random, words);

@@ -1,5 +1,5 @@
-//! Machines from a seed: caches of a few lines, one MSHR or many, slow and fast buses, one engine or
-//! several, in the hub or on the die.
+//! Machines from a seed: caches of a few lines, one MSHR or many, slow and fast buses, one engine
+//! or several, in the hub or on the die.
 
 use haul_sim::Configuration;
 use haul_sim::configuration::{CacheSettings, Issue, Placement, Source, Target};

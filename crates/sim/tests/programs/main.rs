@@ -1,5 +1,5 @@
-//! Random programs on the timing core: in every mode the interpreter's results, and copies, loads and
-//! stores in an order that the program allows.
+//! Random programs on the timing core: in every mode the interpreter's results, and copies, loads
+//! and stores in an order that the program allows.
 
 mod generate;
 mod machines;

@@ -1,5 +1,5 @@
-//! Whether copies, loads and stores reached memory in an order that the program allows. Values can't
-//! tell: they are computed in order. The traces of pipeline and memory can.
+//! Whether copies, loads and stores reached memory in an order that the program allows. Values
+//! can't tell: they are computed in order. The traces of pipeline and memory can.
 
 use haul_sim::Cycle;
 use haul_sim::core::trace::{PipelineTrace, Row};

@@ -1,6 +1,6 @@
 //! The values of a run, in the order of time rather than of the program: stores as they commit,
-//! engines' reads and writes line by line as memory or a cache serves them. What loads find when they
-//! ask, and what memory holds at the end, must be what the interpreter has.
+//! engines' reads and writes line by line as memory or a cache serves them. What loads find when
+//! they ask, and what memory holds at the end, must be what the interpreter has.
 //!
 //! Caches and memory count as one here; [`stale`] holds them apart.
 

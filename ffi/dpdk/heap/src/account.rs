@@ -1,4 +1,5 @@
-//! DPDK's statistics, as if there were no drop-in: what a heap holds and has not handed out is free.
+//! DPDK's statistics, as if there were no drop-in: what a heap holds and has not handed out is
+//! free.
 
 use core::ffi::{c_int, c_uint};
 use std::fmt::Write as _;
@@ -9,14 +10,14 @@ use haul_heap::Node;
 use crate::dpdk::SocketStats;
 use crate::dropin::{Dropin, SocketHeap};
 
-/// How often the counts are read again when an extent was on its way meanwhile, and the pause before:
-/// together what DPDK takes to clear the longest extent. One that never arrives, because its process
-/// died, makes the counts wrong by its size, and every look as long.
+/// How often the counts are read again when an extent was on its way meanwhile, and the pause
+/// before: together what DPDK takes to clear the longest extent. One that never arrives, because
+/// its process died, makes the counts wrong by its size, and every look as long.
 const LOOKS: u32 = 50;
 const PAUSE: Duration = Duration::from_micros(100);
 
-/// Corrects what `ask` has DPDK count on a socket: it takes our extents for blocks. Returns what `ask`
-/// does, and that is 0 where it counted.
+/// Corrects what `ask` has DPDK count on a socket: it takes our extents for blocks. Returns what
+/// `ask` does, and that is 0 where it counted.
 pub(crate) fn count(
     dropin: &Dropin,
     socket: c_int,

@@ -13,12 +13,12 @@ use crate::dropin::Dropin;
 use crate::lifecycle;
 use crate::wish::Wish;
 
-/// The largest request for which idle memory is given back to DPDK, in bytes: beyond it, a size is a
-/// mistake and not a wish (1 TiB; DPDK reserves addresses for 512 GiB at most, RTE_MAX_MEM_MB).
+/// The largest request for which idle memory is given back to DPDK, in bytes: beyond it, a size is
+/// a mistake and not a wish (1 TiB; DPDK reserves addresses for 512 GiB at most, RTE_MAX_MEM_MB).
 const WISH_MAX: usize = 1 << 40;
 
-/// How often DPDK is asked again at most. Each time twice as much was given, so this is for extents on
-/// their way only.
+/// How often DPDK is asked again at most. Each time twice as much was given, so this is for extents
+/// on their way only.
 const ROUNDS: u32 = 64;
 
 /// How long one on its way is waited for: DPDK takes some 10 ms to clear and unmap the longest.
@@ -30,7 +30,8 @@ const POOLS: &str = "/sys/kernel/mm/hugepages";
 /// Threads of this process that ask DPDK for memory just now, or give it some.
 static PASSING: AtomicU32 = AtomicU32::new(0);
 
-/// While one lives, this thread asks DPDK for memory, or gives it some: that can take long, under DPDK's lock.
+/// While one lives, this thread asks DPDK for memory, or gives it some: that can take long, under
+/// DPDK's lock.
 pub(crate) struct Passing {
     /// What [`Directory::settled`](crate::directory::Directory::settled) said when it began.
     before: Option<u32>,
@@ -56,19 +57,20 @@ impl Drop for Passing {
     }
 }
 
-/// Whether a thread of this process asks DPDK for memory just now: who needs none at once does not ask then, for
-/// DPDK's locks spin, perhaps on the processor that the other thread needs.
+/// Whether a thread of this process asks DPDK for memory just now: who needs none at once does not
+/// ask then, for DPDK's locks spin, perhaps on the processor that the other thread needs.
 pub(crate) fn is_dpdk_busy() -> bool {
     PASSING.load(Relaxed) != 0
 }
 
 impl Wish {
     /// Asks DPDK, and again as the heaps give back what they do not use, in steps that double: each
-    /// costs DPDK some milliseconds for 64 MiB, which it clears, and an answer that it still has none
-    /// tens of microseconds.
+    /// costs DPDK some milliseconds for 64 MiB, which it clears, and an answer that it still has
+    /// none tens of microseconds.
     ///
-    /// `ask_heaps` asks those that were not asked before: first, for of what is given back DPDK makes two
-    /// to three times fewer small blocks than they; and last, for what was on its way meanwhile.
+    /// `ask_heaps` asks those that were not asked before: first, for of what is given back DPDK
+    /// makes two to three times fewer small blocks than they; and last, for what was on its way
+    /// meanwhile.
     pub(crate) fn ask<T>(self, ask: impl Fn() -> *mut T, ask_heaps: impl Fn() -> *mut T) -> *mut T {
         let passing = Passing::begin();
         let ways: [&dyn Fn() -> *mut T; 4] =
@@ -107,7 +109,8 @@ impl Wish {
         for _ in 0..ROUNDS {
             // What another thread is giving back may be what is missing.
             has_more |= dropin.give_back(step) > 0 || Self::has_waited(dropin);
-            // A refusal can cost DPDK as much as the memory: it gets what pages there are, and returns them.
+            // A refusal can cost DPDK as much as the memory: it gets what pages there are, and
+            // returns them.
             if !has_more {
                 break;
             }
@@ -139,10 +142,10 @@ impl Wish {
             && dropin.has_heap_of(self.socket)
     }
 
-    /// Whether the heaps' `idle` bytes, with what DPDK has free, came to as much if it were in one piece; or with the
-    /// kernel's pool, of which DPDK takes the whole block anew. Where it does not, giving back is in vain:
-    /// DPDK would look for the memory once more, which takes it as long as having it, and the heaps would have
-    /// to take theirs anew.
+    /// Whether the heaps' `idle` bytes, with what DPDK has free, came to as much if it were in one
+    /// piece; or with the kernel's pool, of which DPDK takes the whole block anew. Where it does
+    /// not, giving back is in vain: DPDK would look for the memory once more, which takes it as
+    /// long as having it, and the heaps would have to take theirs anew.
     fn is_within_reach(self, dropin: &Dropin, idle: usize) -> bool {
         let is_with = |more: usize| self.bytes <= idle.saturating_add(more);
         let sockets = dropin.heaps.iter().map(|each| each.range.socket);

@@ -1,5 +1,5 @@
-//! The functions beside rte_malloc's family before which the drop-in stands: those that tell when DPDK's
-//! memory comes and goes, and those that ask DPDK for much of it.
+//! The functions beside rte_malloc's family before which the drop-in stands: those that tell when
+//! DPDK's memory comes and goes, and those that ask DPDK for much of it.
 
 use core::ffi::{c_char, c_int, c_uint};
 use core::ptr::null;
@@ -95,8 +95,8 @@ pub unsafe extern "C" fn rte_eal_init(count: c_int, arguments: *mut *mut c_char)
     result
 }
 
-/// `rte_trace_save` of rte_trace.h: DPDK's. `rte_eal_cleanup` calls it when all devices are closed, and unmaps
-/// DPDK's memory after it.
+/// `rte_trace_save` of rte_trace.h: DPDK's. `rte_eal_cleanup` calls it when all devices are closed,
+/// and unmaps DPDK's memory after it.
 #[unsafe(no_mangle)]
 pub extern "C" fn rte_trace_save() -> c_int {
     let save = functions().and_then(|dpdk| dpdk.rte_trace_save);

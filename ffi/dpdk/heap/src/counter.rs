@@ -1,5 +1,5 @@
-//! Where secondary processes ask the primary one for extents, and to give idle ones back to DPDK, so that
-//! none of them dies while it holds DPDK's locks or while an extent is on its way.
+//! Where secondary processes ask the primary one for extents, and to give idle ones back to DPDK,
+//! so that none of them dies while it holds DPDK's locks or while an extent is on its way.
 
 use core::sync::atomic::{
     AtomicU32, AtomicU64,
@@ -10,17 +10,17 @@ use std::time::{Duration, Instant};
 use crate::futex;
 use crate::memory::SOCKETS_MAX;
 
-/// How long a secondary process waits for the primary one. DPDK gives memory within milliseconds; it
-/// waits up to 5 s itself for a process that does not answer (MP_TIMEOUT_S in malloc_mp.c).
+/// How long a secondary process waits for the primary one. DPDK gives memory within milliseconds;
+/// it waits up to 5 s itself for a process that does not answer (MP_TIMEOUT_S in malloc_mp.c).
 const PATIENCE: Duration = Duration::from_secs(6);
 
-/// How long it waits at a time, and so what a time counts at most in which the whole application was
-/// stopped (SIGSTOP, a control group's freezer, a virtual machine that pauses or moves): the primary
-/// process could not answer then either.
+/// How long it waits at a time, and so what a time counts at most in which the whole application
+/// was stopped (SIGSTOP, a control group's freezer, a virtual machine that pauses or moves): the
+/// primary process could not answer then either.
 const NAP: Duration = Duration::from_millis(50);
 
-/// What is left of [`PATIENCE`]. A process that loses it asks DPDK itself, and must not for nothing: one
-/// that dies under DPDK's lock stops all others.
+/// What is left of [`PATIENCE`]. A process that loses it asks DPDK itself, and must not for
+/// nothing: one that dies under DPDK's lock stops all others.
 pub(crate) struct Patience {
     left: Duration,
     last: Instant,
@@ -50,7 +50,8 @@ impl Patience {
     }
 }
 
-/// Part of the directory, so in memory that all processes share. `requests` and `answers` are futexes.
+/// Part of the directory, so in memory that all processes share. `requests` and `answers` are
+/// futexes.
 #[repr(C)]
 pub(crate) struct Counter {
     /// The process whose thread answers; 0 for nobody.
@@ -69,8 +70,8 @@ pub(crate) struct Counter {
     returned: AtomicU64,
     /// Answers to who asked that, so far.
     returns: AtomicU32,
-    /// The answers there were, and 1, when somebody last lost patience: nobody waits until there is one
-    /// more. An allocation tries several ways to get memory, and a program many allocations.
+    /// The answers there were, and 1, when somebody last lost patience: nobody waits until there is
+    /// one more. An allocation tries several ways to get memory, and a program many allocations.
     silence: AtomicU32,
     /// 1 once DPDK was asked for memory, or given some back, since the primary process looked last.
     asked: AtomicU32,
@@ -78,9 +79,9 @@ pub(crate) struct Counter {
 }
 
 impl Counter {
-    /// Sees to it that extents go back to DPDK until they come to `wanted` bytes: how many bytes went. The
-    /// primary process does it by `give_one`, which gives one back and says how many bytes it had; a
-    /// secondary one asks and waits, unless nobody would answer.
+    /// Sees to it that extents go back to DPDK until they come to `wanted` bytes: how many bytes
+    /// went. The primary process does it by `give_one`, which gives one back and says how many
+    /// bytes it had; a secondary one asks and waits, unless nobody would answer.
     pub(crate) fn give_back(
         &self,
         is_primary: bool,
@@ -138,8 +139,9 @@ impl Counter {
         self.clerk.load(Relaxed) != 0
     }
 
-    /// Waits for a while for the answer after so many, and has `post` say before what is wanted. False
-    /// where there is no use in it: nobody answers, or did not for as long as somebody waited.
+    /// Waits for a while for the answer after so many, and has `post` say before what is wanted.
+    /// False where there is no use in it: nobody answers, or did not for as long as somebody
+    /// waited.
     pub(crate) fn wait(&self, patience: &mut Patience, answers: u32, post: impl FnOnce()) -> bool {
         let silence = answers.wrapping_add(1);
         let is_asked = patience.asked == Some(answers);
@@ -161,8 +163,8 @@ impl Counter {
         true
     }
 
-    /// Answers who asked that memory go back to DPDK: `give` gives so many bytes, and says how many it
-    /// came to.
+    /// Answers who asked that memory go back to DPDK: `give` gives so many bytes, and says how many
+    /// it came to.
     pub(crate) fn answer_back(&self, give: impl FnOnce(usize) -> usize) {
         let unwanted = self.unwanted.swap(0, AcqRel) as usize;
         if unwanted > 0 {

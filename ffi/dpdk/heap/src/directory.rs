@@ -1,5 +1,5 @@
-//! What the processes of one DPDK application share beside the heaps' own metadata: a memzone, found
-//! by its name, that says where each heap is and which extents it was given.
+//! What the processes of one DPDK application share beside the heaps' own metadata: a memzone,
+//! found by its name, that says where each heap is and which extents it was given.
 //!
 //! A memzone lies at the same address in every process, and dies with the application. Whatever is
 //! read from it is checked: another process may have written anything.
@@ -17,15 +17,15 @@ use crate::place::{HeapPlace, Place, Problem};
 /// The memzone's name.
 const NAME: &CStr = c"haul_rte_malloc";
 
-/// "haulrtem" in ASCII, read as a big-endian number: written last, so that a directory which carries
-/// it is whole.
+/// "haulrtem" in ASCII, read as a big-endian number: written last, so that a directory which
+/// carries it is whole.
 const MAGIC: u64 = 0x6861_756c_7274_656d;
 
 /// Version of this layout and of the heap's under it: processes of different ones do not mix.
 const VERSION: u32 = 6;
 
-/// Extents of all heaps at most. They grow with the heap, to 64 MiB each, so this is enough for about
-/// 256 GiB.
+/// Extents of all heaps at most. They grow with the heap, to 64 MiB each, so this is enough for
+/// about 256 GiB.
 const EXTENTS_MAX: usize = 4096;
 
 /// A block of DPDK's that is an extent of a heap. Its state word is `address`.
@@ -54,8 +54,8 @@ pub(crate) struct Directory {
     end: AtomicU64,
     /// The primary process, which gets the blocks of those that die.
     primary: AtomicU32,
-    /// Extents on their way between DPDK and the heaps, in the lower half; in the upper, how many ever
-    /// set out.
+    /// Extents on their way between DPDK and the heaps, in the lower half; in the upper, how many
+    /// ever set out.
     transit: AtomicU32,
     /// 1 once a secondary process came.
     secondaries: AtomicU64,
@@ -86,7 +86,8 @@ impl Directory {
         // SAFETY: the memzone has `bytes` bytes, is ours alone until the magic number is there, and
         // is never freed.
         unsafe { start.write_bytes(0, bytes) };
-        // SAFETY: as above; a memzone is aligned to a cache line, and zero is a value of every field.
+        // SAFETY: as above; a memzone is aligned to a cache line, and zero is a value of every
+        // field.
         Some(unsafe { &*start.cast::<Self>() })
     }
 
@@ -155,8 +156,8 @@ impl Directory {
         self.places[..heaps].iter().map(Place::read).collect()
     }
 
-    /// Says that an extent may be on its way, until the guard is dropped: DPDK counts it as allocated and
-    /// it is not in the directory, or the other way round.
+    /// Says that an extent may be on its way, until the guard is dropped: DPDK counts it as
+    /// allocated and it is not in the directory, or the other way round.
     pub(crate) fn set_out(&self) -> Transit<'_> {
         // SYNC: extents on their way.
         self.transit.fetch_add(SET_OUT + 1, Ordering::SeqCst);
@@ -210,8 +211,8 @@ impl Directory {
         idle.map(|(_, extent)| extent.cost_bytes()).sum()
     }
 
-    /// Whether an address lies in an extent of this socket, and not in a block of DPDK's that ends or
-    /// lies in the page that the extent begins in.
+    /// Whether an address lies in an extent of this socket, and not in a block of DPDK's that ends
+    /// or lies in the page that the extent begins in.
     pub(crate) fn covers(&self, socket: c_int, address: usize) -> bool {
         let mut of_socket = self.extents().filter(|extent| extent.socket == socket);
         of_socket.any(|extent| extent.contains(address) && address >= extent.block)
@@ -264,12 +265,13 @@ impl Directory {
         Ok(())
     }
 
-    /// Strikes out an extent of which every page is idle: then it is the caller's to give back to DPDK.
+    /// Strikes out an extent of which every page is idle: then it is the caller's to give back to
+    /// DPDK.
     pub(crate) fn strike_out(&self) -> Option<Extent> {
         let (slot, extent) = self.slots().find(|(slot, extent)| {
             let all = mask(extent.pages);
-            // SYNC: idle pages. Whoever clears all bits at once is alone with the extent, if it is still
-            // the same: the place may have been struck out and taken again meanwhile.
+            // SYNC: idle pages. Whoever clears all bits at once is alone with the extent, if it is
+            // still the same: the place may have been struck out and taken again meanwhile.
             let is_taken =
                 slot.idle.compare_exchange(all, 0, Ordering::Acquire, Ordering::Relaxed).is_ok();
             let is_same = is_taken && slot.extent() == Some(*extent);

@@ -32,7 +32,8 @@ pub(crate) struct SocketStats {
     pub(crate) allocated_bytes: usize,
 }
 
-/// The front of `struct rte_memseg_list`: pages of one size on one socket, at one range of addresses.
+/// The front of `struct rte_memseg_list`: pages of one size on one socket, at one range of
+/// addresses.
 #[repr(C)]
 pub(crate) struct MemsegList {
     pub(crate) base: usize,
@@ -171,12 +172,13 @@ pub(crate) fn functions() -> Option<&'static Functions> {
     Some(FUNCTIONS.get_or_init(|| found))
 }
 
-/// The calling thread's `rte_errno` (rte_errno.h), which is a variable; `None` where it is not found.
-/// Looked up each time, for failures only.
+/// The calling thread's `rte_errno` (rte_errno.h), which is a variable; `None` where it is not
+/// found. Looked up each time, for failures only.
 pub(crate) fn error_number() -> Option<c_int> {
     const NAME: &CStr = c"per_lcore__rte_errno";
     let number = Library::next().symbol(NAME).or_else(|| Library::loaded()?.symbol(NAME))?;
-    // SAFETY: the address of a variable of this thread is that of an `int` in every version since 18.11.
+    // SAFETY: the address of a variable of this thread is that of an `int` in every version since
+    // 18.11.
     Some(unsafe { number.cast::<c_int>().read() })
 }
 
@@ -197,7 +199,8 @@ impl Library {
             path.contains("/librte_eal.so").then_some(path)
         })?;
         let path = std::ffi::CString::new(path).ok()?;
-        // SAFETY: `path` is a C string; RTLD_NOLOAD runs no constructor, the library is there already.
+        // SAFETY: `path` is a C string; RTLD_NOLOAD runs no constructor, the library is there
+        // already.
         let handle = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD) };
         (!handle.is_null()).then_some(Self(handle))
     }

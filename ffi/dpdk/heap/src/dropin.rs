@@ -1,5 +1,5 @@
-//! The heaps under a DPDK program, one a socket, and what DPDK's functions mean for them. Whatever a
-//! function here answers with "not ours" goes on to DPDK.
+//! The heaps under a DPDK program, one a socket, and what DPDK's functions mean for them. Whatever
+//! a function here answers with "not ours" goes on to DPDK.
 
 use core::ffi::{c_char, c_int};
 use core::ptr::NonNull;
@@ -21,17 +21,17 @@ use crate::wish::Wish;
 /// The least alignment, in bytes: DPDK's cache line (`RTE_CACHE_LINE_SIZE` as Debian builds it).
 const ALIGN_MIN: usize = if cfg!(target_arch = "aarch64") { 128 } else { 64 };
 
-/// The largest block that a heap grows for, in bytes: its largest class. Larger ones are DPDK's, unless
-/// memory lies idle here: what they cost is their memory, not the search, and a heap that had grown for
-/// them would make the next request of DPDK pay for the clearing of all of it.
+/// The largest block that a heap grows for, in bytes: its largest class. Larger ones are DPDK's,
+/// unless memory lies idle here: what they cost is their memory, not the search, and a heap that
+/// had grown for them would make the next request of DPDK pay for the clearing of all of it.
 pub(crate) const GROWN_BYTES_MAX: usize = 256 << 10;
 
-/// The largest block that is put into idle memory, in bytes: a quarter of the largest extent. While it
-/// lives, the rest of its extent cannot go back to DPDK.
+/// The largest block that is put into idle memory, in bytes: a quarter of the largest extent. While
+/// it lives, the rest of its extent cannot go back to DPDK.
 const HELD_BYTES_MAX: usize = 16 << 20;
 
-/// The least number that DPDK gives to a heap of the program's own memory (RTE_MAX_NUMA_NODES): 32 as
-/// Debian builds it, 4 in the smallest build.
+/// The least number that DPDK gives to a heap of the program's own memory (RTE_MAX_NUMA_NODES): 32
+/// as Debian builds it, 4 in the smallest build.
 const SOCKETS_EXTERNAL: c_int = 4;
 
 /// One socket's heap.
@@ -105,7 +105,8 @@ impl Dropin {
         self.others(first).find_map(|each| unsafe { each.allocate(name, bytes, align) })
     }
 
-    /// As [`Dropin::allocate`], for when DPDK has nothing either: heaps that rest are asked after all.
+    /// As [`Dropin::allocate`], for when DPDK has nothing either: heaps that rest are asked after
+    /// all.
     ///
     /// # Safety
     ///
@@ -227,9 +228,9 @@ impl Dropin {
         }
     }
 
-    /// Gives everything back to DPDK, at its end, whatever is live: the program may not touch it any more, and
-    /// DPDK removes the files of those huge pages alone that are free. Not where a secondary process may use it.
-    /// Nobody may call a heap from then on.
+    /// Gives everything back to DPDK, at its end, whatever is live: the program may not touch it
+    /// any more, and DPDK removes the files of those huge pages alone that are free. Not where a
+    /// secondary process may use it. Nobody may call a heap from then on.
     pub(crate) fn give_all_back(&self) {
         if !self.is_primary || self.directory.had_secondary() {
             return;
@@ -289,8 +290,8 @@ impl SocketHeap {
         block.ok()
     }
 
-    /// Asks a heap once more that had nothing, by the clock: it rests if it has nothing now, and no longer
-    /// if it has.
+    /// Asks a heap once more that had nothing, by the clock: it rests if it has nothing now, and no
+    /// longer if it has.
     #[cold]
     fn allocate_again(&self, bytes: usize, align: usize, tag: Tag) -> Option<NonNull<u8>> {
         let start = Instant::now();
@@ -309,8 +310,8 @@ impl SocketHeap {
         self.extents.end_respite();
     }
 
-    /// A large block, of memory that lies idle here: with the heap, or laid aside for DPDK, which would
-    /// have to clear it first.
+    /// A large block, of memory that lies idle here: with the heap, or laid aside for DPDK, which
+    /// would have to clear it first.
     ///
     /// # Safety
     ///

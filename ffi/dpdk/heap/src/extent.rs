@@ -19,8 +19,9 @@ pub(crate) struct Extent {
 /// What extents are counted in, in bytes: the heap's page.
 pub(crate) const PAGE: usize = EXTENT_BYTES;
 
-/// What DPDK has before each block, in bytes (MALLOC_ELEM_HEADER_LEN: two cache lines of 64 bytes; a
-/// build with longer ones, or with room behind blocks, makes blocks that don't fit and are given back).
+/// What DPDK has before each block, in bytes (MALLOC_ELEM_HEADER_LEN: two cache lines of 64 bytes;
+/// a build with longer ones, or with room behind blocks, makes blocks that don't fit and are given
+/// back).
 pub(crate) const HEADER: usize = 128;
 
 /// Pages of one extent at most: the bits of a word.
@@ -31,8 +32,9 @@ impl Extent {
         self.pages * PAGE
     }
 
-    /// The pages of a block that is as long as `pages` pages but for DPDK's header. Of the first one
-    /// the heap has the slices behind the block's start; where that leaves none, it is left out.
+    /// The pages of a block that is as long as `pages` pages but for DPDK's header. Of the first
+    /// one the heap has the slices behind the block's start; where that leaves none, it is left
+    /// out.
     pub(crate) fn of(socket: c_int, block: usize, pages: usize) -> Self {
         let first = block & !(PAGE - 1);
         let is_lost = block - first > PAGE - EXTENT_STEP;

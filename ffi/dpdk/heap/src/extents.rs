@@ -1,9 +1,10 @@
-//! Where a heap's memory comes from: blocks of DPDK's own heap, so that every process has them mapped
-//! and devices reach them.
+//! Where a heap's memory comes from: blocks of DPDK's own heap, so that every process has them
+//! mapped and devices reach them.
 //!
-//! Only the primary process takes blocks, as long as its [`crate::housekeeping`] runs: DPDK does it under
-//! a lock that nobody releases when the holder dies, and a primary process that dies ends the application
-//! anyway. A secondary one asks and waits, also for blocks to be freed when DPDK refuses it memory.
+//! Only the primary process takes blocks, as long as its [`crate::housekeeping`] runs: DPDK does it
+//! under a lock that nobody releases when the holder dies, and a primary process that dies ends the
+//! application anyway. A secondary one asks and waits, also for blocks to be freed when DPDK
+//! refuses it memory.
 
 use core::cell::Cell;
 use core::ffi::c_int;
@@ -91,7 +92,8 @@ impl SocketExtents {
         }
     }
 
-    /// Says that this process leaves, until the guard is dropped: no extent is on its way meanwhile.
+    /// Says that this process leaves, until the guard is dropped: no extent is on its way
+    /// meanwhile.
     pub(crate) fn leave(&self) -> Option<Leave<'_>> {
         let leaving = self.metadata.as_ref().filter(|_| !self.is_primary)?.leaving();
         Some(leaving.begin(|| self.directory.settled().is_some()))
@@ -134,10 +136,11 @@ impl SocketExtents {
         }
     }
 
-    /// A block of DPDK's as long as so many pages but for its header, wherever it begins: it holds all
-    /// pages but the first wholly, and of that what follows. Where DPDK's free memory ends with a
-    /// page, which it does until the program's own large blocks have cut it up, nothing is lost but the
-    /// header's slice. A block that is aligned to pages would cost DPDK a page more each time.
+    /// A block of DPDK's as long as so many pages but for its header, wherever it begins: it holds
+    /// all pages but the first wholly, and of that what follows. Where DPDK's free memory ends with
+    /// a page, which it does until the program's own large blocks have cut it up, nothing is lost
+    /// but the header's slice. A block that is aligned to pages would cost DPDK a page more each
+    /// time.
     fn allocate(&self, pages: usize) -> Option<Extent> {
         let _inside = Inside::enter();
         self.directory.counter.note_asked();
@@ -209,16 +212,17 @@ impl SocketExtents {
         futex::wake(&counter.answers);
     }
 
-    /// Whether a block of so many bytes fits into what was laid aside. Of the first page of an extent a part
-    /// is DPDK's, so a heap asks for one more than it needs as soon as it needs a whole one.
+    /// Whether a block of so many bytes fits into what was laid aside. Of the first page of an
+    /// extent a part is DPDK's, so a heap asks for one more than it needs as soon as it needs a
+    /// whole one.
     pub(crate) fn has_idle(&self, bytes: usize, align: usize) -> bool {
         let bytes = bytes.max(align);
         let spare = usize::from(bytes > PAGE / 2);
         self.directory.has_idle(self.range.socket, bytes.div_ceil(PAGE) + spare)
     }
 
-    /// Gives an extent that is idle as a whole back to DPDK, whichever heap's it was: how many bytes it
-    /// had.
+    /// Gives an extent that is idle as a whole back to DPDK, whichever heap's it was: how many
+    /// bytes it had.
     pub(crate) fn give_back_one(&self) -> Option<usize> {
         let _transit = self.set_out();
         let extent = self.directory.strike_out()?;

@@ -27,8 +27,8 @@ mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
     use std::time::Instant;
 
-    /// How long a wait for a word that holds `holds`, of at most `most`, takes while it is expected to
-    /// hold `value`, if a second thread wakes it again and again where `is_woken`.
+    /// How long a wait for a word that holds `holds`, of at most `most`, takes while it is expected
+    /// to hold `value`, if a second thread wakes it again and again where `is_woken`.
     fn waited(holds: u32, value: u32, most: Duration, is_woken: bool) -> Duration {
         let (word, is_over) = (AtomicU32::new(holds), AtomicBool::new(false));
         std::thread::scope(|scope| {

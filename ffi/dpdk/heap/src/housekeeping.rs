@@ -1,5 +1,6 @@
 //! A thread of the primary process that keeps memory ready before it is needed, gives back what is
-//! idle, and cleans up after processes that died. Nothing waits for it, and everything works without.
+//! idle, and cleans up after processes that died. Nothing waits for it, and everything works
+//! without.
 
 use core::ffi::{CStr, c_int, c_void};
 use core::ptr::null_mut;
@@ -12,12 +13,12 @@ use crate::dropin::Dropin;
 use crate::extents::Sparing;
 use crate::{ask, futex, lifecycle};
 
-/// How often it looks: rarely enough to cost nothing, often enough that a page is ready when a thread
-/// that allocates 2 MiB in that time wants one.
+/// How often it looks: rarely enough to cost nothing, often enough that a page is ready when a
+/// thread that allocates 2 MiB in that time wants one.
 const PERIOD: Duration = Duration::from_millis(20);
 
-/// While DPDK is asked for memory, one part in so many of the time at most is spent under its lock to
-/// give memory back that nobody asked for.
+/// While DPDK is asked for memory, one part in so many of the time at most is spent under its lock
+/// to give memory back that nobody asked for.
 const LOCK_SHARE: u32 = 100;
 
 /// At most 15 characters, as the kernel keeps them.
@@ -122,9 +123,10 @@ extern "C" fn keep_house(_: *mut c_void) -> u32 {
     0
 }
 
-/// When idle extents go back. DPDK clears each, under the lock that the program's own requests of it
-/// wait for: all at once they would wait for tens of milliseconds. So most go while nobody asks DPDK for
-/// anything, and as soon as that is so: then those are idle that a large request would wait for.
+/// When idle extents go back. DPDK clears each, under the lock that the program's own requests of
+/// it wait for: all at once they would wait for tens of milliseconds. So most go while nobody asks
+/// DPDK for anything, and as soon as that is so: then those are idle that a large request would
+/// wait for.
 struct Pace {
     rests_until: Instant,
     quiet_since: Instant,
@@ -136,9 +138,9 @@ impl Pace {
         Self { rests_until: now, quiet_since: now }
     }
 
-    /// Gives back, one by one, until somebody asks DPDK for something or this thread `is_needed`. Where
-    /// somebody asked lately it gives at most one back, and rests as much longer as keeps to [`LOCK_SHARE`].
-    /// `give_one` says whether there was one.
+    /// Gives back, one by one, until somebody asks DPDK for something or this thread `is_needed`.
+    /// Where somebody asked lately it gives at most one back, and rests as much longer as keeps to
+    /// [`LOCK_SHARE`]. `give_one` says whether there was one.
     fn give_back(
         &mut self,
         counter: &Counter,

@@ -1,5 +1,5 @@
-//! Whether this thread is inside a call to DPDK that calls our functions again, through the loader's
-//! table, and means its own.
+//! Whether this thread is inside a call to DPDK that calls our functions again, through the
+//! loader's table, and means its own.
 
 use core::cell::Cell;
 

@@ -1,4 +1,5 @@
-//! The functions of rte_malloc's family that programs call. Each asks the heaps first, and DPDK where these do not serve.
+//! The functions of rte_malloc's family that programs call. Each asks the heaps first, and DPDK
+//! where these do not serve.
 //!
 //! DPDK calls some of them itself, through the loader's table. Where it would then look for its own
 //! header before a block of ours, [`Inside`] keeps the heaps out.
@@ -75,8 +76,8 @@ unsafe fn allocate_zeroed(
     )
 }
 
-/// Asks DPDK for a block; where it has none, the heaps that were not asked before, and DPDK again after
-/// the heaps gave memory back.
+/// Asks DPDK for a block; where it has none, the heaps that were not asked before, and DPDK again
+/// after the heaps gave memory back.
 #[cold]
 fn pass(
     wish: Wish,
@@ -175,7 +176,8 @@ pub unsafe extern "C" fn rte_calloc(
     unsafe { rte_calloc_socket(name, count, bytes, align, SOCKET_ANY) }
 }
 
-/// `rte_calloc_socket` of rte_malloc.h; NULL where the product overflows, which DPDK does not look for.
+/// `rte_calloc_socket` of rte_malloc.h; NULL where the product overflows, which DPDK does not look
+/// for.
 ///
 /// # Safety
 ///
@@ -235,8 +237,8 @@ pub unsafe extern "C" fn rte_realloc_socket(
         Some((_, Brought::Wrong)) => null_mut(),
         _ => functions().map_or(null_mut(), |dpdk| {
             let _passing = Passing::begin();
-            // SAFETY: as the caller promises. What it calls of ours meanwhile may serve it: it looks at
-            // the header of the old block only, which is its own.
+            // SAFETY: as the caller promises. What it calls of ours meanwhile may serve it: it
+            // looks at the header of the old block only, which is its own.
             unsafe { (dpdk.rte_realloc_socket)(block, bytes, align, socket) }
         }),
     }
@@ -331,8 +333,8 @@ pub unsafe extern "C" fn rte_free_sensitive(block: *mut c_void) {
     }
     let _passing = Passing::begin();
     if let Some(dpdk) = functions() {
-        // SAFETY: as the caller promises; the block is none of ours. A DPDK without this function has
-        // no caller of it.
+        // SAFETY: as the caller promises; the block is none of ours. A DPDK without this function
+        // has no caller of it.
         unsafe { dpdk.rte_free_sensitive.unwrap_or(dpdk.rte_free)(block) };
     }
 }
@@ -403,8 +405,8 @@ pub unsafe extern "C" fn rte_malloc_get_socket_stats(
     }
 }
 
-/// `rte_malloc_dump_stats` of rte_malloc.h: DPDK's own view, in which extents are blocks, and then the
-/// heaps'.
+/// `rte_malloc_dump_stats` of rte_malloc.h: DPDK's own view, in which extents are blocks, and then
+/// the heaps'.
 ///
 /// # Safety
 ///

@@ -1,16 +1,17 @@
 //! Secondary processes that leave.
 //!
-//! `rte_eal_cleanup` ends the thread that answers the primary process, wherever it is. If the primary one
-//! grows or shrinks its memory just then, it waits for that answer for 5 s; and if the thread was mapping
-//! a page, it leaves the lock of the huge pages' folder behind, for which the primary one then waits while
-//! it has the lock that the leaving one needs: both hang. So no extent is on its way meanwhile.
+//! `rte_eal_cleanup` ends the thread that answers the primary process, wherever it is. If the
+//! primary one grows or shrinks its memory just then, it waits for that answer for 5 s; and if the
+//! thread was mapping a page, it leaves the lock of the huge pages' folder behind, for which the
+//! primary one then waits while it has the lock that the leaving one needs: both hang. So no extent
+//! is on its way meanwhile.
 
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 use std::thread;
 use std::time::Duration;
 
-/// How long leaving may take: milliseconds, but for a machine that is busy. Who dies within it holds up
-/// nobody for longer.
+/// How long leaving may take: milliseconds, but for a machine that is busy. Who dies within it
+/// holds up nobody for longer.
 const LEAVE: Duration = Duration::from_secs(1);
 
 /// How long an extent may be on its way: DPDK waits up to 5 s for a process that does not answer.
@@ -35,7 +36,8 @@ impl Leaving {
         let start = now();
         loop {
             let until = now() + nanoseconds(LEAVE);
-            // SYNC: leaving. Who sets out says so and looks here after it; here it is the other way round.
+            // SYNC: leaving. Who sets out says so and looks here after it; here it is the other way
+            // round.
             self.0.fetch_max(until, SeqCst);
             if is_settled() || now().saturating_sub(start) > nanoseconds(TRANSIT) {
                 return Leave { leaving: self, until };
@@ -52,8 +54,8 @@ impl Leaving {
         until != 0 && (1..=nanoseconds(LEAVE)).contains(&until.wrapping_sub(now()))
     }
 
-    /// Has `set_out` say that something sets out, while nobody leaves; it is taken back otherwise. After as
-    /// long as leaving may take, it sets out all the same.
+    /// Has `set_out` say that something sets out, while nobody leaves; it is taken back otherwise.
+    /// After as long as leaving may take, it sets out all the same.
     pub(crate) fn wait<T>(&self, set_out: impl Fn() -> T) -> T {
         for _ in 0..LEAVE.as_millis() / NAP.as_millis() {
             let transit = set_out();

@@ -1,10 +1,10 @@
 //! `libhaul_rte_malloc.so`: haul's heap under an unmodified DPDK program.
 //!
-//! `LD_PRELOAD=libhaul_rte_malloc.so program`: the program's calls of `rte_malloc` and its family come
-//! here. Blocks up to 256 KiB are served by a [`haul_heap::Heap`] a socket, whose memory is taken in
-//! extents from DPDK's own heap, so that devices and secondary processes reach it as before; larger ones
-//! where it has idle memory for them. Everything else, and everything where something is not as
-//! expected, goes on to DPDK.
+//! `LD_PRELOAD=libhaul_rte_malloc.so program`: the program's calls of `rte_malloc` and its family
+//! come here. Blocks up to 256 KiB are served by a [`haul_heap::Heap`] a socket, whose memory is
+//! taken in extents from DPDK's own heap, so that devices and secondary processes reach it as
+//! before; larger ones where it has idle memory for them. Everything else, and everything where
+//! something is not as expected, goes on to DPDK.
 //!
 //! Nothing of DPDK is needed to build this. Modules, lowest first:
 //!

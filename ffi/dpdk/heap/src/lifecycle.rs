@@ -1,8 +1,8 @@
 //! When the heaps begin and end.
 //!
-//! They begin with the first block that DPDK itself gives, which is in the middle of `rte_eal_init`:
-//! its memory is there then, and no secondary process can be, because these wait for the end of it.
-//! They end with `rte_eal_cleanup`, which unmaps that memory.
+//! They begin with the first block that DPDK itself gives, which is in the middle of
+//! `rte_eal_init`: its memory is there then, and no secondary process can be, because these wait
+//! for the end of it. They end with `rte_eal_cleanup`, which unmaps that memory.
 
 use core::ffi::c_int;
 use core::ptr::NonNull;
@@ -27,7 +27,8 @@ use crate::notice;
 use crate::place::{HeapPlace, Problem};
 use crate::rest::Rests;
 
-/// What users say about the drop-in: `off` to leave everything to DPDK, `tell` to be told what it does.
+/// What users say about the drop-in: `off` to leave everything to DPDK, `tell` to be told what it
+/// does.
 const VARIABLE: &str = "HAUL_RTE_MALLOC";
 
 /// Threads of all processes that can have a cache at once. DPDK's own limit is 128 lcores a process
@@ -37,8 +38,8 @@ const CACHES: u32 = 4096;
 /// What is kept ready, so that a thread that allocates need not wait for DPDK: one page, in bytes.
 const AHEAD_BYTES: u64 = PAGE as u64;
 
-/// How long a page lies idle before it is laid aside, in milliseconds: then whichever heap or large block
-/// needs it first has it, or DPDK once its extent is idle as a whole.
+/// How long a page lies idle before it is laid aside, in milliseconds: then whichever heap or large
+/// block needs it first has it, or DPDK once its extent is idle as a whole.
 const DECAY_MS: u64 = 250;
 
 /// Nothing was tried yet.
@@ -158,8 +159,8 @@ pub(crate) fn end() {
 /// The primary process's files, and the process: a fork of it leaves them alone.
 static FILES: Mutex<Option<(libc::pid_t, PathBuf, Vec<c_int>)>> = Mutex::new(None);
 
-/// Removes the files with the metadata, which are memory. Processes that have them mapped keep them;
-/// others cannot come, because a secondary process needs a primary one.
+/// Removes the files with the metadata, which are memory. Processes that have them mapped keep
+/// them; others cannot come, because a secondary process needs a primary one.
 extern "C" fn remove_files() {
     let Some((process, folder, sockets)) = FILES.lock().ok().and_then(|mut files| files.take())
     else {

@@ -7,8 +7,8 @@ use crate::dpdk::{Functions, MemsegList};
 /// Sockets that the drop-in serves; the memory of further ones stays DPDK's.
 pub(crate) const SOCKETS_MAX: usize = 8;
 
-/// What a heap's addresses begin at a multiple of, in bytes, so that every alignment of a block is one
-/// of its offset too.
+/// What a heap's addresses begin at a multiple of, in bytes, so that every alignment of a block is
+/// one of its offset too.
 pub(crate) const BASE_ALIGN: usize = 1 << 30;
 
 /// The longest range of one heap in bytes: what 32 bits count of 64-byte units.
@@ -65,8 +65,8 @@ impl SocketRanges {
 }
 
 impl SocketRange {
-    /// The same range from a multiple of [`BASE_ALIGN`] on, and cut where a heap ends at the latest:
-    /// what DPDK has behind that, it serves itself.
+    /// The same range from a multiple of [`BASE_ALIGN`] on, and cut where a heap ends at the
+    /// latest: what DPDK has behind that, it serves itself.
     fn within_limits(&self) -> Self {
         let base = self.base & !(BASE_ALIGN - 1);
         let bytes = (self.base + self.bytes - base).next_multiple_of(BASE_ALIGN).min(RANGE_MAX);

@@ -1,6 +1,6 @@
-//! The memory of a heap's metadata: a sparse file beside DPDK's own in its runtime directory, mapped
-//! by every process. Where that directory lies on a disk, a file in memory without a name takes its
-//! place, which others open through the primary process's descriptor.
+//! The memory of a heap's metadata: a sparse file beside DPDK's own in its runtime directory,
+//! mapped by every process. Where that directory lies on a disk, a file in memory without a name
+//! takes its place, which others open through the primary process's descriptor.
 //!
 //! It is no part of DPDK's memory, because that is never sparse, and no device reads it.
 
@@ -17,8 +17,8 @@ use crate::dpdk::Functions;
 use crate::leaving::Leaving;
 use crate::place::HeapPlace;
 
-/// Metadata takes at most this share of the data: 2 bytes for each 64 and its multiples, and less than
-/// that again for all the rest.
+/// Metadata takes at most this share of the data: 2 bytes for each 64 and its multiples, and less
+/// than that again for all the rest.
 const METADATA_SHARE: usize = 8;
 
 /// What is left free for DPDK's own files and for threads' caches, in bytes.
@@ -85,9 +85,9 @@ impl Metadata {
         let all = bytes + TAIL_BYTES;
         let flags = libc::MAP_SHARED | libc::MAP_NORESERVE;
         let (null, none) = (core::ptr::null_mut(), libc::PROT_NONE);
-        // Without access, a program that has locked all its future memory has nothing populated; then the
-        // lock goes, and then the access comes.
-        // SAFETY: a new mapping at an address of the kernel's choice replaces nothing.
+        // Without access, a program that has locked all its future memory has nothing populated;
+        // then the lock goes, and then the access comes. SAFETY: a new mapping at an address of the
+        // kernel's choice replaces nothing.
         let start = unsafe { libc::mmap(null, all, none, flags, file.as_raw_fd(), 0) };
         if start == libc::MAP_FAILED {
             return Err(Error::last_os_error());
@@ -105,14 +105,14 @@ impl Metadata {
     pub(crate) fn leaving(&self) -> &Leaving {
         // SAFETY: the mapping has TAIL_BYTES behind the heap's metadata.
         let leaving = unsafe { self.start.add(self.bytes) };
-        // SAFETY: the mapping is never undone; the address is aligned, since the mapping begins with a page
-        // and `map` looks at the rest; and an atomic integer takes any bytes.
+        // SAFETY: the mapping is never undone; the address is aligned, since the mapping begins
+        // with a page and `map` looks at the rest; and an atomic integer takes any bytes.
         unsafe { &*leaving.cast() }
     }
 
-    /// Whether the file system has room for the metadata of so many more bytes of data, with some to
-    /// spare: a write to a page that it cannot back would end the process. Others may fill it up at any
-    /// time all the same, as under DPDK's own files there.
+    /// Whether the file system has room for the metadata of so many more bytes of data, with some
+    /// to spare: a write to a page that it cannot back would end the process. Others may fill it up
+    /// at any time all the same, as under DPDK's own files there.
     pub(crate) fn has_room(&self, data_bytes: usize) -> bool {
         // SAFETY: every field of the structure is an integer, for which zero is a value.
         let mut about: libc::statvfs = unsafe { core::mem::zeroed() };
@@ -126,7 +126,8 @@ impl Metadata {
     }
 }
 
-/// DPDK's runtime directory, when this application keeps its configuration there for others to join.
+/// DPDK's runtime directory, when this application keeps its configuration there for others to
+/// join.
 pub(crate) fn shared_folder(functions: &Functions) -> Option<PathBuf> {
     // SAFETY: the function returns a string of DPDK's, made before its memory was initialised.
     let text = unsafe { (functions.rte_eal_get_runtime_dir)() };

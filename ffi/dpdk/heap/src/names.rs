@@ -1,7 +1,7 @@
 //! From the `type` of a call to a heap's tag.
 //!
-//! Programs pass string literals, so the pointer is remembered with its tag; but the same pointer may
-//! name a buffer that changed, so the text behind it is compared each time.
+//! Programs pass string literals, so the pointer is remembered with its tag; but the same pointer
+//! may name a buffer that changed, so the text behind it is compared each time.
 
 use core::ffi::{CStr, c_char};
 use std::ffi::CString;
@@ -48,8 +48,8 @@ impl Names {
         tag
     }
 
-    /// The tag of a call's type, if this process had it of [`Self::tag`] before under this pointer; the
-    /// empty one for NULL.
+    /// The tag of a call's type, if this process had it of [`Self::tag`] before under this pointer;
+    /// the empty one for NULL.
     ///
     /// # Safety
     ///

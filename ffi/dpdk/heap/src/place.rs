@@ -9,8 +9,8 @@ use crate::memory::{BASE_ALIGN, SocketRange};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct HeapPlace {
     pub(crate) range: SocketRange,
-    /// The metadata file's number, which tells it from one that an earlier run left; 0 where there is
-    /// no file, and so no second process.
+    /// The metadata file's number, which tells it from one that an earlier run left; 0 where there
+    /// is no file, and so no second process.
     pub(crate) file_number: u64,
     /// The file's descriptor in the primary process, where it has no name.
     pub(crate) descriptor: Option<c_int>,

@@ -4,17 +4,19 @@ use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-/// Of the time, one part in so many at most goes into refusals: before a heap says no it looks at all of
-/// its slots, milliseconds where there are many, and DPDK may have what is asked for.
+/// Of the time, one part in so many at most goes into refusals: before a heap says no it looks at
+/// all of its slots, milliseconds where there are many, and DPDK may have what is asked for.
 const REFUSAL_SHARE: u32 = 20;
 
-/// The longest refusal that counts: what takes longer was interrupted, and memory may have come free since.
+/// The longest refusal that counts: what takes longer was interrupted, and memory may have come
+/// free since.
 const REFUSAL_MAX: Duration = Duration::from_millis(100);
 
 /// What times are counted from.
 static EPOCH: OnceLock<Instant> = OnceLock::new();
 
-/// Sizes and alignments whose logarithms to the base of 2 are the same when rounded up: 1 B to 2 MiB.
+/// Sizes and alignments whose logarithms to the base of 2 are the same when rounded up: 1 B to 2
+/// MiB.
 const KINDS: usize = 22;
 
 /// Until when a heap is not asked, by how much.
@@ -97,7 +99,8 @@ mod tests {
             rest.begin(Duration::from_millis(took.into()));
             (rest.until.load(Relaxed) - before, now() - before)
         };
-        // 19 times as long, and what passed meanwhile; an interruption of hours is none of the heap's.
+        // 19 times as long, and what passed meanwhile; an interruption of hours is none of the
+        // heap's.
         for (took, rests) in [(10, 190_000_000), (100, 1_900_000_000), (u32::MAX, 1_900_000_000)] {
             let (until, passed) = range(took);
             assert!((rests..=rests + passed).contains(&until), "{took} ms: {until}");

@@ -125,8 +125,8 @@ impl File {
         clock_ns.saturating_sub(self.clock_ns.load(Ordering::Relaxed))
     }
 
-    /// A block of the file, mapped: zeros, which the caller alone writes. Where there is a reserve it
-    /// comes from there, without a system call; else the file grows.
+    /// A block of the file, mapped: zeros, which the caller alone writes. Where there is a reserve
+    /// it comes from there, without a system call; else the file grows.
     pub(crate) fn map_block(&self) -> Result<NonNull<u8>, Failure> {
         if let Some(reserve) = NonNull::new(self.reserve.load(Ordering::Acquire)) {
             let used = self.reserve_used.fetch_add(BLOCK_BYTES.into(), Ordering::Relaxed);
@@ -141,7 +141,8 @@ impl File {
         self.grow(BLOCK_BYTES.into())
     }
 
-    /// Maps blocks beforehand, as many as there is room for, so that the next ones take no system call.
+    /// Maps blocks beforehand, as many as there is room for, so that the next ones take no system
+    /// call.
     pub(crate) fn reserve(&self) {
         if !self.reserve.load(Ordering::Acquire).is_null() {
             return;
@@ -212,14 +213,15 @@ impl File {
         CStr::from_bytes_until_nul(path).map_err(|_| Errno::NAMETOOLONG)
     }
 
-    /// The descriptor that was kept, where the program has left it open, and the file is still there.
+    /// The descriptor that was kept, where the program has left it open, and the file is still
+    /// there.
     fn kept(&self) -> Option<BorrowedFd<'_>> {
         let descriptor = KEPT.load(Ordering::Relaxed);
         if descriptor == NONE {
             return None;
         }
-        // SAFETY: it is not -1. Whether it is open, and what it is, is asked next; a program that closes
-        // it in between gets an error, for it is used at once.
+        // SAFETY: it is not -1. Whether it is open, and what it is, is asked next; a program that
+        // closes it in between gets an error, for it is used at once.
         let file = unsafe { BorrowedFd::borrow_raw(descriptor) };
         self.is_ours(file).then_some(file)
     }
@@ -244,8 +246,8 @@ impl File {
     }
 }
 
-/// Keeps a descriptor for the time when the file cannot be opened by its name. High, for programs count
-/// on the lowest to be free.
+/// Keeps a descriptor for the time when the file cannot be opened by its name. High, for programs
+/// count on the lowest to be free.
 fn keep(file: &OwnedFd, device: u64, inode: u64) {
     // Above it the kernel's table for this process would grow.
     const HIGHEST: u64 = 1024;

@@ -5,7 +5,8 @@
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
-/// Requests for a filter that are under way or were granted. A forked child inherits filters, and this.
+/// Requests for a filter that are under way or were granted. A forked child inherits filters, and
+/// this.
 static FILTERS: AtomicU32 = AtomicU32::new(0);
 
 /// Whether no system call may be made.

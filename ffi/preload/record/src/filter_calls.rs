@@ -1,5 +1,5 @@
-//! `prctl` and `syscall`, under libc's names: what a program asks of the kernel for itself. All is passed
-//! on as it is; before a filter of system calls begins, the recorder takes what it needs.
+//! `prctl` and `syscall`, under libc's names: what a program asks of the kernel for itself. All is
+//! passed on as it is; before a filter of system calls begins, the recorder takes what it needs.
 
 use core::ffi::{c_int, c_long, c_ulong};
 
@@ -19,7 +19,8 @@ fn filtering<T: PartialEq + From<i8>>(is_strict: bool, ask: impl FnOnce() -> T) 
     answer
 }
 
-/// Whether it is a request for a filter. Without a program it is how others ask whether there are any.
+/// Whether it is a request for a filter. Without a program it is how others ask whether there are
+/// any.
 fn is_filter(mode: c_ulong, filter: c_ulong) -> bool {
     mode == c_ulong::from(libc::SECCOMP_MODE_STRICT)
         || (mode == c_ulong::from(libc::SECCOMP_MODE_FILTER) && filter != 0)

@@ -1,6 +1,7 @@
-//! What keeps a trace that somebody cuts from ending the program: a store into a page that the file has
-//! no more is SIGBUS. The recorder's action for it puts memory in place of the block; what is not of a
-//! block goes to the program's own action, which is kept here and which the program is shown.
+//! What keeps a trace that somebody cuts from ending the program: a store into a page that the file
+//! has no more is SIGBUS. The recorder's action for it puts memory in place of the block; what is
+//! not of a block goes to the program's own action, which is kept here and which the program is
+//! shown.
 
 use core::cell::UnsafeCell;
 use core::ffi::{c_int, c_void};
@@ -29,8 +30,8 @@ pub(crate) fn is_on() -> bool {
     IS_ON.load(Ordering::Acquire) != 0
 }
 
-/// Has SIGBUS come to `ours`, which hands on by [`forward`] what is not of a trace. Once is enough: a
-/// child inherits it.
+/// Has SIGBUS come to `ours`, which hands on by [`forward`] what is not of a trace. Once is enough:
+/// a child inherits it.
 pub(crate) fn install(ours: Full) {
     if is_on() {
         return;

@@ -8,16 +8,17 @@
 //! `docs/heap-trace.md` has the format and what a user needs to know. What a reader of the code
 //! needs to know:
 //!
-//! - **Nothing here allocates**, takes a lock or changes `errno`: it runs inside of `malloc`, in any
-//!   thread, before libc is set up and after it was torn down, and in signal handlers. `std` is
+//! - **Nothing here allocates**, takes a lock or changes `errno`: it runs inside of `malloc`, in
+//!   any thread, before libc is set up and after it was torn down, and in signal handlers. `std` is
 //!   linked and not used.
 //! - **A thread writes into a block of its own**, mapped from the file and shared with it: whatever
-//!   ends the process, the kernel has every event. Nothing is flushed, so nothing has to run at exit.
+//!   ends the process, the kernel has every event. Nothing is flushed, so nothing has to run at
+//!   exit.
 //! - **A fork needs no handler**: all state is in memory that the kernel wipes in a child, so that
 //!   the child finds it as it was before the first call and begins a file of its own.
 //! - **No descriptor is trusted**: programs close what they do not know, and then open something
-//!   else with the same number. The file is opened by name for each block, and where that cannot be, by
-//!   a descriptor that was kept; either is checked to be ours.
+//!   else with the same number. The file is opened by name for each block, and where that cannot
+//!   be, by a descriptor that was kept; either is checked to be ours.
 //! - **No fault is the program's**: a page of the trace that somebody cut is replaced by memory.
 //! - **No system call under a filter**: what is needed is taken before the filter begins.
 //!

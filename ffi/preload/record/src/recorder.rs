@@ -46,7 +46,8 @@ static STATE: AtomicPtr<State> = AtomicPtr::new(ptr::null_mut());
 static KEY: AtomicU32 = AtomicU32::new(0);
 static LIMIT: AtomicU64 = AtomicU64::new(LIMIT_BYTES);
 
-/// The number of the next thread that begins under a filter: above the kernel's (PID_MAX_LIMIT, 2^22).
+/// The number of the next thread that begins under a filter: above the kernel's (PID_MAX_LIMIT,
+/// 2^22).
 static UNNUMBERED: AtomicU32 = AtomicU32::new(1 << 31);
 
 /// The process that recorded last: in a child, its parent.
@@ -107,8 +108,8 @@ impl Recorder {
         }
     }
 
-    /// Whether a fault at the address was of a trace that somebody cut, and comes no more. The trace
-    /// ends there.
+    /// Whether a fault at the address was of a trace that somebody cut, and comes no more. The
+    /// trace ends there.
     fn survives_cut(address: usize) -> bool {
         // SAFETY: as in `current`.
         let Some(state) = (unsafe { STATE.load(Ordering::Acquire).as_ref() }) else { return false };

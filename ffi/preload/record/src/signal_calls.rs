@@ -1,5 +1,5 @@
-//! `sigaction` and its kin, under libc's names: passed on, but that SIGBUS keeps the recorder's action,
-//! and is blocked for nobody: a fault of a thread that blocks it is the end of the process.
+//! `sigaction` and its kin, under libc's names: passed on, but that SIGBUS keeps the recorder's
+//! action, and is blocked for nobody: a fault of a thread that blocks it is the end of the process.
 
 use core::ffi::c_int;
 use core::mem::MaybeUninit;

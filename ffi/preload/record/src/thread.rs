@@ -41,7 +41,8 @@ impl Thread {
     pub(crate) fn survives_cut(&self, address: usize) -> bool {
         let block = self.block.load(Ordering::Acquire);
         let is_in = !block.is_null() && address.wrapping_sub(block.addr()) < BLOCK_BYTES as usize;
-        // SAFETY: the block is this thread's mapping, whose stores need not come to the file any more.
+        // SAFETY: the block is this thread's mapping, whose stores need not come to the file any
+        // more.
         is_in && unsafe { file::replace_by_memory(block, BLOCK_BYTES as usize) }
     }
 
@@ -118,7 +119,8 @@ impl Thread {
 
     fn begin_block(&self, file: &File, event: &Event<'_>) -> Result<NonNull<u8>, Failure> {
         let block = file.map_block()?;
-        // Known before anything is stored into it, so that a fault of it is known to be of the trace.
+        // Known before anything is stored into it, so that a fault of it is known to be of the
+        // trace.
         let last = self.block.swap(block.as_ptr(), Ordering::Release);
         let header = BlockHeader { used_bytes: 0, thread: event.thread, time_ns: event.time_ns };
         let bytes = header.to_bytes();

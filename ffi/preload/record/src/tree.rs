@@ -1,8 +1,9 @@
-//! What the processes of one run know of each other: which failures were told, so that a script of a
-//! thousand commands on a full disk says one line.
+//! What the processes of one run know of each other: which failures were told, so that a script of
+//! a thousand commands on a full disk says one line.
 //!
-//! The first process gives the run a name, by an environment variable that the others inherit. Whoever
-//! fails creates an empty file of that name beside the traces; who finds it there says nothing.
+//! The first process gives the run a name, by an environment variable that the others inherit.
+//! Whoever fails creates an empty file of that name beside the traces; who finds it there says
+//! nothing.
 
 use core::cell::UnsafeCell;
 use core::ffi::{CStr, c_char};
@@ -56,7 +57,8 @@ pub(crate) fn begin(inherited: Option<&[u8]>) {
     let _ = export(run.as_mut_ptr());
 }
 
-/// Adds it to the environment, in memory that no allocator gave: the program may change what it has.
+/// Adds it to the environment, in memory that no allocator gave: the program may change what it
+/// has.
 fn export(variable: *mut u8) -> Option<()> {
     // SAFETY: the program's own code has not begun: nobody changes the environment.
     let old = unsafe { environ };
@@ -88,8 +90,8 @@ fn export(variable: *mut u8) -> Option<()> {
     Some(())
 }
 
-/// Whether this process is the first of the run to tell of a failure of this number. Also where that
-/// cannot be known: better a line twice than none.
+/// Whether this process is the first of the run to tell of a failure of this number. Also where
+/// that cannot be known: better a line twice than none.
 pub(crate) fn is_first(base: &[u8], failure: u32) -> bool {
     let mut path = [0; PATH_BYTES];
     let mut length = 0;

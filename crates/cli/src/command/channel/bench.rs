@@ -119,8 +119,8 @@ fn of_haul() -> impl Iterator<Item = Subject> {
     names.map(|name| Subject { name, found: None })
 }
 
-/// What is built in place, between ends that do not trust each other: where the receiver does not say
-/// which pages it will write to, and where it does.
+/// What is built in place, between ends that do not trust each other: where the receiver does not
+/// say which pages it will write to, and where it does.
 fn without_trust() -> [Subject; 2] {
     let sealed = name_of(Mechanism::Sealed);
     [UNTRUSTED, ANNOUNCED].map(|how| Subject { name: format!("{sealed}{how}"), found: None })

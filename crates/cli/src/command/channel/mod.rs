@@ -2,8 +2,9 @@
 //!
 //! What `send` and `recv` speak over a channel: messages of 1 MiB at most, an empty one as the end,
 //! and an empty one back when everything is where it should be. A channel that closes without the
-//! empty message was cut short. While what it received waits for whoever reads its output, `recv` says so
-//! every second by a message of one byte, so that a slow reader is told from a receiver that is stopped.
+//! empty message was cut short. While what it received waits for whoever reads its output, `recv`
+//! says so every second by a message of one byte, so that a slow reader is told from a receiver
+//! that is stopped.
 //!
 //! From the bottom up:
 //!
@@ -37,7 +38,8 @@ const MESSAGE_BYTES: usize = 1 << 20;
 /// How often a wait looks for Ctrl-C, or for what the other end says.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// What the other end did: closed in good order it is still too early, for the last word comes before.
+/// What the other end did: closed in good order it is still too early, for the last word comes
+/// before.
 fn ended(attempt: &'static str) -> impl Fn(haul::channel::Error) -> Error {
     move |error| match error {
         haul::channel::Error::Closed => Error::Ended { attempt },
@@ -45,8 +47,9 @@ fn ended(attempt: &'static str) -> impl Fn(haul::channel::Error) -> Error {
     }
 }
 
-/// Addresses that a channel takes beside a message, twice over: its memory (some 4 MiB), a pool (2 MiB), two
-/// threads (2.3 MiB), and what is allocated in small pieces, of which a program cannot know that it fails.
+/// Addresses that a channel takes beside a message, twice over: its memory (some 4 MiB), a pool (2
+/// MiB), two threads (2.3 MiB), and what is allocated in small pieces, of which a program cannot
+/// know that it fails.
 const BESIDE_BYTES: usize = 16 << 20;
 
 /// Memory for a message, where there is enough for all else as well.

@@ -116,7 +116,8 @@ fn accept(listener: &Listener, settings: &Settings) -> Result<Channel, library::
     }
 }
 
-/// What the sender hears of this end: every second that the output waits, and that it is at its end.
+/// What the sender hears of this end: every second that the output waits, and that it is at its
+/// end.
 struct Voice {
     shared: Arc<Shared>,
     #[expect(dead_code, reason = "as it is dropped the thread that speaks ends")]
@@ -137,7 +138,8 @@ impl Voice {
         let speak = move || {
             while stopped.recv_timeout(BEAT) == Err(RecvTimeoutError::Timeout) {
                 if speaking.is_waiting.load(Ordering::Relaxed) {
-                    // A sender that does not listen is waiting for its own input, and needs no word.
+                    // A sender that does not listen is waiting for its own input, and needs no
+                    // word.
                     let _ = speaking.sender().send(b".");
                 }
             }
@@ -172,7 +174,8 @@ impl Shared {
     }
 }
 
-/// Of the thread that speaks, which does next to nothing: a small one fits under a limit of addresses.
+/// Of the thread that speaks, which does next to nothing: a small one fits under a limit of
+/// addresses.
 const STACK_BYTES: usize = 256 << 10;
 
 /// Waits again and again; `None` where Ctrl-C came.
@@ -190,7 +193,8 @@ fn unless_stopped<T>(
     Ok(None)
 }
 
-/// Where the bytes go: standard output, a file that gets its name when it is whole, or a device or FIFO.
+/// Where the bytes go: standard output, a file that gets its name when it is whole, or a device or
+/// FIFO.
 enum Target {
     Output(io::Stdout),
     Stream { file: File, path: PathBuf },

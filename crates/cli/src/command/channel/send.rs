@@ -60,8 +60,9 @@ impl Send {
     }
 }
 
-/// The other end, as far as it is heard of. A consumer behind it may be slow for as long as it lives, as at
-/// a pipe; then the other end says now and then that its output waits. One that is stopped says nothing.
+/// The other end, as far as it is heard of. A consumer behind it may be slow for as long as it
+/// lives, as at a pipe; then the other end says now and then that its output waits. One that is
+/// stopped says nothing.
 struct Other {
     receiver: Receiver,
     /// When something was last heard of it.

@@ -1,5 +1,6 @@
 //! What happened in a window of cycles, row by row: what each instruction and each transaction did
-//! when, and whom it waited for. Drawn as text by `picture`, and told in records, which the page draws.
+//! when, and whom it waited for. Drawn as text by `picture`, and told in records, which the page
+//! draws.
 
 use std::ops::Range;
 
@@ -43,7 +44,8 @@ pub(super) struct Window {
 }
 
 impl Window {
-    /// What a traced run noted on a machine with lines of this size; `None` where it was not traced.
+    /// What a traced run noted on a machine with lines of this size; `None` where it was not
+    /// traced.
     pub(super) fn of(cycles: &Range<u64>, outcome: &Outcome, line_bytes: u64) -> Option<Self> {
         let pipeline = outcome.pipeline.as_ref()?;
         let trace = outcome.transactions.as_ref();

@@ -75,8 +75,8 @@ fn clone_with(receive: &Path) -> tempfile::TempDir {
     folder
 }
 
-/// Fails unless a command does what the remark behind it says: `# given up after 100,000 instructions`,
-/// or `# 266,862 cycles`.
+/// Fails unless a command does what the remark behind it says: `# given up after 100,000
+/// instructions`, or `# 266,862 cycles`.
 fn as_shown(line: &str, ran: Ran) {
     let remark = line.split_once(" # ").map_or("", |(_, remark)| remark.trim());
     let plain = |text: &str| text.replace(',', "");

@@ -181,7 +181,8 @@ fn a_run_without_end_stops_when_asked_to() {
     stops(&["reproduce", "--program", loops, "--out", text(&out)], &["interrupted"]);
 }
 
-/// In every mode of the engine, in order and out of order: the copy is refused before any of it is done.
+/// In every mode of the engine, in order and out of order: the copy is refused before any of it is
+/// done.
 #[test]
 fn copies_that_cannot_be_are_named() {
     let folder = tempfile::tempdir().unwrap();

@@ -7,28 +7,31 @@
 //! n <= 256:  four lines at 0, k, n-64-k, n-64, k = 64 when n > 128, else 0: no branch on n
 //!            (a caller that inlined n <= 64 has two lines up to 128, and a branch there),
 //!            all loads before all stores, so any overlap is fine
-//! n <= 512:  the first four and the last two or four lines likewise, where eight fit into the registers
+//! n <= 512:  the first four and the last two or four lines likewise, where eight fit into the
+//!            registers
 //! more:      save the head and the tail in registers
 //!            forward (target below source, or disjoint): align the target up, step up, then tail
-//!            backward (target inside the source): align the target's end down, step down, then head
+//!            backward (target inside the source): align the target's end down, step down, then
+//!            head
 //! ```
 //!
 //! The head and the tail are loaded before the loop stores anything and are stored after it, so
 //! the loop may overrun neither and needs no remainder of its own.
 //!
-//! The head of a forward copy is one register, unless [`Line::COPY_ALIGNMENT`] wants a line: a longer one
-//! saves no store on average, and costs most where sizes are multiples of 128 or a little less, as programs
-//! like them. With a head of two lines copies of 640 to 2048 bytes took 1.14 to 1.04 of libc's time on Zen 4,
-//! with one line 1.06 to 1.01, with one register 0.98. A number of steps that depends on the size alone, by a
-//! start that moves down by a register where need be, is mispredicted less and starts later: 1.04 again.
+//! The head of a forward copy is one register, unless [`Line::COPY_ALIGNMENT`] wants a line: a
+//! longer one saves no store on average, and costs most where sizes are multiples of 128 or a
+//! little less, as programs like them. With a head of two lines copies of 640 to 2048 bytes took
+//! 1.14 to 1.04 of libc's time on Zen 4, with one line 1.06 to 1.01, with one register 0.98. A
+//! number of steps that depends on the size alone, by a start that moves down by a register where
+//! need be, is mispredicted less and starts later: 1.04 again.
 //!
 //! # Known to be suboptimal
 //!
 //! Where the size is random the branch that ends the loop is mispredicted about once a call; hence
 //! the blocks above it, which copy up to half again too much and have none. A block for up to 1024
-//! bytes lost 3% to the loop: its own size branch was mispredicted as often. That of 257 to 512 bytes
-//! has a branch at 384, which saves a quarter of the stores: from memory 1.00 instead of 1.11 of libc's
-//! time, in L1 0.93 instead of 0.86.
+//! bytes lost 3% to the loop: its own size branch was mispredicted as often. That of 257 to 512
+//! bytes has a branch at 384, which saves a quarter of the stores: from memory 1.00 instead of 1.11
+//! of libc's time, in L1 0.93 instead of 0.86.
 
 use super::BLOCK_MAX;
 use crate::arch::line::LINE;
@@ -71,8 +74,8 @@ pub(crate) unsafe fn copy_65_to_256<L: Line>(target: *mut u8, source: *const u8,
     }
 }
 
-/// memmove of 65 to 256 bytes with a branch at 128, which saves half the loads and stores below: what
-/// callers that have the sizes up to 64 in their own code go by, as `small` says why.
+/// memmove of 65 to 256 bytes with a branch at 128, which saves half the loads and stores below:
+/// what callers that have the sizes up to 64 in their own code go by, as `small` says why.
 ///
 /// # Safety
 /// As [`copy`], and the length is in that range.
@@ -126,9 +129,9 @@ pub(crate) unsafe fn copy_above_256<L: Line>(target: *mut u8, source: *const u8,
 unsafe fn copy_257_to_512<L: Line>(target: *mut u8, source: *const u8, length: usize) {
     let inner = 2 * LINE;
     let end = length - 2 * LINE;
-    // SAFETY: four pieces of two lines, the first two and the last two of `length`, which is more than
-    // two pieces and at most four, or up to three the first two and the last: they lie inside it and
-    // cover it. All loads precede all stores.
+    // SAFETY: four pieces of two lines, the first two and the last two of `length`, which is more
+    // than two pieces and at most four, or up to three the first two and the last: they lie inside
+    // it and cover it. All loads precede all stores.
     unsafe {
         if length <= 6 * LINE {
             let a = load_2::<L>(source);
@@ -155,9 +158,9 @@ unsafe fn copy_257_to_512<L: Line>(target: *mut u8, source: *const u8, length: u
 #[inline(always)]
 unsafe fn forward<L: Line>(target: *mut u8, source: *const u8, length: usize) {
     let step = L::STEP * LINE;
-    // SAFETY: length > 256 >= step, so head and tail lie inside. `at` starts at most COPY_ALIGNMENT - 1
-    // below COPY_ALIGNMENT, where the head ends, and grows by `step` while it is below length - step, so
-    // each step ends below `length`; the tail covers what is left. target + at is a multiple of
+    // SAFETY: length > 256 >= step, so head and tail lie inside. `at` starts at most
+    // COPY_ALIGNMENT - 1 below COPY_ALIGNMENT, where the head ends, and grows by `step` while it is
+    // below length - step, so each step ends below `length`; the tail covers what is left. target + at is a multiple of
     // ALIGNMENT because `step` is one too. A step loads all it stores before it stores, and stores
     // only below what later steps load.
     unsafe {
@@ -184,8 +187,8 @@ unsafe fn forward<L: Line>(target: *mut u8, source: *const u8, length: usize) {
 unsafe fn backward<L: Line>(target: *mut u8, source: *const u8, length: usize) {
     let step = L::STEP * LINE;
     // SAFETY: the mirror of `forward`. `end` starts at most COPY_ALIGNMENT below `length`, at a
-    // multiple of COPY_ALIGNMENT, and shrinks by `step` while it is above `step`, so no step starts below 0; the
-    // head covers what is left.
+    // multiple of COPY_ALIGNMENT, and shrinks by `step` while it is above `step`, so no step starts
+    // below 0; the head covers what is left.
     unsafe {
         let head = load_step::<L>(source);
         let tail = L::load(source.add(length - LINE));

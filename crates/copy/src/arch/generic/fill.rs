@@ -1,9 +1,9 @@
 //! memset over cache lines: `generic::copy` without the loads.
 //!
 //! A block without branches for 257 to 512 bytes, which the copy has, lost 10% here: a loop of
-//! stores is too short to hide the branch that leads to it. The head is one register, as the copy's: with
-//! two lines fills of 384 to 2048 bytes took libc's time on Zen 4, with one register 0.83 to 0.95 of it,
-//! with one line 6% more than with two.
+//! stores is too short to hide the branch that leads to it. The head is one register, as the
+//! copy's: with two lines fills of 384 to 2048 bytes took libc's time on Zen 4, with one register
+//! 0.83 to 0.95 of it, with one line 6% more than with two.
 
 use super::BLOCK_MAX;
 use crate::arch::line::LINE;

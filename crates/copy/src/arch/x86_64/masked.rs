@@ -30,9 +30,9 @@
 //! 8 bytes read. Copies: one access to 64 bytes and a branch there 0.43, 0.56; four up to 256 bytes
 //! 0.39, 0.65; the second half at 64 under a mask of its own 0.40, 0.55, but within 128 bytes of a
 //! page's end. Fills: one store and a branch at 64 0.84, 0.96; two to 128 0.81, 1.02; four to the
-//! same 64 bytes 0.67, 1.06; to a scratch 0.68, 0.91. Of the sizes of one program that fills 16 to 31
-//! bytes mostly, where the first bytes are read: 1.18 of libc's time; the masked store last 1.35,
-//! four stores of 32 bytes 1.30, an address for no bytes chosen before it 1.22.
+//! same 64 bytes 0.67, 1.06; to a scratch 0.68, 0.91. Of the sizes of one program that fills 16 to
+//! 31 bytes mostly, where the first bytes are read: 1.18 of libc's time; the masked store last
+//! 1.35, four stores of 32 bytes 1.30, an address for no bytes chosen before it 1.22.
 
 use core::arch::asm;
 use core::arch::x86_64::_bzhi_u64;

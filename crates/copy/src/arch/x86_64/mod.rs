@@ -6,7 +6,8 @@
 //! - `avx2`: two registers of 32 bytes;
 //! - `avx512vl`: AVX2's width on the registers ymm16 to ymm31;
 //! - `avx512`: one register of 64 bytes;
-//! - `string`: `rep movsb` and `rep stosb`.
+//! - `string`: `rep movsb` and `rep stosb`;
+//! - `masked`: small sizes by masked loads and stores.
 
 pub(crate) mod avx2;
 pub(crate) mod avx512;

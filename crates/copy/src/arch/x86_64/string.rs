@@ -1,8 +1,9 @@
 //! `rep movsb` and `rep stosb`: the microcode's own loop.
 //!
 //! Good on Intel since Ivy Bridge from a few KiB up to the last-level cache, poor on AMD Zen 3 and
-//! 4 where target and source are not aligned alike; so the feature bit chooses it on Intel alone, and
-//! elsewhere measurement. The start is copied by registers and the target aligned to a line first.
+//! 4 where target and source are not aligned alike; so the feature bit chooses it on Intel alone,
+//! and elsewhere measurement. The start is copied by registers and the target aligned to a line
+//! first.
 
 use core::arch::asm;
 
@@ -23,10 +24,10 @@ pub(crate) unsafe extern "C" fn copy(target: *mut u8, source: *const u8, length:
     }
     let beyond = target.addr() & (LINE - 1);
     if beyond == 0 {
-        // Without a head: in a ring between two cores of Cascade Lake, strings of 8 to 16 KiB that begin
-        // behind the first line took 5 to 20% longer at either end.
-        // SAFETY: the caller's promise; the two do not overlap, and the direction flag is clear by the
-        // calling convention.
+        // Without a head: in a ring between two cores of Cascade Lake, strings of 8 to 16 KiB that
+        // begin behind the first line took 5 to 20% longer at either end. SAFETY: the caller's
+        // promise; the two do not overlap, and the direction flag is clear by the calling
+        // convention.
         unsafe {
             asm!(
                 "rep movsb",

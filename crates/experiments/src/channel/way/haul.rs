@@ -1,4 +1,5 @@
-//! haul's channels: one for each mechanism, both ends trusting each other unless the name says otherwise.
+//! haul's channels: one for each mechanism, both ends trusting each other unless the name says
+//! otherwise.
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
@@ -9,27 +10,29 @@ use super::{Stage, Way, meet, path};
 use crate::channel::content;
 use crate::channel::protocol::{Kind, Side};
 
-/// One page of so many is written to by the receiver of what was built in place: what a program changes
-/// of a large message is little, and of what came sealed a page that is written to is copied.
+/// One page of so many is written to by the receiver of what was built in place: what a program
+/// changes of a large message is little, and of what came sealed a page that is written to is
+/// copied.
 pub const DIRTY_PAGES: usize = 10;
 
 /// Behind a mechanism's name: with a checksum over what the receiver keeps.
 pub const INTEGRITY: &str = "+integrity";
 
-/// Behind `haul:sealed`: the ends do not trust each other, so the receiver has a private view of sealed
-/// memory, and not the memory itself.
+/// Behind `haul:sealed`: the ends do not trust each other, so the receiver has a private view of
+/// sealed memory, and not the memory itself.
 pub const UNTRUSTED: &str = "+untrusted";
 
-/// Behind `haul:sealed`: likewise, and the receiver says beforehand where it will write to, which is the
-/// first tenth of the pages, in one piece.
+/// Behind `haul:sealed`: likewise, and the receiver says beforehand where it will write to, which
+/// is the first tenth of the pages, in one piece.
 pub const ANNOUNCED: &str = "+announced";
 
-/// So many tasks a channel has. Where the memory of a ring lies, and so in which sets of the caches, is drawn
-/// once for each channel, and two that do the same differ by up to a quarter for that alone.
+/// So many tasks a channel has. Where the memory of a ring lies, and so in which sets of the
+/// caches, is drawn once for each channel, and two that do the same differ by up to a quarter for
+/// that alone.
 const TASKS_OF_A_CHANNEL: u32 = 2;
 
-/// What goes through a new channel, untimed, before what is measured does: at most so many messages of at most
-/// so many bytes, so that it is as warm as one that had tasks.
+/// What goes through a new channel, untimed, before what is measured does: at most so many messages
+/// of at most so many bytes, so that it is as warm as one that had tasks.
 const WARMING_MESSAGES_MAX: usize = 256;
 const WARMING_BYTES_MAX: usize = 4 << 20;
 
@@ -130,12 +133,13 @@ impl Haul {
         self.fell_back |= account.fell_back_from.is_some();
     }
 
-    /// Makes the channel anew where it had its tasks and goes by memory of its own. The one before goes after
-    /// that, or its memory would come back.
+    /// Makes the channel anew where it had its tasks and goes by memory of its own. The one before
+    /// goes after that, or its memory would come back.
     fn renew(&mut self, stage: &Stage<'_>) -> Result<(), String> {
         let has_ring = matches!(self.mechanism, None | Some(Mechanism::Inline | Mechanism::Ring));
         self.tasks += 1;
-        // Of a target without pages a new channel knows nothing, and takes another way for the first message.
+        // Of a target without pages a new channel knows nothing, and takes another way for the
+        // first message.
         if !has_ring || stage.task.is_cold || self.tasks <= TASKS_OF_A_CHANNEL {
             return Ok(());
         }

@@ -1,5 +1,5 @@
-//! The seed's two ways, as it had them: shared memory of the whole size with a memcpy in and a memcpy
-//! out, one after the other; and vmsplice at both ends of a pipe, a page a call.
+//! The seed's two ways, as it had them: shared memory of the whole size with a memcpy in and a
+//! memcpy out, one after the other; and vmsplice at both ends of a pipe, a page a call.
 
 use std::fs::File;
 use std::io::{Read, Write};

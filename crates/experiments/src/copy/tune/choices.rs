@@ -1,8 +1,8 @@
 //! The small shape and the instruction set: what copies and fills have in common.
 //!
-//! The small shape is tried on the sizes of a service, as programs are compiled with it, and the instruction set
-//! on single sizes from where blocks begin to where other ways do; both by both readers. What was found is
-//! checked on other distributions.
+//! The small shape is tried on the sizes of a service, as programs are compiled with it, and the
+//! instruction set on single sizes from where blocks begin to where other ways do; both by both
+//! readers. What was found is checked on other distributions.
 
 use std::time::Duration;
 
@@ -21,7 +21,8 @@ use crate::error::Error;
 /// Functions that a choice is judged by: memmove goes as memcpy does.
 const FUNCTIONS: [Function; 2] = [Function::Memcpy, Function::Memset];
 
-/// What the small shape is tried on: in memory no shape is told from another, and its region wants memory.
+/// What the small shape is tried on: in memory no shape is told from another, and its region wants
+/// memory.
 const SMALL: &str = "service";
 const SMALL_LEVELS: [Level; 2] = [Level::L1, Level::Llc];
 
@@ -183,7 +184,8 @@ impl Sums {
         Ok(true)
     }
 
-    /// The alternative with the least time, if that is less than the base's by what a change is worth.
+    /// The alternative with the least time, if that is less than the base's by what a change is
+    /// worth.
     fn best(&self, base: Policy) -> Policy {
         let least = self.alternatives.iter().min_by(|(_, a), (_, b)| a.total_cmp(b));
         match least {

@@ -8,18 +8,21 @@
 //! each:
 //!   train  haul with each alternative, against haul under what was kept so far
 //!   search the alternatives that cost the least over all that was trained, never behind at one
-//!   check  haul with those against haul without, at sizes and on distributions that were not trained on
+//!   check  haul with those against haul without, at sizes and on distributions that were not
+//!          trained on
 //!   keep   them if they win the check
 //! ```
 //!
-//! What is measured is what will run: `haul`'s own entry under a policy, which is put in force untimed before
-//! each sample. It holds for the whole process, so nothing else may be measured meanwhile; what was in force
-//! before is put back at the end. Who reads what was written counts: see [`ThenRead::JUDGES`](super::ThenRead::JUDGES).
+//! What is measured is what will run: `haul`'s own entry under a policy, which is put in force
+//! untimed before each sample. It holds for the whole process, so nothing else may be measured
+//! meanwhile; what was in force before is put back at the end. Who reads what was written counts:
+//! see [`ThenRead::JUDGES`](super::ThenRead::JUDGES).
 //!
 //! From the bottom up:
 //!
 //! - [`search`]: from times to thresholds, pure arithmetic;
-//! - `rounds`: haul under several policies beside each other, and the share of the time that each gets;
+//! - `rounds`: haul under several policies beside each other, and the share of the time that each
+//!   gets;
 //! - `offsets`: strings where target and source lie badly to each other;
 //! - `choices` and `sizes`: what is trained and checked.
 
@@ -68,7 +71,8 @@ impl Default for Tune {
     }
 }
 
-/// A part of the policy that is found, checked and kept on its own, on top of what was kept before it.
+/// A part of the policy that is found, checked and kept on its own, on top of what was kept before
+/// it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
     /// What copies and fills have in common: the small shape and the instruction set.
@@ -190,7 +194,8 @@ fn judge(verdict: &mut Verdict, checks: &[Checked]) {
     verdict.is_kept = never_behind && verdict.ratio.is_some_and(|ratio| ratio <= 1.0 - GAIN_MIN);
 }
 
-/// The largest size that is measured where nobody says another, and memory allows it: no cache holds it.
+/// The largest size that is measured where nobody says another, and memory allows it: no cache
+/// holds it.
 #[must_use]
 pub fn size_uncached_bytes(caches: &Caches) -> usize {
     caches.llc_bytes.saturating_mul(4).clamp(16 << 20, 128 << 20)

@@ -1,10 +1,11 @@
 //! Strings where target and source lie badly to each other.
 //!
-//! `rep movsb` has offsets at which it is many times slower than elsewhere, on some processors: drawn addresses
-//! come upon them now and then, and a program may have them always. Known are targets 1 to 63 bytes above the
-//! source in their pages (Zen 3 and 4: a factor of 20; Zen 5 at 32 bytes: 1.8), the same beyond a multiple of
-//! 4 GiB (Intel's fast short strings), and targets a little below or above a page's distance, where loads wait
-//! for stores of the same low twelve bits.
+//! `rep movsb` has offsets at which it is many times slower than elsewhere, on some processors:
+//! drawn addresses come upon them now and then, and a program may have them always. Known are
+//! targets 1 to 63 bytes above the source in their pages (Zen 3 and 4: a factor of 20; Zen 5 at 32
+//! bytes: 1.8), the same beyond a multiple of 4 GiB (Intel's fast short strings), and targets a
+//! little below or above a page's distance, where loads wait for stores of the same low twelve
+//! bits.
 
 use std::time::Duration;
 
@@ -19,7 +20,8 @@ use crate::copy::workload::{Apart, Workload};
 use crate::copy::{Function, Plain, ThenRead};
 use crate::error::Error;
 
-/// The largest size that is tried, in bytes: beyond it both buffers leave L2, and memory's time hides offsets.
+/// The largest size that is tried, in bytes: beyond it both buffers leave L2, and memory's time
+/// hides offsets.
 pub(super) const SIZE_MAX_BYTES: usize = 2 << 20;
 
 /// The most time that the offsets of one size get.
@@ -40,8 +42,9 @@ const BAD: [Apart; 8] = [
     Apart { multiple_of: FAR, and: 33 },
 ];
 
-/// The time of a string over that of registers at the worst of the offsets, for copies of this size; `None`
-/// when stopped. An offset for which the machine has no address space left is passed over.
+/// The time of a string over that of registers at the worst of the offsets, for copies of this
+/// size; `None` when stopped. An offset for which the machine has no address space left is passed
+/// over.
 pub(super) fn worst(
     config: &Tune,
     size: usize,

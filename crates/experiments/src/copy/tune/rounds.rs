@@ -1,4 +1,5 @@
-//! haul under several policies beside each other, and the share of the time that each comparison gets.
+//! haul under several policies beside each other, and the share of the time that each comparison
+//! gets.
 
 use std::time::{Duration, Instant};
 
@@ -16,8 +17,8 @@ use crate::copy::{Function, ThenRead, proof};
 use crate::error::Error;
 use crate::outcome::{self, Metric, Template};
 
-/// The share of a comparison's allotment that goes to rounds; the rest is for mapping and touching its
-/// memory, and for checking what was copied.
+/// The share of a comparison's allotment that goes to rounds; the rest is for mapping and touching
+/// its memory, and for checking what was copied.
 const OWN_SHARE: f64 = 0.75;
 
 /// Rounds that every comparison gets, whatever the budget.
@@ -29,8 +30,8 @@ const SAMPLE: Duration = Duration::from_micros(150);
 /// A policy with the name that records have it by.
 pub(super) type Entrant = (&'static str, Policy);
 
-/// Shares what is left of a time among the comparisons that are left: what preparing one takes, or few
-/// rounds of a large size, comes off the others.
+/// Shares what is left of a time among the comparisons that are left: what preparing one takes, or
+/// few rounds of a large size, comes off the others.
 pub(super) struct Allotment {
     end: Instant,
     items: usize,
@@ -104,8 +105,8 @@ pub(super) fn drawn(
     Ok(Workload::drawn(&mix, &context.caches, 1)?)
 }
 
-/// haul under several policies, the first being the baseline; emits the records, and returns what each of
-/// the others took over it. `None` where the run was stopped before a round.
+/// haul under several policies, the first being the baseline; emits the records, and returns what
+/// each of the others took over it. `None` where the run was stopped before a round.
 pub(super) fn compare(
     config: &Tune,
     item: &Item,

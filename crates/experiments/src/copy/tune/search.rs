@@ -1,9 +1,10 @@
 //! From times by way and size to strings and thresholds: pure arithmetic.
 //!
 //! The thresholds are few and their values are the sizes that were measured, so all combinations
-//! are tried, of copies with strings anywhere and with those that are aligned alike alone. A combination costs, at each size, the logarithm of its way's ratio to the default,
-//! where that is beyond doubt: see [`counted`]. The cheapest wins; among equals the one that changes
-//! the way of the fewest sizes, then the fewest thresholds.
+//! are tried, of copies with strings anywhere and with those that are aligned alike alone. A
+//! combination costs, at each size, the logarithm of its way's ratio to the default, where that is
+//! beyond doubt: see [`counted`]. The cheapest wins; among equals the one that changes the way of
+//! the fewest sizes, then the fewest thresholds.
 
 use haul_copy::Policy;
 use haul_copy::policy::Strings;
@@ -19,12 +20,12 @@ pub const GAIN_MARGIN: f64 = 0.015;
 /// A way that is slower by this counts as slower: a change has to be worth it.
 pub const LOSS_MARGIN: f64 = 0.003;
 
-/// How often the worst of the bad offsets is taken to come: 63 of a page's 4,096 distances are the worst on
-/// Zen 4, the processor with the worst that is known.
+/// How often the worst of the bad offsets is taken to come: 63 of a page's 4,096 distances are the
+/// worst on Zen 4, the processor with the worst that is known.
 const BAD_OFFSET_SHARE: f64 = 63.0 / 4096.0;
 
-/// A string that takes so many times as long as registers at the worst offset is not taken: a program may have
-/// that offset always. Zen 4 takes 20 times as long, and Zen 5 1.8.
+/// A string that takes so many times as long as registers at the worst offset is not taken: a
+/// program may have that offset always. Zen 4 takes 20 times as long, and Zen 5 1.8.
 const BAD_OFFSET_MAX: f64 = 3.0;
 
 /// How bytes are moved, as thresholds choose it.
@@ -52,8 +53,8 @@ pub struct Trained {
 }
 
 impl Trained {
-    /// Has strings anywhere cost what they cost with the worst of the bad offsets in its share of calls.
-    /// `over_registers` is their time there over that of registers.
+    /// Has strings anywhere cost what they cost with the worst of the bad offsets in its share of
+    /// calls. `over_registers` is their time there over that of registers.
     pub fn add_worst(&mut self, over_registers: f64) {
         let of = |wanted| self.ratios.iter().find(|(way, _)| *way == wanted).map(|(_, it)| *it);
         let worst = of(Way::Registers).map_or(over_registers, |ratio| ratio * over_registers);
@@ -154,9 +155,9 @@ pub fn way(function: Function, policy: &Policy, size: usize) -> Way {
     }
 }
 
-/// The base with the cheapest strings and thresholds of a function for what was trained; those of other
-/// functions, and all of them where nothing is cheaper, are the base's. So is the way of sizes beyond those
-/// trained: what loses up to there may gain behind it, as streaming does.
+/// The base with the cheapest strings and thresholds of a function for what was trained; those of
+/// other functions, and all of them where nothing is cheaper, are the base's. So is the way of
+/// sizes beyond those trained: what loses up to there may gain behind it, as streaming does.
 #[must_use]
 pub fn best(function: Function, trained: &[Trained], base: Policy) -> Policy {
     let mut values: Vec<usize> = trained.iter().map(|trained| trained.size).collect();
@@ -361,7 +362,8 @@ mod tests {
         );
     }
 
-    /// Strings that gain where lines are alike alone are taken there alone, and anywhere where they gain.
+    /// Strings that gain where lines are alike alone are taken there alone, and anywhere where they
+    /// gain.
     #[test]
     fn strings_are_taken_where_they_gain() {
         for (anywhere, expected) in [(1.4, Strings::Alike), (0.8, Strings::Any)] {

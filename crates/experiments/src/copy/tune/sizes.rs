@@ -22,8 +22,8 @@ use crate::error::Error;
 const CHECKS: [(&str, Level); 3] =
     [("storage", Level::L2), ("storage", Level::Llc), ("messages", Level::L2)];
 
-/// From this size on, in bytes, a reader of 8 of them is not told from none: a load from memory takes 100 ns,
-/// and such a copy 15 µs at least.
+/// From this size on, in bytes, a reader of 8 of them is not told from none: a load from memory
+/// takes 100 ns, and such a copy 15 µs at least.
 const READ_BELOW_BYTES: usize = 1 << 20;
 
 /// The policy of a function with the ways that cost the least; `None` when stopped.
@@ -48,7 +48,8 @@ pub(super) fn train(
     if !takes_new_strings(&found, &base) {
         return Ok(Some(found));
     }
-    // What the drawn offsets seldom show may be far behind: such sizes are tried where it is known to be bad.
+    // What the drawn offsets seldom show may be far behind: such sizes are tried where it is known
+    // to be bad.
     for trained in &mut trained {
         let size = trained.size;
         let is_string = |policy| search::way(function, policy, size) == Way::String;

@@ -33,8 +33,8 @@ impl Haul {
         let heap: &Heap = Box::leak(Box::new(heap.map_err(|error| error.to_string())?));
         if start.grow_ahead_bytes > 0 {
             heap.maintain();
-            // As a program that pins its threads does it: upkeep runs where they do not. Where they are
-            // on every CPU it runs anywhere.
+            // As a program that pins its threads does it: upkeep runs where they do not. Where they
+            // are on every CPU it runs anywhere.
             let busy = &start.cpus[..start.threads.min(start.cpus.len())];
             let free: Vec<usize> =
                 sys::affinity().into_iter().filter(|cpu| !busy.contains(cpu)).collect();

@@ -15,8 +15,8 @@ use std::ptr::NonNull;
 /// A heap whose functions a driver calls. Every call is timed: an implementation adds nothing.
 ///
 /// # Safety
-/// `allocate`, `allocate_zeroed` and `reallocate` give memory that is valid for reads and writes of `size` bytes,
-/// aligned to `align`, that nothing else refers to until it is freed.
+/// `allocate`, `allocate_zeroed` and `reallocate` give memory that is valid for reads and writes of
+/// `size` bytes, aligned to `align`, that nothing else refers to until it is freed.
 pub(super) unsafe trait Allocator: Sync {
     /// `size` bytes aligned to `align`, a power of two. `None` where the heap has none.
     fn allocate(&self, size: usize, align: usize) -> Option<NonNull<u8>>;

@@ -46,7 +46,8 @@ pub(super) fn release<A: Allocator>(allocator: &A, clock: &Clock, held: &mut Hel
 /// Makes every page of every block resident. Gives the bytes that were asked for.
 pub(super) fn touch(held: &Held) -> Found {
     for block in &held.blocks {
-        // SAFETY: the block is live and as long as its size says; the list holds the only reference.
+        // SAFETY: the block is live and as long as its size says; the list holds the only
+        // reference.
         unsafe { touch_block(block.address, block.size) };
     }
     let payload: usize = held.blocks.iter().map(|block| block.size).sum();

@@ -1,6 +1,6 @@
-//! Single allocations while the heap grows: what the slowest of ten thousand takes. And beside each a
-//! wait by the clock alone, as long as the allocation before it: what the machine's interruptions make
-//! of that is no heap's doing.
+//! Single allocations while the heap grows: what the slowest of ten thousand takes. And beside each
+//! a wait by the clock alone, as long as the allocation before it: what the machine's interruptions
+//! make of that is no heap's doing.
 
 use haul_measure::clock::Clock;
 use haul_measure::sample::Sample;
@@ -16,8 +16,8 @@ const QUANTILES: [f64; 4] = [0.5, 0.99, 0.9999, 1.0];
 /// Those of the waits that are told.
 const WAIT_QUANTILES: [f64; 2] = [0.9999, 1.0];
 
-/// The longest wait, in ns: an allocation that was interrupted must not make its wait as long. Refills
-/// take less, and are all but a few of the calls that take longer than most.
+/// The longest wait, in ns: an allocation that was interrupted must not make its wait as long.
+/// Refills take less, and are all but a few of the calls that take longer than most.
 const WAIT_NS_MAX: f64 = 1000.0;
 
 /// Allocates `count` blocks, each timed alone, with a pause before each and its pages touched after

@@ -39,7 +39,8 @@ struct Place {
 }
 
 impl Script {
-    /// Reads the file of steps, for as many threads; every page of what is written later is touched.
+    /// Reads the file of steps, for as many threads; every page of what is written later is
+    /// touched.
     pub(super) fn read(path: &Path, threads: usize) -> Result<Self, String> {
         let steps = script::read(path)
             .map_err(|error| format!("cannot read {}: {error}", path.display()))?;

@@ -18,7 +18,8 @@ pub(super) fn bulk<A: Allocator>(
 ) -> Result<Found, String> {
     let allocated = keep::grow(allocator, clock, held, count, &[shape]);
     for block in &held.blocks {
-        // SAFETY: the block is live and as long as its size says; the list holds the only reference.
+        // SAFETY: the block is live and as long as its size says; the list holds the only
+        // reference.
         unsafe { fill(block.address, block.size) };
     }
     let mut found = keep::release(allocator, clock, held);

@@ -1,8 +1,8 @@
 //! The paper again: 48 machines, Table 2, Figures 6 to 8, and how far off each figure is.
 //!
 //! Twice: with the machine as it is described, and with one knob (compute per packet) set so that
-//! BASE's copy shares in order are the paper's. The knob sees no other figure; where it comes out at
-//! nothing, the second time is the first, and is not run again.
+//! BASE's copy shares in order are the paper's. The knob sees no other figure; where it comes out
+//! at nothing, the second time is the first, and is not run again.
 //!
 //! From the bottom up:
 //!
@@ -44,8 +44,8 @@ pub struct Reproduce {
     pub program: Option<std::path::PathBuf>,
 }
 
-/// Packets before time is taken at most: they warm caches, predictor and the connection, and are more
-/// than a turn of the NIC's 256 buffers.
+/// Packets before time is taken at most: they warm caches, predictor and the connection, and are
+/// more than a turn of the NIC's 256 buffers.
 const WARM_PACKETS_MAX: u64 = 300;
 
 /// Of so many packets, how many come before time is taken.
@@ -135,8 +135,8 @@ fn run(
     let warm = warm_packets(packets);
     let stop = context.stop;
     let mut failure = None;
-    // Records stand in the order of the points, whichever ended first: a run's file is then the same
-    // on any number of threads.
+    // Records stand in the order of the points, whichever ended first: a run's file is then the
+    // same on any number of threads.
     let mut ended = BTreeMap::new();
     let mut keep = |index: usize, simulated: Simulated, context: &mut Context<'_>| {
         context.emit(points[index].record(results, &simulated));

@@ -174,7 +174,8 @@ impl std::fmt::Display for Point {
 pub(super) struct Results {
     /// Packets of each.
     pub packets: u64,
-    /// What ran: the digest of the program's bytes, by which a record says whether it can be had again.
+    /// What ran: the digest of the program's bytes, by which a record says whether it can be had
+    /// again.
     pub program_digest: String,
     runs: Vec<(Point, Simulated)>,
 }

@@ -1,5 +1,5 @@
-//! From cycles to cells, mean error and tiers: held by hand-made runs whose figures are the paper's,
-//! and by the committed record.
+//! From cycles to cells, mean error and tiers: held by hand-made runs whose figures are the
+//! paper's, and by the committed record.
 
 use std::path::Path;
 use std::sync::atomic::AtomicBool;

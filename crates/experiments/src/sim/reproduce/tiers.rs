@@ -1,5 +1,5 @@
-//! The tiers that a reproduction is held to: A, every ordering and trend; B, Table 2 within 5 points
-//! in order and 8 out of order, 4 in the mean; C, Figure 8 within 2 points.
+//! The tiers that a reproduction is held to: A, every ordering and trend; B, Table 2 within 5
+//! points in order and 8 out of order, 4 in the mean; C, Figure 8 within 2 points.
 
 use haul_model::{Kind, Record};
 

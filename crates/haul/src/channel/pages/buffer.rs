@@ -47,8 +47,8 @@ unsafe impl Sync for Buffer {}
 
 impl Buffer {
     /// Zeroed memory to receive into. Where a message stands in pages of its own already as
-    /// [`recv_into`](crate::channel::Receiver::recv_into) gets a page-aligned part of this memory, its
-    /// pages take their place, without a copy.
+    /// [`recv_into`](crate::channel::Receiver::recv_into) gets a page-aligned part of this memory,
+    /// its pages take their place, without a copy.
     ///
     /// # Errors
     /// [`Error::System`] where there is not so much memory.

@@ -62,14 +62,14 @@ impl Machine {
         Some(machine)
     }
 
-    /// The options of every DPDK program: no devices but those that it is told of, memory from where
-    /// there is any, and files of its own.
+    /// The options of every DPDK program: no devices but those that it is told of, memory from
+    /// where there is any, and files of its own.
     pub(crate) fn options(&self, cores: &str) -> Vec<String> {
         options(cores, self.huge_folder.as_deref())
     }
 
-    /// The same with all memory taken at the start: what a test needs at most, or what others leave of the
-    /// pool.
+    /// The same with all memory taken at the start: what a test needs at most, or what others leave
+    /// of the pool.
     pub(crate) fn options_ahead(&self, cores: &str) -> Vec<String> {
         let mut options = self.options(cores);
         if self.huge_folder.is_some() {

@@ -368,8 +368,8 @@ fn processes_free_each_others_blocks() {
     }
 }
 
-/// Blocks of its own that DPDK allocates or frees beside, as its processes come and go. The 2000 that
-/// are exchanged are more.
+/// Blocks of its own that DPDK allocates or frees beside, as its processes come and go. The 2000
+/// that are exchanged are more.
 const OWN_BLOCKS: u32 = 8;
 
 /// The number in "done 517".

@@ -12,8 +12,8 @@ use crate::machine::{is_here, skip};
 /// What no program of these tests needs on a loaded machine of two cores.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What is waited at a time, and so what a time counts at most in which the tests were stopped with the
-/// programs (a freezer, a virtual machine that pauses): they could do nothing then.
+/// What is waited at a time, and so what a time counts at most in which the tests were stopped with
+/// the programs (a freezer, a virtual machine that pauses): they could do nothing then.
 const NAP: Duration = Duration::from_millis(200);
 
 /// What is left of [`PATIENCE`].
@@ -68,7 +68,8 @@ pub(crate) fn library() -> &'static Path {
     })
 }
 
-/// Compiles one of the C programs beside this file; `None`, with the skip told, without DPDK's headers.
+/// Compiles one of the C programs beside this file; `None`, with the skip told, without DPDK's
+/// headers.
 pub(crate) fn compile(what: &str, name: &str) -> Option<PathBuf> {
     if !is_here("pkg-config") {
         skip(what, "no pkg-config on PATH", "apt-get install pkg-config");

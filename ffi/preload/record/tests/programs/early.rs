@@ -1,4 +1,5 @@
-//! Calls that come before there is an allocator: the look-up of the real functions allocates itself.
+//! Calls that come before there is an allocator: the look-up of the real functions allocates
+//! itself.
 
 use crate::recording::{Recording, library, succeed};
 

@@ -66,7 +66,8 @@ fn what_stands_there_is_never_written_to() {
     let folder = recording.folder.path();
     let precious = folder.join("precious");
     std::fs::write(&precious, "precious").expect("the folder is ours");
-    // With the process named by %p alone, the name can be known beforehand: here a link stands there.
+    // With the process named by %p alone, the name can be known beforehand: here a link stands
+    // there.
     let name = folder.join("link");
     std::os::unix::fs::symlink(&precious, &name).expect("the folder is ours");
     let script = format!("HAUL_RECORD={} exec ls /", folder.join("t.%p").display());
