@@ -161,7 +161,7 @@ fn begun(socket: &Path, deadline: &str) -> (Child, Child) {
 #[test]
 fn a_receiver_that_is_stopped_ends_the_sender_at_its_deadline() {
     let folder = tempfile::tempdir().unwrap();
-    let (mut sending, receiving) = begun(&folder.path().join("socket"), "1");
+    let (mut sending, receiving) = begun(&folder.path().join("socket"), "3");
     signal(&receiving, Signal::STOP);
     let mut input = sending.stdin.take().unwrap();
     // It is closed by a sender that ends.
@@ -177,12 +177,12 @@ fn a_receiver_that_is_stopped_ends_the_sender_at_its_deadline() {
 #[test]
 fn a_reader_that_takes_its_time_is_waited_for() {
     let folder = tempfile::tempdir().unwrap();
-    let (mut sending, receiving) = begun(&folder.path().join("socket"), "2");
+    let (mut sending, receiving) = begun(&folder.path().join("socket"), "4");
     let mut input = sending.stdin.take().unwrap();
     let bytes = text(8_000_000);
     let expected = bytes.clone();
     let feeding = thread::spawn(move || input.write_all(bytes.as_bytes()).unwrap());
-    thread::sleep(Duration::from_secs(5));
+    thread::sleep(Duration::from_secs(9));
     let receiving = thread::spawn(move || finish(receiving));
     finish(sending).expect(0);
     assert!(receiving.join().unwrap().expect(0).out == expected);

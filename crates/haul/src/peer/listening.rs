@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
-use rustix::fd::OwnedFd;
+use rustix::fd::{AsRawFd, OwnedFd};
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
@@ -31,6 +31,19 @@ pub(crate) struct Bound {
 impl Bound {
     fn of(path: &Path) -> Self {
         Self { path: path.into(), socket: inode(path) }
+    }
+
+    /// Gives the socket that was made there this mode; an error where another file is there by now,
+    /// a link among them.
+    fn set_mode(&self, mode: Mode) -> Result<(), Errno> {
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = rustix::fs::open(&self.path, flags, Mode::empty())?;
+        let status = rustix::fs::fstat(&file)?;
+        if self.socket != Some((status.st_dev, status.st_ino)) {
+            return Err(Errno::STALE);
+        }
+        // Of what a descriptor of this kind stands for, the mode is changed by its name alone.
+        rustix::fs::chmod(format!("/proc/self/fd/{}", file.as_raw_fd()), mode)
     }
 
     /// Takes the path away, unless another socket is there by now; while one's own is open, no
@@ -58,14 +71,9 @@ pub(crate) fn listen(path: &Path, is_for_all: bool) -> Result<(OwnedFd, Bound), 
     // The file gets the socket's own mode, so there is no instant at which others may connect.
     rustix::fs::fchmod(&socket, if is_for_all { all } else { own })
         .map_err(|reason| at("protect", path)(reason.into()))?;
-    let bound = match rustix::net::bind(&socket, &address) {
-        Err(Errno::ADDRINUSE) => replace(path, &address, &socket),
-        result => result,
-    };
-    bound.map_err(|reason| at("bind", path)(reason.into()))?;
-    let place = Bound::of(path);
+    let place = bind(path, &address, &socket).map_err(|reason| at("bind", path)(reason.into()))?;
     // What bind() made has the mode less the umask.
-    if is_for_all && let Err(reason) = rustix::fs::chmod(path, all) {
+    if is_for_all && let Err(reason) = place.set_mode(all) {
         place.remove();
         return Err(at("protect", path)(reason.into()));
     }
@@ -78,21 +86,22 @@ pub(crate) fn listen(path: &Path, is_for_all: bool) -> Result<(OwnedFd, Bound), 
     }
 }
 
-/// Binds in the place of a socket that no process has any more. Whoever removes one does so with
-/// the folder locked, so that of two that found it abandoned the second does not remove what the
-/// first has made.
-fn replace(path: &Path, address: &SocketAddrUnix, socket: &OwnedFd) -> Result<(), Errno> {
-    if !is_abandoned(path, address) {
-        return Err(Errno::ADDRINUSE);
-    }
-    let _lock = lock_folder(path)?;
-    if is_abandoned(path, address) {
-        match rustix::fs::unlink(path) {
-            Ok(()) | Err(Errno::NOENT) => {}
-            Err(_) => return Err(Errno::ADDRINUSE),
+/// Binds, also in the place of a socket that no process has any more, with the folder locked: of
+/// two that found one abandoned the second does not remove what the first has made, and nobody
+/// finds one that is about to be bound. Without the lock nothing is replaced.
+fn bind(path: &Path, address: &SocketAddrUnix, socket: &OwnedFd) -> Result<Bound, Errno> {
+    let lock = lock_folder(path);
+    match rustix::net::bind(socket, address) {
+        Err(Errno::ADDRINUSE) if lock.is_ok() && is_abandoned(path, address) => {
+            match rustix::fs::unlink(path) {
+                Ok(()) | Err(Errno::NOENT) => {}
+                Err(_) => return Err(Errno::ADDRINUSE),
+            }
+            rustix::net::bind(socket, address)?;
         }
+        result => result?,
     }
-    rustix::net::bind(socket, address)
+    Ok(Bound::of(path))
 }
 
 /// Whether a socket is there that no process has. Asked for as a socket of another type, so that

@@ -83,7 +83,8 @@ impl Pool {
 
 /// Pages of the pool that nobody has.
 pub(crate) fn pool_free() -> Option<usize> {
-    Some(Pool::number("free_hugepages")? - Pool::number("resv_hugepages")?)
+    // Read one after the other: some may be reserved between the two.
+    Some(Pool::number("free_hugepages")?.saturating_sub(Pool::number("resv_hugepages")?))
 }
 
 impl Drop for Pool {

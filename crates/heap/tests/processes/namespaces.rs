@@ -30,7 +30,8 @@ fn in_new_namespace(more: c_int, work: impl FnOnce() -> bool) -> Option<bool> {
         if is_refused {
             exit(REFUSED);
         }
-        exit(libc::WEXITSTATUS(in_child(work)))
+        let status = in_child(work);
+        exit(if libc::WIFEXITED(status) { libc::WEXITSTATUS(status) } else { 1 })
     });
     match libc::WEXITSTATUS(status) {
         REFUSED => None,

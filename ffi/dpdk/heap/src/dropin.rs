@@ -232,7 +232,9 @@ impl Dropin {
     /// any more, and DPDK removes the files of those huge pages alone that are free. Not where a
     /// secondary process may use it. Nobody may call a heap from then on.
     pub(crate) fn give_all_back(&self) {
-        if !self.is_primary || self.directory.had_secondary() {
+        // A child of fork has its parent's memory of DPDK's, in which the parent's heaps live.
+        let is_own = self.directory.primary() == std::process::id();
+        if !self.is_primary || !is_own || self.directory.had_secondary() {
             return;
         }
         let extents: Vec<_> = self.directory.extents().collect();

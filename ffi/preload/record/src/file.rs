@@ -4,7 +4,7 @@
 use core::cell::UnsafeCell;
 use core::ffi::CStr;
 use core::ptr::{self, NonNull};
-use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use haul_model::trace::{HEADER_BYTES, Header, PROGRAM_BYTES};
 use rustix::fd::{AsFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd};
@@ -54,6 +54,8 @@ pub(crate) struct File {
     reserve: AtomicPtr<u8>,
     reserve_bytes: AtomicU64,
     reserve_used: AtomicU64,
+    /// Whether a thread has begun to map that: one does.
+    is_reserving: AtomicBool,
     pub(crate) process: AtomicU32,
 }
 
@@ -144,7 +146,7 @@ impl File {
     /// Maps blocks beforehand, as many as there is room for, so that the next ones take no system
     /// call.
     pub(crate) fn reserve(&self) {
-        if !self.reserve.load(Ordering::Acquire).is_null() {
+        if self.is_reserving.swap(true, Ordering::AcqRel) {
             return;
         }
         let mut length = RESERVE_BYTES;
@@ -156,6 +158,13 @@ impl File {
             }
             length /= 2;
         }
+    }
+
+    /// Whether a block is of the reserve, which stays as it is: a part of it that was unmapped would
+    /// be replaced with the rest where the trace is cut, whoever has it by then.
+    pub(crate) fn is_reserved(&self, block: NonNull<u8>) -> bool {
+        let (reserve, length) = self.reserved();
+        !reserve.is_null() && block.addr().get().wrapping_sub(reserve.addr()) < length
     }
 
     /// Where the reserve lies, and how long it is.
@@ -174,7 +183,13 @@ impl File {
             Err(failure) => self.kept().ok_or(*failure)?,
         };
         let at = self.end.fetch_add(bytes, Ordering::Relaxed);
-        self.allocate(file, at, bytes)?;
+        if let Err(failure) = self.allocate(file, at, bytes) {
+            // The next may ask for less. Where another thread has grown the file meanwhile, it has a
+            // hole.
+            let (end, now) = (at + bytes, Ordering::Relaxed);
+            let _ = self.end.compare_exchange(end, at, now, now);
+            return Err(failure);
+        }
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         let length = bytes as usize;
         // SAFETY: a new mapping, at no address that anything else has. The file was grown beyond

@@ -6,6 +6,9 @@ use core::ffi::{c_int, c_long, c_ulong};
 use crate::recorder::Recorder;
 use crate::{filter, real};
 
+/// SECCOMP_FILTER_FLAG_TSYNC_ESRCH of `linux/seccomp.h`.
+const TSYNC_ESRCH: c_ulong = 1 << 4;
+
 /// Takes what a recording needs from here on, asks, and goes on as before where it was refused.
 fn filtering<T: PartialEq + From<i8>>(is_strict: bool, ask: impl FnOnce() -> T) -> T {
     Recorder::reserve();
@@ -17,6 +20,14 @@ fn filtering<T: PartialEq + From<i8>>(is_strict: bool, ask: impl FnOnce() -> T) 
         Recorder::stop();
     }
     answer
+}
+
+/// What `seccomp` answered: where it could not have a filter in all threads it names the thread,
+/// unless it was asked for an error.
+fn answered(answer: c_long, flags: c_ulong) -> c_long {
+    let is_for_all = flags & libc::SECCOMP_FILTER_FLAG_TSYNC != 0;
+    let says_so = flags & TSYNC_ESRCH != 0;
+    if answer > 0 && is_for_all && !says_so { -1 } else { answer }
 }
 
 /// Whether it is a request for a filter. Without a program it is how others ask whether there are
@@ -64,7 +75,14 @@ pub unsafe extern "C" fn syscall(
     let is_set = is_strict || (a == c_ulong::from(libc::SECCOMP_SET_MODE_FILTER) && c != 0);
     let by_prctl = a == libc::PR_SET_SECCOMP as c_ulong && is_filter(b, c);
     match number {
-        libc::SYS_seccomp if is_set => filtering(is_strict, ask),
+        libc::SYS_seccomp if is_set => {
+            let mut answer = 0;
+            filtering(is_strict, || {
+                answer = ask();
+                answered(answer, b)
+            });
+            answer
+        }
         libc::SYS_prctl if by_prctl => {
             filtering(b == c_ulong::from(libc::SECCOMP_MODE_STRICT), ask)
         }

@@ -296,7 +296,9 @@ fn end(state: &State, failure: Failure) {
         Failure::Cut => 10_002,
         Failure::Filtered => return,
     };
-    if tree::is_first(base(), number) {
+    // What a cut trace has to say is said in a signal handler, whose stack may have no room for a
+    // path: once for each process.
+    if matches!(failure, Failure::Cut) || tree::is_first(base(), number) {
         tell(failure);
     }
 }

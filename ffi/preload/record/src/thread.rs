@@ -129,7 +129,8 @@ impl Thread {
         let writing = Writing { coder: Coder::new(&header), used_bytes: 0 };
         // SAFETY: `busy` is ours, so that nobody else reads or writes it.
         unsafe { &mut *self.writing.get() }.write(writing);
-        if let Some(last) = NonNull::new(last).filter(|_| !filter::is_on()) {
+        let is_done = |last: &NonNull<u8>| !filter::is_on() && !file.is_reserved(*last);
+        if let Some(last) = NonNull::new(last).filter(is_done) {
             // SAFETY: it came from `map_block`, and nothing leads to it any more.
             unsafe { file::unmap_block(last) };
         }

@@ -195,6 +195,8 @@ impl Receiver {
 impl Drop for Receiver {
     fn drop(&mut self) {
         spares::remove_receiver();
+        // Nobody goes on with what was left.
+        self.inbox.lane.take_up();
         let building = self.building.take();
         self.abandon(building.as_deref().unwrap_or_default());
         if let Some(building) = building {

@@ -329,6 +329,8 @@ impl Transfer for Sending<'_> {
 
 impl Drop for Sending<'_> {
     fn drop(&mut self) {
+        // Nobody goes on with what was left.
+        self.outbox.lane.take_up();
         if self.is_out() {
             self.give_up();
         }
