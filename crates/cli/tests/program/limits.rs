@@ -63,7 +63,8 @@ fn channels_under_a_limit_of_addresses_end_with_an_error_that_names_it() {
         format!(
             "({} exec \"$HAUL\" channel recv socket --out to --trust --deadline 20) 2>recv & receiver=$!
             tries=0
-            while [ ! -e socket ] && ! grep -q ') Z' /proc/$receiver/stat && [ $tries -lt 500 ]; do
+            while [ ! -e socket ] && kill -0 $receiver 2>/dev/null &&
+                ! grep -q ') Z' /proc/$receiver/stat 2>/dev/null && [ $tries -lt 500 ]; do
                 sleep 0.02; tries=$((tries + 1))
             done
             ({} exec \"$HAUL\" channel send from --to socket --trust --deadline 20) 2>send; echo $?

@@ -325,6 +325,7 @@ pub(crate) fn ensure() {
 }
 
 /// The instruction set in force.
+#[cfg(all(target_arch = "x86_64", not(miri)))]
 pub(crate) fn isa() -> Isa {
     match CHOSEN.load(Ordering::Relaxed) & !MASKS {
         0 => Policy::current().isa,

@@ -160,9 +160,9 @@ unsafe fn forward<L: Line>(target: *mut u8, source: *const u8, length: usize) {
     let step = L::STEP * LINE;
     // SAFETY: length > 256 >= step, so head and tail lie inside. `at` starts at most
     // COPY_ALIGNMENT - 1 below COPY_ALIGNMENT, where the head ends, and grows by `step` while it is
-    // below length - step, so each step ends below `length`; the tail covers what is left. target + at is a multiple of
-    // ALIGNMENT because `step` is one too. A step loads all it stores before it stores, and stores
-    // only below what later steps load.
+    // below length - step, so each step ends below `length`; the tail covers what is left.
+    // target + at is a multiple of ALIGNMENT because `step` is one too. A step loads all it stores
+    // before it stores, and stores only below what later steps load.
     unsafe {
         let head = L::load(source);
         let tail_start = length - step;
