@@ -160,8 +160,8 @@ impl File {
         }
     }
 
-    /// Whether a block is of the reserve, which stays as it is: a part of it that was unmapped would
-    /// be replaced with the rest where the trace is cut, whoever has it by then.
+    /// Whether a block is of the reserve, which stays as it is: a part of it that was unmapped
+    /// would be replaced with the rest where the trace is cut, whoever has it by then.
     pub(crate) fn is_reserved(&self, block: NonNull<u8>) -> bool {
         let (reserve, length) = self.reserved();
         !reserve.is_null() && block.addr().get().wrapping_sub(reserve.addr()) < length
@@ -184,8 +184,8 @@ impl File {
         };
         let at = self.end.fetch_add(bytes, Ordering::Relaxed);
         if let Err(failure) = self.allocate(file, at, bytes) {
-            // The next may ask for less. Where another thread has grown the file meanwhile, it has a
-            // hole.
+            // The next may ask for less. Where another thread has grown the file meanwhile, it has
+            // a hole.
             let (end, now) = (at + bytes, Ordering::Relaxed);
             let _ = self.end.compare_exchange(end, at, now, now);
             return Err(failure);

@@ -87,8 +87,8 @@ fn forwards(what: &str, devices: &[&str]) {
     assert!(packets(&text) > 1000, "{what}: few packets:\n{text}");
 }
 
-/// Whether metadata cannot be kept from a lock of all memory here: Linux 6.15 brought guard pages of
-/// files.
+/// Whether metadata cannot be kept from a lock of all memory here: Linux 6.15 brought guard pages
+/// of files.
 fn is_kernel_old() -> bool {
     let text = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     let mut numbers = text.split(['.', '-']).map(|number| number.parse().unwrap_or(0));
