@@ -129,7 +129,7 @@ const ROWS: &[Row] = &[
         family: 0x1a,
         models: &[0x00..=0x4f, 0x60..=0x7f],
         choices: ZEN_5,
-        source: "measured on 2026-11-25: KVM, 2 processors, AVX-512, glibc 2.36",
+        source: "bench/record/2026-11-25-zen5-2cpu-copy",
     },
     Row {
         name: "Skylake-SP and Cascade Lake",
