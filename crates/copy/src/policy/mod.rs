@@ -319,7 +319,10 @@ impl Thresholds {
     }
 }
 
-/// Sees to it that a policy is in force. Threads that come here at the same time find the same.
+/// Sees to it that a policy is in force. Threads that come here at the same time find the same. A
+/// function of its own: what it exchanges words by is no part of a copy.
+#[cold]
+#[inline(never)]
 pub(crate) fn ensure() {
     let _ = Policy::current();
 }
