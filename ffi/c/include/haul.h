@@ -75,8 +75,8 @@ typedef enum haul_status {
      */
     HAUL_ERROR_NOT_FOUND = 7,
     /**
-     * The heap belongs to another user, or others may write to it or cut it short; or the socket is
-     * not to be used; or the peer is of a user that is not allowed.
+     * The heap belongs to another user, or others may write to it or cut it short; or the socket
+     * is not to be used; or the peer is of a user that is not allowed.
      */
     HAUL_ERROR_FORBIDDEN = 8,
     /**
@@ -208,15 +208,16 @@ typedef enum haul_heap_pages {
  */
 typedef enum haul_iova_kind {
     /**
-     * A physical address, as the kernel tells it: DPDK's IOVA as PA. Of memory from the pool of huge pages it
-     * holds for as long as the block lives; other pages may be moved unless they are locked.
+     * A physical address, as the kernel tells it: DPDK's IOVA as PA. Of memory from the pool of
+     * huge pages it holds for as long as the block lives; other pages may be moved unless they are
+     * locked.
      */
     HAUL_IOVA_PHYSICAL = 1,
     /**
-     * The process's own address, for no other is known: physical ones take CAP_SYS_ADMIN, and a page that
-     * was touched. Right behind an IOMMU that maps this process's addresses, DPDK's IOVA as VA, and for an
-     * emulated device. For nothing else: a device that takes physical addresses would write to memory of
-     * others.
+     * The process's own address, for no other is known: physical ones take CAP_SYS_ADMIN, and a
+     * page that was touched. Right behind an IOMMU that maps this process's addresses, DPDK's IOVA
+     * as VA, and for an emulated device. For nothing else: a device that takes physical addresses
+     * would write to memory of others.
      */
     HAUL_IOVA_VIRTUAL = 2,
     /**
@@ -305,8 +306,8 @@ typedef struct haul_heap haul_heap;
  */
 typedef struct haul_heap_options {
     /**
-     * The most bytes of blocks and what they waste; 0: 64 GiB, or four times the machine's memory if
-     * that is less. Addresses are set aside for all of it, memory is not.
+     * The most bytes of blocks and what they waste; 0: 64 GiB, or four times the machine's memory
+     * if that is less. Addresses are set aside for all of it, memory is not.
      */
     uint64_t limit;
     /**
@@ -331,9 +332,9 @@ typedef struct haul_heap_options {
      */
     uint32_t caches;
     /**
-     * MiB that have memory before the first request: they are made ready before the call returns, and
-     * it is HAUL_ERROR_NO_MEMORY where there are not so many. haul_heap_maintain() gives nothing of
-     * them back. 0: none.
+     * MiB that have memory before the first request: they are made ready before the call returns,
+     * and it is HAUL_ERROR_NO_MEMORY where there are not so many. haul_heap_maintain() gives
+     * nothing of them back. 0: none.
      */
     uint32_t ready_mib;
 } haul_heap_options;
@@ -408,7 +409,8 @@ typedef struct haul_channel_options {
      */
     uint64_t wait_ms;
     /**
-     * HAUL_CHANNEL_TRUST | HAUL_CHANNEL_INTEGRITY | HAUL_CHANNEL_ANY_USER | HAUL_CHANNEL_ALLOW_USER, or
+     * HAUL_CHANNEL_TRUST | HAUL_CHANNEL_INTEGRITY | HAUL_CHANNEL_ANY_USER |
+     * HAUL_CHANNEL_ALLOW_USER, or
      * 0. If both ends trust each other, mechanisms are allowed that a hostile peer could abuse.
      */
     uint32_t flags;
@@ -435,7 +437,8 @@ typedef struct haul_channel_identity {
      */
     int32_t process;
     /**
-     * Its user. Users that have no number in this user namespace all have the same one, mostly 65534.
+     * Its user. Users that have no number in this user namespace all have the same one, mostly
+     * 65534.
      */
     uint32_t user;
     /**
@@ -553,8 +556,8 @@ extern void *haul_memcpy(void *target, const void *source, size_t n);
 extern void *haul_memmove(void *target, const void *source, size_t n);
 
 /**
- * Sets n bytes at target to the low 8 bits of byte and returns target. With n == 0 target may be
- * anything, NULL too. Costs as haul_memcpy does.
+ * Sets n bytes at target to the low 8 bits of byte and returns target. With n == 0 target may
+ * be anything, NULL too. Costs as haul_memcpy does.
  *
  * # Safety
  * target is writable for n bytes.
@@ -562,8 +565,8 @@ extern void *haul_memmove(void *target, const void *source, size_t n);
 extern void *haul_memset(void *target, int byte, size_t n);
 
 /**
- * What haul_memcpy and haul_memmove as inline code call above 64 bytes. Call those instead: with
- * 64 bytes or less this touches bytes outside of source and target.
+ * What haul_memcpy and haul_memmove as inline code call above 64 bytes. Call those instead:
+ * with 64 bytes or less this touches bytes outside of source and target.
  *
  * # Safety
  * As haul_memmove, and n is more than 64.
@@ -571,8 +574,8 @@ extern void *haul_memset(void *target, int byte, size_t n);
 extern void *haul_memmove_above_64(void *target, const void *source, size_t n);
 
 /**
- * What haul_memset as inline code calls above 64 bytes. Call that instead: with 64 bytes or less
- * this touches bytes outside of target.
+ * What haul_memset as inline code calls above 64 bytes. Call that instead: with 64 bytes or
+ * less this touches bytes outside of target.
  *
  * # Safety
  * As haul_memset, and n is more than 64.
@@ -606,13 +609,13 @@ const char *haul_thresholds_name(size_t index);
 /**
  * Writes the value in force of the threshold of this name to bytes. SIZE_MAX means never.
  *
- * Returns HAUL_OK; HAUL_ERROR_NULL; HAUL_ERROR_NO_SUCH_THRESHOLD. bytes is written on HAUL_OK alone.
+ * Returns HAUL_OK; HAUL_ERROR_NULL; HAUL_ERROR_NO_SUCH_THRESHOLD. bytes is written on HAUL_OK
+ * alone.
  *
  * # Safety
  * name is NULL or a string; bytes is NULL or writable.
  */
-enum haul_status haul_thresholds_get(const char *name,
-                                     size_t *bytes);
+enum haul_status haul_thresholds_get(const char *name, size_t *bytes);
 
 /**
  * Puts a threshold in force for all threads of this process. No value makes a copy wrong: one that
@@ -627,8 +630,8 @@ enum haul_status haul_thresholds_get(const char *name,
 enum haul_status haul_thresholds_set(const char *name, size_t bytes);
 
 /**
- * Makes a heap of this process alone and writes it to heap. options may be NULL. About twenty system
- * calls and one malloc.
+ * Makes a heap of this process alone and writes it to heap. options may be NULL. About twenty
+ * system calls and one malloc.
  *
  * Returns HAUL_OK; HAUL_ERROR_NULL; HAUL_ERROR_ARGUMENT; HAUL_ERROR_NO_MEMORY. heap is written on
  * HAUL_OK alone.
@@ -636,12 +639,11 @@ enum haul_status haul_thresholds_set(const char *name, size_t bytes);
  * # Safety
  * options is NULL or readable; heap is NULL or writable.
  */
-enum haul_status haul_heap_create(const struct haul_heap_options *options,
-                                  struct haul_heap **heap);
+enum haul_status haul_heap_create(const struct haul_heap_options *options, struct haul_heap **heap);
 
 /**
- * Makes a heap that processes of this user share by a name, and writes it to heap. It outlives them
- * all, until haul_heap_remove_name(). As haul_heap_create(), and HAUL_ERROR_EXISTS.
+ * Makes a heap that processes of this user share by a name, and writes it to heap. It outlives
+ * them all, until haul_heap_remove_name(). As haul_heap_create(), and HAUL_ERROR_EXISTS.
  *
  * # Safety
  * options is NULL or readable; name is NULL or a string; heap is NULL or writable.
@@ -651,8 +653,8 @@ enum haul_status haul_heap_create_named(const struct haul_heap_options *options,
                                         struct haul_heap **heap);
 
 /**
- * Makes a heap that is shared by its descriptor, haul_heap_fd(), and writes it to heap. It goes with
- * the last process. As haul_heap_create().
+ * Makes a heap that is shared by its descriptor, haul_heap_fd(), and writes it to heap. It goes
+ * with the last process. As haul_heap_create().
  *
  * # Safety
  * options is NULL or readable; heap is NULL or writable.
@@ -661,28 +663,27 @@ enum haul_status haul_heap_create_shared(const struct haul_heap_options *options
                                          struct haul_heap **heap);
 
 /**
- * Attaches to the heap of this name, and writes it to heap. Nothing of what the file says is believed
- * unchecked.
+ * Attaches to the heap of this name, and writes it to heap. Nothing of what the file says is
+ * believed unchecked.
  *
- * Returns HAUL_OK; HAUL_ERROR_NULL; HAUL_ERROR_ARGUMENT; HAUL_ERROR_NOT_FOUND; HAUL_ERROR_FORBIDDEN;
- * HAUL_ERROR_NOT_A_HEAP; HAUL_ERROR_FULL; HAUL_ERROR_NO_MEMORY; HAUL_ERROR_SYSTEM.
+ * Returns HAUL_OK; HAUL_ERROR_NULL; HAUL_ERROR_ARGUMENT; HAUL_ERROR_NOT_FOUND;
+ * HAUL_ERROR_FORBIDDEN; HAUL_ERROR_NOT_A_HEAP; HAUL_ERROR_FULL; HAUL_ERROR_NO_MEMORY;
+ * HAUL_ERROR_SYSTEM.
  *
  * # Safety
  * name is NULL or a string; heap is NULL or writable.
  */
-enum haul_status haul_heap_attach(const char *name,
-                                  struct haul_heap **heap);
+enum haul_status haul_heap_attach(const char *name, struct haul_heap **heap);
 
 /**
  * Attaches to the heap behind a descriptor, which stays the caller's, and writes it to heap. As
- * haul_heap_attach(); HAUL_ERROR_FORBIDDEN where the file's size is not sealed, so that somebody could cut
- * it short: a named heap is attached to by its name.
+ * haul_heap_attach(); HAUL_ERROR_FORBIDDEN where the file's size is not sealed, so that somebody
+ * could cut it short: a named heap is attached to by its name.
  *
  * # Safety
  * heap is NULL or writable.
  */
-enum haul_status haul_heap_attach_fd(int fd,
-                                     struct haul_heap **heap);
+enum haul_status haul_heap_attach_fd(int fd, struct haul_heap **heap);
 
 /**
  * Takes a shared heap's name away: nobody can attach by it any more. Who is attached stays so.
@@ -695,8 +696,8 @@ enum haul_status haul_heap_attach_fd(int fd,
 enum haul_status haul_heap_remove_name(const char *name);
 
 /**
- * Whether a name can be a heap's: 1 to 64 letters, digits, dots, hyphens and underscores, and no dot
- * in front.
+ * Whether a name can be a heap's: 1 to 64 letters, digits, dots, hyphens and underscores, and no
+ * dot in front.
  *
  * # Safety
  * name is NULL or a string.
@@ -713,8 +714,8 @@ bool haul_heap_is_name(const char *name);
 int haul_heap_fd(const struct haul_heap *heap);
 
 /**
- * Leaves a heap: its memory is unmapped from this process, and a private heap's is gone. Blocks of a
- * shared heap stay; they are reclaimed when this process dies. NULL is fine.
+ * Leaves a heap: its memory is unmapped from this process, and a private heap's is gone. Blocks of
+ * a shared heap stay; they are reclaimed when this process dies. NULL is fine.
  *
  * # Safety
  * heap is NULL or a heap that no thread uses any more.
@@ -723,8 +724,8 @@ void haul_heap_destroy(struct haul_heap *heap);
 
 /**
  * Takes back what processes that died held, empties the caches of threads that ended, gives idle
- * memory back and makes memory ready ahead. For a thread that calls it now and then; nobody waits for
- * it. Does nothing for NULL.
+ * memory back and makes memory ready ahead. For a thread that calls it now and then; nobody waits
+ * for it. Does nothing for NULL.
  *
  * # Safety
  * heap is NULL or a heap.
@@ -741,25 +742,23 @@ void haul_heap_maintain(const struct haul_heap *heap);
 uint64_t haul_heap_reap(const struct haul_heap *heap);
 
 /**
- * Names the process that gets this one's live blocks when it dies; 0 for nobody: then they are freed.
+ * Names the process that gets this one's live blocks when it dies; 0 for nobody: then they are
+ * freed.
  *
  * # Safety
  * heap is NULL or a heap.
  */
-void haul_heap_set_heir(const struct haul_heap *heap,
-                        uint32_t pid);
+void haul_heap_set_heir(const struct haul_heap *heap, uint32_t pid);
 
 /**
- * Allocates size bytes at a multiple of align, a power of two up to 1 GiB. NULL where that cannot be
- * had: bad alignment, more than the limit, or no memory. size 0 gives the smallest block. Most calls
- * are some twenty instructions.
+ * Allocates size bytes at a multiple of align, a power of two up to 1 GiB. NULL where that cannot
+ * be had: bad alignment, more than the limit, or no memory. size 0 gives the smallest block. Most
+ * calls are some twenty instructions.
  *
  * # Safety
  * heap is NULL or a heap.
  */
-void *haul_heap_alloc(const struct haul_heap *heap,
-                      size_t size,
-                      size_t align);
+void *haul_heap_alloc(const struct haul_heap *heap, size_t size, size_t align);
 
 /**
  * As haul_heap_alloc(), on a NUMA node counted from 0 (or HAUL_NODE_ANY), under a tag of
@@ -783,55 +782,52 @@ void *haul_heap_alloc_on(const struct haul_heap *heap,
 void *haul_heap_zalloc(const struct haul_heap *heap, size_t size, size_t align);
 
 /**
- * Makes a block size bytes long at a multiple of align: where it is if it fits there, else elsewhere
- * with its content moved. NULL where that cannot be had; the block is as it was then. block NULL
- * allocates.
+ * Makes a block size bytes long at a multiple of align: where it is if it fits there, else
+ * elsewhere with its content moved. NULL where that cannot be had; the block is as it was then.
+ * block NULL allocates.
  *
  * # Safety
- * heap is NULL or a heap. If block is a live block of it, the caller owns it, and uses only what is
- * returned from a success on.
+ * heap is NULL or a heap. If block is a live block of it, the caller owns it, and uses only what
+ * is returned from a success on.
  */
-void *haul_heap_realloc(const struct haul_heap *heap,
-                        void *block,
-                        size_t size,
-                        size_t align);
+void *haul_heap_realloc(const struct haul_heap *heap, void *block, size_t size, size_t align);
 
 /**
- * Frees a block. NULL is fine. A pointer that names no live block is told and changes nothing, also in
- * release builds.
+ * Frees a block. NULL is fine. A pointer that names no live block is told and changes nothing,
+ * also in release builds.
  *
- * Returns HAUL_OK; HAUL_ERROR_NULL for a heap of NULL; HAUL_ERROR_DOUBLE_FREE; HAUL_ERROR_WILD_POINTER;
- * HAUL_ERROR_INTERIOR_POINTER; HAUL_ERROR_FOREIGN_POINTER; HAUL_ERROR_DAMAGED.
+ * Returns HAUL_OK; HAUL_ERROR_NULL for a heap of NULL; HAUL_ERROR_DOUBLE_FREE;
+ * HAUL_ERROR_WILD_POINTER; HAUL_ERROR_INTERIOR_POINTER; HAUL_ERROR_FOREIGN_POINTER;
+ * HAUL_ERROR_DAMAGED.
  *
  * # Safety
  * heap is NULL or a heap. If block is a live block of it, nobody uses it from now on.
  */
-enum haul_status haul_heap_free(const struct haul_heap *heap,
-                                void *block);
+enum haul_status haul_heap_free(const struct haul_heap *heap, void *block);
 
 /**
- * Bytes that a block can hold: at least what was asked for. 0 for a pointer that names no live block.
+ * Bytes that a block can hold: at least what was asked for. 0 for a pointer that names no live
+ * block.
  *
  * # Safety
  * heap is NULL or a heap.
  */
-size_t haul_heap_usable_size(const struct haul_heap *heap,
-                             const void *block);
+size_t haul_heap_usable_size(const struct haul_heap *heap, const void *block);
 
 /**
- * The tag of this name, the same in every process of the heap: statistics count by it. 0, which is no
- * tag, where all are taken or the name is NULL, empty or no UTF-8.
+ * The tag of this name, the same in every process of the heap: statistics count by it. 0, which is
+ * no tag, where all are taken or the name is NULL, empty or no UTF-8.
  *
  * # Safety
  * heap is NULL or a heap; name is NULL or a string.
  */
-unsigned int haul_heap_tag(const struct haul_heap *heap,
-                           const char *name);
+unsigned int haul_heap_tag(const struct haul_heap *heap, const char *name);
 
 /**
  * Writes where a pointer into the heap lies to offset, which means the same in every process.
  *
- * Returns HAUL_OK; HAUL_ERROR_NULL; HAUL_ERROR_FOREIGN_POINTER. offset is written on HAUL_OK alone.
+ * Returns HAUL_OK; HAUL_ERROR_NULL; HAUL_ERROR_FOREIGN_POINTER. offset is written on HAUL_OK
+ * alone.
  *
  * # Safety
  * heap is NULL or a heap; offset is NULL or writable.
@@ -849,8 +845,8 @@ enum haul_status haul_heap_offset(const struct haul_heap *heap,
 void *haul_heap_pointer(const struct haul_heap *heap, uint64_t offset);
 
 /**
- * Writes what the heap holds on a node (or HAUL_NODE_ANY) to stats: exact when nobody changes it, and
- * nobody is stopped. Reads the metadata of all that is used.
+ * Writes what the heap holds on a node (or HAUL_NODE_ANY) to stats: exact when nobody changes it,
+ * and nobody is stopped. Reads the metadata of all that is used.
  *
  * Returns HAUL_OK; HAUL_ERROR_NULL; HAUL_ERROR_ARGUMENT. stats is written on HAUL_OK alone.
  *
@@ -862,8 +858,8 @@ enum haul_status haul_heap_get_stats(const struct haul_heap *heap,
                                      struct haul_heap_stats *stats);
 
 /**
- * Checks the heap's metadata: HAUL_OK, HAUL_ERROR_NULL, or HAUL_ERROR_DAMAGED where a process wrote
- * beside its own blocks.
+ * Checks the heap's metadata: HAUL_OK, HAUL_ERROR_NULL, or HAUL_ERROR_DAMAGED where a process
+ * wrote beside its own blocks.
  *
  * # Safety
  * heap is NULL or a heap.
@@ -871,7 +867,8 @@ enum haul_status haul_heap_get_stats(const struct haul_heap *heap,
 enum haul_status haul_heap_validate(const struct haul_heap *heap);
 
 /**
- * Writes the address of a byte of the heap for devices to iova, and of which kind it is. Three system calls.
+ * Writes the address of a byte of the heap for devices to iova, and of which kind it is. Three
+ * system calls.
  *
  * Returns HAUL_OK; HAUL_ERROR_NULL; HAUL_ERROR_FOREIGN_POINTER. iova is written on HAUL_OK alone.
  *
@@ -883,8 +880,8 @@ enum haul_status haul_heap_iova(const struct haul_heap *heap,
                                 struct haul_iova *iova);
 
 /**
- * Makes a socket at path, for this user alone, and writes its listener to listener. A socket there that
- * no process has any more is replaced.
+ * Makes a socket at path, for this user alone, and writes its listener to listener. A socket there
+ * that no process has any more is replaced.
  *
  * Returns HAUL_OK; HAUL_ERROR_NULL; HAUL_ERROR_ARGUMENT; HAUL_ERROR_EXISTS; HAUL_ERROR_NOT_FOUND;
  * HAUL_ERROR_FORBIDDEN; HAUL_ERROR_SYSTEM. listener is written on HAUL_OK alone.
@@ -892,13 +889,12 @@ enum haul_status haul_heap_iova(const struct haul_heap *heap,
  * # Safety
  * path is NULL or a string; listener is NULL or writable.
  */
-enum haul_status haul_channel_listen(const char *path,
-                                     struct haul_channel_listener **listener);
+enum haul_status haul_channel_listen(const char *path, struct haul_channel_listener **listener);
 
 /**
- * As haul_channel_listen(), for the users that options allow, which may be NULL: where they are others than
- * one's own and root, everybody may connect that reaches path, and haul_channel_accept() with the same
- * options refuses all but these.
+ * As haul_channel_listen(), for the users that options allow, which may be NULL: where they are
+ * others than one's own and root, everybody may connect that reaches path, and
+ * haul_channel_accept() with the same options refuses all but these.
  *
  * As haul_channel_listen().
  *
@@ -913,9 +909,10 @@ enum haul_status haul_channel_listen_for(const char *path,
  * Waits for somebody to connect, and writes the channel to channel. options may be NULL. Whoever
  * connects and then does not behave costs at most the deadline; the listener stays usable.
  *
- * Returns HAUL_OK; HAUL_ERROR_NULL; HAUL_ERROR_ARGUMENT; HAUL_ERROR_FORBIDDEN where the peer is of a user
- * other than one's own and root, and options do not allow it; HAUL_ERROR_DEADLINE; HAUL_ERROR_PEER_GONE;
- * HAUL_ERROR_PROTOCOL; HAUL_ERROR_NO_MEMORY; HAUL_ERROR_SYSTEM. channel is written on HAUL_OK alone.
+ * Returns HAUL_OK; HAUL_ERROR_NULL; HAUL_ERROR_ARGUMENT; HAUL_ERROR_FORBIDDEN where the peer is of
+ * a user other than one's own and root, and options do not allow it; HAUL_ERROR_DEADLINE;
+ * HAUL_ERROR_PEER_GONE; HAUL_ERROR_PROTOCOL; HAUL_ERROR_NO_MEMORY; HAUL_ERROR_SYSTEM. channel is
+ * written on HAUL_OK alone.
  *
  * # Safety
  * listener is NULL or a listener; options is NULL or readable; channel is NULL or writable.
@@ -1000,20 +997,19 @@ enum haul_status haul_channel_peer(const struct haul_channel *channel,
                                    struct haul_channel_identity *identity);
 
 /**
- * Whether a haul_channel_mechanism can be used to send to this peer; false for NULL, and where there
- * is no sending half.
+ * Whether a haul_channel_mechanism can be used to send to this peer; false for NULL, and where
+ * there is no sending half.
  *
  * # Safety
  * channel is NULL or a channel.
  */
-bool haul_channel_offers(const struct haul_channel *channel,
-                         uint32_t mechanism);
+bool haul_channel_offers(const struct haul_channel *channel, uint32_t mechanism);
 
 /**
- * Takes the sending half out of a channel, for another thread, and writes it to sender, a channel that
- * can only send; channel can only receive from here on. Each is closed by itself. What a half cannot do
- * returns HAUL_ERROR_ARGUMENT. Only one of the two at a time can be driven by polling: both have the
- * same descriptor.
+ * Takes the sending half out of a channel, for another thread, and writes it to sender, a channel
+ * that can only send; channel can only receive from here on. Each is closed by itself. What a half
+ * cannot do returns HAUL_ERROR_ARGUMENT. Only one of the two at a time can be driven by polling:
+ * both have the same descriptor.
  *
  * Returns HAUL_OK; HAUL_ERROR_NULL; HAUL_ERROR_ARGUMENT where the channel is a half already, or a
  * message is on its way. sender is written on HAUL_OK alone.
@@ -1021,11 +1017,11 @@ bool haul_channel_offers(const struct haul_channel *channel,
  * # Safety
  * channel is NULL or a channel; sender is NULL or writable.
  */
-enum haul_status haul_channel_split(struct haul_channel *channel,
-                                    struct haul_channel **sender);
+enum haul_status haul_channel_split(struct haul_channel *channel, struct haul_channel **sender);
 
 /**
- * Closes a channel, or one of its halves. What was sent whole the peer can still receive. NULL is fine.
+ * Closes a channel, or one of its halves. What was sent whole the peer can still receive. NULL is
+ * fine.
  *
  * # Safety
  * channel is NULL or a channel that no thread uses any more, with no message on its way.
@@ -1041,22 +1037,22 @@ void haul_channel_close(struct haul_channel *channel);
 void haul_channel_listener_close(struct haul_channel_listener *listener);
 
 /**
- * Zeroed memory of size bytes to receive into, written to buffer: give haul_channel_recv_into() what
- * haul_channel_buffer_data() says of it. Where a message stands in pages of its own already, those take
- * the place of this memory's from its beginning, or any page in it, on, without a copy. Of 64 KiB and
- * more, nothing is taken from the system before it is touched.
+ * Zeroed memory of size bytes to receive into, written to buffer: give haul_channel_recv_into()
+ * what haul_channel_buffer_data() says of it. Where a message stands in pages of its own already,
+ * those take the place of this memory's from its beginning, or any page in it, on, without a copy.
+ * Of 64 KiB and more, nothing is taken from the system before it is touched.
  *
- * Returns HAUL_OK; HAUL_ERROR_NULL; HAUL_ERROR_ARGUMENT; HAUL_ERROR_NO_MEMORY; HAUL_ERROR_SYSTEM. buffer
- * is written on HAUL_OK alone, and is to be given back with haul_channel_buffer_free().
+ * Returns HAUL_OK; HAUL_ERROR_NULL; HAUL_ERROR_ARGUMENT; HAUL_ERROR_NO_MEMORY; HAUL_ERROR_SYSTEM.
+ * buffer is written on HAUL_OK alone, and is to be given back with haul_channel_buffer_free().
  *
  * # Safety
  * buffer is NULL or writable.
  */
-enum haul_status haul_channel_buffer_create(size_t size,
-                                            struct haul_channel_buffer **buffer);
+enum haul_status haul_channel_buffer_create(size_t size, struct haul_channel_buffer **buffer);
 
 /**
- * Where a received message stands; NULL for NULL. Some address, not to be read, for one of no bytes.
+ * Where a received message stands; NULL for NULL. Some address, not to be read, for one of no
+ * bytes.
  *
  * # Safety
  * buffer is NULL or a buffer.
@@ -1072,11 +1068,12 @@ void *haul_channel_buffer_data(struct haul_channel_buffer *buffer);
 size_t haul_channel_buffer_size(const struct haul_channel_buffer *buffer);
 
 /**
- * Says that size bytes of a received message from offset on will be written to. What came sealed, from a
- * peer without trust, is a view of which each page of 4 KiB is copied as it is first written to, by a page fault; told ahead,
- * these are copied now, which takes a quarter of the time for 2 MiB and more. Copies the whole of a huge
- * page, 2 MiB, for 1 MiB of it or more. Nothing changes in what the bytes are, and of other memory
- * nothing is done. haul_channel_buffer_account() counts what was copied.
+ * Says that size bytes of a received message from offset on will be written to. What came sealed,
+ * from a peer without trust, is a view of which each page of 4 KiB is copied as it is first
+ * written to, by a page fault; told ahead, these are copied now, which takes a quarter of the time
+ * for 2 MiB and more. Copies the whole of a huge page, 2 MiB, for 1 MiB of it or more. Nothing
+ * changes in what the bytes are, and of other memory nothing is done.
+ * haul_channel_buffer_account() counts what was copied.
  *
  * Returns HAUL_OK; HAUL_ERROR_NULL; HAUL_ERROR_ARGUMENT where that is not inside the message.
  *
@@ -1115,7 +1112,8 @@ void haul_channel_buffer_free(struct haul_channel_buffer *buffer);
  * HAUL_ERROR_PROTOCOL; HAUL_ERROR_BROKEN; HAUL_ERROR_NO_MEMORY; HAUL_ERROR_SYSTEM.
  *
  * # Safety
- * channel is NULL or a channel; data is NULL or has size readable bytes; account is NULL or writable.
+ * channel is NULL or a channel; data is NULL or has size readable bytes; account is NULL or
+ * writable.
  */
 enum haul_status haul_channel_send(struct haul_channel *channel,
                                    const void *data,
@@ -1147,16 +1145,18 @@ enum haul_status haul_channel_send_parts(struct haul_channel *channel,
 enum haul_status haul_channel_wait_size(struct haul_channel *channel, size_t *size);
 
 /**
- * Waits for a message and copies it to data, which has room for size bytes. account may be NULL, and
- * has the message's size; it is written on HAUL_OK alone.
+ * Waits for a message and copies it to data, which has room for size bytes. account may be NULL,
+ * and has the message's size; it is written on HAUL_OK alone.
  *
  * As haul_channel_wait_size(), and HAUL_ERROR_TOO_SMALL: the message stays; HAUL_ERROR_INTEGRITY;
- * HAUL_ERROR_NO_MEMORY; HAUL_ERROR_SYSTEM. What data holds after an error is indeterminate. Where the peer is
- * trusted and was stopped in the middle of HAUL_CHANNEL_DOUBLE, it can still write up to 1 MiB to data
- * as it goes on: keep that memory until the peer is gone, or use haul_channel_recv(), which does.
+ * HAUL_ERROR_NO_MEMORY; HAUL_ERROR_SYSTEM. What data holds after an error is indeterminate. Where
+ * the peer is trusted and was stopped in the middle of HAUL_CHANNEL_DOUBLE, it can still write up
+ * to 1 MiB to data as it goes on: keep that memory until the peer is gone, or use
+ * haul_channel_recv(), which does.
  *
  * # Safety
- * channel is NULL or a channel; data is NULL or has size writable bytes; account is NULL or writable.
+ * channel is NULL or a channel; data is NULL or has size writable bytes; account is NULL or
+ * writable.
  */
 enum haul_status haul_channel_recv_into(struct haul_channel *channel,
                                         void *data,
@@ -1188,8 +1188,8 @@ enum haul_status haul_channel_try_recv(struct haul_channel *channel,
 /**
  * Memory for a message of size bytes, 1 at least, that is built in place; written to building.
  *
- * Returns HAUL_OK; HAUL_ERROR_NULL; HAUL_ERROR_NO_MEMORY; HAUL_ERROR_SYSTEM. building is written on
- * HAUL_OK alone.
+ * Returns HAUL_OK; HAUL_ERROR_NULL; HAUL_ERROR_NO_MEMORY; HAUL_ERROR_SYSTEM. building is written
+ * on HAUL_OK alone.
  *
  * # Safety
  * building is NULL or writable.
@@ -1205,14 +1205,14 @@ enum haul_status haul_channel_building_create(size_t size, struct haul_channel_b
 void *haul_channel_building_data(struct haul_channel_building *building);
 
 /**
- * Hands over what was built, without a copy. The building is the library's from here on, whatever is
- * returned. account may be NULL.
+ * Hands over what was built, without a copy. The building is the library's from here on, whatever
+ * is returned. account may be NULL.
  *
  * As haul_channel_send().
  *
  * # Safety
- * channel is NULL or a channel; building is NULL or one that was not sent, and is given up; account is
- * NULL or writable.
+ * channel is NULL or a channel; building is NULL or one that was not sent, and is given up;
+ * account is NULL or writable.
  */
 enum haul_status haul_channel_send_built(struct haul_channel *channel,
                                          struct haul_channel_building *building,
@@ -1227,17 +1227,18 @@ enum haul_status haul_channel_send_built(struct haul_channel *channel,
 void haul_channel_building_free(struct haul_channel_building *building);
 
 /**
- * Begins to send a message, does what can be done without waiting, and writes what is left of it to
- * sending. Until that was finished or freed the channel can receive, but not send, and must not be
- * closed or split; until the message is complete its bytes must not be changed.
+ * Begins to send a message, does what can be done without waiting, and writes what is left of it
+ * to sending. Until that was finished or freed the channel can receive, but not send, and must not
+ * be closed or split; until the message is complete its bytes must not be changed.
  *
- * Returns HAUL_OK; HAUL_ERROR_NULL; HAUL_ERROR_ARGUMENT, also where the channel has no sending half or
- * another message is on its way; HAUL_ERROR_TOO_LONG; HAUL_ERROR_UNAVAILABLE; HAUL_ERROR_BROKEN.
- * sending is written on HAUL_OK alone.
+ * Returns HAUL_OK; HAUL_ERROR_NULL; HAUL_ERROR_ARGUMENT, also where the channel has no sending
+ * half or another message is on its way; HAUL_ERROR_TOO_LONG; HAUL_ERROR_UNAVAILABLE;
+ * HAUL_ERROR_BROKEN. sending is written on HAUL_OK alone.
  *
  * # Safety
- * channel is NULL or a channel that lives until sending was ended; data is NULL or has size readable
- * bytes that nobody changes until the message is complete or given up; sending is NULL or writable.
+ * channel is NULL or a channel that lives until sending was ended; data is NULL or has size
+ * readable bytes that nobody changes until the message is complete or given up; sending is NULL or
+ * writable.
  */
 enum haul_status haul_channel_start_send(struct haul_channel *channel,
                                          const void *data,
@@ -1245,13 +1246,13 @@ enum haul_status haul_channel_start_send(struct haul_channel *channel,
                                          struct haul_channel_sending **sending);
 
 /**
- * Moves a message on without waiting, and writes to is_complete whether it is complete and its bytes
- * are the caller's again; where it is not, haul_channel_sending_fd() is to be polled for reading first.
- * The deadline is the caller's to keep.
+ * Moves a message on without waiting, and writes to is_complete whether it is complete and its
+ * bytes are the caller's again; where it is not, haul_channel_sending_fd() is to be polled for
+ * reading first. The deadline is the caller's to keep.
  *
  * Returns HAUL_OK; HAUL_ERROR_NULL; HAUL_ERROR_PEER_GONE; HAUL_ERROR_PROTOCOL; HAUL_ERROR_BROKEN;
- * HAUL_ERROR_NO_MEMORY; HAUL_ERROR_SYSTEM. After an error the message is not complete, its bytes are the
- * caller's, and nothing is left but to free it. is_complete is written on HAUL_OK alone.
+ * HAUL_ERROR_NO_MEMORY; HAUL_ERROR_SYSTEM. After an error the message is not complete, its bytes
+ * are the caller's, and nothing is left but to free it. is_complete is written on HAUL_OK alone.
  *
  * # Safety
  * sending is NULL or a message on its way; is_complete is NULL or writable.
@@ -1260,8 +1261,8 @@ enum haul_status haul_channel_sending_advance(struct haul_channel_sending *sendi
                                               bool *is_complete);
 
 /**
- * What to poll for reading before haul_channel_sending_advance() is called again; -1 for NULL. It is
- * that of haul_channel_fd().
+ * What to poll for reading before haul_channel_sending_advance() is called again; -1 for NULL. It
+ * is that of haul_channel_fd().
  *
  * # Safety
  * sending is NULL or a message on its way.
@@ -1269,9 +1270,9 @@ enum haul_status haul_channel_sending_advance(struct haul_channel_sending *sendi
 int haul_channel_sending_fd(const struct haul_channel_sending *sending);
 
 /**
- * Waits until a message is complete, at once if it is, and ends it: the channel can send again. sending
- * is the library's from here on, whatever is returned. account may be NULL; it is written on HAUL_OK
- * alone.
+ * Waits until a message is complete, at once if it is, and ends it: the channel can send again.
+ * sending is the library's from here on, whatever is returned. account may be NULL; it is written
+ * on HAUL_OK alone.
  *
  * As haul_channel_send().
  *
@@ -1282,8 +1283,8 @@ enum haul_status haul_channel_sending_finish(struct haul_channel_sending *sendin
                                              struct haul_channel_account *account);
 
 /**
- * Ends a message without waiting. One that is not complete is given up: the receiver gets an error,
- * and the channel can do no more. NULL is fine.
+ * Ends a message without waiting. One that is not complete is given up: the receiver gets an
+ * error, and the channel can do no more. NULL is fine.
  *
  * # Safety
  * sending is NULL or a message on its way, and is given up.
