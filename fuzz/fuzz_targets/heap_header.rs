@@ -13,7 +13,7 @@ use libfuzzer_sys::{
 };
 
 /// Bytes of the heap's data.
-const DATA: u64 = 2 << 20;
+const DATA: u64 = 4 << 20;
 
 /// Words of the header.
 const WORDS: u8 = 16;
