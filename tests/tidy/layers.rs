@@ -4,10 +4,11 @@ use crate::manifest::{Manifest, Table};
 use crate::tree::Tree;
 
 /// Our crates from the bottom up; none imports one that stands after it.
-const ORDER: [&str; 9] = [
+const ORDER: [&str; 10] = [
     "haul-copy",
     "haul-heap",
     "haul-model",
+    "haul-machine",
     "haul",
     "haul-sim",
     "haul-measure",

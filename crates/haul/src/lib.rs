@@ -2,19 +2,19 @@
 //!
 //! From the bottom up; a module imports only those above it in this list:
 //!
-//! - [`error`]: the one error type, [`Error`];
 //! - `housekeeper`: the thread that keeps a heap in order;
 //! - [`heap`]: the heap of huge pages, with that thread;
-//! - `file`: files read once with a limit, files replaced in one step;
-//! - [`sys`]: what this machine is, has and allows;
-//! - [`tuning`]: `haul.toml`, the thresholds measured on this machine;
 //! - `peer`: what any part needs that meets another process;
 //! - [`channel`]: bulk transfer between two processes.
 //!
-//! The copy functions themselves are in [`copy`], which stands below this crate and knows nothing
-//! of files. A Rust program calls [`init`] once, early in `main`, so that the thresholds measured
-//! on its machine are in force; without it the defaults for the processor hold. A C program that
-//! links `libhaul.so` need not: the library does it as it is loaded.
+//! Two crates stand below this one and are seen through it: the copy functions are in [`copy`],
+//! which knows nothing of files; what the machine is ([`sys`]), `haul.toml` ([`tuning`]), files
+//! read and written with care ([`file`](mod@file)) and what can go wrong with all of these
+//! ([`Error`]) are in `haul-machine`.
+//!
+//! A Rust program calls [`init`] once, early in `main`, so that the thresholds measured on its
+//! machine are in force; without it the defaults for the processor hold. A C program that links
+//! `libhaul.so` need not: the library does it as it is loaded.
 //!
 //! ```
 //! haul::init();
@@ -25,18 +25,14 @@
 //! ```
 
 pub mod channel;
-pub mod error;
-pub mod file;
 // Under loom haul-heap has its protocols alone.
 #[cfg(not(loom))]
 mod housekeeper;
 mod peer;
-pub mod sys;
-pub mod tuning;
 
-pub use error::Error;
 pub use haul_copy as copy;
-pub use tuning::init;
+#[doc(inline)]
+pub use haul_machine::{Error, error, file, init, sys, tuning};
 
 #[cfg(not(loom))]
 /// The heap of `haul-heap`, and the thread that keeps one in order.

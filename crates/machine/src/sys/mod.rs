@@ -44,6 +44,7 @@ const FILE_BYTES_MAX: u64 = 64 << 10;
 /// The machine, seen through a root directory.
 ///
 /// ```
+/// # use haul_machine as haul;
 /// let machine = haul::sys::Sys::new().machine();
 /// assert!(machine.processors >= 1);
 /// // Nothing is required: a root with neither /proc nor /sys still gives a machine.

@@ -62,7 +62,8 @@ impl ChannelTable {
     }
 
     /// The longest message that they hold for, in bytes.
-    pub(crate) fn longest(&self) -> u64 {
+    #[must_use]
+    pub fn longest(&self) -> u64 {
         self.measured_max.map_or(u64::MAX, |most| (most as u64).saturating_mul(BEYOND))
     }
 
@@ -72,7 +73,8 @@ impl ChannelTable {
     }
 
     /// The entries for such a message, the best first.
-    pub(crate) fn fitting(&self, length: u64, trusted: bool, idle: bool) -> Vec<&Choice> {
+    #[must_use]
+    pub fn fitting(&self, length: u64, trusted: bool, idle: bool) -> Vec<&Choice> {
         let fits = move |choice: &&Choice| {
             choice.from as u64 <= length
                 && choice.trusted.is_none_or(|asked| asked == trusted)

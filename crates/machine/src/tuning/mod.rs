@@ -47,6 +47,7 @@ pub const FILE_BYTES_MAX: u64 = 64 << 10;
 /// What a `haul.toml` says.
 ///
 /// ```
+/// # use haul_machine as haul;
 /// use haul::tuning::Tuning;
 /// let text = r#"
 ///     schema = "haul.tuning/1"
