@@ -3,9 +3,10 @@
 use std::fmt;
 use std::hint::black_box;
 
+use haul_machine::sys::Sys;
+
 use crate::clock::Clock;
 use crate::statistics;
-use crate::sys::Proc;
 
 /// A clock rate that moves by more than this within a run is told, in percent.
 const DRIFT_PERCENT_TOLD: f64 = 3.0;
@@ -96,7 +97,7 @@ pub struct Noticed {
 /// Watches a run from its start.
 #[derive(Debug)]
 pub struct Watch {
-    proc: Proc,
+    machine: Sys,
     start: Option<(f64, f64)>,
     spins_ns: Vec<f64>,
 }
@@ -104,9 +105,9 @@ pub struct Watch {
 impl Watch {
     /// Begins to watch.
     #[must_use]
-    pub fn start(proc: Proc) -> Self {
-        let start = proc.steal_and_total_seconds();
-        Self { proc, start, spins_ns: Vec::new() }
+    pub fn start(machine: Sys) -> Self {
+        let start = machine.steal_and_total_seconds();
+        Self { machine, start, spins_ns: Vec::new() }
     }
 
     /// Times a fixed chain of dependent multiplications, some microseconds: only the clock rate
@@ -128,7 +129,7 @@ impl Watch {
     /// Between 0 and 100: the kernel reads its counters one after the other, and one may run ahead.
     fn steal_percent(&self) -> Option<f64> {
         let (steal_start, total_start) = self.start?;
-        let (steal_end, total_end) = self.proc.steal_and_total_seconds()?;
+        let (steal_end, total_end) = self.machine.steal_and_total_seconds()?;
         let share = (steal_end - steal_start) / (total_end - total_start).max(0.01);
         Some(100.0 * share.clamp(0.0, 1.0))
     }
@@ -169,20 +170,20 @@ mod tests {
 
     use super::*;
 
-    fn proc_with(text: Option<&str>) -> (tempfile::TempDir, Proc) {
+    fn proc_with(text: Option<&str>) -> (tempfile::TempDir, Sys) {
         let root = tempfile::tempdir().unwrap();
         fs::create_dir(root.path().join("proc")).unwrap();
         if let Some(text) = text {
             fs::write(root.path().join("proc/stat"), text).unwrap();
         }
-        let proc = Proc::at(root.path());
-        (root, proc)
+        let machine = Sys::at(root.path());
+        (root, machine)
     }
 
     #[test]
     fn steal_is_a_figure_and_no_disturbance() {
-        let (root, proc) = proc_with(Some("cpu 100 0 0 100 0 0 0 20 0 0\n"));
-        let watch = Watch::start(proc);
+        let (root, machine) = proc_with(Some("cpu 100 0 0 100 0 0 0 20 0 0\n"));
+        let watch = Watch::start(machine);
         for (now, percent) in [
             ("cpu 100 0 0 100 0 0 0 20 0 0\n", 0.0),
             ("cpu 150 0 0 140 0 0 0 30 0 0\n", 10.0),
@@ -199,16 +200,16 @@ mod tests {
 
     #[test]
     fn no_proc_is_told() {
-        let (_root, proc) = proc_with(None);
+        let (_root, machine) = proc_with(None);
         let told = vec![Disturbance::NoProc];
         let expected = Noticed { steal_percent: None, disturbances: told };
-        assert_eq!(Watch::start(proc).finish(), expected);
+        assert_eq!(Watch::start(machine).finish(), expected);
     }
 
     #[test]
     fn drift_is_told() {
-        let (_root, proc) = proc_with(Some("cpu 1 1 1 1 1 1 1 1\n"));
-        let mut watch = Watch::start(proc);
+        let (_root, machine) = proc_with(Some("cpu 1 1 1 1 1 1 1 1\n"));
+        let mut watch = Watch::start(machine);
         watch.spins_ns = vec![100.0; 50];
         assert_eq!(watch.finish().disturbances, []);
         watch.spins_ns.extend([110.0; 50]);
@@ -220,8 +221,8 @@ mod tests {
 
     #[test]
     fn the_chain_takes_time() {
-        let (_root, proc) = proc_with(None);
-        let mut watch = Watch::start(proc);
+        let (_root, machine) = proc_with(None);
+        let mut watch = Watch::start(machine);
         watch.tick(&Clock::get());
         // 4,000 multiplications of at least 3 cycles at 10 GHz at most.
         assert!(watch.spins_ns[0] > 1200.0, "{:?}", watch.spins_ns);

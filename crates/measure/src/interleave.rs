@@ -27,6 +27,7 @@ mod tests;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use haul_machine::sys::Sys;
 use haul_model::Comparison;
 
 use crate::account::Account;
@@ -37,7 +38,7 @@ use crate::error::Error;
 use crate::rounds::evaluation::{self, evaluate};
 use crate::rounds::{self, Limits, Next, Order, Progress, Round};
 use crate::sample::Sample;
-use crate::sys::{self, Proc};
+use crate::sys;
 
 /// A sample lasts at least this many times the timer's precision.
 pub const PRECISION_MULTIPLE: f64 = 1000.0;
@@ -244,7 +245,7 @@ fn take_sample(
 
 impl Run<'_> {
     fn measure(&mut self, control: &mut Control<'_>) -> Result<Noticed, Error> {
-        let mut watch = Watch::start(Proc::default());
+        let mut watch = Watch::start(Sys::new());
         if !self.calibrate(control.stop)? {
             return Ok(watch.finish());
         }

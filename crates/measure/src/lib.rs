@@ -6,7 +6,7 @@
 //!
 //! - [`error`]: the one error of this crate;
 //! - [`random`]: a small generator, seeded, so that a run can be repeated;
-//! - [`sys`]: the one place of system calls and of `/proc`;
+//! - [`sys`]: the system calls of measuring;
 //! - [`clock`]: the finest clock of the machine, and how fine it is;
 //! - [`statistics`]: median, spread, bootstrap interval, geometric mean;
 //! - [`distribution`]: which sizes, alignments and overlaps calls have;

@@ -3,10 +3,11 @@
 use std::num::NonZeroUsize;
 use std::ptr::NonNull;
 
+use haul_machine::sys::Sys;
 use haul_model::Bytes;
 
 use crate::error::Error;
-use crate::sys::{self, Proc};
+use crate::sys;
 
 /// The share of the available memory that one measurement may take: the rest keeps the machine
 /// from swapping, which would be measured instead.
@@ -66,7 +67,7 @@ impl Region {
     /// `bytes` is beyond the memory that is available ([`Error::BeyondMemory`]), or the kernel
     /// refuses ([`Error::Map`]).
     pub fn new(bytes: usize, pages: Pages) -> Result<Self, Error> {
-        check_available(bytes as u64, &Proc::default())?;
+        check_available(bytes as u64, &Sys::new())?;
         Self::unasked(bytes, pages)
     }
 
@@ -143,8 +144,8 @@ impl Drop for Region {
 /// Memory that can be had now without swapping, in bytes, with some left for others. Where the
 /// machine does not tell, all there could be.
 #[must_use]
-pub fn available_bytes(proc: &Proc) -> u64 {
-    let available = proc.memory_available_bytes();
+pub fn available_bytes(machine: &Sys) -> u64 {
+    let available = machine.memory_available_bytes();
     available.map_or(u64::MAX, |bytes| (bytes as f64 * SHARE_OF_AVAILABLE) as u64)
 }
 
@@ -153,8 +154,8 @@ pub fn available_bytes(proc: &Proc) -> u64 {
 ///
 /// # Errors
 /// [`Error::BeyondMemory`].
-pub fn check_available(bytes: u64, proc: &Proc) -> Result<(), Error> {
-    let limit = available_bytes(proc);
+pub fn check_available(bytes: u64, machine: &Sys) -> Result<(), Error> {
+    let limit = available_bytes(machine);
     if bytes > limit {
         return Err(Error::BeyondMemory { asked: Bytes(bytes), available: Bytes(limit) });
     }
@@ -190,9 +191,9 @@ mod tests {
     fn available_memory_limits() {
         let root = tempfile::tempdir().unwrap();
         std::fs::create_dir(root.path().join("proc")).unwrap();
-        assert!(check_available(u64::MAX, &Proc::at(root.path())).is_ok());
+        assert!(check_available(u64::MAX, &Sys::at(root.path())).is_ok());
         std::fs::write(root.path().join("proc/meminfo"), "MemAvailable: 1000 kB\n").unwrap();
-        assert!(check_available(900 * 1024, &Proc::at(root.path())).is_err());
-        assert!(check_available(700 * 1024, &Proc::at(root.path())).is_ok());
+        assert!(check_available(900 * 1024, &Sys::at(root.path())).is_err());
+        assert!(check_available(700 * 1024, &Sys::at(root.path())).is_ok());
     }
 }

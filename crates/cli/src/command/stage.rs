@@ -5,6 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use haul::sys::Sys;
 use haul_experiments::Context;
 use haul_experiments::channel::{self, measure_channel};
 use haul_experiments::copy::drawn::Shape;
@@ -14,7 +15,6 @@ use haul_experiments::heap::{self, measure_heap};
 use haul_experiments::memory::{Bandwidth, Fault, measure_bandwidth, measure_fault};
 use haul_measure::Caches;
 use haul_measure::memory::check_available;
-use haul_measure::sys::Proc;
 use haul_model::{Bytes, Machine, Record, limit};
 
 use super::schedule::{Schedule, Time};
@@ -357,7 +357,7 @@ impl Work {
                 // Source and target of each thread; a fill has them as well.
                 let largest = sizes.sizes_bytes.iter().max().map_or(0, |&size| size as u64);
                 let wanted = largest.saturating_mul(2).saturating_mul(sizes.threads as u64);
-                Ok(check_available(wanted, &Proc::default())?)
+                Ok(check_available(wanted, &Sys::new())?)
             }
             Self::Heap(bench) => bench.check_memory(),
             Self::Channel(bench) => bench.check_memory(),

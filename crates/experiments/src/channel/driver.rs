@@ -10,8 +10,9 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
+use haul::sys::Sys;
 use haul_measure::memory::{Pages, Region};
-use haul_measure::sys::{self, Proc, Usage};
+use haul_measure::sys::{self, Usage};
 
 use super::content;
 use super::protocol::{Kind, Reply, Request, Side, Task, Took};
@@ -74,7 +75,7 @@ struct End<'a> {
 
 impl<'a> End<'a> {
     fn new(side: Side, folder: &'a Path, open: Open<'a>) -> Self {
-        let started_with = Proc::default().own_and_shared_bytes().unwrap_or(0);
+        let started_with = Sys::new().own_and_shared_bytes().unwrap_or(0);
         let ways = HashMap::new();
         Self { side, folder, open, ways, task: None, source: None, target: None, started_with }
     }
@@ -138,7 +139,7 @@ impl<'a> End<'a> {
 
     /// What this process has beside its buffers and what it started with.
     fn grown_bytes(&self) -> u64 {
-        let now = Proc::default().own_and_shared_bytes().unwrap_or(0);
+        let now = Sys::new().own_and_shared_bytes().unwrap_or(0);
         let regions = [&self.source, &self.target].into_iter().flatten();
         let buffers: u64 = regions.map(|region| region.bytes() as u64).sum();
         now.saturating_sub(self.started_with).saturating_sub(buffers)

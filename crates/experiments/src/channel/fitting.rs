@@ -1,8 +1,8 @@
 //! Which ways have the memory that they need: the others are left out, and the rest goes on.
 
+use haul::sys::Sys;
 use haul_measure::Error as Unmeasurable;
 use haul_measure::memory::available_bytes;
-use haul_measure::sys::Proc;
 use haul_model::Bytes;
 
 use super::bench::{Bench, Subject, is_sealed};
@@ -25,7 +25,7 @@ impl Bench {
     /// # Errors
     /// [`Unmeasurable::BeyondMemory`].
     pub fn check_memory(&self) -> Result<(), Error> {
-        self.fitting(available_bytes(&Proc::default())).map(|_| ())
+        self.fitting(available_bytes(&Sys::new())).map(|_| ())
     }
 
     /// Who fits into so much memory, in bytes. Who needs least comes in first, so that as many as
@@ -166,7 +166,7 @@ mod tests {
             progress: &mut |_| {},
             warn: &mut |line| told.push(line.to_owned()),
         };
-        let run = Run::new(&bench, &Proc::at(root.path()), &mut context).unwrap();
+        let run = Run::new(&bench, &Sys::at(root.path()), &mut context).unwrap();
         let names: Vec<&str> = run.entrants.iter().map(|one| one.subject.name.as_str()).collect();
         assert_eq!(names, ["pipe", "haul:ring", "pipe"]);
         assert_eq!(run.left_out, ["mpi", "ucx", "haul:sealed"]);

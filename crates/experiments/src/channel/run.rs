@@ -2,11 +2,12 @@
 
 use std::time::{Duration, Instant};
 
+use haul::sys::Sys;
 use haul_measure::disturbance::Watch;
 use haul_measure::memory::available_bytes;
 use haul_measure::random::Random;
 use haul_measure::rounds::{self, Limits, Next, Order};
-use haul_measure::sys::{self, Proc};
+use haul_measure::sys;
 use haul_model::Bytes;
 
 use super::bench::{Bench, Subject, Target};
@@ -88,7 +89,7 @@ impl<'a> Run<'a> {
     /// Who needs more memory than this is told by name, and left out.
     pub(super) fn new(
         config: &'a Bench,
-        proc: &Proc,
+        machine: &Sys,
         context: &mut Context<'_>,
     ) -> Result<Self, Error> {
         if config.size == 0 {
@@ -99,7 +100,7 @@ impl<'a> Run<'a> {
             return Err(Error::OneProcessor { allowed: cpus.len() });
         }
         cpus.truncate(PROCESSORS);
-        let (available, mut left_out) = (available_bytes(proc), config.left_out.clone());
+        let (available, mut left_out) = (available_bytes(machine), config.left_out.clone());
         let fitting = config.fitting(available)?;
         for (subject, needs) in &fitting.left_out {
             let (name, size) = (&subject.name, Bytes(config.size as u64));

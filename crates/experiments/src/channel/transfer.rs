@@ -2,10 +2,10 @@
 
 use std::sync::atomic::Ordering;
 
+use haul::sys::Sys;
 use haul::tuning::Force;
 use haul_measure::disturbance::Watch;
 use haul_measure::rounds::{Round, evaluate};
-use haul_measure::sys::Proc;
 use haul_model::Record;
 
 use super::bench::{Bench, EXPERIMENT, is_sealed};
@@ -68,9 +68,9 @@ fn until_good<T, E>(
 }
 
 fn once<'a>(config: &'a Bench, context: &mut Context<'_>) -> Result<Try<'a>, Error> {
-    let mut run = Run::new(config, &Proc::default(), context)?;
+    let mut run = Run::new(config, &Sys::new(), context)?;
     let _busy = config.is_busy.then(|| Busy::on(run.cpus[1]));
-    let mut watch = Watch::start(Proc::default());
+    let mut watch = Watch::start(Sys::new());
     let kinds = config.kinds();
     let budget = config.budget / u32::try_from(kinds.len()).unwrap_or(1);
     let mut ended = Ok(true);

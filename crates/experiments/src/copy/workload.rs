@@ -15,13 +15,13 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use haul::sys::Sys;
 use haul_measure::distribution::{Alignment, Overlap};
 use haul_measure::interleave::LEAD_IN_DIVISOR;
 use haul_measure::memory::{HUGE_PAGE_BYTES, Pages, Region, check_available};
 use haul_measure::placement::resident::Resident;
 use haul_measure::placement::{LLC_SHARE_BYTES, Operation, Placement};
 use haul_measure::random::Random;
-use haul_measure::sys::Proc;
 use haul_measure::{Caches, Distribution, Error, Level, Subject};
 
 use super::operations::{List, READ_SLACK_BYTES};
@@ -163,7 +163,7 @@ impl Pair {
     /// The memory, touched where buffers lie: between two that are far apart there is none.
     fn region(self) -> Result<Region, Error> {
         let used = Self::ROOM_BYTES + self.size_bytes + READ_SLACK_BYTES;
-        check_available(2 * used as u64, &Proc::default())?;
+        check_available(2 * used as u64, &Sys::new())?;
         let mut region = Region::unasked(self.region_bytes(), Pages::Base)?;
         let bytes = region.as_mut_slice();
         for start in [0, self.distance_bytes] {
@@ -287,7 +287,7 @@ impl Workload {
     ) -> Result<Self, Error> {
         let lanes: Vec<_> = (0..threads).map(draw).collect();
         let bytes = lanes.iter().map(|(_, ground)| ground.region_bytes() as u64);
-        check_available(bytes.fold(0, u64::saturating_add), &Proc::default())?;
+        check_available(bytes.fold(0, u64::saturating_add), &Sys::new())?;
         let threads = lanes.into_iter().map(|(lists, ground)| {
             // Whole huge pages: the kernel gives none for a part, and base pages lie where they
             // fall in L2.

@@ -2,10 +2,11 @@
 
 use std::time::{Duration, Instant};
 
+use haul::sys::Sys;
 use haul_measure::disturbance::Watch;
 use haul_measure::memory::{available_bytes, check_available};
 use haul_measure::rounds::{self, Limits, Next, Order};
-use haul_measure::sys::{self, Proc};
+use haul_measure::sys;
 use haul_model::Bytes;
 
 use super::child::{Figures, Running};
@@ -122,7 +123,7 @@ pub fn measure_heap(config: &Bench, context: &mut Context<'_>) -> Result<(), Err
         config.heaps.iter().map(|found| Entrant::new(found, &starts)).collect();
     // The baseline once more, as its own competitor: in a process of its own, as the others are.
     entrants.push(Entrant::new(&config.heaps[0], &starts));
-    let mut watch = Watch::start(Proc::default());
+    let mut watch = Watch::start(Sys::new());
     config.calibrate(&mut entrants, context)?;
     let (repetitions, ended) = config.repeat(&mut entrants, &mut watch, context);
     if repetitions > 0 {
@@ -172,20 +173,20 @@ impl Bench {
     /// # Errors
     /// [`haul_measure::Error::BeyondMemory`] or [`Error::GrowAhead`].
     pub fn check_memory(&self) -> Result<(), Error> {
-        let proc = Proc::default();
+        let machine = Sys::new();
         let heaps = self.heaps.len() + 1;
         let at_once = if self.test.is_fresh() { FRESH_MEMORY_FACTOR } else { heaps };
         let blocks = self.test.blocks_max(&self.extent).saturating_mul(self.threads);
         let lists = blocks.saturating_mul(LIST_BYTES).saturating_mul(heaps);
         let wanted = self.memory_bytes().saturating_mul(at_once).saturating_add(lists) as u64;
-        check_available(wanted, &proc)?;
+        check_available(wanted, &machine)?;
         // As the baseline it is there twice, unless one heap is there at a time.
         let twice = self.heaps.iter().chain(self.heaps.first());
         let own = twice.filter(|found| found.peer == Peer::Haul).count();
         let own = if self.test.is_fresh() { own.min(1) } else { own };
         let early = self.grow_ahead_bytes.saturating_add(self.ready_bytes);
         let ahead = early.saturating_mul(own) as u64;
-        let left = available_bytes(&proc).saturating_sub(wanted);
+        let left = available_bytes(&machine).saturating_sub(wanted);
         if ahead > left {
             let asked = Bytes(early as u64);
             return Err(Error::GrowAhead { asked, available: Bytes(left) });

@@ -9,9 +9,9 @@ use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 
+use haul::sys::Sys;
 use haul_measure::clock::Clock;
 use haul_measure::crew::{self, Crew, Meeting};
-use haul_measure::sys::Proc;
 
 use super::allocator::{Allocator, c::C, dpdk::Dpdk, haul::Haul};
 use super::peers::Peer;
@@ -66,14 +66,14 @@ fn say(run: &mut Conversation, reply: &Reply) -> io::Result<()> {
 /// Does tasks on this heap until there are none.
 fn drive<A: Allocator>(heap: &A, start: &Start, run: &mut Conversation) -> io::Result<()> {
     let stage = Stage::new(heap, start);
-    let proc = Proc::default();
-    let resident_start = proc.resident_bytes();
+    let machine = Sys::new();
+    let resident_start = machine.resident_bytes();
     let work =
         |thread: usize, task: &Task, meeting: &Meeting<'_>| stage.perform(thread, task, meeting);
     let driven = crew::with_crew(start.threads, &start.cpus, &work, |crew, _| {
         say(run, &Reply::Ready { version: heap.version(), pages: heap.pages() })?;
         while let Some(task) = hear::<Task>(run)? {
-            let resident = || Some((proc.resident_bytes()? as f64, resident_start? as f64));
+            let resident = || Some((machine.resident_bytes()? as f64, resident_start? as f64));
             say(run, &answer(crew, &task, resident))?;
         }
         Ok(())

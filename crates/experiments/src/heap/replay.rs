@@ -3,10 +3,11 @@
 
 use std::time::{Duration, Instant};
 
+use haul::sys::Sys;
 use haul_measure::disturbance::Watch;
 use haul_measure::memory::check_available;
 use haul_measure::rounds::{self, Limits, Next, Order, Round, evaluate};
-use haul_measure::sys::{self, Proc};
+use haul_measure::sys;
 use haul_model::Record;
 
 use super::child::Running;
@@ -94,7 +95,7 @@ pub fn measure_replay(config: &Replay, context: &mut Context<'_>) -> Result<(), 
     // The baseline once more, as its own competitor.
     entrants.push(Entrant::new(&config.heaps[0]));
     let mut order = Order::new(0..entrants.len(), config.seed);
-    let mut watch = Watch::start(Proc::default());
+    let mut watch = Watch::start(Sys::new());
     let limits = Limits {
         budget: config.budget,
         started: Instant::now(),
@@ -132,7 +133,7 @@ impl Replay {
 
     fn start(&self, context: &Context<'_>) -> Result<Start, Error> {
         let peak = self.trace.history.peak_bytes.max(MEMORY_LEAST);
-        check_available(peak.saturating_mul(MEMORY_FACTOR), &Proc::default())?;
+        check_available(peak.saturating_mul(MEMORY_FACTOR), &Sys::new())?;
         let cpus = if context.cpus.is_empty() { sys::affinity() } else { context.cpus.clone() };
         Ok(Start {
             peer: Peer::Haul,

@@ -6,9 +6,9 @@
 
 use std::time::Duration;
 
+use haul::sys::Sys;
 use haul_copy::Isa;
 use haul_measure::memory::{Pages, Region, check_available};
-use haul_measure::sys::Proc;
 use haul_measure::{Plan, Subject};
 
 use crate::context::Context;
@@ -73,7 +73,7 @@ pub fn measure_bandwidth(config: &Bandwidth, context: &mut Context<'_>) -> Resul
     let bytes = config.size_bytes.max(4096).next_multiple_of(4096);
     let buffers = config.operation.buffers();
     let total = (bytes as u64).saturating_mul((buffers * config.threads) as u64);
-    check_available(total, &Proc::default())?;
+    check_available(total, &Sys::new())?;
     let lanes: Vec<Region> = (0..config.threads)
         .map(|_| Region::touched(bytes.saturating_mul(buffers), Pages::Huge))
         .collect::<Result<_, _>>()?;

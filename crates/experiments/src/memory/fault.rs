@@ -5,8 +5,9 @@
 
 use std::time::Duration;
 
+use haul::sys::Sys;
 use haul_measure::memory::{HUGE_PAGE_BYTES, Pages, Region, check_available};
-use haul_measure::sys::{self, Proc};
+use haul_measure::sys;
 use haul_measure::{Outcome, Plan, Subject};
 
 use crate::context::Context;
@@ -52,7 +53,7 @@ pub struct Fault {
 /// # Errors
 /// There is no memory for it; see [`haul_measure::Error`].
 pub fn measure_fault(config: &Fault, context: &mut Context<'_>) -> Result<(), Error> {
-    check_available(MAPPED_MAX_BYTES as u64, &Proc::default())?;
+    check_available(MAPPED_MAX_BYTES as u64, &Sys::new())?;
     let base = Toucher { pages: Pages::Base, page_bytes: sys::page_bytes(), touch: config.touch };
     let huge = Toucher { pages: Pages::Huge, page_bytes: HUGE_PAGE_BYTES, touch: config.touch };
     for toucher in [base, huge] {

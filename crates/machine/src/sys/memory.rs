@@ -37,17 +37,26 @@ impl Sys {
     /// Memory now. Never fails: without `/proc` a system call tells.
     #[must_use]
     pub fn memory(&self) -> Memory {
-        let meminfo = self.text("proc/meminfo").unwrap_or_default();
         let (free, total) = kernel_memory_bytes();
-        let total_bytes = field_bytes(&meminfo, "MemTotal:").unwrap_or(total);
-        let available = field_bytes(&meminfo, "MemAvailable:").unwrap_or(free);
+        let total_bytes = self.meminfo_bytes("MemTotal:").unwrap_or(total);
+        let available = self.meminfo_bytes("MemAvailable:").unwrap_or(free);
         let group = self.control_group();
         Memory {
             total_bytes,
-            available_bytes: group
-                .map_or(available, |(limit, used)| available.min(limit.saturating_sub(used))),
+            available_bytes: at_most_left(available, group),
             limit_bytes: group.map(|(limit, _)| limit).filter(|&limit| limit < total_bytes),
         }
+    }
+
+    /// [`Memory::available_bytes`] as `/proc` has it; `None` where it does not tell, for a system
+    /// call knows only of memory that nothing at all is in.
+    #[must_use]
+    pub fn memory_available_bytes(&self) -> Option<u64> {
+        Some(at_most_left(self.meminfo_bytes("MemAvailable:")?, self.control_group()))
+    }
+
+    fn meminfo_bytes(&self, name: &str) -> Option<u64> {
+        field_bytes(&self.text("proc/meminfo")?, name)
     }
 
     /// Huge pages now.
@@ -120,9 +129,14 @@ fn kernel_memory_bytes() -> (u64, u64) {
     (info.freeram.saturating_mul(unit), info.totalram.saturating_mul(unit))
 }
 
+/// What is available of this much where the control group leaves only part of it.
+fn at_most_left(available: u64, group: Option<(u64, u64)>) -> u64 {
+    group.map_or(available, |(limit, used)| available.min(limit.saturating_sub(used)))
+}
+
 /// `MemTotal:  123 kB` -> bytes.
-fn field_bytes(meminfo: &str, name: &str) -> Option<u64> {
-    let line = meminfo.lines().find_map(|line| line.strip_prefix(name))?;
+pub(super) fn field_bytes(text: &str, name: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix(name))?;
     line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
 }
 
@@ -155,6 +169,7 @@ mod tests {
             let memory = sys.memory();
             assert_eq!(memory.limit_bytes, Some(256 << 20), "{group}");
             assert_eq!(memory.available_bytes, 255 << 20, "{group}");
+            assert_eq!(sys.memory_available_bytes(), Some(255 << 20), "{group}");
             assert_eq!(memory.total_bytes, 1 << 30);
         }
     }

@@ -6,6 +6,7 @@
 //! for the running machine.
 //!
 //! - [`cache`], [`cpu`], [`device`], [`memory`], [`permission`], [`topology`], [`user`]: the facts;
+//! - `usage`: what is used of it now;
 //! - [`pcie`]: network devices behind PCIe, and their links;
 //! - [`offer`]: the same as a list of what is there, what is missing, and how to get it;
 //! - [`machine`]: the same as one [`Machine`](haul_model::Machine) line.
@@ -22,6 +23,8 @@ pub mod permission;
 pub mod topology;
 pub mod user;
 
+mod usage;
+
 pub mod pcie;
 
 pub mod machine;
@@ -34,7 +37,7 @@ pub use memory::{HugePages, Memory, Pool};
 pub use offer::{Offer, State};
 pub use pcie::{PcieDevice, PcieLink};
 pub use permission::Permissions;
-pub use topology::Topology;
+pub use topology::{Topology, affinity};
 pub use user::user_of;
 
 /// Longest file under `/proc` or `/sys` that is read; `/proc/cpuinfo` of the first processor, all

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use rustix::thread::CpuSet;
+
 use super::Sys;
 
 /// Which processors there are, and which of them this process may use.
@@ -21,7 +23,11 @@ impl Sys {
     /// Processors and nodes. Costs one system call and two files a processor.
     #[must_use]
     pub fn topology(&self) -> Topology {
-        let allowed = allowed_processors();
+        let mut allowed = affinity();
+        if allowed.is_empty() {
+            // There is at least the one that this thread is running on.
+            allowed.push(0);
+        }
         let online = self.text("sys/devices/system/cpu/online").and_then(|t| parse_list(&t));
         Topology {
             cores: online.as_deref().and_then(|online| self.count_cores(online)),
@@ -44,14 +50,14 @@ impl Sys {
     }
 }
 
-/// At least one processor: the calling thread is running on it.
-fn allowed_processors() -> Vec<usize> {
+/// The processors that the calling thread may run on, ascending. Empty where the kernel does not
+/// tell.
+#[must_use]
+pub fn affinity() -> Vec<usize> {
     let Ok(set) = rustix::thread::sched_getaffinity(None) else {
-        return vec![0];
+        return Vec::new();
     };
-    let allowed: Vec<usize> =
-        (0..rustix::thread::CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).collect();
-    if allowed.is_empty() { vec![0] } else { allowed }
+    (0..CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).collect()
 }
 
 /// The kernel's list format: `0-3,8`. `None` where it is not one, or has no end.

@@ -2,9 +2,10 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use haul_machine::sys::Sys;
+
 use super::{Command, PRECISION_MULTIPLE, Run, mean_ns};
 use crate::error::Error;
-use crate::sys::Proc;
 
 /// A subject that is slower than the fastest gets as many iterations, for the same inputs, until
 /// its sample is this many times as long as planned; beyond, it would eat the others' time.
@@ -72,13 +73,13 @@ impl Run<'_> {
     /// One sample as the run takes them: long enough, and the subject's peak memory. A subject that
     /// has become faster since its cost was taken gets more iterations, while it may.
     fn confirm(&mut self, entrant: usize, limit_ns: f64) -> Result<(), Error> {
-        let proc = Proc::default();
+        let machine = Sys::new();
         loop {
-            let reset = proc.reset_peak();
+            let reset = machine.reset_peak();
             let iterations = self.iterations[entrant];
             let elapsed_ns = mean_ns(&self.sample(Command { entrant, iterations, round: 0 })?);
             if reset {
-                self.accounts[entrant].peak_bytes = proc.peak_bytes();
+                self.accounts[entrant].peak_bytes = machine.peak_bytes();
             }
             if elapsed_ns >= limit_ns {
                 return Ok(());

@@ -106,8 +106,9 @@ impl Order {
 
 #[cfg(test)]
 mod tests {
+    use haul_machine::sys::Sys;
+
     use super::*;
-    use crate::sys::Proc;
 
     fn limits(budget: Duration, least: usize, most: usize) -> Limits {
         Limits { budget, started: Instant::now(), least, most }
@@ -115,7 +116,7 @@ mod tests {
 
     /// What rounds saw, and how many count.
     fn run(limits: Limits, ending: impl Fn(u64) -> Result<Next, u64>) -> (usize, Result<(), u64>) {
-        let mut watch = Watch::start(Proc::default());
+        let mut watch = Watch::start(Sys::new());
         let mut numbers = (Vec::new(), Vec::new());
         let ended = repeat(
             limits,

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
+use haul::sys::Sys;
 use haul_copy::Policy;
 use haul_copy::policy::Strings;
 use haul_copy::thresholds::LOOKUP_MIN;
 use haul_measure::Level;
 use haul_measure::distribution::Alignment;
 use haul_measure::statistics::geometric_mean;
-use haul_measure::sys::Proc;
 
 use super::rounds::{Allotment, Checked, Entrant, Item, compare, drawn};
 use super::search::{self, Trained, Way};
@@ -80,7 +80,7 @@ fn readers(size: usize) -> &'static [ThenRead] {
 fn training_sizes(config: &Tune, context: &Context<'_>) -> Result<Vec<usize>, Error> {
     let uncached = size_uncached_bytes(&context.caches);
     let mut largest = config.size_max_bytes.unwrap_or(uncached).max(2 * LOOKUP_MIN);
-    if let Some(available) = Proc::default().memory_available_bytes() {
+    if let Some(available) = Sys::new().memory_available_bytes() {
         // Source and target, and as much again left to the machine.
         while largest as u64 > available / 4 && largest > 2 * LOOKUP_MIN {
             largest /= 2;

@@ -2,8 +2,9 @@
 //! needed to build.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
-use std::fs;
 use std::ptr::{self, NonNull};
+
+use haul::sys::Sys;
 
 use super::Allocator;
 use super::dynamic::Library;
@@ -15,9 +16,6 @@ const MIB: usize = 1 << 20;
 /// and the rest is for what its start-up takes.
 const MEMORY_FACTOR: usize = 3;
 const MEMORY_MORE_MIB: usize = 128;
-
-/// Where the kernel says how many huge pages of 2 MiB are free.
-const FREE_HUGE_PAGES: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages";
 
 type Malloc = unsafe extern "C" fn(*const c_char, usize, c_uint) -> *mut c_void;
 type Realloc = unsafe extern "C" fn(*mut c_void, usize, c_uint) -> *mut c_void;
@@ -103,9 +101,10 @@ fn address(library: Library, name: &CStr) -> Result<*mut c_void, String> {
 }
 
 fn has_huge_pages(memory_mib: usize) -> bool {
-    let free: Option<usize> =
-        fs::read_to_string(FREE_HUGE_PAGES).ok().and_then(|text| text.trim().parse().ok());
-    free.is_some_and(|pages| pages * 2 >= memory_mib)
+    let pools = Sys::new().huge_pages().pools;
+    pools.iter().any(|pool| {
+        pool.page_bytes == 2 * MIB as u64 && pool.free.saturating_mul(2) >= memory_mib as u64
+    })
 }
 
 /// The arguments that DPDK starts with. It pins the calling thread to `cpu`.
