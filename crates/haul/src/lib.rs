@@ -25,8 +25,6 @@
 //! ```
 
 pub mod channel;
-// Under loom haul-heap has its protocols alone.
-#[cfg(not(loom))]
 mod housekeeper;
 mod peer;
 
@@ -34,7 +32,6 @@ pub use haul_copy as copy;
 #[doc(inline)]
 pub use haul_machine::{Error, error, file, init, sys, tuning};
 
-#[cfg(not(loom))]
 /// The heap of `haul-heap`, and the thread that keeps one in order.
 pub mod heap {
     pub use crate::housekeeper::{Housekeeper, PAUSE};

@@ -7,10 +7,10 @@ use core::ptr::NonNull;
 use crate::fault::AllocError;
 use crate::heap::Heap;
 use crate::layout::PAGE;
+use crate::protocol::word::PageWord;
 use crate::region::backing::Backing;
 use crate::request::{Node, Tag};
 use crate::sys::machine;
-use crate::word::PageWord;
 
 /// An address for devices, by who says what it is. Whether a device can be given it depends on
 /// that: what goes to the wrong kind of device reads and writes memory of others.

@@ -2,10 +2,11 @@
 //! the offset of every table of the metadata region. Every process computes the same from the same
 //! header.
 
-pub(crate) use crate::class::SLICE;
+pub(crate) use crate::protocol::class::SLICE;
 
-use crate::class::CLASSES;
-use crate::word::{CACHES_MAX, HOMES_MAX, PROCESSES_MAX, TAGS_MAX};
+use crate::protocol::bitmap::bitmap_words;
+use crate::protocol::class::CLASSES;
+use crate::protocol::word::{CACHES_MAX, HOMES_MAX, PROCESSES_MAX, TAGS_MAX};
 
 /// Bytes of a page: what is asked of the kernel and given back to it. A page of 1 GiB backs 512 of
 /// them.
@@ -139,14 +140,6 @@ impl Geometry {
     }
 }
 
-/// Words of a bitmap of `bits` bits with its three levels: words of bits, words of bits over these,
-/// and again.
-pub(crate) const fn bitmap_words(bits: usize) -> usize {
-    let first = bits.div_ceil(64);
-    let second = first.div_ceil(64);
-    first + second + second.div_ceil(64)
-}
-
 /// Offsets in bytes from the start of the metadata region to each of its tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Layout {
@@ -240,7 +233,7 @@ const _: () = {
     assert!(SLICE.is_power_of_two() && PAGE.is_multiple_of(SLICE) && PAGE_SLICES == 32);
     assert!(ALIGN_MAX.is_multiple_of(PAGE));
     assert!(1 << (ORDERS - 1) == PAGE_SLICES);
-    assert!(UNIT << (SHIFTS - 1) == crate::class::SLOT_SIZE_MAX);
+    assert!(UNIT << (SHIFTS - 1) == crate::protocol::class::SLOT_SIZE_MAX);
     assert!(CACHE_RECORD_BYTES.is_multiple_of(4096));
     assert!(HEADER_BYTES <= GAP_AT && (GAP_AT + GAP_BYTES).is_multiple_of(TABLE_ALIGN));
     assert!(HOMES_AT + HOMES_MAX * size_of::<u64>() <= HEADER_BYTES);

@@ -45,24 +45,15 @@
 //!
 //! # Modules, lowest first
 //!
-//! - `sync`: the atomics, or loom's;
-//! - `step`: labelled points between shared stores, for tests that kill there;
-//! - `word`: the state words;
-//! - `class`: the size classes;
+//! - `sync`: the atomics;
+//! - `protocol`: who owns what, and how it changes hands;
 //! - `layout`: pages, nodes, and where every table is;
 //! - [`fault`]: what goes wrong with a request or a pointer;
-//! - `bitmap`: bitmaps of candidates;
 //! - `tables`: the metadata as typed tables;
 //! - `sys`: system calls, and facts of the machine;
 //! - `looks`: how often all slots of a class are looked at;
 //! - [`error`]: why there is no heap;
 //! - [`region`]: the mappings of data and metadata;
-//! - `slice`: how slices change hands;
-//! - `page`: how pages come and go;
-//! - `slot`: how the slots of a span change hands;
-//! - `count`: how its free slots are counted;
-//! - `span`: how a span is taken apart;
-//! - `record`: how the records of processes and caches change hands;
 //! - `memory`: which slices are free, and how they are found;
 //! - `member`: processes of a heap;
 //! - `local`: which thread this is, and where its caches are;
@@ -75,83 +66,40 @@
 //! - [`iova`]: addresses for devices;
 //! - [`global`]: the heap behind Rust's own allocations.
 #![no_std]
-#![cfg_attr(
-    loom,
-    allow(
-        dead_code,
-        unused_imports,
-        reason = "under loom there are the protocols, and not what uses them"
-    )
-)]
 
 extern crate std;
 
-mod bitmap;
-#[cfg(not(loom))]
 mod cache;
-mod class;
-mod count;
-#[cfg(not(loom))]
 pub mod error;
 pub mod fault;
-#[cfg(not(loom))]
 pub mod global;
-#[cfg(not(loom))]
 pub mod heap;
-#[cfg(not(loom))]
 pub mod inspect;
-#[cfg(all(test, loom))]
-mod interleavings;
-#[cfg(not(loom))]
 pub mod iova;
 mod layout;
-#[cfg(not(loom))]
 mod local;
-#[cfg(not(loom))]
 mod looks;
-#[cfg(not(loom))]
 pub mod maintain;
-#[cfg(not(loom))]
 mod member;
-#[cfg(not(loom))]
 mod memory;
-mod page;
-#[cfg(not(loom))]
+mod protocol;
 pub mod reap;
-mod record;
-#[cfg(not(loom))]
 pub mod region;
 pub mod request;
-mod slice;
-mod slot;
-mod span;
-#[cfg(not(feature = "steps"))]
-mod step;
-#[cfg(feature = "steps")]
-pub mod step;
 mod sync;
-#[cfg(not(loom))]
 mod sys;
-#[cfg(not(loom))]
 mod tables;
-mod word;
 
-#[cfg(not(loom))]
 pub use error::{Error, Name};
 pub use fault::{AllocError, Fault, Misuse, Owner};
-#[cfg(not(loom))]
 pub use global::Global;
-#[cfg(not(loom))]
 pub use heap::{Builder, Handle, Heap, ReallocError};
-#[cfg(not(loom))]
 pub use inspect::{Block, Count, Damage, PageView, Stats, TAG_NAME_MAX};
-#[cfg(not(loom))]
 pub use iova::Iova;
-#[cfg(not(loom))]
 pub use maintain::Maintenance;
-#[cfg(not(loom))]
+#[cfg(feature = "steps")]
+pub use protocol::step;
 pub use reap::Reaped;
-#[cfg(not(loom))]
 pub use region::{
     backing::{Backing, Pages, PagesTold, Reason},
     external::{EXTENT_BYTES, EXTENT_STEP, Extents, External},

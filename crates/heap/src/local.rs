@@ -20,6 +20,7 @@ use core::ptr::NonNull;
 use core::sync::atomic::{AtomicPtr, AtomicUsize};
 
 use crate::layout::NODES_MAX;
+use crate::protocol::word::{CacheId, SlotWord};
 use crate::sync::{
     AtomicU16, AtomicU32, AtomicU64,
     Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst},
@@ -30,7 +31,6 @@ use crate::sys::{
     process::{self, Identity, Life},
 };
 use crate::tables::Bin;
-use crate::word::{CacheId, SlotWord};
 
 /// Threads of one process at once, and one: number 0 is a thread that has not registered.
 pub(crate) const THREADS_MAX: usize = 4096;

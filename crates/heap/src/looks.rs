@@ -1,7 +1,7 @@
 //! How often all slots of a class are looked at, when no count says that one is free: milliseconds
 //! in a large heap, and at its limit a program comes to it at each request.
 
-use crate::class::CLASSES;
+use crate::protocol::class::CLASSES;
 use crate::sync::{AtomicU64, Ordering::Relaxed};
 use crate::sys;
 
@@ -32,13 +32,13 @@ impl Looks {
     }
 
     /// Has all classes looked at again at once.
-    #[cfg(all(test, not(loom)))]
+    #[cfg(test)]
     pub(crate) fn forget(&self) {
         self.0.iter().for_each(|next| next.store(0, Relaxed));
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests {
     use super::*;
     use std::thread;

@@ -10,18 +10,18 @@ use crate::heap::Heap;
 use crate::layout::{ORDERS, PAGE, PAGE_SLICES, SHIFT_MIN, SHIFTS};
 use crate::local;
 use crate::memory::{Memory, REFUSED};
-use crate::page::{self, Refused};
+use crate::protocol::page::{self, Refused};
+use crate::protocol::slice;
+use crate::protocol::step::step;
+use crate::protocol::word::{PageWord, Slice};
 use crate::reap::Reaped;
 use crate::region::Haste;
 use crate::region::backing::Backing;
-use crate::slice;
-use crate::step::step;
 use crate::sync::{
     AtomicU16,
     Ordering::{Acquire, Relaxed},
 };
 use crate::sys;
-use crate::word::{PageWord, Slice};
 
 /// What a page's idle time is counted in, in milliseconds: 16 bits of it are four hours.
 const TICK_MS: u64 = 250;
@@ -431,7 +431,7 @@ fn slices_of(page: usize) -> Range<usize> {
     page * PAGE_SLICES..(page + 1) * PAGE_SLICES
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests {
     use super::*;
     use crate::{Node, Pages};

@@ -9,12 +9,12 @@
 //! see it die. So does who is at home where nobody could say, for want of `/proc`.
 
 use crate::layout::POOL_FILE;
-use crate::record;
+use crate::protocol::record;
+use crate::protocol::word::{PROCESSES_MAX, Process, ProcessWord};
 use crate::sync::AtomicU64;
 use crate::sync::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use crate::sys::process::{self, Identity, Life};
 use crate::tables::{ProcessRecord, Tables};
-use crate::word::{PROCESSES_MAX, Process, ProcessWord};
 
 /// Where in a record's further words the process number of the heir stands; 0 for none.
 const HEIR: usize = 0;

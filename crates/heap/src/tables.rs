@@ -3,20 +3,20 @@
 use core::ops::Range;
 use core::ptr::NonNull;
 
-use crate::bitmap::Bitmap;
-use crate::class::{BIN_SLOTS_MAX, CLASSES};
 use crate::layout::{
     CACHE_RECORD_BYTES, Geometry, HOMES_AT, Layout, NODE_BYTES, ORDERS, PROCESS_MORE_AT,
-    PROCESS_RECORD_BYTES, RESERVE, SHIFTS, SLICE, TAG_BYTES, UNIT, bitmap_words,
+    PROCESS_RECORD_BYTES, RESERVE, SHIFTS, SLICE, TAG_BYTES, UNIT,
 };
+use crate::protocol::bitmap::{Bitmap, bitmap_words};
+use crate::protocol::class::{BIN_SLOTS_MAX, CLASSES};
+use crate::protocol::word::{CacheId, HOMES_MAX, PROCESSES_MAX, TAGS_MAX};
 use crate::sync::{AtomicU16, AtomicU32, AtomicU64};
-use crate::word::{CacheId, HOMES_MAX, PROCESSES_MAX, TAGS_MAX};
 
 /// A process that uses the heap.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(crate) struct ProcessRecord {
-    /// A [`crate::word::ProcessWord`].
+    /// A [`crate::protocol::word::ProcessWord`].
     pub(crate) state: AtomicU64,
     /// When the process started, as field 22 of `/proc/PID/stat`; 0 while it is not known.
     pub(crate) start: AtomicU64,
@@ -39,7 +39,7 @@ pub(crate) struct Bin {
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(crate) struct CacheRecord {
-    /// A [`crate::word::CacheWord`].
+    /// A [`crate::protocol::word::CacheWord`].
     pub(crate) state: AtomicU64,
     /// For whoever keeps the record.
     pub(crate) more: [AtomicU64; 7],
@@ -123,7 +123,7 @@ impl Tables {
         self.pages
     }
 
-    /// [`crate::word::ProcessWord`]s with their records, by process slot.
+    /// [`crate::protocol::word::ProcessWord`]s with their records, by process slot.
     pub(crate) fn processes(&self) -> &[ProcessRecord] {
         // SAFETY: the layout has room for this many records there, and zeroes are records.
         unsafe { self.table(self.layout.processes, PROCESSES_MAX as usize) }
@@ -147,7 +147,7 @@ impl Tables {
         unsafe { self.table(self.layout.nodes, self.geometry.nodes as usize) }
     }
 
-    /// [`crate::word::PageWord`]s, by page.
+    /// [`crate::protocol::word::PageWord`]s, by page.
     pub(crate) fn pages(&self) -> &[AtomicU64] {
         // SAFETY: the layout has room for one a page there.
         unsafe { self.table(self.layout.pages, self.pages) }
@@ -187,7 +187,7 @@ impl Tables {
         (words, self.slices.div_ceil(64))
     }
 
-    /// [`crate::word::SliceWord`]s, by slice.
+    /// [`crate::protocol::word::SliceWord`]s, by slice.
     pub(crate) fn slices(&self) -> &[AtomicU64] {
         // SAFETY: the layout has room for one a slice there.
         unsafe { self.table(self.layout.slices, self.slices) }
@@ -210,7 +210,8 @@ impl Tables {
         self.caches().get((id as usize).wrapping_sub(1))
     }
 
-    /// [`crate::word::SlotWord`]s of slots whose size has `shift` zero bits, by offset >> `shift`.
+    /// [`crate::protocol::word::SlotWord`]s of slots whose size has `shift` zero bits, by offset >>
+    /// `shift`.
     pub(crate) fn slots(&self, shift: u32) -> &[AtomicU16] {
         let index = (shift - UNIT.trailing_zeros()) as usize;
         assert!(index < SHIFTS, "shift {shift}");

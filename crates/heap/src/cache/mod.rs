@@ -9,20 +9,20 @@
 //! has a slot, and the span's word, read again after slots were claimed, says that they are slots
 //! of that span still.
 
-use crate::class::{BIN_SLOTS_MAX, CLASSES, Class, TABLE};
-use crate::count;
 use crate::fault::AllocError;
 use crate::layout::{SHIFT_MIN, SLICE, UNIT};
 use crate::memory::Memory;
-use crate::record;
-use crate::slice;
-use crate::slot::Slots;
+use crate::protocol::class::{BIN_SLOTS_MAX, CLASSES, Class, TABLE};
+use crate::protocol::count;
+use crate::protocol::record;
+use crate::protocol::slice;
+use crate::protocol::slot::Slots;
 
-use crate::step::step;
+use crate::protocol::step::step;
+use crate::protocol::word::{Cache, CacheId, CacheWord, SliceWord, SlotWord};
 use crate::sync::AtomicU32;
 use crate::sync::Ordering::{Acquire, Relaxed};
 use crate::tables::{Bin, CacheRecord};
-use crate::word::{Cache, CacheId, CacheWord, SliceWord, SlotWord};
 
 mod spans;
 

@@ -4,14 +4,14 @@
 use core::ops::Range;
 
 use super::{EMPTY_SLICES_KEPT, Keeper, room, unit, worth};
-use crate::bitmap::Bitmap;
-use crate::class::{CLASSES, TABLE};
-use crate::count;
 use crate::fault::AllocError;
 use crate::layout::{PAGE_SLICES, SHIFT_MIN};
-use crate::slice;
-use crate::span::{self, Parted};
-use crate::step::step;
+use crate::protocol::bitmap::Bitmap;
+use crate::protocol::class::{CLASSES, TABLE};
+use crate::protocol::count;
+use crate::protocol::slice;
+use crate::protocol::span::{self, Parted};
+use crate::protocol::step::step;
 use crate::sync::Ordering::Relaxed;
 
 /// Slices of the shortest spans for which a page without memory is claimed at once, what is left of
@@ -313,13 +313,13 @@ impl Keeper<'_> {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests {
-    use crate::class;
     use crate::layout::SLICE;
-    use crate::slice;
+    use crate::protocol::class;
+    use crate::protocol::slice;
+    use crate::protocol::word::SlotWord;
     use crate::sync::Ordering::Relaxed;
-    use crate::word::SlotWord;
     use crate::{Heap, Node, Pages};
     use std::vec::Vec;
 
@@ -365,7 +365,7 @@ mod tests {
             if is_counted {
                 let head = heap.offset(last).unwrap().bytes() as usize / SLICE;
                 let head = head & !(class::TABLE[class].span_slices as usize - 1);
-                crate::count::freed(keeper.free_slots(head, class), 1);
+                crate::protocol::count::freed(keeper.free_slots(head, class), 1);
             } else {
                 keeper.memory.looks.forget();
             }

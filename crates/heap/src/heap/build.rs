@@ -6,17 +6,17 @@ use rustix::fd::BorrowedFd;
 
 use super::debug::Debug;
 use super::{Heap, Lane};
-use crate::class::{CLASSES, SLOT_SIZE_MAX, TABLE};
 use crate::error::{Attempt, Error, Name};
 use crate::fault::Misuse;
 use crate::layout::{PAGE, SHIFT_MIN, UNIT};
 use crate::local::Directory;
 use crate::memory::Memory;
+use crate::protocol::class::{CLASSES, SLOT_SIZE_MAX, TABLE};
+use crate::protocol::word::{SliceWord, SlotWord};
 use crate::region::backing::{Pages, PagesTold};
 use crate::region::external::External;
 use crate::region::{Plan, Region};
 use crate::sync::AtomicU16;
-use crate::word::{SliceWord, SlotWord};
 
 /// Threads, in all processes that share a heap, that can have a cache at once: 12 KiB of addresses
 /// each, of which memory is taken for what is used.

@@ -12,18 +12,18 @@
 use core::ptr::NonNull;
 
 use super::{Found, Heap};
-use crate::class::{CLASSES, SLOT_SIZE_MAX, TABLE};
 use crate::error::{Attempt, Error};
 use crate::fault::{AllocError, Fault, Misuse};
 use crate::layout::SLICE;
 use crate::local::Directory;
+use crate::protocol::class::{CLASSES, SLOT_SIZE_MAX, TABLE};
+use crate::protocol::word::SlotWord;
 use crate::request::{Node, Tag};
 use crate::sync::{
     AtomicU32, AtomicU64,
     Ordering::{AcqRel, Relaxed},
 };
 use crate::sys::Errno;
-use crate::word::SlotWord;
 
 /// What new blocks are filled with: what no pointer, length or flag is by chance (jemalloc's choice
 /// under `junk:alloc`).

@@ -3,11 +3,11 @@
 use core::ptr::NonNull;
 
 use super::Heap;
-use crate::class::{CLASSES, TABLE};
 use crate::fault::{Fault, Misuse, Owner};
 use crate::layout::{PAGE, SLICE};
-use crate::slice;
-use crate::word::{CacheId, Slice, SliceWord, Slot, SlotWord};
+use crate::protocol::class::{CLASSES, TABLE};
+use crate::protocol::slice;
+use crate::protocol::word::{CacheId, Slice, SliceWord, Slot, SlotWord};
 
 /// A live block.
 #[derive(Clone, Copy, Debug)]
@@ -48,7 +48,7 @@ impl Heap {
         let misuse = self.find(address).err()?;
         let offset = address.wrapping_sub(self.data.as_ptr().addr());
         let bytes = misuse.class_bytes?;
-        let class = crate::class::of_size(bytes)?;
+        let class = crate::protocol::class::of_size(bytes)?;
         let word = slice::word(self.memory.tables.slices(), offset / SLICE);
         let is_waiting = misuse.fault == Fault::Double
             && matches!(misuse.owner, Owner::Cache(_))

@@ -15,11 +15,11 @@ use crate::fault::AllocError;
 use crate::layout::NODES_MAX;
 use crate::local::THREADS_MAX;
 use crate::member;
-use crate::record;
-use crate::step::step;
+use crate::protocol::record;
+use crate::protocol::step::step;
+use crate::protocol::word::{PROCESSES_MAX, SlotWord};
 use crate::sync::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use crate::sys;
-use crate::word::{PROCESSES_MAX, SlotWord};
 
 /// How often a process for which there is no place looks, while another one frees those of the
 /// dead. Each look reads `/proc` for itself and for who is at it, and a reaping is done within some

@@ -6,9 +6,9 @@ use super::{Found, Heap};
 use crate::cache::Keeper;
 use crate::fault::{AllocError, Fault, Misuse};
 use crate::layout::SLICE;
+use crate::protocol::slice;
+use crate::protocol::step::step;
 use crate::request::{Node, Offset, Tag};
-use crate::slice;
-use crate::step::step;
 
 impl Heap {
     /// Allocates a run of slices. Claims each, so O(size / 64 KiB).

@@ -24,15 +24,15 @@
 use core::hint::cold_path;
 use core::ptr::NonNull;
 
-use crate::class;
 use crate::fault::{AllocError, Misuse};
 use crate::layout::{SHIFT_MIN, SLICE, UNIT};
 use crate::local::{Directory, Entry};
 use crate::memory::Memory;
+use crate::protocol::class;
+use crate::protocol::word::{SliceWord, SlotWord};
 use crate::request::{Node, Offset, Tag};
 use crate::sync::{AtomicU16, AtomicU64, Ordering::Relaxed};
 use crate::tables::Bin;
-use crate::word::{SliceWord, SlotWord};
 
 mod build;
 mod debug;

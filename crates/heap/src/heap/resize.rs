@@ -3,12 +3,12 @@
 use core::ptr::NonNull;
 
 use super::{Found, Heap};
-use crate::class::SLOT_SIZE_MAX;
 use crate::fault::{AllocError, Misuse};
 use crate::layout::SLICE;
+use crate::protocol::class::SLOT_SIZE_MAX;
+use crate::protocol::slice;
+use crate::protocol::step::step;
 use crate::request::{Node, Tag};
-use crate::slice;
-use crate::step::step;
 
 /// Why a block was not resized. It is as it was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,15 +6,15 @@ use core::ptr::NonNull;
 use super::find::owner_of;
 use super::{Found, Heap};
 use crate::cache::{self, Keeper};
-use crate::class::{self, BIN_SLOTS_MAX, TABLE};
 use crate::fault::{AllocError, Fault, Misuse};
 use crate::layout::{ALIGN_MAX, UNIT};
 use crate::local::{self, Entry};
+use crate::protocol::class::{self, BIN_SLOTS_MAX, TABLE};
+use crate::protocol::step::step;
+use crate::protocol::word::{SliceWord, Slot, SlotWord};
 use crate::request::{Node, Tag};
-use crate::step::step;
 use crate::sync::Ordering::Relaxed;
 use crate::sys::machine;
-use crate::word::{SliceWord, Slot, SlotWord};
 
 /// How often a bin is filled for one request. The first time does, but where a peer scribbles over
 /// what it was filled with.
@@ -323,14 +323,14 @@ impl Heap {
     }
 }
 
-#[cfg(all(test, not(loom), feature = "steps"))]
+#[cfg(all(test, feature = "steps"))]
 mod tests {
     use core::ptr;
     use core::sync::atomic::{AtomicPtr, Ordering::SeqCst};
 
     use super::*;
     use crate::Pages;
-    use crate::step::set_hook;
+    use crate::protocol::step::set_hook;
     use crate::sync::AtomicU32;
 
     /// The count of a bin that a peer scribbles over.

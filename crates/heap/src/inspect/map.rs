@@ -1,14 +1,14 @@
 //! The map: every page that was ever used, and what its slices are.
 
-use crate::class::TABLE;
 use crate::heap::Heap;
 use crate::layout::{PAGE, PAGE_SLICES, SLICE};
+use crate::protocol::class::TABLE;
+use crate::protocol::slice;
+use crate::protocol::slot::Slots;
+use crate::protocol::word::{Page, PageWord, Slice, Slot};
 use crate::region::backing::Backing;
 use crate::request::{Node, Offset, Tag};
-use crate::slice;
-use crate::slot::Slots;
 use crate::sync::Ordering::Acquire;
-use crate::word::{Page, PageWord, Slice, Slot};
 
 /// What is known of a page of 2 MiB.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -107,7 +107,7 @@ impl Heap {
             Slice::Free => SliceView::Free,
             Slice::Claimed(_) | Slice::Run { .. } => SliceView::Busy,
             Slice::Outside => SliceView::Outside,
-            Slice::Span { class } if (class as usize) < crate::class::CLASSES => {
+            Slice::Span { class } if (class as usize) < crate::protocol::class::CLASSES => {
                 self.view_span(index, class as usize)
             }
             Slice::Large { tag, length, .. } => {

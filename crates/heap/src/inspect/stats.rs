@@ -2,13 +2,13 @@
 
 use core::fmt::{self, Write};
 
-use crate::class::TABLE;
 use crate::heap::Heap;
 use crate::layout::{PAGE, PAGE_SLICES, SLICE};
+use crate::protocol::class::TABLE;
+use crate::protocol::slice;
+use crate::protocol::word::{PageWord, Slice, Slot};
 use crate::request::{Node, Tag};
-use crate::slice;
 use crate::sync::Ordering::Acquire;
-use crate::word::{PageWord, Slice, Slot};
 
 /// A number of blocks, and the bytes that they occupy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -7,8 +7,8 @@ use core::fmt;
 
 use crate::heap::Heap;
 use crate::layout::TAG_BYTES;
+use crate::protocol::step::step;
 use crate::request::Tag;
-use crate::step::step;
 use crate::sync::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use crate::sys;
 

@@ -2,14 +2,14 @@
 
 use core::fmt;
 
-use crate::class::{CLASSES, TABLE};
 use crate::heap::Heap;
 use crate::layout::{PAGE_SLICES, SHIFT_MIN, SHIFTS, SLICE};
+use crate::protocol::class::{CLASSES, TABLE};
+use crate::protocol::slice;
+use crate::protocol::slot::Slots;
+use crate::protocol::word::{Slice, Slot};
 use crate::request::Offset;
-use crate::slice;
-use crate::slot::Slots;
 use crate::sync::Ordering::Acquire;
-use crate::word::{Slice, Slot};
 
 /// What is wrong with the words of a heap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

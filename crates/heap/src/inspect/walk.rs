@@ -3,13 +3,13 @@
 use core::ops::Range;
 use core::ptr::NonNull;
 
-use crate::class::{CLASSES, TABLE};
 use crate::heap::Heap;
 use crate::layout::{PAGE_SLICES, SLICE};
+use crate::protocol::class::{CLASSES, TABLE};
+use crate::protocol::slice;
+use crate::protocol::slot::Slots;
+use crate::protocol::word::{Slice, Slot};
 use crate::request::{Node, Offset, Tag};
-use crate::slice;
-use crate::slot::Slots;
-use crate::word::{Slice, Slot};
 
 /// A live block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

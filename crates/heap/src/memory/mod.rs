@@ -14,19 +14,19 @@
 
 use core::ops::Range;
 
-use crate::bitmap::Bitmap;
 use crate::fault::AllocError;
 use crate::layout::{ORDERS, PAGE_SLICES, SLICE};
 use crate::looks::Looks;
-use crate::page::{self, Refused};
+use crate::protocol::bitmap::Bitmap;
+use crate::protocol::page::{self, Refused};
+use crate::protocol::slice;
+use crate::protocol::step::step;
+use crate::protocol::word::{Cache, CacheId, CacheWord, Page, PageWord};
 use crate::region::{Haste, Refusal, Region};
-use crate::slice;
-use crate::step::step;
 use crate::sync::AtomicU64;
 use crate::sync::Ordering::{AcqRel, Acquire, Relaxed};
 use crate::sys;
 use crate::tables::Tables;
-use crate::word::{Cache, CacheId, CacheWord, Page, PageWord};
 
 mod open;
 mod reserve;
@@ -425,5 +425,5 @@ fn order_of(count: usize, align: usize) -> usize {
     count.max(align).next_power_of_two().trailing_zeros() as usize
 }
 
-#[cfg(all(test, not(loom), not(miri)))]
+#[cfg(all(test, not(miri)))]
 mod tests;

@@ -4,13 +4,13 @@
 use super::{Memory, PATIENCE};
 use crate::fault::AllocError;
 use crate::layout::{ORDERS, PAGE, PAGE_SLICES};
+use crate::protocol::slice;
+use crate::protocol::step::step;
+use crate::protocol::word::{PageWord, Slice, SliceWord};
 use crate::region::Provided;
 use crate::region::backing::Backing;
-use crate::slice;
-use crate::step::step;
 use crate::sync::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use crate::sys;
-use crate::word::{PageWord, Slice, SliceWord};
 
 /// Pages that are put into the bitmaps at once at most where fewer were asked for: what a word has
 /// bits for, halved. 128 KiB a block grew at 97 ns with one.

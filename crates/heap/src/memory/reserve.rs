@@ -10,14 +10,14 @@
 use core::ops::Range;
 
 use super::Memory;
-use crate::class::{CLASSES, TABLE};
 use crate::layout::{PAGE_SLICES, RESERVE, SLICE};
-use crate::step::step;
+use crate::protocol::class::{CLASSES, TABLE};
+use crate::protocol::step::step;
+use crate::protocol::word::CacheId;
 use crate::sync::AtomicU16;
 use crate::sync::Ordering::{Acquire, Relaxed, Release};
 use crate::sys::{self, machine};
 use crate::tables::CacheRecord;
-use crate::word::CacheId;
 
 /// Slot words that are brought at once where a span's were not there: two pages, for 256 KiB in
 /// blocks of 64 B and 16 MiB in blocks of 4 KiB. More at once would be a longer wait of one

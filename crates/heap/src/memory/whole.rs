@@ -11,11 +11,11 @@ use core::ops::Range;
 
 use super::Memory;
 use crate::layout::PAGE_SLICES;
+use crate::protocol::slice;
+use crate::protocol::step::step;
+use crate::protocol::word::{CacheId, PageWord};
 use crate::region::Haste;
-use crate::slice;
-use crate::step::step;
 use crate::sync::Ordering::{AcqRel, Acquire, Relaxed};
-use crate::word::{CacheId, PageWord};
 
 /// The part of a node's pages that can be taken as a whole: a full heap lacks at most so much
 /// because threads claimed it ahead.

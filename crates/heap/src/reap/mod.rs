@@ -16,11 +16,13 @@ use crate::heap::Heap;
 use crate::local;
 use crate::member;
 use crate::member::VISITOR;
-use crate::record::{self, Guard};
-use crate::step::step;
+use crate::protocol::record::{self, Guard};
+use crate::protocol::step::step;
+use crate::protocol::word::{
+    CACHES_MAX, Cache, CacheId, CacheWord, PROCESSES_MAX, Process, ProcessWord,
+};
 use crate::sync::Ordering::{Acquire, Relaxed};
 use crate::sys::process::Life;
-use crate::word::{CACHES_MAX, Cache, CacheId, CacheWord, PROCESSES_MAX, Process, ProcessWord};
 
 mod scan;
 

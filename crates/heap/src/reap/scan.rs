@@ -2,17 +2,17 @@
 
 use super::{Caches, Processes, Reaped};
 use crate::cache::Keeper;
-use crate::class::{CLASSES, Class, TABLE};
 use crate::heap::Heap;
 use crate::layout::{PAGE_SLICES, SLICE};
 use crate::member;
-use crate::page;
+use crate::protocol::class::{CLASSES, Class, TABLE};
+use crate::protocol::page;
+use crate::protocol::slice;
+use crate::protocol::slot::Slots;
+use crate::protocol::step::step;
+use crate::protocol::word::{PROCESSES_MAX, PageWord, Slice, SliceWord, Slot, SlotWord};
 use crate::region::backing::Backing;
-use crate::slice;
-use crate::slot::Slots;
-use crate::step::step;
 use crate::sync::Ordering::{AcqRel, Acquire, Relaxed};
-use crate::word::{PROCESSES_MAX, PageWord, Slice, SliceWord, Slot, SlotWord};
 
 /// One scan, with what it looks for.
 struct Scan<'a> {

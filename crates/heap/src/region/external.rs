@@ -108,7 +108,11 @@ fn shape(base: usize, bytes: usize, caches: u32) -> Result<(usize, Geometry), Er
     }
     let geometry = Geometry { nodes: 1, node_pages: (reach / PAGE) as u32, caches };
     if !geometry.is_valid() {
-        return bad("the number of caches", caches as usize, crate::word::CACHES_MAX as usize);
+        return bad(
+            "the number of caches",
+            caches as usize,
+            crate::protocol::word::CACHES_MAX as usize,
+        );
     }
     Ok((data, geometry))
 }

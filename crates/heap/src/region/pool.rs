@@ -17,11 +17,11 @@ use super::owner::check_owner;
 use super::{Refusal, Region};
 use crate::error::{Attempt, Error, NAME_BYTES_MAX, Name};
 use crate::layout::{Geometry, Layout, PAGE, POOL_FILE, PROCESS_MORE_AT, PROCESS_RECORD_BYTES};
+use crate::protocol::word::{PROCESSES_MAX, Process, ProcessWord};
 use crate::sync::Relaxed;
 use crate::sys::file::{self, Path};
 use crate::sys::huge::HugeSize;
 use crate::sys::{Errno, memory};
-use crate::word::{PROCESSES_MAX, Process, ProcessWord};
 
 /// Where names live, with our mark: where systemd and most distributions mount it.
 const FOLDER: &[u8] = b"/dev/hugepages/haul-heap.";

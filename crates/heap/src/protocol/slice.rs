@@ -12,13 +12,13 @@
 
 use core::ops::Range;
 
-use crate::step::step;
+use super::step::step;
+use super::word::{CacheId, PageWord, SliceWord};
 use crate::sync::{
     AtomicU64,
     Ordering::{AcqRel, Acquire, Relaxed, Release},
     overwrite,
 };
-use crate::word::{CacheId, PageWord, SliceWord};
 
 /// Reads a slice's word.
 #[inline]
@@ -186,7 +186,7 @@ fn exchange(word: &AtomicU64, old: SliceWord, new: SliceWord) -> bool {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::word::Slice;
+    use crate::protocol::word::Slice;
     use std::vec::Vec;
 
     fn slices(count: usize) -> Vec<AtomicU64> {

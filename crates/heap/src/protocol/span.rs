@@ -7,11 +7,11 @@
 
 use core::ops::Range;
 
-use crate::slice;
-use crate::slot::Slots;
-use crate::step::step;
+use super::slice;
+use super::slot::Slots;
+use super::step::step;
+use super::word::{CacheId, SliceWord};
 use crate::sync::AtomicU64;
-use crate::word::{CacheId, SliceWord};
 
 /// What came of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

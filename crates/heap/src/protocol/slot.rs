@@ -1,14 +1,14 @@
 //! How the slots of a span change hands: free -> cached by a cache by compare-and-swap; cached ->
 //! live, live -> cached and cached -> free by stores of the only owner.
 
-use crate::class::Class;
-use crate::step::step;
+use super::class::Class;
+use super::step::step;
+use super::word::{CacheId, SlotWord};
 use crate::sync::{
     AtomicU16,
     Ordering::{AcqRel, Acquire, Relaxed, Release},
     overwrite,
 };
-use crate::word::{CacheId, SlotWord};
 
 /// Bytes of the smallest page that a kernel brings. Where its pages are larger, a write in vain is
 /// all that comes of it.
@@ -149,7 +149,7 @@ impl<'a> Slots<'a> {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::class::TABLE;
+    use crate::protocol::class::TABLE;
     use std::vec::Vec;
 
     #[test]

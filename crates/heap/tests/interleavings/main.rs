@@ -1,30 +1,35 @@
 //! The protocols in every order that threads can run in, up to three preemptions, under loom:
-//! `RUSTFLAGS="--cfg loom" cargo test -p haul-heap --lib --release interleavings`.
+//! `RUSTFLAGS="--cfg loom" cargo test -p haul-heap --test interleavings --release`.
+//!
+//! The library's own source is compiled here once more, with loom's atomics (`sync`) in the place
+//! of the processor's.
 //!
 //! - `records`: processes and caches that come, go and are reaped;
 //! - `counts`: free slots, and blocks by their words.
+#![cfg(loom)]
 
 mod counts;
+#[expect(dead_code, reason = "the models use what several threads come to at once")]
+#[path = "../../src/protocol/mod.rs"]
+mod protocol;
 mod records;
+mod sync;
 
-use core::ops::Range;
+use std::ops::Range;
 
 use loom::sync::Arc;
 use loom::thread;
-use std::vec::Vec;
 
-use crate::bitmap::Bitmap;
-use crate::class::Class;
-use crate::layout::bitmap_words;
-use crate::page;
-use crate::slice;
-use crate::slot::Slots;
-use crate::span::{self, Parted};
-use crate::sync::{
+use protocol::bitmap::{Bitmap, bitmap_words};
+use protocol::class::Class;
+use protocol::slot::Slots;
+use protocol::span::{self, Parted};
+use protocol::word::{PageWord, Slice, SliceWord, Slot, SlotWord};
+use protocol::{page, slice};
+use sync::{
     AtomicU16, AtomicU64,
     Ordering::{Acquire, Relaxed},
 };
-use crate::word::{PageWord, Slice, SliceWord, Slot, SlotWord};
 
 /// A class whose spans are two slots in one slice.
 const SMALL: Class = Class { size: 64, span_slices: 1, span_slots: 2, shift: 6, bin_slots: 4 };

@@ -4,16 +4,16 @@
 /// where it calls the hook that a test has set.
 macro_rules! step {
     ($label:literal) => {
-        #[cfg(all(feature = "steps", not(loom)))]
-        $crate::step::pass($label);
+        #[cfg(feature = "steps")]
+        $crate::protocol::step::pass($label);
     };
 }
 pub(crate) use step;
 
-#[cfg(all(feature = "steps", not(loom)))]
+#[cfg(feature = "steps")]
 pub use hook::{pass, set_hook};
 
-#[cfg(all(feature = "steps", not(loom)))]
+#[cfg(feature = "steps")]
 mod hook {
     use core::ptr;
     use core::sync::atomic::{AtomicPtr, Ordering::Relaxed};

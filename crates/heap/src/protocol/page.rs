@@ -6,13 +6,13 @@
 
 use core::ops::Range;
 
-use crate::slice;
-use crate::step::step;
+use super::slice;
+use super::step::step;
+use super::word::{CacheId, Page, PageWord};
 use crate::sync::{
     AtomicU64,
     Ordering::{AcqRel, Acquire, Relaxed, Release},
 };
-use crate::word::{CacheId, Page, PageWord};
 
 /// Why a page's memory is not ready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

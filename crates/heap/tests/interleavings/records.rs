@@ -4,12 +4,12 @@ use loom::sync::Arc;
 use loom::thread;
 
 use super::model;
-use crate::record::{self, Guard};
+use crate::protocol::record::{self, Guard};
+use crate::protocol::word::{Cache, CacheWord, Process, ProcessWord};
 use crate::sync::{
     AtomicU64,
     Ordering::{Acquire, Relaxed},
 };
-use crate::word::{Cache, CacheWord, Process, ProcessWord};
 
 /// Where all of them are at home.
 const HOME: u8 = 1;

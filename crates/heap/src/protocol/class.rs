@@ -1,6 +1,6 @@
 //! Size classes: a quantum of one cache line, four steps in each doubling, and every power of two.
 
-use crate::word::SliceWord;
+use super::word::SliceWord;
 
 /// Bytes of a slice: what a span is built of.
 pub(crate) const SLICE: usize = 64 << 10;

@@ -4,12 +4,12 @@ use loom::sync::Arc;
 use loom::thread;
 
 use super::{Ground, model};
-use crate::count;
+use crate::protocol::count;
+use crate::protocol::word::{Slot, SlotWord};
 use crate::sync::{
     AtomicU32,
     Ordering::{Acquire, Relaxed, Release},
 };
-use crate::word::{Slot, SlotWord};
 
 /// A span of two slots with their count.
 struct Counted {

@@ -3,12 +3,12 @@
 //! word that was seen, whose epoch tells two lives of one record apart, or a store of the only
 //! owner.
 
-use crate::step::step;
+use super::step::step;
+use super::word::{Cache, CacheWord, ProcessWord};
 use crate::sync::{
     AtomicU64,
     Ordering::{AcqRel, Acquire, Relaxed, Release},
 };
-use crate::word::{Cache, CacheWord, ProcessWord};
 
 /// Finds where `own` stands among the homes, or enters it where nobody is; 0 where all are taken.
 /// The first of them is nobody's. None is ever given up: so one that a process was entered with

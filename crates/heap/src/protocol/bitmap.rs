@@ -8,8 +8,15 @@
 
 use core::ops::Range;
 
-use crate::layout::bitmap_words;
 use crate::sync::{AtomicU64, SeqCst};
+
+/// Words of a bitmap of `bits` bits with its three levels: words of bits, words of bits over these,
+/// and again.
+pub(crate) const fn bitmap_words(bits: usize) -> usize {
+    let first = bits.div_ceil(64);
+    let second = first.div_ceil(64);
+    first + second + second.div_ceil(64)
+}
 
 /// A bitmap over words that several threads and processes change.
 #[derive(Clone, Copy)]

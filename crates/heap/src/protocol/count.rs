@@ -2,7 +2,7 @@
 //! or frees slots counts them afterwards; who finds the count wrong makes it right, unless somebody
 //! counts meanwhile.
 
-use crate::slot::Slots;
+use super::slot::Slots;
 use crate::sync::{
     AtomicU32,
     Ordering::{AcqRel, Acquire, Relaxed},
