@@ -1,7 +1,11 @@
 //! Limits of the system: each gives an error or less of the heap, never a crash, and no block is
 //! lost. What changes a process for good is done in a forked child, which may not call malloc.
 
+mod support;
+
 use haul_heap::{Error, Heap, Node, Pages};
+
+use support::child::{in_child, statm_bytes};
 
 const MIB: u64 = 1 << 20;
 
@@ -10,23 +14,6 @@ const PAGES: u64 = 64;
 
 fn builder() -> haul_heap::Builder {
     Heap::builder().limit(PAGES * 2 * MIB).nodes(1).pages(Pages::Plain).caches(16)
-}
-
-/// How a child ended: its exit status, or the signal that ended it, below zero.
-fn in_child(work: impl FnOnce() -> i32) -> i32 {
-    // SAFETY: the child runs the heap and system calls, calls no malloc, and leaves by _exit.
-    let child = unsafe { libc::fork() };
-    assert!(child >= 0, "fork failed");
-    if child == 0 {
-        let status = work();
-        // SAFETY: ends the child without running what belongs to its parent.
-        unsafe { libc::_exit(status) };
-    }
-    let mut status = 0;
-    // SAFETY: `status` is an int of ours.
-    let waited = unsafe { libc::waitpid(child, &raw mut status, 0) };
-    assert_eq!(waited, child);
-    if libc::WIFSIGNALED(status) { -libc::WTERMSIG(status) } else { libc::WEXITSTATUS(status) }
 }
 
 fn set_limit(resource: libc::__rlimit_resource_t, bytes: u64) -> bool {
@@ -67,19 +54,7 @@ fn assert_whole(heap: &Heap) {
 /// Leaves this process `bytes` of addresses more than it uses. For a child, which has no other
 /// threads: those of the tests beside this one would use them, or give some back.
 fn leave_addresses(bytes: u64) -> bool {
-    let mut text = [0_u8; 64];
-    let path = c"/proc/self/statm".as_ptr();
-    // SAFETY: the path is ended. Nothing here calls malloc.
-    let file = unsafe { libc::open(path, libc::O_RDONLY | libc::O_CLOEXEC) };
-    // SAFETY: no more is read than there is room for.
-    let read = unsafe { libc::read(file, text.as_mut_ptr().cast(), text.len()) };
-    // SAFETY: opened above, and not used again.
-    unsafe { libc::close(file) };
-    let text = &text[..usize::try_from(read).unwrap_or(0)];
-    let digits = text.iter().take_while(|byte| byte.is_ascii_digit());
-    let pages = digits.fold(0, |pages, digit| pages * 10 + u64::from(digit - b'0'));
-    // SAFETY: asks for a number.
-    let used = pages * unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as u64;
+    let used = statm_bytes(0);
     used != 0 && set_limit(libc::RLIMIT_AS, used + bytes)
 }
 

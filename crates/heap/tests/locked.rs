@@ -2,10 +2,14 @@
 //! limit must not become resident by that, only what is used of it. Each case is a forked child,
 //! which may not call malloc, for the lock is the process's.
 
+mod support;
+
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use haul_heap::{Builder, EXTENT_BYTES, Extents, External, Heap, Node, Pages};
+
+use support::child::{in_child, statm_bytes};
 
 const MIB: i64 = 1 << 20;
 
@@ -45,39 +49,6 @@ fn is_kernel_old() -> bool {
     ours < GUARDS_SINCE
 }
 
-/// The exit status of a child that does this, or the signal that ended it, below zero.
-fn in_child(work: impl FnOnce() -> i32) -> i32 {
-    // SAFETY: the child runs the heap and system calls, calls no malloc, and leaves by _exit.
-    let child = unsafe { libc::fork() };
-    assert!(child >= 0, "fork failed");
-    if child == 0 {
-        let status = work();
-        // SAFETY: ends the child without running what belongs to its parent.
-        unsafe { libc::_exit(status) };
-    }
-    let mut status = 0;
-    // SAFETY: `status` is an int of ours.
-    let waited = unsafe { libc::waitpid(child, &raw mut status, 0) };
-    assert_eq!(waited, child);
-    if libc::WIFSIGNALED(status) { -libc::WTERMSIG(status) } else { libc::WEXITSTATUS(status) }
-}
-
-/// The second number of `/proc/self/statm`: what this process has resident now, in bytes.
-fn resident_bytes() -> i64 {
-    let mut text = [0_u8; 128];
-    // SAFETY: the path is ended. Nothing here calls malloc.
-    let file = unsafe { libc::open(c"/proc/self/statm".as_ptr(), libc::O_RDONLY) };
-    // SAFETY: no more is read than there is room for.
-    let read = unsafe { libc::read(file, text.as_mut_ptr().cast(), text.len()) };
-    // SAFETY: opened above, and not used again.
-    unsafe { libc::close(file) };
-    let text = &text[..usize::try_from(read).unwrap_or(0)];
-    let second = text.split(|byte| *byte == b' ').nth(1).unwrap_or_default();
-    let pages = second.iter().fold(0, |pages, digit| pages * 10 + i64::from(digit - b'0'));
-    // SAFETY: asks for a number.
-    pages * unsafe { libc::sysconf(libc::_SC_PAGESIZE) }
-}
-
 /// What the heap's file has of memory, in bytes.
 fn file_bytes(heap: &Heap) -> i64 {
     use std::os::fd::AsRawFd;
@@ -87,6 +58,11 @@ fn file_bytes(heap: &Heap) -> i64 {
     unsafe { libc::fstat(file.as_raw_fd(), told.as_mut_ptr()) };
     // SAFETY: every field is an integer, and zero is a value of it.
     unsafe { told.assume_init() }.st_blocks * 512
+}
+
+/// What this process has resident now, in bytes.
+fn resident_bytes() -> i64 {
+    statm_bytes(1) as i64
 }
 
 fn lock_all() -> bool {

@@ -2,6 +2,8 @@
 //! then fails or goes on, and never ends in a signal or a panic. Blocks may be lost or given twice;
 //! nothing is written to them here.
 
+mod support;
+
 use std::ffi::c_void;
 use std::fs::File;
 use std::ptr::null_mut;
@@ -10,30 +12,20 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use haul_heap::{Heap, Node, Pages};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
+use support::random::Random;
+
 /// Bytes of the header, which is checked when a process attaches and not read afterwards.
 const HEADER: u64 = 4096;
 
-/// Numbers without a pattern (xorshift64, Marsaglia 2003).
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self, below: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 8) % below
-    }
-
-    /// A word that means something in one place or another.
-    fn word(&mut self) -> u64 {
-        match self.next(6) {
-            0 => 0,
-            1 => u64::MAX,
-            2 => self.next(1 << 16) * 0x0001_0001_0001_0001,
-            3 => self.next(64) | self.next(8) << 6 | self.next(100) << 40,
-            4 => self.next(1 << 20),
-            _ => self.0,
-        }
+/// A word that means something in one place or another.
+fn plausible(random: &mut Random) -> u64 {
+    match random.below(6) {
+        0 => 0,
+        1 => u64::MAX,
+        2 => random.below(1 << 16) * 0x0001_0001_0001_0001,
+        3 => random.below(64) | random.below(8) << 6 | random.below(100) << 40,
+        4 => random.below(1 << 20),
+        _ => random.word(),
     }
 }
 
@@ -69,16 +61,16 @@ impl Drop for Scribbler {
 fn use_it(heap: &Heap, random: &mut Random) -> bool {
     let mut held = Vec::new();
     for _ in 0..600 {
-        let size = match random.next(12) {
-            0 => random.next(3 << 20),
-            _ => random.next(9000),
+        let size = match random.below(12) {
+            0 => random.below(3 << 20),
+            _ => random.below(9000),
         };
-        if let Ok(block) = heap.alloc(size as usize, 1 << random.next(14), Node::ANY) {
+        if let Ok(block) = heap.alloc(size as usize, 1 << random.below(14), Node::ANY) {
             let _ = heap.usable_size(block);
             held.push(block);
         }
         if held.len() > 40 {
-            let block = held.swap_remove(random.next(40) as usize);
+            let block = held.swap_remove(random.below(40) as usize);
             // SAFETY: nobody uses the block.
             let _ = unsafe { heap.free(block) };
         }
@@ -117,7 +109,7 @@ fn scribble_over(is_checked: bool) {
     let rounds = if cfg!(debug_assertions) { 40 } else { 400 };
     let mut told = 0;
     for seed in 1..=rounds {
-        let mut random = Random(0x9E37_79B9_7F4A_7C15 ^ seed);
+        let mut random = Random::new(seed);
         let builder = Heap::builder().limit(16 << 20).nodes(1).caches(8).pages(Pages::Plain);
         let builder = builder.debug(is_checked);
         let heap = builder.shared_fd().unwrap();
@@ -129,15 +121,15 @@ fn scribble_over(is_checked: bool) {
         let scribbler = Scribbler::map(&file, (metadata + data) as usize);
         let words = scribbler.words();
         for _ in 0..20 {
-            for _ in 0..=random.next(200) {
-                let (start, end) = match random.next(4) {
+            for _ in 0..=random.below(200) {
+                let (start, end) = match random.below(4) {
                     // Where small tables are, and where large ones are.
                     0 => (HEADER, metadata),
                     1 if is_checked => (metadata, metadata + data),
                     _ => (HEADER, metadata.min(512 << 10)),
                 };
-                let place = start / 8 + random.next((end - start) / 8 - 1);
-                words[place as usize].store(random.word(), Relaxed);
+                let place = start / 8 + random.below((end - start) / 8 - 1);
+                words[place as usize].store(plausible(&mut random), Relaxed);
             }
             told += usize::from(use_it(&heap, &mut random));
         }
@@ -178,15 +170,15 @@ fn scribble_meanwhile(seed: u64, is_checked: bool) {
     let words = scribbler.words();
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            let mut random = Random(0x9E37_79B9_7F4A_7C15 ^ seed);
+            let mut random = Random::new(seed);
             let mut told = 0;
             while !is_over.load(Relaxed) {
-                let place = HEADER / 8 + random.next(words.len() as u64 - HEADER / 8);
+                let place = HEADER / 8 + random.below(words.len() as u64 - HEADER / 8);
                 let word = words[place as usize].load(Relaxed);
                 if word != 0 {
-                    let other = match random.next(4) {
-                        0 => random.word(),
-                        1 => word ^ 1 << random.next(64),
+                    let other = match random.below(4) {
+                        0 => plausible(&mut random),
+                        1 => word ^ 1 << random.below(64),
                         2 => words[(place as usize + 1) % words.len()].load(Relaxed),
                         _ => told,
                     };
@@ -197,7 +189,7 @@ fn scribble_meanwhile(seed: u64, is_checked: bool) {
         });
         // Also where the use of the heap ends in a panic.
         let _end = End(&is_over);
-        let mut random = Random(seed);
+        let mut random = Random::new(!seed);
         for _ in 0..10 {
             use_it(&heap, &mut random);
         }

@@ -1,11 +1,15 @@
 //! Sixteen threads on one heap that is small enough to be full at times: blocks are checked, handed
 //! to other threads, resized and freed there, and at the end nothing is left.
 
+mod support;
+
 use std::ptr::NonNull;
 use std::sync::Mutex;
 use std::thread;
 
 use haul_heap::{AllocError, Heap, Node, Pages, Tag};
+
+use support::random::Random;
 
 /// A block on its way from one thread to another.
 struct Parcel {
@@ -17,30 +21,10 @@ struct Parcel {
 // SAFETY: a block belongs to whoever has the parcel.
 unsafe impl Send for Parcel {}
 
-/// Numbers without a pattern (xorshift64, Marsaglia 2003).
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self, below: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 11) as usize % below
-    }
-
-    fn size(&mut self) -> usize {
-        match self.next(20) {
-            0 => 1 + self.next(600_000),
-            1 | 2 => 1 + self.next(40_000),
-            _ => 1 + self.next(2000),
-        }
-    }
-}
-
 impl Parcel {
     fn new(heap: &Heap, random: &mut Random) -> Result<Self, AllocError> {
-        let (size, mark) = (random.size(), random.next(256) as u8);
-        let align = 1 << random.next(13);
+        let (size, mark) = (random.size(), random.index(256) as u8);
+        let align = 1 << random.index(13);
         let block = heap.alloc_tagged(size, align, Node::ANY, Tag::NONE)?;
         assert!(block.as_ptr().addr().is_multiple_of(align));
         // SAFETY: the block is new and has that many bytes.
@@ -72,30 +56,30 @@ impl Parcel {
 }
 
 fn run(heap: &Heap, seed: u64, mailboxes: &[Mutex<Vec<Parcel>>]) -> usize {
-    let mut random = Random(seed * 0x9E37_79B9 + 1);
+    let mut random = Random::new(seed);
     let mut held: Vec<Parcel> = Vec::new();
     let mut refused = 0;
     for _ in 0..6000 {
-        match random.next(8) {
+        match random.index(8) {
             0..3 => match Parcel::new(heap, &mut random) {
                 Ok(parcel) => held.push(parcel),
                 Err(AllocError::Exhausted) => refused += 1,
                 Err(error) => panic!("{error}"),
             },
             3 if !held.is_empty() => {
-                let at = random.next(held.len());
+                let at = random.index(held.len());
                 let size = random.size();
                 held[at].resize(heap, size);
             }
             4 if !held.is_empty() => {
-                let parcel = held.swap_remove(random.next(held.len()));
-                mailboxes[random.next(mailboxes.len())].lock().unwrap().push(parcel);
+                let parcel = held.swap_remove(random.index(held.len()));
+                mailboxes[random.index(mailboxes.len())].lock().unwrap().push(parcel);
             }
             5 => {
                 let parcels = std::mem::take(&mut *mailboxes[seed as usize].lock().unwrap());
                 parcels.into_iter().for_each(|parcel| parcel.free(heap));
             }
-            _ if !held.is_empty() => held.swap_remove(random.next(held.len())).free(heap),
+            _ if !held.is_empty() => held.swap_remove(random.index(held.len())).free(heap),
             _ => {}
         }
         // So that the heap is neither empty nor full for long.

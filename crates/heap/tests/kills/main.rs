@@ -17,6 +17,8 @@ mod external;
 mod labels;
 mod places;
 mod recovery;
+#[path = "../support/mod.rs"]
+mod support;
 mod victim;
 mod work;
 
@@ -26,6 +28,7 @@ use std::time::Instant;
 use haul_heap::{Heap, Node, Pages, Tag};
 
 use recovery::Recoveries;
+use support::random::Random;
 use victim::End;
 use work::{PAGES, work};
 
@@ -67,19 +70,6 @@ fn assert_tags_are_whole(heap: &Heap, what: &str) {
     assert_eq!(unnamed, None, "{what}: {tag:?} was given before");
 }
 
-/// A small generator: splitmix64, by Sebastiano Vigna.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self, below: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        (z ^ (z >> 31)) % below
-    }
-}
-
 /// What was seen so far.
 #[derive(Default)]
 struct Tally {
@@ -114,23 +104,23 @@ fn a_death_at_any_step_loses_nothing() {
     labels::assert_all_are_reached(&passages);
     let random_kills: u64 =
         std::env::var("HAUL_KILLS").ok().map_or(300, |text| text.parse().expect("a number"));
-    let mut random = Random(0x4A11);
+    let mut random = Random::new(0x4A11);
     let mut tally = Tally::default();
     let start = Instant::now();
     for (label, count) in &passages {
         let heap = heap();
         for passage in [1, count.div_ceil(2), *count] {
-            tally.attempt(&heap, label, passage, random.next(1 << 32), false);
-            tally.attempt(&heap, label, passage, random.next(1 << 32), true);
+            tally.attempt(&heap, label, passage, random.below(1 << 32), false);
+            tally.attempt(&heap, label, passage, random.below(1 << 32), true);
         }
     }
     let mut shared = heap();
     let enough = tally.kills + random_kills;
     while tally.kills < enough {
-        let (label, count) = passages[random.next(passages.len() as u64) as usize];
-        let passage = 1 + random.next(count);
+        let (label, count) = passages[random.below(passages.len() as u64) as usize];
+        let passage = 1 + random.below(count);
         let look = tally.attempts % HEAP_LIFE == HEAP_LIFE - 1;
-        tally.attempt(&shared, label, passage, random.next(1 << 32), look);
+        tally.attempt(&shared, label, passage, random.below(1 << 32), look);
         if look {
             shared = heap();
         }

@@ -1,8 +1,9 @@
 //! Children that die where they are told to.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering::SeqCst};
 use std::sync::{Mutex, PoisonError};
+
+use crate::support::child::in_child;
 
 /// How a child ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,25 +35,14 @@ pub(crate) fn kill_at(label: &'static str, count: u64, work: impl FnOnce()) -> E
 
 /// Does `work` in a child, with a hook at each step. Neither may call malloc.
 pub(crate) fn run(hook: fn(&'static str), work: impl FnOnce()) -> End {
-    // SAFETY: the child runs the heap, which takes no lock and calls no malloc, and leaves by
-    // _exit.
-    let child = unsafe { libc::fork() };
-    assert!(child >= 0, "fork failed");
-    if child == 0 {
+    let status = in_child(|| {
         haul_heap::step::set_hook(hook);
-        // A panic that left this function would end the child's only thread, and with it the child
-        // as if all were well.
-        let is_done = catch_unwind(AssertUnwindSafe(work)).is_ok();
-        // SAFETY: ends the child without running what belongs to its parent.
-        unsafe { libc::_exit(if is_done { 0 } else { 1 }) };
-    }
-    let mut status = 0;
-    // SAFETY: `status` is an int of ours.
-    let waited = unsafe { libc::waitpid(child, &raw mut status, 0) };
-    assert_eq!(waited, child);
-    match libc::WIFSIGNALED(status) {
-        true if libc::WTERMSIG(status) == libc::SIGKILL => End::Killed,
-        false if libc::WEXITSTATUS(status) == 0 => End::Finished,
+        work();
+        0
+    });
+    match status {
+        0 => End::Finished,
+        _ if status == -libc::SIGKILL => End::Killed,
         _ => End::Crashed,
     }
 }

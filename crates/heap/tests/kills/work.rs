@@ -4,7 +4,7 @@ use std::ptr::NonNull;
 
 use haul_heap::{Heap, Node, Tag};
 
-use crate::Random;
+use crate::support::random::Random;
 
 /// Pages of the heap.
 pub(crate) const PAGES: u64 = 16;
@@ -14,12 +14,12 @@ const BLOCKS: usize = 700;
 
 /// Allocates, frees, resizes, reaps and maintains, by a seed. Ends with nothing allocated.
 pub(crate) fn work(heap: &Heap, seed: u64) {
-    let mut random = Random(seed);
+    let mut random = Random::new(seed);
     clean_up(heap);
     take_whole_pages(heap);
     attach_and_leave(heap);
     // One of a few names, without a call of malloc.
-    heap.tag(["a", "b", "c", "d", "e", "f", "g", "h"][random.next(8) as usize]);
+    heap.tag(["a", "b", "c", "d", "e", "f", "g", "h"][random.below(8) as usize]);
     let mut blocks: [Option<NonNull<u8>>; BLOCKS] = [None; BLOCKS];
     for round in 0..3 {
         fill(heap, &mut blocks, &mut random, round);
@@ -68,13 +68,13 @@ fn fill(
     random: &mut Random,
     round: usize,
 ) {
-    let one_size = 64 << random.next(11);
+    let one_size = 64 << random.below(11);
     for place in blocks.iter_mut() {
         let size = match round {
             0 => one_size,
-            1 => 1 + random.next(300 << 10) as usize,
+            1 => 1 + random.below(300 << 10) as usize,
             // Few sizes and many blocks: spans come and go.
-            _ => [64, 4096, 65536, 262_144, 1 << 20][random.next(5) as usize],
+            _ => [64, 4096, 65536, 262_144, 1 << 20][random.below(5) as usize],
         };
         *place = heap.alloc_tagged(size, 64, Node::ANY, Tag::NONE).ok();
         if place.is_none() {
@@ -94,7 +94,7 @@ fn resize(heap: &Heap, blocks: &mut [Option<NonNull<u8>>; BLOCKS], random: &mut 
     }
     let mut large = heap.alloc(300 << 10, 64, Node::ANY).ok();
     for _ in 0..6 {
-        let size = (257 << 10) + random.next(3 << 20) as usize;
+        let size = (257 << 10) + random.below(3 << 20) as usize;
         let Some(block) = large else { break };
         // SAFETY: live, ours, and replaced by what comes back.
         large = unsafe { heap.realloc(block, size, 64) }.ok().or(large);
@@ -105,7 +105,7 @@ fn resize(heap: &Heap, blocks: &mut [Option<NonNull<u8>>; BLOCKS], random: &mut 
     }
     for place in blocks.iter_mut().skip(1).step_by(16) {
         if let Some(block) = *place {
-            let size = 1 + random.next(100 << 10) as usize;
+            let size = 1 + random.below(100 << 10) as usize;
             // SAFETY: live, ours, and replaced by what comes back.
             *place = unsafe { heap.realloc(block, size, 64) }.ok().or(*place);
         }

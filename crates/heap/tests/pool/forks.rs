@@ -8,6 +8,7 @@ use std::ptr::NonNull;
 use haul_heap::{Global, Heap, Node, Pages};
 
 use crate::guard::{IN_POOL, PAGE, Pool, hold_the_rest};
+use crate::support::child::{in_child, start, wait};
 
 /// Blocks of a page each: more than the pool has.
 const BLOCKS: usize = 3 * IN_POOL;
@@ -40,10 +41,7 @@ impl Block {
 /// after it used the heap. Whether each found what it had written.
 fn fork_and_write(heap: &Heap, blocks: &[Block], generation: u8) -> bool {
     let before = generation;
-    // SAFETY: the child runs the heap, which takes no lock, and leaves by _exit.
-    let child = unsafe { libc::fork() };
-    assert!(child >= 0, "fork failed");
-    if child == 0 {
+    let child = start(|| {
         let has_copy = blocks.iter().all(|block| block.holds(before));
         blocks.iter().for_each(|block| block.fill(generation + 1));
         let another = Block::new(heap);
@@ -51,14 +49,10 @@ fn fork_and_write(heap: &Heap, blocks: &[Block], generation: u8) -> bool {
         let is_whole = another.holds(7)
             && (generation + 1 == GENERATIONS || fork_and_write(heap, blocks, generation + 1))
             && blocks.iter().all(|block| block.holds(generation + 1));
-        // SAFETY: ends the child without running what belongs to its parent.
-        unsafe { libc::_exit(i32::from(!(has_copy && is_whole))) };
-    }
+        has_copy && is_whole
+    });
     blocks.iter().for_each(|block| block.fill(100 + generation));
-    let mut status = 0;
-    // SAFETY: `status` is an int of ours.
-    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
-    let is_whole = status == 0 && blocks.iter().all(|block| block.holds(100 + generation));
+    let is_whole = wait(child) == 0 && blocks.iter().all(|block| block.holds(100 + generation));
     // As before, for whoever checks it next.
     blocks.iter().for_each(|block| block.fill(generation));
     is_whole
@@ -125,18 +119,11 @@ fn a_shared_heap_on_the_pool_outlives_forks_when_it_is_used_up() {
     let blocks: Vec<Block> = (0..BLOCKS).map(|_| Block::new(&heap)).collect();
     blocks.iter().for_each(|block| block.fill(0));
     let _rest = hold_the_rest();
-    // SAFETY: the child runs the heap, which takes no lock, and leaves by _exit.
-    let child = unsafe { libc::fork() };
-    assert!(child >= 0, "fork failed");
-    if child == 0 {
+    let status = in_child(|| {
         blocks.iter().for_each(|block| block.fill(9));
         Block::new(&heap).fill(9);
-        // SAFETY: ends the child without running what belongs to its parent.
-        unsafe { libc::_exit(0) };
-    }
-    let mut status = 0;
-    // SAFETY: `status` is an int of ours.
-    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+        0
+    });
     assert_eq!(status, 0);
     assert!(blocks.iter().all(|block| block.holds(9)));
     blocks.iter().for_each(|block| block.fill(1));

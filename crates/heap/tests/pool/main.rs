@@ -14,8 +14,11 @@ use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 
 mod forks;
 mod guard;
+#[path = "../support/mod.rs"]
+mod support;
 
 use guard::{IN_POOL, PAGE, Pool, allocate, pool_free};
+use support::child::{start, wait};
 
 #[global_allocator]
 static GLOBAL: Global = Global;
@@ -238,24 +241,15 @@ fn a_death_while_a_shared_heap_grows_on_the_pool_loses_nothing() {
     let heap = builder().shared_fd().unwrap();
     let mut kills = 0;
     for turn in 0..300 {
-        // SAFETY: the child runs the heap, which takes no lock and calls no malloc, and leaves by
-        // _exit.
-        let child = unsafe { libc::fork() };
-        assert!(child >= 0, "fork failed");
-        if child == 0 {
+        let child = start(|| {
             deaths::arrange(turn);
             grow_and_shrink(&heap);
-            // SAFETY: ends the child without running what belongs to its parent.
-            unsafe { libc::_exit(0) };
-        }
+            0
+        });
         deaths::wait_for(child, turn);
-        let mut status = 0;
-        // SAFETY: `status` is an int of ours.
-        assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
-        assert!(libc::WIFSIGNALED(status) || libc::WEXITSTATUS(status) == 0, "{status}");
-        let is_killed = libc::WIFSIGNALED(status);
-        assert!(!is_killed || libc::WTERMSIG(status) == libc::SIGKILL, "{status}");
-        kills += u32::from(is_killed);
+        let status = wait(child);
+        assert!(status == 0 || status == -libc::SIGKILL, "{status}");
+        kills += u32::from(status != 0);
         assert_eq!(heap.reap().damaged, 0);
         if turn % 20 == 19 {
             let blocks = take_all(&heap);

@@ -8,7 +8,7 @@ use std::os::unix::fs::FileExt;
 use haul_heap::{Error, Heap, Node};
 use rustix::fs::{MemfdFlags, SealFlags};
 
-use crate::fork::in_child;
+use crate::support::child::in_child;
 use crate::{MIB, Named, builder};
 
 /// What a heap's file holds, in a file of the same kind that is not sealed.

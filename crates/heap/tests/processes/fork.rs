@@ -6,26 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
 use haul_heap::{Heap, Node};
 
+use crate::support::child::{exit, in_child, start, wait};
 use crate::{assert_whole, builder};
-
-/// Runs `work` in a forked child, and gives its exit status. It may not call malloc: another thread
-/// may have held its lock when the child came.
-pub(crate) fn in_child(work: impl FnOnce() -> bool) -> i32 {
-    // SAFETY: the child runs the heap, which takes no lock and calls no malloc, and leaves by
-    // _exit.
-    let child = unsafe { libc::fork() };
-    assert!(child >= 0, "fork failed");
-    if child == 0 {
-        let status = if work() { 0 } else { 1 };
-        // SAFETY: ends the child without running what belongs to its parent.
-        unsafe { libc::_exit(status) };
-    }
-    let mut status = 0;
-    // SAFETY: `status` is an int of ours.
-    let waited = unsafe { libc::waitpid(child, &raw mut status, 0) };
-    assert_eq!(waited, child);
-    status
-}
 
 /// Waits for a byte in a pipe; false where none comes any more.
 pub(crate) fn read_byte(end: i32) -> bool {
@@ -152,13 +134,8 @@ fn generations_of_forks_do_not_use_up_the_numbers_of_threads() {
         // Not on a stack: libc takes those of threads that a child of fork has not for new ones.
         let heap = Box::new(builder().build().unwrap());
         let heap = &*heap;
-        let failed = in_child(|| {
-            let failed = generation(heap, GENERATIONS, forker);
-            // SAFETY: ends the child without running what belongs to its parent.
-            unsafe { libc::_exit(i32::from(failed)) };
-        });
+        let failed = in_child(|| i32::from(generation(heap, GENERATIONS, forker)));
         // As many generations were left as the first of them had that failed.
-        assert_eq!(libc::WEXITSTATUS(failed), 0, "{forker:?}");
         assert_eq!(failed, 0, "{forker:?}");
     }
 }
@@ -192,18 +169,9 @@ fn generation(heap: &Heap, left: u8, forker: Forker) -> u8 {
 }
 
 fn fork_generation(heap: &Heap, left: u8, forker: Forker) -> u8 {
-    // SAFETY: libc's malloc can be used in the child, and it leaves by _exit.
-    let child = unsafe { libc::fork() };
-    assert!(child >= 0, "fork failed");
-    if child == 0 {
-        let failed = generation(heap, left - 1, forker);
-        // SAFETY: ends the child without running what belongs to its parent.
-        unsafe { libc::_exit(i32::from(failed)) };
-    }
-    let mut status = 0;
-    // SAFETY: `status` is an int of ours.
-    let waited = unsafe { libc::waitpid(child, &raw mut status, 0) };
-    if waited == child && libc::WIFEXITED(status) { libc::WEXITSTATUS(status) as u8 } else { left }
+    // libc's malloc can be used in the child.
+    let failed = in_child(|| i32::from(generation(heap, left - 1, forker)));
+    u8::try_from(failed).unwrap_or(left)
 }
 
 fn can_use(heap: &Heap) -> bool {
@@ -255,8 +223,7 @@ extern "C" fn outlive(pipe: *mut c_void) -> i32 {
     let mut byte = 0_u8;
     // SAFETY: one byte of ours is written to.
     unsafe { libc::read(pipe.addr() as i32, (&raw mut byte).cast(), 1) };
-    // SAFETY: ends the process without running what belongs to its parent.
-    unsafe { libc::_exit(0) }
+    exit(0)
 }
 
 /// Ends this thread, the process's first, beside another one that goes on until `pipe` ends.
@@ -297,22 +264,17 @@ fn a_process_whose_first_thread_ended_lives() {
     let mut ends = [0; 2];
     // SAFETY: room for two descriptors.
     assert_eq!(unsafe { libc::pipe(ends.as_mut_ptr()) }, 0);
-    // SAFETY: the child runs the heap, which takes no lock and calls no malloc, and leaves by
-    // system calls.
-    let child = unsafe { libc::fork() };
-    assert!(child >= 0, "fork failed");
-    if child == 0 {
+    let child = start(|| -> bool {
         if heap.alloc(640, 64, Node::ANY).is_err() {
-            // SAFETY: ends the child without running what belongs to its parent.
-            unsafe { libc::_exit(1) };
+            exit(1);
         }
         // SAFETY: the child's own descriptor, which nothing here uses.
         unsafe { libc::close(ends[1]) };
-        leave_to_another_thread(ends[0]);
-    }
-    let start = std::time::Instant::now();
+        leave_to_another_thread(ends[0])
+    });
+    let begun = std::time::Instant::now();
     while state_of(child) != 'Z' {
-        assert!(start.elapsed().as_secs() < 60, "the child's first thread goes on");
+        assert!(begun.elapsed().as_secs() < 60, "the child's first thread goes on");
         std::thread::yield_now();
     }
     let reaped = heap.reap();
@@ -321,9 +283,6 @@ fn a_process_whose_first_thread_ended_lives() {
         // SAFETY: opened above, and not used again: the child's thread reads the end of it.
         unsafe { libc::close(end) };
     }
-    let mut status = 0;
-    // SAFETY: `status` is an int of ours.
-    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
-    assert_eq!((status, heap.reap().processes), (0, 1));
+    assert_eq!((wait(child), heap.reap().processes), (0, 1));
     assert_whole(&heap);
 }

@@ -16,6 +16,8 @@ mod roles;
 mod scribble;
 mod soak;
 mod starve;
+#[path = "../support/mod.rs"]
+mod support;
 
 use std::io::Read;
 use std::process::{Child, Command, Stdio};

@@ -7,19 +7,14 @@ use std::ptr::{null, null_mut};
 use haul_heap::{Heap, Node};
 
 use crate::builder;
-use crate::fork::{in_child, read_byte, write_byte};
+use crate::fork::{read_byte, write_byte};
+use crate::support::child::{exit, in_child, start};
 
 /// What a child exits with where the system does not let it do what its test is about.
 const REFUSED: c_int = 77;
 
 /// The user that everybody has and nobody is, who may look into nobody else's process.
 const NOBODY: libc::uid_t = 65_534;
-
-/// Ends this child.
-fn exit(status: c_int) -> ! {
-    // SAFETY: ends the child without running what belongs to its parent.
-    unsafe { libc::_exit(status) }
-}
 
 /// Runs `work` in a child that is the first of a new PID namespace; `None` where that is not
 /// allowed.
@@ -30,13 +25,9 @@ fn in_new_namespace(more: c_int, work: impl FnOnce() -> bool) -> Option<bool> {
         if is_refused {
             exit(REFUSED);
         }
-        let status = in_child(work);
-        exit(if libc::WIFEXITED(status) { libc::WEXITSTATUS(status) } else { 1 })
+        in_child(work)
     });
-    match libc::WEXITSTATUS(status) {
-        REFUSED => None,
-        code => Some(status == 0 && code == 0),
-    }
+    (status != REFUSED).then_some(status == 0)
 }
 
 /// The processes that blocks belong to.
@@ -135,9 +126,7 @@ fn a_process_that_proc_hides_is_not_taken_for_dead() {
         if !hide_processes() {
             exit(REFUSED);
         }
-        // SAFETY: the child runs the heap, which takes no lock and calls no malloc, and is killed.
-        let member = unsafe { libc::fork() };
-        if member == 0 {
+        let member = start(|| -> bool {
             if alloc(&heap) {
                 write_byte(joined[1]);
             }
@@ -145,8 +134,8 @@ fn a_process_that_proc_hides_is_not_taken_for_dead() {
                 // SAFETY: waits for a signal.
                 unsafe { libc::pause() };
             }
-        }
-        let is_joined = member > 0 && read_byte(joined[0]);
+        });
+        let is_joined = read_byte(joined[0]);
         let is_spared = in_child(|| {
             become_nobody() && alloc(&heap) && heap.reap().processes == 0 && owners(&heap) == 3
         }) == 0;

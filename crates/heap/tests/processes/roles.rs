@@ -6,6 +6,8 @@ use std::ptr::NonNull;
 
 use haul_heap::{Builder, Heap, Node, Offset};
 
+use crate::support::random::Random;
+
 /// A child's part, if this program was started as one; else nothing.
 #[test]
 fn play() {
@@ -106,27 +108,23 @@ fn filled(heap: &Heap, byte: u8) -> NonNull<u8> {
 
 /// Allocates and frees blocks of all sizes, `rounds` times; ends with none.
 fn churn(heap: &Heap, seed: u64, rounds: u64) {
-    let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+    let mut random = Random::new(seed);
     let mut blocks: [Option<NonNull<u8>>; 64] = [None; 64];
     for round in 0..rounds {
-        // A xorshift generator: G. Marsaglia, Journal of Statistical Software 8 (2003).
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        let place = &mut blocks[(state >> 32) as usize % 64];
+        let place = &mut blocks[random.index(64)];
         if let Some(block) = place.take() {
             // SAFETY: allocated below, and taken out of the array.
             unsafe { heap.free(block) }.unwrap();
         }
-        let size = match state % 64 {
+        let size = match random.index(64) {
             0 => 300 << 10,
             1 => 1 << 20,
-            few => (few as usize) << ((state >> 16) % 11),
+            few => few << random.below(11),
         };
         *place = heap.alloc(size, 64, Node::ANY).ok();
         if let Some(block) = place {
             // SAFETY: just allocated with at least one byte.
-            unsafe { block.write(state as u8) };
+            unsafe { block.write(round as u8) };
         }
         if round == 2000 {
             say("READY");

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use haul_heap::{Heap, Node, Tag};
 
+use crate::support::random::Random;
 use crate::{Named, finish, said, start};
 
 /// How long a victim works under scribbling.
@@ -17,7 +18,7 @@ const TIME: Duration = Duration::from_millis(400);
 /// call returns does not matter; that it returns does. Blocks are not touched: that a peer can
 /// write to the data is what sharing means.
 pub(crate) fn suffer(heap: &Heap, seed: u64) {
-    let mut state = seed | 1;
+    let mut random = Random::new(seed);
     let mut blocks: [Option<NonNull<u8>>; 256] = [None; 256];
     let tag = heap.tag("victim");
     let mut out = std::io::stdout();
@@ -27,15 +28,13 @@ pub(crate) fn suffer(heap: &Heap, seed: u64) {
     let mut round = 0_u64;
     while start.elapsed() < TIME {
         round += 1;
-        state =
-            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        let place = &mut blocks[(state >> 32) as usize % 256];
+        let place = &mut blocks[random.index(256)];
         if let Some(block) = place.take() {
             let _ = heap.usable_size(block);
             // SAFETY: of two owners that a scribbler made, neither touches the block.
             let _ = unsafe { heap.free(block) };
         }
-        let size = [64, 300, 4096, 70_000, 300_000, 3 << 20][(state >> 40) as usize % 6];
+        let size = [64, 300, 4096, 70_000, 300_000, 3 << 20][random.index(6)];
         *place = heap.alloc_tagged(size, 64, Node::ANY, tag).ok();
         match round % 500 {
             100 => drop(heap.validate()),
@@ -64,12 +63,10 @@ fn scribble_under(role: &str, label: &str, seed: u64, word_at: impl Fn(u64) -> (
     let file = std::fs::OpenOptions::new().write(true).open(path).unwrap();
     let mut child = start(role, &named.name, &seed.to_string());
     said(&mut child, "READY");
-    let mut state = seed.wrapping_add(0x1234_5678_9ABC_DEF1);
+    let mut random = Random::new(!seed);
     let begun = Instant::now();
     while begun.elapsed() < TIME {
-        state =
-            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        let (offset, word) = word_at(state >> 8);
+        let (offset, word) = word_at(random.word() >> 8);
         file.write_at(&word.to_le_bytes(), offset).unwrap();
     }
     finish(child, &format!("{label}, {role}, seed {seed}"));

@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 
 use haul_heap::{AllocError, Block, Heap, Node, Offset, Pages, Tag};
 
+use crate::support::random::Random;
 use crate::{MIB, finish, start};
 
 const PROCESSES: usize = 4;
@@ -67,11 +68,11 @@ struct Parcel(NonNull<u8>);
 
 impl Parcel {
     fn new(heap: &Heap, random: &mut Random, tag: Tag, life: u64) -> Result<Self, AllocError> {
-        let size = random.size();
-        let block = heap.alloc_tagged(size, 1 << random.next(13), Node::ANY, tag)?;
+        let size = HEAD + random.size();
+        let block = heap.alloc_tagged(size, 1 << random.index(13), Node::ANY, tag)?;
         let parcel = Self(block);
         parcel.word(0).store(life, Relaxed);
-        parcel.fill(size, random.next(256) as u8);
+        parcel.fill(size, random.index(256) as u8);
         Ok(parcel)
     }
 
@@ -129,26 +130,6 @@ impl Parcel {
     }
 }
 
-/// Numbers without a pattern (xorshift64, Marsaglia 2003).
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self, below: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 11) as usize % below
-    }
-
-    fn size(&mut self) -> usize {
-        HEAD + match self.next(24) {
-            0 => 1 + self.next(600_000),
-            1 | 2 => 1 + self.next(40_000),
-            _ => 1 + self.next(2000),
-        }
-    }
-}
-
 /// A child's part: `argument` is the board's offset, and above it which place this is.
 pub(crate) fn work(heap: &Heap, argument: u64) {
     let (offset, place) = (argument & ((1 << 48) - 1), (argument >> 48) as usize);
@@ -182,14 +163,14 @@ struct Worker<'a> {
 
 impl<'a> Worker<'a> {
     fn new(heap: &'a Heap, board: &'a Board, number: usize, life: u64) -> Self {
-        let seed = (life << 8 | number as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+        let seed = life << 8 | number as u64;
         let tag = heap.tag(&tag_name(number));
-        Self { heap, board, number, life, tag, random: Random(seed), held: Vec::new() }
+        Self { heap, board, number, life, tag, random: Random::new(seed), held: Vec::new() }
     }
 
     fn work(mut self) {
         while self.board.stop.load(Relaxed) == 0 {
-            match self.random.next(64) {
+            match self.random.index(64) {
                 0..24 => self.allocate(),
                 24..32 => self.send(),
                 32..40 => self.receive(),
@@ -222,15 +203,15 @@ impl<'a> Worker<'a> {
 
     fn resize(&mut self) {
         if let Some(mut parcel) = self.any() {
-            parcel.resize(self.heap, self.random.size(), self.life);
+            parcel.resize(self.heap, HEAD + self.random.size(), self.life);
             self.held.push(parcel);
         }
     }
 
     /// Puts a block into a place of somebody's mailbox, if that is empty.
     fn send(&mut self) {
-        let box_number = self.random.next(self.board.mail.len());
-        let place = &self.board.mail[box_number][self.random.next(MAILBOX)];
+        let box_number = self.random.index(self.board.mail.len());
+        let place = &self.board.mail[box_number][self.random.index(MAILBOX)];
         let Some(parcel) = self.any() else { return };
         parcel.check(self.heap);
         parcel.word(0).store(MAILED, Relaxed);
@@ -250,7 +231,7 @@ impl<'a> Worker<'a> {
                 assert_eq!(parcel.word(0).swap(self.life, Relaxed), MAILED);
                 parcel.check(self.heap);
                 self.board.received.fetch_add(1, Relaxed);
-                match self.held.len() < HELD && self.random.next(2) == 0 {
+                match self.held.len() < HELD && self.random.index(2) == 0 {
                     true => self.held.push(parcel),
                     false => parcel.free(self.heap),
                 }
@@ -261,7 +242,7 @@ impl<'a> Worker<'a> {
     /// One of the blocks that it holds, which it holds no more.
     fn any(&mut self) -> Option<Parcel> {
         let count = self.held.len();
-        (count > 0).then(|| self.held.swap_remove(self.random.next(count)))
+        (count > 0).then(|| self.held.swap_remove(self.random.index(count)))
     }
 }
 
@@ -293,9 +274,9 @@ impl Soak<'_> {
         self.children = (0..PROCESSES).map(|place| self.start(place)).collect();
         let began = Instant::now();
         while began.elapsed() < ROUND {
-            thread::sleep(Duration::from_micros(self.random.next(80_000) as u64));
+            thread::sleep(Duration::from_micros(self.random.index(80_000) as u64));
             if kills {
-                let place = self.random.next(PROCESSES);
+                let place = self.random.index(PROCESSES);
                 self.killed.insert(self.board().lives[place].load(SeqCst));
                 self.children[place].kill().unwrap();
                 self.children[place].wait().unwrap();
@@ -390,7 +371,7 @@ fn four_processes_of_four_threads_that_are_killed_lose_nothing() {
         children: Vec::new(),
         lives: 0,
         killed: BTreeSet::new(),
-        random: Random(0x50A4),
+        random: Random::new(0x50A4),
     };
     // The first time nobody dies, and the counts can be only one thing.
     for round in 0..seconds {
