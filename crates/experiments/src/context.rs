@@ -59,6 +59,26 @@ impl Context<'_> {
     }
 }
 
+/// For tests: what `measure` gives, its records, and what it left out.
+#[cfg(test)]
+pub(crate) fn measured<T>(
+    cpus: Vec<usize>,
+    measure: impl FnOnce(&mut Context<'_>) -> T,
+) -> (T, Vec<Record>, Vec<String>) {
+    let (mut records, mut warnings) = (Vec::new(), Vec::new());
+    let done = measure(&mut Context {
+        run: String::new(),
+        machine: String::new(),
+        stop: &AtomicBool::new(false),
+        caches: Caches::default(),
+        cpus,
+        sink: &mut |record| records.push(record),
+        progress: &mut |_| (),
+        warn: &mut |text| warnings.push(text.to_owned()),
+    });
+    (done, records, warnings)
+}
+
 /// Now, as records say it: RFC 3339, UTC, to the second.
 #[must_use]
 pub fn now() -> String {

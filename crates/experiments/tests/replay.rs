@@ -1,9 +1,10 @@
 //! Replays and maps, tiny. The drivers are this very program: its test `drives` serves where it is
 //! told to.
 
+mod support;
+
 use std::env;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use haul_experiments::drive::Program;
@@ -12,14 +13,14 @@ use haul_experiments::heap::{
     Found, Part, Peer, Replay, Trace, baseline_first, driver, map_shared, map_trace,
     measure_replay, operations_until,
 };
-use haul_experiments::{Context, Error};
 use haul_heap::{Heap, Node};
-use haul_measure::Caches;
+use haul_model::Record;
 use haul_model::picture::{self, Slice};
 use haul_model::trace::{
     BLOCK_HEADER_BYTES, BlockHeader, Call, Coder, Event, HEADER_BYTES, Header, PROGRAM_BYTES,
 };
-use haul_model::{Line, Record};
+
+use support::measured;
 
 /// Set for the drivers that these tests start.
 const DRIVES: &str = "HAUL_TEST_DRIVES_A_HEAP";
@@ -99,31 +100,6 @@ fn trace(folder: &Path) -> Trace {
     Trace::read(&path, OPERATIONS_MAX, Part::All).unwrap()
 }
 
-fn measured(
-    work: impl FnOnce(&mut Context<'_>) -> Result<(), Error>,
-) -> (Result<(), Error>, Vec<Record>) {
-    let mut found = Vec::new();
-    let stop = AtomicBool::new(false);
-    let mut context = Context {
-        run: "run-tiny".into(),
-        machine: "machine-tiny".into(),
-        stop: &stop,
-        caches: Caches::default(),
-        cpus: Vec::new(),
-        sink: &mut |record| found.push(record),
-        progress: &mut |_| (),
-        warn: &mut |_| (),
-    };
-    let done = work(&mut context);
-    for record in &found {
-        record.check().unwrap();
-        assert!(!record.samples.is_empty(), "{record:?}");
-        let line = Line::from(record.clone());
-        assert_eq!(Line::parse(&line.to_json()).unwrap(), line);
-    }
-    (done, found)
-}
-
 fn replay(trace: Trace, is_merged: bool) -> Replay {
     let haul = Found { peer: Peer::Haul, library: None };
     Replay {
@@ -146,7 +122,7 @@ fn a_trace_is_replayed_by_its_threads_and_by_one() {
     let folder = tempfile::tempdir().unwrap();
     for (is_merged, threads) in [(false, 2), (true, 1)] {
         let config = replay(trace(folder.path()), is_merged);
-        let (done, records) = measured(|context| measure_replay(&config, context));
+        let (done, records, _) = measured(|context| measure_replay(&config, context));
         done.unwrap();
         assert!(records.iter().all(|record| record.parameters["threads"] == threads));
         for subject in ["haul", "libc"] {
@@ -191,7 +167,7 @@ fn a_footprint_is_at_least_what_lives_and_was_written() {
     };
     write(&path, &(0..10).map(block).collect::<Vec<_>>());
     let trace = Trace::read(&path, OPERATIONS_MAX, Part::All).unwrap();
-    let (done, records) = measured(|context| measure_replay(&replay(trace, false), context));
+    let (done, records, _) = measured(|context| measure_replay(&replay(trace, false), context));
     done.unwrap();
     for subject in ["haul", "libc"] {
         let is_peak = |r: &&Record| r.subject == subject && r.metric == "footprint_peak";
@@ -242,7 +218,7 @@ fn a_map_of_a_trace_shows_what_lives_by_class_and_tag() {
     let folder = tempfile::tempdir().unwrap();
     let trace = trace(folder.path());
     let all = trace.history.operations.len();
-    let (done, records) = measured(|context| map_trace(&trace, all, "again", context));
+    let (done, records, _) = measured(|context| map_trace(&trace, all, "again", context));
     done.unwrap();
     let kept = 30.0 * 4096.0;
     assert_eq!(bytes(&records, "tag", "live", "kept"), kept);
@@ -273,10 +249,10 @@ fn a_map_is_of_a_moment() {
     assert_eq!(operations_until(&trace, 0), 0);
     assert_eq!(operations_until(&trace, u64::MAX), trace.history.operations.len());
     let half = operations_until(&trace, 1_400_000);
-    let (done, records) = measured(|context| map_trace(&trace, half, "again", context));
+    let (done, records, _) = measured(|context| map_trace(&trace, half, "again", context));
     done.unwrap();
     assert_eq!(bytes(&records, "tag", "live", "kept"), 20.0 * 4096.0);
-    let (done, records) = measured(|context| map_trace(&trace, 0, "again", context));
+    let (done, records, _) = measured(|context| map_trace(&trace, 0, "again", context));
     done.unwrap();
     assert_eq!(bytes(&records, "heap", "live", ""), 0.0);
 }
@@ -289,7 +265,7 @@ fn a_shared_heap_is_drawn_while_it_is_used() {
     let blocks: Vec<_> =
         (0..100).map(|_| heap.alloc_tagged(1000, 8, Node::ANY, tag).unwrap()).collect();
     let large = heap.alloc_tagged(1 << 20, 8, Node::ANY, tag).unwrap();
-    let (done, records) = measured(|context| map_shared(&name, "again", context));
+    let (done, records, _) = measured(|context| map_shared(&name, "again", context));
     done.unwrap();
     assert!(records.iter().all(|record| record.parameters["heap"] == name.as_str()));
     assert_eq!(bytes(&records, "class", "live", "1 KiB"), 102_400.0);
@@ -300,6 +276,6 @@ fn a_shared_heap_is_drawn_while_it_is_used() {
         unsafe { heap.free(block) }.unwrap();
     }
     Heap::remove_name(&name).unwrap();
-    let (done, _) = measured(|context| map_shared("haul-test-absent", "again", context));
+    let (done, ..) = measured(|context| map_shared("haul-test-absent", "again", context));
     assert!(done.unwrap_err().to_string().contains("haul-test-absent"));
 }

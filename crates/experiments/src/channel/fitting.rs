@@ -82,17 +82,14 @@ fn beside(subject: &Subject) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::AtomicBool;
     use std::time::Duration;
-
-    use haul_measure::Caches;
 
     use super::*;
     use crate::channel::Target;
     use crate::channel::pair::Launch;
     use crate::channel::peers::{Found, Peer};
     use crate::channel::run::Run;
-    use crate::context::Context;
+    use crate::context::measured;
     use crate::drive::Program;
 
     const MIB: u64 = 1 << 20;
@@ -155,18 +152,9 @@ mod tests {
         std::fs::write(root.path().join("proc/meminfo"), "MemAvailable: 15000 kB\n").unwrap();
         let mut bench = bench(&["pipe", "ucx", "haul:sealed", "haul:ring"]);
         bench.left_out = vec!["mpi".to_owned()];
-        let mut told = Vec::new();
-        let mut context = Context {
-            run: String::new(),
-            machine: String::new(),
-            stop: &AtomicBool::new(false),
-            caches: Caches::default(),
-            cpus: vec![0, 1],
-            sink: &mut |_| {},
-            progress: &mut |_| {},
-            warn: &mut |line| told.push(line.to_owned()),
-        };
-        let run = Run::new(&bench, &Sys::at(root.path()), &mut context).unwrap();
+        let machine = Sys::at(root.path());
+        let (run, _, told) =
+            measured(vec![0, 1], |context| Run::new(&bench, &machine, context).unwrap());
         let names: Vec<&str> = run.entrants.iter().map(|one| one.subject.name.as_str()).collect();
         assert_eq!(names, ["pipe", "haul:ring", "pipe"]);
         assert_eq!(run.left_out, ["mpi", "ucx", "haul:sealed"]);

@@ -2,13 +2,12 @@
 //! paper's, and by the committed record.
 
 use std::path::Path;
-use std::sync::atomic::AtomicBool;
 
-use haul_measure::Caches;
 use haul_model::{Line, Record};
 
 use super::super::paper::{COPY_SHARES, FIGURE_8, Row, TABLE_2};
 use super::*;
+use crate::context::measured;
 
 /// BASE's cycles a packet at 80 ns; whatever it is, only ratios count.
 const BASE: f64 = 10_000.0;
@@ -61,19 +60,11 @@ fn results(runs: Vec<(Point, f64)>) -> Results {
 
 /// All records that follow from runs.
 fn told(results: &Results) -> Vec<Record> {
-    let (mut found, stop) = (Vec::new(), AtomicBool::new(false));
-    let mut context = Context {
-        run: String::new(),
-        machine: String::new(),
-        stop: &stop,
-        caches: Caches { l1_bytes: 0, l2_bytes: 0, llc_bytes: 0 },
-        cpus: Vec::new(),
-        sink: &mut |record| found.push(record),
-        progress: &mut |_| {},
-        warn: &mut |text| panic!("{text}"),
-    };
-    derive::emit(Calibration::None, results, 0, &mut context);
-    tiers::emit(Calibration::None, results, &mut context);
+    let ((), found, warnings) = measured(Vec::new(), |context| {
+        derive::emit(Calibration::None, results, 0, context);
+        tiers::emit(Calibration::None, results, context);
+    });
+    assert_eq!(warnings, [""; 0]);
     found
 }
 

@@ -1,0 +1,53 @@
+//! What the tests of this crate share: an experiment's run, and what came of it.
+
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use haul_experiments::Context;
+use haul_measure::Caches;
+use haul_model::{Line, Record};
+
+/// Small, so that even the cold region is mapped and touched in no time.
+pub(crate) const CACHES: Caches =
+    Caches { l1_bytes: 32 << 10, l2_bytes: 128 << 10, llc_bytes: 1 << 20 };
+
+/// Measures: how it ended, its records, and what it left out.
+pub(crate) fn measured<T>(
+    measure: impl FnOnce(&mut Context<'_>) -> T,
+) -> (T, Vec<Record>, Vec<String>) {
+    stopped_after(usize::MAX, measure)
+}
+
+/// The same, told to stop with the record of this number.
+pub(crate) fn stopped_after<T>(
+    count: usize,
+    measure: impl FnOnce(&mut Context<'_>) -> T,
+) -> (T, Vec<Record>, Vec<String>) {
+    let (mut records, mut warnings) = (Vec::new(), Vec::new());
+    let stop = AtomicBool::new(count == 0);
+    let mut context = Context {
+        run: "run-tiny".into(),
+        machine: "machine-tiny".into(),
+        stop: &stop,
+        caches: CACHES,
+        cpus: Vec::new(),
+        sink: &mut |record| {
+            records.push(record);
+            stop.store(records.len() >= count, Relaxed);
+        },
+        progress: &mut |_| (),
+        warn: &mut |text| warnings.push(text.to_owned()),
+    };
+    let done = measure(&mut context);
+    records.iter().for_each(check);
+    (done, records, warnings)
+}
+
+/// What every record has to have, and that it comes back from its file.
+fn check(record: &Record) {
+    assert_eq!((record.run.as_str(), record.machine.as_str()), ("run-tiny", "machine-tiny"));
+    assert!(record.time.starts_with("20") && record.time.ends_with('Z'), "{}", record.time);
+    record.check().unwrap();
+    assert!(!record.samples.is_empty(), "{record:?}");
+    let line = Line::from(record.clone());
+    assert_eq!(Line::parse(&line.to_json()).unwrap(), line);
+}
