@@ -1,19 +1,16 @@
 //! The choice by what was measured on this machine. A test of its own, as a process reads
 //! `haul.toml` once.
 
+#[path = "channel/support.rs"]
+mod support;
+
 use std::thread;
 
-use haul::channel::{Building, Channel, Mechanism, Settings, pair};
+use haul::channel::{Building, Mechanism, Settings};
 use haul::sys::Sys;
 use haul::tuning::{ChannelTable, Choice, Force, Tuning};
 
-fn ends(settings: &Settings) -> (Channel, Channel) {
-    let (one, other) = pair().unwrap();
-    thread::scope(|scope| {
-        let accepting = scope.spawn(|| Channel::accept_over(other, settings).unwrap());
-        (Channel::connect_over(one, settings).unwrap(), accepting.join().unwrap())
-    })
-}
+use support::ends;
 
 fn choice(from: usize, mechanism: &str, trusted: Option<bool>) -> Choice {
     Choice { from, mechanism: mechanism.into(), trusted, idle: None }

@@ -1,4 +1,5 @@
 //! Two ends, and bytes that show where they belong.
+#![allow(dead_code, reason = "every test binary uses its own part of it")]
 
 use std::thread;
 use std::time::Duration;
