@@ -15,22 +15,21 @@
 //! forker's [`thread pointer`](process::pointer_of_first_thread), and where the kernel does not
 //! tell, no number of the parent's is used until the forker has registered.
 
-use core::cell::Cell;
-use core::ptr::NonNull;
-use core::sync::atomic::{AtomicPtr, AtomicUsize};
+mod directory;
 
-use crate::layout::NODES_MAX;
-use crate::protocol::word::{CacheId, SlotWord};
+use core::cell::Cell;
+use core::sync::atomic::AtomicUsize;
+
 use crate::sync::{
-    AtomicU16, AtomicU32, AtomicU64,
+    AtomicU32, AtomicU64,
     Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst},
 };
 use crate::sys::{
-    self, Errno,
-    memory::{self, Source},
+    self,
     process::{self, Identity, Life},
 };
-use crate::tables::Bin;
+
+pub(crate) use directory::{Directory, Entry};
 
 /// Threads of one process at once, and one: number 0 is a thread that has not registered.
 pub(crate) const THREADS_MAX: usize = 4096;
@@ -243,121 +242,6 @@ fn fold(thread: Identity) -> u64 {
 
 fn unfold(word: u64) -> Identity {
     Identity { number: (word >> START_BITS) as u32, start: word & ((1 << START_BITS) - 1) }
-}
-
-/// A thread's cache on a node, as the thread finds it.
-#[repr(C)]
-pub(crate) struct Entry {
-    /// The bins of the cache; null where the thread has none yet.
-    bins: AtomicPtr<Bin>,
-    /// The word of a slot that the cache holds.
-    cached: AtomicU16,
-    /// The cache's node.
-    node: AtomicU16,
-    /// Of the entry of number 0, which is no thread's: a word of whoever joins heaps.
-    mark: AtomicU32,
-}
-
-impl Entry {
-    /// The bins, one a class; null where the thread has no cache yet.
-    #[inline(always)]
-    pub(crate) fn bins(&self) -> *const Bin {
-        self.bins.load(Relaxed)
-    }
-
-    /// The word of a slot that the cache holds.
-    #[inline(always)]
-    pub(crate) fn cached(&self) -> SlotWord {
-        SlotWord(self.cached.load(Relaxed))
-    }
-
-    /// The cache.
-    pub(crate) fn id(&self) -> CacheId {
-        self.cached().0
-    }
-
-    pub(crate) fn node(&self) -> usize {
-        self.node.load(Relaxed).into()
-    }
-
-    pub(crate) fn set(&self, bins: &[Bin], id: CacheId, node: usize) {
-        self.cached.store(SlotWord::cached(id).0, Relaxed);
-        self.node.store(node as u16, Relaxed);
-        self.bins.store(bins.as_ptr().cast_mut(), Release);
-    }
-}
-
-/// Bytes of a directory's row.
-const ROW_BYTES: usize = THREADS_MAX * size_of::<Entry>();
-
-/// From rows (0 for wherever the thread is, then one a node) and thread numbers to caches. Private
-/// to the process, and empty in a child.
-pub(crate) struct Directory {
-    start: NonNull<Entry>,
-    rows: usize,
-}
-
-// SAFETY: the mapping belongs to the process; its entries are atomic.
-unsafe impl Send for Directory {}
-// SAFETY: as above.
-unsafe impl Sync for Directory {}
-
-impl Directory {
-    /// An empty directory for `nodes` nodes. Three system calls.
-    pub(crate) fn new(nodes: usize) -> Result<Self, Errno> {
-        let rows = nodes.min(NODES_MAX) + 1;
-        let bytes = Self::bytes(rows);
-        let start = memory::reserve(bytes, 4096)?;
-        let directory = Self { start: start.cast(), rows };
-        // SAFETY: the range was just reserved for the directory alone.
-        unsafe { memory::map_at(start.addr().get(), bytes, Source::Anonymous) }?;
-        memory::wipe_on_fork(start.addr().get(), bytes)?;
-        Ok(directory)
-    }
-
-    /// Where the entries start.
-    pub(crate) fn start(&self) -> *const Entry {
-        self.start.as_ptr()
-    }
-
-    /// A word of this process alone, which reads as 0 in a child of fork.
-    pub(crate) fn mark(&self) -> &AtomicU32 {
-        // Number 0 is no thread's.
-        &self.entry(0, 0).mark
-    }
-
-    /// This thread's entry in a row of the directory that starts at `start`. A thread that has not
-    /// registered has number 0, whose entries stay empty.
-    ///
-    /// # Safety
-    /// `start` is the start of a directory that lives as long as `'a` and has the row.
-    #[inline(always)]
-    pub(crate) unsafe fn own_entry<'a>(start: *const Entry, row: usize) -> &'a Entry {
-        // SAFETY: the caller vouches for the row, and a number is below THREADS_MAX.
-        let entry = unsafe { start.byte_add(row * ROW_BYTES + place()) };
-        // SAFETY: mapped as long as `'a`; zeroes are an entry; all access is atomic.
-        unsafe { &*entry }
-    }
-
-    pub(crate) fn entry(&self, row: usize, number: usize) -> &Entry {
-        assert!(row < self.rows && number < THREADS_MAX, "row {row}, thread {number}");
-        // SAFETY: within the mapping, by the check.
-        let entry = unsafe { self.start.add(row * THREADS_MAX + number) };
-        // SAFETY: mapped for as long as `self` lives; zeroes are an entry; all access is atomic.
-        unsafe { entry.as_ref() }
-    }
-
-    fn bytes(rows: usize) -> usize {
-        rows * ROW_BYTES
-    }
-}
-
-impl Drop for Directory {
-    fn drop(&mut self) {
-        // SAFETY: mapped by `new` for this value alone, which nobody borrows any more. It cannot
-        // fail for a range that is mapped.
-        let _ = unsafe { memory::unmap(self.start.addr().get(), Self::bytes(self.rows)) };
-    }
 }
 
 #[cfg(test)]

@@ -12,6 +12,10 @@
 //! read from shared memory can hold anything: decoding never fails, and every field that it yields
 //! is within the bits it was read from. What these bits index is checked by the caller.
 
+mod record;
+
+pub(crate) use record::{Cache, CacheWord, Process, ProcessWord};
+
 /// How many caches there can be: an identity is 1 to this, in 15 bits of a slot word.
 pub(crate) const CACHES_MAX: u32 = 0x7FFF;
 
@@ -273,159 +277,12 @@ impl PageWord {
     }
 }
 
-/// What a cache record's word says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Cache {
-    Free,
-    /// Used by one thread of a process: `thread` is its index within the process.
-    Active {
-        process: u8,
-        thread: u16,
-    },
-    /// A process `by` gives back what the cache of the dead `process` held.
-    Reaping {
-        process: u8,
-        thread: u16,
-        by: u8,
-    },
-}
-
-/// A cache record's word: state 2 bits, process 7, by 7, thread 16, epoch 32, from the lowest bit
-/// up. The epoch tells two lives of one record apart.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(transparent)]
-pub(crate) struct CacheWord(pub(crate) u64);
-
-const CACHE_PROCESS_AT: u32 = 2;
-const CACHE_BY_AT: u32 = 9;
-const CACHE_THREAD_AT: u32 = 16;
-const CACHE_EPOCH_AT: u32 = 32;
-
-impl CacheWord {
-    /// Of a record that nobody ever had.
-    pub(crate) const UNUSED: Self = Self::free(0);
-
-    const fn new(state: u64, process: u8, by: u8, thread: u16, epoch: u32) -> Self {
-        Self(
-            state
-                | (process as u64 & 0x7F) << CACHE_PROCESS_AT
-                | (by as u64 & 0x7F) << CACHE_BY_AT
-                | (thread as u64) << CACHE_THREAD_AT
-                | (epoch as u64) << CACHE_EPOCH_AT,
-        )
-    }
-
-    pub(crate) const fn free(epoch: u32) -> Self {
-        Self::new(0, 0, 0, 0, epoch)
-    }
-
-    pub(crate) const fn active(epoch: u32, process: u8, thread: u16) -> Self {
-        Self::new(1, process, 0, thread, epoch)
-    }
-
-    pub(crate) const fn reaping(epoch: u32, process: u8, thread: u16, by: u8) -> Self {
-        Self::new(2, process, by, thread, epoch)
-    }
-
-    pub(crate) const fn epoch(self) -> u32 {
-        (self.0 >> CACHE_EPOCH_AT) as u32
-    }
-
-    pub(crate) const fn decode(self) -> Cache {
-        let process = (self.0 >> CACHE_PROCESS_AT & 0x7F) as u8;
-        let by = (self.0 >> CACHE_BY_AT & 0x7F) as u8;
-        let thread = (self.0 >> CACHE_THREAD_AT) as u16;
-        match self.0 & 3 {
-            1 => Cache::Active { process, thread },
-            2 => Cache::Reaping { process, thread, by },
-            _ => Cache::Free,
-        }
-    }
-}
-
-/// What a process record's word says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Process {
-    Free,
-    /// It fills in the rest of its record.
-    Joining {
-        pid: u32,
-        home: u8,
-    },
-    Active {
-        pid: u32,
-        home: u8,
-    },
-    /// The process in slot `by` gives back what the dead `pid` held.
-    Reaping {
-        pid: u32,
-        by: u8,
-    },
-}
-
-/// A process record's word: state 2 bits, by 7, process identity 23 (`PID_MAX_LIMIT` is 2^22),
-/// epoch 32, from the lowest bit up. The epoch tells two lives of one record apart. Where nobody
-/// reaps the process, `by` says where it is at home: its place in [`crate::tables::Tables::homes`],
-/// 0 where that is not known. A number means nothing elsewhere.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(transparent)]
-pub(crate) struct ProcessWord(pub(crate) u64);
-
-const PROCESS_BY_AT: u32 = 2;
-const PROCESS_PID_AT: u32 = 9;
-const PROCESS_EPOCH_AT: u32 = 32;
-
-impl ProcessWord {
-    const fn new(state: u64, pid: u32, by: u8, epoch: u32) -> Self {
-        Self(
-            state
-                | (by as u64 & 0x7F) << PROCESS_BY_AT
-                | (pid as u64 & 0x7F_FFFF) << PROCESS_PID_AT
-                | (epoch as u64) << PROCESS_EPOCH_AT,
-        )
-    }
-
-    pub(crate) const fn free(epoch: u32) -> Self {
-        Self::new(0, 0, 0, epoch)
-    }
-
-    pub(crate) const fn joining(epoch: u32, pid: u32, home: u8) -> Self {
-        Self::new(1, pid, home, epoch)
-    }
-
-    pub(crate) const fn active(epoch: u32, pid: u32, home: u8) -> Self {
-        Self::new(2, pid, home, epoch)
-    }
-
-    pub(crate) const fn reaping(epoch: u32, pid: u32, by: u8) -> Self {
-        Self::new(3, pid, by, epoch)
-    }
-
-    pub(crate) const fn epoch(self) -> u32 {
-        (self.0 >> PROCESS_EPOCH_AT) as u32
-    }
-
-    pub(crate) const fn decode(self) -> Process {
-        let pid = (self.0 >> PROCESS_PID_AT & 0x7F_FFFF) as u32;
-        let by = (self.0 >> PROCESS_BY_AT & 0x7F) as u8;
-        match self.0 & 3 {
-            0 => Process::Free,
-            1 => Process::Joining { pid, home: by },
-            2 => Process::Active { pid, home: by },
-            _ => Process::Reaping { pid, by },
-        }
-    }
-}
-
 const _: () = {
     assert!(size_of::<SlotWord>() == 2 && align_of::<SlotWord>() == 2);
     assert!(size_of::<SliceWord>() == 8 && align_of::<SliceWord>() == 8);
     assert!(size_of::<PageWord>() == 8);
-    assert!(size_of::<CacheWord>() == 8);
-    assert!(size_of::<ProcessWord>() == 8);
     // Fresh, zeroed memory is a valid empty heap.
     assert!(SliceWord::free(0).0 == 0 && PageWord::ABSENT.0 == 0);
-    assert!(CacheWord::free(0).0 == 0 && ProcessWord::free(0).0 == 0);
     assert!(LENGTH_AT + 24 == 64 + CLASS_AT);
 };
 
@@ -482,24 +339,5 @@ mod tests {
         assert_eq!(PageWord::ready(5).backing(), 5);
         assert!(PageWord::ready(0).is_ready() && !PageWord::mapping(1).is_ready());
         assert_eq!(PageWord::draining(3).decode(), Page::Draining(3));
-    }
-
-    #[test]
-    fn records_say_what_they_were_made_of() {
-        let epoch = u32::MAX;
-        let active = CacheWord::active(epoch, 127, u16::MAX);
-        assert_eq!(active.decode(), Cache::Active { process: 127, thread: u16::MAX });
-        assert_eq!(active.epoch(), epoch);
-        let reaping = CacheWord::reaping(1, 3, 4, 127);
-        assert_eq!(reaping.decode(), Cache::Reaping { process: 3, thread: 4, by: 127 });
-        assert_eq!(CacheWord::free(epoch).decode(), Cache::Free);
-        let pid = 1 << 22;
-        let home = 127;
-        let joining = ProcessWord::joining(epoch, pid, home);
-        assert_eq!(joining.decode(), Process::Joining { pid, home });
-        let active = ProcessWord::active(epoch, pid, home);
-        assert_eq!(active.decode(), Process::Active { pid, home });
-        assert_eq!(ProcessWord::reaping(1, pid, 5).decode(), Process::Reaping { pid, by: 5 });
-        assert_eq!(ProcessWord::free(epoch).epoch(), epoch);
     }
 }

@@ -1,0 +1,303 @@
+//! The upkeep of one node: which of its pages have memory.
+
+use core::ops::Range;
+
+use super::TICK_MS;
+use crate::cache::Keeper;
+use crate::fault::AllocError;
+use crate::heap::Heap;
+use crate::layout::{ORDERS, PAGE, PAGE_SLICES, SHIFT_MIN, SHIFTS};
+use crate::memory::{Memory, REFUSED};
+use crate::protocol::page::{self, Refused};
+use crate::protocol::slice;
+use crate::protocol::step::step;
+use crate::protocol::word::{PageWord, Slice};
+use crate::region::Haste;
+use crate::region::backing::Backing;
+use crate::sync::{
+    AtomicU16,
+    Ordering::{Acquire, Relaxed},
+};
+
+/// Where in a node's further hints the tick stands at which kept empty spans were last dropped.
+const DROPPED: usize = 0;
+
+/// Where in a node's further hints the shifts stand whose slot words are touched ahead, a bit each.
+const TOUCHED: usize = 1;
+
+/// Where in a node's further hints it stands how many pages of the pool were refused when they were
+/// last asked for anew. How many are now: [`crate::memory::REFUSED`].
+const RETRIED: usize = 4;
+
+/// Slot words of each shift that are touched beyond those of a page: 32 KiB, for 64 MiB in blocks
+/// of 4 KiB. A hypervisor can take 8 ms for the data of one page, in which a program comes to the
+/// fourth page behind it.
+const WORDS_AHEAD: usize = 1 << 14;
+
+/// Counts of free slots in the smallest page that a kernel brings.
+const COUNTS: usize = 4096 / size_of::<u32>();
+
+/// The upkeep of one node.
+pub(super) struct Upkeep<'a> {
+    pub(super) heap: &'a Heap,
+    pub(super) keeper: Keeper<'a>,
+    /// In ticks.
+    pub(super) now: u16,
+}
+
+impl Upkeep<'_> {
+    /// Takes apart the spans that were kept though they are free, once in each time of decay.
+    pub(super) fn drop_empty_spans(&self) {
+        let Some(decay) = self.heap.upkeep.decay_ms else { return };
+        let last = &self.memory().tables.nodes()[self.keeper.node].more[DROPPED];
+        if u64::from(self.now.wrapping_sub(last.load(Relaxed) as u16)) * TICK_MS >= decay {
+            last.store(self.now.into(), Relaxed);
+            self.keeper.drop_empty_spans();
+        }
+    }
+
+    /// Has pages looked at again that the pool refused to any process since this was last done,
+    /// where it has some again.
+    pub(super) fn note_refused(&self) {
+        let memory = self.memory();
+        let hints = &memory.tables.nodes()[self.keeper.node];
+        let (refused, retried) = (&hints.more[REFUSED], &hints.more[RETRIED]);
+        let count = refused.load(Acquire);
+        if count == retried.load(Relaxed) || !memory.region.pool_has_some() {
+            return;
+        }
+        for page in self.used_pages().filter(|page| memory.region.is_of_pool(*page)) {
+            if PageWord(memory.tables.pages()[page].load(Acquire)) == PageWord::ABSENT {
+                memory.note_page(page);
+            }
+        }
+        // Last: whoever dies before leaves it to the next.
+        retried.store(count, Relaxed);
+    }
+
+    /// Gives back free pages that lay idle, but for `keep`: how many are ready and free, and how
+    /// many were given back.
+    pub(super) fn release_idle(&self, keep: usize) -> (usize, u32) {
+        let (mut ready, mut released) = (0, 0);
+        for page in self.used_pages() {
+            if !self.is_ready_and_free(page) {
+                continue;
+            }
+            if ready >= keep && self.is_idle(page) && self.release(page) {
+                released += 1;
+            } else {
+                ready += 1;
+            }
+        }
+        (ready, released)
+    }
+
+    /// Gives back all free pages: how many went.
+    pub(super) fn release_free(&self) -> u32 {
+        self.ready_and_free().map(|page| u32::from(self.release(page))).sum()
+    }
+
+    /// How many pages have memory, used or not.
+    pub(super) fn ready_pages(&self) -> usize {
+        let pages = &self.memory().tables.pages()[self.used_pages()];
+        pages.iter().filter(|word| PageWord(word.load(Relaxed)).is_ready()).count()
+    }
+
+    pub(super) fn ready_and_free(&self) -> impl Iterator<Item = usize> {
+        self.used_pages().filter(|page| self.is_ready_and_free(*page))
+    }
+
+    /// Whether a free page has been free since it was first seen so, at least the time of decay
+    /// ago. Its generations tell whether it was used in between.
+    fn is_idle(&self, page: usize) -> bool {
+        let Some(decay) = self.heap.upkeep.decay_ms else { return false };
+        let tables = &self.memory().tables;
+        let generation = slices_of(page)
+            .map(|index| slice::word(tables.slices(), index).generation())
+            .fold(1_u16, u16::wrapping_add);
+        let stamp = u32::from(self.now) << 16 | u32::from(generation);
+        let seen = tables.page_times()[page].load(Relaxed);
+        let idle_ms = u64::from(self.now.wrapping_sub((seen >> 16) as u16)) * TICK_MS;
+        let is_same = seen as u16 == generation && seen != 0;
+        if decay == 0 || (is_same && idle_ms >= decay) {
+            return true;
+        }
+        if !is_same {
+            tables.page_times()[page].store(stamp, Relaxed);
+        }
+        false
+    }
+
+    /// Gives a free page's memory back; false where it is used after all, or stays.
+    fn release(&self, page: usize) -> bool {
+        let memory = self.memory();
+        let run = self.own_slices(page);
+        if slice::claim(memory.tables.slices(), run.clone(), self.keeper.id).is_err() {
+            return false;
+        }
+        step!("maintain.release.after_claim");
+        let (word, slices) = (&memory.tables.pages()[page], memory.tables.slices());
+        // Whoever provides external memory may hand it out again at once, to a thread that makes
+        // the page ready: so it is absent before. Its slices stay claimed until it is known to have
+        // gone.
+        let between = memory.region.external().map(|_| PageWord::GIVEN_BACK);
+        let is_gone = page::drain(word, slices, &run, self.keeper.id, between, |ready| {
+            // SAFETY: all slices of the page are claimed by this thread, so no block lies in it.
+            unsafe { memory.region.give_back(page, Backing::from_number(ready.backing())) }
+        });
+        memory.tables.page_times()[page].store(0, Relaxed);
+        step!("maintain.release.before_free");
+        memory.give_back(run, self.keeper.id);
+        is_gone
+    }
+
+    /// Makes `missing` more free pages ready, with slot words of these shifts and of those that
+    /// were asked for so far: how many it came to, and whether memory was refused.
+    pub(super) fn grow(&self, missing: usize, shifts: u32) -> (u32, bool) {
+        let memory = self.memory();
+        let mut grown = 0;
+        let mut from = self.pages().start;
+        while grown < missing {
+            let bitmap = memory.order(ORDERS - 1);
+            let Some(page) = bitmap.next(from, self.pages().end) else {
+                match memory.open_pages(self.keeper.node, missing - grown) {
+                    // Extents of the caller's are ready as they come.
+                    Ok(()) if memory.region.external().is_some() => return (grown as u32, false),
+                    Ok(()) => {
+                        from = self.pages().start;
+                        continue;
+                    }
+                    Err(error) => return (grown as u32, error == AllocError::Exhausted),
+                }
+            };
+            from = page + 1;
+            if PageWord(memory.tables.pages()[page].load(Relaxed)) != PageWord::ABSENT {
+                continue;
+            }
+            match self.make_ready(page, shifts) {
+                Ok(()) => grown += 1,
+                Err(Refused::Exhausted) => return (grown as u32, true),
+                Err(Refused::Busy | Refused::Unusable) => {}
+            }
+        }
+        (grown as u32, false)
+    }
+
+    fn make_ready(&self, page: usize, shifts: u32) -> Result<(), Refused> {
+        let memory = self.memory();
+        let run = slices_of(page);
+        slice::claim(memory.tables.slices(), run.clone(), self.keeper.id)
+            .map_err(|_| Refused::Busy)?;
+        step!("maintain.grow.after_claim");
+        // First, for it is soon done: where the data takes long, allocations come to the pages
+        // behind.
+        self.touch(page, self.shifts() | shifts);
+        if page == self.pages().start {
+            // Which sizes will be asked for is not known yet, and the first of them all waits for
+            // more.
+            let words = |shift| self.slot_words(page, shift);
+            (SHIFT_MIN..SHIFT_MIN + SHIFTS as u32).for_each(|shift| _ = memory.bring(words(shift)));
+        }
+        let result = memory.make_ready(page, self.keeper.id, Haste::Ahead);
+        step!("maintain.grow.after_ready");
+        memory.give_back(run, self.keeper.id);
+        if result == Err(Refused::Unusable) {
+            memory.note_unusable(page);
+        }
+        result
+    }
+
+    /// The shifts of the classes that spans were built of, a bit each.
+    fn shifts(&self) -> u32 {
+        self.memory().tables.nodes()[self.keeper.node].shifts.load(Relaxed)
+    }
+
+    /// Touches what pages that are ready already lack of the shifts that came into use since.
+    pub(super) fn touch_new_shifts(&self) {
+        let shifts = self.shifts();
+        let touched = &self.memory().tables.nodes()[self.keeper.node].more[TOUCHED];
+        let new = shifts & !touched.load(Relaxed);
+        if new != 0 {
+            self.ready_and_free().for_each(|page| self.touch(page, new));
+            touched.store(shifts, Relaxed);
+        }
+    }
+
+    /// Has the kernel bring the metadata that spans of a page write, and slot words of pages behind
+    /// it, so that no allocation takes these faults: two of some 4 us at each 2,048th block of 4
+    /// KiB, and of 20 to 40 us where a hypervisor has to find the memory. Two system calls, and one
+    /// for each shift.
+    fn touch(&self, page: usize, shifts: u32) {
+        let tables = &self.memory().tables;
+        self.memory().bring(&tables.slices()[slices_of(page)]);
+        for order in 0..ORDERS {
+            let (first, counts) = (slices_of(page).start >> order, tables.span_free(order));
+            // One page of counts is for many pages: it comes with the first of the many before.
+            if first.is_multiple_of(COUNTS) && slices_of(page).start == first << order {
+                self.memory().bring(&counts[first..(first + 2 * COUNTS).min(counts.len())]);
+            }
+        }
+        let seen = |shift: &u32| shifts >> (shift - SHIFT_MIN) & 1 == 1;
+        for shift in (SHIFT_MIN..SHIFT_MIN + SHIFTS as u32).filter(seen) {
+            let first = (page * PAGE) >> shift;
+            let end = first + self.slot_words(page, shift).len() + WORDS_AHEAD;
+            let last = (self.pages().end * PAGE) >> shift;
+            self.memory().bring(&tables.slots(shift)[first..end.min(last)]);
+        }
+    }
+
+    /// The words of the slots of this shift in a page.
+    fn slot_words(&self, page: usize, shift: u32) -> &[AtomicU16] {
+        &self.memory().tables.slots(shift)[(page * PAGE) >> shift..((page + 1) * PAGE) >> shift]
+    }
+
+    fn is_ready_and_free(&self, page: usize) -> bool {
+        let tables = &self.memory().tables;
+        PageWord(tables.pages()[page].load(Relaxed)).is_ready()
+            && self.own_slices(page).all(|index| slice::word(tables.slices(), index).is_free())
+    }
+
+    /// The slices of a page, but for those that the provider of external memory keeps.
+    fn own_slices(&self, page: usize) -> Range<usize> {
+        let slices = self.memory().tables.slices();
+        let is_own = |index: &usize| slice::word(slices, *index).decode() != Slice::Outside;
+        let all = slices_of(page);
+        all.clone().find(is_own).unwrap_or(all.end)..all.end
+    }
+
+    fn memory(&self) -> &Memory {
+        self.keeper.memory
+    }
+
+    fn pages(&self) -> Range<usize> {
+        self.memory().pages_of(self.keeper.node)
+    }
+
+    fn used_pages(&self) -> Range<usize> {
+        self.heap.used_pages(self.keeper.node)
+    }
+}
+
+fn slices_of(page: usize) -> Range<usize> {
+    page * PAGE_SLICES..(page + 1) * PAGE_SLICES
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Node, Pages};
+
+    #[test]
+    fn pages_that_are_to_be_kept_longer_than_ticks_count_are_given_back() {
+        let heap = Heap::builder().limit(8 << 20).nodes(1).pages(Pages::Plain);
+        let heap = heap.decay(Some(u64::MAX)).build().unwrap();
+        let block = heap.alloc(1 << 20, 64, Node::ANY).unwrap();
+        // SAFETY: allocated just now and not used.
+        unsafe { heap.free(block) }.unwrap();
+        let released = |now| {
+            let keeper = heap.keeper(1).unwrap();
+            Upkeep { heap: &heap, keeper, now }.release_idle(0).1
+        };
+        assert_eq!([1, 1 << 14, 1 << 15, (1 << 15) + 100].map(released), [0, 0, 0, 1]);
+    }
+}
