@@ -56,6 +56,8 @@
 //! ring of 4 MiB stays in the last cache and gains a third there, but it is more memory than a
 //! channel may take.
 
+mod run;
+
 use haul_copy::Hint;
 
 use super::contract::{Begun, Incoming, Outgoing, Receives, Sends, Taken, Then};
@@ -68,9 +70,10 @@ use crate::channel::shared::lane::Lane;
 use crate::channel::shared::layout::{self, CELL_BYTES};
 use crate::channel::shared::link::Link;
 use crate::channel::shared::message::Message;
-use crate::channel::shared::pace::{PIECE_BYTES_MIN, Pace, cells_for, piece_bytes};
+use crate::channel::shared::pace::{PIECE_BYTES_MIN, Pace};
 use crate::channel::shared::source::Source;
 use crate::channel::shared::transfer::Step;
+use run::{Piece, Run};
 
 /// From this size on the target goes past the caches: it would not stay in them beside the source.
 /// Half the last cache of a core complex of EPYC, see `sys::cache`. On Zen 4, GB/s in one complex
@@ -95,57 +98,6 @@ enum Tell {
     Later,
     /// Now, of this message; with the last piece of the checksum as well.
     Of(Message),
-}
-
-/// Where a message stands in the ring, at either end.
-#[derive(Clone, Copy, Debug)]
-struct Run {
-    /// Bytes moved so far, of the whole message.
-    offset: u64,
-    /// Bytes of the whole message.
-    length: u64,
-    /// Bytes of a piece of this message, whole cells.
-    piece: usize,
-    /// Cells of the ring.
-    cells: u64,
-    /// How many of them, from the first on, this message goes through.
-    used: u64,
-}
-
-/// A piece: the cell at which it begins, its bytes, and the cell behind it.
-#[derive(Clone, Copy, Debug)]
-struct Piece {
-    start: u64,
-    length: usize,
-    end: u64,
-}
-
-impl Run {
-    /// The part of a message of `length` from `offset` on.
-    fn new(offset: u64, length: u64, chunk_bytes: usize, pace: Pace) -> Self {
-        let piece = piece_bytes(length - offset, chunk_bytes, pace);
-        let (cells, used) = (layout::cells(chunk_bytes), cells_for(length, chunk_bytes, pace));
-        Self { offset, length, piece, cells, used }
-    }
-
-    fn is_complete(&self) -> bool {
-        self.offset == self.length
-    }
-
-    /// Whether one piece, where so many cells were counted, carries all that is left.
-    fn is_last(&self, cell: u64) -> bool {
-        self.length - self.offset == self.next(cell).length as u64
-    }
-
-    /// The next piece, where so many cells were counted. It does not go beyond the cells that this
-    /// message goes through: from there on the count passes over what is left of the ring.
-    fn next(&self, cell: u64) -> Piece {
-        let at = cell % self.cells;
-        let start = if at < self.used { cell } else { cell - at + self.cells };
-        let room = (self.used - start % self.cells) as usize * CELL_BYTES;
-        let length = (self.length - self.offset).min(self.piece.min(room) as u64) as usize;
-        Piece { start, length, end: start + length.div_ceil(CELL_BYTES) as u64 }
-    }
 }
 
 /// What happens to the ring's lines after they are written, see "By way of the caches, or of
@@ -428,53 +380,7 @@ fn drain(
 
 #[cfg(test)]
 mod tests {
-    use std::collections::VecDeque;
-
-    use proptest::prelude::*;
-
     use super::*;
-
-    const CHUNK: usize = 64 << 10;
-
-    /// One end: the message that it is at, and its count.
-    struct End {
-        lengths: VecDeque<(u64, Pace)>,
-        run: Run,
-        count: u64,
-    }
-
-    impl End {
-        fn new(lengths: &[(u64, Pace)]) -> Self {
-            let mut lengths: VecDeque<_> = lengths.iter().copied().collect();
-            let run = Self::run(lengths.pop_front().unwrap());
-            Self { lengths, run, count: 0 }
-        }
-
-        fn run((length, pace): (u64, Pace)) -> Run {
-            Run::new(0, length, CHUNK, pace)
-        }
-
-        fn is_done(&self) -> bool {
-            self.run.is_complete()
-        }
-
-        fn pass(&mut self, piece: Piece) {
-            self.run.offset += piece.length as u64;
-            self.count = piece.end;
-            if self.run.is_complete()
-                && let Some(next) = self.lengths.pop_front()
-            {
-                self.run = Self::run(next);
-            }
-        }
-    }
-
-    fn lengths() -> impl Strategy<Value = Vec<(u64, Pace)>> {
-        let all = CHUNK as u64 * layout::CHUNKS_ALL;
-        let length = prop_oneof![1..20_000_u64, 1..all * 3, (4 << 20) - 5000..(4 << 20) + 5000_u64];
-        let pace = (0..Pace::COUNT).prop_map(|word| Pace::from_word(word).unwrap());
-        proptest::collection::vec((length, pace), 1..12)
-    }
 
     #[test]
     fn a_sender_that_sleeps_has_all_of_the_ring_until_it_has_kept_going_for_a_while() {
@@ -490,45 +396,5 @@ mod tests {
         }
         assert!(is_awake(1));
         assert!(!is_awake(3));
-    }
-
-    proptest! {
-        /// Whatever the lengths and whoever is ahead: both ends take the same pieces, none is
-        /// written over before it was read, and both come to the end.
-        #[test]
-        fn pieces_are_the_same_at_both_ends_and_lie_in_free_cells(lengths in lengths(), mut order: u64) {
-            let cells = layout::cells(CHUNK);
-            let (mut sender, mut receiver) = (End::new(&lengths), End::new(&lengths));
-            let mut taken = vec![false; cells as usize];
-            let mut pieces = VecDeque::new();
-            while !receiver.is_done() {
-                order = order.rotate_left(1);
-                let piece = sender.run.next(sender.count);
-                let has_room = piece.end - receiver.count <= cells;
-                if !sender.is_done() && has_room && (order & 1 == 0 || pieces.is_empty()) {
-                    prop_assert!(piece.length > 0 && piece.start >= sender.count);
-                    prop_assert!((piece.end - 1) % cells < sender.run.used);
-                    for cell in piece.start..piece.end {
-                        let cell = &mut taken[(cell % cells) as usize];
-                        prop_assert!(!*cell, "{piece:?}");
-                        *cell = true;
-                    }
-                    pieces.push_back((piece.start, piece.length));
-                    sender.pass(piece);
-                    continue;
-                }
-                let Some(expected) = pieces.pop_front() else {
-                    return Err(TestCaseError::fail("the sender waits for an empty ring"));
-                };
-                let piece = receiver.run.next(receiver.count);
-                prop_assert!(piece.end <= sender.count && sender.count - receiver.count <= cells);
-                prop_assert_eq!((piece.start, piece.length), expected);
-                for cell in piece.start..piece.end {
-                    taken[(cell % cells) as usize] = false;
-                }
-                receiver.pass(piece);
-            }
-            prop_assert_eq!(sender.count, receiver.count);
-        }
     }
 }
