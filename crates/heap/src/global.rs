@@ -14,7 +14,7 @@ use crate::sys;
 /// Rust's global allocator over a private heap, which is built at the first allocation with what
 /// [`Heap::builder`] gives. Where it cannot be built, no allocation succeeds.
 ///
-/// A wrong pointer is left alone: what `dealloc` is told cannot be answered.
+/// A wrong pointer is left alone: `dealloc` cannot return an error.
 ///
 /// ```
 /// #[global_allocator]
@@ -146,8 +146,8 @@ unsafe impl allocator_api2::alloc::Allocator for &Heap {
     }
 
     unsafe fn deallocate(&self, block: NonNull<u8>, _: Layout) {
-        // SAFETY: the caller owns the block and does not use it any more. What is wrong with
-        // another pointer cannot be told from here; the heap's `on_misuse` hears of it.
+        // SAFETY: the caller owns the block and does not use it any more. A wrong pointer cannot be
+        // reported from here; the heap's `on_misuse` gets it.
         let _ = unsafe { self.free(block) };
     }
 }

@@ -24,10 +24,10 @@ pub enum Iova {
     /// What the provider of the heap's memory says: see
     /// [`Extents::bus_address`](crate::Extents::bus_address).
     Provided(u64),
-    /// The process's own address, for no other is known: physical ones are not told (that takes
-    /// `CAP_SYS_ADMIN`), or the page was not touched yet. Right for a device behind an IOMMU that
-    /// maps this process's addresses (DPDK: IOVA as VA) and for an emulated one, and for nothing
-    /// else.
+    /// The process's own address, for no other is known: the kernel shows physical addresses to
+    /// `CAP_SYS_ADMIN` alone, or the page was not touched yet. Right for a device behind an IOMMU
+    /// that maps this process's addresses (DPDK: IOVA as VA) and for an emulated one, and for
+    /// nothing else.
     Virtual(u64),
 }
 
@@ -48,7 +48,7 @@ impl Iova {
     }
 }
 
-/// Blocks that are looked at for one that is contiguous.
+/// Blocks that are tried until one is contiguous.
 const TRIES: usize = 16;
 
 impl Heap {

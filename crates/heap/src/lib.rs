@@ -17,8 +17,8 @@
 //! 2. It looks up the thread's cache in its directory. There is none, and that is the slow path:
 //!    `local` gives the thread a number, and `cache` claims a cache record for it, by one swap of
 //!    its word.
-//! 3. The bin of the class is empty, so `cache` looks for slots: the span it took the last from,
-//!    else one with free slots, by a bitmap. There is neither, so it builds one.
+//! 3. The bin of the class is empty, so `cache` looks for slots: in the span of the last ones, else
+//!    in one with free slots, by a bitmap. There is neither, so it builds one.
 //! 4. `memory` finds a page of 2 MiB with a free slice, the lowest there is. None was used yet, so
 //!    it moves the frontier by one page.
 //! 5. `slice` claims the slice: its word goes from free to claimed by this cache.
@@ -51,7 +51,7 @@
 //! - [`fault`]: what goes wrong with a request or a pointer;
 //! - `tables`: the metadata as typed tables;
 //! - `sys`: system calls, and facts of the machine;
-//! - `looks`: how often all slots of a class are looked at;
+//! - `looks`: how often all slots of a class are searched;
 //! - [`error`]: why there is no heap;
 //! - [`region`]: the mappings of data and metadata;
 //! - `memory`: which slices are free, and how they are found;

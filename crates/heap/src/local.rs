@@ -9,7 +9,7 @@
 //! taken for it, and its number is not given to another as long as that one lives.
 //!
 //! In a child after fork the directories read as empty, and one thread is there: the one that
-//! forked. It has its number in mind, registers anew when it asks for something, and until then
+//! forked. It still holds its number, registers anew when it asks for something, and until then
 //! nobody else may have that number. All other numbers of the parent's threads are free. Which is
 //! the forker's it knows itself; a new thread that registers before it finds that out by the
 //! forker's [`thread pointer`](process::pointer_of_first_thread), and where the kernel does not
@@ -34,14 +34,14 @@ pub(crate) use directory::{Directory, Entry};
 /// Threads of one process at once, and one: number 0 is a thread that has not registered.
 pub(crate) const THREADS_MAX: usize = 4096;
 
-/// How many threads that may be gone are looked at when one registers: a system call each.
+/// How many numbers are checked for a thread that is gone when one registers: a system call each.
 const LOOKS: usize = 2;
 
 /// Where upkeep looks for threads that are gone, a thread that registers does not, as long as so
 /// many numbers suffice: it saves 6 to 10 us of its first allocation.
 const TENDED_MAX: usize = 64;
 
-/// An entry of the table of threads that may be the number that the thread has in mind that forked.
+/// An entry of the table of threads whose number the thread that forked may still hold.
 const RETIRED: u64 = u64::MAX;
 
 std::thread_local! {
@@ -138,7 +138,7 @@ fn settle(process: u32, thread: u32) {
     }
 }
 
-/// Has retired numbers be nobody's, but for those that the thread that forked may have in mind.
+/// Makes retired numbers free, except those that the thread that forked may still hold.
 fn release(may_be_its: impl Fn(usize) -> bool) {
     for (number, entry) in THREADS.iter().enumerate().skip(1) {
         if entry.load(Relaxed) == RETIRED && !may_be_its(number) {
@@ -287,8 +287,8 @@ mod tests {
         assert_eq!(unfold(with_start(&nobody, process)).start, START_OF_NOBODY);
     }
 
-    /// What a thread has in mind that forked is nobody else's, also where it asks for nothing
-    /// itself, and all other numbers are there again.
+    /// The number of the thread that forked is nobody else's, even where it asks for nothing
+    /// itself, and all other numbers can be had again.
     #[test]
     #[cfg(not(miri))]
     fn the_number_of_the_thread_that_forked_stays_its_own() {

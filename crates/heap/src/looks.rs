@@ -1,17 +1,17 @@
-//! How often all slots of a class are looked at, when no count says that one is free: milliseconds
-//! in a large heap, and at its limit a program comes to it at each request.
+//! How often all slots of a class are searched when no count says that one is free. A search takes
+//! milliseconds in a large heap, and in a full one each request would begin one.
 
 use crate::protocol::class::CLASSES;
 use crate::sync::{AtomicU64, Ordering::Relaxed};
 use crate::sys;
 
-/// Of the time, one part in so many at most goes into looks in vain.
+/// Searches in vain take at most this part of the time: one in twenty.
 const SHARE: u64 = 20;
 
-/// The longest look that counts, in nanoseconds: what takes longer was interrupted.
+/// The longest search that counts, in nanoseconds: a longer one was interrupted.
 const LONGEST_NS: u64 = 100_000_000;
 
-/// When this process may look again, by class, in nanoseconds of [`sys::now_ns`].
+/// When this process may search again, by class, in nanoseconds of [`sys::now_ns`].
 pub(crate) struct Looks([AtomicU64; CLASSES]);
 
 impl Looks {
@@ -19,7 +19,8 @@ impl Looks {
         Self(core::array::from_fn(|_| AtomicU64::new(0)))
     }
 
-    /// Has `look` find something, unless one was in vain too short a time ago: whether it did.
+    /// Has `look` search, unless the last search in vain was too short a time ago: whether it found
+    /// something.
     pub(crate) fn look(&self, class: usize, look: impl FnOnce() -> bool) -> bool {
         let (next, start) = (&self.0[class], sys::now_ns());
         if start < next.load(Relaxed) {
@@ -31,7 +32,7 @@ impl Looks {
         is_found
     }
 
-    /// Has all classes looked at again at once.
+    /// Lets all classes be searched again at once.
     #[cfg(test)]
     pub(crate) fn forget(&self) {
         self.0.iter().for_each(|next| next.store(0, Relaxed));

@@ -126,8 +126,8 @@ pub(crate) fn set_heir(tables: &Tables, slot: u8, pid: u32) {
     tables.processes()[usize::from(slot)].more[HEIR].store(pid.into(), Release);
 }
 
-/// Tells under which number the process in `slot` has the heap's second file open, so that others
-/// can find it, unless what is told there is right: of a number, `is_shown` says so.
+/// Writes under which number the process in `slot` has the heap's second file open, so that others
+/// can find it. Leaves a number that stands there and that `is_shown` says is right.
 pub(crate) fn show_pool_file(
     tables: &Tables,
     slot: u8,
@@ -147,7 +147,7 @@ pub(crate) fn show_pool_file(
 /// Takes back that the process in `slot` has the second file open under this number.
 pub(crate) fn hide_pool_file(tables: &Tables, slot: u8, number: u32) {
     let word = &tables.processes()[usize::from(slot)].more[POOL_FILE];
-    // Where another attachment's is told, it stays.
+    // A number that another attachment wrote stays.
     let _ = word.compare_exchange(u64::from(number) + 1, 0, AcqRel, Relaxed);
 }
 

@@ -29,7 +29,7 @@ impl Tag {
     /// No tag.
     pub const NONE: Self = Self(0);
 
-    /// The tag of this number, as [`Tag::number`] told it in any process of the heap.
+    /// The tag of this number, as [`Tag::number`] gave it in any process of the heap.
     pub const fn new(number: u8) -> Self {
         Self(number)
     }

@@ -104,7 +104,7 @@ impl Tables {
     /// # Safety
     /// `geometry` is valid, `base` is aligned to 4,096, and [`Layout::bytes`] bytes from it on are
     /// mapped for reading and writing for as long as the value lives, are accessed by atomics only
-    /// (the tags aside), and were zero when the heap was made.
+    /// (except the names of tags), and were zero when the heap was made.
     pub(crate) unsafe fn new(base: NonNull<u8>, geometry: Geometry) -> Self {
         debug_assert!(geometry.is_valid(), "{geometry:?}");
         debug_assert!(base.addr().get().is_multiple_of(4096));

@@ -274,7 +274,7 @@ impl Keeper<'_> {
     }
 
     /// Makes the hints of the span at `head` anew. `counted` is what was counted before its slots
-    /// were looked at, and `free` what was found.
+    /// were read, and `free` how many of them were free.
     pub(crate) fn recount(&self, head: usize, class: usize, counted: u32, free: u32) {
         let count = self.free_slots(head, class);
         // Where somebody counted meanwhile, the next one to look makes it right.

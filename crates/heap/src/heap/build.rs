@@ -94,7 +94,7 @@ impl Heap {
 
 impl Builder {
     /// The most bytes of blocks and what they waste. Default: 64 GiB, or four times the machine's
-    /// memory if that is less. Addresses are set aside for all of it, memory is not.
+    /// memory if that is less. Addresses are reserved for all of it, memory is not.
     pub fn limit(mut self, bytes: u64) -> Self {
         self.plan.limit = Some(bytes);
         self
@@ -106,7 +106,7 @@ impl Builder {
         self
     }
 
-    /// How many NUMA nodes are told apart. Default: those of the machine.
+    /// How many NUMA nodes the heap distinguishes. Default: those of the machine.
     pub fn nodes(mut self, nodes: u32) -> Self {
         self.plan.nodes = Some(nodes);
         self

@@ -153,8 +153,8 @@ impl Heap {
         if is_sound { Ok(size) } else { Err(found.misuse(Fault::Scribbled)) }
     }
 
-    /// Checks a block that is freed. What is found is told, and the block stays live: whoever wrote
-    /// beyond it may still do so.
+    /// Checks a block that is freed. If it was written beyond, that is an error and the block stays
+    /// live: whoever wrote there may still do so.
     pub(super) fn check_freed(&self, found: &Found) -> Result<(), Misuse> {
         let size = self.asked(found)?;
         self.fill(found.into(), 0, size, DEAD);

@@ -21,7 +21,7 @@ pub(crate) struct Found {
     pub(crate) class: Option<usize>,
     pub(crate) process: u8,
     pub(crate) tag: u8,
-    /// Its slice's word when it was looked at.
+    /// The word of its slice, as it was read.
     pub(crate) word: SliceWord,
 }
 

@@ -97,7 +97,7 @@ struct Lane {
     /// six steps less).
     inverse: u64,
     /// From the first of these units to before the second, a block of any class lies wholly in what
-    /// the heap may use. One that begins elsewhere is looked at more closely.
+    /// the heap may use. One that begins elsewhere is checked by its slices.
     safe_start: u32,
     safe_end: u32,
     /// Slots that a bin of the class takes; 0 where there are several nodes.
@@ -209,7 +209,7 @@ impl Heap {
     ///
     /// # Errors
     /// [`Misuse`] for a pointer that names no live block; nothing is changed then. So a second free
-    /// of a slot is told once the first has returned, until the slot is handed out again.
+    /// of a slot is an error once the first has returned, until the slot is handed out again.
     ///
     /// Two threads that free one slot **at once** may both get through: each looks and then stores,
     /// to save a locked instruction in each free. If both have stored before one of them allocates,

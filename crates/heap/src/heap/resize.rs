@@ -88,7 +88,7 @@ impl Heap {
         unsafe { block.copy_to(target, length) };
         // SAFETY: the caller owns the block and does not use it any more.
         let Err(misuse) = (unsafe { self.free(block) }) else { return Ok(target) };
-        // SAFETY: allocated above, and nobody was told.
+        // SAFETY: allocated above, and nobody else knows of it.
         let _ = unsafe { self.free(target) };
         Err(ReallocError::Misuse(misuse))
     }

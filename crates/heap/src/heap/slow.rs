@@ -63,8 +63,8 @@ impl Heap {
     /// Requests that are not both small and aligned to a cache line at most.
     #[inline(never)]
     pub(super) fn alloc_other(&self, size: usize, align: usize, node: Node, tag: Tag) -> Outcome {
-        // What has a class is within every limit but the number of nodes, which is looked at behind
-        // it.
+        // What has a class is within every limit except the number of nodes, which is checked after
+        // this.
         let class = if align.is_power_of_two() { class::of(size, align) } else { None };
         let Some(class) = class else {
             return self.alloc_unclassed(size, align, node, tag);

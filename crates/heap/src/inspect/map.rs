@@ -30,13 +30,13 @@ pub struct PageView {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PageState {
-    /// None.
+    /// It has none.
     Absent,
-    /// On its way.
+    /// A thread is asking the kernel for it.
     Mapping,
     /// It has.
     Ready,
-    /// On its way back.
+    /// A thread is giving it back.
     Draining,
 }
 

@@ -18,8 +18,8 @@ pub const TAG_NAME_MAX: usize = TAG_BYTES - 1;
 /// In the first byte of a name that is being written.
 const WRITING: u64 = 0xFF;
 
-/// How often a name that another writes is looked at before the dead are looked for, and before it
-/// is passed over if it is not theirs.
+/// How often a name that another process is writing is read again before that process is checked
+/// for death, and again before a name of a live process is passed over.
 const PATIENCE: usize = 1000;
 
 /// A tag's name.

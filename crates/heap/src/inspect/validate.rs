@@ -64,7 +64,7 @@ impl core::error::Error for Damage {}
 
 impl Heap {
     /// Checks that the words of slices and slots make sense together. What is being built or taken
-    /// apart is passed over; what looks wrong is looked at again, so that others can go on.
+    /// apart is passed over; what seems wrong is read again, since other threads go on meanwhile.
     /// O(slices that were ever used, and all words of their slots).
     ///
     /// # Errors

@@ -56,8 +56,8 @@ impl Upkeep<'_> {
         }
     }
 
-    /// Has pages looked at again that the pool refused to any process since this was last done,
-    /// where it has some again.
+    /// Notes as candidates again the pages that the pool refused to any process since this was last
+    /// done, if the pool has some again.
     pub(super) fn note_refused(&self) {
         let memory = self.memory();
         let hints = &memory.tables.nodes()[self.keeper.node];

@@ -47,20 +47,19 @@ pub(crate) struct Memory {
     is_in_file: bool,
     /// Classes that can have spans, as far as this process knows, a bit each.
     known: AtomicU64,
-    /// When all slots of a class may be looked at again.
+    /// When all slots of a class may be searched again.
     pub(crate) looks: Looks,
 }
 
-/// How often the wait for a page that another makes ready goes on after that, for a tenth of a
-/// millisecond each time: a tenth of a second in all. The memory of one page took 8 ms under a
-/// hypervisor.
+/// Pauses of the wait for a page that another thread makes ready, a tenth of a millisecond each: a
+/// tenth of a second in all. Getting the memory of one page took 8 ms under a hypervisor.
 const PAUSES: usize = 1000;
 
-/// At every so many looks it is asked whether anybody is at it; twice in a row nobody is the end of
-/// the wait. Each look gives the processor to whoever wants it, which can take long.
+/// After so many polls the waiter asks whether anybody works on it still; twice in a row nobody
+/// ends the wait. Each poll yields the processor, which can take long.
 const GLANCE: usize = 32;
 
-/// The wait for what another one is at.
+/// The wait for what another thread works on.
 #[derive(Default)]
 struct Patience {
     looks: usize,
@@ -68,7 +67,7 @@ struct Patience {
 }
 
 impl Patience {
-    /// Waits a moment; false where it was long enough, or nobody is at it after all.
+    /// Waits a moment; false where that was long enough, or nobody works on it after all.
     fn goes_on(&mut self, is_at_it: impl Fn() -> bool) -> bool {
         self.looks += 1;
         if self.looks.is_multiple_of(GLANCE) {
@@ -88,7 +87,7 @@ impl Patience {
 
 /// Why a page that seemed to have a run gave none.
 enum Miss {
-    /// Others were faster, or its memory is on its way: the next page may do.
+    /// Others were faster, or one of them is getting its memory: the next page may do.
     Busy,
     /// It has no such run.
     Full,

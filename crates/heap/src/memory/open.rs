@@ -111,7 +111,7 @@ impl Memory {
         for page in first..first + count {
             if !self.mark_outside(page, if page == first { kept } else { 0 }) {
                 // Held by one who died, or for a moment by one who does not know that it went.
-                // SAFETY: the page was just provided, and nobody was told.
+                // SAFETY: the page was just provided, and nobody else knows of it.
                 unsafe { self.region.give_back(page, Backing::External) };
                 continue;
             }

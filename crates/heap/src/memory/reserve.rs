@@ -5,7 +5,7 @@
 //!
 //! - The words of a page and of its slices: before the page is opened.
 //! - The words of a span's slots, its count, and what leads to it: before it is built.
-//! - A cache's record: before its word is looked at.
+//! - A cache's record: before its word is read.
 
 use core::ops::Range;
 

@@ -69,7 +69,7 @@ impl<'a> Bitmap<'a> {
         }
     }
 
-    /// Clears a bit; whether it was set. Of several that clear one bit, one is told so.
+    /// Clears a bit; whether it was set. Of several threads that clear one bit, one gets true.
     pub(crate) fn clear(&self, bit: usize) -> bool {
         let mask = 1 << (bit % 64);
         let before = self.levels[0][bit / 64].fetch_and(!mask, SeqCst);

@@ -57,7 +57,7 @@ pub(crate) fn make_ready(
 }
 
 /// Has `ready` make the pages ready of slices that `me` claimed; the claims count if they are still
-/// there then. Else they are given back, but for those that whoever took the page wrote over.
+/// there then. Else they are given back, except those that the cache that maps the page wrote over.
 pub(crate) fn keep_claims(
     slices: &[AtomicU64],
     run: &Range<usize>,

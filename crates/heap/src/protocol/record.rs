@@ -22,7 +22,7 @@ pub(crate) fn find_home(homes: &[AtomicU64], own: u64) -> u8 {
 }
 
 /// Takes a process's record that said `old` and is nobody's, has `fill` write what goes with it,
-/// and says who has it, `pid` of `home`; false where another was faster, or took `pid` for dead
+/// and writes who has it, `pid` of `home`; false where another was faster, or found `pid` dead
 /// meanwhile.
 pub(crate) fn join(
     state: &AtomicU64,

@@ -63,8 +63,8 @@ pub(crate) fn claim_mapped(
     is_free
 }
 
-/// Gives back slices that `me` claimed and made nothing of, but for those that were written over by
-/// who took the page.
+/// Gives back slices that `me` claimed and made nothing of, except those that were written over by
+/// the cache that maps the page.
 pub(crate) fn unclaim(slices: &[AtomicU64], run: Range<usize>, me: CacheId) {
     for index in run {
         let old = SliceWord(slices[index].load(Relaxed));

@@ -230,8 +230,8 @@ pub(crate) enum Page {
     Draining(CacheId),
 }
 
-/// A page's word: state 2 bits, cache 15, backing 3 (what memory it got, as [`crate::layout`] does
-/// not care), from the lowest bit up.
+/// A page's word: state 2 bits, cache 15, backing 3 (the number of a kind of memory, see
+/// [`crate::region::backing`]), from the lowest bit up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(transparent)]
 pub(crate) struct PageWord(pub(crate) u64);

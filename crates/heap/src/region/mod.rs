@@ -39,7 +39,7 @@ use opened::Opened;
 pub(crate) struct Plan {
     /// The most bytes of data; `None` chooses by the machine's memory.
     pub(crate) limit: Option<u64>,
-    /// NUMA nodes told apart; `None` takes those of the machine.
+    /// NUMA nodes that are distinguished; `None` takes those of the machine.
     pub(crate) nodes: Option<u32>,
     /// Threads that can have a cache at once, in all processes.
     pub(crate) caches: u32,

@@ -41,7 +41,7 @@ impl Region {
         pool::remove_name(name);
         let created = Self::create(plan, file, Some(name));
         if created.is_err() {
-            // What could not be finished must not stand in the way of the next attempt.
+            // What could not be finished must not block the next attempt.
             pool::remove_name(name);
             let _ = file::remove_named(path);
         }

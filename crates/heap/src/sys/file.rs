@@ -60,7 +60,7 @@ impl<const N: usize> Path<N> {
     }
 }
 
-/// What is told of an open file.
+/// What the kernel says of an open file.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Facts {
     /// The user it belongs to.
@@ -161,7 +161,7 @@ pub(crate) fn remove_named(path: &CStr) -> Result<(), Errno> {
     fs::unlink(path)
 }
 
-/// What is told of an open file.
+/// Asks the kernel what an open file is. One system call.
 pub(crate) fn facts(file: BorrowedFd<'_>) -> Result<Facts, Errno> {
     let stat = fs::fstat(file)?;
     Ok(Facts {

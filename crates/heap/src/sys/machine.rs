@@ -9,7 +9,7 @@ use super::{file, raw};
 /// Bytes read of a file with one line: node lists, pool counts, choices in brackets.
 const LINE_BYTES: usize = 256;
 
-/// NUMA nodes that are told apart; memory of higher ones is used without placing it.
+/// NUMA nodes that the heap distinguishes; memory of higher ones is used without placing it.
 pub(crate) const NODES_MAX: usize = 8;
 
 const _: () = assert!(NODES_MAX <= raw::NODES_MAX as usize);
