@@ -647,9 +647,9 @@ fn the_seeds_three_results_stand_beside_hauls() {
     let findings = haul_report::findings(&lines);
     assert_eq!(
         only(&findings, "three results").text,
-        "The seed’s three results, with 1000 MiB: shared memory and two copies 4.00 GB/s at 0.180 \
-         s/GB, vmsplice both ways 1.00 GB/s at 0.800 s/GB, and mymemcpy takes 2.5 times memcpy’s \
-         processor time. haul’s choice: 9.00 GB/s at 0.170 s/GB."
+        "The three results of the 2014 memcpy against vmsplice experiment, with 1000 MiB: shared \
+         memory and two copies 4.00 GB/s at 0.180 s/GB, vmsplice both ways 1.00 GB/s at 0.800 s/GB, \
+         and mymemcpy takes 2.5 times memcpy’s processor time. haul’s choice: 9.00 GB/s at 0.170 s/GB."
     );
 }
 

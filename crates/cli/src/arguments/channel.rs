@@ -100,17 +100,18 @@ pub(crate) struct Recv {
 }
 
 /// Measures haul's mechanisms between two processes, A and B, side by side with pipes, Unix
-/// sockets, UCX, MPI, iceoryx2 and the seed's two ways, all interleaved in one run, the first of
-/// them against itself as the noise floor. B ends with a private copy in its own memory and
-/// verifies every byte of every run; time is from A's start to whoever ends last, and processor
-/// time is that of both sides. A peer that is not installed is told, with the package that has it,
-/// and left out.
+/// sockets, UCX, MPI, iceoryx2 and the two of the 2014 memcpy against vmsplice experiment, all
+/// interleaved in one run, the first of them against itself as the noise floor. B ends with a
+/// private copy in its own memory and verifies every byte of every run; time is from A's start to
+/// whoever ends last, and processor time is that of both sides. A peer that is not installed is
+/// told, with the package that has it, and left out.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  haul channel bench --size 256MiB --against ucx,mpi,pipe\n  \
     haul channel bench --size 64..64KiB --mechanism auto,inline,ring --json > small.jsonl\n  \
     haul channel bench --seed-experiment\n\n\
-    Others: ucx, mpi, iceoryx2, pipe, unix, seed (shared memory of the whole size with two copies, and \
-    vmsplice both ways), memcpy (one warm copy within B: what no copy can be faster than).")]
+    Others: ucx, mpi, iceoryx2, pipe, unix, seed (the 2014 memcpy against vmsplice experiment: \
+    shared memory of the whole size with two copies, and vmsplice both ways), memcpy (one warm \
+    copy within B: what no copy can be faster than).")]
 pub(crate) struct Bench {
     /// The messages' sizes: a list such as 64,4KiB, or FIRST..LAST for the powers of two
     #[arg(
@@ -145,8 +146,9 @@ pub(crate) struct Bench {
         value_parser = clap::value_parser!(u8).range(0..=1)
     )]
     pub(crate) busy_core: Vec<u8>,
-    /// The seed's three results beside haul's, at its size: shared memory with two copies, vmsplice
-    /// both ways at 4096 B a call, and its mymemcpy beside memcpy within one process
+    /// The 2014 memcpy against vmsplice experiment beside haul, at its size: shared memory with two
+    /// copies, vmsplice both ways at 4096 B a call, and its mymemcpy beside memcpy within one
+    /// process
     #[arg(long)]
     pub(crate) seed_experiment: bool,
     /// Time for the rounds of everything together [default: 3 for each measurement]; what else it

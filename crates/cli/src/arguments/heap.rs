@@ -33,8 +33,8 @@ pub(crate) enum Heap {
     haul heap bench --test pairs --size 64 --threads 16 --json > pairs.jsonl\n  \
     haul heap bench --test bulk --size 64,4KiB,128KiB --shared\n\n\
     Tests: growth (rounds of allocations, nothing freed between), mixed (the same with twice the \
-    size in turn), regrow (freed after each round), bulk, no-bulk and realloc (the seed's), pairs \
-    (a block and its free), lifetimes (random), remote (another thread frees), latency (single \
+    size in turn), regrow (freed after each round), bulk, no-bulk and realloc (ByteDance's \
+    rte_malloc test), pairs (a block and its free), lifetimes (random), remote (another thread frees), latency (single \
     allocations while the heap grows)."
 )]
 pub(crate) struct Bench {

@@ -249,7 +249,7 @@ fn after_tuning(quick: bool, machine: &Machine) -> Vec<Stage> {
     plan
 }
 
-/// Allocation beside these heaps, the baseline first: the seed's growth, and pairs on one processor
+/// Allocation beside these heaps, the baseline first: growth, and pairs on one processor
 /// and on all.
 fn heaps(quick: bool, machine: &Machine, heaps: &[Found], driver: &Program) -> Vec<Stage> {
     let extent = if quick { QUICK } else { FULL };

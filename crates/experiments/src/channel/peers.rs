@@ -36,7 +36,8 @@ pub enum Peer {
     Pipe,
     /// A Unix stream socket.
     Unix,
-    /// The seed's two ways: shared memory of the whole size, and vmsplice at both ends of a pipe.
+    /// The 2014 memcpy against vmsplice experiment: shared memory of the whole size, and vmsplice
+    /// at both ends of a pipe.
     Seed,
     /// One warm memcpy within the receiver: no transfer, but the least that a copy costs.
     Memcpy,

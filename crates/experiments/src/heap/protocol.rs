@@ -57,15 +57,15 @@ pub enum Task {
     Footprint,
     /// Gives the resident bytes beyond those at the start, when the heap had time to give back.
     Residue,
-    /// The seed's "bulk": allocates `count`, fills them, frees them. Gives ns an allocation and ns
-    /// a free.
+    /// "bulk" of ByteDance's rte_malloc test: allocates `count`, fills them, frees them. Gives ns
+    /// an allocation and ns a free.
     Bulk {
         /// How many blocks, on each thread.
         count: usize,
         /// Their shape.
         shape: Shape,
     },
-    /// The seed's "no-bulk": `count` times allocates one, fills it, waits, frees it. Gives ns an
+    /// "no-bulk" of the same: `count` times allocates one, fills it, waits, frees it. Gives ns an
     /// allocation, ns a free, and ns of the whole.
     NoBulk {
         /// How often, on each thread.
@@ -118,7 +118,8 @@ pub enum Task {
 pub enum Repeated {
     /// Allocates a block and frees it.
     Pairs,
-    /// The seed's "realloc": allocates, fills, doubles, fills, doubles again, fills, frees.
+    /// "realloc" of ByteDance's rte_malloc test: allocates, fills, doubles, fills, doubles again,
+    /// fills, frees.
     Realloc,
     /// Replaces a block drawn from so many that are live by one of a size drawn evenly in its
     /// logarithm, from 16 B to the shape's size.

@@ -8,17 +8,17 @@ use crate::error::Error;
 /// A way to use a heap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Test {
-    /// The seed's: rounds of allocations with nothing freed between.
+    /// Of ByteDance's rte_malloc test: rounds of allocations with nothing freed between.
     Growth,
     /// The same with blocks of the size and of twice the size in turn, each at its own alignment.
     Mixed,
     /// Rounds of allocations, each freed before the next.
     Regrow,
-    /// The seed's "bulk": allocate many, fill them, free them.
+    /// Of the same, "bulk": allocate many, fill them, free them.
     Bulk,
-    /// The seed's "no-bulk": one at a time, with a pause.
+    /// Of the same, "no-bulk": one at a time, with a pause.
     NoBulk,
-    /// The seed's "realloc": twice doubled.
+    /// Of the same, "realloc": twice doubled.
     Realloc,
     /// A block and its free, again and again.
     Pairs,
@@ -52,11 +52,11 @@ pub(super) struct Figure {
     pub(super) round: Option<usize>,
 }
 
-/// The seed's pause between two allocations, in ns.
+/// The pause between two allocations in ByteDance's rte_malloc test, in ns.
 pub const SEED_DELAY_NS: u64 = 5000;
 
-/// How far ahead of need haul's heap grows in [`Test::Latency`], in bytes: 10 ms of the seed's pace
-/// of 4 KiB every 5 us, in pages of 2 MiB.
+/// How far ahead of need haul's heap grows in [`Test::Latency`], in bytes: 10 ms at a
+/// pace of 4 KiB every 5 us, in pages of 2 MiB.
 const GROW_AHEAD_BYTES: usize = 8 << 20;
 
 /// How many tasks a round of [`Test::Regrow`] is.
@@ -100,8 +100,8 @@ impl Test {
         }
     }
 
-    /// Rounds and blocks where nobody says: the seed's numbers where it has some. Random lifetimes
-    /// have as many live blocks as make 64 MiB of 16 KiB ones at most.
+    /// Rounds and blocks where nobody says: those of ByteDance's rte_malloc test where it has some.
+    /// Random lifetimes have as many live blocks as make 64 MiB of 16 KiB ones at most.
     #[must_use]
     pub fn extent(self, shape: Shape) -> Extent {
         let (rounds, count) = match self {

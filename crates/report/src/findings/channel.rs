@@ -87,7 +87,8 @@ pub(super) fn transfers(records: &[&Record]) -> Vec<Finding> {
     findings
 }
 
-/// The seed's three results beside haul's, where its experiment was run.
+/// The three results of the 2014 memcpy against vmsplice experiment beside haul's, where it was
+/// run.
 pub(super) fn seed(records: &[&Record]) -> Option<Finding> {
     let mymemcpy = records.iter().copied().find(|record| record.subject == "seed:mymemcpy")?;
     let of = |subject: &str, metric: &str| {
@@ -105,8 +106,9 @@ pub(super) fn seed(records: &[&Record]) -> Option<Finding> {
     };
     let times = of("seed:mymemcpy", "cpu")? / of("memcpy", "cpu")?;
     let text = format!(
-        "The seed’s three results, with {}: shared memory and two copies {}, vmsplice both ways {}, \
-         and mymemcpy takes {times:.1} times memcpy’s processor time. haul’s choice: {}.",
+        "The three results of the 2014 memcpy against vmsplice experiment, with {}: shared memory \
+         and two copies {}, vmsplice both ways {}, and mymemcpy takes {times:.1} times memcpy’s \
+         processor time. haul’s choice: {}.",
         Bytes(bytes(mymemcpy, "size_bytes")?),
         said("seed:memcpy")?,
         said("seed:vmsplice")?,

@@ -9,7 +9,7 @@ use crate::generate::Random;
 
 /// A possible machine, and whether its engines let younger loads pass.
 pub(crate) fn random(seed: u64) -> (Configuration, bool) {
-    // Another sequence than that of the seed's program.
+    // Another sequence than that of the program from the same seed.
     let mut random = Random::new(seed ^ 0x6d61_6368_696e_6573);
     let mut configuration = Configuration::default();
     core(&mut random, &mut configuration);

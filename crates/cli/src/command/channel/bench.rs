@@ -18,11 +18,11 @@ use crate::terminal::{self, Table};
 /// Time for a measurement where --budget does not say.
 const BUDGET_EACH: Duration = Duration::from_secs(3);
 
-/// What the seed moved: `dd bs=1M count=1000`.
+/// What the 2014 memcpy against vmsplice experiment moved: `dd bs=1M count=1000`.
 const SEED_BYTES: u64 = 1000 << 20;
 
-/// What stands beside the seed's three results: haul's choice, its own form of the seed's two ways,
-/// and what the seed had not.
+/// What runs with --seed-experiment: haul's choice beside the mechanisms of the experiment, and
+/// what it did not have.
 const BESIDE_THE_SEED: [Peer; 3] = [Peer::Seed, Peer::Memcpy, Peer::Pipe];
 const MYMEMCPY: &str = "seed:mymemcpy";
 

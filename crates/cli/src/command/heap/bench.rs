@@ -13,8 +13,8 @@ use crate::error::Error;
 use crate::journal::{Journal, Outputs};
 use crate::terminal::{self, Table};
 
-/// Time for a measurement where --budget does not say: DPDK's growth by the seed's test takes two
-/// seconds once.
+/// Time for a measurement where --budget does not say: DPDK's growth by ByteDance's rte_malloc test
+/// takes two seconds once.
 const BUDGET_EACH: Duration = Duration::from_secs(3);
 
 pub(super) struct Bench {

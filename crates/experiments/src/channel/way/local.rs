@@ -1,4 +1,5 @@
-//! Copies within B, for scale: one warm `memcpy`, and the seed's `mymemcpy` through a pipe.
+//! Copies within B, for scale: one warm `memcpy`, and `mymemcpy` of the 2014 memcpy
+//! against vmsplice experiment, through a pipe.
 
 use haul::channel::vmsplice_copy;
 use haul_measure::memory::{Pages, Region};
@@ -18,7 +19,7 @@ struct Own {
 #[derive(Default)]
 pub(super) struct Memcpy(Own);
 
-/// What the seed put in memcpy's place: vmsplice into a pipe and out of it, in one process.
+/// What the experiment put in memcpy's place: vmsplice into a pipe and out of it, in one process.
 #[derive(Default)]
 pub(super) struct Mymemcpy(Own);
 

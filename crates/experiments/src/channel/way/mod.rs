@@ -3,7 +3,7 @@
 //! From the bottom up:
 //!
 //! - `stream`: what every system has;
-//! - `seed`: the memcpy and vmsplice of the paper that channels are held to;
+//! - `seed`: the 2014 memcpy against vmsplice experiment, which channels are compared with;
 //! - `local`: copies within one process, for scale;
 //! - `haul`: haul's channels.
 

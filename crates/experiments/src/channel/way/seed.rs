@@ -1,5 +1,6 @@
-//! The seed's two ways, as it had them: shared memory of the whole size with a memcpy in and a
-//! memcpy out, one after the other; and vmsplice at both ends of a pipe, a page a call.
+//! The 2014 memcpy against vmsplice experiment, as it was: shared memory of the whole size with a
+//! memcpy in and a memcpy out, one after the other; and vmsplice at both ends of a pipe, a page a
+//! call.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -15,10 +16,10 @@ use rustix::pipe::{IoSliceRaw, SpliceFlags};
 use super::{Stage, Way, meet, path};
 use crate::channel::protocol::Side;
 
-/// What the seed gave vmsplice at a time: its PIPE_BUF, 4096 B.
+/// What the experiment gave vmsplice at a time: its PIPE_BUF, 4096 B.
 pub(super) const CALL_BYTES: usize = 4096;
 
-/// The seed's `int flags = 0x1`.
+/// The experiment's `int flags = 0x1`.
 const FLAGS: SpliceFlags = SpliceFlags::MOVE;
 
 /// Memory of both processes.
@@ -27,8 +28,8 @@ struct Shared {
     bytes: usize,
 }
 
-/// Shared memory as large as the messages. The seed's lock is here a byte from A to B: B begins
-/// when A has ended.
+/// Shared memory as large as the messages. The experiment's lock is here a byte from A to B: B
+/// begins when A has ended.
 pub(super) struct Staged {
     side: Side,
     turn: UnixStream,
@@ -121,7 +122,7 @@ impl Way for Staged {
     }
 
     /// A makes room, and B maps it as soon as it is there. The memory is there before it is timed,
-    /// as the seed's was.
+    /// as the experiment's was.
     fn before(&mut self, stage: &Stage<'_>) -> Result<(), String> {
         let bytes = stage.task.size * stage.task.count;
         self.next = 0;

@@ -10,8 +10,8 @@ use haul_measure::sys;
 use super::Allocator;
 use crate::heap::protocol::Start;
 
-/// How often the housekeeper looks: at the seed's pace of 4 KiB every 5 us less than a megabyte is
-/// used up in between.
+/// How often the housekeeper looks: at a pace of 4 KiB every 5 us less than a megabyte is used up
+/// in between.
 const HOUSEKEEPING: Duration = Duration::from_millis(1);
 
 /// A heap of this process, for as long as it lives.

@@ -1,7 +1,7 @@
 //! What a driver's threads do: one module a kind of task.
 //!
 //! - [`keep`]: blocks that stay, and their pages;
-//! - [`seed`]: the seed's tests "bulk" and "no-bulk";
+//! - [`seed`]: "bulk" and "no-bulk" of ByteDance's rte_malloc test;
 //! - [`ring`]: between two threads;
 //! - [`repeat`]: the same again and again;
 //! - [`latency`]: single allocations;

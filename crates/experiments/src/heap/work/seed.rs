@@ -1,5 +1,5 @@
-//! The seed's tests "bulk" and "no-bulk", with allocation and free timed apart from what fills the
-//! blocks and from the pause between.
+//! "bulk" and "no-bulk" of ByteDance's rte_malloc test, with allocation and free timed apart from
+//! what fills the blocks and from the pause between.
 
 use haul_measure::clock::Clock;
 use haul_measure::sample::Sample;

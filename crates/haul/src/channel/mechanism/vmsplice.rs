@@ -257,11 +257,12 @@ impl Receives for Drain {
     }
 }
 
-/// A copy within this process through a pipe: the seed's `mymemcpy`, for the bench alone. Twice
-/// the work of a copy, and a system call more for each piece.
+/// A copy within this process through a pipe: `mymemcpy` of the 2014 memcpy against vmsplice
+/// experiment, for the bench alone. Twice the work of a copy, and a system call more for each
+/// piece.
 ///
-/// `piece_bytes` go in and out at a time: the seed's 4096, or up to the megabyte that the pipe
-/// holds.
+/// `piece_bytes` go in and out at a time: 4096 in the experiment, or up to the megabyte that the
+/// pipe holds.
 ///
 /// # Errors
 /// [`Error::System`] where there is no pipe to be had, or vmsplice is refused.
