@@ -22,6 +22,8 @@ pub mod resident;
 use std::fmt;
 use std::str::FromStr;
 
+use haul_copy::cpu::LAST_CACHE_SHARE_BYTES;
+
 use crate::distribution::{Alignment, Overlap};
 use crate::error::Error;
 use crate::random::Random;
@@ -29,12 +31,6 @@ use crate::random::Random;
 /// The most of a shared last-level cache that one guest can count on, in bytes. Hypervisors pass
 /// on the size of the whole (one reported a 1 TiB L3), which other guests use as well.
 pub const LLC_MAX_BYTES: usize = 16 << 20;
-
-/// The most of L3 that one process is taken to have, in bytes: AMD's 96 MiB of stacked cache for
-/// eight cores; larger ones serve dozens. Copies' thresholds are made with the same. It also bounds
-/// the memory and the time that "cold" takes: on an idle machine with more, some of what is called
-/// cold lies in L3.
-pub const LLC_SHARE_BYTES: usize = 96 << 20;
 
 /// How many times LLC the addresses of a cold half spread over before they are shifted, and how far
 /// they are shifted.
@@ -83,7 +79,9 @@ impl Default for Caches {
 impl Caches {
     /// From sizes as a machine tells them, nearest first (`Machine::caches_bytes`). What is absent
     /// or absurd is replaced: levels always grow, L1 within 4 KiB..=1 MiB, L2 at most 64 MiB, LLC
-    /// at most 96 MiB.
+    /// at most [`LAST_CACHE_SHARE_BYTES`], as copies take it. That also bounds the memory and the
+    /// time that "cold" takes: on an idle machine with more, some of what is called cold lies in
+    /// L3.
     #[must_use]
     pub fn from_sizes(sizes_bytes: &[u64]) -> Self {
         let default = Self::default();
@@ -93,8 +91,8 @@ impl Caches {
         };
         let l1_bytes = told(0, default.l1_bytes).clamp(4 << 10, 1 << 20);
         let l2_bytes = told(1, default.l2_bytes).clamp(2 * l1_bytes, 64 << 20);
-        let llc_bytes =
-            told(2, default.llc_bytes).clamp(2 * l2_bytes, LLC_SHARE_BYTES.max(2 * l2_bytes));
+        let llc_bytes = told(2, default.llc_bytes)
+            .clamp(2 * l2_bytes, LAST_CACHE_SHARE_BYTES.max(2 * l2_bytes));
         Self { l1_bytes, l2_bytes, llc_bytes }
     }
 

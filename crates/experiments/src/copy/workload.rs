@@ -16,23 +16,18 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use haul::sys::Sys;
+use haul_copy::cpu::LAST_CACHE_SHARE_BYTES;
 use haul_measure::distribution::{Alignment, Overlap};
 use haul_measure::interleave::LEAD_IN_DIVISOR;
 use haul_measure::memory::{HUGE_PAGE_BYTES, Pages, Region, check_available};
 use haul_measure::placement::resident::Resident;
-use haul_measure::placement::{LLC_SHARE_BYTES, Operation, Placement};
+use haul_measure::placement::{Operation, Placement};
 use haul_measure::random::Random;
 use haul_measure::{Caches, Distribution, Error, Level, Subject};
 
 use super::operations::{List, READ_SLACK_BYTES};
 use super::subjects::Candidate;
 use super::then_read::ThenRead;
-
-// The levels of a measurement and the thresholds of copies take a process to have the same.
-const _: () = assert!(
-    haul_measure::placement::LLC_SHARE_BYTES == haul_copy::cpu::LAST_CACHE_SHARE_BYTES,
-    "haul-measure and haul-copy differ in what one process has of a last-level cache"
-);
 
 /// How long a list should take, in nanoseconds: well above the timer's precision, and short
 /// against a scheduler's tick.
@@ -258,7 +253,7 @@ impl Workload {
         // What no cache holds is where it was. What one may hold is brought there by the subject
         // itself, because it lay elsewhere in the round before, and another subject may have left
         // it in memory.
-        let lead_in_min = u64::from(size.saturating_mul(2) <= LLC_SHARE_BYTES);
+        let lead_in_min = u64::from(size.saturating_mul(2) <= LAST_CACHE_SHARE_BYTES);
         Self::new(threads, Turn::Round, lead_in_min, draw)
     }
 
