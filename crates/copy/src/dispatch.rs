@@ -182,8 +182,8 @@ unsafe extern "C" fn fill_otherwise(target: *mut u8, byte: i32, length: usize) -
 
 /// Copies and fills where small ones go by masks: any size, so that a caller has nothing to decide.
 ///
-/// Up to 128 and 255 bytes there is no branch but one that is taken close to a page's end. Above,
-/// what has masks has AVX-512, whose two widths come first.
+/// Up to 128 and 255 bytes there is one branch on the size, beside one that is taken close to a
+/// page's end. Above, what has masks has AVX-512, whose two widths come first.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 pub(crate) mod by_masks {
     use super::{CHOSEN, Isa, MASKS, Ordering, copy_otherwise, fill_otherwise, x86_64};
@@ -211,13 +211,16 @@ pub(crate) mod by_masks {
                 // each asks for.
                 unsafe {
                     core::arch::asm!($comment, options(nomem, nostack, preserves_flags));
-                    if length > masked::COPY_MAX {
+                    if length <= masked::ONE_COPY_MAX {
+                        if !masked::is_copy_fast(target, source) {
+                            return copy_by_pieces(target, source, length);
+                        }
+                        masked::copy_to_32(target, source, length);
+                    } else if length <= masked::COPY_MAX {
+                        masked::copy_33_to_128(target, source, length);
+                    } else {
                         return copy_long(target, source, length);
                     }
-                    if !masked::is_copy_fast(target, source) {
-                        return copy_by_pieces(target, source, length);
-                    }
-                    masked::copy_to_128(target, source, length);
                 }
                 crate::arch::same(target)
             }
@@ -290,13 +293,8 @@ pub(crate) mod by_masks {
         source: *const u8,
         length: usize,
     ) -> *mut u8 {
-        // SAFETY: the caller's promise, and the lengths that each asks for.
-        unsafe {
-            if length > small::SMALL_MAX {
-                return copy_long(target, source, length);
-            }
-            small::copy(target, source, length);
-        }
+        // SAFETY: the caller's promise, and at most 32 bytes.
+        unsafe { small::copy(target, source, length) };
         crate::arch::same(target)
     }
 

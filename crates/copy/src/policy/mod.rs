@@ -17,7 +17,7 @@ use crate::thresholds::{IN_FORCE, Thresholds};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Small {
-    /// By masked loads and stores of AVX-512, without a branch on the size.
+    /// By masked loads and stores of AVX-512, with one branch on the size.
     Masks,
     /// By pieces of 1 to 16 bytes that overlap; up to 64 bytes they are code in the caller.
     Pieces,

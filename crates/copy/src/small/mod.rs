@@ -23,7 +23,7 @@
 //! copy is served by one store (store-to-load forwarding).
 //!
 //! Where the processor has AVX-512 and forwards masked stores to loads, `arch::x86_64::masked` does
-//! all of this without a branch, and the [`Policy`](crate::Policy) says so.
+//! all of this with one branch, and the [`Policy`](crate::Policy) says so.
 //!
 //! # What was tried
 //!
