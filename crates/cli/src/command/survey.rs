@@ -7,8 +7,9 @@ use std::time::{Duration, Instant};
 use haul::sys::Sys;
 use haul_model::Bytes;
 
-use super::stage::{OnFailure, Runner, Stage};
-use super::{Command, channel, heap, plan, this_machine, tune};
+use super::steps::plan;
+use super::steps::stage::{OnFailure, Runner, Stage};
+use super::{Command, channel, copy, heap, this_machine};
 use crate::arguments;
 use crate::error::Error;
 use crate::journal::{Journal, Outputs};
@@ -67,7 +68,7 @@ impl Command for Survey {
         if let Some(budget) = budget {
             whole.tuning.budget = budget;
             let path = self.out.join(TUNING);
-            let tuned = tune::policy(&mut runner, &whole.tuning, &path, RECORDS);
+            let tuned = copy::policy(&mut runner, &whole.tuning, &path, RECORDS);
             if let Some(tuned) = runner.go_on(plan::TUNING, tuned)?.flatten() {
                 // What follows is measured as it will be once haul.toml is in use.
                 tuned.policy.install();
@@ -143,7 +144,7 @@ impl Survey {
         let mut last = vec![format!("page: {} (records: {RECORDS})", page.display())];
         if self.is_tuned {
             let tuning = self.out.join(TUNING);
-            last.push(tune::how_to_activate(&tuning));
+            last.push(copy::how_to_activate(&tuning));
         } else if journal.earlier().is_some() && self.out.join(TUNING).exists() {
             last.push(format!(
                 "{TUNING} is of an earlier survey, whose records are kept as {RECORDS}.old, .old.2 and so on."

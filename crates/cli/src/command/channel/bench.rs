@@ -10,7 +10,7 @@ use haul_model::{Bytes, Nanos, Record};
 
 use crate::arguments::channel::{Asked, Bench as Arguments};
 use crate::command::Command;
-use crate::command::stage::{self, Stage, Work};
+use crate::command::steps::stage::{self, Stage, Work};
 use crate::error::Error;
 use crate::journal::{Journal, Outputs};
 use crate::terminal::{self, Table};

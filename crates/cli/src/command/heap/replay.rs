@@ -5,7 +5,7 @@ use haul_experiments::heap::{self, Part, Trace, measure_replay};
 use super::bench::{driver, present};
 use super::course;
 use crate::arguments::heap::{Reading, Replay as Arguments};
-use crate::command::stage::Runner;
+use crate::command::steps::stage::Runner;
 use crate::command::{Command, this_machine};
 use crate::error::Error;
 use crate::journal::{Journal, Outputs};

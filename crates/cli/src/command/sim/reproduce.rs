@@ -8,7 +8,7 @@ use haul_model::Bytes;
 
 use super::table;
 use crate::arguments::sim::Reproduce as Arguments;
-use crate::command::stage::Runner;
+use crate::command::steps::stage::Runner;
 use crate::command::{Command, this_machine};
 use crate::error::Error;
 use crate::journal::{Journal, Outputs};

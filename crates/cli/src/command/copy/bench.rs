@@ -11,9 +11,10 @@ use haul_measure::distribution::{Alignment, Overlap, SIZE_MAX_BYTES};
 use haul_measure::{Distribution, Level, distribution};
 use haul_model::{Bytes, Comparison, Nanos, Record, Verdict, limit};
 
-use super::stage::{self, Stage, Work};
-use super::{Command, plan, this_machine};
 use crate::arguments;
+use crate::command::steps::plan;
+use crate::command::steps::stage::{self, Stage, Work};
+use crate::command::{Command, this_machine};
 use crate::error::Error;
 use crate::journal::{Journal, Outputs};
 use crate::terminal::{self, Table};

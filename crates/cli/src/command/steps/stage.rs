@@ -18,7 +18,7 @@ use haul_measure::sys::Proc;
 use haul_model::{Bytes, Machine, Record, limit};
 
 use super::schedule::{Schedule, Time};
-use super::this_machine;
+use crate::command::this_machine;
 use crate::error::Error;
 use crate::journal::Journal;
 use crate::progress::Progress;
@@ -32,17 +32,17 @@ const KINDS_OF_PAGES: u32 = 2;
 const LITTLE: Duration = Duration::from_secs(2);
 
 /// One step of a plan.
-pub(super) struct Stage {
+pub(in crate::command) struct Stage {
     /// What it measures, for a person.
-    pub(super) what: String,
+    pub(in crate::command) what: String,
     /// How long it takes.
-    pub(super) time: Time,
+    pub(in crate::command) time: Time,
     /// What it does.
-    pub(super) work: Work,
+    pub(in crate::command) work: Work,
 }
 
 /// What a step measures.
-pub(super) enum Work {
+pub(in crate::command) enum Work {
     /// Calls of drawn sizes.
     Drawn(Drawn),
     /// One size after the other.
@@ -59,7 +59,7 @@ pub(super) enum Work {
 
 /// What becomes of a plan when one of its steps fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum OnFailure {
+pub(in crate::command) enum OnFailure {
     /// It ends: the step is what was asked for.
     End,
     /// It goes on, and says so: the other steps are worth having.
@@ -67,7 +67,7 @@ pub(super) enum OnFailure {
 }
 
 /// What all steps of a command share.
-pub(super) struct Runner<'a> {
+pub(in crate::command) struct Runner<'a> {
     machine: &'a Machine,
     journal: &'a mut Journal,
     progress: Progress,
@@ -82,7 +82,7 @@ impl<'a> Runner<'a> {
     ///
     /// # Errors
     /// Ctrl-C cannot be watched for, or the machine cannot be written.
-    pub(super) fn new(
+    pub(in crate::command) fn new(
         machine: &'a Machine,
         journal: &'a mut Journal,
         steps: usize,
@@ -98,17 +98,17 @@ impl<'a> Runner<'a> {
 
     /// The same, its steps shortened so that all of them, which take `total`, keep the deadline.
     /// None begins after it.
-    pub(super) fn until(self, deadline: Instant, total: Time) -> Self {
+    pub(in crate::command) fn until(self, deadline: Instant, total: Time) -> Self {
         Self { schedule: Schedule::until(deadline, total), ..self }
     }
 
     /// The machine that records are of.
-    pub(super) fn machine_id(&self) -> &'a str {
+    pub(in crate::command) fn machine_id(&self) -> &'a str {
         &self.machine.id
     }
 
     /// What was recorded so far.
-    pub(super) fn records(&self) -> impl Iterator<Item = &Record> {
+    pub(in crate::command) fn records(&self) -> impl Iterator<Item = &Record> {
         self.journal.records()
     }
 
@@ -116,7 +116,11 @@ impl<'a> Runner<'a> {
     ///
     /// # Errors
     /// A record cannot be written; or a step fails, and that ends the plan.
-    pub(super) fn stages(&mut self, plan: &mut [Stage], failing: OnFailure) -> Result<(), Error> {
+    pub(in crate::command) fn stages(
+        &mut self,
+        plan: &mut [Stage],
+        failing: OnFailure,
+    ) -> Result<(), Error> {
         for Stage { what, time, work } in plan {
             if STOP.load(Ordering::Relaxed) {
                 break;
@@ -138,7 +142,11 @@ impl<'a> Runner<'a> {
     ///
     /// # Errors
     /// Every other failure.
-    pub(super) fn go_on<T>(&self, what: &str, done: Result<T, Error>) -> Result<Option<T>, Error> {
+    pub(in crate::command) fn go_on<T>(
+        &self,
+        what: &str,
+        done: Result<T, Error>,
+    ) -> Result<Option<T>, Error> {
         match done {
             Err(error @ Error::Experiment(_)) => {
                 self.progress.say(&format!("haul: warning: {what} is left out: {error}"));
@@ -150,7 +158,7 @@ impl<'a> Runner<'a> {
 
     /// What the rounds of the next step may take. `None` where the plan is out of time: then
     /// somebody is told of the steps that are left out.
-    pub(super) fn allot(&mut self, what: &str, time: Time) -> Option<Duration> {
+    pub(in crate::command) fn allot(&mut self, what: &str, time: Time) -> Option<Duration> {
         let rounds = self.schedule.next(time, Instant::now());
         if rounds.is_none() && !self.is_over {
             self.is_over = true;
@@ -168,7 +176,7 @@ impl<'a> Runner<'a> {
     ///
     /// # Errors
     /// A record cannot be written, or the experiment fails.
-    pub(super) fn step<T>(
+    pub(in crate::command) fn step<T>(
         &mut self,
         what: &str,
         time: Duration,
@@ -211,7 +219,11 @@ fn beside_limit(journal: &Journal, record: Record) -> Record {
 
 /// Measures every work of a command until one fails: `budget` together, or `each` for each of them
 /// in the mean. Large sizes, whose every round takes long, get more of it than small ones.
-pub(super) fn evenly(works: Vec<Work>, budget: Option<Duration>, each: Duration) -> Vec<Stage> {
+pub(in crate::command) fn evenly(
+    works: Vec<Work>,
+    budget: Option<Duration>,
+    each: Duration,
+) -> Vec<Stage> {
     let count = u32::try_from(works.len()).unwrap_or(u32::MAX);
     let whole = budget.unwrap_or(each * count);
     let weights: f64 = works.iter().map(Work::weight).sum();
@@ -228,7 +240,7 @@ pub(super) fn evenly(works: Vec<Work>, budget: Option<Duration>, each: Duration)
 ///
 /// # Errors
 /// There is no memory for one of the steps; and as [`Runner::new`] and [`Runner::stages`].
-pub(super) fn measure(
+pub(in crate::command) fn measure(
     plan: &mut [Stage],
     budget: Option<Duration>,
     journal: &mut Journal,
@@ -251,7 +263,7 @@ pub(super) fn measure(
 }
 
 /// This program and the arguments of one of its commands, for a child process.
-pub(super) fn this_program(command: [&str; 2]) -> Program {
+pub(in crate::command) fn this_program(command: [&str; 2]) -> Program {
     // Without /proc, the path that the kernel was given when it started this process.
     let started = || OsStr::from_bytes(rustix::param::linux_execfn().to_bytes()).into();
     let path = std::env::current_exe().unwrap_or_else(|_| started());
@@ -260,12 +272,12 @@ pub(super) fn this_program(command: [&str; 2]) -> Program {
 
 impl Stage {
     /// Leaves haul under the default policy out: there is no other that it would be told from.
-    pub(super) fn without_untuned(&mut self) {
+    pub(in crate::command) fn without_untuned(&mut self) {
         self.work.set_without_untuned();
     }
 
     /// A step whose rounds take `budget` on a machine with these caches, named for what it does.
-    pub(super) fn of(mut work: Work, budget: Duration, caches: &Caches) -> Self {
+    pub(in crate::command) fn of(mut work: Work, budget: Duration, caches: &Caches) -> Self {
         work.set_budget(budget);
         let time = Time { rounds: budget, beside: work.beside(caches) };
         Self { what: work.name(), time, work }
@@ -378,7 +390,7 @@ impl Work {
 }
 
 /// The time a plan takes.
-pub(super) fn total(plan: &[Stage]) -> Time {
+pub(in crate::command) fn total(plan: &[Stage]) -> Time {
     plan.iter().map(|stage| stage.time).sum()
 }
 

@@ -25,18 +25,18 @@ use super::stage::{Stage, Work, total};
 
 /// What a plan is made for.
 #[derive(Clone, Debug)]
-pub(super) struct Machine {
+pub(in crate::command) struct Machine {
     /// Caches of one core.
-    pub(super) caches: Caches,
+    pub(in crate::command) caches: Caches,
     /// Processors that this process may run on.
-    pub(super) processors: usize,
+    pub(in crate::command) processors: usize,
     /// Memory that can be used, in bytes.
-    pub(super) available_bytes: u64,
+    pub(in crate::command) available_bytes: u64,
 }
 
 impl Machine {
     /// The machine that this runs on.
-    pub(super) fn of(machine: &haul_model::Machine) -> Self {
+    pub(in crate::command) fn of(machine: &haul_model::Machine) -> Self {
         Self {
             caches: Caches::from_sizes(&machine.caches_bytes),
             processors: machine.processors,
@@ -121,7 +121,7 @@ const CHANNEL_TRIES: u32 = 2;
 /// When a survey begins no further step, and what its steps are shortened to keep: what the command
 /// promises (30 s, 4 minutes), less what the last step takes on a busy machine and a second for the
 /// page.
-pub(super) fn limit(quick: bool) -> Duration {
+pub(in crate::command) fn limit(quick: bool) -> Duration {
     Duration::from_secs(if quick { 28 } else { 230 })
 }
 
@@ -136,33 +136,33 @@ fn tuning(quick: bool) -> Tune {
 }
 
 /// What finding them takes: its budget holds all of it.
-pub(super) fn tuning_time(tuning: &Tune) -> Time {
+pub(in crate::command) fn tuning_time(tuning: &Tune) -> Time {
     Time { rounds: tuning.budget, ..Time::default() }
 }
 
 /// All that a survey does, in its order.
-pub(super) struct Whole {
+pub(in crate::command) struct Whole {
     /// What the policy of copies does not change, or what needs none.
-    pub(super) before: Vec<Stage>,
+    pub(in crate::command) before: Vec<Stage>,
     /// How the policy is found.
-    pub(super) tuning: Tune,
+    pub(in crate::command) tuning: Tune,
     /// What is measured with what was found.
-    pub(super) after: Vec<Stage>,
+    pub(in crate::command) after: Vec<Stage>,
 }
 
 impl Whole {
     /// The time of all of it.
-    pub(super) fn time(&self) -> Time {
+    pub(in crate::command) fn time(&self) -> Time {
         total(&self.before) + tuning_time(&self.tuning) + total(&self.after)
     }
 
     /// How many steps it has: finding the thresholds is one.
-    pub(super) fn steps(&self) -> usize {
+    pub(in crate::command) fn steps(&self) -> usize {
         self.before.len() + 1 + self.after.len()
     }
 
     /// Every step with its time.
-    pub(super) fn table(&self) -> impl Iterator<Item = (&str, Time)> {
+    pub(in crate::command) fn table(&self) -> impl Iterator<Item = (&str, Time)> {
         let of = |stage: &'static str, time| std::iter::once((stage, time));
         let [before, after] = [&self.before, &self.after]
             .map(|stages| stages.iter().map(|stage| (stage.what.as_str(), stage.time)));
@@ -171,11 +171,16 @@ impl Whole {
 }
 
 /// The step that finds the policy of copies.
-pub(super) const TUNING: &str = "tuning";
+pub(in crate::command) const TUNING: &str = "tuning";
 
 /// A survey of this machine, with these heaps and these ways to another process, the baseline first
 /// in each.
-pub(super) fn whole(quick: bool, machine: &Machine, heap: Heaps<'_>, channel: Ways<'_>) -> Whole {
+pub(in crate::command) fn whole(
+    quick: bool,
+    machine: &Machine,
+    heap: Heaps<'_>,
+    channel: Ways<'_>,
+) -> Whole {
     let mut before = before_tuning(quick, machine);
     before.extend(heaps(quick, machine, heap.0, heap.1));
     before.extend(channels(quick, machine, channel.0, channel.1));
@@ -183,8 +188,8 @@ pub(super) fn whole(quick: bool, machine: &Machine, heap: Heaps<'_>, channel: Wa
 }
 
 /// Heaps and ways with the program that drives them.
-pub(super) type Heaps<'a> = (&'a [Found], &'a Program);
-pub(super) type Ways<'a> = (&'a [Subject], &'a Launch);
+pub(in crate::command) type Heaps<'a> = (&'a [Found], &'a Program);
+pub(in crate::command) type Ways<'a> = (&'a [Subject], &'a Launch);
 
 /// What is measured before the thresholds are found: what they do not change.
 fn before_tuning(quick: bool, machine: &Machine) -> Vec<Stage> {
@@ -332,7 +337,11 @@ fn thread_counts(processors: usize, quick: bool) -> Vec<usize> {
 }
 
 /// What memory allows a function on as many threads, as a quick survey measures it.
-pub(super) fn memory_limit(function: Function, threads: usize, machine: &Machine) -> Stage {
+pub(in crate::command) fn memory_limit(
+    function: Function,
+    threads: usize,
+    machine: &Machine,
+) -> Stage {
     let operation = if function == Function::Memset { Operation::Write } else { Operation::Copy };
     let size_bytes = bandwidth_bytes(&QUICK, machine, threads);
     let budget = QUICK.bandwidth;

@@ -54,7 +54,7 @@ const COLD_MULTIPLE: u32 = 2;
 
 impl Work {
     /// What this takes beside its rounds, on a machine with these caches.
-    pub(super) fn beside(&self, caches: &Caches) -> Duration {
+    pub(in crate::command) fn beside(&self, caches: &Caches) -> Duration {
         match self {
             Self::Drawn(drawn) if drawn.level == Level::Cold => {
                 SMALL + nanoseconds(COLD_NS_PER_CACHE_BYTE, caches.llc_bytes * drawn.threads)
@@ -69,7 +69,7 @@ impl Work {
 }
 
 /// The least that tuning takes on a machine with these caches, whatever its budget.
-pub(super) fn tuning_least(caches: &Caches) -> Duration {
+pub(in crate::command) fn tuning_least(caches: &Caches) -> Duration {
     nanoseconds(TUNING_NS_PER_BYTE, tune::size_uncached_bytes(caches))
 }
 

@@ -13,9 +13,10 @@ use haul_experiments::copy::tune::{self, Part, Tuned, Verdict};
 use haul_measure::Caches;
 use haul_model::{Bytes, Record};
 
-use super::stage::Runner;
-use super::{Command, cost, plan, this_machine};
 use crate::arguments;
+use crate::command::steps::stage::Runner;
+use crate::command::steps::{cost, plan};
+use crate::command::{Command, this_machine};
 use crate::error::Error;
 use crate::journal::{Journal, Outputs};
 use crate::terminal;
@@ -102,7 +103,7 @@ impl Command for Tune {
 ///
 /// # Errors
 /// A record or the file cannot be written, or the experiment fails.
-pub(super) fn policy(
+pub(in crate::command) fn policy(
     runner: &mut Runner<'_>,
     config: &tune::Tune,
     path: &Path,
@@ -158,7 +159,7 @@ fn of_rate(record: &Record, file: &str) -> Option<Evidence> {
 }
 
 /// One line: how to use the file.
-pub(super) fn how_to_activate(path: &Path) -> String {
+pub(in crate::command) fn how_to_activate(path: &Path) -> String {
     let path = std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
     format!(
         "Use it: export HAUL_TUNING={}, or copy that file to ~/.config/haul/haul.toml.",
