@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use haul_experiments::drive::Program;
 use haul_experiments::heap::{
-    Bench, Extent, Found, Peer, Shape, Test, baseline_first, check_shape, driver, measure_heap,
+    Bench, Extent, Found, Peer, Shape, Test, baseline_first, check_shape, driver,
 };
-use haul_experiments::{Context, Error};
+use haul_experiments::{Context, Error, Experiment};
 use haul_measure::Caches;
 use haul_model::{Line, Record};
 
@@ -67,7 +67,7 @@ fn measure(config: &Bench) -> (Result<(), Error>, Vec<Record>, Vec<String>) {
         progress: &mut |_| (),
         warn: &mut |text| warnings.push(text.to_owned()),
     };
-    let done = measure_heap(config, &mut context);
+    let done = config.measure(&mut context);
     (done, found, warnings)
 }
 

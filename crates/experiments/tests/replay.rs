@@ -10,9 +10,9 @@ use haul_experiments::drive::Program;
 use haul_experiments::heap::trace::OPERATIONS_MAX;
 use haul_experiments::heap::{
     Found, Part, Peer, Replay, Trace, baseline_first, driver, map_shared, map_trace,
-    measure_replay, operations_until,
+    operations_until,
 };
-use haul_experiments::{Context, Error};
+use haul_experiments::{Context, Error, Experiment};
 use haul_heap::{Heap, Node};
 use haul_measure::Caches;
 use haul_model::picture::{self, Slice};
@@ -146,7 +146,7 @@ fn a_trace_is_replayed_by_its_threads_and_by_one() {
     let folder = tempfile::tempdir().unwrap();
     for (is_merged, threads) in [(false, 2), (true, 1)] {
         let config = replay(trace(folder.path()), is_merged);
-        let (done, records) = measured(|context| measure_replay(&config, context));
+        let (done, records) = measured(|context| config.measure(context));
         done.unwrap();
         assert!(records.iter().all(|record| record.parameters["threads"] == threads));
         for subject in ["haul", "libc"] {
@@ -191,7 +191,7 @@ fn a_footprint_is_at_least_what_lives_and_was_written() {
     };
     write(&path, &(0..10).map(block).collect::<Vec<_>>());
     let trace = Trace::read(&path, OPERATIONS_MAX, Part::All).unwrap();
-    let (done, records) = measured(|context| measure_replay(&replay(trace, false), context));
+    let (done, records) = measured(|context| replay(trace, false).measure(context));
     done.unwrap();
     for subject in ["haul", "libc"] {
         let is_peak = |r: &&Record| r.subject == subject && r.metric == "footprint_peak";

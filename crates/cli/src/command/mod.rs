@@ -2,7 +2,7 @@
 //!
 //! From the bottom up:
 //!
-//! - `steps`: a plan of steps, and what runs it;
+//! - `steps`: what measures a list of experiments one after the other;
 //! - `doctor`: `haul doctor`;
 //! - `report`: `haul report`;
 //! - `copy`: `haul copy`;

@@ -1,8 +1,6 @@
 //! Which ways have the memory that they need: the others are left out, and the rest goes on.
 
 use haul_measure::Error as Unmeasurable;
-use haul_measure::memory::available_bytes;
-use haul_measure::sys::Proc;
 use haul_model::Bytes;
 
 use super::bench::{Bench, Subject, is_sealed};
@@ -20,14 +18,6 @@ pub(super) struct Fitting<'a> {
 }
 
 impl Bench {
-    /// Whether there is memory for source and target of one pair.
-    ///
-    /// # Errors
-    /// [`Unmeasurable::BeyondMemory`].
-    pub fn check_memory(&self) -> Result<(), Error> {
-        self.fitting(available_bytes(&Proc::default())).map(|_| ())
-    }
-
     /// Who fits into so much memory, in bytes. Who needs least comes in first, so that as many as
     /// can be are measured beside each other.
     ///
@@ -86,6 +76,7 @@ mod tests {
     use std::time::Duration;
 
     use haul_measure::Caches;
+    use haul_measure::sys::Proc;
 
     use super::*;
     use crate::channel::Target;

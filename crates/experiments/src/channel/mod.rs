@@ -32,4 +32,3 @@ pub mod way;
 pub use bench::{Bench, Subject, Target, baseline_first, can_move};
 pub use pair::Launch;
 pub use peers::{Found, Peer};
-pub use transfer::measure_channel;

@@ -1,45 +1,95 @@
 //! The experiment: a run of one size, and its records.
 
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use haul::tuning::Force;
+use haul_measure::Caches;
 use haul_measure::disturbance::Watch;
+use haul_measure::memory::available_bytes;
 use haul_measure::rounds::{Round, evaluate};
 use haul_measure::sys::Proc;
-use haul_model::Record;
+use haul_model::{Bytes, Record};
 
-use super::bench::{Bench, EXPERIMENT, is_sealed};
+use super::bench::{Bench, EXPERIMENT, Target, is_sealed};
 use super::busy::Busy;
 use super::protocol::Kind;
 use super::run::{Entrant, Run, Sample};
 use super::way::{ANNOUNCED, DIRTY_PAGES, UNTRUSTED};
 use crate::context::Context;
 use crate::error::Error;
+use crate::experiment::{Experiment, nanoseconds};
 use crate::remarks::Remarks;
 
-/// Measures transfers of one size, and emits for each subject a record of its throughput, of the
-/// processor time of both sides, of its latency where messages are small, and of the memory it has
-/// beside source and target. Who fails is left out of the records, and the context is warned; the
-/// others go on. Where the baseline fails, all have the repetitions before it.
-///
-/// # Errors
-/// haul or the baseline fails, or B has a wrong byte from one of these, after the records of the
-/// others; there is one processor, or not the memory.
-pub fn measure_channel(config: &Bench, context: &mut Context<'_>) -> Result<(), Error> {
-    let is_good = |tried: &Try<'_>, stop: bool| {
-        stop || !matches!(tried.ended, Ok(true)) || !tried.remarks.is_disturbed()
-    };
-    let stop = context.stop;
-    let (tries, tried) = until_good(
-        config.tries,
-        || once(config, context),
-        |tried| is_good(tried, stop.load(Ordering::Relaxed)),
-    )?;
-    let Try { mut run, remarks, ended } = tried;
-    run.tries = tries;
-    run.emit(&remarks, context);
-    ended?;
-    run.own_failure().map_or(Ok(()), Err)
+/// What a transfer takes beside its rounds for each subject: to be opened and to take a few turns
+/// in both directions, by messages of which a sample has many, and by larger ones.
+const SUBJECT_OF_SMALL: Duration = Duration::from_millis(60);
+const SMALL_BYTES_MAX: usize = 16 << 10;
+const SUBJECT: Duration = Duration::from_millis(12);
+
+/// The same for each byte of a message of each subject.
+const BESIDE_NS_PER_BYTE: f64 = 6.0;
+
+/// How much longer transfers with a busy processor take than those without: a subject waits for a
+/// time slice of the other program now and then.
+const BUSY_MULTIPLE: u32 = 4;
+
+/// How much longer memory takes that is new each time.
+const COLD_MULTIPLE: u32 = 2;
+
+impl Experiment for Bench {
+    fn name(&self) -> String {
+        let (size, target) = (Bytes(self.size as u64), self.target);
+        let busy = if self.is_busy { ", one processor busy" } else { "" };
+        format!("transfer of {size}, {target} target{busy}")
+    }
+
+    fn budget(&self) -> Duration {
+        self.budget
+    }
+
+    fn set_budget(&mut self, budget: Duration) {
+        self.budget = budget;
+    }
+
+    /// The baseline is there twice.
+    fn beside(&self, _: &Caches) -> Duration {
+        let subjects = u32::try_from(self.subjects.len() + 1).unwrap_or(u32::MAX);
+        let each = if self.size <= SMALL_BYTES_MAX { SUBJECT_OF_SMALL } else { SUBJECT };
+        let all = (each + nanoseconds(BESIDE_NS_PER_BYTE, self.size)) * subjects;
+        let all = if self.is_busy { all * BUSY_MULTIPLE } else { all };
+        if self.target == Target::Cold { all * COLD_MULTIPLE } else { all }
+    }
+
+    /// For source and target of one pair: who needs more is left out.
+    fn check_memory(&self) -> Result<(), Error> {
+        self.fitting(available_bytes(&Proc::default())).map(|_| ())
+    }
+
+    /// For each subject a record of its throughput, of the processor time of both sides, of its
+    /// latency where messages are small, and of the memory it has beside source and target. Who
+    /// fails is left out of the records, and the context is warned; the others go on. Where the
+    /// baseline fails, all have the repetitions before it.
+    ///
+    /// # Errors
+    /// haul or the baseline fails, or B has a wrong byte from one of these, after the records of
+    /// the others; there is one processor, or not the memory.
+    fn measure(&self, context: &mut Context<'_>) -> Result<(), Error> {
+        let is_good = |tried: &Try<'_>, stop: bool| {
+            stop || !matches!(tried.ended, Ok(true)) || !tried.remarks.is_disturbed()
+        };
+        let stop = context.stop;
+        let (tries, tried) = until_good(
+            self.tries,
+            || once(self, context),
+            |tried| is_good(tried, stop.load(Ordering::Relaxed)),
+        )?;
+        let Try { mut run, remarks, ended } = tried;
+        run.tries = tries;
+        run.emit(&remarks, context);
+        ended?;
+        run.own_failure().map_or(Ok(()), Err)
+    }
 }
 
 /// A run that nobody knows of yet.

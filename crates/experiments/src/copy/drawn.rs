@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use haul_copy::Policy;
 use haul_measure::distribution::{Alignment, Overlap, SIZE_MAX_BYTES};
-use haul_measure::{Distribution, Level, Plan, Subject};
+use haul_measure::{Caches, Distribution, Level, Plan, Subject};
 use haul_model::{Bytes, SizeClass};
 
 use super::subjects::{self, Candidate, Plain, Selection};
@@ -14,10 +14,15 @@ use super::workload::{Branches, Mix, OnWorkload, Workload};
 use super::{Function, proof};
 use crate::context::Context;
 use crate::error::Error;
+use crate::experiment::{Experiment, SMALL, nanoseconds, on_threads};
 use crate::outcome::{self, Metric, Template};
 
 /// How long a sample should take: at least one list of operations in any case.
 const SAMPLE: Duration = Duration::from_micros(100);
+
+/// What cold sizes take beside their rounds, for each byte of the last-level cache, whose multiple
+/// they are: placing and touching them, and rounds that each visit all of them.
+const COLD_NS_PER_CACHE_BYTE: f64 = 40.0;
 
 /// haul as it is in force, and as it would be without a haul.toml.
 const HAUL: &str = "haul";
@@ -146,47 +151,68 @@ impl Shape {
     }
 }
 
-/// Measures, and emits one record for each subject, libc's own among them.
-///
-/// # Errors
-/// A subject is unknown or copied wrongly; the memory is more than the machine has; see
-/// [`haul_measure::Error`].
-pub fn measure_drawn(config: &Drawn, context: &mut Context<'_>) -> Result<(), Error> {
-    let candidates = candidates(config)?;
-    let sizes = config.shape.distribution();
-    let overlap = match config.function {
-        Function::Memmove => config.overlap,
-        Function::Memcpy | Function::Memset => Overlap { share: 0.0 },
-    };
-    let mix = Mix {
-        sizes: &sizes,
-        level: config.level,
-        alignment: config.alignment,
-        overlap,
-        branches: config.branches,
-        seed: config.seed,
-    };
-    let mut workload = Workload::drawn(&mix, &context.caches, config.threads)?;
-    let _restore = config.untuned.then(Restore::current);
-    let on: Vec<Box<dyn Subject + '_>> =
-        candidates.iter().map(|candidate| subject(config, *candidate, &workload)).collect();
-    let entrants: Vec<&dyn Subject> = on.iter().map(|subject| &**subject).collect();
-    let (_, shape) = config.shape.parameter();
-    let what = format!(
-        "{} of {} in {}",
-        config.function.name(),
-        shape.as_str().unwrap_or(""),
-        config.level
-    );
-    let outcome = outcome::measure(context, &what, &entrants, 0, &config.plan(&workload))?;
-    drop(entrants);
-    drop(on);
-    proof::check(config.function, &candidates, &mut workload)?;
-    let template = template(config, &workload, &sizes);
-    outcome::emit_each(context, &outcome, &template, |subject| {
-        vec![("call", call_of(&candidates, subject).into())]
-    });
-    Ok(())
+impl Experiment for Drawn {
+    fn name(&self) -> String {
+        let sizes = match &self.shape {
+            Shape::Distribution(distribution) => distribution.name().to_owned(),
+            Shape::SizeClass(class) => format!("{class} B"),
+        };
+        let (function, level) = (self.function.name(), self.level);
+        let (threads, read) = (on_threads(self.threads), self.then_read.suffix());
+        format!("{function}, {sizes}, {level}{threads}{read}")
+    }
+
+    fn budget(&self) -> Duration {
+        self.budget
+    }
+
+    fn set_budget(&mut self, budget: Duration) {
+        self.budget = budget;
+    }
+
+    fn beside(&self, caches: &Caches) -> Duration {
+        if self.level != Level::Cold {
+            return SMALL;
+        }
+        SMALL + nanoseconds(COLD_NS_PER_CACHE_BYTE, caches.llc_bytes * self.threads)
+    }
+
+    /// One record for each subject, libc's own among them.
+    ///
+    /// # Errors
+    /// A subject is unknown or copied wrongly; the memory is more than the machine has; see
+    /// [`haul_measure::Error`].
+    fn measure(&self, context: &mut Context<'_>) -> Result<(), Error> {
+        let candidates = candidates(self)?;
+        let sizes = self.shape.distribution();
+        let overlap = match self.function {
+            Function::Memmove => self.overlap,
+            Function::Memcpy | Function::Memset => Overlap { share: 0.0 },
+        };
+        let mix = Mix {
+            sizes: &sizes,
+            level: self.level,
+            alignment: self.alignment,
+            overlap,
+            branches: self.branches,
+            seed: self.seed,
+        };
+        let mut workload = Workload::drawn(&mix, &context.caches, self.threads)?;
+        let _restore = self.untuned.then(Restore::current);
+        let on: Vec<Box<dyn Subject + '_>> =
+            candidates.iter().map(|candidate| subject(self, *candidate, &workload)).collect();
+        let entrants: Vec<&dyn Subject> = on.iter().map(|subject| &**subject).collect();
+        let plan = self.plan(&workload);
+        let outcome = outcome::measure(context, &self.name(), &entrants, 0, &plan)?;
+        drop(entrants);
+        drop(on);
+        proof::check(self.function, &candidates, &mut workload)?;
+        let template = template(self, &workload, &sizes);
+        outcome::emit_each(context, &outcome, &template, |subject| {
+            vec![("call", call_of(&candidates, subject).into())]
+        });
+        Ok(())
+    }
 }
 
 /// Who takes part, libc first.

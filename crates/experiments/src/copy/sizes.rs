@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use haul_measure::distribution::{Alignment, Overlap, SIZE_MAX_BYTES};
 use haul_measure::interleave::best;
-use haul_measure::{Distribution, Level, Outcome, Plan, Subject};
+use haul_measure::memory::check_available;
+use haul_measure::sys::Proc;
+use haul_measure::{Caches, Distribution, Level, Outcome, Plan, Subject};
 use haul_model::Bytes;
 
 use super::subjects::{self, Plain, Selection};
@@ -13,6 +15,7 @@ use super::workload::{Branches, Mix, OnWorkload, Workload};
 use super::{Function, drawn, proof};
 use crate::context::Context;
 use crate::error::Error;
+use crate::experiment::{Experiment, SMALL, nanoseconds, on_threads};
 use crate::outcome::{self, Metric, Template};
 
 /// How long a sample should take, where one call does not take longer.
@@ -23,6 +26,13 @@ const FEW_ROUNDS_FROM_BYTES: usize = 16 << 20;
 
 /// The subject that is held against the best of the others.
 const HAUL: &str = "haul";
+
+/// What a size takes beside its rounds, for each of its bytes: a few rounds of every kernel, and a
+/// proof of each.
+const BESIDE_NS_PER_BYTE: f64 = 20.0;
+
+/// As long as the fixed cost of a step and enough rounds of small sizes, in bytes copied.
+const WEIGHT_BYTES: f64 = (64 << 20) as f64;
 
 /// Rounds that every size gets, whatever the budget: small and large ones.
 const ROUNDS_MIN: usize = 9;
@@ -47,8 +57,8 @@ pub struct Sizes {
     pub alignment: Alignment,
     /// What of each target is read right after its call.
     pub then_read: ThenRead,
-    /// How long each size may take; large ones take as many rounds as make a median.
-    pub budget_per_size: Duration,
+    /// How long all sizes may take; large ones take as many rounds as make a median.
+    pub budget: Duration,
     /// Ends a size early when every ratio is known this precisely.
     pub precision: Option<f64>,
     /// What addresses and the order of subjects are drawn from.
@@ -60,6 +70,7 @@ impl Sizes {
     /// second a size.
     #[must_use]
     pub fn new(function: Function, sizes_bytes: Vec<usize>) -> Self {
+        let count = u32::try_from(sizes_bytes.len()).unwrap_or(u32::MAX);
         Self {
             function,
             sizes_bytes,
@@ -68,7 +79,7 @@ impl Sizes {
             subjects: Selection::Kernels,
             alignment: Alignment::default(),
             then_read: ThenRead::Nothing,
-            budget_per_size: Duration::from_millis(500),
+            budget: Duration::from_millis(500) * count,
             precision: None,
             seed: 1,
         }
@@ -97,19 +108,54 @@ pub fn powers(first: usize, last: usize, steps: u32) -> Result<Vec<usize>, Error
     Ok(sizes)
 }
 
-/// Measures size after size, and emits one record for each subject and size.
-///
-/// # Errors
-/// A size is beyond memory, a subject is unknown or copied wrongly: records of the sizes before it
-/// have been emitted. See also [`haul_measure::Error`].
-pub fn measure_sizes(config: &Sizes, context: &mut Context<'_>) -> Result<(), Error> {
-    for &size in &config.sizes_bytes {
-        if context.is_stopped() {
-            break;
-        }
-        measure_size(config, size, context)?;
+impl Experiment for Sizes {
+    fn name(&self) -> String {
+        let sizes: Vec<String> =
+            self.sizes_bytes.iter().map(|&size| Bytes(size as u64).to_string()).collect();
+        let (function, sizes) = (self.function.name(), sizes.join(" "));
+        format!("{function}, {sizes}{}{}", on_threads(self.threads), self.then_read.suffix())
     }
-    Ok(())
+
+    fn budget(&self) -> Duration {
+        self.budget
+    }
+
+    fn set_budget(&mut self, budget: Duration) {
+        self.budget = budget;
+    }
+
+    fn beside(&self, _: &Caches) -> Duration {
+        SMALL
+            + nanoseconds(BESIDE_NS_PER_BYTE, self.sizes_bytes.iter().sum::<usize>() * self.threads)
+    }
+
+    /// One size gets the more the larger it is: of 2 KiB to 1 GiB in 25 s, those from 256 MiB on
+    /// have eight to ten rounds and the others hundreds; even shares left the large ones five.
+    fn weight(&self) -> f64 {
+        1.0 + self.sizes_bytes.iter().sum::<usize>() as f64 / WEIGHT_BYTES
+    }
+
+    /// Source and target of each thread; a fill has them as well.
+    fn check_memory(&self) -> Result<(), Error> {
+        let largest = self.sizes_bytes.iter().max().map_or(0, |&size| size as u64);
+        let wanted = largest.saturating_mul(2).saturating_mul(self.threads as u64);
+        Ok(check_available(wanted, &Proc::default())?)
+    }
+
+    /// Size after size, one record for each subject and size.
+    ///
+    /// # Errors
+    /// A size is beyond memory, a subject is unknown or copied wrongly: records of the sizes before
+    /// it have been emitted. See also [`haul_measure::Error`].
+    fn measure(&self, context: &mut Context<'_>) -> Result<(), Error> {
+        for &size in &self.sizes_bytes {
+            if context.is_stopped() {
+                break;
+            }
+            measure_size(self, size, context)?;
+        }
+        Ok(())
+    }
 }
 
 fn measure_size(config: &Sizes, size: usize, context: &mut Context<'_>) -> Result<(), Error> {
@@ -209,7 +255,7 @@ fn plan(config: &Sizes, size: usize, workload: &Workload) -> Plan {
     Plan {
         sample: SAMPLE,
         iterations_multiple: workload.operations_multiple(),
-        budget: config.budget_per_size,
+        budget: config.budget / u32::try_from(config.sizes_bytes.len()).unwrap_or(u32::MAX),
         precision: config.precision,
         rounds_min: if size >= FEW_ROUNDS_FROM_BYTES { ROUNDS_MIN_LARGE } else { ROUNDS_MIN },
         threads: config.threads,

@@ -4,13 +4,14 @@ use std::time::Duration;
 
 use haul::channel::Mechanism;
 use haul::sys::Sys;
+use haul_experiments::Experiment;
 use haul_experiments::channel::way::{ANNOUNCED, INTEGRITY, UNTRUSTED};
 use haul_experiments::channel::{self, Launch, Peer, Subject, Target, baseline_first, can_move};
 use haul_model::{Bytes, Nanos, Record};
 
 use crate::arguments::channel::{Asked, Bench as Arguments};
 use crate::command::Command;
-use crate::command::steps::stage::{self, Stage, Work};
+use crate::command::steps::{self, Steps};
 use crate::error::Error;
 use crate::journal::{Journal, Outputs};
 use crate::terminal::{self, Table};
@@ -27,14 +28,14 @@ const BESIDE_THE_SEED: [Peer; 3] = [Peer::Seed, Peer::Memcpy, Peer::Pipe];
 const MYMEMCPY: &str = "seed:mymemcpy";
 
 pub(super) struct Bench {
-    plan: Vec<Stage>,
+    steps: Steps,
     budget: Option<Duration>,
     json: bool,
     left_out: Vec<String>,
 }
 
 impl Bench {
-    /// Resolves every name, looks for every peer, and makes the plan.
+    /// Resolves every name, looks for every peer, and lists the steps.
     ///
     /// # Errors
     /// A mechanism does not work here, or not for any of these sizes.
@@ -51,11 +52,11 @@ impl Bench {
         }
         let subjects = baseline_first(subjects);
         tell_of_warm_only(&subjects, &sizes, &targets);
-        let mut works = Vec::new();
+        let mut asked: Steps = Vec::new();
         for &busy in &unique(&arguments.busy_core) {
             for &target in &targets {
                 for size in &sizes {
-                    works.push(work(
+                    asked.push(step(
                         size.0,
                         target,
                         busy == 1,
@@ -66,8 +67,8 @@ impl Bench {
                 }
             }
         }
-        let plan = stage::evenly(works, arguments.budget, BUDGET_EACH);
-        Ok(Self { plan, budget: arguments.budget, json: arguments.json, left_out })
+        let steps = steps::evenly(asked, arguments.budget, BUDGET_EACH);
+        Ok(Self { steps, budget: arguments.budget, json: arguments.json, left_out })
     }
 }
 
@@ -77,7 +78,7 @@ impl Command for Bench {
     }
 
     fn run(&mut self, journal: &mut Journal) -> Result<(), Error> {
-        stage::measure(&mut self.plan, self.budget, journal)
+        steps::measure(&mut self.steps, self.budget, journal)
     }
 
     fn render(&self, journal: &Journal) -> Result<(), Error> {
@@ -100,11 +101,11 @@ impl Command for Bench {
 
 /// How this program drives one end.
 pub(in crate::command) fn driver() -> Launch {
-    Launch { program: stage::this_program(["channel", "drive"]), starts_both: false }
+    Launch { program: steps::this_program(["channel", "drive"]), starts_both: false }
 }
 
 /// What every system has: haul's mechanisms, a pipe, a Unix socket, and one copy for scale.
-pub(in crate::command) fn ways_of_this_system() -> Vec<Subject> {
+pub(in crate::command) fn transports_of_this_system() -> Vec<Subject> {
     let (others, _) = present(&[Peer::Pipe, Peer::Unix, Peer::Memcpy]);
     baseline_first(of_haul().chain(others).collect())
 }
@@ -137,21 +138,21 @@ fn unique<T: Copy + PartialEq>(values: &[T]) -> Vec<T> {
     once
 }
 
-fn work(
+fn step(
     size: u64,
     target: Target,
     is_busy: bool,
     subjects: &[Subject],
     left_out: &[String],
     tries: u32,
-) -> Result<Work, Error> {
+) -> Result<Box<dyn Experiment>, Error> {
     const OPTION: &str = "--size";
     if size == 0 {
         return Err(Error::NoSize { option: OPTION });
     }
     let limit = Bytes(isize::MAX as u64);
     let too_large = Error::Size { asked: Bytes(size), limit, option: OPTION };
-    Ok(Work::Channel(channel::Bench {
+    Ok(Box::new(channel::Bench {
         size: isize::try_from(size).map_err(|_| too_large)?.unsigned_abs(),
         target,
         is_busy,

@@ -7,13 +7,13 @@ use haul::sys::Sys;
 use haul_experiments::copy::drawn::Shape;
 use haul_experiments::copy::workload::Branches;
 use haul_experiments::copy::{Drawn, Function, Plain, Selection, Sizes, ThenRead, subjects};
+use haul_experiments::memory::Bandwidth;
 use haul_measure::distribution::{Alignment, Overlap, SIZE_MAX_BYTES};
-use haul_measure::{Distribution, Level, distribution};
+use haul_measure::{Caches, Distribution, Level, distribution};
 use haul_model::{Bytes, Comparison, Nanos, Record, Verdict, limit};
 
 use crate::arguments;
-use crate::command::steps::plan;
-use crate::command::steps::stage::{self, Stage, Work};
+use crate::command::steps::{self, Steps};
 use crate::command::{Command, this_machine};
 use crate::error::Error;
 use crate::journal::{Journal, Outputs};
@@ -27,13 +27,13 @@ const BUDGET_EACH: Duration = Duration::from_secs(2);
 const DEFAULT_DISTRIBUTION: &str = "service";
 
 pub(super) struct Bench {
-    plan: Vec<Stage>,
+    steps: Steps,
     budget: Option<Duration>,
     json: bool,
 }
 
 impl Bench {
-    /// Resolves every name, reads every distribution, and makes the plan.
+    /// Resolves every name, reads every distribution, and lists the steps.
     ///
     /// # Errors
     /// A name is not known, a file is no distribution, or there are more threads than processors.
@@ -54,13 +54,14 @@ impl Bench {
             None => Alignment::default(),
         };
         let overlap = arguments.overlap.map_or_else(Overlap::default, |share| Overlap { share });
-        let machine = plan::Machine::of(&this_machine());
-        let (mut limits, mut works) = (Vec::new(), Vec::new());
+        let caches = Caches::from_sizes(&this_machine().caches_bytes);
+        let available_bytes = Sys::new().memory().available_bytes;
+        let (mut steps, mut asked): (Steps, Steps) = (Vec::new(), Vec::new());
         for &function in &arguments.function {
             let (drawn, swept) = selections(function, &arguments.kernel)?;
             for shape in &shapes {
                 for (level, then_read) in each(&levels_or(Level::L1), &readers) {
-                    works.push(Work::Drawn(Drawn {
+                    asked.push(Box::new(Drawn {
                         level,
                         threads,
                         subjects: drawn.clone(),
@@ -73,12 +74,13 @@ impl Bench {
                 }
             }
             if !sizes_bytes.is_empty() {
-                limits.push(plan::memory_limit(function, threads, &machine));
+                let limit = Bandwidth::limit(function, threads, &caches, available_bytes);
+                steps.push(Box::new(limit));
             }
             for &size in &sizes_bytes {
                 for (level, then_read) in each(&levels_of(size, levels_or(Level::Mixed)), &readers)
                 {
-                    works.push(Work::Sizes(Sizes {
+                    asked.push(Box::new(Sizes {
                         level,
                         threads,
                         subjects: swept.clone(),
@@ -89,8 +91,8 @@ impl Bench {
                 }
             }
         }
-        limits.extend(stage::evenly(works, arguments.budget, BUDGET_EACH));
-        Ok(Self { plan: limits, budget: arguments.budget, json: arguments.json })
+        steps.extend(steps::evenly(asked, arguments.budget, BUDGET_EACH));
+        Ok(Self { steps, budget: arguments.budget, json: arguments.json })
     }
 }
 
@@ -100,7 +102,7 @@ impl Command for Bench {
     }
 
     fn run(&mut self, journal: &mut Journal) -> Result<(), Error> {
-        stage::measure(&mut self.plan, self.budget, journal)
+        steps::measure(&mut self.steps, self.budget, journal)
     }
 
     fn render(&self, journal: &Journal) -> Result<(), Error> {

@@ -7,6 +7,7 @@ use std::time::Duration;
 use haul::copy::{Policy, Thresholds};
 use haul::file::{Destination, destination};
 use haul::tuning::{Evidence, Tuning};
+use haul_experiments::Experiment;
 use haul_experiments::channel::choice::{self, Chosen};
 use haul_experiments::copy::Function;
 use haul_experiments::copy::tune::{self, Part, Tuned, Verdict};
@@ -14,8 +15,7 @@ use haul_measure::Caches;
 use haul_model::{Bytes, Record};
 
 use crate::arguments;
-use crate::command::steps::stage::Runner;
-use crate::command::steps::{cost, plan};
+use crate::command::steps::Runner;
 use crate::command::{Command, this_machine};
 use crate::error::Error;
 use crate::journal::{Journal, Outputs};
@@ -72,7 +72,7 @@ impl Command for Tune {
     fn run(&mut self, journal: &mut Journal) -> Result<(), Error> {
         let machine = this_machine();
         let config = tune::Tune { budget: self.budget, ..tune::Tune::default() };
-        let least = cost::tuning_least(&Caches::from_sizes(&machine.caches_bytes));
+        let least = tune::Tune::least(&Caches::from_sizes(&machine.caches_bytes));
         if config.budget < least {
             terminal::say(&format!(
                 "haul: this takes about {:.0} s, more than the --budget of {} s: large sizes take their \
@@ -109,7 +109,8 @@ pub(in crate::command) fn policy(
     path: &Path,
     records: &str,
 ) -> Result<Option<Tuned>, Error> {
-    let tuned = runner.step(plan::TUNING, config.budget, |context| tune::tune(config, context))?;
+    let tuned =
+        runner.step(&config.name(), config.budget, |context| tune::tune(config, context))?;
     if tuned.stopped {
         return Ok(None);
     }

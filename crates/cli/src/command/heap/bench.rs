@@ -8,7 +8,7 @@ use haul_model::{Bytes, Nanos, Record};
 
 use crate::arguments::heap::{Align, Bench as Arguments};
 use crate::command::Command;
-use crate::command::steps::stage::{self, Stage, Work};
+use crate::command::steps::{self, Steps};
 use crate::error::Error;
 use crate::journal::{Journal, Outputs};
 use crate::terminal::{self, Table};
@@ -18,22 +18,22 @@ use crate::terminal::{self, Table};
 const BUDGET_EACH: Duration = Duration::from_secs(3);
 
 pub(super) struct Bench {
-    plan: Vec<Stage>,
+    steps: Steps,
     budget: Option<Duration>,
     json: bool,
 }
 
 impl Bench {
-    /// Resolves every name, looks for every peer's library, and makes the plan.
+    /// Resolves every name, looks for every peer's library, and lists the steps.
     ///
     /// # Errors
     /// A size or an alignment is none.
     pub(super) fn check(arguments: Arguments) -> Result<Self, Error> {
-        let mut works = Vec::new();
+        let mut asked: Steps = Vec::new();
         let heaps = present(&arguments.against);
         for &test in &arguments.test {
             for shape in shapes(&arguments, test)? {
-                works.push(Work::Heap(heap::Bench {
+                asked.push(Box::new(heap::Bench {
                     test,
                     extent: extent(&arguments, test, shape),
                     threads: arguments.threads.into(),
@@ -48,8 +48,8 @@ impl Bench {
                 }));
             }
         }
-        let plan = stage::evenly(works, arguments.budget, BUDGET_EACH);
-        Ok(Self { plan, budget: arguments.budget, json: arguments.json })
+        let steps = steps::evenly(asked, arguments.budget, BUDGET_EACH);
+        Ok(Self { steps, budget: arguments.budget, json: arguments.json })
     }
 }
 
@@ -59,7 +59,7 @@ impl Command for Bench {
     }
 
     fn run(&mut self, journal: &mut Journal) -> Result<(), Error> {
-        stage::measure(&mut self.plan, self.budget, journal)
+        steps::measure(&mut self.steps, self.budget, journal)
     }
 
     fn render(&self, journal: &Journal) -> Result<(), Error> {
@@ -78,7 +78,7 @@ impl Command for Bench {
 
 /// How this program drives a heap.
 pub(in crate::command) fn driver() -> Program {
-    stage::this_program(["heap", "drive"])
+    steps::this_program(["heap", "drive"])
 }
 
 /// haul, and every peer that is installed, the baseline first.

@@ -10,7 +10,7 @@ use super::picture;
 use super::replay::{part_option, quoted, read};
 use crate::arguments::heap::{At, Map as Arguments};
 use crate::command::report::read_lines;
-use crate::command::steps::stage::Runner;
+use crate::command::steps::Runner;
 use crate::command::{Command, this_machine};
 use crate::error::Error;
 use crate::journal::{Journal, Outputs};

@@ -10,7 +10,7 @@ use haul_model::Record;
 use crate::arguments::sim::{
     Collect as CollectArguments, Sweep as SweepArguments, Task as TaskArguments,
 };
-use crate::command::steps::stage::Runner;
+use crate::command::steps::Runner;
 use crate::command::{self, Command, this_machine};
 use crate::error::Error;
 use crate::journal::{Journal, Outputs};

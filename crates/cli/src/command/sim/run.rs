@@ -10,7 +10,7 @@ use haul_sim::{Machine, Outcome};
 use super::trace::Window;
 use super::{picture, plan};
 use crate::arguments::sim::Run as Arguments;
-use crate::command::steps::stage::Runner;
+use crate::command::steps::Runner;
 use crate::command::{Command, this_machine};
 use crate::error::Error;
 use crate::journal::{Journal, Outputs};

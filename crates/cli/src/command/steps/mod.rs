@@ -1,13 +1,13 @@
-//! A plan of steps: how long each takes, who gets how much of the time, and who runs them.
+//! What measures a list of experiments one after the other, each in its part of the time.
 //!
 //! From the bottom up:
 //!
 //! - `schedule`: how much of the time each step gets;
-//! - `stage`: a plan as data, and what runs it;
-//! - `cost`: what a step takes beside its rounds;
-//! - `plan`: what a survey measures, in which order.
+//! - `runner`: what all steps of a command share.
 
-pub(super) mod cost;
-pub(super) mod plan;
+mod runner;
 mod schedule;
-pub(super) mod stage;
+
+pub(super) use runner::{OnFailure, Runner, Steps, evenly, measure, this_program};
+#[cfg(test)]
+pub(super) use schedule::Schedule;

@@ -1,42 +1,12 @@
 //! The time of a plan, and how much of it each step gets.
 
-use std::iter::Sum;
-use std::ops::Add;
 use std::time::{Duration, Instant};
+
+use haul_experiments::experiment::Time;
 
 /// The least part of its rounds' time that a step gets, however late it is. Every experiment takes
 /// a few rounds in any case; with less than this they are all that it has.
 const SHARE_MIN: f64 = 0.2;
-
-/// What a step takes, or several of them together.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(in crate::command) struct Time {
-    /// For rounds: what a budget is.
-    pub(in crate::command) rounds: Duration,
-    /// Beside them on a quiet machine: processes are started, buffers placed, bytes proved.
-    pub(in crate::command) beside: Duration,
-}
-
-impl Time {
-    /// All of it.
-    pub(in crate::command) fn whole(self) -> Duration {
-        self.rounds + self.beside
-    }
-}
-
-impl Add for Time {
-    type Output = Self;
-
-    fn add(self, other: Self) -> Self {
-        Self { rounds: self.rounds + other.rounds, beside: self.beside + other.beside }
-    }
-}
-
-impl Sum for Time {
-    fn sum<I: Iterator<Item = Self>>(times: I) -> Self {
-        times.fold(Self::default(), Add::add)
-    }
-}
 
 /// Shares what is left until a deadline among the steps that are left. What one step takes too long
 /// comes off the rounds of all that follow, and off none of them whole.
