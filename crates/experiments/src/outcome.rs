@@ -2,6 +2,7 @@
 
 use haul_measure::interleave::{Control, SubjectOutcome};
 use haul_measure::{Outcome, Plan, Progress, Subject};
+use haul_model::experiment::key;
 use haul_model::{Comparison, Record};
 
 use crate::context::{Context, Step};
@@ -88,15 +89,15 @@ fn record(
         record = record.with(name, value.clone());
     }
     record = record
-        .with("operations_per_sample", subject.iterations)
-        .with("rounds_discarded", outcome.rounds_discarded as u64);
+        .with(key::OPERATIONS_PER_SAMPLE, subject.iterations)
+        .with(key::ROUNDS_DISCARDED, outcome.rounds_discarded as u64);
     if let Some(cpu_ns) = subject.account.cpu_ns_per_operation() {
-        record = record.with("cpu_ns", rounded(cpu_ns));
+        record = record.with(key::CPU_NS, rounded(cpu_ns));
     }
     let faults = subject.account.faults_minor + subject.account.faults_major;
-    record = record.with("page_faults", faults);
+    record = record.with(key::PAGE_FAULTS, faults);
     if let Some(peak_bytes) = subject.account.peak_bytes {
-        record = record.with("memory_peak_bytes", peak_bytes);
+        record = record.with(key::MEMORY_PEAK_BYTES, peak_bytes);
     }
     record = remarks.on(record);
     record.samples = subject.samples_ns.iter().map(|&ns| template.metric.of(ns)).collect();

@@ -12,6 +12,8 @@ use std::num::NonZeroU64;
 
 use serde::{Deserialize, Serialize};
 
+use crate::experiment::key;
+
 /// The `schema` of every [`Record`] that this version writes.
 pub const RECORD_SCHEMA: &str = "haul.record/1";
 
@@ -221,7 +223,7 @@ impl Record {
     /// `None` where the record does not say, or says what no share can be.
     #[must_use]
     pub fn steal_percent(&self) -> Option<f64> {
-        let percent = self.parameters.get("steal_percent")?.as_f64()?;
+        let percent = self.parameters.get(key::STEAL_PERCENT)?.as_f64()?;
         (0.0..=100.0).contains(&percent).then_some(percent)
     }
 

@@ -8,9 +8,6 @@ use super::pair::Launch;
 use super::peers::Found;
 use super::protocol::Kind;
 
-/// The experiment's name in records.
-pub const EXPERIMENT: &str = "channel.transfer";
-
 /// Messages of a sample are so many bytes together, or one: small enough for the caches, long
 /// enough against the clock, and each of them is verified.
 const SAMPLE_BYTES: usize = 1 << 20;

@@ -9,9 +9,10 @@ use haul_measure::disturbance::Watch;
 use haul_measure::memory::available_bytes;
 use haul_measure::rounds::{Round, evaluate};
 use haul_measure::sys::Proc;
+use haul_model::experiment::{key, name};
 use haul_model::{Bytes, Record};
 
-use super::bench::{Bench, EXPERIMENT, Target, is_sealed};
+use super::bench::{Bench, Target, is_sealed};
 use super::busy::Busy;
 use super::protocol::Kind;
 use super::run::{Entrant, Run, Sample};
@@ -182,9 +183,9 @@ impl Run<'_> {
         let found = evaluate(&rounds, &names, 0, self.config.seed);
         for (index, entrant) in having.iter().enumerate() {
             let mut record = self.record(entrant, metric, unit, remarks);
-            record = record.with("rounds_discarded", found.rounds_discarded);
+            record = record.with(key::ROUNDS_DISCARDED, found.rounds_discarded);
             let faults: u64 = columns[index].iter().map(|sample| sample.faults).sum();
-            record = record.with("page_faults", faults / count as u64);
+            record = record.with(key::PAGE_FAULTS, faults / count as u64);
             record.samples.clone_from(&found.series[index]);
             record.comparison = found.comparisons[index].clone();
             context.emit(record);
@@ -195,31 +196,32 @@ impl Run<'_> {
     fn record(&self, entrant: &Entrant<'_>, metric: &str, unit: &str, remarks: &Remarks) -> Record {
         let kind = if metric == "latency" { Kind::Echo } else { Kind::Transfer };
         let config = self.config;
-        let mut record = Record::new("", EXPERIMENT, &entrant.subject.name, metric, unit)
-            .with("size_bytes", config.size)
-            .with("target", config.target.to_string())
-            .with("busy_core", u8::from(config.is_busy))
-            .with("messages", entrant.count(kind))
-            .with("cpus", self.cpus.len())
-            .with("version", self.running[entrant.pair].version.clone());
+        let mut record =
+            Record::new("", name::CHANNEL_TRANSFER, &entrant.subject.name, metric, unit)
+                .with(key::SIZE_BYTES, config.size)
+                .with(key::TARGET, config.target.to_string())
+                .with(key::BUSY_CORE, u8::from(config.is_busy))
+                .with(key::MESSAGES, entrant.count(kind))
+                .with(key::CPUS, self.cpus.len())
+                .with(key::VERSION, self.running[entrant.pair].version.clone());
         if self.tries > 1 {
-            record = record.with("tries", self.tries);
+            record = record.with(key::TRIES, self.tries);
         }
         if !entrant.remark.is_empty() {
-            record = record.with("mechanism", entrant.remark.clone());
+            record = record.with(key::MECHANISM, entrant.remark.clone());
         }
         if entrant.subject.name.starts_with("haul:auto") {
-            record = record.with("table", has_table());
+            record = record.with(key::TABLE, has_table());
         }
         if is_sealed(&entrant.subject.name) {
             let is_announced = entrant.subject.name.ends_with(ANNOUNCED);
             let pages = if is_announced { "in one piece, announced" } else { "scattered" };
-            record = record.with("dirty_share", 1.0 / DIRTY_PAGES as f64);
+            record = record.with(key::DIRTY_SHARE, 1.0 / DIRTY_PAGES as f64);
             let is_trusted = !is_announced && !entrant.subject.name.ends_with(UNTRUSTED);
-            record = record.with("dirty_pages", pages).with("trusted", is_trusted);
+            record = record.with(key::DIRTY_PAGES, pages).with(key::TRUSTED, is_trusted);
         }
         if !self.left_out.is_empty() {
-            record = record.with("left_out", self.left_out.join(", "));
+            record = record.with(key::LEFT_OUT, self.left_out.join(", "));
         }
         remarks.on(record)
     }

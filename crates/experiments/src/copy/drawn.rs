@@ -5,6 +5,7 @@ use std::time::Duration;
 use haul_copy::Policy;
 use haul_measure::distribution::{Alignment, Overlap, SIZE_MAX_BYTES};
 use haul_measure::{Caches, Distribution, Level, Plan, Subject};
+use haul_model::experiment::{key, name};
 use haul_model::{Bytes, SizeClass};
 
 use super::subjects::{self, Candidate, Plain, Selection};
@@ -129,8 +130,8 @@ impl Shape {
 
     fn experiment(&self) -> &'static str {
         match self {
-            Self::Distribution(_) => "copy.distribution",
-            Self::SizeClass(_) => "copy.size_class",
+            Self::Distribution(_) => name::COPY_DISTRIBUTION,
+            Self::SizeClass(_) => name::COPY_SIZE_CLASS,
         }
     }
 
@@ -145,8 +146,8 @@ impl Shape {
 
     fn parameter(&self) -> (&'static str, serde_json::Value) {
         match self {
-            Self::Distribution(distribution) => ("distribution", distribution.name().into()),
-            Self::SizeClass(class) => ("size_class", class.to_string().into()),
+            Self::Distribution(distribution) => (key::DISTRIBUTION, distribution.name().into()),
+            Self::SizeClass(class) => (key::SIZE_CLASS, class.to_string().into()),
         }
     }
 }
@@ -209,7 +210,7 @@ impl Experiment for Drawn {
         proof::check(self.function, &candidates, &mut workload)?;
         let template = template(self, &workload, &sizes);
         outcome::emit_each(context, &outcome, &template, |subject| {
-            vec![("call", call_of(&candidates, subject).into())]
+            vec![(key::CALL, call_of(&candidates, subject).into())]
         });
         Ok(())
     }
@@ -254,7 +255,7 @@ fn call_of(candidates: &[Candidate], subject: &str) -> &'static str {
 
 /// How addresses are aligned, as a record says it where it is not as published.
 pub(super) fn misaligned(alignment: Alignment) -> Option<(&'static str, serde_json::Value)> {
-    (alignment != Alignment::default()).then(|| ("misaligned", alignment.odd_share.into()))
+    (alignment != Alignment::default()).then(|| (key::MISALIGNED, alignment.odd_share.into()))
 }
 
 fn template(config: &Drawn, workload: &Workload, sizes: &Distribution) -> Template {
@@ -267,20 +268,20 @@ fn template(config: &Drawn, workload: &Workload, sizes: &Distribution) -> Templa
         ));
     }
     let mut parameters = vec![
-        ("function", config.function.name().into()),
+        (key::FUNCTION, config.function.name().into()),
         config.shape.parameter(),
-        ("level", config.level.name().into()),
-        ("threads", config.threads.into()),
-        ("branches", config.branches.name().into()),
-        ("then_read", config.then_read.name().into()),
+        (key::LEVEL, config.level.name().into()),
+        (key::THREADS, config.threads.into()),
+        (key::BRANCHES, config.branches.name().into()),
+        (key::THEN_READ, config.then_read.name().into()),
     ];
     parameters.extend(misaligned(config.alignment));
     if config.function == Function::Memmove && config.overlap != Overlap::default() {
-        parameters.push(("overlap", config.overlap.share.into()));
+        parameters.push((key::OVERLAP, config.overlap.share.into()));
     }
     if let Some(file) = sizes.file() {
         // A name alone would be taken for one of those that haul ships.
-        parameters.push(("file", file.display().to_string().into()));
+        parameters.push((key::FILE, file.display().to_string().into()));
     }
     Template { experiment: config.shape.experiment(), parameters, metric: Metric::Time, notes }
 }

@@ -8,6 +8,7 @@ use haul_measure::memory::check_available;
 use haul_measure::sys::Proc;
 use haul_measure::{Caches, Distribution, Level, Outcome, Plan, Subject};
 use haul_model::Bytes;
+use haul_model::experiment::{key, name};
 
 use super::subjects::{self, Plain, Selection};
 use super::then_read::ThenRead;
@@ -172,12 +173,12 @@ fn measure_size(config: &Sizes, size: usize, context: &mut Context<'_>) -> Resul
     drop(on);
     proof::check(config.function, &candidates, &mut workload)?;
     let template = Template {
-        experiment: "copy.size",
+        experiment: name::COPY_SIZE,
         parameters: [
-            ("function", config.function.name().into()),
-            ("size_bytes", size.into()),
-            ("level", level(config, size).name().into()),
-            ("threads", config.threads.into()),
+            (key::FUNCTION, config.function.name().into()),
+            (key::SIZE_BYTES, size.into()),
+            (key::LEVEL, level(config, size).name().into()),
+            (key::THREADS, config.threads.into()),
         ]
         .into_iter()
         .chain(drawn::misaligned(config.alignment))
@@ -195,7 +196,7 @@ fn measure_size(config: &Sizes, size: usize, context: &mut Context<'_>) -> Resul
 
 /// What is read right after each call, as a record says it where something is.
 fn then_read(read: ThenRead) -> Option<(&'static str, serde_json::Value)> {
-    (read != ThenRead::Nothing).then(|| ("then_read", read.name().into()))
+    (read != ThenRead::Nothing).then(|| (key::THEN_READ, read.name().into()))
 }
 
 /// What `haul` takes over the best of all that took part, as parameters of its record: see
@@ -211,10 +212,10 @@ fn over_best(outcome: &Outcome, seed: u64) -> Vec<(&'static str, serde_json::Val
     let best = if even == odd { even.to_owned() } else { format!("{even}, {odd}") };
     let rounded = |ratio: f64| ((ratio * 1e4).round() / 1e4).into();
     vec![
-        ("best", best.into()),
-        ("over_best", rounded(found.ratio.median)),
-        ("over_best_low", rounded(found.ratio.low)),
-        ("over_best_high", rounded(found.ratio.high)),
+        (key::BEST, best.into()),
+        (key::OVER_BEST, rounded(found.ratio.median)),
+        (key::OVER_BEST_LOW, rounded(found.ratio.low)),
+        (key::OVER_BEST_HIGH, rounded(found.ratio.high)),
     ]
 }
 

@@ -9,6 +9,7 @@ use haul_measure::memory::check_available;
 use haul_measure::rounds::{self, Limits, Next, Order, Round, evaluate};
 use haul_measure::sys::{self, Proc};
 use haul_model::Record;
+use haul_model::experiment::{key, name};
 
 use super::child::Running;
 use super::peers::{Found, Peer};
@@ -40,9 +41,6 @@ const MEMORY_FACTOR: u64 = 3;
 const MEMORY_LEAST: u64 = 64 << 20;
 
 const MIB: f64 = 1_048_576.0;
-
-/// The experiment's name in records.
-pub const EXPERIMENT: &str = "heap.replay";
 
 /// A replay.
 #[derive(Clone, Debug)]
@@ -253,9 +251,9 @@ impl Replay {
             subjects.iter().filter(|entrant| entrant.failure.is_none()).collect();
         let record = |entrant: &Entrant<'_>, metric: &str, unit: &str| {
             let mut record = self.record(start, entrant.found.peer.name(), metric, unit);
-            record = record.with("version", entrant.version.clone());
+            record = record.with(key::VERSION, entrant.version.clone());
             if let Some(pages) = &entrant.pages {
-                record = record.with("pages", pages.clone());
+                record = record.with(key::PAGES, pages.clone());
             }
             remarks.on(record)
         };
@@ -324,21 +322,21 @@ impl Replay {
 
     /// What all records have in common.
     fn record(&self, start: &Start, subject: &str, metric: &str, unit: &str) -> Record {
-        Record::new("", EXPERIMENT, subject, metric, unit)
-            .with("trace", self.trace.name())
-            .with("program", self.trace.header.program_name())
-            .with("operations", self.trace.history.operations.len())
-            .with("threads", start.threads)
-            .with("cpus", start.cpus.len())
-            .with("threads_recorded", self.trace.history.threads.len())
-            .with("rerun", self.rerun.clone())
+        Record::new("", name::HEAP_REPLAY, subject, metric, unit)
+            .with(key::TRACE, self.trace.name())
+            .with(key::PROGRAM, self.trace.header.program_name())
+            .with(key::OPERATIONS, self.trace.history.operations.len())
+            .with(key::THREADS, start.threads)
+            .with(key::CPUS, start.cpus.len())
+            .with(key::THREADS_RECORDED, self.trace.history.threads.len())
+            .with(key::RERUN, self.rerun.clone())
     }
 
     /// The record of a point: after so many operations, and when that was in the recording.
     fn at(&self, record: Record, end: usize) -> Record {
         let time_ns = self.trace.history.operations[end - 1].time_ns;
         let at_ms = (time_ns as f64 / 1e3).round() / 1e3;
-        record.with("operations_done", end).with("at_ms", at_ms)
+        record.with(key::OPERATIONS_DONE, end).with(key::AT_MS, at_ms)
     }
 }
 

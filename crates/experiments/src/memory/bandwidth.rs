@@ -10,6 +10,7 @@ use haul_copy::Isa;
 use haul_measure::memory::{Pages, Region, check_available};
 use haul_measure::sys::Proc;
 use haul_measure::{Caches, Plan, Subject};
+use haul_model::experiment::{key, name};
 
 use crate::context::Context;
 use crate::copy::Function;
@@ -183,11 +184,11 @@ impl Experiment for Bandwidth {
         };
         let outcome = outcome::measure(context, &self.name(), &entrants, 0, &plan)?;
         let template = Template {
-            experiment: "memory.bandwidth",
+            experiment: name::MEMORY_BANDWIDTH,
             parameters: vec![
-                ("operation", self.operation.name().into()),
-                ("threads", self.threads.into()),
-                ("size_bytes", bytes.into()),
+                (key::OPERATION, self.operation.name().into()),
+                (key::THREADS, self.threads.into()),
+                (key::SIZE_BYTES, bytes.into()),
             ],
             metric: Metric::Throughput { bytes_per_operation: (bytes * self.threads) as f64 },
             notes: Vec::new(),

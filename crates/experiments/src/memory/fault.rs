@@ -8,6 +8,7 @@ use std::time::Duration;
 use haul_measure::memory::{HUGE_PAGE_BYTES, Pages, Region, check_available};
 use haul_measure::sys::{self, Proc};
 use haul_measure::{Caches, Outcome, Plan, Subject};
+use haul_model::experiment::{key, name};
 
 use crate::context::Context;
 use crate::error::Error;
@@ -92,11 +93,11 @@ impl Experiment for Fault {
             let what = format!("page faults, {} {}", toucher.pages.name(), self.touch.name());
             let outcome = outcome::measure(context, &what, &[&toucher], 0, &plan)?;
             let template = Template {
-                experiment: "memory.fault",
+                experiment: name::MEMORY_FAULT,
                 parameters: vec![
-                    ("pages", toucher.pages_name().into()),
-                    ("page_bytes", toucher.page_bytes.into()),
-                    ("mode", self.touch.name().into()),
+                    (key::PAGES, toucher.pages_name().into()),
+                    (key::PAGE_BYTES, toucher.page_bytes.into()),
+                    (key::MODE, self.touch.name().into()),
                 ],
                 metric: Metric::Time,
                 notes: toucher.note(&outcome).into_iter().collect(),

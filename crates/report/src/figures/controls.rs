@@ -3,6 +3,8 @@
 
 use std::collections::BTreeSet;
 
+use haul_model::experiment::key;
+
 use super::plan::{Plan, Point};
 use crate::select::{field, is_condition, parameter_names};
 
@@ -11,19 +13,20 @@ pub(super) const NOT_SAID: &str = "not said";
 
 /// Fields that always tell records apart where they differ. What two runs measured is not drawn
 /// together: nothing in one of them was compared with anything in the other.
-const ALWAYS: [&str; 7] = ["function", "threads", "subject", "phase", "target", "busy_core", "run"];
+const ALWAYS: [&str; 7] =
+    [key::FUNCTION, key::THREADS, "subject", key::PHASE, key::TARGET, key::BUSY_CORE, "run"];
 
 /// Fields in the order in which they are tried; then `run`, then all others.
 const FIRST: [&str; 9] = [
-    "function",
-    "threads",
+    key::FUNCTION,
+    key::THREADS,
     "subject",
-    "level",
-    "phase",
-    "target",
-    "busy_core",
-    "size_bytes",
-    "call",
+    key::LEVEL,
+    key::PHASE,
+    key::TARGET,
+    key::BUSY_CORE,
+    key::SIZE_BYTES,
+    key::CALL,
 ];
 
 /// Of the other fields, so many that most records have are tried; haul's own records have fewer. A

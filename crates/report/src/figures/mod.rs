@@ -17,6 +17,7 @@ mod plan;
 mod views;
 
 use haul_model::Record;
+use haul_model::experiment::name;
 use serde::Serialize;
 
 use crate::select::Section;
@@ -174,7 +175,7 @@ fn figure<'a>(
         None => (Vec::new(), None),
     };
     fixed.push(kinds(&records));
-    let picture = if experiment == map::EXPERIMENT {
+    let picture = if experiment == name::HEAP_MAP {
         map::html(&id, &records)
     } else {
         sim::html(experiment, &records)

@@ -2,10 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use haul_model::{Bytes, Comparison, Record, Verdict, limit};
+use haul_model::experiment::key;
+use haul_model::{Bytes, Comparison, Record, Verdict};
 
 use super::plan::{Place, Plan, Point, role};
 use super::{Control, Guide, Plot, Role, Series, Shape, View, controls};
+use crate::limit;
 use crate::select::{Section, distinct, rank, threads};
 use crate::{rerun, text};
 
@@ -65,8 +67,8 @@ fn values_of(points: &[Point<'_>], name: &str) -> Vec<String> {
 
 fn shown(name: &str, values: Vec<String>) -> Vec<String> {
     let show = |value: String| match name {
-        "level" => text::level(&value),
-        "size_bytes" => value.parse::<Bytes>().map_or(value, |bytes| bytes.to_string()),
+        key::LEVEL => text::level(&value),
+        key::SIZE_BYTES => value.parse::<Bytes>().map_or(value, |bytes| bytes.to_string()),
         _ => value,
     };
     values.into_iter().map(show).collect()
@@ -75,7 +77,7 @@ fn shown(name: &str, values: Vec<String>) -> Vec<String> {
 /// `function memcpy`, `1 thread`: what a reader would otherwise look for among the controls.
 fn same_for_all(plan: &Plan, points: &[Point<'_>], controls: &[String]) -> Vec<String> {
     let own = plan.own_fields();
-    ["function", "threads", "level", "phase"]
+    [key::FUNCTION, key::THREADS, key::LEVEL, key::PHASE]
         .into_iter()
         .filter(|name| !own.contains(name) && !controls.iter().any(|control| control == name))
         .filter_map(|name| {
@@ -84,13 +86,13 @@ fn same_for_all(plan: &Plan, points: &[Point<'_>], controls: &[String]) -> Vec<S
                 return None;
             }
             match (name, values.as_slice()) {
-                ("threads", [one]) => one.parse().ok().map(|n| text::count(n, "thread")),
-                ("level", [one]) => Some(
+                (key::THREADS, [one]) => one.parse().ok().map(|n| text::count(n, "thread")),
+                (key::LEVEL, [one]) => Some(
                     format!("data in {}", text::level(one))
                         .replace("data in mixed", "mixed levels")
                         .replace("data in cold", "cold data"),
                 ),
-                ("phase", [one]) => Some(format!("{one} phase")),
+                (key::PHASE, [one]) => Some(format!("{one} phase")),
                 (_, [one]) => Some(one.clone()),
                 _ => None,
             }

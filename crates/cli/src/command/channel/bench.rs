@@ -7,6 +7,7 @@ use haul::sys::Sys;
 use haul_experiments::Experiment;
 use haul_experiments::channel::way::{ANNOUNCED, INTEGRITY, UNTRUSTED};
 use haul_experiments::channel::{self, Launch, Peer, Subject, Target, baseline_first, can_move};
+use haul_model::experiment::{key, name};
 use haul_model::{Bytes, Nanos, Record};
 
 use crate::arguments::channel::{Asked, Bench as Arguments};
@@ -277,15 +278,16 @@ fn figures<'a>(records: impl Iterator<Item = &'a Record>) -> Table {
         ">floor",
     ]);
     let records: Vec<&Record> =
-        records.filter(|record| record.experiment == channel::bench::EXPERIMENT).collect();
+        records.filter(|record| record.experiment == name::CHANNEL_TRANSFER).collect();
     let text = |record: &Record, name: &str| {
         record.parameters.get(name).map_or(String::new(), |value| match value.as_str() {
             Some(text) => text.to_owned(),
             None => value.to_string(),
         })
     };
-    let group =
-        |record: &Record| ["size_bytes", "target", "busy_core"].map(|name| text(record, name));
+    let group = |record: &Record| {
+        [key::SIZE_BYTES, key::TARGET, key::BUSY_CORE].map(|name| text(record, name))
+    };
     let mut last = None;
     for record in records.iter().filter(|record| record.metric == "throughput") {
         let own = group(record);
@@ -317,7 +319,7 @@ fn figures<'a>(records: impl Iterator<Item = &'a Record>) -> Table {
 
 /// The subject, and what haul's choice was.
 fn subject(record: &Record) -> String {
-    let chosen = record.parameters.get("mechanism").and_then(|value| value.as_str());
+    let chosen = record.parameters.get(key::MECHANISM).and_then(|value| value.as_str());
     match chosen.filter(|_| record.subject == "haul:auto") {
         Some(mechanism) => format!("{} ({mechanism})", record.subject),
         None => record.subject.clone(),

@@ -10,7 +10,9 @@ use haul_experiments::copy::{Drawn, Function, Plain, Selection, Sizes, ThenRead,
 use haul_experiments::memory::Bandwidth;
 use haul_measure::distribution::{Alignment, Overlap, SIZE_MAX_BYTES};
 use haul_measure::{Caches, Distribution, Level, distribution};
-use haul_model::{Bytes, Comparison, Nanos, Record, Verdict, limit};
+use haul_model::experiment::{key, name};
+use haul_model::{Bytes, Comparison, Nanos, Record, Verdict};
+use haul_report::limit;
 
 use crate::arguments;
 use crate::command::steps::{self, Steps};
@@ -229,9 +231,9 @@ pub(super) fn comparisons<'a>(records: impl Iterator<Item = &'a Record>) -> Tabl
     let mut table = Table::new(&headings);
     let mut last_size = None;
     // What memory allows is a rate, of which more is better: a column here, no row.
-    for record in records.iter().filter(|record| record.experiment != limit::EXPERIMENT) {
+    for record in records.iter().filter(|record| record.experiment != name::MEMORY_BANDWIDTH) {
         let Some(comparison) = &record.comparison else { continue };
-        let size = record.parameters.get("size_bytes");
+        let size = record.parameters.get(key::SIZE_BYTES);
         if last_size.is_some_and(|last| last != size) && has_rates {
             table.add(Vec::new());
         }
@@ -263,7 +265,7 @@ const READER_COLUMN: usize = 4;
 
 /// What of each target is read right after its call.
 fn reader(record: &Record) -> &str {
-    let said = record.parameters.get("then_read").and_then(|value| value.as_str());
+    let said = record.parameters.get(key::THEN_READ).and_then(|value| value.as_str());
     said.unwrap_or(ThenRead::Nothing.name())
 }
 
@@ -296,15 +298,15 @@ fn what(record: &Record) -> Vec<String> {
         Some(value) => value.as_str().map_or_else(|| value.to_string(), str::to_owned),
         None => String::new(),
     };
-    let sizes = match record.parameters.get("size_bytes").and_then(|size| size.as_u64()) {
+    let sizes = match record.parameters.get(key::SIZE_BYTES).and_then(|size| size.as_u64()) {
         Some(size) => Bytes(size).to_string(),
-        None => text("distribution") + &text("size_class"),
+        None => text(key::DISTRIBUTION) + &text(key::SIZE_CLASS),
     };
     vec![
-        text("function"),
+        text(key::FUNCTION),
         sizes,
-        text("level"),
-        text("threads"),
+        text(key::LEVEL),
+        text(key::THREADS),
         record.subject.clone(),
         record.median().map_or(String::new(), |ns| Nanos(ns).to_string()),
     ]

@@ -12,6 +12,7 @@ use haul_experiments::channel::choice::{self, Chosen};
 use haul_experiments::copy::Function;
 use haul_experiments::copy::tune::{self, Part, Tuned, Verdict};
 use haul_measure::Caches;
+use haul_model::experiment::{key, name};
 use haul_model::{Bytes, Record};
 
 use crate::arguments;
@@ -172,7 +173,7 @@ pub(in crate::command) fn how_to_activate(path: &Path) -> String {
 /// worth checking, the best other way that training found at each size.
 fn evidence<'a>(all: impl Iterator<Item = &'a Record>, file: &str) -> Vec<Evidence> {
     let records: Vec<&Record> = all
-        .filter(|record| record.experiment == "copy.tune")
+        .filter(|record| record.experiment == name::COPY_TUNE)
         .filter(|record| record.comparison.as_ref().is_some_and(|c| c.baseline != record.subject))
         .collect();
     let mut evidence = Vec::new();
@@ -181,8 +182,8 @@ fn evidence<'a>(all: impl Iterator<Item = &'a Record>, file: &str) -> Vec<Eviden
             let has = |record: &Record, name: &str, value: &str| {
                 record.parameters.get(name).and_then(|v| v.as_str()) == Some(value)
             };
-            let of_function = records.iter().filter(|r| has(r, "function", function.name()));
-            of_function.filter(|r| has(r, "phase", phase)).copied().collect()
+            let of_function = records.iter().filter(|r| has(r, key::FUNCTION, function.name()));
+            of_function.filter(|r| has(r, key::PHASE, phase)).copied().collect()
         };
         let checked = of_phase("check");
         let told = if checked.is_empty() { best_by_size(&of_phase("train")) } else { checked };
@@ -197,7 +198,7 @@ fn best_by_size<'a>(records: &[&'a Record]) -> Vec<&'a Record> {
     let ratio = |record: &Record| record.comparison.as_ref().map_or(f64::INFINITY, |c| c.ratio);
     let mut best: BTreeMap<u64, &Record> = BTreeMap::new();
     for &record in records {
-        let size = record.parameters.get("size_bytes").and_then(|v| v.as_u64()).unwrap_or(0);
+        let size = record.parameters.get(key::SIZE_BYTES).and_then(|v| v.as_u64()).unwrap_or(0);
         let entry = best.entry(size).or_insert(record);
         if ratio(record) < ratio(entry) {
             *entry = record;

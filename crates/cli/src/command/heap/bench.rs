@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use haul_experiments::drive::Program;
 use haul_experiments::heap::{self, Extent, Found, Peer, Shape, Test, baseline_first, check_shape};
+use haul_model::experiment::{key, name};
 use haul_model::{Bytes, Nanos, Record};
 
 use crate::arguments::heap::{Align, Bench as Arguments};
@@ -160,7 +161,7 @@ fn figures<'a>(records: impl Iterator<Item = &'a Record>) -> Table {
         ">floor",
     ]);
     let mut last = None;
-    for record in records.filter(|record| record.experiment.starts_with("heap.")) {
+    for record in records.filter(|record| record.experiment.starts_with(name::HEAP)) {
         let group = (&record.experiment, blocks(record), figure(record));
         if last.as_ref().is_some_and(|last| *last != group) {
             table.add(Vec::new());
@@ -168,9 +169,9 @@ fn figures<'a>(records: impl Iterator<Item = &'a Record>) -> Table {
         let text =
             |name: &str| record.parameters.get(name).map_or(String::new(), ToString::to_string);
         let mut row = vec![
-            record.experiment.trim_start_matches("heap.").to_owned(),
+            record.experiment.trim_start_matches(name::HEAP).to_owned(),
             group.1.clone(),
-            text("threads"),
+            text(key::THREADS),
             group.2.clone(),
             record.subject.clone(),
             value(record),
@@ -190,14 +191,14 @@ fn figures<'a>(records: impl Iterator<Item = &'a Record>) -> Table {
 
 fn blocks(record: &Record) -> String {
     let bytes = |name: &str| record.parameters.get(name).and_then(|value| value.as_u64());
-    match (bytes("size_bytes"), bytes("align_bytes")) {
+    match (bytes(key::SIZE_BYTES), bytes(key::ALIGN_BYTES)) {
         (Some(size), Some(align)) => format!("{} @ {}", Bytes(size), Bytes(align)),
         _ => String::new(),
     }
 }
 
 fn figure(record: &Record) -> String {
-    match record.parameters.get("round") {
+    match record.parameters.get(key::ROUND) {
         Some(round) => format!("{} {round}", record.metric),
         None => record.metric.clone(),
     }

@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use haul_experiments::context::{Context, Step};
 use haul_experiments::sim::{self, Setting, program, sweep};
+use haul_model::experiment::{key, name};
 use haul_model::{Kind, Record};
 use haul_sim::{Machine, Outcome};
 
@@ -160,13 +161,13 @@ impl Run {
     fn record(&self, metric: &str, unit: &str, value: f64) -> Record {
         let program = std::path::Path::new(&self.task.program);
         let name = program.file_name().unwrap_or(program.as_os_str()).to_string_lossy();
-        let mut record =
-            Record::new("", "sim.program", "haul", metric, unit).with("program", name.into_owned());
+        let mut record = Record::new("", name::SIM_PROGRAM, "haul", metric, unit)
+            .with(key::PROGRAM, name.into_owned());
         if self.task.is_workload() {
             record = record
-                .with("payload_bytes", self.task.payload_bytes)
-                .with("packets", self.task.packets)
-                .with("copying", format!("{:?}", self.task.copying).to_lowercase());
+                .with(key::PAYLOAD_BYTES, self.task.payload_bytes)
+                .with(key::PACKETS, self.task.packets)
+                .with(key::COPYING, format!("{:?}", self.task.copying).to_lowercase());
         }
         record.samples = vec![value];
         record.kind = Kind::Modelled;
@@ -176,8 +177,8 @@ impl Run {
     /// How fast it was simulated, by what.
     fn speed(&self, core: &str, instructions: u64, seconds: f64) -> Record {
         let mips = mips(instructions, seconds);
-        let mut speed = self.record("simulated_mips", "million/s", mips).with("core", core);
-        speed.experiment = "sim.speed".into();
+        let mut speed = self.record("simulated_mips", "million/s", mips).with(key::CORE, core);
+        speed.experiment = name::SIM_SPEED.into();
         speed.kind = Kind::Measured;
         speed
     }

@@ -9,7 +9,7 @@ use haul_experiments::drive::Program;
 use haul_experiments::experiment::Time;
 use haul_experiments::{Context, Experiment};
 use haul_measure::Caches;
-use haul_model::{Machine, Record, limit};
+use haul_model::{Machine, Record};
 
 use super::schedule::Schedule;
 use crate::command::this_machine;
@@ -162,30 +162,13 @@ impl<'a> Runner<'a> {
             stop: &STOP,
             caches: self.caches,
             cpus: Vec::new(),
-            sink: &mut |record| {
-                let record = beside_limit(journal, record);
-                journal.add(record);
-            },
+            sink: &mut |record| journal.add(record),
             progress: &mut |step| progress.advance(&step.what),
             warn: &mut |text| progress.say(&format!("haul: warning: {text}")),
         };
         let outcome = measure(&mut context);
         self.journal.check()?;
         Ok(outcome?)
-    }
-}
-
-/// A copy or a fill of one size with what memory allows it, where that was measured before it.
-fn beside_limit(journal: &Journal, record: Record) -> Record {
-    if record.experiment != "copy.size" {
-        return record;
-    }
-    match limit::throughput(&record).zip(limit::memory_limit(journal.records(), &record)) {
-        None => record,
-        Some((rate, allowed)) => {
-            let short = |value: f64| (value * 1000.0).round() / 1000.0;
-            record.with("limit_gb_s", short(allowed)).with("of_limit", short(rate / allowed))
-        }
     }
 }
 

@@ -20,6 +20,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use haul_measure::Caches;
+use haul_model::experiment::{key, name};
 use haul_model::{Kind, Record};
 use haul_sim::Image;
 
@@ -200,15 +201,16 @@ fn emit_speed(results: &Results, began: Instant, threads: usize, context: &mut C
             continue;
         }
         let core = point::issue(in_order).name();
-        let mut record = Record::new("", "sim.speed", "haul", "simulated_mips", "million/s")
-            .with("core", core)
-            .with("packets", results.packets)
-            .with("threads", threads);
+        let mut record = Record::new("", name::SIM_SPEED, "haul", "simulated_mips", "million/s")
+            .with(key::CORE, core)
+            .with(key::PACKETS, results.packets)
+            .with(key::THREADS, threads);
         record.samples = mips;
         record.kind = Kind::Measured;
         context.emit(record);
     }
-    let mut record = Record::new("", "sim.speed", "haul", "time", "s").with("threads", threads);
+    let mut record =
+        Record::new("", name::SIM_SPEED, "haul", "time", "s").with(key::THREADS, threads);
     record.samples = vec![began.elapsed().as_secs_f64()];
     record.kind = Kind::Measured;
     context.emit(record);
