@@ -1,7 +1,7 @@
 //! From an interleaved run to its records.
 
 use haul_measure::interleave::{Control, SubjectOutcome};
-use haul_measure::{Outcome, Plan, Progress, Subject};
+use haul_measure::{Outcome, Progress, Sampling, Subject};
 use haul_model::experiment::key;
 use haul_model::{Comparison, Record};
 
@@ -43,15 +43,15 @@ pub fn measure(
     what: &str,
     subjects: &[&dyn Subject],
     baseline: usize,
-    plan: &Plan,
+    sampling: &Sampling,
 ) -> Result<Outcome, Error> {
-    let plan = Plan { cpus: context.cpus.clone(), ..plan.clone() };
+    let sampling = Sampling { cpus: context.cpus.clone(), ..sampling.clone() };
     let told = &mut *context.progress;
     let mut progress = |progress: Progress| {
         told(&Step { what: what.to_owned(), elapsed: progress.elapsed, budget: progress.budget });
     };
     let mut control = Control { stop: context.stop, progress: &mut progress };
-    Ok(haul_measure::interleave::run(subjects, baseline, &plan, &mut control)?)
+    Ok(haul_measure::interleave::run(subjects, baseline, &sampling, &mut control)?)
 }
 
 /// Emits one record for each subject that has samples.

@@ -30,7 +30,7 @@ pub fn is_one(name: &str) -> bool {
     MECHANISMS.iter().any(|(known, _)| name.strip_prefix("haul:") == Some(known))
 }
 
-/// What the records say of haul's ways to another process.
+/// What the records say of haul's transports to another process.
 #[derive(Debug, Default)]
 pub struct Chosen<'a> {
     /// For `haul.toml`: empty where nothing was measured that could be trusted.
@@ -87,7 +87,7 @@ fn rates<'a>(records: &[&'a Record], trusted: bool, idle: bool) -> Rates<'a> {
         let known = MECHANISMS.iter().find(|(name, needs_trust)| {
             record.subject.strip_prefix("haul:") == Some(name) && (trusted || !needs_trust)
         });
-        // What fell back to another way says nothing of its own.
+        // What fell back to another mechanism says nothing of its own.
         let took = record.parameters.get(key::MECHANISM).and_then(|took| took.as_str());
         let known = known.filter(|(name, _)| took.is_none_or(|took| took == *name));
         if let Some((name, _)) = known.filter(|_| busy == Some(u64::from(!idle))) {

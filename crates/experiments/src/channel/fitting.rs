@@ -1,4 +1,4 @@
-//! Which ways have the memory that they need: the others are left out, and the rest goes on.
+//! Which subjects have the memory that they need: the others are left out, and the rest goes on.
 
 use haul_measure::Error as Unmeasurable;
 use haul_model::Bytes;
@@ -54,7 +54,7 @@ impl Bench {
     }
 }
 
-/// What a way has beside source and target of haul's own pair, in samples.
+/// What a transport has beside source and target of haul's own pair, in samples.
 fn beside(subject: &Subject) -> u64 {
     let own =
         if subject.found.as_ref().is_some_and(|found| found.launch.is_some()) { PAIR } else { 0 };

@@ -23,7 +23,7 @@ const MPI_C: &str = include_str!("../../../../peers/mpi/driver.c");
 const ICEORYX2: &str = "haul-peer-iceoryx2";
 const ICEORYX2_VARIABLE: &str = "HAUL_PEER_ICEORYX2";
 
-/// Another way for bytes to get from process to process.
+/// Another transport from process to process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Peer {
     /// Unified Communication X: tag send and receive.
@@ -36,7 +36,8 @@ pub enum Peer {
     Pipe,
     /// A Unix stream socket.
     Unix,
-    /// The seed's two ways: shared memory of the whole size, and vmsplice at both ends of a pipe.
+    /// The seed's two transports: shared memory of the whole size, and vmsplice at both ends of a
+    /// pipe.
     Seed,
     /// One warm memcpy within the receiver: no transfer, but the least that a copy costs.
     Memcpy,

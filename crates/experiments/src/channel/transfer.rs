@@ -16,7 +16,7 @@ use super::bench::{Bench, Target, is_sealed};
 use super::busy::Busy;
 use super::protocol::Kind;
 use super::run::{Entrant, Run, Sample};
-use super::way::{ANNOUNCED, DIRTY_PAGES, UNTRUSTED};
+use super::transport::{ANNOUNCED, DIRTY_PAGES, UNTRUSTED};
 use crate::context::Context;
 use crate::error::Error;
 use crate::experiment::{Experiment, nanoseconds};

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use haul_copy::Policy;
 use haul_measure::distribution::{Alignment, Overlap, SIZE_MAX_BYTES};
-use haul_measure::{Caches, Distribution, Level, Plan, Subject};
+use haul_measure::{Caches, Distribution, Level, Sampling, Subject};
 use haul_model::experiment::{key, name};
 use haul_model::{Bytes, SizeClass};
 
@@ -92,15 +92,15 @@ impl Drawn {
         }
     }
 
-    fn plan(&self, workload: &Workload) -> Plan {
-        Plan {
+    fn sampling(&self, workload: &Workload) -> Sampling {
+        Sampling {
             sample: SAMPLE,
             iterations_multiple: workload.operations_multiple(),
             budget: self.budget,
             precision: self.precision,
             threads: self.threads,
             seed: self.seed,
-            ..Plan::default()
+            ..Sampling::default()
         }
     }
 }
@@ -203,8 +203,8 @@ impl Experiment for Drawn {
         let on: Vec<Box<dyn Subject + '_>> =
             candidates.iter().map(|candidate| subject(self, *candidate, &workload)).collect();
         let entrants: Vec<&dyn Subject> = on.iter().map(|subject| &**subject).collect();
-        let plan = self.plan(&workload);
-        let outcome = outcome::measure(context, &self.name(), &entrants, 0, &plan)?;
+        let sampling = self.sampling(&workload);
+        let outcome = outcome::measure(context, &self.name(), &entrants, 0, &sampling)?;
         drop(entrants);
         drop(on);
         proof::check(self.function, &candidates, &mut workload)?;

@@ -6,7 +6,7 @@ use haul_measure::distribution::{Alignment, Overlap, SIZE_MAX_BYTES};
 use haul_measure::interleave::best;
 use haul_measure::memory::check_available;
 use haul_measure::sys::Proc;
-use haul_measure::{Caches, Distribution, Level, Outcome, Plan, Subject};
+use haul_measure::{Caches, Distribution, Level, Outcome, Sampling, Subject};
 use haul_model::Bytes;
 use haul_model::experiment::{key, name};
 
@@ -168,7 +168,8 @@ fn measure_size(config: &Sizes, size: usize, context: &mut Context<'_>) -> Resul
         .collect();
     let entrants: Vec<&dyn Subject> = on.iter().map(|subject| subject as &dyn Subject).collect();
     let what = format!("{} of {}", config.function.name(), Bytes(size as u64));
-    let outcome = outcome::measure(context, &what, &entrants, 0, &plan(config, size, &workload))?;
+    let outcome =
+        outcome::measure(context, &what, &entrants, 0, &sampling(config, size, &workload))?;
     drop(entrants);
     drop(on);
     proof::check(config.function, &candidates, &mut workload)?;
@@ -252,8 +253,8 @@ fn workload(config: &Sizes, size: usize, context: &Context<'_>) -> Result<Worklo
     Ok(Workload::drawn(&mix, &context.caches, config.threads)?)
 }
 
-fn plan(config: &Sizes, size: usize, workload: &Workload) -> Plan {
-    Plan {
+fn sampling(config: &Sizes, size: usize, workload: &Workload) -> Sampling {
+    Sampling {
         sample: SAMPLE,
         iterations_multiple: workload.operations_multiple(),
         budget: config.budget / u32::try_from(config.sizes_bytes.len()).unwrap_or(u32::MAX),
@@ -261,7 +262,7 @@ fn plan(config: &Sizes, size: usize, workload: &Workload) -> Plan {
         rounds_min: if size >= FEW_ROUNDS_FROM_BYTES { ROUNDS_MIN_LARGE } else { ROUNDS_MIN },
         threads: config.threads,
         seed: config.seed,
-        ..Plan::default()
+        ..Sampling::default()
     }
 }
 

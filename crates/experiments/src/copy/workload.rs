@@ -102,7 +102,7 @@ pub struct Mix<'a> {
 /// Memory and lists for each thread.
 #[derive(Debug)]
 pub struct Workload {
-    threads: Vec<Lane>,
+    threads: Vec<PerThread>,
     turn: Turn,
     /// Operations that a subject does untimed before each sample at least.
     lead_in_min: u64,
@@ -200,7 +200,7 @@ impl Ground {
 
 /// One thread's memory, lists, and place in them.
 #[derive(Debug)]
-struct Lane {
+struct PerThread {
     region: Region,
     lists: Vec<List>,
     ground: Ground,
@@ -218,8 +218,8 @@ impl Workload {
     /// # Errors
     /// The memory is more than the machine has to give.
     pub fn drawn(mix: &Mix<'_>, caches: &Caches, threads: usize) -> Result<Self, Error> {
-        let draw = |lane: usize| {
-            let seed = mix.seed.wrapping_add(lane as u64);
+        let draw = |thread: usize| {
+            let seed = mix.seed.wrapping_add(thread as u64);
             let mut placement = Placement::new(mix.level, caches, mix.sizes.size_max_bytes(), seed);
             let mut random = Random::new(seed);
             let count = operations_of_a_list(mix, caches);
@@ -246,8 +246,8 @@ impl Workload {
         seed: u64,
     ) -> Result<Self, Error> {
         let resident = Resident::new(size);
-        let draw = |lane: usize| {
-            let mut random = Random::new(seed.wrapping_add(lane as u64));
+        let draw = |thread: usize| {
+            let mut random = Random::new(seed.wrapping_add(thread as u64));
             let mut list = || {
                 let place = resident.place(&mut random);
                 let one = |_| resident.draw(place, &mut random, alignment);
@@ -275,8 +275,8 @@ impl Workload {
             List::pack(&[operation; OPERATIONS_REPEATING])
         };
         let lists = (0..PLACES).map(|_| list()).collect();
-        let lane = Lane::new(pair.region()?, lists, Ground::Apart(pair));
-        Ok(Self { threads: vec![lane], turn: Turn::Round, lead_in_min: 1 })
+        let own = PerThread::new(pair.region()?, lists, Ground::Apart(pair));
+        Ok(Self { threads: vec![own], turn: Turn::Round, lead_in_min: 1 })
     }
 
     fn new(
@@ -285,16 +285,16 @@ impl Workload {
         lead_in_min: u64,
         draw: impl Fn(usize) -> (Vec<List>, Ground),
     ) -> Result<Self, Error> {
-        let lanes: Vec<_> = (0..threads).map(draw).collect();
-        let bytes = lanes.iter().map(|(_, ground)| ground.region_bytes() as u64);
+        let drawn: Vec<_> = (0..threads).map(draw).collect();
+        let bytes = drawn.iter().map(|(_, ground)| ground.region_bytes() as u64);
         check_available(bytes.fold(0, u64::saturating_add), &Proc::default())?;
-        let threads = lanes.into_iter().map(|(lists, ground)| {
+        let threads = drawn.into_iter().map(|(lists, ground)| {
             // Whole huge pages: the kernel gives none for a part, and base pages lie where they
             // fall in L2.
             let bytes = ground.region_bytes().saturating_add(READ_SLACK_BYTES);
             let bytes = bytes.checked_next_multiple_of(HUGE_PAGE_BYTES).unwrap_or(bytes);
             let region = Region::touched(bytes, Pages::Huge)?;
-            Ok(Lane::new(region, lists, ground))
+            Ok(PerThread::new(region, lists, ground))
         });
         Ok(Self { threads: threads.collect::<Result<_, Error>>()?, turn, lead_in_min })
     }
@@ -304,7 +304,7 @@ impl Workload {
     #[must_use]
     pub fn operations_multiple(&self) -> u64 {
         match self.turn {
-            Turn::List => self.threads.first().map_or(1, |lane| lane.lists[0].len() as u64),
+            Turn::List => self.threads.first().map_or(1, |own| own.lists[0].len() as u64),
             Turn::Round => 1,
         }
     }
@@ -312,16 +312,16 @@ impl Workload {
     /// Whether the largest sizes do not fit into the level.
     #[must_use]
     pub fn is_grown(&self) -> bool {
-        let grown = |lane: &Lane| matches!(&lane.ground, Ground::Level(it) if it.is_grown());
+        let grown = |own: &PerThread| matches!(&own.ground, Ground::Level(it) if it.is_grown());
         self.threads.iter().any(grown)
     }
 
     /// The first thread's memory and some of its operations, for proofs. No run may be going on.
     pub fn proof_material(&mut self, count: usize) -> (&mut [u8], Vec<Operation>) {
-        let lane = &mut self.threads[0];
-        let list = &lane.lists[0];
+        let own = &mut self.threads[0];
+        let list = &own.lists[0];
         let operations = (0..count.min(list.len())).map(|index| list.operation(index)).collect();
-        (lane.region.as_mut_slice(), operations)
+        (own.region.as_mut_slice(), operations)
     }
 }
 
@@ -374,41 +374,41 @@ impl Subject for OnWorkload<'_> {
     /// Takes a list that was not used for long into the cache where lists lie, has the subject do
     /// an eighth of a sample of another one, and starts at the beginning of the first.
     fn prepare(&self, thread: usize, round: u64, iterations: u64) {
-        let lane = &self.workload.threads[thread];
-        let sample = lane.samples.fetch_add(1, Ordering::Relaxed);
+        let own = &self.workload.threads[thread];
+        let sample = own.samples.fetch_add(1, Ordering::Relaxed);
         let lead_in = (iterations / LEAD_IN_DIVISOR).min(OPERATIONS_MAX as u64);
-        lane.place.store(lane.ground.place_bytes(round), Ordering::Relaxed);
+        own.place.store(own.ground.place_bytes(round), Ordering::Relaxed);
         match self.workload.turn {
             Turn::List => {
-                let list = sample.wrapping_mul(LIST_STRIDE) % lane.lists.len();
-                lane.lists[list].touch(LINE_BYTES);
-                lane.start((list + lane.lists.len() / 2) % lane.lists.len(), 0);
+                let list = sample.wrapping_mul(LIST_STRIDE) % own.lists.len();
+                own.lists[list].touch(LINE_BYTES);
+                own.start((list + own.lists.len() / 2) % own.lists.len(), 0);
                 self.run(thread, lead_in);
-                lane.start(list, 0);
+                own.start(list, 0);
             }
             Turn::Round => {
-                let list = (round % lane.lists.len() as u64) as usize;
-                lane.start(list, 0);
+                let list = (round % own.lists.len() as u64) as usize;
+                own.start(list, 0);
                 self.run(thread, lead_in.max(self.workload.lead_in_min));
-                lane.start(list, 0);
+                own.start(list, 0);
             }
         }
     }
 
     fn run(&self, thread: usize, iterations: u64) {
-        let lane = &self.workload.threads[thread];
-        let shift = lane.ground.shift_bytes(lane.samples.load(Ordering::Relaxed) as u64);
-        let place = lane.place.load(Ordering::Relaxed);
-        let base = lane.region.pointer().wrapping_add(place + shift);
-        let mut index = lane.list.load(Ordering::Relaxed);
-        let mut position = lane.position.load(Ordering::Relaxed);
+        let own = &self.workload.threads[thread];
+        let shift = own.ground.shift_bytes(own.samples.load(Ordering::Relaxed) as u64);
+        let place = own.place.load(Ordering::Relaxed);
+        let base = own.region.pointer().wrapping_add(place + shift);
+        let mut index = own.list.load(Ordering::Relaxed);
+        let mut position = own.position.load(Ordering::Relaxed);
         let mut rest = iterations as usize;
         while rest > 0 {
-            let list = &lane.lists[index];
+            let list = &own.lists[index];
             let count = rest.min(list.len() - position);
-            // SAFETY: the ground drew the operations, and its region, which this lane mapped with
-            // the slack behind it, holds them at every place and under every shift; only this
-            // thread uses it.
+            // SAFETY: the ground drew the operations, and its region, which was mapped for this
+            // thread with the slack behind it, holds them at every place and under every shift;
+            // only this thread uses it.
             unsafe {
                 list.run(self.candidate.routine, position..position + count, base, self.read)
             };
@@ -417,16 +417,16 @@ impl Subject for OnWorkload<'_> {
             if position == list.len() {
                 position = 0;
                 index = match self.workload.turn {
-                    Turn::List => (index + 1) % lane.lists.len(),
+                    Turn::List => (index + 1) % own.lists.len(),
                     Turn::Round => index,
                 };
             }
         }
-        lane.start(index, position);
+        own.start(index, position);
     }
 }
 
-impl Lane {
+impl PerThread {
     fn new(region: Region, lists: Vec<List>, ground: Ground) -> Self {
         let [samples, place, list, position] = [const { AtomicUsize::new(0) }; 4];
         Self { region, lists, ground, samples, place, list, position }
@@ -465,15 +465,15 @@ mod tests {
         let caches = Caches { l1_bytes: 8 << 10, l2_bytes: 32 << 10, llc_bytes: 64 << 10 };
         for level in Level::ALL {
             let workload = Workload::drawn(&mix(&sizes, level), &caches, 1).unwrap();
-            let lane = &workload.threads[0];
+            let own = &workload.threads[0];
             let subject =
                 OnWorkload::new(available(Function::Memcpy, Plain::C)[0], &workload, ThenRead::All);
             let length = workload.operations_multiple();
             subject.prepare(0, 3, 8 * length);
-            let (start, lists) = (lane.list.load(Ordering::Relaxed), lane.lists.len());
+            let (start, lists) = (own.list.load(Ordering::Relaxed), own.lists.len());
             subject.run(0, 3 * length + 5);
-            assert_eq!(lane.list.load(Ordering::Relaxed), (start + 3) % lists, "{level}");
-            assert_eq!(lane.position.load(Ordering::Relaxed), 5, "{level}");
+            assert_eq!(own.list.load(Ordering::Relaxed), (start + 3) % lists, "{level}");
+            assert_eq!(own.position.load(Ordering::Relaxed), 5, "{level}");
         }
     }
 
@@ -506,15 +506,15 @@ mod tests {
             let candidates = &available(Function::Memcpy, Plain::C)[..3];
             let start = |candidate: &Candidate, round| {
                 OnWorkload::new(*candidate, &workload, ThenRead::Nothing).prepare(0, round, 64);
-                let lane = &workload.threads[0];
-                assert_eq!(lane.position.load(Ordering::Relaxed), 0);
-                let place = lane.place.load(Ordering::Relaxed);
+                let own = &workload.threads[0];
+                assert_eq!(own.position.load(Ordering::Relaxed), 0);
+                let place = own.place.load(Ordering::Relaxed);
                 // Of drawn sizes the list is each sample's own, and the place is the round's.
                 let list = match workload.turn {
                     Turn::List => 0,
-                    Turn::Round => lane.list.load(Ordering::Relaxed),
+                    Turn::Round => own.list.load(Ordering::Relaxed),
                 };
-                let first = lane.lists[list].operation(0);
+                let first = own.lists[list].operation(0);
                 (place + first.source, place + first.target)
             };
             let mut rounds = HashSet::new();
@@ -536,9 +536,9 @@ mod tests {
             OnWorkload::new(available(Function::Memcpy, Plain::C)[0], &workload, ThenRead::Nothing);
         subject.prepare(0, 7, 1);
         subject.run(0, 3 * OPERATIONS_REPEATING as u64 + 5);
-        let lane = &workload.threads[0];
-        assert_eq!(lane.list.load(Ordering::Relaxed), 7);
-        assert_eq!(lane.position.load(Ordering::Relaxed), 5);
+        let own = &workload.threads[0];
+        assert_eq!(own.list.load(Ordering::Relaxed), 7);
+        assert_eq!(own.position.load(Ordering::Relaxed), 5);
     }
 
     /// Where two buffers are to lie badly to each other, they do, and 4 GiB apart too, in memory

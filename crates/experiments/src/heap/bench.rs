@@ -203,7 +203,7 @@ impl Bench {
             ("threads", self.threads),
         ] {
             if value == 0 {
-                return Err(haul_measure::Error::Plan { what, value: 0, limit: 1 }.into());
+                return Err(haul_measure::Error::Sampling { what, value: 0, limit: 1 }.into());
             }
         }
         if self.test == Test::Remote && !self.threads.is_multiple_of(2) {

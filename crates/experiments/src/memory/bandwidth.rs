@@ -9,7 +9,7 @@ use std::time::Duration;
 use haul_copy::Isa;
 use haul_measure::memory::{Pages, Region, check_available};
 use haul_measure::sys::Proc;
-use haul_measure::{Caches, Plan, Subject};
+use haul_measure::{Caches, Sampling, Subject};
 use haul_model::experiment::{key, name};
 
 use crate::context::Context;
@@ -176,13 +176,13 @@ impl Experiment for Bandwidth {
             .collect();
         let entrants: Vec<&dyn Subject> =
             streams.iter().map(|stream| stream as &dyn Subject).collect();
-        let plan = Plan {
+        let sampling = Sampling {
             budget: self.budget,
             rounds_min: ROUNDS_MIN,
             threads: self.threads,
-            ..Plan::default()
+            ..Sampling::default()
         };
-        let outcome = outcome::measure(context, &self.name(), &entrants, 0, &plan)?;
+        let outcome = outcome::measure(context, &self.name(), &entrants, 0, &sampling)?;
         let template = Template {
             experiment: name::MEMORY_BANDWIDTH,
             parameters: vec![

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use haul_measure::memory::{HUGE_PAGE_BYTES, Pages, Region, check_available};
 use haul_measure::sys::{self, Proc};
-use haul_measure::{Caches, Outcome, Plan, Subject};
+use haul_measure::{Caches, Outcome, Sampling, Subject};
 use haul_model::experiment::{key, name};
 
 use crate::context::Context;
@@ -85,13 +85,13 @@ impl Experiment for Fault {
             if context.is_stopped() {
                 break;
             }
-            let plan = Plan {
+            let sampling = Sampling {
                 budget: self.budget / KINDS_OF_PAGES,
                 iterations_max: (MAPPED_MAX_BYTES / toucher.page_bytes) as u64,
-                ..Plan::default()
+                ..Sampling::default()
             };
             let what = format!("page faults, {} {}", toucher.pages.name(), self.touch.name());
-            let outcome = outcome::measure(context, &what, &[&toucher], 0, &plan)?;
+            let outcome = outcome::measure(context, &what, &[&toucher], 0, &sampling)?;
             let template = Template {
                 experiment: name::MEMORY_FAULT,
                 parameters: vec![

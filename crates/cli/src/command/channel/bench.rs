@@ -5,7 +5,7 @@ use std::time::Duration;
 use haul::channel::Mechanism;
 use haul::sys::Sys;
 use haul_experiments::Experiment;
-use haul_experiments::channel::way::{ANNOUNCED, INTEGRITY, UNTRUSTED};
+use haul_experiments::channel::transport::{ANNOUNCED, INTEGRITY, UNTRUSTED};
 use haul_experiments::channel::{self, Launch, Peer, Subject, Target, baseline_first, can_move};
 use haul_model::experiment::{key, name};
 use haul_model::{Bytes, Nanos, Record};
@@ -23,8 +23,8 @@ const BUDGET_EACH: Duration = Duration::from_secs(3);
 /// What the seed moved: `dd bs=1M count=1000`.
 const SEED_BYTES: u64 = 1000 << 20;
 
-/// What stands beside the seed's three results: haul's choice, its own form of the seed's two ways,
-/// and what the seed had not.
+/// What stands beside the seed's three results: haul's choice, its own form of the seed's two
+/// transports, and what the seed had not.
 const BESIDE_THE_SEED: [Peer; 3] = [Peer::Seed, Peer::Memcpy, Peer::Pipe];
 const MYMEMCPY: &str = "seed:mymemcpy";
 
@@ -217,7 +217,7 @@ fn moves(name: &str, size: Bytes, target: Target) -> bool {
     usize::try_from(size.0).is_ok_and(|size| can_move(name, size, target))
 }
 
-/// Says which ways are measured with warm targets alone: their rows would be of no cold one.
+/// Says which subjects are measured with warm targets alone: their rows would be of no cold one.
 fn tell_of_warm_only(subjects: &[Subject], sizes: &[Bytes], targets: &[Target]) {
     let is_warm_only = |subject: &&Subject| {
         let to = |target| sizes.iter().any(|&size| moves(&subject.name, size, target));

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use haul_copy::Policy;
 use haul_measure::distribution::{Alignment, Overlap};
-use haul_measure::{Distribution, Level, Outcome, Plan, Subject};
+use haul_measure::{Distribution, Level, Outcome, Sampling, Subject};
 use haul_model::experiment::{key, name};
 use haul_model::{Bytes, Comparison};
 
@@ -150,13 +150,13 @@ fn run(
     budget: Duration,
     context: &mut Context<'_>,
 ) -> Result<Outcome, Error> {
-    let plan = Plan {
+    let sampling = Sampling {
         sample: SAMPLE,
         budget,
         rounds_min: ROUNDS_MIN,
         iterations_multiple: workload.operations_multiple(),
         seed: config.seed,
-        ..Plan::default()
+        ..Sampling::default()
     };
     let subjects: Vec<UnderPolicy<'_>> = entrants
         .iter()
@@ -170,7 +170,7 @@ fn run(
     let (_, what) = &item.what;
     let shown = what.as_u64().map_or_else(|| what.to_string(), |size| Bytes(size).to_string());
     let what = format!("{} {} of {shown}", item.phase, item.function.name());
-    outcome::measure(context, &what, &subjects, 0, &plan)
+    outcome::measure(context, &what, &subjects, 0, &sampling)
 }
 
 /// haul's function, under another name.

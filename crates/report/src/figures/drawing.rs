@@ -9,7 +9,7 @@ use crate::stats::quantile;
 use crate::text;
 
 /// How one experiment is drawn.
-pub(crate) struct Plan {
+pub(crate) struct Drawing {
     pub experiment: &'static str,
     pub title: &'static str,
     pub about: &'static str,
@@ -77,8 +77,8 @@ const LATENCY: Mode =
     Mode { name: "latency", label: "latency", title: "half a round trip", log: true };
 
 /// Every experiment with a plot, in the order of the page.
-pub(crate) const ALL: [Plan; 11] = [
-    Plan {
+pub(crate) const ALL: [Drawing; 11] = [
+    Drawing {
         experiment: name::COPY_SIZE,
         title: "Copy by size",
         about: "One call of each size. The best kernel is the fastest of all kernels at that size, chosen with \
@@ -93,7 +93,7 @@ pub(crate) const ALL: [Plan; 11] = [
         limits: true,
         best_of_subjects: false,
     },
-    Plan {
+    Drawing {
         experiment: name::COPY_DISTRIBUTION,
         title: "Copies as services make them",
         about: "Time over libc’s on sizes drawn from distributions, by where the data lies. Left of 1 is faster \
@@ -109,7 +109,7 @@ pub(crate) const ALL: [Plan; 11] = [
         limits: false,
         best_of_subjects: false,
     },
-    Plan {
+    Drawing {
         experiment: name::COPY_SIZE_CLASS,
         title: "Copies by size class",
         about: "Time over libc’s on sizes drawn evenly from a class. Left of 1 is faster than libc; a dot inside \
@@ -123,7 +123,7 @@ pub(crate) const ALL: [Plan; 11] = [
         limits: false,
         best_of_subjects: false,
     },
-    Plan {
+    Drawing {
         experiment: name::MEMORY_BANDWIDTH,
         title: "Memory bandwidth by threads",
         about: "What this machine reads, writes and copies beyond its caches, by the best of all ways that were \
@@ -137,7 +137,7 @@ pub(crate) const ALL: [Plan; 11] = [
         limits: false,
         best_of_subjects: true,
     },
-    Plan {
+    Drawing {
         experiment: name::MEMORY_FAULT,
         title: "What a page fault costs",
         about: "The first touch of a page that the kernel has not given yet, for each page. The line through a \
@@ -150,7 +150,7 @@ pub(crate) const ALL: [Plan; 11] = [
         limits: false,
         best_of_subjects: false,
     },
-    Plan {
+    Drawing {
         experiment: name::COPY_TUNE,
         title: "What tuning changed",
         about: "The default thresholds beside those that were tuned. The check phase uses sizes that the tuner \
@@ -167,7 +167,7 @@ pub(crate) const ALL: [Plan; 11] = [
         limits: false,
         best_of_subjects: false,
     },
-    Plan {
+    Drawing {
         experiment: name::HEAP_GROWTH,
         title: "Allocation as the heap grows",
         about: "Rounds of allocations with nothing freed between, as a program makes them that keeps what it \
@@ -182,7 +182,7 @@ pub(crate) const ALL: [Plan; 11] = [
         limits: false,
         best_of_subjects: false,
     },
-    Plan {
+    Drawing {
         experiment: name::HEAP_MIXED,
         title: "Allocation of two sizes in turn as the heap grows",
         about: "The same with blocks of the size and of twice the size in turn, each aligned to its own size.",
@@ -194,7 +194,7 @@ pub(crate) const ALL: [Plan; 11] = [
         limits: false,
         best_of_subjects: false,
     },
-    Plan {
+    Drawing {
         experiment: name::HEAP_PAIRS,
         title: "A block and its free",
         about: "A block is allocated and freed again at once, on each thread: from the start of all threads to \
@@ -207,7 +207,7 @@ pub(crate) const ALL: [Plan; 11] = [
         limits: false,
         best_of_subjects: false,
     },
-    Plan {
+    Drawing {
         experiment: name::HEAP_REPLAY,
         title: "A program’s allocations, replayed",
         about: "What a program asked of its allocator, recorded once and replayed on each heap, in turns within \
@@ -222,7 +222,7 @@ pub(crate) const ALL: [Plan; 11] = [
         limits: false,
         best_of_subjects: false,
     },
-    Plan {
+    Drawing {
         experiment: name::CHANNEL_TRANSFER,
         title: "Transfers between two processes",
         about: "Messages from private memory of one process to private memory of another, every byte verified. \
@@ -240,7 +240,7 @@ pub(crate) const ALL: [Plan; 11] = [
     },
 ];
 
-impl Plan {
+impl Drawing {
     /// The record on this plot; `None` where it lacks what the plot needs. It is in the table
     /// anyway.
     pub(crate) fn point<'a>(&self, record: &'a Record) -> Option<Point<'a>> {
