@@ -13,6 +13,7 @@
 //! - [`layers`]: which crate may import which;
 //! - [`modules`]: which module of a crate may import which;
 //! - [`style`]: lengths, banned words and calls, required attributes;
+//! - [`names`]: names of experiments and parameters, which the model has;
 //! - [`reach`]: source files that no `mod` reaches;
 //! - [`skips`]: reasons for skipping a test that `scripts/test` can check;
 //! - [`documents`]: links that resolve, documents that are linked, text that names a machine.
@@ -21,6 +22,7 @@ mod documents;
 mod layers;
 mod manifest;
 mod modules;
+mod names;
 mod reach;
 mod skips;
 mod source;
@@ -93,6 +95,12 @@ fn nothing_is_left_for_later() {
 #[test]
 fn libraries_make_no_banned_call() {
     assert_clean(in_rust_files(style::banned_calls));
+}
+
+#[test]
+fn experiments_and_parameters_are_named_in_the_model() {
+    let tree = Tree::load();
+    assert_clean(in_rust_files(|path, source| names::spelled_out(&tree, path, source)));
 }
 
 #[test]

@@ -1,11 +1,12 @@
 //! What haul measures: one module a part, subjects in, records out.
 //!
-//! Every experiment is a plain configuration and one function that takes it with a [`Context`];
-//! records leave through the context as soon as they are complete, so that an interrupted run
-//! keeps what it has. From the bottom up:
+//! Every experiment is a plain configuration that is an [`Experiment`]: it says what it costs, and
+//! is measured with a [`Context`]. Records leave through the context as soon as they are complete,
+//! so that an interrupted run keeps what it has. From the bottom up:
 //!
 //! - [`error`]: the one error of this crate;
 //! - [`context`]: which run and machine records are of, where they go, and who may stop it;
+//! - [`experiment`]: what every experiment says of itself;
 //! - `leave_out`: what becomes of a subject that fails;
 //! - [`drive`]: a process as a subject: started, talked with, ended;
 //! - `remarks`: what a record says beside its figure;
@@ -21,6 +22,7 @@ pub mod context;
 pub mod copy;
 pub mod drive;
 pub mod error;
+pub mod experiment;
 pub mod heap;
 mod leave_out;
 pub mod memory;
@@ -30,3 +32,4 @@ pub mod sim;
 
 pub use context::{Context, Step};
 pub use error::Error;
+pub use experiment::Experiment;

@@ -1,7 +1,8 @@
 //! From an interleaved run to its records.
 
 use haul_measure::interleave::{Control, SubjectOutcome};
-use haul_measure::{Outcome, Plan, Progress, Subject};
+use haul_measure::{Outcome, Progress, Sampling, Subject};
+use haul_model::experiment::key;
 use haul_model::{Comparison, Record};
 
 use crate::context::{Context, Step};
@@ -42,15 +43,15 @@ pub fn measure(
     what: &str,
     subjects: &[&dyn Subject],
     baseline: usize,
-    plan: &Plan,
+    sampling: &Sampling,
 ) -> Result<Outcome, Error> {
-    let plan = Plan { cpus: context.cpus.clone(), ..plan.clone() };
+    let sampling = Sampling { cpus: context.cpus.clone(), ..sampling.clone() };
     let told = &mut *context.progress;
     let mut progress = |progress: Progress| {
         told(&Step { what: what.to_owned(), elapsed: progress.elapsed, budget: progress.budget });
     };
     let mut control = Control { stop: context.stop, progress: &mut progress };
-    Ok(haul_measure::interleave::run(subjects, baseline, &plan, &mut control)?)
+    Ok(haul_measure::interleave::run(subjects, baseline, &sampling, &mut control)?)
 }
 
 /// Emits one record for each subject that has samples.
@@ -88,15 +89,15 @@ fn record(
         record = record.with(name, value.clone());
     }
     record = record
-        .with("operations_per_sample", subject.iterations)
-        .with("rounds_discarded", outcome.rounds_discarded as u64);
+        .with(key::OPERATIONS_PER_SAMPLE, subject.iterations)
+        .with(key::ROUNDS_DISCARDED, outcome.rounds_discarded as u64);
     if let Some(cpu_ns) = subject.account.cpu_ns_per_operation() {
-        record = record.with("cpu_ns", rounded(cpu_ns));
+        record = record.with(key::CPU_NS, rounded(cpu_ns));
     }
     let faults = subject.account.faults_minor + subject.account.faults_major;
-    record = record.with("page_faults", faults);
+    record = record.with(key::PAGE_FAULTS, faults);
     if let Some(peak_bytes) = subject.account.peak_bytes {
-        record = record.with("memory_peak_bytes", peak_bytes);
+        record = record.with(key::MEMORY_PEAK_BYTES, peak_bytes);
     }
     record = remarks.on(record);
     record.samples = subject.samples_ns.iter().map(|&ns| template.metric.of(ns)).collect();

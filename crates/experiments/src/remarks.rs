@@ -2,6 +2,7 @@
 
 use haul_measure::disturbance::Noticed;
 use haul_model::Record;
+use haul_model::experiment::key;
 
 /// The same for all records of a run.
 #[derive(Clone, Debug, Default)]
@@ -33,10 +34,10 @@ impl Remarks {
     /// A record that says so: `steal_percent` to two decimals, and `note` where there is one.
     pub(crate) fn on(&self, mut record: Record) -> Record {
         if let Some(percent) = self.steal_percent {
-            record = record.with("steal_percent", (100.0 * percent).round() / 100.0);
+            record = record.with(key::STEAL_PERCENT, (100.0 * percent).round() / 100.0);
         }
         if !self.notes.is_empty() {
-            record = record.with("note", self.notes.join("; "));
+            record = record.with(key::NOTE, self.notes.join("; "));
         }
         record
     }

@@ -7,11 +7,11 @@ use std::env;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use haul_experiments::Error;
 use haul_experiments::drive::Program;
 use haul_experiments::heap::{
-    Bench, Extent, Found, Peer, Shape, Test, baseline_first, check_shape, driver, measure_heap,
+    Bench, Extent, Found, Peer, Shape, Test, baseline_first, check_shape, driver,
 };
+use haul_experiments::{Error, Experiment};
 use haul_model::Record;
 
 use support::measured;
@@ -56,7 +56,7 @@ fn bench(test: Test, heaps: Vec<Found>) -> Bench {
 }
 
 fn measure(config: &Bench) -> (Result<(), Error>, Vec<Record>, Vec<String>) {
-    measured(|context| measure_heap(config, context))
+    measured(|context| config.measure(context))
 }
 
 fn records(config: &Bench) -> Vec<Record> {

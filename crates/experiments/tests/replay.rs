@@ -7,11 +7,12 @@ use std::env;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use haul_experiments::Experiment;
 use haul_experiments::drive::Program;
 use haul_experiments::heap::trace::OPERATIONS_MAX;
 use haul_experiments::heap::{
     Found, Part, Peer, Replay, Trace, baseline_first, driver, map_shared, map_trace,
-    measure_replay, operations_until,
+    operations_until,
 };
 use haul_heap::{Heap, Node};
 use haul_model::Record;
@@ -122,7 +123,7 @@ fn a_trace_is_replayed_by_its_threads_and_by_one() {
     let folder = tempfile::tempdir().unwrap();
     for (is_merged, threads) in [(false, 2), (true, 1)] {
         let config = replay(trace(folder.path()), is_merged);
-        let (done, records, _) = measured(|context| measure_replay(&config, context));
+        let (done, records, _) = measured(|context| config.measure(context));
         done.unwrap();
         assert!(records.iter().all(|record| record.parameters["threads"] == threads));
         for subject in ["haul", "libc"] {
@@ -167,7 +168,7 @@ fn a_footprint_is_at_least_what_lives_and_was_written() {
     };
     write(&path, &(0..10).map(block).collect::<Vec<_>>());
     let trace = Trace::read(&path, OPERATIONS_MAX, Part::All).unwrap();
-    let (done, records, _) = measured(|context| measure_replay(&replay(trace, false), context));
+    let (done, records, _) = measured(|context| replay(trace, false).measure(context));
     done.unwrap();
     for subject in ["haul", "libc"] {
         let is_peak = |r: &&Record| r.subject == subject && r.metric == "footprint_peak";

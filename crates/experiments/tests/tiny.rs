@@ -8,12 +8,11 @@ use std::time::Duration;
 use haul_experiments::copy::sizes::powers;
 use haul_experiments::copy::workload::Branches;
 use haul_experiments::copy::{
-    Drawn, Function, Plain, Selection, Shape, Sizes, ThenRead, Tune, available, measure_drawn,
-    measure_sizes, tune,
+    Drawn, Function, Plain, Selection, Shape, Sizes, ThenRead, Tune, available, tune,
 };
 use haul_experiments::memory::fault::Touch;
-use haul_experiments::memory::{Bandwidth, Fault, Operation, measure_bandwidth, measure_fault};
-use haul_experiments::{Context, Error};
+use haul_experiments::memory::{Bandwidth, Fault, Operation};
+use haul_experiments::{Context, Error, Experiment};
 use haul_measure::{Distribution, Level};
 use haul_model::{Record, SizeClass};
 
@@ -51,7 +50,7 @@ fn distributions_at_every_level_and_function() {
             let service = Distribution::find("service").unwrap();
             let config =
                 Drawn { level, budget: TINY, ..Drawn::new(function, Shape::Distribution(service)) };
-            let found = records(|context| measure_drawn(&config, context));
+            let found = records(|context| config.measure(context));
             assert_eq!(subjects(&found), ["libc", "haul", "haul-c"]);
             let calls = found.iter().map(|record| record.parameters["call"].as_str().unwrap());
             assert_eq!(calls.collect::<Vec<_>>(), ["c", "inline", "c"]);
@@ -91,7 +90,7 @@ fn size_classes_with_every_variant() {
             budget: TINY,
             ..Drawn::new(Function::Memcpy, shape)
         };
-        let found = records(|context| measure_drawn(&config, context));
+        let found = records(|context| config.measure(context));
         assert_eq!(
             found.len(),
             available(Function::Memcpy, Plain::C).len() - 2,
@@ -107,8 +106,8 @@ fn size_classes_with_every_variant() {
 fn sizes_of_all_kernels() {
     for function in Function::ALL {
         let config =
-            Sizes { budget_per_size: TINY, ..Sizes::new(function, powers(2048, 8192, 1).unwrap()) };
-        let found = records(|context| measure_sizes(&config, context));
+            Sizes { budget: 3 * TINY, ..Sizes::new(function, powers(2048, 8192, 1).unwrap()) };
+        let found = records(|context| config.measure(context));
         let each = available(function, Plain::C).len() - 2;
         assert_eq!(found.len(), 3 * each);
         assert_eq!(found[each].parameters["size_bytes"], 4096);
@@ -128,13 +127,13 @@ fn sizes_of_all_kernels() {
     let config = Sizes {
         level: Level::Cold,
         subjects: Selection::Named(vec!["haul".into()]),
-        budget_per_size: TINY,
+        budget: 2 * TINY,
         ..Sizes::new(Function::Memcpy, vec![4096, 2 << 20])
     };
     let read = Sizes { then_read: ThenRead::Last, ..config.clone() };
-    let found = records(|context| measure_sizes(&read, context));
+    let found = records(|context| read.measure(context));
     assert!(found.iter().all(|record| record.parameters["then_read"] == "last"));
-    let found = records(|context| measure_sizes(&config, context));
+    let found = records(|context| config.measure(context));
     assert_eq!(subjects(&found), ["libc", "haul", "libc", "haul"]);
     let note = |record: &Record| record.parameters.get("note").map(ToString::to_string);
     for record in &found[..2] {
@@ -155,10 +154,10 @@ fn sizes_of_all_kernels() {
 fn a_size_beyond_memory_is_refused_and_earlier_records_stay() {
     let config = Sizes {
         subjects: Selection::Named(vec!["haul".into()]),
-        budget_per_size: TINY,
+        budget: 2 * TINY,
         ..Sizes::new(Function::Memcpy, vec![4096, 1 << 50])
     };
-    let (done, found, warnings) = measured(|context| measure_sizes(&config, context));
+    let (done, found, warnings) = measured(|context| config.measure(context));
     assert_eq!(warnings, [""; 0]);
     let message = done.unwrap_err().to_string();
     assert!(message.contains("measure smaller sizes"), "{message}");
@@ -167,9 +166,8 @@ fn a_size_beyond_memory_is_refused_and_earlier_records_stay() {
 
 #[test]
 fn a_stopped_sweep_keeps_what_it_has() {
-    let config =
-        Sizes { budget_per_size: TINY, ..Sizes::new(Function::Memcpy, vec![2048, 4096, 8192]) };
-    let (done, found, warnings) = stopped_after(1, |context| measure_sizes(&config, context));
+    let config = Sizes { budget: 3 * TINY, ..Sizes::new(Function::Memcpy, vec![2048, 4096, 8192]) };
+    let (done, found, warnings) = stopped_after(1, |context| config.measure(context));
     done.unwrap();
     assert_eq!(warnings, [""; 0]);
     assert!(
@@ -182,7 +180,7 @@ fn bandwidth_of_every_operation() {
     for operation in Operation::ALL {
         for threads in [1, 2] {
             let config = Bandwidth { operation, threads, size_bytes: 1 << 20, budget: TINY };
-            let found = records(|context| measure_bandwidth(&config, context));
+            let found = records(|context| config.measure(context));
             let first = if operation == Operation::Read { "loads" } else { "libc" };
             assert_eq!(found[0].subject, first);
             for record in &found {
@@ -197,7 +195,7 @@ fn bandwidth_of_every_operation() {
 #[test]
 fn faults_of_both_kinds_of_pages() {
     for touch in [Touch::Write, Touch::Read] {
-        let found = records(|context| measure_fault(&Fault { touch, budget: TINY }, context));
+        let found = records(|context| Fault { touch, budget: 2 * TINY }.measure(context));
         assert_eq!(found.len(), 2);
         assert_eq!(found[1].parameters["pages"], "2MiB");
         assert_eq!(found[1].parameters["mode"], touch.name());
@@ -260,7 +258,7 @@ fn one_of_a_run_has_the_default_policy() {
     let service = Shape::Distribution(Distribution::find("service").unwrap());
     let config = Drawn { untuned: true, budget: TINY, ..Drawn::new(Function::Memset, service) };
     let before = haul_copy::Policy::current();
-    let found = records(|context| measure_drawn(&config, context));
+    let found = records(|context| config.measure(context));
     assert_eq!(subjects(&found), ["libc", "haul", "haul-c", "haul-untuned"]);
     assert_eq!(found[3].parameters["call"], "inline");
     assert_eq!(haul_copy::Policy::current(), before, "the policy is put back");

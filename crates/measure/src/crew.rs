@@ -96,7 +96,7 @@ where
     T: Send,
 {
     if threads == 0 {
-        return Err(Error::Plan { what: "threads", value: 0, limit: 1 });
+        return Err(Error::Sampling { what: "threads", value: 0, limit: 1 });
     }
     let shared = Shared::new(threads, !cpus.is_empty() && threads > cpus.len());
     let _restore = RestoreAffinity(sys::affinity());

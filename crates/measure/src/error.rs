@@ -86,8 +86,8 @@ pub enum Error {
     },
     /// A run without subjects, threads or rounds.
     #[error("cannot measure with {what} = {value}; it has to be at least {limit}")]
-    Plan {
-        /// Which number of the plan.
+    Sampling {
+        /// Which number of the sampling.
         what: &'static str,
         /// Its value.
         value: u64,

@@ -71,7 +71,7 @@ pub trait Subject: Sync {
 
 /// How to measure.
 #[derive(Clone, Debug)]
-pub struct Plan {
+pub struct Sampling {
     /// How long a sample should take.
     pub sample: Duration,
     /// How long the run may take, calibration included.
@@ -95,7 +95,7 @@ pub struct Plan {
     pub seed: u64,
 }
 
-impl Default for Plan {
+impl Default for Sampling {
     /// Samples of 300 us (long against the timer, short against a scheduler's tick of 1 to 10 ms,
     /// so that most samples see no other process), for one second, on one thread.
     fn default() -> Self {
@@ -170,7 +170,7 @@ struct Command {
 struct Run<'a> {
     names: Vec<String>,
     baseline: usize,
-    plan: &'a Plan,
+    sampling: &'a Sampling,
     clock: Clock,
     crew: &'a Crew<'a, Command, Sample>,
     accounts: Vec<Account>,
@@ -179,11 +179,12 @@ struct Run<'a> {
     started: Instant,
 }
 
-/// Runs the subjects against `subjects[baseline]`, interleaved. Cost: the plan's budget, or
-/// `rounds_min` rounds if those take longer; on `plan.threads` threads, the calling one included.
+/// Runs the subjects against `subjects[baseline]`, interleaved. Cost: the sampling's budget, or
+/// `rounds_min` rounds if those take longer; on `sampling.threads` threads, the calling one
+/// included.
 ///
 /// # Errors
-/// The plan has no subject, thread or round; a subject panics; a sample stays too short for the
+/// The sampling has no subject, thread or round; a subject panics; a sample stays too short for the
 /// timer within `iterations_max`; a thread cannot be started.
 ///
 /// # Panics
@@ -191,12 +192,12 @@ struct Run<'a> {
 pub fn run(
     subjects: &[&dyn Subject],
     baseline: usize,
-    plan: &Plan,
+    sampling: &Sampling,
     control: &mut Control<'_>,
 ) -> Result<Outcome, Error> {
-    for (what, value) in [("subjects", subjects.len()), ("rounds", plan.rounds_max)] {
+    for (what, value) in [("subjects", subjects.len()), ("rounds", sampling.rounds_max)] {
         if value == 0 {
-            return Err(Error::Plan { what, value: 0, limit: 1 });
+            return Err(Error::Sampling { what, value: 0, limit: 1 });
         }
     }
     assert!(
@@ -208,15 +209,15 @@ pub fn run(
     let clock = Clock::get();
     let mut entrants = subjects.to_vec();
     entrants.push(subjects[baseline]);
-    let cpus = if plan.cpus.is_empty() { sys::affinity() } else { plan.cpus.clone() };
+    let cpus = if sampling.cpus.is_empty() { sys::affinity() } else { sampling.cpus.clone() };
     let work = |thread: usize, command: &Command, meeting: &Meeting<'_>| {
         take_sample(entrants[command.entrant], thread, command, meeting, &clock)
     };
-    crew::with_crew(plan.threads, &cpus, &work, |crew, told| {
+    crew::with_crew(sampling.threads, &cpus, &work, |crew, told| {
         let mut run = Run {
             names: entrants.iter().map(|entrant| entrant.name().to_owned()).collect(),
             baseline,
-            plan,
+            sampling,
             clock,
             crew,
             accounts: vec![Account::default(); entrants.len()],
@@ -249,13 +250,13 @@ impl Run<'_> {
         if !self.calibrate(control.stop)? {
             return Ok(watch.finish());
         }
-        let mut order = Order::new(0..self.names.len(), self.plan.seed);
-        let mut look_at = self.plan.rounds_min.max(evaluation::ROUNDS_FOR_AN_INTERVAL);
+        let mut order = Order::new(0..self.names.len(), self.sampling.seed);
+        let mut look_at = self.sampling.rounds_min.max(evaluation::ROUNDS_FOR_AN_INTERVAL);
         let limits = Limits {
-            budget: self.plan.budget,
+            budget: self.sampling.budget,
             started: self.started,
-            least: self.plan.rounds_min,
-            most: self.plan.rounds_max,
+            least: self.sampling.rounds_min,
+            most: self.sampling.rounds_max,
         };
         let stop = control.stop;
         let round = |run: &mut Self, _| {
@@ -276,11 +277,12 @@ impl Run<'_> {
 
     /// Whether the ratios are known as precisely as was asked.
     fn next(&self, look_at: &mut usize) -> Next {
-        let Some(precision) = self.plan.precision.filter(|_| self.rounds.len() >= *look_at) else {
+        let Some(precision) = self.sampling.precision.filter(|_| self.rounds.len() >= *look_at)
+        else {
             return Next::Round;
         };
         *look_at += *look_at / 3;
-        match evaluation::is_precise(&self.rounds, self.baseline, precision, self.plan.seed) {
+        match evaluation::is_precise(&self.rounds, self.baseline, precision, self.sampling.seed) {
             true => Next::Last,
             false => Next::Round,
         }
@@ -317,7 +319,7 @@ impl Run<'_> {
     fn outcome(self, stopped: bool, mut noticed: Noticed) -> Outcome {
         let again = self.names.len() - 1;
         let names = &self.names[..again];
-        let mut found = evaluate(&self.rounds, names, self.baseline, self.plan.seed);
+        let mut found = evaluate(&self.rounds, names, self.baseline, self.sampling.seed);
         noticed.disturbances.extend(found.disturbance);
         let baseline_again_ns = found.series.pop().unwrap_or_default();
         let figures = found.series.into_iter().zip(found.comparisons);

@@ -36,6 +36,6 @@ pub mod sys;
 
 pub use distribution::Distribution;
 pub use error::Error;
-pub use interleave::{Control, Outcome, Plan, Subject};
+pub use interleave::{Control, Outcome, Sampling, Subject};
 pub use placement::{Caches, Level};
 pub use rounds::Progress;

@@ -4,8 +4,8 @@
 //!
 //! - [`units`]: bytes, nanoseconds and rates, how they are parsed and how they are shown;
 //! - [`sizes`]: lists and classes of sizes, as the command line takes them;
+//! - [`experiment`]: what experiments and their parameters are called;
 //! - [`record`]: [`Record`] and [`Machine`], the lines of a JSON Lines file;
-//! - [`limit`]: how far a copy is from what memory allows;
 //! - [`file`](mod@file): a whole record file as text;
 //! - [`trace`]: a recorded history of allocations, to the byte;
 //! - [`picture`]: what a page of a heap holds, as text;
@@ -16,9 +16,9 @@ pub mod units;
 
 pub mod sizes;
 
-pub mod record;
+pub mod experiment;
 
-pub mod limit;
+pub mod record;
 
 pub mod file;
 

@@ -6,11 +6,24 @@
 //! Forward compatibility: a reader ignores fields that it does not know, so that a later haul may
 //! add one without changing the schema's number; a change that an older reader would misread
 //! changes the number, and [`Line::parse`] refuses numbers that it does not know.
+//!
+//! From the bottom up:
+//!
+//! - `fields`: a record as it is read;
+//! - `line`: one line of a record file.
+
+mod fields;
+mod line;
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU64;
 
 use serde::{Deserialize, Serialize};
+
+use self::fields::RecordFields;
+use crate::experiment::key;
+
+pub use line::{Line, LineError};
 
 /// The `schema` of every [`Record`] that this version writes.
 pub const RECORD_SCHEMA: &str = "haul.record/1";
@@ -121,49 +134,6 @@ pub struct Machine {
     pub facts: BTreeMap<String, String>,
 }
 
-/// One line of a record file.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Line {
-    /// A figure.
-    Record(Record),
-    /// A machine.
-    Machine(Machine),
-}
-
-/// Why a line is not a record or a machine.
-#[derive(Debug, thiserror::Error)]
-pub enum LineError {
-    /// Not JSON, or not of the schema's shape.
-    #[error(
-        "not a line of a haul record file: {0}; write it with `haul ... --json` or `haul survey`"
-    )]
-    Malformed(#[from] serde_json::Error),
-    /// JSON of another schema.
-    #[error(
-        "schema {found:?} is not known to this haul, which reads {RECORD_SCHEMA:?} and \
-         {MACHINE_SCHEMA:?}; read it with the haul that wrote it, or measure again with `haul survey`"
-    )]
-    UnknownSchema {
-        /// The line's `schema`.
-        found: String,
-    },
-    /// A number that cannot be drawn or compared.
-    #[error(
-        "record of {experiment:?} holds {value} in {field:?}, which must be a finite number{}; \
-         measure it again", if *.negative_allowed { "" } else { " not below 0" }
-    )]
-    BadNumber {
-        /// The record's experiment.
-        experiment: String,
-        /// `samples`, `ratio`, ...
-        field: &'static str,
-        /// The number.
-        value: f64,
-        /// Whether the field may be negative.
-        negative_allowed: bool,
-    },
-}
-
 impl Record {
     /// A figure counts as disturbed where the hypervisor took more than this of all processors'
     /// time while it was taken, in percent. The kernel counts in ticks of 10 ms: of a short step
@@ -221,7 +191,7 @@ impl Record {
     /// `None` where the record does not say, or says what no share can be.
     #[must_use]
     pub fn steal_percent(&self) -> Option<f64> {
-        let percent = self.parameters.get("steal_percent")?.as_f64()?;
+        let percent = self.parameters.get(key::STEAL_PERCENT)?.as_f64()?;
         (0.0..=100.0).contains(&percent).then_some(percent)
     }
 
@@ -287,144 +257,6 @@ impl Comparison {
             Verdict::More
         } else {
             Verdict::NoDifference
-        }
-    }
-}
-
-impl Line {
-    /// Reads one line. Fields that it does not know are ignored.
-    ///
-    /// # Errors
-    /// The line is not JSON, is of an unknown schema or of another shape (a comparison of which a
-    /// part is missing, for one), or holds a number that [`Record::check`] refuses.
-    pub fn parse(line: &str) -> Result<Self, LineError> {
-        let value: serde_json::Value = serde_json::from_str(line)?;
-        match value.get("schema").and_then(serde_json::Value::as_str) {
-            Some(RECORD_SCHEMA) => {
-                let record: Record = serde_json::from_value(value)?;
-                record.check()?;
-                Ok(Self::Record(record))
-            }
-            Some(MACHINE_SCHEMA) => Ok(Self::Machine(serde_json::from_value(value)?)),
-            other => Err(LineError::UnknownSchema { found: other.unwrap_or("(none)").into() }),
-        }
-    }
-
-    /// The line as JSON, without the line break. A number that is not finite becomes `null`, which
-    /// [`Line::parse`] refuses: see [`Record::check`].
-    ///
-    /// # Panics
-    /// Never: both shapes are plain data with string keys.
-    #[must_use]
-    pub fn to_json(&self) -> String {
-        match self {
-            Self::Record(record) => serde_json::to_string(record),
-            Self::Machine(machine) => serde_json::to_string(machine),
-        }
-        .expect("records are plain data")
-    }
-}
-
-impl From<Record> for Line {
-    fn from(record: Record) -> Self {
-        Self::Record(record)
-    }
-}
-
-impl From<Machine> for Line {
-    fn from(machine: Machine) -> Self {
-        Self::Machine(machine)
-    }
-}
-
-/// [`Record`] as it is read. `flatten` on an optional struct would read a comparison of which a
-/// part is missing or mistyped as none at all, so its fields are read one by one.
-#[derive(Deserialize)]
-struct RecordFields {
-    schema: String,
-    run: String,
-    time: String,
-    machine: String,
-    kind: Kind,
-    experiment: String,
-    subject: String,
-    parameters: BTreeMap<String, serde_json::Value>,
-    metric: String,
-    unit: String,
-    samples: Vec<f64>,
-    #[serde(default, deserialize_with = "present")]
-    quantiles_of: Option<NonZeroU64>,
-    #[serde(default, deserialize_with = "present")]
-    baseline: Option<String>,
-    #[serde(default, deserialize_with = "present")]
-    ratio: Option<f64>,
-    #[serde(default, deserialize_with = "present")]
-    ratio_low: Option<f64>,
-    #[serde(default, deserialize_with = "present")]
-    ratio_high: Option<f64>,
-    #[serde(default, deserialize_with = "present")]
-    floor: Option<f64>,
-}
-
-/// A field that may be absent but not `null`.
-fn present<'de, D, T>(deserializer: D) -> Result<Option<T>, D::Error>
-where
-    D: serde::Deserializer<'de>,
-    T: Deserialize<'de>,
-{
-    T::deserialize(deserializer).map(Some)
-}
-
-impl TryFrom<RecordFields> for Record {
-    type Error = String;
-
-    fn try_from(fields: RecordFields) -> Result<Self, String> {
-        let comparison = fields.comparison()?;
-        Ok(Self {
-            schema: fields.schema,
-            run: fields.run,
-            time: fields.time,
-            machine: fields.machine,
-            kind: fields.kind,
-            experiment: fields.experiment,
-            subject: fields.subject,
-            parameters: fields.parameters,
-            metric: fields.metric,
-            unit: fields.unit,
-            samples: fields.samples,
-            quantiles_of: fields.quantiles_of,
-            comparison,
-        })
-    }
-}
-
-impl RecordFields {
-    /// All five fields of a comparison, or none of them.
-    fn comparison(&self) -> Result<Option<Comparison>, String> {
-        match (&self.baseline, self.ratio, self.ratio_low, self.ratio_high, self.floor) {
-            (None, None, None, None, None) => Ok(None),
-            (Some(baseline), Some(ratio), Some(ratio_low), Some(ratio_high), Some(floor)) => {
-                Ok(Some(Comparison {
-                    baseline: baseline.clone(),
-                    ratio,
-                    ratio_low,
-                    ratio_high,
-                    floor,
-                }))
-            }
-            _ => {
-                let missing: Vec<&str> = [
-                    ("baseline", self.baseline.is_none()),
-                    ("ratio", self.ratio.is_none()),
-                    ("ratio_low", self.ratio_low.is_none()),
-                    ("ratio_high", self.ratio_high.is_none()),
-                    ("floor", self.floor.is_none()),
-                ]
-                .iter()
-                .filter_map(|(name, absent)| absent.then_some(*name))
-                .collect();
-                Err(format!("its comparison lacks {}", missing.join(", ")))
-            }
         }
     }
 }

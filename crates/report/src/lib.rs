@@ -16,6 +16,7 @@
 //! From the bottom up:
 //!
 //! - `text`, `stats`: words and numbers;
+//! - [`limit`]: how far a copy is from what memory allows;
 //! - `select`: which records belong together, by machine and by experiment;
 //! - `note`: what is said beside a figure;
 //! - `rerun`: the command that measures a record again;
@@ -33,6 +34,8 @@
 mod text;
 
 mod stats;
+
+pub mod limit;
 
 mod select;
 

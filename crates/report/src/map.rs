@@ -6,14 +6,12 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use haul_model::experiment::key;
 use haul_model::picture::{self, PAGE_SLICES, Slice};
 use haul_model::{Bytes, Record};
 
 use crate::select::field;
 use crate::text::{self, escape};
-
-/// The experiment that is drawn so.
-pub(crate) const EXPERIMENT: &str = "heap.map";
 
 /// Pages that are drawn; a heap of more is drawn by its first ones. A page takes up to 4 KB of
 /// text.
@@ -52,18 +50,23 @@ pub(crate) fn html(id: &str, records: &[&Record]) -> Option<String> {
 /// What tells one map from another.
 pub(crate) fn key(record: &Record) -> String {
     let field = |name: &str| field(record, name).unwrap_or_default();
-    [field("run"), field("heap"), field("trace"), field("operations_done")].join("\u{1f}")
+    [field("run"), field(key::HEAP), field(key::TRACE), field(key::OPERATIONS_DONE)].join("\u{1f}")
 }
 
 /// `sort.trace (sort) after 1,234 operations, 35.2 ms`, or `shared heap “name”`.
 pub(crate) fn source(record: &Record) -> String {
     let field = |name: &str| field(record, name).unwrap_or_default();
-    if !field("heap").is_empty() {
-        return format!("shared heap “{}”", field("heap"));
+    if !field(key::HEAP).is_empty() {
+        return format!("shared heap “{}”", field(key::HEAP));
     }
-    let done = record.parameters.get("operations_done").and_then(serde_json::Value::as_u64);
+    let done = record.parameters.get(key::OPERATIONS_DONE).and_then(serde_json::Value::as_u64);
     let done = text::count(done.and_then(|n| usize::try_from(n).ok()).unwrap_or(0), "operation");
-    format!("{} ({}) after {done}, {} ms", field("trace"), field("program"), field("at_ms"))
+    format!(
+        "{} ({}) after {done}, {} ms",
+        field(key::TRACE),
+        field(key::PROGRAM),
+        field(key::AT_MS)
+    )
 }
 
 /// Records of one map, by what they are of.
@@ -93,7 +96,7 @@ struct Tag {
 impl<'a> Map<'a> {
     fn of(records: &[&'a Record]) -> Self {
         let by = |what: &str| -> Vec<&'a Record> {
-            let is_by = |record: &&&Record| field(record, "by").as_deref() == Some(what);
+            let is_by = |record: &&&Record| field(record, key::BY).as_deref() == Some(what);
             records.iter().filter(is_by).copied().collect()
         };
         Self {
@@ -122,13 +125,13 @@ impl<'a> Map<'a> {
 fn classes(records: &[&Record]) -> Vec<Class> {
     let mut classes: BTreeMap<u64, Class> = BTreeMap::new();
     for record in records {
-        let Some(bytes) = number(record, "class_bytes") else { continue };
+        let Some(bytes) = number(record, key::CLASS_BYTES) else { continue };
         let text = |name: &str| field(record, name).unwrap_or_default();
         // Large blocks, of class 0, stand behind the largest class.
         let class = classes.entry(bytes.wrapping_sub(1)).or_insert_with(|| Class {
-            name: text("class"),
+            name: text(key::CLASS),
             bytes,
-            blocks: text("blocks"),
+            blocks: text(key::BLOCKS),
             live: 0.0,
             cached: 0.0,
             free: 0.0,
@@ -147,9 +150,9 @@ fn classes(records: &[&Record]) -> Vec<Class> {
 fn tags(records: &[&Record]) -> Vec<Tag> {
     let tag = |record: &&Record| {
         let text = |name: &str| field(record, name).unwrap_or_default();
-        let number = number(record, "tag_number")?;
+        let number = number(record, key::TAG_NUMBER)?;
         let live = record.median().unwrap_or(0.0);
-        Some(Tag { name: text("tag"), number, blocks: text("blocks"), live })
+        Some(Tag { name: text(key::TAG), number, blocks: text(key::BLOCKS), live })
     };
     records.iter().filter_map(tag).collect()
 }
@@ -160,7 +163,7 @@ fn map(id: &str, records: &[&Record]) -> Option<String> {
     let names: BTreeMap<String, &str> =
         map.tags.iter().map(|tag| (tag.number.to_string(), tag.name.as_str())).collect();
     let names = serde_json::to_string(&names).unwrap_or_default();
-    let by = if map.tags.len() > 1 { "tag" } else { "class" };
+    let by = if map.tags.len() > 1 { key::TAG } else { key::CLASS };
     let mut html = format!(
         "<div class=\"map\" data-by=\"{by}\" data-tags=\"{}\"><h3>{}</h3>{}<div class=\"choices\"></div>\
          <svg width=\"0\" height=\"0\" aria-hidden=\"true\"><defs><path id=\"{id}\" d=\"{}\"/></defs></svg>\
@@ -233,9 +236,9 @@ fn shares(map: &Map<'_>) -> String {
 
 /// One page. Equal neighbours are one rectangle.
 fn page_html(id: &str, page: &Record, map: &Map<'_>) -> String {
-    let number = field(page, "page").unwrap_or_default();
-    let state = field(page, "state").unwrap_or_default();
-    let slices_text = field(page, "slices").unwrap_or_default();
+    let number = field(page, key::PAGE).unwrap_or_default();
+    let state = field(page, key::STATE).unwrap_or_default();
+    let slices_text = field(page, key::SLICES).unwrap_or_default();
     let slices = picture::parse(&slices_text).unwrap_or_default();
     let mut drawn = String::new();
     let (mut x, mut owner) = (0, 0);
@@ -250,7 +253,7 @@ fn page_html(id: &str, page: &Record, map: &Map<'_>) -> String {
     }
     let is_ready = state == "ready";
     let live = size(page.median().unwrap_or(0.0));
-    let backing = field(page, "backing").unwrap_or_default();
+    let backing = field(page, key::BACKING).unwrap_or_default();
     format!(
         "<div class=\"page\"><span>{}</span><svg viewBox=\"0 0 320 16\" preserveAspectRatio=\"none\" role=\"img\" \
          data-page=\"{}\" data-slices=\"{}\"{}><title>page {}: {}, {live} live, {}</title>{drawn}{}</svg></div>",

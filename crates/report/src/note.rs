@@ -1,6 +1,7 @@
 //! What is said beside a figure: the record's own note, and whether the hypervisor disturbed it.
 
 use haul_model::Record;
+use haul_model::experiment::key;
 
 use crate::text;
 
@@ -19,7 +20,7 @@ use crate::text;
 /// ```
 #[must_use]
 pub fn note(record: &Record) -> Option<String> {
-    let own = record.parameters.get("note").map(text::value);
+    let own = record.parameters.get(key::NOTE).map(text::value);
     let taken = record.steal_percent().filter(|_| record.is_disturbed()).map(|percent| {
         format!("the hypervisor took {} of the processors’ time", text::percent(percent / 100.0))
     });

@@ -2,7 +2,8 @@
 
 use std::fmt::Write as _;
 
-use haul_model::{Bytes, Line, Machine, Record, limit};
+use haul_model::experiment::name;
+use haul_model::{Bytes, Line, Machine, Record};
 
 use crate::embed;
 use crate::figures::{self, Figure};
@@ -118,7 +119,7 @@ fn name(section: &Section<'_>) -> String {
 fn section_html(section: &Section<'_>, figures: &[Figure<'_>], index: usize) -> String {
     let mut experiments = section.experiments().into_iter().peekable();
     let is_simulated =
-        experiments.peek().is_some() && experiments.all(|each| each.starts_with("sim."));
+        experiments.peek().is_some() && experiments.all(|each| each.starts_with(name::SIM));
     let about = if is_simulated { "A simulated server, by" } else { "How to move bytes on" };
     let mut html = format!(
         "<section class=\"machine\" id=\"m{index}\" aria-labelledby=\"m{index}-name\"><h1 id=\"m{index}-name\">\
@@ -127,7 +128,7 @@ fn section_html(section: &Section<'_>, figures: &[Figure<'_>], index: usize) -> 
     );
     html.push_str(&findings_html(&of_section(section), figures));
     html.push_str(&facts(section));
-    let limits = section.of(limit::EXPERIMENT);
+    let limits = section.of(name::MEMORY_BANDWIDTH);
     for (order, figure) in figures.iter().enumerate() {
         html.push_str(&figure_html(figure, order + 1, &limits));
     }

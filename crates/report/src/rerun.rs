@@ -2,27 +2,30 @@
 
 use std::fmt::Write as _;
 
+use haul_model::experiment::{key, name};
 use haul_model::{Bytes, Record};
 
 use crate::select::{NO_READER, bytes, field, reader};
 
 /// The record's own `rerun` parameter, else the command that its experiment and parameters name.
 pub(crate) fn command(record: &Record) -> String {
-    if let Some(own) = record.parameters.get("rerun").and_then(serde_json::Value::as_str) {
+    if let Some(own) = record.parameters.get(key::RERUN).and_then(serde_json::Value::as_str) {
         return own.into();
     }
     match record.experiment.as_str() {
-        "copy.distribution" => {
+        name::COPY_DISTRIBUTION => {
             // The name is that of a file without folder and extension, where one was read.
-            let is_file = record.parameters.contains_key("file");
-            let sizes = if is_file { "file" } else { "distribution" };
-            bench(record, &[(sizes, "--distribution"), ("level", "--level")])
+            let is_file = record.parameters.contains_key(key::FILE);
+            let sizes = if is_file { key::FILE } else { key::DISTRIBUTION };
+            bench(record, &[(sizes, "--distribution"), (key::LEVEL, "--level")])
         }
-        "copy.size_class" => bench(record, &[("size_class", "--size-class"), ("level", "--level")]),
-        "copy.size" => bench(record, &[("size_bytes", "--sizes"), ("level", "--level")]),
-        "copy.tune" => "haul copy tune".into(),
-        "channel.transfer" => channel_bench(record),
-        heap if heap.starts_with("heap.") => heap_bench(record),
+        name::COPY_SIZE_CLASS => {
+            bench(record, &[(key::SIZE_CLASS, "--size-class"), (key::LEVEL, "--level")])
+        }
+        name::COPY_SIZE => bench(record, &[(key::SIZE_BYTES, "--sizes"), (key::LEVEL, "--level")]),
+        name::COPY_TUNE => "haul copy tune".into(),
+        name::CHANNEL_TRANSFER => channel_bench(record),
+        heap if heap.starts_with(name::HEAP) => heap_bench(record),
         _ => "haul survey".into(),
     }
 }
@@ -31,11 +34,11 @@ pub(crate) fn command(record: &Record) -> String {
 pub(crate) fn command_of_all(records: &[&Record]) -> String {
     let Some(first) = records.first() else { return String::new() };
     let mut sizes: Vec<u64> =
-        records.iter().filter_map(|record| bytes(record, "size_bytes")).collect();
+        records.iter().filter_map(|record| bytes(record, key::SIZE_BYTES)).collect();
     sizes.sort_unstable();
     sizes.dedup();
-    let own = records.iter().any(|record| record.parameters.contains_key("rerun"));
-    let by_size = matches!(first.experiment.as_str(), "copy.size" | "channel.transfer");
+    let own = records.iter().any(|record| record.parameters.contains_key(key::RERUN));
+    let by_size = matches!(first.experiment.as_str(), name::COPY_SIZE | name::CHANNEL_TRANSFER);
     if own || !by_size || sizes.len() < 2 {
         return command(first);
     }
@@ -45,17 +48,17 @@ pub(crate) fn command_of_all(records: &[&Record]) -> String {
     } else {
         sizes.iter().map(u64::to_string).collect::<Vec<_>>().join(",")
     };
-    command(&(*first).clone().with("size_bytes", sizes))
+    command(&(*first).clone().with(key::SIZE_BYTES, sizes))
 }
 
 fn bench(record: &Record, own: &[(&str, &str)]) -> String {
     let mut command = String::from("haul copy bench --against libc");
-    let common = [("function", "--function"), ("threads", "--threads")];
+    let common = [(key::FUNCTION, "--function"), (key::THREADS, "--threads")];
     options(&mut command, record, own);
     options(&mut command, record, &common);
     // What is not said is the usual.
-    if field(record, "branches").is_some_and(|branches| branches != "random") {
-        options(&mut command, record, &[("branches", "--branches")]);
+    if field(record, key::BRANCHES).is_some_and(|branches| branches != "random") {
+        options(&mut command, record, &[(key::BRANCHES, "--branches")]);
     }
     match reader(record).as_str() {
         NO_READER => {}
@@ -63,26 +66,32 @@ fn bench(record: &Record, own: &[(&str, &str)]) -> String {
             let _ = write!(command, " --then-read {}", quoted(reader));
         }
     }
-    options(&mut command, record, &[("misaligned", "--misaligned"), ("overlap", "--overlap")]);
+    options(
+        &mut command,
+        record,
+        &[(key::MISALIGNED, "--misaligned"), (key::OVERLAP, "--overlap")],
+    );
     command + " --json"
 }
 
 fn heap_bench(record: &Record) -> String {
-    let mut command =
-        format!("haul heap bench --test {}", quoted(record.experiment.trim_start_matches("heap.")));
+    let mut command = format!(
+        "haul heap bench --test {}",
+        quoted(record.experiment.trim_start_matches(name::HEAP))
+    );
     let own = [
-        ("size_bytes", "--size"),
-        ("align_bytes", "--align"),
-        ("rounds", "--rounds"),
-        ("count", "--count"),
-        ("threads", "--threads"),
+        (key::SIZE_BYTES, "--size"),
+        (key::ALIGN_BYTES, "--align"),
+        (key::ROUNDS, "--rounds"),
+        (key::COUNT, "--count"),
+        (key::THREADS, "--threads"),
     ];
     options(&mut command, record, &own);
     let is = |name: &str| record.parameters.get(name).and_then(serde_json::Value::as_bool);
-    if is("shared") == Some(true) {
+    if is(key::SHARED) == Some(true) {
         command.push_str(" --shared");
     }
-    if is("pool") == Some(false) {
+    if is(key::POOL) == Some(false) {
         command.push_str(" --no-pool");
     }
     command + " --json"
@@ -90,7 +99,8 @@ fn heap_bench(record: &Record) -> String {
 
 fn channel_bench(record: &Record) -> String {
     let mut command = String::from("haul channel bench");
-    let own = [("size_bytes", "--size"), ("target", "--target"), ("busy_core", "--busy-core")];
+    let own =
+        [(key::SIZE_BYTES, "--size"), (key::TARGET, "--target"), (key::BUSY_CORE, "--busy-core")];
     options(&mut command, record, &own);
     command + " --json"
 }

@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use haul_model::experiment::key;
 use haul_model::{Kind, Line, Machine, Record};
 
 use crate::text;
@@ -115,26 +116,26 @@ pub(crate) fn runs<'a>(records: &[&'a Record]) -> Vec<Vec<&'a Record>> {
 fn identity(record: &Record) -> String {
     let mut key = [record.experiment.as_str(), &record.subject, &record.metric].join("\u{1f}");
     for (name, value) in &record.parameters {
-        if is_condition(name) && name != CALL && name != READER {
+        if is_condition(name) && name != key::CALL && name != key::THEN_READ {
             key.push_str(&format!("\u{1f}{name}={value}"));
         }
     }
-    key.push_str(&format!("\u{1f}{CALL}={}\u{1f}{READER}={}", call(record), reader(record)));
+    key.push_str(&format!(
+        "\u{1f}{}={}\u{1f}{}={}",
+        key::CALL,
+        call(record),
+        key::THEN_READ,
+        reader(record)
+    ));
     key
 }
-
-/// The parameter that says how a subject was called: `c` or `inline`.
-const CALL: &str = "call";
 
 /// How a subject was called. Records made before 2026-11-22 do not say it: there `haul` was called
 /// through C in every experiment, and only `haul-inline` was not.
 fn call(record: &Record) -> String {
     let unsaid = if record.subject == "haul-inline" { "inline" } else { "c" };
-    field(record, CALL).unwrap_or_else(|| unsaid.into())
+    field(record, key::CALL).unwrap_or_else(|| unsaid.into())
 }
-
-/// The parameter that says what of each target was read right after its call.
-const READER: &str = "then_read";
 
 /// Its value where nothing was read, which those records that do not say it mean as well.
 pub(crate) const NO_READER: &str = "nothing";
@@ -142,7 +143,7 @@ pub(crate) const NO_READER: &str = "nothing";
 /// What of each target was read right after its call: `nothing`, `first`, `last` or `all`. Records
 /// made before 2026-11-25 say whether the first bytes were.
 pub(crate) fn reader(record: &Record) -> String {
-    match record.parameters.get(READER) {
+    match record.parameters.get(key::THEN_READ) {
         None | Some(serde_json::Value::Bool(false)) => NO_READER.into(),
         Some(serde_json::Value::Bool(true)) => "first".into(),
         Some(value) => text::value(value),
@@ -169,9 +170,10 @@ pub(crate) fn of_one_reader<'a, T>(all: Vec<T>, record_of: impl Fn(&T) -> &'a Re
     all.into_iter().filter(has_none).collect()
 }
 
-/// Parameters that say something beside the figure, in columns of their own.
+/// Parameters that say something beside the figure, in columns of their own. Records made before
+/// 2026-11-25 hold what memory allows, too; the page computes that.
 pub(crate) fn is_remark(parameter: &str) -> bool {
-    matches!(parameter, "note" | "rerun" | "slices" | "limit_gb_s" | "of_limit")
+    matches!(parameter, key::NOTE | key::RERUN | key::SLICES | "limit_gb_s" | "of_limit")
 }
 
 /// Parameters that say under which conditions a figure was taken. The others are accounts of the
@@ -179,19 +181,19 @@ pub(crate) fn is_remark(parameter: &str) -> bool {
 pub(crate) fn is_condition(parameter: &str) -> bool {
     let is_account = matches!(
         parameter,
-        "operations_per_sample"
-            | "rounds_discarded"
-            | "cpu_ns"
-            | "page_faults"
-            | "memory_peak_bytes"
-            | "messages"
-            | "mechanism"
-            | "left_out"
-            | "steal_percent"
-            | "best"
-            | "over_best"
-            | "over_best_low"
-            | "over_best_high"
+        key::OPERATIONS_PER_SAMPLE
+            | key::ROUNDS_DISCARDED
+            | key::CPU_NS
+            | key::PAGE_FAULTS
+            | key::MEMORY_PEAK_BYTES
+            | key::MESSAGES
+            | key::MECHANISM
+            | key::LEFT_OUT
+            | key::STEAL_PERCENT
+            | key::BEST
+            | key::OVER_BEST
+            | key::OVER_BEST_LOW
+            | key::OVER_BEST_HIGH
     );
     !is_account && !is_remark(parameter)
 }
@@ -230,19 +232,19 @@ pub(crate) fn bytes(record: &Record, name: &str) -> Option<u64> {
 
 /// The number of threads; one where the record does not say.
 pub(crate) fn threads(record: &Record) -> u64 {
-    record.parameters.get("threads").and_then(serde_json::Value::as_u64).unwrap_or(1)
+    record.parameters.get(key::THREADS).and_then(serde_json::Value::as_u64).unwrap_or(1)
 }
 
 /// The order in which a reader expects values: levels from near to far, numbers ascending, haul and
 /// libc before others, and everything else as it came.
 pub(crate) fn rank(name: &str, value: &str, seen: usize) -> (u64, usize) {
     let known = match name {
-        "level" => ["l1", "l2", "llc", "cold", "mixed"].as_slice(),
-        "function" => &["memcpy", "memmove", "memset"],
-        "operation" => &["read", "write", "copy"],
+        key::LEVEL => ["l1", "l2", "llc", "cold", "mixed"].as_slice(),
+        key::FUNCTION => &["memcpy", "memmove", "memset"],
+        key::OPERATION => &["read", "write", "copy"],
         "subject" => &["haul", "haul:auto", "libc", "haul-inline", "haul-c"],
-        "target" => &["warm", "cold"],
-        "phase" => &["check", "train"],
+        key::TARGET => &["warm", "cold"],
+        key::PHASE => &["check", "train"],
         _ => &[],
     };
     let number = value.parse::<haul_model::Bytes>().map(|bytes| bytes.0);

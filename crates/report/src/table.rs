@@ -4,8 +4,10 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
-use haul_model::{Record, Verdict, limit};
+use haul_model::experiment::key;
+use haul_model::{Record, Verdict};
 
+use crate::limit;
 use crate::note::note;
 use crate::rerun;
 use crate::select::{is_remark, parameter_names};
@@ -23,7 +25,8 @@ const COLUMNS_MAX: usize = 48;
 /// in one more.
 ///
 /// Where records have a size and a time, their throughput, and its share of the memory limit that
-/// `limits` tell: the records of [`limit::EXPERIMENT`] on the same machine.
+/// `limits` tell: the records of [`name::MEMORY_BANDWIDTH`] on the same
+/// machine.
 pub(crate) fn table(caption: &str, records: &[&Record], limits: &[&Record]) -> String {
     let columns = Columns::of(records, limits);
     let mut html = format!(
@@ -145,7 +148,7 @@ impl<'a> Columns<'a> {
 
     fn allowed(&self, record: &Record) -> Option<f64> {
         let said = |name: &str| record.parameters.get(name).map(text::value).unwrap_or_default();
-        let key = (said("function") == "memset", said("threads"), record.run.clone());
+        let key = (said(key::FUNCTION) == "memset", said(key::THREADS), record.run.clone());
         let find = || limit::memory_limit(self.limits.iter().copied(), record);
         *self.allowed.borrow_mut().entry(key).or_insert_with(find)
     }

@@ -33,7 +33,7 @@ pub mod system;
 pub use configuration::{Configuration, Cycle};
 pub use error::Error;
 pub use image::Image;
-pub use interpreter::Machine;
+pub use interpreter::Interpreter;
 pub use nic::Traffic;
 pub use platform::{Job, Outcome, run, run_until};
 pub use system::MemorySystem;

@@ -7,7 +7,7 @@ use crate::core::trace::PipelineTrace;
 use crate::core::{Core, CoreStatistics, MemoryPort};
 use crate::error::Error;
 use crate::image::Image;
-use crate::interpreter::Machine;
+use crate::interpreter::Interpreter;
 use crate::memory::{Access, Completion, Copy, Kind, Passing, Tag, Trace};
 use crate::nic::Traffic;
 use crate::statistics::MemoryStatistics;
@@ -42,7 +42,7 @@ pub struct Outcome {
     /// What the memory system and the engines counted.
     pub memory: MemoryStatistics,
     /// The program's result, output, memory and device at its end.
-    pub machine: Machine,
+    pub interpreter: Interpreter,
     /// What the pipeline did in [`Job::trace_cycles`].
     pub pipeline: Option<PipelineTrace>,
     /// What memory and engines did in them.
@@ -73,11 +73,11 @@ pub fn run_until(
     stops: impl FnMut(u64) -> bool,
 ) -> Result<Outcome, Error> {
     let mut memory = MemorySystem::new(configuration)?;
-    let machine = Machine::new(image, &job.arguments, job.traffic)?;
+    let interpreter = Interpreter::new(image, &job.arguments, job.traffic)?;
     if let Some(cycles) = &job.trace_cycles {
         memory.record(cycles.clone());
     }
-    let mut core = Core::new(configuration, image, machine, memory);
+    let mut core = Core::new(configuration, image, interpreter, memory);
     core.warm_packets(job.warm_packets);
     if let Some(cycles) = &job.trace_cycles {
         core.trace_cycles(cycles.clone());
@@ -85,7 +85,7 @@ pub fn run_until(
     core.run(job.instructions_max, stops)?;
     let warm_cycles = core.warm_cycle().filter(|_| job.warm_packets > 0).unwrap_or(0);
     let core_statistics = core.statistics().clone();
-    let (machine, mut memory, pipeline) = core.into_parts();
+    let (interpreter, mut memory, pipeline) = core.into_parts();
     // Copies that the program did not wait for are done nevertheless; nobody counts the time.
     memory.advance(Cycle::MAX, &mut Vec::new());
     Ok(Outcome {
@@ -95,7 +95,7 @@ pub fn run_until(
         core: core_statistics,
         memory: memory.statistics().clone(),
         transactions: memory.trace().cloned(),
-        machine,
+        interpreter,
         pipeline,
     })
 }

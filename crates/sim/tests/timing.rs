@@ -6,7 +6,7 @@ use haul_sim::core::{Core, MemoryPort};
 use haul_sim::isa::Operation::{Add, Beq, Div, Jalr, Ld, Mul, Sd};
 use haul_sim::isa::encode;
 use haul_sim::memory::{Access, Completion, Copy, Kind, Passing, Tag};
-use haul_sim::{Configuration, Cycle, Error, Image, Job, Machine, Traffic};
+use haul_sim::{Configuration, Cycle, Error, Image, Interpreter, Job, Traffic};
 
 const START: u64 = 0x8000_0000;
 const SHORT: usize = 200;
@@ -64,7 +64,7 @@ fn cycles(configuration: &Configuration, memory: Fixed, body: &[u32]) -> Cycle {
     words.extend(body);
     words.extend([encode::immediate(Add, 17, 0, 93), encode::ECALL]);
     let image = Image::from_words(START, &words, 8192).expect("a sound program");
-    let machine = Machine::new(&image, &[], Traffic::default()).expect("no traffic");
+    let machine = Interpreter::new(&image, &[], Traffic::default()).expect("no traffic");
     let mut core = Core::new(configuration, &image, machine, memory);
     core.run(1_000_000, |_| false).expect("the program ends itself");
     core.now()

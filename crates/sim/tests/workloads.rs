@@ -6,7 +6,7 @@ use std::process::Command;
 
 use haul_sim::configuration::Issue;
 use haul_sim::nic::Nic;
-use haul_sim::{Configuration, Image, Job, Machine, Outcome, Traffic};
+use haul_sim::{Configuration, Image, Interpreter, Job, Outcome, Traffic};
 
 const COMPILER: &str = "riscv64-unknown-elf-gcc";
 /// Instructions that no run here comes near.
@@ -41,7 +41,7 @@ fn image(folder: &Path, name: &str) -> Image {
 }
 
 /// Whether the user's buffer ends with what the peer sent last, and all of it was acknowledged.
-fn assert_received(machine: &Machine, payload_bytes: u64) {
+fn assert_received(machine: &Interpreter, payload_bytes: u64) {
     assert_eq!(machine.exit_code, Some(0));
     assert_eq!(machine.nic.acknowledged_bytes, PACKETS * payload_bytes);
     // Payloads begin at lines of their own and cycle through 64 KiB.
@@ -86,7 +86,8 @@ fn packets_arrive_whole() {
         let traffic = Traffic { packets: PACKETS, payload_bytes };
         for how in HOW {
             let arguments = [PACKETS, payload_bytes, how, 0, 0];
-            let mut machine = Machine::new(&image, &arguments, traffic).expect("possible traffic");
+            let mut machine =
+                Interpreter::new(&image, &arguments, traffic).expect("possible traffic");
             machine.run(&image, LIMIT).expect("the program ends itself");
             assert_received(&machine, payload_bytes);
             if how == 1 && payload_bytes == 1400 {
@@ -94,7 +95,7 @@ fn packets_arrive_whole() {
                     POLICIES.iter().zip([Issue::InOrder, Issue::OutOfOrder].iter().cycle())
                 {
                     let outcome = timed(&image, &arguments, traffic, policy, *issue);
-                    assert_received(&outcome.machine, payload_bytes);
+                    assert_received(&outcome.interpreter, payload_bytes);
                     assert_eq!(outcome.instructions, machine.executed);
                     assert_eq!(outcome.core.copies, PACKETS);
                 }
@@ -120,7 +121,7 @@ fn a_build_shares_no_file_with_another_of_the_same_program() {
     assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
     let outcome =
         timed(&image(&folder, "own.elf"), &[], Traffic::default(), "async", Issue::InOrder);
-    assert_eq!(outcome.machine.exit_code, Some(0));
+    assert_eq!(outcome.interpreter.exit_code, Some(0));
     let left = std::fs::read_dir(&folder).expect("it is there").count();
     assert_eq!(left, 3, "no file of a build is left: {folder:?}");
 }
@@ -132,11 +133,11 @@ fn values_come_back() {
     for (bytes, how) in [(8, 0), (100, 1), (4096, 2), (4096, 1), (5000, 3)] {
         let arguments = [400, bytes, how, 256];
         let outcome = timed(&image, &arguments, Traffic::default(), "async", Issue::OutOfOrder);
-        assert_eq!(outcome.machine.exit_code, Some(0), "{bytes} bytes, copied by {how}");
+        assert_eq!(outcome.interpreter.exit_code, Some(0), "{bytes} bytes, copied by {how}");
     }
     let too_many =
         timed(&image, &[1, 65536, 1, 65536], Traffic::default(), "async", Issue::InOrder);
-    assert_eq!(too_many.machine.exit_code, Some(1));
+    assert_eq!(too_many.interpreter.exit_code, Some(1));
 }
 
 /// The paper's trend that all else rests on: the engine is faster than the loop, and a copy that is

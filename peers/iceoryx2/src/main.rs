@@ -9,8 +9,8 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use haul_experiments::channel::driver;
-use haul_experiments::channel::protocol::Side;
-use haul_experiments::channel::way::{Stage, Way};
+use haul_experiments::channel::protocol::{Side, Task};
+use haul_experiments::channel::transport::Transport;
 use iceoryx2::port::publisher::Publisher;
 use iceoryx2::port::subscriber::Subscriber;
 use iceoryx2::port::update_connections::UpdateConnections;
@@ -68,7 +68,7 @@ fn version() -> &'static str {
     version.unwrap_or("unknown")
 }
 
-fn open(_name: &str, side: Side, folder: &Path) -> Result<Box<dyn Way>, String> {
+fn open(_name: &str, side: Side, folder: &Path) -> Result<Box<dyn Transport>, String> {
     let name = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
     Ok(Box::new(Iceoryx2 { side, name, ports: None }))
 }
@@ -121,7 +121,7 @@ impl Iceoryx2 {
     }
 }
 
-impl Way for Iceoryx2 {
+impl Transport for Iceoryx2 {
     fn send(&mut self, message: &[u8]) -> Result<(), String> {
         let ports = self.ports()?;
         let sample = ports.publisher.loan_slice_uninit(message.len()).map_err(told)?;
@@ -148,9 +148,9 @@ impl Way for Iceoryx2 {
         }
     }
 
-    fn before(&mut self, stage: &Stage<'_>) -> Result<(), String> {
+    fn before(&mut self, task: &Task, _source: &[u8]) -> Result<(), String> {
         if self.ports.is_none() {
-            self.ports = Some(self.meet(stage.task.size)?);
+            self.ports = Some(self.meet(task.size)?);
         }
         Ok(())
     }

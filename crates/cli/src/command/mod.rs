@@ -1,42 +1,32 @@
-//! One module a command: what it reads, what it opens, what it measures, what it shows.
+//! One module a command, or a folder a part: what it reads, opens, measures and shows.
 //!
 //! From the bottom up:
 //!
-//! - `schedule`: how much of the time each step gets;
-//! - `stage`: a survey's plan as data;
-//! - `cost`: what a step takes beside its rounds;
-//! - `plan`: what a survey measures, in which order;
+//! - `steps`: what measures a list of experiments one after the other;
 //! - `doctor`: `haul doctor`;
 //! - `report`: `haul report`;
-//! - `list`: `haul copy list`;
-//! - `bench`: `haul copy bench`;
-//! - `tune`: `haul copy tune`;
+//! - `copy`: `haul copy`;
 //! - `heap`: `haul heap`;
 //! - `channel`: `haul channel`;
 //! - `pcie`: `haul pcie`;
 //! - `sim`: `haul sim`;
 //! - `survey`: `haul survey`.
 
-mod bench;
 mod channel;
-mod cost;
+mod copy;
 mod doctor;
 mod heap;
-mod list;
 mod pcie;
-mod plan;
 mod report;
-mod schedule;
 mod sim;
-mod stage;
+mod steps;
 mod survey;
-mod tune;
 
 use haul::sys::Sys;
 use haul_experiments::context;
 use haul_model::{Machine, Record};
 
-use crate::arguments::{Arguments, Copy, Verb};
+use crate::arguments::{Arguments, Verb};
 use crate::error::Error;
 use crate::journal::{Journal, Outputs};
 
@@ -67,13 +57,11 @@ pub(crate) fn of(arguments: Arguments) -> Result<Box<dyn Command>, Error> {
         Verb::Doctor(arguments) => Box::new(doctor::Doctor::new(arguments)),
         Verb::Report(arguments) => Box::new(report::Report::read(arguments)?),
         Verb::Survey(arguments) => Box::new(survey::Survey::new(arguments)),
+        Verb::Copy(arguments) => copy::of(arguments)?,
         Verb::Heap(arguments) => heap::of(arguments)?,
         Verb::Pcie(arguments) => pcie::of(arguments)?,
         Verb::Sim(arguments) => sim::of(arguments)?,
         Verb::Channel(arguments) => channel::of(arguments)?,
-        Verb::Copy(Copy::List(arguments)) => Box::new(list::List::new(arguments)),
-        Verb::Copy(Copy::Tune(arguments)) => Box::new(tune::Tune::check(arguments)?),
-        Verb::Copy(Copy::Bench(arguments)) => Box::new(bench::Bench::check(arguments)?),
     })
 }
 

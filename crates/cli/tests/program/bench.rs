@@ -6,6 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use haul_model::Record;
+use haul_report::limit;
 
 use crate::{Ran, haul, public_folder, run, run_with_input, unprivileged};
 
@@ -172,9 +173,13 @@ fn every_size_tells_its_share_of_the_memory_limit() {
     let ran = bench(&["--sizes", "4KiB", "--function", "memset"]).expect(0);
     let records = ran.records();
     let fill = record_of(&records, "copy.size", "haul");
-    let of = |name: &str| fill.parameters[name].as_f64().unwrap();
-    let rate = 4096.0 / fill.median().unwrap();
-    assert!((rate / of("limit_gb_s") - of("of_limit")).abs() < 0.01, "{fill:#?}");
+    let rate = limit::throughput(fill).unwrap();
+    assert!((rate - 4096.0 / fill.median().unwrap()).abs() < 0.01, "{fill:#?}");
+    assert!(limit::memory_limit(&records, fill).is_some_and(|limit| limit > 0.0), "{ran:#?}");
+    assert!(
+        !fill.parameters.contains_key("of_limit"),
+        "a record holds what was measured: {fill:#?}"
+    );
     let limits = ran.records().into_iter().filter(|r| r.experiment == "memory.bandwidth");
     let operations: Vec<_> = limits.map(|r| r.parameters["operation"].clone()).collect();
     assert!(!operations.is_empty() && operations.iter().all(|name| name == "write"), "{ran:#?}");

@@ -8,9 +8,6 @@ use super::pair::Launch;
 use super::peers::Found;
 use super::protocol::Kind;
 
-/// The experiment's name in records.
-pub const EXPERIMENT: &str = "channel.transfer";
-
 /// Messages of a sample are so many bytes together, or one: small enough for the caches, long
 /// enough against the clock, and each of them is verified.
 const SAMPLE_BYTES: usize = 1 << 20;
@@ -22,7 +19,7 @@ const SAMPLE_BYTES_BUSY: usize = 16 << 20;
 /// The most messages of a sample.
 const MESSAGES_MAX: usize = 1024;
 
-/// The same with a busy processor: ways that poll then wait for a time slice at each of them.
+/// The same with a busy processor: transports that poll then wait for a time slice at each of them.
 const MESSAGES_MAX_BUSY: usize = 64;
 
 /// Round trips of a sample: each takes a microsecond or more.
@@ -112,8 +109,9 @@ impl Bench {
     }
 }
 
-/// Whether a way is one for messages of this size to such memory. What is leased or handed over
-/// comes into memory of its own, which was used before: new memory at B is nothing that it touches.
+/// Whether a transport is one for messages of this size to such memory. What is leased or handed
+/// over comes into memory of its own, which was used before: new memory at B is nothing that it
+/// touches.
 #[must_use]
 pub fn can_move(name: &str, size: usize, target: Target) -> bool {
     match name {
@@ -124,7 +122,7 @@ pub fn can_move(name: &str, size: usize, target: Target) -> bool {
     }
 }
 
-/// Whether a way hands over what was built in place.
+/// Whether a transport hands over what was built in place.
 pub(super) fn is_sealed(name: &str) -> bool {
     name.starts_with("haul:sealed")
 }

@@ -4,8 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use haul::tuning::{ChannelTable, Choice};
 use haul_model::Record;
-
-use super::bench::EXPERIMENT;
+use haul_model::experiment::{key, name};
 
 /// Mechanisms that move any private bytes into any target, and whether both ends must trust each
 /// other for it. `inline` is chosen by size alone, `sealed` and `lease` by what the program does,
@@ -31,7 +30,7 @@ pub fn is_one(name: &str) -> bool {
     MECHANISMS.iter().any(|(known, _)| name.strip_prefix("haul:") == Some(known))
 }
 
-/// What the records say of haul's ways to another process.
+/// What the records say of haul's transports to another process.
 #[derive(Debug, Default)]
 pub struct Chosen<'a> {
     /// For `haul.toml`: empty where nothing was measured that could be trusted.
@@ -72,23 +71,24 @@ pub fn table<'a>(records: impl Iterator<Item = &'a Record>) -> Chosen<'a> {
 }
 
 fn is_warm_throughput(record: &Record) -> bool {
-    record.experiment == EXPERIMENT
+    record.experiment == name::CHANNEL_TRANSFER
         && record.metric == "throughput"
-        && record.parameters.get("target").is_some_and(|target| target == "warm")
+        && record.parameters.get(key::TARGET).is_some_and(|target| target == "warm")
 }
 
 fn rates<'a>(records: &[&'a Record], trusted: bool, idle: bool) -> Rates<'a> {
     let mut rates = Rates::new();
     for &record in records {
-        let busy = record.parameters.get("busy_core").and_then(|busy| busy.as_u64());
-        let Some(size) = record.parameters.get("size_bytes").and_then(|size| size.as_u64()) else {
+        let busy = record.parameters.get(key::BUSY_CORE).and_then(|busy| busy.as_u64());
+        let Some(size) = record.parameters.get(key::SIZE_BYTES).and_then(|size| size.as_u64())
+        else {
             continue;
         };
         let known = MECHANISMS.iter().find(|(name, needs_trust)| {
             record.subject.strip_prefix("haul:") == Some(name) && (trusted || !needs_trust)
         });
-        // What fell back to another way says nothing of its own.
-        let took = record.parameters.get("mechanism").and_then(|took| took.as_str());
+        // What fell back to another mechanism says nothing of its own.
+        let took = record.parameters.get(key::MECHANISM).and_then(|took| took.as_str());
         let known = known.filter(|(name, _)| took.is_none_or(|took| took == *name));
         if let Some((name, _)) = known.filter(|_| busy == Some(u64::from(!idle))) {
             let by_name = rates.entry(size).or_default();
@@ -140,7 +140,7 @@ mod tests {
     use super::*;
 
     fn record(subject: &str, size: u64, busy: u8, rate: f64) -> Record {
-        let mut record = Record::new("", EXPERIMENT, subject, "throughput", "GB/s")
+        let mut record = Record::new("", name::CHANNEL_TRANSFER, subject, "throughput", "GB/s")
             .with("size_bytes", size)
             .with("target", "warm")
             .with("busy_core", busy);

@@ -16,11 +16,11 @@ use haul_measure::sys::{self, Usage};
 
 use super::content;
 use super::protocol::{Kind, Reply, Request, Side, Task, Took};
-use super::way::{Stage, Way};
+use super::transport::Transport;
 use crate::error::Error;
 
-/// Meets the other end on the way of this name; the folder is both ends' own.
-pub type Open<'a> = &'a dyn Fn(&str, Side, &Path) -> Result<Box<dyn Way>, String>;
+/// Meets the other end by the transport of this name; the folder is both ends' own.
+pub type Open<'a> = &'a dyn Fn(&str, Side, &Path) -> Result<Box<dyn Transport>, String>;
 
 /// Serves the run that listens at `control`, until it closes the conversation.
 ///
@@ -58,12 +58,12 @@ fn converse(stream: UnixStream, end: &mut End<'_>, version: &str) -> io::Result<
     Ok(())
 }
 
-/// One end: its memory, and the ways it has met the other on.
+/// One end: its memory, and the transports on which it has met the other.
 struct End<'a> {
     side: Side,
     folder: &'a Path,
     open: Open<'a>,
-    ways: HashMap<String, Box<dyn Way>>,
+    transports: HashMap<String, Box<dyn Transport>>,
     task: Option<Task>,
     /// What is sent.
     source: Option<Region>,
@@ -76,8 +76,17 @@ struct End<'a> {
 impl<'a> End<'a> {
     fn new(side: Side, folder: &'a Path, open: Open<'a>) -> Self {
         let started_with = Sys::new().own_and_shared_bytes().unwrap_or(0);
-        let ways = HashMap::new();
-        Self { side, folder, open, ways, task: None, source: None, target: None, started_with }
+        let transports = HashMap::new();
+        Self {
+            side,
+            folder,
+            open,
+            transports,
+            task: None,
+            source: None,
+            target: None,
+            started_with,
+        }
     }
 
     fn prepare(&mut self, task: Task) -> Result<(), String> {
@@ -96,43 +105,43 @@ impl<'a> End<'a> {
         } else if receives {
             warm(&mut self.target, bytes)?;
         }
-        if !self.ways.contains_key(&task.way) {
-            let way = (self.open)(&task.way, self.side, self.folder)?;
-            self.ways.insert(task.way.clone(), way);
+        if !self.transports.contains_key(&task.transport) {
+            let transport = (self.open)(&task.transport, self.side, self.folder)?;
+            self.transports.insert(task.transport.clone(), transport);
         }
         let source: &[u8] = match &mut self.source {
             Some(source) if sends => &source.as_mut_slice()[..bytes],
             _ => &[],
         };
-        let way = self.ways.get_mut(&task.way).ok_or("the way is gone")?;
-        way.before(&Stage { task: &task, source })?;
+        let transport = self.transports.get_mut(&task.transport).ok_or("the transport is gone")?;
+        transport.before(&task, source)?;
         self.task = Some(task);
         Ok(())
     }
 
     fn go(&mut self, at_ns: u64) -> Result<Took, String> {
         let task = self.task.take().ok_or("it is told to go without a task")?;
-        let way = self.ways.get_mut(&task.way).ok_or("the way is gone")?;
+        let transport = self.transports.get_mut(&task.transport).ok_or("the transport is gone")?;
         let bytes = task.size * task.count;
         let empty = &mut [][..];
         let source = self.source.as_mut().map_or(&[][..], |region| &*region.as_mut_slice());
         let target = self.target.as_mut().map_or(empty, Region::as_mut_slice);
         wait_until(at_ns);
         let (before, start_ns) = (sys::usage_process(), sys::monotonic_ns());
-        let done = perform(way.as_mut(), self.side, &task, source, target);
+        let done = perform(transport.as_mut(), self.side, &task, source, target);
         let (end_ns, after) = (sys::monotonic_ns(), sys::usage_process());
         done?;
         if self.side == Side::B || task.kind == Kind::Echo {
             let target = &mut target[..bytes];
             if self.side == Side::B {
-                way.after(target)?;
+                transport.after(target)?;
             }
             content::verify(target, task.seed).map_err(|index| {
                 format!("byte {index} of {bytes} that it has is not the one that was sent")
             })?;
         }
-        let own = way.extra_bytes();
-        let remark = way.remark();
+        let own = transport.extra_bytes();
+        let remark = transport.remark();
         let extra_bytes = own.unwrap_or_else(|| self.grown_bytes());
         Ok(took(start_ns, end_ns, before, after, extra_bytes, remark))
     }
@@ -175,7 +184,7 @@ fn warm(region: &mut Option<Region>, bytes: usize) -> Result<&mut [u8], String> 
 
 /// What is timed.
 fn perform(
-    way: &mut dyn Way,
+    transport: &mut dyn Transport,
     side: Side,
     task: &Task,
     source: &[u8],
@@ -184,15 +193,15 @@ fn perform(
     for index in 0..task.count {
         let message = index * task.size..(index + 1) * task.size;
         match (side, task.kind) {
-            (Side::A, Kind::Transfer) => way.send(&source[message])?,
-            (Side::B, Kind::Transfer) => way.receive(&mut target[message])?,
+            (Side::A, Kind::Transfer) => transport.send(&source[message])?,
+            (Side::B, Kind::Transfer) => transport.receive(&mut target[message])?,
             (Side::A, Kind::Echo) => {
-                way.send(&source[message.clone()])?;
-                way.receive(&mut target[message])?;
+                transport.send(&source[message.clone()])?;
+                transport.receive(&mut target[message])?;
             }
             (Side::B, Kind::Echo) => {
-                way.receive(&mut target[message.clone()])?;
-                way.send(&target[message])?;
+                transport.receive(&mut target[message.clone()])?;
+                transport.send(&target[message])?;
             }
         }
     }
@@ -230,7 +239,7 @@ mod tests {
         wrong: Option<usize>,
     }
 
-    impl Way for Careless {
+    impl Transport for Careless {
         fn send(&mut self, _message: &[u8]) -> Result<(), String> {
             Ok(())
         }
@@ -246,8 +255,8 @@ mod tests {
             Ok(())
         }
 
-        fn before(&mut self, stage: &Stage<'_>) -> Result<(), String> {
-            (self.seed, self.received) = (stage.task.seed, 0);
+        fn before(&mut self, task: &Task, _source: &[u8]) -> Result<(), String> {
+            (self.seed, self.received) = (task.seed, 0);
             Ok(())
         }
 
@@ -257,12 +266,12 @@ mod tests {
     }
 
     fn receive(wrong: Option<usize>, is_cold: bool) -> Result<Took, String> {
-        let open = |_: &str, _: Side, _: &Path| -> Result<Box<dyn Way>, String> {
+        let open = |_: &str, _: Side, _: &Path| -> Result<Box<dyn Transport>, String> {
             Ok(Box::new(Careless { seed: 0, received: 0, wrong }))
         };
         let mut end = End::new(Side::B, Path::new("/"), &open);
-        let way = "careless".to_owned();
-        let task = Task { kind: Kind::Transfer, size: 5000, count: 3, is_cold, seed: 4, way };
+        let transport = "careless".to_owned();
+        let task = Task { kind: Kind::Transfer, size: 5000, count: 3, is_cold, seed: 4, transport };
         end.prepare(task)?;
         end.go(0)
     }

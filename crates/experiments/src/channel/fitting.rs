@@ -1,8 +1,6 @@
-//! Which ways have the memory that they need: the others are left out, and the rest goes on.
+//! Which subjects have the memory that they need: the others are left out, and the rest goes on.
 
-use haul::sys::Sys;
 use haul_measure::Error as Unmeasurable;
-use haul_measure::memory::available_bytes;
 use haul_model::Bytes;
 
 use super::bench::{Bench, Subject, is_sealed};
@@ -20,14 +18,6 @@ pub(super) struct Fitting<'a> {
 }
 
 impl Bench {
-    /// Whether there is memory for source and target of one pair.
-    ///
-    /// # Errors
-    /// [`Unmeasurable::BeyondMemory`].
-    pub fn check_memory(&self) -> Result<(), Error> {
-        self.fitting(available_bytes(&Sys::new())).map(|_| ())
-    }
-
     /// Who fits into so much memory, in bytes. Who needs least comes in first, so that as many as
     /// can be are measured beside each other.
     ///
@@ -64,7 +54,7 @@ impl Bench {
     }
 }
 
-/// What a way has beside source and target of haul's own pair, in samples.
+/// What a transport has beside source and target of haul's own pair, in samples.
 fn beside(subject: &Subject) -> u64 {
     let own =
         if subject.found.as_ref().is_some_and(|found| found.launch.is_some()) { PAIR } else { 0 };
@@ -82,14 +72,18 @@ fn beside(subject: &Subject) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::AtomicBool;
     use std::time::Duration;
+
+    use haul::sys::Sys;
+    use haul_measure::Caches;
 
     use super::*;
     use crate::channel::Target;
     use crate::channel::pair::Launch;
     use crate::channel::peers::{Found, Peer};
     use crate::channel::run::Run;
-    use crate::context::measured;
+    use crate::context::Context;
     use crate::drive::Program;
 
     const MIB: u64 = 1 << 20;
@@ -152,9 +146,18 @@ mod tests {
         std::fs::write(root.path().join("proc/meminfo"), "MemAvailable: 15000 kB\n").unwrap();
         let mut bench = bench(&["pipe", "ucx", "haul:sealed", "haul:ring"]);
         bench.left_out = vec!["mpi".to_owned()];
-        let machine = Sys::at(root.path());
-        let (run, _, told) =
-            measured(vec![0, 1], |context| Run::new(&bench, &machine, context).unwrap());
+        let mut told = Vec::new();
+        let mut context = Context {
+            run: String::new(),
+            machine: String::new(),
+            stop: &AtomicBool::new(false),
+            caches: Caches::default(),
+            cpus: vec![0, 1],
+            sink: &mut |_| {},
+            progress: &mut |_| {},
+            warn: &mut |line| told.push(line.to_owned()),
+        };
+        let run = Run::new(&bench, &Sys::at(root.path()), &mut context).unwrap();
         let names: Vec<&str> = run.entrants.iter().map(|one| one.subject.name.as_str()).collect();
         assert_eq!(names, ["pipe", "haul:ring", "pipe"]);
         assert_eq!(run.left_out, ["mpi", "ucx", "haul:sealed"]);

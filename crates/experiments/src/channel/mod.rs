@@ -5,14 +5,14 @@
 //!
 //! - [`content`]: what messages hold;
 //! - [`protocol`]: what a run and its drivers say to each other;
-//! - [`way`]: a way for bytes, as a driver takes it at its end;
+//! - [`transport`]: what moves bytes to another process, as a driver has it at its end;
 //! - [`driver`]: the child process at one end;
 //! - [`pair`]: two of them, as their run sees them;
 //! - [`peers`]: which others there are, and how they are had;
 //! - `busy`: another program on a processor;
 //! - [`mod@bench`]: what is measured;
-//! - `fitting`: which ways have the memory that they need;
-//! - `run`: one sample of every way in turn;
+//! - `fitting`: which subjects have the memory that they need;
+//! - `run`: one sample of every subject in turn;
 //! - [`transfer`]: the run and its records;
 //! - [`choice`]: from its records to the table by which haul chooses.
 
@@ -27,9 +27,8 @@ pub mod peers;
 pub mod protocol;
 mod run;
 pub mod transfer;
-pub mod way;
+pub mod transport;
 
 pub use bench::{Bench, Subject, Target, baseline_first, can_move};
 pub use pair::Launch;
 pub use peers::{Found, Peer};
-pub use transfer::measure_channel;

@@ -145,7 +145,7 @@ impl Pair {
                 _ => Err("it answers out of turn".to_owned()),
             }
         });
-        let attempt = format!("move {} B {} times by {}", task.size, task.count, task.way);
+        let attempt = format!("move {} B {} times by {}", task.size, task.count, task.transport);
         done.map_err(|reason| self.error(&attempt, reason))
     }
 

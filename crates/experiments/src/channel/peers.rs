@@ -23,7 +23,7 @@ const MPI_C: &str = include_str!("../../../../peers/mpi/driver.c");
 const ICEORYX2: &str = "haul-peer-iceoryx2";
 const ICEORYX2_VARIABLE: &str = "HAUL_PEER_ICEORYX2";
 
-/// Another way for bytes to get from process to process.
+/// Another transport from process to process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Peer {
     /// Unified Communication X: tag send and receive.

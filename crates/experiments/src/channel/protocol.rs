@@ -36,8 +36,8 @@ pub struct Task {
     pub is_cold: bool,
     /// What the content follows from.
     pub seed: u64,
-    /// By which way, for drivers that have several.
-    pub way: String,
+    /// By which transport, for drivers that have several.
+    pub transport: String,
 }
 
 /// What one end took for a task.
@@ -93,8 +93,8 @@ impl fmt::Display for Request {
             Self::Prepare(task) => {
                 let kind = if task.kind == Kind::Echo { "echo" } else { "transfer" };
                 let target = if task.is_cold { "cold" } else { "warm" };
-                let Task { size, count, seed, way, .. } = task;
-                write!(f, "prepare {kind} {size} {count} {target} {seed} {way}")
+                let Task { size, count, seed, transport, .. } = task;
+                write!(f, "prepare {kind} {size} {count} {target} {seed} {transport}")
             }
             Self::Go(at_ns) => write!(f, "go {at_ns}"),
         }
@@ -184,7 +184,14 @@ fn task(words: &mut SplitWhitespace<'_>) -> Option<Task> {
     };
     let (size, count) = (number(words)?, number(words)?);
     let is_cold = words.next()? == "cold";
-    Some(Task { kind, size, count, is_cold, seed: number(words)?, way: words.next()?.to_owned() })
+    Some(Task {
+        kind,
+        size,
+        count,
+        is_cold,
+        seed: number(words)?,
+        transport: words.next()?.to_owned(),
+    })
 }
 
 fn took(words: &mut SplitWhitespace<'_>) -> Option<Took> {
@@ -215,7 +222,7 @@ mod tests {
             count: 3,
             is_cold: true,
             seed: u64::MAX,
-            way: "haul:ring".into(),
+            transport: "haul:ring".into(),
         };
         for request in [Request::Pin(vec![0, 7]), Request::Prepare(task), Request::Go(12)] {
             assert_eq!(request.to_string().parse(), Ok(request));

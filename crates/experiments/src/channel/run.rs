@@ -1,4 +1,4 @@
-//! The run: one sample of every way in turn, between processes that live as long as the run.
+//! The run: one sample of every subject in turn, between processes that live as long as the run.
 
 use std::time::{Duration, Instant};
 
@@ -22,7 +22,7 @@ const REPETITIONS_MIN: usize = 9;
 const REPETITIONS_MIN_LARGE: usize = 5;
 const REPETITIONS_MAX: usize = 1000;
 
-/// From here on a message counts as large: a repetition of all ways takes seconds.
+/// From here on a message counts as large: a repetition of all subjects takes seconds.
 const LARGE_BYTES: usize = 64 << 20;
 
 /// Repetitions that are not counted: the second tells how long a sample of many messages takes once
@@ -128,7 +128,9 @@ impl<'a> Run<'a> {
         let Some(baseline) =
             entrants.first().map(|first| Entrant::new(first.subject, first.pair, config))
         else {
-            return Err(haul_measure::Error::Plan { what: "subjects", value: 0, limit: 1 }.into());
+            return Err(
+                haul_measure::Error::Sampling { what: "subjects", value: 0, limit: 1 }.into()
+            );
         };
         entrants.push(baseline);
         let random = Random::new(config.seed);
@@ -180,14 +182,14 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Why one of haul's own ways is out of the run: the first of them.
+    /// Why one of haul's own subjects is out of the run: the first of them.
     pub(super) fn own_failure(self) -> Option<Error> {
         let own = self.entrants.into_iter().filter(|it| it.subject.name.starts_with("haul:"));
         own.filter_map(|entrant| entrant.failure).next()
     }
 
-    /// Fewer messages for those whose samples are long, so that a slow way does not take the time
-    /// of all the others. What they took so far is forgotten.
+    /// Fewer messages for those whose samples are long, so that a slow subject does not take the
+    /// time of all the others. What they took so far is forgotten.
     fn shorten(&mut self, kind: Kind) {
         let most = self.config.count(kind);
         for entrant in &mut self.entrants {
@@ -242,7 +244,7 @@ impl<'a> Run<'a> {
             count,
             is_cold: self.config.target == Target::Cold,
             seed: self.random.bits(),
-            way: entrant.subject.name.clone(),
+            transport: entrant.subject.name.clone(),
         };
         let running = &mut self.running[entrant.pair];
         let (a, b) = running.perform(&task, &self.cpus)?;
@@ -263,7 +265,7 @@ impl<'a> Run<'a> {
     }
 }
 
-/// Whether a way goes in both directions into memory that can be sent from, so that it has a
+/// Whether a transport goes in both directions into memory that can be sent from, so that it has a
 /// latency.
 fn can_echo(name: &str) -> bool {
     !["haul:lease", "memcpy"].contains(&name)

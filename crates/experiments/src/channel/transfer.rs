@@ -1,45 +1,96 @@
 //! The experiment: a run of one size, and its records.
 
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use haul::sys::Sys;
 use haul::tuning::Force;
+use haul_measure::Caches;
 use haul_measure::disturbance::Watch;
+use haul_measure::memory::available_bytes;
 use haul_measure::rounds::{Round, evaluate};
-use haul_model::Record;
+use haul_model::experiment::{key, name};
+use haul_model::{Bytes, Record};
 
-use super::bench::{Bench, EXPERIMENT, is_sealed};
+use super::bench::{Bench, Target, is_sealed};
 use super::busy::Busy;
 use super::protocol::Kind;
 use super::run::{Entrant, Run, Sample};
-use super::way::{ANNOUNCED, DIRTY_PAGES, UNTRUSTED};
+use super::transport::{ANNOUNCED, DIRTY_PAGES, UNTRUSTED};
 use crate::context::Context;
 use crate::error::Error;
+use crate::experiment::{Experiment, nanoseconds};
 use crate::remarks::Remarks;
 
-/// Measures transfers of one size, and emits for each subject a record of its throughput, of the
-/// processor time of both sides, of its latency where messages are small, and of the memory it has
-/// beside source and target. Who fails is left out of the records, and the context is warned; the
-/// others go on. Where the baseline fails, all have the repetitions before it.
-///
-/// # Errors
-/// haul or the baseline fails, or B has a wrong byte from one of these, after the records of the
-/// others; there is one processor, or not the memory.
-pub fn measure_channel(config: &Bench, context: &mut Context<'_>) -> Result<(), Error> {
-    let is_good = |tried: &Try<'_>, stop: bool| {
-        stop || !matches!(tried.ended, Ok(true)) || !tried.remarks.is_disturbed()
-    };
-    let stop = context.stop;
-    let (tries, tried) = until_good(
-        config.tries,
-        || once(config, context),
-        |tried| is_good(tried, stop.load(Ordering::Relaxed)),
-    )?;
-    let Try { mut run, remarks, ended } = tried;
-    run.tries = tries;
-    run.emit(&remarks, context);
-    ended?;
-    run.own_failure().map_or(Ok(()), Err)
+/// What a transfer takes beside its rounds for each subject: to be opened and to take a few turns
+/// in both directions, by messages of which a sample has many, and by larger ones.
+const SUBJECT_OF_SMALL: Duration = Duration::from_millis(60);
+const SMALL_BYTES_MAX: usize = 16 << 10;
+const SUBJECT: Duration = Duration::from_millis(12);
+
+/// The same for each byte of a message of each subject.
+const BESIDE_NS_PER_BYTE: f64 = 6.0;
+
+/// How much longer transfers with a busy processor take than those without: a subject waits for a
+/// time slice of the other program now and then.
+const BUSY_MULTIPLE: u32 = 4;
+
+/// How much longer memory takes that is new each time.
+const COLD_MULTIPLE: u32 = 2;
+
+impl Experiment for Bench {
+    fn name(&self) -> String {
+        let (size, target) = (Bytes(self.size as u64), self.target);
+        let busy = if self.is_busy { ", one processor busy" } else { "" };
+        format!("transfer of {size}, {target} target{busy}")
+    }
+
+    fn budget(&self) -> Duration {
+        self.budget
+    }
+
+    fn set_budget(&mut self, budget: Duration) {
+        self.budget = budget;
+    }
+
+    /// The baseline is there twice.
+    fn beside(&self, _: &Caches) -> Duration {
+        let subjects = u32::try_from(self.subjects.len() + 1).unwrap_or(u32::MAX);
+        let each = if self.size <= SMALL_BYTES_MAX { SUBJECT_OF_SMALL } else { SUBJECT };
+        let all = (each + nanoseconds(BESIDE_NS_PER_BYTE, self.size)) * subjects;
+        let all = if self.is_busy { all * BUSY_MULTIPLE } else { all };
+        if self.target == Target::Cold { all * COLD_MULTIPLE } else { all }
+    }
+
+    /// For source and target of one pair: who needs more is left out.
+    fn check_memory(&self) -> Result<(), Error> {
+        self.fitting(available_bytes(&Sys::new())).map(|_| ())
+    }
+
+    /// For each subject a record of its throughput, of the processor time of both sides, of its
+    /// latency where messages are small, and of the memory it has beside source and target. Who
+    /// fails is left out of the records, and the context is warned; the others go on. Where the
+    /// baseline fails, all have the repetitions before it.
+    ///
+    /// # Errors
+    /// haul or the baseline fails, or B has a wrong byte from one of these, after the records of
+    /// the others; there is one processor, or not the memory.
+    fn measure(&self, context: &mut Context<'_>) -> Result<(), Error> {
+        let is_good = |tried: &Try<'_>, stop: bool| {
+            stop || !matches!(tried.ended, Ok(true)) || !tried.remarks.is_disturbed()
+        };
+        let stop = context.stop;
+        let (tries, tried) = until_good(
+            self.tries,
+            || once(self, context),
+            |tried| is_good(tried, stop.load(Ordering::Relaxed)),
+        )?;
+        let Try { mut run, remarks, ended } = tried;
+        run.tries = tries;
+        run.emit(&remarks, context);
+        ended?;
+        run.own_failure().map_or(Ok(()), Err)
+    }
 }
 
 /// A run that nobody knows of yet.
@@ -132,9 +183,9 @@ impl Run<'_> {
         let found = evaluate(&rounds, &names, 0, self.config.seed);
         for (index, entrant) in having.iter().enumerate() {
             let mut record = self.record(entrant, metric, unit, remarks);
-            record = record.with("rounds_discarded", found.rounds_discarded);
+            record = record.with(key::ROUNDS_DISCARDED, found.rounds_discarded);
             let faults: u64 = columns[index].iter().map(|sample| sample.faults).sum();
-            record = record.with("page_faults", faults / count as u64);
+            record = record.with(key::PAGE_FAULTS, faults / count as u64);
             record.samples.clone_from(&found.series[index]);
             record.comparison = found.comparisons[index].clone();
             context.emit(record);
@@ -145,31 +196,32 @@ impl Run<'_> {
     fn record(&self, entrant: &Entrant<'_>, metric: &str, unit: &str, remarks: &Remarks) -> Record {
         let kind = if metric == "latency" { Kind::Echo } else { Kind::Transfer };
         let config = self.config;
-        let mut record = Record::new("", EXPERIMENT, &entrant.subject.name, metric, unit)
-            .with("size_bytes", config.size)
-            .with("target", config.target.to_string())
-            .with("busy_core", u8::from(config.is_busy))
-            .with("messages", entrant.count(kind))
-            .with("cpus", self.cpus.len())
-            .with("version", self.running[entrant.pair].version.clone());
+        let mut record =
+            Record::new("", name::CHANNEL_TRANSFER, &entrant.subject.name, metric, unit)
+                .with(key::SIZE_BYTES, config.size)
+                .with(key::TARGET, config.target.to_string())
+                .with(key::BUSY_CORE, u8::from(config.is_busy))
+                .with(key::MESSAGES, entrant.count(kind))
+                .with(key::CPUS, self.cpus.len())
+                .with(key::VERSION, self.running[entrant.pair].version.clone());
         if self.tries > 1 {
-            record = record.with("tries", self.tries);
+            record = record.with(key::TRIES, self.tries);
         }
         if !entrant.remark.is_empty() {
-            record = record.with("mechanism", entrant.remark.clone());
+            record = record.with(key::MECHANISM, entrant.remark.clone());
         }
         if entrant.subject.name.starts_with("haul:auto") {
-            record = record.with("table", has_table());
+            record = record.with(key::TABLE, has_table());
         }
         if is_sealed(&entrant.subject.name) {
             let is_announced = entrant.subject.name.ends_with(ANNOUNCED);
             let pages = if is_announced { "in one piece, announced" } else { "scattered" };
-            record = record.with("dirty_share", 1.0 / DIRTY_PAGES as f64);
+            record = record.with(key::DIRTY_SHARE, 1.0 / DIRTY_PAGES as f64);
             let is_trusted = !is_announced && !entrant.subject.name.ends_with(UNTRUSTED);
-            record = record.with("dirty_pages", pages).with("trusted", is_trusted);
+            record = record.with(key::DIRTY_PAGES, pages).with(key::TRUSTED, is_trusted);
         }
         if !self.left_out.is_empty() {
-            record = record.with("left_out", self.left_out.join(", "));
+            record = record.with(key::LEFT_OUT, self.left_out.join(", "));
         }
         remarks.on(record)
     }

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use haul_copy::Policy;
 use haul_measure::distribution::{Alignment, Overlap, SIZE_MAX_BYTES};
-use haul_measure::{Distribution, Level, Plan, Subject};
+use haul_measure::{Caches, Distribution, Level, Sampling, Subject};
+use haul_model::experiment::{key, name};
 use haul_model::{Bytes, SizeClass};
 
 use super::subjects::{self, Candidate, Plain, Selection};
@@ -14,10 +15,15 @@ use super::workload::{Branches, Mix, OnWorkload, Workload};
 use super::{Function, proof};
 use crate::context::Context;
 use crate::error::Error;
+use crate::experiment::{Experiment, SMALL, nanoseconds, on_threads};
 use crate::outcome::{self, Metric, Template};
 
 /// How long a sample should take: at least one list of operations in any case.
 const SAMPLE: Duration = Duration::from_micros(100);
+
+/// What cold sizes take beside their rounds, for each byte of the last-level cache, whose multiple
+/// they are: placing and touching them, and rounds that each visit all of them.
+const COLD_NS_PER_CACHE_BYTE: f64 = 40.0;
 
 /// haul as it is in force, and as it would be without a haul.toml.
 const HAUL: &str = "haul";
@@ -86,15 +92,15 @@ impl Drawn {
         }
     }
 
-    fn plan(&self, workload: &Workload) -> Plan {
-        Plan {
+    fn sampling(&self, workload: &Workload) -> Sampling {
+        Sampling {
             sample: SAMPLE,
             iterations_multiple: workload.operations_multiple(),
             budget: self.budget,
             precision: self.precision,
             threads: self.threads,
             seed: self.seed,
-            ..Plan::default()
+            ..Sampling::default()
         }
     }
 }
@@ -124,8 +130,8 @@ impl Shape {
 
     fn experiment(&self) -> &'static str {
         match self {
-            Self::Distribution(_) => "copy.distribution",
-            Self::SizeClass(_) => "copy.size_class",
+            Self::Distribution(_) => name::COPY_DISTRIBUTION,
+            Self::SizeClass(_) => name::COPY_SIZE_CLASS,
         }
     }
 
@@ -140,53 +146,74 @@ impl Shape {
 
     fn parameter(&self) -> (&'static str, serde_json::Value) {
         match self {
-            Self::Distribution(distribution) => ("distribution", distribution.name().into()),
-            Self::SizeClass(class) => ("size_class", class.to_string().into()),
+            Self::Distribution(distribution) => (key::DISTRIBUTION, distribution.name().into()),
+            Self::SizeClass(class) => (key::SIZE_CLASS, class.to_string().into()),
         }
     }
 }
 
-/// Measures, and emits one record for each subject, libc's own among them.
-///
-/// # Errors
-/// A subject is unknown or copied wrongly; the memory is more than the machine has; see
-/// [`haul_measure::Error`].
-pub fn measure_drawn(config: &Drawn, context: &mut Context<'_>) -> Result<(), Error> {
-    let candidates = candidates(config)?;
-    let sizes = config.shape.distribution();
-    let overlap = match config.function {
-        Function::Memmove => config.overlap,
-        Function::Memcpy | Function::Memset => Overlap { share: 0.0 },
-    };
-    let mix = Mix {
-        sizes: &sizes,
-        level: config.level,
-        alignment: config.alignment,
-        overlap,
-        branches: config.branches,
-        seed: config.seed,
-    };
-    let mut workload = Workload::drawn(&mix, &context.caches, config.threads)?;
-    let _restore = config.untuned.then(Restore::current);
-    let on: Vec<Box<dyn Subject + '_>> =
-        candidates.iter().map(|candidate| subject(config, *candidate, &workload)).collect();
-    let entrants: Vec<&dyn Subject> = on.iter().map(|subject| &**subject).collect();
-    let (_, shape) = config.shape.parameter();
-    let what = format!(
-        "{} of {} in {}",
-        config.function.name(),
-        shape.as_str().unwrap_or(""),
-        config.level
-    );
-    let outcome = outcome::measure(context, &what, &entrants, 0, &config.plan(&workload))?;
-    drop(entrants);
-    drop(on);
-    proof::check(config.function, &candidates, &mut workload)?;
-    let template = template(config, &workload, &sizes);
-    outcome::emit_each(context, &outcome, &template, |subject| {
-        vec![("call", call_of(&candidates, subject).into())]
-    });
-    Ok(())
+impl Experiment for Drawn {
+    fn name(&self) -> String {
+        let sizes = match &self.shape {
+            Shape::Distribution(distribution) => distribution.name().to_owned(),
+            Shape::SizeClass(class) => format!("{class} B"),
+        };
+        let (function, level) = (self.function.name(), self.level);
+        let (threads, read) = (on_threads(self.threads), self.then_read.suffix());
+        format!("{function}, {sizes}, {level}{threads}{read}")
+    }
+
+    fn budget(&self) -> Duration {
+        self.budget
+    }
+
+    fn set_budget(&mut self, budget: Duration) {
+        self.budget = budget;
+    }
+
+    fn beside(&self, caches: &Caches) -> Duration {
+        if self.level != Level::Cold {
+            return SMALL;
+        }
+        SMALL + nanoseconds(COLD_NS_PER_CACHE_BYTE, caches.llc_bytes * self.threads)
+    }
+
+    /// One record for each subject, libc's own among them.
+    ///
+    /// # Errors
+    /// A subject is unknown or copied wrongly; the memory is more than the machine has; see
+    /// [`haul_measure::Error`].
+    fn measure(&self, context: &mut Context<'_>) -> Result<(), Error> {
+        let candidates = candidates(self)?;
+        let sizes = self.shape.distribution();
+        let overlap = match self.function {
+            Function::Memmove => self.overlap,
+            Function::Memcpy | Function::Memset => Overlap { share: 0.0 },
+        };
+        let mix = Mix {
+            sizes: &sizes,
+            level: self.level,
+            alignment: self.alignment,
+            overlap,
+            branches: self.branches,
+            seed: self.seed,
+        };
+        let mut workload = Workload::drawn(&mix, &context.caches, self.threads)?;
+        let _restore = self.untuned.then(Restore::current);
+        let on: Vec<Box<dyn Subject + '_>> =
+            candidates.iter().map(|candidate| subject(self, *candidate, &workload)).collect();
+        let entrants: Vec<&dyn Subject> = on.iter().map(|subject| &**subject).collect();
+        let sampling = self.sampling(&workload);
+        let outcome = outcome::measure(context, &self.name(), &entrants, 0, &sampling)?;
+        drop(entrants);
+        drop(on);
+        proof::check(self.function, &candidates, &mut workload)?;
+        let template = template(self, &workload, &sizes);
+        outcome::emit_each(context, &outcome, &template, |subject| {
+            vec![(key::CALL, call_of(&candidates, subject).into())]
+        });
+        Ok(())
+    }
 }
 
 /// Who takes part, libc first.
@@ -228,7 +255,7 @@ fn call_of(candidates: &[Candidate], subject: &str) -> &'static str {
 
 /// How addresses are aligned, as a record says it where it is not as published.
 pub(super) fn misaligned(alignment: Alignment) -> Option<(&'static str, serde_json::Value)> {
-    (alignment != Alignment::default()).then(|| ("misaligned", alignment.odd_share.into()))
+    (alignment != Alignment::default()).then(|| (key::MISALIGNED, alignment.odd_share.into()))
 }
 
 fn template(config: &Drawn, workload: &Workload, sizes: &Distribution) -> Template {
@@ -241,20 +268,20 @@ fn template(config: &Drawn, workload: &Workload, sizes: &Distribution) -> Templa
         ));
     }
     let mut parameters = vec![
-        ("function", config.function.name().into()),
+        (key::FUNCTION, config.function.name().into()),
         config.shape.parameter(),
-        ("level", config.level.name().into()),
-        ("threads", config.threads.into()),
-        ("branches", config.branches.name().into()),
-        ("then_read", config.then_read.name().into()),
+        (key::LEVEL, config.level.name().into()),
+        (key::THREADS, config.threads.into()),
+        (key::BRANCHES, config.branches.name().into()),
+        (key::THEN_READ, config.then_read.name().into()),
     ];
     parameters.extend(misaligned(config.alignment));
     if config.function == Function::Memmove && config.overlap != Overlap::default() {
-        parameters.push(("overlap", config.overlap.share.into()));
+        parameters.push((key::OVERLAP, config.overlap.share.into()));
     }
     if let Some(file) = sizes.file() {
         // A name alone would be taken for one of those that haul ships.
-        parameters.push(("file", file.display().to_string().into()));
+        parameters.push((key::FILE, file.display().to_string().into()));
     }
     Template { experiment: config.shape.experiment(), parameters, metric: Metric::Time, notes }
 }

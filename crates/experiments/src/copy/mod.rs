@@ -25,9 +25,9 @@ pub mod tune;
 pub mod under;
 pub mod workload;
 
-pub use drawn::{Drawn, Shape, measure_drawn};
+pub use drawn::{Drawn, Shape};
 pub use function::Function;
-pub use sizes::{Sizes, measure_sizes};
+pub use sizes::Sizes;
 pub use subjects::{Plain, Selection, available};
 pub use then_read::ThenRead;
 pub use tune::{Tune, Tuned, tune};

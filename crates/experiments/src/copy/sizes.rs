@@ -2,10 +2,13 @@
 
 use std::time::Duration;
 
+use haul::sys::Sys;
 use haul_measure::distribution::{Alignment, Overlap, SIZE_MAX_BYTES};
 use haul_measure::interleave::best;
-use haul_measure::{Distribution, Level, Outcome, Plan, Subject};
+use haul_measure::memory::check_available;
+use haul_measure::{Caches, Distribution, Level, Outcome, Sampling, Subject};
 use haul_model::Bytes;
+use haul_model::experiment::{key, name};
 
 use super::subjects::{self, Plain, Selection};
 use super::then_read::ThenRead;
@@ -13,6 +16,7 @@ use super::workload::{Branches, Mix, OnWorkload, Workload};
 use super::{Function, drawn, proof};
 use crate::context::Context;
 use crate::error::Error;
+use crate::experiment::{Experiment, SMALL, nanoseconds, on_threads};
 use crate::outcome::{self, Metric, Template};
 
 /// How long a sample should take, where one call does not take longer.
@@ -23,6 +27,13 @@ const FEW_ROUNDS_FROM_BYTES: usize = 16 << 20;
 
 /// The subject that is held against the best of the others.
 const HAUL: &str = "haul";
+
+/// What a size takes beside its rounds, for each of its bytes: a few rounds of every kernel, and a
+/// proof of each.
+const BESIDE_NS_PER_BYTE: f64 = 20.0;
+
+/// As long as the fixed cost of a step and enough rounds of small sizes, in bytes copied.
+const WEIGHT_BYTES: f64 = (64 << 20) as f64;
 
 /// Rounds that every size gets, whatever the budget: small and large ones.
 const ROUNDS_MIN: usize = 9;
@@ -47,8 +58,8 @@ pub struct Sizes {
     pub alignment: Alignment,
     /// What of each target is read right after its call.
     pub then_read: ThenRead,
-    /// How long each size may take; large ones take as many rounds as make a median.
-    pub budget_per_size: Duration,
+    /// How long all sizes may take; large ones take as many rounds as make a median.
+    pub budget: Duration,
     /// Ends a size early when every ratio is known this precisely.
     pub precision: Option<f64>,
     /// What addresses and the order of subjects are drawn from.
@@ -60,6 +71,7 @@ impl Sizes {
     /// second a size.
     #[must_use]
     pub fn new(function: Function, sizes_bytes: Vec<usize>) -> Self {
+        let count = u32::try_from(sizes_bytes.len()).unwrap_or(u32::MAX);
         Self {
             function,
             sizes_bytes,
@@ -68,7 +80,7 @@ impl Sizes {
             subjects: Selection::Kernels,
             alignment: Alignment::default(),
             then_read: ThenRead::Nothing,
-            budget_per_size: Duration::from_millis(500),
+            budget: Duration::from_millis(500) * count,
             precision: None,
             seed: 1,
         }
@@ -97,19 +109,54 @@ pub fn powers(first: usize, last: usize, steps: u32) -> Result<Vec<usize>, Error
     Ok(sizes)
 }
 
-/// Measures size after size, and emits one record for each subject and size.
-///
-/// # Errors
-/// A size is beyond memory, a subject is unknown or copied wrongly: records of the sizes before it
-/// have been emitted. See also [`haul_measure::Error`].
-pub fn measure_sizes(config: &Sizes, context: &mut Context<'_>) -> Result<(), Error> {
-    for &size in &config.sizes_bytes {
-        if context.is_stopped() {
-            break;
-        }
-        measure_size(config, size, context)?;
+impl Experiment for Sizes {
+    fn name(&self) -> String {
+        let sizes: Vec<String> =
+            self.sizes_bytes.iter().map(|&size| Bytes(size as u64).to_string()).collect();
+        let (function, sizes) = (self.function.name(), sizes.join(" "));
+        format!("{function}, {sizes}{}{}", on_threads(self.threads), self.then_read.suffix())
     }
-    Ok(())
+
+    fn budget(&self) -> Duration {
+        self.budget
+    }
+
+    fn set_budget(&mut self, budget: Duration) {
+        self.budget = budget;
+    }
+
+    fn beside(&self, _: &Caches) -> Duration {
+        SMALL
+            + nanoseconds(BESIDE_NS_PER_BYTE, self.sizes_bytes.iter().sum::<usize>() * self.threads)
+    }
+
+    /// One size gets the more the larger it is: of 2 KiB to 1 GiB in 25 s, those from 256 MiB on
+    /// have eight to ten rounds and the others hundreds; even shares left the large ones five.
+    fn weight(&self) -> f64 {
+        1.0 + self.sizes_bytes.iter().sum::<usize>() as f64 / WEIGHT_BYTES
+    }
+
+    /// Source and target of each thread; a fill has them as well.
+    fn check_memory(&self) -> Result<(), Error> {
+        let largest = self.sizes_bytes.iter().max().map_or(0, |&size| size as u64);
+        let wanted = largest.saturating_mul(2).saturating_mul(self.threads as u64);
+        Ok(check_available(wanted, &Sys::new())?)
+    }
+
+    /// Size after size, one record for each subject and size.
+    ///
+    /// # Errors
+    /// A size is beyond memory, a subject is unknown or copied wrongly: records of the sizes before
+    /// it have been emitted. See also [`haul_measure::Error`].
+    fn measure(&self, context: &mut Context<'_>) -> Result<(), Error> {
+        for &size in &self.sizes_bytes {
+            if context.is_stopped() {
+                break;
+            }
+            measure_size(self, size, context)?;
+        }
+        Ok(())
+    }
 }
 
 fn measure_size(config: &Sizes, size: usize, context: &mut Context<'_>) -> Result<(), Error> {
@@ -121,17 +168,18 @@ fn measure_size(config: &Sizes, size: usize, context: &mut Context<'_>) -> Resul
         .collect();
     let entrants: Vec<&dyn Subject> = on.iter().map(|subject| subject as &dyn Subject).collect();
     let what = format!("{} of {}", config.function.name(), Bytes(size as u64));
-    let outcome = outcome::measure(context, &what, &entrants, 0, &plan(config, size, &workload))?;
+    let outcome =
+        outcome::measure(context, &what, &entrants, 0, &sampling(config, size, &workload))?;
     drop(entrants);
     drop(on);
     proof::check(config.function, &candidates, &mut workload)?;
     let template = Template {
-        experiment: "copy.size",
+        experiment: name::COPY_SIZE,
         parameters: [
-            ("function", config.function.name().into()),
-            ("size_bytes", size.into()),
-            ("level", level(config, size).name().into()),
-            ("threads", config.threads.into()),
+            (key::FUNCTION, config.function.name().into()),
+            (key::SIZE_BYTES, size.into()),
+            (key::LEVEL, level(config, size).name().into()),
+            (key::THREADS, config.threads.into()),
         ]
         .into_iter()
         .chain(drawn::misaligned(config.alignment))
@@ -149,7 +197,7 @@ fn measure_size(config: &Sizes, size: usize, context: &mut Context<'_>) -> Resul
 
 /// What is read right after each call, as a record says it where something is.
 fn then_read(read: ThenRead) -> Option<(&'static str, serde_json::Value)> {
-    (read != ThenRead::Nothing).then(|| ("then_read", read.name().into()))
+    (read != ThenRead::Nothing).then(|| (key::THEN_READ, read.name().into()))
 }
 
 /// What `haul` takes over the best of all that took part, as parameters of its record: see
@@ -165,10 +213,10 @@ fn over_best(outcome: &Outcome, seed: u64) -> Vec<(&'static str, serde_json::Val
     let best = if even == odd { even.to_owned() } else { format!("{even}, {odd}") };
     let rounded = |ratio: f64| ((ratio * 1e4).round() / 1e4).into();
     vec![
-        ("best", best.into()),
-        ("over_best", rounded(found.ratio.median)),
-        ("over_best_low", rounded(found.ratio.low)),
-        ("over_best_high", rounded(found.ratio.high)),
+        (key::BEST, best.into()),
+        (key::OVER_BEST, rounded(found.ratio.median)),
+        (key::OVER_BEST_LOW, rounded(found.ratio.low)),
+        (key::OVER_BEST_HIGH, rounded(found.ratio.high)),
     ]
 }
 
@@ -205,16 +253,16 @@ fn workload(config: &Sizes, size: usize, context: &Context<'_>) -> Result<Worklo
     Ok(Workload::drawn(&mix, &context.caches, config.threads)?)
 }
 
-fn plan(config: &Sizes, size: usize, workload: &Workload) -> Plan {
-    Plan {
+fn sampling(config: &Sizes, size: usize, workload: &Workload) -> Sampling {
+    Sampling {
         sample: SAMPLE,
         iterations_multiple: workload.operations_multiple(),
-        budget: config.budget_per_size,
+        budget: config.budget / u32::try_from(config.sizes_bytes.len()).unwrap_or(u32::MAX),
         precision: config.precision,
         rounds_min: if size >= FEW_ROUNDS_FROM_BYTES { ROUNDS_MIN_LARGE } else { ROUNDS_MIN },
         threads: config.threads,
         seed: config.seed,
-        ..Plan::default()
+        ..Sampling::default()
     }
 }
 

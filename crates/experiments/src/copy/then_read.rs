@@ -40,6 +40,11 @@ impl ThenRead {
             Self::All => "all",
         }
     }
+
+    /// What is read, as an experiment's name ends: nothing for nobody.
+    pub(super) fn suffix(self) -> String {
+        if self == Self::Nothing { String::new() } else { format!(", then read {}", self.name()) }
+    }
 }
 
 impl FromStr for ThenRead {

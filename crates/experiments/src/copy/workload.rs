@@ -13,6 +13,10 @@
 //! process drew once would be luck that no number of rounds averages out
 //! ([`haul_measure::placement`]).
 
+mod ground;
+#[cfg(test)]
+mod tests;
+
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use haul::sys::Sys;
@@ -25,9 +29,12 @@ use haul_measure::placement::{Operation, Placement};
 use haul_measure::random::Random;
 use haul_measure::{Caches, Distribution, Error, Level, Subject};
 
+use self::ground::{Ground, Pair};
 use super::operations::{List, READ_SLACK_BYTES};
 use super::subjects::Candidate;
 use super::then_read::ThenRead;
+
+pub use ground::Apart;
 
 /// How long a list should take, in nanoseconds: well above the timer's precision, and short
 /// against a scheduler's tick.
@@ -97,7 +104,7 @@ pub struct Mix<'a> {
 /// Memory and lists for each thread.
 #[derive(Debug)]
 pub struct Workload {
-    threads: Vec<Lane>,
+    threads: Vec<PerThread>,
     turn: Turn,
     /// Operations that a subject does untimed before each sample at least.
     lead_in_min: u64,
@@ -112,90 +119,9 @@ enum Turn {
     Round,
 }
 
-/// What lists were drawn for.
-#[derive(Debug)]
-enum Ground {
-    Level(Placement),
-    Resident(Resident),
-    Apart(Pair),
-}
-
-/// How far a target lies above its source.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Apart {
-    /// Bytes: the least multiple of so many that keeps the two from overlapping ...
-    pub multiple_of: usize,
-    /// ... and so many bytes beyond it.
-    pub and: usize,
-}
-
-/// Two buffers at one distance.
-#[derive(Clone, Copy, Debug)]
-struct Pair {
-    size_bytes: usize,
-    distance_bytes: usize,
-}
-
-impl Pair {
-    /// Room to move both by.
-    const ROOM_BYTES: usize = 64 << 10;
-
-    fn new(size_bytes: usize, apart: Apart) -> Self {
-        let least = size_bytes + Self::ROOM_BYTES;
-        let distance_bytes = least.next_multiple_of(apart.multiple_of) + apart.and;
-        Self { size_bytes, distance_bytes }
-    }
-
-    fn draw(self, random: &mut Random) -> Operation {
-        let source = random.below(Self::ROOM_BYTES / LINE_BYTES) * LINE_BYTES;
-        Operation { source, target: source + self.distance_bytes, size: self.size_bytes }
-    }
-
-    fn region_bytes(self) -> usize {
-        self.distance_bytes + Self::ROOM_BYTES + self.size_bytes + READ_SLACK_BYTES
-    }
-
-    /// The memory, touched where buffers lie: between two that are far apart there is none.
-    fn region(self) -> Result<Region, Error> {
-        let used = Self::ROOM_BYTES + self.size_bytes + READ_SLACK_BYTES;
-        check_available(2 * used as u64, &Sys::new())?;
-        let mut region = Region::unasked(self.region_bytes(), Pages::Base)?;
-        let bytes = region.as_mut_slice();
-        for start in [0, self.distance_bytes] {
-            bytes[start..start + used].fill(1);
-        }
-        Ok(region)
-    }
-}
-
-impl Ground {
-    fn region_bytes(&self) -> usize {
-        match self {
-            Self::Level(placement) => placement.region_bytes(),
-            Self::Resident(resident) => resident.region_bytes(),
-            Self::Apart(pair) => pair.region_bytes(),
-        }
-    }
-
-    /// Where a round's addresses begin. The lists of resident pairs hold their own places.
-    fn place_bytes(&self, round: u64) -> usize {
-        match self {
-            Self::Level(placement) => placement.place_bytes(round),
-            Self::Resident(_) | Self::Apart(_) => 0,
-        }
-    }
-
-    fn shift_bytes(&self, pass: u64) -> usize {
-        match self {
-            Self::Level(placement) => placement.shift_bytes(pass),
-            Self::Resident(_) | Self::Apart(_) => 0,
-        }
-    }
-}
-
 /// One thread's memory, lists, and place in them.
 #[derive(Debug)]
-struct Lane {
+struct PerThread {
     region: Region,
     lists: Vec<List>,
     ground: Ground,
@@ -213,8 +139,8 @@ impl Workload {
     /// # Errors
     /// The memory is more than the machine has to give.
     pub fn drawn(mix: &Mix<'_>, caches: &Caches, threads: usize) -> Result<Self, Error> {
-        let draw = |lane: usize| {
-            let seed = mix.seed.wrapping_add(lane as u64);
+        let draw = |thread: usize| {
+            let seed = mix.seed.wrapping_add(thread as u64);
             let mut placement = Placement::new(mix.level, caches, mix.sizes.size_max_bytes(), seed);
             let mut random = Random::new(seed);
             let count = operations_of_a_list(mix, caches);
@@ -241,8 +167,8 @@ impl Workload {
         seed: u64,
     ) -> Result<Self, Error> {
         let resident = Resident::new(size);
-        let draw = |lane: usize| {
-            let mut random = Random::new(seed.wrapping_add(lane as u64));
+        let draw = |thread: usize| {
+            let mut random = Random::new(seed.wrapping_add(thread as u64));
             let mut list = || {
                 let place = resident.place(&mut random);
                 let one = |_| resident.draw(place, &mut random, alignment);
@@ -270,8 +196,8 @@ impl Workload {
             List::pack(&[operation; OPERATIONS_REPEATING])
         };
         let lists = (0..PLACES).map(|_| list()).collect();
-        let lane = Lane::new(pair.region()?, lists, Ground::Apart(pair));
-        Ok(Self { threads: vec![lane], turn: Turn::Round, lead_in_min: 1 })
+        let own = PerThread::new(pair.region()?, lists, Ground::Apart(pair));
+        Ok(Self { threads: vec![own], turn: Turn::Round, lead_in_min: 1 })
     }
 
     fn new(
@@ -280,16 +206,16 @@ impl Workload {
         lead_in_min: u64,
         draw: impl Fn(usize) -> (Vec<List>, Ground),
     ) -> Result<Self, Error> {
-        let lanes: Vec<_> = (0..threads).map(draw).collect();
-        let bytes = lanes.iter().map(|(_, ground)| ground.region_bytes() as u64);
+        let drawn: Vec<_> = (0..threads).map(draw).collect();
+        let bytes = drawn.iter().map(|(_, ground)| ground.region_bytes() as u64);
         check_available(bytes.fold(0, u64::saturating_add), &Sys::new())?;
-        let threads = lanes.into_iter().map(|(lists, ground)| {
+        let threads = drawn.into_iter().map(|(lists, ground)| {
             // Whole huge pages: the kernel gives none for a part, and base pages lie where they
             // fall in L2.
             let bytes = ground.region_bytes().saturating_add(READ_SLACK_BYTES);
             let bytes = bytes.checked_next_multiple_of(HUGE_PAGE_BYTES).unwrap_or(bytes);
             let region = Region::touched(bytes, Pages::Huge)?;
-            Ok(Lane::new(region, lists, ground))
+            Ok(PerThread::new(region, lists, ground))
         });
         Ok(Self { threads: threads.collect::<Result<_, Error>>()?, turn, lead_in_min })
     }
@@ -299,7 +225,7 @@ impl Workload {
     #[must_use]
     pub fn operations_multiple(&self) -> u64 {
         match self.turn {
-            Turn::List => self.threads.first().map_or(1, |lane| lane.lists[0].len() as u64),
+            Turn::List => self.threads.first().map_or(1, |own| own.lists[0].len() as u64),
             Turn::Round => 1,
         }
     }
@@ -307,16 +233,16 @@ impl Workload {
     /// Whether the largest sizes do not fit into the level.
     #[must_use]
     pub fn is_grown(&self) -> bool {
-        let grown = |lane: &Lane| matches!(&lane.ground, Ground::Level(it) if it.is_grown());
+        let grown = |own: &PerThread| matches!(&own.ground, Ground::Level(it) if it.is_grown());
         self.threads.iter().any(grown)
     }
 
     /// The first thread's memory and some of its operations, for proofs. No run may be going on.
     pub fn proof_material(&mut self, count: usize) -> (&mut [u8], Vec<Operation>) {
-        let lane = &mut self.threads[0];
-        let list = &lane.lists[0];
+        let own = &mut self.threads[0];
+        let list = &own.lists[0];
         let operations = (0..count.min(list.len())).map(|index| list.operation(index)).collect();
-        (lane.region.as_mut_slice(), operations)
+        (own.region.as_mut_slice(), operations)
     }
 }
 
@@ -369,41 +295,41 @@ impl Subject for OnWorkload<'_> {
     /// Takes a list that was not used for long into the cache where lists lie, has the subject do
     /// an eighth of a sample of another one, and starts at the beginning of the first.
     fn prepare(&self, thread: usize, round: u64, iterations: u64) {
-        let lane = &self.workload.threads[thread];
-        let sample = lane.samples.fetch_add(1, Ordering::Relaxed);
+        let own = &self.workload.threads[thread];
+        let sample = own.samples.fetch_add(1, Ordering::Relaxed);
         let lead_in = (iterations / LEAD_IN_DIVISOR).min(OPERATIONS_MAX as u64);
-        lane.place.store(lane.ground.place_bytes(round), Ordering::Relaxed);
+        own.place.store(own.ground.place_bytes(round), Ordering::Relaxed);
         match self.workload.turn {
             Turn::List => {
-                let list = sample.wrapping_mul(LIST_STRIDE) % lane.lists.len();
-                lane.lists[list].touch(LINE_BYTES);
-                lane.start((list + lane.lists.len() / 2) % lane.lists.len(), 0);
+                let list = sample.wrapping_mul(LIST_STRIDE) % own.lists.len();
+                own.lists[list].touch(LINE_BYTES);
+                own.start((list + own.lists.len() / 2) % own.lists.len(), 0);
                 self.run(thread, lead_in);
-                lane.start(list, 0);
+                own.start(list, 0);
             }
             Turn::Round => {
-                let list = (round % lane.lists.len() as u64) as usize;
-                lane.start(list, 0);
+                let list = (round % own.lists.len() as u64) as usize;
+                own.start(list, 0);
                 self.run(thread, lead_in.max(self.workload.lead_in_min));
-                lane.start(list, 0);
+                own.start(list, 0);
             }
         }
     }
 
     fn run(&self, thread: usize, iterations: u64) {
-        let lane = &self.workload.threads[thread];
-        let shift = lane.ground.shift_bytes(lane.samples.load(Ordering::Relaxed) as u64);
-        let place = lane.place.load(Ordering::Relaxed);
-        let base = lane.region.pointer().wrapping_add(place + shift);
-        let mut index = lane.list.load(Ordering::Relaxed);
-        let mut position = lane.position.load(Ordering::Relaxed);
+        let own = &self.workload.threads[thread];
+        let shift = own.ground.shift_bytes(own.samples.load(Ordering::Relaxed) as u64);
+        let place = own.place.load(Ordering::Relaxed);
+        let base = own.region.pointer().wrapping_add(place + shift);
+        let mut index = own.list.load(Ordering::Relaxed);
+        let mut position = own.position.load(Ordering::Relaxed);
         let mut rest = iterations as usize;
         while rest > 0 {
-            let list = &lane.lists[index];
+            let list = &own.lists[index];
             let count = rest.min(list.len() - position);
-            // SAFETY: the ground drew the operations, and its region, which this lane mapped with
-            // the slack behind it, holds them at every place and under every shift; only this
-            // thread uses it.
+            // SAFETY: the ground drew the operations, and its region, which was mapped for this
+            // thread with the slack behind it, holds them at every place and under every shift;
+            // only this thread uses it.
             unsafe {
                 list.run(self.candidate.routine, position..position + count, base, self.read)
             };
@@ -412,16 +338,16 @@ impl Subject for OnWorkload<'_> {
             if position == list.len() {
                 position = 0;
                 index = match self.workload.turn {
-                    Turn::List => (index + 1) % lane.lists.len(),
+                    Turn::List => (index + 1) % own.lists.len(),
                     Turn::Round => index,
                 };
             }
         }
-        lane.start(index, position);
+        own.start(index, position);
     }
 }
 
-impl Lane {
+impl PerThread {
     fn new(region: Region, lists: Vec<List>, ground: Ground) -> Self {
         let [samples, place, list, position] = [const { AtomicUsize::new(0) }; 4];
         Self { region, lists, ground, samples, place, list, position }
@@ -430,127 +356,5 @@ impl Lane {
     fn start(&self, list: usize, position: usize) {
         self.list.store(list, Ordering::Relaxed);
         self.position.store(position, Ordering::Relaxed);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::collections::HashSet;
-
-    use super::*;
-    use crate::copy::Function;
-    use crate::copy::subjects::{Plain, available};
-
-    /// Sizes at a level, nothing overlapping.
-    fn mix(sizes: &Distribution, level: Level) -> Mix<'_> {
-        Mix {
-            sizes,
-            level,
-            alignment: Alignment::default(),
-            overlap: Overlap { share: 0.0 },
-            branches: Branches::Random,
-            seed: 1,
-        }
-    }
-
-    /// Any number of iterations, from any round, ends where it should and writes only targets.
-    #[test]
-    fn iterations_wrap_around_the_list() {
-        let sizes = Distribution::uniform("test", 1..=40);
-        let caches = Caches { l1_bytes: 8 << 10, l2_bytes: 32 << 10, llc_bytes: 64 << 10 };
-        for level in Level::ALL {
-            let workload = Workload::drawn(&mix(&sizes, level), &caches, 1).unwrap();
-            let lane = &workload.threads[0];
-            let subject =
-                OnWorkload::new(available(Function::Memcpy, Plain::C)[0], &workload, ThenRead::All);
-            let length = workload.operations_multiple();
-            subject.prepare(0, 3, 8 * length);
-            let (start, lists) = (lane.list.load(Ordering::Relaxed), lane.lists.len());
-            subject.run(0, 3 * length + 5);
-            assert_eq!(lane.list.load(Ordering::Relaxed), (start + 3) % lists, "{level}");
-            assert_eq!(lane.position.load(Ordering::Relaxed), 5, "{level}");
-        }
-    }
-
-    /// All lists have the same sizes, give or take one of each, and none is another's order.
-    #[test]
-    fn lists_differ_in_order_and_not_in_sizes() {
-        let sizes = Distribution::uniform("test", 0..=16);
-        let workload = Workload::drawn(&mix(&sizes, Level::L1), &Caches::default(), 1).unwrap();
-        let lists = &workload.threads[0].lists;
-        assert!(lists.len() * lists[0].len() >= OPERATIONS_OF_ALL_LISTS / 2, "{}", lists.len());
-        let sizes_of =
-            |list: &List| (0..list.len()).map(|index| list.operation(index).size).collect();
-        let (first, second): (Vec<usize>, Vec<usize>) = (sizes_of(&lists[0]), sizes_of(&lists[1]));
-        let same = first.iter().zip(&second).filter(|(a, b)| a == b).count();
-        assert!(same < first.len() / 10, "{same} of {} sizes at the same place", first.len());
-        for size in 0..=16 {
-            let count = |sizes: &[usize]| sizes.iter().filter(|&&it| it == size).count();
-            assert!(count(&first).abs_diff(count(&second)) <= 1);
-        }
-    }
-
-    /// All subjects of a round, in whatever order, copy between the same addresses, in L1 and L2
-    /// and where the pair is resident; those of the next round between others.
-    #[test]
-    fn a_round_has_one_place_and_the_next_another() {
-        let sizes = Distribution::uniform("test", 64..=64);
-        let level = |level| Workload::drawn(&mix(&sizes, level), &Caches::default(), 1).unwrap();
-        let resident = Workload::resident(2048, Alignment::default(), 1, 1).unwrap();
-        for workload in [level(Level::L1), level(Level::L2), resident] {
-            let candidates = &available(Function::Memcpy, Plain::C)[..3];
-            let start = |candidate: &Candidate, round| {
-                OnWorkload::new(*candidate, &workload, ThenRead::Nothing).prepare(0, round, 64);
-                let lane = &workload.threads[0];
-                assert_eq!(lane.position.load(Ordering::Relaxed), 0);
-                let place = lane.place.load(Ordering::Relaxed);
-                // Of drawn sizes the list is each sample's own, and the place is the round's.
-                let list = match workload.turn {
-                    Turn::List => 0,
-                    Turn::Round => lane.list.load(Ordering::Relaxed),
-                };
-                let first = lane.lists[list].operation(0);
-                (place + first.source, place + first.target)
-            };
-            let mut rounds = HashSet::new();
-            for round in 0..16 {
-                let found: Vec<_> = candidates.iter().map(|it| start(it, round)).collect();
-                assert!(found.iter().all(|it| *it == found[0]), "{found:?}");
-                rounds.insert(found[0]);
-            }
-            // Of the 64 places of L2 14 different ones come up in 16 draws on average.
-            assert!(rounds.len() >= 12, "{rounds:?}");
-        }
-    }
-
-    /// A sample stays at its round's place, however many operations it has.
-    #[test]
-    fn a_resident_sample_stays_on_its_list() {
-        let workload = Workload::resident(100, Alignment::default(), 1, 1).unwrap();
-        let subject =
-            OnWorkload::new(available(Function::Memcpy, Plain::C)[0], &workload, ThenRead::Nothing);
-        subject.prepare(0, 7, 1);
-        subject.run(0, 3 * OPERATIONS_REPEATING as u64 + 5);
-        let lane = &workload.threads[0];
-        assert_eq!(lane.list.load(Ordering::Relaxed), 7);
-        assert_eq!(lane.position.load(Ordering::Relaxed), 5);
-    }
-
-    /// Where two buffers are to lie badly to each other, they do, and 4 GiB apart too, in memory
-    /// for both alone.
-    #[test]
-    fn a_pair_lies_as_far_apart_as_it_should() {
-        for (multiple_of, and) in [(4096, 1), (4096, 4064), (4 << 30, 33)] {
-            let mut workload = Workload::apart(10_000, Apart { multiple_of, and }, 1).unwrap();
-            let (_, operations) = workload.proof_material(10);
-            for it in operations {
-                assert!(it.target >= it.source + it.size);
-                assert_eq!((it.target - it.source) % multiple_of, and);
-            }
-            let subject =
-                OnWorkload::new(available(Function::Memcpy, Plain::C)[0], &workload, ThenRead::All);
-            subject.prepare(0, 3, 100);
-            subject.run(0, 100);
-        }
     }
 }

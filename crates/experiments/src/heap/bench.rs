@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use haul::sys::Sys;
+use haul_measure::Caches;
 use haul_measure::disturbance::Watch;
 use haul_measure::memory::{available_bytes, check_available};
 use haul_measure::rounds::{self, Limits, Next, Order};
@@ -16,8 +17,14 @@ use super::test::{Extent, Test};
 use crate::context::Context;
 use crate::drive::Program;
 use crate::error::Error;
+use crate::experiment::{Experiment, on_threads};
 use crate::leave_out::or_leave_out;
 use crate::remarks::Remarks;
+
+/// What a test takes beside its rounds for each heap: growth for each 1000 blocks of a round, three
+/// times in a process of its own; another test once in one.
+const GROWING_HEAP: Duration = Duration::from_millis(400);
+const HEAP: Duration = Duration::from_millis(70);
 
 /// How long a repeated sample takes: long against the conversation with a driver, short against the
 /// whole.
@@ -37,8 +44,8 @@ const REPETITIONS_MIN: usize = 5;
 const REPETITIONS_MIN_FRESH: usize = 3;
 const REPETITIONS_MAX: usize = 1000;
 
-/// What growing by ByteDance's rte_malloc test takes beside the payload, at most: DPDK's takes 2.05
-/// times as much, and what one heap still holds when the next is touched comes to it.
+/// What growing by the seed's test takes beside the payload, at most: DPDK's takes 2.05 times as
+/// much, and what one heap still holds when the next is touched comes to it.
 const FRESH_MEMORY_FACTOR: usize = 3;
 
 /// What a driver notes of a block: its address, its size and a time, in bytes.
@@ -110,29 +117,80 @@ pub fn check_shape(size: u64, align: u64) -> Result<Shape, Error> {
     Ok(Shape { size: size as usize, align: align as usize })
 }
 
-/// Measures one test, and emits a record for each heap and figure. A heap that fails is left out of
-/// the records, and the context is warned; the others go on. Where the baseline fails, all have the
-/// repetitions before it.
-///
-/// # Errors
-/// haul's own heap or the baseline fails, after the records of the others; or the test needs more
-/// memory than there is.
-pub fn measure_heap(config: &Bench, context: &mut Context<'_>) -> Result<(), Error> {
-    let starts = config.check(context)?;
-    let mut entrants: Vec<Entrant<'_>> =
-        config.heaps.iter().map(|found| Entrant::new(found, &starts)).collect();
-    // The baseline once more, as its own competitor: in a process of its own, as the others are.
-    entrants.push(Entrant::new(&config.heaps[0], &starts));
-    let mut watch = Watch::start(Sys::new());
-    config.calibrate(&mut entrants, context)?;
-    let (repetitions, ended) = config.repeat(&mut entrants, &mut watch, context);
-    if repetitions > 0 {
-        let remarks = Remarks::new(&[], &watch.finish());
-        config.emit(&mut entrants, &remarks, context);
+impl Experiment for Bench {
+    fn name(&self) -> String {
+        let Shape { size, align } = self.extent.shape;
+        let (size, align) = (Bytes(size as u64), Bytes(align as u64));
+        let threads = on_threads(self.threads);
+        format!("heap {}, {size} aligned to {align}{threads}", self.test.name())
     }
-    ended?;
-    let own = entrants.into_iter().find(|entrant| entrant.found.peer == Peer::Haul);
-    own.and_then(|haul| haul.failure).map_or(Ok(()), Err)
+
+    fn budget(&self) -> Duration {
+        self.budget
+    }
+
+    fn set_budget(&mut self, budget: Duration) {
+        self.budget = budget;
+    }
+
+    /// The baseline is there twice.
+    fn beside(&self, _: &Caches) -> Duration {
+        let heaps = u32::try_from(self.heaps.len() + 1).unwrap_or(u32::MAX);
+        match self.test {
+            Test::Growth | Test::Mixed | Test::Regrow => {
+                GROWING_HEAP.mul_f64(self.extent.count as f64 / 1000.0) * heaps
+            }
+            _ => HEAP * heaps,
+        }
+    }
+
+    fn check_memory(&self) -> Result<(), Error> {
+        let proc = Sys::new();
+        let heaps = self.heaps.len() + 1;
+        let at_once = if self.test.is_fresh() { FRESH_MEMORY_FACTOR } else { heaps };
+        let blocks = self.test.blocks_max(&self.extent).saturating_mul(self.threads);
+        let lists = blocks.saturating_mul(LIST_BYTES).saturating_mul(heaps);
+        let wanted = self.memory_bytes().saturating_mul(at_once).saturating_add(lists) as u64;
+        check_available(wanted, &proc)?;
+        // As the baseline it is there twice, unless one heap is there at a time.
+        let twice = self.heaps.iter().chain(self.heaps.first());
+        let own = twice.filter(|found| found.peer == Peer::Haul).count();
+        let own = if self.test.is_fresh() { own.min(1) } else { own };
+        let early = self.grow_ahead_bytes.saturating_add(self.ready_bytes);
+        let ahead = early.saturating_mul(own) as u64;
+        let left = available_bytes(&proc).saturating_sub(wanted);
+        if ahead > left {
+            let asked = Bytes(early as u64);
+            return Err(Error::GrowAhead { asked, available: Bytes(left) });
+        }
+        Ok(())
+    }
+
+    /// A record for each heap and figure. A heap that fails is left out of the records, and the
+    /// context is warned; the others go on. Where the baseline fails, all have the repetitions
+    /// before it.
+    ///
+    /// # Errors
+    /// haul's own heap or the baseline fails, after the records of the others; or the test needs
+    /// more memory than there is.
+    fn measure(&self, context: &mut Context<'_>) -> Result<(), Error> {
+        let starts = self.check(context)?;
+        let mut entrants: Vec<Entrant<'_>> =
+            self.heaps.iter().map(|found| Entrant::new(found, &starts)).collect();
+        // The baseline once more, as its own competitor: in a process of its own, as the others
+        // are.
+        entrants.push(Entrant::new(&self.heaps[0], &starts));
+        let mut watch = Watch::start(Sys::new());
+        self.calibrate(&mut entrants, context)?;
+        let (repetitions, ended) = self.repeat(&mut entrants, &mut watch, context);
+        if repetitions > 0 {
+            let remarks = Remarks::new(&[], &watch.finish());
+            self.emit(&mut entrants, &remarks, context);
+        }
+        ended?;
+        let own = entrants.into_iter().find(|entrant| entrant.found.peer == Peer::Haul);
+        own.and_then(|haul| haul.failure).map_or(Ok(()), Err)
+    }
 }
 
 impl Bench {
@@ -146,7 +204,7 @@ impl Bench {
             ("threads", self.threads),
         ] {
             if value == 0 {
-                return Err(haul_measure::Error::Plan { what, value: 0, limit: 1 }.into());
+                return Err(haul_measure::Error::Sampling { what, value: 0, limit: 1 }.into());
             }
         }
         if self.test == Test::Remote && !self.threads.is_multiple_of(2) {
@@ -166,32 +224,6 @@ impl Bench {
             grow_ahead_bytes: self.grow_ahead_bytes,
             ready_bytes: self.ready_bytes,
         })
-    }
-
-    /// Whether there is memory for it.
-    ///
-    /// # Errors
-    /// [`haul_measure::Error::BeyondMemory`] or [`Error::GrowAhead`].
-    pub fn check_memory(&self) -> Result<(), Error> {
-        let machine = Sys::new();
-        let heaps = self.heaps.len() + 1;
-        let at_once = if self.test.is_fresh() { FRESH_MEMORY_FACTOR } else { heaps };
-        let blocks = self.test.blocks_max(&self.extent).saturating_mul(self.threads);
-        let lists = blocks.saturating_mul(LIST_BYTES).saturating_mul(heaps);
-        let wanted = self.memory_bytes().saturating_mul(at_once).saturating_add(lists) as u64;
-        check_available(wanted, &machine)?;
-        // As the baseline it is there twice, unless one heap is there at a time.
-        let twice = self.heaps.iter().chain(self.heaps.first());
-        let own = twice.filter(|found| found.peer == Peer::Haul).count();
-        let own = if self.test.is_fresh() { own.min(1) } else { own };
-        let early = self.grow_ahead_bytes.saturating_add(self.ready_bytes);
-        let ahead = early.saturating_mul(own) as u64;
-        let left = available_bytes(&machine).saturating_sub(wanted);
-        if ahead > left {
-            let asked = Bytes(early as u64);
-            return Err(Error::GrowAhead { asked, available: Bytes(left) });
-        }
-        Ok(())
     }
 
     /// What all blocks take together.

@@ -16,7 +16,7 @@ use haul_measure::crew::{self, Crew, Meeting};
 use super::allocator::{Allocator, c::C, dpdk::Dpdk, haul::Haul};
 use super::peers::Peer;
 use super::protocol::{Reply, Start, Task};
-use super::work::{Found, Stage, payload_bytes};
+use super::work::{Found, Harness, payload_bytes};
 use crate::drive::{Conversation, Silence};
 use crate::error::Error;
 
@@ -65,11 +65,11 @@ fn say(run: &mut Conversation, reply: &Reply) -> io::Result<()> {
 
 /// Does tasks on this heap until there are none.
 fn drive<A: Allocator>(heap: &A, start: &Start, run: &mut Conversation) -> io::Result<()> {
-    let stage = Stage::new(heap, start);
+    let harness = Harness::new(heap, start);
     let machine = Sys::new();
     let resident_start = machine.resident_bytes();
     let work =
-        |thread: usize, task: &Task, meeting: &Meeting<'_>| stage.perform(thread, task, meeting);
+        |thread: usize, task: &Task, meeting: &Meeting<'_>| harness.perform(thread, task, meeting);
     let driven = crew::with_crew(start.threads, &start.cpus, &work, |crew, _| {
         say(run, &Reply::Ready { version: heap.version(), pages: heap.pages() })?;
         while let Some(task) = hear::<Task>(run)? {

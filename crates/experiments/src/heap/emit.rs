@@ -2,6 +2,7 @@
 
 use haul_measure::rounds::{Round, evaluate};
 use haul_model::Record;
+use haul_model::experiment::key;
 
 use super::bench::{Bench, Entrant};
 use super::child::Figures;
@@ -44,7 +45,7 @@ impl Bench {
                 record.metric = figure.metric.into();
                 record.unit = figure.unit.into();
                 if let Some(round) = figure.round {
-                    record = record.with("round", round);
+                    record = record.with(key::ROUND, round);
                 }
                 record.samples.clone_from(&found.series[index]);
                 record.comparison = found.comparisons[index].clone();
@@ -57,27 +58,27 @@ impl Bench {
     fn record(&self, entrant: &Entrant<'_>, remarks: &Remarks, rounds_discarded: usize) -> Record {
         let Extent { shape, rounds, count, .. } = self.extent;
         let mut record = Record::new("", self.test.experiment(), "", "", "")
-            .with("size_bytes", shape.size)
-            .with("align_bytes", shape.align)
-            .with("threads", self.threads)
-            .with("cpus", entrant.start.cpus.len())
-            .with("shared", self.shared)
-            .with("pool", self.pool)
-            .with("version", entrant.version.clone())
-            .with("rounds_discarded", rounds_discarded);
+            .with(key::SIZE_BYTES, shape.size)
+            .with(key::ALIGN_BYTES, shape.align)
+            .with(key::THREADS, self.threads)
+            .with(key::CPUS, entrant.start.cpus.len())
+            .with(key::SHARED, self.shared)
+            .with(key::POOL, self.pool)
+            .with(key::VERSION, entrant.version.clone())
+            .with(key::ROUNDS_DISCARDED, rounds_discarded);
         if self.test.repeated(&self.extent).is_some() {
-            record = record.with("operations_per_sample", entrant.iterations);
+            record = record.with(key::OPERATIONS_PER_SAMPLE, entrant.iterations);
         } else {
-            record = record.with("rounds", rounds).with("count", count);
+            record = record.with(key::ROUNDS, rounds).with(key::COUNT, count);
         }
         if let Some(pages) = &entrant.pages {
-            record = record.with("pages", pages.clone());
+            record = record.with(key::PAGES, pages.clone());
         }
         if self.grow_ahead_bytes > 0 && entrant.found.peer == Peer::Haul {
-            record = record.with("grow_ahead_bytes", self.grow_ahead_bytes);
+            record = record.with(key::GROW_AHEAD_BYTES, self.grow_ahead_bytes);
         }
         if self.ready_bytes > 0 && entrant.found.peer == Peer::Haul {
-            record = record.with("ready_bytes", self.ready_bytes);
+            record = record.with(key::READY_BYTES, self.ready_bytes);
         }
         remarks.on(record)
     }

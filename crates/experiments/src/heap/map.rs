@@ -5,6 +5,7 @@ use std::ptr::NonNull;
 
 use haul_heap::inspect::{PageState, PageView, SliceView};
 use haul_heap::{Heap, Node, Tag};
+use haul_model::experiment::{key, name};
 use haul_model::picture::{self, SLICE_BYTES, Slice};
 use haul_model::trace::{Kind, Operation};
 use haul_model::{Bytes, Record};
@@ -12,9 +13,6 @@ use haul_model::{Bytes, Record};
 use super::trace::Trace;
 use crate::context::Context;
 use crate::error::Error;
-
-/// The experiment's name in records.
-pub const EXPERIMENT: &str = "heap.map";
 
 /// Pages that are drawn one by one; of a heap with more, these come first.
 pub const PAGES_MAX: usize = 1024;
@@ -54,27 +52,27 @@ struct Picture {
 fn measure_map(heap: &Heap, about: &About, context: &mut Context<'_>) {
     let picture = Picture::of(heap);
     let emit = |context: &mut Context<'_>, by: &str, metric: &str, bytes: u64, more: More| {
-        let mut record = Record::new("", EXPERIMENT, "haul", metric, "B").with("by", by);
+        let mut record = Record::new("", name::HEAP_MAP, "haul", metric, "B").with(key::BY, by);
         for (name, value) in about.parameters.iter().cloned().chain(more) {
             record = record.with(name, value);
         }
         if !about.notes.is_empty() {
-            record = record.with("note", about.notes.join("; "));
+            record = record.with(key::NOTE, about.notes.join("; "));
         }
         record.samples = vec![bytes as f64];
         context.emit(record);
     };
     for (metric, bytes) in picture.whole(about.asked_bytes) {
-        let pages = vec![("pages", picture.page_count.into())];
+        let pages = vec![(key::PAGES, picture.page_count.into())];
         emit(context, "heap", metric, bytes, pages);
     }
     for (&class, share) in &picture.classes {
         let name = if class == 0 { "large".to_owned() } else { Bytes(class).to_string() };
         let more = || {
             vec![
-                ("class", name.clone().into()),
-                ("class_bytes", class.into()),
-                ("blocks", share.blocks.into()),
+                (key::CLASS, name.clone().into()),
+                (key::CLASS_BYTES, class.into()),
+                (key::BLOCKS, share.blocks.into()),
             ]
         };
         let held = share.slices * SLICE_BYTES;
@@ -91,21 +89,21 @@ fn measure_map(heap: &Heap, about: &About, context: &mut Context<'_>) {
         let name = heap.tag_name(tag);
         let name = if number == 0 { "untagged" } else { name.as_str() };
         let more = vec![
-            ("tag", name.into()),
-            ("tag_number", number.into()),
-            ("blocks", count.blocks.into()),
+            (key::TAG, name.into()),
+            (key::TAG_NUMBER, number.into()),
+            (key::BLOCKS, count.blocks.into()),
         ];
         emit(context, "tag", "live", count.bytes, more);
     }
     for (number, (page, slices)) in picture.pages.iter().enumerate() {
         let live: u64 = slices.iter().map(live_bytes).sum();
         let more = vec![
-            ("page", number.into()),
-            ("offset_bytes", page.offset.bytes().into()),
-            ("node", page.node.number().unwrap_or(0).into()),
-            ("state", state(page.state).into()),
-            ("backing", page.backing.text().into()),
-            ("slices", picture::text(slices).into()),
+            (key::PAGE, number.into()),
+            (key::OFFSET_BYTES, page.offset.bytes().into()),
+            (key::NODE, page.node.number().unwrap_or(0).into()),
+            (key::STATE, state(page.state).into()),
+            (key::BACKING, page.backing.text().into()),
+            (key::SLICES, picture::text(slices).into()),
         ];
         emit(context, "page", "live", live, more);
     }
@@ -205,7 +203,7 @@ fn state(state: PageState) -> &'static str {
 /// There is no such heap, or it cannot be looked at.
 pub fn map_shared(name: &str, rerun: &str, context: &mut Context<'_>) -> Result<(), Error> {
     let heap = Heap::builder().attach_named(name)?;
-    let parameters = vec![("heap", name.into()), ("rerun", rerun.into())];
+    let parameters = vec![(key::HEAP, name.into()), (key::RERUN, rerun.into())];
     measure_map(&heap, &About { parameters, ..About::default() }, context);
     Ok(())
 }
@@ -225,11 +223,11 @@ pub fn map_trace(
     let last = trace.history.operations[..operations].last();
     let at_ms = last.map_or(0.0, |last| (last.time_ns as f64 / 1e3).round() / 1e3);
     let parameters = vec![
-        ("trace", trace.name().into()),
-        ("program", trace.header.program_name().into()),
-        ("operations_done", operations.into()),
-        ("at_ms", at_ms.into()),
-        ("rerun", rerun.into()),
+        (key::TRACE, trace.name().into()),
+        (key::PROGRAM, trace.header.program_name().into()),
+        (key::OPERATIONS_DONE, operations.into()),
+        (key::AT_MS, at_ms.into()),
+        (key::RERUN, rerun.into()),
     ];
     let about = About { parameters, asked_bytes: Some(asked), notes: trace.remarks() };
     measure_map(&heap, &about, context);

@@ -30,10 +30,10 @@ pub mod test;
 pub mod trace;
 mod work;
 
-pub use bench::{Bench, baseline_first, check_shape, measure_heap};
+pub use bench::{Bench, baseline_first, check_shape};
 pub use map::{map_shared, map_trace, operations_until};
 pub use peers::{Found, Peer};
 pub use protocol::Shape;
-pub use replay::{Replay, measure_replay};
+pub use replay::Replay;
 pub use test::{Extent, Test};
 pub use trace::{Part, Trace};

@@ -4,11 +4,13 @@
 use std::time::{Duration, Instant};
 
 use haul::sys::Sys;
+use haul_measure::Caches;
 use haul_measure::disturbance::Watch;
 use haul_measure::memory::check_available;
 use haul_measure::rounds::{self, Limits, Next, Order, Round, evaluate};
 use haul_measure::sys;
 use haul_model::Record;
+use haul_model::experiment::{key, name};
 
 use super::child::Running;
 use super::peers::{Found, Peer};
@@ -18,6 +20,7 @@ use super::trace::{Trace, live_bytes};
 use crate::context::Context;
 use crate::drive::Program;
 use crate::error::Error;
+use crate::experiment::Experiment;
 use crate::leave_out::or_leave_out;
 use crate::remarks::Remarks;
 
@@ -39,9 +42,6 @@ const MEMORY_FACTOR: u64 = 3;
 const MEMORY_LEAST: u64 = 64 << 20;
 
 const MIB: f64 = 1_048_576.0;
-
-/// The experiment's name in records.
-pub const EXPERIMENT: &str = "heap.replay";
 
 /// A replay.
 #[derive(Clone, Debug)]
@@ -81,47 +81,73 @@ struct Course {
     hit: bool,
 }
 
-/// Replays, and emits for each heap a record of its time, one of its largest footprint, and both at
-/// each point of the course; and what the trace itself asked for. A heap that fails is left out,
-/// and the context is warned. Where the baseline fails, all have the repetitions before it.
-///
-/// # Errors
-/// haul's own heap or the baseline fails, after the records of the others; or there is no memory
-/// for it.
-pub fn measure_replay(config: &Replay, context: &mut Context<'_>) -> Result<(), Error> {
-    let start = config.start(context)?;
-    let script = Script::write(&config.trace.history)?;
-    let mut entrants: Vec<Entrant<'_>> = config.heaps.iter().map(Entrant::new).collect();
-    // The baseline once more, as its own competitor.
-    entrants.push(Entrant::new(&config.heaps[0]));
-    let mut order = Order::new(0..entrants.len(), config.seed);
-    let mut watch = Watch::start(Sys::new());
-    let limits = Limits {
-        budget: config.budget,
-        started: Instant::now(),
-        least: REPETITIONS_MIN,
-        most: REPETITIONS_MAX,
-    };
-    let round = |context: &mut Context<'_>, _| {
-        config.repetition(&start, &script, &mut entrants, &mut order, context)
-    };
-    let what = format!("replay {}", config.trace.name());
-    let after = |context: &mut Context<'_>, progress| context.tell(&what, progress);
-    let (done, ended) = rounds::repeat(limits, &mut watch, context, round, after);
-    for entrant in &mut entrants {
-        entrant.courses.truncate(done);
+impl Experiment for Replay {
+    fn name(&self) -> String {
+        format!("replay of {}", self.trace.name())
     }
-    if done > 0 {
-        let mut remarks = Remarks::new(&config.trace.remarks(), &watch.finish());
-        let (threads, cpus) = (start.threads, start.cpus.len());
-        if threads > cpus {
-            remarks.add(format!("{threads} threads share {cpus} CPUs: times hold their waiting"));
+
+    fn budget(&self) -> Duration {
+        self.budget
+    }
+
+    fn set_budget(&mut self, budget: Duration) {
+        self.budget = budget;
+    }
+
+    /// Nobody knows it before the trace is replayed once.
+    fn beside(&self, _: &Caches) -> Duration {
+        Duration::ZERO
+    }
+
+    fn check_memory(&self) -> Result<(), Error> {
+        let wanted = self.peak_bytes().saturating_mul(MEMORY_FACTOR);
+        Ok(check_available(wanted, &Sys::new())?)
+    }
+
+    /// For each heap a record of its time, one of its largest footprint, and both at each point of
+    /// the course; and what the trace itself asked for. A heap that fails is left out, and the
+    /// context is warned. Where the baseline fails, all have the repetitions before it.
+    ///
+    /// # Errors
+    /// haul's own heap or the baseline fails, after the records of the others; or there is no
+    /// memory for it.
+    fn measure(&self, context: &mut Context<'_>) -> Result<(), Error> {
+        self.check_memory()?;
+        let start = self.start(context);
+        let script = Script::write(&self.trace.history)?;
+        let mut entrants: Vec<Entrant<'_>> = self.heaps.iter().map(Entrant::new).collect();
+        // The baseline once more, as its own competitor.
+        entrants.push(Entrant::new(&self.heaps[0]));
+        let mut order = Order::new(0..entrants.len(), self.seed);
+        let mut watch = Watch::start(Sys::new());
+        let limits = Limits {
+            budget: self.budget,
+            started: Instant::now(),
+            least: REPETITIONS_MIN,
+            most: REPETITIONS_MAX,
+        };
+        let round = |context: &mut Context<'_>, _| {
+            self.repetition(&start, &script, &mut entrants, &mut order, context)
+        };
+        let what = self.name();
+        let after = |context: &mut Context<'_>, progress| context.tell(&what, progress);
+        let (done, ended) = rounds::repeat(limits, &mut watch, context, round, after);
+        for entrant in &mut entrants {
+            entrant.courses.truncate(done);
         }
-        config.emit(&start, &entrants, &remarks, context);
+        if done > 0 {
+            let mut remarks = Remarks::new(&self.trace.remarks(), &watch.finish());
+            let (threads, cpus) = (start.threads, start.cpus.len());
+            if threads > cpus {
+                remarks
+                    .add(format!("{threads} threads share {cpus} CPUs: times hold their waiting"));
+            }
+            self.emit(&start, &entrants, &remarks, context);
+        }
+        ended?;
+        let own = entrants.into_iter().find(|entrant| entrant.found.peer == Peer::Haul);
+        own.and_then(|haul| haul.failure).map_or(Ok(()), Err)
     }
-    ended?;
-    let own = entrants.into_iter().find(|entrant| entrant.found.peer == Peer::Haul);
-    own.and_then(|haul| haul.failure).map_or(Ok(()), Err)
 }
 
 impl Replay {
@@ -131,22 +157,25 @@ impl Replay {
         if self.is_merged { 1 } else { self.trace.history.threads.len().clamp(1, THREADS_MAX) }
     }
 
-    fn start(&self, context: &Context<'_>) -> Result<Start, Error> {
-        let peak = self.trace.history.peak_bytes.max(MEMORY_LEAST);
-        check_available(peak.saturating_mul(MEMORY_FACTOR), &Sys::new())?;
+    /// What all blocks take together at the most.
+    fn peak_bytes(&self) -> u64 {
+        self.trace.history.peak_bytes.max(MEMORY_LEAST)
+    }
+
+    fn start(&self, context: &Context<'_>) -> Start {
         let cpus = if context.cpus.is_empty() { sys::affinity() } else { context.cpus.clone() };
-        Ok(Start {
+        Start {
             peer: Peer::Haul,
             library: None,
             threads: self.threads(),
             cpus,
-            memory_bytes: usize::try_from(peak).unwrap_or(usize::MAX),
+            memory_bytes: usize::try_from(self.peak_bytes()).unwrap_or(usize::MAX),
             blocks_max: 0,
             pool: true,
             shared: false,
             grow_ahead_bytes: 0,
             ready_bytes: 0,
-        })
+        }
     }
 
     /// Where points end, in operations.
@@ -223,9 +252,9 @@ impl Replay {
             subjects.iter().filter(|entrant| entrant.failure.is_none()).collect();
         let record = |entrant: &Entrant<'_>, metric: &str, unit: &str| {
             let mut record = self.record(start, entrant.found.peer.name(), metric, unit);
-            record = record.with("version", entrant.version.clone());
+            record = record.with(key::VERSION, entrant.version.clone());
             if let Some(pages) = &entrant.pages {
-                record = record.with("pages", pages.clone());
+                record = record.with(key::PAGES, pages.clone());
             }
             remarks.on(record)
         };
@@ -294,21 +323,21 @@ impl Replay {
 
     /// What all records have in common.
     fn record(&self, start: &Start, subject: &str, metric: &str, unit: &str) -> Record {
-        Record::new("", EXPERIMENT, subject, metric, unit)
-            .with("trace", self.trace.name())
-            .with("program", self.trace.header.program_name())
-            .with("operations", self.trace.history.operations.len())
-            .with("threads", start.threads)
-            .with("cpus", start.cpus.len())
-            .with("threads_recorded", self.trace.history.threads.len())
-            .with("rerun", self.rerun.clone())
+        Record::new("", name::HEAP_REPLAY, subject, metric, unit)
+            .with(key::TRACE, self.trace.name())
+            .with(key::PROGRAM, self.trace.header.program_name())
+            .with(key::OPERATIONS, self.trace.history.operations.len())
+            .with(key::THREADS, start.threads)
+            .with(key::CPUS, start.cpus.len())
+            .with(key::THREADS_RECORDED, self.trace.history.threads.len())
+            .with(key::RERUN, self.rerun.clone())
     }
 
     /// The record of a point: after so many operations, and when that was in the recording.
     fn at(&self, record: Record, end: usize) -> Record {
         let time_ns = self.trace.history.operations[end - 1].time_ns;
         let at_ms = (time_ns as f64 / 1e3).round() / 1e3;
-        record.with("operations_done", end).with("at_ms", at_ms)
+        record.with(key::OPERATIONS_DONE, end).with(key::AT_MS, at_ms)
     }
 }
 

@@ -2,6 +2,8 @@
 
 use std::str::FromStr;
 
+use haul_model::experiment::name;
+
 use super::protocol::{Repeated, Shape, Task};
 use crate::error::Error;
 
@@ -80,23 +82,23 @@ impl Test {
     /// As commands spell it.
     #[must_use]
     pub fn name(self) -> &'static str {
-        self.experiment().trim_start_matches("heap.")
+        self.experiment().trim_start_matches(name::HEAP)
     }
 
     /// As records spell it.
     #[must_use]
     pub fn experiment(self) -> &'static str {
         match self {
-            Self::Growth => "heap.growth",
-            Self::Mixed => "heap.mixed",
-            Self::Regrow => "heap.regrow",
-            Self::Bulk => "heap.bulk",
-            Self::NoBulk => "heap.no-bulk",
-            Self::Realloc => "heap.realloc",
-            Self::Pairs => "heap.pairs",
-            Self::Lifetimes => "heap.lifetimes",
-            Self::Remote => "heap.remote",
-            Self::Latency => "heap.latency",
+            Self::Growth => name::HEAP_GROWTH,
+            Self::Mixed => name::HEAP_MIXED,
+            Self::Regrow => name::HEAP_REGROW,
+            Self::Bulk => name::HEAP_BULK,
+            Self::NoBulk => name::HEAP_NO_BULK,
+            Self::Realloc => name::HEAP_REALLOC,
+            Self::Pairs => name::HEAP_PAIRS,
+            Self::Lifetimes => name::HEAP_LIFETIMES,
+            Self::Remote => name::HEAP_REMOTE,
+            Self::Latency => name::HEAP_LATENCY,
         }
     }
 

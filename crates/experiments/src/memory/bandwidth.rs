@@ -9,14 +9,21 @@ use std::time::Duration;
 use haul::sys::Sys;
 use haul_copy::Isa;
 use haul_measure::memory::{Pages, Region, check_available};
-use haul_measure::{Plan, Subject};
+use haul_measure::{Caches, Sampling, Subject};
+use haul_model::experiment::{key, name};
 
 use crate::context::Context;
 use crate::copy::Function;
 use crate::copy::operations::FILL_BYTE;
 use crate::copy::subjects::{self, Candidate, Plain, Routine, Selection};
 use crate::error::Error;
+use crate::experiment::{Experiment, SMALL, nanoseconds, on_threads};
 use crate::outcome::{self, Metric, Template};
+
+/// What an operation takes beside its rounds, for each byte of all buffers: seven rounds of every
+/// kernel that copies, and of other operations.
+const COPYING_NS_PER_BYTE: f64 = 3.5;
+const WALKING_NS_PER_BYTE: f64 = 1.0;
 
 /// Rounds that every operation gets, whatever the budget.
 const ROUNDS_MIN: usize = 7;
@@ -65,70 +72,158 @@ pub struct Bandwidth {
     pub budget: Duration,
 }
 
-/// Measures, and emits one record for each way.
-///
-/// # Errors
-/// The buffers are more than the machine has; see [`haul_measure::Error`].
-pub fn measure_bandwidth(config: &Bandwidth, context: &mut Context<'_>) -> Result<(), Error> {
-    let bytes = config.size_bytes.max(4096).next_multiple_of(4096);
-    let buffers = config.operation.buffers();
-    let total = (bytes as u64).saturating_mul((buffers * config.threads) as u64);
-    check_available(total, &Sys::new())?;
-    let lanes: Vec<Region> = (0..config.threads)
-        .map(|_| Region::touched(bytes.saturating_mul(buffers), Pages::Huge))
-        .collect::<Result<_, _>>()?;
-    let ways = ways(config.operation)?;
-    let streams: Vec<Stream<'_>> =
-        ways.into_iter().map(|(name, way)| Stream { name, way, lanes: &lanes, bytes }).collect();
-    let entrants: Vec<&dyn Subject> = streams.iter().map(|stream| stream as &dyn Subject).collect();
-    let plan = Plan {
-        budget: config.budget,
-        rounds_min: ROUNDS_MIN,
-        threads: config.threads,
-        ..Plan::default()
-    };
-    let what = format!("memory {} on {} threads", config.operation.name(), config.threads);
-    let outcome = outcome::measure(context, &what, &entrants, 0, &plan)?;
-    let template = Template {
-        experiment: "memory.bandwidth",
-        parameters: vec![
-            ("operation", config.operation.name().into()),
-            ("threads", config.threads.into()),
-            ("size_bytes", bytes.into()),
-        ],
-        metric: Metric::Throughput { bytes_per_operation: (bytes * config.threads) as f64 },
-        notes: Vec::new(),
-    };
-    outcome::emit(context, &outcome, &template);
-    Ok(())
+/// How far beyond the caches memory is walked, and for how long.
+#[derive(Clone, Copy, Debug)]
+pub struct Extent {
+    /// How long an operation may take.
+    pub budget: Duration,
+    /// Buffers are so many last caches.
+    pub caches: usize,
+    /// The most of all threads' buffers together, in bytes.
+    pub bytes_max: usize,
+}
+
+impl Extent {
+    /// Enough to know what limits a copy.
+    pub const QUICK: Self =
+        Self { budget: Duration::from_millis(250), caches: 2, bytes_max: 256 << 20 };
+
+    /// Enough for a figure of its own.
+    pub const FULL: Self =
+        Self { budget: Duration::from_millis(700), caches: 4, bytes_max: 512 << 20 };
+}
+
+impl Bandwidth {
+    /// Some last caches for each thread, or what memory there is: a quarter of it for everybody.
+    #[must_use]
+    pub fn new(
+        operation: Operation,
+        threads: usize,
+        extent: Extent,
+        caches: &Caches,
+        available_bytes: u64,
+    ) -> Self {
+        const BUFFERS: usize = 2;
+        let wanted = caches.llc_bytes.saturating_mul(extent.caches);
+        let wanted = wanted.clamp(64 << 20, 512 << 20).min(extent.bytes_max / threads / BUFFERS);
+        let fair = available_bytes / 4 / (threads * BUFFERS) as u64;
+        let size_bytes = wanted.min(usize::try_from(fair).unwrap_or(usize::MAX)).max(1 << 20);
+        Self { operation, threads, size_bytes, budget: extent.budget }
+    }
+
+    /// What memory allows a function on as many threads.
+    #[must_use]
+    pub fn limit(
+        function: Function,
+        threads: usize,
+        caches: &Caches,
+        available_bytes: u64,
+    ) -> Self {
+        let is_fill = function == Function::Memset;
+        let operation = if is_fill { Operation::Write } else { Operation::Copy };
+        Self::new(operation, threads, Extent::QUICK, caches, available_bytes)
+    }
+
+    /// The size of each buffer: whole pages.
+    fn buffer_bytes(&self) -> usize {
+        self.size_bytes.max(4096).next_multiple_of(4096)
+    }
+}
+
+impl Experiment for Bandwidth {
+    fn name(&self) -> String {
+        format!("memory {}{}", self.operation.name(), on_threads(self.threads))
+    }
+
+    fn budget(&self) -> Duration {
+        self.budget
+    }
+
+    fn set_budget(&mut self, budget: Duration) {
+        self.budget = budget;
+    }
+
+    fn beside(&self, _: &Caches) -> Duration {
+        // A machine of more processors has more channels to its memory: about one for four of them.
+        let bytes = self.size_bytes * self.threads / (self.threads / 4).clamp(1, 8);
+        SMALL
+            + match self.operation {
+                Operation::Copy => nanoseconds(COPYING_NS_PER_BYTE, 2 * bytes),
+                Operation::Read | Operation::Write => nanoseconds(WALKING_NS_PER_BYTE, bytes),
+            }
+    }
+
+    fn check_memory(&self) -> Result<(), Error> {
+        let buffers = self.operation.buffers() * self.threads;
+        let wanted = (self.buffer_bytes() as u64).saturating_mul(buffers as u64);
+        Ok(check_available(wanted, &Sys::new())?)
+    }
+
+    /// One record for each way.
+    ///
+    /// # Errors
+    /// The buffers are more than the machine has; see [`haul_measure::Error`].
+    fn measure(&self, context: &mut Context<'_>) -> Result<(), Error> {
+        self.check_memory()?;
+        let bytes = self.buffer_bytes();
+        let region =
+            || Region::touched(bytes.saturating_mul(self.operation.buffers()), Pages::Huge);
+        let regions: Vec<Region> = (0..self.threads).map(|_| region()).collect::<Result<_, _>>()?;
+        let walks = walks(self.operation)?;
+        let streams: Vec<Stream<'_>> = walks
+            .into_iter()
+            .map(|(name, walk)| Stream { name, walk, regions: &regions, bytes })
+            .collect();
+        let entrants: Vec<&dyn Subject> =
+            streams.iter().map(|stream| stream as &dyn Subject).collect();
+        let sampling = Sampling {
+            budget: self.budget,
+            rounds_min: ROUNDS_MIN,
+            threads: self.threads,
+            ..Sampling::default()
+        };
+        let outcome = outcome::measure(context, &self.name(), &entrants, 0, &sampling)?;
+        let template = Template {
+            experiment: name::MEMORY_BANDWIDTH,
+            parameters: vec![
+                (key::OPERATION, self.operation.name().into()),
+                (key::THREADS, self.threads.into()),
+                (key::SIZE_BYTES, bytes.into()),
+            ],
+            metric: Metric::Throughput { bytes_per_operation: (bytes * self.threads) as f64 },
+            notes: Vec::new(),
+        };
+        outcome::emit(context, &outcome, &template);
+        Ok(())
+    }
 }
 
 /// How a buffer is walked.
 #[derive(Clone, Copy, Debug)]
-enum Way {
+enum Walk {
     Read(fn(&[u64]) -> u64),
     Move(Routine),
 }
 
-/// The ways to do it, the baseline first: libc, or for reading the plainest loop.
-fn ways(operation: Operation) -> Result<Vec<(&'static str, Way)>, Error> {
+/// The walks to do it, the baseline first: libc, or for reading the plainest loop.
+fn walks(operation: Operation) -> Result<Vec<(&'static str, Walk)>, Error> {
     let function = match operation {
         Operation::Read => return Ok(reads()),
         Operation::Write => Function::Memset,
         Operation::Copy => Function::Memcpy,
     };
     let candidates = subjects::select(function, &Selection::Kernels, Plain::C)?;
-    let way = |Candidate { name, routine }: Candidate| (name, Way::Move(routine));
-    Ok(candidates.into_iter().map(way).collect())
+    let walk = |Candidate { name, routine }: Candidate| (name, Walk::Move(routine));
+    Ok(candidates.into_iter().map(walk).collect())
 }
 
-fn reads() -> Vec<(&'static str, Way)> {
-    let mut ways: Vec<(&'static str, Way)> = vec![("loads", Way::Read(fold))];
+fn reads() -> Vec<(&'static str, Walk)> {
+    let mut walks: Vec<(&'static str, Walk)> = vec![("loads", Walk::Read(fold))];
     #[cfg(target_arch = "x86_64")]
     if Isa::Avx2.is_available() {
-        ways.push(("loads_avx2", Way::Read(x86_64::fold_avx2_checked)));
+        walks.push(("loads_avx2", Walk::Read(x86_64::fold_avx2_checked)));
     }
-    ways
+    walks
 }
 
 /// All words folded into one. Eight chains: none waits for another, and the compiler takes them
@@ -162,8 +257,8 @@ mod x86_64 {
 
 struct Stream<'a> {
     name: &'static str,
-    way: Way,
-    lanes: &'a [Region],
+    walk: Walk,
+    regions: &'a [Region],
     bytes: usize,
 }
 
@@ -173,26 +268,26 @@ impl Subject for Stream<'_> {
     }
 
     fn run(&self, thread: usize, iterations: u64) {
-        let source = self.lanes[thread].pointer();
+        let source = self.regions[thread].pointer();
         for _ in 0..iterations {
-            match self.way {
-                Way::Read(read) => {
+            match self.walk {
+                Walk::Read(read) => {
                     // SAFETY: the region is mapped, touched, aligned to a huge page, holds `bytes`
                     // bytes, a multiple of 4096, and nobody writes to it while reading is measured.
                     let words =
                         unsafe { std::slice::from_raw_parts(source.cast::<u64>(), self.bytes / 8) };
                     std::hint::black_box(read(words));
                 }
-                Way::Move(Routine::Fill(fill)) => {
+                Walk::Move(Routine::Fill(fill)) => {
                     // SAFETY: the region holds `bytes` bytes and is this thread's alone.
                     unsafe { fill(source, i32::from(FILL_BYTE), self.bytes) };
                 }
-                Way::Move(Routine::Copy(copy)) => {
+                Walk::Move(Routine::Copy(copy)) => {
                     let target = source.wrapping_add(self.bytes);
                     // SAFETY: the region holds two buffers of `bytes` bytes, and is this thread's.
                     unsafe { copy(target, source, self.bytes) };
                 }
-                Way::Move(Routine::InlineCopy | Routine::InlineMove | Routine::InlineFill) => {
+                Walk::Move(Routine::InlineCopy | Routine::InlineMove | Routine::InlineFill) => {
                     unreachable!("a selection of kernels holds no inlined function")
                 }
             }
@@ -205,6 +300,17 @@ mod tests {
     use super::*;
 
     #[test]
+    fn little_memory_means_smaller_buffers() {
+        let caches = Caches::from_sizes(&[32 << 10, 1 << 20, 32 << 20]);
+        for (threads, operation) in
+            [1, 2].into_iter().flat_map(|threads| Operation::ALL.map(|it| (threads, it)))
+        {
+            let walk = Bandwidth::new(operation, threads, Extent::FULL, &caches, 64 << 20);
+            assert!(walk.size_bytes * threads * 2 <= 64 << 20, "{walk:?}");
+        }
+    }
+
+    #[test]
     fn reading_reads_every_word() {
         let mut words: Vec<u64> = (0..320).collect();
         let before = fold(&words);
@@ -212,7 +318,7 @@ mod tests {
             words[index] ^= 1 << 40;
             assert_ne!(fold(&words), before, "word {index} is not read");
             for (_, way) in reads() {
-                let Way::Read(read) = way else { panic!("reads only") };
+                let Walk::Read(read) = way else { panic!("reads only") };
                 assert_eq!(read(&words), fold(&words));
             }
             words[index] ^= 1 << 40;

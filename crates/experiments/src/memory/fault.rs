@@ -8,11 +8,16 @@ use std::time::Duration;
 use haul::sys::Sys;
 use haul_measure::memory::{HUGE_PAGE_BYTES, Pages, Region, check_available};
 use haul_measure::sys;
-use haul_measure::{Outcome, Plan, Subject};
+use haul_measure::{Caches, Outcome, Sampling, Subject};
+use haul_model::experiment::{key, name};
 
 use crate::context::Context;
 use crate::error::Error;
+use crate::experiment::{Experiment, SMALL};
 use crate::outcome::{self, Metric, Template};
+
+/// Base pages and huge ones.
+const KINDS_OF_PAGES: u32 = 2;
 
 /// The most memory mapped at once, in bytes.
 const MAPPED_MAX_BYTES: usize = 64 << 20;
@@ -42,44 +47,66 @@ impl Touch {
 pub struct Fault {
     /// How pages are touched.
     pub touch: Touch,
-    /// How long each kind of page may take.
+    /// How long both kinds of pages may take together.
     pub budget: Duration,
 }
 
-/// Measures base pages and huge pages one after the other, and emits a record for each: the price
-/// of one page of its kind. They are not compared with each other; 512 base pages are as large as
-/// one huge page (of 2 MiB).
-///
-/// # Errors
-/// There is no memory for it; see [`haul_measure::Error`].
-pub fn measure_fault(config: &Fault, context: &mut Context<'_>) -> Result<(), Error> {
-    check_available(MAPPED_MAX_BYTES as u64, &Sys::new())?;
-    let base = Toucher { pages: Pages::Base, page_bytes: sys::page_bytes(), touch: config.touch };
-    let huge = Toucher { pages: Pages::Huge, page_bytes: HUGE_PAGE_BYTES, touch: config.touch };
-    for toucher in [base, huge] {
-        if context.is_stopped() {
-            break;
-        }
-        let plan = Plan {
-            budget: config.budget,
-            iterations_max: (MAPPED_MAX_BYTES / toucher.page_bytes) as u64,
-            ..Plan::default()
-        };
-        let what = format!("page faults, {} {}", toucher.pages.name(), config.touch.name());
-        let outcome = outcome::measure(context, &what, &[&toucher], 0, &plan)?;
-        let template = Template {
-            experiment: "memory.fault",
-            parameters: vec![
-                ("pages", toucher.pages_name().into()),
-                ("page_bytes", toucher.page_bytes.into()),
-                ("mode", config.touch.name().into()),
-            ],
-            metric: Metric::Time,
-            notes: toucher.note(&outcome).into_iter().collect(),
-        };
-        outcome::emit(context, &outcome, &template);
+impl Experiment for Fault {
+    fn name(&self) -> String {
+        format!("page faults, {}", self.touch.name())
     }
-    Ok(())
+
+    fn budget(&self) -> Duration {
+        self.budget
+    }
+
+    fn set_budget(&mut self, budget: Duration) {
+        self.budget = budget;
+    }
+
+    fn beside(&self, _: &Caches) -> Duration {
+        SMALL
+    }
+
+    fn check_memory(&self) -> Result<(), Error> {
+        Ok(check_available(MAPPED_MAX_BYTES as u64, &Sys::new())?)
+    }
+
+    /// Base pages and huge pages one after the other, a record for each: the price of one page of
+    /// its kind. They are not compared with each other; 512 base pages are as large as one huge
+    /// page (of 2 MiB).
+    ///
+    /// # Errors
+    /// There is no memory for it; see [`haul_measure::Error`].
+    fn measure(&self, context: &mut Context<'_>) -> Result<(), Error> {
+        self.check_memory()?;
+        let base = Toucher { pages: Pages::Base, page_bytes: sys::page_bytes(), touch: self.touch };
+        let huge = Toucher { pages: Pages::Huge, page_bytes: HUGE_PAGE_BYTES, touch: self.touch };
+        for toucher in [base, huge] {
+            if context.is_stopped() {
+                break;
+            }
+            let sampling = Sampling {
+                budget: self.budget / KINDS_OF_PAGES,
+                iterations_max: (MAPPED_MAX_BYTES / toucher.page_bytes) as u64,
+                ..Sampling::default()
+            };
+            let what = format!("page faults, {} {}", toucher.pages.name(), self.touch.name());
+            let outcome = outcome::measure(context, &what, &[&toucher], 0, &sampling)?;
+            let template = Template {
+                experiment: name::MEMORY_FAULT,
+                parameters: vec![
+                    (key::PAGES, toucher.pages_name().into()),
+                    (key::PAGE_BYTES, toucher.page_bytes.into()),
+                    (key::MODE, self.touch.name().into()),
+                ],
+                metric: Metric::Time,
+                notes: toucher.note(&outcome).into_iter().collect(),
+            };
+            outcome::emit(context, &outcome, &template);
+        }
+        Ok(())
+    }
 }
 
 struct Toucher {

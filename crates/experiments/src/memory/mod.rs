@@ -8,5 +8,5 @@
 pub mod bandwidth;
 pub mod fault;
 
-pub use bandwidth::{Bandwidth, Operation, measure_bandwidth};
-pub use fault::{Fault, measure_fault};
+pub use bandwidth::{Bandwidth, Extent, Operation};
+pub use fault::Fault;

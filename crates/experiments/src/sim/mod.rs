@@ -19,6 +19,6 @@ pub mod settings;
 pub mod sweep;
 pub mod task;
 
-pub use reproduce::{Reproduce, measure_reproduce};
+pub use reproduce::Reproduce;
 pub use settings::Setting;
 pub use task::{Simulated, Task};

@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
+use haul_model::experiment::{key, name};
 use haul_model::{Kind, Line, Record};
 use serde::{Deserialize, Serialize};
 
@@ -328,7 +329,7 @@ impl Plan {
             .collect();
         let whole = records.len() == METRICS
             && records.iter().all(|record| {
-                record.parameters.get("digest").and_then(|value| value.as_str())
+                record.parameters.get(key::DIGEST).and_then(|value| value.as_str())
                     == Some(entry.digest.as_str())
             });
         if whole { Ok(records) } else { Err("its record file is damaged".into()) }
@@ -368,10 +369,10 @@ const METRICS: usize = 2;
 
 fn records(entry: &Entry, simulated: &Simulated) -> Vec<Record> {
     let record = |metric: &str, unit: &str, value: f64| {
-        let mut record = Record::new("sweep", "sim.sweep", "haul", metric, unit)
-            .with("task", entry.index)
-            .with("digest", entry.digest.clone())
-            .with("program", name_of(&entry.task.program));
+        let mut record = Record::new("sweep", name::SIM_SWEEP, "haul", metric, unit)
+            .with(key::TASK, entry.index)
+            .with(key::DIGEST, entry.digest.clone())
+            .with(key::PROGRAM, name_of(&entry.task.program));
         for (name, value) in &entry.parameters {
             let number = value.replace('_', "").parse::<u64>();
             record = match number {

@@ -113,7 +113,7 @@ impl Task {
             Err(haul_sim::Error::Stopped { .. }) => return Ok(None),
             Err(error) => return Err(failed(error.to_string())),
         };
-        if let Some(code) = outcome.machine.failure() {
+        if let Some(code) = outcome.interpreter.failure() {
             return Err(failed(format!(
                 "the program ended with exit code {code}, so that its time means nothing; see what \
                  haul sim run says of it"

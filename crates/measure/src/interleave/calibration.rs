@@ -21,7 +21,7 @@ impl Run<'_> {
     /// A sample stays too short, or a subject panics.
     pub(super) fn calibrate(&mut self, stop: &AtomicBool) -> Result<bool, Error> {
         let limit_ns = self.clock.precision_ns() * PRECISION_MULTIPLE;
-        let target_ns = (self.plan.sample.as_nanos() as f64).max(limit_ns * ABOVE_REFUSAL);
+        let target_ns = (self.sampling.sample.as_nanos() as f64).max(limit_ns * ABOVE_REFUSAL);
         let last = self.names.len() - 1;
         let mut costs_ns = Vec::new();
         for entrant in 0..last {
@@ -97,10 +97,10 @@ impl Run<'_> {
         }
     }
 
-    /// The next multiple that the plan allows, at least one.
+    /// The next multiple that the sampling allows, at least one.
     fn at_most(&self, iterations: f64) -> u64 {
-        let multiple = self.plan.iterations_multiple.max(1);
-        let most = (self.plan.iterations_max / multiple).max(1);
+        let multiple = self.sampling.iterations_multiple.max(1);
+        let most = (self.sampling.iterations_max / multiple).max(1);
         (iterations / multiple as f64).ceil().clamp(1.0, most as f64) as u64 * multiple
     }
 }

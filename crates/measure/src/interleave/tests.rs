@@ -40,17 +40,17 @@ impl Subject for Chain {
     }
 }
 
-fn measure(subjects: &[&dyn Subject], plan: &Plan) -> Result<Outcome, Error> {
+fn measure(subjects: &[&dyn Subject], sampling: &Sampling) -> Result<Outcome, Error> {
     let stop = AtomicBool::new(false);
-    run(subjects, 0, plan, &mut Control { stop: &stop, progress: &mut |_| () })
+    run(subjects, 0, sampling, &mut Control { stop: &stop, progress: &mut |_| () })
 }
 
-fn plan() -> Plan {
-    Plan {
+fn sampling() -> Sampling {
+    Sampling {
         sample: Duration::from_micros(100),
         budget: Duration::from_millis(60),
         rounds_min: 20,
-        ..Plan::default()
+        ..Sampling::default()
     }
 }
 
@@ -59,7 +59,7 @@ fn finds_a_tenth() {
     let (a, b) = (Chain::new("100", 100), Chain::new("110", 110));
     let mut seen = Vec::new();
     let found = (0..ATTEMPTS).any(|_| {
-        let outcome = measure(&[&a, &b], &plan()).unwrap();
+        let outcome = measure(&[&a, &b], &sampling()).unwrap();
         let comparison = outcome.subjects[1].comparison.clone().unwrap();
         let close = (comparison.ratio - 1.1).abs() < 0.02;
         let beyond_floor = comparison.ratio - 1.0 > comparison.floor;
@@ -74,7 +74,7 @@ fn finds_no_difference_where_there_is_none() {
     let (a, b) = (Chain::new("a", 100), Chain::new("b", 100));
     let mut seen = Vec::new();
     let found = (0..ATTEMPTS).any(|_| {
-        let outcome = measure(&[&a, &b], &plan()).unwrap();
+        let outcome = measure(&[&a, &b], &sampling()).unwrap();
         let comparison = outcome.subjects[1].comparison.clone().unwrap();
         let close = (comparison.ratio - 1.0).abs() < 0.01 && comparison.floor < 0.02;
         seen.push(comparison);
@@ -86,8 +86,8 @@ fn finds_no_difference_where_there_is_none() {
 #[test]
 fn every_thread_runs_and_every_subject_has_its_samples() {
     let (a, b) = (Chain::new("a", 10), Chain::new("b", 10));
-    let plan = Plan { threads: 2, rounds_min: 6, rounds_max: 6, ..plan() };
-    let outcome = measure(&[&a, &b], &plan).unwrap();
+    let sampling = Sampling { threads: 2, rounds_min: 6, rounds_max: 6, ..sampling() };
+    let outcome = measure(&[&a, &b], &sampling).unwrap();
     assert_eq!(outcome.rounds + outcome.rounds_discarded, 6);
     for subject in &outcome.subjects {
         assert_eq!(subject.samples_ns.len(), outcome.rounds);
@@ -102,7 +102,7 @@ fn every_thread_runs_and_every_subject_has_its_samples() {
 #[test]
 fn the_slow_does_not_eat_the_time_of_the_fast() {
     let (fast, slow) = (Chain::new("fast", 1), Chain::new("slow", 200));
-    let outcome = measure(&[&fast, &slow], &Plan { rounds_max: 20, ..plan() }).unwrap();
+    let outcome = measure(&[&fast, &slow], &Sampling { rounds_max: 20, ..sampling() }).unwrap();
     let [fast, slow] = &outcome.subjects[..] else { panic!("two subjects") };
     assert!(slow.iterations < fast.iterations / 4, "{} {}", slow.iterations, fast.iterations);
 }
@@ -110,7 +110,7 @@ fn the_slow_does_not_eat_the_time_of_the_fast() {
 #[test]
 fn refuses_what_the_timer_cannot_see() {
     let short = Chain::new("short", 1);
-    let error = measure(&[&short], &Plan { iterations_max: 3, ..plan() }).unwrap_err();
+    let error = measure(&[&short], &Sampling { iterations_max: 3, ..sampling() }).unwrap_err();
     assert!(matches!(error, Error::SampleTooShort { iterations: 3, .. }), "{error}");
     assert!(error.to_string().contains("give it more work"), "{error}");
 }
@@ -125,9 +125,10 @@ fn stops_when_told_and_keeps_what_it_has() {
         assert!(progress.rounds > 0);
         stop.store(true, Ordering::Relaxed);
     };
-    let plan = Plan { budget: Duration::from_secs(600), rounds_max: usize::MAX, ..plan() };
+    let sampling =
+        Sampling { budget: Duration::from_secs(600), rounds_max: usize::MAX, ..sampling() };
     let outcome =
-        run(&[&a], 0, &plan, &mut Control { stop: &stop, progress: &mut progress }).unwrap();
+        run(&[&a], 0, &sampling, &mut Control { stop: &stop, progress: &mut progress }).unwrap();
     assert!(outcome.stopped && outcome.rounds > 0 && outcome.subjects[0].comparison.is_some());
     assert_eq!(calls, 1);
 }
@@ -137,7 +138,7 @@ fn stopped_before_it_began_is_an_empty_outcome() {
     let a = Chain::new("a", 10);
     let stop = AtomicBool::new(true);
     let outcome =
-        run(&[&a], 0, &plan(), &mut Control { stop: &stop, progress: &mut |_| () }).unwrap();
+        run(&[&a], 0, &sampling(), &mut Control { stop: &stop, progress: &mut |_| () }).unwrap();
     assert!(outcome.stopped && outcome.rounds == 0 && outcome.subjects[0].comparison.is_none());
 }
 
@@ -145,9 +146,10 @@ fn stopped_before_it_began_is_an_empty_outcome() {
 fn ends_early_when_precise() {
     let (a, b) = (Chain::new("a", 100), Chain::new("b", 120));
     let early = (0..ATTEMPTS).any(|_| {
-        let plan = Plan { precision: Some(0.2), budget: Duration::from_secs(5), ..plan() };
+        let sampling =
+            Sampling { precision: Some(0.2), budget: Duration::from_secs(5), ..sampling() };
         let started = Instant::now();
-        let outcome = measure(&[&a, &b], &plan).unwrap();
+        let outcome = measure(&[&a, &b], &sampling).unwrap();
         outcome.rounds < 100 && started.elapsed() < Duration::from_secs(2)
     });
     assert!(early);
@@ -164,7 +166,7 @@ fn a_panic_names_its_subject() {
             assert!(thread == 0, "no such thread");
         }
     }
-    let error = measure(&[&Broken], &Plan { threads: 2, ..plan() }).unwrap_err();
+    let error = measure(&[&Broken], &Sampling { threads: 2, ..sampling() }).unwrap_err();
     let Error::Panicked { subject, thread, message } = error else { panic!("{error}") };
     assert_eq!((subject.as_str(), thread, message.as_str()), ("broken", 1, "no such thread"));
 }
@@ -172,11 +174,11 @@ fn a_panic_names_its_subject() {
 #[test]
 fn empty_plans_are_refused() {
     let a = Chain::new("a", 10);
-    for (subjects, plan) in [
-        (vec![], plan()),
-        (vec![&a as &dyn Subject], Plan { threads: 0, ..plan() }),
-        (vec![&a as &dyn Subject], Plan { rounds_max: 0, ..plan() }),
+    for (subjects, sampling) in [
+        (vec![], sampling()),
+        (vec![&a as &dyn Subject], Sampling { threads: 0, ..sampling() }),
+        (vec![&a as &dyn Subject], Sampling { rounds_max: 0, ..sampling() }),
     ] {
-        assert!(matches!(measure(&subjects, &plan), Err(Error::Plan { .. })));
+        assert!(matches!(measure(&subjects, &sampling), Err(Error::Sampling { .. })));
     }
 }

@@ -3,7 +3,9 @@
 
 use std::collections::BTreeSet;
 
-use super::plan::{Plan, Point};
+use haul_model::experiment::key;
+
+use super::drawing::{Drawing, Point};
 use crate::select::{field, is_condition, parameter_names};
 
 /// Said where a record lacks a field that others have.
@@ -11,19 +13,20 @@ pub(super) const NOT_SAID: &str = "not said";
 
 /// Fields that always tell records apart where they differ. What two runs measured is not drawn
 /// together: nothing in one of them was compared with anything in the other.
-const ALWAYS: [&str; 7] = ["function", "threads", "subject", "phase", "target", "busy_core", "run"];
+const ALWAYS: [&str; 7] =
+    [key::FUNCTION, key::THREADS, "subject", key::PHASE, key::TARGET, key::BUSY_CORE, "run"];
 
 /// Fields in the order in which they are tried; then `run`, then all others.
 const FIRST: [&str; 9] = [
-    "function",
-    "threads",
+    key::FUNCTION,
+    key::THREADS,
     "subject",
-    "level",
-    "phase",
-    "target",
-    "busy_core",
-    "size_bytes",
-    "call",
+    key::LEVEL,
+    key::PHASE,
+    key::TARGET,
+    key::BUSY_CORE,
+    key::SIZE_BYTES,
+    key::CALL,
 ];
 
 /// Of the other fields, so many that most records have are tried; haul's own records have fewer. A
@@ -35,8 +38,8 @@ const TRIED_MAX: usize = 48;
 const CONTROLS_MAX: usize = 12;
 
 /// The fields that become controls, in order.
-pub(crate) fn needed(plan: &Plan, points: &[Point<'_>]) -> Vec<String> {
-    let own = plan.own_fields();
+pub(crate) fn needed(drawing: &Drawing, points: &[Point<'_>]) -> Vec<String> {
+    let own = drawing.own_fields();
     let others = parameter_names(points.iter().map(|point| point.record), |name| {
         is_condition(name) && !FIRST.contains(&name)
     });
@@ -45,13 +48,13 @@ pub(crate) fn needed(plan: &Plan, points: &[Point<'_>]) -> Vec<String> {
         .into_iter()
         .chain(["run"])
         .chain(others)
-        .chain(if plan.is_by_metric() { None } else { Some("metric") })
+        .chain(if drawing.is_by_metric() { None } else { Some("metric") })
         .filter(|name| !own.contains(name) && varies(points, name))
         .collect();
     let mut chosen: Vec<String> =
         candidates.iter().filter(|name| ALWAYS.contains(name)).map(ToString::to_string).collect();
     for name in candidates {
-        let before = places(plan, points, &chosen);
+        let before = places(drawing, points, &chosen);
         if before == points.len() || chosen.len() >= CONTROLS_MAX {
             break;
         }
@@ -59,7 +62,7 @@ pub(crate) fn needed(plan: &Plan, points: &[Point<'_>]) -> Vec<String> {
         if !with.iter().any(|chosen| chosen == name) {
             with.push(name.into());
         }
-        if places(plan, points, &with) > before {
+        if places(drawing, points, &with) > before {
             chosen = with;
         }
     }
@@ -81,11 +84,11 @@ fn varies(points: &[Point<'_>], name: &str) -> bool {
 }
 
 /// How many distinct places the points take.
-fn places(plan: &Plan, points: &[Point<'_>], controls: &[String]) -> usize {
+fn places(drawing: &Drawing, points: &[Point<'_>], controls: &[String]) -> usize {
     let place = |point: &Point<'_>| {
         let settings: Vec<String> = controls.iter().map(|name| value(point, name)).collect();
         let subject =
-            if plan.best_of_subjects { point.record.subject.clone() } else { String::new() };
+            if drawing.best_of_subjects { point.record.subject.clone() } else { String::new() };
         (settings, point.series.clone(), point.label.clone(), subject)
     };
     points.iter().map(place).collect::<BTreeSet<_>>().len()

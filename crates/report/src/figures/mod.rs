@@ -1,30 +1,31 @@
 //! What the plots draw, as data: the page's script and [`crate::svg`] only draw it.
 //!
 //! A figure is one experiment on one machine. Its records are placed on an axis and in a series
-//! (`plan`), told apart by controls where they would fall on one another (`controls`), and laid out
-//! as one view for each setting of the controls (`views`).
+//! (`drawing`), told apart by controls where they would fall on one another (`controls`), and laid
+//! out as one view for each setting of the controls (`views`).
 //!
 //! From the bottom up:
 //!
-//! - `plan`: how each experiment is drawn;
+//! - `drawing`: how each experiment is drawn;
 //! - `controls`: which fields the reader must choose between;
 //! - `views`: the points of a figure, laid out.
 
 mod controls;
 
-mod plan;
+mod drawing;
 
 mod views;
 
 use haul_model::Record;
+use haul_model::experiment::name;
 use serde::Serialize;
 
 use crate::select::Section;
 use crate::{map, sim, text};
 
-pub(crate) use plan::Plan;
+pub(crate) use drawing::Drawing;
 
-/// One experiment on one machine: a plot, or only a table where no plan says how to draw it.
+/// One experiment on one machine: a plot, or only a table where no drawing says how to draw it.
 pub(crate) struct Figure<'a> {
     pub id: String,
     pub experiment: &'a str,
@@ -141,11 +142,12 @@ const MAP_ABOUT: &str = "Each bar is a page of 2 MiB, cut into 32 slices of 64 K
 /// all others, so that nothing is dropped.
 pub(crate) fn figures<'a>(section: &Section<'a>, index: usize) -> Vec<Figure<'a>> {
     let present = section.experiments();
-    let known = plan::ALL.iter().filter_map(|plan| {
-        let experiment = present.iter().find(|experiment| **experiment == plan.experiment)?;
-        Some((*experiment, Some(plan)))
+    let known = drawing::ALL.iter().filter_map(|drawing| {
+        let experiment = present.iter().find(|experiment| **experiment == drawing.experiment)?;
+        Some((*experiment, Some(drawing)))
     });
-    let is_known = |experiment: &str| plan::ALL.iter().any(|plan| plan.experiment == experiment);
+    let is_known =
+        |experiment: &str| drawing::ALL.iter().any(|drawing| drawing.experiment == experiment);
     let mut unknown: Vec<&str> =
         present.iter().copied().filter(|experiment| !is_known(experiment)).collect();
     unknown.sort_by_key(|experiment| sim::place(experiment));
@@ -154,10 +156,10 @@ pub(crate) fn figures<'a>(section: &Section<'a>, index: usize) -> Vec<Figure<'a>
     known
         .chain(unknown)
         .enumerate()
-        .map(|(order, (experiment, plan))| {
+        .map(|(order, (experiment, drawing))| {
             let id = format!("m{index}-{order}-{}", text::slug(experiment));
             let records = records.remove(experiment).unwrap_or_default();
-            figure(section, id, experiment, plan, records)
+            figure(section, id, experiment, drawing, records)
         })
         .collect()
 }
@@ -166,21 +168,21 @@ fn figure<'a>(
     section: &Section<'a>,
     id: String,
     experiment: &'a str,
-    plan: Option<&Plan>,
+    drawing: Option<&Drawing>,
     records: Vec<&'a Record>,
 ) -> Figure<'a> {
-    let (mut fixed, plot) = match plan {
-        Some(plan) => views::plot(plan, section, &records),
+    let (mut fixed, plot) = match drawing {
+        Some(drawing) => views::plot(drawing, section, &records),
         None => (Vec::new(), None),
     };
     fixed.push(kinds(&records));
-    let picture = if experiment == map::EXPERIMENT {
+    let picture = if experiment == name::HEAP_MAP {
         map::html(&id, &records)
     } else {
         sim::html(experiment, &records)
     };
-    let (title, about) = match (plan, sim::heading(experiment), &picture) {
-        (Some(plan), ..) => (plan.title, plan.about),
+    let (title, about) = match (drawing, sim::heading(experiment), &picture) {
+        (Some(drawing), ..) => (drawing.title, drawing.about),
         (None, Some(heading), _) => (heading.title, heading.about),
         (None, None, Some(_)) => (MAP_TITLE, MAP_ABOUT),
         (None, None, None) => {

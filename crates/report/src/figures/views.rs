@@ -2,25 +2,28 @@
 
 use std::collections::BTreeMap;
 
-use haul_model::{Bytes, Comparison, Record, Verdict, limit};
+use haul_model::experiment::key;
+use haul_model::{Bytes, Comparison, Record, Verdict};
 
-use super::plan::{Place, Plan, Point, role};
+use super::drawing::{Drawing, Place, Point, role};
 use super::{Control, Guide, Plot, Role, Series, Shape, View, controls};
+use crate::limit;
 use crate::select::{Section, distinct, rank, threads};
 use crate::{rerun, text};
 
 /// The plot of an experiment's records, if any of them can be drawn, and what is the same for all
 /// of them.
 pub(crate) fn plot(
-    plan: &Plan,
+    drawing: &Drawing,
     section: &Section<'_>,
     records: &[&Record],
 ) -> (Vec<String>, Option<Plot>) {
-    let points: Vec<Point<'_>> = records.iter().filter_map(|record| plan.point(record)).collect();
+    let points: Vec<Point<'_>> =
+        records.iter().filter_map(|record| drawing.point(record)).collect();
     if points.is_empty() {
         return (Vec::new(), None);
     }
-    let names = controls::needed(plan, &points);
+    let names = controls::needed(drawing, &points);
     let values: Vec<Vec<String>> = names.iter().map(|name| values_of(&points, name)).collect();
     let mut groups: BTreeMap<Vec<usize>, Vec<&Point<'_>>> = BTreeMap::new();
     for point in &points {
@@ -30,8 +33,10 @@ pub(crate) fn plot(
         };
         groups.entry(names.iter().zip(&values).map(place).collect()).or_default().push(point);
     }
-    let views =
-        groups.into_iter().map(|(choice, points)| view(plan, section, choice, &points)).collect();
+    let views = groups
+        .into_iter()
+        .map(|(choice, points)| view(drawing, section, choice, &points))
+        .collect();
     let controls = names
         .iter()
         .zip(values)
@@ -40,16 +45,16 @@ pub(crate) fn plot(
             values: shown(name, values),
         })
         .collect();
-    let guides = if plan.shape == Shape::Sizes { caches(section) } else { Vec::new() };
+    let guides = if drawing.shape == Shape::Sizes { caches(section) } else { Vec::new() };
     let plot = Plot {
-        shape: plan.shape,
-        x_title: plan.x_title,
-        modes: plan.modes.to_vec(),
+        shape: drawing.shape,
+        x_title: drawing.x_title,
+        modes: drawing.modes.to_vec(),
         guides,
         controls,
         views,
     };
-    (same_for_all(plan, &points, &names), Some(plot))
+    (same_for_all(drawing, &points, &names), Some(plot))
 }
 
 fn values_of(points: &[Point<'_>], name: &str) -> Vec<String> {
@@ -65,17 +70,17 @@ fn values_of(points: &[Point<'_>], name: &str) -> Vec<String> {
 
 fn shown(name: &str, values: Vec<String>) -> Vec<String> {
     let show = |value: String| match name {
-        "level" => text::level(&value),
-        "size_bytes" => value.parse::<Bytes>().map_or(value, |bytes| bytes.to_string()),
+        key::LEVEL => text::level(&value),
+        key::SIZE_BYTES => value.parse::<Bytes>().map_or(value, |bytes| bytes.to_string()),
         _ => value,
     };
     values.into_iter().map(show).collect()
 }
 
 /// `function memcpy`, `1 thread`: what a reader would otherwise look for among the controls.
-fn same_for_all(plan: &Plan, points: &[Point<'_>], controls: &[String]) -> Vec<String> {
-    let own = plan.own_fields();
-    ["function", "threads", "level", "phase"]
+fn same_for_all(drawing: &Drawing, points: &[Point<'_>], controls: &[String]) -> Vec<String> {
+    let own = drawing.own_fields();
+    [key::FUNCTION, key::THREADS, key::LEVEL, key::PHASE]
         .into_iter()
         .filter(|name| !own.contains(name) && !controls.iter().any(|control| control == name))
         .filter_map(|name| {
@@ -84,13 +89,13 @@ fn same_for_all(plan: &Plan, points: &[Point<'_>], controls: &[String]) -> Vec<S
                 return None;
             }
             match (name, values.as_slice()) {
-                ("threads", [one]) => one.parse().ok().map(|n| text::count(n, "thread")),
-                ("level", [one]) => Some(
+                (key::THREADS, [one]) => one.parse().ok().map(|n| text::count(n, "thread")),
+                (key::LEVEL, [one]) => Some(
                     format!("data in {}", text::level(one))
                         .replace("data in mixed", "mixed levels")
                         .replace("data in cold", "cold data"),
                 ),
-                ("phase", [one]) => Some(format!("{one} phase")),
+                (key::PHASE, [one]) => Some(format!("{one} phase")),
                 (_, [one]) => Some(one.clone()),
                 _ => None,
             }
@@ -126,27 +131,32 @@ impl ShortSize for Bytes {
     }
 }
 
-fn view(plan: &Plan, section: &Section<'_>, choice: Vec<usize>, points: &[&Point<'_>]) -> View {
-    let places = places(plan, points);
+fn view(
+    drawing: &Drawing,
+    section: &Section<'_>,
+    choice: Vec<usize>,
+    points: &[&Point<'_>],
+) -> View {
+    let places = places(drawing, points);
     let baselines: Vec<&str> = points
         .iter()
         .filter_map(|point| point.record.comparison.as_ref())
         .map(|comparison| comparison.baseline.as_str())
         .collect();
-    let mut series: Vec<Series> = series_names(plan, points)
+    let mut series: Vec<Series> = series_names(drawing, points)
         .into_iter()
         .map(|name| {
             let own: Vec<&Point<'_>> =
                 points.iter().copied().filter(|p| p.series == name).collect();
-            one_series(plan, &name, &baselines, &places, &own)
+            one_series(drawing, &name, &baselines, &places, &own)
         })
         .collect();
-    if plan.shape == Shape::Sizes && plan.series == "subject" {
-        complete_baseline(plan, &mut series);
+    if drawing.shape == Shape::Sizes && drawing.series == "subject" {
+        complete_baseline(drawing, &mut series);
     }
-    if plan.limits {
-        let best = best_kernel(plan, &series, places.len());
-        let limit = memory_limit(plan, section, points, &places);
+    if drawing.limits {
+        let best = best_kernel(drawing, &series, places.len());
+        let limit = memory_limit(drawing, section, points, &places);
         let at =
             series.iter().take_while(|s| matches!(s.role, Role::Haul | Role::Baseline)).count();
         series.splice(at..at, best.into_iter().chain(limit));
@@ -162,7 +172,7 @@ fn view(plan: &Plan, section: &Section<'_>, choice: Vec<usize>, points: &[&Point
 }
 
 /// Where the points stand, ascending; rows stand in the order in which they came.
-fn places(plan: &Plan, points: &[&Point<'_>]) -> Vec<(f64, String)> {
+fn places(drawing: &Drawing, points: &[&Point<'_>]) -> Vec<(f64, String)> {
     let mut places: Vec<(f64, String)> = Vec::new();
     for point in points {
         if !places.iter().any(|(_, label)| *label == point.label) {
@@ -171,44 +181,44 @@ fn places(plan: &Plan, points: &[&Point<'_>]) -> Vec<(f64, String)> {
             places.push((point.x.unwrap_or(row), point.label.clone()));
         }
     }
-    if !matches!(plan.place, Place::Row(_)) {
+    if !matches!(drawing.place, Place::Row(_)) {
         places.sort_by(|a, b| a.0.total_cmp(&b.0));
     }
     places
 }
 
-fn series_names(plan: &Plan, points: &[&Point<'_>]) -> Vec<String> {
+fn series_names(drawing: &Drawing, points: &[&Point<'_>]) -> Vec<String> {
     let mut names: Vec<(usize, &str)> = Vec::new();
     for point in points {
         if !names.iter().any(|(_, name)| *name == point.series) {
             names.push((names.len(), &point.series));
         }
     }
-    names.sort_by_key(|(seen, name)| rank(plan.series, &name.to_lowercase(), *seen));
+    names.sort_by_key(|(seen, name)| rank(drawing.series, &name.to_lowercase(), *seen));
     names.into_iter().map(|(_, name)| name.to_string()).collect()
 }
 
 fn one_series(
-    plan: &Plan,
+    drawing: &Drawing,
     name: &str,
     baselines: &[&str],
     places: &[(f64, String)],
     points: &[&Point<'_>],
 ) -> Series {
-    let role = if plan.series == "subject" { role(name, baselines) } else { Role::Other };
-    let mut series = empty(name, role, plan.modes.len(), places.len());
+    let role = if drawing.series == "subject" { role(name, baselines) } else { Role::Other };
+    let mut series = empty(name, role, drawing.modes.len(), places.len());
     series.kind = points.first().map_or("measured", |point| text::kind(point.record.kind));
-    series.shown = role != Role::Other || !plan.limits;
+    series.shown = role != Role::Other || !drawing.limits;
     // A later record of the same place stands for the earlier one; the table has both.
     for point in points {
         let Some(place) = places.iter().position(|(_, label)| *label == point.label) else {
             continue;
         };
-        if plan.best_of_subjects && !is_better(point, series.y[0][place]) {
+        if drawing.best_of_subjects && !is_better(point, series.y[0][place]) {
             continue;
         }
         for (mode, reading) in point.readings.iter().enumerate() {
-            if reading.is_none() && plan.is_by_metric() {
+            if reading.is_none() && drawing.is_by_metric() {
                 continue;
             }
             series.y[mode][place] = reading.map(|r| six_digits(r.value));
@@ -216,7 +226,7 @@ fn one_series(
             series.high[mode][place] = reading.map(|r| six_digits(r.high));
             let comparison = point.record.comparison.as_ref().filter(|_| reading.is_some());
             series.floor[mode][place] = comparison.map(|c| c.floor);
-            series.remark[mode][place] = match plan.best_of_subjects {
+            series.remark[mode][place] = match drawing.best_of_subjects {
                 true => Some(point.record.subject.clone()),
                 false => comparison.map(|c| remark(&point.record.metric, c)),
             };
@@ -261,9 +271,9 @@ fn empty(name: &str, role: Role, modes: usize, places: usize) -> Series {
 }
 
 /// The baseline's ratio to itself is 1 by definition, wherever it was measured.
-fn complete_baseline(plan: &Plan, series: &mut [Series]) {
-    let Some(ratio) = plan.modes.iter().position(|mode| mode.name == "ratio") else { return };
-    let Some(time) = plan.modes.iter().position(|mode| mode.name == "time") else { return };
+fn complete_baseline(drawing: &Drawing, series: &mut [Series]) {
+    let Some(ratio) = drawing.modes.iter().position(|mode| mode.name == "ratio") else { return };
+    let Some(time) = drawing.modes.iter().position(|mode| mode.name == "time") else { return };
     for baseline in series.iter_mut().filter(|series| series.role == Role::Baseline) {
         for place in 0..baseline.y[time].len() {
             if baseline.y[time][place].is_some() && baseline.y[ratio][place].is_none() {
@@ -274,9 +284,9 @@ fn complete_baseline(plan: &Plan, series: &mut [Series]) {
 }
 
 /// The fastest of all that is neither haul nor the baseline, size by size.
-fn best_kernel(plan: &Plan, series: &[Series], places: usize) -> Option<Series> {
-    let time = plan.modes.iter().position(|mode| mode.name == "time")?;
-    let mut best = empty("best kernel", Role::Best, plan.modes.len(), places);
+fn best_kernel(drawing: &Drawing, series: &[Series], places: usize) -> Option<Series> {
+    let time = drawing.modes.iter().position(|mode| mode.name == "time")?;
+    let mut best = empty("best kernel", Role::Best, drawing.modes.len(), places);
     for place in 0..places {
         let fastest = series
             .iter()
@@ -286,7 +296,7 @@ fn best_kernel(plan: &Plan, series: &[Series], places: usize) -> Option<Series> 
             .filter_map(|s| s.y[time][place].map(|value| (value, s)))
             .min_by(|a, b| a.0.total_cmp(&b.0));
         let Some((_, fastest)) = fastest else { continue };
-        for mode in 0..plan.modes.len() {
+        for mode in 0..drawing.modes.len() {
             best.y[mode][place] = fastest.y[mode][place];
             best.low[mode][place] = fastest.low[mode][place];
             best.high[mode][place] = fastest.high[mode][place];
@@ -298,7 +308,7 @@ fn best_kernel(plan: &Plan, series: &[Series], places: usize) -> Option<Series> 
 
 /// What memory allows as many threads.
 fn memory_limit(
-    plan: &Plan,
+    drawing: &Drawing,
     section: &Section<'_>,
     points: &[&Point<'_>],
     places: &[(f64, String)],
@@ -307,10 +317,11 @@ fn memory_limit(
     let limit = limit::memory_limit(section.measured_by_run(), first)?;
     #[expect(clippy::cast_precision_loss, reason = "far fewer than 2^52 threads")]
     let own_threads = threads(first) as f64;
-    let mut series = empty("memory limit", Role::Limit, plan.modes.len(), places.len());
-    for (mode, place) in (0..plan.modes.len()).flat_map(|m| (0..places.len()).map(move |p| (m, p)))
+    let mut series = empty("memory limit", Role::Limit, drawing.modes.len(), places.len());
+    for (mode, place) in
+        (0..drawing.modes.len()).flat_map(|m| (0..places.len()).map(move |p| (m, p)))
     {
-        series.y[mode][place] = match plan.modes[mode].name {
+        series.y[mode][place] = match drawing.modes[mode].name {
             "throughput" => Some(limit),
             "time" => Some(places[place].0 * own_threads / limit),
             _ => None,

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use haul_model::experiment::{key, name};
 use haul_model::units::three_digits;
 use haul_model::{Bytes, Record};
 
@@ -10,7 +11,6 @@ use super::{Finding, Tone, finding, ranges};
 use crate::select::{bytes, distinct, field, runs};
 use crate::text;
 
-const EXPERIMENT: &str = "channel.transfer";
 const CHOICE: &str = "haul:auto";
 
 /// haul's choice with a checksum: the same way, for more.
@@ -51,7 +51,7 @@ type Rates = BTreeMap<u64, BTreeMap<String, f64>>;
 
 /// Whether samples are of use only in the order in which they were taken.
 pub(crate) fn is_compared_by_sample(record: &Record) -> bool {
-    record.experiment == EXPERIMENT && record.metric == "throughput"
+    record.experiment == name::CHANNEL_TRANSFER && record.metric == "throughput"
 }
 
 /// For each kind of target, with both processors free and with one busy: who won where, and why.
@@ -59,15 +59,17 @@ pub(super) fn transfers(records: &[&Record]) -> Vec<Finding> {
     let own: Vec<&Record> = records
         .iter()
         .copied()
-        .filter(|r| r.experiment == EXPERIMENT && r.metric == "throughput" && r.unit == "GB/s")
+        .filter(|r| {
+            r.experiment == name::CHANNEL_TRANSFER && r.metric == "throughput" && r.unit == "GB/s"
+        })
         .filter(|r| !OTHERS.contains(&r.subject.as_str()) && !r.subject.ends_with(INTEGRITY))
         .collect();
     let mut findings = Vec::new();
-    for target in distinct(&own, "target") {
-        for busy in distinct(&own, "busy_core") {
+    for target in distinct(&own, key::TARGET) {
+        for busy in distinct(&own, key::BUSY_CORE) {
             let is_it = |record: &&&Record| {
-                field(record, "target").as_ref() == Some(&target)
-                    && field(record, "busy_core").as_ref() == Some(&busy)
+                field(record, key::TARGET).as_ref() == Some(&target)
+                    && field(record, key::BUSY_CORE).as_ref() == Some(&busy)
             };
             let here: Vec<&Record> = own.iter().filter(is_it).copied().collect();
             // The newest run that compares anything: nothing is held against another run's.
@@ -93,7 +95,7 @@ pub(super) fn seed(records: &[&Record]) -> Option<Finding> {
     let mymemcpy = records.iter().copied().find(|record| record.subject == "seed:mymemcpy")?;
     let of = |subject: &str, metric: &str| {
         let is_it = |record: &&&Record| {
-            record.experiment == EXPERIMENT
+            record.experiment == name::CHANNEL_TRANSFER
                 && record.subject == subject
                 && record.metric == metric
                 && record.run == mymemcpy.run
@@ -109,19 +111,19 @@ pub(super) fn seed(records: &[&Record]) -> Option<Finding> {
         "The three results of the 2014 memcpy against vmsplice experiment, with {}: shared memory \
          and two copies {}, vmsplice both ways {}, and mymemcpy takes {times:.1} times memcpy’s \
          processor time. haul’s choice: {}.",
-        Bytes(bytes(mymemcpy, "size_bytes")?),
+        Bytes(bytes(mymemcpy, key::SIZE_BYTES)?),
         said("seed:memcpy")?,
         said("seed:vmsplice")?,
         said(CHOICE)?
     );
-    Some(finding(EXPERIMENT, Tone::Fact, text))
+    Some(finding(name::CHANNEL_TRANSFER, Tone::Fact, text))
 }
 
 /// Sizes at which there is something to compare.
 fn rates<'a>(records: impl Iterator<Item = &'a Record>) -> Rates {
     let mut rates = Rates::new();
     for record in records {
-        if let (Some(size), Some(rate)) = (bytes(record, "size_bytes"), record.median()) {
+        if let (Some(size), Some(rate)) = (bytes(record, key::SIZE_BYTES), record.median()) {
             rates.entry(size).or_default().insert(record.subject.clone(), rate);
         }
     }
@@ -147,7 +149,7 @@ fn winners(rates: &Rates, place: &str) -> Option<Finding> {
     let is_haul = names.iter().all(|name| name.starts_with("haul:"));
     let tone = if is_haul { Tone::Better } else { Tone::Fact };
     let text = format!("From process to process {place}: {}.", parts.join("; "));
-    (!parts.is_empty()).then(|| finding(EXPERIMENT, tone, text))
+    (!parts.is_empty()).then(|| finding(name::CHANNEL_TRANSFER, tone, text))
 }
 
 fn winner(rates: &Rates, name: &str) -> Option<String> {
@@ -172,7 +174,7 @@ fn winner(rates: &Rates, name: &str) -> Option<String> {
 
 /// How often haul chose as well as hindsight would have among its own mechanisms.
 fn choice(records: &[&Record], place: &str) -> Option<Finding> {
-    let size_of = |record: &Record| bytes(record, "size_bytes");
+    let size_of = |record: &Record| bytes(record, key::SIZE_BYTES);
     let chosen = records.iter().filter(|record| record.subject == CHOICE);
     let close: BTreeMap<u64, bool> = chosen
         .filter_map(|chosen| {
@@ -195,7 +197,7 @@ fn choice(records: &[&Record], place: &str) -> Option<Finding> {
         ranges::words(&close)
     );
     let tone = if good == close.len() { Tone::Better } else { Tone::Fact };
-    Some(finding(EXPERIMENT, tone, text))
+    Some(finding(name::CHANNEL_TRANSFER, tone, text))
 }
 
 /// Whether no way is faster than what was chosen by more than [`CLOSE`]; `None` without another.
@@ -205,7 +207,7 @@ fn choice(records: &[&Record], place: &str) -> Option<Finding> {
 fn is_close<'a>(chosen: &Record, ways: impl Iterator<Item = &'a Record>) -> Option<bool> {
     let median = |record: &Record| record.median().unwrap_or(0.0);
     let best = ways.max_by(|a, b| median(a).total_cmp(&median(b)))?;
-    let took = chosen.parameters.get("mechanism").and_then(|took| took.as_str());
+    let took = chosen.parameters.get(key::MECHANISM).and_then(|took| took.as_str());
     if took.is_some() && took == best.subject.strip_prefix("haul:") {
         return Some(true);
     }
@@ -222,7 +224,7 @@ fn disturbed(records: &[&Record], place: &str) -> Option<Finding> {
     let own = records.iter().filter(|record| record.subject.starts_with("haul:"));
     let mut sizes: BTreeMap<u64, bool> = BTreeMap::new();
     for record in own {
-        let Some(size) = bytes(record, "size_bytes") else { continue };
+        let Some(size) = bytes(record, key::SIZE_BYTES) else { continue };
         *sizes.entry(size).or_default() |= record.is_disturbed();
     }
     let sizes: Vec<(u64, bool)> = sizes.into_iter().collect();
@@ -236,7 +238,10 @@ fn disturbed(records: &[&Record], place: &str) -> Option<Finding> {
         ranges::words(&sizes)
     );
     let text = text.replacen("to ", "To ", 1);
-    Some(finding(EXPERIMENT, Tone::Fact, text).action("Measure again at a quieter time."))
+    Some(
+        finding(name::CHANNEL_TRANSFER, Tone::Fact, text)
+            .action("Measure again at a quieter time."),
+    )
 }
 
 #[cfg(test)]
@@ -260,7 +265,7 @@ mod tests {
     }
 
     fn record(subject: &str, samples: &[f64]) -> Record {
-        let mut record = Record::new("", EXPERIMENT, subject, "throughput", "GB/s");
+        let mut record = Record::new("", name::CHANNEL_TRANSFER, subject, "throughput", "GB/s");
         record.samples = samples.to_vec();
         record
     }

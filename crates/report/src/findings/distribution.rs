@@ -1,14 +1,12 @@
 //! What haul changes for the sizes that services copy.
 
+use haul_model::experiment::{key, name};
 use haul_model::{Comparison, Record, Verdict};
 
 use super::{Finding, Tone, change, finding, is, mean, of_haul, tone, tone_of_all, values, verb};
 use crate::select::{NO_READER, field, reader, threads};
 use crate::stats::{largest, smallest};
 use crate::text;
-
-const DISTRIBUTION: &str = "copy.distribution";
-const CLASS: &str = "copy.size_class";
 
 /// The distribution that stands for what services copy; without it, all that there are.
 const SERVICE: &str = "service";
@@ -23,10 +21,10 @@ type Compared<'a> = (&'a Record, &'a Comparison);
 
 /// "On the sizes a service copies, haul saves 21% of libc's time": a sentence for all functions.
 pub(super) fn headline(records: &[&Record]) -> Option<Finding> {
-    let near = of_services(nearest(of_haul(records, DISTRIBUTION)));
-    let functions = values(&near, "function");
+    let near = of_services(nearest(of_haul(records, name::COPY_DISTRIBUTION)));
+    let functions = values(&near, key::FUNCTION);
     let of = |function: &str| -> Vec<Compared<'_>> {
-        near.iter().copied().filter(|(record, _)| is(record, "function", function)).collect()
+        near.iter().copied().filter(|(record, _)| is(record, key::FUNCTION, function)).collect()
     };
     let first = functions.first().map_or_else(|| near.clone(), |function| of(function));
     let all = mean(&first)?;
@@ -55,12 +53,12 @@ pub(super) fn headline(records: &[&Record]) -> Option<Finding> {
     parts.extend(others.iter().map(|(_, mean)| tone(mean)));
     let others: Vec<String> =
         others.iter().map(|(function, mean)| format!("{} in {function}", verb(mean))).collect();
-    let called = if first.iter().all(|(record, _)| says(record, "call", "inline")) {
+    let called = if first.iter().all(|(record, _)| says(record, key::CALL, "inline")) {
         ", inlined up to 64 bytes,"
     } else {
         ""
     };
-    let sizes = match first.iter().all(|(record, _)| record.parameters.contains_key("file")) {
+    let sizes = match first.iter().all(|(record, _)| record.parameters.contains_key(key::FILE)) {
         true => "sizes in your files",
         false => "sizes a service copies",
     };
@@ -75,12 +73,12 @@ pub(super) fn headline(records: &[&Record]) -> Option<Finding> {
     if !without.is_empty() {
         sentence.push_str(&format!("; without that file it {}", text::list(&without)));
     }
-    let place = first.first().and_then(|(record, _)| field(record, "level"));
+    let place = first.first().and_then(|(record, _)| field(record, key::LEVEL));
     let place =
         place.map_or_else(String::new, |level| format!(", data in {}", text::level(&level)));
     let floor = text::percent(all.floor);
     Some(finding(
-        DISTRIBUTION,
+        name::COPY_DISTRIBUTION,
         tone_of_all(parts),
         format!("{sentence}{place}, one thread; noise floor {floor}."),
     ))
@@ -92,21 +90,21 @@ fn untuned(records: &[&Record], near: &[Compared<'_>]) -> Vec<(String, Tone)> {
     let beside = |own: &Record| {
         near.iter().any(|(record, _)| {
             record.run == own.run
-                && ["function", "distribution", "level", "threads"]
+                && [key::FUNCTION, key::DISTRIBUTION, key::LEVEL, key::THREADS]
                     .iter()
                     .all(|name| field(record, name) == field(own, name))
         })
     };
     let all: Vec<Compared<'_>> = records
         .iter()
-        .filter(|record| record.experiment == DISTRIBUTION && record.subject == UNTUNED)
+        .filter(|record| record.experiment == name::COPY_DISTRIBUTION && record.subject == UNTUNED)
         .filter(|record| reader(record) == NO_READER && beside(record))
         .filter_map(|record| record.comparison.as_ref().map(|comparison| (*record, comparison)))
         .collect();
     let of = |function: &String| -> Vec<Compared<'_>> {
-        all.iter().copied().filter(|(record, _)| is(record, "function", function)).collect()
+        all.iter().copied().filter(|(record, _)| is(record, key::FUNCTION, function)).collect()
     };
-    values(&all, "function")
+    values(&all, key::FUNCTION)
         .iter()
         .filter_map(|function| {
             let mean = mean(&of(function))?;
@@ -118,40 +116,40 @@ fn untuned(records: &[&Record], near: &[Compared<'_>]) -> Vec<(String, Tone)> {
 /// "By size class, data in L1, one thread: in memcpy 0–16 B −34% and 17–64 B −25%; in memset 0–16 B
 /// +4%."
 pub(super) fn classes(records: &[&Record]) -> Option<Finding> {
-    let near = nearest(of_haul(records, CLASS));
+    let near = nearest(of_haul(records, name::COPY_SIZE_CLASS));
     let (first, baseline) = near.first().map(|(record, c)| (*record, c.baseline.clone()))?;
-    let place = field(first, "level")
+    let place = field(first, key::LEVEL)
         .map_or_else(String::new, |level| format!(", data in {}", text::level(&level)));
     let listed = by_function(&near, |own| {
         let part = |(record, c): &Compared<'_>| {
-            Some((text::size_class(&field(record, "size_class")?), (*c).clone()))
+            Some((text::size_class(&field(record, key::SIZE_CLASS)?), (*c).clone()))
         };
         own.iter().filter_map(part).collect()
     });
     let (parts, tone) = listed?;
     let sentence = format!("Against {baseline} by size class{place}, one thread: {parts}.");
-    Some(finding(CLASS, tone, sentence))
+    Some(finding(name::COPY_SIZE_CLASS, tone, sentence))
 }
 
 /// "By where the data lies, on the same sizes, one thread: in memcpy L1 −21%, L2 −12%, cold no
 /// difference."
 pub(super) fn levels(records: &[&Record]) -> Option<Finding> {
-    let mut alone = of_services(of_haul(records, DISTRIBUTION));
+    let mut alone = of_services(of_haul(records, name::COPY_DISTRIBUTION));
     alone.retain(|(record, _)| threads(record) == 1);
-    if values(&alone, "level").len() < 2 {
+    if values(&alone, key::LEVEL).len() < 2 {
         return None;
     }
     let (parts, tone) = by_function(&alone, |own| {
         let at = |level: String| {
             let is_there =
-                |compared: &&Compared<'_>| field(compared.0, "level").as_ref() == Some(&level);
+                |compared: &&Compared<'_>| field(compared.0, key::LEVEL).as_ref() == Some(&level);
             let there: Vec<Compared<'_>> = own.iter().filter(is_there).copied().collect();
             Some((text::level(&level), mean(&there)?))
         };
-        values(own, "level").into_iter().filter_map(at).collect()
+        values(own, key::LEVEL).into_iter().filter_map(at).collect()
     })?;
     let sentence = format!("By where the data lies, on the same sizes, one thread: {parts}.");
-    Some(finding(DISTRIBUTION, tone, sentence))
+    Some(finding(name::COPY_DISTRIBUTION, tone, sentence))
 }
 
 /// What each function changes, row by row, in words, and the mark of all of it; `None` where there
@@ -161,13 +159,13 @@ fn by_function(
     rows: impl Fn(&[Compared<'_>]) -> Vec<(String, Comparison)>,
 ) -> Option<(String, Tone)> {
     let mut functions: Vec<Option<String>> =
-        values(compared, "function").into_iter().map(Some).collect();
+        values(compared, key::FUNCTION).into_iter().map(Some).collect();
     if functions.is_empty() {
         functions.push(None);
     }
     let (mut parts, mut tones) = (Vec::new(), Vec::new());
     for function in functions {
-        let is_its = |compared: &&Compared<'_>| field(compared.0, "function") == function;
+        let is_its = |compared: &&Compared<'_>| field(compared.0, key::FUNCTION) == function;
         let own: Vec<Compared<'_>> = compared.iter().filter(is_its).copied().collect();
         let rows = rows(&own);
         if rows.is_empty() {
@@ -189,8 +187,8 @@ fn worst<'a>(compared: &[Compared<'a>]) -> Option<&'a Comparison> {
 
 /// Where haul is slower than its baseline beyond the noise, or that it is nowhere.
 pub(super) fn losses(records: &[&Record]) -> Option<Finding> {
-    let mut all = of_haul(records, DISTRIBUTION);
-    all.extend(of_haul(records, CLASS));
+    let mut all = of_haul(records, name::COPY_DISTRIBUTION);
+    all.extend(of_haul(records, name::COPY_SIZE_CLASS));
     let baseline = all.first()?.1.baseline.clone();
     let mut lost: Vec<Compared<'_>> =
         all.iter().copied().filter(|(_, c)| c.verdict() == Verdict::More).collect();
@@ -201,9 +199,9 @@ pub(super) fn losses(records: &[&Record]) -> Option<Finding> {
             "haul is slower than {baseline} beyond the noise in none of {total} by distribution, size class, \
              level and threads."
         );
-        return Some(finding(DISTRIBUTION, Tone::Better, sentence));
+        return Some(finding(name::COPY_DISTRIBUTION, Tone::Better, sentence));
     };
-    let fields = ["function", "distribution", "size_class", "level"];
+    let fields = [key::FUNCTION, key::DISTRIBUTION, key::SIZE_CLASS, key::LEVEL];
     let mut place: Vec<String> = fields.iter().filter_map(|name| field(worst, name)).collect();
     place.push(text::count(usize::try_from(threads(worst)).unwrap_or(usize::MAX), "thread"));
     let sentence = format!(
@@ -231,14 +229,14 @@ fn of_services(mut compared: Vec<Compared<'_>>) -> Vec<Compared<'_>> {
 }
 
 fn is_service(record: &Record) -> bool {
-    is(record, "distribution", SERVICE) && !record.parameters.contains_key("file")
+    is(record, key::DISTRIBUTION, SERVICE) && !record.parameters.contains_key(key::FILE)
 }
 
 /// Comparisons at the nearest level that was measured, with one thread.
 fn nearest(mut compared: Vec<Compared<'_>>) -> Vec<Compared<'_>> {
     compared.retain(|(record, _)| threads(record) == 1);
-    if let Some(nearest) = values(&compared, "level").into_iter().next() {
-        compared.retain(|(record, _)| field(record, "level").as_ref() == Some(&nearest));
+    if let Some(nearest) = values(&compared, key::LEVEL).into_iter().next() {
+        compared.retain(|(record, _)| field(record, key::LEVEL).as_ref() == Some(&nearest));
     }
     compared
 }

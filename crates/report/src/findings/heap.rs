@@ -1,15 +1,12 @@
 //! What allocation costs as a heap grows, and what a block and its free cost.
 
+use haul_model::experiment::{key, name};
 use haul_model::{Bytes, Nanos, Record};
 
 use super::{Finding, Tone, finding, tone, tone_of_all, verb};
 use crate::map;
 use crate::select::{bytes, field, threads};
 use crate::text;
-
-const GROWTH: &str = "heap.growth";
-const PAIRS: &str = "heap.pairs";
-const REPLAY: &str = "heap.replay";
 
 /// A heap whose last round takes no more than this over its first is flat: the project's own
 /// target.
@@ -22,18 +19,21 @@ const NEAR_THE_FASTEST: f64 = 1.2;
 pub(super) fn growth(records: &[&Record]) -> Option<Finding> {
     let of = |subject: &str| {
         records.iter().copied().find(|record| {
-            record.experiment == GROWTH && record.metric == "growth" && record.subject == subject
+            record.experiment == name::HEAP_GROWTH
+                && record.metric == "growth"
+                && record.subject == subject
         })
     };
     let haul = of("haul")?;
     let own = said(records, haul)?;
-    let shape = |record: &Record| ["size_bytes", "align_bytes"].map(|name| bytes(record, name));
+    let shape =
+        |record: &Record| [key::SIZE_BYTES, key::ALIGN_BYTES].map(|name| bytes(record, name));
     let [size, align] = shape(haul);
     let worst = || {
         records
             .iter()
             .copied()
-            .filter(|record| record.experiment == GROWTH && record.metric == "growth")
+            .filter(|record| record.experiment == name::HEAP_GROWTH && record.metric == "growth")
             .filter(|record| record.subject != "haul" && shape(record) == shape(haul))
             .max_by(|a, b| a.median().unwrap_or(0.0).total_cmp(&b.median().unwrap_or(0.0)))
     };
@@ -54,7 +54,7 @@ pub(super) fn growth(records: &[&Record]) -> Option<Finding> {
         (Tone::Better, Some(beside_it)) => beside_it,
         _ => flat,
     };
-    Some(finding(GROWTH, tone, text))
+    Some(finding(name::HEAP_GROWTH, tone, text))
 }
 
 /// The mark of a time over another heap's.
@@ -71,9 +71,9 @@ fn beside_another(ratio: f64) -> Tone {
 /// When the kernel cleared the memory of the blocks, which takes longer than all else; nothing
 /// where the record does not say what it is made of.
 fn filling(haul: &Record) -> &'static str {
-    let is_pool = field(haul, "pages").map(|pages| pages.starts_with("huge pages"));
+    let is_pool = field(haul, key::PAGES).map(|pages| pages.starts_with("huge pages"));
     match is_pool {
-        _ if haul.parameters.contains_key("ready_bytes") => {
+        _ if haul.parameters.contains_key(key::READY_BYTES) => {
             " haul’s memory was cleared before that time began."
         }
         Some(true) => " The clearing of haul’s memory is in that time.",
@@ -96,17 +96,17 @@ fn said(records: &[&Record], growth: &Record) -> Option<String> {
 }
 
 fn round(record: &Record) -> Option<u64> {
-    record.parameters.get("round")?.as_u64()
+    record.parameters.get(key::ROUND)?.as_u64()
 }
 
 /// What a block took in the last round of a heap's growth.
 fn last_round<'a>(records: &[&'a Record], growth: &Record) -> Option<&'a Record> {
     let is_same = |record: &&Record| {
-        record.experiment == GROWTH
+        record.experiment == name::HEAP_GROWTH
             && record.metric == "alloc_time"
             && record.subject == growth.subject
             && record.run == growth.run
-            && ["size_bytes", "align_bytes", "count", "threads", "shared"]
+            && [key::SIZE_BYTES, key::ALIGN_BYTES, key::COUNT, key::THREADS, key::SHARED]
                 .iter()
                 .all(|name| field(record, name) == field(growth, name))
     };
@@ -117,10 +117,10 @@ fn last_round<'a>(records: &[&'a Record], growth: &Record) -> Option<&'a Record>
 pub(super) fn pairs(records: &[&Record]) -> Option<Finding> {
     let timed = || {
         records.iter().copied().filter(|record| {
-            record.experiment == PAIRS && record.metric == "time" && threads(record) == 1
+            record.experiment == name::HEAP_PAIRS && record.metric == "time" && threads(record) == 1
         })
     };
-    let size = |record: &Record| bytes(record, "size_bytes");
+    let size = |record: &Record| bytes(record, key::SIZE_BYTES);
     let haul =
         timed().filter(|record| record.subject == "haul").min_by_key(|record| size(record))?;
     let fastest = timed()
@@ -134,7 +134,7 @@ pub(super) fn pairs(records: &[&Record]) -> Option<Finding> {
         text::percent(ratio),
         fastest.subject
     );
-    Some(finding(PAIRS, beside_another(ratio), text))
+    Some(finding(name::HEAP_PAIRS, beside_another(ratio), text))
 }
 
 /// How haul fares on a recorded program, in time and in memory: each of the newest records, beside
@@ -142,16 +142,18 @@ pub(super) fn pairs(records: &[&Record]) -> Option<Finding> {
 pub(super) fn replays(records: &[&Record], by_run: &[&Record]) -> Vec<Finding> {
     fn whole<'a>(records: &[&'a Record], metric: &'static str) -> impl Iterator<Item = &'a Record> {
         records.iter().copied().filter(move |record| {
-            record.experiment == REPLAY
+            record.experiment == name::HEAP_REPLAY
                 && record.metric == metric
-                && !record.parameters.contains_key("operations_done")
+                && !record.parameters.contains_key(key::OPERATIONS_DONE)
         })
     }
     let time = whole(records, "time").filter(|record| record.subject == "haul");
     time.filter_map(|time| {
         let is_same = |record: &&Record| {
             record.run == time.run
-                && ["trace", "threads"].iter().all(|name| field(record, name) == field(time, name))
+                && [key::TRACE, key::THREADS]
+                    .iter()
+                    .all(|name| field(record, name) == field(time, name))
         };
         let peaks: Vec<&Record> = whole(by_run, "footprint_peak").filter(is_same).collect();
         let peak = peaks.iter().find(|record| record.subject == "haul")?;
@@ -169,16 +171,16 @@ pub(super) fn replays(records: &[&Record], by_run: &[&Record]) -> Vec<Finding> {
             (None, Some(mib)) if own > mib => Tone::Worse,
             _ => Tone::Same,
         };
-        let operations = time.parameters.get("operations")?.as_u64()?;
+        let operations = time.parameters.get(key::OPERATIONS)?.as_u64()?;
         let operations = usize::try_from(operations).ok()?;
         let text = format!(
             "On what {} allocated ({}), haul’s heap {}; its memory peaks at {}{beside}.",
-            field(time, "program")?,
+            field(time, key::PROGRAM)?,
             text::count(operations, "operation"),
             verb(comparison),
             mebibytes(own)
         );
-        Some(finding(REPLAY, tone_of_all([tone(comparison), memory]), text))
+        Some(finding(name::HEAP_REPLAY, tone_of_all([tone(comparison), memory]), text))
     })
     .collect()
 }
@@ -187,7 +189,7 @@ pub(super) fn replays(records: &[&Record], by_run: &[&Record]) -> Vec<Finding> {
 pub(super) fn maps(records: &[&Record]) -> Vec<Finding> {
     let whole = || {
         let is_whole = |record: &&Record| {
-            record.experiment == map::EXPERIMENT && field(record, "by").as_deref() == Some("heap")
+            record.experiment == name::HEAP_MAP && field(record, key::BY).as_deref() == Some("heap")
         };
         records.iter().copied().filter(is_whole)
     };
@@ -210,7 +212,7 @@ pub(super) fn maps(records: &[&Record]) -> Vec<Finding> {
                 mebibytes(bytes / 1_048_576.0),
                 text::percent(of("free_in_spans").unwrap_or(0.0) / bytes),
             );
-            Some(finding(map::EXPERIMENT, Tone::Fact, text))
+            Some(finding(name::HEAP_MAP, Tone::Fact, text))
         })
         .collect()
 }

@@ -2,15 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use haul_model::experiment::{key, name};
 use haul_model::{Bytes, Nanos, Record};
 
 use super::{Finding, Tone, finding};
 use crate::select::{bytes, field, threads as threads_of};
 use crate::stats::{largest, smallest};
 use crate::text;
-
-const BANDWIDTH: &str = "memory.bandwidth";
-const FAULT: &str = "memory.fault";
 
 /// More threads that add less than this share add nothing that a reader should buy.
 const SATURATED: f64 = 0.05;
@@ -22,8 +20,10 @@ const HELD_BY_CACHES: f64 = 1.1;
 /// Median GB/s by operation and threads.
 fn rates(records: &[&Record]) -> BTreeMap<String, BTreeMap<u64, f64>> {
     let mut rates: BTreeMap<String, BTreeMap<u64, f64>> = BTreeMap::new();
-    for record in records.iter().filter(|r| r.experiment == BANDWIDTH && r.unit == "GB/s") {
-        let (Some(operation), Some(rate)) = (field(record, "operation"), record.median()) else {
+    for record in
+        records.iter().filter(|r| r.experiment == name::MEMORY_BANDWIDTH && r.unit == "GB/s")
+    {
+        let (Some(operation), Some(rate)) = (field(record, key::OPERATION), record.median()) else {
             continue;
         };
         let best = rates.entry(operation).or_default().entry(threads_of(record)).or_insert(rate);
@@ -57,7 +57,7 @@ pub(super) fn limit(records: &[&Record]) -> Option<Finding> {
         format!("all threads at most {}", text::list(&most))
     });
     let parts: Vec<String> = one.into_iter().chain(several).collect();
-    (!parts.is_empty()).then(|| finding(BANDWIDTH, Tone::Fact, parts.join("; ") + "."))
+    (!parts.is_empty()).then(|| finding(name::MEMORY_BANDWIDTH, Tone::Fact, parts.join("; ") + "."))
 }
 
 /// `read 71.9 GB/s (5 threads)`: the most, and the fewest threads that come within 5% of it.
@@ -73,15 +73,16 @@ fn haul_rate(records: &[&Record]) -> Option<(u64, f64)> {
     let (size, time) = records
         .iter()
         .filter(|r| {
-            r.experiment == "copy.size"
+            r.experiment == name::COPY_SIZE
                 && r.subject == "haul"
                 && r.metric == "time"
                 && r.unit == "ns"
         })
         .filter(|r| {
-            threads_of(r) == 1 && field(r, "function").is_none_or(|function| function == "memcpy")
+            threads_of(r) == 1
+                && field(r, key::FUNCTION).is_none_or(|function| function == "memcpy")
         })
-        .filter_map(|r| Some((bytes(r, "size_bytes")?, r.median()?)))
+        .filter_map(|r| Some((bytes(r, key::SIZE_BYTES)?, r.median()?)))
         .filter(|(_, time)| *time > 0.0)
         .max_by_key(|(size, _)| *size)?;
     #[expect(clippy::cast_precision_loss, reason = "two digits are shown")]
@@ -94,9 +95,9 @@ pub(super) fn faults(records: &[&Record]) -> Option<Finding> {
     // Nanoseconds a page, the page's size, and how it was touched; writes before reads.
     let mut costs: Vec<(u64, String, f64)> = records
         .iter()
-        .filter(|r| r.experiment == FAULT && r.metric == "time" && r.unit == "ns")
+        .filter(|r| r.experiment == name::MEMORY_FAULT && r.metric == "time" && r.unit == "ns")
         .filter_map(|r| {
-            Some((bytes(r, "pages")?, field(r, "mode").unwrap_or_default(), r.median()?))
+            Some((bytes(r, key::PAGES)?, field(r, key::MODE).unwrap_or_default(), r.median()?))
         })
         .filter(|(page, _, cost)| *page > 0 && *cost > 0.0)
         .collect();
@@ -124,7 +125,7 @@ pub(super) fn faults(records: &[&Record]) -> Option<Finding> {
     } else {
         (format!("by the byte, {} pages cost {gain:.1} times less", Bytes(large)), ENLARGE)
     };
-    Some(finding(FAULT, Tone::Fact, format!("{touch}; {comparison}.")).action(action))
+    Some(finding(name::MEMORY_FAULT, Tone::Fact, format!("{touch}; {comparison}.")).action(action))
 }
 
 /// Below this, larger pages are not worth asking for; a page fault's cost varies by as much.

@@ -1,5 +1,6 @@
 //! How far the figures can be trusted.
 
+use haul_model::experiment::key;
 use haul_model::{Kind, Record};
 
 use super::{Finding, Tone, finding};
@@ -60,7 +61,7 @@ pub(super) fn steal(records: &[&Record]) -> Option<Finding> {
 pub(super) fn remarks(section: &Section<'_>) -> Option<Finding> {
     let modelled = section.records.iter().filter(|record| record.kind == Kind::Modelled).count();
     let noted =
-        section.records.iter().filter(|record| record.parameters.contains_key("note")).count();
+        section.records.iter().filter(|record| record.parameters.contains_key(key::NOTE)).count();
     let be = if modelled == 1 { "is" } else { "are" };
     let carry = if noted == 1 { "carries" } else { "carry" };
     let modelled = (modelled > 0).then(|| {

@@ -2,28 +2,30 @@
 //! modelled figures, which says that they are.
 
 use haul_model::Record;
+use haul_model::experiment::{key, name};
 
 use super::{Finding, Tone, finding};
 use crate::select::{Section, field};
 
 /// The last reproduction of the paper, as its machine is described: its error, and what it holds.
 pub(super) fn reproduction(section: &Section<'_>) -> Option<Finding> {
-    let is_described = |record: &&Record| field(record, "calibration").as_deref() == Some("none");
+    let is_described =
+        |record: &&Record| field(record, key::CALIBRATION).as_deref() == Some("none");
     let of = |experiment: &str, metric: &'static str| {
         let records = section.of(experiment).into_iter().filter(is_described);
         records.filter(move |record| record.metric == metric).collect::<Vec<_>>()
     };
-    let error = *of("sim.table2", "mean_absolute_error").last()?;
-    let rows = field(error, "rows").unwrap_or_default();
+    let error = *of(name::SIM_TABLE2, "mean_absolute_error").last()?;
+    let rows = field(error, key::ROWS).unwrap_or_default();
     let mut sentence = format!(
         "Simulated, not measured: of the copy engines’ paper, Table 2 comes out within {:.1} points in the mean of \
          {rows} undisputed rows",
         error.median()?
     );
-    let tiers = of("sim.tiers", "tier").into_iter().filter(|tier| tier.run == error.run);
+    let tiers = of(name::SIM_TIERS, "tier").into_iter().filter(|tier| tier.run == error.run);
     let (held, missed): (Vec<_>, Vec<_>) = tiers.partition(|tier| tier.median() == Some(1.0));
     for (tiers, verb) in [(held, "held"), (missed, "missed")] {
-        let names: Vec<String> = tiers.iter().filter_map(|tier| field(tier, "tier")).collect();
+        let names: Vec<String> = tiers.iter().filter_map(|tier| field(tier, key::TIER)).collect();
         match names.as_slice() {
             [] => {}
             [name] => sentence.push_str(&format!("; tier {name} is {verb}")),
@@ -32,5 +34,5 @@ pub(super) fn reproduction(section: &Section<'_>) -> Option<Finding> {
             }
         }
     }
-    Some(finding("sim.table2", Tone::Fact, sentence + "."))
+    Some(finding(name::SIM_TABLE2, Tone::Fact, sentence + "."))
 }

@@ -2,13 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use haul_model::experiment::{key, name};
 use haul_model::{Bytes, Record};
 
-use super::{Finding, Tone, finding, is, ranges, tune};
+use super::{Finding, Tone, finding, is, ranges};
 use crate::select::{bytes, distinct, field, of_one_reader, runs, threads};
 use crate::text;
-
-const EXPERIMENT: &str = "copy.size";
 
 /// Within this share of the best counts as best: haul promises to stay within 3% of the best kernel
 /// and of libc, so nothing finer would tell a reader anything to act on.
@@ -60,7 +59,7 @@ pub(super) fn libc_by_size(records: &[&Record]) -> Option<Finding> {
         times.function,
         times.hidden("libc")
     );
-    Some(finding(EXPERIMENT, tone, sentence))
+    Some(finding(name::COPY_SIZE, tone, sentence))
 }
 
 /// What to do about thresholds that nobody has tuned.
@@ -84,15 +83,15 @@ pub(super) fn haul_by_size(records: &[&Record]) -> Option<Finding> {
         })
         .max_by(|a, b| a.0.total_cmp(&b.0));
     let Some((over, size, best)) = worst else {
-        return Some(finding(EXPERIMENT, Tone::Better, sentence + "."));
+        return Some(finding(name::COPY_SIZE, Tone::Better, sentence + "."));
     };
     let sentence = format!(
         "{sentence}; it is farthest at {}, where {best} takes {} less time.",
         Bytes(size),
         text::percent(1.0 - 1.0 / over)
     );
-    let found = finding(EXPERIMENT, Tone::Worse, sentence);
-    let tuned = records.iter().any(|record| record.experiment == tune::EXPERIMENT);
+    let found = finding(name::COPY_SIZE, Tone::Worse, sentence);
+    let tuned = records.iter().any(|record| record.experiment == name::COPY_TUNE);
     Some(if tuned { found } else { found.action(TUNE) })
 }
 
@@ -136,7 +135,7 @@ pub(super) fn fastest_by_size(records: &[&Record]) -> Option<Finding> {
         times.function,
         text::list(&parts)
     );
-    Some(finding(EXPERIMENT, Tone::Fact, sentence))
+    Some(finding(name::COPY_SIZE, Tone::Fact, sentence))
 }
 
 /// The kernel that stays close to the best for the most sizes from the first on: taking the longest
@@ -174,26 +173,26 @@ impl Times {
             .iter()
             .copied()
             .filter(|r| {
-                r.experiment == EXPERIMENT
+                r.experiment == name::COPY_SIZE
                     && r.metric == "time"
                     && r.unit == "ns"
                     && threads(r) == 1
             })
             .collect();
         own = of_one_reader(own, |record| record);
-        let function = distinct(&own, "function").into_iter().next();
+        let function = distinct(&own, key::FUNCTION).into_iter().next();
         own.retain(|record| {
-            function.as_ref().is_none_or(|function| is(record, "function", function))
+            function.as_ref().is_none_or(|function| is(record, key::FUNCTION, function))
         });
         let mut by_size: BTreeMap<u64, BTreeMap<String, Time>> = BTreeMap::new();
         // Where a size was measured at several levels, the nearest one speaks for it, and of
         // several runs the newest that compares: the records come newest run first.
-        for level in distinct(&own, "level").into_iter().map(Some).chain([None]) {
+        for level in distinct(&own, key::LEVEL).into_iter().map(Some).chain([None]) {
             for run in runs(&own) {
                 let mut of_run: BTreeMap<u64, BTreeMap<String, Time>> = BTreeMap::new();
-                for record in run.into_iter().filter(|record| field(record, "level") == level) {
+                for record in run.into_iter().filter(|record| field(record, key::LEVEL) == level) {
                     if let (Some(size), Some(time)) =
-                        (bytes(record, "size_bytes"), Time::of(record))
+                        (bytes(record, key::SIZE_BYTES), Time::of(record))
                     {
                         of_run.entry(size).or_default().insert(record.subject.clone(), time);
                     }

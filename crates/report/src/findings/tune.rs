@@ -1,12 +1,11 @@
 //! Whether what was tuned is better where the tuner did not look.
 
+use haul_model::experiment::{key, name};
 use haul_model::{Comparison, Record, Verdict};
 
 use super::{Finding, Tone, finding, mean};
 use crate::select::field;
 use crate::text;
-
-pub(super) const EXPERIMENT: &str = "copy.tune";
 
 const KEEP: &str = "Keep the haul.toml that `haul copy tune` wrote.";
 const KEEP_UNLESS: &str =
@@ -16,8 +15,8 @@ const KEEP_UNLESS: &str =
 pub(super) fn tuned(records: &[&Record]) -> Option<Finding> {
     let checked: Vec<(&Record, &Comparison)> = records
         .iter()
-        .filter(|record| record.experiment == EXPERIMENT && record.subject == "tuned")
-        .filter(|record| field(record, "phase").is_none_or(|phase| phase == "check"))
+        .filter(|record| record.experiment == name::COPY_TUNE && record.subject == "tuned")
+        .filter(|record| field(record, key::PHASE).is_none_or(|phase| phase == "check"))
         .filter_map(|record| record.comparison.as_ref().map(|comparison| (*record, comparison)))
         .collect();
     let all = mean(&checked)?;
@@ -29,19 +28,19 @@ pub(super) fn tuned(records: &[&Record]) -> Option<Finding> {
     let mark = |tone: Tone| if lost > 0 { Tone::Worse } else { tone };
     Some(match all.verdict() {
         Verdict::Less => finding(
-            EXPERIMENT,
+            name::COPY_TUNE,
             mark(Tone::Better),
             format!("What was tuned for this machine saves {} over what it was tuned from: {counts}.", text::percent(all.ratio - 1.0)),
         )
         .action(if lost == 0 { KEEP } else { KEEP_UNLESS }),
         Verdict::NoDifference => finding(
-            EXPERIMENT,
+            name::COPY_TUNE,
             mark(Tone::Same),
             format!("What was tuned is no better than what it was tuned from on the whole: {counts}."),
         )
         .action("Keep the defaults, unless your sizes are among those that gain."),
         Verdict::More => finding(
-            EXPERIMENT,
+            name::COPY_TUNE,
             Tone::Worse,
             format!("What was tuned costs {} over what it was tuned from: {counts}.", text::percent(all.ratio - 1.0)),
         )

@@ -15,6 +15,7 @@ mod trace;
 use std::fmt::Write as _;
 
 use haul_model::Record;
+use haul_model::experiment::{key, name};
 
 use crate::select::field;
 use crate::text::escape;
@@ -42,17 +43,17 @@ const CALIBRATIONS: [(&str, &str); 2] = [
 /// what is none of the simulator's before all.
 pub(crate) fn place(experiment: &str) -> usize {
     const ORDER: [&str; 11] = [
-        "sim.table2",
-        "sim.figure7",
-        "sim.figure8",
-        "sim.tiers",
-        "sim.copy_share",
-        "sim.trace",
-        "sim.sweep",
-        "sim.workers",
-        "sim.program",
-        "sim.speed",
-        "sim.run",
+        name::SIM_TABLE2,
+        name::SIM_FIGURE7,
+        name::SIM_FIGURE8,
+        name::SIM_TIERS,
+        name::SIM_COPY_SHARE,
+        name::SIM_TRACE,
+        name::SIM_SWEEP,
+        name::SIM_WORKERS,
+        name::SIM_PROGRAM,
+        name::SIM_SPEED,
+        name::SIM_RUN,
     ];
     ORDER.iter().position(|each| *each == experiment).map_or(0, |place| place + 1)
 }
@@ -60,53 +61,53 @@ pub(crate) fn place(experiment: &str) -> usize {
 /// The heading of an experiment that is drawn here.
 pub(crate) fn heading(experiment: &str) -> Option<Heading> {
     let (title, about) = match experiment {
-        "sim.table2" => (
+        name::SIM_TABLE2 => (
             "The paper’s Table 2 and Figure 6: execution time reduction",
             "How much less time a packet takes when an engine copies it, in percent of BASE, and how much of that \
              is from faster copies (what remains when nothing may overlap with a copy) and from overlap. Paper, \
              ours, and the error in points. Rows with a star are disputed and count in no error.",
         ),
-        "sim.figure7" => (
+        name::SIM_FIGURE7 => (
             "The paper’s Figure 7: memory bandwidth",
             "Execution time of 1 KB packets, out of order, in percent of BASE at 3.2 GB/s, with one memory channel \
              and with two. The paper prints no numbers: all four must improve.",
         ),
-        "sim.figure8" => (
+        name::SIM_FIGURE8 => (
             "The paper’s Figure 8: memory latency",
             "Execution time of 1 KB packets, out of order, in percent of BASE at 110 ns. Circles are what the paper’s \
              text says.",
         ),
-        "sim.tiers" => (
+        name::SIM_TIERS => (
             "What the reproduction is held to",
             "Tier A: every ordering and trend. Tier B: Table 2’s 16 undisputed rows within 5 points in order and 8 out \
              of order, 4 in the mean. Tier C: what the text says of Figure 8 within 2 points.",
         ),
-        "sim.copy_share" => (
+        name::SIM_COPY_SHARE => (
             "What BASE spends on copying, in order",
             "From a line through BASE’s time over the payload. The paper’s shares follow from its rows without bypass: \
              they are all that the knob is fitted to.",
         ),
-        "sim.speed" => (
+        name::SIM_SPEED => (
             "How fast the simulator is",
             "Instructions simulated a second on one core, with the whole memory system, and the time of everything: \
              measured, where all else here is modelled.",
         ),
-        "sim.run" => ("Every simulated run", "Cycles of a packet on each machine."),
-        "sim.sweep" => (
+        name::SIM_RUN => ("Every simulated run", "Cycles of a packet on each machine."),
+        name::SIM_SWEEP => (
             "A sweep",
             "Cycles of every task of a plan; the varied settings are columns of the table.",
         ),
-        "sim.trace" => (
+        name::SIM_TRACE => (
             "A window of cycles",
             "What each instruction and each transaction of the memory did when. Time goes from left to right; at the \
              end of a row stands whom it waited for. A number leads to that row.",
         ),
-        "sim.workers" => (
+        name::SIM_WORKERS => (
             "A sweep by several workers",
             "Seconds from the call to the last record, and efficiency: the time of one worker over the number of \
              workers times theirs. “processes” know nothing of each other: what the machine itself allows.",
         ),
-        "sim.program" => ("A simulated program", "Cycles and every counter."),
+        name::SIM_PROGRAM => ("A simulated program", "Cycles and every counter."),
         _ => return None,
     };
     Some(Heading { title, about })
@@ -115,12 +116,12 @@ pub(crate) fn heading(experiment: &str) -> Option<Heading> {
 /// An experiment's own drawing, as HTML; `None` where a table is all there is.
 pub(crate) fn html(experiment: &str, records: &[&Record]) -> Option<String> {
     let draw: fn(&[&Record]) -> String = match experiment {
-        "sim.table2" => table_2,
-        "sim.figure7" => figure_7,
-        "sim.figure8" => figure_8,
-        "sim.tiers" => tiers,
-        "sim.copy_share" => copy_share,
-        "sim.trace" => trace::html,
+        name::SIM_TABLE2 => table_2,
+        name::SIM_FIGURE7 => figure_7,
+        name::SIM_FIGURE8 => figure_8,
+        name::SIM_TIERS => tiers,
+        name::SIM_COPY_SHARE => copy_share,
+        name::SIM_TRACE => trace::html,
         _ => return None,
     };
     let newest = newest_run(records);
@@ -137,7 +138,7 @@ fn newest_run<'a>(records: &[&'a Record]) -> Vec<&'a Record> {
 }
 
 fn of_calibration<'a>(records: &[&'a Record], calibration: &str) -> Vec<&'a Record> {
-    let is = |record: &&&Record| text(record, "calibration") == calibration;
+    let is = |record: &&&Record| text(record, key::CALIBRATION) == calibration;
     records.iter().filter(is).copied().collect()
 }
 
@@ -174,14 +175,14 @@ fn figure_6(records: &[&Record]) -> String {
     let mut groups: Vec<Group> = Vec::new();
     let overall = records.iter().filter(|record| record.metric == "overall");
     for record in overall {
-        let name = format!("{} B {}", text(record, "payload_bytes"), text(record, "core"));
+        let name = format!("{} B {}", text(record, key::PAYLOAD_BYTES), text(record, key::CORE));
         let value = |metric: &str| table2::sibling(records, record, metric);
         let faster = value("faster_copies").unwrap_or(0.0);
         let total = record.median().unwrap_or(0.0);
         let bar = Bar {
-            name: text(record, "mode"),
+            name: text(record, key::MODE),
             parts: vec![(faster, 0), ((total - faster).max(0.0), 1)],
-            mark: number(record, "baseline_value"),
+            mark: number(record, key::BASELINE_VALUE),
         };
         match groups.iter_mut().find(|group| group.name == name) {
             Some(group) => group.bars.push(bar),
@@ -199,9 +200,9 @@ fn figure_6(records: &[&Record]) -> String {
 fn figure_7(records: &[&Record]) -> String {
     each(records, |mine| {
         let groups = MODES.map(|mode| {
-            let of_mode = mine.iter().filter(|record| text(record, "mode") == mode);
+            let of_mode = mine.iter().filter(|record| text(record, key::MODE) == mode);
             let bar = |record: &&Record| Bar {
-                name: format!("{} GB/s", text(record, "bandwidth_gb_per_s")),
+                name: format!("{} GB/s", text(record, key::BANDWIDTH_GB_PER_S)),
                 parts: vec![(record.median().unwrap_or(0.0), 0)],
                 mark: None,
             };
@@ -216,11 +217,11 @@ fn figure_8(records: &[&Record]) -> String {
         let lines: Vec<chart::Line> = MODES
             .iter()
             .map(|mode| {
-                let of_mode = || mine.iter().filter(|record| text(record, "mode") == *mode);
+                let of_mode = || mine.iter().filter(|record| text(record, key::MODE) == *mode);
                 let point =
-                    |record: &&Record| Some((number(record, "latency_ns")?, record.median()?));
+                    |record: &&Record| Some((number(record, key::LATENCY_NS)?, record.median()?));
                 let paper = |record: &&Record| {
-                    Some((number(record, "latency_ns")?, number(record, "baseline_value")?))
+                    Some((number(record, key::LATENCY_NS)?, number(record, key::BASELINE_VALUE)?))
                 };
                 chart::Line {
                     name: (*mode).into(),
@@ -237,9 +238,9 @@ fn tiers(records: &[&Record]) -> String {
     each(records, |mine| {
         let mut html = String::from("<ul class=\"tiers\">");
         for tier in mine.iter().filter(|record| record.metric == "tier") {
-            let name = text(tier, "tier");
+            let name = text(tier, key::TIER);
             let of_tier =
-                |record: &&&Record| record.metric == "check" && text(record, "tier") == name;
+                |record: &&&Record| record.metric == "check" && text(record, key::TIER) == name;
             let checks: Vec<&&Record> = mine.iter().filter(of_tier).collect();
             let (passed, failed): (Vec<_>, Vec<_>) =
                 checks.into_iter().partition(|check| check.median() == Some(1.0));
@@ -253,7 +254,7 @@ fn tiers(records: &[&Record]) -> String {
                 passed.len() + failed.len()
             );
             for check in failed {
-                let (what, value) = (text(check, "what"), text(check, "value"));
+                let (what, value) = (text(check, key::WHAT), text(check, key::VALUE));
                 let _ = write!(html, "<br>fails: {} ({})", escape(&what), escape(&value));
             }
             html.push_str("</li>");
@@ -272,12 +273,12 @@ fn copy_share(records: &[&Record]) -> String {
             let _ = write!(
                 html,
                 "<tr><td>{} B</td><td>{}%</td><td>{:.1}%</td><td>{:+.1}</td><td>{} cycles</td><td>{} cycles</td></tr>",
-                escape(&text(record, "payload_bytes")),
-                escape(&text(record, "baseline_value")),
+                escape(&text(record, key::PAYLOAD_BYTES)),
+                escape(&text(record, key::BASELINE_VALUE)),
                 record.median().unwrap_or(0.0),
-                number(record, "error_points").unwrap_or(0.0),
-                escape(&text(record, "compute_cycles")),
-                escape(&text(record, "cycles_per_line")),
+                number(record, key::ERROR_POINTS).unwrap_or(0.0),
+                escape(&text(record, key::COMPUTE_CYCLES)),
+                escape(&text(record, key::CYCLES_PER_LINE)),
             );
         }
         html + "</tbody></table>"

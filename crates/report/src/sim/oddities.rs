@@ -1,6 +1,7 @@
 //! What is odd about the paper's own numbers, with ours where they help to explain it.
 
 use haul_model::Record;
+use haul_model::experiment::key;
 
 use super::text;
 
@@ -9,10 +10,10 @@ pub(super) fn html(records: &[&Record]) -> String {
     let ours = |payload: &str, mode: &str, core: &str, metric: &str| {
         let is = |record: &&&Record| {
             record.metric == metric
-                && text(record, "calibration") == "none"
-                && text(record, "payload_bytes") == payload
-                && text(record, "mode") == mode
-                && text(record, "core") == core
+                && text(record, key::CALIBRATION) == "none"
+                && text(record, key::PAYLOAD_BYTES) == payload
+                && text(record, key::MODE) == mode
+                && text(record, key::CORE) == core
         };
         records.iter().find(is).and_then(|record| record.median()).unwrap_or(f64::NAN)
     };

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use haul_model::Record;
+use haul_model::experiment::key;
 
 use super::{number, text};
 use crate::text::escape;
@@ -32,7 +33,7 @@ pub(super) fn html(records: &[&Record]) -> String {
         let _ = write!(
             html,
             "<p>Mean absolute error of the whole over {} undisputed rows: <strong>{:.2} points</strong>.</p>",
-            escape(&text(record, "rows")),
+            escape(&text(record, key::ROWS)),
             record.median().unwrap_or(0.0)
         );
     }
@@ -40,13 +41,13 @@ pub(super) fn html(records: &[&Record]) -> String {
 }
 
 fn line(records: &[&Record], row: &Record) -> String {
-    let disputed = text(row, "disputed");
+    let disputed = text(row, key::DISPUTED);
     let star = if disputed.is_empty() { String::new() } else { star(&disputed) };
     let mut html = format!(
         "<tr><td>{} B</td><td>{}{star}</td><td>{}</td>",
-        escape(&text(row, "payload_bytes")),
-        escape(&text(row, "mode")),
-        escape(&text(row, "core")),
+        escape(&text(row, key::PAYLOAD_BYTES)),
+        escape(&text(row, key::MODE)),
+        escape(&text(row, key::CORE)),
     );
     for (metric, _) in METRICS {
         let cell = records.iter().find(|record| record.metric == metric && same_row(record, row));
@@ -54,7 +55,7 @@ fn line(records: &[&Record], row: &Record) -> String {
             html.push_str("<td colspan=\"3\"></td>");
             continue;
         };
-        let error = number(cell, "error_points").unwrap_or(0.0);
+        let error = number(cell, key::ERROR_POINTS).unwrap_or(0.0);
         /// Points from which an error is marked: the limit in order.
         const MARKED: f64 = 5.0;
         let class =
@@ -62,7 +63,7 @@ fn line(records: &[&Record], row: &Record) -> String {
         let _ = write!(
             html,
             "<td>{}</td><td>{:.1}</td><td{class}>{error:+.1}</td>",
-            escape(&text(cell, "baseline_value")),
+            escape(&text(cell, key::BASELINE_VALUE)),
             cell.median().unwrap_or(0.0),
         );
     }
@@ -80,7 +81,7 @@ pub(super) fn sibling(records: &[&Record], row: &Record, metric: &str) -> Option
 }
 
 fn same_row(one: &Record, other: &Record) -> bool {
-    ["payload_bytes", "mode", "core", "calibration"]
+    [key::PAYLOAD_BYTES, key::MODE, key::CORE, key::CALIBRATION]
         .iter()
         .all(|name| one.parameters.get(*name) == other.parameters.get(*name))
 }

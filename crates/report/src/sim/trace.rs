@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use haul_model::Record;
+use haul_model::experiment::key;
 
 use super::{number, text};
 use crate::text::{escape, slug};
@@ -49,7 +50,7 @@ struct Span {
 /// Both parts of the newest window.
 pub(super) fn html(records: &[&Record]) -> String {
     let cycles = |name: &str| records.first().and_then(|record| number(record, name));
-    let (Some(from), Some(to)) = (cycles("from_cycle"), cycles("to_cycle")) else {
+    let (Some(from), Some(to)) = (cycles(key::FROM_CYCLE), cycles(key::TO_CYCLE)) else {
         return String::new();
     };
     if to <= from {
@@ -77,7 +78,7 @@ fn prefix(records: &[&Record]) -> String {
 
 /// The numbers of the transactions that have a lane.
 fn transactions(records: &[&Record]) -> BTreeSet<u32> {
-    records.iter().filter_map(|record| own_number(&text(record, "row"))).collect()
+    records.iter().filter_map(|record| own_number(&text(record, key::ROW))).collect()
 }
 
 /// 8216 of `#8216 engine read 0x80472040`.
@@ -107,7 +108,7 @@ impl Drawing {
         for record in rows {
             html.push_str(&self.lane(record, key));
         }
-        let left_out: f64 = rows.iter().filter_map(|record| number(record, "left_out")).sum();
+        let left_out: f64 = rows.iter().filter_map(|record| number(record, key::LEFT_OUT)).sum();
         if left_out > 0.0 {
             let _ = write!(html, "<p>And {left_out} more: choose a shorter window.</p>");
         }
@@ -126,20 +127,20 @@ impl Drawing {
     }
 
     fn lane(&self, record: &Record, key: &[(char, &str, &str)]) -> String {
-        let row = text(record, "row");
+        let row = text(record, key::ROW);
         let id = own_number(&row)
             .map_or_else(String::new, |number| format!(" id=\"{}\"", self.id(number)));
         let mut html = format!(
             "<div class=\"lane\"{id}><span class=\"who\">{}</span><div class=\"track\">",
             escape(&row)
         );
-        for span in spans(&text(record, "spans")) {
+        for span in spans(&text(record, key::SPANS)) {
             self.span(&span, key, &mut html);
         }
         let _ = write!(
             html,
             "</div><span class=\"why\">{}</span></div>",
-            self.linked(&text(record, "waits"))
+            self.linked(&text(record, key::WAITS))
         );
         html
     }

@@ -57,18 +57,18 @@ impl<M: MemoryPort> Core<'_, M> {
         fetched: &Fetched,
         instruction: &Instruction,
     ) -> Result<Touched, Error> {
-        let touched = touched(entry.class, instruction, &self.machine.registers);
-        match self.machine.execute(self.image, fetched.index) {
+        let touched = touched(entry.class, instruction, &self.interpreter.registers);
+        match self.interpreter.execute(self.image, fetched.index) {
             Ok(next) => entry.next = next,
             Err(Stop::Fault(error)) => return Err(*error),
             Err(Stop::Exit) => {
-                self.machine.executed += 1;
+                self.interpreter.executed += 1;
                 self.is_finished = true;
                 return Ok(touched);
             }
         }
-        self.machine.next = entry.next;
-        self.machine.executed += 1;
+        self.interpreter.next = entry.next;
+        self.interpreter.executed += 1;
         entry.is_mispredicted = entry.next != fetched.predicted_next;
         entry.is_uncached = entry.class == Class::Store && Nic::is_register(touched.address);
         if entry.is_uncached {
@@ -82,10 +82,10 @@ impl<M: MemoryPort> Core<'_, M> {
     #[cold]
     fn hear_device(&mut self, sequence: u64) {
         if self.warm_cycle.is_none() {
-            let is_warm = self.machine.nic.taken_packets() >= self.warm_packets;
+            let is_warm = self.interpreter.nic.taken_packets() >= self.warm_packets;
             self.warm_cycle = is_warm.then_some(self.now);
         }
-        let writes = self.machine.nic.writes.drain(..);
+        let writes = self.interpreter.nic.writes.drain(..);
         self.device_writes.extend(writes.map(|write| (sequence, write)));
     }
 
@@ -96,7 +96,7 @@ impl<M: MemoryPort> Core<'_, M> {
             // It never reaches memory, and its operands may be anything.
             touched.bytes = 0;
         }
-        let memory = &self.machine.memory;
+        let memory = &self.interpreter.memory;
         entry.next = self.shadow.execute(self.image, memory, entry.index, instruction);
         entry.is_uncached = entry.is_memory() && memory.load::<1>(touched.address).is_none();
         self.statistics.wrong_path_instructions += 1;
@@ -159,7 +159,7 @@ impl<M: MemoryPort> Core<'_, M> {
     #[cold]
     fn follow_wrong_path(&mut self, branch: u64) {
         self.window.remember();
-        self.shadow.begin(&self.machine.registers);
+        self.shadow.begin(&self.interpreter.registers);
         self.wrong_path_of = Some(branch);
     }
 

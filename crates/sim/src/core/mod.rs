@@ -10,7 +10,7 @@
 //! 5. *fetch*: instructions come in along the predicted path.
 //!
 //! Values are computed at dispatch, in the program's order, by the interpreter's own
-//! [`Machine::execute`]; all else here is about when. Behind a mispredicted branch a `Shadow`
+//! [`Interpreter::execute`]; all else here is about when. Behind a mispredicted branch a `Shadow`
 //! computes instead. SimpleScalar's sim-outorder works so, and where the paper says nothing this
 //! core does what it does: loads and stores use an integer unit for their address; a load waits
 //! until the addresses of all older stores are known, takes its value from a store if that holds
@@ -56,7 +56,7 @@ use std::collections::VecDeque;
 use crate::configuration::{Configuration, CoreSettings, Cycle, Issue};
 use crate::error::{CYCLES_OF_INSTRUCTION_MAX, Error};
 use crate::image::Image;
-use crate::interpreter::Machine;
+use crate::interpreter::Interpreter;
 use crate::isa::{Class, Instruction};
 use crate::memory::{Access, Completion, Copy, Kind, Passing, Tag};
 use crate::nic::Dma;
@@ -87,7 +87,7 @@ pub struct Core<'a, M> {
     settings: CoreSettings,
     image: &'a Image,
     /// The values.
-    pub machine: Machine,
+    pub interpreter: Interpreter,
     memory: M,
     passing: Passing,
     now: Cycle,
@@ -135,7 +135,7 @@ impl<'a, M: MemoryPort> Core<'a, M> {
     pub fn new(
         configuration: &Configuration,
         image: &'a Image,
-        machine: Machine,
+        interpreter: Interpreter,
         memory: M,
     ) -> Self {
         let settings = &configuration.core;
@@ -154,7 +154,7 @@ impl<'a, M: MemoryPort> Core<'a, M> {
             memory_entries: 0,
             copies: VecDeque::new(),
             copy_state: commit::CopyState::default(),
-            front: fetch::Front::new(settings, line_bytes, machine.next),
+            front: fetch::Front::new(settings, line_bytes, interpreter.next),
             fetch_hit_cycles: configuration.memory.instruction_cache.hit_cycles.into(),
             predictor: predictor::Predictor::new(&settings.predictor),
             data_tlb: tlb::Tlb::new(&settings.tlb),
@@ -172,7 +172,7 @@ impl<'a, M: MemoryPort> Core<'a, M> {
             trace: None,
             completions: Vec::new(),
             events: Vec::new(),
-            machine,
+            interpreter,
             settings: settings.clone(),
         }
     }
@@ -205,18 +205,18 @@ impl<'a, M: MemoryPort> Core<'a, M> {
         let cycles_max = limit.saturating_mul(CYCLES_OF_INSTRUCTION_MAX);
         let mut steps = 0_u64;
         while !self.is_finished {
-            if self.machine.executed >= limit || self.now >= cycles_max {
+            if self.interpreter.executed >= limit || self.now >= cycles_max {
                 return Err(self.over_limit(limit, cycles_max));
             }
             steps += 1;
-            if steps.is_multiple_of(STEPS_BETWEEN_LOOKS) && stops(self.machine.executed) {
-                let (instructions, cycles) = (self.machine.executed, self.now);
+            if steps.is_multiple_of(STEPS_BETWEEN_LOOKS) && stops(self.interpreter.executed) {
+                let (instructions, cycles) = (self.interpreter.executed, self.now);
                 return Err(Error::Stopped { instructions, cycles });
             }
             self.cycle()?;
         }
         self.statistics.cycles = self.now;
-        self.statistics.instructions = self.machine.executed;
+        self.statistics.instructions = self.interpreter.executed;
         self.statistics.data_walks = self.data_tlb.misses;
         self.statistics.fetch_walks = self.front.tlb.misses;
         Ok(())
@@ -224,8 +224,8 @@ impl<'a, M: MemoryPort> Core<'a, M> {
 
     /// Which of its limits the program has reached.
     fn over_limit(&self, limit: u64, cycles_max: Cycle) -> Error {
-        let at = self.image.address_of(self.machine.next);
-        let instructions = self.machine.executed;
+        let at = self.image.address_of(self.interpreter.next);
+        let instructions = self.interpreter.executed;
         if instructions >= limit {
             return Error::InstructionLimit { instructions: limit, at };
         }
@@ -296,8 +296,8 @@ impl<'a, M: MemoryPort> Core<'a, M> {
     }
 
     /// The memory system, and what the pipeline did in the window that was asked for.
-    pub fn into_parts(self) -> (Machine, M, Option<PipelineTrace>) {
-        (self.machine, self.memory, self.trace.map(|trace| *trace))
+    pub fn into_parts(self) -> (Interpreter, M, Option<PipelineTrace>) {
+        (self.interpreter, self.memory, self.trace.map(|trace| *trace))
     }
 
     fn instruction(&self, index: u32) -> Instruction {

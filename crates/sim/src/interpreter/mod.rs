@@ -17,7 +17,7 @@ const A7: usize = 17;
 
 /// A program in the middle of a run.
 #[derive(Clone, Debug)]
-pub struct Machine {
+pub struct Interpreter {
     /// x0 to x31, the sink, and the copy registers.
     pub registers: [u64; REGISTERS],
     /// The index of the instruction that runs next.
@@ -49,7 +49,7 @@ impl From<Error> for Stop {
     }
 }
 
-impl Machine {
+impl Interpreter {
     /// A machine about to run `image`, with `arguments` in a0 to a7 and `traffic` on the wire.
     ///
     /// # Errors

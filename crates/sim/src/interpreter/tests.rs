@@ -11,18 +11,18 @@ const A2: u32 = 12;
 const HIGH: u64 = 1 << 63;
 
 /// Runs words with a1 and a2 set and returns the machine after `ecall` with a7 = 93.
-fn after(words: &[u32], a1: u64, a2: u64) -> Machine {
+fn after(words: &[u32], a1: u64, a2: u64) -> Interpreter {
     let (result, machine) = run(words, a1, a2);
     result.expect("the program ends itself");
     machine
 }
 
-fn run(words: &[u32], a1: u64, a2: u64) -> (Result<u64, Error>, Machine) {
+fn run(words: &[u32], a1: u64, a2: u64) -> (Result<u64, Error>, Interpreter) {
     let mut words = words.to_vec();
     words.extend([encode::immediate(Add, 17, 0, 93), encode::ECALL]);
     let image = Image::from_words(START, &words, 8192).expect("a sound program");
     let arguments = [0, a1, a2];
-    let mut machine = Machine::new(&image, &arguments, Traffic::default()).expect("no traffic");
+    let mut machine = Interpreter::new(&image, &arguments, Traffic::default()).expect("no traffic");
     (machine.run(&image, 1000), machine)
 }
 
@@ -233,7 +233,7 @@ fn what_a_program_must_not_do_is_told() {
 #[test]
 fn limits_hold_to_the_instruction() {
     let image = Image::from_words(START, &[encode::FENCE, encode::jump(0, -4)], 0).expect("sound");
-    let mut machine = Machine::new(&image, &[], Traffic::default()).expect("no traffic");
+    let mut machine = Interpreter::new(&image, &[], Traffic::default()).expect("no traffic");
     assert!(machine.run(&image, 70_001).is_err());
     assert_eq!((machine.executed, machine.next), (70_001, 1));
 }

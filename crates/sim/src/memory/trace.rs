@@ -100,12 +100,12 @@ pub struct Trace {
     /// Their spans, by transaction.
     spans: HashMap<u32, Vec<Span>>,
     /// The same by where they were spent.
-    lanes: BTreeMap<(Stage, u8), Lane>,
+    rows: BTreeMap<(Stage, u8), Row>,
 }
 
 /// The spans of one stage, and of one channel where there are several.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Lane {
+struct Row {
     /// By their beginning.
     spans: Vec<Span>,
     longest: Cycle,
@@ -121,7 +121,7 @@ impl Trace {
             left_out: 0,
             open: HashMap::new(),
             spans: HashMap::new(),
-            lanes: BTreeMap::new(),
+            rows: BTreeMap::new(),
         }
     }
 
@@ -156,10 +156,10 @@ impl Trace {
             return;
         };
         spans.push(span);
-        let lane = self.lanes.entry((span.stage, span.channel)).or_default();
-        let place = lane.spans.partition_point(|each| each.from <= span.from);
-        lane.spans.insert(place, span);
-        lane.longest = lane.longest.max(span.to - span.from);
+        let row = self.rows.entry((span.stage, span.channel)).or_default();
+        let place = row.spans.partition_point(|each| each.from <= span.from);
+        row.spans.insert(place, span);
+        row.longest = row.longest.max(span.to - span.from);
     }
 
     /// All spans, by transaction; those of one as they were noted.
@@ -185,18 +185,18 @@ impl Trace {
             Stage::Bus => Stage::Bus,
             _ => return Vec::new(),
         };
-        let Some(lane) = self.lanes.get(&(holder, span.channel)) else {
+        let Some(row) = self.rows.get(&(holder, span.channel)) else {
             return Vec::new();
         };
-        let earliest = span.from.saturating_sub(lane.longest);
-        let first = lane.spans.partition_point(|other| other.from < earliest);
-        let end = lane.spans.partition_point(|other| other.from < span.to);
+        let earliest = span.from.saturating_sub(row.longest);
+        let first = row.spans.partition_point(|other| other.from < earliest);
+        let end = row.spans.partition_point(|other| other.from < span.to);
         let held = |other: &&Span| {
             other.transaction != span.transaction
                 && other.to > span.from
                 && (holder == Stage::Memory || other.from <= span.from)
         };
-        lane.spans[first..end].iter().filter(held).map(|other| other.transaction).collect()
+        row.spans[first..end].iter().filter(held).map(|other| other.transaction).collect()
     }
 }
 

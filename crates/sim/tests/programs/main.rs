@@ -12,7 +12,7 @@ use haul_sim::core::{Core, MemoryPort};
 use haul_sim::isa::Operation::Add;
 use haul_sim::isa::encode;
 use haul_sim::memory::{Access, Completion, Copy, Kind, Passing, Tag};
-use haul_sim::{Configuration, Cycle, Image, Job, Machine, MemorySystem, Outcome, Traffic};
+use haul_sim::{Configuration, Cycle, Image, Interpreter, Job, MemorySystem, Outcome, Traffic};
 use proptest::prelude::*;
 
 /// Instructions that no program here comes near.
@@ -33,8 +33,8 @@ fn image(seed: u64) -> Image {
     Image::from_words(START, &program(seed, 150), DATA_BYTES).expect("a sound program")
 }
 
-fn interpreted(image: &Image) -> Machine {
-    let mut machine = Machine::new(image, &[], Traffic::default()).expect("no traffic");
+fn interpreted(image: &Image) -> Interpreter {
+    let mut machine = Interpreter::new(image, &[], Traffic::default()).expect("no traffic");
     machine.run(image, LIMIT).expect("the program ends itself");
     machine
 }
@@ -44,8 +44,8 @@ fn timed(configuration: &Configuration, image: &Image) -> Outcome {
     haul_sim::run(configuration, image, &job).expect("the program ends itself")
 }
 
-fn assert_same(seed: u64, wanted: &Machine, outcome: &Outcome) {
-    let machine = &outcome.machine;
+fn assert_same(seed: u64, wanted: &Interpreter, outcome: &Outcome) {
+    let machine = &outcome.interpreter;
     assert_eq!(machine.registers, wanted.registers, "seed {seed}");
     assert_eq!(machine.memory, wanted.memory, "seed {seed}");
     assert_eq!(machine.executed, wanted.executed, "seed {seed}");
@@ -160,7 +160,7 @@ fn copies_that_cannot_be_are_refused_in_every_mode_as_by_the_interpreter() {
     let refused = [(0, 0, 64), (0, 63, 64), (63, 0, 64), (8, 15, 8), (0, 2000, -1), (-1, 0, 64)];
     for (source, target, bytes) in refused.into_iter().chain([(0, 2047, 2050), (0, -1, 1)]) {
         let image = one_copy(source, target, bytes);
-        let mut machine = Machine::new(&image, &[], Traffic::default()).expect("no traffic");
+        let mut machine = Interpreter::new(&image, &[], Traffic::default()).expect("no traffic");
         let wanted = machine.run(&image, LIMIT);
         // The page in front is the program's: it may be read, not written.
         assert!(wanted.is_err() || source < 0, "{source} {target} {bytes}");
@@ -239,7 +239,7 @@ fn a_pending_copy_table_that_is_not_asked_is_found() {
     let configuration = configuration("async", Issue::OutOfOrder, true);
     let found = (0..20).filter(|seed| {
         let image = image(*seed);
-        let machine = Machine::new(&image, &[], Traffic::default()).expect("no traffic");
+        let machine = Interpreter::new(&image, &[], Traffic::default()).expect("no traffic");
         let mut memory = MemorySystem::new(&configuration).expect("a sound configuration");
         memory.record(0..Cycle::MAX);
         let mut core = Core::new(&configuration, &image, machine, Careless(memory));

@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use haul_sim::core::trace::{PipelineTrace, Row};
 use haul_sim::isa::Class;
 use haul_sim::memory::trace::{Stage, Trace, Transaction, What};
-use haul_sim::{Cycle, Image, Machine, Traffic};
+use haul_sim::{Cycle, Image, Interpreter, Traffic};
 
 use crate::generate::{DATA_BYTES, START, data_offset};
 
@@ -59,13 +59,13 @@ pub(crate) fn wrong_values(
 }
 
 /// Loads and stores with their values, by the interpreter; and the machine at the end.
-fn of_processor(image: &Image, rows: &[&Row]) -> (Vec<(Cycle, u32, Event)>, Machine) {
-    let mut machine = Machine::new(image, &[], Traffic::default()).expect("no traffic");
+fn of_processor(image: &Image, rows: &[&Row]) -> (Vec<(Cycle, u32, Event)>, Interpreter) {
+    let mut machine = Interpreter::new(image, &[], Traffic::default()).expect("no traffic");
     let mut events = Vec::new();
     for (place, row) in rows.iter().enumerate() {
         let (address, bytes) = (row.data_address, row.data_bytes);
         let index = image.index_of(row.address);
-        let value = |machine: &Machine| machine.memory.read(address, bytes).map(<[u8]>::to_vec);
+        let value = |machine: &Interpreter| machine.memory.read(address, bytes).map(<[u8]>::to_vec);
         let before = value(&machine);
         assert!(machine.execute(image, index).is_ok(), "it has run before");
         match row.class {

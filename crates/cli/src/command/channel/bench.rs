@@ -4,13 +4,15 @@ use std::time::Duration;
 
 use haul::channel::Mechanism;
 use haul::sys::Sys;
-use haul_experiments::channel::way::{ANNOUNCED, INTEGRITY, UNTRUSTED};
+use haul_experiments::Experiment;
+use haul_experiments::channel::transport::{ANNOUNCED, INTEGRITY, UNTRUSTED};
 use haul_experiments::channel::{self, Launch, Peer, Subject, Target, baseline_first, can_move};
+use haul_model::experiment::{key, name};
 use haul_model::{Bytes, Nanos, Record};
 
 use crate::arguments::channel::{Asked, Bench as Arguments};
 use crate::command::Command;
-use crate::command::stage::{self, Stage, Work};
+use crate::command::steps::{self, Steps};
 use crate::error::Error;
 use crate::journal::{Journal, Outputs};
 use crate::terminal::{self, Table};
@@ -27,14 +29,14 @@ const BESIDE_THE_SEED: [Peer; 3] = [Peer::Seed, Peer::Memcpy, Peer::Pipe];
 const MYMEMCPY: &str = "seed:mymemcpy";
 
 pub(super) struct Bench {
-    plan: Vec<Stage>,
+    steps: Steps,
     budget: Option<Duration>,
     json: bool,
     left_out: Vec<String>,
 }
 
 impl Bench {
-    /// Resolves every name, looks for every peer, and makes the plan.
+    /// Resolves every name, looks for every peer, and lists the steps.
     ///
     /// # Errors
     /// A mechanism does not work here, or not for any of these sizes.
@@ -51,11 +53,11 @@ impl Bench {
         }
         let subjects = baseline_first(subjects);
         tell_of_warm_only(&subjects, &sizes, &targets);
-        let mut works = Vec::new();
+        let mut asked: Steps = Vec::new();
         for &busy in &unique(&arguments.busy_core) {
             for &target in &targets {
                 for size in &sizes {
-                    works.push(work(
+                    asked.push(step(
                         size.0,
                         target,
                         busy == 1,
@@ -66,8 +68,8 @@ impl Bench {
                 }
             }
         }
-        let plan = stage::evenly(works, arguments.budget, BUDGET_EACH);
-        Ok(Self { plan, budget: arguments.budget, json: arguments.json, left_out })
+        let steps = steps::evenly(asked, arguments.budget, BUDGET_EACH);
+        Ok(Self { steps, budget: arguments.budget, json: arguments.json, left_out })
     }
 }
 
@@ -77,7 +79,7 @@ impl Command for Bench {
     }
 
     fn run(&mut self, journal: &mut Journal) -> Result<(), Error> {
-        stage::measure(&mut self.plan, self.budget, journal)
+        steps::measure(&mut self.steps, self.budget, journal)
     }
 
     fn render(&self, journal: &Journal) -> Result<(), Error> {
@@ -100,11 +102,11 @@ impl Command for Bench {
 
 /// How this program drives one end.
 pub(in crate::command) fn driver() -> Launch {
-    Launch { program: stage::this_program(["channel", "drive"]), starts_both: false }
+    Launch { program: steps::this_program(["channel", "drive"]), starts_both: false }
 }
 
 /// What every system has: haul's mechanisms, a pipe, a Unix socket, and one copy for scale.
-pub(in crate::command) fn ways_of_this_system() -> Vec<Subject> {
+pub(in crate::command) fn transports_of_this_system() -> Vec<Subject> {
     let (others, _) = present(&[Peer::Pipe, Peer::Unix, Peer::Memcpy]);
     baseline_first(of_haul().chain(others).collect())
 }
@@ -137,21 +139,21 @@ fn unique<T: Copy + PartialEq>(values: &[T]) -> Vec<T> {
     once
 }
 
-fn work(
+fn step(
     size: u64,
     target: Target,
     is_busy: bool,
     subjects: &[Subject],
     left_out: &[String],
     tries: u32,
-) -> Result<Work, Error> {
+) -> Result<Box<dyn Experiment>, Error> {
     const OPTION: &str = "--size";
     if size == 0 {
         return Err(Error::NoSize { option: OPTION });
     }
     let limit = Bytes(isize::MAX as u64);
     let too_large = Error::Size { asked: Bytes(size), limit, option: OPTION };
-    Ok(Work::Channel(channel::Bench {
+    Ok(Box::new(channel::Bench {
         size: isize::try_from(size).map_err(|_| too_large)?.unsigned_abs(),
         target,
         is_busy,
@@ -215,7 +217,7 @@ fn moves(name: &str, size: Bytes, target: Target) -> bool {
     usize::try_from(size.0).is_ok_and(|size| can_move(name, size, target))
 }
 
-/// Says which ways are measured with warm targets alone: their rows would be of no cold one.
+/// Says which subjects are measured with warm targets alone: their rows would be of no cold one.
 fn tell_of_warm_only(subjects: &[Subject], sizes: &[Bytes], targets: &[Target]) {
     let is_warm_only = |subject: &&Subject| {
         let to = |target| sizes.iter().any(|&size| moves(&subject.name, size, target));
@@ -276,15 +278,16 @@ fn figures<'a>(records: impl Iterator<Item = &'a Record>) -> Table {
         ">floor",
     ]);
     let records: Vec<&Record> =
-        records.filter(|record| record.experiment == channel::bench::EXPERIMENT).collect();
+        records.filter(|record| record.experiment == name::CHANNEL_TRANSFER).collect();
     let text = |record: &Record, name: &str| {
         record.parameters.get(name).map_or(String::new(), |value| match value.as_str() {
             Some(text) => text.to_owned(),
             None => value.to_string(),
         })
     };
-    let group =
-        |record: &Record| ["size_bytes", "target", "busy_core"].map(|name| text(record, name));
+    let group = |record: &Record| {
+        [key::SIZE_BYTES, key::TARGET, key::BUSY_CORE].map(|name| text(record, name))
+    };
     let mut last = None;
     for record in records.iter().filter(|record| record.metric == "throughput") {
         let own = group(record);
@@ -316,7 +319,7 @@ fn figures<'a>(records: impl Iterator<Item = &'a Record>) -> Table {
 
 /// The subject, and what haul's choice was.
 fn subject(record: &Record) -> String {
-    let chosen = record.parameters.get("mechanism").and_then(|value| value.as_str());
+    let chosen = record.parameters.get(key::MECHANISM).and_then(|value| value.as_str());
     match chosen.filter(|_| record.subject == "haul:auto") {
         Some(mechanism) => format!("{} ({mechanism})", record.subject),
         None => record.subject.clone(),

@@ -1,6 +1,6 @@
 //! `haul channel drive`: the child process of `haul channel bench` at one end of a transfer.
 
-use haul_experiments::channel::{driver, way};
+use haul_experiments::channel::{driver, transport};
 
 use crate::arguments::channel;
 use crate::command::Command;
@@ -22,7 +22,7 @@ impl Command for Drive {
 
     fn run(&mut self, _journal: &mut Journal) -> Result<(), Error> {
         let channel::Drive { control, side } = &self.0;
-        Ok(driver::serve(*side, control, env!("CARGO_PKG_VERSION"), &way::open)?)
+        Ok(driver::serve(*side, control, env!("CARGO_PKG_VERSION"), &transport::open)?)
     }
 
     fn render(&self, _journal: &Journal) -> Result<(), Error> {

@@ -22,7 +22,7 @@ mod recv;
 mod send;
 mod took;
 
-pub(super) use bench::{driver, ways_of_this_system};
+pub(super) use bench::{driver, transports_of_this_system};
 
 use std::time::Duration;
 

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use haul::channel::{self as library, Channel, Listener, Receiver, Sender, Settings};
 use haul::file::{Destination, Whole, destination, open_stream};
+use haul_model::experiment::name;
 
 use super::took::Took;
 use super::{LOOK, MESSAGE_BYTES, ended};
@@ -91,7 +92,7 @@ impl Command for Recv {
         voice.say_end()?;
         self.took.stop();
         if self.arguments.json {
-            self.took.record("channel.recv", journal)?;
+            self.took.record(name::CHANNEL_RECV, journal)?;
         }
         Ok(())
     }

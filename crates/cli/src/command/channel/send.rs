@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use haul::channel::{Account, Channel, Error as Failed, Receiver, Sender, Settings};
 use haul_model::Bytes;
+use haul_model::experiment::name;
 
 use super::took::Took;
 use super::{LOOK, ended};
@@ -153,7 +154,7 @@ impl Command for Send {
         other.wait_for_end()?;
         self.took.stop();
         if self.arguments.json {
-            self.took.record("channel.send", journal)?;
+            self.took.record(name::CHANNEL_SEND, journal)?;
         }
         Ok(())
     }

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use haul::channel::Account;
+use haul_model::experiment::key;
 use haul_model::{Bytes, Record};
 
 use crate::command;
@@ -78,8 +79,8 @@ impl Took {
         ];
         let records = figures.map(|(metric, unit, value)| {
             let mut record = Record::new("", experiment, &self.subject(), metric, unit)
-                .with("size_bytes", self.bytes)
-                .with("messages", self.messages);
+                .with(key::SIZE_BYTES, self.bytes)
+                .with(key::MESSAGES, self.messages);
             record.samples = vec![value];
             record
         });

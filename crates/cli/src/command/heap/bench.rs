@@ -4,11 +4,12 @@ use std::time::Duration;
 
 use haul_experiments::drive::Program;
 use haul_experiments::heap::{self, Extent, Found, Peer, Shape, Test, baseline_first, check_shape};
+use haul_model::experiment::{key, name};
 use haul_model::{Bytes, Nanos, Record};
 
 use crate::arguments::heap::{Align, Bench as Arguments};
 use crate::command::Command;
-use crate::command::stage::{self, Stage, Work};
+use crate::command::steps::{self, Steps};
 use crate::error::Error;
 use crate::journal::{Journal, Outputs};
 use crate::terminal::{self, Table};
@@ -18,22 +19,22 @@ use crate::terminal::{self, Table};
 const BUDGET_EACH: Duration = Duration::from_secs(3);
 
 pub(super) struct Bench {
-    plan: Vec<Stage>,
+    steps: Steps,
     budget: Option<Duration>,
     json: bool,
 }
 
 impl Bench {
-    /// Resolves every name, looks for every peer's library, and makes the plan.
+    /// Resolves every name, looks for every peer's library, and lists the steps.
     ///
     /// # Errors
     /// A size or an alignment is none.
     pub(super) fn check(arguments: Arguments) -> Result<Self, Error> {
-        let mut works = Vec::new();
+        let mut asked: Steps = Vec::new();
         let heaps = present(&arguments.against);
         for &test in &arguments.test {
             for shape in shapes(&arguments, test)? {
-                works.push(Work::Heap(heap::Bench {
+                asked.push(Box::new(heap::Bench {
                     test,
                     extent: extent(&arguments, test, shape),
                     threads: arguments.threads.into(),
@@ -48,8 +49,8 @@ impl Bench {
                 }));
             }
         }
-        let plan = stage::evenly(works, arguments.budget, BUDGET_EACH);
-        Ok(Self { plan, budget: arguments.budget, json: arguments.json })
+        let steps = steps::evenly(asked, arguments.budget, BUDGET_EACH);
+        Ok(Self { steps, budget: arguments.budget, json: arguments.json })
     }
 }
 
@@ -59,7 +60,7 @@ impl Command for Bench {
     }
 
     fn run(&mut self, journal: &mut Journal) -> Result<(), Error> {
-        stage::measure(&mut self.plan, self.budget, journal)
+        steps::measure(&mut self.steps, self.budget, journal)
     }
 
     fn render(&self, journal: &Journal) -> Result<(), Error> {
@@ -78,7 +79,7 @@ impl Command for Bench {
 
 /// How this program drives a heap.
 pub(in crate::command) fn driver() -> Program {
-    stage::this_program(["heap", "drive"])
+    steps::this_program(["heap", "drive"])
 }
 
 /// haul, and every peer that is installed, the baseline first.
@@ -160,7 +161,7 @@ fn figures<'a>(records: impl Iterator<Item = &'a Record>) -> Table {
         ">floor",
     ]);
     let mut last = None;
-    for record in records.filter(|record| record.experiment.starts_with("heap.")) {
+    for record in records.filter(|record| record.experiment.starts_with(name::HEAP)) {
         let group = (&record.experiment, blocks(record), figure(record));
         if last.as_ref().is_some_and(|last| *last != group) {
             table.add(Vec::new());
@@ -168,9 +169,9 @@ fn figures<'a>(records: impl Iterator<Item = &'a Record>) -> Table {
         let text =
             |name: &str| record.parameters.get(name).map_or(String::new(), ToString::to_string);
         let mut row = vec![
-            record.experiment.trim_start_matches("heap.").to_owned(),
+            record.experiment.trim_start_matches(name::HEAP).to_owned(),
             group.1.clone(),
-            text("threads"),
+            text(key::THREADS),
             group.2.clone(),
             record.subject.clone(),
             value(record),
@@ -190,14 +191,14 @@ fn figures<'a>(records: impl Iterator<Item = &'a Record>) -> Table {
 
 fn blocks(record: &Record) -> String {
     let bytes = |name: &str| record.parameters.get(name).and_then(|value| value.as_u64());
-    match (bytes("size_bytes"), bytes("align_bytes")) {
+    match (bytes(key::SIZE_BYTES), bytes(key::ALIGN_BYTES)) {
         (Some(size), Some(align)) => format!("{} @ {}", Bytes(size), Bytes(align)),
         _ => String::new(),
     }
 }
 
 fn figure(record: &Record) -> String {
-    match record.parameters.get("round") {
+    match record.parameters.get(key::ROUND) {
         Some(round) => format!("{} {round}", record.metric),
         None => record.metric.clone(),
     }

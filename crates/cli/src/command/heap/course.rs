@@ -1,5 +1,6 @@
 //! The course of a replay for a terminal: figures as a table, and lines over the course.
 
+use haul_model::experiment::{key, name};
 use haul_model::{Nanos, Record};
 
 use crate::terminal::{self, Table};
@@ -10,7 +11,7 @@ const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█']
 /// Everything that a person is told; empty where nothing was measured.
 pub(super) fn text<'a>(records: impl Iterator<Item = &'a Record>) -> String {
     let records: Vec<&Record> =
-        records.filter(|record| record.experiment == "heap.replay").collect();
+        records.filter(|record| record.experiment == name::HEAP_REPLAY).collect();
     let Some(first) = records.first() else { return String::new() };
     let mut text = format!("{}\n\n{}", heading(first), figures(&records).text());
     for (metric, unit, title) in [
@@ -36,20 +37,25 @@ fn heading(record: &Record) -> String {
         Some(value) => value.as_str().map_or_else(|| value.to_string(), str::to_owned),
         None => String::new(),
     };
-    let (threads, recorded) = (text("threads"), text("threads_recorded"));
+    let (threads, recorded) = (text(key::THREADS), text(key::THREADS_RECORDED));
     let threads = match threads == recorded {
         true if threads == "1" => "1 thread".into(),
         true => format!("{threads} threads as recorded"),
         false => format!("{threads} of {recorded} recorded threads"),
     };
-    format!("{} ({}): {} operations, {threads}", text("trace"), text("program"), text("operations"))
+    format!(
+        "{} ({}): {} operations, {threads}",
+        text(key::TRACE),
+        text(key::PROGRAM),
+        text(key::OPERATIONS)
+    )
 }
 
 /// The whole course, heap by heap.
 fn figures(records: &[&Record]) -> Table {
     let mut table = Table::new(&["figure", "heap", ">value", ">ratio", ">interval", ">floor"]);
     let mut last = "";
-    let whole = |record: &&&Record| !record.parameters.contains_key("operations_done");
+    let whole = |record: &&&Record| !record.parameters.contains_key(key::OPERATIONS_DONE);
     for record in records.iter().filter(whole) {
         if !last.is_empty() && last != record.metric {
             table.add(Vec::new());
@@ -76,7 +82,7 @@ fn figures(records: &[&Record]) -> Table {
 fn lines(records: &[&Record], metric: &str, unit: &str) -> String {
     let mut courses: Vec<(&str, Vec<f64>)> = Vec::new();
     let is_point = |record: &&&Record| {
-        record.metric == metric && record.parameters.contains_key("operations_done")
+        record.metric == metric && record.parameters.contains_key(key::OPERATIONS_DONE)
     };
     for record in records.iter().filter(is_point) {
         let value = record.median().unwrap_or(0.0);

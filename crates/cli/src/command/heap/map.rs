@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use haul_experiments::heap::{Trace, map_shared, map_trace, operations_until};
 use haul_model::Line;
+use haul_model::experiment::name;
 
 use super::picture;
 use super::replay::{part_option, quoted, read};
 use crate::arguments::heap::{At, Map as Arguments};
 use crate::command::report::read_lines;
-use crate::command::stage::Runner;
+use crate::command::steps::Runner;
 use crate::command::{Command, this_machine};
 use crate::error::Error;
 use crate::journal::{Journal, Outputs};
@@ -83,7 +84,7 @@ impl Command for Map {
 fn map_records(path: PathBuf) -> Result<Vec<Line>, Error> {
     let lines = read_lines(&path)?;
     let is_map =
-        |line: &Line| matches!(line, Line::Record(record) if record.experiment == "heap.map");
+        |line: &Line| matches!(line, Line::Record(record) if record.experiment == name::HEAP_MAP);
     if lines.iter().any(is_map) {
         return Ok(lines);
     }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use haul_model::experiment::{key, name};
 use haul_model::picture::{self, PAGE_SLICES, Slice};
 use haul_model::{Bytes, Record};
 
@@ -27,10 +28,11 @@ pub(super) fn text<'a>(
     width: usize,
     is_coloured: bool,
 ) -> String {
-    let records: Vec<&Record> = records.filter(|record| record.experiment == "heap.map").collect();
+    let records: Vec<&Record> =
+        records.filter(|record| record.experiment == name::HEAP_MAP).collect();
     let Some(first) = records.first() else { return String::new() };
     let by = |what: &str| -> Vec<&Record> {
-        let is_by = |record: &&Record| parameter(record, "by") == what;
+        let is_by = |record: &&Record| parameter(record, key::BY) == what;
         records.iter().copied().filter(is_by).collect()
     };
     let palette = Palette::new(&by("tag"), &by("class"), is_coloured);
@@ -58,7 +60,7 @@ impl Palette {
     fn new(tags: &[&Record], classes: &[&Record], is_coloured: bool) -> Self {
         let is_by_tag = tags.len() > 1;
         let (records, name) =
-            if is_by_tag { (tags, "tag_number") } else { (classes, "class_bytes") };
+            if is_by_tag { (tags, key::TAG_NUMBER) } else { (classes, key::CLASS_BYTES) };
         let mut of = BTreeMap::new();
         for record in records {
             if let Some(key) = number(record, name) {
@@ -100,14 +102,14 @@ impl Palette {
 }
 
 fn heading(record: &Record, whole: &[&Record]) -> String {
-    let source = match parameter(record, "heap") {
+    let source = match parameter(record, key::HEAP) {
         name if !name.is_empty() => format!("shared heap {name}"),
         _ => format!(
             "{} ({}) after {} operations, {} ms",
-            parameter(record, "trace"),
-            parameter(record, "program"),
-            parameter(record, "operations_done"),
-            parameter(record, "at_ms"),
+            parameter(record, key::TRACE),
+            parameter(record, key::PROGRAM),
+            parameter(record, key::OPERATIONS_DONE),
+            parameter(record, key::AT_MS),
         ),
     };
     let bytes = |metric: &str| {
@@ -146,12 +148,12 @@ fn pages(pages: &[&Record], palette: &Palette, width: usize) -> String {
 }
 
 fn page_line(page: &Record, palette: &Palette) -> String {
-    let label = format!("{:>5}", parameter(page, "page"));
-    let state = parameter(page, "state");
+    let label = format!("{:>5}", parameter(page, key::PAGE));
+    let state = parameter(page, key::STATE);
     if state != "ready" {
         return format!("{label}   {state:<PAGE_SLICES$}");
     }
-    let slices = picture::parse(&parameter(page, "slices")).unwrap_or_default();
+    let slices = picture::parse(&parameter(page, key::SLICES)).unwrap_or_default();
     let mut line = format!("{label}   ");
     let mut tag_of_large = 0;
     for slice in &slices {
@@ -195,10 +197,10 @@ fn classes(records: &[&Record], palette: &Palette) -> Table {
         Table::new(&["", ">class", ">blocks", ">live", ">cached", ">free in spans", ">in use"]);
     let live = records.iter().filter(|record| record.metric == "live");
     for record in live {
-        let class = parameter(record, "class");
+        let class = parameter(record, key::CLASS);
         let of = |metric: &str| {
             let is_it =
-                |other: &&&Record| other.metric == metric && parameter(other, "class") == class;
+                |other: &&&Record| other.metric == metric && parameter(other, key::CLASS) == class;
             records.iter().find(is_it).and_then(|record| record.median()).unwrap_or(0.0)
         };
         let (live, cached, free) = (of("live"), of("cached"), of("free"));
@@ -206,9 +208,9 @@ fn classes(records: &[&Record], palette: &Palette) -> Table {
         let share = if held > 0.0 { 100.0 * live / held } else { 0.0 };
         let size = |bytes: f64| Bytes(bytes as u64).approximate();
         table.add(vec![
-            palette.swatch(false, number(record, "class_bytes").unwrap_or(0)),
+            palette.swatch(false, number(record, key::CLASS_BYTES).unwrap_or(0)),
             class,
-            parameter(record, "blocks"),
+            parameter(record, key::BLOCKS),
             size(live),
             size(cached),
             size(free),
@@ -222,9 +224,9 @@ fn tags(records: &[&Record], palette: &Palette) -> Table {
     let mut table = Table::new(&["", "tag", ">blocks", ">live"]);
     for record in records {
         table.add(vec![
-            palette.swatch(true, number(record, "tag_number").unwrap_or(0)),
-            parameter(record, "tag"),
-            parameter(record, "blocks"),
+            palette.swatch(true, number(record, key::TAG_NUMBER).unwrap_or(0)),
+            parameter(record, key::TAG),
+            parameter(record, key::BLOCKS),
             Bytes(record.median().unwrap_or(0.0) as u64).approximate(),
         ]);
     }

@@ -1,12 +1,12 @@
 //! `haul heap replay`: a recorded history on haul's heap and on others.
 
-use haul_experiments::heap::{self, Part, Trace, measure_replay};
+use haul_experiments::heap::{self, Part, Trace};
 
 use super::bench::{driver, present};
 use super::course;
 use crate::arguments::heap::{Reading, Replay as Arguments};
-use crate::command::stage::Runner;
-use crate::command::{Command, this_machine};
+use crate::command::Command;
+use crate::command::steps::{self, Steps};
 use crate::error::Error;
 use crate::journal::{Journal, Outputs};
 use crate::terminal;
@@ -15,7 +15,7 @@ use crate::terminal;
 const SEED: u64 = 1;
 
 pub(super) struct Replay {
-    replay: heap::Replay,
+    steps: Steps,
     json: bool,
 }
 
@@ -36,7 +36,7 @@ impl Replay {
             seed: SEED,
             rerun,
         };
-        Ok(Self { replay, json: arguments.json })
+        Ok(Self { steps: vec![Box::new(replay)], json: arguments.json })
     }
 }
 
@@ -46,11 +46,7 @@ impl Command for Replay {
     }
 
     fn run(&mut self, journal: &mut Journal) -> Result<(), Error> {
-        let machine = this_machine();
-        let budget = self.replay.budget;
-        let what = format!("replay of {}", self.replay.trace.name());
-        let mut runner = Runner::new(&machine, journal, 1, budget)?;
-        runner.step(&what, budget, |context| measure_replay(&self.replay, context))
+        steps::measure(&mut self.steps, None, journal)
     }
 
     fn render(&self, journal: &Journal) -> Result<(), Error> {

@@ -6,11 +6,12 @@ use std::time::Duration;
 use haul_experiments::sim::sweep::{self, Plan};
 use haul_experiments::sim::{self, Setting, pool, settings};
 use haul_model::Record;
+use haul_model::experiment::key;
 
 use crate::arguments::sim::{
     Collect as CollectArguments, Sweep as SweepArguments, Task as TaskArguments,
 };
-use crate::command::stage::Runner;
+use crate::command::steps::Runner;
 use crate::command::{self, Command, this_machine};
 use crate::error::Error;
 use crate::journal::{Journal, Outputs};
@@ -195,7 +196,7 @@ fn lines<'a>(records: impl Iterator<Item = &'a Record>) -> String {
         let parameters: Vec<String> = record
             .parameters
             .iter()
-            .filter(|(name, _)| !["digest", "program"].contains(&name.as_str()))
+            .filter(|(name, _)| ![key::DIGEST, key::PROGRAM].contains(&name.as_str()))
             .map(|(name, value)| format!("{name}={value}"))
             .collect();
         let value = record.median().unwrap_or(0.0);

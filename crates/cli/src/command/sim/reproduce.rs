@@ -1,15 +1,14 @@
 //! `haul sim reproduce`: the paper again.
 
 use std::path::PathBuf;
-use std::time::Duration;
 
-use haul_experiments::sim::{self, measure_reproduce, pool};
+use haul_experiments::sim::{self, pool};
 use haul_model::Bytes;
 
 use super::table;
 use crate::arguments::sim::Reproduce as Arguments;
-use crate::command::stage::Runner;
-use crate::command::{Command, this_machine};
+use crate::command::Command;
+use crate::command::steps::{self, Steps};
 use crate::error::Error;
 use crate::journal::{Journal, Outputs};
 use crate::terminal;
@@ -27,12 +26,8 @@ const PACKETS_QUICK: u64 = 1200;
 /// A run is in its steady state after some hundred packets, so the second round needs no more.
 const PACKETS_CALIBRATED_MAX: u64 = 5_000;
 
-/// What a packet of all runs takes on one core, for the time left: some 100 ns an instruction, 48
-/// runs of about 1,700 instructions a packet.
-const TIME_OF_PACKET: Duration = Duration::from_micros(48 * 170);
-
 pub(super) struct Reproduce {
-    plan: sim::Reproduce,
+    steps: Steps,
     out: PathBuf,
     json: bool,
 }
@@ -41,17 +36,13 @@ impl Reproduce {
     pub(super) fn new(arguments: Arguments) -> Self {
         let Arguments { quick, packets, threads, program, out, json } = arguments;
         let packets = packets.unwrap_or(if quick { PACKETS_QUICK } else { PACKETS });
-        let plan = sim::Reproduce {
+        let reproduce = sim::Reproduce {
             packets,
             packets_calibrated: packets.min(PACKETS_CALIBRATED_MAX),
             threads: pool::threads(threads.map(usize::from)),
             program,
         };
-        Self { plan, out, json }
-    }
-
-    fn budget(&self) -> Duration {
-        TIME_OF_PACKET * self.plan.packets as u32 / self.plan.threads as u32
+        Self { steps: vec![Box::new(reproduce)], out, json }
     }
 }
 
@@ -66,12 +57,7 @@ impl Command for Reproduce {
     }
 
     fn run(&mut self, journal: &mut Journal) -> Result<(), Error> {
-        let machine = this_machine();
-        let budget = self.budget();
-        let mut runner = Runner::new(&machine, journal, 1, budget)?;
-        runner.step("the paper's machines", budget, |context| {
-            measure_reproduce(&self.plan, context).map(|_| ())
-        })
+        steps::measure(&mut self.steps, None, journal)
     }
 
     fn render(&self, journal: &Journal) -> Result<(), Error> {

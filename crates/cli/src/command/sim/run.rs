@@ -4,13 +4,14 @@ use std::time::{Duration, Instant};
 
 use haul_experiments::context::{Context, Step};
 use haul_experiments::sim::{self, Setting, program, sweep};
+use haul_model::experiment::{key, name};
 use haul_model::{Kind, Record};
-use haul_sim::{Machine, Outcome};
+use haul_sim::{Interpreter, Outcome};
 
 use super::trace::Window;
 use super::{picture, plan};
 use crate::arguments::sim::Run as Arguments;
-use crate::command::stage::Runner;
+use crate::command::steps::Runner;
 use crate::command::{Command, this_machine};
 use crate::error::Error;
 use crate::journal::{Journal, Outputs};
@@ -30,7 +31,7 @@ pub(super) struct Run {
     json: bool,
     outcome: Option<Outcome>,
     /// What the interpreter alone did, and in how many seconds.
-    interpreted: Option<(Machine, f64)>,
+    interpreted: Option<(Interpreter, f64)>,
 }
 
 impl Run {
@@ -81,7 +82,7 @@ impl Run {
             .map_err(|error| self.failed(error.to_string()))?;
         let seconds = began.elapsed().as_secs_f64();
         // What a program did that says that it failed means nothing; it is shown, and not recorded.
-        let records = match outcome.machine.failure() {
+        let records = match outcome.interpreter.failure() {
             None => self.records(&outcome, seconds),
             Some(_) => Vec::new(),
         };
@@ -99,7 +100,7 @@ impl Run {
         let image = program::read(&sweep::program_path(&self.task)?)?;
         let job = self.task.job();
         let failed = |error: haul_sim::Error| self.failed(error.to_string());
-        let mut machine = Machine::new(&image, &job.arguments, job.traffic).map_err(failed)?;
+        let mut machine = Interpreter::new(&image, &job.arguments, job.traffic).map_err(failed)?;
         let began = Instant::now();
         loop {
             let limit = job.instructions_max.min(machine.executed.saturating_add(BETWEEN_LOOKS));
@@ -160,13 +161,13 @@ impl Run {
     fn record(&self, metric: &str, unit: &str, value: f64) -> Record {
         let program = std::path::Path::new(&self.task.program);
         let name = program.file_name().unwrap_or(program.as_os_str()).to_string_lossy();
-        let mut record =
-            Record::new("", "sim.program", "haul", metric, unit).with("program", name.into_owned());
+        let mut record = Record::new("", name::SIM_PROGRAM, "haul", metric, unit)
+            .with(key::PROGRAM, name.into_owned());
         if self.task.is_workload() {
             record = record
-                .with("payload_bytes", self.task.payload_bytes)
-                .with("packets", self.task.packets)
-                .with("copying", format!("{:?}", self.task.copying).to_lowercase());
+                .with(key::PAYLOAD_BYTES, self.task.payload_bytes)
+                .with(key::PACKETS, self.task.packets)
+                .with(key::COPYING, format!("{:?}", self.task.copying).to_lowercase());
         }
         record.samples = vec![value];
         record.kind = Kind::Modelled;
@@ -176,8 +177,8 @@ impl Run {
     /// How fast it was simulated, by what.
     fn speed(&self, core: &str, instructions: u64, seconds: f64) -> Record {
         let mips = mips(instructions, seconds);
-        let mut speed = self.record("simulated_mips", "million/s", mips).with("core", core);
-        speed.experiment = "sim.speed".into();
+        let mut speed = self.record("simulated_mips", "million/s", mips).with(key::CORE, core);
+        speed.experiment = name::SIM_SPEED.into();
         speed.kind = Kind::Measured;
         speed
     }
@@ -197,7 +198,7 @@ impl Run {
         records
     }
 
-    fn text_of(&self, machine: &Machine, seconds: f64) -> String {
+    fn text_of(&self, machine: &Interpreter, seconds: f64) -> String {
         let executed = machine.executed;
         format!(
             "{}: {executed} instructions, interpreted in {seconds:.2} s: {:.0} million a second{}",
@@ -208,7 +209,7 @@ impl Run {
     }
 
     fn text(&self, outcome: &Outcome) -> String {
-        let machine = &outcome.machine;
+        let machine = &outcome.interpreter;
         let mut text = format!(
             "{}: {} instructions in {} cycles, {:.2} a cycle",
             self.task,
@@ -265,7 +266,7 @@ impl Command for Run {
             return terminal::print(&lines.join("\n"));
         }
         let (text, machine) = match (&self.outcome, &self.interpreted) {
-            (Some(outcome), _) => (self.text(outcome), &outcome.machine),
+            (Some(outcome), _) => (self.text(outcome), &outcome.interpreter),
             (None, Some((machine, seconds))) => (self.text_of(machine, *seconds), machine),
             (None, None) => return Ok(()),
         };
@@ -287,7 +288,7 @@ fn mips(instructions: u64, seconds: f64) -> f64 {
 }
 
 /// What the program wrote, on a line of its own.
-fn written(machine: &Machine) -> String {
+fn written(machine: &Interpreter) -> String {
     match machine.output.is_empty() {
         true => String::new(),
         false => format!("\nit wrote: {}", String::from_utf8_lossy(&machine.output)),

@@ -4,6 +4,7 @@
 
 use std::ops::Range;
 
+use haul_model::experiment::{key, name};
 use haul_model::{Kind, Record};
 use haul_sim::Outcome;
 use haul_sim::core::trace::Row as Instruction;
@@ -72,7 +73,7 @@ impl Window {
             for (order, row) in rows.iter().take(RECORDS_MAX).enumerate() {
                 let mut record = self.record(part, order, row);
                 if order == 0 && rows.len() > RECORDS_MAX {
-                    record = record.with("left_out", rows.len() - RECORDS_MAX);
+                    record = record.with(key::LEFT_OUT, rows.len() - RECORDS_MAX);
                 }
                 records.push(record);
             }
@@ -83,13 +84,13 @@ impl Window {
     fn record(&self, part: &str, order: usize, row: &Row) -> Record {
         let spans: Vec<String> =
             row.spans.iter().map(|s| format!("{} {}..{}", s.letter, s.from, s.to)).collect();
-        let mut record = Record::new("", "sim.trace", "haul", part, "cycles")
-            .with("from_cycle", self.cycles.start)
-            .with("to_cycle", self.cycles.end)
-            .with("order", order)
-            .with("row", row.name.clone())
-            .with("spans", spans.join(", "))
-            .with("waits", row.remark.clone());
+        let mut record = Record::new("", name::SIM_TRACE, "haul", part, "cycles")
+            .with(key::FROM_CYCLE, self.cycles.start)
+            .with(key::TO_CYCLE, self.cycles.end)
+            .with(key::ORDER, order)
+            .with(key::ROW, row.name.clone())
+            .with(key::SPANS, spans.join(", "))
+            .with(key::WAITS, row.remark.clone());
         let (from, to) = (row.spans.first(), row.spans.last());
         record.samples = vec![to.map_or(0, |to| to.to - from.map_or(0, |from| from.from)) as f64];
         record.kind = Kind::Modelled;

@@ -10,6 +10,7 @@ use haul_copy::policy::Small;
 use haul_copy::{Isa, Policy};
 use haul_measure::Level;
 use haul_measure::distribution::Alignment;
+use haul_model::experiment::key;
 
 use super::rounds::{Allotment, Checked, Entrant, Item, compare, drawn};
 use super::{GAIN_MIN, Tune, search};
@@ -52,7 +53,7 @@ pub(super) fn train(
     let mut sums = Sums::of(&shapes);
     for level in SMALL_LEVELS.into_iter().filter(|_| shaped > 0) {
         let mut workload = drawn(SMALL, level, config.seed, context)?;
-        let item = item("small", ("distribution", SMALL.into()), level);
+        let item = item("small", (key::DISTRIBUTION, SMALL.into()), level);
         if !sums.measure(config, &item, base, &mut workload, &mut clock, context)? {
             return Ok(None);
         }
@@ -61,7 +62,7 @@ pub(super) fn train(
     let mut sums = Sums::of(&sets(base));
     for size in ISA_BYTES.into_iter().filter(|_| set > 0) {
         let mut workload = Workload::resident(size, Alignment::default(), 1, config.seed)?;
-        let item = item("isa", ("size_bytes", size.into()), Level::Mixed);
+        let item = item("isa", (key::SIZE_BYTES, size.into()), Level::Mixed);
         if !sums.measure(config, &item, base, &mut workload, &mut clock, context)? {
             return Ok(None);
         }
@@ -112,7 +113,7 @@ pub(super) fn check(
                     function,
                     then_read,
                     more: Vec::new(),
-                    ..item("", ("distribution", name.into()), level)
+                    ..item("", (key::DISTRIBUTION, name.into()), level)
                 };
                 let entrants = [("default", base), ("tuned", found)];
                 let found =
@@ -133,7 +134,7 @@ fn item(choice: &str, what: (&'static str, serde_json::Value), level: Level) -> 
         level,
         function: Function::Memcpy,
         then_read: ThenRead::Nothing,
-        more: vec![("choice", choice.into())],
+        more: vec![(key::CHOICE, choice.into())],
         plain: Plain::Inline,
     }
 }

@@ -42,6 +42,7 @@ use super::Function;
 use super::under::Restore;
 use crate::context::Context;
 use crate::error::Error;
+use crate::experiment::{Experiment, nanoseconds};
 
 /// The share of a part's time that training takes.
 const TRAIN_SHARE: f64 = 0.6;
@@ -51,6 +52,10 @@ const GAIN_MIN: f64 = 0.005;
 
 /// ... and is behind by no more than this at any one of them, beyond that one's noise floor.
 const LOSS_MAX: f64 = 0.01;
+
+/// For each byte of the largest size that is measured: the fewest rounds of all sizes up to it, of
+/// copies and of fills, with their memory and their proofs (8 s for 128 MiB).
+const LEAST_NS_PER_BYTE: f64 = 60.0;
 
 /// What to tune, and how long it may take.
 #[derive(Clone, Debug)]
@@ -68,6 +73,38 @@ pub struct Tune {
 impl Default for Tune {
     fn default() -> Self {
         Self { budget: Duration::from_secs(45), size_max_bytes: None, seed: 1 }
+    }
+}
+
+impl Tune {
+    /// The least that it takes on a machine with these caches, whatever its budget.
+    #[must_use]
+    pub fn least(caches: &Caches) -> Duration {
+        nanoseconds(LEAST_NS_PER_BYTE, size_uncached_bytes(caches))
+    }
+}
+
+/// Its budget holds all of it.
+impl Experiment for Tune {
+    fn name(&self) -> String {
+        "tuning".to_owned()
+    }
+
+    fn budget(&self) -> Duration {
+        self.budget
+    }
+
+    fn set_budget(&mut self, budget: Duration) {
+        self.budget = budget;
+    }
+
+    fn beside(&self, _: &Caches) -> Duration {
+        Duration::ZERO
+    }
+
+    /// The evidence alone: who wants the policy as well calls [`tune`].
+    fn measure(&self, context: &mut Context<'_>) -> Result<(), Error> {
+        tune(self, context).map(|_| ())
     }
 }
 

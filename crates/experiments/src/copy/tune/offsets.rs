@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use haul_copy::Policy;
 use haul_measure::Level;
+use haul_model::experiment::key;
 
 use super::Tune;
 use super::rounds::{Allotment, Item, compare};
@@ -61,11 +62,11 @@ pub(super) fn worst(
         let Ok(mut workload) = Workload::apart(size, apart, config.seed) else { continue };
         let item = Item {
             phase: "offsets",
-            what: ("size_bytes", size.into()),
+            what: (key::SIZE_BYTES, size.into()),
             level: Level::Mixed,
             function,
             then_read: ThenRead::Nothing,
-            more: vec![("distance_bytes", (apart.multiple_of + apart.and).into())],
+            more: vec![(key::DISTANCE_BYTES, (apart.multiple_of + apart.and).into())],
             plain: Plain::C,
         };
         let found = compare(config, &item, &mut workload, &entrants, clock.next(), context)?;

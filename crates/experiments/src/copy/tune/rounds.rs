@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 
 use haul_copy::Policy;
 use haul_measure::distribution::{Alignment, Overlap};
-use haul_measure::{Distribution, Level, Outcome, Plan, Subject};
+use haul_measure::{Distribution, Level, Outcome, Sampling, Subject};
+use haul_model::experiment::{key, name};
 use haul_model::{Bytes, Comparison};
 
 use super::Tune;
@@ -121,18 +122,22 @@ pub(super) fn compare(
         proof::check(item.function, &[haul(item, name)], workload)?;
     }
     let mut parameters = vec![
-        ("phase", item.phase.into()),
-        ("function", item.function.name().into()),
+        (key::PHASE, item.phase.into()),
+        (key::FUNCTION, item.function.name().into()),
         item.what.clone(),
-        ("level", item.level.name().into()),
-        ("threads", 1.into()),
+        (key::LEVEL, item.level.name().into()),
+        (key::THREADS, 1.into()),
     ];
     if item.then_read != ThenRead::Nothing {
-        parameters.push(("then_read", item.then_read.name().into()));
+        parameters.push((key::THEN_READ, item.then_read.name().into()));
     }
     parameters.extend(item.more.iter().cloned());
-    let template =
-        Template { experiment: "copy.tune", parameters, metric: Metric::Time, notes: Vec::new() };
+    let template = Template {
+        experiment: name::COPY_TUNE,
+        parameters,
+        metric: Metric::Time,
+        notes: Vec::new(),
+    };
     outcome::emit(context, &outcome, &template);
     Ok(outcome.subjects.into_iter().skip(1).map(|subject| subject.comparison).collect())
 }
@@ -145,13 +150,13 @@ fn run(
     budget: Duration,
     context: &mut Context<'_>,
 ) -> Result<Outcome, Error> {
-    let plan = Plan {
+    let sampling = Sampling {
         sample: SAMPLE,
         budget,
         rounds_min: ROUNDS_MIN,
         iterations_multiple: workload.operations_multiple(),
         seed: config.seed,
-        ..Plan::default()
+        ..Sampling::default()
     };
     let subjects: Vec<UnderPolicy<'_>> = entrants
         .iter()
@@ -165,7 +170,7 @@ fn run(
     let (_, what) = &item.what;
     let shown = what.as_u64().map_or_else(|| what.to_string(), |size| Bytes(size).to_string());
     let what = format!("{} {} of {shown}", item.phase, item.function.name());
-    outcome::measure(context, &what, &subjects, 0, &plan)
+    outcome::measure(context, &what, &subjects, 0, &sampling)
 }
 
 /// haul's function, under another name.

@@ -9,6 +9,7 @@ use haul_copy::thresholds::LOOKUP_MIN;
 use haul_measure::Level;
 use haul_measure::distribution::Alignment;
 use haul_measure::statistics::geometric_mean;
+use haul_model::experiment::key;
 
 use super::rounds::{Allotment, Checked, Entrant, Item, compare, drawn};
 use super::search::{self, Trained, Way};
@@ -104,7 +105,7 @@ fn train_one(
     let mut workload = Workload::resident(size, Alignment::default(), 1, config.seed)?;
     let mut counted: Vec<Vec<f64>> = vec![Vec::new(); ways.len()];
     for &then_read in readers(size) {
-        let item = item("train", ("size_bytes", size.into()), Level::Mixed, function, then_read);
+        let item = item("train", (key::SIZE_BYTES, size.into()), Level::Mixed, function, then_read);
         let found = compare(config, &item, &mut workload, &entrants, clock.next(), context)?;
         let Some(found) = found else { return Ok(None) };
         for (counted, comparison) in counted.iter_mut().zip(&found) {
@@ -136,7 +137,7 @@ pub(super) fn check(
         let mut workload = Workload::resident(size, Alignment::default(), 1, config.seed + 1)?;
         let mut both = Vec::new();
         for &then_read in readers(size) {
-            let what = ("size_bytes", size.into());
+            let what = (key::SIZE_BYTES, size.into());
             let item = item("check", what, Level::Mixed, function, then_read);
             let found = compare(config, &item, &mut workload, &entrants, clock.next(), context)?;
             both.extend(found.unwrap_or_default());
@@ -147,7 +148,7 @@ pub(super) fn check(
         let mut workload = drawn(name, level, config.seed + 2, context)?;
         let mut both = Vec::new();
         for then_read in ThenRead::JUDGES {
-            let item = item("check", ("distribution", name.into()), level, function, then_read);
+            let item = item("check", (key::DISTRIBUTION, name.into()), level, function, then_read);
             let found = compare(config, &item, &mut workload, &entrants, clock.next(), context)?;
             both.extend(found.unwrap_or_default());
         }

@@ -55,7 +55,7 @@ pub(super) struct Held {
 }
 
 /// A heap and the threads that use it.
-pub(super) struct Stage<'a, A> {
+pub(super) struct Harness<'a, A> {
     allocator: &'a A,
     clock: Clock,
     held: Vec<Mutex<Held>>,
@@ -74,7 +74,7 @@ pub(super) struct Found {
     pub(super) values: Vec<f64>,
 }
 
-impl<'a, A: Allocator> Stage<'a, A> {
+impl<'a, A: Allocator> Harness<'a, A> {
     /// For as many threads and blocks as the start says. What the threads write to later is
     /// allocated and touched here.
     pub(super) fn new(allocator: &'a A, start: &Start) -> Self {

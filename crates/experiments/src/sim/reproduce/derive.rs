@@ -1,5 +1,6 @@
 //! From cycles to the paper's figures.
 
+use haul_model::experiment::{key, name};
 use haul_model::{Comparison, Kind, Record};
 
 use super::super::paper::{COPY_SHARES, FIGURE_8, Mode, Row, TABLE_2};
@@ -70,8 +71,8 @@ fn record(
     value: f64,
 ) -> Record {
     let mut record = Record::new("", experiment, "haul", metric, unit)
-        .with("calibration", calibration.name())
-        .with("packets", results.packets);
+        .with(key::CALIBRATION, calibration.name())
+        .with(key::PACKETS, results.packets);
     record.samples = vec![value];
     record.kind = Kind::Modelled;
     record
@@ -79,7 +80,7 @@ fn record(
 
 fn table_2(calibration: Calibration, results: &Results) -> Vec<Record> {
     let cell_of = |metric: &str, unit: &str, value: f64| {
-        record(calibration, results, "sim.table2", (metric, unit), value)
+        record(calibration, results, name::SIM_TABLE2, (metric, unit), value)
     };
     let (mut errors, mut errors_faster) = (Vec::new(), Vec::new());
     let mut told = Vec::new();
@@ -97,12 +98,12 @@ fn table_2(calibration: Calibration, results: &Results) -> Vec<Record> {
             ("overlap", ours.overlap, row.overlap),
         ] {
             let cell = cell_of(metric, "%", value)
-                .with("payload_bytes", row.payload_bytes)
-                .with("mode", row.mode.name())
-                .with("core", issue(row.in_order).name());
+                .with(key::PAYLOAD_BYTES, row.payload_bytes)
+                .with(key::MODE, row.mode.name())
+                .with(key::CORE, issue(row.in_order).name());
             let cell = beside_paper(cell, value, paper);
             told.push(match row.disputed {
-                Some(why) => cell.with("disputed", why),
+                Some(why) => cell.with(key::DISPUTED, why),
                 None => cell,
             });
         }
@@ -111,7 +112,7 @@ fn table_2(calibration: Calibration, results: &Results) -> Vec<Record> {
     for (metric, errors) in
         [("mean_absolute_error", &errors), ("mean_absolute_error_faster_copies", &errors_faster)]
     {
-        told.push(cell_of(metric, "points", mean(errors)).with("rows", errors.len()));
+        told.push(cell_of(metric, "points", mean(errors)).with(key::ROWS, errors.len()));
     }
     told
 }
@@ -119,21 +120,21 @@ fn table_2(calibration: Calibration, results: &Results) -> Vec<Record> {
 fn figures(calibration: Calibration, results: &Results) -> Vec<Record> {
     let point = |experiment: &str, mode: Mode, value: f64| {
         let told = record(calibration, results, experiment, ("execution_time", "%"), value);
-        told.with("mode", mode.name())
+        told.with(key::MODE, mode.name())
     };
     let mut told = Vec::new();
     for mode in modes() {
         for (channels, gb_per_s) in [(1, 3.2), (2, 6.4)] {
             if let Some(value) = figure_7(results, mode, channels) {
-                let record = point("sim.figure7", mode, value);
-                told.push(record.with("bandwidth_gb_per_s", gb_per_s));
+                let record = point(name::SIM_FIGURE7, mode, value);
+                told.push(record.with(key::BANDWIDTH_GB_PER_S, gb_per_s));
             }
         }
         for latency_ns in [80_u64, 95, 110] {
             let Some(value) = figure_8(results, mode, latency_ns) else {
                 continue;
             };
-            let record = point("sim.figure8", mode, value).with("latency_ns", latency_ns);
+            let record = point(name::SIM_FIGURE8, mode, value).with(key::LATENCY_NS, latency_ns);
             let is = |entry: &&(Mode, u64, f64)| (entry.0, entry.1) == (mode, latency_ns);
             told.push(match FIGURE_8.iter().find(is) {
                 Some((_, _, reduction)) => beside_paper(record, value, 100.0 - reduction),
@@ -150,11 +151,11 @@ fn copy_shares(calibration: Calibration, results: &Results, work: u64) -> Vec<Re
     };
     let share = |(payload_bytes, paper): (u64, f64)| {
         let value = line.copy_share(payload_bytes, 0.0);
-        let told = record(calibration, results, "sim.copy_share", ("copy_share", "%"), value)
-            .with("payload_bytes", payload_bytes)
-            .with("work", work)
-            .with("compute_cycles", line.fixed.round())
-            .with("cycles_per_line", (line.per_byte * 640.0).round() / 10.0);
+        let told = record(calibration, results, name::SIM_COPY_SHARE, ("copy_share", "%"), value)
+            .with(key::PAYLOAD_BYTES, payload_bytes)
+            .with(key::WORK, work)
+            .with(key::COMPUTE_CYCLES, line.fixed.round())
+            .with(key::CYCLES_PER_LINE, (line.per_byte * 640.0).round() / 10.0);
         beside_paper(told, value, paper)
     };
     COPY_SHARES.into_iter().map(share).collect()
@@ -167,7 +168,7 @@ fn beside_paper(record: Record, value: f64, paper: f64) -> Record {
     let ratio = if ratio.is_finite() { ratio } else { 0.0 };
     let rounded = |value: f64| (value * 1000.0).round() / 1000.0;
     let mut record =
-        record.with("baseline_value", paper).with("error_points", rounded(value - paper));
+        record.with(key::BASELINE_VALUE, paper).with(key::ERROR_POINTS, rounded(value - paper));
     record.comparison = Some(Comparison {
         baseline: "paper".into(),
         ratio,

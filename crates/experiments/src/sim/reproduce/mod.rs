@@ -17,8 +17,10 @@ mod tests;
 mod tiers;
 
 use std::collections::BTreeMap;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+use haul_measure::Caches;
+use haul_model::experiment::{key, name};
 use haul_model::{Kind, Record};
 use haul_sim::Image;
 
@@ -28,6 +30,7 @@ use super::task::Simulated;
 use super::{pool, program, task};
 use crate::context::{Context, Step};
 use crate::error::Error;
+use crate::experiment::Experiment;
 
 pub use point::{Calibration, Point};
 
@@ -48,51 +51,67 @@ pub struct Reproduce {
 /// more than a turn of the NIC's 256 buffers.
 const WARM_PACKETS_MAX: u64 = 300;
 
+/// What a packet of all runs takes on one core: some 100 ns an instruction, 48 runs of about 1,700
+/// instructions a packet.
+const TIME_OF_PACKET: Duration = Duration::from_micros(48 * 170);
+
 /// Of so many packets, how many come before time is taken.
 #[must_use]
 pub fn warm_packets(packets: u64) -> u64 {
     WARM_PACKETS_MAX.min(packets / 4)
 }
 
-/// Runs all machines, emits a record of each as it ends, and at last those of tables, figures,
-/// tiers and speed. Returns false where it was stopped before.
-///
-/// # Errors
-/// The workload cannot be built, or a run fails.
-pub fn measure_reproduce(plan: &Reproduce, context: &mut Context<'_>) -> Result<bool, Error> {
-    let path = match &plan.program {
-        Some(path) => path.clone(),
-        None => program::workload(task::RECEIVE)?,
-    };
-    let image = program::read(&path)?;
-    let program_digest = program::digest(&path)?;
-    let began = Instant::now();
-    let points = point::all(0);
-    // How many runs there are once the knob was probed, and once it was set.
-    let probed = points.len() + point::base_in_order(0).len();
-    let knobbed = probed + points.len();
-    let mut done = 0;
-    let mut none = Results::new(plan.packets, program_digest.clone());
-    run(plan, &image, &points, &mut none, (&mut done, points.len()), context)?;
-    if context.is_stopped() {
-        return Ok(false);
+impl Experiment for Reproduce {
+    fn name(&self) -> String {
+        "the paper's machines".to_owned()
     }
-    let mut one_knob = Results::new(plan.packets_calibrated, program_digest);
-    let work = calibrate(plan, &image, &none, &mut one_knob, (&mut done, probed), context)?;
-    if work > 0 {
-        run(plan, &image, &point::all(work), &mut one_knob, (&mut done, knobbed), context)?;
+
+    fn beside(&self, _: &Caches) -> Duration {
+        TIME_OF_PACKET * self.packets as u32 / self.threads as u32
     }
-    if context.is_stopped() {
-        return Ok(false);
+
+    /// Runs all machines: a record of each as it ends, and at last those of tables, figures, tiers
+    /// and speed; not the latter where it was stopped before.
+    ///
+    /// # Errors
+    /// The workload cannot be built, or a run fails.
+    fn measure(&self, context: &mut Context<'_>) -> Result<(), Error> {
+        let path = match &self.program {
+            Some(path) => path.clone(),
+            None => program::workload(task::RECEIVE)?,
+        };
+        let image = program::read(&path)?;
+        let program_digest = program::digest(&path)?;
+        let began = Instant::now();
+        let points = point::all(0);
+        // How many runs there are once the knob was probed, and once it was set.
+        let probed = points.len() + point::base_in_order(0).len();
+        let knobbed = probed + points.len();
+        let mut done = 0;
+        let mut none = Results::new(self.packets, program_digest.clone());
+        run(self, &image, &points, &mut none, (&mut done, points.len()), context)?;
+        if context.is_stopped() {
+            return Ok(());
+        }
+        let mut one_knob = Results::new(self.packets_calibrated, program_digest);
+        let work = calibrate(self, &image, &none, &mut one_knob, (&mut done, probed), context)?;
+        if work > 0 {
+            run(self, &image, &point::all(work), &mut one_knob, (&mut done, knobbed), context)?;
+        }
+        if context.is_stopped() {
+            return Ok(());
+        }
+        // A knob that stays where it was leaves the same machines, whose runs are there.
+        let with_knob = if work > 0 { &one_knob } else { &none };
+        for (calibration, results) in
+            [(Calibration::None, &none), (Calibration::OneKnob, with_knob)]
+        {
+            derive::emit(calibration, results, work, context);
+            tiers::emit(calibration, results, context);
+        }
+        emit_speed(&none, began, self.threads, context);
+        Ok(())
     }
-    // A knob that stays where it was leaves the same machines, whose runs are there.
-    let with_knob = if work > 0 { &one_knob } else { &none };
-    for (calibration, results) in [(Calibration::None, &none), (Calibration::OneKnob, with_knob)] {
-        derive::emit(calibration, results, work, context);
-        tiers::emit(calibration, results, context);
-    }
-    emit_speed(&none, began, plan.threads, context);
-    Ok(true)
 }
 
 /// Iterations of the knob's loop that bring BASE's copy shares, in order, nearest to the paper's.
@@ -182,15 +201,16 @@ fn emit_speed(results: &Results, began: Instant, threads: usize, context: &mut C
             continue;
         }
         let core = point::issue(in_order).name();
-        let mut record = Record::new("", "sim.speed", "haul", "simulated_mips", "million/s")
-            .with("core", core)
-            .with("packets", results.packets)
-            .with("threads", threads);
+        let mut record = Record::new("", name::SIM_SPEED, "haul", "simulated_mips", "million/s")
+            .with(key::CORE, core)
+            .with(key::PACKETS, results.packets)
+            .with(key::THREADS, threads);
         record.samples = mips;
         record.kind = Kind::Measured;
         context.emit(record);
     }
-    let mut record = Record::new("", "sim.speed", "haul", "time", "s").with("threads", threads);
+    let mut record =
+        Record::new("", name::SIM_SPEED, "haul", "time", "s").with(key::THREADS, threads);
     record.samples = vec![began.elapsed().as_secs_f64()];
     record.kind = Kind::Measured;
     context.emit(record);

@@ -1,5 +1,6 @@
 //! The paper's machines, and what runs on them gave.
 
+use haul_model::experiment::{key, name};
 use haul_model::{Kind, Record};
 use haul_sim::configuration::Issue;
 
@@ -142,17 +143,17 @@ impl Point {
 
     /// What the run gave, as a record.
     pub(super) fn record(&self, results: &Results, simulated: &Simulated) -> Record {
-        let mut record = Record::new("", "sim.run", "haul", "time", "cycles")
-            .with("payload_bytes", self.payload_bytes)
-            .with("mode", self.mode.name())
-            .with("core", self.core())
-            .with("overlap", self.overlap)
-            .with("channels", self.channels)
-            .with("latency_ns", self.latency_ns)
-            .with("work", self.work)
-            .with("packets", results.packets)
-            .with("program_digest", results.program_digest.clone())
-            .with("instructions", simulated.instructions);
+        let mut record = Record::new("", name::SIM_RUN, "haul", "time", "cycles")
+            .with(key::PAYLOAD_BYTES, self.payload_bytes)
+            .with(key::MODE, self.mode.name())
+            .with(key::CORE, self.core())
+            .with(key::OVERLAP, self.overlap)
+            .with(key::CHANNELS, self.channels)
+            .with(key::LATENCY_NS, self.latency_ns)
+            .with(key::WORK, self.work)
+            .with(key::PACKETS, results.packets)
+            .with(key::PROGRAM_DIGEST, results.program_digest.clone())
+            .with(key::INSTRUCTIONS, simulated.instructions);
         record.samples = vec![simulated.cycles_per_packet.unwrap_or(0.0)];
         record.kind = Kind::Modelled;
         record

@@ -1,6 +1,7 @@
 //! The tiers that a reproduction is held to: A, every ordering and trend; B, Table 2 within 5
 //! points in order and 8 out of order, 4 in the mean; C, Figure 8 within 2 points.
 
+use haul_model::experiment::{key, name};
 use haul_model::{Kind, Record};
 
 use super::super::paper::{COPY_SHARES, FIGURE_8, FIGURE_8_CHANGES, Mode, Row, TABLE_2};
@@ -29,9 +30,9 @@ pub(super) fn emit(calibration: Calibration, results: &Results, context: &mut Co
     checks.extend(table_2(results));
     checks.extend(figure_8_points(results));
     let record = |metric: &str, tier: &str, passes: bool| {
-        let mut record = Record::new("", "sim.tiers", "haul", metric, "pass")
-            .with("calibration", calibration.name())
-            .with("tier", tier);
+        let mut record = Record::new("", name::SIM_TIERS, "haul", metric, "pass")
+            .with(key::CALIBRATION, calibration.name())
+            .with(key::TIER, tier);
         record.samples = vec![f64::from(u8::from(passes))];
         record.kind = Kind::Modelled;
         record
@@ -43,7 +44,7 @@ pub(super) fn emit(calibration: Calibration, results: &Results, context: &mut Co
     for check in &checks {
         let value = (check.value * 100.0).round() / 100.0;
         let told = record("check", check.tier, check.passes);
-        context.emit(told.with("what", check.what.clone()).with("value", value));
+        context.emit(told.with(key::WHAT, check.what.clone()).with(key::VALUE, value));
     }
 }
 

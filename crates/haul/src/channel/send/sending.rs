@@ -30,7 +30,7 @@ pub struct Sending<'a> {
     source: Source<'a>,
     length: u64,
     by: SendingBy,
-    stage: Stage,
+    state: State,
     account: Account,
     meter: Option<Meter>,
     before: Before,
@@ -38,7 +38,7 @@ pub struct Sending<'a> {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
+enum State {
     /// Waits for a free slot; the receiver knows nothing yet.
     Slot,
     /// Its mechanism moves it.
@@ -60,8 +60,8 @@ impl<'a> Sending<'a> {
         (meter, calls_before): (Option<Meter>, u64),
     ) -> Self {
         let (message, length) = (outbox.next, account.size_bytes);
-        let (stage, before) = (Stage::Slot, Before::default());
-        Self { outbox, message, source, length, by, stage, account, meter, before, calls_before }
+        let (state, before) = (State::Slot, Before::default());
+        Self { outbox, message, source, length, by, state, account, meter, before, calls_before }
     }
 
     /// Moves on without waiting, for some milliseconds at most: true as the message is complete and
@@ -108,17 +108,17 @@ impl<'a> Sending<'a> {
     /// An error in the middle of a message is the end of the channel.
     fn told<T>(&mut self, result: Result<T, Error>) -> Result<T, Error> {
         if result.is_err() {
-            if self.stage != Stage::Slot {
+            if self.state != State::Slot {
                 self.give_up();
             }
-            self.stage = Stage::Failed;
+            self.state = State::Failed;
         }
         result
     }
 
     /// Whether the receiver knows of the message, and the bytes are not the caller's yet.
     fn is_out(&self) -> bool {
-        !matches!(self.stage, Stage::Slot | Stage::Complete | Stage::Failed)
+        !matches!(self.state, State::Slot | State::Complete | State::Failed)
     }
 
     fn give_up(&mut self) {
@@ -140,10 +140,10 @@ impl<'a> Sending<'a> {
     fn begin(&mut self) -> Result<Step<()>, Error> {
         self.before = Before::of(self.outbox);
         let (by, keeps, mut out) = self.parts();
-        let (detail, stage) = match by.begin(keeps, &mut out)? {
-            Begun::Whole { detail } => (detail, Stage::Complete),
-            Begun::Moving { detail } => (detail, Stage::Moving),
-            Begun::Left { detail } => (detail, Stage::Answer),
+        let (detail, state) = match by.begin(keeps, &mut out)? {
+            Begun::Whole { detail } => (detail, State::Complete),
+            Begun::Moving { detail } => (detail, State::Moving),
+            Begun::Left { detail } => (detail, State::Answer),
             Begun::NotYet => return Ok(Step::Moved),
             Begun::Blocked => return Ok(Step::Blocked),
             Begun::Impossible => {
@@ -152,7 +152,7 @@ impl<'a> Sending<'a> {
             }
         };
         self.publish(detail);
-        self.stage = stage;
+        self.state = state;
         if self.account.mechanism == Mechanism::Inline {
             self.outbox.fetch_slot(self.length as usize);
         }
@@ -190,9 +190,9 @@ impl<'a> Sending<'a> {
             Step::Moved => Step::Moved,
             Step::Blocked => Step::Blocked,
             Step::Done(then) => {
-                self.stage = match then {
-                    Then::Complete => Stage::Complete,
-                    Then::Answer => Stage::Answer,
+                self.state = match then {
+                    Then::Complete => State::Complete,
+                    Then::Answer => State::Answer,
                 };
                 Step::Moved
             }
@@ -224,7 +224,7 @@ impl<'a> Sending<'a> {
         }
         if told == count {
             self.by.settle(&mut self.outbox.keeps, true);
-            self.stage = Stage::Complete;
+            self.state = State::Complete;
             return Ok(Step::Moved);
         }
         if !lane.is_refused(self.message) {
@@ -243,7 +243,7 @@ impl<'a> Sending<'a> {
         self.note_the_ring();
         let (_, keeps, mut out) = self.parts();
         self.by = SendingBy::rest(keeps, &mut out, offset)?;
-        self.stage = Stage::Moving;
+        self.state = State::Moving;
         Ok(Step::Moved)
     }
 }
@@ -277,27 +277,27 @@ impl Transfer for Sending<'_> {
     fn step(&mut self) -> Result<Step<()>, Error> {
         // Before the step, as in `closing`: what the receiver told before it closed is seen by it.
         // Not before there is a message, whose sending need not look at the receiver's words.
-        let was_closed = self.stage != Stage::Slot && self.is_closed();
-        let step = match self.stage {
-            Stage::Complete => return Ok(Step::Done(())),
-            Stage::Failed => return Err(Error::Broken),
-            Stage::Slot if self.outbox.has_slot()? => match self.begin()? {
-                Step::Moved if self.stage == Stage::Complete => Step::Done(()),
+        let was_closed = self.state != State::Slot && self.is_closed();
+        let step = match self.state {
+            State::Complete => return Ok(Step::Done(())),
+            State::Failed => return Err(Error::Broken),
+            State::Slot if self.outbox.has_slot()? => match self.begin()? {
+                Step::Moved if self.state == State::Complete => Step::Done(()),
                 step => step,
             },
-            Stage::Slot => Step::Blocked,
-            Stage::Moving => self.move_on()?,
-            Stage::Answer => self.look_for_answer()?,
+            State::Slot => Step::Blocked,
+            State::Moving => self.move_on()?,
+            State::Answer => self.look_for_answer()?,
         };
-        let is_by_others = match self.stage {
-            Stage::Moving => !self.by.sums(),
-            stage => stage == Stage::Answer,
+        let is_by_others = match self.state {
+            State::Moving => !self.by.sums(),
+            state => state == State::Answer,
         };
         if matches!(step, Step::Blocked) && is_by_others && self.source.sum() == SumState::Due {
             return Ok(self.sum_some());
         }
         let is_blocked = matches!(step, Step::Blocked);
-        if is_blocked && (was_closed || self.stage == Stage::Slot && self.is_closed()) {
+        if is_blocked && (was_closed || self.state == State::Slot && self.is_closed()) {
             let (done, size) = self.progress();
             return Err(Error::PeerGone { attempt: "send", done: Bytes(done), size: Bytes(size) });
         }
@@ -313,10 +313,10 @@ impl Transfer for Sending<'_> {
     }
 
     fn progress(&self) -> (u64, u64) {
-        let done = match self.stage {
-            Stage::Moving => self.by.progress(),
-            Stage::Complete => self.length,
-            Stage::Slot | Stage::Answer | Stage::Failed => 0,
+        let done = match self.state {
+            State::Moving => self.by.progress(),
+            State::Complete => self.length,
+            State::Slot | State::Answer | State::Failed => 0,
         };
         (done, self.length)
     }

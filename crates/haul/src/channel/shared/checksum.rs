@@ -37,7 +37,7 @@ pub(crate) struct Sum {
 }
 
 /// The sums of each lane over a run of blocks.
-struct Lanes {
+struct LaneSums {
     plain: [u64; LANES],
     falling: [u64; LANES],
 }
@@ -168,7 +168,7 @@ impl Sum {
         self.weighted = self.weighted.wrapping_add(word.wrapping_mul(offset / 8));
     }
 
-    fn add_lanes(&mut self, first: u64, blocks: u64, lanes: &Lanes) {
+    fn add_lanes(&mut self, first: u64, blocks: u64, lanes: &LaneSums) {
         for (lane, (plain, falling)) in (0..).zip(lanes.plain.iter().zip(lanes.falling)) {
             let rising = blocks.wrapping_mul(*plain).wrapping_sub(falling);
             let within = plain.wrapping_mul(first.wrapping_add(lane));
@@ -187,7 +187,7 @@ unsafe fn blocks_of(
     source: *const u8,
     blocks: usize,
     is_streamed: bool,
-) -> Lanes {
+) -> LaneSums {
     #[cfg(target_arch = "x86_64")]
     if std::arch::is_x86_feature_detected!("avx2") {
         // SAFETY: the processor has AVX2; the rest is the caller's promise.
@@ -200,8 +200,8 @@ unsafe fn blocks_of(
 
 /// # Safety
 /// As [`blocks_of`].
-unsafe fn blocks_by_words(target: Option<*mut u8>, source: *const u8, blocks: usize) -> Lanes {
-    let mut lanes = Lanes { plain: [0; LANES], falling: [0; LANES] };
+unsafe fn blocks_by_words(target: Option<*mut u8>, source: *const u8, blocks: usize) -> LaneSums {
+    let mut lanes = LaneSums { plain: [0; LANES], falling: [0; LANES] };
     for block in 0..blocks {
         // SAFETY: inside, as the caller promises.
         let from = unsafe { source.add(block * BLOCK_BYTES) }.cast::<[u64; LANES]>();

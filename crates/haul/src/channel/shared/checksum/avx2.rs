@@ -5,9 +5,9 @@ use std::arch::x86_64::{
     _mm256_storeu_si256, _mm256_stream_si256,
 };
 
-use super::{BLOCK_BYTES, LANES, Lanes};
+use super::{BLOCK_BYTES, LANES, LaneSums};
 
-/// Lanes of a vector.
+/// LaneSums of a vector.
 const WIDTH: usize = 4;
 const VECTORS: usize = LANES / WIDTH;
 const VECTOR_BYTES: usize = BLOCK_BYTES / VECTORS;
@@ -20,7 +20,7 @@ pub(super) unsafe fn blocks(
     source: *const u8,
     blocks: usize,
     is_streamed: bool,
-) -> Lanes {
+) -> LaneSums {
     let zero = _mm256_setzero_si256();
     let (mut plain, mut falling) = ([zero; VECTORS], [zero; VECTORS]);
     for block in 0..blocks {
@@ -46,7 +46,7 @@ pub(super) unsafe fn blocks(
         // What was streamed is seen before anything that is told from here on.
         _mm_sfence();
     }
-    Lanes { plain: words(plain), falling: words(falling) }
+    LaneSums { plain: words(plain), falling: words(falling) }
 }
 
 /// # Safety

@@ -1,64 +1,34 @@
 //! The time of a plan, and how much of it each step gets.
 
-use std::iter::Sum;
-use std::ops::Add;
 use std::time::{Duration, Instant};
+
+use haul_experiments::experiment::Time;
 
 /// The least part of its rounds' time that a step gets, however late it is. Every experiment takes
 /// a few rounds in any case; with less than this they are all that it has.
 const SHARE_MIN: f64 = 0.2;
 
-/// What a step takes, or several of them together.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Time {
-    /// For rounds: what a budget is.
-    pub(super) rounds: Duration,
-    /// Beside them on a quiet machine: processes are started, buffers placed, bytes proved.
-    pub(super) beside: Duration,
-}
-
-impl Time {
-    /// All of it.
-    pub(super) fn whole(self) -> Duration {
-        self.rounds + self.beside
-    }
-}
-
-impl Add for Time {
-    type Output = Self;
-
-    fn add(self, other: Self) -> Self {
-        Self { rounds: self.rounds + other.rounds, beside: self.beside + other.beside }
-    }
-}
-
-impl Sum for Time {
-    fn sum<I: Iterator<Item = Self>>(times: I) -> Self {
-        times.fold(Self::default(), Add::add)
-    }
-}
-
 /// Shares what is left until a deadline among the steps that are left. What one step takes too long
 /// comes off the rounds of all that follow, and off none of them whole.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Schedule {
+pub(in crate::command) struct Schedule {
     left: Time,
     deadline: Option<Instant>,
 }
 
 impl Schedule {
     /// Without a deadline each step gets what it asks for.
-    pub(super) fn endless() -> Self {
+    pub(in crate::command) fn endless() -> Self {
         Self { left: Time::default(), deadline: None }
     }
 
     /// For steps that take so much together.
-    pub(super) fn until(deadline: Instant, total: Time) -> Self {
+    pub(in crate::command) fn until(deadline: Instant, total: Time) -> Self {
         Self { left: total, deadline: Some(deadline) }
     }
 
     /// What the rounds of the next step may take from now on; `None`: the deadline is over.
-    pub(super) fn next(&mut self, step: Time, now: Instant) -> Option<Duration> {
+    pub(in crate::command) fn next(&mut self, step: Time, now: Instant) -> Option<Duration> {
         let Some(deadline) = self.deadline else { return Some(step.rounds) };
         let until = deadline.saturating_duration_since(now);
         if until.is_zero() {

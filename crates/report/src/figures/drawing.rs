@@ -1,5 +1,6 @@
 //! How each experiment is drawn: which parameter is the place, which the series, which quantities.
 
+use haul_model::experiment::{key, name};
 use haul_model::{Bytes, Kind, Record};
 
 use super::{Mode, Role, Shape};
@@ -8,7 +9,7 @@ use crate::stats::quantile;
 use crate::text;
 
 /// How one experiment is drawn.
-pub(crate) struct Plan {
+pub(crate) struct Drawing {
     pub experiment: &'static str,
     pub title: &'static str,
     pub about: &'static str,
@@ -76,9 +77,9 @@ const LATENCY: Mode =
     Mode { name: "latency", label: "latency", title: "half a round trip", log: true };
 
 /// Every experiment with a plot, in the order of the page.
-pub(crate) const ALL: [Plan; 11] = [
-    Plan {
-        experiment: "copy.size",
+pub(crate) const ALL: [Drawing; 11] = [
+    Drawing {
+        experiment: name::COPY_SIZE,
         title: "Copy by size",
         about: "One call of each size. The best kernel is the fastest of all kernels at that size, chosen with \
                 hindsight; the memory limit is what the same number of threads copies from memory to memory. \
@@ -86,14 +87,14 @@ pub(crate) const ALL: [Plan; 11] = [
                 the marked size.",
         shape: Shape::Sizes,
         x_title: "size of the copy",
-        place: Place::Size("size_bytes"),
+        place: Place::Size(key::SIZE_BYTES),
         series: "subject",
         modes: &[THROUGHPUT, TIME, RATIO],
         limits: true,
         best_of_subjects: false,
     },
-    Plan {
-        experiment: "copy.distribution",
+    Drawing {
+        experiment: name::COPY_DISTRIBUTION,
         title: "Copies as services make them",
         about: "Time over libc’s on sizes drawn from distributions, by where the data lies. Left of 1 is faster \
                 than libc. haul is what a program gets that is compiled with it: up to 64 bytes are code in the \
@@ -102,61 +103,61 @@ pub(crate) const ALL: [Plan; 11] = [
                 floor, libc against itself: a dot inside it is no difference.",
         shape: Shape::Dots,
         x_title: "time over the baseline’s",
-        place: Place::Row(&["distribution"]),
-        series: "level",
+        place: Place::Row(&[key::DISTRIBUTION]),
+        series: key::LEVEL,
         modes: &[RATIO],
         limits: false,
         best_of_subjects: false,
     },
-    Plan {
-        experiment: "copy.size_class",
+    Drawing {
+        experiment: name::COPY_SIZE_CLASS,
         title: "Copies by size class",
         about: "Time over libc’s on sizes drawn evenly from a class. Left of 1 is faster than libc; a dot inside \
                 its grey bar is no difference. haul is called through C, as libc is; haul-inline has up to 64 \
                 bytes as code in the caller.",
         shape: Shape::Dots,
         x_title: "time over the baseline’s",
-        place: Place::Row(&["size_class"]),
-        series: "level",
+        place: Place::Row(&[key::SIZE_CLASS]),
+        series: key::LEVEL,
         modes: &[RATIO],
         limits: false,
         best_of_subjects: false,
     },
-    Plan {
-        experiment: "memory.bandwidth",
+    Drawing {
+        experiment: name::MEMORY_BANDWIDTH,
         title: "Memory bandwidth by threads",
         about: "What this machine reads, writes and copies beyond its caches, by the best of all ways that were \
                 tried. A copy counts its bytes once, \
                 though memory carries them at least twice.",
         shape: Shape::Counts,
         x_title: "threads",
-        place: Place::Count("threads", "thread"),
-        series: "operation",
+        place: Place::Count(key::THREADS, "thread"),
+        series: key::OPERATION,
         modes: &[THROUGHPUT],
         limits: false,
         best_of_subjects: true,
     },
-    Plan {
-        experiment: "memory.fault",
+    Drawing {
+        experiment: name::MEMORY_FAULT,
         title: "What a page fault costs",
         about: "The first touch of a page that the kernel has not given yet, for each page. The line through a \
                 dot spans the quartiles.",
         shape: Shape::Dots,
         x_title: "time of a page",
-        place: Place::Row(&["pages", "mode"]),
+        place: Place::Row(&[key::PAGES, key::MODE]),
         series: "subject",
         modes: &[Mode { name: "time", label: "ns", title: "time of a page", log: true }],
         limits: false,
         best_of_subjects: false,
     },
-    Plan {
-        experiment: "copy.tune",
+    Drawing {
+        experiment: name::COPY_TUNE,
         title: "What tuning changed",
         about: "The default thresholds beside those that were tuned. The check phase uses sizes that the tuner \
                 has not seen: only there does a gain count.",
         shape: Shape::Sizes,
         x_title: "size of the copy",
-        place: Place::Size("size_bytes"),
+        place: Place::Size(key::SIZE_BYTES),
         series: "subject",
         modes: &[
             Mode { label: "ratio to default", title: "time over the default’s", ..RATIO },
@@ -166,8 +167,8 @@ pub(crate) const ALL: [Plan; 11] = [
         limits: false,
         best_of_subjects: false,
     },
-    Plan {
-        experiment: "heap.growth",
+    Drawing {
+        experiment: name::HEAP_GROWTH,
         title: "Allocation as the heap grows",
         about: "Rounds of allocations with nothing freed between, as a program makes them that keeps what it \
                 allocates. A heap that searches what it has cut off takes longer in every round; a flat line is \
@@ -175,39 +176,39 @@ pub(crate) const ALL: [Plan; 11] = [
                 blocks take over what was asked for, stands in the table.",
         shape: Shape::Counts,
         x_title: "round",
-        place: Place::Count("round", "round"),
+        place: Place::Count(key::ROUND, "round"),
         series: "subject",
         modes: &[ALLOC_TIME],
         limits: false,
         best_of_subjects: false,
     },
-    Plan {
-        experiment: "heap.mixed",
+    Drawing {
+        experiment: name::HEAP_MIXED,
         title: "Allocation of two sizes in turn as the heap grows",
         about: "The same with blocks of the size and of twice the size in turn, each aligned to its own size.",
         shape: Shape::Counts,
         x_title: "round",
-        place: Place::Count("round", "round"),
+        place: Place::Count(key::ROUND, "round"),
         series: "subject",
         modes: &[ALLOC_TIME],
         limits: false,
         best_of_subjects: false,
     },
-    Plan {
-        experiment: "heap.pairs",
+    Drawing {
+        experiment: name::HEAP_PAIRS,
         title: "A block and its free",
         about: "A block is allocated and freed again at once, on each thread: from the start of all threads to \
                 the end of the last, for each pair of one thread. The line through a dot spans the quartiles.",
         shape: Shape::Dots,
         x_title: "time of a pair",
-        place: Place::Row(&["size_bytes"]),
+        place: Place::Row(&[key::SIZE_BYTES]),
         series: "subject",
         modes: &[Mode { name: "time", label: "ns", title: "time of a pair", log: true }],
         limits: false,
         best_of_subjects: false,
     },
-    Plan {
-        experiment: "heap.replay",
+    Drawing {
+        experiment: name::HEAP_REPLAY,
         title: "A program’s allocations, replayed",
         about: "What a program asked of its allocator, recorded once and replayed on each heap, in turns within \
                 one run. Every block is written to, page by page. “Asked for” is what the live blocks take \
@@ -215,14 +216,14 @@ pub(crate) const ALL: [Plan; 11] = [
                 operations since the point before, the writes included.",
         shape: Shape::Counts,
         x_title: "operations",
-        place: Place::Count("operations_done", "operation"),
+        place: Place::Count(key::OPERATIONS_DONE, "operation"),
         series: "subject",
         modes: &[FOOTPRINT, Mode { title: "time of an operation", ..TIME }],
         limits: false,
         best_of_subjects: false,
     },
-    Plan {
-        experiment: "channel.transfer",
+    Drawing {
+        experiment: name::CHANNEL_TRANSFER,
         title: "Transfers between two processes",
         about: "Messages from private memory of one process to private memory of another, every byte verified. \
                 The processor time is that of both processes, waiting included. “memcpy” is no transfer: one \
@@ -231,7 +232,7 @@ pub(crate) const ALL: [Plan; 11] = [
                 both processors are theirs.",
         shape: Shape::Sizes,
         x_title: "size of the message",
-        place: Place::Size("size_bytes"),
+        place: Place::Size(key::SIZE_BYTES),
         series: "subject",
         modes: &[THROUGHPUT, CPU, LATENCY],
         limits: false,
@@ -239,12 +240,12 @@ pub(crate) const ALL: [Plan; 11] = [
     },
 ];
 
-impl Plan {
+impl Drawing {
     /// The record on this plot; `None` where it lacks what the plot needs. It is in the table
     /// anyway.
     pub(crate) fn point<'a>(&self, record: &'a Record) -> Option<Point<'a>> {
         let mut series = field(record, self.series)?;
-        if self.series == "level" {
+        if self.series == key::LEVEL {
             series = text::level(&series);
         }
         if record.kind == Kind::Modelled {
@@ -275,13 +276,13 @@ impl Plan {
                     names.iter().filter_map(|name| field(record, name)).collect();
                 let label = match (parts.is_empty(), self.experiment) {
                     (true, _) => return None,
-                    (_, "copy.size_class") => text::size_class(&parts[0]),
-                    (_, "memory.fault") => {
-                        let page = Bytes(bytes(record, "pages")?).to_string();
+                    (_, name::COPY_SIZE_CLASS) => text::size_class(&parts[0]),
+                    (_, name::MEMORY_FAULT) => {
+                        let page = Bytes(bytes(record, key::PAGES)?).to_string();
                         let rest = parts.iter().skip(1).cloned();
                         std::iter::once(page).chain(rest).collect::<Vec<_>>().join(", ")
                     }
-                    (_, "heap.pairs") => Bytes(bytes(record, "size_bytes")?).to_string(),
+                    (_, name::HEAP_PAIRS) => Bytes(bytes(record, key::SIZE_BYTES)?).to_string(),
                     _ => parts.join(", "),
                 };
                 Some((None, label))
@@ -312,7 +313,7 @@ impl Plan {
                     clippy::cast_precision_loss,
                     reason = "the axis has a few thousand pixels"
                 )]
-                let size = (bytes(record, "size_bytes")? * threads(record)) as f64;
+                let size = (bytes(record, key::SIZE_BYTES)? * threads(record)) as f64;
                 Some(Reading {
                     value: size / own.value,
                     low: size / own.high,

@@ -4,8 +4,8 @@ use haul::copy::{Policy, Thresholds, kernel};
 use haul::tuning::{self, Force};
 use haul_model::Bytes;
 
-use super::{Command, doctor, this_machine};
 use crate::arguments;
+use crate::command::{Command, doctor, this_machine};
 use crate::error::Error;
 use crate::journal::{Journal, Outputs};
 use crate::terminal::{self, Table};

@@ -1,4 +1,4 @@
-//! A way for bytes to get from one process to another, as a driver takes it at its end.
+//! What moves bytes from one process to another, as a driver has it at its end.
 //!
 //! From the bottom up:
 //!
@@ -25,10 +25,11 @@ const MEETING: Duration = Duration::from_secs(10);
 /// How long an end waits before it looks again whether the other is there.
 const LOOK_AGAIN: Duration = Duration::from_micros(200);
 
-/// One end of a way. What fails says why, as a sentence without its full stop.
-pub trait Way {
-    /// Sends a message. When it returns, the way has no more use of these bytes, or says otherwise
-    /// in its own documentation: nothing writes to them before B has verified what it has.
+/// One end of a transport. What fails says why, as a sentence without its full stop.
+pub trait Transport {
+    /// Sends a message. When it returns, the transport has no more use of these bytes, or says
+    /// otherwise in its own documentation: nothing writes to them before B has verified what it
+    /// has.
     ///
     /// # Errors
     /// It did not come about.
@@ -40,16 +41,17 @@ pub trait Way {
     /// It did not come, or another length did.
     fn receive(&mut self, target: &mut [u8]) -> Result<(), String>;
 
-    /// Untimed, before the messages of a task.
+    /// Untimed, before the messages of a task. `source` has them at A, one after the other, and is
+    /// empty at B.
     ///
     /// # Errors
-    /// The way cannot get ready for it.
-    fn before(&mut self, _stage: &Stage<'_>) -> Result<(), String> {
+    /// The transport cannot get ready for it.
+    fn before(&mut self, _task: &Task, _source: &[u8]) -> Result<(), String> {
         Ok(())
     }
 
-    /// Untimed, when all messages of a task were received: puts what the way has elsewhere into the
-    /// target, to be verified there.
+    /// Untimed, when all messages of a task were received: puts what the transport has elsewhere
+    /// into the target, to be verified there.
     ///
     /// # Errors
     /// What it has is not what was sent.
@@ -58,8 +60,8 @@ pub trait Way {
     }
 
     /// Memory that this end has beside source and target, in bytes. What both ends share counts at
-    /// A. `None` where the way does not know: then the process's memory is looked at, and what is
-    /// shared counts at both.
+    /// A. `None` where the transport does not know: then the process's memory is looked at, and
+    /// what is shared counts at both.
     fn extra_bytes(&self) -> Option<u64> {
         None
     }
@@ -70,19 +72,11 @@ pub trait Way {
     }
 }
 
-/// What is about to be done.
-pub struct Stage<'a> {
-    /// The task.
-    pub task: &'a Task,
-    /// At A, the messages one after the other; empty at B.
-    pub source: &'a [u8],
-}
-
-/// Meets the other end on the way of this name. Paths in `folder` are both ends' own.
+/// Meets the other end by the transport of this name. Paths in `folder` are both ends' own.
 ///
 /// # Errors
-/// No way has this name, or the other end does not come.
-pub fn open(name: &str, side: Side, folder: &Path) -> Result<Box<dyn Way>, String> {
+/// No transport has this name, or the other end does not come.
+pub fn open(name: &str, side: Side, folder: &Path) -> Result<Box<dyn Transport>, String> {
     match name {
         "pipe" => Ok(Box::new(stream::Pipe::open()?)),
         "unix" => Ok(Box::new(stream::Unix::open(side, folder)?)),
@@ -106,7 +100,7 @@ fn meet<T, E: ToString>(mut attempt: impl FnMut() -> Result<T, E>) -> Result<T, 
     }
 }
 
-/// A path for this way in the folder of both ends.
+/// A path for this transport in the folder of both ends.
 fn path(folder: &Path, name: &str) -> std::path::PathBuf {
     folder.join(name.replace(':', "-"))
 }

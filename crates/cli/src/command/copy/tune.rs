@@ -7,15 +7,17 @@ use std::time::Duration;
 use haul::copy::{Policy, Thresholds};
 use haul::file::{Destination, destination};
 use haul::tuning::{Evidence, Tuning};
+use haul_experiments::Experiment;
 use haul_experiments::channel::choice::{self, Chosen};
 use haul_experiments::copy::Function;
 use haul_experiments::copy::tune::{self, Part, Tuned, Verdict};
 use haul_measure::Caches;
+use haul_model::experiment::{key, name};
 use haul_model::{Bytes, Record};
 
-use super::stage::Runner;
-use super::{Command, cost, plan, this_machine};
 use crate::arguments;
+use crate::command::steps::Runner;
+use crate::command::{Command, this_machine};
 use crate::error::Error;
 use crate::journal::{Journal, Outputs};
 use crate::terminal;
@@ -71,7 +73,7 @@ impl Command for Tune {
     fn run(&mut self, journal: &mut Journal) -> Result<(), Error> {
         let machine = this_machine();
         let config = tune::Tune { budget: self.budget, ..tune::Tune::default() };
-        let least = cost::tuning_least(&Caches::from_sizes(&machine.caches_bytes));
+        let least = tune::Tune::least(&Caches::from_sizes(&machine.caches_bytes));
         if config.budget < least {
             terminal::say(&format!(
                 "haul: this takes about {:.0} s, more than the --budget of {} s: large sizes take their \
@@ -102,13 +104,14 @@ impl Command for Tune {
 ///
 /// # Errors
 /// A record or the file cannot be written, or the experiment fails.
-pub(super) fn policy(
+pub(in crate::command) fn policy(
     runner: &mut Runner<'_>,
     config: &tune::Tune,
     path: &Path,
     records: &str,
 ) -> Result<Option<Tuned>, Error> {
-    let tuned = runner.step(plan::TUNING, config.budget, |context| tune::tune(config, context))?;
+    let tuned =
+        runner.step(&config.name(), config.budget, |context| tune::tune(config, context))?;
     if tuned.stopped {
         return Ok(None);
     }
@@ -158,7 +161,7 @@ fn of_rate(record: &Record, file: &str) -> Option<Evidence> {
 }
 
 /// One line: how to use the file.
-pub(super) fn how_to_activate(path: &Path) -> String {
+pub(in crate::command) fn how_to_activate(path: &Path) -> String {
     let path = std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
     format!(
         "Use it: export HAUL_TUNING={}, or copy that file to ~/.config/haul/haul.toml.",
@@ -170,7 +173,7 @@ pub(super) fn how_to_activate(path: &Path) -> String {
 /// worth checking, the best other way that training found at each size.
 fn evidence<'a>(all: impl Iterator<Item = &'a Record>, file: &str) -> Vec<Evidence> {
     let records: Vec<&Record> = all
-        .filter(|record| record.experiment == "copy.tune")
+        .filter(|record| record.experiment == name::COPY_TUNE)
         .filter(|record| record.comparison.as_ref().is_some_and(|c| c.baseline != record.subject))
         .collect();
     let mut evidence = Vec::new();
@@ -179,8 +182,8 @@ fn evidence<'a>(all: impl Iterator<Item = &'a Record>, file: &str) -> Vec<Eviden
             let has = |record: &Record, name: &str, value: &str| {
                 record.parameters.get(name).and_then(|v| v.as_str()) == Some(value)
             };
-            let of_function = records.iter().filter(|r| has(r, "function", function.name()));
-            of_function.filter(|r| has(r, "phase", phase)).copied().collect()
+            let of_function = records.iter().filter(|r| has(r, key::FUNCTION, function.name()));
+            of_function.filter(|r| has(r, key::PHASE, phase)).copied().collect()
         };
         let checked = of_phase("check");
         let told = if checked.is_empty() { best_by_size(&of_phase("train")) } else { checked };
@@ -195,7 +198,7 @@ fn best_by_size<'a>(records: &[&'a Record]) -> Vec<&'a Record> {
     let ratio = |record: &Record| record.comparison.as_ref().map_or(f64::INFINITY, |c| c.ratio);
     let mut best: BTreeMap<u64, &Record> = BTreeMap::new();
     for &record in records {
-        let size = record.parameters.get("size_bytes").and_then(|v| v.as_u64()).unwrap_or(0);
+        let size = record.parameters.get(key::SIZE_BYTES).and_then(|v| v.as_u64()).unwrap_or(0);
         let entry = best.entry(size).or_insert(record);
         if ratio(record) < ratio(entry) {
             *entry = record;

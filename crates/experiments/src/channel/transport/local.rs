@@ -4,9 +4,10 @@
 use haul::channel::vmsplice_copy;
 use haul_measure::memory::{Pages, Region};
 
+use super::Transport;
 use super::seed::CALL_BYTES;
-use super::{Stage, Way};
 use crate::channel::content;
+use crate::channel::protocol::Task;
 
 /// B's own source.
 #[derive(Default)]
@@ -25,8 +26,8 @@ pub(super) struct Mymemcpy(Own);
 
 impl Own {
     /// The messages of a task, in B's memory.
-    fn fill(&mut self, stage: &Stage<'_>) -> Result<(), String> {
-        let bytes = stage.task.size * stage.task.count;
+    fn fill(&mut self, task: &Task) -> Result<(), String> {
+        let bytes = task.size * task.count;
         self.next = 0;
         if self.source.as_ref().is_none_or(|source| source.bytes() < bytes) {
             self.source = None;
@@ -34,7 +35,7 @@ impl Own {
             self.source = Some(region.map_err(|error| error.to_string())?);
         }
         if let Some(source) = &mut self.source {
-            content::fill(&mut source.as_mut_slice()[..bytes], stage.task.seed);
+            content::fill(&mut source.as_mut_slice()[..bytes], task.seed);
         }
         Ok(())
     }
@@ -49,7 +50,7 @@ impl Own {
     }
 }
 
-impl Way for Memcpy {
+impl Transport for Memcpy {
     fn send(&mut self, _message: &[u8]) -> Result<(), String> {
         Ok(())
     }
@@ -59,8 +60,8 @@ impl Way for Memcpy {
         Ok(())
     }
 
-    fn before(&mut self, stage: &Stage<'_>) -> Result<(), String> {
-        if stage.source.is_empty() { self.0.fill(stage) } else { Ok(()) }
+    fn before(&mut self, task: &Task, source: &[u8]) -> Result<(), String> {
+        if source.is_empty() { self.0.fill(task) } else { Ok(()) }
     }
 
     fn extra_bytes(&self) -> Option<u64> {
@@ -68,7 +69,7 @@ impl Way for Memcpy {
     }
 }
 
-impl Way for Mymemcpy {
+impl Transport for Mymemcpy {
     fn send(&mut self, _message: &[u8]) -> Result<(), String> {
         Ok(())
     }
@@ -78,8 +79,8 @@ impl Way for Mymemcpy {
         vmsplice_copy(target, source, CALL_BYTES).map_err(|error| error.to_string())
     }
 
-    fn before(&mut self, stage: &Stage<'_>) -> Result<(), String> {
-        if stage.source.is_empty() { self.0.fill(stage) } else { Ok(()) }
+    fn before(&mut self, task: &Task, source: &[u8]) -> Result<(), String> {
+        if source.is_empty() { self.0.fill(task) } else { Ok(()) }
     }
 
     fn extra_bytes(&self) -> Option<u64> {

@@ -1,15 +1,13 @@
 //! How far a copy or a fill of one size is from what memory allows.
 
-use crate::record::Record;
-
-/// The experiment that tells what memory allows.
-pub const EXPERIMENT: &str = "memory.bandwidth";
+use haul_model::Record;
+use haul_model::experiment::{key, name};
 
 /// The bytes a second that a `copy.size` record moved, on all of its threads together, in GB/s
 /// (10^9). `None` where the record says no size or no time.
 #[must_use]
 pub fn throughput(record: &Record) -> Option<f64> {
-    let size_bytes = record.parameters.get("size_bytes")?.as_f64()?;
+    let size_bytes = record.parameters.get(key::SIZE_BYTES)?.as_f64()?;
     let is_time = record.metric == "time" && record.unit == "ns";
     let ns = record.median().filter(|ns| is_time && *ns > 0.0)?;
     // Bytes a nanosecond are GB/s.
@@ -23,7 +21,8 @@ pub fn throughput(record: &Record) -> Option<f64> {
 /// A copy inside the caches passes it: it is the limit of memory, not of caches.
 ///
 /// ```
-/// use haul_model::{Record, limit};
+/// use haul_model::Record;
+/// use haul_report::limit;
 /// let mut memory = Record::new("run", "memory.bandwidth", "avx2", "throughput", "GB/s")
 ///     .with("operation", "copy")
 ///     .with("threads", 2);
@@ -41,21 +40,21 @@ pub fn memory_limit<'a>(
     records: impl IntoIterator<Item = &'a Record>,
     record: &Record,
 ) -> Option<f64> {
-    let is_fill = record.parameters.get("function").is_some_and(|function| function == "memset");
+    let is_fill = record.parameters.get(key::FUNCTION).is_some_and(|function| function == "memset");
     let operation = if is_fill { "write" } else { "copy" };
     records
         .into_iter()
-        .filter(|limit| limit.experiment == EXPERIMENT && limit.unit == "GB/s")
+        .filter(|limit| limit.experiment == name::MEMORY_BANDWIDTH && limit.unit == "GB/s")
         .filter(|limit| limit.run == record.run && limit.machine == record.machine)
         .filter(|limit| threads(limit) == threads(record))
-        .filter(|limit| limit.parameters.get("operation").is_some_and(|name| name == operation))
+        .filter(|limit| limit.parameters.get(key::OPERATION).is_some_and(|name| name == operation))
         .filter_map(Record::median)
         .filter(|rate| *rate > 0.0)
         .max_by(f64::total_cmp)
 }
 
 fn threads(record: &Record) -> f64 {
-    record.parameters.get("threads").and_then(serde_json::Value::as_f64).unwrap_or(1.0)
+    record.parameters.get(key::THREADS).and_then(serde_json::Value::as_f64).unwrap_or(1.0)
 }
 
 #[cfg(test)]

@@ -13,8 +13,8 @@ use rustix::fs::{MemfdFlags, Mode};
 use rustix::mm::{MapFlags, ProtFlags};
 use rustix::pipe::{IoSliceRaw, SpliceFlags};
 
-use super::{Stage, Way, meet, path};
-use crate::channel::protocol::Side;
+use super::{Transport, meet, path};
+use crate::channel::protocol::{Side, Task};
 
 /// What the experiment gave vmsplice at a time: its PIPE_BUF, 4096 B.
 pub(super) const CALL_BYTES: usize = 4096;
@@ -109,7 +109,7 @@ impl Staged {
     }
 }
 
-impl Way for Staged {
+impl Transport for Staged {
     fn send(&mut self, message: &[u8]) -> Result<(), String> {
         self.part(message.len())?.copy_from_slice(message);
         self.turn.write_all(&[1]).map_err(|error| error.to_string())
@@ -123,8 +123,8 @@ impl Way for Staged {
 
     /// A makes room, and B maps it as soon as it is there. The memory is there before it is timed,
     /// as the experiment's was.
-    fn before(&mut self, stage: &Stage<'_>) -> Result<(), String> {
-        let bytes = stage.task.size * stage.task.count;
+    fn before(&mut self, task: &Task, _source: &[u8]) -> Result<(), String> {
+        let bytes = task.size * task.count;
         self.next = 0;
         if self.shared.as_ref().is_some_and(|shared| shared.bytes == bytes) {
             return Ok(());
@@ -171,7 +171,7 @@ impl Vmsplice {
     }
 }
 
-impl Way for Vmsplice {
+impl Transport for Vmsplice {
     fn send(&mut self, message: &[u8]) -> Result<(), String> {
         message.chunks(CALL_BYTES).try_for_each(|part| splice_into(&self.pipe, part))
     }

@@ -1,14 +1,21 @@
 //! `haul survey`: every way to move bytes on this machine, measured, tuned, and told.
+//!
+//! `plan` is what it measures, in which order and for how long.
+
+mod plan;
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use haul::sys::Sys;
+use haul_experiments::Experiment;
+use haul_measure::Caches;
 use haul_model::Bytes;
 
-use super::stage::{OnFailure, Runner, Stage};
-use super::{Command, channel, heap, plan, this_machine, tune};
+use self::plan::{Plan, Resources};
+use super::steps::{OnFailure, Runner};
+use super::{Command, channel, copy, heap, this_machine};
 use crate::arguments;
 use crate::error::Error;
 use crate::journal::{Journal, Outputs};
@@ -51,34 +58,33 @@ impl Command for Survey {
 
     fn run(&mut self, journal: &mut Journal) -> Result<(), Error> {
         let machine = this_machine();
-        let mut whole = self.whole(&machine);
+        let resources = Resources::of(&machine);
+        let mut plan = self.plan(&resources);
         tell_fallbacks(machine.processors);
         if self.is_plan {
-            return terminal::print(&self.shown(&whole).text());
+            return terminal::print(&self.shown(&plan, &resources.caches).text());
         }
-        let (deadline, time) = (Instant::now() + plan::limit(self.quick), whole.time());
-        let runner = Runner::new(&machine, journal, whole.steps(), time.whole())?;
+        let deadline = Instant::now() + plan::limit(self.quick);
+        let time = plan.time(&resources.caches);
+        let runner = Runner::new(&machine, journal, plan.steps().count(), time.whole())?;
         let mut runner = runner.until(deadline, time);
-        runner.stages(&mut whole.before, OnFailure::GoOn)?;
-        let tuning_time = plan::tuning_time(&whole.tuning);
-        let budget = (!STOP.load(Ordering::Relaxed))
-            .then(|| runner.allot(plan::TUNING, tuning_time))
-            .flatten();
-        if let Some(budget) = budget {
-            whole.tuning.budget = budget;
+        runner.steps(&mut plan.before, OnFailure::GoOn)?;
+        let tuning = &mut plan.tuning;
+        let is_stopped = STOP.load(Ordering::Relaxed);
+        if let Some(budget) = (!is_stopped).then(|| runner.allot(tuning)).flatten() {
+            tuning.budget = budget;
             let path = self.out.join(TUNING);
-            let tuned = tune::policy(&mut runner, &whole.tuning, &path, RECORDS);
-            if let Some(tuned) = runner.go_on(plan::TUNING, tuned)?.flatten() {
+            let tuned = copy::policy(&mut runner, tuning, &path, RECORDS);
+            if let Some(tuned) = runner.go_on(&tuning.name(), tuned)?.flatten() {
                 // What follows is measured as it will be once haul.toml is in use.
                 tuned.policy.install();
                 self.is_tuned = true;
             }
         }
         if !self.is_tuned {
-            // There is no haul.toml whose worth it would tell.
-            whole.after.iter_mut().for_each(Stage::without_untuned);
+            plan.after = plan::after_tuning(self.quick, &resources, false);
         }
-        runner.stages(&mut whole.after, OnFailure::GoOn)
+        runner.steps(&mut plan.after, OnFailure::GoOn)
     }
 
     fn render(&self, journal: &Journal) -> Result<(), Error> {
@@ -115,21 +121,21 @@ fn tell_fallbacks(processors: usize) {
 }
 
 impl Survey {
-    fn whole(&self, machine: &haul_model::Machine) -> plan::Whole {
+    fn plan(&self, resources: &Resources) -> Plan {
         let (heaps, heap_driver) = (heap::installed(), heap::driver());
-        let (ways, way_driver) = (channel::ways_of_this_system(), channel::driver());
-        let machine = plan::Machine::of(machine);
-        plan::whole(self.quick, &machine, (&heaps, &heap_driver), (&ways, &way_driver))
+        let (transports, end_driver) = (channel::transports_of_this_system(), channel::driver());
+        Plan::new(self.quick, resources, (&heaps, &heap_driver), (&transports, &end_driver))
     }
 
     /// The plan, and what it leaves of what the command promises.
-    fn shown(&self, whole: &plan::Whole) -> Table {
+    fn shown(&self, plan: &Plan, caches: &Caches) -> Table {
         let seconds = |time: Duration| format!("{:.2}", time.as_secs_f64());
         let mut table = Table::new(&["step", ">rounds s", ">beside s"]);
-        for (what, time) in whole.table() {
-            table.add(vec![what.to_owned(), seconds(time.rounds), seconds(time.beside)]);
+        for step in plan.steps() {
+            let time = step.time(caches);
+            table.add(vec![step.name(), seconds(time.rounds), seconds(time.beside)]);
         }
-        let (count, time) = (whole.steps(), whole.time());
+        let (count, time) = (plan.steps().count(), plan.time(caches));
         table.add(Vec::new());
         table.add(vec![format!("{count} steps"), seconds(time.rounds), seconds(time.beside)]);
         let (all, limit) = (seconds(time.whole()), seconds(plan::limit(self.quick)));
@@ -143,7 +149,7 @@ impl Survey {
         let mut last = vec![format!("page: {} (records: {RECORDS})", page.display())];
         if self.is_tuned {
             let tuning = self.out.join(TUNING);
-            last.push(tune::how_to_activate(&tuning));
+            last.push(copy::how_to_activate(&tuning));
         } else if journal.earlier().is_some() && self.out.join(TUNING).exists() {
             last.push(format!(
                 "{TUNING} is of an earlier survey, whose records are kept as {RECORDS}.old, .old.2 and so on."

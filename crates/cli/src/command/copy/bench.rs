@@ -7,13 +7,16 @@ use haul::sys::Sys;
 use haul_experiments::copy::drawn::Shape;
 use haul_experiments::copy::workload::Branches;
 use haul_experiments::copy::{Drawn, Function, Plain, Selection, Sizes, ThenRead, subjects};
+use haul_experiments::memory::Bandwidth;
 use haul_measure::distribution::{Alignment, Overlap, SIZE_MAX_BYTES};
-use haul_measure::{Distribution, Level, distribution};
-use haul_model::{Bytes, Comparison, Nanos, Record, Verdict, limit};
+use haul_measure::{Caches, Distribution, Level, distribution};
+use haul_model::experiment::{key, name};
+use haul_model::{Bytes, Comparison, Nanos, Record, Verdict};
+use haul_report::limit;
 
-use super::stage::{self, Stage, Work};
-use super::{Command, plan, this_machine};
 use crate::arguments;
+use crate::command::steps::{self, Steps};
+use crate::command::{Command, this_machine};
 use crate::error::Error;
 use crate::journal::{Journal, Outputs};
 use crate::terminal::{self, Table};
@@ -26,13 +29,13 @@ const BUDGET_EACH: Duration = Duration::from_secs(2);
 const DEFAULT_DISTRIBUTION: &str = "service";
 
 pub(super) struct Bench {
-    plan: Vec<Stage>,
+    steps: Steps,
     budget: Option<Duration>,
     json: bool,
 }
 
 impl Bench {
-    /// Resolves every name, reads every distribution, and makes the plan.
+    /// Resolves every name, reads every distribution, and lists the steps.
     ///
     /// # Errors
     /// A name is not known, a file is no distribution, or there are more threads than processors.
@@ -53,13 +56,14 @@ impl Bench {
             None => Alignment::default(),
         };
         let overlap = arguments.overlap.map_or_else(Overlap::default, |share| Overlap { share });
-        let machine = plan::Machine::of(&this_machine());
-        let (mut limits, mut works) = (Vec::new(), Vec::new());
+        let caches = Caches::from_sizes(&this_machine().caches_bytes);
+        let available_bytes = Sys::new().memory().available_bytes;
+        let (mut steps, mut asked): (Steps, Steps) = (Vec::new(), Vec::new());
         for &function in &arguments.function {
             let (drawn, swept) = selections(function, &arguments.kernel)?;
             for shape in &shapes {
                 for (level, then_read) in each(&levels_or(Level::L1), &readers) {
-                    works.push(Work::Drawn(Drawn {
+                    asked.push(Box::new(Drawn {
                         level,
                         threads,
                         subjects: drawn.clone(),
@@ -72,12 +76,13 @@ impl Bench {
                 }
             }
             if !sizes_bytes.is_empty() {
-                limits.push(plan::memory_limit(function, threads, &machine));
+                let limit = Bandwidth::limit(function, threads, &caches, available_bytes);
+                steps.push(Box::new(limit));
             }
             for &size in &sizes_bytes {
                 for (level, then_read) in each(&levels_of(size, levels_or(Level::Mixed)), &readers)
                 {
-                    works.push(Work::Sizes(Sizes {
+                    asked.push(Box::new(Sizes {
                         level,
                         threads,
                         subjects: swept.clone(),
@@ -88,8 +93,8 @@ impl Bench {
                 }
             }
         }
-        limits.extend(stage::evenly(works, arguments.budget, BUDGET_EACH));
-        Ok(Self { plan: limits, budget: arguments.budget, json: arguments.json })
+        steps.extend(steps::evenly(asked, arguments.budget, BUDGET_EACH));
+        Ok(Self { steps, budget: arguments.budget, json: arguments.json })
     }
 }
 
@@ -99,7 +104,7 @@ impl Command for Bench {
     }
 
     fn run(&mut self, journal: &mut Journal) -> Result<(), Error> {
-        stage::measure(&mut self.plan, self.budget, journal)
+        steps::measure(&mut self.steps, self.budget, journal)
     }
 
     fn render(&self, journal: &Journal) -> Result<(), Error> {
@@ -226,9 +231,9 @@ pub(super) fn comparisons<'a>(records: impl Iterator<Item = &'a Record>) -> Tabl
     let mut table = Table::new(&headings);
     let mut last_size = None;
     // What memory allows is a rate, of which more is better: a column here, no row.
-    for record in records.iter().filter(|record| record.experiment != limit::EXPERIMENT) {
+    for record in records.iter().filter(|record| record.experiment != name::MEMORY_BANDWIDTH) {
         let Some(comparison) = &record.comparison else { continue };
-        let size = record.parameters.get("size_bytes");
+        let size = record.parameters.get(key::SIZE_BYTES);
         if last_size.is_some_and(|last| last != size) && has_rates {
             table.add(Vec::new());
         }
@@ -260,7 +265,7 @@ const READER_COLUMN: usize = 4;
 
 /// What of each target is read right after its call.
 fn reader(record: &Record) -> &str {
-    let said = record.parameters.get("then_read").and_then(|value| value.as_str());
+    let said = record.parameters.get(key::THEN_READ).and_then(|value| value.as_str());
     said.unwrap_or(ThenRead::Nothing.name())
 }
 
@@ -293,15 +298,15 @@ fn what(record: &Record) -> Vec<String> {
         Some(value) => value.as_str().map_or_else(|| value.to_string(), str::to_owned),
         None => String::new(),
     };
-    let sizes = match record.parameters.get("size_bytes").and_then(|size| size.as_u64()) {
+    let sizes = match record.parameters.get(key::SIZE_BYTES).and_then(|size| size.as_u64()) {
         Some(size) => Bytes(size).to_string(),
-        None => text("distribution") + &text("size_class"),
+        None => text(key::DISTRIBUTION) + &text(key::SIZE_CLASS),
     };
     vec![
-        text("function"),
+        text(key::FUNCTION),
         sizes,
-        text("level"),
-        text("threads"),
+        text(key::LEVEL),
+        text(key::THREADS),
         record.subject.clone(),
         record.median().map_or(String::new(), |ns| Nanos(ns).to_string()),
     ]

@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 
 use haul::channel::{Account, Buffer, Building, Channel, Listener, Mechanism, Settings};
 
-use super::{Stage, Way, meet, path};
+use super::{Transport, meet, path};
 use crate::channel::content;
-use crate::channel::protocol::{Kind, Side};
+use crate::channel::protocol::{Kind, Side, Task};
 
 /// One page of so many is written to by the receiver of what was built in place: what a program
 /// changes of a large message is little, and of what came sealed a page that is written to is
@@ -82,7 +82,8 @@ impl Meeting {
 impl Haul {
     /// Meets the other end, for `haul:auto` or a mechanism.
     pub(super) fn open(name: &str, side: Side, folder: &Path) -> Result<Self, String> {
-        let asked = name.strip_prefix("haul:").ok_or_else(|| format!("no way is called {name}"))?;
+        let asked =
+            name.strip_prefix("haul:").ok_or_else(|| format!("no transport is called {name}"))?;
         let (asked, verifies) = match asked.strip_suffix(INTEGRITY) {
             Some(asked) => (asked, true),
             None => (asked, false),
@@ -135,19 +136,19 @@ impl Haul {
 
     /// Makes the channel anew where it had its tasks and goes by memory of its own. The one before
     /// goes after that, or its memory would come back.
-    fn renew(&mut self, stage: &Stage<'_>) -> Result<(), String> {
+    fn renew(&mut self, task: &Task) -> Result<(), String> {
         let has_ring = matches!(self.mechanism, None | Some(Mechanism::Inline | Mechanism::Ring));
         self.tasks += 1;
-        // Of a target without pages a new channel knows nothing, and takes another way for the
-        // first message.
-        if !has_ring || stage.task.is_cold || self.tasks <= TASKS_OF_A_CHANNEL {
+        // Of a target without pages a new channel knows nothing, and takes another mechanism for
+        // the first message.
+        if !has_ring || task.is_cold || self.tasks <= TASKS_OF_A_CHANNEL {
             return Ok(());
         }
         self.tasks = 1;
         self.channel = self.meeting.connect()?;
-        let bytes = stage.task.size.min(WARMING_BYTES_MAX);
+        let bytes = task.size.min(WARMING_BYTES_MAX);
         let mut message = vec![0; bytes];
-        let comes_back = stage.task.kind == Kind::Echo;
+        let comes_back = task.kind == Kind::Echo;
         for _ in 0..(WARMING_BYTES_MAX / bytes).clamp(1, WARMING_MESSAGES_MAX) {
             match self.meeting.side {
                 Side::A => {
@@ -178,7 +179,7 @@ impl Haul {
     }
 }
 
-impl Way for Haul {
+impl Transport for Haul {
     fn send(&mut self, message: &[u8]) -> Result<(), String> {
         let sent = match self.built.pop_front() {
             Some(building) => self.channel.send_built(building),
@@ -211,14 +212,14 @@ impl Way for Haul {
         Ok(())
     }
 
-    fn before(&mut self, stage: &Stage<'_>) -> Result<(), String> {
+    fn before(&mut self, task: &Task, source: &[u8]) -> Result<(), String> {
         self.built.clear();
         self.kept.clear();
-        self.renew(stage)?;
+        self.renew(task)?;
         self.extra_bytes = 0;
-        self.seed = stage.task.seed;
+        self.seed = task.seed;
         if self.is_sealed() {
-            for message in stage.source.chunks(stage.task.size) {
+            for message in source.chunks(task.size) {
                 let mut building =
                     Building::new(message.len()).map_err(|error| error.to_string())?;
                 building.copy_from_slice(message);

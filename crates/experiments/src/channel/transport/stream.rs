@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 
-use super::{Way, meet, path};
+use super::{Transport, meet, path};
 use crate::channel::protocol::Side;
 
 /// A pipe each way: standard input and standard output, which the run has connected.
@@ -49,7 +49,7 @@ impl Unix {
     }
 }
 
-impl Way for Pipe {
+impl Transport for Pipe {
     fn send(&mut self, message: &[u8]) -> Result<(), String> {
         self.output.write_all(message).map_err(|error| error.to_string())
     }
@@ -64,7 +64,7 @@ impl Way for Pipe {
     }
 }
 
-impl Way for Unix {
+impl Transport for Unix {
     fn send(&mut self, message: &[u8]) -> Result<(), String> {
         self.stream.write_all(message).map_err(|error| error.to_string())
     }

@@ -1,0 +1,29 @@
+//! `haul copy`: one module a subcommand.
+//!
+//! From the bottom up:
+//!
+//! - `list`: `haul copy list`;
+//! - `bench`: `haul copy bench`;
+//! - `tune`: `haul copy tune`.
+
+mod bench;
+mod list;
+mod tune;
+
+pub(super) use tune::{how_to_activate, policy};
+
+use super::Command;
+use crate::arguments::Copy;
+use crate::error::Error;
+
+/// The subcommand that the arguments ask for.
+///
+/// # Errors
+/// A name is not known, an input cannot be read, or a value is beyond what this machine has.
+pub(super) fn of(arguments: Copy) -> Result<Box<dyn Command>, Error> {
+    Ok(match arguments {
+        Copy::List(arguments) => Box::new(list::List::new(arguments)),
+        Copy::Tune(arguments) => Box::new(tune::Tune::check(arguments)?),
+        Copy::Bench(arguments) => Box::new(bench::Bench::check(arguments)?),
+    })
+}

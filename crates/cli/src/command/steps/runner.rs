@@ -1,0 +1,231 @@
+//! What all steps of a command share: the run, its progress, its schedule.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use haul_experiments::drive::Program;
+use haul_experiments::experiment::Time;
+use haul_experiments::{Context, Experiment};
+use haul_measure::Caches;
+use haul_model::{Machine, Record};
+
+use super::schedule::Schedule;
+use crate::command::this_machine;
+use crate::error::Error;
+use crate::journal::Journal;
+use crate::progress::Progress;
+use crate::stop::{self, STOP};
+use crate::terminal;
+
+/// Time beyond its budget that a command takes without saying so first.
+const OVERRUN: Duration = Duration::from_secs(2);
+
+/// What is measured, one after the other.
+pub(in crate::command) type Steps = Vec<Box<dyn Experiment>>;
+
+/// What becomes of a plan when one of its steps fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::command) enum OnFailure {
+    /// It ends: the step is what was asked for.
+    End,
+    /// It goes on, and says so: the other steps are worth having.
+    GoOn,
+}
+
+/// What all steps of a command share.
+pub(in crate::command) struct Runner<'a> {
+    machine: &'a Machine,
+    caches: Caches,
+    journal: &'a mut Journal,
+    progress: Progress,
+    run: String,
+    schedule: Schedule,
+    /// Whether the deadline has passed, and somebody was told.
+    is_over: bool,
+}
+
+impl<'a> Runner<'a> {
+    /// Opens the run: watches for Ctrl-C, and writes the machine, which every record refers to.
+    ///
+    /// # Errors
+    /// Ctrl-C cannot be watched for, or the machine cannot be written.
+    pub(in crate::command) fn new(
+        machine: &'a Machine,
+        journal: &'a mut Journal,
+        steps: usize,
+        total: Duration,
+    ) -> Result<Self, Error> {
+        stop::watch()?;
+        journal.add(machine.clone());
+        journal.check()?;
+        let progress = Progress::new(steps, total);
+        let schedule = Schedule::endless();
+        let (run, caches) = (run_name(), Caches::from_sizes(&machine.caches_bytes));
+        Ok(Self { machine, caches, journal, progress, run, schedule, is_over: false })
+    }
+
+    /// The same, its steps shortened so that all of them, which take `total`, keep the deadline.
+    /// None begins after it.
+    pub(in crate::command) fn until(self, deadline: Instant, total: Time) -> Self {
+        Self { schedule: Schedule::until(deadline, total), ..self }
+    }
+
+    /// The machine that records are of.
+    pub(in crate::command) fn machine_id(&self) -> &'a str {
+        &self.machine.id
+    }
+
+    /// What was recorded so far.
+    pub(in crate::command) fn records(&self) -> impl Iterator<Item = &Record> {
+        self.journal.records()
+    }
+
+    /// Does the steps one after the other, until one fails or somebody says stop.
+    ///
+    /// # Errors
+    /// A record cannot be written; or a step fails, and that ends the plan.
+    pub(in crate::command) fn steps(
+        &mut self,
+        steps: &mut Steps,
+        failing: OnFailure,
+    ) -> Result<(), Error> {
+        for step in steps {
+            if STOP.load(Ordering::Relaxed) {
+                break;
+            }
+            let (what, time) = (step.name(), step.time(&self.caches));
+            let Some(budget) = self.allot(&**step) else { break };
+            step.set_budget(budget);
+            let done = self.step(&what, time.whole(), |context| step.measure(context));
+            match failing {
+                OnFailure::End => done?,
+                OnFailure::GoOn => {
+                    self.go_on(&what, done)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Turns an experiment's failure into a warning: the other steps are worth having.
+    ///
+    /// # Errors
+    /// Every other failure.
+    pub(in crate::command) fn go_on<T>(
+        &self,
+        what: &str,
+        done: Result<T, Error>,
+    ) -> Result<Option<T>, Error> {
+        match done {
+            Err(error @ Error::Experiment(_)) => {
+                self.progress.say(&format!("haul: warning: {what} is left out: {error}"));
+                Ok(None)
+            }
+            other => other.map(Some),
+        }
+    }
+
+    /// What the rounds of the next step may take. `None` where the plan is out of time: then
+    /// somebody is told of the steps that are left out.
+    pub(in crate::command) fn allot(&mut self, step: &dyn Experiment) -> Option<Duration> {
+        let rounds = self.schedule.next(step.time(&self.caches), Instant::now());
+        if rounds.is_none() && !self.is_over {
+            self.is_over = true;
+            self.progress.say(&format!(
+                "haul: warning: out of time, {} steps are left out, from {} on; this machine is \
+                 busy: run again when it is quiet",
+                self.progress.steps_left(),
+                step.name()
+            ));
+        }
+        rounds
+    }
+
+    /// Does one step, which takes so long, with its records going to the journal as they are
+    /// complete.
+    ///
+    /// # Errors
+    /// A record cannot be written, or the experiment fails.
+    pub(in crate::command) fn step<T>(
+        &mut self,
+        what: &str,
+        time: Duration,
+        measure: impl FnOnce(&mut Context<'_>) -> Result<T, haul_experiments::Error>,
+    ) -> Result<T, Error> {
+        self.progress.begin(what, time);
+        let (journal, progress) = (&mut *self.journal, &self.progress);
+        let mut context = Context {
+            run: self.run.clone(),
+            machine: self.machine.id.clone(),
+            stop: &STOP,
+            caches: self.caches,
+            cpus: Vec::new(),
+            sink: &mut |record| journal.add(record),
+            progress: &mut |step| progress.advance(&step.what),
+            warn: &mut |text| progress.say(&format!("haul: warning: {text}")),
+        };
+        let outcome = measure(&mut context);
+        self.journal.check()?;
+        Ok(outcome?)
+    }
+}
+
+/// The steps with a budget each: of `budget` together, or `each` for each of them in the mean.
+/// Large sizes, whose every round takes long, get more of it than small ones.
+pub(in crate::command) fn evenly(
+    mut steps: Steps,
+    budget: Option<Duration>,
+    each: Duration,
+) -> Steps {
+    let count = u32::try_from(steps.len()).unwrap_or(u32::MAX);
+    let whole = budget.unwrap_or(each * count);
+    let weights: f64 = steps.iter().map(|step| step.weight()).sum();
+    for step in &mut steps {
+        let share = step.weight() / weights;
+        step.set_budget(whole.mul_f64(share));
+    }
+    steps
+}
+
+/// Measures what was asked for until one step fails, in this time where one was given: if it takes
+/// much longer, that is said before it begins.
+///
+/// # Errors
+/// There is no memory for one of the steps; and as [`Runner::new`] and [`Runner::steps`].
+pub(in crate::command) fn measure(
+    steps: &mut Steps,
+    budget: Option<Duration>,
+    journal: &mut Journal,
+) -> Result<(), Error> {
+    for step in steps.iter() {
+        step.check_memory()?;
+    }
+    let machine = this_machine();
+    let caches = Caches::from_sizes(&machine.caches_bytes);
+    let time: Time = steps.iter().map(|step| step.time(&caches)).sum();
+    if budget.is_some() && time.beside > OVERRUN.max(time.rounds / 4) {
+        terminal::say(&format!(
+            "haul: this takes about {:.0} s: the {:.0} s of --budget are for rounds; preparing, proving \
+             and the fewest rounds of each take the rest",
+            time.whole().as_secs_f64(),
+            time.rounds.as_secs_f64()
+        ));
+    }
+    let mut runner = Runner::new(&machine, journal, steps.len(), time.whole())?;
+    runner.steps(steps, OnFailure::End)
+}
+
+/// This program and the arguments of one of its commands, for a child process.
+pub(in crate::command) fn this_program(command: [&str; 2]) -> Program {
+    // Without /proc, the path that the kernel was given when it started this process.
+    let started = || OsStr::from_bytes(rustix::param::linux_execfn().to_bytes()).into();
+    let path = std::env::current_exe().unwrap_or_else(|_| started());
+    Program::new(path).with(command.map(OsString::from).into())
+}
+
+/// The second it began in and the process tell one machine's runs apart.
+fn run_name() -> String {
+    format!("{}-{}", haul_experiments::context::now(), std::process::id())
+}

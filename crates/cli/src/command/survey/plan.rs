@@ -1,0 +1,325 @@
+//! What a survey measures, in which order and for how long.
+//!
+//! Every step has its time for rounds and says what it takes beside them ([`Experiment::beside`]).
+//! The sums are checked by tests on small and large machines: a quick survey plans at most 27 s and
+//! a full one at most 225 s, of the 30 s and 4 minutes that it promises. What a step takes more
+//! comes off the rounds of the others (`schedule`), so that none is left out.
+
+#[cfg(test)]
+mod tests;
+
+use std::time::Duration;
+
+use haul::sys::Sys;
+use haul_experiments::Experiment;
+use haul_experiments::channel::{self, Launch, Subject, Target};
+use haul_experiments::copy::drawn::Shape;
+use haul_experiments::copy::tune::Tune;
+use haul_experiments::copy::{Drawn, Function, Sizes};
+use haul_experiments::drive::Program;
+use haul_experiments::experiment::Time;
+use haul_experiments::heap::{self, Extent as HeapExtent, Found, Shape as Block, Test};
+use haul_experiments::memory::fault::Touch;
+use haul_experiments::memory::{Bandwidth, Extent as Walk, Fault, Operation};
+use haul_measure::distribution::built_in;
+use haul_measure::{Caches, Level};
+use haul_model::{Bytes, Machine, SizeClass};
+
+use crate::command::steps::Steps;
+
+/// What a plan is made for.
+#[derive(Clone, Debug)]
+pub(super) struct Resources {
+    /// Caches of one core.
+    pub(super) caches: Caches,
+    /// Processors that this process may run on.
+    pub(super) processors: usize,
+    /// Memory that can be used, in bytes.
+    pub(super) available_bytes: u64,
+}
+
+impl Resources {
+    /// What this machine has to give now.
+    pub(super) fn of(machine: &Machine) -> Self {
+        Self {
+            caches: Caches::from_sizes(&machine.caches_bytes),
+            processors: machine.processors,
+            available_bytes: Sys::new().memory().available_bytes,
+        }
+    }
+}
+
+/// How much of everything.
+struct Extent {
+    bandwidth: Walk,
+    fault: Duration,
+    class: Duration,
+    drawn: Duration,
+    size: Duration,
+    /// Sizes go up by this many powers of two at a time.
+    octaves: usize,
+    size_max_bytes: usize,
+    distributions: &'static [&'static str],
+    heap: Duration,
+    channel: Duration,
+    /// Sizes of messages between two processes, and those that are moved with a busy processor too.
+    channel_sizes: &'static [usize],
+    channel_sizes_busy: &'static [usize],
+    /// Sizes that are measured with haul's choice and what it chooses from alone: all transports
+    /// would take seconds each.
+    channel_sizes_large: &'static [usize],
+    /// Blocks of a round of growth. DPDK's times grow with the square of it.
+    heap_count: usize,
+}
+
+/// The distribution that stands for what services copy.
+const SERVICE: &str = "service";
+
+const QUICK: Extent = Extent {
+    bandwidth: Walk::QUICK,
+    fault: Duration::from_millis(400),
+    class: Duration::from_millis(300),
+    drawn: Duration::from_millis(350),
+    size: Duration::from_millis(400),
+    octaves: 3,
+    size_max_bytes: 16 << 20,
+    distributions: &[SERVICE],
+    heap: Duration::from_millis(300),
+    channel: Duration::from_millis(300),
+    channel_sizes: &[64, 4 << 10, 64 << 10, 1 << 20],
+    channel_sizes_busy: &[],
+    channel_sizes_large: &[],
+    heap_count: 400,
+};
+
+const FULL: Extent = Extent {
+    bandwidth: Walk::FULL,
+    fault: Duration::from_millis(1000),
+    class: Duration::from_millis(1100),
+    drawn: Duration::from_millis(1300),
+    size: Duration::from_millis(1300),
+    octaves: 1,
+    size_max_bytes: 256 << 20,
+    distributions: &[SERVICE, "packets", "messages", "storage"],
+    heap: Duration::from_millis(500),
+    channel: Duration::from_millis(300),
+    channel_sizes: &[64, 1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 16 << 20],
+    channel_sizes_busy: &[16 << 10, 64 << 10, 256 << 10, 1 << 20, 16 << 20],
+    channel_sizes_large: &[64 << 20],
+    heap_count: 2000,
+};
+
+/// How often transfers of a size are measured where the hypervisor disturbs them: the table of
+/// channels stands on those that it left alone. Nothing is planned for it, for at a quiet time it
+/// takes nothing.
+const CHANNEL_TRIES: u32 = 2;
+
+/// When a survey begins no further step, and what its steps are shortened to keep: what the command
+/// promises (30 s, 4 minutes), less what the last step takes on a busy machine and a second for the
+/// page.
+pub(super) fn limit(quick: bool) -> Duration {
+    Duration::from_secs(if quick { 28 } else { 230 })
+}
+
+/// How the policy of copies is found.
+fn tuning(quick: bool) -> Tune {
+    if quick {
+        // Twice the last cache of most machines: enough to see where streaming wins.
+        let size_max_bytes = Some(32 << 20);
+        return Tune { budget: Duration::from_secs(5), size_max_bytes, ..Tune::default() };
+    }
+    Tune { budget: Duration::from_secs(40), ..Tune::default() }
+}
+
+/// All that a survey does, in its order.
+pub(super) struct Plan {
+    /// What the policy of copies does not change, or what needs none.
+    pub(super) before: Steps,
+    /// How the policy is found.
+    pub(super) tuning: Tune,
+    /// What is measured with what was found.
+    pub(super) after: Steps,
+}
+
+impl Plan {
+    /// A survey with these resources, these heaps and these transports to another process, the
+    /// baseline first in each.
+    pub(super) fn new(
+        quick: bool,
+        resources: &Resources,
+        heap: Heaps<'_>,
+        channel: Transports<'_>,
+    ) -> Self {
+        let mut before = before_tuning(quick, resources);
+        before.extend(heaps(quick, resources, heap.0, heap.1));
+        before.extend(channels(quick, resources, channel.0, channel.1));
+        Self { before, tuning: tuning(quick), after: after_tuning(quick, resources, true) }
+    }
+
+    /// Every step.
+    pub(super) fn steps(&self) -> impl Iterator<Item = &dyn Experiment> {
+        let [before, after] = [&self.before, &self.after].map(|steps| steps.iter().map(|it| &**it));
+        before.chain(std::iter::once(&self.tuning as &dyn Experiment)).chain(after)
+    }
+
+    /// The time of all of it.
+    pub(super) fn time(&self, caches: &Caches) -> Time {
+        self.steps().map(|step| step.time(caches)).sum()
+    }
+}
+
+/// Heaps and transports with the program that drives them.
+pub(super) type Heaps<'a> = (&'a [Found], &'a Program);
+pub(super) type Transports<'a> = (&'a [Subject], &'a Launch);
+
+/// What is measured before the thresholds are found: what they do not change.
+fn before_tuning(quick: bool, resources: &Resources) -> Steps {
+    let extent = if quick { QUICK } else { FULL };
+    let mut steps: Steps = Vec::new();
+    for threads in thread_counts(resources.processors, quick) {
+        for operation in Operation::ALL {
+            let Resources { caches, available_bytes, .. } = resources;
+            let walk = extent.bandwidth;
+            let bandwidth = Bandwidth::new(operation, threads, walk, caches, *available_bytes);
+            steps.push(Box::new(bandwidth));
+        }
+    }
+    for touch in [Touch::Write, Touch::Read] {
+        steps.push(Box::new(Fault { touch, budget: extent.fault }));
+    }
+    for function in Function::ALL {
+        for (first, last) in [(0, 16), (17, 64), (65, 256)] {
+            let class = SizeClass { first: Bytes(first), last: Bytes(last) };
+            let drawn = Drawn::new(function, Shape::SizeClass(class));
+            steps.push(Box::new(Drawn { budget: extent.class, ..drawn }));
+        }
+    }
+    steps
+}
+
+/// What is measured with the thresholds that were found. Without a haul.toml there is nothing whose
+/// worth haul under the default policy would tell.
+pub(super) fn after_tuning(quick: bool, resources: &Resources, is_tuned: bool) -> Steps {
+    let extent = if quick { QUICK } else { FULL };
+    let drawn = |function, name: &str| {
+        let distribution = built_in::get(name).expect("it ships with haul: a test holds that");
+        let drawn = Drawn::new(function, Shape::Distribution(distribution.clone()));
+        Drawn { budget: extent.drawn, ..drawn }
+    };
+    let mut steps: Steps = Vec::new();
+    for (function, levels) in [
+        (Function::Memcpy, &Level::ALL[..]),
+        (Function::Memmove, &[Level::L1]),
+        (Function::Memset, &[Level::L1]),
+    ] {
+        for &name in extent.distributions {
+            for &level in levels {
+                // What the page's first sentence is about.
+                let untuned = is_tuned && name == SERVICE && level == Level::L1;
+                steps.push(Box::new(Drawn { level, untuned, ..drawn(function, name) }));
+            }
+        }
+    }
+    if resources.processors >= 2 && !quick {
+        for level in Level::ALL {
+            let of_one = drawn(Function::Memcpy, SERVICE);
+            steps.push(Box::new(Drawn { level, threads: 2, ..of_one }));
+        }
+    }
+    for (function, share) in [(Function::Memcpy, 1), (Function::Memset, 2)] {
+        for size in sizes_bytes(&extent, resources) {
+            let budget = extent.size / share;
+            steps.push(Box::new(Sizes { budget, ..Sizes::new(function, vec![size]) }));
+        }
+    }
+    steps
+}
+
+/// Allocation beside these heaps, the baseline first: the seed's growth, and pairs on one processor
+/// and on all.
+fn heaps(quick: bool, resources: &Resources, heaps: &[Found], driver: &Program) -> Steps {
+    let extent = if quick { QUICK } else { FULL };
+    let step = |test: Test, block: Block, threads: usize| -> Box<dyn Experiment> {
+        let usual = test.extent(block);
+        Box::new(heap::Bench {
+            test,
+            extent: HeapExtent { count: extent.heap_count, ..usual },
+            threads,
+            shared: false,
+            pool: true,
+            grow_ahead_bytes: test.grow_ahead_bytes(),
+            ready_bytes: 0,
+            heaps: heaps.to_vec(),
+            driver: driver.clone(),
+            budget: extent.heap,
+            seed: 1,
+        })
+    };
+    let page = Block { size: 4096, align: 4096 };
+    let small = Block { size: 64, align: 16 };
+    let mut steps = vec![step(Test::Growth, page, 1), step(Test::Pairs, small, 1)];
+    if !quick {
+        steps.insert(1, step(Test::Mixed, page, 1));
+        if resources.processors > 1 {
+            steps.push(step(Test::Pairs, small, resources.processors));
+        }
+    }
+    steps
+}
+
+/// Transfers to another process by every transport of these, the baseline first; none where two
+/// processes have not two processors.
+fn channels(quick: bool, resources: &Resources, subjects: &[Subject], driver: &Launch) -> Steps {
+    let extent = if quick { QUICK } else { FULL };
+    let step = |size: usize, is_busy: bool, subjects: &[Subject]| -> Box<dyn Experiment> {
+        Box::new(channel::Bench {
+            size,
+            target: Target::Warm,
+            is_busy,
+            subjects: subjects.to_vec(),
+            driver: driver.clone(),
+            left_out: Vec::new(),
+            budget: extent.channel,
+            tries: CHANNEL_TRIES,
+            seed: 1,
+        })
+    };
+    if resources.processors < 2 {
+        return Vec::new();
+    }
+    let few: Vec<Subject> = subjects.iter().filter(|it| is_chosen_from(it)).cloned().collect();
+    let free = extent.channel_sizes.iter().map(|&size| step(size, false, subjects));
+    let large = extent.channel_sizes_large.iter().map(|&size| step(size, false, &few));
+    let busy = extent.channel_sizes_busy.iter().map(|&size| step(size, true, &few));
+    free.chain(large).chain(busy).collect()
+}
+
+/// Whether haul's choice, what it chooses from, or what these are compared with.
+fn is_chosen_from(subject: &Subject) -> bool {
+    let name = &subject.name;
+    name == "pipe" || name == "haul:auto" || channel::choice::is_one(name)
+}
+
+/// Powers of two up to what there are processors, at even distances where they are many, and all of
+/// them.
+fn thread_counts(processors: usize, quick: bool) -> Vec<usize> {
+    if quick {
+        return if processors > 1 { vec![1, processors] } else { vec![1] };
+    }
+    /// Doublings that are worth a step each.
+    const COUNTS_MAX: usize = 4;
+    let doublings: Vec<usize> =
+        (0..usize::BITS).map(|bit| 1 << bit).take_while(|&count| count < processors).collect();
+    let apart = doublings.len().div_ceil(COUNTS_MAX).max(1);
+    let mut counts: Vec<usize> = doublings.into_iter().step_by(apart).collect();
+    counts.push(processors);
+    counts
+}
+
+fn sizes_bytes(extent: &Extent, resources: &Resources) -> Vec<usize> {
+    /// From here on haul chooses between kernels.
+    const FIRST: usize = 2 << 10;
+    let fits = |size: &usize| *size as u64 <= resources.available_bytes / 4;
+    let all = (FIRST.ilog2()..=extent.size_max_bytes.ilog2()).map(|bit| 1 << bit);
+    all.step_by(extent.octaves).filter(fits).collect()
+}

@@ -1,0 +1,103 @@
+use std::time::Instant;
+
+use super::*;
+use crate::command::steps::Schedule;
+
+fn resources(processors: usize, available_bytes: u64) -> Resources {
+    let caches = Caches::from_sizes(&[32 << 10, 1 << 20, 32 << 20]);
+    Resources { caches, processors, available_bytes }
+}
+
+fn plan(quick: bool, resources: &Resources) -> Plan {
+    let heap_driver = Program::new("haul");
+    let end_driver = Launch { program: Program::new("haul"), starts_both: false };
+    // As many as there can be.
+    let heap = Found { peer: heap::Peer::Haul, library: None };
+    let heaps = vec![heap; heap::Peer::ALL.len()];
+    let subject = Subject { name: "haul:ring".into(), found: None };
+    let subjects = vec![subject; SUBJECTS];
+    Plan::new(quick, resources, (&heaps, &heap_driver), (&subjects, &end_driver))
+}
+
+/// haul's choice twice, its mechanisms, and three that every system has.
+const SUBJECTS: usize = 2 + haul::channel::Mechanism::ALL.len() + 3;
+
+#[test]
+fn two_ends_want_two_processors() {
+    let alone = plan(false, &resources(1, 64 << 30));
+    assert!(!alone.before.iter().any(|step| step.name().starts_with("transfer")));
+    let plan = plan(true, &resources(2, 64 << 30));
+    assert!(plan.before.iter().any(|step| step.name() == "transfer of 1 MiB, warm target"));
+}
+
+/// Of 30 s and 4 minutes: what is left over is for a machine that is slower than the plan says.
+#[test]
+fn plans_keep_within_their_promise_on_small_and_large_machines() {
+    for processors in [1, 2, 8, 128, 1024] {
+        let resources = resources(processors, 64 << 30);
+        for (quick, most) in [(true, 27), (false, 225)] {
+            let time = plan(quick, &resources).time(&resources.caches);
+            let whole = time.whole();
+            assert!(whole <= Duration::from_secs(most), "{quick} on {processors}: {time:?}");
+            assert!(whole < limit(quick), "{quick} on {processors}");
+        }
+    }
+}
+
+/// Late by a quarter of its time at the first step already, none is left out.
+#[test]
+fn no_step_is_left_out_where_all_of_them_take_longer_than_they_say() {
+    for quick in [true, false] {
+        let resources = resources(2, 64 << 30);
+        let plan = plan(quick, &resources);
+        let start = Instant::now();
+        let (mut now, deadline) = (start, start + limit(quick));
+        let mut schedule = Schedule::until(deadline, plan.time(&resources.caches));
+        for step in plan.steps() {
+            let time = step.time(&resources.caches);
+            let rounds = schedule.next(time, now);
+            let rounds = rounds.unwrap_or_else(|| panic!("{} is left out", step.name()));
+            now += rounds + time.beside * 3 / 2;
+        }
+    }
+}
+
+#[test]
+fn little_memory_means_smaller_sizes_and_no_error() {
+    let sizes = sizes_bytes(&FULL, &resources(2, 64 << 20));
+    assert!(!sizes.is_empty() && sizes.iter().all(|size| *size <= 16 << 20), "{sizes:?}");
+}
+
+#[test]
+fn a_full_plan_covers_what_the_page_speaks_of() {
+    let names = |steps: &Steps| -> Vec<String> { steps.iter().map(|it| it.name()).collect() };
+    let plan_of_two = plan(false, &resources(2, 64 << 30));
+    let after = names(&plan_of_two.after);
+    for what in [
+        "memcpy, service, cold",
+        "memset, storage, l1",
+        "memcpy, 256 MiB",
+        "memset, 2 KiB",
+        "memcpy, service, mixed, 2 threads",
+    ] {
+        assert!(after.iter().any(|name| name == what), "{what}: {after:?}");
+    }
+    let before = names(&plan_of_two.before);
+    for what in
+        ["heap growth, 4 KiB aligned to 4 KiB", "heap pairs, 64 B aligned to 16 B, 2 threads"]
+    {
+        assert!(before.iter().any(|name| name == what), "{what}: {before:?}");
+    }
+    let alone = names(&plan(false, &resources(1, 64 << 30)).after);
+    assert!(!alone.iter().any(|name| name.contains("threads")), "{alone:?}");
+}
+
+#[test]
+fn threads_double_up_to_all_processors() {
+    assert_eq!(thread_counts(1, false), [1]);
+    assert_eq!(thread_counts(6, false), [1, 2, 4, 6]);
+    assert_eq!(thread_counts(8, false), [1, 2, 4, 8]);
+    assert_eq!(thread_counts(128, false), [1, 4, 16, 64, 128]);
+    assert_eq!(thread_counts(8, true), [1, 8]);
+    assert_eq!(thread_counts(1, true), [1]);
+}

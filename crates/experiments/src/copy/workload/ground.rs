@@ -1,0 +1,92 @@
+//! What a thread's lists were drawn for, and the memory that it asks for.
+
+use haul::sys::Sys;
+use haul_measure::Error;
+use haul_measure::memory::{Pages, Region, check_available};
+use haul_measure::placement::resident::Resident;
+use haul_measure::placement::{Operation, Placement};
+use haul_measure::random::Random;
+
+use super::LINE_BYTES;
+use crate::copy::operations::READ_SLACK_BYTES;
+
+/// What lists were drawn for.
+#[derive(Debug)]
+pub(super) enum Ground {
+    Level(Placement),
+    Resident(Resident),
+    Apart(Pair),
+}
+
+/// How far a target lies above its source.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Apart {
+    /// Bytes: the least multiple of so many that keeps the two from overlapping ...
+    pub multiple_of: usize,
+    /// ... and so many bytes beyond it.
+    pub and: usize,
+}
+
+/// Two buffers at one distance.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Pair {
+    size_bytes: usize,
+    distance_bytes: usize,
+}
+
+impl Pair {
+    /// Room to move both by.
+    const ROOM_BYTES: usize = 64 << 10;
+
+    pub(super) fn new(size_bytes: usize, apart: Apart) -> Self {
+        let least = size_bytes + Self::ROOM_BYTES;
+        let distance_bytes = least.next_multiple_of(apart.multiple_of) + apart.and;
+        Self { size_bytes, distance_bytes }
+    }
+
+    pub(super) fn draw(self, random: &mut Random) -> Operation {
+        let source = random.below(Self::ROOM_BYTES / LINE_BYTES) * LINE_BYTES;
+        Operation { source, target: source + self.distance_bytes, size: self.size_bytes }
+    }
+
+    pub(super) fn region_bytes(self) -> usize {
+        self.distance_bytes + Self::ROOM_BYTES + self.size_bytes + READ_SLACK_BYTES
+    }
+
+    /// The memory, touched where buffers lie: between two that are far apart there is none.
+    pub(super) fn region(self) -> Result<Region, Error> {
+        let used = Self::ROOM_BYTES + self.size_bytes + READ_SLACK_BYTES;
+        check_available(2 * used as u64, &Sys::new())?;
+        let mut region = Region::unasked(self.region_bytes(), Pages::Base)?;
+        let bytes = region.as_mut_slice();
+        for start in [0, self.distance_bytes] {
+            bytes[start..start + used].fill(1);
+        }
+        Ok(region)
+    }
+}
+
+impl Ground {
+    pub(super) fn region_bytes(&self) -> usize {
+        match self {
+            Self::Level(placement) => placement.region_bytes(),
+            Self::Resident(resident) => resident.region_bytes(),
+            Self::Apart(pair) => pair.region_bytes(),
+        }
+    }
+
+    /// Where a round's addresses begin. The lists of resident pairs hold their own places.
+    pub(super) fn place_bytes(&self, round: u64) -> usize {
+        match self {
+            Self::Level(placement) => placement.place_bytes(round),
+            Self::Resident(_) | Self::Apart(_) => 0,
+        }
+    }
+
+    pub(super) fn shift_bytes(&self, pass: u64) -> usize {
+        match self {
+            Self::Level(placement) => placement.shift_bytes(pass),
+            Self::Resident(_) | Self::Apart(_) => 0,
+        }
+    }
+}

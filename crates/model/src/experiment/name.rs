@@ -1,0 +1,81 @@
+//! Names of experiments: the part of haul, a full stop, and what is measured.
+
+/// Copies of sizes drawn from a distribution.
+pub const COPY_DISTRIBUTION: &str = "copy.distribution";
+/// Copies of one size.
+pub const COPY_SIZE: &str = "copy.size";
+/// Copies of sizes drawn evenly from a class.
+pub const COPY_SIZE_CLASS: &str = "copy.size_class";
+/// What the policy of copies was found by.
+pub const COPY_TUNE: &str = "copy.tune";
+
+/// What the name of every experiment with heaps begins with.
+pub const HEAP: &str = "heap.";
+/// Many blocks allocated, filled, freed.
+pub const HEAP_BULK: &str = "heap.bulk";
+/// Rounds of allocations with nothing freed between.
+pub const HEAP_GROWTH: &str = "heap.growth";
+/// Single allocations while the heap grows.
+pub const HEAP_LATENCY: &str = "heap.latency";
+/// Blocks of random sizes and lifetimes.
+pub const HEAP_LIFETIMES: &str = "heap.lifetimes";
+/// What a heap holds.
+pub const HEAP_MAP: &str = "heap.map";
+/// Growth by blocks of two sizes in turn.
+pub const HEAP_MIXED: &str = "heap.mixed";
+/// One block at a time, with a pause.
+pub const HEAP_NO_BULK: &str = "heap.no-bulk";
+/// A block and its free.
+pub const HEAP_PAIRS: &str = "heap.pairs";
+/// Blocks that are doubled.
+pub const HEAP_REALLOC: &str = "heap.realloc";
+/// Rounds of allocations, each freed before the next.
+pub const HEAP_REGROW: &str = "heap.regrow";
+/// Blocks that another thread frees.
+pub const HEAP_REMOTE: &str = "heap.remote";
+/// A recorded history of allocations, replayed.
+pub const HEAP_REPLAY: &str = "heap.replay";
+
+/// A stream that was received.
+pub const CHANNEL_RECV: &str = "channel.recv";
+/// A stream that was sent.
+pub const CHANNEL_SEND: &str = "channel.send";
+/// Messages between two processes.
+pub const CHANNEL_TRANSFER: &str = "channel.transfer";
+
+/// Bytes a second that memory reads, writes and copies.
+pub const MEMORY_BANDWIDTH: &str = "memory.bandwidth";
+/// The first touch of a page.
+pub const MEMORY_FAULT: &str = "memory.fault";
+
+/// What a link carries by transactions of one size.
+pub const PCIE_BANDWIDTH: &str = "pcie.bandwidth";
+/// What a packet workload moves across PCIe.
+pub const PCIE_ESTIMATE: &str = "pcie.estimate";
+/// A device and its link.
+pub const PCIE_LIST: &str = "pcie.list";
+
+/// What the name of every experiment with the simulated server begins with.
+pub const SIM: &str = "sim.";
+/// The share of copies in a packet's time.
+pub const SIM_COPY_SHARE: &str = "sim.copy_share";
+/// The paper's Figure 7: bandwidth of the bus.
+pub const SIM_FIGURE7: &str = "sim.figure7";
+/// The paper's Figure 8: latency of memory.
+pub const SIM_FIGURE8: &str = "sim.figure8";
+/// A program's cycles and counters.
+pub const SIM_PROGRAM: &str = "sim.program";
+/// One machine of the paper.
+pub const SIM_RUN: &str = "sim.run";
+/// How fast the simulator is.
+pub const SIM_SPEED: &str = "sim.speed";
+/// One task of a sweep.
+pub const SIM_SWEEP: &str = "sim.sweep";
+/// The paper's Table 2: what engines gain.
+pub const SIM_TABLE2: &str = "sim.table2";
+/// Whether the tiers of a reproduction hold.
+pub const SIM_TIERS: &str = "sim.tiers";
+/// Instructions and transactions, cycle by cycle.
+pub const SIM_TRACE: &str = "sim.trace";
+/// How a sweep spreads over workers.
+pub const SIM_WORKERS: &str = "sim.workers";

@@ -1,0 +1,86 @@
+//! What is said of noise, of the hypervisor, and of what is modelled.
+
+use haul_model::Line;
+use haul_report::{Tone, findings};
+
+use crate::{distribution, only, samples};
+
+#[test]
+fn a_noisy_run_asks_to_be_repeated() {
+    let findings = findings(&[distribution("a", "l1", 0.5, 0.09)]);
+    let noise = only(&findings, "Noise");
+    assert_eq!(noise.tone, Tone::Worse);
+    assert!(noise.action.as_deref().is_some_and(|action| action.contains("quiet machine")));
+}
+
+/// Figures that lost so much to the hypervisor, in percent.
+fn stolen(percents: impl IntoIterator<Item = f64>) -> Vec<Line> {
+    let lost = |(place, percent): (u64, f64)| {
+        let record = samples::record("m", "copy.size", "haul").with("size_bytes", place);
+        let mut record = record.with("steal_percent", percent);
+        record.samples = vec![1.0];
+        Line::from(record)
+    };
+    (1..).zip(percents).map(lost).collect()
+}
+
+#[test]
+fn what_the_hypervisor_took_is_told_once_and_only_what_lost_much_is_marked() {
+    let lines = stolen((0..999).map(|n| if n < 31 { 5.0 + f64::from(n + 1) * 0.3 } else { 0.8 }));
+    let told = findings(&lines);
+    let sentence = only(&told, "The hypervisor took");
+    let expected = "The hypervisor took 0.8% of the processors’ time in the median of 999 figures, 14% at \
+                    worst; 31 lost more than 5%, which the tables mark.";
+    assert_eq!((sentence.text.as_str(), sentence.tone), (expected, Tone::Fact));
+    assert!(!told.iter().any(|finding| finding.text.contains("a note")), "{told:#?}");
+    let page = haul_report::html(&lines);
+    assert_eq!(page.matches("<td class=\"t\">the hypervisor took ").count(), 31);
+}
+
+#[test]
+fn a_host_that_takes_much_asks_for_another_time_and_one_that_takes_nothing_is_not_spoken_of() {
+    let much = findings(&stolen([4.0, 6.0, 50.0]));
+    let sentence = only(&much, "2 lost more than 5%");
+    assert_eq!(sentence.tone, Tone::Worse);
+    assert!(sentence.action.as_deref().is_some_and(|action| action.contains("quieter time")));
+
+    let little = findings(&stolen([0.0, 0.0, 5.0]));
+    assert!(only(&little, "The hypervisor took 0.0%").text.ends_with("none lost more than 5%."));
+    let one = findings(&stolen([0.0, 5.1]));
+    assert!(only(&one, "The hypervisor took").text.contains("; 1 lost more than 5%"));
+
+    // Nothing, unknown, and what no share can be.
+    for percents in [vec![0.0, 0.0], vec![-3.0], vec![f64::MAX]] {
+        let told = findings(&stolen(percents));
+        assert!(!told.iter().any(|finding| finding.text.contains("hypervisor")), "{told:#?}");
+    }
+}
+
+#[test]
+fn modelled_figures_are_counted_and_not_used() {
+    let Line::Record(mut record) = distribution("a", "l1", 0.5, 0.01) else {
+        unreachable!("a record")
+    };
+    record.kind = haul_model::Kind::Modelled;
+    let findings = findings(&[record.into()]);
+    assert_eq!(findings.len(), 1);
+    assert!(findings[0].text.starts_with("1 figure is modelled"), "{}", findings[0].text);
+}
+
+#[test]
+fn a_reproduction_is_told_as_simulated() {
+    let of = |experiment: &str, metric: &str, value: f64| {
+        let mut record = samples::record("m", experiment, "haul").with("calibration", "none");
+        (record.metric, record.samples) = (metric.into(), vec![value]);
+        record.kind = haul_model::Kind::Modelled;
+        record
+    };
+    let tier = |name: &str, holds: f64| of("sim.tiers", "tier", holds).with("tier", name).into();
+    let error = of("sim.table2", "mean_absolute_error", 2.549).with("rows", 16).into();
+    let other = of("sim.table2", "mean_absolute_error", 9.0).with("calibration", "one-knob").into();
+    let findings = findings(&[error, other, tier("A", 1.0), tier("B", 1.0), tier("C", 0.0)]);
+    let told = only(&findings, "Simulated, not measured");
+    assert_eq!(told.tone, Tone::Fact);
+    let end = "within 2.5 points in the mean of 16 undisputed rows; tiers A and B are held; tier C is missed.";
+    assert!(told.text.ends_with(end), "{}", told.text);
+}

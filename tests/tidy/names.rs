@@ -1,0 +1,88 @@
+//! Names of experiments and keys of their parameters: written out in `haul_model::experiment`
+//! alone, so that who reads records cannot spell them otherwise than who writes them.
+
+use std::collections::BTreeSet;
+
+use crate::source::Source;
+use crate::tree::Tree;
+
+/// Where the names of experiments are, and where the keys of parameters.
+const NAMES: &str = "crates/model/src/experiment/name.rs";
+const KEYS: &str = "crates/model/src/experiment/key.rs";
+
+/// Who writes records, and who reads them.
+const USERS: [&str; 3] = ["crates/experiments/src/", "crates/cli/src/", "crates/report/src/"];
+
+/// What stands before a key where a record gets or gives a parameter.
+const USES: [&str; 5] = [".with(", "parameters.get(", "contains_key(", "parameters[", ".insert("];
+
+/// Not read by anybody but people so far.
+const UNREAD: &str = "crates/cli/src/command/pcie/";
+
+/// Literals that are named in the model.
+pub(crate) fn spelled_out(tree: &Tree, path: &str, source: &Source) -> Vec<String> {
+    if !USERS.iter().any(|folder| path.starts_with(folder)) || path.starts_with(UNREAD) {
+        return Vec::new();
+    }
+    let of = |path: &str| tree.get(path).map(constants).unwrap_or_default();
+    let (names, keys) = (of(NAMES), of(KEYS));
+    let lines: Vec<&str> = source.text.lines().collect();
+    let mut findings = Vec::new();
+    for (number, _) in source.product_lines() {
+        let line = lines[number - 1];
+        if line.trim_start().starts_with("//") {
+            continue;
+        }
+        for (before, literal) in literals(line) {
+            let is_key = USES.iter().any(|of| before.ends_with(of)) && keys.contains(literal);
+            if names.contains(literal) || is_key {
+                let what = if is_key { "key" } else { "name" };
+                findings.push(format!(
+                    "{path}:{number}: {literal:?} has a constant in haul_model::experiment::{what}"
+                ));
+            }
+        }
+    }
+    findings
+}
+
+/// The values of `pub const X: &str = "...";`.
+fn constants(text: &str) -> BTreeSet<&str> {
+    text.lines()
+        .filter(|line| line.starts_with("pub const "))
+        .filter_map(|line| line.split('"').nth(1))
+        .collect()
+}
+
+/// Strings in a line, each with what stands before it.
+fn literals(line: &str) -> impl Iterator<Item = (&str, &str)> {
+    let quotes: Vec<usize> = line.match_indices('"').map(|(index, _)| index).collect();
+    let pairs: Vec<(usize, usize)> =
+        quotes.chunks_exact(2).map(|pair| (pair[0], pair[1])).collect();
+    pairs.into_iter().map(move |(open, close)| (&line[..open], &line[open + 1..close]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_that_is_spelled_out_is_found() {
+        let tree = Tree::of(&[
+            (NAMES, "pub const COPY_SIZE: &str = \"copy.size\";\n"),
+            (KEYS, "pub const LEVEL: &str = \"level\";\n"),
+        ]);
+        let found = |path: &str, text: &str| spelled_out(&tree, path, &Source::new(text));
+        let report = "crates/report/src/a.rs";
+        let name = "r.experiment == \"copy.size\"\n";
+        assert_eq!(
+            found(report, name),
+            [format!("{report}:1: \"copy.size\" has a constant in haul_model::experiment::name")]
+        );
+        assert_eq!(found("crates/model/src/a.rs", name), [""; 0]);
+        assert_eq!(found(report, &format!("// {name}")), [""; 0]);
+        assert_eq!(found(report, &format!("#[cfg(test)]\nmod t {{\n{name}}}\n")), [""; 0]);
+        assert_eq!(found(report, "record.with(\"level\", 1).parameters[\"level\"]\n").len(), 2);
+        assert_eq!(found(report, "table.add(\"level\")\n"), [""; 0]);
+    }
+}
