@@ -1,5 +1,6 @@
 //! The terms by the drivers' rules.
 
+use super::doorbells::Doorbells;
 use super::error::PcieError;
 use super::link::{Link, WRITE_HEADER_BYTES};
 use super::nic::{
@@ -93,7 +94,8 @@ impl Estimate<'_> {
     /// Whether the receive free threshold changes anything.
     #[must_use]
     pub fn uses_rx_free(&self) -> bool {
-        !matches!(self.nic.doorbells(self.mode).0, RxDoorbell::Batch(_) | RxDoorbell::Memory)
+        use RxDoorbell::{Above, AtLeast, Threshold};
+        matches!(self.nic.doorbells(self.mode).0, Above | AtLeast | Threshold)
     }
 
     /// Whether the report-status threshold changes anything.
@@ -137,13 +139,15 @@ impl Estimate<'_> {
         terms.push(per_packet("rx packet", Direction::InboundWrite, rate, packet));
         let completion = self.nic.rx_completion;
         terms.push(self.completion("rx write-back", completion, rate, descriptors));
-        let doorbells = self.rx_doorbells_per_packet();
-        terms.push(self.doorbell("rx doorbell", rate * doorbells));
+        let (doorbells, batches) = (self.doorbells(), &self.workload.rx);
+        terms.push(self.doorbell("rx doorbell", rate * doorbells.rx(batches)));
+        let completions = rate * doorbells.rx_completions(batches);
+        terms.push(self.doorbell("rx completion doorbell", completions));
     }
 
     fn send(&self, terms: &mut Vec<Transaction>) {
         let rate = self.workload.rate.packets_per_s();
-        let descriptors = f64::from(self.workload.segments + u32::from(self.workload.context));
+        let descriptors = f64::from(self.tx_descriptors());
         match self.nic.tx_descriptors {
             TxDescriptors::Pushed { entry_bytes, each_bytes, before_header } => {
                 let room = entry_bytes - each_bytes * before_header;
@@ -161,9 +165,9 @@ impl Estimate<'_> {
                 self.send_packets(terms, |size| size.saturating_sub(room));
             }
             TxDescriptors::Ring { bytes } => {
-                let fetched = self.bursts(|burst| {
-                    let descriptors = u64::from(burst) * descriptors as u64;
-                    self.fetched(descriptors * u64::from(bytes), bytes)
+                let each = u64::from(self.tx_descriptors() * bytes);
+                let fetched = self.announced(|packets| {
+                    self.fetched(u64::from(packets) * each, bytes)
                 });
                 let bursts = rate / self.workload.tx.mean_of_polls();
                 terms.push(per_packet(
@@ -178,7 +182,10 @@ impl Estimate<'_> {
         }
         let completion = self.nic.tx_completion;
         terms.push(self.completion("tx write-back", completion, rate, descriptors));
-        terms.push(self.doorbell("tx doorbell", rate * self.tx_doorbells_per_packet()));
+        let (doorbells, bursts) = (self.doorbells(), &self.workload.tx);
+        terms.push(self.doorbell("tx doorbell", rate * doorbells.tx(bursts)));
+        let completions = rate * doorbells.tx_completions(bursts);
+        terms.push(self.doorbell("tx completion doorbell", completions));
     }
 
     /// Work entries of several packets each, some of them with their data inside.
@@ -274,6 +281,15 @@ impl Estimate<'_> {
         mean_of(|part| self.workload.packets.mean(|size| part(of(size))))
     }
 
+    /// The mean over bursts that send, of what each doorbell's packets cost.
+    fn announced(&self, of: impl Fn(u32) -> Mean) -> Mean {
+        let rule = self.nic.doorbells(self.mode).1;
+        self.bursts(|burst| {
+            let (whole, chunk, rest) = rule.pieces(burst, self.thresholds);
+            of(chunk).times(f64::from(whole)).plus(of(rest))
+        })
+    }
+
     /// The mean over bursts that send.
     fn bursts(&self, of: impl Fn(u32) -> Mean) -> Mean {
         mean_of(|part| self.workload.tx.mean(|burst| part(of(burst))))
@@ -289,8 +305,12 @@ impl Estimate<'_> {
         let written = match completion.every {
             WriteBack::Each => rate * descriptors,
             WriteBack::Packet => rate,
-            WriteBack::ReportStatus => rate * descriptors / f64::from(self.thresholds.tx_rs),
+            // It is asked for in a packet's last descriptor: by whole packets.
+            WriteBack::ReportStatus => {
+                rate / (f64::from(self.thresholds.tx_rs) / descriptors).ceil()
+            }
             WriteBack::Packets(packets) => rate / f64::from(packets),
+            WriteBack::Doorbell => rate * self.doorbells().tx(&self.workload.tx),
         };
         let together = completion.together;
         let write = self.write_from(0, completion.bytes * together);
@@ -307,52 +327,22 @@ impl Estimate<'_> {
         term(what, Direction::OutboundWrite, count_per_s, write)
     }
 
-    fn rx_doorbells_per_packet(&self) -> f64 {
-        let rule = self.nic.doorbells(self.mode).0;
-        let threshold = self.thresholds.rx_free;
-        let descriptors = f64::from(self.workload.segments);
-        match rule {
-            RxDoorbell::Above => 1.0 / self.packets_until_above(threshold),
-            RxDoorbell::AtLeast => 1.0 / self.packets_until_above(threshold.saturating_sub(1)),
-            RxDoorbell::Threshold => descriptors / f64::from(threshold),
-            RxDoorbell::Batch(_) => descriptors / f64::from(rule.batch(self.version).unwrap_or(1)),
-            RxDoorbell::Memory => 0.0,
+    fn doorbells(&self) -> Doorbells<'_> {
+        let (rx, tx) = self.nic.doorbells(self.mode);
+        Doorbells {
+            nic: &self.nic,
+            rx,
+            tx,
+            version: self.version,
+            thresholds: self.thresholds,
+            rx_descriptors: self.workload.segments,
+            tx_descriptors: self.tx_descriptors(),
         }
     }
 
-    /// Packets of a run of polls that ends with the first after which more than `threshold`
-    /// descriptors are held. For one batch size `b` it is `b (floor(threshold / b) + 1)`; for
-    /// several, the mean length of the run by its recurrence, times the mean batch (Wald's
-    /// identity): `runs[h] = 1 + sum over b of p(b) runs[h + b]`, 0 above the threshold.
-    fn packets_until_above(&self, threshold: u32) -> f64 {
-        let batches = &self.workload.rx;
-        let polls: f64 = batches.batches().iter().map(|(_, polls)| *polls as f64).sum();
-        let steps: Vec<(usize, f64)> = batches
-            .batches()
-            .iter()
-            .map(|(batch, count)| (*batch as usize, *count as f64 / polls))
-            .map(|(batch, share)| (batch * self.workload.segments as usize, share))
-            .take_while(|(step, _)| *step <= threshold as usize)
-            .collect();
-        let mut runs = vec![1.0; threshold as usize + 1];
-        for held in (0..=threshold as usize).rev() {
-            for (step, share) in &steps {
-                if let Some(later) = runs.get(held + step).copied() {
-                    runs[held] += share * later;
-                }
-            }
-        }
-        runs[0] * batches.mean_of_polls()
-    }
-
-    fn tx_doorbells_per_packet(&self) -> f64 {
-        let bursts = &self.workload.tx;
-        let chunk = match self.nic.doorbells(self.mode).1 {
-            TxDoorbell::Burst => u32::MAX,
-            TxDoorbell::Chunk(packets) => packets,
-            TxDoorbell::ReportStatus => self.thresholds.tx_rs,
-        };
-        bursts.mean(|burst| f64::from(burst.div_ceil(chunk))) / bursts.mean_of_polls()
+    /// Descriptors of a sent packet.
+    fn tx_descriptors(&self) -> u32 {
+        self.workload.segments + u32::from(self.workload.context)
     }
 }
 

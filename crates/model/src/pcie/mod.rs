@@ -9,11 +9,13 @@
 //! - `transaction`: one named term, and the sums over many;
 //! - `workload`: rate, sizes and batches;
 //! - `nic`: NICs and their drivers, as data;
+//! - `doorbells`: how many of them a packet costs;
 //! - `estimate`: the terms by the drivers' rules;
 //! - `recipe`: the terms by VTune's cookbook recipe;
 //! - `bench`: the public model of pcie-bench, as it is and mended.
 
 mod bench;
+mod doorbells;
 mod error;
 mod estimate;
 mod link;
@@ -28,7 +30,7 @@ pub use error::PcieError;
 pub use estimate::{Estimate, estimate};
 pub use link::{Completions, Generation, Link, Overhead, Read, Settings};
 pub use nic::{
-    Choice, Completion, Fetch, Inline, Mode, NICS, Nic, RxDoorbell, Thresholds, TxDescriptors,
+    Choice, Completion, CompletionDoorbells, Fetch, Inline, Mode, NICS, Nic, RxDoorbell, Thresholds, TxDescriptors,
     TxDoorbell, Version, WriteBack,
 };
 pub use number::{Rate, parse_rate};
