@@ -15,10 +15,10 @@ const RING_MAX: u64 = 16_384;
 /// `*_RX_MAX_BURST`, `*_TX_MAX_BURST`: with smaller thresholds the drivers take another mode.
 const BULK_MIN: u32 = 32;
 /// The largest work entry: `MLX5_WQE_SIZE_MAX`.
-const ENTRY_BYTES_MAX: f64 = 960.0;
+pub(super) const ENTRY_BYTES_MAX: f64 = 960.0;
 /// A processor joins writes to a device's memory to whole lines before it sends them. Source:
 /// Intel's Software Developer's Manual, volume 3, section 12.3.1 (write combining).
-const COMBINED_BYTES: u32 = 64;
+pub(super) const COMBINED_BYTES: u32 = 64;
 
 /// What an estimate is of.
 #[derive(Clone, Debug)]
@@ -69,7 +69,7 @@ pub struct Estimate<'a> {
 /// A number of the workload, or a threshold, is beyond what there can be.
 pub fn estimate(what: &Estimate<'_>) -> Result<Vec<Transaction>, PcieError> {
     what.workload.check()?;
-    what.check_thresholds()?;
+    check_thresholds(&what.nic, what.mode, what.thresholds)?;
     let mut terms = Vec::new();
     if what.workload.traffic.receives() {
         what.receive(&mut terms);
@@ -103,29 +103,6 @@ impl Estimate<'_> {
     pub fn uses_tx_rs(&self) -> bool {
         self.nic.tx_completion.every == WriteBack::ReportStatus
             || self.nic.doorbells(self.mode).1 == TxDoorbell::ReportStatus
-    }
-
-    fn check_thresholds(&self) -> Result<(), PcieError> {
-        let Thresholds { rx_free, tx_rs } = self.thresholds;
-        in_range("rx free threshold", u64::from(rx_free), 0, RING_MAX)?;
-        in_range("report-status threshold", u64::from(tx_rs), 1, RING_MAX)?;
-        let (rx, tx) = self.nic.doorbells(self.mode);
-        let refused = |name, value, limit| PcieError::Threshold {
-            nic: self.nic.name,
-            mode: self.mode.name(),
-            name,
-            value,
-            limit,
-        };
-        if rx == RxDoorbell::Threshold && rx_free < BULK_MIN {
-            let limit = "below 32 the driver takes scalar; name that mode, or 32 and more";
-            return Err(refused("rx free threshold", rx_free, limit));
-        }
-        if tx == TxDoorbell::ReportStatus && tx_rs < BULK_MIN {
-            let limit = "below 32 the driver takes scalar; name that mode, or 32 and more";
-            return Err(refused("report-status threshold", tx_rs, limit));
-        }
-        Ok(())
     }
 
     fn receive(&self, terms: &mut Vec<Transaction>) {
@@ -166,9 +143,8 @@ impl Estimate<'_> {
             }
             TxDescriptors::Ring { bytes } => {
                 let each = u64::from(self.tx_descriptors() * bytes);
-                let fetched = self.announced(|packets| {
-                    self.fetched(u64::from(packets) * each, bytes)
-                });
+                let fetched =
+                    self.announced(|packets| self.fetched(u64::from(packets) * each, bytes));
                 let bursts = rate / self.workload.tx.mean_of_polls();
                 terms.push(per_packet(
                     "tx descriptor fetch",
@@ -344,6 +320,33 @@ impl Estimate<'_> {
     fn tx_descriptors(&self) -> u32 {
         self.workload.segments + u32::from(self.workload.context)
     }
+}
+
+/// # Errors
+/// A threshold is beyond a ring, or one with which the driver takes another mode.
+pub(super) fn check_thresholds(
+    nic: &Nic,
+    mode: Mode,
+    thresholds: Thresholds,
+) -> Result<(), PcieError> {
+    let Thresholds { rx_free, tx_rs } = thresholds;
+    in_range("rx free threshold", u64::from(rx_free), 0, RING_MAX)?;
+    in_range("report-status threshold", u64::from(tx_rs), 1, RING_MAX)?;
+    let (rx, tx) = nic.doorbells(mode);
+    let refused = |name, value| PcieError::Threshold {
+        nic: nic.name,
+        mode: mode.name(),
+        name,
+        value,
+        limit: "below 32 the driver takes scalar; name that mode, or 32 and more",
+    };
+    if rx == RxDoorbell::Threshold && rx_free < BULK_MIN {
+        return Err(refused("rx free threshold", rx_free));
+    }
+    if tx == TxDoorbell::ReportStatus && tx_rs < BULK_MIN {
+        return Err(refused("report-status threshold", tx_rs));
+    }
+    Ok(())
 }
 
 impl Mean {

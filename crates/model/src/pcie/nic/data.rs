@@ -4,8 +4,8 @@
 use std::str::FromStr;
 
 use super::rules::{
-    Choice, Completion, CompletionDoorbells, Fetch, Inline, Mode, Nic, RxDoorbell, Thresholds, TxDescriptors,
-    TxDoorbell, WriteBack, listed,
+    Choice, Completion, CompletionDoorbells, Fetch, Inline, Mode, Nic, RxDoorbell, Thresholds,
+    TxDescriptors, TxDoorbell, WriteBack, listed,
 };
 use super::version::Version;
 use crate::pcie::error::PcieError;
