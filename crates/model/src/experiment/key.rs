@@ -259,3 +259,19 @@ pub const BINDS: &str = "binds";
 pub const INTERFACES: &str = "interfaces";
 /// What is worth changing.
 pub const FINDINGS: &str = "findings";
+/// What an advice changes.
+pub const CHANGE: &str = "change";
+/// How that is done.
+pub const HOW: &str = "how";
+/// Writes to the device that it saves.
+pub const SAVED_WRITES_PER_S: &str = "saved_writes_per_s";
+/// The rate at which the link is full then, over that before.
+pub const RATE_MAX_RATIO: &str = "rate_max_ratio";
+/// What a comparison begins with.
+pub const FROM: &str = "from";
+/// What it ends with.
+pub const TO: &str = "to";
+/// Why two terms differ.
+pub const CAUSE: &str = "cause";
+/// Transactions a second in what a comparison begins with.
+pub const COUNT_PER_S_BEFORE: &str = "count_per_s_before";

@@ -52,6 +52,8 @@ pub const MEMORY_FAULT: &str = "memory.fault";
 pub const PCIE_BANDWIDTH: &str = "pcie.bandwidth";
 /// What a packet workload moves across PCIe.
 pub const PCIE_ESTIMATE: &str = "pcie.estimate";
+/// What a workload's bytes go to, and what would save some.
+pub const PCIE_EXPLAIN: &str = "pcie.explain";
 /// A device and its link.
 pub const PCIE_LIST: &str = "pcie.list";
 

@@ -33,10 +33,12 @@ const ETHERNET: u32 = 1;
 /// use haul_model::pcie::Capture;
 /// let mut capture = Capture::new();
 /// // A file's header, and one packet of which 2 of 60 bytes were kept.
-/// let header = [0xd4, 0xc3, 0xb2, 0xa1, 2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 4, 0, 1, 0, 0, 0];
-/// let packet = [0, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 60, 0, 0, 0, 0xaa, 0xbb];
-/// capture.push(&header).unwrap();
-/// capture.push(&packet).unwrap();
+/// let header = [0xa1b2_c3d4_u32, 0x0004_0002, 0, 0, 262_144, 1];
+/// let packet = [0, 0, 2, 60];
+/// for word in [&header[..], &packet].concat() {
+///     capture.push(&word.to_le_bytes()).unwrap();
+/// }
+/// capture.push(&[0xaa, 0xbb]).unwrap();
 /// let (packets, notes) = capture.finish().unwrap();
 /// assert_eq!(packets.sizes(), [(60, 1)]);
 /// assert!(notes.is_empty());

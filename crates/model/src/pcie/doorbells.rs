@@ -88,8 +88,9 @@ impl Doorbells<'_> {
     }
 
     /// Packets of a run of polls that ends with the first after which at least `held` descriptors
-    /// are held. For one batch size `b` and a threshold `held = F + 1` it is `b (floor(F / b) + 1)`;
-    /// for several, the mean number of polls times the mean batch (Wald's identity).
+    /// are held. For one batch size `b` and a threshold `held = F + 1` it is
+    /// `b (floor(F / b) + 1)`; for several, the mean number of polls times the mean batch (Wald's
+    /// identity).
     fn packets_until(&self, batches: &Histogram, held: u32) -> f64 {
         let (polls, _) = run(&steps(batches, self.rx_descriptors), 0, held);
         polls * batches.mean_of_polls()

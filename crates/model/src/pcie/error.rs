@@ -65,6 +65,12 @@ pub enum PcieError {
         /// What is wrong with it.
         reason: &'static str,
     },
+    /// Something that an estimate needs and was not named.
+    #[error("an estimate needs {option}: name it, or see an example with --help")]
+    Missing {
+        /// Which option.
+        option: &'static str,
+    },
     /// A file that is no capture of packets.
     #[error("this is no capture that can be read, as seen at byte {at}: {reason}")]
     Capture {

@@ -33,6 +33,21 @@ pub struct Advice {
     pub term: &'static str,
 }
 
+/// A term by its name, as a saved record has it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Term {
+    /// Which.
+    pub what: String,
+    /// Its direction.
+    pub direction: Direction,
+    /// How many a second.
+    pub count_per_s: f64,
+    /// Data of one, in bytes.
+    pub payload_bytes: f64,
+    /// Headers of one, in bytes.
+    pub header_bytes: f64,
+}
+
 /// A term that two lists of terms differ in.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Difference {
@@ -42,8 +57,6 @@ pub struct Difference {
     pub direction: Direction,
     /// How many a second in the first, and in the second; 0 where a list lacks it.
     pub count_per_s: (f64, f64),
-    /// Data and headers in bytes a second, likewise.
-    pub bytes_per_s: (f64, f64),
     /// Data and headers of one in bytes, likewise.
     pub bytes_each: (f64, f64),
 }
@@ -63,11 +76,30 @@ pub enum Cause {
     Both,
 }
 
+impl From<&Transaction> for Term {
+    fn from(term: &Transaction) -> Self {
+        Self {
+            what: term.what.to_owned(),
+            direction: term.direction,
+            count_per_s: term.count_per_s,
+            payload_bytes: term.payload_bytes,
+            header_bytes: term.header_bytes,
+        }
+    }
+}
+
 impl Difference {
+    /// Data and headers in bytes a second, in the first and in the second.
+    #[must_use]
+    pub fn bytes_per_s(&self) -> (f64, f64) {
+        let (count, each) = (self.count_per_s, self.bytes_each);
+        (count.0 * each.0, count.1 * each.1)
+    }
+
     /// How many bytes a second the second has more.
     #[must_use]
     pub fn more_bytes_per_s(&self) -> f64 {
-        self.bytes_per_s.1 - self.bytes_per_s.0
+        self.bytes_per_s().1 - self.bytes_per_s().0
     }
 
     /// Why.
@@ -84,35 +116,35 @@ impl Difference {
     }
 }
 
-/// Terms that two lists differ in, the largest difference first.
+/// Terms that two lists differ in, the largest difference first. Each list has a term of one name
+/// and direction once.
 #[must_use]
-pub fn differences(first: &[Transaction], second: &[Transaction]) -> Vec<Difference> {
-    let find = |terms: &[Transaction], like: &Transaction| {
-        let same = |term: &&Transaction| term.what == like.what && term.direction == like.direction;
+pub fn differences(first: &[Term], second: &[Term]) -> Vec<Difference> {
+    let find = |terms: &[Term], like: &Term| {
+        let same = |term: &&Term| term.what == like.what && term.direction == like.direction;
         terms.iter().find(same).cloned()
     };
-    let only_second = second.iter().filter(|term| find(first, term).is_none());
-    let mut all: Vec<Difference> = first
-        .iter()
-        .map(|term| (Some(term.clone()), find(second, term)))
-        .chain(only_second.map(|term| (None, Some(term.clone()))))
-        .filter_map(|(a, b)| {
-            let known = a.clone().or_else(|| b.clone())?;
-            let part = |of: fn(&Transaction) -> f64| {
-                (a.as_ref().map_or(0.0, of), b.as_ref().map_or(0.0, of))
-            };
-            Some(Difference {
-                what: known.what.to_owned(),
-                direction: known.direction,
-                count_per_s: part(|term| term.count_per_s),
-                bytes_per_s: part(Transaction::bytes_per_s),
-                bytes_each: part(|term| term.payload_bytes + term.header_bytes),
-            })
+    let none = |like: &Term| Term {
+        count_per_s: 0.0,
+        payload_bytes: 0.0,
+        header_bytes: 0.0,
+        ..like.clone()
+    };
+    let each = |term: &Term| term.payload_bytes + term.header_bytes;
+    let of_first = first.iter().map(|a| (a.clone(), find(second, a).unwrap_or(none(a))));
+    let only_second = second.iter().filter(|b| find(first, b).is_none());
+    let pairs = of_first.chain(only_second.map(|b| (none(b), b.clone())));
+    let mut all: Vec<Difference> = pairs
+        .map(|(a, b)| Difference {
+            count_per_s: (a.count_per_s, b.count_per_s),
+            bytes_each: (each(&a), each(&b)),
+            what: a.what,
+            direction: a.direction,
         })
         .collect();
     all.retain(|difference| {
-        let (a, b) = difference.bytes_per_s;
-        difference.more_bytes_per_s().abs() > a.max(b) * 1e-9
+        let (a, b) = difference.bytes_per_s();
+        (b - a).abs() > a.max(b) * 1e-9
     });
     all.sort_by(|a, b| b.more_bytes_per_s().abs().total_cmp(&a.more_bytes_per_s().abs()));
     all
@@ -144,7 +176,7 @@ pub fn advise(what: &Estimate<'_>) -> Result<Vec<Advice>, PcieError> {
 fn gain(
     change: String,
     how: &str,
-    (_, now): (&Estimate<'_>, &[Transaction]),
+    (before, now): (&Estimate<'_>, &[Transaction]),
     (after, then): (&Estimate<'_>, &[Transaction]),
 ) -> Option<Advice> {
     let bytes = |terms: &[Transaction]| terms.iter().map(Transaction::bytes_per_s).sum::<f64>();
@@ -161,7 +193,8 @@ fn gain(
     if saved <= bytes(now) * GAIN_LEAST && saved_writes <= writes(now) * GAIN_LEAST || saved < 0.0 {
         return None;
     }
-    let differences = differences(now, then);
+    let named = |terms: &[Transaction]| terms.iter().map(Term::from).collect::<Vec<_>>();
+    let differences = differences(&named(now), &named(then));
     let term = differences.iter().find(|difference| difference.more_bytes_per_s() < 0.0)?;
     let term = now.iter().find(|known| known.what == term.what)?.what;
     Some(Advice {
@@ -169,7 +202,7 @@ fn gain(
         how: how.to_owned(),
         saved_bytes_per_s: saved,
         saved_writes_per_s: saved_writes,
-        rate_max_ratio: full(then, after.link) / full(now, after.link),
+        rate_max_ratio: full(then, after.link) / full(now, before.link),
         term,
     })
 }
@@ -348,20 +381,22 @@ mod tests {
 
     #[test]
     fn a_difference_names_its_term_and_cause() {
-        let terms = |mode, batches| with("ice", mode, batches, |what| estimate(what).unwrap());
+        let named = |terms: Vec<Transaction>| terms.iter().map(Term::from).collect::<Vec<_>>();
+        let terms =
+            |mode, batches| with("ice", mode, batches, |what| named(estimate(what).unwrap()));
         let (four, eight) = (terms("vector", "4:1"), terms("vector", "8:1"));
         assert!(differences(&four, &four).is_empty());
         let found = differences(&four, &eight);
         assert_eq!(found[0].what, "tx doorbell");
         assert_eq!(found[0].cause(), Cause::Count);
         assert!(found[0].more_bytes_per_s() < 0.0);
-        let without: Vec<Transaction> =
+        let without: Vec<Term> =
             four.iter().filter(|term| term.what != "tx packet").cloned().collect();
         assert_eq!(differences(&four, &without)[0].cause(), Cause::Removed);
         assert_eq!(differences(&without, &four)[0].cause(), Cause::Added);
         let short = with("ice", "vector", "4:1", |what| {
             let nic = what.nic.with("rx-16-byte").unwrap();
-            estimate(&Estimate { nic, ..what.clone() }).unwrap()
+            named(estimate(&Estimate { nic, ..what.clone() }).unwrap())
         });
         let found = differences(&four, &short);
         let written = found.iter().find(|d| d.what == "rx write-back").unwrap();

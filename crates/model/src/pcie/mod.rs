@@ -36,7 +36,7 @@ pub use capture::Capture;
 pub use device::{Count, Counts, Device, Setup};
 pub use error::PcieError;
 pub use estimate::{Estimate, estimate};
-pub use explain::{Advice, Cause, Difference, advise, busiest, differences};
+pub use explain::{Advice, Cause, Difference, Term, advise, busiest, differences};
 pub use link::{Completions, Generation, Link, Overhead, Read, Settings};
 pub use nic::{
     Choice, Completion, CompletionDoorbells, Fetch, Inline, Mode, NICS, Nic, RxDoorbell,

@@ -3,14 +3,20 @@
 //! From the bottom up:
 //!
 //! - `list`: `haul pcie list`;
+//! - `subject`: what an estimate is of;
 //! - `nics`: the NICs that are known, for a terminal;
 //! - `estimate`: `haul pcie estimate`;
+//! - `by_size`: `haul pcie estimate --sizes`;
+//! - `explain`: `haul pcie explain`;
 //! - `bandwidth`: `haul pcie bandwidth`.
 
 mod bandwidth;
+mod by_size;
 mod estimate;
+mod explain;
 mod list;
 mod nics;
+mod subject;
 
 use haul_model::pcie::{Link, Settings};
 
@@ -26,6 +32,10 @@ pub(super) fn of(arguments: Pcie) -> Result<Box<dyn Command>, Error> {
     Ok(match arguments {
         Pcie::List(arguments) => Box::new(list::List::new(arguments)),
         Pcie::Estimate(arguments) if arguments.list => Box::new(nics::Nics),
+        Pcie::Estimate(arguments) if arguments.sizes.is_some() => {
+            Box::new(by_size::BySize::check(*arguments)?)
+        }
+        Pcie::Explain(arguments) => Box::new(explain::Explain::check(*arguments)?),
         Pcie::Estimate(arguments) => Box::new(estimate::Estimate::check(*arguments)?),
         Pcie::Bandwidth(arguments) => Box::new(bandwidth::Bandwidth::check(arguments)?),
     })

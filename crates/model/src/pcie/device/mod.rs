@@ -1,8 +1,8 @@
 //! A NIC and its driver that do for each packet what their rules say, and count every transaction.
 //!
 //! The estimate reckons with means; this counts one by one, so that each checks the other. Nothing
-//! is timed here: packets arrive, polls and bursts come when the caller says so, and the device acts
-//! at once on what it is told.
+//! is timed here: packets arrive, polls and bursts come when the caller says so, and the device
+//! acts at once on what it is told.
 //!
 //! - `counts`: what crossed the link, by transaction;
 //! - `hardware`: the device: reads descriptors, writes packets and completions;
