@@ -264,11 +264,13 @@ impl Pool {
         }
     }
 
-    /// The first buffer's bytes begin `bytes` earlier, in the room for a header.
+    /// The packet, of one buffer, grows by `bytes` in front, into the headroom.
     pub(crate) fn shift(&mut self, packet: &Packet, bytes: usize) {
         let buffer = &mut self.buffers[packet.index as usize];
         assert!(bytes <= buffer.offset as usize, "there is no room in front of the packet");
         buffer.offset -= bytes as u16;
+        buffer.length += bytes as u16;
+        buffer.packet_bytes += bytes as u32;
     }
 
     /// Appends the bytes of `tail` to `packet`, without moving any.

@@ -245,11 +245,12 @@ impl Queue {
         for _ in 0..rest {
             let (tail, written) = self.take_used()?;
             let length = written as usize;
-            fits &= length <= ROOM_BYTES && pool.length(packet) + length <= PACKET_BYTES_MAX;
+            fits &= length <= ROOM_BYTES + header_bytes;
+            fits &= pool.length(packet) + length <= PACKET_BYTES_MAX;
             if fits && length > 0 {
                 // Later buffers have no header: their bytes begin where it would be.
-                pool.cut(&tail, length);
                 pool.shift(&tail, header_bytes);
+                pool.cut(&tail, length);
                 pool.join(packet, tail);
             } else {
                 pool.free(tail);
