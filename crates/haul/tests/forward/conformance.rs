@@ -21,8 +21,10 @@ fn alone(port: impl Port + 'static) -> Subject {
     Subject { port: Box::new(port), _other: None, _folder: None }
 }
 
+type Make = fn() -> Subject;
+
 /// Every port: its name and how to make one.
-fn subjects() -> Vec<(&'static str, fn() -> Subject)> {
+fn subjects() -> Vec<(&'static str, Make)> {
     vec![
         ("null", || alone(Null::new("port"))),
         ("null source", || alone(Null::source("port", 64))),

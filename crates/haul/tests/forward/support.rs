@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use haul::forward::{
-    Link, Mode, Pool, Port, Retry, Running, Settings, Vhost, VhostSettings, Virtio, VirtioSettings,
+    Mode, Pool, Port, Retry, Running, Settings, Vhost, VhostSettings, Virtio, VirtioSettings,
 };
 use tempfile::TempDir;
 
