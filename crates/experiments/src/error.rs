@@ -9,6 +9,12 @@ pub enum Error {
     /// Measuring failed: see there.
     #[error(transparent)]
     Measure(#[from] haul_measure::Error),
+    /// A NIC, a rate or a workload that cannot be.
+    #[error(transparent)]
+    Pcie(haul_model::pcie::PcieError),
+    /// A port could not be opened.
+    #[error(transparent)]
+    Forward(#[from] haul::forward::Error),
     /// No subject has this name, or it does not run on this processor.
     #[error("cannot measure {name:?} for {function}; this machine has {known}; name some of these")]
     UnknownSubject {

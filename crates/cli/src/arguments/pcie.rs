@@ -1,4 +1,6 @@
 //! The command line of `haul pcie`.
+//!
+//! - `sweep`: that of `haul pcie sweep`.
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -6,6 +8,10 @@ use std::str::FromStr;
 use clap::{Args, Subcommand, ValueEnum};
 use haul_model::Sizes;
 use haul_model::pcie::{self, BenchNic, Histogram, Link, Nic, Packets, Rate, Version};
+
+mod sweep;
+
+pub(crate) use sweep::Sweep;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Pcie {
@@ -15,6 +21,8 @@ pub(crate) enum Pcie {
     Estimate(Box<Estimate>),
     /// What a workload's bytes go to, what would save some, and why two estimates differ
     Explain(Box<Explain>),
+    /// A modelled NIC at one rate after the other: counted beside estimated
+    Sweep(Box<Sweep>),
     /// How much packet data a link carries at most, by the public model of pcie-bench
     Bandwidth(Bandwidth),
 }
@@ -108,19 +116,8 @@ pub(crate) struct Explain {
 /// What is estimated: a NIC with its driver, a workload and a link.
 #[derive(Debug, Args)]
 pub(crate) struct Subject {
-    /// The NIC, by its driver in DPDK: ixgbe, i40e, ice, iavf, idpf, igb, e1000e, mlx5, bnxt or ena
-    #[arg(long, value_name = "NAME", value_parser = nic)]
-    pub(crate) nic: Option<&'static Nic>,
-    /// The driver's release; one that is not known takes the nearest one's rules [default:
-    /// dpdk-26.07]
-    #[arg(long, value_name = "dpdk-YY.MM")]
-    pub(crate) driver: Option<Version>,
-    /// The driver's burst mode: scalar, bulk or vector [default: the one it takes by itself]
-    #[arg(long, value_name = "MODE")]
-    pub(crate) mode: Option<String>,
-    /// How the driver is built or started; several may be given
-    #[arg(long, value_name = "NAME", value_delimiter = ',')]
-    pub(crate) option: Vec<String>,
+    #[command(flatten)]
+    pub(crate) nic: NicArguments,
     /// Packets a second each way, such as 10M, 14.88M or 250k
     #[arg(long, value_name = "RATE")]
     pub(crate) rate: Option<Rate>,
@@ -143,12 +140,6 @@ pub(crate) struct Subject {
     /// Which packets: both (as many sent as received), rx or tx
     #[arg(long, value_name = "WHICH", default_value = "both")]
     pub(crate) traffic: Traffic,
-    /// The receive free threshold [default: the driver's]
-    #[arg(long, value_name = "PACKETS")]
-    pub(crate) rx_free: Option<u32>,
-    /// The report-status threshold [default: the driver's]
-    #[arg(long, value_name = "PACKETS")]
-    pub(crate) tx_rs: Option<u32>,
     /// Buffers that each packet is spread over
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) segments: u32,
@@ -158,6 +149,30 @@ pub(crate) struct Subject {
     /// How far into a cache line each buffer begins, in bytes
     #[arg(long, value_name = "BYTES", default_value_t = 0)]
     pub(crate) offset: u32,
+}
+
+/// A NIC with its driver, and its link.
+#[derive(Debug, Args)]
+pub(crate) struct NicArguments {
+    /// The NIC, by its driver in DPDK: ixgbe, i40e, ice, iavf, idpf, igb, e1000e, mlx5, bnxt or ena
+    #[arg(long, value_name = "NAME", value_parser = nic)]
+    pub(crate) nic: Option<&'static Nic>,
+    /// The driver's release; one that is not known takes the nearest one's rules [default:
+    /// dpdk-26.07]
+    #[arg(long, value_name = "dpdk-YY.MM")]
+    pub(crate) driver: Option<Version>,
+    /// The driver's burst mode: scalar, bulk or vector [default: the one it takes by itself]
+    #[arg(long, value_name = "MODE")]
+    pub(crate) mode: Option<String>,
+    /// How the driver is built or started; several may be given
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    pub(crate) option: Vec<String>,
+    /// The receive free threshold [default: the driver's]
+    #[arg(long, value_name = "PACKETS")]
+    pub(crate) rx_free: Option<u32>,
+    /// The report-status threshold [default: the driver's]
+    #[arg(long, value_name = "PACKETS")]
+    pub(crate) tx_rs: Option<u32>,
     #[command(flatten)]
     pub(crate) link: LinkArguments,
     /// Read completion boundary, in bytes: 64 or 128

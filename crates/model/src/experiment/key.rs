@@ -275,3 +275,15 @@ pub const TO: &str = "to";
 pub const CAUSE: &str = "cause";
 /// Transactions a second in what a comparison begins with.
 pub const COUNT_PER_S_BEFORE: &str = "count_per_s_before";
+/// Packets a second that were asked for, and may be more than were forwarded.
+pub const OFFERED_PACKETS_PER_S: &str = "offered_packets_per_s";
+/// Packets that come back to back.
+pub const GROUP: &str = "group";
+/// Packets that were dropped.
+pub const DROPPED: &str = "dropped";
+/// How a figure was come by: counted, or estimated.
+pub const BASIS: &str = "basis";
+/// Whose time it is: the clock's, or a modelled core's.
+pub const TIME: &str = "time";
+/// What a program does for each burst beside forwarding it.
+pub const WORK_NS: &str = "work_ns";

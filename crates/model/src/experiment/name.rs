@@ -56,6 +56,8 @@ pub const PCIE_ESTIMATE: &str = "pcie.estimate";
 pub const PCIE_EXPLAIN: &str = "pcie.explain";
 /// A device and its link.
 pub const PCIE_LIST: &str = "pcie.list";
+/// A modelled NIC at one rate after the other: counted beside estimated.
+pub const PCIE_SWEEP: &str = "pcie.sweep";
 
 /// What the name of every experiment with the simulated server begins with.
 pub const SIM: &str = "sim.";

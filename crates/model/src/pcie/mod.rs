@@ -13,6 +13,7 @@
 //! - `doorbells`: how many of them a packet costs;
 //! - `estimate`: the terms by the drivers' rules;
 //! - `explain`: what would save bytes, and which term two lists differ in;
+//! - `fracture`: where a curve of outbound writes breaks, and why;
 //! - `device`: a NIC and its driver that count transactions one by one;
 //! - `recipe`: the terms by VTune's cookbook recipe;
 //! - `bench`: the public model of pcie-bench, as it is and mended.
@@ -24,6 +25,7 @@ mod doorbells;
 mod error;
 mod estimate;
 mod explain;
+mod fracture;
 mod link;
 mod nic;
 mod number;
@@ -37,6 +39,7 @@ pub use device::{Count, Counts, Device, Setup};
 pub use error::PcieError;
 pub use estimate::{Estimate, estimate};
 pub use explain::{Advice, Cause, Difference, Term, advise, busiest, differences};
+pub use fracture::{Fracture, Swept, fracture};
 pub use link::{Completions, Generation, Link, Overhead, Read, Settings};
 pub use nic::{
     Choice, Completion, CompletionDoorbells, Fetch, Inline, Mode, NICS, Nic, RxDoorbell,

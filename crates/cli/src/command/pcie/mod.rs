@@ -8,6 +8,7 @@
 //! - `estimate`: `haul pcie estimate`;
 //! - `by_size`: `haul pcie estimate --sizes`;
 //! - `explain`: `haul pcie explain`;
+//! - `sweep`: `haul pcie sweep`;
 //! - `bandwidth`: `haul pcie bandwidth`.
 
 mod bandwidth;
@@ -17,6 +18,7 @@ mod explain;
 mod list;
 mod nics;
 mod subject;
+mod sweep;
 
 use haul_model::pcie::{Link, Settings};
 
@@ -37,6 +39,7 @@ pub(super) fn of(arguments: Pcie) -> Result<Box<dyn Command>, Error> {
         }
         Pcie::Explain(arguments) => Box::new(explain::Explain::check(*arguments)?),
         Pcie::Estimate(arguments) => Box::new(estimate::Estimate::check(*arguments)?),
+        Pcie::Sweep(arguments) => Box::new(sweep::Sweep::check(*arguments)?),
         Pcie::Bandwidth(arguments) => Box::new(bandwidth::Bandwidth::check(arguments)?),
     })
 }

@@ -12,7 +12,7 @@ use haul_model::pcie::{
 };
 
 use super::link_of;
-use crate::arguments::pcie::Subject as Arguments;
+use crate::arguments::pcie::{NicArguments, Subject as Arguments};
 use crate::error::Error;
 
 /// Bytes of a capture that are read at once.
@@ -33,12 +33,21 @@ pub(super) struct Subject {
     notes: Vec<String>,
 }
 
-impl Subject {
-    /// With sizes of its own where `sizes` is none.
-    ///
+/// A NIC with its driver and its link, checked.
+pub(super) struct Built {
+    pub(super) nic: Nic,
+    pub(super) asked: Version,
+    pub(super) mode: Mode,
+    pub(super) thresholds: Thresholds,
+    pub(super) link: Link,
+    is_free_set: bool,
+    is_rs_set: bool,
+}
+
+impl Built {
     /// # Errors
-    /// Something is missing, or a link, a size, a mode or a threshold is none that can be.
-    pub(super) fn check(arguments: Arguments, sizes: Option<Packets>) -> Result<Self, Error> {
+    /// No NIC is named, or a link, a mode or an option is none that can be.
+    pub(super) fn check(arguments: NicArguments) -> Result<Self, Error> {
         let link = link_of(
             &arguments.link,
             Settings {
@@ -47,14 +56,36 @@ impl Subject {
                 ..Settings::default()
             },
         )?;
-        let missing = |option| PcieError::Missing { option };
-        let nic = arguments.nic.ok_or(missing("--nic"))?;
-        let rate = arguments.rate.ok_or(missing("--rate"))?;
+        let nic = arguments.nic.ok_or(PcieError::Missing { option: "--nic" })?;
         let mode = arguments.mode.map_or(Ok(nic.usual_mode()), |mode| nic.mode(&mode))?;
         let mut built = *nic;
         for option in &arguments.option {
             built = built.with(option)?;
         }
+        Ok(Self {
+            nic: built,
+            asked: arguments.driver.unwrap_or(Version::LAST),
+            mode,
+            thresholds: Thresholds {
+                rx_free: arguments.rx_free.unwrap_or(nic.thresholds.rx_free),
+                tx_rs: arguments.tx_rs.unwrap_or(nic.thresholds.tx_rs),
+            },
+            link,
+            is_free_set: arguments.rx_free.is_some(),
+            is_rs_set: arguments.tx_rs.is_some(),
+        })
+    }
+}
+
+impl Subject {
+    /// With sizes of its own where `sizes` is none.
+    ///
+    /// # Errors
+    /// Something is missing, or a link, a size, a mode or a threshold is none that can be.
+    pub(super) fn check(arguments: Arguments, sizes: Option<Packets>) -> Result<Self, Error> {
+        let built = Built::check(arguments.nic)?;
+        let missing = |option| PcieError::Missing { option };
+        let rate = arguments.rate.ok_or(missing("--rate"))?;
         let (mut packets, mut notes) = match (sizes.or(arguments.size), arguments.capture) {
             (Some(packets), _) => (packets, Vec::new()),
             (None, Some(path)) => captured(&path)?,
@@ -72,21 +103,8 @@ impl Subject {
             offset: arguments.offset,
             ..Workload::forwarding(rate, packets, arguments.histogram)
         };
-        let thresholds = Thresholds {
-            rx_free: arguments.rx_free.unwrap_or(nic.thresholds.rx_free),
-            tx_rs: arguments.tx_rs.unwrap_or(nic.thresholds.tx_rs),
-        };
-        Ok(Self {
-            nic: built,
-            asked: arguments.driver.unwrap_or(Version::LAST),
-            mode,
-            thresholds,
-            workload,
-            link,
-            is_free_set: arguments.rx_free.is_some(),
-            is_rs_set: arguments.tx_rs.is_some(),
-            notes,
-        })
+        let Built { nic, asked, mode, thresholds, link, is_free_set, is_rs_set } = built;
+        Ok(Self { nic, asked, mode, thresholds, workload, link, is_free_set, is_rs_set, notes })
     }
 
     pub(super) fn estimate(&self) -> pcie::Estimate<'_> {

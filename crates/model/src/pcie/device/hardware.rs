@@ -74,6 +74,11 @@ impl Hardware {
         (self.rx.written / each - self.rx.polled) as u32
     }
 
+    /// Packets that could come now.
+    pub(super) fn free_buffers(&self) -> u32 {
+        ((self.rx.announced - self.rx.used) / u64::from(self.segments)) as u32
+    }
+
     pub(super) fn taken(&mut self, packets: u32) {
         self.rx.polled += u64::from(packets);
     }

@@ -137,6 +137,12 @@ impl Device {
         self.hardware.ready()
     }
 
+    /// Packets for which the device has empty buffers.
+    #[must_use]
+    pub fn free_buffers(&self) -> u32 {
+        self.hardware.free_buffers()
+    }
+
     /// The driver polls for at most so many packets: how many it returns, oldest first.
     pub fn poll(&mut self, most: u32) -> u32 {
         self.driver.poll(most, &mut self.hardware, &mut self.counts)
