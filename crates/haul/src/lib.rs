@@ -5,7 +5,8 @@
 //! - `housekeeper`: the thread that keeps a heap in order;
 //! - [`heap`]: the heap of huge pages, with that thread;
 //! - `peer`: what any part needs that meets another process;
-//! - [`channel`]: bulk transfer between two processes.
+//! - [`channel`]: bulk transfer between two processes;
+//! - [`telemetry`]: what a running DPDK program says of itself.
 //!
 //! Two crates stand below this one and are seen through it: the copy functions are in [`copy`],
 //! which knows nothing of files; what the machine is ([`sys`]), `haul.toml` ([`tuning`]), files
@@ -27,6 +28,7 @@
 pub mod channel;
 mod housekeeper;
 mod peer;
+pub mod telemetry;
 
 pub use haul_copy as copy;
 #[doc(inline)]
