@@ -54,6 +54,13 @@ const _: () = {
     assert!(size_of::<BurstMode>() == 1032 && size_of::<DeviceInfo>() == 8192);
 };
 
+#[cfg(test)]
+impl Mbuf {
+    pub(crate) fn of(packet_bytes: u32) -> Self {
+        Self { front: [0; 36], packet_bytes }
+    }
+}
+
 impl BurstMode {
     pub(crate) const EMPTY: Self = Self { flags: 0, info: [0; 1024] };
 }

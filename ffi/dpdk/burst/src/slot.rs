@@ -290,7 +290,7 @@ mod tests {
     }
 
     fn burst(slot: &Slot, count: u16) {
-        let packet = Mbuf { front: [0; 36], packet_bytes: 100 };
+        let packet = Mbuf::of(100);
         let packets = vec![&raw const packet; usize::from(count)];
         // SAFETY: as many pointers to a live packet as are said.
         unsafe { slot.count(packets.as_ptr(), count) };
