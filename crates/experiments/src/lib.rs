@@ -15,6 +15,7 @@
 //! - [`heap`]: allocation beside libc, the general heaps and DPDK;
 //! - [`channel`]: bulk transfer between two processes beside pipes, UCX, MPI and iceoryx2;
 //! - [`memory`]: what memory itself allows: bandwidth, and the price of a page fault;
+//! - [`pcie`]: what a running program moves across PCIe: its bursts, and counters;
 //! - [`sim`]: the simulated server: the paper again, sweeps, other programs.
 
 pub mod channel;
@@ -27,6 +28,7 @@ pub mod heap;
 mod leave_out;
 pub mod memory;
 pub mod outcome;
+pub mod pcie;
 mod remarks;
 pub mod sim;
 
