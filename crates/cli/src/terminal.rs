@@ -141,6 +141,15 @@ pub(crate) fn width() -> usize {
     }
 }
 
+/// How many lines a view of the terminal may have, the cursor's left out; 40 where nobody says.
+pub(crate) fn height() -> usize {
+    const WITHOUT: usize = 40;
+    match rustix::termios::tcgetwinsize(io::stdout()) {
+        Ok(size) if size.ws_row >= 4 => usize::from(size.ws_row) - 1,
+        _ => WITHOUT,
+    }
+}
+
 /// Whether standard output shows colours: it is a terminal, and nobody asked for none
 /// (`NO_COLOR`, or a terminal that calls itself dumb).
 pub(crate) fn is_coloured() -> bool {

@@ -18,7 +18,7 @@ const BATCH_MAX: u64 = 65_535;
 const PAGES_MAX: usize = 16;
 
 /// A queue in one direction.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Queue {
     /// The port's number.
     pub port: u16,
@@ -33,6 +33,20 @@ impl Queue {
     #[must_use]
     pub fn direction(&self) -> &'static str {
         if self.receives { "rx" } else { "tx" }
+    }
+}
+
+/// By port and number; what receives before what sends.
+impl Ord for Queue {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        let place = |queue: &Self| (queue.port, queue.queue, !queue.receives);
+        place(self).cmp(&place(other))
+    }
+}
+
+impl PartialOrd for Queue {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
     }
 }
 

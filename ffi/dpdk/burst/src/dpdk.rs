@@ -173,8 +173,8 @@ pub(crate) fn error_number() -> Option<c_int> {
 /// Where names are looked up.
 struct Library(*mut c_void);
 
-/// The program with what it is linked to, and DPDK's libraries where a program loaded them by itself
-/// and kept their names to itself (dlopen).
+/// The program with what it is linked to, and DPDK's libraries where a program loaded them by
+/// itself and kept their names to itself (dlopen).
 fn libraries() -> Vec<Library> {
     let mut libraries = vec![Library(libc::RTLD_DEFAULT)];
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();

@@ -5,8 +5,8 @@
 //! queue of every port; from then on each burst adds one to a counter of its own size, which only
 //! the thread that polls the queue writes. Another command takes the callbacks off again.
 //!
-//! Nothing of DPDK is needed to build this, and nothing of it is linked: a second copy of DPDK would
-//! come into the process otherwise. Modules, lowest first:
+//! Nothing of DPDK is needed to build this, and nothing of it is linked: a second copy of DPDK
+//! would come into the process otherwise. Modules, lowest first:
 //!
 //! - `notice`: a line on standard error;
 //! - `clock`: the processor's counter of time;

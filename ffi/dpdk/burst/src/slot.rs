@@ -207,8 +207,8 @@ impl Slot {
         }
     }
 
-    /// The counters, where two reads of them are equal: they only grow, so that all had these values
-    /// from the end of the first read to the beginning of the second.
+    /// The counters, where two reads of them are equal: they only grow, so that all had these
+    /// values from the end of the first read to the beginning of the second.
     fn at_rest(&self) -> Option<Counters> {
         let (first, second) = (read(&self.counters), read(&self.counters));
         (first == second).then_some(second)

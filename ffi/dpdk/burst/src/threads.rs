@@ -1,11 +1,11 @@
 //! Whether every thread has left a callback that was taken off.
 //!
-//! DPDK's burst functions walk their callbacks without a lock. A thread that began before a callback
-//! was taken off may still be in it, or about to load the pointer to the next from it, and nothing
-//! says when it is done. What is certain: the callback and that load are some hundred instructions
-//! without a system call. So a thread has left them that has run for [`ENOUGH`] since, that sleeps in
-//! a system call, or that has ended; one that the scheduler keeps waiting has not, however long that
-//! lasts.
+//! DPDK's burst functions walk their callbacks without a lock. A thread that began before a
+//! callback was taken off may still be in it, or about to load the pointer to the next from it, and
+//! nothing says when it is done. What is certain: the callback and that load are some hundred
+//! instructions without a system call. So a thread has left them that has run for [`ENOUGH`] since,
+//! that sleeps in a system call, or that has ended; one that the scheduler keeps waiting has not,
+//! however long that lasts.
 
 use std::fs;
 use std::time::Duration;

@@ -14,8 +14,8 @@ const SIZES_SHOWN: usize = 8;
 /// How long a whole bar is.
 const BAR: usize = 30;
 
-/// The interval as text, lines no longer than `width`.
-pub(super) fn text(interval: &Interval, head: &str, width: usize) -> String {
+/// The interval as text, lines no longer than `width`, and no more of them than `height`.
+pub(super) fn text(interval: &Interval, head: &str, (width, height): (usize, usize)) -> String {
     let mut parts = vec![head.to_owned()];
     if interval.ports.is_empty() {
         parts.push("no port is there".to_owned());
@@ -23,7 +23,13 @@ pub(super) fn text(interval: &Interval, head: &str, width: usize) -> String {
     parts.extend(interval.ports.iter().map(|port| of_port(port, interval.seconds, width)));
     let lines = parts.join("\n");
     let cut = |line: &str| line.chars().take(width).collect::<String>();
-    lines.lines().map(cut).collect::<Vec<_>>().join("\n")
+    let mut lines: Vec<String> = lines.lines().map(cut).collect();
+    if lines.len() > height && height > 0 {
+        let left = lines.len() - (height - 1);
+        lines.truncate(height - 1);
+        lines.push(format!("{left} more lines: make the terminal higher, or record with --out"));
+    }
+    lines.join("\n")
 }
 
 fn of_port(port: &PortInterval, seconds: f64, width: usize) -> String {
@@ -33,7 +39,7 @@ fn of_port(port: &PortInterval, seconds: f64, width: usize) -> String {
     for (receives, title) in [(true, "received"), (false, "to be sent")] {
         parts.extend(histogram(&port.sum(receives), title));
     }
-    parts.extend(traffic(port));
+    parts.extend(traffic(port, width));
     parts.extend(stalls(port));
     parts.extend(port.notes.iter().map(|note| terminal::wrap(&format!("note: {note}"), width, 2)));
     parts.join("\n")
@@ -113,7 +119,7 @@ fn histogram(bursts: &Bursts, title: &str) -> Option<String> {
 }
 
 /// The four metrics, estimated and where something counts them measured, and the link's use.
-fn traffic(port: &PortInterval) -> Option<String> {
+fn traffic(port: &PortInterval, width: usize) -> Option<String> {
     let place = port.place.as_ref()?;
     let sums = Sums::of(&port.terms);
     let measured = |direction: Direction| {
@@ -139,16 +145,16 @@ fn traffic(port: &PortInterval) -> Option<String> {
     }
     let usable = place.link.usable_bytes_per_s();
     let share = |way| three_digits(sums.bytes_per_s_on(way) / usable * 100.0);
-    Some(format!(
-        "{}\n  {} ({}, {}): {} is used {}% to the host and {}% to the device, by the estimate",
-        table.text(),
+    let use_of_link = format!(
+        "  {} ({}, {}): {} is used {}% to the host and {}% to the device, by the estimate",
         place.nic.name,
         place.version.nearest(),
         place.mode.name(),
         place.link,
         share(Way::ToHost),
         share(Way::ToDevice)
-    ))
+    );
+    Some(format!("{}\n{}", table.text(), terminal::wrap(&use_of_link, width, 2)))
 }
 
 /// What a driver says of its link.

@@ -96,7 +96,7 @@ impl Watch {
             Some(time) => format!("{name}: {seconds:.0} s of {:.0} s", time.as_secs_f64()),
             None => format!("{name}: {seconds:.0} s, until Ctrl-C"),
         };
-        let text = view::text(interval, &head, terminal::width());
+        let text = view::text(interval, &head, (terminal::width(), terminal::height()));
         terminal::print_over(&text, self.lines)?;
         self.lines = text.lines().count();
         Ok(())

@@ -160,8 +160,8 @@ fn call(socket: &std::net::UdpSocket, interface: &str, data: &mut [u32]) -> io::
         return Err(io::ErrorKind::InvalidInput.into());
     }
     request.name[..name.len()].copy_from_slice(name);
-    // SAFETY: a request of the kernel's layout whose pointer is to a live, writable buffer with room
-    // for more than any driver answers to the command in it.
+    // SAFETY: a request of the kernel's layout whose pointer is to a live, writable buffer with
+    // room for more than any driver answers to the command in it.
     let result = unsafe { libc::ioctl(socket.as_raw_fd(), SIOCETHTOOL, &raw mut request) };
     match result {
         0 => Ok(()),

@@ -1,9 +1,10 @@
 //! Whatever counts a NIC's traffic on this machine, behind one trait.
 //!
-//! A source says what it counts in which unit, of what (a port, a device, a socket), and which traps
-//! are known; [`Meter`] makes rates of what it reads, and states a gap where a counter vanished,
-//! wrapped beyond recognition or was set back. Files are read under a root that tests replace, and
-//! the kernel's counters come through [`perf::Counters`], which tests play from a file.
+//! A source says what it counts in which unit, of what (a port, a device, a socket), and which
+//! traps are known; [`Meter`] makes rates of what it reads, and states a gap where a counter
+//! vanished, wrapped beyond recognition or was set back. Files are read under a root that tests
+//! replace, and the kernel's counters come through [`perf::Counters`], which tests play from a
+//! file.
 //!
 //! From the bottom up:
 //!

@@ -1,5 +1,5 @@
-//! AMD's and Arm's counters, as data. Nobody has compared them with a known transfer, and every page
-//! that shows them says so.
+//! AMD's and Arm's counters, as data. Nobody has compared them with a known transfer, and every
+//! page that shows them says so.
 
 use haul_model::pcie::{Direction, Way};
 
