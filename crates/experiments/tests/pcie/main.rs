@@ -7,12 +7,17 @@ mod recorded;
 
 use std::time::Duration;
 
+use haul::sys::{PcieDevice, PcieLink};
+use haul_experiments::pcie::place::Wishes;
+use haul_experiments::pcie::records::Recorder;
 use haul_experiments::pcie::source::others::Other;
 use haul_experiments::pcie::source::{
     Gap, Meter, Quantity, Source, Tree, iio::Iio, kernel::Kernel, of_device,
 };
-use haul_model::pcie::Direction;
-use recorded::{Recorded, amd, arm, emerald_rapids, tree};
+use haul_experiments::pcie::watch::{Ground, Watch};
+use haul_model::Kind;
+use haul_model::pcie::{Direction, Sums};
+use recorded::{Played, Recorded, amd, arm, emerald_rapids, tree};
 
 const CARD: &str = "0000:5e:00.0";
 
@@ -196,4 +201,64 @@ fn a_direction_is_called_the_same_everywhere() {
         assert_eq!(Quantity::of(direction).name(), direction.name());
         assert_eq!(Quantity::of(direction).rate_unit(), "bytes/s");
     }
+}
+
+/// A card of E810 in that tree, whose port has received 32,000 packets of 64 B in bursts of 32, and
+/// counters that say so many bytes of inbound writes.
+fn watched(inbound_write_words: u64) -> (Vec<String>, Vec<haul_model::Record>) {
+    let (_folder, tree) = tree(&emerald_rapids());
+    let parts = 0xff_u64 << 36 | 0x7 << 48;
+    let counters = Recorded::new(&[
+        (63, parts | 0x0183, &[0, inbound_write_words]),
+        (63, parts | 0x0483, &[0, 8000 * 32]),
+        (63, parts | 0x01c0, &[0, 500]),
+        (63, parts | 0x8083, &[0]),
+    ]);
+    let link = PcieLink { generation: Some(4), lanes: Some(16) };
+    let card = PcieDevice {
+        address: CARD.into(),
+        now: link,
+        mps_bytes: Some(256),
+        mrrs_bytes: Some(512),
+        ..PcieDevice::default()
+    };
+    let ground = Ground {
+        program: Played::program(CARD, "net_ice"),
+        version: "DPDK 22.11.11",
+        devices: vec![card],
+        tree,
+        counters: Box::new(counters),
+        wishes: Wishes::default(),
+    };
+    let mut watch = Watch::begin(ground).unwrap();
+    let interval = watch.interval().unwrap();
+    let port = &interval.ports[0];
+    assert_eq!((port.sum(true).packets(), port.sum(true).empty()), (32_000, 1000));
+    let sums = Sums::of(&port.terms);
+    let written = sums.payload_bytes_per_s(Direction::InboundWrite) * interval.seconds;
+    // Each packet's 64 B, and a descriptor of 32 B written back.
+    assert!((written / (32_000.0 * 96.0) - 1.0).abs() < 1e-9, "{written}");
+    let mut recorder = Recorder::default();
+    recorder.add(&interval);
+    watch.end().unwrap();
+    (port.notes.clone(), recorder.records("DPDK 22.11.11", "haul pcie watch"))
+}
+
+#[test]
+fn a_watch_sets_what_is_counted_beside_the_estimate() {
+    let (notes, records) = watched(32_000 * 96 / 4);
+    assert!(!notes.iter().any(|note| note.contains("it counts")), "{notes:?}");
+    assert!(notes.iter().any(|note| note.contains("not tested")), "{notes:?}");
+    let both: Vec<_> = records.iter().filter(|record| record.metric == "inbound_write").collect();
+    assert_eq!(both.len(), 2, "{records:#?}");
+    let of = |kind| both.iter().find(|record| record.kind == kind).unwrap().samples[0];
+    assert!((of(Kind::Measured) / of(Kind::Modelled) - 1.0).abs() < 1e-9);
+}
+
+#[test]
+fn a_counter_of_another_scale_is_flagged() {
+    let (notes, _) = watched(8 * 32_000 * 96 / 4);
+    assert!(notes.iter().any(|note| note.contains("factor of 8")), "{notes:?}");
+    let (notes, _) = watched(0);
+    assert!(notes.iter().any(|note| note.contains("stands still")), "{notes:?}");
 }

@@ -6,8 +6,11 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
+use haul::telemetry::Error;
 use haul_experiments::pcie::source::Tree;
+use haul_experiments::pcie::source::ethdev::{Ask, Program};
 use haul_experiments::pcie::source::perf::{Counter, Counters, Event, Value};
+use serde_json::{Value as Json, json};
 
 /// Files of a tree; a path that ends in `@` is a link to what it holds.
 pub(crate) type Files = Vec<(String, String)>;
@@ -153,5 +156,44 @@ impl Counter for Values {
     fn read(&mut self) -> io::Result<Value> {
         let count = if self.0.len() > 1 { self.0.remove(0) } else { self.0[0] };
         Ok(Value { count, enabled_ns: self.1, running_ns: self.2 })
+    }
+}
+
+/// A program with one port of one queue, which has received something at the second look.
+pub(crate) struct Played {
+    name: &'static str,
+    driver: &'static str,
+    looks: u64,
+}
+
+impl Played {
+    pub(crate) fn program(name: &'static str, driver: &'static str) -> Program {
+        Arc::new(Mutex::new(Box::new(Self { name, driver, looks: 0 })))
+    }
+}
+
+impl Ask for Played {
+    fn ask(&mut self, command: &str) -> Result<Json, Error> {
+        let bursts = |count: u64| {
+            json!({
+                "batches": [0, count, 32, count], "polls": 2 * count, "packets": 32 * count,
+                "larger_polls": 0, "larger_packets": 0, "packets_sized": count,
+                "bytes_sized": 64 * count, "gaps": 0, "gap_cycles": 0, "cycles": count,
+                "cycles_per_s": 1,
+            })
+        };
+        Ok(match command {
+            "/haul/burst/list" => json!({ "queues": ["0,0,rx"] }),
+            "/haul/burst/attach" => json!({ "attached": 1 }),
+            "/haul/burst/port,0" => {
+                json!({ "name": self.name, "driver": self.driver, "rx_mode": "Vector AVX512" })
+            }
+            "/haul/burst/histogram,0,0,rx" => {
+                self.looks += 1;
+                bursts((self.looks - 1) * 1000)
+            }
+            "/ethdev/stats,0" => json!({ "ipackets": (self.looks - 1) * 32_000, "opackets": 0 }),
+            _ => panic!("nobody recorded {command}"),
+        })
     }
 }
