@@ -15,7 +15,7 @@
 //! - [`heap`]: allocation beside libc, the general heaps and DPDK;
 //! - [`channel`]: bulk transfer between two processes beside pipes, UCX, MPI and iceoryx2;
 //! - [`memory`]: what memory itself allows: bandwidth, and the price of a page fault;
-//! - [`pcie`]: a modelled NIC's traffic, counted beside estimated;
+//! - [`pcie`]: what a program moves across PCIe: a running one's bursts, and a modelled NIC's;
 //! - [`sim`]: the simulated server: the paper again, sweeps, other programs.
 
 pub mod channel;

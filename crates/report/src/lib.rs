@@ -22,6 +22,8 @@
 //! - `rerun`: the command that measures a record again;
 //! - `map`: what a heap holds, drawn;
 //! - `sim`: the simulated server's tables and figures, drawn;
+//! - `burst`: bursts of a running program, drawn;
+//! - `sweep`: a modelled NIC over the rate, drawn;
 //! - `findings`: the sentences that open the page;
 //! - `figures`: what the plots draw, as data;
 //! - `svg`: a figure without a browser;
@@ -46,6 +48,10 @@ mod rerun;
 mod map;
 
 mod sim;
+
+mod burst;
+
+mod sweep;
 
 mod findings;
 

@@ -186,7 +186,9 @@ fn histograms(points: &[Point<'_>], at: Option<f64>) -> String {
         .filter(|(place, _)| is_drawn(*place))
         .map(|(_, point)| histogram(point))
         .collect();
-    format!("<h3>Packets that polls returned, in percent of polls</h3><div class=\"cells\">{cells}</div>")
+    format!(
+        "<h3>Packets that polls returned, in percent of polls</h3><div class=\"cells\">{cells}</div>"
+    )
 }
 
 fn histogram(point: &Point<'_>) -> String {
@@ -247,7 +249,11 @@ fn batches(text: &str) -> Vec<(u32, f64)> {
 /// How far the estimate is from the counter, at most.
 fn deviation(points: &[Point<'_>]) -> String {
     let off = points.iter().flat_map(|point| {
-        point.metrics.values().filter(|(counted, _)| *counted > 0.0).map(|(c, e)| (e / c - 1.0).abs())
+        point
+            .metrics
+            .values()
+            .filter(|(counted, _)| *counted > 0.0)
+            .map(|(c, e)| (e / c - 1.0).abs())
     });
     let most = off.fold(0.0, f64::max);
     format!(
@@ -314,7 +320,10 @@ mod tests {
         assert_eq!(html.matches("<polyline").count(), 3);
         assert_eq!(html.matches("class=\"break\"").count(), 1);
         assert_eq!(html.matches("class=\"cell\"").count(), 5);
-        assert!(html.contains("4 packets: 66.7% of polls") && html.contains("1% from what"), "{html}");
+        assert!(
+            html.contains("4 packets: 66.7% of polls") && html.contains("1% from what"),
+            "{html}"
+        );
         assert!(html.contains("breaks &lt;here&gt;") && !html.contains("<b>\""), "{html}");
         assert!(drawn(&sweep(100)).unwrap().matches("class=\"cell\"").count() <= CELLS_MAX + 2);
     }

@@ -1,6 +1,12 @@
 //! The command line of `haul pcie`.
 //!
-//! - `sweep`: that of `haul pcie sweep`.
+//! From the bottom up:
+//!
+//! - `sweep`: of `haul pcie sweep`;
+//! - `watch`: of `haul pcie watch`.
+
+mod sweep;
+pub(crate) mod watch;
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -8,8 +14,6 @@ use std::str::FromStr;
 use clap::{Args, Subcommand, ValueEnum};
 use haul_model::Sizes;
 use haul_model::pcie::{self, BenchNic, Histogram, Link, Nic, Packets, Rate, Version};
-
-mod sweep;
 
 pub(crate) use sweep::Sweep;
 
@@ -25,6 +29,8 @@ pub(crate) enum Pcie {
     Sweep(Box<Sweep>),
     /// How much packet data a link carries at most, by the public model of pcie-bench
     Bandwidth(Bandwidth),
+    /// The bursts of a running DPDK program, and what they move across PCIe, live
+    Watch(Box<watch::Watch>),
 }
 
 /// The network devices behind PCIe: what each link does now and could do, what is set, and which

@@ -12,6 +12,7 @@ mod heap_replay;
 mod limits;
 mod machine;
 mod pcie;
+mod pcie_watch;
 mod report;
 mod sim;
 mod survey;

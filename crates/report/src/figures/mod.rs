@@ -21,7 +21,7 @@ use haul_model::experiment::name;
 use serde::Serialize;
 
 use crate::select::Section;
-use crate::{map, sim, text};
+use crate::{burst, map, sim, sweep, text};
 
 pub(crate) use drawing::Drawing;
 
@@ -180,10 +180,14 @@ fn figure<'a>(
         map::html(&id, &records)
     } else {
         sim::html(experiment, &records)
+            .or_else(|| burst::html(experiment, &records))
+            .or_else(|| sweep::html(experiment, &records))
     };
     let (title, about) = match (drawing, sim::heading(experiment), &picture) {
         (Some(drawing), ..) => (drawing.title, drawing.about),
         (None, Some(heading), _) => (heading.title, heading.about),
+        (None, None, Some(_)) if experiment == name::PCIE_BURST => (burst::TITLE, burst::ABOUT),
+        (None, None, Some(_)) if experiment == name::PCIE_SWEEP => (sweep::TITLE, sweep::ABOUT),
         (None, None, Some(_)) => (MAP_TITLE, MAP_ABOUT),
         (None, None, None) => {
             (experiment, "haul has no plot for this experiment yet; every number is in the table.")

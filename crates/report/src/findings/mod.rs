@@ -11,7 +11,10 @@
 //! - `size`: which way to copy is best at every size;
 //! - `heap`: what allocation costs;
 //! - `channel`: who moves bytes to another process fastest;
+//! - `burst`: how a running program's packets came;
 //! - `sim`: how near the simulated server comes to its paper.
+
+mod burst;
 
 mod channel;
 
@@ -126,6 +129,7 @@ pub(crate) fn of_section(section: &Section<'_>) -> Vec<Finding> {
     findings.extend(heap::maps(&records));
     findings.extend(channel::transfers(&by_run));
     findings.extend(channel::seed(&by_run));
+    findings.extend(burst::bursts(&by_run));
     findings.extend(sim::reproduction(section));
     findings.extend(tune::tuned(&records));
     findings.extend(noise::floors(&records));

@@ -7,6 +7,7 @@ use haul_model::pcie::{
 use haul_model::units::three_digits;
 use haul_model::{BytesPerSecond, Kind, Record};
 
+use super::count;
 use super::subject::Subject;
 use crate::arguments::pcie::{Estimate as Arguments, Rules};
 use crate::command::{Command, record};
@@ -223,16 +224,6 @@ impl Estimate {
         }
         text
     }
-}
-
-/// A count with three digits and its suffix.
-pub(super) fn count(value: f64) -> String {
-    for (unit, name) in [(1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")] {
-        if value >= unit * 0.9995 {
-            return format!("{} {name}", three_digits(value / unit));
-        }
-    }
-    three_digits(value)
 }
 
 impl Command for Estimate {
