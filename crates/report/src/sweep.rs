@@ -111,28 +111,7 @@ fn chart(metric: &str, title: &str, points: &[Point<'_>], mark: Option<f64>) -> 
     let x = |rate: f64| LEFT + (WIDTH - LEFT - RIGHT) * rate / right;
     let y = |value: f64| HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * value / top;
     let mut svg = open(title, WIDTH, HEIGHT);
-    for step in 0..=4 {
-        let share = f64::from(step) / 4.0;
-        let (at, label) = (y(top * share), BytesPerSecond(top * share).to_string());
-        let _ = write!(
-            svg,
-            "<line x1=\"{LEFT}\" x2=\"{:.1}\" y1=\"{at:.1}\" y2=\"{at:.1}\" style=\"stroke:var(--rule)\"/>\
-             <text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{label}</text>\
-             <text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>",
-            WIDTH - RIGHT,
-            LEFT - 6.0,
-            at + 4.0,
-            x(right * share),
-            HEIGHT - BOTTOM + 16.0,
-            text::number(right * share)
-        );
-    }
-    let _ = write!(
-        svg,
-        "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\">M packets/s</text>",
-        f64::midpoint(LEFT, WIDTH - RIGHT),
-        HEIGHT - BOTTOM + 34.0
-    );
+    grid(&mut svg, top, right);
     if let Some(at) = mark {
         let _ = write!(
             svg,
@@ -170,6 +149,33 @@ fn chart(metric: &str, title: &str, points: &[Point<'_>], mark: Option<f64>) -> 
          <i style=\"background:var(--s0)\"></i>estimated</p>",
         escape(title)
     )
+}
+
+/// Lines at round values, and both axes.
+fn grid(svg: &mut String, top: f64, right: f64) {
+    for step in 0..=4 {
+        let share = f64::from(step) / 4.0;
+        let at = HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * share;
+        let _ = write!(
+            svg,
+            "<line x1=\"{LEFT}\" x2=\"{:.1}\" y1=\"{at:.1}\" y2=\"{at:.1}\" style=\"stroke:var(--rule)\"/>\
+             <text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>\
+             <text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>",
+            WIDTH - RIGHT,
+            LEFT - 6.0,
+            at + 4.0,
+            BytesPerSecond(top * share),
+            LEFT + (WIDTH - LEFT - RIGHT) * share,
+            HEIGHT - BOTTOM + 16.0,
+            text::number(right * share)
+        );
+    }
+    let _ = write!(
+        svg,
+        "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\">M packets/s</text>",
+        f64::midpoint(LEFT, WIDTH - RIGHT),
+        HEIGHT - BOTTOM + 34.0
+    );
 }
 
 /// What polls returned at each rate: shares of all polls.
