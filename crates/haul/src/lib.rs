@@ -5,7 +5,8 @@
 //! - `housekeeper`: the thread that keeps a heap in order;
 //! - [`heap`]: the heap of huge pages, with that thread;
 //! - `peer`: what any part needs that meets another process;
-//! - [`channel`]: bulk transfer between two processes.
+//! - [`channel`]: bulk transfer between two processes;
+//! - [`forward`]: packets forwarded in bursts between ports.
 //!
 //! Two crates stand below this one and are seen through it: the copy functions are in [`copy`],
 //! which knows nothing of files; what the machine is ([`sys`]), `haul.toml` ([`tuning`]), files
@@ -25,6 +26,7 @@
 //! ```
 
 pub mod channel;
+pub mod forward;
 mod housekeeper;
 mod peer;
 

@@ -1,0 +1,42 @@
+//! Packets forwarded in bursts between ports, and a virtual machine's as one of them.
+//!
+//! A port is a queue pair that one worker drives: [`Port::rx_burst`] appends packets to a
+//! [`Burst`], [`Port::tx_burst`] takes them from its front. Packets are buffers of a [`Pool`], which
+//! belongs to the worker; its memory is a memory file, so that it can be a virtual machine's memory.
+//!
+//! ```
+//! use haul::forward::{Burst, Null, Pool, Port};
+//! # fn main() -> Result<(), haul::forward::Error> {
+//! let mut pool = Pool::new(1024)?;
+//! let (mut source, mut target) = (Null::source("in", 64), Null::new("out"));
+//! let mut burst = Burst::new();
+//! source.rx_burst(&mut pool, &mut burst);
+//! target.tx_burst(&mut pool, &mut burst);
+//! assert_eq!(target.counters().tx.packets, 32);
+//! # Ok(()) }
+//! ```
+//!
+//! # From the bottom up
+//!
+//! - `error`: what can go wrong;
+//! - `copy`: the copy of a burst, which is a parameter;
+//! - `pool`: packet buffers in memory that can be shared;
+//! - `counters`: what a port counts: packets, bytes, drops by reason, sizes of bursts;
+//! - `contract`: what every port does;
+//! - `null`: packets that come from nowhere and go nowhere.
+
+mod contract;
+mod copy;
+mod counters;
+mod error;
+mod null;
+mod pool;
+
+pub use contract::{Link, Port};
+pub use copy::{Copier, Copy, Part};
+pub use counters::{Counters, Direction, DropReason};
+pub use error::Error;
+pub use null::Null;
+pub use pool::{
+    BURST_MAX, Burst, HEADROOM_BYTES, PACKET_BYTES_MAX, Packet, Pool, ROOM_BYTES, Segment,
+};
