@@ -6,6 +6,7 @@
 //!
 //! From the bottom up:
 //!
+//! - `folder`: a folder of a run's own, where processes meet;
 //! - `printed`: what drivers print, told where one fails;
 //! - `conversation`: lines over a socket, with an end to every wait;
 //! - `children`: the processes, from their start to their end;
@@ -13,6 +14,7 @@
 
 mod children;
 mod conversation;
+mod folder;
 mod printed;
 mod terminal;
 
@@ -24,6 +26,7 @@ use std::process::Command;
 
 pub(crate) use children::Children;
 pub(crate) use conversation::{Conversation, Silence};
+pub(crate) use folder::Folder;
 pub(crate) use printed::Printed;
 pub(crate) use terminal::Terminal;
 
