@@ -302,6 +302,24 @@ typedef struct haul_channel_sending haul_channel_sending;
 typedef struct haul_heap haul_heap;
 
 /**
+ * One copy of a burst: n bytes from source to target.
+ */
+typedef struct haul_copy_part {
+    /**
+     * Where the bytes go.
+     */
+    void *target;
+    /**
+     * Where they are.
+     */
+    const void *source;
+    /**
+     * How many.
+     */
+    size_t n;
+} haul_copy_part;
+
+/**
  * What a heap is asked to be. All zeros ask for the defaults.
  */
 typedef struct haul_heap_options {
@@ -591,6 +609,18 @@ extern void *haul_memset_above_64(void *target, int byte, size_t n);
  * source is readable and target writable for n bytes.
  */
 void *haul_memcpy_hinted(void *target, const void *source, size_t n, haul_hint hint);
+
+/**
+ * Copies count parts, one after the other and each as haul_memmove does, in one call: what a burst
+ * of packets copies. With count == 0 parts may be NULL.
+ *
+ * No allocation, no system call, no lock; async-signal-safe.
+ *
+ * # Safety
+ * parts has count elements, and of each the source is readable and the target writable for n
+ * bytes.
+ */
+void haul_copy_batch(const struct haul_copy_part *parts, size_t count);
 
 /**
  * haul_memset, told what happens to the target next; see haul_memcpy_hinted.

@@ -58,6 +58,10 @@ pub trait Port: Send {
         Link::Up
     }
 
+    /// Nothing new is to come: a generator makes no more packets, a file is read no further. What
+    /// the other side has sent already still comes.
+    fn quiesce(&mut self) {}
+
     /// Called again and again before [`Port::stop`], when nothing more is sent: whether all that was
     /// sent has left. A port that hands packets to the other side by copying them has nothing to do.
     fn drain(&mut self, _pool: &mut Pool) -> bool {

@@ -23,14 +23,20 @@
 //! - `pool`: packet buffers in memory that can be shared;
 //! - `counters`: what a port counts: packets, bytes, drops by reason, sizes of bursts;
 //! - `contract`: what every port does;
-//! - `null`: packets that come from nowhere and go nowhere.
+//! - `null`: packets that come from nowhere and go nowhere;
+//! - `clock`: time in packets and in workers;
+//! - `traffic`: packets that are made and looked at here: generator and sink;
+//! - `run`: a worker that forwards between two ports.
 
+mod clock;
 mod contract;
 mod copy;
 mod counters;
 mod error;
 mod null;
 mod pool;
+mod run;
+mod traffic;
 
 pub use contract::{Link, Port};
 pub use copy::{Copier, Copy, Part};
@@ -40,3 +46,9 @@ pub use null::Null;
 pub use pool::{
     BURST_MAX, Burst, HEADROOM_BYTES, PACKET_BYTES_MAX, Packet, Pool, ROOM_BYTES, Segment,
 };
+pub use run::{Mode, Retry, Running, Settings, Snapshot};
+pub use traffic::frame::Addresses;
+pub use traffic::generator::{Generator, Pace, Traffic};
+pub use traffic::order::Order;
+pub use traffic::sink::{Findings, Sink, Watch};
+pub use traffic::size::Sizes;

@@ -102,8 +102,14 @@ impl Burst {
 
     /// Calls `act` with each packet in order, which stays where it is.
     #[inline]
-    pub fn for_each(&self, mut act: impl FnMut(&Packet)) {
-        for &index in self.indices() {
+    pub fn for_each(&self, act: impl FnMut(&Packet)) {
+        self.for_each_from(0, act);
+    }
+
+    /// As [`Burst::for_each`], without the first `skip`.
+    #[inline]
+    pub fn for_each_from(&self, skip: usize, mut act: impl FnMut(&Packet)) {
+        for &index in self.indices().iter().skip(skip) {
             let packet = Packet::from_index(index);
             act(&packet);
             // Nothing is lost: the burst has it.
