@@ -66,6 +66,8 @@ impl Default for Settings {
 /// What a worker counted.
 #[derive(Clone, Debug, Default)]
 pub struct Snapshot {
+    /// When it was, in nanoseconds of the monotonic clock.
+    pub time_ns: u64,
     /// Each port's name, queue and counters.
     pub ports: Vec<(String, u16, Counters)>,
     /// Whether packets go through each of them.

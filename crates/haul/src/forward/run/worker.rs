@@ -194,6 +194,7 @@ impl Worker {
     }
 
     fn publish(&mut self) {
+        self.counts.time_ns = now_ns();
         let ports = self.ports.iter();
         self.counts.ports = ports
             .map(|port| (port.name().to_owned(), port.queue(), port.counters().clone()))
