@@ -9,8 +9,8 @@ use haul_model::Sizes;
 
 /// Forwards packets in bursts between two ports, and counts: packets, bytes, drops by reason, how
 /// many packets each receive and send call moved (empty polls among them), cycles of a packet and of
-/// a poll. Each port is polled by a thread of its own processor until --for is over, Ctrl-C comes,
-/// or the ports have nothing more to give; what is under way then arrives first.
+/// a poll. One thread polls both ports until --for is over, Ctrl-C comes, or the ports have nothing
+/// more to give; what is under way then arrives first.
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true, arg_required_else_help = true)]
 #[command(after_help = "Example:\n  haul forward --port gen:size=64,rate=1M --port sink --for 5s\n  \
@@ -24,7 +24,7 @@ use haul_model::Sizes;
     null     takes packets; with size=64 gives some too, with no content\n  \
     vhost    a virtual machine's card, as its hypervisor has it: path=SOCKET, server, copy=haul\n           \
     (or libc, none, or a kernel of `haul copy list`)\n  \
-    virtio   the same card, as the virtual machine has it: path=SOCKET")]
+    virtio   the same card, as the virtual machine has it: path=SOCKET, server")]
 pub(crate) struct Forward {
     #[command(subcommand)]
     pub(crate) command: Option<Verb>,
@@ -99,7 +99,7 @@ pub(crate) struct Pvp {
     /// What packets go through: pvp, enqueue, dequeue or loopback
     #[arg(long, value_name = "FLOW", default_value = "pvp")]
     pub(crate) flow: Flow,
-    /// How rings are laid out: split, split-vector, packed or packed-in-order
+    /// How rings are laid out: split (mergeable buffers) or split-vector (none)
     #[arg(long, value_name = "LAYOUT", default_value = "split")]
     pub(crate) layout: Layout,
     /// Where haul's packets come from: gen (each numbered) or null (with no content) [default: gen;

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use haul::forward::{
     Copy, Counters, Direction, DropReason, Generator, Link, Mode, Null, Pace, Pool, Port, Running,
-    Settings, Sizes, Snapshot, Traffic, Watch,
+    Settings, Sizes, Snapshot, Traffic, Vhost, VhostSettings, Virtio, VirtioSettings, Watch,
 };
 
 use super::flow::{Flow, Layout};
@@ -98,9 +98,9 @@ impl Forwarding {
         let flow: Flow = start.flow.parse()?;
         let layout: Layout = start.layout.parse()?;
         let said = |error: haul::forward::Error| error.to_string();
-        let mut pool = Pool::new(PACKETS).map_err(said)?;
+        let pool = Pool::new(PACKETS).map_err(said)?;
         let is_huge = pool.has_huge_pages();
-        let ring = ring(start, layout, &mut pool)?;
+        let ring = ring(start, layout)?;
         let mailbox = Mailbox::default();
         let gate = Box::new(Gate::new(mailbox.clone()));
         let settings = Settings {
@@ -229,6 +229,26 @@ impl Forwarding {
             }
         }
         counted
+    }
+}
+
+/// The ring between switch and guest, from this side.
+fn ring(start: &Start, layout: Layout) -> Result<Box<dyn Port>, String> {
+    match start.side {
+        Side::Switch => {
+            let copy = Copy::named(&start.copy);
+            let copy = copy.ok_or_else(|| format!("no copy is {:?}", start.copy))?;
+            let is_mergeable = layout.is_mergeable();
+            let settings = VhostSettings { copy, is_mergeable, ..VhostSettings::new(&start.socket) };
+            let queues = Vhost::open("vhost", &settings).map_err(|error| error.to_string())?;
+            queues.into_iter().next().map(|it| Box::new(it) as _).ok_or("it has no queue".into())
+        }
+        Side::Guest => {
+            let is_mergeable = layout.is_mergeable();
+            let settings = VirtioSettings { is_mergeable, ..VirtioSettings::new(&start.socket) };
+            let port = Virtio::open("virtio", &settings).map_err(|error| error.to_string())?;
+            Ok(Box::new(port))
+        }
     }
 }
 

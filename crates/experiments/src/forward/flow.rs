@@ -55,16 +55,11 @@ pub enum Layout {
     Split,
     /// Split rings without mergeable buffers: DPDK's guest then receives by vector instructions.
     SplitVector,
-    /// Packed rings, mergeable buffers.
-    Packed,
-    /// Packed rings used in order, without mergeable buffers: DPDK's fastest.
-    PackedInOrder,
 }
 
 impl Layout {
     /// All layouts.
-    pub const ALL: [Self; 4] =
-        [Self::Split, Self::SplitVector, Self::Packed, Self::PackedInOrder];
+    pub const ALL: [Self; 2] = [Self::Split, Self::SplitVector];
 
     /// Its name in commands and records.
     #[must_use]
@@ -72,27 +67,13 @@ impl Layout {
         match self {
             Self::Split => "split",
             Self::SplitVector => "split-vector",
-            Self::Packed => "packed",
-            Self::PackedInOrder => "packed-in-order",
         }
-    }
-
-    /// Whether the rings are packed.
-    #[must_use]
-    pub fn is_packed(self) -> bool {
-        matches!(self, Self::Packed | Self::PackedInOrder)
     }
 
     /// Whether a packet may take several buffers.
     #[must_use]
     pub fn is_mergeable(self) -> bool {
-        matches!(self, Self::Split | Self::Packed)
-    }
-
-    /// Whether buffers are used in the order in which they were made available.
-    #[must_use]
-    pub fn is_in_order(self) -> bool {
-        self == Self::PackedInOrder
+        self == Self::Split
     }
 }
 
@@ -127,6 +108,6 @@ mod tests {
             assert_eq!(layout.to_string().parse(), Ok(layout));
         }
         assert!("circle".parse::<Flow>().unwrap_err().contains("loopback"));
-        assert!("round".parse::<Layout>().unwrap_err().contains("packed-in-order"));
+        assert!("round".parse::<Layout>().unwrap_err().contains("split-vector"));
     }
 }

@@ -6,7 +6,7 @@ use haul_measure::rounds::{self, Evaluation};
 use haul_model::experiment::{key, name};
 use haul_model::Record;
 
-use super::flow::{Flow, Layout};
+use super::flow::Flow;
 use super::ledger::{Ledger, STAGES};
 use super::run::{Entrant, Run, Sample};
 use super::sides::Forwarder;
@@ -99,9 +99,6 @@ fn whole(run: &Run<'_>, entrant: &Entrant<'_>, remarks: &Remarks) -> Record {
     }
     if let Some(sample) = entrant.samples.last() {
         record = with_receipt(record, sample);
-    }
-    if let (Forwarder::Testpmd(_), Layout::PackedInOrder) = (&bench.guest, bench.layout) {
-        record = record.with(key::SIMD_BITS, 512);
     }
     let page_bytes = entrant.samples.last().map_or(0, |sample| sample.switch.page_bytes);
     let page_bytes = match page_bytes {

@@ -26,6 +26,9 @@ const WAIT_SHARE_MAX: f64 = 0.015;
 /// How many windows of a restart are tried until one counts.
 const TRIES: usize = 3;
 
+/// How often a run looks whether to stop.
+const LOOK: Duration = Duration::from_millis(50);
+
 /// How many processors a flow has: one for each side.
 const PROCESSORS: usize = 2;
 
@@ -107,6 +110,9 @@ impl<'a> Run<'a> {
             }
             let name = entrant.subject.name().to_owned();
             let sample = self.sample(entrant.subject, context);
+            if context.is_stopped() {
+                return Ok(Next::Stopped);
+            }
             let is_needed = name == baseline;
             let failure = &mut self.entrants[index].failure;
             if let Some(sample) = or_leave_out(sample, &name, is_needed, failure, context)? {
@@ -151,10 +157,10 @@ impl<'a> Run<'a> {
             guest.go(None).map_err(&of_guest)?;
             switch.go(None).map_err(&of_switch)?;
         }
-        std::thread::sleep(WARM_UP);
+        sleep(WARM_UP, context);
         let mut sample = Sample::default();
         for _ in 0..TRIES {
-            (sample.rate, sample.hit) = self.window(&mut switch, &mut guest)?;
+            (sample.rate, sample.hit) = self.window(&mut switch, &mut guest, context)?;
             if !sample.hit || context.is_stopped() {
                 break;
             }
@@ -175,14 +181,19 @@ impl<'a> Run<'a> {
     }
 
     /// Packets a second, and whether a thread waited for its processor meanwhile.
-    fn window(&self, switch: &mut Running, guest: &mut Running) -> Result<(f64, bool), Error> {
+    fn window(
+        &self,
+        switch: &mut Running,
+        guest: &mut Running,
+        context: &Context<'_>,
+    ) -> Result<(f64, bool), Error> {
         let flow = self.bench.flow;
         let is_of_guest = flow == Flow::Enqueue;
         let before = (switch.waits(), guest.waits());
         let measured = if is_of_guest { &mut *guest } else { &mut *switch };
         let attempt = failed("the forwarder", "say what it has counted");
         measured.begin().map_err(&attempt)?;
-        std::thread::sleep(self.bench.window);
+        sleep(self.bench.window, context);
         let rates = measured.rates(flow).map_err(&attempt)?;
         let after = (switch.waits(), guest.waits());
         let shares = [waits::share(before.0, after.0), waits::share(before.1, after.1)];
@@ -203,6 +214,17 @@ impl<'a> Run<'a> {
             hit: entrants.iter().any(|index| of(index)[number].hit),
         };
         (0..count).map(round).collect()
+    }
+}
+
+/// Sleeps so long, or until the run is told to stop.
+fn sleep(time: Duration, context: &Context<'_>) {
+    let started = Instant::now();
+    while !context.is_stopped() {
+        match time.checked_sub(started.elapsed()) {
+            Some(left) if !left.is_zero() => std::thread::sleep(left.min(LOOK)),
+            _ => break,
+        }
     }
 }
 

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use super::flow::{Flow, Layout};
+use super::protocol::Side;
 use crate::drive::{Program, Silence, Terminal};
 
 /// What it says when it waits for a command.
@@ -36,23 +37,13 @@ const PACKETS: u32 = 16_384;
 /// Its memory: pool and rings take 40 MiB.
 const MEMORY_MIB: u32 = 256;
 
-/// Debian's name of it, and what the package is called.
+/// Its name, as Debian has it.
 const FILE: &str = "dpdk-testpmd";
-pub(super) const REMEDY: &str = "apt-get install dpdk-dev, or name it with --testpmd";
 
 /// testpmd, found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Testpmd {
     path: PathBuf,
-}
-
-/// Which side it is, and of what.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Side {
-    /// `net_vhost` as server, and `net_null` where there is a physical side.
-    Switch,
-    /// `net_virtio_user` as client.
-    Guest,
 }
 
 /// What one is started with.
@@ -90,6 +81,9 @@ pub(super) struct Stats {
 }
 
 impl Testpmd {
+    /// What helps where there is none.
+    pub const REMEDY: &'static str = "apt-get install dpdk-dev, or name it with --testpmd";
+
     /// The one at this path, or on `PATH`.
     ///
     /// # Errors
@@ -151,9 +145,6 @@ fn arguments(setting: &Setting<'_>) -> Vec<OsString> {
                  mac=00:11:22:33:44:10,{}",
                 layout_options(*layout)
             ));
-            if let Some(bits) = simd_bits(*layout) {
-                add(format!("--force-max-simd-bitwidth={bits}"));
-            }
             guest_mode(*flow)
         }
     };
@@ -187,15 +178,7 @@ fn layout_options(layout: Layout) -> &'static str {
     match layout {
         Layout::Split => "mrg_rxbuf=1,in_order=0",
         Layout::SplitVector => "mrg_rxbuf=0,in_order=0,vectorized=1",
-        Layout::Packed => "mrg_rxbuf=1,in_order=0,packed_vq=1",
-        Layout::PackedInOrder => "mrg_rxbuf=0,in_order=1,packed_vq=1,vectorized=1",
     }
-}
-
-/// The vector width that the guest is allowed, where it is not DPDK's default: packed rings have
-/// no other vector path than that of AVX-512.
-fn simd_bits(layout: Layout) -> Option<u32> {
-    (layout == Layout::PackedInOrder).then_some(512)
 }
 
 impl Session {

@@ -174,8 +174,6 @@ pub const GUEST_RX: &str = "guest_rx";
 pub const GUEST_TX: &str = "guest_tx";
 /// Which release the guest is of.
 pub const GUEST_VERSION: &str = "guest_version";
-/// The widest vectors that a peer may use, in bits.
-pub const SIMD_BITS: &str = "simd_bits";
 /// Which of a forwarder's ports.
 pub const PORT: &str = "port";
 /// Which of a port's queues.

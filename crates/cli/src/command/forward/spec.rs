@@ -14,7 +14,7 @@ pub(super) enum Spec {
     /// A virtual machine's card, from the hypervisor's side.
     Vhost { path: PathBuf, is_server: bool, copy: String },
     /// The same card, from the machine's side.
-    Virtio { path: PathBuf },
+    Virtio { path: PathBuf, is_server: bool },
 }
 
 /// The sizes of a generator's packets.
@@ -63,7 +63,9 @@ impl Spec {
                     .take("copy", |text| Some(text.to_owned()))?
                     .unwrap_or_else(|| "haul".to_owned()),
             },
-            "virtio" => Self::Virtio { path: options.path()? },
+            "virtio" => {
+                Self::Virtio { path: options.path()?, is_server: options.flag("server")? }
+            }
             _ => {
                 return Err(format!(
                     "no port is {kind:?}; the ports are gen, sink, null, vhost and virtio"
@@ -169,7 +171,7 @@ mod tests {
                 "vhost:path=/run/vm.sock,server,copy=libc",
                 Spec::Vhost { path: "/run/vm.sock".into(), is_server: true, copy: "libc".into() },
             ),
-            ("virtio:path=a b", Spec::Virtio { path: "a b".into() }),
+            ("virtio:path=a b", Spec::Virtio { path: "a b".into(), is_server: false }),
         ] {
             assert_eq!(Spec::parse(text), Ok(spec), "{text}");
         }
@@ -190,7 +192,7 @@ mod tests {
             ("vhost", "vhost wants a socket"),
             ("vhost:path=", "not possible"),
             ("vhost:path=s,server=yes", "takes no value"),
-            ("virtio:path=s,server", "no option \"server\""),
+            ("virtio:path=s,servers", "no option \"servers\""),
         ] {
             let message = Spec::parse(text).unwrap_err();
             assert!(message.contains(holds), "{text}: {message}");
