@@ -8,6 +8,7 @@
 //! - [`protocol`]: what a run and haul's own processes say to each other;
 //! - `gate`: the end of a flow that packets come from or go to;
 //! - [`driver`]: the process that haul forwards in;
+//! - [`search`]: the highest load without loss;
 //! - `waits`: whether a thread that polls had its processor for itself;
 //! - [`sides`]: the two sides of a flow, whichever program each is;
 //! - [`ledger`]: where packets were lost;
@@ -25,6 +26,7 @@ mod measurement;
 pub mod protocol;
 mod records;
 mod run;
+pub mod search;
 pub mod sides;
 pub mod testpmd;
 mod waits;
