@@ -26,17 +26,27 @@
 //! - `null`: packets that come from nowhere and go nowhere;
 //! - `clock`: time in packets and in workers;
 //! - `traffic`: packets that are made and looked at here: generator and sink;
-//! - `run`: a worker that forwards between two ports.
+//! - `run`: a worker that forwards between two ports;
+//! - `ring`: virtio's rings, in memory that two sides write to;
+//! - `messages`: vhost-user's messages;
+//! - `user_socket`: the sockets that they go through;
+//! - `vhost`: a virtual machine's device, from the host's side;
+//! - `virtio`: the same, from the guest's.
 
 mod clock;
 mod contract;
 mod copy;
 mod counters;
 mod error;
+mod messages;
 mod null;
 mod pool;
+mod ring;
 mod run;
 mod traffic;
+mod user_socket;
+mod vhost;
+mod virtio;
 
 pub use contract::{Link, Port};
 pub use copy::{Copier, Copy, Part};
@@ -52,3 +62,6 @@ pub use traffic::generator::{Generator, Pace, Traffic};
 pub use traffic::order::Order;
 pub use traffic::sink::{Findings, Sink, Watch};
 pub use traffic::size::Sizes;
+pub use user_socket::Role;
+pub use vhost::{Vhost, VhostSettings};
+pub use virtio::{Virtio, VirtioSettings};

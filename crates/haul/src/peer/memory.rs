@@ -3,7 +3,8 @@
 //! A mapping of a file that shrinks kills its reader with SIGBUS. So nothing of a peer's is mapped
 //! unless a contract says by what that cannot be; it has a name, and whoever maps gives it.
 //! [`Sealed`] is the one of a peer that seals its memory: seals and size are looked at before it is
-//! mapped, and pages are there before they are touched.
+//! mapped, and pages are there before they are touched. The contract of memory that nobody seals, a
+//! virtual machine's, is in [`guest`](super::guest).
 
 use std::io;
 use std::ptr::NonNull;

@@ -94,6 +94,15 @@ impl Burst {
         Some(Packet::from_index(index))
     }
 
+    /// Takes the last packet.
+    pub(crate) fn pop_last(&mut self) -> Option<Packet> {
+        if self.is_empty() {
+            return None;
+        }
+        self.end -= 1;
+        Some(Packet::from_index(self.indices[self.end]))
+    }
+
     /// The packets' numbers in their pool, in order.
     #[inline]
     pub(crate) fn indices(&self) -> &[u32] {

@@ -185,6 +185,15 @@ impl Pool {
         }
     }
 
+    /// Takes the first packets of a burst back.
+    #[inline]
+    pub(crate) fn free_first(&mut self, burst: &mut Burst, count: usize) {
+        for _ in 0..count {
+            let Some(packet) = burst.pop() else { return };
+            self.free(packet);
+        }
+    }
+
     /// Bytes of a packet.
     #[inline]
     #[must_use]
@@ -253,6 +262,24 @@ impl Pool {
             }
             index = next as usize;
         }
+    }
+
+    /// The first buffer's bytes begin `bytes` earlier, in the room for a header.
+    pub(crate) fn shift(&mut self, packet: &Packet, bytes: usize) {
+        let buffer = &mut self.buffers[packet.index as usize];
+        assert!(bytes <= buffer.offset as usize, "there is no room in front of the packet");
+        buffer.offset -= bytes as u16;
+    }
+
+    /// Appends the bytes of `tail` to `packet`, without moving any.
+    pub(crate) fn join(&mut self, packet: &Packet, tail: Packet) {
+        let head = packet.index as usize;
+        let mut last = head;
+        while self.buffers[last].next != NONE {
+            last = self.buffers[last].next as usize;
+        }
+        self.buffers[last].next = tail.index;
+        self.buffers[head].packet_bytes += self.buffers[tail.index as usize].packet_bytes;
     }
 
     /// Copies bytes of a packet from `offset` on to private memory; false, and nothing is copied,

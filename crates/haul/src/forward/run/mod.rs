@@ -91,14 +91,16 @@ pub struct Running {
 }
 
 impl Running {
-    /// Starts a worker of this name that forwards from `first` to `second` and back.
+    /// Starts a worker of this name that forwards from the first port to the second and back; of one
+    /// port alone, what comes from it goes back to it.
     ///
     /// # Errors
-    /// [`Error::Value`] for a burst that cannot be, and for two ports of one name and queue;
+    /// [`Error::Value`] for a burst that cannot be, and for two ports of one name and queue, or for
+    /// none or more than two;
     /// [`Error::System`] where there is no thread, or the processor is not this process's.
     pub fn start(
         name: &str,
-        ports: [Box<dyn Port>; 2],
+        ports: impl Into<Vec<Box<dyn Port>>>,
         pool: Pool,
         settings: Settings,
     ) -> Result<Self, Error> {
@@ -106,10 +108,19 @@ impl Running {
             let (what, value) = ("a burst of", format!("{} packets", settings.burst));
             return Err(Error::Value { what, value, limit: "1 to 256 are" });
         }
-        let [first, second] = &ports;
-        if first.name() == second.name() && first.queue() == second.queue() {
-            let (what, value) = ("a second port of the name", first.name().to_owned());
-            return Err(Error::Value { what, value, limit: "each port has a name of its own" });
+        let ports = ports.into();
+        match &ports[..] {
+            [_] => {}
+            [first, second] if (first.name(), first.queue()) != (second.name(), second.queue()) => {
+            }
+            [first, _] => {
+                let (what, value) = ("a second port of the name", first.name().to_owned());
+                return Err(Error::Value { what, value, limit: "each port has a name of its own" });
+            }
+            _ => {
+                let (what, value) = ("a worker of ports,", ports.len().to_string());
+                return Err(Error::Value { what, value, limit: "1 or 2 are" });
+            }
         }
         let stop = Arc::new(AtomicBool::new(false));
         let snapshot = Arc::new(Mutex::new(Snapshot::default()));

@@ -24,9 +24,10 @@ const SERVICE_NS: u64 = 1_000_000;
 const PUBLISH_NS: u64 = 20_000_000;
 
 pub(super) struct Worker {
-    ports: [Box<dyn Port>; 2],
+    /// One, or two.
+    ports: Vec<Box<dyn Port>>,
     /// Packets on their way to each port that it had no room for yet.
-    bursts: [Burst; 2],
+    bursts: Vec<Burst>,
     pool: Pool,
     settings: Settings,
     stop: Arc<AtomicBool>,
@@ -36,13 +37,13 @@ pub(super) struct Worker {
 
 impl Worker {
     pub(super) fn new(
-        ports: [Box<dyn Port>; 2],
+        ports: Vec<Box<dyn Port>>,
         pool: Pool,
         settings: Settings,
         stop: Arc<AtomicBool>,
         published: Arc<Mutex<Snapshot>>,
     ) -> Self {
-        let bursts = [(); 2].map(|()| Burst::with_limit(settings.burst));
+        let bursts = ports.iter().map(|_| Burst::with_limit(settings.burst)).collect();
         let counts = Snapshot::default();
         Self { ports, bursts, pool, settings, stop, published, counts }
     }
@@ -103,7 +104,7 @@ impl Worker {
                 }
             }
             rounds -= 1;
-            let moved = self.step(0) + self.step(1);
+            let moved = self.round();
             let now = cycles();
             self.counts.polls += 1;
             if moved > 0 {
@@ -124,10 +125,16 @@ impl Worker {
         self.ports.iter_mut().try_for_each(|port| port.service(&mut self.pool))
     }
 
+    /// A burst from each port; how many packets came.
+    #[inline]
+    fn round(&mut self) -> usize {
+        (0..self.ports.len()).map(|from| self.step(from)).sum()
+    }
+
     /// Moves a burst from one port to the other, and says how many packets came.
     #[inline]
     fn step(&mut self, from: usize) -> usize {
-        let to = 1 - from;
+        let to = self.ports.len() - 1 - from;
         let burst = &mut self.bursts[to];
         let came = self.ports[from].rx_burst(&mut self.pool, burst);
         // What waits for room was changed when it came.
@@ -168,7 +175,7 @@ impl Worker {
         let start_ns = now_ns();
         let (mut moved_ns, mut serviced_ns) = (start_ns, start_ns);
         loop {
-            let moved = self.step(0) + self.step(1);
+            let moved = self.round();
             let now_ns = now_ns();
             if moved > 0 {
                 moved_ns = now_ns;
