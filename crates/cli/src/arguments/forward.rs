@@ -8,12 +8,13 @@ use haul_experiments::forward::{Flow, Layout};
 use haul_model::Sizes;
 
 /// Forwards packets in bursts between two ports, and counts: packets, bytes, drops by reason, how
-/// many packets each receive and send call moved (empty polls among them), cycles of a packet and of
-/// a poll. One thread polls both ports until --for is over, Ctrl-C comes, or the ports have nothing
-/// more to give; what is under way then arrives first.
+/// many packets each receive and send call moved (empty polls among them), cycles of a packet and
+/// of a poll. One thread polls both ports until --for is over, Ctrl-C comes, or the ports have
+/// nothing more to give; what is under way then arrives first.
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true, arg_required_else_help = true)]
-#[command(after_help = "Example:\n  haul forward --port gen:size=64,rate=1M --port sink --for 5s\n  \
+#[command(
+    after_help = "Example:\n  haul forward --port gen:size=64,rate=1M --port sink --for 5s\n  \
     haul forward --port gen:size=imix --port vhost:path=/tmp/vm.sock,server --mode mac\n  \
     haul forward --port virtio:path=/tmp/vm.sock --port sink --for 5s --json\n  \
     haul forward pvp\n\n\
@@ -24,7 +25,8 @@ use haul_model::Sizes;
     null     takes packets; with size=64 gives some too, with no content\n  \
     vhost    a virtual machine's card, as its hypervisor has it: path=SOCKET, server, copy=haul\n           \
     (or libc, none, or a kernel of `haul copy list`)\n  \
-    virtio   the same card, as the virtual machine has it: path=SOCKET, server")]
+    virtio   the same card, as the virtual machine has it: path=SOCKET, server"
+)]
 pub(crate) struct Forward {
     #[command(subcommand)]
     pub(crate) command: Option<Verb>,
@@ -70,9 +72,9 @@ pub(crate) struct Between {
 
 /// Sets a whole flow up on this machine, with no traffic generator beside it: a generator and a
 /// switch on one processor, a guest with a virtio card on another. Compares copies in haul's
-/// switch, and haul with DPDK's testpmd, in restarts that are interleaved in one run, for restarts of
-/// one and the same program differ. Says for each size who forwards more, and where packets were
-/// lost.
+/// switch, and haul with DPDK's testpmd, in restarts that are interleaved in one run, for restarts
+/// of one and the same program differ. Says for each size who forwards more, and where packets
+/// were lost.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  haul forward pvp\n  \
     haul forward pvp --sizes 64 --copy haul,libc --restarts 3 --json\n  \

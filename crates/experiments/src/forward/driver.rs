@@ -213,6 +213,10 @@ impl Forwarding {
             page_bytes: if self.is_huge { 2 << 20 } else { 4 << 10 },
             ..Counted::default()
         };
+        if let Some(agreement) = snapshot.agreements.iter().flatten().next() {
+            counted.features = agreement.features;
+            counted.ring_size = agreement.ring_size;
+        }
         if let Some((pace, watch)) = &self.generator {
             let findings = watch.findings();
             let order = findings.sum();
@@ -239,7 +243,8 @@ fn ring(start: &Start, layout: Layout) -> Result<Box<dyn Port>, String> {
             let copy = Copy::named(&start.copy);
             let copy = copy.ok_or_else(|| format!("no copy is {:?}", start.copy))?;
             let is_mergeable = layout.is_mergeable();
-            let settings = VhostSettings { copy, is_mergeable, ..VhostSettings::new(&start.socket) };
+            let settings =
+                VhostSettings { copy, is_mergeable, ..VhostSettings::new(&start.socket) };
             let queues = Vhost::open("vhost", &settings).map_err(|error| error.to_string())?;
             queues.into_iter().next().map(|it| Box::new(it) as _).ok_or("it has no queue".into())
         }

@@ -4,8 +4,8 @@
 //! From the bottom up:
 //!
 //! - [`flow`]: what packets go through;
-//! - [`testpmd`]: DPDK's testpmd as switch and as guest;
 //! - [`protocol`]: what a run and haul's own processes say to each other;
+//! - [`testpmd`]: DPDK's testpmd as switch and as guest;
 //! - `gate`: the end of a flow that packets come from or go to;
 //! - [`driver`]: the process that haul forwards in;
 //! - [`search`]: the highest load without loss;

@@ -3,8 +3,8 @@
 
 use haul_measure::disturbance::Noticed;
 use haul_measure::rounds::{self, Evaluation};
-use haul_model::experiment::{key, name};
 use haul_model::Record;
+use haul_model::experiment::{key, name};
 
 use super::flow::Flow;
 use super::ledger::{Ledger, STAGES};
@@ -30,12 +30,15 @@ pub(super) fn emit(run: &Run<'_>, noticed: &Noticed, context: &mut Context<'_>) 
     let Some(place) = present.iter().position(|&index| index == baseline) else { return };
     let evaluation = evaluate(run, &present, place, count);
     let mut remarks = Remarks::new(&[], noticed);
-    if let Some(disturbance) = &evaluation.disturbance {
-        remarks.add(disturbance.to_string());
+    let all = present.iter().chain([&count]).flat_map(|&index| &run.entrants[index].samples);
+    let (hit, restarts) = all.fold((0, 0), |(hit, all), it| (hit + usize::from(it.hit), all + 1));
+    if hit > 0 {
+        remarks.add(format!("others took a forwarder’s processor in {hit} of {restarts} restarts"));
     }
     for (place, &index) in present.iter().enumerate() {
         let entrant = &run.entrants[index];
-        let all = whole(run, entrant, &remarks).with(key::ROUNDS_DISCARDED, evaluation.rounds_discarded);
+        let all =
+            whole(run, entrant, &remarks).with(key::ROUNDS_DISCARDED, evaluation.rounds_discarded);
         let mut record = of(&all, RATE, RATE_UNIT);
         record.samples.clone_from(&evaluation.series[place]);
         record.comparison.clone_from(&evaluation.comparisons[place]);

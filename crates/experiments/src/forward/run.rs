@@ -83,7 +83,11 @@ impl<'a> Run<'a> {
     ///
     /// # Errors
     /// The one that others are compared with failed; all have the samples of the rounds before.
-    pub(super) fn repeat(&mut self, watch: &mut Watch, context: &mut Context<'_>) -> Result<(), Error> {
+    pub(super) fn repeat(
+        &mut self,
+        watch: &mut Watch,
+        context: &mut Context<'_>,
+    ) -> Result<(), Error> {
         let (least, most) = self.bench.restarts;
         let mut order = Order::new(0..self.entrants.len(), self.bench.seed);
         let limits = Limits { budget: self.bench.budget, started: Instant::now(), least, most };

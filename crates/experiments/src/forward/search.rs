@@ -3,9 +3,9 @@
 //!
 //! A trial offers a load for a time and says which share of it was lost. One trial says little: a
 //! goal says how long trials of a load last together, and which share of that time may be of trials
-//! that lost too much. Trials of the goal's full length count in full. Short ones, by which bounds are
-//! found quickly, count against a load only as far as good short ones do not make up for them; a
-//! load becomes a lower bound only by full trials.
+//! that lost too much. Trials of the goal's full length count in full. Short ones, by which bounds
+//! are found quickly, count against a load only as far as good short ones do not make up for them;
+//! a load becomes a lower bound only by full trials.
 //!
 //! The search measures at the highest load, then at what went through there; widens from that until
 //! it has a bound on either side; and halves in between, evenly on a logarithmic scale, until the
@@ -98,7 +98,11 @@ pub fn search(
     // What the first trial lets through is where the bounds are looked for.
     let Some(first) = search.trial(range.most, goal.trial_short) else { return Found::default() };
     let start = (range.most * (1.0 - first.loss_ratio)).clamp(range.least, range.most);
-    let phases = if goal.trial_short < goal.trial { [Some(short), Some(*goal)] } else { [Some(*goal), None] };
+    let phases = if goal.trial_short < goal.trial {
+        [Some(short), Some(*goal)]
+    } else {
+        [Some(*goal), None]
+    };
     let mut from = start;
     for phase in phases.into_iter().flatten() {
         match search.bracket(&phase, from) {
@@ -177,9 +181,8 @@ impl<M: FnMut(f64, Duration) -> Option<Trial>> Search<M> {
         Found {
             lower: lower.map(|(bits, _)| f64::from_bits(*bits)),
             upper: upper.map(|(bits, _)| f64::from_bits(*bits)),
-            throughput: lower.map(|(bits, trials)| {
-                f64::from_bits(*bits) * (1.0 - worst_counted(goal, trials))
-            }),
+            throughput: lower
+                .map(|(bits, trials)| f64::from_bits(*bits) * (1.0 - worst_counted(goal, trials))),
             trials: self.trials,
         }
     }
@@ -240,7 +243,7 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
     const RANGE: Range = Range { least: 1e3, most: 30e6 };
 
-    /// A device that takes so much, and of what it can take loses a little in a share of the trials.
+    /// A device that takes so much, and of what it takes loses a little in a share of the trials.
     fn device(limit: f64, noise: f64) -> impl FnMut(f64, Duration) -> Option<Trial> {
         let mut random = Random::new(7);
         move |load, time| {

@@ -169,14 +169,6 @@ impl Running {
         }
     }
 
-    /// What it has counted so far.
-    pub(super) fn counted(&mut self) -> Result<Counted, String> {
-        match self {
-            Self::Haul(haul) => haul.counted(&Task::Count),
-            Self::Testpmd(session) => session.stats().map(counted_of),
-        }
-    }
-
     /// Stops forwarding, and says what it has counted.
     pub(super) fn halt(&mut self) -> Result<Counted, String> {
         match self {

@@ -362,8 +362,7 @@ mod tests {
             tx_pps: 785_095,
         };
         assert_eq!(parse_stats(STATS, 0), Some(own));
-        let null =
-            Stats { rx_packets: 37_942_208, tx_packets: 1_359_200, rx_pps: 0, tx_pps: 1 };
+        let null = Stats { rx_packets: 37_942_208, tx_packets: 1_359_200, rx_pps: 0, tx_pps: 1 };
         assert_eq!(parse_stats(STATS, 1), Some(null));
         for text in ["", "RX-packets: 1", &STATS[..300], &STATS.replace("-pps:", "-pps: -")] {
             assert_eq!(parse_stats(text, 1), None, "{text}");

@@ -34,7 +34,8 @@ pub(super) fn through_a_guest(records: &[&Record]) -> Option<Finding> {
     });
     let gain = gain.and_then(|record| record.comparison.as_ref());
     let said = gain.map(|it| format!(", {}", of_rates(it))).unwrap_or_default();
-    let text = format!("A VM on this machine takes {rate} of {size} B through haul’s switch{libc}{said}.");
+    let text =
+        format!("A VM on this machine takes {rate} of {size} B through haul’s switch{libc}{said}.");
     Some(finding(name::FORWARD_PVP, gain.map_or(Tone::Fact, tone), text))
 }
 

@@ -40,7 +40,8 @@ pub(super) fn html(records: &[&Record]) -> String {
     if all.is_empty() {
         return String::new();
     }
-    let drawn: String = all.iter().take(DRAWN_MAX).map(|(title, counts)| one(title, counts)).collect();
+    let drawn: String =
+        all.iter().take(DRAWN_MAX).map(|(title, counts)| one(title, counts)).collect();
     format!("<h3>Packets of a call</h3><div class=\"histograms\">{drawn}</div>")
 }
 

@@ -1,5 +1,5 @@
-//! The forwarder's figures: rates of a flow, where its packets were lost, how many a call moved, and
-//! what both sides agreed on.
+//! The forwarder's figures: rates of a flow, where its packets were lost, how many a call moved,
+//! and what both sides agreed on.
 //!
 //! From the bottom up:
 //!

@@ -92,10 +92,8 @@ fn bar(svg: &mut String, record: &Record, y: f64, scale: impl Fn(f64) -> f64) {
 fn words(record: &Record, median: f64) -> String {
     let rate = format!("{} Mpps", three_digits(median / 1e6));
     let own = field(record, key::COPY).unwrap_or_default();
-    let comparison = record
-        .comparison
-        .as_ref()
-        .filter(|it| it.baseline != record.subject && it.baseline != own);
+    let comparison =
+        record.comparison.as_ref().filter(|it| it.baseline != record.subject && it.baseline != own);
     let Some(it) = comparison else { return rate };
     let same = if it.verdict() == Verdict::NoDifference { ", no difference" } else { "" };
     format!(

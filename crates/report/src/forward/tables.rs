@@ -44,8 +44,7 @@ pub(super) fn ledger(records: &[&Record]) -> String {
         Some(records.iter().find(is_it)?.samples.iter().sum())
     };
     let mut rows = String::new();
-    let with_stage =
-        |record: &&&Record| field(record, key::STAGE).as_deref() == Some(STAGES[0].0);
+    let with_stage = |record: &&&Record| field(record, key::STAGE).as_deref() == Some(STAGES[0].0);
     for record in records.iter().filter(with_stage) {
         let made = of(record, "made", None).unwrap_or(0.0);
         let _ = write!(

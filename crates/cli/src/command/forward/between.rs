@@ -89,10 +89,13 @@ impl Between {
         let started = Instant::now();
         let (mut shown, mut before) = (started, Snapshot::default());
         let is_time = || self.arguments.time.is_some_and(|time| started.elapsed() >= time);
-        while !STOP.load(Ordering::Relaxed) && !is_time() && !running.is_over() {
-            let left = self.arguments.time.map_or(LOOK, |time| {
-                time.saturating_sub(started.elapsed()).min(LOOK)
-            });
+        // A port that has given all that it had: what is under way arrives as the worker stops.
+        let is_given = || running.snapshot().links.contains(&Link::Finished);
+        while !STOP.load(Ordering::Relaxed) && !is_time() && !running.is_over() && !is_given() {
+            let left = self
+                .arguments
+                .time
+                .map_or(LOOK, |time| time.saturating_sub(started.elapsed()).min(LOOK));
             std::thread::sleep(left);
             if shown.elapsed() >= SHOW {
                 let now = running.snapshot();

@@ -18,8 +18,6 @@ mod pvp;
 mod sentences;
 mod spec;
 
-pub(super) use pvp::driver;
-
 use std::path::{Path, PathBuf};
 
 use super::Command;

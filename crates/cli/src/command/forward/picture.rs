@@ -48,7 +48,11 @@ pub(super) fn lines(before: &Snapshot, now: &Snapshot, seconds: f64) -> Vec<Stri
     let polls = since(|it| it.polls);
     let wasted = since(|it| it.wasted_polls) / polls.max(1.0);
     let mut lines: Vec<String> = now.ports.iter().map(line).collect();
-    lines.push(format!("polls: {} a second, {:.1}% wasted", human(polls / seconds), 100.0 * wasted));
+    lines.push(format!(
+        "polls: {} a second, {:.1}% wasted",
+        human(polls / seconds),
+        100.0 * wasted
+    ));
     lines
 }
 
@@ -72,7 +76,8 @@ fn calls(direction: &Direction, (first, last): (usize, usize)) -> u64 {
 /// Everything that was counted, for the end.
 pub(super) fn whole(snapshot: &Snapshot, seconds: f64) -> String {
     let mut table = Table::new(&[
-        "port", "queue", "way", ">packets", ">Mpps", ">Gbit/s", ">calls", ">a call", ">dropped", "why",
+        "port", "queue", "way", ">packets", ">Mpps", ">Gbit/s", ">calls", ">a call", ">dropped",
+        "why",
     ]);
     for (name, queue, counters) in &snapshot.ports {
         for (way, direction) in [("rx", &counters.rx), ("tx", &counters.tx)] {
@@ -84,7 +89,9 @@ pub(super) fn whole(snapshot: &Snapshot, seconds: f64) -> String {
         for (way, direction) in [("rx", &counters.rx), ("tx", &counters.tx)] {
             let bars = histogram(direction);
             if direction.packets > 0 && !bars.is_empty() {
-                text.push_str(&format!("\n\n{name} queue {queue}, packets of a {way} call\n{bars}"));
+                text.push_str(&format!(
+                    "\n\n{name} queue {queue}, packets of a {way} call\n{bars}"
+                ));
             }
         }
     }

@@ -4,6 +4,10 @@ use haul_model::experiment::{key, name};
 use haul_model::units::three_digits;
 use haul_model::{Comparison, Record, Verdict};
 
+/// Fewer restarts give no interval: restarts of one and the same program differ by more than most
+/// of what is compared.
+const RESTARTS_MIN: usize = 3;
+
 /// What the records of the flows say: a line each.
 pub(super) fn of(records: &[&Record]) -> Vec<String> {
     let rates = records.iter().filter(|record| record.metric == "rate_peak");
@@ -13,11 +17,16 @@ pub(super) fn of(records: &[&Record]) -> Vec<String> {
         let (what, rate) = (what(record), millions(median));
         let baseline = record.comparison.as_ref().filter(|it| it.baseline != own_name(record));
         lines.push(match baseline {
+            Some(comparison) if record.samples.len() < RESTARTS_MIN => format!(
+                "{what}: {rate}, {:.2} of {}’s, too few restarts to say more.",
+                comparison.ratio, comparison.baseline
+            ),
             Some(comparison) => format!("{what}: {rate}, {}.", against(comparison)),
             None => format!("{what}: {rate}."),
         });
     }
-    for record in records.iter().filter(|record| record.metric == "copy_gain") {
+    let gains = records.iter().filter(|record| record.metric == "copy_gain");
+    for record in gains.filter(|record| record.samples.len() >= RESTARTS_MIN) {
         let Some(comparison) = &record.comparison else { continue };
         let size = size(record);
         lines.push(match comparison.verdict() {
@@ -79,7 +88,10 @@ fn against(comparison: &Comparison) -> String {
 }
 
 fn interval(comparison: &Comparison) -> String {
-    format!("ratio {:.2}, {:.2}-{:.2}", comparison.ratio, comparison.ratio_low, comparison.ratio_high)
+    format!(
+        "ratio {:.2}, {:.2}-{:.2}",
+        comparison.ratio, comparison.ratio_low, comparison.ratio_high
+    )
 }
 
 fn percent(share: f64) -> String {
@@ -106,11 +118,10 @@ mod tests {
     use super::*;
 
     fn rate(copy: &str, ratio: f64) -> Record {
-        let mut record =
-            Record::new("r", name::FORWARD_PVP, "haul", "rate_peak", "packets/s")
-                .with(key::SIZE_BYTES, 64)
-                .with(key::COPY, copy);
-        record.samples = vec![12_300_000.0];
+        let mut record = Record::new("r", name::FORWARD_PVP, "haul", "rate_peak", "packets/s")
+            .with(key::SIZE_BYTES, 64)
+            .with(key::COPY, copy);
+        record.samples = vec![12_300_000.0; 3];
         let (ratio_low, ratio_high, floor) = (ratio - 0.01, ratio + 0.01, 0.02);
         let baseline = "libc".to_owned();
         record.comparison = Some(Comparison { baseline, ratio, ratio_low, ratio_high, floor });
@@ -135,5 +146,8 @@ mod tests {
         );
         let same = Record { metric: "copy_gain".into(), ..rate("haul", 1.01) };
         assert!(of(&[&same])[0].contains("forward alike"));
+        let mut few = rate("haul", 1.1);
+        few.samples.pop();
+        assert!(of(&[&few])[0].ends_with("1.10 of libc’s, too few restarts to say more."));
     }
 }

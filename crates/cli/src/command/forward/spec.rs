@@ -63,9 +63,7 @@ impl Spec {
                     .take("copy", |text| Some(text.to_owned()))?
                     .unwrap_or_else(|| "haul".to_owned()),
             },
-            "virtio" => {
-                Self::Virtio { path: options.path()?, is_server: options.flag("server")? }
-            }
+            "virtio" => Self::Virtio { path: options.path()?, is_server: options.flag("server")? },
             _ => {
                 return Err(format!(
                     "no port is {kind:?}; the ports are gen, sink, null, vhost and virtio"
@@ -98,7 +96,8 @@ impl Options<'_> {
             return Ok(None);
         };
         let (_, value) = self.left.remove(place);
-        let value = value.ok_or_else(|| format!("{}:{name} wants a value: {name}=...", self.kind))?;
+        let value =
+            value.ok_or_else(|| format!("{}:{name} wants a value: {name}=...", self.kind))?;
         let wrong = || format!("{}:{name}={value} is not possible", self.kind);
         parse(value).map(Some).ok_or_else(wrong)
     }
@@ -163,7 +162,10 @@ mod tests {
         for (text, spec) in [
             ("gen", generator(Sizes::Fixed(64), None, None, 1)),
             ("gen:size=imix,rate=1.5M", generator(Sizes::Imix, Some(1.5e6), None, 1)),
-            ("gen:count=9,flows=4,size=60..1514", generator(Sizes::Each(60, 1514), None, Some(9), 4)),
+            (
+                "gen:count=9,flows=4,size=60..1514",
+                generator(Sizes::Each(60, 1514), None, Some(9), 4),
+            ),
             ("sink", Spec::Sink),
             ("null", Spec::Null { size_bytes: 0 }),
             ("null:size=1500", Spec::Null { size_bytes: 1500 }),
