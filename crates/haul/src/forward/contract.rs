@@ -31,8 +31,9 @@ pub struct Agreement {
 /// One pool serves a worker: all calls get the same, and packets are of it. A port may keep packets
 /// of the pool, such as those that a device fills; [`Port::stop`] gives them back.
 ///
-/// No call waits: not for the other side, nor for a packet. Each may be called in any state; without
-/// a link nothing comes, and what is sent is dropped and counted as [`super::DropReason::NoLink`].
+/// No call waits: not for the other side, nor for a packet. Each may be called in any state;
+/// without a link nothing comes, and what is sent is dropped and counted as
+/// [`super::DropReason::NoLink`].
 pub trait Port: Send {
     /// The port's name, unique in a forwarder: `vhost0`, `gen0`.
     fn name(&self) -> &str;
@@ -47,8 +48,8 @@ pub trait Port: Send {
     fn rx_burst(&mut self, pool: &mut Pool, burst: &mut Burst) -> usize;
 
     /// Takes packets from the front of `burst`, and says how many went through. Those that the
-    /// other side has no room for stay in `burst`: the caller tries again, or drops them. Those that
-    /// can never be sent are freed and counted as dropped.
+    /// other side has no room for stay in `burst`: the caller tries again, or drops them. Those
+    /// that can never be sent are freed and counted as dropped.
     fn tx_burst(&mut self, pool: &mut Pool, burst: &mut Burst) -> usize;
 
     /// What is not done for each burst: messages of the control plane, a connection made again.
@@ -77,14 +78,15 @@ pub trait Port: Send {
         None
     }
 
-    /// Called again and again before [`Port::stop`], when nothing more is sent: whether all that was
-    /// sent has left. A port that hands packets to the other side by copying them has nothing to do.
+    /// Called again and again before [`Port::stop`], when nothing more is sent: whether all that
+    /// was sent has left. A port that hands packets to the other side by copying them has nothing
+    /// to do.
     fn drain(&mut self, _pool: &mut Pool) -> bool {
         true
     }
 
-    /// Gives back what the port keeps of the pool, and leaves the other side. Nothing comes and goes
-    /// any more.
+    /// Gives back what the port keeps of the pool, and leaves the other side. Nothing comes and
+    /// goes any more.
     fn stop(&mut self, _pool: &mut Pool) {}
 
     /// What was counted so far.

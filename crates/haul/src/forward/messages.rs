@@ -61,8 +61,8 @@ impl<B: Backend> Conversation<B> {
         Self(BackendReqHandler::from_stream(socket, Arc::new(Handler(backend))))
     }
 
-    /// Waits for a message and does what it asks for. `Ok(false)` where the front end has gone as it
-    /// may.
+    /// Waits for a message and does what it asks for. `Ok(false)` where the front end has gone as
+    /// it may.
     ///
     /// # Errors
     /// What was wrong with the message.

@@ -1,8 +1,9 @@
 //! Packets forwarded in bursts between ports, and a virtual machine's as one of them.
 //!
 //! A port is a queue pair that one worker drives: [`Port::rx_burst`] appends packets to a
-//! [`Burst`], [`Port::tx_burst`] takes them from its front. Packets are buffers of a [`Pool`], which
-//! belongs to the worker; its memory is a memory file, so that it can be a virtual machine's memory.
+//! [`Burst`], [`Port::tx_burst`] takes them from its front. Packets are buffers of a [`Pool`],
+//! which belongs to the worker; its memory is a memory file, so that it can be a virtual machine's
+//! memory.
 //!
 //! ```
 //! use haul::forward::{Burst, Null, Pool, Port};

@@ -1,5 +1,5 @@
-//! The Unix sockets of vhost-user: a path taken, with care for what is there, and how two sides meet
-//! at it.
+//! The Unix sockets of vhost-user: a path taken, with care for what is there, and how two sides
+//! meet at it.
 
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};

@@ -63,13 +63,13 @@ fn through_a_guest_and_back_nothing_is_lost() {
             let vhost = Vhost::open("vhost0", &settings_here).unwrap().pop().unwrap();
             let guest = guest(&socket(&folder), is_mergeable);
             wait_for_link(&guest, 0);
-            let count = 20_000;
+            let count = 3000;
             let generator = Generator::new("gen", &traffic(sizes.clone(), count)).unwrap();
             let watch = generator.watch();
             let ports: [Box<dyn Port>; 2] = [Box::new(generator), Box::new(vhost)];
             let pool = Pool::new(4096).unwrap();
             let switch = Running::start("switch", ports, pool, settings(Mode::Io)).unwrap();
-            wait("all packets", || watch.findings().sum().unique == count);
+            wait(&format!("{sizes:?}"), || watch.findings().sum().unique == count);
             let snapshot = switch.stop().unwrap();
             let order = watch.findings().sum();
             assert_eq!((order.unique, order.lost(), order.reordered), (count, 0, 0), "{sizes:?}");

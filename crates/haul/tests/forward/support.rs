@@ -4,15 +4,15 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use haul::forward::{
-    Link, Mode, Pool, Port, Retry, Running, Settings, Vhost, VhostSettings, Virtio, VirtioSettings,
+    Mode, Pool, Port, Retry, Running, Settings, Vhost, VhostSettings, Virtio, VirtioSettings,
 };
 use tempfile::TempDir;
 
 /// What a loaded machine may take for what takes milliseconds.
-pub const LONG: Duration = Duration::from_secs(20);
+pub(crate) const LONG: Duration = Duration::from_secs(20);
 
 /// Calls `is_so` until it is.
-pub fn wait(what: &str, mut is_so: impl FnMut() -> bool) {
+pub(crate) fn wait(what: &str, mut is_so: impl FnMut() -> bool) {
     let start = Instant::now();
     while !is_so() {
         assert!(start.elapsed() < LONG, "{what}: not within {LONG:?}");
@@ -21,16 +21,16 @@ pub fn wait(what: &str, mut is_so: impl FnMut() -> bool) {
 }
 
 /// A folder for sockets.
-pub fn folder() -> TempDir {
+pub(crate) fn folder() -> TempDir {
     tempfile::tempdir().unwrap()
 }
 
-pub fn socket(folder: &TempDir) -> PathBuf {
+pub(crate) fn socket(folder: &TempDir) -> PathBuf {
     folder.path().join("vm")
 }
 
 /// Settings of workers that share a processor with others.
-pub fn settings(mode: Mode) -> Settings {
+pub(crate) fn settings(mode: Mode) -> Settings {
     Settings {
         mode,
         retry: Retry::UntilSent,
@@ -40,28 +40,18 @@ pub fn settings(mode: Mode) -> Settings {
     }
 }
 
-pub fn vhost(name: &str, path: &Path) -> Vhost {
+pub(crate) fn vhost(name: &str, path: &Path) -> Vhost {
     Vhost::open(name, &VhostSettings::new(path)).unwrap().pop().unwrap()
 }
 
-pub fn virtio(name: &str, path: &Path, is_mergeable: bool) -> Virtio {
+pub(crate) fn virtio(name: &str, path: &Path, is_mergeable: bool) -> Virtio {
     let settings = VirtioSettings { size: 256, is_mergeable, ..VirtioSettings::new(path) };
     Virtio::open(name, &settings).unwrap()
 }
 
 /// A guest that sends everything back.
-pub fn guest(path: &Path, is_mergeable: bool) -> Running {
+pub(crate) fn guest(path: &Path, is_mergeable: bool) -> Running {
     let port = Box::new(virtio("guest", path, is_mergeable));
     let pool = Pool::new(2048).unwrap();
     Running::start("guest", [port as Box<dyn Port>], pool, settings(Mode::MacSwap)).unwrap()
-}
-
-/// Services both ports until packets go through.
-pub fn connect(ports: [(&mut dyn Port, &mut Pool); 2]) {
-    let [(first, first_pool), (second, second_pool)] = ports;
-    wait("a link", || {
-        first.service(first_pool).unwrap();
-        second.service(second_pool).unwrap();
-        first.link() == Link::Up && second.link() == Link::Up
-    });
 }

@@ -264,11 +264,13 @@ impl Pool {
         }
     }
 
-    /// The first buffer's bytes begin `bytes` earlier, in the room for a header.
+    /// The packet, of one buffer, grows by `bytes` in front, into the headroom.
     pub(crate) fn shift(&mut self, packet: &Packet, bytes: usize) {
         let buffer = &mut self.buffers[packet.index as usize];
         assert!(bytes <= buffer.offset as usize, "there is no room in front of the packet");
         buffer.offset -= bytes as u16;
+        buffer.length += bytes as u16;
+        buffer.packet_bytes += bytes as u32;
     }
 
     /// Appends the bytes of `tail` to `packet`, without moving any.
@@ -289,21 +291,25 @@ impl Pool {
     pub fn read(&self, packet: &Packet, offset: usize, target: &mut [u8]) -> bool {
         let pointer = target.as_mut_ptr();
         self.pieces(packet, offset, target.len(), |segment, at| {
-            // SAFETY: `at` and the segment's length are inside `target`, by `pieces`; the segment is
-            // the packet's, which the caller owns.
-            unsafe { haul_copy::memcpy(pointer.add(at), segment.pointer.as_ptr(), segment.length) }
+            // SAFETY: `at` is inside `target`, by `pieces`.
+            let target = unsafe { pointer.add(at) };
+            // SAFETY: so is the segment's length from there on; the segment is the packet's, which
+            // the caller owns.
+            unsafe { haul_copy::memcpy(target, segment.pointer.as_ptr(), segment.length) }
         })
     }
 
-    /// Writes bytes into a packet from `offset` on; false, and nothing is written, where they do not
-    /// fit.
+    /// Writes bytes into a packet from `offset` on; false, and nothing is written, where they do
+    /// not fit.
     #[inline]
     #[must_use]
     pub fn write(&mut self, packet: &Packet, offset: usize, source: &[u8]) -> bool {
         let pointer = source.as_ptr();
         self.pieces(packet, offset, source.len(), |segment, at| {
             // SAFETY: as in `read`, the other way round.
-            unsafe { haul_copy::memcpy(segment.pointer.as_ptr(), pointer.add(at), segment.length) }
+            let source = unsafe { pointer.add(at) };
+            // SAFETY: as above.
+            unsafe { haul_copy::memcpy(segment.pointer.as_ptr(), source, segment.length) }
         })
     }
 

@@ -39,7 +39,9 @@ impl Descriptor {
         // SAFETY: the caller's promise.
         let first = unsafe { at.as_ref() };
         // SAFETY: the second half of the 16 bytes.
-        let second = unsafe { at.add(1).as_ref() };
+        let at = unsafe { at.add(1) };
+        // SAFETY: as above.
+        let second = unsafe { at.as_ref() };
         let (address, rest) = (first.load(Ordering::Relaxed), second.load(Ordering::Relaxed));
         Self {
             address: u64::from_le(address),
@@ -60,7 +62,9 @@ impl Descriptor {
         // SAFETY: the caller's promise.
         let first = unsafe { at.as_ref() };
         // SAFETY: the second half of the 16 bytes.
-        let second = unsafe { at.add(1).as_ref() };
+        let at = unsafe { at.add(1) };
+        // SAFETY: as above.
+        let second = unsafe { at.as_ref() };
         first.store(self.address.to_le(), Ordering::Relaxed);
         second.store(rest.to_le(), Ordering::Relaxed);
     }
@@ -181,19 +185,6 @@ impl Split {
         )
     }
 
-    /// Asks for the heads from this index on to come into the cache.
-    #[inline(always)]
-    pub(crate) fn fetch_heads(&self, index: u16) {
-        let word = self.available_word(2 + usize::from(index & self.mask));
-        super::prefetch::to_read(std::ptr::from_ref(word).cast());
-    }
-
-    /// Asks for this descriptor to come into the cache.
-    #[inline(always)]
-    pub(crate) fn fetch_descriptor(&self, index: u16) {
-        super::prefetch::to_read(self.descriptor_at(index).as_ptr().cast());
-    }
-
     /// The descriptor of this number, which is masked.
     #[inline(always)]
     pub(crate) fn descriptor(&self, index: u16) -> Descriptor {
@@ -285,8 +276,8 @@ impl Split {
     }
 }
 
-/// Stores what does not stand there already. Where buffers are used in order, heads and lengths come
-/// round again as they were: the line then stays in the other side's cache.
+/// Stores what does not stand there already. Where buffers are used in order, heads and lengths
+/// come round again as they were: the line then stays in the other side's cache.
 #[inline(always)]
 fn store(word: &AtomicU32, value: u32) {
     if word.load(Ordering::Relaxed) != value {

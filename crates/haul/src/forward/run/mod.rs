@@ -93,8 +93,8 @@ pub struct Running {
 }
 
 impl Running {
-    /// Starts a worker of this name that forwards from the first port to the second and back; of one
-    /// port alone, what comes from it goes back to it.
+    /// Starts a worker of this name that forwards from the first port to the second and back; of
+    /// one port alone, what comes from it goes back to it.
     ///
     /// # Errors
     /// [`Error::Value`] for a burst that cannot be, and for two ports of one name and queue, or for

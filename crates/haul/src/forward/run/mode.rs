@@ -33,7 +33,8 @@ impl Mode {
         }
     }
 
-    /// Does it with each packet of a burst but the first `done`. One that is too short for the addresses goes as it is.
+    /// Does it with each packet of a burst but the first `done`. One that is too short for the
+    /// addresses goes as it is.
     #[inline]
     pub(super) fn apply(self, pool: &mut Pool, burst: &Burst, done: usize) {
         match self {

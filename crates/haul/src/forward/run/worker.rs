@@ -167,8 +167,8 @@ impl Worker {
         self.pool.free_burst(burst);
     }
 
-    /// Lets what is under way arrive: until nothing came for a while and all that was sent has left,
-    /// or it takes too long.
+    /// Lets what is under way arrive: until nothing came for a while and all that was sent has
+    /// left, or it takes too long.
     fn linger(&mut self) {
         self.ports.iter_mut().for_each(|port| port.quiesce());
         let linger_ns = nanoseconds(self.settings.linger);

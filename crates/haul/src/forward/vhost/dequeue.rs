@@ -1,5 +1,5 @@
-//! Packets from the guest to the host, through a split ring: the passes of [`enqueue`](super::enqueue)
-//! the other way round.
+//! Packets from the guest to the host, through a split ring: the passes of
+//! [`enqueue`](super::enqueue) the other way round.
 
 use super::super::copy::{Copier, Part};
 use super::super::counters::{Direction, DropReason};
@@ -13,8 +13,8 @@ use super::enqueue::Broken;
 const PACKET_BYTES_MIN: usize = 14;
 
 impl Active {
-    /// Appends packets of the guest's to the burst, as many as there are and fit; nothing is shown to
-    /// it yet.
+    /// Appends packets of the guest's to the burst, as many as there are and fit; nothing is shown
+    /// to it yet.
     ///
     /// # Errors
     /// [`Broken`]; nothing of this call is in the burst then.

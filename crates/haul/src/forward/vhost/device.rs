@@ -1,9 +1,9 @@
 //! What the front end said of the device, and the rings that follow from it.
 //!
-//! Two threads meet here: the one that has the conversation, and the worker of a queue. Each ring is
-//! behind a lock that the worker takes for a burst and never waits for. A ring is active when all
-//! that it needs was said: then it holds the memory, which stays mapped until the last ring gives it
-//! up. The front end's answer to "stop this ring" comes after the worker's last touch.
+//! Two threads meet here: the one that has the conversation, and the worker of a queue. Each ring
+//! is behind a lock that the worker takes for a burst and never waits for. A ring is active when
+//! all that it needs was said: then it holds the memory, which stays mapped until the last ring
+//! gives it up. The front end's answer to "stop this ring" comes after the worker's last touch.
 
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

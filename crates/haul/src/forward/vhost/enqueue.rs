@@ -48,8 +48,8 @@ enum One {
 }
 
 impl Active {
-    /// Moves packets from the burst into the guest's buffers, as many as it has; nothing is shown to
-    /// it yet. Those that are gone from the burst are freed.
+    /// Moves packets from the burst into the guest's buffers, as many as it has; nothing is shown
+    /// to it yet. Those that are gone from the burst are freed.
     ///
     /// # Errors
     /// [`Broken`]; the burst is then as it was, or without the packets that were dropped.
@@ -135,16 +135,16 @@ impl Active {
             fit += 1;
         }
         let mut bytes = 0;
-        for index in 0..fit {
-            let packet = Packet::from_index(packets[index]);
-            let (source, at) = (pool.first(&packet), scratch.places[index]);
+        let ready = packets[..fit].iter().zip(&scratch.heads).zip(&scratch.places);
+        for ((packet, head), at) in ready {
+            let (source, at) = (pool.first(&Packet::from_index(*packet)), *at);
             put_header(at, self.header_bytes);
             // SAFETY: the buffer has room for header and packet, as was just looked up.
             let target = unsafe { at.add(self.header_bytes) };
             let (target, length) = (target.as_ptr(), source.length);
             scratch.parts.push(Part { target, source: source.pointer.as_ptr(), length });
             let written = (self.header_bytes + length) as u32;
-            self.ring.put_used(self.next_used, scratch.heads[index], written);
+            self.ring.put_used(self.next_used, *head, written);
             self.next_used = self.next_used.wrapping_add(1);
             bytes += length as u64;
         }
@@ -238,8 +238,8 @@ fn fetch(at: NonNull<u8>, bytes: usize) {
     }
 }
 
-/// Writes the header of a packet in one buffer, unless it stands there already: the line is then not
-/// dirty, and the guest's copy of it stays.
+/// Writes the header of a packet in one buffer, unless it stands there already: the line is then
+/// not dirty, and the guest's copy of it stays.
 #[inline(always)]
 fn put_header(at: NonNull<u8>, bytes: usize) {
     let has_count = bytes == HEADER_BYTES_MAX;

@@ -1,10 +1,11 @@
 //! A virtual machine's network device, from the guest's side: a vhost-user front end, whose memory
 //! is the pool's.
 //!
-//! haul is the guest then: one process can hold a whole flow through a virtual machine, and any back
-//! end can be tried. The back end writes to the rings and the packets as it likes: what it says is
-//! checked, and a ring whose words cannot be ends the session, which is counted as a reset; another
-//! one begins. The session is begun by a thread of its own, so that no call waits for the back end.
+//! haul is the guest then: one process can hold a whole flow through a virtual machine, and any
+//! back end can be tried. The back end writes to the rings and the packets as it likes: what it
+//! says is checked, and a ring whose words cannot be ends the session, which is counted as a reset;
+//! another one begins. The session is begun by a thread of its own, so that no call waits for the
+//! back end.
 //!
 //! From the bottom up:
 //!

@@ -1,5 +1,5 @@
-//! A split ring from the driver's side. The device writes the used ring and the packets as it likes:
-//! what it says is checked against what was made available.
+//! A split ring from the driver's side. The device writes the used ring and the packets as it
+//! likes: what it says is checked against what was made available.
 
 use std::ptr::NonNull;
 use std::sync::atomic::{Ordering, fence};
@@ -245,11 +245,12 @@ impl Queue {
         for _ in 0..rest {
             let (tail, written) = self.take_used()?;
             let length = written as usize;
-            fits &= length <= ROOM_BYTES && pool.length(packet) + length <= PACKET_BYTES_MAX;
+            fits &= length <= ROOM_BYTES + header_bytes;
+            fits &= pool.length(packet) + length <= PACKET_BYTES_MAX;
             if fits && length > 0 {
                 // Later buffers have no header: their bytes begin where it would be.
-                pool.cut(&tail, length);
                 pool.shift(&tail, header_bytes);
+                pool.cut(&tail, length);
                 pool.join(packet, tail);
             } else {
                 pool.free(tail);
@@ -353,7 +354,8 @@ impl Queue {
     #[inline]
     fn send_one(&mut self, pool: &Pool, packet: Packet, header_bytes: usize) {
         let first = pool.first(&packet);
-        // SAFETY: the headroom in front of a packet has the header's bytes; see the assertion above.
+        // SAFETY: the headroom in front of a packet has the header's bytes; see the assertion
+        // above.
         let start = unsafe { first.pointer.sub(header_bytes) };
         clear_header(start, header_bytes);
         let address = start.as_ptr().expose_provenance() as u64;
