@@ -3,6 +3,7 @@
 //! From the bottom up:
 //!
 //! - `channel`: of `haul channel`;
+//! - `forward`: of `haul forward`;
 //! - `heap`: of `haul heap`;
 //! - `pcie`: of `haul pcie`;
 //! - `sim`: of `haul sim`.
@@ -10,6 +11,7 @@
 pub(crate) mod channel;
 #[cfg(test)]
 mod documents;
+pub(crate) mod forward;
 pub(crate) mod heap;
 pub(crate) mod pcie;
 pub(crate) mod sim;
@@ -84,6 +86,8 @@ pub(crate) enum Verb {
     /// Bulk transfer to another process
     #[command(subcommand)]
     Channel(channel::Channel),
+    /// Forwards packets in bursts: between two ports, and through a whole virtual machine
+    Forward(forward::Forward),
     /// PCIe traffic of packet workloads: links, estimates, limits
     #[command(subcommand)]
     Pcie(pcie::Pcie),

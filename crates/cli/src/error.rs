@@ -241,6 +241,50 @@ pub(crate) enum Error {
         /// What to do.
         remedy: &'static str,
     },
+    /// testpmd is asked for and not there.
+    #[error("cannot measure testpmd: {reason}; {}", haul_experiments::forward::Testpmd::REMEDY)]
+    Testpmd {
+        /// Why.
+        reason: String,
+    },
+    /// No copy has this name, or this processor cannot run it.
+    #[error("cannot copy by {name:?}; the copies are {known}; name some of these with --copy")]
+    Copy {
+        /// What was asked for.
+        name: String,
+        /// The copies that there are.
+        known: String,
+    },
+    /// A size that no packet has, or none that all sides take.
+    #[error(
+        "cannot measure packets of {asked}: here they have {least} to {most}, the frame check sequence \
+         not counted; name other --sizes"
+    )]
+    PacketSize {
+        /// What was asked for.
+        asked: Bytes,
+        /// The least.
+        least: Bytes,
+        /// The most.
+        most: Bytes,
+    },
+    /// A port that cannot be.
+    #[error("cannot open port {port:?}: {reason}")]
+    Port {
+        /// As it was asked for.
+        port: String,
+        /// Why.
+        reason: String,
+    },
+    /// One port, or three.
+    #[error("cannot forward between {count} ports: name --port twice, once for each side")]
+    Ports {
+        /// How many were named.
+        count: usize,
+    },
+    /// A port could not be opened, or failed.
+    #[error(transparent)]
+    Forward(#[from] haul::forward::Error),
     /// Ctrl-C cannot be watched for.
     #[error(
         "cannot watch for Ctrl-C: {0}; run haul from a shell, with room for one more thread (ulimit -u, ulimit -v)"
@@ -270,6 +314,11 @@ impl Error {
             | Self::NoSize { .. }
             | Self::Unused { .. }
             | Self::Mechanism { .. }
+            | Self::Copy { .. }
+            | Self::PacketSize { .. }
+            | Self::Port { .. }
+            | Self::Ports { .. }
+            | Self::Forward(haul::forward::Error::Value { .. })
             | Self::TuneInto { .. } => ExitCode::from(2),
             Self::Measure(error) | Self::Experiment(Experiment::Measure(error)) => match error {
                 Measure::UnknownDistribution { .. } | Measure::UnknownLevel { .. } => {

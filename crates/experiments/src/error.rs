@@ -247,6 +247,15 @@ pub enum Error {
         /// How many there are.
         allowed: usize,
     },
+    /// A switch and a guest on one processor.
+    #[error(
+        "cannot measure a flow through a guest: this process may run on {allowed} processor, and \
+         switch and guest both poll, each on its own; allow it two (taskset, or the container's cpuset)"
+    )]
+    OneProcessorForwarding {
+        /// How many there are.
+        allowed: usize,
+    },
     /// A trace's file cannot be read, or a file for its replay cannot be written.
     #[error("cannot {attempt} {}: {reason}; {remedy}", path.display())]
     TraceFile {

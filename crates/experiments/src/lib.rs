@@ -14,6 +14,7 @@
 //! - [`copy`]: memcpy, memmove and memset;
 //! - [`heap`]: allocation beside libc, the general heaps and DPDK;
 //! - [`channel`]: bulk transfer between two processes beside pipes, UCX, MPI and iceoryx2;
+//! - [`forward`]: packets through a virtual machine's card beside DPDK's testpmd;
 //! - [`memory`]: what memory itself allows: bandwidth, and the price of a page fault;
 //! - [`sim`]: the simulated server: the paper again, sweeps, other programs.
 
@@ -23,6 +24,7 @@ pub mod copy;
 pub mod drive;
 pub mod error;
 pub mod experiment;
+pub mod forward;
 pub mod heap;
 mod leave_out;
 pub mod memory;

@@ -22,6 +22,7 @@
 //! - `rerun`: the command that measures a record again;
 //! - `map`: what a heap holds, drawn;
 //! - `sim`: the simulated server's tables and figures, drawn;
+//! - `forward`: the forwarder's rates, ledger and histograms, drawn;
 //! - `findings`: the sentences that open the page;
 //! - `figures`: what the plots draw, as data;
 //! - `svg`: a figure without a browser;
@@ -46,6 +47,8 @@ mod rerun;
 mod map;
 
 mod sim;
+
+mod forward;
 
 mod findings;
 

@@ -25,6 +25,8 @@ pub(crate) fn command(record: &Record) -> String {
         name::COPY_SIZE => bench(record, &[(key::SIZE_BYTES, "--sizes"), (key::LEVEL, "--level")]),
         name::COPY_TUNE => "haul copy tune".into(),
         name::CHANNEL_TRANSFER => channel_bench(record),
+        name::FORWARD_BURST => "haul forward --port gen --port sink --for 5s".into(),
+        flow if flow.starts_with(name::FORWARD) => forward_pvp(record),
         heap if heap.starts_with(name::HEAP) => heap_bench(record),
         _ => "haul survey".into(),
     }
@@ -49,6 +51,24 @@ pub(crate) fn command_of_all(records: &[&Record]) -> String {
         sizes.iter().map(u64::to_string).collect::<Vec<_>>().join(",")
     };
     command(&(*first).clone().with(key::SIZE_BYTES, sizes))
+}
+
+fn forward_pvp(record: &Record) -> String {
+    let mut command = String::from("haul forward pvp");
+    let flow = record.experiment.trim_start_matches(name::FORWARD);
+    if flow != "pvp" {
+        let _ = write!(command, " --flow {flow}");
+    }
+    let own = [(key::SIZE_BYTES, "--sizes"), (key::GUEST, "--guest"), (key::LAYOUT, "--layout")];
+    options(&mut command, record, &own);
+    if record.subject == "haul" {
+        options(&mut command, record, &[(key::COPY, "--copy")]);
+    }
+    let baseline = record.comparison.as_ref().map_or("", |comparison| &comparison.baseline);
+    if record.subject == "testpmd" || baseline == "testpmd" {
+        command.push_str(" --switch haul,testpmd");
+    }
+    command
 }
 
 fn bench(record: &Record, own: &[(&str, &str)]) -> String {

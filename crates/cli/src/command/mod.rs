@@ -8,6 +8,7 @@
 //! - `copy`: `haul copy`;
 //! - `heap`: `haul heap`;
 //! - `channel`: `haul channel`;
+//! - `forward`: `haul forward`;
 //! - `pcie`: `haul pcie`;
 //! - `sim`: `haul sim`;
 //! - `survey`: `haul survey`.
@@ -15,6 +16,7 @@
 mod channel;
 mod copy;
 mod doctor;
+mod forward;
 mod heap;
 mod pcie;
 mod report;
@@ -59,6 +61,7 @@ pub(crate) fn of(arguments: Arguments) -> Result<Box<dyn Command>, Error> {
         Verb::Survey(arguments) => Box::new(survey::Survey::new(arguments)),
         Verb::Copy(arguments) => copy::of(arguments)?,
         Verb::Heap(arguments) => heap::of(arguments)?,
+        Verb::Forward(arguments) => forward::of(arguments)?,
         Verb::Pcie(arguments) => pcie::of(arguments)?,
         Verb::Sim(arguments) => sim::of(arguments)?,
         Verb::Channel(arguments) => channel::of(arguments)?,

@@ -7,6 +7,7 @@ mod channel_bench;
 mod definition;
 mod doctor;
 mod documents;
+mod forward;
 mod heap_bench;
 mod heap_replay;
 mod limits;
@@ -199,6 +200,8 @@ fn every_command_explains_itself() {
         &["heap", "bench", "--help"],
         &["heap", "replay", "--help"],
         &["heap", "map", "--help"],
+        &["forward", "--help"],
+        &["forward", "pvp", "--help"],
         &["pcie", "--help"],
         &["pcie", "list", "--help"],
         &["pcie", "estimate", "--help"],

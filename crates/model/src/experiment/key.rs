@@ -156,6 +156,39 @@ pub const DIRTY_PAGES: &str = "dirty_pages";
 /// Whether the ends trust each other.
 pub const TRUSTED: &str = "trusted";
 
+// The forwarder.
+
+/// Who or what copies between a switch and its guest.
+pub const COPY: &str = "copy";
+/// Which program the guest is.
+pub const GUEST: &str = "guest";
+/// How the rings between switch and guest are laid out.
+pub const LAYOUT: &str = "layout";
+/// Descriptors of a ring.
+pub const RING_SIZE: &str = "ring_size";
+/// What both sides agreed on, as virtio's feature bits, in hexadecimal.
+pub const FEATURES: &str = "features";
+/// The function by which a guest receives.
+pub const GUEST_RX: &str = "guest_rx";
+/// The function by which a guest sends.
+pub const GUEST_TX: &str = "guest_tx";
+/// Which release the guest is of.
+pub const GUEST_VERSION: &str = "guest_version";
+/// Which of a forwarder's ports.
+pub const PORT: &str = "port";
+/// Which of a port's queues.
+pub const QUEUE: &str = "queue";
+/// How many packets a call moved.
+pub const SIZE: &str = "size";
+/// Why packets were dropped.
+pub const REASON: &str = "reason";
+/// Where packets were lost.
+pub const STAGE: &str = "stage";
+/// The share of the rate at zero loss that is offered, in percent.
+pub const LOAD_PERCENT: &str = "load_percent";
+/// Which quantile.
+pub const QUANTILE: &str = "quantile";
+
 // The simulated server.
 
 /// The data of a packet or a transaction.

@@ -43,6 +43,19 @@ pub const CHANNEL_SEND: &str = "channel.send";
 /// Messages between two processes.
 pub const CHANNEL_TRANSFER: &str = "channel.transfer";
 
+/// What the name of every experiment with the forwarder begins with.
+pub const FORWARD: &str = "forward.";
+/// Packets between two ports, by the number that a burst moves.
+pub const FORWARD_BURST: &str = "forward.burst";
+/// Packets from a switch to a guest.
+pub const FORWARD_ENQUEUE: &str = "forward.enqueue";
+/// Packets from a guest to a switch.
+pub const FORWARD_DEQUEUE: &str = "forward.dequeue";
+/// Packets that go round between a switch and a guest.
+pub const FORWARD_LOOPBACK: &str = "forward.loopback";
+/// Packets from a generator through a switch and a guest and back.
+pub const FORWARD_PVP: &str = "forward.pvp";
+
 /// Bytes a second that memory reads, writes and copies.
 pub const MEMORY_BANDWIDTH: &str = "memory.bandwidth";
 /// The first touch of a page.

@@ -21,7 +21,7 @@ use haul_model::experiment::name;
 use serde::Serialize;
 
 use crate::select::Section;
-use crate::{map, sim, text};
+use crate::{forward, map, sim, text};
 
 pub(crate) use drawing::Drawing;
 
@@ -179,11 +179,15 @@ fn figure<'a>(
     let picture = if experiment == name::HEAP_MAP {
         map::html(&id, &records)
     } else {
-        sim::html(experiment, &records)
+        sim::html(experiment, &records).or_else(|| forward::html(experiment, &records))
     };
+    let is_forward = forward::heading(experiment);
     let (title, about) = match (drawing, sim::heading(experiment), &picture) {
         (Some(drawing), ..) => (drawing.title, drawing.about),
         (None, Some(heading), _) => (heading.title, heading.about),
+        (None, None, _) if is_forward.is_some() => {
+            is_forward.map_or((experiment, ""), |heading| (heading.title, heading.about))
+        }
         (None, None, Some(_)) => (MAP_TITLE, MAP_ABOUT),
         (None, None, None) => {
             (experiment, "haul has no plot for this experiment yet; every number is in the table.")

@@ -11,11 +11,14 @@
 //! - `size`: which way to copy is best at every size;
 //! - `heap`: what allocation costs;
 //! - `channel`: who moves bytes to another process fastest;
+//! - `forward`: how many packets a guest takes;
 //! - `sim`: how near the simulated server comes to its paper.
 
 mod channel;
 
 mod distribution;
+
+mod forward;
 
 mod heap;
 
@@ -126,6 +129,9 @@ pub(crate) fn of_section(section: &Section<'_>) -> Vec<Finding> {
     findings.extend(heap::maps(&records));
     findings.extend(channel::transfers(&by_run));
     findings.extend(channel::seed(&by_run));
+    findings.extend(first_of(&runs, forward::through_a_guest));
+    let beside = runs.iter().map(|run| forward::beside_testpmd(run)).find(|it| !it.is_empty());
+    findings.extend(beside.unwrap_or_default());
     findings.extend(sim::reproduction(section));
     findings.extend(tune::tuned(&records));
     findings.extend(noise::floors(&records));
