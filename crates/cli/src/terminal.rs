@@ -66,6 +66,20 @@ pub(crate) fn print(text: &str) -> Result<(), Error> {
     writeln!(output, "{text}").and_then(|()| output.flush()).map_err(unprinted)
 }
 
+/// Writes text and a line break over the `before` lines that stand above the cursor.
+///
+/// # Errors
+/// As [`print`].
+pub(crate) fn print_over(text: &str, before: usize) -> Result<(), Error> {
+    let up = if before > 0 { format!("\x1b[{before}A\r") } else { String::new() };
+    print(&format!("{up}\x1b[J{text}"))
+}
+
+/// Whether a person sees standard output as it comes.
+pub(crate) fn is_watched() -> bool {
+    io::stdout().is_terminal() && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
+}
+
 fn unprinted(reason: io::Error) -> Error {
     match reason.kind() {
         io::ErrorKind::BrokenPipe => Error::ReaderGone,
@@ -123,6 +137,15 @@ pub(crate) fn width() -> usize {
     }
     match rustix::termios::tcgetwinsize(io::stdout()) {
         Ok(size) if size.ws_col >= 40 => size.ws_col.into(),
+        _ => WITHOUT,
+    }
+}
+
+/// How many lines a view of the terminal may have, the cursor's left out; 40 where nobody says.
+pub(crate) fn height() -> usize {
+    const WITHOUT: usize = 40;
+    match rustix::termios::tcgetwinsize(io::stdout()) {
+        Ok(size) if size.ws_row >= 4 => usize::from(size.ws_row) - 1,
         _ => WITHOUT,
     }
 }

@@ -1,4 +1,10 @@
 //! The command line of `haul pcie`.
+//!
+//! From the bottom up:
+//!
+//! - `watch`: of `haul pcie watch`.
+
+pub(crate) mod watch;
 
 use clap::{Args, Subcommand, ValueEnum};
 use haul_model::Sizes;
@@ -12,6 +18,8 @@ pub(crate) enum Pcie {
     Estimate(Box<Estimate>),
     /// How much packet data a link carries at most, by the public model of pcie-bench
     Bandwidth(Bandwidth),
+    /// The bursts of a running DPDK program, and what they move across PCIe, live
+    Watch(Box<watch::Watch>),
 }
 
 /// The network devices behind PCIe: what each link does now and could do, what is set, and which

@@ -250,6 +250,28 @@ pub const WAITS: &str = "waits";
 
 // PCIe.
 
+/// A port of a program.
+pub const PORT: &str = "port";
+/// Its device, as the program names it.
+pub const DEVICE: &str = "device";
+/// The driver that the program has for it.
+pub const PORT_DRIVER: &str = "port_driver";
+/// A queue of it.
+pub const QUEUE: &str = "queue";
+/// Bursts by their size: `0:5,4:10`.
+pub const BATCHES: &str = "batches";
+/// Bursts, empty ones among them.
+pub const POLLS: &str = "polls";
+/// Bursts that had nothing.
+pub const EMPTY_POLLS: &str = "empty_polls";
+/// Mean bytes of a packet.
+pub const PACKET_BYTES: &str = "packet_bytes";
+/// Mean time from a burst to the next.
+pub const GAP_NS: &str = "gap_ns";
+/// How long was watched.
+pub const SECONDS: &str = "seconds";
+/// Intervals in which a counter was not known.
+pub const GAPS: &str = "gaps";
 /// Which NIC.
 pub const NIC: &str = "nic";
 /// The driver's rules that were asked for.

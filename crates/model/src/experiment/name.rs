@@ -63,6 +63,8 @@ pub const MEMORY_FAULT: &str = "memory.fault";
 
 /// What a link carries by transactions of one size.
 pub const PCIE_BANDWIDTH: &str = "pcie.bandwidth";
+/// Bursts of a running program, with what they move across PCIe.
+pub const PCIE_BURST: &str = "pcie.burst";
 /// What a packet workload moves across PCIe.
 pub const PCIE_ESTIMATE: &str = "pcie.estimate";
 /// A device and its link.

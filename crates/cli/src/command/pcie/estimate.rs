@@ -7,7 +7,7 @@ use haul_model::pcie::{
 use haul_model::units::three_digits;
 use haul_model::{BytesPerSecond, Kind, Record};
 
-use super::link_of;
+use super::{count, link_of};
 use crate::arguments::pcie::{Estimate as Arguments, Rules};
 use crate::command::{Command, record};
 use crate::error::Error;
@@ -308,16 +308,6 @@ impl Estimate {
         }
         text
     }
-}
-
-/// A count with three digits and its suffix.
-fn count(value: f64) -> String {
-    for (unit, name) in [(1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")] {
-        if value >= unit * 0.9995 {
-            return format!("{} {name}", three_digits(value / unit));
-        }
-    }
-    three_digits(value)
 }
 
 impl Command for Estimate {

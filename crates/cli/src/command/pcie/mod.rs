@@ -5,14 +5,19 @@
 //! - `list`: `haul pcie list`;
 //! - `nics`: the NICs that are known, for a terminal;
 //! - `estimate`: `haul pcie estimate`;
-//! - `bandwidth`: `haul pcie bandwidth`.
+//! - `bandwidth`: `haul pcie bandwidth`;
+//! - `view`: an interval of a running program, for a terminal;
+//! - `watch`: `haul pcie watch`.
 
 mod bandwidth;
 mod estimate;
 mod list;
 mod nics;
+mod view;
+mod watch;
 
 use haul_model::pcie::{Link, Settings};
+use haul_model::units::three_digits;
 
 use super::Command;
 use crate::arguments::pcie::{LinkArguments, Pcie};
@@ -27,6 +32,7 @@ pub(super) fn of(arguments: Pcie) -> Result<Box<dyn Command>, Error> {
         Pcie::List(arguments) => Box::new(list::List::new(arguments)),
         Pcie::Estimate(arguments) if arguments.list => Box::new(nics::Nics),
         Pcie::Estimate(arguments) => Box::new(estimate::Estimate::check(*arguments)?),
+        Pcie::Watch(arguments) => Box::new(watch::Watch::check(*arguments)?),
         Pcie::Bandwidth(arguments) => Box::new(bandwidth::Bandwidth::check(arguments)?),
     })
 }
@@ -35,4 +41,14 @@ pub(super) fn of(arguments: Pcie) -> Result<Box<dyn Command>, Error> {
 fn link_of(arguments: &LinkArguments, others: Settings) -> Result<Link, Error> {
     let settings = Settings { mps: arguments.mps, mrrs: arguments.mrrs, ..others };
     Ok(Link::new(&arguments.link.to_string(), settings)?)
+}
+
+/// A count with three digits and its suffix.
+fn count(value: f64) -> String {
+    for (unit, name) in [(1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")] {
+        if value >= unit * 0.9995 {
+            return format!("{} {name}", three_digits(value / unit));
+        }
+    }
+    three_digits(value)
 }
