@@ -63,6 +63,31 @@ pub(crate) enum Error {
     /// A link, a workload or a NIC that cannot be.
     #[error(transparent)]
     Pcie(#[from] haul_model::pcie::PcieError),
+    /// A capture that cannot be read.
+    #[error("cannot read the capture {}: {reason}; name a file of pcap or pcapng", path.display())]
+    Capture {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        reason: io::Error,
+    },
+    /// Records without terms or sums of PCIe traffic.
+    #[error(
+        "{name} holds no PCIe traffic; name a file that `haul pcie estimate --json` or `haul pcie \
+         sweep --json` wrote"
+    )]
+    NoTraffic {
+        /// The file.
+        name: String,
+    },
+    /// Records of several estimates, where one is compared.
+    #[error(
+        "{name} holds several estimates; keep the lines of one, or ask for a rate that it has once"
+    )]
+    SeveralEstimates {
+        /// The file.
+        name: String,
+    },
     /// Measuring could not begin.
     #[error(transparent)]
     Measure(#[from] haul_measure::Error),

@@ -27,6 +27,9 @@ pub enum Error {
         /// Its own words, with the remedy.
         said: String,
     },
+    /// A port could not be opened.
+    #[error(transparent)]
+    Forward(#[from] haul::forward::Error),
     /// No subject has this name, or it does not run on this processor.
     #[error("cannot measure {name:?} for {function}; this machine has {known}; name some of these")]
     UnknownSubject {

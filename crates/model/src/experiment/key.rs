@@ -314,3 +314,31 @@ pub const BINDS: &str = "binds";
 pub const INTERFACES: &str = "interfaces";
 /// What is worth changing.
 pub const FINDINGS: &str = "findings";
+/// What an advice changes.
+pub const CHANGE: &str = "change";
+/// How that is done.
+pub const HOW: &str = "how";
+/// Writes to the device that it saves.
+pub const SAVED_WRITES_PER_S: &str = "saved_writes_per_s";
+/// The rate at which the link is full then, over that before.
+pub const RATE_MAX_RATIO: &str = "rate_max_ratio";
+/// What a comparison begins with.
+pub const FROM: &str = "from";
+/// What it ends with.
+pub const TO: &str = "to";
+/// Why two terms differ.
+pub const CAUSE: &str = "cause";
+/// Transactions a second in what a comparison begins with.
+pub const COUNT_PER_S_BEFORE: &str = "count_per_s_before";
+/// Packets a second that were asked for, and may be more than were forwarded.
+pub const OFFERED_PACKETS_PER_S: &str = "offered_packets_per_s";
+/// Packets that come back to back.
+pub const GROUP: &str = "group";
+/// Packets that were dropped.
+pub const DROPPED: &str = "dropped";
+/// How a figure was come by: counted, or estimated.
+pub const BASIS: &str = "basis";
+/// Whose time it is: the clock's, or a modelled core's.
+pub const TIME: &str = "time";
+/// What a program does for each burst beside forwarding it.
+pub const WORK_NS: &str = "work_ns";

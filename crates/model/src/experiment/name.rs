@@ -67,8 +67,12 @@ pub const PCIE_BANDWIDTH: &str = "pcie.bandwidth";
 pub const PCIE_BURST: &str = "pcie.burst";
 /// What a packet workload moves across PCIe.
 pub const PCIE_ESTIMATE: &str = "pcie.estimate";
+/// What a workload's bytes go to, and what would save some.
+pub const PCIE_EXPLAIN: &str = "pcie.explain";
 /// A device and its link.
 pub const PCIE_LIST: &str = "pcie.list";
+/// A modelled NIC at one rate after the other: counted beside estimated.
+pub const PCIE_SWEEP: &str = "pcie.sweep";
 
 /// What the name of every experiment with the simulated server begins with.
 pub const SIM: &str = "sim.";
