@@ -18,7 +18,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Arg, Args, Command, CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::{Arg, Args, Command, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use haul_experiments::copy::workload::Branches;
 use haul_experiments::copy::{Function, ThenRead};
 use haul_measure::Level;
@@ -75,6 +75,8 @@ pub(crate) enum Verb {
     Survey(Survey),
     /// Renders saved records as one page, or as CSV
     Report(Report),
+    /// What became faster or slower from one file of records to another
+    Compare(Compare),
     /// Copies by the processor: kernels, comparisons with libc, thresholds
     #[command(subcommand)]
     Copy(Copy),
@@ -158,6 +160,58 @@ pub(crate) struct Report {
     /// The same with five quantiles where a record has more samples: less room, the same page
     #[arg(long, conflicts_with_all = ["csv", "json"])]
     pub(crate) compact: bool,
+}
+
+/// Compares the figures of two files of records, such as surveys before and after an update: which
+/// became faster or slower beyond the noise of both runs. Where both runs measured a baseline
+/// beside a figure, the figure changed only if its ratio to that baseline changed too, so that a
+/// machine which is slower today is no change. Exit code 0 whatever changed, but for --fail-on.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Example:\n  haul compare before/survey.jsonl after/survey.jsonl --out changes.html\n  \
+    haul compare main.jsonl.gz branch.jsonl --fail-on slower --threshold 5\n\n\
+    Exit codes: 0 compared, 1 --fail-on found what it looks for or the files have nothing in common, 2 used wrongly."
+)]
+pub(crate) struct Compare {
+    /// The earlier records, as they are or compressed by gzip; - is standard input
+    #[arg(value_name = "OLD")]
+    pub(crate) old: PathBuf,
+    /// The later records
+    #[arg(value_name = "NEW")]
+    pub(crate) new: PathBuf,
+    /// Write a page with every figure
+    #[arg(long, value_name = "FILE")]
+    pub(crate) out: Option<PathBuf>,
+    /// Write the table as Markdown
+    #[arg(long, value_name = "FILE")]
+    pub(crate) export_markdown: Option<PathBuf>,
+    /// Show figures that stayed as well
+    #[arg(long)]
+    pub(crate) all: bool,
+    /// Exit code 1 where figures became slower, changed in either direction, or are missing in NEW;
+    /// several may be given
+    #[arg(long, value_name = "WHAT", value_delimiter = ',')]
+    pub(crate) fail_on: Vec<FailOn>,
+    /// Changes up to so many percent count as none, whatever the noise is
+    #[arg(long, value_name = "PERCENT", default_value_t = 2.0, value_parser = percent)]
+    pub(crate) threshold: f64,
+    /// Hold figures of one machine against those of another
+    #[arg(long)]
+    pub(crate) across_machines: bool,
+    /// Print each figure's change as a record, one a line of JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// What makes `haul compare` fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum FailOn {
+    /// A figure became slower.
+    Slower,
+    /// A figure became slower or faster.
+    Changed,
+    /// A figure is in the old file alone.
+    Missing,
 }
 
 /// The kernels that copy and fill, which of them this processor runs, and the sizes at which haul
@@ -279,6 +333,13 @@ fn share(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(share) if (0.0..=1.0).contains(&share) => Ok(share),
         _ => Err("a share is a number between 0 and 1".to_owned()),
+    }
+}
+
+fn percent(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(percent) if (0.0..=1000.0).contains(&percent) => Ok(percent),
+        _ => Err("a share is a number of percent between 0 and 1000".to_owned()),
     }
 }
 

@@ -85,6 +85,41 @@ pub(crate) enum Error {
         /// The files.
         names: String,
     },
+    /// Two files of records without a figure in common.
+    #[error(
+        "cannot compare {old} with {new}: no figure is in both; compare files that the same command wrote"
+    )]
+    NothingInCommon {
+        /// The earlier file.
+        old: String,
+        /// The later file.
+        new: String,
+    },
+    /// Two files of records of different machines.
+    #[error(
+        "cannot compare {old} with {new}: they were measured on different machines; compare files of one \
+         machine, or ask for --across-machines"
+    )]
+    OtherMachine {
+        /// The earlier file.
+        old: String,
+        /// The later file.
+        new: String,
+    },
+    /// What `--fail-on` looks for was found.
+    #[error(
+        "{count} {} {what}, and --fail-on {option} looks for that; the table names them, or without \
+         --fail-on this is no error",
+        if *count == 1 { "figure" } else { "figures" }
+    )]
+    Changed {
+        /// What was looked for.
+        option: &'static str,
+        /// How many figures.
+        count: usize,
+        /// What became of them.
+        what: &'static str,
+    },
     /// Records without a map among them.
     #[error("{name} holds no map of a heap; name a file that `haul heap map --json` wrote")]
     NoMap {

@@ -120,7 +120,12 @@ fn section_html(section: &Section<'_>, figures: &[Figure<'_>], index: usize) -> 
     let mut experiments = section.experiments().into_iter().peekable();
     let is_simulated =
         experiments.peek().is_some() && experiments.all(|each| each.starts_with(name::SIM));
-    let about = if is_simulated { "A simulated server, by" } else { "How to move bytes on" };
+    let is_comparison = section.records.iter().any(|record| record.experiment == name::COMPARE);
+    let about = match (is_comparison, is_simulated) {
+        (true, _) => "What changed on",
+        (_, true) => "A simulated server, by",
+        _ => "How to move bytes on",
+    };
     let mut html = format!(
         "<section class=\"machine\" id=\"m{index}\" aria-labelledby=\"m{index}-name\"><h1 id=\"m{index}-name\">\
          <span>{about}</span> {}</h1>",

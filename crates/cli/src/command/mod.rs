@@ -5,6 +5,7 @@
 //! - `steps`: what measures a list of experiments one after the other;
 //! - `doctor`: `haul doctor`;
 //! - `report`: `haul report`;
+//! - `compare`: `haul compare`;
 //! - `copy`: `haul copy`;
 //! - `heap`: `haul heap`;
 //! - `channel`: `haul channel`;
@@ -13,6 +14,7 @@
 //! - `survey`: `haul survey`.
 
 mod channel;
+mod compare;
 mod copy;
 mod doctor;
 mod heap;
@@ -56,6 +58,7 @@ pub(crate) fn of(arguments: Arguments) -> Result<Box<dyn Command>, Error> {
     Ok(match arguments.command {
         Verb::Doctor(arguments) => Box::new(doctor::Doctor::new(arguments)),
         Verb::Report(arguments) => Box::new(report::Report::read(arguments)?),
+        Verb::Compare(arguments) => Box::new(compare::Compare::read(arguments)?),
         Verb::Survey(arguments) => Box::new(survey::Survey::new(arguments)),
         Verb::Copy(arguments) => copy::of(arguments)?,
         Verb::Heap(arguments) => heap::of(arguments)?,

@@ -4,6 +4,7 @@
 mod bench;
 mod channel;
 mod channel_bench;
+mod compare;
 mod definition;
 mod doctor;
 mod documents;
@@ -186,6 +187,7 @@ fn every_command_explains_itself() {
         &["doctor", "--help"],
         &["survey", "--help"],
         &["report", "--help"],
+        &["compare", "--help"],
         &["copy", "--help"],
         &["copy", "list", "--help"],
         &["copy", "bench", "--help"],

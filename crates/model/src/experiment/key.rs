@@ -259,3 +259,30 @@ pub const BINDS: &str = "binds";
 pub const INTERFACES: &str = "interfaces";
 /// What is worth changing.
 pub const FINDINGS: &str = "findings";
+
+// Two files of records.
+
+/// The experiment whose figure changed.
+pub const OF: &str = "of";
+/// The unit of both figures.
+pub const UNIT: &str = "unit";
+/// The earlier figure.
+pub const OLD: &str = "old";
+/// The later figure.
+pub const NEW: &str = "new";
+/// The run of the earlier figure.
+pub const OLD_RUN: &str = "old_run";
+/// The run of the later figure.
+pub const NEW_RUN: &str = "new_run";
+/// The later over the earlier figure, in time or cost.
+pub const NEW_OVER_OLD: &str = "new_over_old";
+/// Whose change between the two runs is taken out of the ratio.
+pub const BESIDE: &str = "beside";
+/// The lower end of the ratio's interval.
+pub const RATIO_LOW: &str = "ratio_low";
+/// The upper end of the ratio's interval.
+pub const RATIO_HIGH: &str = "ratio_high";
+/// The floors of both runs together, or the least change that counts.
+pub const NOISE: &str = "noise";
+/// Faster, slower or stayed.
+pub const CHANGE: &str = "change";

@@ -1,5 +1,8 @@
 //! Names of experiments: the part of haul, a full stop, and what is measured.
 
+/// What became of a figure from one file of records to another.
+pub const COMPARE: &str = "compare";
+
 /// Copies of sizes drawn from a distribution.
 pub const COPY_DISTRIBUTION: &str = "copy.distribution";
 /// Copies of one size.

@@ -5,6 +5,7 @@
 //!
 //! - `ranges`: sizes in words;
 //! - `noise`: how far the figures can be trusted;
+//! - `compare`: what changed from one file of records to another;
 //! - `memory`: the limits of the machine;
 //! - `distribution`: what haul changes for the sizes that services copy;
 //! - `tune`: whether tuned thresholds beat the defaults;
@@ -14,6 +15,8 @@
 //! - `sim`: how near the simulated server comes to its paper.
 
 mod channel;
+
+mod compare;
 
 mod distribution;
 
@@ -31,6 +34,7 @@ mod size;
 
 mod tune;
 
+use haul_model::experiment::name;
 use haul_model::{Comparison, Line, Record, Verdict};
 
 pub(crate) use channel::is_compared_by_sample;
@@ -111,6 +115,7 @@ pub(crate) fn of_section(section: &Section<'_>) -> Vec<Finding> {
     let by_run = section.measured_by_run();
     let runs = select::runs(&by_run);
     let mut findings = Vec::new();
+    findings.extend(compare::changes(&section.of(name::COMPARE)));
     findings.extend(distribution::headline(&records));
     findings.extend(size::libc_by_size(&by_run));
     findings.extend(size::haul_by_size(&by_run));
