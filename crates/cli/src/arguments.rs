@@ -19,6 +19,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Arg, Args, Command, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
+use clap_complete::Shell;
 use haul_experiments::copy::workload::Branches;
 use haul_experiments::copy::{Function, ThenRead};
 use haul_measure::Level;
@@ -92,6 +93,33 @@ pub(crate) enum Verb {
     /// The simulated server: copy engines, the paper that proposed them, and what comes after it
     #[command(subcommand)]
     Sim(sim::Sim),
+    /// What a shell needs to complete haul's commands and options
+    Completions(Completions),
+    /// The manual, as pages for man
+    Man(Manual),
+}
+
+/// Prints the script by which a shell completes haul's commands and options. `scripts/install`
+/// installs those of bash, zsh and fish.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Example:\n  haul completions bash > ~/.local/share/bash-completion/completions/haul\n  \
+    haul completions fish > ~/.config/fish/completions/haul.fish"
+)]
+pub(crate) struct Completions {
+    /// The shell
+    #[arg(value_name = "SHELL")]
+    pub(crate) shell: Shell,
+}
+
+/// Prints the manual page of haul, or writes those of all commands, from the same source as --help.
+/// `scripts/install` installs them.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  haul man | man -l -\n  haul man --out ~/.local/share/man/man1")]
+pub(crate) struct Manual {
+    /// The folder for a page of each command: haul.1, haul-copy-bench.1 and so on
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
 }
 
 #[derive(Debug, Subcommand)]
@@ -374,7 +402,8 @@ mod tests {
             }
             let help = command.clone().render_long_help().to_string();
             assert!(help.contains("Example:\n  "), "{}: {help}", command.get_name());
-            assert!(help.contains("--json"), "{}: {help}", command.get_name());
+            let has_records = !["completions", "man", "record"].contains(&command.get_name());
+            assert_eq!(help.contains("--json"), has_records, "{}: {help}", command.get_name());
         }
         check(&Arguments::command());
     }

@@ -3,6 +3,7 @@
 //! From the bottom up:
 //!
 //! - `steps`: what measures a list of experiments one after the other;
+//! - `shell`: `haul completions` and `haul man`;
 //! - `doctor`: `haul doctor`;
 //! - `report`: `haul report`;
 //! - `compare`: `haul compare`;
@@ -20,6 +21,7 @@ mod doctor;
 mod heap;
 mod pcie;
 mod report;
+mod shell;
 mod sim;
 mod steps;
 mod survey;
@@ -59,6 +61,8 @@ pub(crate) fn of(arguments: Arguments) -> Result<Box<dyn Command>, Error> {
         Verb::Doctor(arguments) => Box::new(doctor::Doctor::new(arguments)),
         Verb::Report(arguments) => Box::new(report::Report::read(arguments)?),
         Verb::Compare(arguments) => Box::new(compare::Compare::read(arguments)?),
+        Verb::Completions(arguments) => Box::new(shell::Completions::new(arguments)),
+        Verb::Man(arguments) => Box::new(shell::Manual::new(arguments)),
         Verb::Survey(arguments) => Box::new(survey::Survey::new(arguments)),
         Verb::Copy(arguments) => copy::of(arguments)?,
         Verb::Heap(arguments) => heap::of(arguments)?,

@@ -13,8 +13,10 @@ pub enum Better {
 }
 
 /// Experiments whose figures describe something: none is better than another.
-const DESCRIBED: [&str; 6] = [
+const DESCRIBED: [&str; 8] = [
     name::COMPARE,
+    name::HEAP_LIST,
+    name::HEAP_TRACE,
     name::HEAP_MAP,
     name::PCIE_ESTIMATE,
     name::PCIE_LIST,
