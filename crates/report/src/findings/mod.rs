@@ -12,7 +12,8 @@
 //! - `size`: which way to copy is best at every size;
 //! - `heap`: what allocation costs;
 //! - `channel`: who moves bytes to another process fastest;
-//! - `sim`: how near the simulated server comes to its paper.
+//! - `sim`: how near the simulated server comes to its paper;
+//! - `verdicts`: what to do, one row a question.
 
 mod channel;
 
@@ -33,6 +34,8 @@ mod sim;
 mod size;
 
 mod tune;
+
+pub(crate) mod verdicts;
 
 use haul_model::experiment::name;
 use haul_model::{Comparison, Line, Record, Verdict};
@@ -90,23 +93,6 @@ pub enum Tone {
 #[must_use]
 pub fn findings(lines: &[Line]) -> Vec<Finding> {
     select::sections(lines).iter().flat_map(of_section).collect()
-}
-
-/// At most `count` of some findings, in their order: every part of haul that was measured has its
-/// first before one has its second. A warning about all figures is chosen like a part's first.
-#[must_use]
-pub fn shortlist(findings: Vec<Finding>, count: usize) -> Vec<Finding> {
-    let part = |finding: &Finding| finding.experiment.split('.').next().map(str::to_owned);
-    let parts: Vec<_> = findings.iter().map(part).collect();
-    let place =
-        |index: usize| parts[..index].iter().filter(|other| **other == parts[index]).count();
-    let mut order: Vec<usize> = (0..findings.len()).collect();
-    let warns_of_all =
-        |index: usize| parts[index].as_deref() == Some("") && findings[index].tone == Tone::Worse;
-    order.sort_by_key(|&index| if warns_of_all(index) { 0 } else { place(index) });
-    order.truncate(count);
-    let is_chosen = |index: &usize| order.contains(index);
-    findings.into_iter().enumerate().filter(|(index, _)| is_chosen(index)).map(|(_, f)| f).collect()
 }
 
 /// The findings of one machine.

@@ -146,8 +146,8 @@ impl Command for Info {
 
 impl Counts {
     fn of(history: &History) -> Self {
-        let mut counts = Self::default();
-        counts.live_bytes = live_bytes(history).last().unwrap_or(0);
+        let live_bytes = live_bytes(history).last().unwrap_or(0);
+        let mut counts = Self { live_bytes, ..Self::default() };
         for operation in &history.operations {
             match operation.kind {
                 Kind::Free => counts.frees += 1,
