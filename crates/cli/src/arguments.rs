@@ -20,7 +20,8 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Arg, Args, Command, CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::{Arg, Args, Command, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
+use clap_complete::Shell;
 use haul_experiments::copy::workload::Branches;
 use haul_experiments::copy::{Function, ThenRead};
 use haul_measure::Level;
@@ -77,6 +78,8 @@ pub(crate) enum Verb {
     Survey(Survey),
     /// Renders saved records as one page, or as CSV
     Report(Report),
+    /// What became faster or slower from one file of records to another
+    Compare(Compare),
     /// Copies by the processor: kernels, comparisons with libc, thresholds
     #[command(subcommand)]
     Copy(Copy),
@@ -94,6 +97,33 @@ pub(crate) enum Verb {
     /// The simulated server: copy engines, the paper that proposed them, and what comes after it
     #[command(subcommand)]
     Sim(sim::Sim),
+    /// What a shell needs to complete haul's commands and options
+    Completions(Completions),
+    /// The manual, as pages for man
+    Man(Manual),
+}
+
+/// Prints the script by which a shell completes haul's commands and options. `scripts/install`
+/// installs those of bash, zsh and fish.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Example:\n  haul completions bash > ~/.local/share/bash-completion/completions/haul\n  \
+    haul completions fish > ~/.config/fish/completions/haul.fish"
+)]
+pub(crate) struct Completions {
+    /// The shell
+    #[arg(value_name = "SHELL")]
+    pub(crate) shell: Shell,
+}
+
+/// Prints the manual page of haul, or writes those of all commands, from the same source as --help.
+/// `scripts/install` installs them.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  haul man | man -l -\n  haul man --out ~/.local/share/man/man1")]
+pub(crate) struct Manual {
+    /// The folder for a page of each command: haul.1, haul-copy-bench.1 and so on
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
 }
 
 #[derive(Debug, Subcommand)]
@@ -162,6 +192,58 @@ pub(crate) struct Report {
     /// The same with five quantiles where a record has more samples: less room, the same page
     #[arg(long, conflicts_with_all = ["csv", "json"])]
     pub(crate) compact: bool,
+}
+
+/// Compares the figures of two files of records, such as surveys before and after an update: which
+/// became faster or slower beyond the noise of both runs. Where both runs measured a baseline
+/// beside a figure, the figure changed only if its ratio to that baseline changed too, so that a
+/// machine which is slower today is no change. Exit code 0 whatever changed, but for --fail-on.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Example:\n  haul compare before/survey.jsonl after/survey.jsonl --out changes.html\n  \
+    haul compare main.jsonl.gz branch.jsonl --fail-on slower --threshold 5\n\n\
+    Exit codes: 0 compared, 1 --fail-on found what it looks for or the files have nothing in common, 2 used wrongly."
+)]
+pub(crate) struct Compare {
+    /// The earlier records, as they are or compressed by gzip; - is standard input
+    #[arg(value_name = "OLD")]
+    pub(crate) old: PathBuf,
+    /// The later records
+    #[arg(value_name = "NEW")]
+    pub(crate) new: PathBuf,
+    /// Write a page with every figure
+    #[arg(long, value_name = "FILE")]
+    pub(crate) out: Option<PathBuf>,
+    /// Write the table as Markdown
+    #[arg(long, value_name = "FILE")]
+    pub(crate) export_markdown: Option<PathBuf>,
+    /// Show figures that stayed as well
+    #[arg(long)]
+    pub(crate) all: bool,
+    /// Exit code 1 where figures became slower, changed in either direction, or are missing in NEW;
+    /// several may be given
+    #[arg(long, value_name = "WHAT", value_delimiter = ',')]
+    pub(crate) fail_on: Vec<FailOn>,
+    /// Changes up to so many percent count as none, whatever the noise is
+    #[arg(long, value_name = "PERCENT", default_value_t = 2.0, value_parser = percent)]
+    pub(crate) threshold: f64,
+    /// Hold figures of one machine against those of another
+    #[arg(long)]
+    pub(crate) across_machines: bool,
+    /// Print each figure's change as a record, one a line of JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// What makes `haul compare` fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum FailOn {
+    /// A figure became slower.
+    Slower,
+    /// A figure became slower or faster.
+    Changed,
+    /// A figure is in the old file alone.
+    Missing,
 }
 
 /// The kernels that copy and fill, which of them this processor runs, and the sizes at which haul
@@ -286,6 +368,13 @@ fn share(text: &str) -> Result<f64, String> {
     }
 }
 
+fn percent(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(percent) if (0.0..=1000.0).contains(&percent) => Ok(percent),
+        _ => Err("a share is a number of percent between 0 and 1000".to_owned()),
+    }
+}
+
 fn seconds(text: &str) -> Result<Duration, String> {
     /// An hour: whoever wants more starts it again.
     const SECONDS_MAX: f64 = 3600.0;
@@ -317,7 +406,8 @@ mod tests {
             }
             let help = command.clone().render_long_help().to_string();
             assert!(help.contains("Example:\n  "), "{}: {help}", command.get_name());
-            assert!(help.contains("--json"), "{}: {help}", command.get_name());
+            let has_records = !["completions", "man", "record"].contains(&command.get_name());
+            assert_eq!(help.contains("--json"), has_records, "{}: {help}", command.get_name());
         }
         check(&Arguments::command());
     }

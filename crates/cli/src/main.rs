@@ -6,6 +6,7 @@
 //! - `terminal`: tables, marks and warnings for a person;
 //! - `stop`: what Ctrl-C does;
 //! - `progress`: how far, and how long still;
+//! - `flow`: how much of a stream has gone through;
 //! - `journal`: where records go as they are measured;
 //! - `arguments`: the command line;
 //! - `command`: one module a command.
@@ -14,6 +15,7 @@
 mod arguments;
 mod command;
 mod error;
+mod flow;
 mod journal;
 mod progress;
 mod stop;

@@ -101,6 +101,7 @@ pub use maintain::Maintenance;
 pub use protocol::step;
 pub use reap::Reaped;
 pub use region::{
+    NAMES_FOLDER, NAMES_PREFIX,
     backing::{Backing, Pages, PagesTold, Reason},
     external::{EXTENT_BYTES, EXTENT_STEP, Extents, External},
 };

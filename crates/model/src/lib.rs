@@ -29,6 +29,6 @@ pub mod picture;
 pub mod pcie;
 
 pub use file::{FileError, parse, parse_what_can_be};
-pub use record::{Comparison, Kind, Line, LineError, Machine, Record, Verdict};
+pub use record::{Better, Comparison, Kind, Line, LineError, Machine, Record, Verdict};
 pub use sizes::{SizeClass, Sizes};
 pub use units::{Bytes, BytesPerSecond, Nanos, UnitError};

@@ -18,6 +18,7 @@
 //! - `text`, `stats`: words and numbers;
 //! - [`limit`]: how far a copy is from what memory allows;
 //! - `select`: which records belong together, by machine and by experiment;
+//! - [`compare`](mod@compare): what changed from one file of records to another;
 //! - `note`: what is said beside a figure;
 //! - `rerun`: the command that measures a record again;
 //! - `map`: what a heap holds, drawn;
@@ -39,6 +40,8 @@ mod stats;
 pub mod limit;
 
 mod select;
+
+pub mod compare;
 
 mod note;
 
@@ -67,8 +70,10 @@ mod embed;
 mod page;
 
 pub use compact::compact;
+pub use compare::{Change, Changes, Terms, compare};
 pub use csv::csv;
-pub use findings::{Finding, Tone, findings, shortlist};
+pub use findings::verdicts::{Missing, Verdict, missing, verdicts};
+pub use findings::{Finding, Tone, findings};
 pub use note::note;
 pub use page::html;
 pub use svg::svg;

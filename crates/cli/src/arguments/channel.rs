@@ -8,9 +8,10 @@ use haul::channel::{Mechanism, Users};
 use haul::sys;
 use haul_experiments::channel::protocol::Side;
 use haul_experiments::channel::{Peer, Target};
-use haul_model::Sizes;
+use haul_model::{Bytes, Sizes};
 
 use super::seconds;
+use crate::flow::Show;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Channel {
@@ -18,6 +19,8 @@ pub(crate) enum Channel {
     List(List),
     /// Transfers side by side with pipes, sockets, UCX, MPI and iceoryx2
     Bench(Bench),
+    /// Which mechanism a message would go by, and why
+    Explain(Explain),
     /// One end of a transfer for `haul channel bench`, which starts it
     #[command(hide = true)]
     Drive(Drive),
@@ -42,7 +45,7 @@ pub(crate) struct List {
 #[derive(Debug, Args)]
 #[command(
     after_help = "Example:\n  haul channel send image.raw --to $XDG_RUNTIME_DIR/haul.socket\n  \
-    producer | haul channel send --to $XDG_RUNTIME_DIR/haul.socket"
+    producer | haul channel send --to $XDG_RUNTIME_DIR/haul.socket --wait"
 )]
 pub(crate) struct Send {
     /// The file; - is standard input
@@ -64,7 +67,50 @@ pub(crate) struct Send {
     /// Longest that the receiver may take for one megabyte, unless it says that its output waits
     #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "60")]
     pub(crate) deadline: Duration,
+    /// Wait for a receiver where there is none yet: for so many seconds, or as long as it takes
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        value_parser = seconds,
+        num_args = 0..=1,
+        require_equals = true
+    )]
+    pub(crate) wait: Option<Option<Duration>>,
+    /// How much standard input holds, for the time left
+    #[arg(long, value_name = "BYTES")]
+    pub(crate) size: Option<Bytes>,
+    /// Show how much was sent, how fast, and the time left: auto, on a terminal; always, without a
+    /// terminal a line every second; or never
+    #[arg(long, value_name = "WHEN", default_value = "auto")]
+    pub(crate) progress: Show,
     /// Print what it took as records, one a line of JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Connects to a receiver (`haul channel recv`, or a program's own) as `haul channel send` would,
+/// says by which mechanism messages of these sizes would go and why, and what keeps them from each
+/// other one, and leaves again; `haul channel recv` goes on waiting.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Example:\n  haul channel explain --sizes 1MiB --to $XDG_RUNTIME_DIR/haul.socket\n  \
+    haul channel explain --sizes 64,64KiB,1GiB --to $XDG_RUNTIME_DIR/haul.socket --trust"
+)]
+pub(crate) struct Explain {
+    /// The messages' sizes: a list such as 64,4KiB, or FIRST..LAST for the powers of two
+    #[arg(long, alias = "size", value_name = "SIZES", default_value = "64,64KiB,1MiB")]
+    pub(crate) sizes: Sizes,
+    /// The socket that the receiver made
+    #[arg(long, value_name = "SOCKET")]
+    pub(crate) to: PathBuf,
+    /// The receiver is one's own: with --trust at both ends it may read this process's memory
+    #[arg(long)]
+    pub(crate) trust: bool,
+    /// Another user whose process may receive, by name or number, or any; may be given several
+    /// times
+    #[arg(long, value_name = "USER", value_parser = Allowed::parse)]
+    pub(crate) allow_user: Vec<Allowed>,
+    /// Print each size as a record, one a line of JSON
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -94,6 +140,13 @@ pub(crate) struct Recv {
     /// Longest that the sender may take for one megabyte once it began with it
     #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "60")]
     pub(crate) deadline: Duration,
+    /// How much is to come, for the time left
+    #[arg(long, value_name = "BYTES")]
+    pub(crate) size: Option<Bytes>,
+    /// Show how much was received, how fast, and the time left: auto, on a terminal; always,
+    /// without a terminal a line every second; or never
+    #[arg(long, value_name = "WHEN", default_value = "auto")]
+    pub(crate) progress: Show,
     /// Print what it took as records, one a line of JSON; only with --out
     #[arg(long, requires = "out")]
     pub(crate) json: bool,

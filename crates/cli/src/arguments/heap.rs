@@ -1,5 +1,6 @@
 //! The command line of `haul heap`.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -18,6 +19,12 @@ pub(crate) enum Heap {
     Replay(Replay),
     /// A picture of what a heap holds: huge pages, spans, classes, waste, by tag
     Map(Map),
+    /// Runs a program and records what it asks of its allocator
+    Record(Record),
+    /// What a recorded trace holds
+    Info(Info),
+    /// The heaps that processes share by name, and what each holds
+    List(List),
     /// Drives one heap for `haul heap bench` and `replay`, which start it
     #[command(hide = true)]
     Drive(Drive),
@@ -94,11 +101,9 @@ pub(crate) struct Bench {
 /// heap and on others: each in a process of its own, all interleaved in one run, every block
 /// written to. Shows the time of its operations and the memory that they hold, over their course.
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Example:\n  HAUL_RECORD=/tmp/sort.trace LD_PRELOAD=$PWD/target/release/libhaul_record.so sort words > sorted\n  \
-    haul heap replay /tmp/sort.trace.4711 --against libc,jemalloc\n  \
-    haul heap replay /tmp/sort.trace.4711 --json | haul report - --out replay.html"
-)]
+#[command(after_help = "Example:\n  haul heap record -o sort.trace -- sort words > sorted\n  \
+    haul heap replay sort.trace --against libc,jemalloc\n  \
+    haul heap replay sort.trace --json | haul report - --out replay.html")]
 pub(crate) struct Replay {
     /// The trace
     #[arg(value_name = "TRACE")]
@@ -121,6 +126,56 @@ pub(crate) struct Replay {
     #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "10")]
     pub(crate) budget: Duration,
     /// Print each record as one line of JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Runs a program under libhaul_record.so, which writes what the program asks of malloc, or of
+/// rte_malloc, into a trace. The program's input, output and exit code stay its own. Where it
+/// starts other processes, each has a trace of its own, with a dot and the process after FILE.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Example:\n  haul heap record -o sort.trace -- sort words > sorted\n  haul heap info sort.trace\n  \
+    haul heap replay sort.trace --against libc,jemalloc\n\n\
+    Exit codes: the program's own, 128 and the signal where one ended it; 1 where nothing was recorded."
+)]
+pub(crate) struct Record {
+    /// The trace, which must not exist yet [default: the program's name with .trace, in this
+    /// folder]
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) out: Option<PathBuf>,
+    /// The program and its arguments
+    #[arg(
+        required = true,
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        value_name = "CMD"
+    )]
+    pub(crate) program: Vec<OsString>,
+}
+
+/// Says what a trace holds: the program, its threads, its calls, how much was live, and sizes.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Example:\n  haul heap info sort.trace\n  haul heap info dpdk.trace --part rte --json"
+)]
+pub(crate) struct Info {
+    /// The trace
+    #[arg(value_name = "TRACE")]
+    pub(crate) trace: PathBuf,
+    #[command(flatten)]
+    pub(crate) reading: Reading,
+    /// Print each figure as a record, one a line of JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Lists the heaps that processes share by name on this machine, with what is live in each, what
+/// has memory, and the limit. A heap outlives its processes until somebody removes its name.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  haul heap list\n  haul heap list --json")]
+pub(crate) struct List {
+    /// Print each figure as a record, one a line of JSON
     #[arg(long)]
     pub(crate) json: bool,
 }

@@ -4,7 +4,8 @@ use haul_model::pcie::{Direction, Packets, Sums, Transaction, Way, rate_max};
 use haul_model::units::three_digits;
 use haul_model::{BytesPerSecond, Record};
 
-use super::estimate::{Estimate, count};
+use super::count;
+use super::estimate::Estimate;
 use super::subject::Subject;
 use crate::arguments::pcie::Estimate as Arguments;
 use crate::command::{Command, record};

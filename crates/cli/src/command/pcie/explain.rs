@@ -10,7 +10,7 @@ use haul_model::pcie::{
 use haul_model::units::three_digits;
 use haul_model::{BytesPerSecond, Kind, Line, Record};
 
-use super::estimate::count;
+use super::count;
 use super::subject::Subject;
 use crate::arguments::pcie::Explain as Arguments;
 use crate::command::report::read_lines;

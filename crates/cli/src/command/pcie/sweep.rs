@@ -9,7 +9,7 @@ use haul_model::pcie::Setup;
 use haul_model::units::three_digits;
 use haul_model::{BytesPerSecond, Record};
 
-use super::estimate::count;
+use super::count;
 use super::subject::Built;
 use crate::arguments::pcie::Sweep as Arguments;
 use crate::command::Command;
