@@ -16,7 +16,7 @@
 //! - [`channel`]: bulk transfer between two processes beside pipes, UCX, MPI and iceoryx2;
 //! - [`forward`]: packets through a virtual machine's card beside DPDK's testpmd;
 //! - [`memory`]: what memory itself allows: bandwidth, and the price of a page fault;
-//! - [`pcie`]: what a running program moves across PCIe: its bursts, and counters; a modelled NIC's;
+//! - [`pcie`]: what a running program moves across PCIe, and what a modelled NIC does;
 //! - [`sim`]: the simulated server: the paper again, sweeps, other programs.
 
 pub mod channel;

@@ -24,6 +24,7 @@
 //! - `map`: what a heap holds, drawn;
 //! - `sim`: the simulated server's tables and figures, drawn;
 //! - `forward`: the forwarder's rates, ledger and histograms, drawn;
+//! - `burst`: bursts of a running program, drawn;
 //! - `findings`: the sentences that open the page;
 //! - `figures`: what the plots draw, as data;
 //! - `svg`: a figure without a browser;
@@ -52,6 +53,7 @@ mod map;
 mod sim;
 
 mod forward;
+mod burst;
 
 mod findings;
 

@@ -200,6 +200,14 @@ pub(crate) fn is_condition(parameter: &str) -> bool {
             | key::OVER_BEST
             | key::OVER_BEST_LOW
             | key::OVER_BEST_HIGH
+            | key::BATCHES
+            | key::POLLS
+            | key::EMPTY_POLLS
+            | key::PACKETS_COUNTED
+            | key::PACKET_BYTES
+            | key::GAP_NS
+            | key::GAPS
+            | key::SECONDS
     );
     !is_account && !is_remark(parameter)
 }

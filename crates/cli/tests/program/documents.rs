@@ -18,7 +18,7 @@ enum Shown {
 use Shown::{Elsewhere, Run};
 
 /// How each command begins, and what is done with it.
-const COMMANDS: [(&str, Shown); 21] = [
+const COMMANDS: [(&str, Shown); 23] = [
     ("cargo run --release -- survey", Elsewhere("scripts/test benchmark, with --quick")),
     ("scripts/test", Elsewhere("whoever runs this")),
     ("haul copy list", Run("", "threshold")),
@@ -44,6 +44,8 @@ const COMMANDS: [(&str, Shown); 21] = [
     ("haul pcie estimate --nic", Run("", "rx descriptor fetch")),
     ("haul pcie estimate --list", Run("", "ixgbe")),
     ("haul pcie bandwidth", Run("", "20.65")),
+    ("haul pcie watch", Elsewhere("pcie_watch.rs, of a program that it plays")),
+    ("dpdk-testpmd", Elsewhere("the tests of haul-dpdk-burst")),
     ("HAUL_RECORD=", Elsewhere("the tests of haul-record")),
     ("haul heap replay", Elsewhere("heap_replay.rs, of a trace that it has")),
 ];

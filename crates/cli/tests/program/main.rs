@@ -16,6 +16,7 @@ mod heap_replay;
 mod limits;
 mod machine;
 mod pcie;
+mod pcie_watch;
 mod report;
 mod shell;
 mod sim;

@@ -82,7 +82,7 @@ impl Bursts {
     /// Bursts, empty ones among them.
     #[must_use]
     pub fn polls(&self) -> u64 {
-        self.batches.values().sum::<u64>() + self.larger.0
+        self.batches.values().fold(self.larger.0, |sum, bursts| sum.saturating_add(*bursts))
     }
 
     /// Bursts that had nothing.

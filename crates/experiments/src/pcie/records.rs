@@ -165,7 +165,7 @@ impl Recorder {
             .with(key::BATCHES, bursts.text())
             .with(key::POLLS, bursts.polls())
             .with(key::EMPTY_POLLS, bursts.empty())
-            .with(key::PACKETS, bursts.packets());
+            .with(key::PACKETS_COUNTED, bursts.packets());
         if full > 0 {
             record = record.with(key::AVERAGE_BATCH, round(bursts.packets() as f64 / full as f64));
         }

@@ -260,6 +260,8 @@ pub const BATCHES: &str = "batches";
 pub const POLLS: &str = "polls";
 /// Bursts that had nothing.
 pub const EMPTY_POLLS: &str = "empty_polls";
+/// Packets of all bursts.
+pub const PACKETS_COUNTED: &str = "packets_counted";
 /// Mean bytes of a packet.
 pub const PACKET_BYTES: &str = "packet_bytes";
 /// Mean time from a burst to the next.

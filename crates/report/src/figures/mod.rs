@@ -21,7 +21,7 @@ use haul_model::experiment::name;
 use serde::Serialize;
 
 use crate::select::Section;
-use crate::{compare, forward, map, sim, text};
+use crate::{burst, compare, forward, map, sim, text};
 
 pub(crate) use drawing::Drawing;
 
@@ -185,7 +185,9 @@ fn figure<'a>(
     let picture = match experiment {
         name::COMPARE => compare::html(&records),
         name::HEAP_MAP => map::html(&id, &records),
-        _ => sim::html(experiment, &records).or_else(|| forward::html(experiment, &records)),
+        _ => sim::html(experiment, &records)
+            .or_else(|| forward::html(experiment, &records))
+            .or_else(|| burst::html(experiment, &records)),
     };
     let is_forward = forward::heading(experiment);
     let (title, about) = match (drawing, sim::heading(experiment), &picture) {
@@ -195,6 +197,7 @@ fn figure<'a>(
             is_forward.map_or((experiment, ""), |heading| (heading.title, heading.about))
         }
         (None, None, Some(_)) if experiment == name::COMPARE => (COMPARE_TITLE, COMPARE_ABOUT),
+        (None, None, Some(_)) if experiment == name::PCIE_BURST => (burst::TITLE, burst::ABOUT),
         (None, None, Some(_)) => (MAP_TITLE, MAP_ABOUT),
         (None, None, None) => {
             (experiment, "haul has no plot for this experiment yet; every number is in the table.")

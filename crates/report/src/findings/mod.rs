@@ -12,9 +12,12 @@
 //! - `size`: which way to copy is best at every size;
 //! - `heap`: what allocation costs;
 //! - `channel`: who moves bytes to another process fastest;
+//! - `burst`: how a running program's packets came;
 //! - `forward`: how many packets a guest takes;
 //! - `sim`: how near the simulated server comes to its paper;
 //! - `verdicts`: what to do, one row a question.
+
+mod burst;
 
 mod channel;
 
@@ -123,6 +126,7 @@ pub(crate) fn of_section(section: &Section<'_>) -> Vec<Finding> {
     findings.extend(first_of(&runs, forward::through_a_guest));
     let beside = runs.iter().map(|run| forward::beside_testpmd(run)).find(|it| !it.is_empty());
     findings.extend(beside.unwrap_or_default());
+    findings.extend(burst::bursts(&by_run));
     findings.extend(sim::reproduction(section));
     findings.extend(tune::tuned(&records));
     findings.extend(noise::floors(&records));

@@ -168,3 +168,59 @@ fn call(socket: &std::net::UdpSocket, interface: &str, data: &mut [u32]) -> io::
         _ => Err(io::Error::last_os_error()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Some of what `ethtool -S` prints of a ConnectX-6 Dx, by the names of the kernel's counters.rst.
+    const RECORDED: &str = include_str!("recorded/ethtool-mlx5.txt");
+
+    fn statistics(text: &str) -> Vec<(String, u64)> {
+        let lines = text.lines().filter_map(|line| line.trim().rsplit_once(": "));
+        lines.filter_map(|(name, value)| Some((name.to_owned(), value.parse().ok()?))).collect()
+    }
+
+    fn source(text: &'static str) -> Option<Ethtool> {
+        Ethtool::of("eth0", Box::new(move || Ok(statistics(text))))
+    }
+
+    #[test]
+    fn stalls_are_shares_and_overflows_are_events() {
+        let mut mlx5 = source(RECORDED).expect("it counts its link");
+        let counts = mlx5.read().unwrap();
+        let of = |name: &str| {
+            let found = counts.iter().find(|count| count.quantity.name() == name);
+            found.map(|count| (count.quantity.rate_unit(), count.value))
+        };
+        assert_eq!(of("outbound_pci_stalled_rd"), Some(("%", 3.0)));
+        assert_eq!(of("outbound_pci_stalled_wr"), Some(("%", 41.0)));
+        assert_eq!(of("outbound_pci_buffer_overflow"), Some(("events/s", 1200.0)));
+        assert_eq!(of("rx_packets"), None);
+    }
+
+    #[test]
+    fn a_share_above_a_whole_second_is_no_share() {
+        let mut mlx5 = source("outbound_pci_stalled_rd: 4000000000").unwrap();
+        assert_eq!(mlx5.read().unwrap(), []);
+        assert!(source("rx_packets: 5").is_none(), "a driver that counts nothing of its link");
+    }
+
+    #[test]
+    fn a_device_that_goes_is_an_error() {
+        let mut answers = vec![Err(io::ErrorKind::NotFound.into()), Ok(statistics(RECORDED))];
+        let mut mlx5 = Ethtool::of("eth0", Box::new(move || answers.pop().unwrap())).unwrap();
+        assert!(mlx5.read().unwrap_err().to_string().contains("eth0 is gone"));
+    }
+
+    #[test]
+    fn the_kernel_is_asked_of_every_interface_of_this_machine() {
+        let names = std::fs::read_dir("/sys/class/net").into_iter().flatten().flatten();
+        for name in names.filter_map(|entry| entry.file_name().into_string().ok()) {
+            assert!(Ethtool::open(&name).is_ok(), "{name}");
+        }
+        for bad in ["", "no-such-interface-at-all", "a\0b"] {
+            assert!(Ethtool::open(bad).unwrap().is_none(), "{bad:?}");
+        }
+    }
+}
