@@ -378,7 +378,10 @@ pub(crate) enum Error {
         reason: String,
     },
     /// No copy has this name, or this processor cannot run it.
-    #[error("cannot copy by {name:?}; the copies are {known}; name some of these with --copy")]
+    #[error(
+        "cannot copy by {name:?}; the copies are {known}, and libraries with a memcpy by their path \
+         (./libmine.so); name some of these"
+    )]
     Copy {
         /// What was asked for.
         name: String,

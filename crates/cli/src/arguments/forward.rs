@@ -78,15 +78,16 @@ pub(crate) struct Between {
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  haul forward pvp\n  \
     haul forward pvp --sizes 64 --copy haul,libc --restarts 3 --json\n  \
-    haul forward pvp --switch haul,testpmd --guest testpmd --restarts 15 --out pvp\n\n\
+    haul forward pvp --switch haul,testpmd --guest testpmd --restarts 15 --out pvp\n  \
+    haul forward pvp --sizes 64 --search ndr --trial 200ms --trial-sum 2s --latency\n\n\
     testpmd is of Debian's package dpdk-dev. Flows: pvp (generator, switch, guest, switch),\n\
     enqueue (switch to guest), dequeue (guest to switch), loopback (packets that go round).")]
 pub(crate) struct Pvp {
     /// The sizes of packets, without the frame check sequence: a list such as 64,1500
     #[arg(long, value_name = "SIZES", default_value = "64,512,1500")]
     pub(crate) sizes: Sizes,
-    /// Who copies in haul's switch: haul, libc, none (what no copy can exceed), or a kernel of
-    /// `haul copy list`; several may be given
+    /// Who copies in haul's switch: haul, libc, none (what no copy can exceed), a kernel of `haul
+    /// copy list`, or a library with a memcpy by its path (./libmine.so); several may be given
     #[arg(long, value_name = "NAME", default_value = "haul,libc,none", value_delimiter = ',')]
     pub(crate) copy: Vec<String>,
     /// The guest: haul or testpmd
@@ -114,6 +115,21 @@ pub(crate) struct Pvp {
     /// How long is measured of each restart
     #[arg(long = "for", value_name = "TIME", value_parser = time, default_value = "500ms")]
     pub(crate) time: Duration,
+    /// Looks for the highest loads that hold a goal, by MLRsearch (RFC 9971), with haul as switch:
+    /// ndr (no loss in half of the trials' time), pdr (0.5% there), rfc2544 (no loss at all);
+    /// several may be given
+    #[arg(long, value_name = "GOAL", value_delimiter = ',', value_parser = ["ndr", "pdr", "rfc2544"])]
+    pub(crate) search: Vec<String>,
+    /// How long a trial of a search is [default: 1s; 60s for rfc2544]
+    #[arg(long, value_name = "TIME", value_parser = trial_time, requires = "search")]
+    pub(crate) trial: Option<Duration>,
+    /// How long the trials of one load are together [default: 21s; 60s for rfc2544]
+    #[arg(long, value_name = "TIME", value_parser = time, requires = "search")]
+    pub(crate) trial_sum: Option<Duration>,
+    /// Measures latency at 10, 50 and 90% of the first load that is found, from when each packet was
+    /// due
+    #[arg(long, requires = "search")]
+    pub(crate) latency: bool,
     /// A folder for forward.jsonl (the records) and report.html (the page)
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
@@ -138,6 +154,15 @@ fn time(text: &str) -> Result<Duration, String> {
             Ok(Duration::from_secs_f64(seconds))
         }
         _ => Err("a time is from 1ms to a day, such as 500ms, 5s or 2m".to_owned()),
+    }
+}
+
+/// As [`time`], up to a minute.
+fn trial_time(text: &str) -> Result<Duration, String> {
+    let longest = Duration::from_secs(60);
+    match time(text)? {
+        time if time <= longest => Ok(time),
+        _ => Err("a trial is a minute at most".to_owned()),
     }
 }
 

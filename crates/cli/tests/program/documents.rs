@@ -18,7 +18,7 @@ enum Shown {
 use Shown::{Elsewhere, Run};
 
 /// How each command begins, and what is done with it.
-const COMMANDS: [(&str, Shown); 23] = [
+const COMMANDS: [(&str, Shown); 24] = [
     ("cargo run --release -- survey", Elsewhere("scripts/test benchmark, with --quick")),
     ("scripts/test", Elsewhere("whoever runs this")),
     ("haul copy list", Run("", "threshold")),
@@ -37,6 +37,17 @@ const COMMANDS: [(&str, Shown); 23] = [
     ("haul channel send", Elsewhere("channel.rs, both ends")),
     ("producer | haul channel send", Elsewhere("channel.rs, both ends")),
     ("haul channel bench", Elsewhere("channel_bench.rs, of few sizes")),
+    (
+        "haul forward --port gen:size=64,rate=1M --port sink --for",
+        Run("--for 300ms", "came, 0 lost"),
+    ),
+    ("haul forward --port gen --port vhost", Elsewhere("forward.rs, both ends")),
+    ("haul forward --port virtio", Elsewhere("forward.rs, both ends")),
+    ("haul forward pvp", Elsewhere("forward.rs, of few restarts")),
+    (
+        "HAUL_TUNING=haul-survey/haul.toml haul forward pvp",
+        Elsewhere("forward.rs, of few restarts"),
+    ),
     ("haul heap bench --test growth", Elsewhere("heap_bench.rs, of fewer blocks")),
     ("haul heap bench --test pairs", Elsewhere("heap_bench.rs, of fewer pairs")),
     ("haul heap bench --help", Run("", "growth")),

@@ -66,8 +66,8 @@ impl Program {
     fn command_without_printed(&self) -> Command {
         let mut command = Command::new(&self.path);
         command.args(&self.arguments);
-        command.envs(self.environment.iter().map(|(name, value)| (name, value)));
         command.env_remove("LD_PRELOAD");
+        command.envs(self.environment.iter().map(|(name, value)| (name, value)));
         // Ctrl-C is the run's: it ends with what it has, and its drivers with it.
         command.process_group(0);
         command

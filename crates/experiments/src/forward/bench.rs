@@ -4,12 +4,13 @@ use std::time::Duration;
 
 use super::flow::{Flow, Layout};
 use super::protocol::Source;
+use super::search::Goal;
 use super::sides::Forwarder;
 use crate::drive::Program;
 
 /// What a restart of both sides takes beside what is measured of it: of haul's own processes, and
 /// more of each of DPDK's.
-const RESTART: Duration = Duration::from_millis(700);
+const RESTART: Duration = Duration::from_millis(480);
 const RESTART_OF_DPDK: Duration = Duration::from_millis(2500);
 
 /// Who is measured as switch.
@@ -17,7 +18,8 @@ const RESTART_OF_DPDK: Duration = Duration::from_millis(2500);
 pub struct Subject {
     /// The program.
     pub switch: Forwarder,
-    /// Who copies in it, where it is haul: `haul`, `libc`, `none` or a kernel's name.
+    /// Who copies in it, where it is haul: `haul`, `libc`, `none`, a kernel's name, or the path of a
+    /// library that has a memcpy.
     pub copy: String,
 }
 
@@ -48,6 +50,10 @@ pub struct Bench {
     pub window: Duration,
     /// How long all of it may take.
     pub budget: Duration,
+    /// What else is looked for: the highest loads that hold these goals, by name.
+    pub searches: Vec<(&'static str, Goal)>,
+    /// Whether latency is measured at parts of the first of these loads.
+    pub latency: bool,
     /// What orders are drawn from.
     pub seed: u64,
 }
@@ -118,6 +124,8 @@ mod tests {
             restarts: (3, 9),
             window: Duration::from_millis(300),
             budget: Duration::from_secs(10),
+            searches: Vec::new(),
+            latency: false,
             seed: 1,
         }
     }
@@ -127,6 +135,6 @@ mod tests {
         assert_eq!(bench(&["haul", "libc", "none"]).baseline(), 1);
         assert_eq!(bench(&["haul", "libc", "none"]).again(), [1]);
         assert_eq!(bench(&["haul", "none"]).baseline(), 0);
-        assert_eq!(bench(&["haul", "libc"]).time_of(9), Duration::from_secs(27));
+        assert_eq!(bench(&["haul", "libc"]).time_of(9), Duration::from_millis(9 * 3 * 780));
     }
 }

@@ -32,8 +32,15 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// How often it looks.
 const LOOK_AGAIN: Duration = Duration::from_millis(2);
 
-/// How long packets that are under way may take once no more are made.
-const LINGER: Duration = Duration::from_secs(2);
+/// How long packets that are under way may take once no more are made: of the side that ends first,
+/// and of the other, to which nothing comes any more.
+const LINGER: Duration = Duration::from_millis(800);
+const LINGER_OF_LAST: Duration = Duration::from_millis(80);
+
+/// How late the last packet of a trial may be made, and how long nothing has to come until nothing
+/// more is expected.
+const LATE: Duration = Duration::from_millis(50);
+const QUIET: Duration = Duration::from_millis(60);
 
 /// The quantiles of latency that are told.
 const QUANTILES: [f64; 6] = [0.5, 0.9, 0.99, 0.999, 0.9999, 1.0];
@@ -103,10 +110,11 @@ impl Forwarding {
         let ring = ring(start, layout)?;
         let mailbox = Mailbox::default();
         let gate = Box::new(Gate::new(mailbox.clone()));
+        let is_first_to_end = (start.side == Side::Guest) == (flow == Flow::Dequeue);
         let settings = Settings {
             mode: mode(start.side, flow),
             cpu: Some(start.cpu),
-            linger: LINGER,
+            linger: if is_first_to_end { LINGER } else { LINGER_OF_LAST },
             ..Settings::default()
         };
         let running = Running::start(WORKER, [gate, ring], pool, settings).map_err(said)?;
@@ -133,6 +141,7 @@ impl Forwarding {
                 }
                 Ok(Reply::Counted(self.counted(&running.snapshot())))
             }
+            Task::Trial { rate, seconds } => self.trial(*rate, *seconds).map(Reply::Counted),
             Task::Halt => self.halt().map(Reply::Counted),
         }
     }
@@ -176,6 +185,11 @@ impl Forwarding {
                 Box::new(generator)
             }
         };
+        self.open(port)
+    }
+
+    /// Puts this port in the place of the one before it.
+    fn open(&self, port: Box<dyn Port>) -> Result<(), String> {
         self.mailbox.post(port);
         let started = Instant::now();
         while !self.mailbox.is_taken() {
@@ -185,6 +199,46 @@ impl Forwarding {
             std::thread::sleep(LOOK_AGAIN);
         }
         Ok(())
+    }
+
+    /// Offers a load, and says what came of it. Packets that were not made in time count as lost: the
+    /// load was not offered.
+    fn trial(&mut self, rate: f64, seconds: f64) -> Result<Counted, String> {
+        let time = Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())?;
+        let packets = (rate * seconds).round().max(1.0) as u64;
+        let sizes = Sizes::Fixed(self.size_bytes);
+        let traffic =
+            Traffic { sizes, rate: Some(rate), packets: Some(packets), ..Traffic::default() };
+        let made = Generator::new(gate::NAME, &traffic);
+        let generator = made.map_err(|error| error.to_string())?;
+        let (pace, watch) = (generator.pace(), generator.watch());
+        self.open(Box::new(generator))?;
+        let started = Instant::now();
+        let too_late = time + time / 20 + LATE;
+        while pace.made() < packets && started.elapsed() < too_late {
+            std::thread::sleep(LOOK_AGAIN);
+        }
+        let (mut came, mut since) = (watch.findings().sum().unique, Instant::now());
+        while came < packets && since.elapsed() < QUIET {
+            std::thread::sleep(LOOK_AGAIN);
+            let now = watch.findings().sum().unique;
+            if now > came {
+                (came, since) = (now, Instant::now());
+            }
+        }
+        let made = pace.made();
+        self.open(Box::new(Null::new(gate::NAME)))?;
+        let findings = watch.findings();
+        let value = |quantile| findings.latency.value_at_quantile(quantile) as f64;
+        Ok(Counted {
+            made: packets,
+            unsent: packets - made.min(packets),
+            returned: came,
+            missing: packets - came.min(packets),
+            reordered: findings.sum().reordered,
+            latency_ns: QUANTILES.map(|quantile| (quantile, value(quantile))).into(),
+            ..Counted::default()
+        })
     }
 
     fn halt(&mut self) -> Result<Counted, String> {

@@ -63,10 +63,10 @@ impl Port for Gate {
     }
 
     fn service(&mut self, pool: &mut Pool) -> Result<(), Error> {
-        if let Some(next) = self.next.take() {
-            if let Some(mut before) = self.inner.replace(next) {
-                before.stop(pool);
-            }
+        if let Some(next) = self.next.take()
+            && let Some(mut before) = self.inner.replace(next)
+        {
+            before.stop(pool);
         }
         self.inner.as_mut().map_or(Ok(()), |inner| inner.service(pool))
     }

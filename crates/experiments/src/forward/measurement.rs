@@ -9,6 +9,7 @@ use haul_measure::disturbance::Watch;
 use super::bench::Bench;
 use super::records;
 use super::run::Run;
+use super::throughput;
 use crate::context::Context;
 use crate::error::Error;
 use crate::experiment::Experiment;
@@ -37,6 +38,7 @@ impl Experiment for Bench {
         let ended = run.repeat(&mut watch, context);
         // What was measured before it ended holds.
         records::emit(&run, &watch.finish(), context);
-        ended
+        ended?;
+        throughput::measure(&run, &watch, context)
     }
 }

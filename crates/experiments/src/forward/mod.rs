@@ -15,6 +15,7 @@
 //! - [`mod@bench`]: what is measured;
 //! - `run`: restarts of every subject in turn;
 //! - `records`: from restarts to records;
+//! - `throughput`: the highest loads that hold a goal, and latency below them;
 //! - `measurement`: a flow as an experiment.
 
 pub mod bench;
@@ -29,10 +30,11 @@ mod run;
 pub mod search;
 pub mod sides;
 pub mod testpmd;
+mod throughput;
 mod waits;
 
 pub use bench::{Bench, Subject};
 pub use flow::{Flow, Layout};
 pub use protocol::Source;
-pub use sides::Forwarder;
+pub use sides::{Forwarder, is_library};
 pub use testpmd::Testpmd;

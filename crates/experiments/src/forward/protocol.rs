@@ -66,6 +66,14 @@ pub enum Task {
     Go(Option<f64>),
     /// To say what it has counted so far.
     Count,
+    /// To make so many packets a second for a time, numbered anew, to wait for them, and to say what
+    /// came of them.
+    Trial {
+        /// Packets a second.
+        rate: f64,
+        /// How long, in seconds.
+        seconds: f64,
+    },
     /// To make no more packets, to let those arrive that are under way, to end, and to say what it
     /// has counted.
     Halt,

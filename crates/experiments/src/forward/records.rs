@@ -78,12 +78,12 @@ fn emit_gain(run: &Run<'_>, remarks: &Remarks, context: &mut Context<'_>) {
 }
 
 /// A record of the same subject and parameters, of another quantity.
-fn of(whole: &Record, metric: &str, unit: &str) -> Record {
+pub(super) fn of(whole: &Record, metric: &str, unit: &str) -> Record {
     Record { metric: metric.to_owned(), unit: unit.to_owned(), ..whole.clone() }
 }
 
 /// A record without a quantity: the subject, what was measured, and its receipt.
-fn whole(run: &Run<'_>, entrant: &Entrant<'_>, remarks: &Remarks) -> Record {
+pub(super) fn whole(run: &Run<'_>, entrant: &Entrant<'_>, remarks: &Remarks) -> Record {
     let bench = run.bench;
     let subject = entrant.subject.switch.name();
     let mut record = Record::new("", experiment(bench.flow), subject, "", "")
@@ -93,7 +93,7 @@ fn whole(run: &Run<'_>, entrant: &Entrant<'_>, remarks: &Remarks) -> Record {
     let is_haul = entrant.subject.switch == Forwarder::Haul;
     let copy = if is_haul { entrant.subject.copy.as_str() } else { "rte_memcpy" };
     let source = if is_haul { bench.source.name() } else { "net_null" };
-    record = record.with(key::COPY, copy);
+    record = record.with(key::COPY, copy.rsplit('/').next().unwrap_or(copy));
     if bench.flow == Flow::Pvp {
         record = record.with(key::TRAFFIC, source);
     }

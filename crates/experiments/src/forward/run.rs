@@ -60,6 +60,22 @@ pub(super) struct Run<'a> {
     pub(super) entrants: Vec<Entrant<'a>>,
 }
 
+/// Both sides of a flow, and where they meet.
+pub(super) struct Sides {
+    pub(super) switch: Running,
+    pub(super) guest: Running,
+    _folder: Folder,
+}
+
+impl Sides {
+    /// Ends both, the guest first: DPDK's is killed by a signal when it writes to a switch that is
+    /// gone.
+    pub(super) fn end(self) {
+        self.guest.end();
+        self.switch.end();
+    }
+}
+
 impl<'a> Run<'a> {
     /// Of everybody who is to be measured.
     ///
@@ -126,8 +142,8 @@ impl<'a> Run<'a> {
         if context.is_stopped() { Ok(Next::Stopped) } else { Ok(Next::Round) }
     }
 
-    /// One restart of both sides.
-    fn sample(&self, subject: &Subject, context: &Context<'_>) -> Result<Sample, Error> {
+    /// Both sides, which see each other.
+    pub(super) fn start(&self, subject: &Subject) -> Result<Sides, Error> {
         let bench = self.bench;
         let folder = Folder::new("forward").map_err(|reason| Error::Folder {
             peer: subject.name().to_owned(),
@@ -144,8 +160,7 @@ impl<'a> Run<'a> {
             is_huge: bench.is_huge,
             driver: &bench.driver,
         };
-        let of_switch = failed(subject.switch.name(), "forward as switch");
-        let of_guest = failed(bench.guest.name(), "forward as guest");
+        let (of_switch, of_guest) = self.attempts(subject);
         let started = subject.switch.start(Side::Switch, &common, self.cpus[0], &subject.copy);
         let mut switch = started.map_err(&of_switch)?;
         // What a guest of haul's copies between its own ring and itself is never what is compared.
@@ -153,6 +168,23 @@ impl<'a> Run<'a> {
         let mut guest = started.map_err(&of_guest)?;
         guest.await_link().map_err(&of_guest)?;
         switch.await_link().map_err(&of_switch)?;
+        Ok(Sides { switch, guest, _folder: folder })
+    }
+
+    /// What is said where a side fails.
+    pub(super) fn attempts(
+        &self,
+        subject: &Subject,
+    ) -> (impl Fn(String) -> Error + use<>, impl Fn(String) -> Error + use<>) {
+        let switch = failed(subject.switch.name(), "forward as switch");
+        (switch, failed(self.bench.guest.name(), "forward as guest"))
+    }
+
+    /// One restart of both sides.
+    fn sample(&self, subject: &Subject, context: &Context<'_>) -> Result<Sample, Error> {
+        let Sides { mut switch, mut guest, _folder: folder } = self.start(subject)?;
+        let (of_switch, of_guest) = self.attempts(subject);
+        let bench = self.bench;
         // Who takes packets begins before who makes them.
         if bench.flow == Flow::Dequeue {
             switch.go(None).map_err(&of_switch)?;
@@ -178,9 +210,7 @@ impl<'a> Run<'a> {
             sample.guest = guest.halt().map_err(&of_guest)?;
         }
         sample.receipts = (switch.receipt(), guest.receipt());
-        // DPDK's guest is killed by a signal when it writes to a switch that is gone.
-        guest.end();
-        switch.end();
+        Sides { switch, guest, _folder: folder }.end();
         Ok(sample)
     }
 
@@ -232,6 +262,6 @@ fn sleep(time: Duration, context: &Context<'_>) {
     }
 }
 
-fn failed(peer: &'static str, attempt: &'static str) -> impl Fn(String) -> Error {
+fn failed(peer: &'static str, attempt: &'static str) -> impl Fn(String) -> Error + use<> {
     move |reason| Error::Driver { peer: peer.to_owned(), attempt: attempt.to_owned(), reason }
 }

@@ -17,6 +17,9 @@ use crate::drive::{Children, Conversation, Printed, Program};
 /// How long haul's own process takes to answer: it waits for a link, and stops with nothing lost.
 const PATIENCE: Duration = Duration::from_secs(15);
 
+/// The same of a trial, of which the longest is a minute.
+const PATIENCE_FOR_TRIAL: Duration = Duration::from_secs(90);
+
 /// Which program a side is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Forwarder {
@@ -24,6 +27,12 @@ pub enum Forwarder {
     Haul,
     /// DPDK's.
     Testpmd(Testpmd),
+}
+
+/// Whether a copy is named by the file of a library that has it, and not by a name of haul's.
+#[must_use]
+pub fn is_library(copy: &str) -> bool {
+    copy.contains('/')
 }
 
 /// What both sides of a flow have in common.
@@ -46,7 +55,7 @@ pub(super) struct Common<'a> {
 
 /// A side that runs.
 pub(super) enum Running {
-    Haul(Haul),
+    Haul(Box<Haul>),
     Testpmd(Session),
 }
 
@@ -100,6 +109,9 @@ impl Forwarder {
         let socket = common.folder.join("socket");
         match self {
             Self::Haul => {
+                // A library's memcpy is that of the process.
+                let (copy, preloaded) =
+                    if is_library(copy) { ("libc", Some(copy)) } else { (copy, None) };
                 let start = Start {
                     side,
                     flow: common.flow.name().to_owned(),
@@ -110,7 +122,10 @@ impl Forwarder {
                     socket,
                     cpu,
                 };
-                Haul::start(common.driver, &start).map(Running::Haul)
+                let mut driver = common.driver.clone();
+                let preload = preloaded.map(|file| ("LD_PRELOAD".into(), file.into()));
+                driver.environment.extend(preload);
+                Haul::start(&driver, &start).map(|haul| Running::Haul(Box::new(haul)))
             }
             Self::Testpmd(found) => {
                 let setting = testpmd::Setting {
@@ -144,6 +159,14 @@ impl Running {
         match self {
             Self::Haul(haul) => haul.done(&Task::Go(rate)),
             Self::Testpmd(session) => session.go(),
+        }
+    }
+
+    /// Offers so many packets a second for a time, and says what came of them. Only haul can.
+    pub(super) fn trial(&mut self, rate: f64, time: Duration) -> Result<Counted, String> {
+        match self {
+            Self::Haul(haul) => haul.counted(&Task::Trial { rate, seconds: time.as_secs_f64() }),
+            Self::Testpmd(_) => Err("it cannot make packets at a rate".to_owned()),
         }
     }
 
@@ -245,7 +268,9 @@ impl Haul {
     fn ask(&mut self, task: &Task) -> Result<Reply, String> {
         let text = serde_json::to_string(task).map_err(|error| error.to_string())?;
         let said = self.conversation.say(&text);
-        let heard = said.and_then(|()| self.conversation.hear_within(PATIENCE));
+        let is_trial = matches!(task, Task::Trial { .. });
+        let patience = if is_trial { PATIENCE_FOR_TRIAL } else { PATIENCE };
+        let heard = said.and_then(|()| self.conversation.hear_within(patience));
         match heard {
             Ok(line) => parse(&line),
             Err(silence) => {

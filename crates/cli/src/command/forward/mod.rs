@@ -18,6 +18,8 @@ mod pvp;
 mod sentences;
 mod spec;
 
+pub(super) use pvp::driver;
+
 use std::path::{Path, PathBuf};
 
 use super::Command;

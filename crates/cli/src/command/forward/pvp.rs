@@ -1,13 +1,14 @@
 //! `haul forward pvp`: the whole flow through a guest, copies and switches compared.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use haul::forward::Copy;
 use haul::sys::Sys;
 use haul_experiments::Experiment;
 use haul_experiments::drive::Program;
-use haul_experiments::forward::{Bench, Forwarder, Source, Subject, Testpmd};
+use haul_experiments::forward::search::Goal;
+use haul_experiments::forward::{Bench, Flow, Forwarder, Source, Subject, Testpmd, is_library};
 use haul_model::experiment::name;
 use haul_model::{Bytes, Record};
 
@@ -31,6 +32,9 @@ const SIZE_MAX: u64 = haul::forward::PACKET_BYTES_MAX as u64;
 
 /// Huge pages that DPDK's two sides take, with room to spare.
 const HUGE_PAGES: u64 = 320;
+
+/// Shorter trials than this say little: a scheduler's slice is some milliseconds.
+const TRIAL_SHORT_MIN: Duration = Duration::from_millis(100);
 
 pub(super) struct Pvp {
     steps: Steps,
@@ -93,6 +97,8 @@ impl Pvp {
             restarts: (restarts, restarts),
             window: arguments.time,
             budget: Duration::ZERO,
+            searches: searches(&arguments)?,
+            latency: arguments.latency,
             seed: 1,
         };
         let sizes = checked(&arguments.sizes.0, testpmd.is_some())?;
@@ -136,6 +142,35 @@ pub(in crate::command) fn driver() -> Program {
     steps::this_program(["forward", "drive"])
 }
 
+/// What is looked for, by name.
+///
+/// # Errors
+/// There is nothing whose load could be set.
+fn searches(arguments: &Arguments) -> Result<Vec<(&'static str, Goal)>, Error> {
+    let is_haul = arguments.switch.iter().any(|switch| switch == "haul");
+    if !arguments.search.is_empty() && !(is_haul && arguments.flow == Flow::Pvp) {
+        let (belongs, remedy) = ("--flow pvp with --switch haul", "name these");
+        return Err(Error::Unused { option: "--search", belongs, remedy });
+    }
+    let goals = arguments.search.iter().filter_map(|name| {
+        let minute = Duration::from_secs(60);
+        let (name, goal) = match name.as_str() {
+            "ndr" => ("ndr", Goal::default()),
+            "pdr" => ("pdr", Goal { loss_ratio: 0.005, ..Goal::default() }),
+            "rfc2544" => (
+                "rfc2544",
+                Goal { exceed_ratio: 0.0, trial: minute, sum: minute, ..Goal::default() },
+            ),
+            _ => return None,
+        };
+        let trial = arguments.trial.unwrap_or(goal.trial);
+        let sum = arguments.trial_sum.unwrap_or(goal.sum).max(trial);
+        let trial_short = (trial / 5).max(TRIAL_SHORT_MIN).min(trial);
+        Some((name, Goal { trial, sum, trial_short, ..goal }))
+    });
+    Ok(goals.collect())
+}
+
 /// Pages of 2 MiB that the kernel's pool has to give.
 fn huge_pages_free() -> u64 {
     let pools = Sys::new().huge_pages().pools;
@@ -156,7 +191,9 @@ fn step(bench: &Bench, size_bytes: usize) -> Box<dyn Experiment> {
 fn copies(names: &[String]) -> Result<Vec<Subject>, Error> {
     let mut subjects: Vec<Subject> = Vec::new();
     for name in names {
-        if Copy::named(name).is_none() {
+        let is_there =
+            if is_library(name) { Path::new(name).is_file() } else { Copy::named(name).is_some() };
+        if !is_there {
             let known: Vec<&str> = Copy::names().collect();
             return Err(Error::Copy { name: name.clone(), known: known.join(", ") });
         }

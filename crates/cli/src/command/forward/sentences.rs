@@ -25,6 +25,15 @@ pub(super) fn of(records: &[&Record]) -> Vec<String> {
             None => format!("{what}: {rate}."),
         });
     }
+    let goals =
+        [("rate_ndr", "NDR"), ("rate_pdr", "PDR"), ("rate_rfc2544", "throughput by RFC 2544")];
+    for record in records {
+        let goal = goals.iter().find(|(metric, _)| record.metric == *metric);
+        if let Some(((_, goal), rate)) = goal.zip(record.median()) {
+            lines.push(format!("{}: {goal} {}.", what(record), millions(rate)));
+        }
+    }
+    lines.extend(latencies(records));
     let gains = records.iter().filter(|record| record.metric == "copy_gain");
     for record in gains.filter(|record| record.samples.len() >= RESTARTS_MIN) {
         let Some(comparison) = &record.comparison else { continue };
@@ -39,6 +48,32 @@ pub(super) fn of(records: &[&Record]) -> Vec<String> {
         });
     }
     lines
+}
+
+/// A line for each load at which latency was measured.
+fn latencies(records: &[&Record]) -> Vec<String> {
+    let of = |record: &Record, quantile: &str| {
+        let is_it = |other: &&&Record| {
+            other.metric == "latency"
+                && text(other, key::QUANTILE) == quantile
+                && what(other) == what(record)
+                && text(other, key::LOAD_PERCENT) == text(record, key::LOAD_PERCENT)
+        };
+        records.iter().find(is_it).and_then(|other| other.median())
+    };
+    let medians = records
+        .iter()
+        .filter(|record| record.metric == "latency" && text(record, key::QUANTILE) == "0.5");
+    let line = |record: &&Record| {
+        let us = |quantile: &str| Some(format!("{} us", three_digits(of(record, quantile)? / 1e3)));
+        let load = text(record, key::LOAD_PERCENT);
+        let (half, most) = (us("0.5")?, us("0.99")?);
+        Some(format!(
+            "{} at {load}% of that load: {half} at the median, {most} at 99%.",
+            what(record)
+        ))
+    };
+    medians.filter_map(line).collect()
 }
 
 /// `64 B through haul, its copy by haul`.
