@@ -28,6 +28,7 @@ use haul_measure::Level;
 use haul_model::{SizeClass, Sizes};
 
 use crate::error::Error;
+use crate::summary::Printing;
 use crate::terminal;
 
 /// Moves bulk data on a server for the least cost, and proves it.
@@ -74,7 +75,7 @@ fn with_negative_numbers(command: Command) -> Command {
 pub(crate) enum Verb {
     /// What this machine offers, what is missing, and how to get it
     Doctor(Doctor),
-    /// Measures every way to move bytes on this machine
+    /// Measures how bytes are moved best on this machine
     Survey(Survey),
     /// Renders saved records as one page, or as CSV
     Report(Report),
@@ -287,7 +288,7 @@ pub(crate) struct Bench {
     #[arg(long, value_name = "FIRST-LAST", value_delimiter = ',')]
     pub(crate) size_class: Vec<SizeClass>,
     /// One size after the other: a list such as 64,4KiB, or FIRST..LAST for the powers of two
-    #[arg(long, value_name = "SIZES")]
+    #[arg(long, alias = "size", value_name = "SIZES")]
     pub(crate) sizes: Option<Sizes>,
     /// Where the bytes lie: l1, l2, llc, cold, mixed or all; several may be given [default: l1, and
     /// mixed for --sizes: the buffers in whatever cache holds them]
@@ -317,16 +318,18 @@ pub(crate) struct Bench {
     #[arg(long, value_name = "NAME", num_args = 1.., value_delimiter = ',')]
     pub(crate) kernel: Vec<String>,
     /// Time for the rounds of everything together [default: 2 for each measurement]; what else it
-    /// takes is told before it begins
+    /// takes is printed before it begins
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub(crate) budget: Option<Duration>,
+    #[command(flatten)]
+    pub(crate) printing: Printing,
     /// Print each record as one line of JSON
     #[arg(long)]
     pub(crate) json: bool,
 }
 
 /// Finds how this machine copies and fills best (the shape of small copies, the instruction set,
-/// where strings may lie, and the sizes at which the way changes), checks that on sizes and
+/// where strings may lie, and the sizes at which the kernel changes), checks that on sizes and
 /// distributions that it was not found on, keeps the defaults where they do not lose, and writes
 /// haul.toml with its evidence. Takes under 60 seconds.
 #[derive(Debug, Args)]
@@ -336,7 +339,8 @@ pub(crate) struct Tune {
     /// .jsonl, or with .records.jsonl where FILE itself ends so)
     #[arg(long, value_name = "FILE", default_value = "haul.toml")]
     pub(crate) out: PathBuf,
-    /// Time to spend, or what the fewest rounds of large sizes take (some 8), which is told before
+    /// Time to spend, or what the fewest rounds of large sizes take (some 8), which is printed
+    /// before
     #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "50")]
     pub(crate) budget: Duration,
     /// Print each record as one line of JSON
@@ -376,7 +380,7 @@ fn percent(text: &str) -> Result<f64, String> {
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {
-    /// An hour: whoever wants more starts it again.
+    /// An hour: for more, start it again.
     const SECONDS_MAX: f64 = 3600.0;
     match text.parse::<f64>() {
         Ok(seconds) if seconds > 0.0 && seconds <= SECONDS_MAX => {

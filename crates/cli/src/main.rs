@@ -4,6 +4,7 @@
 //!
 //! - `error`: what can go wrong, and the exit code of each;
 //! - `terminal`: tables, marks and warnings for a person;
+//! - `summary`: how a comparison is shown;
 //! - `stop`: what Ctrl-C does;
 //! - `progress`: how far, and how long still;
 //! - `flow`: how much of a stream has gone through;
@@ -19,6 +20,7 @@ mod flow;
 mod journal;
 mod progress;
 mod stop;
+mod summary;
 mod terminal;
 
 use std::process::ExitCode;

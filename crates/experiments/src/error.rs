@@ -160,7 +160,9 @@ pub enum Error {
         known: String,
     },
     /// A block that no heap can give.
-    #[error("cannot measure blocks of {asked}; a size is from 1 B to {limit}; name another --size")]
+    #[error(
+        "cannot measure blocks of {asked}; a size is from 1 B to {limit}; name another --sizes"
+    )]
     BlockSize {
         /// What was asked for.
         asked: Bytes,

@@ -10,6 +10,7 @@ use haul_experiments::heap::{Part, Peer, Test};
 use haul_model::{Bytes, Sizes};
 
 use super::seconds;
+use crate::summary::Printing;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Heap {
@@ -33,12 +34,12 @@ pub(crate) enum Heap {
 /// Measures haul's heap side by side with the installed C library's malloc, with mimalloc, jemalloc
 /// and tcmalloc preloaded in front of it, and with DPDK's rte_malloc: each in a process of its own,
 /// all interleaved in one run, with the first baseline against itself as the noise floor. A peer
-/// that is not installed is told, with the package that has it, and left out.
+/// that is not installed is named, with the package that has it, and left out.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Example:\n  haul heap bench --test growth --size 4KiB --align 4KiB --against dpdk,libc\n  \
-    haul heap bench --test pairs --size 64 --threads 16 --json > pairs.jsonl\n  \
-    haul heap bench --test bulk --size 64,4KiB,128KiB --shared\n\n\
+    after_help = "Example:\n  haul heap bench --test growth --sizes 4KiB --align 4KiB --against dpdk,libc\n  \
+    haul heap bench --test pairs --sizes 64 --threads 16 --json > pairs.jsonl\n  \
+    haul heap bench --test bulk --sizes 64,4KiB,128KiB --shared\n\n\
     Tests: growth (rounds of allocations, nothing freed between), mixed (the same with twice the \
     size in turn), regrow (freed after each round), bulk, no-bulk and realloc (ByteDance's \
     rte_malloc test), pairs (a block and its free), lifetimes (random), remote (another thread frees), latency (single \
@@ -58,8 +59,8 @@ pub(crate) struct Bench {
     pub(crate) against: Vec<Peer>,
     /// The blocks' sizes: a list such as 64,4KiB, or FIRST..LAST for the powers of two [default:
     /// 4KiB for growth, mixed, regrow and latency, 16KiB at most for lifetimes, else 64]
-    #[arg(long, value_name = "SIZES")]
-    pub(crate) size: Option<Sizes>,
+    #[arg(long, alias = "size", value_name = "SIZES")]
+    pub(crate) sizes: Option<Sizes>,
     /// Their alignment, a power of two, or `size` for each size's own [default: size for growth,
     /// mixed, regrow and latency, else 16]
     #[arg(long, value_name = "BYTES")]
@@ -89,9 +90,11 @@ pub(crate) struct Bench {
     #[arg(long, value_name = "BYTES")]
     pub(crate) ready: Option<Bytes>,
     /// Time for the rounds of everything together [default: 3 for each measurement]; what else it
-    /// takes is told before it begins
+    /// takes is printed before it begins
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub(crate) budget: Option<Duration>,
+    #[command(flatten)]
+    pub(crate) printing: Printing,
     /// Print each record as one line of JSON
     #[arg(long)]
     pub(crate) json: bool,
@@ -264,10 +267,10 @@ fn part(text: &str) -> Result<Part, String> {
     }
 }
 
-/// Drives one heap, as it is told on standard input.
+/// Drives one heap, as standard input says.
 #[derive(Debug, Args)]
 pub(crate) struct Drive {
-    /// Whose heap it is, for whoever looks at the list of processes
+    /// Whose heap it is, for the list of processes
     pub(crate) name: String,
 }
 
