@@ -29,17 +29,13 @@ pub struct Fracture {
     pub text: String,
 }
 
-/// The largest step down in writes a packet between two neighbouring rates, ascending; `None` where
-/// there is none of 5% at least.
+/// The first step down of 5% at least in writes a packet between two neighbouring rates, which are
+/// ascending; `None` where there is none. Later ones are of batches that grow further.
 #[must_use]
 pub fn fracture(sweep: &[Swept]) -> Option<Fracture> {
     let each = |point: &Swept| point.outbound_write / point.packets_per_s;
     let step = |pair: &[Swept]| 1.0 - each(&pair[1]) / each(&pair[0]);
-    let steps = sweep.windows(2).map(step).enumerate();
-    let (before, step) = steps.max_by(|a, b| a.1.total_cmp(&b.1))?;
-    if step < STEP_LEAST {
-        return None;
-    }
+    let before = sweep.windows(2).position(|pair| step(pair) >= STEP_LEAST)?;
     let (low, high) = (&sweep[before], &sweep[before + 1]);
     let grown = |batch: u32| share(&high.batches, batch) - share(&low.batches, batch);
     let sizes = high.batches.batches().iter().map(|(batch, _)| *batch);
