@@ -52,8 +52,8 @@ mod map;
 
 mod sim;
 
-mod forward;
 mod burst;
+mod forward;
 
 mod findings;
 

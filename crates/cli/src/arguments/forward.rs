@@ -37,7 +37,7 @@ pub(crate) struct Forward {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
     /// The whole flow through a virtual machine: physical, virtual, physical
-    Pvp(Pvp),
+    Pvp(Box<Pvp>),
     /// One side of a flow for `haul forward pvp`, which starts it
     #[command(hide = true)]
     Drive,
