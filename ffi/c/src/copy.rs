@@ -1,8 +1,11 @@
-//! memcpy, memmove and memset with the C library's signatures, and the same with a hint.
+//! memcpy, memmove and memset with the C library's signatures, the same with a hint, and the copies
+//! of a burst in one call.
 
 use std::ffi::{c_int, c_uint, c_void};
+use std::mem::offset_of;
 
 use haul_copy::Hint;
+use haul_rust::forward::{self, Copier, Part};
 
 /// What happens to the target after a copy. It never changes what is copied, only how.
 #[repr(C)]
@@ -107,6 +110,43 @@ pub unsafe extern "C" fn haul_memcpy_hinted(
     // SAFETY: the caller's promise.
     unsafe { haul_copy::copy_hinted_raw(target.cast(), source.cast(), n, hint) };
     target
+}
+
+/// One copy of a burst: n bytes from source to target.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct haul_copy_part {
+    /// Where the bytes go.
+    pub target: *mut c_void,
+    /// Where they are.
+    pub source: *const c_void,
+    /// How many.
+    pub n: usize,
+}
+
+// The same in Rust and in C.
+const _: () = assert!(size_of::<haul_copy_part>() == size_of::<Part>());
+const _: () = assert!(offset_of!(haul_copy_part, target) == offset_of!(Part, target));
+const _: () = assert!(offset_of!(haul_copy_part, source) == offset_of!(Part, source));
+const _: () = assert!(offset_of!(haul_copy_part, n) == offset_of!(Part, length));
+
+/// Copies count parts, one after the other and each as haul_memmove does, in one call: what a burst
+/// of packets copies. With count == 0 parts may be NULL.
+///
+/// No allocation, no system call, no lock; async-signal-safe.
+///
+/// # Safety
+/// parts has count elements, and of each the source is readable and the target writable for n
+/// bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn haul_copy_batch(parts: *const haul_copy_part, count: usize) {
+    if parts.is_null() || count == 0 {
+        return;
+    }
+    // SAFETY: so many parts by the caller's promise; both types have the same layout, as asserted.
+    let parts = unsafe { std::slice::from_raw_parts(parts.cast::<Part>(), count) };
+    // SAFETY: the caller's promise.
+    unsafe { Copier::new(forward::Copy::Haul).copy_batch(parts) };
 }
 
 /// haul_memset, told what happens to the target next; see haul_memcpy_hinted.

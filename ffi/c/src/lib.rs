@@ -7,7 +7,7 @@
 //! - [`status`]: what a function returns that can fail;
 //! - `argument`: text and bytes that come in, results and objects that go out;
 //! - [`library`]: version, start;
-//! - [`copy`]: memcpy, memmove, memset, and the same with a hint;
+//! - [`copy`]: memcpy, memmove, memset, the same with a hint, and the copies of a burst;
 //! - [`thresholds`]: the sizes at which the way to copy changes, by name;
 //! - [`heap`]: heaps, made, shared and left;
 //! - [`block`]: their blocks;

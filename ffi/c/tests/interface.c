@@ -41,6 +41,33 @@ static void messages(void)
     }
 }
 
+/* Lengths of one burst: none, small, an Ethernet frame, a jumbo frame. */
+static void batches(void)
+{
+    static const size_t lengths[] = {0, 1, 12, 64, 65, 512, 1500, 9000};
+    static unsigned char source[16384], target[16384];
+    haul_copy_part parts[sizeof lengths / sizeof *lengths];
+    size_t count = 0, at = 0;
+    for (size_t index = 0; index < sizeof source; index++) {
+        source[index] = (unsigned char)(index * 7 + 1);
+    }
+    for (; count < sizeof lengths / sizeof *lengths; count++) {
+        parts[count].target = target + at;
+        parts[count].source = source + at;
+        parts[count].n = lengths[count];
+        at += lengths[count] + 1;
+    }
+    haul_copy_batch(NULL, 0);
+    haul_copy_batch(parts, 0);
+    CHECK(target[1] == 0);
+    haul_copy_batch(parts, count);
+    for (count = 0, at = 0; count < sizeof lengths / sizeof *lengths; count++) {
+        CHECK(memcmp(target + at, source + at, lengths[count]) == 0);
+        CHECK(target[at + lengths[count]] == 0);
+        at += lengths[count] + 1;
+    }
+}
+
 static void thresholds(void)
 {
     size_t count = 0, bytes = 12345;
@@ -133,6 +160,7 @@ int main(void)
     CHECK(haul_init() == HAUL_OK);
     version();
     messages();
+    batches();
     thresholds();
     nothing_to_copy();
     commas();

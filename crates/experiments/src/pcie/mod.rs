@@ -6,7 +6,8 @@
 //! - [`probe`]: the burst probe in a DPDK program, asked over its telemetry;
 //! - [`place`]: which NIC, driver, mode and link a port is;
 //! - [`watch`]: all of it, an interval at a time;
-//! - [`records`]: what was watched, as records.
+//! - [`records`]: what was watched, as records;
+//! - [`sweep`]: a modelled NIC forwarded by one core, at one rate after the other.
 
 pub mod source;
 
@@ -17,3 +18,7 @@ pub mod place;
 pub mod watch;
 
 pub mod records;
+
+pub mod sweep;
+
+pub use sweep::Sweep;

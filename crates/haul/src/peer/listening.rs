@@ -71,7 +71,7 @@ pub(crate) fn listen(path: &Path, is_for_all: bool) -> Result<(OwnedFd, Bound), 
     // The file gets the socket's own mode, so there is no instant at which others may connect.
     rustix::fs::fchmod(&socket, if is_for_all { all } else { own })
         .map_err(|reason| at("protect", path)(reason.into()))?;
-    let place = bind(path, &address, &socket).map_err(|reason| at("bind", path)(reason.into()))?;
+    let place = take(path, &address, &socket).map_err(|reason| at("bind", path)(reason.into()))?;
     // What bind() made has the mode less the umask.
     if is_for_all && let Err(reason) = place.set_mode(all) {
         place.remove();
@@ -89,7 +89,11 @@ pub(crate) fn listen(path: &Path, is_for_all: bool) -> Result<(OwnedFd, Bound), 
 /// Binds, also in the place of a socket that no process has any more, with the folder locked: of
 /// two that found one abandoned the second does not remove what the first has made, and nobody
 /// finds one that is about to be bound. Without the lock nothing is replaced.
-fn bind(path: &Path, address: &SocketAddrUnix, socket: &OwnedFd) -> Result<Bound, Errno> {
+pub(crate) fn take(
+    path: &Path,
+    address: &SocketAddrUnix,
+    socket: &OwnedFd,
+) -> Result<Bound, Errno> {
     let lock = lock_folder(path);
     match rustix::net::bind(socket, address) {
         Err(Errno::ADDRINUSE) if lock.is_ok() && is_abandoned(path, address) => {

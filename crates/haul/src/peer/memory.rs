@@ -3,7 +3,8 @@
 //! A mapping of a file that shrinks kills its reader with SIGBUS. So nothing of a peer's is mapped
 //! unless a contract says by what that cannot be; it has a name, and whoever maps gives it.
 //! [`Sealed`] is the one of a peer that seals its memory: seals and size are looked at before it is
-//! mapped, and pages are there before they are touched.
+//! mapped, and pages are there before they are touched. The contract of memory that nobody seals, a
+//! virtual machine's, is in [`guest`](super::guest).
 
 use std::io;
 use std::ptr::NonNull;
@@ -56,6 +57,21 @@ pub(crate) fn create_file(size_bytes: usize) -> Result<OwnedFd, Error> {
     let file =
         rustix::fs::memfd_create(c"haul-channel", flags).map_err(Error::system("make memory"))?;
     rustix::fs::ftruncate(&file, size_bytes as u64).map_err(Error::system("size memory"))?;
+    Ok(file)
+}
+
+/// A memory file of this size with all its pages, of 2 MiB from the kernel's pool if `is_huge`.
+///
+/// # Errors
+/// [`Error::System`] where there is no memory for them.
+pub(crate) fn create_filled(size_bytes: usize, is_huge: bool) -> Result<OwnedFd, Error> {
+    let kind =
+        if is_huge { MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB } else { MemfdFlags::empty() };
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | kind;
+    let file =
+        rustix::fs::memfd_create(c"haul-packets", flags).map_err(Error::system("make memory"))?;
+    rustix::fs::ftruncate(&file, size_bytes as u64).map_err(Error::system("size memory"))?;
+    reserve(file.as_fd(), 0, size_bytes)?;
     Ok(file)
 }
 
@@ -191,6 +207,59 @@ pub(crate) fn map_part(
     protection: ProtFlags,
 ) -> Result<NonNull<u8>, Error> {
     map(0, file, (offset, length), protection, MapFlags::SHARED)
+}
+
+/// Maps a whole memory file to read and write at a multiple of `align`, a power of two; transparent
+/// huge pages are asked for.
+///
+/// # Errors
+/// [`Error::System`].
+pub(crate) fn map_aligned(
+    file: BorrowedFd<'_>,
+    size_bytes: usize,
+    align: usize,
+) -> Result<NonNull<u8>, Error> {
+    let (none, anonymous) = (ProtFlags::empty(), MapFlags::PRIVATE | MapFlags::NORESERVE);
+    let whole = size_bytes + align;
+    // SAFETY: a new mapping where the kernel finds that nothing is touches nothing that exists.
+    let free = unsafe { rustix::mm::mmap_anonymous(std::ptr::null_mut(), whole, none, anonymous) };
+    let free = free.map_err(Error::system("reserve addresses"))?.cast::<u8>();
+    let before = free.addr().next_multiple_of(align) - free.addr();
+    let base = free.wrapping_add(before);
+    let (flags, protection) =
+        (MapFlags::SHARED | MapFlags::FIXED, ProtFlags::READ | ProtFlags::WRITE);
+    // SAFETY: what is replaced lies inside the addresses that were just reserved here.
+    let mapped = unsafe { rustix::mm::mmap(base.cast(), size_bytes, protection, flags, file, 0) };
+    let unmap_part = |start: *mut u8, length: usize| {
+        if let Some(start) = NonNull::new(start).filter(|_| length > 0) {
+            unmap(start, length);
+        }
+    };
+    match mapped {
+        Ok(_) => {
+            unmap_part(free, before);
+            unmap_part(base.wrapping_add(size_bytes), align - before);
+            // SAFETY: advice about a mapping that was just made changes nothing in it.
+            let advice =
+                unsafe { rustix::mm::madvise(base.cast(), size_bytes, Advice::LinuxHugepage) };
+            // Kernels without transparent huge pages refuse; small ones do.
+            let _ = advice;
+        }
+        Err(_) => unmap_part(free, whole),
+    }
+    mapped.map_err(Error::system("map memory"))?;
+    NonNull::new(base).ok_or_else(|| Error::System {
+        attempt: "map memory",
+        reason: io::Error::from(io::ErrorKind::OutOfMemory),
+    })
+}
+
+/// Brings the pages of a mapping into this process's page table, so that no later touch is a fault.
+/// Where the kernel cannot (before 5.14), the touches do it.
+pub(crate) fn populate_to_write(base: NonNull<u8>, size_bytes: usize) {
+    let advice = Advice::LinuxPopulateWrite;
+    // SAFETY: touches pages of a mapping of this size that the caller has, and changes nothing.
+    let _ = unsafe { rustix::mm::madvise(base.as_ptr().cast(), size_bytes, advice) };
 }
 
 fn map(

@@ -3,16 +3,24 @@
 //! From the bottom up:
 //!
 //! - `list`: `haul pcie list`;
+//! - `subject`: what an estimate is of;
 //! - `nics`: the NICs that are known, for a terminal;
 //! - `estimate`: `haul pcie estimate`;
+//! - `by_size`: `haul pcie estimate --sizes`;
+//! - `explain`: `haul pcie explain`;
+//! - `sweep`: `haul pcie sweep`;
 //! - `bandwidth`: `haul pcie bandwidth`;
 //! - `view`: an interval of a running program, for a terminal;
 //! - `watch`: `haul pcie watch`.
 
 mod bandwidth;
+mod by_size;
 mod estimate;
+mod explain;
 mod list;
 mod nics;
+mod subject;
+mod sweep;
 mod view;
 mod watch;
 
@@ -31,8 +39,13 @@ pub(super) fn of(arguments: Pcie) -> Result<Box<dyn Command>, Error> {
     Ok(match arguments {
         Pcie::List(arguments) => Box::new(list::List::new(arguments)),
         Pcie::Estimate(arguments) if arguments.list => Box::new(nics::Nics),
+        Pcie::Estimate(arguments) if arguments.sizes.is_some() => {
+            Box::new(by_size::BySize::check(*arguments)?)
+        }
+        Pcie::Explain(arguments) => Box::new(explain::Explain::check(*arguments)?),
         Pcie::Estimate(arguments) => Box::new(estimate::Estimate::check(*arguments)?),
         Pcie::Watch(arguments) => Box::new(watch::Watch::check(*arguments)?),
+        Pcie::Sweep(arguments) => Box::new(sweep::Sweep::check(*arguments)?),
         Pcie::Bandwidth(arguments) => Box::new(bandwidth::Bandwidth::check(arguments)?),
     })
 }

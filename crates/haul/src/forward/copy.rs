@@ -1,0 +1,169 @@
+//! The copy of a burst. It is a parameter: which copy is best for a flow is what a forwarder shows.
+//!
+//! A port gathers what a burst copies as [`Part`]s and has them copied by one call, so that the
+//! choice costs one indirect call a burst, and none a packet where the copy is haul's own.
+
+use haul_copy::kernel::{CopyFn, CopyKernel};
+
+/// One copy of a burst. The C type is `haul_copy_part`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Part {
+    /// Where the bytes go.
+    pub target: *mut u8,
+    /// Where they are.
+    pub source: *const u8,
+    /// How many.
+    pub length: usize,
+}
+
+const _: () = assert!(size_of::<Part>() == 24);
+
+/// Which function copies.
+#[derive(Clone, Copy, Debug, Default)]
+pub enum Copy {
+    /// haul's, by the policy in force.
+    #[default]
+    Haul,
+    /// The C library's memcpy.
+    Libc,
+    /// One way to copy by name.
+    Kernel(&'static CopyKernel),
+    /// None at all: packets arrive with whatever stood in their buffers. What a flow reaches with
+    /// it bounds what any copy can reach.
+    None,
+}
+
+impl Copy {
+    /// The copy of this name: `haul`, `libc`, `none` or a kernel's that this processor can run.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        match name {
+            "haul" => Some(Self::Haul),
+            "libc" => Some(Self::Libc),
+            "none" => Some(Self::None),
+            _ => {
+                let mut kernels = haul_copy::kernel::copies().iter();
+                let kernel = kernels.find(|kernel| kernel.name == name)?;
+                kernel.is_available().then_some(Self::Kernel(kernel))
+            }
+        }
+    }
+
+    /// Its name, in commands and records.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Haul => "haul",
+            Self::Libc => "libc",
+            Self::Kernel(kernel) => kernel.name,
+            Self::None => "none",
+        }
+    }
+
+    /// The names of all copies that this processor can run.
+    pub fn names() -> impl Iterator<Item = &'static str> {
+        let kernels = haul_copy::kernel::copies().iter().filter(|kernel| kernel.is_available());
+        ["haul", "libc", "none"].into_iter().chain(kernels.map(|kernel| kernel.name))
+    }
+}
+
+/// A copy that was chosen: one function over a burst.
+#[derive(Clone, Copy, Debug)]
+pub struct Copier {
+    batch: unsafe fn(&[Part], CopyFn),
+    function: CopyFn,
+}
+
+impl Copier {
+    /// Chooses the function.
+    #[must_use]
+    pub fn new(copy: Copy) -> Self {
+        let none: CopyFn = nothing;
+        match copy {
+            Copy::Haul => Self { batch: by_haul, function: none },
+            Copy::Libc => Self { batch: by_libc, function: none },
+            Copy::None => Self { batch: by_nothing, function: none },
+            Copy::Kernel(kernel) => match kernel.function() {
+                Some(function) => Self { batch: by_function, function },
+                None => Self { batch: by_haul, function: none },
+            },
+        }
+    }
+
+    /// Copies each part, in order.
+    ///
+    /// # Safety
+    /// Each source is readable and each target writable for the part's length.
+    #[inline]
+    pub unsafe fn copy_batch(&self, parts: &[Part]) {
+        // SAFETY: the caller's promise; the function is the one that was chosen with it.
+        unsafe { (self.batch)(parts, self.function) }
+    }
+}
+
+impl Default for Copier {
+    fn default() -> Self {
+        Self::new(Copy::Haul)
+    }
+}
+
+/// # Safety
+/// As [`Copier::copy_batch`], likewise for the others.
+unsafe fn by_haul(parts: &[Part], _: CopyFn) {
+    for part in parts {
+        // SAFETY: the caller's promise.
+        unsafe { haul_copy::memcpy(part.target, part.source, part.length) }
+    }
+}
+
+unsafe fn by_libc(parts: &[Part], _: CopyFn) {
+    for part in parts {
+        // SAFETY: the caller's promise; parts of a burst do not overlap.
+        unsafe { libc::memcpy(part.target.cast(), part.source.cast(), part.length) };
+    }
+}
+
+unsafe fn by_function(parts: &[Part], function: CopyFn) {
+    for part in parts {
+        // SAFETY: the caller's promise; the processor can run the function.
+        unsafe { function(part.target, part.source, part.length) };
+    }
+}
+
+unsafe fn by_nothing(_: &[Part], _: CopyFn) {}
+
+unsafe extern "C" fn nothing(target: *mut u8, _: *const u8, _: usize) -> *mut u8 {
+    target
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_copy_but_none_copies_each_part() {
+        for name in Copy::names() {
+            let copy = Copy::named(name).expect("a name of the list");
+            assert_eq!(copy.name(), name);
+            let source: Vec<u8> = (0..10_000_u32).map(|index| index as u8).collect();
+            let mut target = vec![0_u8; source.len()];
+            let mut parts = Vec::new();
+            let mut at = 0;
+            for length in [0, 1, 12, 64, 65, 200, 1500, 4000] {
+                parts.push(Part {
+                    target: target[at..at + length].as_mut_ptr(),
+                    source: source[at..].as_ptr(),
+                    length,
+                });
+                at += length;
+            }
+            // SAFETY: each part is inside both vectors.
+            unsafe { Copier::new(copy).copy_batch(&parts) };
+            let expected = if name == "none" { vec![0; at] } else { source[..at].to_vec() };
+            assert_eq!(target[..at], expected, "{name}");
+            assert!(target[at..].iter().all(|byte| *byte == 0), "{name} wrote behind the end");
+        }
+        assert!(Copy::named("nobody's").is_none());
+    }
+}

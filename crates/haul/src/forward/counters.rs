@@ -1,0 +1,184 @@
+//! What a port counts. One worker writes it; others see the copies that the worker publishes.
+
+use super::pool::BURST_MAX;
+
+/// Why a packet was dropped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum DropReason {
+    /// The other side had no room for it.
+    Full,
+    /// No link: nobody is at the other side.
+    NoLink,
+    /// The pool had no buffer.
+    NoBuffer,
+    /// Longer than the port takes.
+    TooLong,
+    /// Shorter than a frame's header.
+    TooShort,
+    /// A descriptor of the guest's was no good: it looped, was too long, or lay outside its memory.
+    BadDescriptor,
+    /// The ring was reset with the packet in it.
+    Reset,
+    /// The system refused it.
+    Refused,
+    /// A packet that is not what the port takes: no sequence number where one is expected.
+    Foreign,
+}
+
+impl DropReason {
+    /// All reasons, in the order of [`Direction::drops`].
+    pub const ALL: [Self; 9] = [
+        Self::Full,
+        Self::NoLink,
+        Self::NoBuffer,
+        Self::TooLong,
+        Self::TooShort,
+        Self::BadDescriptor,
+        Self::Reset,
+        Self::Refused,
+        Self::Foreign,
+    ];
+
+    /// Its name in records.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Full => "full",
+            Self::NoLink => "no_link",
+            Self::NoBuffer => "no_buffer",
+            Self::TooLong => "too_long",
+            Self::TooShort => "too_short",
+            Self::BadDescriptor => "bad_descriptor",
+            Self::Reset => "reset",
+            Self::Refused => "refused",
+            Self::Foreign => "foreign",
+        }
+    }
+}
+
+/// One direction of a port.
+#[derive(Clone, Debug)]
+pub struct Direction {
+    /// Packets that went through.
+    pub packets: u64,
+    /// Their bytes, from the Ethernet header on, without the frame check sequence.
+    pub bytes: u64,
+    /// Calls by the number of packets that went through, empty ones at 0.
+    pub batches: [u64; BURST_MAX + 1],
+    /// Packets that were dropped, by [`DropReason`].
+    pub drops: [u64; DropReason::ALL.len()],
+}
+
+impl Default for Direction {
+    fn default() -> Self {
+        Self {
+            packets: 0,
+            bytes: 0,
+            batches: [0; BURST_MAX + 1],
+            drops: [0; DropReason::ALL.len()],
+        }
+    }
+}
+
+impl Direction {
+    /// Counts a call through which so many packets went.
+    #[inline]
+    pub fn batch(&mut self, packets: usize, bytes: u64) {
+        self.packets += packets as u64;
+        self.bytes += bytes;
+        self.batches[packets.min(BURST_MAX)] += 1;
+    }
+
+    /// Counts packets that were dropped.
+    #[inline]
+    pub fn dropped(&mut self, reason: DropReason, packets: u64) {
+        self.drops[reason as usize] += packets;
+    }
+
+    /// Packets that were dropped for this reason.
+    #[must_use]
+    pub fn drops_for(&self, reason: DropReason) -> u64 {
+        self.drops[reason as usize]
+    }
+
+    /// Packets that were dropped, whatever the reason.
+    #[must_use]
+    pub fn drops_sum(&self) -> u64 {
+        self.drops.iter().sum()
+    }
+
+    /// Calls, empty ones included.
+    #[must_use]
+    pub fn calls(&self) -> u64 {
+        self.batches.iter().sum()
+    }
+
+    /// What was counted since `before`, an earlier copy of the same direction.
+    #[must_use]
+    pub fn since(&self, before: &Self) -> Self {
+        let mut since = self.clone();
+        since.packets = since.packets.wrapping_sub(before.packets);
+        since.bytes = since.bytes.wrapping_sub(before.bytes);
+        let pairs = since.batches.iter_mut().zip(&before.batches);
+        pairs.for_each(|(now, before)| *now = now.wrapping_sub(*before));
+        let pairs = since.drops.iter_mut().zip(&before.drops);
+        pairs.for_each(|(now, before)| *now = now.wrapping_sub(*before));
+        since
+    }
+}
+
+/// A port's counters, for the queue that it is.
+#[derive(Clone, Debug, Default)]
+pub struct Counters {
+    /// From the port to the forwarder.
+    pub rx: Direction,
+    /// From the forwarder to the port.
+    pub tx: Direction,
+    /// Times that the port was reset because of what the other side did.
+    pub resets: u64,
+}
+
+impl Counters {
+    /// What was counted since `before`, an earlier copy of the same counters.
+    #[must_use]
+    pub fn since(&self, before: &Self) -> Self {
+        Self {
+            rx: self.rx.since(&before.rx),
+            tx: self.tx.since(&before.tx),
+            resets: self.resets.wrapping_sub(before.resets),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_reason_has_a_place_and_a_name() {
+        let mut names = std::collections::BTreeSet::new();
+        for (index, reason) in DropReason::ALL.into_iter().enumerate() {
+            assert_eq!(reason as usize, index);
+            assert!(names.insert(reason.name()));
+        }
+    }
+
+    #[test]
+    fn differences_are_of_every_field() {
+        let mut counters = Counters::default();
+        counters.rx.batch(3, 192);
+        let before = counters.clone();
+        counters.rx.batch(3, 192);
+        counters.rx.batch(0, 0);
+        counters.tx.dropped(DropReason::Full, 7);
+        counters.resets += 1;
+        let since = counters.since(&before);
+        assert_eq!((since.rx.packets, since.rx.bytes, since.rx.calls()), (3, 192, 2));
+        assert_eq!((since.rx.batches[0], since.rx.batches[3]), (1, 1));
+        assert_eq!(
+            (since.tx.drops_sum(), since.tx.drops_for(DropReason::Full), since.resets),
+            (7, 7, 1)
+        );
+    }
+}

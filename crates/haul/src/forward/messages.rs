@@ -1,0 +1,369 @@
+//! vhost-user's messages, by the crate `vhost`, which nothing else sees.
+//!
+//! Both roles: [`Backend`] is asked by a front end that [`Conversation`] listens to; [`Frontend`]
+//! asks a back end. All calls wait for the other side; a shutdown of the socket ends them.
+
+use std::fs::File;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+
+use rustix::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use vhost::vhost_user::message::{
+    VhostTransferStateDirection, VhostTransferStatePhase, VhostUserConfigFlags,
+    VhostUserHeaderFlag, VhostUserInflight, VhostUserLog, VhostUserMemoryRegion,
+    VhostUserProtocolFeatures, VhostUserShMemConfig, VhostUserSharedMsg,
+    VhostUserSingleMemoryRegion, VhostUserVringAddrFlags, VhostUserVringState,
+};
+use vhost::vhost_user::{
+    BackendReqHandler, Error, Frontend as Caller, GpuBackend, Result, VhostUserBackendReqHandler,
+    VhostUserFrontend,
+};
+use vhost::{VhostBackend, VhostUserMemoryRegionBase, VhostUserMemoryRegionInfo, VringConfigData};
+use vmm_sys_util::eventfd::EventFd;
+
+use super::ring::features;
+use crate::peer::guest::Described;
+
+/// Something that cannot be: the conversation ends.
+#[derive(Debug)]
+pub(crate) struct Refused;
+
+/// Whether a request was done.
+pub(crate) type Done<T = ()> = std::result::Result<T, Refused>;
+
+/// A device, as its front end asks it. Rings are counted from 0: even ones take packets to the
+/// guest, odd ones from it. All values are the peer's word.
+pub(crate) trait Backend: Send + Sync {
+    fn features(&self) -> u64;
+    fn set_features(&self, features: u64) -> Done;
+    /// Queue pairs that it has.
+    fn queue_pairs(&self) -> u64;
+    fn set_memory(&self, regions: Vec<(Described, OwnedFd)>) -> Done;
+    fn set_size(&self, ring: u32, size: u32) -> Done;
+    /// Addresses of the descriptors, the available and the used ring in the peer's process.
+    fn set_addresses(&self, ring: u32, areas: [u64; 3]) -> Done;
+    fn set_base(&self, ring: u32, base: u32) -> Done;
+    /// Stops the ring, and says how far it came.
+    fn stop_ring(&self, ring: u32) -> Done<u32>;
+    /// Starts the ring; nobody waits for the event, because rings are polled.
+    fn start_ring(&self, ring: u32) -> Done;
+    fn set_call(&self, ring: u32, event: Option<OwnedFd>) -> Done;
+    fn set_enabled(&self, ring: u32, is_enabled: bool) -> Done;
+    /// As if the front end had gone.
+    fn reset(&self);
+}
+
+/// What a front end says, one message after the other.
+pub(crate) struct Conversation<B: Backend>(BackendReqHandler<Handler<B>>);
+
+impl<B: Backend> Conversation<B> {
+    pub(crate) fn new(socket: UnixStream, backend: Arc<B>) -> Self {
+        Self(BackendReqHandler::from_stream(socket, Arc::new(Handler(backend))))
+    }
+
+    /// Waits for a message and does what it asks for. `Ok(false)` where the front end has gone as
+    /// it may.
+    ///
+    /// # Errors
+    /// What was wrong with the message.
+    pub(crate) fn next(&mut self) -> std::result::Result<bool, String> {
+        match self.0.handle_request() {
+            Ok(()) => Ok(true),
+            Err(Error::Disconnected) => Ok(false),
+            // What a stopped port does to its own socket, or the other side to its.
+            Err(Error::SocketBroken(_)) => Ok(false),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+}
+
+struct Handler<B>(Arc<B>);
+
+fn wire<T>(done: Done<T>) -> Result<T> {
+    done.map_err(|Refused| Error::InvalidParam)
+}
+
+/// What this device has not.
+const ABSENT: Error = Error::InvalidOperation("not a feature of this device");
+
+impl<B: Backend> VhostUserBackendReqHandler for Handler<B> {
+    fn set_owner(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn reset_owner(&self) -> Result<()> {
+        self.0.reset();
+        Ok(())
+    }
+
+    fn reset_device(&self) -> Result<()> {
+        self.0.reset();
+        Ok(())
+    }
+
+    fn get_features(&self) -> Result<u64> {
+        Ok(self.0.features())
+    }
+
+    fn set_features(&self, features: u64) -> Result<()> {
+        wire(self.0.set_features(features))
+    }
+
+    fn set_mem_table(
+        &self,
+        regions: &[VhostUserMemoryRegion],
+        files: Vec<File>,
+        _: Option<bool>,
+    ) -> Result<Option<Vec<VhostUserMemoryRegionBase>>> {
+        if regions.len() != files.len() {
+            return Err(Error::InvalidParam);
+        }
+        let described = regions.iter().map(|region| Described {
+            guest: region.guest_phys_addr,
+            peer: region.user_addr,
+            bytes: region.memory_size,
+            offset: region.mmap_offset,
+        });
+        let regions = described.zip(files.into_iter().map(OwnedFd::from)).collect();
+        wire(self.0.set_memory(regions)).map(|()| None)
+    }
+
+    fn set_vring_num(&self, index: u32, num: u32) -> Result<()> {
+        wire(self.0.set_size(index, num))
+    }
+
+    fn set_vring_addr(
+        &self,
+        index: u32,
+        _: VhostUserVringAddrFlags,
+        descriptor: u64,
+        used: u64,
+        available: u64,
+        _: u64,
+    ) -> Result<()> {
+        wire(self.0.set_addresses(index, [descriptor, available, used]))
+    }
+
+    fn set_vring_base(&self, index: u32, base: u32) -> Result<()> {
+        wire(self.0.set_base(index, base))
+    }
+
+    fn get_vring_base(&self, index: u32) -> Result<VhostUserVringState> {
+        wire(self.0.stop_ring(index)).map(|base| VhostUserVringState::new(index, base))
+    }
+
+    fn set_vring_kick(&self, index: u8, _: Option<File>) -> Result<()> {
+        wire(self.0.start_ring(index.into()))
+    }
+
+    fn set_vring_call(&self, index: u8, event: Option<File>) -> Result<()> {
+        wire(self.0.set_call(index.into(), event.map(OwnedFd::from)))
+    }
+
+    fn set_vring_err(&self, _: u8, _: Option<File>) -> Result<()> {
+        Ok(())
+    }
+
+    fn get_protocol_features(&self) -> Result<VhostUserProtocolFeatures> {
+        Ok(VhostUserProtocolFeatures::MQ | VhostUserProtocolFeatures::REPLY_ACK)
+    }
+
+    fn set_protocol_features(&self, _: u64) -> Result<()> {
+        Ok(())
+    }
+
+    fn get_queue_num(&self) -> Result<u64> {
+        Ok(self.0.queue_pairs())
+    }
+
+    fn set_vring_enable(&self, index: u32, enable: bool) -> Result<()> {
+        wire(self.0.set_enabled(index, enable))
+    }
+
+    fn get_config(&self, _: u32, _: u32, _: VhostUserConfigFlags) -> Result<Vec<u8>> {
+        Err(ABSENT)
+    }
+
+    fn set_config(&self, _: u32, _: &[u8], _: VhostUserConfigFlags) -> Result<()> {
+        Err(ABSENT)
+    }
+
+    fn set_gpu_socket(&self, _: GpuBackend) -> Result<()> {
+        Err(ABSENT)
+    }
+
+    fn get_shared_object(&self, _: VhostUserSharedMsg) -> Result<File> {
+        Err(ABSENT)
+    }
+
+    fn get_inflight_fd(&self, _: &VhostUserInflight) -> Result<(VhostUserInflight, File)> {
+        Err(ABSENT)
+    }
+
+    fn set_inflight_fd(&self, _: &VhostUserInflight, _: File) -> Result<()> {
+        Err(ABSENT)
+    }
+
+    fn get_max_mem_slots(&self) -> Result<u64> {
+        Err(ABSENT)
+    }
+
+    fn add_mem_region(
+        &self,
+        _: &VhostUserSingleMemoryRegion,
+        _: File,
+        _: Option<bool>,
+    ) -> Result<Option<VhostUserMemoryRegionBase>> {
+        Err(ABSENT)
+    }
+
+    fn remove_mem_region(&self, _: &VhostUserSingleMemoryRegion) -> Result<()> {
+        Err(ABSENT)
+    }
+
+    fn set_device_state_fd(
+        &self,
+        _: VhostTransferStateDirection,
+        _: VhostTransferStatePhase,
+        _: File,
+    ) -> Result<Option<File>> {
+        Err(ABSENT)
+    }
+
+    fn check_device_state(&self) -> Result<()> {
+        Err(ABSENT)
+    }
+
+    fn get_shmem_config(&self) -> Result<VhostUserShMemConfig> {
+        Err(ABSENT)
+    }
+
+    fn set_log_base(&self, _: &VhostUserLog, _: File) -> Result<()> {
+        Err(ABSENT)
+    }
+}
+
+/// A ring as the front end describes it: addresses in its own process.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RingAt {
+    pub(crate) size: u16,
+    pub(crate) areas: [u64; 3],
+}
+
+/// The front end's side of a conversation.
+pub(crate) struct Frontend(Caller);
+
+impl Frontend {
+    /// Speaks over a connected socket about a device of so many rings.
+    pub(crate) fn new(socket: UnixStream, rings: usize) -> Self {
+        Self(Caller::from_stream(socket, rings as u64))
+    }
+
+    /// Agrees on features: those of `wanted` that the back end has. It has to have all of `needed`.
+    ///
+    /// # Errors
+    /// What the back end did wrong, or has not.
+    pub(crate) fn agree(&mut self, wanted: u64, needed: u64) -> std::result::Result<u64, String> {
+        let said = |error: vhost::Error| error.to_string();
+        self.0.set_owner().map_err(said)?;
+        let offered = self.0.get_features().map_err(said)?;
+        if offered & needed != needed {
+            return Err(format!("offers the features {offered:#x}, and {needed:#x} are needed"));
+        }
+        if offered & features::PROTOCOL_FEATURES != 0 {
+            let has = self.0.get_protocol_features().map_err(|error| error.to_string())?;
+            let wanted = VhostUserProtocolFeatures::MQ | VhostUserProtocolFeatures::REPLY_ACK;
+            let agreed = has & wanted;
+            self.0.set_protocol_features(agreed).map_err(|error| error.to_string())?;
+            if agreed.contains(VhostUserProtocolFeatures::REPLY_ACK) {
+                self.0.set_hdr_flags(VhostUserHeaderFlag::NEED_REPLY);
+            }
+        }
+        let agreed = offered & (wanted | features::PROTOCOL_FEATURES);
+        self.0.set_features(agreed).map_err(said)?;
+        Ok(agreed)
+    }
+
+    /// Shows the back end the memory, one file whole.
+    ///
+    /// # Errors
+    /// What it did wrong.
+    pub(crate) fn share(
+        &mut self,
+        file: BorrowedFd<'_>,
+        region: Described,
+    ) -> std::result::Result<(), String> {
+        let region = VhostUserMemoryRegionInfo {
+            guest_phys_addr: region.guest,
+            memory_size: region.bytes,
+            userspace_addr: region.peer,
+            mmap_offset: region.offset,
+            mmap_handle: file.as_raw_fd(),
+        };
+        self.0.set_mem_table(&[region]).map(drop).map_err(|error| error.to_string())
+    }
+
+    /// Starts rings, each from its beginning, and gives the event for each with which the back end
+    /// is called.
+    ///
+    /// # Errors
+    /// What the back end did wrong.
+    pub(crate) fn start(
+        &mut self,
+        rings: &[RingAt],
+        features: u64,
+    ) -> std::result::Result<Vec<Kick>, String> {
+        let mut kicks = Vec::new();
+        let said = |error: vhost::Error| error.to_string();
+        for (index, ring) in rings.iter().enumerate() {
+            let [descriptors, available, used] = ring.areas;
+            let config = VringConfigData {
+                queue_max_size: ring.size,
+                queue_size: ring.size,
+                flags: 0,
+                desc_table_addr: descriptors,
+                used_ring_addr: used,
+                avail_ring_addr: available,
+                log_addr: None,
+            };
+            self.0.set_vring_call(index, &event()?).map_err(said)?;
+            self.0.set_vring_num(index, ring.size).map_err(said)?;
+            self.0.set_vring_base(index, 0).map_err(said)?;
+            self.0.set_vring_addr(index, &config).map_err(said)?;
+            let kick = event()?;
+            self.0.set_vring_kick(index, &kick).map_err(said)?;
+            kicks.push(Kick(kick));
+        }
+        if features & features::PROTOCOL_FEATURES != 0 {
+            for index in 0..rings.len() {
+                self.0.set_vring_enable(index, true).map_err(|error| error.to_string())?;
+            }
+        }
+        Ok(kicks)
+    }
+
+    /// Stops a ring. The back end has touched it for the last time when it answers.
+    ///
+    /// # Errors
+    /// What it did wrong.
+    pub(crate) fn stop(&mut self, ring: usize) -> std::result::Result<u32, String> {
+        self.0.get_vring_base(ring).map_err(|error| error.to_string())
+    }
+}
+
+/// An event that a back end waits for.
+#[derive(Debug)]
+pub(crate) struct Kick(EventFd);
+
+impl Kick {
+    /// Calls the back end.
+    pub(crate) fn call(&self) {
+        // One that is full has been called already.
+        let _ = self.0.write(1);
+    }
+}
+
+/// An event of the kernel's: the protocol asks for one, also where both sides poll.
+fn event() -> std::result::Result<EventFd, String> {
+    EventFd::new(libc::EFD_NONBLOCK | libc::EFD_CLOEXEC).map_err(|error| error.to_string())
+}

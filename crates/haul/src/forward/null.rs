@@ -1,0 +1,68 @@
+//! Packets that come from nowhere and go nowhere: what a flow costs without its physical side.
+
+use super::contract::Port;
+use super::counters::Counters;
+use super::pool::{Burst, Pool};
+
+/// Takes every packet; gives packets of one size, whose bytes are whatever their buffers held.
+#[derive(Debug)]
+pub struct Null {
+    name: String,
+    /// Bytes of the packets that come; 0 for none.
+    size_bytes: usize,
+    batch: usize,
+    counters: Counters,
+}
+
+/// Packets of a batch, as DPDK's null device gives.
+const BATCH: usize = 32;
+
+impl Null {
+    /// A port that no packet comes from.
+    #[must_use]
+    pub fn new(name: &str) -> Self {
+        Self::source(name, 0)
+    }
+
+    /// A port that packets of this size come from without end, as fast as they are taken.
+    #[must_use]
+    pub fn source(name: &str, size_bytes: usize) -> Self {
+        Self { name: name.into(), size_bytes, batch: BATCH, counters: Counters::default() }
+    }
+}
+
+impl Port for Null {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn rx_burst(&mut self, pool: &mut Pool, burst: &mut Burst) -> usize {
+        let mut taken = 0;
+        while self.size_bytes > 0 && taken < self.batch && burst.room() > 0 {
+            let Some(packet) = pool.take(self.size_bytes) else { break };
+            burst.push(packet);
+            taken += 1;
+        }
+        self.counters.rx.batch(taken, (taken * self.size_bytes) as u64);
+        taken
+    }
+
+    fn tx_burst(&mut self, pool: &mut Pool, burst: &mut Burst) -> usize {
+        let mut bytes = 0;
+        let sent = burst.len();
+        while let Some(packet) = burst.pop() {
+            bytes += pool.length(&packet) as u64;
+            pool.free(packet);
+        }
+        self.counters.tx.batch(sent, bytes);
+        sent
+    }
+
+    fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    fn counters_mut(&mut self) -> &mut Counters {
+        &mut self.counters
+    }
+}

@@ -1,0 +1,128 @@
+//! Packets in a row, first in, first out.
+
+use super::Packet;
+
+/// Most packets of a burst.
+pub const BURST_MAX: usize = 256;
+
+/// Packets of a burst where nothing else is said, as in DPDK's programs.
+const LIMIT: usize = 32;
+
+/// Packets in the order in which they came. They are of one pool; a burst that goes with packets in
+/// it loses them to the pool.
+#[derive(Debug)]
+pub struct Burst {
+    indices: [u32; BURST_MAX],
+    start: usize,
+    end: usize,
+    limit: usize,
+}
+
+impl Default for Burst {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Burst {
+    /// An empty burst for 32 packets.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::with_limit(LIMIT)
+    }
+
+    /// An empty burst for so many packets, at least 1 and at most [`BURST_MAX`].
+    #[must_use]
+    pub fn with_limit(limit: usize) -> Self {
+        let limit = limit.clamp(1, BURST_MAX);
+        Self { indices: [0; BURST_MAX], start: 0, end: 0, limit }
+    }
+
+    /// How many packets it can hold.
+    #[must_use]
+    pub fn limit(&self) -> usize {
+        self.limit
+    }
+
+    /// How many packets it holds.
+    #[inline]
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.end - self.start
+    }
+
+    /// Whether it holds none.
+    #[inline]
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.start == self.end
+    }
+
+    /// How many more it can hold.
+    #[inline]
+    #[must_use]
+    pub fn room(&self) -> usize {
+        self.limit - self.len()
+    }
+
+    /// Appends a packet.
+    ///
+    /// # Panics
+    /// It holds as many as it can.
+    #[inline]
+    pub fn push(&mut self, packet: Packet) {
+        assert!(self.room() > 0, "a burst holds {} packets", self.limit);
+        if self.end == BURST_MAX {
+            self.indices.copy_within(self.start.., 0);
+            (self.start, self.end) = (0, self.end - self.start);
+        }
+        self.indices[self.end] = packet.into_index();
+        self.end += 1;
+    }
+
+    /// Takes the first packet.
+    #[inline]
+    pub fn pop(&mut self) -> Option<Packet> {
+        if self.is_empty() {
+            return None;
+        }
+        let index = self.indices[self.start];
+        self.start += 1;
+        if self.is_empty() {
+            (self.start, self.end) = (0, 0);
+        }
+        Some(Packet::from_index(index))
+    }
+
+    /// Takes the last packet.
+    pub(crate) fn pop_last(&mut self) -> Option<Packet> {
+        if self.is_empty() {
+            return None;
+        }
+        self.end -= 1;
+        Some(Packet::from_index(self.indices[self.end]))
+    }
+
+    /// The packets' numbers in their pool, in order.
+    #[inline]
+    pub(crate) fn indices(&self) -> &[u32] {
+        &self.indices[self.start..self.end]
+    }
+
+    /// Calls `act` with each packet in order, which stays where it is.
+    #[inline]
+    pub fn for_each(&self, act: impl FnMut(&Packet)) {
+        self.for_each_from(0, act);
+    }
+
+    /// As [`Burst::for_each`], without the first `skip`.
+    #[inline]
+    pub fn for_each_from(&self, skip: usize, mut act: impl FnMut(&Packet)) {
+        for &index in self.indices().iter().skip(skip) {
+            let packet = Packet::from_index(index);
+            act(&packet);
+            // Nothing is lost: the burst has it.
+            let _ = packet.into_index();
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! A memory file with a heap in it: what a device's other side maps, and what blocks are had from.
+
+use std::fmt;
+use std::mem::ManuallyDrop;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use haul_heap::{EXTENT_BYTES, Extents, External, Heap, Node};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use crate::peer::memory::{self, Sealed};
+
+/// Threads that can have a cache of the heap: whoever makes blocks of it is one worker.
+const CACHES: u32 = 8;
+
+/// The memory. Its size is sealed, so that who gets the file cannot cut it short.
+pub(crate) struct Memory {
+    heap: ManuallyDrop<Heap>,
+    /// What the heap had its memory from, by `Box::into_raw`; goes after it.
+    whole: NonNull<Whole>,
+    base: NonNull<u8>,
+    bytes: usize,
+    file: OwnedFd,
+    is_huge: bool,
+}
+
+// SAFETY: the mapping and what the heap had it from belong to this value alone.
+unsafe impl Send for Memory {}
+
+/// All of the memory, which the heap takes at once.
+struct Whole {
+    base: usize,
+    bytes: usize,
+    is_taken: AtomicBool,
+}
+
+impl Extents for Whole {
+    fn take(&self, bytes: usize) -> Option<(NonNull<u8>, usize)> {
+        if bytes > self.bytes || self.is_taken.swap(true, Ordering::Relaxed) {
+            return None;
+        }
+        NonNull::new(std::ptr::with_exposed_provenance_mut(self.base))
+            .map(|base| (base, self.bytes))
+    }
+
+    fn give_back(&self, _: NonNull<u8>, _: usize) -> bool {
+        false
+    }
+}
+
+#[allow(dead_code, reason = "a device that shares the memory has it from here")]
+impl Memory {
+    /// Memory of at least so many bytes, with pages: huge ones of the kernel's pool if it has them,
+    /// else transparent ones if they are on for shared memory, else small ones.
+    ///
+    /// # Errors
+    /// What the system or the heap said.
+    pub(crate) fn new(bytes: usize) -> Result<Self, String> {
+        let bytes = bytes.next_multiple_of(EXTENT_BYTES).max(2 * EXTENT_BYTES);
+        let (file, is_huge) = match memory::create_filled(bytes, true) {
+            Ok(file) => (file, true),
+            Err(_) => {
+                (memory::create_filled(bytes, false).map_err(|error| format!("{error:?}"))?, false)
+            }
+        };
+        memory::seal(&file, Sealed::Size).map_err(|error| format!("{error:?}"))?;
+        let base = memory::map_aligned(file.as_fd(), bytes, EXTENT_BYTES)
+            .map_err(|error| format!("{error:?}"))?;
+        memory::populate_to_write(base, bytes);
+        let address = base.as_ptr().expose_provenance();
+        let whole = Whole { base: address, bytes, is_taken: AtomicBool::new(false) };
+        let whole = NonNull::from(Box::leak(Box::new(whole)));
+        // SAFETY: it was just made and lives until the heap is gone, see `drop`.
+        let extents: &'static Whole = unsafe { whole.as_ref() };
+        let external = External { base, bytes, extents, metadata: None };
+        match Heap::builder().caches(CACHES).external(external) {
+            Ok(heap) => {
+                Ok(Self { heap: ManuallyDrop::new(heap), whole, base, bytes, file, is_huge })
+            }
+            Err(error) => {
+                release(whole, base, bytes);
+                Err(error.to_string())
+            }
+        }
+    }
+
+    /// A block of it, which goes with the memory.
+    pub(crate) fn block(&self, bytes: usize, align: usize) -> Option<NonNull<u8>> {
+        self.heap.alloc(bytes, align, Node::ANY).ok()
+    }
+
+    /// Takes a block back.
+    pub(crate) fn free(&self, block: NonNull<u8>) {
+        // SAFETY: callers pass a block that `block` gave them, and do not use it again; the heap
+        // refuses every other address.
+        let result = unsafe { self.heap.free(block) };
+        debug_assert!(result.is_ok(), "{result:?}");
+    }
+
+    pub(crate) fn file(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+
+    pub(crate) fn base(&self) -> NonNull<u8> {
+        self.base
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Whether its pages are huge ones of the kernel's pool.
+    pub(crate) fn is_huge(&self) -> bool {
+        self.is_huge
+    }
+}
+
+/// Gives everything back that the heap stood on.
+fn release(whole: NonNull<Whole>, base: NonNull<u8>, bytes: usize) {
+    // SAFETY: it was made by a box, and nobody uses it any more.
+    drop(unsafe { Box::from_raw(whole.as_ptr()) });
+    memory::unmap(base, bytes);
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        // SAFETY: it is not used again.
+        unsafe { ManuallyDrop::drop(&mut self.heap) };
+        release(self.whole, self.base, self.bytes);
+    }
+}
+
+impl fmt::Debug for Memory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut value = f.debug_struct("Memory");
+        value.field("bytes", &self.bytes).field("is_huge", &self.is_huge).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,391 @@
+//! Packet buffers in memory that can be shared.
+//!
+//! A pool belongs to one worker. Its buffers are rooms of [`ROOM_BYTES`] behind a headroom, in one
+//! block of a heap over a memory file; a packet is a chain of one or more. What the pool knows of
+//! each buffer lies in private memory, so that a virtual machine's other side, which may write to
+//! every byte of the file at any time, can spoil the packets and nothing else. For the same reason
+//! there are no references to a packet's bytes: they are copied, or reached by pointers.
+//!
+//! From the bottom up:
+//!
+//! - `memory`: a memory file with a heap in it;
+//! - `burst`: packets in a row.
+
+mod burst;
+mod memory;
+
+use std::ptr::NonNull;
+
+use super::error::Error;
+pub(crate) use memory::Memory;
+
+pub use burst::{BURST_MAX, Burst};
+
+/// Bytes of a packet that a buffer holds.
+pub const ROOM_BYTES: usize = 2048;
+
+/// Bytes in front of a packet, for a header that is put there: as many as DPDK's
+/// RTE_PKTMBUF_HEADROOM.
+pub const HEADROOM_BYTES: usize = 128;
+
+/// From one buffer to the next: not a multiple of 4 KiB, so that the beginnings of packets spread
+/// over all sets of the first cache.
+const STRIDE_BYTES: usize = HEADROOM_BYTES + ROOM_BYTES;
+
+/// Longest packet that is made or taken, from the Ethernet header on: an MTU of 9,000 B, two VLAN
+/// tags, and room to spare.
+pub const PACKET_BYTES_MAX: usize = 9216;
+
+/// Most buffers of a pool: 2 GiB of them.
+const PACKETS_MAX: u32 = 1 << 20;
+
+/// No buffer.
+const NONE: u32 = u32::MAX;
+
+/// A packet of a pool: the first buffer of its chain. It goes back by [`Pool::free`]; one that is
+/// forgotten is lost to the pool until the pool goes. It means nothing to any other pool.
+#[derive(Debug, PartialEq, Eq)]
+#[must_use = "a packet that is forgotten is lost to its pool"]
+pub struct Packet {
+    index: u32,
+}
+
+/// Bytes of a packet that lie together.
+#[derive(Clone, Copy, Debug)]
+pub struct Segment {
+    /// The first byte. Valid to read and write as long as the packet is the caller's; where the
+    /// pool's memory is shared, another process may do so at the same time.
+    pub pointer: NonNull<u8>,
+    /// How many.
+    pub length: usize,
+}
+
+/// What the pool knows of a buffer.
+#[derive(Clone, Copy, Debug)]
+struct Buffer {
+    /// The next of the chain, or [`NONE`].
+    next: u32,
+    /// Bytes of the whole packet, in the first buffer of a chain.
+    packet_bytes: u32,
+    /// Where in the buffer the packet's bytes begin.
+    offset: u16,
+    /// How many are here.
+    length: u16,
+    /// The packet's tag, in the first buffer of a chain.
+    tag: u64,
+}
+
+/// Buffers for packets, of one worker.
+#[derive(Debug)]
+pub struct Pool {
+    buffers: Box<[Buffer]>,
+    /// Those that are free; the last one freed is the next one taken, so that it is in a cache.
+    free: Vec<u32>,
+    rooms: NonNull<u8>,
+    memory: Memory,
+}
+
+// SAFETY: the rooms lie in the memory that the pool owns.
+unsafe impl Send for Pool {}
+
+impl Pool {
+    /// A pool of so many buffers of [`ROOM_BYTES`], in huge pages where there are free ones.
+    ///
+    /// Some twenty system calls; the pages are there when it returns.
+    ///
+    /// # Errors
+    /// [`Error::Value`] for none or more than 1,048,576; [`Error::Memory`].
+    pub fn new(packets: u32) -> Result<Self, Error> {
+        if packets == 0 || packets > PACKETS_MAX {
+            let (what, limit) = ("a pool of packets,", "1 to 1048576 are");
+            return Err(Error::Value { what, value: packets.to_string(), limit });
+        }
+        let bytes = packets as usize * STRIDE_BYTES;
+        let memory = Memory::new(bytes + RINGS_BYTES).map_err(|reason| Error::Memory {
+            packets,
+            bytes,
+            reason,
+        })?;
+        let rooms = memory.block(bytes, STRIDE_ALIGN).ok_or_else(|| Error::Memory {
+            packets,
+            bytes,
+            reason: "the heap has no such block".into(),
+        })?;
+        let offset = HEADROOM_BYTES as u16;
+        let buffer = Buffer { next: NONE, packet_bytes: 0, offset, length: 0, tag: 0 };
+        let buffers = vec![buffer; packets as usize].into_boxed_slice();
+        Ok(Self { buffers, free: (0..packets).rev().collect(), rooms, memory })
+    }
+
+    /// How many buffers it has.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        self.buffers.len()
+    }
+
+    /// How many of them are free.
+    #[must_use]
+    pub fn available(&self) -> usize {
+        self.free.len()
+    }
+
+    /// A packet of so many bytes, which are not set; `None` where the pool has no buffers for it,
+    /// or it is longer than [`PACKET_BYTES_MAX`].
+    #[inline]
+    pub fn take(&mut self, length: usize) -> Option<Packet> {
+        if length > ROOM_BYTES {
+            return self.take_chain(length);
+        }
+        let index = self.free.pop()?;
+        let buffer = &mut self.buffers[index as usize];
+        buffer.next = NONE;
+        buffer.packet_bytes = length as u32;
+        buffer.offset = HEADROOM_BYTES as u16;
+        buffer.length = length as u16;
+        buffer.tag = 0;
+        Some(Packet { index })
+    }
+
+    #[cold]
+    fn take_chain(&mut self, length: usize) -> Option<Packet> {
+        let count = length.div_ceil(ROOM_BYTES);
+        if length > PACKET_BYTES_MAX || self.free.len() < count {
+            return None;
+        }
+        let mut next = NONE;
+        for at in (0..count).rev() {
+            let here = (length - at * ROOM_BYTES).min(ROOM_BYTES);
+            let packet = self.take(here)?;
+            self.buffers[packet.index as usize].next = next;
+            next = packet.index;
+        }
+        self.buffers[next as usize].packet_bytes = length as u32;
+        Some(Packet { index: next })
+    }
+
+    /// Takes a packet back.
+    #[inline]
+    pub fn free(&mut self, packet: Packet) {
+        let mut index = packet.index;
+        loop {
+            let next = self.buffers[index as usize].next;
+            debug_assert!(self.free.len() < self.buffers.len(), "a packet was freed twice");
+            self.free.push(index);
+            if next == NONE {
+                return;
+            }
+            index = next;
+        }
+    }
+
+    /// Takes all packets of a burst back.
+    pub fn free_burst(&mut self, burst: &mut Burst) {
+        while let Some(packet) = burst.pop() {
+            self.free(packet);
+        }
+    }
+
+    /// Takes the first packets of a burst back.
+    #[inline]
+    pub(crate) fn free_first(&mut self, burst: &mut Burst, count: usize) {
+        for _ in 0..count {
+            let Some(packet) = burst.pop() else { return };
+            self.free(packet);
+        }
+    }
+
+    /// Bytes of a packet.
+    #[inline]
+    #[must_use]
+    pub fn length(&self, packet: &Packet) -> usize {
+        self.buffers[packet.index as usize].packet_bytes as usize
+    }
+
+    /// Whether a packet's bytes lie together.
+    #[inline]
+    #[must_use]
+    pub fn is_one(&self, packet: &Packet) -> bool {
+        self.buffers[packet.index as usize].next == NONE
+    }
+
+    /// A packet's first bytes.
+    #[inline]
+    #[must_use]
+    pub fn first(&self, packet: &Packet) -> Segment {
+        self.segment(packet.index)
+    }
+
+    #[inline]
+    fn segment(&self, index: u32) -> Segment {
+        let buffer = &self.buffers[index as usize];
+        let at = index as usize * STRIDE_BYTES + buffer.offset as usize;
+        // SAFETY: the index was just seen to be one of a buffer, all of which lie in the block
+        // `rooms`, and the offset is inside the buffer.
+        let pointer = unsafe { self.rooms.add(at) };
+        Segment { pointer, length: buffer.length as usize }
+    }
+
+    /// A packet's bytes, in order.
+    pub fn segments<'a>(&'a self, packet: &Packet) -> impl Iterator<Item = Segment> + use<'a> {
+        let mut index = packet.index;
+        std::iter::from_fn(move || {
+            if index == NONE {
+                return None;
+            }
+            let segment = self.segment(index);
+            index = self.buffers[index as usize].next;
+            Some(segment)
+        })
+    }
+
+    /// Makes a packet shorter; the buffers that it does not need any more go back.
+    ///
+    /// # Panics
+    /// It has fewer bytes.
+    pub fn cut(&mut self, packet: &Packet, length: usize) {
+        let head = packet.index as usize;
+        assert!(length <= self.buffers[head].packet_bytes as usize, "a packet does not grow");
+        self.buffers[head].packet_bytes = length as u32;
+        let (mut index, mut left) = (head, length);
+        loop {
+            let buffer = &mut self.buffers[index];
+            buffer.length = buffer.length.min(left as u16);
+            left -= buffer.length as usize;
+            let next = buffer.next;
+            if next == NONE {
+                return;
+            }
+            if left == 0 {
+                self.buffers[index].next = NONE;
+                self.free(Packet { index: next });
+                return;
+            }
+            index = next as usize;
+        }
+    }
+
+    /// The packet, of one buffer, grows by `bytes` in front, into the headroom.
+    pub(crate) fn shift(&mut self, packet: &Packet, bytes: usize) {
+        let buffer = &mut self.buffers[packet.index as usize];
+        assert!(bytes <= buffer.offset as usize, "there is no room in front of the packet");
+        buffer.offset -= bytes as u16;
+        buffer.length += bytes as u16;
+        buffer.packet_bytes += bytes as u32;
+    }
+
+    /// Appends the bytes of `tail` to `packet`, without moving any.
+    pub(crate) fn join(&mut self, packet: &Packet, tail: Packet) {
+        let head = packet.index as usize;
+        let mut last = head;
+        while self.buffers[last].next != NONE {
+            last = self.buffers[last].next as usize;
+        }
+        self.buffers[last].next = tail.index;
+        self.buffers[head].packet_bytes += self.buffers[tail.index as usize].packet_bytes;
+    }
+
+    /// Copies bytes of a packet from `offset` on to private memory; false, and nothing is copied,
+    /// where it has not so many.
+    #[inline]
+    #[must_use]
+    pub fn read(&self, packet: &Packet, offset: usize, target: &mut [u8]) -> bool {
+        let pointer = target.as_mut_ptr();
+        self.pieces(packet, offset, target.len(), |segment, at| {
+            // SAFETY: `at` is inside `target`, by `pieces`.
+            let target = unsafe { pointer.add(at) };
+            // SAFETY: so is the segment's length from there on; the segment is the packet's, which
+            // the caller owns.
+            unsafe { haul_copy::memcpy(target, segment.pointer.as_ptr(), segment.length) }
+        })
+    }
+
+    /// Writes bytes into a packet from `offset` on; false, and nothing is written, where they do
+    /// not fit.
+    #[inline]
+    #[must_use]
+    pub fn write(&mut self, packet: &Packet, offset: usize, source: &[u8]) -> bool {
+        let pointer = source.as_ptr();
+        self.pieces(packet, offset, source.len(), |segment, at| {
+            // SAFETY: as in `read`, the other way round.
+            let source = unsafe { pointer.add(at) };
+            // SAFETY: as above.
+            unsafe { haul_copy::memcpy(segment.pointer.as_ptr(), source, segment.length) }
+        })
+    }
+
+    /// Calls `act` with each part of `[offset, offset + length)`, and how far it lies behind
+    /// `offset`.
+    #[inline(always)]
+    fn pieces(
+        &self,
+        packet: &Packet,
+        offset: usize,
+        length: usize,
+        mut act: impl FnMut(Segment, usize),
+    ) -> bool {
+        let size = self.length(packet);
+        if offset > size || length > size - offset {
+            return false;
+        }
+        let (mut index, mut skip, mut done) = (packet.index, offset, 0);
+        while done < length {
+            let segment = self.segment(index);
+            if skip < segment.length {
+                let here = (segment.length - skip).min(length - done);
+                // SAFETY: `skip` is below the segment's length.
+                let pointer = unsafe { segment.pointer.add(skip) };
+                act(Segment { pointer, length: here }, done);
+                done += here;
+            }
+            skip = skip.saturating_sub(segment.length);
+            index = self.buffers[index as usize].next;
+        }
+        true
+    }
+
+    /// What whoever made the packet says of it, 0 at first: a time, a hash.
+    #[inline]
+    #[must_use]
+    pub fn tag(&self, packet: &Packet) -> u64 {
+        self.buffers[packet.index as usize].tag
+    }
+
+    /// Sets what [`Pool::tag`] says.
+    #[inline]
+    pub fn set_tag(&mut self, packet: &Packet, tag: u64) {
+        self.buffers[packet.index as usize].tag = tag;
+    }
+
+    /// Whether the buffers lie in huge pages of the kernel's pool.
+    #[must_use]
+    pub fn has_huge_pages(&self) -> bool {
+        self.memory.is_huge()
+    }
+
+    /// The memory file that all buffers lie in.
+    #[allow(dead_code, reason = "a device that shares it has it from here")]
+    pub(crate) fn memory(&self) -> &Memory {
+        &self.memory
+    }
+}
+
+/// Memory of a pool beside its buffers: rings of a device, [`Memory::block`].
+const RINGS_BYTES: usize = 4 << 20;
+
+/// Where the rooms begin: at a page.
+const STRIDE_ALIGN: usize = 4096;
+
+impl Packet {
+    /// Its number in the pool, to be kept where no packet can be.
+    pub(crate) fn into_index(self) -> u32 {
+        self.index
+    }
+
+    /// The packet of a number that [`Packet::into_index`] gave.
+    pub(crate) fn from_index(index: u32) -> Self {
+        Self { index }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,35 @@
+//! Feature bits, and the header in front of each packet, of virtio 1.2.
+
+/// VIRTIO_NET_F_MRG_RXBUF, section 5.1.3: a packet may take several buffers of the driver's.
+pub(crate) const MERGEABLE: u64 = 1 << 15;
+/// VIRTIO_NET_F_MQ, section 5.1.3: several queue pairs.
+pub(crate) const MULTIQUEUE: u64 = 1 << 22;
+/// VIRTIO_F_ANY_LAYOUT, section 6.3: header and packet may share a descriptor.
+pub(crate) const ANY_LAYOUT: u64 = 1 << 27;
+/// VIRTIO_F_INDIRECT_DESC, section 2.7.5.3.
+pub(crate) const INDIRECT: u64 = 1 << 28;
+/// VIRTIO_F_EVENT_IDX, section 2.7.7.
+pub(crate) const EVENT_INDEX: u64 = 1 << 29;
+/// VHOST_USER_F_PROTOCOL_FEATURES of the vhost-user protocol.
+pub(crate) const PROTOCOL_FEATURES: u64 = 1 << 30;
+/// VIRTIO_F_VERSION_1, section 6.
+pub(crate) const VERSION_1: u64 = 1 << 32;
+/// VIRTIO_F_IN_ORDER, section 6: buffers are used in the order in which they were made available.
+pub(crate) const IN_ORDER: u64 = 1 << 35;
+
+/// Bytes of struct virtio_net_hdr in front of a packet, section 5.1.6.
+pub(crate) fn header_bytes(features: u64) -> usize {
+    if features & (MERGEABLE | VERSION_1) != 0 { 12 } else { 10 }
+}
+
+/// Longest such header.
+pub(crate) const HEADER_BYTES_MAX: usize = 12;
+
+/// The header of a packet that asks for nothing and lies in so many buffers: zeros but for
+/// `num_buffers`, which legacy devices without mergeable buffers do not have.
+#[inline(always)]
+pub(crate) fn header(buffers: u16) -> [u8; HEADER_BYTES_MAX] {
+    let mut header = [0; HEADER_BYTES_MAX];
+    header[10..].copy_from_slice(&buffers.to_le_bytes());
+    header
+}

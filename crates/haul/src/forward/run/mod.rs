@@ -1,0 +1,176 @@
+//! A worker that forwards between two ports, run to completion: a burst in, what the mode does with
+//! it, a burst out.
+//!
+//! From the bottom up:
+//!
+//! - `mode`: what is done with a packet;
+//! - `worker`: the loop.
+
+mod mode;
+mod worker;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use super::contract::{Agreement, Link, Port};
+use super::counters::Counters;
+use super::error::Error;
+use super::pool::{BURST_MAX, Pool};
+
+pub use mode::Mode;
+
+/// What is done with packets that a port has no room for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Retry {
+    /// They are dropped at once, as DPDK's testpmd does.
+    Never,
+    /// They are tried so many times again, then dropped.
+    Times(u32),
+    /// They are tried until they are sent, as long as the port has a link and the worker runs.
+    UntilSent,
+}
+
+/// How a worker forwards.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    /// What is done with packets.
+    pub mode: Mode,
+    /// Packets of a burst, 1 to 256.
+    pub burst: usize,
+    /// What is done with those that a port has no room for.
+    pub retry: Retry,
+    /// The processor to run on; `None` for any.
+    pub cpu: Option<usize>,
+    /// Whether the worker gives its processor away after a poll that found nothing, for tests on a
+    /// machine that has fewer processors than workers.
+    pub yields: bool,
+    /// How long a worker that is stopped waits for packets that are under way.
+    pub linger: Duration,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            mode: Mode::Io,
+            burst: 32,
+            retry: Retry::Never,
+            cpu: None,
+            yields: false,
+            linger: Duration::from_millis(100),
+        }
+    }
+}
+
+/// What a worker counted.
+#[derive(Clone, Debug, Default)]
+pub struct Snapshot {
+    /// When it was, in nanoseconds of the monotonic clock.
+    pub time_ns: u64,
+    /// Each port's name, queue and counters.
+    pub ports: Vec<(String, u16, Counters)>,
+    /// Whether packets go through each of them.
+    pub links: Vec<Link>,
+    /// What each of them agreed on with its other side, the last time that it had one.
+    pub agreements: Vec<Option<Agreement>>,
+    /// Cycles of the time stamp counter in rounds that moved packets.
+    pub busy_cycles: u64,
+    /// Cycles in rounds that found none.
+    pub idle_cycles: u64,
+    /// Rounds that found no packet in either direction.
+    pub wasted_polls: u64,
+    /// All rounds.
+    pub polls: u64,
+}
+
+/// A worker that runs. It is stopped when this goes.
+#[derive(Debug)]
+pub struct Running {
+    stop: Arc<AtomicBool>,
+    snapshot: Arc<Mutex<Snapshot>>,
+    thread: Option<JoinHandle<Result<Snapshot, Error>>>,
+}
+
+impl Running {
+    /// Starts a worker of this name that forwards from the first port to the second and back; of
+    /// one port alone, what comes from it goes back to it.
+    ///
+    /// # Errors
+    /// [`Error::Value`] for a burst that cannot be, and for two ports of one name and queue, or for
+    /// none or more than two;
+    /// [`Error::System`] where there is no thread, or the processor is not this process's.
+    pub fn start(
+        name: &str,
+        ports: impl Into<Vec<Box<dyn Port>>>,
+        pool: Pool,
+        settings: Settings,
+    ) -> Result<Self, Error> {
+        if settings.burst == 0 || settings.burst > BURST_MAX {
+            let (what, value) = ("a burst of", format!("{} packets", settings.burst));
+            return Err(Error::Value { what, value, limit: "1 to 256 are" });
+        }
+        let ports = ports.into();
+        match &ports[..] {
+            [_] => {}
+            [first, second] if (first.name(), first.queue()) != (second.name(), second.queue()) => {
+            }
+            [first, _] => {
+                let (what, value) = ("a second port of the name", first.name().to_owned());
+                return Err(Error::Value { what, value, limit: "each port has a name of its own" });
+            }
+            _ => {
+                let (what, value) = ("a worker of ports,", ports.len().to_string());
+                return Err(Error::Value { what, value, limit: "1 or 2 are" });
+            }
+        }
+        let stop = Arc::new(AtomicBool::new(false));
+        let snapshot = Arc::new(Mutex::new(Snapshot::default()));
+        let worker = worker::Worker::new(ports, pool, settings, stop.clone(), snapshot.clone());
+        let started = thread::Builder::new().name(name.into()).spawn(move || worker.run());
+        let thread = started.map_err(|reason| Error::System {
+            attempt: "start a worker",
+            reason,
+            remedy: "raise the limit of processes (ulimit -u)",
+        })?;
+        Ok(Self { stop, snapshot, thread: Some(thread) })
+    }
+
+    /// What was counted, as of a few milliseconds ago.
+    #[must_use]
+    pub fn snapshot(&self) -> Snapshot {
+        self.snapshot.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Whether the worker has ended by itself: both ports are finished, or one failed.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.thread.as_ref().is_none_or(JoinHandle::is_finished)
+    }
+
+    /// Stops it: ports that make packets make no more, what is under way arrives within
+    /// [`Settings::linger`], and everything that was counted comes back.
+    ///
+    /// # Errors
+    /// Why a port failed.
+    ///
+    /// # Panics
+    /// The worker did.
+    pub fn stop(mut self) -> Result<Snapshot, Error> {
+        self.end().expect("it is stopped once")
+    }
+
+    fn end(&mut self) -> Option<Result<Snapshot, Error>> {
+        self.stop.store(true, Ordering::Relaxed);
+        let result = self.thread.take()?.join();
+        Some(result.unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if !thread::panicking() {
+            let _ = self.end();
+        }
+    }
+}

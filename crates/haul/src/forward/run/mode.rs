@@ -1,0 +1,100 @@
+//! What is done with a packet on its way.
+
+use super::super::pool::{Burst, Packet, Pool};
+
+/// What a forwarder does with packets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// Nothing: no byte of a packet is looked at.
+    #[default]
+    Io,
+    /// Sets both Ethernet addresses, to its own and the next one's.
+    Mac {
+        /// The address that packets come from.
+        source: [u8; 6],
+        /// The one that they go to.
+        target: [u8; 6],
+    },
+    /// Swaps the Ethernet addresses, so that packets go back to where they came from.
+    MacSwap,
+}
+
+/// Bytes of both Ethernet addresses.
+const ADDRESSES_BYTES: usize = 12;
+
+impl Mode {
+    /// The name in commands and records.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Io => "io",
+            Self::Mac { .. } => "mac",
+            Self::MacSwap => "macswap",
+        }
+    }
+
+    /// Does it with each packet of a burst but the first `done`. One that is too short for the
+    /// addresses goes as it is.
+    #[inline]
+    pub(super) fn apply(self, pool: &mut Pool, burst: &Burst, done: usize) {
+        match self {
+            Self::Io => {}
+            Self::Mac { source, target } => {
+                let mut addresses = [0; ADDRESSES_BYTES];
+                addresses[..6].copy_from_slice(&target);
+                addresses[6..].copy_from_slice(&source);
+                burst.for_each_from(done, |packet| {
+                    let _ = pool.write(packet, 0, &addresses);
+                });
+            }
+            Self::MacSwap => burst.for_each_from(done, |packet| swap(pool, packet)),
+        }
+    }
+}
+
+fn swap(pool: &mut Pool, packet: &Packet) {
+    let mut addresses = [0; ADDRESSES_BYTES];
+    if pool.read(packet, 0, &mut addresses) {
+        addresses.rotate_left(6);
+        let _ = pool.write(packet, 0, &addresses);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_addresses_change() {
+        let mut pool = Pool::new(4).unwrap();
+        let bytes: Vec<u8> = (0..64).collect();
+        let (source, target) = ([0xAA; 6], [0xBB; 6]);
+        for mode in [Mode::Io, Mode::Mac { source, target }, Mode::MacSwap] {
+            let mut burst = Burst::new();
+            for length in [64, 11] {
+                let packet = pool.take(length).unwrap();
+                assert!(pool.write(&packet, 0, &bytes[..length]));
+                burst.push(packet);
+            }
+            mode.apply(&mut pool, &burst, 0);
+            let (whole, short) = (burst.pop().unwrap(), burst.pop().unwrap());
+            let mut after = [0; 64];
+            assert!(pool.read(&whole, 0, &mut after));
+            match mode {
+                Mode::Io => assert_eq!(after[..12], bytes[..12]),
+                Mode::Mac { .. } => {
+                    assert_eq!((&after[..6], &after[6..12]), (&target[..], &source[..]));
+                }
+                Mode::MacSwap => {
+                    assert_eq!((&after[..6], &after[6..12]), (&bytes[6..12], &bytes[..6]));
+                }
+            }
+            assert_eq!(after[12..], bytes[12..]);
+            let mut after = [0; 11];
+            assert!(pool.read(&short, 0, &mut after));
+            assert_eq!(after, bytes[..11]);
+            pool.free(whole);
+            pool.free(short);
+        }
+    }
+}

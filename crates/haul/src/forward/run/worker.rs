@@ -1,0 +1,216 @@
+//! The loop of a worker.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+
+use rustix::thread::{CpuSet, sched_setaffinity};
+
+use super::super::clock::{cycles, nanoseconds, now_ns};
+use super::super::contract::{Link, Port};
+use super::super::counters::DropReason;
+use super::super::error::Error;
+use super::super::pool::{Burst, Pool};
+use super::{Retry, Settings, Snapshot};
+
+/// Rounds between two looks at the clock: some 10 us of empty ones.
+const ROUNDS: u32 = 512;
+
+/// Nanoseconds between two services of the ports: 1 ms, a fraction of what a peer waits for an
+/// answer.
+const SERVICE_NS: u64 = 1_000_000;
+
+/// Nanoseconds between two copies of the counters for others to see. A copy is some 10 us.
+const PUBLISH_NS: u64 = 20_000_000;
+
+pub(super) struct Worker {
+    /// One, or two.
+    ports: Vec<Box<dyn Port>>,
+    /// Packets on their way to each port that it had no room for yet.
+    bursts: Vec<Burst>,
+    pool: Pool,
+    settings: Settings,
+    stop: Arc<AtomicBool>,
+    published: Arc<Mutex<Snapshot>>,
+    counts: Snapshot,
+}
+
+impl Worker {
+    pub(super) fn new(
+        ports: Vec<Box<dyn Port>>,
+        pool: Pool,
+        settings: Settings,
+        stop: Arc<AtomicBool>,
+        published: Arc<Mutex<Snapshot>>,
+    ) -> Self {
+        let bursts = ports.iter().map(|_| Burst::with_limit(settings.burst)).collect();
+        let counts = Snapshot::default();
+        Self { ports, bursts, pool, settings, stop, published, counts }
+    }
+
+    /// Forwards until it is stopped, both ports are finished, or one fails; then lets what is under
+    /// way arrive, and stops the ports.
+    pub(super) fn run(mut self) -> Result<Snapshot, Error> {
+        self.pin()?;
+        let result = self.forward();
+        if result.is_ok() {
+            self.linger();
+        }
+        for (to, port) in self.ports.iter_mut().enumerate() {
+            let left = self.bursts[to].len() as u64;
+            port.counters_mut().tx.dropped(DropReason::Full, left);
+            self.pool.free_burst(&mut self.bursts[to]);
+            port.stop(&mut self.pool);
+        }
+        self.publish();
+        result.map(|()| self.counts)
+    }
+
+    fn pin(&self) -> Result<(), Error> {
+        let Some(cpu) = self.settings.cpu else { return Ok(()) };
+        let refused = |reason: std::io::Error| Error::System {
+            attempt: "run a worker on its processor",
+            reason,
+            remedy: "name one that this process may run on (taskset -p $$)",
+        };
+        if cpu >= CpuSet::MAX_CPU {
+            return Err(refused(std::io::ErrorKind::InvalidInput.into()));
+        }
+        let mut set = CpuSet::new();
+        set.set(cpu);
+        sched_setaffinity(None, &set).map_err(|reason| refused(reason.into()))
+    }
+
+    fn forward(&mut self) -> Result<(), Error> {
+        let (mut rounds, mut serviced_ns, mut published_ns) = (0, 0, 0);
+        let mut before = cycles();
+        loop {
+            if rounds == 0 {
+                rounds = ROUNDS;
+                if self.stop.load(Ordering::Relaxed) {
+                    return Ok(());
+                }
+                let now_ns = now_ns();
+                if now_ns - serviced_ns >= SERVICE_NS {
+                    serviced_ns = now_ns;
+                    self.service()?;
+                    if now_ns - published_ns >= PUBLISH_NS {
+                        published_ns = now_ns;
+                        self.publish();
+                    }
+                    if self.ports.iter().all(|port| port.link() == Link::Finished) {
+                        return Ok(());
+                    }
+                }
+            }
+            rounds -= 1;
+            let moved = self.round();
+            let now = cycles();
+            self.counts.polls += 1;
+            if moved > 0 {
+                self.counts.busy_cycles += now.wrapping_sub(before);
+            } else {
+                self.counts.wasted_polls += 1;
+                self.counts.idle_cycles += now.wrapping_sub(before);
+                if self.settings.yields {
+                    rounds = rounds.min(16);
+                    thread::yield_now();
+                }
+            }
+            before = now;
+        }
+    }
+
+    fn service(&mut self) -> Result<(), Error> {
+        self.ports.iter_mut().try_for_each(|port| port.service(&mut self.pool))
+    }
+
+    /// A burst from each port; how many packets came.
+    #[inline]
+    fn round(&mut self) -> usize {
+        (0..self.ports.len()).map(|from| self.step(from)).sum()
+    }
+
+    /// Moves a burst from one port to the other, and says how many packets came.
+    #[inline]
+    fn step(&mut self, from: usize) -> usize {
+        let to = self.ports.len() - 1 - from;
+        let burst = &mut self.bursts[to];
+        let came = self.ports[from].rx_burst(&mut self.pool, burst);
+        // What waits for room was changed when it came.
+        self.settings.mode.apply(&mut self.pool, burst, burst.len() - came);
+        if !self.bursts[to].is_empty() {
+            self.send(to);
+        }
+        came
+    }
+
+    #[inline]
+    fn send(&mut self, to: usize) {
+        let (port, burst) = (&mut self.ports[to], &mut self.bursts[to]);
+        port.tx_burst(&mut self.pool, burst);
+        if burst.is_empty() {
+            return;
+        }
+        let mut tries = match self.settings.retry {
+            Retry::Never => 0,
+            Retry::Times(tries) => tries,
+            // What is left goes first in the next round.
+            Retry::UntilSent => return,
+        };
+        while tries > 0 && !burst.is_empty() {
+            std::hint::spin_loop();
+            port.tx_burst(&mut self.pool, burst);
+            tries -= 1;
+        }
+        port.counters_mut().tx.dropped(DropReason::Full, burst.len() as u64);
+        self.pool.free_burst(burst);
+    }
+
+    /// Lets what is under way arrive: until nothing came for a while and all that was sent has
+    /// left, or it takes too long.
+    fn linger(&mut self) {
+        self.ports.iter_mut().for_each(|port| port.quiesce());
+        let linger_ns = nanoseconds(self.settings.linger);
+        let start_ns = now_ns();
+        let (mut moved_ns, mut serviced_ns) = (start_ns, start_ns);
+        loop {
+            let moved = self.round();
+            let now_ns = now_ns();
+            if moved > 0 {
+                moved_ns = now_ns;
+            }
+            if now_ns - serviced_ns >= SERVICE_NS {
+                serviced_ns = now_ns;
+                if self.service().is_err() {
+                    return;
+                }
+            }
+            let mut is_drained = self.bursts.iter().all(Burst::is_empty);
+            for port in &mut self.ports {
+                is_drained &= port.drain(&mut self.pool);
+            }
+            let is_quiet = is_drained && now_ns - moved_ns > linger_ns / 4;
+            if is_quiet || now_ns - start_ns > linger_ns {
+                return;
+            }
+            if moved == 0 && self.settings.yields {
+                thread::yield_now();
+            }
+        }
+    }
+
+    fn publish(&mut self) {
+        self.counts.time_ns = now_ns();
+        let ports = self.ports.iter();
+        self.counts.ports = ports
+            .map(|port| (port.name().to_owned(), port.queue(), port.counters().clone()))
+            .collect();
+        self.counts.agreements.resize(self.ports.len(), None);
+        for (last, port) in self.counts.agreements.iter_mut().zip(&self.ports) {
+            *last = port.agreement().or(*last);
+        }
+        self.counts.links = self.ports.iter().map(|port| port.link()).collect();
+        *self.published.lock().unwrap_or_else(PoisonError::into_inner) = self.counts.clone();
+    }
+}

@@ -1,0 +1,124 @@
+//! Ethernet, IPv4 and UDP around a stamp, with right lengths and checksums.
+//!
+//! A frame is made of a template of its size and flow: the headers and the sum of all that does not
+//! change, so that a packet costs one copy and the sum of its stamp.
+
+use std::net::Ipv4Addr;
+
+use etherparse::PacketBuilder;
+
+use super::super::error::Error;
+use super::stamp::{HEADERS_BYTES, STAMP_BYTES};
+
+/// Where the checksum of UDP stands in a frame.
+const CHECKSUM_AT: usize = 40;
+
+/// Addresses of a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Addresses {
+    /// The Ethernet address that packets come from.
+    pub source: [u8; 6],
+    /// The one that they go to.
+    pub target: [u8; 6],
+}
+
+impl Default for Addresses {
+    /// Two that are locally administered.
+    fn default() -> Self {
+        Self { source: [2, 0x68, 0x61, 0x75, 0x6C, 1], target: [2, 0x68, 0x61, 0x75, 0x6C, 2] }
+    }
+}
+
+/// The headers of a flow's packets of one size.
+#[derive(Clone, Debug)]
+pub(crate) struct Template {
+    headers: [u8; HEADERS_BYTES],
+    /// The sum of UDP's checksum over all but the stamp, not folded.
+    sum: u64,
+}
+
+/// UDP's port "discard" of IANA, where nobody answers.
+const DISCARD: u16 = 9;
+/// The first port that IANA leaves to everybody.
+const PORT_FIRST: u16 = 49_152;
+
+impl Template {
+    /// The frame of `size` bytes in flow `flow`: its source is of 198.18.0.0/16, RFC 2544's network
+    /// of benchmarks, and a port of its own.
+    pub(crate) fn new(addresses: &Addresses, flow: u32, size: usize) -> Result<Self, Error> {
+        let [_, _, high, low] = flow.to_be_bytes();
+        let source = Ipv4Addr::new(198, 18, high, low);
+        let target = Ipv4Addr::new(198, 19, 0, 1);
+        let port = PORT_FIRST + (flow % 16_384) as u16;
+        let builder = PacketBuilder::ethernet2(addresses.source, addresses.target)
+            .ipv4(source.octets(), target.octets(), 64)
+            .udp(port, DISCARD);
+        let payload = vec![0; size - HEADERS_BYTES];
+        let mut frame = Vec::with_capacity(size);
+        let impossible = |reason: String| Error::Value {
+            what: "a packet of",
+            value: format!("{size} B ({reason})"),
+            limit: "a frame without its check sequence has 60 to 9216 B",
+        };
+        builder.write(&mut frame, &payload).map_err(|error| impossible(error.to_string()))?;
+        let Some(headers) = frame.first_chunk::<HEADERS_BYTES>() else {
+            return Err(impossible("its headers are missing".into()));
+        };
+        let checksum = u16::from_be_bytes([headers[CHECKSUM_AT], headers[CHECKSUM_AT + 1]]);
+        Ok(Self { headers: *headers, sum: u64::from(!checksum) })
+    }
+
+    /// The headers of the packet with this stamp.
+    #[inline]
+    pub(crate) fn headers(&self, stamp: &[u8; STAMP_BYTES]) -> [u8; HEADERS_BYTES] {
+        let words = stamp.as_chunks::<2>().0.iter();
+        let sum = words.fold(self.sum, |sum, word| sum + u64::from(u16::from_be_bytes(*word)));
+        let mut headers = self.headers;
+        // RFC 768: a sum of 0 is sent as all ones, because 0 says that there is none.
+        let checksum = match !fold(sum) {
+            0 => u16::MAX,
+            checksum => checksum,
+        };
+        headers[CHECKSUM_AT..].copy_from_slice(&checksum.to_be_bytes());
+        headers
+    }
+}
+
+/// The sum of 16-bit words with its carries added in, RFC 1071.
+#[inline]
+fn fold(mut sum: u64) -> u16 {
+    while sum > u64::from(u16::MAX) {
+        sum = (sum & 0xFFFF) + (sum >> 16);
+    }
+    sum as u16
+}
+
+#[cfg(test)]
+mod tests {
+    use etherparse::{SlicedPacket, TransportSlice};
+
+    use super::super::stamp::Stamp;
+    use super::*;
+
+    #[test]
+    fn lengths_and_checksums_are_right_for_another_reader() {
+        for size in [60, 61, 64, 590, 1514, 9000] {
+            for (flow, sequence) in [(0, 0), (1, u64::MAX), (70_000, 0x1234_5678_9ABC_DEF0)] {
+                let template = Template::new(&Addresses::default(), flow, size).unwrap();
+                let stamp = Stamp { stream: 1, sequence, time_ns: 77_777_777 }.bytes();
+                let mut frame = template.headers(&stamp).to_vec();
+                frame.extend(stamp);
+                frame.resize(size, 0);
+                let sliced = SlicedPacket::from_ethernet(&frame).unwrap();
+                let Some(etherparse::NetSlice::Ipv4(ip)) = &sliced.net else { panic!("no IPv4") };
+                assert_eq!(usize::from(ip.header().total_len()), size - 14);
+                let header = ip.header().to_header();
+                assert_eq!(header.header_checksum, header.calc_header_checksum());
+                let Some(TransportSlice::Udp(udp)) = &sliced.transport else { panic!("no UDP") };
+                assert_eq!(usize::from(udp.length()), size - 34);
+                let expected = udp.to_header().calc_checksum_ipv4(&header, udp.payload()).unwrap();
+                assert_eq!(udp.checksum(), expected, "{size} B, flow {flow}");
+            }
+        }
+    }
+}

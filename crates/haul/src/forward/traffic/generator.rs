@@ -1,0 +1,263 @@
+//! The port that makes packets: numbered, timed, at a rate or as fast as they are taken. What comes
+//! back to it is looked at as by a sink.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::super::clock::now_ns;
+use super::super::contract::{Link, Port};
+use super::super::counters::Counters;
+use super::super::error::Error;
+use super::super::pool::{Burst, Packet, Pool};
+use super::frame::{Addresses, Template};
+use super::sink::{Inspector, Watch};
+use super::size::Sizes;
+use super::stamp::{HEADERS_BYTES, STAMP_BYTES, Stamp};
+
+/// What a generator makes.
+#[derive(Clone, Debug)]
+pub struct Traffic {
+    /// The sizes of packets.
+    pub sizes: Sizes,
+    /// Packets a second; `None` for as fast as they are taken.
+    pub rate: Option<f64>,
+    /// Packets after which there are no more; `None` for no end.
+    pub packets: Option<u64>,
+    /// How many flows, one packet of each after the other.
+    pub flows: u32,
+    /// Ethernet addresses.
+    pub addresses: Addresses,
+    /// The number of the stream, for a sink that sees several: below 64.
+    pub stream: u8,
+}
+
+impl Default for Traffic {
+    /// Packets of 64 B in one flow, as fast as they are taken, without end.
+    fn default() -> Self {
+        Self {
+            sizes: Sizes::Fixed(64),
+            rate: None,
+            packets: None,
+            flows: 1,
+            addresses: Addresses::default(),
+            stream: 0,
+        }
+    }
+}
+
+/// Most flows: each has a template for each size.
+const FLOWS_MAX: u32 = 4096;
+
+/// Templates of all flows and sizes together.
+const TEMPLATES_MAX: usize = 1 << 20;
+
+/// How well a generator kept its rate, seen from another thread.
+#[derive(Clone, Debug, Default)]
+pub struct Pace(Arc<PaceWords>);
+
+#[derive(Debug, Default)]
+struct PaceWords {
+    made: AtomicU64,
+    late_ns_max: AtomicU64,
+    late_ns_sum: AtomicU64,
+    bursts: AtomicU64,
+}
+
+impl Pace {
+    /// Packets that were made: the sequence numbers below this.
+    #[must_use]
+    pub fn made(&self) -> u64 {
+        self.0.made.load(Ordering::Relaxed)
+    }
+
+    /// The longest time that a burst's first packet was made after it was due, in nanoseconds.
+    #[must_use]
+    pub fn late_ns_max(&self) -> u64 {
+        self.0.late_ns_max.load(Ordering::Relaxed)
+    }
+
+    /// The mean of those times, in nanoseconds.
+    #[must_use]
+    pub fn late_ns_mean(&self) -> f64 {
+        let bursts = self.0.bursts.load(Ordering::Relaxed).max(1);
+        self.0.late_ns_sum.load(Ordering::Relaxed) as f64 / bursts as f64
+    }
+}
+
+/// Makes packets; takes every packet as a [`Sink`](super::super::Sink) does.
+#[derive(Debug)]
+pub struct Generator {
+    name: String,
+    stream: u8,
+    /// One for each size of a round and flow: `sizes.len()` of the first flow, and so on.
+    templates: Vec<Template>,
+    sizes: Vec<usize>,
+    flows: u32,
+    /// Nanoseconds from packet to packet.
+    interval_ns: Option<f64>,
+    packets: u64,
+    next: u64,
+    /// When the first packet was taken.
+    start_ns: Option<u64>,
+    is_over: bool,
+    pace: Pace,
+    inspector: Inspector,
+    counters: Counters,
+}
+
+impl Generator {
+    /// A generator of this name.
+    ///
+    /// # Errors
+    /// [`Error::Value`] for a size, a rate or a number of flows that cannot be.
+    pub fn new(name: &str, traffic: &Traffic) -> Result<Self, Error> {
+        let value = |what, value: String, limit| Err(Error::Value { what, value, limit });
+        if traffic.flows == 0 || traffic.flows > FLOWS_MAX {
+            return value("a number of flows of", traffic.flows.to_string(), "1 to 4096 are");
+        }
+        if traffic.stream >= 64 {
+            return value("a stream number of", traffic.stream.to_string(), "0 to 63 are");
+        }
+        if let Some(rate) = traffic.rate
+            && !(rate > 0.0 && rate <= 1e9)
+        {
+            return value("a rate of", format!("{rate} packets/s"), "above 0 and up to 1e9 is");
+        }
+        let sizes = traffic.sizes.round()?;
+        if sizes.len() * traffic.flows as usize > TEMPLATES_MAX {
+            let product = format!("{} sizes in {} flows", sizes.len(), traffic.flows);
+            return value("a mix of", product, "their product is 1048576 at most");
+        }
+        let mut templates = Vec::with_capacity(sizes.len() * traffic.flows as usize);
+        for flow in 0..traffic.flows {
+            for size in &sizes {
+                templates.push(Template::new(&traffic.addresses, flow, *size)?);
+            }
+        }
+        Ok(Self {
+            name: name.into(),
+            stream: traffic.stream,
+            templates,
+            sizes,
+            flows: traffic.flows,
+            interval_ns: traffic.rate.map(|rate| 1e9 / rate),
+            packets: traffic.packets.unwrap_or(u64::MAX),
+            next: 0,
+            start_ns: None,
+            is_over: false,
+            pace: Pace::default(),
+            inspector: Inspector::new(),
+            counters: Counters::default(),
+        })
+    }
+
+    /// Where what came back to it is seen.
+    #[must_use]
+    pub fn watch(&self) -> Watch {
+        self.inspector.watch()
+    }
+
+    /// How well it keeps its rate.
+    #[must_use]
+    pub fn pace(&self) -> Pace {
+        self.pace.clone()
+    }
+
+    /// How many packets are due, and since when the first of them is.
+    fn due(&self, now_ns: u64, start_ns: u64) -> (u64, u64) {
+        let left = if self.is_over { 0 } else { self.packets - self.next };
+        let Some(interval_ns) = self.interval_ns else { return (left, now_ns) };
+        let due = ((now_ns - start_ns) as f64 / interval_ns) as u64 + 1;
+        let first_ns = start_ns + (self.next as f64 * interval_ns) as u64;
+        (due.saturating_sub(self.next).min(left), first_ns.min(now_ns))
+    }
+
+    fn make(&self, pool: &mut Pool, sequence: u64, time_ns: u64) -> Option<Packet> {
+        let place = (sequence % self.sizes.len() as u64) as usize;
+        let flow = (sequence / self.sizes.len() as u64 % u64::from(self.flows)) as usize;
+        let size = self.sizes[place];
+        let packet = pool.take(size)?;
+        let stamp = Stamp { stream: self.stream, sequence, time_ns }.bytes();
+        let headers = self.templates[flow * self.sizes.len() + place].headers(&stamp);
+        let mut front = [0; HEADERS_BYTES + STAMP_BYTES];
+        front[..HEADERS_BYTES].copy_from_slice(&headers);
+        front[HEADERS_BYTES..].copy_from_slice(&stamp);
+        let mut is_whole = pool.write(&packet, 0, &front);
+        let mut at = front.len();
+        while at < size {
+            let here = (size - at).min(ZEROS.len());
+            is_whole &= pool.write(&packet, at, &ZEROS[..here]);
+            at += here;
+        }
+        debug_assert!(is_whole, "a packet of {size} B takes so many");
+        Some(packet)
+    }
+}
+
+/// What stands behind the stamp.
+static ZEROS: [u8; 2048] = [0; 2048];
+
+impl Port for Generator {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn rx_burst(&mut self, pool: &mut Pool, burst: &mut Burst) -> usize {
+        let now_ns = now_ns();
+        let start_ns = *self.start_ns.get_or_insert(now_ns);
+        let (due, first_ns) = self.due(now_ns, start_ns);
+        let count = due.min(burst.room() as u64);
+        let (mut made, mut bytes) = (0, 0);
+        while made < count {
+            let time_ns = match self.interval_ns {
+                Some(interval_ns) => first_ns + (made as f64 * interval_ns) as u64,
+                None => now_ns,
+            };
+            let Some(packet) = self.make(pool, self.next, time_ns) else { break };
+            bytes += pool.length(&packet) as u64;
+            burst.push(packet);
+            self.next += 1;
+            made += 1;
+        }
+        if made > 0 {
+            let late_ns = now_ns - first_ns;
+            let words = &self.pace.0;
+            words.made.store(self.next, Ordering::Relaxed);
+            words.late_ns_max.fetch_max(late_ns, Ordering::Relaxed);
+            words.late_ns_sum.fetch_add(late_ns, Ordering::Relaxed);
+            words.bursts.fetch_add(1, Ordering::Relaxed);
+        }
+        self.counters.rx.batch(made as usize, bytes);
+        made as usize
+    }
+
+    fn tx_burst(&mut self, pool: &mut Pool, burst: &mut Burst) -> usize {
+        self.inspector.take(pool, burst, &mut self.counters.tx)
+    }
+
+    fn service(&mut self, _: &mut Pool) -> Result<(), Error> {
+        self.inspector.publish();
+        Ok(())
+    }
+
+    fn link(&self) -> Link {
+        if self.is_over || self.next >= self.packets { Link::Finished } else { Link::Up }
+    }
+
+    fn quiesce(&mut self) {
+        self.is_over = true;
+    }
+
+    fn stop(&mut self, _: &mut Pool) {
+        self.is_over = true;
+        self.inspector.publish();
+    }
+
+    fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    fn counters_mut(&mut self) -> &mut Counters {
+        &mut self.counters
+    }
+}

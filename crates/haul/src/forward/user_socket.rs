@@ -1,0 +1,150 @@
+//! The Unix sockets of vhost-user: a path taken, with care for what is there, and how two sides
+//! meet at it.
+
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::fd::OwnedFd;
+use rustix::fs::Mode;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+
+use super::error::Error;
+use crate::peer::listening::{self, Bound};
+
+/// Who listens on the socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Role {
+    /// This side: the other one connects, and connects again.
+    #[default]
+    Server,
+    /// The other side: this one connects, again and again until somebody listens.
+    Client,
+}
+
+/// Ends the waiting of a thread.
+#[derive(Clone, Debug)]
+pub(crate) struct Wake(Arc<OwnedFd>);
+
+impl Wake {
+    /// # Errors
+    /// [`Error::System`].
+    pub(crate) fn new() -> Result<Self, Error> {
+        let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
+        let event = event.map_err(|reason| Error::System {
+            attempt: "make an event",
+            reason: reason.into(),
+            remedy: "raise the limit of files (ulimit -n)",
+        })?;
+        Ok(Self(Arc::new(event)))
+    }
+
+    /// For good.
+    pub(crate) fn wake(&self) {
+        // One that is full wakes as well.
+        let _ = rustix::io::write(&*self.0, &1_u64.to_ne_bytes());
+    }
+
+    /// Waits for it, or so long.
+    pub(crate) fn pause(&self, nanoseconds: i64) {
+        let mut ready = [PollFd::new(&*self.0, PollFlags::IN)];
+        let pause = Timespec { tv_sec: 0, tv_nsec: nanoseconds };
+        // Nothing but a pause.
+        let _ = poll(&mut ready, Some(&pause));
+    }
+}
+
+/// Nanoseconds between two attempts to meet the other side.
+pub(crate) const RETRY_NS: i64 = 50_000_000;
+
+/// How the other side is met.
+#[derive(Debug)]
+pub(crate) enum Meeting {
+    Listening(Listening),
+    Connecting(PathBuf),
+}
+
+impl Meeting {
+    /// A server's socket is there when this returns.
+    ///
+    /// # Errors
+    /// [`Error::Path`].
+    pub(crate) fn new(path: &Path, role: Role) -> Result<Self, Error> {
+        // Both roles ask for a path that a socket can have.
+        SocketAddrUnix::new(path).map_err(|reason| refused(path, reason.into()))?;
+        Ok(match role {
+            Role::Server => Self::Listening(listen(path)?),
+            Role::Client => Self::Connecting(path.into()),
+        })
+    }
+
+    /// A connection to the other side; `None` after a while without one, or when woken.
+    pub(crate) fn wait(&self, wake: &Wake) -> Option<UnixStream> {
+        match self {
+            Self::Listening(listening) => {
+                let mut ready = [
+                    PollFd::new(&listening.socket, PollFlags::IN),
+                    PollFd::new(&*wake.0, PollFlags::IN),
+                ];
+                poll(&mut ready, None).ok()?;
+                let accepted = rustix::net::accept_with(&listening.socket, SocketFlags::CLOEXEC);
+                accepted.ok().map(UnixStream::from)
+            }
+            Self::Connecting(path) => {
+                let connected = UnixStream::connect(path).ok();
+                if connected.is_none() {
+                    wake.pause(RETRY_NS);
+                }
+                connected
+            }
+        }
+    }
+}
+
+/// A socket that front ends connect to. Its path goes with it.
+#[derive(Debug)]
+pub(crate) struct Listening {
+    socket: OwnedFd,
+    bound: Bound,
+}
+
+/// Connections that wait while one front end is served.
+const BACKLOG: i32 = 16;
+
+/// Listens at a path, for this user alone. A socket that nobody listens on any more is replaced.
+///
+/// # Errors
+/// [`Error::Path`].
+fn listen(path: &Path) -> Result<Listening, Error> {
+    let refused = |reason: std::io::Error| refused(path, reason);
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)
+        .map_err(|reason| refused(reason.into()))?;
+    let address = SocketAddrUnix::new(path).map_err(|reason| refused(reason.into()))?;
+    // The file gets the socket's own mode, so there is no instant at which others may connect.
+    rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR)
+        .map_err(|reason| refused(reason.into()))?;
+    let bound =
+        listening::take(path, &address, &socket).map_err(|reason| refused(reason.into()))?;
+    if let Err(reason) = rustix::net::listen(&socket, BACKLOG) {
+        bound.remove();
+        return Err(refused(reason.into()));
+    }
+    Ok(Listening { socket, bound })
+}
+
+fn refused(path: &Path, reason: std::io::Error) -> Error {
+    let remedy = match reason.kind() {
+        std::io::ErrorKind::AddrInUse => "another process has it: choose another path",
+        std::io::ErrorKind::InvalidInput => "choose a path of 107 bytes at most",
+        _ => "choose a folder that exists and is yours",
+    };
+    Error::Path { attempt: "use the socket", path: path.into(), reason, remedy }
+}
+
+impl Drop for Listening {
+    fn drop(&mut self) {
+        self.bound.remove();
+    }
+}

@@ -1,0 +1,73 @@
+//! The thread that meets front ends: it listens, or connects, has the conversation, and begins
+//! again when it is over.
+
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+
+use super::super::error::Error;
+use super::super::messages::Conversation;
+use super::super::user_socket::{Meeting, Role, Wake};
+use super::device::Device;
+
+/// The thread, ended when this goes.
+#[derive(Debug)]
+pub(super) struct Control {
+    device: Arc<Device>,
+    wake: Wake,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Control {
+    /// Starts it. A server's socket is there when this returns.
+    pub(super) fn start(device: Arc<Device>, path: &Path, role: Role) -> Result<Self, Error> {
+        let wake = Wake::new()?;
+        let meeting = Meeting::new(path, role)?;
+        let (its_device, its_wake) = (device.clone(), wake.clone());
+        let started = thread::Builder::new()
+            .name("haul-vhost".into())
+            .spawn(move || converse(&its_device, &meeting, &its_wake));
+        let thread = started.map_err(|reason| Error::System {
+            attempt: "start a thread for vhost-user's messages",
+            reason,
+            remedy: "raise the limit of processes (ulimit -u)",
+        })?;
+        Ok(Self { device, wake, thread: Some(thread) })
+    }
+}
+
+impl Drop for Control {
+    fn drop(&mut self) {
+        self.device.stop();
+        self.wake.wake();
+        if let Some(thread) = self.thread.take() {
+            // It has nothing to say: what goes wrong ends a conversation, and is counted.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn converse(device: &Arc<Device>, meeting: &Meeting, wake: &Wake) {
+    while !device.is_stopped() {
+        let Some(socket) = meeting.wait(wake) else { continue };
+        let Ok(other) = socket.try_clone() else { continue };
+        if device.begin(other) {
+            let was_wrong = talk(device, socket);
+            device.end(was_wrong);
+        }
+    }
+}
+
+/// Has one conversation, and says whether the front end ended it by doing something wrong.
+fn talk(device: &Arc<Device>, socket: UnixStream) -> bool {
+    let mut conversation = Conversation::new(socket, device.clone());
+    loop {
+        match conversation.next() {
+            Ok(true) if device.is_refused() => return true,
+            Ok(true) => {}
+            Ok(false) => return false,
+            Err(_) => return !device.is_stopped(),
+        }
+    }
+}

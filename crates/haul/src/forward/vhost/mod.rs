@@ -1,0 +1,202 @@
+//! A virtual machine's network device, from the host's side: a vhost-user back end.
+//!
+//! Everything that the guest can write is taken for hostile. A chain that is no good costs its
+//! packet, which is counted; a ring whose indices jump, memory that has gone, or a message that may
+//! not be, ends the conversation, which is counted as a reset: the device is then as if nobody had
+//! come, and the front end may connect again. Nothing that a guest does stops another port.
+//!
+//! From the bottom up:
+//!
+//! - `device`: what the front end said, and the rings that follow from it;
+//! - `chain`: a chain of descriptors, followed with every check;
+//! - `enqueue`: packets to the guest;
+//! - `dequeue`: packets from the guest;
+//! - `control`: the thread that meets front ends.
+
+mod chain;
+mod control;
+mod dequeue;
+mod device;
+mod enqueue;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use super::contract::{Agreement, Link, Port};
+use super::copy::{Copier, Copy};
+use super::counters::{Counters, DropReason};
+use super::error::Error;
+use super::pool::{BURST_MAX, Burst, Pool};
+use super::ring::features;
+use super::user_socket::Role;
+use chain::Scratch;
+use control::Control;
+use device::Device;
+
+/// How a vhost port is made.
+#[derive(Clone, Debug)]
+pub struct VhostSettings {
+    /// The socket.
+    pub path: PathBuf,
+    /// Who listens on it.
+    pub role: Role,
+    /// Queue pairs, 1 to 64.
+    pub queues: u16,
+    /// What copies packets.
+    pub copy: Copy,
+    /// Whether packets may take several buffers of the guest's. Packets longer than one of them
+    /// need it.
+    pub is_mergeable: bool,
+}
+
+impl VhostSettings {
+    /// One queue pair, with mergeable buffers, at a socket that this side listens on.
+    pub fn new(path: impl Into<PathBuf>) -> Self {
+        let (role, queues, copy) = (Role::Server, 1, Copy::Haul);
+        Self { path: path.into(), role, queues, copy, is_mergeable: true }
+    }
+}
+
+/// Most queue pairs.
+const QUEUES_MAX: u16 = 64;
+
+/// Features that are always offered.
+const FEATURES: u64 = features::VERSION_1
+    | features::ANY_LAYOUT
+    | features::INDIRECT
+    | features::EVENT_INDEX
+    | features::IN_ORDER
+    | features::MULTIQUEUE
+    | features::PROTOCOL_FEATURES;
+
+/// A queue pair of a virtual machine's device.
+#[derive(Debug)]
+pub struct Vhost {
+    name: String,
+    queue: u16,
+    device: Arc<Device>,
+    copier: Copier,
+    scratch: Scratch,
+    counters: Counters,
+    /// Of all queue pairs together: the thread ends with the last of them.
+    _control: Arc<Control>,
+}
+
+impl Vhost {
+    /// Opens a device: a port for each of its queue pairs. A server's socket is there when this
+    /// returns.
+    ///
+    /// # Errors
+    /// [`Error::Value`] for a number of queues that cannot be; [`Error::Path`] for a socket that
+    /// cannot be had; [`Error::System`].
+    pub fn open(name: &str, settings: &VhostSettings) -> Result<Vec<Self>, Error> {
+        let VhostSettings { queues, role, is_mergeable, .. } = *settings;
+        if queues == 0 || queues > QUEUES_MAX {
+            let (what, value) = ("a number of queue pairs of", queues.to_string());
+            return Err(Error::Value { what, value, limit: "1 to 64 are" });
+        }
+        let mergeable = if is_mergeable { features::MERGEABLE } else { 0 };
+        let device = Arc::new(Device::new(queues, FEATURES | mergeable));
+        let control = Arc::new(Control::start(device.clone(), &settings.path, role)?);
+        let port = |queue| Self {
+            name: name.into(),
+            queue,
+            device: device.clone(),
+            copier: Copier::new(settings.copy),
+            scratch: Scratch::new(BURST_MAX),
+            counters: Counters::default(),
+            _control: control.clone(),
+        };
+        Ok((0..queues).map(port).collect())
+    }
+
+    /// The ring that takes packets to the guest; the other one follows it.
+    fn ring_to_guest(&self) -> usize {
+        2 * usize::from(self.queue)
+    }
+
+    fn drop_all(&mut self, pool: &mut Pool, burst: &mut Burst, reason: DropReason) {
+        self.counters.tx.dropped(reason, burst.len() as u64);
+        pool.free_burst(burst);
+        self.counters.tx.batch(0, 0);
+    }
+}
+
+impl Port for Vhost {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn queue(&self) -> u16 {
+        self.queue
+    }
+
+    fn rx_burst(&mut self, pool: &mut Pool, burst: &mut Burst) -> usize {
+        let Self { device, copier, scratch, counters, .. } = self;
+        let Some(mut ring) = device.ring(2 * usize::from(self.queue) + 1) else { return 0 };
+        let Some(active) = &mut ring.active else {
+            counters.rx.batch(0, 0);
+            return 0;
+        };
+        match active.dequeue(pool, burst, copier, scratch, &mut counters.rx) {
+            Ok(packets) => {
+                ring.publish();
+                packets
+            }
+            Err(enqueue::Broken) => {
+                ring.active = None;
+                drop(ring);
+                device.break_off();
+                0
+            }
+        }
+    }
+
+    fn tx_burst(&mut self, pool: &mut Pool, burst: &mut Burst) -> usize {
+        let to_guest = self.ring_to_guest();
+        let Self { device, copier, scratch, counters, .. } = self;
+        // While the front end changes the ring, packets wait.
+        let Some(mut ring) = device.ring(to_guest) else { return 0 };
+        let Some(active) = &mut ring.active else {
+            drop(ring);
+            self.drop_all(pool, burst, DropReason::NoLink);
+            return 0;
+        };
+        match active.enqueue(pool, burst, copier, scratch, &mut counters.tx) {
+            Ok(packets) => {
+                ring.publish();
+                packets
+            }
+            Err(enqueue::Broken) => {
+                ring.active = None;
+                drop(ring);
+                device.break_off();
+                self.drop_all(pool, burst, DropReason::Reset);
+                0
+            }
+        }
+    }
+
+    fn service(&mut self, _: &mut Pool) -> Result<(), Error> {
+        self.counters.resets = self.device.resets();
+        Ok(())
+    }
+
+    fn link(&self) -> Link {
+        let to_guest = self.ring_to_guest();
+        let is_up = self.device.is_active(to_guest) && self.device.is_active(to_guest + 1);
+        if is_up { Link::Up } else { Link::Down }
+    }
+
+    fn agreement(&self) -> Option<Agreement> {
+        self.device.agreement(self.ring_to_guest())
+    }
+
+    fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    fn counters_mut(&mut self) -> &mut Counters {
+        &mut self.counters
+    }
+}

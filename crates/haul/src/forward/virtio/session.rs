@@ -1,0 +1,216 @@
+//! The thread that meets a back end and agrees with it. Nothing waits for it.
+
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use rustix::fd::{AsFd, OwnedFd};
+
+use super::super::error::Error;
+use super::super::messages::{Frontend, Kick, RingAt};
+use super::super::pool::Pool;
+use super::super::ring::features;
+use super::super::user_socket::{Meeting, RETRY_NS, Role, Wake};
+use crate::peer::guest::Described;
+
+/// How long a back end may take for one answer, before another try.
+const ANSWER: Duration = Duration::from_secs(2);
+
+/// How long it may take for one as the port is stopped: that is waited for.
+const ANSWER_AT_STOP: Duration = Duration::from_millis(100);
+
+/// The memory that is shared: a file of one region, at this process's own addresses.
+#[derive(Debug)]
+pub(super) struct SharedMemory {
+    file: OwnedFd,
+    region: Described,
+}
+
+/// All of the pool's memory.
+pub(super) fn memory_of(pool: &Pool) -> Result<SharedMemory, Error> {
+    let memory = pool.memory();
+    let file = memory.file().try_clone_to_owned().map_err(|reason| Error::System {
+        attempt: "share the pool's memory",
+        reason,
+        remedy: "raise the limit of files (ulimit -n)",
+    })?;
+    let start = memory.base().as_ptr().expose_provenance() as u64;
+    let region = Described { guest: start, peer: start, bytes: memory.bytes() as u64, offset: 0 };
+    Ok(SharedMemory { file, region })
+}
+
+/// What a back end is offered.
+#[derive(Debug)]
+pub(super) struct Offer {
+    pub(super) memory: SharedMemory,
+    pub(super) rings: [RingAt; 2],
+    pub(super) wanted: u64,
+    pub(super) needed: u64,
+}
+
+/// A back end that has agreed.
+pub(super) struct Session {
+    frontend: Frontend,
+    socket: UnixStream,
+    features: u64,
+    kicks: Vec<Kick>,
+}
+
+impl std::fmt::Debug for Session {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Session").field("features", &self.features).finish_non_exhaustive()
+    }
+}
+
+impl Session {
+    pub(super) fn features(&self) -> u64 {
+        self.features
+    }
+
+    pub(super) fn header_bytes(&self) -> usize {
+        features::header_bytes(self.features)
+    }
+
+    pub(super) fn socket(&self) -> &UnixStream {
+        &self.socket
+    }
+
+    pub(super) fn kick(&self, ring: usize) -> Option<&Kick> {
+        self.kicks.get(ring)
+    }
+
+    /// Has the back end stop its rings. One that does not answer is left as it is.
+    pub(super) fn stop(&mut self) {
+        // A socket whose time cannot be limited is not waited for.
+        if self.socket.set_read_timeout(Some(ANSWER_AT_STOP)).is_ok() {
+            for ring in 0..self.kicks.len() {
+                if self.frontend.stop(ring).is_err() {
+                    break;
+                }
+            }
+        }
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        // It may be closed already.
+        let _ = self.socket.shutdown(std::net::Shutdown::Both);
+    }
+}
+
+/// What the thread and the port share.
+#[derive(Debug, Default)]
+struct Common {
+    result: Mutex<Option<Session>>,
+    /// The socket of the attempt that is under way.
+    socket: Mutex<Option<UnixStream>>,
+    is_stopped: AtomicBool,
+}
+
+/// A session that is begun, or can be.
+#[derive(Debug)]
+pub(super) struct Opening {
+    meeting: Arc<Meeting>,
+    wake: Wake,
+    common: Arc<Common>,
+    thread: Option<JoinHandle<()>>,
+}
+
+fn locked<T>(lock: &Mutex<T>) -> MutexGuard<'_, T> {
+    lock.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Opening {
+    pub(super) fn new(path: &Path, role: Role) -> Result<Self, Error> {
+        let (wake, meeting) = (Wake::new()?, Arc::new(Meeting::new(path, role)?));
+        Ok(Self { meeting, wake, common: Arc::default(), thread: None })
+    }
+
+    pub(super) fn is_begun(&self) -> bool {
+        self.thread.is_some()
+    }
+
+    /// Begins to meet a back end.
+    pub(super) fn begin(&mut self, offer: Offer) -> Result<(), Error> {
+        let (meeting, wake) = (self.meeting.clone(), self.wake.clone());
+        let common = self.common.clone();
+        let started = thread::Builder::new()
+            .name("haul-virtio".into())
+            .spawn(move || meet(&meeting, &wake, &common, &offer));
+        self.thread = Some(started.map_err(|reason| Error::System {
+            attempt: "start a thread for vhost-user's messages",
+            reason,
+            remedy: "raise the limit of processes (ulimit -u)",
+        })?);
+        Ok(())
+    }
+
+    /// The session, if the back end has agreed by now.
+    pub(super) fn take(&mut self) -> Option<Session> {
+        let session = locked(&self.common.result).take()?;
+        self.join();
+        Some(session)
+    }
+
+    /// Ends it, whatever the back end does.
+    pub(super) fn stop(&mut self) {
+        self.common.is_stopped.store(true, Ordering::SeqCst);
+        self.wake.wake();
+        if let Some(socket) = &*locked(&self.common.socket) {
+            // It may be closed already.
+            let _ = socket.shutdown(std::net::Shutdown::Both);
+        }
+        self.join();
+        *locked(&self.common.result) = None;
+    }
+
+    fn join(&mut self) {
+        if let Some(thread) = self.thread.take() {
+            // It ends with a session or without one.
+            let _ = thread.join();
+        }
+        *locked(&self.common.socket) = None;
+    }
+}
+
+impl Drop for Opening {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// Meets back ends until one agrees.
+fn meet(meeting: &Meeting, wake: &Wake, common: &Common, offer: &Offer) {
+    let is_stopped = || common.is_stopped.load(Ordering::SeqCst);
+    while !is_stopped() {
+        let Some(socket) = meeting.wait(wake) else { continue };
+        let Ok(other) = socket.try_clone() else { continue };
+        *locked(&common.socket) = Some(other);
+        if is_stopped() {
+            return;
+        }
+        match agree(socket, offer) {
+            Ok(session) => {
+                *locked(&common.result) = Some(session);
+                return;
+            }
+            Err(_) => wake.pause(RETRY_NS),
+        }
+    }
+}
+
+fn agree(socket: UnixStream, offer: &Offer) -> Result<Session, String> {
+    let text = |error: std::io::Error| error.to_string();
+    socket.set_read_timeout(Some(ANSWER)).map_err(text)?;
+    socket.set_write_timeout(Some(ANSWER)).map_err(text)?;
+    let other = socket.try_clone().map_err(text)?;
+    let mut frontend = Frontend::new(socket, offer.rings.len());
+    let features = frontend.agree(offer.wanted, offer.needed)?;
+    frontend.share(offer.memory.file.as_fd(), offer.memory.region)?;
+    let kicks = frontend.start(&offer.rings, features)?;
+    Ok(Session { frontend, socket: other, features, kicks })
+}

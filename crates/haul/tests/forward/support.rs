@@ -1,0 +1,57 @@
+//! Ports that are connected, and waiting for what has to happen.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use haul::forward::{
+    Mode, Pool, Port, Retry, Running, Settings, Vhost, VhostSettings, Virtio, VirtioSettings,
+};
+use tempfile::TempDir;
+
+/// What a loaded machine may take for what takes milliseconds.
+pub(crate) const LONG: Duration = Duration::from_secs(20);
+
+/// Calls `is_so` until it is.
+pub(crate) fn wait(what: &str, mut is_so: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !is_so() {
+        assert!(start.elapsed() < LONG, "{what}: not within {LONG:?}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// A folder for sockets.
+pub(crate) fn folder() -> TempDir {
+    tempfile::tempdir().unwrap()
+}
+
+pub(crate) fn socket(folder: &TempDir) -> PathBuf {
+    folder.path().join("vm")
+}
+
+/// Settings of workers that share a processor with others.
+pub(crate) fn settings(mode: Mode) -> Settings {
+    Settings {
+        mode,
+        retry: Retry::UntilSent,
+        yields: true,
+        linger: Duration::from_secs(10),
+        ..Settings::default()
+    }
+}
+
+pub(crate) fn vhost(name: &str, path: &Path) -> Vhost {
+    Vhost::open(name, &VhostSettings::new(path)).unwrap().pop().unwrap()
+}
+
+pub(crate) fn virtio(name: &str, path: &Path, is_mergeable: bool) -> Virtio {
+    let settings = VirtioSettings { size: 256, is_mergeable, ..VirtioSettings::new(path) };
+    Virtio::open(name, &settings).unwrap()
+}
+
+/// A guest that sends everything back.
+pub(crate) fn guest(path: &Path, is_mergeable: bool) -> Running {
+    let port = Box::new(virtio("guest", path, is_mergeable));
+    let pool = Pool::new(2048).unwrap();
+    Running::start("guest", [port as Box<dyn Port>], pool, settings(Mode::MacSwap)).unwrap()
+}
