@@ -107,6 +107,25 @@ impl Table {
         self.rows.is_empty()
     }
 
+    /// The table as Markdown has it, without a last line break.
+    pub(crate) fn markdown(&self) -> String {
+        let titles = self.headings.iter().map(|h| h.trim_start_matches('>').to_owned());
+        let rules = self.headings.iter().map(|heading| match heading.starts_with('>') {
+            true => "---:".to_owned(),
+            false => "---".to_owned(),
+        });
+        let columns = self.headings.len();
+        let line = |cells: Vec<String>| {
+            let mut cells: Vec<String> =
+                cells.iter().map(|cell| cell.replace('|', "\\|")).collect();
+            cells.resize(columns, String::new());
+            format!("| {} |", cells.join(" | "))
+        };
+        let head = [line(titles.collect()), line(rules.collect())];
+        let rows = self.rows.iter().filter(|row| !row.is_empty()).cloned().map(line);
+        head.into_iter().chain(rows).collect::<Vec<_>>().join("\n")
+    }
+
     /// The table without a last line break.
     pub(crate) fn text(&self) -> String {
         let titles: Vec<String> =
@@ -198,6 +217,18 @@ mod tests {
             "kernel     ratio  verdict\n\
              avx2         0.9  faster\n\
              rep_movsb  12.25  slower"
+        );
+    }
+
+    #[test]
+    fn markdown_has_a_line_a_row() {
+        let mut table = Table::new(&["kernel", ">ratio"]);
+        table.add(vec!["a|b".into(), "0.9".into()]);
+        table.add(Vec::new());
+        table.add(vec!["c".into()]);
+        assert_eq!(
+            table.markdown(),
+            "| kernel | ratio |\n| --- | ---: |\n| a\\|b | 0.9 |\n| c |  |"
         );
     }
 

@@ -9,9 +9,6 @@ pub enum Error {
     /// Measuring failed: see there.
     #[error(transparent)]
     Measure(#[from] haul_measure::Error),
-    /// A port could not be opened.
-    #[error(transparent)]
-    Forward(#[from] haul::forward::Error),
     /// A DPDK program could not be asked.
     #[error(transparent)]
     Telemetry(#[from] haul::telemetry::Error),
@@ -30,6 +27,9 @@ pub enum Error {
         /// Its own words, with the remedy.
         said: String,
     },
+    /// A port could not be opened.
+    #[error(transparent)]
+    Forward(#[from] haul::forward::Error),
     /// No subject has this name, or it does not run on this processor.
     #[error("cannot measure {name:?} for {function}; this machine has {known}; name some of these")]
     UnknownSubject {
@@ -160,7 +160,9 @@ pub enum Error {
         known: String,
     },
     /// A block that no heap can give.
-    #[error("cannot measure blocks of {asked}; a size is from 1 B to {limit}; name another --size")]
+    #[error(
+        "cannot measure blocks of {asked}; a size is from 1 B to {limit}; name another --sizes"
+    )]
     BlockSize {
         /// What was asked for.
         asked: Bytes,
@@ -265,6 +267,15 @@ pub enum Error {
          and each end wants its own; allow it two (taskset, or the container's cpuset)"
     )]
     OneProcessor {
+        /// How many there are.
+        allowed: usize,
+    },
+    /// A switch and a guest on one processor.
+    #[error(
+        "cannot measure a flow through a guest: this process may run on {allowed} processor, and \
+         switch and guest both poll, each on its own; allow it two (taskset, or the container's cpuset)"
+    )]
+    OneProcessorForwarding {
         /// How many there are.
         allowed: usize,
     },

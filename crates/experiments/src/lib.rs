@@ -14,8 +14,9 @@
 //! - [`copy`]: memcpy, memmove and memset;
 //! - [`heap`]: allocation beside libc, the general heaps and DPDK;
 //! - [`channel`]: bulk transfer between two processes beside pipes, UCX, MPI and iceoryx2;
+//! - [`forward`]: packets through a virtual machine's card beside DPDK's testpmd;
 //! - [`memory`]: what memory itself allows: bandwidth, and the price of a page fault;
-//! - [`pcie`]: what a program moves across PCIe: a running one's bursts, and a modelled NIC's;
+//! - [`pcie`]: what a running program moves across PCIe, and what a modelled NIC does;
 //! - [`sim`]: the simulated server: the paper again, sweeps, other programs.
 
 pub mod channel;
@@ -24,6 +25,7 @@ pub mod copy;
 pub mod drive;
 pub mod error;
 pub mod experiment;
+pub mod forward;
 pub mod heap;
 mod leave_out;
 pub mod memory;

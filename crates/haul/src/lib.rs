@@ -42,6 +42,11 @@ pub mod heap {
     pub use haul_heap::*;
 }
 
+/// The example of the README, so that it stays true.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;
+
 /// The examples of `docs/copy.md`, so that they stay true.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/copy.md")]

@@ -25,6 +25,8 @@ pub(crate) fn command(record: &Record) -> String {
         name::COPY_SIZE => bench(record, &[(key::SIZE_BYTES, "--sizes"), (key::LEVEL, "--level")]),
         name::COPY_TUNE => "haul copy tune".into(),
         name::CHANNEL_TRANSFER => channel_bench(record),
+        name::FORWARD_BURST => "haul forward --port gen --port sink --for 5s".into(),
+        flow if flow.starts_with(name::FORWARD) => forward_pvp(record),
         heap if heap.starts_with(name::HEAP) => heap_bench(record),
         _ => "haul survey".into(),
     }
@@ -49,6 +51,24 @@ pub(crate) fn command_of_all(records: &[&Record]) -> String {
         sizes.iter().map(u64::to_string).collect::<Vec<_>>().join(",")
     };
     command(&(*first).clone().with(key::SIZE_BYTES, sizes))
+}
+
+fn forward_pvp(record: &Record) -> String {
+    let mut command = String::from("haul forward pvp");
+    let flow = record.experiment.trim_start_matches(name::FORWARD);
+    if flow != "pvp" {
+        let _ = write!(command, " --flow {flow}");
+    }
+    let own = [(key::SIZE_BYTES, "--sizes"), (key::GUEST, "--guest"), (key::LAYOUT, "--layout")];
+    options(&mut command, record, &own);
+    if record.subject == "haul" {
+        options(&mut command, record, &[(key::COPY, "--copy")]);
+    }
+    let baseline = record.comparison.as_ref().map_or("", |comparison| &comparison.baseline);
+    if record.subject == "testpmd" || baseline == "testpmd" {
+        command.push_str(" --switch haul,testpmd");
+    }
+    command
 }
 
 fn bench(record: &Record, own: &[(&str, &str)]) -> String {
@@ -80,7 +100,7 @@ fn heap_bench(record: &Record) -> String {
         quoted(record.experiment.trim_start_matches(name::HEAP))
     );
     let own = [
-        (key::SIZE_BYTES, "--size"),
+        (key::SIZE_BYTES, "--sizes"),
         (key::ALIGN_BYTES, "--align"),
         (key::ROUNDS, "--rounds"),
         (key::COUNT, "--count"),
@@ -100,7 +120,7 @@ fn heap_bench(record: &Record) -> String {
 fn channel_bench(record: &Record) -> String {
     let mut command = String::from("haul channel bench");
     let own =
-        [(key::SIZE_BYTES, "--size"), (key::TARGET, "--target"), (key::BUSY_CORE, "--busy-core")];
+        [(key::SIZE_BYTES, "--sizes"), (key::TARGET, "--target"), (key::BUSY_CORE, "--busy-core")];
     options(&mut command, record, &own);
     command + " --json"
 }
@@ -161,7 +181,7 @@ mod tests {
             .with("shared", true);
         assert_eq!(
             command(&growth),
-            "haul heap bench --test growth --size 4096 --align 4096 --rounds 5 --threads 1 --shared --json"
+            "haul heap bench --test growth --sizes 4096 --align 4096 --rounds 5 --threads 1 --shared --json"
         );
         let transfer = Record::new("r", "channel.transfer", "ucx", "cpu", "s/GB")
             .with("target", "warm")
@@ -169,7 +189,7 @@ mod tests {
         let of = |size: u64| transfer.clone().with("size_bytes", size);
         assert_eq!(
             command_of_all(&[&of(64), &of(128)]),
-            "haul channel bench --size 64..128B --target warm --busy-core 1 --json"
+            "haul channel bench --sizes 64..128B --target warm --busy-core 1 --json"
         );
     }
 }

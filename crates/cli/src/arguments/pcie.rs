@@ -2,8 +2,8 @@
 //!
 //! From the bottom up:
 //!
-//! - `sweep`: of `haul pcie sweep`;
-//! - `watch`: of `haul pcie watch`.
+//! - `sweep`: that of `haul pcie sweep`;
+//! - `watch`: that of `haul pcie watch`.
 
 mod sweep;
 pub(crate) mod watch;

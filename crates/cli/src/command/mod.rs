@@ -3,21 +3,27 @@
 //! From the bottom up:
 //!
 //! - `steps`: what measures a list of experiments one after the other;
+//! - `shell`: `haul completions` and `haul man`;
 //! - `doctor`: `haul doctor`;
 //! - `report`: `haul report`;
+//! - `compare`: `haul compare`;
 //! - `copy`: `haul copy`;
 //! - `heap`: `haul heap`;
 //! - `channel`: `haul channel`;
+//! - `forward`: `haul forward`;
 //! - `pcie`: `haul pcie`;
 //! - `sim`: `haul sim`;
 //! - `survey`: `haul survey`.
 
 mod channel;
+mod compare;
 mod copy;
 mod doctor;
+mod forward;
 mod heap;
 mod pcie;
 mod report;
+mod shell;
 mod sim;
 mod steps;
 mod survey;
@@ -56,9 +62,13 @@ pub(crate) fn of(arguments: Arguments) -> Result<Box<dyn Command>, Error> {
     Ok(match arguments.command {
         Verb::Doctor(arguments) => Box::new(doctor::Doctor::new(arguments)),
         Verb::Report(arguments) => Box::new(report::Report::read(arguments)?),
+        Verb::Compare(arguments) => Box::new(compare::Compare::read(arguments)?),
+        Verb::Completions(arguments) => Box::new(shell::Completions::new(arguments)),
+        Verb::Man(arguments) => Box::new(shell::Manual::new(arguments)),
         Verb::Survey(arguments) => Box::new(survey::Survey::new(arguments)),
         Verb::Copy(arguments) => copy::of(arguments)?,
         Verb::Heap(arguments) => heap::of(arguments)?,
+        Verb::Forward(arguments) => forward::of(arguments)?,
         Verb::Pcie(arguments) => pcie::of(arguments)?,
         Verb::Sim(arguments) => sim::of(arguments)?,
         Verb::Channel(arguments) => channel::of(arguments)?,

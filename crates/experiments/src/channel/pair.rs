@@ -1,17 +1,14 @@
 //! Two processes, the two ends, as their run sees them: started, asked, and ended with it.
 
-use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use super::protocol::{Reply, Request, Side, Task, Took};
-use crate::drive::{Children, Conversation, Printed, Program, Silence};
+use crate::drive::{Children, Conversation, Folder, Printed, Program, Silence};
 use crate::error::Error;
 
 /// The longest that a pair takes to start: mpirun takes a second.
@@ -36,10 +33,6 @@ pub struct Launch {
     pub starts_both: bool,
 }
 
-/// A folder of this run's own, removed when it is dropped.
-#[derive(Debug)]
-pub(super) struct Folder(PathBuf);
-
 /// A pair that runs.
 pub(super) struct Pair {
     name: String,
@@ -59,38 +52,6 @@ struct End {
     version: String,
 }
 
-impl Folder {
-    /// A new folder for this user alone, where temporary files go.
-    pub(super) fn new() -> io::Result<Self> {
-        Self::within(&std::env::temp_dir())
-    }
-
-    fn within(parent: &Path) -> io::Result<Self> {
-        static NUMBER: AtomicU32 = AtomicU32::new(0);
-        loop {
-            let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-            let path = parent.join(format!("haul-channel.{}.{number}", std::process::id()));
-            match fs::DirBuilder::new().mode(0o700).create(&path) {
-                Ok(()) => return Ok(Self(path)),
-                // Left by a process of the same number that was killed: its owner's to clean.
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-                Err(error) => return Err(error),
-            }
-        }
-    }
-
-    pub(super) fn path(&self) -> &Path {
-        &self.0
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        // What is left in a folder for temporary files is its owner's to clean.
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
-
 impl Pair {
     /// Starts both ends, on these processors.
     ///
@@ -108,7 +69,7 @@ impl Pair {
             folder: std::env::temp_dir(),
             reason,
         };
-        let folder = Folder::new().map_err(nowhere)?;
+        let folder = Folder::new("channel").map_err(nowhere)?;
         let control = folder.path().join("control");
         let listener = UnixListener::bind(&control).map_err(nowhere)?;
         listener.set_nonblocking(true).map_err(nowhere)?;
@@ -267,22 +228,5 @@ fn greet(stream: UnixStream) -> Result<(Side, End), String> {
     match line.parse() {
         Ok(Reply::Hello(side, version)) => Ok((side, End { conversation, version })),
         _ => Err(format!("it greets with {line:?}")),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_folder_that_is_left_by_a_killed_run_is_passed_over() {
-        let parent = tempfile::tempdir().unwrap();
-        for number in 0..200 {
-            let name = format!("haul-channel.{}.{number}", std::process::id());
-            fs::create_dir(parent.path().join(name)).unwrap();
-        }
-        let folder = Folder::within(parent.path()).unwrap();
-        fs::write(folder.path().join("file"), "").unwrap();
-        assert!(Folder::within(&parent.path().join("absent")).is_err());
     }
 }

@@ -10,8 +10,8 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::{fs, io};
 
-use super::pair::{Folder, Launch};
-use crate::drive::Program;
+use super::pair::Launch;
+use crate::drive::{Folder, Program};
 use crate::error::Error;
 
 /// What every driver in C has in common.
@@ -175,7 +175,7 @@ fn iceoryx2() -> Result<Launch, String> {
 /// A folder with a driver's source.
 fn with_sources(driver: &str) -> Result<Folder, String> {
     let written = || -> io::Result<Folder> {
-        let folder = Folder::new()?;
+        let folder = Folder::new("channel")?;
         fs::write(folder.path().join("driver.h"), DRIVER_H)?;
         fs::write(folder.path().join("driver.c"), driver)?;
         Ok(folder)

@@ -6,13 +6,17 @@
 //!
 //! From the bottom up:
 //!
+//! - `folder`: a folder of a run's own, where processes meet;
 //! - `printed`: what drivers print, told where one fails;
 //! - `conversation`: lines over a socket, with an end to every wait;
-//! - `children`: the processes, from their start to their end.
+//! - `children`: the processes, from their start to their end;
+//! - `terminal`: a program that is used at a terminal.
 
 mod children;
 mod conversation;
+mod folder;
 mod printed;
+mod terminal;
 
 use std::ffi::OsString;
 use std::io::{self, PipeWriter};
@@ -22,7 +26,9 @@ use std::process::Command;
 
 pub(crate) use children::Children;
 pub(crate) use conversation::{Conversation, Silence};
+pub(crate) use folder::Folder;
 pub(crate) use printed::Printed;
+pub(crate) use terminal::Terminal;
 
 /// A program that serves as a driver.
 #[derive(Clone, Debug)]
@@ -51,12 +57,19 @@ impl Program {
     /// How it is started: with nothing of this process's preloaded, and what it prints into
     /// `printed`.
     pub(crate) fn command(&self, printed: &PipeWriter) -> io::Result<Command> {
+        let mut command = self.command_without_printed();
+        command.stderr(printed.try_clone()?);
+        Ok(command)
+    }
+
+    /// The same for whoever takes what it prints in another way.
+    fn command_without_printed(&self) -> Command {
         let mut command = Command::new(&self.path);
         command.args(&self.arguments);
+        command.env_remove("LD_PRELOAD");
         command.envs(self.environment.iter().map(|(name, value)| (name, value)));
-        command.env_remove("LD_PRELOAD").stderr(printed.try_clone()?);
         // Ctrl-C is the run's: it ends with what it has, and its drivers with it.
         command.process_group(0);
-        Ok(command)
+        command
     }
 }

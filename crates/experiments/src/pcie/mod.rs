@@ -1,4 +1,4 @@
-//! What a program moves across PCIe: its bursts, an estimate from them, and counters.
+//! What a running program moves across PCIe: its bursts, an estimate from them, and counters.
 //!
 //! From the bottom up:
 //!

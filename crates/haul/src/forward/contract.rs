@@ -16,6 +16,15 @@ pub enum Link {
     Finished,
 }
 
+/// What a virtual machine's device and its driver have agreed on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Agreement {
+    /// Virtio's feature bits.
+    pub features: u64,
+    /// Descriptors of a ring.
+    pub ring_size: u32,
+}
+
 /// A queue pair of a port, which one worker drives. A port of several queues is opened as several
 /// of these, one for each worker, which know nothing of each other's.
 ///
@@ -62,6 +71,12 @@ pub trait Port: Send {
     /// Nothing new is to come: a generator makes no more packets, a file is read no further. What
     /// the other side has sent already still comes.
     fn quiesce(&mut self) {}
+
+    /// What was agreed on with the other side; `None` without a link, and for what is no virtual
+    /// machine's device.
+    fn agreement(&self) -> Option<Agreement> {
+        None
+    }
 
     /// Called again and again before [`Port::stop`], when nothing more is sent: whether all that
     /// was sent has left. A port that hands packets to the other side by copying them has nothing

@@ -51,7 +51,7 @@ mod user_socket;
 mod vhost;
 mod virtio;
 
-pub use contract::{Link, Port};
+pub use contract::{Agreement, Link, Port};
 pub use copy::{Copier, Copy, Part};
 pub use counters::{Counters, Direction, DropReason};
 pub use error::Error;

@@ -156,6 +156,39 @@ pub const DIRTY_PAGES: &str = "dirty_pages";
 /// Whether the ends trust each other.
 pub const TRUSTED: &str = "trusted";
 
+// The forwarder.
+
+/// Who or what copies between a switch and its guest.
+pub const COPY: &str = "copy";
+/// Which program the guest is.
+pub const GUEST: &str = "guest";
+/// How the rings between switch and guest are laid out.
+pub const LAYOUT: &str = "layout";
+/// Descriptors of a ring.
+pub const RING_SIZE: &str = "ring_size";
+/// What both sides agreed on, as virtio's feature bits, in hexadecimal.
+pub const FEATURES: &str = "features";
+/// The function by which a guest receives.
+pub const GUEST_RX: &str = "guest_rx";
+/// The function by which a guest sends.
+pub const GUEST_TX: &str = "guest_tx";
+/// Which release the guest is of.
+pub const GUEST_VERSION: &str = "guest_version";
+/// Which of a forwarder's ports.
+pub const PORT: &str = "port";
+/// Which of a port's queues.
+pub const QUEUE: &str = "queue";
+/// How many packets a call moved.
+pub const SIZE: &str = "size";
+/// Why packets were dropped.
+pub const REASON: &str = "reason";
+/// Where packets were lost.
+pub const STAGE: &str = "stage";
+/// The share of the rate at zero loss that is offered, in percent.
+pub const LOAD_PERCENT: &str = "load_percent";
+/// Which quantile.
+pub const QUANTILE: &str = "quantile";
+
 // The simulated server.
 
 /// The data of a packet or a transaction.
@@ -217,14 +250,10 @@ pub const WAITS: &str = "waits";
 
 // PCIe.
 
-/// A port of a program.
-pub const PORT: &str = "port";
-/// Its device, as the program names it.
+/// The device of a port, as the program names it.
 pub const DEVICE: &str = "device";
 /// The driver that the program has for it.
 pub const PORT_DRIVER: &str = "port_driver";
-/// A queue of it.
-pub const QUEUE: &str = "queue";
 /// Bursts by their size: `0:5,4:10`.
 pub const BATCHES: &str = "batches";
 /// Bursts, empty ones among them.
@@ -283,7 +312,7 @@ pub const BINDS: &str = "binds";
 pub const INTERFACES: &str = "interfaces";
 /// What is worth changing.
 pub const FINDINGS: &str = "findings";
-/// What an advice changes.
+/// What an advice changes; of a comparison, faster, slower or stayed.
 pub const CHANGE: &str = "change";
 /// How that is done.
 pub const HOW: &str = "how";
@@ -311,3 +340,28 @@ pub const BASIS: &str = "basis";
 pub const TIME: &str = "time";
 /// What a program does for each burst beside forwarding it.
 pub const WORK_NS: &str = "work_ns";
+
+// Two files of records.
+
+/// The experiment whose figure changed.
+pub const OF: &str = "of";
+/// The unit of both figures.
+pub const UNIT: &str = "unit";
+/// The earlier figure.
+pub const OLD: &str = "old";
+/// The later figure.
+pub const NEW: &str = "new";
+/// The run of the earlier figure.
+pub const OLD_RUN: &str = "old_run";
+/// The run of the later figure.
+pub const NEW_RUN: &str = "new_run";
+/// The later over the earlier figure, in time or cost.
+pub const NEW_OVER_OLD: &str = "new_over_old";
+/// Whose change between the two runs is taken out of the ratio.
+pub const BESIDE: &str = "beside";
+/// The lower end of the ratio's interval.
+pub const RATIO_LOW: &str = "ratio_low";
+/// The upper end of the ratio's interval.
+pub const RATIO_HIGH: &str = "ratio_high";
+/// The floors of both runs together, or the least change that counts.
+pub const NOISE: &str = "noise";

@@ -1,5 +1,8 @@
 //! Names of experiments: the part of haul, a full stop, and what is measured.
 
+/// What became of a figure from one file of records to another.
+pub const COMPARE: &str = "compare";
+
 /// Copies of sizes drawn from a distribution.
 pub const COPY_DISTRIBUTION: &str = "copy.distribution";
 /// Copies of one size.
@@ -19,6 +22,8 @@ pub const HEAP_GROWTH: &str = "heap.growth";
 pub const HEAP_LATENCY: &str = "heap.latency";
 /// Blocks of random sizes and lifetimes.
 pub const HEAP_LIFETIMES: &str = "heap.lifetimes";
+/// The heaps that processes share by name.
+pub const HEAP_LIST: &str = "heap.list";
 /// What a heap holds.
 pub const HEAP_MAP: &str = "heap.map";
 /// Growth by blocks of two sizes in turn.
@@ -31,17 +36,34 @@ pub const HEAP_PAIRS: &str = "heap.pairs";
 pub const HEAP_REALLOC: &str = "heap.realloc";
 /// Rounds of allocations, each freed before the next.
 pub const HEAP_REGROW: &str = "heap.regrow";
+/// What a trace of allocations holds.
+pub const HEAP_TRACE: &str = "heap.trace";
 /// Blocks that another thread frees.
 pub const HEAP_REMOTE: &str = "heap.remote";
 /// A recorded history of allocations, replayed.
 pub const HEAP_REPLAY: &str = "heap.replay";
 
+/// Which mechanism a message goes by.
+pub const CHANNEL_EXPLAIN: &str = "channel.explain";
 /// A stream that was received.
 pub const CHANNEL_RECV: &str = "channel.recv";
 /// A stream that was sent.
 pub const CHANNEL_SEND: &str = "channel.send";
 /// Messages between two processes.
 pub const CHANNEL_TRANSFER: &str = "channel.transfer";
+
+/// What the name of every experiment with the forwarder begins with.
+pub const FORWARD: &str = "forward.";
+/// Packets between two ports, by the number that a burst moves.
+pub const FORWARD_BURST: &str = "forward.burst";
+/// Packets from a switch to a guest.
+pub const FORWARD_ENQUEUE: &str = "forward.enqueue";
+/// Packets from a guest to a switch.
+pub const FORWARD_DEQUEUE: &str = "forward.dequeue";
+/// Packets that go round between a switch and a guest.
+pub const FORWARD_LOOPBACK: &str = "forward.loopback";
+/// Packets from a generator through a switch and a guest and back.
+pub const FORWARD_PVP: &str = "forward.pvp";
 
 /// Bytes a second that memory reads, writes and copies.
 pub const MEMORY_BANDWIDTH: &str = "memory.bandwidth";

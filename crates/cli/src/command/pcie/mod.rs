@@ -44,8 +44,8 @@ pub(super) fn of(arguments: Pcie) -> Result<Box<dyn Command>, Error> {
         }
         Pcie::Explain(arguments) => Box::new(explain::Explain::check(*arguments)?),
         Pcie::Estimate(arguments) => Box::new(estimate::Estimate::check(*arguments)?),
-        Pcie::Sweep(arguments) => Box::new(sweep::Sweep::check(*arguments)?),
         Pcie::Watch(arguments) => Box::new(watch::Watch::check(*arguments)?),
+        Pcie::Sweep(arguments) => Box::new(sweep::Sweep::check(*arguments)?),
         Pcie::Bandwidth(arguments) => Box::new(bandwidth::Bandwidth::check(arguments)?),
     })
 }

@@ -15,7 +15,7 @@ use haul_model::Bytes;
 
 use self::plan::{Plan, Resources};
 use super::steps::{OnFailure, Runner};
-use super::{Command, channel, copy, heap, this_machine};
+use super::{Command, channel, copy, forward, heap, this_machine};
 use crate::arguments;
 use crate::error::Error;
 use crate::journal::{Journal, Outputs};
@@ -124,7 +124,9 @@ impl Survey {
     fn plan(&self, resources: &Resources) -> Plan {
         let (heaps, heap_driver) = (heap::installed(), heap::driver());
         let (transports, end_driver) = (channel::transports_of_this_system(), channel::driver());
-        Plan::new(self.quick, resources, (&heaps, &heap_driver), (&transports, &end_driver))
+        let ends = (transports.as_slice(), &end_driver);
+        let forward = forward::driver();
+        Plan::new(self.quick, resources, (&heaps, &heap_driver), ends, &forward)
     }
 
     /// The plan, and what it leaves of what the command promises.
@@ -155,12 +157,13 @@ impl Survey {
                 "{TUNING} is of an earlier survey, whose records are kept as {RECORDS}.old, .old.2 and so on."
             ));
         }
-        let findings = haul_report::findings(journal.lines());
-        let mut lines: Vec<String> = haul_report::shortlist(findings, LINES_MAX - last.len())
+        let verdicts = haul_report::verdicts(journal.lines());
+        let mut lines: Vec<String> = verdicts
             .into_iter()
-            .map(|finding| match finding.action {
-                Some(action) => format!("{} {action}", finding.text),
-                None => finding.text,
+            .take(LINES_MAX - last.len())
+            .map(|verdict| match verdict.action.as_str() {
+                "" | "nothing" => format!("{}: {}.", verdict.question, verdict.text),
+                action => format!("{}: {}. Do: {action}", verdict.question, verdict.text),
             })
             .collect();
         lines.append(&mut last);

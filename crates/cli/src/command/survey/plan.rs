@@ -18,6 +18,7 @@ use haul_experiments::copy::tune::Tune;
 use haul_experiments::copy::{Drawn, Function, Sizes};
 use haul_experiments::drive::Program;
 use haul_experiments::experiment::Time;
+use haul_experiments::forward::{self, Flow, Forwarder, Layout, Source};
 use haul_experiments::heap::{self, Extent as HeapExtent, Found, Shape as Block, Test};
 use haul_experiments::memory::fault::Touch;
 use haul_experiments::memory::{Bandwidth, Extent as Walk, Fault, Operation};
@@ -96,8 +97,8 @@ const FULL: Extent = Extent {
     bandwidth: Walk::FULL,
     fault: Duration::from_millis(1000),
     class: Duration::from_millis(1100),
-    drawn: Duration::from_millis(1300),
-    size: Duration::from_millis(1300),
+    drawn: Duration::from_millis(1200),
+    size: Duration::from_millis(1200),
     octaves: 1,
     size_max_bytes: 256 << 20,
     distributions: &[SERVICE, "packets", "messages", "storage"],
@@ -113,6 +114,11 @@ const FULL: Extent = Extent {
 /// channels stands on those that it left alone. Nothing is planned for it, for at a quiet time it
 /// takes nothing.
 const CHANNEL_TRIES: u32 = 2;
+
+/// Restarts of a flow through a guest, and how long is measured of each: enough for a sentence that
+/// says when it knows no difference. `haul forward pvp` has more.
+const FLOW_RESTARTS: usize = 3;
+const FLOW_WINDOW: Duration = Duration::from_millis(150);
 
 /// When a survey begins no further step, and what its steps are shortened to keep: what the command
 /// promises (30 s, 4 minutes), less what the last step takes on a busy machine and a second for the
@@ -149,10 +155,12 @@ impl Plan {
         resources: &Resources,
         heap: Heaps<'_>,
         channel: Transports<'_>,
+        forward: &Program,
     ) -> Self {
         let mut before = before_tuning(quick, resources);
         before.extend(heaps(quick, resources, heap.0, heap.1));
         before.extend(channels(quick, resources, channel.0, channel.1));
+        before.extend(flow(quick, resources, forward));
         Self { before, tuning: tuning(quick), after: after_tuning(quick, resources, true) }
     }
 
@@ -292,6 +300,31 @@ fn channels(quick: bool, resources: &Resources, subjects: &[Subject], driver: &L
     let large = extent.channel_sizes_large.iter().map(|&size| step(size, false, &few));
     let busy = extent.channel_sizes_busy.iter().map(|&size| step(size, true, &few));
     free.chain(large).chain(busy).collect()
+}
+
+/// The smallest packets through a guest and back, by haul's copy and by libc's; none where switch
+/// and guest have not two processors.
+fn flow(quick: bool, resources: &Resources, driver: &Program) -> Option<Box<dyn Experiment>> {
+    let subject = |copy: &str| forward::Subject { switch: Forwarder::Haul, copy: copy.to_owned() };
+    let bench = forward::Bench {
+        flow: Flow::Pvp,
+        layout: Layout::Split,
+        size_bytes: 64,
+        subjects: ["haul", "libc"].map(subject).into(),
+        guest: Forwarder::Haul,
+        source: Source::Generator,
+        is_huge: false,
+        driver: driver.clone(),
+        left_out: Vec::new(),
+        restarts: (FLOW_RESTARTS, FLOW_RESTARTS),
+        window: FLOW_WINDOW,
+        budget: Duration::ZERO,
+        searches: Vec::new(),
+        latency: false,
+        seed: 1,
+    };
+    let is_measured = !quick && resources.processors >= 2;
+    is_measured.then(|| Box::new(bench) as Box<dyn Experiment>)
 }
 
 /// Whether haul's choice, what it chooses from, or what these are compared with.

@@ -87,7 +87,7 @@ impl Nic {
         if !(FRAME_BYTES_MIN..=ROOM_BYTES).contains(&size) {
             return value("a packet of", format!("{size} B"), "one buffer holds 14 to 2048 B");
         }
-        if settings.rate.is_some_and(|rate| !(rate >= 1.0 && rate <= 1e9)) {
+        if settings.rate.is_some_and(|rate| !(1.0..=1e9).contains(&rate)) {
             let rate = settings.rate.unwrap_or_default();
             return value("a rate of", format!("{rate}/s"), "it is 1 to 1,000,000,000 packets/s");
         }

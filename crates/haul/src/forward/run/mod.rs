@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use super::contract::{Link, Port};
+use super::contract::{Agreement, Link, Port};
 use super::counters::Counters;
 use super::error::Error;
 use super::pool::{BURST_MAX, Pool};
@@ -66,10 +66,14 @@ impl Default for Settings {
 /// What a worker counted.
 #[derive(Clone, Debug, Default)]
 pub struct Snapshot {
+    /// When it was, in nanoseconds of the monotonic clock.
+    pub time_ns: u64,
     /// Each port's name, queue and counters.
     pub ports: Vec<(String, u16, Counters)>,
     /// Whether packets go through each of them.
     pub links: Vec<Link>,
+    /// What each of them agreed on with its other side, the last time that it had one.
+    pub agreements: Vec<Option<Agreement>>,
     /// Cycles of the time stamp counter in rounds that moved packets.
     pub busy_cycles: u64,
     /// Cycles in rounds that found none.

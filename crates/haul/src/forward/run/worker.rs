@@ -201,10 +201,15 @@ impl Worker {
     }
 
     fn publish(&mut self) {
+        self.counts.time_ns = now_ns();
         let ports = self.ports.iter();
         self.counts.ports = ports
             .map(|port| (port.name().to_owned(), port.queue(), port.counters().clone()))
             .collect();
+        self.counts.agreements.resize(self.ports.len(), None);
+        for (last, port) in self.counts.agreements.iter_mut().zip(&self.ports) {
+            *last = port.agreement().or(*last);
+        }
         self.counts.links = self.ports.iter().map(|port| port.link()).collect();
         *self.published.lock().unwrap_or_else(PoisonError::into_inner) = self.counts.clone();
     }

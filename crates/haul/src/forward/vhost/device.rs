@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 use rustix::fd::{AsRawFd, OwnedFd};
 
+use super::super::contract::Agreement;
 use super::super::messages::{Backend, Done, Refused};
 use super::super::ring::features;
 use super::super::ring::split::{self, Split};
@@ -100,6 +101,13 @@ impl Device {
     /// Whether packets go through the ring.
     pub(super) fn is_active(&self, index: usize) -> bool {
         self.is_active[index].load(Ordering::Relaxed)
+    }
+
+    /// What was agreed on, as far as this ring is concerned; `None` where nothing was.
+    pub(super) fn agreement(&self, index: usize) -> Option<Agreement> {
+        let features = locked(&self.agreed).features;
+        let ring_size = locked(&self.rings[index]).size;
+        (features != 0 && ring_size != 0).then_some(Agreement { features, ring_size })
     }
 
     /// Times that a front end was left because of what it did.

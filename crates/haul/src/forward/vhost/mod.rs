@@ -22,7 +22,7 @@ mod enqueue;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::contract::{Link, Port};
+use super::contract::{Agreement, Link, Port};
 use super::copy::{Copier, Copy};
 use super::counters::{Counters, DropReason};
 use super::error::Error;
@@ -186,6 +186,10 @@ impl Port for Vhost {
         let to_guest = self.ring_to_guest();
         let is_up = self.device.is_active(to_guest) && self.device.is_active(to_guest + 1);
         if is_up { Link::Up } else { Link::Down }
+    }
+
+    fn agreement(&self) -> Option<Agreement> {
+        self.device.agreement(self.ring_to_guest())
     }
 
     fn counters(&self) -> &Counters {

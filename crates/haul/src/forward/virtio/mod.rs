@@ -19,7 +19,7 @@ use std::path::PathBuf;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::contract::{Link, Port};
+use super::contract::{Agreement, Link, Port};
 use super::counters::{Counters, DropReason};
 use super::error::Error;
 use super::pool::{Burst, Pool};
@@ -204,6 +204,11 @@ impl Port for Virtio {
 
     fn link(&self) -> Link {
         if self.session.is_some() { Link::Up } else { Link::Down }
+    }
+
+    fn agreement(&self) -> Option<Agreement> {
+        let ring_size = u32::from(self.settings.size);
+        self.features().map(|features| Agreement { features, ring_size })
     }
 
     fn drain(&mut self, pool: &mut Pool) -> bool {

@@ -16,7 +16,8 @@ fn plan(quick: bool, resources: &Resources) -> Plan {
     let heaps = vec![heap; heap::Peer::ALL.len()];
     let subject = Subject { name: "haul:ring".into(), found: None };
     let subjects = vec![subject; SUBJECTS];
-    Plan::new(quick, resources, (&heaps, &heap_driver), (&subjects, &end_driver))
+    let ends = (subjects.as_slice(), &end_driver);
+    Plan::new(quick, resources, (&heaps, &heap_driver), ends, &Program::new("haul"))
 }
 
 /// haul's choice twice, its mechanisms, and three that every system has.
@@ -28,6 +29,15 @@ fn two_ends_want_two_processors() {
     assert!(!alone.before.iter().any(|step| step.name().starts_with("transfer")));
     let plan = plan(true, &resources(2, 64 << 30));
     assert!(plan.before.iter().any(|step| step.name() == "transfer of 1 MiB, warm target"));
+}
+
+#[test]
+fn a_flow_through_a_guest_is_part_of_a_full_survey_with_two_processors() {
+    for (quick, processors, expected) in [(false, 2, true), (false, 1, false), (true, 2, false)] {
+        let plan = plan(quick, &resources(processors, 64 << 30));
+        let is_there = plan.before.iter().any(|step| step.name() == "forward pvp, 64 B");
+        assert_eq!(is_there, expected, "{quick}, {processors}");
+    }
 }
 
 /// Of 30 s and 4 minutes: what is left over is for a machine that is slower than the plan says.

@@ -1,0 +1,182 @@
+//! The command line of `haul forward`.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use haul_experiments::forward::{Flow, Layout};
+use haul_model::Sizes;
+
+/// Forwards packets in bursts between two ports, and counts: packets, bytes, drops by reason, how
+/// many packets each receive and send call moved (empty polls among them), cycles of a packet and
+/// of a poll. One thread polls both ports until --for is over, Ctrl-C comes, or the ports have
+/// nothing more to give; what is under way then arrives first.
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true, arg_required_else_help = true)]
+#[command(
+    after_help = "Example:\n  haul forward --port gen:size=64,rate=1M --port sink --for 5s\n  \
+    haul forward --port gen:size=imix --port vhost:path=/tmp/vm.sock,server --mode mac\n  \
+    haul forward --port virtio:path=/tmp/vm.sock --port sink --for 5s --json\n  \
+    haul forward pvp\n\n\
+    Ports, each with its options behind a colon, comma between:\n  \
+    gen      makes numbered packets, and looks at those that come back: size=64 (or imix, or\n           \
+    60..1514), rate=1M (packets a second; as fast as they go), count=N, flows=N\n  \
+    sink     takes packets, and looks at their numbers: loss, order, latency\n  \
+    null     takes packets; with size=64 gives some too, with no content\n  \
+    vhost    a virtual machine's card, as its hypervisor has it: path=SOCKET, server, copy=haul\n           \
+    (or libc, none, or a kernel of `haul copy list`)\n  \
+    virtio   the same card, as the virtual machine has it: path=SOCKET, server"
+)]
+pub(crate) struct Forward {
+    #[command(subcommand)]
+    pub(crate) command: Option<Verb>,
+    #[command(flatten)]
+    pub(crate) between: Option<Between>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Verb {
+    /// The whole flow through a virtual machine: physical, virtual, physical
+    Pvp(Box<Pvp>),
+    /// One side of a flow for `haul forward pvp`, which starts it
+    #[command(hide = true)]
+    Drive,
+}
+
+/// What is forwarded between which ports.
+#[derive(Debug, Args)]
+pub(crate) struct Between {
+    /// A port, twice; see below
+    #[arg(long, value_name = "PORT", required = true)]
+    pub(crate) port: Vec<String>,
+    /// What is done with each packet: io (nothing), mac (new addresses) or macswap (addresses
+    /// swapped)
+    #[arg(long, value_name = "MODE", default_value = "io", value_parser = ["io", "mac", "macswap"])]
+    pub(crate) mode: String,
+    /// How long [default: until Ctrl-C, or until the ports have nothing more]
+    #[arg(long = "for", value_name = "TIME", value_parser = time)]
+    pub(crate) time: Option<Duration>,
+    /// The most packets that one call moves
+    #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub(crate) burst: u16,
+    /// The processor that polls [default: any]
+    #[arg(long, value_name = "CPU")]
+    pub(crate) cpu: Option<usize>,
+    /// A folder for forward.jsonl (the records) and report.html (the page)
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
+    /// Print each record as one line of JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Sets a whole flow up on this machine, with no traffic generator beside it: a generator and a
+/// switch on one processor, a guest with a virtio card on another. Compares copies in haul's
+/// switch, and haul with DPDK's testpmd, in restarts that are interleaved in one run, for restarts
+/// of one and the same program differ. Says for each size who forwards more, and where packets
+/// were lost.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  haul forward pvp\n  \
+    haul forward pvp --sizes 64 --copy haul,libc --restarts 3 --json\n  \
+    haul forward pvp --switch haul,testpmd --guest testpmd --restarts 15 --out pvp\n  \
+    haul forward pvp --sizes 64 --search ndr --trial 200ms --trial-sum 2s --latency\n\n\
+    testpmd is of Debian's package dpdk-dev. Flows: pvp (generator, switch, guest, switch),\n\
+    enqueue (switch to guest), dequeue (guest to switch), loopback (packets that go round).")]
+pub(crate) struct Pvp {
+    /// The sizes of packets, without the frame check sequence: a list such as 64,1500
+    #[arg(long, value_name = "SIZES", default_value = "64,512,1500")]
+    pub(crate) sizes: Sizes,
+    /// Who copies in haul's switch: haul, libc, none (what no copy can exceed), a kernel of `haul
+    /// copy list`, or a library with a memcpy by its path (./libmine.so); several may be given
+    #[arg(long, value_name = "NAME", default_value = "haul,libc,none", value_delimiter = ',')]
+    pub(crate) copy: Vec<String>,
+    /// The guest: haul or testpmd
+    #[arg(long, value_name = "PROGRAM", default_value = "haul", value_parser = PROGRAMS)]
+    pub(crate) guest: String,
+    /// The switch: haul, testpmd or both
+    #[arg(long, value_name = "PROGRAM", default_value = "haul", value_delimiter = ',', value_parser = PROGRAMS)]
+    pub(crate) switch: Vec<String>,
+    /// Where testpmd is [default: dpdk-testpmd on PATH]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) testpmd: Option<PathBuf>,
+    /// What packets go through: pvp, enqueue, dequeue or loopback
+    #[arg(long, value_name = "FLOW", default_value = "pvp")]
+    pub(crate) flow: Flow,
+    /// How rings are laid out: split (mergeable buffers) or split-vector (none)
+    #[arg(long, value_name = "LAYOUT", default_value = "split")]
+    pub(crate) layout: Layout,
+    /// Where haul's packets come from: gen (each numbered) or null (with no content) [default: gen;
+    /// null beside testpmd, whose source makes no content either]
+    #[arg(long, value_name = "SOURCE", value_parser = ["gen", "null"])]
+    pub(crate) source: Option<String>,
+    /// Restarts of each
+    #[arg(long, value_name = "N", default_value_t = 9, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    pub(crate) restarts: u16,
+    /// How long is measured of each restart
+    #[arg(long = "for", value_name = "TIME", value_parser = time, default_value = "500ms")]
+    pub(crate) time: Duration,
+    /// Looks for the highest loads that hold a goal, by MLRsearch (RFC 9971), with haul as switch:
+    /// ndr (no loss in half of the trials' time), pdr (0.5% there), rfc2544 (no loss at all);
+    /// several may be given
+    #[arg(long, value_name = "GOAL", value_delimiter = ',', value_parser = ["ndr", "pdr", "rfc2544"])]
+    pub(crate) search: Vec<String>,
+    /// How long a trial of a search is [default: 1s; 60s for rfc2544]
+    #[arg(long, value_name = "TIME", value_parser = trial_time, requires = "search")]
+    pub(crate) trial: Option<Duration>,
+    /// How long the trials of one load are together [default: 21s; 60s for rfc2544]
+    #[arg(long, value_name = "TIME", value_parser = time, requires = "search")]
+    pub(crate) trial_sum: Option<Duration>,
+    /// Measures latency at 10, 50 and 90% of the first load that is found, from when each packet was
+    /// due
+    #[arg(long, requires = "search")]
+    pub(crate) latency: bool,
+    /// A folder for forward.jsonl (the records) and report.html (the page)
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
+    /// Print each record as one line of JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+const PROGRAMS: [&str; 2] = ["haul", "testpmd"];
+
+/// `5s`, `500ms`, `2m`, or a number of seconds.
+fn time(text: &str) -> Result<Duration, String> {
+    /// Whoever wants more than a day starts it again.
+    const SECONDS_MAX: f64 = 86_400.0;
+    let units = [("ms", 1e-3), ("s", 1.0), ("m", 60.0), ("", 1.0)];
+    let number = units.into_iter().find_map(|(unit, seconds)| {
+        let number: f64 = text.strip_suffix(unit)?.parse().ok()?;
+        Some(number * seconds)
+    });
+    match number {
+        Some(seconds) if (1e-3..=SECONDS_MAX).contains(&seconds) => {
+            Ok(Duration::from_secs_f64(seconds))
+        }
+        _ => Err("a time is from 1ms to a day, such as 500ms, 5s or 2m".to_owned()),
+    }
+}
+
+/// As [`time`], up to a minute.
+fn trial_time(text: &str) -> Result<Duration, String> {
+    let longest = Duration::from_secs(60);
+    match time(text)? {
+        time if time <= longest => Ok(time),
+        _ => Err("a trial is a minute at most".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_have_units() {
+        for (text, ms) in [("5s", 5000), ("500ms", 500), ("2m", 120_000), ("0.5", 500)] {
+            assert_eq!(time(text), Ok(Duration::from_millis(ms)), "{text}");
+        }
+        for bad in ["", "s", "0", "-1s", "NaN", "inf", "1e9s", "5 s", "0.1ms", "1h"] {
+            assert!(time(bad).is_err(), "{bad}");
+        }
+    }
+}

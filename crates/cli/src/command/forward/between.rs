@@ -1,0 +1,313 @@
+//! `haul forward --port A --port B`: what goes through is shown as it goes, and counted.
+
+use std::io::{self, IsTerminal};
+use std::path::PathBuf;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use haul::forward::{
+    Addresses, DropReason, Link, Mode, Order, Pace, Pool, Running, Settings, Snapshot, Watch,
+};
+use haul_model::experiment::{key, name};
+use haul_model::{Bytes, Record};
+use indicatif::{ProgressBar, ProgressStyle};
+
+use super::spec::Spec;
+use super::{RECORDS, picture, ports};
+use crate::arguments::forward::Between as Arguments;
+use crate::command::{Command, record};
+use crate::error::Error;
+use crate::journal::{Journal, Outputs};
+use crate::stop::{self, STOP};
+use crate::terminal;
+
+/// Buffers: the rings of a guest several times over.
+const PACKETS: u32 = 16_384;
+
+/// How often it is looked whether to stop, and how often a person is shown how it goes.
+const LOOK: Duration = Duration::from_millis(50);
+const SHOW: Duration = Duration::from_millis(500);
+
+/// How long what is under way may take at the end.
+const LINGER: Duration = Duration::from_secs(1);
+
+/// As much as a page and its records take together.
+const ROOM: Bytes = Bytes(4 << 20);
+
+const QUANTILES: [f64; 5] = [0.5, 0.9, 0.99, 0.999, 1.0];
+
+pub(super) struct Between {
+    arguments: Arguments,
+    specs: [Spec; 2],
+    done: Option<Done>,
+}
+
+/// What was counted.
+struct Done {
+    snapshot: Snapshot,
+    seconds: f64,
+    made: Option<u64>,
+    late_ns: Option<(f64, u64)>,
+    /// What came of the packets' numbers, and quantiles of how long they took in nanoseconds.
+    order: Option<(Order, Vec<(f64, f64)>)>,
+}
+
+impl Between {
+    /// # Errors
+    /// Not two ports, or one that cannot be.
+    pub(super) fn check(arguments: Arguments) -> Result<Self, Error> {
+        let parse = |text: &String| {
+            Spec::parse(text).map_err(|reason| Error::Port { port: text.clone(), reason })
+        };
+        let specs: Vec<Spec> = arguments.port.iter().map(parse).collect::<Result<_, _>>()?;
+        let count = specs.len();
+        let specs = <[Spec; 2]>::try_from(specs).map_err(|_| Error::Ports { count })?;
+        Ok(Self { arguments, specs, done: None })
+    }
+
+    fn mode(&self) -> Mode {
+        let Addresses { source, target } = Addresses::default();
+        match self.arguments.mode.as_str() {
+            "mac" => Mode::Mac { source: target, target: source },
+            "macswap" => Mode::MacSwap,
+            _ => Mode::Io,
+        }
+    }
+
+    fn settings(&self) -> Settings {
+        Settings {
+            mode: self.mode(),
+            burst: usize::from(self.arguments.burst),
+            cpu: self.arguments.cpu,
+            linger: LINGER,
+            ..Settings::default()
+        }
+    }
+
+    /// Waits until it is over, and shows how it goes.
+    fn watch(&self, running: &Running, view: &View) {
+        let started = Instant::now();
+        let (mut shown, mut before) = (started, Snapshot::default());
+        let is_time = || self.arguments.time.is_some_and(|time| started.elapsed() >= time);
+        // A port that has given all that it had: what is under way arrives as the worker stops.
+        let is_given = || running.snapshot().links.contains(&Link::Finished);
+        while !STOP.load(Ordering::Relaxed) && !is_time() && !running.is_over() && !is_given() {
+            let left = self
+                .arguments
+                .time
+                .map_or(LOOK, |time| time.saturating_sub(started.elapsed()).min(LOOK));
+            std::thread::sleep(left);
+            if shown.elapsed() >= SHOW {
+                let now = running.snapshot();
+                let seconds = now.time_ns.saturating_sub(before.time_ns) as f64 / 1e9;
+                if before.time_ns > 0 {
+                    view.show(&picture::lines(&before, &now, seconds), started.elapsed());
+                }
+                (shown, before) = (Instant::now(), now);
+            }
+        }
+    }
+}
+
+impl Command for Between {
+    fn outputs(&self) -> Outputs {
+        let Arguments { json, out, .. } = &self.arguments;
+        let folder = out.clone().map(|folder: PathBuf| (folder, RECORDS.to_owned()));
+        Outputs { json: *json, folder, room: ROOM, ..Outputs::default() }
+    }
+
+    fn run(&mut self, journal: &mut Journal) -> Result<(), Error> {
+        stop::watch()?;
+        let pool = Pool::new(PACKETS)?;
+        let names = names(&self.specs);
+        let first = ports::open(&self.specs[0], &names[0])?;
+        let second = ports::open(&self.specs[1], &names[1])?;
+        let paces: Vec<Pace> = [&first, &second].iter().filter_map(|it| it.pace.clone()).collect();
+        let watches: Vec<Watch> =
+            [&first, &second].iter().filter_map(|it| it.watch.clone()).collect();
+        let started = Instant::now();
+        let ports = [first.port, second.port];
+        let running = Running::start("haul-forward", ports, pool, self.settings())?;
+        let view = View::new();
+        self.watch(&running, &view);
+        let seconds = started.elapsed().as_secs_f64();
+        let snapshot = running.stop()?;
+        view.end();
+        let done = Done::of(snapshot, seconds, &paces, &watches);
+        record("forward", done.records(), journal)?;
+        self.done = Some(done);
+        Ok(())
+    }
+
+    fn render(&self, journal: &Journal) -> Result<(), Error> {
+        let Some(done) = &self.done else { return Ok(()) };
+        let page = super::write_page(self.arguments.out.as_deref(), journal)?;
+        let mut text = done.text();
+        if let Some(page) = page {
+            text.push_str(&format!("\n\npage: {} (records: {RECORDS})", page.display()));
+        }
+        if self.arguments.json {
+            terminal::say(&text);
+            return Ok(());
+        }
+        terminal::print(&text)
+    }
+}
+
+/// `gen0` and `sink0`; `gen0` and `gen1`.
+fn names(specs: &[Spec; 2]) -> [String; 2] {
+    let [first, second] = specs.each_ref().map(Spec::kind);
+    [format!("{first}0"), format!("{second}{}", u8::from(first == second))]
+}
+
+/// Where a person sees how it goes: in place on a terminal, nowhere else.
+struct View(ProgressBar);
+
+impl View {
+    fn new() -> Self {
+        let bar = if io::stderr().is_terminal() {
+            ProgressBar::new_spinner()
+        } else {
+            ProgressBar::hidden()
+        };
+        bar.set_style(ProgressStyle::with_template("{msg}").expect("the template is fixed"));
+        Self(bar)
+    }
+
+    fn show(&self, lines: &[String], elapsed: Duration) {
+        let clock = format!("{:.0} s, Ctrl-C ends it", elapsed.as_secs_f64());
+        self.0.set_message(format!("{}\n{clock}", lines.join("\n")));
+        self.0.tick();
+    }
+
+    fn end(&self) {
+        self.0.finish_and_clear();
+    }
+}
+
+impl Done {
+    fn of(snapshot: Snapshot, seconds: f64, paces: &[Pace], watches: &[Watch]) -> Self {
+        let made = (!paces.is_empty()).then(|| paces.iter().map(Pace::made).sum());
+        let late_ns = paces.first().map(|pace| (pace.late_ns_mean(), pace.late_ns_max()));
+        // Of two generators each sees what the other made; of one and a sink, one sees anything.
+        let found = watches.iter().map(Watch::findings).max_by_key(|it| it.sum().unique);
+        let order = found.map(|findings| {
+            let value = |quantile| findings.latency.value_at_quantile(quantile) as f64;
+            (findings.sum(), QUANTILES.map(|quantile| (quantile, value(quantile))).into())
+        });
+        Self { snapshot, seconds, made, late_ns, order }
+    }
+
+    /// Packets that were made, or sent as far as their numbers tell, and did not come.
+    fn lost(&self) -> Option<u64> {
+        let (order, _) = self.order.as_ref().filter(|(order, _)| order.expected > 0)?;
+        Some(self.made.unwrap_or(order.expected).saturating_sub(order.unique))
+    }
+
+    fn records(&self) -> Vec<Record> {
+        let one = |metric: &str, unit: &str, value: f64| {
+            let mut record = Record::new("", name::FORWARD_BURST, "haul", metric, unit)
+                .with(key::VERSION, env!("CARGO_PKG_VERSION"));
+            record.samples = vec![value];
+            record
+        };
+        let mut records = Vec::new();
+        for (port, queue, counters) in &self.snapshot.ports {
+            for (way, direction) in [("rx", &counters.rx), ("tx", &counters.tx)] {
+                let of = |record: Record| {
+                    record
+                        .with(key::PORT, port.as_str())
+                        .with(key::QUEUE, *queue)
+                        .with(key::DIRECTION, way)
+                };
+                for (size, count) in direction.batches.iter().enumerate() {
+                    if *count > 0 {
+                        let record = one("batches", "count", *count as f64);
+                        records.push(of(record).with(key::SIZE, size));
+                    }
+                }
+                records.push(of(one("packets", "packets", direction.packets as f64)));
+                records.push(of(one("bytes", "B", direction.bytes as f64)));
+                let rate = direction.packets as f64 / self.seconds;
+                records.push(of(one("rate", "packets/s", rate)));
+                for reason in DropReason::ALL {
+                    let count = direction.drops_for(reason);
+                    if count > 0 {
+                        let record = one("drops", "packets", count as f64);
+                        records.push(of(record).with(key::REASON, reason.name()));
+                    }
+                }
+            }
+        }
+        let Snapshot { busy_cycles, idle_cycles, wasted_polls, polls, .. } = self.snapshot;
+        let share = |part: u64, whole: u64| part as f64 / whole.max(1) as f64;
+        if self.packets() > 0 {
+            records.push(one("cycles", "cycles/packet", share(busy_cycles, self.packets())));
+        }
+        records.push(one("poll", "cycles/poll", share(busy_cycles + idle_cycles, polls)));
+        records.push(one("wasted_polls", "share", share(wasted_polls, polls)));
+        self.of_numbers(&one, &mut records);
+        records
+    }
+
+    /// What the packets' own numbers say.
+    fn of_numbers(&self, one: &dyn Fn(&str, &str, f64) -> Record, records: &mut Vec<Record>) {
+        if let Some(made) = self.made {
+            records.push(one("made", "packets", made as f64));
+        }
+        if let Some((mean, most)) = self.late_ns {
+            records.push(one("late_mean", "ns", mean));
+            records.push(one("late_max", "ns", most as f64));
+        }
+        let Some(lost) = self.lost() else { return };
+        records.push(one("lost", "packets", lost as f64));
+        let Some((order, latency)) = &self.order else { return };
+        records.push(one("reordered", "packets", order.reordered as f64));
+        records.push(one("duplicates", "packets", order.duplicates as f64));
+        for (quantile, ns) in latency {
+            records.push(one("latency", "ns", *ns).with(key::QUANTILE, *quantile));
+        }
+    }
+
+    /// Packets that came from either port.
+    fn packets(&self) -> u64 {
+        self.snapshot.ports.iter().map(|(.., counters)| counters.rx.packets).sum()
+    }
+
+    fn text(&self) -> String {
+        let Snapshot { busy_cycles, idle_cycles, wasted_polls, polls, .. } = self.snapshot;
+        let mut text = picture::whole(&self.snapshot, self.seconds);
+        let mut line = format!(
+            "\n\n{:.2} s; {} polls, {:.1}% wasted, {:.0} cycles each",
+            self.seconds,
+            polls,
+            100.0 * wasted_polls as f64 / polls.max(1) as f64,
+            (busy_cycles + idle_cycles) as f64 / polls.max(1) as f64,
+        );
+        if self.packets() > 0 {
+            line.push_str(&format!(
+                "; {:.0} cycles a packet",
+                busy_cycles as f64 / self.packets() as f64
+            ));
+        }
+        text.push_str(&line);
+        if let (Some(lost), Some((order, latency))) = (self.lost(), &self.order) {
+            let quantile = |wanted: f64| {
+                latency.iter().find(|(quantile, _)| *quantile == wanted).map_or(0.0, |it| it.1)
+            };
+            text.push_str(&format!(
+                "\nby the packets’ numbers: {} came, {lost} lost, {} out of order, {} twice; latency \
+                 {:.1} us at the median, {:.1} us at 99%",
+                order.unique,
+                order.reordered,
+                order.duplicates,
+                quantile(0.5) / 1e3,
+                quantile(0.99) / 1e3,
+            ));
+        }
+        if self.snapshot.links.contains(&Link::Down) {
+            text.push_str("\na port had nobody at its other side at the end");
+        }
+        text
+    }
+}

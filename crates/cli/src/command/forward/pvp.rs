@@ -1,0 +1,225 @@
+//! `haul forward pvp`: the whole flow through a guest, copies and switches compared.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use haul::forward::Copy;
+use haul::sys::Sys;
+use haul_experiments::Experiment;
+use haul_experiments::drive::Program;
+use haul_experiments::forward::search::Goal;
+use haul_experiments::forward::{Bench, Flow, Forwarder, Source, Subject, Testpmd, is_library};
+use haul_model::experiment::name;
+use haul_model::{Bytes, Record};
+
+use super::{RECORDS, sentences};
+use crate::arguments::forward::Pvp as Arguments;
+use crate::command::Command;
+use crate::command::steps::{self, Steps};
+use crate::error::Error;
+use crate::journal::{Journal, Outputs};
+use crate::terminal;
+
+/// As much as a page and its records take together.
+const ROOM: Bytes = Bytes(4 << 20);
+
+/// The largest packets that both of DPDK's sides take in one buffer.
+const SIZE_OF_DPDK_MAX: u64 = 1514;
+
+/// The shortest and the longest frames, without their check sequence.
+const SIZE_MIN: u64 = 60;
+const SIZE_MAX: u64 = haul::forward::PACKET_BYTES_MAX as u64;
+
+/// Huge pages that DPDK's two sides take, with room to spare.
+const HUGE_PAGES: u64 = 320;
+
+/// Shorter trials than this say little: a scheduler's slice is some milliseconds.
+const TRIAL_SHORT_MIN: Duration = Duration::from_millis(100);
+
+pub(super) struct Pvp {
+    steps: Steps,
+    out: Option<PathBuf>,
+    json: bool,
+}
+
+impl Pvp {
+    /// Resolves every name, looks for testpmd, and lists the steps.
+    ///
+    /// # Errors
+    /// A copy or a size is not possible, or the program that is asked for is not there.
+    pub(super) fn check(arguments: Arguments) -> Result<Self, Error> {
+        let is_asked = |name: &str| arguments.switch.iter().any(|switch| switch == name);
+        let (mut left_out, mut testpmd) = (Vec::new(), None);
+        if is_asked("testpmd") || arguments.guest == "testpmd" {
+            match Testpmd::find(arguments.testpmd.as_deref()) {
+                Ok(found) => testpmd = Some(found),
+                // The others are worth measuring without it, but not with another guest.
+                Err(reason) if arguments.guest != "testpmd" && is_asked("haul") => {
+                    terminal::say(&format!(
+                        "haul: warning: testpmd is left out: {reason}; {}",
+                        Testpmd::REMEDY
+                    ));
+                    left_out.push("testpmd".to_owned());
+                }
+                Err(reason) => return Err(Error::Testpmd { reason }),
+            }
+        }
+        let guest = match &testpmd {
+            Some(found) if arguments.guest == "testpmd" => Forwarder::Testpmd(found.clone()),
+            _ => Forwarder::Haul,
+        };
+        let mut subjects = Vec::new();
+        if is_asked("haul") {
+            subjects.extend(copies(&arguments.copy)?);
+        }
+        if let Some(found) = testpmd.clone().filter(|_| is_asked("testpmd")) {
+            let switch = Forwarder::Testpmd(found);
+            subjects.push(Subject { switch, copy: String::new() });
+        }
+        let beside_dpdk = subjects.iter().any(|subject| subject.switch != Forwarder::Haul);
+        let source = match arguments.source.as_deref() {
+            Some("gen") => Source::Generator,
+            Some(_) => Source::Null,
+            None if beside_dpdk => Source::Null,
+            None => Source::Generator,
+        };
+        let restarts = usize::from(arguments.restarts);
+        let bench = Bench {
+            flow: arguments.flow,
+            layout: arguments.layout,
+            size_bytes: 0,
+            subjects,
+            guest,
+            source,
+            is_huge: huge_pages_free() >= HUGE_PAGES,
+            driver: driver(),
+            left_out,
+            restarts: (restarts, restarts),
+            window: arguments.time,
+            budget: Duration::ZERO,
+            searches: searches(&arguments)?,
+            latency: arguments.latency,
+            seed: 1,
+        };
+        let sizes = checked(&arguments.sizes.0, testpmd.is_some())?;
+        let steps = sizes.into_iter().map(|size| step(&bench, size)).collect();
+        Ok(Self { steps, out: arguments.out, json: arguments.json })
+    }
+}
+
+impl Command for Pvp {
+    fn outputs(&self) -> Outputs {
+        let folder = self.out.clone().map(|folder| (folder, RECORDS.to_owned()));
+        Outputs { json: self.json, folder, room: ROOM, ..Outputs::default() }
+    }
+
+    fn run(&mut self, journal: &mut Journal) -> Result<(), Error> {
+        steps::measure(&mut self.steps, None, journal)
+    }
+
+    fn render(&self, journal: &Journal) -> Result<(), Error> {
+        let records: Vec<&Record> = journal
+            .records()
+            .filter(|record| record.experiment.starts_with(name::FORWARD))
+            .collect();
+        if records.is_empty() {
+            return Ok(());
+        }
+        let page = super::write_page(self.out.as_deref(), journal)?;
+        let mut lines = sentences::of(&records);
+        lines.extend(page.map(|page| format!("page: {} (records: {RECORDS})", page.display())));
+        let text = lines.join("\n");
+        if self.json {
+            terminal::say(&text);
+            return Ok(());
+        }
+        terminal::print(&text)
+    }
+}
+
+/// How this program is started as one side of a flow.
+pub(in crate::command) fn driver() -> Program {
+    steps::this_program(["forward", "drive"])
+}
+
+/// What is looked for, by name.
+///
+/// # Errors
+/// There is nothing whose load could be set.
+fn searches(arguments: &Arguments) -> Result<Vec<(&'static str, Goal)>, Error> {
+    let is_haul = arguments.switch.iter().any(|switch| switch == "haul");
+    let can_search = is_haul && arguments.flow == Flow::Pvp;
+    if !can_search && !arguments.search.is_empty() {
+        let (belongs, remedy) = ("--flow pvp with --switch haul", "name these");
+        return Err(Error::Unused { option: "--search", belongs, remedy });
+    }
+    let goals = arguments.search.iter().filter_map(|name| {
+        let minute = Duration::from_secs(60);
+        let (name, goal) = match name.as_str() {
+            "ndr" => ("ndr", Goal::default()),
+            "pdr" => ("pdr", Goal { loss_ratio: 0.005, ..Goal::default() }),
+            "rfc2544" => (
+                "rfc2544",
+                Goal { exceed_ratio: 0.0, trial: minute, sum: minute, ..Goal::default() },
+            ),
+            _ => return None,
+        };
+        let trial = arguments.trial.unwrap_or(goal.trial);
+        let sum = arguments.trial_sum.unwrap_or(goal.sum).max(trial);
+        let trial_short = (trial / 5).max(TRIAL_SHORT_MIN).min(trial);
+        Some((name, Goal { trial, sum, trial_short, ..goal }))
+    });
+    Ok(goals.collect())
+}
+
+/// Pages of 2 MiB that the kernel's pool has to give.
+fn huge_pages_free() -> u64 {
+    let pools = Sys::new().huge_pages().pools;
+    pools.iter().find(|pool| pool.page_bytes == 2 << 20).map_or(0, |pool| pool.free)
+}
+
+/// One size of a flow.
+fn step(bench: &Bench, size_bytes: usize) -> Box<dyn Experiment> {
+    let mut bench = Bench { size_bytes, ..bench.clone() };
+    bench.budget = bench.time_of(bench.restarts.1);
+    Box::new(bench)
+}
+
+/// haul as switch, with each of these copies.
+///
+/// # Errors
+/// One of them is none.
+fn copies(names: &[String]) -> Result<Vec<Subject>, Error> {
+    let mut subjects: Vec<Subject> = Vec::new();
+    for name in names {
+        let is_there =
+            if is_library(name) { Path::new(name).is_file() } else { Copy::named(name).is_some() };
+        if !is_there {
+            let known: Vec<&str> = Copy::names().collect();
+            return Err(Error::Copy { name: name.clone(), known: known.join(", ") });
+        }
+        let subject = Subject { switch: Forwarder::Haul, copy: name.clone() };
+        if !subjects.contains(&subject) {
+            subjects.push(subject);
+        }
+    }
+    Ok(subjects)
+}
+
+/// Sizes that every side takes.
+///
+/// # Errors
+/// One of them is none.
+fn checked(sizes: &[Bytes], with_dpdk: bool) -> Result<Vec<usize>, Error> {
+    let limit = if with_dpdk { SIZE_OF_DPDK_MAX } else { SIZE_MAX };
+    let mut checked = Vec::new();
+    for size in sizes {
+        if !(SIZE_MIN..=limit).contains(&size.0) {
+            let (least, most) = (Bytes(SIZE_MIN), Bytes(limit));
+            return Err(Error::PacketSize { asked: *size, least, most });
+        }
+        checked.extend(usize::try_from(size.0));
+    }
+    checked.dedup();
+    Ok(checked)
+}

@@ -1,0 +1,188 @@
+//! A plain sentence for each comparison of `haul forward pvp`.
+
+use haul_model::experiment::{key, name};
+use haul_model::units::three_digits;
+use haul_model::{Comparison, Record, Verdict};
+
+/// Fewer restarts give no interval: restarts of one and the same program differ by more than most
+/// of what is compared.
+const RESTARTS_MIN: usize = 3;
+
+/// What the records of the flows say: a line each.
+pub(super) fn of(records: &[&Record]) -> Vec<String> {
+    let rates = records.iter().filter(|record| record.metric == "rate_peak");
+    let mut lines = Vec::new();
+    for record in rates {
+        let Some(median) = record.median() else { continue };
+        let (what, rate) = (what(record), millions(median));
+        let baseline = record.comparison.as_ref().filter(|it| it.baseline != own_name(record));
+        lines.push(match baseline {
+            Some(comparison) if record.samples.len() < RESTARTS_MIN => format!(
+                "{what}: {rate}, {:.2} of {}’s, too few restarts to say more.",
+                comparison.ratio, comparison.baseline
+            ),
+            Some(comparison) => format!("{what}: {rate}, {}.", against(comparison)),
+            None => format!("{what}: {rate}."),
+        });
+    }
+    let goals =
+        [("rate_ndr", "NDR"), ("rate_pdr", "PDR"), ("rate_rfc2544", "throughput by RFC 2544")];
+    for record in records {
+        let goal = goals.iter().find(|(metric, _)| record.metric == *metric);
+        if let Some(((_, goal), rate)) = goal.zip(record.median()) {
+            lines.push(format!("{}: {goal} {}.", what(record), millions(rate)));
+        }
+    }
+    lines.extend(latencies(records));
+    let gains = records.iter().filter(|record| record.metric == "copy_gain");
+    for record in gains.filter(|record| record.samples.len() >= RESTARTS_MIN) {
+        let Some(comparison) = &record.comparison else { continue };
+        let size = size(record);
+        lines.push(match comparison.verdict() {
+            Verdict::NoDifference => format!(
+                "{size}: haul’s copy and libc’s forward alike ({}, the floor is {}).",
+                interval(comparison),
+                percent(comparison.floor)
+            ),
+            _ => format!("{size}: haul’s copy forwards {}.", against(comparison)),
+        });
+    }
+    lines
+}
+
+/// A line for each load at which latency was measured.
+fn latencies(records: &[&Record]) -> Vec<String> {
+    let of = |record: &Record, quantile: &str| {
+        let is_it = |other: &&&Record| {
+            other.metric == "latency"
+                && text(other, key::QUANTILE) == quantile
+                && what(other) == what(record)
+                && text(other, key::LOAD_PERCENT) == text(record, key::LOAD_PERCENT)
+        };
+        records.iter().find(is_it).and_then(|other| other.median())
+    };
+    let medians = records
+        .iter()
+        .filter(|record| record.metric == "latency" && text(record, key::QUANTILE) == "0.5");
+    let line = |record: &&Record| {
+        let us = |quantile: &str| Some(format!("{} us", three_digits(of(record, quantile)? / 1e3)));
+        let load = text(record, key::LOAD_PERCENT);
+        let (half, most) = (us("0.5")?, us("0.99")?);
+        Some(format!(
+            "{} at {load}% of that load: {half} at the median, {most} at 99%.",
+            what(record)
+        ))
+    };
+    medians.filter_map(line).collect()
+}
+
+/// `64 B through haul, its copy by haul`.
+fn what(record: &Record) -> String {
+    let through = match record.experiment.as_str() {
+        name::FORWARD_PVP => "switch, guest and back through",
+        name::FORWARD_ENQUEUE => "to the guest through",
+        name::FORWARD_DEQUEUE => "from the guest through",
+        _ => "round and round through",
+    };
+    let copy = match text(record, key::COPY).as_str() {
+        "none" => ", copying nothing (the ceiling)".to_owned(),
+        "rte_memcpy" => String::new(),
+        copy => format!(" with the copy of {copy}"),
+    };
+    format!("{}, {through} {}{copy}", size(record), record.subject)
+}
+
+/// As the run named it in its comparisons.
+fn own_name(record: &Record) -> String {
+    match record.subject.as_str() {
+        "haul" => text(record, key::COPY),
+        other => other.to_owned(),
+    }
+}
+
+fn against(comparison: &Comparison) -> String {
+    let baseline = match comparison.baseline.as_str() {
+        "libc" => "libc’s copy",
+        other => other,
+    };
+    match comparison.verdict() {
+        Verdict::NoDifference => {
+            format!("no difference from {baseline} ({})", interval(comparison))
+        }
+        Verdict::More => format!(
+            "{} more than {baseline} ({})",
+            percent(comparison.ratio - 1.0),
+            interval(comparison)
+        ),
+        Verdict::Less => format!(
+            "{} less than {baseline} ({})",
+            percent(1.0 - comparison.ratio),
+            interval(comparison)
+        ),
+    }
+}
+
+fn interval(comparison: &Comparison) -> String {
+    format!(
+        "ratio {:.2}, {:.2}-{:.2}",
+        comparison.ratio, comparison.ratio_low, comparison.ratio_high
+    )
+}
+
+fn percent(share: f64) -> String {
+    format!("{:.1}%", 100.0 * share)
+}
+
+fn millions(rate: f64) -> String {
+    format!("{} Mpps", three_digits(rate / 1e6))
+}
+
+fn size(record: &Record) -> String {
+    format!("{} B", text(record, key::SIZE_BYTES))
+}
+
+fn text(record: &Record, name: &str) -> String {
+    record.parameters.get(name).map_or(String::new(), |value| match value.as_str() {
+        Some(text) => text.to_owned(),
+        None => value.to_string(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rate(copy: &str, ratio: f64) -> Record {
+        let mut record = Record::new("r", name::FORWARD_PVP, "haul", "rate_peak", "packets/s")
+            .with(key::SIZE_BYTES, 64)
+            .with(key::COPY, copy);
+        record.samples = vec![12_300_000.0; 3];
+        let (ratio_low, ratio_high, floor) = (ratio - 0.01, ratio + 0.01, 0.02);
+        let baseline = "libc".to_owned();
+        record.comparison = Some(Comparison { baseline, ratio, ratio_low, ratio_high, floor });
+        record
+    }
+
+    #[test]
+    fn every_comparison_is_a_sentence() {
+        let gain = Record { metric: "copy_gain".into(), ..rate("haul", 1.1) };
+        let records = [rate("haul", 1.1), rate("libc", 1.0), rate("none", 0.5), gain];
+        let said = of(&records.iter().collect::<Vec<_>>());
+        assert_eq!(
+            said,
+            [
+                "64 B, switch, guest and back through haul with the copy of haul: 12.3 Mpps, 10.0% \
+                 more than libc’s copy (ratio 1.10, 1.09-1.11).",
+                "64 B, switch, guest and back through haul with the copy of libc: 12.3 Mpps.",
+                "64 B, switch, guest and back through haul, copying nothing (the ceiling): 12.3 \
+                 Mpps, 50.0% less than libc’s copy (ratio 0.50, 0.49-0.51).",
+                "64 B: haul’s copy forwards 10.0% more than libc’s copy (ratio 1.10, 1.09-1.11).",
+            ]
+        );
+        let same = Record { metric: "copy_gain".into(), ..rate("haul", 1.01) };
+        assert!(of(&[&same])[0].contains("forward alike"));
+        let mut few = rate("haul", 1.1);
+        few.samples.pop();
+        assert!(of(&[&few])[0].ends_with("1.10 of libc’s, too few restarts to say more."));
+    }
+}

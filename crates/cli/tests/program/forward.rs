@@ -1,0 +1,393 @@
+//! `haul forward`: between two ports and through a guest, the names that checks rely on, and
+//! everything bad that can be asked of it.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use haul_model::Record;
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::{LIMIT, Ran, finish, haul, run};
+
+/// Records of this metric whose parameters have these values.
+fn of<'a>(records: &'a [Record], metric: &str, values: &[(&str, &str)]) -> Vec<&'a Record> {
+    let has = |record: &Record, (name, value): &(&str, &str)| {
+        let own = record.parameters.get(*name);
+        own.is_some_and(|own| own.as_str().map_or(own.to_string(), str::to_owned) == *value)
+    };
+    let is_it =
+        |record: &&Record| record.metric == metric && values.iter().all(|value| has(record, value));
+    records.iter().filter(is_it).collect()
+}
+
+/// The one of them, and its one sample.
+#[track_caller]
+fn value(records: &[Record], metric: &str, values: &[(&str, &str)]) -> f64 {
+    let found = of(records, metric, values);
+    let [record] = found[..] else { panic!("{metric} {values:?}: {found:#?}") };
+    record.median().unwrap()
+}
+
+fn has_two_processors() -> bool {
+    let processors = haul_measure::sys::affinity().len();
+    if processors < 2 {
+        eprintln!("SKIPPED: a flow through a guest: only one CPU: allow it two");
+    }
+    processors >= 2
+}
+
+fn has_testpmd() -> bool {
+    let folders = std::env::var_os("PATH").unwrap_or_default();
+    let found = std::env::split_paths(&folders).any(|it| it.join("dpdk-testpmd").is_file());
+    if !found {
+        eprintln!(
+            "SKIPPED: a flow through testpmd: no dpdk-testpmd on PATH: apt-get install dpdk-dev"
+        );
+    }
+    found
+}
+
+#[test]
+fn every_packet_between_two_ports_is_counted_by_burst() {
+    let ports = ["--port", "gen:size=64,count=100000", "--port", "sink"];
+    let ran = run(&mut haul(&[&["forward", "--json"][..], &ports].concat())).expect(0);
+    ran.machine();
+    let records = ran.records();
+    assert!(records.iter().all(|it| it.experiment == "forward.burst" && it.subject == "haul"));
+    for (port, direction) in [("gen0", "rx"), ("sink0", "tx")] {
+        let this = [("port", port), ("queue", "0"), ("direction", direction)];
+        assert_eq!(value(&records, "packets", &this), 100_000.0);
+        assert_eq!(value(&records, "bytes", &this), 6_400_000.0);
+        let batches = of(&records, "batches", &this);
+        let sum: f64 = batches
+            .iter()
+            .map(|it| it.median().unwrap() * it.parameters["size"].as_f64().unwrap())
+            .sum();
+        assert_eq!(sum, 100_000.0);
+        assert!(batches.iter().all(|it| it.parameters["size"].as_u64().unwrap() <= 32));
+    }
+    assert_eq!(value(&records, "made", &[]), 100_000.0);
+    for metric in ["lost", "reordered", "duplicates"] {
+        assert_eq!(value(&records, metric, &[]), 0.0);
+    }
+    assert!(value(&records, "latency", &[("quantile", "0.5")]) > 0.0);
+    assert!(of(&records, "drops", &[]).is_empty());
+    ran.says(&["100000 came, 0 lost", "packets of a rx call"]);
+}
+
+#[test]
+fn a_paced_generator_keeps_its_rate() {
+    let ports = ["--port", "gen:size=imix,rate=20k,flows=3", "--port", "sink"];
+    let arguments = [&["forward", "--for", "1s", "--mode", "macswap", "--json"][..], &ports];
+    let records = run(&mut haul(&arguments.concat())).expect(0).records();
+    let made = value(&records, "made", &[]);
+    // Of a second on a machine that others share.
+    assert!((10_000.0..=30_000.0).contains(&made), "{made}");
+    assert_eq!(value(&records, "lost", &[]), 0.0);
+}
+
+#[test]
+fn ctrl_c_at_any_time_ends_it_with_the_right_counts() {
+    for (after_ms, signal) in [(300, Signal::INT), (700, Signal::TERM)] {
+        let mut command = haul(&["forward", "--json", "--port", "gen", "--port", "sink"]);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let child = command.spawn().unwrap();
+        thread::sleep(Duration::from_millis(after_ms));
+        kill_process(pid(&child), signal).unwrap();
+        let ran = finish(child).expect(1);
+        let records = ran.records();
+        let made = value(&records, "made", &[]);
+        assert!(made > 0.0);
+        assert_eq!(value(&records, "packets", &[("port", "sink0"), ("direction", "tx")]), made);
+        assert_eq!(value(&records, "lost", &[]), 0.0);
+    }
+}
+
+fn pid(child: &Child) -> Pid {
+    Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap()
+}
+
+#[test]
+fn a_page_shows_the_histogram() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().to_str().unwrap();
+    let arguments =
+        ["forward", "--port", "null:size=64", "--port", "null", "--for", "200ms", "--out", out];
+    let ran = run(&mut haul(&arguments)).expect(0);
+    assert!(ran.out.contains("null1") && ran.out.contains("report.html"), "{ran:#?}");
+    let page = fs::read_to_string(folder.path().join("report.html")).unwrap();
+    assert!(page.contains("How many packets a call moves") && page.contains("null0 rx, queue 0"));
+    let records = fs::read_to_string(folder.path().join("forward.jsonl")).unwrap();
+    assert!(haul_model::parse(&records).unwrap().len() > 5);
+}
+
+#[test]
+fn what_cannot_be_forwarded_is_said_before_anything_runs() {
+    let long = format!("vhost:path=/tmp/{},server", "x".repeat(200));
+    for (arguments, code, parts) in [
+        (&["--port", "gen"][..], 2, &["1 ports", "--port twice"][..]),
+        (&["--port", "gen", "--port", "sink", "--port", "null"], 2, &["3 ports"]),
+        (&["--port", "eth0", "--port", "sink"], 2, &["no port is \"eth0\"", "gen, sink, null"]),
+        (&["--port", "gen:size=59", "--port", "sink"], 2, &["59 B", "60 to 9216"]),
+        (&["--port", "gen:size=imax", "--port", "sink"], 2, &["gen:size=imax is not possible"]),
+        (&["--port", "gen:rate=2G", "--port", "sink"], 2, &["rate of", "1e9"]),
+        (&["--port", "null:size=9999", "--port", "null"], 2, &["9999 B"]),
+        (&["--port", "vhost", "--port", "null"], 2, &["wants a socket"]),
+        (&["--port", "vhost:path=s,copy=best", "--port", "null"], 2, &["copy", "haul"]),
+        (&["--port", &long, "--port", "null", "--for", "1s"], 1, &["xxx"]),
+        (&["--port", "gen", "--port", "sink", "--burst", "257"], 2, &["257"]),
+        (&["--port", "gen", "--port", "sink", "--for", "0"], 2, &["500ms"]),
+        (&["--port", "gen", "--port", "sink", "--cpu", "100000"], 1, &["processor"]),
+        (&["pvp", "--sizes", "59"], 2, &["59 B", "60 B"]),
+        (&["pvp", "--sizes", "0"], 2, &["0 B"]),
+        (&["pvp", "--copy", "best"], 2, &["\"best\"", "haul, libc, none"]),
+        (&["pvp", "--flow", "circle"], 2, &["loopback"]),
+        (&["pvp", "--layout", "round"], 2, &["split-vector"]),
+        (&["pvp", "--guest", "qemu"], 2, &["testpmd"]),
+        (&["pvp", "--guest", "testpmd", "--testpmd", "/none"], 1, &["/none", "apt-get install"]),
+        (&["pvp", "--search", "best"], 2, &["rfc2544"]),
+        (&["pvp", "--search", "ndr", "--flow", "enqueue"], 2, &["--search", "--flow pvp"]),
+        (&["pvp", "--search", "ndr", "--trial", "2m"], 2, &["a minute"]),
+        (&["pvp", "--latency"], 2, &["--search"]),
+        (&["pvp", "--restarts", "0"], 2, &["1..=1000"]),
+        (&["--port", "gen", "pvp"], 2, &["pvp"]),
+        (&["drive"], 1, &["standard input"]),
+    ] {
+        run(&mut haul(&[&["forward"], arguments].concat())).expect(code).says(parts);
+    }
+}
+
+/// Flows take turns: two of them on two processors would only show each other.
+static TURN: Mutex<()> = Mutex::new(());
+
+/// One short flow; nothing may be left where temporary files go.
+fn pvp(arguments: &[&str]) -> Ran {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let folder = tempfile::tempdir().unwrap();
+    let short = ["forward", "pvp", "--json", "--restarts", "1", "--for", "200ms"];
+    let mut command = haul(&[&short[..], arguments].concat());
+    let ran = run(command.env("TMPDIR", folder.path()));
+    let left: Vec<_> = fs::read_dir(folder.path()).unwrap().collect();
+    assert!(left.is_empty(), "{left:?}");
+    ran
+}
+
+#[test]
+fn a_whole_flow_needs_nothing_installed_and_its_ledger_closes() {
+    if !has_two_processors() {
+        return;
+    }
+    let ran = pvp(&["--sizes", "64,1500", "--copy", "haul,libc,none"]).expect(0);
+    let records = ran.records();
+    for size in ["64", "1500"] {
+        for copy in ["haul", "libc", "none"] {
+            let this =
+                [("size_bytes", size), ("copy", copy), ("guest", "haul"), ("layout", "split")];
+            let found = of(&records, "rate_peak", &this);
+            let [record] = found[..] else { panic!("{this:?}: {found:#?}") };
+            assert_eq!(
+                (record.experiment.as_str(), record.unit.as_str()),
+                ("forward.pvp", "packets/s")
+            );
+            assert!(record.median().unwrap() > 0.0, "{record:#?}");
+            assert_eq!(record.comparison.as_ref().unwrap().baseline, "libc");
+            for receipt in
+                ["version", "guest_version", "guest_rx", "guest_tx", "features", "ring_size"]
+            {
+                assert!(record.parameters.contains_key(receipt), "{receipt}: {record:#?}");
+            }
+            if copy == "none" {
+                // Packets come without their numbers: nothing can be said of them.
+                continue;
+            }
+            let lost = |stage| value(&records, "lost", &[&this[..], &[("stage", stage)]].concat());
+            assert_eq!(lost("unaccounted"), 0.0, "{records:#?}");
+            assert_eq!(lost("switch_in") + lost("switch_out"), 0.0);
+        }
+    }
+    ran.says(&["64 B, switch, guest and back through haul", "Mpps"]);
+}
+
+#[test]
+fn the_other_flows_have_their_rates() {
+    if !has_two_processors() {
+        return;
+    }
+    for flow in ["enqueue", "dequeue", "loopback"] {
+        let records =
+            pvp(&["--sizes", "512", "--copy", "haul", "--flow", flow]).expect(0).records();
+        let found = of(&records, "rate_peak", &[("size_bytes", "512")]);
+        let [record] = found[..] else { panic!("{flow}: {found:#?}") };
+        assert_eq!(record.experiment, format!("forward.{flow}"));
+        assert!(record.median().unwrap() > 0.0, "{record:#?}");
+    }
+}
+
+#[test]
+fn testpmd_is_switch_and_guest() {
+    if !has_two_processors() || !has_testpmd() {
+        return;
+    }
+    let compared = ["--copy", "haul,libc", "--switch", "haul,testpmd", "--guest", "testpmd"];
+    let ran = pvp(&[&["--sizes", "64"][..], &compared].concat()).expect(0);
+    let records = ran.records();
+    let rates = of(&records, "rate_peak", &[("guest", "testpmd"), ("layout", "split")]);
+    assert_eq!(rates.len(), 3, "{rates:#?}");
+    for record in rates {
+        assert!(record.median().unwrap() > 0.0, "{record:#?}");
+        assert_eq!(record.comparison.as_ref().unwrap().baseline, "testpmd");
+        let rx = record.parameters["guest_rx"].as_str().unwrap();
+        assert!(rx.contains("mergeable"), "{rx}");
+        assert!(record.parameters["guest_version"].as_str().unwrap().contains('.'));
+    }
+    assert_eq!(of(&records, "copy_gain", &[]).len(), 1);
+}
+
+#[test]
+fn a_search_finds_a_load_without_loss_and_latency_below_it() {
+    if !has_two_processors() {
+        return;
+    }
+    let search = ["--search", "ndr,pdr", "--trial", "100ms", "--trial-sum", "200ms", "--latency"];
+    let ran = pvp(&[&["--sizes", "64", "--copy", "haul"][..], &search].concat()).expect(0);
+    let records = ran.records();
+    // On a machine that others keep busy no load may be free of loss.
+    for metric in ["rate_ndr", "rate_pdr"] {
+        let found = of(&records, metric, &[("size_bytes", "64"), ("copy", "haul")]);
+        let upper = of(&records, &metric.replace("rate", "upper"), &[]);
+        assert!(found.len() <= 1 && found.len() + upper.len() > 0, "{records:#?}");
+    }
+    if let [ndr] = of(&records, "rate_ndr", &[])[..] {
+        assert!(ndr.median().unwrap() >= 1e4);
+        for load in ["10", "50", "90"] {
+            let this = [("load_percent", load), ("quantile", "0.5")];
+            assert!(value(&records, "latency", &this) > 0.0);
+        }
+    }
+}
+
+#[test]
+fn two_commands_are_a_switch_and_a_guest() {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("vm.sock");
+    let (host, guest) = (
+        format!("vhost:path={},server", socket.display()),
+        format!("virtio:path={}", socket.display()),
+    );
+    let start = |ports: [&str; 2], time: &str| {
+        let mut command = haul(&["forward", "--json", "--for", time]);
+        command.args(["--port", ports[0], "--port", ports[1]]);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.spawn().unwrap()
+    };
+    let switch = start(["gen:rate=10k", &host], "4s");
+    let inside = start([&guest, "sink"], "2s");
+    let inside = finish(inside).expect(0).records();
+    let came = value(&inside, "packets", &[("port", "sink0"), ("direction", "tx")]);
+    assert!(came > 0.0);
+    assert_eq!(value(&inside, "packets", &[("port", "virtio0"), ("direction", "rx")]), came);
+    let outside = finish(switch).expect(0).records();
+    let sent = value(&outside, "packets", &[("port", "vhost0"), ("direction", "tx")]);
+    assert!(sent >= came, "{sent} {came}");
+    // Nobody was there before the guest came, and after it had gone.
+    let this = [("port", "vhost0"), ("direction", "tx"), ("reason", "no_link")];
+    assert!(value(&outside, "drops", &this) > 0.0);
+    assert!(!socket.exists());
+}
+
+#[test]
+fn a_memcpy_of_ones_own_takes_part() {
+    if !has_two_processors() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let (source, library) = (folder.path().join("mine.c"), folder.path().join("libmine.so"));
+    let code = "#include <stddef.h>\n\
+        void *memcpy(void *target, const void *source, size_t length) {\n\
+        void *to = target;\n\
+        __asm__ volatile(\"rep movsb\" : \"+D\"(to), \"+S\"(source), \"+c\"(length) : : \"memory\");\n\
+        return target;\n}\n";
+    if !cfg!(target_arch = "x86_64") {
+        eprintln!("SKIPPED: a memcpy of one's own in a flow: not x86_64: run it there");
+        return;
+    }
+    fs::write(&source, code).unwrap();
+    let mut compiler = Command::new("cc");
+    compiler.args(["-shared", "-fPIC", "-O1", "-o"]).args([&library, &source]);
+    assert!(compiler.status().unwrap().success());
+    let copies = format!("libc,{}", library.display());
+    let records = pvp(&["--sizes", "512", "--copy", &copies]).expect(0).records();
+    let mine = of(&records, "rate_peak", &[("copy", "libmine.so")]);
+    assert_eq!(mine.len(), 1, "{records:#?}");
+    assert!(mine[0].median().unwrap() > 0.0);
+}
+
+#[test]
+fn on_one_processor_a_flow_is_refused() {
+    let mut command = Command::new("taskset");
+    let program = env!("CARGO_BIN_EXE_haul");
+    command.args(["-c", &first_processor(), program, "forward", "pvp", "--sizes", "64"]);
+    let ran = run(&mut command).expect(1);
+    ran.says(&["may run on 1 processor", "each on its own", "taskset"]);
+}
+
+fn first_processor() -> String {
+    haul_measure::sys::affinity().first().unwrap().to_string()
+}
+
+/// Processes that have this folder in their command line or environment.
+fn processes_of(folder: &Path) -> Vec<String> {
+    let needle = folder.to_str().unwrap().as_bytes();
+    let mut found = Vec::new();
+    for process in fs::read_dir("/proc").unwrap().flatten() {
+        let read = |file: &str| fs::read(process.path().join(file)).unwrap_or_default();
+        let is_it = |bytes: Vec<u8>| bytes.windows(needle.len()).any(|part| part == needle);
+        if is_it(read("cmdline")) || is_it(read("environ")) {
+            found.push(String::from_utf8_lossy(&read("cmdline")).into_owned());
+        }
+    }
+    found
+}
+
+#[test]
+fn stopped_or_killed_it_leaves_no_process() {
+    if !has_two_processors() {
+        return;
+    }
+    let is_there = has_testpmd();
+    for (guest, signal) in
+        [("haul", Signal::INT), ("haul", Signal::KILL), ("testpmd", Signal::KILL)]
+    {
+        if guest == "testpmd" && !is_there {
+            continue;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let mut command =
+            haul(&["forward", "pvp", "--sizes", "64", "--for", "60s", "--guest", guest]);
+        command.env("TMPDIR", folder.path());
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let child = command.spawn().unwrap();
+        let pid = pid(&child);
+        thread::sleep(Duration::from_millis(2500));
+        kill_process(pid, signal).unwrap();
+        if signal == Signal::INT {
+            // It looks for Ctrl-C between windows.
+            thread::sleep(Duration::from_millis(100));
+        }
+        let ran = finish(child);
+        assert_ne!(ran.code, Some(0), "{ran:#?}");
+        let started = Instant::now();
+        while !processes_of(folder.path()).is_empty() {
+            assert!(started.elapsed() < LIMIT, "{guest}: {:?}", processes_of(folder.path()));
+            thread::sleep(Duration::from_millis(50));
+        }
+        if signal == Signal::INT {
+            assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+        }
+    }
+}

@@ -1,0 +1,207 @@
+//! A program that is used at a terminal: commands by standard input, what it prints by a terminal
+//! of its own, so that the C library hands on every line at once.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::process::{ChildStdin, Stdio};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::fs::OFlags;
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+
+use super::{Children, Program, Silence};
+
+/// The most that is kept of what a program prints. Who prints more is not understood any more, and
+/// ends by the patience of whoever listens.
+const KEPT_BYTES: usize = 4 << 20;
+
+/// A program that runs at a terminal.
+pub(crate) struct Terminal {
+    children: Children,
+    input: Option<ChildStdin>,
+    process: u32,
+    heard: Arc<Heard>,
+    /// How much of the text was handed out.
+    position: usize,
+}
+
+/// What it has printed.
+#[derive(Default)]
+struct Heard {
+    text: Mutex<Text>,
+    more: Condvar,
+}
+
+#[derive(Default)]
+struct Text {
+    bytes: Vec<u8>,
+    is_over: bool,
+}
+
+impl Terminal {
+    /// Starts it.
+    ///
+    /// # Errors
+    /// It cannot be started, or the system has no terminal.
+    pub(crate) fn start(program: &Program) -> io::Result<Self> {
+        let (reader, writer) = terminal()?;
+        let mut command = program.command_without_printed();
+        command.stdin(Stdio::piped()).stdout(writer.try_clone()?).stderr(writer);
+        let mut child = command.spawn()?;
+        // Its descriptors of the terminal go with it: else reading would not end with the program.
+        drop(command);
+        let (input, process) = (child.stdin.take(), child.id());
+        let mut children = Children::new();
+        children.push(child);
+        let heard = Arc::new(Heard::default());
+        let kept = Arc::clone(&heard);
+        thread::spawn(move || keep(reader, &kept));
+        Ok(Self { children, input, process, heard, position: 0 })
+    }
+
+    /// The number of its process.
+    pub(crate) fn process(&self) -> u32 {
+        self.process
+    }
+
+    /// Says a line.
+    ///
+    /// # Errors
+    /// It has ended.
+    pub(crate) fn say(&mut self, line: &str) -> Result<(), Silence> {
+        let input = self.input.as_mut().ok_or(Silence::Ended)?;
+        Ok(input.write_all(format!("{line}\n").as_bytes())?)
+    }
+
+    /// What it prints from where the last call ended up to this mark, the mark included.
+    ///
+    /// # Errors
+    /// It ended, or did not print the mark in this time.
+    pub(crate) fn hear_until(&mut self, mark: &str, patience: Duration) -> Result<String, Silence> {
+        let started = Instant::now();
+        let mut text = self.heard.lock();
+        loop {
+            let new = &text.bytes[self.position..];
+            let found = new.windows(mark.len()).position(|window| window == mark.as_bytes());
+            if let Some(found) = found {
+                let end = found + mark.len();
+                let heard = String::from_utf8_lossy(&new[..end]).into_owned();
+                self.position += end;
+                return Ok(heard);
+            }
+            let Some(left) = patience.checked_sub(started.elapsed()) else {
+                return Err(Silence::TooLong(patience.as_secs()));
+            };
+            if text.is_over {
+                return Err(Silence::Ended);
+            }
+            let waited = self.heard.more.wait_timeout(text, left);
+            text = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// All that it has printed so far.
+    pub(crate) fn everything(&self) -> String {
+        String::from_utf8_lossy(&self.heard.lock().bytes).into_owned()
+    }
+
+    /// Says the last lines, closes its input, and waits for it to end; after this patience it is
+    /// ended.
+    pub(crate) fn end(&mut self, lines: &[&str], patience: Duration) {
+        for line in lines {
+            // Who has ended needs no word.
+            let _ = self.say(line);
+        }
+        self.input = None;
+        let started = Instant::now();
+        let mut text = self.heard.lock();
+        while let Some(left) = patience.checked_sub(started.elapsed()) {
+            if text.is_over {
+                break;
+            }
+            let waited = self.heard.more.wait_timeout(text, left);
+            text = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        drop(text);
+        self.children.end();
+    }
+}
+
+impl Heard {
+    fn lock(&self) -> MutexGuard<'_, Text> {
+        self.text.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A terminal's two ends: what is printed comes out of the first.
+fn terminal() -> io::Result<(File, File)> {
+    let control = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)?;
+    grantpt(&control)?;
+    unlockpt(&control)?;
+    let name = ptsname(&control, Vec::new())?;
+    let name = name.to_str().map_err(io::Error::other)?;
+    let flags = OFlags::NOCTTY.bits().cast_signed();
+    let end = OpenOptions::new().read(true).write(true).custom_flags(flags).open(name)?;
+    Ok((File::from(control), end))
+}
+
+/// Keeps what is printed until nobody has the terminal any more: reading then fails with EIO.
+fn keep(mut reader: File, heard: &Heard) {
+    let mut bytes = [0; 4096];
+    while let Ok(count @ 1..) = reader.read(&mut bytes) {
+        let mut text = heard.lock();
+        let room = KEPT_BYTES - text.bytes.len();
+        text.bytes.extend_from_slice(&bytes[..count.min(room)]);
+        heard.more.notify_all();
+    }
+    heard.lock().is_over = true;
+    heard.more.notify_all();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn shell(script: &str) -> Terminal {
+        let program = Program::new("/bin/sh").with(vec!["-c".into(), script.into()]);
+        Terminal::start(&program).unwrap()
+    }
+
+    #[test]
+    fn lines_go_in_and_come_out_as_they_are_printed() {
+        let mut echo = shell("test -t 1 && while read line; do echo \"> $line\"; done; echo over");
+        echo.say("one").unwrap();
+        assert_eq!(echo.hear_until("one", 10 * SECOND), Ok("> one".into()));
+        echo.say("two").unwrap();
+        let two = echo.hear_until("two", 10 * SECOND).unwrap();
+        assert!(two.trim_start().starts_with("> two"), "{two:?}");
+        assert_eq!(echo.hear_until("three", SECOND / 100), Err(Silence::TooLong(0)));
+        echo.end(&["last"], 10 * SECOND);
+        assert!(echo.everything().contains("> last"));
+        assert!(echo.everything().trim_end().ends_with("over"), "{:?}", echo.everything());
+        assert_eq!(echo.say("late"), Err(Silence::Ended));
+    }
+
+    #[test]
+    fn who_ends_or_floods_is_found_out() {
+        let mut short = shell("echo gone");
+        assert_eq!(short.hear_until("mark", 10 * SECOND), Err(Silence::Ended));
+        let mut flood = shell("yes | head -c 8000000; echo mark");
+        assert!(flood.hear_until("mark", 10 * SECOND).is_err());
+        assert_eq!(flood.everything().len(), KEPT_BYTES);
+    }
+
+    #[test]
+    fn dropped_it_is_ended() {
+        let endless = shell("sleep 1000");
+        let path = format!("/proc/{}", endless.process());
+        assert!(std::path::Path::new(&path).exists());
+        drop(endless);
+        assert!(!std::path::Path::new(&path).exists());
+    }
+}

@@ -1,0 +1,338 @@
+//! The process that haul forwards in: one side of a flow, which does what it is asked until nobody
+//! talks to it any more. The conversation goes over standard input, a socket.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+use haul::forward::{
+    Copy, Counters, Direction, DropReason, Generator, Link, Mode, Null, Pace, Pool, Port, Running,
+    Settings, Sizes, Snapshot, Traffic, Vhost, VhostSettings, Virtio, VirtioSettings, Watch,
+};
+
+use super::flow::{Flow, Layout};
+use super::gate::{self, Gate, Mailbox, Turn};
+use super::protocol::{Counted, Reply, Side, Source, Start, Task};
+use crate::drive::{Conversation, Silence};
+use crate::error::Error;
+
+/// The thread that forwards.
+const WORKER: &str = "haul-forward";
+
+/// Buffers of a side: the rings' four times over, as DPDK's peers have them.
+const PACKETS: u32 = 16_384;
+
+/// Packets of a loop: as many as `start tx_first 32` of testpmd sends.
+const PACKETS_OF_LOOP: usize = 32 * 32;
+
+/// How long a side waits for the other.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// How often it looks.
+const LOOK_AGAIN: Duration = Duration::from_millis(2);
+
+/// How long packets that are under way may take once no more are made: of the side that ends first,
+/// and of the other, to which nothing comes any more.
+const LINGER: Duration = Duration::from_millis(800);
+const LINGER_OF_LAST: Duration = Duration::from_millis(80);
+
+/// How late the last packet of a trial may be made, and how long nothing has to come until nothing
+/// more is expected.
+const LATE: Duration = Duration::from_millis(50);
+const QUIET: Duration = Duration::from_millis(60);
+
+/// The quantiles of latency that are told.
+const QUANTILES: [f64; 6] = [0.5, 0.9, 0.99, 0.999, 0.9999, 1.0];
+
+/// Serves one conversation on standard input, a Unix socket, until the other side closes it.
+///
+/// # Errors
+/// Standard input is no socket, or breaks off within a line.
+pub fn serve() -> Result<(), Error> {
+    let stream = io::stdin().as_fd().try_clone_to_owned().map(UnixStream::from);
+    let talk = stream.and_then(|stream| {
+        stream.peer_addr()?;
+        converse(stream)
+    });
+    talk.map_err(|reason| Error::Conversation { reason })
+}
+
+fn converse(stream: UnixStream) -> io::Result<()> {
+    let mut run = Conversation::with_run(stream)?;
+    let Some(start) = hear::<Start>(&mut run)? else { return Ok(()) };
+    let mut forwarding = match Forwarding::start(&start) {
+        Ok(forwarding) => forwarding,
+        Err(reason) => return say(&mut run, &Reply::Failed(reason)),
+    };
+    say(&mut run, &Reply::Ready)?;
+    while let Some(task) = hear::<Task>(&mut run)? {
+        let reply = forwarding.perform(&task).unwrap_or_else(Reply::Failed);
+        say(&mut run, &reply)?;
+    }
+    Ok(())
+}
+
+/// The run's next message; `None` where it has closed.
+fn hear<T: serde::de::DeserializeOwned>(run: &mut Conversation) -> io::Result<Option<T>> {
+    match run.hear() {
+        Ok(line) => Ok(Some(serde_json::from_str(&line)?)),
+        Err(Silence::Ended) => Ok(None),
+        Err(silence) => Err(io::Error::other(silence.to_string())),
+    }
+}
+
+fn say(run: &mut Conversation, reply: &Reply) -> io::Result<()> {
+    let text = serde_json::to_string(reply)?;
+    run.say(&text).map_err(|silence| io::Error::other(silence.to_string()))
+}
+
+/// A side that runs.
+struct Forwarding {
+    flow: Flow,
+    side: Side,
+    source: Source,
+    size_bytes: usize,
+    mailbox: Mailbox,
+    running: Option<Running>,
+    /// Where what a generator made and got back is seen.
+    generator: Option<(Pace, Watch)>,
+    is_huge: bool,
+}
+
+impl Forwarding {
+    fn start(start: &Start) -> Result<Self, String> {
+        let flow: Flow = start.flow.parse()?;
+        let layout: Layout = start.layout.parse()?;
+        let said = |error: haul::forward::Error| error.to_string();
+        let pool = Pool::new(PACKETS).map_err(said)?;
+        let is_huge = pool.has_huge_pages();
+        let ring = ring(start, layout)?;
+        let mailbox = Mailbox::default();
+        let gate = Box::new(Gate::new(mailbox.clone()));
+        let is_first_to_end = (start.side == Side::Guest) == (flow == Flow::Dequeue);
+        let settings = Settings {
+            mode: mode(start.side, flow),
+            cpu: Some(start.cpu),
+            linger: if is_first_to_end { LINGER } else { LINGER_OF_LAST },
+            ..Settings::default()
+        };
+        let running = Running::start(WORKER, [gate, ring], pool, settings).map_err(said)?;
+        Ok(Self {
+            flow,
+            side: start.side,
+            source: start.source,
+            size_bytes: start.size_bytes,
+            mailbox,
+            running: Some(running),
+            generator: None,
+            is_huge,
+        })
+    }
+
+    fn perform(&mut self, task: &Task) -> Result<Reply, String> {
+        match task {
+            Task::Await => self.await_link().map(|()| Reply::Done),
+            Task::Go(rate) => self.go(*rate).map(|()| Reply::Done),
+            Task::Count => {
+                let running = self.running.as_ref().ok_or("it has ended")?;
+                if running.is_over() {
+                    return self.halt().and_then(|_| Err("its thread has ended".to_owned()));
+                }
+                Ok(Reply::Counted(self.counted(&running.snapshot())))
+            }
+            Task::Trial { rate, seconds } => self.trial(*rate, *seconds).map(Reply::Counted),
+            Task::Halt => self.halt().map(Reply::Counted),
+        }
+    }
+
+    fn await_link(&self) -> Result<(), String> {
+        let running = self.running.as_ref().ok_or("it has ended")?;
+        let started = Instant::now();
+        while started.elapsed() < PATIENCE {
+            let links = running.snapshot().links;
+            if !links.is_empty() && links.iter().all(|link| *link == Link::Up) {
+                return Ok(());
+            }
+            std::thread::sleep(LOOK_AGAIN);
+        }
+        Err(format!("the other side has not come within {} s", PATIENCE.as_secs()))
+    }
+
+    /// Opens the gate.
+    fn go(&mut self, rate: Option<f64>) -> Result<(), String> {
+        let makes = match self.side {
+            Side::Switch => matches!(self.flow, Flow::Pvp | Flow::Enqueue),
+            Side::Guest => self.flow == Flow::Dequeue,
+        };
+        let turns = match (self.side, self.flow) {
+            (Side::Switch, Flow::Loopback) => Some(PACKETS_OF_LOOP),
+            (Side::Guest, Flow::Pvp | Flow::Loopback) => Some(0),
+            _ => None,
+        };
+        let port: Box<dyn Port> = match turns {
+            Some(packets) => Box::new(Turn::new(packets, self.size_bytes)),
+            None if !makes => Box::new(Null::new(gate::NAME)),
+            None if self.source == Source::Null => {
+                Box::new(Null::source(gate::NAME, self.size_bytes))
+            }
+            None => {
+                let sizes = Sizes::Fixed(self.size_bytes);
+                let traffic = Traffic { sizes, rate, ..Traffic::default() };
+                let made = Generator::new(gate::NAME, &traffic);
+                let generator = made.map_err(|error| error.to_string())?;
+                self.generator = Some((generator.pace(), generator.watch()));
+                Box::new(generator)
+            }
+        };
+        self.open(port)
+    }
+
+    /// Puts this port in the place of the one before it.
+    fn open(&self, port: Box<dyn Port>) -> Result<(), String> {
+        self.mailbox.post(port);
+        let started = Instant::now();
+        while !self.mailbox.is_taken() {
+            if started.elapsed() > PATIENCE {
+                return Err("its thread does not come to open the gate".to_owned());
+            }
+            std::thread::sleep(LOOK_AGAIN);
+        }
+        Ok(())
+    }
+
+    /// Offers a load, and says what came of it. Packets that were not made in time count as lost: the
+    /// load was not offered.
+    fn trial(&mut self, rate: f64, seconds: f64) -> Result<Counted, String> {
+        let time = Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())?;
+        let packets = (rate * seconds).round().max(1.0) as u64;
+        let sizes = Sizes::Fixed(self.size_bytes);
+        let traffic =
+            Traffic { sizes, rate: Some(rate), packets: Some(packets), ..Traffic::default() };
+        let made = Generator::new(gate::NAME, &traffic);
+        let generator = made.map_err(|error| error.to_string())?;
+        let (pace, watch) = (generator.pace(), generator.watch());
+        self.open(Box::new(generator))?;
+        let started = Instant::now();
+        let too_late = time + time / 20 + LATE;
+        while pace.made() < packets && started.elapsed() < too_late {
+            std::thread::sleep(LOOK_AGAIN);
+        }
+        let (mut came, mut since) = (watch.findings().sum().unique, Instant::now());
+        while came < packets && since.elapsed() < QUIET {
+            std::thread::sleep(LOOK_AGAIN);
+            let now = watch.findings().sum().unique;
+            if now > came {
+                (came, since) = (now, Instant::now());
+            }
+        }
+        let made = pace.made();
+        self.open(Box::new(Null::new(gate::NAME)))?;
+        let findings = watch.findings();
+        let value = |quantile| findings.latency.value_at_quantile(quantile) as f64;
+        Ok(Counted {
+            made: packets,
+            unsent: packets - made.min(packets),
+            returned: came,
+            missing: packets - came.min(packets),
+            reordered: findings.sum().reordered,
+            latency_ns: QUANTILES.map(|quantile| (quantile, value(quantile))).into(),
+            ..Counted::default()
+        })
+    }
+
+    fn halt(&mut self) -> Result<Counted, String> {
+        let running = self.running.take().ok_or("it has ended")?;
+        let snapshot = running.stop().map_err(|error| error.to_string())?;
+        Ok(self.counted(&snapshot))
+    }
+
+    fn counted(&self, snapshot: &Snapshot) -> Counted {
+        let of = |is_meant: &dyn Fn(&str) -> bool| {
+            let found = snapshot.ports.iter().find(|(name, ..)| is_meant(name));
+            found.map(|(.., counters)| counters.clone()).unwrap_or_default()
+        };
+        let source: Counters = of(&|name| name == gate::NAME);
+        let ring: Counters = of(&|name| name != gate::NAME);
+        let packets = ring.rx.packets.max(1) as f64;
+        let mut counted = Counted {
+            time_ns: snapshot.time_ns,
+            made: source.rx.packets,
+            rx_packets: ring.rx.packets,
+            tx_packets: ring.tx.packets,
+            returned: source.tx.packets,
+            missing: source.rx.packets.saturating_sub(source.tx.packets),
+            rx_batches: trimmed(&ring.rx.batches),
+            cycles_per_packet: snapshot.busy_cycles as f64 / packets,
+            page_bytes: if self.is_huge { 2 << 20 } else { 4 << 10 },
+            ..Counted::default()
+        };
+        if let Some(agreement) = snapshot.agreements.iter().flatten().next() {
+            counted.features = agreement.features;
+            counted.ring_size = agreement.ring_size;
+        }
+        if let Some((pace, watch)) = &self.generator {
+            let findings = watch.findings();
+            let order = findings.sum();
+            counted.made = pace.made();
+            counted.missing = pace.made().saturating_sub(order.unique);
+            counted.reordered = order.reordered;
+            let value = |quantile| findings.latency.value_at_quantile(quantile) as f64;
+            counted.latency_ns = QUANTILES.map(|quantile| (quantile, value(quantile))).into();
+        }
+        for (name, queue, counters) in &snapshot.ports {
+            debug_assert_eq!(*queue, 0, "{name}");
+            for (way, direction) in [("rx", &counters.rx), ("tx", &counters.tx)] {
+                add_drops(&format!("{name}.{way}"), direction, &mut counted);
+            }
+        }
+        counted
+    }
+}
+
+/// The ring between switch and guest, from this side.
+fn ring(start: &Start, layout: Layout) -> Result<Box<dyn Port>, String> {
+    match start.side {
+        Side::Switch => {
+            let copy = Copy::named(&start.copy);
+            let copy = copy.ok_or_else(|| format!("no copy is {:?}", start.copy))?;
+            let is_mergeable = layout.is_mergeable();
+            let settings =
+                VhostSettings { copy, is_mergeable, ..VhostSettings::new(&start.socket) };
+            let queues = Vhost::open("vhost", &settings).map_err(|error| error.to_string())?;
+            queues.into_iter().next().map(|it| Box::new(it) as _).ok_or("it has no queue".into())
+        }
+        Side::Guest => {
+            let is_mergeable = layout.is_mergeable();
+            let settings = VirtioSettings { is_mergeable, ..VirtioSettings::new(&start.socket) };
+            let port = Virtio::open("virtio", &settings).map_err(|error| error.to_string())?;
+            Ok(Box::new(port))
+        }
+    }
+}
+
+fn add_drops(of: &str, direction: &Direction, counted: &mut Counted) {
+    for reason in DropReason::ALL {
+        let count = direction.drops_for(reason);
+        if count > 0 {
+            counted.drops.insert(format!("{of}.{}", reason.name()), count);
+        }
+    }
+}
+
+/// Without the sizes that no burst can have.
+fn trimmed(batches: &[u64]) -> Vec<u64> {
+    let last = batches.iter().rposition(|count| *count > 0);
+    batches[..last.map_or(0, |last| last + 1)].to_vec()
+}
+
+/// A guest gives packets on under other addresses, as testpmd's mode `mac` does.
+fn mode(side: Side, flow: Flow) -> Mode {
+    match (side, flow) {
+        (Side::Guest, Flow::Pvp | Flow::Loopback) => {
+            let (source, target) = ([0x02, 0, 0, 0, 0, 0x10], [0x02, 0, 0, 0, 0, 0x11]);
+            Mode::Mac { source, target }
+        }
+        _ => Mode::Io,
+    }
+}

@@ -1,0 +1,113 @@
+//! What packets go through, and how the rings between switch and guest are laid out.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// Where packets come from, and which way they go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flow {
+    /// Generator, switch, guest, switch, sink: physical, virtual, physical.
+    Pvp,
+    /// The switch makes packets, and the guest drops them.
+    Enqueue,
+    /// The guest makes packets, and the switch drops them.
+    Dequeue,
+    /// A fixed number of packets goes round between switch and guest.
+    Loopback,
+}
+
+impl Flow {
+    /// All flows.
+    pub const ALL: [Self; 4] = [Self::Pvp, Self::Enqueue, Self::Dequeue, Self::Loopback];
+
+    /// Its name in commands, and behind `forward.` in records.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Pvp => "pvp",
+            Self::Enqueue => "enqueue",
+            Self::Dequeue => "dequeue",
+            Self::Loopback => "loopback",
+        }
+    }
+}
+
+impl fmt::Display for Flow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Flow {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        Self::ALL.into_iter().find(|flow| flow.name() == text).ok_or_else(|| {
+            format!("no flow is {text:?}; the flows are pvp, enqueue, dequeue and loopback")
+        })
+    }
+}
+
+/// How a ring is laid out, as far as switch and guest agree on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Layout {
+    /// Split rings, mergeable buffers: what most guests have.
+    Split,
+    /// Split rings without mergeable buffers: DPDK's guest then receives by vector instructions.
+    SplitVector,
+}
+
+impl Layout {
+    /// All layouts.
+    pub const ALL: [Self; 2] = [Self::Split, Self::SplitVector];
+
+    /// Its name in commands and records.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Split => "split",
+            Self::SplitVector => "split-vector",
+        }
+    }
+
+    /// Whether a packet may take several buffers.
+    #[must_use]
+    pub fn is_mergeable(self) -> bool {
+        self == Self::Split
+    }
+}
+
+impl fmt::Display for Layout {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Layout {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let found = Self::ALL.into_iter().find(|layout| layout.name() == text);
+        found.ok_or_else(|| {
+            let names = Self::ALL.map(Self::name).join(", ");
+            format!("no layout is {text:?}; the layouts are {names}")
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_read_back() {
+        for flow in Flow::ALL {
+            assert_eq!(flow.to_string().parse(), Ok(flow));
+        }
+        for layout in Layout::ALL {
+            assert_eq!(layout.to_string().parse(), Ok(layout));
+        }
+        assert!("circle".parse::<Flow>().unwrap_err().contains("loopback"));
+        assert!("round".parse::<Layout>().unwrap_err().contains("split-vector"));
+    }
+}

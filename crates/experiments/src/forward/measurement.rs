@@ -1,0 +1,44 @@
+//! A flow as an experiment: its restarts, then its records.
+
+use std::time::Duration;
+
+use haul::sys::Sys;
+use haul_measure::Caches;
+use haul_measure::disturbance::Watch;
+
+use super::bench::Bench;
+use super::records;
+use super::run::Run;
+use super::throughput;
+use crate::context::Context;
+use crate::error::Error;
+use crate::experiment::Experiment;
+
+impl Experiment for Bench {
+    fn name(&self) -> String {
+        format!("forward {}, {} B", self.flow, self.size_bytes)
+    }
+
+    fn budget(&self) -> Duration {
+        self.budget
+    }
+
+    fn set_budget(&mut self, budget: Duration) {
+        self.budget = budget;
+    }
+
+    /// The restarts that are made whatever the budget.
+    fn beside(&self, _caches: &Caches) -> Duration {
+        self.time_of(self.restarts.0).saturating_sub(self.budget)
+    }
+
+    fn measure(&self, context: &mut Context<'_>) -> Result<(), Error> {
+        let mut run = Run::new(self, context)?;
+        let mut watch = Watch::start(Sys::new());
+        let ended = run.repeat(&mut watch, context);
+        // What was measured before it ended holds.
+        records::emit(&run, &watch.finish(), context);
+        ended?;
+        throughput::measure(&run, &watch, context)
+    }
+}

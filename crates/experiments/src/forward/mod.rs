@@ -1,0 +1,40 @@
+//! Packets through a virtual machine's network card: haul's forwarder beside DPDK's testpmd, all
+//! restarted and interleaved in one run.
+//!
+//! From the bottom up:
+//!
+//! - [`flow`]: what packets go through;
+//! - [`protocol`]: what a run and haul's own processes say to each other;
+//! - [`testpmd`]: DPDK's testpmd as switch and as guest;
+//! - `gate`: the end of a flow that packets come from or go to;
+//! - [`driver`]: the process that haul forwards in;
+//! - [`search`]: the highest load without loss;
+//! - `waits`: whether a thread that polls had its processor for itself;
+//! - [`sides`]: the two sides of a flow, whichever program each is;
+//! - [`ledger`]: where packets were lost;
+//! - [`mod@bench`]: what is measured;
+//! - `run`: restarts of every subject in turn;
+//! - `records`: from restarts to records;
+//! - `throughput`: the highest loads that hold a goal, and latency below them;
+//! - `measurement`: a flow as an experiment.
+
+pub mod bench;
+pub mod driver;
+pub mod flow;
+mod gate;
+pub mod ledger;
+mod measurement;
+pub mod protocol;
+mod records;
+mod run;
+pub mod search;
+pub mod sides;
+pub mod testpmd;
+mod throughput;
+mod waits;
+
+pub use bench::{Bench, Subject};
+pub use flow::{Flow, Layout};
+pub use protocol::Source;
+pub use sides::{Forwarder, is_library};
+pub use testpmd::Testpmd;

@@ -1,0 +1,192 @@
+//! From the restarts of a run to its records: rates and their ratios, where packets were lost, how
+//! many a burst moved, and the receipt of it all.
+
+use haul_measure::disturbance::Noticed;
+use haul_measure::rounds::{self, Evaluation};
+use haul_model::Record;
+use haul_model::experiment::{key, name};
+
+use super::flow::Flow;
+use super::ledger::{Ledger, STAGES};
+use super::run::{Entrant, Run, Sample};
+use super::sides::Forwarder;
+use crate::context::Context;
+use crate::remarks::Remarks;
+
+const RATE: &str = "rate_peak";
+const RATE_UNIT: &str = "packets/s";
+
+/// What haul's copy gains over libc's, in the same flow.
+const GAIN: &str = "copy_gain";
+
+/// Emits what the run found.
+pub(super) fn emit(run: &Run<'_>, noticed: &Noticed, context: &mut Context<'_>) {
+    let bench = run.bench;
+    let count = bench.subjects.len();
+    let baseline = bench.baseline();
+    // Whoever has samples, in the order of the subjects, and the baseline once more.
+    let has_samples = |index: &usize| !run.entrants[*index].samples.is_empty();
+    let present: Vec<usize> = (0..count).filter(has_samples).collect();
+    let Some(place) = present.iter().position(|&index| index == baseline) else { return };
+    let evaluation = evaluate(run, &present, place, count);
+    let mut remarks = Remarks::new(&[], noticed);
+    let all = present.iter().chain([&count]).flat_map(|&index| &run.entrants[index].samples);
+    let (hit, restarts) = all.fold((0, 0), |(hit, all), it| (hit + usize::from(it.hit), all + 1));
+    if hit > 0 {
+        remarks.add(format!("others took a forwarder’s processor in {hit} of {restarts} restarts"));
+    }
+    for (place, &index) in present.iter().enumerate() {
+        let entrant = &run.entrants[index];
+        let all =
+            whole(run, entrant, &remarks).with(key::ROUNDS_DISCARDED, evaluation.rounds_discarded);
+        let mut record = of(&all, RATE, RATE_UNIT);
+        record.samples.clone_from(&evaluation.series[place]);
+        record.comparison.clone_from(&evaluation.comparisons[place]);
+        context.emit(record);
+        if entrant.subject.switch == Forwarder::Haul {
+            emit_losses(&all, entrant, bench.flow, context);
+            emit_batches(&all, entrant, context);
+        }
+    }
+    emit_gain(run, &remarks, context);
+}
+
+/// The restarts of those who are present, against one of them and its second series.
+fn evaluate(run: &Run<'_>, present: &[usize], place: usize, again: usize) -> Evaluation {
+    let names: Vec<String> =
+        present.iter().map(|&index| run.entrants[index].subject.name().to_owned()).collect();
+    let mut entrants = present.to_vec();
+    entrants.push(again);
+    rounds::evaluate(&run.rounds(&entrants), &names, place, run.bench.seed)
+}
+
+/// Haul's copy against libc's: both in haul's switch, so that nothing differs but the copy.
+fn emit_gain(run: &Run<'_>, remarks: &Remarks, context: &mut Context<'_>) {
+    let bench = run.bench;
+    let named = |name: &str| bench.subjects.iter().position(|subject| subject.name() == name);
+    let (Some(haul), Some(libc)) = (named("haul"), named("libc")) else { return };
+    let Some(again) = bench.again().iter().position(|&index| index == libc) else { return };
+    let evaluation = evaluate(run, &[haul, libc], 1, bench.subjects.len() + again);
+    let [own, others, _] = evaluation.series.as_slice() else { return };
+    if own.is_empty() {
+        return;
+    }
+    let mut record = of(&whole(run, &run.entrants[haul], remarks), GAIN, "ratio");
+    record.samples = own.iter().zip(others).map(|(own, other)| own / other).collect();
+    record.comparison = evaluation.comparisons[0].clone();
+    context.emit(record);
+}
+
+/// A record of the same subject and parameters, of another quantity.
+pub(super) fn of(whole: &Record, metric: &str, unit: &str) -> Record {
+    Record { metric: metric.to_owned(), unit: unit.to_owned(), ..whole.clone() }
+}
+
+/// A record without a quantity: the subject, what was measured, and its receipt.
+pub(super) fn whole(run: &Run<'_>, entrant: &Entrant<'_>, remarks: &Remarks) -> Record {
+    let bench = run.bench;
+    let subject = entrant.subject.switch.name();
+    let mut record = Record::new("", experiment(bench.flow), subject, "", "")
+        .with(key::SIZE_BYTES, bench.size_bytes)
+        .with(key::GUEST, bench.guest.name())
+        .with(key::LAYOUT, bench.layout.name());
+    let is_haul = entrant.subject.switch == Forwarder::Haul;
+    let copy = if is_haul { entrant.subject.copy.as_str() } else { "rte_memcpy" };
+    let source = if is_haul { bench.source.name() } else { "net_null" };
+    record = record.with(key::COPY, copy.rsplit('/').next().unwrap_or(copy));
+    if bench.flow == Flow::Pvp {
+        record = record.with(key::TRAFFIC, source);
+    }
+    if !bench.left_out.is_empty() {
+        record = record.with(key::LEFT_OUT, bench.left_out.join(", "));
+    }
+    if let Some(sample) = entrant.samples.last() {
+        record = with_receipt(record, sample);
+    }
+    let page_bytes = entrant.samples.last().map_or(0, |sample| sample.switch.page_bytes);
+    let page_bytes = match page_bytes {
+        0 if bench.is_huge => 2 << 20,
+        0 => 4 << 10,
+        bytes => bytes,
+    };
+    remarks.on(record.with(key::PAGE_BYTES, page_bytes))
+}
+
+/// What both sides said of themselves in one of the restarts: it is the same in all.
+fn with_receipt(mut record: Record, sample: &Sample) -> Record {
+    let (switch, guest) = &sample.receipts;
+    for (name, value) in [
+        (key::VERSION, &switch.version),
+        (key::GUEST_VERSION, &guest.version),
+        (key::GUEST_RX, &guest.rx_path),
+        (key::GUEST_TX, &guest.tx_path),
+    ] {
+        if let Some(value) = value {
+            record = record.with(name, value.as_str());
+        }
+    }
+    let counted = [sample.switch.features, sample.guest.features];
+    let counted = counted.into_iter().find(|features| *features != 0);
+    let features = switch.features.or(guest.features).or(counted);
+    if let Some(features) = features {
+        record = record.with(key::FEATURES, format!("{features:#x}"));
+    }
+    let ring = sample.switch.ring_size.max(sample.guest.ring_size);
+    record.with(key::RING_SIZE, if ring > 0 { ring } else { 1024 })
+}
+
+/// Where packets were lost, restart by restart: of a flow through both sides.
+fn emit_losses(all: &Record, entrant: &Entrant<'_>, flow: Flow, context: &mut Context<'_>) {
+    if flow != Flow::Pvp {
+        return;
+    }
+    let ledgers: Vec<Vec<f64>> = entrant
+        .samples
+        .iter()
+        .map(|sample| Ledger::of(&sample.switch).rows().map(|(_, count)| count).collect())
+        .collect();
+    for (place, stage) in STAGES.into_iter().enumerate() {
+        let mut record = of(all, "lost", "packets").with(key::STAGE, stage);
+        record.samples = ledgers.iter().map(|ledger| ledger[place]).collect();
+        context.emit(record);
+    }
+    let mut record = of(all, "made", "packets");
+    record.samples = entrant.samples.iter().map(|sample| sample.switch.made as f64).collect();
+    context.emit(record);
+}
+
+/// How many packets a receive call at the ring moved, of all restarts together.
+fn emit_batches(all: &Record, entrant: &Entrant<'_>, context: &mut Context<'_>) {
+    let mut sums: Vec<u64> = Vec::new();
+    for sample in &entrant.samples {
+        sums.resize(sums.len().max(sample.switch.rx_batches.len()), 0);
+        let pairs = sums.iter_mut().zip(&sample.switch.rx_batches);
+        pairs.for_each(|(sum, count)| *sum += count);
+    }
+    for (size, count) in sums.into_iter().enumerate().filter(|(_, count)| *count > 0) {
+        let mut record = of(all, "batches", "count")
+            .with(key::PORT, "vhost")
+            .with(key::QUEUE, 0)
+            .with(key::DIRECTION, "rx")
+            .with(key::SIZE, size);
+        record.samples = vec![count as f64];
+        context.emit(record);
+    }
+    let mut record = of(all, "cycles", "cycles/packet");
+    let cycles = entrant.samples.iter().map(|sample| sample.switch.cycles_per_packet);
+    record.samples = cycles.filter(|cycles| *cycles > 0.0).collect();
+    if !record.samples.is_empty() {
+        context.emit(record);
+    }
+}
+
+/// The flow's name in records.
+#[must_use]
+pub(super) fn experiment(flow: Flow) -> &'static str {
+    match flow {
+        Flow::Pvp => name::FORWARD_PVP,
+        Flow::Enqueue => name::FORWARD_ENQUEUE,
+        Flow::Dequeue => name::FORWARD_DEQUEUE,
+        Flow::Loopback => name::FORWARD_LOOPBACK,
+    }
+}

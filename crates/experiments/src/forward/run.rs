@@ -1,0 +1,267 @@
+//! The run: restarts of every subject in turn, each with a guest of its own.
+
+use std::time::{Duration, Instant};
+
+use haul_measure::disturbance::Watch;
+use haul_measure::rounds::{self, Limits, Next, Order, Round};
+use haul_measure::sys;
+
+use super::bench::{Bench, Subject};
+use super::flow::Flow;
+use super::protocol::{Counted, Side};
+use super::sides::{Common, Receipt, Running};
+use super::waits;
+use crate::context::Context;
+use crate::drive::Folder;
+use crate::error::Error;
+use crate::leave_out::or_leave_out;
+
+/// What goes by before it is measured: caches are warm, and queues as full as they will be.
+const WARM_UP: Duration = Duration::from_millis(150);
+
+/// A window in which a thread waited for its processor for more than this share of the time does
+/// not count.
+const WAIT_SHARE_MAX: f64 = 0.015;
+
+/// How many windows of a restart are tried until one counts.
+const TRIES: usize = 3;
+
+/// How often a run looks whether to stop.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// How many processors a flow has: one for each side.
+const PROCESSORS: usize = 2;
+
+/// A subject in a run.
+pub(super) struct Entrant<'a> {
+    pub(super) subject: &'a Subject,
+    failure: Option<Error>,
+    pub(super) samples: Vec<Sample>,
+}
+
+/// What a restart gave.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Sample {
+    /// Packets a second.
+    pub(super) rate: f64,
+    /// Whether a thread waited for its processor in every window.
+    pub(super) hit: bool,
+    /// What switch and guest had counted at the end.
+    pub(super) switch: Counted,
+    pub(super) guest: Counted,
+    pub(super) receipts: (Receipt, Receipt),
+}
+
+/// A run of one size.
+pub(super) struct Run<'a> {
+    pub(super) bench: &'a Bench,
+    pub(super) cpus: Vec<usize>,
+    /// The subjects, and those once more that are compared with.
+    pub(super) entrants: Vec<Entrant<'a>>,
+}
+
+/// Both sides of a flow, and where they meet.
+pub(super) struct Sides {
+    pub(super) switch: Running,
+    pub(super) guest: Running,
+    _folder: Folder,
+}
+
+impl Sides {
+    /// Ends both, the guest first: DPDK's is killed by a signal when it writes to a switch that is
+    /// gone.
+    pub(super) fn end(self) {
+        self.guest.end();
+        self.switch.end();
+    }
+}
+
+impl<'a> Run<'a> {
+    /// Of everybody who is to be measured.
+    ///
+    /// # Errors
+    /// This process may run on one processor alone.
+    pub(super) fn new(bench: &'a Bench, context: &Context<'_>) -> Result<Self, Error> {
+        let cpus = if context.cpus.is_empty() { sys::affinity() } else { context.cpus.clone() };
+        if cpus.len() < PROCESSORS {
+            return Err(Error::OneProcessorForwarding { allowed: cpus.len() });
+        }
+        let again = bench.again();
+        let twice = again.iter().map(|&index| &bench.subjects[index]);
+        let entrants = bench.subjects.iter().chain(twice);
+        let entrants = entrants
+            .map(|subject| Entrant { subject, failure: None, samples: Vec::new() })
+            .collect();
+        Ok(Self { bench, cpus, entrants })
+    }
+
+    /// Restarts everybody until the budget is spent.
+    ///
+    /// # Errors
+    /// The one that others are compared with failed; all have the samples of the rounds before.
+    pub(super) fn repeat(
+        &mut self,
+        watch: &mut Watch,
+        context: &mut Context<'_>,
+    ) -> Result<(), Error> {
+        let (least, most) = self.bench.restarts;
+        let mut order = Order::new(0..self.entrants.len(), self.bench.seed);
+        let limits = Limits { budget: self.bench.budget, started: Instant::now(), least, most };
+        let what = format!("forward {}, {} B", self.bench.flow, self.bench.size_bytes);
+        let round = |context: &mut Context<'_>, _| self.round(&order.draw(), context);
+        let after = |context: &mut Context<'_>, progress| context.tell(&what, progress);
+        let (done, ended) = rounds::repeat(limits, watch, context, round, after);
+        for entrant in &mut self.entrants {
+            entrant.samples.truncate(done);
+        }
+        ended
+    }
+
+    /// A restart of each in this order.
+    fn round(&mut self, order: &[usize], context: &mut Context<'_>) -> Result<Next, Error> {
+        let baseline = self.bench.subjects[self.bench.baseline()].name();
+        for &index in order {
+            if context.is_stopped() {
+                return Ok(Next::Stopped);
+            }
+            let entrant = &self.entrants[index];
+            if entrant.failure.is_some() {
+                continue;
+            }
+            let name = entrant.subject.name().to_owned();
+            let sample = self.sample(entrant.subject, context);
+            if context.is_stopped() {
+                return Ok(Next::Stopped);
+            }
+            let is_needed = name == baseline;
+            let failure = &mut self.entrants[index].failure;
+            if let Some(sample) = or_leave_out(sample, &name, is_needed, failure, context)? {
+                self.entrants[index].samples.push(sample);
+            }
+        }
+        if context.is_stopped() { Ok(Next::Stopped) } else { Ok(Next::Round) }
+    }
+
+    /// Both sides, which see each other.
+    pub(super) fn start(&self, subject: &Subject) -> Result<Sides, Error> {
+        let bench = self.bench;
+        let folder = Folder::new("forward").map_err(|reason| Error::Folder {
+            peer: subject.name().to_owned(),
+            folder: std::env::temp_dir(),
+            reason,
+        })?;
+        let common = Common {
+            flow: bench.flow,
+            layout: bench.layout,
+            size_bytes: bench.size_bytes,
+            source: bench.source,
+            folder: folder.path(),
+            cpus: &self.cpus,
+            is_huge: bench.is_huge,
+            driver: &bench.driver,
+        };
+        let (of_switch, of_guest) = self.attempts(subject);
+        let started = subject.switch.start(Side::Switch, &common, self.cpus[0], &subject.copy);
+        let mut switch = started.map_err(&of_switch)?;
+        // What a guest of haul's copies between its own ring and itself is never what is compared.
+        let started = bench.guest.start(Side::Guest, &common, self.cpus[1], "haul");
+        let mut guest = started.map_err(&of_guest)?;
+        guest.await_link().map_err(&of_guest)?;
+        switch.await_link().map_err(&of_switch)?;
+        Ok(Sides { switch, guest, _folder: folder })
+    }
+
+    /// What is said where a side fails.
+    pub(super) fn attempts(
+        &self,
+        subject: &Subject,
+    ) -> (impl Fn(String) -> Error + use<>, impl Fn(String) -> Error + use<>) {
+        let switch = failed(subject.switch.name(), "forward as switch");
+        (switch, failed(self.bench.guest.name(), "forward as guest"))
+    }
+
+    /// One restart of both sides.
+    fn sample(&self, subject: &Subject, context: &Context<'_>) -> Result<Sample, Error> {
+        let Sides { mut switch, mut guest, _folder: folder } = self.start(subject)?;
+        let (of_switch, of_guest) = self.attempts(subject);
+        let bench = self.bench;
+        // Who takes packets begins before who makes them.
+        if bench.flow == Flow::Dequeue {
+            switch.go(None).map_err(&of_switch)?;
+            guest.go(None).map_err(&of_guest)?;
+        } else {
+            guest.go(None).map_err(&of_guest)?;
+            switch.go(None).map_err(&of_switch)?;
+        }
+        sleep(WARM_UP, context);
+        let mut sample = Sample::default();
+        for _ in 0..TRIES {
+            (sample.rate, sample.hit) = self.window(&mut switch, &mut guest, context)?;
+            if !sample.hit || context.is_stopped() {
+                break;
+            }
+        }
+        // Who makes packets ends first, so that none are under way.
+        if bench.flow == Flow::Dequeue {
+            sample.guest = guest.halt().map_err(&of_guest)?;
+            sample.switch = switch.halt().map_err(&of_switch)?;
+        } else {
+            sample.switch = switch.halt().map_err(&of_switch)?;
+            sample.guest = guest.halt().map_err(&of_guest)?;
+        }
+        sample.receipts = (switch.receipt(), guest.receipt());
+        Sides { switch, guest, _folder: folder }.end();
+        Ok(sample)
+    }
+
+    /// Packets a second, and whether a thread waited for its processor meanwhile.
+    fn window(
+        &self,
+        switch: &mut Running,
+        guest: &mut Running,
+        context: &Context<'_>,
+    ) -> Result<(f64, bool), Error> {
+        let flow = self.bench.flow;
+        let is_of_guest = flow == Flow::Enqueue;
+        let before = (switch.waits(), guest.waits());
+        let measured = if is_of_guest { &mut *guest } else { &mut *switch };
+        let attempt = failed("the forwarder", "say what it has counted");
+        measured.begin().map_err(&attempt)?;
+        sleep(self.bench.window, context);
+        let rates = measured.rates(flow).map_err(&attempt)?;
+        let after = (switch.waits(), guest.waits());
+        let shares = [waits::share(before.0, after.0), waits::share(before.1, after.1)];
+        let hit = shares.into_iter().flatten().any(|share| share > WAIT_SHARE_MAX);
+        let rate = match flow {
+            Flow::Pvp | Flow::Dequeue => rates.returned,
+            Flow::Enqueue | Flow::Loopback => rates.rx,
+        };
+        Ok((rate, hit))
+    }
+
+    /// The rounds of these entrants, as far as all of them took part.
+    pub(super) fn rounds(&self, entrants: &[usize]) -> Vec<Round> {
+        let of = |index: &usize| &self.entrants[*index].samples;
+        let count = entrants.iter().map(|index| of(index).len()).min().unwrap_or(0);
+        let round = |number: usize| Round {
+            values: entrants.iter().map(|index| of(index)[number].rate).collect(),
+            hit: entrants.iter().any(|index| of(index)[number].hit),
+        };
+        (0..count).map(round).collect()
+    }
+}
+
+/// Sleeps so long, or until the run is told to stop.
+fn sleep(time: Duration, context: &Context<'_>) {
+    let started = Instant::now();
+    while !context.is_stopped() {
+        match time.checked_sub(started.elapsed()) {
+            Some(left) if !left.is_zero() => std::thread::sleep(left.min(LOOK)),
+            _ => break,
+        }
+    }
+}
+
+fn failed(peer: &'static str, attempt: &'static str) -> impl Fn(String) -> Error + use<> {
+    move |reason| Error::Driver { peer: peer.to_owned(), attempt: attempt.to_owned(), reason }
+}

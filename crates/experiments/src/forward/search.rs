@@ -1,0 +1,326 @@
+//! The highest load that goes through with no more than a goal's loss: trials classified as
+//! MLRsearch does (RFC 9971), with one goal at a time.
+//!
+//! A trial offers a load for a time and says which share of it was lost. One trial says little: a
+//! goal says how long trials of a load last together, and which share of that time may be of trials
+//! that lost too much. Trials of the goal's full length count in full. Short ones, by which bounds
+//! are found quickly, count against a load only as far as good short ones do not make up for them;
+//! a load becomes a lower bound only by full trials.
+//!
+//! The search measures at the highest load, then at what went through there; widens from that until
+//! it has a bound on either side; and halves in between, evenly on a logarithmic scale, until the
+//! bounds are as close as the goal asks. It does so with short trials first.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// What is looked for. The defaults are those of CSIT's NDR.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Goal {
+    /// The share of packets that a good trial may lose.
+    pub loss_ratio: f64,
+    /// The share of the trials' time that may be of bad ones.
+    pub exceed_ratio: f64,
+    /// A short trial, and one that counts in full.
+    pub trial_short: Duration,
+    /// See there.
+    pub trial: Duration,
+    /// How long the trials of a load last together.
+    pub sum: Duration,
+    /// How far the bounds may be apart, over the upper one.
+    pub width: f64,
+}
+
+impl Default for Goal {
+    fn default() -> Self {
+        Self {
+            loss_ratio: 0.0,
+            exceed_ratio: 0.5,
+            trial_short: Duration::from_secs(1),
+            trial: Duration::from_secs(1),
+            sum: Duration::from_secs(21),
+            width: 0.005,
+        }
+    }
+}
+
+/// A trial, done.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Trial {
+    /// How long packets were offered.
+    pub time: Duration,
+    /// Which share of them was lost.
+    pub loss_ratio: f64,
+}
+
+/// What was found.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Found {
+    /// The highest load that holds the goal; `None` where the lowest does not.
+    pub lower: Option<f64>,
+    /// The lowest that does not; `None` where the highest does.
+    pub upper: Option<f64>,
+    /// What goes through at the lower bound in the worst time that the goal counts.
+    pub throughput: Option<f64>,
+    /// How many trials it took.
+    pub trials: usize,
+}
+
+/// What the trials of a load say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Class {
+    Lower,
+    Upper,
+    Undecided,
+}
+
+/// Loads between these, in packets a second; below the first nothing is looked for.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Range {
+    /// The lowest load.
+    pub least: f64,
+    /// The highest.
+    pub most: f64,
+}
+
+/// Trials after which a search ends with the bounds that it has: a device under test that never
+/// does the same twice must not hold it up.
+const TRIALS_MAX: usize = 2_000;
+
+/// Searches. `measure` offers a load for a time; `None` ends the search with what it has.
+pub fn search(
+    goal: &Goal,
+    range: Range,
+    measure: impl FnMut(f64, Duration) -> Option<Trial>,
+) -> Found {
+    let mut search = Search { range, loads: BTreeMap::new(), trials: 0, measure };
+    let short = Goal { trial: goal.trial_short, sum: goal.trial_short, ..*goal };
+    // What the first trial lets through is where the bounds are looked for.
+    let Some(first) = search.trial(range.most, goal.trial_short) else { return Found::default() };
+    let start = (range.most * (1.0 - first.loss_ratio)).clamp(range.least, range.most);
+    let phases = if goal.trial_short < goal.trial {
+        [Some(short), Some(*goal)]
+    } else {
+        [Some(*goal), None]
+    };
+    let mut from = start;
+    for phase in phases.into_iter().flatten() {
+        match search.bracket(&phase, from) {
+            Some(bounds) => from = bounds.0.unwrap_or(range.least),
+            None => break,
+        }
+    }
+    search.found(goal)
+}
+
+struct Search<M> {
+    range: Range,
+    /// The trials of each load, by its bits: loads are above 0, so that bits are in their order.
+    loads: BTreeMap<u64, Vec<Trial>>,
+    trials: usize,
+    measure: M,
+}
+
+impl<M: FnMut(f64, Duration) -> Option<Trial>> Search<M> {
+    /// One trial more of this load.
+    fn trial(&mut self, load: f64, time: Duration) -> Option<Trial> {
+        if self.trials >= TRIALS_MAX {
+            return None;
+        }
+        let trial = (self.measure)(load, time)?;
+        self.trials += 1;
+        self.loads.entry(load.to_bits()).or_default().push(trial);
+        Some(trial)
+    }
+
+    /// Trials of this load until they say what it is.
+    fn decide(&mut self, goal: &Goal, load: f64) -> Option<Class> {
+        loop {
+            let trials = self.loads.get(&load.to_bits()).map_or(&[][..], Vec::as_slice);
+            match classify(goal, trials) {
+                Class::Undecided => self.trial(load, goal.trial)?,
+                class => return Some(class),
+            };
+        }
+    }
+
+    /// Bounds as close as the goal asks, from this load on.
+    fn bracket(&mut self, goal: &Goal, from: f64) -> Option<(Option<f64>, Option<f64>)> {
+        let Range { least, most } = self.range;
+        let (mut lower, mut upper) = (None, None);
+        let (mut load, mut width) = (from, goal.width);
+        loop {
+            match self.decide(goal, load)? {
+                Class::Lower => lower = Some(load),
+                _ => upper = Some(load),
+            }
+            load = match (lower, upper) {
+                (Some(low), Some(high)) if 1.0 - low / high <= goal.width => {
+                    return Some((lower, upper));
+                }
+                (Some(low), Some(high)) => (low * high).sqrt(),
+                (Some(low), None) if low >= most => return Some((lower, None)),
+                (None, Some(high)) if high <= least => return Some((None, upper)),
+                // Widening: each step doubles.
+                (Some(low), None) => (low / (1.0 - width)).min(most),
+                (None, Some(high)) => (high * (1.0 - width)).max(least),
+                (None, None) => return None,
+            };
+            width = (2.0 * width).min(0.5);
+        }
+    }
+
+    /// The bounds that all trials together give: an upper bound is the lowest load that fails, a
+    /// lower one the highest below it that does not.
+    fn found(&self, goal: &Goal) -> Found {
+        let class = |(_, trials): &(&u64, &Vec<Trial>)| classify(goal, trials);
+        let upper = self.loads.iter().find(|it| class(it) == Class::Upper);
+        let is_below = |bits: u64| upper.is_none_or(|(upper, _)| bits < *upper);
+        let mut below = self.loads.iter().rev().filter(|(bits, _)| is_below(**bits));
+        let lower = below.find(|it| class(it) == Class::Lower);
+        Found {
+            lower: lower.map(|(bits, _)| f64::from_bits(*bits)),
+            upper: upper.map(|(bits, _)| f64::from_bits(*bits)),
+            throughput: lower
+                .map(|(bits, trials)| f64::from_bits(*bits) * (1.0 - worst_counted(goal, trials))),
+            trials: self.trials,
+        }
+    }
+}
+
+/// Seconds of some trials.
+fn seconds<'a>(trials: impl Iterator<Item = &'a Trial>) -> f64 {
+    trials.map(|trial| trial.time.as_secs_f64()).sum()
+}
+
+/// RFC 9971, appendix "Load Classification Code": a load is a lower bound where it holds the goal
+/// whatever the time not yet measured will show, an upper one where it fails whatever that is.
+fn classify(goal: &Goal, trials: &[Trial]) -> Class {
+    let is_full = |trial: &&Trial| trial.time >= goal.trial;
+    let is_good = |trial: &&Trial| trial.loss_ratio <= goal.loss_ratio;
+    let sum = |full: bool, good: bool| {
+        seconds(trials.iter().filter(|it| is_full(it) == full && is_good(it) == good))
+    };
+    let (good_full, bad_full) = (sum(true, true), sum(true, false));
+    let (good_short, bad_short) = (sum(false, true), sum(false, false));
+    let made_up = match goal.exceed_ratio {
+        ratio if ratio < 1.0 => good_short * ratio / (1.0 - ratio),
+        _ => f64::INFINITY,
+    };
+    let bad = bad_full + (bad_short - made_up).max(0.0);
+    let whole = (good_full + bad).max(goal.sum.as_secs_f64());
+    let allowed = whole * goal.exceed_ratio + 1e-9;
+    match (bad <= allowed, whole - good_full <= allowed) {
+        (true, true) => Class::Lower,
+        (false, false) => Class::Upper,
+        _ => Class::Undecided,
+    }
+}
+
+/// The loss of the worst trial that the goal counts: those beyond it are within the exceed ratio.
+fn worst_counted(goal: &Goal, trials: &[Trial]) -> f64 {
+    let mut full: Vec<&Trial> = trials.iter().filter(|trial| trial.time >= goal.trial).collect();
+    full.sort_by(|a, b| a.loss_ratio.total_cmp(&b.loss_ratio));
+    let whole = seconds(full.iter().copied()).max(goal.sum.as_secs_f64());
+    let mut left = whole * (1.0 - goal.exceed_ratio) - 1e-9;
+    let mut worst = 0.0;
+    for trial in full {
+        if left <= 0.0 {
+            break;
+        }
+        left -= trial.time.as_secs_f64();
+        worst = trial.loss_ratio;
+    }
+    worst
+}
+
+#[cfg(test)]
+mod tests {
+    use haul_measure::random::Random;
+
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+    const RANGE: Range = Range { least: 1e3, most: 30e6 };
+
+    /// A device that takes so much, and of what it takes loses a little in a share of the trials.
+    fn device(limit: f64, noise: f64) -> impl FnMut(f64, Duration) -> Option<Trial> {
+        let mut random = Random::new(7);
+        move |load, time| {
+            let lost = (1.0 - limit / load).max(0.0);
+            let unlucky = if random.unit() < noise { 1e-4 } else { 0.0 };
+            Some(Trial { time, loss_ratio: lost.max(unlucky) })
+        }
+    }
+
+    fn goal(exceed_ratio: f64) -> Goal {
+        Goal { exceed_ratio, trial_short: SECOND / 10, sum: 5 * SECOND, ..Goal::default() }
+    }
+
+    #[test]
+    fn the_limit_of_a_device_is_found() {
+        for limit in [2e3, 1.234e6, 11.9e6, 29.99e6] {
+            let found = search(&goal(0.5), RANGE, device(limit, 0.0));
+            let (lower, upper) = (found.lower.unwrap(), found.upper.unwrap());
+            assert!(lower <= limit && limit <= upper, "{limit}: {found:?}");
+            assert!(1.0 - lower / upper <= 0.005, "{limit}: {found:?}");
+            assert_eq!(found.throughput, Some(lower));
+            assert!(found.trials < 200, "{limit}: {found:?}");
+        }
+    }
+
+    #[test]
+    fn bad_luck_in_some_trials_counts_as_the_goal_says() {
+        let tolerant = search(&goal(0.5), RANGE, device(5e6, 0.2));
+        assert!(tolerant.lower.unwrap() > 4.9e6, "{tolerant:?}");
+        // RFC 2544: not one packet in the whole time.
+        let strict = search(&goal(0.0), RANGE, device(5e6, 0.9));
+        assert!(strict.lower.is_none_or(|lower| lower < 1e6), "{strict:?}");
+        // A partial drop rate forgives what is below it.
+        let partial = Goal { loss_ratio: 0.005, ..goal(0.0) };
+        let found = search(&partial, RANGE, device(5e6, 0.9));
+        assert!((found.lower.unwrap() / 5.025e6 - 1.0).abs() < 0.006, "{found:?}");
+    }
+
+    #[test]
+    fn a_device_beyond_the_range_has_one_bound() {
+        let all = search(&goal(0.5), RANGE, device(1e9, 0.0));
+        assert_eq!((all.lower, all.upper), (Some(RANGE.most), None));
+        let none = search(&goal(0.5), RANGE, device(10.0, 0.0));
+        assert_eq!((none.lower, none.upper), (None, Some(RANGE.least)));
+    }
+
+    #[test]
+    fn a_search_that_is_stopped_has_what_it_has() {
+        for stop in [0, 1, 5, 30] {
+            let (mut left, mut device) = (stop, device(5e6, 0.0));
+            let found = search(&goal(0.5), RANGE, |load, time| {
+                left -= 1;
+                if left < 0 { None } else { device(load, time) }
+            });
+            assert_eq!(found.trials, stop as usize);
+        }
+    }
+
+    #[test]
+    fn classes_are_those_of_the_text() {
+        let goal = Goal { sum: 4 * SECOND, ..goal(0.5) };
+        let good = Trial { time: SECOND, loss_ratio: 0.0 };
+        let bad = Trial { time: SECOND, loss_ratio: 0.1 };
+        let short = |trial: Trial| Trial { time: SECOND / 2, ..trial };
+        for (trials, class) in [
+            (vec![], Class::Undecided),
+            (vec![good], Class::Undecided),
+            (vec![good, good], Class::Lower),
+            (vec![bad, bad], Class::Undecided),
+            (vec![bad, bad, bad], Class::Upper),
+            (vec![bad, bad, good, good], Class::Lower),
+            // Short trials alone make no lower bound, and good ones make up for bad ones.
+            (vec![short(good); 9], Class::Undecided),
+            (vec![short(bad); 5], Class::Upper),
+            ([vec![short(bad); 5], vec![short(good); 5]].concat(), Class::Undecided),
+        ] {
+            assert_eq!(classify(&goal, &trials), class, "{trials:?}");
+        }
+    }
+}

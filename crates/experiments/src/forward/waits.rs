@@ -1,0 +1,66 @@
+//! Whether a thread that polls had its processor for itself.
+
+use std::fs;
+
+/// How the threads that forward are called: DPDK's, of several releases, and haul's.
+const NAMES: [&str; 2] = ["worker", "haul-forward"];
+
+/// Nanoseconds that the threads of a process that forward have run, and have waited for their
+/// processor while they could have run; `None` where the kernel does not tell.
+pub(super) fn of(process: u32) -> Option<(u64, u64)> {
+    let folder = fs::read_dir(format!("/proc/{process}/task")).ok()?;
+    let mut sum = None;
+    for task in folder.flatten() {
+        let read = |file: &str| fs::read_to_string(task.path().join(file));
+        let Ok(name) = read("comm") else { continue };
+        if !NAMES.iter().any(|own| name.contains(own)) {
+            continue;
+        }
+        if let Some((ran, waited)) = read("schedstat").ok().and_then(|text| parse(&text)) {
+            let (ran_so_far, waited_so_far) = sum.unwrap_or((0, 0));
+            sum = Some((ran_so_far + ran, waited_so_far + waited));
+        }
+    }
+    sum
+}
+
+/// `run wait slices`, in nanoseconds: Documentation/scheduler/sched-stats.rst of the kernel.
+fn parse(text: &str) -> Option<(u64, u64)> {
+    let mut numbers = text.split_whitespace().map(str::parse);
+    Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
+}
+
+/// The share of the time between two readings that was waited.
+pub(super) fn share(before: Option<(u64, u64)>, after: Option<(u64, u64)>) -> Option<f64> {
+    let ((ran_before, waited_before), (ran_after, waited_after)) = (before?, after?);
+    let waited = waited_after.saturating_sub(waited_before) as f64;
+    let ran = ran_after.saturating_sub(ran_before) as f64;
+    (ran + waited > 0.0).then(|| waited / (ran + waited))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_are_of_the_time_between() {
+        assert_eq!(parse("100 20 3\n"), Some((100, 20)));
+        assert_eq!(parse("100"), None);
+        assert_eq!(share(Some((100, 20)), Some((170, 50))), Some(0.3));
+        assert_eq!(share(Some((100, 20)), Some((100, 20))), None);
+        assert_eq!(share(None, Some((1, 1))), None);
+    }
+
+    #[test]
+    fn a_thread_of_this_name_is_found() {
+        let (sender, receiver) = std::sync::mpsc::channel::<()>();
+        let builder = std::thread::Builder::new().name("haul-forward".into());
+        let thread = builder.spawn(move || receiver.recv().is_err()).unwrap();
+        let found = of(std::process::id());
+        drop(sender);
+        assert!(thread.join().unwrap());
+        if std::path::Path::new("/proc/self/schedstat").exists() {
+            assert!(found.is_some());
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! How many packets a guest on this machine takes, and what the copy has to do with it.
+
+use haul_model::experiment::{key, name};
+use haul_model::units::three_digits;
+use haul_model::{Comparison, Record, Verdict};
+
+use super::{Finding, Tone, finding, tone_of_all};
+use crate::select::{bytes, field};
+use crate::text;
+
+const RATE: &str = "rate_peak";
+
+/// The rate through a guest of the smallest packets, with haul's copy and with libc's.
+pub(super) fn through_a_guest(records: &[&Record]) -> Option<Finding> {
+    let of = |copy: &str, size: Option<u64>| {
+        let is_it = |record: &&Record| {
+            record.experiment == name::FORWARD_PVP
+                && record.metric == RATE
+                && record.subject == "haul"
+                && field(record, key::COPY).as_deref() == Some(copy)
+                && size.is_none_or(|size| bytes(record, key::SIZE_BYTES) == Some(size))
+        };
+        records.iter().copied().filter(is_it).min_by_key(|it| bytes(it, key::SIZE_BYTES))
+    };
+    let haul = of("haul", None)?;
+    let size = bytes(haul, key::SIZE_BYTES)?;
+    let rate = millions(haul)?;
+    let libc = of("libc", Some(size)).and_then(millions);
+    let libc = libc.map(|rate| format!("; with libc’s copy {rate}")).unwrap_or_default();
+    let gain = records.iter().find(|record| {
+        record.metric == "copy_gain"
+            && record.experiment == name::FORWARD_PVP
+            && bytes(record, key::SIZE_BYTES) == Some(size)
+    });
+    let gain = gain.and_then(|record| record.comparison.as_ref());
+    let said = gain.map(|it| format!(", {}", of_rates(it))).unwrap_or_default();
+    let text =
+        format!("A VM on this machine takes {rate} of {size} B through haul’s switch{libc}{said}.");
+    Some(finding(name::FORWARD_PVP, gain.map_or(Tone::Fact, tone), text))
+}
+
+/// haul beside testpmd, size by size, for one flow.
+pub(super) fn beside_testpmd(records: &[&Record]) -> Vec<Finding> {
+    let flows = [
+        (name::FORWARD_PVP, "through a switch, a guest and back"),
+        (name::FORWARD_ENQUEUE, "from a switch to a guest"),
+        (name::FORWARD_DEQUEUE, "from a guest to a switch"),
+        (name::FORWARD_LOOPBACK, "round and round between switch and guest"),
+    ];
+    flows.into_iter().filter_map(|(flow, way)| one_flow(records, flow, way)).collect()
+}
+
+fn one_flow(records: &[&Record], flow: &str, way: &str) -> Option<Finding> {
+    let compared = |record: &&Record| {
+        let comparison = record.comparison.as_ref()?;
+        let is_it = record.experiment == flow
+            && record.metric == RATE
+            && record.subject == "haul"
+            && comparison.baseline == "testpmd"
+            && field(record, key::COPY).as_deref() == Some("haul");
+        is_it.then(|| (bytes(record, key::SIZE_BYTES).unwrap_or(0), comparison.clone()))
+    };
+    let mut found: Vec<(u64, Comparison)> = records.iter().filter_map(compared).collect();
+    found.sort_by_key(|(size, _)| *size);
+    if found.is_empty() {
+        return None;
+    }
+    let parts: Vec<String> =
+        found.iter().map(|(size, it)| format!("{} at {size} B", of_rates(it))).collect();
+    let text = format!("Packets {way}, haul beside testpmd: {}.", text::list(&parts));
+    Some(finding(flow, tone_of_all(found.iter().map(|(_, it)| tone(it))), text))
+}
+
+/// `+12%`, `−4.0%`, `no difference`: of rates.
+fn of_rates(comparison: &Comparison) -> String {
+    let difference = text::percent(comparison.ratio - 1.0);
+    match comparison.verdict() {
+        Verdict::More => format!("+{difference}"),
+        Verdict::Less => format!("−{difference}"),
+        Verdict::NoDifference => "no difference".into(),
+    }
+}
+
+/// More is better here.
+fn tone(comparison: &Comparison) -> Tone {
+    match comparison.verdict() {
+        Verdict::More => Tone::Better,
+        Verdict::Less => Tone::Worse,
+        Verdict::NoDifference => Tone::Same,
+    }
+}
+
+fn millions(record: &Record) -> Option<String> {
+    Some(format!("{} Mpps", three_digits(record.median()? / 1e6)))
+}

@@ -1,0 +1,112 @@
+//! The ledger of lost packets, and the receipt of what was measured.
+
+use std::fmt::Write as _;
+
+use haul_model::Record;
+use haul_model::experiment::key;
+
+use super::run::{size, who};
+use crate::select::field;
+use crate::text::{self, escape};
+
+/// The stages in a packet's order, as a reader says them.
+const STAGES: [(&str, &str); 6] = [
+    ("generator", "generator"),
+    ("switch_in", "switch, on the way in"),
+    ("vhost_full", "guest’s ring full"),
+    ("guest", "guest"),
+    ("switch_out", "switch, on the way out"),
+    ("unaccounted", "not accounted for"),
+];
+
+/// What is worth a column, where a record has it.
+const RECEIPT: [(&str, &str); 10] = [
+    (key::VERSION, "version"),
+    (key::GUEST, "guest"),
+    (key::GUEST_VERSION, "its version"),
+    (key::GUEST_RX, "receives by"),
+    (key::GUEST_TX, "sends by"),
+    (key::LAYOUT, "rings"),
+    (key::RING_SIZE, "descriptors"),
+    (key::FEATURES, "features"),
+    (key::PAGE_BYTES, "page bytes"),
+    (key::TRAFFIC, "packets from"),
+];
+
+/// Packets lost by stage, of all restarts together; nothing where none were counted.
+pub(super) fn ledger(records: &[&Record]) -> String {
+    let of = |subject: &Record, metric: &str, stage: Option<&str>| -> Option<f64> {
+        let is_it = |record: &&&Record| {
+            record.metric == metric
+                && (size(record), who(record)) == (size(subject), who(subject))
+                && field(record, key::STAGE).as_deref() == stage
+        };
+        Some(records.iter().find(is_it)?.samples.iter().sum())
+    };
+    let mut rows = String::new();
+    let with_stage = |record: &&&Record| field(record, key::STAGE).as_deref() == Some(STAGES[0].0);
+    for record in records.iter().filter(with_stage) {
+        let made = of(record, "made", None).unwrap_or(0.0);
+        let _ = write!(
+            rows,
+            "<tr><td>{} B</td><td>{}</td><td>{}</td>",
+            size(record),
+            escape(&who(record)),
+            text::grouped(made as usize)
+        );
+        for (stage, _) in STAGES {
+            let lost = of(record, "lost", Some(stage)).unwrap_or(0.0);
+            let share = match lost {
+                0.0 => "0".to_owned(),
+                lost if made > 0.0 => {
+                    format!("{} ({})", text::number(lost), text::percent(lost / made))
+                }
+                lost => text::number(lost),
+            };
+            let class = if stage == "unaccounted" && lost != 0.0 { " class=\"worse\"" } else { "" };
+            let _ = write!(rows, "<td{class}>{share}</td>");
+        }
+        rows.push_str("</tr>");
+    }
+    if rows.is_empty() {
+        return String::new();
+    }
+    let heads: String = STAGES.iter().map(|(_, name)| format!("<th>{name}</th>")).collect();
+    format!(
+        "<h3>Where packets were lost</h3><p class=\"about\">A generator that goes as fast as it can makes more than \
+         a guest takes: what its full ring turned away is the difference, and no fault. By the packets’ own numbers; \
+         a ledger that closes leaves nothing unaccounted for.</p><div class=\"scroll\"><table class=\"sim\"><thead><tr>\
+         <th>size</th><th>through</th><th>made</th>{heads}</tr></thead><tbody>{rows}</tbody></table></div>"
+    )
+}
+
+/// What both sides agreed on, a row for each subject; nothing where records do not say.
+pub(super) fn receipt(records: &[&Record]) -> String {
+    let mut rows: Vec<String> = Vec::new();
+    let has = |record: &Record, name: &str| field(record, name).is_some_and(|it| !it.is_empty());
+    let flows: Vec<&Record> =
+        records.iter().copied().filter(|record| record.metric == "rate_peak").collect();
+    let columns: Vec<(&str, &str)> = RECEIPT
+        .into_iter()
+        .filter(|(name, _)| flows.iter().any(|record| has(record, name)))
+        .collect();
+    for record in &flows {
+        let cell = |(name, _): &(&str, &str)| {
+            format!("<td>{}</td>", escape(&field(record, name).unwrap_or_default()))
+        };
+        let cells: String = columns.iter().map(cell).collect();
+        let row = format!("<tr><td>{}</td>{cells}</tr>", escape(&who(record)));
+        if !rows.contains(&row) {
+            rows.push(row);
+        }
+    }
+    if rows.is_empty() {
+        return String::new();
+    }
+    let heads: String = columns.iter().map(|(_, head)| format!("<th>{head}</th>")).collect();
+    format!(
+        "<h3>Receipt</h3><div class=\"scroll\"><table class=\"sim\"><thead><tr><th>switch</th>{heads}</tr></thead>\
+         <tbody>{}</tbody></table></div>",
+        rows.concat()
+    )
+}
