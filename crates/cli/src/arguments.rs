@@ -128,7 +128,7 @@ pub(crate) enum Copy {
     /// The kernels, which of them run here, and the thresholds in force
     List(List),
     /// Copies and fills side by side with the installed C library
-    Bench(Bench),
+    Bench(Box<Bench>),
     /// Finds the thresholds of this machine and writes haul.toml
     Tune(Tune),
 }
