@@ -71,9 +71,9 @@ pub(crate) unsafe fn fill_65_to_256_branching<L: Line>(target: *mut u8, byte: u8
 /// As [`fill`], and `length > 256`.
 #[inline(always)]
 pub(crate) unsafe fn fill_above_256<L: Line>(target: *mut u8, byte: u8, length: usize) {
-    let step = 2 * LINE;
-    // SAFETY: as in `forward` of the copy: every step starts below length - step, at a multiple of
-    // ALIGNMENT that the head reaches.
+    let step = L::FILL_STEP * LINE;
+    // SAFETY: as in `forward` of the copy: length > 256 >= step; every step starts below length -
+    // step, at a multiple of ALIGNMENT that the head reaches.
     unsafe {
         let line = L::splat(byte);
         line.store_first(target);
@@ -82,9 +82,17 @@ pub(crate) unsafe fn fill_above_256<L: Line>(target: *mut u8, byte: u8, length: 
         while at < tail {
             line.store_aligned(target.add(at));
             line.store_aligned(target.add(at + LINE));
+            if L::FILL_STEP == 4 {
+                line.store_aligned(target.add(at + 2 * LINE));
+                line.store_aligned(target.add(at + 3 * LINE));
+            }
             at = rolled(at + step);
         }
         line.store(target.add(tail));
         line.store(target.add(tail + LINE));
+        if L::FILL_STEP == 4 {
+            line.store(target.add(tail + 2 * LINE));
+            line.store(target.add(tail + 3 * LINE));
+        }
     }
 }
