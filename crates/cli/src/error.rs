@@ -473,7 +473,9 @@ impl Error {
                 | Experiment::BlockAlign { .. }
                 | Experiment::OddThreads { .. }
                 | Experiment::SimSetting { .. }
-                | Experiment::Sizes { .. },
+                | Experiment::Sizes { .. }
+                | Experiment::Pcie(_)
+                | Experiment::Forward(haul::forward::Error::Value { .. }),
             ) => ExitCode::from(2),
             _ => ExitCode::from(1),
         }

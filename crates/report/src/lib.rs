@@ -25,6 +25,7 @@
 //! - `sim`: the simulated server's tables and figures, drawn;
 //! - `forward`: the forwarder's rates, ledger and histograms, drawn;
 //! - `burst`: bursts of a running program, drawn;
+//! - `sweep`: a modelled NIC over the rate, drawn;
 //! - `findings`: the sentences that open the page;
 //! - `figures`: what the plots draw, as data;
 //! - `svg`: a figure without a browser;
@@ -54,6 +55,8 @@ mod sim;
 
 mod burst;
 mod forward;
+
+mod sweep;
 
 mod findings;
 

@@ -111,28 +111,7 @@ fn chart(metric: &str, title: &str, points: &[Point<'_>], mark: Option<f64>) -> 
     let x = |rate: f64| LEFT + (WIDTH - LEFT - RIGHT) * rate / right;
     let y = |value: f64| HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * value / top;
     let mut svg = open(title, WIDTH, HEIGHT);
-    for step in 0..=4 {
-        let share = f64::from(step) / 4.0;
-        let (at, label) = (y(top * share), BytesPerSecond(top * share).to_string());
-        let _ = write!(
-            svg,
-            "<line x1=\"{LEFT}\" x2=\"{:.1}\" y1=\"{at:.1}\" y2=\"{at:.1}\" style=\"stroke:var(--rule)\"/>\
-             <text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{label}</text>\
-             <text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>",
-            WIDTH - RIGHT,
-            LEFT - 6.0,
-            at + 4.0,
-            x(right * share),
-            HEIGHT - BOTTOM + 16.0,
-            text::number(right * share)
-        );
-    }
-    let _ = write!(
-        svg,
-        "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\">M packets/s</text>",
-        f64::midpoint(LEFT, WIDTH - RIGHT),
-        HEIGHT - BOTTOM + 34.0
-    );
+    grid(&mut svg, top, right);
     if let Some(at) = mark {
         let _ = write!(
             svg,
@@ -172,6 +151,33 @@ fn chart(metric: &str, title: &str, points: &[Point<'_>], mark: Option<f64>) -> 
     )
 }
 
+/// Lines at round values, and both axes.
+fn grid(svg: &mut String, top: f64, right: f64) {
+    for step in 0..=4 {
+        let share = f64::from(step) / 4.0;
+        let at = HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * share;
+        let _ = write!(
+            svg,
+            "<line x1=\"{LEFT}\" x2=\"{:.1}\" y1=\"{at:.1}\" y2=\"{at:.1}\" style=\"stroke:var(--rule)\"/>\
+             <text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>\
+             <text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>",
+            WIDTH - RIGHT,
+            LEFT - 6.0,
+            at + 4.0,
+            BytesPerSecond(top * share),
+            LEFT + (WIDTH - LEFT - RIGHT) * share,
+            HEIGHT - BOTTOM + 16.0,
+            text::number(right * share)
+        );
+    }
+    let _ = write!(
+        svg,
+        "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\">M packets/s</text>",
+        f64::midpoint(LEFT, WIDTH - RIGHT),
+        HEIGHT - BOTTOM + 34.0
+    );
+}
+
 /// What polls returned at each rate: shares of all polls.
 fn histograms(points: &[Point<'_>], at: Option<f64>) -> String {
     let each = points.len().div_ceil(CELLS_MAX);
@@ -186,7 +192,9 @@ fn histograms(points: &[Point<'_>], at: Option<f64>) -> String {
         .filter(|(place, _)| is_drawn(*place))
         .map(|(_, point)| histogram(point))
         .collect();
-    format!("<h3>Packets that polls returned, in percent of polls</h3><div class=\"cells\">{cells}</div>")
+    format!(
+        "<h3>Packets that polls returned, in percent of polls</h3><div class=\"cells\">{cells}</div>"
+    )
 }
 
 fn histogram(point: &Point<'_>) -> String {
@@ -247,7 +255,11 @@ fn batches(text: &str) -> Vec<(u32, f64)> {
 /// How far the estimate is from the counter, at most.
 fn deviation(points: &[Point<'_>]) -> String {
     let off = points.iter().flat_map(|point| {
-        point.metrics.values().filter(|(counted, _)| *counted > 0.0).map(|(c, e)| (e / c - 1.0).abs())
+        point
+            .metrics
+            .values()
+            .filter(|(counted, _)| *counted > 0.0)
+            .map(|(c, e)| (e / c - 1.0).abs())
     });
     let most = off.fold(0.0, f64::max);
     format!(
@@ -314,7 +326,10 @@ mod tests {
         assert_eq!(html.matches("<polyline").count(), 3);
         assert_eq!(html.matches("class=\"break\"").count(), 1);
         assert_eq!(html.matches("class=\"cell\"").count(), 5);
-        assert!(html.contains("4 packets: 66.7% of polls") && html.contains("1% from what"), "{html}");
+        assert!(
+            html.contains("4 packets: 66.7% of polls") && html.contains("1% from what"),
+            "{html}"
+        );
         assert!(html.contains("breaks &lt;here&gt;") && !html.contains("<b>\""), "{html}");
         assert!(drawn(&sweep(100)).unwrap().matches("class=\"cell\"").count() <= CELLS_MAX + 2);
     }

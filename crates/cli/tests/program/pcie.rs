@@ -336,3 +336,72 @@ fn a_difference_between_two_is_explained_by_its_terms() {
     explain(&[both.to_str().unwrap(), &first]).expect(1).says(&["no PCIe traffic"]);
     explain(&[&first]).expect(2);
 }
+
+fn sweep(words: &[&str]) -> Ran {
+    let mut command = haul(&["pcie", "sweep", "--nic", "ice", "--for", "10ms"]);
+    run(command.args(words))
+}
+
+/// The cookbook's charts, by a modelled core: the same on any machine.
+#[test]
+fn a_sweep_finds_the_break_and_estimates_what_was_counted() {
+    let words = ["--core", "120:55", "--rates", "4M..14M", "--steps", "6"];
+    let ran = sweep(&words).expect(0);
+    let said = ran.out.split_whitespace().collect::<Vec<_>>().join(" ");
+    for part in ["breaks between 10.00 and 12.00 M", "0 or 4 packets, 4.00", "polls of 8"] {
+        assert!(said.contains(part), "{part}: {ran:#?}");
+    }
+    let ran = sweep(&[&words[..], &["--json"]].concat()).expect(0);
+    let records = ran.records();
+    assert!(records.iter().all(|r| r.experiment == "pcie.sweep" && r.kind == Kind::Modelled));
+    let of = |metric: &str, basis: &str| -> Vec<f64> {
+        let is = |record: &&Record| {
+            record.metric == metric && record.parameters.get("basis").is_some_and(|b| b == basis)
+        };
+        records.iter().filter(is).map(|record| record.samples[0]).collect()
+    };
+    for metric in ["inbound_read", "inbound_write", "outbound_read", "outbound_write"] {
+        let (counted, estimated) = (of(metric, "counted"), of(metric, "estimated"));
+        assert_eq!((counted.len(), estimated.len()), (6, 6), "{metric}");
+        for (counted, estimated) in counted.iter().zip(&estimated) {
+            let off = (counted - estimated).abs();
+            assert!(off <= counted * 5e-3, "{metric}: {counted} {estimated}");
+        }
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let (file, page) = (folder.path().join("sweep.jsonl"), folder.path().join("page.html"));
+    std::fs::write(&file, &ran.out).unwrap();
+    let words = ["report", file.to_str().unwrap(), "--out", page.to_str().unwrap()];
+    run(&mut haul(&words)).expect(0);
+    let html = std::fs::read_to_string(&page).unwrap();
+    assert!(html.contains("the curve breaks") && html.contains("class=\"cell\""));
+}
+
+#[test]
+fn a_real_sweep_measures_batches_and_what_cannot_be_swept_is_refused() {
+    let words = ["--rates", "100k..200k", "--steps", "2", "--group", "1", "--json"];
+    let records = sweep(&words).expect(0).records();
+    let mut rates = records.iter().filter(|record| record.metric == "rate");
+    assert!(rates.all(|record| record.kind == Kind::Measured));
+    for (option, value, part) in [
+        ("--rates", "2M..1M", "FIRST..LAST"),
+        ("--rates", "1M", "FIRST..LAST"),
+        ("--steps", "1", "2..=1000"),
+        ("--core", "0:5", "120:55"),
+        ("--core", "120", "120:55"),
+        ("--for", "0s", "200ms"),
+        ("--for", "1", "200ms"),
+        ("--size", "13", "14 to 2048"),
+        ("--group", "0", "1 to 256"),
+        ("--burst", "257", "1..=256"),
+        ("--rx-free", "20000", "16384"),
+        ("--nic", "e810", "mlx5"),
+    ] {
+        let mut command = haul(&["pcie", "sweep"]);
+        if option != "--nic" {
+            command.args(["--nic", "ice", "--mode", "scalar"]);
+        }
+        run(command.args([option, value])).expect(2).says(&[part]);
+    }
+    run(&mut haul(&["pcie", "sweep"])).expect(2).says(&["--nic"]);
+}

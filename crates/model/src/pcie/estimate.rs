@@ -17,7 +17,7 @@ const BULK_MIN: u32 = 32;
 /// The largest work entry: `MLX5_WQE_SIZE_MAX`.
 pub(super) const ENTRY_BYTES_MAX: f64 = 960.0;
 /// A processor joins writes to a device's memory to whole lines before it sends them. Source:
-/// Intel's Software Developer's Manual, volume 3, section 12.3.1 (write combining).
+/// Intel's Software Developer's Manual, volume 3, on write combining.
 pub(super) const COMBINED_BYTES: u32 = 64;
 
 /// What an estimate is of.

@@ -17,7 +17,7 @@ const ENTRIES_MAX: usize = 1024;
 /// The most segments of one packet that haul counts; drivers allow 8 to 40.
 const SEGMENTS_MAX: u64 = 255;
 
-/// Bytes of a frame's check sequence (FCS), which NICs take off. Source: IEEE 802.3 clause 3.2.9.
+/// Bytes of a frame's check sequence (FCS), which NICs take off. Source: IEEE 802.3.
 const FCS_BYTES: u32 = 4;
 
 /// The simple Internet mix: IP packets of 40, 576 and 1500 B at 7:4:1, with 18 B of Ethernet each

@@ -21,7 +21,7 @@ use haul_model::experiment::name;
 use serde::Serialize;
 
 use crate::select::Section;
-use crate::{burst, compare, forward, map, sim, text};
+use crate::{burst, compare, forward, map, sim, sweep, text};
 
 pub(crate) use drawing::Drawing;
 
@@ -187,7 +187,8 @@ fn figure<'a>(
         name::HEAP_MAP => map::html(&id, &records),
         _ => sim::html(experiment, &records)
             .or_else(|| forward::html(experiment, &records))
-            .or_else(|| burst::html(experiment, &records)),
+            .or_else(|| burst::html(experiment, &records))
+            .or_else(|| sweep::html(experiment, &records)),
     };
     let is_forward = forward::heading(experiment);
     let (title, about) = match (drawing, sim::heading(experiment), &picture) {
@@ -198,6 +199,7 @@ fn figure<'a>(
         }
         (None, None, Some(_)) if experiment == name::COMPARE => (COMPARE_TITLE, COMPARE_ABOUT),
         (None, None, Some(_)) if experiment == name::PCIE_BURST => (burst::TITLE, burst::ABOUT),
+        (None, None, Some(_)) if experiment == name::PCIE_SWEEP => (sweep::TITLE, sweep::ABOUT),
         (None, None, Some(_)) => (MAP_TITLE, MAP_ABOUT),
         (None, None, None) => {
             (experiment, "haul has no plot for this experiment yet; every number is in the table.")

@@ -71,7 +71,21 @@ pub(crate) unsafe fn fill_65_to_256_branching<L: Line>(target: *mut u8, byte: u8
 /// As [`fill`], and `length > 256`.
 #[inline(always)]
 pub(crate) unsafe fn fill_above_256<L: Line>(target: *mut u8, byte: u8, length: usize) {
-    let step = L::FILL_STEP * LINE;
+    // SAFETY: the caller's promise, and a step is at most the length less one.
+    unsafe {
+        if L::FILL_STEP == 4 && length > 512 {
+            by_steps::<L, 4>(target, byte, length);
+        } else {
+            by_steps::<L, 2>(target, byte, length);
+        }
+    }
+}
+
+/// # Safety
+/// As [`fill_above_256`]; `LINES` is 2 or 4.
+#[inline(always)]
+unsafe fn by_steps<L: Line, const LINES: usize>(target: *mut u8, byte: u8, length: usize) {
+    let step = LINES * LINE;
     // SAFETY: as in `forward` of the copy: length > 256 >= step; every step starts below length -
     // step, at a multiple of ALIGNMENT that the head reaches.
     unsafe {
@@ -82,7 +96,7 @@ pub(crate) unsafe fn fill_above_256<L: Line>(target: *mut u8, byte: u8, length: 
         while at < tail {
             line.store_aligned(target.add(at));
             line.store_aligned(target.add(at + LINE));
-            if L::FILL_STEP == 4 {
+            if LINES == 4 {
                 line.store_aligned(target.add(at + 2 * LINE));
                 line.store_aligned(target.add(at + 3 * LINE));
             }
@@ -90,7 +104,7 @@ pub(crate) unsafe fn fill_above_256<L: Line>(target: *mut u8, byte: u8, length: 
         }
         line.store(target.add(tail));
         line.store(target.add(tail + LINE));
-        if L::FILL_STEP == 4 {
+        if LINES == 4 {
             line.store(target.add(tail + 2 * LINE));
             line.store(target.add(tail + 3 * LINE));
         }
