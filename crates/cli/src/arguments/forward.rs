@@ -126,8 +126,8 @@ pub(crate) struct Pvp {
     /// How long the trials of one load are together [default: 21s; 60s for rfc2544]
     #[arg(long, value_name = "TIME", value_parser = time, requires = "search")]
     pub(crate) trial_sum: Option<Duration>,
-    /// Measures latency at 10, 50 and 90% of the first load that is found, from when each packet was
-    /// due
+    /// Measures latency at 10, 50 and 90% of the first load that is found, from when each packet
+    /// was due
     #[arg(long, requires = "search")]
     pub(crate) latency: bool,
     /// A folder for forward.jsonl (the records) and report.html (the page)

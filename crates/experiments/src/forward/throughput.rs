@@ -1,5 +1,5 @@
-//! The highest loads that hold a goal, and how long packets take at parts of them: of haul's switch,
-//! whose generator keeps a rate.
+//! The highest loads that hold a goal, and how long packets take at parts of them: of haul's
+//! switch, whose generator keeps a rate.
 
 use std::time::Duration;
 
