@@ -137,7 +137,7 @@ fn with_receipt(mut record: Record, sample: &Sample) -> Record {
 
 /// Where packets were lost, restart by restart: of a flow through both sides.
 fn emit_losses(all: &Record, entrant: &Entrant<'_>, flow: Flow, context: &mut Context<'_>) {
-    // Where nothing is copied, packets come back without their numbers: nobody knows who is missing.
+    // Where nothing is copied, packets come back without numbers: nobody knows who is missing.
     if flow != Flow::Pvp || entrant.subject.copy == "none" {
         return;
     }
