@@ -348,7 +348,7 @@ impl Both {
         thread::scope(|scope| {
             let (over, memory, socket) = (&is_over, &*memory, &*socket);
             let answering = scope.spawn(move || {
-                while answers % 8 != 0 && !over.load(Relaxed) {
+                while !answers.is_multiple_of(8) && !over.load(Relaxed) {
                     answer(memory, socket, answers);
                     thread::yield_now();
                 }

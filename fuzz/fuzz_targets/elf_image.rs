@@ -2,7 +2,7 @@
 //! while without harm to the simulator, with the simulated server and with the interpreter alone.
 #![no_main]
 
-use haul_sim::{Configuration, Image, Job, Machine, Traffic, run};
+use haul_sim::{Configuration, Image, Interpreter, Job, Traffic, run};
 use libfuzzer_sys::fuzz_target;
 
 /// Instructions that a program gets: far more than the few that a fuzzer's input holds.
@@ -17,7 +17,7 @@ fuzz_target!(|bytes: &[u8]| {
         }
     };
     let arguments = vec![1, 64, 1];
-    if let Ok(mut machine) = Machine::new(&image, &arguments, Traffic::default()) {
+    if let Ok(mut machine) = Interpreter::new(&image, &arguments, Traffic::default()) {
         let _ = machine.run(&image, INSTRUCTIONS_MAX);
         assert!(machine.executed <= INSTRUCTIONS_MAX, "{}", machine.executed);
     }

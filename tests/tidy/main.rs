@@ -16,7 +16,8 @@
 //! - [`names`]: names of experiments and parameters, which the model has;
 //! - [`reach`]: source files that no `mod` reaches;
 //! - [`skips`]: reasons for skipping a test that `scripts/test` can check;
-//! - [`documents`]: links that resolve, documents that are linked, text that names a machine.
+//! - [`documents`]: links that resolve, documents that are linked, text that names a machine;
+//! - [`words`]: lengths of documents, and words that a stranger would have to guess at.
 
 mod documents;
 mod layers;
@@ -28,6 +29,7 @@ mod skips;
 mod source;
 mod style;
 mod tree;
+mod words;
 
 use source::Source;
 use tree::Tree;
@@ -131,6 +133,16 @@ fn records_and_pictures_are_light() {
 #[test]
 fn every_document_and_script_is_mentioned() {
     assert_clean(documents::unmentioned(&Tree::load()));
+}
+
+#[test]
+fn documents_are_short_enough_to_be_read() {
+    assert_clean(words::long_pages(&Tree::load()));
+}
+
+#[test]
+fn documents_and_help_have_no_private_words() {
+    assert_clean(words::private(&Tree::load()));
 }
 
 #[test]

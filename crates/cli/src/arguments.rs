@@ -20,13 +20,15 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Arg, Args, Command, CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::{Arg, Args, Command, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
+use clap_complete::Shell;
 use haul_experiments::copy::workload::Branches;
 use haul_experiments::copy::{Function, ThenRead};
 use haul_measure::Level;
 use haul_model::{SizeClass, Sizes};
 
 use crate::error::Error;
+use crate::summary::Printing;
 use crate::terminal;
 
 /// Moves bulk data on a server for the least cost, and proves it.
@@ -73,10 +75,12 @@ fn with_negative_numbers(command: Command) -> Command {
 pub(crate) enum Verb {
     /// What this machine offers, what is missing, and how to get it
     Doctor(Doctor),
-    /// Measures every way to move bytes on this machine
+    /// Measures how bytes are moved best on this machine
     Survey(Survey),
     /// Renders saved records as one page, or as CSV
     Report(Report),
+    /// What became faster or slower from one file of records to another
+    Compare(Compare),
     /// Copies by the processor: kernels, comparisons with libc, thresholds
     #[command(subcommand)]
     Copy(Copy),
@@ -94,6 +98,33 @@ pub(crate) enum Verb {
     /// The simulated server: copy engines, the paper that proposed them, and what comes after it
     #[command(subcommand)]
     Sim(sim::Sim),
+    /// What a shell needs to complete haul's commands and options
+    Completions(Completions),
+    /// The manual, as pages for man
+    Man(Manual),
+}
+
+/// Prints the script by which a shell completes haul's commands and options. `scripts/install`
+/// installs those of bash, zsh and fish.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Example:\n  haul completions bash > ~/.local/share/bash-completion/completions/haul\n  \
+    haul completions fish > ~/.config/fish/completions/haul.fish"
+)]
+pub(crate) struct Completions {
+    /// The shell
+    #[arg(value_name = "SHELL")]
+    pub(crate) shell: Shell,
+}
+
+/// Prints the manual page of haul, or writes those of all commands, from the same source as --help.
+/// `scripts/install` installs them.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  haul man | man -l -\n  haul man --out ~/.local/share/man/man1")]
+pub(crate) struct Manual {
+    /// The folder for a page of each command: haul.1, haul-copy-bench.1 and so on
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
 }
 
 #[derive(Debug, Subcommand)]
@@ -101,7 +132,7 @@ pub(crate) enum Copy {
     /// The kernels, which of them run here, and the thresholds in force
     List(List),
     /// Copies and fills side by side with the installed C library
-    Bench(Bench),
+    Bench(Box<Bench>),
     /// Finds the thresholds of this machine and writes haul.toml
     Tune(Tune),
 }
@@ -164,6 +195,58 @@ pub(crate) struct Report {
     pub(crate) compact: bool,
 }
 
+/// Compares the figures of two files of records, such as surveys before and after an update: which
+/// became faster or slower beyond the noise of both runs. Where both runs measured a baseline
+/// beside a figure, the figure changed only if its ratio to that baseline changed too, so that a
+/// machine which is slower today is no change. Exit code 0 whatever changed, but for --fail-on.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Example:\n  haul compare before/survey.jsonl after/survey.jsonl --out changes.html\n  \
+    haul compare main.jsonl.gz branch.jsonl --fail-on slower --threshold 5\n\n\
+    Exit codes: 0 compared, 1 --fail-on found what it looks for or the files have nothing in common, 2 used wrongly."
+)]
+pub(crate) struct Compare {
+    /// The earlier records, as they are or compressed by gzip; - is standard input
+    #[arg(value_name = "OLD")]
+    pub(crate) old: PathBuf,
+    /// The later records
+    #[arg(value_name = "NEW")]
+    pub(crate) new: PathBuf,
+    /// Write a page with every figure
+    #[arg(long, value_name = "FILE")]
+    pub(crate) out: Option<PathBuf>,
+    /// Write the table as Markdown
+    #[arg(long, value_name = "FILE")]
+    pub(crate) export_markdown: Option<PathBuf>,
+    /// Show figures that stayed as well
+    #[arg(long)]
+    pub(crate) all: bool,
+    /// Exit code 1 where figures became slower, changed in either direction, or are missing in NEW;
+    /// several may be given
+    #[arg(long, value_name = "WHAT", value_delimiter = ',')]
+    pub(crate) fail_on: Vec<FailOn>,
+    /// Changes up to so many percent count as none, whatever the noise is
+    #[arg(long, value_name = "PERCENT", default_value_t = 2.0, value_parser = percent)]
+    pub(crate) threshold: f64,
+    /// Hold figures of one machine against those of another
+    #[arg(long)]
+    pub(crate) across_machines: bool,
+    /// Print each figure's change as a record, one a line of JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// What makes `haul compare` fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum FailOn {
+    /// A figure became slower.
+    Slower,
+    /// A figure became slower or faster.
+    Changed,
+    /// A figure is in the old file alone.
+    Missing,
+}
+
 /// The kernels that copy and fill, which of them this processor runs, and the sizes at which haul
 /// changes from one to the next.
 #[derive(Debug, Args)]
@@ -205,7 +288,7 @@ pub(crate) struct Bench {
     #[arg(long, value_name = "FIRST-LAST", value_delimiter = ',')]
     pub(crate) size_class: Vec<SizeClass>,
     /// One size after the other: a list such as 64,4KiB, or FIRST..LAST for the powers of two
-    #[arg(long, value_name = "SIZES")]
+    #[arg(long, alias = "size", value_name = "SIZES")]
     pub(crate) sizes: Option<Sizes>,
     /// Where the bytes lie: l1, l2, llc, cold, mixed or all; several may be given [default: l1, and
     /// mixed for --sizes: the buffers in whatever cache holds them]
@@ -235,16 +318,18 @@ pub(crate) struct Bench {
     #[arg(long, value_name = "NAME", num_args = 1.., value_delimiter = ',')]
     pub(crate) kernel: Vec<String>,
     /// Time for the rounds of everything together [default: 2 for each measurement]; what else it
-    /// takes is told before it begins
+    /// takes is printed before it begins
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub(crate) budget: Option<Duration>,
+    #[command(flatten)]
+    pub(crate) printing: Printing,
     /// Print each record as one line of JSON
     #[arg(long)]
     pub(crate) json: bool,
 }
 
 /// Finds how this machine copies and fills best (the shape of small copies, the instruction set,
-/// where strings may lie, and the sizes at which the way changes), checks that on sizes and
+/// where strings may lie, and the sizes at which the kernel changes), checks that on sizes and
 /// distributions that it was not found on, keeps the defaults where they do not lose, and writes
 /// haul.toml with its evidence. Takes under 60 seconds.
 #[derive(Debug, Args)]
@@ -254,7 +339,8 @@ pub(crate) struct Tune {
     /// .jsonl, or with .records.jsonl where FILE itself ends so)
     #[arg(long, value_name = "FILE", default_value = "haul.toml")]
     pub(crate) out: PathBuf,
-    /// Time to spend, or what the fewest rounds of large sizes take (some 8), which is told before
+    /// Time to spend, or what the fewest rounds of large sizes take (some 8), which is printed
+    /// before
     #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "50")]
     pub(crate) budget: Duration,
     /// Print each record as one line of JSON
@@ -286,8 +372,15 @@ fn share(text: &str) -> Result<f64, String> {
     }
 }
 
+fn percent(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(percent) if (0.0..=1000.0).contains(&percent) => Ok(percent),
+        _ => Err("a share is a number of percent between 0 and 1000".to_owned()),
+    }
+}
+
 fn seconds(text: &str) -> Result<Duration, String> {
-    /// An hour: whoever wants more starts it again.
+    /// An hour: for more, start it again.
     const SECONDS_MAX: f64 = 3600.0;
     match text.parse::<f64>() {
         Ok(seconds) if seconds > 0.0 && seconds <= SECONDS_MAX => {
@@ -317,7 +410,8 @@ mod tests {
             }
             let help = command.clone().render_long_help().to_string();
             assert!(help.contains("Example:\n  "), "{}: {help}", command.get_name());
-            assert!(help.contains("--json"), "{}: {help}", command.get_name());
+            let has_records = !["completions", "man", "record"].contains(&command.get_name());
+            assert_eq!(help.contains("--json"), has_records, "{}: {help}", command.get_name());
         }
         check(&Arguments::command());
     }

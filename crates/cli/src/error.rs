@@ -1,5 +1,6 @@
 //! What can go wrong, and the exit code of each: 1 where haul failed, 2 where it was used wrongly.
 
+use std::ffi::OsString;
 use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -44,12 +45,39 @@ pub(crate) enum Error {
     },
     /// The other end closed in good order, and too early.
     #[error(
-        "cannot {attempt}: the other end closed before everything had arrived; look what it says, and connect \
-         anew"
+        "cannot {attempt}: the other end closed before everything had arrived, after {}; look what it says, and \
+         connect anew",
+        done.approximate()
     )]
     Ended {
         /// `send` or `receive`.
         attempt: &'static str,
+        /// How much had gone through.
+        done: Bytes,
+    },
+    /// Whoever read what was received has gone.
+    #[error(
+        "cannot pass on what is received: whoever read {target} closed it after {}; the rest of the stream is \
+         lost, which is as it should be if the reader had enough (head), else look why it ended",
+        done.approximate()
+    )]
+    ConsumerGone {
+        /// `standard output`, or a FIFO's name.
+        target: String,
+        /// How much it had been given.
+        done: Bytes,
+    },
+    /// A receiver that did not come in time.
+    #[error(
+        "cannot connect to {}: no receiver came within {waited:?}; start `haul channel recv {}`, or wait longer \
+         with --wait=SECONDS",
+        path.display(), path.display()
+    )]
+    NobodyCame {
+        /// Its socket.
+        path: PathBuf,
+        /// How long was waited.
+        waited: Duration,
     },
     /// The system has no memory for messages and what else a channel takes.
     #[error(
@@ -63,6 +91,31 @@ pub(crate) enum Error {
     /// A link, a workload or a NIC that cannot be.
     #[error(transparent)]
     Pcie(#[from] haul_model::pcie::PcieError),
+    /// A capture that cannot be read.
+    #[error("cannot read the capture {}: {reason}; name a file of pcap or pcapng", path.display())]
+    Capture {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        reason: io::Error,
+    },
+    /// Records without terms or sums of PCIe traffic.
+    #[error(
+        "{name} holds no PCIe traffic; name a file that `haul pcie estimate --json` or `haul pcie \
+         sweep --json` wrote"
+    )]
+    NoTraffic {
+        /// The file.
+        name: String,
+    },
+    /// Records of several estimates, where one is compared.
+    #[error(
+        "{name} holds several estimates; keep the lines of one, or ask for a rate that it has once"
+    )]
+    SeveralEstimates {
+        /// The file.
+        name: String,
+    },
     /// Measuring could not begin.
     #[error(transparent)]
     Measure(#[from] haul_measure::Error),
@@ -84,6 +137,83 @@ pub(crate) enum Error {
     NoRecords {
         /// The files.
         names: String,
+    },
+    /// Two files of records without a figure in common.
+    #[error(
+        "cannot compare {old} with {new}: no figure is in both; compare files that the same command wrote"
+    )]
+    NothingInCommon {
+        /// The earlier file.
+        old: String,
+        /// The later file.
+        new: String,
+    },
+    /// Two files of records of different machines.
+    #[error(
+        "cannot compare {old} with {new}: they were measured on different machines; compare files of one \
+         machine, or ask for --across-machines"
+    )]
+    OtherMachine {
+        /// The earlier file.
+        old: String,
+        /// The later file.
+        new: String,
+    },
+    /// What `--fail-on` looks for was found.
+    #[error(
+        "{count} {} {what}, and --fail-on {option} looks for that; the table names them, or without \
+         --fail-on this is no error",
+        if *count == 1 { "figure" } else { "figures" }
+    )]
+    Changed {
+        /// What was looked for.
+        option: &'static str,
+        /// How many figures.
+        count: usize,
+        /// What became of them.
+        what: &'static str,
+    },
+    /// The library that records is not there.
+    #[error(
+        "cannot record: libhaul_record.so is neither in {} nor in the lib beside it; build it with `cargo build \
+         --release -p haul-record`, or install haul with scripts/install",
+        folder.display()
+    )]
+    NoRecorder {
+        /// Where this program lies.
+        folder: PathBuf,
+    },
+    /// Something has the name of the trace already.
+    #[error("cannot record into {}: it exists; name another file with -o, or remove it", path.display())]
+    TraceExists {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A program that cannot be started.
+    #[error("cannot start {}: {reason}; name a program that is on PATH, or its path", program.display())]
+    Start {
+        /// The program.
+        program: OsString,
+        /// What the system said.
+        reason: io::Error,
+    },
+    /// A program that recorded nothing.
+    #[error(
+        "{} left no trace: it is linked statically or set-user-id, or it asked for no memory; see \
+         docs/heap-trace.md",
+        program.display()
+    )]
+    NoTrace {
+        /// The program.
+        program: OsString,
+    },
+    /// A program that was recorded, and failed.
+    #[error("{} ended with exit code {code}; its trace is whole", program.display())]
+    ProgramFailed {
+        /// The program.
+        program: OsString,
+        /// What a shell says of it.
+        code: u8,
     },
     /// Records without a map among them.
     #[error("{name} holds no map of a heap; name a file that `haul heap map --json` wrote")]
@@ -310,6 +440,7 @@ impl Error {
         use haul_measure::Error as Measure;
         match self {
             Self::ReaderGone => ExitCode::SUCCESS,
+            Self::ProgramFailed { code, .. } => ExitCode::from(*code),
             Self::Usage(_)
             | Self::Pcie(_)
             | Self::Threads { .. }
@@ -322,6 +453,7 @@ impl Error {
             | Self::Port { .. }
             | Self::Ports { .. }
             | Self::Forward(haul::forward::Error::Value { .. })
+            | Self::TraceExists { .. }
             | Self::TuneInto { .. } => ExitCode::from(2),
             Self::Measure(error) | Self::Experiment(Experiment::Measure(error)) => match error {
                 Measure::UnknownDistribution { .. } | Measure::UnknownLevel { .. } => {
@@ -341,7 +473,9 @@ impl Error {
                 | Experiment::BlockAlign { .. }
                 | Experiment::OddThreads { .. }
                 | Experiment::SimSetting { .. }
-                | Experiment::Sizes { .. },
+                | Experiment::Sizes { .. }
+                | Experiment::Pcie(_)
+                | Experiment::Forward(haul::forward::Error::Value { .. }),
             ) => ExitCode::from(2),
             _ => ExitCode::from(1),
         }

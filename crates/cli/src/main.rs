@@ -4,8 +4,10 @@
 //!
 //! - `error`: what can go wrong, and the exit code of each;
 //! - `terminal`: tables, marks and warnings for a person;
+//! - `summary`: how a comparison is shown;
 //! - `stop`: what Ctrl-C does;
 //! - `progress`: how far, and how long still;
+//! - `flow`: how much of a stream has gone through;
 //! - `journal`: where records go as they are measured;
 //! - `arguments`: the command line;
 //! - `command`: one module a command.
@@ -14,9 +16,11 @@
 mod arguments;
 mod command;
 mod error;
+mod flow;
 mod journal;
 mod progress;
 mod stop;
+mod summary;
 mod terminal;
 
 use std::process::ExitCode;

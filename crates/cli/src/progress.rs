@@ -90,7 +90,7 @@ fn millis(time: Duration) -> u64 {
 }
 
 /// `2:05`, minutes and seconds, rounded up.
-fn clock(time: Duration) -> String {
+pub(crate) fn clock(time: Duration) -> String {
     let seconds = time.as_millis().div_ceil(1000);
     format!("{}:{:02}", seconds / 60, seconds % 60)
 }

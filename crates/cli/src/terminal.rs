@@ -66,6 +66,20 @@ pub(crate) fn print(text: &str) -> Result<(), Error> {
     writeln!(output, "{text}").and_then(|()| output.flush()).map_err(unprinted)
 }
 
+/// Writes text and a line break over the `before` lines that stand above the cursor.
+///
+/// # Errors
+/// As [`print`].
+pub(crate) fn print_over(text: &str, before: usize) -> Result<(), Error> {
+    let up = if before > 0 { format!("\x1b[{before}A\r") } else { String::new() };
+    print(&format!("{up}\x1b[J{text}"))
+}
+
+/// Whether a person sees standard output as it comes.
+pub(crate) fn is_watched() -> bool {
+    io::stdout().is_terminal() && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
+}
+
 fn unprinted(reason: io::Error) -> Error {
     match reason.kind() {
         io::ErrorKind::BrokenPipe => Error::ReaderGone,
@@ -91,6 +105,25 @@ impl Table {
 
     pub(crate) fn is_empty(&self) -> bool {
         self.rows.is_empty()
+    }
+
+    /// The table as Markdown has it, without a last line break.
+    pub(crate) fn markdown(&self) -> String {
+        let titles = self.headings.iter().map(|h| h.trim_start_matches('>').to_owned());
+        let rules = self.headings.iter().map(|heading| match heading.starts_with('>') {
+            true => "---:".to_owned(),
+            false => "---".to_owned(),
+        });
+        let columns = self.headings.len();
+        let line = |cells: Vec<String>| {
+            let mut cells: Vec<String> =
+                cells.iter().map(|cell| cell.replace('|', "\\|")).collect();
+            cells.resize(columns, String::new());
+            format!("| {} |", cells.join(" | "))
+        };
+        let head = [line(titles.collect()), line(rules.collect())];
+        let rows = self.rows.iter().filter(|row| !row.is_empty()).cloned().map(line);
+        head.into_iter().chain(rows).collect::<Vec<_>>().join("\n")
     }
 
     /// The table without a last line break.
@@ -123,6 +156,15 @@ pub(crate) fn width() -> usize {
     }
     match rustix::termios::tcgetwinsize(io::stdout()) {
         Ok(size) if size.ws_col >= 40 => size.ws_col.into(),
+        _ => WITHOUT,
+    }
+}
+
+/// How many lines a view of the terminal may have, the cursor's left out; 40 where nobody says.
+pub(crate) fn height() -> usize {
+    const WITHOUT: usize = 40;
+    match rustix::termios::tcgetwinsize(io::stdout()) {
+        Ok(size) if size.ws_row >= 4 => usize::from(size.ws_row) - 1,
         _ => WITHOUT,
     }
 }
@@ -175,6 +217,18 @@ mod tests {
             "kernel     ratio  verdict\n\
              avx2         0.9  faster\n\
              rep_movsb  12.25  slower"
+        );
+    }
+
+    #[test]
+    fn markdown_has_a_line_a_row() {
+        let mut table = Table::new(&["kernel", ">ratio"]);
+        table.add(vec!["a|b".into(), "0.9".into()]);
+        table.add(Vec::new());
+        table.add(vec!["c".into()]);
+        assert_eq!(
+            table.markdown(),
+            "| kernel | ratio |\n| --- | ---: |\n| a\\|b | 0.9 |\n| c |  |"
         );
     }
 

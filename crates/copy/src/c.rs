@@ -51,7 +51,7 @@ pub unsafe extern "C" fn memset(target: *mut c_void, byte: c_int, length: usize)
     unsafe {
         #[cfg(all(target_arch = "x86_64", not(miri)))]
         if crate::policy::is_by_masks() {
-            return dispatch::by_masks::fill_exported(target, byte, length).cast();
+            return dispatch::by_masks::fill_here(target, byte, length).cast();
         }
         if length <= small::SMALL_MAX {
             small::fill(target, crate::arch::low_byte(byte), length);

@@ -190,69 +190,99 @@ pub(crate) mod by_masks {
     use crate::arch::x86_64::masked;
     use crate::small;
 
-    /// Twice the same code: once for callers in Rust, who have a call of it in their own code, so
-    /// that its address is looked up in a table, and once for what `libhaul` exports, which should
-    /// jump straight. The comment keeps the compiler from making them one.
-    macro_rules! entries {
-        ($copy:ident, $fill:ident, $comment:literal) => {
-            /// memmove of any length.
-            ///
-            /// # Safety
-            /// `source` is readable and `target` writable for `length` bytes; a policy with masks
-            /// is in force.
-            #[inline(never)]
-            #[target_feature(enable = "avx2,bmi2,avx512f,avx512vl,avx512bw")]
-            pub(crate) unsafe extern "C" fn $copy(
-                target: *mut u8,
-                source: *const u8,
-                length: usize,
-            ) -> *mut u8 {
-                // SAFETY: the caller's promise, the features are enabled here, and the lengths that
-                // each asks for.
-                unsafe {
-                    core::arch::asm!($comment, options(nomem, nostack, preserves_flags));
-                    if length <= masked::ONE_COPY_MAX {
-                        if !masked::is_copy_fast(target, source) {
-                            return copy_by_pieces(target, source, length);
-                        }
-                        masked::copy_to_32(target, source, length);
-                    } else if length <= masked::COPY_MAX {
-                        masked::copy_33_to_128(target, source, length);
-                    } else {
-                        return copy_long(target, source, length);
-                    }
-                }
-                crate::arch::same(target)
-            }
-
-            /// memset of any length.
-            ///
-            /// # Safety
-            /// `target` is writable for `length` bytes; a policy with masks is in force.
-            #[inline(never)]
-            #[target_feature(enable = "avx2,bmi2,avx512f,avx512vl,avx512bw")]
-            pub(crate) unsafe extern "C" fn $fill(
-                target: *mut u8,
-                byte: i32,
-                length: usize,
-            ) -> *mut u8 {
-                // SAFETY: as in the copy.
-                unsafe {
-                    core::arch::asm!($comment, options(nomem, nostack, preserves_flags));
-                    if length > masked::FILL_MAX {
-                        return fill_long(target, byte, length);
-                    }
-                    if !masked::is_fill_fast(target) {
-                        return fill_by_pieces(target, byte, length);
-                    }
-                    masked::fill_to_255(target, byte, length);
-                }
-                crate::arch::same(target)
-            }
-        };
+    /// memmove of any length.
+    ///
+    /// # Safety
+    /// `source` is readable and `target` writable for `length` bytes; a policy with masks is in
+    /// force.
+    #[inline(never)]
+    pub(crate) unsafe extern "C" fn copy(
+        target: *mut u8,
+        source: *const u8,
+        length: usize,
+    ) -> *mut u8 {
+        // SAFETY: the caller's promise.
+        unsafe { copy_here(target, source, length) }
     }
-    entries!(copy, fill, "/* called from Rust */");
-    entries!(copy_exported, fill_exported, "/* exported */");
+
+    /// [`copy`] again, for what `libhaul` exports, which jumps here straight: callers in Rust look
+    /// up the address of theirs in a table. The comment keeps the compiler from making them one.
+    ///
+    /// # Safety
+    /// As [`copy`].
+    #[inline(never)]
+    pub(crate) unsafe extern "C" fn copy_exported(
+        target: *mut u8,
+        source: *const u8,
+        length: usize,
+    ) -> *mut u8 {
+        // SAFETY: a comment does nothing; and the caller's promise.
+        unsafe {
+            core::arch::asm!("/* exported */", options(nomem, nostack, preserves_flags));
+            copy_here(target, source, length)
+        }
+    }
+
+    /// memset of any length.
+    ///
+    /// # Safety
+    /// `target` is writable for `length` bytes; a policy with masks is in force.
+    #[inline(never)]
+    pub(crate) unsafe extern "C" fn fill(target: *mut u8, byte: i32, length: usize) -> *mut u8 {
+        // SAFETY: the caller's promise.
+        unsafe { fill_here(target, byte, length) }
+    }
+
+    /// [`copy`] as code in the caller: its instructions are assembly, which asks for no feature
+    /// of the function that it stands in. A jump to [`copy`] costs what `libhaul` exports a cycle
+    /// or two.
+    ///
+    /// # Safety
+    /// As [`copy`].
+    #[inline(always)]
+    pub(crate) unsafe fn copy_here(target: *mut u8, source: *const u8, length: usize) -> *mut u8 {
+        // SAFETY: the caller's promise: masks are in force only where the processor has their
+        // features; and the lengths that each asks for.
+        unsafe {
+            if length <= masked::ONE_COPY_MAX {
+                // Two branches rather than one: joined, the compiler computes both and then tests.
+                if !masked::is_end_fast(source) {
+                    return copy_by_pieces(target, source, length);
+                }
+                if !masked::is_end_fast(target) {
+                    return copy_by_pieces(target, source, length);
+                }
+                masked::copy_to_32(target, source, length);
+            } else if length <= masked::COPY_MAX {
+                masked::copy_33_to_128(target, source, length);
+            } else {
+                return copy_long(target, source, length);
+            }
+        }
+        crate::arch::same(target)
+    }
+
+    /// [`fill`] as code in the caller.
+    ///
+    /// # Safety
+    /// As [`fill`].
+    #[inline(always)]
+    pub(crate) unsafe fn fill_here(target: *mut u8, byte: i32, length: usize) -> *mut u8 {
+        // SAFETY: as in the copy.
+        unsafe {
+            if length <= masked::ONE_FILL_MAX {
+                if !masked::is_fill_fast(target) {
+                    return fill_by_pieces(target, byte, length);
+                }
+                masked::fill_to_64(target, byte, length);
+            } else if length <= masked::FILL_MAX {
+                masked::fill_65_to_255(target, byte, length);
+            } else {
+                return fill_long(target, byte, length);
+            }
+        }
+        crate::arch::same(target)
+    }
 
     /// Of a policy that another thread replaces meanwhile, either is right.
     #[inline(always)]

@@ -9,6 +9,27 @@ pub enum Error {
     /// Measuring failed: see there.
     #[error(transparent)]
     Measure(#[from] haul_measure::Error),
+    /// A DPDK program could not be asked.
+    #[error(transparent)]
+    Telemetry(#[from] haul::telemetry::Error),
+    /// A NIC, a link or a workload that cannot be.
+    #[error(transparent)]
+    Pcie(#[from] haul_model::pcie::PcieError),
+    /// A DPDK program without the burst probe.
+    #[error(
+        "the program has no burst probe: start it with -d libhaul_dpdk_burst.so, from a folder that \
+         only its user may write to, as those above it (scripts/install puts it under lib)"
+    )]
+    NoProbe,
+    /// What the burst probe said.
+    #[error("the burst probe says: {said}")]
+    Probe {
+        /// Its own words, with the remedy.
+        said: String,
+    },
+    /// A port could not be opened.
+    #[error(transparent)]
+    Forward(#[from] haul::forward::Error),
     /// No subject has this name, or it does not run on this processor.
     #[error("cannot measure {name:?} for {function}; this machine has {known}; name some of these")]
     UnknownSubject {
@@ -139,7 +160,9 @@ pub enum Error {
         known: String,
     },
     /// A block that no heap can give.
-    #[error("cannot measure blocks of {asked}; a size is from 1 B to {limit}; name another --size")]
+    #[error(
+        "cannot measure blocks of {asked}; a size is from 1 B to {limit}; name another --sizes"
+    )]
     BlockSize {
         /// What was asked for.
         asked: Bytes,

@@ -6,7 +6,8 @@
 //! - [`heap`]: the heap of huge pages, with that thread;
 //! - `peer`: what any part needs that meets another process;
 //! - [`channel`]: bulk transfer between two processes;
-//! - [`forward`]: packets forwarded in bursts between ports.
+//! - [`forward`]: packets forwarded in bursts between ports;
+//! - [`telemetry`]: what a running DPDK program says of itself.
 //!
 //! Two crates stand below this one and are seen through it: the copy functions are in [`copy`],
 //! which knows nothing of files; what the machine is ([`sys`]), `haul.toml` ([`tuning`]), files
@@ -29,6 +30,7 @@ pub mod channel;
 pub mod forward;
 mod housekeeper;
 mod peer;
+pub mod telemetry;
 
 pub use haul_copy as copy;
 #[doc(inline)]
@@ -39,6 +41,11 @@ pub mod heap {
     pub use crate::housekeeper::{Housekeeper, PAUSE};
     pub use haul_heap::*;
 }
+
+/// The example of the README, so that it stays true.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;
 
 /// The examples of `docs/copy.md`, so that they stay true.
 #[cfg(doctest)]

@@ -1,5 +1,14 @@
 //! A huge-page heap: flat, shared between processes, and safe to die in.
 //!
+//! ```
+//! use haul_heap::{Heap, Node};
+//! let heap = Heap::builder().limit(1 << 30).build()?;
+//! let block = heap.alloc(4096, 4096, Node::ANY)?;
+//! // SAFETY: allocated right above, and not used again.
+//! unsafe { heap.free(block) }?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
 //! # The one principle
 //!
 //! **Every resource has one state word, in metadata that all sharers see, that names its owner;
@@ -101,6 +110,7 @@ pub use maintain::Maintenance;
 pub use protocol::step;
 pub use reap::Reaped;
 pub use region::{
+    NAMES_FOLDER, NAMES_PREFIX,
     backing::{Backing, Pages, PagesTold, Reason},
     external::{EXTENT_BYTES, EXTENT_STEP, Extents, External},
 };

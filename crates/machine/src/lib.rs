@@ -1,5 +1,11 @@
 //! What haul knows of the machine it runs on: the one place that asks.
 //!
+//! ```
+//! let machine = haul_machine::sys::Sys::new().machine();
+//! assert!(machine.processors >= 1);
+//! println!("{}: {} processors", machine.cpu, machine.processors);
+//! ```
+//!
 //! The library `haul`, measurements and the program read all of this here; a user of the library
 //! finds the same modules in `haul`. From the bottom up; a module imports only those above it in
 //! this list:

@@ -1,5 +1,14 @@
 //! Units, measurement records and cost arithmetic: what every other part of haul says numbers in.
 //!
+//! ```
+//! use haul_model::{Bytes, Line, Record};
+//! assert_eq!("4KiB".parse::<Bytes>().unwrap(), Bytes(4096));
+//! let mut record = Record::new("run-1", "copy.size", "haul", "time", "ns");
+//! record.samples = vec![51.0, 50.0, 53.0];
+//! assert_eq!(record.median(), Some(51.0));
+//! assert_eq!(Line::parse(&Line::from(record.clone()).to_json()).unwrap(), Line::Record(record));
+//! ```
+//!
 //! Pure: no unsafe code, no input or output, no clock. From the bottom up:
 //!
 //! - [`units`]: bytes, nanoseconds and rates, how they are parsed and how they are shown;
@@ -29,6 +38,6 @@ pub mod picture;
 pub mod pcie;
 
 pub use file::{FileError, parse, parse_what_can_be};
-pub use record::{Comparison, Kind, Line, LineError, Machine, Record, Verdict};
+pub use record::{Better, Comparison, Kind, Line, LineError, Machine, Record, Verdict};
 pub use sizes::{SizeClass, Sizes};
 pub use units::{Bytes, BytesPerSecond, Nanos, UnitError};

@@ -10,8 +10,10 @@
 //! From the bottom up:
 //!
 //! - `fields`: a record as it is read;
-//! - `line`: one line of a record file.
+//! - `line`: one line of a record file;
+//! - `better`: which direction of a figure is the better one.
 
+mod better;
 mod fields;
 mod line;
 
@@ -23,6 +25,7 @@ use serde::{Deserialize, Serialize};
 use self::fields::RecordFields;
 use crate::experiment::key;
 
+pub use better::Better;
 pub use line::{Line, LineError};
 
 /// The `schema` of every [`Record`] that this version writes.

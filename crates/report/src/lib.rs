@@ -18,11 +18,14 @@
 //! - `text`, `stats`: words and numbers;
 //! - [`limit`]: how far a copy is from what memory allows;
 //! - `select`: which records belong together, by machine and by experiment;
+//! - [`compare`](mod@compare): what changed from one file of records to another;
 //! - `note`: what is said beside a figure;
 //! - `rerun`: the command that measures a record again;
 //! - `map`: what a heap holds, drawn;
 //! - `sim`: the simulated server's tables and figures, drawn;
 //! - `forward`: the forwarder's rates, ledger and histograms, drawn;
+//! - `burst`: bursts of a running program, drawn;
+//! - `sweep`: a modelled NIC over the rate, drawn;
 //! - `findings`: the sentences that open the page;
 //! - `figures`: what the plots draw, as data;
 //! - `svg`: a figure without a browser;
@@ -40,6 +43,8 @@ pub mod limit;
 
 mod select;
 
+pub mod compare;
+
 mod note;
 
 mod rerun;
@@ -48,7 +53,10 @@ mod map;
 
 mod sim;
 
+mod burst;
 mod forward;
+
+mod sweep;
 
 mod findings;
 
@@ -67,8 +75,10 @@ mod embed;
 mod page;
 
 pub use compact::compact;
+pub use compare::{Change, Changes, Terms, compare};
 pub use csv::csv;
-pub use findings::{Finding, Tone, findings, shortlist};
+pub use findings::verdicts::{Missing, Verdict, missing, verdicts};
+pub use findings::{Finding, Tone, findings};
 pub use note::note;
 pub use page::html;
 pub use svg::svg;

@@ -7,6 +7,7 @@ use haul_model::{Bytes, Line, Machine, Record};
 
 use crate::embed;
 use crate::figures::{self, Figure};
+use crate::findings::verdicts::{self, Missing, Verdict};
 use crate::findings::{Finding, Tone, of_section};
 use crate::select::{self, Section};
 use crate::svg;
@@ -120,14 +121,23 @@ fn section_html(section: &Section<'_>, figures: &[Figure<'_>], index: usize) -> 
     let mut experiments = section.experiments().into_iter().peekable();
     let is_simulated =
         experiments.peek().is_some() && experiments.all(|each| each.starts_with(name::SIM));
-    let about = if is_simulated { "A simulated server, by" } else { "How to move bytes on" };
+    let is_comparison = section.records.iter().any(|record| record.experiment == name::COMPARE);
+    let about = match (is_comparison, is_simulated) {
+        (true, _) => "What changed on",
+        (_, true) => "A simulated server, by",
+        _ => "How to move bytes on",
+    };
     let mut html = format!(
         "<section class=\"machine\" id=\"m{index}\" aria-labelledby=\"m{index}-name\"><h1 id=\"m{index}-name\">\
          <span>{about}</span> {}</h1>",
         escape(&name(section))
     );
-    html.push_str(&findings_html(&of_section(section), figures));
+    let rows = verdicts::of_section(section);
+    html.push_str(&verdicts_html(&rows, figures));
+    html.push_str(&missing_html(&verdicts::missing_of(section)));
     html.push_str(&facts(section));
+    html.push_str(&findings_html(&of_section(section), figures, rows.is_empty()));
+    html.push_str(&contents(figures));
     let limits = section.of(name::MEMORY_BANDWIDTH);
     for (order, figure) in figures.iter().enumerate() {
         html.push_str(&figure_html(figure, order + 1, &limits));
@@ -135,20 +145,102 @@ fn section_html(section: &Section<'_>, figures: &[Figure<'_>], index: usize) -> 
     html + "</section>"
 }
 
-fn findings_html(findings: &[Finding], figures: &[Figure<'_>]) -> String {
+/// A row a question: the answer, its course, and what to do.
+fn verdicts_html(rows: &[Verdict], figures: &[Figure<'_>]) -> String {
+    if rows.is_empty() {
+        return String::new();
+    }
+    let mut html = String::from(
+        "<table class=\"verdicts\"><caption>Verdicts</caption><thead><tr><th scope=\"col\">question</th>\
+         <th scope=\"col\">verdict</th><th scope=\"col\">trend</th><th scope=\"col\">do this</th></tr></thead><tbody>",
+    );
+    for row in rows {
+        let (class, word) = class_of(row.tone);
+        let _ = write!(
+            html,
+            "<tr class=\"{class}\"><th scope=\"row\" class=\"ask\">{}</th><td class=\"say\"><span class=\"sr\">{word}: \
+             </span>{}</td><td class=\"course\">{}</td><td class=\"do\">{}</td></tr>",
+            escape(&row.question),
+            escape(&row.text),
+            course(row, figures),
+            with_code(&row.action),
+        );
+    }
+    html + "</tbody></table>"
+}
+
+fn class_of(tone: Tone) -> (&'static str, &'static str) {
+    match tone {
+        Tone::Better => ("better", "Better"),
+        Tone::Same => ("same", "No difference"),
+        Tone::Worse => ("worse", "Worse"),
+        Tone::Fact => ("fact", "Fact"),
+    }
+}
+
+/// The way to a row's figure: a line of its ratios where there are several, with 1 as a rule.
+fn course(row: &Verdict, figures: &[Figure<'_>]) -> String {
+    let found = figures.iter().enumerate().find(|(_, figure)| figure.experiment == row.experiment);
+    let Some((order, figure)) = found else { return String::new() };
+    let label = format!("Figure&nbsp;{}", order + 1);
+    let inner = if row.course.is_empty() {
+        label
+    } else {
+        format!("{}<span class=\"sr\">{label}</span>", svg::spark(&row.course))
+    };
+    format!(
+        "<a href=\"#{}\" title=\"Figure {}: haul’s time over the best other’s; the rule is 1, and below it is faster\">{inner}</a>",
+        figure.id,
+        order + 1
+    )
+}
+
+fn missing_html(missing: &[Missing]) -> String {
+    if missing.is_empty() {
+        return String::new();
+    }
+    let items: Vec<String> = missing
+        .iter()
+        .map(|each| format!("<li>{} <code>{}</code></li>", escape(each.what), escape(each.command)))
+        .collect();
+    format!(
+        "<div class=\"missing\"><p>Not compared here, with what would do it: </p><ul>{}</ul></div>",
+        items.concat()
+    )
+}
+
+/// Links to the figures, which stay in sight.
+fn contents(figures: &[Figure<'_>]) -> String {
+    /// Fewer are seen without a list.
+    const FEWEST: usize = 3;
+    if figures.len() < FEWEST {
+        return String::new();
+    }
+    let link = |(order, figure): (usize, &Figure<'_>)| {
+        format!(
+            "<li><a href=\"#{}\">{}&nbsp;{}</a></li>",
+            figure.id,
+            order + 1,
+            escape(&figure.title)
+        )
+    };
+    let links: String = figures.iter().enumerate().map(link).collect();
+    format!("<nav class=\"contents\" aria-label=\"Figures\"><ol>{links}</ol></nav>")
+}
+
+fn findings_html(findings: &[Finding], figures: &[Figure<'_>], is_all: bool) -> String {
     if findings.is_empty() {
         return "<p class=\"lead\">These records compare nothing, so there is nothing to conclude; \
                 <code>haul survey</code> measures all that this page can tell.</p>"
             .into();
     }
-    let mut html = String::from("<ol class=\"findings\">");
+    let open = if is_all { " open" } else { "" };
+    let mut html = format!(
+        "<details class=\"all\"{open}><summary>All that the records say: {}</summary><ol class=\"findings\">",
+        text::count(findings.len(), "sentence")
+    );
     for finding in findings {
-        let (class, word) = match finding.tone {
-            Tone::Better => ("better", "Better"),
-            Tone::Same => ("same", "No difference"),
-            Tone::Worse => ("worse", "Worse"),
-            Tone::Fact => ("fact", "Fact"),
-        };
+        let (class, word) = class_of(finding.tone);
         let _ = write!(
             html,
             "<li class=\"{class}\"><p><span class=\"sr\">{word}: </span>{}",
@@ -165,7 +257,7 @@ fn findings_html(findings: &[Finding], figures: &[Figure<'_>]) -> String {
         }
         html.push_str("</li>");
     }
-    html + "</ol>"
+    html + "</ol></details>"
 }
 
 /// Escaped text whose `commands` are set as code.
@@ -213,11 +305,40 @@ fn facts(section: &Section<'_>) -> String {
     runs.dedup();
     rows.push(("runs".into(), runs.join(", ")));
     rows.push(("machine id".into(), section.id.into()));
-    let mut html = String::from("<dl class=\"facts\">");
+    let mut html = format!(
+        "<details class=\"machine-facts\"><summary>{}</summary><dl class=\"facts\">",
+        escape(&facts_line(section, measured))
+    );
     for (name, value) in rows.iter().filter(|(_, value)| !value.is_empty()) {
         let _ = write!(html, "<div><dt>{}</dt><dd>{}</dd></div>", escape(name), escape(value));
     }
-    html + "</dl>"
+    html + "</dl></details>"
+}
+
+/// The machine, the day and how much was measured, in a line.
+fn facts_line(section: &Section<'_>, measured: usize) -> String {
+    let mut parts = Vec::new();
+    if let Some(machine) = section.machine {
+        parts.push(text::count(machine.processors, "processor"));
+        let last = machine.caches_bytes.len();
+        parts.extend(machine.caches_bytes.iter().enumerate().map(|(index, size)| {
+            let name = if index + 1 == last && last > 2 {
+                "LLC".into()
+            } else {
+                format!("L{}", index + 1)
+            };
+            format!("{name} {}", Bytes(*size).approximate())
+        }));
+        if machine.memory_bytes > 0 {
+            parts.push(Bytes(machine.memory_bytes).approximate());
+        }
+        let told = ["kernel", "libc", "hypervisor"];
+        parts.extend(told.iter().filter_map(|name| machine.facts.get(*name).cloned()));
+    }
+    let days = section.records.iter().filter_map(|record| record.time.get(..10));
+    parts.extend(days.max().map(str::to_owned));
+    parts.push(format!("{} measured", text::count(measured, "figure")));
+    parts.join(" · ")
 }
 
 /// `2026-01-02T03:04:05Z` as a person reads it; anything else as it is.

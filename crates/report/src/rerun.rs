@@ -100,7 +100,7 @@ fn heap_bench(record: &Record) -> String {
         quoted(record.experiment.trim_start_matches(name::HEAP))
     );
     let own = [
-        (key::SIZE_BYTES, "--size"),
+        (key::SIZE_BYTES, "--sizes"),
         (key::ALIGN_BYTES, "--align"),
         (key::ROUNDS, "--rounds"),
         (key::COUNT, "--count"),
@@ -120,7 +120,7 @@ fn heap_bench(record: &Record) -> String {
 fn channel_bench(record: &Record) -> String {
     let mut command = String::from("haul channel bench");
     let own =
-        [(key::SIZE_BYTES, "--size"), (key::TARGET, "--target"), (key::BUSY_CORE, "--busy-core")];
+        [(key::SIZE_BYTES, "--sizes"), (key::TARGET, "--target"), (key::BUSY_CORE, "--busy-core")];
     options(&mut command, record, &own);
     command + " --json"
 }
@@ -181,7 +181,7 @@ mod tests {
             .with("shared", true);
         assert_eq!(
             command(&growth),
-            "haul heap bench --test growth --size 4096 --align 4096 --rounds 5 --threads 1 --shared --json"
+            "haul heap bench --test growth --sizes 4096 --align 4096 --rounds 5 --threads 1 --shared --json"
         );
         let transfer = Record::new("r", "channel.transfer", "ucx", "cpu", "s/GB")
             .with("target", "warm")
@@ -189,7 +189,7 @@ mod tests {
         let of = |size: u64| transfer.clone().with("size_bytes", size);
         assert_eq!(
             command_of_all(&[&of(64), &of(128)]),
-            "haul channel bench --size 64..128B --target warm --busy-core 1 --json"
+            "haul channel bench --sizes 64..128B --target warm --busy-core 1 --json"
         );
     }
 }

@@ -114,9 +114,15 @@ pub(crate) fn runs<'a>(records: &[&'a Record]) -> Vec<Vec<&'a Record>> {
 
 /// What a record is about, leaving out its run, its time, and what is only said beside it.
 fn identity(record: &Record) -> String {
+    identity_without(record, &[])
+}
+
+/// The same, leaving out these parameters as well.
+pub(crate) fn identity_without(record: &Record, left_out: &[&str]) -> String {
     let mut key = [record.experiment.as_str(), &record.subject, &record.metric].join("\u{1f}");
     for (name, value) in &record.parameters {
-        if is_condition(name) && name != key::CALL && name != key::THEN_READ {
+        let is_said_below = name == key::CALL || name == key::THEN_READ;
+        if is_condition(name) && !is_said_below && !left_out.contains(&name.as_str()) {
             key.push_str(&format!("\u{1f}{name}={value}"));
         }
     }
@@ -194,6 +200,14 @@ pub(crate) fn is_condition(parameter: &str) -> bool {
             | key::OVER_BEST
             | key::OVER_BEST_LOW
             | key::OVER_BEST_HIGH
+            | key::BATCHES
+            | key::POLLS
+            | key::EMPTY_POLLS
+            | key::PACKETS_COUNTED
+            | key::PACKET_BYTES
+            | key::GAP_NS
+            | key::GAPS
+            | key::SECONDS
     );
     !is_account && !is_remark(parameter)
 }

@@ -56,8 +56,36 @@ fn a_survey_becomes_a_page_with_every_figure() {
             && page.contains("62.7 GiB")
             && page.contains("glibc 2.36")
     );
-    let opening = page.find("<ol class=\"findings\">").expect("findings");
-    assert!(opening < page.find("<dl class=\"facts\">").expect("facts"), "findings open the page");
+    // In this order: what to do, the machine in a line, and the rest behind a click.
+    let places: Vec<usize> = [
+        "<table class=\"verdicts\">",
+        "<div class=\"missing\">",
+        "<details class=\"machine-facts\"><summary>8 processors · L1 32.0 KiB",
+        "<details class=\"all\"><summary>All that the records say: ",
+        "<nav class=\"contents\"",
+        "<section class=\"figure\"",
+    ]
+    .iter()
+    .map(|part| page.find(part).unwrap_or_else(|| panic!("{part}")))
+    .collect();
+    assert!(places.is_sorted(), "{places:?}");
+    // A loss never stands below a gain, nor has its mark.
+    let table = page.split("<table class=\"verdicts\">").nth(1).expect("a table");
+    let table = table.split("</table>").next().expect("its rows");
+    let rows: Vec<&str> = table.split("<tr class=\"").skip(1).collect();
+    let class = |row: &str| row.split('"').next().unwrap_or_default().to_owned();
+    let order: Vec<usize> = rows
+        .iter()
+        .map(|row| ["worse", "better", "same", "fact"].iter().position(|c| *c == class(row)))
+        .map(|place| place.expect("a class that is known"))
+        .collect();
+    assert!(order.len() > 3 && order.is_sorted(), "{order:?}");
+    for row in rows.iter().filter(|row| row.contains("more time than")) {
+        assert_eq!(class(row), "worse", "{row}");
+    }
+    // A row leads to its figure.
+    assert!(page.contains("<td class=\"course\"><a href=\"#m0-0-copy-size\""));
+    assert!(page.contains("<svg class=\"spark\""));
 }
 
 #[test]

@@ -1,6 +1,30 @@
 /* haul.h: memcpy, memmove, memset, a heap and channels for servers. MIT OR Apache-2.0.
  *
- * Made by cbindgen from ffi/c/src; do not edit. Link with `pkg-config --cflags --libs haul`. */
+ * Made by cbindgen from ffi/c/src; do not edit. Link with `pkg-config --cflags --libs haul`.
+ * Functions that can fail return a haul_status; haul_strerror() says what each means and what to do.
+ * Whole programs: examples/c.
+ *
+ * 1. Copies: haul_memcpy(), haul_memmove(), haul_memset(), haul_thresholds_*().
+ *
+ *     haul_memcpy(target, source, n);                up to 64 bytes: code in the caller
+ *     haul_memmove(target + 1, target, n);
+ *     haul_memset(target, 0, n);
+ *     haul_memcpy_hinted(target, source, n, HAUL_HINT_STREAMED);
+ *
+ * 2. The heap: haul_heap_*().
+ *
+ *     haul_heap_create(&(haul_heap_options){0}, &heap);
+ *     void *block = haul_heap_alloc(heap, 4096, 4096);
+ *     haul_heap_free(heap, block);                   a wrong pointer is an error
+ *     haul_heap_destroy(heap);
+ *
+ * 3. Channels to another process: haul_channel_*().
+ *
+ *     haul_channel_listen(path, &listener);          in the one that receives
+ *     haul_channel_accept(listener, NULL, &channel);
+ *     haul_channel_connect(path, NULL, &channel);    in the one that sends
+ *     haul_channel_send(channel, data, size, NULL);  when it returns, data is yours again
+ */
 
 #ifndef HAUL_H
 #define HAUL_H

@@ -8,9 +8,11 @@ use haul::channel::{Mechanism, Users};
 use haul::sys;
 use haul_experiments::channel::protocol::Side;
 use haul_experiments::channel::{Peer, Target};
-use haul_model::Sizes;
+use haul_model::{Bytes, Sizes};
 
 use super::seconds;
+use crate::flow::Show;
+use crate::summary::Printing;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Channel {
@@ -18,6 +20,8 @@ pub(crate) enum Channel {
     List(List),
     /// Transfers side by side with pipes, sockets, UCX, MPI and iceoryx2
     Bench(Bench),
+    /// Which mechanism a message would go by, and why
+    Explain(Explain),
     /// One end of a transfer for `haul channel bench`, which starts it
     #[command(hide = true)]
     Drive(Drive),
@@ -42,7 +46,7 @@ pub(crate) struct List {
 #[derive(Debug, Args)]
 #[command(
     after_help = "Example:\n  haul channel send image.raw --to $XDG_RUNTIME_DIR/haul.socket\n  \
-    producer | haul channel send --to $XDG_RUNTIME_DIR/haul.socket"
+    producer | haul channel send --to $XDG_RUNTIME_DIR/haul.socket --wait"
 )]
 pub(crate) struct Send {
     /// The file; - is standard input
@@ -64,7 +68,50 @@ pub(crate) struct Send {
     /// Longest that the receiver may take for one megabyte, unless it says that its output waits
     #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "60")]
     pub(crate) deadline: Duration,
-    /// Print what it took as records, one a line of JSON
+    /// Wait for a receiver where there is none yet: for so many seconds, or as long as it takes
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        value_parser = seconds,
+        num_args = 0..=1,
+        require_equals = true
+    )]
+    pub(crate) wait: Option<Option<Duration>>,
+    /// How much standard input holds, for the time left
+    #[arg(long, value_name = "BYTES")]
+    pub(crate) size: Option<Bytes>,
+    /// Show how much was sent, how fast, and the time left: auto, on a terminal; always, without a
+    /// terminal a line every second; or never
+    #[arg(long, value_name = "WHEN", default_value = "auto")]
+    pub(crate) progress: Show,
+    /// Print its time and cost as records, one a line of JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Connects to a receiver (`haul channel recv`, or a program's own) as `haul channel send` would,
+/// says by which mechanism messages of these sizes would go and why, and what keeps them from each
+/// other one, and leaves again; `haul channel recv` goes on waiting.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Example:\n  haul channel explain --sizes 1MiB --to $XDG_RUNTIME_DIR/haul.socket\n  \
+    haul channel explain --sizes 64,64KiB,1GiB --to $XDG_RUNTIME_DIR/haul.socket --trust"
+)]
+pub(crate) struct Explain {
+    /// The messages' sizes: a list such as 64,4KiB, or FIRST..LAST for the powers of two
+    #[arg(long, alias = "size", value_name = "SIZES", default_value = "64,64KiB,1MiB")]
+    pub(crate) sizes: Sizes,
+    /// The socket that the receiver made
+    #[arg(long, value_name = "SOCKET")]
+    pub(crate) to: PathBuf,
+    /// The receiver is one's own: with --trust at both ends it may read this process's memory
+    #[arg(long)]
+    pub(crate) trust: bool,
+    /// Another user whose process may receive, by name or number, or any; may be given several
+    /// times
+    #[arg(long, value_name = "USER", value_parser = Allowed::parse)]
+    pub(crate) allow_user: Vec<Allowed>,
+    /// Print each size as a record, one a line of JSON
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -94,7 +141,14 @@ pub(crate) struct Recv {
     /// Longest that the sender may take for one megabyte once it began with it
     #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "60")]
     pub(crate) deadline: Duration,
-    /// Print what it took as records, one a line of JSON; only with --out
+    /// How much is to come, for the time left
+    #[arg(long, value_name = "BYTES")]
+    pub(crate) size: Option<Bytes>,
+    /// Show how much was received, how fast, and the time left: auto, on a terminal; always,
+    /// without a terminal a line every second; or never
+    #[arg(long, value_name = "WHEN", default_value = "auto")]
+    pub(crate) progress: Show,
+    /// Print its time and cost as records, one a line of JSON; only with --out
     #[arg(long, requires = "out")]
     pub(crate) json: bool,
 }
@@ -103,11 +157,11 @@ pub(crate) struct Recv {
 /// sockets, UCX, MPI, iceoryx2 and the two of the 2014 memcpy against vmsplice experiment, all
 /// interleaved in one run, the first of them against itself as the noise floor. B ends with a
 /// private copy in its own memory and verifies every byte of every run; time is from A's start to
-/// whoever ends last, and processor time is that of both sides. A peer that is not installed is
-/// told, with the package that has it, and left out.
+/// the end of the last, and processor time is that of both sides. A peer that is not installed is
+/// named, with the package that has it, and left out.
 #[derive(Debug, Args)]
-#[command(after_help = "Example:\n  haul channel bench --size 256MiB --against ucx,mpi,pipe\n  \
-    haul channel bench --size 64..64KiB --mechanism auto,inline,ring --json > small.jsonl\n  \
+#[command(after_help = "Example:\n  haul channel bench --sizes 256MiB --against ucx,mpi,pipe\n  \
+    haul channel bench --sizes 64..64KiB --mechanism auto,inline,ring --json > small.jsonl\n  \
     haul channel bench --seed-experiment\n\n\
     Others: ucx, mpi, iceoryx2, pipe, unix, seed (the 2014 memcpy against vmsplice experiment: \
     shared memory of the whole size with two copies, and vmsplice both ways), memcpy (one warm \
@@ -118,9 +172,10 @@ pub(crate) struct Bench {
         long,
         value_name = "SIZES",
         default_value = "64,4KiB,64KiB,1MiB,16MiB,256MiB",
+        alias = "size",
         conflicts_with = "seed_experiment"
     )]
-    pub(crate) size: Sizes,
+    pub(crate) sizes: Sizes,
     /// B's memory: warm (used before) or cold (new, so that its page faults count); both may be
     /// given
     #[arg(long, value_name = "TARGET", default_value = "warm", value_delimiter = ',')]
@@ -147,18 +202,20 @@ pub(crate) struct Bench {
     )]
     pub(crate) busy_core: Vec<u8>,
     /// The 2014 memcpy against vmsplice experiment beside haul, at its size: shared memory with two
-    /// copies, vmsplice both ways at 4096 B a call, and its mymemcpy beside memcpy within one
+    /// copies, vmsplice at both ends at 4096 B a call, and its mymemcpy beside memcpy within one
     /// process
     #[arg(long)]
     pub(crate) seed_experiment: bool,
     /// Time for the rounds of everything together [default: 3 for each measurement]; what else it
-    /// takes is told before it begins
+    /// takes is printed before it begins
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub(crate) budget: Option<Duration>,
     /// How often a size is measured at most until the hypervisor takes no more than 5% of the
     /// processors' time meanwhile; the last try counts
     #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u32).range(1..=100))]
     pub(crate) tries: u32,
+    #[command(flatten)]
+    pub(crate) printing: Printing,
     /// Print each record as one line of JSON
     #[arg(long)]
     pub(crate) json: bool,
@@ -167,7 +224,7 @@ pub(crate) struct Bench {
 /// A user that `--allow-user` names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Allowed {
-    /// Whoever it is.
+    /// Everybody.
     Any,
     /// This one.
     One(u32),
@@ -223,7 +280,7 @@ impl std::str::FromStr for Asked {
     }
 }
 
-/// One end of a transfer, as the run that listens at a socket tells it.
+/// One end of a transfer, as the run that listens at a socket says.
 #[derive(Debug, Args)]
 pub(crate) struct Drive {
     /// The run's socket

@@ -1,5 +1,6 @@
 //! The command line of `haul heap`.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -9,6 +10,7 @@ use haul_experiments::heap::{Part, Peer, Test};
 use haul_model::{Bytes, Sizes};
 
 use super::seconds;
+use crate::summary::Printing;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Heap {
@@ -18,6 +20,12 @@ pub(crate) enum Heap {
     Replay(Replay),
     /// A picture of what a heap holds: huge pages, spans, classes, waste, by tag
     Map(Map),
+    /// Runs a program and records what it asks of its allocator
+    Record(Record),
+    /// What a recorded trace holds
+    Info(Info),
+    /// The heaps that processes share by name, and what each holds
+    List(List),
     /// Drives one heap for `haul heap bench` and `replay`, which start it
     #[command(hide = true)]
     Drive(Drive),
@@ -26,12 +34,12 @@ pub(crate) enum Heap {
 /// Measures haul's heap side by side with the installed C library's malloc, with mimalloc, jemalloc
 /// and tcmalloc preloaded in front of it, and with DPDK's rte_malloc: each in a process of its own,
 /// all interleaved in one run, with the first baseline against itself as the noise floor. A peer
-/// that is not installed is told, with the package that has it, and left out.
+/// that is not installed is named, with the package that has it, and left out.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Example:\n  haul heap bench --test growth --size 4KiB --align 4KiB --against dpdk,libc\n  \
-    haul heap bench --test pairs --size 64 --threads 16 --json > pairs.jsonl\n  \
-    haul heap bench --test bulk --size 64,4KiB,128KiB --shared\n\n\
+    after_help = "Example:\n  haul heap bench --test growth --sizes 4KiB --align 4KiB --against dpdk,libc\n  \
+    haul heap bench --test pairs --sizes 64 --threads 16 --json > pairs.jsonl\n  \
+    haul heap bench --test bulk --sizes 64,4KiB,128KiB --shared\n\n\
     Tests: growth (rounds of allocations, nothing freed between), mixed (the same with twice the \
     size in turn), regrow (freed after each round), bulk, no-bulk and realloc (ByteDance's \
     rte_malloc test), pairs (a block and its free), lifetimes (random), remote (another thread frees), latency (single \
@@ -51,8 +59,8 @@ pub(crate) struct Bench {
     pub(crate) against: Vec<Peer>,
     /// The blocks' sizes: a list such as 64,4KiB, or FIRST..LAST for the powers of two [default:
     /// 4KiB for growth, mixed, regrow and latency, 16KiB at most for lifetimes, else 64]
-    #[arg(long, value_name = "SIZES")]
-    pub(crate) size: Option<Sizes>,
+    #[arg(long, alias = "size", value_name = "SIZES")]
+    pub(crate) sizes: Option<Sizes>,
     /// Their alignment, a power of two, or `size` for each size's own [default: size for growth,
     /// mixed, regrow and latency, else 16]
     #[arg(long, value_name = "BYTES")]
@@ -82,9 +90,11 @@ pub(crate) struct Bench {
     #[arg(long, value_name = "BYTES")]
     pub(crate) ready: Option<Bytes>,
     /// Time for the rounds of everything together [default: 3 for each measurement]; what else it
-    /// takes is told before it begins
+    /// takes is printed before it begins
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub(crate) budget: Option<Duration>,
+    #[command(flatten)]
+    pub(crate) printing: Printing,
     /// Print each record as one line of JSON
     #[arg(long)]
     pub(crate) json: bool,
@@ -94,11 +104,9 @@ pub(crate) struct Bench {
 /// heap and on others: each in a process of its own, all interleaved in one run, every block
 /// written to. Shows the time of its operations and the memory that they hold, over their course.
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Example:\n  HAUL_RECORD=/tmp/sort.trace LD_PRELOAD=$PWD/target/release/libhaul_record.so sort words > sorted\n  \
-    haul heap replay /tmp/sort.trace.4711 --against libc,jemalloc\n  \
-    haul heap replay /tmp/sort.trace.4711 --json | haul report - --out replay.html"
-)]
+#[command(after_help = "Example:\n  haul heap record -o sort.trace -- sort words > sorted\n  \
+    haul heap replay sort.trace --against libc,jemalloc\n  \
+    haul heap replay sort.trace --json | haul report - --out replay.html")]
 pub(crate) struct Replay {
     /// The trace
     #[arg(value_name = "TRACE")]
@@ -117,10 +125,62 @@ pub(crate) struct Replay {
     pub(crate) merged: bool,
     #[command(flatten)]
     pub(crate) reading: Reading,
+    #[command(flatten)]
+    pub(crate) printing: Printing,
     /// Time to spend, beyond three replays on each heap
     #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "10")]
     pub(crate) budget: Duration,
     /// Print each record as one line of JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Runs a program under libhaul_record.so, which writes what the program asks of malloc, or of
+/// rte_malloc, into a trace. The program's input, output and exit code stay its own. Where it
+/// starts other processes, each has a trace of its own, with a dot and the process after FILE.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Example:\n  haul heap record -o sort.trace -- sort words > sorted\n  haul heap info sort.trace\n  \
+    haul heap replay sort.trace --against libc,jemalloc\n\n\
+    Exit codes: the program's own, 128 and the signal where one ended it; 1 where nothing was recorded."
+)]
+pub(crate) struct Record {
+    /// The trace, which must not exist yet [default: the program's name with .trace, in this
+    /// folder]
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) out: Option<PathBuf>,
+    /// The program and its arguments
+    #[arg(
+        required = true,
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        value_name = "CMD"
+    )]
+    pub(crate) program: Vec<OsString>,
+}
+
+/// Says what a trace holds: the program, its threads, its calls, how much was live, and sizes.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Example:\n  haul heap info sort.trace\n  haul heap info dpdk.trace --part rte --json"
+)]
+pub(crate) struct Info {
+    /// The trace
+    #[arg(value_name = "TRACE")]
+    pub(crate) trace: PathBuf,
+    #[command(flatten)]
+    pub(crate) reading: Reading,
+    /// Print each figure as a record, one a line of JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Lists the heaps that processes share by name on this machine, with what is live in each, what
+/// has memory, and the limit. A heap outlives its processes until somebody removes its name.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  haul heap list\n  haul heap list --json")]
+pub(crate) struct List {
+    /// Print each figure as a record, one a line of JSON
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -209,10 +269,10 @@ fn part(text: &str) -> Result<Part, String> {
     }
 }
 
-/// Drives one heap, as it is told on standard input.
+/// Drives one heap, as standard input says.
 #[derive(Debug, Args)]
 pub(crate) struct Drive {
-    /// Whose heap it is, for whoever looks at the list of processes
+    /// Whose heap it is, for the list of processes
     pub(crate) name: String,
 }
 

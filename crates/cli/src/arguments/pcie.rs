@@ -1,8 +1,21 @@
 //! The command line of `haul pcie`.
+//!
+//! From the bottom up:
+//!
+//! - `sweep`: that of `haul pcie sweep`;
+//! - `watch`: that of `haul pcie watch`.
+
+mod sweep;
+pub(crate) mod watch;
+
+use std::path::PathBuf;
+use std::str::FromStr;
 
 use clap::{Args, Subcommand, ValueEnum};
 use haul_model::Sizes;
 use haul_model::pcie::{self, BenchNic, Histogram, Link, Nic, Packets, Rate, Version};
+
+pub(crate) use sweep::Sweep;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Pcie {
@@ -10,8 +23,14 @@ pub(crate) enum Pcie {
     List(List),
     /// What a packet workload moves across a link, term by term
     Estimate(Box<Estimate>),
+    /// What a workload's bytes go to, what would save some, and why two estimates differ
+    Explain(Box<Explain>),
+    /// A modelled NIC at one rate after the other: counted beside estimated
+    Sweep(Box<Sweep>),
     /// How much packet data a link carries at most, by the public model of pcie-bench
     Bandwidth(Bandwidth),
+    /// The bursts of a running DPDK program, and what they move across PCIe, live
+    Watch(Box<watch::Watch>),
 }
 
 /// The network devices behind PCIe: what each link does now and could do, what is set, and which
@@ -49,30 +68,72 @@ pub(crate) struct LinkArguments {
 #[command(
     after_help = "Example:\n  haul pcie estimate --nic ice --driver dpdk-22.11 --mode vector --rate 10M --size 64 \\\n    \
     --histogram 0:5,4:10 --link gen3x8 --mps 256 --mrrs 512\n  \
-    haul pcie estimate --nic ena --rate 5M --size imix --with-fcs --link gen4x8 --json\n\n\
+    haul pcie estimate --nic ena --rate 5M --size imix --with-fcs --link gen4x8 --json\n  \
+    haul pcie estimate --nic ice --rate 10M --sizes 60..130\n\n\
     NICs and their options: haul pcie estimate --list shows each, with the sources of its numbers."
 )]
 pub(crate) struct Estimate {
-    /// The NIC, by its driver in DPDK: ixgbe, i40e, ice, iavf, idpf, igb, e1000e, mlx5 or ena
-    #[arg(long, value_name = "NAME", value_parser = nic, required_unless_present = "list")]
-    pub(crate) nic: Option<&'static Nic>,
-    /// The driver's release; one that is not known takes the nearest one's rules [default:
-    /// dpdk-26.07]
-    #[arg(long, value_name = "dpdk-YY.MM")]
-    pub(crate) driver: Option<Version>,
-    /// The driver's burst mode: scalar, bulk or vector [default: the one it takes by itself]
-    #[arg(long, value_name = "MODE")]
-    pub(crate) mode: Option<String>,
-    /// How the driver is built or started; several may be given
-    #[arg(long, value_name = "NAME", value_delimiter = ',')]
-    pub(crate) option: Vec<String>,
+    #[command(flatten)]
+    pub(crate) subject: Subject,
+    /// Every size from FIRST to LAST, byte by byte: the sums of each in a row
+    #[arg(long, value_name = "FIRST..LAST", conflicts_with_all = ["size", "capture"])]
+    pub(crate) sizes: Option<ByteSizes>,
+    /// By whose rules: haul's (the driver's), recipe (VTune's cookbook), or pcie-bench (its public
+    /// model)
+    #[arg(long = "as", value_name = "WHOSE", default_value = "haul")]
+    pub(crate) rules: Rules,
+    /// Show the NICs that are known, and estimate nothing
+    #[arg(long, conflicts_with_all = ["nic", "rate", "size", "sizes", "capture", "json"])]
+    pub(crate) list: bool,
+    /// Print each record as one line of JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Says what a workload's bytes go to, term by term, and what would save some of them. Every advice
+/// is the estimate made again with one thing changed; one that gains nothing is not shown.
+///
+/// With --against the terms are compared with those of a saved estimate or sweep, or with its sums
+/// alone where it has no terms: which of them make the difference. Two saved files are compared
+/// with each other.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Example:\n  haul pcie explain --nic ice --driver dpdk-22.11 --mode vector --rate 10M --size 64 \\\n    \
+    --histogram 0:5,4:10\n  \
+    haul pcie estimate --nic ice --rate 10M --size 64 --json > before.jsonl\n  \
+    haul pcie explain --nic ice --rate 10M --size 64 --histogram 4:1 --against before.jsonl\n  \
+    haul pcie explain before.jsonl after.jsonl"
+)]
+pub(crate) struct Explain {
+    /// Two files of records to compare, instead of a workload: the first, and what differs in the
+    /// second
+    #[arg(value_name = "FILE", num_args = 2, conflicts_with_all = ["nic", "rate", "size", "capture", "against"])]
+    pub(crate) files: Vec<PathBuf>,
+    #[command(flatten)]
+    pub(crate) subject: Subject,
+    /// Compare with the estimate in this file of records
+    #[arg(long, value_name = "FILE")]
+    pub(crate) against: Option<PathBuf>,
+    /// Print each record as one line of JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// What is estimated: a NIC with its driver, a workload and a link.
+#[derive(Debug, Args)]
+pub(crate) struct Subject {
+    #[command(flatten)]
+    pub(crate) nic: NicArguments,
     /// Packets a second each way, such as 10M, 14.88M or 250k
-    #[arg(long, value_name = "RATE", required_unless_present = "list")]
+    #[arg(long, value_name = "RATE")]
     pub(crate) rate: Option<Rate>,
     /// Packet sizes in bytes: one, SIZE:WEIGHT pairs such as 64:7,594:4,1518:1, or imix (these
     /// three)
-    #[arg(long, value_name = "SIZES", required_unless_present = "list")]
+    #[arg(long, value_name = "SIZES", conflicts_with = "capture")]
     pub(crate) size: Option<Packets>,
+    /// Sizes as in this capture (pcap or pcapng), which are those in memory
+    #[arg(long, value_name = "FILE", conflicts_with = "with_fcs")]
+    pub(crate) capture: Option<PathBuf>,
     /// The sizes are those of frames with their check sequence, which NICs take off
     #[arg(long)]
     pub(crate) with_fcs: bool,
@@ -85,12 +146,6 @@ pub(crate) struct Estimate {
     /// Which packets: both (as many sent as received), rx or tx
     #[arg(long, value_name = "WHICH", default_value = "both")]
     pub(crate) traffic: Traffic,
-    /// The receive free threshold [default: the driver's]
-    #[arg(long, value_name = "PACKETS")]
-    pub(crate) rx_free: Option<u32>,
-    /// The report-status threshold [default: the driver's]
-    #[arg(long, value_name = "PACKETS")]
-    pub(crate) tx_rs: Option<u32>,
     /// Buffers that each packet is spread over
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) segments: u32,
@@ -100,6 +155,30 @@ pub(crate) struct Estimate {
     /// How far into a cache line each buffer begins, in bytes
     #[arg(long, value_name = "BYTES", default_value_t = 0)]
     pub(crate) offset: u32,
+}
+
+/// A NIC with its driver, and its link.
+#[derive(Debug, Args)]
+pub(crate) struct NicArguments {
+    /// The NIC, by its driver in DPDK: ixgbe, i40e, ice, iavf, idpf, igb, e1000e, mlx5, bnxt or ena
+    #[arg(long, value_name = "NAME", value_parser = nic)]
+    pub(crate) nic: Option<&'static Nic>,
+    /// The driver's release; one that is not known takes the nearest one's rules [default:
+    /// dpdk-26.07]
+    #[arg(long, value_name = "dpdk-YY.MM")]
+    pub(crate) driver: Option<Version>,
+    /// The driver's burst mode: scalar, bulk or vector [default: the one it takes by itself]
+    #[arg(long, value_name = "MODE")]
+    pub(crate) mode: Option<String>,
+    /// How the driver is built or started; several may be given
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    pub(crate) option: Vec<String>,
+    /// The receive free threshold [default: the driver's]
+    #[arg(long, value_name = "PACKETS")]
+    pub(crate) rx_free: Option<u32>,
+    /// The report-status threshold [default: the driver's]
+    #[arg(long, value_name = "PACKETS")]
+    pub(crate) tx_rs: Option<u32>,
     #[command(flatten)]
     pub(crate) link: LinkArguments,
     /// Read completion boundary, in bytes: 64 or 128
@@ -108,16 +187,32 @@ pub(crate) struct Estimate {
     /// How the host cuts what is read: by rcb (the most headers), or by mps (the fewest)
     #[arg(long, value_name = "HOW", default_value = "rcb")]
     pub(crate) completions: Completions,
-    /// By whose rules: haul's (the driver's), recipe (VTune's cookbook), or pcie-bench (its public
-    /// model)
-    #[arg(long = "as", value_name = "WHOSE", default_value = "haul")]
-    pub(crate) rules: Rules,
-    /// Show the NICs that are known, and estimate nothing
-    #[arg(long, conflicts_with_all = ["nic", "rate", "size", "json"])]
-    pub(crate) list: bool,
-    /// Print each record as one line of JSON
-    #[arg(long)]
-    pub(crate) json: bool,
+}
+
+/// Sizes from one to another, each byte of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ByteSizes {
+    pub(crate) first: u32,
+    pub(crate) last: u32,
+}
+
+impl FromStr for ByteSizes {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let refused = || {
+            format!(
+                "{text:?} is no range of packet sizes: write FIRST..LAST, 1 to 65535 B each, such as 60..130"
+            )
+        };
+        let (first, last) = text.split_once("..").ok_or_else(refused)?;
+        let number = |part: &str| part.trim().parse::<u32>().map_err(|_| refused());
+        let (first, last) = (number(first)?, number(last)?);
+        match (1..=65_535).contains(&first) && (first..=65_535).contains(&last) {
+            true => Ok(Self { first, last }),
+            false => Err(refused()),
+        }
+    }
 }
 
 /// How much packet data a link carries each way, by the public model of pcie-bench (SIGCOMM'18) of

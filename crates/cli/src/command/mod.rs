@@ -3,8 +3,10 @@
 //! From the bottom up:
 //!
 //! - `steps`: what measures a list of experiments one after the other;
+//! - `shell`: `haul completions` and `haul man`;
 //! - `doctor`: `haul doctor`;
 //! - `report`: `haul report`;
+//! - `compare`: `haul compare`;
 //! - `copy`: `haul copy`;
 //! - `heap`: `haul heap`;
 //! - `channel`: `haul channel`;
@@ -14,12 +16,14 @@
 //! - `survey`: `haul survey`.
 
 mod channel;
+mod compare;
 mod copy;
 mod doctor;
 mod forward;
 mod heap;
 mod pcie;
 mod report;
+mod shell;
 mod sim;
 mod steps;
 mod survey;
@@ -58,6 +62,9 @@ pub(crate) fn of(arguments: Arguments) -> Result<Box<dyn Command>, Error> {
     Ok(match arguments.command {
         Verb::Doctor(arguments) => Box::new(doctor::Doctor::new(arguments)),
         Verb::Report(arguments) => Box::new(report::Report::read(arguments)?),
+        Verb::Compare(arguments) => Box::new(compare::Compare::read(arguments)?),
+        Verb::Completions(arguments) => Box::new(shell::Completions::new(arguments)),
+        Verb::Man(arguments) => Box::new(shell::Manual::new(arguments)),
         Verb::Survey(arguments) => Box::new(survey::Survey::new(arguments)),
         Verb::Copy(arguments) => copy::of(arguments)?,
         Verb::Heap(arguments) => heap::of(arguments)?,

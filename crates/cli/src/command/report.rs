@@ -86,7 +86,7 @@ impl Command for Report {
     }
 }
 
-pub(super) fn read_lines(path: &Path) -> Result<Vec<Line>, Error> {
+pub(in crate::command) fn read_lines(path: &Path) -> Result<Vec<Line>, Error> {
     let (name, bytes) = if path == Path::new("-") {
         ("-".to_owned(), read_input(io::stdin().lock(), FILE_BYTES_MAX)?)
     } else {

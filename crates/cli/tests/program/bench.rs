@@ -298,3 +298,53 @@ fn an_unreadable_distribution_file_is_told() {
     let arguments = ["copy", "bench", "--distribution", file.to_str().unwrap()];
     run(&mut unprivileged(&program, &arguments)).expect(1).says(&["secret.csv", "cannot be read"]);
 }
+
+#[test]
+fn a_comparison_ends_with_a_sentence_and_has_the_order_that_is_asked_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("table.md");
+    let arguments = ["copy", "bench", "--sizes", "64,8KiB", "--budget", "0.4"];
+    let more = ["--export-markdown", path.to_str().unwrap()];
+    let ran = run(&mut haul(&[&arguments[..], &more].concat())).expect(0);
+    // Who is how much faster, of both sizes.
+    for start in ["memcpy, 64 B, mixed: haul ", "memcpy, 8 KiB, mixed: haul "] {
+        assert!(ran.out.lines().any(|line| line.starts_with(start)), "{start}: {ran:#?}");
+    }
+    let rows = |size: &str| -> Vec<(String, f64)> {
+        let lines = ran.out.lines().filter(|line| line.starts_with(&format!("memcpy    {size}")));
+        let words = lines.map(|line| line.split_whitespace().collect::<Vec<_>>());
+        let ratio = |words: &[&str]| words.iter().rev().find_map(|w| w.parse().ok()).unwrap_or(0.0);
+        words.map(|words| (words[5].to_owned(), ratio(&words))).collect()
+    };
+    let (small, large) = (rows("64 B"), rows("8 KiB"));
+    // Nobody asked for kernels that go past the caches at 64 B.
+    let streams = |rows: &[(String, f64)]| rows.iter().any(|row| row.0.starts_with("stream"));
+    assert!(!small.is_empty() && !streams(&small), "{small:?}");
+    assert!(streams(&large), "{large:?}");
+    let markdown = fs::read_to_string(&path).unwrap();
+    assert!(markdown.starts_with("| function | sizes |"), "{markdown}");
+    assert!(markdown.contains("\n- memcpy, 64 B, mixed: haul "), "{markdown}");
+    let stream = if cfg!(target_arch = "x86_64") { "stream_sse2" } else { "stream_neon" };
+    let named = ["--sizes", "64", "--kernel", stream, "--sort", "name"];
+    let arguments = [&["copy", "bench", "--budget", "0.2"][..], &named].concat();
+    let ran = run(&mut haul(&arguments)).expect(0);
+    let (libc, stream) = (ran.out.find(" libc "), ran.out.find(&format!(" {stream} ")));
+    assert!(libc.is_some() && libc < stream, "{ran:#?}");
+    run(&mut haul(&["copy", "bench", "--sort", "luck"])).expect(2).says(&["fastest", "measured"]);
+    let nowhere = ["copy", "bench", "--export-markdown", "/no/such/folder/t.md"];
+    run(&mut haul(&nowhere)).expect(1).says(&["cannot write"]);
+}
+
+/// The word that was used before, for one size or many.
+#[test]
+fn sizes_have_one_name_everywhere_and_the_old_one_is_understood() {
+    for command in
+        [&["copy", "bench"][..], &["heap", "bench"], &["channel", "bench"], &["channel", "explain"]]
+    {
+        let help = run(haul(command).arg("--help")).expect(0).out;
+        assert!(help.contains("--sizes <SIZES>") && !help.contains("--size <"), "{help}");
+        for option in ["--sizes", "--size"] {
+            run(haul(command).args([option, "tall"])).expect(2).says(&["tall"]);
+        }
+    }
+}

@@ -13,7 +13,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::{LIMIT, finish, haul, is_root, public_folder, run, run_with_input, unprivileged};
 
 /// Starts `haul channel recv` and waits for its socket.
-fn receiver(socket: &Path, more: &[&str]) -> Child {
+pub(super) fn receiver(socket: &Path, more: &[&str]) -> Child {
     let mut command = haul(&["channel", "recv", socket.to_str().unwrap()]);
     command.args(more).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let child = command.spawn().unwrap();
@@ -25,13 +25,13 @@ fn receiver(socket: &Path, more: &[&str]) -> Child {
     child
 }
 
-fn sender(socket: &Path, more: &[&str]) -> Command {
+pub(super) fn sender(socket: &Path, more: &[&str]) -> Command {
     let mut command = haul(&["channel", "send", "--to", socket.to_str().unwrap()]);
     command.args(more);
     command
 }
 
-fn text(length: usize) -> String {
+pub(super) fn text(length: usize) -> String {
     (0..length).map(|index| char::from(b'a' + (index * 7 + index / 1000) as u8 % 26)).collect()
 }
 

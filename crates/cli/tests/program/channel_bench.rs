@@ -132,13 +132,13 @@ fn names_that_are_not_known_are_answered_with_those_that_are() {
 #[test]
 fn values_out_of_range_are_bad_usage() {
     for (arguments, part) in [
-        (&["--size", "0"][..], "name another --size"),
-        (&["--size", "18446744073709551615"], "name smaller --size"),
+        (&["--size", "0"][..], "name another --sizes"),
+        (&["--size", "18446744073709551615"], "name smaller --sizes"),
         (&["--size", "-1"], "-1"),
         (&["--busy-core", "2"], "busy-core"),
         (
             &["--size", "1MiB", "--mechanism", "inline"],
-            "name another --size, --target or --mechanism",
+            "name another --sizes, --target or --mechanism",
         ),
         (&["--size", "1MiB", "--seed-experiment"], "--seed-experiment"),
     ] {

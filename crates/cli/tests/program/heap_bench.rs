@@ -71,9 +71,9 @@ fn names_that_are_not_known_are_answered_with_those_that_are() {
 #[test]
 fn values_out_of_range_are_bad_usage() {
     for (arguments, part) in [
-        (&["--size", "0"][..], "name another --size"),
+        (&["--size", "0"][..], "name another --sizes"),
         (&["--size", "9223372036854775808"], "8388608 TiB"),
-        (&["--size", "18446744073709551615"], "name another --size"),
+        (&["--size", "18446744073709551615"], "name another --sizes"),
         (&["--size", "-1"], "-1"),
         (&["--align", "0"], "power of two"),
         (&["--align", "24"], "power of two"),

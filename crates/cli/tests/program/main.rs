@@ -4,16 +4,21 @@
 mod bench;
 mod channel;
 mod channel_bench;
+mod channel_stream;
+mod compare;
 mod definition;
 mod doctor;
 mod documents;
 mod forward;
 mod heap_bench;
+mod heap_record;
 mod heap_replay;
 mod limits;
 mod machine;
 mod pcie;
+mod pcie_watch;
 mod report;
+mod shell;
 mod sim;
 mod survey;
 mod tune;
@@ -187,6 +192,9 @@ fn every_command_explains_itself() {
         &["doctor", "--help"],
         &["survey", "--help"],
         &["report", "--help"],
+        &["compare", "--help"],
+        &["completions", "--help"],
+        &["man", "--help"],
         &["copy", "--help"],
         &["copy", "list", "--help"],
         &["copy", "bench", "--help"],
@@ -196,10 +204,14 @@ fn every_command_explains_itself() {
         &["channel", "bench", "--help"],
         &["channel", "send", "--help"],
         &["channel", "recv", "--help"],
+        &["channel", "explain", "--help"],
         &["heap", "--help"],
         &["heap", "bench", "--help"],
         &["heap", "replay", "--help"],
         &["heap", "map", "--help"],
+        &["heap", "record", "--help"],
+        &["heap", "info", "--help"],
+        &["heap", "list", "--help"],
         &["forward", "--help"],
         &["forward", "pvp", "--help"],
         &["pcie", "--help"],

@@ -128,7 +128,7 @@ fn a_person_is_shown_the_terms_the_sums_and_what_binds() {
     let bytes = ran.out.find("tx packet").unwrap()..ran.out.find("rx doorbell").unwrap();
     assert!(!bytes.is_empty(), "the largest term is first: {ran:#?}");
     let ran = run(&mut haul(&["pcie", "estimate", "--list"])).expect(0);
-    for nic in ["ixgbe", "i40e", "ice", "iavf", "idpf", "igb", "e1000e", "mlx5", "ena"] {
+    for nic in ["ixgbe", "i40e", "ice", "iavf", "idpf", "igb", "e1000e", "mlx5", "bnxt", "ena"] {
         assert!(ran.out.contains(&format!("{nic}: ")), "{nic}: {ran:#?}");
     }
 }
@@ -169,7 +169,7 @@ fn what_cannot_be_is_refused_by_value_limit_and_remedy() {
         ("--histogram", "4:99999999999999999999", "0:5,4:10"),
         ("--tx-histogram", "x", "0:5,4:10"),
         ("--driver", "linux-6.1", "dpdk-22.11"),
-        ("--nic", "bnxt", "mlx5"),
+        ("--nic", "e810", "mlx5"),
         ("--mode", "fast", "vector"),
         ("--option", "fast", "rx-16-byte"),
         ("--segments", "0", "1 to 255"),
@@ -177,10 +177,14 @@ fn what_cannot_be_is_refused_by_value_limit_and_remedy() {
         ("--rx-free", "20000", "16384"),
         ("--tx-rs", "8", "scalar"),
         ("--as", "other", "pcie-bench"),
+        ("--sizes", "130..60", "60..130"),
+        ("--sizes", "64", "60..130"),
+        ("--sizes", "0..64", "1 to 65535"),
     ] {
         let all = [("--nic", "ice"), ("--rate", "1M"), ("--size", "64")];
         let mut command = haul(&["pcie", "estimate"]);
-        for (name, usual) in all.iter().filter(|(name, _)| *name != option) {
+        let is_other = |name: &str| name != option && !(name == "--size" && option == "--sizes");
+        for (name, usual) in all.iter().filter(|(name, _)| is_other(name)) {
             command.args([*name, *usual]);
         }
         run(command.args([option, value])).expect(2).says(&[value, part]);
@@ -199,4 +203,205 @@ fn the_devices_of_this_machine_are_listed_or_said_to_be_hidden() {
     assert!(ran.out.contains("  link: ") || ran.out.contains("no network device"), "{ran:#?}");
     let ran = run(&mut haul(&["pcie", "list", "--json"])).expect(0);
     assert!(ran.records().iter().all(|record| record.experiment == "pcie.list"));
+}
+
+/// A capture as tcpdump writes it, of packets of these sizes, of which 4 B at most were kept.
+fn pcap(sizes: &[u32]) -> Vec<u8> {
+    let mut words = vec![0xa1b2_c3d4_u32, 0x0004_0002, 0, 0, 65_535, 1];
+    for size in sizes {
+        let kept = 4.min(*size);
+        words.extend([1, 2, kept, *size]);
+        words.extend((kept > 0).then_some(0));
+    }
+    words.into_iter().flat_map(u32::to_le_bytes).collect()
+}
+
+#[test]
+fn sizes_are_those_of_a_capture_or_every_byte() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.pcap");
+    let at = path.to_str().unwrap();
+    let with = |file: &[u8]| {
+        std::fs::write(&path, file).unwrap();
+        let words = ["pcie", "estimate", "--nic", "ice", "--rate", "1M", "--json", "--capture", at];
+        run(&mut haul(&words))
+    };
+    let ran = with(&pcap(&[60, 60, 1514, 0])).expect(0);
+    let records = ran.records();
+    assert_eq!(records[0].parameters["sizes_bytes"], "60:2,1514:1");
+    ran.says(&["1 packets of the capture have no bytes"]);
+    let cut = pcap(&[60, 61]);
+    with(&cut[..cut.len() - 1]).expect(0).says(&["ends within a packet", "the 1 whole ones"]);
+    with(&[0; 100]).expect(2).says(&["no capture", "byte 24"]);
+    with(&pcap(&[0])).expect(2).says(&["no packet of it counts"]);
+    std::fs::remove_file(&path).unwrap();
+    let words = ["pcie", "estimate", "--nic", "ice", "--rate", "1M", "--capture", at];
+    run(&mut haul(&words)).expect(1).says(&[at, "pcap or pcapng"]);
+    run(&mut haul(&words[..6])).expect(2).says(&["--size, --sizes or --capture"]);
+
+    let words = ["pcie", "estimate", "--nic", "ice", "--rate", "1M", "--sizes", "60..130"];
+    let mut command = haul(&words);
+    let records = run(command.arg("--json")).expect(0).records();
+    let reads: Vec<f64> = records
+        .iter()
+        .filter(|record| record.metric == "inbound_read")
+        .map(|record| record.samples[0])
+        .collect();
+    assert_eq!(reads.len(), 71);
+    assert!(reads.windows(2).all(|pair| pair[1] - pair[0] == 1e6), "a byte more is a byte more");
+    let ran = run(&mut haul(&words)).expect(0);
+    assert!(ran.out.contains("full at packets/s"), "{ran:#?}");
+    let lines: Vec<&str> =
+        ran.out.lines().filter(|line| line.trim_start().starts_with('6')).collect();
+    assert_eq!(lines.len(), 10, "{ran:#?}");
+}
+
+fn explain(words: &[&str]) -> Ran {
+    let mut command = haul(&["pcie", "explain"]);
+    run(command.args(words))
+}
+
+#[test]
+fn an_explanation_orders_terms_and_shows_what_gains() {
+    let words = ["--nic", "ice", "--rate", "10M", "--size", "64", "--histogram", "0:5,4:10"];
+    let ran = explain(&words).expect(0);
+    for part in ["busier to the host", "option rx-16-byte: saves 430 MB/s", "batch 4 -> 16"] {
+        assert!(ran.out.contains(part), "{part}: {ran:#?}");
+    }
+    assert!(ran.out.contains("1.88 M writes to the device"), "{ran:#?}");
+    assert!(!ran.out.contains("rx free threshold"), "vector mode has no such: {ran:#?}");
+    let records = explain(&[&words[..], &["--json"]].concat()).expect(0).records();
+    assert!(records.iter().all(|r| r.experiment == "pcie.explain" && r.kind == Kind::Modelled));
+    let order: Vec<f64> = records
+        .iter()
+        .filter(|record| record.metric == "transaction")
+        .map(|record| number(record, "order"))
+        .collect();
+    assert_eq!(order, (1..=8).map(f64::from).collect::<Vec<_>>());
+    let saved: Vec<&Record> = records.iter().filter(|record| record.metric == "saved").collect();
+    assert!(!saved.is_empty() && saved.iter().all(|record| record.samples[0] >= 0.0));
+
+    // Each advice, taken, saves what it says.
+    let all = |more: &[&str]| -> f64 {
+        let terms = estimate(&[more, &["--json"]].concat()).expect(0).records();
+        let of = terms.iter().filter(|record| record.metric == "transaction");
+        of.map(|r| {
+            number(r, "count_per_s") * (number(r, "payload_bytes") + number(r, "header_bytes"))
+        })
+        .sum()
+    };
+    let short = saved.iter().find(|r| r.parameters["change"] == "option rx-16-byte").unwrap();
+    let gained = all(&[]) - all(&["--option", "rx-16-byte"]);
+    assert!((short.samples[0] - gained).abs() < 1.0, "{gained} {short:?}");
+    explain(&["--nic", "ice"]).expect(2).says(&["--rate"]);
+}
+
+#[test]
+fn a_difference_between_two_is_explained_by_its_terms() {
+    let folder = tempfile::tempdir().unwrap();
+    let save = |name: &str, words: &[&str]| {
+        let path = folder.path().join(name);
+        let ran = estimate(&[words, &["--json"]].concat()).expect(0);
+        std::fs::write(&path, ran.out.as_bytes()).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let first = save("a.jsonl", &[]);
+    let second = save("b.jsonl", &["--tx-histogram", "8:1"]);
+    let ran = explain(&[&first, &second]).expect(0);
+    for part in ["outbound write: -35.0 MB/s in all, 100% of it by tx doorbell", "1.25 M a second"]
+    {
+        assert!(ran.out.contains(part), "{part}: {ran:#?}");
+    }
+    let records = explain(&[&first, &second, "--json"]).expect(0).records();
+    assert_eq!(records[0].metric, "difference");
+    assert!(records.iter().any(|r| r.parameters["cause"] == "count" && r.samples[0] == -3.5e7));
+    let ran = explain(&[&first, &first]).expect(0);
+    assert!(ran.out.contains("do not differ"), "{ran:#?}");
+
+    let words = ["--nic", "ice", "--driver", "dpdk-22.11", "--rate", "10M", "--size", "64"];
+    let ran = explain(&[&words[..], &["--histogram", "8:1", "--against", &first]].concat());
+    assert!(ran.expect(0).out.contains("tx doorbell"), "explains");
+    // Sums alone, as counters give them: compared as data.
+    let text = std::fs::read_to_string(&first).unwrap();
+    let sums: Vec<&str> = text.lines().filter(|line| !line.contains("\"transaction\"")).collect();
+    let counters = folder.path().join("sums.jsonl");
+    std::fs::write(&counters, sums.join("\n")).unwrap();
+    let counters = counters.to_str().unwrap();
+    let ran = explain(&[&words[..], &["--histogram", "4:1", "--against", counters]].concat());
+    assert!(ran.expect(0).out.contains("do not differ"));
+    let both = folder.path().join("both.jsonl");
+    std::fs::write(&both, format!("{text}{}", text.replace("\"haul\"", "\"other\""))).unwrap();
+    explain(&[both.to_str().unwrap(), &first]).expect(1).says(&["several estimates"]);
+    std::fs::write(&both, text.lines().next().unwrap()).unwrap();
+    explain(&[both.to_str().unwrap(), &first]).expect(1).says(&["no PCIe traffic"]);
+    explain(&[&first]).expect(2);
+}
+
+fn sweep(words: &[&str]) -> Ran {
+    let mut command = haul(&["pcie", "sweep", "--nic", "ice", "--for", "10ms"]);
+    run(command.args(words))
+}
+
+/// The cookbook's charts, by a modelled core: the same on any machine.
+#[test]
+fn a_sweep_finds_the_break_and_estimates_what_was_counted() {
+    let words = ["--core", "120:55", "--rates", "4M..14M", "--steps", "6"];
+    let ran = sweep(&words).expect(0);
+    let said = ran.out.split_whitespace().collect::<Vec<_>>().join(" ");
+    for part in ["breaks between 10.00 and 12.00 M", "0 or 4 packets, 4.00", "polls of 8"] {
+        assert!(said.contains(part), "{part}: {ran:#?}");
+    }
+    let ran = sweep(&[&words[..], &["--json"]].concat()).expect(0);
+    let records = ran.records();
+    assert!(records.iter().all(|r| r.experiment == "pcie.sweep" && r.kind == Kind::Modelled));
+    let of = |metric: &str, basis: &str| -> Vec<f64> {
+        let is = |record: &&Record| {
+            record.metric == metric && record.parameters.get("basis").is_some_and(|b| b == basis)
+        };
+        records.iter().filter(is).map(|record| record.samples[0]).collect()
+    };
+    for metric in ["inbound_read", "inbound_write", "outbound_read", "outbound_write"] {
+        let (counted, estimated) = (of(metric, "counted"), of(metric, "estimated"));
+        assert_eq!((counted.len(), estimated.len()), (6, 6), "{metric}");
+        for (counted, estimated) in counted.iter().zip(&estimated) {
+            let off = (counted - estimated).abs();
+            assert!(off <= counted * 5e-3, "{metric}: {counted} {estimated}");
+        }
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let (file, page) = (folder.path().join("sweep.jsonl"), folder.path().join("page.html"));
+    std::fs::write(&file, &ran.out).unwrap();
+    let words = ["report", file.to_str().unwrap(), "--out", page.to_str().unwrap()];
+    run(&mut haul(&words)).expect(0);
+    let html = std::fs::read_to_string(&page).unwrap();
+    assert!(html.contains("the curve breaks") && html.contains("class=\"cell\""));
+}
+
+#[test]
+fn a_real_sweep_measures_batches_and_what_cannot_be_swept_is_refused() {
+    let words = ["--rates", "100k..200k", "--steps", "2", "--group", "1", "--json"];
+    let records = sweep(&words).expect(0).records();
+    let mut rates = records.iter().filter(|record| record.metric == "rate");
+    assert!(rates.all(|record| record.kind == Kind::Measured));
+    for (option, value, part) in [
+        ("--rates", "2M..1M", "FIRST..LAST"),
+        ("--rates", "1M", "FIRST..LAST"),
+        ("--steps", "1", "2..=1000"),
+        ("--core", "0:5", "120:55"),
+        ("--core", "120", "120:55"),
+        ("--for", "0s", "200ms"),
+        ("--for", "1", "200ms"),
+        ("--size", "13", "14 to 2048"),
+        ("--group", "0", "1 to 256"),
+        ("--burst", "257", "1..=256"),
+        ("--rx-free", "20000", "16384"),
+        ("--nic", "e810", "mlx5"),
+    ] {
+        let mut command = haul(&["pcie", "sweep"]);
+        if option != "--nic" {
+            command.args(["--nic", "ice", "--mode", "scalar"]);
+        }
+        run(command.args([option, value])).expect(2).says(&[part]);
+    }
+    run(&mut haul(&["pcie", "sweep"])).expect(2).says(&["--nic"]);
 }

@@ -93,6 +93,7 @@ const INTEL_ERMS: Choices = Choices {
 /// of 64 bytes at the same clock.
 const INTEL_FSRM: Choices = Choices {
     small: Small::Masks,
+    isa: Isa::Avx512,
     string_copy: (LOOKUP_MIN, NEVER),
     string_fill: (LOOKUP_MIN, NEVER),
     ..INTEL_ERMS

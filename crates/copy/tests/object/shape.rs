@@ -130,7 +130,7 @@ fn the_three_pieces_are_as_they_were() {
     assert_golden("avx2_forward.txt", forward_loop(avx2));
     assert_golden("memcpy_to_64.txt", &find(functions, "haul_memcpy").code);
     assert_golden("masked_copy.txt", &find(functions, &format!("{BY_MASKS}copy_exported")).code);
-    assert_golden("masked_fill.txt", &find(functions, &format!("{BY_MASKS}fill_exported")).code);
+    assert_golden("masked_fill.txt", &find(functions, &format!("{BY_MASKS}fill")).code);
 }
 
 /// What is left to predict of a small copy by masks: whether it is small, and its ends' pages. A
@@ -138,7 +138,7 @@ fn the_three_pieces_are_as_they_were() {
 #[test]
 fn masks_leave_one_branch_on_a_small_size() {
     let Some(functions) = release() else { return };
-    for (name, branches) in [("copy_exported", 3), ("fill_exported", 3)] {
+    for (name, branches) in [("copy_exported", 3), ("fill", 3)] {
         let function = find(functions, &format!("{BY_MASKS}{name}"));
         let code = &function.code;
         let first = code.iter().position(|one| one.mnemonic.starts_with("kmov")).expect("a mask");

@@ -35,6 +35,10 @@ const BESIDE_NS_PER_BYTE: f64 = 20.0;
 /// As long as the fixed cost of a step and enough rounds of small sizes, in bytes copied.
 const WEIGHT_BYTES: f64 = (64 << 20) as f64;
 
+/// Below a page kernels that go past the caches are measured only where they are named: what they
+/// write lies in a cache anyway, and they take many times what the others do.
+const STREAMED_BYTES_MIN: usize = 4 << 10;
+
 /// Rounds that every size gets, whatever the budget: small and large ones.
 const ROUNDS_MIN: usize = 9;
 const ROUNDS_MIN_LARGE: usize = 5;
@@ -160,7 +164,12 @@ impl Experiment for Sizes {
 }
 
 fn measure_size(config: &Sizes, size: usize, context: &mut Context<'_>) -> Result<(), Error> {
-    let candidates = subjects::select(config.function, &config.subjects, Plain::C)?;
+    let mut candidates = subjects::select(config.function, &config.subjects, Plain::C)?;
+    if matches!(config.subjects, Selection::Kernels) && size < STREAMED_BYTES_MIN {
+        let is_streaming =
+            |name: &str| ["stream", "paged"].iter().any(|start| name.starts_with(start));
+        candidates.retain(|candidate| !is_streaming(candidate.name));
+    }
     let mut workload = workload(config, size, context)?;
     let on: Vec<OnWorkload<'_>> = candidates
         .iter()

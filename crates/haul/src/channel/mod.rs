@@ -61,11 +61,12 @@ use shared::link::Link;
 
 pub use crate::peer::process::Identity;
 pub use crate::peer::users::Users;
+pub use mechanism::choose::Reason;
 pub use mechanism::sealed::Building;
 pub use mechanism::vmsplice::vmsplice_copy;
 pub use pages::buffer::Buffer;
 pub use receive::receiver::Receiver;
-pub use send::sender::Sender;
+pub use send::sender::{Explanation, Sender};
 pub use send::sending::Sending;
 pub use shared::account::Account;
 pub use shared::error::Error;

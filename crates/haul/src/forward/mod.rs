@@ -26,6 +26,7 @@
 //! - `contract`: what every port does;
 //! - `null`: packets that come from nowhere and go nowhere;
 //! - `clock`: time in packets and in workers;
+//! - `nic`: a modelled NIC, which counts what would cross PCIe;
 //! - `traffic`: packets that are made and looked at here: generator and sink;
 //! - `run`: a worker that forwards between two ports;
 //! - `ring`: virtio's rings, in memory that two sides write to;
@@ -40,6 +41,7 @@ mod copy;
 mod counters;
 mod error;
 mod messages;
+mod nic;
 mod null;
 mod pool;
 mod ring;
@@ -53,6 +55,7 @@ pub use contract::{Agreement, Link, Port};
 pub use copy::{Copier, Copy, Part};
 pub use counters::{Counters, Direction, DropReason};
 pub use error::Error;
+pub use nic::{Nic, NicSettings, Time};
 pub use null::Null;
 pub use pool::{
     BURST_MAX, Burst, HEADROOM_BYTES, PACKET_BYTES_MAX, Packet, Pool, ROOM_BYTES, Segment,

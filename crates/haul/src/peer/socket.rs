@@ -315,7 +315,7 @@ pub(crate) fn receive_until(
 }
 
 /// Waits until a descriptor can be read, or its other end is gone; false when the time is over.
-fn wait_readable(file: BorrowedFd<'_>, until: Option<Instant>) -> Result<bool, Error> {
+pub(crate) fn wait_readable(file: BorrowedFd<'_>, until: Option<Instant>) -> Result<bool, Error> {
     loop {
         let left = until.map(|until| until.saturating_duration_since(Instant::now()));
         let time = left.map(|left| Timespec {

@@ -3,9 +3,10 @@
 use std::time::Instant;
 
 use haul::forward::{
-    BURST_MAX, Burst, Counters, Direction, Generator, Link, Mode, Null, PACKET_BYTES_MAX, Pool,
-    Port, Running, Sink, Traffic,
+    BURST_MAX, Burst, Counters, Direction, Generator, Link, Mode, Nic, NicSettings, Null,
+    PACKET_BYTES_MAX, Pool, Port, Running, Sink, Traffic,
 };
+use haul_model::pcie::Setup;
 use tempfile::TempDir;
 
 use crate::support::{LONG, folder, guest, settings, socket, vhost, virtio, wait};
@@ -30,6 +31,17 @@ fn subjects() -> Vec<(&'static str, Make)> {
         ("null source", || alone(Null::source("port", 64))),
         ("generator", || alone(Generator::new("port", &Traffic::default()).unwrap())),
         ("sink", || alone(Sink::new("port"))),
+        ("nic", || {
+            let nic: &haul_model::pcie::Nic = "ice".parse().unwrap();
+            let setup = Setup { ring: 256, ..Setup::of(*nic, "gen3x8".parse().unwrap()) };
+            alone(Nic::open("port", NicSettings::new(setup)).unwrap())
+        }),
+        ("nic at a rate", || {
+            let nic: &haul_model::pcie::Nic = "mlx5".parse().unwrap();
+            let setup = Setup { ring: 512, ..Setup::of(*nic, "gen4x16".parse().unwrap()) };
+            let rate = Some(1e6);
+            alone(Nic::open("port", NicSettings { rate, ..NicSettings::new(setup) }).unwrap())
+        }),
         ("vhost without a guest", || {
             let folder = folder();
             let port = Box::new(vhost("port", &socket(&folder)));

@@ -30,6 +30,8 @@ mod pool;
 mod private;
 mod shared;
 
+pub use shared::{NAMES_FOLDER, NAMES_PREFIX};
+
 use backing::{Backing, Choice, Pages, PagesTold};
 use external::External;
 use opened::Opened;

@@ -16,12 +16,15 @@ use crate::sys::file::{self, Path};
 use crate::sys::memory::{self, Source};
 use crate::sys::{self, Errno};
 
-/// Where names live, with our mark. The folder is a memory file system on every Linux
+/// Where the names of heaps that are shared by name live: a memory file system on every Linux
 /// (shm_open(3)).
-const FOLDER: &[u8] = b"/dev/shm/haul-heap.";
+pub const NAMES_FOLDER: &str = "/dev/shm";
+
+/// What the file of each of them begins with there; the heap's name follows.
+pub const NAMES_PREFIX: &str = "haul-heap.";
 
 /// Bytes of a path.
-const PATH_BYTES: usize = FOLDER.len() + NAME_BYTES_MAX + 1;
+const PATH_BYTES: usize = NAMES_FOLDER.len() + 1 + NAMES_PREFIX.len() + NAME_BYTES_MAX + 1;
 
 /// What of a page's size must stay free in the file system beside it: the metadata that a page can
 /// need, a sixteenth for slot words and as much again for everything else.
@@ -195,7 +198,9 @@ impl Region {
 
 fn path_of(name: Name) -> Path<PATH_BYTES> {
     let mut path = Path::new();
-    path.push(FOLDER);
+    path.push(NAMES_FOLDER.as_bytes());
+    path.push(b"/");
+    path.push(NAMES_PREFIX.as_bytes());
     path.push(name.as_str().as_bytes());
     path
 }

@@ -250,6 +250,26 @@ pub const WAITS: &str = "waits";
 
 // PCIe.
 
+/// The device of a port, as the program names it.
+pub const DEVICE: &str = "device";
+/// The driver that the program has for it.
+pub const PORT_DRIVER: &str = "port_driver";
+/// Bursts by their size: `0:5,4:10`.
+pub const BATCHES: &str = "batches";
+/// Bursts, empty ones among them.
+pub const POLLS: &str = "polls";
+/// Bursts that had nothing.
+pub const EMPTY_POLLS: &str = "empty_polls";
+/// Packets of all bursts.
+pub const PACKETS_COUNTED: &str = "packets_counted";
+/// Mean bytes of a packet.
+pub const PACKET_BYTES: &str = "packet_bytes";
+/// Mean time from a burst to the next.
+pub const GAP_NS: &str = "gap_ns";
+/// How long was watched.
+pub const SECONDS: &str = "seconds";
+/// Intervals in which a counter was not known.
+pub const GAPS: &str = "gaps";
 /// Which NIC.
 pub const NIC: &str = "nic";
 /// The driver's rules that were asked for.
@@ -292,3 +312,56 @@ pub const BINDS: &str = "binds";
 pub const INTERFACES: &str = "interfaces";
 /// What is worth changing.
 pub const FINDINGS: &str = "findings";
+/// What an advice changes; of a comparison, faster, slower or stayed.
+pub const CHANGE: &str = "change";
+/// How that is done.
+pub const HOW: &str = "how";
+/// Writes to the device that it saves.
+pub const SAVED_WRITES_PER_S: &str = "saved_writes_per_s";
+/// The rate at which the link is full then, over that before.
+pub const RATE_MAX_RATIO: &str = "rate_max_ratio";
+/// What a comparison begins with.
+pub const FROM: &str = "from";
+/// What it ends with.
+pub const TO: &str = "to";
+/// Why two terms differ.
+pub const CAUSE: &str = "cause";
+/// Transactions a second in what a comparison begins with.
+pub const COUNT_PER_S_BEFORE: &str = "count_per_s_before";
+/// Packets a second that were asked for, and may be more than were forwarded.
+pub const OFFERED_PACKETS_PER_S: &str = "offered_packets_per_s";
+/// Packets that come back to back.
+pub const GROUP: &str = "group";
+/// Packets that were dropped.
+pub const DROPPED: &str = "dropped";
+/// How a figure was come by: counted, or estimated.
+pub const BASIS: &str = "basis";
+/// Whose time it is: the clock's, or a modelled core's.
+pub const TIME: &str = "time";
+/// What a program does for each burst beside forwarding it.
+pub const WORK_NS: &str = "work_ns";
+
+// Two files of records.
+
+/// The experiment whose figure changed.
+pub const OF: &str = "of";
+/// The unit of both figures.
+pub const UNIT: &str = "unit";
+/// The earlier figure.
+pub const OLD: &str = "old";
+/// The later figure.
+pub const NEW: &str = "new";
+/// The run of the earlier figure.
+pub const OLD_RUN: &str = "old_run";
+/// The run of the later figure.
+pub const NEW_RUN: &str = "new_run";
+/// The later over the earlier figure, in time or cost.
+pub const NEW_OVER_OLD: &str = "new_over_old";
+/// Whose change between the two runs is taken out of the ratio.
+pub const BESIDE: &str = "beside";
+/// The lower end of the ratio's interval.
+pub const RATIO_LOW: &str = "ratio_low";
+/// The upper end of the ratio's interval.
+pub const RATIO_HIGH: &str = "ratio_high";
+/// The floors of both runs together, or the least change that counts.
+pub const NOISE: &str = "noise";

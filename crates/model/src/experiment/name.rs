@@ -1,5 +1,8 @@
 //! Names of experiments: the part of haul, a full stop, and what is measured.
 
+/// What became of a figure from one file of records to another.
+pub const COMPARE: &str = "compare";
+
 /// Copies of sizes drawn from a distribution.
 pub const COPY_DISTRIBUTION: &str = "copy.distribution";
 /// Copies of one size.
@@ -19,6 +22,8 @@ pub const HEAP_GROWTH: &str = "heap.growth";
 pub const HEAP_LATENCY: &str = "heap.latency";
 /// Blocks of random sizes and lifetimes.
 pub const HEAP_LIFETIMES: &str = "heap.lifetimes";
+/// The heaps that processes share by name.
+pub const HEAP_LIST: &str = "heap.list";
 /// What a heap holds.
 pub const HEAP_MAP: &str = "heap.map";
 /// Growth by blocks of two sizes in turn.
@@ -31,11 +36,15 @@ pub const HEAP_PAIRS: &str = "heap.pairs";
 pub const HEAP_REALLOC: &str = "heap.realloc";
 /// Rounds of allocations, each freed before the next.
 pub const HEAP_REGROW: &str = "heap.regrow";
+/// What a trace of allocations holds.
+pub const HEAP_TRACE: &str = "heap.trace";
 /// Blocks that another thread frees.
 pub const HEAP_REMOTE: &str = "heap.remote";
 /// A recorded history of allocations, replayed.
 pub const HEAP_REPLAY: &str = "heap.replay";
 
+/// Which mechanism a message goes by.
+pub const CHANNEL_EXPLAIN: &str = "channel.explain";
 /// A stream that was received.
 pub const CHANNEL_RECV: &str = "channel.recv";
 /// A stream that was sent.
@@ -63,10 +72,16 @@ pub const MEMORY_FAULT: &str = "memory.fault";
 
 /// What a link carries by transactions of one size.
 pub const PCIE_BANDWIDTH: &str = "pcie.bandwidth";
+/// Bursts of a running program, with what they move across PCIe.
+pub const PCIE_BURST: &str = "pcie.burst";
 /// What a packet workload moves across PCIe.
 pub const PCIE_ESTIMATE: &str = "pcie.estimate";
+/// What a workload's bytes go to, and what would save some.
+pub const PCIE_EXPLAIN: &str = "pcie.explain";
 /// A device and its link.
 pub const PCIE_LIST: &str = "pcie.list";
+/// A modelled NIC at one rate after the other: counted beside estimated.
+pub const PCIE_SWEEP: &str = "pcie.sweep";
 
 /// What the name of every experiment with the simulated server begins with.
 pub const SIM: &str = "sim.";

@@ -65,6 +65,20 @@ pub enum PcieError {
         /// What is wrong with it.
         reason: &'static str,
     },
+    /// Something that an estimate needs and was not named.
+    #[error("an estimate needs {option}: name it, or see an example with --help")]
+    Missing {
+        /// Which option.
+        option: &'static str,
+    },
+    /// A file that is no capture of packets.
+    #[error("this is no capture that can be read, as seen at byte {at}: {reason}")]
+    Capture {
+        /// How far it was read.
+        at: u64,
+        /// What is wrong with it.
+        reason: &'static str,
+    },
     /// A number beyond what a workload can have.
     #[error("{name} of {value} is beyond what a workload has: it is {first} to {last}")]
     Range {

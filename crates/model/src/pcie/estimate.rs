@@ -1,5 +1,6 @@
 //! The terms by the drivers' rules.
 
+use super::doorbells::Doorbells;
 use super::error::PcieError;
 use super::link::{Link, WRITE_HEADER_BYTES};
 use super::nic::{
@@ -14,10 +15,10 @@ const RING_MAX: u64 = 16_384;
 /// `*_RX_MAX_BURST`, `*_TX_MAX_BURST`: with smaller thresholds the drivers take another mode.
 const BULK_MIN: u32 = 32;
 /// The largest work entry: `MLX5_WQE_SIZE_MAX`.
-const ENTRY_BYTES_MAX: f64 = 960.0;
+pub(super) const ENTRY_BYTES_MAX: f64 = 960.0;
 /// A processor joins writes to a device's memory to whole lines before it sends them. Source:
-/// Intel's Software Developer's Manual, volume 3, section 12.3.1 (write combining).
-const COMBINED_BYTES: u32 = 64;
+/// Intel's Software Developer's Manual, volume 3, on write combining.
+pub(super) const COMBINED_BYTES: u32 = 64;
 
 /// What an estimate is of.
 #[derive(Clone, Debug)]
@@ -68,7 +69,7 @@ pub struct Estimate<'a> {
 /// A number of the workload, or a threshold, is beyond what there can be.
 pub fn estimate(what: &Estimate<'_>) -> Result<Vec<Transaction>, PcieError> {
     what.workload.check()?;
-    what.check_thresholds()?;
+    check_thresholds(&what.nic, what.mode, what.thresholds)?;
     let mut terms = Vec::new();
     if what.workload.traffic.receives() {
         what.receive(&mut terms);
@@ -93,7 +94,8 @@ impl Estimate<'_> {
     /// Whether the receive free threshold changes anything.
     #[must_use]
     pub fn uses_rx_free(&self) -> bool {
-        !matches!(self.nic.doorbells(self.mode).0, RxDoorbell::Batch(_) | RxDoorbell::Memory)
+        use RxDoorbell::{Above, AtLeast, Threshold};
+        matches!(self.nic.doorbells(self.mode).0, Above | AtLeast | Threshold)
     }
 
     /// Whether the report-status threshold changes anything.
@@ -101,29 +103,6 @@ impl Estimate<'_> {
     pub fn uses_tx_rs(&self) -> bool {
         self.nic.tx_completion.every == WriteBack::ReportStatus
             || self.nic.doorbells(self.mode).1 == TxDoorbell::ReportStatus
-    }
-
-    fn check_thresholds(&self) -> Result<(), PcieError> {
-        let Thresholds { rx_free, tx_rs } = self.thresholds;
-        in_range("rx free threshold", u64::from(rx_free), 0, RING_MAX)?;
-        in_range("report-status threshold", u64::from(tx_rs), 1, RING_MAX)?;
-        let (rx, tx) = self.nic.doorbells(self.mode);
-        let refused = |name, value, limit| PcieError::Threshold {
-            nic: self.nic.name,
-            mode: self.mode.name(),
-            name,
-            value,
-            limit,
-        };
-        if rx == RxDoorbell::Threshold && rx_free < BULK_MIN {
-            let limit = "below 32 the driver takes scalar; name that mode, or 32 and more";
-            return Err(refused("rx free threshold", rx_free, limit));
-        }
-        if tx == TxDoorbell::ReportStatus && tx_rs < BULK_MIN {
-            let limit = "below 32 the driver takes scalar; name that mode, or 32 and more";
-            return Err(refused("report-status threshold", tx_rs, limit));
-        }
-        Ok(())
     }
 
     fn receive(&self, terms: &mut Vec<Transaction>) {
@@ -137,13 +116,15 @@ impl Estimate<'_> {
         terms.push(per_packet("rx packet", Direction::InboundWrite, rate, packet));
         let completion = self.nic.rx_completion;
         terms.push(self.completion("rx write-back", completion, rate, descriptors));
-        let doorbells = self.rx_doorbells_per_packet();
-        terms.push(self.doorbell("rx doorbell", rate * doorbells));
+        let (doorbells, batches) = (self.doorbells(), &self.workload.rx);
+        terms.push(self.doorbell("rx doorbell", rate * doorbells.rx(batches)));
+        let completions = rate * doorbells.rx_completions(batches);
+        terms.push(self.doorbell("rx completion doorbell", completions));
     }
 
     fn send(&self, terms: &mut Vec<Transaction>) {
         let rate = self.workload.rate.packets_per_s();
-        let descriptors = f64::from(self.workload.segments + u32::from(self.workload.context));
+        let descriptors = f64::from(self.tx_descriptors());
         match self.nic.tx_descriptors {
             TxDescriptors::Pushed { entry_bytes, each_bytes, before_header } => {
                 let room = entry_bytes - each_bytes * before_header;
@@ -161,10 +142,9 @@ impl Estimate<'_> {
                 self.send_packets(terms, |size| size.saturating_sub(room));
             }
             TxDescriptors::Ring { bytes } => {
-                let fetched = self.bursts(|burst| {
-                    let descriptors = u64::from(burst) * descriptors as u64;
-                    self.fetched(descriptors * u64::from(bytes), bytes)
-                });
+                let each = u64::from(self.tx_descriptors() * bytes);
+                let fetched =
+                    self.announced(|packets| self.fetched(u64::from(packets) * each, bytes));
                 let bursts = rate / self.workload.tx.mean_of_polls();
                 terms.push(per_packet(
                     "tx descriptor fetch",
@@ -178,7 +158,10 @@ impl Estimate<'_> {
         }
         let completion = self.nic.tx_completion;
         terms.push(self.completion("tx write-back", completion, rate, descriptors));
-        terms.push(self.doorbell("tx doorbell", rate * self.tx_doorbells_per_packet()));
+        let (doorbells, bursts) = (self.doorbells(), &self.workload.tx);
+        terms.push(self.doorbell("tx doorbell", rate * doorbells.tx(bursts)));
+        let completions = rate * doorbells.tx_completions(bursts);
+        terms.push(self.doorbell("tx completion doorbell", completions));
     }
 
     /// Work entries of several packets each, some of them with their data inside.
@@ -274,6 +257,15 @@ impl Estimate<'_> {
         mean_of(|part| self.workload.packets.mean(|size| part(of(size))))
     }
 
+    /// The mean over bursts that send, of what each doorbell's packets cost.
+    fn announced(&self, of: impl Fn(u32) -> Mean) -> Mean {
+        let rule = self.nic.doorbells(self.mode).1;
+        self.bursts(|burst| {
+            let (whole, chunk, rest) = rule.pieces(burst, self.thresholds);
+            of(chunk).times(f64::from(whole)).plus(of(rest))
+        })
+    }
+
     /// The mean over bursts that send.
     fn bursts(&self, of: impl Fn(u32) -> Mean) -> Mean {
         mean_of(|part| self.workload.tx.mean(|burst| part(of(burst))))
@@ -289,8 +281,12 @@ impl Estimate<'_> {
         let written = match completion.every {
             WriteBack::Each => rate * descriptors,
             WriteBack::Packet => rate,
-            WriteBack::ReportStatus => rate * descriptors / f64::from(self.thresholds.tx_rs),
+            // It is asked for in a packet's last descriptor: by whole packets.
+            WriteBack::ReportStatus => {
+                rate / (f64::from(self.thresholds.tx_rs) / descriptors).ceil()
+            }
             WriteBack::Packets(packets) => rate / f64::from(packets),
+            WriteBack::Doorbell => rate * self.doorbells().tx(&self.workload.tx),
         };
         let together = completion.together;
         let write = self.write_from(0, completion.bytes * together);
@@ -307,53 +303,50 @@ impl Estimate<'_> {
         term(what, Direction::OutboundWrite, count_per_s, write)
     }
 
-    fn rx_doorbells_per_packet(&self) -> f64 {
-        let rule = self.nic.doorbells(self.mode).0;
-        let threshold = self.thresholds.rx_free;
-        let descriptors = f64::from(self.workload.segments);
-        match rule {
-            RxDoorbell::Above => 1.0 / self.packets_until_above(threshold),
-            RxDoorbell::AtLeast => 1.0 / self.packets_until_above(threshold.saturating_sub(1)),
-            RxDoorbell::Threshold => descriptors / f64::from(threshold),
-            RxDoorbell::Batch(_) => descriptors / f64::from(rule.batch(self.version).unwrap_or(1)),
-            RxDoorbell::Memory => 0.0,
+    fn doorbells(&self) -> Doorbells<'_> {
+        let (rx, tx) = self.nic.doorbells(self.mode);
+        Doorbells {
+            nic: &self.nic,
+            rx,
+            tx,
+            version: self.version,
+            thresholds: self.thresholds,
+            rx_descriptors: self.workload.segments,
+            tx_descriptors: self.tx_descriptors(),
         }
     }
 
-    /// Packets of a run of polls that ends with the first after which more than `threshold`
-    /// descriptors are held. For one batch size `b` it is `b (floor(threshold / b) + 1)`; for
-    /// several, the mean length of the run by its recurrence, times the mean batch (Wald's
-    /// identity): `runs[h] = 1 + sum over b of p(b) runs[h + b]`, 0 above the threshold.
-    fn packets_until_above(&self, threshold: u32) -> f64 {
-        let batches = &self.workload.rx;
-        let polls: f64 = batches.batches().iter().map(|(_, polls)| *polls as f64).sum();
-        let steps: Vec<(usize, f64)> = batches
-            .batches()
-            .iter()
-            .map(|(batch, count)| (*batch as usize, *count as f64 / polls))
-            .map(|(batch, share)| (batch * self.workload.segments as usize, share))
-            .take_while(|(step, _)| *step <= threshold as usize)
-            .collect();
-        let mut runs = vec![1.0; threshold as usize + 1];
-        for held in (0..=threshold as usize).rev() {
-            for (step, share) in &steps {
-                if let Some(later) = runs.get(held + step).copied() {
-                    runs[held] += share * later;
-                }
-            }
-        }
-        runs[0] * batches.mean_of_polls()
+    /// Descriptors of a sent packet.
+    fn tx_descriptors(&self) -> u32 {
+        self.workload.segments + u32::from(self.workload.context)
     }
+}
 
-    fn tx_doorbells_per_packet(&self) -> f64 {
-        let bursts = &self.workload.tx;
-        let chunk = match self.nic.doorbells(self.mode).1 {
-            TxDoorbell::Burst => u32::MAX,
-            TxDoorbell::Chunk(packets) => packets,
-            TxDoorbell::ReportStatus => self.thresholds.tx_rs,
-        };
-        bursts.mean(|burst| f64::from(burst.div_ceil(chunk))) / bursts.mean_of_polls()
+/// # Errors
+/// A threshold is beyond a ring, or one with which the driver takes another mode.
+pub(super) fn check_thresholds(
+    nic: &Nic,
+    mode: Mode,
+    thresholds: Thresholds,
+) -> Result<(), PcieError> {
+    let Thresholds { rx_free, tx_rs } = thresholds;
+    in_range("rx free threshold", u64::from(rx_free), 0, RING_MAX)?;
+    in_range("report-status threshold", u64::from(tx_rs), 1, RING_MAX)?;
+    let (rx, tx) = nic.doorbells(mode);
+    let refused = |name, value| PcieError::Threshold {
+        nic: nic.name,
+        mode: mode.name(),
+        name,
+        value,
+        limit: "below 32 the driver takes scalar; name that mode, or 32 and more",
+    };
+    if rx == RxDoorbell::Threshold && rx_free < BULK_MIN {
+        return Err(refused("rx free threshold", rx_free));
     }
+    if tx == TxDoorbell::ReportStatus && tx_rs < BULK_MIN {
+        return Err(refused("report-status threshold", tx_rs));
+    }
+    Ok(())
 }
 
 impl Mean {

@@ -1,7 +1,8 @@
 //! A link: how many bytes it carries each way, and what a read or a write adds in headers.
 //!
-//! Numbers are those of the PCI Express Base Specification 5.0 as pcie-bench (SIGCOMM'18) uses
-//! them: 64-bit addresses, no digest (ECRC), the framing of generations 1 to 5.
+//! Numbers are those of the PCI Express Base Specification 5.0 as the sources of pcie-bench
+//! (SIGCOMM'18) have them, which are public: 64-bit addresses, no digest (ECRC), the framing of
+//! generations 1 to 5. Names in capitals below are those of its `model/pcie.py`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,25 +11,27 @@ use super::error::PcieError;
 use super::number::whole;
 
 /// Bytes of a memory write's header and framing: 8 of framing, sequence number and LCRC, and a
-/// header of 16. Source: PCIe 5.0 sections 2.2.1 and 3.6; pcie-bench.
+/// header of 16. Source: `TLP_MWr_Hdr_Szs`.
 pub(super) const WRITE_HEADER_BYTES: u64 = 24;
-/// The same of a memory read's request. Source: as above.
+/// The same of a memory read's request. Source: `TLP_MRd_Hdr_Szs`.
 pub(super) const REQUEST_HEADER_BYTES: u64 = 24;
-/// The same of a completion with data, whose header is 12. Source: PCIe 5.0 section 2.2.9.
+/// The same of a completion with data, whose header is 12. Source: `TLP_CplD_Hdr_Szs`.
 pub(super) const COMPLETION_HEADER_BYTES: u64 = 20;
-/// Bytes of an acknowledgement or a flow-control update with its framing. Source: PCIe 5.0
-/// section 3.5.1; pcie-bench.
+/// Bytes of an acknowledgement or a flow-control update with its framing. Source: `Ack_Size`,
+/// `FC_Size`.
 const DLLP_BYTES: f64 = 8.0;
-/// Symbols between ordered sets that compensate clocks, and of one. Source: PCIe 5.0 section
-/// 4.2.7; pcie-bench.
+/// Symbols between ordered sets that compensate clocks, and of one. Source: `SKIP_Interval`,
+/// `SKIP_Length`.
 const SKIP_INTERVAL: f64 = 1538.0;
 const SKIP_SYMBOLS: f64 = 4.0;
-/// No request crosses an address that is a multiple of this. Source: PCIe 5.0 section 2.2.7.
+/// No request crosses an address that is a multiple of this. Source: the
+/// specification's rule for memory requests.
 const PAGE_BYTES: u64 = 4096;
-/// A packet's payload is of whole double words. Source: PCIe 5.0 section 2.2.2.
+/// A packet's payload is of whole double words. Source: its length field counts
+/// these.
 const WORD_BYTES: u64 = 4;
 /// Bytes that the specification allows for a packet's header where it reckons the time to
-/// acknowledge it. Source: PCIe 5.0 section 3.6.3.1 (`TLPOverhead`).
+/// acknowledge it. Source: with it every entry of `Ack_Limits` comes out.
 const ACK_HEADER_BYTES: u64 = 28;
 
 const WIDTHS: [u32; 6] = [1, 2, 4, 8, 16, 32];
@@ -58,7 +61,7 @@ impl Generation {
         self as u32 + 1
     }
 
-    /// Transfers a second on one lane. Source: PCIe 5.0 section 1.2.
+    /// Transfers a second on one lane. Source: `GTs`.
     #[must_use]
     pub fn transfers_per_s(self) -> f64 {
         match self {
@@ -71,7 +74,7 @@ impl Generation {
     }
 
     /// Bits of data for each bit on the lane: 8b/10b, from generation 3 on 128b/130b. Source:
-    /// PCIe 5.0 sections 4.2.1 and 4.2.2.
+    /// `Gbs`.
     #[must_use]
     pub fn encoding(self) -> f64 {
         match self {
@@ -80,7 +83,7 @@ impl Generation {
         }
     }
 
-    /// Symbol times that a receiver takes to act. Source: PCIe 5.0 tables 3-7 to 3-9.
+    /// Symbol times that a receiver takes to act. Source: what `Ack_Limits` has beyond packets.
     fn delay_symbols(self) -> u64 {
         match self {
             Self::Gen1 => 19,
@@ -168,7 +171,7 @@ impl Link {
                 return Err(PcieError::Setting { name, value, allowed: sizes });
             }
         }
-        // PCIe 5.0 section 2.3.1.1: 64 or 128 B, by the root complex.
+        // 64 or 128 B, by the root complex. Source: PCI_EXP_LNKCTL_RCB of Linux' pci_regs.h, a bit.
         if ![64, 128].contains(&settings.rcb) {
             let allowed = "64 and 128";
             return Err(PcieError::Setting { name: "RCB", value: settings.rcb, allowed });
@@ -222,9 +225,9 @@ impl Link {
         self.raw_bytes_per_s() * (1.0 - taken)
     }
 
-    /// Symbol times between acknowledgements, and between flow-control updates. Source: PCIe 5.0
-    /// tables 2-46 to 2-48 and 3-7 to 3-9, whose every entry is this formula with the factors of
-    /// section 3.6.3.1.
+    /// Symbol times between acknowledgements, and between flow-control updates. Source:
+    /// `Ack_Limits` and `FC_Guide`, which are PCIe 5.0's tables 3-7 to 3-9 and 2-46 to 2-48: this
+    /// formula gives each of their 108 entries, but for the two that `bench` names.
     pub(super) fn interval_symbols(&self) -> u64 {
         let tenths = match (self.lanes, self.settings.mps) {
             (1 | 2 | 4, ..=256) => 14,

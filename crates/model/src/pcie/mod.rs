@@ -8,14 +8,24 @@
 //! - `link`: a link's usable bytes, and what a read or a write adds in headers;
 //! - `transaction`: one named term, and the sums over many;
 //! - `workload`: rate, sizes and batches;
+//! - `capture`: the sizes of a capture's packets;
 //! - `nic`: NICs and their drivers, as data;
+//! - `doorbells`: how many of them a packet costs;
 //! - `estimate`: the terms by the drivers' rules;
+//! - `explain`: what would save bytes, and which term two lists differ in;
+//! - `fracture`: where a curve of outbound writes breaks, and why;
+//! - `device`: a NIC and its driver that count transactions one by one;
 //! - `recipe`: the terms by VTune's cookbook recipe;
 //! - `bench`: the public model of pcie-bench, as it is and mended.
 
 mod bench;
+mod capture;
+mod device;
+mod doorbells;
 mod error;
 mod estimate;
+mod explain;
+mod fracture;
 mod link;
 mod nic;
 mod number;
@@ -24,12 +34,16 @@ mod transaction;
 mod workload;
 
 pub use bench::{Bench, BenchNic};
+pub use capture::Capture;
+pub use device::{Count, Counts, Device, Setup};
 pub use error::PcieError;
 pub use estimate::{Estimate, estimate};
+pub use explain::{Advice, Cause, Difference, Term, advise, busiest, differences};
+pub use fracture::{Fracture, Swept, fracture};
 pub use link::{Completions, Generation, Link, Overhead, Read, Settings};
 pub use nic::{
-    Choice, Completion, Fetch, Inline, Mode, NICS, Nic, RxDoorbell, Thresholds, TxDescriptors,
-    TxDoorbell, Version, WriteBack,
+    Choice, Completion, CompletionDoorbells, Fetch, Inline, Mode, NICS, Nic, RxDoorbell,
+    Thresholds, TxDescriptors, TxDoorbell, Version, WriteBack,
 };
 pub use number::{Rate, parse_rate};
 pub use recipe::{Recipe, recipe};

@@ -1,5 +1,6 @@
 //! What a program receives and sends: rate, sizes and batches.
 
+use std::collections::BTreeMap;
 use std::str::FromStr;
 
 use super::error::PcieError;
@@ -10,13 +11,13 @@ const BATCH_MAX: u64 = 65_535;
 /// More polls of one batch size than a counter of ten years holds; sums of them stay exact.
 const POLLS_MAX: u64 = 1 << 48;
 /// The largest packet: descriptors give its length in 16 bits.
-const SIZE_BYTES_MAX: u64 = 65_535;
+pub(super) const SIZE_BYTES_MAX: u64 = 65_535;
 /// More entries than a tester's mix or a driver's bursts have; keeps every sum short.
 const ENTRIES_MAX: usize = 1024;
 /// The most segments of one packet that haul counts; drivers allow 8 to 40.
 const SEGMENTS_MAX: u64 = 255;
 
-/// Bytes of a frame's check sequence (FCS), which NICs take off. Source: IEEE 802.3 clause 3.2.9.
+/// Bytes of a frame's check sequence (FCS), which NICs take off. Source: IEEE 802.3.
 const FCS_BYTES: u32 = 4;
 
 /// The simple Internet mix: IP packets of 40, 576 and 1500 B at 7:4:1, with 18 B of Ethernet each
@@ -142,6 +143,22 @@ impl Traffic {
 }
 
 impl Histogram {
+    /// Every poll returns so many packets, at least one.
+    #[must_use]
+    pub fn of_one(batch: u32) -> Self {
+        Self { empty: 0, batches: vec![(batch.clamp(1, BATCH_MAX as u32), 1)] }
+    }
+
+    /// From polls by their number of packets: empty ones first.
+    ///
+    /// # Errors
+    /// [`PcieError::Histogram`] where no poll returned a packet.
+    pub fn of_counts(polls: &[u64]) -> Result<Self, PcieError> {
+        let pairs = polls.iter().enumerate().filter(|(batch, polls)| *batch == 0 || **polls > 0);
+        let text: Vec<String> = pairs.map(|(batch, polls)| format!("{batch}:{polls}")).collect();
+        text.join(",").parse()
+    }
+
     /// Batch and polls, without the empty ones, ascending.
     #[must_use]
     pub fn batches(&self) -> &[(u32, u64)] {
@@ -181,6 +198,21 @@ impl Histogram {
 }
 
 impl Packets {
+    /// Sizes with how many packets have each; at least one, all of 1 to 65,535 B.
+    pub(super) fn of_counts(sizes: BTreeMap<u32, u64>) -> Self {
+        debug_assert!(!sizes.is_empty());
+        Self { sizes: sizes.into_iter().collect() }
+    }
+
+    /// Packets of one size.
+    ///
+    /// # Errors
+    /// [`PcieError::Range`] where no packet has that size.
+    pub fn of_one(size: u32) -> Result<Self, PcieError> {
+        in_range("packet size", u64::from(size), 1, SIZE_BYTES_MAX)?;
+        Ok(Self { sizes: vec![(size, 1)] })
+    }
+
     /// The mean over packets.
     pub(super) fn mean(&self, of: impl Fn(u32) -> f64) -> f64 {
         let weights: f64 = self.sizes.iter().map(|(_, weight)| *weight as f64).sum();

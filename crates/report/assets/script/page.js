@@ -69,3 +69,15 @@ for (const table of document.querySelectorAll(".scroll table")) {
     });
   });
 }
+
+// A command is there to be run: a click takes it along.
+for (const code of document.querySelectorAll(".verdicts .do code, .missing code, .rerun code, .lead code")) {
+  const button = make("button", { type: "button", class: "copy", title: "Copy" }, "copy");
+  button.setAttribute("aria-label", `Copy ${code.textContent}`);
+  button.addEventListener("click", async () => {
+    try { await navigator.clipboard.writeText(code.textContent); } catch { getSelection().selectAllChildren(code); return; }
+    button.textContent = "copied";
+    setTimeout(() => { button.textContent = "copy"; }, 1500);
+  });
+  if (code.textContent.includes(" ")) code.after(button);
+}

@@ -21,7 +21,7 @@ use haul_model::experiment::name;
 use serde::Serialize;
 
 use crate::select::Section;
-use crate::{forward, map, sim, text};
+use crate::{burst, compare, forward, map, sim, sweep, text};
 
 pub(crate) use drawing::Drawing;
 
@@ -132,6 +132,12 @@ pub(crate) enum Role {
     Other,
 }
 
+const COMPARE_TITLE: &str = "What changed";
+const COMPARE_ABOUT: &str = "Each figure that both files have. A ratio is the new figure over the old one in time or \
+    cost: below 1 is better. Where both runs measured a baseline beside it, what that baseline changed is taken \
+    out of the ratio, and a figure counts as changed only where its own median changed too. Noise is the floors of \
+    both runs together, or the least change that was asked for.";
+
 const MAP_TITLE: &str = "What the heap holds";
 const MAP_ABOUT: &str = "Each bar is a page of 2 MiB, cut into 32 slices of 64 KiB. A slice is part of a span, \
     whose slots are all of one class, or of a large block, or free. What threads hold ready is free, and \
@@ -176,10 +182,13 @@ fn figure<'a>(
         None => (Vec::new(), None),
     };
     fixed.push(kinds(&records));
-    let picture = if experiment == name::HEAP_MAP {
-        map::html(&id, &records)
-    } else {
-        sim::html(experiment, &records).or_else(|| forward::html(experiment, &records))
+    let picture = match experiment {
+        name::COMPARE => compare::html(&records),
+        name::HEAP_MAP => map::html(&id, &records),
+        _ => sim::html(experiment, &records)
+            .or_else(|| forward::html(experiment, &records))
+            .or_else(|| burst::html(experiment, &records))
+            .or_else(|| sweep::html(experiment, &records)),
     };
     let is_forward = forward::heading(experiment);
     let (title, about) = match (drawing, sim::heading(experiment), &picture) {
@@ -188,6 +197,9 @@ fn figure<'a>(
         (None, None, _) if is_forward.is_some() => {
             is_forward.map_or((experiment, ""), |heading| (heading.title, heading.about))
         }
+        (None, None, Some(_)) if experiment == name::COMPARE => (COMPARE_TITLE, COMPARE_ABOUT),
+        (None, None, Some(_)) if experiment == name::PCIE_BURST => (burst::TITLE, burst::ABOUT),
+        (None, None, Some(_)) if experiment == name::PCIE_SWEEP => (sweep::TITLE, sweep::ABOUT),
         (None, None, Some(_)) => (MAP_TITLE, MAP_ABOUT),
         (None, None, None) => {
             (experiment, "haul has no plot for this experiment yet; every number is in the table.")

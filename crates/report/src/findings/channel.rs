@@ -11,7 +11,7 @@ use super::{Finding, Tone, finding, ranges};
 use crate::select::{bytes, distinct, field, runs};
 use crate::text;
 
-const CHOICE: &str = "haul:auto";
+pub(super) const CHOICE: &str = "haul:auto";
 
 /// haul's choice with a checksum: the same way, for more.
 const INTEGRITY: &str = "+integrity";
@@ -21,7 +21,7 @@ const CLOSE: f64 = 0.05;
 
 /// No transfers from private memory to private memory: a copy within a process, a message that was
 /// built where it is handed over from, and a target that the sender reaches too.
-const OTHERS: [&str; 6] = [
+pub(super) const OTHERS: [&str; 6] = [
     "memcpy",
     "seed:mymemcpy",
     "haul:sealed",

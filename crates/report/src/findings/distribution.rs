@@ -17,7 +17,7 @@ const UNTUNED: &str = "haul-untuned";
 /// Thresholds cannot help here: these sizes lie below the smallest of them.
 const JUDGE: &str = "Measure the sizes of your own application: `haul copy bench --distribution FILE`; there, haul is the code that a caller in Rust or with haul.h has inlined, and haul-c the same functions called through C.";
 
-type Compared<'a> = (&'a Record, &'a Comparison);
+pub(super) type Compared<'a> = (&'a Record, &'a Comparison);
 
 /// "On the sizes a service copies, haul saves 21% of libc's time": a sentence for all functions.
 pub(super) fn headline(records: &[&Record]) -> Option<Finding> {
@@ -221,7 +221,7 @@ fn says(record: &Record, name: &str, value: &str) -> bool {
 
 /// Those that stand for what services copy; all where there are none. A file of that name stands
 /// for whatever is in it.
-fn of_services(mut compared: Vec<Compared<'_>>) -> Vec<Compared<'_>> {
+pub(super) fn of_services(mut compared: Vec<Compared<'_>>) -> Vec<Compared<'_>> {
     if compared.iter().any(|(record, _)| is_service(record)) {
         compared.retain(|(record, _)| is_service(record));
     }
@@ -233,7 +233,7 @@ fn is_service(record: &Record) -> bool {
 }
 
 /// Comparisons at the nearest level that was measured, with one thread.
-fn nearest(mut compared: Vec<Compared<'_>>) -> Vec<Compared<'_>> {
+pub(super) fn nearest(mut compared: Vec<Compared<'_>>) -> Vec<Compared<'_>> {
     compared.retain(|(record, _)| threads(record) == 1);
     if let Some(nearest) = values(&compared, key::LEVEL).into_iter().next() {
         compared.retain(|(record, _)| field(record, key::LEVEL).as_ref() == Some(&nearest));

@@ -10,7 +10,7 @@ use crate::text;
 
 /// A heap whose last round takes no more than this over its first is flat: the project's own
 /// target.
-const FLAT: f64 = 1.05;
+pub(super) const FLAT: f64 = 1.05;
 
 /// What counts as no slower than the fastest of the others: the project's own target for pairs.
 const NEAR_THE_FASTEST: f64 = 1.2;
@@ -100,7 +100,7 @@ fn round(record: &Record) -> Option<u64> {
 }
 
 /// What a block took in the last round of a heap's growth.
-fn last_round<'a>(records: &[&'a Record], growth: &Record) -> Option<&'a Record> {
+pub(super) fn last_round<'a>(records: &[&'a Record], growth: &Record) -> Option<&'a Record> {
     let is_same = |record: &&Record| {
         record.experiment == name::HEAP_GROWTH
             && record.metric == "alloc_time"

@@ -5,16 +5,23 @@
 //!
 //! - `ranges`: sizes in words;
 //! - `noise`: how far the figures can be trusted;
+//! - `compare`: what changed from one file of records to another;
 //! - `memory`: the limits of the machine;
 //! - `distribution`: what haul changes for the sizes that services copy;
 //! - `tune`: whether tuned thresholds beat the defaults;
 //! - `size`: which way to copy is best at every size;
 //! - `heap`: what allocation costs;
 //! - `channel`: who moves bytes to another process fastest;
+//! - `burst`: how a running program's packets came;
 //! - `forward`: how many packets a guest takes;
-//! - `sim`: how near the simulated server comes to its paper.
+//! - `sim`: how near the simulated server comes to its paper;
+//! - `verdicts`: what to do, one row a question.
+
+mod burst;
 
 mod channel;
+
+mod compare;
 
 mod distribution;
 
@@ -34,6 +41,9 @@ mod size;
 
 mod tune;
 
+pub(crate) mod verdicts;
+
+use haul_model::experiment::name;
 use haul_model::{Comparison, Line, Record, Verdict};
 
 pub(crate) use channel::is_compared_by_sample;
@@ -91,29 +101,13 @@ pub fn findings(lines: &[Line]) -> Vec<Finding> {
     select::sections(lines).iter().flat_map(of_section).collect()
 }
 
-/// At most `count` of some findings, in their order: every part of haul that was measured has its
-/// first before one has its second. A warning about all figures is chosen like a part's first.
-#[must_use]
-pub fn shortlist(findings: Vec<Finding>, count: usize) -> Vec<Finding> {
-    let part = |finding: &Finding| finding.experiment.split('.').next().map(str::to_owned);
-    let parts: Vec<_> = findings.iter().map(part).collect();
-    let place =
-        |index: usize| parts[..index].iter().filter(|other| **other == parts[index]).count();
-    let mut order: Vec<usize> = (0..findings.len()).collect();
-    let warns_of_all =
-        |index: usize| parts[index].as_deref() == Some("") && findings[index].tone == Tone::Worse;
-    order.sort_by_key(|&index| if warns_of_all(index) { 0 } else { place(index) });
-    order.truncate(count);
-    let is_chosen = |index: &usize| order.contains(index);
-    findings.into_iter().enumerate().filter(|(index, _)| is_chosen(index)).map(|(_, f)| f).collect()
-}
-
 /// The findings of one machine.
 pub(crate) fn of_section(section: &Section<'_>) -> Vec<Finding> {
     let records = section.newest_measured();
     let by_run = section.measured_by_run();
     let runs = select::runs(&by_run);
     let mut findings = Vec::new();
+    findings.extend(compare::changes(&section.of(name::COMPARE)));
     findings.extend(distribution::headline(&records));
     findings.extend(size::libc_by_size(&by_run));
     findings.extend(size::haul_by_size(&by_run));
@@ -132,6 +126,7 @@ pub(crate) fn of_section(section: &Section<'_>) -> Vec<Finding> {
     findings.extend(first_of(&runs, forward::through_a_guest));
     let beside = runs.iter().map(|run| forward::beside_testpmd(run)).find(|it| !it.is_empty());
     findings.extend(beside.unwrap_or_default());
+    findings.extend(burst::bursts(&by_run));
     findings.extend(sim::reproduction(section));
     findings.extend(tune::tuned(&records));
     findings.extend(noise::floors(&records));

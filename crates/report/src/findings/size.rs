@@ -95,6 +95,20 @@ pub(super) fn haul_by_size(records: &[&Record]) -> Option<Finding> {
     Some(if tuned { found } else { found.action(TUNE) })
 }
 
+/// The function that is copied by size; `None` where there is none.
+pub(super) fn function(records: &[&Record]) -> Option<String> {
+    Times::first(records).map(|times| times.function)
+}
+
+/// haul's time over libc's, from the smallest size to the largest.
+pub(super) fn haul_over_libc(records: &[&Record]) -> Vec<f64> {
+    let Some(times) = Times::first(records) else { return Vec::new() };
+    let ratio = |subjects: &BTreeMap<String, Time>| {
+        Some(subjects.get("haul")?.value / subjects.get("libc")?.value)
+    };
+    times.by_size.values().filter_map(ratio).collect()
+}
+
 /// "Fastest kernels by size: avx2 up to 16 KiB, rep_movsb to 4 MiB, stream_avx2 above."
 pub(super) fn fastest_by_size(records: &[&Record]) -> Option<Finding> {
     let times = Times::first(records)?;

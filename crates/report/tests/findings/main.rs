@@ -7,9 +7,10 @@ mod noise;
 mod runs;
 #[path = "../samples/mod.rs"]
 mod samples;
+mod verdicts;
 
 use haul_model::{Line, Record};
-use haul_report::{Finding, Tone, findings, shortlist};
+use haul_report::{Finding, findings};
 use proptest::prelude::*;
 
 fn distribution(name: &str, level: &str, ratio: f64, floor: f64) -> Line {
@@ -96,32 +97,6 @@ fn growth(subject: &str, metric: &str, round: Option<u64>, value: f64) -> Line {
     }
     record.samples = vec![value];
     record.into()
-}
-
-#[test]
-fn a_shortlist_has_something_of_each_part() {
-    let finding = |(index, experiment): (usize, &str)| Finding {
-        machine: String::new(),
-        experiment: experiment.into(),
-        tone: Tone::Fact,
-        text: index.to_string(),
-        action: None,
-    };
-    let parts =
-        ["copy.size", "copy.size", "copy.tune", "memory.fault", "heap.growth", "", "heap.pairs"];
-    let all = || parts.into_iter().enumerate().map(finding).collect::<Vec<_>>();
-    let texts = |count| {
-        shortlist(all(), count).into_iter().map(|finding| finding.text).collect::<Vec<_>>().join("")
-    };
-    assert_eq!(texts(4), "0345");
-    assert_eq!(texts(6), "013456");
-    assert_eq!(texts(9), "0123456");
-
-    // A warning about all figures is not crowded out by the calm sentence before it.
-    let mut warned = all();
-    warned.push(Finding { tone: Tone::Worse, ..finding((7, "")) });
-    let chosen: String = shortlist(warned, 5).into_iter().map(|found| found.text).collect();
-    assert_eq!(chosen, "03457");
 }
 
 fn transfer(subject: &str, size: u64, busy: u8, rate: f64) -> Line {

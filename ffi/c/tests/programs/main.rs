@@ -9,6 +9,7 @@ mod documents;
 mod library;
 mod toolchain;
 
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use library::{Library, Link};
@@ -190,6 +191,32 @@ fn the_static_library_takes_no_name_of_the_c_library() {
     }
 }
 
+/// `make check` of `examples/c`, as a user runs it.
+fn the_examples_run_on_what_is_installed(library: &Library, prefix: &Path) {
+    if !is_here("make") {
+        skip("the examples in C", "no make on PATH", "apt-get install make");
+        return;
+    }
+    let examples = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/c");
+    let at = |name: &str, folder: PathBuf| format!("{name}={}", folder.display());
+    let said = run(Command::new("make")
+        .args(["-C", examples, "check", "CFLAGS=-O2 -std=c11 -Wall -Wextra -Werror"])
+        .arg(at("PKG_CONFIG_PATH", prefix.join("lib/pkgconfig")))
+        .arg(at("LD_LIBRARY_PATH", prefix.join("lib")))
+        .arg(at("OUT", library.folder().join("examples")))
+        .env("HAUL_TUNING", "off"))
+    .stdout;
+    for part in [
+        "copied and filled by haul",
+        "reads: from one process to the other, without a copy",
+        "received 67108864 B",
+        "received 20 messages",
+        "sent 20 messages",
+    ] {
+        assert!(said.contains(part), "the examples do not say {part:?}: {said}");
+    }
+}
+
 #[test]
 fn an_installed_libhaul_is_found_by_pkg_config() {
     let library = Library::get();
@@ -219,6 +246,7 @@ fn an_installed_libhaul_is_found_by_pkg_config() {
     let mut pkg_config = Command::new("pkg-config");
     pkg_config.env("PKG_CONFIG_PATH", moved.join("lib/pkgconfig"));
     let flags = run(pkg_config.args(["--cflags", "--libs", "haul"])).stdout;
+    the_examples_run_on_what_is_installed(library, &moved);
     for compiler in compilers("c") {
         let program = library.folder().join(format!("installed-{compiler}"));
         let mut compile = Command::new(&compiler);

@@ -15,7 +15,8 @@ use crate::command::Command;
 use crate::command::steps::{self, Steps};
 use crate::error::Error;
 use crate::journal::{Journal, Outputs};
-use crate::terminal::{self, Table};
+use crate::summary::{Comparisons, Measured, Printing};
+use crate::terminal;
 
 /// Time for a measurement where --budget does not say.
 const BUDGET_EACH: Duration = Duration::from_secs(3);
@@ -33,6 +34,7 @@ pub(super) struct Bench {
     budget: Option<Duration>,
     json: bool,
     left_out: Vec<String>,
+    printing: Printing,
 }
 
 impl Bench {
@@ -43,7 +45,7 @@ impl Bench {
     pub(super) fn check(arguments: Arguments) -> Result<Self, Error> {
         let is_seed = arguments.seed_experiment;
         let against = if is_seed { BESIDE_THE_SEED.to_vec() } else { arguments.against.clone() };
-        let sizes = if is_seed { vec![Bytes(SEED_BYTES)] } else { arguments.size.0.clone() };
+        let sizes = if is_seed { vec![Bytes(SEED_BYTES)] } else { arguments.sizes.0.clone() };
         let targets = unique(&arguments.target);
         let mut subjects = mechanisms(&arguments.mechanism, &sizes, &targets)?;
         let (others, left_out) = present(&against);
@@ -69,13 +71,15 @@ impl Bench {
             }
         }
         let steps = steps::evenly(asked, arguments.budget, BUDGET_EACH);
-        Ok(Self { steps, budget: arguments.budget, json: arguments.json, left_out })
+        let Arguments { budget, json, printing, .. } = arguments;
+        Ok(Self { steps, budget, json, left_out, printing })
     }
 }
 
 impl Command for Bench {
     fn outputs(&self) -> Outputs {
-        Outputs { json: self.json, ..Outputs::default() }
+        let files = self.printing.export_markdown.iter().cloned().collect();
+        Outputs { json: self.json, files, ..Outputs::default() }
     }
 
     fn run(&mut self, journal: &mut Journal) -> Result<(), Error> {
@@ -87,16 +91,15 @@ impl Command for Bench {
         if self.json || table.is_empty() {
             return Ok(());
         }
-        terminal::print(&table.text())?;
-        if !self.left_out.is_empty() {
-            let count = self.left_out.len();
-            terminal::print(&format!("\n{count} left out: {}", self.left_out.join(", ")))?;
-        }
-        terminal::print(
-            "\nGB/s: 10^9 bytes, from A's start to whoever ends last; s/GB: processor time of both \
-             sides;\nlatency: half a round trip; ratio: of GB/s, over the first's; floor: how far \
-             the first came from itself\nin the same run. A difference below the floor is none.",
-        )
+        let left_out = match self.left_out.as_slice() {
+            [] => String::new(),
+            names => format!("\n{} left out: {}\n", names.len(), names.join(", ")),
+        };
+        let note = "\nGB/s: 10^9 bytes, from A's start to whoever ends last; s/GB: processor time of both \
+             sides;\nlatency: half a round trip; ratio: time of a byte over the baseline's, below 1 is \
+             faster; floor: how far\nthe baseline came from itself in the same run. A difference below the \
+             floor is none.";
+        table.print(&self.printing, &(left_out + note))
     }
 }
 
@@ -147,7 +150,7 @@ fn step(
     left_out: &[String],
     tries: u32,
 ) -> Result<Box<dyn Experiment>, Error> {
-    const OPTION: &str = "--size";
+    const OPTION: &str = "--sizes";
     if size == 0 {
         return Err(Error::NoSize { option: OPTION });
     }
@@ -208,7 +211,7 @@ fn one(mechanism: Mechanism, sizes: &[Bytes], targets: &[Target]) -> Result<Subj
             listed(sizes),
             to.join(" or ")
         );
-        return Err(refused(reason, "name another --size, --target or --mechanism"));
+        return Err(refused(reason, "name another --sizes, --target or --mechanism"));
     }
     Ok(Subject { name, found: None })
 }
@@ -263,8 +266,8 @@ fn present(against: &[Peer]) -> (Vec<Subject>, Vec<String>) {
 }
 
 /// A row for each subject of each measurement; one measurement apart from the next by a blank line.
-fn figures<'a>(records: impl Iterator<Item = &'a Record>) -> Table {
-    let mut table = Table::new(&[
+fn figures<'a>(records: impl Iterator<Item = &'a Record>) -> Comparisons {
+    const HEADINGS: [&str; 11] = [
         ">size",
         "target",
         ">busy",
@@ -276,7 +279,8 @@ fn figures<'a>(records: impl Iterator<Item = &'a Record>) -> Table {
         ">ratio",
         ">interval",
         ">floor",
-    ]);
+    ];
+    let mut table = Comparisons::new(&HEADINGS, true);
     let records: Vec<&Record> =
         records.filter(|record| record.experiment == name::CHANNEL_TRANSFER).collect();
     let text = |record: &Record, name: &str| {
@@ -288,12 +292,8 @@ fn figures<'a>(records: impl Iterator<Item = &'a Record>) -> Table {
     let group = |record: &Record| {
         [key::SIZE_BYTES, key::TARGET, key::BUSY_CORE].map(|name| text(record, name))
     };
-    let mut last = None;
     for record in records.iter().filter(|record| record.metric == "throughput") {
         let own = group(record);
-        if last.as_ref().is_some_and(|last| *last != own) {
-            table.add(Vec::new());
-        }
         let of = |metric: &str| {
             let is_it = |other: &&&Record| {
                 other.metric == metric && other.subject == record.subject && group(other) == own
@@ -306,13 +306,20 @@ fn figures<'a>(records: impl Iterator<Item = &'a Record>) -> Table {
         row.push(number(of("cpu"), |value| format!("{value:.3}")));
         row.push(number(of("latency"), |value| Nanos(value).to_string()));
         row.push(number(of("extra_memory"), |value| Bytes(value as u64).to_string()));
+        let mut floor = 0.0;
         if let Some(comparison) = &record.comparison {
-            row.push(format!("{:.3}", comparison.ratio));
-            row.push(format!("{:.3}-{:.3}", comparison.ratio_low, comparison.ratio_high));
+            // Of rates in the record, of time here: below 1 is faster in every table.
+            let [low, high] = [comparison.ratio_high, comparison.ratio_low].map(|end| 1.0 / end);
+            row.push(format!("{:.3}", 1.0 / comparison.ratio));
+            row.push(format!("{low:.3}-{high:.3}"));
             row.push(format!("{:.3}", comparison.floor));
+            floor = comparison.floor;
         }
-        table.add(row);
-        last = Some(own);
+        let busy = if own[2] == "1" { ", one processor busy" } else { "" };
+        let of_measurement = format!("{} to {} memory{busy}", row[0], own[1]);
+        let cost = of("throughput").map(|rate| 1.0 / rate);
+        let measured = Measured { cost, floor, is_time: true };
+        table.add(of_measurement, &record.subject, measured, row);
     }
     table
 }

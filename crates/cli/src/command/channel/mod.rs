@@ -12,11 +12,13 @@
 //! - `list`: `haul channel list`;
 //! - `bench`: `haul channel bench`;
 //! - `took`: what a stream took, as records and as a line;
+//! - `explain`: `haul channel explain`;
 //! - `send`: `haul channel send`;
 //! - `recv`: `haul channel recv`.
 
 mod bench;
 mod drive;
+mod explain;
 mod list;
 mod recv;
 mod send;
@@ -39,10 +41,10 @@ const MESSAGE_BYTES: usize = 1 << 20;
 const LOOK: Duration = Duration::from_millis(100);
 
 /// What the other end did: closed in good order it is still too early, for the last word comes
-/// before.
-fn ended(attempt: &'static str) -> impl Fn(haul::channel::Error) -> Error {
+/// before. So much had gone through.
+fn ended(attempt: &'static str, done: u64) -> impl Fn(haul::channel::Error) -> Error {
     move |error| match error {
-        haul::channel::Error::Closed => Error::Ended { attempt },
+        haul::channel::Error::Closed => Error::Ended { attempt, done: Bytes(done) },
         error => error.into(),
     }
 }
@@ -73,6 +75,7 @@ pub(super) fn of(arguments: Channel) -> Result<Box<dyn Command>, Error> {
     Ok(match arguments {
         Channel::Bench(arguments) => Box::new(bench::Bench::check(arguments)?),
         Channel::Drive(arguments) => Box::new(drive::Drive::new(arguments)),
+        Channel::Explain(arguments) => Box::new(explain::Explain::check(arguments)?),
         Channel::List(arguments) => Box::new(list::List::new(arguments)),
         Channel::Send(arguments) => Box::new(send::Send::new(arguments)),
         Channel::Recv(arguments) => Box::new(recv::Recv::new(arguments)),

@@ -1,7 +1,7 @@
 //! `haul channel recv`.
 
 use std::fs::File;
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use haul::channel::{self as library, Channel, Listener, Receiver, Sender, Settings};
 use haul::file::{Destination, Whole, destination, open_stream};
+use haul_model::Bytes;
 use haul_model::experiment::name;
 
 use super::took::Took;
@@ -18,6 +19,7 @@ use super::{LOOK, MESSAGE_BYTES, ended};
 use crate::arguments::channel::{self, Allowed};
 use crate::command::Command;
 use crate::error::Error;
+use crate::flow::Flow;
 use crate::journal::{Journal, Outputs};
 use crate::stop::{self, STOP};
 use crate::terminal;
@@ -54,16 +56,35 @@ impl Recv {
         (target, voice): (&mut Target, &Voice),
     ) -> Result<bool, Error> {
         self.took = Took::start();
+        let mut flow = Flow::new(self.arguments.progress, self.arguments.size.map(|size| size.0));
         loop {
-            let Some(received) = unless_stopped(|| receiver.recv_into(buffer))? else {
-                return Ok(false);
-            };
+            let received = unless_stopped(flow.done(), || receiver.recv_into(buffer))?;
+            let Some(received) = received else { return Ok(false) };
             let length = received.size_bytes as usize;
             if length == 0 {
                 return Ok(true);
             }
-            voice.while_output_waits(|| target.write(&buffer[..length]))?;
+            let written = voice.while_output_waits(|| target.write(&buffer[..length]));
+            written.map_err(|failed| failed.after(flow.done()))?;
             self.took.add(&received);
+            flow.add(received.size_bytes);
+        }
+    }
+
+    /// The channel of a sender that has something to send. One that leaves without a word, as `haul
+    /// channel explain` does, is no reason to stop waiting. `None` where Ctrl-C came first.
+    fn ends(listener: &Listener, settings: &Settings) -> Result<Option<(Sender, Receiver)>, Error> {
+        loop {
+            let Some(channel) = unless_stopped(0, || accept(listener, settings))? else {
+                return Ok(None);
+            };
+            let (sender, mut receiver) = channel.split();
+            match unless_stopped(0, || receiver.wait_length()) {
+                Ok(Some(_)) => return Ok(Some((sender, receiver))),
+                Ok(None) => return Ok(None),
+                Err(Error::Ended { .. }) => {}
+                Err(error) => return Err(error),
+            }
         }
     }
 }
@@ -79,11 +100,10 @@ impl Command for Recv {
         stop::watch()?;
         let settings = self.settings();
         let listener = Listener::bind_for(&self.arguments.socket, &settings.users)?;
-        let Some(channel) = unless_stopped(|| accept(&listener, &settings))? else {
+        let Some((sender, mut receiver)) = Self::ends(&listener, &settings)? else {
             return Ok(());
         };
         let mut target = Target::open(self.arguments.out.as_deref())?;
-        let (sender, mut receiver) = channel.split();
         let voice = Voice::new(sender);
         if !self.receive(&mut receiver, &mut buffer, (&mut target, &voice))? {
             return Ok(());
@@ -98,7 +118,7 @@ impl Command for Recv {
     }
 
     fn render(&self, _journal: &Journal) -> Result<(), Error> {
-        if !self.arguments.json && io::stderr().is_terminal() && self.took.is_complete() {
+        if !self.arguments.json && self.arguments.progress.is_shown() && self.took.is_complete() {
             terminal::say(&self.took.line("received"));
         }
         Ok(())
@@ -165,7 +185,7 @@ impl Voice {
 
     /// Says that everything is where it should be: the sender waits for this.
     fn say_end(&self) -> Result<(), Error> {
-        unless_stopped(|| self.shared.sender().send(&[])).map(drop)
+        unless_stopped(0, || self.shared.sender().send(&[])).map(drop)
     }
 }
 
@@ -179,8 +199,9 @@ impl Shared {
 /// addresses.
 const STACK_BYTES: usize = 256 << 10;
 
-/// Waits again and again; `None` where Ctrl-C came.
+/// Waits again and again, after so many bytes; `None` where Ctrl-C came.
 fn unless_stopped<T>(
+    after_bytes: u64,
     mut wait: impl FnMut() -> Result<T, library::Error>,
 ) -> Result<Option<T>, Error> {
     while !STOP.load(Ordering::Relaxed) {
@@ -188,7 +209,7 @@ fn unless_stopped<T>(
             Ok(value) => return Ok(Some(value)),
             Err(library::Error::Deadline { done, size, limit, .. })
                 if (done.0, size.0, limit) == (0, 0, LOOK) => {}
-            Err(error) => return Err(ended("receive")(error)),
+            Err(error) => return Err(ended("receive", after_bytes)(error)),
         }
     }
     Ok(None)
@@ -214,17 +235,24 @@ impl Target {
         }
     }
 
-    fn write(&mut self, bytes: &[u8]) -> Result<(), Error> {
+    fn write(&mut self, bytes: &[u8]) -> Result<(), Unwritten> {
+        let gone = |reason: &io::Error| reason.kind() == io::ErrorKind::BrokenPipe;
         match self {
-            // A reader that is gone is no end like another: what is left of the stream is lost.
             Self::Output(output) => {
-                output.write_all(bytes).and_then(|()| output.flush()).map_err(Error::Output)
+                let written = output.write_all(bytes).and_then(|()| output.flush());
+                written.map_err(|reason| match gone(&reason) {
+                    true => Unwritten::NobodyReads("standard output".into()),
+                    false => Unwritten::Failed(Error::Output(reason)),
+                })
             }
             Self::Stream { file, path } => {
-                file.write_all(bytes).map_err(|reason| unwritable(path, reason))
+                file.write_all(bytes).map_err(|reason| match gone(&reason) {
+                    true => Unwritten::NobodyReads(path.display().to_string()),
+                    false => Unwritten::Failed(unwritable(path, reason)),
+                })
             }
             Self::File(whole) => match whole {
-                Some(whole) => Ok(whole.write(bytes)?),
+                Some(whole) => whole.write(bytes).map_err(|error| Unwritten::Failed(error.into())),
                 None => Ok(()),
             },
         }
@@ -234,6 +262,22 @@ impl Target {
         match self {
             Self::File(whole) => Ok(whole.take().map_or(Ok(()), Whole::finish)?),
             Self::Output(_) | Self::Stream { .. } => Ok(()),
+        }
+    }
+}
+
+/// Why bytes were not written.
+enum Unwritten {
+    /// Whoever read this has gone, and what is left of the stream is lost: no disk is full.
+    NobodyReads(String),
+    Failed(Error),
+}
+
+impl Unwritten {
+    fn after(self, done: u64) -> Error {
+        match self {
+            Self::NobodyReads(target) => Error::ConsumerGone { target, done: Bytes(done) },
+            Self::Failed(error) => error,
         }
     }
 }

@@ -1,8 +1,9 @@
 //! `haul channel send`.
 
-use std::fs::File;
-use std::io::{self, IsTerminal, Read};
+use std::fs::{File, Metadata};
+use std::io::{self, Read};
 use std::path::Path;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use haul::channel::{Account, Channel, Error as Failed, Receiver, Sender, Settings};
@@ -14,6 +15,7 @@ use super::{LOOK, ended};
 use crate::arguments::channel::{self, Allowed};
 use crate::command::Command;
 use crate::error::Error;
+use crate::flow::Flow;
 use crate::journal::{Journal, Outputs};
 use crate::terminal;
 
@@ -30,12 +32,33 @@ impl Send {
         Self { arguments, took: Took::start() }
     }
 
-    fn source(&self) -> Result<Box<dyn Read>, Error> {
+    /// What is read, and how long it is where that is known.
+    fn source(&self) -> Result<(Box<dyn Read>, Option<u64>), Error> {
+        let said = self.arguments.size.map(|size| size.0);
         if self.arguments.file == Path::new("-") {
-            return Ok(Box::new(io::stdin()));
+            return Ok((Box::new(io::stdin()), said));
         }
         let file = File::open(&self.arguments.file).map_err(|reason| self.unreadable(reason))?;
-        Ok(Box::new(file))
+        let found = file.metadata().ok().filter(Metadata::is_file).map(|found| found.len());
+        Ok((Box::new(file), said.or(found)))
+    }
+
+    /// The channel, waited for as long as `--wait` says while nobody listens there.
+    fn connect(&self, settings: &Settings) -> Result<Channel, Error> {
+        let (path, start) = (&self.arguments.to, Instant::now());
+        loop {
+            let error = match Channel::connect(path, settings) {
+                Err(error) if self.arguments.wait.is_some() && is_nobody(&error) => error,
+                result => return Ok(result?),
+            };
+            match self.arguments.wait.flatten() {
+                Some(waited) if start.elapsed() >= waited => {
+                    drop(error);
+                    return Err(Error::NobodyCame { path: path.clone(), waited });
+                }
+                _ => thread::sleep(AGAIN),
+            }
+        }
     }
 
     fn unreadable(&self, reason: io::Error) -> Error {
@@ -61,6 +84,15 @@ impl Send {
     }
 }
 
+/// Between two looks for a receiver.
+const AGAIN: Duration = Duration::from_millis(20);
+
+/// Whether nobody listens there: there is no socket yet, or one that was left.
+fn is_nobody(error: &Failed) -> bool {
+    use io::ErrorKind::{ConnectionRefused, NotFound};
+    matches!(error, Failed::Socket { reason, .. } if [ConnectionRefused, NotFound].contains(&reason.kind()))
+}
+
 /// The other end, as far as it is heard of. A consumer behind it may be slow for as long as it
 /// lives, as at a pipe; then the other end says now and then that its output waits. One that is
 /// stopped says nothing.
@@ -69,6 +101,8 @@ struct Other {
     /// When something was last heard of it.
     heard: Instant,
     limit: Duration,
+    /// How much it has been given.
+    done: u64,
 }
 
 impl Other {
@@ -90,7 +124,7 @@ impl Other {
                 Ok(said) if said.is_empty() => return Ok(()),
                 Ok(_) => self.heard = Instant::now(),
                 Err(Failed::Deadline { size: Bytes(0), .. }) => self.check()?,
-                Err(error) => return Err(ended("send")(error)),
+                Err(error) => return Err(ended("send", self.done)(error)),
             }
         }
     }
@@ -105,7 +139,7 @@ impl Other {
     /// # Errors
     /// As [`check`](Self::check), and where it has gone.
     fn listen(&mut self) -> Result<(), Error> {
-        while self.receiver.try_recv().map_err(ended("send"))?.is_some() {
+        while self.receiver.try_recv().map_err(ended("send", self.done))?.is_some() {
             self.heard = Instant::now();
         }
         self.check()
@@ -130,7 +164,7 @@ impl Command for Send {
 
     fn run(&mut self, journal: &mut Journal) -> Result<(), Error> {
         let mut buffer = super::message()?;
-        let mut source = self.source()?;
+        let (mut source, total) = self.source()?;
         let settings = Settings {
             deadline: self.arguments.deadline,
             wait: Some(LOOK),
@@ -139,9 +173,11 @@ impl Command for Send {
             mechanism: self.arguments.mechanism,
             ..Settings::default()
         };
-        let (mut sender, receiver) = Channel::connect(&self.arguments.to, &settings)?.split();
-        let mut other = Other { receiver, heard: Instant::now(), limit: self.arguments.deadline };
+        let (mut sender, receiver) = self.connect(&settings)?.split();
+        let (heard, limit) = (Instant::now(), self.arguments.deadline);
+        let mut other = Other { receiver, heard, limit, done: 0 };
         self.took = Took::start();
+        let mut flow = Flow::new(self.arguments.progress, total);
         loop {
             let length = self.read(source.as_mut(), &mut buffer)?;
             let account = other.take(&mut sender, &buffer[..length])?;
@@ -149,6 +185,8 @@ impl Command for Send {
                 break;
             }
             self.took.add(&account);
+            flow.add(account.size_bytes);
+            other.done = flow.done();
         }
         // Sent is not received: the other end may have no room, or nobody to give it to.
         other.wait_for_end()?;
@@ -160,7 +198,7 @@ impl Command for Send {
     }
 
     fn render(&self, _journal: &Journal) -> Result<(), Error> {
-        if !self.arguments.json && io::stderr().is_terminal() && self.took.is_complete() {
+        if !self.arguments.json && self.arguments.progress.is_shown() && self.took.is_complete() {
             terminal::say(&self.took.line("sent"));
         }
         Ok(())

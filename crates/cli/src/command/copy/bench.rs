@@ -14,12 +14,12 @@ use haul_model::experiment::{key, name};
 use haul_model::{Bytes, Comparison, Nanos, Record, Verdict};
 use haul_report::limit;
 
-use crate::arguments;
+use crate::arguments::Bench as Arguments;
 use crate::command::steps::{self, Steps};
 use crate::command::{Command, this_machine};
 use crate::error::Error;
 use crate::journal::{Journal, Outputs};
-use crate::terminal::{self, Table};
+use crate::summary::{Comparisons, Measured, Printing};
 
 /// Time for a measurement where --budget does not say: enough rounds for an interval of about 1%
 /// on a quiet machine.
@@ -32,6 +32,7 @@ pub(super) struct Bench {
     steps: Steps,
     budget: Option<Duration>,
     json: bool,
+    printing: Printing,
 }
 
 impl Bench {
@@ -39,7 +40,7 @@ impl Bench {
     ///
     /// # Errors
     /// A name is not known, a file is no distribution, or there are more threads than processors.
-    pub(super) fn check(arguments: arguments::Bench) -> Result<Self, Error> {
+    pub(super) fn check(arguments: Arguments) -> Result<Self, Error> {
         let threads = usize::from(arguments.threads);
         let allowed = Sys::new().topology().allowed.len();
         if threads > allowed {
@@ -94,13 +95,15 @@ impl Bench {
             }
         }
         steps.extend(steps::evenly(asked, arguments.budget, BUDGET_EACH));
-        Ok(Self { steps, budget: arguments.budget, json: arguments.json })
+        let Arguments { budget, json, printing, .. } = arguments;
+        Ok(Self { steps, budget, json, printing })
     }
 }
 
 impl Command for Bench {
     fn outputs(&self) -> Outputs {
-        Outputs { json: self.json, ..Outputs::default() }
+        let files = self.printing.export_markdown.iter().cloned().collect();
+        Outputs { json: self.json, files, ..Outputs::default() }
     }
 
     fn run(&mut self, journal: &mut Journal) -> Result<(), Error> {
@@ -112,14 +115,10 @@ impl Command for Bench {
         if self.json || table.is_empty() {
             return Ok(());
         }
-        terminal::print(&table.text())?;
-        if let Some(note) = limit_note(journal) {
-            terminal::print(&note)?;
-        }
-        terminal::print(
-            "\nratio: time over libc's, below 1 is faster; floor: how far libc came from itself in \
-             the same run. A difference below the floor is none.",
-        )
+        let note = limit_note(journal).map_or_else(String::new, |note| note + "\n");
+        let ratio = "\nratio: time over libc's, below 1 is faster; floor: how far libc came from itself in \
+             the same run. A difference below the floor is none.";
+        table.print(&self.printing, &(note + ratio))
     }
 }
 
@@ -143,7 +142,7 @@ fn each<'a>(
 }
 
 /// What sizes are drawn from.
-fn shapes(arguments: &arguments::Bench) -> Result<Vec<Shape>, Error> {
+fn shapes(arguments: &Arguments) -> Result<Vec<Shape>, Error> {
     let mut names = arguments.distribution.clone();
     if names.is_empty() && arguments.size_class.is_empty() && arguments.sizes.is_none() {
         names.push(DEFAULT_DISTRIBUTION.into());
@@ -163,7 +162,7 @@ fn shapes(arguments: &arguments::Bench) -> Result<Vec<Shape>, Error> {
 }
 
 /// An option that would change nothing of what is measured is a mistake, and told before it is.
-fn refuse_unused(arguments: &arguments::Bench, is_drawn: bool) -> Result<(), Error> {
+fn refuse_unused(arguments: &Arguments, is_drawn: bool) -> Result<(), Error> {
     const DRAWN: (&str, &str) = ("drawn sizes", "add --distribution or --size-class");
     let unused = |option, (belongs, remedy)| Err(Error::Unused { option, belongs, remedy });
     if !is_drawn && arguments.branches != Branches::Random {
@@ -187,7 +186,7 @@ fn levels_of(size: usize, mut levels: Vec<Level>) -> Vec<Level> {
     levels
 }
 
-fn sizes_bytes(arguments: &arguments::Bench) -> Result<Vec<usize>, Error> {
+fn sizes_bytes(arguments: &Arguments) -> Result<Vec<usize>, Error> {
     /// Half the address space of a process: source and target must both fit.
     const LIMIT: Bytes = Bytes(1 << 46);
     const OPTION: &str = "--sizes";
@@ -215,7 +214,7 @@ fn selections(function: Function, kernels: &[String]) -> Result<(Selection, Sele
 }
 
 /// Every comparison as a row; one size apart from the next by a blank line.
-pub(super) fn comparisons<'a>(records: impl Iterator<Item = &'a Record>) -> Table {
+fn comparisons<'a>(records: impl Iterator<Item = &'a Record>) -> Comparisons {
     let records: Vec<&Record> = records.collect();
     let mut headings = vec!["function", "sizes", "level", ">threads"];
     let has_readers = records.iter().any(|record| reader(record) != ThenRead::Nothing.name());
@@ -228,19 +227,18 @@ pub(super) fn comparisons<'a>(records: impl Iterator<Item = &'a Record>) -> Tabl
         headings.extend([">GB/s", ">of limit"]);
     }
     headings.extend([">ratio", ">interval", ">floor", "verdict"]);
-    let mut table = Table::new(&headings);
-    let mut last_size = None;
+    let mut table = Comparisons::new(&headings, has_rates);
     // What memory allows is a rate, of which more is better: a column here, no row.
     for record in records.iter().filter(|record| record.experiment != name::MEMORY_BANDWIDTH) {
         let Some(comparison) = &record.comparison else { continue };
-        let size = record.parameters.get(key::SIZE_BYTES);
-        if last_size.is_some_and(|last| last != size) && has_rates {
-            table.add(Vec::new());
-        }
-        last_size = Some(size);
         let mut row = what(record);
+        let mut of = row[..SUBJECT_COLUMN - 1].join(", ");
+        if threads(record) > 1 {
+            of.push_str(&format!(", {} threads", threads(record)));
+        }
         if has_readers {
             row.insert(READER_COLUMN, reader(record).to_owned());
+            of.push_str(&format!(", then read {}", reader(record)));
         }
         if has_rates {
             let rate = limit::throughput(record);
@@ -255,13 +253,22 @@ pub(super) fn comparisons<'a>(records: impl Iterator<Item = &'a Record>) -> Tabl
             format!("{:.3}", comparison.floor),
             verdict(comparison).to_owned(),
         ]);
-        table.add(row);
+        let (cost, floor) = (Some(comparison.ratio), comparison.floor);
+        let measured = Measured { cost, floor, is_time: true };
+        table.add(of, &record.subject, measured, row);
     }
     table
 }
 
+/// Where the subject stands: after the function, the sizes, the level and the threads.
+const SUBJECT_COLUMN: usize = 4;
+
 /// Where the column of readers stands, if there is one.
-const READER_COLUMN: usize = 4;
+const READER_COLUMN: usize = SUBJECT_COLUMN;
+
+fn threads(record: &Record) -> u64 {
+    record.parameters.get(key::THREADS).and_then(|value| value.as_u64()).unwrap_or(1)
+}
 
 /// What of each target is read right after its call.
 fn reader(record: &Record) -> &str {

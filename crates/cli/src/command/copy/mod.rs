@@ -24,6 +24,6 @@ pub(super) fn of(arguments: Copy) -> Result<Box<dyn Command>, Error> {
     Ok(match arguments {
         Copy::List(arguments) => Box::new(list::List::new(arguments)),
         Copy::Tune(arguments) => Box::new(tune::Tune::check(arguments)?),
-        Copy::Bench(arguments) => Box::new(bench::Bench::check(arguments)?),
+        Copy::Bench(arguments) => Box::new(bench::Bench::check(*arguments)?),
     })
 }

@@ -37,7 +37,7 @@ const PAGE: &str = "report.html";
 /// A port, a copy or a size is not possible, or a program is not there.
 pub(super) fn of(arguments: Forward) -> Result<Box<dyn Command>, Error> {
     Ok(match (arguments.command, arguments.between) {
-        (Some(Verb::Pvp(arguments)), _) => Box::new(pvp::Pvp::check(arguments)?),
+        (Some(Verb::Pvp(arguments)), _) => Box::new(pvp::Pvp::check(*arguments)?),
         (Some(Verb::Drive), _) => Box::new(drive::Drive),
         (None, Some(arguments)) => Box::new(between::Between::check(arguments)?),
         (None, None) => unreachable!("the command line requires ports or a command"),

@@ -148,7 +148,8 @@ pub(in crate::command) fn driver() -> Program {
 /// There is nothing whose load could be set.
 fn searches(arguments: &Arguments) -> Result<Vec<(&'static str, Goal)>, Error> {
     let is_haul = arguments.switch.iter().any(|switch| switch == "haul");
-    if !arguments.search.is_empty() && !(is_haul && arguments.flow == Flow::Pvp) {
+    let can_search = is_haul && arguments.flow == Flow::Pvp;
+    if !can_search && !arguments.search.is_empty() {
         let (belongs, remedy) = ("--flow pvp with --switch haul", "name these");
         return Err(Error::Unused { option: "--search", belongs, remedy });
     }

@@ -5,14 +5,15 @@ use std::time::Duration;
 use haul_experiments::drive::Program;
 use haul_experiments::heap::{self, Extent, Found, Peer, Shape, Test, baseline_first, check_shape};
 use haul_model::experiment::{key, name};
-use haul_model::{Bytes, Nanos, Record};
+use haul_model::{Better, Bytes, Nanos, Record};
 
 use crate::arguments::heap::{Align, Bench as Arguments};
 use crate::command::Command;
 use crate::command::steps::{self, Steps};
 use crate::error::Error;
 use crate::journal::{Journal, Outputs};
-use crate::terminal::{self, Table};
+use crate::summary::{Comparisons, Measured, Printing};
+use crate::terminal;
 
 /// Time for a measurement where --budget does not say: DPDK's growth by ByteDance's rte_malloc test
 /// takes two seconds once.
@@ -22,6 +23,7 @@ pub(super) struct Bench {
     steps: Steps,
     budget: Option<Duration>,
     json: bool,
+    printing: Printing,
 }
 
 impl Bench {
@@ -50,13 +52,15 @@ impl Bench {
             }
         }
         let steps = steps::evenly(asked, arguments.budget, BUDGET_EACH);
-        Ok(Self { steps, budget: arguments.budget, json: arguments.json })
+        let Arguments { budget, json, printing, .. } = arguments;
+        Ok(Self { steps, budget, json, printing })
     }
 }
 
 impl Command for Bench {
     fn outputs(&self) -> Outputs {
-        Outputs { json: self.json, ..Outputs::default() }
+        let files = self.printing.export_markdown.iter().cloned().collect();
+        Outputs { json: self.json, files, ..Outputs::default() }
     }
 
     fn run(&mut self, journal: &mut Journal) -> Result<(), Error> {
@@ -68,12 +72,10 @@ impl Command for Bench {
         if self.json || table.is_empty() {
             return Ok(());
         }
-        terminal::print(&table.text())?;
-        terminal::print(
-            "\ngrowth: the last round's time over the first's; footprint: resident bytes over those \
-             asked for;\nratio: over the baseline's, which stands first; floor: how far the baseline \
-             came from itself in the same run.\nA difference below the floor is none.",
-        )
+        let note = "\ngrowth: the last round's time over the first's; footprint: resident bytes over those \
+             asked for;\nratio: time or cost over the baseline's, below 1 is better; floor: how far the baseline \
+             came from itself\nin the same run. A difference below the floor is none.";
+        table.print(&self.printing, note)
     }
 }
 
@@ -114,7 +116,7 @@ fn shapes(arguments: &Arguments, test: Test) -> Result<Vec<Shape>, Error> {
         Test::Lifetimes => Bytes(16 << 10),
         _ => Bytes(64),
     };
-    let sizes = arguments.size.as_ref().map_or(vec![usual], |sizes| sizes.0.clone());
+    let sizes = arguments.sizes.as_ref().map_or(vec![usual], |sizes| sizes.0.clone());
     let align =
         arguments.align.unwrap_or(if grows { Align::Size } else { Align::Bytes(Bytes(16)) });
     let shape = |size: Bytes| {
@@ -148,45 +150,57 @@ fn bytes_of(asked: Bytes) -> usize {
 }
 
 /// Every figure as a row; one test apart from the next by a blank line.
-fn figures<'a>(records: impl Iterator<Item = &'a Record>) -> Table {
-    let mut table = Table::new(&[
-        "test",
-        "blocks",
-        ">threads",
-        "figure",
-        "heap",
-        ">value",
-        ">ratio",
-        ">interval",
-        ">floor",
-    ]);
-    let mut last = None;
-    for record in records.filter(|record| record.experiment.starts_with(name::HEAP)) {
-        let group = (&record.experiment, blocks(record), figure(record));
-        if last.as_ref().is_some_and(|last| *last != group) {
-            table.add(Vec::new());
-        }
+fn figures<'a>(records: impl Iterator<Item = &'a Record>) -> Comparisons {
+    const HEADINGS: [&str; 9] =
+        ["test", "blocks", ">threads", "figure", "heap", ">value", ">ratio", ">interval", ">floor"];
+    let mut table = Comparisons::new(&HEADINGS, true);
+    let records: Vec<&Record> =
+        records.filter(|record| record.experiment.starts_with(name::HEAP)).collect();
+    let last_round = records.iter().filter_map(|record| round(record)).max();
+    for record in records {
+        let (blocks, figure) = (blocks(record), figure(record));
         let text =
             |name: &str| record.parameters.get(name).map_or(String::new(), ToString::to_string);
         let mut row = vec![
             record.experiment.trim_start_matches(name::HEAP).to_owned(),
-            group.1.clone(),
+            blocks.clone(),
             text(key::THREADS),
-            group.2.clone(),
+            figure.clone(),
             record.subject.clone(),
             value(record),
         ];
+        let better = Better::of(record);
+        let mut floor = 0.0;
         if let Some(comparison) = &record.comparison {
+            let cost = |ratio: f64| better.map_or(ratio, |better| better.cost(ratio));
+            let (a, b) = (cost(comparison.ratio_low), cost(comparison.ratio_high));
             row.extend([
-                format!("{:.3}", comparison.ratio),
-                format!("{:.3}-{:.3}", comparison.ratio_low, comparison.ratio_high),
+                format!("{:.3}", cost(comparison.ratio)),
+                format!("{:.3}-{:.3}", a.min(b), a.max(b)),
                 format!("{:.3}", comparison.floor),
             ]);
+            floor = comparison.floor;
         }
-        table.add(row);
-        last = Some(group);
+        // Times speak for themselves in a sentence; what they are made of is in the table.
+        let cost = better.zip(record.median()).map(|(better, value)| better.cost(value));
+        let of = format!("{} of {blocks}, {figure}", row[0]);
+        let measured = Measured { cost, floor, is_time: is_time(record, last_round) };
+        table.add(of, &record.subject, measured, row);
     }
     table
+}
+
+fn round(record: &Record) -> Option<u64> {
+    record.parameters.get(key::ROUND)?.as_u64()
+}
+
+/// Whether a sentence speaks of it: of times, and of rounds the last one, which all others lead to.
+fn is_time(record: &Record, last_round: Option<u64>) -> bool {
+    match (record.metric.as_str(), round(record)) {
+        ("time" | "throughput" | "p99", _) => true,
+        ("alloc_time", round) => round == last_round || round.is_none(),
+        _ => false,
+    }
 }
 
 fn blocks(record: &Record) -> String {

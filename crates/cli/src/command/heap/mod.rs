@@ -7,13 +7,19 @@
 //! - `picture`: a heap's pages and shares for a terminal;
 //! - `bench`: `haul heap bench`;
 //! - `replay`: `haul heap replay`;
-//! - `map`: `haul heap map`.
+//! - `map`: `haul heap map`;
+//! - `record`: `haul heap record`;
+//! - `info`: `haul heap info`;
+//! - `list`: `haul heap list`.
 
 mod bench;
 mod course;
 mod drive;
+mod info;
+mod list;
 mod map;
 mod picture;
+mod record;
 mod replay;
 
 pub(super) use bench::{driver, installed};
@@ -31,6 +37,9 @@ pub(super) fn of(arguments: Heap) -> Result<Box<dyn Command>, Error> {
         Heap::Bench(arguments) => Box::new(bench::Bench::check(arguments)?),
         Heap::Replay(arguments) => Box::new(replay::Replay::check(arguments)?),
         Heap::Map(arguments) => Box::new(map::Map::check(arguments)?),
+        Heap::Record(arguments) => Box::new(record::Record::check(arguments)?),
+        Heap::Info(arguments) => Box::new(info::Info::check(arguments)?),
+        Heap::List(arguments) => Box::new(list::List::look(arguments)?),
         Heap::Drive(arguments) => Box::new(drive::Drive::new(arguments)),
     })
 }

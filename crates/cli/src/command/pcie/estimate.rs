@@ -1,28 +1,22 @@
 //! `haul pcie estimate`: the terms of a workload, their sums, and what binds.
 
+use haul_model::experiment::name;
 use haul_model::pcie::{
-    self, Bench, BenchNic, Direction, Link, Mode, Nic, Settings, Sums, Thresholds, Transaction,
-    Version, Way, Workload, rate_max, recipe,
+    self, Bench, BenchNic, Direction, Sums, Transaction, Way, rate_max, recipe,
 };
 use haul_model::units::three_digits;
 use haul_model::{BytesPerSecond, Kind, Record};
 
-use super::link_of;
+use super::count;
+use super::subject::Subject;
 use crate::arguments::pcie::{Estimate as Arguments, Rules};
 use crate::command::{Command, record};
 use crate::error::Error;
 use crate::journal::{Journal, Outputs};
 use crate::terminal::{self, Table};
 
-const EXPERIMENT: &str = "pcie.estimate";
-
 pub(super) struct Estimate {
-    nic: Nic,
-    asked: Version,
-    mode: Mode,
-    thresholds: Thresholds,
-    workload: Workload,
-    link: Link,
+    subject: Subject,
     rules: Rules,
     /// By the rules that were asked for.
     terms: Vec<Transaction>,
@@ -35,122 +29,55 @@ impl Estimate {
     /// # Errors
     /// A link, a size, a mode or a threshold is none that can be.
     pub(super) fn check(arguments: Arguments) -> Result<Self, Error> {
-        let link = link_of(
-            &arguments.link,
-            Settings {
-                rcb: arguments.rcb,
-                completions: arguments.completions.into(),
-                ..Settings::default()
-            },
-        )?;
-        let (Some(nic), Some(rate), Some(packets)) =
-            (arguments.nic, arguments.rate, arguments.size)
-        else {
-            unreachable!("the command line requires them unless it asks for a list");
-        };
-        let mode = arguments.mode.map_or(Ok(nic.usual_mode()), |mode| nic.mode(&mode))?;
-        let mut built = *nic;
-        for option in &arguments.option {
-            built = built.with(option)?;
-        }
-        let packets = if arguments.with_fcs { packets.without_fcs()? } else { packets };
-        let workload = Workload {
-            traffic: arguments.traffic.into(),
-            tx: arguments.tx_histogram.unwrap_or_else(|| arguments.histogram.clone()),
-            segments: arguments.segments,
-            context: arguments.context,
-            offset: arguments.offset,
-            ..Workload::forwarding(rate, packets, arguments.histogram)
-        };
-        let thresholds = Thresholds {
-            rx_free: arguments.rx_free.unwrap_or(nic.thresholds.rx_free),
-            tx_rs: arguments.tx_rs.unwrap_or(nic.thresholds.tx_rs),
-        };
-        let mut estimate = Self {
-            nic: built,
-            asked: arguments.driver.unwrap_or(Version::LAST),
-            mode,
-            thresholds,
-            workload,
-            link,
-            rules: arguments.rules,
-            terms: Vec::new(),
-            notes: Vec::new(),
-            json: arguments.json,
-        };
-        let is_free_set = arguments.rx_free.is_some();
-        estimate.terms = estimate.terms_by_rules(is_free_set, arguments.tx_rs.is_some())?;
+        let subject = Subject::check(arguments.subject, None)?;
+        Self::of(subject, arguments.rules, arguments.json)
+    }
+
+    /// # Errors
+    /// As `check`.
+    pub(super) fn of(subject: Subject, rules: Rules, json: bool) -> Result<Self, Error> {
+        let mut estimate = Self { subject, rules, terms: Vec::new(), notes: Vec::new(), json };
+        estimate.terms = estimate.terms_by_rules()?;
         Ok(estimate)
     }
 
     /// The terms, and what is to be said of them.
-    fn terms_by_rules(
-        &mut self,
-        is_free_set: bool,
-        is_rs_set: bool,
-    ) -> Result<Vec<Transaction>, Error> {
-        let what = pcie::Estimate {
-            nic: self.nic,
-            version: self.asked,
-            mode: self.mode,
-            thresholds: self.thresholds,
-            workload: &self.workload,
-            link: &self.link,
-        };
+    fn terms_by_rules(&mut self) -> Result<Vec<Transaction>, Error> {
+        let Subject { nic, thresholds, workload, link, .. } = &self.subject;
         // Whatever the rules, what no workload and no driver has is refused.
-        let by_driver = pcie::estimate(&what)?;
-        if self.rules == Rules::Recipe {
-            self.notes.push(self.readings());
-            let recipe = recipe(&self.nic, self.thresholds, &self.workload);
-            return Ok(recipe.by_polls);
+        let by_driver = pcie::estimate(&self.subject.estimate())?;
+        match self.rules {
+            Rules::Haul => {
+                self.notes = self.subject.notes();
+                Ok(by_driver)
+            }
+            Rules::Recipe => {
+                let terms = recipe(nic, *thresholds, workload).by_polls;
+                self.notes = self.subject.capture_notes().to_vec();
+                self.notes.push(self.readings());
+                Ok(terms)
+            }
+            Rules::PcieBench => {
+                self.notes = self.subject.capture_notes().to_vec();
+                self.notes.push(
+                    "the public model has one NIC for all: the 82599 with DPDK, 16 B descriptors \
+                     and bursts of 32, whatever NIC, mode, options, thresholds and batches were \
+                     named"
+                        .to_owned(),
+                );
+                Ok(Bench::as_published(link).terms(
+                    BenchNic::Dpdk,
+                    workload.traffic,
+                    workload.rate.packets_per_s(),
+                    &workload.packets,
+                ))
+            }
         }
-        if self.rules == Rules::PcieBench {
-            self.notes.push(
-                "the public model has one NIC for all: the 82599 with DPDK, 16 B descriptors and \
-                 bursts of 32, whatever NIC, mode, options, thresholds and batches were named"
-                    .to_owned(),
-            );
-            return Ok(Bench::as_published(&self.link).terms(
-                BenchNic::Dpdk,
-                self.workload.traffic,
-                self.workload.rate.packets_per_s(),
-                &self.workload.packets,
-            ));
-        }
-        let rules = self.asked.nearest();
-        if rules != self.asked {
-            self.notes.push(format!(
-                "the sources of {} were not read: these are the rules of the nearest release, {rules}",
-                self.asked
-            ));
-        }
-        if is_free_set && !what.uses_rx_free() {
-            self.notes.push(format!(
-                "--rx-free changes nothing: {} in mode {} has a batch of its own, or no doorbell",
-                self.nic.name,
-                self.mode.name()
-            ));
-        }
-        if is_rs_set && !what.uses_tx_rs() {
-            self.notes.push(format!("--tx-rs changes nothing for {}", self.nic.name));
-        }
-        if !self.nic.remarks.is_empty() {
-            self.notes.push(self.nic.remarks.to_owned());
-        }
-        let fetch = self.nic.rx_fetch;
-        if fetch.source.starts_with("assumed") {
-            self.notes.push(format!(
-                "descriptors that the device reads at once ({}) are {}; another number changes counts \
-                 and headers, and no sum of data",
-                fetch.descriptors, fetch.source
-            ));
-        }
-        Ok(by_driver)
     }
 
     /// Both averages of the recipe, side by side.
     fn readings(&self) -> String {
-        let recipe = recipe(&self.nic, self.thresholds, &self.workload);
+        let recipe = recipe(&self.subject.nic, self.subject.thresholds, &self.subject.workload);
         let written = |terms: &[Transaction]| {
             BytesPerSecond(Sums::of(terms).payload_bytes_per_s(Direction::OutboundWrite))
         };
@@ -165,47 +92,32 @@ impl Estimate {
         )
     }
 
-    fn usable_bytes_per_s(&self) -> f64 {
+    pub(super) fn terms(&self) -> &[Transaction] {
+        &self.terms
+    }
+
+    pub(super) fn usable_bytes_per_s(&self) -> f64 {
         match self.rules {
-            Rules::PcieBench => Bench::as_published(&self.link).usable_bytes_per_s(),
-            _ => self.link.usable_bytes_per_s(),
+            Rules::PcieBench => Bench::as_published(&self.subject.link).usable_bytes_per_s(),
+            _ => self.subject.link.usable_bytes_per_s(),
         }
     }
 
-    /// A record of this estimate, without samples yet.
+    /// A record of this estimate.
     fn record(&self, metric: &str, unit: &str, sample: f64) -> Record {
         let subject = match self.rules {
             Rules::Haul => "haul",
             Rules::Recipe => "recipe",
             Rules::PcieBench => "pcie-bench",
         };
-        let settings = self.link.settings();
-        let batches = |histogram: &pcie::Histogram| {
-            let pairs = histogram.batches().iter().map(|(batch, polls)| format!("{batch}:{polls}"));
-            pairs.collect::<Vec<_>>().join(",")
-        };
-        let sizes = self.workload.packets.sizes().iter();
-        let sizes: Vec<String> = sizes.map(|(size, weight)| format!("{size}:{weight}")).collect();
-        let mut record = Record::new("", EXPERIMENT, subject, metric, unit)
-            .with("nic", self.nic.name)
-            .with("driver", self.asked.to_string())
-            .with("driver_rules", self.asked.nearest().to_string())
-            .with("mode", self.mode.name())
-            .with("rate_packets_per_s", self.workload.rate.packets_per_s())
-            .with("sizes_bytes", sizes.join(","))
-            .with("rx_batches", batches(&self.workload.rx))
-            .with("tx_batches", batches(&self.workload.tx))
-            .with("traffic", self.workload.traffic.name())
-            .with("link", self.link.to_string())
-            .with("mps_bytes", settings.mps)
-            .with("mrrs_bytes", settings.mrrs)
-            .with("rcb_bytes", settings.rcb);
+        let record = Record::new("", name::PCIE_ESTIMATE, subject, metric, unit);
+        let mut record = self.subject.describe(record);
         record.kind = Kind::Modelled;
         record.samples = vec![sample];
         record
     }
 
-    fn records(&self) -> Vec<Record> {
+    pub(super) fn records(&self) -> Vec<Record> {
         let sums = Sums::of(&self.terms);
         let mut records: Vec<Record> = self.terms.iter().map(|term| self.of_term(term)).collect();
         for direction in Direction::ALL {
@@ -214,7 +126,8 @@ impl Estimate {
             let headers = sums.header_bytes_per_s(direction);
             record = record.with("header_bytes_per_s", headers);
             if self.rules == Rules::Recipe && direction == Direction::OutboundWrite {
-                let recipe = recipe(&self.nic, self.thresholds, &self.workload);
+                let recipe =
+                    recipe(&self.subject.nic, self.subject.thresholds, &self.subject.workload);
                 let other = Sums::of(&recipe.by_packets).payload_bytes_per_s(direction);
                 records.push(
                     self.record("outbound_write_by_packets", "bytes/s", other)
@@ -230,7 +143,9 @@ impl Estimate {
             let record = self.record(way.name(), "bytes/s", carried);
             records.push(record.with("usable_bytes_per_s", usable));
         }
-        if let Some((rate, way)) = rate_max(&sums, self.workload.rate.packets_per_s(), usable) {
+        if let Some((rate, way)) =
+            rate_max(&sums, self.subject.workload.rate.packets_per_s(), usable)
+        {
             let mut record = self.record("rate_max", "packets/s", rate).with("binds", way.name());
             if !self.notes.is_empty() {
                 record = record.with("note", self.notes.join("; "));
@@ -285,12 +200,13 @@ impl Estimate {
         let mut text = format!(
             "modelled, not measured: {} carries {} each way; this takes {}% of it to the host and \
              {}% to the device.",
-            self.link,
+            self.subject.link,
             BytesPerSecond(usable),
             share(Way::ToHost),
             share(Way::ToDevice)
         );
-        let Some((rate, way)) = rate_max(&sums, self.workload.rate.packets_per_s(), usable) else {
+        let Some((rate, way)) = rate_max(&sums, self.subject.workload.rate.packets_per_s(), usable)
+        else {
             return text;
         };
         let largest = self
@@ -303,21 +219,11 @@ impl Estimate {
             count(rate),
             largest.map_or("nothing", |term| term.what)
         );
-        if rate < self.workload.rate.packets_per_s() {
+        if rate < self.subject.workload.rate.packets_per_s() {
             text += " The rate that was asked for does not fit.";
         }
         text
     }
-}
-
-/// A count with three digits and its suffix.
-fn count(value: f64) -> String {
-    for (unit, name) in [(1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")] {
-        if value >= unit * 0.9995 {
-            return format!("{} {name}", three_digits(value / unit));
-        }
-    }
-    three_digits(value)
 }
 
 impl Command for Estimate {

@@ -3,16 +3,29 @@
 //! From the bottom up:
 //!
 //! - `list`: `haul pcie list`;
+//! - `subject`: what an estimate is of;
 //! - `nics`: the NICs that are known, for a terminal;
 //! - `estimate`: `haul pcie estimate`;
-//! - `bandwidth`: `haul pcie bandwidth`.
+//! - `by_size`: `haul pcie estimate --sizes`;
+//! - `explain`: `haul pcie explain`;
+//! - `sweep`: `haul pcie sweep`;
+//! - `bandwidth`: `haul pcie bandwidth`;
+//! - `view`: an interval of a running program, for a terminal;
+//! - `watch`: `haul pcie watch`.
 
 mod bandwidth;
+mod by_size;
 mod estimate;
+mod explain;
 mod list;
 mod nics;
+mod subject;
+mod sweep;
+mod view;
+mod watch;
 
 use haul_model::pcie::{Link, Settings};
+use haul_model::units::three_digits;
 
 use super::Command;
 use crate::arguments::pcie::{LinkArguments, Pcie};
@@ -26,7 +39,13 @@ pub(super) fn of(arguments: Pcie) -> Result<Box<dyn Command>, Error> {
     Ok(match arguments {
         Pcie::List(arguments) => Box::new(list::List::new(arguments)),
         Pcie::Estimate(arguments) if arguments.list => Box::new(nics::Nics),
+        Pcie::Estimate(arguments) if arguments.sizes.is_some() => {
+            Box::new(by_size::BySize::check(*arguments)?)
+        }
+        Pcie::Explain(arguments) => Box::new(explain::Explain::check(*arguments)?),
         Pcie::Estimate(arguments) => Box::new(estimate::Estimate::check(*arguments)?),
+        Pcie::Watch(arguments) => Box::new(watch::Watch::check(*arguments)?),
+        Pcie::Sweep(arguments) => Box::new(sweep::Sweep::check(*arguments)?),
         Pcie::Bandwidth(arguments) => Box::new(bandwidth::Bandwidth::check(arguments)?),
     })
 }
@@ -35,4 +54,14 @@ pub(super) fn of(arguments: Pcie) -> Result<Box<dyn Command>, Error> {
 fn link_of(arguments: &LinkArguments, others: Settings) -> Result<Link, Error> {
     let settings = Settings { mps: arguments.mps, mrrs: arguments.mrrs, ..others };
     Ok(Link::new(&arguments.link.to_string(), settings)?)
+}
+
+/// A count with three digits and its suffix.
+fn count(value: f64) -> String {
+    for (unit, name) in [(1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")] {
+        if value >= unit * 0.9995 {
+            return format!("{} {name}", three_digits(value / unit));
+        }
+    }
+    three_digits(value)
 }

@@ -157,12 +157,13 @@ impl Survey {
                 "{TUNING} is of an earlier survey, whose records are kept as {RECORDS}.old, .old.2 and so on."
             ));
         }
-        let findings = haul_report::findings(journal.lines());
-        let mut lines: Vec<String> = haul_report::shortlist(findings, LINES_MAX - last.len())
+        let verdicts = haul_report::verdicts(journal.lines());
+        let mut lines: Vec<String> = verdicts
             .into_iter()
-            .map(|finding| match finding.action {
-                Some(action) => format!("{} {action}", finding.text),
-                None => finding.text,
+            .take(LINES_MAX - last.len())
+            .map(|verdict| match verdict.action.as_str() {
+                "" | "nothing" => format!("{}: {}.", verdict.question, verdict.text),
+                action => format!("{}: {}. Do: {action}", verdict.question, verdict.text),
             })
             .collect();
         lines.append(&mut last);

@@ -30,8 +30,8 @@
 //! Where the size is random the branch that ends the loop is mispredicted about once a call; hence
 //! the blocks above it, which copy up to half again too much and have none. A block for up to 1024
 //! bytes lost 3% to the loop: its own size branch was mispredicted as often. That of 257 to 512
-//! bytes has a branch at 384, which saves a quarter of the stores: from memory 1.00 instead of 1.11
-//! of libc's time, in L1 0.93 instead of 0.86.
+//! bytes has a branch at 384, unless [`Line::EIGHT_LINES`], which saves a quarter of the stores:
+//! from memory 1.00 instead of 1.11 of libc's time, in L1 0.93 instead of 0.86.
 
 use super::BLOCK_MAX;
 use crate::arch::line::LINE;
@@ -133,7 +133,7 @@ unsafe fn copy_257_to_512<L: Line>(target: *mut u8, source: *const u8, length: u
     // than two pieces and at most four, or up to three the first two and the last: they lie inside
     // it and cover it. All loads precede all stores.
     unsafe {
-        if length <= 6 * LINE {
+        if !L::EIGHT_LINES && length <= 6 * LINE {
             let a = load_2::<L>(source);
             let b = load_2::<L>(source.add(inner));
             let c = load_2::<L>(source.add(end));

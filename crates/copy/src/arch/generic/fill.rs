@@ -71,9 +71,23 @@ pub(crate) unsafe fn fill_65_to_256_branching<L: Line>(target: *mut u8, byte: u8
 /// As [`fill`], and `length > 256`.
 #[inline(always)]
 pub(crate) unsafe fn fill_above_256<L: Line>(target: *mut u8, byte: u8, length: usize) {
-    let step = 2 * LINE;
-    // SAFETY: as in `forward` of the copy: every step starts below length - step, at a multiple of
-    // ALIGNMENT that the head reaches.
+    // SAFETY: the caller's promise, and a step is at most the length less one.
+    unsafe {
+        if L::FILL_STEP == 4 && length > 512 {
+            by_steps::<L, 4>(target, byte, length);
+        } else {
+            by_steps::<L, 2>(target, byte, length);
+        }
+    }
+}
+
+/// # Safety
+/// As [`fill_above_256`]; `LINES` is 2 or 4.
+#[inline(always)]
+unsafe fn by_steps<L: Line, const LINES: usize>(target: *mut u8, byte: u8, length: usize) {
+    let step = LINES * LINE;
+    // SAFETY: as in `forward` of the copy: length > 256 >= step; every step starts below length -
+    // step, at a multiple of ALIGNMENT that the head reaches.
     unsafe {
         let line = L::splat(byte);
         line.store_first(target);
@@ -82,9 +96,17 @@ pub(crate) unsafe fn fill_above_256<L: Line>(target: *mut u8, byte: u8, length: 
         while at < tail {
             line.store_aligned(target.add(at));
             line.store_aligned(target.add(at + LINE));
+            if LINES == 4 {
+                line.store_aligned(target.add(at + 2 * LINE));
+                line.store_aligned(target.add(at + 3 * LINE));
+            }
             at = rolled(at + step);
         }
         line.store(target.add(tail));
         line.store(target.add(tail + LINE));
+        if LINES == 4 {
+            line.store(target.add(tail + 2 * LINE));
+            line.store(target.add(tail + 3 * LINE));
+        }
     }
 }

@@ -40,17 +40,77 @@ pub(crate) fn choose(
     length: u64,
     longest_inline: usize,
 ) -> Result<Mechanism, Error> {
+    choose_and_say(lane, source, length, longest_inline).map(|(mechanism, _)| mechanism)
+}
+
+/// The same, and why.
+///
+/// # Errors
+/// As [`choose`].
+pub(crate) fn choose_and_say(
+    lane: &Lane,
+    source: &Source<'_>,
+    length: u64,
+    longest_inline: usize,
+) -> Result<(Mechanism, Reason), Error> {
     let Some(asked) = lane.link.settings.mechanism.filter(|_| length > 0) else {
         let is_short = length <= longest_inline as u64;
-        return Ok(if is_short { Mechanism::Inline } else { best(lane, source, length) });
+        let short = (Mechanism::Inline, Reason::Short);
+        return Ok(if is_short { short } else { best(lane, source, length) });
     };
     match obstacle(asked, &lane.link, source, length) {
-        None => Ok(asked),
+        None => Ok((asked, Reason::Asked)),
         Some(reason) => Err(Error::Unavailable { mechanism: asked, reason }),
     }
 }
 
-fn best(lane: &Lane, source: &Source<'_>, length: u64) -> Mechanism {
+/// Why a message takes its mechanism.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// [`Settings::mechanism`](crate::channel::Settings::mechanism) asks for it.
+    Asked,
+    /// It fits into its descriptor.
+    Short,
+    /// The receiver took its last large message into memory that had no pages yet.
+    IntoNew,
+    /// It was the best for this size as this machine was measured: the `[channel]` table of the
+    /// tuning in force.
+    Measured,
+    /// Both ends share one processor.
+    OneProcessor,
+    /// Nothing speaks for another one.
+    Usual,
+}
+
+impl Reason {
+    /// The reason in a sentence's end: `because it is ...`.
+    #[must_use]
+    pub fn text(self) -> &'static str {
+        match self {
+            Self::Asked => "it was asked for by name",
+            Self::Short => "so short a message fits into its descriptor",
+            Self::IntoNew => {
+                "the receiver's memory has no pages yet, and both ends meet half of the page faults"
+            }
+            Self::Measured => {
+                "it was the fastest for this size as this machine was measured (haul.toml, [channel])"
+            }
+            Self::OneProcessor => {
+                "both ends share one processor, where one copy by the kernel takes the least of it"
+            }
+            Self::Usual => {
+                "both copies overlap and stay in the caches, and nothing speaks for another mechanism"
+            }
+        }
+    }
+}
+
+/// Whether choices stand on what was measured on this machine.
+pub(crate) fn is_measured() -> bool {
+    ladder().is_some()
+}
+
+fn best(lane: &Lane, source: &Source<'_>, length: u64) -> (Mechanism, Reason) {
     let link = &*lane.link;
     let ladder = ladder();
     // Whatever the peer writes there, the worst of it is a slower transfer.
@@ -66,7 +126,7 @@ fn best(lane: &Lane, source: &Source<'_>, length: u64) -> Mechanism {
     let best = |facts: Facts| facts.best(length, ladder, &can);
     let (if_busy, if_idle) = (best(busy), best(Facts { is_idle: true, ..busy }));
     // Asked where something hangs on it alone: three system calls, 7 us on Zen 4.
-    let is_idle = if_busy != if_idle && !lane.is_alone() && idle::is_one_for_each();
+    let is_idle = if_busy.0 != if_idle.0 && !lane.is_alone() && idle::is_one_for_each();
     if is_idle { if_idle } else { if_busy }
 }
 
@@ -92,10 +152,10 @@ impl Facts {
         length: u64,
         ladder: Option<&Ladder>,
         can: &dyn Fn(Mechanism) -> bool,
-    ) -> Mechanism {
+    ) -> (Mechanism, Reason) {
         let is_new = self.is_target_new && length >= DOUBLE_INTO_NEW_BYTES_MIN;
         if is_new && self.is_idle && can(Mechanism::Double) {
-            return Mechanism::Double;
+            return (Mechanism::Double, Reason::IntoNew);
         }
         let ladder = ladder.filter(|ladder| length <= ladder.most);
         let mut rungs = ladder.into_iter().flat_map(|l| l.of(self.is_trusted, self.is_idle));
@@ -104,12 +164,12 @@ impl Facts {
             !(self.is_summed && is_by_kernel) && can(mechanism)
         };
         if let Some(measured) = rungs.find(|rung| rung.from <= length && suits(rung.mechanism)) {
-            return measured.mechanism;
+            return (measured.mechanism, Reason::Measured);
         }
         if self.is_alone && length >= PULL_BYTES_MIN && suits(Mechanism::Pull) {
-            return Mechanism::Pull;
+            return (Mechanism::Pull, Reason::OneProcessor);
         }
-        Mechanism::Ring
+        (Mechanism::Ring, Reason::Usual)
     }
 }
 
@@ -192,9 +252,9 @@ mod tests {
             (alone, 1 << 30, Mechanism::Pull),
             (Facts { is_summed: true, ..alone }, 1 << 30, Mechanism::Ring),
         ] {
-            assert_eq!(facts.best(length, None, &|_| true), mechanism, "{facts:?}, {length}");
+            assert_eq!(facts.best(length, None, &|_| true).0, mechanism, "{facts:?}, {length}");
             let ring = facts.best(length, None, &|can| can == Mechanism::Ring);
-            assert_eq!(ring, Mechanism::Ring, "{facts:?}, {length}");
+            assert_eq!(ring.0, Mechanism::Ring, "{facts:?}, {length}");
         }
     }
 
@@ -206,7 +266,7 @@ mod tests {
             ..ChannelTable::default()
         };
         let ladder = Ladder::new(&table);
-        let best = |facts: Facts, length| facts.best(length, ladder.as_ref(), &|_| true);
+        let best = |facts: Facts, length| facts.best(length, ladder.as_ref(), &|_| true).0;
         assert_eq!(best(QUIET, 8 << 10), Mechanism::Pull);
         assert_eq!(best(QUIET, 4 << 20), Mechanism::Double);
         assert_eq!(best(QUIET, (4 << 20) + 1), Mechanism::Ring, "four times what was measured");

@@ -8,6 +8,7 @@ use rustix::fd::{AsFd, BorrowedFd};
 
 use super::outbox::Outbox;
 use super::sending::Sending;
+use crate::channel::mechanism::choose::Reason;
 use crate::channel::mechanism::dispatch::{self, SendingBy};
 use crate::channel::mechanism::sealed::Building;
 use crate::channel::mechanism::{choose, window};
@@ -18,6 +19,21 @@ use crate::channel::shared::link::Link;
 use crate::channel::shared::names::Mechanism;
 use crate::channel::shared::source::Source;
 use crate::peer::process::Identity;
+
+/// What a message would go by, see [`Sender::explain`].
+#[derive(Clone, Debug)]
+pub struct Explanation {
+    /// The mechanism.
+    pub mechanism: Mechanism,
+    /// Why it is this one.
+    pub reason: Reason,
+    /// Whether both ends trust each other.
+    pub is_trusted: bool,
+    /// Whether a table of what was measured on this machine is in force.
+    pub is_measured: bool,
+    /// Each mechanism, and what keeps this message from it.
+    pub obstacles: Vec<(Mechanism, Option<&'static str>)>,
+}
 
 /// The end that messages go into.
 #[derive(Debug)]
@@ -102,6 +118,37 @@ impl Sender {
         };
         let account = Account { mechanism, size_bytes: length, ..Account::default() };
         Ok(Sending::new(outbox, source, by, account, (meter, calls_before)))
+    }
+
+    /// Which mechanism a message of so many bytes, in one piece, would go by now, and why. What
+    /// that stands on may have changed by the next message: the load, and the receiver's memory.
+    ///
+    /// # Errors
+    /// [`Error::TooLong`], [`Error::Unavailable`], and what ended the channel before.
+    pub fn explain(&mut self, length: u64) -> Result<Explanation, Error> {
+        let outbox = &mut self.outbox;
+        outbox.lane.link.check_whole()?;
+        let limit = outbox.lane.link.settings.size_max;
+        if length > limit {
+            return Err(Error::TooLong { size: Bytes(length), limit: Bytes(limit) });
+        }
+        outbox.lane.look_around();
+        // How many pieces there are is all that a mechanism asks of the source.
+        let mut source = Source::one(&[]);
+        if outbox.lane.link.settings.integrity {
+            source.begin_sum();
+        }
+        let longest_inline = window::inline_bytes_max(outbox.rests().is_awake());
+        let lane = &outbox.lane;
+        let (mechanism, reason) = choose::choose_and_say(lane, &source, length, longest_inline)?;
+        let obstacle = |other| dispatch::obstacle(other, &lane.link, &source, length);
+        Ok(Explanation {
+            mechanism,
+            reason,
+            is_trusted: lane.link.is_trusted,
+            is_measured: choose::is_measured(),
+            obstacles: Mechanism::ALL.into_iter().map(|other| (other, obstacle(other))).collect(),
+        })
     }
 
     /// What to poll for reading before [`Sending::advance`] is called again.

@@ -4,8 +4,8 @@
 use std::str::FromStr;
 
 use super::rules::{
-    Choice, Completion, Fetch, Inline, Mode, Nic, RxDoorbell, Thresholds, TxDescriptors,
-    TxDoorbell, WriteBack, listed,
+    Choice, Completion, CompletionDoorbells, Fetch, Inline, Mode, Nic, RxDoorbell, Thresholds,
+    TxDescriptors, TxDoorbell, WriteBack, listed,
 };
 use super::version::Version;
 use crate::pcie::error::PcieError;
@@ -46,6 +46,7 @@ const RX_16_BYTE: Choice = Choice {
         nic.rx_fetch = line_of(16);
         nic.rx_completion = written_back(16);
     },
+    is_device: false,
 };
 
 const IXGBE: Nic = Nic {
@@ -63,6 +64,7 @@ const IXGBE: Nic = Nic {
     tx_fetch: Fetch { descriptors: 40, source: "82599 datasheet 7.2.3.4, as pcie-bench reads it" },
     tx_completion: REPORTED,
     doorbell_bytes: 4,
+    completion_doorbells: None,
     inline: None,
     thresholds: INTEL,
     choices: &[],
@@ -139,6 +141,7 @@ const IGB: Nic = Nic {
             nic.rx_completion.together = 1;
             nic.tx_completion.together = 1;
         },
+        is_device: true,
     }],
     source: "DPDK e1000/igb_rxtx.c, igb_ethdev.c",
     remarks: "a write-back that waits for its threshold may be flushed early by the device's timer",
@@ -184,6 +187,7 @@ const MLX5: Nic = Nic {
     // MLX5_TX_COMP_THRESH.
     tx_completion: Completion { bytes: CQE_BYTES, every: WriteBack::Packets(32), together: 1 },
     doorbell_bytes: 8,
+    completion_doorbells: None,
     inline: None,
     thresholds: Thresholds { rx_free: 0, tx_rs: 32 },
     choices: &[
@@ -196,6 +200,7 @@ const MLX5: Nic = Nic {
                 let inline = Inline { bytes_max: 290, extra_bytes: 4, align_bytes: 16 };
                 nic.inline = Some(inline);
             },
+            is_device: false,
         },
         Choice {
             name: "single-send",
@@ -208,6 +213,7 @@ const MLX5: Nic = Nic {
                     packets: 1,
                 };
             },
+            is_device: false,
         },
         Choice {
             name: "cqe-compressed",
@@ -216,6 +222,7 @@ const MLX5: Nic = Nic {
             apply: |nic| {
                 nic.rx_completion = Completion { bytes: 8, together: 8, ..nic.rx_completion }
             },
+            is_device: false,
         },
     ],
     source: "DPDK mlx5/mlx5_defs.h, mlx5_tx.h, common/mlx5/mlx5_prm.h, doc/guides/nics/mlx5.rst",
@@ -234,6 +241,7 @@ const ENA: Nic = Nic {
     tx_fetch: line_of(16),
     tx_completion: Completion { bytes: 8, every: WriteBack::Packet, together: 1 },
     doorbell_bytes: 4,
+    completion_doorbells: None,
     inline: None,
     // An eighth of a ring of 1,024, ENA_DEFAULT_RING_SIZE over ENA_REFILL_THRESH_DIVIDER.
     thresholds: Thresholds { rx_free: 128, tx_rs: 1 },
@@ -244,15 +252,61 @@ const ENA: Nic = Nic {
             nic.tx_descriptors =
                 TxDescriptors::Pushed { entry_bytes: 256, each_bytes: 16, before_header: 2 };
         },
+        is_device: false,
     }],
     source: "DPDK ena/ena_ethdev.c, ena_ethdev.h, base/ena_eth_com.c, \
              base/ena_defs/ena_eth_io_defs.h",
     remarks: "meta descriptors and updates of the completion head are not counted",
 };
 
-/// All of them. Left out because no source gives their numbers: bnxt. Left out because what they
-/// move crosses no link: virtio and vmxnet3.
-pub static NICS: [Nic; 9] = [IXGBE, I40E, ICE, IAVF, IDPF, IGB, E1000E, MLX5, ENA];
+/// `RTE_BNXT_MAX_RX_BURST` and `RTE_BNXT_MAX_TX_BURST`: also the thresholds of rings of 256
+/// descriptors and more, whatever a program sets.
+const BNXT_BURST: u32 = 64;
+
+const BNXT: Nic = Nic {
+    name: "bnxt",
+    devices: "BCM575xx, BCM576xx (BCM573xx and BCM574xx with option 574xx)",
+    // struct rx_prod_pkt_bd; rx_pkt_cmpl and rx_pkt_cmpl_hi, 16 B each; tx_bd_short; tx_cmpl.
+    rx_descriptor_bytes: 16,
+    rx_fetch: line_of(16),
+    rx_completion: Completion { bytes: 32, every: WriteBack::Packet, together: 1 },
+    modes: &[
+        (Mode::Scalar, RxDoorbell::Poll, TxDoorbell::Burst),
+        (Mode::Vector, RxDoorbell::Fours(BNXT_BURST), TxDoorbell::Chunk(BNXT_BURST)),
+    ],
+    tx_descriptors: TxDescriptors::Ring { bytes: 16 },
+    tx_fetch: line_of(16),
+    tx_completion: Completion { bytes: 16, every: WriteBack::Doorbell, together: 1 },
+    doorbell_bytes: 8,
+    completion_doorbells: Some(CompletionDoorbells {
+        rx_packets: BNXT_BURST,
+        tx_descriptors: BNXT_BURST,
+    }),
+    inline: None,
+    thresholds: Thresholds { rx_free: BNXT_BURST, tx_rs: 32 },
+    choices: &[
+        Choice {
+            name: "574xx",
+            about: "BCM573xx or BCM574xx, whose doorbells have 4 B",
+            apply: |nic| nic.doorbell_bytes = 4,
+            is_device: true,
+        },
+        Choice {
+            name: "cqe-compressed",
+            about: "receive completions of 16 B: cqe-mode=1, from 24.03 on, BCM575xx alone",
+            apply: |nic| nic.rx_completion.bytes = 16,
+            is_device: false,
+        },
+    ],
+    source: "DPDK bnxt/bnxt_rxr.c, bnxt_txr.c, bnxt_rxtx_vec_avx2.c, bnxt_rxtx_vec_common.h, \
+             bnxt_rxq.c, bnxt_txq.c, bnxt_ring.h, hsi_struct_def_dpdk.h",
+    remarks: "doorbells that end at the end of a ring are not counted apart; rings of 256 \
+              descriptors and more; no aggregation ring (jumbo frames, LRO); at 400 Gb/s the \
+              receive threshold is larger",
+};
+
+/// All of them. Left out because what they move crosses no link: virtio and vmxnet3.
+pub static NICS: [Nic; 10] = [IXGBE, I40E, ICE, IAVF, IDPF, IGB, E1000E, MLX5, BNXT, ENA];
 
 impl FromStr for &'static Nic {
     type Err = PcieError;
@@ -277,7 +331,7 @@ mod tests {
 
     /// NIC, descriptors received and sent, thresholds, and packets a doorbell in vector mode at
     /// 22.11, 25.03 and 25.07 (0: no such rule).
-    const TABLE: [Row; 9] = [
+    const TABLE: [Row; 10] = [
         ("ixgbe", 16, 16, 32, 32, [32, 32, 64]),
         ("i40e", 32, 16, 32, 32, [32, 32, 64]),
         ("ice", 32, 16, 32, 32, [64, 64, 64]),
@@ -286,6 +340,7 @@ mod tests {
         ("igb", 16, 16, 32, 32, [0, 0, 0]),
         ("e1000e", 16, 16, 0, 32, [0, 0, 0]),
         ("mlx5", 16, 64, 0, 32, [0, 0, 0]),
+        ("bnxt", 16, 16, 64, 32, [0, 0, 0]),
         ("ena", 16, 128, 128, 1, [0, 0, 0]),
     ];
 

@@ -10,7 +10,7 @@ mod version;
 
 pub use data::NICS;
 pub use rules::{
-    Choice, Completion, Fetch, Inline, Mode, Nic, RxDoorbell, Thresholds, TxDescriptors,
-    TxDoorbell, WriteBack,
+    Choice, Completion, CompletionDoorbells, Fetch, Inline, Mode, Nic, RxDoorbell, Thresholds,
+    TxDescriptors, TxDoorbell, WriteBack,
 };
 pub use version::Version;

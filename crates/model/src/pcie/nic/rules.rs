@@ -25,6 +25,10 @@ pub enum RxDoorbell {
     Threshold,
     /// Once for each of these many packets, from a release on; ascending.
     Batch(&'static [(Version, u32)]),
+    /// After each poll that returned something.
+    Poll,
+    /// Where at least these many are held, for all of them in whole fours.
+    Fours(u32),
     /// Never: what is free stands in memory.
     Memory,
 }
@@ -71,6 +75,17 @@ pub enum WriteBack {
     ReportStatus,
     /// For one in these many packets.
     Packets(u32),
+    /// For each doorbell that announced them.
+    Doorbell,
+}
+
+/// When a driver tells the device how far it has read the completions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CompletionDoorbells {
+    /// Once for each of these many received packets of a poll, or a part of them.
+    pub rx_packets: u32,
+    /// Of sent ones, when a burst finds at least these many descriptors with the device.
+    pub tx_descriptors: u32,
 }
 
 /// How sent packets are described to the device.
@@ -132,6 +147,8 @@ pub struct Choice {
     pub about: &'static str,
     /// What it changes.
     pub apply: fn(&mut Nic),
+    /// Whether it names another device: nothing that a program or a build could set.
+    pub is_device: bool,
 }
 
 /// A NIC with its driver in DPDK.
@@ -157,6 +174,8 @@ pub struct Nic {
     pub tx_completion: Completion,
     /// Bytes of a doorbell.
     pub doorbell_bytes: u32,
+    /// Doorbells of the completion rings, where the driver writes such.
+    pub completion_doorbells: Option<CompletionDoorbells>,
     /// Short packets that need not be read.
     pub inline: Option<Inline>,
     /// What holds unless a program sets it.

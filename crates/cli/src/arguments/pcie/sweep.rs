@@ -1,0 +1,115 @@
+//! The command line of `haul pcie sweep`.
+
+use std::str::FromStr;
+use std::time::Duration;
+
+use clap::{Args, value_parser};
+use haul_model::pcie::{Rate, parse_rate};
+
+use super::NicArguments;
+
+/// Forwards packets on one core from a modelled NIC, at one rate after the other, and counts every
+/// transaction that would cross PCIe: beside it what the estimate says of the batches that came
+/// about. Shows how batches grow with the rate, and where and why the curve of outbound writes
+/// breaks. A page of it: haul report FILE.
+///
+/// The device acts on the same core, which takes some 20 ns a packet. With --core its time is
+/// modelled, too: the same figures on any machine.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Example:\n  haul pcie sweep --nic ice --mode vector --rates 1M..16M --json > sweep.jsonl\n  \
+    haul pcie sweep --nic ice --core 120:55 --rates 2M..16M --steps 8"
+)]
+pub(crate) struct Sweep {
+    #[command(flatten)]
+    pub(crate) nic: NicArguments,
+    /// Rates: FIRST..LAST packets a second
+    #[arg(long, value_name = "FIRST..LAST", default_value = "1M..16M")]
+    pub(crate) rates: Rates,
+    /// How many rates, evenly from the first to the last
+    #[arg(long, value_name = "N", default_value_t = 16, value_parser = value_parser!(u32).range(2..=1000))]
+    pub(crate) steps: u32,
+    /// Bytes of each packet in memory
+    #[arg(long, value_name = "BYTES", default_value_t = 64)]
+    pub(crate) size: u32,
+    /// Packets that come back to back, as where write-backs fill a cache line
+    #[arg(long, value_name = "PACKETS", default_value_t = 4)]
+    pub(crate) group: u32,
+    /// Packets that a poll asks for
+    #[arg(long, value_name = "PACKETS", default_value_t = 32, value_parser = value_parser!(u32).range(1..=256))]
+    pub(crate) burst: u32,
+    /// Nanoseconds of work that the program does for each burst beside forwarding it
+    #[arg(long, value_name = "NS", default_value_t = 0, value_parser = value_parser!(u64).range(..=1_000_000))]
+    pub(crate) work: u64,
+    /// Model the core: nanoseconds of each poll and of each packet
+    #[arg(long, value_name = "POLL:PACKET", conflicts_with = "work")]
+    pub(crate) core: Option<CoreTime>,
+    /// How long each rate runs
+    #[arg(long = "for", value_name = "TIME", default_value = "200ms", value_parser = time)]
+    pub(crate) each: Duration,
+    /// Print each record as one line of JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Rates from one to another.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rates {
+    pub(crate) first: f64,
+    pub(crate) last: f64,
+}
+
+impl FromStr for Rates {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let refused = || {
+            format!("{text:?} is no range of rates: write FIRST..LAST packets/s, such as 1M..16M")
+        };
+        let (first, last) = text.split_once("..").ok_or_else(refused)?;
+        let rate = |part| parse_rate(part).map(Rate::packets_per_s).map_err(|_| refused());
+        let (first, last) = (rate(first)?, rate(last)?);
+        if first < last { Ok(Self { first, last }) } else { Err(refused()) }
+    }
+}
+
+/// Nanoseconds of a modelled core.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CoreTime {
+    pub(crate) poll_ns: f64,
+    pub(crate) packet_ns: f64,
+}
+
+impl FromStr for CoreTime {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let refused = || {
+            format!(
+                "{text:?} is no core: write nanoseconds of a poll, 1 to 1000000, and of a packet, 0 \
+                 to 1000000, such as 120:55"
+            )
+        };
+        let (poll, packet) = text.split_once(':').ok_or_else(refused)?;
+        let number = |part: &str| part.trim().parse::<f64>().map_err(|_| refused());
+        let (poll_ns, packet_ns) = (number(poll)?, number(packet)?);
+        match (1.0..=1e6).contains(&poll_ns) && (0.0..=1e6).contains(&packet_ns) {
+            true => Ok(Self { poll_ns, packet_ns }),
+            false => Err(refused()),
+        }
+    }
+}
+
+/// How long a rate may run: some thousand polls at least, a minute at most.
+fn time(text: &str) -> Result<Duration, String> {
+    let refused = || format!("{text:?} is no time: write 1ms to 60s, such as 200ms or 1.5s");
+    let (number, unit) = match text.strip_suffix("ms") {
+        Some(number) => (number, 1e-3),
+        None => (text.strip_suffix('s').ok_or_else(refused)?, 1.0),
+    };
+    let seconds = number.trim().parse::<f64>().map_err(|_| refused())? * unit;
+    match (1e-3..=60.0).contains(&seconds) {
+        true => Ok(Duration::from_secs_f64(seconds)),
+        false => Err(refused()),
+    }
+}

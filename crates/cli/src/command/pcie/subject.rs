@@ -1,0 +1,211 @@
+//! What an estimate is of, from the command line.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+
+use haul_model::Record;
+use haul_model::experiment::key;
+use haul_model::pcie::{
+    self, Capture, Histogram, Link, Mode, Nic, Packets, PcieError, Settings, Thresholds, Version,
+    Workload,
+};
+
+use super::link_of;
+use crate::arguments::pcie::{NicArguments, Subject as Arguments};
+use crate::error::Error;
+
+/// Bytes of a capture that are read at once.
+const PIECE_BYTES: usize = 1 << 16;
+
+/// A NIC with its driver, a workload and a link, checked.
+#[derive(Clone, Debug)]
+pub(super) struct Subject {
+    pub(super) nic: Nic,
+    pub(super) asked: Version,
+    pub(super) mode: Mode,
+    pub(super) thresholds: Thresholds,
+    pub(super) workload: Workload,
+    pub(super) link: Link,
+    is_free_set: bool,
+    is_rs_set: bool,
+    /// What is to be said of the capture.
+    notes: Vec<String>,
+}
+
+/// A NIC with its driver and its link, checked.
+pub(super) struct Built {
+    pub(super) nic: Nic,
+    pub(super) asked: Version,
+    pub(super) mode: Mode,
+    pub(super) thresholds: Thresholds,
+    pub(super) link: Link,
+    is_free_set: bool,
+    is_rs_set: bool,
+}
+
+impl Built {
+    /// # Errors
+    /// No NIC is named, or a link, a mode or an option is none that can be.
+    pub(super) fn check(arguments: NicArguments) -> Result<Self, Error> {
+        let link = link_of(
+            &arguments.link,
+            Settings {
+                rcb: arguments.rcb,
+                completions: arguments.completions.into(),
+                ..Settings::default()
+            },
+        )?;
+        let nic = arguments.nic.ok_or(PcieError::Missing { option: "--nic" })?;
+        let mode = arguments.mode.map_or(Ok(nic.usual_mode()), |mode| nic.mode(&mode))?;
+        let mut built = *nic;
+        for option in &arguments.option {
+            built = built.with(option)?;
+        }
+        Ok(Self {
+            nic: built,
+            asked: arguments.driver.unwrap_or(Version::LAST),
+            mode,
+            thresholds: Thresholds {
+                rx_free: arguments.rx_free.unwrap_or(nic.thresholds.rx_free),
+                tx_rs: arguments.tx_rs.unwrap_or(nic.thresholds.tx_rs),
+            },
+            link,
+            is_free_set: arguments.rx_free.is_some(),
+            is_rs_set: arguments.tx_rs.is_some(),
+        })
+    }
+}
+
+impl Subject {
+    /// With sizes of its own where `sizes` is none.
+    ///
+    /// # Errors
+    /// Something is missing, or a link, a size, a mode or a threshold is none that can be.
+    pub(super) fn check(arguments: Arguments, sizes: Option<Packets>) -> Result<Self, Error> {
+        let built = Built::check(arguments.nic)?;
+        let missing = |option| PcieError::Missing { option };
+        let rate = arguments.rate.ok_or(missing("--rate"))?;
+        let (mut packets, mut notes) = match (sizes.or(arguments.size), arguments.capture) {
+            (Some(packets), _) => (packets, Vec::new()),
+            (None, Some(path)) => captured(&path)?,
+            (None, None) => return Err(missing("--size, --sizes or --capture").into()),
+        };
+        if arguments.with_fcs {
+            packets = packets.without_fcs()?;
+        }
+        notes.dedup();
+        let workload = Workload {
+            traffic: arguments.traffic.into(),
+            tx: arguments.tx_histogram.unwrap_or_else(|| arguments.histogram.clone()),
+            segments: arguments.segments,
+            context: arguments.context,
+            offset: arguments.offset,
+            ..Workload::forwarding(rate, packets, arguments.histogram)
+        };
+        let Built { nic, asked, mode, thresholds, link, is_free_set, is_rs_set } = built;
+        Ok(Self { nic, asked, mode, thresholds, workload, link, is_free_set, is_rs_set, notes })
+    }
+
+    pub(super) fn estimate(&self) -> pcie::Estimate<'_> {
+        pcie::Estimate {
+            nic: self.nic,
+            version: self.asked,
+            mode: self.mode,
+            thresholds: self.thresholds,
+            workload: &self.workload,
+            link: &self.link,
+        }
+    }
+
+    /// What is to be said of the capture.
+    pub(super) fn capture_notes(&self) -> &[String] {
+        &self.notes
+    }
+
+    /// What a reader must know of an estimate by the driver's rules.
+    pub(super) fn notes(&self) -> Vec<String> {
+        let mut notes = self.notes.clone();
+        let what = self.estimate();
+        let rules = self.asked.nearest();
+        if rules != self.asked {
+            notes.push(format!(
+                "the sources of {} were not read: these are the rules of the nearest release, {rules}",
+                self.asked
+            ));
+        }
+        if self.is_free_set && !what.uses_rx_free() {
+            notes.push(format!(
+                "--rx-free changes nothing: {} in mode {} has a batch of its own, or no doorbell",
+                self.nic.name,
+                self.mode.name()
+            ));
+        }
+        if self.is_rs_set && !what.uses_tx_rs() {
+            notes.push(format!("--tx-rs changes nothing for {}", self.nic.name));
+        }
+        if !self.nic.remarks.is_empty() {
+            notes.push(self.nic.remarks.to_owned());
+        }
+        let fetch = self.nic.rx_fetch;
+        if fetch.source.starts_with("assumed") {
+            notes.push(format!(
+                "descriptors that the device reads at once ({}) are {}; another number changes counts \
+                 and headers, and no sum of data",
+                fetch.descriptors, fetch.source
+            ));
+        }
+        notes
+    }
+
+    /// A record with all that this is of.
+    pub(super) fn describe(&self, record: Record) -> Record {
+        let settings = self.link.settings();
+        let batches = |histogram: &Histogram| {
+            let pairs = histogram.batches().iter().map(|(batch, polls)| format!("{batch}:{polls}"));
+            pairs.collect::<Vec<_>>().join(",")
+        };
+        record
+            .with(key::NIC, self.nic.name)
+            .with(key::DRIVER, self.asked.to_string())
+            .with(key::DRIVER_RULES, self.asked.nearest().to_string())
+            .with(key::MODE, self.mode.name())
+            .with(key::RATE_PACKETS_PER_S, self.workload.rate.packets_per_s())
+            .with(key::SIZES_BYTES, sizes(&self.workload.packets))
+            .with(key::RX_BATCHES, batches(&self.workload.rx))
+            .with(key::TX_BATCHES, batches(&self.workload.tx))
+            .with(key::TRAFFIC, self.workload.traffic.name())
+            .with(key::LINK, self.link.to_string())
+            .with(key::MPS_BYTES, settings.mps)
+            .with(key::MRRS_BYTES, settings.mrrs)
+            .with(key::RCB_BYTES, settings.rcb)
+    }
+}
+
+/// Sizes with their weights; of a capture with more than a record has room for, their number and
+/// mean.
+fn sizes(packets: &Packets) -> String {
+    let sizes = packets.sizes();
+    if sizes.len() > 64 {
+        return format!("{} sizes, mean {:.1}", sizes.len(), packets.mean_bytes());
+    }
+    let pairs: Vec<String> =
+        sizes.iter().map(|(size, weight)| format!("{size}:{weight}")).collect();
+    pairs.join(",")
+}
+
+/// The sizes of a capture, and what was left out of it.
+fn captured(path: &Path) -> Result<(Packets, Vec<String>), Error> {
+    let unread = |reason| Error::Capture { path: path.to_owned(), reason };
+    let mut file = File::open(path).map_err(unread)?;
+    let mut capture = Capture::new();
+    let mut piece = vec![0; PIECE_BYTES];
+    loop {
+        match file.read(&mut piece) {
+            Ok(0) => return Ok(capture.finish()?),
+            Ok(some) => capture.push(&piece[..some])?,
+            Err(reason) if reason.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(reason) => return Err(unread(reason)),
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! `haul pcie sweep`: a modelled NIC at one rate after the other, counted beside estimated.
+
+use std::time::Duration;
+
+use haul::forward::Time;
+use haul_experiments::pcie;
+use haul_model::experiment::key;
+use haul_model::pcie::Setup;
+use haul_model::units::three_digits;
+use haul_model::{BytesPerSecond, Record};
+
+use super::count;
+use super::subject::Built;
+use crate::arguments::pcie::Sweep as Arguments;
+use crate::command::Command;
+use crate::command::steps::{self, Steps};
+use crate::error::Error;
+use crate::journal::{Journal, Outputs};
+use crate::terminal::{self, Table};
+
+/// Descriptors of the receive ring.
+const RING: u32 = 1024;
+
+pub(super) struct Sweep {
+    steps: Steps,
+    json: bool,
+}
+
+impl Sweep {
+    /// # Errors
+    /// A NIC, a mode, a link or a size is none that can be.
+    pub(super) fn check(arguments: Arguments) -> Result<Self, Error> {
+        let built = Built::check(arguments.nic)?;
+        let setup = Setup {
+            version: built.asked,
+            mode: built.mode,
+            thresholds: built.thresholds,
+            ring: RING,
+            ..Setup::of(built.nic, built.link)
+        };
+        let last = f64::from(arguments.steps - 1);
+        let (first, range) = (arguments.rates.first, arguments.rates.last - arguments.rates.first);
+        let sweep = pcie::Sweep {
+            setup,
+            size_bytes: arguments.size,
+            rates: (0..arguments.steps)
+                .map(|step| first + range * f64::from(step) / last)
+                .collect(),
+            group: arguments.group,
+            burst: arguments.burst as usize,
+            work: Duration::from_nanos(arguments.work),
+            time: match arguments.core {
+                Some(core) => Time::core(core.poll_ns, core.packet_ns),
+                None => Time::Clock,
+            },
+            each: arguments.each,
+        };
+        sweep.check()?;
+        Ok(Self { steps: vec![Box::new(sweep)], json: arguments.json })
+    }
+}
+
+/// One rate, as its records have it.
+struct Row<'a> {
+    rate: &'a Record,
+    metrics: Vec<&'a Record>,
+}
+
+fn number(record: &Record, name: &str) -> f64 {
+    record.parameters.get(name).and_then(|value| value.as_f64()).unwrap_or(f64::NAN)
+}
+
+fn rows<'a>(records: &[&'a Record]) -> Vec<Row<'a>> {
+    let of = |record: &&Record, rate: &Record| {
+        record.parameters.get(key::OFFERED_PACKETS_PER_S)
+            == rate.parameters.get(key::OFFERED_PACKETS_PER_S)
+            && record.parameters.contains_key(key::BASIS)
+    };
+    let rates = records.iter().filter(|record| record.metric == "rate");
+    rates
+        .map(|rate| Row {
+            rate,
+            metrics: records.iter().copied().filter(|record| of(record, rate)).collect(),
+        })
+        .collect()
+}
+
+impl Row<'_> {
+    fn metric(&self, name: &str, basis: &str) -> f64 {
+        let found = self.metrics.iter().find(|record| {
+            record.metric == name && record.parameters.get(key::BASIS).is_some_and(|b| b == basis)
+        });
+        found.and_then(|record| record.samples.first().copied()).unwrap_or_default()
+    }
+
+    /// The largest difference of a metric, in percent of what was counted.
+    fn off_percent(&self) -> f64 {
+        let off = |name| {
+            let (counted, estimated) =
+                (self.metric(name, "counted"), self.metric(name, "estimated"));
+            if counted > 0.0 { (estimated / counted - 1.0) * 100.0 } else { 0.0 }
+        };
+        let all = ["inbound_read", "inbound_write", "outbound_write"].map(off);
+        all.into_iter().fold(0.0, |most: f64, off| if off.abs() > most.abs() { off } else { most })
+    }
+}
+
+/// The batches that most packets came in.
+fn peaks(batches: &str) -> String {
+    let pairs: Vec<(u64, u64)> = batches
+        .split(',')
+        .filter_map(|pair| pair.split_once(':'))
+        .filter_map(|(batch, polls)| Some((batch.parse().ok()?, polls.parse().ok()?)))
+        .filter(|(batch, _)| *batch > 0)
+        .collect();
+    let all: u64 = pairs.iter().map(|(batch, polls)| batch * polls).sum();
+    let mut large: Vec<(u64, u64)> =
+        pairs.iter().map(|(batch, polls)| (*batch, batch * polls)).collect();
+    large.sort_by_key(|(batch, packets)| (u64::MAX - packets, *batch));
+    let shown = large.iter().take(3).filter(|(_, packets)| packets * 50 >= all);
+    shown
+        .map(|(batch, packets)| format!("{batch} ({}%)", packets * 100 / all.max(1)))
+        .collect::<Vec<_>>()
+        .join(", ")
+}
+
+impl Command for Sweep {
+    fn outputs(&self) -> Outputs {
+        Outputs { json: self.json, ..Outputs::default() }
+    }
+
+    fn run(&mut self, journal: &mut Journal) -> Result<(), Error> {
+        steps::measure(&mut self.steps, None, journal)
+    }
+
+    fn render(&self, journal: &Journal) -> Result<(), Error> {
+        if self.json {
+            return Ok(());
+        }
+        let records: Vec<&Record> = journal.records().collect();
+        let headings = [
+            ">packets/s",
+            ">dropped %",
+            ">batch",
+            "packets in polls of",
+            ">inbound read",
+            ">inbound write",
+            ">outbound write",
+            ">estimate off %",
+        ];
+        let mut table = Table::new(&headings);
+        for row in rows(&records) {
+            let (packets, dropped) =
+                (number(row.rate, key::PACKETS), number(row.rate, key::DROPPED));
+            let batches = row.rate.parameters.get(key::RX_BATCHES).and_then(|b| b.as_str());
+            let data = |name| BytesPerSecond(row.metric(name, "counted")).to_string();
+            table.add(vec![
+                count(number(row.rate, key::RATE_PACKETS_PER_S)),
+                three_digits(dropped / (packets + dropped) * 100.0),
+                three_digits(number(row.rate, key::AVERAGE_BATCH)),
+                peaks(batches.unwrap_or_default()),
+                data("inbound_read"),
+                data("inbound_write"),
+                data("outbound_write"),
+                format!("{:+.3}", row.off_percent()),
+            ]);
+        }
+        terminal::print(&table.text())?;
+        terminal::print(
+            "\nbatches of a real run, or of a modelled core; transactions counted by the modelled \
+             NIC, data in bytes/s",
+        )?;
+        let width = terminal::width();
+        let found = records.iter().find(|record| record.metric == "break");
+        let note = found.and_then(|record| record.parameters.get(key::NOTE)?.as_str());
+        let text = note.unwrap_or(
+            "The curve of outbound writes has no break of 5% at these rates: batches stayed as they \
+             were; go to higher rates, or take rates further apart.",
+        );
+        terminal::print(&terminal::wrap(text, width, 0))
+    }
+}

@@ -1,0 +1,145 @@
+//! `haul pcie watch`: a running DPDK program, live and recorded.
+
+use std::path::PathBuf;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use haul::sys::Sys;
+use haul::telemetry::Telemetry;
+use haul_experiments::Error as Experiment;
+use haul_experiments::pcie::records::Recorder;
+use haul_experiments::pcie::source::{Tree, perf};
+use haul_experiments::pcie::watch::{Ground, Interval, Watch as Watched};
+
+use super::view;
+use crate::arguments::pcie::watch::Watch as Arguments;
+use crate::command::{Command, record};
+use crate::error::Error;
+use crate::journal::{Journal, Outputs};
+use crate::stop::{self, STOP};
+use crate::terminal;
+
+/// The records' file, in the folder of `--out`.
+const RECORDS: &str = "watch.jsonl";
+/// The page, beside it.
+const PAGE: &str = "watch.html";
+/// How long a program may take for an answer.
+const DEADLINE: Duration = Duration::from_secs(2);
+/// Between two looks whether to end.
+const NAP: Duration = Duration::from_millis(20);
+/// Room for the records of a day, and their page.
+const ROOM: haul_model::Bytes = haul_model::Bytes(64 << 20);
+
+pub(super) struct Watch {
+    arguments: Arguments,
+    /// What stands of the last view on the terminal.
+    lines: usize,
+    recorder: Recorder,
+    /// The program's version, once it was met.
+    version: String,
+}
+
+impl Watch {
+    /// # Errors
+    /// None now: the program is met when it runs.
+    pub(super) fn check(arguments: Arguments) -> Result<Self, Error> {
+        Ok(Self { arguments, lines: 0, recorder: Recorder::default(), version: String::new() })
+    }
+
+    /// Watches until the time is over, somebody stops it, or the program goes.
+    fn watch(&mut self) -> Result<(), Error> {
+        let telemetry =
+            Telemetry::find(&self.arguments.program(), DEADLINE).map_err(Experiment::from)?;
+        let version = telemetry.version().to_owned();
+        self.version.clone_from(&version);
+        let name =
+            format!("{version}, process {}, {}", telemetry.process(), telemetry.path().display());
+        let ground = Ground {
+            program: Arc::new(Mutex::new(Box::new(telemetry))),
+            version: &version,
+            devices: Sys::new().pcie_devices(),
+            tree: Tree::at("/"),
+            counters: Box::new(perf::Kernel),
+            wishes: self.arguments.wishes(),
+        };
+        let mut watched = Watched::begin(ground)?;
+        let begun = Instant::now();
+        let end = self.arguments.time.map(|time| begun + time);
+        let mut next = begun;
+        loop {
+            next += self.arguments.every;
+            let until = end.map_or(next, |end| end.min(next));
+            while Instant::now() < until && !STOP.load(Ordering::Relaxed) {
+                thread::sleep(NAP.min(until.saturating_duration_since(Instant::now())));
+            }
+            let interval = watched.interval()?;
+            self.recorder.add(&interval);
+            self.show(&interval, &name)?;
+            let is_over = end.is_some_and(|end| Instant::now() >= end);
+            if is_over || STOP.load(Ordering::Relaxed) {
+                break;
+            }
+            // Whoever was held up takes no two intervals at once.
+            next = next.max(Instant::now() - self.arguments.every);
+        }
+        Ok(watched.end()?)
+    }
+
+    fn show(&mut self, interval: &Interval, name: &str) -> Result<(), Error> {
+        if self.arguments.json || !terminal::is_watched() {
+            return Ok(());
+        }
+        let seconds = self.recorder.seconds();
+        let head = match self.arguments.time {
+            Some(time) => format!("{name}: {seconds:.0} s of {:.0} s", time.as_secs_f64()),
+            None => format!("{name}: {seconds:.0} s, until Ctrl-C"),
+        };
+        let text = view::text(interval, &head, (terminal::width(), terminal::height()));
+        terminal::print_over(&text, self.lines)?;
+        self.lines = text.lines().count();
+        Ok(())
+    }
+
+    fn folder(&self) -> Option<&PathBuf> {
+        self.arguments.out.as_ref()
+    }
+}
+
+impl Command for Watch {
+    fn outputs(&self) -> Outputs {
+        let folder = self.folder().map(|folder| (folder.clone(), RECORDS.to_owned()));
+        let room = if folder.is_some() { ROOM } else { haul_model::Bytes(0) };
+        Outputs { json: self.arguments.json, folder, room, ..Outputs::default() }
+    }
+
+    fn run(&mut self, journal: &mut Journal) -> Result<(), Error> {
+        stop::watch()?;
+        // What was watched before a program went is kept.
+        let watched = self.watch();
+        let records = self.recorder.records(&self.version, "haul pcie watch");
+        let recorded = match records.is_empty() {
+            true => Ok(()),
+            false => record("pcie watch", records, journal),
+        };
+        watched.and(recorded)
+    }
+
+    fn render(&self, journal: &Journal) -> Result<(), Error> {
+        if journal.records().next().is_none() {
+            return Ok(());
+        }
+        if let Some(folder) = self.folder() {
+            let page = folder.join(PAGE);
+            let html = haul_report::html(journal.lines());
+            haul::file::write_atomically(&page, html.as_bytes())?;
+            terminal::say(&format!("page: {} (records: {RECORDS})", page.display()));
+        }
+        if self.arguments.json || terminal::is_watched() {
+            return Ok(());
+        }
+        let findings = haul_report::findings(journal.lines());
+        findings.iter().try_for_each(|finding| terminal::print(&finding.text))
+    }
+}

@@ -1,0 +1,250 @@
+//! How a comparison is shown: its table in the order that was asked for, the same as Markdown, and
+//! a sentence for each measurement that says who is how much faster.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+
+use crate::error::Error;
+use crate::terminal::{self, Table};
+
+/// What every command that compares takes.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Printing {
+    /// The order within a measurement: fastest first, by name, or as they were measured, the
+    /// baseline first
+    #[arg(long, value_name = "ORDER", default_value = "fastest")]
+    pub(crate) sort: Order,
+    /// Write the table as Markdown
+    #[arg(long, value_name = "FILE")]
+    pub(crate) export_markdown: Option<PathBuf>,
+}
+
+/// The order of a measurement's rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Order {
+    /// What takes the least time or cost first.
+    Fastest,
+    /// By the alphabet.
+    Name,
+    /// As they were measured.
+    Measured,
+}
+
+/// A comparison, row by row.
+pub(crate) struct Comparisons {
+    headings: Vec<&'static str>,
+    rows: Vec<Row>,
+    /// Whether a blank line parts one measurement from the next.
+    is_parted: bool,
+}
+
+struct Row {
+    /// Which measurement it is of: `memcpy, 4 KiB, l1`. Rows of one stand together.
+    of: String,
+    subject: String,
+    measured: Measured,
+    cells: Vec<String>,
+}
+
+/// What a row is sorted and spoken of by.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Measured {
+    /// Time or cost, in the measurement's own unit: less is better. `None` where it is neither.
+    pub(crate) cost: Option<f64>,
+    /// How far a difference must be from 1 to be one.
+    pub(crate) floor: f64,
+    /// Whether it is a time, so that a sentence can say who is faster.
+    pub(crate) is_time: bool,
+}
+
+/// Measurements that get a sentence; of more, the table alone is clearer.
+const SENTENCES_MAX: usize = 12;
+
+impl Comparisons {
+    pub(crate) fn new(headings: &[&'static str], is_parted: bool) -> Self {
+        Self { headings: headings.to_vec(), rows: Vec::new(), is_parted }
+    }
+
+    /// Adds a row; rows of one measurement come one after the other.
+    pub(crate) fn add(
+        &mut self,
+        of: String,
+        subject: &str,
+        measured: Measured,
+        cells: Vec<String>,
+    ) {
+        self.rows.push(Row { of, subject: subject.to_owned(), measured, cells });
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    fn measurements(&self) -> Vec<Vec<&Row>> {
+        let mut all: Vec<Vec<&Row>> = Vec::new();
+        for row in &self.rows {
+            match all.last_mut() {
+                Some(last) if last[0].of == row.of => last.push(row),
+                _ => all.push(vec![row]),
+            }
+        }
+        all
+    }
+
+    pub(crate) fn table(&self, order: Order) -> Table {
+        let mut table = Table::new(&self.headings);
+        for (index, mut rows) in self.measurements().into_iter().enumerate() {
+            if index > 0 && self.is_parted {
+                table.add(Vec::new());
+            }
+            let cost = |row: &Row| row.measured.cost.unwrap_or(f64::INFINITY);
+            match order {
+                Order::Measured => {}
+                Order::Name => rows.sort_by(|a, b| a.subject.cmp(&b.subject)),
+                Order::Fastest => rows.sort_by(|a, b| cost(a).total_cmp(&cost(b))),
+            }
+            rows.iter().for_each(|row| table.add(row.cells.clone()));
+        }
+        table
+    }
+
+    /// `At 1 MiB: haul:auto is 2.1 times as fast as mpi, 8.7 as pipe.` A line a measurement.
+    pub(crate) fn sentences(&self) -> Vec<String> {
+        let all: Vec<String> = self
+            .measurements()
+            .iter()
+            .filter_map(|rows| Some(format!("{}: {}.", rows[0].of, sentence(rows)?)))
+            .collect();
+        let more = all.len().saturating_sub(SENTENCES_MAX);
+        let mut shown: Vec<String> = all.into_iter().take(SENTENCES_MAX).collect();
+        if more > 0 {
+            shown.push(format!("And {more} more, in the table."));
+        }
+        shown
+    }
+
+    /// The table and the sentences as Markdown.
+    pub(crate) fn markdown(&self, order: Order) -> String {
+        let lines: String = self.sentences().iter().map(|line| format!("- {line}\n")).collect();
+        format!("{}\n\n{lines}", self.table(order).markdown())
+    }
+
+    /// Prints the table, the note below it and the sentences, and writes the Markdown.
+    ///
+    /// # Errors
+    /// Something cannot be written.
+    pub(crate) fn print(&self, printing: &Printing, note: &str) -> Result<(), Error> {
+        let table = self.table(printing.sort);
+        let sentences = self.sentences().join("\n");
+        if let Some(path) = &printing.export_markdown {
+            haul::file::write_atomically(path, self.markdown(printing.sort).as_bytes())?;
+        }
+        terminal::print(&table.text())?;
+        terminal::print(note)?;
+        if sentences.is_empty() { Ok(()) } else { terminal::print(&format!("\n{sentences}")) }
+    }
+}
+
+/// What haul is called, the first that takes part.
+const OWN: [&str; 3] = ["haul", "haul:auto", "haul-c"];
+
+/// Haul, or the fastest where haul takes no part, beside all others.
+fn sentence(rows: &[&Row]) -> Option<String> {
+    let timed: Vec<(&Row, f64)> = rows
+        .iter()
+        .filter(|row| row.measured.is_time)
+        .filter_map(|row| Some((*row, row.measured.cost?)))
+        .filter(|(_, cost)| cost.is_finite() && *cost > 0.0)
+        .collect();
+    let named = OWN.iter().find_map(|own| timed.iter().find(|(row, _)| row.subject == *own));
+    let fastest = || timed.iter().min_by(|a, b| a.1.total_cmp(&b.1));
+    let (own, cost) = named.or_else(fastest)?;
+    let mut others: Vec<(&str, f64)> = timed
+        .iter()
+        .filter(|(row, _)| row.subject != own.subject)
+        .map(|(row, other)| (row.subject.as_str(), other / cost))
+        .collect();
+    others.sort_by(|a, b| b.1.total_cmp(&a.1));
+    let floor = own.measured.floor;
+    let mut parts = Vec::new();
+    let (faster, rest): (Vec<_>, Vec<_>) =
+        others.iter().partition(|(_, ratio)| *ratio > 1.0 + floor);
+    let (same, slower): (Vec<_>, Vec<_>) =
+        rest.into_iter().partition(|(_, ratio)| *ratio >= 1.0 / (1.0 + floor));
+    if let [(first, ratio), more @ ..] = &faster[..] {
+        let more: String =
+            more.iter().map(|(name, ratio)| format!(", {} as {name}", times(*ratio))).collect();
+        parts.push(format!("{} times as fast as {first}{more}", times(*ratio)));
+    }
+    if !same.is_empty() {
+        let names: Vec<&str> = same.iter().map(|(name, _)| *name).collect();
+        parts.push(format!("as fast as {}", names.join(", ")));
+    }
+    if let [(first, ratio), more @ ..] = &slower[..] {
+        let more: String = more
+            .iter()
+            .map(|(name, ratio)| format!(", {} that of {name}", times(1.0 / ratio)))
+            .collect();
+        parts.push(format!("takes {} times the time of {first}{more}", times(1.0 / ratio)));
+    }
+    let is_slower_alone = faster.is_empty() && same.is_empty();
+    let verb = if is_slower_alone { "" } else { "is " };
+    (!parts.is_empty()).then(|| format!("{} {verb}{}", own.subject, parts.join(", ")))
+}
+
+/// Three digits near 1, where they matter, and fewer above.
+fn times(ratio: f64) -> String {
+    match ratio {
+        _ if ratio < 1.995 => format!("{ratio:.2}"),
+        _ if ratio < 9.95 => format!("{ratio:.1}"),
+        _ => format!("{ratio:.0}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(rows: &[(&str, &str, f64)]) -> Comparisons {
+        let mut all = Comparisons::new(&["by", ">cost"], true);
+        for (of, subject, cost) in rows {
+            let cells = vec![(*subject).to_owned(), cost.to_string()];
+            let measured = Measured { cost: Some(*cost), floor: 0.02, is_time: true };
+            all.add((*of).to_owned(), subject, measured, cells);
+        }
+        all
+    }
+
+    #[test]
+    fn a_sentence_says_who_is_how_much_faster() {
+        let all = of(&[("1 MiB", "pipe", 8.7), ("1 MiB", "haul:auto", 1.0), ("1 MiB", "mpi", 2.1)]);
+        let told = "1 MiB: haul:auto is 8.7 times as fast as pipe, 2.1 as mpi.";
+        assert_eq!(all.sentences(), [told]);
+        let all = of(&[("a", "libc", 1.0), ("a", "haul", 1.01), ("a", "x", 0.5), ("a", "y", 30.0)]);
+        let told =
+            "a: haul is 30 times as fast as y, as fast as libc, takes 2.0 times the time of x.";
+        assert_eq!(all.sentences(), [told]);
+        let slower = of(&[("a", "haul", 3.0), ("a", "tcmalloc", 1.0), ("a", "libc", 2.0)]);
+        let told = "a: haul takes 3.0 times the time of tcmalloc, 1.50 that of libc.";
+        let told_too = "a: haul takes 1.50 times the time of libc, 3.0 that of tcmalloc.";
+        assert!([told, told_too].contains(&slower.sentences()[0].as_str()));
+        // Without haul the fastest speaks.
+        let others = of(&[("a", "pipe", 2.0), ("a", "unix", 1.0)]);
+        assert_eq!(others.sentences(), ["a: unix is 2.0 times as fast as pipe."]);
+        assert!(of(&[("a", "haul", 1.0)]).sentences().is_empty());
+    }
+
+    #[test]
+    fn rows_are_sorted_within_their_measurement() {
+        let all = of(&[("a", "z", 2.0), ("a", "haul", 1.0), ("b", "m", 5.0), ("b", "k", 6.0)]);
+        let names = |order| {
+            let text = all.table(order).text();
+            let rows = text.lines().skip(1).map(|line| line.split_whitespace().next());
+            rows.map(|name| name.unwrap_or("-").to_owned()).collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(names(Order::Fastest), "haul z - m k");
+        assert_eq!(names(Order::Name), "haul z - k m");
+        assert_eq!(names(Order::Measured), "z haul - m k");
+    }
+}

@@ -1,0 +1,134 @@
+//! `haul completions`, `haul man`, and what `scripts/install` leaves.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use crate::{haul, run};
+
+fn is_here(program: &str) -> bool {
+    let mut command = Command::new(program);
+    command.arg("--version").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    command.status().is_ok()
+}
+
+/// What bash offers for the last of these words.
+fn offered(script: &Path, words: &[&str]) -> BTreeSet<String> {
+    let last = words.len() - 1;
+    let text = format!(
+        "source {} && COMP_WORDS=({}) && COMP_CWORD={last} && _haul haul '{}' '{}' && printf '%s\\n' \"${{COMPREPLY[@]}}\"",
+        script.display(),
+        words.iter().map(|word| format!("'{word}'")).collect::<Vec<_>>().join(" "),
+        words[last],
+        words[last - 1],
+    );
+    let ran = run(Command::new("bash").args(["--norc", "-c", &text])).expect(0);
+    ran.out.lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn bash_completes_commands_and_options() {
+    let folder = tempfile::tempdir().unwrap();
+    let script = folder.path().join("haul");
+    let ran = run(&mut haul(&["completions", "bash"])).expect(0);
+    fs::write(&script, &ran.out).unwrap();
+    let commands = offered(&script, &["haul", ""]);
+    for name in ["survey", "copy", "channel", "compare"] {
+        assert!(commands.contains(name), "{name}: {commands:?}");
+    }
+    assert!(offered(&script, &["haul", "copy", "b"]).contains("bench"));
+    let options = offered(&script, &["haul", "copy", "bench", "--s"]);
+    assert!(options.contains("--sizes") && !options.contains("--json"), "{options:?}");
+    let hidden = offered(&script, &["haul", "channel", ""]);
+    assert!(hidden.contains("send") && !hidden.contains("drive"), "{hidden:?}");
+}
+
+#[test]
+fn every_shell_gets_a_script() {
+    for (shell, part) in
+        [("bash", "complete -F _haul"), ("zsh", "#compdef haul"), ("fish", "-c haul")]
+    {
+        let ran = run(&mut haul(&["completions", shell])).expect(0);
+        assert!(ran.out.contains(part), "{shell}: {}", ran.out);
+        let offers_drive = ran.out.replace("driver", "").contains("drive");
+        assert!(!offers_drive, "{shell} offers what only haul starts");
+    }
+    run(&mut haul(&["completions", "dosshell"])).expect(2).says(&["bash", "fish", "zsh"]);
+    run(&mut haul(&["completions"])).expect(2);
+}
+
+#[test]
+fn every_command_has_a_page() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("man1");
+    run(&mut haul(&["man", "--out", out.to_str().unwrap()])).expect(0);
+    let names: BTreeSet<String> = fs::read_dir(&out)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    for name in ["haul.1", "haul-copy.1", "haul-copy-bench.1", "haul-channel-send.1", "haul-man.1"]
+    {
+        assert!(names.contains(name), "{name}: {names:?}");
+    }
+    assert!(!names.iter().any(|name| name.contains("drive")), "{names:?}");
+    let page = fs::read_to_string(out.join("haul-copy-bench.1")).unwrap();
+    for part in [".TH haul-copy-bench", "\\-\\-sizes", "haul copy bench \\-\\-size\\-class"] {
+        assert!(page.contains(part), "{part}: {page}");
+    }
+    let printed = run(&mut haul(&["man"])).expect(0).out;
+    assert_eq!(printed.trim_end(), fs::read_to_string(out.join("haul.1")).unwrap().trim_end());
+    // A folder that cannot be made.
+    let taken = folder.path().join("taken");
+    fs::write(&taken, "").unwrap();
+    let below = taken.join("man1");
+    run(&mut haul(&["man", "--out", below.to_str().unwrap()])).expect(1).says(&["cannot write"]);
+    if !is_here("man") {
+        eprintln!("SKIPPED: pages as man shows them: no man on PATH: apt-get install man-db");
+        return;
+    }
+    let mut man = Command::new("man");
+    man.args(["--warnings", "-E", "UTF-8", "-l", "-Z"]).arg(out.join("haul-copy-bench.1"));
+    let ran = run(&mut man).expect(0);
+    assert_eq!(ran.err, "", "man finds fault");
+}
+
+/// Built as the tests are, which is there already; what differs is how long it takes.
+#[test]
+fn what_is_installed_is_whole_and_stripped() {
+    let folder = tempfile::tempdir().unwrap();
+    let prefix = folder.path().join("prefix");
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let mut install = Command::new("bash");
+    install.arg(root.join("scripts/install")).args(["--profile", "dev", "--prefix"]).arg(&prefix);
+    let program = Path::new(env!("CARGO_BIN_EXE_haul"));
+    install.env("CARGO_TARGET_DIR", program.parent().unwrap().parent().unwrap());
+    let ran = run(&mut install).expect(0);
+    assert!(ran.out.contains("is installed under"), "{ran:#?}");
+    for file in [
+        "bin/haul",
+        "lib/libhaul_record.so",
+        "lib/libhaul_rte_malloc.so",
+        "lib/libhaul.so",
+        "include/haul.h",
+        "share/man/man1/haul.1",
+        "share/man/man1/haul-heap-bench.1",
+        "share/bash-completion/completions/haul",
+        "share/zsh/site-functions/_haul",
+        "share/fish/vendor_completions.d/haul.fish",
+    ] {
+        assert!(fs::metadata(prefix.join(file)).is_ok_and(|found| found.len() > 0), "{file}");
+    }
+    let installed = prefix.join("bin/haul");
+    let version = run(Command::new(&installed).arg("--version")).expect(0).out;
+    assert_eq!(version, run(&mut haul(&["--version"])).out);
+    if !is_here("strip") {
+        eprintln!("SKIPPED: stripped programs: no strip on PATH: apt-get install binutils");
+        return;
+    }
+    let bytes = |path: &Path| fs::metadata(path).unwrap().len();
+    assert!(bytes(&installed) * 2 < bytes(program), "{} B", bytes(&installed));
+    // What is looked up by name is still there.
+    let symbols = run(Command::new("nm").arg("-D").arg(prefix.join("lib/libhaul_record.so")));
+    assert!(symbols.out.contains(" T malloc"), "{symbols:#?}");
+}

@@ -1,0 +1,437 @@
+//! The burst probe in a DPDK program (`libhaul_dpdk_burst.so`), asked over its telemetry.
+//!
+//! Answers come from another process: each is checked, and what is no answer is an error.
+
+use std::collections::BTreeMap;
+
+use haul::telemetry;
+use serde_json::Value;
+
+use super::source::ethdev::{Program, ask};
+use crate::error::Error;
+
+/// More queues than any program has, both ways.
+const QUEUES_MAX: usize = 1 << 16;
+/// The largest burst: calls count packets in 16 bits.
+const BATCH_MAX: u64 = 65_535;
+/// Pages of one answer: 513 sizes, 100 on each.
+const PAGES_MAX: usize = 16;
+
+/// A queue in one direction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Queue {
+    /// The port's number.
+    pub port: u16,
+    /// The queue's.
+    pub queue: u16,
+    /// Whether it receives; else it sends.
+    pub receives: bool,
+}
+
+impl Queue {
+    /// `rx` or `tx`.
+    #[must_use]
+    pub fn direction(&self) -> &'static str {
+        if self.receives { "rx" } else { "tx" }
+    }
+}
+
+/// By port and number; what receives before what sends.
+impl Ord for Queue {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        let place = |queue: &Self| (queue.port, queue.queue, !queue.receives);
+        place(self).cmp(&place(other))
+    }
+}
+
+impl PartialOrd for Queue {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+/// Counters of a queue at one moment, or what they grew by.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Bursts {
+    /// Bursts by their size, 0 for empty polls.
+    pub batches: BTreeMap<u32, u64>,
+    /// Bursts above 512 packets, and their packets.
+    pub larger: (u64, u64),
+    /// Packets whose sizes were looked at, and their bytes.
+    pub sized: (u64, u64),
+    /// Times from a burst to the next that were taken, and the sum of their cycles.
+    pub gaps: (u64, u64),
+    /// Cycles since it was attached.
+    pub cycles: u64,
+    /// Cycles a second; 0 where nobody knows.
+    pub cycles_per_s: u64,
+}
+
+/// What a port is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Port {
+    /// `0000:01:00.0`, `net_null0`.
+    pub name: String,
+    /// `net_ice`.
+    pub driver: String,
+    /// How its driver receives: `Vector AVX2`; empty where it does not say.
+    pub rx_mode: String,
+}
+
+impl Bursts {
+    /// Bursts, empty ones among them.
+    #[must_use]
+    pub fn polls(&self) -> u64 {
+        self.batches.values().fold(self.larger.0, |sum, bursts| sum.saturating_add(*bursts))
+    }
+
+    /// Bursts that had nothing.
+    #[must_use]
+    pub fn empty(&self) -> u64 {
+        self.batches.get(&0).copied().unwrap_or(0)
+    }
+
+    /// Packets in them.
+    #[must_use]
+    pub fn packets(&self) -> u64 {
+        let of = |(size, bursts): (&u32, &u64)| u64::from(*size).saturating_mul(*bursts);
+        self.batches.iter().map(of).fold(self.larger.1, u64::saturating_add)
+    }
+
+    /// Mean bytes of a packet; `None` where no packet's size was looked at.
+    #[must_use]
+    pub fn mean_bytes(&self) -> Option<f64> {
+        (self.sized.0 > 0).then(|| self.sized.1 as f64 / self.sized.0 as f64)
+    }
+
+    /// Mean time from a burst to the next, in nanoseconds.
+    #[must_use]
+    pub fn gap_ns(&self) -> Option<f64> {
+        let is_known = self.gaps.0 > 0 && self.cycles_per_s > 0;
+        is_known.then(|| self.gaps.1 as f64 / self.gaps.0 as f64 / self.cycles_per_s as f64 * 1e9)
+    }
+
+    /// Sizes and bursts as a command line writes them: `0:5,4:10`.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let mut batches = self.batches.clone();
+        // As bursts of their mean size.
+        if let Some(mean) = self.larger.1.checked_div(self.larger.0) {
+            let mean = mean.min(BATCH_MAX) as u32;
+            *batches.entry(mean).or_default() += self.larger.0;
+        }
+        let pairs = batches.iter().filter(|(_, bursts)| **bursts > 0);
+        pairs.map(|(size, bursts)| format!("{size}:{bursts}")).collect::<Vec<_>>().join(",")
+    }
+
+    /// What they grew by; `None` where they are smaller: the queue was attached anew.
+    #[must_use]
+    pub fn since(&self, before: &Self) -> Option<Self> {
+        let pair = |now: (u64, u64), then: (u64, u64)| {
+            Some((now.0.checked_sub(then.0)?, now.1.checked_sub(then.1)?))
+        };
+        let mut batches = BTreeMap::new();
+        for (size, bursts) in &self.batches {
+            let then = before.batches.get(size).copied().unwrap_or(0);
+            batches.insert(*size, bursts.checked_sub(then)?);
+        }
+        let are_there = before.batches.keys().all(|size| self.batches.contains_key(size));
+        are_there.then_some(())?;
+        Some(Self {
+            batches,
+            larger: pair(self.larger, before.larger)?,
+            sized: pair(self.sized, before.sized)?,
+            gaps: pair(self.gaps, before.gaps)?,
+            cycles: self.cycles.checked_sub(before.cycles)?,
+            cycles_per_s: self.cycles_per_s,
+        })
+    }
+
+    /// Both together.
+    pub fn add(&mut self, other: &Self) {
+        for (size, bursts) in &other.batches {
+            let sum = self.batches.entry(*size).or_default();
+            *sum = sum.saturating_add(*bursts);
+        }
+        let add = |a: &mut (u64, u64), b: (u64, u64)| {
+            *a = (a.0.saturating_add(b.0), a.1.saturating_add(b.1));
+        };
+        add(&mut self.larger, other.larger);
+        add(&mut self.sized, other.sized);
+        add(&mut self.gaps, other.gaps);
+        self.cycles = self.cycles.max(other.cycles);
+        self.cycles_per_s = self.cycles_per_s.max(other.cycles_per_s);
+    }
+}
+
+/// Attaches the probe to every queue that it is not attached to yet; how many there are now.
+///
+/// # Errors
+/// [`Error::NoProbe`] where the program was started without it, [`Error::Probe`] where it cannot
+/// attach, and those of telemetry.
+pub fn attach(program: &Program) -> Result<u64, Error> {
+    match ask(program, "/haul/burst/attach") {
+        Ok(answer) => number(&checked(answer)?, "attached"),
+        Err(telemetry::Error::Refused { .. }) => Err(Error::NoProbe),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Detaches it from every queue.
+///
+/// # Errors
+/// Those of telemetry.
+pub fn detach(program: &Program) -> Result<(), Error> {
+    checked(ask(program, "/haul/burst/detach")?).map(drop)
+}
+
+/// The queues that are attached, in order.
+///
+/// # Errors
+/// [`Error::Probe`] where the answer is none, and those of telemetry.
+pub fn queues(program: &Program) -> Result<Vec<Queue>, Error> {
+    let (mut queues, mut command) = (Vec::new(), "/haul/burst/list".to_owned());
+    loop {
+        let answer = checked(ask(program, &command)?)?;
+        let names = answer.get("queues").and_then(Value::as_array).ok_or_else(|| not_one("queues"));
+        let before = queues.len();
+        for name in names? {
+            let queue = name.as_str().and_then(queue_of).ok_or_else(|| not_one("queues"))?;
+            queues.push(queue);
+        }
+        match answer.get("next").and_then(Value::as_u64) {
+            Some(next) if queues.len() > before && queues.len() < QUEUES_MAX => {
+                command = format!("/haul/burst/list,{next}");
+            }
+            Some(_) => return Err(not_one("queues")),
+            None => break,
+        }
+    }
+    queues.sort_unstable();
+    queues.dedup();
+    Ok(queues)
+}
+
+/// Of `0,1,rx`.
+fn queue_of(text: &str) -> Option<Queue> {
+    let mut words = text.split(',');
+    let (port, queue) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
+    let receives = match words.next()? {
+        "rx" => true,
+        "tx" => false,
+        _ => return None,
+    };
+    words.next().is_none().then_some(Queue { port, queue, receives })
+}
+
+/// The counters of a queue, all of one moment; `None` where it is gone.
+///
+/// # Errors
+/// [`Error::Probe`] where the answer is none, and those of telemetry.
+pub fn bursts(program: &Program, queue: Queue) -> Result<Option<Bursts>, Error> {
+    let Queue { port, queue: number_of, .. } = queue;
+    let command = format!("/haul/burst/histogram,{port},{number_of},{}", queue.direction());
+    let answer = ask(program, &command)?;
+    let error = answer.get("error").and_then(Value::as_str);
+    if error.is_some_and(|text| text.contains("not attached")) {
+        return Ok(None);
+    }
+    let answer = checked(answer)?;
+    let pair = |first, second| Ok::<_, Error>((number(&answer, first)?, number(&answer, second)?));
+    let mut bursts = Bursts {
+        batches: BTreeMap::new(),
+        larger: pair("larger_polls", "larger_packets")?,
+        sized: pair("packets_sized", "bytes_sized")?,
+        gaps: pair("gaps", "gap_cycles")?,
+        cycles: number(&answer, "cycles")?,
+        cycles_per_s: number(&answer, "cycles_per_s")?,
+    };
+    read_batches(&answer, &mut bursts.batches)?;
+    let mut page = answer.clone();
+    for _ in 0..PAGES_MAX {
+        let Some(next) = page.get("next").and_then(Value::as_u64) else { break };
+        let moment = number(&answer, "moment")?;
+        page = checked(ask(program, &format!("{command},{moment},{next}"))?)?;
+        read_batches(&page, &mut bursts.batches)?;
+    }
+    let agree = bursts.polls() == number(&answer, "polls")?
+        && bursts.packets() == number(&answer, "packets")?;
+    if agree { Ok(Some(bursts)) } else { Err(not_one("sums that agree")) }
+}
+
+fn read_batches(page: &Value, batches: &mut BTreeMap<u32, u64>) -> Result<(), Error> {
+    let wrong = || not_one("batches");
+    let numbers = page.get("batches").and_then(Value::as_array).ok_or_else(wrong)?;
+    let numbers: Option<Vec<u64>> = numbers.iter().map(Value::as_u64).collect();
+    let numbers = numbers.filter(|numbers| numbers.len() % 2 == 0).ok_or_else(wrong)?;
+    for pair in numbers.chunks(2) {
+        let size = u32::try_from(pair[0]).ok().filter(|size| u64::from(*size) <= BATCH_MAX);
+        // 2^48 of one size is ten years of them, and sums of them stay exact.
+        if pair[1] > 1 << 48 || batches.insert(size.ok_or_else(wrong)?, pair[1]).is_some() {
+            return Err(wrong());
+        }
+    }
+    Ok(())
+}
+
+/// What a port is.
+///
+/// # Errors
+/// [`Error::Probe`] where the answer is none, and those of telemetry.
+pub fn port(program: &Program, port: u16) -> Result<Port, Error> {
+    let answer = checked(ask(program, &format!("/haul/burst/port,{port}"))?)?;
+    let text = |name: &str| {
+        let text = answer.get(name).and_then(Value::as_str).unwrap_or_default();
+        text.chars().filter(|c| !c.is_control()).take(128).collect()
+    };
+    Ok(Port { name: text("name"), driver: text("driver"), rx_mode: text("rx_mode") })
+}
+
+fn number(answer: &Value, name: &'static str) -> Result<u64, Error> {
+    answer.get(name).and_then(Value::as_u64).ok_or_else(|| not_one(name))
+}
+
+fn not_one(what: &'static str) -> Error {
+    Error::Probe { said: format!("an answer without {what}") }
+}
+
+/// The answer, unless it is the probe's word that something cannot be.
+fn checked(answer: Value) -> Result<Value, Error> {
+    match answer.get("error") {
+        None => Ok(answer),
+        Some(error) => {
+            let said = error.as_str().unwrap_or("an error without words");
+            Err(Error::Probe { said: said.chars().filter(|c| !c.is_control()).collect() })
+        }
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use serde_json::json;
+
+    use super::super::source::ethdev::Ask;
+    use super::*;
+
+    /// A program that says what is written for each command, in the order that it is asked it.
+    pub(crate) struct Recorded(pub(crate) Vec<(&'static str, Value)>);
+
+    impl Ask for Recorded {
+        fn ask(&mut self, command: &str) -> Result<Value, telemetry::Error> {
+            let refused = || telemetry::Error::Refused {
+                path: "recorded".into(),
+                command: command.to_owned(),
+            };
+            let place = self.0.iter().position(|(name, _)| *name == command);
+            // The last word for a command stays.
+            let place = place.ok_or_else(refused)?;
+            let more = self.0.iter().filter(|(name, _)| *name == command).count() > 1;
+            Ok(if more { self.0.remove(place).1 } else { self.0[place].1.clone() })
+        }
+    }
+
+    pub(crate) fn program(answers: Vec<(&'static str, Value)>) -> Program {
+        Arc::new(Mutex::new(Box::new(Recorded(answers))))
+    }
+
+    /// The answer of a queue with these batches.
+    pub(crate) fn histogram(batches: &[(u64, u64)]) -> Value {
+        let flat: Vec<u64> = batches.iter().flat_map(|(size, count)| [*size, *count]).collect();
+        let polls: u64 = batches.iter().map(|(_, count)| count).sum();
+        let packets: u64 = batches.iter().map(|(size, count)| size * count).sum();
+        json!({
+            "batches": flat, "polls": polls, "packets": packets, "larger_polls": 0,
+            "larger_packets": 0, "packets_sized": packets / 8, "bytes_sized": packets * 8,
+            "gaps": 10, "gap_cycles": 2000, "cycles": 1_000_000, "cycles_per_s": 2_000_000_000_u64,
+        })
+    }
+
+    const QUEUE: Queue = Queue { port: 0, queue: 0, receives: true };
+    const COMMAND: &str = "/haul/burst/histogram,0,0,rx";
+
+    #[test]
+    fn a_queue_is_read_in_pages_of_one_moment() {
+        let mut first = histogram(&[(0, 5), (4, 10)]);
+        (first["next"], first["moment"]) = (json!(100), json!(7));
+        (first["polls"], first["packets"]) = (json!(16), json!(72));
+        let second = json!({ "batches": [32, 1] });
+        let program =
+            program(vec![(COMMAND, first), ("/haul/burst/histogram,0,0,rx,7,100", second)]);
+        let read = bursts(&program, QUEUE).unwrap().unwrap();
+        assert_eq!((read.polls(), read.empty(), read.packets()), (16, 5, 72));
+        assert_eq!((read.text().as_str(), read.mean_bytes()), ("0:5,4:10,32:1", Some(64.0)));
+        assert_eq!(read.gap_ns(), Some(100.0));
+    }
+
+    #[test]
+    fn what_is_no_answer_is_an_error_and_never_a_number() {
+        for change in [
+            json!({ "polls": 99 }),
+            json!({ "packets": 1 }),
+            json!({ "batches": [4] }),
+            json!({ "batches": [4, -1] }),
+            json!({ "batches": [70_000, 1] }),
+            json!({ "batches": [4, 5, 4, 5] }),
+            json!({ "batches": "4:5" }),
+            json!({ "gaps": null }),
+            json!({ "next": 100 }),
+            json!({ "error": "cannot" }),
+        ] {
+            let mut answer = histogram(&[(4, 10)]);
+            for (name, value) in change.as_object().unwrap() {
+                answer[name] = value.clone();
+            }
+            let read = bursts(&program(vec![(COMMAND, answer)]), QUEUE);
+            assert!(matches!(read, Err(Error::Probe { .. })), "{change}: {read:?}");
+        }
+        let gone = json!({ "error": "this queue is not attached: /haul/burst/attach first" });
+        assert_eq!(bursts(&program(vec![(COMMAND, gone)]), QUEUE).unwrap(), None);
+    }
+
+    #[test]
+    fn lists_have_pages_that_end() {
+        let listed = program(vec![
+            ("/haul/burst/list", json!({ "queues": ["1,0,tx"], "next": 1 })),
+            ("/haul/burst/list,1", json!({ "queues": ["0,3,rx", "1,0,tx"] })),
+        ]);
+        let queue = |port, queue, receives| Queue { port, queue, receives };
+        assert_eq!(queues(&listed).unwrap(), [queue(0, 3, true), queue(1, 0, false)]);
+        for bad in [
+            json!({ "queues": [], "next": 1 }),
+            json!({ "queues": ["0,0"] }),
+            json!({ "queues": ["0,0,up"] }),
+            json!({}),
+        ] {
+            assert!(queues(&program(vec![("/haul/burst/list", bad)])).is_err());
+        }
+    }
+
+    #[test]
+    fn a_program_without_the_probe_is_said_to_be() {
+        let message = attach(&program(Vec::new())).unwrap_err().to_string();
+        assert!(message.contains("-d") && message.contains("libhaul_dpdk_burst.so"), "{message}");
+        let refused = json!({ "error": "this DPDK was built without callbacks" });
+        let message = attach(&program(vec![("/haul/burst/attach", refused)])).unwrap_err();
+        assert!(message.to_string().contains("without callbacks"), "{message}");
+    }
+
+    #[test]
+    fn what_grew_is_a_difference_and_what_shrank_is_none() {
+        let of = |batches: &[(u32, u64)]| Bursts {
+            batches: batches.iter().copied().collect(),
+            ..Bursts::default()
+        };
+        let (before, now) = (of(&[(0, 5), (4, 1)]), of(&[(0, 9), (4, 1), (8, 2)]));
+        let grown = now.since(&before).unwrap();
+        assert_eq!(grown, of(&[(0, 4), (4, 0), (8, 2)]));
+        assert_eq!(grown.text(), "0:4,8:2");
+        assert_eq!(before.since(&now), None);
+        let mut sum = before.clone();
+        sum.add(&grown);
+        assert_eq!(sum, of(&[(0, 9), (4, 1), (8, 2)]));
+        let larger = Bursts { larger: (2, 2000), ..of(&[(0, 1)]) };
+        assert_eq!((larger.text(), larger.packets()), ("0:1,1000:2".into(), 2000));
+    }
+}

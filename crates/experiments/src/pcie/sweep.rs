@@ -1,0 +1,378 @@
+//! A modelled NIC forwarded by one core, at one rate after the other: what the device counts beside
+//! what the estimate says of the batches that came about.
+//!
+//! The core polls, swaps the addresses of each packet and sends it, and does what `work` says for
+//! each burst. Batches are what they become: at a low rate most polls are empty; the nearer the
+//! core comes to its limit, the more packets wait for it.
+
+use std::hint::spin_loop;
+use std::time::{Duration, Instant};
+
+use haul::forward::{Burst, Direction as Side, Nic, NicSettings, Pool, Port, Time};
+use haul_measure::{Caches, Progress, sys};
+use haul_model::experiment::{key, name};
+use haul_model::pcie::{
+    Counts, Direction, Estimate, Histogram, Packets, Rate, Setup, Sums, Swept, Transaction,
+    Workload, estimate, fracture,
+};
+use haul_model::{Kind, Record};
+
+use crate::context::Context;
+use crate::error::Error;
+use crate::experiment::{Experiment, SMALL};
+
+/// Share of each rate's time before anything is counted.
+const WARM_UP: f64 = 0.1;
+/// How many polls go by between two looks at the clock and the reader's wish to stop.
+const POLLS_BETWEEN: u32 = 256;
+/// Bytes of the two addresses of a frame.
+const ADDRESSES_BYTES: usize = 12;
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub struct Sweep {
+    /// The NIC, its driver and its link.
+    pub setup: Setup,
+    /// Bytes of each packet.
+    pub size_bytes: u32,
+    /// Packets a second, ascending.
+    pub rates: Vec<f64>,
+    /// Packets that come back to back.
+    pub group: u32,
+    /// Packets that a poll asks for.
+    pub burst: usize,
+    /// What the program does for each burst that is not empty, beside forwarding it.
+    pub work: Duration,
+    /// Whose time packets come by.
+    pub time: Time,
+    /// How long each rate is measured; by a modelled core's time, how long it would take.
+    pub each: Duration,
+}
+
+/// What one rate came to.
+struct Ran {
+    seconds: f64,
+    rx: Side,
+    tx: Side,
+    counts: Counts,
+}
+
+impl Experiment for Sweep {
+    fn name(&self) -> String {
+        format!("PCIe sweep, {} in mode {}", self.setup.nic.name, self.setup.mode.name())
+    }
+
+    fn budget(&self) -> Duration {
+        self.each * self.rates.len() as u32
+    }
+
+    fn set_budget(&mut self, budget: Duration) {
+        self.each = budget / (self.rates.len() as u32).max(1);
+    }
+
+    fn beside(&self, _: &Caches) -> Duration {
+        SMALL
+    }
+
+    /// For each rate a record of what came about, the four metrics counted and estimated, and every
+    /// transaction both ways; at the end where the curve of outbound writes breaks.
+    ///
+    /// # Errors
+    /// The NIC or a rate is none that can be, or there is no memory for packets.
+    fn measure(&self, context: &mut Context<'_>) -> Result<(), Error> {
+        if let Some(cpu) = context.cpus.first()
+            && matches!(self.time, Time::Clock)
+            && !sys::set_affinity(&[*cpu])
+        {
+            (context.warn)("cannot keep to one core: rates near its limit may differ");
+        }
+        let mut pool = Pool::new(self.setup.ring + 1024)?;
+        let (began, mut swept) = (Instant::now(), Vec::new());
+        for (rounds, rate) in self.rates.iter().enumerate() {
+            if context.is_stopped() {
+                break;
+            }
+            let ran = self.run(*rate, &mut pool, context)?;
+            if let Some(point) = self.emit(*rate, &ran, context)? {
+                swept.push(point);
+            }
+            let (elapsed, budget) = (began.elapsed(), self.budget());
+            context.tell(&self.name(), Progress { rounds, elapsed, budget });
+        }
+        // Near the core's limit a higher rate may come to fewer packets.
+        swept.sort_by(|a: &Swept, b: &Swept| a.packets_per_s.total_cmp(&b.packets_per_s));
+        if let Some(found) = fracture(&swept) {
+            let at = swept[found.before].packets_per_s;
+            let mut record = self.record("haul", "break", "packets/s", at);
+            record = record.with(key::NOTE, found.text).with(key::AVERAGE_BATCH, found.batch.0);
+            context.emit(record);
+        }
+        Ok(())
+    }
+}
+
+impl Sweep {
+    /// Whether the NIC and every rate can be, so that nothing runs where one cannot.
+    ///
+    /// # Errors
+    /// The first that cannot.
+    pub fn check(&self) -> Result<(), Error> {
+        self.rates.iter().try_for_each(|rate| Ok(Nic::open("nic", self.settings(*rate)).map(drop)?))
+    }
+
+    fn settings(&self, rate: f64) -> NicSettings {
+        NicSettings {
+            setup: self.setup,
+            size_bytes: self.size_bytes,
+            rate: Some(rate),
+            group: self.group,
+            packets: None,
+            time: self.time.clone(),
+        }
+    }
+
+    fn run(&self, rate: f64, pool: &mut Pool, context: &Context<'_>) -> Result<Ran, Error> {
+        let mut nic = Nic::open("nic", self.settings(rate))?;
+        let start = nic.now_ns();
+        let each_ns = self.each.as_nanos() as u64;
+        let warm = start + (each_ns as f64 * WARM_UP) as u64;
+        self.forward_until(warm, &mut nic, pool, context);
+        let (counters, counts) = (nic.counters().clone(), nic.counts().clone());
+        let from = nic.now_ns();
+        self.forward_until(from + each_ns, &mut nic, pool, context);
+        let seconds = (nic.now_ns() - from) as f64 * 1e-9;
+        let since = nic.counters().since(&counters);
+        let counts = nic.counts().since(&counts);
+        nic.stop(pool);
+        Ok(Ran { seconds, rx: since.rx, tx: since.tx, counts })
+    }
+
+    /// The program: an L2 forwarder on one port.
+    fn forward_until(&self, end_ns: u64, nic: &mut Nic, pool: &mut Pool, context: &Context<'_>) {
+        let mut burst = Burst::with_limit(self.burst);
+        while nic.now_ns() < end_ns && !context.is_stopped() {
+            for _ in 0..POLLS_BETWEEN {
+                if nic.rx_burst(pool, &mut burst) == 0 {
+                    continue;
+                }
+                swap_addresses(pool, &burst);
+                self.work();
+                nic.tx_burst(pool, &mut burst);
+            }
+        }
+    }
+
+    fn work(&self) {
+        if self.work.is_zero() {
+            return;
+        }
+        let began = Instant::now();
+        while began.elapsed() < self.work {
+            spin_loop();
+        }
+    }
+
+    /// The records of one rate; what the curve is made of, where packets came.
+    fn emit(
+        &self,
+        offered: f64,
+        ran: &Ran,
+        context: &mut Context<'_>,
+    ) -> Result<Option<Swept>, Error> {
+        let Ok(batches) = Histogram::of_counts(&ran.rx.batches) else {
+            (context.warn)(&format!("at {offered:.0} packets/s no packet came in {:?}", self.each));
+            return Ok(None);
+        };
+        let sent = Histogram::of_counts(&ran.tx.batches)?;
+        let forwarded = ran.rx.packets as f64 / ran.seconds;
+        let rate = Rate::new(forwarded)?;
+        let describe = |record: Record| {
+            record
+                .with(key::OFFERED_PACKETS_PER_S, offered)
+                .with(key::RATE_PACKETS_PER_S, forwarded)
+        };
+        let average = batches.mean_of_polls();
+        let kind = if matches!(self.time, Time::Clock) { Kind::Measured } else { Kind::Modelled };
+        let mut record = describe(self.record("haul:nic", "rate", "packets/s", forwarded))
+            .with(key::RX_BATCHES, pairs(&batches))
+            .with(key::TX_BATCHES, pairs(&sent))
+            .with(key::AVERAGE_BATCH, average)
+            .with(key::PACKETS, ran.rx.packets)
+            .with(key::DROPPED, ran.rx.drops_sum());
+        record.kind = kind;
+        context.emit(record);
+        let estimated = self.estimated(rate, &batches, &sent)?;
+        let counted = ran.counts.terms(ran.seconds);
+        for (terms, basis) in [(&counted, "counted"), (&estimated, "estimated")] {
+            for record in self.of_terms(terms) {
+                context.emit(describe(record.with(key::BASIS, basis)));
+            }
+        }
+        let outbound_write = Sums::of(&counted).payload_bytes_per_s(Direction::OutboundWrite);
+        Ok(Some(Swept { packets_per_s: forwarded, batches, outbound_write }))
+    }
+
+    fn estimated(
+        &self,
+        rate: Rate,
+        batches: &Histogram,
+        sent: &Histogram,
+    ) -> Result<Vec<Transaction>, Error> {
+        let Setup { nic, version, mode, thresholds, link, segments, context, offset, .. } =
+            self.setup;
+        let packets = Packets::of_one(self.size_bytes)?;
+        let workload = Workload {
+            tx: sent.clone(),
+            segments,
+            context,
+            offset,
+            ..Workload::forwarding(rate, packets, batches.clone())
+        };
+        let what = Estimate { nic, version, mode, thresholds, workload: &workload, link: &link };
+        Ok(estimate(&what)?)
+    }
+
+    /// Each transaction, and the four metrics.
+    fn of_terms(&self, terms: &[Transaction]) -> Vec<Record> {
+        let sums = Sums::of(terms);
+        let metrics = Direction::ALL.map(|direction| {
+            let data = sums.payload_bytes_per_s(direction);
+            self.record("haul", direction.name(), "bytes/s", data)
+                .with(key::HEADER_BYTES_PER_S, sums.header_bytes_per_s(direction))
+        });
+        let each = terms.iter().map(|term| {
+            self.record("haul", "transaction", "bytes/s", term.count_per_s * term.payload_bytes)
+                .with(key::WHAT, term.what)
+                .with(key::DIRECTION, term.direction.name())
+                .with(key::COUNT_PER_S, term.count_per_s)
+                .with(key::PAYLOAD_BYTES, term.payload_bytes)
+                .with(key::HEADER_BYTES, term.header_bytes)
+        });
+        metrics.into_iter().chain(each).collect()
+    }
+
+    fn record(&self, subject: &str, metric: &str, unit: &str, sample: f64) -> Record {
+        let setup = &self.setup;
+        let settings = setup.link.settings();
+        let time = if matches!(self.time, Time::Clock) { "clock" } else { "modelled core" };
+        let mut record = Record::new("", name::PCIE_SWEEP, subject, metric, unit)
+            .with(key::NIC, setup.nic.name)
+            .with(key::DRIVER_RULES, setup.version.nearest().to_string())
+            .with(key::MODE, setup.mode.name())
+            .with(key::SIZE_BYTES, self.size_bytes)
+            .with(key::GROUP, self.group)
+            .with(key::WORK_NS, self.work.as_nanos() as u64)
+            .with(key::TIME, time)
+            .with(key::LINK, setup.link.to_string())
+            .with(key::MPS_BYTES, settings.mps)
+            .with(key::MRRS_BYTES, settings.mrrs);
+        record.kind = Kind::Modelled;
+        record.samples = vec![sample];
+        record
+    }
+}
+
+/// Polls by their number of packets, empty ones first: `0:5,4:10`.
+fn pairs(batches: &Histogram) -> String {
+    let empty = (batches.empty() > 0).then_some((0, batches.empty()));
+    let all = empty.into_iter().chain(batches.batches().iter().copied());
+    all.map(|(batch, polls)| format!("{batch}:{polls}")).collect::<Vec<_>>().join(",")
+}
+
+fn swap_addresses(pool: &mut Pool, burst: &Burst) {
+    let mut swapped = [0; ADDRESSES_BYTES];
+    burst.for_each(|packet| {
+        if pool.read(packet, 0, &mut swapped) {
+            swapped.rotate_left(ADDRESSES_BYTES / 2);
+            let is_written = pool.write(packet, 0, &swapped);
+            debug_assert!(is_written, "what was read can be written");
+        }
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::context::measured;
+
+    fn sweep(nic: &str, time: Time) -> Sweep {
+        let nic: &haul_model::pcie::Nic = nic.parse().unwrap();
+        Sweep {
+            setup: Setup::of(*nic, "gen3x8".parse().unwrap()),
+            size_bytes: 64,
+            rates: vec![2e6, 6e6, 1e7, 1.3e7, 1.6e7],
+            group: 4,
+            burst: 32,
+            work: Duration::ZERO,
+            time,
+            each: Duration::from_millis(20),
+        }
+    }
+
+    fn of<'a>(records: &'a [Record], metric: &str, basis: &str) -> Vec<&'a Record> {
+        let is = |record: &&Record| {
+            record.metric == metric
+                && record.parameters.get(key::BASIS).is_none_or(|own| own == basis)
+        };
+        records.iter().filter(is).collect()
+    }
+
+    /// By a core that takes 120 ns a poll and 55 ns a packet: the cookbook's experiment.
+    #[test]
+    fn a_peak_appears_and_the_curve_breaks_there() {
+        let sweep = sweep("ice", Time::core(120.0, 55.0));
+        let (done, records, warnings) = measured(vec![], |context| sweep.measure(context));
+        done.unwrap();
+        assert!(warnings.is_empty(), "{warnings:?}");
+        let rates = of(&records, "rate", "");
+        assert_eq!(rates.len(), 5);
+        assert!(rates.iter().all(|record| record.parameters[key::DROPPED] == 0), "{rates:#?}");
+        let at = |place: usize| rates[place].parameters[key::RX_BATCHES].as_str().unwrap();
+        assert!(at(2).starts_with("0:") && !at(2).contains("8:"), "{}", at(2));
+        assert!(at(3).contains("8:"), "{}", at(3));
+        let found = of(&records, "break", "");
+        assert_eq!(found.len(), 1, "{found:#?}");
+        let text = found[0].parameters[key::NOTE].as_str().unwrap();
+        assert!(text.contains("0 or 4 packets") && text.contains("polls of 8"), "{text}");
+        for metric in ["inbound_read", "inbound_write", "outbound_write"] {
+            let (counted, estimated) =
+                (of(&records, metric, "counted"), of(&records, metric, "estimated"));
+            assert_eq!((counted.len(), estimated.len()), (5, 5));
+            for (counted, estimated) in counted.iter().zip(&estimated) {
+                let off = estimated.samples[0] / counted.samples[0] - 1.0;
+                eprintln!("{metric}: off by {off:+.2e}");
+                // What a ring holds at either end of 20 ms.
+                assert!(off.abs() < 2e-3, "{metric}: {off}");
+            }
+        }
+        let again = measured(vec![], |context| sweep.measure(context)).1;
+        let samples = |records: &[Record]| -> Vec<f64> {
+            records.iter().flat_map(|record| record.samples.clone()).collect()
+        };
+        assert_eq!(samples(&records), samples(&again), "a modelled core has no noise");
+    }
+
+    /// By the clock, whatever this machine does meanwhile.
+    #[test]
+    fn what_is_counted_is_estimated_from_the_batches_that_came() {
+        let sweep = Sweep { rates: vec![1e5, 1e6], ..sweep("i40e", Time::Clock) };
+        let (done, records, _) = measured(vec![], |context| sweep.measure(context));
+        done.unwrap();
+        assert_eq!(of(&records, "rate", "").len(), 2);
+        assert!(of(&records, "rate", "").iter().all(|record| record.kind == Kind::Measured));
+        let (counted, estimated) =
+            (of(&records, "transaction", "counted"), of(&records, "transaction", "estimated"));
+        assert_eq!((counted.len(), estimated.len()), (16, 16));
+        for counted in counted {
+            let like = estimated.iter().find(|record| {
+                [key::WHAT, key::RATE_PACKETS_PER_S]
+                    .iter()
+                    .all(|key| record.parameters[*key] == counted.parameters[*key])
+            });
+            let count = |record: &Record| record.parameters[key::COUNT_PER_S].as_f64().unwrap();
+            let (a, b) = (count(counted), count(like.unwrap()));
+            // Up to three batches of 32 buffers are held at either end of 20 ms.
+            assert!((a - b).abs() <= 6.0 / 0.02 + b * 0.01, "{counted:#?} {like:#?}");
+        }
+    }
+}

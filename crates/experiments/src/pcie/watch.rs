@@ -1,0 +1,340 @@
+//! A running program, an interval at a time: bursts, an estimate from them, and counters.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use haul::sys::PcieDevice;
+use haul_model::pcie::{
+    Direction, Estimate, Histogram, PcieError, Rate as PacketRate, Sums, Traffic, Transaction,
+    Workload, estimate,
+};
+
+use super::place::{self, Place, Wishes};
+use super::probe::{self, Bursts, Port, Queue};
+use super::source::ethdev::{Ethdev, Program};
+use super::source::{Meter, Quantity, Rate, Tree, of_device, perf, suspicion};
+use crate::error::Error;
+
+/// What is watched, and with what.
+pub struct Ground<'a> {
+    /// The program, to be asked.
+    pub program: Program,
+    /// What it calls its version.
+    pub version: &'a str,
+    /// Network devices of this machine.
+    pub devices: Vec<PcieDevice>,
+    /// `/sys` and `/proc`.
+    pub tree: Tree,
+    /// Who opens the kernel's counters.
+    pub counters: Box<dyn perf::Counters>,
+    /// What a user knows better.
+    pub wishes: Wishes,
+}
+
+/// A program that is watched. Dropping it takes the probe off again where nobody had attached it
+/// before.
+pub struct Watch<'a> {
+    ground: Ground<'a>,
+    begun: Instant,
+    last_at: Duration,
+    last: BTreeMap<Queue, Bursts>,
+    ports: BTreeMap<u16, Known>,
+    is_ours: bool,
+}
+
+/// What is known of a port.
+struct Known {
+    port: Port,
+    place: Option<Place>,
+    meters: Vec<Meter>,
+    notes: Vec<String>,
+}
+
+/// An interval.
+#[derive(Clone, Debug)]
+pub struct Interval {
+    /// How long it was.
+    pub seconds: f64,
+    /// Each port that was there.
+    pub ports: Vec<PortInterval>,
+}
+
+/// A port in an interval.
+#[derive(Clone, Debug)]
+pub struct PortInterval {
+    /// Its number.
+    pub number: u16,
+    /// What it is.
+    pub port: Port,
+    /// What an estimate takes to be true of it.
+    pub place: Option<Place>,
+    /// What each queue's counters grew by.
+    pub queues: Vec<(Queue, Bursts)>,
+    /// Rates of each source, by its name.
+    pub rates: Vec<(&'static str, Rate)>,
+    /// The terms of the estimate; none where there is no place, or no packet.
+    pub terms: Vec<Transaction>,
+    /// What a reader must know.
+    pub notes: Vec<String>,
+}
+
+impl PortInterval {
+    /// All queues of a direction together.
+    #[must_use]
+    pub fn sum(&self, receives: bool) -> Bursts {
+        let mut sum = Bursts::default();
+        let of = self.queues.iter().filter(|(queue, _)| queue.receives == receives);
+        of.for_each(|(_, bursts)| sum.add(bursts));
+        sum
+    }
+
+    /// What a source counted of something a second.
+    #[must_use]
+    pub fn rate(&self, source: &str, name: &str) -> Option<f64> {
+        let is_it =
+            |(own, rate): &&(&'static str, Rate)| *own == source && rate.quantity.name() == name;
+        self.rates.iter().find(is_it)?.1.per_s.ok()
+    }
+}
+
+impl<'a> Watch<'a> {
+    /// Attaches the probe; the first interval begins.
+    ///
+    /// # Errors
+    /// [`Error::NoProbe`], [`Error::Probe`], and those of telemetry.
+    pub fn begin(ground: Ground<'a>) -> Result<Self, Error> {
+        let before = probe::queues(&ground.program);
+        let is_ours = before.is_ok_and(|queues| queues.is_empty());
+        probe::attach(&ground.program)?;
+        let mut watch = Self {
+            ground,
+            begun: Instant::now(),
+            last_at: Duration::ZERO,
+            last: BTreeMap::new(),
+            ports: BTreeMap::new(),
+            is_ours,
+        };
+        watch.interval()?;
+        Ok(watch)
+    }
+
+    /// What happened since the last call.
+    ///
+    /// # Errors
+    /// The program cannot be asked any more, or a wish cannot be for a port that has come.
+    pub fn interval(&mut self) -> Result<Interval, Error> {
+        // Ports come and go: whoever is new is attached now, and counted from the next interval on.
+        if !self.last.is_empty() {
+            probe::attach(&self.ground.program)?;
+        }
+        let queues = probe::queues(&self.ground.program)?;
+        let mut now = BTreeMap::new();
+        for queue in queues {
+            if let Some(bursts) = probe::bursts(&self.ground.program, queue)? {
+                now.insert(queue, bursts);
+            }
+        }
+        let at = self.begun.elapsed();
+        let seconds = (at - self.last_at).as_secs_f64();
+        let mut by_port: BTreeMap<u16, Vec<(Queue, Bursts)>> = BTreeMap::new();
+        for (queue, bursts) in &now {
+            let grown = self.last.get(queue).and_then(|before| bursts.since(before));
+            by_port.entry(queue.port).or_default().extend(grown.map(|grown| (*queue, grown)));
+        }
+        self.ports.retain(|number, _| by_port.contains_key(number));
+        let mut ports = Vec::new();
+        for (number, queues) in by_port {
+            ports.push(self.port(number, queues, at, seconds)?);
+        }
+        (self.last, self.last_at) = (now, at);
+        Ok(Interval { seconds, ports })
+    }
+
+    fn port(
+        &mut self,
+        number: u16,
+        queues: Vec<(Queue, Bursts)>,
+        at: Duration,
+        seconds: f64,
+    ) -> Result<PortInterval, Error> {
+        let port = probe::port(&self.ground.program, number)?;
+        if self.ports.get(&number).is_none_or(|known| known.port.name != port.name) {
+            let known = self.ground.know(number, port)?;
+            self.ports.insert(number, known);
+        }
+        let known = self.ports.get_mut(&number).expect("it was put there");
+        let (mut rates, mut notes) = (Vec::new(), known.notes.clone());
+        for meter in &mut known.meters {
+            let name = meter.source.name();
+            match meter.rates(at) {
+                Ok(new) => rates.extend(new.into_iter().map(|rate| (name, rate))),
+                Err(error) => notes.push(error.to_string()),
+            }
+        }
+        let mut interval = PortInterval {
+            number,
+            port: known.port.clone(),
+            place: known.place.clone(),
+            queues,
+            rates,
+            terms: Vec::new(),
+            notes: Vec::new(),
+        };
+        if let Some(place) = &known.place {
+            match terms_of(place, &interval, seconds) {
+                Ok(terms) => interval.terms = terms,
+                Err(error) => notes.push(format!("nothing is estimated: {error}")),
+            }
+        }
+        notes.extend(doubts(&interval, seconds));
+        interval.notes = notes;
+        Ok(interval)
+    }
+
+    /// Takes the probe off again, unless somebody else had attached it.
+    ///
+    /// # Errors
+    /// The program cannot be asked any more.
+    pub fn end(mut self) -> Result<(), Error> {
+        self.let_go()
+    }
+
+    fn let_go(&mut self) -> Result<(), Error> {
+        match std::mem::take(&mut self.is_ours) {
+            true => probe::detach(&self.ground.program),
+            false => Ok(()),
+        }
+    }
+}
+
+impl Drop for Watch<'_> {
+    fn drop(&mut self) {
+        // A program that has ended needs nothing taken off.
+        let _ = self.let_go();
+    }
+}
+
+impl Ground<'_> {
+    /// What is to be known of a port that has come.
+    fn know(&self, number: u16, port: Port) -> Result<Known, Error> {
+        let (place, mut notes) = place::of_port(&port, self.version, &self.devices, &self.wishes)?;
+        let device = place::device_of(&port, &self.devices);
+        let interfaces = device.map_or(&[][..], |device| &device.interfaces);
+        let address = device.map(|device| device.address.as_str());
+        let (sources, why) = match address {
+            Some(_) => of_device(&self.tree, self.counters.as_ref(), address, interfaces),
+            None => (Vec::new(), Vec::new()),
+        };
+        notes.extend(why);
+        let mut meters = vec![Meter::new(Box::new(Ethdev::new(self.program.clone(), number)))];
+        meters.extend(sources.into_iter().map(Meter::new));
+        let counts_traffic =
+            |meter: &Meter| !matches!(meter.source.name(), "ethdev" | "kernel" | "mlx5");
+        if place.is_some() && !meters.iter().any(counts_traffic) {
+            notes.push(
+                "no counter of the link is here: what is shown of it is the estimate alone".into(),
+            );
+        }
+        for meter in &meters {
+            let about = meter.source.about();
+            if counts_traffic(meter) && !about.is_tested {
+                notes.push(format!(
+                    "{} counts {} in units of {}; we have not tested it against a known transfer; {}",
+                    meter.source.name(),
+                    about.granularity,
+                    about.unit,
+                    about.traps.join("; ")
+                ));
+            }
+        }
+        Ok(Known { port, place, meters, notes })
+    }
+}
+
+/// The terms of what was received and of what was sent, each at its own rate.
+fn terms_of(
+    place: &Place,
+    interval: &PortInterval,
+    seconds: f64,
+) -> Result<Vec<Transaction>, PcieError> {
+    let (rx, tx) = (interval.sum(true), interval.sum(false));
+    let mut terms = Vec::new();
+    for (bursts, traffic, bytes, count) in
+        [(&rx, Traffic::Rx, "ibytes", "ipackets"), (&tx, Traffic::Tx, "obytes", "opackets")]
+    {
+        if bursts.packets() == 0 || seconds <= 0.0 {
+            continue;
+        }
+        let counted = interval.rate("ethdev", count).filter(|rate| *rate > 0.0);
+        // What a driver did not take has crossed nothing.
+        let rate = match traffic {
+            Traffic::Tx => counted.map(|sent| sent.min(bursts.packets() as f64 / seconds)),
+            _ => None,
+        };
+        let rate = PacketRate::new(rate.unwrap_or(bursts.packets() as f64 / seconds))?;
+        let by_stats = interval.rate("ethdev", bytes).zip(counted).map(|(b, c)| b / c);
+        let mean = bursts.mean_bytes().or(by_stats.filter(|mean| *mean > 0.0)).unwrap_or(64.0);
+        let size = (mean.round() as u32).clamp(1, 65_535);
+        let histogram: Histogram = bursts.text().parse()?;
+        let workload = Workload {
+            traffic,
+            ..Workload::forwarding(rate, size.to_string().parse()?, histogram)
+        };
+        terms.extend(estimate(&Estimate {
+            nic: place.nic,
+            version: place.version,
+            mode: place.mode,
+            thresholds: place.thresholds,
+            workload: &workload,
+            link: &place.link,
+        })?);
+    }
+    Ok(terms)
+}
+
+/// What does not fit together.
+fn doubts(interval: &PortInterval, seconds: f64) -> Vec<String> {
+    /// Rates of two readers of the same counters, read some milliseconds apart.
+    const TOLERANCE: f64 = 0.05;
+    let mut doubts = Vec::new();
+    let wanted = interval.sum(false).packets() as f64 / seconds;
+    if let Some(sent) = interval.rate("ethdev", "opackets")
+        && wanted > 0.0
+        && sent < wanted * (1.0 - TOLERANCE)
+    {
+        doubts.push(format!(
+            "the driver took {:.0}% of the packets that were to be sent; the others crossed nothing",
+            sent / wanted * 100.0
+        ));
+    }
+    let received = interval.rate("ethdev", "ipackets").unwrap_or(0.0);
+    if received > 0.0 && interval.sum(true).polls() == 0 && !interval.queues.is_empty() {
+        doubts.push(
+            "packets are received, and the program calls no callback: it was built without them \
+             (RTE_ETHDEV_RXTX_CALLBACKS), or another process polls; there are no bursts to show"
+                .to_owned(),
+        );
+    }
+    let estimated = Sums::of(&interval.terms);
+    let usable = interval.place.as_ref().map(|place| place.link.usable_bytes_per_s());
+    if usable.is_some_and(|usable| estimated.busier().1 > usable) {
+        doubts.push(
+            "the estimate is more than the link carries: these packets do not all cross it, or it is \
+             another NIC or link; name them with --nic and --link"
+                .to_owned(),
+        );
+    }
+    for (source, rate) in &interval.rates {
+        if let Err(gap) = rate.per_s {
+            doubts.push(format!("{source}: {}: {}", rate.quantity.name(), gap.text()));
+        }
+        let direction = Direction::ALL.into_iter().find(|direction| {
+            rate.quantity == Quantity::of(*direction) && *direction != Direction::OutboundRead
+        });
+        let (Some(direction), Ok(counted)) = (direction, rate.per_s) else { continue };
+        if let Some(why) = suspicion(counted, estimated.payload_bytes_per_s(direction)) {
+            doubts.push(format!("{source}: {}: {why}", direction.name()));
+        }
+    }
+    doubts
+}

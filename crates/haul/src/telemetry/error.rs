@@ -1,0 +1,160 @@
+//! What can go wrong between haul and a DPDK program's telemetry.
+
+use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Why a program could not be asked. Each says what was tried, what came of it, and the remedy.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Nobody listens there, or not for us.
+    #[error("cannot connect to {}: {reason}; {}", path.display(), remedy_of(reason))]
+    Connect {
+        /// The socket.
+        path: PathBuf,
+        /// What the system said.
+        reason: io::Error,
+    },
+    /// The system refused something else.
+    #[error("cannot {attempt} {}: {reason}; try again", path.display())]
+    System {
+        /// What was tried.
+        attempt: &'static str,
+        /// The socket.
+        path: PathBuf,
+        /// What the system said.
+        reason: io::Error,
+    },
+    /// What came first is no greeting of DPDK.
+    #[error(
+        "{} is no telemetry of DPDK: {problem} (it said {said:?}); name a socket called \
+         dpdk_telemetry.v2",
+        path.display()
+    )]
+    NotTelemetry {
+        /// The socket.
+        path: PathBuf,
+        /// What is wrong with it.
+        problem: String,
+        /// The beginning of what it said.
+        said: String,
+    },
+    /// Nothing came in time.
+    #[error(
+        "{} says nothing to {command:?} for {waited:?}; look whether the program is stopped, or \
+         allow more time",
+        path.display()
+    )]
+    Silent {
+        /// The socket.
+        path: PathBuf,
+        /// What was asked; empty for the greeting.
+        command: String,
+        /// How long it was waited for.
+        waited: Duration,
+    },
+    /// The other end closed.
+    #[error(
+        "{} closed the connection before it answered {command:?}: the program has ended, or it \
+         serves as many clients as it takes (10); look whether it runs, and try again",
+        path.display()
+    )]
+    Ended {
+        /// The socket.
+        path: PathBuf,
+        /// What was asked; empty for the greeting.
+        command: String,
+    },
+    /// An answer longer than is taken.
+    #[error(
+        "{} answers {command:?} with {size_bytes} B, and the limit is {limit_bytes} B; DPDK's own \
+         answers are at most 16 KiB, so this is another program",
+        path.display()
+    )]
+    TooLong {
+        /// The socket.
+        path: PathBuf,
+        /// What was asked.
+        command: String,
+        /// How long it is.
+        size_bytes: usize,
+        /// How long it may be.
+        limit_bytes: usize,
+    },
+    /// What came is no answer to what was asked.
+    #[error(
+        "{} answers {command:?} with what is no answer: {problem} (it said {said:?}); connect anew",
+        path.display()
+    )]
+    NotAnAnswer {
+        /// The socket.
+        path: PathBuf,
+        /// What was asked.
+        command: String,
+        /// What is wrong with it.
+        problem: String,
+        /// The beginning of what it said.
+        said: String,
+    },
+    /// The program does not know the command, or cannot do it.
+    #[error(
+        "{} has no answer to {command:?}: this program or its version does not know the command, \
+         or what it names is not there",
+        path.display()
+    )]
+    Refused {
+        /// The socket.
+        path: PathBuf,
+        /// What was asked.
+        command: String,
+    },
+    /// A command that cannot be sent.
+    #[error("{command:?} is no command of telemetry: it begins with / and has less than 1024 B")]
+    Command {
+        /// What was given.
+        command: String,
+    },
+    /// An earlier answer did not come, so that the next one would be mistaken for another's.
+    #[error("{} is out of step after an earlier failure; connect anew", path.display())]
+    OutOfStep {
+        /// The socket.
+        path: PathBuf,
+    },
+    /// No program is there.
+    #[error(
+        "no DPDK program with telemetry is found{} (looked in {looked}); start one without \
+         --no-telemetry as a primary process, run haul as its user or as root, or name its socket \
+         with --socket",
+        wanted.as_ref().map_or(String::new(), |wanted| format!(" {wanted}"))
+    )]
+    NotFound {
+        /// What it was to be: `with process 4711`.
+        wanted: Option<String>,
+        /// The folders.
+        looked: String,
+    },
+    /// More than one is there.
+    #[error("{} DPDK programs are found: {listed}; name one with --pid, --file-prefix or --socket", *count)]
+    Several {
+        /// How many.
+        count: usize,
+        /// Each with its process.
+        listed: String,
+    },
+}
+
+fn remedy_of(reason: &io::Error) -> &'static str {
+    match reason.kind() {
+        io::ErrorKind::NotFound => {
+            "start the program without --no-telemetry, as a primary process, or name its socket"
+        }
+        io::ErrorKind::ConnectionRefused => {
+            "the program that made it has ended, so start it again, or name another socket"
+        }
+        io::ErrorKind::PermissionDenied => "run haul as the program's user, or as root",
+        io::ErrorKind::WouldBlock => {
+            "too many clients wait to be served, so close some, or look whether it is stopped"
+        }
+        _ => "name a Unix socket of packets, called dpdk_telemetry.v2",
+    }
+}

@@ -1,0 +1,36 @@
+//! A client of DPDK's telemetry: what a running, unmodified DPDK program says of itself.
+//!
+//! DPDK listens on a Unix socket of packets, `/var/run/dpdk/PREFIX/dpdk_telemetry.v2`. It greets
+//! with its version, its process and how long an answer may be; a command is a packet, and so is
+//! its answer, a JSON object whose only key is the command. The program at the other end may be
+//! anything: whatever it does, [`Telemetry::ask`] returns in time, with an answer or an [`Error`].
+//!
+//! ```no_run
+//! use haul::telemetry::{Telemetry, Wish};
+//! use std::time::Duration;
+//! # fn main() -> Result<(), haul::telemetry::Error> {
+//! let mut dpdk = Telemetry::find(&Wish::Any, Duration::from_secs(2))?;
+//! println!("{}: ports {}", dpdk.version(), dpdk.ask("/ethdev/list")?);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! From the bottom up:
+//!
+//! - `error`: what can go wrong;
+//! - `answer`: a packet from the program, as a value;
+//! - `conversation`: greeting, commands, answers;
+//! - `find`: which programs there are.
+
+mod error;
+
+mod answer;
+
+mod conversation;
+
+mod find;
+
+pub use answer::{Greeting, read_answer, read_greeting};
+pub use conversation::Telemetry;
+pub use error::Error;
+pub use find::{Found, Wish, folders, sockets};

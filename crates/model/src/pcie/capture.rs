@@ -1,0 +1,496 @@
+//! The sizes of a capture's packets: pcap and pcapng, read as a stream.
+//!
+//! Nothing in the file is believed: lengths are bounded before they are used, packets' bytes are
+//! skipped and never kept, and memory does not grow with the file. Sizes are the original ones, not
+//! what was kept of each packet. Sources: draft-ietf-opsawg-pcap, draft-ietf-opsawg-pcapng.
+
+use std::collections::BTreeMap;
+
+use super::error::PcieError;
+use super::workload::{Packets, SIZE_BYTES_MAX};
+
+/// More bytes of one packet than any capture keeps: `MAXIMUM_SNAPLEN` of libpcap for the largest
+/// link type that it knows.
+const KEPT_MAX: u64 = 128 << 20;
+/// More bytes of a block without packets than writers write.
+const BLOCK_MAX: u64 = 128 << 20;
+/// The longest header that is looked at whole: of a block with a packet.
+const HEADER_MAX: usize = 28;
+/// More interfaces than a capture has; keeps a hostile one from growing a list.
+const INTERFACES_MAX: usize = 4096;
+
+const SECTION: u32 = 0x0a0d_0d0a;
+const INTERFACE: u32 = 1;
+const PACKET: u32 = 2;
+const SIMPLE_PACKET: u32 = 3;
+const ENHANCED_PACKET: u32 = 6;
+/// A link type of frames that begin with an Ethernet header.
+const ETHERNET: u32 = 1;
+
+/// What is being read of a capture. Fed in pieces of any length:
+///
+/// ```
+/// use haul_model::pcie::Capture;
+/// let mut capture = Capture::new();
+/// // A file's header, and one packet of which 2 of 60 bytes were kept.
+/// let header = [0xa1b2_c3d4_u32, 0x0004_0002, 0, 0, 262_144, 1];
+/// let packet = [0, 0, 2, 60];
+/// for word in [&header[..], &packet].concat() {
+///     capture.push(&word.to_le_bytes()).unwrap();
+/// }
+/// capture.push(&[0xaa, 0xbb]).unwrap();
+/// let (packets, notes) = capture.finish().unwrap();
+/// assert_eq!(packets.sizes(), [(60, 1)]);
+/// assert!(notes.is_empty());
+/// ```
+#[derive(Clone, Debug)]
+pub struct Capture {
+    format: Format,
+    is_big_endian: bool,
+    /// Bytes of a header that is not complete yet.
+    head: Vec<u8>,
+    /// How many bytes this header has.
+    wanted: usize,
+    /// Bytes to skip before the next header.
+    skip: u64,
+    /// Where in the file the next byte is.
+    at: u64,
+    /// The link type of each interface of this section.
+    interfaces: Vec<u32>,
+    sizes: BTreeMap<u32, u64>,
+    packets: u64,
+    empty: u64,
+    giant: u64,
+    foreign: u64,
+    /// A packet that counts when it is whole: its size, and whether its link is Ethernet.
+    pending: Option<(u32, bool)>,
+    /// The length that has to stand at the end of this block.
+    trailer: Option<u32>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Format {
+    Unknown,
+    /// With so many bytes of header a packet.
+    Pcap(usize),
+    Pcapng,
+}
+
+impl Default for Capture {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Capture {
+    /// Nothing read yet.
+    #[must_use]
+    pub fn new() -> Self {
+        Self {
+            format: Format::Unknown,
+            is_big_endian: false,
+            head: Vec::with_capacity(HEADER_MAX),
+            wanted: 24,
+            skip: 0,
+            at: 0,
+            interfaces: Vec::new(),
+            sizes: BTreeMap::new(),
+            packets: 0,
+            empty: 0,
+            giant: 0,
+            foreign: 0,
+            pending: None,
+            trailer: None,
+        }
+    }
+
+    /// The next bytes of the file.
+    ///
+    /// # Errors
+    /// [`PcieError::Capture`] where it is no capture, or says of itself what cannot be.
+    pub fn push(&mut self, mut bytes: &[u8]) -> Result<(), PcieError> {
+        while !bytes.is_empty() {
+            let skipped = self.skip.min(bytes.len() as u64) as usize;
+            self.skip -= skipped as u64;
+            self.at += skipped as u64;
+            bytes = &bytes[skipped..];
+            if self.skip > 0 {
+                return Ok(());
+            }
+            self.packet_is_whole();
+            let more = (self.wanted - self.head.len()).min(bytes.len());
+            self.head.extend_from_slice(&bytes[..more]);
+            self.at += more as u64;
+            bytes = &bytes[more..];
+            if self.head.len() == self.wanted {
+                self.header()?;
+            }
+        }
+        if self.skip == 0 {
+            self.packet_is_whole();
+        }
+        Ok(())
+    }
+
+    /// The sizes, and what a reader must know of what was left out.
+    ///
+    /// # Errors
+    /// [`PcieError::Capture`] where no packet of it counts.
+    pub fn finish(self) -> Result<(Packets, Vec<String>), PcieError> {
+        if self.format == Format::Unknown {
+            return Err(self.refused("it ends before its header does"));
+        }
+        let mut notes = Vec::new();
+        if self.skip > 0 || !self.head.is_empty() || self.trailer.is_some() {
+            notes.push(format!(
+                "the capture ends within a packet, at byte {}: the {} whole ones before it count",
+                self.at, self.packets
+            ));
+        }
+        for (left_out, why) in [
+            (self.empty, "have no bytes"),
+            (self.giant, "are longer than a descriptor can say, 65,535 B"),
+        ] {
+            if left_out > 0 {
+                notes.push(format!("{left_out} packets of the capture {why}: they do not count"));
+            }
+        }
+        if self.foreign > 0 {
+            notes.push(format!(
+                "{} packets of the capture are of no Ethernet link: their sizes are taken as they are",
+                self.foreign
+            ));
+        }
+        if self.sizes.is_empty() {
+            return Err(self.refused("no packet of it counts"));
+        }
+        Ok((Packets::of_counts(self.sizes), notes))
+    }
+
+    fn header(&mut self) -> Result<(), PcieError> {
+        if let Some(length) = self.trailer.take() {
+            if self.number(0) != length {
+                return Err(self.refused("a block's two lengths differ"));
+            }
+            self.count();
+            self.next(8, 0);
+            return Ok(());
+        }
+        match self.format {
+            Format::Unknown => self.file_header(),
+            Format::Pcap(_) => self.pcap_packet(),
+            Format::Pcapng => self.block(),
+        }
+    }
+
+    fn file_header(&mut self) -> Result<(), PcieError> {
+        let magic = self.number(0);
+        if magic == SECTION {
+            // Such a file begins with a block, whose header is as long.
+            self.format = Format::Pcapng;
+            return self.block();
+        }
+        // Microseconds, nanoseconds, and the form with 8 B more a packet.
+        let record = |magic| match magic {
+            0xa1b2_c3d4 | 0xa1b2_3c4d => Some(16),
+            0xa1b2_cd34 => Some(24),
+            _ => None,
+        };
+        self.is_big_endian = record(magic.swap_bytes()).is_some();
+        let found = record(magic).or_else(|| record(magic.swap_bytes()));
+        let Some(bytes) = found else {
+            let is_gzip = self.head.starts_with(&[0x1f, 0x8b]);
+            return Err(self.refused(match is_gzip {
+                true => "it is compressed: unpack it first, by gzip -d",
+                false => "it begins like no pcap or pcapng file",
+            }));
+        };
+        self.format = Format::Pcap(bytes);
+        // The upper bits say how long the check sequence is, and whether they do.
+        self.interfaces = vec![self.number(20) & 0xffff];
+        self.next(bytes, 0);
+        Ok(())
+    }
+
+    fn pcap_packet(&mut self) -> Result<(), PcieError> {
+        let Format::Pcap(bytes) = self.format else { return Ok(()) };
+        let (kept, original) = (self.number(8), self.number(12));
+        self.packet(0, u64::from(kept), original)?;
+        self.next(bytes, u64::from(kept));
+        Ok(())
+    }
+
+    /// A block, of which the first bytes are there: at least its type and length.
+    fn block(&mut self) -> Result<(), PcieError> {
+        let kind = self.number(0);
+        let header = match kind {
+            SECTION => 24,
+            PACKET | ENHANCED_PACKET => HEADER_MAX,
+            INTERFACE | SIMPLE_PACKET => 12,
+            _ => 8,
+        };
+        if self.head.len() < header {
+            self.wanted = header;
+            return Ok(());
+        }
+        if kind == SECTION {
+            self.section()?;
+        }
+        let length = self.number(4);
+        // Behind the header comes the length once more.
+        let rest = u64::from(length).checked_sub(header as u64 + 4);
+        let Some(rest) = rest.filter(|rest| length.is_multiple_of(4) && *rest <= BLOCK_MAX) else {
+            return Err(self.refused("a block says that it has a length that none can have"));
+        };
+        match kind {
+            INTERFACE => {
+                if self.interfaces.len() == INTERFACES_MAX {
+                    return Err(self.refused("it has more than 4,096 interfaces"));
+                }
+                self.interfaces.push(u32::from(self.short(8)));
+            }
+            SIMPLE_PACKET => {
+                let original = self.number(8);
+                self.packet(0, rest.min(u64::from(original)), original)?;
+            }
+            PACKET | ENHANCED_PACKET => {
+                let interface = match kind {
+                    ENHANCED_PACKET => self.number(8),
+                    _ => u32::from(self.short(8)),
+                };
+                let (kept, original) = (u64::from(self.number(20)), self.number(24));
+                if kept > rest {
+                    return Err(self.refused("a packet is longer than its block"));
+                }
+                self.packet(interface, kept, original)?;
+            }
+            _ => {}
+        }
+        self.next(4, rest);
+        self.trailer = Some(length);
+        Ok(())
+    }
+
+    /// The byte order of all that follows, and no interfaces yet.
+    fn section(&mut self) -> Result<(), PcieError> {
+        self.interfaces.clear();
+        self.is_big_endian = match self.head[8..12] {
+            [0x1a, 0x2b, 0x3c, 0x4d] => true,
+            [0x4d, 0x3c, 0x2b, 0x1a] => false,
+            _ => return Err(self.refused("a section has no byte order")),
+        };
+        Ok(())
+    }
+
+    /// A packet, to be counted when its bytes are there.
+    fn packet(&mut self, interface: u32, kept: u64, original: u32) -> Result<(), PcieError> {
+        if kept > KEPT_MAX {
+            return Err(self.refused("a packet says that more than 128 MiB of it were kept"));
+        }
+        if kept > u64::from(original) {
+            return Err(self.refused("a packet says that more of it was kept than there was"));
+        }
+        let Some(link) = self.interfaces.get(interface as usize) else {
+            return Err(self.refused("a packet is of an interface that it does not describe"));
+        };
+        self.pending = Some((original, *link == ETHERNET));
+        Ok(())
+    }
+
+    /// All bytes of a packet were there; in a block its end still has to be.
+    fn packet_is_whole(&mut self) {
+        if self.format != Format::Pcapng {
+            self.count();
+        }
+    }
+
+    fn count(&mut self) {
+        let Some((bytes, is_ethernet)) = self.pending.take() else { return };
+        self.packets += 1;
+        match u64::from(bytes) {
+            0 => self.empty += 1,
+            size if size > SIZE_BYTES_MAX => self.giant += 1,
+            _ => {
+                self.foreign += u64::from(!is_ethernet);
+                *self.sizes.entry(bytes).or_default() += 1;
+            }
+        }
+    }
+
+    /// After so many bytes comes a header of so many.
+    fn next(&mut self, wanted: usize, skip: u64) {
+        self.head.clear();
+        (self.wanted, self.skip) = (wanted, skip);
+    }
+
+    fn number(&self, at: usize) -> u32 {
+        let bytes = self.head.get(at..at + 4).and_then(|bytes| bytes.try_into().ok());
+        match self.is_big_endian {
+            true => u32::from_be_bytes(bytes.unwrap_or_default()),
+            false => u32::from_le_bytes(bytes.unwrap_or_default()),
+        }
+    }
+
+    fn short(&self, at: usize) -> u16 {
+        let bytes = self.head.get(at..at + 2).and_then(|bytes| bytes.try_into().ok());
+        match self.is_big_endian {
+            true => u16::from_be_bytes(bytes.unwrap_or_default()),
+            false => u16::from_le_bytes(bytes.unwrap_or_default()),
+        }
+    }
+
+    fn refused(&self, reason: &'static str) -> PcieError {
+        PcieError::Capture { at: self.at, reason }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn pcap(magic: u32, packets: &[(u32, u32)]) -> Vec<u8> {
+        let mut file = Vec::new();
+        for word in [magic, 0x0004_0002, 0, 0, 262_144, 1] {
+            file.extend(u32::to_le_bytes(word));
+        }
+        let more = if magic == 0xa1b2_cd34 { 8 } else { 0 };
+        for (kept, original) in packets {
+            for word in [0, 999_999_999, *kept, *original] {
+                file.extend(u32::to_le_bytes(word));
+            }
+            file.resize(file.len() + more + *kept as usize, 0xee);
+        }
+        file
+    }
+
+    fn block(kind: u32, body: &[u8], is_big: bool) -> Vec<u8> {
+        let word = |number: u32| if is_big { number.to_be_bytes() } else { number.to_le_bytes() };
+        let length = word(12 + body.len() as u32);
+        [&word(kind)[..], &length, body, &length].concat()
+    }
+
+    fn pcapng(is_big: bool) -> Vec<u8> {
+        let word = |number: u32| if is_big { number.to_be_bytes() } else { number.to_le_bytes() };
+        let half = |number: u16| if is_big { number.to_be_bytes() } else { number.to_le_bytes() };
+        let section = [&word(0x1a2b_3c4d)[..], &half(1), &half(0), &[0xff; 8]].concat();
+        let interface = [&half(1)[..], &half(0), &word(0)].concat();
+        let enhanced = |kept: u32, original| {
+            let head = [word(0), word(1), word(2), word(kept), word(original)].concat();
+            [&head[..], &vec![7; kept.next_multiple_of(4) as usize]].concat()
+        };
+        let old = [&half(0)[..], &half(0), &word(1), &word(2), &word(4), &word(594), &[1; 4]];
+        let mut file = block(SECTION, &section, is_big);
+        file.extend(block(INTERFACE, &interface, is_big));
+        file.extend(block(ENHANCED_PACKET, &enhanced(5, 60), is_big));
+        file.extend(block(5, &[0; 16], is_big));
+        file.extend(block(SIMPLE_PACKET, &[&word(60)[..], &[1; 60]].concat(), is_big));
+        file.extend(block(PACKET, &old.concat(), is_big));
+        file
+    }
+
+    fn read(file: &[u8], piece: usize) -> Result<(Packets, Vec<String>), PcieError> {
+        let mut capture = Capture::new();
+        file.chunks(piece).try_for_each(|bytes| capture.push(bytes))?;
+        capture.finish()
+    }
+
+    #[test]
+    fn every_form_is_read_in_pieces_of_any_length() {
+        for piece in [1, 3, 7, 4096] {
+            for magic in [0xa1b2_c3d4, 0xa1b2_3c4d, 0xa1b2_cd34] {
+                let file = pcap(magic, &[(2, 60), (60, 60), (0, 1514)]);
+                let (packets, notes) = read(&file, piece).unwrap();
+                assert_eq!(packets.sizes(), [(60, 2), (1514, 1)], "{magic:x} {piece}");
+                assert!(notes.is_empty(), "{notes:?}");
+            }
+            for is_big in [false, true] {
+                let (packets, notes) = read(&pcapng(is_big), piece).unwrap();
+                assert_eq!(packets.sizes(), [(60, 2), (594, 1)], "{is_big} {piece}");
+                assert!(notes.is_empty(), "{notes:?}");
+            }
+        }
+        let big: Vec<u8> = [0xa1b2_c3d4_u32, 0x0002_0004, 0, 0, 96, 101, 0, 0, 0, 40]
+            .into_iter()
+            .flat_map(u32::to_be_bytes)
+            .collect();
+        let (packets, notes) = read(&big, 5).unwrap();
+        assert_eq!(packets.sizes(), [(40, 1)]);
+        assert!(notes[0].contains("no Ethernet"), "{notes:?}");
+    }
+
+    #[test]
+    fn what_is_cut_off_empty_or_giant_is_said_and_left_out() {
+        let whole = pcap(0xa1b2_c3d4, &[(60, 60), (0, 0), (4, 70_000), (60, 61)]);
+        let (packets, notes) = read(&whole, 64).unwrap();
+        assert_eq!(packets.sizes(), [(60, 1), (61, 1)]);
+        assert!(notes[0].contains("1 packets of the capture have no bytes"), "{notes:?}");
+        assert!(notes[1].contains("65,535"), "{notes:?}");
+        for cut in 1..60 {
+            let (packets, notes) = read(&whole[..whole.len() - cut], 64).unwrap();
+            assert_eq!(packets.sizes(), [(60, 1)], "{cut}");
+            assert!(notes[0].contains("ends within a packet"), "{notes:?}");
+        }
+        let file = pcapng(false);
+        for cut in 1..20 {
+            let (packets, notes) = read(&file[..file.len() - cut], 64).unwrap();
+            assert_eq!(packets.sizes(), [(60, 2)], "{cut}");
+            assert!(notes[0].contains("ends within"), "{notes:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_capture_is_refused_by_place_and_reason() {
+        let huge = {
+            let mut file = pcap(0xa1b2_c3d4, &[]);
+            file.extend([0, 0, u32::MAX, u32::MAX].into_iter().flat_map(u32::to_le_bytes));
+            file
+        };
+        let more = {
+            let mut file = pcap(0xa1b2_c3d4, &[]);
+            file.extend([0, 0, 61, 60].into_iter().flat_map(u32::to_le_bytes));
+            file
+        };
+        let mut lengths = pcapng(false);
+        let last = lengths.len() - 4;
+        lengths[last] ^= 4;
+        let mut short = pcapng(false);
+        short[4] = 8;
+        let bare = [block(SECTION, &pcapng(false)[8..24], false), pcapng(false)[48..].to_vec()];
+        for (file, part) in [
+            (Vec::new(), "ends before its header"),
+            (vec![0x1f, 0x8b, 8, 0], "ends before its header"),
+            ([&[0x1f, 0x8b][..], &[0; 30]].concat(), "gzip -d"),
+            (vec![b'x'; 64], "no pcap or pcapng"),
+            (pcap(0xa1b2_c3d4, &[]), "no packet"),
+            (huge, "128 MiB"),
+            (more, "more of it was kept"),
+            (lengths, "two lengths differ"),
+            (short, "none can have"),
+            (bare.concat(), "does not describe"),
+        ] {
+            let message = read(&file, 9).unwrap_err().to_string();
+            assert!(message.contains(part) && message.contains("byte"), "{part}: {message}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_read_or_refused(
+            magic in prop::sample::select(vec![0xa1b2_c3d4_u32, 0xa1b2_3c4d, SECTION, 0]),
+            bytes in prop::collection::vec(any::<u8>(), 0..200),
+            piece in 1_usize..50,
+        ) {
+            let _ = read(&[&magic.to_le_bytes()[..], &bytes].concat(), piece);
+        }
+
+        #[test]
+        fn a_changed_byte_never_hangs_or_panics(at in 0_usize..200, to in any::<u8>()) {
+            let mut file = pcapng(false);
+            let at = at % file.len();
+            file[at] = to;
+            let _ = read(&file, 16);
+        }
+    }
+}

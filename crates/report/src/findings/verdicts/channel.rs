@@ -1,0 +1,117 @@
+//! Transfers to another process.
+
+use std::collections::BTreeMap;
+
+use haul_model::experiment::{key, name};
+use haul_model::{Bytes, Record};
+
+use super::{Tone, Verdict, row, speed, tone_of_ratio};
+use crate::findings::channel::{CHOICE, OTHERS};
+use crate::findings::{ranges, tone_of_all};
+use crate::select::{bytes, distinct, field, runs};
+use crate::text;
+
+/// From this size on a message is a bulk transfer, and below one that travels in a slot.
+const LARGE_BYTES: u64 = 16 << 10;
+
+/// haul's choice and the best other at a size.
+struct Pair<'a> {
+    size: u64,
+    own: f64,
+    other: (&'a str, f64),
+}
+
+/// haul's choice beside the best other, for short and long messages, by target and load.
+pub(super) fn transfers(records: &[&Record]) -> Vec<Verdict> {
+    let all: Vec<&Record> = records
+        .iter()
+        .copied()
+        .filter(|r| r.experiment == name::CHANNEL_TRANSFER && r.metric == "throughput")
+        .collect();
+    let mut rows = Vec::new();
+    for target in distinct(&all, key::TARGET) {
+        for busy in distinct(&all, key::BUSY_CORE) {
+            let is_it = |record: &&Record| {
+                field(record, key::TARGET).as_ref() == Some(&target)
+                    && field(record, key::BUSY_CORE).as_ref() == Some(&busy)
+            };
+            let here: Vec<&Record> = all.iter().copied().filter(is_it).collect();
+            let pairs = runs(&here).into_iter().map(|run| pairs(&run)).find(|p| !p.is_empty());
+            let place = match (target.as_str(), busy.as_str()) {
+                ("warm", "0") => String::new(),
+                (target, "0") => format!(", into {target} memory"),
+                (target, _) => format!(", into {target} memory, one of two processors busy"),
+            };
+            let (large, small): (Vec<_>, Vec<_>) =
+                pairs.unwrap_or_default().into_iter().partition(|pair| pair.size >= LARGE_BYTES);
+            rows.extend(verdict("messages to another process", &small, &place));
+            rows.extend(verdict("bulk data to another process", &large, &place));
+        }
+    }
+    rows
+}
+
+fn pairs<'a>(run: &[&'a Record]) -> Vec<Pair<'a>> {
+    let mut by_size: BTreeMap<u64, Vec<&Record>> = BTreeMap::new();
+    for record in run {
+        by_size.entry(bytes(record, key::SIZE_BYTES).unwrap_or(0)).or_default().push(record);
+    }
+    let is_other = |name: &str| {
+        !name.starts_with("haul:") && !OTHERS.contains(&name) && !name.contains("seed:")
+    };
+    let pair = |(size, records): (u64, Vec<&'a Record>)| {
+        let own = records.iter().find(|record| record.subject == CHOICE)?.median()?;
+        let others = records.iter().filter(|record| is_other(&record.subject));
+        let others = others.filter_map(|record| Some((record.subject.as_str(), record.median()?)));
+        let other = others.max_by(|a, b| a.1.total_cmp(&b.1))?;
+        (size > 0 && own > 0.0 && other.1 > 0.0).then_some(Pair { size, own, other })
+    };
+    by_size.into_iter().filter_map(pair).collect()
+}
+
+fn verdict(what: &str, pairs: &[Pair<'_>], place: &str) -> Option<Verdict> {
+    let most = pairs.iter().max_by(|a, b| a.own.total_cmp(&b.own))?;
+    let (first, last) = (pairs.first()?.size, pairs.last()?.size);
+    let cost = |pair: &Pair<'_>| pair.other.1 / pair.own;
+    let tones: Vec<Tone> = pairs.iter().map(|pair| tone_of_ratio(cost(pair))).collect();
+    let mut text = format!(
+        "{} at {}, {}",
+        text::gigabytes(most.own),
+        Bytes(most.size),
+        match tone_of_ratio(cost(most)) {
+            Tone::Same => format!("as fast as {}", most.other.0),
+            _ => speed(cost(most), most.other.0),
+        }
+    );
+    let lost: Vec<(u64, bool)> =
+        pairs.iter().zip(&tones).map(|(pair, tone)| (pair.size, *tone == Tone::Worse)).collect();
+    if let Some((_, worst)) = pairs
+        .iter()
+        .zip(&tones)
+        .filter(|(_, tone)| **tone == Tone::Worse)
+        .map(|(pair, _)| (cost(pair), pair))
+        .max_by(|a, b| a.0.total_cmp(&b.0))
+    {
+        let places = ranges::words(&lost);
+        text.push_str(&format!("; slower {places}: {}", speed(cost(worst), worst.other.0)));
+    }
+    let tone = tone_of_all(tones);
+    let action = match tone {
+        Tone::Worse => {
+            "`haul survey`, which writes a [channel] table; else the other at these sizes"
+        }
+        Tone::Same => "nothing",
+        _ => "`haul::channel::Channel`, as it comes",
+    };
+    let range = if first == last {
+        format!("of {}", Bytes(first))
+    } else {
+        format!("of {} to {}", Bytes(first), Bytes(last))
+    };
+    let question = format!("{what} {range}{place}");
+    Some(
+        row(name::CHANNEL_TRANSFER, &question, text, tone)
+            .act(action)
+            .course(pairs.iter().map(cost)),
+    )
+}

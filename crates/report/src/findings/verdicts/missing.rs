@@ -1,0 +1,74 @@
+//! What was not compared or measured, and the command that would.
+
+use std::collections::BTreeSet;
+
+use haul_model::experiment::name;
+use haul_model::{Kind, Line};
+
+use crate::select::{self, Section};
+
+/// Something that the records do not hold.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Missing {
+    /// The machine whose records lack it.
+    pub machine: String,
+    /// What it is: `mimalloc`, `a program's own allocations`.
+    pub what: &'static str,
+    /// The command that brings it.
+    pub command: &'static str,
+}
+
+/// The others of an experiment, by the name of their subject, and what installs them (Debian).
+const PEERS: [(&str, &str, &str); 6] = [
+    (name::HEAP, "dpdk", "apt-get install dpdk"),
+    (name::HEAP, "mimalloc", "apt-get install libmimalloc2.0"),
+    (name::HEAP, "jemalloc", "apt-get install libjemalloc2"),
+    (name::HEAP, "tcmalloc", "apt-get install libtcmalloc-minimal4"),
+    (name::CHANNEL_TRANSFER, "ucx", "apt-get install gcc libucx-dev"),
+    (name::CHANNEL_TRANSFER, "mpi", "apt-get install openmpi-bin libopenmpi-dev"),
+];
+
+/// What a survey does not measure, by its experiment.
+const PARTS: [(&str, &str, &str); 3] = [
+    (name::HEAP_REPLAY, "what a program of yours allocates", "haul heap record -- CMD"),
+    (name::COPY_DISTRIBUTION, "copies", "haul survey"),
+    (name::CHANNEL_TRANSFER, "transfers to another process", "haul channel bench"),
+];
+
+/// What the records of all machines lack: others that are not installed, and parts that were not
+/// measured.
+#[must_use]
+pub fn missing(lines: &[Line]) -> Vec<Missing> {
+    select::sections(lines).iter().flat_map(of_section).collect()
+}
+
+/// The same for one machine. A page of one experiment lacks nothing but its others.
+pub(crate) fn of_section(section: &Section<'_>) -> Vec<Missing> {
+    let measured = || section.records.iter().filter(|record| record.kind == Kind::Measured);
+    let has = |experiment: &str| measured().any(|record| record.experiment == experiment);
+    let mut missing = Vec::new();
+    let mut add = |what, command| {
+        missing.push(Missing { machine: section.id.into(), what, command });
+    };
+    for (experiment, peer, command) in PEERS {
+        let subjects: BTreeSet<&str> = measured()
+            .filter(|record| record.experiment.starts_with(experiment))
+            .filter(|record| !NO_COMPARISON.contains(&record.experiment.as_str()))
+            .map(|record| record.subject.as_str())
+            .collect();
+        if !subjects.is_empty() && !subjects.contains(peer) {
+            add(peer, command);
+        }
+    }
+    let is_survey = has(name::COPY_DISTRIBUTION) && has(name::MEMORY_BANDWIDTH);
+    for (experiment, what, command) in PARTS {
+        if is_survey && !has(experiment) {
+            add(what, command);
+        }
+    }
+    missing
+}
+
+/// Experiments with heaps that compare haul with nobody.
+const NO_COMPARISON: [&str; 4] =
+    [name::HEAP_MAP, name::HEAP_LIST, name::HEAP_TRACE, name::HEAP_REPLAY];

@@ -1,0 +1,136 @@
+//! The rows of the first screen: question, answer, action, losses first.
+
+use haul_model::{Line, Record};
+use haul_report::{Tone, missing, verdicts};
+
+use crate::samples;
+
+/// A comparison of haul with libc on the sizes that services copy.
+fn service(function: &str, ratio: f64) -> Line {
+    let mut record = samples::record("m", "copy.distribution", "haul")
+        .with("function", function)
+        .with("distribution", "service")
+        .with("level", "l1")
+        .with("threads", 1);
+    record.samples = vec![10.0 * ratio];
+    record.comparison = Some(samples::against("libc", ratio, 0.01, 0.02));
+    record.into()
+}
+
+fn heap(subject: &str, metric: &str, round: Option<u64>, value: f64) -> Line {
+    let mut record = samples::record("m", "heap.growth", subject)
+        .with("size_bytes", 4096)
+        .with("align_bytes", 4096)
+        .with("count", 2000)
+        .with("threads", 1);
+    record.metric = metric.into();
+    if let Some(round) = round {
+        record = record.with("round", round);
+    }
+    record.samples = vec![value];
+    record.into()
+}
+
+fn transfer(subject: &str, size: u64, rate: f64) -> Line {
+    let mut record = Record::new("run", "channel.transfer", subject, "throughput", "GB/s")
+        .with("size_bytes", size)
+        .with("target", "warm")
+        .with("busy_core", 0);
+    record.machine = "m".into();
+    record.samples = vec![rate];
+    record.into()
+}
+
+#[test]
+fn losses_come_first_and_are_told_as_losses() {
+    let lines = [service("memcpy", 0.5), service("memmove", 1.0), service("memset", 1.25)];
+    let rows = verdicts(&lines);
+    let told: Vec<(&str, &str, Tone)> =
+        rows.iter().map(|row| (row.question.as_str(), row.text.as_str(), row.tone)).collect();
+    let sizes = "sizes that services copy";
+    assert_eq!(told[0].0, format!("memset, {sizes}"), "{told:?}");
+    assert_eq!((told[0].1, told[0].2), ("25% more time than libc", Tone::Worse));
+    assert_eq!(rows[0].action, "keep libc’s memset");
+    // The worst of all comparisons, as its own row.
+    assert!(told[1].0.contains("lose") && told[1].2 == Tone::Worse, "{told:?}");
+    assert_eq!(told[2].0, format!("memcpy, {sizes}"));
+    assert_eq!((told[2].1, told[2].2), ("2.0 times as fast as libc", Tone::Better));
+    assert!(rows[2].action.contains("`haul_memcpy`"), "{}", rows[2].action);
+    assert_eq!((told[3].1, told[3].2), ("as fast as libc", Tone::Same));
+    assert_eq!(rows[3].action, "nothing");
+}
+
+#[test]
+fn a_heap_is_beside_the_fastest_other_and_growth_is_a_loss() {
+    let of = |grown: f64| {
+        let rounds = [(1, 20.0), (2, 20.0 * grown)];
+        let mut lines: Vec<Line> = rounds
+            .iter()
+            .map(|(round, time)| heap("haul", "alloc_time", Some(*round), *time))
+            .collect();
+        lines.push(heap("haul", "growth", None, grown));
+        for (subject, time) in [("libc", 200.0), ("dpdk", 2000.0)] {
+            lines.push(heap(subject, "alloc_time", Some(2), time));
+            lines.push(heap(subject, "growth", None, 1.0));
+        }
+        verdicts(&lines).remove(0)
+    };
+    let flat = of(1.0);
+    assert_eq!(flat.question, "blocks of 4 KiB aligned to 4 KiB");
+    assert_eq!(flat.text, "20.0 ns a block: 10 times as fast as libc, 100 times as fast as dpdk");
+    assert_eq!((flat.tone, flat.course), (Tone::Better, vec![0.1, 0.1]));
+    let grown = of(4.0);
+    assert_eq!(grown.tone, Tone::Worse);
+    assert!(grown.text.ends_with("4.00 times as long in the last round as in the first"));
+}
+
+#[test]
+fn transfers_are_beside_the_best_other_and_nothing_that_is_no_transfer() {
+    let lines = [
+        transfer("haul:auto", 64, 1.0),
+        transfer("pipe", 64, 0.5),
+        transfer("haul:auto", 1 << 20, 12.0),
+        transfer("haul:ring", 1 << 20, 13.0),
+        transfer("mpi", 1 << 20, 6.0),
+        transfer("pipe", 1 << 20, 3.0),
+        transfer("memcpy", 1 << 20, 20.0),
+        transfer("haul:auto", 1 << 24, 4.0),
+        transfer("mpi", 1 << 24, 5.0),
+    ];
+    let rows = verdicts(&lines);
+    assert_eq!(rows[0].question, "bulk data to another process of 1 MiB to 16 MiB");
+    let text =
+        "12.0 GB/s at 1 MiB, 2.0 times as fast as mpi; slower at 16 MiB: 25% more time than mpi";
+    assert_eq!((rows[0].text.as_str(), rows[0].tone), (text, Tone::Worse));
+    assert_eq!(rows[1].text, "1.00 GB/s at 64 B, 2.0 times as fast as pipe");
+    assert_eq!(rows[1].tone, Tone::Better);
+}
+
+#[test]
+fn what_was_not_compared_is_named_with_the_command_that_would() {
+    let of = |lines: &[Line]| -> Vec<&str> {
+        missing(lines).into_iter().map(|each| each.what).collect()
+    };
+    let mut lines = vec![heap("haul", "growth", None, 1.0), heap("dpdk", "growth", None, 1.0)];
+    assert_eq!(of(&lines), ["mimalloc", "jemalloc", "tcmalloc"]);
+    lines.extend(["mimalloc", "jemalloc", "tcmalloc"].map(|name| heap(name, "growth", None, 1.0)));
+    assert_eq!(of(&lines), [""; 0]);
+    let survey = samples::survey("m1", "Sample CPU");
+    let command = |what: &str| {
+        missing(&survey).into_iter().find(|each| each.what == what).map(|each| each.command)
+    };
+    assert_eq!(command("what a program of yours allocates"), Some("haul heap record -- CMD"));
+    assert_eq!(command("transfers to another process"), Some("haul channel bench"));
+    assert_eq!(of(&[]), [""; 0]);
+}
+
+#[test]
+fn noise_that_hides_differences_is_a_row() {
+    let mut lines = vec![service("memcpy", 0.5)];
+    let Line::Record(record) = &mut lines[0] else { unreachable!() };
+    record.comparison = Some(samples::against("libc", 0.5, 0.01, 0.08));
+    let rows = verdicts(&lines);
+    assert_eq!(rows[0].question, "whether to trust these figures");
+    assert!(rows[0].text.starts_with("noise of 8.0%"), "{}", rows[0].text);
+    assert!(rows[0].action.contains("`haul doctor`"));
+}
