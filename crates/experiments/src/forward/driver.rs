@@ -260,7 +260,8 @@ impl Forwarding {
             made: source.rx.packets,
             rx_packets: ring.rx.packets,
             tx_packets: ring.tx.packets,
-            returned: source.tx.packets,
+            // What came with bytes of another packet came all the same.
+            returned: source.tx.packets + source.tx.drops_for(DropReason::Foreign),
             missing: source.rx.packets.saturating_sub(source.tx.packets),
             rx_batches: trimmed(&ring.rx.batches),
             cycles_per_packet: snapshot.busy_cycles as f64 / packets,
