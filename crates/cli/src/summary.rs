@@ -124,6 +124,12 @@ impl Comparisons {
         shown
     }
 
+    /// The table and the sentences as Markdown.
+    pub(crate) fn markdown(&self, order: Order) -> String {
+        let lines: String = self.sentences().iter().map(|line| format!("- {line}\n")).collect();
+        format!("{}\n\n{lines}", self.table(order).markdown())
+    }
+
     /// Prints the table, the note below it and the sentences, and writes the Markdown.
     ///
     /// # Errors
@@ -132,9 +138,7 @@ impl Comparisons {
         let table = self.table(printing.sort);
         let sentences = self.sentences().join("\n");
         if let Some(path) = &printing.export_markdown {
-            let lines: String = self.sentences().iter().map(|line| format!("- {line}\n")).collect();
-            let text = format!("{}\n\n{lines}", table.markdown());
-            haul::file::write_atomically(path, text.as_bytes())?;
+            haul::file::write_atomically(path, self.markdown(printing.sort).as_bytes())?;
         }
         terminal::print(&table.text())?;
         terminal::print(note)?;

@@ -51,7 +51,7 @@ pub(crate) fn html(experiment: &str, records: &[&Record]) -> Option<String> {
 fn of_port(port: u64, records: &[&Record]) -> String {
     let said = |name| records.iter().find_map(|record| field(record, name)).unwrap_or_default();
     let mut html = format!(
-        "<h3>Port {port}: {} ({})</h3>",
+        "<div class=\"bursts\"><h3>Port {port}: {} ({})</h3>",
         escape(&said(key::DEVICE)),
         escape(&said(key::PORT_DRIVER))
     );
@@ -64,7 +64,7 @@ fn of_port(port: u64, records: &[&Record]) -> String {
     if let Some(note) = records.iter().find_map(|record| field(record, key::NOTE)) {
         let _ = write!(html, "<p class=\"about\">{}</p>", escape(&note));
     }
-    html
+    html + "</div>"
 }
 
 /// Bursts of all queues of a direction, by size.
@@ -153,7 +153,7 @@ fn lines(title: &str, series: &[(&str, Vec<f64>)]) -> String {
     }
     let top = nice(most);
     let mut svg = open(title);
-    grid(&mut svg, top, text::number);
+    grid(&mut svg, top, |value| format!("{} M", text::number(value / 1e6)));
     for (colour, (name, points)) in series.iter().enumerate() {
         let at = |(place, value): (usize, &f64)| {
             let x = LEFT + (WIDTH - LEFT - RIGHT) * place as f64 / (count - 1) as f64;

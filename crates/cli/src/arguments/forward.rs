@@ -10,7 +10,7 @@ use haul_model::Sizes;
 /// Forwards packets in bursts between two ports, and counts: packets, bytes, drops by reason, how
 /// many packets each receive and send call moved (empty polls among them), cycles of a packet and
 /// of a poll. One thread polls both ports until --for is over, Ctrl-C comes, or the ports have
-/// nothing more to give; what is under way then arrives first.
+/// nothing more to give; what was sent until then arrives first.
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true, arg_required_else_help = true)]
 #[command(
@@ -126,8 +126,8 @@ pub(crate) struct Pvp {
     /// How long the trials of one load are together [default: 21s; 60s for rfc2544]
     #[arg(long, value_name = "TIME", value_parser = time, requires = "search")]
     pub(crate) trial_sum: Option<Duration>,
-    /// Measures latency at 10, 50 and 90% of the first load that is found, from when each packet was
-    /// due
+    /// Measures latency at 10, 50 and 90% of the first load that is found, from when each packet
+    /// was due
     #[arg(long, requires = "search")]
     pub(crate) latency: bool,
     /// A folder for forward.jsonl (the records) and report.html (the page)
@@ -142,7 +142,7 @@ const PROGRAMS: [&str; 2] = ["haul", "testpmd"];
 
 /// `5s`, `500ms`, `2m`, or a number of seconds.
 fn time(text: &str) -> Result<Duration, String> {
-    /// Whoever wants more than a day starts it again.
+    /// A day; longer runs are started again.
     const SECONDS_MAX: f64 = 86_400.0;
     let units = [("ms", 1e-3), ("s", 1.0), ("m", 60.0), ("", 1.0)];
     let number = units.into_iter().find_map(|(unit, seconds)| {

@@ -125,6 +125,8 @@ pub(crate) struct Replay {
     pub(crate) merged: bool,
     #[command(flatten)]
     pub(crate) reading: Reading,
+    #[command(flatten)]
+    pub(crate) printing: Printing,
     /// Time to spend, beyond three replays on each heap
     #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "10")]
     pub(crate) budget: Duration,

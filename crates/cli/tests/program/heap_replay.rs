@@ -63,6 +63,13 @@ fn a_replay_gives_records_a_table_and_a_page() {
     {
         assert!(table.contains(part), "{part}: {table}");
     }
+    assert!(table.lines().any(|line| line.starts_with("time an operation: haul ")), "{table}");
+    let markdown = folder.path().join("table.md");
+    let more = ["--sort", "name", "--export-markdown", markdown.to_str().unwrap()];
+    run(&mut haul(&[&arguments[..], &more].concat())).expect(0);
+    let markdown = fs::read_to_string(markdown).unwrap();
+    assert!(markdown.starts_with("| figure | heap |"), "{markdown}");
+    assert!(markdown.contains("- time an operation: haul "), "{markdown}");
 }
 
 #[test]

@@ -1,4 +1,5 @@
-//! `haul pcie watch` of a program that this test plays: a telemetry socket with the probe's answers.
+//! `haul pcie watch` of a program that this test plays: a telemetry socket with the probe's
+//! answers.
 
 use std::fs;
 use std::os::fd::OwnedFd;

@@ -1,6 +1,6 @@
 use super::*;
 use crate::cpu::Vendor;
-use crate::thresholds::{LOOKUP_MIN, NEVER};
+use crate::thresholds::NEVER;
 
 fn facts(vendor: Vendor, last_cache_bytes: usize) -> Facts {
     Facts {
@@ -60,7 +60,7 @@ fn intel_copies_by_string_as_far_as_it_announces_it() {
         let chosen = thresholds_of(Facts { enhanced_string, fast_short_string, ..intel });
         (chosen.rep_movsb_min, chosen.rep_stosb_min)
     };
-    assert_eq!(of(true, true), (LOOKUP_MIN, LOOKUP_MIN));
+    assert_eq!(of(true, true), (32 << 10, 32 << 10));
     assert_eq!(of(true, false), (8 << 10, 4 << 10));
     assert_eq!(of(false, false), (NEVER, NEVER));
 }

@@ -18,8 +18,8 @@ const RESTART_OF_DPDK: Duration = Duration::from_millis(2500);
 pub struct Subject {
     /// The program.
     pub switch: Forwarder,
-    /// Who copies in it, where it is haul: `haul`, `libc`, `none`, a kernel's name, or the path of a
-    /// library that has a memcpy.
+    /// Who copies in it, where it is haul: `haul`, `libc`, `none`, a kernel's name, or the path of
+    /// a library that has a memcpy.
     pub copy: String,
 }
 

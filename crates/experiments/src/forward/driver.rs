@@ -201,8 +201,8 @@ impl Forwarding {
         Ok(())
     }
 
-    /// Offers a load, and says what came of it. Packets that were not made in time count as lost: the
-    /// load was not offered.
+    /// Offers a load, and says what came of it. Packets that were not made in time count as lost:
+    /// the load was not offered.
     fn trial(&mut self, rate: f64, seconds: f64) -> Result<Counted, String> {
         let time = Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())?;
         let packets = (rate * seconds).round().max(1.0) as u64;
@@ -260,7 +260,8 @@ impl Forwarding {
             made: source.rx.packets,
             rx_packets: ring.rx.packets,
             tx_packets: ring.tx.packets,
-            returned: source.tx.packets,
+            // What came with bytes of another packet came all the same.
+            returned: source.tx.packets + source.tx.drops_for(DropReason::Foreign),
             missing: source.rx.packets.saturating_sub(source.tx.packets),
             rx_batches: trimmed(&ring.rx.batches),
             cycles_per_packet: snapshot.busy_cycles as f64 / packets,

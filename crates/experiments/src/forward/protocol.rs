@@ -66,8 +66,8 @@ pub enum Task {
     Go(Option<f64>),
     /// To say what it has counted so far.
     Count,
-    /// To make so many packets a second for a time, numbered anew, to wait for them, and to say what
-    /// came of them.
+    /// To make so many packets a second for a time, numbered anew, to wait for them, and to say
+    /// what came of them.
     Trial {
         /// Packets a second.
         rate: f64,

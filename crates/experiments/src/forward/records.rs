@@ -137,7 +137,8 @@ fn with_receipt(mut record: Record, sample: &Sample) -> Record {
 
 /// Where packets were lost, restart by restart: of a flow through both sides.
 fn emit_losses(all: &Record, entrant: &Entrant<'_>, flow: Flow, context: &mut Context<'_>) {
-    if flow != Flow::Pvp {
+    // Where nothing is copied, packets come back without numbers: nobody knows who is missing.
+    if flow != Flow::Pvp || entrant.subject.copy == "none" {
         return;
     }
     let ledgers: Vec<Vec<f64>> = entrant

@@ -1,5 +1,5 @@
-//! The highest loads that hold a goal, and how long packets take at parts of them: of haul's switch,
-//! whose generator keeps a rate.
+//! The highest loads that hold a goal, and how long packets take at parts of them: of haul's
+//! switch, whose generator keeps a rate.
 
 use std::time::Duration;
 
@@ -81,7 +81,9 @@ fn one(
         let counted = sides.switch.trial(rate, time)?;
         let remarks = Remarks::new(&[], &watch.finish());
         let all = whole(run, &run.entrants[index], &remarks).with(key::LOAD_PERCENT, percent);
-        for (quantile, ns) in &counted.latency_ns {
+        // Of packets that did not come there is no latency.
+        let latency = counted.latency_ns.iter().filter(|_| counted.returned > 0);
+        for (quantile, ns) in latency {
             let mut record = of(&all, "latency", "ns").with(key::QUANTILE, *quantile);
             record.samples = vec![*ns];
             context.emit(record);

@@ -316,6 +316,14 @@ fn doubts(interval: &PortInterval, seconds: f64) -> Vec<String> {
         );
     }
     let estimated = Sums::of(&interval.terms);
+    let usable = interval.place.as_ref().map(|place| place.link.usable_bytes_per_s());
+    if usable.is_some_and(|usable| estimated.busier().1 > usable) {
+        doubts.push(
+            "the estimate is more than the link carries: these packets do not all cross it, or it is \
+             another NIC or link; name them with --nic and --link"
+                .to_owned(),
+        );
+    }
     for (source, rate) in &interval.rates {
         if let Err(gap) = rate.per_s {
             doubts.push(format!("{source}: {}: {}", rate.quantity.name(), gap.text()));

@@ -10,8 +10,8 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use rustix::io::Errno;
 use rustix::net::{
-    AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, Shutdown, SocketAddrUnix,
-    SocketFlags, SocketType, UCred, sockopt,
+    AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, Shutdown,
+    SocketAddrUnix, SocketFlags, SocketType, UCred, sockopt,
 };
 
 use super::closer;
@@ -214,6 +214,17 @@ pub(crate) fn other_end(socket: &OwnedFd) -> Result<(i32, u32, u32), Error> {
         0 => Ok((told.pid, told.uid, told.gid)),
         _ => Err(Error::system("ask who is at the other end")(io::Error::last_os_error())),
     }
+}
+
+/// Sends bytes alone, without waiting.
+pub(crate) fn say(socket: &OwnedFd, bytes: &[u8]) -> Result<(), Errno> {
+    rustix::net::send(socket, bytes, SendFlags::NOSIGNAL | SendFlags::DONTWAIT).map(drop)
+}
+
+/// Takes the bytes of the next packet alone, without waiting; how long it is, whatever fits.
+pub(crate) fn hear(socket: &OwnedFd, buffer: &mut [u8]) -> Result<usize, Errno> {
+    let flags = RecvFlags::DONTWAIT | RecvFlags::TRUNC;
+    rustix::net::recv(socket, buffer, flags).map(|(_, bytes)| bytes)
 }
 
 /// Makes the peer's poll return. A full socket has such packets enough.

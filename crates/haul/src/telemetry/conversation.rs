@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 
 use rustix::fd::AsFd;
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendFlags};
 use serde_json::Value;
 
 use super::answer::{Greeting, beginning, read_answer, read_greeting};
@@ -107,9 +106,8 @@ impl Telemetry {
 
     fn exchange(&mut self, command: &str) -> Result<Value, Error> {
         let (path, until) = (&self.path, after(self.deadline));
-        let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-        match rustix::net::send(&self.socket, command.as_bytes(), flags) {
-            Ok(_) => {}
+        match socket::say(&self.socket, command.as_bytes()) {
+            Ok(()) => {}
             Err(Errno::PIPE | Errno::CONNRESET) => {
                 return Err(Error::Ended { path: path.clone(), command: command.to_owned() });
             }
@@ -159,9 +157,8 @@ fn receive<'a>(
         if !is_there.map_err(|error| system(io_of(error)))? {
             return Err(Error::Silent { path: path(), command: command(), waited });
         }
-        // TRUNC gives the packet's whole length, whatever fits.
-        match rustix::net::recv(socket, &mut *buffer, RecvFlags::DONTWAIT | RecvFlags::TRUNC) {
-            Ok((_, size_bytes)) => break size_bytes,
+        match socket::hear(socket, buffer) {
+            Ok(size_bytes) => break size_bytes,
             Err(Errno::AGAIN | Errno::INTR) => {}
             Err(Errno::CONNRESET) => break 0,
             Err(reason) => return Err(system(reason.into())),

@@ -93,3 +93,45 @@ fn tone(comparison: &Comparison) -> Tone {
 fn millions(record: &Record) -> Option<String> {
     Some(format!("{} Mpps", three_digits(record.median()? / 1e6)))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rate(copy: &str, size: u64, rate: f64, ratio: f64, baseline: &str) -> Record {
+        let mut record = Record::new("run", name::FORWARD_PVP, "haul", RATE, "packets/s")
+            .with(key::SIZE_BYTES, size)
+            .with(key::COPY, copy);
+        record.samples = vec![rate];
+        let (ratio_low, ratio_high, floor) = (ratio - 0.02, ratio + 0.02, 0.01);
+        let baseline = baseline.to_owned();
+        record.comparison = Some(Comparison { baseline, ratio, ratio_low, ratio_high, floor });
+        record
+    }
+
+    #[test]
+    fn more_packets_are_better() {
+        let gain = Record { metric: "copy_gain".into(), ..rate("haul", 64, 1.1, 1.1, "libc") };
+        let records = [
+            rate("haul", 64, 11e6, 1.3, "testpmd"),
+            rate("libc", 64, 10e6, 1.2, "testpmd"),
+            rate("haul", 1500, 4e6, 0.9, "testpmd"),
+            gain,
+        ];
+        let records: Vec<&Record> = records.iter().collect();
+        let first = through_a_guest(&records).unwrap();
+        assert_eq!(
+            (first.tone, first.text.as_str()),
+            (
+                Tone::Better,
+                "A VM on this machine takes 11.0 Mpps of 64 B through haul’s switch; with libc’s \
+                 copy 10.0 Mpps, +10%."
+            )
+        );
+        let beside = beside_testpmd(&records);
+        assert_eq!(beside.len(), 1);
+        assert_eq!(beside[0].tone, Tone::Worse);
+        assert!(beside[0].text.ends_with("haul beside testpmd: +30% at 64 B and −10% at 1500 B."));
+        assert!(through_a_guest(&[]).is_none() && beside_testpmd(&[]).is_empty());
+    }
+}

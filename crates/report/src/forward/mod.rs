@@ -67,3 +67,69 @@ pub(crate) fn html(experiment: &str, records: &[&Record]) -> Option<String> {
     let drawn = parts.concat();
     (!drawn.is_empty()).then(|| format!("<div class=\"forward\">{drawn}</div>"))
 }
+
+#[cfg(test)]
+mod tests {
+    use haul_model::experiment::key;
+    use haul_model::{Comparison, Record};
+
+    use super::*;
+
+    fn record(metric: &str, copy: &str, samples: &[f64]) -> Record {
+        let mut record = Record::new("run", name::FORWARD_PVP, "haul", metric, "packets/s")
+            .with(key::SIZE_BYTES, 64)
+            .with(key::COPY, copy)
+            .with(key::GUEST, "<b>guest</b>");
+        record.samples = samples.to_vec();
+        record
+    }
+
+    #[test]
+    fn a_flow_shows_its_rates_its_ledger_its_batches_and_its_receipt() {
+        let mut rate = record("rate_peak", "haul", &[12e6, 12.4e6, 12.2e6]);
+        let (ratio, ratio_low, ratio_high) = (1.2, 1.1, 1.3);
+        let baseline = "testpmd".into();
+        rate.comparison = Some(Comparison { baseline, ratio, ratio_low, ratio_high, floor: 0.01 });
+        let made = record("made", "haul", &[1000.0, 1000.0]);
+        let lost =
+            |stage: &str, samples: &[f64]| record("lost", "haul", samples).with(key::STAGE, stage);
+        let batches = |size: u64, count: f64| {
+            record("batches", "haul", &[count])
+                .with(key::PORT, "vhost")
+                .with(key::QUEUE, 0)
+                .with(key::DIRECTION, "rx")
+                .with(key::SIZE, size)
+        };
+        let records = [
+            rate,
+            made,
+            lost("generator", &[0.0, 0.0]),
+            lost("vhost_full", &[30.0, 20.0]),
+            lost("unaccounted", &[0.0, 0.0]),
+            batches(0, 75.0),
+            batches(32, 25.0),
+        ];
+        let html = html(name::FORWARD_PVP, &records.iter().collect::<Vec<_>>()).unwrap();
+        for holds in [
+            "12.2 Mpps, 1.20 of testpmd’s (1.10–1.30)",
+            "<td>2,000</td>",
+            "<td>50 (2.5%)</td>",
+            "75% empty; 32.0 packets in each other call.",
+            "&lt;b&gt;guest&lt;/b&gt;",
+        ] {
+            assert!(html.contains(holds), "{holds}: {html}");
+        }
+        assert!(!html.contains("class=\"worse\"") && !html.contains("<b>"));
+    }
+
+    #[test]
+    fn what_holds_nothing_is_not_drawn() {
+        assert_eq!(html(name::FORWARD_PVP, &[]), None);
+        assert_eq!(html("copy.size", &[&record("rate_peak", "haul", &[1.0])]), None);
+        assert_eq!(html(name::FORWARD_BURST, &[&record("packets", "haul", &[1.0])]), None);
+        let older = Record { run: "a".into(), ..record("rate_peak", "haul", &[1e6]) };
+        let newer = Record { time: "2026".into(), ..record("rate_peak", "libc", &[2e6]) };
+        let html = html(name::FORWARD_PVP, &[&older, &newer]).unwrap();
+        assert!(html.contains("copy of libc") && !html.contains("copy of haul"));
+    }
+}

@@ -14,7 +14,7 @@ use crate::text::escape;
 /// Units of the drawing.
 const WIDTH: f64 = 960.0;
 const LEFT: f64 = 190.0;
-const RIGHT: f64 = 300.0;
+const RIGHT: f64 = 350.0;
 const ROW: f64 = 22.0;
 const HEADING: f64 = 28.0;
 

@@ -12,11 +12,11 @@ use crate::text::{self, escape};
 /// The stages in a packet's order, as a reader says them.
 const STAGES: [(&str, &str); 6] = [
     ("generator", "generator"),
-    ("switch_in", "switch, on the way in"),
-    ("vhost_full", "guest’s ring full"),
+    ("switch_in", "switch in"),
+    ("vhost_full", "ring full"),
     ("guest", "guest"),
-    ("switch_out", "switch, on the way out"),
-    ("unaccounted", "not accounted for"),
+    ("switch_out", "switch out"),
+    ("unaccounted", "unaccounted"),
 ];
 
 /// What is worth a column, where a record has it.
@@ -58,8 +58,8 @@ pub(super) fn ledger(records: &[&Record]) -> String {
             let lost = of(record, "lost", Some(stage)).unwrap_or(0.0);
             let share = match lost {
                 0.0 => "0".to_owned(),
-                lost if made > 0.0 => {
-                    format!("{} ({})", text::number(lost), text::percent(lost / made))
+                lost if lost > 0.0 && made > 0.0 => {
+                    format!("{} ({})", text::grouped(lost as usize), text::percent(lost / made))
                 }
                 lost => text::number(lost),
             };

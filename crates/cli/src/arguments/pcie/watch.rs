@@ -101,7 +101,7 @@ impl Watch {
 
 /// Of `5s`, `500ms`, `2m` or `5`, which are seconds.
 fn time(text: &str) -> Result<Duration, String> {
-    /// A week: whoever wants more starts it again.
+    /// A week: who wants more starts it again.
     const LONGEST_S: f64 = 7.0 * 24.0 * 3600.0;
     const SHORTEST_S: f64 = 0.05;
     let digits = text.trim_end_matches(char::is_alphabetic);

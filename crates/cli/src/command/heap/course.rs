@@ -3,17 +3,18 @@
 use haul_model::experiment::{key, name};
 use haul_model::{Nanos, Record};
 
+use crate::summary::{Comparisons, Measured, Order};
 use crate::terminal::{self, Table};
 
 /// What a value is drawn as, from the least to the most.
 const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
 /// Everything that a person is told; empty where nothing was measured.
-pub(super) fn text<'a>(records: impl Iterator<Item = &'a Record>) -> String {
+pub(super) fn text<'a>(records: impl Iterator<Item = &'a Record>, order: Order) -> String {
     let records: Vec<&Record> =
         records.filter(|record| record.experiment == name::HEAP_REPLAY).collect();
     let Some(first) = records.first() else { return String::new() };
-    let mut text = format!("{}\n\n{}", heading(first), figures(&records).text());
+    let mut text = format!("{}\n\n{}", heading(first), figures(&records).table(order).text());
     for (metric, unit, title) in [
         ("footprint", "MiB", "resident memory beyond what the process had before"),
         ("time", "ns", "time an operation, with the first write to its pages"),
@@ -26,9 +27,12 @@ pub(super) fn text<'a>(records: impl Iterator<Item = &'a Record>) -> String {
         text.push_str(&format!("\n\n{}", terminal::wrap(&format!("note: {note}"), width, 6)));
     }
     text.push_str(
-        "\n\nratio: over the baseline's, which stands first; floor: how far the baseline came from \
-         itself in the\nsame run. A difference below the floor is none.",
+        "\n\nratio: time or memory over the baseline's, below 1 is better; floor: how far the baseline \
+         came from\nitself in the same run. A difference below the floor is none.",
     );
+    for sentence in figures(&records).sentences() {
+        text.push_str(&format!("\n\n{sentence}"));
+    }
     text
 }
 
@@ -52,20 +56,18 @@ fn heading(record: &Record) -> String {
 }
 
 /// The whole course, heap by heap.
-fn figures(records: &[&Record]) -> Table {
-    let mut table = Table::new(&["figure", "heap", ">value", ">ratio", ">interval", ">floor"]);
-    let mut last = "";
+pub(super) fn figures(records: &[&Record]) -> Comparisons {
+    const HEADINGS: [&str; 6] = ["figure", "heap", ">value", ">ratio", ">interval", ">floor"];
+    let mut table = Comparisons::new(&HEADINGS, true);
     let whole = |record: &&&Record| !record.parameters.contains_key(key::OPERATIONS_DONE);
     for record in records.iter().filter(whole) {
-        if !last.is_empty() && last != record.metric {
-            table.add(Vec::new());
-        }
-        last = &record.metric;
         let (name, value) = match record.metric.as_str() {
             "time" => ("time an operation", record.median().map(|ns| Nanos(ns).to_string())),
             _ => ("largest footprint", record.median().map(|mib| format!("{mib:.2} MiB"))),
         };
         let mut row = vec![name.into(), record.subject.clone(), value.unwrap_or_default()];
+        let floor = record.comparison.as_ref().map_or(0.0, |comparison| comparison.floor);
+        let measured = Measured { cost: record.median(), floor, is_time: record.metric == "time" };
         if let Some(comparison) = &record.comparison {
             row.extend([
                 format!("{:.3}", comparison.ratio),
@@ -73,7 +75,7 @@ fn figures(records: &[&Record]) -> Table {
                 format!("{:.3}", comparison.floor),
             ]);
         }
-        table.add(row);
+        table.add(name.into(), &record.subject, measured, row);
     }
     table
 }
@@ -136,10 +138,10 @@ mod tests {
             point("libc", 1, 8.0),
             point("libc", 2, 1.0),
         ];
-        let text = text(records.iter());
+        let text = text(records.iter(), Order::Fastest);
         assert!(text.contains("haul  ▁▅  4.00 MiB  4.00 MiB"), "{text}");
         assert!(text.contains("libc  █▂  8.00 MiB  1.00 MiB"), "{text}");
         assert!(text.contains("note: the trace has 3 frees missing"), "{text}");
-        assert_eq!(super::text([].into_iter()), "");
+        assert_eq!(super::text([].into_iter(), Order::Name), "");
     }
 }

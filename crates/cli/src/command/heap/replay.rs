@@ -9,6 +9,7 @@ use crate::command::Command;
 use crate::command::steps::{self, Steps};
 use crate::error::Error;
 use crate::journal::{Journal, Outputs};
+use crate::summary::Printing;
 use crate::terminal;
 
 /// What drawn orders start from.
@@ -17,6 +18,7 @@ const SEED: u64 = 1;
 pub(super) struct Replay {
     steps: Steps,
     json: bool,
+    printing: Printing,
 }
 
 impl Replay {
@@ -36,13 +38,15 @@ impl Replay {
             seed: SEED,
             rerun,
         };
-        Ok(Self { steps: vec![Box::new(replay)], json: arguments.json })
+        let Arguments { json, printing, .. } = arguments;
+        Ok(Self { steps: vec![Box::new(replay)], json, printing })
     }
 }
 
 impl Command for Replay {
     fn outputs(&self) -> Outputs {
-        Outputs { json: self.json, ..Outputs::default() }
+        let files = self.printing.export_markdown.iter().cloned().collect();
+        Outputs { json: self.json, files, ..Outputs::default() }
     }
 
     fn run(&mut self, journal: &mut Journal) -> Result<(), Error> {
@@ -53,7 +57,14 @@ impl Command for Replay {
         if self.json {
             return Ok(());
         }
-        let text = course::text(journal.records());
+        if let Some(path) = &self.printing.export_markdown {
+            let records: Vec<_> = journal.records().collect();
+            haul::file::write_atomically(
+                path,
+                course::figures(&records).markdown(self.printing.sort).as_bytes(),
+            )?;
+        }
+        let text = course::text(journal.records(), self.printing.sort);
         if text.is_empty() { Ok(()) } else { terminal::print(&text) }
     }
 }

@@ -173,7 +173,8 @@ fn call(socket: &std::net::UdpSocket, interface: &str, data: &mut [u32]) -> io::
 mod tests {
     use super::*;
 
-    /// Some of what `ethtool -S` prints of a ConnectX-6 Dx, by the names of the kernel's counters.rst.
+    /// Some of what `ethtool -S` prints of a ConnectX-6 Dx, by the names of the kernel's
+    /// counters.rst; written by hand from that page, for want of a card.
     const RECORDED: &str = include_str!("recorded/ethtool-mlx5.txt");
 
     fn statistics(text: &str) -> Vec<(String, u64)> {

@@ -1,0 +1,256 @@
+//! A front end that says and writes whatever it is asked to. Its memory is written through its
+//! file.
+
+use std::io::{IoSlice, Read, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Duration;
+
+use rustix::fs::{MemfdFlags, memfd_create};
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
+
+/// Requests of the vhost-user protocol.
+pub(crate) const GET_FEATURES: u32 = 1;
+pub(crate) const SET_FEATURES: u32 = 2;
+pub(crate) const SET_OWNER: u32 = 3;
+pub(crate) const SET_MEM_TABLE: u32 = 5;
+pub(crate) const SET_VRING_NUM: u32 = 8;
+pub(crate) const SET_VRING_ADDR: u32 = 9;
+pub(crate) const SET_VRING_BASE: u32 = 10;
+pub(crate) const GET_VRING_BASE: u32 = 11;
+pub(crate) const SET_VRING_KICK: u32 = 12;
+pub(crate) const SET_VRING_CALL: u32 = 13;
+
+/// Where the memory begins in the guest, and in the front end's process.
+pub(crate) const GUEST: u64 = 0x10_0000;
+pub(crate) const PROCESS: u64 = 0x7F00_0000_0000;
+pub(crate) const MEMORY_BYTES: u64 = 1 << 20;
+
+/// Descriptors of each ring.
+pub(crate) const SIZE: u16 = 64;
+
+/// Where a ring's areas begin, and from one ring to the next.
+const DESCRIPTORS: u64 = 0;
+const AVAILABLE: u64 = 0x2000;
+const USED: u64 = 0x3000;
+const RING: u64 = 0x8000;
+
+/// Where buffers begin: one for each descriptor of each ring.
+const BUFFERS: u64 = 0x2_0000;
+pub(crate) const BUFFER_BYTES: u64 = 2048;
+
+/// VIRTIO_NET_F_MRG_RXBUF, VIRTIO_F_INDIRECT_DESC, VIRTIO_F_VERSION_1.
+pub(crate) const MERGEABLE: u64 = 1 << 15;
+pub(crate) const INDIRECT: u64 = 1 << 28;
+pub(crate) const VERSION_1: u64 = 1 << 32;
+
+pub(crate) const NEXT: u16 = 1;
+pub(crate) const WRITE: u16 = 2;
+pub(crate) const IS_INDIRECT: u16 = 4;
+
+/// Ring 0 takes packets to the guest, ring 1 from it.
+pub(crate) const TO_GUEST: u64 = 0;
+pub(crate) const FROM_GUEST: u64 = 1;
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Descriptor {
+    pub(crate) address: u64,
+    pub(crate) length: u32,
+    pub(crate) flags: u16,
+    pub(crate) next: u16,
+}
+
+pub(crate) struct Front {
+    pub(crate) socket: UnixStream,
+    pub(crate) memory: OwnedFd,
+    /// Available index of each ring.
+    next: [u16; 2],
+}
+
+pub(crate) fn memory_file(bytes: u64) -> OwnedFd {
+    let file = memfd_create(c"guest", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
+    rustix::fs::ftruncate(&file, bytes).unwrap();
+    file
+}
+
+fn event() -> OwnedFd {
+    rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).unwrap()
+}
+
+impl Front {
+    pub(crate) fn connect(path: &Path) -> Self {
+        let socket = UnixStream::connect(path).unwrap();
+        socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        Self { socket, memory: memory_file(MEMORY_BYTES), next: [0; 2] }
+    }
+
+    /// Sends a message. The port may have hung up: that is no error here.
+    pub(crate) fn say(&self, code: u32, body: &[u8], files: &[BorrowedFd<'_>]) -> bool {
+        self.say_raw(code, 1, body.len() as u32, body, files)
+    }
+
+    /// As [`Front::say`], with any header.
+    pub(crate) fn say_raw(
+        &self,
+        code: u32,
+        flags: u32,
+        length: u32,
+        body: &[u8],
+        files: &[BorrowedFd<'_>],
+    ) -> bool {
+        let mut bytes = Vec::new();
+        [code, flags, length].iter().for_each(|word| bytes.extend(word.to_ne_bytes()));
+        bytes.extend(body);
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(64))];
+        let mut ancillary = SendAncillaryBuffer::new(&mut space);
+        if !files.is_empty() {
+            assert!(ancillary.push(SendAncillaryMessage::ScmRights(files)));
+        }
+        let parts = [IoSlice::new(&bytes)];
+        let flags = SendFlags::NOSIGNAL;
+        rustix::net::sendmsg(&self.socket, &parts, &mut ancillary, flags).is_ok()
+    }
+
+    pub(crate) fn answer(&mut self) -> Option<u64> {
+        let mut reply = [0; 20];
+        self.socket.read_exact(&mut reply).ok()?;
+        Some(u64::from_ne_bytes(reply[12..].try_into().unwrap()))
+    }
+
+    pub(crate) fn words(words: &[u64]) -> Vec<u8> {
+        words.iter().flat_map(|word| word.to_ne_bytes()).collect()
+    }
+
+    /// A state of a ring: its number, and a value.
+    pub(crate) fn state(ring: u32, value: u32) -> Vec<u8> {
+        [ring, value].iter().flat_map(|word| word.to_ne_bytes()).collect()
+    }
+
+    /// The body of SET_MEM_TABLE: regions as guest, bytes, process, offset.
+    pub(crate) fn table(regions: &[[u64; 4]]) -> Vec<u8> {
+        let mut body = Self::state(regions.len() as u32, 0);
+        regions.iter().for_each(|region| body.extend(Self::words(region)));
+        body
+    }
+
+    pub(crate) fn share(&self) -> bool {
+        let table = Self::table(&[[GUEST, MEMORY_BYTES, PROCESS, 0]]);
+        self.say(SET_MEM_TABLE, &table, &[self.memory.as_fd()])
+    }
+
+    /// The body of SET_VRING_ADDR.
+    pub(crate) fn addresses(ring: u64) -> Vec<u8> {
+        let start = PROCESS + ring * RING;
+        let mut body = Self::state(ring as u32, 0);
+        body.extend(Self::words(&[start + DESCRIPTORS, start + USED, start + AVAILABLE, 0]));
+        body
+    }
+
+    /// Everything that an honest front end says, in order; `step` counts up to it.
+    pub(crate) fn steps() -> usize {
+        2 + 1 + 1 + 2 * 5
+    }
+
+    /// One step of it.
+    pub(crate) fn step(&mut self, step: usize, features: u64) {
+        match step {
+            0 => self.say(SET_OWNER, &[], &[]),
+            1 => self.say(GET_FEATURES, &[], &[]) && self.answer().is_some(),
+            2 => self.say(SET_FEATURES, &Self::words(&[features]), &[]),
+            3 => self.share(),
+            _ => {
+                let ring = (step as u64 - 4) / 5;
+                let index = ring as u32;
+                match (step - 4) % 5 {
+                    0 => self.say(SET_VRING_NUM, &Self::state(index, SIZE.into()), &[]),
+                    1 => self.say(SET_VRING_BASE, &Self::state(index, 0), &[]),
+                    2 => self.say(SET_VRING_ADDR, &Self::addresses(ring), &[]),
+                    3 => self.say(SET_VRING_CALL, &Self::words(&[ring]), &[event().as_fd()]),
+                    _ => self.say(SET_VRING_KICK, &Self::words(&[ring]), &[event().as_fd()]),
+                }
+            }
+        };
+    }
+
+    pub(crate) fn start(&mut self, features: u64) {
+        (0..Self::steps()).for_each(|step| self.step(step, features));
+    }
+
+    pub(crate) fn put(&self, offset: u64, bytes: &[u8]) {
+        assert_eq!(rustix::io::pwrite(&self.memory, bytes, offset).unwrap(), bytes.len());
+    }
+
+    pub(crate) fn get(&self, offset: u64, bytes: &mut [u8]) {
+        assert_eq!(rustix::io::pread(&self.memory, &mut *bytes, offset).unwrap(), bytes.len());
+    }
+
+    /// Where a descriptor's own buffer is in the memory.
+    pub(crate) fn buffer(ring: u64, index: u16) -> u64 {
+        BUFFERS + (ring * u64::from(SIZE) + u64::from(index)) * BUFFER_BYTES
+    }
+
+    pub(crate) fn set(&self, ring: u64, index: u16, descriptor: Descriptor) {
+        self.put(ring * RING + DESCRIPTORS + 16 * u64::from(index), &bytes_of(descriptor));
+    }
+
+    /// Makes a chain available.
+    pub(crate) fn give(&mut self, ring: u64, head: u16) {
+        let next = self.next[ring as usize];
+        let at = ring * RING + AVAILABLE;
+        self.put(at + 4 + 2 * u64::from(next % SIZE), &head.to_le_bytes());
+        self.set_available(ring, next.wrapping_add(1));
+    }
+
+    pub(crate) fn set_available(&mut self, ring: u64, index: u16) {
+        self.next[ring as usize] = index;
+        self.put(ring * RING + AVAILABLE + 2, &index.to_le_bytes());
+    }
+
+    pub(crate) fn used(&self, ring: u64) -> u16 {
+        let mut index = [0; 2];
+        self.get(ring * RING + USED + 2, &mut index);
+        u16::from_le_bytes(index)
+    }
+
+    /// A buffer of the guest's, in one descriptor.
+    pub(crate) fn give_buffer(&mut self, index: u16) {
+        let address = GUEST + Self::buffer(TO_GUEST, index);
+        let length = BUFFER_BYTES as u32;
+        self.set(TO_GUEST, index, Descriptor { address, length, flags: WRITE, next: 0 });
+        self.give(TO_GUEST, index);
+    }
+
+    /// A packet of the guest's of 60 B, in one descriptor.
+    pub(crate) fn send_packet(&mut self, index: u16, mark: u8) {
+        let at = Self::buffer(FROM_GUEST, index);
+        let mut bytes = [mark; 72];
+        bytes[..12].fill(0);
+        self.put(at, &bytes);
+        let descriptor = Descriptor { address: GUEST + at, length: 72, flags: 0, next: 0 };
+        self.set(FROM_GUEST, index, descriptor);
+        self.give(FROM_GUEST, index);
+    }
+
+    /// Whether the port has hung up.
+    pub(crate) fn is_left(&mut self) -> bool {
+        let mut byte = [0];
+        matches!(self.socket.read(&mut byte), Ok(0) | Err(_))
+    }
+
+    pub(crate) fn say_bytes(&mut self, bytes: &[u8]) {
+        // It may have hung up.
+        let _ = self.socket.write_all(bytes);
+    }
+}
+
+pub(crate) fn bytes_of(descriptor: Descriptor) -> [u8; 16] {
+    let Descriptor { address, length, flags, next } = descriptor;
+    let mut bytes = [0; 16];
+    bytes[..8].copy_from_slice(&address.to_le_bytes());
+    bytes[8..12].copy_from_slice(&length.to_le_bytes());
+    bytes[12..14].copy_from_slice(&flags.to_le_bytes());
+    bytes[14..].copy_from_slice(&next.to_le_bytes());
+    bytes
+}

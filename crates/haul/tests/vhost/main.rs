@@ -1,0 +1,17 @@
+//! The vhost port against front ends that lie, and the virtio port against back ends that do.
+//!
+//! - `front`: a front end that says and writes whatever it is asked to;
+//! - `victim`: the port, driven and accounted for;
+//! - `chains`: chains of descriptors that are no good: each costs its packet alone;
+//! - `messages`: messages that may not be: the conversation ends, and the next one is served;
+//! - `leaving`: front ends that go, at any step and under load;
+//! - `random`: rings and messages at random;
+//! - `silent`: peers that say nothing.
+
+mod chains;
+mod front;
+mod leaving;
+mod messages;
+mod random;
+mod silent;
+mod victim;

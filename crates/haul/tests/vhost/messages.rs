@@ -1,0 +1,132 @@
+//! Messages that may not be: the conversation ends, is counted, and the next one is served.
+
+use std::os::fd::{AsFd, OwnedFd};
+
+use haul::forward::{DropReason, Link, Port};
+
+use crate::front::{
+    FROM_GUEST, Front, GUEST, MEMORY_BYTES, PROCESS, SET_FEATURES, SET_MEM_TABLE, SET_VRING_ADDR,
+    SET_VRING_BASE, SET_VRING_CALL, SET_VRING_KICK, SET_VRING_NUM, VERSION_1, memory_file,
+};
+use crate::victim::{FEATURES, Victim};
+
+/// Says something wrong, and looks whether the conversation ends and the next one is served.
+fn check(name: &str, lie: impl FnOnce(&mut Front)) {
+    let mut victim = Victim::new();
+    let mut front = Front::connect(&victim.path());
+    front.start(FEATURES);
+    victim.wait_for_link(Link::Up);
+    lie(&mut front);
+    assert!(front.is_left(), "{name}: the port talks on");
+    victim.wait(name, |victim| {
+        victim.poll(1, 64);
+        victim.counters().resets == 1 && victim.port.link() == Link::Down
+    });
+    victim.check_service();
+}
+
+fn pipe() -> OwnedFd {
+    rustix::pipe::pipe().unwrap().1
+}
+
+#[test]
+fn a_ring_that_cannot_be_is_refused() {
+    let state = Front::state;
+    check("a ring of nobody", |front| _ = front.say(SET_VRING_NUM, &state(2, 64), &[]));
+    check("a ring far away", |front| _ = front.say(SET_VRING_BASE, &state(u32::MAX, 0), &[]));
+    check("no size", |front| _ = front.say(SET_VRING_NUM, &state(0, 0), &[]));
+    check("an odd size", |front| _ = front.say(SET_VRING_NUM, &state(0, 65), &[]));
+    check("a large size", |front| _ = front.say(SET_VRING_NUM, &state(1, 65_536), &[]));
+    check("a large base", |front| _ = front.say(SET_VRING_BASE, &state(1, 65_536), &[]));
+    for (number, address) in [(0, 0), (1, PROCESS + MEMORY_BYTES - 8), (2, u64::MAX - 63)] {
+        check("an address of nobody", |front| {
+            let mut body = Front::addresses(FROM_GUEST);
+            body[8 + 8 * number..16 + 8 * number].copy_from_slice(&address.to_ne_bytes());
+            front.say(SET_VRING_ADDR, &body, &[]);
+        });
+    }
+    check("a call that is no event", |front| {
+        front.say(SET_VRING_CALL, &Front::words(&[0]), &[pipe().as_fd()]);
+    });
+    check("a kick of a ring of nobody", |front| {
+        front.say(SET_VRING_KICK, &Front::words(&[7 | 0x100]), &[]);
+    });
+}
+
+#[test]
+fn memory_that_cannot_be_is_refused() {
+    let file = memory_file(MEMORY_BYTES);
+    let share = |front: &Front, regions: &[[u64; 4]]| {
+        let files = vec![file.as_fd(); regions.len()];
+        front.say(SET_MEM_TABLE, &Front::table(regions), &files);
+    };
+    let whole = [GUEST, MEMORY_BYTES, PROCESS, 0];
+    check("no regions", |front| share(front, &[]));
+    check("more than the file", |front| share(front, &[[GUEST, MEMORY_BYTES, PROCESS, 4096]]));
+    check("no bytes", |front| share(front, &[[GUEST, 0, PROCESS, 0]]));
+    check("the end of all", |front| share(front, &[[u64::MAX - 4095, 8192, PROCESS, 0]]));
+    check("two that overlap", |front| share(front, &[whole, [GUEST + 4096, 4096, 0, 0]]));
+    check("twice the same", |front| share(front, &[whole, whole]));
+    check("no longer where the rings are", |front| share(front, &[[GUEST, 4096, 0, 0]]));
+    check("a pipe", |front| {
+        front.say(SET_MEM_TABLE, &Front::table(&[whole]), &[pipe().as_fd()]);
+    });
+    check("a file of a disk", |front| {
+        let file = tempfile::tempfile_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+        file.set_len(MEMORY_BYTES).unwrap();
+        front.say(SET_MEM_TABLE, &Front::table(&[whole]), &[file.as_fd()]);
+    });
+    check("no file", |front| _ = front.say(SET_MEM_TABLE, &Front::table(&[whole]), &[]));
+    check("a file too many", |front| {
+        let files = [file.as_fd(), file.as_fd()];
+        front.say(SET_MEM_TABLE, &Front::table(&[whole]), &files);
+    });
+    check("a table cut short", |front| {
+        let table = Front::table(&[whole]);
+        front.say(SET_MEM_TABLE, &table[..table.len() - 8], &[file.as_fd()]);
+    });
+}
+
+#[test]
+fn a_message_that_is_none_is_refused() {
+    check("features that were not offered", |front| {
+        front.say(SET_FEATURES, &Front::words(&[VERSION_1 | 1]), &[]);
+    });
+    check("a code of nobody", |front| _ = front.say(4711, &[], &[]));
+    check("code 0", |front| _ = front.say(0, &[], &[]));
+    check("a reply", |front| _ = front.say_raw(SET_FEATURES, 5, 8, &[0; 8], &[]));
+    check("another version", |front| _ = front.say_raw(SET_FEATURES, 2, 8, &[0; 8], &[]));
+    check("4 GiB", |front| _ = front.say_raw(SET_FEATURES, 1, u32::MAX, &[0; 8], &[]));
+    check("too short a body", |front| _ = front.say_raw(SET_FEATURES, 1, 4, &[0; 4], &[]));
+    check("too long a body", |front| _ = front.say_raw(SET_FEATURES, 1, 64, &[0; 64], &[]));
+    check("any bytes", |front| front.say_bytes(&[0xA5; 4096]));
+}
+
+/// Files of memory are not sealed: one that is cut short is an error, and no signal.
+#[test]
+fn memory_that_is_cut_short_ends_the_conversation_alone() {
+    for length in [0, 4096, 0x2_0000] {
+        let mut victim = Victim::new();
+        let mut other = Victim::new();
+        let other_front = other.front();
+        let mut front = victim.front();
+        // Buffers behind the end, in both directions.
+        for index in 0..32 {
+            front.give_buffer(index);
+            front.send_packet(index, 1);
+        }
+        victim.poll(4, 100);
+        rustix::fs::ftruncate(&front.memory, length).unwrap();
+        victim.wait("a reset", |victim| {
+            victim.poll(4, 100);
+            victim.counters().resets == 1
+        });
+        let counters = victim.counters();
+        let lost = counters.tx.drops_for(DropReason::Reset);
+        assert!(lost + counters.tx.drops_for(DropReason::NoLink) <= 64, "{lost}");
+        victim.check_service();
+        drop(other_front);
+        other.check_service();
+        assert_eq!(other.counters().resets, 0);
+    }
+}

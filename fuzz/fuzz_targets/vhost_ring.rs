@@ -1,0 +1,192 @@
+//! A front end that may say anything: messages of vhost-user in any order, with any memory, rings
+//! and descriptors, and words of them that change between two polls. Whatever it does, the port's
+//! packets are sent or dropped for a reason, every buffer comes back, and the next front end is
+//! served.
+#![no_main]
+
+use std::io::{IoSlice, Read};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use haul::forward::{Burst, Pool, Port, Vhost, VhostSettings};
+use libfuzzer_sys::arbitrary::{self, Arbitrary};
+use libfuzzer_sys::fuzz_target;
+use rustix::fs::{MemfdFlags, memfd_create};
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
+
+/// Where the memory is in the guest and in the front end's process, and its size.
+const GUEST: u64 = 0x10_0000;
+const PROCESS: u64 = 0x7F00_0000_0000;
+const BYTES: u64 = 1 << 18;
+/// From one ring to the next, and where the areas of a ring begin.
+const RING: u64 = 0x4000;
+const AREAS: [u64; 3] = [0, 0x1000, 0x2000];
+
+#[derive(Arbitrary, Debug)]
+struct Life {
+    is_mergeable: bool,
+    has_events: bool,
+    size: u8,
+    acts: Vec<Act>,
+}
+
+#[derive(Arbitrary, Debug)]
+enum Act {
+    /// A message as it is.
+    Message { code: u8, flags: u8, body: Vec<u8>, files: u8 },
+    /// Any bytes of the memory.
+    Write { at: u32, bytes: Vec<u8> },
+    /// A descriptor, which may be right.
+    Descriptor { ring: bool, index: u8, at: u32, length: u16, flags: u8, next: u8, is_wild: bool },
+    /// A chain that is made available, and others that were not written.
+    Give { ring: bool, head: u8, count: u8 },
+    /// A poll, with packets for the guest.
+    Poll { packets: u8, length: u16 },
+    /// The file ends there.
+    Cut { at: u32 },
+}
+
+struct Front {
+    socket: UnixStream,
+    memory: OwnedFd,
+    available: [u16; 2],
+}
+
+impl Front {
+    fn say(&self, code: u32, flags: u32, body: &[u8], files: usize) {
+        let mut bytes = Vec::new();
+        let header = [code, flags, body.len() as u32];
+        header.iter().for_each(|word| bytes.extend(word.to_ne_bytes()));
+        bytes.extend(body);
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(8))];
+        let mut ancillary = SendAncillaryBuffer::new(&mut space);
+        let files = vec![self.memory.as_fd(); files];
+        if !files.is_empty() {
+            ancillary.push(SendAncillaryMessage::ScmRights(&files));
+        }
+        let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+        // The port may have hung up.
+        let _ = rustix::net::sendmsg(&self.socket, &[IoSlice::new(&bytes)], &mut ancillary, flags);
+    }
+
+    fn start(&mut self, life: &Life) {
+        let mut features = 1_u64 << 32 | 1 << 28;
+        features |= u64::from(life.is_mergeable) << 15 | u64::from(life.has_events) << 29;
+        self.say(2, 1, &features.to_ne_bytes(), 0);
+        let mut table = state(1, 0);
+        [GUEST, BYTES, PROCESS, 0].iter().for_each(|word| table.extend(word.to_ne_bytes()));
+        self.say(5, 1, &table, 1);
+        for ring in 0..2_u32 {
+            self.say(8, 1, &state(ring, 1 << (life.size % 8)), 0);
+            let mut addresses = state(ring, 0);
+            let start = PROCESS + u64::from(ring) * RING;
+            for at in [AREAS[0], AREAS[2], AREAS[1]] {
+                addresses.extend((start + at).to_ne_bytes());
+            }
+            addresses.extend(0_u64.to_ne_bytes());
+            self.say(9, 1, &addresses, 0);
+            self.say(12, 1, &(u64::from(ring) | 0x100).to_ne_bytes(), 0);
+        }
+    }
+
+    /// All that was said has been heard when this is answered.
+    fn settle(&mut self) {
+        self.say(1, 1, &[], 0);
+        let mut reply = [0; 20];
+        let _ = self.socket.read_exact(&mut reply);
+    }
+
+    fn write(&self, at: u64, bytes: &[u8]) {
+        let _ = rustix::io::pwrite(&self.memory, &bytes[..bytes.len().min(4096)], at % BYTES);
+    }
+}
+
+fn state(ring: u32, value: u32) -> Vec<u8> {
+    [ring, value].iter().flat_map(|word| word.to_ne_bytes()).collect()
+}
+
+struct Victim {
+    port: Vhost,
+    pool: Pool,
+    given: u64,
+    came: u64,
+}
+
+impl Victim {
+    fn poll(&mut self, packets: u8, length: u16) {
+        let mut burst = Burst::new();
+        self.came += self.port.rx_burst(&mut self.pool, &mut burst) as u64;
+        self.pool.free_burst(&mut burst);
+        for _ in 0..packets % 32 {
+            let Some(packet) = self.pool.take(usize::from(length) % 9217) else { break };
+            burst.push(packet);
+        }
+        self.given += burst.len() as u64;
+        self.port.tx_burst(&mut self.pool, &mut burst);
+        self.given -= burst.len() as u64;
+        self.pool.free_burst(&mut burst);
+        self.port.service(&mut self.pool).unwrap();
+    }
+
+    fn check(&self) {
+        let counters = self.port.counters();
+        assert_eq!(counters.tx.packets + counters.tx.drops_sum(), self.given);
+        assert_eq!(counters.rx.packets, self.came);
+        assert_eq!(self.pool.available(), self.pool.size());
+    }
+}
+
+fn act(front: &mut Front, victim: &mut Victim, act: &Act) {
+    match act {
+        Act::Message { code, flags, body, files } => {
+            let flags = 1 | (u32::from(*flags) & 12);
+            front.say((code % 48).into(), flags, &body[..body.len().min(300)], (files % 4).into());
+        }
+        Act::Write { at, bytes } => front.write((*at).into(), bytes),
+        Act::Descriptor { ring, index, at, length, flags, next, is_wild } => {
+            let base = if *is_wild { u64::MAX << 20 } else { GUEST };
+            let mut bytes = (base + u64::from(*at) % (BYTES + 4096)).to_le_bytes().to_vec();
+            bytes.extend(u32::from(*length).to_le_bytes());
+            bytes.extend(u16::from(flags % 8).to_le_bytes());
+            bytes.extend(u16::from(*next).to_le_bytes());
+            front.write(u64::from(*ring) * RING + 16 * u64::from(*index), &bytes);
+        }
+        Act::Give { ring, head, count } => {
+            let (ring, next) = (u64::from(*ring), &mut front.available[usize::from(*ring)]);
+            let at = ring * RING + AREAS[1];
+            let place = at + 4 + 2 * (u64::from(*next) % 128);
+            *next = next.wrapping_add((*count).into());
+            let index = *next;
+            front.write(place, &u16::from(*head).to_le_bytes());
+            front.write(at + 2, &index.to_le_bytes());
+        }
+        Act::Poll { packets, length } => victim.poll(*packets, *length),
+        Act::Cut { at } => {
+            let _ = rustix::fs::ftruncate(&front.memory, u64::from(*at) % BYTES);
+        }
+    }
+}
+
+fn path() -> PathBuf {
+    std::env::temp_dir().join(format!("haul-fuzz-vhost-{}", std::process::id()))
+}
+
+fuzz_target!(|life: Life| {
+    let port = Vhost::open("vhost0", &VhostSettings::new(path())).unwrap().pop().unwrap();
+    let mut victim = Victim { port, pool: Pool::new(64).unwrap(), given: 0, came: 0 };
+    let memory = memfd_create(c"guest", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
+    rustix::fs::ftruncate(&memory, BYTES).unwrap();
+    let socket = UnixStream::connect(path()).unwrap();
+    socket.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
+    let mut front = Front { socket, memory, available: [0; 2] };
+    front.start(&life);
+    front.settle();
+    for each in life.acts.iter().take(64) {
+        act(&mut front, &mut victim, each);
+    }
+    victim.poll(8, 100);
+    victim.check();
+});
