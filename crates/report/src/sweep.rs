@@ -255,11 +255,9 @@ fn batches(text: &str) -> Vec<(u32, f64)> {
 /// How far the estimate is from the counter, at most.
 fn deviation(points: &[Point<'_>]) -> String {
     let off = points.iter().flat_map(|point| {
-        point
-            .metrics
-            .values()
-            .filter(|(counted, _)| *counted > 0.0)
-            .map(|(c, e)| (e / c - 1.0).abs())
+        // Transactions are among the records, too, and not of one kind.
+        let drawn = METRICS.iter().filter_map(|(metric, _)| point.metrics.get(metric));
+        drawn.filter(|(counted, _)| *counted > 0.0).map(|(c, e)| (e / c - 1.0).abs())
     });
     let most = off.fold(0.0, f64::max);
     format!(
@@ -309,6 +307,8 @@ mod tests {
                 records.push(record(rate, metric, Some("counted"), rate * 4.0));
                 records.push(record(rate, metric, Some("estimated"), rate * 4.04));
             }
+            records.push(record(rate, "transaction", Some("counted"), rate));
+            records.push(record(rate, "transaction", Some("estimated"), rate * 9.0));
         }
         let text = "breaks <here>";
         records.push(record(0.0, "break", None, 2e6).with(key::NOTE, text));
