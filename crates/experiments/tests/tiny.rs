@@ -106,11 +106,11 @@ fn size_classes_with_every_variant() {
 fn sizes_of_all_kernels() {
     for function in Function::ALL {
         let config =
-            Sizes { budget: 3 * TINY, ..Sizes::new(function, powers(2048, 8192, 1).unwrap()) };
+            Sizes { budget: 3 * TINY, ..Sizes::new(function, powers(4096, 16384, 1).unwrap()) };
         let found = records(|context| config.measure(context));
         let each = available(function, Plain::C).len() - 2;
         assert_eq!(found.len(), 3 * each);
-        assert_eq!(found[each].parameters["size_bytes"], 4096);
+        assert_eq!(found[each].parameters["size_bytes"], 8192);
         assert_eq!(found[each].experiment, "copy.size");
         // Only haul is held against the best of the others.
         for record in &found {
