@@ -192,7 +192,7 @@ mod tests {
         let mut short = shell("echo gone");
         assert_eq!(short.hear_until("mark", 10 * SECOND), Err(Silence::Ended));
         let mut flood = shell("yes | head -c 8000000; echo mark");
-        assert!(flood.hear_until("mark", 10 * SECOND).is_err());
+        assert!(flood.hear_until("mark", 60 * SECOND).is_err());
         assert_eq!(flood.everything().len(), KEPT_BYTES);
     }
 

@@ -54,8 +54,15 @@ mod tests {
     #[test]
     fn a_thread_of_this_name_is_found() {
         let (sender, receiver) = std::sync::mpsc::channel::<()>();
+        let (named, is_named) = std::sync::mpsc::channel();
         let builder = std::thread::Builder::new().name("haul-forward".into());
-        let thread = builder.spawn(move || receiver.recv().is_err()).unwrap();
+        let thread = builder.spawn(move || {
+            // A thread takes its name itself, before it comes here.
+            named.send(()).unwrap();
+            receiver.recv().is_err()
+        });
+        let thread = thread.unwrap();
+        is_named.recv().unwrap();
         let found = of(std::process::id());
         drop(sender);
         assert!(thread.join().unwrap());
