@@ -10,7 +10,8 @@
 //! use std::time::Duration;
 //! # fn main() -> Result<(), haul::telemetry::Error> {
 //! let mut dpdk = Telemetry::find(&Wish::Any, Duration::from_secs(2))?;
-//! println!("{}: ports {}", dpdk.version(), dpdk.ask("/ethdev/list")?);
+//! let ports = dpdk.ask("/ethdev/list")?;
+//! println!("{}: ports {ports}", dpdk.version());
 //! # Ok(())
 //! # }
 //! ```
