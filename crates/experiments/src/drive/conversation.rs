@@ -3,8 +3,14 @@
 use std::fmt;
 use std::io::{self, BufRead, BufReader, Write};
 use std::net::Shutdown;
+use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::error::Error;
 
 /// The longest that one task or start may take: a driver that hangs is told of, not waited for.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -38,6 +44,19 @@ impl From<io::Error> for Silence {
             _ => Self::Failed(error.to_string()),
         }
     }
+}
+
+/// Has a driver's conversation on standard input, a Unix socket.
+///
+/// # Errors
+/// Standard input is no socket, or the conversation fails.
+pub(crate) fn serve(converse: impl FnOnce(Conversation) -> io::Result<()>) -> Result<(), Error> {
+    let stream = io::stdin().as_fd().try_clone_to_owned().map(UnixStream::from);
+    let talk = stream.and_then(|stream| {
+        stream.peer_addr()?;
+        converse(Conversation::with_run(stream)?)
+    });
+    talk.map_err(|reason| Error::Conversation { reason })
 }
 
 /// One side of a conversation.
@@ -85,6 +104,27 @@ impl Conversation {
         }
         line.truncate(line.trim_end_matches('\n').len());
         Ok(line)
+    }
+
+    /// Says a message: a line of JSON.
+    ///
+    /// # Errors
+    /// As [`say`](Self::say).
+    pub(crate) fn say_message(&mut self, message: &impl Serialize) -> io::Result<()> {
+        let text = serde_json::to_string(message)?;
+        self.say(&text).map_err(|silence| io::Error::other(silence.to_string()))
+    }
+
+    /// The other side's next message; `None` where it has closed.
+    ///
+    /// # Errors
+    /// As [`hear`](Self::hear), but for that; or the line is no such message.
+    pub(crate) fn hear_message<T: DeserializeOwned>(&mut self) -> io::Result<Option<T>> {
+        match self.hear() {
+            Ok(line) => Ok(Some(serde_json::from_str(&line)?)),
+            Err(Silence::Ended) => Ok(None),
+            Err(silence) => Err(io::Error::other(silence.to_string())),
+        }
     }
 
     /// As [`hear`](Self::hear), for at most so long. A socket that takes no timeout is one that has

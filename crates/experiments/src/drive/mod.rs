@@ -25,7 +25,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 pub(crate) use children::Children;
-pub(crate) use conversation::{Conversation, Silence};
+pub(crate) use conversation::{Conversation, Silence, serve};
 pub(crate) use folder::Folder;
 pub(crate) use printed::Printed;
 pub(crate) use terminal::Terminal;

@@ -2,8 +2,6 @@
 //! talks to it any more. The conversation goes over standard input, a socket.
 
 use std::io;
-use std::os::fd::AsFd;
-use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use haul::forward::{
@@ -14,7 +12,7 @@ use haul::forward::{
 use super::flow::{Flow, Layout};
 use super::gate::{self, Gate, Mailbox, Turn};
 use super::protocol::{Counted, Reply, Side, Source, Start, Task};
-use crate::drive::{Conversation, Silence};
+use crate::drive::{self, Conversation};
 use crate::error::Error;
 
 /// The thread that forwards.
@@ -50,41 +48,21 @@ const QUANTILES: [f64; 6] = [0.5, 0.9, 0.99, 0.999, 0.9999, 1.0];
 /// # Errors
 /// Standard input is no socket, or breaks off within a line.
 pub fn serve() -> Result<(), Error> {
-    let stream = io::stdin().as_fd().try_clone_to_owned().map(UnixStream::from);
-    let talk = stream.and_then(|stream| {
-        stream.peer_addr()?;
-        converse(stream)
-    });
-    talk.map_err(|reason| Error::Conversation { reason })
+    drive::serve(converse)
 }
 
-fn converse(stream: UnixStream) -> io::Result<()> {
-    let mut run = Conversation::with_run(stream)?;
-    let Some(start) = hear::<Start>(&mut run)? else { return Ok(()) };
+fn converse(mut run: Conversation) -> io::Result<()> {
+    let Some(start) = run.hear_message::<Start>()? else { return Ok(()) };
     let mut forwarding = match Forwarding::start(&start) {
         Ok(forwarding) => forwarding,
-        Err(reason) => return say(&mut run, &Reply::Failed(reason)),
+        Err(reason) => return run.say_message(&Reply::Failed(reason)),
     };
-    say(&mut run, &Reply::Ready)?;
-    while let Some(task) = hear::<Task>(&mut run)? {
+    run.say_message(&Reply::Ready)?;
+    while let Some(task) = run.hear_message::<Task>()? {
         let reply = forwarding.perform(&task).unwrap_or_else(Reply::Failed);
-        say(&mut run, &reply)?;
+        run.say_message(&reply)?;
     }
     Ok(())
-}
-
-/// The run's next message; `None` where it has closed.
-fn hear<T: serde::de::DeserializeOwned>(run: &mut Conversation) -> io::Result<Option<T>> {
-    match run.hear() {
-        Ok(line) => Ok(Some(serde_json::from_str(&line)?)),
-        Err(Silence::Ended) => Ok(None),
-        Err(silence) => Err(io::Error::other(silence.to_string())),
-    }
-}
-
-fn say(run: &mut Conversation, reply: &Reply) -> io::Result<()> {
-    let text = serde_json::to_string(reply)?;
-    run.say(&text).map_err(|silence| io::Error::other(silence.to_string()))
 }
 
 /// A side that runs.

@@ -6,8 +6,6 @@
 //! that whatever a library prints does not get into it.
 
 use std::io;
-use std::os::fd::AsFd;
-use std::os::unix::net::UnixStream;
 
 use haul::sys::Sys;
 use haul_measure::clock::Clock;
@@ -17,7 +15,7 @@ use super::allocator::{Allocator, c::C, dpdk::Dpdk, haul::Haul};
 use super::peers::Peer;
 use super::protocol::{Reply, Start, Task};
 use super::work::{Found, Harness, payload_bytes};
-use crate::drive::{Conversation, Silence};
+use crate::drive::{self, Conversation};
 use crate::error::Error;
 
 /// Serves one conversation on standard input, a Unix socket, until the other side closes it.
@@ -25,17 +23,11 @@ use crate::error::Error;
 /// # Errors
 /// Standard input is no socket, or breaks off within a line.
 pub fn serve() -> Result<(), Error> {
-    let stream = io::stdin().as_fd().try_clone_to_owned().map(UnixStream::from);
-    let talk = stream.and_then(|stream| {
-        stream.peer_addr()?;
-        converse(stream)
-    });
-    talk.map_err(|reason| Error::Conversation { reason })
+    drive::serve(converse)
 }
 
-fn converse(stream: UnixStream) -> io::Result<()> {
-    let mut run = Conversation::with_run(stream)?;
-    let Some(start) = hear::<Start>(&mut run)? else { return Ok(()) };
+fn converse(mut run: Conversation) -> io::Result<()> {
+    let Some(start) = run.hear_message::<Start>()? else { return Ok(()) };
     let failed = match start.peer {
         Peer::Dpdk => Dpdk::new(&start).map(|heap| drive(&heap, &start, &mut run)),
         Peer::Haul => Haul::new(&start).map(|heap| drive(&heap, &start, &mut run)),
@@ -45,22 +37,8 @@ fn converse(stream: UnixStream) -> io::Result<()> {
     };
     match failed {
         Ok(driven) => driven,
-        Err(reason) => say(&mut run, &Reply::Failed { reason }),
+        Err(reason) => run.say_message(&Reply::Failed { reason }),
     }
-}
-
-/// The run's next message; `None` where it has closed.
-fn hear<T: serde::de::DeserializeOwned>(run: &mut Conversation) -> io::Result<Option<T>> {
-    match run.hear() {
-        Ok(line) => Ok(Some(serde_json::from_str(&line)?)),
-        Err(Silence::Ended) => Ok(None),
-        Err(silence) => Err(io::Error::other(silence.to_string())),
-    }
-}
-
-fn say(run: &mut Conversation, reply: &Reply) -> io::Result<()> {
-    let text = serde_json::to_string(reply)?;
-    run.say(&text).map_err(|silence| io::Error::other(silence.to_string()))
 }
 
 /// Does tasks on this heap until there are none.
@@ -71,14 +49,14 @@ fn drive<A: Allocator>(heap: &A, start: &Start, run: &mut Conversation) -> io::R
     let work =
         |thread: usize, task: &Task, meeting: &Meeting<'_>| harness.perform(thread, task, meeting);
     let driven = crew::with_crew(start.threads, &start.cpus, &work, |crew, _| {
-        say(run, &Reply::Ready { version: heap.version(), pages: heap.pages() })?;
-        while let Some(task) = hear::<Task>(run)? {
+        run.say_message(&Reply::Ready { version: heap.version(), pages: heap.pages() })?;
+        while let Some(task) = run.hear_message::<Task>()? {
             let resident = || Some((machine.resident_bytes()? as f64, resident_start? as f64));
-            say(run, &answer(crew, &task, resident))?;
+            run.say_message(&answer(crew, &task, resident))?;
         }
         Ok(())
     });
-    driven.unwrap_or_else(|error| say(run, &Reply::Failed { reason: error.to_string() }))
+    driven.unwrap_or_else(|error| run.say_message(&Reply::Failed { reason: error.to_string() }))
 }
 
 fn answer(
