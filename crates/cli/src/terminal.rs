@@ -69,7 +69,7 @@ pub(crate) fn print(text: &str) -> Result<(), Error> {
 /// Writes text and a line break over the `before` lines that stand above the cursor.
 ///
 /// # Errors
-/// As [`print`].
+/// As [`print()`].
 pub(crate) fn print_over(text: &str, before: usize) -> Result<(), Error> {
     let up = if before > 0 { format!("\x1b[{before}A\r") } else { String::new() };
     print(&format!("{up}\x1b[J{text}"))

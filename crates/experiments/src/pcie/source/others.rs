@@ -74,7 +74,7 @@ const ROWS: [Row; 2] = [
     },
 ];
 
-/// A unit of [`ROWS`], opened.
+/// A unit of `ROWS`, opened.
 pub struct Other {
     row: &'static Row,
     about: About,
