@@ -14,7 +14,7 @@ pub(super) enum Spec {
     /// A virtual machine's card, from the hypervisor's side.
     Vhost { path: PathBuf, is_server: bool, copy: String },
     /// The same card, from the machine's side.
-    Virtio { path: PathBuf, is_server: bool },
+    Virtio { path: PathBuf, is_server: bool, is_packed: bool },
 }
 
 /// The sizes of a generator's packets.
@@ -63,7 +63,11 @@ impl Spec {
                     .take("copy", |text| Some(text.to_owned()))?
                     .unwrap_or_else(|| "haul".to_owned()),
             },
-            "virtio" => Self::Virtio { path: options.path()?, is_server: options.flag("server")? },
+            "virtio" => Self::Virtio {
+                path: options.path()?,
+                is_server: options.flag("server")?,
+                is_packed: options.flag("packed")?,
+            },
             _ => {
                 return Err(format!(
                     "no port is {kind:?}; the ports are gen, sink, null, vhost and virtio"
@@ -173,7 +177,14 @@ mod tests {
                 "vhost:path=/run/vm.sock,server,copy=libc",
                 Spec::Vhost { path: "/run/vm.sock".into(), is_server: true, copy: "libc".into() },
             ),
-            ("virtio:path=a b", Spec::Virtio { path: "a b".into(), is_server: false }),
+            (
+                "virtio:path=a b",
+                Spec::Virtio { path: "a b".into(), is_server: false, is_packed: false },
+            ),
+            (
+                "virtio:path=a,packed",
+                Spec::Virtio { path: "a".into(), is_server: false, is_packed: true },
+            ),
         ] {
             assert_eq!(Spec::parse(text), Ok(spec), "{text}");
         }
