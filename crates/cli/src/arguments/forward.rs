@@ -17,6 +17,7 @@ use haul_model::Sizes;
     after_help = "Example:\n  haul forward --port gen:size=64,rate=1M --port sink --for 5s\n  \
     haul forward --port gen:size=imix --port vhost:path=/tmp/vm.sock,server --mode mac\n  \
     haul forward --port virtio:path=/tmp/vm.sock --port sink --for 5s --json\n  \
+    haul forward --port pcap:in=trace.pcap --port vhost:path=/tmp/vm.sock\n  \
     haul forward pvp\n\n\
     Ports, each with its options behind a colon, comma between:\n  \
     gen      makes numbered packets, and looks at those that come back: size=64 (or imix, or\n           \
@@ -25,7 +26,9 @@ use haul_model::Sizes;
     null     takes packets; with size=64 gives some too, with no content\n  \
     vhost    a virtual machine's card, as its hypervisor has it: path=SOCKET, server, copy=haul\n           \
     (or libc, none, or a kernel of `haul copy list`)\n  \
-    virtio   the same card, as the virtual machine has it: path=SOCKET, server"
+    virtio   the same card, as the virtual machine has it: path=SOCKET, server\n  \
+    pcap     packets of a capture, and into one: in=FILE, loop=N times (loop: no end), rate=1M or\n           \
+    timed (as they were captured; else as fast as they go), out=FILE (.pcap or .pcapng)"
 )]
 pub(crate) struct Forward {
     #[command(subcommand)]

@@ -26,6 +26,7 @@
 //! - `contract`: what every port does;
 //! - `null`: packets that come from nowhere and go nowhere;
 //! - `clock`: time in packets and in workers;
+//! - `pcap`: captures that are read and written;
 //! - `nic`: a modelled NIC, which counts what would cross PCIe;
 //! - `traffic`: packets that are made and looked at here: generator and sink;
 //! - `run`: a worker that forwards between two ports;
@@ -43,6 +44,7 @@ mod error;
 mod messages;
 mod nic;
 mod null;
+mod pcap;
 mod pool;
 mod ring;
 mod run;
@@ -57,6 +59,7 @@ pub use counters::{Counters, Direction, DropReason};
 pub use error::Error;
 pub use nic::{Nic, NicSettings, Time};
 pub use null::Null;
+pub use pcap::{Pcap, PcapSettings, Replay};
 pub use pool::{
     BURST_MAX, Burst, HEADROOM_BYTES, PACKET_BYTES_MAX, Packet, Pool, ROOM_BYTES, Segment,
 };

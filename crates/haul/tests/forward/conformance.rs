@@ -4,12 +4,12 @@ use std::time::Instant;
 
 use haul::forward::{
     BURST_MAX, Burst, Counters, Direction, Generator, Link, Mode, Nic, NicSettings, Null,
-    PACKET_BYTES_MAX, Pool, Port, Running, Sink, Traffic,
+    PACKET_BYTES_MAX, Pcap, PcapSettings, Pool, Port, Running, Sink, Traffic,
 };
 use haul_model::pcie::Setup;
 use tempfile::TempDir;
 
-use crate::support::{LONG, folder, guest, settings, socket, vhost, virtio, wait};
+use crate::support::{LONG, capture, folder, guest, settings, socket, vhost, virtio, wait};
 
 /// A port and all that has to live with it.
 struct Subject {
@@ -31,6 +31,23 @@ fn subjects() -> Vec<(&'static str, Make)> {
         ("null source", || alone(Null::source("port", 64))),
         ("generator", || alone(Generator::new("port", &Traffic::default()).unwrap())),
         ("sink", || alone(Sink::new("port"))),
+        ("pcap", || {
+            let folder = folder();
+            let file = folder.path().join("in.pcap");
+            std::fs::write(&file, capture()).unwrap();
+            let output = Some(folder.path().join("out.pcap"));
+            let settings = PcapSettings { input: Some(file), output, ..PcapSettings::default() };
+            let port = Box::new(Pcap::open("port", &settings).unwrap());
+            Subject { port, _other: None, _folder: Some(folder) }
+        }),
+        ("pcap that is read", || {
+            let folder = folder();
+            let file = folder.path().join("in.pcap");
+            std::fs::write(&file, capture()).unwrap();
+            let settings = PcapSettings { input: Some(file), ..PcapSettings::default() };
+            let port = Box::new(Pcap::open("port", &settings).unwrap());
+            Subject { port, _other: None, _folder: Some(folder) }
+        }),
         ("nic", || {
             let nic: &haul_model::pcie::Nic = "ice".parse().unwrap();
             let setup = Setup { ring: 256, ..Setup::of(*nic, "gen3x8".parse().unwrap()) };

@@ -1,8 +1,8 @@
 //! From what a person named to the port.
 
 use haul::forward::{
-    Copy, Generator, Null, PACKET_BYTES_MAX, Pace, Port, Role, Sink, Sizes, Traffic, Vhost,
-    VhostSettings, Virtio, VirtioSettings, Watch,
+    Copy, Generator, Null, PACKET_BYTES_MAX, Pace, Pcap, PcapSettings, Port, Role, Sink, Sizes,
+    Traffic, Vhost, VhostSettings, Virtio, VirtioSettings, Watch,
 };
 
 use super::spec::{self, Spec};
@@ -57,6 +57,11 @@ pub(super) fn open(spec: &Spec, name: &str) -> Result<Opened, Error> {
         Spec::Virtio { path, is_server } => {
             let role = role(*is_server);
             Opened::of(Virtio::open(name, &VirtioSettings { role, ..VirtioSettings::new(path) })?)
+        }
+        Spec::Pcap { input, output, passes, replay } => {
+            let (input, output, passes) = (input.clone(), output.clone(), *passes);
+            let settings = PcapSettings { input, passes, replay: *replay, output };
+            Opened::of(Pcap::open(name, &settings)?)
         }
         Spec::Null { size_bytes: 0 } => Opened::of(Null::new(name)),
         Spec::Null { size_bytes } if *size_bytes <= PACKET_BYTES_MAX => {

@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use haul::forward::Replay;
+
 /// What was asked for.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Spec {
@@ -15,6 +17,8 @@ pub(super) enum Spec {
     Vhost { path: PathBuf, is_server: bool, copy: String },
     /// The same card, from the machine's side.
     Virtio { path: PathBuf, is_server: bool },
+    /// Packets of a capture, so many times (`None`: no end), and into one.
+    Pcap { input: Option<PathBuf>, output: Option<PathBuf>, passes: Option<u64>, replay: Replay },
 }
 
 /// The sizes of a generator's packets.
@@ -31,6 +35,9 @@ struct Options<'a> {
     kind: &'a str,
     left: Vec<(&'a str, Option<&'a str>)>,
 }
+
+/// The ports that there are.
+const PORTS: &str = "gen, sink, null, vhost, virtio and pcap";
 
 impl Spec {
     /// # Errors
@@ -64,11 +71,8 @@ impl Spec {
                     .unwrap_or_else(|| "haul".to_owned()),
             },
             "virtio" => Self::Virtio { path: options.path()?, is_server: options.flag("server")? },
-            _ => {
-                return Err(format!(
-                    "no port is {kind:?}; the ports are gen, sink, null, vhost and virtio"
-                ));
-            }
+            "pcap" => options.pcap()?,
+            _ => return Err(format!("no port is {kind:?}; the ports are {PORTS}")),
         };
         options.end().map(|()| spec)
     }
@@ -81,6 +85,7 @@ impl Spec {
             Self::Null { .. } => "null",
             Self::Vhost { .. } => "vhost",
             Self::Virtio { .. } => "virtio",
+            Self::Pcap { .. } => "pcap",
         }
     }
 }
@@ -112,8 +117,31 @@ impl Options<'_> {
         }
     }
 
+    /// Captures to read, write or both.
+    fn pcap(&mut self) -> Result<Spec, String> {
+        let (input, output) = (self.take("in", file)?, self.take("out", file)?);
+        if input.is_none() && output.is_none() {
+            return Err("pcap wants a file: pcap:in=FILE, pcap:out=FILE or both".to_owned());
+        }
+        let rate = self.take("rate", rate)?;
+        let replay = match (rate, self.flag("timed")?) {
+            (Some(_), true) => return Err("pcap has rate or timed, not both".to_owned()),
+            (Some(rate), false) => Replay::Rate(rate),
+            (None, true) => Replay::Recorded,
+            (None, false) => Replay::Free,
+        };
+        let passes = match self.left.contains(&("loop", None)) {
+            true => self.flag("loop").map(|_| None)?,
+            false => Some(self.take("loop", whole)?.unwrap_or(1)),
+        };
+        if input.is_none() && (passes != Some(1) || replay != Replay::Free) {
+            return Err("pcap:loop, rate and timed are of a file that is read: in=FILE".to_owned());
+        }
+        Ok(Spec::Pcap { input, output, passes, replay })
+    }
+
     fn path(&mut self) -> Result<PathBuf, String> {
-        let path = self.take("path", |text| (!text.is_empty()).then(|| PathBuf::from(text)))?;
+        let path = self.take("path", file)?;
         path.ok_or_else(|| format!("{} wants a socket: {}:path=SOCKET", self.kind, self.kind))
     }
 
@@ -126,6 +154,10 @@ impl Options<'_> {
             )),
         }
     }
+}
+
+fn file(text: &str) -> Option<PathBuf> {
+    (!text.is_empty()).then(|| PathBuf::from(text))
 }
 
 fn sizes(text: &str) -> Option<Sizes> {
@@ -159,6 +191,10 @@ mod tests {
     #[test]
     fn ports_are_read() {
         let generator = |sizes, rate, count, flows| Spec::Gen { sizes, rate, count, flows };
+        let pcap = |input: Option<&str>, output: Option<&str>, passes, replay| {
+            let (input, output) = (input.map(PathBuf::from), output.map(PathBuf::from));
+            Spec::Pcap { input, output, passes, replay }
+        };
         for (text, spec) in [
             ("gen", generator(Sizes::Fixed(64), None, None, 1)),
             ("gen:size=imix,rate=1.5M", generator(Sizes::Imix, Some(1.5e6), None, 1)),
@@ -174,6 +210,11 @@ mod tests {
                 Spec::Vhost { path: "/run/vm.sock".into(), is_server: true, copy: "libc".into() },
             ),
             ("virtio:path=a b", Spec::Virtio { path: "a b".into(), is_server: false }),
+            ("pcap:in=a", pcap(Some("a"), None, Some(1), Replay::Free)),
+            ("pcap:loop,out=b,in=a", pcap(Some("a"), Some("b"), None, Replay::Free)),
+            ("pcap:in=a,loop=7,rate=2k", pcap(Some("a"), None, Some(7), Replay::Rate(2e3))),
+            ("pcap:in=a,timed", pcap(Some("a"), None, Some(1), Replay::Recorded)),
+            ("pcap:out=b", pcap(None, Some("b"), Some(1), Replay::Free)),
         ] {
             assert_eq!(Spec::parse(text), Ok(spec), "{text}");
         }
@@ -195,6 +236,13 @@ mod tests {
             ("vhost:path=", "not possible"),
             ("vhost:path=s,server=yes", "takes no value"),
             ("virtio:path=s,servers", "no option \"servers\""),
+            ("pcap", "pcap wants a file"),
+            ("pcap:in=", "not possible"),
+            ("pcap:in=a,rate=1k,timed", "not both"),
+            ("pcap:out=a,loop", "are of a file that is read"),
+            ("pcap:out=a,timed", "are of a file that is read"),
+            ("pcap:in=a,loop=0", "pcap:loop=0 is not possible"),
+            ("pcap:in=a,loop,loop=2", "no option \"loop\""),
         ] {
             let message = Spec::parse(text).unwrap_err();
             assert!(message.contains(holds), "{text}: {message}");
