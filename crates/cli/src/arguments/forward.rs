@@ -28,7 +28,9 @@ use haul_model::Sizes;
     (or libc, none, or a kernel of `haul copy list`)\n  \
     virtio   the same card, as the virtual machine has it: path=SOCKET, server\n  \
     pcap     packets of a capture, and into one: in=FILE, loop=N times (loop: no end), rate=1M or\n           \
-    timed (as they were captured; else as fast as they go), out=FILE (.pcap or .pcapng)"
+    timed (as they were captured; else as fast as they go), out=FILE (.pcap or .pcapng)\n  \
+    afpacket an interface, beside the kernel's own network: interface=NAME\n  \
+    afxdp    a queue of an interface, before the kernel's network: interface=NAME, queue=N"
 )]
 pub(crate) struct Forward {
     #[command(subcommand)]

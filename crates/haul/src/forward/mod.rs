@@ -27,6 +27,9 @@
 //! - `null`: packets that come from nowhere and go nowhere;
 //! - `clock`: time in packets and in workers;
 //! - `pcap`: captures that are read and written;
+//! - `interface`: network interfaces of this machine;
+//! - `afpacket`: one of them, by a socket of packets;
+//! - `afxdp`: one of them, by a socket of XDP;
 //! - `nic`: a modelled NIC, which counts what would cross PCIe;
 //! - `traffic`: packets that are made and looked at here: generator and sink;
 //! - `run`: a worker that forwards between two ports;
@@ -36,11 +39,14 @@
 //! - `vhost`: a virtual machine's device, from the host's side;
 //! - `virtio`: the same, from the guest's.
 
+mod afpacket;
+mod afxdp;
 mod clock;
 mod contract;
 mod copy;
 mod counters;
 mod error;
+mod interface;
 mod messages;
 mod nic;
 mod null;
@@ -53,6 +59,8 @@ mod user_socket;
 mod vhost;
 mod virtio;
 
+pub use afpacket::AfPacket;
+pub use afxdp::AfXdp;
 pub use contract::{Agreement, Link, Port};
 pub use copy::{Copier, Copy, Part};
 pub use counters::{Counters, Direction, DropReason};

@@ -19,6 +19,10 @@ pub(super) enum Spec {
     Virtio { path: PathBuf, is_server: bool },
     /// Packets of a capture, so many times (`None`: no end), and into one.
     Pcap { input: Option<PathBuf>, output: Option<PathBuf>, passes: Option<u64>, replay: Replay },
+    /// An interface of the kernel's, by a socket of packets.
+    AfPacket { interface: String },
+    /// A queue of one, by a socket of XDP.
+    AfXdp { interface: String, queue: u32 },
 }
 
 /// The sizes of a generator's packets.
@@ -37,7 +41,7 @@ struct Options<'a> {
 }
 
 /// The ports that there are.
-const PORTS: &str = "gen, sink, null, vhost, virtio and pcap";
+const PORTS: &str = "gen, sink, null, vhost, virtio, pcap, afpacket and afxdp";
 
 impl Spec {
     /// # Errors
@@ -72,6 +76,11 @@ impl Spec {
             },
             "virtio" => Self::Virtio { path: options.path()?, is_server: options.flag("server")? },
             "pcap" => options.pcap()?,
+            "afpacket" => Self::AfPacket { interface: options.interface()? },
+            "afxdp" => Self::AfXdp {
+                interface: options.interface()?,
+                queue: options.take("queue", |text| text.parse().ok())?.unwrap_or(0),
+            },
             _ => return Err(format!("no port is {kind:?}; the ports are {PORTS}")),
         };
         options.end().map(|()| spec)
@@ -86,6 +95,8 @@ impl Spec {
             Self::Vhost { .. } => "vhost",
             Self::Virtio { .. } => "virtio",
             Self::Pcap { .. } => "pcap",
+            Self::AfPacket { .. } => "afpacket",
+            Self::AfXdp { .. } => "afxdp",
         }
     }
 }
@@ -138,6 +149,12 @@ impl Options<'_> {
             return Err("pcap:loop, rate and timed are of a file that is read: in=FILE".to_owned());
         }
         Ok(Spec::Pcap { input, output, passes, replay })
+    }
+
+    fn interface(&mut self) -> Result<String, String> {
+        let kind = self.kind;
+        let name = self.take("interface", |text| (!text.is_empty()).then(|| text.to_owned()))?;
+        name.ok_or_else(|| format!("{kind} wants an interface: {kind}:interface=NAME"))
     }
 
     fn path(&mut self) -> Result<PathBuf, String> {
@@ -210,6 +227,9 @@ mod tests {
                 Spec::Vhost { path: "/run/vm.sock".into(), is_server: true, copy: "libc".into() },
             ),
             ("virtio:path=a b", Spec::Virtio { path: "a b".into(), is_server: false }),
+            ("afpacket:interface=eth0", Spec::AfPacket { interface: "eth0".into() }),
+            ("afxdp:interface=e", Spec::AfXdp { interface: "e".into(), queue: 0 }),
+            ("afxdp:queue=3,interface=e", Spec::AfXdp { interface: "e".into(), queue: 3 }),
             ("pcap:in=a", pcap(Some("a"), None, Some(1), Replay::Free)),
             ("pcap:loop,out=b,in=a", pcap(Some("a"), Some("b"), None, Replay::Free)),
             ("pcap:in=a,loop=7,rate=2k", pcap(Some("a"), None, Some(7), Replay::Rate(2e3))),
@@ -236,6 +256,10 @@ mod tests {
             ("vhost:path=", "not possible"),
             ("vhost:path=s,server=yes", "takes no value"),
             ("virtio:path=s,servers", "no option \"servers\""),
+            ("afpacket", "afpacket wants an interface"),
+            ("afpacket:interface=a,queue=1", "no option \"queue\""),
+            ("afxdp:interface=", "not possible"),
+            ("afxdp:interface=a,queue=-1", "not possible"),
             ("pcap", "pcap wants a file"),
             ("pcap:in=", "not possible"),
             ("pcap:in=a,rate=1k,timed", "not both"),
