@@ -1,5 +1,6 @@
 //! The command line of `haul forward`.
 
+use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -54,10 +55,13 @@ pub(crate) struct Between {
     /// A port, twice; see below
     #[arg(long, value_name = "PORT", required = true)]
     pub(crate) port: Vec<String>,
-    /// What is done with each packet: io (nothing), mac (new addresses) or macswap (addresses
-    /// swapped)
-    #[arg(long, value_name = "MODE", default_value = "io", value_parser = ["io", "mac", "macswap"])]
+    /// What is done with each packet: io (nothing), mac (new addresses), macswap (addresses
+    /// swapped) or echo (who asks for --address, by ARP or ping, is answered; nothing with others)
+    #[arg(long, value_name = "MODE", default_value = "io", value_parser = ["io", "mac", "macswap", "echo"])]
     pub(crate) mode: String,
+    /// The address that --mode echo answers for
+    #[arg(long, value_name = "IPV4", required_if_eq("mode", "echo"))]
+    pub(crate) address: Option<Ipv4Addr>,
     /// How long [default: until Ctrl-C, or until the ports have nothing more]
     #[arg(long = "for", value_name = "TIME", value_parser = time)]
     pub(crate) time: Option<Duration>,
