@@ -18,6 +18,7 @@
 //! - [`file`](mod@file): a whole record file as text;
 //! - [`trace`]: a recorded history of allocations, to the byte;
 //! - [`picture`]: what a page of a heap holds, as text;
+//! - [`capture`]: the headers of a capture of packets;
 //! - [`pcie`]: what a packet workload moves across PCIe.
 #![forbid(unsafe_code)]
 
@@ -34,6 +35,8 @@ pub mod file;
 pub mod trace;
 
 pub mod picture;
+
+pub mod capture;
 
 pub mod pcie;
 

@@ -1,5 +1,6 @@
 //! The command line of `haul forward`.
 
+use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -17,6 +18,7 @@ use haul_model::Sizes;
     after_help = "Example:\n  haul forward --port gen:size=64,rate=1M --port sink --for 5s\n  \
     haul forward --port gen:size=imix --port vhost:path=/tmp/vm.sock,server --mode mac\n  \
     haul forward --port virtio:path=/tmp/vm.sock --port sink --for 5s --json\n  \
+    haul forward --port pcap:in=trace.pcap --port vhost:path=/tmp/vm.sock\n  \
     haul forward pvp\n\n\
     Ports, each with its options behind a colon, comma between:\n  \
     gen      makes numbered packets, and looks at those that come back: size=64 (or imix, or\n           \
@@ -25,7 +27,11 @@ use haul_model::Sizes;
     null     takes packets; with size=64 gives some too, with no content\n  \
     vhost    a virtual machine's card, as its hypervisor has it: path=SOCKET, server, copy=haul\n           \
     (or libc, none, or a kernel of `haul copy list`)\n  \
-    virtio   the same card, as the virtual machine has it: path=SOCKET, server"
+    virtio   the same card, as the virtual machine has it: path=SOCKET, server\n  \
+    pcap     packets of a capture, and into one: in=FILE, loop=N times (loop: no end), rate=1M or\n           \
+    timed (as they were captured; else as fast as they go), out=FILE (.pcap or .pcapng)\n  \
+    afpacket an interface, beside the kernel's own network: interface=NAME\n  \
+    afxdp    a queue of an interface, before the kernel's network: interface=NAME, queue=N"
 )]
 pub(crate) struct Forward {
     #[command(subcommand)]
@@ -49,10 +55,13 @@ pub(crate) struct Between {
     /// A port, twice; see below
     #[arg(long, value_name = "PORT", required = true)]
     pub(crate) port: Vec<String>,
-    /// What is done with each packet: io (nothing), mac (new addresses) or macswap (addresses
-    /// swapped)
-    #[arg(long, value_name = "MODE", default_value = "io", value_parser = ["io", "mac", "macswap"])]
+    /// What is done with each packet: io (nothing), mac (new addresses), macswap (addresses
+    /// swapped) or echo (who asks for --address, by ARP or ping, is answered; nothing with others)
+    #[arg(long, value_name = "MODE", default_value = "io", value_parser = ["io", "mac", "macswap", "echo"])]
     pub(crate) mode: String,
+    /// The address that --mode echo answers for
+    #[arg(long, value_name = "IPV4", required_if_eq("mode", "echo"))]
+    pub(crate) address: Option<Ipv4Addr>,
     /// How long [default: until Ctrl-C, or until the ports have nothing more]
     #[arg(long = "for", value_name = "TIME", value_parser = time)]
     pub(crate) time: Option<Duration>,

@@ -43,6 +43,10 @@ const COMMANDS: &[(&str, Shown)] = &[
     ),
     ("haul forward --port gen --port vhost", Elsewhere("forward.rs, both ends")),
     ("haul forward --port virtio", Elsewhere("forward.rs, both ends")),
+    ("haul forward --port gen:count=1000 --port pcap:out=made", Run("", "pcap0")),
+    ("haul forward --port pcap:in=made.pcapng,loop=100", Run("", "99000 twice")),
+    ("haul forward --port afxdp", Elsewhere("forward_ports.rs, on a pair")),
+    ("haul forward --port afpacket", Elsewhere("forward_ports.rs, on a pair")),
     ("haul forward pvp", Elsewhere("forward.rs, of few restarts")),
     (
         "HAUL_TUNING=haul-survey/haul.toml haul forward pvp",

@@ -10,11 +10,14 @@ mod definition;
 mod doctor;
 mod documents;
 mod forward;
+mod forward_ports;
 mod heap_bench;
 mod heap_record;
 mod heap_replay;
 mod limits;
 mod machine;
+#[path = "../../../haul/tests/forward/network.rs"]
+mod network;
 mod pcie;
 mod pcie_watch;
 mod report;

@@ -24,11 +24,13 @@ pub enum DropReason {
     Refused,
     /// A packet that is not what the port takes: no sequence number where one is expected.
     Foreign,
+    /// Of a capture: only a part of it was kept.
+    Cut,
 }
 
 impl DropReason {
     /// All reasons, in the order of [`Direction::drops`].
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Full,
         Self::NoLink,
         Self::NoBuffer,
@@ -38,6 +40,7 @@ impl DropReason {
         Self::Reset,
         Self::Refused,
         Self::Foreign,
+        Self::Cut,
     ];
 
     /// Its name in records.
@@ -53,6 +56,7 @@ impl DropReason {
             Self::Reset => "reset",
             Self::Refused => "refused",
             Self::Foreign => "foreign",
+            Self::Cut => "cut",
         }
     }
 }

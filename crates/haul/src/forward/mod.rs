@@ -26,6 +26,10 @@
 //! - `contract`: what every port does;
 //! - `null`: packets that come from nowhere and go nowhere;
 //! - `clock`: time in packets and in workers;
+//! - `pcap`: captures that are read and written;
+//! - `interface`: network interfaces of this machine;
+//! - `afpacket`: one of them, by a socket of packets;
+//! - `afxdp`: one of them, by a socket of XDP;
 //! - `nic`: a modelled NIC, which counts what would cross PCIe;
 //! - `traffic`: packets that are made and looked at here: generator and sink;
 //! - `run`: a worker that forwards between two ports;
@@ -35,14 +39,18 @@
 //! - `vhost`: a virtual machine's device, from the host's side;
 //! - `virtio`: the same, from the guest's.
 
+mod afpacket;
+mod afxdp;
 mod clock;
 mod contract;
 mod copy;
 mod counters;
 mod error;
+mod interface;
 mod messages;
 mod nic;
 mod null;
+mod pcap;
 mod pool;
 mod ring;
 mod run;
@@ -51,16 +59,19 @@ mod user_socket;
 mod vhost;
 mod virtio;
 
+pub use afpacket::AfPacket;
+pub use afxdp::AfXdp;
 pub use contract::{Agreement, Link, Port};
 pub use copy::{Copier, Copy, Part};
 pub use counters::{Counters, Direction, DropReason};
 pub use error::Error;
 pub use nic::{Nic, NicSettings, Time};
 pub use null::Null;
+pub use pcap::{Pcap, PcapSettings, Replay};
 pub use pool::{
     BURST_MAX, Burst, HEADROOM_BYTES, PACKET_BYTES_MAX, Packet, Pool, ROOM_BYTES, Segment,
 };
-pub use run::{Mode, Retry, Running, Settings, Snapshot};
+pub use run::{Host, Mode, Retry, Running, Settings, Snapshot};
 pub use traffic::frame::Addresses;
 pub use traffic::generator::{Generator, Pace, Traffic};
 pub use traffic::order::Order;

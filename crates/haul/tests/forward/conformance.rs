@@ -3,13 +3,14 @@
 use std::time::Instant;
 
 use haul::forward::{
-    BURST_MAX, Burst, Counters, Direction, Generator, Link, Mode, Nic, NicSettings, Null,
-    PACKET_BYTES_MAX, Pool, Port, Running, Sink, Traffic,
+    AfPacket, AfXdp, BURST_MAX, Burst, Counters, Direction, Generator, Link, Mode, Nic,
+    NicSettings, Null, PACKET_BYTES_MAX, Pcap, PcapSettings, Pool, Port, Running, Sink, Traffic,
 };
 use haul_model::pcie::Setup;
 use tempfile::TempDir;
 
-use crate::support::{LONG, Layout, folder, guest, settings, socket, vhost, virtio, wait};
+use crate::network::with_pair;
+use crate::support::{LONG, Layout, capture, folder, guest, settings, socket, vhost, virtio, wait};
 
 /// A port and all that has to live with it.
 struct Subject {
@@ -50,6 +51,25 @@ fn subjects() -> Vec<(&'static str, Make)> {
         ("null source", || alone(Null::source("port", 64))),
         ("generator", || alone(Generator::new("port", &Traffic::default()).unwrap())),
         ("sink", || alone(Sink::new("port"))),
+        ("pcap", || {
+            let folder = folder();
+            let file = folder.path().join("in.pcap");
+            std::fs::write(&file, capture()).unwrap();
+            let output = Some(folder.path().join("out.pcap"));
+            let settings = PcapSettings { input: Some(file), output, ..PcapSettings::default() };
+            let port = Box::new(Pcap::open("port", &settings).unwrap());
+            Subject { port, _other: None, _folder: Some(folder) }
+        }),
+        ("pcap that is read", || {
+            let folder = folder();
+            let file = folder.path().join("in.pcap");
+            std::fs::write(&file, capture()).unwrap();
+            let settings = PcapSettings { input: Some(file), ..PcapSettings::default() };
+            let port = Box::new(Pcap::open("port", &settings).unwrap());
+            Subject { port, _other: None, _folder: Some(folder) }
+        }),
+        ("afpacket", || alone(AfPacket::open("port", "haul0").unwrap())),
+        ("afxdp", || alone(AfXdp::open("port", "haul0", 0).unwrap())),
         ("nic", || {
             let nic: &haul_model::pcie::Nic = "ice".parse().unwrap();
             let setup = Setup { ring: 256, ..Setup::of(*nic, "gen3x8".parse().unwrap()) };
@@ -79,21 +99,29 @@ fn subjects() -> Vec<(&'static str, Make)> {
 }
 
 /// Calls `check` with each port, after its link has come up if it has another side.
-fn for_each(mut check: impl FnMut(&str, &mut dyn Port, &mut Pool)) {
+fn for_each(mut check: impl FnMut(&str, &mut dyn Port, &mut Pool) + Send) {
     for (name, make) in subjects() {
-        let mut subject = make();
-        let mut pool = Pool::new(2048).unwrap();
-        let port = &mut *subject.port;
-        if subject._other.is_some() {
-            wait("a link", || {
-                port.service(&mut pool).unwrap();
-                port.link() == Link::Up
-            });
+        if name.starts_with("af") {
+            with_pair(name, || for_one(name, make, &mut check));
+        } else {
+            for_one(name, make, &mut check);
         }
-        check(name, port, &mut pool);
-        port.stop(&mut pool);
-        assert_eq!(pool.available(), pool.size(), "{name}: packets that did not come back");
     }
+}
+
+fn for_one(name: &str, make: Make, check: &mut dyn FnMut(&str, &mut dyn Port, &mut Pool)) {
+    let mut subject = make();
+    let mut pool = Pool::new(2048).unwrap();
+    let port = &mut *subject.port;
+    if subject._other.is_some() {
+        wait("a link", || {
+            port.service(&mut pool).unwrap();
+            port.link() == Link::Up
+        });
+    }
+    check(name, port, &mut pool);
+    port.stop(&mut pool);
+    assert_eq!(pool.available(), pool.size(), "{name}: packets that did not come back");
 }
 
 fn packets_in(direction: &Direction) -> u64 {

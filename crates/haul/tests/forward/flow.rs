@@ -6,7 +6,7 @@ use haul::forward::{
     Copy, Generator, Link, Mode, Pool, Port, Running, Sink, Sizes, Traffic, Vhost, VhostSettings,
 };
 
-use crate::support::{Layout, folder, guest, settings, socket, vhost, wait};
+use crate::support::{Layout, folder, guest, quick, settings, socket, vhost, wait};
 
 /// Waits until a worker's port has a link.
 fn wait_for_link(running: &Running, port: usize) {
@@ -72,7 +72,7 @@ fn through_a_guest_and_back_nothing_is_lost() {
         let watch = generator.watch();
         let ports: [Box<dyn Port>; 2] = [Box::new(generator), Box::new(vhost)];
         let pool = Pool::new(4096).unwrap();
-        let switch = Running::start("switch", ports, pool, settings(Mode::Io)).unwrap();
+        let switch = Running::start("switch", ports, pool, quick(Mode::Io)).unwrap();
         wait(&format!("{layout:?}, {sizes:?}"), || watch.findings().sum().unique == count);
         let snapshot = switch.stop().unwrap();
         let order = watch.findings().sum();

@@ -1,9 +1,13 @@
 //! The forwarder through its public interface.
 //!
 //! - `support`: ports that are connected, and waiting for what has to happen;
+//! - `network`: pairs of virtual interfaces;
 //! - `conformance`: what holds for every port;
-//! - `flow`: whole flows, in which nothing is lost.
+//! - `flow`: whole flows, in which nothing is lost;
+//! - `interfaces`: ports on interfaces of this machine.
 
 mod conformance;
 mod flow;
+mod interfaces;
+mod network;
 mod support;

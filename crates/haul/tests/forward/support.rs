@@ -40,6 +40,11 @@ pub(crate) fn settings(mode: Mode) -> Settings {
     }
 }
 
+/// The same, for a worker that is stopped when everything has arrived.
+pub(crate) fn quick(mode: Mode) -> Settings {
+    Settings { linger: Duration::from_millis(200), ..settings(mode) }
+}
+
 pub(crate) fn vhost(name: &str, path: &Path) -> Vhost {
     Vhost::open(name, &VhostSettings::new(path)).unwrap().pop().unwrap()
 }
@@ -65,5 +70,16 @@ pub(crate) fn virtio(name: &str, path: &Path, layout: Layout) -> Virtio {
 pub(crate) fn guest(path: &Path, layout: Layout) -> Running {
     let port = Box::new(virtio("guest", path, layout));
     let pool = Pool::new(2048).unwrap();
-    Running::start("guest", [port as Box<dyn Port>], pool, settings(Mode::MacSwap)).unwrap()
+    Running::start("guest", [port as Box<dyn Port>], pool, quick(Mode::MacSwap)).unwrap()
+}
+
+/// A pcap file of packets from 60 to 1,514 B.
+pub(crate) fn capture() -> Vec<u8> {
+    let header = [0xa1b2_c3d4, 0x0004_0002, 0, 0, 65_535, 1].into_iter();
+    let mut file: Vec<u8> = header.flat_map(u32::to_le_bytes).collect();
+    for length in (60..=1514).step_by(101) {
+        file.extend([0, 0, length, length].into_iter().flat_map(u32::to_le_bytes));
+        file.resize(file.len() + length as usize, 0x5a);
+    }
+    file
 }

@@ -1,31 +1,14 @@
-//! The sizes of a capture's packets: pcap and pcapng, read as a stream.
+//! The sizes of a capture's packets, read as a stream.
 //!
-//! Nothing in the file is believed: lengths are bounded before they are used, packets' bytes are
-//! skipped and never kept, and memory does not grow with the file. Sizes are the original ones, not
-//! what was kept of each packet. Sources: draft-ietf-opsawg-pcap, draft-ietf-opsawg-pcapng.
+//! Packets' bytes are skipped and never kept, and memory does not grow with the file. Sizes are the
+//! original ones, not what was kept of each packet. How headers are read, and that nothing in them
+//! is believed, is [`crate::capture`].
 
 use std::collections::BTreeMap;
 
 use super::error::PcieError;
 use super::workload::{Packets, SIZE_BYTES_MAX};
-
-/// More bytes of one packet than any capture keeps: `MAXIMUM_SNAPLEN` of libpcap for the largest
-/// link type that it knows.
-const KEPT_MAX: u64 = 128 << 20;
-/// More bytes of a block without packets than writers write.
-const BLOCK_MAX: u64 = 128 << 20;
-/// The longest header that is looked at whole: of a block with a packet.
-const HEADER_MAX: usize = 28;
-/// More interfaces than a capture has; keeps a hostile one from growing a list.
-const INTERFACES_MAX: usize = 4096;
-
-const SECTION: u32 = 0x0a0d_0d0a;
-const INTERFACE: u32 = 1;
-const PACKET: u32 = 2;
-const SIMPLE_PACKET: u32 = 3;
-const ENHANCED_PACKET: u32 = 6;
-/// A link type of frames that begin with an Ethernet header.
-const ETHERNET: u32 = 1;
+use crate::capture::{Header, Headers};
 
 /// What is being read of a capture. Fed in pieces of any length:
 ///
@@ -43,20 +26,15 @@ const ETHERNET: u32 = 1;
 /// assert_eq!(packets.sizes(), [(60, 1)]);
 /// assert!(notes.is_empty());
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Capture {
-    format: Format,
-    is_big_endian: bool,
+    headers: Headers,
     /// Bytes of a header that is not complete yet.
     head: Vec<u8>,
-    /// How many bytes this header has.
-    wanted: usize,
     /// Bytes to skip before the next header.
     skip: u64,
     /// Where in the file the next byte is.
     at: u64,
-    /// The link type of each interface of this section.
-    interfaces: Vec<u32>,
     sizes: BTreeMap<u32, u64>,
     packets: u64,
     empty: u64,
@@ -64,44 +42,13 @@ pub struct Capture {
     foreign: u64,
     /// A packet that counts when it is whole: its size, and whether its link is Ethernet.
     pending: Option<(u32, bool)>,
-    /// The length that has to stand at the end of this block.
-    trailer: Option<u32>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Format {
-    Unknown,
-    /// With so many bytes of header a packet.
-    Pcap(usize),
-    Pcapng,
-}
-
-impl Default for Capture {
-    fn default() -> Self {
-        Self::new()
-    }
 }
 
 impl Capture {
     /// Nothing read yet.
     #[must_use]
     pub fn new() -> Self {
-        Self {
-            format: Format::Unknown,
-            is_big_endian: false,
-            head: Vec::with_capacity(HEADER_MAX),
-            wanted: 24,
-            skip: 0,
-            at: 0,
-            interfaces: Vec::new(),
-            sizes: BTreeMap::new(),
-            packets: 0,
-            empty: 0,
-            giant: 0,
-            foreign: 0,
-            pending: None,
-            trailer: None,
-        }
+        Self::default()
     }
 
     /// The next bytes of the file.
@@ -118,11 +65,11 @@ impl Capture {
                 return Ok(());
             }
             self.packet_is_whole();
-            let more = (self.wanted - self.head.len()).min(bytes.len());
+            let more = (self.headers.wanted() - self.head.len()).min(bytes.len());
             self.head.extend_from_slice(&bytes[..more]);
             self.at += more as u64;
             bytes = &bytes[more..];
-            if self.head.len() == self.wanted {
+            if self.head.len() == self.headers.wanted() {
                 self.header()?;
             }
         }
@@ -137,11 +84,11 @@ impl Capture {
     /// # Errors
     /// [`PcieError::Capture`] where no packet of it counts.
     pub fn finish(self) -> Result<(Packets, Vec<String>), PcieError> {
-        if self.format == Format::Unknown {
+        if !self.headers.has_begun() {
             return Err(self.refused("it ends before its header does"));
         }
         let mut notes = Vec::new();
-        if self.skip > 0 || !self.head.is_empty() || self.trailer.is_some() {
+        if self.skip > 0 || !self.head.is_empty() || self.headers.is_in_block() {
             notes.push(format!(
                 "the capture ends within a packet, at byte {}: the {} whole ones before it count",
                 self.at, self.packets
@@ -168,138 +115,22 @@ impl Capture {
     }
 
     fn header(&mut self) -> Result<(), PcieError> {
-        if let Some(length) = self.trailer.take() {
-            if self.number(0) != length {
-                return Err(self.refused("a block's two lengths differ"));
+        match self.headers.read(&self.head).map_err(|reason| self.refused(reason))? {
+            Header::Longer => return Ok(()),
+            Header::Packet(packet) => {
+                self.pending = Some((packet.original, packet.is_ethernet));
+                self.skip = packet.skip;
             }
-            self.count();
-            self.next(8, 0);
-            return Ok(());
+            Header::Other { skip } => self.skip = skip,
+            Header::End => self.count(),
         }
-        match self.format {
-            Format::Unknown => self.file_header(),
-            Format::Pcap(_) => self.pcap_packet(),
-            Format::Pcapng => self.block(),
-        }
-    }
-
-    fn file_header(&mut self) -> Result<(), PcieError> {
-        let magic = self.number(0);
-        if magic == SECTION {
-            // Such a file begins with a block, whose header is as long.
-            self.format = Format::Pcapng;
-            return self.block();
-        }
-        // Microseconds, nanoseconds, and the form with 8 B more a packet.
-        let record = |magic| match magic {
-            0xa1b2_c3d4 | 0xa1b2_3c4d => Some(16),
-            0xa1b2_cd34 => Some(24),
-            _ => None,
-        };
-        self.is_big_endian = record(magic.swap_bytes()).is_some();
-        let found = record(magic).or_else(|| record(magic.swap_bytes()));
-        let Some(bytes) = found else {
-            let is_gzip = self.head.starts_with(&[0x1f, 0x8b]);
-            return Err(self.refused(match is_gzip {
-                true => "it is compressed: unpack it first, by gzip -d",
-                false => "it begins like no pcap or pcapng file",
-            }));
-        };
-        self.format = Format::Pcap(bytes);
-        // The upper bits say how long the check sequence is, and whether they do.
-        self.interfaces = vec![self.number(20) & 0xffff];
-        self.next(bytes, 0);
-        Ok(())
-    }
-
-    fn pcap_packet(&mut self) -> Result<(), PcieError> {
-        let Format::Pcap(bytes) = self.format else { return Ok(()) };
-        let (kept, original) = (self.number(8), self.number(12));
-        self.packet(0, u64::from(kept), original)?;
-        self.next(bytes, u64::from(kept));
-        Ok(())
-    }
-
-    /// A block, of which the first bytes are there: at least its type and length.
-    fn block(&mut self) -> Result<(), PcieError> {
-        let kind = self.number(0);
-        let header = match kind {
-            SECTION => 24,
-            PACKET | ENHANCED_PACKET => HEADER_MAX,
-            INTERFACE | SIMPLE_PACKET => 12,
-            _ => 8,
-        };
-        if self.head.len() < header {
-            self.wanted = header;
-            return Ok(());
-        }
-        if kind == SECTION {
-            self.section()?;
-        }
-        let length = self.number(4);
-        // Behind the header comes the length once more.
-        let rest = u64::from(length).checked_sub(header as u64 + 4);
-        let Some(rest) = rest.filter(|rest| length.is_multiple_of(4) && *rest <= BLOCK_MAX) else {
-            return Err(self.refused("a block says that it has a length that none can have"));
-        };
-        match kind {
-            INTERFACE => {
-                if self.interfaces.len() == INTERFACES_MAX {
-                    return Err(self.refused("it has more than 4,096 interfaces"));
-                }
-                self.interfaces.push(u32::from(self.short(8)));
-            }
-            SIMPLE_PACKET => {
-                let original = self.number(8);
-                self.packet(0, rest.min(u64::from(original)), original)?;
-            }
-            PACKET | ENHANCED_PACKET => {
-                let interface = match kind {
-                    ENHANCED_PACKET => self.number(8),
-                    _ => u32::from(self.short(8)),
-                };
-                let (kept, original) = (u64::from(self.number(20)), self.number(24));
-                if kept > rest {
-                    return Err(self.refused("a packet is longer than its block"));
-                }
-                self.packet(interface, kept, original)?;
-            }
-            _ => {}
-        }
-        self.next(4, rest);
-        self.trailer = Some(length);
-        Ok(())
-    }
-
-    /// The byte order of all that follows, and no interfaces yet.
-    fn section(&mut self) -> Result<(), PcieError> {
-        self.interfaces.clear();
-        self.is_big_endian = match self.head[8..12] {
-            [0x1a, 0x2b, 0x3c, 0x4d] => true,
-            [0x4d, 0x3c, 0x2b, 0x1a] => false,
-            _ => return Err(self.refused("a section has no byte order")),
-        };
-        Ok(())
-    }
-
-    /// A packet, to be counted when its bytes are there.
-    fn packet(&mut self, interface: u32, kept: u64, original: u32) -> Result<(), PcieError> {
-        if kept > KEPT_MAX {
-            return Err(self.refused("a packet says that more than 128 MiB of it were kept"));
-        }
-        if kept > u64::from(original) {
-            return Err(self.refused("a packet says that more of it was kept than there was"));
-        }
-        let Some(link) = self.interfaces.get(interface as usize) else {
-            return Err(self.refused("a packet is of an interface that it does not describe"));
-        };
-        self.pending = Some((original, *link == ETHERNET));
+        self.head.clear();
         Ok(())
     }
 
     /// All bytes of a packet were there; in a block its end still has to be.
     fn packet_is_whole(&mut self) {
-        if self.format != Format::Pcapng {
+        if !self.headers.is_in_block() {
             self.count();
         }
     }
@@ -317,28 +148,6 @@ impl Capture {
         }
     }
 
-    /// After so many bytes comes a header of so many.
-    fn next(&mut self, wanted: usize, skip: u64) {
-        self.head.clear();
-        (self.wanted, self.skip) = (wanted, skip);
-    }
-
-    fn number(&self, at: usize) -> u32 {
-        let bytes = self.head.get(at..at + 4).and_then(|bytes| bytes.try_into().ok());
-        match self.is_big_endian {
-            true => u32::from_be_bytes(bytes.unwrap_or_default()),
-            false => u32::from_le_bytes(bytes.unwrap_or_default()),
-        }
-    }
-
-    fn short(&self, at: usize) -> u16 {
-        let bytes = self.head.get(at..at + 2).and_then(|bytes| bytes.try_into().ok());
-        match self.is_big_endian {
-            true => u16::from_be_bytes(bytes.unwrap_or_default()),
-            false => u16::from_le_bytes(bytes.unwrap_or_default()),
-        }
-    }
-
     fn refused(&self, reason: &'static str) -> PcieError {
         PcieError::Capture { at: self.at, reason }
     }
@@ -349,6 +158,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::capture::kind::{ENHANCED_PACKET, INTERFACE, PACKET, SECTION, SIMPLE_PACKET};
 
     fn pcap(magic: u32, packets: &[(u32, u32)]) -> Vec<u8> {
         let mut file = Vec::new();

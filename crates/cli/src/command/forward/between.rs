@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use haul::forward::{
-    Addresses, DropReason, Link, Mode, Order, Pace, Pool, Running, Settings, Snapshot, Watch,
+    Addresses, DropReason, Host, Link, Mode, Order, Pace, Pool, Running, Settings, Snapshot, Watch,
 };
 use haul_model::experiment::{key, name};
 use haul_model::{Bytes, Record};
@@ -62,14 +62,20 @@ impl Between {
         let specs: Vec<Spec> = arguments.port.iter().map(parse).collect::<Result<_, _>>()?;
         let count = specs.len();
         let specs = <[Spec; 2]>::try_from(specs).map_err(|_| Error::Ports { count })?;
+        if let Some(address) = arguments.address.filter(|_| arguments.mode != "echo") {
+            let limit = "--mode echo alone answers for one";
+            let (what, value) = ("an address of", address.to_string());
+            return Err(haul::forward::Error::Value { what, value, limit }.into());
+        }
         Ok(Self { arguments, specs, done: None })
     }
 
     fn mode(&self) -> Mode {
         let Addresses { source, target } = Addresses::default();
-        match self.arguments.mode.as_str() {
-            "mac" => Mode::Mac { source: target, target: source },
-            "macswap" => Mode::MacSwap,
+        match (self.arguments.mode.as_str(), self.arguments.address) {
+            ("mac", _) => Mode::Mac { source: target, target: source },
+            ("macswap", _) => Mode::MacSwap,
+            ("echo", Some(ip)) => Mode::Echo(Host { ip, ethernet: target }),
             _ => Mode::Io,
         }
     }

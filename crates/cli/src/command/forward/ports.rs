@@ -1,8 +1,8 @@
 //! From what a person named to the port.
 
 use haul::forward::{
-    Copy, Generator, Null, PACKET_BYTES_MAX, Pace, Port, Role, Sink, Sizes, Traffic, Vhost,
-    VhostSettings, Virtio, VirtioSettings, Watch,
+    AfPacket, AfXdp, Copy, Generator, Null, PACKET_BYTES_MAX, Pace, Pcap, PcapSettings, Port, Role,
+    Sink, Sizes, Traffic, Vhost, VhostSettings, Virtio, VirtioSettings, Watch,
 };
 
 use super::spec::{self, Spec};
@@ -59,6 +59,13 @@ pub(super) fn open(spec: &Spec, name: &str) -> Result<Opened, Error> {
             let settings = VirtioSettings { role, is_packed, ..VirtioSettings::new(path) };
             Opened::of(Virtio::open(name, &settings)?)
         }
+        Spec::Pcap { input, output, passes, replay } => {
+            let (input, output, passes) = (input.clone(), output.clone(), *passes);
+            let settings = PcapSettings { input, passes, replay: *replay, output };
+            Opened::of(Pcap::open(name, &settings)?)
+        }
+        Spec::AfPacket { interface } => Opened::of(AfPacket::open(name, interface)?),
+        Spec::AfXdp { interface, queue } => Opened::of(AfXdp::open(name, interface, *queue)?),
         Spec::Null { size_bytes: 0 } => Opened::of(Null::new(name)),
         Spec::Null { size_bytes } if *size_bytes <= PACKET_BYTES_MAX => {
             Opened::of(Null::source(name, *size_bytes))

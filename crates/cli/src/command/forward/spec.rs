@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use haul::forward::Replay;
+
 /// What was asked for.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Spec {
@@ -15,6 +17,12 @@ pub(super) enum Spec {
     Vhost { path: PathBuf, is_server: bool, copy: String },
     /// The same card, from the machine's side.
     Virtio { path: PathBuf, is_server: bool, is_packed: bool },
+    /// Packets of a capture, so many times (`None`: no end), and into one.
+    Pcap { input: Option<PathBuf>, output: Option<PathBuf>, passes: Option<u64>, replay: Replay },
+    /// An interface of the kernel's, by a socket of packets.
+    AfPacket { interface: String },
+    /// A queue of one, by a socket of XDP.
+    AfXdp { interface: String, queue: u32 },
 }
 
 /// The sizes of a generator's packets.
@@ -31,6 +39,9 @@ struct Options<'a> {
     kind: &'a str,
     left: Vec<(&'a str, Option<&'a str>)>,
 }
+
+/// The ports that there are.
+const PORTS: &str = "gen, sink, null, vhost, virtio, pcap, afpacket and afxdp";
 
 impl Spec {
     /// # Errors
@@ -68,11 +79,13 @@ impl Spec {
                 is_server: options.flag("server")?,
                 is_packed: options.flag("packed")?,
             },
-            _ => {
-                return Err(format!(
-                    "no port is {kind:?}; the ports are gen, sink, null, vhost and virtio"
-                ));
-            }
+            "pcap" => options.pcap()?,
+            "afpacket" => Self::AfPacket { interface: options.interface()? },
+            "afxdp" => Self::AfXdp {
+                interface: options.interface()?,
+                queue: options.take("queue", |text| text.parse().ok())?.unwrap_or(0),
+            },
+            _ => return Err(format!("no port is {kind:?}; the ports are {PORTS}")),
         };
         options.end().map(|()| spec)
     }
@@ -85,6 +98,9 @@ impl Spec {
             Self::Null { .. } => "null",
             Self::Vhost { .. } => "vhost",
             Self::Virtio { .. } => "virtio",
+            Self::Pcap { .. } => "pcap",
+            Self::AfPacket { .. } => "afpacket",
+            Self::AfXdp { .. } => "afxdp",
         }
     }
 }
@@ -116,8 +132,37 @@ impl Options<'_> {
         }
     }
 
+    /// Captures to read, write or both.
+    fn pcap(&mut self) -> Result<Spec, String> {
+        let (input, output) = (self.take("in", file)?, self.take("out", file)?);
+        if input.is_none() && output.is_none() {
+            return Err("pcap wants a file: pcap:in=FILE, pcap:out=FILE or both".to_owned());
+        }
+        let rate = self.take("rate", rate)?;
+        let replay = match (rate, self.flag("timed")?) {
+            (Some(_), true) => return Err("pcap has rate or timed, not both".to_owned()),
+            (Some(rate), false) => Replay::Rate(rate),
+            (None, true) => Replay::Recorded,
+            (None, false) => Replay::Free,
+        };
+        let passes = match self.left.contains(&("loop", None)) {
+            true => self.flag("loop").map(|_| None)?,
+            false => Some(self.take("loop", whole)?.unwrap_or(1)),
+        };
+        if input.is_none() && (passes != Some(1) || replay != Replay::Free) {
+            return Err("pcap:loop, rate and timed are of a file that is read: in=FILE".to_owned());
+        }
+        Ok(Spec::Pcap { input, output, passes, replay })
+    }
+
+    fn interface(&mut self) -> Result<String, String> {
+        let kind = self.kind;
+        let name = self.take("interface", |text| (!text.is_empty()).then(|| text.to_owned()))?;
+        name.ok_or_else(|| format!("{kind} wants an interface: {kind}:interface=NAME"))
+    }
+
     fn path(&mut self) -> Result<PathBuf, String> {
-        let path = self.take("path", |text| (!text.is_empty()).then(|| PathBuf::from(text)))?;
+        let path = self.take("path", file)?;
         path.ok_or_else(|| format!("{} wants a socket: {}:path=SOCKET", self.kind, self.kind))
     }
 
@@ -130,6 +175,10 @@ impl Options<'_> {
             )),
         }
     }
+}
+
+fn file(text: &str) -> Option<PathBuf> {
+    (!text.is_empty()).then(|| PathBuf::from(text))
 }
 
 fn sizes(text: &str) -> Option<Sizes> {
@@ -163,6 +212,10 @@ mod tests {
     #[test]
     fn ports_are_read() {
         let generator = |sizes, rate, count, flows| Spec::Gen { sizes, rate, count, flows };
+        let pcap = |input: Option<&str>, output: Option<&str>, passes, replay| {
+            let (input, output) = (input.map(PathBuf::from), output.map(PathBuf::from));
+            Spec::Pcap { input, output, passes, replay }
+        };
         for (text, spec) in [
             ("gen", generator(Sizes::Fixed(64), None, None, 1)),
             ("gen:size=imix,rate=1.5M", generator(Sizes::Imix, Some(1.5e6), None, 1)),
@@ -185,6 +238,14 @@ mod tests {
                 "virtio:path=a,packed",
                 Spec::Virtio { path: "a".into(), is_server: false, is_packed: true },
             ),
+            ("afpacket:interface=eth0", Spec::AfPacket { interface: "eth0".into() }),
+            ("afxdp:interface=e", Spec::AfXdp { interface: "e".into(), queue: 0 }),
+            ("afxdp:queue=3,interface=e", Spec::AfXdp { interface: "e".into(), queue: 3 }),
+            ("pcap:in=a", pcap(Some("a"), None, Some(1), Replay::Free)),
+            ("pcap:loop,out=b,in=a", pcap(Some("a"), Some("b"), None, Replay::Free)),
+            ("pcap:in=a,loop=7,rate=2k", pcap(Some("a"), None, Some(7), Replay::Rate(2e3))),
+            ("pcap:in=a,timed", pcap(Some("a"), None, Some(1), Replay::Recorded)),
+            ("pcap:out=b", pcap(None, Some("b"), Some(1), Replay::Free)),
         ] {
             assert_eq!(Spec::parse(text), Ok(spec), "{text}");
         }
@@ -206,6 +267,17 @@ mod tests {
             ("vhost:path=", "not possible"),
             ("vhost:path=s,server=yes", "takes no value"),
             ("virtio:path=s,servers", "no option \"servers\""),
+            ("afpacket", "afpacket wants an interface"),
+            ("afpacket:interface=a,queue=1", "no option \"queue\""),
+            ("afxdp:interface=", "not possible"),
+            ("afxdp:interface=a,queue=-1", "not possible"),
+            ("pcap", "pcap wants a file"),
+            ("pcap:in=", "not possible"),
+            ("pcap:in=a,rate=1k,timed", "not both"),
+            ("pcap:out=a,loop", "are of a file that is read"),
+            ("pcap:out=a,timed", "are of a file that is read"),
+            ("pcap:in=a,loop=0", "pcap:loop=0 is not possible"),
+            ("pcap:in=a,loop,loop=2", "no option \"loop\""),
         ] {
             let message = Spec::parse(text).unwrap_err();
             assert!(message.contains(holds), "{text}: {message}");

@@ -3,9 +3,11 @@
 //!
 //! From the bottom up:
 //!
+//! - `echo`: answers of a host;
 //! - `mode`: what is done with a packet;
 //! - `worker`: the loop.
 
+mod echo;
 mod mode;
 mod worker;
 
@@ -19,6 +21,7 @@ use super::counters::Counters;
 use super::error::Error;
 use super::pool::{BURST_MAX, Pool};
 
+pub use echo::Host;
 pub use mode::Mode;
 
 /// What is done with packets that a port has no room for.

@@ -1,6 +1,7 @@
 //! What is done with a packet on its way.
 
 use super::super::pool::{Burst, Packet, Pool};
+use super::echo::Host;
 
 /// What a forwarder does with packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -17,6 +18,9 @@ pub enum Mode {
     },
     /// Swaps the Ethernet addresses, so that packets go back to where they came from.
     MacSwap,
+    /// Answers who asks for a host, by ARP or ICMP echo, through the port that the question came
+    /// from. Everything else goes on as it is; with one port alone, it is dropped.
+    Echo(Host),
 }
 
 /// Bytes of both Ethernet addresses.
@@ -30,15 +34,16 @@ impl Mode {
             Self::Io => "io",
             Self::Mac { .. } => "mac",
             Self::MacSwap => "macswap",
+            Self::Echo(_) => "echo",
         }
     }
 
     /// Does it with each packet of a burst but the first `done`. One that is too short for the
-    /// addresses goes as it is.
+    /// addresses goes as it is. Answers are the worker's, for they go elsewhere.
     #[inline]
     pub(super) fn apply(self, pool: &mut Pool, burst: &Burst, done: usize) {
         match self {
-            Self::Io => {}
+            Self::Io | Self::Echo(_) => {}
             Self::Mac { source, target } => {
                 let mut addresses = [0; ADDRESSES_BYTES];
                 addresses[..6].copy_from_slice(&target);
@@ -81,7 +86,7 @@ mod tests {
             let mut after = [0; 64];
             assert!(pool.read(&whole, 0, &mut after));
             match mode {
-                Mode::Io => assert_eq!(after[..12], bytes[..12]),
+                Mode::Io | Mode::Echo(_) => assert_eq!(after[..12], bytes[..12]),
                 Mode::Mac { .. } => {
                     assert_eq!((&after[..6], &after[6..12]), (&target[..], &source[..]));
                 }

@@ -11,6 +11,8 @@ use super::super::contract::{Link, Port};
 use super::super::counters::DropReason;
 use super::super::error::Error;
 use super::super::pool::{Burst, Pool};
+use super::echo::Host;
+use super::mode::Mode;
 use super::{Retry, Settings, Snapshot};
 
 /// Rounds between two looks at the clock: some 10 us of empty ones.
@@ -139,10 +141,46 @@ impl Worker {
         let came = self.ports[from].rx_burst(&mut self.pool, burst);
         // What waits for room was changed when it came.
         self.settings.mode.apply(&mut self.pool, burst, burst.len() - came);
+        if let Mode::Echo(host) = self.settings.mode
+            && came > 0
+        {
+            self.answer(&host, from, came);
+        }
         if !self.bursts[to].is_empty() {
             self.send(to);
         }
         came
+    }
+
+    /// Of the packets that came last, those that ask something of a host become answers, and go
+    /// back.
+    #[cold]
+    fn answer(&mut self, host: &Host, from: usize, came: usize) {
+        let to = self.ports.len() - 1 - from;
+        let waiting = self.bursts[to].len() - came;
+        for place in 0..waiting + came {
+            let Some(packet) = self.bursts[to].pop() else { break };
+            let is_answer = place >= waiting && host.answer(&mut self.pool, &packet);
+            let (target, reason) = match (is_answer, from == to && place >= waiting) {
+                (true, _) => (from, DropReason::Full),
+                (false, false) => (to, DropReason::Full),
+                // Nobody is there whom it could go to.
+                (false, true) => {
+                    self.ports[from].counters_mut().tx.dropped(DropReason::Foreign, 1);
+                    self.pool.free(packet);
+                    continue;
+                }
+            };
+            if self.bursts[target].room() > 0 {
+                self.bursts[target].push(packet);
+            } else {
+                self.ports[target].counters_mut().tx.dropped(reason, 1);
+                self.pool.free(packet);
+            }
+        }
+        if from != to && !self.bursts[from].is_empty() {
+            self.send(from);
+        }
     }
 
     #[inline]

@@ -1,0 +1,198 @@
+//! `haul forward` with captures and interfaces: what goes in comes out and is counted, what cannot
+//! be is said, and nothing is left behind.
+
+use std::fs;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use haul_model::Record;
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::network::with_pair;
+use crate::{LIMIT, Ran, finish, haul, run};
+
+/// The samples of all records of this metric, port and direction.
+fn counted(records: &[Record], metric: &str, port: &str, direction: &str) -> f64 {
+    let is_it = |record: &&Record| {
+        let is = |key: &str, value: &str| {
+            record.parameters.get(key).and_then(|it| it.as_str()).is_some_and(|own| own == value)
+        };
+        record.metric == metric && is("port", port) && is("direction", direction)
+    };
+    records.iter().filter(is_it).map(|record| record.median().unwrap()).sum()
+}
+
+fn whole(records: &[Record], metric: &str) -> f64 {
+    let of = records.iter().filter(|record| record.metric == metric);
+    of.map(|record| record.median().unwrap()).sum()
+}
+
+fn between(ports: [&str; 2], more: &[&str]) -> Command {
+    let ports = ["forward", "--json", "--port", ports[0], "--port", ports[1]];
+    haul(&[&ports[..], more].concat())
+}
+
+fn forward(ports: [&str; 2], more: &[&str]) -> Ran {
+    run(&mut between(ports, more))
+}
+
+fn start(ports: [&str; 2], more: &[&str]) -> Child {
+    let mut command = between(ports, more);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.spawn().unwrap()
+}
+
+#[test]
+fn a_capture_keeps_every_packet_through_both_formats() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name).display().to_string();
+    let (first, second) = (at("a.pcap"), at("b.pcapng"));
+    let records =
+        forward(["gen:size=60..1514,count=2000", &format!("pcap:out={first}")], &[]).expect(0);
+    let records = records.records();
+    assert_eq!(counted(&records, "packets", "pcap0", "tx"), 2000.0);
+    // Two ports of one kind have names of their own.
+    let ports = [format!("pcap:in={first}"), format!("pcap:out={second}")];
+    let records = forward([&ports[0], &ports[1]], &[]).expect(0).records();
+    assert_eq!(counted(&records, "packets", "pcap0", "rx"), 2000.0);
+    assert_eq!(counted(&records, "packets", "pcap1", "tx"), 2000.0);
+    let batches = records.iter().filter(|record| record.metric == "batches");
+    assert!(batches.clone().count() > 2);
+    for record in batches {
+        for key in ["port", "queue", "direction", "size"] {
+            assert!(record.parameters.contains_key(key), "{record:?}");
+        }
+    }
+    let records = forward([&format!("pcap:in={second},loop=3"), "sink"], &[]).expect(0).records();
+    assert_eq!(counted(&records, "packets", "sink0", "tx"), 6000.0);
+    assert_eq!((whole(&records, "lost"), whole(&records, "duplicates")), (0.0, 4000.0));
+}
+
+#[test]
+fn a_spoiled_capture_is_said_or_counted() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.pcap");
+    let name = path.display().to_string();
+    forward(["gen:size=100,count=100", &format!("pcap:out={name}")], &[]).expect(0);
+    let bytes = fs::read(&path).unwrap();
+    fs::write(&path, &bytes[..bytes.len() - 1]).unwrap();
+    let ran = forward([&format!("pcap:in={name}"), "sink"], &[]).expect(0).says(&["cut 1"]);
+    let records = ran.records();
+    assert_eq!(counted(&records, "packets", "sink0", "tx"), 99.0);
+    assert_eq!(counted(&records, "drops", "pcap0", "rx"), 1.0);
+    let mut lie = bytes.clone();
+    lie[24 + 8..24 + 12].copy_from_slice(&u32::MAX.to_le_bytes());
+    for (bytes, parts) in [
+        (lie, &["at byte 24", "128 MiB"][..]),
+        (b"a text that is no capture at all".to_vec(), &["begins like no pcap"]),
+        (vec![], &["ends before its header"]),
+    ] {
+        fs::write(&path, bytes).unwrap();
+        forward([&format!("pcap:in={name}"), "sink"], &[]).expect(1).says(parts);
+    }
+    let both = format!("pcap:in={name},out={name}");
+    forward([&both, "sink"], &[]).expect(1);
+    forward(["pcap:in=/none/a.pcap", "sink"], &[]).expect(1).says(&["/none/a.pcap"]);
+    forward(["pcap:in=a,rate=2G", "sink"], &[]).expect(2).says(&["1e9"]);
+    let twice = format!("pcap:out={name}");
+    forward([&twice, &twice], &[]).expect(1).says(&["another port writes it"]);
+}
+
+/// A question for 198.18.0.2 by ARP, and one for 198.18.0.3.
+fn questions() -> Vec<u8> {
+    let mut file: Vec<u8> = [0xa1b2_c3d4, 0x0004_0002, 0, 0, 65_535, 1_u32]
+        .into_iter()
+        .flat_map(u32::to_le_bytes)
+        .collect();
+    for target in [2, 3] {
+        let mut frame = vec![0xff; 6];
+        frame.extend([2, 0, 0, 0, 0, 7, 8, 6, 0, 1, 8, 0, 6, 4, 0, 1, 2, 0, 0, 0, 0, 7]);
+        frame.extend([198, 18, 0, 1, 0, 0, 0, 0, 0, 0, 198, 18, 0, target]);
+        frame.resize(60, 0);
+        file.extend([0, 0, 60, 60_u32].into_iter().flat_map(u32::to_le_bytes));
+        file.extend(frame);
+    }
+    file
+}
+
+#[test]
+fn who_asks_for_an_address_is_answered_and_all_else_goes_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    fs::write(at("in.pcap"), questions()).unwrap();
+    let name = |it: &str| at(it).display().to_string();
+    let ports = [
+        format!("pcap:in={},out={}", name("in.pcap"), name("answers.pcap")),
+        format!("pcap:out={}", name("rest.pcap")),
+    ];
+    let echo = ["--mode", "echo", "--address", "198.18.0.2"];
+    let records = forward([&ports[0], &ports[1]], &echo).expect(0).records();
+    assert_eq!(counted(&records, "packets", "pcap0", "tx"), 1.0);
+    assert_eq!(counted(&records, "packets", "pcap1", "tx"), 1.0);
+    // Behind the file's header and the packet's.
+    let answer = &fs::read(at("answers.pcap")).unwrap()[24 + 16..];
+    assert_eq!(answer[..6], [2, 0, 0, 0, 0, 7]);
+    assert_eq!(answer[20..22], [0, 2]);
+    assert_eq!(answer[28..32], [198, 18, 0, 2]);
+    assert_eq!(fs::read(at("rest.pcap")).unwrap()[40..], questions()[24 + 76 + 16..]);
+    forward(["gen", "null"], &["--mode", "echo"]).expect(2).says(&["--address"]);
+    let no_echo = ["--address", "198.18.0.2"];
+    forward(["gen", "null"], &no_echo).expect(2).says(&["--mode echo"]);
+    forward(["gen", "null"], &["--mode", "echo", "--address", "1.2.3"]).expect(2);
+}
+
+/// Whether an interface of this thread's network has a program of XDP.
+fn has_program() -> bool {
+    let output = Command::new("ip").args(["-d", "link"]).output().unwrap();
+    String::from_utf8_lossy(&output.stdout).contains("prog/xdp")
+}
+
+fn wait(what: &str, mut is_so: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !is_so() {
+        assert!(start.elapsed() < LIMIT / 2, "{what}");
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn end(child: &Child, signal: Signal) {
+    let pid = Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
+    kill_process(pid, signal).unwrap();
+}
+
+#[test]
+fn packets_cross_a_pair_of_interfaces_and_nothing_is_left() {
+    with_pair("a command at either end of a pair", || {
+        for (here, there) in [("afxdp", "afpacket"), ("afpacket", "afxdp")] {
+            let ports = [format!("{here}:interface=haul0"), format!("{there}:interface=haul1")];
+            let outside = start([&ports[1], "sink"], &[]);
+            // As much as either ring holds: nobody has to keep up.
+            let mut inside = start(["gen:rate=5k,count=500", &ports[0]], &[]);
+            wait("the generator to end", || inside.try_wait().unwrap().is_some());
+            let inside = finish(inside).expect(0).records();
+            let sent = counted(&inside, "packets", &format!("{here}0"), "tx");
+            let lost = counted(&inside, "drops", &format!("{here}0"), "tx");
+            assert_eq!(sent + lost, 500.0, "{inside:#?}");
+            end(&outside, Signal::INT);
+            let outside = finish(outside).expect(1).records();
+            let came = counted(&outside, "packets", &format!("{there}0"), "rx");
+            assert!(came <= sent, "{came} of {sent}");
+            assert_eq!(counted(&outside, "packets", "sink0", "tx"), came);
+            assert!(!has_program());
+        }
+        // One command, both ends: what is made goes round once.
+        let both = ["afxdp:interface=haul0", "afpacket:interface=haul1"];
+        let killed = start(both, &[]);
+        wait("the program", has_program);
+        end(&killed, Signal::KILL);
+        let _ = finish(killed);
+        wait("the program to go", || !has_program());
+        let records = forward(both, &["--for", "200ms"]).expect(0).records();
+        assert!(counted(&records, "batches", "afxdp0", "rx") > 0.0);
+        assert!(!has_program());
+        let same = ["afxdp:interface=haul0", "afxdp:interface=haul0"];
+        forward(same, &["--for", "1s"]).expect(1).says(&["another program has it"]);
+        forward(["afpacket:interface=haul7", "sink"], &[]).expect(1).says(&["ip link show"]);
+    });
+}

@@ -1,0 +1,263 @@
+//! Packets from a capture, and into one: pcap and pcapng.
+//!
+//! A port reads one file, writes another, or both. What it reads goes through a window of the
+//! file's bytes, from which packets are copied into buffers; what it writes is a system call a
+//! burst, so that what was counted as sent is in the file, whole, even if the process is killed.
+//!
+//! From the bottom up:
+//!
+//! - `input`: the packets of a file, one after the other;
+//! - `output`: a file that packets are appended to.
+
+mod input;
+mod output;
+
+use std::fmt;
+use std::path::PathBuf;
+
+use super::clock::now_ns;
+use super::contract::{Link, Port};
+use super::counters::{Counters, DropReason};
+use super::error::Error;
+use super::pool::{Burst, PACKET_BYTES_MAX, Pool};
+use input::{Found, Input};
+use output::Output;
+
+/// An Ethernet header: what is shorter is no frame.
+const FRAME_BYTES_MIN: usize = 14;
+
+/// When packets of a capture come.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub enum Replay {
+    /// As fast as they are taken.
+    #[default]
+    Free,
+    /// So many a second.
+    Rate(f64),
+    /// At the distances in time at which they were captured.
+    Recorded,
+}
+
+/// Which captures a port reads and writes.
+#[derive(Clone, Debug, Default)]
+pub struct PcapSettings {
+    /// The file whose packets come; `None` for no packets.
+    pub input: Option<PathBuf>,
+    /// How many times; `None` for no end.
+    pub passes: Option<u64>,
+    /// When they come.
+    pub replay: Replay,
+    /// The file that gets what is sent, which is replaced: pcapng if its name ends so, else pcap
+    /// with times in nanoseconds. `None`: what is sent is dropped.
+    pub output: Option<PathBuf>,
+}
+
+/// The port: see the module.
+pub struct Pcap {
+    name: String,
+    input: Option<Input>,
+    output: Option<Output>,
+    replay: Replay,
+    /// When the first packet of this pass came, and its time in the file.
+    start_ns: Option<u64>,
+    base_ns: Option<u64>,
+    came: u64,
+    failed: Option<Error>,
+    counters: Counters,
+}
+
+impl fmt::Debug for Pcap {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pcap").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+impl Pcap {
+    /// A port of these files. The file that it reads is looked at up to its first packet.
+    ///
+    /// # Errors
+    /// [`Error::Path`] where a file cannot be had, is no capture, or has packets of another link
+    /// than Ethernet; [`Error::Value`] for a rate that cannot be, or a port without files.
+    pub fn open(name: &str, settings: &PcapSettings) -> Result<Self, Error> {
+        let value = |what, value: String, limit| Err(Error::Value { what, value, limit });
+        if let Replay::Rate(rate) = settings.replay
+            && !(rate > 0.0 && rate <= 1e9)
+        {
+            return value("a rate of", format!("{rate} packets/s"), "above 0 and up to 1e9 is");
+        }
+        if settings.input.is_none() && settings.output.is_none() {
+            return value(
+                "a port of captures without",
+                "files".into(),
+                "name one to read or write",
+            );
+        }
+        let passes = settings.passes.unwrap_or(u64::MAX);
+        let input = settings.input.as_deref().map(|path| Input::open(path, passes)).transpose()?;
+        let read = input.as_ref().map(Input::identity);
+        let output = settings.output.as_deref().map(|path| Output::create(path, read));
+        Ok(Self {
+            name: name.into(),
+            input,
+            output: output.transpose()?,
+            replay: settings.replay,
+            start_ns: None,
+            base_ns: None,
+            came: 0,
+            failed: None,
+            counters: Counters::default(),
+        })
+    }
+
+    /// How many packets may come now, where that does not depend on their own times.
+    fn due(&self, elapsed_ns: u64) -> u64 {
+        match self.replay {
+            Replay::Free | Replay::Recorded => u64::MAX,
+            Replay::Rate(rate) => {
+                ((elapsed_ns as f64 * rate / 1e9) as u64 + 1).saturating_sub(self.came)
+            }
+        }
+    }
+
+    /// Whether the time of a packet has come. Times that go back are of packets that come at once.
+    fn is_due(&mut self, time_ns: Option<u64>, elapsed_ns: u64) -> bool {
+        if self.replay != Replay::Recorded {
+            return true;
+        }
+        let Some(time_ns) = time_ns else { return true };
+        let base_ns = *self.base_ns.get_or_insert(time_ns);
+        time_ns.saturating_sub(base_ns) <= elapsed_ns
+    }
+
+    /// Packets of the file, until the burst or what is due is full; how many, and their bytes.
+    fn read(&mut self, pool: &mut Pool, burst: &mut Burst) -> Result<(usize, u64), Error> {
+        let now_ns = if self.replay == Replay::Free { 0 } else { now_ns() };
+        let elapsed_ns = now_ns - *self.start_ns.get_or_insert(now_ns);
+        // Those that are dropped count, so that a file of nothing else does not hold up a call.
+        let mut room = self.due(elapsed_ns).min(burst.room() as u64);
+        let (mut taken, mut bytes) = (0, 0);
+        while room > 0 {
+            let Some(input) = &mut self.input else { break };
+            let found = match input.peek()? {
+                Found::Packet(found) => found,
+                Found::Over { is_cut } => {
+                    self.counters.rx.dropped(DropReason::Cut, u64::from(is_cut));
+                    self.base_ns = None;
+                    if self.replay == Replay::Recorded {
+                        self.start_ns = None;
+                    }
+                    break;
+                }
+            };
+            if !self.is_due(found.time_ns, elapsed_ns) {
+                break;
+            }
+            let Some(input) = &mut self.input else { break };
+            let length = found.original as usize;
+            let why = match length {
+                ..FRAME_BYTES_MIN => Some(DropReason::TooShort),
+                _ if length > PACKET_BYTES_MAX => Some(DropReason::TooLong),
+                _ if !found.is_ethernet => Some(DropReason::Foreign),
+                _ if found.kept < found.original => Some(DropReason::Cut),
+                _ => None,
+            };
+            if let Some(reason) = why {
+                self.counters.rx.dropped(reason, 1);
+            } else {
+                let Some(packet) = pool.take(length) else { break };
+                let is_whole = pool.write(&packet, 0, input.bytes());
+                debug_assert!(is_whole, "a packet of {length} B takes so many");
+                burst.push(packet);
+                (taken, bytes) = (taken + 1, bytes + length as u64);
+            }
+            input.next();
+            self.came += 1;
+            room -= 1;
+        }
+        Ok((taken, bytes))
+    }
+}
+
+impl Port for Pcap {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn rx_burst(&mut self, pool: &mut Pool, burst: &mut Burst) -> usize {
+        let before = burst.len();
+        let bytes = match self.read(pool, burst) {
+            Ok((_, bytes)) => bytes,
+            Err(error) => {
+                self.failed.get_or_insert(error);
+                self.input = None;
+                // What came before it in this call is the caller's all the same.
+                let mut bytes = 0;
+                burst.for_each_from(before, |packet| bytes += pool.length(packet) as u64);
+                bytes
+            }
+        };
+        let taken = burst.len() - before;
+        self.counters.rx.batch(taken, bytes);
+        taken
+    }
+
+    fn tx_burst(&mut self, pool: &mut Pool, burst: &mut Burst) -> usize {
+        let Some(output) = &mut self.output else {
+            self.counters.tx.dropped(DropReason::NoLink, burst.len() as u64);
+            pool.free_burst(burst);
+            self.counters.tx.batch(0, 0);
+            return 0;
+        };
+        let (mut sent, mut bytes) = (0, 0);
+        while let Some(packet) = burst.pop() {
+            let length = pool.length(&packet);
+            if length < FRAME_BYTES_MIN {
+                self.counters.tx.dropped(DropReason::TooShort, 1);
+            } else {
+                output.append(length, |target| pool.read(&packet, 0, target));
+                (sent, bytes) = (sent + 1, bytes + length as u64);
+            }
+            pool.free(packet);
+        }
+        if let Err(error) = output.write() {
+            self.counters.tx.dropped(DropReason::Refused, sent as u64);
+            (sent, bytes) = (0, 0);
+            self.failed.get_or_insert(error);
+            self.output = None;
+        }
+        self.counters.tx.batch(sent, bytes);
+        sent
+    }
+
+    fn service(&mut self, _: &mut Pool) -> Result<(), Error> {
+        self.failed.take().map_or(Ok(()), Err)
+    }
+
+    fn link(&self) -> Link {
+        match &self.input {
+            Some(input) if input.is_over() => Link::Finished,
+            _ => Link::Up,
+        }
+    }
+
+    fn quiesce(&mut self) {
+        if let Some(input) = &mut self.input {
+            input.stop();
+        }
+    }
+
+    fn stop(&mut self, _: &mut Pool) {
+        self.quiesce();
+    }
+
+    fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    fn counters_mut(&mut self) -> &mut Counters {
+        &mut self.counters
+    }
+}
+
+#[cfg(test)]
+mod tests;

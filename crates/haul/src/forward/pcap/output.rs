@@ -1,0 +1,147 @@
+//! A capture that packets are appended to.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use haul_model::capture::{BYTE_ORDER, ETHERNET, PCAP_NS, kind};
+use rustix::fs::{FlockOperation, Mode, OFlags, flock};
+use rustix::io::Errno;
+use rustix::time::{ClockId, clock_gettime};
+
+use super::super::error::Error;
+
+/// As many bytes of a packet as are kept, by both headers: more than any packet has.
+const KEPT_BYTES_MAX: u32 = 262_144;
+
+/// The option of an interface that says its unit of time, `if_tsresol`, and its value for
+/// nanoseconds.
+const UNIT_OF_TIME: [u8; 8] = [9, 0, 1, 0, 9, 0, 0, 0];
+
+/// A file that is written.
+#[derive(Debug)]
+pub(super) struct Output {
+    file: File,
+    path: PathBuf,
+    is_ng: bool,
+    /// What goes to the file next.
+    pending: Vec<u8>,
+    /// When the packets of this burst were sent, in nanoseconds since 1970.
+    time_ns: Option<u64>,
+    /// Bytes of whole packets that the file has.
+    bytes: u64,
+}
+
+impl Output {
+    /// Makes a file, or empties it, and writes its header.
+    ///
+    /// # Errors
+    /// [`Error::Path`], also where it is the one that is read: `read`.
+    pub(super) fn create(path: &Path, read: Option<Option<(u64, u64)>>) -> Result<Self, Error> {
+        let refused = |reason: io::Error| failure(path, reason);
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NONBLOCK;
+        let mode = Mode::RUSR | Mode::WUSR | Mode::RGRP | Mode::ROTH;
+        let file = rustix::fs::open(path, flags, mode).map_err(|reason| refused(reason.into()))?;
+        let file = File::from(file);
+        let facts = file.metadata().map_err(refused)?;
+        if !facts.is_file() {
+            return Err(refused(io::Error::other("it is no regular file")));
+        }
+        if read.flatten() == Some((facts.dev(), facts.ino())) {
+            return Err(refused(io::Error::other("it is the file that is read")));
+        }
+        // Where files cannot be locked, nobody is kept from it.
+        if flock(&file, FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK) {
+            return Err(refused(io::Error::other("another port writes it")));
+        }
+        file.set_len(0).map_err(refused)?;
+        let is_ng = path.extension().is_some_and(|it| it.eq_ignore_ascii_case("pcapng"));
+        let pending = if is_ng { header_ng() } else { header() };
+        let mut output = Self { file, path: path.into(), is_ng, pending, time_ns: None, bytes: 0 };
+        output.write()?;
+        Ok(output)
+    }
+
+    /// Appends a packet of `length` bytes, which `read` writes.
+    #[inline]
+    pub(super) fn append(&mut self, length: usize, read: impl FnOnce(&mut [u8]) -> bool) {
+        let time_ns = *self.time_ns.get_or_insert_with(wall_ns);
+        let bytes = length as u32;
+        if self.is_ng {
+            let block = 32 + bytes.next_multiple_of(4);
+            let (high, low) = ((time_ns >> 32) as u32, time_ns as u32);
+            self.words(&[kind::ENHANCED_PACKET, block, 0, high, low, bytes, bytes]);
+        } else {
+            let (seconds, ns) = (time_ns / 1_000_000_000, time_ns % 1_000_000_000);
+            self.words(&[seconds as u32, ns as u32, bytes, bytes]);
+        }
+        let at = self.pending.len();
+        self.pending.resize(at + length, 0);
+        let is_read = read(&mut self.pending[at..]);
+        debug_assert!(is_read, "a packet has the length that it says");
+        if self.is_ng {
+            self.pending.resize(at + length.next_multiple_of(4), 0);
+            self.words(&[32 + bytes.next_multiple_of(4)]);
+        }
+    }
+
+    /// Writes what was appended. If not all of it can be, the file ends before it.
+    ///
+    /// # Errors
+    /// [`Error::Path`].
+    pub(super) fn write(&mut self) -> Result<(), Error> {
+        if self.pending.is_empty() {
+            return Ok(());
+        }
+        self.time_ns = None;
+        let result = self.file.write_all(&self.pending);
+        match result {
+            Ok(()) => self.bytes += self.pending.len() as u64,
+            // Where that fails too, a reader finds a packet that is cut.
+            Err(_) => drop(self.file.set_len(self.bytes)),
+        }
+        self.pending.clear();
+        result.map_err(|reason| failure(&self.path, reason))
+    }
+
+    /// Puts another file in the place of the one that is written.
+    #[cfg(test)]
+    pub(super) fn spoil(&mut self, file: File) {
+        self.file = file;
+    }
+
+    fn words(&mut self, words: &[u32]) {
+        words.iter().for_each(|word| self.pending.extend_from_slice(&word.to_le_bytes()));
+    }
+}
+
+fn wall_ns() -> u64 {
+    let time = clock_gettime(ClockId::Realtime);
+    (time.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(time.tv_nsec as u64)
+}
+
+/// A pcap file's, version 2.4.
+fn header() -> Vec<u8> {
+    let words = [PCAP_NS, 0x0004_0002, 0, 0, KEPT_BYTES_MAX, u32::from(ETHERNET)];
+    words.into_iter().flat_map(u32::to_le_bytes).collect()
+}
+
+/// A section, version 1.0 and of unknown length, and an interface.
+fn header_ng() -> Vec<u8> {
+    let section = [kind::SECTION, 28, BYTE_ORDER, 1, u32::MAX, u32::MAX, 28];
+    let interface = [kind::INTERFACE, 28, u32::from(ETHERNET), KEPT_BYTES_MAX];
+    let mut header: Vec<u8> =
+        section.into_iter().chain(interface).flat_map(u32::to_le_bytes).collect();
+    header.extend(UNIT_OF_TIME);
+    header.extend(28_u32.to_le_bytes());
+    header
+}
+
+fn failure(path: &Path, reason: io::Error) -> Error {
+    let remedy = match reason.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "free space, or write less",
+        _ => "name a file of your own, in a folder that exists",
+    };
+    Error::Path { attempt: "write the capture", path: path.into(), reason, remedy }
+}

@@ -1,0 +1,321 @@
+//! Captures of every form, whole and spoiled, and what is read of what was written.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use proptest::prelude::*;
+use tempfile::TempDir;
+
+use super::*;
+
+const NS: u32 = 0xa1b2_3c4d;
+const US: u32 = 0xa1b2_c3d4;
+
+fn word(number: u32, is_big: bool) -> [u8; 4] {
+    if is_big { number.to_be_bytes() } else { number.to_le_bytes() }
+}
+
+/// A pcap file of packets: their time in the file's unit, what was kept of them, and how long they
+/// were.
+fn pcap(magic: u32, is_big: bool, packets: &[(u32, usize, usize)]) -> Vec<u8> {
+    let header = [magic, 0, 0, 0, 65_535, 1].into_iter();
+    let mut file: Vec<u8> = header.flat_map(|it| word(it, is_big)).collect();
+    for (index, (time, kept, original)) in packets.iter().enumerate() {
+        let head = [1_700_000_000, *time, *kept as u32, *original as u32].into_iter();
+        file.extend(head.flat_map(|it| word(it, is_big)));
+        file.extend(frame(index, *kept));
+    }
+    file
+}
+
+fn frame(index: usize, length: usize) -> Vec<u8> {
+    (0..length).map(|at| (at + index * 7) as u8).collect()
+}
+
+fn pcapng(is_big: bool, packets: &[(u64, usize)]) -> Vec<u8> {
+    let words =
+        |numbers: &[u32]| -> Vec<u8> { numbers.iter().flat_map(|it| word(*it, is_big)).collect() };
+    let version = if is_big { 0x0001_0000 } else { 1 };
+    let link = if is_big { 0x0001_0000 } else { 1 };
+    let mut file = words(&[0x0a0d_0d0a, 28, 0x1a2b_3c4d, version, u32::MAX, u32::MAX, 28]);
+    file.extend(words(&[1, 20, link, 65_535, 20]));
+    for (index, (time_us, length)) in packets.iter().enumerate() {
+        let block = 32 + length.next_multiple_of(4) as u32;
+        let bytes = *length as u32;
+        let (high, low) = ((time_us >> 32) as u32, *time_us as u32);
+        file.extend(words(&[6, block, 0, high, low, bytes, bytes]));
+        file.extend(frame(index, *length));
+        file.resize(file.len().next_multiple_of(4), 0);
+        file.extend(words(&[block]));
+    }
+    file
+}
+
+fn file(folder: &TempDir, bytes: &[u8]) -> PathBuf {
+    let path = folder.path().join("in.pcap");
+    fs::write(&path, bytes).unwrap();
+    path
+}
+
+fn reading(path: &Path) -> PcapSettings {
+    PcapSettings { input: Some(path.into()), passes: Some(1), ..PcapSettings::default() }
+}
+
+/// All packets that come until the port is finished, and why others were dropped.
+fn all(port: &mut Pcap) -> Result<Vec<Vec<u8>>, Error> {
+    let mut pool = Pool::new(300).unwrap();
+    let mut burst = Burst::new();
+    let mut found = Vec::new();
+    while port.link() != Link::Finished {
+        port.rx_burst(&mut pool, &mut burst);
+        while let Some(packet) = burst.pop() {
+            let mut bytes = vec![0; pool.length(&packet)];
+            assert!(pool.read(&packet, 0, &mut bytes));
+            found.push(bytes);
+            pool.free(packet);
+        }
+        port.service(&mut pool)?;
+    }
+    assert_eq!(found.len() as u64, port.counters().rx.packets);
+    Ok(found)
+}
+
+fn read(bytes: &[u8]) -> Result<(Vec<Vec<u8>>, Counters), Error> {
+    let folder = tempfile::tempdir().unwrap();
+    let mut port = Pcap::open("pcap0", &reading(&file(&folder, bytes)))?;
+    let found = all(&mut port)?;
+    Ok((found, port.counters))
+}
+
+#[test]
+fn every_form_gives_its_packets() {
+    let sizes = [60, 61, 62, 63, 64, 1514, 2048, 2049, PACKET_BYTES_MAX, 60];
+    let expected: Vec<_> = sizes.iter().enumerate().map(|(at, size)| frame(at, *size)).collect();
+    let short: Vec<_> = sizes.iter().map(|size| (1, *size, *size)).collect();
+    let long: Vec<_> = sizes.iter().map(|size| (1, *size)).collect();
+    for is_big in [false, true] {
+        for bytes in [
+            pcap(US, is_big, &short),
+            pcap(NS, is_big, &short),
+            pcapng(is_big, &long),
+            [pcapng(is_big, &long[..5]), pcapng(!is_big, &[])].concat(),
+        ] {
+            let (found, counters) = read(&bytes).unwrap();
+            assert_eq!(found, expected[..found.len()]);
+            assert!(found.len() == expected.len() || found.len() == 5);
+            assert_eq!(counters.rx.drops_sum(), 0);
+        }
+    }
+}
+
+#[test]
+fn what_cannot_be_sent_is_dropped_for_its_reason() {
+    let giant = 70_000;
+    let packets = [
+        (0, 60, 60),
+        (0, 0, 0),
+        (0, 13, 13),
+        (0, 40, 1514),
+        (0, giant, giant),
+        (0, 100, giant),
+        (0, PACKET_BYTES_MAX + 1, PACKET_BYTES_MAX + 1),
+        (0, 61, 61),
+    ];
+    let whole = pcap(US, false, &packets);
+    let (found, counters) = read(&whole).unwrap();
+    assert_eq!(found, [frame(0, 60), frame(7, 61)]);
+    let drops = |counters: &Counters, reason| counters.rx.drops_for(reason);
+    assert_eq!(drops(&counters, DropReason::TooShort), 2);
+    assert_eq!(drops(&counters, DropReason::Cut), 1);
+    assert_eq!(drops(&counters, DropReason::TooLong), 3);
+    assert_eq!(counters.rx.drops_sum(), 6);
+    // The file ends within the last packet, or its header: that one is cut.
+    for cut in 1..61 + 16 {
+        let (found, counters) = read(&whole[..whole.len() - cut]).unwrap();
+        assert_eq!((found.len(), drops(&counters, DropReason::Cut)), (1, 2), "{cut}");
+    }
+    // The same where a giant one is the last.
+    let last = pcap(US, false, &packets[..5]);
+    let (found, counters) = read(&last[..last.len() - 1]).unwrap();
+    assert_eq!(found.len(), 1);
+    assert_eq!((drops(&counters, DropReason::Cut), drops(&counters, DropReason::TooLong)), (2, 0));
+    // A block without its end does not count either.
+    let blocks = pcapng(false, &[(0, 60), (0, 60)]);
+    for cut in 1..92 {
+        let (found, counters) = read(&blocks[..blocks.len() - cut]).unwrap();
+        assert_eq!((found.len(), drops(&counters, DropReason::Cut)), (1, 1), "{cut}");
+    }
+}
+
+#[test]
+fn a_file_of_no_packets_ends_at_once_however_often_it_is_to_be_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = file(&folder, &pcap(NS, true, &[]));
+    let mut port = Pcap::open("p", &PcapSettings { passes: None, ..reading(&path) }).unwrap();
+    assert!(all(&mut port).unwrap().is_empty());
+}
+
+#[test]
+fn passes_repeat_all_packets() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = file(&folder, &pcap(NS, false, &[(0, 60, 60), (0, 10, 20), (0, 64, 64)]));
+    let mut port = Pcap::open("p", &PcapSettings { passes: Some(50), ..reading(&path) }).unwrap();
+    assert_eq!(all(&mut port).unwrap().len(), 100);
+    assert_eq!(port.counters().rx.drops_for(DropReason::TooShort), 0);
+    assert_eq!(port.counters().rx.drops_for(DropReason::Cut), 50);
+    let mut port = Pcap::open("p", &PcapSettings { passes: None, ..reading(&path) }).unwrap();
+    let (mut pool, mut burst) = (Pool::new(64).unwrap(), Burst::new());
+    for _ in 0..1000 {
+        port.rx_burst(&mut pool, &mut burst);
+        pool.free_burst(&mut burst);
+    }
+    assert!(port.counters().rx.packets > 1000 && port.link() == Link::Up);
+    port.quiesce();
+    assert_eq!(port.link(), Link::Finished);
+    assert_eq!(port.rx_burst(&mut pool, &mut burst), 0);
+}
+
+#[test]
+fn what_is_no_capture_is_refused_with_its_place() {
+    let mut lie = pcap(US, false, &[(0, 60, 60)]);
+    lie.extend([0, 0, 61, 60].into_iter().flat_map(u32::to_le_bytes));
+    let mut other = pcap(US, false, &[(0, 60, 60)]);
+    other[20] = 101;
+    for (bytes, holds) in [
+        (vec![], "at byte 0, it ends before its header"),
+        (vec![0x1f; 100], "begins like no pcap"),
+        (other, "another link than Ethernet"),
+        (lie, "at byte 100, a packet says that more of it was kept"),
+    ] {
+        let message = read(&bytes).unwrap_err().to_string();
+        assert!(message.contains(holds) && message.contains("in.pcap"), "{holds}: {message}");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path();
+    for (settings, holds) in [
+        (reading(&path.join("none")), "No such file"),
+        (reading(path), "no regular file"),
+        (reading(Path::new("/dev/null")), "no regular file"),
+        (PcapSettings { output: Some(path.into()), ..PcapSettings::default() }, "cannot write"),
+        (
+            PcapSettings { output: Some(path.join("a/b")), ..PcapSettings::default() },
+            "in a folder that exists",
+        ),
+        (PcapSettings::default(), "without files"),
+    ] {
+        let message = Pcap::open("p", &settings).unwrap_err().to_string();
+        assert!(message.contains(holds), "{holds}: {message}");
+    }
+    for rate in [0.0, -1.0, f64::NAN, 1e10] {
+        let settings = PcapSettings { replay: Replay::Rate(rate), ..PcapSettings::default() };
+        assert!(matches!(Pcap::open("p", &settings), Err(Error::Value { .. })), "{rate}");
+    }
+}
+
+#[test]
+fn a_file_is_not_written_while_it_is_read_or_by_two() {
+    let folder = tempfile::tempdir().unwrap();
+    let bytes = pcap(NS, false, &[(0, 60, 60)]);
+    let path = file(&folder, &bytes);
+    let both = PcapSettings { output: Some(path.clone()), ..reading(&path) };
+    let message = Pcap::open("p", &both).unwrap_err().to_string();
+    assert!(message.contains("the file that is read"), "{message}");
+    assert_eq!(fs::read(&path).unwrap(), bytes);
+    let writing = PcapSettings { output: Some(path.clone()), ..PcapSettings::default() };
+    let _first = Pcap::open("p", &writing).unwrap();
+    let message = Pcap::open("q", &writing).unwrap_err().to_string();
+    assert!(message.contains("another port writes it"), "{message}");
+}
+
+#[test]
+fn what_was_written_is_read_again() {
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["out.pcap", "out.PcapNg"] {
+        let path = folder.path().join(name);
+        fs::write(&path, "what was there before is replaced").unwrap();
+        let settings = PcapSettings { output: Some(path.clone()), ..PcapSettings::default() };
+        let mut port = Pcap::open("out", &settings).unwrap();
+        let mut pool = Pool::new(64).unwrap();
+        let mut burst = Burst::new();
+        let lengths = [13, 14, 60, 61, 62, 63, 1514, 9000, PACKET_BYTES_MAX];
+        for (index, length) in lengths.into_iter().enumerate() {
+            let packet = pool.take(length).unwrap();
+            assert!(pool.write(&packet, 0, &frame(index, length)));
+            burst.push(packet);
+        }
+        assert_eq!(port.tx_burst(&mut pool, &mut burst), lengths.len() - 1);
+        assert_eq!(port.tx_burst(&mut pool, &mut burst), 0);
+        assert_eq!(port.counters().tx.drops_for(DropReason::TooShort), 1);
+        assert_eq!(pool.available(), pool.size());
+        // All of it is there before the port goes.
+        let (found, counters) = read(&fs::read(&path).unwrap()).unwrap();
+        let expected = lengths.iter().enumerate().skip(1);
+        let expected: Vec<_> = expected.map(|(at, length)| frame(at, *length)).collect();
+        assert_eq!((found, counters.rx.drops_sum()), (expected, 0), "{name}");
+    }
+}
+
+#[test]
+fn a_full_disk_refuses_packets_and_ends_the_port() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("out.pcap");
+    let settings = PcapSettings { output: Some(path.clone()), ..PcapSettings::default() };
+    let mut port = Pcap::open("out", &settings).unwrap();
+    let before = fs::metadata(&path).unwrap().len();
+    // Writing to a file that is open for reading alone fails as a full disk does.
+    port.output.as_mut().unwrap().spoil(fs::File::open(&path).unwrap());
+    let mut pool = Pool::new(64).unwrap();
+    let mut burst = Burst::new();
+    for _ in 0..3 {
+        burst.push(pool.take(64).unwrap());
+    }
+    assert_eq!(port.tx_burst(&mut pool, &mut burst), 0);
+    assert_eq!(port.counters().tx.drops_for(DropReason::Refused), 3);
+    assert_eq!((pool.available(), port.counters().tx.packets), (pool.size(), 0));
+    assert!(port.service(&mut pool).unwrap_err().to_string().contains("cannot write the capture"));
+    assert_eq!(fs::metadata(&path).unwrap().len(), before);
+}
+
+#[test]
+fn packets_come_at_a_rate_or_at_the_distances_of_the_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let packets: Vec<_> = (0..20).map(|index| (index * 1_000_000, 60, 60)).collect();
+    let path = file(&folder, &pcap(NS, false, &packets));
+    // 19 distances of 1 ms, twice; 39 of 1 ms.
+    for (replay, at_least_ms) in [(Replay::Recorded, 38), (Replay::Rate(1000.0), 39)] {
+        let settings = PcapSettings { passes: Some(2), replay, ..reading(&path) };
+        let mut port = Pcap::open("p", &settings).unwrap();
+        let start = std::time::Instant::now();
+        assert_eq!(all(&mut port).unwrap().len(), 40);
+        let took = start.elapsed().as_millis();
+        assert!(took >= at_least_ms, "{replay:?}: {took} ms");
+    }
+    // Times that go back hold nothing up.
+    let back: Vec<_> = (0..100).map(|index| (99_000_000 - index * 1000, 60, 60)).collect();
+    let path = file(&folder, &pcap(US, false, &back));
+    let settings = PcapSettings { replay: Replay::Recorded, ..reading(&path) };
+    assert_eq!(all(&mut Pcap::open("p", &settings).unwrap()).unwrap().len(), 100);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn any_bytes_end_or_are_refused(
+        at in 0_usize..400,
+        to in any::<u8>(),
+        length in 0_usize..600,
+        is_ng in any::<bool>(),
+    ) {
+        let mut bytes = match is_ng {
+            true => pcapng(false, &[(0, 60), (1, 61), (2, 200)]),
+            false => pcap(US, true, &[(0, 60, 60), (1, 61, 61), (2, 200, 200)]),
+        };
+        let at = at % bytes.len();
+        bytes[at] = to;
+        bytes.truncate(length);
+        if let Ok((found, counters)) = read(&bytes) {
+            prop_assert!(found.len() as u64 + counters.rx.drops_sum() <= 400);
+        }
+    }
+}

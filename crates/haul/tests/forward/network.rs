@@ -1,0 +1,61 @@
+//! Pairs of virtual interfaces, each in a network namespace of its own that goes with the thread
+//! that made it.
+
+use std::process::Command;
+
+use rustix::thread::{UnshareFlags, unshare_unsafe};
+
+/// Why there can be no pair here, as a line that is printed once a test.
+fn lacks() -> Option<&'static str> {
+    let folders = std::env::var_os("PATH").unwrap_or_default();
+    if !std::env::split_paths(&folders).any(|it| it.join("ip").is_file()) {
+        return Some("no ip on PATH: apt-get install iproute2");
+    }
+    if !rustix::process::geteuid().is_root() {
+        return Some("not running as root: run it as root");
+    }
+    None
+}
+
+/// Runs `test` on a thread of its own in a network namespace with two interfaces, `haul0` and
+/// `haul1`, what goes into one of which comes out of the other. The namespace goes with the thread
+/// and the sockets made there, and the interfaces with it.
+pub(crate) fn with_pair(what: &str, test: impl FnOnce() + Send) {
+    if let Some(why) = lacks() {
+        eprintln!("SKIPPED: {what}: {why}");
+        return;
+    }
+    std::thread::scope(|scope| {
+        let run = || {
+            // SAFETY: this thread's network alone becomes another; no descriptors are unshared.
+            let result = unsafe { unshare_unsafe(UnshareFlags::NEWNET) };
+            if result.is_err() {
+                eprintln!("SKIPPED: {what}: no network namespaces: run it outside a container");
+                return;
+            }
+            // Nobody but the test sends there: no IPv6, no ARP.
+            let _ = std::fs::write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1");
+            if !make_pair() {
+                eprintln!("SKIPPED: {what}: no virtual interfaces: modprobe veth");
+                return;
+            }
+            test();
+        };
+        let thread = scope.spawn(run);
+        if let Err(panic) = thread.join() {
+            std::panic::resume_unwind(panic);
+        }
+    });
+}
+
+/// Makes both interfaces; whether they could be made.
+pub(crate) fn make_pair() -> bool {
+    let is_made = ip("link add name haul0 type veth peer name haul1");
+    let is_up = |name| ip(&format!("link set dev {name} addrgenmode none arp off up"));
+    is_made && is_up("haul0") && is_up("haul1")
+}
+
+/// Runs `ip` in this thread's namespace; whether it did what was asked.
+pub(crate) fn ip(arguments: &str) -> bool {
+    Command::new("ip").args(arguments.split(' ')).status().unwrap().success()
+}
