@@ -1,6 +1,6 @@
-//! Guests that go, a thousand times: at every step of the handshake, in the middle of a message, and
-//! under load. Nothing stays behind, and the ports beside go on. A program of its own, as it counts
-//! what its process has.
+//! Guests that go, a thousand times: at every step of the handshake, in the middle of a message,
+//! and under load. Nothing stays behind, and the ports beside go on. A program of its own, as it
+//! counts what its process has.
 
 #[path = "vhost/front.rs"]
 #[allow(dead_code, reason = "shared with the program `vhost`")]
@@ -31,7 +31,7 @@ const WARM: usize = 200;
 /// By how much memory may differ that an allocator keeps.
 const SLACK_KIB: usize = 8 << 10;
 
-/// What a port may take for two packets, on a loaded machine: no wait of a conversation is as short.
+/// What a port may take for two packets, on a loaded machine: no conversation waits as short.
 const PAUSE_MAX: Duration = Duration::from_secs(5);
 
 /// One test at a time: each counts what the process has.
