@@ -102,7 +102,8 @@ pub(crate) struct Pvp {
     /// What packets go through: pvp, enqueue, dequeue or loopback
     #[arg(long, value_name = "FLOW", default_value = "pvp")]
     pub(crate) flow: Flow,
-    /// How rings are laid out: split (mergeable buffers), split-vector (none), or packed (mergeable)
+    /// How rings are laid out: split (mergeable buffers), split-vector (none of these), or packed
+    /// (mergeable buffers)
     #[arg(long, value_name = "LAYOUT", default_value = "split")]
     pub(crate) layout: Layout,
     /// Where haul's packets come from: gen (each numbered) or null (with no content) [default: gen;
