@@ -25,7 +25,8 @@ use haul_model::Sizes;
     null     takes packets; with size=64 gives some too, with no content\n  \
     vhost    a virtual machine's card, as its hypervisor has it: path=SOCKET, server, copy=haul\n           \
     (or libc, none, or a kernel of `haul copy list`)\n  \
-    virtio   the same card, as the virtual machine has it: path=SOCKET, server"
+    virtio   the same card, as the virtual machine has it: path=SOCKET, server,\n           \
+    packed"
 )]
 pub(crate) struct Forward {
     #[command(subcommand)]
