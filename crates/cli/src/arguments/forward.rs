@@ -27,7 +27,8 @@ use haul_model::Sizes;
     null     takes packets; with size=64 gives some too, with no content\n  \
     vhost    a virtual machine's card, as its hypervisor has it: path=SOCKET, server, copy=haul\n           \
     (or libc, none, or a kernel of `haul copy list`)\n  \
-    virtio   the same card, as the virtual machine has it: path=SOCKET, server\n  \
+    virtio   the same card, as the virtual machine has it: path=SOCKET, server,\n           \
+    packed\n  \
     pcap     packets of a capture, and into one: in=FILE, loop=N times (loop: no end), rate=1M or\n           \
     timed (as they were captured; else as fast as they go), out=FILE (.pcap or .pcapng)\n  \
     afpacket an interface, beside the kernel's own network: interface=NAME\n  \
@@ -111,7 +112,8 @@ pub(crate) struct Pvp {
     /// What packets go through: pvp, enqueue, dequeue or loopback
     #[arg(long, value_name = "FLOW", default_value = "pvp")]
     pub(crate) flow: Flow,
-    /// How rings are laid out: split (mergeable buffers), split-vector (none), or packed (mergeable)
+    /// How rings are laid out: split (mergeable buffers), split-vector (none of these), or packed
+    /// (mergeable buffers)
     #[arg(long, value_name = "LAYOUT", default_value = "split")]
     pub(crate) layout: Layout,
     /// Where haul's packets come from: gen (each numbered) or null (with no content) [default: gen;
