@@ -29,6 +29,7 @@ const AREAS: [u64; 3] = [0, 0x1000, 0x2000];
 struct Life {
     is_mergeable: bool,
     has_events: bool,
+    is_packed: bool,
     size: u8,
     acts: Vec<Act>,
 }
@@ -41,6 +42,8 @@ enum Act {
     Write { at: u32, bytes: Vec<u8> },
     /// A descriptor, which may be right.
     Descriptor { ring: bool, index: u8, at: u32, length: u16, flags: u8, next: u8, is_wild: bool },
+    /// A descriptor of a packed ring, which may be right.
+    Entry { ring: bool, index: u8, at: u32, length: u16, id: u8, flags: u8, is_wild: bool },
     /// A chain that is made available, and others that were not written.
     Give { ring: bool, head: u8, count: u8 },
     /// A poll, with packets for the guest.
@@ -75,12 +78,18 @@ impl Front {
     fn start(&mut self, life: &Life) {
         let mut features = 1_u64 << 32 | 1 << 28;
         features |= u64::from(life.is_mergeable) << 15 | u64::from(life.has_events) << 29;
+        features |= u64::from(life.is_packed) << 34;
         self.say(2, 1, &features.to_ne_bytes(), 0);
         let mut table = state(1, 0);
         [GUEST, BYTES, PROCESS, 0].iter().for_each(|word| table.extend(word.to_ne_bytes()));
         self.say(5, 1, &table, 1);
         for ring in 0..2_u32 {
-            self.say(8, 1, &state(ring, 1 << (life.size % 8)), 0);
+            // A packed ring may be of any size, and begins in an odd round.
+            let size = u32::from(life.size) % 128 + 1;
+            let size = if life.is_packed { size } else { 1 << (size % 8) };
+            self.say(8, 1, &state(ring, size), 0);
+            let base = if life.is_packed { 0x8000_8000 } else { 0 };
+            self.say(10, 1, &state(ring, base), 0);
             let mut addresses = state(ring, 0);
             let start = PROCESS + u64::from(ring) * RING;
             for at in [AREAS[0], AREAS[2], AREAS[1]] {
@@ -153,6 +162,16 @@ fn act(front: &mut Front, victim: &mut Victim, act: &Act) {
             bytes.extend(u16::from(flags % 8).to_le_bytes());
             bytes.extend(u16::from(*next).to_le_bytes());
             front.write(u64::from(*ring) * RING + 16 * u64::from(*index), &bytes);
+        }
+        Act::Entry { ring, index, at, length, id, flags, is_wild } => {
+            let base = if *is_wild { u64::MAX << 20 } else { GUEST };
+            let mut bytes = (base + u64::from(*at) % (BYTES + 4096)).to_le_bytes().to_vec();
+            bytes.extend(u32::from(*length).to_le_bytes());
+            bytes.extend(u16::from(*id).to_le_bytes());
+            // The bits by which it is available or used are the lowest of a byte that holds all.
+            let whose = u16::from(flags & 1) << 7 | u16::from(flags & 2) << 14;
+            bytes.extend((whose | u16::from(flags >> 2 & 7)).to_le_bytes());
+            front.write(u64::from(*ring) * RING + 16 * u64::from(index % 128), &bytes);
         }
         Act::Give { ring, head, count } => {
             let (ring, next) = (u64::from(*ring), &mut front.available[usize::from(*ring)]);

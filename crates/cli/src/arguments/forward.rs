@@ -111,7 +111,7 @@ pub(crate) struct Pvp {
     /// What packets go through: pvp, enqueue, dequeue or loopback
     #[arg(long, value_name = "FLOW", default_value = "pvp")]
     pub(crate) flow: Flow,
-    /// How rings are laid out: split (mergeable buffers) or split-vector (none)
+    /// How rings are laid out: split (mergeable buffers), split-vector (none), or packed (mergeable)
     #[arg(long, value_name = "LAYOUT", default_value = "split")]
     pub(crate) layout: Layout,
     /// Where haul's packets come from: gen (each numbered) or null (with no content) [default: gen;

@@ -11,7 +11,7 @@ use crate::drive::Program;
 /// What a restart of both sides takes beside what is measured of it: of haul's own processes, and
 /// more of each of DPDK's.
 const RESTART: Duration = Duration::from_millis(480);
-const RESTART_OF_DPDK: Duration = Duration::from_millis(2500);
+const RESTART_OF_DPDK: Duration = Duration::from_millis(600);
 
 /// Who is measured as switch.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -5,8 +5,9 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use haul::forward::{
-    Copy, Counters, Direction, DropReason, Generator, Link, Mode, Null, Pace, Pool, Port, Running,
-    Settings, Sizes, Snapshot, Traffic, Vhost, VhostSettings, Virtio, VirtioSettings, Watch,
+    Copy, Counters, Direction, DropReason, Generator, KeptDevice, Link, Mode, Null, Pace, Pool,
+    Port, Running, Settings, Sizes, Snapshot, Traffic, Vhost, VhostSettings, Virtio,
+    VirtioSettings, Watch,
 };
 
 use super::flow::{Flow, Layout};
@@ -76,6 +77,8 @@ struct Forwarding {
     /// Where what a generator made and got back is seen.
     generator: Option<(Pace, Watch)>,
     is_huge: bool,
+    /// DPDK's guest may hang when its switch goes while it forwards: the device goes last.
+    _device: Option<KeptDevice>,
 }
 
 impl Forwarding {
@@ -85,7 +88,7 @@ impl Forwarding {
         let said = |error: haul::forward::Error| error.to_string();
         let pool = Pool::new(PACKETS).map_err(said)?;
         let is_huge = pool.has_huge_pages();
-        let ring = ring(start, layout)?;
+        let (ring, device) = ring(start, layout)?;
         let mailbox = Mailbox::default();
         let gate = Box::new(Gate::new(mailbox.clone()));
         let is_first_to_end = (start.side == Side::Guest) == (flow == Flow::Dequeue);
@@ -105,6 +108,7 @@ impl Forwarding {
             running: Some(running),
             generator: None,
             is_huge,
+            _device: device,
         })
     }
 
@@ -269,8 +273,8 @@ impl Forwarding {
     }
 }
 
-/// The ring between switch and guest, from this side.
-fn ring(start: &Start, layout: Layout) -> Result<Box<dyn Port>, String> {
+/// The ring between switch and guest, from this side, and the device of a switch.
+fn ring(start: &Start, layout: Layout) -> Result<(Box<dyn Port>, Option<KeptDevice>), String> {
     match start.side {
         Side::Switch => {
             let copy = Copy::named(&start.copy);
@@ -279,13 +283,17 @@ fn ring(start: &Start, layout: Layout) -> Result<Box<dyn Port>, String> {
             let settings =
                 VhostSettings { copy, is_mergeable, ..VhostSettings::new(&start.socket) };
             let queues = Vhost::open("vhost", &settings).map_err(|error| error.to_string())?;
-            queues.into_iter().next().map(|it| Box::new(it) as _).ok_or("it has no queue".into())
+            let first = queues.into_iter().next().ok_or("it has no queue")?;
+            let device = first.kept();
+            Ok((Box::new(first), Some(device)))
         }
         Side::Guest => {
             let is_mergeable = layout.is_mergeable();
-            let settings = VirtioSettings { is_mergeable, ..VirtioSettings::new(&start.socket) };
+            let is_packed = layout.is_packed();
+            let new = VirtioSettings::new(&start.socket);
+            let settings = VirtioSettings { is_mergeable, is_packed, ..new };
             let port = Virtio::open("virtio", &settings).map_err(|error| error.to_string())?;
-            Ok(Box::new(port))
+            Ok((Box::new(port), None))
         }
     }
 }

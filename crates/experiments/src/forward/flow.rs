@@ -55,11 +55,13 @@ pub enum Layout {
     Split,
     /// Split rings without mergeable buffers: DPDK's guest then receives by vector instructions.
     SplitVector,
+    /// Packed rings, mergeable buffers.
+    Packed,
 }
 
 impl Layout {
     /// All layouts.
-    pub const ALL: [Self; 2] = [Self::Split, Self::SplitVector];
+    pub const ALL: [Self; 3] = [Self::Split, Self::SplitVector, Self::Packed];
 
     /// Its name in commands and records.
     #[must_use]
@@ -67,13 +69,20 @@ impl Layout {
         match self {
             Self::Split => "split",
             Self::SplitVector => "split-vector",
+            Self::Packed => "packed",
         }
     }
 
     /// Whether a packet may take several buffers.
     #[must_use]
     pub fn is_mergeable(self) -> bool {
-        self == Self::Split
+        self != Self::SplitVector
+    }
+
+    /// Whether available and used descriptors share one ring.
+    #[must_use]
+    pub fn is_packed(self) -> bool {
+        self == Self::Packed
     }
 }
 

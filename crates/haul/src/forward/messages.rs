@@ -21,7 +21,7 @@ use vhost::vhost_user::{
 use vhost::{VhostBackend, VhostUserMemoryRegionBase, VhostUserMemoryRegionInfo, VringConfigData};
 use vmm_sys_util::eventfd::EventFd;
 
-use super::ring::features;
+use super::ring::{features, packed};
 use crate::peer::guest::Described;
 
 /// Something that cannot be: the conversation ends.
@@ -315,6 +315,8 @@ impl Frontend {
     ) -> std::result::Result<Vec<Kick>, String> {
         let mut kicks = Vec::new();
         let said = |error: vhost::Error| error.to_string();
+        let is_packed = features & features::PACKED != 0;
+        let base = if is_packed { packed::Place::START.word() } else { 0 };
         for (index, ring) in rings.iter().enumerate() {
             let [descriptors, available, used] = ring.areas;
             let config = VringConfigData {
@@ -328,7 +330,7 @@ impl Frontend {
             };
             self.0.set_vring_call(index, &event()?).map_err(said)?;
             self.0.set_vring_num(index, ring.size).map_err(said)?;
-            self.0.set_vring_base(index, 0).map_err(said)?;
+            self.0.set_vring_base(index, base).map_err(said)?;
             self.0.set_vring_addr(index, &config).map_err(said)?;
             let kick = event()?;
             self.0.set_vring_kick(index, &kick).map_err(said)?;

@@ -78,5 +78,5 @@ pub use traffic::order::Order;
 pub use traffic::sink::{Findings, Sink, Watch};
 pub use traffic::size::Sizes;
 pub use user_socket::Role;
-pub use vhost::{Vhost, VhostSettings};
+pub use vhost::{KeptDevice, Vhost, VhostSettings};
 pub use virtio::{Virtio, VirtioSettings};

@@ -10,7 +10,7 @@ use haul_model::pcie::Setup;
 use tempfile::TempDir;
 
 use crate::network::with_pair;
-use crate::support::{LONG, capture, folder, guest, settings, socket, vhost, virtio, wait};
+use crate::support::{LONG, Layout, capture, folder, guest, settings, socket, vhost, virtio, wait};
 
 /// A port and all that has to live with it.
 struct Subject {
@@ -21,6 +21,25 @@ struct Subject {
 
 fn alone(port: impl Port + 'static) -> Subject {
     Subject { port: Box::new(port), _other: None, _folder: None }
+}
+
+/// A host's side, with a guest that sends everything back.
+fn with_guest(layout: Layout) -> Subject {
+    let folder = folder();
+    let port = Box::new(vhost("port", &socket(&folder)));
+    let other = Some(guest(&socket(&folder), layout));
+    Subject { port, _other: other, _folder: Some(folder) }
+}
+
+/// A guest's side, with a host that sends everything back.
+fn with_switch(layout: Layout) -> Subject {
+    let folder = folder();
+    let switch = vhost("switch", &socket(&folder));
+    let port = Box::new(virtio("port", &socket(&folder), layout));
+    let pool = Pool::new(1024).unwrap();
+    let ports = [Box::new(switch) as Box<dyn Port>];
+    let other = Running::start("switch", ports, pool, settings(Mode::Io)).unwrap();
+    Subject { port, _other: Some(other), _folder: Some(folder) }
 }
 
 type Make = fn() -> Subject;
@@ -67,26 +86,15 @@ fn subjects() -> Vec<(&'static str, Make)> {
             let port = Box::new(vhost("port", &socket(&folder)));
             Subject { port, _other: None, _folder: Some(folder) }
         }),
-        ("vhost", || {
-            let folder = folder();
-            let port = Box::new(vhost("port", &socket(&folder)));
-            let other = Some(guest(&socket(&folder), true));
-            Subject { port, _other: other, _folder: Some(folder) }
-        }),
+        ("vhost", || with_guest(Layout::Mergeable)),
+        ("vhost with packed rings", || with_guest(Layout::Packed)),
         ("virtio without a switch", || {
             let folder = folder();
-            let port = Box::new(virtio("port", &socket(&folder), true));
+            let port = Box::new(virtio("port", &socket(&folder), Layout::Mergeable));
             Subject { port, _other: None, _folder: Some(folder) }
         }),
-        ("virtio", || {
-            let folder = folder();
-            let switch = vhost("switch", &socket(&folder));
-            let port = Box::new(virtio("port", &socket(&folder), true));
-            let pool = Pool::new(1024).unwrap();
-            let ports = [Box::new(switch) as Box<dyn Port>];
-            let other = Running::start("switch", ports, pool, settings(Mode::Io)).unwrap();
-            Subject { port, _other: Some(other), _folder: Some(folder) }
-        }),
+        ("virtio", || with_switch(Layout::Mergeable)),
+        ("virtio with packed rings", || with_switch(Layout::Packed)),
     ]
 }
 

@@ -6,7 +6,7 @@ use haul::forward::{
     Copy, Generator, Link, Mode, Pool, Port, Running, Sink, Sizes, Traffic, Vhost, VhostSettings,
 };
 
-use crate::support::{folder, guest, quick, settings, socket, vhost, wait};
+use crate::support::{Layout, folder, guest, quick, settings, socket, vhost, wait};
 
 /// Waits until a worker's port has a link.
 fn wait_for_link(running: &Running, port: usize) {
@@ -50,36 +50,39 @@ fn through_a_guest_and_back_nothing_is_lost() {
         Sizes::Each { from: 60, to: 9000, step: 131 },
         Sizes::List(vec![2035, 2036, 2037, 2047, 2048, 2049, 4083, 4084, 4096]),
     ];
-    for (is_mergeable, sizes) in
-        mixes.into_iter().map(|mix| (true, mix)).chain([(false, Sizes::Imix)])
-    {
-        for copy in ["haul", "libc"] {
-            let folder = folder();
-            let settings_here = VhostSettings {
-                is_mergeable,
-                copy: Copy::named(copy).unwrap(),
-                ..VhostSettings::new(socket(&folder))
-            };
-            let vhost = Vhost::open("vhost0", &settings_here).unwrap().pop().unwrap();
-            let guest = guest(&socket(&folder), is_mergeable);
-            wait_for_link(&guest, 0);
-            let count = 3000;
-            let generator = Generator::new("gen", &traffic(sizes.clone(), count)).unwrap();
-            let watch = generator.watch();
-            let ports: [Box<dyn Port>; 2] = [Box::new(generator), Box::new(vhost)];
-            let pool = Pool::new(4096).unwrap();
-            let switch = Running::start("switch", ports, pool, quick(Mode::Io)).unwrap();
-            wait(&format!("{sizes:?}"), || watch.findings().sum().unique == count);
-            let snapshot = switch.stop().unwrap();
-            let order = watch.findings().sum();
-            assert_eq!((order.unique, order.lost(), order.reordered), (count, 0, 0), "{sizes:?}");
-            let (_, _, port) = &snapshot.ports[1];
-            assert_eq!((port.rx.packets, port.tx.packets), (count, count));
-            assert_eq!((port.rx.bytes, port.rx.drops_sum()), (port.tx.bytes, 0));
-            assert_eq!((port.tx.drops_sum(), port.resets), (0, 0));
-            let guest = guest.stop().unwrap();
-            assert_eq!(guest.ports[0].2.rx.packets, count);
-        }
+    let every = mixes
+        .iter()
+        .flat_map(|mix| ["haul", "libc"].map(|copy| (Layout::Mergeable, copy, mix.clone())));
+    let packed = mixes[2..].iter().map(|mix| (Layout::Packed, "haul", mix.clone()));
+    let others = [Layout::NotMergeable, Layout::PackedNotMergeable];
+    let others = others.map(|layout| (layout, "haul", Sizes::Imix));
+    for (layout, copy, sizes) in every.chain(packed).chain(others) {
+        let is_mergeable = matches!(layout, Layout::Mergeable | Layout::Packed);
+        let folder = folder();
+        let settings_here = VhostSettings {
+            is_mergeable,
+            copy: Copy::named(copy).unwrap(),
+            ..VhostSettings::new(socket(&folder))
+        };
+        let vhost = Vhost::open("vhost0", &settings_here).unwrap().pop().unwrap();
+        let guest = guest(&socket(&folder), layout);
+        wait_for_link(&guest, 0);
+        let count = 3000;
+        let generator = Generator::new("gen", &traffic(sizes.clone(), count)).unwrap();
+        let watch = generator.watch();
+        let ports: [Box<dyn Port>; 2] = [Box::new(generator), Box::new(vhost)];
+        let pool = Pool::new(4096).unwrap();
+        let switch = Running::start("switch", ports, pool, quick(Mode::Io)).unwrap();
+        wait(&format!("{layout:?}, {sizes:?}"), || watch.findings().sum().unique == count);
+        let snapshot = switch.stop().unwrap();
+        let order = watch.findings().sum();
+        assert_eq!((order.unique, order.lost(), order.reordered), (count, 0, 0), "{sizes:?}");
+        let (_, _, port) = &snapshot.ports[1];
+        assert_eq!((port.rx.packets, port.tx.packets), (count, count));
+        assert_eq!((port.rx.bytes, port.rx.drops_sum()), (port.tx.bytes, 0));
+        assert_eq!((port.tx.drops_sum(), port.resets), (0, 0));
+        let guest = guest.stop().unwrap();
+        assert_eq!(guest.ports[0].2.rx.packets, count);
     }
 }
 
@@ -87,7 +90,7 @@ fn through_a_guest_and_back_nothing_is_lost() {
 fn a_worker_that_is_stopped_lets_what_is_under_way_arrive() {
     let folder = folder();
     let vhost = vhost("vhost0", &socket(&folder));
-    let guest = guest(&socket(&folder), true);
+    let guest = guest(&socket(&folder), Layout::Mergeable);
     wait_for_link(&guest, 0);
     let generator = Generator::new("gen", &Traffic::default()).unwrap();
     let (watch, pace) = (generator.watch(), generator.pace());

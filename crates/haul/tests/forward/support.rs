@@ -49,14 +49,26 @@ pub(crate) fn vhost(name: &str, path: &Path) -> Vhost {
     Vhost::open(name, &VhostSettings::new(path)).unwrap().pop().unwrap()
 }
 
-pub(crate) fn virtio(name: &str, path: &Path, is_mergeable: bool) -> Virtio {
-    let settings = VirtioSettings { size: 256, is_mergeable, ..VirtioSettings::new(path) };
+/// How a guest's rings are laid out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Layout {
+    Mergeable,
+    NotMergeable,
+    Packed,
+    PackedNotMergeable,
+}
+
+pub(crate) fn virtio(name: &str, path: &Path, layout: Layout) -> Virtio {
+    let is_mergeable = matches!(layout, Layout::Mergeable | Layout::Packed);
+    let is_packed = matches!(layout, Layout::Packed | Layout::PackedNotMergeable);
+    let settings =
+        VirtioSettings { size: 256, is_mergeable, is_packed, ..VirtioSettings::new(path) };
     Virtio::open(name, &settings).unwrap()
 }
 
 /// A guest that sends everything back.
-pub(crate) fn guest(path: &Path, is_mergeable: bool) -> Running {
-    let port = Box::new(virtio("guest", path, is_mergeable));
+pub(crate) fn guest(path: &Path, layout: Layout) -> Running {
+    let port = Box::new(virtio("guest", path, layout));
     let pool = Pool::new(2048).unwrap();
     Running::start("guest", [port as Box<dyn Port>], pool, quick(Mode::MacSwap)).unwrap()
 }

@@ -32,19 +32,20 @@ pub(crate) const MEMORY_BYTES: u64 = 1 << 20;
 pub(crate) const SIZE: u16 = 64;
 
 /// Where a ring's areas begin, and from one ring to the next.
-const DESCRIPTORS: u64 = 0;
+pub(crate) const DESCRIPTORS: u64 = 0;
 const AVAILABLE: u64 = 0x2000;
 const USED: u64 = 0x3000;
-const RING: u64 = 0x8000;
+pub(crate) const RING: u64 = 0x8000;
 
 /// Where buffers begin: one for each descriptor of each ring.
 const BUFFERS: u64 = 0x2_0000;
 pub(crate) const BUFFER_BYTES: u64 = 2048;
 
-/// VIRTIO_NET_F_MRG_RXBUF, VIRTIO_F_INDIRECT_DESC, VIRTIO_F_VERSION_1.
+/// VIRTIO_NET_F_MRG_RXBUF, VIRTIO_F_INDIRECT_DESC, VIRTIO_F_VERSION_1, VIRTIO_F_RING_PACKED.
 pub(crate) const MERGEABLE: u64 = 1 << 15;
 pub(crate) const INDIRECT: u64 = 1 << 28;
 pub(crate) const VERSION_1: u64 = 1 << 32;
+pub(crate) const PACKED: u64 = 1 << 34;
 
 pub(crate) const NEXT: u16 = 1;
 pub(crate) const WRITE: u16 = 2;
@@ -165,7 +166,11 @@ impl Front {
                 let index = ring as u32;
                 match (step - 4) % 5 {
                     0 => self.say(SET_VRING_NUM, &Self::state(index, SIZE.into()), &[]),
-                    1 => self.say(SET_VRING_BASE, &Self::state(index, 0), &[]),
+                    // Of a packed ring the highest bit says that its first round is an odd one.
+                    1 => {
+                        let base = if features & PACKED != 0 { 0x8000_8000 } else { 0 };
+                        self.say(SET_VRING_BASE, &Self::state(index, base), &[])
+                    }
                     2 => self.say(SET_VRING_ADDR, &Self::addresses(ring), &[]),
                     3 => self.say(SET_VRING_CALL, &Self::words(&[ring]), &[event().as_fd()]),
                     _ => self.say(SET_VRING_KICK, &Self::words(&[ring]), &[event().as_fd()]),

@@ -3,6 +3,7 @@
 //! - `front`: a front end that says and writes whatever it is asked to;
 //! - `victim`: the port, driven and accounted for;
 //! - `chains`: chains of descriptors that are no good: each costs its packet alone;
+//! - `packed`: the same in packed rings;
 //! - `messages`: messages that may not be: the conversation ends, and the next one is served;
 //! - `leaving`: front ends that go, at any step and under load;
 //! - `random`: rings and messages at random;
@@ -12,6 +13,7 @@ mod chains;
 mod front;
 mod leaving;
 mod messages;
+mod packed;
 mod random;
 mod silent;
 mod victim;

@@ -121,9 +121,10 @@ fn memory_that_is_cut_short_ends_the_conversation_alone() {
             victim.poll(4, 100);
             victim.counters().resets == 1
         });
-        let counters = victim.counters();
-        let lost = counters.tx.drops_for(DropReason::Reset);
-        assert!(lost + counters.tx.drops_for(DropReason::NoLink) <= 64, "{lost}");
+        // At most the ring and a burst are lost. How many packets find no link until the reset is
+        // seen is a matter of time.
+        let lost = victim.counters().tx.drops_for(DropReason::Reset);
+        assert!(lost <= 64, "{lost}");
         victim.check_service();
         drop(other_front);
         other.check_service();

@@ -7,23 +7,27 @@ use haul::forward::{Link, Port};
 use crate::front::{BUFFER_BYTES, Descriptor, Front, GUEST, MEMORY_BYTES, SIZE};
 use crate::victim::{FEATURES, Victim};
 
-struct Random(u64);
+pub(crate) struct Random(u64);
 
 impl Random {
-    fn next(&mut self) -> u64 {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    pub(crate) fn next(&mut self) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
         self.0
     }
 
-    fn below(&mut self, end: u64) -> u64 {
+    pub(crate) fn below(&mut self, end: u64) -> u64 {
         (self.next() >> 16) % end
     }
 }
 
 /// A descriptor that is right, wrong or somewhere between.
-fn descriptor(random: &mut Random) -> Descriptor {
+pub(crate) fn descriptor(random: &mut Random) -> Descriptor {
     let address = match random.below(8) {
         0 => random.next(),
         1 => GUEST + MEMORY_BYTES - random.below(3000),
@@ -47,7 +51,7 @@ fn descriptor(random: &mut Random) -> Descriptor {
 #[test]
 fn rings_at_random_cost_packets_and_nothing_else() {
     let mut victim = Victim::new();
-    let mut random = Random(0xDEAD_BEEF_CAFE_F00D);
+    let mut random = Random::new(0xDEAD_BEEF_CAFE_F00D);
     for _ in 0..200 {
         let mut front = victim.front();
         for _ in 0..100 {
@@ -76,7 +80,7 @@ fn rings_at_random_cost_packets_and_nothing_else() {
 #[test]
 fn messages_at_random_end_conversations_and_nothing_else() {
     let mut victim = Victim::new();
-    let mut random = Random(0x0123_4567_89AB_CDEF);
+    let mut random = Random::new(0x0123_4567_89AB_CDEF);
     for _ in 0..300 {
         let mut front = Front::connect(&victim.path());
         let honest = random.below(Front::steps() as u64 + 1) as usize;

@@ -81,9 +81,14 @@ impl Victim {
 
     /// An honest front end that has said everything.
     pub(crate) fn front(&mut self) -> Front {
+        self.front_with(FEATURES)
+    }
+
+    /// The same with these features.
+    pub(crate) fn front_with(&mut self, features: u64) -> Front {
         self.wait_for_link(Link::Down);
         let mut front = Front::connect(&self.path());
-        front.start(FEATURES);
+        front.start(features);
         self.wait_for_link(Link::Up);
         front
     }

@@ -5,7 +5,7 @@ use core::ops::Range;
 use rustix::fd::BorrowedFd;
 
 use super::debug::Debug;
-use super::{Heap, Lane};
+use super::{Grid, Heap};
 use crate::error::{Attempt, Error, Name};
 use crate::fault::Misuse;
 use crate::layout::{PAGE, SHIFT_MIN, UNIT};
@@ -15,7 +15,7 @@ use crate::protocol::class::{CLASSES, SLOT_SIZE_MAX, TABLE};
 use crate::protocol::word::{SliceWord, SlotWord};
 use crate::region::backing::{Pages, PagesTold};
 use crate::region::external::External;
-use crate::region::{Plan, Region};
+use crate::region::{Region, Wanted};
 use crate::sync::AtomicU16;
 
 /// Threads, in all processes that share a heap, that can have a cache at once: 12 KiB of addresses
@@ -26,7 +26,7 @@ const CACHES: u32 = 4096;
 #[derive(Clone, Copy, Debug)]
 #[must_use]
 pub struct Builder {
-    plan: Plan,
+    wanted: Wanted,
     upkeep: Upkeep,
     on_misuse: Option<fn(&Misuse)>,
     debug: bool,
@@ -55,9 +55,9 @@ impl Heap {
     /// A builder of a private heap with the best pages there are, up to 64 GiB or four times the
     /// machine's memory.
     pub fn builder() -> Builder {
-        let plan = Plan { limit: None, nodes: None, caches: CACHES, pages: Pages::Auto };
+        let wanted = Wanted { limit: None, nodes: None, caches: CACHES, pages: Pages::Auto };
         let upkeep = Upkeep { ahead_bytes: 0, ready_bytes: 0, decay_ms: Some(DECAY_MS) };
-        Builder { plan, upkeep, on_misuse: None, debug: false }
+        Builder { wanted, upkeep, on_misuse: None, debug: false }
     }
 
     /// The descriptor of a shared heap's file, for [`Builder::attach_fd`] in another process. It is
@@ -96,19 +96,19 @@ impl Builder {
     /// The most bytes of blocks and what they waste. Default: 64 GiB, or four times the machine's
     /// memory if that is less. Addresses are reserved for all of it, memory is not.
     pub fn limit(mut self, bytes: u64) -> Self {
-        self.plan.limit = Some(bytes);
+        self.wanted.limit = Some(bytes);
         self
     }
 
     /// The kind of pages. Default: the best there is.
     pub fn pages(mut self, pages: Pages) -> Self {
-        self.plan.pages = pages;
+        self.wanted.pages = pages;
         self
     }
 
     /// How many NUMA nodes the heap distinguishes. Default: those of the machine.
     pub fn nodes(mut self, nodes: u32) -> Self {
-        self.plan.nodes = Some(nodes);
+        self.wanted.nodes = Some(nodes);
         self
     }
 
@@ -131,7 +131,7 @@ impl Builder {
     /// How many caches there can be: one for each thread that uses the heap, in all processes, and
     /// for each node that it uses it on. Default: 4,096. At most 32,767.
     pub fn caches(mut self, caches: u32) -> Self {
-        self.plan.caches = caches;
+        self.wanted.caches = caches;
         self
     }
 
@@ -171,7 +171,7 @@ impl Builder {
     /// addresses; [`Error::NotReady`] where there is not the memory that is to be
     /// [`ready`](Self::ready).
     pub fn build(self) -> Result<Heap, Error> {
-        self.over(Region::private(&self.plan)?)
+        self.over(Region::private(&self.wanted)?)
     }
 
     /// Creates a heap that processes of this user share by a name. It outlives them all, until
@@ -183,7 +183,7 @@ impl Builder {
     /// [`Error::NameTaken`]; [`Error::BadName`]; as [`Builder::build`].
     pub fn shared_named(self, name: &str) -> Result<Heap, Error> {
         let name = Name::new(name)?;
-        let heap = self.over(Region::create_named(&self.plan, name)?);
+        let heap = self.over(Region::create_named(&self.wanted, name)?);
         if heap.is_err() {
             // Nobody else could tell that nobody has it.
             let _ = Region::remove_name(name);
@@ -198,7 +198,7 @@ impl Builder {
     /// [`Error::NoSuchName`], and [`Error`]s for a file that is no heap of this user and version,
     /// was cut, or has a header that lies. Nothing of it is believed unchecked.
     pub fn attach_named(self, name: &str) -> Result<Heap, Error> {
-        self.over(Region::attach_named(self.plan.pages, Name::new(name)?)?)
+        self.over(Region::attach_named(self.wanted.pages, Name::new(name)?)?)
     }
 
     /// Creates a heap that is shared by its descriptor, [`Heap::fd`]: inherited, or sent over a
@@ -207,7 +207,7 @@ impl Builder {
     /// # Errors
     /// As [`Builder::build`].
     pub fn shared_fd(self) -> Result<Heap, Error> {
-        self.over(Region::create_unnamed(&self.plan)?)
+        self.over(Region::create_unnamed(&self.wanted)?)
     }
 
     /// Attaches to the heap behind a descriptor, which stays the caller's. Where the heap has pages
@@ -218,7 +218,7 @@ impl Builder {
     /// a named heap's among them; [`Error::Unsupported`] where there is a second file and nobody to
     /// have it from: no other process of the heap lives, or is of another user or PID namespace.
     pub fn attach_fd(self, fd: BorrowedFd<'_>) -> Result<Heap, Error> {
-        self.over(Region::attach_file(self.plan.pages, fd, None)?)
+        self.over(Region::attach_file(self.wanted.pages, fd, None)?)
     }
 
     /// As [`Builder::attach_fd`], with the descriptor of the second file, [`Heap::pool_fd`], which
@@ -228,7 +228,7 @@ impl Builder {
     /// As [`Builder::attach_named`]; [`Error::HeaderLies`] where that is not this heap's second
     /// file.
     pub fn attach_fds(self, fd: BorrowedFd<'_>, pool: BorrowedFd<'_>) -> Result<Heap, Error> {
-        self.over(Region::attach_file(self.plan.pages, fd, Some(pool))?)
+        self.over(Region::attach_file(self.wanted.pages, fd, Some(pool))?)
     }
 
     /// Builds a heap over memory that the caller gives, or attaches to it if its metadata is there
@@ -238,7 +238,7 @@ impl Builder {
     /// [`Error::BadExternal`] for a range or an area that does not fit; [`Error::HeaderLies`] where
     /// the metadata was made for another range.
     pub fn external(self, external: External) -> Result<Heap, Error> {
-        self.over(Region::over_external(&self.plan, external)?)
+        self.over(Region::over_external(&self.wanted, external)?)
     }
 
     fn over(self, region: Region) -> Result<Heap, Error> {
@@ -249,10 +249,10 @@ impl Builder {
     }
 }
 
-/// What the lanes of slices that are no part of a span lead to.
+/// What the grids of slices that are no part of a span lead to.
 static NOTHING_LIVE: AtomicU16 = AtomicU16::new(SlotWord::FREE.0);
 
-impl Lane {
+impl Grid {
     const NONE: Self = Self {
         words: &raw const NOTHING_LIVE,
         inverse: 0,
@@ -272,9 +272,9 @@ impl Heap {
             false => None,
         };
         let safe = safe_range(&memory);
-        let mut lanes = [Lane::NONE; SliceWord::FORMS];
+        let mut grids = [Grid::NONE; SliceWord::FORMS];
         for (class, about) in TABLE[..CLASSES].iter().enumerate() {
-            lanes[SliceWord::form_of_span(class) / SliceWord::FORM_UNIT] = Lane {
+            grids[SliceWord::form_of_span(class) / SliceWord::FORM_UNIT] = Grid {
                 words: memory.tables.slots(about.shift).as_ptr(),
                 inverse: 1 << (u32::BITS + SHIFT_MIN - about.shift),
                 safe_start: (safe.start / UNIT) as u32,
@@ -283,7 +283,7 @@ impl Heap {
             };
         }
         Ok(Self {
-            lanes,
+            grids,
             data: memory.region.data(),
             data_bytes: geometry.data_bytes(),
             data_units: geometry.data_bytes() / UNIT,

@@ -52,8 +52,8 @@ pub use resize::ReallocError;
 #[repr(C, align(64))]
 pub struct Heap {
     // What every call reads, and nothing writes once the heap is built.
-    /// By the form of a slice's word. First, so that a form leads to its lane by one addition.
-    lanes: [Lane; SliceWord::FORMS],
+    /// By the form of a slice's word. First, so that a form leads to its grid by one addition.
+    grids: [Grid; SliceWord::FORMS],
     data: NonNull<u8>,
     data_bytes: usize,
     data_units: usize,
@@ -79,7 +79,7 @@ const BIN_PER_FORM: usize = size_of::<Bin>() / SliceWord::FORM_UNIT;
 struct Slot<'a> {
     /// Of its slice's word.
     form: usize,
-    lane: &'a Lane,
+    grid: &'a Grid,
     units: usize,
     word: &'a AtomicU16,
 }
@@ -89,7 +89,7 @@ struct Slot<'a> {
 // Aligned, so that none lies in two cache lines.
 #[derive(Clone, Copy)]
 #[repr(C, align(32))]
-struct Lane {
+struct Grid {
     /// The slot words of the class's shift: one for so many units, a power of two.
     words: *const AtomicU16,
     /// 2^32 over that number of units: units times this are the place of a word, and below, in the
@@ -104,7 +104,7 @@ struct Lane {
     bin_slots: u32,
 }
 
-impl Lane {
+impl Grid {
     /// The place of the word of what begins at so many units; `None` where nothing can begin.
     #[inline(always)]
     fn place_of(&self, units: usize) -> Option<usize> {
@@ -112,13 +112,13 @@ impl Lane {
         (product as u32 == 0).then_some((product >> u32::BITS) as usize)
     }
 
-    /// The word at a place that the lane has.
+    /// The word at a place that the grid has.
     ///
     /// # Safety
     /// The place comes of an offset in range, and the heap lives as long as `'a`.
     #[inline(always)]
     unsafe fn word<'a>(&self, place: usize) -> &'a AtomicU16 {
-        // SAFETY: there is a word for each granule of the range; where the lane is not a span's,
+        // SAFETY: there is a word for each granule of the range; where the grid is not a span's,
         // all offsets lead to the place of one word.
         let word = unsafe { self.words.add(place) };
         // SAFETY: mapped as long as the heap lives.
@@ -230,8 +230,8 @@ impl Heap {
         let Some(slot) = self.slot_at(offset) else {
             return self.free_other(block);
         };
-        // Where there are several nodes, a lane's bins have no room, so that one look tells both.
-        if self.add(self.entry(0), &slot, slot.lane.bin_slots) {
+        // Where there are several nodes, a grid's bins have no room, so that one look tells both.
+        if self.add(self.entry(0), &slot, slot.grid.bin_slots) {
             return Ok(());
         }
         self.free_elsewhere(block)
@@ -296,17 +296,17 @@ impl Heap {
             return None;
         };
         let units = units.load(Relaxed);
-        let lane = self.lane(form);
-        if units < lane.safe_start || units >= lane.safe_end {
+        let grid = self.grid(form);
+        if units < grid.safe_start || units >= grid.safe_end {
             cold_path();
             return None;
         }
-        let Some(place) = lane.place_of(units as usize) else {
+        let Some(place) = grid.place_of(units as usize) else {
             cold_path();
             return None;
         };
         // SAFETY: what is safe is in range, and the heap lives.
-        let slot = unsafe { lane.word(place) };
+        let slot = unsafe { grid.word(place) };
         if SlotWord(slot.load(Relaxed)) != entry.cached() {
             cold_path();
             return None;
@@ -337,21 +337,21 @@ impl Heap {
         let slice = unsafe { self.slices.add(units / (SLICE / UNIT)) };
         // SAFETY: mapped as long as the heap lives.
         let form = SliceWord(unsafe { &*slice }.load(Relaxed)).form();
-        let lane = self.lane(form);
-        let place = lane.place_of(units)?;
+        let grid = self.grid(form);
+        let place = grid.place_of(units)?;
         // SAFETY: the offset is in range, and the heap lives.
-        let word = unsafe { lane.word(place) };
-        SlotWord(word.load(Relaxed)).is_live().then_some(Slot { form, lane, units, word })
+        let word = unsafe { grid.word(place) };
+        SlotWord(word.load(Relaxed)).is_live().then_some(Slot { form, grid, units, word })
     }
 
-    /// The lane of a form.
+    /// The grid of a form.
     #[inline(always)]
-    fn lane(&self, form: usize) -> &Lane {
+    fn grid(&self, form: usize) -> &Grid {
         debug_assert!(form < SliceWord::FORMS * SliceWord::FORM_UNIT);
-        // SAFETY: there is a lane for each form, and from one to the next are as many bytes.
-        let lane = unsafe { self.lanes.as_ptr().byte_add(form) };
+        // SAFETY: there is a grid for each form, and from one to the next are as many bytes.
+        let grid = unsafe { self.grids.as_ptr().byte_add(form) };
         // SAFETY: one of `self`'s, as just said.
-        unsafe { &*lane }
+        unsafe { &*grid }
     }
 
     /// This thread's entry in a row of the directory. A thread that has not registered has number
@@ -426,6 +426,6 @@ impl Handle<'_> {
 }
 
 const _: () = {
-    assert!(size_of::<Lane>() == SliceWord::FORM_UNIT);
+    assert!(size_of::<Grid>() == SliceWord::FORM_UNIT);
     assert!(size_of::<Bin>() == 256);
 };

@@ -38,7 +38,7 @@ use opened::Opened;
 
 /// What a heap is asked to be.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Plan {
+pub(crate) struct Wanted {
     /// The most bytes of data; `None` chooses by the machine's memory.
     pub(crate) limit: Option<u64>,
     /// NUMA nodes that are distinguished; `None` takes those of the machine.

@@ -13,7 +13,7 @@ use super::backing::{Backing, Choice, Pages};
 use super::external::External;
 use super::header::{Header, HeaderKind, Progress};
 use super::opened::Opened;
-use super::{Gap, Haste, Kind, Mapping, Plan, Refusal, Region, header_words};
+use super::{Gap, Haste, Kind, Mapping, Refusal, Region, Wanted, header_words};
 use crate::error::{Attempt, Error};
 use crate::layout::{ALIGN_MAX, DATA_MAX, Geometry, Layout, NODES_MAX, PAGE};
 use crate::sync::AtomicU64;
@@ -41,12 +41,12 @@ pub(super) const PATIENCE_NS: u64 = 1_000_000_000;
 impl Region {
     /// A heap of this process alone. Where the system refuses the addresses, half as many are
     /// tried, and so on: what came of it is in the geometry. About ten system calls.
-    pub(crate) fn private(plan: &Plan) -> Result<Self, Error> {
-        halving(plan, |geometry| Self::private_of(plan, geometry))
+    pub(crate) fn private(wanted: &Wanted) -> Result<Self, Error> {
+        halving(wanted, |geometry| Self::private_of(wanted, geometry))
     }
 
-    fn private_of(plan: &Plan, geometry: Geometry) -> Result<Self, Errno> {
-        let choice = Choice::private(plan.pages);
+    fn private_of(wanted: &Wanted, geometry: Geometry) -> Result<Self, Errno> {
+        let choice = Choice::private(wanted.pages);
         let data = Mapping::reserve(geometry.data_bytes(), ALIGN_MAX)?;
         let metadata = private_metadata(&geometry)?;
         for node in 0..geometry.nodes {
@@ -56,12 +56,12 @@ impl Region {
         // SAFETY: the metadata was just mapped, and its header is its first page.
         let words = unsafe { header_words(metadata.start) };
         Header::private(geometry, HeaderKind::Private).write(words);
-        Ok(Self::of(geometry, Kind::Private(opened), choice, plan.pages, metadata, data))
+        Ok(Self::of(geometry, Kind::Private(opened), choice, wanted.pages, metadata, data))
     }
 
     /// A heap over memory that the caller gives.
-    pub(crate) fn over_external(plan: &Plan, external: External) -> Result<Self, Error> {
-        let (base, geometry) = external.shape(plan.caches)?;
+    pub(crate) fn over_external(wanted: &Wanted, external: External) -> Result<Self, Error> {
+        let (base, geometry) = external.shape(wanted.caches)?;
         let layout = Layout::of(&geometry);
         let header = Header {
             external_base: external.base.addr().get() as u64,
@@ -92,7 +92,7 @@ impl Region {
             geometry,
             kind: Kind::External(external),
             choice: Choice::private(Pages::Plain),
-            asked: plan.pages,
+            asked: wanted.pages,
             refused: AtomicU64::new(0),
             // SAFETY: as above: the area is there for longer than the heap.
             _gap: unsafe { Gap::of(metadata) },
@@ -140,13 +140,13 @@ impl Region {
 /// Tries `build` with the geometry that was asked for, and with half of it while there are not
 /// enough addresses.
 pub(super) fn halving<T>(
-    plan: &Plan,
+    wanted: &Wanted,
     mut build: impl FnMut(Geometry) -> Result<T, Errno>,
 ) -> Result<T, Error> {
-    let asked = limit_of(plan)?;
+    let asked = limit_of(wanted)?;
     let mut bytes = asked;
     loop {
-        let geometry = geometry_of(plan, bytes)?;
+        let geometry = geometry_of(wanted, bytes)?;
         match build(geometry) {
             Ok(built) => return Ok(built),
             Err(Errno::NOMEM | Errno::AGAIN) if bytes / 2 >= FLOOR => bytes /= 2,
@@ -158,10 +158,10 @@ pub(super) fn halving<T>(
     }
 }
 
-fn limit_of(plan: &Plan) -> Result<u64, Error> {
-    let nodes = node_count(plan)?;
+fn limit_of(wanted: &Wanted) -> Result<u64, Error> {
+    let nodes = node_count(wanted)?;
     let (least, most) = (u64::from(nodes) * NODE_PAGES_MIN * PAGE as u64, DATA_MAX as u64);
-    match plan.limit {
+    match wanted.limit {
         Some(bytes) if (least..=most).contains(&bytes) => Ok(bytes),
         Some(bytes) => Err(Error::BadLimit { bytes, least, most }),
         None => {
@@ -171,18 +171,18 @@ fn limit_of(plan: &Plan) -> Result<u64, Error> {
     }
 }
 
-fn node_count(plan: &Plan) -> Result<u32, Error> {
-    let nodes = plan.nodes.unwrap_or(machine::nodes().numbers().len() as u32);
+fn node_count(wanted: &Wanted) -> Result<u32, Error> {
+    let nodes = wanted.nodes.unwrap_or(machine::nodes().numbers().len() as u32);
     if nodes == 0 || nodes as usize > NODES_MAX {
         return Err(Error::BadNodes { nodes, most: NODES_MAX as u32 });
     }
     Ok(nodes)
 }
 
-fn geometry_of(plan: &Plan, bytes: u64) -> Result<Geometry, Error> {
-    let nodes = node_count(plan)?;
+fn geometry_of(wanted: &Wanted, bytes: u64) -> Result<Geometry, Error> {
+    let nodes = node_count(wanted)?;
     let node_pages = (bytes / u64::from(nodes) / PAGE as u64) as u32;
-    let geometry = Geometry { nodes, node_pages, caches: plan.caches };
+    let geometry = Geometry { nodes, node_pages, caches: wanted.caches };
     if geometry.is_valid() {
         return Ok(geometry);
     }

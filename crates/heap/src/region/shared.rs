@@ -9,7 +9,7 @@ use super::header::{Header, HeaderKind, Progress, Raw};
 use super::owner::check_owner;
 use super::pool;
 use super::private::{PATIENCE_NS, advise_pages, bind_node, halving};
-use super::{Haste, Kind, Mapping, Plan, Refusal, Region, header_words};
+use super::{Haste, Kind, Mapping, Refusal, Region, Wanted, header_words};
 use crate::error::{Attempt, Error, NAME_BYTES_MAX, Name};
 use crate::layout::{ALIGN_MAX, Geometry, HEADER_BYTES, PAGE};
 use crate::sys::file::{self, Path};
@@ -32,7 +32,7 @@ const METADATA_SHARE: u64 = 8;
 
 impl Region {
     /// A new heap under a name, for processes of this user.
-    pub(crate) fn create_named(plan: &Plan, name: Name) -> Result<Self, Error> {
+    pub(crate) fn create_named(wanted: &Wanted, name: Name) -> Result<Self, Error> {
         let path = path_of(name);
         let path = path.as_c_str().map_err(|e| Error::refused(Attempt::CreateFile, 0, e))?;
         let file = file::create_named(path).map_err(|errno| match errno {
@@ -42,7 +42,7 @@ impl Region {
         // The name is ours now, so a second file of that name was left by a heap that is gone; it
         // may hold what the pool has.
         pool::remove_name(name);
-        let created = Self::create(plan, file, Some(name));
+        let created = Self::create(wanted, file, Some(name));
         if created.is_err() {
             // What could not be finished must not block the next attempt.
             pool::remove_name(name);
@@ -52,10 +52,10 @@ impl Region {
     }
 
     /// A new heap in a memory file without a name.
-    pub(crate) fn create_unnamed(plan: &Plan) -> Result<Self, Error> {
+    pub(crate) fn create_unnamed(wanted: &Wanted) -> Result<Self, Error> {
         let file = file::create_unnamed(c"haul-heap")
             .map_err(|errno| Error::refused(Attempt::CreateFile, 0, errno))?;
-        Self::create(plan, file, None)
+        Self::create(wanted, file, None)
     }
 
     /// The heap of this name.
@@ -106,9 +106,9 @@ impl Region {
         file::remove_named(path.as_c_str().map_err(refused)?).map_err(refused)
     }
 
-    fn create(plan: &Plan, file: OwnedFd, name: Option<Name>) -> Result<Self, Error> {
-        let (header, choice, second, metadata, data) = halving(plan, |geometry| {
-            let mut choice = Choice::shared(plan.pages, &geometry);
+    fn create(wanted: &Wanted, file: OwnedFd, name: Option<Name>) -> Result<Self, Error> {
+        let (header, choice, second, metadata, data) = halving(wanted, |geometry| {
+            let mut choice = Choice::shared(wanted.pages, &geometry);
             let second = pool::create(&geometry, name, &mut choice);
             let (second, pool) = second.unzip();
             let header = Header { pool, ..Header::shared(geometry) };
@@ -127,7 +127,7 @@ impl Region {
         // SAFETY: the header was just mapped and populated.
         header.write(unsafe { header_words(metadata.start) });
         let kind = Kind::Shared { file, pool: second, name };
-        Ok(Self::of(header.geometry, kind, choice, plan.pages, metadata, data))
+        Ok(Self::of(header.geometry, kind, choice, wanted.pages, metadata, data))
     }
 
     fn attach(pages: Pages, file: OwnedFd, source: pool::Source<'_>) -> Result<Self, Error> {

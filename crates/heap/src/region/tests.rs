@@ -8,8 +8,8 @@ use crate::error::{Attempt, Error};
 
 const MIB: u64 = 1 << 20;
 
-fn plan(limit: u64) -> Plan {
-    Plan { limit: Some(limit), nodes: Some(1), caches: 16, pages: Pages::Transparent }
+fn wanted(limit: u64) -> Wanted {
+    Wanted { limit: Some(limit), nodes: Some(1), caches: 16, pages: Pages::Transparent }
 }
 
 fn unique(label: &str) -> Name {
@@ -33,7 +33,7 @@ fn peek(region: &Region, page: usize) -> u64 {
 
 #[test]
 fn a_private_region_is_aligned_empty_and_usable() {
-    let region = Region::private(&plan(64 * MIB)).unwrap();
+    let region = Region::private(&wanted(64 * MIB)).unwrap();
     assert_eq!(region.data().addr().get() % crate::layout::ALIGN_MAX, 0);
     assert_eq!(region.geometry().node_pages, 32);
     assert_eq!(region.usable_pages(0), (0, 32));
@@ -51,16 +51,16 @@ fn a_private_region_is_aligned_empty_and_usable() {
 #[test]
 fn limits_are_checked() {
     for bytes in [0, MIB, (256 << 30) + 1, u64::MAX] {
-        let error = Region::private(&plan(bytes)).err().unwrap();
+        let error = Region::private(&wanted(bytes)).err().unwrap();
         assert!(matches!(error, Error::BadLimit { .. }), "{error}");
     }
-    let error = Region::private(&Plan { nodes: Some(9), ..plan(64 * MIB) }).err().unwrap();
+    let error = Region::private(&Wanted { nodes: Some(9), ..wanted(64 * MIB) }).err().unwrap();
     assert!(matches!(error, Error::BadNodes { nodes: 9, .. }), "{error}");
 }
 
 #[test]
 fn two_views_of_a_shared_region_see_the_same() {
-    let creator = Region::create_unnamed(&plan(64 * MIB)).unwrap();
+    let creator = Region::create_unnamed(&wanted(64 * MIB)).unwrap();
     let other = Region::attach_file(Pages::Auto, creator.file().unwrap(), None).unwrap();
     assert_eq!(creator.geometry(), other.geometry());
     assert_ne!(creator.data(), other.data());
@@ -75,8 +75,8 @@ fn two_views_of_a_shared_region_see_the_same() {
 #[test]
 fn a_name_is_taken_once_found_and_removed() {
     let name = unique("name");
-    let region = Region::create_named(&plan(64 * MIB), name).unwrap();
-    let taken = Region::create_named(&plan(64 * MIB), name).err();
+    let region = Region::create_named(&wanted(64 * MIB), name).unwrap();
+    let taken = Region::create_named(&wanted(64 * MIB), name).err();
     assert_eq!(taken, Some(Error::NameTaken(name)));
     let other = Region::attach_named(Pages::Auto, name).unwrap();
     region.provide(0, Haste::Now).unwrap();
@@ -147,7 +147,7 @@ fn a_file_of_another_user_is_refused() {
 #[test]
 fn a_heap_that_was_cut_is_refused() {
     let name = unique("cut");
-    let region = Region::create_named(&plan(64 * MIB), name).unwrap();
+    let region = Region::create_named(&wanted(64 * MIB), name).unwrap();
     let path = format!("/dev/shm/haul-heap.{name}");
     let file = std::fs::OpenOptions::new().write(true).open(path).unwrap();
     let bytes = file.metadata().unwrap().len();
@@ -174,12 +174,12 @@ impl external::Extents for OneExtent {
 
 #[test]
 fn a_region_over_the_callers_memory_takes_extents() {
-    let backing = Region::private(&plan(64 * MIB)).unwrap();
+    let backing = Region::private(&wanted(64 * MIB)).unwrap();
     let base = backing.data().addr().get() + 8 * PAGE;
     let extents = Box::leak(Box::new(OneExtent(Some(base + 3 * PAGE).into())));
     let start = NonNull::new(base as *mut u8).unwrap();
     let external = External { base: start, bytes: 16 * PAGE, extents, metadata: None };
-    let region = Region::over_external(&plan(64 * MIB), external).unwrap();
+    let region = Region::over_external(&wanted(64 * MIB), external).unwrap();
     assert_eq!(region.data(), backing.data());
     assert_eq!(region.usable_pages(0), (8, 24));
     let provided = region.provide(0, Haste::Now).unwrap();
@@ -196,7 +196,7 @@ fn a_region_over_the_callers_memory_takes_extents() {
 
 #[test]
 fn two_processes_worth_of_external_metadata_agree() {
-    let backing = Region::private(&plan(256 * MIB)).unwrap();
+    let backing = Region::private(&wanted(256 * MIB)).unwrap();
     (0..32).for_each(|page| _ = backing.provide(page, Haste::Now).unwrap());
     let extents = Box::leak(Box::new(OneExtent(None.into())));
     let bytes = External::metadata_bytes(backing.data().addr().get(), 32 << 20, 16).unwrap();
@@ -204,12 +204,13 @@ fn two_processes_worth_of_external_metadata_agree() {
     let base = NonNull::new((area.addr().get() + (64 << 20)) as *mut u8).unwrap();
     let good = External { base, bytes: 32 << 20, extents, metadata: Some((area, 64 << 20)) };
     assert!(bytes < 64 << 20);
-    Region::over_external(&plan(0), good).unwrap();
-    Region::over_external(&plan(0), good).unwrap();
+    Region::over_external(&wanted(0), good).unwrap();
+    Region::over_external(&wanted(0), good).unwrap();
     let error =
-        Region::over_external(&plan(0), External { bytes: 30 << 20, ..good }).err().unwrap();
+        Region::over_external(&wanted(0), External { bytes: 30 << 20, ..good }).err().unwrap();
     assert!(matches!(error, Error::HeaderLies { .. }), "{error}");
-    let error = Region::over_external(&plan(0), External { metadata: Some((area, 4096)), ..good });
+    let error =
+        Region::over_external(&wanted(0), External { metadata: Some((area, 4096)), ..good });
     assert!(matches!(error.err(), Some(Error::BadExternal { .. })));
     // Without a heap every byte of the area is the caller's again.
     // SAFETY: the pages were provided, and nothing else uses them.

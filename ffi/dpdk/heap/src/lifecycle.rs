@@ -249,36 +249,36 @@ fn build_primary(functions: &'static Functions, folder: Option<&Path>) -> Result
         return Err(Reason::NoMemory);
     }
     let directory = Directory::create(functions).ok_or(Reason::NoMemzone)?;
-    let mut plan =
-        Plan { functions, directory, is_primary: true, places: Vec::new(), heaps: Vec::new() };
+    let mut setup =
+        Setup { functions, directory, is_primary: true, places: Vec::new(), heaps: Vec::new() };
     for range in ranges {
         let bytes =
             External::metadata_bytes(range.base, range.bytes, CACHES).map_err(Reason::Heap)?;
         let create = |folder| Metadata::create(folder, range.socket, bytes);
-        plan.add(range, folder.map(create).transpose().map_err(Reason::Metadata)?)?;
+        setup.add(range, folder.map(create).transpose().map_err(Reason::Metadata)?)?;
     }
     if let Some(folder) = folder {
-        remember_files(folder, &plan.places);
+        remember_files(folder, &setup.places);
     }
-    directory.publish(&plan.places);
-    Ok(plan.finish())
+    directory.publish(&setup.places);
+    Ok(setup.finish())
 }
 
 fn build_secondary(functions: &'static Functions, folder: &Path) -> Result<Dropin, Reason> {
     let directory = Directory::find(functions).map_err(Reason::Secondary)?;
     directory.note_secondary();
-    let mut plan =
-        Plan { functions, directory, is_primary: false, places: Vec::new(), heaps: Vec::new() };
+    let mut setup =
+        Setup { functions, directory, is_primary: false, places: Vec::new(), heaps: Vec::new() };
     for place in directory.places().map_err(Reason::Secondary)? {
         let metadata =
             Metadata::attach(folder, directory.primary(), &place).map_err(Reason::Metadata)?;
-        plan.add(place.range, Some(metadata))?;
+        setup.add(place.range, Some(metadata))?;
     }
-    Ok(plan.finish())
+    Ok(setup.finish())
 }
 
 /// The heaps so far.
-struct Plan {
+struct Setup {
     functions: &'static Functions,
     directory: &'static Directory,
     is_primary: bool,
@@ -286,7 +286,7 @@ struct Plan {
     heaps: Vec<SocketHeap>,
 }
 
-impl Plan {
+impl Setup {
     fn add(&mut self, range: SocketRange, metadata: Option<Metadata>) -> Result<(), Reason> {
         let area = metadata.as_ref().map(|each| (each.start, each.bytes));
         self.places.push(HeapPlace {

@@ -54,9 +54,10 @@ pub(super) fn open(spec: &Spec, name: &str) -> Result<Opened, Error> {
             let queue = Vhost::open(name, &settings)?.into_iter().next();
             Opened::of(queue.expect("a device of one queue pair has one"))
         }
-        Spec::Virtio { path, is_server } => {
-            let role = role(*is_server);
-            Opened::of(Virtio::open(name, &VirtioSettings { role, ..VirtioSettings::new(path) })?)
+        Spec::Virtio { path, is_server, is_packed } => {
+            let (role, is_packed) = (role(*is_server), *is_packed);
+            let settings = VirtioSettings { role, is_packed, ..VirtioSettings::new(path) };
+            Opened::of(Virtio::open(name, &settings)?)
         }
         Spec::Pcap { input, output, passes, replay } => {
             let (input, output, passes) = (input.clone(), output.clone(), *passes);

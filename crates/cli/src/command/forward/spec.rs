@@ -16,7 +16,7 @@ pub(super) enum Spec {
     /// A virtual machine's card, from the hypervisor's side.
     Vhost { path: PathBuf, is_server: bool, copy: String },
     /// The same card, from the machine's side.
-    Virtio { path: PathBuf, is_server: bool },
+    Virtio { path: PathBuf, is_server: bool, is_packed: bool },
     /// Packets of a capture, so many times (`None`: no end), and into one.
     Pcap { input: Option<PathBuf>, output: Option<PathBuf>, passes: Option<u64>, replay: Replay },
     /// An interface of the kernel's, by a socket of packets.
@@ -74,7 +74,11 @@ impl Spec {
                     .take("copy", |text| Some(text.to_owned()))?
                     .unwrap_or_else(|| "haul".to_owned()),
             },
-            "virtio" => Self::Virtio { path: options.path()?, is_server: options.flag("server")? },
+            "virtio" => Self::Virtio {
+                path: options.path()?,
+                is_server: options.flag("server")?,
+                is_packed: options.flag("packed")?,
+            },
             "pcap" => options.pcap()?,
             "afpacket" => Self::AfPacket { interface: options.interface()? },
             "afxdp" => Self::AfXdp {
@@ -226,7 +230,14 @@ mod tests {
                 "vhost:path=/run/vm.sock,server,copy=libc",
                 Spec::Vhost { path: "/run/vm.sock".into(), is_server: true, copy: "libc".into() },
             ),
-            ("virtio:path=a b", Spec::Virtio { path: "a b".into(), is_server: false }),
+            (
+                "virtio:path=a b",
+                Spec::Virtio { path: "a b".into(), is_server: false, is_packed: false },
+            ),
+            (
+                "virtio:path=a,packed",
+                Spec::Virtio { path: "a".into(), is_server: false, is_packed: true },
+            ),
             ("afpacket:interface=eth0", Spec::AfPacket { interface: "eth0".into() }),
             ("afxdp:interface=e", Spec::AfXdp { interface: "e".into(), queue: 0 }),
             ("afxdp:queue=3,interface=e", Spec::AfXdp { interface: "e".into(), queue: 3 }),

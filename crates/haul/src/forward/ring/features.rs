@@ -14,6 +14,8 @@ pub(crate) const EVENT_INDEX: u64 = 1 << 29;
 pub(crate) const PROTOCOL_FEATURES: u64 = 1 << 30;
 /// VIRTIO_F_VERSION_1, section 6.
 pub(crate) const VERSION_1: u64 = 1 << 32;
+/// VIRTIO_F_RING_PACKED, section 6: the ring is of section 2.8.
+pub(crate) const PACKED: u64 = 1 << 34;
 /// VIRTIO_F_IN_ORDER, section 6: buffers are used in the order in which they were made available.
 pub(crate) const IN_ORDER: u64 = 1 << 35;
 

@@ -8,8 +8,10 @@
 //!
 //! - `features`: what two sides agree on;
 //! - `prefetch`: lines of the caches asked for early;
-//! - `split`: the split ring.
+//! - `split`: the split ring;
+//! - `packed`: the packed ring.
 
 pub(crate) mod features;
+pub(crate) mod packed;
 pub(crate) mod prefetch;
 pub(crate) mod split;

@@ -6,6 +6,7 @@ use std::ptr::NonNull;
 use super::super::copy::Part;
 use super::super::ring::split::{DESCRIPTOR_BYTES, Descriptor, INDIRECT, NEXT, WRITE};
 use super::device::Active;
+use super::layout::{Bad, Broken, Chain, First, Layout, Walk};
 
 /// Bytes of the guest's memory that lie together here.
 #[derive(Clone, Copy, Debug)]
@@ -14,11 +15,6 @@ pub(super) struct Piece {
     pub(super) length: usize,
 }
 
-/// The chain is no good: it loops, is too long, lies outside the guest's memory, or has descriptors
-/// of the wrong kind. It ends here; what the guest gets back of it is empty.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Bad;
-
 /// Longest chain that is followed: a packet of 64 KiB in pieces of a page, and its header, many
 /// times over. A chain of a device may have as many descriptors as the ring, which is less.
 const LENGTH_MAX: u32 = 1024;
@@ -26,39 +22,57 @@ const LENGTH_MAX: u32 = 1024;
 /// Most bytes of a chain that are looked at: 1 MiB; the longest packet has a hundredth of it.
 const BYTES_MAX: usize = 1 << 20;
 
-impl Active {
-    /// Appends the pieces of the chain that begins with `head` to `pieces`, and says how many bytes
-    /// they have. `writes` says which kind of descriptors it has to be of.
+/// A chain that was followed to its end.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Gathered<P> {
+    pub(super) chain: Chain,
+    /// How many bytes its pieces have.
+    pub(super) bytes: Result<usize, Bad>,
+    /// The place behind it.
+    pub(super) next: P,
+}
+
+impl<L: Layout> Active<L> {
+    /// Appends the pieces of the chain at a place to `pieces`; `None` where none is available.
+    /// `writes` says which kind of descriptors it has to be of. Of one that is [`Bad`], `pieces`
+    /// has nothing.
     ///
     /// # Errors
-    /// [`Bad`]; `pieces` is then as it was.
+    /// [`Broken`].
     #[cold]
     pub(super) fn gather(
         &mut self,
-        head: u16,
+        place: L::Place,
+        writes: bool,
+        pieces: &mut Vec<Piece>,
+    ) -> Result<Option<Gathered<L::Place>>, Broken> {
+        let Some(mut walk) = self.ring.open(place)? else { return Ok(None) };
+        let before = pieces.len();
+        let bytes = self.follow(&mut walk, writes, pieces);
+        if bytes.is_err() {
+            pieces.truncate(before);
+        }
+        let (chain, next) = self.ring.close(place, &walk)?;
+        Ok(Some(Gathered { chain, bytes, next }))
+    }
+
+    fn follow(
+        &mut self,
+        walk: &mut Walk,
         writes: bool,
         pieces: &mut Vec<Piece>,
     ) -> Result<usize, Bad> {
-        let before = pieces.len();
-        let result = self.follow(head, writes, pieces);
-        if result.is_err() {
-            pieces.truncate(before);
-        }
-        result
-    }
-
-    fn follow(&mut self, head: u16, writes: bool, pieces: &mut Vec<Piece>) -> Result<usize, Bad> {
-        if head >= self.ring.size() {
+        if !self.ring.has_id(walk.id) {
             return Err(Bad);
         }
-        let mut descriptor = self.ring.descriptor(head);
+        let mut descriptor = walk.descriptor;
         let mut table = None;
         if descriptor.flags & INDIRECT != 0 {
             let (start, count) = self.table(&descriptor)?;
             table = Some((start, count));
-            descriptor = at(start, 0);
+            descriptor = at::<L>(start, 0);
         }
-        let (mut left, mut bytes) = (LENGTH_MAX, 0);
+        let (mut left, mut bytes, mut number) = (LENGTH_MAX, 0, 0);
         loop {
             let is_kind = (descriptor.flags & WRITE != 0) == writes;
             if !is_kind || descriptor.flags & INDIRECT != 0 || left == 0 {
@@ -70,14 +84,23 @@ impl Active {
                 return Err(Bad);
             }
             self.place(&descriptor, pieces)?;
-            if descriptor.flags & NEXT == 0 {
+            number += 1;
+            // The descriptors of a packed ring's table follow each other, whatever their flags.
+            let goes_on = match table {
+                Some((_, count)) if L::HAS_PACKED_TABLES => number < count,
+                _ => descriptor.flags & NEXT != 0,
+            };
+            if !goes_on {
                 return Ok(bytes);
             }
-            let next = descriptor.next;
             descriptor = match table {
-                Some((start, count)) if next < count => at(start, next),
-                None if next < self.ring.size() => self.ring.descriptor(next),
-                _ => return Err(Bad),
+                Some((start, _)) if L::HAS_PACKED_TABLES => at::<L>(start, number),
+                Some((start, count)) if descriptor.next < count => at::<L>(start, descriptor.next),
+                Some(_) => return Err(Bad),
+                None => {
+                    self.ring.step(walk)?;
+                    walk.descriptor
+                }
             };
         }
     }
@@ -119,12 +142,15 @@ impl Active {
 }
 
 /// The descriptor of this number in an indirect table.
-fn at(start: NonNull<u8>, index: u16) -> Descriptor {
+fn at<L: Layout>(start: NonNull<u8>, index: u16) -> Descriptor {
     // SAFETY: callers keep the index below the table's count, and the whole table was found in the
     // guest's memory.
     let at = unsafe { start.add(usize::from(index) * DESCRIPTOR_BYTES) };
     // SAFETY: as above; the table's beginning was seen to be aligned.
-    unsafe { Descriptor::read(at.cast()) }
+    let descriptor = unsafe { Descriptor::read(at.cast()) };
+    // A packed ring has the flags where others have the number of the next.
+    let flags = if L::HAS_PACKED_TABLES { descriptor.next } else { descriptor.flags };
+    Descriptor { flags, ..descriptor }
 }
 
 /// Goes along two lists of pieces at once, and calls `act` with the part that both have together,
@@ -162,7 +188,7 @@ pub(super) fn zip(
 /// Space for one burst, kept so that no burst allocates.
 #[derive(Debug)]
 pub(super) struct Scratch {
-    pub(super) heads: Vec<u16>,
+    pub(super) firsts: Vec<First>,
     pub(super) places: Vec<NonNull<u8>>,
     pub(super) parts: Vec<Part>,
     pub(super) pieces: Vec<Piece>,
@@ -174,7 +200,7 @@ unsafe impl Send for Scratch {}
 impl Scratch {
     pub(super) fn new(packets: usize) -> Self {
         Self {
-            heads: vec![0; packets],
+            firsts: vec![First::default(); packets],
             places: vec![NonNull::dangling(); packets],
             parts: Vec::with_capacity(8 * packets),
             pieces: Vec::with_capacity(64),

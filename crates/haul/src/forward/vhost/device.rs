@@ -6,34 +6,42 @@
 //! gives it up. The front end's answer to "stop this ring" comes after the worker's last touch.
 
 use std::os::unix::net::UnixStream;
+use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 use rustix::fd::{AsRawFd, OwnedFd};
 
+use super::super::clock::cycles;
 use super::super::contract::Agreement;
 use super::super::messages::{Backend, Done, Refused};
 use super::super::ring::features;
+use super::super::ring::packed::{self, Packed, Place};
 use super::super::ring::split::{self, Split};
+use super::layout::Layout;
+use super::layout::packed::PackedRing;
+use super::layout::split::SplitRing;
 use crate::peer::guest::{Cached, Described, Guest};
 
 /// A ring that packets go through.
 #[derive(Debug)]
-pub(super) struct Active {
-    pub(super) ring: Split,
+pub(super) struct Active<L> {
+    pub(super) ring: L,
     pub(super) memory: Arc<Guest>,
     /// The region that the last address was found in.
     pub(super) cached: Cached,
-    /// The next available chain to be looked at.
-    pub(super) next_available: u16,
-    /// Where the next used entry goes.
-    pub(super) next_used: u16,
-    /// How far used entries were shown to the driver.
-    pub(super) published: u16,
     pub(super) header_bytes: usize,
     pub(super) is_mergeable: bool,
     pub(super) has_indirect: bool,
-    pub(super) has_events: bool,
+    /// The ring is left alone until then, by the time stamp counter.
+    pub(super) rests_until: u64,
+}
+
+/// One of either layout.
+#[derive(Debug)]
+pub(super) enum AnyActive {
+    Split(Active<SplitRing>),
+    Packed(Active<PackedRing>),
 }
 
 /// What was said of a ring.
@@ -43,9 +51,9 @@ pub(super) struct Vring {
     is_enabled: bool,
     size: u32,
     areas: Option<[u64; 3]>,
-    base: u16,
+    base: u32,
     call: Option<OwnedFd>,
-    pub(super) active: Option<Active>,
+    pub(super) active: Option<AnyActive>,
 }
 
 /// What was said of the device as a whole.
@@ -233,7 +241,7 @@ impl Backend for Device {
 
     fn set_size(&self, ring: u32, size: u32) -> Done {
         self.change(ring, |ring| {
-            if !size.is_power_of_two() || size > split::SIZE_MAX {
+            if size == 0 || size > split::SIZE_MAX.max(packed::SIZE_MAX) {
                 return Err(Refused);
             }
             ring.size = size;
@@ -250,7 +258,7 @@ impl Backend for Device {
 
     fn set_base(&self, ring: u32, base: u32) -> Done {
         self.change(ring, |ring| {
-            ring.base = u16::try_from(base).map_err(|_| Refused)?;
+            ring.base = base;
             Ok(())
         })
     }
@@ -261,7 +269,7 @@ impl Backend for Device {
             ring.call = None;
             Ok(())
         })?;
-        Ok(u32::from(locked(&self.rings[ring as usize]).base))
+        Ok(locked(&self.rings[ring as usize]).base)
     }
 
     fn start_ring(&self, ring: u32) -> Done {
@@ -316,70 +324,114 @@ impl Vring {
         if !self.is_started || !is_enabled || self.size == 0 {
             return Ok(());
         }
-        let bytes = split::area_bytes(self.size);
-        let mut places = [None; 3];
-        for (index, place) in places.iter_mut().enumerate() {
-            *place = memory.at_peer(areas[index], bytes[index], split::AREA_ALIGNS[index]);
-        }
-        let [Some(descriptors), Some(available), Some(used)] = places else {
-            return Err(Refused);
+        let is_packed = agreed.features & features::PACKED != 0;
+        let active = if is_packed {
+            AnyActive::Packed(Active::new(self.packed(memory, areas, agreed)?, memory, agreed))
+        } else {
+            AnyActive::Split(Active::new(self.split(memory, areas, agreed)?, memory, agreed))
         };
-        // SAFETY: the areas were just found in the memory, with their length and alignment; it is
-        // kept beside the ring, and the size was checked as it came.
-        let ring = unsafe { Split::new([descriptors, available, used], self.size) };
-        // After the death of a back end the used ring knows how far it came.
-        let base = ring.used_index();
-        let has_events = agreed.features & features::EVENT_INDEX != 0;
-        ring.set_wants_no_calls(true);
-        if has_events {
-            ring.set_available_event(base.wrapping_sub(1));
-        }
-        self.active = Some(Active {
-            ring,
-            memory: memory.clone(),
-            cached: Cached::default(),
-            next_available: base,
-            next_used: base,
-            published: base,
-            header_bytes: features::header_bytes(agreed.features),
-            is_mergeable: agreed.features & features::MERGEABLE != 0,
-            has_indirect: agreed.features & features::INDIRECT != 0,
-            has_events,
-        });
+        self.active = Some(active);
         Ok(())
+    }
+
+    fn split(&self, memory: &Guest, areas: [u64; 3], agreed: &Agreed) -> Done<SplitRing> {
+        if !self.size.is_power_of_two() || self.base > u16::MAX.into() {
+            return Err(Refused);
+        }
+        let bytes = split::area_bytes(self.size);
+        let places = find(memory, areas, bytes, split::AREA_ALIGNS)?;
+        // SAFETY: the areas were just found in the memory, with their length and alignment; it is
+        // kept beside the ring, and the size was checked as it came, and above.
+        let ring = unsafe { Split::new(places, self.size) };
+        Ok(SplitRing::new(ring, agreed.features & features::EVENT_INDEX != 0))
+    }
+
+    fn packed(&self, memory: &Guest, areas: [u64; 3], agreed: &Agreed) -> Done<PackedRing> {
+        // What is available and what was used are one place here: the upper half, of used ones, is
+        // of front ends that know better.
+        let base = Place::of(self.base as u16, self.size).ok_or(Refused)?;
+        let bytes = packed::area_bytes(self.size);
+        let places = find(memory, areas, bytes, packed::AREA_ALIGNS)?;
+        // SAFETY: as above.
+        let ring = unsafe { Packed::new(places, self.size) };
+        Ok(PackedRing::new(ring, base, agreed.features & features::EVENT_INDEX != 0))
     }
 
     fn deactivate(&mut self) {
         if let Some(active) = self.active.take() {
-            self.base = active.next_available;
+            self.base = active.base();
         }
     }
 
     /// Shows the driver what was used, once for a burst, and calls it if it waits to be called.
     #[inline]
     pub(super) fn publish(&mut self) {
-        let Some(active) = &mut self.active else { return };
-        let (now, before) = (active.next_used, active.published);
-        if now == before {
-            return;
-        }
-        active.ring.publish_used(now);
-        active.published = now;
-        // What the driver wants is read after it can see what was used: else it might go to sleep
-        // in between.
-        std::sync::atomic::fence(Ordering::SeqCst);
-        if active.has_events {
-            // Half the numbers ahead, so that the driver never calls whoever polls.
-            active.ring.set_available_event(active.next_available.wrapping_add(1 << 15));
-        }
-        let wants_call = match active.has_events {
-            true => split::went_beyond(active.ring.used_event(), now, before),
-            false => !active.ring.driver_wants_no_calls(),
+        let wants_call = match &mut self.active {
+            Some(AnyActive::Split(active)) => active.ring.publish(),
+            Some(AnyActive::Packed(active)) => active.ring.publish(),
+            None => false,
         };
         if wants_call && let Some(call) = &self.call {
             signal(call);
         }
     }
+}
+
+impl<L> Active<L> {
+    fn new(ring: L, memory: &Arc<Guest>, agreed: &Agreed) -> Self {
+        Self {
+            ring,
+            memory: memory.clone(),
+            cached: Cached::default(),
+            header_bytes: features::header_bytes(agreed.features),
+            is_mergeable: agreed.features & features::MERGEABLE != 0,
+            has_indirect: agreed.features & features::INDIRECT != 0,
+            rests_until: 0,
+        }
+    }
+
+    /// Whether the ring is left alone at the moment.
+    #[inline]
+    pub(super) fn rests(&mut self) -> bool {
+        if self.rests_until == 0 {
+            return false;
+        }
+        let rests = cycles() < self.rests_until;
+        if !rests {
+            self.rests_until = 0;
+        }
+        rests
+    }
+
+    /// Leaves the ring alone for so many cycles.
+    #[inline]
+    pub(super) fn rest(&mut self, time: u64) {
+        self.rests_until = cycles() + time;
+    }
+}
+
+impl AnyActive {
+    fn base(&self) -> u32 {
+        match self {
+            Self::Split(active) => active.ring.base(),
+            Self::Packed(active) => active.ring.base(),
+        }
+    }
+}
+
+/// Where a ring's areas are.
+fn find(
+    memory: &Guest,
+    areas: [u64; 3],
+    bytes: [u64; 3],
+    aligns: [usize; 3],
+) -> Done<[NonNull<u8>; 3]> {
+    let mut places = [NonNull::dangling(); 3];
+    for (index, place) in places.iter_mut().enumerate() {
+        let found = memory.at_peer(areas[index], bytes[index], aligns[index]);
+        *place = found.ok_or(Refused)?;
+    }
+    Ok(places)
 }
 
 /// Adds one to an event, unless that would wait.

@@ -1,4 +1,4 @@
-//! Packets from the host to the guest, through a split ring.
+//! Packets from the host to the guest.
 //!
 //! A packet costs cache misses and little else: the heads of chains, their descriptors and the
 //! buffers were written last by the guest's processor, so that each is a line from its cache. So a
@@ -23,12 +23,9 @@ use super::super::pool::{Burst, Packet, Pool};
 use super::super::ring::features::{self, HEADER_BYTES_MAX};
 use super::super::ring::prefetch;
 use super::super::ring::split::WRITE;
-use super::chain::{Piece, Scratch, zip};
-use super::device::Active;
-
-/// The guest did what it may not with the ring as a whole, or its memory has gone.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Broken;
+use super::chain::{Gathered, Piece, Scratch, zip};
+use super::device::{Active, AnyActive};
+use super::layout::{Bad, Broken, Chain, First, Layout};
 
 /// What became of a burst's first packets.
 #[derive(Clone, Copy, Debug, Default)]
@@ -47,12 +44,9 @@ enum One {
     Waits,
 }
 
-impl Active {
-    /// Moves packets from the burst into the guest's buffers, as many as it has; nothing is shown
-    /// to it yet. Those that are gone from the burst are freed.
-    ///
-    /// # Errors
-    /// [`Broken`]; the burst is then as it was, or without the packets that were dropped.
+impl AnyActive {
+    /// As [`Active::enqueue`].
+    #[inline]
     pub(super) fn enqueue(
         &mut self,
         pool: &mut Pool,
@@ -61,25 +55,49 @@ impl Active {
         scratch: &mut Scratch,
         counts: &mut Direction,
     ) -> Result<usize, Broken> {
-        let available = self.ring.available_index();
-        let mut ready = available.wrapping_sub(self.next_available);
-        if ready > self.ring.size() {
-            return Err(Broken);
+        match self {
+            Self::Split(active) => active.enqueue(pool, burst, copier, scratch, counts),
+            Self::Packed(active) => active.enqueue(pool, burst, copier, scratch, counts),
+        }
+    }
+}
+
+impl<L: Layout> Active<L> {
+    /// Moves packets from the burst into the guest's buffers, as many as it has; nothing is shown
+    /// to it yet. Those that are gone from the burst are freed.
+    ///
+    /// # Errors
+    /// [`Broken`]; the burst is then as it was, or without the packets that were dropped.
+    fn enqueue(
+        &mut self,
+        pool: &mut Pool,
+        burst: &mut Burst,
+        copier: &Copier,
+        scratch: &mut Scratch,
+        counts: &mut Direction,
+    ) -> Result<usize, Broken> {
+        if self.rests() {
+            counts.batch(0, 0);
+            return Ok(0);
         }
         scratch.parts.clear();
         let mut done = Done::default();
-        while done.gone < burst.len() && ready > 0 {
-            let fast = self.enqueue_fast(pool, &burst.indices()[done.gone..], ready, scratch);
-            ready -= fast.packets as u16;
+        while done.gone < burst.len() {
+            let packets = &burst.indices()[done.gone..];
+            let wanted = packets.len().min(scratch.firsts.len());
+            let ready = self.ring.look(&mut scratch.firsts[..wanted])?;
+            let fast = self.enqueue_fast(pool, packets, ready, scratch);
             done.packets += fast.packets;
             done.bytes += fast.bytes;
-            done.gone += fast.packets;
-            if done.gone == burst.len() || ready == 0 {
-                break;
+            done.gone += fast.gone;
+            if fast.gone == ready {
+                if ready < wanted {
+                    break;
+                }
+                continue;
             }
             let packet = Packet::from_index(burst.indices()[done.gone]);
-            let before = self.next_available;
-            match self.enqueue_one(pool, &packet, ready, scratch) {
+            match self.enqueue_one(pool, &packet, scratch)? {
                 One::Sent => {
                     done.packets += 1;
                     done.bytes += pool.length(&packet) as u64;
@@ -87,7 +105,6 @@ impl Active {
                 One::Dropped(reason) => counts.dropped(reason, 1),
                 One::Waits => break,
             }
-            ready -= self.next_available.wrapping_sub(before);
             done.gone += 1;
         }
         // SAFETY: sources are packets of the burst, targets were looked up in the guest's memory,
@@ -95,6 +112,9 @@ impl Active {
         unsafe { copier.copy_batch(&scratch.parts) };
         if self.memory.is_broken() {
             return Err(Broken);
+        }
+        if done.gone < burst.len() {
+            self.rest(REST_OF_FULL * u64::from(self.ring.size()));
         }
         pool.free_first(burst, done.gone);
         counts.batch(done.packets, done.bytes);
@@ -107,48 +127,40 @@ impl Active {
         &mut self,
         pool: &Pool,
         packets: &[u32],
-        ready: u16,
+        ready: usize,
         scratch: &mut Scratch,
     ) -> Done {
-        let count = packets.len().min(usize::from(ready)).min(scratch.heads.len());
-        let start = self.next_available;
-        for (index, head) in scratch.heads[..count].iter_mut().enumerate() {
-            *head = self.ring.head(start.wrapping_add(index as u16));
-        }
         let mut fit = 0;
-        let places = scratch.places.iter_mut();
-        for ((packet, head), place) in packets.iter().zip(&scratch.heads[..count]).zip(places) {
+        let firsts = &scratch.firsts[..ready];
+        for ((packet, first), place) in packets.iter().zip(firsts).zip(&mut scratch.places) {
             let packet = Packet::from_index(*packet);
-            let descriptor = self.ring.descriptor(*head);
+            let First { id, flags, length, address } = *first;
             let needed = self.header_bytes + pool.length(&packet);
-            let is_fit = descriptor.flags == WRITE
-                && descriptor.length as usize >= needed
-                && *head < self.ring.size()
+            let is_fit = flags == WRITE
+                && length as usize >= needed
+                && self.ring.has_id(id)
                 && pool.is_one(&packet);
             if !is_fit {
                 break;
             }
-            let found = self.memory.at(&mut self.cached, descriptor.address, needed as u64);
+            let found = self.memory.at(&mut self.cached, address, needed as u64);
             let Some(at) = found else { break };
-            fetch(at, needed);
+            fetch(at, self.header_bytes, needed);
             *place = at;
             fit += 1;
         }
         let mut bytes = 0;
-        let ready = packets[..fit].iter().zip(&scratch.heads).zip(&scratch.places);
-        for ((packet, head), at) in ready {
+        for ((packet, first), at) in packets[..fit].iter().zip(firsts).zip(&scratch.places) {
             let (source, at) = (pool.first(&Packet::from_index(*packet)), *at);
             put_header(at, self.header_bytes);
             // SAFETY: the buffer has room for header and packet, as was just looked up.
             let target = unsafe { at.add(self.header_bytes) };
             let (target, length) = (target.as_ptr(), source.length);
             scratch.parts.push(Part { target, source: source.pointer.as_ptr(), length });
-            let written = (self.header_bytes + length) as u32;
-            self.ring.put_used(self.next_used, *head, written);
-            self.next_used = self.next_used.wrapping_add(1);
+            let chain = Chain { id: first.id, descriptors: 1 };
+            self.ring.use_chain(chain, (self.header_bytes + length) as u32);
             bytes += length as u64;
         }
-        self.next_available = start.wrapping_add(fit as u16);
         Done { packets: fit, bytes, gone: fit }
     }
 
@@ -158,37 +170,30 @@ impl Active {
         &mut self,
         pool: &Pool,
         packet: &Packet,
-        ready: u16,
         scratch: &mut Scratch,
-    ) -> One {
+    ) -> Result<One, Broken> {
         let needed = self.header_bytes + pool.length(packet);
         scratch.pieces.clear();
-        let (mut room, mut chains) = (0, 0_u16);
+        let (mut room, mut chains, mut place) = (0, 0_usize, self.ring.place());
         // The used entries: each chain and how much of the packet it takes.
-        let mut taken = [(0_u16, 0_u32); CHAINS_MAX];
+        let mut taken = [(Chain::default(), 0_u32); CHAINS_MAX];
         while room < needed {
-            if chains == ready || (chains > 0 && !self.is_mergeable) {
+            if chains == CHAINS_MAX || (chains > 0 && !self.is_mergeable) {
                 // Without mergeable buffers no later chain can help.
-                let is_too_long = chains < ready;
-                return match is_too_long {
-                    true => self.give_back(chains, DropReason::TooLong),
-                    false => One::Waits,
-                };
+                return Ok(self.give_back(&taken[..chains], DropReason::TooLong));
             }
-            if usize::from(chains) == CHAINS_MAX {
-                return self.give_back(chains, DropReason::TooLong);
+            let gathered = self.gather(place, true, &mut scratch.pieces)?;
+            let Some(Gathered { chain, bytes, next }) = gathered else { return Ok(One::Waits) };
+            let length = bytes.unwrap_or(0);
+            taken[chains] = (chain, length.min(needed - room) as u32);
+            (chains, place) = (chains + 1, next);
+            if bytes == Err(Bad) {
+                return Ok(self.give_back(&taken[..chains], DropReason::BadDescriptor));
             }
-            let head = self.ring.head(self.next_available.wrapping_add(chains));
-            let gathered = self.gather(head, true, &mut scratch.pieces);
-            chains += 1;
-            let Ok(bytes) = gathered else {
-                return self.give_back(chains, DropReason::BadDescriptor);
-            };
-            taken[usize::from(chains) - 1] = (head, bytes.min(needed - room) as u32);
-            room += bytes;
+            room += length;
         }
-        let header =
-            features::header(if self.header_bytes < HEADER_BYTES_MAX { 0 } else { chains });
+        let count = if self.header_bytes < HEADER_BYTES_MAX { 0 } else { chains as u16 };
+        let header = features::header(count);
         let header = &header[..self.header_bytes];
         // The first chain holds at least the header, or its length says less and the guest reads a
         // header of it that goes on in the next: section 5.1.6.4 has it in the first.
@@ -203,36 +208,41 @@ impl Active {
             let (target, source) = (target.as_ptr(), source.as_ptr());
             scratch.parts.push(Part { target, source, length });
         });
-        for (head, written) in &taken[..usize::from(chains)] {
-            self.ring.put_used(self.next_used, *head, *written);
-            self.next_used = self.next_used.wrapping_add(1);
+        for (chain, written) in &taken[..chains] {
+            self.ring.use_chain(*chain, *written);
         }
-        self.next_available = self.next_available.wrapping_add(chains);
-        One::Sent
+        Ok(One::Sent)
     }
 
     /// Gives chains back with nothing in them.
-    fn give_back(&mut self, chains: u16, reason: DropReason) -> One {
-        for _ in 0..chains {
-            let head = self.ring.head(self.next_available);
-            self.ring.put_used(self.next_used, head, 0);
-            self.next_available = self.next_available.wrapping_add(1);
-            self.next_used = self.next_used.wrapping_add(1);
+    fn give_back(&mut self, taken: &[(Chain, u32)], reason: DropReason) -> One {
+        for (chain, _) in taken {
+            self.ring.use_chain(*chain, 0);
         }
         One::Dropped(reason)
     }
 }
 
+/// How long a full ring is left alone, in cycles of the time stamp counter for each descriptor: some
+/// 2 ns. The guest has not used up its packets by then, whatever it does with them, and it is
+/// quicker while nobody takes the lines from it that it says so in.
+const REST_OF_FULL: u64 = 5;
+
 /// Most chains of one packet: buffers of 64 B still hold the longest.
 const CHAINS_MAX: usize = 256;
 
-/// Lines of a buffer that are asked for before they are written: the header's and the two that
-/// follow; the processor sees from there where it goes.
-const FETCH_BYTES: usize = 192;
+/// Bytes of a packet whose lines are asked for before they are written; the processor sees from
+/// there where it goes.
+const FETCH_BYTES: usize = 128;
 
+/// Asks for the header's line to read it, for it mostly stands there already, and the guest's copy
+/// of the line is then left alone; for those of the packet to write them.
 #[inline(always)]
-fn fetch(at: NonNull<u8>, bytes: usize) {
-    for offset in (0..bytes.min(FETCH_BYTES)).step_by(prefetch::LINE_BYTES) {
+fn fetch(at: NonNull<u8>, header_bytes: usize, bytes: usize) {
+    prefetch::to_read(at.as_ptr());
+    for offset in
+        (header_bytes..bytes.min(header_bytes + FETCH_BYTES)).step_by(prefetch::LINE_BYTES)
+    {
         // SAFETY: below the bytes that were looked up.
         prefetch::to_write(unsafe { at.add(offset) });
     }

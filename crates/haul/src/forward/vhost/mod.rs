@@ -7,6 +7,7 @@
 //!
 //! From the bottom up:
 //!
+//! - `layout`: how a ring is laid out;
 //! - `device`: what the front end said, and the rings that follow from it;
 //! - `chain`: a chain of descriptors, followed with every check;
 //! - `enqueue`: packets to the guest;
@@ -18,6 +19,7 @@ mod control;
 mod dequeue;
 mod device;
 mod enqueue;
+mod layout;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -65,9 +67,16 @@ const FEATURES: u64 = features::VERSION_1
     | features::ANY_LAYOUT
     | features::INDIRECT
     | features::EVENT_INDEX
+    | features::PACKED
     | features::IN_ORDER
     | features::MULTIQUEUE
     | features::PROTOCOL_FEATURES;
+
+/// A device whose guest stays connected as long as this is there: [`Vhost::kept`].
+#[derive(Clone, Debug)]
+pub struct KeptDevice {
+    _control: Arc<Control>,
+}
 
 /// A queue pair of a virtual machine's device.
 #[derive(Debug)]
@@ -110,6 +119,13 @@ impl Vhost {
         Ok((0..queues).map(port).collect())
     }
 
+    /// Keeps the device: its guest stays connected to it after its ports have gone, and finds that
+    /// nobody polls its rings.
+    #[must_use]
+    pub fn kept(&self) -> KeptDevice {
+        KeptDevice { _control: self._control.clone() }
+    }
+
     /// The ring that takes packets to the guest; the other one follows it.
     fn ring_to_guest(&self) -> usize {
         2 * usize::from(self.queue)
@@ -143,7 +159,7 @@ impl Port for Vhost {
                 ring.publish();
                 packets
             }
-            Err(enqueue::Broken) => {
+            Err(layout::Broken) => {
                 ring.active = None;
                 drop(ring);
                 device.break_off();
@@ -167,7 +183,7 @@ impl Port for Vhost {
                 ring.publish();
                 packets
             }
-            Err(enqueue::Broken) => {
+            Err(layout::Broken) => {
                 ring.active = None;
                 drop(ring);
                 device.break_off();

@@ -9,9 +9,11 @@
 //!
 //! From the bottom up:
 //!
-//! - `queue`: a split ring, driven;
+//! - `layout`: how a ring is laid out;
+//! - `queue`: a ring, driven;
 //! - `session`: the thread that meets a back end and agrees with it.
 
+mod layout;
 mod queue;
 mod session;
 
@@ -25,7 +27,8 @@ use super::error::Error;
 use super::pool::{Burst, Pool};
 use super::ring::features;
 use super::user_socket::Role;
-use queue::{Broken, Queue};
+use layout::Broken;
+use queue::Queue;
 use session::{Offer, Opening, Session};
 
 /// How a virtio port is made.
@@ -39,12 +42,15 @@ pub struct VirtioSettings {
     pub size: u16,
     /// Whether packets may take several buffers.
     pub is_mergeable: bool,
+    /// Whether rings are packed, which the back end has to have then; else they are split.
+    pub is_packed: bool,
 }
 
 impl VirtioSettings {
-    /// Rings of 1,024 with mergeable buffers, at a socket that the back end listens on.
+    /// Split rings of 1,024 with mergeable buffers, at a socket that the back end listens on.
     pub fn new(path: impl Into<PathBuf>) -> Self {
-        Self { path: path.into(), role: Role::Client, size: 1024, is_mergeable: true }
+        let role = Role::Client;
+        Self { path: path.into(), role, size: 1024, is_mergeable: true, is_packed: false }
     }
 }
 
@@ -102,21 +108,26 @@ impl Virtio {
 
     fn wanted(&self) -> u64 {
         let mergeable = if self.settings.is_mergeable { features::MERGEABLE } else { 0 };
-        features::VERSION_1 | features::IN_ORDER | mergeable
+        // Of chains that are used in order, a packed ring's device may show the last alone.
+        let order = if self.settings.is_packed { features::PACKED } else { features::IN_ORDER };
+        features::VERSION_1 | order | mergeable
     }
 
     /// Begins to meet a back end, with empty rings.
     fn open_session(&mut self, pool: &mut Pool) -> Result<(), Error> {
         let mut queues = match self.queues.take() {
             Some(queues) => queues,
-            None => [Queue::new(pool, self.settings.size)?, Queue::new(pool, self.settings.size)?],
+            None => {
+                let VirtioSettings { size, is_packed, .. } = self.settings;
+                [Queue::new(pool, size, is_packed)?, Queue::new(pool, size, is_packed)?]
+            }
         };
         queues.iter_mut().for_each(|queue| queue.reset(pool));
         let offer = Offer {
             memory: session::memory_of(pool)?,
             rings: queues.each_ref().map(Queue::place),
             wanted: self.wanted(),
-            needed: NEEDED,
+            needed: NEEDED | if self.settings.is_packed { features::PACKED } else { 0 },
         };
         self.queues = Some(queues);
         self.opening.begin(offer)

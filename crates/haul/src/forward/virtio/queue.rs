@@ -1,5 +1,5 @@
-//! A split ring from the driver's side. The device writes the used ring and the packets as it
-//! likes: what it says is checked against what was made available.
+//! A ring from the driver's side. The device writes it and the packets as it likes: what it says is
+//! checked against what was made available.
 
 use std::ptr::NonNull;
 use std::sync::atomic::{Ordering, fence};
@@ -7,19 +7,15 @@ use std::sync::atomic::{Ordering, fence};
 use super::super::counters::{Direction, DropReason};
 use super::super::error::Error;
 use super::super::messages::{Kick, RingAt};
-use super::super::pool::{Burst, HEADROOM_BYTES, PACKET_BYTES_MAX, Packet, Pool, ROOM_BYTES};
+use super::super::pool::{
+    Burst, HEADROOM_BYTES, PACKET_BYTES_MAX, Packet, Pool, ROOM_BYTES, Segment,
+};
 use super::super::ring::features::{self, HEADER_BYTES_MAX};
 use super::super::ring::prefetch;
-use super::super::ring::split::{self, Descriptor, NEXT, Split, WRITE};
+use super::super::ring::split::WRITE;
+use super::layout::{Broken, Buffer, Ring};
 
 const _: () = assert!(HEADER_BYTES_MAX <= HEADROOM_BYTES);
-
-/// The device said what cannot be.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Broken;
-
-/// No packet, or no descriptor.
-const NONE: u32 = u32::MAX;
 
 /// Where the three areas lie in the ring's memory: each at a line of its own.
 struct Areas {
@@ -28,10 +24,11 @@ struct Areas {
 }
 
 impl Areas {
-    fn of(size: u16) -> Self {
+    fn of(size: u16, is_packed: bool) -> Self {
         let mut offsets = [0; 3];
         let mut end = 0;
-        for (offset, bytes) in offsets.iter_mut().zip(split::area_bytes(u32::from(size))) {
+        let all = Ring::area_bytes(u32::from(size), is_packed);
+        for (offset, bytes) in offsets.iter_mut().zip(all) {
             *offset = end;
             // A line between two areas, so that no side's prefetcher takes the other's.
             end += (bytes as usize).next_multiple_of(prefetch::LINE_BYTES) + prefetch::LINE_BYTES;
@@ -40,30 +37,13 @@ impl Areas {
     }
 }
 
-/// What stands behind a descriptor that the device has.
-#[derive(Clone, Copy, Debug)]
-struct Slot {
-    /// The packet, in the first descriptor of a chain.
-    packet: u32,
-    /// The next descriptor of the chain.
-    next: u32,
-}
-
 /// A ring and what the device has of it.
 #[derive(Debug)]
 pub(super) struct Queue {
     block: NonNull<u8>,
-    ring: Split,
-    slots: Box<[Slot]>,
-    /// Free descriptors, first in, first out: where the device keeps the order, every round of the
-    /// ring is then like the one before.
-    free: Box<[u16]>,
-    free_start: usize,
-    free_count: usize,
-    next_available: u16,
-    published: u16,
-    next_used: u16,
-    outstanding: usize,
+    ring: Ring,
+    /// Whether the device was shown something since it was called, if it wanted that.
+    is_new: bool,
 }
 
 // SAFETY: the block is of the pool of the worker that drives the ring.
@@ -71,8 +51,8 @@ unsafe impl Send for Queue {}
 
 impl Queue {
     /// A ring in the pool's memory.
-    pub(super) fn new(pool: &Pool, size: u16) -> Result<Self, Error> {
-        let areas = Areas::of(size);
+    pub(super) fn new(pool: &Pool, size: u16, is_packed: bool) -> Result<Self, Error> {
+        let areas = Areas::of(size, is_packed);
         let block = pool.memory().block(areas.bytes, 4096).ok_or_else(|| Error::Value {
             what: "a ring of",
             value: format!("{size} descriptors"),
@@ -82,108 +62,33 @@ impl Queue {
         // freed with this value; the size was checked by the port.
         let places = areas.offsets.map(|offset| unsafe { block.add(offset) });
         // SAFETY: as above.
-        let ring = unsafe { Split::new(places, u32::from(size)) };
-        Ok(Self {
-            block,
-            ring,
-            slots: vec![Slot { packet: NONE, next: NONE }; usize::from(size)].into(),
-            free: (0..size).collect(),
-            free_start: 0,
-            free_count: usize::from(size),
-            next_available: 0,
-            published: 0,
-            next_used: 0,
-            outstanding: 0,
-        })
+        let ring = unsafe { Ring::new(places, u32::from(size), is_packed) };
+        Ok(Self { block, ring, is_new: false })
     }
 
     /// Where the back end finds it.
     pub(super) fn place(&self) -> RingAt {
-        let size = self.ring.size();
+        let (size, is_packed) = (self.ring.size(), self.ring.is_packed());
         let start = self.block.as_ptr().expose_provenance() as u64;
-        let areas = Areas::of(size).offsets.map(|offset| start + offset as u64);
+        let areas = Areas::of(size, is_packed).offsets.map(|offset| start + offset as u64);
         RingAt { size, areas }
     }
 
     /// Packets that the device has.
     pub(super) fn outstanding(&self) -> usize {
-        self.outstanding
+        self.ring.outstanding()
     }
 
     /// As it was when new; packets go back to the pool.
     pub(super) fn reset(&mut self, pool: &mut Pool) {
-        for slot in &mut self.slots {
-            if slot.packet != NONE {
-                pool.free(Packet::from_index(slot.packet));
-            }
-            *slot = Slot { packet: NONE, next: NONE };
-        }
-        for (number, free) in self.free.iter_mut().enumerate() {
-            *free = number as u16;
-        }
-        (self.free_start, self.free_count) = (0, self.free.len());
-        (self.next_available, self.published, self.next_used) = (0, 0, 0);
-        self.outstanding = 0;
-        for index in 0..self.ring.size() {
-            self.ring.set_descriptor(index, Descriptor::default());
-            self.ring.put_available(index, 0);
-            self.ring.put_used(index, 0, 0);
-        }
-        self.ring.publish_available(0);
-        self.ring.publish_used(0);
-        self.ring.set_driver_polls();
+        self.ring.reset(|packet| pool.free(Packet::from_index(packet)));
+        self.is_new = false;
     }
 
     /// Gives the ring's memory back.
     pub(super) fn free(mut self, pool: &mut Pool) {
         self.reset(pool);
         pool.memory().free(self.block);
-    }
-
-    #[inline]
-    fn take_descriptor(&mut self) -> u16 {
-        debug_assert!(self.free_count > 0);
-        let index = self.free[self.free_start];
-        self.free_start = (self.free_start + 1) & (self.free.len() - 1);
-        self.free_count -= 1;
-        index
-    }
-
-    #[inline]
-    fn free_descriptor(&mut self, index: u16) {
-        let end = (self.free_start + self.free_count) & (self.free.len() - 1);
-        self.free[end] = index;
-        self.free_count += 1;
-    }
-
-    /// The next packet that the device has used, and how many bytes it says that it wrote.
-    #[inline]
-    fn take_used(&mut self) -> Result<(Packet, u32), Broken> {
-        let (head, written) = self.ring.used(self.next_used);
-        let slot = self.slots.get_mut(head as usize).ok_or(Broken)?;
-        let (packet, mut next) = (slot.packet, slot.next);
-        if packet == NONE {
-            return Err(Broken);
-        }
-        *slot = Slot { packet: NONE, next: NONE };
-        self.next_used = self.next_used.wrapping_add(1);
-        self.outstanding -= 1;
-        self.free_descriptor(head as u16);
-        while next != NONE {
-            let slot = &mut self.slots[next as usize];
-            let index = next as u16;
-            next = slot.next;
-            slot.next = NONE;
-            self.free_descriptor(index);
-        }
-        Ok((Packet::from_index(packet), written))
-    }
-
-    /// Chains that the device has used and nobody looked at.
-    #[inline]
-    fn used(&self) -> Result<u16, Broken> {
-        let used = self.ring.used_index().wrapping_sub(self.next_used);
-        if usize::from(used) > self.outstanding { Err(Broken) } else { Ok(used) }
     }
 
     /// Appends packets that the device filled to the burst.
@@ -194,12 +99,14 @@ impl Queue {
         features: u64,
         counts: &mut Direction,
     ) -> Result<usize, Broken> {
-        let (mut used, mut bytes, before) = (self.used()?, 0, burst.len());
+        let (mut bytes, before) = (0, burst.len());
         let header_bytes = features::header_bytes(features);
         let is_mergeable = features & features::MERGEABLE != 0;
-        while used > 0 && burst.room() > 0 {
-            let (packet, written) = self.take_used()?;
-            used -= 1;
+        self.ring.look(burst.room())?;
+        self.fetch_used(pool, burst.room(), is_mergeable);
+        while burst.room() > 0 {
+            let Some((packet, written)) = self.ring.take_used()? else { break };
+            let packet = Packet::from_index(packet);
             let length = (written as usize).wrapping_sub(header_bytes);
             if length > ROOM_BYTES || length == 0 {
                 // A chain that came back empty, or a length that the buffer has not.
@@ -211,16 +118,17 @@ impl Queue {
             if is_mergeable {
                 let buffers = buffers_of(pool, &packet);
                 if buffers > 1 {
-                    let rest = buffers - 1;
-                    if rest > used {
-                        pool.free(packet);
-                        return Err(Broken);
-                    }
-                    used -= rest;
-                    if !self.receive_rest(pool, &packet, rest, header_bytes)? {
-                        counts.dropped(DropReason::TooLong, 1);
-                        pool.free(packet);
-                        continue;
+                    match self.receive_rest(pool, &packet, buffers - 1, header_bytes) {
+                        Ok(true) => {}
+                        Ok(false) => {
+                            counts.dropped(DropReason::TooLong, 1);
+                            pool.free(packet);
+                            continue;
+                        }
+                        Err(Broken) => {
+                            pool.free(packet);
+                            return Err(Broken);
+                        }
                     }
                 }
             }
@@ -230,6 +138,20 @@ impl Queue {
         let packets = burst.len() - before;
         counts.batch(packets, bytes);
         Ok(packets)
+    }
+
+    /// Asks for the lines of the next packets that the device has filled, so that their misses are
+    /// under way together: the end of the header, where it is looked at, and the packet's first.
+    #[inline]
+    fn fetch_used(&self, pool: &Pool, count: usize, has_header: bool) {
+        for ahead in 0..count.min(usize::from(self.ring.size())) {
+            let Some(packet) = self.ring.peek(ahead as u16) else { return };
+            let first = pool.first(&Packet::from_index(packet)).pointer.as_ptr();
+            if has_header {
+                prefetch::to_read(first.wrapping_sub(1));
+            }
+            prefetch::to_read(first);
+        }
     }
 
     /// The buffers of a packet after its first; false where it is longer than any may be.
@@ -242,9 +164,11 @@ impl Queue {
         header_bytes: usize,
     ) -> Result<bool, Broken> {
         let mut fits = true;
+        self.ring.look(rest.into())?;
         for _ in 0..rest {
-            let (tail, written) = self.take_used()?;
-            let length = written as usize;
+            // All of a packet is shown at once.
+            let (tail, written) = self.ring.take_used()?.ok_or(Broken)?;
+            let (tail, length) = (Packet::from_index(tail), written as usize);
             fits &= length <= ROOM_BYTES + header_bytes;
             fits &= pool.length(packet) + length <= PACKET_BYTES_MAX;
             if fits && length > 0 {
@@ -262,47 +186,32 @@ impl Queue {
     /// Gives the device buffers to fill, for all free descriptors, as many as the pool has.
     pub(super) fn fill(&mut self, pool: &mut Pool, header_bytes: usize) {
         // A few at a time are not worth a line's way to the device and back.
-        if self.free_count < FILL_MIN.min(self.free.len() / 4) {
+        if self.ring.free_count() < FILL_MIN.min(usize::from(self.ring.size()) / 4) {
             return;
         }
-        while self.free_count > 0 {
+        while self.ring.free_count() > 0 {
             let Some(packet) = pool.take(ROOM_BYTES) else { break };
             let address = pool.first(&packet).pointer.as_ptr().expose_provenance() as u64;
-            let index = self.take_descriptor();
-            let descriptor = Descriptor {
+            let buffer = Buffer {
                 address: address - header_bytes as u64,
                 length: (ROOM_BYTES + header_bytes) as u32,
                 flags: WRITE,
-                next: 0,
             };
-            self.give(index, descriptor, packet);
+            self.ring.give(packet.into_index(), buffer, &[]);
         }
         self.publish();
     }
 
-    /// Puts a chain's first descriptor into the ring.
-    #[inline]
-    fn give(&mut self, index: u16, descriptor: Descriptor, packet: Packet) {
-        self.ring.set_descriptor(index, descriptor);
-        self.slots[usize::from(index)].packet = packet.into_index();
-        self.ring.put_available(self.next_available, index);
-        self.next_available = self.next_available.wrapping_add(1);
-        self.outstanding += 1;
-    }
-
     fn publish(&mut self) {
-        if self.next_available != self.published {
-            self.ring.publish_available(self.next_available);
-        }
+        self.is_new |= self.ring.publish();
     }
 
     /// Calls the device if it waits to be called and there is something new.
     #[inline]
     pub(super) fn call(&mut self, kick: Option<&Kick>) {
-        if self.next_available == self.published {
+        if !std::mem::take(&mut self.is_new) {
             return;
         }
-        self.published = self.next_available;
         // What the device wants is read after it can see the chains.
         fence(Ordering::SeqCst);
         if !self.ring.device_wants_no_calls()
@@ -314,9 +223,9 @@ impl Queue {
 
     /// Takes packets back that the device has sent.
     pub(super) fn reclaim(&mut self, pool: &mut Pool) -> Result<(), Broken> {
-        for _ in 0..self.used()? {
-            let (packet, _) = self.take_used()?;
-            pool.free(packet);
+        self.ring.look(usize::MAX)?;
+        while let Some((packet, _)) = self.ring.take_used()? {
+            pool.free(Packet::from_index(packet));
         }
         Ok(())
     }
@@ -330,14 +239,14 @@ impl Queue {
         counts: &mut Direction,
     ) -> Result<usize, Broken> {
         // Not for each burst: the used index is a line of the device's.
-        if self.free_count < self.free.len() / 2 {
+        if self.ring.free_count() < usize::from(self.ring.size()) / 2 {
             self.reclaim(pool)?;
         }
         let (mut packets, mut bytes) = (0, 0);
         while !burst.is_empty() {
             let packet = Packet::from_index(burst.indices()[0]);
             let needed = if pool.is_one(&packet) { 1 } else { pool.segments(&packet).count() };
-            if needed > self.free_count {
+            if needed > self.ring.free_count() {
                 break;
             }
             let length = pool.length(&packet);
@@ -359,34 +268,18 @@ impl Queue {
         let start = unsafe { first.pointer.sub(header_bytes) };
         clear_header(start, header_bytes);
         let address = start.as_ptr().expose_provenance() as u64;
-        let length = (first.length + header_bytes) as u32;
-        let index = self.take_descriptor();
-        let mut descriptor = Descriptor { address, length, flags: 0, next: 0 };
-        if !pool.is_one(&packet) {
-            let next = self.chain(pool, &packet);
-            descriptor.flags = NEXT;
-            descriptor.next = next;
-            self.slots[usize::from(index)].next = u32::from(next);
+        let buffer = Buffer { address, length: (first.length + header_bytes) as u32, flags: 0 };
+        if pool.is_one(&packet) {
+            self.ring.give(packet.into_index(), buffer, &[]);
+        } else {
+            self.send_chain(pool, packet, buffer);
         }
-        self.give(index, descriptor, packet);
     }
 
-    /// The descriptors of a packet after its first; the first of them.
     #[cold]
-    fn chain(&mut self, pool: &Pool, packet: &Packet) -> u16 {
-        let segments: Vec<_> = pool.segments(packet).skip(1).collect();
-        let mut next = NONE;
-        for segment in segments.iter().rev() {
-            let address = segment.pointer.as_ptr().expose_provenance() as u64;
-            let index = self.take_descriptor();
-            let flags = if next == NONE { 0 } else { NEXT };
-            let after = if next == NONE { 0 } else { next as u16 };
-            let length = segment.length as u32;
-            self.ring.set_descriptor(index, Descriptor { address, length, flags, next: after });
-            self.slots[usize::from(index)].next = next;
-            next = u32::from(index);
-        }
-        next as u16
+    fn send_chain(&mut self, pool: &Pool, packet: Packet, first: Buffer) {
+        let rest: Vec<Segment> = pool.segments(&packet).skip(1).collect();
+        self.ring.give(packet.into_index(), first, &rest);
     }
 }
 

@@ -1,0 +1,323 @@
+//! The packed ring, section 2.8 of virtio 1.2: one ring of descriptors, in which the driver makes
+//! buffers available and the device overwrites them as it uses them. Two bits of each descriptor
+//! say whose it is; what they mean turns over with each round of the ring.
+
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use super::split::Descriptor;
+
+/// Largest ring, section 2.8.10.1.
+pub(crate) const SIZE_MAX: u32 = 32_768;
+
+/// VIRTQ_DESC_F_AVAIL and VIRTQ_DESC_F_USED, section 2.8.1.
+const AVAILABLE: u16 = 1 << 7;
+const USED: u16 = 1 << 15;
+
+/// RING_EVENT_FLAGS_DISABLE and RING_EVENT_FLAGS_DESC, section 2.8.14.
+const NO_CALL: u16 = 1;
+const AT_DESCRIPTOR: u16 = 2;
+
+/// The bit of an index in messages and events that says in which round it is.
+const ROUND: u16 = 1 << 15;
+
+/// Bytes of a ring's three areas: descriptors, and the words by which driver and device say when
+/// they want to be called.
+pub(crate) fn area_bytes(size: u32) -> [u64; 3] {
+    [16 * u64::from(size), 4, 4]
+}
+
+/// What each area is aligned to.
+pub(crate) const AREA_ALIGNS: [usize; 3] = [16, 4, 4];
+
+/// A place in the ring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    /// The descriptor's number.
+    pub(crate) index: u16,
+    /// Whether it is in an odd round, counted from one: the wrap counter of section 2.8.1.
+    pub(crate) is_odd: bool,
+}
+
+impl Place {
+    /// Where a ring begins.
+    pub(crate) const START: Self = Self { index: 0, is_odd: true };
+
+    /// The place `count` descriptors further on, of a ring that has as many or more.
+    #[inline(always)]
+    pub(crate) fn plus(self, count: u16, size: u16) -> Self {
+        let sum = u32::from(self.index) + u32::from(count);
+        match sum.checked_sub(u32::from(size)) {
+            Some(rest) => Self { index: rest as u16, is_odd: !self.is_odd },
+            None => Self { index: sum as u16, is_odd: self.is_odd },
+        }
+    }
+
+    /// As messages and events have it.
+    pub(crate) fn word(self) -> u16 {
+        self.index | if self.is_odd { ROUND } else { 0 }
+    }
+
+    /// What a message says; `None` where the ring has no such place.
+    pub(crate) fn of(word: u16, size: u32) -> Option<Self> {
+        let (index, is_odd) = (word & !ROUND, word & ROUND != 0);
+        (u32::from(index) < size).then_some(Self { index, is_odd })
+    }
+}
+
+/// A descriptor of the ring, as it was read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Entry {
+    pub(crate) address: u64,
+    pub(crate) length: u32,
+    pub(crate) id: u16,
+    pub(crate) flags: u16,
+}
+
+impl Entry {
+    /// As a descriptor of a table, in which those that follow have no number.
+    #[inline(always)]
+    pub(crate) fn descriptor(self) -> Descriptor {
+        let flags = self.flags & !(AVAILABLE | USED);
+        Descriptor { address: self.address, length: self.length, flags, next: 0 }
+    }
+}
+
+/// A ring's memory. Either side may be this process.
+#[derive(Debug)]
+pub(crate) struct Packed {
+    descriptors: NonNull<AtomicU64>,
+    driver_event: NonNull<AtomicU32>,
+    device_event: NonNull<AtomicU32>,
+    size: u16,
+}
+
+// SAFETY: all accesses are atomic, and bear whatever others write.
+unsafe impl Send for Packed {}
+
+impl Packed {
+    /// A ring over its three areas.
+    ///
+    /// # Safety
+    /// `size` is 1 to [`SIZE_MAX`]; the areas have [`area_bytes`], are aligned to [`AREA_ALIGNS`],
+    /// can be read and written, and stay so as long as this value is used.
+    pub(crate) unsafe fn new(areas: [NonNull<u8>; 3], size: u32) -> Self {
+        debug_assert!((1..=SIZE_MAX).contains(&size));
+        let [descriptors, driver, device] = areas;
+        Self {
+            descriptors: descriptors.cast(),
+            driver_event: driver.cast(),
+            device_event: device.cast(),
+            size: size as u16,
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) fn size(&self) -> u16 {
+        self.size
+    }
+
+    /// One of the two words of eight bytes of a descriptor: its address; its length, its id and
+    /// its flags. Callers keep `index` below the size, and `half` below two.
+    #[inline(always)]
+    fn half(&self, index: u16, half: usize) -> &AtomicU64 {
+        debug_assert!(index < self.size && half < 2);
+        // SAFETY: the ring has so many words, by `new`.
+        let at = unsafe { self.descriptors.add(2 * usize::from(index) + half) };
+        // SAFETY: as above; every access to it is atomic.
+        unsafe { at.as_ref() }
+    }
+
+    /// The flags by which a descriptor at this place is the device's, or the driver's again.
+    #[inline(always)]
+    fn flags_of(place: Place, is_used: bool) -> u16 {
+        match (is_used, place.is_odd) {
+            (false, true) => AVAILABLE,
+            (false, false) => USED,
+            (true, true) => AVAILABLE | USED,
+            (true, false) => 0,
+        }
+    }
+
+    /// The descriptor at a place if the driver has made it available, each half of it read once.
+    #[inline(always)]
+    pub(crate) fn available(&self, place: Place) -> Option<Entry> {
+        self.entry(place, false)
+    }
+
+    /// The same of one that the device has used: its id, and how many bytes were written.
+    #[inline(always)]
+    pub(crate) fn used(&self, place: Place) -> Option<(u16, u32)> {
+        self.entry(place, true).map(|entry| (entry.id, entry.length))
+    }
+
+    /// The descriptor at a place, whoever has it: one that follows in a chain.
+    #[inline(always)]
+    pub(crate) fn any(&self, place: Place) -> Entry {
+        let word = u64::from_le(self.half(place.index, 1).load(Ordering::Relaxed));
+        self.with_address(place, word)
+    }
+
+    #[inline(always)]
+    fn entry(&self, place: Place, is_used: bool) -> Option<Entry> {
+        // SYNC: descriptor handed over.
+        let word = u64::from_le(self.half(place.index, 1).load(Ordering::Acquire));
+        let flags = (word >> 48) as u16 & (AVAILABLE | USED);
+        (flags == Self::flags_of(place, is_used)).then(|| self.with_address(place, word))
+    }
+
+    #[inline(always)]
+    fn with_address(&self, place: Place, word: u64) -> Entry {
+        let address = u64::from_le(self.half(place.index, 0).load(Ordering::Relaxed));
+        let (length, id, flags) = (word as u32, (word >> 32) as u16, (word >> 48) as u16);
+        Entry { address, length, id, flags }
+    }
+
+    /// Sets a descriptor's address. Not seen before [`Packed::put_available`].
+    #[inline(always)]
+    pub(crate) fn set_address(&self, place: Place, address: u64) {
+        self.half(place.index, 0).store(address.to_le(), Ordering::Relaxed);
+    }
+
+    /// Hands a descriptor to the device, with what was written before.
+    #[inline(always)]
+    pub(crate) fn put_available(&self, place: Place, id: u16, length: u32, flags: u16) {
+        self.put(place, id, length, flags | Self::flags_of(place, false));
+    }
+
+    /// Hands a descriptor back to the driver, with what was written before.
+    #[inline(always)]
+    pub(crate) fn put_used(&self, place: Place, id: u16, written: u32) {
+        self.put(place, id, written, Self::flags_of(place, true));
+    }
+
+    #[inline(always)]
+    fn put(&self, place: Place, id: u16, length: u32, flags: u16) {
+        let word = u64::from(length) | u64::from(id) << 32 | u64::from(flags) << 48;
+        // SYNC: descriptor handed over.
+        self.half(place.index, 1).store(word.to_le(), Ordering::Release);
+    }
+
+    /// Makes every descriptor neither available nor used, as a ring begins.
+    pub(crate) fn clear(&self) {
+        for index in 0..self.size {
+            self.half(index, 0).store(0, Ordering::Relaxed);
+            self.half(index, 1).store(0, Ordering::Relaxed);
+        }
+    }
+
+    // ---- Who wants to be called.
+
+    #[inline(always)]
+    fn event(&self, is_of_driver: bool) -> &AtomicU32 {
+        let at = if is_of_driver { self.driver_event } else { self.device_event };
+        // SAFETY: the area has a word, by `new`; every access to it is atomic.
+        unsafe { at.as_ref() }
+    }
+
+    /// Whether the driver wants a call for what was used from `before`, `count` descriptors, up to
+    /// `now`; `has_events` says whether it may name a place.
+    #[inline]
+    pub(crate) fn driver_wants_call(&self, now: Place, count: u16, has_events: bool) -> bool {
+        let word = u32::from_le(self.event(true).load(Ordering::Relaxed));
+        let (event, flags) = (word as u16, (word >> 16) as u16 & 3);
+        if !has_events || flags != AT_DESCRIPTOR {
+            return flags != NO_CALL;
+        }
+        let mut at = event & !ROUND;
+        if (event & ROUND != 0) != now.is_odd {
+            at = at.wrapping_sub(self.size);
+        }
+        super::split::went_beyond(at, now.index, now.index.wrapping_sub(count))
+    }
+
+    /// Whether the device wants no calls.
+    #[inline]
+    pub(crate) fn device_wants_no_calls(&self) -> bool {
+        (u32::from_le(self.event(false).load(Ordering::Relaxed)) >> 16) as u16 & 3 == NO_CALL
+    }
+
+    /// Says that the device, or the driver, polls and need not be called.
+    pub(crate) fn set_polls(&self, is_driver: bool) {
+        let word = u32::from(NO_CALL) << 16;
+        self.event(is_driver).store(word.to_le(), Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ring(size: u32) -> Packed {
+        let areas = area_bytes(size).map(|bytes| {
+            let words = vec![0_u64; (bytes as usize).div_ceil(8) + 1].leak();
+            NonNull::new(words.as_mut_ptr().cast::<u8>()).unwrap()
+        });
+        // SAFETY: the areas have the bytes and are never freed.
+        let ring = unsafe { Packed::new(areas, size) };
+        ring.clear();
+        ring
+    }
+
+    #[test]
+    fn a_descriptor_goes_there_and_back_in_every_round() {
+        for size in [1, 2, 5, 8] {
+            let ring = ring(size);
+            let mut place = Place::START;
+            for number in 0..40_u16 {
+                assert_eq!(ring.available(place), None, "{size}: {number}");
+                assert_eq!(ring.used(place), None, "{size}: {number}");
+                ring.set_address(place, 1 << 40 | u64::from(number));
+                ring.put_available(place, number, 77, 3);
+                let entry = ring.available(place).unwrap();
+                let descriptor = entry.descriptor();
+                assert_eq!((entry.id, descriptor.length, descriptor.flags), (number, 77, 3));
+                assert_eq!(descriptor.address, 1 << 40 | u64::from(number));
+                assert_eq!(ring.used(place), None);
+                ring.put_used(place, number ^ 5, 1500);
+                assert_eq!(ring.used(place), Some((number ^ 5, 1500)));
+                assert_eq!(ring.available(place), None);
+                place = place.plus(1, ring.size());
+            }
+        }
+    }
+
+    #[test]
+    fn places_turn_over_at_the_end() {
+        let place = Place::START.plus(7, 8);
+        assert_eq!((place.index, place.is_odd), (7, true));
+        assert_eq!(place.plus(1, 8), Place { index: 0, is_odd: false });
+        assert_eq!(place.plus(8, 8), Place { index: 7, is_odd: false });
+        let largest = Place { index: 32_767, is_odd: false };
+        assert_eq!(largest.plus(32_768, 32_768), Place { index: 32_767, is_odd: true });
+        for place in [place, largest, Place::START] {
+            assert_eq!(Place::of(place.word(), SIZE_MAX), Some(place));
+        }
+        assert_eq!(Place::of(8, 8), None);
+        assert_eq!(Place::of(ROUND | 7, 8), Some(Place { index: 7, is_odd: true }));
+    }
+
+    #[test]
+    fn a_driver_is_called_as_it_asks() {
+        let ring = ring(8);
+        let now = Place { index: 2, is_odd: false };
+        assert!(ring.driver_wants_call(now, 4, false) && !ring.device_wants_no_calls());
+        ring.set_polls(true);
+        ring.set_polls(false);
+        assert!(!ring.driver_wants_call(now, 4, true) && ring.device_wants_no_calls());
+        // Used were 6 and 7 of one round and 0 and 1 of the next.
+        for (event, is_wanted) in [
+            (ROUND | 5, false),
+            (ROUND | 6, true),
+            (ROUND | 7, true),
+            (0, true),
+            (1, true),
+            (2, false),
+            (ROUND, false),
+        ] {
+            let word = u32::from(event) | u32::from(AT_DESCRIPTOR) << 16;
+            ring.event(true).store(word.to_le(), Ordering::Relaxed);
+            assert_eq!(ring.driver_wants_call(now, 4, true), is_wanted, "{event:#x}");
+        }
+    }
+}

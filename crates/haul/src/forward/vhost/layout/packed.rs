@@ -1,0 +1,127 @@
+//! The packed ring: the descriptors themselves say what is available. Used chains are written where
+//! they began, the first of a burst last, so that the driver sees none before all are there.
+
+use std::sync::atomic::{Ordering, fence};
+
+use super::super::super::ring::packed::{Packed, Place};
+use super::super::super::ring::split::NEXT;
+use super::{Bad, Broken, Chain, First, Layout, Walk};
+
+#[derive(Debug)]
+pub(in super::super) struct PackedRing {
+    ring: Packed,
+    /// The next chain to be looked at, and where it is given back.
+    next: Place,
+    /// The first chain of a burst, which is shown last.
+    held: Option<(Place, u16, u32)>,
+    /// Descriptors that were used since the last time that the driver was shown any.
+    unpublished: u16,
+    has_events: bool,
+}
+
+impl PackedRing {
+    pub(in super::super) fn new(ring: Packed, next: Place, has_events: bool) -> Self {
+        ring.set_polls(false);
+        Self { ring, next, held: None, unpublished: 0, has_events }
+    }
+}
+
+impl Layout for PackedRing {
+    type Place = Place;
+
+    const HAS_PACKED_TABLES: bool = true;
+
+    #[inline(always)]
+    fn size(&self) -> u16 {
+        self.ring.size()
+    }
+
+    #[inline(always)]
+    fn has_id(&self, _: u16) -> bool {
+        // The driver's own business: it is given back as it came.
+        true
+    }
+
+    #[inline(always)]
+    fn look(&mut self, firsts: &mut [First]) -> Result<usize, Broken> {
+        let mut place = self.next;
+        for (index, first) in firsts.iter_mut().enumerate() {
+            let Some(entry) = self.ring.available(place) else { return Ok(index) };
+            let descriptor = entry.descriptor();
+            *first = First {
+                id: entry.id,
+                flags: descriptor.flags,
+                length: entry.length,
+                address: entry.address,
+            };
+            if descriptor.flags & NEXT != 0 {
+                return Ok(index + 1);
+            }
+            place = place.plus(1, self.size());
+        }
+        Ok(firsts.len())
+    }
+
+    fn place(&self) -> Place {
+        self.next
+    }
+
+    fn open(&mut self, place: Place) -> Result<Option<Walk>, Broken> {
+        let Some(entry) = self.ring.available(place) else { return Ok(None) };
+        let next = place.plus(1, self.size()).index;
+        let descriptor = entry.descriptor();
+        Ok(Some(Walk { id: entry.id, next, count: 1, descriptor }))
+    }
+
+    fn step(&self, walk: &mut Walk) -> Result<(), Bad> {
+        if walk.count >= self.size() {
+            return Err(Bad);
+        }
+        // Whose it is was said by the first.
+        let place = Place { index: walk.next, is_odd: false };
+        let entry = self.ring.any(place);
+        *walk = Walk {
+            id: entry.id,
+            next: place.plus(1, self.size()).index,
+            count: walk.count + 1,
+            descriptor: entry.descriptor(),
+        };
+        Ok(())
+    }
+
+    fn close(&self, place: Place, walk: &Walk) -> Result<(Chain, Place), Broken> {
+        let mut walk = *walk;
+        // The id is that of the last.
+        while walk.descriptor.flags & NEXT != 0 {
+            self.step(&mut walk).map_err(|Bad| Broken)?;
+        }
+        let chain = Chain { id: walk.id, descriptors: walk.count };
+        Ok((chain, place.plus(walk.count, self.size())))
+    }
+
+    #[inline(always)]
+    fn use_chain(&mut self, chain: Chain, written: u32) {
+        if self.held.is_none() {
+            self.held = Some((self.next, chain.id, written));
+        } else {
+            self.ring.put_used(self.next, chain.id, written);
+        }
+        self.next = self.next.plus(chain.descriptors, self.size());
+        self.unpublished = self.unpublished.saturating_add(chain.descriptors);
+    }
+
+    #[inline]
+    fn publish(&mut self) -> bool {
+        let Some((place, id, written)) = self.held.take() else { return false };
+        self.ring.put_used(place, id, written);
+        // What the driver wants is read after it can see what was used: else it might go to sleep
+        // in between.
+        fence(Ordering::SeqCst);
+        let count = std::mem::take(&mut self.unpublished);
+        self.ring.driver_wants_call(self.next, count, self.has_events)
+    }
+
+    fn base(&self) -> u32 {
+        u32::from(self.next.word()) * 0x1_0001
+    }
+}

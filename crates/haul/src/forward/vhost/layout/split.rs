@@ -1,0 +1,135 @@
+//! The split ring: an index says how many chains are available, and another one how many were used.
+
+use std::sync::atomic::{Ordering, fence};
+
+use super::super::super::ring::split::{self, Split};
+use super::{Bad, Broken, Chain, First, Layout, Walk};
+
+#[derive(Debug)]
+pub(in super::super) struct SplitRing {
+    ring: Split,
+    /// The next available chain to be looked at, and where its used entry goes.
+    next: u16,
+    /// The driver's index when it was read last: as long as there are enough chains below it, the
+    /// line that it stands in stays with the driver.
+    available: u16,
+    /// How far used entries were shown to the driver.
+    published: u16,
+    has_events: bool,
+}
+
+impl SplitRing {
+    /// Goes on where the used ring says: that is right after the death of a back end too.
+    pub(in super::super) fn new(ring: Split, has_events: bool) -> Self {
+        let next = ring.used_index();
+        ring.set_wants_no_calls(true);
+        if has_events {
+            ring.set_available_event(next.wrapping_sub(1));
+        }
+        Self { ring, next, available: next, published: next, has_events }
+    }
+
+    /// How many chains are available, as far as `wanted` are concerned.
+    #[inline(always)]
+    fn ready(&mut self, wanted: usize) -> Result<u16, Broken> {
+        let mut ready = self.available.wrapping_sub(self.next);
+        if usize::from(ready) < wanted {
+            self.available = self.ring.available_index();
+            ready = self.available.wrapping_sub(self.next);
+        }
+        if ready > self.ring.size() { Err(Broken) } else { Ok(ready) }
+    }
+
+    #[inline(always)]
+    fn first(&self, head: u16) -> First {
+        let descriptor = self.ring.descriptor(head);
+        let split::Descriptor { address, length, flags, .. } = descriptor;
+        First { id: head, flags, length, address }
+    }
+}
+
+impl Layout for SplitRing {
+    type Place = u16;
+
+    const HAS_PACKED_TABLES: bool = false;
+
+    #[inline(always)]
+    fn size(&self) -> u16 {
+        self.ring.size()
+    }
+
+    #[inline(always)]
+    fn has_id(&self, id: u16) -> bool {
+        id < self.size()
+    }
+
+    #[inline(always)]
+    fn look(&mut self, firsts: &mut [First]) -> Result<usize, Broken> {
+        let count = firsts.len().min(usize::from(self.ready(firsts.len())?));
+        let firsts = &mut firsts[..count];
+        // All heads before all descriptors, so that the misses of these are under way together.
+        for (index, first) in firsts.iter_mut().enumerate() {
+            first.id = self.ring.head(self.next.wrapping_add(index as u16));
+        }
+        for first in firsts {
+            *first = self.first(first.id);
+        }
+        Ok(count)
+    }
+
+    fn place(&self) -> u16 {
+        self.next
+    }
+
+    fn open(&mut self, place: u16) -> Result<Option<Walk>, Broken> {
+        let ahead = place.wrapping_sub(self.next);
+        if self.ready(usize::from(ahead) + 1)? <= ahead {
+            return Ok(None);
+        }
+        let id = self.ring.head(place);
+        let descriptor = self.ring.descriptor(id);
+        Ok(Some(Walk { id, next: descriptor.next, count: 1, descriptor }))
+    }
+
+    fn step(&self, walk: &mut Walk) -> Result<(), Bad> {
+        if walk.next >= self.size() {
+            return Err(Bad);
+        }
+        walk.descriptor = self.ring.descriptor(walk.next);
+        walk.next = walk.descriptor.next;
+        Ok(())
+    }
+
+    fn close(&self, place: u16, walk: &Walk) -> Result<(Chain, u16), Broken> {
+        Ok((Chain { id: walk.id, descriptors: 1 }, place.wrapping_add(1)))
+    }
+
+    #[inline(always)]
+    fn use_chain(&mut self, chain: Chain, written: u32) {
+        self.ring.put_used(self.next, chain.id, written);
+        self.next = self.next.wrapping_add(1);
+    }
+
+    #[inline]
+    fn publish(&mut self) -> bool {
+        let (now, before) = (self.next, self.published);
+        if now == before {
+            return false;
+        }
+        self.ring.publish_used(now);
+        self.published = now;
+        // What the driver wants is read after it can see what was used: else it might go to sleep
+        // in between.
+        fence(Ordering::SeqCst);
+        if !self.has_events {
+            return !self.ring.driver_wants_no_calls();
+        }
+        // Half the numbers ahead, so that the driver never calls whoever polls.
+        self.ring.set_available_event(now.wrapping_add(1 << 15));
+        split::went_beyond(self.ring.used_event(), now, before)
+    }
+
+    fn base(&self) -> u32 {
+        self.next.into()
+    }
+}

@@ -1,0 +1,209 @@
+//! The split ring.
+
+use super::super::super::pool::Segment;
+use super::super::super::ring::split::{Descriptor, NEXT, Split};
+use super::{Broken, Buffer, NONE};
+
+/// What stands behind a descriptor that the device has.
+#[derive(Clone, Copy, Debug)]
+struct Slot {
+    /// The packet, in the first descriptor of a chain.
+    packet: u32,
+    /// The next descriptor of the chain.
+    next: u32,
+}
+
+const EMPTY: Slot = Slot { packet: NONE, next: NONE };
+
+#[derive(Debug)]
+pub(in super::super) struct SplitRing {
+    ring: Split,
+    slots: Box<[Slot]>,
+    /// Free descriptors, first in, first out: where the device keeps the order, every round of the
+    /// ring is then like the one before.
+    free: Box<[u16]>,
+    free_start: usize,
+    free_count: usize,
+    next_available: u16,
+    published: u16,
+    next_used: u16,
+    /// The device's index when it was read last.
+    used: u16,
+    outstanding: usize,
+}
+
+impl SplitRing {
+    pub(in super::super) fn new(ring: Split) -> Self {
+        let size = ring.size();
+        Self {
+            ring,
+            slots: vec![EMPTY; usize::from(size)].into(),
+            free: (0..size).collect(),
+            free_start: 0,
+            free_count: usize::from(size),
+            next_available: 0,
+            published: 0,
+            next_used: 0,
+            used: 0,
+            outstanding: 0,
+        }
+    }
+
+    pub(in super::super) fn size(&self) -> u16 {
+        self.ring.size()
+    }
+
+    #[inline]
+    pub(in super::super) fn free_count(&self) -> usize {
+        self.free_count
+    }
+
+    pub(in super::super) fn outstanding(&self) -> usize {
+        self.outstanding
+    }
+
+    /// As it was when new; calls `give` with the packets that the device had.
+    pub(in super::super) fn reset(&mut self, mut give: impl FnMut(u32)) {
+        for slot in &mut self.slots {
+            if slot.packet != NONE {
+                give(slot.packet);
+            }
+            *slot = EMPTY;
+        }
+        for (number, free) in self.free.iter_mut().enumerate() {
+            *free = number as u16;
+        }
+        (self.free_start, self.free_count) = (0, self.free.len());
+        (self.next_available, self.published, self.next_used, self.used) = (0, 0, 0, 0);
+        self.outstanding = 0;
+        for index in 0..self.ring.size() {
+            self.ring.set_descriptor(index, Descriptor::default());
+            self.ring.put_available(index, 0);
+            self.ring.put_used(index, 0, 0);
+        }
+        self.ring.publish_available(0);
+        self.ring.publish_used(0);
+        self.ring.set_driver_polls();
+    }
+
+    #[inline]
+    fn take_descriptor(&mut self) -> u16 {
+        debug_assert!(self.free_count > 0);
+        let index = self.free[self.free_start];
+        self.free_start = (self.free_start + 1) & (self.free.len() - 1);
+        self.free_count -= 1;
+        index
+    }
+
+    #[inline]
+    fn free_descriptor(&mut self, index: u16) {
+        let end = (self.free_start + self.free_count) & (self.free.len() - 1);
+        self.free[end] = index;
+        self.free_count += 1;
+    }
+
+    /// How many chains the device has used that nobody took.
+    #[inline]
+    fn ready(&self) -> u16 {
+        self.used.wrapping_sub(self.next_used)
+    }
+
+    /// Looks how far the device came, if what is known of it is not enough for so many chains.
+    #[inline]
+    pub(in super::super) fn look(&mut self, wanted: usize) -> Result<(), Broken> {
+        if usize::from(self.ready()) < wanted {
+            self.used = self.ring.used_index();
+        }
+        if usize::from(self.ready()) > self.outstanding { Err(Broken) } else { Ok(()) }
+    }
+
+    /// The packet of a used chain that comes `ahead` chains later, as far as was looked.
+    #[inline]
+    pub(in super::super) fn peek(&self, ahead: u16) -> Option<u32> {
+        if ahead >= self.ready() {
+            return None;
+        }
+        let (head, _) = self.ring.used(self.next_used.wrapping_add(ahead));
+        self.slots.get(head as usize).map(|slot| slot.packet).filter(|packet| *packet != NONE)
+    }
+
+    /// The packet of the chain that the device used next, and how many bytes it says that it
+    /// wrote; `None` where there is none, as far as was looked.
+    #[inline]
+    pub(in super::super) fn take_used(&mut self) -> Result<Option<(u32, u32)>, Broken> {
+        if self.ready() == 0 {
+            return Ok(None);
+        }
+        let (head, written) = self.ring.used(self.next_used);
+        let slot = self.slots.get_mut(head as usize).ok_or(Broken)?;
+        let (packet, mut next) = (slot.packet, slot.next);
+        if packet == NONE {
+            return Err(Broken);
+        }
+        *slot = EMPTY;
+        self.next_used = self.next_used.wrapping_add(1);
+        self.outstanding -= 1;
+        self.free_descriptor(head as u16);
+        while next != NONE {
+            let slot = &mut self.slots[next as usize];
+            let index = next as u16;
+            next = slot.next;
+            slot.next = NONE;
+            self.free_descriptor(index);
+        }
+        Ok(Some((packet, written)))
+    }
+
+    /// Puts a packet into the ring: its first buffer, and those that follow. There are free
+    /// descriptors for all. Not seen before [`SplitRing::publish`].
+    #[inline]
+    pub(in super::super) fn give(&mut self, packet: u32, first: Buffer, rest: &[Segment]) {
+        let index = self.take_descriptor();
+        let Buffer { address, length, flags } = first;
+        let mut descriptor = Descriptor { address, length, flags, next: 0 };
+        if !rest.is_empty() {
+            let next = self.chain(rest);
+            descriptor.flags |= NEXT;
+            descriptor.next = next;
+            self.slots[usize::from(index)].next = u32::from(next);
+        }
+        self.ring.set_descriptor(index, descriptor);
+        self.slots[usize::from(index)].packet = packet;
+        self.ring.put_available(self.next_available, index);
+        self.next_available = self.next_available.wrapping_add(1);
+        self.outstanding += 1;
+    }
+
+    /// The descriptors of a packet after its first; the first of them.
+    #[cold]
+    fn chain(&mut self, segments: &[Segment]) -> u16 {
+        let mut next = NONE;
+        for segment in segments.iter().rev() {
+            let address = segment.pointer.as_ptr().expose_provenance() as u64;
+            let index = self.take_descriptor();
+            let flags = if next == NONE { 0 } else { NEXT };
+            let after = if next == NONE { 0 } else { next as u16 };
+            let length = segment.length as u32;
+            self.ring.set_descriptor(index, Descriptor { address, length, flags, next: after });
+            self.slots[usize::from(index)].next = next;
+            next = u32::from(index);
+        }
+        next as u16
+    }
+
+    /// Shows the device what was given, and says whether it was anything.
+    pub(in super::super) fn publish(&mut self) -> bool {
+        let is_new = self.next_available != self.published;
+        if is_new {
+            self.published = self.next_available;
+            self.ring.publish_available(self.next_available);
+        }
+        is_new
+    }
+
+    /// Whether the device wants no calls.
+    #[inline]
+    pub(in super::super) fn device_wants_no_calls(&self) -> bool {
+        self.ring.device_wants_no_calls()
+    }
+}
