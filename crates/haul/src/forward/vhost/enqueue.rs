@@ -225,8 +225,8 @@ impl<L: Layout> Active<L> {
     }
 }
 
-/// How long a full ring is left alone, in cycles of the time stamp counter for each descriptor: some
-/// 2 ns. The guest has not used up its packets by then, whatever it does with them, and it is
+/// How long a full ring is left alone, in cycles of the time stamp counter for each descriptor:
+/// some 2 ns. The guest has not used up its packets by then, whatever it does with them, and it is
 /// quicker while nobody takes the lines from it that it says so in.
 const REST_OF_FULL: u64 = 5;
 
