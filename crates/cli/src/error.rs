@@ -377,6 +377,15 @@ pub(crate) enum Error {
         /// Why.
         reason: String,
     },
+    /// Open vSwitch is asked for and not there.
+    #[error(
+        "cannot measure Open vSwitch: {reason}; {}",
+        haul_experiments::forward::OpenVswitch::REMEDY
+    )]
+    OpenVswitch {
+        /// Why.
+        reason: String,
+    },
     /// No copy has this name, or this processor cannot run it.
     #[error(
         "cannot copy by {name:?}; the copies are {known}, and libraries with a memcpy by their path \

@@ -14,7 +14,7 @@
 //! - [`copy`]: memcpy, memmove and memset;
 //! - [`heap`]: allocation beside libc, the general heaps and DPDK;
 //! - [`channel`]: bulk transfer between two processes beside pipes, UCX, MPI and iceoryx2;
-//! - [`forward`]: packets through a virtual machine's card beside DPDK's testpmd;
+//! - [`forward`]: packets through a virtual machine's card beside testpmd and Open vSwitch;
 //! - [`memory`]: what memory itself allows: bandwidth, and the price of a page fault;
 //! - [`pcie`]: what a running program moves across PCIe, and what a modelled NIC does;
 //! - [`sim`]: the simulated server: the paper again, sweeps, other programs.

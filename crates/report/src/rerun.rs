@@ -65,8 +65,10 @@ fn forward_pvp(record: &Record) -> String {
         options(&mut command, record, &[(key::COPY, "--copy")]);
     }
     let baseline = record.comparison.as_ref().map_or("", |comparison| &comparison.baseline);
-    if record.subject == "testpmd" || baseline == "testpmd" {
-        command.push_str(" --switch haul,testpmd");
+    for peer in ["testpmd", "ovs"] {
+        if record.subject == peer || baseline == peer {
+            let _ = write!(command, " --switch haul,{peer}");
+        }
     }
     command
 }

@@ -29,7 +29,8 @@ use super::time::time;
     null     takes packets; with size=64 gives some too, with no content\n  \
     vhost    a virtual machine's card, as its hypervisor has it: path=SOCKET, server, copy=haul\n           \
     (or libc, none, or a kernel of `haul copy list`)\n  \
-    virtio   the same card, as the virtual machine has it: path=SOCKET, server\n  \
+    virtio   the same card, as the virtual machine has it: path=SOCKET, server,\n           \
+    packed\n  \
     pcap     packets of a capture, and into one: in=FILE, loop=N times (loop: no end), rate=1M or\n           \
     timed (as they were captured; else as fast as they go), out=FILE (.pcap or .pcapng)\n  \
     afpacket an interface, beside the kernel's own network: interface=NAME\n  \
@@ -83,15 +84,16 @@ pub(crate) struct Between {
 
 /// Sets a whole flow up on this machine, with no traffic generator beside it: a generator and a
 /// switch on one processor, a guest with a virtio card on another. Compares copies in haul's
-/// switch, and haul with DPDK's testpmd, in restarts that are interleaved in one run, for restarts
-/// of one and the same program differ. Says for each size who forwards more, and where packets
-/// were lost.
+/// switch, and haul with DPDK's testpmd and Open vSwitch, in restarts that are interleaved in one
+/// run, for restarts of one and the same program differ. Says for each size who forwards more, and
+/// where packets were lost.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  haul forward pvp\n  \
     haul forward pvp --sizes 64 --copy haul,libc --restarts 3 --json\n  \
     haul forward pvp --switch haul,testpmd --guest testpmd --restarts 15 --out pvp\n  \
+    haul forward pvp --switch haul,ovs --guest testpmd\n  \
     haul forward pvp --sizes 64 --search ndr --trial 200ms --trial-sum 2s --latency\n\n\
-    testpmd is of Debian's package dpdk-dev. Flows: pvp (generator, switch, guest, switch),\n\
+    testpmd is of Debian's package dpdk-dev, Open vSwitch of openvswitch-switch-dpdk. Flows: pvp (generator, switch, guest, switch),\n\
     enqueue (switch to guest), dequeue (guest to switch), loopback (packets that go round).")]
 pub(crate) struct Pvp {
     /// The sizes of packets, without the frame check sequence: a list such as 64,1500
@@ -104,8 +106,8 @@ pub(crate) struct Pvp {
     /// The guest: haul or testpmd
     #[arg(long, value_name = "PROGRAM", default_value = "haul", value_parser = PROGRAMS)]
     pub(crate) guest: String,
-    /// The switch: haul, testpmd or both
-    #[arg(long, value_name = "PROGRAM", default_value = "haul", value_delimiter = ',', value_parser = PROGRAMS)]
+    /// The switch: haul, testpmd, ovs (Open vSwitch with DPDK, --flow pvp alone), or several
+    #[arg(long, value_name = "PROGRAM", default_value = "haul", value_delimiter = ',', value_parser = ["haul", "testpmd", "ovs"])]
     pub(crate) switch: Vec<String>,
     /// Where testpmd is [default: dpdk-testpmd on PATH]
     #[arg(long, value_name = "FILE")]
@@ -113,7 +115,8 @@ pub(crate) struct Pvp {
     /// What packets go through: pvp, enqueue, dequeue or loopback
     #[arg(long, value_name = "FLOW", default_value = "pvp")]
     pub(crate) flow: Flow,
-    /// How rings are laid out: split (mergeable buffers), split-vector (none), or packed (mergeable)
+    /// How rings are laid out: split (mergeable buffers), split-vector (none of these), or packed
+    /// (mergeable buffers)
     #[arg(long, value_name = "LAYOUT", default_value = "split")]
     pub(crate) layout: Layout,
     /// Where haul's packets come from: gen (each numbered) or null (with no content) [default: gen;

@@ -152,6 +152,7 @@ fn what_cannot_be_forwarded_is_said_before_anything_runs() {
         (&["pvp", "--flow", "circle"], 2, &["loopback"]),
         (&["pvp", "--layout", "round"], 2, &["split-vector"]),
         (&["pvp", "--guest", "qemu"], 2, &["testpmd"]),
+        (&["pvp", "--switch", "ovs", "--flow", "enqueue"], 2, &["--switch ovs", "--flow pvp"]),
         (&["pvp", "--guest", "testpmd", "--testpmd", "/none"], 1, &["/none", "apt-get install"]),
         (&["pvp", "--search", "best"], 2, &["rfc2544"]),
         (&["pvp", "--search", "ndr", "--flow", "enqueue"], 2, &["--search", "--flow pvp"]),
@@ -253,6 +254,37 @@ fn testpmd_is_switch_and_guest() {
         assert!(record.parameters["guest_version"].as_str().unwrap().contains('.'));
     }
     assert_eq!(of(&records, "copy_gain", &[]).len(), 1);
+}
+
+/// Open vSwitch as Debian has it beside the one without DPDK.
+const OPEN_VSWITCH: &str = "/usr/lib/openvswitch-switch-dpdk/ovs-vswitchd-dpdk";
+
+#[test]
+fn open_vswitch_is_a_switch() {
+    if !has_two_processors() {
+        return;
+    }
+    let switch = ["--sizes", "512", "--copy", "haul", "--switch", "haul,ovs"];
+    if !Path::new(OPEN_VSWITCH).exists() {
+        let alone = run(&mut haul(&["forward", "pvp", "--switch", "ovs"]));
+        alone.expect(1).says(&["Open vSwitch", "apt-get install openvswitch-switch-dpdk"]);
+        eprintln!(
+            "SKIPPED: a flow through Open vSwitch: no file {OPEN_VSWITCH}: \
+             apt-get install openvswitch-switch-dpdk"
+        );
+        return;
+    }
+    let records = pvp(&switch).expect(0).records();
+    for subject in ["haul", "ovs"] {
+        let rates = of(&records, "rate_peak", &[("size_bytes", "512")]);
+        let own: Vec<_> = rates.into_iter().filter(|record| record.subject == subject).collect();
+        assert_eq!(own.len(), 1, "{records:#?}");
+        assert!(own[0].median().unwrap() > 0.0, "{own:#?}");
+        assert_eq!(own[0].comparison.as_ref().unwrap().baseline, "ovs");
+    }
+    let version = |record: &&Record| record.subject == "ovs" && record.metric == "rate_peak";
+    let ovs = records.iter().find(version).unwrap();
+    assert!(ovs.parameters["version"].as_str().unwrap().contains(" with DPDK "), "{ovs:#?}");
 }
 
 #[test]

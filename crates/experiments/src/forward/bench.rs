@@ -64,17 +64,18 @@ impl Subject {
     pub fn name(&self) -> &str {
         match &self.switch {
             Forwarder::Haul => &self.copy,
-            Forwarder::Testpmd(_) => self.switch.name(),
+            Forwarder::Testpmd(_) | Forwarder::OpenVswitch(_) => self.switch.name(),
         }
     }
 }
 
 impl Bench {
-    /// The subject that the others are compared with: testpmd, else libc's copy, else the first.
+    /// The subject that the others are compared with: testpmd, else Open vSwitch, else libc's copy,
+    /// else the first.
     #[must_use]
     pub fn baseline(&self) -> usize {
         let named = |name: &str| self.subjects.iter().position(|subject| subject.name() == name);
-        named("testpmd").or(named("libc")).unwrap_or(0)
+        named("testpmd").or(named("ovs")).or(named("libc")).unwrap_or(0)
     }
 
     /// The subjects that take part twice, so that their difference from themselves is known: the

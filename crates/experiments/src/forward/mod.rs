@@ -1,11 +1,12 @@
-//! Packets through a virtual machine's network card: haul's forwarder beside DPDK's testpmd, all
-//! restarted and interleaved in one run.
+//! Packets through a virtual machine's network card: haul's forwarder beside DPDK's testpmd and
+//! Open vSwitch, all restarted and interleaved in one run.
 //!
 //! From the bottom up:
 //!
 //! - [`flow`]: what packets go through;
 //! - [`protocol`]: what a run and haul's own processes say to each other;
 //! - [`testpmd`]: DPDK's testpmd as switch and as guest;
+//! - [`openvswitch`]: Open vSwitch with DPDK as switch;
 //! - `gate`: the end of a flow that packets come from or go to;
 //! - [`driver`]: the process that haul forwards in;
 //! - [`search`]: the highest load without loss;
@@ -24,6 +25,7 @@ pub mod flow;
 mod gate;
 pub mod ledger;
 mod measurement;
+pub mod openvswitch;
 pub mod protocol;
 mod records;
 mod run;
@@ -35,6 +37,7 @@ mod waits;
 
 pub use bench::{Bench, Subject};
 pub use flow::{Flow, Layout};
+pub use openvswitch::OpenVswitch;
 pub use protocol::Source;
 pub use sides::{Forwarder, is_library};
 pub use testpmd::Testpmd;

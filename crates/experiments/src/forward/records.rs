@@ -91,6 +91,7 @@ pub(super) fn whole(run: &Run<'_>, entrant: &Entrant<'_>, remarks: &Remarks) -> 
         .with(key::GUEST, bench.guest.name())
         .with(key::LAYOUT, bench.layout.name());
     let is_haul = entrant.subject.switch == Forwarder::Haul;
+    // DPDK's librte_vhost copies in both of the others.
     let copy = if is_haul { entrant.subject.copy.as_str() } else { "rte_memcpy" };
     let source = if is_haul { bench.source.name() } else { "net_null" };
     record = record.with(key::COPY, copy.rsplit('/').next().unwrap_or(copy));

@@ -222,7 +222,7 @@ impl<'a> Run<'a> {
         context: &Context<'_>,
     ) -> Result<(f64, bool), Error> {
         let flow = self.bench.flow;
-        let is_of_guest = flow == Flow::Enqueue;
+        let is_of_guest = flow == Flow::Enqueue || !switch.counts();
         let before = (switch.waits(), guest.waits());
         let measured = if is_of_guest { &mut *guest } else { &mut *switch };
         let attempt = failed("the forwarder", "say what it has counted");
@@ -233,6 +233,8 @@ impl<'a> Run<'a> {
         let shares = [waits::share(before.0, after.0), waits::share(before.1, after.1)];
         let hit = shares.into_iter().flatten().any(|share| share > WAIT_SHARE_MAX);
         let rate = match flow {
+            // What a guest gives back is what returns.
+            Flow::Pvp if is_of_guest => rates.tx,
             Flow::Pvp | Flow::Dequeue => rates.returned,
             Flow::Enqueue | Flow::Loopback => rates.rx,
         };

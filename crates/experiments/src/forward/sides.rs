@@ -9,6 +9,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use super::flow::{Flow, Layout};
+use super::openvswitch::{self, OpenVswitch};
 use super::protocol::{Counted, Reply, Side, Source, Start, Task};
 use super::testpmd::{self, Session, Stats, Testpmd};
 use super::waits;
@@ -27,6 +28,8 @@ pub enum Forwarder {
     Haul,
     /// DPDK's.
     Testpmd(Testpmd),
+    /// Open vSwitch with DPDK: a switch alone.
+    OpenVswitch(OpenVswitch),
 }
 
 /// Whether a copy is named by the file of a library that has it, and not by a name of haul's.
@@ -57,6 +60,7 @@ pub(super) struct Common<'a> {
 pub(super) enum Running {
     Haul(Box<Haul>),
     Testpmd(Session),
+    OpenVswitch(openvswitch::Session),
 }
 
 /// A process of haul's.
@@ -95,6 +99,7 @@ impl Forwarder {
         match self {
             Self::Haul => "haul",
             Self::Testpmd(_) => "testpmd",
+            Self::OpenVswitch(_) => "ovs",
         }
     }
 
@@ -141,6 +146,13 @@ impl Forwarder {
                 };
                 Session::start(found, &setting).map(Running::Testpmd)
             }
+            Self::OpenVswitch(_) if side == Side::Guest => Err("it is no guest".to_owned()),
+            Self::OpenVswitch(found) => {
+                let Common { size_bytes, is_huge, .. } = *common;
+                let socket = &socket;
+                let setting = openvswitch::Setting { socket, size_bytes, cpu, is_huge };
+                openvswitch::Session::start(found, &setting).map(Running::OpenVswitch)
+            }
         }
     }
 }
@@ -151,7 +163,14 @@ impl Running {
         match self {
             Self::Haul(haul) => haul.done(&Task::Await),
             Self::Testpmd(session) => session.await_link(),
+            // It polls whatever is there.
+            Self::OpenVswitch(_) => Ok(()),
         }
+    }
+
+    /// Whether its own counters say what goes through at the moment.
+    pub(super) fn counts(&self) -> bool {
+        !matches!(self, Self::OpenVswitch(_))
     }
 
     /// Begins to forward; haul makes this many packets a second where it makes any.
@@ -159,6 +178,7 @@ impl Running {
         match self {
             Self::Haul(haul) => haul.done(&Task::Go(rate)),
             Self::Testpmd(session) => session.go(),
+            Self::OpenVswitch(_) => Ok(()),
         }
     }
 
@@ -166,7 +186,9 @@ impl Running {
     pub(super) fn trial(&mut self, rate: f64, time: Duration) -> Result<Counted, String> {
         match self {
             Self::Haul(haul) => haul.counted(&Task::Trial { rate, seconds: time.as_secs_f64() }),
-            Self::Testpmd(_) => Err("it cannot make packets at a rate".to_owned()),
+            Self::Testpmd(_) | Self::OpenVswitch(_) => {
+                Err("it cannot make packets at a rate".to_owned())
+            }
         }
     }
 
@@ -178,6 +200,7 @@ impl Running {
                 Ok(())
             }
             Self::Testpmd(session) => session.stats().map(drop),
+            Self::OpenVswitch(_) => Ok(()),
         }
     }
 
@@ -189,6 +212,7 @@ impl Running {
                 Ok(rates_between(&haul.before, &now))
             }
             Self::Testpmd(session) => session.stats().map(|stats| rates_of(stats, flow)),
+            Self::OpenVswitch(_) => Err("its packets are counted at the guest".to_owned()),
         }
     }
 
@@ -197,6 +221,7 @@ impl Running {
         match self {
             Self::Haul(haul) => haul.counted(&Task::Halt),
             Self::Testpmd(session) => session.halt().map(counted_of),
+            Self::OpenVswitch(_) => Ok(Counted::default()),
         }
     }
 
@@ -208,6 +233,7 @@ impl Running {
                 haul.children.await_end();
             }
             Self::Testpmd(session) => session.quit(),
+            Self::OpenVswitch(session) => session.quit(),
         }
     }
 
@@ -216,6 +242,7 @@ impl Running {
         waits::of(match self {
             Self::Haul(haul) => haul.process,
             Self::Testpmd(session) => session.process(),
+            Self::OpenVswitch(session) => session.process(),
         })
     }
 
@@ -232,6 +259,9 @@ impl Running {
                 let (rx_path, tx_path) = session.paths();
                 let (version, features) = (session.version(), session.features());
                 Receipt { version, features, rx_path, tx_path }
+            }
+            Self::OpenVswitch(session) => {
+                Receipt { version: Some(session.version().to_owned()), ..Receipt::default() }
             }
         }
     }

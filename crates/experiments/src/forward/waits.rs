@@ -2,8 +2,8 @@
 
 use std::fs;
 
-/// How the threads that forward are called: DPDK's, of several releases, and haul's.
-const NAMES: [&str; 2] = ["worker", "haul-forward"];
+/// How the threads that forward are called: DPDK's, of several releases, haul's, Open vSwitch's.
+const NAMES: [&str; 3] = ["worker", "haul-forward", "pmd-c"];
 
 /// Nanoseconds that the threads of a process that forward have run, and have waited for their
 /// processor while they could have run; `None` where the kernel does not tell.

@@ -8,6 +8,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
 use rustix::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use rustix::net::{RecvFlags, SendFlags};
 use vhost::vhost_user::message::{
     VhostTransferStateDirection, VhostTransferStatePhase, VhostUserConfigFlags,
     VhostUserHeaderFlag, VhostUserInflight, VhostUserLog, VhostUserMemoryRegion,
@@ -54,11 +55,30 @@ pub(crate) trait Backend: Send + Sync {
 }
 
 /// What a front end says, one message after the other.
-pub(crate) struct Conversation<B: Backend>(BackendReqHandler<Handler<B>>);
+pub(crate) struct Conversation<B: Backend> {
+    requests: BackendReqHandler<Handler<B>>,
+    socket: UnixStream,
+    backend: Arc<B>,
+}
+
+/// SET_VRING_ENABLE with its header, as it is sent: request, flags, bytes that follow; ring, state.
+const ENABLE_BYTES: usize = HEADER_BYTES + 8;
+const HEADER_BYTES: usize = 12;
+const ENABLE: u32 = 18;
+/// Flags: the protocol's version in the lower two bits, then whether this is a reply, then whether
+/// one is asked for.
+const VERSION: u32 = 1;
+const IS_REPLY: u32 = 1 << 2;
+const WANTS_REPLY: u32 = 1 << 3;
 
 impl<B: Backend> Conversation<B> {
-    pub(crate) fn new(socket: UnixStream, backend: Arc<B>) -> Self {
-        Self(BackendReqHandler::from_stream(socket, Arc::new(Handler(backend))))
+    /// # Errors
+    /// The process has no descriptor left.
+    pub(crate) fn new(socket: UnixStream, backend: Arc<B>) -> std::io::Result<Self> {
+        let other = socket.try_clone()?;
+        let handler = Arc::new(Handler(backend.clone()));
+        let requests = BackendReqHandler::from_stream(other, handler);
+        Ok(Self { requests, socket, backend })
     }
 
     /// Waits for a message and does what it asks for. `Ok(false)` where the front end has gone as
@@ -67,7 +87,10 @@ impl<B: Backend> Conversation<B> {
     /// # Errors
     /// What was wrong with the message.
     pub(crate) fn next(&mut self) -> std::result::Result<bool, String> {
-        match self.0.handle_request() {
+        if self.is_enabling() {
+            return self.enable();
+        }
+        match self.requests.handle_request() {
             Ok(()) => Ok(true),
             Err(Error::Disconnected) => Ok(false),
             // What a stopped port does to its own socket, or the other side to its.
@@ -75,6 +98,45 @@ impl<B: Backend> Conversation<B> {
             Err(error) => Err(error.to_string()),
         }
     }
+
+    /// Whether the next message enables or disables a ring. QEMU enables the rings of a network
+    /// device before it sets any feature, and the crate takes that for a mistake.
+    fn is_enabling(&self) -> bool {
+        let mut header = [0; HEADER_BYTES];
+        let flags = RecvFlags::PEEK | RecvFlags::WAITALL;
+        let there = rustix::net::recv(&self.socket, &mut header, flags);
+        let [code, flags, bytes] = words(&header);
+        there.is_ok_and(|(_, count)| count == HEADER_BYTES)
+            && code == ENABLE
+            && flags & !WANTS_REPLY == VERSION
+            && bytes as usize == ENABLE_BYTES - HEADER_BYTES
+    }
+
+    fn enable(&self) -> std::result::Result<bool, String> {
+        let mut message = [0; ENABLE_BYTES];
+        let there = rustix::net::recv(&self.socket, &mut message, RecvFlags::WAITALL);
+        if there.is_err() || there.is_ok_and(|(_, count)| count < ENABLE_BYTES) {
+            return Ok(false);
+        }
+        let [_, flags, _, ring, state] = words(&message);
+        let done = match state {
+            0 | 1 => self.backend.set_enabled(ring, state == 1),
+            _ => Err(Refused),
+        };
+        if flags & WANTS_REPLY != 0 {
+            let result = u32::from(done.is_err());
+            let reply = [ENABLE, VERSION | IS_REPLY, 8, result, 0].map(u32::to_ne_bytes).concat();
+            // Who has gone needs no reply.
+            let _ = rustix::net::send(&self.socket, &reply, SendFlags::NOSIGNAL);
+        }
+        done.map(|()| true).map_err(|Refused| "a ring of nobody, or no state of one".to_owned())
+    }
+}
+
+/// The words of a message, in this machine's order, as the protocol has it.
+fn words<const N: usize>(bytes: &[u8]) -> [u32; N] {
+    let (words, _) = bytes.as_chunks();
+    std::array::from_fn(|index| words.get(index).map_or(0, |word| u32::from_ne_bytes(*word)))
 }
 
 struct Handler<B>(Arc<B>);

@@ -22,6 +22,10 @@ pub(crate) const SET_VRING_BASE: u32 = 10;
 pub(crate) const GET_VRING_BASE: u32 = 11;
 pub(crate) const SET_VRING_KICK: u32 = 12;
 pub(crate) const SET_VRING_CALL: u32 = 13;
+pub(crate) const SET_VRING_ENABLE: u32 = 18;
+
+/// Flags of a message that asks for an answer.
+pub(crate) const WANTS_ANSWER: u32 = 1 | 1 << 3;
 
 /// Where the memory begins in the guest, and in the front end's process.
 pub(crate) const GUEST: u64 = 0x10_0000;
@@ -45,6 +49,8 @@ pub(crate) const BUFFER_BYTES: u64 = 2048;
 pub(crate) const MERGEABLE: u64 = 1 << 15;
 pub(crate) const INDIRECT: u64 = 1 << 28;
 pub(crate) const VERSION_1: u64 = 1 << 32;
+/// VHOST_USER_F_PROTOCOL_FEATURES: rings are then enabled by a message of their own.
+pub(crate) const PROTOCOL: u64 = 1 << 30;
 pub(crate) const PACKED: u64 = 1 << 34;
 
 pub(crate) const NEXT: u16 = 1;
@@ -82,7 +88,11 @@ fn event() -> OwnedFd {
 
 impl Front {
     pub(crate) fn connect(path: &Path) -> Self {
-        let socket = UnixStream::connect(path).unwrap();
+        Self::over(UnixStream::connect(path).unwrap())
+    }
+
+    /// Over a connected socket.
+    pub(crate) fn over(socket: UnixStream) -> Self {
         socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
         Self { socket, memory: memory_file(MEMORY_BYTES), next: [0; 2] }
     }

@@ -5,15 +5,15 @@
 //! - `chains`: chains of descriptors that are no good: each costs its packet alone;
 //! - `packed`: the same in packed rings;
 //! - `messages`: messages that may not be: the conversation ends, and the next one is served;
-//! - `leaving`: front ends that go, at any step and under load;
+//! - `stopping`: rings that are stopped, and enabled early;
 //! - `random`: rings and messages at random;
 //! - `silent`: peers that say nothing.
 
 mod chains;
 mod front;
-mod leaving;
 mod messages;
 mod packed;
 mod random;
 mod silent;
+mod stopping;
 mod victim;

@@ -6,7 +6,8 @@ use haul::forward::{DropReason, Link, Port};
 
 use crate::front::{
     FROM_GUEST, Front, GUEST, MEMORY_BYTES, PROCESS, SET_FEATURES, SET_MEM_TABLE, SET_VRING_ADDR,
-    SET_VRING_BASE, SET_VRING_CALL, SET_VRING_KICK, SET_VRING_NUM, VERSION_1, memory_file,
+    SET_VRING_BASE, SET_VRING_CALL, SET_VRING_ENABLE, SET_VRING_KICK, SET_VRING_NUM, VERSION_1,
+    memory_file,
 };
 use crate::victim::{FEATURES, Victim};
 
@@ -48,6 +49,11 @@ fn a_ring_that_cannot_be_is_refused() {
     check("a call that is no event", |front| {
         front.say(SET_VRING_CALL, &Front::words(&[0]), &[pipe().as_fd()]);
     });
+    for (name, state) in [("a ring of nobody", [9, 1]), ("a ring in a third state", [0, 2])] {
+        check(name, |front| {
+            front.say(SET_VRING_ENABLE, &Front::state(state[0], state[1]), &[]);
+        });
+    }
     check("a kick of a ring of nobody", |front| {
         front.say(SET_VRING_KICK, &Front::words(&[7 | 0x100]), &[]);
     });

@@ -8,7 +8,9 @@ use haul::sys::Sys;
 use haul_experiments::Experiment;
 use haul_experiments::drive::Program;
 use haul_experiments::forward::search::Goal;
-use haul_experiments::forward::{Bench, Flow, Forwarder, Source, Subject, Testpmd, is_library};
+use haul_experiments::forward::{
+    Bench, Flow, Forwarder, OpenVswitch, Source, Subject, Testpmd, is_library,
+};
 use haul_model::experiment::name;
 use haul_model::{Bytes, Record};
 
@@ -43,26 +45,30 @@ pub(super) struct Pvp {
 }
 
 impl Pvp {
-    /// Resolves every name, looks for testpmd, and lists the steps.
+    /// Resolves every name, looks for the peers, and lists the steps.
     ///
     /// # Errors
     /// A copy or a size is not possible, or the program that is asked for is not there.
     pub(super) fn check(arguments: Arguments) -> Result<Self, Error> {
         let is_asked = |name: &str| arguments.switch.iter().any(|switch| switch == name);
-        let (mut left_out, mut testpmd) = (Vec::new(), None);
+        if is_asked("ovs") && arguments.flow != Flow::Pvp {
+            let (belongs, remedy) = ("--flow pvp", "leave --flow out");
+            return Err(Error::Unused { option: "--switch ovs", belongs, remedy });
+        }
+        let mut left_out = Vec::new();
+        let (mut testpmd, mut ovs) = (None, None);
         if is_asked("testpmd") || arguments.guest == "testpmd" {
-            match Testpmd::find(arguments.testpmd.as_deref()) {
-                Ok(found) => testpmd = Some(found),
-                // The others are worth measuring without it, but not with another guest.
-                Err(reason) if arguments.guest != "testpmd" && is_asked("haul") => {
-                    terminal::say(&format!(
-                        "haul: warning: testpmd is left out: {reason}; {}",
-                        Testpmd::REMEDY
-                    ));
-                    left_out.push("testpmd".to_owned());
-                }
-                Err(reason) => return Err(Error::Testpmd { reason }),
-            }
+            let found = Testpmd::find(arguments.testpmd.as_deref());
+            // The others are worth measuring without it, but not with another guest.
+            let is_needed = arguments.guest == "testpmd" || !is_asked("haul");
+            testpmd = or_left_out("testpmd", found, Testpmd::REMEDY, is_needed, &mut left_out)
+                .map_err(|reason| Error::Testpmd { reason })?;
+        }
+        if is_asked("ovs") {
+            let is_needed = !is_asked("haul");
+            let found = OpenVswitch::find();
+            ovs = or_left_out("ovs", found, OpenVswitch::REMEDY, is_needed, &mut left_out)
+                .map_err(|reason| Error::OpenVswitch { reason })?;
         }
         let guest = match &testpmd {
             Some(found) if arguments.guest == "testpmd" => Forwarder::Testpmd(found.clone()),
@@ -72,8 +78,9 @@ impl Pvp {
         if is_asked("haul") {
             subjects.extend(copies(&arguments.copy)?);
         }
-        if let Some(found) = testpmd.clone().filter(|_| is_asked("testpmd")) {
-            let switch = Forwarder::Testpmd(found);
+        let is_dpdk = testpmd.is_some() || ovs.is_some();
+        let others = testpmd.filter(|_| is_asked("testpmd")).map(Forwarder::Testpmd);
+        for switch in others.into_iter().chain(ovs.map(Forwarder::OpenVswitch)) {
             subjects.push(Subject { switch, copy: String::new() });
         }
         let beside_dpdk = subjects.iter().any(|subject| subject.switch != Forwarder::Haul);
@@ -101,7 +108,7 @@ impl Pvp {
             latency: arguments.latency,
             seed: 1,
         };
-        let sizes = checked(&arguments.sizes.0, testpmd.is_some())?;
+        let sizes = checked(&arguments.sizes.0, is_dpdk)?;
         let steps = sizes.into_iter().map(|size| step(&bench, size)).collect();
         Ok(Self { steps, out: arguments.out, json: arguments.json })
     }
@@ -134,6 +141,28 @@ impl Command for Pvp {
             return Ok(());
         }
         terminal::print(&text)
+    }
+}
+
+/// A peer, or `None` with a warning where it is missing and the others are worth measuring without
+/// it.
+///
+/// # Errors
+/// Why it is missing, where it is needed.
+fn or_left_out<T>(
+    name: &str,
+    found: Result<T, String>,
+    remedy: &str,
+    is_needed: bool,
+    left_out: &mut Vec<String>,
+) -> Result<Option<T>, String> {
+    match found {
+        Err(reason) if !is_needed => {
+            terminal::say(&format!("haul: warning: {name} is left out: {reason}; {remedy}"));
+            left_out.push(name.to_owned());
+            Ok(None)
+        }
+        found => found.map(Some),
     }
 }
 

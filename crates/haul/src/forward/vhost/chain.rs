@@ -4,6 +4,7 @@
 use std::ptr::NonNull;
 
 use super::super::copy::Part;
+use super::super::counters::DropReason;
 use super::super::ring::split::{DESCRIPTOR_BYTES, Descriptor, INDIRECT, NEXT, WRITE};
 use super::device::Active;
 use super::layout::{Bad, Broken, Chain, First, Layout, Walk};
@@ -192,6 +193,8 @@ pub(super) struct Scratch {
     pub(super) places: Vec<NonNull<u8>>,
     pub(super) parts: Vec<Part>,
     pub(super) pieces: Vec<Piece>,
+    /// Why packets of the burst are dropped; counted when the burst has gone through.
+    pub(super) drops: Vec<DropReason>,
 }
 
 // SAFETY: the pointers are of one burst, and nothing reads them after it.
@@ -204,6 +207,7 @@ impl Scratch {
             places: vec![NonNull::dangling(); packets],
             parts: Vec::with_capacity(8 * packets),
             pieces: Vec::with_capacity(64),
+            drops: Vec::with_capacity(packets),
         }
     }
 }

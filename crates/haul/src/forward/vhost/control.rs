@@ -61,7 +61,7 @@ fn converse(device: &Arc<Device>, meeting: &Meeting, wake: &Wake) {
 
 /// Has one conversation, and says whether the front end ended it by doing something wrong.
 fn talk(device: &Arc<Device>, socket: UnixStream) -> bool {
-    let mut conversation = Conversation::new(socket, device.clone());
+    let Ok(mut conversation) = Conversation::new(socket, device.clone()) else { return false };
     loop {
         match conversation.next() {
             Ok(true) if device.is_refused() => return true,

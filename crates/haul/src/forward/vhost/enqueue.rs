@@ -67,7 +67,7 @@ impl<L: Layout> Active<L> {
     /// to it yet. Those that are gone from the burst are freed.
     ///
     /// # Errors
-    /// [`Broken`]; the burst is then as it was, or without the packets that were dropped.
+    /// [`Broken`]; the burst is then as it was, and nothing of it is counted.
     fn enqueue(
         &mut self,
         pool: &mut Pool,
@@ -82,6 +82,7 @@ impl<L: Layout> Active<L> {
         }
         scratch.parts.clear();
         let mut done = Done::default();
+        scratch.drops.clear();
         while done.gone < burst.len() {
             let packets = &burst.indices()[done.gone..];
             let wanted = packets.len().min(scratch.firsts.len());
@@ -102,7 +103,7 @@ impl<L: Layout> Active<L> {
                     done.packets += 1;
                     done.bytes += pool.length(&packet) as u64;
                 }
-                One::Dropped(reason) => counts.dropped(reason, 1),
+                One::Dropped(reason) => scratch.drops.push(reason),
                 One::Waits => break,
             }
             done.gone += 1;
@@ -117,6 +118,7 @@ impl<L: Layout> Active<L> {
             self.rest(REST_OF_FULL * u64::from(self.ring.size()));
         }
         pool.free_first(burst, done.gone);
+        scratch.drops.iter().for_each(|reason| counts.dropped(*reason, 1));
         counts.batch(done.packets, done.bytes);
         Ok(done.packets)
     }
@@ -223,8 +225,8 @@ impl<L: Layout> Active<L> {
     }
 }
 
-/// How long a full ring is left alone, in cycles of the time stamp counter for each descriptor: some
-/// 2 ns. The guest has not used up its packets by then, whatever it does with them, and it is
+/// How long a full ring is left alone, in cycles of the time stamp counter for each descriptor:
+/// some 2 ns. The guest has not used up its packets by then, whatever it does with them, and it is
 /// quicker while nobody takes the lines from it that it says so in.
 const REST_OF_FULL: u64 = 5;
 

@@ -6,6 +6,9 @@ mod testpmd;
 
 use std::time::{Duration, Instant};
 
+use haul::forward::{
+    Generator, Link, Mode, Pool, Port, Running, Settings, Traffic, Vhost, VhostSettings,
+};
 use haul::telemetry::Telemetry;
 use serde_json::Value;
 use testpmd::{Histogram, Testpmd, histogram, is_here, own_statistics};
@@ -76,6 +79,55 @@ fn rings_with_batches_of_several_sizes_are_counted_as_testpmd_counts_them() {
         assert!(counted.packets > 0, "{counted:?}");
         agrees(&counted, &text, direction);
     }
+}
+
+/// The guest's card, with haul as the switch: it is polled as packets come, so that calls find
+/// whatever number is there.
+#[test]
+fn a_virtio_card_behind_hauls_vhost_port_is_counted_as_testpmd_counts_it() {
+    if !is_here("a_virtio_card_behind_hauls_vhost_port_is_counted_as_testpmd_counts_it") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("vm");
+    let switch = switch(&socket);
+    let device = format!("--vdev=net_virtio_user0,path={},queue_size=256", socket.display());
+    let mut testpmd = Testpmd::start(&["-l0-1", &device], &[]);
+    let end = Instant::now() + Duration::from_secs(30);
+    while switch.snapshot().links.get(1) != Some(&Link::Up) {
+        assert!(Instant::now() < end, "no link: {:?}", switch.snapshot());
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let mut telemetry = testpmd.telemetry();
+    testpmd.say("set record-burst-stats on");
+    assert_eq!(attach(&mut telemetry), 2);
+    testpmd.say("start");
+    std::thread::sleep(FLOW);
+    let text = testpmd.say("stop");
+    for (queue, direction) in [("0,0,rx", "RX"), ("0,0,tx", "TX")] {
+        let counted = histogram(&mut telemetry, queue);
+        assert!(counted.packets > 0, "{counted:?}");
+        agrees(&counted, &text, direction);
+        assert_eq!(counted.bytes_sized, 64 * counted.packets_sized, "haul sends 64 B packets");
+    }
+    // And as haul counts what it put into the ring, and found there.
+    let received = histogram(&mut telemetry, "0,0,rx").packets;
+    let sent = ask(&mut telemetry, "/ethdev/stats,0")["opackets"].as_u64().unwrap();
+    drop(testpmd);
+    let snapshot = switch.stop().unwrap();
+    let (_, _, counters) = &snapshot.ports[1];
+    assert!(counters.tx.packets >= received, "{received} of {}", counters.tx.packets);
+    assert!(counters.rx.packets <= sent, "{} of {sent}", counters.rx.packets);
+}
+
+/// A generator and a vhost port, between which haul forwards.
+fn switch(socket: &std::path::Path) -> Running {
+    let traffic = Traffic { rate: Some(200e3), flows: 4, ..Traffic::default() };
+    let generator = Generator::new("gen0", &traffic).unwrap();
+    let vhost = Vhost::open("vhost0", &VhostSettings::new(socket)).unwrap().pop().unwrap();
+    let ports: [Box<dyn Port>; 2] = [Box::new(generator), Box::new(vhost)];
+    let settings = Settings { mode: Mode::Io, yields: true, ..Settings::default() };
+    Running::start("haul-forward", ports, Pool::new(4096).unwrap(), settings).unwrap()
 }
 
 #[test]

@@ -1,0 +1,338 @@
+//! Open vSwitch with DPDK as switch: its processes, in a folder of their own, and its flows.
+//!
+//! One bridge has two ports, DPDK's `net_null` and a vhost port, and two flows that never change:
+//! what comes from one goes to the other. One thread polls both. A switch that runs already is
+//! neither asked nor touched. Packets are counted at the guest, since Open vSwitch looks at its own
+//! counters every five seconds only.
+
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::io::PipeWriter;
+use std::path::{Path, PathBuf};
+use std::process::{ChildStdin, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::drive::{Children, Printed, Program};
+
+/// The longest that its switch takes to start: DPDK touches its memory.
+const PATIENCE_TO_START: Duration = Duration::from_secs(30);
+
+/// The longest that one of its tools takes, in seconds.
+const PATIENCE_S: u32 = 20;
+
+/// How often it is looked whether something is there.
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
+
+/// Its memory: a pool of packets for each size of frame, and what DPDK takes itself.
+const MEMORY_MIB: u32 = 512;
+
+/// Where Debian has what is on no `PATH`.
+const SWITCH: &str = "/usr/lib/openvswitch-switch-dpdk/ovs-vswitchd-dpdk";
+const SCHEMA: &str = "/usr/share/openvswitch/vswitch.ovsschema";
+const FOLDERS: [&str; 2] = ["/usr/sbin", "/usr/local/sbin"];
+
+/// Runs a program until it ends or the shell's own input does, so that it does not outlive whoever
+/// started it.
+const UNTIL_LEFT: &str = "exec 3<&0; \"$@\" </dev/null 3<&- & child=$!; \
+    { read -r _ <&3; kill $child; } & reader=$!; trap 'kill $child' TERM; \
+    wait $child; wait $child; kill $reader 2>/dev/null";
+
+/// Open vSwitch, found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OpenVswitch {
+    switch: PathBuf,
+    version: String,
+    database: PathBuf,
+    database_tool: PathBuf,
+    configure: PathBuf,
+    flows: PathBuf,
+}
+
+/// What one is started with.
+#[derive(Clone, Debug)]
+pub(super) struct Setting<'a> {
+    /// The socket to the guest, in a folder of this run's.
+    pub(super) socket: &'a Path,
+    pub(super) size_bytes: usize,
+    /// The processor that polls.
+    pub(super) cpu: usize,
+    /// Whether its memory is of the kernel's pool of huge pages.
+    pub(super) is_huge: bool,
+}
+
+/// One that runs.
+pub(super) struct Session {
+    /// Ended when their inputs are closed.
+    inputs: Vec<ChildStdin>,
+    children: Children,
+    process: u32,
+    version: String,
+}
+
+impl OpenVswitch {
+    /// What helps where there is none.
+    pub const REMEDY: &'static str = "apt-get install openvswitch-switch-dpdk";
+
+    /// The one of this machine.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub fn find() -> Result<Self, String> {
+        let folders = std::env::var_os("PATH").unwrap_or_default();
+        let on_path = |name: &str| {
+            let own = std::env::split_paths(&folders).chain(FOLDERS.map(PathBuf::from));
+            let mut files = own.map(|folder| folder.join(name));
+            files.find(|file| file.is_file()).ok_or_else(|| format!("no {name} on PATH"))
+        };
+        let debian = Some(PathBuf::from(SWITCH)).filter(|file| file.is_file());
+        let switch = debian.map_or_else(|| on_path("ovs-vswitchd"), Ok)?;
+        let told = Command::new(&switch).arg("--version").stdin(Stdio::null()).output();
+        let told = told.map_err(|error| format!("cannot run {}: {error}", switch.display()))?;
+        let version = parse_version(&String::from_utf8_lossy(&told.stdout))
+            .ok_or_else(|| format!("{} has no DPDK", switch.display()))?;
+        if !Path::new(SCHEMA).is_file() {
+            return Err(format!("no {SCHEMA}"));
+        }
+        Ok(Self {
+            switch,
+            version,
+            database: on_path("ovsdb-server")?,
+            database_tool: on_path("ovsdb-tool")?,
+            configure: on_path("ovs-vsctl")?,
+            flows: on_path("ovs-ofctl")?,
+        })
+    }
+}
+
+impl Session {
+    /// Starts it, up to its socket, with its flows.
+    ///
+    /// # Errors
+    /// What one of its programs said instead.
+    pub(super) fn start(found: &OpenVswitch, setting: &Setting<'_>) -> Result<Self, String> {
+        let folder = setting.socket.parent().unwrap_or(Path::new("/"));
+        let files = Files::of(folder);
+        let mut session = Self {
+            inputs: Vec::new(),
+            children: Children::new(),
+            process: 0,
+            version: found.version.clone(),
+        };
+        let (mut printed, writer) = Printed::new().map_err(|error| error.to_string())?;
+        let started = session.start_all(found, setting, &files, &writer);
+        drop(writer);
+        if let Err(reason) = started {
+            session.quit();
+            return Err(printed.told_with(reason));
+        }
+        Ok(session)
+    }
+
+    fn start_all(
+        &mut self,
+        found: &OpenVswitch,
+        setting: &Setting<'_>,
+        files: &Files,
+        writer: &PipeWriter,
+    ) -> Result<(), String> {
+        let create = ["create".as_ref(), files.records.as_os_str(), SCHEMA.as_ref()];
+        files.run(&found.database_tool, &create)?;
+        let remote = format!("--remote=p{}", files.database());
+        self.serve(found.database.as_path(), files, &[remote], "database", writer)?;
+        self.await_file(&files.folder.join("database.sock"))?;
+        let words = configuration(setting, files);
+        let words: Vec<&OsStr> = words.iter().map(AsRef::as_ref).collect();
+        files.run(&found.configure, &words)?;
+        let arguments = [files.database(), "--no-chdir".into(), "-vconsole:err".into()];
+        self.serve(found.switch.as_path(), files, &arguments, "switch", writer)?;
+        self.await_file(setting.socket)?;
+        let pid = fs::read_to_string(files.folder.join("switch.pid"));
+        let pid = pid.ok().and_then(|text| text.trim().parse().ok());
+        self.process = pid.ok_or("ovs-vswitchd has no process")?;
+        let manager = files.folder.join(format!("{}.mgmt", files.bridge));
+        self.await_file(&manager)?;
+        for (from, to) in [(PHYSICAL, GUEST), (GUEST, PHYSICAL)] {
+            let bridge = format!("unix:{}", manager.display());
+            let flow = format!("in_port={from},actions=output:{to}");
+            let timeout = format!("--timeout={PATIENCE_S}");
+            let words = [timeout.as_str(), "add-flow", bridge.as_str(), flow.as_str()];
+            files.run(&found.flows, &words.map(OsStr::new))?;
+        }
+        Ok(())
+    }
+
+    /// Starts one of the programs that stay.
+    fn serve(
+        &mut self,
+        program: &Path,
+        files: &Files,
+        arguments: &[String],
+        name: &str,
+        writer: &PipeWriter,
+    ) -> Result<(), String> {
+        let control = format!("--unixctl={}", files.folder.join(format!("{name}.ctl")).display());
+        let pid = format!("--pidfile={}", files.folder.join(format!("{name}.pid")).display());
+        let mut words: Vec<OsString> =
+            ["-c".into(), UNTIL_LEFT.into(), "sh".into(), program.into()].into();
+        words.extend(arguments.iter().chain([&control, &pid]).map(OsString::from));
+        let mut shell = Program::new("/bin/sh").with(words);
+        shell.environment = files.environment();
+        let mut command = shell.command(writer).map_err(|error| error.to_string())?;
+        command.stdin(Stdio::piped()).stdout(Stdio::null());
+        let mut child = command.spawn().map_err(|error| error.to_string())?;
+        self.inputs.extend(child.stdin.take());
+        self.children.push(child);
+        Ok(())
+    }
+
+    fn await_file(&mut self, file: &Path) -> Result<(), String> {
+        let started = Instant::now();
+        while !file.exists() {
+            if !self.children.are_running() {
+                return Err("its process ended".to_owned());
+            }
+            if started.elapsed() > PATIENCE_TO_START {
+                let seconds = PATIENCE_TO_START.as_secs();
+                return Err(format!("no {} after {seconds} s", file.display()));
+            }
+            std::thread::sleep(LOOK_AGAIN);
+        }
+        Ok(())
+    }
+
+    /// The number of its switch's process.
+    pub(super) fn process(&self) -> u32 {
+        self.process
+    }
+
+    /// Its version and DPDK's.
+    pub(super) fn version(&self) -> &str {
+        &self.version
+    }
+
+    /// Ends all of its processes.
+    pub(super) fn quit(mut self) {
+        self.end();
+    }
+
+    fn end(&mut self) {
+        // The switch before its database.
+        while let Some(input) = self.inputs.pop() {
+            drop(input);
+        }
+        self.children.await_end();
+        self.children.end();
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// Numbers of the bridge's ports.
+const PHYSICAL: u32 = 1;
+const GUEST: u32 = 2;
+
+/// Where everything is, and what the bridge is called: a tap of that name is in the network
+/// namespace while it runs.
+struct Files {
+    folder: PathBuf,
+    records: PathBuf,
+    bridge: String,
+}
+
+impl Files {
+    fn of(folder: &Path) -> Self {
+        let records = folder.join("conf.db");
+        Self { folder: folder.into(), records, bridge: format!("haul{}", std::process::id()) }
+    }
+
+    fn database(&self) -> String {
+        format!("unix:{}", self.folder.join("database.sock").display())
+    }
+
+    fn environment(&self) -> Vec<(OsString, OsString)> {
+        // The last is where DPDK leaves a folder.
+        let names =
+            ["OVS_RUNDIR", "OVS_LOGDIR", "OVS_DBDIR", "OVS_SYSCONFDIR", "RUNTIME_DIRECTORY"];
+        names.map(|name| (name.into(), self.folder.clone().into())).into()
+    }
+
+    /// Runs one of the programs that end by themselves.
+    fn run(&self, program: &Path, arguments: &[&OsStr]) -> Result<(), String> {
+        let mut command = Command::new(program);
+        command.args(arguments).envs(self.environment()).stdin(Stdio::null());
+        let name = program.file_name().unwrap_or_default().to_string_lossy();
+        let ran = command.output().map_err(|error| format!("{name}: {error}"))?;
+        if ran.status.success() {
+            return Ok(());
+        }
+        let said = String::from_utf8_lossy(&ran.stderr);
+        Err(format!("{name} failed: {}", said.trim().replace('\n', " / ")))
+    }
+}
+
+/// What `ovs-vsctl` is told, all in one transaction, before the switch starts.
+fn configuration(setting: &Setting<'_>, files: &Files) -> Vec<String> {
+    let Setting { socket, size_bytes, cpu, is_huge } = setting;
+    let guest = socket.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    // It adds --in-memory itself, which is not possible without huge pages, but with this option.
+    let memory = if *is_huge { "--in-memory" } else { "--no-huge --legacy-mem" };
+    let extra = format!("--no-pci --no-telemetry --iova-mode=va -m {MEMORY_MIB} {memory}");
+    let bridge = &files.bridge;
+    let mut words: Vec<String> =
+        vec![format!("--timeout={PATIENCE_S}"), format!("--db={}", files.database())];
+    let mut add = |text: &str| words.extend(text.split(' ').map(str::to_owned));
+    add("--no-wait init -- set Open_vSwitch . other_config:dpdk-init=true");
+    add(&format!("other_config:pmd-cpu-mask={:#x}", 1_u128 << (cpu % 128)));
+    words.push(format!("other_config:dpdk-extra={extra}"));
+    let mut add = |text: &str| words.extend(text.split(' ').map(str::to_owned));
+    add(&format!("-- add-br {bridge}"));
+    // Nothing but the flows below goes anywhere.
+    add(&format!("-- set bridge {bridge} datapath_type=netdev fail_mode=secure"));
+    add(&format!("-- add-port {bridge} physical -- set Interface physical type=dpdk"));
+    words.push(format!("options:dpdk-devargs=net_null0,size={size_bytes},copy=0"));
+    words.push(format!("ofport_request={PHYSICAL}"));
+    let mut add = |text: &str| words.extend(text.split(' ').map(str::to_owned));
+    add(&format!("-- add-port {bridge} {guest} -- set Interface {guest} type=dpdkvhostuser"));
+    words.push(format!("ofport_request={GUEST}"));
+    words
+}
+
+/// `3.1.0 with DPDK 22.11.5` of what `ovs-vswitchd --version` prints; `None` without DPDK.
+fn parse_version(text: &str) -> Option<String> {
+    let own = text.split("(Open vSwitch) ").nth(1)?.split_whitespace().next()?;
+    let dpdk = text.lines().find_map(|line| line.strip_prefix("DPDK "))?.trim();
+    let dpdk = dpdk.trim_start_matches("DPDK ");
+    Some(format!("{own} with DPDK {dpdk}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_version_is_read_where_there_is_dpdk() {
+        let text = "ovs-vswitchd (Open vSwitch) 3.1.0\nDPDK 22.11.11\n";
+        assert_eq!(parse_version(text).as_deref(), Some("3.1.0 with DPDK 22.11.11"));
+        assert_eq!(parse_version("ovs-vswitchd (Open vSwitch) 3.1.0\n"), None);
+        assert_eq!(parse_version(""), None);
+    }
+
+    #[test]
+    fn one_that_ends_at_once_is_found_out_and_nothing_stays() {
+        let folder = tempfile::tempdir().unwrap();
+        let programs = ["/bin/true"; 5].map(PathBuf::from);
+        let [switch, database, database_tool, configure, flows] = programs;
+        let version = "3.1.0 with DPDK 22.11.11".to_owned();
+        let found = OpenVswitch { switch, version, database, database_tool, configure, flows };
+        let socket = folder.path().join("socket");
+        let setting = Setting { socket: &socket, size_bytes: 64, cpu: 0, is_huge: false };
+        let patience = Instant::now();
+        let reason = Session::start(&found, &setting).map(drop).unwrap_err();
+        assert!(patience.elapsed() < PATIENCE_TO_START + Duration::from_secs(5));
+        assert!(reason.contains("ended") || reason.contains("database.sock"), "{reason}");
+    }
+}
