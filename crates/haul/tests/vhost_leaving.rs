@@ -214,7 +214,6 @@ fn a_thousand_guests_that_go_leave_nothing_behind_and_hold_nobody_up() {
     let counters = neighbour.victim.port.counters();
     assert_eq!((counters.rx.packets, counters.tx.packets), (neighbour.packets, neighbour.packets));
     assert_eq!((counters.resets, counters.tx.drops_sum()), (0, 0));
-    println!("{} packets beside, longest pause {:?}", neighbour.packets, neighbour.longest);
 }
 
 /// The same where the port connects and the guest's side listens.
