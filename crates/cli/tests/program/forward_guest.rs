@@ -34,7 +34,7 @@ fn a_kernels_own_driver_passes_traffic_and_survives_a_restart_of_haul() {
         return;
     }
     let mut command = Command::new(root().join("scripts/vhost-guest"));
-    command.arg("3").env("HAUL", env!("CARGO_BIN_EXE_haul"));
+    command.arg("2").env("HAUL", env!("CARGO_BIN_EXE_haul"));
     // The script has limits of its own.
     let ran = command.output().unwrap();
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
