@@ -68,7 +68,7 @@ pub(crate) struct Send {
     /// Longest that the receiver may take for one megabyte, unless it says that its output waits
     #[arg(long, value_name = "TIME", value_parser = budget, default_value = "60s")]
     pub(crate) deadline: Duration,
-    /// Wait for a receiver where there is none yet: for so long, such as 30s, or as long as it takes
+    /// Wait for a receiver where there is none yet: for so long, such as 30s, or without end
     #[arg(
         long,
         value_name = "TIME",

@@ -1,5 +1,5 @@
-//! A browser without a window, over the two pipes of Chromium's DevTools protocol: messages are JSON
-//! that ends with a NUL, requests on descriptor 3, answers and events on 4.
+//! A browser without a window, over the two pipes of Chromium's DevTools protocol: messages are
+//! JSON that ends with a NUL, requests on descriptor 3, answers and events on 4.
 
 use std::cell::RefCell;
 use std::fs;

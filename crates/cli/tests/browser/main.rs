@@ -48,8 +48,8 @@ fn light_and_dark(screen: Screen) -> [Screen; 2] {
     [screen, Screen { dark: true, ..screen }]
 }
 
-/// The element that reaches furthest to the right, where a page is too wide. What scrolls in its own
-/// box does not make it so.
+/// The element that reaches furthest to the right, where a page is too wide. What scrolls in its
+/// own box does not make it so.
 fn widest(browser: &Browser) -> String {
     browser.text(
         "(() => { const scrolls = (each) => each !== document.body && each.closest('main *')

@@ -3,7 +3,7 @@
 //! From the bottom up:
 //!
 //! - `stream`: what every system has;
-//! - `experiment2014`: the 2014 memcpy against vmsplice experiment, which channels are compared with;
+//! - `experiment2014`: the 2014 memcpy against vmsplice experiment, a yardstick of channels;
 //! - `local`: copies within one process, for scale;
 //! - `haul`: haul's channels.
 
