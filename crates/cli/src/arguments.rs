@@ -2,6 +2,7 @@
 //!
 //! From the bottom up:
 //!
+//! - `time`: how a time is written;
 //! - `channel`: of `haul channel`;
 //! - `forward`: of `haul forward`;
 //! - `heap`: of `haul heap`;
@@ -15,6 +16,7 @@ pub(crate) mod forward;
 pub(crate) mod heap;
 pub(crate) mod pcie;
 pub(crate) mod sim;
+mod time;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -30,6 +32,7 @@ use haul_model::{SizeClass, Sizes};
 use crate::error::Error;
 use crate::summary::Printing;
 use crate::terminal;
+use time::budget;
 
 /// Moves bulk data on a server for the least cost, and proves it.
 #[derive(Debug, Parser)]
@@ -138,7 +141,8 @@ pub(crate) enum Copy {
 }
 
 /// What this machine offers for moving data: instruction sets, caches, huge pages, permissions,
-/// engines, counters. Nothing that is missing stops haul; each line says how to get it.
+/// engines, counters. Nothing that is missing stops haul; each line says how to get it. Then what
+/// disturbs a measurement: load, steal time, frequency governor, turbo, threads that share a core.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  haul doctor\n  haul doctor --json | head -1")]
 pub(crate) struct Doctor {
@@ -317,9 +321,9 @@ pub(crate) struct Bench {
     /// several may be given
     #[arg(long, value_name = "NAME", num_args = 1.., value_delimiter = ',')]
     pub(crate) kernel: Vec<String>,
-    /// Time for the rounds of everything together [default: 2 for each measurement]; what else it
+    /// Time for the rounds of everything together [default: 2s for each measurement]; what else it
     /// takes is printed before it begins
-    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    #[arg(long, value_name = "TIME", value_parser = budget)]
     pub(crate) budget: Option<Duration>,
     #[command(flatten)]
     pub(crate) printing: Printing,
@@ -341,7 +345,7 @@ pub(crate) struct Tune {
     pub(crate) out: PathBuf,
     /// Time to spend, or what the fewest rounds of large sizes take (some 8), which is printed
     /// before
-    #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "50")]
+    #[arg(long, value_name = "TIME", value_parser = budget, default_value = "50s")]
     pub(crate) budget: Duration,
     /// Print each record as one line of JSON
     #[arg(long)]
@@ -379,17 +383,6 @@ fn percent(text: &str) -> Result<f64, String> {
     }
 }
 
-fn seconds(text: &str) -> Result<Duration, String> {
-    /// An hour: for more, start it again.
-    const SECONDS_MAX: f64 = 3600.0;
-    match text.parse::<f64>() {
-        Ok(seconds) if seconds > 0.0 && seconds <= SECONDS_MAX => {
-            Ok(Duration::from_secs_f64(seconds))
-        }
-        _ => Err(format!("a time is a number of seconds above 0 and at most {SECONDS_MAX}")),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -414,14 +407,6 @@ mod tests {
             assert_eq!(help.contains("--json"), has_records, "{}: {help}", command.get_name());
         }
         check(&Arguments::command());
-    }
-
-    #[test]
-    fn seconds_are_a_time_that_can_pass() {
-        assert_eq!(seconds("0.5"), Ok(Duration::from_millis(500)));
-        for bad in ["0", "-1", "NaN", "inf", "1e99", "3601", "ten", ""] {
-            assert!(seconds(bad).is_err(), "{bad}");
-        }
     }
 
     #[test]

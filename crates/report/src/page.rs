@@ -118,15 +118,7 @@ fn name(section: &Section<'_>) -> String {
 }
 
 fn section_html(section: &Section<'_>, figures: &[Figure<'_>], index: usize) -> String {
-    let mut experiments = section.experiments().into_iter().peekable();
-    let is_simulated =
-        experiments.peek().is_some() && experiments.all(|each| each.starts_with(name::SIM));
-    let is_comparison = section.records.iter().any(|record| record.experiment == name::COMPARE);
-    let about = match (is_comparison, is_simulated) {
-        (true, _) => "What changed on",
-        (_, true) => "A simulated server, by",
-        _ => "How to move bytes on",
-    };
+    let about = kind(section);
     let mut html = format!(
         "<section class=\"machine\" id=\"m{index}\" aria-labelledby=\"m{index}-name\"><h1 id=\"m{index}-name\">\
          <span>{about}</span> {}</h1>",
@@ -143,6 +135,26 @@ fn section_html(section: &Section<'_>, figures: &[Figure<'_>], index: usize) -> 
         html.push_str(&figure_html(figure, order + 1, &limits));
     }
     html + "</section>"
+}
+
+/// What kind of page this is, up to the machine's name.
+fn kind(section: &Section<'_>) -> &'static str {
+    const KINDS: [(&str, &str); 9] = [
+        (name::COMPARE, "What changed on"),
+        (name::SIM_SWEEP, "A sweep of simulated servers, by"),
+        (name::SIM, "A simulated server, by"),
+        (name::HEAP_REPLAY, "A program’s allocations, replayed on"),
+        (name::HEAP_MAP, "What a heap holds on"),
+        (name::PCIE_SWEEP, "A sweep of a modelled NIC, by"),
+        (name::PCIE_BURST, "Bursts of a running program, on"),
+        (name::PCIE, "What packets move across PCIe, on"),
+        (name::FORWARD, "Packets forwarded on"),
+    ];
+    let experiments = section.experiments();
+    let is_it = |(begin, _): &&(&str, &str)| {
+        !experiments.is_empty() && experiments.iter().all(|name| name.starts_with(begin))
+    };
+    KINDS.iter().find(is_it).map_or("How to move bytes on", |(_, about)| about)
 }
 
 /// A row a question: the answer, its course, and what to do.

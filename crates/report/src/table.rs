@@ -10,7 +10,7 @@ use haul_model::{Record, Verdict};
 use crate::limit;
 use crate::note::note;
 use crate::rerun;
-use crate::select::{is_remark, parameter_names};
+use crate::select::{is_condition, is_remark, parameter_names};
 use crate::stats::quantile;
 use crate::text::{self, escape, number};
 
@@ -19,10 +19,36 @@ use crate::text::{self, escape, number};
 /// name each were a page of 173 MB.
 const COLUMNS_MAX: usize = 48;
 
+/// Headings that are spoken of below.
+const METRIC: &str = "metric";
+const MEDIAN: &str = "median";
+const UNIT: &str = "unit";
+const RATE: &str = "GB/s";
+const RATIO: &str = "ratio";
+const VERDICT: &str = "verdict";
+const NOTE: &str = "note";
+
+/// What tells a row from others, in the order in which a reader looks for it.
+const WANTED: [&str; 9] = [
+    key::FUNCTION,
+    key::SIZE_BYTES,
+    key::SIZE_CLASS,
+    key::DISTRIBUTION,
+    key::LEVEL,
+    key::THREADS,
+    key::ROUND,
+    key::TARGET,
+    key::BUSY_CORE,
+];
+
+/// So many columns are seen at first; a click shows the others.
+const COLUMNS_FIRST: usize = 10;
+
 /// Records as an HTML table that scrolls inside its own box. Only columns that hold something
-/// appear. Each number's exact value is its cell's `data-v`, which sorting reads. Of more than
-/// [`COLUMNS_MAX`] parameters those that most records have get a column; the others stand together
-/// in one more.
+/// appear; those beyond the ten that matter have the class `x`, which the page's script hides until
+/// a reader asks. Each number's exact value is its cell's `data-v`, which sorting reads. Of more
+/// than [`COLUMNS_MAX`] parameters those that most records have get a column; the others stand
+/// together in one more.
 ///
 /// Where records have a size and a time, their throughput, and its share of the memory limit that
 /// `limits` tell: the records of [`name::MEMORY_BANDWIDTH`] on the same
@@ -33,15 +59,65 @@ pub(crate) fn table(caption: &str, records: &[&Record], limits: &[&Record]) -> S
         "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"{0}\"><table><caption>{0}</caption><thead><tr>",
         escape(caption)
     );
-    for (name, class) in columns.header() {
-        let _ = write!(html, "<th scope=\"col\" class=\"{class}\">{}</th>", escape(&name));
+    let header = columns.header();
+    let extra = columns.extra(records, &header);
+    for ((name, class), extra) in header.iter().zip(&extra) {
+        let class = if *extra { format!("{class} x") } else { (*class).to_owned() };
+        let _ = write!(html, "<th scope=\"col\" class=\"{class}\">{}</th>", escape(name));
     }
     html.push_str("</tr></thead><tbody>");
     for record in records {
-        html.push_str(&columns.row(record));
+        html.push_str("<tr>");
+        for (place, (cell, extra)) in columns.row(record).iter().zip(&extra).enumerate() {
+            cell.write(&mut html, place == 0, *extra);
+        }
+        html.push_str("</tr>");
     }
     html.push_str("</tbody></table></div>");
     html
+}
+
+/// What a cell holds.
+enum Cell {
+    Text(String),
+    Command(String),
+    /// The text, and the number that sorting reads.
+    Number(String, Option<f64>),
+}
+
+impl Cell {
+    fn text(text: &str) -> Self {
+        Self::Text(text.to_owned())
+    }
+
+    fn number(value: Option<f64>) -> Self {
+        Self::Number(value.map(number).unwrap_or_default(), value)
+    }
+
+    fn parameter(value: &serde_json::Value) -> Self {
+        match value.as_f64() {
+            Some(exact) => Self::Number(value.to_string(), Some(exact)),
+            None => Self::Text(text::value(value)),
+        }
+    }
+
+    /// `<td>`, or the `<th>` of the row that names it.
+    fn write(&self, html: &mut String, names_row: bool, is_extra: bool) {
+        let extra = if is_extra { " x" } else { "" };
+        let _ = match self {
+            Self::Text(text) if names_row => {
+                write!(html, "<th scope=\"row\">{}</th>", escape(text))
+            }
+            Self::Text(text) => write!(html, "<td class=\"t{extra}\">{}</td>", escape(text)),
+            Self::Command(text) => {
+                write!(html, "<td class=\"t{extra}\"><code>{}</code></td>", escape(text))
+            }
+            Self::Number(text, Some(exact)) => {
+                write!(html, "<td class=\"n{extra}\" data-v=\"{exact}\">{text}</td>")
+            }
+            Self::Number(text, None) => write!(html, "<td class=\"n{extra}\">{text}</td>"),
+        };
+    }
 }
 
 struct Columns<'a> {
@@ -77,63 +153,81 @@ impl<'a> Columns<'a> {
         if self.others > 0 {
             header.push((format!("{} more parameters", text::grouped(self.others)), "t"));
         }
-        header.push(("metric".into(), "t"));
-        header.extend(
-            ["median", "lower quartile", "upper quartile"].map(|name| (name.to_string(), "n")),
-        );
-        header.push(("unit".into(), "t"));
+        header.push((METRIC.into(), "t"));
+        header.extend([MEDIAN, "lower quartile", "upper quartile"].map(|name| (name.into(), "n")));
+        header.push((UNIT.into(), "t"));
         header.push(("samples".into(), "n"));
         if self.has_throughput {
-            header.extend(["GB/s", "of memory limit"].map(|name| (name.to_string(), "n")));
+            header.extend([RATE, "of memory limit"].map(|name| (name.to_string(), "n")));
         }
         if self.has_comparison {
             header.push(("baseline".into(), "t"));
             header.extend(
-                ["ratio", "ratio low", "ratio high", "floor"].map(|name| (name.to_string(), "n")),
+                [RATIO, "ratio low", "ratio high", "floor"].map(|name| (name.to_string(), "n")),
             );
-            header.push(("verdict".into(), "t"));
+            header.push((VERDICT.into(), "t"));
         }
         if self.has_note {
-            header.push(("note".into(), "t"));
+            header.push((NOTE.into(), "t"));
         }
         header.extend(["kind", "time", "run", "rerun"].map(|name| (name.to_string(), "t")));
         header
     }
 
-    fn row(&self, record: &Record) -> String {
-        let mut row = format!("<tr><th scope=\"row\">{}</th>", escape(&record.subject));
+    /// Which columns a reader does not need at first: all but the figure with its unit, rate, ratio
+    /// and verdict, and what tells its row from others.
+    fn extra(&self, records: &[&Record], header: &[(String, &'static str)]) -> Vec<bool> {
+        let varies = |name: &&str| {
+            let mut values = records.iter().map(|record| record.parameters.get(*name));
+            let first = values.next().flatten();
+            values.any(|value| value != first)
+        };
+        let is_new = |metric: &Record| metric.metric != records[0].metric;
+        let mut first: Vec<String> = vec![header[0].0.clone(), MEDIAN.into(), UNIT.into()];
+        first.extend([RATE, RATIO, VERDICT].map(str::to_owned));
+        if records.iter().any(|record| is_new(record)) {
+            first.push(METRIC.into());
+        }
+        let mut parameters: Vec<&str> = self.parameters.iter().copied().collect();
+        parameters.retain(|name| is_condition(name) && varies(name));
+        parameters
+            .sort_by_key(|name| WANTED.iter().position(|w| w == name).unwrap_or(WANTED.len()));
+        first.extend(parameters.iter().map(|name| name.replace('_', " ")));
+        first.push(NOTE.into());
+        first.retain(|name| header.iter().any(|(has, _)| has == name));
+        first.truncate(COLUMNS_FIRST);
+        header.iter().map(|(name, _)| !first.contains(name)).collect()
+    }
+
+    fn row(&self, record: &Record) -> Vec<Cell> {
+        let mut row = vec![Cell::text(&record.subject)];
         for name in &self.parameters {
-            row.push_str(&record.parameters.get(*name).map_or_else(|| cell(""), parameter));
+            let value = record.parameters.get(*name);
+            row.push(value.map_or_else(|| Cell::text(""), Cell::parameter));
         }
         if self.others > 0 {
-            row.push_str(&cell(&self.others_of(record)));
+            row.push(Cell::Text(self.others_of(record)));
         }
-        row.push_str(&cell(&record.metric));
-        row.push_str(&numeric(record.median()));
-        row.push_str(&numeric(quantile(&record.samples, 0.25)));
-        row.push_str(&numeric(quantile(&record.samples, 0.75)));
-        row.push_str(&cell(&record.unit));
-        let _ = write!(row, "<td class=\"n\">{}</td>", record.samples_count());
+        row.push(Cell::text(&record.metric));
+        row.push(Cell::number(record.median()));
+        row.push(Cell::number(quantile(&record.samples, 0.25)));
+        row.push(Cell::number(quantile(&record.samples, 0.75)));
+        row.push(Cell::text(&record.unit));
+        row.push(Cell::Number(record.samples_count().to_string(), None));
         if self.has_throughput {
             let rate = limit::throughput(record);
             let allowed = self.allowed(record);
-            row.push_str(&numeric(rate));
-            row.push_str(&numeric(rate.zip(allowed).map(|(rate, allowed)| rate / allowed)));
+            row.push(Cell::number(rate));
+            row.push(Cell::number(rate.zip(allowed).map(|(rate, allowed)| rate / allowed)));
         }
         if self.has_comparison {
-            self.comparison(record, &mut row);
+            row.extend(comparison(record));
         }
         if self.has_note {
-            row.push_str(&cell(&note(record).unwrap_or_default()));
+            row.push(Cell::Text(note(record).unwrap_or_default()));
         }
-        row.push_str(&cell(text::kind(record.kind)));
-        row.push_str(&cell(&record.time));
-        row.push_str(&cell(&record.run));
-        let _ = write!(
-            row,
-            "<td class=\"t\"><code>{}</code></td></tr>",
-            escape(&rerun::command(record))
-        );
+        row.extend([text::kind(record.kind), &record.time, &record.run].map(Cell::text));
+        row.push(Cell::Command(rerun::command(record)));
         row
     }
 
@@ -152,38 +246,19 @@ impl<'a> Columns<'a> {
         let find = || limit::memory_limit(self.limits.iter().copied(), record);
         *self.allowed.borrow_mut().entry(key).or_insert_with(find)
     }
-
-    fn comparison(&self, record: &Record, row: &mut String) {
-        let Some(c) = &record.comparison else {
-            row.push_str(&cell("").repeat(6));
-            return;
-        };
-        row.push_str(&cell(&c.baseline));
-        for value in [c.ratio, c.ratio_low, c.ratio_high, c.floor] {
-            row.push_str(&numeric(Some(value)));
-        }
-        row.push_str(&cell(match c.verdict() {
-            Verdict::Less => "less",
-            Verdict::More => "more",
-            Verdict::NoDifference => "no difference",
-        }));
-    }
 }
 
-fn cell(text: &str) -> String {
-    format!("<td class=\"t\">{}</td>", escape(text))
-}
-
-fn parameter(value: &serde_json::Value) -> String {
-    match value.as_f64() {
-        Some(exact) => format!("<td class=\"n\" data-v=\"{exact}\">{value}</td>"),
-        None => cell(&text::value(value)),
-    }
-}
-
-fn numeric(value: Option<f64>) -> String {
-    match value {
-        Some(value) => format!("<td class=\"n\" data-v=\"{value}\">{}</td>", number(value)),
-        None => "<td class=\"n\"></td>".into(),
-    }
+/// The six columns of a comparison.
+fn comparison(record: &Record) -> Vec<Cell> {
+    let Some(c) = &record.comparison else {
+        return (0..6).map(|_| Cell::text("")).collect();
+    };
+    let mut cells = vec![Cell::text(&c.baseline)];
+    cells.extend([c.ratio, c.ratio_low, c.ratio_high, c.floor].map(|v| Cell::number(Some(v))));
+    cells.push(Cell::text(match c.verdict() {
+        Verdict::Less => "less",
+        Verdict::More => "more",
+        Verdict::NoDifference => "no difference",
+    }));
+    cells
 }

@@ -74,7 +74,7 @@ pub(crate) fn grouped(number: usize) -> String {
     grouped
 }
 
-/// A number for a table's cell: four digits, no exponent unless nothing else would show it.
+/// A number for a table's cell: three digits, no exponent unless nothing else would show it.
 pub(crate) fn number(value: f64) -> String {
     let magnitude = value.abs();
     if value == 0.0 {
@@ -85,10 +85,12 @@ pub(crate) fn number(value: f64) -> String {
         format!("{value:.0}")
     } else {
         let decimals = match magnitude {
-            m if m >= 100.0 => 1,
-            m if m >= 10.0 => 2,
+            m if m >= 99.95 => 0,
+            m if m >= 9.995 => 1,
+            m if m >= 0.9995 => 2,
             m if m >= 0.1 => 3,
-            _ => 5,
+            m if m >= 0.01 => 4,
+            _ => 6,
         };
         format!("{value:.decimals$}")
     }
@@ -154,6 +156,9 @@ mod tests {
         assert_eq!(grouped(123), "123");
         assert_eq!(number(0.79512), "0.795");
         assert_eq!(number(51.0), "51");
+        assert_eq!(number(51.23), "51.2");
+        assert_eq!(number(9.999), "10.0");
+        assert_eq!(number(123.456), "123");
         assert_eq!(number(123_456.7), "123457");
         assert_eq!(number(1e-9), "1.000e-9");
         assert_eq!(size_class("17-64"), "17–64 B");

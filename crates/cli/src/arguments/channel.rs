@@ -10,7 +10,7 @@ use haul_experiments::channel::protocol::Side;
 use haul_experiments::channel::{Peer, Target};
 use haul_model::{Bytes, Sizes};
 
-use super::seconds;
+use super::time::budget;
 use crate::flow::Show;
 use crate::summary::Printing;
 
@@ -66,13 +66,13 @@ pub(crate) struct Send {
     #[arg(long, value_name = "USER", value_parser = Allowed::parse)]
     pub(crate) allow_user: Vec<Allowed>,
     /// Longest that the receiver may take for one megabyte, unless it says that its output waits
-    #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "60")]
+    #[arg(long, value_name = "TIME", value_parser = budget, default_value = "60s")]
     pub(crate) deadline: Duration,
-    /// Wait for a receiver where there is none yet: for so many seconds, or as long as it takes
+    /// Wait for a receiver where there is none yet: for so long, such as 30s, or without end
     #[arg(
         long,
-        value_name = "SECONDS",
-        value_parser = seconds,
+        value_name = "TIME",
+        value_parser = budget,
         num_args = 0..=1,
         require_equals = true
     )]
@@ -139,7 +139,7 @@ pub(crate) struct Recv {
     #[arg(long, value_name = "USER", value_parser = Allowed::parse)]
     pub(crate) allow_user: Vec<Allowed>,
     /// Longest that the sender may take for one megabyte once it began with it
-    #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "60")]
+    #[arg(long, value_name = "TIME", value_parser = budget, default_value = "60s")]
     pub(crate) deadline: Duration,
     /// How much is to come, for the time left
     #[arg(long, value_name = "BYTES")]
@@ -162,8 +162,8 @@ pub(crate) struct Recv {
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  haul channel bench --sizes 256MiB --against ucx,mpi,pipe\n  \
     haul channel bench --sizes 64..64KiB --mechanism auto,inline,ring --json > small.jsonl\n  \
-    haul channel bench --seed-experiment\n\n\
-    Others: ucx, mpi, iceoryx2, pipe, unix, seed (the 2014 memcpy against vmsplice experiment: \
+    haul channel bench --experiment-2014\n\n\
+    Others: ucx, mpi, iceoryx2, pipe, unix, 2014 (the 2014 memcpy against vmsplice experiment: \
     shared memory of the whole size with two copies, and vmsplice both ways), memcpy (one warm \
     copy within B: what no copy can be faster than).")]
 pub(crate) struct Bench {
@@ -173,7 +173,7 @@ pub(crate) struct Bench {
         value_name = "SIZES",
         default_value = "64,4KiB,64KiB,1MiB,16MiB,256MiB",
         alias = "size",
-        conflicts_with = "seed_experiment"
+        conflicts_with = "experiment_2014"
     )]
     pub(crate) sizes: Sizes,
     /// B's memory: warm (used before) or cold (new, so that its page faults count); both may be
@@ -184,11 +184,11 @@ pub(crate) struct Bench {
     /// several may be given
     #[arg(long, value_name = "NAME", default_value = "all", value_delimiter = ',')]
     pub(crate) mechanism: Vec<Asked>,
-    /// The others: ucx, mpi, iceoryx2, pipe, unix, seed, memcpy
+    /// The others: ucx, mpi, iceoryx2, pipe, unix, 2014, memcpy
     #[arg(
         long,
         value_name = "OTHERS",
-        default_value = "ucx,mpi,iceoryx2,pipe,unix,seed,memcpy",
+        default_value = "ucx,mpi,iceoryx2,pipe,unix,2014,memcpy",
         value_delimiter = ','
     )]
     pub(crate) against: Vec<Peer>,
@@ -204,11 +204,11 @@ pub(crate) struct Bench {
     /// The 2014 memcpy against vmsplice experiment beside haul, at its size: shared memory with two
     /// copies, vmsplice at both ends at 4096 B a call, and its mymemcpy beside memcpy within one
     /// process
-    #[arg(long)]
-    pub(crate) seed_experiment: bool,
-    /// Time for the rounds of everything together [default: 3 for each measurement]; what else it
+    #[arg(long = "experiment-2014", alias = "seed-experiment")]
+    pub(crate) experiment_2014: bool,
+    /// Time for the rounds of everything together [default: 3s for each measurement]; what else it
     /// takes is printed before it begins
-    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    #[arg(long, value_name = "TIME", value_parser = budget)]
     pub(crate) budget: Option<Duration>,
     /// How often a size is measured at most until the hypervisor takes no more than 5% of the
     /// processors' time meanwhile; the last try counts

@@ -8,6 +8,8 @@ use clap::{Args, Subcommand};
 use haul_experiments::forward::{Flow, Layout};
 use haul_model::Sizes;
 
+use super::time::time;
+
 /// Forwards packets in bursts between two ports, and counts: packets, bytes, drops by reason, how
 /// many packets each receive and send call moved (empty polls among them), cycles of a packet and
 /// of a poll. One thread polls both ports until --for is over, Ctrl-C comes, or the ports have
@@ -64,7 +66,7 @@ pub(crate) struct Between {
     #[arg(long, value_name = "IPV4", required_if_eq("mode", "echo"))]
     pub(crate) address: Option<Ipv4Addr>,
     /// How long [default: until Ctrl-C, or until the ports have nothing more]
-    #[arg(long = "for", value_name = "TIME", value_parser = time)]
+    #[arg(long = "for", value_name = "TIME", value_parser = time::<1, 86_400>)]
     pub(crate) time: Option<Duration>,
     /// The most packets that one call moves
     #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..=256))]
@@ -125,7 +127,7 @@ pub(crate) struct Pvp {
     #[arg(long, value_name = "N", default_value_t = 9, value_parser = clap::value_parser!(u16).range(1..=1000))]
     pub(crate) restarts: u16,
     /// How long is measured of each restart
-    #[arg(long = "for", value_name = "TIME", value_parser = time, default_value = "500ms")]
+    #[arg(long = "for", value_name = "TIME", value_parser = time::<1, 86_400>, default_value = "500ms")]
     pub(crate) time: Duration,
     /// Looks for the highest loads that hold a goal, by MLRsearch (RFC 9971), with haul as switch:
     /// ndr (no loss in half of the trials' time), pdr (0.5% there), rfc2544 (no loss at all);
@@ -133,10 +135,10 @@ pub(crate) struct Pvp {
     #[arg(long, value_name = "GOAL", value_delimiter = ',', value_parser = ["ndr", "pdr", "rfc2544"])]
     pub(crate) search: Vec<String>,
     /// How long a trial of a search is [default: 1s; 60s for rfc2544]
-    #[arg(long, value_name = "TIME", value_parser = trial_time, requires = "search")]
+    #[arg(long, value_name = "TIME", value_parser = time::<1, 60>, requires = "search")]
     pub(crate) trial: Option<Duration>,
     /// How long the trials of one load are together [default: 21s; 60s for rfc2544]
-    #[arg(long, value_name = "TIME", value_parser = time, requires = "search")]
+    #[arg(long, value_name = "TIME", value_parser = time::<1, 86_400>, requires = "search")]
     pub(crate) trial_sum: Option<Duration>,
     /// Measures latency at 10, 50 and 90% of the first load that is found, from when each packet
     /// was due
@@ -151,44 +153,3 @@ pub(crate) struct Pvp {
 }
 
 const PROGRAMS: [&str; 2] = ["haul", "testpmd"];
-
-/// `5s`, `500ms`, `2m`, or a number of seconds.
-fn time(text: &str) -> Result<Duration, String> {
-    /// A day; longer runs are started again.
-    const SECONDS_MAX: f64 = 86_400.0;
-    let units = [("ms", 1e-3), ("s", 1.0), ("m", 60.0), ("", 1.0)];
-    let number = units.into_iter().find_map(|(unit, seconds)| {
-        let number: f64 = text.strip_suffix(unit)?.parse().ok()?;
-        Some(number * seconds)
-    });
-    match number {
-        Some(seconds) if (1e-3..=SECONDS_MAX).contains(&seconds) => {
-            Ok(Duration::from_secs_f64(seconds))
-        }
-        _ => Err("a time is from 1ms to a day, such as 500ms, 5s or 2m".to_owned()),
-    }
-}
-
-/// As [`time`], up to a minute.
-fn trial_time(text: &str) -> Result<Duration, String> {
-    let longest = Duration::from_secs(60);
-    match time(text)? {
-        time if time <= longest => Ok(time),
-        _ => Err("a trial is a minute at most".to_owned()),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn times_have_units() {
-        for (text, ms) in [("5s", 5000), ("500ms", 500), ("2m", 120_000), ("0.5", 500)] {
-            assert_eq!(time(text), Ok(Duration::from_millis(ms)), "{text}");
-        }
-        for bad in ["", "s", "0", "-1s", "NaN", "inf", "1e9s", "5 s", "0.1ms", "1h"] {
-            assert!(time(bad).is_err(), "{bad}");
-        }
-    }
-}

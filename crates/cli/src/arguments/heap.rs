@@ -9,7 +9,7 @@ use haul_experiments::heap::trace::OPERATIONS_MAX;
 use haul_experiments::heap::{Part, Peer, Test};
 use haul_model::{Bytes, Sizes};
 
-use super::seconds;
+use super::time::budget;
 use crate::summary::Printing;
 
 #[derive(Debug, Subcommand)]
@@ -91,7 +91,7 @@ pub(crate) struct Bench {
     pub(crate) ready: Option<Bytes>,
     /// Time for the rounds of everything together [default: 3 for each measurement]; what else it
     /// takes is printed before it begins
-    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    #[arg(long, value_name = "TIME", value_parser = budget)]
     pub(crate) budget: Option<Duration>,
     #[command(flatten)]
     pub(crate) printing: Printing,
@@ -128,7 +128,7 @@ pub(crate) struct Replay {
     #[command(flatten)]
     pub(crate) printing: Printing,
     /// Time to spend, beyond three replays on each heap
-    #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "10")]
+    #[arg(long, value_name = "TIME", value_parser = budget, default_value = "10s")]
     pub(crate) budget: Duration,
     /// Print each record as one line of JSON
     #[arg(long)]

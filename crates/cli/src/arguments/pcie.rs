@@ -66,24 +66,21 @@ pub(crate) struct LinkArguments {
 /// longer.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Example:\n  haul pcie estimate --nic ice --driver dpdk-22.11 --mode vector --rate 10M --size 64 \\\n    \
+    after_help = "Example:\n  haul pcie estimate --nic ice --driver dpdk-22.11 --mode vector --rate 10M --sizes 64 \\\n    \
     --histogram 0:5,4:10 --link gen3x8 --mps 256 --mrrs 512\n  \
-    haul pcie estimate --nic ena --rate 5M --size imix --with-fcs --link gen4x8 --json\n  \
+    haul pcie estimate --nic ena --rate 5M --sizes imix --with-fcs --link gen4x8 --json\n  \
     haul pcie estimate --nic ice --rate 10M --sizes 60..130\n\n\
     NICs and their options: haul pcie estimate --list shows each, with the sources of its numbers."
 )]
 pub(crate) struct Estimate {
     #[command(flatten)]
     pub(crate) subject: Subject,
-    /// Every size from FIRST to LAST, byte by byte: the sums of each in a row
-    #[arg(long, value_name = "FIRST..LAST", conflicts_with_all = ["size", "capture"])]
-    pub(crate) sizes: Option<ByteSizes>,
     /// By whose rules: haul's (the driver's), recipe (VTune's cookbook), or pcie-bench (its public
     /// model)
     #[arg(long = "as", value_name = "WHOSE", default_value = "haul")]
     pub(crate) rules: Rules,
     /// Show the NICs that are known, and estimate nothing
-    #[arg(long, conflicts_with_all = ["nic", "rate", "size", "sizes", "capture", "json"])]
+    #[arg(long, conflicts_with_all = ["nic", "rate", "sizes", "capture", "json"])]
     pub(crate) list: bool,
     /// Print each record as one line of JSON
     #[arg(long)]
@@ -98,16 +95,16 @@ pub(crate) struct Estimate {
 /// with each other.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Example:\n  haul pcie explain --nic ice --driver dpdk-22.11 --mode vector --rate 10M --size 64 \\\n    \
+    after_help = "Example:\n  haul pcie explain --nic ice --driver dpdk-22.11 --mode vector --rate 10M --sizes 64 \\\n    \
     --histogram 0:5,4:10\n  \
-    haul pcie estimate --nic ice --rate 10M --size 64 --json > before.jsonl\n  \
-    haul pcie explain --nic ice --rate 10M --size 64 --histogram 4:1 --against before.jsonl\n  \
+    haul pcie estimate --nic ice --rate 10M --sizes 64 --json > before.jsonl\n  \
+    haul pcie explain --nic ice --rate 10M --sizes 64 --histogram 4:1 --against before.jsonl\n  \
     haul pcie explain before.jsonl after.jsonl"
 )]
 pub(crate) struct Explain {
     /// Two files of records to compare, instead of a workload: the first, and what differs in the
     /// second
-    #[arg(value_name = "FILE", num_args = 2, conflicts_with_all = ["nic", "rate", "size", "capture", "against"])]
+    #[arg(value_name = "FILE", num_args = 2, conflicts_with_all = ["nic", "rate", "sizes", "capture", "against"])]
     pub(crate) files: Vec<PathBuf>,
     #[command(flatten)]
     pub(crate) subject: Subject,
@@ -127,10 +124,10 @@ pub(crate) struct Subject {
     /// Packets a second each way, such as 10M, 14.88M or 250k
     #[arg(long, value_name = "RATE")]
     pub(crate) rate: Option<Rate>,
-    /// Packet sizes in bytes: one, SIZE:WEIGHT pairs such as 64:7,594:4,1518:1, or imix (these
-    /// three)
-    #[arg(long, value_name = "SIZES", conflicts_with = "capture")]
-    pub(crate) size: Option<Packets>,
+    /// Packet sizes in bytes: one, a mix of SIZE:WEIGHT such as 64:7,594:4,1518:1, or imix (these
+    /// three); `estimate` takes FIRST..LAST as well, for the sums of every size, byte by byte
+    #[arg(long, visible_alias = "size", value_name = "SIZES", conflicts_with = "capture")]
+    pub(crate) sizes: Option<PacketSizes>,
     /// Sizes as in this capture (pcap or pcapng), which are those in memory
     #[arg(long, value_name = "FILE", conflicts_with = "with_fcs")]
     pub(crate) capture: Option<PathBuf>,
@@ -187,6 +184,26 @@ pub(crate) struct NicArguments {
     /// How the host cuts what is read: by rcb (the most headers), or by mps (the fewest)
     #[arg(long, value_name = "HOW", default_value = "rcb")]
     pub(crate) completions: Completions,
+}
+
+/// What `--sizes` asks for.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum PacketSizes {
+    /// One workload: a size, or a mix of some.
+    Mix(Packets),
+    /// A workload each.
+    Each(ByteSizes),
+}
+
+impl FromStr for PacketSizes {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text.contains("..") {
+            return text.parse().map(Self::Each);
+        }
+        text.parse().map(Self::Mix).map_err(|error: pcie::PcieError| error.to_string())
+    }
 }
 
 /// Sizes from one to another, each byte of them.

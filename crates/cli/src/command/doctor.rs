@@ -1,4 +1,7 @@
-//! `haul doctor`: what this machine offers, and how to get what is missing.
+//! `haul doctor`: what this machine offers, how to get what is missing, and what disturbs a
+//! measurement.
+
+use std::time::Duration;
 
 use haul::sys::Sys;
 use haul::sys::offer::{Offer, State};
@@ -10,13 +13,18 @@ use crate::error::Error;
 use crate::journal::{Journal, Outputs};
 use crate::terminal;
 
+/// How long the processors are watched for what others take of them.
+const WATCH: Duration = Duration::from_millis(200);
+
 pub(super) struct Doctor {
     json: bool,
+    /// Found by the run, printed after it.
+    disturbances: Vec<Offer>,
 }
 
 impl Doctor {
     pub(super) fn new(arguments: arguments::Doctor) -> Self {
-        Self { json: arguments.json }
+        Self { json: arguments.json, disturbances: Vec::new() }
     }
 }
 
@@ -28,6 +36,11 @@ impl Command for Doctor {
     fn run(&mut self, journal: &mut Journal) -> Result<(), Error> {
         let mut machine = this_machine();
         machine.facts.insert("tuning".into(), tuning_line(tuning::init()));
+        self.disturbances = Sys::new().disturbances(WATCH);
+        for line in self.disturbances.iter().filter(|line| line.state == State::Disturbs) {
+            let name = line.name.split(" (").next().unwrap_or(line.name).replace(' ', "_");
+            machine.facts.insert(format!("disturbs_{name}"), line.detail.clone());
+        }
         journal.add(machine);
         journal.check()
     }
@@ -52,7 +65,10 @@ impl Command for Doctor {
         offers.push(offer_tuning(tuning::init()));
         let width = terminal::width();
         offers.iter().try_for_each(|offer| terminal::print(&lines_of(offer, width)))?;
-        terminal::print(&summary(&offers))
+        terminal::print(&summary(&offers))?;
+        let disturbances = &self.disturbances;
+        disturbances.iter().try_for_each(|line| terminal::print(&lines_of(line, width)))?;
+        terminal::print(&conclusion(disturbances))
     }
 }
 
@@ -62,6 +78,7 @@ fn lines_of(offer: &Offer, width: usize) -> String {
     let mark = match offer.state {
         State::Ok => "ok",
         State::Missing => "missing",
+        State::Disturbs => "noise",
         State::Unknown => "unknown",
     };
     let head = format!("{mark:<8}{:<24} {}", offer.name, offer.detail);
@@ -86,7 +103,24 @@ fn summary(offers: &[Offer]) -> String {
     let unknown = offers.iter().filter(|offer| offer.state == State::Unknown).count();
     let ok = offers.len() - missing - unknown;
     format!(
-        "\n{ok} ok, {missing} missing, {unknown} unknown. Nothing that is missing is needed to run."
+        "\n{ok} ok, {missing} missing, {unknown} unknown. Nothing that is missing is needed to run.\n\n\
+         What disturbs a measurement:"
+    )
+}
+
+/// What a reader of figures is to make of the lines above it.
+fn conclusion(disturbances: &[Offer]) -> String {
+    let names: Vec<&str> = disturbances
+        .iter()
+        .filter(|line| line.state == State::Disturbs)
+        .map(|line| line.name)
+        .collect();
+    if names.is_empty() {
+        return "\nNothing that this machine knows of disturbs a measurement now.".into();
+    }
+    format!(
+        "\nMeasured now, figures would be noisier: {}. Comparisons stay fair, for they are interleaved.",
+        names.join(", ")
     )
 }
 

@@ -37,13 +37,13 @@ fn each_mechanism_and_each_peer_has_its_throughput_its_cpu_and_its_memory() {
         return;
     }
     let arguments = ["--size", "256KiB", "--target", "warm", "--mechanism", "all"];
-    let ran = bench(&[&arguments[..], &["--against", "pipe,unix,seed,memcpy"]].concat()).expect(0);
+    let ran = bench(&[&arguments[..], &["--against", "pipe,unix,2014,memcpy"]].concat()).expect(0);
     ran.machine();
     let records = ran.records();
     assert!(records.iter().all(|record| record.experiment == "channel.transfer"));
     let sealed = ["haul:sealed", "haul:sealed+untrusted", "haul:sealed+announced"];
     let haul = ["haul:auto", "haul:ring", "haul:staged", sealed[0], sealed[1], sealed[2]];
-    let others = ["pipe", "unix", "seed:memcpy", "seed:vmsplice", "memcpy"];
+    let others = ["pipe", "unix", "2014:memcpy", "2014:vmsplice", "memcpy"];
     for subject in haul.iter().chain(&others) {
         for (metric, unit) in [("throughput", "GB/s"), ("cpu", "s/GB"), ("extra_memory", "B")] {
             let [record] = of(&records, subject, metric)[..] else { panic!("{subject} {metric}") };
@@ -140,7 +140,7 @@ fn values_out_of_range_are_bad_usage() {
             &["--size", "1MiB", "--mechanism", "inline"],
             "name another --sizes, --target or --mechanism",
         ),
-        (&["--size", "1MiB", "--seed-experiment"], "--seed-experiment"),
+        (&["--size", "1MiB", "--experiment-2014"], "--experiment-2014"),
     ] {
         bench(arguments).expect(2).says(&[part]);
     }

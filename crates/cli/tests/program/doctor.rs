@@ -8,12 +8,21 @@ fn doctor_marks_what_is_there_and_how_to_get_the_rest() {
     let marked: Vec<&str> = ran
         .out
         .lines()
-        .filter(|line| ["ok ", "missing ", "unknown "].iter().any(|mark| line.starts_with(mark)))
+        .filter(|line| {
+            ["ok ", "missing ", "unknown ", "noise "].iter().any(|mark| line.starts_with(mark))
+        })
         .collect();
-    assert!(marked.len() >= 14, "{ran:#?}");
+    assert!(marked.len() >= 19, "{ran:#?}");
     let missing = marked.iter().filter(|line| !line.starts_with("ok ")).count();
     assert_eq!(ran.out.matches("-> ").count(), missing, "each with one remedy: {ran:#?}");
     assert!(ran.out.contains("instruction sets") && ran.out.contains("tuning file"));
+    let (_, noise) = ran.out.split_once("What disturbs a measurement:").expect("a part of its own");
+    for name in ["load", "steal time", "frequency governor", "turbo", "threads of a core"] {
+        assert!(
+            noise.lines().any(|line| line.get(8..).is_some_and(|it| it.starts_with(name))),
+            "{name}: {ran:#?}"
+        );
+    }
     assert_eq!(ran.err, "");
 }
 

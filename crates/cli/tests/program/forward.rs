@@ -156,7 +156,7 @@ fn what_cannot_be_forwarded_is_said_before_anything_runs() {
         (&["pvp", "--guest", "testpmd", "--testpmd", "/none"], 1, &["/none", "apt-get install"]),
         (&["pvp", "--search", "best"], 2, &["rfc2544"]),
         (&["pvp", "--search", "ndr", "--flow", "enqueue"], 2, &["--search", "--flow pvp"]),
-        (&["pvp", "--search", "ndr", "--trial", "2m"], 2, &["a minute"]),
+        (&["pvp", "--search", "ndr", "--trial", "2m"], 2, &["from 1ms to 1m"]),
         (&["pvp", "--latency"], 2, &["--search"]),
         (&["pvp", "--restarts", "0"], 2, &["1..=1000"]),
         (&["--port", "gen", "pvp"], 2, &["pvp"]),

@@ -25,6 +25,8 @@ mod report;
 mod shell;
 mod sim;
 mod survey;
+#[path = "../trace/mod.rs"]
+mod trace;
 mod tune;
 mod tuning;
 
@@ -292,7 +294,7 @@ fn what_a_name_brings_along_does_not_reach_a_terminal() {
 fn negative_values_are_told_by_value_and_limit() {
     for (arguments, part) in [
         (&["copy", "bench", "--sizes", "-1"][..], "is not a size"),
-        (&["copy", "bench", "--budget", "-1"], "above 0"),
+        (&["copy", "bench", "--budget", "-1"], "from 1ms to 1h"),
         (&["copy", "bench", "--threads", "-1"], "1..=65535"),
         (&["heap", "bench", "--rounds", "-1"], "1..=1000"),
     ] {

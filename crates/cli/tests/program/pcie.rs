@@ -178,7 +178,7 @@ fn what_cannot_be_is_refused_by_value_limit_and_remedy() {
         ("--tx-rs", "8", "scalar"),
         ("--as", "other", "pcie-bench"),
         ("--sizes", "130..60", "60..130"),
-        ("--sizes", "64", "60..130"),
+        ("--sizes", "64..", "60..130"),
         ("--sizes", "0..64", "1 to 65535"),
     ] {
         let all = [("--nic", "ice"), ("--rate", "1M"), ("--size", "64")];
@@ -237,7 +237,7 @@ fn sizes_are_those_of_a_capture_or_every_byte() {
     std::fs::remove_file(&path).unwrap();
     let words = ["pcie", "estimate", "--nic", "ice", "--rate", "1M", "--capture", at];
     run(&mut haul(&words)).expect(1).says(&[at, "pcap or pcapng"]);
-    run(&mut haul(&words[..6])).expect(2).says(&["--size, --sizes or --capture"]);
+    run(&mut haul(&words[..6])).expect(2).says(&["--sizes or --capture"]);
 
     let words = ["pcie", "estimate", "--nic", "ice", "--rate", "1M", "--sizes", "60..130"];
     let mut command = haul(&words);
@@ -389,8 +389,8 @@ fn a_real_sweep_measures_batches_and_what_cannot_be_swept_is_refused() {
         ("--steps", "1", "2..=1000"),
         ("--core", "0:5", "120:55"),
         ("--core", "120", "120:55"),
-        ("--for", "0s", "200ms"),
-        ("--for", "1", "200ms"),
+        ("--for", "0s", "from 1ms to 1m"),
+        ("--for", "61", "from 1ms to 1m"),
         ("--size", "13", "14 to 2048"),
         ("--group", "0", "1 to 256"),
         ("--burst", "257", "1..=256"),
@@ -404,4 +404,19 @@ fn a_real_sweep_measures_batches_and_what_cannot_be_swept_is_refused() {
         run(command.args([option, value])).expect(2).says(&[part]);
     }
     run(&mut haul(&["pcie", "sweep"])).expect(2).says(&["--nic"]);
+}
+
+#[test]
+fn a_size_is_asked_for_by_either_name() {
+    let words = ["pcie", "estimate", "--nic", "ice", "--rate", "1M", "--json"];
+    let sums = |name: &str, size: &str| {
+        let records = run(haul(&words).args([name, size])).expect(0).records();
+        let samples: Vec<f64> = records.iter().flat_map(|record| record.samples.clone()).collect();
+        samples
+    };
+    assert_eq!(sums("--sizes", "64"), sums("--size", "64"));
+    assert_eq!(sums("--sizes", "64..65"), sums("--size", "64..65"));
+    assert_ne!(sums("--sizes", "imix"), sums("--sizes", "64"));
+    let words = ["pcie", "explain", "--nic", "ice", "--rate", "1M", "--sizes", "64..65"];
+    run(&mut haul(&words)).expect(2).says(&["one size or mix"]);
 }

@@ -61,7 +61,7 @@ fn beside(subject: &Subject) -> u64 {
     own + match subject.name.as_str() {
         // What is leased comes into the receiver's pool, and not into the target that B has as
         // well.
-        "haul:staged" | "haul:lease" | "seed:memcpy" | "memcpy" | "seed:mymemcpy" => 1,
+        "haul:staged" | "haul:lease" | "2014:memcpy" | "memcpy" | "2014:mymemcpy" => 1,
         // Built once by A; B's view takes what it writes to.
         name if is_sealed(name) => 2,
         // Its samples lie in memory of their own: two that wait, one with each end.

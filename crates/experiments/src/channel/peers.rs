@@ -38,7 +38,7 @@ pub enum Peer {
     Unix,
     /// The 2014 memcpy against vmsplice experiment: shared memory of the whole size, and vmsplice
     /// at both ends of a pipe.
-    Seed,
+    Experiment2014,
     /// One warm memcpy within the receiver: no transfer, but the least that a copy costs.
     Memcpy,
 }
@@ -64,8 +64,15 @@ impl Found {
 
 impl Peer {
     /// All of them, in the order of `--against`.
-    pub const ALL: [Self; 7] =
-        [Self::Ucx, Self::Mpi, Self::Iceoryx2, Self::Pipe, Self::Unix, Self::Seed, Self::Memcpy];
+    pub const ALL: [Self; 7] = [
+        Self::Ucx,
+        Self::Mpi,
+        Self::Iceoryx2,
+        Self::Pipe,
+        Self::Unix,
+        Self::Experiment2014,
+        Self::Memcpy,
+    ];
 
     /// As commands spell it.
     #[must_use]
@@ -76,7 +83,7 @@ impl Peer {
             Self::Iceoryx2 => "iceoryx2",
             Self::Pipe => "pipe",
             Self::Unix => "unix",
-            Self::Seed => "seed",
+            Self::Experiment2014 => "2014",
             Self::Memcpy => "memcpy",
         }
     }
@@ -90,7 +97,7 @@ impl Peer {
             Self::Iceoryx2 => &["iceoryx2"],
             Self::Pipe => &["pipe"],
             Self::Unix => &["unix"],
-            Self::Seed => &["seed:memcpy", "seed:vmsplice"],
+            Self::Experiment2014 => &["2014:memcpy", "2014:vmsplice"],
             Self::Memcpy => &["memcpy"],
         }
     }
@@ -103,7 +110,7 @@ impl Peer {
         let missing =
             |remedy| move |reason| Error::ChannelPeerMissing { peer: self.name(), reason, remedy };
         let (launch, folder) = match self {
-            Self::Pipe | Self::Unix | Self::Seed | Self::Memcpy => (None, None),
+            Self::Pipe | Self::Unix | Self::Experiment2014 | Self::Memcpy => (None, None),
             Self::Ucx => ucx().map_err(missing("apt-get install gcc libucx-dev"))?,
             Self::Mpi => mpi().map_err(missing("apt-get install openmpi-bin libopenmpi-dev"))?,
             Self::Iceoryx2 => (Some(iceoryx2().map_err(missing(BUILD_ICEORYX2))?), None),
@@ -120,6 +127,8 @@ impl FromStr for Peer {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self, Error> {
+        // As scripts of before 2026-11-25 call it.
+        let text = if text == "seed" { Self::Experiment2014.name() } else { text };
         let found = Self::ALL.into_iter().find(|peer| peer.name() == text);
         found.ok_or_else(|| Error::UnknownChannelPeer {
             name: text.into(),
@@ -222,7 +231,7 @@ mod tests {
 
     #[test]
     fn what_every_system_has_is_found() {
-        for peer in [Peer::Pipe, Peer::Unix, Peer::Seed, Peer::Memcpy] {
+        for peer in [Peer::Pipe, Peer::Unix, Peer::Experiment2014, Peer::Memcpy] {
             assert!(peer.find().unwrap().launch.is_none());
         }
     }

@@ -269,12 +269,12 @@ impl<'a> Run<'a> {
 /// latency.
 fn can_echo(name: &str) -> bool {
     !["haul:lease", "memcpy"].contains(&name)
-        && !["haul:sealed", "seed:"].iter().any(|of| name.starts_with(of))
+        && !["haul:sealed", "2014:"].iter().any(|of| name.starts_with(of))
 }
 
 /// Whether it is no transfer, but a copy within B.
 fn is_local(name: &str) -> bool {
-    matches!(name, "memcpy" | "seed:mymemcpy")
+    matches!(name, "memcpy" | "2014:mymemcpy")
 }
 
 impl Running<'_> {

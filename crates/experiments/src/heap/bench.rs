@@ -44,7 +44,7 @@ const REPETITIONS_MIN: usize = 5;
 const REPETITIONS_MIN_FRESH: usize = 3;
 const REPETITIONS_MAX: usize = 1000;
 
-/// What growing by the seed's test takes beside the payload, at most: DPDK's takes 2.05 times as
+/// What growing by ByteDance's test takes beside the payload, at most: DPDK's takes 2.05 times as
 /// much, and what one heap still holds when the next is touched comes to it.
 const FRESH_MEMORY_FACTOR: usize = 3;
 

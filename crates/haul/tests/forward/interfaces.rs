@@ -59,6 +59,16 @@ fn through_a_pair_and_back_nothing_is_lost() {
     });
 }
 
+/// The kernel says some time after a port was opened that its interface has a link.
+fn wait_for(link: Link, mut ports: [&mut dyn Port; 2], pool: &mut Pool) {
+    wait(&format!("{link:?} of both"), || {
+        ports.iter_mut().all(|port| {
+            port.service(pool).unwrap();
+            port.link() == link
+        })
+    });
+}
+
 /// One packet of these bytes, sent; what came at the other side.
 fn sent(from: &mut dyn Port, to: &mut dyn Port, pool: &mut Pool, bytes: &[u8]) -> Option<Vec<u8>> {
     let mut burst = Burst::new();
@@ -103,6 +113,7 @@ fn every_byte_arrives_and_what_the_interface_cannot_take_is_dropped() {
             let mut from = open_first("from", "haul0").unwrap();
             let mut to = open_second("to", "haul1").unwrap();
             let mut pool = Pool::new(256).unwrap();
+            wait_for(Link::Up, [&mut *from, &mut *to], &mut pool);
             for (length, is_tagged) in
                 [(14, false), (60, false), (61, true), (1514, false), (1518, true)]
             {
@@ -138,6 +149,7 @@ fn an_interface_goes_down_away_and_comes_again() {
             let mut to = open_second("to", "haul1").unwrap();
             let mut pool = Pool::new(256).unwrap();
             let bytes = frame(200, false);
+            wait_for(Link::Up, [&mut *from, &mut *to], &mut pool);
             assert!(sent(&mut *from, &mut *to, &mut pool, &bytes).is_some(), "{name}");
             type Comes = fn() -> bool;
             for (goes, comes) in [
@@ -146,21 +158,13 @@ fn an_interface_goes_down_away_and_comes_again() {
                 ("link del dev haul0", make_pair),
             ] {
                 assert!(ip(goes));
-                wait("both to be down", || {
-                    from.service(&mut pool).unwrap();
-                    to.service(&mut pool).unwrap();
-                    from.link() == Link::Down && to.link() == Link::Down
-                });
+                wait_for(Link::Down, [&mut *from, &mut *to], &mut pool);
                 let before = from.counters().tx.drops_for(DropReason::NoLink);
                 assert_eq!(sent(&mut *from, &mut *to, &mut pool, &bytes), None, "{name}");
                 assert_eq!(from.counters().tx.drops_for(DropReason::NoLink), before + 1);
                 assert_eq!(to.rx_burst(&mut pool, &mut Burst::new()), 0);
                 assert!(comes());
-                wait("both to be up", || {
-                    from.service(&mut pool).unwrap();
-                    to.service(&mut pool).unwrap();
-                    from.link() == Link::Up && to.link() == Link::Up
-                });
+                wait_for(Link::Up, [&mut *from, &mut *to], &mut pool);
                 let found = sent(&mut *from, &mut *to, &mut pool, &bytes);
                 assert_eq!(found.as_ref(), Some(&bytes), "{name} after {goes}");
             }

@@ -9,6 +9,7 @@
 //! - `usage`: what is used of it now;
 //! - [`pcie`]: network devices behind PCIe, and their links;
 //! - [`offer`]: the same as a list of what is there, what is missing, and how to get it;
+//! - `disturbance`: what disturbs a measurement, likewise;
 //! - [`machine`]: the same as one [`Machine`](haul_model::Machine) line.
 
 use std::fs::{self, File};
@@ -29,6 +30,8 @@ pub mod pcie;
 
 pub mod machine;
 pub mod offer;
+
+mod disturbance;
 
 pub use cache::{Cache, Caches};
 pub use cpu::Processor;

@@ -15,6 +15,8 @@ pub enum State {
     Ok,
     /// Not there, or not usable.
     Missing,
+    /// There, and a measurement is the worse for it.
+    Disturbs,
     /// This machine does not tell.
     Unknown,
 }
@@ -33,7 +35,7 @@ pub struct Offer {
 }
 
 impl Offer {
-    fn ok(name: &'static str, detail: String) -> Self {
+    pub(super) fn ok(name: &'static str, detail: String) -> Self {
         Self { name, state: State::Ok, detail, remedy: None }
     }
 
@@ -41,7 +43,7 @@ impl Offer {
         Self { name, state: State::Missing, detail: detail.into(), remedy: Some(remedy.into()) }
     }
 
-    fn unknown(name: &'static str, remedy: &str) -> Self {
+    pub(super) fn unknown(name: &'static str, remedy: &str) -> Self {
         let detail = "this machine does not tell".to_owned();
         Self { name, state: State::Unknown, detail, remedy: Some(remedy.into()) }
     }

@@ -70,6 +70,8 @@ pub const MEMORY_BANDWIDTH: &str = "memory.bandwidth";
 /// The first touch of a page.
 pub const MEMORY_FAULT: &str = "memory.fault";
 
+/// What the name of every experiment with PCIe begins with.
+pub const PCIE: &str = "pcie.";
 /// What a link carries by transactions of one size.
 pub const PCIE_BANDWIDTH: &str = "pcie.bandwidth";
 /// Bursts of a running program, with what they move across PCIe.

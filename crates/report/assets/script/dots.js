@@ -2,16 +2,17 @@
 // drawn by us.
 
 class DotPlot extends Plot {
+  get keys() { return "↑ ↓ move · Home End · Esc"; }
+
   get hasRows() { return true; }
 
-  get count() { return this.spots?.length ?? 0; }
-
-  goTo(index) { this.pointAt(this.spots[index]); }
+  get count() { return this.view.x.length; }
 
   draw() {
     super.draw();
     this.chart.over.addEventListener("pointermove", (event) => this.hover(event));
     this.chart.over.addEventListener("pointerleave", () => this.leave());
+    this.bar = this.chart.over.appendChild(make("div", { class: "row", hidden: "" }));
   }
 
   shownSeries() {
@@ -32,7 +33,7 @@ class DotPlot extends Plot {
       while (end > 1 && context.measureText(`${label.slice(0, end)}…`).width > gutter - 12) end--;
       return `${label.slice(0, end)}…`;
     };
-    const [low, high] = mode.log ? this.rowLogRange() : this.rowRange();
+    const [low, high] = this.isLog ? this.rowLogRange() : this.rowRange();
     const axis = { stroke: colour("soft"), ticks: { show: false }, labelFont: FONT(11.5), labelSize: 18, labelGap: 2 };
     return {
       width: this.width,
@@ -42,7 +43,7 @@ class DotPlot extends Plot {
       cursor: { show: false },
       scales: {
         x: { time: false, ori: 1, dir: -1, range: [-0.5, rows - 0.5] },
-        y: mode.log ? { ori: 0, distr: 3, log: 10, range: [low, high] } : { ori: 0, range: [low, high] },
+        y: this.isLog ? { ori: 0, distr: 3, log: 10, range: [low, high] } : { ori: 0, range: [low, high] },
       },
       axes: [
         {
@@ -52,7 +53,7 @@ class DotPlot extends Plot {
         {
           ...axis, side: 2, size: 28, gap: 5, font: FONT(11.5), label: mode.title, grid: { stroke: colour("grid"), width: 1 },
           space: 56,
-          ...(mode.log ? { splits: () => this.logSplits(), filter: ALL, values: (u, splits) => splits.map(short) }
+          ...(this.isLog ? { splits: () => this.logSplits(), filter: ALL, values: (u, splits) => splits.map(axisLabel(mode)) }
             : { values: (u, splits) => splits.map((v) => String(+v.toPrecision(6))) }),
         },
       ],
@@ -120,7 +121,6 @@ class DotPlot extends Plot {
     const { ctx } = u;
     const dpr = devicePixelRatio;
     const shown = this.shownSeries();
-    this.spots = [];
     ctx.save();
     shown.forEach(({ series, index }, order) => this.view.x.forEach((_, row) => {
       const value = series.y[this.mode][row];
@@ -139,34 +139,33 @@ class DotPlot extends Plot {
       MARKS[look.mark](ctx, x, y, 3.6 * dpr);
       ctx.fill();
       ctx.stroke();
-      this.spots.push({ x: x / dpr, y: y / dpr, series, look, row, value });
     }));
-    this.spots.sort((a, b) => a.row - b.row);
     ctx.restore();
   }
 
   hover(event) {
-    const box = this.chart.root.querySelector("canvas").getBoundingClientRect();
-    const [x, y] = [event.clientX - box.left, event.clientY - box.top];
-    // A row is found before a place in it, as a reader does.
-    const away = (spot) => Math.hypot((spot.x - x) / 3, spot.y - y);
-    const found = this.spots.reduce((best, spot) => (!best || away(spot) < away(best) ? spot : best), null);
-    if (found && away(found) < 40) this.pointAt(found);
-    else this.leave();
+    const y = event.clientY - this.chart.over.getBoundingClientRect().top;
+    const row = Math.round(this.chart.posToVal(y, "x"));
+    if (row >= 0 && row < this.count) this.goTo(row);
   }
 
-  pointAt(spot) {
-    this.at = this.spots.indexOf(spot);
-    const mode = this.plot.modes[this.mode].name;
-    const { series, row, look } = spot;
-    const [low, high, floor] = [series.low[this.mode][row], series.high[this.mode][row], series.floor[this.mode][row]];
-    const range = `${show[mode](low)} to ${show[mode](high)}`;
-    this.fillTip(`${this.view.labels[row]}, ${series.name}`, [
-      [swatch(look, "dots"), mode, show[mode](spot.value), series.remark[this.mode][row] ?? ""],
-      ["", mode === "ratio" ? "95%" : "quartiles", range, ""],
-      ...(floor === null ? [] : [["", "floor", `±${(floor * 100).toFixed(1)}%`, ""]]),
-    ]);
-    this.placeTip(spot.x, spot.y + 8);
-    this.said = `${this.view.labels[row]}, ${series.name}: ${show[mode](spot.value)}, ${range}${series.remark[this.mode][row] ? `, ${series.remark[this.mode][row]}` : ""}${floor === null ? "" : `, noise floor ${(floor * 100).toFixed(1)}%`}`;
+  goTo(row) {
+    this.at = row;
+    const mode = this.plot.modes[this.mode];
+    const rows = this.shownSeries().filter(({ series }) => series.y[this.mode][row] !== null).map(({ series }) => {
+      const [low, high, floor] = [series.low, series.high, series.floor].map((of) => of[this.mode][row]);
+      const range = `${shown(mode, low)} to ${shown(mode, high)}`;
+      const remark = [series.remark[this.mode][row], mode.name === "ratio" ? `95%: ${range}` : `quartiles ${range}`, floor === null ? null : `floor ±${(floor * 100).toFixed(1)}%`];
+      return { series, value: shown(mode, series.y[this.mode][row]), remark: remark.filter(Boolean).join(" · ") };
+    });
+    this.readout({ heading: this.view.labels[row], rows });
+    const [top, bottom] = [row - 0.5, row + 0.5].map((edge) => this.chart.valToPos(edge, "x"));
+    Object.assign(this.bar.style, { top: `${top}px`, height: `${bottom - top}px` });
+    this.bar.hidden = false;
+  }
+
+  leave() {
+    super.leave();
+    this.bar.hidden = true;
   }
 }

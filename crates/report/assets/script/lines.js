@@ -1,20 +1,79 @@
-// Lines over sizes or counts.
+// Lines over sizes or counts. Dragging over a part of the axis, or + and -, shows that part alone; the
+// cursor stands at the same size or count in all plots that have one.
+
+const linePlots = [];
 
 class LinePlot extends Plot {
-  get count() { return this.view.x.length; }
+  get keys() { return "← → move · + − zoom · Esc"; }
 
-  goTo(place) { this.chart.setCursor({ left: this.chart.valToPos(this.view.x[place], "x"), top: 10 }); }
+  // What the keyboard reaches: the places in sight.
+  get places() { return this.view.x.flatMap((_, place) => (this.isInSight(place) ? [place] : [])); }
+
+  get count() { return this.places.length; }
+
+  goTo(index) { this.standAt(this.places[index]); }
+
+  standAt(place) { this.chart.setCursor({ left: this.chart.valToPos(this.view.x[place], "x"), top: 10 }); }
+
+  // By what is seen: on a logarithmic axis the nearest value is not the nearest place.
+  placeNear(u, left) {
+    const away = (at) => Math.abs(at - left);
+    return this.places.map((place) => u.valToPos(this.view.x[place], "x")).reduce((best, at) => (away(at) < away(best) ? at : best));
+  }
 
   leave() {
     super.leave();
     this.chart.setCursor({ left: -10, top: -10 });
   }
 
+  // Another plot's cursor stands at this value of the same axis; null where it has left.
+  follow(x) {
+    this.isFollowing = true;
+    const [first, last] = [this.view.x[0], this.view.x.at(-1)];
+    if (x === null || x < first || x > last) this.leave();
+    else {
+      const away = (place) => Math.abs(this.view.x[place] - x);
+      this.standAt(this.places.reduce((best, place) => (away(place) < away(best) ? place : best), this.places[0]));
+    }
+    this.isFollowing = false;
+  }
+
+  lead(x) {
+    if (this.isFollowing) return;
+    for (const other of linePlots) {
+      if (other !== this && other.plot.x_title === this.plot.x_title && other.holder.clientWidth > 0) other.follow(x);
+    }
+  }
+
+  draw() {
+    super.draw();
+    this.chart.over.addEventListener("dblclick", () => this.zoom && this.zoomTo(null));
+  }
+
+  // The places nearest to both ends: a part that holds fewer than two is none.
+  zoomBetween(low, high) {
+    const inside = this.view.x.filter((x) => x >= low && x <= high);
+    if (inside.length >= 2) this.zoomTo([inside[0], inside.at(-1)]);
+  }
+
+  zoomKey(event) {
+    if (!["+", "=", "-"].includes(event.key) || event.ctrlKey || event.metaKey || event.altKey) return false;
+    event.preventDefault();
+    const places = this.places;
+    const middle = places[this.at ?? Math.floor(places.length / 2)];
+    const half = event.key === "-" ? places.length : Math.floor(places.length / 4);
+    const [low, high] = [Math.max(0, middle - half), Math.min(this.view.x.length - 1, middle + half)];
+    if (low === 0 && high === this.view.x.length - 1) this.zoomTo(null);
+    else this.zoomBetween(this.view.x[low], this.view.x[high]);
+    this.standAt(middle);
+    return true;
+  }
+
   options() {
     const sizes = this.plot.shape === "sizes";
     const mode = this.plot.modes[this.mode];
     const x = this.view.x;
-    const [first, last] = [x[0], x.at(-1)];
+    const [first, last] = this.zoom ?? [x[0], x.at(-1)];
     const narrow = this.width < 560;
     const axis = { stroke: colour("soft"), font: FONT(11.5), labelFont: FONT(11.5), labelSize: 18, labelGap: 2, ticks: { show: false } };
     return {
@@ -23,15 +82,15 @@ class LinePlot extends Plot {
       legend: { show: false },
       padding: [18, 14, 0, narrow ? 0 : 4],
       cursor: {
-        y: false, drag: { x: false, y: false },
-        move: (u, left, top) => (left < 0 ? [left, top] : [u.valToPos(u.data[0][u.posToIdx(left)], "x"), top]),
+        y: false, bind: { dblclick: () => null }, drag: { x: true, y: false, setScale: false, dist: 6 },
+        move: (u, left, top) => [left < 0 ? left : this.placeNear(u, left), top],
         points: { size: 7, fill: (u, i) => colour(this.looks[i - 1].stroke), width: 0 },
       },
       scales: {
         x: sizes
           ? { time: false, distr: 3, log: 2, range: [first / (first === last ? 2 : 1.12), last * (first === last ? 2 : 1.12)] }
           : { time: false, range: first === last ? [first - 1, last + 1] : [first - (last - first) * 0.03, last + (last - first) * 0.03] },
-        y: mode.log ? { distr: 3, log: 10, range: () => this.logRange() } : { range: () => this.range() },
+        y: this.isLog ? { distr: 3, log: 10, range: () => this.logRange() } : { range: () => this.range() },
       },
       axes: [
         {
@@ -43,7 +102,7 @@ class LinePlot extends Plot {
         {
           ...axis, size: narrow ? 46 : 52, label: mode.title, gap: 5,
           grid: { stroke: colour("grid"), width: 1 },
-          ...(mode.log ? { splits: () => this.logSplits(), filter: ALL, values: (u, splits) => splits.map(short) }
+          ...(this.isLog ? { splits: () => this.logSplits(), filter: ALL, values: (u, splits) => splits.map(axisLabel(mode)) }
             : { values: (u, splits) => splits.map((v) => String(+v.toPrecision(6))) }),
         },
       ],
@@ -52,6 +111,12 @@ class LinePlot extends Plot {
         drawAxes: [(u) => this.drawGuides(u), (u) => this.drawBand(u)],
         draw: [(u) => this.drawIntervals(u)],
         setCursor: [(u) => this.hover(u)],
+        setSelect: [(u) => {
+          const { left, width } = u.select;
+          if (width < 6) return;
+          u.setSelect({ left: 0, top: 0, width: 0, height: 0 }, false);
+          this.zoomBetween(u.posToVal(left, "x"), u.posToVal(left + width, "x"));
+        }],
       },
     };
   }
@@ -65,7 +130,7 @@ class LinePlot extends Plot {
   }
 
   xSplits() {
-    const x = this.view.x;
+    const x = this.view.x.filter((_, place) => this.isInSight(place));
     if (this.plot.shape !== "sizes") {
       const step = Math.max(1, Math.ceil(x.length / (this.width / 52)));
       return x.filter((value, index) => index % step === 0);
@@ -150,18 +215,16 @@ class LinePlot extends Plot {
   hover(u) {
     const place = u.cursor.idx;
     if (place === null || place === undefined || u.cursor.left < 0) {
-      this.tip.hidden = true;
+      this.readout(null);
+      this.lead(null);
       return;
     }
-    this.at = place;
-    const mode = this.plot.modes[this.mode].name;
+    this.at = this.places.indexOf(place);
+    const mode = this.plot.modes[this.mode];
     const rows = this.view.series
-      .map((series, index) => ({ series, look: this.looks[index], value: series.y[this.mode][place] }))
-      .filter(({ series, value }) => value !== null && this.isShown(series))
-      .sort((a, b) => (mode === "throughput" ? b.value - a.value : a.value - b.value));
-    this.fillTip(this.view.labels[place], rows.map(({ series, look, value }) =>
-      [swatch(look, "lines"), series.name, show[mode](value), series.remark[this.mode][place] ?? ""]));
-    this.placeTip(u.bbox.left / devicePixelRatio + u.valToPos(this.view.x[place], "x"), u.bbox.top / devicePixelRatio + 8);
-    this.said = `${this.view.labels[place]}: ${rows.map(({ series, value }) => `${series.name} ${show[mode](value)}${series.remark[this.mode][place] ? `, ${series.remark[this.mode][place]}` : ""}`).join("; ")}`;
+      .filter((series) => this.isShown(series) && series.y[this.mode][place] !== null)
+      .map((series) => ({ series, value: shown(mode, series.y[this.mode][place]), remark: series.remark[this.mode][place] ?? "" }));
+    this.readout({ heading: this.view.labels[place], rows });
+    this.lead(this.view.x[place]);
   }
 }

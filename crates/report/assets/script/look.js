@@ -28,6 +28,8 @@ const show = {
   cpu: (v) => `${digits(v)} s/GB`,
   latency: (v) => show.time(v),
 };
+// By the mode's name where it has a unit of several steps, else with its label.
+const shown = (mode, value) => (show[mode.name] ? show[mode.name](value) : `${digits(value)} ${mode.label}`);
 const bytes = (v) => {
   for (const [size, unit] of [[2 ** 40, "TiB"], [2 ** 30, "GiB"], [2 ** 20, "MiB"], [2 ** 10, "KiB"]]) {
     if (v >= size) return `${+(v / size).toFixed(2)} ${unit}`;
@@ -36,8 +38,13 @@ const bytes = (v) => {
 };
 // A count along an axis, which has room for four characters.
 const many = (v) => (v >= 1e6 ? `${+(v / 1e6).toPrecision(3)}M` : v >= 1e4 ? `${+(v / 1e3).toPrecision(3)}k` : String(v));
+// Along an axis of times.
 const short = (v) => (v >= 1e9 ? `${+(v / 1e9).toPrecision(3)} s` : v >= 1e6 ? `${+(v / 1e6).toPrecision(3)} ms`
   : v >= 1e3 ? `${+(v / 1e3).toPrecision(3)} µs` : `${+v.toPrecision(3)} ns`);
+
+// Along any other axis.
+const plain = (v) => String(+v.toPrecision(3));
+const axisLabel = (mode) => (["time", "alloc_time", "latency"].includes(mode.name) ? short : plain);
 
 // ---- Colours -------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-// A heap's map: a tip for each slice, by pointer and by keyboard, and the choice of colours.
+// A heap's map: what each slice holds, by pointer and by keyboard, and the choice of colours.
 
 class HeapMap {
   constructor(holder) {
@@ -7,11 +7,12 @@ class HeapMap {
     this.live = holder.querySelector("output");
     this.pages = [...holder.querySelectorAll(".page svg")];
     this.slices = this.pages.map((page) => HeapMap.parse(page.dataset.slices));
-    // The tip replaces the browser's own.
+    // The line above the pages replaces the browser's own tip, which covers some.
     this.pages.forEach((page) => page.querySelector("title")?.remove());
-    this.tip = holder.appendChild(make("div", { class: "tip", hidden: "", "aria-hidden": "true" }));
     this.at = null;
     this.grid = holder.querySelector(".pages");
+    this.place = make("p", { class: "place", "aria-hidden": "true" });
+    this.grid.before(this.place);
     this.grid.tabIndex = 0;
     this.grid.setAttribute("role", "application");
     this.grid.setAttribute("aria-roledescription", "map");
@@ -21,6 +22,7 @@ class HeapMap {
     this.grid.addEventListener("keydown", (event) => this.key(event));
     this.grid.addEventListener("blur", () => this.leave());
     this.drawChoice();
+    this.leave();
   }
 
   // "2*4096:8+4+4@1 = -" as one text a slice, with what a large block's other slices belong to.
@@ -73,14 +75,10 @@ class HeapMap {
     const state = this.pages[page].classList.contains("absent");
     const [what, ...more] = state ? ["no memory"] : this.describe(this.slices[page][this.at[1]] ?? "-");
     const place = `page ${this.pages[page].dataset.page}, slice ${this.at[1]}`;
-    this.tip.replaceChildren(make("b", {}, what), ...more.map((text) => make("div", {}, text)), make("div", { class: "place" }, place));
-    this.tip.hidden = false;
-    const holder = this.holder.getBoundingClientRect();
-    const box = this.pages[page].getBoundingClientRect();
-    const x = box.left - holder.left + (box.width * (this.at[1] + 0.5)) / 32;
-    this.tip.style.left = `${Math.max(0, Math.min(holder.width - this.tip.offsetWidth, x - this.tip.offsetWidth / 2))}px`;
-    this.tip.style.top = `${box.bottom - holder.top + 6}px`;
-    if (aloud) this.live.textContent = [place, what, ...more].join(", ");
+    const said = [place, what, ...more].join(", ");
+    this.place.textContent = said;
+    this.place.classList.remove("idle");
+    if (aloud) this.live.textContent = said;
   }
 
   key(event) {
@@ -100,6 +98,7 @@ class HeapMap {
 
   leave() {
     this.at = null;
-    this.tip.hidden = true;
+    this.place.textContent = "Point at a slice, or use the arrow keys, to read what it holds.";
+    this.place.classList.add("idle");
   }
 }

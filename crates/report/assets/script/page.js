@@ -5,6 +5,7 @@ const plots = [...document.querySelectorAll(".plot")].map((holder) => {
   const plot = described[holder.dataset.figure];
   return plot.shape === "dots" ? new DotPlot(holder, plot) : new LinePlot(holder, plot);
 });
+linePlots.push(...plots.filter((plot) => plot instanceof LinePlot));
 document.querySelectorAll(".map").forEach((holder) => new HeapMap(holder));
 const redrawAll = () => plots.forEach((plot) => plot.draw());
 
@@ -70,8 +71,37 @@ for (const table of document.querySelectorAll(".scroll table")) {
   });
 }
 
+// The contents say which figure is in sight.
+const links = new Map([...document.querySelectorAll(".contents a")].map((link) => [link.hash.slice(1), link]));
+const watcher = new IntersectionObserver((entries) => {
+  for (const { target, isIntersecting } of entries) {
+    if (!isIntersecting) continue;
+    const link = links.get(target.id);
+    link.closest(".contents").querySelector("[aria-current]")?.removeAttribute("aria-current");
+    link.setAttribute("aria-current", "true");
+    const bar = link.closest(".contents");
+    const [left, right] = [link.offsetLeft - bar.offsetLeft, link.offsetLeft - bar.offsetLeft + link.offsetWidth];
+    if (left < bar.scrollLeft || right > bar.scrollLeft + bar.clientWidth) bar.scrollLeft = left - 16;
+  }
+}, { rootMargin: "-25% 0px -65% 0px" });
+document.querySelectorAll(".figure").forEach((figure) => { if (links.has(figure.id)) watcher.observe(figure); });
+
+// A table shows the columns that matter; a click, all of them.
+for (const holder of document.querySelectorAll(".scroll:has(th.x)")) {
+  const table = holder.querySelector("table");
+  const button = make("button", { type: "button", class: "columns" });
+  const set = (few) => {
+    table.classList.toggle("few", few);
+    button.textContent = few ? `All ${table.tHead.rows[0].cells.length} columns` : "Fewer columns";
+    button.setAttribute("aria-pressed", String(!few));
+  };
+  button.addEventListener("click", () => set(!table.classList.contains("few")));
+  set(true);
+  holder.before(button);
+}
+
 // A command is there to be run: a click takes it along.
-for (const code of document.querySelectorAll(".verdicts .do code, .missing code, .rerun code, .lead code")) {
+for (const code of document.querySelectorAll(".verdicts .do code, .missing code, .rerun code, .lead code, .findings .action code")) {
   const button = make("button", { type: "button", class: "copy", title: "Copy" }, "copy");
   button.setAttribute("aria-label", `Copy ${code.textContent}`);
   button.addEventListener("click", async () => {

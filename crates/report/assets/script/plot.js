@@ -1,5 +1,9 @@
-// What all plots have: controls, legend, scale, tip, keyboard. A kind of plot adds `options` (uPlot's),
-// `count` (how many values the keyboard reaches) and `goTo` (shows one of them and says it in `said`).
+// What all plots have: controls, scale, keyboard, and a legend that shows the values under the cursor,
+// so that nothing lies over the plot. A kind of plot adds `options` (uPlot's), `count` (how many places
+// the keyboard reaches) and `goTo` (shows one of them).
+
+// Where values span so many times the least, the axis is logarithmic.
+const SPAN_LOG = 100;
 
 class Plot {
   constructor(holder, plot) {
@@ -29,8 +33,7 @@ class Plot {
     holder.setAttribute("aria-roledescription", "plot");
     holder.setAttribute("aria-label", `${this.title}. Arrow keys move through its values.`);
     this.canvas = holder.appendChild(make("div"));
-    this.tip = holder.appendChild(make("div", { class: "tip", hidden: "", "aria-hidden": "true" }));
-    holder.append(make("span", { class: "hint", "aria-hidden": "true" }, "← → move · Home End · Esc"));
+    holder.append(make("span", { class: "hint", "aria-hidden": "true" }, this.keys));
     holder.addEventListener("keydown", (event) => this.key(event));
     holder.addEventListener("blur", () => this.leave());
   }
@@ -47,9 +50,15 @@ class Plot {
     this.plot.controls.forEach((control, position) => {
       rows.push(this.choice(control.label, control.values, this.view.choice[position], (index) => {
         this.view = this.nearest(position, index);
+        this.zoom = null;
         this.redraw();
       }));
     });
+    if (this.zoom) {
+      const whole = make("button", { type: "button", class: "whole" }, "whole range");
+      whole.addEventListener("click", () => { this.zoomTo(null); this.holder.focus(); });
+      rows.push(make("div", { class: "choice" }, whole));
+    }
     this.controls.replaceChildren(...rows);
   }
 
@@ -91,11 +100,10 @@ class Plot {
     this.looks = looks(this.view, this.plot.shape);
     this.chart?.destroy();
     this.at = null;
-    this.tip.hidden = true;
     this.width = Math.max(this.holder.clientWidth, 200);
+    this.drawLegend();
     this.chart = new uPlot(this.options(), this.data(), this.canvas);
     this.command.textContent = this.view.rerun;
-    this.drawLegend();
   }
 
   data() { return [this.view.x, ...this.view.series.map((series) => series.y[this.mode])]; }
@@ -106,20 +114,52 @@ class Plot {
     this.draw();
   }
 
+  // The series that are drawn, each with room for its value; then those that a click adds.
   drawLegend() {
-    const buttons = this.view.series.flatMap((series, index) => {
-      if (!this.has(series)) return [];
+    const [shown, more] = [[], []];
+    this.cells = new Map();
+    this.view.series.forEach((series, index) => {
+      if (!this.has(series)) return;
       const name = series.kind === "modelled" && !series.name.includes("modelled") ? `${series.name} (modelled)` : series.name;
-      const button = make("button", { type: "button", "aria-pressed": String(this.isShown(series)) }, swatch(this.looks[index], this.plot.shape), name);
+      const isShown = this.isShown(series);
+      const button = make("button", { type: "button", "aria-pressed": String(isShown) }, swatch(this.looks[index], this.plot.shape), make("span", {}, name));
       button.addEventListener("click", () => {
-        this.toggled.set(series.name, !this.isShown(series));
+        this.toggled.set(series.name, !isShown);
         this.draw();
-        this.legend.querySelectorAll("button")[buttons.indexOf(button)]?.focus();
+        [...this.legend.querySelectorAll("button")].find((other) => other.textContent === name)?.focus();
       });
-      return [button];
+      if (!isShown) return more.push(button);
+      const cells = { value: make("b", { class: "value" }), remark: make("small", { class: "remark" }) };
+      this.cells.set(series, cells);
+      shown.push(make("div", { class: "item" }, button, cells.value, cells.remark));
     });
-    const key = this.plot.shape === "dots" && this.view.series.some((series) => series.remark.some((row) => row.some(Boolean)));
-    this.legend.replaceChildren(...buttons, ...(key ? [make("small", {}, "filled: a difference · hollow: none beyond the noise")] : []));
+    const remarks = this.view.series.some((series) => series.remark.some((row) => row.some(Boolean)));
+    const key = this.plot.shape === "dots" && remarks;
+    this.place = make("p", { class: "place" });
+    this.legend.classList.toggle("remarked", remarks || this.plot.shape === "dots");
+    this.legend.replaceChildren(
+      this.place,
+      make("div", { class: "items" }, ...shown),
+      ...(more.length ? [make("div", { class: "more" }, make("span", {}, "add:"), ...more)] : []),
+      ...(key ? [make("small", { class: "key" }, "filled: a difference · hollow: none beyond the noise")] : []),
+    );
+    this.readout(null);
+  }
+
+  // What stands at a place, series by series: { heading, rows: [{ series, value, remark }] }, or nothing.
+  readout(found) {
+    this.place.textContent = found?.heading ?? "Point at the plot, or use the arrow keys, to read values.";
+    this.place.classList.toggle("idle", !found);
+    for (const { value, remark } of this.cells.values()) value.textContent = remark.textContent = "";
+    for (const { series, value, remark } of found?.rows ?? []) {
+      const cells = this.cells.get(series);
+      if (!cells) continue;
+      cells.value.textContent = value;
+      cells.remark.textContent = cells.remark.title = remark;
+    }
+    if (!found) return;
+    const words = ({ series, value, remark }) => `${series.name} ${value}${remark ? `, ${remark}` : ""}`;
+    this.said = `${found.heading}: ${found.rows.map(words).join("; ")}`;
   }
 
   // The scale
@@ -131,17 +171,33 @@ class Plot {
     return (main.some((series) => this.has(series)) ? main : found);
   }
 
+  // Of a series, what lies in the part of the axis that is shown.
+  inSight(values) { return this.zoom ? values.filter((_, place) => this.isInSight(place)) : values; }
+
+  isInSight(place) { return !this.zoom || (this.view.x[place] >= this.zoom[0] && this.view.x[place] <= this.zoom[1]); }
+
+  // By what is drawn at first, so that the axis stays as it is when a series is added.
+  get isLog() {
+    const mode = this.plot.modes[this.mode];
+    if (mode.log || mode.name === "ratio") return mode.log;
+    const first = this.view.series.filter((series) => series.shown);
+    const values = first.flatMap((series) => this.inSight(series.y[this.mode])).filter((v) => v !== null);
+    return values.length > 0 && Math.min(...values) > 0 && Math.max(...values) / Math.min(...values) >= SPAN_LOG;
+  }
+
   range() {
     const mode = this.mode;
-    const values = this.shownValues().flatMap((series) => [...series.y[mode], ...(this.plot.modes[mode].name === "ratio" ? [...series.low[mode], ...series.high[mode]] : [])]).filter((v) => v !== null);
-    if (this.plot.modes[mode].name !== "ratio") return [0, Math.max(...values, 0) * 1.06 || 1];
+    const isRatio = this.plot.modes[mode].name === "ratio";
+    const values = this.shownValues().flatMap((series) => [series.y[mode], ...(isRatio ? [series.low[mode], series.high[mode]] : [])])
+      .flatMap((row) => this.inSight(row)).filter((v) => v !== null);
+    if (!isRatio) return [0, Math.max(...values, 0) * 1.06 || 1];
     const low = Math.min(...values, 0.94), high = Math.max(...values, 1.06);
     const pad = (high - low) * 0.05;
     return [Math.max(0, low - pad), high + pad];
   }
 
   logRange() {
-    const values = this.shownValues().flatMap((series) => series.y[this.mode]).filter((v) => v > 0);
+    const values = this.shownValues().flatMap((series) => this.inSight(series.y[this.mode])).filter((v) => v > 0);
     if (values.length === 0) return [1, 10];
     const low = Math.min(...values), high = Math.max(...values);
     return low === high ? [low / 2, high * 2] : [low / 1.3, high * 1.3];
@@ -158,25 +214,14 @@ class Plot {
     return splits.filter((v) => v >= low && v <= high);
   }
 
-  // Reading values
-
-fillTip(heading, rows) {
-    const table = make("table", {}, ...rows.map((row) => make("tr", {}, ...row.map((cell, index) => make("td", index === 2 ? { class: "n" } : {}, cell)))));
-    this.tip.replaceChildren(make("b", {}, heading), table);
-  }
-
-  placeTip(x, y) {
-    this.tip.hidden = false;
-    const width = this.tip.offsetWidth;
-    const right = x + 14 + width <= this.holder.clientWidth;
-    const left = right ? x + 14 : x - 14 - width;
-    this.tip.style.left = `${Math.max(0, Math.min(left, this.holder.clientWidth - width))}px`;
-    this.tip.style.top = `${y}px`;
+  zoomTo(range) {
+    this.zoom = range;
+    this.redraw();
   }
 
   leave() {
-    this.tip.hidden = true;
     this.at = null;
+    this.readout(null);
   }
 
   key(event) {
@@ -188,14 +233,19 @@ fillTip(heading, rows) {
       Home: 0,
       End: last,
     };
+    if (this.zoomKey?.(event)) return;
     if (this.hasRows) {
       target.ArrowDown = target.ArrowRight;
       target.ArrowUp = target.ArrowLeft;
     }
-    if (event.key === "Escape") this.leave();
+    if (event.key === "Escape") {
+      this.leave();
+      if (this.zoom) this.zoomTo(null);
+    }
     if (!(event.key in target) || event.ctrlKey || event.metaKey || event.altKey || last < 0) return;
     event.preventDefault();
-    this.goTo(target[event.key]);
+    this.at = target[event.key];
+    this.goTo(this.at);
     this.live.textContent = this.said;
   }
 }

@@ -8,13 +8,16 @@
 //!
 //! - `drawing`: how each experiment is drawn;
 //! - `controls`: which fields the reader must choose between;
-//! - `views`: the points of a figure, laid out.
+//! - `views`: the points of a figure, laid out;
+//! - `swept`: the same of a sweep, whose records say what it varies.
 
 mod controls;
 
 mod drawing;
 
 mod views;
+
+mod swept;
 
 use haul_model::Record;
 use haul_model::experiment::name;
@@ -43,7 +46,7 @@ pub(crate) struct Figure<'a> {
 #[derive(Serialize)]
 pub(crate) struct Plot {
     pub shape: Shape,
-    pub x_title: &'static str,
+    pub x_title: String,
     pub modes: Vec<Mode>,
     pub guides: Vec<Guide>,
     pub controls: Vec<Control>,
@@ -179,7 +182,7 @@ fn figure<'a>(
 ) -> Figure<'a> {
     let (mut fixed, plot) = match drawing {
         Some(drawing) => views::plot(drawing, section, &records),
-        None => (Vec::new(), None),
+        None => (Vec::new(), swept::plot(experiment, &records)),
     };
     fixed.push(kinds(&records));
     let picture = match experiment {

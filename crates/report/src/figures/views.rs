@@ -48,7 +48,7 @@ pub(crate) fn plot(
     let guides = if drawing.shape == Shape::Sizes { caches(section) } else { Vec::new() };
     let plot = Plot {
         shape: drawing.shape,
-        x_title: drawing.x_title,
+        x_title: drawing.x_title.into(),
         modes: drawing.modes.to_vec(),
         guides,
         controls,
@@ -161,6 +161,7 @@ fn view(
             series.iter().take_while(|s| matches!(s.role, Role::Haul | Role::Baseline)).count();
         series.splice(at..at, best.into_iter().chain(limit));
     }
+    show_few(&mut series);
     let records: Vec<&Record> = points.iter().map(|point| point.record).collect();
     View {
         choice,
@@ -169,6 +170,43 @@ fn view(
         series,
         rerun: rerun::command_of_all(&records),
     }
+}
+
+/// A plot of more lines is not read: others are added by a click.
+const SHOWN_MAX: usize = 5;
+
+/// Of more series than a reader follows at once, those that say what the plot is about, then those
+/// that are best somewhere, come first; the others wait for a click.
+pub(super) fn show_few(series: &mut [Series]) {
+    let is_main = |series: &Series| series.role != Role::Other;
+    let mut room =
+        SHOWN_MAX.saturating_sub(series.iter().filter(|s| is_main(s) && s.shown).count());
+    let others: Vec<usize> =
+        (0..series.len()).filter(|&n| !is_main(&series[n]) && series[n].shown).collect();
+    if others.len() <= room {
+        return;
+    }
+    let mut ranked: Vec<(usize, usize)> =
+        others.iter().map(|&number| (wins(series, &others, number), number)).collect();
+    ranked.sort_by_key(|(wins, number)| (std::cmp::Reverse(*wins), *number));
+    for (_, number) in ranked {
+        series[number].shown = room > 0;
+        room = room.saturating_sub(1);
+    }
+}
+
+/// At how many places this series is at the top or at the bottom of these: whichever is the better,
+/// both are what a reader looks for.
+fn wins(series: &[Series], others: &[usize], number: usize) -> usize {
+    let places = series[number].y.first().map_or(0, Vec::len);
+    let at = |number: usize, place: usize| series[number].y[0][place];
+    let is_edge = |place: &usize| {
+        let Some(own) = at(number, *place) else { return false };
+        let mut all = others.iter().filter_map(|&other| at(other, *place));
+        let values: Vec<f64> = all.by_ref().collect();
+        values.iter().all(|value| *value >= own) || values.iter().all(|value| *value <= own)
+    };
+    (0..places).filter(is_edge).count()
 }
 
 /// Where the points stand, ascending; rows stand in the order in which they came.
@@ -242,7 +280,7 @@ fn is_better(point: &Point<'_>, held: Option<f64>) -> bool {
 }
 
 /// More digits than a screen shows would only make the page longer; the table has them all.
-fn six_digits(value: f64) -> f64 {
+pub(super) fn six_digits(value: f64) -> f64 {
     format!("{value:.5e}").parse().unwrap_or(value)
 }
 
@@ -256,7 +294,7 @@ fn remark(metric: &str, c: &Comparison) -> String {
     }
 }
 
-fn empty(name: &str, role: Role, modes: usize, places: usize) -> Series {
+pub(super) fn empty(name: &str, role: Role, modes: usize, places: usize) -> Series {
     Series {
         name: name.into(),
         role,

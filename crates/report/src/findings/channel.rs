@@ -23,7 +23,7 @@ const CLOSE: f64 = 0.05;
 /// built where it is handed over from, and a target that the sender reaches too.
 pub(super) const OTHERS: [&str; 6] = [
     "memcpy",
-    "seed:mymemcpy",
+    "2014:mymemcpy",
     "haul:sealed",
     "haul:sealed+untrusted",
     "haul:sealed+announced",
@@ -43,7 +43,7 @@ const WHY: [(&str, &str); 12] = [
     ("ucx", "it polls shared memory, or copies once by the kernel"),
     ("mpi", "it polls shared memory, or copies once by the kernel"),
     ("iceoryx2", "it polls, and hands over memory that both share"),
-    ("seed:memcpy", "no handshake interrupts its two copies"),
+    ("2014:memcpy", "no handshake interrupts its two copies"),
 ];
 
 /// GB/s by subject, by size.
@@ -91,8 +91,8 @@ pub(super) fn transfers(records: &[&Record]) -> Vec<Finding> {
 
 /// The three results of the 2014 memcpy against vmsplice experiment beside haul's, where it was
 /// run.
-pub(super) fn seed(records: &[&Record]) -> Option<Finding> {
-    let mymemcpy = records.iter().copied().find(|record| record.subject == "seed:mymemcpy")?;
+pub(super) fn experiment_2014(records: &[&Record]) -> Option<Finding> {
+    let mymemcpy = records.iter().copied().find(|record| record.subject == "2014:mymemcpy")?;
     let of = |subject: &str, metric: &str| {
         let is_it = |record: &&&Record| {
             record.experiment == name::CHANNEL_TRANSFER
@@ -106,14 +106,14 @@ pub(super) fn seed(records: &[&Record]) -> Option<Finding> {
         let (rate, cpu) = (of(subject, "throughput")?, of(subject, "cpu")?);
         Some(format!("{} at {} s/GB", text::gigabytes(rate), three_digits(cpu)))
     };
-    let times = of("seed:mymemcpy", "cpu")? / of("memcpy", "cpu")?;
+    let times = of("2014:mymemcpy", "cpu")? / of("memcpy", "cpu")?;
     let text = format!(
         "The three results of the 2014 memcpy against vmsplice experiment, with {}: shared memory \
          and two copies {}, vmsplice both ways {}, and mymemcpy takes {times:.1} times memcpy’s \
          processor time. haul’s choice: {}.",
         Bytes(bytes(mymemcpy, key::SIZE_BYTES)?),
-        said("seed:memcpy")?,
-        said("seed:vmsplice")?,
+        said("2014:memcpy")?,
+        said("2014:vmsplice")?,
         said(CHOICE)?
     );
     Some(finding(name::CHANNEL_TRANSFER, Tone::Fact, text))

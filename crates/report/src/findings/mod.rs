@@ -122,7 +122,7 @@ pub(crate) fn of_section(section: &Section<'_>) -> Vec<Finding> {
     findings.extend(heap::replays(&records, &by_run));
     findings.extend(heap::maps(&records));
     findings.extend(channel::transfers(&by_run));
-    findings.extend(channel::seed(&by_run));
+    findings.extend(channel::experiment_2014(&by_run));
     findings.extend(first_of(&runs, forward::through_a_guest));
     let beside = runs.iter().map(|run| forward::beside_testpmd(run)).find(|it| !it.is_empty());
     findings.extend(beside.unwrap_or_default());

@@ -266,7 +266,7 @@ fn tiers(records: &[&Record]) -> String {
 fn copy_share(records: &[&Record]) -> String {
     each(records, |mine| {
         let mut html = String::from(
-            "<table class=\"sim\"><thead><tr><th>payload</th><th>paper</th><th>ours</th><th>error</th>\
+            "<div class=\"scroll\"><table class=\"sim\"><thead><tr><th>payload</th><th>paper</th><th>ours</th><th>error</th>\
              <th>compute a packet</th><th>copy a line</th></tr></thead><tbody>",
         );
         for record in mine {
@@ -281,7 +281,7 @@ fn copy_share(records: &[&Record]) -> String {
                 escape(&text(record, key::CYCLES_PER_LINE)),
             );
         }
-        html + "</tbody></table>"
+        html + "</tbody></table></div>"
     })
 }
 

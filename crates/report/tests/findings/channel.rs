@@ -39,7 +39,7 @@ fn the_fastest_way_to_another_process_is_told_by_size_and_with_its_reason() {
 }
 
 #[test]
-fn the_seeds_three_results_stand_beside_hauls() {
+fn the_three_results_of_2014_stand_beside_hauls() {
     let of = |subject: &str, rate: f64, cpu: f64| {
         let mut of_cpu = Record::new("run-1", "channel.transfer", subject, "cpu", "s/GB")
             .with("size_bytes", 1000 << 20)
@@ -50,10 +50,10 @@ fn the_seeds_three_results_stand_beside_hauls() {
         [transfer(subject, 1000 << 20, 0, rate), Line::from(of_cpu)]
     };
     let lines = [
-        of("seed:memcpy", 4.0, 0.18),
-        of("seed:vmsplice", 1.0, 0.8),
+        of("2014:memcpy", 4.0, 0.18),
+        of("2014:vmsplice", 1.0, 0.8),
         of("memcpy", 10.0, 0.08),
-        of("seed:mymemcpy", 5.0, 0.2),
+        of("2014:mymemcpy", 5.0, 0.2),
         of("haul:auto", 9.0, 0.17),
     ]
     .concat();

@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::{Args, value_parser};
 use haul_model::pcie::{Rate, parse_rate};
 
+use super::super::time::time;
 use super::NicArguments;
 
 /// Forwards packets on one core from a modelled NIC, at one rate after the other, and counts every
@@ -30,7 +31,7 @@ pub(crate) struct Sweep {
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = value_parser!(u32).range(2..=1000))]
     pub(crate) steps: u32,
     /// Bytes of each packet in memory
-    #[arg(long, value_name = "BYTES", default_value_t = 64)]
+    #[arg(long = "sizes", visible_alias = "size", value_name = "BYTES", default_value_t = 64)]
     pub(crate) size: u32,
     /// Packets that come back to back, as where write-backs fill a cache line
     #[arg(long, value_name = "PACKETS", default_value_t = 4)]
@@ -45,7 +46,7 @@ pub(crate) struct Sweep {
     #[arg(long, value_name = "POLL:PACKET", conflicts_with = "work")]
     pub(crate) core: Option<CoreTime>,
     /// How long each rate runs
-    #[arg(long = "for", value_name = "TIME", default_value = "200ms", value_parser = time)]
+    #[arg(long = "for", value_name = "TIME", default_value = "200ms", value_parser = time::<1, 60>)]
     pub(crate) each: Duration,
     /// Print each record as one line of JSON
     #[arg(long)]
@@ -97,19 +98,5 @@ impl FromStr for CoreTime {
             true => Ok(Self { poll_ns, packet_ns }),
             false => Err(refused()),
         }
-    }
-}
-
-/// How long a rate may run: some thousand polls at least, a minute at most.
-fn time(text: &str) -> Result<Duration, String> {
-    let refused = || format!("{text:?} is no time: write 1ms to 60s, such as 200ms or 1.5s");
-    let (number, unit) = match text.strip_suffix("ms") {
-        Some(number) => (number, 1e-3),
-        None => (text.strip_suffix('s').ok_or_else(refused)?, 1.0),
-    };
-    let seconds = number.trim().parse::<f64>().map_err(|_| refused())? * unit;
-    match (1e-3..=60.0).contains(&seconds) {
-        true => Ok(Duration::from_secs_f64(seconds)),
-        false => Err(refused()),
     }
 }

@@ -8,6 +8,8 @@ use haul::telemetry::Wish;
 use haul_experiments::pcie::place::Wishes;
 use haul_model::pcie::{Nic, Version};
 
+use super::super::time::time;
+
 /// Shows the bursts of a running DPDK program, live: packets a second, how many packets each poll
 /// returned, what that moves across the link by the rules of the NIC's driver, and what counters of
 /// this machine say of it. The program needs no change, but to be started with the probe:
@@ -32,10 +34,10 @@ pub(crate) struct Watch {
     #[arg(long, value_name = "PREFIX")]
     pub(crate) file_prefix: Option<String>,
     /// How long, such as 5s, 500ms or 2m [default: until Ctrl-C]
-    #[arg(long = "for", value_name = "TIME", value_parser = time)]
+    #[arg(long = "for", value_name = "TIME", value_parser = time::<50, 604_800>)]
     pub(crate) time: Option<Duration>,
     /// How often rates are taken, such as 1s
-    #[arg(long, value_name = "TIME", value_parser = time, default_value = "1s")]
+    #[arg(long, value_name = "TIME", value_parser = time::<50, 604_800>, default_value = "1s")]
     pub(crate) every: Duration,
     /// The NIC to estimate for [default: by the port's driver]
     #[arg(long, value_name = "NAME", value_parser = super::nic)]
@@ -95,43 +97,6 @@ impl Watch {
             mrrs: self.mrrs,
             rx_free: self.rx_free,
             tx_rs: self.tx_rs,
-        }
-    }
-}
-
-/// Of `5s`, `500ms`, `2m` or `5`, which are seconds.
-fn time(text: &str) -> Result<Duration, String> {
-    /// A week: who wants more starts it again.
-    const LONGEST_S: f64 = 7.0 * 24.0 * 3600.0;
-    const SHORTEST_S: f64 = 0.05;
-    let digits = text.trim_end_matches(char::is_alphabetic);
-    let unit = match &text[digits.len()..] {
-        "" | "s" => 1.0,
-        "ms" => 1e-3,
-        "m" | "min" => 60.0,
-        "h" => 3600.0,
-        _ => f64::NAN,
-    };
-    let seconds = digits.parse::<f64>().map_or(f64::NAN, |number| number * unit);
-    match (SHORTEST_S..=LONGEST_S).contains(&seconds) {
-        true => Ok(Duration::from_secs_f64(seconds)),
-        false => Err("a time is 50ms to a week, such as 5s, 500ms or 2m".to_owned()),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn times_are_written_with_their_unit() {
-        for (text, milliseconds) in
-            [("5s", 5000), ("5", 5000), ("500ms", 500), ("2m", 120_000), ("1.5s", 1500)]
-        {
-            assert_eq!(time(text), Ok(Duration::from_millis(milliseconds)), "{text}");
-        }
-        for bad in ["", "s", "0s", "-1s", "1ms", "inf", "nan", "5x", "9999h", "é"] {
-            assert!(time(bad).is_err(), "{bad}");
         }
     }
 }

@@ -22,12 +22,12 @@ use crate::terminal;
 const BUDGET_EACH: Duration = Duration::from_secs(3);
 
 /// What the 2014 memcpy against vmsplice experiment moved: `dd bs=1M count=1000`.
-const SEED_BYTES: u64 = 1000 << 20;
+const EXPERIMENT_2014_BYTES: u64 = 1000 << 20;
 
-/// What runs with --seed-experiment: haul's choice beside the mechanisms of the experiment, and
+/// What runs with --experiment-2014: haul's choice beside the mechanisms of the experiment, and
 /// what it did not have.
-const BESIDE_THE_SEED: [Peer; 3] = [Peer::Seed, Peer::Memcpy, Peer::Pipe];
-const MYMEMCPY: &str = "seed:mymemcpy";
+const BESIDE_2014: [Peer; 3] = [Peer::Experiment2014, Peer::Memcpy, Peer::Pipe];
+const MYMEMCPY: &str = "2014:mymemcpy";
 
 pub(super) struct Bench {
     steps: Steps,
@@ -43,14 +43,15 @@ impl Bench {
     /// # Errors
     /// A mechanism does not work here, or not for any of these sizes.
     pub(super) fn check(arguments: Arguments) -> Result<Self, Error> {
-        let is_seed = arguments.seed_experiment;
-        let against = if is_seed { BESIDE_THE_SEED.to_vec() } else { arguments.against.clone() };
-        let sizes = if is_seed { vec![Bytes(SEED_BYTES)] } else { arguments.sizes.0.clone() };
+        let is_2014 = arguments.experiment_2014;
+        let against = if is_2014 { BESIDE_2014.to_vec() } else { arguments.against.clone() };
+        let sizes =
+            if is_2014 { vec![Bytes(EXPERIMENT_2014_BYTES)] } else { arguments.sizes.0.clone() };
         let targets = unique(&arguments.target);
         let mut subjects = mechanisms(&arguments.mechanism, &sizes, &targets)?;
         let (others, left_out) = present(&against);
         subjects.extend(others);
-        if is_seed {
+        if is_2014 {
             subjects.push(Subject { name: MYMEMCPY.to_owned(), found: None });
         }
         let subjects = baseline_first(subjects);

@@ -1,4 +1,4 @@
-//! `haul pcie estimate --sizes`: the sums of every size, byte by byte.
+//! `haul pcie estimate --sizes FIRST..LAST`: the sums of every size, byte by byte.
 
 use haul_model::pcie::{Direction, Packets, Sums, Transaction, Way, rate_max};
 use haul_model::units::three_digits;
@@ -7,7 +7,7 @@ use haul_model::{BytesPerSecond, Record};
 use super::count;
 use super::estimate::Estimate;
 use super::subject::Subject;
-use crate::arguments::pcie::Estimate as Arguments;
+use crate::arguments::pcie::{ByteSizes, Estimate as Arguments};
 use crate::command::{Command, record};
 use crate::error::Error;
 use crate::journal::{Journal, Outputs};
@@ -24,9 +24,9 @@ pub(super) struct BySize {
 impl BySize {
     /// # Errors
     /// As of an estimate of any of the sizes.
-    pub(super) fn check(arguments: Arguments) -> Result<Self, Error> {
-        let Arguments { subject, sizes, rules, json, .. } = arguments;
-        let (first, last) = sizes.map_or((1, 0), |sizes| (sizes.first, sizes.last));
+    pub(super) fn check(arguments: Arguments, sizes: ByteSizes) -> Result<Self, Error> {
+        let Arguments { subject, rules, json, .. } = arguments;
+        let ByteSizes { first, last } = sizes;
         let is_frames = subject.with_fcs;
         let base = Subject::check(subject, Some(Packets::of_one(first)?))?;
         let (mut usable_bytes_per_s, rate) = (0.0, base.workload.rate.packets_per_s());

@@ -6,7 +6,7 @@
 //! - `subject`: what an estimate is of;
 //! - `nics`: the NICs that are known, for a terminal;
 //! - `estimate`: `haul pcie estimate`;
-//! - `by_size`: `haul pcie estimate --sizes`;
+//! - `by_size`: `haul pcie estimate --sizes FIRST..LAST`;
 //! - `explain`: `haul pcie explain`;
 //! - `sweep`: `haul pcie sweep`;
 //! - `bandwidth`: `haul pcie bandwidth`;
@@ -28,7 +28,7 @@ use haul_model::pcie::{Link, Settings};
 use haul_model::units::three_digits;
 
 use super::Command;
-use crate::arguments::pcie::{LinkArguments, Pcie};
+use crate::arguments::pcie::{LinkArguments, PacketSizes, Pcie};
 use crate::error::Error;
 
 /// The subcommand that the arguments ask for.
@@ -39,11 +39,11 @@ pub(super) fn of(arguments: Pcie) -> Result<Box<dyn Command>, Error> {
     Ok(match arguments {
         Pcie::List(arguments) => Box::new(list::List::new(arguments)),
         Pcie::Estimate(arguments) if arguments.list => Box::new(nics::Nics),
-        Pcie::Estimate(arguments) if arguments.sizes.is_some() => {
-            Box::new(by_size::BySize::check(*arguments)?)
-        }
         Pcie::Explain(arguments) => Box::new(explain::Explain::check(*arguments)?),
-        Pcie::Estimate(arguments) => Box::new(estimate::Estimate::check(*arguments)?),
+        Pcie::Estimate(arguments) => match arguments.subject.sizes {
+            Some(PacketSizes::Each(sizes)) => Box::new(by_size::BySize::check(*arguments, sizes)?),
+            _ => Box::new(estimate::Estimate::check(*arguments)?),
+        },
         Pcie::Watch(arguments) => Box::new(watch::Watch::check(*arguments)?),
         Pcie::Sweep(arguments) => Box::new(sweep::Sweep::check(*arguments)?),
         Pcie::Bandwidth(arguments) => Box::new(bandwidth::Bandwidth::check(arguments)?),

@@ -12,11 +12,14 @@ use haul_model::pcie::{
 };
 
 use super::link_of;
-use crate::arguments::pcie::{NicArguments, Subject as Arguments};
+use crate::arguments::pcie::{NicArguments, PacketSizes, Subject as Arguments};
 use crate::error::Error;
 
 /// Bytes of a capture that are read at once.
 const PIECE_BYTES: usize = 1 << 16;
+
+/// Of a range of sizes nothing but their sums is shown.
+const ONE_WORKLOAD: &str = "one size or mix, such as --sizes 64 or --sizes imix, not a range";
 
 /// A NIC with its driver, a workload and a link, checked.
 #[derive(Clone, Debug)]
@@ -86,10 +89,12 @@ impl Subject {
         let built = Built::check(arguments.nic)?;
         let missing = |option| PcieError::Missing { option };
         let rate = arguments.rate.ok_or(missing("--rate"))?;
-        let (mut packets, mut notes) = match (sizes.or(arguments.size), arguments.capture) {
-            (Some(packets), _) => (packets, Vec::new()),
+        let asked = sizes.map(PacketSizes::Mix).or(arguments.sizes);
+        let (mut packets, mut notes) = match (asked, arguments.capture) {
+            (Some(PacketSizes::Mix(packets)), _) => (packets, Vec::new()),
+            (Some(PacketSizes::Each(_)), _) => return Err(missing(ONE_WORKLOAD).into()),
             (None, Some(path)) => captured(&path)?,
-            (None, None) => return Err(missing("--size, --sizes or --capture").into()),
+            (None, None) => return Err(missing("--sizes or --capture").into()),
         };
         if arguments.with_fcs {
             packets = packets.without_fcs()?;

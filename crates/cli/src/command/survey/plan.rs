@@ -243,8 +243,8 @@ pub(super) fn after_tuning(quick: bool, resources: &Resources, is_tuned: bool) -
     steps
 }
 
-/// Allocation beside these heaps, the baseline first: the seed's growth, and pairs on one processor
-/// and on all.
+/// Allocation beside these heaps, the baseline first: growth by ByteDance's test, and pairs on one
+/// processor and on all.
 fn heaps(quick: bool, resources: &Resources, heaps: &[Found], driver: &Program) -> Steps {
     let extent = if quick { QUICK } else { FULL };
     let step = |test: Test, block: Block, threads: usize| -> Box<dyn Experiment> {

@@ -5,7 +5,7 @@ use haul::channel::vmsplice_copy;
 use haul_measure::memory::{Pages, Region};
 
 use super::Transport;
-use super::seed::CALL_BYTES;
+use super::experiment2014::CALL_BYTES;
 use crate::channel::content;
 use crate::channel::protocol::Task;
 

@@ -3,13 +3,13 @@
 //! From the bottom up:
 //!
 //! - `stream`: what every system has;
-//! - `seed`: the 2014 memcpy against vmsplice experiment, which channels are compared with;
+//! - `experiment2014`: the 2014 memcpy against vmsplice experiment, a yardstick of channels;
 //! - `local`: copies within one process, for scale;
 //! - `haul`: haul's channels.
 
+mod experiment2014;
 mod haul;
 mod local;
-mod seed;
 mod stream;
 
 use std::path::Path;
@@ -81,9 +81,9 @@ pub fn open(name: &str, side: Side, folder: &Path) -> Result<Box<dyn Transport>,
         "pipe" => Ok(Box::new(stream::Pipe::open()?)),
         "unix" => Ok(Box::new(stream::Unix::open(side, folder)?)),
         "memcpy" => Ok(Box::new(local::Memcpy::default())),
-        "seed:mymemcpy" => Ok(Box::new(local::Mymemcpy::default())),
-        "seed:memcpy" => Ok(Box::new(seed::Staged::open(side, folder)?)),
-        "seed:vmsplice" => Ok(Box::new(seed::Vmsplice::open(side, folder)?)),
+        "2014:mymemcpy" => Ok(Box::new(local::Mymemcpy::default())),
+        "2014:memcpy" => Ok(Box::new(experiment2014::Staged::open(side, folder)?)),
+        "2014:vmsplice" => Ok(Box::new(experiment2014::Vmsplice::open(side, folder)?)),
         _ => Ok(Box::new(haul::Haul::open(name, side, folder)?)),
     }
 }

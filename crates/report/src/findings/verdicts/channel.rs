@@ -57,7 +57,7 @@ fn pairs<'a>(run: &[&'a Record]) -> Vec<Pair<'a>> {
         by_size.entry(bytes(record, key::SIZE_BYTES).unwrap_or(0)).or_default().push(record);
     }
     let is_other = |name: &str| {
-        !name.starts_with("haul:") && !OTHERS.contains(&name) && !name.contains("seed:")
+        !name.starts_with("haul:") && !OTHERS.contains(&name) && !name.contains("2014:")
     };
     let pair = |(size, records): (u64, Vec<&'a Record>)| {
         let own = records.iter().find(|record| record.subject == CHOICE)?.median()?;

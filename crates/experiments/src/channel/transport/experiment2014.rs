@@ -78,11 +78,11 @@ impl Drop for Shared {
 
 impl Staged {
     pub(super) fn open(side: Side, folder: &Path) -> Result<Self, String> {
-        let path = path(folder, "seed:memcpy");
+        let path = path(folder, "2014:memcpy");
         let told = |error: std::io::Error| error.to_string();
         let (turn, file) = match side {
             Side::A => {
-                let memory = rustix::fs::memfd_create("haul-seed", MemfdFlags::CLOEXEC);
+                let memory = rustix::fs::memfd_create("haul-2014", MemfdFlags::CLOEXEC);
                 let file = File::from(memory.map_err(|error| error.to_string())?);
                 let mut turn = meet(|| UnixStream::connect(&path))?;
                 let number = std::os::fd::AsRawFd::as_raw_fd(&file);
@@ -152,7 +152,7 @@ impl Transport for Staged {
 
 impl Vmsplice {
     pub(super) fn open(side: Side, folder: &Path) -> Result<Self, String> {
-        let path = path(folder, "seed:vmsplice");
+        let path = path(folder, "2014:vmsplice");
         let pipe = match side {
             Side::A => meet(|| File::options().write(true).open(&path))?,
             Side::B => {
