@@ -31,10 +31,14 @@ fn agrees(histogram: &Histogram, text: &str, direction: &str) {
     assert_eq!((bursts, packets), (histogram.polls, histogram.packets), "{histogram:?}");
     let (own_bursts, shares) = own_statistics(text, direction);
     assert_eq!(bursts, own_bursts, "{direction}: {histogram:?}\n{text}");
-    for (size, percent) in shares {
-        let found = histogram.batches.iter().find(|(own, _)| *own == size);
+    let sum: u64 = shares.iter().map(|(_, percent)| percent).sum();
+    for (place, (size, percent)) in shares.iter().enumerate() {
+        let found = histogram.batches.iter().find(|(own, _)| own == size);
         let count = found.map_or(0, |(_, bursts)| *bursts);
-        assert_eq!(count * 100 / bursts, percent, "{direction} of {size}: {histogram:?}\n{text}");
+        // Where it names every size, it prints what is left to 100 of the last one.
+        let is_rest = sum == 100 && place > 0 && place + 1 == shares.len();
+        let is_it = if is_rest { count > 0 } else { count * 100 / bursts == *percent };
+        assert!(is_it, "{percent}% {direction} of {size}: {histogram:?}\n{text}");
     }
 }
 
@@ -91,7 +95,7 @@ fn a_virtio_card_behind_hauls_vhost_port_is_counted_as_testpmd_counts_it() {
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("vm");
     let switch = switch(&socket);
-    let device = format!("--vdev=net_virtio_user0,path={},queue_size=256", socket.display());
+    let device = format!("--vdev=net_virtio_user0,path={},queue_size=1024", socket.display());
     let mut testpmd = Testpmd::start(&["-l0-1", &device], &[]);
     let end = Instant::now() + Duration::from_secs(30);
     while switch.snapshot().links.get(1) != Some(&Link::Up) {
@@ -104,10 +108,18 @@ fn a_virtio_card_behind_hauls_vhost_port_is_counted_as_testpmd_counts_it() {
     testpmd.say("start");
     std::thread::sleep(FLOW);
     let text = testpmd.say("stop");
+    // What is left over where a ring is full is in the probe's bursts, and not in testpmd's.
+    let number = |key: &str| -> u64 {
+        let word = text.split(key).nth(1).and_then(|rest| rest.split_whitespace().next());
+        word.and_then(|word| word.parse().ok()).unwrap_or_else(|| panic!("no {key} in {text}"))
+    };
     for (queue, direction) in [("0,0,rx", "RX"), ("0,0,tx", "TX")] {
         let counted = histogram(&mut telemetry, queue);
         assert!(counted.packets > 0, "{counted:?}");
-        agrees(&counted, &text, direction);
+        assert_eq!(counted.packets, number(&format!("{direction}-total: ")), "{text}");
+        if direction == "RX" || number("TX-dropped: ") == 0 {
+            agrees(&counted, &text, direction);
+        }
         assert_eq!(counted.bytes_sized, 64 * counted.packets_sized, "haul sends 64 B packets");
     }
     // And as haul counts what it put into the ring, and found there.
@@ -122,7 +134,7 @@ fn a_virtio_card_behind_hauls_vhost_port_is_counted_as_testpmd_counts_it() {
 
 /// A generator and a vhost port, between which haul forwards.
 fn switch(socket: &std::path::Path) -> Running {
-    let traffic = Traffic { rate: Some(200e3), flows: 4, ..Traffic::default() };
+    let traffic = Traffic { rate: Some(100e3), flows: 4, ..Traffic::default() };
     let generator = Generator::new("gen0", &traffic).unwrap();
     let vhost = Vhost::open("vhost0", &VhostSettings::new(socket)).unwrap().pop().unwrap();
     let ports: [Box<dyn Port>; 2] = [Box::new(generator), Box::new(vhost)];
