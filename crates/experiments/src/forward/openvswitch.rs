@@ -279,7 +279,11 @@ fn configuration(setting: &Setting<'_>, files: &Files) -> Vec<String> {
     let Setting { socket, size_bytes, cpu, is_huge } = setting;
     let guest = socket.file_name().unwrap_or_default().to_string_lossy().into_owned();
     // It adds --in-memory itself, which is not possible without huge pages, but with this option.
-    let memory = if *is_huge { "--in-memory" } else { "--no-huge --legacy-mem" };
+    // Without a limit a pool of packets takes all pages that are free, and the guest has none.
+    let memory = match is_huge {
+        true => format!("--in-memory --socket-limit={MEMORY_MIB}"),
+        false => "--no-huge --legacy-mem".to_owned(),
+    };
     let extra = format!("--no-pci --no-telemetry --iova-mode=va -m {MEMORY_MIB} {memory}");
     let bridge = &files.bridge;
     let mut words: Vec<String> =

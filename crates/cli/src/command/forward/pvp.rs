@@ -34,6 +34,8 @@ const SIZE_MAX: u64 = haul::forward::PACKET_BYTES_MAX as u64;
 
 /// Huge pages that DPDK's two sides take, with room to spare.
 const HUGE_PAGES: u64 = 320;
+/// The same with Open vSwitch as one of them.
+const HUGE_PAGES_OF_OVS: u64 = 450;
 
 /// Shorter trials than this say little: a scheduler's slice is some milliseconds.
 const TRIAL_SHORT_MIN: Duration = Duration::from_millis(100);
@@ -78,7 +80,8 @@ impl Pvp {
         if is_asked("haul") {
             subjects.extend(copies(&arguments.copy)?);
         }
-        let is_dpdk = testpmd.is_some() || ovs.is_some();
+        let has_ovs = ovs.is_some();
+        let is_dpdk = testpmd.is_some() || has_ovs;
         let others = testpmd.filter(|_| is_asked("testpmd")).map(Forwarder::Testpmd);
         for switch in others.into_iter().chain(ovs.map(Forwarder::OpenVswitch)) {
             subjects.push(Subject { switch, copy: String::new() });
@@ -98,7 +101,7 @@ impl Pvp {
             subjects,
             guest,
             source,
-            is_huge: huge_pages_free() >= HUGE_PAGES,
+            is_huge: huge_pages_free() >= if has_ovs { HUGE_PAGES_OF_OVS } else { HUGE_PAGES },
             driver: driver(),
             left_out,
             restarts: (restarts, restarts),
