@@ -395,11 +395,13 @@ fn figure_html(figure: &Figure<'_>, order: usize, limits: &[&Record]) -> String 
             svg::of_plot(plot, &figure.title)
         );
         let rerun = plot.views.first().map(|view| view.rerun.clone()).unwrap_or_default();
-        let _ = write!(
-            html,
-            "<p class=\"rerun\">Measure again (each number’s own command is in the table): <code>{}</code></p>",
-            escape(&rerun)
-        );
+        if !rerun.is_empty() {
+            let _ = write!(
+                html,
+                "<p class=\"rerun\">Measure again (each number’s own command is in the table):<br><code>{}</code></p>",
+                escape(&rerun)
+            );
+        }
     }
     if let Some(picture) = &figure.picture {
         html.push_str(picture);

@@ -54,7 +54,7 @@ class DotPlot extends Plot {
           ...axis, side: 2, size: 28, gap: 5, font: FONT(11.5), label: mode.title, grid: { stroke: colour("grid"), width: 1 },
           space: 56,
           ...(this.isLog ? { splits: () => this.logSplits(), filter: ALL, values: (u, splits) => splits.map(axisLabel(mode)) }
-            : { values: (u, splits) => splits.map((v) => String(+v.toPrecision(6))) }),
+            : { values: (u, splits) => splits.map(plain) }),
         },
       ],
       series: [{}, ...this.view.series.map(() => ({ paths: () => null, points: { show: false } }))],

@@ -103,7 +103,7 @@ class LinePlot extends Plot {
           ...axis, size: narrow ? 46 : 52, label: mode.title, gap: 5,
           grid: { stroke: colour("grid"), width: 1 },
           ...(this.isLog ? { splits: () => this.logSplits(), filter: ALL, values: (u, splits) => splits.map(axisLabel(mode)) }
-            : { values: (u, splits) => splits.map((v) => String(+v.toPrecision(6))) }),
+            : { values: (u, splits) => splits.map(plain) }),
         },
       ],
       series: [{}, ...this.view.series.map((series, index) => this.lineSeries(series, this.looks[index]))],

@@ -27,6 +27,7 @@ const show = {
   footprint: (v) => `${digits(v)} MiB`,
   cpu: (v) => `${digits(v)} s/GB`,
   latency: (v) => show.time(v),
+  bytes_rate: (v) => scaled(v, [[1e9, "GB/s"], [1e6, "MB/s"], [1e3, "kB/s"], [1, "B/s"]]),
 };
 // By the mode's name where it has a unit of several steps, else with its label.
 const shown = (mode, value) => (show[mode.name] ? show[mode.name](value) : `${digits(value)} ${mode.label}`);
@@ -43,7 +44,7 @@ const short = (v) => (v >= 1e9 ? `${+(v / 1e9).toPrecision(3)} s` : v >= 1e6 ? `
   : v >= 1e3 ? `${+(v / 1e3).toPrecision(3)} µs` : `${+v.toPrecision(3)} ns`);
 
 // Along any other axis.
-const plain = (v) => String(+v.toPrecision(3));
+const plain = (v) => (Math.abs(v) >= 1e9 ? `${+(v / 1e9).toPrecision(3)}G` : Math.abs(v) >= 1e6 ? `${+(v / 1e6).toPrecision(3)}M` : String(+v.toPrecision(6)));
 const axisLabel = (mode) => (["time", "alloc_time", "latency"].includes(mode.name) ? short : plain);
 
 // ---- Colours -------------------------------------------------------------------------------

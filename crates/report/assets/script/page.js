@@ -101,7 +101,7 @@ for (const holder of document.querySelectorAll(".scroll:has(th.x)")) {
 }
 
 // A command is there to be run: a click takes it along.
-for (const code of document.querySelectorAll(".verdicts .do code, .missing code, .rerun code, .lead code, .findings .action code")) {
+for (const code of document.querySelectorAll(".verdicts .do code, .missing code, .rerun code, .findings .action code")) {
   const button = make("button", { type: "button", class: "copy", title: "Copy" }, "copy");
   button.setAttribute("aria-label", `Copy ${code.textContent}`);
   button.addEventListener("click", async () => {

@@ -103,7 +103,7 @@ class Plot {
     this.width = Math.max(this.holder.clientWidth, 200);
     this.drawLegend();
     this.chart = new uPlot(this.options(), this.data(), this.canvas);
-    this.command.textContent = this.view.rerun;
+    if (this.command) this.command.textContent = this.view.rerun;
   }
 
   data() { return [this.view.x, ...this.view.series.map((series) => series.y[this.mode])]; }

@@ -204,6 +204,9 @@ fn figure<'a>(
         (None, None, Some(_)) if experiment == name::PCIE_BURST => (burst::TITLE, burst::ABOUT),
         (None, None, Some(_)) if experiment == name::PCIE_SWEEP => (sweep::TITLE, sweep::ABOUT),
         (None, None, Some(_)) => (MAP_TITLE, MAP_ABOUT),
+        (None, None, None) if plot.is_some() => {
+            swept::heading(experiment).unwrap_or((experiment, ""))
+        }
         (None, None, None) => {
             (experiment, "haul has no plot for this experiment yet; every number is in the table.")
         }

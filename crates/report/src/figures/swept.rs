@@ -128,7 +128,7 @@ pub(super) fn plot(experiment: &str, records: &[&Record]) -> Option<Plot> {
         x: places.iter().map(|(x, _)| *x).collect(),
         labels: places.into_iter().map(|(_, label)| label).collect(),
         series,
-        rerun: rerun::command_of_all(&own),
+        rerun: rerun_of(&own),
     };
     Some(Plot {
         shape,
@@ -202,6 +202,29 @@ fn varied<'a>(records: &[&'a Record]) -> Vec<&'a str> {
     let mut names = parameter_names(records.iter().copied(), is_setting);
     names.retain(|name| distinct_values(records, name) > 1);
     names
+}
+
+/// How to make the sweep again, where its records say it: no survey has it.
+fn rerun_of(records: &[&Record]) -> String {
+    let says = records.iter().any(|record| record.parameters.contains_key(key::RERUN));
+    if says { rerun::command_of_all(records) } else { String::new() }
+}
+
+/// The title of a sweep's plot, and what it shows, where no other module names them.
+pub(super) fn heading(experiment: &str) -> Option<(&'static str, &'static str)> {
+    match experiment {
+        name::PCIE_ESTIMATE => Some((
+            "PCIe traffic by packet size",
+            "What packets of each size move across the link, by the rules of the NIC’s driver: data \
+             alone, from the device (inbound writes), to it (inbound reads), and by the processor \
+             (outbound writes). Headers and every term are in the table.",
+        )),
+        name::PCIE_BANDWIDTH => Some((
+            "Packet data that a link carries, by size",
+            "The most that the public model of pcie-bench lets through, for each of its NICs.",
+        )),
+        _ => None,
+    }
 }
 
 fn distinct_values(records: &[&Record], name: &str) -> usize {
