@@ -327,7 +327,7 @@ mod tests {
         assert_eq!(html.matches("class=\"break\"").count(), 1);
         assert_eq!(html.matches("class=\"cell\"").count(), 5);
         assert!(
-            html.contains("4 packets: 66.67% of polls") && html.contains("1.000% from what"),
+            html.contains("4 packets: 66.7% of polls") && html.contains("1.00% from what"),
             "{html}"
         );
         assert!(html.contains("breaks &lt;here&gt;") && !html.contains("<b>\""), "{html}");
