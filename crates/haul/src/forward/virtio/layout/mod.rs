@@ -3,9 +3,11 @@
 //!
 //! From the bottom up:
 //!
+//! - `free`: the descriptors that are free, of either;
 //! - `split`: the split ring;
 //! - `packed`: the packed ring.
 
+mod free;
 mod packed;
 mod split;
 

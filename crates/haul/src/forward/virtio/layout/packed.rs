@@ -4,6 +4,7 @@
 use super::super::super::pool::Segment;
 use super::super::super::ring::packed::{Packed, Place};
 use super::super::super::ring::split::NEXT;
+use super::free::Free;
 use super::{Broken, Buffer, NONE};
 
 /// What stands behind an id that the device has.
@@ -20,10 +21,8 @@ const EMPTY: Slot = Slot { packet: NONE, count: 0 };
 pub(in super::super) struct PackedRing {
     ring: Packed,
     slots: Box<[Slot]>,
-    /// Free ids, first in, first out.
-    free: Box<[u16]>,
-    free_start: usize,
-    ids_free: usize,
+    /// Ids that are free.
+    ids: Free,
     /// Descriptors that are free.
     free_count: usize,
     next_available: Place,
@@ -39,9 +38,7 @@ impl PackedRing {
         Self {
             ring,
             slots: vec![EMPTY; usize::from(size)].into(),
-            free: (0..size).collect(),
-            free_start: 0,
-            ids_free: usize::from(size),
+            ids: Free::new(size),
             free_count: usize::from(size),
             next_available: Place::START,
             next_used: Place::START,
@@ -71,11 +68,8 @@ impl PackedRing {
             }
             *slot = EMPTY;
         }
-        for (number, free) in self.free.iter_mut().enumerate() {
-            *free = number as u16;
-        }
-        (self.free_start, self.ids_free) = (0, self.free.len());
-        (self.free_count, self.outstanding, self.held) = (self.free.len(), 0, None);
+        self.ids.reset();
+        (self.free_count, self.outstanding, self.held) = (self.slots.len(), 0, None);
         (self.next_available, self.next_used) = (Place::START, Place::START);
         self.ring.clear();
         self.ring.set_polls(true);
@@ -103,9 +97,7 @@ impl PackedRing {
         self.next_used = self.next_used.plus(count, self.ring.size());
         self.outstanding -= 1;
         self.free_count += usize::from(count);
-        let end = (self.free_start + self.ids_free) % self.free.len();
-        self.free[end] = id;
-        self.ids_free += 1;
+        self.ids.put(id);
         Ok(Some((packet, written)))
     }
 
@@ -113,10 +105,8 @@ impl PackedRing {
     /// descriptors for all. Not seen before [`PackedRing::publish`].
     #[inline]
     pub(in super::super) fn give(&mut self, packet: u32, first: Buffer, rest: &[Segment]) {
-        debug_assert!(self.ids_free > 0 && self.free_count > rest.len());
-        let id = self.free[self.free_start];
-        self.free_start = (self.free_start + 1) % self.free.len();
-        self.ids_free -= 1;
+        debug_assert!(self.free_count > rest.len());
+        let id = self.ids.take();
         let count = 1 + rest.len() as u16;
         self.slots[usize::from(id)] = Slot { packet, count };
         self.free_count -= usize::from(count);

@@ -2,6 +2,7 @@
 
 use super::super::super::pool::Segment;
 use super::super::super::ring::split::{Descriptor, NEXT, Split};
+use super::free::Free;
 use super::{Broken, Buffer, NONE};
 
 /// What stands behind a descriptor that the device has.
@@ -19,11 +20,8 @@ const EMPTY: Slot = Slot { packet: NONE, next: NONE };
 pub(in super::super) struct SplitRing {
     ring: Split,
     slots: Box<[Slot]>,
-    /// Free descriptors, first in, first out: where the device keeps the order, every round of the
-    /// ring is then like the one before.
-    free: Box<[u16]>,
-    free_start: usize,
-    free_count: usize,
+    /// Descriptors that are free.
+    free: Free,
     next_available: u16,
     published: u16,
     next_used: u16,
@@ -38,9 +36,7 @@ impl SplitRing {
         Self {
             ring,
             slots: vec![EMPTY; usize::from(size)].into(),
-            free: (0..size).collect(),
-            free_start: 0,
-            free_count: usize::from(size),
+            free: Free::new(size),
             next_available: 0,
             published: 0,
             next_used: 0,
@@ -55,7 +51,7 @@ impl SplitRing {
 
     #[inline]
     pub(in super::super) fn free_count(&self) -> usize {
-        self.free_count
+        self.free.count()
     }
 
     pub(in super::super) fn outstanding(&self) -> usize {
@@ -70,10 +66,7 @@ impl SplitRing {
             }
             *slot = EMPTY;
         }
-        for (number, free) in self.free.iter_mut().enumerate() {
-            *free = number as u16;
-        }
-        (self.free_start, self.free_count) = (0, self.free.len());
+        self.free.reset();
         (self.next_available, self.published, self.next_used, self.used) = (0, 0, 0, 0);
         self.outstanding = 0;
         for index in 0..self.ring.size() {
@@ -84,22 +77,6 @@ impl SplitRing {
         self.ring.publish_available(0);
         self.ring.publish_used(0);
         self.ring.set_driver_polls();
-    }
-
-    #[inline]
-    fn take_descriptor(&mut self) -> u16 {
-        debug_assert!(self.free_count > 0);
-        let index = self.free[self.free_start];
-        self.free_start = (self.free_start + 1) & (self.free.len() - 1);
-        self.free_count -= 1;
-        index
-    }
-
-    #[inline]
-    fn free_descriptor(&mut self, index: u16) {
-        let end = (self.free_start + self.free_count) & (self.free.len() - 1);
-        self.free[end] = index;
-        self.free_count += 1;
     }
 
     /// How many chains the device has used that nobody took.
@@ -143,13 +120,13 @@ impl SplitRing {
         *slot = EMPTY;
         self.next_used = self.next_used.wrapping_add(1);
         self.outstanding -= 1;
-        self.free_descriptor(head as u16);
+        self.free.put(head as u16);
         while next != NONE {
             let slot = &mut self.slots[next as usize];
             let index = next as u16;
             next = slot.next;
             slot.next = NONE;
-            self.free_descriptor(index);
+            self.free.put(index);
         }
         Ok(Some((packet, written)))
     }
@@ -158,7 +135,7 @@ impl SplitRing {
     /// descriptors for all. Not seen before [`SplitRing::publish`].
     #[inline]
     pub(in super::super) fn give(&mut self, packet: u32, first: Buffer, rest: &[Segment]) {
-        let index = self.take_descriptor();
+        let index = self.free.take();
         let Buffer { address, length, flags } = first;
         let mut descriptor = Descriptor { address, length, flags, next: 0 };
         if !rest.is_empty() {
@@ -180,7 +157,7 @@ impl SplitRing {
         let mut next = NONE;
         for segment in segments.iter().rev() {
             let address = segment.pointer.as_ptr().expose_provenance() as u64;
-            let index = self.take_descriptor();
+            let index = self.free.take();
             let flags = if next == NONE { 0 } else { NEXT };
             let after = if next == NONE { 0 } else { next as u16 };
             let length = segment.length as u32;
