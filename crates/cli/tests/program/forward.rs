@@ -259,6 +259,15 @@ fn testpmd_is_switch_and_guest() {
 /// Open vSwitch as Debian has it beside the one without DPDK.
 const OPEN_VSWITCH: &str = "/usr/lib/openvswitch-switch-dpdk/ovs-vswitchd-dpdk";
 
+/// The interfaces that bridges of a run are called as.
+fn taps() -> Vec<String> {
+    let names = std::fs::read_dir("/sys/class/net").unwrap();
+    let names = names.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let mut taps: Vec<String> = names.filter(|name| name.starts_with("haul")).collect();
+    taps.sort();
+    taps
+}
+
 #[test]
 fn open_vswitch_is_a_switch() {
     if !has_two_processors() {
@@ -274,7 +283,9 @@ fn open_vswitch_is_a_switch() {
         );
         return;
     }
+    let before = taps();
     let records = pvp(&switch).expect(0).records();
+    assert_eq!(taps(), before, "interfaces that were left behind");
     for subject in ["haul", "ovs"] {
         let rates = of(&records, "rate_peak", &[("size_bytes", "512")]);
         let own: Vec<_> = rates.into_iter().filter(|record| record.subject == subject).collect();

@@ -32,9 +32,12 @@ const SCHEMA: &str = "/usr/share/openvswitch/vswitch.ovsschema";
 const FOLDERS: [&str; 2] = ["/usr/sbin", "/usr/local/sbin"];
 
 /// Runs a program until it ends or the shell's own input does, so that it does not outlive whoever
-/// started it.
-const UNTIL_LEFT: &str = "exec 3<&0; \"$@\" </dev/null 3<&- & child=$!; \
-    { read -r _ <&3; kill $child; } & reader=$!; trap 'kill $child' TERM; \
+/// started it. `$1` asks it to end at its control socket `$2`, and to take its bridge with it: the
+/// bridge's tap outlives a switch that is only killed.
+const UNTIL_LEFT: &str = "exec 3<&0; ask=$1; control=$2; shift 2; \
+    \"$@\" </dev/null 3<&- & child=$!; \
+    leave() { \"$ask\" --timeout=5 --target=\"$control\" exit --cleanup || kill $child; }; \
+    { read -r _ <&3; leave; } & reader=$!; trap leave TERM; \
     wait $child; wait $child; kill $reader 2>/dev/null";
 
 /// Open vSwitch, found.
@@ -46,6 +49,7 @@ pub struct OpenVswitch {
     database_tool: PathBuf,
     configure: PathBuf,
     flows: PathBuf,
+    ask: PathBuf,
 }
 
 /// What one is started with.
@@ -100,6 +104,7 @@ impl OpenVswitch {
             database_tool: on_path("ovsdb-tool")?,
             configure: on_path("ovs-vsctl")?,
             flows: on_path("ovs-ofctl")?,
+            ask: on_path("ovs-appctl")?,
         })
     }
 }
@@ -138,13 +143,13 @@ impl Session {
         let create = ["create".as_ref(), files.records.as_os_str(), SCHEMA.as_ref()];
         files.run(&found.database_tool, &create)?;
         let remote = format!("--remote=p{}", files.database());
-        self.serve(found.database.as_path(), files, &[remote], "database", writer)?;
+        self.serve(found, &found.database, files, &[remote], "database", writer)?;
         self.await_file(&files.folder.join("database.sock"))?;
         let words = configuration(setting, files);
         let words: Vec<&OsStr> = words.iter().map(AsRef::as_ref).collect();
         files.run(&found.configure, &words)?;
         let arguments = [files.database(), "--no-chdir".into(), "-vconsole:err".into()];
-        self.serve(found.switch.as_path(), files, &arguments, "switch", writer)?;
+        self.serve(found, &found.switch, files, &arguments, "switch", writer)?;
         self.await_file(setting.socket)?;
         let pid = fs::read_to_string(files.folder.join("switch.pid"));
         let pid = pid.ok().and_then(|text| text.trim().parse().ok());
@@ -164,16 +169,18 @@ impl Session {
     /// Starts one of the programs that stay.
     fn serve(
         &mut self,
+        found: &OpenVswitch,
         program: &Path,
         files: &Files,
         arguments: &[String],
         name: &str,
         writer: &PipeWriter,
     ) -> Result<(), String> {
-        let control = format!("--unixctl={}", files.folder.join(format!("{name}.ctl")).display());
+        let socket = files.folder.join(format!("{name}.ctl"));
+        let control = format!("--unixctl={}", socket.display());
         let pid = format!("--pidfile={}", files.folder.join(format!("{name}.pid")).display());
-        let mut words: Vec<OsString> =
-            ["-c".into(), UNTIL_LEFT.into(), "sh".into(), program.into()].into();
+        let mut words: Vec<OsString> = ["-c".into(), UNTIL_LEFT.into(), "sh".into()].into();
+        words.extend([found.ask.as_path(), &socket, program].map(OsString::from));
         words.extend(arguments.iter().chain([&control, &pid]).map(OsString::from));
         let mut shell = Program::new("/bin/sh").with(words);
         shell.environment = files.environment();
@@ -328,10 +335,10 @@ mod tests {
     #[test]
     fn one_that_ends_at_once_is_found_out_and_nothing_stays() {
         let folder = tempfile::tempdir().unwrap();
-        let programs = ["/bin/true"; 5].map(PathBuf::from);
-        let [switch, database, database_tool, configure, flows] = programs;
+        let programs = ["/bin/true"; 6].map(PathBuf::from);
+        let [switch, database, database_tool, configure, flows, ask] = programs;
         let version = "3.1.0 with DPDK 22.11.11".to_owned();
-        let found = OpenVswitch { switch, version, database, database_tool, configure, flows };
+        let found = OpenVswitch { switch, version, database, database_tool, configure, flows, ask };
         let socket = folder.path().join("socket");
         let setting = Setting { socket: &socket, size_bytes: 64, cpu: 0, is_huge: false };
         let patience = Instant::now();
