@@ -19,20 +19,26 @@ pub struct Missing {
 }
 
 /// The others of an experiment, by the name of their subject, and what installs them (Debian).
-const PEERS: [(&str, &str, &str); 6] = [
+const PEERS: [(&str, &str, &str); 7] = [
     (name::HEAP, "dpdk", "apt-get install dpdk"),
     (name::HEAP, "mimalloc", "apt-get install libmimalloc2.0"),
     (name::HEAP, "jemalloc", "apt-get install libjemalloc2"),
     (name::HEAP, "tcmalloc", "apt-get install libtcmalloc-minimal4"),
     (name::CHANNEL_TRANSFER, "ucx", "apt-get install gcc libucx-dev"),
     (name::CHANNEL_TRANSFER, "mpi", "apt-get install openmpi-bin libopenmpi-dev"),
+    (
+        name::FORWARD_PVP,
+        "testpmd",
+        "apt-get install dpdk-dev; haul forward pvp --switch haul,testpmd --guest testpmd",
+    ),
 ];
 
 /// What a survey does not measure, by its experiment.
-const PARTS: [(&str, &str, &str); 3] = [
+const PARTS: [(&str, &str, &str); 4] = [
     (name::HEAP_REPLAY, "what a program of yours allocates", "haul heap record -- CMD"),
     (name::COPY_DISTRIBUTION, "copies", "haul survey"),
     (name::CHANNEL_TRANSFER, "transfers to another process", "haul channel bench"),
+    (name::FORWARD_PVP, "a VM’s packets", "haul forward pvp"),
 ];
 
 /// What the records of all machines lack: others that are not installed, and parts that were not

@@ -6,6 +6,7 @@
 //! - `copy`: copies, fills and their thresholds;
 //! - `heap`: allocation;
 //! - `channel`: transfers to another process;
+//! - `forward`: packets of a virtual machine;
 //! - `missing`: what was not compared, and the command that would.
 
 mod copy;
@@ -13,6 +14,8 @@ mod copy;
 mod heap;
 
 mod channel;
+
+mod forward;
 
 mod missing;
 
@@ -89,6 +92,7 @@ pub(crate) fn of_section(section: &Section<'_>) -> Vec<Verdict> {
             .map(|found| from_finding("a recorded program on haul’s heap", found, "")),
     );
     rows.extend(channel::transfers(&by_run));
+    rows.extend(forward::flows(&by_run));
     rows.extend(copy::tuned(&records));
     rows.extend(
         super::sim::reproduction(section)
