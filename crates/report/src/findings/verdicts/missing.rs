@@ -66,13 +66,22 @@ pub(crate) fn of_section(section: &Section<'_>) -> Vec<Missing> {
             add(peer, command);
         }
     }
-    let is_survey = has(name::COPY_DISTRIBUTION) && has(name::MEMORY_BANDWIDTH);
+    let is_survey = is_survey(section);
     for (experiment, what, command) in PARTS {
         if is_survey && !has(experiment) {
             add(what, command);
         }
     }
     missing
+}
+
+/// Whether a survey measured these records.
+pub(crate) fn is_survey(section: &Section<'_>) -> bool {
+    let is_measured = |experiment: &str| {
+        let all = section.records.iter();
+        all.filter(|record| record.kind == Kind::Measured).any(|r| r.experiment == experiment)
+    };
+    is_measured(name::COPY_DISTRIBUTION) && is_measured(name::MEMORY_BANDWIDTH)
 }
 
 /// Experiments with heaps that compare haul with nobody.

@@ -24,8 +24,8 @@ use haul_model::{Comparison, Line};
 use super::{Finding, Tone};
 use crate::select::{self, Section};
 
-pub(crate) use missing::of_section as missing_of;
 pub use missing::{Missing, missing};
+pub(crate) use missing::{is_survey, of_section as missing_of};
 
 /// One question, and what the records answer.
 #[derive(Clone, Debug, PartialEq)]
