@@ -126,7 +126,7 @@ pub(crate) const ALL: [Drawing; 11] = [
     Drawing {
         experiment: name::MEMORY_BANDWIDTH,
         title: "Memory bandwidth by threads",
-        about: "What this machine reads, writes and copies beyond its caches, by the best of all ways that were \
+        about: "What this machine reads, writes and copies beyond its caches, by the best of all kernels that were \
                 tried. A copy counts its bytes once, \
                 though memory carries them at least twice.",
         shape: Shape::Counts,
@@ -198,12 +198,17 @@ pub(crate) const ALL: [Drawing; 11] = [
         experiment: name::HEAP_PAIRS,
         title: "A block and its free",
         about: "A block is allocated and freed again at once, on each thread: from the start of all threads to \
-                the end of the last, for each pair of one thread. The line through a dot spans the quartiles.",
+                the end of the last, for each block of one thread. The line through a dot spans the quartiles.",
         shape: Shape::Dots,
-        x_title: "time of a pair",
+        x_title: "time of a block and its free",
         place: Place::Row(&[key::SIZE_BYTES]),
         series: "subject",
-        modes: &[Mode { name: "time", label: "ns", title: "time of a pair", log: true }],
+        modes: &[Mode {
+            name: "time",
+            label: "ns",
+            title: "time of a block and its free",
+            log: true,
+        }],
         limits: false,
         best_of_subjects: false,
     },
@@ -227,7 +232,7 @@ pub(crate) const ALL: [Drawing; 11] = [
         title: "Transfers between two processes",
         about: "Messages from private memory of one process to private memory of another, every byte verified. \
                 The processor time is that of both processes, waiting included. “memcpy” is no transfer: one \
-                copy within one process, which no way can do without but one that hands pages over. \
+                copy within one process, which only a transfer that hands pages over can do without. \
                 “haul:auto” is what haul chooses by itself. UCX, MPI and iceoryx2 poll: they are quick while \
                 both processors are theirs.",
         shape: Shape::Sizes,
@@ -355,7 +360,8 @@ pub(crate) fn role(series: &str, baselines: &[&str]) -> Role {
     match series {
         "haul" | "haul:auto" | "tuned" => Role::Haul,
         "asked for" | "memcpy" => Role::Limit,
-        other if other == "libc" || baselines.contains(&other) => Role::Baseline,
+        other if baselines.contains(&other) => Role::Baseline,
+        "libc" if baselines.is_empty() => Role::Baseline,
         _ => Role::Other,
     }
 }

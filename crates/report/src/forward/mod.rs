@@ -131,5 +131,9 @@ mod tests {
         let newer = Record { time: "2026".into(), ..record("rate_peak", "libc", &[2e6]) };
         let html = html(name::FORWARD_PVP, &[&older, &newer]).unwrap();
         assert!(html.contains("copy of libc") && !html.contains("copy of haul"));
+        // Of another size, an older run is the newest.
+        let small = older.with(key::SIZE_BYTES, 60);
+        let html = super::html(name::FORWARD_PVP, &[&small, &newer]).unwrap();
+        assert!(html.contains("copy of haul") && html.contains("60 B") && html.contains("64 B"));
     }
 }

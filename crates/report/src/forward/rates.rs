@@ -33,7 +33,7 @@ pub(super) fn html(records: &[&Record]) -> String {
     let groups = sizes(&rates);
     let height = HEADING * groups.len() as f64 + ROW * rates.len() as f64 + 8.0;
     let mut svg = format!(
-        "<div class=\"scroll\"><svg class=\"simchart\" viewBox=\"0 0 {WIDTH} {height:.0}\" role=\"img\">\
+        "<div class=\"wide\"><svg class=\"simchart\" viewBox=\"0 0 {WIDTH} {height:.0}\" role=\"img\">\
          <title>Packets a second by size and by who forwards</title>"
     );
     let scale = |rate: f64| (WIDTH - LEFT - RIGHT) * rate / most;
