@@ -41,6 +41,7 @@ const FILE: &str = "dpdk-testpmd";
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Testpmd {
     path: PathBuf,
+    simd_bits: Option<u32>,
 }
 
 /// What one is started with.
@@ -89,17 +90,31 @@ impl Testpmd {
         if let Some(path) = path {
             let is_there = path.is_file();
             let absent = || format!("{} is no file", path.display());
-            return is_there.then(|| Self { path: path.to_owned() }).ok_or_else(absent);
+            let own = || Self { path: path.to_owned(), simd_bits: None };
+            return is_there.then(own).ok_or_else(absent);
         }
         let folders = std::env::var_os("PATH").unwrap_or_default();
         let mut paths = std::env::split_paths(&folders).map(|folder| folder.join(FILE));
         let found = paths.find(|path| path.is_file());
-        found.map(|path| Self { path }).ok_or_else(|| format!("no {FILE} on PATH"))
+        found.map(|path| Self { path, simd_bits: None }).ok_or_else(|| format!("no {FILE} on PATH"))
+    }
+
+    /// The same with vectors of so many bits at most; `None` leaves it to its EAL.
+    #[must_use]
+    pub fn with_simd_bits(self, simd_bits: Option<u32>) -> Self {
+        Self { simd_bits, ..self }
+    }
+
+    /// How wide its vectors are at most, where it is told.
+    pub(super) fn simd_bits(&self) -> Option<u32> {
+        self.simd_bits
     }
 
     /// The program with its arguments.
     pub(super) fn program(&self, setting: &Setting<'_>) -> Program {
-        let mut program = Program::new(&self.path).with(arguments(setting));
+        let bits = self.simd_bits.map(|bits| format!("--force-max-simd-bitwidth={bits}").into());
+        let words = bits.into_iter().chain(arguments(setting)).collect();
+        let mut program = Program::new(&self.path).with(words);
         // Else it leaves a folder in /var/run/dpdk.
         program.environment = vec![("RUNTIME_DIRECTORY".into(), setting.folder.into())];
         program
@@ -159,7 +174,7 @@ fn arguments(setting: &Setting<'_>) -> Vec<OsString> {
 
 fn switch_mode(flow: Flow) -> &'static str {
     match flow {
-        Flow::Pvp | Flow::Loopback => "io",
+        Flow::Pvp | Flow::Loopback | Flow::Return => "io",
         Flow::Enqueue => "txonly",
         Flow::Dequeue => "rxonly",
     }
@@ -169,7 +184,8 @@ fn guest_mode(flow: Flow) -> &'static str {
     match flow {
         Flow::Pvp | Flow::Loopback => "mac",
         Flow::Enqueue => "rxonly",
-        Flow::Dequeue => "txonly",
+        // A guest of the second is haul's: see `Flow::Return`.
+        Flow::Dequeue | Flow::Return => "txonly",
     }
 }
 
@@ -194,7 +210,7 @@ impl Session {
         heard.map_err(|silence| session.failure(&silence))?;
         let makes = match setting.side {
             Side::Switch => [Flow::Enqueue, Flow::Loopback].contains(&setting.flow),
-            Side::Guest => setting.flow == Flow::Dequeue,
+            Side::Guest => setting.flow.is_from_guest(),
         };
         if makes {
             session.ask(&format!("set txpkts {}", setting.size_bytes))?;
@@ -258,6 +274,25 @@ impl Session {
         (parse_path(&text, "Rx"), parse_path(&text, "Tx"))
     }
 
+    /// Counts from now on the cycles in which its thread had packets.
+    ///
+    /// # Errors
+    /// It ended, or gives no answer.
+    pub(super) fn meter(&mut self) -> Result<(), String> {
+        self.ask("set record-core-cycles on")?;
+        self.ask("clear fwd stats all").map(drop)
+    }
+
+    /// Cycles of a packet since then; `None` where none came.
+    ///
+    /// # Errors
+    /// It ended, or gives no answer.
+    pub(super) fn metered(&mut self) -> Result<Option<f64>, String> {
+        let text = self.ask("show fwd stats all")?;
+        self.ask("set record-core-cycles off")?;
+        Ok(parse_cycles(&text))
+    }
+
     /// Ends it. Its own end would take a second or two, in which it waits for its threads.
     pub(super) fn quit(mut self) {
         self.terminal.end(&[], Duration::ZERO);
@@ -316,6 +351,12 @@ fn parse_stats(text: &str, port: u32) -> Option<Stats> {
     })
 }
 
+/// `69.7` of `CPU cycles/packet=69.66 (total cycles=...`.
+fn parse_cycles(text: &str) -> Option<f64> {
+    let rest = text.split("CPU cycles/packet=").nth(1)?;
+    rest.split_whitespace().next()?.parse().ok()
+}
+
 fn parse_version(text: &str) -> Option<String> {
     let rest = text.split("RTE Version: 'DPDK ").nth(1)?;
     rest.split('\'').next().map(str::to_owned)
@@ -367,6 +408,15 @@ mod tests {
         for text in ["", "RX-packets: 1", &STATS[..300], &STATS.replace("-pps:", "-pps: -")] {
             assert_eq!(parse_stats(text, 1), None, "{text}");
         }
+    }
+
+    #[test]
+    fn cycles_are_read_where_there_are_any() {
+        let text = "  +++++ Accumulated forward statistics for all ports+++++\r\n\r\n  \
+            CPU cycles/packet=69.66 (total cycles=8359200 / total RX packets=120000) at 2100 MHz \
+            Clock\r\ntestpmd> ";
+        assert_eq!(parse_cycles(text), Some(69.66));
+        assert_eq!(parse_cycles("testpmd> "), None);
     }
 
     #[test]
