@@ -27,6 +27,9 @@ const PATIENCE_FOR_LINK: Duration = Duration::from_secs(10);
 /// How often it is asked.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
+/// No time stamp counter is faster than this.
+const HERTZ_MAX: f64 = 10e9;
+
 /// Descriptors of a ring, and packets that its pool holds: the rings' four times over.
 const RING: u32 = 1024;
 const PACKETS: u32 = 16_384;
@@ -67,6 +70,7 @@ pub(super) struct Session {
     terminal: Terminal,
     side: Side,
     flow: Flow,
+    metered_since: Option<Instant>,
 }
 
 /// A port's counters and rates, as `show port stats` prints them.
@@ -205,7 +209,8 @@ impl Session {
     pub(super) fn start(testpmd: &Testpmd, setting: &Setting<'_>) -> Result<Self, String> {
         let program = testpmd.program(setting);
         let terminal = Terminal::start(&program).map_err(|error| error.to_string())?;
-        let mut session = Self { terminal, side: setting.side, flow: setting.flow };
+        let (side, flow) = (setting.side, setting.flow);
+        let mut session = Self { terminal, side, flow, metered_since: None };
         let heard = session.terminal.hear_until(PROMPT, PATIENCE_TO_START);
         heard.map_err(|silence| session.failure(&silence))?;
         let makes = match setting.side {
@@ -280,17 +285,25 @@ impl Session {
     /// It ended, or gives no answer.
     pub(super) fn meter(&mut self) -> Result<(), String> {
         self.ask("set record-core-cycles on")?;
-        self.ask("clear fwd stats all").map(drop)
+        // A thread in the middle of a burst takes the time since the machine's start for that
+        // burst's: it has to be through before the counts are cleared.
+        std::thread::sleep(LOOK_AGAIN);
+        self.ask("clear fwd stats all")?;
+        self.metered_since = Some(Instant::now());
+        Ok(())
     }
 
-    /// Cycles of a packet since then; `None` where none came.
+    /// Cycles of a packet since then; `None` where none came, or where more cycles were counted
+    /// than there have been: see [`Session::meter`].
     ///
     /// # Errors
     /// It ended, or gives no answer.
     pub(super) fn metered(&mut self) -> Result<Option<f64>, String> {
         let text = self.ask("show fwd stats all")?;
         self.ask("set record-core-cycles off")?;
-        Ok(parse_cycles(&text))
+        let since = self.metered_since.take().map_or(Duration::ZERO, |since| since.elapsed());
+        let found = parse_cycles(&text).filter(|(_, all)| *all < since.as_secs_f64() * HERTZ_MAX);
+        Ok(found.map(|(of_packet, _)| of_packet))
     }
 
     /// Ends it. Its own end would take a second or two, in which it waits for its threads.
@@ -351,10 +364,13 @@ fn parse_stats(text: &str, port: u32) -> Option<Stats> {
     })
 }
 
-/// `69.7` of `CPU cycles/packet=69.66 (total cycles=...`.
-fn parse_cycles(text: &str) -> Option<f64> {
-    let rest = text.split("CPU cycles/packet=").nth(1)?;
-    rest.split_whitespace().next()?.parse().ok()
+/// `69.66` and 8,359,200 of `CPU cycles/packet=69.66 (total cycles=8359200 / total ...`.
+fn parse_cycles(text: &str) -> Option<(f64, f64)> {
+    let number = |key: &str| {
+        let rest = text.split(key).nth(1)?;
+        rest.split_whitespace().next()?.parse().ok()
+    };
+    Some((number("CPU cycles/packet=")?, number("(total cycles=")?))
 }
 
 fn parse_version(text: &str) -> Option<String> {
@@ -415,7 +431,7 @@ mod tests {
         let text = "  +++++ Accumulated forward statistics for all ports+++++\r\n\r\n  \
             CPU cycles/packet=69.66 (total cycles=8359200 / total RX packets=120000) at 2100 MHz \
             Clock\r\ntestpmd> ";
-        assert_eq!(parse_cycles(text), Some(69.66));
+        assert_eq!(parse_cycles(text), Some((69.66, 8_359_200.0)));
         assert_eq!(parse_cycles("testpmd> "), None);
     }
 
