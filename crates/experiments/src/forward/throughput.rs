@@ -21,7 +21,7 @@ const LEAST: f64 = 1e4;
 
 /// The highest load, over the rate at which packets came through as fast as they could: an offered
 /// load costs the generator less than one that nobody keeps up with.
-const MOST_OVER_PEAK: f64 = 1.5;
+const MOST_OVER_PEAK: f64 = 3.0;
 
 /// Loads at which latency is measured, in percent of the highest.
 const LOADS_PERCENT: [u32; 3] = [10, 50, 90];
