@@ -14,7 +14,11 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::{LIMIT, Ran, finish, haul, run};
 
 /// Records of this metric whose parameters have these values.
-fn of<'a>(records: &'a [Record], metric: &str, values: &[(&str, &str)]) -> Vec<&'a Record> {
+pub(crate) fn of<'a>(
+    records: &'a [Record],
+    metric: &str,
+    values: &[(&str, &str)],
+) -> Vec<&'a Record> {
     let has = |record: &Record, (name, value): &(&str, &str)| {
         let own = record.parameters.get(*name);
         own.is_some_and(|own| own.as_str().map_or(own.to_string(), str::to_owned) == *value)
@@ -26,13 +30,13 @@ fn of<'a>(records: &'a [Record], metric: &str, values: &[(&str, &str)]) -> Vec<&
 
 /// The one of them, and its one sample.
 #[track_caller]
-fn value(records: &[Record], metric: &str, values: &[(&str, &str)]) -> f64 {
+pub(crate) fn value(records: &[Record], metric: &str, values: &[(&str, &str)]) -> f64 {
     let found = of(records, metric, values);
     let [record] = found[..] else { panic!("{metric} {values:?}: {found:#?}") };
     record.median().unwrap()
 }
 
-fn has_two_processors() -> bool {
+pub(crate) fn has_two_processors() -> bool {
     let processors = haul_measure::sys::affinity().len();
     if processors < 2 {
         eprintln!("SKIPPED: a flow through a guest: only one CPU: allow it two");
@@ -40,7 +44,7 @@ fn has_two_processors() -> bool {
     processors >= 2
 }
 
-fn has_testpmd() -> bool {
+pub(crate) fn has_testpmd() -> bool {
     let folders = std::env::var_os("PATH").unwrap_or_default();
     let found = std::env::split_paths(&folders).any(|it| it.join("dpdk-testpmd").is_file());
     if !found {
@@ -110,7 +114,7 @@ fn ctrl_c_at_any_time_ends_it_with_the_right_counts() {
     }
 }
 
-fn pid(child: &Child) -> Pid {
+pub(crate) fn pid(child: &Child) -> Pid {
     Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap()
 }
 
@@ -169,12 +173,12 @@ fn what_cannot_be_forwarded_is_said_before_anything_runs() {
 /// Flows take turns: two of them on two processors would only show each other.
 static TURN: Mutex<()> = Mutex::new(());
 
-fn turn() -> MutexGuard<'static, ()> {
+pub(crate) fn turn() -> MutexGuard<'static, ()> {
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// One short flow; nothing may be left where temporary files go.
-fn pvp(arguments: &[&str]) -> Ran {
+pub(crate) fn pvp(arguments: &[&str]) -> Ran {
     let _turn = turn();
     let folder = tempfile::tempdir().unwrap();
     let short = ["forward", "pvp", "--json", "--restarts", "1", "--for", "300ms"];
@@ -257,10 +261,10 @@ fn testpmd_is_switch_and_guest() {
 }
 
 /// Open vSwitch as Debian has it beside the one without DPDK.
-const OPEN_VSWITCH: &str = "/usr/lib/openvswitch-switch-dpdk/ovs-vswitchd-dpdk";
+pub(crate) const OPEN_VSWITCH: &str = "/usr/lib/openvswitch-switch-dpdk/ovs-vswitchd-dpdk";
 
 /// The interfaces that bridges of a run are called as.
-fn taps() -> Vec<String> {
+pub(crate) fn taps() -> Vec<String> {
     let names = std::fs::read_dir("/sys/class/net").unwrap();
     let names = names.map(|entry| entry.unwrap().file_name().into_string().unwrap());
     let mut taps: Vec<String> = names.filter(|name| name.starts_with("haul")).collect();
@@ -394,7 +398,7 @@ fn first_processor() -> String {
 }
 
 /// Processes that have this folder in their command line or environment.
-fn processes_of(folder: &Path) -> Vec<String> {
+pub(crate) fn processes_of(folder: &Path) -> Vec<String> {
     let needle = folder.to_str().unwrap().as_bytes();
     let mut found = Vec::new();
     for process in fs::read_dir("/proc").unwrap().flatten() {

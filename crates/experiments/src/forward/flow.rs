@@ -14,11 +14,15 @@ pub enum Flow {
     Dequeue,
     /// A fixed number of packets goes round between switch and guest.
     Loopback,
+    /// The guest makes packets, and the switch returns them: the one flow whose load haul sets
+    /// whichever program the switch is.
+    Return,
 }
 
 impl Flow {
     /// All flows.
-    pub const ALL: [Self; 4] = [Self::Pvp, Self::Enqueue, Self::Dequeue, Self::Loopback];
+    pub const ALL: [Self; 5] =
+        [Self::Pvp, Self::Enqueue, Self::Dequeue, Self::Loopback, Self::Return];
 
     /// Its name in commands, and behind `forward.` in records.
     #[must_use]
@@ -28,7 +32,14 @@ impl Flow {
             Self::Enqueue => "enqueue",
             Self::Dequeue => "dequeue",
             Self::Loopback => "loopback",
+            Self::Return => "return",
         }
+    }
+
+    /// Whether the guest makes its packets; else the switch does.
+    #[must_use]
+    pub fn is_from_guest(self) -> bool {
+        matches!(self, Self::Dequeue | Self::Return)
     }
 }
 
@@ -43,7 +54,8 @@ impl FromStr for Flow {
 
     fn from_str(text: &str) -> Result<Self, String> {
         Self::ALL.into_iter().find(|flow| flow.name() == text).ok_or_else(|| {
-            format!("no flow is {text:?}; the flows are pvp, enqueue, dequeue and loopback")
+            let names = Self::ALL.map(Self::name).join(", ");
+            format!("no flow is {text:?}; the flows are {names}")
         })
     }
 }

@@ -137,12 +137,15 @@ impl Command for Between {
         let view = View::new();
         self.watch(&running, &view);
         let seconds = started.elapsed().as_secs_f64();
-        let snapshot = running.stop()?;
+        let (snapshot, ended) = running.finish();
         view.end();
-        let done = Done::of(snapshot, seconds, &paces, &watches);
-        record("forward", done.records(), journal)?;
-        self.done = Some(done);
-        Ok(())
+        // What was counted until a port failed holds.
+        if ended.is_ok() || !snapshot.ports.is_empty() {
+            let done = Done::of(snapshot, seconds, &paces, &watches);
+            record("forward", done.records(), journal)?;
+            self.done = Some(done);
+        }
+        Ok(ended?)
     }
 
     fn render(&self, journal: &Journal) -> Result<(), Error> {

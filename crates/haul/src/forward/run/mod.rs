@@ -159,8 +159,21 @@ impl Running {
     ///
     /// # Panics
     /// The worker did.
-    pub fn stop(mut self) -> Result<Snapshot, Error> {
-        self.end().expect("it is stopped once")
+    pub fn stop(self) -> Result<Snapshot, Error> {
+        let (snapshot, ended) = self.finish();
+        ended.map(|()| snapshot)
+    }
+
+    /// The same, with what was counted also where a port failed: nothing where none of it began.
+    ///
+    /// # Panics
+    /// The worker did.
+    pub fn finish(mut self) -> (Snapshot, Result<(), Error>) {
+        match self.end().expect("it is stopped once") {
+            Ok(snapshot) => (snapshot, Ok(())),
+            // A worker publishes its last counts before it ends.
+            Err(error) => (self.snapshot(), Err(error)),
+        }
     }
 
     fn end(&mut self) -> Option<Result<Snapshot, Error>> {
