@@ -12,7 +12,7 @@ use super::time::time;
 
 /// Forwards packets in bursts between two ports, and counts: packets, bytes, drops by reason, how
 /// many packets each receive and send call moved (empty polls among them), cycles of a packet and
-/// of a poll. One thread, or one for each queue pair, polls both ports until --for is over, Ctrl-C comes, or the ports have
+/// of a poll. One thread, or one for each queue, polls both ports until --for is over, Ctrl-C comes, or the ports have
 /// nothing more to give; what was sent until then arrives first.
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true, arg_required_else_help = true)]
@@ -72,9 +72,8 @@ pub(crate) struct Between {
     /// The most packets that one call moves
     #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..=256))]
     pub(crate) burst: u16,
-    /// The processor that polls, or several, one for each queue pair or for a share of them, over
-    /// which packets are spread by a hash of their flow [default: any, as many workers as both
-    /// ports have queue pairs]
+    /// The processor that polls; or several, each for one queue of both ports or for several, over
+    /// which it spreads packets by a hash of their flow [default: any; one thread for each queue]
     #[arg(long, value_name = "CPU", value_delimiter = ',')]
     pub(crate) cpu: Vec<usize>,
     /// A folder for forward.jsonl (the records) and report.html (the page)

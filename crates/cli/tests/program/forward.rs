@@ -240,30 +240,30 @@ fn the_other_flows_have_their_rates() {
 }
 
 #[test]
-fn every_layout_is_agreed_on_with_testpmd() {
-    if !has_two_processors() || !has_testpmd() {
+fn a_layout_is_what_both_sides_agree_on() {
+    if !has_two_processors() {
         return;
     }
+    let is_there = has_testpmd();
     // VIRTIO_NET_F_MRG_RXBUF, VIRTIO_F_RING_PACKED, VIRTIO_F_IN_ORDER.
     let bits = [1 << 15, 1 << 34, 1_u64 << 35];
-    for (layout, has) in [
-        ("split-vector", [false, false, false]),
-        ("split-in-order", [true, false, true]),
-        ("packed", [true, true, false]),
-        ("packed-in-order", [true, true, true]),
-        ("packed-vector", [false, true, true]),
+    for (guest, layout, has) in [
+        ("haul", "split-in-order", [true, false, true]),
+        ("haul", "packed", [true, true, false]),
+        ("testpmd", "packed-in-order", [true, true, true]),
+        ("testpmd", "packed-vector", [false, true, true]),
     ] {
-        for guest in ["testpmd", "haul"] {
-            let records =
-                pvp(&["--sizes", "64", "--copy", "haul", "--guest", guest, "--layout", layout]);
-            let records = records.expect(0).records();
-            let rates = of(&records, "rate_peak", &[("layout", layout), ("guest", guest)]);
-            let [record] = rates[..] else { panic!("{layout}, {guest}: {records:#?}") };
-            assert!(record.median().unwrap() > 0.0, "{record:#?}");
-            let features = record.parameters["features"].as_str().unwrap();
-            let features = u64::from_str_radix(features.trim_start_matches("0x"), 16).unwrap();
-            assert_eq!(bits.map(|bit| features & bit != 0), has, "{layout}, {guest}");
+        if guest == "testpmd" && !is_there {
+            continue;
         }
+        let flow = ["--sizes", "64", "--copy", "haul", "--guest", guest, "--layout", layout];
+        let records = pvp(&flow).expect(0).records();
+        let rates = of(&records, "rate_peak", &[("layout", layout), ("guest", guest)]);
+        let [record] = rates[..] else { panic!("{layout}, {guest}: {records:#?}") };
+        assert!(record.median().unwrap() > 0.0, "{record:#?}");
+        let features = record.parameters["features"].as_str().unwrap();
+        let features = u64::from_str_radix(features.trim_start_matches("0x"), 16).unwrap();
+        assert_eq!(bits.map(|bit| features & bit != 0), has, "{layout}, {guest}");
     }
 }
 

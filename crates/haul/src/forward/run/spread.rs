@@ -2,8 +2,8 @@
 //! the packets of a flow stay in order.
 //!
 //! The Toeplitz hash is over addresses and, of TCP and UDP that is not in fragments, ports, of IPv4
-//! and IPv6, with or without VLAN tags; its lower seven bits choose an entry of a table in which the
-//! queues take turns. What is neither goes to the first queue.
+//! and IPv6, with or without VLAN tags; its lower seven bits choose an entry of a table in which
+//! the queues take turns. What is neither goes to the first queue.
 //!
 //! A bit of the input that is set adds a window of the key: the windows of all values of four bits
 //! are added up once, so that a packet takes two lookups a byte.

@@ -196,8 +196,8 @@ impl Worker {
         came
     }
 
-    /// Of the packets that came last, which are the last of the burst `to`, those that ask something
-    /// of a host become answers, and go back.
+    /// Of the packets that came last, which are the last of the burst `to`, those that ask
+    /// something of a host become answers, and go back.
     #[cold]
     fn answer(&mut self, host: &Host, from: usize, to: usize, came: usize) {
         let is_alone = self.sides.len() == 1;

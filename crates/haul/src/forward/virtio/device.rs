@@ -1,9 +1,9 @@
 //! What the queue pairs of a device have together: the back end, which they meet and leave as one.
 //!
-//! Each pair is driven by a worker of its own, which has memory of its own. So each brings its rings
-//! and its memory when it has none of a session's any more; when the last has, a back end is met,
-//! and each takes part in the session at its next service. A session that one of them finds over is
-//! over for all.
+//! Each pair may be driven by a worker of its own, which has memory of its own. So each brings its
+//! rings and its memory when it is part of no session any more; when the last one has, a back end
+//! is met, and each takes part in the session at its next service. A session that one of them finds
+//! over is over for all.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 

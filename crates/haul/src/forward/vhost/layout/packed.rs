@@ -2,8 +2,8 @@
 //! they began, the first of a burst last, so that the driver sees none before all are there.
 //!
 //! Where both sides keep the order, chains that the device has read are shown by the last of a
-//! burst alone: its id stands where the first began, section 2.8 of virtio 1.2, and the lines of the
-//! others stay with the driver.
+//! burst alone: its id stands where the first began, section 2.8 of virtio 1.2, and the lines of
+//! the others stay with the driver.
 
 use std::sync::atomic::{Ordering, fence};
 
