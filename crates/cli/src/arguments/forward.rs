@@ -13,7 +13,7 @@ use super::time::time;
 
 /// Forwards packets in bursts between two ports, and counts: packets, bytes, drops by reason, how
 /// many packets each receive and send call moved (empty polls among them), cycles of a packet and
-/// of a poll. One thread polls both ports until --for is over, Ctrl-C comes, or the ports have
+/// of a poll. One thread, or one for each queue, polls both ports until --for is over, Ctrl-C comes, or the ports have
 /// nothing more to give; what was sent until then arrives first.
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true, arg_required_else_help = true)]
@@ -22,6 +22,7 @@ use super::time::time;
     haul forward --port gen:size=imix --port vhost:path=/tmp/vm.sock,server --mode mac\n  \
     haul forward --port virtio:path=/tmp/vm.sock --port sink --for 5s --json\n  \
     haul forward --port pcap:in=trace.pcap --port vhost:path=/tmp/vm.sock\n  \
+    haul forward --port gen:flows=64 --port vhost:path=/tmp/vm.sock,server,queues=2 --cpu 0,1\n  \
     haul forward pvp\n\n\
     Ports, each with its options behind a colon, comma between:\n  \
     gen      makes numbered packets, and looks at those that come back: size=64 (or imix, or\n           \
@@ -29,9 +30,9 @@ use super::time::time;
     sink     takes packets, and looks at their numbers: loss, order, latency\n  \
     null     takes packets; with size=64 gives some too, with no content\n  \
     vhost    a virtual machine's card, as its hypervisor has it: path=SOCKET, server, copy=haul\n           \
-    (or libc, none, or a kernel of `haul copy list`)\n  \
+    (or libc, none, or a kernel of `haul copy list`), queues=N (1)\n  \
     virtio   the same card, as the virtual machine has it: path=SOCKET, server,\n           \
-    packed\n  \
+    packed, queues=N (1)\n  \
     pcap     packets of a capture, and into one: in=FILE, loop=N times (loop: no end), rate=1M or\n           \
     timed (as they were captured; else as fast as they go), out=FILE (.pcap or .pcapng)\n  \
     afpacket an interface, beside the kernel's own network: interface=NAME\n  \
@@ -72,9 +73,10 @@ pub(crate) struct Between {
     /// The most packets that one call moves
     #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..=256))]
     pub(crate) burst: u16,
-    /// The processor that polls [default: any]
-    #[arg(long, value_name = "CPU")]
-    pub(crate) cpu: Option<usize>,
+    /// The processor that polls; or several, each for one queue of both ports or for several, over
+    /// which it spreads packets by a hash of their flow [default: any; one thread for each queue]
+    #[arg(long, value_name = "CPU", value_delimiter = ',')]
+    pub(crate) cpu: Vec<usize>,
     /// A folder for forward.jsonl (the records) and report.html (the page)
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
@@ -127,8 +129,8 @@ pub(crate) struct Pvp {
     /// What packets go through: pvp, enqueue, dequeue, loopback or return
     #[arg(long, value_name = "FLOW", default_value = "pvp")]
     pub(crate) flow: Flow,
-    /// How rings are laid out: split (mergeable buffers), split-vector (none of these), or packed
-    /// (mergeable buffers)
+    /// How rings are laid out: split (mergeable buffers), split-vector (none of these),
+    /// split-in-order, packed, packed-in-order (mergeable buffers), or packed-vector (none)
     #[arg(long, value_name = "LAYOUT", default_value = "split")]
     pub(crate) layout: Layout,
     /// Where haul's packets come from: gen (each numbered) or null (with no content) [default: gen;

@@ -145,6 +145,9 @@ fn what_cannot_be_forwarded_is_said_before_anything_runs() {
         (&["--port", "gen:rate=2G", "--port", "sink"], 2, &["rate of", "1e9"]),
         (&["--port", "null:size=9999", "--port", "null"], 2, &["9999 B"]),
         (&["--port", "vhost", "--port", "null"], 2, &["wants a socket"]),
+        (&["--port", "vhost:path=s,queues=0", "--port", "null"], 2, &["0", "1 to 64"]),
+        (&["--port", "virtio:path=s,queues=9", "--port", "null"], 2, &["9", "1 to 8"]),
+        (&["--port", "virtio:path=s", "--port", "null", "--cpu", "0,1"], 2, &["queues=N"]),
         (&["--port", "vhost:path=s,copy=best", "--port", "null"], 2, &["copy", "haul"]),
         (&["--port", &long, "--port", "null", "--for", "1s"], 1, &["xxx"]),
         (&["--port", "gen", "--port", "sink", "--burst", "257"], 2, &["257"]),
@@ -237,6 +240,34 @@ fn the_other_flows_have_their_rates() {
         let [record] = found[..] else { panic!("{flow}: {found:#?}") };
         assert_eq!(record.experiment, format!("forward.{flow}"));
         assert!(record.median().unwrap() > 0.0, "{record:#?}");
+    }
+}
+
+#[test]
+fn a_layout_is_what_both_sides_agree_on() {
+    if !has_two_processors() {
+        return;
+    }
+    let is_there = has_testpmd();
+    // VIRTIO_NET_F_MRG_RXBUF, VIRTIO_F_RING_PACKED, VIRTIO_F_IN_ORDER.
+    let bits = [1 << 15, 1 << 34, 1_u64 << 35];
+    for (guest, layout, has) in [
+        ("haul", "split-in-order", [true, false, true]),
+        ("haul", "packed", [true, true, false]),
+        ("testpmd", "packed-in-order", [true, true, true]),
+        ("testpmd", "packed-vector", [false, true, true]),
+    ] {
+        if guest == "testpmd" && !is_there {
+            continue;
+        }
+        let flow = ["--sizes", "64", "--copy", "haul", "--guest", guest, "--layout", layout];
+        let records = pvp(&flow).expect(0).records();
+        let rates = of(&records, "rate_peak", &[("layout", layout), ("guest", guest)]);
+        let [record] = rates[..] else { panic!("{layout}, {guest}: {records:#?}") };
+        assert!(record.median().unwrap() > 0.0, "{record:#?}");
+        let features = record.parameters["features"].as_str().unwrap();
+        let features = u64::from_str_radix(features.trim_start_matches("0x"), 16).unwrap();
+        assert_eq!(bits.map(|bit| features & bit != 0), has, "{layout}, {guest}");
     }
 }
 
@@ -355,6 +386,61 @@ fn two_commands_are_a_switch_and_a_guest() {
     let this = [("port", "vhost0"), ("direction", "tx"), ("reason", "no_link")];
     assert!(value(&outside, "drops", &this) > 0.0);
     assert!(!socket.exists());
+}
+
+/// What was counted of a port's queue pairs, in the order of their numbers.
+fn each_queue(records: &[Record], metric: &str, port: &str, direction: &str) -> Vec<f64> {
+    let number = |queue: usize| {
+        let queue = queue.to_string();
+        let this = [("port", port), ("queue", &*queue), ("direction", direction)];
+        let found = of(records, metric, &this);
+        (!found.is_empty()).then(|| found.iter().map(|it| it.median().unwrap()).sum::<f64>())
+    };
+    (0..).map_while(number).collect()
+}
+
+/// A switch and a guest of two queue pairs: two workers in each, on processors of their own; or one
+/// that spreads flows over both.
+#[test]
+fn several_queue_pairs_have_a_worker_each_or_share_one() {
+    if !has_two_processors() {
+        return;
+    }
+    let _turn = turn();
+    let cpus: Vec<String> =
+        haul_measure::sys::affinity().iter().take(2).map(ToString::to_string).collect();
+    let (both, one) = (cpus.join(","), cpus[0].clone());
+    for (outside, inside, layout, workers) in [(&both, &both, "", 2), (&one, &both, ",packed", 1)] {
+        let folder = tempfile::tempdir().unwrap();
+        let socket = folder.path().join("vm.sock");
+        let (host, guest) = (
+            format!("vhost:path={},server,queues=2", socket.display()),
+            format!("virtio:path={},queues=2{layout}", socket.display()),
+        );
+        let start = |ports: [&str; 2], cpus: &str, more: &[&str]| {
+            let mut command = haul(&["forward", "--json", "--cpu", cpus]);
+            command.args(["--port", ports[0], "--port", ports[1]]).args(more);
+            command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+            command.spawn().unwrap()
+        };
+        let switch = start(["gen:rate=20k,flows=64", &host], outside, &["--for", "4s"]);
+        let inside = finish(start([&guest, "sink"], inside, &["--for", "2s"])).expect(0).records();
+        let outside = finish(switch).expect(0).records();
+        let came = each_queue(&inside, "packets", "virtio0", "rx");
+        let sent = each_queue(&outside, "packets", "vhost0", "tx");
+        assert_eq!((came.len(), sent.len()), (2, 2), "{inside:#?} {outside:#?}");
+        // Each has had a fifth of them at least, and what came was looked at.
+        let (all_came, all_sent) = (came.iter().sum::<f64>(), sent.iter().sum::<f64>());
+        assert!(came.iter().all(|packets| *packets > all_came / 5.0), "{came:?}");
+        assert!(all_came > 0.0 && all_sent >= all_came, "{came:?} {sent:?}");
+        let looked_at = each_queue(&inside, "packets", "sink0", "tx");
+        assert_eq!(looked_at.iter().sum::<f64>(), all_came);
+        assert_eq!(value(&inside, "duplicates", &[]), 0.0);
+        let made = each_queue(&outside, "packets", "gen0", "rx");
+        assert_eq!(made.len(), workers);
+        let drops = each_queue(&outside, "drops", "vhost0", "tx").iter().sum::<f64>();
+        assert_eq!(made.iter().sum::<f64>(), all_sent + drops, "{outside:#?}");
+    }
 }
 
 #[test]

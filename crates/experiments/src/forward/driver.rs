@@ -307,9 +307,11 @@ fn ring(start: &Start, layout: Layout) -> Result<(Box<dyn Port>, Option<KeptDevi
             let is_mergeable = layout.is_mergeable();
             let is_packed = layout.is_packed();
             let new = VirtioSettings::new(&start.socket);
-            let settings = VirtioSettings { is_mergeable, is_packed, ..new };
-            let port = Virtio::open("virtio", &settings).map_err(|error| error.to_string())?;
-            Ok((Box::new(port), None))
+            let is_in_order = layout.is_in_order();
+            let settings = VirtioSettings { is_mergeable, is_packed, is_in_order, ..new };
+            let queues = Virtio::open("virtio", &settings).map_err(|error| error.to_string())?;
+            let first = queues.into_iter().next().ok_or("it has no queue")?;
+            Ok((Box::new(first), None))
         }
     }
 }

@@ -67,13 +67,27 @@ pub enum Layout {
     Split,
     /// Split rings without mergeable buffers: DPDK's guest then receives by vector instructions.
     SplitVector,
+    /// Split rings, mergeable buffers, used in order.
+    SplitInOrder,
     /// Packed rings, mergeable buffers.
     Packed,
+    /// Packed rings, mergeable buffers, used in order.
+    PackedInOrder,
+    /// Packed rings without mergeable buffers, used in order: DPDK's guest then receives and sends
+    /// by vector instructions, where it has AVX-512.
+    PackedVector,
 }
 
 impl Layout {
     /// All layouts.
-    pub const ALL: [Self; 3] = [Self::Split, Self::SplitVector, Self::Packed];
+    pub const ALL: [Self; 6] = [
+        Self::Split,
+        Self::SplitVector,
+        Self::SplitInOrder,
+        Self::Packed,
+        Self::PackedInOrder,
+        Self::PackedVector,
+    ];
 
     /// Its name in commands and records.
     #[must_use]
@@ -81,20 +95,29 @@ impl Layout {
         match self {
             Self::Split => "split",
             Self::SplitVector => "split-vector",
+            Self::SplitInOrder => "split-in-order",
             Self::Packed => "packed",
+            Self::PackedInOrder => "packed-in-order",
+            Self::PackedVector => "packed-vector",
         }
     }
 
     /// Whether a packet may take several buffers.
     #[must_use]
     pub fn is_mergeable(self) -> bool {
-        self != Self::SplitVector
+        !matches!(self, Self::SplitVector | Self::PackedVector)
+    }
+
+    /// Whether buffers are used in the order in which they were made available.
+    #[must_use]
+    pub fn is_in_order(self) -> bool {
+        matches!(self, Self::SplitInOrder | Self::PackedInOrder | Self::PackedVector)
     }
 
     /// Whether available and used descriptors share one ring.
     #[must_use]
     pub fn is_packed(self) -> bool {
-        self == Self::Packed
+        matches!(self, Self::Packed | Self::PackedInOrder | Self::PackedVector)
     }
 }
 

@@ -156,6 +156,10 @@ fn arguments(setting: &Setting<'_>) -> Vec<OsString> {
         }
         Side::Guest => {
             add("--log-level=pmd.net.virtio.init:debug".into());
+            if *layout == Layout::PackedVector {
+                // Else it stays with AVX2, and with scalar functions.
+                add("--force-max-simd-bitwidth=512".into());
+            }
             add(format!(
                 "--vdev=net_virtio_user0,path={socket},queues=1,queue_size={RING},\
                  mac=00:11:22:33:44:10,{}",
@@ -197,7 +201,10 @@ fn layout_options(layout: Layout) -> &'static str {
     match layout {
         Layout::Split => "mrg_rxbuf=1,in_order=0",
         Layout::SplitVector => "mrg_rxbuf=0,in_order=0,vectorized=1",
+        Layout::SplitInOrder => "mrg_rxbuf=1,in_order=1",
         Layout::Packed => "packed_vq=1,mrg_rxbuf=1,in_order=0",
+        Layout::PackedInOrder => "packed_vq=1,mrg_rxbuf=1,in_order=1",
+        Layout::PackedVector => "packed_vq=1,mrg_rxbuf=0,in_order=1,vectorized=1",
     }
 }
 
