@@ -70,14 +70,13 @@ impl Workers {
         sum(self.0.iter().map(Running::snapshot))
     }
 
-    /// Stops them all, and then waits for each.
-    ///
-    /// # Errors
-    /// Why a port of one of them failed.
-    pub(super) fn stop(self) -> Result<Snapshot, Error> {
+    /// Stops them all, and then waits for each: what all have counted, and why a port of one of them
+    /// failed.
+    pub(super) fn finish(self) -> (Snapshot, Result<(), Error>) {
         self.0.iter().for_each(Running::stop_soon);
-        let counted: Result<Vec<_>, _> = self.0.into_iter().map(Running::stop).collect();
-        Ok(sum(counted?.into_iter()))
+        let (counted, ends): (Vec<_>, Vec<_>) = self.0.into_iter().map(Running::finish).unzip();
+        let ended = ends.into_iter().collect::<Result<(), _>>().map_err(Error::from);
+        (sum(counted.into_iter()), ended)
     }
 }
 
@@ -161,7 +160,8 @@ mod tests {
         let settings = Settings { linger: Duration::from_millis(20), ..Settings::default() };
         let workers = Workers::start([opened(), other()], settings, &[]).unwrap();
         assert!(!workers.are_finished());
-        let counted = workers.stop().unwrap();
+        let (counted, ended) = workers.finish();
+        ended.unwrap();
         assert_eq!((counted.ports.len(), counted.links.len()), (4, 4));
     }
 }

@@ -192,9 +192,8 @@ fn sides(ports: &[Box<dyn Port>]) -> Result<Vec<Range<usize>>, Error> {
             Some(side) => side.end += 1,
             None => sides.push(index..index + 1),
         }
-        let is_twice =
-            |other: &Box<dyn Port>| (other.name(), other.queue()) == (port.name(), port.queue());
-        if before.iter().any(is_twice) {
+        let queue = (port.name(), port.queue());
+        if before.iter().any(|other| (other.name(), other.queue()) == queue) {
             let (what, value) = ("a second port of the name", port.name().to_owned());
             return Err(Error::Value { what, value, limit: "each port has a name of its own" });
         }
