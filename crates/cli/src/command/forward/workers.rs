@@ -70,8 +70,7 @@ impl Workers {
         sum(self.0.iter().map(Running::snapshot))
     }
 
-    /// Stops them all, and then waits for each: what all have counted, and why a port of one of them
-    /// failed.
+    /// Stops them all, and then waits for each: what all have counted, and why one of them failed.
     pub(super) fn finish(self) -> (Snapshot, Result<(), Error>) {
         self.0.iter().for_each(Running::stop_soon);
         let (counted, ends): (Vec<_>, Vec<_>) = self.0.into_iter().map(Running::finish).unzip();
