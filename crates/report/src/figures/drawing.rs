@@ -72,12 +72,16 @@ const FOOTPRINT: Mode = Mode { name: "footprint", label: "MiB", title: "MiB resi
 const CPU: Mode =
     Mode { name: "cpu", label: "CPU", title: "CPU seconds a GB, both processes", log: true };
 
+/// Packets a second.
+const PACKETS: Mode =
+    Mode { name: "packets", label: "Mpps", title: "million packets a second", log: false };
+
 /// Half a round trip.
 const LATENCY: Mode =
     Mode { name: "latency", label: "latency", title: "half a round trip", log: true };
 
 /// Every experiment with a plot, in the order of the page.
-pub(crate) const ALL: [Drawing; 11] = [
+pub(crate) const ALL: [Drawing; 12] = [
     Drawing {
         experiment: name::COPY_SIZE,
         title: "Copy by size",
@@ -243,6 +247,21 @@ pub(crate) const ALL: [Drawing; 11] = [
         limits: false,
         best_of_subjects: false,
     },
+    Drawing {
+        experiment: name::FORWARD_SWEEP,
+        title: "Packets of many sizes",
+        about: "A flow through a guest with packets of one size after the other, all within each restart, by who \
+                copies. A line of the caches is what a copy touches at once: between two vertical lines a rate \
+                stays, unless the copy looks at each byte. “none” copies nothing: no copy can forward more. Where \
+                all lines run level, the guest is the bottleneck.",
+        shape: Shape::Counts,
+        x_title: "bytes of a packet",
+        place: Place::Count(key::SIZE_BYTES, "byte"),
+        series: key::COPY,
+        modes: &[PACKETS],
+        limits: false,
+        best_of_subjects: false,
+    },
 ];
 
 impl Drawing {
@@ -312,6 +331,9 @@ impl Drawing {
             | ("cpu", "cpu", "s/GB")
             | ("latency", "latency", "ns")
             | ("throughput", "throughput", "GB/s") => Some(own),
+            ("packets", "rate_peak", "packets/s") => {
+                Some(Reading { value: own.value / 1e6, low: own.low / 1e6, high: own.high / 1e6 })
+            }
             ("throughput", "time", "ns") => {
                 // Bytes a nanosecond are GB/s, of all threads; the quartiles change places.
                 #[expect(
@@ -359,7 +381,7 @@ impl Reading {
 pub(crate) fn role(series: &str, baselines: &[&str]) -> Role {
     match series {
         "haul" | "haul:auto" | "tuned" => Role::Haul,
-        "asked for" | "memcpy" => Role::Limit,
+        "asked for" | "memcpy" | "none" => Role::Limit,
         other if baselines.contains(&other) => Role::Baseline,
         "libc" if baselines.is_empty() => Role::Baseline,
         _ => Role::Other,

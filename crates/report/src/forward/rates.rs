@@ -58,7 +58,7 @@ fn bar(svg: &mut String, record: &Record, y: f64, scale: impl Fn(f64) -> f64) {
     let part = |share| quantile(&record.samples, share).unwrap_or(median);
     let (width, low, high) = (scale(median), scale(part(0.25)), scale(part(0.75)));
     let colour = match (record.subject.as_str(), field(record, key::COPY).as_deref()) {
-        ("haul", Some("none")) => "--limit",
+        ("haul", Some("none" | "empty")) => "--limit",
         ("haul", Some("haul")) => "--haul",
         ("haul", Some("libc")) => "--s2",
         ("haul", _) => "--s3",

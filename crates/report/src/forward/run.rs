@@ -23,6 +23,7 @@ pub(super) fn newest<'a>(records: &[&'a Record]) -> Vec<&'a Record> {
 pub(super) fn who(record: &Record) -> String {
     match field(record, key::COPY).as_deref() {
         Some("none") => format!("{}, copying nothing", record.subject),
+        Some("empty") => format!("{}, copying no bytes", record.subject),
         Some(copy) if record.subject == "haul" => format!("haul, copy of {copy}"),
         _ => record.subject.clone(),
     }

@@ -14,9 +14,9 @@ pub(super) enum Spec {
     /// Takes packets; gives those of this size, or none.
     Null { size_bytes: usize },
     /// A virtual machine's card, from the hypervisor's side.
-    Vhost { path: PathBuf, is_server: bool, copy: String },
+    Vhost { path: PathBuf, is_server: bool, copy: String, queues: u16 },
     /// The same card, from the machine's side.
-    Virtio { path: PathBuf, is_server: bool, is_packed: bool },
+    Virtio { path: PathBuf, is_server: bool, is_packed: bool, queues: u16 },
     /// Packets of a capture, so many times (`None`: no end), and into one.
     Pcap { input: Option<PathBuf>, output: Option<PathBuf>, passes: Option<u64>, replay: Replay },
     /// An interface of the kernel's, by a socket of packets.
@@ -73,11 +73,13 @@ impl Spec {
                 copy: options
                     .take("copy", |text| Some(text.to_owned()))?
                     .unwrap_or_else(|| "haul".to_owned()),
+                queues: options.queues()?,
             },
             "virtio" => Self::Virtio {
                 path: options.path()?,
                 is_server: options.flag("server")?,
                 is_packed: options.flag("packed")?,
+                queues: options.queues()?,
             },
             "pcap" => options.pcap()?,
             "afpacket" => Self::AfPacket { interface: options.interface()? },
@@ -88,6 +90,15 @@ impl Spec {
             _ => return Err(format!("no port is {kind:?}; the ports are {PORTS}")),
         };
         options.end().map(|()| spec)
+    }
+
+    /// Queue pairs; `None` where each worker has one of its own.
+    pub(super) fn queues(&self) -> Option<usize> {
+        match self {
+            Self::Gen { .. } | Self::Sink | Self::Null { .. } => None,
+            Self::Vhost { queues, .. } | Self::Virtio { queues, .. } => Some((*queues).into()),
+            Self::Pcap { .. } | Self::AfPacket { .. } | Self::AfXdp { .. } => Some(1),
+        }
     }
 
     /// What its kind is called.
@@ -161,6 +172,10 @@ impl Options<'_> {
         name.ok_or_else(|| format!("{kind} wants an interface: {kind}:interface=NAME"))
     }
 
+    fn queues(&mut self) -> Result<u16, String> {
+        Ok(self.take("queues", |text| text.parse().ok())?.unwrap_or(1))
+    }
+
     fn path(&mut self) -> Result<PathBuf, String> {
         let path = self.take("path", file)?;
         path.ok_or_else(|| format!("{} wants a socket: {}:path=SOCKET", self.kind, self.kind))
@@ -212,6 +227,12 @@ mod tests {
     #[test]
     fn ports_are_read() {
         let generator = |sizes, rate, count, flows| Spec::Gen { sizes, rate, count, flows };
+        let virtio = |path: &str, is_packed, queues| Spec::Virtio {
+            path: path.into(),
+            is_server: false,
+            is_packed,
+            queues,
+        };
         let pcap = |input: Option<&str>, output: Option<&str>, passes, replay| {
             let (input, output) = (input.map(PathBuf::from), output.map(PathBuf::from));
             Spec::Pcap { input, output, passes, replay }
@@ -228,16 +249,16 @@ mod tests {
             ("null:size=1500", Spec::Null { size_bytes: 1500 }),
             (
                 "vhost:path=/run/vm.sock,server,copy=libc",
-                Spec::Vhost { path: "/run/vm.sock".into(), is_server: true, copy: "libc".into() },
+                Spec::Vhost {
+                    path: "/run/vm.sock".into(),
+                    is_server: true,
+                    copy: "libc".into(),
+                    queues: 1,
+                },
             ),
-            (
-                "virtio:path=a b",
-                Spec::Virtio { path: "a b".into(), is_server: false, is_packed: false },
-            ),
-            (
-                "virtio:path=a,packed",
-                Spec::Virtio { path: "a".into(), is_server: false, is_packed: true },
-            ),
+            ("virtio:path=a b", virtio("a b", false, 1)),
+            ("virtio:path=a,packed", virtio("a", true, 1)),
+            ("virtio:queues=4,path=a", virtio("a", false, 4)),
             ("afpacket:interface=eth0", Spec::AfPacket { interface: "eth0".into() }),
             ("afxdp:interface=e", Spec::AfXdp { interface: "e".into(), queue: 0 }),
             ("afxdp:queue=3,interface=e", Spec::AfXdp { interface: "e".into(), queue: 3 }),
@@ -267,6 +288,8 @@ mod tests {
             ("vhost:path=", "not possible"),
             ("vhost:path=s,server=yes", "takes no value"),
             ("virtio:path=s,servers", "no option \"servers\""),
+            ("virtio:path=s,queues=-1", "virtio:queues=-1 is not possible"),
+            ("sink:queues=2", "no option \"queues\""),
             ("afpacket", "afpacket wants an interface"),
             ("afpacket:interface=a,queue=1", "no option \"queue\""),
             ("afxdp:interface=", "not possible"),
