@@ -12,6 +12,7 @@ mod documents;
 mod forward;
 mod forward_guest;
 mod forward_ports;
+mod forward_watch;
 mod heap_bench;
 mod heap_record;
 mod heap_replay;

@@ -6,8 +6,10 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use haul::forward::{
-    Addresses, DropReason, Host, Link, Mode, Order, Pace, Pool, Running, Settings, Snapshot, Watch,
+    Addresses, DropReason, Host, Link, Mode, Observer, Order, Pace, Pool, Running, Settings,
+    Snapshot, Watch,
 };
+use haul::telemetry::{self, PortAbout, Server};
 use haul_model::experiment::{key, name};
 use haul_model::{Bytes, Record};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -90,6 +92,26 @@ impl Between {
         }
     }
 
+    /// Lets others ask for the counters. Without a place for it nothing is served, unless a place
+    /// was named.
+    ///
+    /// # Errors
+    /// The place that was named cannot be used.
+    fn serve(
+        &self,
+        observer: Observer,
+        about: Vec<PortAbout>,
+    ) -> Result<Option<Server>, haul::telemetry::Error> {
+        let place = self.arguments.telemetry.as_deref();
+        if self.arguments.no_telemetry {
+            return Ok(None);
+        }
+        match telemetry::serve(place, observer, about) {
+            Err(error) if place.is_some() => Err(error),
+            served => Ok(served.ok()),
+        }
+    }
+
     /// Waits until it is over, and shows how it goes.
     fn watch(&self, running: &Running, view: &View) {
         let started = Instant::now();
@@ -132,11 +154,14 @@ impl Command for Between {
         let watches: Vec<Watch> =
             [&first, &second].iter().filter_map(|it| it.watch.clone()).collect();
         let started = Instant::now();
-        let ports = [first.port, second.port];
+        let (ports, about) = ([first.port, second.port], vec![first.about, second.about]);
         let running = Running::start("haul-forward", ports, pool, self.settings())?;
+        let served = self.serve(running.observer(), about)?;
         let view = View::new();
         self.watch(&running, &view);
         let seconds = started.elapsed().as_secs_f64();
+        // Whoever watches sees it end before the ports are stopped.
+        drop(served);
         let snapshot = running.stop()?;
         view.end();
         let done = Done::of(snapshot, seconds, &paces, &watches);

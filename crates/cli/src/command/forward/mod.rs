@@ -3,6 +3,7 @@
 //! From the bottom up:
 //!
 //! - `drive`: `haul forward drive`;
+//! - `modelled`: a modelled NIC as a person names it;
 //! - `spec`: a port as a person names it;
 //! - `ports`: from there to the port;
 //! - `picture`: counters and batches for a terminal;
@@ -12,6 +13,7 @@
 
 mod between;
 mod drive;
+mod modelled;
 mod picture;
 mod ports;
 mod pvp;

@@ -1,9 +1,12 @@
 //! From what a person named to the port.
 
 use haul::forward::{
-    AfPacket, AfXdp, Copy, Generator, Null, PACKET_BYTES_MAX, Pace, Pcap, PcapSettings, Port, Role,
-    Sink, Sizes, Traffic, Vhost, VhostSettings, Virtio, VirtioSettings, Watch,
+    AfPacket, AfXdp, Copy, Generator, Nic, NicSettings, Null, PACKET_BYTES_MAX, Pace, Pcap,
+    PcapSettings, Port, Role, Sink, Sizes, Traffic, Vhost, VhostSettings, Virtio, VirtioSettings,
+    Watch,
 };
+
+use haul::telemetry::PortAbout;
 
 use super::spec::{self, Spec};
 use crate::error::Error;
@@ -11,13 +14,14 @@ use crate::error::Error;
 /// A port, and where what it finds is seen.
 pub(super) struct Opened {
     pub(super) port: Box<dyn Port>,
+    pub(super) about: PortAbout,
     pub(super) pace: Option<Pace>,
     pub(super) watch: Option<Watch>,
 }
 
 impl Opened {
     fn of(port: impl Port + 'static) -> Self {
-        Self { port: Box::new(port), pace: None, watch: None }
+        Self { port: Box::new(port), about: PortAbout::default(), pace: None, watch: None }
     }
 }
 
@@ -26,6 +30,12 @@ impl Opened {
 /// # Errors
 /// A value is not possible, or the system refuses something.
 pub(super) fn open(spec: &Spec, name: &str) -> Result<Opened, Error> {
+    let mut opened = open_port(spec, name)?;
+    opened.about.driver = format!("haul_{}", spec.kind());
+    Ok(opened)
+}
+
+fn open_port(spec: &Spec, name: &str) -> Result<Opened, Error> {
     Ok(match spec {
         Spec::Gen { sizes, rate, count, flows } => {
             let sizes = match sizes {
@@ -37,12 +47,26 @@ pub(super) fn open(spec: &Spec, name: &str) -> Result<Opened, Error> {
             let traffic = Traffic { sizes, rate, packets, flows, ..Traffic::default() };
             let port = Generator::new(name, &traffic)?;
             let (pace, watch) = (Some(port.pace()), Some(port.watch()));
-            Opened { port: Box::new(port), pace, watch }
+            Opened { pace, watch, ..Opened::of(port) }
         }
         Spec::Sink => {
             let port = Sink::new(name);
             let watch = Some(port.watch());
-            Opened { port: Box::new(port), pace: None, watch }
+            Opened { watch, ..Opened::of(port) }
+        }
+        Spec::Nic { modelled, size, rate, group, count } => {
+            let port = |reason| Error::Port { port: spec.kind().to_owned(), reason };
+            let setup = modelled.setup().map_err(port)?;
+            let settings = NicSettings {
+                size_bytes: *size,
+                rate: *rate,
+                group: *group,
+                packets: *count,
+                ..NicSettings::new(setup)
+            };
+            let mut opened = Opened::of(Nic::open(name, settings)?);
+            opened.about.modelled = Some(modelled.said(&setup));
+            opened
         }
         Spec::Vhost { path, is_server, copy } => {
             let Some(copy) = Copy::named(copy) else {

@@ -1,7 +1,7 @@
 //! The loop of a worker.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
 use rustix::thread::{CpuSet, sched_setaffinity};
@@ -13,7 +13,8 @@ use super::super::error::Error;
 use super::super::pool::{Burst, Pool};
 use super::echo::Host;
 use super::mode::Mode;
-use super::{Retry, Settings, Snapshot};
+use super::published::{Published, Snapshot};
+use super::{Retry, Settings};
 
 /// Rounds between two looks at the clock: some 10 us of empty ones.
 const ROUNDS: u32 = 512;
@@ -33,7 +34,7 @@ pub(super) struct Worker {
     pool: Pool,
     settings: Settings,
     stop: Arc<AtomicBool>,
-    published: Arc<Mutex<Snapshot>>,
+    published: Arc<Published>,
     counts: Snapshot,
 }
 
@@ -43,7 +44,7 @@ impl Worker {
         pool: Pool,
         settings: Settings,
         stop: Arc<AtomicBool>,
-        published: Arc<Mutex<Snapshot>>,
+        published: Arc<Published>,
     ) -> Self {
         let bursts = ports.iter().map(|_| Burst::with_limit(settings.burst)).collect();
         let counts = Snapshot::default();
@@ -91,6 +92,9 @@ impl Worker {
                 rounds = ROUNDS;
                 if self.stop.load(Ordering::Relaxed) {
                     return Ok(());
+                }
+                if self.published.is_wanted() {
+                    self.publish();
                 }
                 let now_ns = now_ns();
                 if now_ns - serviced_ns >= SERVICE_NS {
@@ -249,6 +253,7 @@ impl Worker {
             *last = port.agreement().or(*last);
         }
         self.counts.links = self.ports.iter().map(|port| port.link()).collect();
-        *self.published.lock().unwrap_or_else(PoisonError::into_inner) = self.counts.clone();
+        self.counts.crossed = self.ports.iter().map(|port| port.crossed().cloned()).collect();
+        self.published.publish(&self.counts);
     }
 }
