@@ -76,8 +76,8 @@ pub struct Port {
     pub driver: String,
     /// How its driver receives: `Vector AVX2`; empty where it does not say.
     pub rx_mode: String,
-    /// Of a modelled NIC of haul's what it is a model of, as options of this command have it: `nic`,
-    /// `link` and so on; empty of any other.
+    /// Of a modelled NIC of haul's what it is a model of, as options of `haul pcie watch` have it:
+    /// `nic`, `link` and so on; empty of any other.
     pub modelled: BTreeMap<String, String>,
 }
 

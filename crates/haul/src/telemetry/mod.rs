@@ -23,7 +23,8 @@
 //! - `conversation`: greeting, commands, answers;
 //! - `find`: which programs there are;
 //! - `server`: a socket of this process, in the same words;
-//! - `forwarder`: what a forwarder answers there: its ports' bursts, as the probe in a DPDK program.
+//! - `forwarder`: what a forwarder answers there: its ports' bursts, as the probe in a DPDK
+//!   program.
 
 mod error;
 
