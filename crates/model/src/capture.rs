@@ -87,16 +87,25 @@ enum Ticks {
 }
 
 impl Ticks {
+    /// Nothing but a multiplication for the units that captures have.
+    #[inline]
     fn nanoseconds(self, ticks: u64) -> u64 {
-        let ticks = u128::from(ticks);
-        let ns = match self {
-            Self::Decimal(digits @ 0..=9) => ticks * 10_u128.pow(u32::from(9 - digits)),
-            Self::Decimal(digits) => {
-                10_u128.checked_pow(u32::from(digits - 9)).map_or(0, |more| ticks / more)
+        /// Nanoseconds of a tick, by its decimals.
+        const NS: [u64; 10] =
+            [1_000_000_000, 100_000_000, 10_000_000, 1_000_000, 100_000, 10_000, 1_000, 100, 10, 1];
+        match self {
+            Self::Decimal(digits) => match NS.get(usize::from(digits)) {
+                Some(ns) => ticks.saturating_mul(*ns),
+                None => {
+                    let more = 10_u64.checked_pow(u32::from(digits - 9));
+                    more.map_or(0, |more| ticks / more)
+                }
+            },
+            Self::Binary(digits) => {
+                let ns = (u128::from(ticks) * 1_000_000_000) >> digits;
+                u64::try_from(ns).unwrap_or(u64::MAX)
             }
-            Self::Binary(digits) => (ticks * 1_000_000_000) >> digits,
-        };
-        u64::try_from(ns).unwrap_or(u64::MAX)
+        }
     }
 }
 
@@ -191,6 +200,33 @@ impl Headers {
         }
     }
 
+    /// The packet of this header where that is plain: in a file of pcap, with nothing wrong. Else
+    /// [`Headers::read`] says what it is. What is built here stays in registers, which what may
+    /// also be an error does not: of 64 B, 15 more of 28 ns (13 with it).
+    #[inline]
+    #[must_use]
+    pub fn read_plain(&self, head: &[u8]) -> Option<PacketHeader> {
+        let (Format::Pcap(bytes), [interface]) = (self.format, &self.interfaces[..]) else {
+            return None;
+        };
+        let (kept, original) = (self.number(head, 8), self.number(head, 12));
+        let is_plain = head.len() == bytes && u64::from(kept) <= KEPT_MAX && kept <= original;
+        is_plain.then(|| self.plain(head, kept, original, *interface))
+    }
+
+    #[inline]
+    fn plain(&self, head: &[u8], kept: u32, original: u32, interface: Interface) -> PacketHeader {
+        let (seconds, fraction) = (self.number(head, 0), self.number(head, 4));
+        let whole_ns = u64::from(seconds) * 1_000_000_000;
+        PacketHeader {
+            kept,
+            original,
+            is_ethernet: interface.link == u32::from(ETHERNET),
+            time_ns: Some(whole_ns + interface.ticks.nanoseconds(u64::from(fraction))),
+            skip: u64::from(kept),
+        }
+    }
+
     fn file_header(&mut self, head: &[u8]) -> Result<Header, Refused> {
         let magic = self.number(head, 0);
         if magic == SECTION {
@@ -222,16 +258,8 @@ impl Headers {
     fn pcap_packet(&mut self, head: &[u8], bytes: usize) -> Result<Header, Refused> {
         let (kept, original) = (self.number(head, 8), self.number(head, 12));
         let interface = self.packet(0, u64::from(kept), original)?;
-        let (seconds, fraction) = (self.number(head, 0), self.number(head, 4));
-        let whole_ns = u64::from(seconds) * 1_000_000_000;
         self.wanted = bytes;
-        Ok(Header::Packet(PacketHeader {
-            kept,
-            original,
-            is_ethernet: interface.link == u32::from(ETHERNET),
-            time_ns: Some(whole_ns + interface.ticks.nanoseconds(u64::from(fraction))),
-            skip: u64::from(kept),
-        }))
+        Ok(Header::Packet(self.plain(head, kept, original, interface)))
     }
 
     /// A block, of which the first bytes are there: at least its type and length.

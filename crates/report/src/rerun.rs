@@ -27,7 +27,17 @@ pub(crate) fn command(record: &Record) -> String {
         name::CHANNEL_TRANSFER => channel_bench(record),
         name::FORWARD_BURST => "haul forward --port gen --port sink --for 5s".into(),
         flow if flow.starts_with(name::FORWARD) => forward_pvp(record),
+        name::HEAP_REPLAY => of_trace("haul heap replay", record),
+        name::HEAP_MAP => of_trace("haul heap map --trace", record),
+        name::HEAP_LIST => "haul heap list".into(),
         heap if heap.starts_with(name::HEAP) => heap_bench(record),
+        name::SIM_PROGRAM | name::SIM_TRACE => "haul sim run PROGRAM".into(),
+        name::SIM_SWEEP | name::SIM_WORKERS => "haul sim sweep".into(),
+        sim if sim.starts_with(name::SIM) => "haul sim reproduce".into(),
+        name::PCIE_BURST => "haul pcie watch".into(),
+        pcie if pcie.starts_with(name::PCIE) => {
+            format!("haul pcie {}", quoted(pcie.trim_start_matches(name::PCIE)))
+        }
         _ => "haul survey".into(),
     }
 }
@@ -71,6 +81,12 @@ fn forward_pvp(record: &Record) -> String {
         }
     }
     command
+}
+
+/// A command of a recorded trace.
+fn of_trace(command: &str, record: &Record) -> String {
+    let trace = field(record, key::TRACE).unwrap_or_else(|| "TRACE".into());
+    format!("{command} {}", quoted(&trace))
 }
 
 fn bench(record: &Record, own: &[(&str, &str)]) -> String {
@@ -174,7 +190,12 @@ mod tests {
             format!("{start} 64..256B --json")
         );
         assert_eq!(command_of_all(&[&of(64), &of(100)]), format!("{start} 64,100 --json"));
-        assert_eq!(command(&Record::new("r", "memory.fault", "haul", "time", "ns")), "haul survey");
+        let of = |experiment: &str| command(&Record::new("r", experiment, "haul", "time", "ns"));
+        assert_eq!(of("memory.fault"), "haul survey");
+        assert_eq!(of("heap.list"), "haul heap list");
+        assert_eq!(of("heap.replay"), "haul heap replay TRACE");
+        assert_eq!(of("pcie.bandwidth"), "haul pcie bandwidth");
+        assert_eq!(of("sim.table2"), "haul sim reproduce");
         let growth = Record::new("r", "heap.growth", "dpdk", "alloc_time", "ns")
             .with("size_bytes", 4096)
             .with("align_bytes", 4096)

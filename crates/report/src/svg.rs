@@ -149,20 +149,21 @@ impl<'a> Canvas<'a> {
                     .collect::<Vec<f64>>()
             })
             .collect();
+        let log_value = mode.log || !is_ratio && spans_decades(&values);
         if is_ratio {
             values.extend([0.95, 1.05]);
-        } else if !mode.log {
+        } else if !log_value {
             values.push(0.0);
         }
         let (low, high) = bounds(values.iter().copied());
         let value =
-            if mode.log { (low / 1.5, high * 1.5) } else { (low, high + (high - low) * 0.05) };
+            if log_value { (low / 1.5, high * 1.5) } else { (low, high + (high - low) * 0.05) };
         let (first, last) = bounds(view.x.iter().copied());
         Self {
             view,
             is_rows: plot.shape == Shape::Dots,
             log_x: plot.shape == Shape::Sizes,
-            log_value: mode.log,
+            log_value,
             is_ratio,
             value_title: mode.title,
             height,
@@ -373,6 +374,14 @@ fn bounds(values: impl Iterator<Item = f64>) -> (f64, f64) {
     if low.is_finite() && high.is_finite() { (low, high) } else { (0.0, 1.0) }
 }
 
+/// Whether values span so much that the page's script draws them on a logarithmic axis: `SPAN_LOG`
+/// there.
+fn spans_decades(values: &[f64]) -> bool {
+    const SPAN_LOG: f64 = 100.0;
+    let (low, high) = bounds(values.iter().copied());
+    low > 0.0 && high / low >= SPAN_LOG
+}
+
 /// How far a value lies between two others, from 0 to 1; half way where they are the same.
 fn share(value: f64, (low, high): (f64, f64), log: bool) -> f64 {
     let scale = |v: f64| if log { v.max(f64::MIN_POSITIVE).ln() } else { v };
@@ -414,6 +423,22 @@ mod tests {
         assert_eq!(ticks((0.83, 1.12), false), [0.85, 0.9, 0.95, 1.0, 1.05, 1.1]);
         assert_eq!(ticks((7.0, 2000.0), true), [10.0, 100.0, 1000.0]);
         assert_eq!(ticks((3.0, 3.0), false), [3.0]);
+    }
+
+    #[test]
+    fn an_axis_is_logarithmic_where_the_script_has_it_so() {
+        let record = |size: u64, time: f64| {
+            let mut record = haul_model::Record::new("r", "copy.size", "haul", "time", "ns")
+                .with("function", "memcpy")
+                .with("size_bytes", size);
+            record.samples = vec![time];
+            Line::from(record)
+        };
+        // GB/s, which no mode of the plot has on such an axis of its own accord.
+        let drawn = |time: f64| svg(&[record(1000, 1.0), record(2000, time)]).remove(0).1;
+        let ticks = |drawn: &str| drawn.matches("text-anchor=\"end\"").count();
+        assert!(drawn(1e4).contains(">100</text>") && !drawn(1e4).contains(">0</text>"));
+        assert!(drawn(4.0).contains(">0</text>") && ticks(&drawn(4.0)) > 4);
     }
 
     #[test]

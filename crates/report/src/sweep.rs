@@ -210,7 +210,7 @@ fn histogram(point: &Point<'_>) -> String {
     let title = format!("{:.2} M packets/s", point.rate);
     let mut svg = format!(
         "<svg class=\"cell\" viewBox=\"0 0 {CELL_WIDTH} {CELL_HEIGHT}\" width=\"{CELL_WIDTH}\" height=\"{CELL_HEIGHT}\" \
-         role=\"img\" font-size=\"10\"><title>{title}</title><text x=\"4\" y=\"11\">{title}{}</text>",
+         role=\"img\" font-size=\"10\" style=\"fill:var(--ink)\"><title>{title}</title><text x=\"4\" y=\"11\">{title}{}</text>",
         if more { " (cut)" } else { "" }
     );
     let step = (CELL_WIDTH - 8.0) / bars.len().max(6) as f64;

@@ -29,7 +29,9 @@ const VERDICT: &str = "verdict";
 const NOTE: &str = "note";
 
 /// What tells a row from others, in the order in which a reader looks for it.
-const WANTED: [&str; 9] = [
+const WANTED: [&str; 11] = [
+    key::WHAT,
+    key::DIRECTION,
     key::FUNCTION,
     key::SIZE_BYTES,
     key::SIZE_CLASS,
@@ -96,6 +98,8 @@ impl Cell {
 
     fn parameter(value: &serde_json::Value) -> Self {
         match value.as_f64() {
+            // Counts and sizes are exact; what has a fraction has as many digits as a figure.
+            Some(exact) if value.is_f64() => Self::Number(number(exact), Some(exact)),
             Some(exact) => Self::Number(value.to_string(), Some(exact)),
             None => Self::Text(text::value(value)),
         }

@@ -82,7 +82,14 @@ pub(crate) fn number(value: f64) -> String {
     } else if !(1e-4..1e15).contains(&magnitude) {
         format!("{value:.3e}")
     } else if magnitude >= 1000.0 || (value.fract() == 0.0) {
-        format!("{value:.0}")
+        let sign = if value < 0.0 { "-" } else { "" };
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "its magnitude is below 10^15"
+        )]
+        let whole = magnitude.round() as usize;
+        format!("{sign}{}", grouped(whole))
     } else {
         let decimals = match magnitude {
             m if m >= 99.95 => 0,
@@ -159,7 +166,8 @@ mod tests {
         assert_eq!(number(51.23), "51.2");
         assert_eq!(number(9.999), "10.0");
         assert_eq!(number(123.456), "123");
-        assert_eq!(number(123_456.7), "123457");
+        assert_eq!(number(123_456.7), "123,457");
+        assert_eq!(number(-1234.0), "-1,234");
         assert_eq!(number(1e-9), "1.000e-9");
         assert_eq!(size_class("17-64"), "17–64 B");
         assert_eq!(size_class("1024-4096"), "1024 B–4 KiB");

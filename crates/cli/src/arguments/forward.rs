@@ -2,6 +2,7 @@
 
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
@@ -12,7 +13,7 @@ use super::time::time;
 
 /// Forwards packets in bursts between two ports, and counts: packets, bytes, drops by reason, how
 /// many packets each receive and send call moved (empty polls among them), cycles of a packet and
-/// of a poll. One thread polls both ports until --for is over, Ctrl-C comes, or the ports have
+/// of a poll. One thread, or one for each queue, polls both ports until --for is over, Ctrl-C comes, or the ports have
 /// nothing more to give; what was sent until then arrives first.
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true, arg_required_else_help = true)]
@@ -21,6 +22,7 @@ use super::time::time;
     haul forward --port gen:size=imix --port vhost:path=/tmp/vm.sock,server --mode mac\n  \
     haul forward --port virtio:path=/tmp/vm.sock --port sink --for 5s --json\n  \
     haul forward --port pcap:in=trace.pcap --port vhost:path=/tmp/vm.sock\n  \
+    haul forward --port gen:flows=64 --port vhost:path=/tmp/vm.sock,server,queues=2 --cpu 0,1\n  \
     haul forward pvp\n\n\
     Ports, each with its options behind a colon, comma between:\n  \
     gen      makes numbered packets, and looks at those that come back: size=64 (or imix, or\n           \
@@ -31,9 +33,9 @@ use super::time::time;
     once, size=64, count=N; driver, mode, option, link, mps, mrrs, rx-free, tx-rs as in\n           \
     haul pcie estimate\n  \
     vhost    a virtual machine's card, as its hypervisor has it: path=SOCKET, server, copy=haul\n           \
-    (or libc, none, or a kernel of `haul copy list`)\n  \
+    (or libc, none, or a kernel of `haul copy list`), queues=N (1)\n  \
     virtio   the same card, as the virtual machine has it: path=SOCKET, server,\n           \
-    packed\n  \
+    packed, queues=N (1)\n  \
     pcap     packets of a capture, and into one: in=FILE, loop=N times (loop: no end), rate=1M or\n           \
     timed (as they were captured; else as fast as they go), out=FILE (.pcap or .pcapng)\n  \
     afpacket an interface, beside the kernel's own network: interface=NAME\n  \
@@ -74,9 +76,10 @@ pub(crate) struct Between {
     /// The most packets that one call moves
     #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..=256))]
     pub(crate) burst: u16,
-    /// The processor that polls [default: any]
-    #[arg(long, value_name = "CPU")]
-    pub(crate) cpu: Option<usize>,
+    /// The processor that polls; or several, each for one queue of both ports or for several, over
+    /// which it spreads packets by a hash of their flow [default: any; one thread for each queue]
+    #[arg(long, value_name = "CPU", value_delimiter = ',')]
+    pub(crate) cpu: Vec<usize>,
     /// The socket at which `haul pcie watch` sees the bursts as they go [default:
     /// haul/forward-PROCESS/dpdk_telemetry.v2 in /var/run, or the user's runtime folder]
     #[arg(long, value_name = "PATH")]
@@ -102,15 +105,23 @@ pub(crate) struct Between {
     haul forward pvp --sizes 64 --copy haul,libc --restarts 3 --json\n  \
     haul forward pvp --switch haul,testpmd --guest testpmd --restarts 15 --out pvp\n  \
     haul forward pvp --switch haul,ovs --guest testpmd\n  \
-    haul forward pvp --sizes 64 --search ndr --trial 200ms --trial-sum 2s --latency\n\n\
+    haul forward pvp --sizes 64 --search ndr --trial 200ms --trial-sum 2s --latency\n  \
+    haul forward pvp --flow return --switch haul,testpmd --search ndr --searches 5 --trial 200ms --trial-sum 1s\n  \
+    haul forward pvp --flow enqueue --sweep 60..256 --copy haul,libc --restarts 3 --out sweep\n\n\
     testpmd is of Debian's package dpdk-dev, Open vSwitch of openvswitch-switch-dpdk. Flows: pvp (generator, switch, guest, switch),\n\
-    enqueue (switch to guest), dequeue (guest to switch), loopback (packets that go round).")]
+    enqueue (switch to guest), dequeue (guest to switch), loopback (packets that go round), return (the\n\
+    guest's packets to the switch and back).")]
 pub(crate) struct Pvp {
     /// The sizes of packets, without the frame check sequence: a list such as 64,1500
     #[arg(long, value_name = "SIZES", default_value = "64,512,1500")]
     pub(crate) sizes: Sizes,
-    /// Who copies in haul's switch: haul, libc, none (what no copy can exceed), a kernel of `haul
-    /// copy list`, or a library with a memcpy by its path (./libmine.so); several may be given
+    /// One size after the other within each restart, with haul as switch: FIRST..LAST for every
+    /// byte, FIRST..LAST+STEP for every so many
+    #[arg(long, value_name = "RANGE", conflicts_with_all = ["sizes", "search"])]
+    pub(crate) sweep: Option<Sweep>,
+    /// Who copies in haul's switch: haul, libc, a kernel of `haul copy list`, or a library with a
+    /// memcpy by its path (./libmine.so); or a ceiling, which copies nothing: none, or empty (is
+    /// called for each packet, for no bytes); several may be given
     #[arg(long, value_name = "NAME", default_value = "haul,libc,none", value_delimiter = ',')]
     pub(crate) copy: Vec<String>,
     /// The guest: haul or testpmd
@@ -122,11 +133,14 @@ pub(crate) struct Pvp {
     /// Where testpmd is [default: dpdk-testpmd on PATH]
     #[arg(long, value_name = "FILE")]
     pub(crate) testpmd: Option<PathBuf>,
-    /// What packets go through: pvp, enqueue, dequeue or loopback
+    /// The widest vectors that testpmd uses, in bits [default: as its EAL chooses; on x86-64 256]
+    #[arg(long, value_name = "BITS", value_parser = simd_bits)]
+    pub(crate) simd: Option<u32>,
+    /// What packets go through: pvp, enqueue, dequeue, loopback or return
     #[arg(long, value_name = "FLOW", default_value = "pvp")]
     pub(crate) flow: Flow,
-    /// How rings are laid out: split (mergeable buffers), split-vector (none of these), or packed
-    /// (mergeable buffers)
+    /// How rings are laid out: split (mergeable buffers), split-vector (none of these),
+    /// split-in-order, packed, packed-in-order (mergeable buffers), or packed-vector (none)
     #[arg(long, value_name = "LAYOUT", default_value = "split")]
     pub(crate) layout: Layout,
     /// Where haul's packets come from: gen (each numbered) or null (with no content) [default: gen;
@@ -136,14 +150,17 @@ pub(crate) struct Pvp {
     /// Restarts of each
     #[arg(long, value_name = "N", default_value_t = 9, value_parser = clap::value_parser!(u16).range(1..=1000))]
     pub(crate) restarts: u16,
-    /// How long is measured of each restart
-    #[arg(long = "for", value_name = "TIME", value_parser = time::<1, 86_400>, default_value = "500ms")]
-    pub(crate) time: Duration,
-    /// Looks for the highest loads that hold a goal, by MLRsearch (RFC 9971), with haul as switch:
-    /// ndr (no loss in half of the trials' time), pdr (0.5% there), rfc2544 (no loss at all);
-    /// several may be given
+    /// How long is measured of each restart [default: 500ms; of each size of a sweep 50ms]
+    #[arg(long = "for", value_name = "TIME", value_parser = time::<1, 86_400>)]
+    pub(crate) time: Option<Duration>,
+    /// Looks for the highest loads that hold a goal, by MLRsearch (RFC 9971), with haul as switch,
+    /// or of --flow return with any: ndr (no loss in half of the trials' time), pdr (0.5% there),
+    /// rfc2544 (no loss at all); several may be given
     #[arg(long, value_name = "GOAL", value_delimiter = ',', value_parser = ["ndr", "pdr", "rfc2544"])]
     pub(crate) search: Vec<String>,
+    /// Searches of each, in turn, each with a restart of its own
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    pub(crate) searches: u16,
     /// How long a trial of a search is [default: 1s; 60s for rfc2544]
     #[arg(long, value_name = "TIME", value_parser = time::<1, 60>, requires = "search")]
     pub(crate) trial: Option<Duration>,
@@ -162,4 +179,54 @@ pub(crate) struct Pvp {
     pub(crate) json: bool,
 }
 
+/// Widths that DPDK's EAL takes.
+fn simd_bits(text: &str) -> Result<u32, String> {
+    let bits = text.parse().ok().filter(|bits| [128, 256, 512].contains(bits));
+    bits.ok_or_else(|| "vectors are 128, 256 or 512 bits wide".into())
+}
+
 const PROGRAMS: [&str; 2] = ["haul", "testpmd"];
+
+/// Sizes from the first to the last, every `step`-th of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Sweep {
+    pub(crate) first: u64,
+    pub(crate) last: u64,
+    pub(crate) step: u64,
+}
+
+impl FromStr for Sweep {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let parse = || {
+            let (first, rest) = text.split_once("..")?;
+            let (last, step) = rest.split_once('+').unwrap_or((rest, "1"));
+            let number = |text: &str| text.parse::<u64>().ok();
+            let sweep = Self { first: number(first)?, last: number(last)?, step: number(step)? };
+            (sweep.first <= sweep.last && sweep.step > 0).then_some(sweep)
+        };
+        parse().ok_or_else(|| {
+            "a sweep is FIRST..LAST or FIRST..LAST+STEP in bytes, such as 60..256 or 64..1514+8"
+                .into()
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sweep_is_a_range_with_a_step() {
+        let sweep = |first, last, step| Ok(Sweep { first, last, step });
+        assert_eq!("60..256".parse(), sweep(60, 256, 1));
+        assert_eq!("64..64".parse(), sweep(64, 64, 1));
+        assert_eq!("64..1514+8".parse(), sweep(64, 1514, 8));
+        for text in
+            ["", "..", "64", "64..", "..64", "64..63", "64..80+0", "64..80+", "a..b", "-1..2"]
+        {
+            assert!(text.parse::<Sweep>().is_err(), "{text}");
+        }
+    }
+}

@@ -12,17 +12,33 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::{LIMIT, finish, haul, is_root, public_folder, run, run_with_input, unprivileged};
 
-/// Starts `haul channel recv` and waits for its socket.
-pub(super) fn receiver(socket: &Path, more: &[&str]) -> Child {
+/// Starts `haul channel recv`, which may be done before its socket was seen where a sender waits.
+pub(super) fn start_receiver(socket: &Path, more: &[&str]) -> Child {
     let mut command = haul(&["channel", "recv", socket.to_str().unwrap()]);
     command.args(more).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let child = command.spawn().unwrap();
+    command.spawn().unwrap()
+}
+
+/// Starts `haul channel recv` and waits for its socket: no sender may be waiting for it.
+pub(super) fn receiver(socket: &Path, more: &[&str]) -> Child {
+    let child = start_receiver(socket, more);
+    wait_to_listen(socket);
+    child
+}
+
+/// Waits until a process listens at a path: its socket is there a moment before.
+fn wait_to_listen(socket: &Path) {
+    const LISTENS: u32 = 1 << 16;
     let start = Instant::now();
-    while !socket.exists() {
-        assert!(start.elapsed() < LIMIT, "no socket");
+    let listens = |line: &str| {
+        let fields: Vec<_> = line.split(' ').filter(|field| !field.is_empty()).collect();
+        let flags = fields.get(3).and_then(|flags| u32::from_str_radix(flags, 16).ok());
+        flags.is_some_and(|flags| flags & LISTENS != 0) && fields.last() == socket.to_str().as_ref()
+    };
+    while !fs::read_to_string("/proc/net/unix").unwrap().lines().any(listens) {
+        assert!(start.elapsed() < LIMIT, "nobody listens at {}", socket.display());
         thread::sleep(Duration::from_millis(5));
     }
-    child
 }
 
 pub(super) fn sender(socket: &Path, more: &[&str]) -> Command {
@@ -112,9 +128,7 @@ fn a_receiver_that_cannot_write_fails_the_sender_too() {
     let mut command = haul(&["channel", "recv", socket.to_str().unwrap()]);
     let receiving =
         command.stdin(Stdio::null()).stdout(full).stderr(Stdio::piped()).spawn().unwrap();
-    while !socket.exists() {
-        thread::sleep(Duration::from_millis(5));
-    }
+    wait_to_listen(&socket);
     run_with_input(&mut sender(&socket, &[]), b"bytes").expect(1);
     let output = receiving.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(1));
@@ -242,13 +256,7 @@ fn what_is_sent_goes_to_a_process_of_ones_own_user_alone() {
         let mut command = unprivileged(&program, &["channel", "recv", socket.to_str().unwrap()]);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let child = command.spawn().unwrap();
-        let start = Instant::now();
-        while !socket.exists() {
-            assert!(start.elapsed() < LIMIT, "no socket");
-            thread::sleep(Duration::from_millis(5));
-        }
-        // Made before it is listened on.
-        thread::sleep(Duration::from_millis(50));
+        wait_to_listen(&socket);
         child
     };
     let receiving = listen();

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::channel::{receiver, sender, text};
+use crate::channel::{receiver, sender, start_receiver, text};
 use crate::{finish, haul, run, run_with_input};
 
 /// A producer that pauses for longer than lines are apart.
@@ -95,7 +95,7 @@ fn a_sender_waits_for_a_receiver_where_it_is_asked_to() {
         sending.stdin.take().unwrap().write_all(b"waited for").unwrap();
         thread::sleep(Duration::from_millis(200));
         assert!(sending.try_wait().unwrap().is_none(), "it waits");
-        let receiving = receiver(&socket, &[]);
+        let receiving = start_receiver(&socket, &[]);
         assert_eq!(finish(receiving).expect(0).out, "waited for");
         finish(sending).expect(0);
     }

@@ -14,7 +14,11 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::{LIMIT, Ran, finish, haul, run};
 
 /// Records of this metric whose parameters have these values.
-fn of<'a>(records: &'a [Record], metric: &str, values: &[(&str, &str)]) -> Vec<&'a Record> {
+pub(crate) fn of<'a>(
+    records: &'a [Record],
+    metric: &str,
+    values: &[(&str, &str)],
+) -> Vec<&'a Record> {
     let has = |record: &Record, (name, value): &(&str, &str)| {
         let own = record.parameters.get(*name);
         own.is_some_and(|own| own.as_str().map_or(own.to_string(), str::to_owned) == *value)
@@ -26,13 +30,13 @@ fn of<'a>(records: &'a [Record], metric: &str, values: &[(&str, &str)]) -> Vec<&
 
 /// The one of them, and its one sample.
 #[track_caller]
-fn value(records: &[Record], metric: &str, values: &[(&str, &str)]) -> f64 {
+pub(crate) fn value(records: &[Record], metric: &str, values: &[(&str, &str)]) -> f64 {
     let found = of(records, metric, values);
     let [record] = found[..] else { panic!("{metric} {values:?}: {found:#?}") };
     record.median().unwrap()
 }
 
-fn has_two_processors() -> bool {
+pub(crate) fn has_two_processors() -> bool {
     let processors = haul_measure::sys::affinity().len();
     if processors < 2 {
         eprintln!("SKIPPED: a flow through a guest: only one CPU: allow it two");
@@ -40,7 +44,7 @@ fn has_two_processors() -> bool {
     processors >= 2
 }
 
-fn has_testpmd() -> bool {
+pub(crate) fn has_testpmd() -> bool {
     let folders = std::env::var_os("PATH").unwrap_or_default();
     let found = std::env::split_paths(&folders).any(|it| it.join("dpdk-testpmd").is_file());
     if !found {
@@ -110,7 +114,7 @@ fn ctrl_c_at_any_time_ends_it_with_the_right_counts() {
     }
 }
 
-fn pid(child: &Child) -> Pid {
+pub(crate) fn pid(child: &Child) -> Pid {
     Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap()
 }
 
@@ -141,6 +145,9 @@ fn what_cannot_be_forwarded_is_said_before_anything_runs() {
         (&["--port", "gen:rate=2G", "--port", "sink"], 2, &["rate of", "1e9"]),
         (&["--port", "null:size=9999", "--port", "null"], 2, &["9999 B"]),
         (&["--port", "vhost", "--port", "null"], 2, &["wants a socket"]),
+        (&["--port", "vhost:path=s,queues=0", "--port", "null"], 2, &["0", "1 to 64"]),
+        (&["--port", "virtio:path=s,queues=9", "--port", "null"], 2, &["9", "1 to 8"]),
+        (&["--port", "virtio:path=s", "--port", "null", "--cpu", "0,1"], 2, &["queues=N"]),
         (&["--port", "vhost:path=s,copy=best", "--port", "null"], 2, &["copy", "haul"]),
         (&["--port", &long, "--port", "null", "--for", "1s"], 1, &["xxx"]),
         (&["--port", "gen", "--port", "sink", "--burst", "257"], 2, &["257"]),
@@ -169,12 +176,12 @@ fn what_cannot_be_forwarded_is_said_before_anything_runs() {
 /// Flows take turns: two of them on two processors would only show each other.
 static TURN: Mutex<()> = Mutex::new(());
 
-fn turn() -> MutexGuard<'static, ()> {
+pub(crate) fn turn() -> MutexGuard<'static, ()> {
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// One short flow; nothing may be left where temporary files go.
-fn pvp(arguments: &[&str]) -> Ran {
+pub(crate) fn pvp(arguments: &[&str]) -> Ran {
     let _turn = turn();
     let folder = tempfile::tempdir().unwrap();
     let short = ["forward", "pvp", "--json", "--restarts", "1", "--for", "300ms"];
@@ -237,6 +244,34 @@ fn the_other_flows_have_their_rates() {
 }
 
 #[test]
+fn a_layout_is_what_both_sides_agree_on() {
+    if !has_two_processors() {
+        return;
+    }
+    let is_there = has_testpmd();
+    // VIRTIO_NET_F_MRG_RXBUF, VIRTIO_F_RING_PACKED, VIRTIO_F_IN_ORDER.
+    let bits = [1 << 15, 1 << 34, 1_u64 << 35];
+    for (guest, layout, has) in [
+        ("haul", "split-in-order", [true, false, true]),
+        ("haul", "packed", [true, true, false]),
+        ("testpmd", "packed-in-order", [true, true, true]),
+        ("testpmd", "packed-vector", [false, true, true]),
+    ] {
+        if guest == "testpmd" && !is_there {
+            continue;
+        }
+        let flow = ["--sizes", "64", "--copy", "haul", "--guest", guest, "--layout", layout];
+        let records = pvp(&flow).expect(0).records();
+        let rates = of(&records, "rate_peak", &[("layout", layout), ("guest", guest)]);
+        let [record] = rates[..] else { panic!("{layout}, {guest}: {records:#?}") };
+        assert!(record.median().unwrap() > 0.0, "{record:#?}");
+        let features = record.parameters["features"].as_str().unwrap();
+        let features = u64::from_str_radix(features.trim_start_matches("0x"), 16).unwrap();
+        assert_eq!(bits.map(|bit| features & bit != 0), has, "{layout}, {guest}");
+    }
+}
+
+#[test]
 fn testpmd_is_switch_and_guest() {
     if !has_two_processors() || !has_testpmd() {
         return;
@@ -257,10 +292,10 @@ fn testpmd_is_switch_and_guest() {
 }
 
 /// Open vSwitch as Debian has it beside the one without DPDK.
-const OPEN_VSWITCH: &str = "/usr/lib/openvswitch-switch-dpdk/ovs-vswitchd-dpdk";
+pub(crate) const OPEN_VSWITCH: &str = "/usr/lib/openvswitch-switch-dpdk/ovs-vswitchd-dpdk";
 
 /// The interfaces that bridges of a run are called as.
-fn taps() -> Vec<String> {
+pub(crate) fn taps() -> Vec<String> {
     let names = std::fs::read_dir("/sys/class/net").unwrap();
     let names = names.map(|entry| entry.unwrap().file_name().into_string().unwrap());
     let mut taps: Vec<String> = names.filter(|name| name.starts_with("haul")).collect();
@@ -353,6 +388,61 @@ fn two_commands_are_a_switch_and_a_guest() {
     assert!(!socket.exists());
 }
 
+/// What was counted of a port's queue pairs, in the order of their numbers.
+fn each_queue(records: &[Record], metric: &str, port: &str, direction: &str) -> Vec<f64> {
+    let number = |queue: usize| {
+        let queue = queue.to_string();
+        let this = [("port", port), ("queue", &*queue), ("direction", direction)];
+        let found = of(records, metric, &this);
+        (!found.is_empty()).then(|| found.iter().map(|it| it.median().unwrap()).sum::<f64>())
+    };
+    (0..).map_while(number).collect()
+}
+
+/// A switch and a guest of two queue pairs: two workers in each, on processors of their own; or one
+/// that spreads flows over both.
+#[test]
+fn several_queue_pairs_have_a_worker_each_or_share_one() {
+    if !has_two_processors() {
+        return;
+    }
+    let _turn = turn();
+    let cpus: Vec<String> =
+        haul_measure::sys::affinity().iter().take(2).map(ToString::to_string).collect();
+    let (both, one) = (cpus.join(","), cpus[0].clone());
+    for (outside, inside, layout, workers) in [(&both, &both, "", 2), (&one, &both, ",packed", 1)] {
+        let folder = tempfile::tempdir().unwrap();
+        let socket = folder.path().join("vm.sock");
+        let (host, guest) = (
+            format!("vhost:path={},server,queues=2", socket.display()),
+            format!("virtio:path={},queues=2{layout}", socket.display()),
+        );
+        let start = |ports: [&str; 2], cpus: &str, more: &[&str]| {
+            let mut command = haul(&["forward", "--json", "--cpu", cpus]);
+            command.args(["--port", ports[0], "--port", ports[1]]).args(more);
+            command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+            command.spawn().unwrap()
+        };
+        let switch = start(["gen:rate=20k,flows=64", &host], outside, &["--for", "4s"]);
+        let inside = finish(start([&guest, "sink"], inside, &["--for", "2s"])).expect(0).records();
+        let outside = finish(switch).expect(0).records();
+        let came = each_queue(&inside, "packets", "virtio0", "rx");
+        let sent = each_queue(&outside, "packets", "vhost0", "tx");
+        assert_eq!((came.len(), sent.len()), (2, 2), "{inside:#?} {outside:#?}");
+        // Each has had a fifth of them at least, and what came was looked at.
+        let (all_came, all_sent) = (came.iter().sum::<f64>(), sent.iter().sum::<f64>());
+        assert!(came.iter().all(|packets| *packets > all_came / 5.0), "{came:?}");
+        assert!(all_came > 0.0 && all_sent >= all_came, "{came:?} {sent:?}");
+        let looked_at = each_queue(&inside, "packets", "sink0", "tx");
+        assert_eq!(looked_at.iter().sum::<f64>(), all_came);
+        assert_eq!(value(&inside, "duplicates", &[]), 0.0);
+        let made = each_queue(&outside, "packets", "gen0", "rx");
+        assert_eq!(made.len(), workers);
+        let drops = each_queue(&outside, "drops", "vhost0", "tx").iter().sum::<f64>();
+        assert_eq!(made.iter().sum::<f64>(), all_sent + drops, "{outside:#?}");
+    }
+}
+
 #[test]
 fn a_memcpy_of_ones_own_takes_part() {
     if !has_two_processors() {
@@ -394,7 +484,7 @@ fn first_processor() -> String {
 }
 
 /// Processes that have this folder in their command line or environment.
-fn processes_of(folder: &Path) -> Vec<String> {
+pub(crate) fn processes_of(folder: &Path) -> Vec<String> {
     let needle = folder.to_str().unwrap().as_bytes();
     let mut found = Vec::new();
     for process in fs::read_dir("/proc").unwrap().flatten() {

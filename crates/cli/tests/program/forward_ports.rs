@@ -99,6 +99,30 @@ fn a_spoiled_capture_is_said_or_counted() {
     forward([&twice, &twice], &[]).expect(1).says(&["another port writes it"]);
 }
 
+#[test]
+fn a_port_that_fails_keeps_what_was_counted_before() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.pcap");
+    let name = path.display().to_string();
+    forward(["gen:size=1500,count=2000", &format!("pcap:out={name}")], &[]).expect(0);
+    let mut bytes = fs::read(&path).unwrap();
+    let end = bytes.len();
+    // A header behind the last packet that none can have.
+    bytes.extend([0xff; 16]);
+    fs::write(&path, bytes).unwrap();
+    let out = folder.path().join("out");
+    let more = ["--out", out.to_str().unwrap()];
+    let ran = forward([&format!("pcap:in={name}"), "sink"], &more).expect(1);
+    let records = ran.records();
+    for (port, direction) in [("pcap0", "rx"), ("sink0", "tx")] {
+        assert_eq!(counted(&records, "packets", port, direction), 2000.0);
+        assert_eq!(counted(&records, "bytes", port, direction), 3_000_000.0);
+    }
+    let page = fs::read_to_string(out.join("report.html")).unwrap();
+    assert!(page.contains("pcap0 rx, queue 0"));
+    ran.says(&[&format!("at byte {end}"), "128 MiB", "2000 came, 0 lost"]);
+}
+
 /// A question for 198.18.0.2 by ARP, and one for 198.18.0.3.
 fn questions() -> Vec<u8> {
     let mut file: Vec<u8> = [0xa1b2_c3d4, 0x0004_0002, 0, 0, 65_535, 1_u32]

@@ -1,17 +1,29 @@
 //! A folder of a run's own, where processes meet.
+//!
+//! A run that is killed cannot remove it, so the next one does. Whoever needs a folder holds a
+//! shared lock of it (flock), which the kernel lets go when its process ends, however it ends: a
+//! folder that can be locked for oneself alone is nobody's any more.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use rustix::fs::{FlockOperation, Mode, OFlags, flock};
+use rustix::io::Errno;
+
 /// A folder of this run's own, removed when it is dropped.
 #[derive(Debug)]
-pub(crate) struct Folder(PathBuf);
+pub(crate) struct Folder {
+    path: PathBuf,
+    /// With the lock.
+    _held: File,
+}
 
 impl Folder {
-    /// A new folder for this user alone, where temporary files go; its name says what for.
+    /// A new folder for this user alone, where temporary files go; its name says what for. Those of
+    /// runs that were killed are removed.
     ///
     /// # Errors
     /// There is no such place, or nothing may be made there.
@@ -21,12 +33,18 @@ impl Folder {
 
     fn within(parent: &Path, part: &str) -> io::Result<Self> {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let begins = format!("haul-{part}-");
+        remove_left(parent, &begins);
         loop {
             let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-            let path = parent.join(format!("haul-{part}.{}.{number}", std::process::id()));
+            let path = parent.join(format!("{begins}{}.{number}", std::process::id()));
             match fs::DirBuilder::new().mode(0o700).create(&path) {
-                Ok(()) => return Ok(Self(path)),
-                // Left by a process of the same number that was killed: its owner's to clean.
+                Ok(()) => {
+                    if let Some(held) = hold(&path)? {
+                        return Ok(Self { path, _held: held });
+                    }
+                }
+                // Of a process of the same number in another namespace, or of one that was killed.
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
                 Err(error) => return Err(error),
             }
@@ -35,30 +53,109 @@ impl Folder {
 
     /// Where it is.
     pub(crate) fn path(&self) -> &Path {
-        &self.0
+        &self.path
     }
 }
 
 impl Drop for Folder {
     fn drop(&mut self) {
         // What is left in a folder for temporary files is its owner's to clean.
-        let _ = fs::remove_dir_all(&self.0);
+        let _ = fs::remove_dir_all(&self.path);
     }
+}
+
+/// Locks a new folder, so that no other run removes it; `None` where one was quicker.
+fn hold(path: &Path) -> io::Result<Option<File>> {
+    let held = match open(path) {
+        Ok(held) => held,
+        Err(Errno::NOENT) => return Ok(None),
+        Err(error) => return Err(error.into()),
+    };
+    // A file system without locks is one where nothing is removed.
+    if flock(&held, FlockOperation::NonBlockingLockShared) == Err(Errno::WOULDBLOCK) {
+        return Ok(None);
+    }
+    let (own, now) = (held.metadata()?, fs::symlink_metadata(path));
+    Ok(now.is_ok_and(|now| (now.dev(), now.ino()) == (own.dev(), own.ino())).then_some(held))
+}
+
+/// Removes this user's folders whose names begin so and that nobody holds. What cannot be removed
+/// stays.
+fn remove_left(parent: &Path, begins: &str) {
+    let Ok(entries) = fs::read_dir(parent) else { return };
+    for entry in entries.flatten() {
+        let name = entry.file_name();
+        let numbers = name.to_str().and_then(|name| name.strip_prefix(begins)?.split_once('.'));
+        let is_number = |text: &str| text.parse::<u32>().is_ok();
+        if !numbers.is_some_and(|(process, number)| is_number(process) && is_number(number)) {
+            continue;
+        }
+        let path = entry.path();
+        // The lock is kept until the folder is gone.
+        let Ok(left) = open(&path) else { continue };
+        let is_own =
+            left.metadata().is_ok_and(|it| it.uid() == rustix::process::geteuid().as_raw());
+        if is_own && flock(&left, FlockOperation::NonBlockingLockExclusive).is_ok() {
+            let _ = fs::remove_dir_all(&path);
+        }
+    }
+}
+
+/// A folder itself, and nothing that a link of its name leads to.
+fn open(path: &Path) -> rustix::io::Result<File> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    rustix::fs::open(path, flags, Mode::empty()).map(File::from)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::symlink;
+
     use super::*;
 
     #[test]
-    fn a_folder_that_is_left_by_a_killed_run_is_passed_over() {
+    fn folders_of_killed_runs_are_removed_and_those_in_use_stay() {
         let parent = tempfile::tempdir().unwrap();
-        for number in 0..200 {
-            let name = format!("haul-channel.{}.{number}", std::process::id());
-            fs::create_dir(parent.path().join(name)).unwrap();
+        let at = |name: &str| parent.path().join(name);
+        let used = Folder::within(parent.path(), "forward").unwrap();
+        fs::write(used.path().join("file"), "").unwrap();
+        for name in ["haul-forward-1.0", "haul-forward-1.1", "haul-forward-7.23"] {
+            fs::create_dir(at(name)).unwrap();
+            fs::write(at(name).join("socket"), "").unwrap();
         }
-        let folder = Folder::within(parent.path(), "channel").unwrap();
-        fs::write(folder.path().join("file"), "").unwrap();
-        assert!(Folder::within(&parent.path().join("absent"), "channel").is_err());
+        let others = ["haul-forward-1.x", "haul-forward-", "haul-channel-1.0", "haul-forward.1.0"];
+        others.iter().for_each(|name| fs::create_dir(at(name)).unwrap());
+        symlink(at("haul-channel-1.0"), at("haul-forward-2.0")).unwrap();
+        fs::write(at("haul-forward-3.0"), "no folder").unwrap();
+        let next = Folder::within(parent.path(), "forward").unwrap();
+        assert!(used.path().join("file").exists() && next.path().exists());
+        assert_ne!(used.path(), next.path());
+        for name in ["haul-forward-1.0", "haul-forward-1.1", "haul-forward-7.23"] {
+            assert!(!at(name).exists(), "{name}");
+        }
+        for name in others.iter().chain(&["haul-forward-2.0", "haul-forward-3.0"]) {
+            assert!(fs::symlink_metadata(at(name)).is_ok(), "{name}");
+        }
+        drop((used, next));
+        let left = fs::read_dir(parent.path()).unwrap().count();
+        assert_eq!(left, others.len() + 2);
+        assert!(Folder::within(&at("absent"), "channel").is_err());
+    }
+
+    #[test]
+    fn runs_that_begin_at_once_remove_nothing_of_each_other() {
+        let parent = tempfile::tempdir().unwrap();
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..100 {
+                        let folder = Folder::within(parent.path(), "forward").unwrap();
+                        fs::write(folder.path().join("file"), "").unwrap();
+                        assert!(folder.path().join("file").exists());
+                    }
+                });
+            }
+        });
+        assert_eq!(fs::read_dir(parent.path()).unwrap().count(), 0);
     }
 }

@@ -10,8 +10,12 @@ use crate::drive::Program;
 
 /// What a restart of both sides takes beside what is measured of it: of haul's own processes, and
 /// more of each of DPDK's.
-const RESTART: Duration = Duration::from_millis(480);
+const RESTART: Duration = Duration::from_millis(580);
 const RESTART_OF_DPDK: Duration = Duration::from_millis(600);
+
+/// How long packets of a new size flow before they are measured: what both sides counted is
+/// published every 20 ms.
+pub(super) const SETTLE: Duration = Duration::from_millis(30);
 
 /// Who is measured as switch.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,8 +56,12 @@ pub struct Bench {
     pub budget: Duration,
     /// What else is looked for: the highest loads that hold these goals, by name.
     pub searches: Vec<(&'static str, Goal)>,
+    /// Searches of each, in turn.
+    pub searches_each: usize,
     /// Whether latency is measured at parts of the first of these loads.
     pub latency: bool,
+    /// Sizes that one restart goes through, instead of `size_bytes` alone.
+    pub sweep: Vec<usize>,
     /// What orders are drawn from.
     pub seed: u64,
 }
@@ -92,9 +100,11 @@ impl Bench {
         let is_dpdk = |it: &Forwarder| *it != Forwarder::Haul;
         let restart = |switch: &Forwarder| {
             let peers = u32::from(is_dpdk(switch)) + u32::from(is_dpdk(&self.guest));
-            RESTART + RESTART_OF_DPDK * peers + self.window
+            let sizes = u32::try_from(self.sweep.len()).unwrap_or(u32::MAX);
+            let measured = if sizes > 0 { (self.window + SETTLE) * sizes } else { self.window };
+            RESTART + RESTART_OF_DPDK * peers + measured
         };
-        let again = self.again();
+        let again = if self.sweep.is_empty() { self.again() } else { Vec::new() };
         let all = self.subjects.iter().chain(again.iter().map(|&index| &self.subjects[index]));
         all.map(|subject| restart(&subject.switch)).sum()
     }
@@ -126,7 +136,9 @@ mod tests {
             window: Duration::from_millis(300),
             budget: Duration::from_secs(10),
             searches: Vec::new(),
+            searches_each: 1,
             latency: false,
+            sweep: Vec::new(),
             seed: 1,
         }
     }
@@ -136,6 +148,6 @@ mod tests {
         assert_eq!(bench(&["haul", "libc", "none"]).baseline(), 1);
         assert_eq!(bench(&["haul", "libc", "none"]).again(), [1]);
         assert_eq!(bench(&["haul", "none"]).baseline(), 0);
-        assert_eq!(bench(&["haul", "libc"]).time_of(9), Duration::from_millis(9 * 3 * 780));
+        assert_eq!(bench(&["haul", "libc"]).time_of(9), Duration::from_millis(9 * 3 * 880));
     }
 }

@@ -12,6 +12,7 @@ use haul::forward::{
 
 use super::flow::{Flow, Layout};
 use super::gate::{self, Gate, Mailbox, Turn};
+use super::meter::{Meter, MeteredPort};
 use super::protocol::{Counted, Reply, Side, Source, Start, Task};
 use crate::drive::{self, Conversation};
 use crate::error::Error;
@@ -73,6 +74,7 @@ struct Forwarding {
     source: Source,
     size_bytes: usize,
     mailbox: Mailbox,
+    meter: Meter,
     running: Option<Running>,
     /// Where what a generator made and got back is seen.
     generator: Option<(Pace, Watch)>,
@@ -91,20 +93,24 @@ impl Forwarding {
         let (ring, device) = ring(start, layout)?;
         let mailbox = Mailbox::default();
         let gate = Box::new(Gate::new(mailbox.clone()));
-        let is_first_to_end = (start.side == Side::Guest) == (flow == Flow::Dequeue);
+        let meter = Meter::default();
+        let ring = Box::new(MeteredPort::new(ring, meter.clone()));
+        let is_first_to_end = (start.side == Side::Guest) == flow.is_from_guest();
         let settings = Settings {
             mode: mode(start.side, flow),
             cpu: Some(start.cpu),
             linger: if is_first_to_end { LINGER } else { LINGER_OF_LAST },
             ..Settings::default()
         };
-        let running = Running::start(WORKER, [gate, ring], pool, settings).map_err(said)?;
+        let ports: [Box<dyn Port>; 2] = [gate, ring];
+        let running = Running::start(WORKER, ports, pool, settings).map_err(said)?;
         Ok(Self {
             flow,
             side: start.side,
             source: start.source,
             size_bytes: start.size_bytes,
             mailbox,
+            meter,
             running: Some(running),
             generator: None,
             is_huge,
@@ -116,6 +122,14 @@ impl Forwarding {
         match task {
             Task::Await => self.await_link().map(|()| Reply::Done),
             Task::Go(rate) => self.go(*rate).map(|()| Reply::Done),
+            Task::Resize(size_bytes) => {
+                self.size_bytes = *size_bytes;
+                self.go(None).map(|()| Reply::Done)
+            }
+            Task::Meter(is_on) => {
+                self.meter.turn(*is_on);
+                Ok(Reply::Done)
+            }
             Task::Count => {
                 let running = self.running.as_ref().ok_or("it has ended")?;
                 if running.is_over() {
@@ -145,11 +159,11 @@ impl Forwarding {
     fn go(&mut self, rate: Option<f64>) -> Result<(), String> {
         let makes = match self.side {
             Side::Switch => matches!(self.flow, Flow::Pvp | Flow::Enqueue),
-            Side::Guest => self.flow == Flow::Dequeue,
+            Side::Guest => self.flow.is_from_guest(),
         };
         let turns = match (self.side, self.flow) {
             (Side::Switch, Flow::Loopback) => Some(PACKETS_OF_LOOP),
-            (Side::Guest, Flow::Pvp | Flow::Loopback) => Some(0),
+            (Side::Guest, Flow::Pvp | Flow::Loopback) | (Side::Switch, Flow::Return) => Some(0),
             _ => None,
         };
         let port: Box<dyn Port> = match turns {
@@ -247,6 +261,8 @@ impl Forwarding {
             missing: source.rx.packets.saturating_sub(source.tx.packets),
             rx_batches: trimmed(&ring.rx.batches),
             cycles_per_packet: snapshot.busy_cycles as f64 / packets,
+            busy_cycles: snapshot.busy_cycles,
+            metered: self.meter.counts(),
             page_bytes: if self.is_huge { 2 << 20 } else { 4 << 10 },
             ..Counted::default()
         };
@@ -291,9 +307,11 @@ fn ring(start: &Start, layout: Layout) -> Result<(Box<dyn Port>, Option<KeptDevi
             let is_mergeable = layout.is_mergeable();
             let is_packed = layout.is_packed();
             let new = VirtioSettings::new(&start.socket);
-            let settings = VirtioSettings { is_mergeable, is_packed, ..new };
-            let port = Virtio::open("virtio", &settings).map_err(|error| error.to_string())?;
-            Ok((Box::new(port), None))
+            let is_in_order = layout.is_in_order();
+            let settings = VirtioSettings { is_mergeable, is_packed, is_in_order, ..new };
+            let queues = Virtio::open("virtio", &settings).map_err(|error| error.to_string())?;
+            let first = queues.into_iter().next().ok_or("it has no queue")?;
+            Ok((Box::new(first), None))
         }
     }
 }

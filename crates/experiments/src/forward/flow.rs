@@ -14,11 +14,15 @@ pub enum Flow {
     Dequeue,
     /// A fixed number of packets goes round between switch and guest.
     Loopback,
+    /// The guest makes packets, and the switch returns them: the one flow whose load haul sets
+    /// whichever program the switch is.
+    Return,
 }
 
 impl Flow {
     /// All flows.
-    pub const ALL: [Self; 4] = [Self::Pvp, Self::Enqueue, Self::Dequeue, Self::Loopback];
+    pub const ALL: [Self; 5] =
+        [Self::Pvp, Self::Enqueue, Self::Dequeue, Self::Loopback, Self::Return];
 
     /// Its name in commands, and behind `forward.` in records.
     #[must_use]
@@ -28,7 +32,14 @@ impl Flow {
             Self::Enqueue => "enqueue",
             Self::Dequeue => "dequeue",
             Self::Loopback => "loopback",
+            Self::Return => "return",
         }
+    }
+
+    /// Whether the guest makes its packets; else the switch does.
+    #[must_use]
+    pub fn is_from_guest(self) -> bool {
+        matches!(self, Self::Dequeue | Self::Return)
     }
 }
 
@@ -43,7 +54,8 @@ impl FromStr for Flow {
 
     fn from_str(text: &str) -> Result<Self, String> {
         Self::ALL.into_iter().find(|flow| flow.name() == text).ok_or_else(|| {
-            format!("no flow is {text:?}; the flows are pvp, enqueue, dequeue and loopback")
+            let names = Self::ALL.map(Self::name).join(", ");
+            format!("no flow is {text:?}; the flows are {names}")
         })
     }
 }
@@ -55,13 +67,27 @@ pub enum Layout {
     Split,
     /// Split rings without mergeable buffers: DPDK's guest then receives by vector instructions.
     SplitVector,
+    /// Split rings, mergeable buffers, used in order.
+    SplitInOrder,
     /// Packed rings, mergeable buffers.
     Packed,
+    /// Packed rings, mergeable buffers, used in order.
+    PackedInOrder,
+    /// Packed rings without mergeable buffers, used in order: DPDK's guest then receives and sends
+    /// by vector instructions, where it has AVX-512.
+    PackedVector,
 }
 
 impl Layout {
     /// All layouts.
-    pub const ALL: [Self; 3] = [Self::Split, Self::SplitVector, Self::Packed];
+    pub const ALL: [Self; 6] = [
+        Self::Split,
+        Self::SplitVector,
+        Self::SplitInOrder,
+        Self::Packed,
+        Self::PackedInOrder,
+        Self::PackedVector,
+    ];
 
     /// Its name in commands and records.
     #[must_use]
@@ -69,20 +95,29 @@ impl Layout {
         match self {
             Self::Split => "split",
             Self::SplitVector => "split-vector",
+            Self::SplitInOrder => "split-in-order",
             Self::Packed => "packed",
+            Self::PackedInOrder => "packed-in-order",
+            Self::PackedVector => "packed-vector",
         }
     }
 
     /// Whether a packet may take several buffers.
     #[must_use]
     pub fn is_mergeable(self) -> bool {
-        self != Self::SplitVector
+        !matches!(self, Self::SplitVector | Self::PackedVector)
+    }
+
+    /// Whether buffers are used in the order in which they were made available.
+    #[must_use]
+    pub fn is_in_order(self) -> bool {
+        matches!(self, Self::SplitInOrder | Self::PackedInOrder | Self::PackedVector)
     }
 
     /// Whether available and used descriptors share one ring.
     #[must_use]
     pub fn is_packed(self) -> bool {
-        self == Self::Packed
+        matches!(self, Self::Packed | Self::PackedInOrder | Self::PackedVector)
     }
 }
 

@@ -9,6 +9,7 @@ use haul_measure::disturbance::Watch;
 use super::bench::Bench;
 use super::records;
 use super::run::Run;
+use super::sweep;
 use super::throughput;
 use crate::context::Context;
 use crate::error::Error;
@@ -16,7 +17,10 @@ use crate::experiment::Experiment;
 
 impl Experiment for Bench {
     fn name(&self) -> String {
-        format!("forward {}, {} B", self.flow, self.size_bytes)
+        match self.sweep.len() {
+            0 => format!("forward {}, {} B", self.flow, self.size_bytes),
+            sizes => format!("forward {}, {sizes} sizes", self.flow),
+        }
     }
 
     fn budget(&self) -> Duration {
@@ -35,6 +39,9 @@ impl Experiment for Bench {
     fn measure(&self, context: &mut Context<'_>) -> Result<(), Error> {
         let mut run = Run::new(self, context)?;
         let mut watch = Watch::start(Sys::new());
+        if !self.sweep.is_empty() {
+            return sweep::measure(&mut run, &mut watch, context);
+        }
         let ended = run.repeat(&mut watch, context);
         // What was measured before it ended holds.
         records::emit(&run, &watch.finish(), context);

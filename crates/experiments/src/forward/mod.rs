@@ -8,6 +8,7 @@
 //! - [`testpmd`]: DPDK's testpmd as switch and as guest;
 //! - [`openvswitch`]: Open vSwitch with DPDK as switch;
 //! - `gate`: the end of a flow that packets come from or go to;
+//! - `meter`: how long calls at a ring take;
 //! - [`driver`]: the process that haul forwards in;
 //! - [`search`]: the highest load without loss;
 //! - `waits`: whether a thread that polls had its processor for itself;
@@ -17,6 +18,7 @@
 //! - `run`: restarts of every subject in turn;
 //! - `records`: from restarts to records;
 //! - `throughput`: the highest loads that hold a goal, and latency below them;
+//! - `sweep`: many sizes, one after the other;
 //! - `measurement`: a flow as an experiment.
 
 pub mod bench;
@@ -25,12 +27,14 @@ pub mod flow;
 mod gate;
 pub mod ledger;
 mod measurement;
+mod meter;
 pub mod openvswitch;
 pub mod protocol;
 mod records;
 mod run;
 pub mod search;
 pub mod sides;
+mod sweep;
 pub mod testpmd;
 mod throughput;
 mod waits;
@@ -39,5 +43,5 @@ pub use bench::{Bench, Subject};
 pub use flow::{Flow, Layout};
 pub use openvswitch::OpenVswitch;
 pub use protocol::Source;
-pub use sides::{Forwarder, is_library};
+pub use sides::{Forwarder, is_ceiling, is_library};
 pub use testpmd::Testpmd;

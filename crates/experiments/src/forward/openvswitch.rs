@@ -1,7 +1,8 @@
 //! Open vSwitch with DPDK as switch: its processes, in a folder of their own, and its flows.
 //!
 //! One bridge has two ports, DPDK's `net_null` and a vhost port, and two flows that never change:
-//! what comes from one goes to the other. One thread polls both. A switch that runs already is
+//! what comes from one goes to the other. Where the guest makes the packets there is the vhost port
+//! alone, and one flow back to it. One thread polls all. A switch that runs already is
 //! neither asked nor touched. Packets are counted at the guest, since Open vSwitch looks at its own
 //! counters every five seconds only.
 
@@ -12,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::{ChildStdin, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use super::flow::Flow;
 use crate::drive::{Children, Printed, Program};
 
 /// The longest that its switch takes to start: DPDK touches its memory.
@@ -33,8 +35,9 @@ const FOLDERS: [&str; 2] = ["/usr/sbin", "/usr/local/sbin"];
 
 /// Runs a program until it ends or the shell's own input does, so that it does not outlive whoever
 /// started it. `$1` asks it to end at its control socket `$2`, and to take its bridge with it: the
-/// bridge's tap outlives a switch that is only killed.
-const UNTIL_LEFT: &str = "exec 3<&0; ask=$1; control=$2; shift 2; \
+/// bridge's tap outlives a switch that is only killed. Until then the run's folder `$3` is held, so
+/// that no other run removes it.
+const UNTIL_LEFT: &str = "exec 3<&0 4<\"$3\"; flock -s 4; ask=$1; control=$2; shift 3; \
     \"$@\" </dev/null 3<&- & child=$!; \
     leave() { \"$ask\" --timeout=5 --target=\"$control\" exit --cleanup || kill $child; }; \
     { read -r _ <&3; leave; } & reader=$!; trap leave TERM; \
@@ -57,6 +60,7 @@ pub struct OpenVswitch {
 pub(super) struct Setting<'a> {
     /// The socket to the guest, in a folder of this run's.
     pub(super) socket: &'a Path,
+    pub(super) flow: Flow,
     pub(super) size_bytes: usize,
     /// The processor that polls.
     pub(super) cpu: usize,
@@ -156,9 +160,13 @@ impl Session {
         self.process = pid.ok_or("ovs-vswitchd has no process")?;
         let manager = files.folder.join(format!("{}.mgmt", files.bridge));
         self.await_file(&manager)?;
-        for (from, to) in [(PHYSICAL, GUEST), (GUEST, PHYSICAL)] {
+        let flows: &[_] = match setting.flow {
+            Flow::Return => &[(GUEST, "in_port")],
+            _ => &[(PHYSICAL, "output:2"), (GUEST, "output:1")],
+        };
+        for (from, action) in flows {
             let bridge = format!("unix:{}", manager.display());
-            let flow = format!("in_port={from},actions=output:{to}");
+            let flow = format!("in_port={from},actions={action}");
             let timeout = format!("--timeout={PATIENCE_S}");
             let words = [timeout.as_str(), "add-flow", bridge.as_str(), flow.as_str()];
             files.run(&found.flows, &words.map(OsStr::new))?;
@@ -180,7 +188,7 @@ impl Session {
         let control = format!("--unixctl={}", socket.display());
         let pid = format!("--pidfile={}", files.folder.join(format!("{name}.pid")).display());
         let mut words: Vec<OsString> = ["-c".into(), UNTIL_LEFT.into(), "sh".into()].into();
-        words.extend([found.ask.as_path(), &socket, program].map(OsString::from));
+        words.extend([found.ask.as_path(), &socket, &files.folder, program].map(OsString::from));
         words.extend(arguments.iter().chain([&control, &pid]).map(OsString::from));
         let mut shell = Program::new("/bin/sh").with(words);
         shell.environment = files.environment();
@@ -283,7 +291,7 @@ impl Files {
 
 /// What `ovs-vsctl` is told, all in one transaction, before the switch starts.
 fn configuration(setting: &Setting<'_>, files: &Files) -> Vec<String> {
-    let Setting { socket, size_bytes, cpu, is_huge } = setting;
+    let Setting { socket, flow, size_bytes, cpu, is_huge } = setting;
     let guest = socket.file_name().unwrap_or_default().to_string_lossy().into_owned();
     // It adds --in-memory itself, which is not possible without huge pages, but with this option.
     // Without a limit a pool of packets takes all pages that are free, and the guest has none.
@@ -303,9 +311,11 @@ fn configuration(setting: &Setting<'_>, files: &Files) -> Vec<String> {
     add(&format!("-- add-br {bridge}"));
     // Nothing but the flows below goes anywhere.
     add(&format!("-- set bridge {bridge} datapath_type=netdev fail_mode=secure"));
-    add(&format!("-- add-port {bridge} physical -- set Interface physical type=dpdk"));
-    words.push(format!("options:dpdk-devargs=net_null0,size={size_bytes},copy=0"));
-    words.push(format!("ofport_request={PHYSICAL}"));
+    if *flow != Flow::Return {
+        add(&format!("-- add-port {bridge} physical -- set Interface physical type=dpdk"));
+        words.push(format!("options:dpdk-devargs=net_null0,size={size_bytes},copy=0"));
+        words.push(format!("ofport_request={PHYSICAL}"));
+    }
     let mut add = |text: &str| words.extend(text.split(' ').map(str::to_owned));
     add(&format!("-- add-port {bridge} {guest} -- set Interface {guest} type=dpdkvhostuser"));
     words.push(format!("ofport_request={GUEST}"));
@@ -340,7 +350,8 @@ mod tests {
         let version = "3.1.0 with DPDK 22.11.11".to_owned();
         let found = OpenVswitch { switch, version, database, database_tool, configure, flows, ask };
         let socket = folder.path().join("socket");
-        let setting = Setting { socket: &socket, size_bytes: 64, cpu: 0, is_huge: false };
+        let (flow, size_bytes, cpu, is_huge) = (Flow::Pvp, 64, 0, false);
+        let setting = Setting { socket: &socket, flow, size_bytes, cpu, is_huge };
         let patience = Instant::now();
         let reason = Session::start(&found, &setting).map(drop).unwrap_err();
         assert!(patience.elapsed() < PATIENCE_TO_START + Duration::from_secs(5));

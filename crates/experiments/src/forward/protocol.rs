@@ -64,6 +64,10 @@ pub enum Task {
     /// To begin: to make packets from now on, where it makes any; this many a second, or as many
     /// as it can.
     Go(Option<f64>),
+    /// To make packets of this size from now on.
+    Resize(usize),
+    /// To count the cycles of calls at the ring as well, or no longer.
+    Meter(bool),
     /// To say what it has counted so far.
     Count,
     /// To make so many packets a second for a time, numbered anew, to wait for them, and to say
@@ -119,10 +123,24 @@ pub struct Counted {
     pub rx_batches: Vec<u64>,
     /// Cycles of its thread for a packet; nothing where none came.
     pub cycles_per_packet: f64,
+    /// Cycles in rounds that moved packets.
+    pub busy_cycles: u64,
+    /// Of calls at the ring that moved packets, while these were metered: those that received, and
+    /// those that sent.
+    pub metered: [Metered; 2],
     /// What both sides agreed on, as virtio's feature bits.
     pub features: u64,
     /// Descriptors of a ring.
     pub ring_size: u32,
     /// The size of its pages.
     pub page_bytes: u64,
+}
+
+/// Calls of one direction.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Metered {
+    /// What they took.
+    pub cycles: u64,
+    /// What they moved.
+    pub packets: u64,
 }

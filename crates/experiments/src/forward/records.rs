@@ -1,6 +1,7 @@
 //! From the restarts of a run to its records: rates and their ratios, where packets were lost, how
 //! many a burst moved, and the receipt of it all.
 
+use haul_measure::clock::Clock;
 use haul_measure::disturbance::Noticed;
 use haul_measure::rounds::{self, Evaluation};
 use haul_model::Record;
@@ -9,7 +10,7 @@ use haul_model::experiment::{key, name};
 use super::flow::Flow;
 use super::ledger::{Ledger, STAGES};
 use super::run::{Entrant, Run, Sample};
-use super::sides::Forwarder;
+use super::sides::{Forwarder, is_ceiling};
 use crate::context::Context;
 use crate::remarks::Remarks;
 
@@ -47,6 +48,7 @@ pub(super) fn emit(run: &Run<'_>, noticed: &Noticed, context: &mut Context<'_>) 
             emit_losses(&all, entrant, bench.flow, context);
             emit_batches(&all, entrant, context);
         }
+        emit_cycles(run, &all, entrant, context);
     }
     emit_gain(run, &remarks, context);
 }
@@ -98,6 +100,11 @@ pub(super) fn whole(run: &Run<'_>, entrant: &Entrant<'_>, remarks: &Remarks) -> 
     if bench.flow == Flow::Pvp {
         record = record.with(key::TRAFFIC, source);
     }
+    let sides = [&entrant.subject.switch, &bench.guest];
+    if let Some(found) = sides.into_iter().find_map(Forwarder::testpmd) {
+        let bits = found.simd_bits().map_or("EAL's choice".to_owned(), |bits| bits.to_string());
+        record = record.with(key::SIMD_BITS, bits);
+    }
     if !bench.left_out.is_empty() {
         record = record.with(key::LEFT_OUT, bench.left_out.join(", "));
     }
@@ -139,7 +146,7 @@ fn with_receipt(mut record: Record, sample: &Sample) -> Record {
 /// Where packets were lost, restart by restart: of a flow through both sides.
 fn emit_losses(all: &Record, entrant: &Entrant<'_>, flow: Flow, context: &mut Context<'_>) {
     // Where nothing is copied, packets come back without numbers: nobody knows who is missing.
-    if flow != Flow::Pvp || entrant.subject.copy == "none" {
+    if flow != Flow::Pvp || is_ceiling(&entrant.subject.copy) {
         return;
     }
     let ledgers: Vec<Vec<f64>> = entrant
@@ -182,6 +189,37 @@ fn emit_batches(all: &Record, entrant: &Entrant<'_>, context: &mut Context<'_>) 
     }
 }
 
+/// What of a packet's cycles the ring, its copy and the guest are; and what the guest takes at most
+/// from any switch, when it never waits.
+fn emit_cycles(run: &Run<'_>, all: &Record, entrant: &Entrant<'_>, context: &mut Context<'_>) {
+    let mut emit = |metric: &str, unit: &str, samples: Vec<f64>| {
+        if !samples.is_empty() {
+            let mut record = of(all, metric, unit);
+            record.samples = samples;
+            context.emit(record);
+        }
+    };
+    let cycles = "cycles/packet";
+    let ring = |entrant: &Entrant<'_>| -> Vec<Option<f64>> {
+        entrant.samples.iter().map(|sample| sample.switch_cycles.ring).collect()
+    };
+    emit("cycles_ring", cycles, ring(entrant).into_iter().flatten().collect());
+    // The same ring where nothing is copied, restart by restart.
+    let is_it = |it: &&Entrant<'_>| it.subject.copy == "none";
+    let nothing = run.entrants.iter().find(is_it).filter(|_| !is_it(&entrant));
+    if let Some(nothing) = nothing {
+        let pairs = ring(entrant).into_iter().zip(ring(nothing));
+        let copies = pairs.filter_map(|(own, nothing)| Some(own? - nothing?));
+        emit("cycles_copy", cycles, copies.collect());
+    }
+    let guest = entrant.samples.iter().filter_map(|sample| sample.guest_cycles.all);
+    let guest: Vec<f64> = guest.filter(|cycles| *cycles > 0.0).collect();
+    let ns_of_cycle = Clock::get().ns_between(0, 1 << 30) / f64::from(1 << 30);
+    let most = guest.iter().map(|cycles| 1e9 / (cycles * ns_of_cycle)).collect();
+    emit("cycles_guest", cycles, guest);
+    emit("guest_ceiling", RATE_UNIT, most);
+}
+
 /// The flow's name in records.
 #[must_use]
 pub(super) fn experiment(flow: Flow) -> &'static str {
@@ -190,5 +228,6 @@ pub(super) fn experiment(flow: Flow) -> &'static str {
         Flow::Enqueue => name::FORWARD_ENQUEUE,
         Flow::Dequeue => name::FORWARD_DEQUEUE,
         Flow::Loopback => name::FORWARD_LOOPBACK,
+        Flow::Return => name::FORWARD_RETURN,
     }
 }

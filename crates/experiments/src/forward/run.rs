@@ -9,7 +9,7 @@ use haul_measure::sys;
 use super::bench::{Bench, Subject};
 use super::flow::Flow;
 use super::protocol::{Counted, Side};
-use super::sides::{Common, Receipt, Running};
+use super::sides::{Common, Cycles, Receipt, Running};
 use super::waits;
 use crate::context::Context;
 use crate::drive::Folder;
@@ -17,14 +17,20 @@ use crate::error::Error;
 use crate::leave_out::or_leave_out;
 
 /// What goes by before it is measured: caches are warm, and queues as full as they will be.
-const WARM_UP: Duration = Duration::from_millis(150);
+pub(super) const WARM_UP: Duration = Duration::from_millis(150);
 
 /// A window in which a thread waited for its processor for more than this share of the time does
 /// not count.
 const WAIT_SHARE_MAX: f64 = 0.015;
 
+/// How long cycles are counted.
+pub(super) const METER: Duration = Duration::from_millis(100);
+
 /// How many windows of a restart are tried until one counts.
 const TRIES: usize = 3;
+
+/// How many more, where a thread had no processor at all.
+const TRIES_OF_NOTHING: usize = 20;
 
 /// How often a run looks whether to stop.
 const LOOK: Duration = Duration::from_millis(50);
@@ -49,6 +55,9 @@ pub(super) struct Sample {
     /// What switch and guest had counted at the end.
     pub(super) switch: Counted,
     pub(super) guest: Counted,
+    /// What a packet took on either side, in a time of its own.
+    pub(super) switch_cycles: Cycles,
+    pub(super) guest_cycles: Cycles,
     pub(super) receipts: (Receipt, Receipt),
 }
 
@@ -182,27 +191,25 @@ impl<'a> Run<'a> {
 
     /// One restart of both sides.
     fn sample(&self, subject: &Subject, context: &Context<'_>) -> Result<Sample, Error> {
-        let Sides { mut switch, mut guest, _folder: folder } = self.start(subject)?;
-        let (of_switch, of_guest) = self.attempts(subject);
-        let bench = self.bench;
-        // Who takes packets begins before who makes them.
-        if bench.flow == Flow::Dequeue {
-            switch.go(None).map_err(&of_switch)?;
-            guest.go(None).map_err(&of_guest)?;
-        } else {
-            guest.go(None).map_err(&of_guest)?;
-            switch.go(None).map_err(&of_switch)?;
-        }
+        let mut sides = self.start(subject)?;
+        self.begin(&mut sides, subject)?;
         sleep(WARM_UP, context);
         let mut sample = Sample::default();
         for _ in 0..TRIES {
-            (sample.rate, sample.hit) = self.window(&mut switch, &mut guest, context)?;
+            (sample.rate, sample.hit) = self.window(&mut sides, context)?;
             if !sample.hit || context.is_stopped() {
                 break;
             }
         }
+        let (of_switch, of_guest) = self.attempts(subject);
+        let Sides { switch, guest, .. } = &mut sides;
+        switch.meter(Side::Switch).map_err(&of_switch)?;
+        guest.meter(Side::Guest).map_err(&of_guest)?;
+        sleep(METER, context);
+        sample.switch_cycles = switch.metered().map_err(&of_switch)?;
+        sample.guest_cycles = guest.metered().map_err(&of_guest)?;
         // Who makes packets ends first, so that none are under way.
-        if bench.flow == Flow::Dequeue {
+        if self.bench.flow.is_from_guest() {
             sample.guest = guest.halt().map_err(&of_guest)?;
             sample.switch = switch.halt().map_err(&of_switch)?;
         } else {
@@ -210,22 +217,47 @@ impl<'a> Run<'a> {
             sample.guest = guest.halt().map_err(&of_guest)?;
         }
         sample.receipts = (switch.receipt(), guest.receipt());
-        Sides { switch, guest, _folder: folder }.end();
+        sides.end();
         Ok(sample)
     }
 
-    /// Packets a second, and whether a thread waited for its processor meanwhile.
-    fn window(
+    /// Both sides forward from here on. Who takes packets begins before who makes them.
+    pub(super) fn begin(&self, sides: &mut Sides, subject: &Subject) -> Result<(), Error> {
+        let (of_switch, of_guest) = self.attempts(subject);
+        let Sides { switch, guest, .. } = sides;
+        if self.bench.flow.is_from_guest() {
+            switch.go(None).map_err(of_switch)?;
+            return guest.go(None).map_err(of_guest);
+        }
+        guest.go(None).map_err(of_guest)?;
+        switch.go(None).map_err(of_switch)
+    }
+
+    /// Packets a second, and whether a thread waited for its processor meanwhile. A time in which
+    /// nothing came because one had no processor at all is none.
+    pub(super) fn window(
         &self,
-        switch: &mut Running,
-        guest: &mut Running,
+        sides: &mut Sides,
         context: &Context<'_>,
     ) -> Result<(f64, bool), Error> {
+        let mut found = self.one_window(sides, context)?;
+        for _ in 0..TRIES_OF_NOTHING {
+            if found != (0.0, true) || context.is_stopped() {
+                break;
+            }
+            found = self.one_window(sides, context)?;
+        }
+        Ok(found)
+    }
+
+    fn one_window(&self, sides: &mut Sides, context: &Context<'_>) -> Result<(f64, bool), Error> {
+        let Sides { switch, guest, .. } = sides;
         let flow = self.bench.flow;
-        let is_of_guest = flow == Flow::Enqueue || !switch.counts();
+        let at_guest = [Flow::Enqueue, Flow::Return].contains(&flow);
+        let is_of_guest = at_guest || !switch.counts();
         let before = (switch.waits(), guest.waits());
-        let measured = if is_of_guest { &mut *guest } else { &mut *switch };
         let attempt = failed("the forwarder", "say what it has counted");
+        let measured = if is_of_guest { &mut *guest } else { &mut *switch };
         measured.begin().map_err(&attempt)?;
         sleep(self.bench.window, context);
         let rates = measured.rates(flow).map_err(&attempt)?;
@@ -235,7 +267,7 @@ impl<'a> Run<'a> {
         let rate = match flow {
             // What a guest gives back is what returns.
             Flow::Pvp if is_of_guest => rates.tx,
-            Flow::Pvp | Flow::Dequeue => rates.returned,
+            Flow::Pvp | Flow::Dequeue | Flow::Return => rates.returned,
             Flow::Enqueue | Flow::Loopback => rates.rx,
         };
         Ok((rate, hit))
@@ -254,7 +286,7 @@ impl<'a> Run<'a> {
 }
 
 /// Sleeps so long, or until the run is told to stop.
-fn sleep(time: Duration, context: &Context<'_>) {
+pub(super) fn sleep(time: Duration, context: &Context<'_>) {
     let started = Instant::now();
     while !context.is_stopped() {
         match time.checked_sub(started.elapsed()) {

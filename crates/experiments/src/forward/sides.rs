@@ -6,7 +6,9 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::Stdio;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+use haul::forward::Copy;
 
 use super::flow::{Flow, Layout};
 use super::openvswitch::{self, OpenVswitch};
@@ -17,6 +19,9 @@ use crate::drive::{Children, Conversation, Printed, Program};
 
 /// How long haul's own process takes to answer: it waits for a link, and stops with nothing lost.
 const PATIENCE: Duration = Duration::from_secs(15);
+
+/// How often it is asked again.
+const LOOK_AGAIN: Duration = Duration::from_millis(2);
 
 /// The same of a trial, of which the longest is a minute.
 const PATIENCE_FOR_TRIAL: Duration = Duration::from_secs(90);
@@ -36,6 +41,13 @@ pub enum Forwarder {
 #[must_use]
 pub fn is_library(copy: &str) -> bool {
     copy.contains('/')
+}
+
+/// Whether a copy of haul's switch is a ceiling: packets arrive without their bytes, and so without
+/// numbers.
+#[must_use]
+pub fn is_ceiling(copy: &str) -> bool {
+    Copy::named(copy).is_some_and(|copy| copy.is_ceiling())
 }
 
 /// What both sides of a flow have in common.
@@ -83,6 +95,15 @@ pub(super) struct Rates {
     pub(super) returned: f64,
 }
 
+/// Cycles of a packet on one side, as far as they are known.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Cycles {
+    /// In rounds of its thread that moved packets.
+    pub(super) all: Option<f64>,
+    /// In calls at the ring, there and back.
+    pub(super) ring: Option<f64>,
+}
+
 /// What a side says of itself and of what was agreed on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Receipt {
@@ -101,6 +122,11 @@ impl Forwarder {
             Self::Testpmd(_) => "testpmd",
             Self::OpenVswitch(_) => "ovs",
         }
+    }
+
+    /// DPDK's, if it is that.
+    pub(super) fn testpmd(&self) -> Option<&Testpmd> {
+        if let Self::Testpmd(found) = self { Some(found) } else { None }
     }
 
     /// Starts it as this side, on this processor, with this copy.
@@ -148,9 +174,9 @@ impl Forwarder {
             }
             Self::OpenVswitch(_) if side == Side::Guest => Err("it is no guest".to_owned()),
             Self::OpenVswitch(found) => {
-                let Common { size_bytes, is_huge, .. } = *common;
+                let Common { flow, size_bytes, is_huge, .. } = *common;
                 let socket = &socket;
-                let setting = openvswitch::Setting { socket, size_bytes, cpu, is_huge };
+                let setting = openvswitch::Setting { socket, flow, size_bytes, cpu, is_huge };
                 openvswitch::Session::start(found, &setting).map(Running::OpenVswitch)
             }
         }
@@ -192,6 +218,42 @@ impl Running {
         }
     }
 
+    /// Makes packets of this size from now on. Only haul can.
+    pub(super) fn resize(&mut self, size_bytes: usize) -> Result<(), String> {
+        match self {
+            Self::Haul(haul) => haul.done(&Task::Resize(size_bytes)),
+            Self::Testpmd(_) | Self::OpenVswitch(_) => {
+                Err("it makes packets of one size".to_owned())
+            }
+        }
+    }
+
+    /// Counts cycles as well from now on, where it can: of a switch those at the ring too.
+    pub(super) fn meter(&mut self, side: Side) -> Result<(), String> {
+        match self {
+            Self::Haul(haul) => {
+                haul.done(&Task::Meter(side == Side::Switch))?;
+                haul.before = haul.counted(&Task::Count)?;
+                Ok(())
+            }
+            Self::Testpmd(session) => session.meter(),
+            Self::OpenVswitch(_) => Ok(()),
+        }
+    }
+
+    /// What a packet took since then, and counts no longer.
+    pub(super) fn metered(&mut self) -> Result<Cycles, String> {
+        match self {
+            Self::Haul(haul) => {
+                let now = haul.counted_later()?;
+                haul.done(&Task::Meter(false))?;
+                Ok(cycles_between(&haul.before, &now))
+            }
+            Self::Testpmd(session) => Ok(Cycles { all: session.metered()?, ring: None }),
+            Self::OpenVswitch(_) => Ok(Cycles::default()),
+        }
+    }
+
     /// A time to measure begins.
     pub(super) fn begin(&mut self) -> Result<(), String> {
         match self {
@@ -208,7 +270,7 @@ impl Running {
     pub(super) fn rates(&mut self, flow: Flow) -> Result<Rates, String> {
         match self {
             Self::Haul(haul) => {
-                let now = haul.counted(&Task::Count)?;
+                let now = haul.counted_later()?;
                 Ok(rates_between(&haul.before, &now))
             }
             Self::Testpmd(session) => session.stats().map(|stats| rates_of(stats, flow)),
@@ -317,6 +379,19 @@ impl Haul {
         }
     }
 
+    /// What it has counted since [`Haul::before`]: it publishes its counts every 20 ms, or when its
+    /// thread has a processor again.
+    fn counted_later(&mut self) -> Result<Counted, String> {
+        let started = Instant::now();
+        loop {
+            let now = self.counted(&Task::Count)?;
+            if now.time_ns > self.before.time_ns || started.elapsed() > PATIENCE {
+                return Ok(now);
+            }
+            std::thread::sleep(LOOK_AGAIN);
+        }
+    }
+
     fn counted(&mut self, task: &Task) -> Result<Counted, String> {
         match self.ask(task)? {
             Reply::Counted(counted) => Ok(counted),
@@ -347,6 +422,18 @@ fn rates_between(before: &Counted, now: &Counted) -> Rates {
     }
 }
 
+fn cycles_between(before: &Counted, now: &Counted) -> Cycles {
+    let per = |cycles: u64, packets: u64| (packets > 0).then(|| cycles as f64 / packets as f64);
+    let packets = [now.rx_packets - before.rx_packets, now.tx_packets - before.tx_packets];
+    let of = |way: usize| {
+        let (now, before) = (now.metered[way], before.metered[way]);
+        per(now.cycles - before.cycles, now.packets - before.packets)
+    };
+    let ring = [of(0), of(1)].into_iter().flatten().reduce(|there, back| there + back);
+    let all = per(now.busy_cycles - before.busy_cycles, packets[0].max(packets[1]));
+    Cycles { all, ring }
+}
+
 fn rates_of((ring, physical): (Stats, Option<Stats>), flow: Flow) -> Rates {
     let returned = match (flow, physical) {
         (Flow::Pvp, Some(physical)) => physical.tx_pps,
@@ -367,6 +454,7 @@ fn counted_of((ring, physical): (Stats, Option<Stats>)) -> Counted {
 
 #[cfg(test)]
 mod tests {
+    use super::super::protocol::Metered;
     use super::*;
 
     #[test]
@@ -381,6 +469,22 @@ mod tests {
         let expected = Rates { rx: 2000.0, tx: 1000.0, returned: 0.0 };
         assert_eq!(rates_between(&before, &now), expected);
         assert_eq!(rates_between(&now, &now), Rates::default());
+    }
+
+    #[test]
+    fn a_packets_cycles_are_those_there_and_those_back() {
+        let of = |cycles, packets| Metered { cycles, packets };
+        let before = Counted { busy_cycles: 50, rx_packets: 7, ..Counted::default() };
+        let now = Counted {
+            busy_cycles: 1_050,
+            rx_packets: 17,
+            tx_packets: 10,
+            metered: [of(300, 10), of(800, 20)],
+            ..Counted::default()
+        };
+        let expected = Cycles { all: Some(100.0), ring: Some(70.0) };
+        assert_eq!(cycles_between(&before, &now), expected);
+        assert_eq!(cycles_between(&now, &now), Cycles::default());
     }
 
     #[test]

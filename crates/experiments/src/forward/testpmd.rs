@@ -27,6 +27,9 @@ const PATIENCE_FOR_LINK: Duration = Duration::from_secs(10);
 /// How often it is asked.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
+/// No time stamp counter is faster than this.
+const HERTZ_MAX: f64 = 10e9;
+
 /// Descriptors of a ring, and packets that its pool holds: the rings' four times over.
 const RING: u32 = 1024;
 const PACKETS: u32 = 16_384;
@@ -41,6 +44,7 @@ const FILE: &str = "dpdk-testpmd";
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Testpmd {
     path: PathBuf,
+    simd_bits: Option<u32>,
 }
 
 /// What one is started with.
@@ -66,6 +70,7 @@ pub(super) struct Session {
     terminal: Terminal,
     side: Side,
     flow: Flow,
+    metered_since: Option<Instant>,
 }
 
 /// A port's counters and rates, as `show port stats` prints them.
@@ -89,17 +94,31 @@ impl Testpmd {
         if let Some(path) = path {
             let is_there = path.is_file();
             let absent = || format!("{} is no file", path.display());
-            return is_there.then(|| Self { path: path.to_owned() }).ok_or_else(absent);
+            let own = || Self { path: path.to_owned(), simd_bits: None };
+            return is_there.then(own).ok_or_else(absent);
         }
         let folders = std::env::var_os("PATH").unwrap_or_default();
         let mut paths = std::env::split_paths(&folders).map(|folder| folder.join(FILE));
         let found = paths.find(|path| path.is_file());
-        found.map(|path| Self { path }).ok_or_else(|| format!("no {FILE} on PATH"))
+        found.map(|path| Self { path, simd_bits: None }).ok_or_else(|| format!("no {FILE} on PATH"))
+    }
+
+    /// The same with vectors of so many bits at most; `None` leaves it to its EAL.
+    #[must_use]
+    pub fn with_simd_bits(self, simd_bits: Option<u32>) -> Self {
+        Self { simd_bits, ..self }
+    }
+
+    /// How wide its vectors are at most, where it is told.
+    pub(super) fn simd_bits(&self) -> Option<u32> {
+        self.simd_bits
     }
 
     /// The program with its arguments.
     pub(super) fn program(&self, setting: &Setting<'_>) -> Program {
-        let mut program = Program::new(&self.path).with(arguments(setting));
+        let bits = self.simd_bits.map(|bits| format!("--force-max-simd-bitwidth={bits}").into());
+        let words = bits.into_iter().chain(arguments(setting)).collect();
+        let mut program = Program::new(&self.path).with(words);
         // Else it leaves a folder in /var/run/dpdk.
         program.environment = vec![("RUNTIME_DIRECTORY".into(), setting.folder.into())];
         program
@@ -137,6 +156,10 @@ fn arguments(setting: &Setting<'_>) -> Vec<OsString> {
         }
         Side::Guest => {
             add("--log-level=pmd.net.virtio.init:debug".into());
+            if *layout == Layout::PackedVector {
+                // Else it stays with AVX2, and with scalar functions.
+                add("--force-max-simd-bitwidth=512".into());
+            }
             add(format!(
                 "--vdev=net_virtio_user0,path={socket},queues=1,queue_size={RING},\
                  mac=00:11:22:33:44:10,{}",
@@ -159,7 +182,7 @@ fn arguments(setting: &Setting<'_>) -> Vec<OsString> {
 
 fn switch_mode(flow: Flow) -> &'static str {
     match flow {
-        Flow::Pvp | Flow::Loopback => "io",
+        Flow::Pvp | Flow::Loopback | Flow::Return => "io",
         Flow::Enqueue => "txonly",
         Flow::Dequeue => "rxonly",
     }
@@ -169,7 +192,8 @@ fn guest_mode(flow: Flow) -> &'static str {
     match flow {
         Flow::Pvp | Flow::Loopback => "mac",
         Flow::Enqueue => "rxonly",
-        Flow::Dequeue => "txonly",
+        // A guest of the second is haul's: see `Flow::Return`.
+        Flow::Dequeue | Flow::Return => "txonly",
     }
 }
 
@@ -177,7 +201,10 @@ fn layout_options(layout: Layout) -> &'static str {
     match layout {
         Layout::Split => "mrg_rxbuf=1,in_order=0",
         Layout::SplitVector => "mrg_rxbuf=0,in_order=0,vectorized=1",
+        Layout::SplitInOrder => "mrg_rxbuf=1,in_order=1",
         Layout::Packed => "packed_vq=1,mrg_rxbuf=1,in_order=0",
+        Layout::PackedInOrder => "packed_vq=1,mrg_rxbuf=1,in_order=1",
+        Layout::PackedVector => "packed_vq=1,mrg_rxbuf=0,in_order=1,vectorized=1",
     }
 }
 
@@ -189,12 +216,13 @@ impl Session {
     pub(super) fn start(testpmd: &Testpmd, setting: &Setting<'_>) -> Result<Self, String> {
         let program = testpmd.program(setting);
         let terminal = Terminal::start(&program).map_err(|error| error.to_string())?;
-        let mut session = Self { terminal, side: setting.side, flow: setting.flow };
+        let (side, flow) = (setting.side, setting.flow);
+        let mut session = Self { terminal, side, flow, metered_since: None };
         let heard = session.terminal.hear_until(PROMPT, PATIENCE_TO_START);
         heard.map_err(|silence| session.failure(&silence))?;
         let makes = match setting.side {
             Side::Switch => [Flow::Enqueue, Flow::Loopback].contains(&setting.flow),
-            Side::Guest => setting.flow == Flow::Dequeue,
+            Side::Guest => setting.flow.is_from_guest(),
         };
         if makes {
             session.ask(&format!("set txpkts {}", setting.size_bytes))?;
@@ -258,6 +286,33 @@ impl Session {
         (parse_path(&text, "Rx"), parse_path(&text, "Tx"))
     }
 
+    /// Counts from now on the cycles in which its thread had packets.
+    ///
+    /// # Errors
+    /// It ended, or gives no answer.
+    pub(super) fn meter(&mut self) -> Result<(), String> {
+        self.ask("set record-core-cycles on")?;
+        // A thread in the middle of a burst takes the time since the machine's start for that
+        // burst's: it has to be through before the counts are cleared.
+        std::thread::sleep(LOOK_AGAIN);
+        self.ask("clear fwd stats all")?;
+        self.metered_since = Some(Instant::now());
+        Ok(())
+    }
+
+    /// Cycles of a packet since then; `None` where none came, or where more cycles were counted
+    /// than there have been: see [`Session::meter`].
+    ///
+    /// # Errors
+    /// It ended, or gives no answer.
+    pub(super) fn metered(&mut self) -> Result<Option<f64>, String> {
+        let text = self.ask("show fwd stats all")?;
+        self.ask("set record-core-cycles off")?;
+        let since = self.metered_since.take().map_or(Duration::ZERO, |since| since.elapsed());
+        let found = parse_cycles(&text).filter(|(_, all)| *all < since.as_secs_f64() * HERTZ_MAX);
+        Ok(found.map(|(of_packet, _)| of_packet))
+    }
+
     /// Ends it. Its own end would take a second or two, in which it waits for its threads.
     pub(super) fn quit(mut self) {
         self.terminal.end(&[], Duration::ZERO);
@@ -316,6 +371,15 @@ fn parse_stats(text: &str, port: u32) -> Option<Stats> {
     })
 }
 
+/// `69.66` and 8,359,200 of `CPU cycles/packet=69.66 (total cycles=8359200 / total ...`.
+fn parse_cycles(text: &str) -> Option<(f64, f64)> {
+    let number = |key: &str| {
+        let rest = text.split(key).nth(1)?;
+        rest.split_whitespace().next()?.parse().ok()
+    };
+    Some((number("CPU cycles/packet=")?, number("(total cycles=")?))
+}
+
 fn parse_version(text: &str) -> Option<String> {
     let rest = text.split("RTE Version: 'DPDK ").nth(1)?;
     rest.split('\'').next().map(str::to_owned)
@@ -367,6 +431,15 @@ mod tests {
         for text in ["", "RX-packets: 1", &STATS[..300], &STATS.replace("-pps:", "-pps: -")] {
             assert_eq!(parse_stats(text, 1), None, "{text}");
         }
+    }
+
+    #[test]
+    fn cycles_are_read_where_there_are_any() {
+        let text = "  +++++ Accumulated forward statistics for all ports+++++\r\n\r\n  \
+            CPU cycles/packet=69.66 (total cycles=8359200 / total RX packets=120000) at 2100 MHz \
+            Clock\r\ntestpmd> ";
+        assert_eq!(parse_cycles(text), Some((69.66, 8_359_200.0)));
+        assert_eq!(parse_cycles("testpmd> "), None);
     }
 
     #[test]

@@ -1,15 +1,17 @@
-//! The highest loads that hold a goal, and how long packets take at parts of them: of haul's
-//! switch, whose generator keeps a rate.
+//! The highest loads that hold a goal, and how long packets take at parts of them: where haul makes
+//! the packets, for its generator keeps a rate.
 
 use std::time::Duration;
 
 use haul_measure::disturbance::Watch;
+use haul_measure::rounds::{Order, Round, evaluate};
 use haul_model::experiment::key;
 
+use super::flow::Flow;
 use super::records::{of, whole};
-use super::run::{Run, Sides};
+use super::run::Run;
 use super::search::{Found, Goal, Range, Trial, search};
-use super::sides::Forwarder;
+use super::sides::{Forwarder, Running, is_ceiling};
 use crate::context::Context;
 use crate::error::Error;
 use crate::remarks::Remarks;
@@ -19,7 +21,7 @@ const LEAST: f64 = 1e4;
 
 /// The highest load, over the rate at which packets came through as fast as they could: an offered
 /// load costs the generator less than one that nobody keeps up with.
-const MOST_OVER_PEAK: f64 = 1.5;
+const MOST_OVER_PEAK: f64 = 3.0;
 
 /// Loads at which latency is measured, in percent of the highest.
 const LOADS_PERCENT: [u32; 3] = [10, 50, 90];
@@ -27,58 +29,117 @@ const LOADS_PERCENT: [u32; 3] = [10, 50, 90];
 /// The name of that load's metric begins with this.
 const RATE: &str = "rate_";
 
-/// Searches for each goal with each copy, one after the other.
+/// What searches found: for each entrant a row a goal, with what each search found.
+type Searched = Vec<Vec<Vec<Found>>>;
+
+/// Searches for each goal with each subject whose load can be set: once, or several times in turn
+/// with the baseline once more, so that a ratio has its interval.
 pub(super) fn measure(
     run: &Run<'_>,
     watch: &Watch,
     context: &mut Context<'_>,
 ) -> Result<(), Error> {
     let bench = run.bench;
-    if bench.searches.is_empty() {
+    let has_samples = |index: &usize| !run.entrants[*index].samples.is_empty();
+    let mut entrants: Vec<usize> =
+        (0..bench.subjects.len()).filter(|index| can_search(run, *index)).collect();
+    entrants.retain(has_samples);
+    if bench.searches.is_empty() || entrants.is_empty() {
         return Ok(());
     }
-    for (index, subject) in bench.subjects.iter().enumerate() {
-        // Copying nothing, packets come back without numbers: all would count as lost.
-        let can = subject.switch == Forwarder::Haul && subject.copy != "none";
-        if !can || context.is_stopped() || run.entrants[index].samples.is_empty() {
-            continue;
-        }
-        let mut sides = run.start(subject)?;
-        let (of_switch, of_guest) = run.attempts(subject);
-        sides.guest.go(None).map_err(&of_guest)?;
-        let measured = one(run, index, &mut sides, watch, context);
-        sides.end();
-        measured.map_err(&of_switch)?;
+    let named = |name: &str| entrants.iter().position(|it| bench.subjects[*it].name() == name);
+    let own = entrants.iter().position(|index| *index == bench.baseline());
+    let baseline = own.or(named("libc")).unwrap_or(0);
+    if bench.searches_each > 1 {
+        entrants.push(entrants[baseline]);
     }
-    Ok(())
+    let mut searched: Searched = vec![vec![Vec::new(); bench.searches.len()]; entrants.len()];
+    let mut order = Order::new(0..entrants.len(), bench.seed);
+    let mut ended = Ok(());
+    'rounds: for number in 0..bench.searches_each {
+        for place in order.draw() {
+            if context.is_stopped() {
+                break 'rounds;
+            }
+            let is_first = number == 0 && searched[place][0].is_empty();
+            let found = one(run, entrants[place], is_first, watch, context);
+            match found {
+                Ok(found) => {
+                    let rows = searched[place].iter_mut().zip(found);
+                    rows.for_each(|(row, found)| row.push(found));
+                }
+                Err(error) => {
+                    ended = Err(error);
+                    break 'rounds;
+                }
+            }
+        }
+    }
+    emit(run, &entrants, baseline, &searched, watch, context);
+    ended
 }
 
-/// Every goal of one subject.
+/// Whether a load can be set of what goes through this subject, and what is missing be known:
+/// haul makes the packets, and each is copied with its number.
+fn can_search(run: &Run<'_>, index: usize) -> bool {
+    let subject = &run.bench.subjects[index];
+    let is_haul = subject.switch == Forwarder::Haul;
+    match run.bench.flow {
+        Flow::Pvp => is_haul && !is_ceiling(&subject.copy),
+        Flow::Return => !(is_haul && is_ceiling(&subject.copy)),
+        Flow::Enqueue | Flow::Dequeue | Flow::Loopback => false,
+    }
+}
+
+/// Every goal of one restart of a subject, and latency below the first where it is asked for.
 fn one(
     run: &Run<'_>,
     index: usize,
-    sides: &mut Sides,
+    is_first: bool,
     watch: &Watch,
     context: &mut Context<'_>,
-) -> Result<(), String> {
+) -> Result<Vec<Found>, Error> {
     let bench = run.bench;
-    let rates: Vec<f64> = run.entrants[index].samples.iter().map(|sample| sample.rate).collect();
-    let peak = rates.iter().copied().fold(0.0, f64::max);
+    let subject = &bench.subjects[index];
+    let (of_switch, of_guest) = run.attempts(subject);
+    let mut sides = run.start(subject)?;
+    let is_of_guest = bench.flow.is_from_guest();
+    let (taker, of_taker): (_, &dyn Fn(String) -> Error) = match is_of_guest {
+        true => (&mut sides.switch, &of_switch),
+        false => (&mut sides.guest, &of_guest),
+    };
+    taker.go(None).map_err(of_taker)?;
+    let maker = if is_of_guest { &mut sides.guest } else { &mut sides.switch };
+    let measured = goals(run, index, maker, is_first && bench.latency, watch, context);
+    sides.end();
+    measured.map_err(|reason| if is_of_guest { of_guest(reason) } else { of_switch(reason) })
+}
+
+fn goals(
+    run: &Run<'_>,
+    index: usize,
+    maker: &mut Running,
+    with_latency: bool,
+    watch: &Watch,
+    context: &mut Context<'_>,
+) -> Result<Vec<Found>, String> {
+    let bench = run.bench;
+    let rates = run.entrants[index].samples.iter().map(|sample| sample.rate);
+    let peak = rates.fold(0.0, f64::max);
     let range = Range { least: LEAST, most: (peak * MOST_OVER_PEAK).max(2.0 * LEAST) };
-    let mut highest = None;
-    for (name, goal) in &bench.searches {
-        let found = look(goal, range, sides, context)?;
-        highest = highest.or(found.lower);
-        emit(run, index, (name, goal), &found, watch, context);
+    let mut all = Vec::new();
+    for (_, goal) in &bench.searches {
+        all.push(look(goal, range, maker, context)?);
     }
-    let Some(highest) = highest.filter(|_| bench.latency) else { return Ok(()) };
+    let highest = all.iter().find_map(|found: &Found| found.lower);
+    let Some(highest) = highest.filter(|_| with_latency) else { return Ok(all) };
     for percent in LOADS_PERCENT {
         if context.is_stopped() {
             break;
         }
         let rate = highest * f64::from(percent) / 100.0;
         let time = bench.searches.first().map_or(bench.window, |(_, goal)| goal.trial);
-        let counted = sides.switch.trial(rate, time)?;
+        let counted = maker.trial(rate, time)?;
         let remarks = Remarks::new(&[], &watch.finish());
         let all = whole(run, &run.entrants[index], &remarks).with(key::LOAD_PERCENT, percent);
         // Of packets that did not come there is no latency.
@@ -94,13 +155,13 @@ fn one(
             context.emit(record);
         }
     }
-    Ok(())
+    Ok(all)
 }
 
 fn look(
     goal: &Goal,
     range: Range,
-    sides: &mut Sides,
+    maker: &mut Running,
     context: &mut Context<'_>,
 ) -> Result<Found, String> {
     let mut failure = None;
@@ -108,7 +169,7 @@ fn look(
         if context.is_stopped() {
             return None;
         }
-        match sides.switch.trial(load, time) {
+        match maker.trial(load, time) {
             Ok(counted) => {
                 let loss_ratio = counted.missing as f64 / counted.made.max(1) as f64;
                 Some(Trial { time, loss_ratio })
@@ -122,33 +183,62 @@ fn look(
     failure.map_or(Ok(found), Err)
 }
 
+/// Records of what was found: loads, and their ratios where there were several searches.
 fn emit(
     run: &Run<'_>,
-    index: usize,
-    (name, goal): (&str, &Goal),
-    found: &Found,
+    entrants: &[usize],
+    baseline: usize,
+    searched: &Searched,
     watch: &Watch,
     context: &mut Context<'_>,
 ) {
+    let bench = run.bench;
+    let own = if bench.searches_each > 1 { entrants.len() - 1 } else { entrants.len() };
+    let name = |index: &usize| bench.subjects[*index].name().to_owned();
+    let names: Vec<String> = entrants[..own].iter().map(name).collect();
+    for (number, (name, goal)) in bench.searches.iter().enumerate() {
+        let of_goal = |place: usize| &searched[place][number];
+        let evaluation = (own < entrants.len()).then(|| {
+            let whole = searched.iter().map(|it| it[number].len()).min().unwrap_or(0);
+            let lowers = |turn: usize| -> Option<Vec<f64>> {
+                (0..entrants.len()).map(|place| of_goal(place)[turn].lower).collect()
+            };
+            let turns = (0..whole).filter_map(lowers);
+            let turns: Vec<Round> = turns.map(|values| Round { values, hit: false }).collect();
+            evaluate(&turns, &names, baseline, bench.seed)
+        });
+        for (place, &index) in entrants[..own].iter().enumerate() {
+            let found = of_goal(place);
+            let note = note(goal, found);
+            let all = whole(run, &run.entrants[index], &Remarks::new(&[note], &watch.finish()));
+            for (metric, of_found) in [
+                (format!("{RATE}{name}"), (|it| it.lower) as fn(&Found) -> Option<f64>),
+                (format!("upper_{name}"), |it| it.upper),
+                (format!("throughput_{name}"), |it| it.throughput),
+            ] {
+                let mut record = of(&all, &metric, "packets/s");
+                record.samples = found.iter().filter_map(of_found).collect();
+                if metric.starts_with(RATE) {
+                    let comparisons = evaluation.as_ref().map(|it| &it.comparisons);
+                    record.comparison = comparisons.and_then(|it| it[place].clone());
+                }
+                if !record.samples.is_empty() {
+                    context.emit(record);
+                }
+            }
+        }
+    }
+}
+
+fn note(goal: &Goal, found: &[Found]) -> String {
     let seconds = |time: Duration| format!("{} s", time.as_secs_f64());
-    let note = format!(
+    let trials: Vec<String> = found.iter().map(|it| it.trials.to_string()).collect();
+    format!(
         "trials of {}, {} in sum, {} of that time may lose more than {} of the packets; {} trials",
         seconds(goal.trial),
         seconds(goal.sum),
         goal.exceed_ratio,
         goal.loss_ratio,
-        found.trials
-    );
-    let remarks = Remarks::new(&[note], &watch.finish());
-    let all = whole(run, &run.entrants[index], &remarks);
-    for (metric, value) in [
-        (format!("{RATE}{name}"), found.lower),
-        (format!("upper_{name}"), found.upper),
-        (format!("throughput_{name}"), found.throughput),
-    ] {
-        let Some(value) = value else { continue };
-        let mut record = of(&all, &metric, "packets/s");
-        record.samples = vec![value];
-        context.emit(record);
-    }
+        trials.join(" + ")
+    )
 }

@@ -315,24 +315,50 @@ pub(crate) struct RingAt {
 /// The front end's side of a conversation.
 pub(crate) struct Frontend(Caller);
 
+/// How many queue pairs the back end has. The crate takes the answer for the number of rings from
+/// then on: so another one of its callers asks, over the same socket.
+fn queue_pairs(socket: &UnixStream) -> std::result::Result<u64, String> {
+    let other = socket.try_clone().map_err(|error| error.to_string())?;
+    let mut caller = Caller::from_stream(other, 2);
+    let said = |error: vhost::Error| error.to_string();
+    caller.get_features().map_err(said)?;
+    let has = caller.get_protocol_features().map_err(said)?;
+    if !has.contains(VhostUserProtocolFeatures::MQ) {
+        return Ok(1);
+    }
+    caller.set_protocol_features(VhostUserProtocolFeatures::MQ).map_err(said)?;
+    caller.get_queue_num().map_err(said)
+}
+
 impl Frontend {
     /// Speaks over a connected socket about a device of so many rings.
     pub(crate) fn new(socket: UnixStream, rings: usize) -> Self {
         Self(Caller::from_stream(socket, rings as u64))
     }
 
-    /// Agrees on features: those of `wanted` that the back end has. It has to have all of `needed`.
+    /// Agrees on features: those of `wanted` that the back end has. It has to have all of `needed`,
+    /// and so many queue pairs, which are asked for by the same socket.
     ///
     /// # Errors
     /// What the back end did wrong, or has not.
-    pub(crate) fn agree(&mut self, wanted: u64, needed: u64) -> std::result::Result<u64, String> {
+    pub(crate) fn agree(
+        &mut self,
+        socket: &UnixStream,
+        wanted: u64,
+        needed: u64,
+        pairs: u64,
+    ) -> std::result::Result<u64, String> {
         let said = |error: vhost::Error| error.to_string();
         self.0.set_owner().map_err(said)?;
         let offered = self.0.get_features().map_err(said)?;
         if offered & needed != needed {
             return Err(format!("offers the features {offered:#x}, and {needed:#x} are needed"));
         }
+        let mut has_pairs = 1;
         if offered & features::PROTOCOL_FEATURES != 0 {
+            if pairs > 1 {
+                has_pairs = queue_pairs(socket)?;
+            }
             let has = self.0.get_protocol_features().map_err(|error| error.to_string())?;
             let wanted = VhostUserProtocolFeatures::MQ | VhostUserProtocolFeatures::REPLY_ACK;
             let agreed = has & wanted;
@@ -341,28 +367,31 @@ impl Frontend {
                 self.0.set_hdr_flags(VhostUserHeaderFlag::NEED_REPLY);
             }
         }
+        if has_pairs < pairs {
+            return Err(format!("has {has_pairs} queue pairs, and {pairs} are needed"));
+        }
         let agreed = offered & (wanted | features::PROTOCOL_FEATURES);
         self.0.set_features(agreed).map_err(said)?;
         Ok(agreed)
     }
 
-    /// Shows the back end the memory, one file whole.
+    /// Shows the back end the memory: regions, each with its file.
     ///
     /// # Errors
     /// What it did wrong.
     pub(crate) fn share(
         &mut self,
-        file: BorrowedFd<'_>,
-        region: Described,
+        memory: &[(BorrowedFd<'_>, Described)],
     ) -> std::result::Result<(), String> {
-        let region = VhostUserMemoryRegionInfo {
+        let regions = memory.iter().map(|(file, region)| VhostUserMemoryRegionInfo {
             guest_phys_addr: region.guest,
             memory_size: region.bytes,
             userspace_addr: region.peer,
             mmap_offset: region.offset,
             mmap_handle: file.as_raw_fd(),
-        };
-        self.0.set_mem_table(&[region]).map(drop).map_err(|error| error.to_string())
+        });
+        let regions: Vec<_> = regions.collect();
+        self.0.set_mem_table(&regions).map(drop).map_err(|error| error.to_string())
     }
 
     /// Starts rings, each from its beginning, and gives the event for each with which the back end

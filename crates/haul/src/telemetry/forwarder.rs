@@ -11,6 +11,7 @@
 //! | `/haul/nic/counts,PORT` | what crossed a modelled NIC's link, in bytes of data |
 //! | `/ethdev/list`, `/ethdev/stats,PORT` | the ports, and their packets, bytes and losses |
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
@@ -21,7 +22,7 @@ use serde_json::{Value, json};
 use super::error::{Error, io_of};
 use super::find::{own_place, sockets};
 use super::server::Server;
-use crate::forward::{Counters, Direction, DropReason, Observer, Snapshot};
+use crate::forward::{Counters, Direction, DropReason, Snapshot};
 use crate::peer::socket;
 
 /// Pairs of one answer, two entries each: more sizes than a burst has.
@@ -30,6 +31,8 @@ const PAIRS_MAX: usize = 512;
 /// What a port is, for whoever asks.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PortAbout {
+    /// Its name in the snapshots.
+    pub name: String,
     /// `haul_vhost`.
     pub driver: String,
     /// Of a modelled NIC what it is a model of, by name: `nic`, `release`, `mode`, `link` and what
@@ -37,17 +40,17 @@ pub struct PortAbout {
     pub modelled: Option<Value>,
 }
 
-/// Serves a worker's counters at `path`, or where others look for them; `ports` says what each of
-/// its ports is, in their order.
+/// Serves what a forwarder counts at `path`, or where others look for it; `snapshot` says what that
+/// is now, all workers' together, and `ports` what each port is. Ports are numbered in that order.
 ///
 /// # Errors
 /// [`Error::Serve`]; where no path is given, also that there is no place for one.
 pub fn serve(
     path: Option<&Path>,
-    observer: Observer,
+    snapshot: impl FnMut() -> Snapshot + Send + 'static,
     ports: Vec<PortAbout>,
 ) -> Result<Server, Error> {
-    let answers = Answers { observer, ports };
+    let mut answers = Answers { snapshot: Box::new(snapshot), ports };
     let answer = Box::new(move |name: &str, words: &[&str]| answers.answer(name, words));
     let version = concat!("haul ", env!("CARGO_PKG_VERSION"));
     if let Some(path) = path {
@@ -84,64 +87,57 @@ fn remove_abandoned(folder: &Path) {
 }
 
 struct Answers {
-    observer: Observer,
+    snapshot: Box<dyn FnMut() -> Snapshot + Send>,
     ports: Vec<PortAbout>,
 }
 
-/// A port's place in the snapshot, and its counters.
-type Found<'a> = (usize, &'a str, &'a Counters);
-
 impl Answers {
-    fn answer(&self, name: &str, words: &[&str]) -> Option<Value> {
+    fn answer(&mut self, name: &str, words: &[&str]) -> Option<Value> {
         let numbers: Vec<Option<usize>> = words.iter().map(|word| word.parse().ok()).collect();
         let number = |place: usize| numbers.get(place).copied().flatten();
+        let port = number(0).and_then(|number| self.ports.get(number)).cloned();
         Some(match (name, words.len()) {
             ("/", 0) => json!(COMMANDS),
             ("/ethdev/list", 0) => json!((0..self.ports.len()).collect::<Vec<_>>()),
             ("/haul/burst/attach" | "/haul/burst/detach", _) => {
-                json!({ "ports": 0, "queues": 0, "waiting": 0, "attached": 2 * self.ports.len() })
+                json!({ "ports": 0, "queues": 0, "waiting": 0, "attached": self.queues().len() })
             }
-            ("/haul/burst/list", 0 | 1) => self.list(number(0).unwrap_or(0)),
-            ("/haul/burst/port", 1) => self.port(number(0)?)?,
+            ("/haul/burst/list", 0 | 1) => {
+                let queues = self.queues();
+                let some = queues.get(number(0).unwrap_or(0)..).unwrap_or_default();
+                json!({ "attached": queues.len(), "gone": 0, "queues": some })
+            }
+            ("/haul/burst/port", 1) => about(number(0)?, &port?),
             ("/haul/burst/histogram", 2 | 3) => {
                 let is_rx = match words.get(2) {
                     None | Some(&"rx") => true,
                     Some(&"tx") => false,
                     Some(_) => return Some(error("a direction is rx or tx")),
                 };
-                self.histogram(number(0)?, number(1)?, is_rx)
+                self.histogram(&port.unwrap_or_default(), number(1)?, is_rx)
             }
-            ("/haul/nic/counts", 1) => self.crossed(number(0)?)?,
-            ("/ethdev/stats", 1) => stats(find(&self.observer.now(), number(0)?)?.2),
+            ("/haul/nic/counts", 1) => self.crossed(&port?)?,
+            ("/ethdev/stats", 1) => self.stats(&port?),
             _ => return None,
         })
     }
 
-    /// Ports are numbered as they stand; a port's queue is the one that the worker drives.
-    fn list(&self, from: usize) -> Value {
-        let snapshot = self.observer.now();
-        let queues = snapshot.ports.iter().enumerate().flat_map(|(port, (_, queue, _))| {
-            ["rx", "tx"].map(|direction| format!("{port},{queue},{direction}"))
+    /// As `PORT,QUEUE,rx` and `tx`.
+    fn queues(&mut self) -> Vec<String> {
+        let snapshot = (self.snapshot)();
+        let number = |name: &str| self.ports.iter().position(|port| port.name == name);
+        let numbered = snapshot.ports.iter().filter_map(|(name, queue, _)| {
+            let port = number(name)?;
+            Some(["rx", "tx"].map(|direction| format!("{port},{queue},{direction}")))
         });
-        let queues: Vec<String> = queues.collect();
-        json!({ "attached": queues.len(), "gone": 0, "queues": queues.get(from..).unwrap_or_default() })
+        numbered.flatten().collect()
     }
 
-    fn port(&self, port: usize) -> Option<Value> {
-        let snapshot = self.observer.now();
-        let (_, name, _) = find(&snapshot, port)?;
-        let about = self.ports.get(port)?;
-        let mut answer = json!({ "port": port, "name": name, "driver": about.driver });
-        if let Some(modelled) = &about.modelled {
-            answer["modelled"] = modelled.clone();
-        }
-        Some(answer)
-    }
-
-    fn histogram(&self, port: usize, queue: usize, is_rx: bool) -> Value {
-        let snapshot = self.observer.now();
-        let found = snapshot.ports.get(port).filter(|(_, own, _)| usize::from(*own) == queue);
-        match found {
+    fn histogram(&mut self, port: &PortAbout, queue: usize, is_rx: bool) -> Value {
+        let snapshot = (self.snapshot)();
+        let is_it =
+            |(name, own, _): &&(String, u16, _)| *name == port.name && usize::from(*own) == queue;
+        match snapshot.ports.iter().find(is_it) {
             Some((.., counters)) => {
                 let direction = if is_rx { &counters.rx } else { &counters.tx };
                 bursts(direction, snapshot.time_ns)
@@ -150,17 +146,39 @@ impl Answers {
         }
     }
 
-    fn crossed(&self, port: usize) -> Option<Value> {
-        let snapshot = self.observer.now();
-        let counts = snapshot.crossed.get(port)?.as_ref()?;
+    /// Data that crossed a modelled link, of all queues; `None` where the port has none.
+    fn crossed(&mut self, port: &PortAbout) -> Option<Value> {
+        let snapshot = (self.snapshot)();
+        let own = || snapshot.crossed.iter().filter(|(name, _)| *name == port.name);
+        own().next()?;
         let mut sums = serde_json::Map::new();
         for direction in haul_model::pcie::Direction::ALL {
-            let of = counts.iter().filter(|count| count.direction == direction);
+            let counts = own().flat_map(|(_, counts)| counts.iter());
+            let of = counts.filter(|count| count.direction == direction);
             let bytes: u64 = of.map(|count| count.payload_bytes).sum();
             sums.insert(direction.name().to_owned(), bytes.into());
         }
         Some(Value::Object(sums))
     }
+
+    /// Of all queues.
+    fn stats(&mut self, port: &PortAbout) -> Value {
+        let snapshot = (self.snapshot)();
+        let own = snapshot.ports.iter().filter(|(name, ..)| *name == port.name);
+        let mut sums = [0; STATS.len()];
+        for (.., counters) in own {
+            sums.iter_mut().zip(stats(counters)).for_each(|(sum, more)| *sum += more);
+        }
+        json!(STATS.iter().copied().zip(sums).collect::<BTreeMap<_, _>>())
+    }
+}
+
+fn about(number: usize, port: &PortAbout) -> Value {
+    let mut answer = json!({ "port": number, "name": port.name, "driver": port.driver });
+    if let Some(modelled) = &port.modelled {
+        answer["modelled"] = modelled.clone();
+    }
+    answer
 }
 
 const COMMANDS: [&str; 8] = [
@@ -176,11 +194,6 @@ const COMMANDS: [&str; 8] = [
 
 fn error(text: &str) -> Value {
     json!({ "error": text })
-}
-
-fn find(snapshot: &Snapshot, port: usize) -> Option<Found<'_>> {
-    let (name, _, counters) = snapshot.ports.get(port)?;
-    Some((port, name, counters))
 }
 
 /// A direction's bursts; every packet's size is counted, and no time between bursts.
@@ -204,19 +217,16 @@ fn bursts(direction: &Direction, time_ns: u64) -> Value {
     })
 }
 
-fn stats(counters: &Counters) -> Value {
+/// What is counted of a port, in DPDK's names.
+const STATS: [&str; 8] =
+    ["ipackets", "opackets", "ibytes", "obytes", "imissed", "rx_nombuf", "ierrors", "oerrors"];
+
+/// The same of one queue.
+fn stats(counters: &Counters) -> [u64; STATS.len()] {
     let Counters { rx, tx, .. } = counters;
     let (missed, no_buffer) = (rx.drops_for(DropReason::Full), rx.drops_for(DropReason::NoBuffer));
-    json!({
-        "ipackets": rx.packets,
-        "opackets": tx.packets,
-        "ibytes": rx.bytes,
-        "obytes": tx.bytes,
-        "imissed": missed,
-        "ierrors": rx.drops_sum() - missed - no_buffer,
-        "oerrors": tx.drops_sum(),
-        "rx_nombuf": no_buffer,
-    })
+    let errors = rx.drops_sum() - missed - no_buffer;
+    [rx.packets, tx.packets, rx.bytes, tx.bytes, missed, no_buffer, errors, tx.drops_sum()]
 }
 
 #[cfg(test)]
@@ -248,9 +258,14 @@ mod tests {
         let path = folder.path().join("socket");
         let running = forward(100_000);
         let modelled = Some(json!({ "nic": "ice" }));
-        let about = |driver: &str, modelled| PortAbout { driver: driver.into(), modelled };
-        let ports = vec![about("haul_nic", modelled), about("haul_null", None)];
-        let server = serve(Some(&path), running.observer(), ports).unwrap();
+        let about = |name: &str, driver: &str, modelled| PortAbout {
+            name: name.into(),
+            driver: driver.into(),
+            modelled,
+        };
+        let ports = vec![about("nic0", "haul_nic", modelled), about("null0", "haul_null", None)];
+        let observer = running.observer();
+        let server = serve(Some(&path), move || observer.now(), ports).unwrap();
         let mut client = Telemetry::connect(server.path(), DEADLINE).unwrap();
         let mut ask = |command: &str| client.ask(command).unwrap();
         assert_eq!(ask("/haul/burst/attach")["attached"], 4);
@@ -282,7 +297,7 @@ mod tests {
         let snapshot = running.stop().unwrap();
         // The worker has ended, and what it counted last is still answered.
         let counts = client.ask("/haul/nic/counts,0").unwrap();
-        let crossed = snapshot.crossed[0].as_ref().unwrap();
+        let (_, crossed) = &snapshot.crossed[0];
         assert_eq!(counts["inbound_write"].as_u64(), {
             let of = |what| crossed.get(what).map(|count| count.payload_bytes);
             of("rx packet").zip(of("rx write-back")).map(|(a, b)| a + b)

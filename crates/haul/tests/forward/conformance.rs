@@ -87,14 +87,18 @@ fn subjects() -> Vec<(&'static str, Make)> {
             Subject { port, _other: None, _folder: Some(folder) }
         }),
         ("vhost", || with_guest(Layout::Mergeable)),
+        ("vhost in order", || with_guest(Layout::InOrder)),
         ("vhost with packed rings", || with_guest(Layout::Packed)),
+        ("vhost with packed rings in order", || with_guest(Layout::PackedInOrder)),
         ("virtio without a switch", || {
             let folder = folder();
             let port = Box::new(virtio("port", &socket(&folder), Layout::Mergeable));
             Subject { port, _other: None, _folder: Some(folder) }
         }),
         ("virtio", || with_switch(Layout::Mergeable)),
+        ("virtio in order", || with_switch(Layout::InOrder)),
         ("virtio with packed rings", || with_switch(Layout::Packed)),
+        ("virtio with packed rings in order", || with_switch(Layout::PackedInOrder)),
     ]
 }
 

@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use haul::forward::{
     Copy, Generator, Link, Mode, Pool, Port, Running, Sink, Sizes, Traffic, Vhost, VhostSettings,
+    Virtio, VirtioSettings,
 };
 
-use crate::support::{Layout, folder, guest, quick, settings, socket, vhost, wait};
+use crate::support::{Layout, folder, guest, quick, settings, socket, vhost, virtios, wait};
 
 /// Waits until a worker's port has a link.
 fn wait_for_link(running: &Running, port: usize) {
@@ -53,11 +54,13 @@ fn through_a_guest_and_back_nothing_is_lost() {
     let every = mixes
         .iter()
         .flat_map(|mix| ["haul", "libc"].map(|copy| (Layout::Mergeable, copy, mix.clone())));
-    let packed = mixes[2..].iter().map(|mix| (Layout::Packed, "haul", mix.clone()));
-    let others = [Layout::NotMergeable, Layout::PackedNotMergeable];
-    let others = others.map(|layout| (layout, "haul", Sizes::Imix));
-    for (layout, copy, sizes) in every.chain(packed).chain(others) {
-        let is_mergeable = matches!(layout, Layout::Mergeable | Layout::Packed);
+    let others = Layout::ALL.into_iter().filter(|layout| *layout != Layout::Mergeable);
+    let others = others.flat_map(|layout| {
+        let mixes = if layout.is_mergeable() { &mixes[2..] } else { &mixes[1..2] };
+        mixes.iter().map(move |mix| (layout, "haul", mix.clone()))
+    });
+    for (layout, copy, sizes) in every.chain(others) {
+        let is_mergeable = layout.is_mergeable();
         let folder = folder();
         let settings_here = VhostSettings {
             is_mergeable,
@@ -83,6 +86,120 @@ fn through_a_guest_and_back_nothing_is_lost() {
         assert_eq!((port.tx.drops_sum(), port.resets), (0, 0));
         let guest = guest.stop().unwrap();
         assert_eq!(guest.ports[0].2.rx.packets, count);
+    }
+}
+
+/// Two workers each drive a queue pair of the switch's and of the guest's; or one drives several,
+/// over which it spreads flows.
+#[test]
+fn through_several_queue_pairs_nothing_is_lost_and_each_has_its_share() {
+    for (switches, guests, layout) in [
+        (2, 2, Layout::Mergeable),
+        (1, 2, Layout::Packed),
+        (2, 1, Layout::PackedInOrder),
+        (1, 1, Layout::InOrder),
+    ] {
+        let folder = folder();
+        let queues = 4;
+        let settings_here = VhostSettings { queues, ..VhostSettings::new(socket(&folder)) };
+        let outside = shared(Vhost::open("vhost0", &settings_here).unwrap(), switches);
+        let inside = shared(virtios("guest", &socket(&folder), layout, queues), guests);
+        let start = |ports: Vec<Box<dyn Port>>, mode| {
+            Running::start("worker", ports, Pool::new(4096).unwrap(), quick(mode)).unwrap()
+        };
+        let guests: Vec<_> = inside.map(|ports| start(ports, Mode::MacSwap)).collect();
+        let (count, mut watches) = (2000, Vec::new());
+        for guest in &guests {
+            let is_up = || guest.snapshot().links.iter().all(|link| *link == Link::Up);
+            wait("a link of each", || !guest.snapshot().links.is_empty() && is_up());
+        }
+        let switches: Vec<_> = outside
+            .enumerate()
+            .map(|(index, ports)| {
+                let (flow_first, stream) = (100 * index as u32, index as u8);
+                let traffic = traffic(Sizes::Imix, count);
+                let traffic = Traffic { flows: 64, flow_first, stream, ..traffic };
+                let generator = Generator::new("gen", &traffic).unwrap();
+                watches.push(generator.watch());
+                let generator = Box::new(generator) as Box<dyn Port>;
+                start(std::iter::once(generator).chain(ports).collect(), Mode::Io)
+            })
+            .collect();
+        let came = || watches.iter().map(|watch| watch.findings().sum().unique).sum::<u64>();
+        let all = count * switches.len() as u64;
+        wait(&format!("{layout:?}: {all} packets"), || came() == all);
+        switches.iter().chain(&guests).for_each(Running::stop_soon);
+        let lost: Vec<_> = watches.iter().map(|it| it.findings().sum().duplicates).collect();
+        assert!(lost.iter().all(|duplicates| *duplicates == 0), "{lost:?}");
+        let mut sent = Vec::new();
+        for switch in switches {
+            let snapshot = switch.stop().unwrap();
+            for (_, queue, counters) in &snapshot.ports[1..] {
+                assert_eq!((counters.tx.drops_sum(), counters.resets), (0, 0), "queue {queue}");
+                sent.push((*queue, counters.tx.packets));
+            }
+        }
+        sent.sort_unstable();
+        assert_eq!(sent.iter().map(|(_, packets)| packets).sum::<u64>(), all);
+        // 64 flows over four queues, or over two: none has less than a tenth of its share.
+        let least = all / 40;
+        let numbers: Vec<_> = sent.iter().map(|(queue, _)| *queue).collect();
+        assert_eq!(numbers, [0, 1, 2, 3]);
+        assert!(sent.iter().all(|(_, packets)| *packets > least), "{layout:?}: {sent:?}");
+        guests.into_iter().for_each(|guest| drop(guest.stop().unwrap()));
+    }
+}
+
+/// Queue pairs, shared out to so many workers.
+fn shared<P: Port + 'static>(
+    queues: Vec<P>,
+    workers: usize,
+) -> impl Iterator<Item = Vec<Box<dyn Port>>> {
+    let mut shares: Vec<Vec<Box<dyn Port>>> = (0..workers).map(|_| Vec::new()).collect();
+    for (index, queue) in queues.into_iter().enumerate() {
+        shares[index % workers].push(Box::new(queue));
+    }
+    shares.into_iter()
+}
+
+/// A device that has fewer queue pairs than the guest wants is no device for it; when one comes
+/// that has them, and when that is gone and another one comes, all pairs have their link.
+#[test]
+fn all_queue_pairs_have_their_link_or_none() {
+    let folder = folder();
+    let path = socket(&folder);
+    let open =
+        |queues| Vhost::open("vhost", &VhostSettings { queues, ..VhostSettings::new(&path) });
+    let mut pool = Pool::new(4096).unwrap();
+    let mut other = Pool::new(4096).unwrap();
+    let mut pairs = virtios("guest", &path, Layout::Mergeable, 2);
+    let [first, second] = &mut pairs[..] else { panic!("two pairs") };
+    let mut serve = |pools: [&mut Pool; 2]| {
+        let [one, two] = pools;
+        first.service(one).unwrap();
+        second.service(two).unwrap();
+        [first.link(), second.link()]
+    };
+    let few = open(1).unwrap();
+    for _ in 0..50 {
+        assert_eq!(serve([&mut pool, &mut other]), [Link::Down; 2]);
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    assert_eq!(few[0].link(), Link::Down);
+    drop(few);
+    for _ in 0..3 {
+        let device = open(2).unwrap();
+        wait("both links", || serve([&mut pool, &mut other]) == [Link::Up; 2]);
+        wait("both links of the device", || device.iter().all(|it| it.link() == Link::Up));
+        drop(device);
+        wait("no link", || serve([&mut pool, &mut other]) == [Link::Down; 2]);
+    }
+    pairs[0].stop(&mut pool);
+    pairs[1].stop(&mut other);
+    assert_eq!((pool.available(), other.available()), (pool.size(), other.size()));
+    for queues in [0, 9] {
+        let settings = VirtioSettings { queues, ..VirtioSettings::new(&path) };
+        assert!(Virtio::open("guest", &settings).unwrap_err().to_string().contains("1 to 8"));
     }
 }
 

@@ -54,15 +54,42 @@ pub(crate) fn vhost(name: &str, path: &Path) -> Vhost {
 pub(crate) enum Layout {
     Mergeable,
     NotMergeable,
+    InOrder,
     Packed,
     PackedNotMergeable,
+    PackedInOrder,
+}
+
+impl Layout {
+    pub(crate) const ALL: [Self; 6] = [
+        Self::Mergeable,
+        Self::NotMergeable,
+        Self::InOrder,
+        Self::Packed,
+        Self::PackedNotMergeable,
+        Self::PackedInOrder,
+    ];
+
+    pub(crate) fn is_mergeable(self) -> bool {
+        !matches!(self, Self::NotMergeable | Self::PackedNotMergeable)
+    }
 }
 
 pub(crate) fn virtio(name: &str, path: &Path, layout: Layout) -> Virtio {
-    let is_mergeable = matches!(layout, Layout::Mergeable | Layout::Packed);
-    let is_packed = matches!(layout, Layout::Packed | Layout::PackedNotMergeable);
-    let settings =
-        VirtioSettings { size: 256, is_mergeable, is_packed, ..VirtioSettings::new(path) };
+    virtios(name, path, layout, 1).pop().unwrap()
+}
+
+/// The queue pairs of a device.
+pub(crate) fn virtios(name: &str, path: &Path, layout: Layout, queues: u16) -> Vec<Virtio> {
+    use Layout::{InOrder, Packed, PackedInOrder, PackedNotMergeable};
+    let settings = VirtioSettings {
+        size: 256,
+        queues,
+        is_mergeable: layout.is_mergeable(),
+        is_packed: matches!(layout, Packed | PackedNotMergeable | PackedInOrder),
+        is_in_order: matches!(layout, InOrder | PackedInOrder),
+        ..VirtioSettings::new(path)
+    };
     Virtio::open(name, &settings).unwrap()
 }
 

@@ -45,13 +45,15 @@ pub(crate) const RING: u64 = 0x8000;
 const BUFFERS: u64 = 0x2_0000;
 pub(crate) const BUFFER_BYTES: u64 = 2048;
 
-/// VIRTIO_NET_F_MRG_RXBUF, VIRTIO_F_INDIRECT_DESC, VIRTIO_F_VERSION_1, VIRTIO_F_RING_PACKED.
+/// VIRTIO_NET_F_MRG_RXBUF, VIRTIO_F_INDIRECT_DESC, VIRTIO_F_VERSION_1, VIRTIO_F_RING_PACKED,
+/// VIRTIO_F_IN_ORDER.
 pub(crate) const MERGEABLE: u64 = 1 << 15;
 pub(crate) const INDIRECT: u64 = 1 << 28;
 pub(crate) const VERSION_1: u64 = 1 << 32;
 /// VHOST_USER_F_PROTOCOL_FEATURES: rings are then enabled by a message of their own.
 pub(crate) const PROTOCOL: u64 = 1 << 30;
 pub(crate) const PACKED: u64 = 1 << 34;
+pub(crate) const IN_ORDER: u64 = 1 << 35;
 
 pub(crate) const NEXT: u16 = 1;
 pub(crate) const WRITE: u16 = 2;

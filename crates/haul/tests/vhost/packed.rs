@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use haul::forward::{DropReason, Link, Port};
 
 use crate::front::{
-    BUFFER_BYTES, DESCRIPTORS, Descriptor, FROM_GUEST, Front, GUEST, IS_INDIRECT, MEMORY_BYTES,
-    NEXT, PACKED, RING, SIZE, TO_GUEST, VERSION_1, WRITE,
+    BUFFER_BYTES, DESCRIPTORS, Descriptor, FROM_GUEST, Front, GUEST, IN_ORDER, IS_INDIRECT,
+    MEMORY_BYTES, NEXT, PACKED, RING, SIZE, TO_GUEST, VERSION_1, WRITE,
 };
 use crate::random::Random;
 use crate::victim::{FEATURES, Victim};
@@ -216,6 +216,49 @@ fn packets_in_chains_and_tables_come_whole_and_take_several_buffers() {
     assert_eq!(lengths, [(0, 2048), (1, 2048), (2, 2048), (3, 2048), (4, 820)]);
 }
 
+/// Of chains that are read and used in order, the last of a burst is shown alone, where the first
+/// began; those that are filled are shown one by one, for their lengths.
+#[test]
+fn in_order_a_burst_that_was_read_is_shown_by_its_last_chain() {
+    let mut victim = Victim::new();
+    let front = victim.front_with(FEATURES | PACKED | IN_ORDER);
+    let mut driver = Driver::new(FROM_GUEST);
+    let mut id = 0;
+    // Often enough for several rounds of the ring; a bad chain is in the middle of each burst.
+    for burst in 1..20_u16 {
+        let first = driver.next_used;
+        for place in 0..burst {
+            let bad = [descriptor(0, 8, NEXT), descriptor(0, 200, 0)];
+            let packet = packet(&front, place as u8);
+            driver.give(&front, id + place, if place == burst / 2 { &bad } else { &packet });
+        }
+        let before = victim.came.len();
+        victim.poll(0, 0);
+        assert_eq!(victim.came.len() - before, usize::from(burst) - 1);
+        // What the driver skips is all of the burst.
+        let mut bytes = [0; 16];
+        front.get(driver.at(first), &mut bytes);
+        assert_eq!(u16::from_le_bytes([bytes[12], bytes[13]]), id + burst - 1);
+        let count: u16 = (id..id + burst).filter_map(|id| driver.counts.remove(&id)).sum();
+        let second = driver.at((first + 1) % SIZE);
+        if burst > 1 {
+            front.get(second, &mut bytes);
+            let flags = u16::from_le_bytes([bytes[14], bytes[15]]) & (AVAILABLE | USED);
+            assert!(flags == AVAILABLE || flags == USED, "{flags:#x}: it is still available");
+        }
+        forward(&mut driver.next_used, &mut driver.is_odd_used, count);
+        assert_eq!(driver.next_used, driver.next);
+        id += burst;
+    }
+    let bad = victim.counters().rx.drops_for(DropReason::BadDescriptor);
+    assert_eq!((bad, victim.port.link()), (19, Link::Up));
+    let mut driver = Driver::new(TO_GUEST);
+    (0..8).for_each(|id| driver.give(&front, id, &room()));
+    victim.poll(8, 100);
+    let came: Vec<_> = std::iter::from_fn(|| driver.take(&front)).collect();
+    assert_eq!(came, (0..8).map(|id| (id, 112)).collect::<Vec<_>>());
+}
+
 #[test]
 fn a_chain_without_an_end_ends_the_conversation_alone() {
     for ring in [TO_GUEST, FROM_GUEST] {
@@ -236,7 +279,8 @@ fn packed_rings_at_random_cost_packets_and_nothing_else() {
     let mut victim = Victim::new();
     let mut random = Random::new(0xFEED_FACE_0123_4567);
     for _ in 0..200 {
-        let front = victim.front_with(PACKED | VERSION_1 | random.next() & FEATURES);
+        let features = random.next() & (FEATURES | IN_ORDER);
+        let front = victim.front_with(PACKED | VERSION_1 | features);
         for _ in 0..100 {
             for _ in 0..1 + random.below(8) {
                 let ring = random.below(2);

@@ -50,7 +50,7 @@ fn a_front_end_that_floods_holds_nobody_up() {
 
 fn virtio(folder: &tempfile::TempDir, role: Role) -> Virtio {
     let settings = VirtioSettings { role, ..VirtioSettings::new(folder.path().join("vm")) };
-    Virtio::open("virtio0", &settings).unwrap()
+    Virtio::open("virtio0", &settings).unwrap().pop().unwrap()
 }
 
 #[test]

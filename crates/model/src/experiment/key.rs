@@ -174,6 +174,8 @@ pub const GUEST_RX: &str = "guest_rx";
 pub const GUEST_TX: &str = "guest_tx";
 /// Which release the guest is of.
 pub const GUEST_VERSION: &str = "guest_version";
+/// How wide testpmd's vectors are at most, in bits.
+pub const SIMD_BITS: &str = "simd_bits";
 /// Which of a forwarder's ports.
 pub const PORT: &str = "port";
 /// Which of a port's queues.
@@ -184,6 +186,8 @@ pub const SIZE: &str = "size";
 pub const REASON: &str = "reason";
 /// Where packets were lost.
 pub const STAGE: &str = "stage";
+/// What packets go through.
+pub const FLOW: &str = "flow";
 /// The share of the rate at zero loss that is offered, in percent.
 pub const LOAD_PERCENT: &str = "load_percent";
 /// Which quantile.

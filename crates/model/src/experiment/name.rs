@@ -64,6 +64,10 @@ pub const FORWARD_DEQUEUE: &str = "forward.dequeue";
 pub const FORWARD_LOOPBACK: &str = "forward.loopback";
 /// Packets from a generator through a switch and a guest and back.
 pub const FORWARD_PVP: &str = "forward.pvp";
+/// Packets from a guest to a switch and back.
+pub const FORWARD_RETURN: &str = "forward.return";
+/// A flow with packets of many sizes, one after the other.
+pub const FORWARD_SWEEP: &str = "forward.sweep";
 
 /// Bytes a second that memory reads, writes and copies.
 pub const MEMORY_BANDWIDTH: &str = "memory.bandwidth";

@@ -72,12 +72,16 @@ const FOOTPRINT: Mode = Mode { name: "footprint", label: "MiB", title: "MiB resi
 const CPU: Mode =
     Mode { name: "cpu", label: "CPU", title: "CPU seconds a GB, both processes", log: true };
 
+/// Packets a second.
+const PACKETS: Mode =
+    Mode { name: "packets", label: "Mpps", title: "million packets a second", log: false };
+
 /// Half a round trip.
 const LATENCY: Mode =
     Mode { name: "latency", label: "latency", title: "half a round trip", log: true };
 
 /// Every experiment with a plot, in the order of the page.
-pub(crate) const ALL: [Drawing; 11] = [
+pub(crate) const ALL: [Drawing; 12] = [
     Drawing {
         experiment: name::COPY_SIZE,
         title: "Copy by size",
@@ -126,7 +130,7 @@ pub(crate) const ALL: [Drawing; 11] = [
     Drawing {
         experiment: name::MEMORY_BANDWIDTH,
         title: "Memory bandwidth by threads",
-        about: "What this machine reads, writes and copies beyond its caches, by the best of all ways that were \
+        about: "What this machine reads, writes and copies beyond its caches, by the best of all kernels that were \
                 tried. A copy counts its bytes once, \
                 though memory carries them at least twice.",
         shape: Shape::Counts,
@@ -198,12 +202,17 @@ pub(crate) const ALL: [Drawing; 11] = [
         experiment: name::HEAP_PAIRS,
         title: "A block and its free",
         about: "A block is allocated and freed again at once, on each thread: from the start of all threads to \
-                the end of the last, for each pair of one thread. The line through a dot spans the quartiles.",
+                the end of the last, for each block of one thread. The line through a dot spans the quartiles.",
         shape: Shape::Dots,
-        x_title: "time of a pair",
+        x_title: "time of a block and its free",
         place: Place::Row(&[key::SIZE_BYTES]),
         series: "subject",
-        modes: &[Mode { name: "time", label: "ns", title: "time of a pair", log: true }],
+        modes: &[Mode {
+            name: "time",
+            label: "ns",
+            title: "time of a block and its free",
+            log: true,
+        }],
         limits: false,
         best_of_subjects: false,
     },
@@ -227,7 +236,7 @@ pub(crate) const ALL: [Drawing; 11] = [
         title: "Transfers between two processes",
         about: "Messages from private memory of one process to private memory of another, every byte verified. \
                 The processor time is that of both processes, waiting included. “memcpy” is no transfer: one \
-                copy within one process, which no way can do without but one that hands pages over. \
+                copy within one process, which only a transfer that hands pages over can do without. \
                 “haul:auto” is what haul chooses by itself. UCX, MPI and iceoryx2 poll: they are quick while \
                 both processors are theirs.",
         shape: Shape::Sizes,
@@ -235,6 +244,21 @@ pub(crate) const ALL: [Drawing; 11] = [
         place: Place::Size(key::SIZE_BYTES),
         series: "subject",
         modes: &[THROUGHPUT, CPU, LATENCY],
+        limits: false,
+        best_of_subjects: false,
+    },
+    Drawing {
+        experiment: name::FORWARD_SWEEP,
+        title: "Packets of many sizes",
+        about: "A flow through a guest with packets of one size after the other, all within each restart, by who \
+                copies. A line of the caches is what a copy touches at once: between two vertical lines a rate \
+                stays, unless the copy looks at each byte. “none” copies nothing: no copy can forward more. Where \
+                all lines run level, the guest is the bottleneck.",
+        shape: Shape::Counts,
+        x_title: "bytes of a packet",
+        place: Place::Count(key::SIZE_BYTES, "byte"),
+        series: key::COPY,
+        modes: &[PACKETS],
         limits: false,
         best_of_subjects: false,
     },
@@ -307,6 +331,9 @@ impl Drawing {
             | ("cpu", "cpu", "s/GB")
             | ("latency", "latency", "ns")
             | ("throughput", "throughput", "GB/s") => Some(own),
+            ("packets", "rate_peak", "packets/s") => {
+                Some(Reading { value: own.value / 1e6, low: own.low / 1e6, high: own.high / 1e6 })
+            }
             ("throughput", "time", "ns") => {
                 // Bytes a nanosecond are GB/s, of all threads; the quartiles change places.
                 #[expect(
@@ -354,8 +381,9 @@ impl Reading {
 pub(crate) fn role(series: &str, baselines: &[&str]) -> Role {
     match series {
         "haul" | "haul:auto" | "tuned" => Role::Haul,
-        "asked for" | "memcpy" => Role::Limit,
-        other if other == "libc" || baselines.contains(&other) => Role::Baseline,
+        "asked for" | "memcpy" | "none" => Role::Limit,
+        other if baselines.contains(&other) => Role::Baseline,
+        "libc" if baselines.is_empty() => Role::Baseline,
         _ => Role::Other,
     }
 }

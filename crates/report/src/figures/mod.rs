@@ -207,11 +207,50 @@ fn figure<'a>(
         (None, None, None) if plot.is_some() => {
             swept::heading(experiment).unwrap_or((experiment, ""))
         }
-        (None, None, None) => {
-            (experiment, "haul has no plot for this experiment yet; every number is in the table.")
-        }
+        (None, None, None) => table_heading(experiment),
     };
     Figure { id, experiment, title: title.to_string(), about, fixed, records, plot, picture }
+}
+
+/// What stands above an experiment whose figure is its table.
+fn table_heading(experiment: &str) -> (&str, &'static str) {
+    match experiment {
+        name::HEAP_LATENCY => (
+            "Single allocations while the heap grows",
+            "What one allocation takes at the median and at the slowest percents.",
+        ),
+        name::HEAP_BULK => ("Many blocks allocated, filled and freed", "Time a block."),
+        name::HEAP_NO_BULK => ("One block at a time, with a pause between", "Time a block."),
+        name::HEAP_LIFETIMES => ("Blocks of random sizes and lifetimes", "Time a block."),
+        name::HEAP_REGROW => {
+            ("A heap that grows and is emptied, again and again", "Time of an allocation by round.")
+        }
+        name::HEAP_REALLOC => ("Blocks that are doubled", "Time of a reallocation."),
+        name::HEAP_REMOTE => ("Blocks that another thread frees", "Time of a block and its free."),
+        name::HEAP_TRACE => ("What a recorded trace holds", "Counts and bytes."),
+        name::HEAP_LIST => ("The heaps that processes share by name", "What each holds."),
+        "heap.rte_malloc" => (
+            "rte_malloc and rte_free, size by size",
+            "DPDK’s own functions and haul’s in their place, in one program.",
+        ),
+        "heap.rte_malloc_growth" => (
+            "rte_malloc as the heap grows",
+            "DPDK’s own functions and haul’s in their place: rounds with nothing freed between.",
+        ),
+        name::PCIE_LIST => ("Network devices and their links", "What each link carries."),
+        name::PCIE_ESTIMATE => (
+            "What a packet workload moves across PCIe, term by term",
+            "Each kind of transaction, how often it comes, and its bytes; then the sums by direction, and the \
+             rate at which the link is full.",
+        ),
+        name::PCIE_EXPLAIN => (
+            "What a workload’s bytes go to, and what would save some",
+            "Shares of the bytes, and what each change of the workload would save.",
+        ),
+        name::CHANNEL_EXPLAIN => ("Which mechanism a message goes by", "And why."),
+        name::CHANNEL_SEND | name::CHANNEL_RECV => ("A stream to another process", "Its rate."),
+        other => (other, "Every number of it."),
+    }
 }
 
 /// `measured`, `modelled`, or how many of each.

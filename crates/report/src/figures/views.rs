@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use haul_model::experiment::key;
+use haul_model::experiment::{key, name};
 use haul_model::{Bytes, Comparison, Record, Verdict};
 
 use super::drawing::{Drawing, Place, Point, role};
@@ -45,7 +45,11 @@ pub(crate) fn plot(
             values: shown(name, values),
         })
         .collect();
-    let guides = if drawing.shape == Shape::Sizes { caches(section) } else { Vec::new() };
+    let guides = match (drawing.shape, drawing.experiment) {
+        (Shape::Sizes, _) => caches(section),
+        (_, name::FORWARD_SWEEP) => lines(&points),
+        _ => Vec::new(),
+    };
     let plot = Plot {
         shape: drawing.shape,
         x_title: drawing.x_title.into(),
@@ -101,6 +105,19 @@ fn same_for_all(drawing: &Drawing, points: &[Point<'_>], controls: &[String]) ->
             }
         })
         .collect()
+}
+
+/// Whole lines of the caches, as far as there are few enough to be told apart.
+fn lines(points: &[Point<'_>]) -> Vec<Guide> {
+    const LINE_BYTES: f64 = 64.0;
+    const GUIDES_MAX: usize = 32;
+    let places = || points.iter().filter_map(|point| point.x);
+    let (first, last) = (places().fold(f64::MAX, f64::min), places().fold(0.0, f64::max));
+    let guide = |x: f64| Guide { x, label: format!("{x}") };
+    let lines = (1_u32..).map(|count| f64::from(count) * LINE_BYTES);
+    let lines = lines.take_while(|x| *x <= last).filter(|x| *x >= first);
+    let guides: Vec<Guide> = lines.take(GUIDES_MAX + 1).map(guide).collect();
+    if guides.len() > GUIDES_MAX { Vec::new() } else { guides }
 }
 
 fn caches(section: &Section<'_>) -> Vec<Guide> {

@@ -66,7 +66,7 @@ pub(super) fn remarks(section: &Section<'_>) -> Option<Finding> {
     let carry = if noted == 1 { "carries" } else { "carry" };
     let modelled = (modelled > 0).then(|| {
         format!(
-            "{} {be} modelled, not measured, and used in no sentence that does not say so",
+            "{} {be} modelled, not measured: no sentence counts them as measured",
             text::count(modelled, "figure")
         )
     });

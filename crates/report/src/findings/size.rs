@@ -235,7 +235,7 @@ impl Times {
         match self.by_size.values().filter(|subjects| is_hidden(subjects) == Some(true)).count() {
             0 => String::new(),
             count => {
-                format!(" (as far as noise lets it be told, at {})", text::count(count, "size"))
+                format!(" (noise hides more at {})", text::count(count, "size"))
             }
         }
     }

@@ -6,7 +6,7 @@
 //! - `run`: the records of one run, by what was measured;
 //! - `rates`: bars with intervals;
 //! - `batches`: histograms of calls;
-//! - `tables`: the ledger and the receipt.
+//! - `tables`: cycles, the ledger and the receipt.
 
 mod batches;
 mod rates;
@@ -44,6 +44,11 @@ pub(crate) fn heading(experiment: &str) -> Option<Heading> {
             "Packets round and round between a switch and a guest",
             "A fixed number of packets goes to the guest and comes back, again and again.",
         ),
+        name::FORWARD_RETURN => (
+            "Packets from a guest to a switch and back",
+            "The guest makes packets, numbered and at a rate that is set, and looks at those that the switch returns: \
+             the load without loss of any switch can be found this way.",
+        ),
         name::FORWARD_BURST => (
             "How many packets a call moves",
             "Calls of each port by the number of packets that they moved. Many empty receive calls: there is time to \
@@ -60,6 +65,7 @@ pub(crate) fn html(experiment: &str, records: &[&Record]) -> Option<String> {
     let newest = run::newest(records);
     let parts = [
         rates::html(&newest),
+        tables::cycles(&newest),
         tables::ledger(&newest),
         batches::html(&newest),
         tables::receipt(&newest),
@@ -131,5 +137,9 @@ mod tests {
         let newer = Record { time: "2026".into(), ..record("rate_peak", "libc", &[2e6]) };
         let html = html(name::FORWARD_PVP, &[&older, &newer]).unwrap();
         assert!(html.contains("copy of libc") && !html.contains("copy of haul"));
+        // Of another size, an older run is the newest.
+        let small = older.with(key::SIZE_BYTES, 60);
+        let html = super::html(name::FORWARD_PVP, &[&small, &newer]).unwrap();
+        assert!(html.contains("copy of haul") && html.contains("60 B") && html.contains("64 B"));
     }
 }

@@ -33,7 +33,7 @@ pub(super) fn html(records: &[&Record]) -> String {
     let groups = sizes(&rates);
     let height = HEADING * groups.len() as f64 + ROW * rates.len() as f64 + 8.0;
     let mut svg = format!(
-        "<div class=\"scroll\"><svg class=\"simchart\" viewBox=\"0 0 {WIDTH} {height:.0}\" role=\"img\">\
+        "<div class=\"wide\"><svg class=\"simchart\" viewBox=\"0 0 {WIDTH} {height:.0}\" role=\"img\">\
          <title>Packets a second by size and by who forwards</title>"
     );
     let scale = |rate: f64| (WIDTH - LEFT - RIGHT) * rate / most;
@@ -58,7 +58,7 @@ fn bar(svg: &mut String, record: &Record, y: f64, scale: impl Fn(f64) -> f64) {
     let part = |share| quantile(&record.samples, share).unwrap_or(median);
     let (width, low, high) = (scale(median), scale(part(0.25)), scale(part(0.75)));
     let colour = match (record.subject.as_str(), field(record, key::COPY).as_deref()) {
-        ("haul", Some("none")) => "--limit",
+        ("haul", Some("none" | "empty")) => "--limit",
         ("haul", Some("haul")) => "--haul",
         ("haul", Some("libc")) => "--s2",
         ("haul", _) => "--s3",

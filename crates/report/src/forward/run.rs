@@ -1,21 +1,29 @@
 //! The records of one run, by what was measured.
 
+use std::collections::BTreeMap;
+
 use haul_model::Record;
 use haul_model::experiment::key;
 
 use crate::select::{bytes, field};
 
-/// The records of the newest run: nothing is held against another run's.
+/// The records of each size's newest run: nothing is held against another run's.
 pub(super) fn newest<'a>(records: &[&'a Record]) -> Vec<&'a Record> {
-    let newest = records.iter().max_by_key(|record| (&record.time, &record.run));
-    let Some(run) = newest.map(|record| &record.run) else { return Vec::new() };
-    records.iter().copied().filter(|record| record.run == *run).collect()
+    let mut runs: BTreeMap<u64, (&str, &str)> = BTreeMap::new();
+    for record in records {
+        let own = (record.time.as_str(), record.run.as_str());
+        let newest = runs.entry(size(record)).or_insert(own);
+        *newest = (*newest).max(own);
+    }
+    let is_newest = |record: &&Record| runs[&size(record)].1 == record.run;
+    records.iter().copied().filter(is_newest).collect()
 }
 
 /// Who a record is of: `haul, copy of libc`, `testpmd`.
 pub(super) fn who(record: &Record) -> String {
     match field(record, key::COPY).as_deref() {
         Some("none") => format!("{}, copying nothing", record.subject),
+        Some("empty") => format!("{}, copying no bytes", record.subject),
         Some(copy) if record.subject == "haul" => format!("haul, copy of {copy}"),
         _ => record.subject.clone(),
     }

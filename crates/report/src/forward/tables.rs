@@ -1,9 +1,11 @@
-//! The ledger of lost packets, and the receipt of what was measured.
+//! What a packet's cycles are spent on, the ledger of lost packets, and the receipt of what was
+//! measured.
 
 use std::fmt::Write as _;
 
 use haul_model::Record;
 use haul_model::experiment::key;
+use haul_model::units::three_digits;
 
 use super::run::{size, who};
 use crate::select::field;
@@ -20,7 +22,7 @@ const STAGES: [(&str, &str); 6] = [
 ];
 
 /// What is worth a column, where a record has it.
-const RECEIPT: [(&str, &str); 10] = [
+const RECEIPT: [(&str, &str); 11] = [
     (key::VERSION, "version"),
     (key::GUEST, "guest"),
     (key::GUEST_VERSION, "its version"),
@@ -31,7 +33,53 @@ const RECEIPT: [(&str, &str); 10] = [
     (key::FEATURES, "features"),
     (key::PAGE_BYTES, "page bytes"),
     (key::TRAFFIC, "packets from"),
+    (key::SIMD_BITS, "testpmd’s vectors"),
 ];
+
+/// What a packet's cycles are spent on, and what bounds a flow whatever the switch.
+const CYCLES: [(&str, &str); 3] = [
+    ("cycles_ring", "at the ring"),
+    ("cycles_copy", "of these copying"),
+    ("cycles_guest", "in the guest"),
+];
+
+/// Cycles of a packet by who spends them; nothing where none were counted.
+pub(super) fn cycles(records: &[&Record]) -> String {
+    let of = |subject: &Record, metric: &str| {
+        let is_it = |record: &&&Record| {
+            record.metric == metric && (size(record), who(record)) == (size(subject), who(subject))
+        };
+        records.iter().find(is_it)?.median()
+    };
+    let mut rows = String::new();
+    for record in records.iter().filter(|record| record.metric == "rate_peak") {
+        let all = CYCLES.map(|(metric, _)| of(record, metric));
+        if all.iter().all(Option::is_none) {
+            continue;
+        }
+        let cell = |value: Option<f64>| value.map_or("-".to_owned(), |it| format!("{it:.0}"));
+        let cells = all.map(|value| format!("<td>{}</td>", cell(value))).concat();
+        let most = of(record, "guest_ceiling");
+        let most = most.map_or("-".to_owned(), |it| format!("{} Mpps", three_digits(it / 1e6)));
+        let _ = write!(
+            rows,
+            "<tr><td>{} B</td><td>{}</td>{cells}<td>{most}</td></tr>",
+            size(record),
+            escape(&who(record))
+        );
+    }
+    if rows.is_empty() {
+        return String::new();
+    }
+    let heads = CYCLES.map(|(_, head)| format!("<th>{head}</th>")).concat();
+    format!(
+        "<h3>Cycles of a packet</h3><p class=\"about\">In calls of the switch at the guest’s ring, there and back, and \
+         what of that goes where the same ring copies nothing; and in the guest, where it has packets. A guest that \
+         never waits takes no more than the last column, whatever the switch.</p><div class=\"scroll\">\
+         <table class=\"sim\"><thead><tr><th>size</th><th>through</th>{heads}<th>the guest at most</th></tr></thead>\
+         <tbody>{rows}</tbody></table></div>"
+    )
+}
 
 /// Packets lost by stage, of all restarts together; nothing where none were counted.
 pub(super) fn ledger(records: &[&Record]) -> String {

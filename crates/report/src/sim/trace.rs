@@ -31,7 +31,7 @@ const TRANSACTIONS: [(char, &str, &str); 10] = [
     ('q', "waits in the memory’s queue", "rule"),
     ('M', "memory", "s0"),
     ('d', "data on the bus, or waits for it", "s2"),
-    ('n', "completion told", "s6"),
+    ('n', "completion reported", "s6"),
 ];
 
 /// Lines of the axis.

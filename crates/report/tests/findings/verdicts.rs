@@ -104,6 +104,85 @@ fn transfers_are_beside_the_best_other_and_nothing_that_is_no_transfer() {
     assert_eq!((rows[0].text.as_str(), rows[0].tone), (text, Tone::Worse));
     assert_eq!(rows[1].text, "1.00 GB/s at 64 B, 2.0 times as fast as pipe");
     assert_eq!(rows[1].tone, Tone::Better);
+    // No mechanism of haul's is better there.
+    assert_eq!(rows[0].action, "mpi at these sizes");
+}
+
+#[test]
+fn a_lost_transfer_names_the_mechanism_that_wins_and_no_survey_on_a_survey() {
+    let mut lines = vec![
+        transfer("haul:auto", 1 << 20, 4.0),
+        transfer("haul:pull", 1 << 20, 6.0),
+        transfer("haul:lease", 1 << 20, 9.0),
+        transfer("mpi", 1 << 20, 5.0),
+    ];
+    let action = |lines: &[Line]| verdicts(lines).remove(0).action;
+    let otherwise = "`haul survey`: its haul.toml chooses by size (here pull)";
+    assert_eq!(action(&lines), otherwise);
+    lines.push(samples::record("m", "memory.bandwidth", "haul").into());
+    let Some(Line::Record(last)) = lines.last_mut() else { unreachable!() };
+    last.samples = vec![10.0];
+    assert_eq!(action(&lines), "`Settings::mechanism` at these sizes: pull");
+}
+
+/// haul's or another switch's rate in a flow, beside testpmd's.
+fn forwarded(run: &str, subject: &str, metric: &str, size: u64, rate: f64) -> Record {
+    let copy = if subject == "haul" { "haul" } else { "rte_memcpy" };
+    let mut record = Record::new(run, "forward.pvp", subject, metric, "packets/s")
+        .with("size_bytes", size)
+        .with("layout", "split")
+        .with("copy", copy);
+    record.machine = "m".into();
+    record.samples = vec![rate];
+    record
+}
+
+#[test]
+fn packets_of_a_vm_are_beside_the_fastest_other_switch() {
+    let mut own = forwarded("r1", "haul", "rate_peak", 64, 11e6);
+    own.comparison = Some(samples::against("testpmd", 1.2, 0.01, 0.02));
+    let mut large = forwarded("r2", "haul", "rate_peak", 1500, 4e6);
+    large.comparison = Some(samples::against("testpmd", 0.8, 0.01, 0.02));
+    let ndr = forwarded("r1", "haul", "rate_ndr", 64, 9e6);
+    let others = [
+        forwarded("r1", "testpmd", "rate_peak", 64, 9.2e6),
+        forwarded("r1", "ovs", "rate_peak", 64, 6e6),
+        forwarded("r2", "testpmd", "rate_peak", 1500, 5e6),
+    ];
+    let all = |own: &[&Record]| -> Vec<Line> {
+        own.iter().copied().chain(&others).cloned().map(Line::from).collect()
+    };
+    let row = verdicts(&all(&[&own, &ndr])).remove(0);
+    assert_eq!(row.question, "a VM’s packets, 64 B");
+    assert_eq!(
+        (row.text.as_str(), row.tone),
+        (
+            "11.0 Mpps at 64 B, 1.20 times as fast as testpmd; 9.00 Mpps without loss (NDR)",
+            Tone::Better
+        )
+    );
+    assert!(row.action.contains("`haul forward --port vhost"), "{}", row.action);
+    let row = verdicts(&all(&[&own, &large])).remove(0);
+    assert_eq!((row.question.as_str(), row.tone), ("a VM’s packets, 64 to 1500 B", Tone::Worse));
+    assert!(row.text.ends_with("testpmd; 20% slower than testpmd at 1500 B"), "{}", row.text);
+    assert_eq!(row.action, "stay with testpmd at the sizes that lose");
+    assert_eq!(row.course, [1.0 / 1.2, 1.25]);
+}
+
+#[test]
+fn packets_of_a_vm_beside_nobody_are_beside_libc_s_copy_and_testpmd_is_missing() {
+    let own = forwarded("r", "haul", "rate_peak", 64, 11e6);
+    let mut gain = forwarded("r", "haul", "copy_gain", 64, 1.0);
+    gain.comparison = Some(samples::against("libc", 1.005, 0.01, 0.02));
+    let lines = [Line::from(own), gain.into()];
+    let row = verdicts(&lines).remove(0);
+    let text = "11.0 Mpps at 64 B, as fast as with libc’s copy";
+    assert_eq!((row.text.as_str(), row.tone), (text, Tone::Same));
+    let command = "haul forward pvp --switch haul,testpmd --guest testpmd";
+    assert!(row.action.contains(command), "{}", row.action);
+    let missing = missing(&lines);
+    let testpmd = missing.iter().find(|each| each.what == "testpmd").expect("it is missing");
+    assert!(testpmd.command.contains("apt-get install dpdk-dev"));
 }
 
 #[test]

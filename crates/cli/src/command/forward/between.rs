@@ -6,8 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use haul::forward::{
-    Addresses, DropReason, Host, Link, Mode, Observer, Order, Pace, Pool, Running, Settings,
-    Snapshot, Watch,
+    Addresses, DropReason, Findings, Host, Link, Mode, Order, Pace, Settings, Snapshot, Watch,
 };
 use haul::telemetry::{self, PortAbout, Server};
 use haul_model::experiment::{key, name};
@@ -15,6 +14,7 @@ use haul_model::{Bytes, Record};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::spec::Spec;
+use super::workers::{self, Workers};
 use super::{RECORDS, picture, ports};
 use crate::arguments::forward::Between as Arguments;
 use crate::command::{Command, record};
@@ -22,9 +22,6 @@ use crate::error::Error;
 use crate::journal::{Journal, Outputs};
 use crate::stop::{self, STOP};
 use crate::terminal;
-
-/// Buffers: the rings of a guest several times over.
-const PACKETS: u32 = 16_384;
 
 /// How often it is looked whether to stop, and how often a person is shown how it goes.
 const LOOK: Duration = Duration::from_millis(50);
@@ -41,6 +38,7 @@ const QUANTILES: [f64; 5] = [0.5, 0.9, 0.99, 0.999, 1.0];
 pub(super) struct Between {
     arguments: Arguments,
     specs: [Spec; 2],
+    workers: usize,
     done: Option<Done>,
 }
 
@@ -69,7 +67,8 @@ impl Between {
             let (what, value) = ("an address of", address.to_string());
             return Err(haul::forward::Error::Value { what, value, limit }.into());
         }
-        Ok(Self { arguments, specs, done: None })
+        let workers = workers::count(&specs, &arguments.cpu)?;
+        Ok(Self { arguments, specs, workers, done: None })
     }
 
     fn mode(&self) -> Mode {
@@ -86,7 +85,6 @@ impl Between {
         Settings {
             mode: self.mode(),
             burst: usize::from(self.arguments.burst),
-            cpu: self.arguments.cpu,
             linger: LINGER,
             ..Settings::default()
         }
@@ -99,27 +97,27 @@ impl Between {
     /// The place that was named cannot be used.
     fn serve(
         &self,
-        observer: Observer,
-        about: Vec<PortAbout>,
+        running: &Workers,
+        about: [PortAbout; 2],
     ) -> Result<Option<Server>, haul::telemetry::Error> {
         let place = self.arguments.telemetry.as_deref();
         if self.arguments.no_telemetry {
             return Ok(None);
         }
-        match telemetry::serve(place, observer, about) {
+        match telemetry::serve(place, running.observer(), about.into()) {
             Err(error) if place.is_some() => Err(error),
             served => Ok(served.ok()),
         }
     }
 
     /// Waits until it is over, and shows how it goes.
-    fn watch(&self, running: &Running, view: &View) {
+    fn watch(&self, running: &Workers, view: &View) {
         let started = Instant::now();
         let (mut shown, mut before) = (started, Snapshot::default());
         let is_time = || self.arguments.time.is_some_and(|time| started.elapsed() >= time);
-        // A port that has given all that it had: what is under way arrives as the worker stops.
-        let is_given = || running.snapshot().links.contains(&Link::Finished);
-        while !STOP.load(Ordering::Relaxed) && !is_time() && !running.is_over() && !is_given() {
+        // What is under way arrives as the workers stop.
+        let is_over = || running.are_over() || running.are_finished();
+        while !STOP.load(Ordering::Relaxed) && !is_time() && !is_over() {
             let left = self
                 .arguments
                 .time
@@ -146,28 +144,29 @@ impl Command for Between {
 
     fn run(&mut self, journal: &mut Journal) -> Result<(), Error> {
         stop::watch()?;
-        let pool = Pool::new(PACKETS)?;
         let names = names(&self.specs);
-        let first = ports::open(&self.specs[0], &names[0])?;
-        let second = ports::open(&self.specs[1], &names[1])?;
-        let paces: Vec<Pace> = [&first, &second].iter().filter_map(|it| it.pace.clone()).collect();
-        let watches: Vec<Watch> =
-            [&first, &second].iter().filter_map(|it| it.watch.clone()).collect();
+        let open = |index: usize| ports::open(&self.specs[index], &names[index], self.workers);
+        let ports = [open(0)?, open(1)?];
+        let paces: Vec<Pace> = ports.iter().flat_map(|it| it.paces.clone()).collect();
+        let watches = ports.each_ref().map(|it| it.watches.clone());
         let started = Instant::now();
-        let (ports, about) = ([first.port, second.port], vec![first.about, second.about]);
-        let running = Running::start("haul-forward", ports, pool, self.settings())?;
-        let served = self.serve(running.observer(), about)?;
+        let about = ports.each_ref().map(|it| it.about.clone());
+        let running = Workers::start(ports, self.settings(), &self.arguments.cpu)?;
+        let served = self.serve(&running, about)?;
         let view = View::new();
         self.watch(&running, &view);
         let seconds = started.elapsed().as_secs_f64();
         // Whoever watches sees it end before the ports are stopped.
         drop(served);
-        let snapshot = running.stop()?;
+        let (snapshot, ended) = running.finish();
         view.end();
-        let done = Done::of(snapshot, seconds, &paces, &watches);
-        record("forward", done.records(), journal)?;
-        self.done = Some(done);
-        Ok(())
+        // What was counted until a port failed holds.
+        if ended.is_ok() || !snapshot.ports.is_empty() {
+            let done = Done::of(snapshot, seconds, &paces, &watches);
+            record("forward", done.records(), journal)?;
+            self.done = Some(done);
+        }
+        ended
     }
 
     fn render(&self, journal: &Journal) -> Result<(), Error> {
@@ -217,11 +216,21 @@ impl View {
 }
 
 impl Done {
-    fn of(snapshot: Snapshot, seconds: f64, paces: &[Pace], watches: &[Watch]) -> Self {
+    fn of(snapshot: Snapshot, seconds: f64, paces: &[Pace], watches: &[Vec<Watch>; 2]) -> Self {
         let made = (!paces.is_empty()).then(|| paces.iter().map(Pace::made).sum());
-        let late_ns = paces.first().map(|pace| (pace.late_ns_mean(), pace.late_ns_max()));
+        let late_ns = paces.first().map(|first| {
+            let mean = paces.iter().map(Pace::late_ns_mean).sum::<f64>() / paces.len() as f64;
+            (mean, paces.iter().map(Pace::late_ns_max).max().unwrap_or(first.late_ns_max()))
+        });
         // Of two generators each sees what the other made; of one and a sink, one sees anything.
-        let found = watches.iter().map(Watch::findings).max_by_key(|it| it.sum().unique);
+        let found = watches.iter().filter_map(|watches| {
+            let each = watches.iter().map(Watch::findings);
+            each.reduce(|mut sum: Findings, other| {
+                sum.add(&other);
+                sum
+            })
+        });
+        let found = found.max_by_key(|it| it.sum().unique);
         let order = found.map(|findings| {
             let value = |quantile| findings.latency.value_at_quantile(quantile) as f64;
             (findings.sum(), QUANTILES.map(|quantile| (quantile, value(quantile))).into())

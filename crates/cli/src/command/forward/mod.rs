@@ -5,7 +5,8 @@
 //! - `drive`: `haul forward drive`;
 //! - `modelled`: a modelled NIC as a person names it;
 //! - `spec`: a port as a person names it;
-//! - `ports`: from there to the port;
+//! - `ports`: from there to the ports of each worker;
+//! - `workers`: as many as both ports have queue pairs for;
 //! - `picture`: counters and batches for a terminal;
 //! - `between`: `haul forward --port A --port B`;
 //! - `sentences`: a plain sentence for each comparison;
@@ -19,6 +20,7 @@ mod ports;
 mod pvp;
 mod sentences;
 mod spec;
+mod workers;
 
 pub(super) use pvp::driver;
 

@@ -28,9 +28,12 @@ const BINS: [(usize, usize); 14] = [
 
 /// What went through between two looks, `seconds` apart: a line a port.
 pub(super) fn lines(before: &Snapshot, now: &Snapshot, seconds: f64) -> Vec<String> {
-    let earlier = |name: &str| before.ports.iter().find(|(other, ..)| other == name);
+    let earlier = |name: &str, queue: u16| {
+        before.ports.iter().find(|(other, own, _)| other == name && *own == queue)
+    };
     let line = |(name, queue, counters): &(String, u16, Counters)| {
-        let since = earlier(name).map_or_else(|| counters.clone(), |it| counters.since(&it.2));
+        let since =
+            earlier(name, *queue).map_or_else(|| counters.clone(), |it| counters.since(&it.2));
         let rate = |direction: &Direction| {
             let rate = direction.packets as f64 / seconds.max(1e-9);
             format!("{:>9} pps", human(rate))

@@ -1,98 +1,92 @@
-//! From what a person named to the port.
+//! From what a person named to the ports: a list for each worker.
 
 use haul::forward::{
     AfPacket, AfXdp, Copy, Generator, Nic, NicSettings, Null, PACKET_BYTES_MAX, Pace, Pcap,
     PcapSettings, Port, Role, Sink, Sizes, Traffic, Vhost, VhostSettings, Virtio, VirtioSettings,
     Watch,
 };
-
 use haul::telemetry::PortAbout;
 
 use super::spec::{self, Spec};
 use crate::error::Error;
 
 /// A port, and where what it finds is seen.
+#[derive(Default)]
 pub(super) struct Opened {
-    pub(super) port: Box<dyn Port>,
+    /// The queue pairs of each worker.
+    pub(super) of_workers: Vec<Vec<Box<dyn Port>>>,
     pub(super) about: PortAbout,
-    pub(super) pace: Option<Pace>,
-    pub(super) watch: Option<Watch>,
+    pub(super) paces: Vec<Pace>,
+    pub(super) watches: Vec<Watch>,
 }
 
 impl Opened {
-    fn of(port: impl Port + 'static) -> Self {
-        Self { port: Box::new(port), about: PortAbout::default(), pace: None, watch: None }
+    /// Queue pairs, which the workers take in turn.
+    fn of<P: Port + 'static>(queues: Vec<P>, workers: usize) -> Self {
+        let mut opened = Self::default();
+        opened.of_workers.resize_with(workers, Vec::new);
+        for (index, queue) in queues.into_iter().enumerate() {
+            opened.of_workers[index % workers].push(Box::new(queue));
+        }
+        opened
+    }
+
+    /// A port that each worker has one of.
+    fn each<P: Port + 'static>(
+        workers: usize,
+        open: impl FnMut(usize) -> Result<P, haul::forward::Error>,
+    ) -> Result<Self, Error> {
+        let queues = (0..workers).map(open).collect::<Result<_, _>>()?;
+        Ok(Self::of(queues, workers))
     }
 }
 
-/// Opens a port under this name.
+/// Opens a port under this name, for so many workers: each has one of its queue pairs at least.
 ///
 /// # Errors
 /// A value is not possible, or the system refuses something.
-pub(super) fn open(spec: &Spec, name: &str) -> Result<Opened, Error> {
-    let mut opened = open_port(spec, name)?;
+pub(super) fn open(spec: &Spec, name: &str, workers: usize) -> Result<Opened, Error> {
+    let mut opened = open_queues(spec, name, workers)?;
+    opened.about.name = name.to_owned();
     opened.about.driver = format!("haul_{}", spec.kind());
     Ok(opened)
 }
 
-fn open_port(spec: &Spec, name: &str) -> Result<Opened, Error> {
+fn open_queues(spec: &Spec, name: &str, workers: usize) -> Result<Opened, Error> {
     Ok(match spec {
-        Spec::Gen { sizes, rate, count, flows } => {
-            let sizes = match sizes {
-                spec::Sizes::Fixed(size) => Sizes::Fixed(*size),
-                spec::Sizes::Imix => Sizes::Imix,
-                spec::Sizes::Each(from, to) => Sizes::Each { from: *from, to: *to, step: 1 },
-            };
-            let (rate, packets, flows) = (*rate, *count, *flows);
-            let traffic = Traffic { sizes, rate, packets, flows, ..Traffic::default() };
-            let port = Generator::new(name, &traffic)?;
-            let (pace, watch) = (Some(port.pace()), Some(port.watch()));
-            Opened { pace, watch, ..Opened::of(port) }
-        }
+        Spec::Gen { .. } => generators(spec, name, workers)?,
         Spec::Sink => {
-            let port = Sink::new(name);
-            let watch = Some(port.watch());
-            Opened { watch, ..Opened::of(port) }
+            let sinks: Vec<Sink> = (0..workers).map(|_| Sink::new(name)).collect();
+            let watches = sinks.iter().map(Sink::watch).collect();
+            Opened { watches, ..Opened::of(sinks, workers) }
         }
-        Spec::Nic { modelled, size, rate, group, count } => {
-            let port = |reason| Error::Port { port: spec.kind().to_owned(), reason };
-            let setup = modelled.setup().map_err(port)?;
-            let settings = NicSettings {
-                size_bytes: *size,
-                rate: *rate,
-                group: *group,
-                packets: *count,
-                ..NicSettings::new(setup)
-            };
-            let mut opened = Opened::of(Nic::open(name, settings)?);
-            opened.about.modelled = Some(modelled.said(&setup));
-            opened
-        }
-        Spec::Vhost { path, is_server, copy } => {
+        Spec::Nic { .. } => nics(spec, name, workers)?,
+        Spec::Vhost { path, is_server, copy, queues } => {
             let Some(copy) = Copy::named(copy) else {
                 let known: Vec<&str> = Copy::names().collect();
                 return Err(Error::Copy { name: copy.clone(), known: known.join(", ") });
             };
-            let role = role(*is_server);
-            let settings = VhostSettings { role, copy, ..VhostSettings::new(path) };
-            let queue = Vhost::open(name, &settings)?.into_iter().next();
-            Opened::of(queue.expect("a device of one queue pair has one"))
+            let (role, queues) = (role(*is_server), *queues);
+            let settings = VhostSettings { role, copy, queues, ..VhostSettings::new(path) };
+            Opened::of(Vhost::open(name, &settings)?, workers)
         }
-        Spec::Virtio { path, is_server, is_packed } => {
-            let (role, is_packed) = (role(*is_server), *is_packed);
-            let settings = VirtioSettings { role, is_packed, ..VirtioSettings::new(path) };
-            Opened::of(Virtio::open(name, &settings)?)
+        Spec::Virtio { path, is_server, is_packed, queues } => {
+            let (role, is_packed, queues) = (role(*is_server), *is_packed, *queues);
+            let new = VirtioSettings::new(path);
+            let settings = VirtioSettings { role, is_packed, queues, ..new };
+            Opened::of(Virtio::open(name, &settings)?, workers)
         }
         Spec::Pcap { input, output, passes, replay } => {
             let (input, output, passes) = (input.clone(), output.clone(), *passes);
             let settings = PcapSettings { input, passes, replay: *replay, output };
-            Opened::of(Pcap::open(name, &settings)?)
+            Opened::of(vec![Pcap::open(name, &settings)?], workers)
         }
-        Spec::AfPacket { interface } => Opened::of(AfPacket::open(name, interface)?),
-        Spec::AfXdp { interface, queue } => Opened::of(AfXdp::open(name, interface, *queue)?),
-        Spec::Null { size_bytes: 0 } => Opened::of(Null::new(name)),
+        Spec::AfPacket { interface } => Opened::of(vec![AfPacket::open(name, interface)?], workers),
+        Spec::AfXdp { interface, queue } => {
+            Opened::of(vec![AfXdp::open(name, interface, *queue)?], workers)
+        }
         Spec::Null { size_bytes } if *size_bytes <= PACKET_BYTES_MAX => {
-            Opened::of(Null::source(name, *size_bytes))
+            Opened::each(workers, |_| Ok(Null::source(name, *size_bytes)))?
         }
         Spec::Null { size_bytes } => {
             return Err(haul::forward::Error::Value {
@@ -103,6 +97,59 @@ fn open_port(spec: &Spec, name: &str) -> Result<Opened, Error> {
             .into());
         }
     })
+}
+
+/// A generator for each worker, which share the rate and the packets, and have flows of their own.
+fn generators(spec: &Spec, name: &str, workers: usize) -> Result<Opened, Error> {
+    let Spec::Gen { sizes, rate, count, flows } = spec else { return Ok(Opened::default()) };
+    let sizes = match sizes {
+        spec::Sizes::Fixed(size) => Sizes::Fixed(*size),
+        spec::Sizes::Imix => Sizes::Imix,
+        spec::Sizes::Each(from, to) => Sizes::Each { from: *from, to: *to, step: 1 },
+    };
+    let (mut paces, mut watches) = (Vec::new(), Vec::new());
+    let opened = Opened::each(workers, |worker| {
+        let traffic = Traffic {
+            sizes: sizes.clone(),
+            rate: rate.map(|rate| rate / workers as f64),
+            packets: count.map(|count| share(count, worker, workers)),
+            flows: *flows,
+            flow_first: flows.saturating_mul(worker as u32),
+            stream: worker as u8,
+            ..Traffic::default()
+        };
+        let generator = Generator::new(name, &traffic)?;
+        paces.push(generator.pace());
+        watches.push(generator.watch());
+        Ok(generator)
+    })?;
+    Ok(Opened { paces, watches, ..opened })
+}
+
+/// A modelled NIC for each worker, which share the rate and the packets.
+fn nics(spec: &Spec, name: &str, workers: usize) -> Result<Opened, Error> {
+    let Spec::Nic { modelled, size, rate, group, count } = spec else {
+        return Ok(Opened::default());
+    };
+    let port = |reason| Error::Port { port: spec.kind().to_owned(), reason };
+    let setup = modelled.setup().map_err(port)?;
+    let mut opened = Opened::each(workers, |worker| {
+        let settings = NicSettings {
+            size_bytes: *size,
+            rate: rate.map(|rate| rate / workers as f64),
+            group: *group,
+            packets: count.map(|count| share(count, worker, workers)),
+            ..NicSettings::new(setup)
+        };
+        Nic::open(name, settings)
+    })?;
+    opened.about.modelled = Some(modelled.said(&setup));
+    Ok(opened)
+}
+
+/// What one of several workers has of a number of packets.
+fn share(whole: u64, worker: usize, workers: usize) -> u64 {
+    whole / workers as u64 + u64::from((worker as u64) < whole % workers as u64)
 }
 
 fn role(is_server: bool) -> Role {

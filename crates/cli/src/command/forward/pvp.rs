@@ -15,7 +15,7 @@ use haul_model::experiment::name;
 use haul_model::{Bytes, Record};
 
 use super::{RECORDS, sentences};
-use crate::arguments::forward::Pvp as Arguments;
+use crate::arguments::forward::{Pvp as Arguments, Sweep};
 use crate::command::Command;
 use crate::command::steps::{self, Steps};
 use crate::error::Error;
@@ -37,6 +37,12 @@ const HUGE_PAGES: u64 = 320;
 /// The same with Open vSwitch as one of them.
 const HUGE_PAGES_OF_OVS: u64 = 450;
 
+/// How long is measured of a restart, and of one size of a sweep: see `--for`. Forwarders publish
+/// their counts every 20 ms.
+const OF_RESTART: Duration = Duration::from_millis(500);
+const OF_SIZE: Duration = Duration::from_millis(50);
+const OF_SIZE_MIN: Duration = Duration::from_millis(40);
+
 /// Shorter trials than this say little: a scheduler's slice is some milliseconds.
 const TRIAL_SHORT_MIN: Duration = Duration::from_millis(100);
 
@@ -52,37 +58,20 @@ impl Pvp {
     /// # Errors
     /// A copy or a size is not possible, or the program that is asked for is not there.
     pub(super) fn check(arguments: Arguments) -> Result<Self, Error> {
-        let is_asked = |name: &str| arguments.switch.iter().any(|switch| switch == name);
-        if is_asked("ovs") && arguments.flow != Flow::Pvp {
-            let (belongs, remedy) = ("--flow pvp", "leave --flow out");
-            return Err(Error::Unused { option: "--switch ovs", belongs, remedy });
-        }
+        fits(&arguments)?;
         let mut left_out = Vec::new();
-        let (mut testpmd, mut ovs) = (None, None);
-        if is_asked("testpmd") || arguments.guest == "testpmd" {
-            let found = Testpmd::find(arguments.testpmd.as_deref());
-            // The others are worth measuring without it, but not with another guest.
-            let is_needed = arguments.guest == "testpmd" || !is_asked("haul");
-            testpmd = or_left_out("testpmd", found, Testpmd::REMEDY, is_needed, &mut left_out)
-                .map_err(|reason| Error::Testpmd { reason })?;
-        }
-        if is_asked("ovs") {
-            let is_needed = !is_asked("haul");
-            let found = OpenVswitch::find();
-            ovs = or_left_out("ovs", found, OpenVswitch::REMEDY, is_needed, &mut left_out)
-                .map_err(|reason| Error::OpenVswitch { reason })?;
-        }
+        let (testpmd, ovs) = peers(&arguments, &mut left_out)?;
         let guest = match &testpmd {
             Some(found) if arguments.guest == "testpmd" => Forwarder::Testpmd(found.clone()),
             _ => Forwarder::Haul,
         };
         let mut subjects = Vec::new();
-        if is_asked("haul") {
+        if is_asked(&arguments, "haul") {
             subjects.extend(copies(&arguments.copy)?);
         }
         let has_ovs = ovs.is_some();
         let is_dpdk = testpmd.is_some() || has_ovs;
-        let others = testpmd.filter(|_| is_asked("testpmd")).map(Forwarder::Testpmd);
+        let others = testpmd.filter(|_| is_asked(&arguments, "testpmd")).map(Forwarder::Testpmd);
         for switch in others.into_iter().chain(ovs.map(Forwarder::OpenVswitch)) {
             subjects.push(Subject { switch, copy: String::new() });
         }
@@ -90,7 +79,8 @@ impl Pvp {
         let source = match arguments.source.as_deref() {
             Some("gen") => Source::Generator,
             Some(_) => Source::Null,
-            None if beside_dpdk => Source::Null,
+            // Neither DPDK's source nor a guest's packets that are measured as a switch's.
+            None if beside_dpdk && arguments.flow != Flow::Return => Source::Null,
             None => Source::Generator,
         };
         let restarts = usize::from(arguments.restarts);
@@ -105,14 +95,25 @@ impl Pvp {
             driver: driver(),
             left_out,
             restarts: (restarts, restarts),
-            window: arguments.time,
+            window: match (arguments.time, arguments.sweep) {
+                (Some(time), Some(_)) => time.max(OF_SIZE_MIN),
+                (None, Some(_)) => OF_SIZE,
+                (time, None) => time.unwrap_or(OF_RESTART),
+            },
             budget: Duration::ZERO,
             searches: searches(&arguments)?,
+            searches_each: arguments.searches.into(),
             latency: arguments.latency,
+            sweep: Vec::new(),
             seed: 1,
         };
-        let sizes = checked(&arguments.sizes.0, is_dpdk)?;
-        let steps = sizes.into_iter().map(|size| step(&bench, size)).collect();
+        let steps = match arguments.sweep {
+            Some(sweep) => vec![step(&bench, 0, swept(sweep, is_dpdk)?)],
+            None => {
+                let sizes = checked(&arguments.sizes.0, is_dpdk)?;
+                sizes.into_iter().map(|size| step(&bench, size, Vec::new())).collect()
+            }
+        };
         Ok(Self { steps, out: arguments.out, json: arguments.json })
     }
 }
@@ -147,6 +148,62 @@ impl Command for Pvp {
     }
 }
 
+fn is_asked(arguments: &Arguments, name: &str) -> bool {
+    arguments.switch.iter().any(|switch| switch == name)
+}
+
+/// Whether what is asked for fits together.
+///
+/// # Errors
+/// An option of another flow or of other switches.
+fn fits(arguments: &Arguments) -> Result<(), Error> {
+    let unused = |option, belongs, remedy| Err(Error::Unused { option, belongs, remedy });
+    let flow = arguments.flow;
+    if is_asked(arguments, "ovs") && ![Flow::Pvp, Flow::Return].contains(&flow) {
+        let belongs = "--flow pvp and --flow return";
+        return unused("--switch ovs", belongs, "name one of these");
+    }
+    if flow == Flow::Return && arguments.guest != "haul" {
+        return unused("--guest testpmd", "the other flows", "have haul as the guest");
+    }
+    if arguments.sweep.is_none() {
+        return Ok(());
+    }
+    if ![Flow::Pvp, Flow::Enqueue].contains(&flow) {
+        return unused("--sweep", "--flow pvp and --flow enqueue", "name one of these");
+    }
+    if arguments.switch != ["haul"] {
+        return unused("--sweep", "--switch haul alone", "leave the others out");
+    }
+    Ok(())
+}
+
+/// testpmd and Open vSwitch, as far as they take part and are there.
+///
+/// # Errors
+/// One of them is not there and is needed.
+fn peers(
+    arguments: &Arguments,
+    left_out: &mut Vec<String>,
+) -> Result<(Option<Testpmd>, Option<OpenVswitch>), Error> {
+    let has_haul = is_asked(arguments, "haul");
+    let (mut testpmd, mut ovs) = (None, None);
+    if is_asked(arguments, "testpmd") || arguments.guest == "testpmd" {
+        let found = Testpmd::find(arguments.testpmd.as_deref());
+        // The others are worth measuring without it, but not with another guest.
+        let is_needed = arguments.guest == "testpmd" || !has_haul;
+        testpmd = or_left_out("testpmd", found, Testpmd::REMEDY, is_needed, left_out)
+            .map_err(|reason| Error::Testpmd { reason })?
+            .map(|found| found.with_simd_bits(arguments.simd));
+    }
+    if is_asked(arguments, "ovs") {
+        let found = OpenVswitch::find();
+        ovs = or_left_out("ovs", found, OpenVswitch::REMEDY, !has_haul, left_out)
+            .map_err(|reason| Error::OpenVswitch { reason })?;
+    }
+    Ok((testpmd, ovs))
+}
+
 /// A peer, or `None` with a warning where it is missing and the others are worth measuring without
 /// it.
 ///
@@ -179,10 +236,12 @@ pub(in crate::command) fn driver() -> Program {
 /// # Errors
 /// There is nothing whose load could be set.
 fn searches(arguments: &Arguments) -> Result<Vec<(&'static str, Goal)>, Error> {
-    let is_haul = arguments.switch.iter().any(|switch| switch == "haul");
-    let can_search = is_haul && arguments.flow == Flow::Pvp;
+    let can_search = match arguments.flow {
+        Flow::Pvp => is_asked(arguments, "haul"),
+        flow => flow == Flow::Return,
+    };
     if !can_search && !arguments.search.is_empty() {
-        let (belongs, remedy) = ("--flow pvp with --switch haul", "name these");
+        let (belongs, remedy) = ("--flow pvp with --switch haul, and --flow return", "name these");
         return Err(Error::Unused { option: "--search", belongs, remedy });
     }
     let goals = arguments.search.iter().filter_map(|name| {
@@ -210,9 +269,10 @@ fn huge_pages_free() -> u64 {
     pools.iter().find(|pool| pool.page_bytes == 2 << 20).map_or(0, |pool| pool.free)
 }
 
-/// One size of a flow.
-fn step(bench: &Bench, size_bytes: usize) -> Box<dyn Experiment> {
-    let mut bench = Bench { size_bytes, ..bench.clone() };
+/// One size of a flow, or a sweep.
+fn step(bench: &Bench, size_bytes: usize, sweep: Vec<usize>) -> Box<dyn Experiment> {
+    let size_bytes = sweep.first().copied().unwrap_or(size_bytes);
+    let mut bench = Bench { size_bytes, sweep, ..bench.clone() };
     bench.budget = bench.time_of(bench.restarts.1);
     Box::new(bench)
 }
@@ -236,6 +296,19 @@ fn copies(names: &[String]) -> Result<Vec<Subject>, Error> {
         }
     }
     Ok(subjects)
+}
+
+/// The sizes of a sweep.
+///
+/// # Errors
+/// One of them is none.
+fn swept(sweep: Sweep, with_dpdk: bool) -> Result<Vec<usize>, Error> {
+    let Sweep { first, last, step } = sweep;
+    // The ends first: there may be more sizes in between than memory has room for.
+    checked(&[Bytes(first), Bytes(last)], with_dpdk)?;
+    let step = usize::try_from(step).unwrap_or(usize::MAX);
+    let sizes: Vec<Bytes> = (first..=last).step_by(step).map(Bytes).collect();
+    checked(&sizes, with_dpdk)
 }
 
 /// Sizes that every side takes.

@@ -10,6 +10,34 @@ const RESTARTS_MIN: usize = 3;
 
 /// What the records of the flows say: a line each.
 pub(super) fn of(records: &[&Record]) -> Vec<String> {
+    let is_swept = |record: &&&Record| record.experiment == name::FORWARD_SWEEP;
+    let mut lines = sweeps(&records.iter().copied().filter(|it| is_swept(&it)).collect::<Vec<_>>());
+    let flows: Vec<&Record> = records.iter().copied().filter(|it| !is_swept(&it)).collect();
+    lines.extend(of_flows(&flows));
+    lines
+}
+
+/// A line for each copy of a sweep: from the smallest packets to the largest.
+fn sweeps(records: &[&Record]) -> Vec<String> {
+    let mut copies: Vec<String> = Vec::new();
+    for copy in records.iter().map(|record| text(record, key::COPY)) {
+        if !copies.contains(&copy) {
+            copies.push(copy);
+        }
+    }
+    let line = |copy: &String| {
+        let own: Vec<&&Record> =
+            records.iter().filter(|record| text(record, key::COPY) == *copy).collect();
+        let at =
+            |record: &Record| Some(format!("{} at {}", millions(record.median()?), size(record)));
+        let (first, last) = (at(own.first()?)?, at(own.last()?)?);
+        let flow = text(own[0], key::FLOW);
+        Some(format!("{flow}, {} sizes, copy {copy}: {first}, {last}.", own.len()))
+    };
+    copies.iter().filter_map(line).collect()
+}
+
+fn of_flows(records: &[&Record]) -> Vec<String> {
     let rates = records.iter().filter(|record| record.metric == "rate_peak");
     let mut lines = Vec::new();
     for record in rates {
@@ -30,9 +58,13 @@ pub(super) fn of(records: &[&Record]) -> Vec<String> {
     for record in records {
         let goal = goals.iter().find(|(metric, _)| record.metric == *metric);
         if let Some(((_, goal), rate)) = goal.zip(record.median()) {
-            lines.push(format!("{}: {goal} {}.", what(record), millions(rate)));
+            let other = record.comparison.as_ref().filter(|it| it.baseline != own_name(record));
+            let other = other.filter(|_| record.samples.len() >= RESTARTS_MIN).map(against);
+            let other = other.map_or(String::new(), |other| format!(", {other}"));
+            lines.push(format!("{}: {goal} {}{other}.", what(record), millions(rate)));
         }
     }
+    lines.extend(cycles(records));
     lines.extend(latencies(records));
     let gains = records.iter().filter(|record| record.metric == "copy_gain");
     for record in gains.filter(|record| record.samples.len() >= RESTARTS_MIN) {
@@ -48,6 +80,29 @@ pub(super) fn of(records: &[&Record]) -> Vec<String> {
         });
     }
     lines
+}
+
+/// A line for each subject whose cycles were counted.
+fn cycles(records: &[&Record]) -> Vec<String> {
+    let line = |record: &&Record| {
+        let of = |metric: &str| {
+            let is_it = |other: &&&Record| other.metric == metric && what(other) == what(record);
+            records.iter().find(is_it).and_then(|other| other.median())
+        };
+        let guest = of("cycles_guest")?;
+        let most = millions(of("guest_ceiling")?);
+        let ring = of("cycles_ring").map(|ring| {
+            let copy = of("cycles_copy").map(|copy| format!(" ({copy:.0} of them the copy’s)"));
+            format!("{ring:.0} cycles at the ring{}, ", copy.unwrap_or_default())
+        });
+        Some(format!(
+            "{}: a packet takes {}{guest:.0} cycles in the guest, which takes {most} at most from \
+             any switch.",
+            what(record),
+            ring.unwrap_or_default(),
+        ))
+    };
+    records.iter().filter(|record| record.metric == "rate_peak").filter_map(line).collect()
 }
 
 /// A line for each load at which latency was measured.
@@ -82,10 +137,12 @@ fn what(record: &Record) -> String {
         name::FORWARD_PVP => "switch, guest and back through",
         name::FORWARD_ENQUEUE => "to the guest through",
         name::FORWARD_DEQUEUE => "from the guest through",
+        name::FORWARD_RETURN => "from the guest and back through",
         _ => "round and round through",
     };
     let copy = match text(record, key::COPY).as_str() {
         "none" => ", copying nothing (the ceiling)".to_owned(),
+        "empty" => ", copying no bytes of each (a ceiling)".to_owned(),
         "rte_memcpy" => String::new(),
         copy => format!(" with the copy of {copy}"),
     };

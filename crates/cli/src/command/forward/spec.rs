@@ -16,9 +16,9 @@ pub(super) enum Spec {
     /// Takes packets; gives those of this size, or none.
     Null { size_bytes: usize },
     /// A virtual machine's card, from the hypervisor's side.
-    Vhost { path: PathBuf, is_server: bool, copy: String },
+    Vhost { path: PathBuf, is_server: bool, copy: String, queues: u16 },
     /// The same card, from the machine's side.
-    Virtio { path: PathBuf, is_server: bool, is_packed: bool },
+    Virtio { path: PathBuf, is_server: bool, is_packed: bool, queues: u16 },
     /// Packets of a capture, so many times (`None`: no end), and into one.
     Pcap { input: Option<PathBuf>, output: Option<PathBuf>, passes: Option<u64>, replay: Replay },
     /// A modelled NIC, which packets come from at a rate.
@@ -84,11 +84,13 @@ impl Spec {
                 copy: options
                     .take("copy", |text| Some(text.to_owned()))?
                     .unwrap_or_else(|| "haul".to_owned()),
+                queues: options.queues()?,
             },
             "virtio" => Self::Virtio {
                 path: options.path()?,
                 is_server: options.flag("server")?,
                 is_packed: options.flag("packed")?,
+                queues: options.queues()?,
             },
             "pcap" => options.pcap()?,
             "afpacket" => Self::AfPacket { interface: options.interface()? },
@@ -99,6 +101,15 @@ impl Spec {
             _ => return Err(format!("no port is {kind:?}; the ports are {PORTS}")),
         };
         options.end().map(|()| spec)
+    }
+
+    /// Queue pairs; `None` where each worker has one of its own.
+    pub(super) fn queues(&self) -> Option<usize> {
+        match self {
+            Self::Gen { .. } | Self::Sink | Self::Null { .. } | Self::Nic { .. } => None,
+            Self::Vhost { queues, .. } | Self::Virtio { queues, .. } => Some((*queues).into()),
+            Self::Pcap { .. } | Self::AfPacket { .. } | Self::AfXdp { .. } => Some(1),
+        }
     }
 
     /// What its kind is called.
@@ -186,6 +197,10 @@ impl Options<'_> {
         name.ok_or_else(|| format!("{kind} wants an interface: {kind}:interface=NAME"))
     }
 
+    fn queues(&mut self) -> Result<u16, String> {
+        Ok(self.take("queues", |text| text.parse().ok())?.unwrap_or(1))
+    }
+
     fn path(&mut self) -> Result<PathBuf, String> {
         let path = self.take("path", file)?;
         path.ok_or_else(|| format!("{} wants a socket: {}:path=SOCKET", self.kind, self.kind))
@@ -237,6 +252,12 @@ mod tests {
     #[test]
     fn ports_are_read() {
         let generator = |sizes, rate, count, flows| Spec::Gen { sizes, rate, count, flows };
+        let virtio = |path: &str, is_packed, queues| Spec::Virtio {
+            path: path.into(),
+            is_server: false,
+            is_packed,
+            queues,
+        };
         let pcap = |input: Option<&str>, output: Option<&str>, passes, replay| {
             let (input, output) = (input.map(PathBuf::from), output.map(PathBuf::from));
             Spec::Pcap { input, output, passes, replay }
@@ -253,16 +274,16 @@ mod tests {
             ("null:size=1500", Spec::Null { size_bytes: 1500 }),
             (
                 "vhost:path=/run/vm.sock,server,copy=libc",
-                Spec::Vhost { path: "/run/vm.sock".into(), is_server: true, copy: "libc".into() },
+                Spec::Vhost {
+                    path: "/run/vm.sock".into(),
+                    is_server: true,
+                    copy: "libc".into(),
+                    queues: 1,
+                },
             ),
-            (
-                "virtio:path=a b",
-                Spec::Virtio { path: "a b".into(), is_server: false, is_packed: false },
-            ),
-            (
-                "virtio:path=a,packed",
-                Spec::Virtio { path: "a".into(), is_server: false, is_packed: true },
-            ),
+            ("virtio:path=a b", virtio("a b", false, 1)),
+            ("virtio:path=a,packed", virtio("a", true, 1)),
+            ("virtio:queues=4,path=a", virtio("a", false, 4)),
             (
                 "nic:model=igb,option=82576,rate=2M,group=4",
                 Spec::Nic {
@@ -308,6 +329,8 @@ mod tests {
             ("vhost:path=", "not possible"),
             ("vhost:path=s,server=yes", "takes no value"),
             ("virtio:path=s,servers", "no option \"servers\""),
+            ("virtio:path=s,queues=-1", "virtio:queues=-1 is not possible"),
+            ("sink:queues=2", "no option \"queues\""),
             ("afpacket", "afpacket wants an interface"),
             ("afpacket:interface=a,queue=1", "no option \"queue\""),
             ("afxdp:interface=", "not possible"),

@@ -320,7 +320,9 @@ fn flow(quick: bool, resources: &Resources, driver: &Program) -> Option<Box<dyn 
         window: FLOW_WINDOW,
         budget: Duration::ZERO,
         searches: Vec::new(),
+        searches_each: 1,
         latency: false,
+        sweep: Vec::new(),
         seed: 1,
     };
     let is_measured = !quick && resources.processors >= 2;

@@ -10,8 +10,12 @@ use crate::channel::shared::header::SumState;
 use crate::channel::shared::layout::{self, HEADER_BYTES, INLINE_BYTES_MAX, SLOTS};
 use crate::channel::shared::message::Message;
 use crate::channel::shared::names::Mechanism;
-use crate::channel::shared::transfer::{look, spins_unasked};
+use crate::channel::shared::transfer::spins_unasked;
 use crate::peer::region::Fetch;
+
+/// A message up to this length, header included, that is there already is asked for while the one
+/// before it is taken.
+const FETCH_NEXT_BYTES_MAX: usize = 192;
 
 impl Inbox {
     /// Receives a message whose bytes travel in its slot, if it is there within a microsecond and
@@ -19,11 +23,20 @@ impl Inbox {
     #[inline]
     pub(crate) fn receive_at_once(&mut self, target: &mut [u8]) -> Option<Account> {
         self.lane.link.check_whole().ok()?;
-        look(spins_unasked(&self.lane), || self.is_published().then_some(()))?;
+        let (spins, mut backoff) = (spins_unasked(&self.lane), self.backoff);
+        let is_published = backoff.look(spins, || self.count_published());
+        self.backoff = backoff;
+        if !is_published {
+            return None;
+        }
         let at = self.lane.slot(self.consumed);
         let region = &self.lane.link.region;
         // All lines at once, while the header is on its way: what it says is needed for the copy.
-        region.fetch(at, HEADER_BYTES + self.inline_before, Fetch::ToRead);
+        let bytes = HEADER_BYTES + self.inline_before;
+        region.fetch(at, bytes, Fetch::ToRead);
+        if self.consumed.next() < self.published && bytes <= FETCH_NEXT_BYTES_MAX {
+            region.fetch(self.lane.slot(self.consumed.next()), bytes, Fetch::ToRead);
+        }
         // Read once. What is not believed here is read anew, and told, by the long way.
         let header = self.lane.header(self.consumed);
         let length = usize::try_from(header.length).ok()?;
@@ -42,9 +55,10 @@ impl Inbox {
         Some(account(header.length, self.lane.system_calls - calls_before))
     }
 
-    /// Whether there is a message behind those that were taken. What the sender published before is
+    /// How many messages there are behind those that were taken. What the sender published before is
     /// not looked for again: its line would have to come from there.
-    fn is_published(&mut self) -> bool {
+    #[inline]
+    fn count_published(&mut self) -> u64 {
         if self.published <= self.consumed {
             let told = self.lane.load(layout::PUBLISHED);
             let consumed = self.consumed.index();
@@ -52,7 +66,7 @@ impl Inbox {
                 self.published = Message::after(told);
             }
         }
-        self.published > self.consumed
+        self.published.index().saturating_sub(self.consumed.index())
     }
 }
 

@@ -13,7 +13,7 @@ use crate::channel::shared::account::Account;
 use crate::channel::shared::header::{Header, SumState};
 use crate::channel::shared::layout::{self, HEADER_BYTES};
 use crate::channel::shared::names::Mechanism;
-use crate::channel::shared::transfer::{look, spins_unasked};
+use crate::channel::shared::transfer::spins_unasked;
 
 impl Outbox {
     /// Sends a message whose bytes travel in its slot, if there is one within a microsecond; `None`
@@ -24,7 +24,12 @@ impl Outbox {
             return None;
         }
         self.lane.link.check_whole().ok()?;
-        look(spins_unasked(&self.lane), || self.has_slot().ok().filter(|has| *has))?;
+        let (spins, mut backoff) = (spins_unasked(&self.lane), self.backoff);
+        let has_slot = backoff.look(spins, || self.count_free());
+        self.backoff = backoff;
+        if !has_slot {
+            return None;
+        }
         let calls_before = self.lane.system_calls;
         let length = bytes.len() as u64;
         let at = self.lane.slot(self.next);
@@ -37,7 +42,7 @@ impl Outbox {
         self.lane.put_header(Header { message, kind, length, detail: 0, sum });
         self.next = self.next.next();
         self.lane.tell(layout::PUBLISHED, self.next.index());
-        self.fetch_slot(bytes.len());
+        self.fetch_slots(bytes.len());
         let extra_memory_bytes = layout::SLOTS_BYTES as u64;
         let account = account(length, self.lane.system_calls - calls_before);
         Some(Account { extra_memory_bytes, ..account })

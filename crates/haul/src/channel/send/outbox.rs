@@ -4,12 +4,18 @@ use std::sync::Arc;
 
 use crate::channel::mechanism::dispatch::SenderKeeps;
 use crate::channel::mechanism::{inline, ring};
+use crate::channel::shared::backoff::Backoff;
 use crate::channel::shared::error::Error;
 use crate::channel::shared::lane::Lane;
 use crate::channel::shared::layout::{self, SLOTS};
 use crate::channel::shared::link::Link;
 use crate::channel::shared::message::Message;
 use crate::peer::region::Fetch;
+
+/// So many slots ahead of the next message are asked for, where they are short.
+const FETCH_AHEAD: u64 = 4;
+/// What counts as short: the lines of so many slots are those that a core asks for at once.
+const FETCH_SEVERAL_BYTES_MAX: usize = 192;
 
 /// The sending half, but for a message on its way.
 #[derive(Debug)]
@@ -21,6 +27,9 @@ pub(crate) struct Outbox {
     pub(crate) consumed: Message,
     /// See `inline::longest_at_once`.
     pub(crate) longest_at_once: Option<usize>,
+    pub(crate) backoff: Backoff,
+    /// Messages whose slots were asked for.
+    fetched: u64,
     pub(crate) keeps: SenderKeeps,
 }
 
@@ -29,7 +38,8 @@ impl Outbox {
         let longest_at_once = inline::longest_at_once(&link);
         let lane = Lane::for_sending(link, index);
         let (next, consumed) = (Message::default(), Message::default());
-        Self { lane, next, consumed, longest_at_once, keeps: SenderKeeps::default() }
+        let (backoff, keeps) = (Backoff::default(), SenderKeeps::default());
+        Self { lane, next, consumed, longest_at_once, backoff, fetched: 0, keeps }
     }
 
     /// Whether the sender keeps going, or has slept of late.
@@ -37,15 +47,32 @@ impl Outbox {
         &mut self.keeps.ring.rests
     }
 
-    /// Asks for the next slot, where it is free, as far as a message as long as the last one
-    /// reaches. As it is written to, its lines would have to come from the receiver's cache; now
-    /// nobody waits.
-    pub(crate) fn fetch_slot(&mut self, length: usize) {
+    /// Asks for the next slots, as many as are free, as far as a message as long as the last one
+    /// reaches. As they are written to, their lines would have to come from the receiver's cache;
+    /// now nobody waits. Of short messages several, for a line takes longer than such a message.
+    pub(crate) fn fetch_slots(&mut self, length: usize) {
         // What the receiver said wrongly is found, and told, as the slot is needed.
-        if matches!(self.has_slot(), Ok(true)) {
-            let at = self.lane.slot(self.next);
-            let bytes = inline::bytes_to_fetch(&self.lane, length);
+        if !matches!(self.has_slot(), Ok(true)) {
+            return;
+        }
+        let bytes = inline::bytes_to_fetch(&self.lane, length);
+        let ahead = if bytes <= FETCH_SEVERAL_BYTES_MAX { FETCH_AHEAD } else { 1 };
+        let next = self.next.index();
+        let end = (next + ahead).min(self.consumed.index() + SLOTS);
+        for index in self.fetched.max(next)..end {
+            let at = self.lane.slot(Message::after(index));
             self.lane.link.region.fetch(at, bytes, Fetch::ToWrite);
+        }
+        self.fetched = self.fetched.max(end);
+    }
+
+    /// Free slots, as far as is known; looks for more where none is. What the receiver said wrongly
+    /// counts as none: the long way finds it, and tells.
+    #[inline]
+    pub(crate) fn count_free(&mut self) -> u64 {
+        match self.has_slot() {
+            Ok(true) => SLOTS - (self.next.index() - self.consumed.index()),
+            _ => 0,
         }
     }
 

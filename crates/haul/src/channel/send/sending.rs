@@ -154,7 +154,7 @@ impl<'a> Sending<'a> {
         self.publish(detail);
         self.state = state;
         if self.account.mechanism == Mechanism::Inline {
-            self.outbox.fetch_slot(self.length as usize);
+            self.outbox.fetch_slots(self.length as usize);
         }
         Ok(Step::Moved)
     }

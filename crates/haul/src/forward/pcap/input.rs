@@ -18,8 +18,8 @@ const WINDOW_BYTES: usize = 256 << 10;
 /// What comes next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Found {
-    /// A packet. If it is whole and not too long, its bytes are [`Input::bytes`].
-    Packet(PacketHeader),
+    /// A packet, [`Input::packet`].
+    Packet,
     /// The file is over, and begins again if there is another pass.
     Over {
         /// Whether it ended within a packet or a header.
@@ -79,9 +79,7 @@ impl Input {
         if !input.fill(input.headers.wanted())? {
             return Err(input.refused("it ends before its header does"));
         }
-        if let Some(packet) = input.find()?
-            && !packet.is_ethernet
-        {
+        if input.find()? && input.packet.is_some_and(|packet| !packet.is_ethernet) {
             return Err(input.refused("its packets are of another link than Ethernet"));
         }
         Ok(input)
@@ -98,14 +96,14 @@ impl Input {
     /// [`Error::Path`] where the file cannot be read, or says of itself what cannot be.
     #[inline]
     pub(super) fn peek(&mut self) -> Result<Found, Error> {
-        if let Some(packet) = self.packet {
-            return Ok(Found::Packet(packet));
+        if self.packet.is_some() {
+            return Ok(Found::Packet);
         }
         if self.is_over() {
             return Ok(Found::Over { is_cut: false });
         }
-        if let Some(packet) = self.find()? {
-            return Ok(Found::Packet(packet));
+        if self.find_plain() || self.find()? {
+            return Ok(Found::Packet);
         }
         let is_cut = self.start < self.end || self.skip > 0 || self.headers.is_in_block();
         self.passes -= 1;
@@ -116,7 +114,13 @@ impl Input {
         Ok(Found::Over { is_cut })
     }
 
-    /// The bytes that were kept of the packet that [`Input::peek`] found, if it is not too long.
+    /// The header of the packet that [`Input::peek`] found.
+    #[inline]
+    pub(super) fn packet(&self) -> Option<&PacketHeader> {
+        self.packet.as_ref()
+    }
+
+    /// The bytes that were kept of it, if it is whole and not too long.
     #[inline]
     pub(super) fn bytes(&self) -> &[u8] {
         let kept = self.packet.map_or(0, |packet| packet.kept as usize);
@@ -142,16 +146,35 @@ impl Input {
         self.packet = None;
     }
 
-    /// The next packet, with its bytes in the window; `None` at the file's end.
+    /// The next packet where it is all in the window, and its header plain; else nothing is done,
+    /// and [`Input::find`] says what comes.
     #[inline]
-    fn find(&mut self) -> Result<Option<PacketHeader>, Error> {
+    fn find_plain(&mut self) -> bool {
+        let skip = usize::try_from(self.skip).unwrap_or(usize::MAX);
+        let start = self.start.saturating_add(skip);
+        let Some(here) = self.window.get(start..self.end) else { return false };
+        let Some((head, rest)) = here.split_at_checked(self.headers.wanted()) else {
+            return false;
+        };
+        let Some(packet) = self.headers.read_plain(head) else { return false };
+        if rest.len() < packet.kept as usize {
+            return false;
+        }
+        self.start = start + head.len();
+        (self.skip, self.has_found) = (0, true);
+        self.packet = Some(packet);
+        true
+    }
+
+    /// Finds the next packet, and has its bytes in the window; false at the file's end.
+    fn find(&mut self) -> Result<bool, Error> {
         loop {
             if !self.pass_over()? {
-                return Ok(None);
+                return Ok(false);
             }
             let wanted = self.headers.wanted();
             if !self.fill(wanted)? {
-                return Ok(None);
+                return Ok(false);
             }
             let head = &self.window[self.start..self.start + wanted];
             match self.headers.read(head).map_err(|reason| self.refused(reason))? {
@@ -165,11 +188,11 @@ impl Input {
                     self.start += wanted;
                     self.skip = packet.skip;
                     if !self.is_whole(&packet)? {
-                        return Ok(None);
+                        return Ok(false);
                     }
                     (self.skip, self.has_found) = (0, true);
                     self.packet = Some(packet);
-                    return Ok(self.packet);
+                    return Ok(true);
                 }
             }
         }

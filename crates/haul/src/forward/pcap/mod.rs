@@ -138,21 +138,15 @@ impl Pcap {
         let (mut taken, mut bytes) = (0, 0);
         while room > 0 {
             let Some(input) = &mut self.input else { break };
-            let found = match input.peek()? {
-                Found::Packet(found) => found,
-                Found::Over { is_cut } => {
-                    self.counters.rx.dropped(DropReason::Cut, u64::from(is_cut));
-                    self.base_ns = None;
-                    if self.replay == Replay::Recorded {
-                        self.start_ns = None;
-                    }
-                    break;
+            if let Found::Over { is_cut } = input.peek()? {
+                self.counters.rx.dropped(DropReason::Cut, u64::from(is_cut));
+                self.base_ns = None;
+                if self.replay == Replay::Recorded {
+                    self.start_ns = None;
                 }
-            };
-            if !self.is_due(found.time_ns, elapsed_ns) {
                 break;
             }
-            let Some(input) = &mut self.input else { break };
+            let Some(found) = input.packet() else { break };
             let length = found.original as usize;
             let why = match length {
                 ..FRAME_BYTES_MIN => Some(DropReason::TooShort),
@@ -161,6 +155,11 @@ impl Pcap {
                 _ if found.kept < found.original => Some(DropReason::Cut),
                 _ => None,
             };
+            let time_ns = found.time_ns;
+            if !self.is_due(time_ns, elapsed_ns) {
+                break;
+            }
+            let Some(input) = &mut self.input else { break };
             if let Some(reason) = why {
                 self.counters.rx.dropped(reason, 1);
             } else {

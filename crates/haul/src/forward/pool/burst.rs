@@ -38,6 +38,12 @@ impl Burst {
         Self { indices: [0; BURST_MAX], start: 0, end: 0, limit }
     }
 
+    /// Changes how many packets it can hold, to at most [`BURST_MAX`]; it is empty.
+    pub(crate) fn set_limit(&mut self, limit: usize) {
+        debug_assert!(self.is_empty() && limit <= BURST_MAX);
+        self.limit = limit;
+    }
+
     /// How many packets it can hold.
     #[must_use]
     pub fn limit(&self) -> usize {

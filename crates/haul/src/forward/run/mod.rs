@@ -1,18 +1,21 @@
 //! A worker that forwards between two ports, run to completion: a burst in, what the mode does with
-//! it, a burst out.
+//! it, a burst out. Several workers share a port by its queue pairs, and nothing else.
 //!
 //! From the bottom up:
 //!
 //! - `echo`: answers of a host;
 //! - `mode`: what is done with a packet;
-//! - `published`: its counters, for others to see;
+//! - `spread`: which queue pair a packet goes to;
+//! - `published`: a worker's counters, for others to see;
 //! - `worker`: the loop.
 
 mod echo;
 mod mode;
 mod published;
+mod spread;
 mod worker;
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
@@ -80,11 +83,13 @@ pub struct Running {
 
 impl Running {
     /// Starts a worker of this name that forwards from the first port to the second and back; of
-    /// one port alone, what comes from it goes back to it.
+    /// one port alone, what comes from it goes back to it. Ports of one name, which follow each
+    /// other, are queue pairs of one: what comes is taken from each in turn, and what goes there is
+    /// spread over them by a hash of its flow.
     ///
     /// # Errors
     /// [`Error::Value`] for a burst that cannot be, and for two ports of one name and queue, or for
-    /// none or more than two;
+    /// none or more than two names;
     /// [`Error::System`] where there is no thread, or the processor is not this process's.
     pub fn start(
         name: &str,
@@ -97,22 +102,11 @@ impl Running {
             return Err(Error::Value { what, value, limit: "1 to 256 are" });
         }
         let ports = ports.into();
-        match &ports[..] {
-            [_] => {}
-            [first, second] if (first.name(), first.queue()) != (second.name(), second.queue()) => {
-            }
-            [first, _] => {
-                let (what, value) = ("a second port of the name", first.name().to_owned());
-                return Err(Error::Value { what, value, limit: "each port has a name of its own" });
-            }
-            _ => {
-                let (what, value) = ("a worker of ports,", ports.len().to_string());
-                return Err(Error::Value { what, value, limit: "1 or 2 are" });
-            }
-        }
+        let sides = sides(&ports)?;
         let stop = Arc::new(AtomicBool::new(false));
         let published = Arc::new(Published::default());
-        let worker = worker::Worker::new(ports, pool, settings, stop.clone(), published.clone());
+        let worker =
+            worker::Worker::new(ports, sides, pool, settings, stop.clone(), published.clone());
         let started = thread::Builder::new().name(name.into()).spawn(move || worker.run());
         let thread = started.map_err(|reason| Error::System {
             attempt: "start a worker",
@@ -140,6 +134,12 @@ impl Running {
         self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
+    /// Has it stop, as [`Running::stop`] does, and does not wait for it: of several workers whose
+    /// packets meet elsewhere, all stop before the first has gone.
+    pub fn stop_soon(&self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+
     /// Stops it: ports that make packets make no more, what is under way arrives within
     /// [`Settings::linger`], and everything that was counted comes back.
     ///
@@ -148,8 +148,21 @@ impl Running {
     ///
     /// # Panics
     /// The worker did.
-    pub fn stop(mut self) -> Result<Snapshot, Error> {
-        self.end().expect("it is stopped once")
+    pub fn stop(self) -> Result<Snapshot, Error> {
+        let (snapshot, ended) = self.finish();
+        ended.map(|()| snapshot)
+    }
+
+    /// The same, with what was counted also where a port failed: nothing where none of it began.
+    ///
+    /// # Panics
+    /// The worker did.
+    pub fn finish(mut self) -> (Snapshot, Result<(), Error>) {
+        match self.end().expect("it is stopped once") {
+            Ok(snapshot) => (snapshot, Ok(())),
+            // A worker publishes its last counts before it ends.
+            Err(error) => (self.snapshot(), Err(error)),
+        }
     }
 
     fn end(&mut self) -> Option<Result<Snapshot, Error>> {
@@ -157,6 +170,28 @@ impl Running {
         let result = self.thread.take()?.join();
         Some(result.unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
     }
+}
+
+/// Which ports are queue pairs of one: of one port or of two.
+fn sides(ports: &[Box<dyn Port>]) -> Result<Vec<Range<usize>>, Error> {
+    let mut sides: Vec<Range<usize>> = Vec::new();
+    for (index, port) in ports.iter().enumerate() {
+        let before = &ports[..index];
+        match sides.last_mut().filter(|side| ports[side.start].name() == port.name()) {
+            Some(side) => side.end += 1,
+            None => sides.push(index..index + 1),
+        }
+        let queue = (port.name(), port.queue());
+        if before.iter().any(|other| (other.name(), other.queue()) == queue) {
+            let (what, value) = ("a second port of the name", port.name().to_owned());
+            return Err(Error::Value { what, value, limit: "each port has a name of its own" });
+        }
+    }
+    if sides.is_empty() || sides.len() > 2 {
+        let (what, value) = ("a worker of ports,", sides.len().to_string());
+        return Err(Error::Value { what, value, limit: "1 or 2 are" });
+    }
+    Ok(sides)
 }
 
 impl Drop for Running {

@@ -24,8 +24,8 @@ pub struct Snapshot {
     pub links: Vec<Link>,
     /// What each of them agreed on with its other side, the last time that it had one.
     pub agreements: Vec<Option<Agreement>>,
-    /// What crossed the link of each that has a modelled one.
-    pub crossed: Vec<Option<Counts>>,
+    /// What crossed the link of each that has a modelled one, by the port's name.
+    pub crossed: Vec<(String, Counts)>,
     /// Cycles of the time stamp counter in rounds that moved packets.
     pub busy_cycles: u64,
     /// Cycles in rounds that found none.

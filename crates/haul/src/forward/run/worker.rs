@@ -1,5 +1,6 @@
 //! The loop of a worker.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -14,6 +15,7 @@ use super::super::pool::{Burst, Pool};
 use super::echo::Host;
 use super::mode::Mode;
 use super::published::{Published, Snapshot};
+use super::spread::Spread;
 use super::{Retry, Settings};
 
 /// Rounds between two looks at the clock: some 10 us of empty ones.
@@ -27,10 +29,14 @@ const SERVICE_NS: u64 = 1_000_000;
 const PUBLISH_NS: u64 = 20_000_000;
 
 pub(super) struct Worker {
-    /// One, or two.
+    /// Queue pairs of one port, or of two.
     ports: Vec<Box<dyn Port>>,
-    /// Packets on their way to each port that it had no room for yet.
+    /// Which of them are of one port.
+    sides: Vec<Range<usize>>,
+    /// Packets on their way to each port that it had no room for yet; and, last, those that came
+    /// and are to be spread over several.
     bursts: Vec<Burst>,
+    spread: Spread,
     pool: Pool,
     settings: Settings,
     stop: Arc<AtomicBool>,
@@ -41,14 +47,15 @@ pub(super) struct Worker {
 impl Worker {
     pub(super) fn new(
         ports: Vec<Box<dyn Port>>,
+        sides: Vec<Range<usize>>,
         pool: Pool,
         settings: Settings,
         stop: Arc<AtomicBool>,
         published: Arc<Published>,
     ) -> Self {
-        let bursts = ports.iter().map(|_| Burst::with_limit(settings.burst)).collect();
-        let counts = Snapshot::default();
-        Self { ports, bursts, pool, settings, stop, published, counts }
+        let bursts = (0..=ports.len()).map(|_| Burst::with_limit(settings.burst)).collect();
+        let (spread, counts) = (Spread::new(), Snapshot::default());
+        Self { ports, sides, bursts, spread, pool, settings, stop, published, counts }
     }
 
     /// Forwards until it is stopped, both ports are finished, or one fails; then lets what is under
@@ -134,13 +141,19 @@ impl Worker {
     /// A burst from each port; how many packets came.
     #[inline]
     fn round(&mut self) -> usize {
-        (0..self.ports.len()).map(|from| self.step(from)).sum()
+        let mut came = 0;
+        for side in 0..self.sides.len() {
+            let to = self.sides[self.sides.len() - 1 - side].clone();
+            for from in self.sides[side].clone() {
+                came += if to.len() == 1 { self.step(from, to.start) } else { self.fan(from, &to) };
+            }
+        }
+        came
     }
 
-    /// Moves a burst from one port to the other, and says how many packets came.
+    /// Moves a burst from one port to another, and says how many packets came.
     #[inline]
-    fn step(&mut self, from: usize) -> usize {
-        let to = self.ports.len() - 1 - from;
+    fn step(&mut self, from: usize, to: usize) -> usize {
         let burst = &mut self.bursts[to];
         let came = self.ports[from].rx_burst(&mut self.pool, burst);
         // What waits for room was changed when it came.
@@ -148,7 +161,7 @@ impl Worker {
         if let Mode::Echo(host) = self.settings.mode
             && came > 0
         {
-            self.answer(&host, from, came);
+            self.answer(&host, from, to, came);
         }
         if !self.bursts[to].is_empty() {
             self.send(to);
@@ -156,29 +169,58 @@ impl Worker {
         came
     }
 
-    /// Of the packets that came last, those that ask something of a host become answers, and go
-    /// back.
+    /// The same to several queue pairs of one port.
+    fn fan(&mut self, from: usize, to: &Range<usize>) -> usize {
+        let all = self.ports.len();
+        // Whichever of them a packet goes to has room for it.
+        let room = self.bursts[to.clone()].iter().map(Burst::room).min().unwrap_or(0);
+        self.bursts[all].set_limit(room);
+        let came = self.ports[from].rx_burst(&mut self.pool, &mut self.bursts[all]);
+        self.settings.mode.apply(&mut self.pool, &self.bursts[all], 0);
+        if let Mode::Echo(host) = self.settings.mode
+            && came > 0
+        {
+            self.answer(&host, from, all, came);
+        }
+        while let Some(packet) = self.bursts[all].pop() {
+            let queue = to.start + self.spread.queue(&self.pool, &packet, to.len());
+            if self.bursts[queue].room() > 0 {
+                self.bursts[queue].push(packet);
+            } else {
+                // An answer has taken its place.
+                self.ports[queue].counters_mut().tx.dropped(DropReason::Full, 1);
+                self.pool.free(packet);
+            }
+        }
+        for queue in to.clone() {
+            if !self.bursts[queue].is_empty() {
+                self.send(queue);
+            }
+        }
+        came
+    }
+
+    /// Of the packets that came last, which are the last of the burst `to`, those that ask
+    /// something of a host become answers, and go back.
     #[cold]
-    fn answer(&mut self, host: &Host, from: usize, came: usize) {
-        let to = self.ports.len() - 1 - from;
+    fn answer(&mut self, host: &Host, from: usize, to: usize, came: usize) {
+        let is_alone = self.sides.len() == 1;
         let waiting = self.bursts[to].len() - came;
         for place in 0..waiting + came {
             let Some(packet) = self.bursts[to].pop() else { break };
             let is_answer = place >= waiting && host.answer(&mut self.pool, &packet);
-            let (target, reason) = match (is_answer, from == to && place >= waiting) {
-                (true, _) => (from, DropReason::Full),
-                (false, false) => (to, DropReason::Full),
-                // Nobody is there whom it could go to.
-                (false, true) => {
-                    self.ports[from].counters_mut().tx.dropped(DropReason::Foreign, 1);
-                    self.pool.free(packet);
-                    continue;
-                }
-            };
+            // Of one port alone nobody is there whom anything else could go to.
+            if !is_answer && is_alone && place >= waiting {
+                self.ports[from].counters_mut().tx.dropped(DropReason::Foreign, 1);
+                self.pool.free(packet);
+                continue;
+            }
+            let target = if is_answer { from } else { to };
             if self.bursts[target].room() > 0 {
                 self.bursts[target].push(packet);
             } else {
-                self.ports[target].counters_mut().tx.dropped(reason, 1);
+                let counted = target.min(self.ports.len() - 1);
+                self.ports[counted].counters_mut().tx.dropped(DropReason::Full, 1);
                 self.pool.free(packet);
             }
         }
@@ -253,7 +295,9 @@ impl Worker {
             *last = port.agreement().or(*last);
         }
         self.counts.links = self.ports.iter().map(|port| port.link()).collect();
-        self.counts.crossed = self.ports.iter().map(|port| port.crossed().cloned()).collect();
+        let crossed =
+            |port: &Box<dyn Port>| Some((port.name().to_owned(), port.crossed()?.clone()));
+        self.counts.crossed = self.ports.iter().filter_map(crossed).collect();
         self.published.publish(&self.counts);
     }
 }

@@ -25,9 +25,12 @@ pub struct Traffic {
     pub packets: Option<u64>,
     /// How many flows, one packet of each after the other.
     pub flows: u32,
+    /// The number of the first of them, so that several generators make several flows.
+    pub flow_first: u32,
     /// Ethernet addresses.
     pub addresses: Addresses,
-    /// The number of the stream, for a sink that sees several: below 64.
+    /// The number of the stream, for a sink that sees several: below 64. It is the number of the
+    /// generator's queue as well.
     pub stream: u8,
 }
 
@@ -39,6 +42,7 @@ impl Default for Traffic {
             rate: None,
             packets: None,
             flows: 1,
+            flow_first: 0,
             addresses: Addresses::default(),
             stream: 0,
         }
@@ -47,6 +51,9 @@ impl Default for Traffic {
 
 /// Most flows: each has a template for each size.
 const FLOWS_MAX: u32 = 4096;
+
+/// Highest first flow: of 64 generators each has flows of its own.
+const FLOW_FIRST_MAX: u32 = 64 * (FLOWS_MAX - 1);
 
 /// Templates of all flows and sizes together.
 const TEMPLATES_MAX: usize = 1 << 20;
@@ -115,6 +122,10 @@ impl Generator {
         if traffic.flows == 0 || traffic.flows > FLOWS_MAX {
             return value("a number of flows of", traffic.flows.to_string(), "1 to 4096 are");
         }
+        if traffic.flow_first > FLOW_FIRST_MAX {
+            let value = traffic.flow_first.to_string();
+            return Err(Error::Value { what: "a first flow of", value, limit: "0 to 262080 are" });
+        }
         if traffic.stream >= 64 {
             return value("a stream number of", traffic.stream.to_string(), "0 to 63 are");
         }
@@ -131,7 +142,11 @@ impl Generator {
         let mut templates = Vec::with_capacity(sizes.len() * traffic.flows as usize);
         for flow in 0..traffic.flows {
             for size in &sizes {
-                templates.push(Template::new(&traffic.addresses, flow, *size)?);
+                templates.push(Template::new(
+                    &traffic.addresses,
+                    traffic.flow_first + flow,
+                    *size,
+                )?);
             }
         }
         Ok(Self {
@@ -200,6 +215,10 @@ static ZEROS: [u8; 2048] = [0; 2048];
 impl Port for Generator {
     fn name(&self) -> &str {
         &self.name
+    }
+
+    fn queue(&self) -> u16 {
+        self.stream.into()
     }
 
     fn rx_burst(&mut self, pool: &mut Pool, burst: &mut Burst) -> usize {

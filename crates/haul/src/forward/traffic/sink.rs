@@ -26,6 +26,12 @@ impl Findings {
         Self { streams: Vec::new(), latency: histogram() }
     }
 
+    /// Adds what another sink has found, of other packets.
+    pub fn add(&mut self, other: &Self) {
+        self.streams.extend(&other.streams);
+        self.latency.add(&other.latency).expect("histograms of one kind");
+    }
+
     /// All streams as one.
     #[must_use]
     pub fn sum(&self) -> Order {

@@ -47,6 +47,8 @@ pub(super) enum AnyActive {
 /// What was said of a ring.
 #[derive(Debug, Default)]
 pub(super) struct Vring {
+    /// Whether the device reads its chains, and does not fill them.
+    is_read: bool,
     is_started: bool,
     is_enabled: bool,
     size: u32,
@@ -85,7 +87,7 @@ impl Device {
     pub(super) fn new(queue_pairs: u16, offered: u64) -> Self {
         let rings = 2 * usize::from(queue_pairs);
         Self {
-            rings: (0..rings).map(|_| Mutex::default()).collect(),
+            rings: (0..rings).map(|index| Mutex::new(Vring::of(index))).collect(),
             is_active: (0..rings).map(|_| AtomicBool::new(false)).collect(),
             agreed: Mutex::default(),
             offered,
@@ -297,8 +299,8 @@ impl Backend for Device {
     }
 
     fn reset(&self) {
-        for (place, is_active) in self.rings.iter().zip(&self.is_active) {
-            *locked(place) = Vring::default();
+        for (index, (place, is_active)) in self.rings.iter().zip(&self.is_active).enumerate() {
+            *locked(place) = Vring::of(index);
             is_active.store(false, Ordering::Relaxed);
         }
         *locked(&self.agreed) = Agreed::default();
@@ -317,6 +319,11 @@ fn check_event(event: &OwnedFd) -> Done {
 }
 
 impl Vring {
+    /// The ring of this number, of which nothing was said yet: odd ones come from the guest.
+    fn of(index: usize) -> Self {
+        Self { is_read: index % 2 == 1, ..Self::default() }
+    }
+
     /// Starts the ring if all that it needs was said.
     fn activate(&mut self, agreed: &Agreed) -> Done {
         let is_enabled = self.is_enabled || agreed.features & features::PROTOCOL_FEATURES == 0;
@@ -354,7 +361,9 @@ impl Vring {
         let places = find(memory, areas, bytes, packed::AREA_ALIGNS)?;
         // SAFETY: as above.
         let ring = unsafe { Packed::new(places, self.size) };
-        Ok(PackedRing::new(ring, base, agreed.features & features::EVENT_INDEX != 0))
+        let has_events = agreed.features & features::EVENT_INDEX != 0;
+        let shows_last = self.is_read && agreed.features & features::IN_ORDER != 0;
+        Ok(PackedRing::new(ring, base, has_events, shows_last))
     }
 
     fn deactivate(&mut self) {

@@ -11,15 +11,16 @@
 //!
 //! - `layout`: how a ring is laid out;
 //! - `queue`: a ring, driven;
-//! - `session`: the thread that meets a back end and agrees with it.
+//! - `session`: the thread that meets a back end and agrees with it;
+//! - `device`: the session that several queue pairs have together.
 
+mod device;
 mod layout;
 mod queue;
 mod session;
 
 use std::path::PathBuf;
-
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::sync::Arc;
 
 use super::contract::{Agreement, Link, Port};
 use super::counters::{Counters, DropReason};
@@ -27,9 +28,10 @@ use super::error::Error;
 use super::pool::{Burst, Pool};
 use super::ring::features;
 use super::user_socket::Role;
+use device::Device;
 use layout::Broken;
 use queue::Queue;
-use session::{Offer, Opening, Session};
+use session::{Opening, Part, Session};
 
 /// How a virtio port is made.
 #[derive(Clone, Debug)]
@@ -38,37 +40,54 @@ pub struct VirtioSettings {
     pub path: PathBuf,
     /// Who listens on it.
     pub role: Role,
+    /// Queue pairs, 1 to 8; the back end has to have as many.
+    pub queues: u16,
     /// Descriptors of each ring: a power of two, 64 to 32,768.
     pub size: u16,
     /// Whether packets may take several buffers.
     pub is_mergeable: bool,
     /// Whether rings are packed, which the back end has to have then; else they are split.
     pub is_packed: bool,
+    /// Whether buffers are used in the order in which they were made available, where the back end
+    /// knows of it.
+    pub is_in_order: bool,
 }
 
 impl VirtioSettings {
-    /// Split rings of 1,024 with mergeable buffers, at a socket that the back end listens on.
+    /// One queue pair of split rings of 1,024 with mergeable buffers, used in order, at a socket
+    /// that the back end listens on.
     pub fn new(path: impl Into<PathBuf>) -> Self {
-        let role = Role::Client;
-        Self { path: path.into(), role, size: 1024, is_mergeable: true, is_packed: false }
+        Self {
+            path: path.into(),
+            role: Role::Client,
+            queues: 1,
+            size: 1024,
+            is_mergeable: true,
+            is_packed: false,
+            is_in_order: true,
+        }
     }
 }
 
-/// The device.
+/// Most queue pairs: each may have memory of its own, of which DPDK's back end takes 8 regions.
+const QUEUES_MAX: u16 = 8;
+
+/// A queue pair of the device.
 #[derive(Debug)]
 pub struct Virtio {
     name: String,
-    settings: VirtioSettings,
+    pair: u16,
+    size: u16,
+    is_packed: bool,
     /// The rings, in the pool's memory, from the first service on.
     queues: Option<[Queue; 2]>,
-    /// A session that is being begun.
-    opening: Opening,
-    session: Option<Session>,
+    device: Arc<Device>,
+    session: Option<Arc<Session>>,
     is_stopped: bool,
     counters: Counters,
 }
 
-/// Rings of the device: to the guest and from it.
+/// Rings of a pair: to the guest and from it.
 const TO_GUEST: usize = 0;
 const FROM_GUEST: usize = 1;
 
@@ -76,67 +95,88 @@ const FROM_GUEST: usize = 1;
 const NEEDED: u64 = features::VERSION_1;
 
 impl Virtio {
-    /// A device of one queue pair. It meets its back end from the first [`Port::service`] on; a
-    /// server's socket is there when this returns.
+    /// A device: a port for each of its queue pairs. It meets its back end from when each of them
+    /// had its first [`Port::service`]; a server's socket is there when this returns.
     ///
     /// # Errors
-    /// [`Error::Value`] for a ring that cannot be; [`Error::Path`] for a socket that cannot be had;
-    /// [`Error::System`].
-    pub fn open(name: &str, settings: &VirtioSettings) -> Result<Self, Error> {
-        let size = settings.size;
+    /// [`Error::Value`] for a ring or a number of queue pairs that cannot be; [`Error::Path`] for a
+    /// socket that cannot be had; [`Error::System`].
+    pub fn open(name: &str, settings: &VirtioSettings) -> Result<Vec<Self>, Error> {
+        let VirtioSettings { role, queues, size, is_packed, .. } = *settings;
         if !size.is_power_of_two() || !(64..=32_768).contains(&size) {
             let (what, value) = ("a ring of", format!("{size} descriptors"));
             return Err(Error::Value { what, value, limit: "powers of two from 64 to 32768 are" });
         }
-        let opening = Opening::new(&settings.path, settings.role)?;
-        Ok(Self {
+        if queues == 0 || queues > QUEUES_MAX {
+            let (what, value) = ("a number of queue pairs of", queues.to_string());
+            return Err(Error::Value { what, value, limit: "1 to 8 are" });
+        }
+        let opening = Opening::new(&settings.path, role)?;
+        let needed = NEEDED | if is_packed { features::PACKED } else { 0 };
+        let device = Arc::new(Device::new(opening, queues, wanted(settings), needed));
+        let port = |pair| Self {
             name: name.into(),
-            settings: settings.clone(),
+            pair,
+            size,
+            is_packed,
             queues: None,
-            opening,
+            device: device.clone(),
             session: None,
             is_stopped: false,
             counters: Counters::default(),
-        })
+        };
+        Ok((0..queues).map(port).collect())
     }
 
     /// The features that were agreed on, once there is a link.
     #[must_use]
     pub fn features(&self) -> Option<u64> {
-        self.session.as_ref().map(Session::features)
+        self.session.as_ref().map(|session| session.features())
     }
 
-    fn wanted(&self) -> u64 {
-        let mergeable = if self.settings.is_mergeable { features::MERGEABLE } else { 0 };
-        // Of chains that are used in order, a packed ring's device may show the last alone.
-        let order = if self.settings.is_packed { features::PACKED } else { features::IN_ORDER };
-        features::VERSION_1 | order | mergeable
+    /// The number in the device of the first of its rings.
+    fn ring(&self) -> usize {
+        2 * usize::from(self.pair)
     }
 
-    /// Begins to meet a back end, with empty rings.
-    fn open_session(&mut self, pool: &mut Pool) -> Result<(), Error> {
-        let mut queues = match self.queues.take() {
-            Some(queues) => queues,
-            None => {
-                let VirtioSettings { size, is_packed, .. } = self.settings;
-                [Queue::new(pool, size, is_packed)?, Queue::new(pool, size, is_packed)?]
-            }
-        };
-        queues.iter_mut().for_each(|queue| queue.reset(pool));
-        let offer = Offer {
-            memory: session::memory_of(pool)?,
-            rings: queues.each_ref().map(Queue::place),
-            wanted: self.wanted(),
-            needed: NEEDED | if self.settings.is_packed { features::PACKED } else { 0 },
-        };
-        self.queues = Some(queues);
-        self.opening.begin(offer)
+    /// Takes part in the session that there is, or waits for one, with empty rings.
+    fn join_session(&mut self, pool: &mut Pool) -> Result<(), Error> {
+        let Self { size, is_packed, queues, .. } = self;
+        let session = self.device.join(self.pair, || {
+            let made = match queues.take() {
+                Some(made) => made,
+                None => {
+                    [Queue::new(pool, *size, *is_packed)?, Queue::new(pool, *size, *is_packed)?]
+                }
+            };
+            let made = queues.insert(made);
+            made.iter_mut().for_each(|queue| queue.reset(pool));
+            let rings = made.each_ref().map(Queue::place);
+            Ok(Part { memory: session::memory_of(pool)?, rings })
+        })?;
+        if let (Some(session), Some(queues)) = (&session, &mut self.queues) {
+            let (features, first) = (session.features(), 2 * usize::from(self.pair));
+            queues[TO_GUEST].begin(features, true);
+            queues[FROM_GUEST].begin(features, false);
+            queues[TO_GUEST].fill(pool, session.header_bytes());
+            queues[TO_GUEST].call(session.kick(first + TO_GUEST));
+        }
+        self.session = session;
+        Ok(())
     }
 
-    /// Leaves the back end; what the rings held comes back to the pool.
-    fn close_session(&mut self, pool: &mut Pool, is_reset: bool) {
+    /// Ends the session, because of what the back end did.
+    fn end_session(&mut self, pool: &mut Pool) {
+        if let Some(session) = &self.session {
+            session.end();
+        }
+        self.counters.resets += 1;
+        self.leave_session(pool);
+    }
+
+    /// Leaves the session; what the rings held comes back to the pool.
+    fn leave_session(&mut self, pool: &mut Pool) {
         self.session = None;
-        self.counters.resets += u64::from(is_reset);
         let mut lost = 0;
         if let Some(queues) = &mut self.queues {
             lost = queues[FROM_GUEST].outstanding() as u64;
@@ -146,12 +186,27 @@ impl Virtio {
     }
 }
 
+/// The features that a device wants.
+fn wanted(settings: &VirtioSettings) -> u64 {
+    let if_so = |is_so: bool, feature: u64| if is_so { feature } else { 0 };
+    features::VERSION_1
+        | if_so(settings.is_mergeable, features::MERGEABLE)
+        | if_so(settings.is_packed, features::PACKED)
+        | if_so(settings.is_in_order, features::IN_ORDER)
+        | if_so(settings.queues > 1, features::MULTIQUEUE)
+}
+
 impl Port for Virtio {
     fn name(&self) -> &str {
         &self.name
     }
 
+    fn queue(&self) -> u16 {
+        self.pair
+    }
+
     fn rx_burst(&mut self, pool: &mut Pool, burst: &mut Burst) -> usize {
+        let ring = self.ring();
         let (Some(session), Some(queues)) = (&self.session, &mut self.queues) else {
             self.counters.rx.batch(0, 0);
             return 0;
@@ -159,17 +214,18 @@ impl Port for Virtio {
         let queue = &mut queues[TO_GUEST];
         let result = queue.receive(pool, burst, session.features(), &mut self.counters.rx);
         queue.fill(pool, session.header_bytes());
-        queue.call(session.kick(TO_GUEST));
+        queue.call(session.kick(ring + TO_GUEST));
         match result {
             Ok(packets) => packets,
             Err(Broken) => {
-                self.close_session(pool, true);
+                self.end_session(pool);
                 0
             }
         }
     }
 
     fn tx_burst(&mut self, pool: &mut Pool, burst: &mut Burst) -> usize {
+        let ring = self.ring();
         let (Some(session), Some(queues)) = (&self.session, &mut self.queues) else {
             self.counters.tx.dropped(DropReason::NoLink, burst.len() as u64);
             pool.free_burst(burst);
@@ -180,11 +236,11 @@ impl Port for Virtio {
         let header_bytes = session.header_bytes();
         match queue.send(pool, burst, header_bytes, &mut self.counters.tx) {
             Ok(packets) => {
-                queue.call(session.kick(FROM_GUEST));
+                queue.call(session.kick(ring + FROM_GUEST));
                 packets
             }
             Err(Broken) => {
-                self.close_session(pool, true);
+                self.end_session(pool);
                 0
             }
         }
@@ -194,23 +250,13 @@ impl Port for Virtio {
         if self.is_stopped {
             return Ok(());
         }
-        if self.session.as_ref().is_some_and(has_hung_up) {
-            self.close_session(pool, false);
-        }
-        if self.session.is_some() {
-            return Ok(());
-        }
-        if !self.opening.is_begun() {
-            return self.open_session(pool);
-        }
-        if let Some(session) = self.opening.take() {
-            if let Some(queues) = &mut self.queues {
-                queues[TO_GUEST].fill(pool, session.header_bytes());
-                queues[TO_GUEST].call(session.kick(TO_GUEST));
+        if self.session.as_ref().is_some_and(|session| session.is_over()) {
+            if let Some(session) = &self.session {
+                session.end();
             }
-            self.session = Some(session);
+            self.leave_session(pool);
         }
-        Ok(())
+        if self.session.is_some() { Ok(()) } else { self.join_session(pool) }
     }
 
     fn link(&self) -> Link {
@@ -218,7 +264,7 @@ impl Port for Virtio {
     }
 
     fn agreement(&self) -> Option<Agreement> {
-        let ring_size = u32::from(self.settings.size);
+        let ring_size = u32::from(self.size);
         self.features().map(|features| Agreement { features, ring_size })
     }
 
@@ -231,14 +277,14 @@ impl Port for Virtio {
 
     fn stop(&mut self, pool: &mut Pool) {
         self.is_stopped = true;
-        self.opening.stop();
-        if let Some(session) = &mut self.session {
-            session.stop();
+        self.device.stop();
+        if let Some(session) = &self.session {
+            session.stop(self.ring()..self.ring() + 2);
         }
         if let Some(queues) = &mut self.queues {
             let _ = queues[FROM_GUEST].reclaim(pool);
         }
-        self.close_session(pool, false);
+        self.leave_session(pool);
         if let Some(queues) = self.queues.take() {
             queues.into_iter().for_each(|queue| queue.free(pool));
         }
@@ -251,11 +297,4 @@ impl Port for Virtio {
     fn counters_mut(&mut self) -> &mut Counters {
         &mut self.counters
     }
-}
-
-/// Whether the back end has closed the socket, or says what nobody asked for.
-fn has_hung_up(session: &Session) -> bool {
-    let mut ready = [PollFd::new(session.socket(), PollFlags::IN | PollFlags::RDHUP)];
-    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-    poll(&mut ready, Some(&now)).is_ok_and(|count| count > 0)
 }

@@ -13,7 +13,7 @@ use super::super::pool::{
 use super::super::ring::features::{self, HEADER_BYTES_MAX};
 use super::super::ring::prefetch;
 use super::super::ring::split::WRITE;
-use super::layout::{Broken, Buffer, Ring};
+use super::layout::{Broken, Buffer, Order, Ring};
 
 const _: () = assert!(HEADER_BYTES_MAX <= HEADROOM_BYTES);
 
@@ -83,6 +83,15 @@ impl Queue {
     pub(super) fn reset(&mut self, pool: &mut Pool) {
         self.ring.reset(|packet| pool.free(Packet::from_index(packet)));
         self.is_new = false;
+    }
+
+    /// The device has agreed on these features; `fills` says whether it fills buffers.
+    pub(super) fn begin(&mut self, features: u64, fills: bool) {
+        self.ring.begin(match (features & features::IN_ORDER != 0, fills) {
+            (false, _) => Order::Any,
+            (true, false) => Order::Sent,
+            (true, true) => Order::Filled((ROOM_BYTES + features::header_bytes(features)) as u32),
+        });
     }
 
     /// Gives the ring's memory back.

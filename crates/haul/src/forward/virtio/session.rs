@@ -1,5 +1,6 @@
 //! The thread that meets a back end and agrees with it. Nothing waits for it.
 
+use std::ops::Range;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,7 +8,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use rustix::fd::{AsFd, OwnedFd};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use super::super::error::Error;
 use super::super::messages::{Frontend, Kick, RingAt};
@@ -32,31 +34,60 @@ pub(super) struct SharedMemory {
 /// All of the pool's memory.
 pub(super) fn memory_of(pool: &Pool) -> Result<SharedMemory, Error> {
     let memory = pool.memory();
-    let file = memory.file().try_clone_to_owned().map_err(|reason| Error::System {
-        attempt: "share the pool's memory",
-        reason,
-        remedy: "raise the limit of files (ulimit -n)",
-    })?;
+    let file = cloned(memory.file())?;
     let start = memory.base().as_ptr().expose_provenance() as u64;
     let region = Described { guest: start, peer: start, bytes: memory.bytes() as u64, offset: 0 };
     Ok(SharedMemory { file, region })
 }
 
+fn cloned(file: BorrowedFd<'_>) -> Result<OwnedFd, Error> {
+    file.try_clone_to_owned().map_err(|reason| Error::System {
+        attempt: "share the pool's memory",
+        reason,
+        remedy: "raise the limit of files (ulimit -n)",
+    })
+}
+
+/// What a queue pair brings: the rings to the guest and from it, and the memory that they lie in.
+#[derive(Debug)]
+pub(super) struct Part {
+    pub(super) memory: SharedMemory,
+    pub(super) rings: [RingAt; 2],
+}
+
 /// What a back end is offered.
 #[derive(Debug)]
 pub(super) struct Offer {
-    pub(super) memory: SharedMemory,
-    pub(super) rings: [RingAt; 2],
-    pub(super) wanted: u64,
-    pub(super) needed: u64,
+    memory: Vec<SharedMemory>,
+    rings: Vec<RingAt>,
+    wanted: u64,
+    needed: u64,
+}
+
+impl Offer {
+    /// Of all queue pairs. Those of one worker have the same memory, which is offered once.
+    ///
+    /// # Errors
+    /// [`Error::System`]: the process has no descriptor left.
+    pub(super) fn of(parts: &[&Part], wanted: u64, needed: u64) -> Result<Self, Error> {
+        let mut memory: Vec<SharedMemory> = Vec::new();
+        for Part { memory: SharedMemory { file, region }, .. } in parts {
+            if memory.iter().all(|other| other.region.peer != region.peer) {
+                memory.push(SharedMemory { file: cloned(file.as_fd())?, region: *region });
+            }
+        }
+        let rings = parts.iter().flat_map(|part| part.rings).collect();
+        Ok(Self { memory, rings, wanted, needed })
+    }
 }
 
 /// A back end that has agreed.
 pub(super) struct Session {
-    frontend: Frontend,
+    frontend: Mutex<Frontend>,
     socket: UnixStream,
     features: u64,
     kicks: Vec<Kick>,
+    is_over: AtomicBool,
 }
 
 impl std::fmt::Debug for Session {
@@ -74,20 +105,33 @@ impl Session {
         features::header_bytes(self.features)
     }
 
-    pub(super) fn socket(&self) -> &UnixStream {
-        &self.socket
-    }
-
     pub(super) fn kick(&self, ring: usize) -> Option<&Kick> {
         self.kicks.get(ring)
     }
 
-    /// Has the back end stop its rings. One that does not answer is left as it is.
-    pub(super) fn stop(&mut self) {
+    /// Whether nothing comes of it any more: the back end has closed the socket, or says what
+    /// nobody asked for, or a queue pair has ended it.
+    pub(super) fn is_over(&self) -> bool {
+        let mut ready = [PollFd::new(&self.socket, PollFlags::IN | PollFlags::RDHUP)];
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        self.is_over.load(Ordering::Relaxed)
+            || poll(&mut ready, Some(&now)).is_ok_and(|count| count > 0)
+    }
+
+    /// Ends it, for all queue pairs.
+    pub(super) fn end(&self) {
+        self.is_over.store(true, Ordering::Relaxed);
+        // It may be closed already.
+        let _ = self.socket.shutdown(std::net::Shutdown::Both);
+    }
+
+    /// Has the back end stop some of its rings. One that does not answer is left as it is.
+    pub(super) fn stop(&self, rings: Range<usize>) {
         // A socket whose time cannot be limited is not waited for.
         if self.socket.set_read_timeout(Some(ANSWER_AT_STOP)).is_ok() {
-            for ring in 0..self.kicks.len() {
-                if self.frontend.stop(ring).is_err() {
+            let mut frontend = locked(&self.frontend);
+            for ring in rings {
+                if frontend.stop(ring).is_err() {
                     break;
                 }
             }
@@ -97,8 +141,7 @@ impl Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        // It may be closed already.
-        let _ = self.socket.shutdown(std::net::Shutdown::Both);
+        self.end();
     }
 }
 
@@ -209,8 +252,12 @@ fn agree(socket: UnixStream, offer: &Offer) -> Result<Session, String> {
     socket.set_write_timeout(Some(ANSWER)).map_err(text)?;
     let other = socket.try_clone().map_err(text)?;
     let mut frontend = Frontend::new(socket, offer.rings.len());
-    let features = frontend.agree(offer.wanted, offer.needed)?;
-    frontend.share(offer.memory.file.as_fd(), offer.memory.region)?;
+    let pairs = offer.rings.len() as u64 / 2;
+    let features = frontend.agree(&other, offer.wanted, offer.needed, pairs)?;
+    let memory = offer.memory.iter();
+    let memory: Vec<_> = memory.map(|memory| (memory.file.as_fd(), memory.region)).collect();
+    frontend.share(&memory)?;
     let kicks = frontend.start(&offer.rings, features)?;
-    Ok(Session { frontend, socket: other, features, kicks })
+    let (frontend, is_over) = (Mutex::new(frontend), AtomicBool::new(false));
+    Ok(Session { frontend, socket: other, features, kicks, is_over })
 }

@@ -14,10 +14,11 @@ use crate::text;
 /// From this size on a message is a bulk transfer, and below one that travels in a slot.
 const LARGE_BYTES: u64 = 16 << 10;
 
-/// haul's choice and the best other at a size.
+/// haul's choice, its fastest mechanism and the best other at a size.
 struct Pair<'a> {
     size: u64,
     own: f64,
+    mechanism: (&'a str, f64),
     other: (&'a str, f64),
 }
 
@@ -28,6 +29,7 @@ pub(super) fn transfers(records: &[&Record]) -> Vec<Verdict> {
         .copied()
         .filter(|r| r.experiment == name::CHANNEL_TRANSFER && r.metric == "throughput")
         .collect();
+    let is_survey = records.iter().any(|record| record.experiment == name::MEMORY_BANDWIDTH);
     let mut rows = Vec::new();
     for target in distinct(&all, key::TARGET) {
         for busy in distinct(&all, key::BUSY_CORE) {
@@ -44,8 +46,8 @@ pub(super) fn transfers(records: &[&Record]) -> Vec<Verdict> {
             };
             let (large, small): (Vec<_>, Vec<_>) =
                 pairs.unwrap_or_default().into_iter().partition(|pair| pair.size >= LARGE_BYTES);
-            rows.extend(verdict("messages to another process", &small, &place));
-            rows.extend(verdict("bulk data to another process", &large, &place));
+            rows.extend(verdict("messages to another process", &small, &place, is_survey));
+            rows.extend(verdict("bulk data to another process", &large, &place, is_survey));
         }
     }
     rows
@@ -59,17 +61,29 @@ fn pairs<'a>(run: &[&'a Record]) -> Vec<Pair<'a>> {
     let is_other = |name: &str| {
         !name.starts_with("haul:") && !OTHERS.contains(&name) && !name.contains("2014:")
     };
+    let is_mechanism =
+        |name: &str| name.starts_with("haul:") && !OTHERS.contains(&name) && !name.contains('+');
     let pair = |(size, records): (u64, Vec<&'a Record>)| {
         let own = records.iter().find(|record| record.subject == CHOICE)?.median()?;
         let others = records.iter().filter(|record| is_other(&record.subject));
-        let others = others.filter_map(|record| Some((record.subject.as_str(), record.median()?)));
-        let other = others.max_by(|a, b| a.1.total_cmp(&b.1))?;
-        (size > 0 && own > 0.0 && other.1 > 0.0).then_some(Pair { size, own, other })
+        let other = fastest(others)?;
+        let mechanism = fastest(records.iter().filter(|record| is_mechanism(&record.subject)));
+        let mechanism = mechanism.unwrap_or((CHOICE, own));
+        (size > 0 && own > 0.0 && other.1 > 0.0).then_some(Pair { size, own, mechanism, other })
     };
     by_size.into_iter().filter_map(pair).collect()
 }
 
-fn verdict(what: &str, pairs: &[Pair<'_>], place: &str) -> Option<Verdict> {
+/// Who moves most, and how much.
+fn fastest<'a, 'b>(records: impl Iterator<Item = &'b &'a Record>) -> Option<(&'a str, f64)>
+where
+    'a: 'b,
+{
+    let medians = records.filter_map(|record| Some((record.subject.as_str(), record.median()?)));
+    medians.max_by(|a, b| a.1.total_cmp(&b.1))
+}
+
+fn verdict(what: &str, pairs: &[Pair<'_>], place: &str, is_survey: bool) -> Option<Verdict> {
     let most = pairs.iter().max_by(|a, b| a.own.total_cmp(&b.own))?;
     let (first, last) = (pairs.first()?.size, pairs.last()?.size);
     let cost = |pair: &Pair<'_>| pair.other.1 / pair.own;
@@ -97,11 +111,9 @@ fn verdict(what: &str, pairs: &[Pair<'_>], place: &str) -> Option<Verdict> {
     }
     let tone = tone_of_all(tones);
     let action = match tone {
-        Tone::Worse => {
-            "`haul survey`, which writes a [channel] table; else the other at these sizes"
-        }
-        Tone::Same => "nothing",
-        _ => "`haul::channel::Channel`, as it comes",
+        Tone::Worse => remedy(pairs, is_survey),
+        Tone::Same => "nothing".into(),
+        _ => "`haul::channel::Channel`, as it comes".into(),
     };
     let range = if first == last {
         format!("of {}", Bytes(first))
@@ -111,7 +123,30 @@ fn verdict(what: &str, pairs: &[Pair<'_>], place: &str) -> Option<Verdict> {
     let question = format!("{what} {range}{place}");
     Some(
         row(name::CHANNEL_TRANSFER, &question, text, tone)
-            .act(action)
+            .act(&action)
             .course(pairs.iter().map(cost)),
     )
+}
+
+/// What to do where haul's choice loses: name the mechanism of haul's that does not, or take the
+/// other. A survey has written the table of choices already.
+fn remedy<'a>(pairs: &[Pair<'a>], is_survey: bool) -> String {
+    let ratio = |own: f64, pair: &Pair<'_>| tone_of_ratio(pair.other.1 / own);
+    let lost: Vec<&Pair<'a>> =
+        pairs.iter().filter(|pair| ratio(pair.own, pair) == Tone::Worse).collect();
+    let is_cured = lost.iter().all(|pair| ratio(pair.mechanism.1, pair) != Tone::Worse);
+    let names = |pick: fn(&Pair<'a>) -> &'a str| {
+        let mut names: Vec<String> = lost.iter().map(|pair| pick(pair).to_owned()).collect();
+        names.sort();
+        names.dedup();
+        text::list(&names)
+    };
+    let mechanisms = names(|pair| pair.mechanism.0.trim_start_matches("haul:"));
+    match (is_cured, is_survey) {
+        (true, true) => format!("`Settings::mechanism` at these sizes: {mechanisms}"),
+        (true, false) => {
+            format!("`haul survey`: its haul.toml chooses by size (here {mechanisms})")
+        }
+        (false, _) => format!("{} at these sizes", names(|pair| pair.other.0)),
+    }
 }

@@ -19,20 +19,26 @@ pub struct Missing {
 }
 
 /// The others of an experiment, by the name of their subject, and what installs them (Debian).
-const PEERS: [(&str, &str, &str); 6] = [
+const PEERS: [(&str, &str, &str); 7] = [
     (name::HEAP, "dpdk", "apt-get install dpdk"),
     (name::HEAP, "mimalloc", "apt-get install libmimalloc2.0"),
     (name::HEAP, "jemalloc", "apt-get install libjemalloc2"),
     (name::HEAP, "tcmalloc", "apt-get install libtcmalloc-minimal4"),
     (name::CHANNEL_TRANSFER, "ucx", "apt-get install gcc libucx-dev"),
     (name::CHANNEL_TRANSFER, "mpi", "apt-get install openmpi-bin libopenmpi-dev"),
+    (
+        name::FORWARD_PVP,
+        "testpmd",
+        "apt-get install dpdk-dev; haul forward pvp --switch haul,testpmd --guest testpmd",
+    ),
 ];
 
 /// What a survey does not measure, by its experiment.
-const PARTS: [(&str, &str, &str); 3] = [
+const PARTS: [(&str, &str, &str); 4] = [
     (name::HEAP_REPLAY, "what a program of yours allocates", "haul heap record -- CMD"),
     (name::COPY_DISTRIBUTION, "copies", "haul survey"),
     (name::CHANNEL_TRANSFER, "transfers to another process", "haul channel bench"),
+    (name::FORWARD_PVP, "a VM’s packets", "haul forward pvp"),
 ];
 
 /// What the records of all machines lack: others that are not installed, and parts that were not
@@ -60,13 +66,22 @@ pub(crate) fn of_section(section: &Section<'_>) -> Vec<Missing> {
             add(peer, command);
         }
     }
-    let is_survey = has(name::COPY_DISTRIBUTION) && has(name::MEMORY_BANDWIDTH);
+    let is_survey = is_survey(section);
     for (experiment, what, command) in PARTS {
         if is_survey && !has(experiment) {
             add(what, command);
         }
     }
     missing
+}
+
+/// Whether a survey measured these records.
+pub(crate) fn is_survey(section: &Section<'_>) -> bool {
+    let is_measured = |experiment: &str| {
+        let all = section.records.iter();
+        all.filter(|record| record.kind == Kind::Measured).any(|r| r.experiment == experiment)
+    };
+    is_measured(name::COPY_DISTRIBUTION) && is_measured(name::MEMORY_BANDWIDTH)
 }
 
 /// Experiments with heaps that compare haul with nobody.

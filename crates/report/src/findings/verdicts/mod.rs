@@ -6,6 +6,7 @@
 //! - `copy`: copies, fills and their thresholds;
 //! - `heap`: allocation;
 //! - `channel`: transfers to another process;
+//! - `forward`: packets of a virtual machine;
 //! - `missing`: what was not compared, and the command that would.
 
 mod copy;
@@ -14,6 +15,8 @@ mod heap;
 
 mod channel;
 
+mod forward;
+
 mod missing;
 
 use haul_model::{Comparison, Line};
@@ -21,8 +24,8 @@ use haul_model::{Comparison, Line};
 use super::{Finding, Tone};
 use crate::select::{self, Section};
 
-pub(crate) use missing::of_section as missing_of;
 pub use missing::{Missing, missing};
+pub(crate) use missing::{is_survey, of_section as missing_of};
 
 /// One question, and what the records answer.
 #[derive(Clone, Debug, PartialEq)]
@@ -89,6 +92,7 @@ pub(crate) fn of_section(section: &Section<'_>) -> Vec<Verdict> {
             .map(|found| from_finding("a recorded program on haul’s heap", found, "")),
     );
     rows.extend(channel::transfers(&by_run));
+    rows.extend(forward::flows(&by_run));
     rows.extend(copy::tuned(&records));
     rows.extend(
         super::sim::reproduction(section)

@@ -1,5 +1,9 @@
 //! The packed ring: the descriptors themselves say what is available. Used chains are written where
 //! they began, the first of a burst last, so that the driver sees none before all are there.
+//!
+//! Where both sides keep the order, chains that the device has read are shown by the last of a
+//! burst alone: its id stands where the first began, section 2.8 of virtio 1.2, and the lines of
+//! the others stay with the driver.
 
 use std::sync::atomic::{Ordering, fence};
 
@@ -17,12 +21,20 @@ pub(in super::super) struct PackedRing {
     /// Descriptors that were used since the last time that the driver was shown any.
     unpublished: u16,
     has_events: bool,
+    /// Whether of a burst the last chain alone is shown.
+    shows_last: bool,
 }
 
 impl PackedRing {
-    pub(in super::super) fn new(ring: Packed, next: Place, has_events: bool) -> Self {
+    /// `shows_last` where the order is kept and the device reads.
+    pub(in super::super) fn new(
+        ring: Packed,
+        next: Place,
+        has_events: bool,
+        shows_last: bool,
+    ) -> Self {
         ring.set_polls(false);
-        Self { ring, next, held: None, unpublished: 0, has_events }
+        Self { ring, next, held: None, unpublished: 0, has_events, shows_last }
     }
 }
 
@@ -101,10 +113,10 @@ impl Layout for PackedRing {
 
     #[inline(always)]
     fn use_chain(&mut self, chain: Chain, written: u32) {
-        if self.held.is_none() {
-            self.held = Some((self.next, chain.id, written));
-        } else {
-            self.ring.put_used(self.next, chain.id, written);
+        match &mut self.held {
+            None => self.held = Some((self.next, chain.id, written)),
+            Some((_, id, _)) if self.shows_last => *id = chain.id,
+            Some(_) => self.ring.put_used(self.next, chain.id, written),
         }
         self.next = self.next.plus(chain.descriptors, self.size());
         self.unpublished = self.unpublished.saturating_add(chain.descriptors);

@@ -1,11 +1,14 @@
 //! The packed ring. A chain takes descriptors that follow each other, and one id; the device gives
 //! its id back where the next used descriptor goes.
+//!
+//! Where both sides keep the order (VIRTIO_F_IN_ORDER), ids follow each other, and the device may
+//! show the last chain of a batch alone, in the descriptor of the first, section 2.8 of virtio 1.2.
 
 use super::super::super::pool::Segment;
 use super::super::super::ring::packed::{Packed, Place};
 use super::super::super::ring::split::NEXT;
 use super::free::Free;
-use super::{Broken, Buffer, NONE};
+use super::{Broken, Buffer, NONE, Order};
 
 /// What stands behind an id that the device has.
 #[derive(Clone, Copy, Debug)]
@@ -30,6 +33,11 @@ pub(in super::super) struct PackedRing {
     /// The first descriptor of those that the device has not been shown: shown last.
     held: Option<(Place, u16, u32, u16)>,
     outstanding: usize,
+    order: Order,
+    /// The id that was given first of those that the device has, where it keeps the order.
+    next_id: u16,
+    /// The descriptor that was read: the last chain of a batch, and what was written to it.
+    batch: Option<(u16, u32)>,
 }
 
 impl PackedRing {
@@ -44,7 +52,16 @@ impl PackedRing {
             next_used: Place::START,
             held: None,
             outstanding: 0,
+            order: Order::Any,
+            next_id: 0,
+            batch: None,
         }
+    }
+
+    /// The device keeps this order from now on. Nothing was given yet.
+    pub(in super::super) fn begin(&mut self, order: Order) {
+        debug_assert!(self.outstanding == 0);
+        self.order = order;
     }
 
     pub(in super::super) fn size(&self) -> u16 {
@@ -69,6 +86,7 @@ impl PackedRing {
             *slot = EMPTY;
         }
         self.ids.reset();
+        (self.order, self.next_id, self.batch) = (Order::Any, 0, None);
         (self.free_count, self.outstanding, self.held) = (self.slots.len(), 0, None);
         (self.next_available, self.next_used) = (Place::START, Place::START);
         self.ring.clear();
@@ -79,7 +97,11 @@ impl PackedRing {
     #[inline]
     pub(in super::super) fn peek(&self, ahead: u16) -> Option<u32> {
         let place = self.next_used.plus(ahead, self.ring.size());
-        let (id, _) = self.ring.used(place)?;
+        let id = match (self.order, self.batch) {
+            (Order::Any, _) => self.ring.used(place)?.0,
+            (_, Some((last, _))) if self.ahead(last) >= ahead => self.id_after(ahead),
+            _ => self.ring.used(place).map(|_| self.id_after(ahead))?,
+        };
         self.slots.get(usize::from(id)).map(|slot| slot.packet).filter(|packet| *packet != NONE)
     }
 
@@ -87,7 +109,12 @@ impl PackedRing {
     /// wrote; `None` where there is none.
     #[inline]
     pub(in super::super) fn take_used(&mut self) -> Result<Option<(u32, u32)>, Broken> {
-        let Some((id, written)) = self.ring.used(self.next_used) else { return Ok(None) };
+        let next = match self.order {
+            Order::Any => self.ring.used(self.next_used),
+            Order::Sent => self.next_of_batch(0)?,
+            Order::Filled(whole) => self.next_of_batch(whole)?,
+        };
+        let Some((id, written)) = next else { return Ok(None) };
         let slot = self.slots.get_mut(usize::from(id)).ok_or(Broken)?;
         let Slot { packet, count } = *slot;
         if packet == NONE {
@@ -99,6 +126,41 @@ impl PackedRing {
         self.free_count += usize::from(count);
         self.ids.put(id);
         Ok(Some((packet, written)))
+    }
+
+    /// The id that comes so many chains after the next.
+    #[inline]
+    fn id_after(&self, count: u16) -> u16 {
+        self.next_id.wrapping_add(count) & (self.ring.size() - 1)
+    }
+
+    /// How many chains after the next this id comes.
+    #[inline]
+    fn ahead(&self, id: u16) -> u16 {
+        id.wrapping_sub(self.next_id) & (self.ring.size() - 1)
+    }
+
+    /// The next chain in order, and what was written to it: all of a chain before the last of a
+    /// batch.
+    #[inline]
+    fn next_of_batch(&mut self, whole: u32) -> Result<Option<(u16, u32)>, Broken> {
+        let id = self.next_id;
+        let (last, written) = match self.batch {
+            Some(batch) => batch,
+            None => {
+                let Some(shown) = self.ring.used(self.next_used) else { return Ok(None) };
+                let ahead = usize::from(self.ahead(shown.0));
+                if shown.0 >= self.ring.size() || ahead >= self.outstanding {
+                    // None of those that it has.
+                    return Err(Broken);
+                }
+                shown
+            }
+        };
+        let is_last = last == id;
+        self.batch = (!is_last).then_some((last, written));
+        self.next_id = self.id_after(1);
+        Ok(Some((id, if is_last { written } else { whole })))
     }
 
     /// Puts a packet into the ring: its first buffer, and those that follow. There are free

@@ -1,9 +1,13 @@
 //! The split ring.
+//!
+//! Where both sides keep the order (VIRTIO_F_IN_ORDER), the device may show the last chain of a
+//! batch alone, in the entry of the first, section 2.7 of virtio 1.2: chains are then taken in the
+//! order in which they were given, and entries are read for lengths alone.
 
 use super::super::super::pool::Segment;
 use super::super::super::ring::split::{Descriptor, NEXT, Split};
 use super::free::Free;
-use super::{Broken, Buffer, NONE};
+use super::{Broken, Buffer, NONE, Order};
 
 /// What stands behind a descriptor that the device has.
 #[derive(Clone, Copy, Debug)]
@@ -28,6 +32,11 @@ pub(in super::super) struct SplitRing {
     /// The device's index when it was read last.
     used: u16,
     outstanding: usize,
+    order: Order,
+    /// The chain that was given first of those that the device has, where it keeps the order.
+    next_head: u16,
+    /// The entry that was read: the last chain of a batch, and what was written to it.
+    batch: Option<(u32, u32)>,
 }
 
 impl SplitRing {
@@ -42,7 +51,16 @@ impl SplitRing {
             next_used: 0,
             used: 0,
             outstanding: 0,
+            order: Order::Any,
+            next_head: 0,
+            batch: None,
         }
+    }
+
+    /// The device keeps this order from now on. Nothing was given yet.
+    pub(in super::super) fn begin(&mut self, order: Order) {
+        debug_assert!(self.outstanding == 0 && self.next_used == 0);
+        self.order = order;
     }
 
     pub(in super::super) fn size(&self) -> u16 {
@@ -68,7 +86,7 @@ impl SplitRing {
         }
         self.free.reset();
         (self.next_available, self.published, self.next_used, self.used) = (0, 0, 0, 0);
-        self.outstanding = 0;
+        (self.outstanding, self.order, self.next_head, self.batch) = (0, Order::Any, 0, None);
         for index in 0..self.ring.size() {
             self.ring.set_descriptor(index, Descriptor::default());
             self.ring.put_available(index, 0);
@@ -100,7 +118,11 @@ impl SplitRing {
         if ahead >= self.ready() {
             return None;
         }
-        let (head, _) = self.ring.used(self.next_used.wrapping_add(ahead));
+        let head = match self.order {
+            Order::Any => self.ring.used(self.next_used.wrapping_add(ahead)).0,
+            // As far as no chain of several descriptors lies between.
+            _ => u32::from(self.next_head.wrapping_add(ahead) & (self.ring.size() - 1)),
+        };
         self.slots.get(head as usize).map(|slot| slot.packet).filter(|packet| *packet != NONE)
     }
 
@@ -111,7 +133,11 @@ impl SplitRing {
         if self.ready() == 0 {
             return Ok(None);
         }
-        let (head, written) = self.ring.used(self.next_used);
+        let (head, written) = match self.order {
+            Order::Any => self.ring.used(self.next_used),
+            Order::Sent => (u32::from(self.next_head), 0),
+            Order::Filled(whole) => self.next_of_batch(whole)?,
+        };
         let slot = self.slots.get_mut(head as usize).ok_or(Broken)?;
         let (packet, mut next) = (slot.packet, slot.next);
         if packet == NONE {
@@ -121,14 +147,37 @@ impl SplitRing {
         self.next_used = self.next_used.wrapping_add(1);
         self.outstanding -= 1;
         self.free.put(head as u16);
+        let mut last = head as u16;
         while next != NONE {
             let slot = &mut self.slots[next as usize];
-            let index = next as u16;
+            last = next as u16;
             next = slot.next;
             slot.next = NONE;
-            self.free.put(index);
+            self.free.put(last);
         }
+        self.next_head = last.wrapping_add(1) & (self.ring.size() - 1);
         Ok(Some((packet, written)))
+    }
+
+    /// The next chain in order, and what was written to it: all of a chain before the last of a
+    /// batch.
+    #[inline]
+    fn next_of_batch(&mut self, whole: u32) -> Result<(u32, u32), Broken> {
+        let head = u32::from(self.next_head);
+        let (last, written) = match self.batch {
+            Some(batch) => batch,
+            None => self.ring.used(self.next_used),
+        };
+        if last == head {
+            self.batch = None;
+            return Ok((head, written));
+        }
+        if self.ready() == 1 {
+            // The last of the batch is none of those that were shown.
+            return Err(Broken);
+        }
+        self.batch = Some((last, written));
+        Ok((head, whole))
     }
 
     /// Puts a packet into the ring: its first buffer, and those that follow. There are free
@@ -151,21 +200,23 @@ impl SplitRing {
         self.outstanding += 1;
     }
 
-    /// The descriptors of a packet after its first; the first of them.
+    /// The descriptors of a packet after its first, in the order in which they are free, which a
+    /// device that keeps the order relies on; the first of them.
     #[cold]
     fn chain(&mut self, segments: &[Segment]) -> u16 {
-        let mut next = NONE;
-        for segment in segments.iter().rev() {
+        let first = self.free.take();
+        let mut index = first;
+        for (number, segment) in segments.iter().enumerate() {
+            let is_last = number + 1 == segments.len();
+            let next = if is_last { 0 } else { self.free.take() };
+            let flags = if is_last { 0 } else { NEXT };
             let address = segment.pointer.as_ptr().expose_provenance() as u64;
-            let index = self.free.take();
-            let flags = if next == NONE { 0 } else { NEXT };
-            let after = if next == NONE { 0 } else { next as u16 };
             let length = segment.length as u32;
-            self.ring.set_descriptor(index, Descriptor { address, length, flags, next: after });
-            self.slots[usize::from(index)].next = next;
-            next = u32::from(index);
+            self.ring.set_descriptor(index, Descriptor { address, length, flags, next });
+            self.slots[usize::from(index)].next = if is_last { NONE } else { next.into() };
+            index = next;
         }
-        next as u16
+        first
     }
 
     /// Shows the device what was given, and says whether it was anything.

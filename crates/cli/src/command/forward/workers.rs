@@ -1,0 +1,173 @@
+//! The workers of a forwarder: as many as both ports have queue pairs for, each on its processor;
+//! what they count, as one.
+
+use haul::forward::{Link, Observer, Pool, Port, Running, Settings, Snapshot};
+
+use super::ports::Opened;
+use super::spec::Spec;
+use crate::error::Error;
+
+/// Buffers of a worker: the rings of a guest several times over.
+const PACKETS: u32 = 16_384;
+
+/// Workers that run.
+pub(super) struct Workers(Vec<Running>);
+
+/// How many workers two ports take, on these processors if any are named.
+///
+/// # Errors
+/// More processors are named than a port has queue pairs for.
+pub(super) fn count(specs: &[Spec; 2], cpus: &[usize]) -> Result<usize, Error> {
+    let least = specs.iter().filter_map(Spec::queues).min();
+    // A port refuses a number of queues that cannot be when it is opened.
+    let most = least.map_or(STREAMS, |least| least.max(1));
+    if cpus.len() > most {
+        let (what, value) = ("a number of processors of", cpus.len().to_string());
+        let limit = "each worker has a queue pair of either port at least: queues=N";
+        return Err(haul::forward::Error::Value { what, value, limit }.into());
+    }
+    Ok(if cpus.is_empty() { least.unwrap_or(1).max(1) } else { cpus.len() })
+}
+
+/// Most workers of ports without queue pairs: streams of a sink.
+const STREAMS: usize = 64;
+
+impl Workers {
+    /// Starts them.
+    ///
+    /// # Errors
+    /// What [`Running::start`] says, or that there is no memory.
+    pub(super) fn start(
+        ports: [Opened; 2],
+        settings: Settings,
+        cpus: &[usize],
+    ) -> Result<Self, Error> {
+        let [first, second] = ports.map(|port| port.of_workers);
+        let count = first.len();
+        // Those that wait for each other on one processor would wait for a time slice.
+        let yields = count > haul_measure::sys::affinity().len();
+        let mut running = Vec::new();
+        for (index, (first, second)) in first.into_iter().zip(second).enumerate() {
+            let ports: Vec<Box<dyn Port>> = first.into_iter().chain(second).collect();
+            let settings = Settings { cpu: cpus.get(index).copied(), yields, ..settings };
+            let name = if count == 1 { "haul-forward".into() } else { format!("haul-fwd-{index}") };
+            running.push(Running::start(&name, ports, Pool::new(PACKETS)?, settings)?);
+        }
+        Ok(Self(running))
+    }
+
+    /// Whether one of them has ended by itself.
+    pub(super) fn are_over(&self) -> bool {
+        self.0.iter().any(Running::is_over)
+    }
+
+    /// Whether each has a port that has given all that it had.
+    pub(super) fn are_finished(&self) -> bool {
+        self.0.iter().all(|worker| worker.snapshot().links.contains(&Link::Finished))
+    }
+
+    pub(super) fn snapshot(&self) -> Snapshot {
+        sum(self.0.iter().map(Running::snapshot))
+    }
+
+    /// Sees what they count, from another thread.
+    pub(super) fn observer(&self) -> impl FnMut() -> Snapshot + Send + 'static {
+        let observers: Vec<Observer> = self.0.iter().map(Running::observer).collect();
+        move || sum(observers.iter().map(Observer::now))
+    }
+
+    /// Stops them all, and then waits for each: what all have counted, and why one of them failed.
+    pub(super) fn finish(self) -> (Snapshot, Result<(), Error>) {
+        self.0.iter().for_each(Running::stop_soon);
+        let (counted, ends): (Vec<_>, Vec<_>) = self.0.into_iter().map(Running::finish).unzip();
+        let ended = ends.into_iter().collect::<Result<(), _>>().map_err(Error::from);
+        (sum(counted.into_iter()), ended)
+    }
+}
+
+/// Counts of all workers as one, by port and queue. A port that each worker has one of has as many
+/// queues as there are workers.
+fn sum(counted: impl Iterator<Item = Snapshot>) -> Snapshot {
+    let mut sum = Snapshot::default();
+    for (worker, snapshot) in counted.enumerate() {
+        let Snapshot { time_ns, ports, links, agreements, crossed, .. } = snapshot;
+        sum.time_ns = sum.time_ns.max(time_ns);
+        for (name, queue, counters) in ports {
+            let is_there = sum.ports.iter().any(|(other, own, _)| *other == name && *own == queue);
+            let queue = if is_there { worker as u16 } else { queue };
+            sum.ports.push((name, queue, counters));
+        }
+        sum.links.extend(links);
+        sum.agreements.extend(agreements);
+        sum.crossed.extend(crossed);
+        sum.busy_cycles += snapshot.busy_cycles;
+        sum.idle_cycles += snapshot.idle_cycles;
+        sum.wasted_polls += snapshot.wasted_polls;
+        sum.polls += snapshot.polls;
+    }
+    let first = sum.ports.iter().map(|(name, ..)| name.clone()).next();
+    sum.ports.sort_by_key(|(name, queue, _)| (Some(name) != first.as_ref(), *queue));
+    sum
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use haul::forward::{Counters, Null};
+
+    use super::*;
+
+    #[test]
+    fn each_worker_has_a_queue_pair_of_either_port() {
+        let specs =
+            |first: &str, second: &str| [first, second].map(|text| Spec::parse(text).unwrap());
+        for (first, second, cpus, expected) in [
+            ("gen", "sink", &[][..], Some(1)),
+            ("gen", "sink", &[0, 1, 2], Some(3)),
+            ("gen", "vhost:path=a", &[], Some(1)),
+            ("gen", "vhost:path=a", &[0, 1], None),
+            ("gen", "vhost:path=a,queues=4", &[], Some(4)),
+            ("gen", "vhost:path=a,queues=4", &[3, 5], Some(2)),
+            ("virtio:path=b,queues=2", "vhost:path=a,queues=4", &[], Some(2)),
+            ("pcap:in=b", "vhost:path=a,queues=4", &[], Some(1)),
+            ("pcap:in=b", "vhost:path=a,queues=4", &[0, 1], None),
+        ] {
+            let found = count(&specs(first, second), cpus).ok();
+            assert_eq!(found, expected, "{first} {second} {cpus:?}");
+        }
+    }
+
+    #[test]
+    fn what_workers_count_is_by_port_and_queue() {
+        let of = |queue: u16| {
+            let ports = vec![
+                ("gen0".to_owned(), 0, Counters::default()),
+                ("vhost0".to_owned(), queue, Counters::default()),
+            ];
+            Snapshot { ports, polls: 7, ..Snapshot::default() }
+        };
+        let sum = sum([of(0), of(1)].into_iter());
+        let names: Vec<_> = sum.ports.iter().map(|(name, queue, _)| (&**name, *queue)).collect();
+        assert_eq!(names, [("gen0", 0), ("gen0", 1), ("vhost0", 0), ("vhost0", 1)]);
+        assert_eq!(sum.polls, 14);
+    }
+
+    #[test]
+    fn workers_of_one_port_are_stopped_together() {
+        let opened = || Opened {
+            of_workers: (0..2).map(|_| vec![Box::new(Null::new("a")) as Box<dyn Port>]).collect(),
+            ..Opened::default()
+        };
+        let other = || Opened {
+            of_workers: (0..2).map(|_| vec![Box::new(Null::new("b")) as Box<dyn Port>]).collect(),
+            ..Opened::default()
+        };
+        let settings = Settings { linger: Duration::from_millis(20), ..Settings::default() };
+        let workers = Workers::start([opened(), other()], settings, &[]).unwrap();
+        assert!(!workers.are_finished());
+        let (counted, ended) = workers.finish();
+        ended.unwrap();
+        assert_eq!((counted.ports.len(), counted.links.len()), (4, 4));
+    }
+}

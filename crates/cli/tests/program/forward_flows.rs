@@ -1,0 +1,216 @@
+//! `haul forward pvp` beyond its rates: cycles and ceilings, the flow whose load is set for any
+//! switch, sweeps over sizes, and what a killed run leaves.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Signal, kill_process};
+
+use crate::forward::{
+    OPEN_VSWITCH, has_testpmd, has_two_processors, of, pid, processes_of, pvp, taps, turn, value,
+};
+use crate::{LIMIT, finish, haul, run};
+
+#[test]
+fn a_packets_cycles_fall_into_ring_copy_and_guest() {
+    if !has_two_processors() {
+        return;
+    }
+    let ran = pvp(&["--sizes", "512", "--copy", "haul,none,empty"]).expect(0);
+    let records = ran.records();
+    for copy in ["haul", "none", "empty"] {
+        let this = [("copy", copy), ("size_bytes", "512")];
+        assert!(value(&records, "cycles_ring", &this) > 0.0);
+        assert!(value(&records, "cycles_guest", &this) > 0.0);
+        assert!(value(&records, "guest_ceiling", &this) > 0.0);
+        // The ring without a copy is what the others are held against.
+        assert_eq!(of(&records, "cycles_copy", &this).len(), usize::from(copy != "none"));
+        // Without their numbers nobody knows which packets came.
+        assert_eq!(of(&records, "lost", &this).is_empty(), copy != "haul");
+    }
+    ran.says(&[
+        "copying nothing (the ceiling)",
+        "copying no bytes of each (a ceiling)",
+        "cycles at the ring (",
+        "at most from any switch",
+    ]);
+}
+
+#[test]
+fn a_load_is_set_for_any_switch_where_the_guest_makes_the_packets() {
+    if !has_two_processors() {
+        return;
+    }
+    let mut switches = vec!["haul"];
+    if has_testpmd() {
+        switches.push("testpmd");
+    }
+    if Path::new(OPEN_VSWITCH).exists() {
+        switches.push("ovs");
+    }
+    let switch = switches.join(",");
+    let flow = ["--flow", "return", "--sizes", "256", "--copy", "haul", "--switch", &switch];
+    let search = ["--search", "pdr", "--trial", "100ms", "--trial-sum", "100ms"];
+    let before = taps();
+    let records = pvp(&[&flow[..], &search].concat()).expect(0).records();
+    assert_eq!(taps(), before, "interfaces that were left behind");
+    for subject in switches {
+        let own = |metric: &str| {
+            let all = of(&records, metric, &[("size_bytes", "256"), ("guest", "haul")]);
+            all.into_iter().filter(|it| it.subject == subject).cloned().collect::<Vec<_>>()
+        };
+        let peak = own("rate_peak");
+        assert_eq!(peak.len(), 1, "{subject}: {records:#?}");
+        assert_eq!(peak[0].experiment, "forward.return");
+        assert!(peak[0].median().unwrap() > 0.0, "{peak:#?}");
+        // On a machine that others keep busy no load may hold.
+        let (lower, upper) = (own("rate_pdr"), own("upper_pdr"));
+        assert!(lower.len() <= 1 && lower.len() + upper.len() > 0, "{subject}: {records:#?}");
+    }
+}
+
+#[test]
+fn searches_in_turn_have_a_ratio() {
+    if !has_two_processors() {
+        return;
+    }
+    let flow = ["--flow", "return", "--sizes", "64", "--copy", "haul,libc", "--searches", "2"];
+    let search = ["--search", "pdr", "--trial", "100ms", "--trial-sum", "100ms"];
+    let records = pvp(&[&flow[..], &search].concat()).expect(0).records();
+    for copy in ["haul", "libc"] {
+        let Some(record) = of(&records, "rate_pdr", &[("copy", copy)]).first().copied() else {
+            // As above.
+            assert!(!of(&records, "upper_pdr", &[("copy", copy)]).is_empty(), "{records:#?}");
+            continue;
+        };
+        assert!(record.samples.len() <= 2 && record.median().unwrap() > 0.0, "{record:#?}");
+        let baseline = record.comparison.as_ref().map(|it| it.baseline.as_str());
+        assert!(matches!(baseline, None | Some("libc")), "{record:#?}");
+    }
+}
+
+#[test]
+fn a_sweep_goes_through_every_byte_and_is_drawn() {
+    if !has_two_processors() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().to_str().unwrap();
+    for (flow, range, sizes) in [
+        ("enqueue", "60..70", (60..=70).collect::<Vec<_>>()),
+        ("pvp", "64..256+96", vec![64, 160, 256]),
+    ] {
+        let sweep = ["--flow", flow, "--sweep", range, "--copy", "haul,none", "--out", out];
+        let short = ["forward", "pvp", "--json", "--restarts", "1"];
+        let ran = {
+            let _turn = turn();
+            run(&mut haul(&[&short[..], &sweep].concat())).expect(0)
+        };
+        let records = ran.records();
+        for copy in ["haul", "none"] {
+            let own = of(&records, "rate_peak", &[("copy", copy), ("flow", flow)]);
+            let found: Vec<u64> =
+                own.iter().map(|it| it.parameters["size_bytes"].as_u64().unwrap()).collect();
+            assert_eq!(found, sizes);
+            // Both sides may have had no processor while one of the sizes was measured.
+            assert!(own.iter().any(|it| it.median().unwrap() > 0.0), "{records:#?}");
+            for record in own {
+                assert_eq!(record.experiment, "forward.sweep");
+                assert!(record.parameters.contains_key("ring_size"), "{record:#?}");
+            }
+        }
+        let page = fs::read_to_string(folder.path().join("report.html")).unwrap();
+        for holds in ["Packets of many sizes", "bytes of a packet", "Mpps"] {
+            assert!(page.contains(holds), "{holds}");
+        }
+        ran.says(&[&format!("{flow}, {} sizes, copy haul: ", sizes.len())]);
+    }
+}
+
+#[test]
+fn what_does_not_fit_together_is_said() {
+    for (arguments, parts) in [
+        (&["--sweep", "70..60"][..], &["FIRST..LAST"][..]),
+        (&["--sweep", "60..100+0"], &["FIRST..LAST"]),
+        (&["--sweep", "59..64"], &["59 B", "60 B"]),
+        (&["--sweep", "60..18446744073709551615"], &["9 KiB"]),
+        (&["--sweep", "60..64", "--sizes", "64"], &["--sizes"]),
+        (&["--sweep", "60..64", "--search", "ndr"], &["--search"]),
+        (&["--sweep", "60..64", "--flow", "loopback"], &["--sweep", "--flow enqueue"]),
+        (&["--sweep", "60..64", "--switch", "haul,testpmd"], &["--sweep", "--switch haul"]),
+        (&["--flow", "return", "--guest", "testpmd"], &["--guest testpmd", "haul as the guest"]),
+        (&["--switch", "ovs", "--flow", "loopback"], &["--switch ovs", "--flow return"]),
+        (&["--simd", "100"], &["128, 256 or 512"]),
+        (&["--searches", "0"], &["1..=1000"]),
+    ] {
+        run(&mut haul(&[&["forward", "pvp"], arguments].concat())).expect(2).says(parts);
+    }
+}
+
+/// Starts a flow, kills it, and sees what it leaves go: its processes by themselves, its folder
+/// with the next run.
+fn killed_and_cleaned_after(arguments: &[&str]) {
+    let _turn = turn();
+    let folder = tempfile::tempdir().unwrap();
+    let (before, long) = (taps(), ["forward", "pvp", "--sizes", "64", "--for", "60s"]);
+    let mut command = haul(&[&long[..], arguments].concat());
+    command.env("TMPDIR", folder.path());
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+    command.stdout(Stdio::piped());
+    let child = command.spawn().unwrap();
+    let entries = || fs::read_dir(folder.path()).unwrap().flatten().map(|it| it.path());
+    let wait = |what: &str, is_so: &dyn Fn() -> bool| {
+        let started = Instant::now();
+        while !is_so() {
+            assert!(started.elapsed() < LIMIT / 2, "{arguments:?}: {what}");
+            thread::sleep(Duration::from_millis(20));
+        }
+    };
+    // The switch is there from here on.
+    wait("its socket", &|| entries().any(|entry| entry.join("socket").exists()));
+    kill_process(pid(&child), Signal::KILL).unwrap();
+    assert_eq!(finish(child).code, None);
+    wait("its processes to end", &|| processes_of(folder.path()).is_empty());
+    wait("its bridge to go", &|| taps() == before);
+    let left: Vec<_> = entries().collect();
+    assert_eq!(left.len(), 1, "{left:?}");
+    let next = ["forward", "pvp", "--sizes", "64", "--for", "50ms", "--restarts", "1"];
+    let mut next = haul(&[&next[..], &["--copy", "haul"]].concat());
+    run(next.env("TMPDIR", folder.path())).expect(0);
+    assert_eq!(entries().count(), 0, "{left:?}");
+}
+
+#[test]
+fn what_a_killed_run_leaves_the_next_one_removes() {
+    if !has_two_processors() {
+        return;
+    }
+    killed_and_cleaned_after(&["--copy", "haul"]);
+    if Path::new(OPEN_VSWITCH).exists() {
+        killed_and_cleaned_after(&["--switch", "ovs"]);
+    } else {
+        eprintln!(
+            "SKIPPED: Open vSwitch of a run that is killed: no file {OPEN_VSWITCH}: \
+             apt-get install openvswitch-switch-dpdk"
+        );
+    }
+}
+
+#[test]
+fn the_table_of_flows_is_made_of_their_records() {
+    if Command::new("python3").arg("--version").output().is_err() {
+        eprintln!("SKIPPED: the table of flows: no python3 on PATH: install python3");
+        return;
+    }
+    let bench = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bench");
+    let record = bench.join("record/2026-11-25-emerald-rapids-2cpu-forward");
+    let mut table = Command::new(bench.join("definitions/forward-targets"));
+    table.args(["enqueue-64", "pvp-512"].map(|name| record.join(format!("{name}.jsonl.gz"))));
+    let ran = run(&mut table).expect(0);
+    for row in ["| enqueue, 64 B, split | testpmd 22.11.11 | ", "| pvp, 512 B, split | testpmd "] {
+        assert!(ran.out.contains(row) && ran.out.contains("met"), "{row}: {}", ran.out);
+    }
+}
