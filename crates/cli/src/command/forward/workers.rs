@@ -70,14 +70,12 @@ impl Workers {
         sum(self.0.iter().map(Running::snapshot))
     }
 
-    /// Stops them all, and then waits for each.
-    ///
-    /// # Errors
-    /// Why a port of one of them failed.
-    pub(super) fn stop(self) -> Result<Snapshot, Error> {
+    /// Stops them all, and then waits for each: what was counted, also where a port of one failed,
+    /// and why it did.
+    pub(super) fn finish(self) -> (Snapshot, Result<(), haul::forward::Error>) {
         self.0.iter().for_each(Running::stop_soon);
-        let counted: Result<Vec<_>, _> = self.0.into_iter().map(Running::stop).collect();
-        Ok(sum(counted?.into_iter()))
+        let (counted, ended): (Vec<_>, Vec<_>) = self.0.into_iter().map(Running::finish).unzip();
+        (sum(counted.into_iter()), ended.into_iter().collect())
     }
 }
 
@@ -161,7 +159,8 @@ mod tests {
         let settings = Settings { linger: Duration::from_millis(20), ..Settings::default() };
         let workers = Workers::start([opened(), other()], settings, &[]).unwrap();
         assert!(!workers.are_finished());
-        let counted = workers.stop().unwrap();
+        let (counted, ended) = workers.finish();
+        ended.unwrap();
         assert_eq!((counted.ports.len(), counted.links.len()), (4, 4));
     }
 }
