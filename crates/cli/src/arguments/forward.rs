@@ -13,8 +13,8 @@ use super::time::time;
 
 /// Forwards packets in bursts between two ports, and counts: packets, bytes, drops by reason, how
 /// many packets each receive and send call moved (empty polls among them), cycles of a packet and
-/// of a poll. One thread, or one for each queue, polls both ports until --for is over, Ctrl-C
-/// comes, or the ports have nothing more to give; what was sent until then arrives first.
+/// of a poll. One thread, or one for each queue, polls both ports until --for is over,
+/// Ctrl-C comes, or the ports have nothing more to give; what was sent until then arrives first.
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true, arg_required_else_help = true)]
 #[command(

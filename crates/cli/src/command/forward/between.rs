@@ -141,7 +141,7 @@ impl Command for Between {
             record("forward", done.records(), journal)?;
             self.done = Some(done);
         }
-        Ok(ended?)
+        ended
     }
 
     fn render(&self, journal: &Journal) -> Result<(), Error> {

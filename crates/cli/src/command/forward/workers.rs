@@ -70,12 +70,12 @@ impl Workers {
         sum(self.0.iter().map(Running::snapshot))
     }
 
-    /// Stops them all, and then waits for each: what was counted, also where a port of one failed,
-    /// and why it did.
-    pub(super) fn finish(self) -> (Snapshot, Result<(), haul::forward::Error>) {
+    /// Stops them all, and then waits for each: what all have counted, and why one of them failed.
+    pub(super) fn finish(self) -> (Snapshot, Result<(), Error>) {
         self.0.iter().for_each(Running::stop_soon);
-        let (counted, ended): (Vec<_>, Vec<_>) = self.0.into_iter().map(Running::finish).unzip();
-        (sum(counted.into_iter()), ended.into_iter().collect())
+        let (counted, ends): (Vec<_>, Vec<_>) = self.0.into_iter().map(Running::finish).unzip();
+        let ended = ends.into_iter().collect::<Result<(), _>>().map_err(Error::from);
+        (sum(counted.into_iter()), ended)
     }
 }
 

@@ -55,8 +55,8 @@ impl Inbox {
         Some(account(header.length, self.lane.system_calls - calls_before))
     }
 
-    /// How many messages there are behind those that were taken. What the sender published before is
-    /// not looked for again: its line would have to come from there.
+    /// How many messages there are behind those that were taken. What the sender published before
+    /// is not looked for again: its line would have to come from there.
     #[inline]
     fn count_published(&mut self) -> u64 {
         if self.published <= self.consumed {

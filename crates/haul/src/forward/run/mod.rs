@@ -187,13 +187,13 @@ impl Running {
 fn sides(ports: &[Box<dyn Port>]) -> Result<Vec<Range<usize>>, Error> {
     let mut sides: Vec<Range<usize>> = Vec::new();
     for (index, port) in ports.iter().enumerate() {
-        let mut before = ports[..index].iter();
+        let before = &ports[..index];
         match sides.last_mut().filter(|side| ports[side.start].name() == port.name()) {
             Some(side) => side.end += 1,
             None => sides.push(index..index + 1),
         }
-        let own = (port.name(), port.queue());
-        if before.any(|other| (other.name(), other.queue()) == own) {
+        let queue = (port.name(), port.queue());
+        if before.iter().any(|other| (other.name(), other.queue()) == queue) {
             let (what, value) = ("a second port of the name", port.name().to_owned());
             return Err(Error::Value { what, value, limit: "each port has a name of its own" });
         }
