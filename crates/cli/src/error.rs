@@ -58,6 +58,17 @@ pub(crate) enum Error {
         /// How much had gone through.
         done: Bytes,
     },
+    /// The other end died, or was killed, before it had said that this was all.
+    #[error(
+        "cannot {attempt}: the other end died after {} of the stream; start both ends again",
+        done.approximate()
+    )]
+    Died {
+        /// `send` or `receive`.
+        attempt: &'static str,
+        /// How much had gone through.
+        done: Bytes,
+    },
     /// Whoever read what was received has gone.
     #[error(
         "cannot pass on what is received: whoever read {target} closed it after {}; the rest of the stream is \
