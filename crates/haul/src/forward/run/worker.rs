@@ -296,9 +296,9 @@ impl Worker {
         }
         self.counts.links = self.ports.iter().map(|port| port.link()).collect();
         let ports = self.ports.iter();
-        self.counts.crossed = ports
-            .filter_map(|port| Some((port.name().to_owned(), port.crossed()?.clone())))
-            .collect();
+        let crossed =
+            ports.filter_map(|port| Some((port.name().to_owned(), port.crossed()?.clone())));
+        self.counts.crossed = crossed.collect();
         self.published.publish(&self.counts);
     }
 }
