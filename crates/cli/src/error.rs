@@ -26,6 +26,9 @@ pub(crate) enum Error {
     /// A file could not be read or written.
     #[error(transparent)]
     Haul(#[from] haul::Error),
+    /// A socket for others to ask at could not be made.
+    #[error(transparent)]
+    Telemetry(#[from] haul::telemetry::Error),
     /// A channel could not be made, or a transfer failed.
     #[error(transparent)]
     Channel(#[from] haul::channel::Error),
@@ -50,6 +53,17 @@ pub(crate) enum Error {
         done.approximate()
     )]
     Ended {
+        /// `send` or `receive`.
+        attempt: &'static str,
+        /// How much had gone through.
+        done: Bytes,
+    },
+    /// The other end died, or was killed, before it had said that this was all.
+    #[error(
+        "cannot {attempt}: the other end died after {} of the stream; start both ends again",
+        done.approximate()
+    )]
+    Died {
         /// `send` or `receive`.
         attempt: &'static str,
         /// How much had gone through.

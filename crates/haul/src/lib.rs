@@ -1,5 +1,17 @@
 //! Moves bulk data on a server for the least cost.
 //!
+//! ```
+//! use haul::{copy::copy, heap::{Heap, Node}};
+//! haul::init();
+//! let (source, mut target) = ([7_u8; 300], [0_u8; 300]);
+//! copy(&mut target, &source);
+//! let heap = Heap::builder().limit(1 << 30).build()?;
+//! let block = heap.alloc(4096, 4096, Node::ANY)?;
+//! // SAFETY: allocated right above, and not used again.
+//! unsafe { heap.free(block) }?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
 //! From the bottom up; a module imports only those above it in this list:
 //!
 //! - `housekeeper`: the thread that keeps a heap in order;
@@ -17,14 +29,6 @@
 //! A Rust program calls [`init`] once, early in `main`, so that the thresholds measured on its
 //! machine are in force; without it the defaults for the processor hold. A C program that links
 //! `libhaul.so` need not: the library does it as it is loaded.
-//!
-//! ```
-//! haul::init();
-//! let source = [7_u8; 300];
-//! let mut target = [0_u8; 300];
-//! haul::copy::copy(&mut target, &source);
-//! assert_eq!(target, source);
-//! ```
 
 pub mod channel;
 pub mod forward;

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use haul_model::experiment::key;
-use haul_model::{Record, Verdict};
+use haul_model::{Better, Record, Verdict};
 
 use crate::limit;
 use crate::note::note;
@@ -252,17 +252,25 @@ impl<'a> Columns<'a> {
     }
 }
 
-/// The six columns of a comparison.
+/// The six columns of a comparison: its ratio is one of time or cost, below 1 better.
 fn comparison(record: &Record) -> Vec<Cell> {
     let Some(c) = &record.comparison else {
         return (0..6).map(|_| Cell::text("")).collect();
     };
+    let better = Better::of(record);
+    let cost = |ratio: f64| better.map_or(ratio, |better| better.cost(ratio));
+    let (mut low, mut high) = (cost(c.ratio_low), cost(c.ratio_high));
+    if better == Some(Better::More) {
+        (low, high) = (high, low);
+    }
     let mut cells = vec![Cell::text(&c.baseline)];
-    cells.extend([c.ratio, c.ratio_low, c.ratio_high, c.floor].map(|v| Cell::number(Some(v))));
-    cells.push(Cell::text(match c.verdict() {
-        Verdict::Less => "less",
-        Verdict::More => "more",
-        Verdict::NoDifference => "no difference",
+    cells.extend([cost(c.ratio), low, high, c.floor].map(|v| Cell::number(Some(v))));
+    cells.push(Cell::text(match (c.verdict(), better) {
+        (Verdict::NoDifference, _) => "no difference",
+        (Verdict::Less, Some(Better::Less)) | (Verdict::More, Some(Better::More)) => "better",
+        (Verdict::More, Some(Better::Less)) | (Verdict::Less, Some(Better::More)) => "worse",
+        (Verdict::Less, None) => "less",
+        (Verdict::More, None) => "more",
     }));
     cells
 }

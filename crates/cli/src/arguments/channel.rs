@@ -45,8 +45,8 @@ pub(crate) struct List {
 /// same user or by root. Ends well only when the receiver has everything and says so.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Example:\n  haul channel send image.raw --to $XDG_RUNTIME_DIR/haul.socket\n  \
-    producer | haul channel send --to $XDG_RUNTIME_DIR/haul.socket --wait"
+    after_help = "Example:\n  haul channel send image.raw --to ~/haul.socket\n  \
+    producer | haul channel send --to ~/haul.socket --wait"
 )]
 pub(crate) struct Send {
     /// The file; - is standard input
@@ -94,8 +94,8 @@ pub(crate) struct Send {
 /// other one, and leaves again; `haul channel recv` goes on waiting.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Example:\n  haul channel explain --sizes 1MiB --to $XDG_RUNTIME_DIR/haul.socket\n  \
-    haul channel explain --sizes 64,64KiB,1GiB --to $XDG_RUNTIME_DIR/haul.socket --trust"
+    after_help = "Example:\n  haul channel explain --sizes 1MiB --to ~/haul.socket\n  \
+    haul channel explain --sizes 64,64KiB,1GiB --to ~/haul.socket --trust"
 )]
 pub(crate) struct Explain {
     /// The messages' sizes: a list such as 64,4KiB, or FIRST..LAST for the powers of two
@@ -120,8 +120,8 @@ pub(crate) struct Explain {
 /// of root, sends, and ends. A file appears under its name only when it is whole.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Example:\n  haul channel recv $XDG_RUNTIME_DIR/haul.socket --out image.raw\n  \
-    haul channel recv $XDG_RUNTIME_DIR/haul.socket | consumer"
+    after_help = "Example:\n  haul channel recv ~/haul.socket --out image.raw\n  \
+    haul channel recv ~/haul.socket | consumer"
 )]
 pub(crate) struct Recv {
     /// The socket to make; it goes when this ends
@@ -204,7 +204,7 @@ pub(crate) struct Bench {
     /// The 2014 memcpy against vmsplice experiment beside haul, at its size: shared memory with two
     /// copies, vmsplice at both ends at 4096 B a call, and its mymemcpy beside memcpy within one
     /// process
-    #[arg(long = "experiment-2014", alias = "seed-experiment")]
+    #[arg(long = "experiment-2014")]
     pub(crate) experiment_2014: bool,
     /// Time for the rounds of everything together [default: 3s for each measurement]; what else it
     /// takes is printed before it begins

@@ -121,7 +121,7 @@ pub(crate) struct Explain {
 pub(crate) struct Subject {
     #[command(flatten)]
     pub(crate) nic: NicArguments,
-    /// Packets a second each way, such as 10M, 14.88M or 250k
+    /// Packets a second in each direction, such as 10M, 14.88M or 250k
     #[arg(long, value_name = "RATE")]
     pub(crate) rate: Option<Rate>,
     /// Packet sizes in bytes: one, a mix of SIZE:WEIGHT such as 64:7,594:4,1518:1, or imix (these
@@ -134,7 +134,7 @@ pub(crate) struct Subject {
     /// The sizes are those of frames with their check sequence, which NICs take off
     #[arg(long)]
     pub(crate) with_fcs: bool,
-    /// Polls by how many packets each returned, as BATCH:POLLS pairs
+    /// Polls by how many packets each returned, as BATCH:POLLS
     #[arg(long, value_name = "HISTOGRAM", default_value = "32:1")]
     pub(crate) histogram: Histogram,
     /// The same of calls that send [default: as received]
@@ -232,9 +232,9 @@ impl FromStr for ByteSizes {
     }
 }
 
-/// How much packet data a link carries each way, by the public model of pcie-bench (SIGCOMM'18) of
-/// three NICs: an upper bound. Sizes are those of frames, whose check sequence of 4 B stays off the
-/// link.
+/// How much packet data a link carries in each direction, by the public model of pcie-bench
+/// (SIGCOMM'18) of three NICs: an upper bound. Sizes are those of frames, whose check sequence of
+/// 4 B stays off the link.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Example:\n  haul pcie bandwidth --model pcie-bench --nic dpdk --link gen3x8 --mps 256 --mrrs 512 --sizes 64,512\n  \
@@ -265,7 +265,6 @@ pub(crate) struct Bandwidth {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Rules {
     Haul,
-    #[value(alias = "seed")]
     Recipe,
     PcieBench,
 }

@@ -136,8 +136,7 @@ fn read_input(input: impl Read, limit_bytes: u64) -> Result<Vec<u8>, Error> {
 /// The lines of a file, without its last one where that was cut off in the middle: its writer was
 /// stopped, or ran out of room, and everything before it is worth a page.
 fn readable(name: String, text: &str) -> Result<Vec<Line>, Error> {
-    let (mut lines, errors) = haul_model::parse_what_can_be(text);
-    lines.iter_mut().for_each(call_by_todays_name);
+    let (lines, errors) = haul_model::parse_what_can_be(text);
     let last = text.trim_end().lines().count();
     match errors.into_iter().next() {
         None => Ok(lines),
@@ -153,17 +152,6 @@ fn readable(name: String, text: &str) -> Result<Vec<Line>, Error> {
     }
 }
 
-/// Records of before 2026-11-25 call the 2014 memcpy against vmsplice experiment by another name.
-fn call_by_todays_name(line: &mut Line) {
-    let Line::Record(record) = line else { return };
-    let baseline = record.comparison.as_mut().map(|comparison| &mut comparison.baseline);
-    for name in baseline.into_iter().chain([&mut record.subject]) {
-        if let Some(rest) = name.strip_prefix("seed:") {
-            *name = format!("2014:{rest}");
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -174,14 +162,6 @@ mod tests {
         // Whoever writes without end is not read without end.
         let error = read_input(io::repeat(b'a'), 100).unwrap_err().to_string();
         assert!(error.contains("100 B") && error.contains("fewer records"), "{error}");
-    }
-
-    #[test]
-    fn an_older_name_is_todays() {
-        let mut record = haul_model::Record::new("r", "x", "seed:vmsplice", "time", "ns");
-        record.samples = vec![1.0];
-        let lines = readable("a".into(), &Line::from(record).to_json()).unwrap();
-        assert!(lines[0].to_json().contains("\"2014:vmsplice\""), "{:?}", lines[0]);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The page in a browser: what its script does, and that a page of every kind fits a desk and a
 //! phone, light and dark. Skipped where no Chromium is.
 
+mod buttons;
 mod chromium;
 #[allow(dead_code, reason = "every test binary uses its own part of it")]
 #[path = "../program/sim/elf.rs"]

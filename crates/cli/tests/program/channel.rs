@@ -112,7 +112,7 @@ fn a_sender_that_is_killed_leaves_no_file() {
     input.write_all(text(1_000_000).as_bytes()).unwrap();
     sending.kill().unwrap();
     sending.wait().unwrap();
-    finish(receiving).expect(1).says(&["the peer went", "connect anew"]);
+    finish(receiving).expect(1).says(&["the other end died after", "start both ends again"]);
     let left: Vec<_> = fs::read_dir(&folder).unwrap().map(|e| e.unwrap().file_name()).collect();
     assert!(left.is_empty(), "{left:?}");
 }
@@ -219,7 +219,7 @@ fn a_receiver_that_is_killed_leaves_no_file_and_the_next_takes_its_socket() {
     receiving.kill().unwrap();
     receiving.wait().unwrap();
     drop(sending.stdin.take());
-    finish(sending).expect(1).says(&["the peer went"]);
+    finish(sending).expect(1).says(&["the other end died after"]);
     assert_eq!(left_in(folder.path()), ["socket"]);
     let mut command = haul(&["channel", "recv", socket.to_str().unwrap(), out[0], out[1]]);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());

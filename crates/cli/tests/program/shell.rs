@@ -1,4 +1,4 @@
-//! `haul completions`, `haul man`, and what `scripts/install` leaves.
+//! `haul completions`, `haul man`, and what `scripts/install` and `scripts/deb` leave.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -131,4 +131,55 @@ fn what_is_installed_is_whole_and_stripped() {
     // What is looked up by name is still there.
     let symbols = run(Command::new("nm").arg("-D").arg(prefix.join("lib/libhaul_record.so")));
     assert!(symbols.out.contains(" T malloc"), "{symbols:#?}");
+}
+
+/// Built as the tests are, too, and unpacked where nothing else is.
+#[test]
+fn a_debian_package_is_whole_and_its_program_runs() {
+    for (program, remedy) in [
+        ("cargo-deb", "cargo install --locked --debug --no-default-features cargo-deb"),
+        ("dpkg-deb", "apt-get install dpkg"),
+    ] {
+        if !is_here(program) {
+            eprintln!("SKIPPED: the Debian package: no {program} on PATH: {remedy}");
+            return;
+        }
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let mut build = Command::new("bash");
+    build.arg(root.join("scripts/deb")).args(["--fast", "--profile", "dev", "--out"]);
+    build.arg(folder.path()).env("CARGO_NET_OFFLINE", "true");
+    let program = Path::new(env!("CARGO_BIN_EXE_haul"));
+    build.env("CARGO_TARGET_DIR", program.parent().unwrap().parent().unwrap());
+    run(&mut build).expect(0);
+    let packages: Vec<_> = fs::read_dir(folder.path()).unwrap().map(|it| it.unwrap()).collect();
+    let [package] = packages.as_slice() else { panic!("{packages:?}") };
+    let fields = run(Command::new("dpkg-deb").arg("--field").arg(package.path())).expect(0).out;
+    for field in ["Package: haul\n", "Depends: libc6", "Maintainer: "] {
+        assert!(fields.contains(field), "{field}: {fields}");
+    }
+    let unpacked = folder.path().join("unpacked");
+    let mut unpack = Command::new("dpkg-deb");
+    run(unpack.arg("--extract").arg(package.path()).arg(&unpacked)).expect(0);
+    for file in [
+        "lib/libhaul_record.so",
+        "lib/libhaul_rte_malloc.so",
+        "lib/libhaul_dpdk_burst.so",
+        "lib/libhaul.so",
+        "lib/pkgconfig/haul.pc",
+        "include/haul.h",
+        "share/man/man1/haul.1.gz",
+        "share/man/man1/haul-heap-bench.1.gz",
+        "share/bash-completion/completions/haul",
+        "share/zsh/vendor-completions/_haul",
+        "share/fish/vendor_completions.d/haul.fish",
+        "share/doc/haul/copyright",
+    ] {
+        let found = fs::metadata(unpacked.join("usr").join(file));
+        assert!(found.is_ok_and(|found| found.len() > 0), "{file}");
+    }
+    let mut installed = Command::new(unpacked.join("usr/bin/haul"));
+    let version = run(installed.arg("--version")).expect(0).out;
+    assert_eq!(version, run(&mut haul(&["--version"])).out);
 }

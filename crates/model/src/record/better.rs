@@ -41,7 +41,9 @@ impl Better {
         }
         match record.unit.as_str() {
             "ns" | "us" | "ms" | "s" | "s/GB" | "cycles" | "B" | "KiB" | "MiB" => Some(Self::Less),
-            // What memory is taken, or time grows, over what was asked for or the first round.
+            // What a copy gains in a flow; what memory is taken, or time grows, over what was asked
+            // for or the first round.
+            "ratio" if record.metric == "copy_gain" => Some(Self::More),
             "ratio" => Some(Self::Less),
             "Mpps" => Some(Self::More),
             rate if rate.ends_with("/s") || rate.ends_with("/us") => Some(Self::More),

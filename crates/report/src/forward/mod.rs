@@ -117,7 +117,7 @@ mod tests {
         ];
         let html = html(name::FORWARD_PVP, &records.iter().collect::<Vec<_>>()).unwrap();
         for holds in [
-            "12.2 Mpps, 1.20 of testpmd’s (1.10–1.30)",
+            "12.2 Mpps, 1.20 times testpmd’s (1.10–1.30)",
             "<td>2,000</td>",
             "<td>50 (2.5%)</td>",
             "75% empty; 32.0 packets in each other call.",

@@ -88,7 +88,7 @@ fn bar(svg: &mut String, record: &Record, y: f64, scale: impl Fn(f64) -> f64) {
     );
 }
 
-/// `12.3 Mpps, 1.12 of testpmd’s (1.08–1.16)`.
+/// `12.3 Mpps, 1.12 times testpmd’s (1.08–1.16)`.
 fn words(record: &Record, median: f64) -> String {
     let rate = format!("{} Mpps", three_digits(median / 1e6));
     let own = field(record, key::COPY).unwrap_or_default();
@@ -97,7 +97,7 @@ fn words(record: &Record, median: f64) -> String {
     let Some(it) = comparison else { return rate };
     let same = if it.verdict() == Verdict::NoDifference { ", no difference" } else { "" };
     format!(
-        "{rate}, {:.2} of {}’s ({:.2}–{:.2}){same}",
+        "{rate}, {:.2} times {}’s ({:.2}–{:.2}){same}",
         it.ratio, it.baseline, it.ratio_low, it.ratio_high
     )
 }

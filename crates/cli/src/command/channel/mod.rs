@@ -41,10 +41,13 @@ const MESSAGE_BYTES: usize = 1 << 20;
 const LOOK: Duration = Duration::from_millis(100);
 
 /// What the other end did: closed in good order it is still too early, for the last word comes
-/// before. So much had gone through.
+/// before. So much of the stream had gone through.
 fn ended(attempt: &'static str, done: u64) -> impl Fn(haul::channel::Error) -> Error {
     move |error| match error {
         haul::channel::Error::Closed => Error::Ended { attempt, done: Bytes(done) },
+        haul::channel::Error::PeerGone { done: part, .. } => {
+            Error::Died { attempt, done: Bytes(done + part.0) }
+        }
         error => error.into(),
     }
 }

@@ -46,7 +46,7 @@ fn of_flows(records: &[&Record]) -> Vec<String> {
         let baseline = record.comparison.as_ref().filter(|it| it.baseline != own_name(record));
         lines.push(match baseline {
             Some(comparison) if record.samples.len() < RESTARTS_MIN => format!(
-                "{what}: {rate}, {:.2} of {}’s, too few restarts to say more.",
+                "{what}: {rate}, {:.2} times that of {}, too few restarts to say more.",
                 comparison.ratio, comparison.baseline
             ),
             Some(comparison) => format!("{what}: {rate}, {}.", against(comparison)),
@@ -181,7 +181,7 @@ fn against(comparison: &Comparison) -> String {
 
 fn interval(comparison: &Comparison) -> String {
     format!(
-        "ratio {:.2}, {:.2}-{:.2}",
+        "{:.2} times its rate, {:.2}-{:.2}",
         comparison.ratio, comparison.ratio_low, comparison.ratio_high
     )
 }
@@ -229,17 +229,17 @@ mod tests {
             said,
             [
                 "64 B, switch, guest and back through haul with the copy of haul: 12.3 Mpps, 10.0% \
-                 more than libc’s copy (ratio 1.10, 1.09-1.11).",
+                 more than libc’s copy (1.10 times its rate, 1.09-1.11).",
                 "64 B, switch, guest and back through haul with the copy of libc: 12.3 Mpps.",
                 "64 B, switch, guest and back through haul, copying nothing (the ceiling): 12.3 \
-                 Mpps, 50.0% less than libc’s copy (ratio 0.50, 0.49-0.51).",
-                "64 B: haul’s copy forwards 10.0% more than libc’s copy (ratio 1.10, 1.09-1.11).",
+                 Mpps, 50.0% less than libc’s copy (0.50 times its rate, 0.49-0.51).",
+                "64 B: haul’s copy forwards 10.0% more than libc’s copy (1.10 times its rate, 1.09-1.11).",
             ]
         );
         let same = Record { metric: "copy_gain".into(), ..rate("haul", 1.01) };
         assert!(of(&[&same])[0].contains("forward alike"));
         let mut few = rate("haul", 1.1);
         few.samples.pop();
-        assert!(of(&[&few])[0].ends_with("1.10 of libc’s, too few restarts to say more."));
+        assert!(of(&[&few])[0].ends_with("1.10 times that of libc, too few restarts to say more."));
     }
 }

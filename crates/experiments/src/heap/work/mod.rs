@@ -1,18 +1,18 @@
 //! What a driver's threads do: one module a kind of task.
 //!
 //! - [`keep`]: blocks that stay, and their pages;
-//! - [`seed`]: "bulk" and "no-bulk" of ByteDance's rte_malloc test;
+//! - [`bulk`]: "bulk" and "no-bulk" of ByteDance's rte_malloc test;
 //! - [`ring`]: between two threads;
 //! - [`repeat`]: the same again and again;
 //! - [`latency`]: single allocations;
 //! - [`replay`]: the steps of a recorded history.
 
+mod bulk;
 mod keep;
 mod latency;
 mod repeat;
 mod replay;
 mod ring;
-mod seed;
 
 use std::ptr::NonNull;
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -112,9 +112,9 @@ impl<'a, A: Allocator> Harness<'a, A> {
                 allocator.idle();
                 Ok(Found::default())
             }
-            Task::Bulk { count, shape } => seed::bulk(allocator, clock, &mut held, *count, *shape),
+            Task::Bulk { count, shape } => bulk::bulk(allocator, clock, &mut held, *count, *shape),
             Task::NoBulk { count, shape, delay_ns } => {
-                seed::no_bulk(allocator, clock, *count, *shape, *delay_ns)
+                bulk::no_bulk(allocator, clock, *count, *shape, *delay_ns)
             }
             Task::Latency { count, shape, delay_ns } => {
                 latency::latency(allocator, clock, &mut held, *count, *shape, *delay_ns)
