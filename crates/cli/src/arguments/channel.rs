@@ -44,10 +44,8 @@ pub(crate) struct List {
 /// Sends a file, or standard input, to `haul channel recv`, which must have been started by the
 /// same user or by root. Ends well only when the receiver has everything and says so.
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Example:\n  haul channel send image.raw --to ~/haul.socket\n  \
-    producer | haul channel send --to ~/haul.socket --wait"
-)]
+#[command(after_help = "Example:\n  haul channel send image.raw --to ~/haul.socket\n  \
+    producer | haul channel send --to ~/haul.socket --wait")]
 pub(crate) struct Send {
     /// The file; - is standard input
     #[arg(value_name = "FILE", default_value = "-")]
@@ -93,10 +91,8 @@ pub(crate) struct Send {
 /// says by which mechanism messages of these sizes would go and why, and what keeps them from each
 /// other one, and leaves again; `haul channel recv` goes on waiting.
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Example:\n  haul channel explain --sizes 1MiB --to ~/haul.socket\n  \
-    haul channel explain --sizes 64,64KiB,1GiB --to ~/haul.socket --trust"
-)]
+#[command(after_help = "Example:\n  haul channel explain --sizes 1MiB --to ~/haul.socket\n  \
+    haul channel explain --sizes 64,64KiB,1GiB --to ~/haul.socket --trust")]
 pub(crate) struct Explain {
     /// The messages' sizes: a list such as 64,4KiB, or FIRST..LAST for the powers of two
     #[arg(long, alias = "size", value_name = "SIZES", default_value = "64,64KiB,1MiB")]
@@ -119,10 +115,8 @@ pub(crate) struct Explain {
 /// Makes a socket for this user alone, receives what one `haul channel send` of the same user, or
 /// of root, sends, and ends. A file appears under its name only when it is whole.
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Example:\n  haul channel recv ~/haul.socket --out image.raw\n  \
-    haul channel recv ~/haul.socket | consumer"
-)]
+#[command(after_help = "Example:\n  haul channel recv ~/haul.socket --out image.raw\n  \
+    haul channel recv ~/haul.socket | consumer")]
 pub(crate) struct Recv {
     /// The socket to make; it goes when this ends
     #[arg(value_name = "SOCKET")]
