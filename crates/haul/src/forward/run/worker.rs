@@ -295,9 +295,10 @@ impl Worker {
             *last = port.agreement().or(*last);
         }
         self.counts.links = self.ports.iter().map(|port| port.link()).collect();
+        let crossed = self.ports.iter();
         let crossed =
-            |port: &Box<dyn Port>| Some((port.name().to_owned(), port.crossed()?.clone()));
-        self.counts.crossed = self.ports.iter().filter_map(crossed).collect();
+            crossed.filter_map(|port| Some((port.name().to_owned(), port.crossed()?.clone())));
+        self.counts.crossed = crossed.collect();
         self.published.publish(&self.counts);
     }
 }
