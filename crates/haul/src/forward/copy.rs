@@ -85,6 +85,7 @@ impl Copy {
 pub struct Copier {
     batch: unsafe fn(&[Part], CopyFn),
     function: CopyFn,
+    is_ceiling: bool,
 }
 
 impl Copier {
@@ -92,16 +93,24 @@ impl Copier {
     #[must_use]
     pub fn new(copy: Copy) -> Self {
         let none: CopyFn = nothing;
-        match copy {
-            Copy::Haul => Self { batch: by_haul, function: none },
-            Copy::Libc => Self { batch: by_libc, function: none },
-            Copy::None => Self { batch: by_nothing, function: none },
-            Copy::Empty => Self { batch: by_haul_of_nothing, function: none },
+        let is_ceiling = copy.is_ceiling();
+        let (batch, function): (unsafe fn(&[Part], CopyFn), CopyFn) = match copy {
+            Copy::Haul => (by_haul, none),
+            Copy::Libc => (by_libc, none),
+            Copy::None => (by_nothing, none),
+            Copy::Empty => (by_haul_of_nothing, none),
             Copy::Kernel(kernel) => match kernel.function() {
-                Some(function) => Self { batch: by_function, function },
-                None => Self { batch: by_haul, function: none },
+                Some(function) => (by_function, function),
+                None => (by_haul, none),
             },
-        }
+        };
+        Self { batch, function, is_ceiling }
+    }
+
+    /// As [`Copy::is_ceiling`].
+    #[inline]
+    pub(crate) fn is_ceiling(&self) -> bool {
+        self.is_ceiling
     }
 
     /// Copies each part, in order.

@@ -9,9 +9,10 @@ use super::chain::{Gathered, Piece, Scratch, zip};
 use super::device::{Active, AnyActive};
 use super::layout::{Bad, Broken, Chain, First, Layout};
 
-/// How long an empty ring is left alone, in cycles of the time stamp counter: some 0.3 us, so that
-/// the line in which the guest says what is there is the guest's meanwhile.
-const REST_OF_EMPTY: u64 = 600;
+/// How long an empty ring is left alone, in cycles of the time stamp counter: some 2 us, so that
+/// the lines in which the guest says what is there are the guest's meanwhile. It gave 17.1 Mpps of
+/// 512 B where 0.3 us gave 15.0, and 0.9 us 15.6; a packet that comes alone waits half of it.
+const REST_OF_EMPTY: u64 = 5000;
 
 /// Shortest packet that is taken: an Ethernet header.
 const PACKET_BYTES_MIN: usize = 14;

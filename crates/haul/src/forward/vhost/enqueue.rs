@@ -110,7 +110,7 @@ impl<L: Layout> Active<L> {
         }
         // SAFETY: sources are packets of the burst, targets were looked up in the guest's memory,
         // which this ring keeps; each for its length.
-        unsafe { copier.copy_batch(&scratch.parts) };
+        unsafe { copy(copier, &scratch.parts) };
         if self.memory.is_broken() {
             return Err(Broken);
         }
@@ -236,6 +236,39 @@ const CHAINS_MAX: usize = 256;
 /// Bytes of a packet whose lines are asked for before they are written; the processor sees from
 /// there where it goes.
 const FETCH_BYTES: usize = 128;
+
+/// Packets whose lines are asked for before the copy comes to them.
+const AHEAD: usize = 2;
+
+/// Copies a burst. Lines of long packets beyond the first are asked for some packets ahead, each to
+/// write it: 1500 B went to the guest at 13.6 Mpps, at 10.6 where the copy finds them missing, and
+/// at 10.5 where they are asked for in the second cache alone.
+///
+/// # Safety
+/// As [`Copier::copy_batch`].
+#[inline]
+unsafe fn copy(copier: &Copier, parts: &[Part]) {
+    if copier.is_ceiling() || parts.iter().all(|part| part.length <= FETCH_BYTES) {
+        // SAFETY: the caller's promise.
+        return unsafe { copier.copy_batch(parts) };
+    }
+    parts.iter().take(AHEAD).for_each(fetch_all);
+    for (index, part) in parts.iter().enumerate() {
+        parts.get(index + AHEAD).into_iter().for_each(fetch_all);
+        // SAFETY: the caller's promise.
+        unsafe { copier.copy_batch(std::slice::from_ref(part)) };
+    }
+}
+
+/// Asks for all lines of a copy's target, to write them.
+#[inline(always)]
+fn fetch_all(part: &Part) {
+    for offset in (0..part.length).step_by(prefetch::LINE_BYTES) {
+        if let Some(at) = NonNull::new(part.target.wrapping_add(offset)) {
+            prefetch::to_write(at);
+        }
+    }
+}
 
 /// Asks for the header's line to read it, for it mostly stands there already, and the guest's copy
 /// of the line is then left alone; for those of the packet to write them.
