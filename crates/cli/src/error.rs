@@ -26,6 +26,9 @@ pub(crate) enum Error {
     /// A file could not be read or written.
     #[error(transparent)]
     Haul(#[from] haul::Error),
+    /// A socket for others to ask at could not be made.
+    #[error(transparent)]
+    Telemetry(#[from] haul::telemetry::Error),
     /// A channel could not be made, or a transfer failed.
     #[error(transparent)]
     Channel(#[from] haul::channel::Error),

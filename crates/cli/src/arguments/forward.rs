@@ -29,6 +29,9 @@ use super::time::time;
     60..1514), rate=1M (packets a second; as fast as they go), count=N, flows=N\n  \
     sink     takes packets, and looks at their numbers: loss, order, latency\n  \
     null     takes packets; with size=64 gives some too, with no content\n  \
+    nic      a modelled NIC that counts what would cross PCIe: model=ice, rate=1M, group=N packets at\n           \
+    once, size=64, count=N; driver, mode, option, link, mps, mrrs, rx-free, tx-rs as in\n           \
+    haul pcie estimate\n  \
     vhost    a virtual machine's card, as its hypervisor has it: path=SOCKET, server, copy=haul\n           \
     (or libc, none, or a kernel of `haul copy list`), queues=N (1)\n  \
     virtio   the same card, as the virtual machine has it: path=SOCKET, server,\n           \
@@ -77,6 +80,13 @@ pub(crate) struct Between {
     /// which it spreads packets by a hash of their flow [default: any; one thread for each queue]
     #[arg(long, value_name = "CPU", value_delimiter = ',')]
     pub(crate) cpu: Vec<usize>,
+    /// The socket at which `haul pcie watch` sees the bursts as they go [default:
+    /// haul/forward-PROCESS/dpdk_telemetry.v2 in /var/run, or the user's runtime folder]
+    #[arg(long, value_name = "PATH")]
+    pub(crate) telemetry: Option<PathBuf>,
+    /// Have no such socket
+    #[arg(long, conflicts_with = "telemetry")]
+    pub(crate) no_telemetry: bool,
     /// A folder for forward.jsonl (the records) and report.html (the page)
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,

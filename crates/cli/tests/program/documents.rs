@@ -41,6 +41,7 @@ const COMMANDS: &[(&str, Shown)] = &[
         "haul forward --port gen:size=64,rate=1M --port sink --for",
         Run("--for 300ms", "came, 0 lost"),
     ),
+    ("haul forward --port nic:model=ice", Run("--for 300ms", "nic0")),
     ("haul forward --port gen --port vhost", Elsewhere("forward.rs, both ends")),
     ("haul forward --port virtio", Elsewhere("forward.rs, both ends")),
     ("haul forward --port gen:count=1000 --port pcap:out=made", Run("", "pcap0")),

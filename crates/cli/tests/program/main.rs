@@ -13,6 +13,7 @@ mod forward;
 mod forward_flows;
 mod forward_guest;
 mod forward_ports;
+mod forward_watch;
 mod heap_bench;
 mod heap_record;
 mod heap_replay;

@@ -67,7 +67,7 @@ const DRIVERS: [(&str, &str); 15] = [
 ];
 
 /// Beginnings of the names of drivers whose packets cross no link of their own.
-const SOFTWARE: [&str; 15] = [
+const SOFTWARE: [&str; 16] = [
     "net_null",
     "net_ring",
     "net_tap",
@@ -83,6 +83,8 @@ const SOFTWARE: [&str; 15] = [
     "net_failsafe",
     "net_softnic",
     "net_vmxnet3",
+    // The forwarder's own ports.
+    "haul_",
 ];
 
 /// The place of a port, with what a reader must know; no place where its packets cross no link.
@@ -97,6 +99,7 @@ pub fn of_port(
 ) -> Result<(Option<Place>, Vec<String>), PcieError> {
     let mut notes = Vec::new();
     let device = device_of(port, devices);
+    let wishes = &with_modelled(wishes, port, &mut notes);
     let Some(base) = nic_of(port, wishes, &mut notes) else { return Ok((None, notes)) };
     let mut nic = *base;
     for option in &wishes.options {
@@ -124,6 +127,37 @@ pub fn device_of<'a>(port: &Port, devices: &'a [PcieDevice]) -> Option<&'a PcieD
             rest.chars().next().is_none_or(|next| !next.is_ascii_alphanumeric())
         })
     })
+}
+
+/// The wishes, and where there are none what the port says that it is a model of. With another NIC
+/// wished for, none of that holds.
+fn with_modelled(wishes: &Wishes, port: &Port, notes: &mut Vec<String>) -> Wishes {
+    let said = |name: &str| port.modelled.get(name).map(String::as_str);
+    let Some(nic) = said("nic") else { return wishes.clone() };
+    let Some(nic) = NICS.iter().find(|known| known.name == nic) else {
+        notes.push(format!("the port is a model of {nic:?}, which haul does not know"));
+        return wishes.clone();
+    };
+    if wishes.nic.is_some_and(|wished| wished.name != nic.name) {
+        return wishes.clone();
+    }
+    let number = |name: &str| said(name).and_then(|text| text.parse().ok());
+    let text = |name: &str| said(name).map(str::to_owned);
+    let options = said("options").unwrap_or_default().split(',').filter(|name| !name.is_empty());
+    Wishes {
+        nic: Some(nic),
+        driver: wishes.driver.or(said("driver").and_then(|text| text.parse().ok())),
+        mode: wishes.mode.clone().or(text("mode")),
+        options: match wishes.options.is_empty() {
+            true => options.map(str::to_owned).collect(),
+            false => wishes.options.clone(),
+        },
+        link: wishes.link.clone().or(text("link")),
+        mps: wishes.mps.or(number("mps")),
+        mrrs: wishes.mrrs.or(number("mrrs")),
+        rx_free: wishes.rx_free.or(number("rx_free")),
+        tx_rs: wishes.tx_rs.or(number("tx_rs")),
+    }
 }
 
 fn nic_of(port: &Port, wishes: &Wishes, notes: &mut Vec<String>) -> Option<&'static Nic> {
@@ -246,7 +280,8 @@ mod tests {
     use super::*;
 
     fn port(name: &str, driver: &str, mode: &str) -> Port {
-        Port { name: name.into(), driver: driver.into(), rx_mode: mode.into() }
+        let modelled = std::collections::BTreeMap::new();
+        Port { name: name.into(), driver: driver.into(), rx_mode: mode.into(), modelled }
     }
 
     fn card() -> PcieDevice {
@@ -317,6 +352,34 @@ mod tests {
         assert!(place.is_none() && notes[0].contains("no link"), "{notes:?}");
         let wishes = Wishes { nic: NICS.first(), ..Wishes::default() };
         assert!(of_port(&null, "DPDK 22.11.11", &[], &wishes).unwrap().0.is_some());
+    }
+
+    #[test]
+    fn a_model_is_what_it_says_unless_it_is_wished_otherwise() {
+        let said = [("nic", "igb"), ("link", "gen2x4"), ("mps", "128"), ("tx_rs", "8")]
+            .into_iter()
+            .chain([("driver", "dpdk-22.11"), ("options", "82576")]);
+        let mut nic = port("nic0", "haul_nic", "");
+        nic.modelled = said.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+        let (place, _) = of_port(&nic, "haul 0.1.0", &[], &Wishes::default()).unwrap();
+        let place = place.unwrap();
+        assert_eq!((place.nic.name, place.nic.tx_completion.together), ("igb", 1));
+        assert_eq!((place.link.to_string().as_str(), place.thresholds.tx_rs), ("gen2x4", 8));
+        assert_eq!(
+            (place.version.to_string().as_str(), place.link.settings().mps),
+            ("dpdk-22.11", 128)
+        );
+        let wishes = Wishes { nic: NICS.iter().find(|nic| nic.name == "ena"), ..Wishes::default() };
+        let place = of_port(&nic, "haul 0.1.0", &[], &wishes).unwrap().0.unwrap();
+        assert_eq!((place.nic.name, place.link.to_string().as_str()), ("ena", "gen3x8"));
+        for (name, value) in [("options", "quick"), ("mode", "x"), ("link", "gen9x8")] {
+            let mut nic = nic.clone();
+            nic.modelled.insert(name.into(), value.into());
+            assert!(of_port(&nic, "haul 0.1.0", &[], &Wishes::default()).is_err(), "{name}");
+        }
+        nic.modelled.insert("nic".into(), "none".into());
+        let (place, notes) = of_port(&nic, "haul 0.1.0", &[], &Wishes::default()).unwrap();
+        assert!(place.is_none() && notes[0].contains("does not know"), "{notes:?}");
     }
 
     #[test]

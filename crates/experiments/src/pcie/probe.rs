@@ -76,6 +76,9 @@ pub struct Port {
     pub driver: String,
     /// How its driver receives: `Vector AVX2`; empty where it does not say.
     pub rx_mode: String,
+    /// Of a modelled NIC of haul's what it is a model of, as options of `haul pcie watch` have it:
+    /// `nic`, `link` and so on; empty of any other.
+    pub modelled: BTreeMap<String, String>,
 }
 
 impl Bursts {
@@ -284,7 +287,23 @@ pub fn port(program: &Program, port: u16) -> Result<Port, Error> {
         let text = answer.get(name).and_then(Value::as_str).unwrap_or_default();
         text.chars().filter(|c| !c.is_control()).take(128).collect()
     };
-    Ok(Port { name: text("name"), driver: text("driver"), rx_mode: text("rx_mode") })
+    Ok(Port {
+        name: text("name"),
+        driver: text("driver"),
+        rx_mode: text("rx_mode"),
+        modelled: modelled_of(&answer),
+    })
+}
+
+/// Words and numbers of what a port is a model of, as text.
+fn modelled_of(answer: &Value) -> BTreeMap<String, String> {
+    const ENTRIES_MAX: usize = 32;
+    let entries = answer.get("modelled").and_then(Value::as_object).into_iter().flatten();
+    let text = |value: &Value| match value {
+        Value::String(text) => text.chars().filter(|c| !c.is_control()).take(128).collect(),
+        other => other.to_string(),
+    };
+    entries.take(ENTRIES_MAX).map(|(name, value)| (name.clone(), text(value))).collect()
 }
 
 fn number(answer: &Value, name: &'static str) -> Result<u64, Error> {

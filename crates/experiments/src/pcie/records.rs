@@ -8,6 +8,7 @@ use haul_model::units::three_digits;
 use haul_model::{Kind, Record};
 
 use super::probe::{Bursts, Port, Queue};
+use super::source::nic;
 use super::watch::{Interval, PortInterval};
 
 /// Intervals, added up.
@@ -127,6 +128,9 @@ impl Recorder {
         let counted = self.counted.iter().map(|((port, source, metric), counted)| {
             let mut record = Record::new("", name::PCIE_BURST, source, metric, counted.unit);
             record.samples.clone_from(&counted.rates);
+            if *source == nic::NAME {
+                record.kind = Kind::Modelled;
+            }
             let record = self.of_port(record, *port);
             if counted.gaps > 0 { record.with(key::GAPS, counted.gaps) } else { record }
         });

@@ -12,7 +12,7 @@ use haul_model::pcie::{
 use super::place::{self, Place, Wishes};
 use super::probe::{self, Bursts, Port, Queue};
 use super::source::ethdev::{Ethdev, Program};
-use super::source::{Meter, Quantity, Rate, Tree, of_device, perf, suspicion};
+use super::source::{Meter, Quantity, Rate, Tree, nic, of_device, perf, suspicion};
 use crate::error::Error;
 
 /// What is watched, and with what.
@@ -227,6 +227,9 @@ impl Ground<'_> {
         };
         notes.extend(why);
         let mut meters = vec![Meter::new(Box::new(Ethdev::new(self.program.clone(), number)))];
+        if !port.modelled.is_empty() {
+            meters.push(Meter::new(Box::new(nic::Nic::new(self.program.clone(), number))));
+        }
         meters.extend(sources.into_iter().map(Meter::new));
         let counts_traffic =
             |meter: &Meter| !matches!(meter.source.name(), "ethdev" | "kernel" | "mlx5");

@@ -1,5 +1,7 @@
 //! What every port does.
 
+use haul_model::pcie::Counts;
+
 use super::counters::Counters;
 use super::error::Error;
 use super::pool::{Burst, Pool};
@@ -75,6 +77,11 @@ pub trait Port: Send {
     /// What was agreed on with the other side; `None` without a link, and for what is no virtual
     /// machine's device.
     fn agreement(&self) -> Option<Agreement> {
+        None
+    }
+
+    /// What crossed a modelled link so far; `None` for what has none.
+    fn crossed(&self) -> Option<&Counts> {
         None
     }
 

@@ -71,7 +71,7 @@ pub use pcap::{Pcap, PcapSettings, Replay};
 pub use pool::{
     BURST_MAX, Burst, HEADROOM_BYTES, PACKET_BYTES_MAX, Packet, Pool, ROOM_BYTES, Segment,
 };
-pub use run::{Host, Mode, Retry, Running, Settings, Snapshot};
+pub use run::{Host, Mode, Observer, Retry, Running, Settings, Snapshot};
 pub use traffic::frame::Addresses;
 pub use traffic::generator::{Generator, Pace, Traffic};
 pub use traffic::order::Order;

@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use serde_json::Value;
 
 use super::answer::{Greeting, beginning, read_answer, read_greeting};
-use super::error::Error;
+use super::error::{Error, io_of};
 use crate::peer::deadline::after;
 use crate::peer::error::Error as PeerError;
 use crate::peer::socket;
@@ -171,12 +171,5 @@ fn receive<'a>(
             Err(Error::TooLong { path: path(), command: command(), size_bytes, limit_bytes })
         }
         _ => Ok(&buffer[..size_bytes]),
-    }
-}
-
-fn io_of(error: PeerError) -> io::Error {
-    match error {
-        PeerError::Socket { reason, .. } | PeerError::System { reason, .. } => reason,
-        other => io::Error::other(format!("{other:?}")),
     }
 }

@@ -1,8 +1,10 @@
-//! What can go wrong between haul and a DPDK program's telemetry.
+//! What can go wrong with telemetry: a program's, and this process's own.
 
 use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
+
+use crate::peer::error::Error as PeerError;
 
 /// Why a program could not be asked. Each says what was tried, what came of it, and the remedy.
 #[derive(Debug, thiserror::Error)]
@@ -134,13 +136,33 @@ pub enum Error {
         looked: String,
     },
     /// More than one is there.
-    #[error("{} DPDK programs are found: {listed}; name one with --pid, --file-prefix or --socket", *count)]
+    #[error("{} programs are found: {listed}; name one with --pid, --file-prefix or --socket", *count)]
     Several {
         /// How many.
         count: usize,
         /// Each with its process.
         listed: String,
     },
+    /// This process cannot be asked there.
+    #[error(
+        "cannot answer at {}: {reason}; name a socket in a folder that is yours, or go without \
+         (--no-telemetry)",
+        path.display()
+    )]
+    Serve {
+        /// The socket.
+        path: PathBuf,
+        /// What the system said.
+        reason: io::Error,
+    },
+}
+
+/// What the system said.
+pub(super) fn io_of(error: PeerError) -> io::Error {
+    match error {
+        PeerError::Socket { reason, .. } | PeerError::System { reason, .. } => reason,
+        other => io::Error::other(format!("{other:?}")),
+    }
 }
 
 fn remedy_of(reason: &io::Error) -> &'static str {

@@ -12,6 +12,11 @@ use super::error::Error;
 /// on.
 const NAME: &str = "dpdk_telemetry.v2";
 
+/// Root's runtime folder.
+const ROOT: &str = "/var/run";
+/// haul's folder in it.
+const OWN: &str = "haul";
+
 /// More programs than one machine runs.
 const SOCKETS_MAX: usize = 1024;
 
@@ -29,7 +34,7 @@ pub enum Wish {
     Prefix(String),
 }
 
-/// A socket that a DPDK program made.
+/// A socket that a DPDK program made, or a forwarder of haul's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
     /// The socket.
@@ -38,16 +43,30 @@ pub struct Found {
     pub prefix: String,
 }
 
-/// Where DPDK makes its folders: `/var/run/dpdk` as root, a user's runtime folder or `/tmp` else.
+/// Where programs make theirs: DPDK's `/var/run/dpdk` as root, a user's runtime folder or `/tmp`
+/// else; haul's beside it, but never in `/tmp`.
 #[must_use]
 pub fn folders() -> Vec<PathBuf> {
-    let runtime = std::env::var_os("XDG_RUNTIME_DIR").filter(|folder| !folder.is_empty());
-    let runtime = runtime.map(PathBuf::from).filter(|folder| folder.is_absolute());
-    let (root, other) = (PathBuf::from("/var/run"), PathBuf::from("/tmp"));
+    let (root, other) = (PathBuf::from(ROOT), PathBuf::from("/tmp"));
+    let homes = [Some(root), runtime_folder()].into_iter().flatten();
     let mut folders: Vec<PathBuf> =
-        [Some(root), runtime, Some(other)].into_iter().flatten().map(|f| f.join("dpdk")).collect();
+        homes.clone().chain([other]).map(|home| home.join("dpdk")).collect();
+    folders.extend(homes.map(|home| home.join(OWN)));
     folders.dedup();
     folders
+}
+
+/// The folder of this process's own telemetry: one to each, below root's or the user's runtime
+/// folder; `None` where there is no such place.
+pub(super) fn own_place() -> Option<PathBuf> {
+    let home =
+        if rustix::process::geteuid().is_root() { Some(ROOT.into()) } else { runtime_folder() };
+    Some(home?.join(OWN).join(format!("forward-{}", std::process::id())).join(NAME))
+}
+
+fn runtime_folder() -> Option<PathBuf> {
+    let folder = std::env::var_os("XDG_RUNTIME_DIR").filter(|folder| !folder.is_empty());
+    folder.map(PathBuf::from).filter(|folder| folder.is_absolute())
 }
 
 /// The sockets below these folders, sorted. Whether anybody listens is not asked.

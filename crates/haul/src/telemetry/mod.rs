@@ -21,7 +21,10 @@
 //! - `error`: what can go wrong;
 //! - `answer`: a packet from the program, as a value;
 //! - `conversation`: greeting, commands, answers;
-//! - `find`: which programs there are.
+//! - `find`: which programs there are;
+//! - `server`: a socket of this process, in the same words;
+//! - `forwarder`: what a forwarder answers there: its ports' bursts, as the probe in a DPDK
+//!   program.
 
 mod error;
 
@@ -31,7 +34,13 @@ mod conversation;
 
 mod find;
 
+mod server;
+
+mod forwarder;
+
 pub use answer::{Greeting, read_answer, read_greeting};
 pub use conversation::Telemetry;
 pub use error::Error;
 pub use find::{Found, Wish, folders, sockets};
+pub use forwarder::{PortAbout, serve};
+pub use server::Server;

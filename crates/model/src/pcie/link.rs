@@ -24,14 +24,15 @@ const DLLP_BYTES: f64 = 8.0;
 /// `SKIP_Length`.
 const SKIP_INTERVAL: f64 = 1538.0;
 const SKIP_SYMBOLS: f64 = 4.0;
-/// No request crosses an address that is a multiple of this. Source: the
-/// specification's rule for memory requests.
+/// No request crosses an address that is a multiple of this. Source: PCI Express Base Specification
+/// 2.1, section 2.2.7, as public designs of endpoints quote it; the specification itself is not
+/// public.
 const PAGE_BYTES: u64 = 4096;
-/// A packet's payload is of whole double words. Source: its length field counts
-/// these.
+/// A packet's payload is of whole double words. Source: its length field, which public designs of
+/// endpoints quote as the "length of data payload in DW".
 const WORD_BYTES: u64 = 4;
-/// Bytes that the specification allows for a packet's header where it reckons the time to
-/// acknowledge it. Source: with it every entry of `Ack_Limits` comes out.
+/// Bytes that are allowed for a packet's header in the time to acknowledge it. Source: derived, for
+/// with it every entry of `Ack_Limits` comes out.
 const ACK_HEADER_BYTES: u64 = 28;
 
 const WIDTHS: [u32; 6] = [1, 2, 4, 8, 16, 32];
@@ -83,7 +84,8 @@ impl Generation {
         }
     }
 
-    /// Symbol times that a receiver takes to act. Source: what `Ack_Limits` has beyond packets.
+    /// Symbol times that a receiver takes to act. Source: derived, what `Ack_Limits` has beyond
+    /// packets.
     fn delay_symbols(self) -> u64 {
         match self {
             Self::Gen1 => 19,
@@ -226,8 +228,9 @@ impl Link {
     }
 
     /// Symbol times between acknowledgements, and between flow-control updates. Source:
-    /// `Ack_Limits` and `FC_Guide`, which are PCIe 5.0's tables 3-7 to 3-9 and 2-46 to 2-48: this
-    /// formula gives each of their 108 entries, but for the two that `bench` names.
+    /// `Ack_Limits` and `FC_Guide`, which by their comments are PCIe 5.0's tables 3-7 to 3-9 and
+    /// 2-46 to 2-48: this formula gives each of their 108 entries, but for the two that `bench`
+    /// names.
     pub(super) fn interval_symbols(&self) -> u64 {
         let tenths = match (self.lanes, self.settings.mps) {
             (1 | 2 | 4, ..=256) => 14,

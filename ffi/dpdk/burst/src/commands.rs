@@ -2,7 +2,7 @@
 //!
 //! | command | parameters | answer |
 //! |---|---|---|
-//! | `/haul/burst/attach` | `[PORT][,exact]` | how many queues were attached |
+//! | `/haul/burst/attach` | `[PORT][,exact or nothing]` | how many queues were attached |
 //! | `/haul/burst/detach` | `[PORT]` | how many were detached |
 //! | `/haul/burst/list` | `[FROM]` | the attached queues |
 //! | `/haul/burst/port` | `PORT` | driver and burst modes |
@@ -14,14 +14,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use crate::answer::Answer;
 use crate::clock;
 use crate::dpdk::{self, BurstMode, DeviceInfo, Functions, Handler, TelData};
-use crate::ports::{self, Direction};
+use crate::ports::{self, Direction, How};
 use crate::slot::{
     BATCH_MAX, BYTES, Counters, FIRST_GAP, GAP_CYCLES, GAPS, LARGER, LARGER_PACKETS, PACKETS_SIZED,
 };
 
 /// Name, handler, help; DPDK takes names below 56 and helps below 64 characters.
 pub(crate) const COMMANDS: [(&CStr, Handler, &CStr); 5] = [
-    (c"/haul/burst/attach", attach, c"Counts bursts. Parameters: [port][,exact]"),
+    (c"/haul/burst/attach", attach, c"Counts bursts. Parameters: [port][,exact|nothing]"),
     (c"/haul/burst/detach", detach, c"Stops counting bursts. Parameters: [port]"),
     (c"/haul/burst/list", list, c"Queues that are counted. Parameters: [from]"),
     (c"/haul/burst/port", port, c"Driver and burst modes. Parameters: port"),
@@ -87,11 +87,15 @@ handlers! {
 }
 
 fn attach_to(dpdk: &Functions, words: &[&str], answer: &mut Answer<'_>) -> Result<(), String> {
-    let is_exact = words.last() == Some(&"exact");
-    let words = &words[..words.len() - usize::from(is_exact)];
+    let how = match words.last() {
+        Some(&"exact") => How::Exact,
+        Some(&"nothing") => How::Nothing,
+        _ => How::Samples,
+    };
+    let words = &words[..words.len() - usize::from(how != How::Samples)];
     let only = optional_port(dpdk, words)?;
     let mut ports = ports::lock(dpdk);
-    let done = ports.attach(dpdk, only, is_exact);
+    let done = ports.attach(dpdk, only, how);
     let all = ports.attached.len();
     drop(ports);
     if all == 0 && done.refused == Some(NOT_SUPPORTED) {

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::dpdk::{self, EVENT_DESTROY, Functions, NAME_BYTES};
+use crate::dpdk::{self, EVENT_DESTROY, Functions, NAME_BYTES, RxCallback, TxCallback};
 use crate::slot::{self, Slot};
 use crate::threads::Suspects;
 
@@ -29,6 +29,26 @@ impl Direction {
         match self {
             Self::Rx => "rx",
             Self::Tx => "tx",
+        }
+    }
+}
+
+/// How bursts are counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum How {
+    /// Each in its size, and one in some as a sample.
+    Samples,
+    /// Each as a sample.
+    Exact,
+    /// Not at all, to see what the call alone takes.
+    Nothing,
+}
+
+impl How {
+    fn callbacks(self) -> (RxCallback, TxCallback) {
+        match self {
+            Self::Samples | Self::Exact => (slot::received, slot::sending),
+            Self::Nothing => (slot::nothing_received, slot::nothing_sending),
         }
     }
 }
@@ -89,7 +109,7 @@ pub(crate) fn lock(dpdk: &Functions) -> MutexGuard<'static, Ports> {
 
 impl Ports {
     /// Attaches to every queue that has no callback of ours yet, of one port or of all.
-    pub(crate) fn attach(&mut self, dpdk: &Functions, only: Option<u16>, is_exact: bool) -> Done {
+    pub(crate) fn attach(&mut self, dpdk: &Functions, only: Option<u16>, how: How) -> Done {
         self.set_aside_gone(dpdk);
         let mut done = Done::default();
         for port in (0..PORTS_MAX).filter(|port| only.is_none_or(|only| only == *port)) {
@@ -98,7 +118,7 @@ impl Ports {
             }
             let before = done.queues;
             for direction in [Direction::Rx, Direction::Tx] {
-                self.attach_queues(dpdk, (port, direction), is_exact, &mut done);
+                self.attach_queues(dpdk, (port, direction), how, &mut done);
             }
             done.ports += u64::from(done.queues > before);
         }
@@ -109,7 +129,7 @@ impl Ports {
         &mut self,
         dpdk: &Functions,
         (port, direction): (u16, Direction),
-        is_exact: bool,
+        how: How,
         done: &mut Done,
     ) {
         let Some(name) = name(dpdk, port) else { return };
@@ -118,14 +138,15 @@ impl Ports {
             if self.find(port, queue, direction).is_some() {
                 continue;
             }
-            let slot = Arc::new(Slot::new(is_exact));
+            let slot = Arc::new(Slot::new(how == How::Exact));
             let user = Arc::as_ptr(&slot).cast::<c_void>().cast_mut();
+            let (received, sending) = how.callbacks();
             let callback = match direction {
                 // SAFETY: the callback's type is DPDK's; the slot lives until it is taken off and
                 // every thread has left it.
-                Direction::Rx => unsafe { (dpdk.add_rx)(port, queue, slot::received, user) },
+                Direction::Rx => unsafe { (dpdk.add_rx)(port, queue, received, user) },
                 // SAFETY: as above.
-                Direction::Tx => unsafe { (dpdk.add_tx)(port, queue, slot::sending, user) },
+                Direction::Tx => unsafe { (dpdk.add_tx)(port, queue, sending, user) },
             };
             if callback.is_null() {
                 // Behind the last queue, for one; who attached nothing looks at the reason.

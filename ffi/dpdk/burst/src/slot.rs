@@ -1,9 +1,9 @@
 //! The counters of one queue in one direction.
 //!
 //! One thread polls a queue, so one thread writes its counters: no counter is ever locked or
-//! exchanged. A burst costs one load and store of the counter of its size, and a look at two words
-//! of a cache line that is there already. Whatever costs more (the clock, the packets' sizes) is
-//! done for one burst in [`PERIOD`].
+//! exchanged. A burst costs one load and store of the counter of its size, and a look at one word
+//! of a cache line that is there already, which that of empty polls is in as well. Whatever costs
+//! more (the clock, the packets' sizes) is done for one burst in [`PERIOD`].
 //!
 //! ```text
 //! count(burst):  counters[size] += 1
@@ -56,14 +56,18 @@ const NAP: Duration = Duration::from_micros(20);
 /// How many looks before two reads are compared again: the thread may have gone idle.
 const LOOKS: u32 = 50;
 
+/// The next burst ends a gap, or every burst is a sample. The polling thread's own bit.
+const OPEN: u32 = 1;
+/// The other bits: how far a copy is.
+const COPY: u32 = !OPEN;
 /// Nobody wants a copy.
 const IDLE: u32 = 0;
 /// A reader wants one.
-const WANTED: u32 = 1;
+const WANTED: u32 = 2;
 /// The polling thread makes it.
-const COPYING: u32 = 2;
+const COPYING: u32 = 4;
 /// It is there.
-const THERE: u32 = 3;
+const THERE: u32 = 6;
 
 /// All counters at one moment.
 pub(crate) type Counters = Box<[u64; WORDS]>;
@@ -74,10 +78,9 @@ pub(crate) struct Slot {
     /// When the burst before this one was, where that was a sample; else 0. The polling thread's
     /// alone.
     last: AtomicU64,
-    /// 1 where the next burst ends a gap, or every burst is a sample. The polling thread's alone.
-    open: AtomicU32,
-    /// How far a copy is. SYNC: copy of a slot.
-    copying: AtomicU32,
+    /// Whether a burst is one of the rare ones: [`OPEN`], and how far a copy is. One word, so that
+    /// a burst looks at one. SYNC: copy of a slot.
+    state: AtomicU32,
     /// Whether every packet's size is added, not those of samples alone; every burst is a sample
     /// then.
     is_exact: bool,
@@ -93,8 +96,7 @@ impl Slot {
     pub(crate) fn new(is_exact: bool) -> Self {
         Self {
             last: AtomicU64::new(0),
-            open: AtomicU32::new(u32::from(is_exact)),
-            copying: AtomicU32::new(IDLE),
+            state: AtomicU32::new(if is_exact { OPEN } else { IDLE }),
             is_exact,
             counters: [const { AtomicU64::new(0) }; WORDS],
             copy: [const { AtomicU64::new(0) }; WORDS],
@@ -111,25 +113,37 @@ impl Slot {
     ///
     /// # Safety
     /// `packets` points to `count` pointers to packets, all valid for reads.
+    ///
+    /// Returns `count`, and ends in the rare path where it takes that: so nothing is kept on the
+    /// stack for it.
     #[inline]
-    unsafe fn count(&self, packets: *const *const Mbuf, count: u16) {
-        let bursts = self.add(usize::from(count).min(LARGER), 1);
-        // SYNC: copy of a slot. Relaxed: the rare path looks again.
-        let is_wanted = self.copying.load(Ordering::Relaxed) | self.open.load(Ordering::Relaxed);
-        let is_sample = bursts.is_multiple_of(PERIOD);
-        if is_sample || is_wanted != 0 || usize::from(count) > BATCH_MAX {
+    unsafe fn count(&self, packets: *const *const Mbuf, count: u16) -> u16 {
+        if usize::from(count) > BATCH_MAX {
             // SAFETY: the caller's promise.
-            unsafe { self.rare(is_sample, packets, count) };
+            return unsafe { self.larger(packets, count) };
         }
+        let is_sample = self.add(usize::from(count), 1).is_multiple_of(PERIOD);
+        // SYNC: copy of a slot. Relaxed: the rare path looks again.
+        if is_sample || self.state.load(Ordering::Relaxed) != IDLE {
+            // SAFETY: the caller's promise.
+            return unsafe { self.rare(is_sample, packets, count) };
+        }
+        count
     }
 
     #[cold]
     #[inline(never)]
-    unsafe fn rare(&self, is_sample: bool, packets: *const *const Mbuf, count: u16) {
+    unsafe fn larger(&self, packets: *const *const Mbuf, count: u16) -> u16 {
+        let is_sample = self.add(LARGER, 1).is_multiple_of(PERIOD);
+        self.add(LARGER_PACKETS, u64::from(count));
+        // SAFETY: the caller's promise.
+        unsafe { self.rare(is_sample, packets, count) }
+    }
+
+    #[cold]
+    #[inline(never)]
+    unsafe fn rare(&self, is_sample: bool, packets: *const *const Mbuf, count: u16) -> u16 {
         let (now, last) = (clock::cycles(), self.last.load(Ordering::Relaxed));
-        if usize::from(count) > BATCH_MAX {
-            self.add(LARGER_PACKETS, u64::from(count));
-        }
         if is_sample || self.is_exact {
             // SAFETY: the caller's promise.
             let bytes = unsafe { bytes_of(packets, count) };
@@ -141,14 +155,29 @@ impl Slot {
             self.add(GAP_CYCLES, gap);
             self.add(FIRST_GAP + (u64::BITS - gap.leading_zeros()) as usize, 1);
             self.last.store(0, Ordering::Relaxed);
-            self.open.store(u32::from(self.is_exact), Ordering::Relaxed);
+            if !self.is_exact {
+                self.state.fetch_and(!OPEN, Ordering::Relaxed);
+            }
         }
         self.copy_if_wanted();
         if is_sample || self.is_exact {
-            self.open.store(1, Ordering::Relaxed);
+            self.state.fetch_or(OPEN, Ordering::Relaxed);
             // Last, so that the gap holds little of this function. 0 means none.
             self.last.store(clock::cycles().max(1), Ordering::Relaxed);
         }
+        // A compiler that knew that it is the argument would keep that on the stack of every burst.
+        core::hint::black_box(count)
+    }
+
+    /// How far a copy is.
+    fn copying(&self) -> u32 {
+        self.state.load(Ordering::Acquire) & COPY
+    }
+
+    /// Goes from one state of the copy to another; false where it is in none of the first.
+    fn go(&self, from: u32, to: u32) -> bool {
+        let next = |state: u32| (state & COPY == from).then_some(state & OPEN | to);
+        self.state.fetch_update(Ordering::AcqRel, Ordering::Relaxed, next).is_ok()
     }
 
     /// Only the polling thread writes, so that a load and a store are enough. The new value.
@@ -164,13 +193,11 @@ impl Slot {
     fn copy_if_wanted(&self) {
         // SYNC: copy of a slot. An exchange: where a program breaks DPDK's rule and two threads are
         // here at once, one of them makes the copy.
-        let taken =
-            self.copying.compare_exchange(WANTED, COPYING, Ordering::Acquire, Ordering::Relaxed);
-        if taken.is_ok() {
+        if self.go(WANTED, COPYING) {
             for (copy, counter) in self.copy.iter().zip(&self.counters) {
                 copy.store(counter.load(Ordering::Relaxed), Ordering::Relaxed);
             }
-            self.copying.store(THERE, Ordering::Release);
+            self.go(COPYING, THERE);
         }
     }
 
@@ -183,24 +210,20 @@ impl Slot {
         let end = Instant::now() + PATIENCE;
         loop {
             // SYNC: copy of a slot. A copy that an earlier reader did not wait for is dropped.
-            if self.copying.load(Ordering::Acquire) == THERE {
-                self.copying.store(IDLE, Ordering::Relaxed);
-            }
+            self.go(THERE, IDLE);
             if let Some(counters) = self.at_rest() {
                 return Some(counters);
             }
-            let _ =
-                self.copying.compare_exchange(IDLE, WANTED, Ordering::Relaxed, Ordering::Relaxed);
+            self.go(IDLE, WANTED);
             for _ in 0..LOOKS {
-                if self.copying.load(Ordering::Acquire) == THERE {
+                if self.copying() == THERE {
                     let counters = read(&self.copy);
-                    self.copying.store(IDLE, Ordering::Relaxed);
+                    self.go(THERE, IDLE);
                     return Some(counters);
                 }
                 std::thread::sleep(NAP);
             }
-            let _ =
-                self.copying.compare_exchange(WANTED, IDLE, Ordering::Relaxed, Ordering::Relaxed);
+            self.go(WANTED, IDLE);
             if Instant::now() >= end {
                 return None;
             }
@@ -253,8 +276,7 @@ pub(crate) unsafe extern "C" fn received(
     // thread has left it.
     let slot = unsafe { &*slot.cast_const().cast::<Slot>() };
     // SAFETY: DPDK gives as many packets as it says.
-    unsafe { slot.count(packets, count) };
-    count
+    unsafe { slot.count(packets, count) }
 }
 
 /// What DPDK calls before each transmit burst, with the packets that the program wants sent.
@@ -269,7 +291,29 @@ pub(crate) unsafe extern "C" fn sending(
     // thread has left it.
     let slot = unsafe { &*slot.cast_const().cast::<Slot>() };
     // SAFETY: the program gives as many packets as it says, as DPDK's driver relies on as well.
-    unsafe { slot.count(packets, count) };
+    unsafe { slot.count(packets, count) }
+}
+
+/// Counts nothing: what DPDK itself takes to call a callback after a receive burst.
+pub(crate) unsafe extern "C" fn nothing_received(
+    _port: u16,
+    _queue: u16,
+    _packets: *const *const Mbuf,
+    count: u16,
+    _most: u16,
+    _slot: *mut c_void,
+) -> u16 {
+    count
+}
+
+/// The same before a transmit burst.
+pub(crate) unsafe extern "C" fn nothing_sending(
+    _port: u16,
+    _queue: u16,
+    _packets: *const *const Mbuf,
+    count: u16,
+    _slot: *mut c_void,
+) -> u16 {
     count
 }
 
@@ -293,7 +337,7 @@ mod tests {
         let packet = Mbuf::of(100);
         let packets = vec![&raw const packet; usize::from(count)];
         // SAFETY: as many pointers to a live packet as are said.
-        unsafe { slot.count(packets.as_ptr(), count) };
+        assert_eq!(unsafe { slot.count(packets.as_ptr(), count) }, count);
     }
 
     #[test]

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use haul::forward::{
     Addresses, DropReason, Findings, Host, Link, Mode, Order, Pace, Settings, Snapshot, Watch,
 };
+use haul::telemetry::{self, PortAbout, Server};
 use haul_model::experiment::{key, name};
 use haul_model::{Bytes, Record};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -89,6 +90,26 @@ impl Between {
         }
     }
 
+    /// Lets others ask for the counters. Without a place for it nothing is served, unless a place
+    /// was named.
+    ///
+    /// # Errors
+    /// The place that was named cannot be used.
+    fn serve(
+        &self,
+        running: &Workers,
+        about: [PortAbout; 2],
+    ) -> Result<Option<Server>, haul::telemetry::Error> {
+        let place = self.arguments.telemetry.as_deref();
+        if self.arguments.no_telemetry {
+            return Ok(None);
+        }
+        match telemetry::serve(place, running.observer(), about.into()) {
+            Err(error) if place.is_some() => Err(error),
+            served => Ok(served.ok()),
+        }
+    }
+
     /// Waits until it is over, and shows how it goes.
     fn watch(&self, running: &Workers, view: &View) {
         let started = Instant::now();
@@ -129,10 +150,14 @@ impl Command for Between {
         let paces: Vec<Pace> = ports.iter().flat_map(|it| it.paces.clone()).collect();
         let watches = ports.each_ref().map(|it| it.watches.clone());
         let started = Instant::now();
+        let about = ports.each_ref().map(|it| it.about.clone());
         let running = Workers::start(ports, self.settings(), &self.arguments.cpu)?;
+        let served = self.serve(&running, about)?;
         let view = View::new();
         self.watch(&running, &view);
         let seconds = started.elapsed().as_secs_f64();
+        // Whoever watches sees it end before the ports are stopped.
+        drop(served);
         let (snapshot, ended) = running.finish();
         view.end();
         // What was counted until a port failed holds.

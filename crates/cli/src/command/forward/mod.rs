@@ -3,6 +3,7 @@
 //! From the bottom up:
 //!
 //! - `drive`: `haul forward drive`;
+//! - `modelled`: a modelled NIC as a person names it;
 //! - `spec`: a port as a person names it;
 //! - `ports`: from there to the ports of each worker;
 //! - `workers`: as many as both ports have queue pairs for;
@@ -13,6 +14,7 @@
 
 mod between;
 mod drive;
+mod modelled;
 mod picture;
 mod ports;
 mod pvp;

@@ -1,9 +1,11 @@
 //! From what a person named to the ports: a list for each worker.
 
 use haul::forward::{
-    AfPacket, AfXdp, Copy, Generator, Null, PACKET_BYTES_MAX, Pace, Pcap, PcapSettings, Port, Role,
-    Sink, Sizes, Traffic, Vhost, VhostSettings, Virtio, VirtioSettings, Watch,
+    AfPacket, AfXdp, Copy, Generator, Nic, NicSettings, Null, PACKET_BYTES_MAX, Pace, Pcap,
+    PcapSettings, Port, Role, Sink, Sizes, Traffic, Vhost, VhostSettings, Virtio, VirtioSettings,
+    Watch,
 };
+use haul::telemetry::PortAbout;
 
 use super::spec::{self, Spec};
 use crate::error::Error;
@@ -13,6 +15,7 @@ use crate::error::Error;
 pub(super) struct Opened {
     /// The queue pairs of each worker.
     pub(super) of_workers: Vec<Vec<Box<dyn Port>>>,
+    pub(super) about: PortAbout,
     pub(super) paces: Vec<Pace>,
     pub(super) watches: Vec<Watch>,
 }
@@ -43,6 +46,13 @@ impl Opened {
 /// # Errors
 /// A value is not possible, or the system refuses something.
 pub(super) fn open(spec: &Spec, name: &str, workers: usize) -> Result<Opened, Error> {
+    let mut opened = open_queues(spec, name, workers)?;
+    opened.about.name = name.to_owned();
+    opened.about.driver = format!("haul_{}", spec.kind());
+    Ok(opened)
+}
+
+fn open_queues(spec: &Spec, name: &str, workers: usize) -> Result<Opened, Error> {
     Ok(match spec {
         Spec::Gen { .. } => generators(spec, name, workers)?,
         Spec::Sink => {
@@ -50,6 +60,7 @@ pub(super) fn open(spec: &Spec, name: &str, workers: usize) -> Result<Opened, Er
             let watches = sinks.iter().map(Sink::watch).collect();
             Opened { watches, ..Opened::of(sinks, workers) }
         }
+        Spec::Nic { .. } => nics(spec, name, workers)?,
         Spec::Vhost { path, is_server, copy, queues } => {
             let Some(copy) = Copy::named(copy) else {
                 let known: Vec<&str> = Copy::names().collect();
@@ -98,13 +109,10 @@ fn generators(spec: &Spec, name: &str, workers: usize) -> Result<Opened, Error> 
     };
     let (mut paces, mut watches) = (Vec::new(), Vec::new());
     let opened = Opened::each(workers, |worker| {
-        let share = |whole: u64| {
-            whole / workers as u64 + u64::from((worker as u64) < whole % workers as u64)
-        };
         let traffic = Traffic {
             sizes: sizes.clone(),
             rate: rate.map(|rate| rate / workers as f64),
-            packets: count.map(share),
+            packets: count.map(|count| share(count, worker, workers)),
             flows: *flows,
             flow_first: flows.saturating_mul(worker as u32),
             stream: worker as u8,
@@ -116,6 +124,32 @@ fn generators(spec: &Spec, name: &str, workers: usize) -> Result<Opened, Error> 
         Ok(generator)
     })?;
     Ok(Opened { paces, watches, ..opened })
+}
+
+/// A modelled NIC for each worker, which share the rate and the packets.
+fn nics(spec: &Spec, name: &str, workers: usize) -> Result<Opened, Error> {
+    let Spec::Nic { modelled, size, rate, group, count } = spec else {
+        return Ok(Opened::default());
+    };
+    let port = |reason| Error::Port { port: spec.kind().to_owned(), reason };
+    let setup = modelled.setup().map_err(port)?;
+    let mut opened = Opened::each(workers, |worker| {
+        let settings = NicSettings {
+            size_bytes: *size,
+            rate: rate.map(|rate| rate / workers as f64),
+            group: *group,
+            packets: count.map(|count| share(count, worker, workers)),
+            ..NicSettings::new(setup)
+        };
+        Nic::open(name, settings)
+    })?;
+    opened.about.modelled = Some(modelled.said(&setup));
+    Ok(opened)
+}
+
+/// What one of several workers has of a number of packets.
+fn share(whole: u64, worker: usize, workers: usize) -> u64 {
+    whole / workers as u64 + u64::from((worker as u64) < whole % workers as u64)
 }
 
 fn role(is_server: bool) -> Role {

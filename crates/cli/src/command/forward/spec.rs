@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use haul::forward::Replay;
 
+use super::modelled::Modelled;
+
 /// What was asked for.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Spec {
@@ -19,6 +21,8 @@ pub(super) enum Spec {
     Virtio { path: PathBuf, is_server: bool, is_packed: bool, queues: u16 },
     /// Packets of a capture, so many times (`None`: no end), and into one.
     Pcap { input: Option<PathBuf>, output: Option<PathBuf>, passes: Option<u64>, replay: Replay },
+    /// A modelled NIC, which packets come from at a rate.
+    Nic { modelled: Modelled, size: u32, rate: Option<f64>, group: u32, count: Option<u64> },
     /// An interface of the kernel's, by a socket of packets.
     AfPacket { interface: String },
     /// A queue of one, by a socket of XDP.
@@ -41,7 +45,7 @@ struct Options<'a> {
 }
 
 /// The ports that there are.
-const PORTS: &str = "gen, sink, null, vhost, virtio, pcap, afpacket and afxdp";
+const PORTS: &str = "gen, sink, null, nic, vhost, virtio, pcap, afpacket and afxdp";
 
 impl Spec {
     /// # Errors
@@ -66,6 +70,13 @@ impl Spec {
             "sink" => Self::Sink,
             "null" => Self::Null {
                 size_bytes: options.take("size", |text| text.parse().ok())?.unwrap_or(0),
+            },
+            "nic" => Self::Nic {
+                modelled: options.modelled()?,
+                size: options.take("size", |text| text.parse().ok())?.unwrap_or(64),
+                rate: options.take("rate", rate)?,
+                group: options.take("group", |text| text.parse().ok())?.unwrap_or(1),
+                count: options.take("count", whole)?,
             },
             "vhost" => Self::Vhost {
                 path: options.path()?,
@@ -95,7 +106,7 @@ impl Spec {
     /// Queue pairs; `None` where each worker has one of its own.
     pub(super) fn queues(&self) -> Option<usize> {
         match self {
-            Self::Gen { .. } | Self::Sink | Self::Null { .. } => None,
+            Self::Gen { .. } | Self::Sink | Self::Null { .. } | Self::Nic { .. } => None,
             Self::Vhost { queues, .. } | Self::Virtio { queues, .. } => Some((*queues).into()),
             Self::Pcap { .. } | Self::AfPacket { .. } | Self::AfXdp { .. } => Some(1),
         }
@@ -107,6 +118,7 @@ impl Spec {
             Self::Gen { .. } => "gen",
             Self::Sink => "sink",
             Self::Null { .. } => "null",
+            Self::Nic { .. } => "nic",
             Self::Vhost { .. } => "vhost",
             Self::Virtio { .. } => "virtio",
             Self::Pcap { .. } => "pcap",
@@ -141,6 +153,19 @@ impl Options<'_> {
             (_, None) => Ok(true),
             (_, Some(value)) => Err(format!("{}:{name} takes no value, not {value:?}", self.kind)),
         }
+    }
+
+    /// A NIC, by the options of `haul pcie estimate`.
+    fn modelled(&mut self) -> Result<Modelled, String> {
+        let mut modelled = Modelled::default();
+        for (name, place) in modelled.words() {
+            *place = self.take(name, |text| Some(text.to_owned()))?;
+        }
+        while let Some(option) = self.take("option", |text| Some(text.to_owned()))? {
+            modelled.options.push(option);
+        }
+        modelled.setup()?;
+        Ok(modelled)
     }
 
     /// Captures to read, write or both.
@@ -259,6 +284,20 @@ mod tests {
             ("virtio:path=a b", virtio("a b", false, 1)),
             ("virtio:path=a,packed", virtio("a", true, 1)),
             ("virtio:queues=4,path=a", virtio("a", false, 4)),
+            (
+                "nic:model=igb,option=82576,rate=2M,group=4",
+                Spec::Nic {
+                    modelled: Modelled {
+                        model: Some("igb".into()),
+                        options: vec!["82576".into()],
+                        ..Modelled::default()
+                    },
+                    size: 64,
+                    rate: Some(2e6),
+                    group: 4,
+                    count: None,
+                },
+            ),
             ("afpacket:interface=eth0", Spec::AfPacket { interface: "eth0".into() }),
             ("afxdp:interface=e", Spec::AfXdp { interface: "e".into(), queue: 0 }),
             ("afxdp:queue=3,interface=e", Spec::AfXdp { interface: "e".into(), queue: 3 }),
@@ -278,6 +317,8 @@ mod tests {
             ("", "no port is \"\""),
             ("eth0", "the ports are gen"),
             ("sink:size=64", "no option \"size\""),
+            ("nic:model=quick", "no NIC"),
+            ("nic:link=gen3x8,link=gen3x4", "no option \"link\""),
             ("gen:rate=0", "gen:rate=0 is not possible"),
             ("gen:rate=NaN", "not possible"),
             ("gen:rate", "wants a value"),

@@ -1,7 +1,7 @@
 //! The workers of a forwarder: as many as both ports have queue pairs for, each on its processor;
 //! what they count, as one.
 
-use haul::forward::{Link, Pool, Port, Running, Settings, Snapshot};
+use haul::forward::{Link, Observer, Pool, Port, Running, Settings, Snapshot};
 
 use super::ports::Opened;
 use super::spec::Spec;
@@ -70,6 +70,12 @@ impl Workers {
         sum(self.0.iter().map(Running::snapshot))
     }
 
+    /// Sees what they count, from another thread.
+    pub(super) fn observer(&self) -> impl FnMut() -> Snapshot + Send + 'static {
+        let observers: Vec<Observer> = self.0.iter().map(Running::observer).collect();
+        move || sum(observers.iter().map(Observer::now))
+    }
+
     /// Stops them all, and then waits for each: what all have counted, and why one of them failed.
     pub(super) fn finish(self) -> (Snapshot, Result<(), Error>) {
         self.0.iter().for_each(Running::stop_soon);
@@ -84,7 +90,7 @@ impl Workers {
 fn sum(counted: impl Iterator<Item = Snapshot>) -> Snapshot {
     let mut sum = Snapshot::default();
     for (worker, snapshot) in counted.enumerate() {
-        let Snapshot { time_ns, ports, links, agreements, .. } = snapshot;
+        let Snapshot { time_ns, ports, links, agreements, crossed, .. } = snapshot;
         sum.time_ns = sum.time_ns.max(time_ns);
         for (name, queue, counters) in ports {
             let is_there = sum.ports.iter().any(|(other, own, _)| *other == name && *own == queue);
@@ -93,6 +99,7 @@ fn sum(counted: impl Iterator<Item = Snapshot>) -> Snapshot {
         }
         sum.links.extend(links);
         sum.agreements.extend(agreements);
+        sum.crossed.extend(crossed);
         sum.busy_cycles += snapshot.busy_cycles;
         sum.idle_cycles += snapshot.idle_cycles;
         sum.wasted_polls += snapshot.wasted_polls;

@@ -17,7 +17,8 @@
 //! - [`others`]: AMD's and Arm's, which nobody has tested;
 //! - [`kernel`]: what the kernel counts of an interface;
 //! - [`ethtool`]: what a driver counts of its device: mlx5's stalls of the link;
-//! - [`ethdev`]: what DPDK counts of a port.
+//! - [`ethdev`]: what DPDK counts of a port;
+//! - [`nic`]: what a modelled NIC counts of its link.
 
 mod tree;
 
@@ -38,6 +39,8 @@ pub mod kernel;
 pub mod ethtool;
 
 pub mod ethdev;
+
+pub mod nic;
 
 pub use contract::{About, Count, Quantity, Source, SourceError};
 pub use meter::{Gap, Meter, Rate, suspicion};

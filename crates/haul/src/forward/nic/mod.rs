@@ -237,6 +237,10 @@ impl Port for Nic {
         if is_over && self.filled.is_empty() { Link::Finished } else { Link::Up }
     }
 
+    fn crossed(&self) -> Option<&Counts> {
+        Some(self.counts())
+    }
+
     fn stop(&mut self, pool: &mut Pool) {
         let packets = self.posted.drain(..).chain(self.filled.drain(..));
         packets.for_each(|packet| pool.free(packet));

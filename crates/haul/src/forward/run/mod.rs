@@ -6,26 +6,30 @@
 //! - `echo`: answers of a host;
 //! - `mode`: what is done with a packet;
 //! - `spread`: which queue pair a packet goes to;
+//! - `published`: a worker's counters, for others to see;
 //! - `worker`: the loop.
 
 mod echo;
 mod mode;
+mod published;
 mod spread;
 mod worker;
 
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use super::contract::{Agreement, Link, Port};
-use super::counters::Counters;
+use super::contract::Port;
 use super::error::Error;
 use super::pool::{BURST_MAX, Pool};
 
 pub use echo::Host;
 pub use mode::Mode;
+pub use published::{Observer, Snapshot};
+
+use published::Published;
 
 /// What is done with packets that a port has no room for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,32 +73,11 @@ impl Default for Settings {
     }
 }
 
-/// What a worker counted.
-#[derive(Clone, Debug, Default)]
-pub struct Snapshot {
-    /// When it was, in nanoseconds of the monotonic clock.
-    pub time_ns: u64,
-    /// Each port's name, queue and counters.
-    pub ports: Vec<(String, u16, Counters)>,
-    /// Whether packets go through each of them.
-    pub links: Vec<Link>,
-    /// What each of them agreed on with its other side, the last time that it had one.
-    pub agreements: Vec<Option<Agreement>>,
-    /// Cycles of the time stamp counter in rounds that moved packets.
-    pub busy_cycles: u64,
-    /// Cycles in rounds that found none.
-    pub idle_cycles: u64,
-    /// Rounds that found no packet in either direction.
-    pub wasted_polls: u64,
-    /// All rounds.
-    pub polls: u64,
-}
-
 /// A worker that runs. It is stopped when this goes.
 #[derive(Debug)]
 pub struct Running {
     stop: Arc<AtomicBool>,
-    snapshot: Arc<Mutex<Snapshot>>,
+    published: Arc<Published>,
     thread: Option<JoinHandle<Result<Snapshot, Error>>>,
 }
 
@@ -121,22 +104,28 @@ impl Running {
         let ports = ports.into();
         let sides = sides(&ports)?;
         let stop = Arc::new(AtomicBool::new(false));
-        let snapshot = Arc::new(Mutex::new(Snapshot::default()));
+        let published = Arc::new(Published::default());
         let worker =
-            worker::Worker::new(ports, sides, pool, settings, stop.clone(), snapshot.clone());
+            worker::Worker::new(ports, sides, pool, settings, stop.clone(), published.clone());
         let started = thread::Builder::new().name(name.into()).spawn(move || worker.run());
         let thread = started.map_err(|reason| Error::System {
             attempt: "start a worker",
             reason,
             remedy: "raise the limit of processes (ulimit -u)",
         })?;
-        Ok(Self { stop, snapshot, thread: Some(thread) })
+        Ok(Self { stop, published, thread: Some(thread) })
     }
 
     /// What was counted, as of a few milliseconds ago.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
-        self.snapshot.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.published.last()
+    }
+
+    /// Who sees its counters from another thread.
+    #[must_use]
+    pub fn observer(&self) -> Observer {
+        Observer::new(Arc::clone(&self.published))
     }
 
     /// Whether the worker has ended by itself: both ports are finished, or one failed.

@@ -1,8 +1,8 @@
 //! The loop of a worker.
 
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
 use rustix::thread::{CpuSet, sched_setaffinity};
@@ -14,8 +14,9 @@ use super::super::error::Error;
 use super::super::pool::{Burst, Pool};
 use super::echo::Host;
 use super::mode::Mode;
+use super::published::{Published, Snapshot};
 use super::spread::Spread;
-use super::{Retry, Settings, Snapshot};
+use super::{Retry, Settings};
 
 /// Rounds between two looks at the clock: some 10 us of empty ones.
 const ROUNDS: u32 = 512;
@@ -39,7 +40,7 @@ pub(super) struct Worker {
     pool: Pool,
     settings: Settings,
     stop: Arc<AtomicBool>,
-    published: Arc<Mutex<Snapshot>>,
+    published: Arc<Published>,
     counts: Snapshot,
 }
 
@@ -50,7 +51,7 @@ impl Worker {
         pool: Pool,
         settings: Settings,
         stop: Arc<AtomicBool>,
-        published: Arc<Mutex<Snapshot>>,
+        published: Arc<Published>,
     ) -> Self {
         let bursts = (0..=ports.len()).map(|_| Burst::with_limit(settings.burst)).collect();
         let (spread, counts) = (Spread::new(), Snapshot::default());
@@ -98,6 +99,9 @@ impl Worker {
                 rounds = ROUNDS;
                 if self.stop.load(Ordering::Relaxed) {
                     return Ok(());
+                }
+                if self.published.is_wanted() {
+                    self.publish();
                 }
                 let now_ns = now_ns();
                 if now_ns - serviced_ns >= SERVICE_NS {
@@ -291,6 +295,10 @@ impl Worker {
             *last = port.agreement().or(*last);
         }
         self.counts.links = self.ports.iter().map(|port| port.link()).collect();
-        *self.published.lock().unwrap_or_else(PoisonError::into_inner) = self.counts.clone();
+        let ports = self.ports.iter();
+        self.counts.crossed = ports
+            .filter_map(|port| Some((port.name().to_owned(), port.crossed()?.clone())))
+            .collect();
+        self.published.publish(&self.counts);
     }
 }

@@ -256,7 +256,8 @@ const ENA: Nic = Nic {
     }],
     source: "DPDK ena/ena_ethdev.c, ena_ethdev.h, base/ena_eth_com.c, \
              base/ena_defs/ena_eth_io_defs.h",
-    remarks: "meta descriptors and updates of the completion head are not counted",
+    remarks: "meta descriptors and updates of the completion head are not counted, nor the further \
+              doorbells of a device that limits the entries between two (max_entries_in_tx_burst)",
 };
 
 /// `RTE_BNXT_MAX_RX_BURST` and `RTE_BNXT_MAX_TX_BURST`: also the thresholds of rings of 256

@@ -1,0 +1,156 @@
+//! `haul forward` as a source of `haul pcie watch`: one program looks at the other from outside.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use haul_model::{Kind, Record};
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::{Ran, finish, haul, run};
+
+/// What a busy machine may take until a program has its socket.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A forwarder that runs until it is ended.
+struct Forwarder {
+    child: Child,
+    socket: PathBuf,
+    runtime: PathBuf,
+}
+
+impl Forwarder {
+    /// Starts one, with a runtime folder for it, and waits for its socket.
+    fn start(runtime: &Path, ports: [&str; 2], socket: Option<&Path>) -> Self {
+        let mut command = haul(&["forward", "--json", "--port", ports[0], "--port", ports[1]]);
+        command.env("XDG_RUNTIME_DIR", runtime);
+        if let Some(socket) = socket {
+            command.arg("--telemetry").arg(socket);
+        }
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let usual = home(runtime).join(format!("haul/forward-{}/dpdk_telemetry.v2", child.id()));
+        let socket = socket.map_or(usual, Path::to_path_buf);
+        let begun = Instant::now();
+        while !socket.exists() {
+            assert!(child.try_wait().unwrap().is_none(), "{:#?}", finish(child));
+            assert!(begun.elapsed() < PATIENCE, "no socket at {}", socket.display());
+            thread::sleep(Duration::from_millis(5));
+        }
+        Self { child, socket, runtime: runtime.to_path_buf() }
+    }
+
+    fn watch(&self, words: &[&str]) -> Ran {
+        let words = [&["pcie", "watch", "--for", "300ms", "--every", "100ms", "--json"], words];
+        run(haul(&words.concat()).env("XDG_RUNTIME_DIR", &self.runtime))
+    }
+
+    fn end(self, signal: Signal) -> Ran {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+        finish(self.child)
+    }
+}
+
+/// Where the sockets are: root's runtime folder, or the user's.
+fn home(runtime: &Path) -> PathBuf {
+    match rustix::process::geteuid().is_root() {
+        true => "/var/run".into(),
+        false => runtime.into(),
+    }
+}
+
+fn of<'a>(records: &'a [Record], subject: &str, metric: &str) -> Vec<&'a Record> {
+    records.iter().filter(|it| it.subject.starts_with(subject) && it.metric == metric).collect()
+}
+
+#[test]
+fn bursts_and_the_link_of_a_modelled_nic_are_watched() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("socket");
+    let nic = "nic:model=igb,option=82576,driver=dpdk-22.11,link=gen2x4,mps=128,rate=100k,group=4";
+    let forwarder = Forwarder::start(folder.path(), [nic, "null"], Some(&socket));
+    let ran = forwarder.watch(&["--socket", socket.to_str().unwrap()]).expect(0);
+    let records = ran.records();
+    assert!(records.iter().all(|record| record.experiment == "pcie.burst"));
+    let queues = of(&records, "haul-", "packets");
+    let names: Vec<String> = queues
+        .iter()
+        .map(|it| format!("{} {}", it.parameters["device"], it.parameters["direction"]))
+        .collect();
+    let all = [r#""nic0" "rx""#, r#""nic0" "tx""#, r#""null0" "rx""#, r#""null0" "tx""#];
+    assert_eq!(names, all);
+    for received in [queues[0], queues[3]] {
+        assert_eq!(received.kind, Kind::Measured);
+        let packets = received.parameters["packets_counted"].as_u64().unwrap();
+        let batches = received.parameters["batches"].as_str().unwrap();
+        let pairs = batches.split(',').map(|pair| pair.split_once(':').unwrap());
+        let sum: u64 =
+            pairs.map(|(a, b)| a.parse::<u64>().unwrap() * b.parse::<u64>().unwrap()).sum();
+        assert!(packets > 0 && sum == packets, "{received:#?}");
+        assert_eq!(received.parameters["packet_bytes"], 64.0);
+    }
+    for metric in ["inbound_read", "inbound_write", "outbound_write"] {
+        // By the rules of what the port is a model of, and one by one.
+        for subject in ["haul", "modelled-nic"] {
+            let found = of(&records, subject, metric);
+            assert_eq!((found.len(), found[0].kind), (1, Kind::Modelled), "{subject} {metric}");
+            assert!(found[0].samples.iter().sum::<f64>() > 0.0, "{found:#?}");
+        }
+        let estimate = of(&records, "haul", metric)[0];
+        let said = ["nic", "driver_rules", "link"].map(|name| &estimate.parameters[name]);
+        assert_eq!(said, ["igb", "dpdk-22.11", "gen2x4"]);
+        assert_eq!(estimate.parameters["mps_bytes"], 128);
+    }
+    let ran = forwarder.end(Signal::INT).expect(1);
+    assert!(!socket.exists(), "{ran:#?}");
+}
+
+#[test]
+fn it_is_found_by_itself_and_leaves_nothing_even_when_it_is_killed() {
+    let folder = tempfile::tempdir().unwrap();
+    let ports = ["null:size=64", "null"];
+    let first = Forwarder::start(folder.path(), ports, None);
+    let process = first.child.id().to_string();
+    let records = first.watch(&["--pid", &process]).expect(0).records();
+    assert_eq!(of(&records, "haul-", "packets").len(), 4);
+    let note = records[0].parameters["note"].as_str().unwrap();
+    assert!(note.contains("haul_null") && note.contains("--nic"), "{note}");
+    let prefix = format!("forward-{process}");
+    let named = first.watch(&["--file-prefix", &prefix, "--nic", "ice"]).expect(0).records();
+    assert_eq!(of(&named, "haul", "inbound_read").len(), 2);
+    // Killed, it leaves its socket, which nobody takes for a program; the next one removes it, or a
+    // test beside this one.
+    let (left, runtime) = (first.socket.clone(), first.runtime.clone());
+    first.end(Signal::KILL);
+    let mut gone = haul(&["pcie", "watch", "--for", "1s", "--file-prefix", &prefix]);
+    run(gone.env("XDG_RUNTIME_DIR", &runtime)).expect(1).says(&["start"]);
+    let second = Forwarder::start(folder.path(), ports, None);
+    assert!(!left.exists() && !left.parent().unwrap().exists());
+    let own = second.socket.clone();
+    second.end(Signal::TERM).expect(1);
+    assert!(!own.exists() && !own.parent().unwrap().exists());
+}
+
+#[test]
+fn a_socket_that_cannot_be_is_said_and_none_is_made_where_none_is_wanted() {
+    let folder = tempfile::tempdir().unwrap();
+    let words = ["forward", "--port", "null:size=64", "--port", "null", "--for", "10ms"];
+    let taken = folder.path().join("file");
+    std::fs::write(&taken, "a file").unwrap();
+    for path in
+        [folder.path().join("none/socket"), taken.clone(), folder.path().join("x".repeat(120))]
+    {
+        let ran = run(haul(&words).arg("--telemetry").arg(&path));
+        ran.expect(1).says(&["cannot answer at", "--no-telemetry"]);
+    }
+    assert_eq!(std::fs::read(&taken).unwrap(), b"a file");
+    let both = [&words[..], &["--no-telemetry", "--telemetry", "x"]].concat();
+    run(&mut haul(&both)).expect(2).says(&["cannot be used with"]);
+    // Where no place is, nothing is said of it.
+    let mut command = haul(&[&words[..], &["--json"]].concat());
+    run(command.env_remove("XDG_RUNTIME_DIR")).expect(0);
+    let mut command = haul(&[&words[..], &["--no-telemetry"]].concat());
+    run(command.env("XDG_RUNTIME_DIR", folder.path())).expect(0);
+    assert!(!folder.path().join("haul").exists());
+}
