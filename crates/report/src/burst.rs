@@ -185,23 +185,25 @@ fn lines(title: &str, series: &[(&str, Vec<f64>)]) -> String {
 
 /// The four metrics, estimated and counted, and what the link carries of it.
 fn traffic(records: &[&Record]) -> String {
-    let modelled = |metric: &str| {
-        records.iter().find(|record| record.kind == Kind::Modelled && record.metric == metric)
-    };
+    // An estimate says of which NIC; a modelled NIC's own counts do not.
+    let is_estimate =
+        |record: &Record| record.kind == Kind::Modelled && record.parameters.contains_key(key::NIC);
+    let modelled =
+        |metric: &str| records.iter().find(|record| is_estimate(record) && record.metric == metric);
     let Some(first) = modelled(METRICS[0]) else { return String::new() };
-    let measured = |metric: &str| {
-        records.iter().find(|record| record.kind == Kind::Measured && record.metric == metric)
+    let counted_of = |metric: &str| {
+        records.iter().find(|record| !is_estimate(record) && record.metric == metric)
     };
     let rate = |record: Option<&&Record>| {
         let median = record.and_then(|record| record.median());
         median.map_or("–".to_owned(), |rate| BytesPerSecond(rate).to_string())
     };
     let mut html = String::from(
-        "<div class=\"wide\"><table><thead><tr><th>median of all intervals</th><th>estimated</th><th>measured</th>\
+        "<div class=\"wide\"><table><thead><tr><th>median of all intervals</th><th>estimated</th><th>counted</th>\
          <th>by</th></tr></thead><tbody>",
     );
     for metric in METRICS {
-        let counted = measured(metric);
+        let counted = counted_of(metric);
         let _ = write!(
             html,
             "<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>",
@@ -322,6 +324,13 @@ mod tests {
         let records = [modelled("inbound_read", 1e9), counted];
         let html = html(name::PCIE_BURST, &records.iter().collect::<Vec<_>>()).unwrap();
         assert!(html.contains("1.20 GB/s") && html.contains("intel-iio"), "{html}");
+        // A modelled NIC of haul's counts, too, and is not taken for the estimate.
+        let mut counted = modelled("inbound_read", 1.3e9);
+        counted.parameters.remove(key::NIC);
+        counted.subject = "modelled-nic".into();
+        let records = [counted, modelled("inbound_read", 1e9)];
+        let html = super::html(name::PCIE_BURST, &records.iter().collect::<Vec<_>>()).unwrap();
+        assert!(html.contains("<td>1.00 GB/s</td><td>1.30 GB/s</td><td>modelled-nic"), "{html}");
     }
 
     #[test]
