@@ -45,7 +45,8 @@ const LOOK: Duration = Duration::from_millis(100);
 fn ended(attempt: &'static str, done: u64) -> impl Fn(haul::channel::Error) -> Error {
     move |error| match error {
         haul::channel::Error::Closed => Error::Ended { attempt, done: Bytes(done) },
-        haul::channel::Error::PeerGone { done: part, .. } => {
+        // Before the two had met it may be that this user is not allowed: its own error says so.
+        haul::channel::Error::PeerGone { attempt: at, done: part, .. } if at != "connect" => {
             Error::Died { attempt, done: Bytes(done + part.0) }
         }
         error => error.into(),

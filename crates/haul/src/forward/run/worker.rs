@@ -295,9 +295,9 @@ impl Worker {
             *last = port.agreement().or(*last);
         }
         self.counts.links = self.ports.iter().map(|port| port.link()).collect();
-        let crossed = self.ports.iter();
+        let ports = self.ports.iter();
         let crossed =
-            crossed.filter_map(|port| Some((port.name().to_owned(), port.crossed()?.clone())));
+            ports.filter_map(|port| Some((port.name().to_owned(), port.crossed()?.clone())));
         self.counts.crossed = crossed.collect();
         self.published.publish(&self.counts);
     }
