@@ -11,7 +11,7 @@ use super::layout::{Bad, Broken, Chain, First, Layout};
 
 /// How long an empty ring is left alone, in cycles of the time stamp counter: some 2 us, so that
 /// the lines in which the guest says what is there are the guest's meanwhile. It gave 17.1 Mpps of
-/// 512 B where 0.3 us gave 15.0, and 0.9 us 15.6; a packet that comes alone waits half of it.
+/// 512 B where 0.3 us gave 14.9, and 0.9 us 15.5; a packet that comes alone waits half of it.
 const REST_OF_EMPTY: u64 = 5000;
 
 /// Shortest packet that is taken: an Ethernet header.
