@@ -22,8 +22,8 @@
 //! widest store comes last: a program that loads the target's first 2, 4 or 8 bytes right after the
 //! copy is served by one store (store-to-load forwarding).
 //!
-//! Where the processor has AVX-512 and forwards masked stores to loads, `arch::x86_64::masked` does
-//! all of this with one branch, and the [`Policy`](crate::Policy) says so.
+//! Where the processor has AVX-512, `arch::x86_64::masked` does all of this with one branch. The
+//! [`Policy`](crate::Policy) says whether that wins, counting who reads what was stored.
 //!
 //! # What was tried
 //!

@@ -106,8 +106,8 @@ fn die(reason: &str) -> ! {
 
 fn emulate(instruction: &Instruction, frame: &mut Frame) -> Result<(), String> {
     use Mnemonic as M;
-    // The only one of AVX-512 with a VEX prefix here.
-    if instruction.mnemonic() == M::Kmovq {
+    // The only ones of AVX-512 with a VEX prefix here.
+    if matches!(instruction.mnemonic(), M::Kmovd | M::Kmovq) {
         return set_mask(instruction, frame);
     }
     if instruction.encoding() != EncodingKind::EVEX {
@@ -172,7 +172,9 @@ fn set_mask(instruction: &Instruction, frame: &Frame) -> Result<(), String> {
     if !(is_register(0) && is_register(1) && target.is_k() && source.is_gpr()) {
         return Err("only a mask from a general register is emulated".into());
     }
-    let value = frame.general(source)?;
+    let all = frame.general(source)?;
+    let value =
+        if instruction.mnemonic() == Mnemonic::Kmovd { all & u64::from(u32::MAX) } else { all };
     // SAFETY: of this thread, which stands still while its trap is handled.
     UPPER.with(|upper| unsafe { (*upper.get()).masks[target.number()] = value });
     Ok(())

@@ -4,9 +4,9 @@
 //!
 //! ```text
 //! copy, n <= 32:   32 bytes under a mask: a load and a store
-//!       n <= 128:  32 bytes at 0, k, n-32-k, n-32, k = 32 where n > 64, else 0
+//!       n <= 127:  32 bytes at 0, k, n-32-k, n-32, k = 32 where n >= 64, else 0
 //! fill, n <= 64:   64 bytes under a mask
-//!       n <= 255:  64 bytes at 0, k, n-64-k, n-64, k = 64 where n > 128, else 0
+//!       n <= 255:  64 bytes at 0, k, n-64-k, n-64, k = 64 where n >= 128, else 0
 //! ```
 //!
 //! A masked access does not fault for what it masks out, but takes the microcode 150 ns if that
@@ -14,6 +14,13 @@
 //! where the bytes of the mask lie in two pages, pieces go instead. A copy of no bytes, a fifth of
 //! a fleet's calls of memmove, may have any address: a scratch takes its place, because a branch is
 //! mispredicted as often as it is taken. Fills of none are rare.
+//!
+//! A masked access does fetch the lines that it masks out: 8 bytes at 40 of a line that is in
+//! memory take 12 ns to load, 32 under a mask 15; to store 11, 16 and, as 64 under a mask, 19
+//! (Emerald Rapids). And that processor does not forward what was stored under a mask that is not
+//! full to a load: the reader waits 5.6 ns instead of 2.1. A fill by two masks of 32 bytes is ahead
+//! in the last-level cache (0.90 of libc's time instead of 0.99), and behind where 16 to 31 bytes
+//! are filled and read at once in L1 (1.06 instead of 1.01): one store more to wait for.
 //!
 //! What a processor has of entries for stores that wait for their line is the limit where lines
 //! come from memory: 64 bytes take two, and an empty mask or a scratch takes as many as any other.
@@ -28,14 +35,14 @@
 //! Geometric mean of libc's time on Zen 5 over four of a fleet's programs and three of haul's
 //! distributions: in L1 and cold; nothing read after, the first 8 bytes read. Copies, as here 0.61
 //! 0.66, 0.93 0.98; two masked accesses of 64 bytes and no branch 0.51 0.71, 1.04 1.08; 64 bytes by
-//! two masks of 32 and a branch there 0.54 0.65, 1.04 1.03. Fills, as here 0.94 1.01, 1.04 1.14;
-//! four stores of 64 bytes, the first masked, the others to a scratch where there is no more, and
-//! no branch 0.85 1.06, 1.64 1.30; one masked store of 32 bytes and branches at 32 and 128 1.05
-//! 0.99, 0.95 1.14; two of 32 and a branch at 64 0.96 1.01, 1.04 1.13. Whole lines from both ends
-//! up to 1,024 bytes, without a loop, took 1.11 instead of 1.05 on the sizes of packets.
+//! two masks of 32 and a branch there 0.54 0.65, 1.04 1.03. Fills, as here
+//! 0.94 1.01, 1.04 1.14; four stores of 64 bytes, the first masked, the others to a scratch where
+//! there is no more, and no branch 0.85 1.06, 1.64 1.30; one masked store of 32 bytes and branches
+//! at 32 and 128 1.05 0.99, 0.95 1.14. Whole lines from both ends up to 1,024 bytes, without a
+//! loop, took 1.11 instead of 1.05 on the sizes of packets. The record of Emerald Rapids has what
+//! was tried there.
 
 use core::arch::asm;
-use core::hint::select_unpredictable as select;
 use core::mem::MaybeUninit;
 
 use super::avx512vl;
@@ -45,11 +52,12 @@ use crate::small;
 /// The largest copy in bytes that goes by one masked load and store.
 pub(crate) const ONE_COPY_MAX: usize = 32;
 
-/// The largest copy in bytes that goes by registers without a loop.
-pub(crate) const COPY_MAX: usize = 128;
+/// The largest copy in bytes that goes by registers of 32 bytes. Not 128: one bit of the size then
+/// says where the inner pieces lie.
+pub(crate) const COPY_MAX: usize = 127;
 
 /// The largest fill in bytes that goes by one masked store.
-pub(crate) const ONE_FILL_MAX: usize = LINE;
+pub(crate) const SMALL_FILL_MAX: usize = LINE;
 
 /// The largest fill in bytes that goes by registers without a loop.
 pub(crate) const FILL_MAX: usize = 255;
@@ -57,22 +65,38 @@ pub(crate) const FILL_MAX: usize = 255;
 /// The smallest page, in bytes, on x86-64.
 const PAGE: usize = 4096;
 
-/// Whether `size` bytes from `address` on lie in two pages.
+/// Whether a copy of up to [`ONE_COPY_MAX`] bytes is as fast as it should be between these: neither
+/// begins in the last bytes of a page.
+///
+/// Three instructions with a result, of which the compiler would make four to six.
+///
+/// # Safety
+/// The processor has BMI1.
 #[inline(always)]
-fn crosses(address: usize, size: usize) -> bool {
-    address & (PAGE - 1) > PAGE - size
-}
-
-/// Whether a copy of up to [`ONE_COPY_MAX`] bytes is as fast as it should be with this end.
-#[inline(always)]
-pub(crate) fn is_end_fast(end: *const u8) -> bool {
-    !crosses(end.addr(), ONE_COPY_MAX)
+pub(crate) unsafe fn are_ends_fast(target: *const u8, source: *const u8) -> bool {
+    const LAST: usize = PAGE - ONE_COPY_MAX;
+    // SAFETY: no memory is accessed; the caller's promise. Only clobbered registers are written.
+    unsafe {
+        asm!(
+            "mov ecx, {last}",
+            "andn eax, {source:e}, ecx",
+            "jz {slow}",
+            "andn ecx, {target:e}, ecx",
+            "jz {slow}",
+            last = const LAST, source = in(reg) source.addr(), target = in(reg) target.addr(),
+            slow = label { return false },
+            out("rax") _, out("rcx") _,
+            options(nomem, nostack),
+        );
+    }
+    true
 }
 
 /// Whether a masked fill is as fast as it should be at this place.
 #[inline(always)]
 pub(crate) fn is_fill_fast(target: *mut u8) -> bool {
-    !crosses(target.addr(), ONE_FILL_MAX)
+    // Two instructions, where a comparison takes three.
+    target.addr().wrapping_add(SMALL_FILL_MAX) & (PAGE - SMALL_FILL_MAX) != 0
 }
 
 /// # Safety
@@ -82,19 +106,19 @@ pub(crate) fn is_fill_fast(target: *mut u8) -> bool {
 pub(crate) unsafe fn copy_to_32(target: *mut u8, source: *const u8, length: usize) {
     debug_assert!(length <= ONE_COPY_MAX);
     let mut scratch = MaybeUninit::<[u8; ONE_COPY_MAX]>::uninit();
-    let scratch = crate::opaque::same(scratch.as_mut_ptr().cast());
-    let source = select(length == 0, scratch.cast_const(), source);
-    let target = select(length == 0, scratch, target);
+    let scratch: *mut u8 = crate::opaque::same(scratch.as_mut_ptr().cast());
     // SAFETY: under the mask, which is empty at the scratch, `length` bytes are accessed. Only
     // clobbered registers are written.
     unsafe {
         asm!(
             "bzhi {mask:e}, {mask:e}, {length:e}",
+            "cmovz {source}, {scratch}",
+            "cmovz {target}, {scratch}",
             "kmovd k1, {mask:e}",
             "vmovdqu8 ymm16 {{k1}} {{z}}, ymmword ptr [{source}]",
             "vmovdqu8 ymmword ptr [{target}] {{k1}}, ymm16",
-            mask = inout(reg) u64::MAX => _, length = in(reg) length,
-            source = in(reg) source, target = in(reg) target,
+            mask = inout(reg) u32::MAX => _, length = in(reg) length, scratch = in(reg) scratch,
+            source = inout(reg) source => _, target = inout(reg) target => _,
             out("k1") _, out("zmm16") _,
             options(nostack),
         );
@@ -105,24 +129,23 @@ pub(crate) unsafe fn copy_to_32(target: *mut u8, source: *const u8, length: usiz
 /// `source` is readable and `target` writable for `length` bytes, more than [`ONE_COPY_MAX`] and at
 /// most [`COPY_MAX`]; AVX-512 VL.
 #[inline(always)]
-pub(crate) unsafe fn copy_33_to_128(target: *mut u8, source: *const u8, length: usize) {
+pub(crate) unsafe fn copy_33_to_127(target: *mut u8, source: *const u8, length: usize) {
     debug_assert!(length > ONE_COPY_MAX && length <= COPY_MAX);
-    let inner = small::inner_offset::<64>(length);
-    let end = length - ONE_COPY_MAX;
-    // SAFETY: 0 <= inner <= 32 and inner + 32 <= length, so the four pieces of 32 bytes lie inside
-    // `length` bytes; they cover it as `copy_17_to_64` argues for half the size. Loads precede
-    // stores. Only clobbered registers are written.
+    let inner = (length & 64) >> 1;
+    // SAFETY: inner is 32 from 64 bytes on, else 0, so the four pieces of 32 bytes lie inside
+    // `length` bytes; they cover [0, 64) and [length - 64, length), or [0, 32) and
+    // [length - 32, length). Loads precede stores. Only clobbered registers are written.
     unsafe {
         asm!(
             "vmovdqu64 ymm16, ymmword ptr [{source}]",
             "vmovdqu64 ymm17, ymmword ptr [{source} + {inner}]",
-            "vmovdqu64 ymm18, ymmword ptr [{source} + {outer}]",
-            "vmovdqu64 ymm19, ymmword ptr [{source} + {end}]",
+            "vmovdqu64 ymm18, ymmword ptr [{source} + {outer} - 32]",
+            "vmovdqu64 ymm19, ymmword ptr [{source} + {length} - 32]",
             "vmovdqu64 ymmword ptr [{target}], ymm16",
             "vmovdqu64 ymmword ptr [{target} + {inner}], ymm17",
-            "vmovdqu64 ymmword ptr [{target} + {outer}], ymm18",
-            "vmovdqu64 ymmword ptr [{target} + {end}], ymm19",
-            inner = in(reg) inner, outer = in(reg) end - inner, end = in(reg) end,
+            "vmovdqu64 ymmword ptr [{target} + {outer} - 32], ymm18",
+            "vmovdqu64 ymmword ptr [{target} + {length} - 32], ymm19",
+            inner = in(reg) inner, outer = in(reg) length - inner, length = in(reg) length,
             source = in(reg) source, target = in(reg) target,
             out("zmm16") _, out("zmm17") _, out("zmm18") _, out("zmm19") _,
             options(nostack, preserves_flags),
@@ -131,10 +154,10 @@ pub(crate) unsafe fn copy_33_to_128(target: *mut u8, source: *const u8, length: 
 }
 
 /// # Safety
-/// `target` is writable for `length <= ONE_FILL_MAX` bytes; AVX-512 BW, and BMI2.
+/// `target` is writable for `length <= SMALL_FILL_MAX` bytes; AVX-512 BW, and BMI2.
 #[inline(always)]
 pub(crate) unsafe fn fill_to_64(target: *mut u8, byte: i32, length: usize) {
-    debug_assert!(length <= ONE_FILL_MAX);
+    debug_assert!(length <= SMALL_FILL_MAX);
     // SAFETY: under the mask, `length` bytes are written. Only clobbered registers are.
     unsafe {
         asm!(
@@ -151,24 +174,23 @@ pub(crate) unsafe fn fill_to_64(target: *mut u8, byte: i32, length: usize) {
 }
 
 /// # Safety
-/// `target` is writable for `length` bytes, more than [`ONE_FILL_MAX`] and at most [`FILL_MAX`];
+/// `target` is writable for `length` bytes, more than [`SMALL_FILL_MAX`] and at most [`FILL_MAX`];
 /// AVX-512 BW.
 #[inline(always)]
 pub(crate) unsafe fn fill_65_to_255(target: *mut u8, byte: i32, length: usize) {
-    debug_assert!(length > ONE_FILL_MAX && length <= FILL_MAX);
-    let inner = small::inner_offset::<128>(length);
-    let end = length - LINE;
-    // SAFETY: four lines inside `length` bytes that cover it, as in `fill_65_to_256`. Only
-    // clobbered registers are written.
+    debug_assert!(length > SMALL_FILL_MAX && length <= FILL_MAX);
+    let inner = (length & 128) >> 1;
+    // SAFETY: four lines inside `length` bytes that cover it, as the pieces of `copy_33_to_127` of
+    // half the size. Only clobbered registers are written.
     unsafe {
         asm!(
             "vpbroadcastb zmm16, {byte:e}",
-            "vmovdqu64 zmmword ptr [{target} + {end}], zmm16",
-            "vmovdqu64 zmmword ptr [{target} + {outer}], zmm16",
+            "vmovdqu64 zmmword ptr [{target} + {length} - 64], zmm16",
+            "vmovdqu64 zmmword ptr [{target} + {outer} - 64], zmm16",
             "vmovdqu64 zmmword ptr [{target} + {inner}], zmm16",
             "vmovdqu64 zmmword ptr [{target}], zmm16",
             byte = in(reg) byte, target = in(reg) target,
-            inner = in(reg) inner, outer = in(reg) end - inner, end = in(reg) end,
+            inner = in(reg) inner, outer = in(reg) length - inner, length = in(reg) length,
             out("zmm16") _,
             options(nostack, preserves_flags),
         );
@@ -179,7 +201,7 @@ pub(crate) unsafe fn fill_65_to_255(target: *mut u8, byte: i32, length: usize) {
 ///
 /// # Safety
 /// `source` is readable and `target` writable for `length` bytes.
-#[target_feature(enable = "avx2,bmi2,avx512f,avx512vl,avx512bw")]
+#[target_feature(enable = "avx2,bmi1,bmi2,avx512f,avx512vl,avx512bw")]
 pub(crate) unsafe extern "C" fn copy(target: *mut u8, source: *const u8, length: usize) -> *mut u8 {
     // SAFETY: the caller's promise, the features are enabled here, and the lengths that each asks
     // for.
@@ -188,8 +210,8 @@ pub(crate) unsafe extern "C" fn copy(target: *mut u8, source: *const u8, length:
             return avx512vl::copy(target, source, length);
         }
         if length > ONE_COPY_MAX {
-            copy_33_to_128(target, source, length);
-        } else if is_end_fast(source) && is_end_fast(target) {
+            copy_33_to_127(target, source, length);
+        } else if are_ends_fast(target, source) {
             copy_to_32(target, source, length);
         } else {
             small::copy(target, source, length);
@@ -202,14 +224,14 @@ pub(crate) unsafe extern "C" fn copy(target: *mut u8, source: *const u8, length:
 ///
 /// # Safety
 /// `target` is writable for `length` bytes.
-#[target_feature(enable = "avx2,bmi2,avx512f,avx512vl,avx512bw")]
+#[target_feature(enable = "avx2,bmi1,bmi2,avx512f,avx512vl,avx512bw")]
 pub(crate) unsafe extern "C" fn fill(target: *mut u8, byte: i32, length: usize) -> *mut u8 {
     // SAFETY: the caller's promise, and the features are enabled here.
     unsafe {
         if length > FILL_MAX || !is_fill_fast(target) {
             return avx512vl::fill(target, byte, length);
         }
-        if length <= ONE_FILL_MAX {
+        if length <= SMALL_FILL_MAX {
             fill_to_64(target, byte, length);
         } else {
             fill_65_to_255(target, byte, length);

@@ -7,7 +7,8 @@
 //! - `avx512vl`: AVX2's width on the registers ymm16 to ymm31;
 //! - `avx512`: one register of 64 bytes;
 //! - `string`: `rep movsb` and `rep stosb`;
-//! - `masked`: small sizes by masked loads and stores.
+//! - `masked`: small sizes by masked loads and stores;
+//! - `zmm_high`: what follows those: AVX-512's lines in zmm16 to zmm31.
 
 pub(crate) mod avx2;
 pub(crate) mod avx512;
@@ -15,6 +16,7 @@ pub(crate) mod avx512vl;
 pub(crate) mod masked;
 pub(crate) mod sse2;
 pub(crate) mod string;
+pub(crate) mod zmm_high;
 
 /// [`Line`](crate::arch::Line) over an array of registers, by the intrinsics that differ and the
 /// registers' indices: written out, as `arch::generic` says why.
