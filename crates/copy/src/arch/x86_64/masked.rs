@@ -6,7 +6,7 @@
 //! copy, n <= 32:   32 bytes under a mask: a load and a store
 //!       n <= 127:  32 bytes at 0, k, n-32-k, n-32, k = 32 where n >= 64, else 0
 //! fill, n <= 64:   64 bytes under a mask
-//!       n <= 255:  64 bytes at 0, k, n-64-k, n-64, k = 64 where n >= 128, else 0
+//!       n <= 255:  64 bytes at 0, k, n-64-k, n-64, k = 64 where n > 128, else 0
 //! ```
 //!
 //! A masked access does not fault for what it masks out, but takes the microcode 150 ns if that
@@ -95,8 +95,7 @@ pub(crate) unsafe fn are_ends_fast(target: *const u8, source: *const u8) -> bool
 /// Whether a masked fill is as fast as it should be at this place.
 #[inline(always)]
 pub(crate) fn is_fill_fast(target: *mut u8) -> bool {
-    // Two instructions, where a comparison takes three.
-    target.addr().wrapping_add(SMALL_FILL_MAX) & (PAGE - SMALL_FILL_MAX) != 0
+    target.addr() & (PAGE - 1) <= PAGE - SMALL_FILL_MAX
 }
 
 /// # Safety
@@ -179,18 +178,19 @@ pub(crate) unsafe fn fill_to_64(target: *mut u8, byte: i32, length: usize) {
 #[inline(always)]
 pub(crate) unsafe fn fill_65_to_255(target: *mut u8, byte: i32, length: usize) {
     debug_assert!(length > SMALL_FILL_MAX && length <= FILL_MAX);
-    let inner = (length & 128) >> 1;
-    // SAFETY: four lines inside `length` bytes that cover it, as the pieces of `copy_33_to_127` of
-    // half the size. Only clobbered registers are written.
+    let inner = small::inner_offset::<128>(length);
+    let end = length - LINE;
+    // SAFETY: four lines inside `length` bytes that cover it, as in `fill_65_to_256`. Only
+    // clobbered registers are written.
     unsafe {
         asm!(
             "vpbroadcastb zmm16, {byte:e}",
-            "vmovdqu64 zmmword ptr [{target} + {length} - 64], zmm16",
-            "vmovdqu64 zmmword ptr [{target} + {outer} - 64], zmm16",
+            "vmovdqu64 zmmword ptr [{target} + {end}], zmm16",
+            "vmovdqu64 zmmword ptr [{target} + {outer}], zmm16",
             "vmovdqu64 zmmword ptr [{target} + {inner}], zmm16",
             "vmovdqu64 zmmword ptr [{target}], zmm16",
             byte = in(reg) byte, target = in(reg) target,
-            inner = in(reg) inner, outer = in(reg) length - inner, length = in(reg) length,
+            inner = in(reg) inner, outer = in(reg) end - inner, end = in(reg) end,
             out("zmm16") _,
             options(nostack, preserves_flags),
         );
