@@ -47,8 +47,8 @@ pub(crate) unsafe extern "C" fn copy_exported(
 }
 
 // A function begins at a multiple of 16 bytes, and where in a line that is was luck: the same
-// instructions took a fleet's fills in L1 0.92 of libc's time at 32, 0.87 at 48 and 0.84 at 0, where
-// they are now (Emerald Rapids).
+// instructions took a fleet's fills in L1 0.92 of libc's time at 32, 0.87 at 48 and 0.84 at 0,
+// where they are now (Emerald Rapids).
 #[cfg(all(target_os = "linux", not(miri)))]
 core::arch::global_asm!(
     ".pushsection .text.haul_masked_fill, \"ax\", @progbits",
