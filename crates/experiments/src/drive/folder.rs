@@ -2,7 +2,8 @@
 //!
 //! A run that is killed cannot remove it, so the next one does. Whoever needs a folder holds a
 //! shared lock of it (flock), which the kernel lets go when its process ends, however it ends: a
-//! folder that can be locked for oneself alone is nobody's any more.
+//! folder that can be locked for oneself alone is nobody's any more. What the run makes lies in a
+//! folder within, for a listener locks the one that its socket lies in, and would wait for it.
 
 use std::fs::{self, File};
 use std::io;
@@ -16,6 +17,7 @@ use rustix::io::Errno;
 /// A folder of this run's own, removed when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Folder {
+    locked: PathBuf,
     path: PathBuf,
     /// With the lock.
     _held: File,
@@ -37,11 +39,13 @@ impl Folder {
         remove_left(parent, &begins);
         loop {
             let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-            let path = parent.join(format!("{begins}{}.{number}", std::process::id()));
-            match fs::DirBuilder::new().mode(0o700).create(&path) {
+            let locked = parent.join(format!("{begins}{}.{number}", std::process::id()));
+            match fs::DirBuilder::new().mode(0o700).create(&locked) {
                 Ok(()) => {
-                    if let Some(held) = hold(&path)? {
-                        return Ok(Self { path, _held: held });
+                    if let Some(held) = hold(&locked)? {
+                        let path = locked.join("run");
+                        fs::DirBuilder::new().mode(0o700).create(&path)?;
+                        return Ok(Self { locked, path, _held: held });
                     }
                 }
                 // Of a process of the same number in another namespace, or of one that was killed.
@@ -51,7 +55,7 @@ impl Folder {
         }
     }
 
-    /// Where it is.
+    /// Where its files go; the folder that is locked is the one around it.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
@@ -60,7 +64,7 @@ impl Folder {
 impl Drop for Folder {
     fn drop(&mut self) {
         // What is left in a folder for temporary files is its owner's to clean.
-        let _ = fs::remove_dir_all(&self.path);
+        let _ = fs::remove_dir_all(&self.locked);
     }
 }
 

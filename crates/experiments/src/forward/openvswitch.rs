@@ -35,7 +35,7 @@ const FOLDERS: [&str; 2] = ["/usr/sbin", "/usr/local/sbin"];
 
 /// Runs a program until it ends or the shell's own input does, so that it does not outlive whoever
 /// started it. `$1` asks it to end at its control socket `$2`, and to take its bridge with it: the
-/// bridge's tap outlives a switch that is only killed. Until then the run's folder `$3` is held, so
+/// bridge's tap outlives a switch that is only killed. Until then `$3`, which the run's folder lies in, is held, so
 /// that no other run removes it.
 const UNTIL_LEFT: &str = "exec 3<&0 4<\"$3\"; flock -s 4; ask=$1; control=$2; shift 3; \
     \"$@\" </dev/null 3<&- & child=$!; \
@@ -188,7 +188,8 @@ impl Session {
         let control = format!("--unixctl={}", socket.display());
         let pid = format!("--pidfile={}", files.folder.join(format!("{name}.pid")).display());
         let mut words: Vec<OsString> = ["-c".into(), UNTIL_LEFT.into(), "sh".into()].into();
-        words.extend([found.ask.as_path(), &socket, &files.folder, program].map(OsString::from));
+        let held = files.folder.parent().unwrap_or(&files.folder);
+        words.extend([found.ask.as_path(), &socket, held, program].map(OsString::from));
         words.extend(arguments.iter().chain([&control, &pid]).map(OsString::from));
         let mut shell = Program::new("/bin/sh").with(words);
         shell.environment = files.environment();
