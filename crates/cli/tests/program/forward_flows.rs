@@ -170,7 +170,7 @@ fn killed_and_cleaned_after(arguments: &[&str]) {
         }
     };
     // The switch is there from here on.
-    wait("its socket", &|| entries().any(|entry| entry.join("socket").exists()));
+    wait("its socket", &|| entries().any(|entry| entry.join("run/socket").exists()));
     kill_process(pid(&child), Signal::KILL).unwrap();
     assert_eq!(finish(child).code, None);
     wait("its processes to end", &|| processes_of(folder.path()).is_empty());

@@ -35,8 +35,8 @@ const FOLDERS: [&str; 2] = ["/usr/sbin", "/usr/local/sbin"];
 
 /// Runs a program until it ends or the shell's own input does, so that it does not outlive whoever
 /// started it. `$1` asks it to end at its control socket `$2`, and to take its bridge with it: the
-/// bridge's tap outlives a switch that is only killed. Until then `$3`, which the run's folder lies in, is held, so
-/// that no other run removes it.
+/// bridge's tap outlives a switch that is only killed. Until then `$3`, which the run's folder lies
+/// in, is held, so that no other run removes it.
 const UNTIL_LEFT: &str = "exec 3<&0 4<\"$3\"; flock -s 4; ask=$1; control=$2; shift 3; \
     \"$@\" </dev/null 3<&- & child=$!; \
     leave() { \"$ask\" --timeout=5 --target=\"$control\" exit --cleanup || kill $child; }; \
