@@ -1,8 +1,8 @@
 //! Copies and fills where small ones go by masks: any size, so that a caller has nothing to decide.
 //!
 //! Up to 127 and 255 bytes there is one branch on the size, beside one that is taken close to a
-//! page's end. What is longer is here too, down to the loop, where the policy has AVX-512: a jump
-//! to it waits behind the branch that was mispredicted.
+//! page's end. Longer copies are here too, down to the loop, where the policy has AVX-512: a jump
+//! to it waits behind the branch that was mispredicted. Fills are faster without.
 //!
 //! Where data comes from beyond L2, what counts is how many calls are in flight, and those are
 //! limited by what every instruction with a result takes: four `nop` cost nothing there, four such

@@ -10,7 +10,7 @@ use crate::channel::shared::header::SumState;
 use crate::channel::shared::layout::{self, HEADER_BYTES, INLINE_BYTES_MAX, SLOTS};
 use crate::channel::shared::message::Message;
 use crate::channel::shared::names::Mechanism;
-use crate::channel::shared::transfer::spins_unasked;
+use crate::channel::shared::transfer::{look, spins_unasked};
 use crate::peer::region::Fetch;
 
 /// A message up to this length, header included, that is there already is asked for while the one
@@ -23,12 +23,7 @@ impl Inbox {
     #[inline]
     pub(crate) fn receive_at_once(&mut self, target: &mut [u8]) -> Option<Account> {
         self.lane.link.check_whole().ok()?;
-        let (spins, mut backoff) = (spins_unasked(&self.lane), self.backoff);
-        let is_published = backoff.look(spins, || self.count_published());
-        self.backoff = backoff;
-        if !is_published {
-            return None;
-        }
+        look(spins_unasked(&self.lane), || self.is_published().then_some(()))?;
         let at = self.lane.slot(self.consumed);
         let region = &self.lane.link.region;
         // All lines at once, while the header is on its way: what it says is needed for the copy.
@@ -55,10 +50,9 @@ impl Inbox {
         Some(account(header.length, self.lane.system_calls - calls_before))
     }
 
-    /// How many messages there are behind those that were taken. What the sender published before
-    /// is not looked for again: its line would have to come from there.
-    #[inline]
-    fn count_published(&mut self) -> u64 {
+    /// Whether there is a message behind those that were taken. What the sender published before is
+    /// not looked for again: its line would have to come from there.
+    fn is_published(&mut self) -> bool {
         if self.published <= self.consumed {
             let told = self.lane.load(layout::PUBLISHED);
             let consumed = self.consumed.index();
@@ -66,7 +60,7 @@ impl Inbox {
                 self.published = Message::after(told);
             }
         }
-        self.published.index().saturating_sub(self.consumed.index())
+        self.published > self.consumed
     }
 }
 

@@ -7,7 +7,6 @@ use haul_model::Bytes;
 
 use crate::channel::mechanism::dispatch::{ReceiverKeeps, ReceivingBy};
 use crate::channel::shared::account::{Account, Meter};
-use crate::channel::shared::backoff::Backoff;
 use crate::channel::shared::checksum::Sum;
 use crate::channel::shared::closing;
 use crate::channel::shared::error::Error;
@@ -32,7 +31,6 @@ pub(crate) struct Inbox {
     pub(crate) pending: Option<Pending>,
     /// Length of the last message, if it came inline: the next one is expected to be as long.
     pub(crate) inline_before: usize,
-    pub(crate) backoff: Backoff,
     pub(crate) keeps: ReceiverKeeps,
 }
 
@@ -57,8 +55,8 @@ impl Inbox {
     pub(crate) fn new(link: Arc<Link>, index: usize) -> Self {
         let lane = Lane::for_receiving(link, index);
         let (consumed, published) = (Message::default(), Message::default());
-        let (backoff, keeps) = (Backoff::default(), ReceiverKeeps::default());
-        Self { lane, consumed, published, pending: None, inline_before: 0, backoff, keeps }
+        let keeps = ReceiverKeeps::default();
+        Self { lane, consumed, published, pending: None, inline_before: 0, keeps }
     }
 
     /// Looks for a message; reads its header once and believes what can be true.

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use crate::channel::mechanism::dispatch::SenderKeeps;
 use crate::channel::mechanism::{inline, ring};
-use crate::channel::shared::backoff::Backoff;
 use crate::channel::shared::error::Error;
 use crate::channel::shared::lane::Lane;
 use crate::channel::shared::layout::{self, SLOTS};
@@ -12,7 +11,9 @@ use crate::channel::shared::link::Link;
 use crate::channel::shared::message::Message;
 use crate::peer::region::Fetch;
 
-/// So many slots ahead of the next message are asked for, where they are short.
+/// So many slots ahead of the next message are asked for, where they are short: messages of 64 B go
+/// at 0.83 GB/s on Emerald Rapids, at 0.59 where one is. An end that looks away for a moment as it
+/// finds nothing adds nothing to that.
 const FETCH_AHEAD: u64 = 4;
 /// What counts as short: the lines of so many slots are those that a core asks for at once.
 const FETCH_SEVERAL_BYTES_MAX: usize = 192;
@@ -27,7 +28,6 @@ pub(crate) struct Outbox {
     pub(crate) consumed: Message,
     /// See `inline::longest_at_once`.
     pub(crate) longest_at_once: Option<usize>,
-    pub(crate) backoff: Backoff,
     /// Messages whose slots were asked for.
     fetched: u64,
     pub(crate) keeps: SenderKeeps,
@@ -38,8 +38,8 @@ impl Outbox {
         let longest_at_once = inline::longest_at_once(&link);
         let lane = Lane::for_sending(link, index);
         let (next, consumed) = (Message::default(), Message::default());
-        let (backoff, keeps) = (Backoff::default(), SenderKeeps::default());
-        Self { lane, next, consumed, longest_at_once, backoff, fetched: 0, keeps }
+        let keeps = SenderKeeps::default();
+        Self { lane, next, consumed, longest_at_once, fetched: 0, keeps }
     }
 
     /// Whether the sender keeps going, or has slept of late.
@@ -64,16 +64,6 @@ impl Outbox {
             self.lane.link.region.fetch(at, bytes, Fetch::ToWrite);
         }
         self.fetched = self.fetched.max(end);
-    }
-
-    /// Free slots, as far as is known; looks for more where none is. What the receiver said wrongly
-    /// counts as none: the long way finds it, and tells.
-    #[inline]
-    pub(crate) fn count_free(&mut self) -> u64 {
-        match self.has_slot() {
-            Ok(true) => SLOTS - (self.next.index() - self.consumed.index()),
-            _ => 0,
-        }
     }
 
     /// Whether there is room for one more message.

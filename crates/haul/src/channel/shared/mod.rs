@@ -14,7 +14,6 @@
 //! - `greeting`: what the two ends say as they meet;
 //! - `words`: words that both ends change;
 //! - `counter`: pieces of a message that either end claims;
-//! - `backoff`: how long an end that found nothing leaves the other's line alone;
 //! - `bell`: what an end sleeps on;
 //! - `closing`: the end of a channel, told and seen;
 //! - `distance`: how far the other end's cache is;
@@ -27,7 +26,6 @@
 //! - `source`: what is sent.
 
 pub(crate) mod account;
-pub(crate) mod backoff;
 pub(crate) mod bell;
 pub(crate) mod checksum;
 pub(crate) mod closing;

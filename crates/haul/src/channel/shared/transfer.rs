@@ -137,6 +137,18 @@ pub(crate) fn spins_unasked(lane: &Lane) -> u32 {
     if lane.is_alone() { 0 } else { SPINS_BUSY }
 }
 
+/// Looks for something so many times, and once.
+#[inline]
+pub(crate) fn look<T>(spins: u32, mut find: impl FnMut() -> Option<T>) -> Option<T> {
+    for _ in 0..spins {
+        if let Some(found) = find() {
+            return Some(found);
+        }
+        hint::spin_loop();
+    }
+    find()
+}
+
 /// How often to look before sleeping, as things are.
 fn spins_now(lane: &mut Lane) -> u32 {
     lane.look_around();
