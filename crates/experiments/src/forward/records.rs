@@ -4,8 +4,8 @@
 use haul_measure::clock::Clock;
 use haul_measure::disturbance::Noticed;
 use haul_measure::rounds::{self, Evaluation};
-use haul_model::Record;
 use haul_model::experiment::{key, name};
+use haul_model::{Comparison, RatioOf, Record};
 
 use super::flow::Flow;
 use super::ledger::{Ledger, STAGES};
@@ -42,7 +42,7 @@ pub(super) fn emit(run: &Run<'_>, noticed: &Noticed, context: &mut Context<'_>) 
             whole(run, entrant, &remarks).with(key::ROUNDS_DISCARDED, evaluation.rounds_discarded);
         let mut record = of(&all, RATE, RATE_UNIT);
         record.samples.clone_from(&evaluation.series[place]);
-        record.comparison.clone_from(&evaluation.comparisons[place]);
+        compare_rates(&mut record, evaluation.comparisons[place].clone());
         context.emit(record);
         if entrant.subject.switch == Forwarder::Haul {
             emit_losses(&all, entrant, bench.flow, context);
@@ -75,8 +75,14 @@ fn emit_gain(run: &Run<'_>, remarks: &Remarks, context: &mut Context<'_>) {
     }
     let mut record = of(&whole(run, &run.entrants[haul], remarks), GAIN, "ratio");
     record.samples = own.iter().zip(others).map(|(own, other)| own / other).collect();
-    record.comparison = evaluation.comparisons[0].clone();
+    compare_rates(&mut record, evaluation.comparisons[0].clone());
     context.emit(record);
+}
+
+/// Rates against rates: what the forwarder is held against is said in packets a second.
+pub(super) fn compare_rates(record: &mut Record, rates: Option<Comparison>) {
+    record.ratio_of = rates.is_some().then_some(RatioOf::Rate);
+    record.comparison = rates;
 }
 
 /// A record of the same subject and parameters, of another quantity.
