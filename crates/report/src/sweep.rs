@@ -260,10 +260,13 @@ fn deviation(points: &[Point<'_>]) -> String {
         drawn.filter(|(counted, _)| *counted > 0.0).map(|(c, e)| (e / c - 1.0).abs())
     });
     let most = off.fold(0.0, f64::max);
+    let most = match most {
+        most if most < 1e-5 => "less than 0.001%".to_owned(),
+        most => format!("at most {}%", text::number(most * 100.0)),
+    };
     format!(
-        "<p class=\"about\">The estimate is at most {}% from what was counted: at either end of a rate buffers are \
-         held that were not announced yet.</p>",
-        text::number(most * 100.0)
+        "<p class=\"about\">The estimate is {most} from what was counted: at either end of a rate buffers are held that \
+         were not announced yet.</p>"
     )
 }
 
