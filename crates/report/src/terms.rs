@@ -1,5 +1,5 @@
-//! The terms of a packet workload: what each moves across the link, the sums, what binds, what would
-//! save some; or which terms make the difference between two.
+//! The terms of a packet workload: what each moves across the link, the sums, what binds, what
+//! would save some; or which terms make the difference between two.
 
 use std::fmt::Write as _;
 

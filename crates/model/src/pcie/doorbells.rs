@@ -207,7 +207,8 @@ mod tests {
         }
     }
 
-    /// 512 B of entries between two: four of 128 B, two of 256 B; of a packet in more of them, fewer.
+    /// 512 B of entries between two: four of 128 B, two of 256 B; fewer packets where one takes
+    /// several.
     #[test]
     fn a_device_that_limits_what_is_pushed_has_more_doorbells() {
         let mut doorbells = of("ena", Mode::Scalar, Thresholds { rx_free: 128, tx_rs: 1 });
