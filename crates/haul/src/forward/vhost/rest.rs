@@ -1,9 +1,9 @@
 //! When a ring that was empty, or full, is looked at again.
 //!
-//! A look takes the line in which the guest says how far it came, and the guest has to fetch it back
-//! for its next burst. So a ring in which nothing was is left alone for a while: the longer, the
-//! more packets come. A guest that gives few does not notice the looks, and its packets do not wait
-//! for long.
+//! A look takes the line in which the guest says how far it came, and the guest has to fetch it
+//! back for its next burst. So a ring in which nothing was is left alone for a while: the longer,
+//! the more packets come. A guest that gives few does not notice the looks, and its packets do not
+//! wait for long.
 
 use super::super::clock::cycles;
 
@@ -19,8 +19,8 @@ const SHORTEST: u64 = 700;
 const MANY: u64 = 8;
 
 /// How long a full ring is left alone, in cycles for each descriptor: some 2 ns. The guest has not
-/// used up its packets by then, whatever it does with them, and it is quicker while nobody takes the
-/// lines from it that it says so in.
+/// used up its packets by then, whatever it does with them, and it is quicker while nobody takes
+/// the lines from it that it says so in.
 const OF_FULL: u64 = 5;
 
 /// A ring's rest.
@@ -89,7 +89,7 @@ impl Rest {
 mod tests {
     use super::*;
 
-    /// How long the ring is left alone in the end where packets come `apart` cycles from each other.
+    /// How long the ring is left alone in the end where a packet comes every `apart` cycles.
     fn settled(apart: u64) -> u64 {
         let mut rest = Rest::new();
         let (mut now, mut taken) = (1_000_000, 0);
