@@ -33,6 +33,13 @@ pub(super) fn emit(run: &Run<'_>, noticed: &Noticed, context: &mut Context<'_>) 
     let mut remarks = Remarks::new(&[], noticed);
     let all = present.iter().chain([&count]).flat_map(|&index| &run.entrants[index].samples);
     let (hit, restarts) = all.fold((0, 0), |(hit, all), it| (hit + usize::from(it.hit), all + 1));
+    let refused = of_guest_refused(run, &present);
+    if refused > 0 {
+        remarks.add(format!(
+            "the guest’s cycles are left out of {refused} of {restarts} restarts: testpmd counted \
+             more than went by"
+        ));
+    }
     if hit > 0 {
         remarks.add(format!("others took a forwarder’s processor in {hit} of {restarts} restarts"));
     }
@@ -51,6 +58,13 @@ pub(super) fn emit(run: &Run<'_>, noticed: &Noticed, context: &mut Context<'_>) 
         emit_cycles(run, &all, entrant, context);
     }
     emit_gain(run, &remarks, context);
+}
+
+/// In how many restarts a guest counted more cycles than there were.
+fn of_guest_refused(run: &Run<'_>, present: &[usize]) -> usize {
+    let again = run.bench.subjects.len();
+    let all = present.iter().chain([&again]).flat_map(|&index| &run.entrants[index].samples);
+    all.filter(|sample| sample.guest_cycles.is_refused).count()
 }
 
 /// The restarts of those who are present, against one of them and its second series.

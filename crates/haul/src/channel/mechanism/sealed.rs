@@ -18,8 +18,10 @@
 //! 0.2 of a warm copy for a tenth in one piece, from the second message on; the first pays for the
 //! huge pages.
 
+use std::io::ErrorKind;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
+use std::time::Duration;
 
 use super::contract::{Begun, Incoming, Outgoing, Place, Receives, Sends, Taken};
 use super::measured;
@@ -40,10 +42,15 @@ use crate::channel::pages::registry::{self, Replaced};
 use crate::channel::pages::{alone, huge};
 use crate::channel::shared::checksum::{SUM_BYTES, Sum};
 use crate::channel::shared::error::Error;
+use crate::peer;
 use crate::peer::memory::{self, Sealed};
 
 /// Copy-on-write of 4 KiB pages against one warm copy of all: the reference's measure.
 const DIRTY_MAX: f64 = 0.11;
+
+/// How often memory is sealed that somebody else may still write to, and the time in between.
+const SEAL_TRIES: u32 = 100;
+const SEAL_PAUSE: Duration = Duration::from_millis(1);
 
 /// Whether what was built in place is handed over, or copied by the receiver after all. What it
 /// gets whole is not, however much of it will be written to.
@@ -321,10 +328,25 @@ impl Built {
     }
 }
 
-/// Seals the size, and the bytes unless the memory changes hands whole.
+/// Seals the size, and the bytes unless the memory changes hands whole. A process that another
+/// thread forks has this one's memory until its exec, for some milliseconds.
 fn seal(file: OwnedFd, is_whole: bool) -> Result<(OwnedFd, bool), Error> {
-    memory::seal(&file, if is_whole { Sealed::Handover } else { Sealed::Bytes })?;
-    Ok((file, is_whole))
+    let contract = if is_whole { Sealed::Handover } else { Sealed::Bytes };
+    let mut tries = 1;
+    loop {
+        match memory::seal(&file, contract) {
+            Err(peer::error::Error::System { reason, .. })
+                if reason.kind() == ErrorKind::ResourceBusy && tries < SEAL_TRIES =>
+            {
+                tries += 1;
+            }
+            result => {
+                result?;
+                return Ok((file, is_whole));
+            }
+        }
+        std::thread::sleep(SEAL_PAUSE);
+    }
 }
 
 impl Deref for Building {

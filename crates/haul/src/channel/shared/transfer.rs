@@ -173,7 +173,10 @@ pub(crate) fn advance<T: Transfer>(transfer: &mut T) -> Result<Option<T::Output>
     loop {
         match transfer.step()? {
             Step::Done(output) => return Ok(Some(output)),
-            Step::Moved if has_left(transfer)? => return Ok(None),
+            Step::Moved if has_left(transfer)? => {
+                transfer.lane().link.check_whole()?;
+                return Ok(None);
+            }
             Step::Moved => {}
             Step::Blocked if has_announced => {
                 transfer.lane().sleeps += 1;
