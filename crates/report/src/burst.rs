@@ -135,10 +135,12 @@ fn histogram(title: &str, batches: &BTreeMap<u32, f64>) -> String {
 /// A line for each size, with its bar.
 fn rows(title: &str, bars: &[(String, f64)]) -> String {
     let line = |(label, share): &(String, f64)| {
+        let percent = if *share < 0.1 { "< 0.1".to_owned() } else { three_digits(*share) };
         format!(
-            "<li title=\"{label} packets: {0}% of bursts\"><span>{label}</span>\
-             <div><i style=\"width:{share:.2}%\"></i></div><span>{0}%</span></li>",
-            three_digits(*share)
+            "<li title=\"{label} packets: {}% of bursts\"><span>{label}</span>\
+             <div><i style=\"width:{share:.2}%\"></i></div><span>{}%</span></li>",
+            three_digits(*share),
+            escape(&percent)
         )
     };
     let lines: String = bars.iter().map(line).collect();
@@ -230,7 +232,7 @@ fn traffic(records: &[&Record]) -> String {
         let counted = counted_of(metric);
         let _ = write!(
             html,
-            "<tr><td style=\"text-align:left\">{}</td><td>{}</td><td>{}</td><td>{}</td></tr>",
+            "<tr><td style=\"text-align:left\">{}</td><td>{}</td><td>{}</td><td style=\"white-space:normal\">{}</td></tr>",
             metric.replace('_', " "),
             rate(modelled(metric)),
             rate(counted),
@@ -354,7 +356,10 @@ mod tests {
         counted.subject = "modelled-nic".into();
         let records = [counted, modelled("inbound_read", 1e9)];
         let html = super::html(name::PCIE_BURST, &records.iter().collect::<Vec<_>>()).unwrap();
-        assert!(html.contains("<td>1.00 GB/s</td><td>1.30 GB/s</td><td>modelled-nic"), "{html}");
+        assert!(
+            html.contains("<td>1.00 GB/s</td><td>1.30 GB/s</td>") && html.contains("modelled-nic"),
+            "{html}"
+        );
     }
 
     #[test]

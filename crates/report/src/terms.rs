@@ -21,7 +21,7 @@ const SUMS: [(&str, &str); 5] = [
     ("inbound_write", "inbound write"),
     ("outbound_read", "outbound read"),
     ("outbound_write", "outbound write"),
-    ("outbound_write_by_packets", "outbound write, the average batch weighted by packets"),
+    ("outbound_write_by_packets", "outbound write, batches weighted by packets"),
 ];
 
 /// One line of a list, with a bar below it.
@@ -74,7 +74,7 @@ fn workload(newest: &[&Record], terms: &[&Record], saved: &[&Record]) -> Option<
         html.push_str(&list(&self::rows(saved, advice)));
     }
     if let Some(note) = newest.iter().find_map(|record| field(record, key::NOTE)) {
-        let _ = write!(html, "<p class=\"about\">{}</p>", escape(&note));
+        let _ = write!(html, "<p class=\"about\">Note: {}.</p>", escape(&note));
     }
     Some(html)
 }
@@ -104,7 +104,7 @@ fn sentence(newest: &[&Record], of: &Record) -> String {
     }
     let full = newest.iter().find(|record| record.metric == "rate_max");
     if let Some((record, rate)) = full.and_then(|record| Some((record, value(record)?))) {
-        let way = field(record, key::BINDS).unwrap_or_default().replace('_', " ");
+        let way = field(record, key::BINDS).unwrap_or_default().replace("to_", "to the ");
         let _ = write!(text, "; it is full {way} at {} packets/s", count(rate));
     }
     text + "."
@@ -119,7 +119,7 @@ fn sums(newest: &[&Record]) -> String {
             let headers = number(record, key::HEADER_BYTES_PER_S);
             let rate = |bytes: f64| BytesPerSecond(bytes).to_string();
             Some(format!(
-                "<tr><td style=\"text-align:left\">{title}</td><td>{}</td><td>{}</td></tr>",
+                "<tr><td style=\"text-align:left;white-space:normal\">{title}</td><td>{}</td><td>{}</td></tr>",
                 rate(value(record)?),
                 headers.map_or("–".into(), rate)
             ))
@@ -144,8 +144,8 @@ fn term(record: &Record) -> Option<Row> {
             "{}: {} a second, {} B of data and {} B of headers each",
             field(record, key::DIRECTION)?.replace('_', " "),
             count(often),
-            three_digits(each[0]),
-            three_digits(each[1])
+            bytes(each[0]),
+            bytes(each[1])
         ),
         value: BytesPerSecond(parts[0] + parts[1]).to_string(),
         parts,
@@ -219,6 +219,11 @@ fn list(rows: &[Row]) -> String {
     format!("<ol>{items}</ol>")
 }
 
+/// `64`, `17.5`.
+fn bytes(number: f64) -> String {
+    if number.fract() == 0.0 { format!("{number:.0}") } else { three_digits(number) }
+}
+
 /// `10.0 M`, `312 k`.
 fn count(number: f64) -> String {
     let (divisor, unit) = match number {
@@ -282,7 +287,7 @@ mod tests {
         for part in [
             "10.0 M packets/s of 64 B",
             "25% of it is used to the host and 12% to the device",
-            "full to host at 40.0 M packets/s",
+            "full to the host at 40.0 M packets/s",
             "880 MB/s",
             "width:72.73%",
             "<td>960 MB/s</td><td>480 MB/s</td>",

@@ -26,6 +26,10 @@ enum Plays {
     Until(u64),
     /// Breaks off in the middle of a histogram.
     Half,
+    /// Answers something that is no answer.
+    Nonsense,
+    /// Says more than it announced.
+    Huge,
 }
 
 /// A program behind a socket in a folder of its own; it serves as long as the test runs.
@@ -72,6 +76,15 @@ fn serve(client: &OwnedFd, plays: Plays, driver: &str, detached: &AtomicU64) {
         }
         let command = String::from_utf8_lossy(&buffer[..length]).into_owned();
         let name = command.split(',').next().unwrap();
+        let other = match plays {
+            Plays::Nonsense => "[[[[1, {}]]]]".to_owned(),
+            Plays::Huge => format!(r#"{{"x":"{}"}}"#, "a".repeat(100_000)),
+            _ => String::new(),
+        };
+        if !other.is_empty() {
+            say(&other);
+            continue;
+        }
         let value = match name {
             _ if plays == Plays::WithoutProbe => "null".to_owned(),
             "/haul/burst/attach" => r#"{"ports":1,"queues":2,"attached":2}"#.to_owned(),
@@ -206,6 +219,14 @@ fn a_program_that_goes_or_breaks_off_leaves_what_was_recorded() {
         let ran = program.watch(&["--for", "60s", "--every", "50ms", "--json"]).expect(1);
         assert!(!of(&ran.records(), "packets").is_empty(), "{ran:#?}");
         ran.says(&[part]);
+    }
+}
+
+#[test]
+fn what_is_no_answer_is_said_as_it_came() {
+    for (plays, part) in [(Plays::Nonsense, "[[[[1, {}]]]]"), (Plays::Huge, "100008 B, and the limit")] {
+        let ran = Program::start(plays, "net_ice").watch(&["--for", "5s", "--json"]).expect(1);
+        ran.says(&["/haul/burst/list", part]);
     }
 }
 

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use haul::sys::PcieDevice;
+use haul::telemetry;
 use haul_model::pcie::{
     Direction, Estimate, Histogram, PcieError, Rate as PacketRate, Sums, Traffic, Transaction,
     Workload, estimate,
@@ -103,8 +104,12 @@ impl<'a> Watch<'a> {
     /// # Errors
     /// [`Error::NoProbe`], [`Error::Probe`], and those of telemetry.
     pub fn begin(ground: Ground<'a>) -> Result<Self, Error> {
-        let before = probe::queues(&ground.program);
-        let is_ours = before.is_ok_and(|queues| queues.is_empty());
+        let is_ours = match probe::queues(&ground.program) {
+            Ok(queues) => queues.is_empty(),
+            // That nothing of it is known is said by the attempt to attach it.
+            Err(Error::Telemetry(telemetry::Error::Refused { .. })) => false,
+            Err(error) => return Err(error),
+        };
         probe::attach(&ground.program)?;
         let mut watch = Self {
             ground,

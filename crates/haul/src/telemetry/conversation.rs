@@ -34,8 +34,8 @@ pub struct Telemetry {
     deadline: Duration,
     /// For one answer.
     buffer: Vec<u8>,
-    /// After a failure, an answer that comes late would be taken for the next one's.
-    is_out_of_step: bool,
+    /// What failed: after that, an answer that comes late would be taken for the next one's.
+    failed: Option<String>,
 }
 
 impl Telemetry {
@@ -57,7 +57,7 @@ impl Telemetry {
         let bytes = greeting.answer_bytes_max.clamp(GREETING_BYTES_MAX, ANSWER_BYTES_MAX);
         // DPDK announces its buffer; what it sends may have a NUL behind it.
         buffer.resize(bytes + 1, 0);
-        Ok(Self { socket, path: path.into(), greeting, deadline, buffer, is_out_of_step: false })
+        Ok(Self { socket, path: path.into(), greeting, deadline, buffer, failed: None })
     }
 
     /// `DPDK 22.11.11`.
@@ -91,11 +91,11 @@ impl Telemetry {
         if !is_command {
             return Err(Error::Command { command: command.to_owned() });
         }
-        if self.is_out_of_step {
-            return Err(Error::OutOfStep { path: self.path.clone() });
+        if let Some(earlier) = &self.failed {
+            return Err(Error::OutOfStep { path: self.path.clone(), earlier: earlier.clone() });
         }
         let answer = self.exchange(command);
-        self.is_out_of_step = answer.is_err();
+        self.failed = answer.as_ref().err().map(ToString::to_string);
         match answer? {
             Value::Null => {
                 Err(Error::Refused { path: self.path.clone(), command: command.to_owned() })

@@ -117,10 +117,12 @@ pub enum Error {
         command: String,
     },
     /// An earlier answer did not come, so that the next one would be mistaken for another's.
-    #[error("{} is out of step after an earlier failure; connect anew", path.display())]
+    #[error("{} is not asked any more: {earlier}", path.display())]
     OutOfStep {
         /// The socket.
         path: PathBuf,
+        /// What failed, with its remedy.
+        earlier: String,
     },
     /// No program is there.
     #[error(
