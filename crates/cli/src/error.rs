@@ -113,6 +113,14 @@ pub(crate) enum Error {
         /// What the system said.
         reason: io::Error,
     },
+    /// A file that is no capture, or has no packet that counts.
+    #[error("{}: {reason}", path.display())]
+    NoCapture {
+        /// The file.
+        path: PathBuf,
+        /// Where, and what is wrong there.
+        reason: haul_model::pcie::PcieError,
+    },
     /// Records without terms or sums of PCIe traffic.
     #[error(
         "{name} holds no PCIe traffic; name a file that `haul pcie estimate --json` or `haul pcie \
@@ -466,6 +474,7 @@ impl Error {
             Self::ProgramFailed { code, .. } => ExitCode::from(*code),
             Self::Usage(_)
             | Self::Pcie(_)
+            | Self::NoCapture { .. }
             | Self::Threads { .. }
             | Self::Size { .. }
             | Self::NoSize { .. }

@@ -77,6 +77,54 @@ fn receive_doorbells_follow_the_mode_and_the_release() {
     );
 }
 
+/// Every mode of every Intel NIC, at the thresholds of 32: packets a receive doorbell in batches of
+/// 4 and of 32 by the release, and doorbells of a sent burst of 64. Read from DPDK's sources.
+#[test]
+fn every_intel_mode_has_its_drivers_doorbells() {
+    use Mode::{Bulk, Scalar, Vector};
+    const HELD: ([f64; 2], [f64; 2]) = ([36.0, 64.0], [36.0, 64.0]);
+    const FREE: ([f64; 2], [f64; 2]) = ([32.0; 2], [32.0; 2]);
+    const REARM_32: ([f64; 2], [f64; 2]) = ([32.0; 2], [64.0; 2]);
+    const REARM_64: ([f64; 2], [f64; 2]) = ([64.0; 2], [64.0; 2]);
+    let table = [
+        ("ixgbe", Scalar, HELD, 1.0),
+        ("ixgbe", Bulk, FREE, 2.0),
+        ("ixgbe", Vector, REARM_32, 2.0),
+        ("i40e", Scalar, HELD, 1.0),
+        ("i40e", Bulk, FREE, 2.0),
+        ("i40e", Vector, REARM_32, 2.0),
+        ("ice", Scalar, HELD, 1.0),
+        ("ice", Bulk, FREE, 2.0),
+        ("ice", Vector, REARM_64, 2.0),
+        ("iavf", Scalar, HELD, 1.0),
+        ("iavf", Bulk, FREE, 1.0),
+        ("iavf", Vector, REARM_32, 2.0),
+        ("idpf", Scalar, HELD, 1.0),
+        ("idpf", Vector, REARM_64, 2.0),
+        ("igb", Scalar, HELD, 1.0),
+        ("e1000e", Scalar, HELD, 1.0),
+    ];
+    for (name, mode, (until_25_03, from_25_07), bursts) in table {
+        let mut case = Case::new(name, mode);
+        case.thresholds = Thresholds { rx_free: 32, tx_rs: 32 };
+        for (release, expected) in [
+            ("dpdk-22.11", until_25_03),
+            ("dpdk-25.03", until_25_03),
+            ("dpdk-25.07", from_25_07),
+            ("dpdk-26.07", from_25_07),
+        ] {
+            case.version = release.parse().unwrap();
+            let found = ["4:1", "32:1"].map(|batches| case.packets_per_rx_doorbell(batches));
+            near(&format!("{name} {} {release}, 4", mode.name()), found[0], expected[0]);
+            near(&format!("{name} {} {release}, 32", mode.name()), found[1], expected[1]);
+        }
+        let term = case.term(&workload("64M", "64", "64:1"), "tx doorbell").unwrap();
+        near(&format!("{name} {}, sent", mode.name()), term.count_per_s, 1e6 * bursts);
+    }
+    let intel = NICS.iter().filter(|nic| !["mlx5", "bnxt", "ena"].contains(&nic.name));
+    assert_eq!(intel.map(|nic| nic.modes.len()).sum::<usize>(), table.len(), "none is left out");
+}
+
 /// The recurrence against the same driver played poll by poll.
 #[test]
 fn mixed_batches_agree_with_a_driver_that_is_played() {

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use haul_model::experiment::{key, name};
+use haul_model::units::three_digits;
 use haul_model::{BytesPerSecond, Kind, Record};
 
 use crate::select::field;
@@ -19,6 +20,8 @@ const BOTTOM: f64 = 40.0;
 const RIGHT: f64 = 12.0;
 /// Bars of one drawing; more sizes are joined by neighbours.
 const BARS_MAX: usize = 48;
+/// Sizes that stand one below the other, so that a phone shows them all; more are columns.
+const ROWS_MAX: usize = 12;
 /// Points of a line; more intervals are joined by their mean.
 const POINTS_MAX: usize = 360;
 
@@ -62,7 +65,7 @@ fn of_port(port: u64, records: &[&Record]) -> String {
     html.push_str(&lines("Packets a second", &series(records)));
     html.push_str(&traffic(records));
     if let Some(note) = records.iter().find_map(|record| field(record, key::NOTE)) {
-        let _ = write!(html, "<p class=\"about\">{}</p>", escape(&note));
+        let _ = write!(html, "<p class=\"about\">Note: {}.</p>", escape(&note));
     }
     html + "</div>"
 }
@@ -99,6 +102,9 @@ fn histogram(title: &str, batches: &BTreeMap<u32, f64>) -> String {
             (label, chunk.iter().map(|(_, bursts)| bursts).sum::<f64>() / all * 100.0)
         })
         .collect();
+    if bars.len() <= ROWS_MAX {
+        return rows(title, &bars);
+    }
     let mut svg = open(title);
     grid(&mut svg, 100.0, |value| format!("{value}%"));
     let step = (WIDTH - LEFT - RIGHT) / bars.len() as f64;
@@ -124,6 +130,22 @@ fn histogram(title: &str, batches: &BTreeMap<u32, f64>) -> String {
         }
     }
     close(svg, title)
+}
+
+/// A line for each size, with its bar.
+fn rows(title: &str, bars: &[(String, f64)]) -> String {
+    let line = |(label, share): &(String, f64)| {
+        format!(
+            "<li title=\"{label} packets: {0}% of bursts\"><span>{label}</span>\
+             <div><i style=\"width:{share:.2}%\"></i></div><span>{0}%</span></li>",
+            three_digits(*share)
+        )
+    };
+    let lines: String = bars.iter().map(line).collect();
+    format!(
+        "<p class=\"about\"><b>{}</b>, in percent of bursts</p><ol class=\"bars\">{lines}</ol>",
+        escape(title)
+    )
 }
 
 /// Packets a second of each direction, interval by interval, over all queues.
@@ -171,9 +193,10 @@ fn lines(title: &str, series: &[(&str, Vec<f64>)]) -> String {
     }
     let _ = write!(
         svg,
-        "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\">interval</text>",
-        f64::midpoint(LEFT, WIDTH - RIGHT),
-        HEIGHT - BOTTOM + 30.0
+        "<text x=\"{LEFT}\" y=\"{0:.1}\">first interval</text>\
+         <text x=\"{1:.1}\" y=\"{0:.1}\" text-anchor=\"end\">last interval</text>",
+        HEIGHT - BOTTOM + 18.0,
+        WIDTH - RIGHT
     );
     let legend: String = series
         .iter()
@@ -199,14 +222,15 @@ fn traffic(records: &[&Record]) -> String {
         median.map_or("–".to_owned(), |rate| BytesPerSecond(rate).to_string())
     };
     let mut html = String::from(
-        "<div class=\"wide\"><table><thead><tr><th>median of all intervals</th><th>estimated</th><th>counted</th>\
-         <th>by</th></tr></thead><tbody>",
+        "<p class=\"about\"><b>Across the link</b>, data a second, the median of all intervals</p>\
+         <div class=\"scroll\"><table class=\"sim\"><thead><tr><th></th><th>estimated</th><th>counted</th><th>by</th>\
+         </tr></thead><tbody>",
     );
     for metric in METRICS {
         let counted = counted_of(metric);
         let _ = write!(
             html,
-            "<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>",
+            "<tr><td style=\"text-align:left\">{}</td><td>{}</td><td>{}</td><td>{}</td></tr>",
             metric.replace('_', " "),
             rate(modelled(metric)),
             rate(counted),
@@ -311,7 +335,7 @@ mod tests {
         assert_eq!(sum_of_batches(&records, "rx"), BTreeMap::from([(0, 1.0), (32, 3.0)]));
         assert_eq!(series(&records)[0].1, [11.0, 22.0]);
         let html = html(name::PCIE_BURST, &records).unwrap();
-        assert!(html.contains("32 packets: 75% of bursts"), "{html}");
+        assert!(html.contains("32 packets: 75.0% of bursts"), "{html}");
         assert!(html.contains("no counter here") && html.contains("50% to the host"), "{html}");
         assert!(!html.contains("<b>card") && html.contains("&lt;b&gt;card"), "{html}");
         assert!(super::html(name::PCIE_ESTIMATE, &records).is_none());

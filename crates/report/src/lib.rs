@@ -26,6 +26,7 @@
 //! - `forward`: the forwarder's rates, ledger and histograms, drawn;
 //! - `burst`: bursts of a running program, drawn;
 //! - `sweep`: a modelled NIC over the rate, drawn;
+//! - `terms`: what a packet workload moves, term by term, drawn;
 //! - `findings`: the sentences that open the page;
 //! - `figures`: what the plots draw, as data;
 //! - `svg`: a figure without a browser;
@@ -57,6 +58,8 @@ mod burst;
 mod forward;
 
 mod sweep;
+
+mod terms;
 
 mod findings;
 

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use haul_model::experiment::{key, name};
+use haul_model::units::three_digits;
 use haul_model::{BytesPerSecond, Record};
 
 use crate::select::field;
@@ -62,12 +63,16 @@ pub(crate) fn html(experiment: &str, records: &[&Record]) -> Option<String> {
         "The curve of outbound writes has no break of 5% at these rates: batches stayed as they were.".into()
     });
     let _ = write!(html, "<p><b>{}</b></p>", escape(&text));
+    let edge = at.and_then(|at| points.iter().position(|point| point.rate >= at * (1.0 - 1e-9)));
+    // It lies somewhere between two rates.
+    let between =
+        edge.and_then(|edge| Some(f64::midpoint(points[edge].rate, points.get(edge + 1)?.rate)));
     for (metric, title) in METRICS.iter().rev() {
-        let mark = at.filter(|_| *metric == "outbound_write");
+        let mark = between.filter(|_| *metric == "outbound_write");
         html.push_str(&chart(metric, title, &points, mark));
     }
     html.push_str("<p class=\"about\">Outbound reads: none, counted and estimated.</p>");
-    html.push_str(&histograms(&points, at));
+    html.push_str(&histograms(&points, edge));
     html.push_str(&deviation(&points));
     Some(html + "</div>")
 }
@@ -179,10 +184,9 @@ fn grid(svg: &mut String, top: f64, right: f64) {
 }
 
 /// What polls returned at each rate: shares of all polls.
-fn histograms(points: &[Point<'_>], at: Option<f64>) -> String {
+fn histograms(points: &[Point<'_>], edge: Option<usize>) -> String {
     let each = points.len().div_ceil(CELLS_MAX);
     // The rates at either side of the break are among those that are drawn.
-    let edge = at.and_then(|at| points.iter().position(|point| point.rate >= at * (1.0 - 1e-9)));
     let is_drawn = |place: usize| {
         place.is_multiple_of(each) || edge.is_some_and(|edge| [edge, edge + 1].contains(&place))
     };
@@ -263,7 +267,7 @@ fn deviation(points: &[Point<'_>]) -> String {
     format!(
         "<p class=\"about\">The estimate is at most {}% from what was counted: at either end of a rate buffers are \
          held that were not announced yet.</p>",
-        text::number(most * 100.0)
+        three_digits(most * 100.0)
     )
 }
 

@@ -265,6 +265,7 @@ pub(crate) struct Bandwidth {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Rules {
     Haul,
+    #[value(alias = "seed")]
     Recipe,
     PcieBench,
 }

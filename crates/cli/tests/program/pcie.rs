@@ -80,6 +80,10 @@ fn the_recipe_shows_both_readings() {
         (sum(&records, "outbound_write"), sum(&records, "outbound_write_by_packets"));
     assert!(other < right, "{other} {right}");
     ran.says(&["does not say how it averages", "right for doorbells"]);
+    // The recipe's other name.
+    let named = estimate(&["--as", "seed", "--rx-free", "32", "--json"]).expect(0).records();
+    assert!(named.iter().all(|record| record.subject == "recipe"));
+    assert_eq!(sum(&named, "outbound_write"), 1e7 * 4.0 * (1.0 / 32.0 + 1.0 / 4.0));
 }
 
 #[test]
@@ -230,7 +234,7 @@ fn sizes_are_those_of_a_capture_or_every_byte() {
     ran.says(&["1 packets of the capture have no bytes"]);
     let cut = pcap(&[60, 61]);
     with(&cut[..cut.len() - 1]).expect(0).says(&["ends within a packet", "the 1 whole ones"]);
-    with(&[0; 100]).expect(2).says(&["no capture", "byte 24"]);
+    with(&[0; 100]).expect(2).says(&[at, "no capture", "byte 24"]);
     with(&pcap(&[0])).expect(2).says(&["no packet of it counts"]);
     std::fs::remove_file(&path).unwrap();
     let words = ["pcie", "estimate", "--nic", "ice", "--rate", "1M", "--capture", at];
@@ -384,6 +388,7 @@ fn a_real_sweep_measures_batches_and_what_cannot_be_swept_is_refused() {
     for (option, value, part) in [
         ("--rates", "2M..1M", "FIRST..LAST"),
         ("--rates", "1M", "FIRST..LAST"),
+        ("--rates", "1..2", "a longer --for"),
         ("--steps", "1", "2..=1000"),
         ("--core", "0:5", "120:55"),
         ("--core", "120", "120:55"),

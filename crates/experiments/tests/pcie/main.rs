@@ -1,8 +1,10 @@
 //! Sources of counters against recorded trees of `/sys` and recorded counters, and a whole watch of
-//! a recorded program.
+//! a recorded program; and the modelled NIC's counter against the estimate.
 //!
-//! - [`recorded`]: trees, counters and programs that were written down.
+//! - [`recorded`]: trees, counters and programs that were written down;
+//! - [`counted`]: every NIC at every rate, estimated and counted.
 
+mod counted;
 mod recorded;
 
 use std::time::Duration;

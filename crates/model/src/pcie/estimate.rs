@@ -126,10 +126,9 @@ impl Estimate<'_> {
         let rate = self.workload.rate.packets_per_s();
         let descriptors = f64::from(self.tx_descriptors());
         match self.nic.tx_descriptors {
-            TxDescriptors::Pushed { entry_bytes, each_bytes, before_header } => {
+            TxDescriptors::Pushed { entry_bytes, each_bytes, before_header, .. } => {
                 let room = entry_bytes - each_bytes * before_header;
-                let beyond = (descriptors as u32).saturating_sub(before_header) * each_bytes;
-                let entries = f64::from(1 + beyond.div_ceil(entry_bytes));
+                let entries = f64::from(self.nic.tx_descriptors.pushes(self.tx_descriptors()));
                 let pushed = Mean {
                     count: 1.0,
                     payload: f64::from(entry_bytes),

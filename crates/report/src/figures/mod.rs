@@ -24,7 +24,7 @@ use haul_model::experiment::name;
 use serde::Serialize;
 
 use crate::select::Section;
-use crate::{burst, compare, forward, map, sim, sweep, text};
+use crate::{burst, compare, forward, map, sim, sweep, terms, text};
 
 pub(crate) use drawing::Drawing;
 
@@ -191,7 +191,8 @@ fn figure<'a>(
         _ => sim::html(experiment, &records)
             .or_else(|| forward::html(experiment, &records))
             .or_else(|| burst::html(experiment, &records))
-            .or_else(|| sweep::html(experiment, &records)),
+            .or_else(|| sweep::html(experiment, &records))
+            .or_else(|| terms::html(experiment, &records)),
     };
     let is_forward = forward::heading(experiment);
     let (title, about) = match (drawing, sim::heading(experiment), &picture) {
@@ -203,11 +204,11 @@ fn figure<'a>(
         (None, None, Some(_)) if experiment == name::COMPARE => (COMPARE_TITLE, COMPARE_ABOUT),
         (None, None, Some(_)) if experiment == name::PCIE_BURST => (burst::TITLE, burst::ABOUT),
         (None, None, Some(_)) if experiment == name::PCIE_SWEEP => (sweep::TITLE, sweep::ABOUT),
-        (None, None, Some(_)) => (MAP_TITLE, MAP_ABOUT),
+        (None, None, Some(_)) if experiment == name::HEAP_MAP => (MAP_TITLE, MAP_ABOUT),
         (None, None, None) if plot.is_some() => {
             swept::heading(experiment).unwrap_or((experiment, ""))
         }
-        (None, None, None) => table_heading(experiment),
+        (None, None, _) => table_heading(experiment),
     };
     Figure { id, experiment, title: title.to_string(), about, fixed, records, plot, picture }
 }
@@ -245,7 +246,8 @@ fn table_heading(experiment: &str) -> (&str, &'static str) {
         ),
         name::PCIE_EXPLAIN => (
             "What a workload’s bytes go to, and what would save some",
-            "Shares of the bytes, and what each change of the workload would save.",
+            "Each kind of transaction and its bytes, both ways of the link; and what each change of the \
+             workload, the driver or the link would save, or which terms make a difference.",
         ),
         name::CHANNEL_EXPLAIN => ("Which mechanism a message goes by", "And why."),
         name::CHANNEL_SEND | name::CHANNEL_RECV => ("A stream to another process", "Its rate."),

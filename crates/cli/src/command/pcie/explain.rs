@@ -102,22 +102,27 @@ impl Explain {
     fn show_one(terms: &[Transaction], advice: &[Advice]) -> Result<(), Error> {
         let (way, order) = busiest(terms);
         let all: f64 = terms.iter().map(|term| term.bytes_per_s_on(way)).sum();
-        let headings = ["transaction", "direction", ">a second", ">bytes/s", ">of its way %"];
+        let headings =
+            ["transaction", "direction", ">a second", ">to the host", ">to the device", ">share %"];
         let mut table = Table::new(&headings);
         for term in order {
+            let on = |way| BytesPerSecond(term.bytes_per_s_on(way)).to_string();
             table.add(vec![
                 term.what.to_owned(),
                 term.direction.name().replace('_', " "),
                 count(term.count_per_s),
-                BytesPerSecond(term.bytes_per_s_on(way)).to_string(),
+                on(Way::ToHost),
+                on(Way::ToDevice),
                 three_digits(term.bytes_per_s_on(way) / all * 100.0),
             ]);
         }
         let side = if way == Way::ToHost { "to the host" } else { "to the device" };
-        terminal::print(&format!(
-            "modelled, not measured: the link is busier {side}; data, headers and requests there\n\n{}\n",
-            table.text()
-        ))?;
+        terminal::print(&table.text())?;
+        let text = format!(
+            "modelled, not measured: data and headers, requests of reads included; busier {side}: \
+             order and share are of that direction"
+        );
+        terminal::print(&format!("\n{}\n", terminal::wrap(&text, terminal::width(), 0)))?;
         if advice.is_empty() {
             return terminal::print("nothing that haul knows to change would save anything");
         }
@@ -159,7 +164,7 @@ impl Explain {
 /// `saves 430 MB/s (tx doorbell most) and 1.88 M writes to the device a second; ...`.
 fn gains(advice: &Advice) -> String {
     let mut text =
-        format!("saves {}, most of {}", BytesPerSecond(advice.saved_bytes_per_s), advice.term);
+        format!("saves {}, most in {}", BytesPerSecond(advice.saved_bytes_per_s), advice.term);
     if advice.saved_writes_per_s >= 1.0 {
         text +=
             &format!(", and {} writes to the device a second", count(advice.saved_writes_per_s));

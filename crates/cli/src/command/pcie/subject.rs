@@ -167,7 +167,9 @@ impl Subject {
     pub(super) fn describe(&self, record: Record) -> Record {
         let settings = self.link.settings();
         let batches = |histogram: &Histogram| {
-            let pairs = histogram.batches().iter().map(|(batch, polls)| format!("{batch}:{polls}"));
+            let empty = (histogram.empty() > 0).then_some((0, histogram.empty()));
+            let all = empty.into_iter().chain(histogram.batches().iter().copied());
+            let pairs = all.map(|(batch, polls)| format!("{batch}:{polls}"));
             pairs.collect::<Vec<_>>().join(",")
         };
         record
@@ -202,13 +204,14 @@ fn sizes(packets: &Packets) -> String {
 /// The sizes of a capture, and what was left out of it.
 fn captured(path: &Path) -> Result<(Packets, Vec<String>), Error> {
     let unread = |reason| Error::Capture { path: path.to_owned(), reason };
+    let wrong = |reason| Error::NoCapture { path: path.to_owned(), reason };
     let mut file = File::open(path).map_err(unread)?;
     let mut capture = Capture::new();
     let mut piece = vec![0; PIECE_BYTES];
     loop {
         match file.read(&mut piece) {
-            Ok(0) => return Ok(capture.finish()?),
-            Ok(some) => capture.push(&piece[..some])?,
+            Ok(0) => return capture.finish().map_err(wrong),
+            Ok(some) => capture.push(&piece[..some]).map_err(wrong)?,
             Err(reason) if reason.kind() == std::io::ErrorKind::Interrupted => {}
             Err(reason) => return Err(unread(reason)),
         }

@@ -3,9 +3,9 @@
 use haul_experiments::pcie::probe::Bursts;
 use haul_experiments::pcie::source::Quantity;
 use haul_experiments::pcie::watch::{Interval, PortInterval};
-use haul_model::BytesPerSecond;
 use haul_model::pcie::{Direction, Sums, Way};
 use haul_model::units::three_digits;
+use haul_model::{BytesPerSecond, Nanos};
 
 use crate::terminal::{self, Table};
 
@@ -69,7 +69,7 @@ fn rates(port: &PortInterval, seconds: f64) -> String {
             some((polls > 0.0).then(|| empty / polls * 100.0), "%"),
             some((full > 0.0).then(|| bursts.packets() as f64 / full), ""),
             some(bursts.mean_bytes(), ""),
-            some(bursts.gap_ns(), " ns"),
+            bursts.gap_ns().map_or("-".to_owned(), |gap| Nanos(gap).to_string()),
         ]);
     }
     let lost: f64 =

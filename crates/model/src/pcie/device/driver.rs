@@ -134,7 +134,9 @@ impl Driver {
             TxDoorbell::Chunk(packets) => packets as usize,
             TxDoorbell::ReportStatus => self.thresholds.tx_rs as usize,
         };
-        for packets in sizes.chunks(chunk) {
+        let descriptors = self.segments + self.context;
+        let most = self.nic.tx_descriptors.packets_until_doorbell(descriptors) as usize;
+        for packets in sizes.chunks(chunk.min(most)) {
             self.send_chunk(packets, hardware, counts);
         }
     }
@@ -148,10 +150,10 @@ impl Driver {
                 Some((sizes.len() as u32 * descriptors * bytes, bytes))
             }
             TxDescriptors::Entries { .. } => Some((self.entries(sizes), 16)),
-            TxDescriptors::Pushed { entry_bytes, each_bytes, before_header } => {
+            TxDescriptors::Pushed { entry_bytes, each_bytes, before_header, .. } => {
                 room = entry_bytes - each_bytes * before_header;
-                let beyond = descriptors.saturating_sub(before_header) * each_bytes;
-                for _ in 0..sizes.len() as u32 * (1 + beyond.div_ceil(entry_bytes)) {
+                let entries = self.nic.tx_descriptors.pushes(descriptors);
+                for _ in 0..sizes.len() as u32 * entries {
                     let lines = u64::from(entry_bytes.div_ceil(COMBINED_BYTES));
                     counts.add(Kind::TxPush, entry_bytes, lines * WRITE_HEADER_BYTES, 0);
                 }

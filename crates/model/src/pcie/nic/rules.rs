@@ -115,6 +115,8 @@ pub enum TxDescriptors {
         each_bytes: u32,
         /// Descriptors that stand before the packet's first bytes in the first entry.
         before_header: u32,
+        /// The most bytes of entries between two doorbells, where the device has such a limit.
+        between_doorbells: Option<u32>,
     },
 }
 
@@ -264,6 +266,25 @@ impl Nic {
                 (head_bytes + each_bytes).next_multiple_of(block_bytes)
             }
             TxDescriptors::Pushed { entry_bytes, .. } => entry_bytes,
+        }
+    }
+}
+
+impl TxDescriptors {
+    /// Entries that a packet of so many descriptors is pushed in; none where nothing is pushed.
+    pub(in crate::pcie) fn pushes(self, descriptors: u32) -> u32 {
+        let Self::Pushed { entry_bytes, each_bytes, before_header, .. } = self else { return 0 };
+        let beyond = descriptors.saturating_sub(before_header) * each_bytes;
+        1 + beyond.div_ceil(entry_bytes)
+    }
+
+    /// Packets of so many descriptors that can be pushed until a doorbell has to be written.
+    pub(in crate::pcie) fn packets_until_doorbell(self, descriptors: u32) -> u32 {
+        match self {
+            Self::Pushed { entry_bytes, between_doorbells: Some(bytes), .. } => {
+                (bytes / entry_bytes / self.pushes(descriptors)).max(1)
+            }
+            _ => u32::MAX,
         }
     }
 }
