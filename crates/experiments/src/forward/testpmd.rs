@@ -422,7 +422,9 @@ fn parse_cycles(text: &str) -> Option<(f64, f64)> {
         let rest = text.split(key).nth(1)?;
         rest.split_whitespace().next()?.parse().ok()
     };
-    Some((number("CPU cycles/packet=")?, number("(total cycles=")?))
+    // Later releases say "busy" where 22.11 says "total".
+    let all = number("(total cycles=").or_else(|| number("(busy cycles="))?;
+    Some((number("CPU cycles/packet=")?, all))
 }
 
 fn parse_version(text: &str) -> Option<String> {
@@ -484,6 +486,9 @@ mod tests {
             CPU cycles/packet=69.66 (total cycles=8359200 / total RX packets=120000) at 2100 MHz \
             Clock\r\ntestpmd> ";
         assert_eq!(parse_cycles(text), Some((69.66, 8_359_200.0)));
+        let of_25_11 = "  CPU cycles/packet=23.49 (busy cycles=1197844564 / total rxonly \
+            packets=50985984) at 2300 MHz Clock\r\n";
+        assert_eq!(parse_cycles(of_25_11), Some((23.49, 1_197_844_564.0)));
         assert_eq!(parse_cycles("testpmd> "), None);
         let time = Duration::from_millis(100);
         assert_eq!(credible(None, time), Metering::None);
