@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use haul_model::experiment::{key, name};
-use haul_model::units::three_digits;
 use haul_model::{BytesPerSecond, Record};
 
 use crate::select::field;
@@ -265,9 +264,9 @@ fn deviation(points: &[Point<'_>]) -> String {
     });
     let most = off.fold(0.0, f64::max);
     format!(
-        "<p class=\"about\">The estimate is at most {}% from what was counted: at either end of a rate buffers are \
+        "<p class=\"about\">The estimate is at most {:.3}% from what was counted: at either end of a rate buffers are \
          held that were not announced yet.</p>",
-        three_digits(most * 100.0)
+        most * 100.0
     )
 }
 
@@ -331,7 +330,7 @@ mod tests {
         assert_eq!(html.matches("class=\"break\"").count(), 1);
         assert_eq!(html.matches("class=\"cell\"").count(), 5);
         assert!(
-            html.contains("4 packets: 66.7% of polls") && html.contains("1.00% from what"),
+            html.contains("4 packets: 66.7% of polls") && html.contains("1.000% from what"),
             "{html}"
         );
         assert!(html.contains("breaks &lt;here&gt;") && !html.contains("<b>\""), "{html}");

@@ -224,7 +224,9 @@ fn a_program_that_goes_or_breaks_off_leaves_what_was_recorded() {
 
 #[test]
 fn what_is_no_answer_is_said_as_it_came() {
-    for (plays, part) in [(Plays::Nonsense, "[[[[1, {}]]]]"), (Plays::Huge, "100008 B, and the limit")] {
+    for (plays, part) in
+        [(Plays::Nonsense, "[[[[1, {}]]]]"), (Plays::Huge, "100008 B, and the limit")]
+    {
         let ran = Program::start(plays, "net_ice").watch(&["--for", "5s", "--json"]).expect(1);
         ran.says(&["/haul/burst/list", part]);
     }
