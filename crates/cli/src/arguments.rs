@@ -295,7 +295,7 @@ pub(crate) struct Bench {
     #[arg(long, alias = "size", value_name = "SIZES")]
     pub(crate) sizes: Option<Sizes>,
     /// Where the bytes lie: l1, l2, llc, cold, mixed or all; several may be given [default: l1, and
-    /// mixed for --sizes: the buffers in whatever cache holds them]
+    /// nearest for --sizes: a copy's own two buffers, in the nearest cache that holds both]
     #[arg(long, value_name = "LEVEL", value_delimiter = ',', value_parser = level)]
     pub(crate) level: Vec<Levels>,
     /// Threads at once, each pinned to a processor of its own
@@ -360,6 +360,9 @@ fn level(text: &str) -> Result<Levels, haul_measure::Error> {
     if text == "all" {
         return Ok(Levels(Level::ALL.to_vec()));
     }
+    if text == Level::Nearest.name() {
+        return Ok(Levels(vec![Level::Nearest]));
+    }
     Ok(Levels(vec![text.parse()?]))
 }
 
@@ -413,6 +416,7 @@ mod tests {
     fn all_levels_or_one() {
         assert_eq!(level("all").unwrap().0.len(), 5);
         assert_eq!(level("llc").unwrap().0, [Level::Llc]);
+        assert_eq!(level("nearest").unwrap().0, [Level::Nearest]);
         let message = level("l9").unwrap_err().to_string();
         assert!(message.contains("l1, l2, llc, cold and mixed"), "{message}");
     }

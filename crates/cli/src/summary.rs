@@ -4,9 +4,10 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
+use haul_model::{Comparison, Verdict};
 
 use crate::error::Error;
-use crate::terminal::{self, Table};
+use crate::terminal::{self, Mark, Table};
 
 /// What every command that compares takes.
 #[derive(Clone, Debug, Args)]
@@ -56,6 +57,19 @@ pub(crate) struct Measured {
     pub(crate) floor: f64,
     /// Whether it is a time, so that a sentence can say who is faster.
     pub(crate) is_time: bool,
+    /// What it is beside its baseline.
+    pub(crate) mark: Mark,
+}
+
+impl Mark {
+    /// What a comparison in time or cost lets one say.
+    pub(crate) fn of(cost: &Comparison) -> Self {
+        match cost.verdict() {
+            Verdict::Less => Self::Better,
+            Verdict::More => Self::Worse,
+            Verdict::NoDifference => Self::Plain,
+        }
+    }
 }
 
 /// Measurements that get a sentence; of more, the table alone is clearer.
@@ -104,7 +118,7 @@ impl Comparisons {
                 Order::Name => rows.sort_by(|a, b| a.subject.cmp(&b.subject)),
                 Order::Fastest => rows.sort_by(|a, b| cost(a).total_cmp(&cost(b))),
             }
-            rows.iter().for_each(|row| table.add(row.cells.clone()));
+            rows.iter().for_each(|row| table.add_marked(row.measured.mark, row.cells.clone()));
         }
         table
     }
@@ -137,11 +151,14 @@ impl Comparisons {
     pub(crate) fn print(&self, printing: &Printing, note: &str) -> Result<(), Error> {
         let table = self.table(printing.sort);
         let sentences = self.sentences().join("\n");
+        let paragraphs = note.trim().split("\n\n");
+        let note = paragraphs.map(|text| terminal::wrap(text, terminal::width(), 0));
+        let note = note.collect::<Vec<_>>().join("\n\n");
         if let Some(path) = &printing.export_markdown {
             haul::file::write_atomically(path, self.markdown(printing.sort).as_bytes())?;
         }
         terminal::print(&table.text())?;
-        terminal::print(note)?;
+        terminal::print(&format!("\n{note}"))?;
         if sentences.is_empty() { Ok(()) } else { terminal::print(&format!("\n{sentences}")) }
     }
 }
@@ -210,7 +227,8 @@ mod tests {
         let mut all = Comparisons::new(&["by", ">cost"], true);
         for (of, subject, cost) in rows {
             let cells = vec![(*subject).to_owned(), cost.to_string()];
-            let measured = Measured { cost: Some(*cost), floor: 0.02, is_time: true };
+            let measured =
+                Measured { cost: Some(*cost), floor: 0.02, is_time: true, mark: Mark::Plain };
             all.add((*of).to_owned(), subject, measured, cells);
         }
         all

@@ -1,13 +1,23 @@
 //! Tables, marks and warnings for a person.
+//!
+//! From the bottom up:
+//!
+//! - `table`: columns that fit the terminal.
+
+mod table;
 
 use std::ffi::{OsStr, OsString};
 use std::io::{self, IsTerminal, Write};
 
 use crate::error::Error;
 
+pub(crate) use table::{Mark, Table};
+
 /// One line, or several, on standard error. Whether anybody reads it changes nothing.
 pub(crate) fn say(text: &str) {
-    let _ = writeln!(io::stderr(), "{}", shown(text, std::env::args_os()));
+    let shown = shown(text, std::env::args_os());
+    let limit = io::stderr().is_terminal().then(|| columns(io::stderr()));
+    let _ = writeln!(io::stderr(), "{}", fitted(&shown, limit.unwrap_or(usize::MAX)));
 }
 
 /// Says on standard error what went wrong, on as many lines as it takes.
@@ -56,12 +66,17 @@ fn shown(text: &str, arguments: impl Iterator<Item = OsString>) -> String {
     escaped(&text, &['\n', '\t'])
 }
 
-/// Writes text and a line break to standard output.
+/// Writes text and a line break to standard output; on a terminal a line that it has no room for is
+/// broken at spaces.
 ///
 /// # Errors
 /// [`Error::ReaderGone`] where the reader closed it (`haul copy list | head`), else
 /// [`Error::Output`].
 pub(crate) fn print(text: &str) -> Result<(), Error> {
+    print_as_it_is(&fitted(text, limit()))
+}
+
+fn print_as_it_is(text: &str) -> Result<(), Error> {
     let mut output = io::stdout().lock();
     writeln!(output, "{text}").and_then(|()| output.flush()).map_err(unprinted)
 }
@@ -72,7 +87,7 @@ pub(crate) fn print(text: &str) -> Result<(), Error> {
 /// As [`print()`].
 pub(crate) fn print_over(text: &str, before: usize) -> Result<(), Error> {
     let up = if before > 0 { format!("\x1b[{before}A\r") } else { String::new() };
-    print(&format!("{up}\x1b[J{text}"))
+    print_as_it_is(&format!("{up}\x1b[J{text}"))
 }
 
 /// Whether a person sees standard output as it comes.
@@ -87,77 +102,54 @@ fn unprinted(reason: io::Error) -> Error {
     }
 }
 
-/// Columns as wide as their widest cell, numbers to the right; two spaces between.
-pub(crate) struct Table {
-    headings: Vec<&'static str>,
-    rows: Vec<Vec<String>>,
-}
-
-impl Table {
-    /// A heading that starts with `>` stands for a column of numbers.
-    pub(crate) fn new(headings: &[&'static str]) -> Self {
-        Self { headings: headings.to_vec(), rows: Vec::new() }
-    }
-
-    pub(crate) fn add(&mut self, row: Vec<String>) {
-        self.rows.push(row);
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.rows.is_empty()
-    }
-
-    /// The table as Markdown has it, without a last line break.
-    pub(crate) fn markdown(&self) -> String {
-        let titles = self.headings.iter().map(|h| h.trim_start_matches('>').to_owned());
-        let rules = self.headings.iter().map(|heading| match heading.starts_with('>') {
-            true => "---:".to_owned(),
-            false => "---".to_owned(),
-        });
-        let columns = self.headings.len();
-        let line = |cells: Vec<String>| {
-            let mut cells: Vec<String> =
-                cells.iter().map(|cell| cell.replace('|', "\\|")).collect();
-            cells.resize(columns, String::new());
-            format!("| {} |", cells.join(" | "))
-        };
-        let head = [line(titles.collect()), line(rules.collect())];
-        let rows = self.rows.iter().filter(|row| !row.is_empty()).cloned().map(line);
-        head.into_iter().chain(rows).collect::<Vec<_>>().join("\n")
-    }
-
-    /// The table without a last line break.
-    pub(crate) fn text(&self) -> String {
-        let titles: Vec<String> =
-            self.headings.iter().map(|h| h.trim_start_matches('>').to_owned()).collect();
-        let widths: Vec<usize> = (0..titles.len())
-            .map(|column| {
-                let cells = self.rows.iter().chain([&titles]).filter_map(|row| row.get(column));
-                cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
-            })
-            .collect();
-        let line = |row: &Vec<String>| {
-            let cells = row.iter().zip(&widths).zip(&self.headings);
-            let cells = cells.map(|((cell, &width), heading)| match heading.starts_with('>') {
-                true => format!("{cell:>width$}"),
-                false => format!("{cell:<width$}"),
-            });
-            cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
-        };
-        [&titles].into_iter().chain(&self.rows).map(line).collect::<Vec<_>>().join("\n")
-    }
-}
-
 /// How wide the terminal is, in characters; 100 where there is none, or none to speak of.
 pub(crate) fn width() -> usize {
-    const WITHOUT: usize = 100;
-    if !io::stdout().is_terminal() {
-        return WITHOUT;
-    }
-    match rustix::termios::tcgetwinsize(io::stdout()) {
+    if io::stdout().is_terminal() { columns(io::stdout()) } else { WITHOUT }
+}
+
+/// A line's width where no terminal says it.
+const WITHOUT: usize = 100;
+
+fn columns(terminal: impl std::os::fd::AsFd) -> usize {
+    match rustix::termios::tcgetwinsize(terminal) {
         Ok(size) if size.ws_col >= 40 => size.ws_col.into(),
         _ => WITHOUT,
     }
+}
+
+/// What no line may be wider than: the terminal's width, and nothing where there is none, for a
+/// program that reads lines wants them whole.
+fn limit() -> usize {
+    if io::stdout().is_terminal() { width() } else { usize::MAX }
+}
+
+/// Text whose lines are at most so wide, broken at spaces; what they are indented by stays.
+fn fitted(text: &str, limit: usize) -> String {
+    let fit = |line: &str| {
+        if visible(line) <= limit {
+            return line.to_owned();
+        }
+        let (indent, words) = line.split_at(line.len() - line.trim_start().len());
+        let room = limit.saturating_sub(visible(indent)).max(1);
+        let wrapped = wrap(words, room, 0);
+        format!("{indent}{}", wrapped.replace('\n', &format!("\n{indent}")))
+    };
+    text.split('\n').map(fit).collect::<Vec<_>>().join("\n")
+}
+
+/// How many columns a text takes, which its colours do not.
+fn visible(text: &str) -> usize {
+    let mut is_colour = false;
+    let mut count = 0;
+    for c in text.chars() {
+        match c {
+            '\x1b' => is_colour = true,
+            'm' if is_colour => is_colour = false,
+            _ if is_colour => {}
+            _ => count += 1,
+        }
+    }
+    count
 }
 
 /// How many lines a view of the terminal may have, the cursor's left out; 40 where nobody says.
@@ -182,8 +174,8 @@ pub(crate) fn is_coloured() -> bool {
 pub(crate) fn wrap(text: &str, width: usize, indent: usize) -> String {
     let mut lines = vec![String::new()];
     for word in text.split_whitespace() {
-        let last = lines.last().map_or(0, |line| line.chars().count());
-        if last > indent && last + 1 + word.chars().count() > width {
+        let last = lines.last().map_or(0, |line| visible(line));
+        if last > indent && last + 1 + visible(word) > width {
             lines.push(" ".repeat(indent));
         } else if last > indent || (lines.len() == 1 && last > 0) {
             lines.last_mut().expect("never empty").push(' ');
@@ -208,28 +200,11 @@ mod tests {
     }
 
     #[test]
-    fn columns_line_up() {
-        let mut table = Table::new(&["kernel", ">ratio", "verdict"]);
-        table.add(vec!["avx2".into(), "0.9".into(), "faster".into()]);
-        table.add(vec!["rep_movsb".into(), "12.25".into(), "slower".into()]);
-        assert_eq!(
-            table.text(),
-            "kernel     ratio  verdict\n\
-             avx2         0.9  faster\n\
-             rep_movsb  12.25  slower"
-        );
-    }
-
-    #[test]
-    fn markdown_has_a_line_a_row() {
-        let mut table = Table::new(&["kernel", ">ratio"]);
-        table.add(vec!["a|b".into(), "0.9".into()]);
-        table.add(Vec::new());
-        table.add(vec!["c".into()]);
-        assert_eq!(
-            table.markdown(),
-            "| kernel | ratio |\n| --- | ---: |\n| a\\|b | 0.9 |\n| c |  |"
-        );
+    fn a_line_that_has_no_room_is_broken_between_words() {
+        let text = "short\n  one two three four\n\nx";
+        assert_eq!(fitted(text, 12), "short\n  one two\n  three four\n\nx");
+        assert_eq!(fitted(text, usize::MAX), text);
+        assert_eq!(fitted("\x1b[1mgreen tree\x1b[0m", 10), "\x1b[1mgreen tree\x1b[0m");
     }
 
     #[test]

@@ -1,5 +1,24 @@
 //! What haul measures: one module a part, subjects in, records out.
 //!
+//! ```
+//! use std::{sync::atomic::AtomicBool, time::Duration};
+//! use haul_experiments::{Context, Experiment, memory::{Fault, fault::Touch}};
+//! let mut records = Vec::new();
+//! let fault = Fault { touch: Touch::Read, budget: Duration::from_millis(20) };
+//! fault.measure(&mut Context {
+//!     run: "run-1".to_owned(),
+//!     machine: "m1".to_owned(),
+//!     stop: &AtomicBool::new(false),
+//!     caches: haul_measure::Caches::default(),
+//!     cpus: Vec::new(),
+//!     sink: &mut |record| records.push(record),
+//!     progress: &mut |_| (),
+//!     warn: &mut |text| eprintln!("{text}"),
+//! })?;
+//! assert!(records.iter().all(|record| record.experiment == "memory.fault"));
+//! # Ok::<(), haul_experiments::Error>(())
+//! ```
+//!
 //! Every experiment is a plain configuration that is an [`Experiment`]: it says what it costs, and
 //! is measured with a [`Context`]. Records leave through the context as soon as they are complete,
 //! so that an interrupted run keeps what it has. From the bottom up:

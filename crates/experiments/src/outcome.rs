@@ -3,7 +3,7 @@
 use haul_measure::interleave::{Control, SubjectOutcome};
 use haul_measure::{Outcome, Progress, Sampling, Subject};
 use haul_model::experiment::key;
-use haul_model::{Comparison, Record};
+use haul_model::{RatioOf, Record};
 
 use crate::context::{Context, Step};
 use crate::error::Error;
@@ -101,8 +101,10 @@ fn record(
     }
     record = remarks.on(record);
     record.samples = subject.samples_ns.iter().map(|&ns| template.metric.of(ns)).collect();
-    record.comparison =
-        subject.comparison.as_ref().map(|comparison| template.metric.compare(comparison));
+    // Of times, whatever the metric.
+    record.comparison.clone_from(&subject.comparison);
+    let is_rate = matches!(template.metric, Metric::Throughput { .. });
+    record.ratio_of = (is_rate && record.comparison.is_some()).then_some(RatioOf::Cost);
     record
 }
 
@@ -111,19 +113,6 @@ impl Metric {
         match self {
             Self::Time => ns,
             Self::Throughput { bytes_per_operation } => bytes_per_operation / ns,
-        }
-    }
-
-    /// A ratio of throughputs is the inverse of that of times.
-    fn compare(self, times: &Comparison) -> Comparison {
-        match self {
-            Self::Time => times.clone(),
-            Self::Throughput { .. } => Comparison {
-                ratio: 1.0 / times.ratio,
-                ratio_low: 1.0 / times.ratio_high,
-                ratio_high: 1.0 / times.ratio_low,
-                ..times.clone()
-            },
         }
     }
 }
@@ -142,22 +131,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn throughput_is_bytes_per_nanosecond_and_ratios_turn_over() {
+    fn throughput_is_bytes_per_nanosecond() {
         let metric = Metric::Throughput { bytes_per_operation: 4096.0 };
         assert_eq!(metric.of(409.6), 10.0);
-        let times = Comparison {
-            baseline: "libc".into(),
-            ratio: 0.5,
-            ratio_low: 0.4,
-            ratio_high: 0.8,
-            floor: 0.01,
-        };
-        let turned = metric.compare(&times);
-        assert_eq!(
-            (turned.ratio, turned.ratio_low, turned.ratio_high, turned.floor),
-            (2.0, 1.25, 2.5, 0.01)
-        );
-        assert_eq!(Metric::Time.compare(&times), times);
+        assert_eq!(Metric::Time.of(409.6), 409.6);
     }
 
     #[test]

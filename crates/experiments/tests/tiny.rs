@@ -145,7 +145,7 @@ fn sizes_of_all_kernels() {
         assert!(!note(record).unwrap_or_default().contains("asked for"), "{record:?}");
     }
     for record in &found[2..] {
-        assert_eq!(record.parameters["level"], "mixed", "no level holds 2 MiB");
+        assert_eq!(record.parameters["level"], "nearest", "no level holds 2 MiB");
         assert!(note(record).unwrap().contains("level cold was asked for"), "{record:?}");
     }
 }

@@ -117,10 +117,13 @@ pub enum Level {
     Cold,
     /// All of them, by [`MIXED_SHARES`].
     Mixed,
+    /// The nearest cache that holds both buffers of a copy, which are used again and again: no
+    /// placement is drawn there.
+    Nearest,
 }
 
 impl Level {
-    /// All levels, nearest first.
+    /// All levels that a placement is drawn at, nearest first.
     pub const ALL: [Self; 5] = [Self::L1, Self::L2, Self::Llc, Self::Cold, Self::Mixed];
 
     /// As commands and records spell it.
@@ -132,6 +135,7 @@ impl Level {
             Self::Llc => "llc",
             Self::Cold => "cold",
             Self::Mixed => "mixed",
+            Self::Nearest => "nearest",
         }
     }
 }
@@ -202,7 +206,7 @@ impl Placement {
     #[inline]
     pub fn shift_bytes(&self, pass: u64) -> usize {
         match self.level {
-            Level::L1 | Level::L2 => 0,
+            Level::L1 | Level::L2 | Level::Nearest => 0,
             Level::Llc | Level::Mixed => lines_of(pass),
             Level::Cold => {
                 let pages = self.halves_bytes[3] / SLOT_BYTES;
@@ -226,7 +230,7 @@ impl Placement {
     fn places(&self) -> usize {
         let bytes = match self.level {
             Level::L1 if !self.is_grown() => PLACES_BYTES,
-            Level::L1 | Level::L2 => SLOT_BYTES,
+            Level::L1 | Level::L2 | Level::Nearest => SLOT_BYTES,
             Level::Llc | Level::Cold | Level::Mixed => LINE_BYTES,
         };
         bytes / LINE_BYTES
@@ -274,7 +278,7 @@ impl Placement {
         alignment: Alignment,
     ) -> usize {
         let tier = match self.level {
-            Level::L1 => 0,
+            Level::L1 | Level::Nearest => 0,
             Level::L2 => 1,
             Level::Llc => 2,
             Level::Cold => 3,
@@ -296,7 +300,7 @@ impl Placement {
 
     fn shift_max_bytes(&self) -> usize {
         match self.level {
-            Level::L1 | Level::L2 => 0,
+            Level::L1 | Level::L2 | Level::Nearest => 0,
             Level::Llc | Level::Mixed => SLOT_BYTES,
             Level::Cold => self.halves_bytes[3] + SLOT_BYTES,
         }
@@ -304,7 +308,7 @@ impl Placement {
 
     fn span_bytes(&self) -> usize {
         match self.level {
-            Level::L1 => self.halves_bytes[0],
+            Level::L1 | Level::Nearest => self.halves_bytes[0],
             Level::L2 => self.halves_bytes[1],
             Level::Llc => self.halves_bytes[2],
             Level::Cold | Level::Mixed => self.halves_bytes[3],
@@ -409,6 +413,7 @@ mod tests {
                 Level::L1 => assert!(within_a_page > 50 && pages > 100, "{within_a_page}, {pages}"),
                 Level::L2 => assert!(within_a_page > 50 && pages == 1, "{within_a_page}, {pages}"),
                 Level::Llc | Level::Cold | Level::Mixed => assert_eq!(different(&|place| place), 1),
+                Level::Nearest => panic!("no placement is drawn there"),
             }
         }
     }

@@ -41,6 +41,6 @@ pub mod capture;
 pub mod pcie;
 
 pub use file::{FileError, parse, parse_what_can_be};
-pub use record::{Better, Comparison, Kind, Line, LineError, Machine, Record, Verdict};
+pub use record::{Better, Comparison, Kind, Line, LineError, Machine, RatioOf, Record, Verdict};
 pub use sizes::{SizeClass, Sizes};
 pub use units::{Bytes, BytesPerSecond, Nanos, UnitError};

@@ -9,13 +9,15 @@
 //!
 //! From the bottom up:
 //!
+//! - `better`: which direction of a figure is the better one;
+//! - `ratio`: a comparison in time or cost, or in rates, whichever the record holds;
 //! - `fields`: a record as it is read;
-//! - `line`: one line of a record file;
-//! - `better`: which direction of a figure is the better one.
+//! - `line`: one line of a record file.
 
 mod better;
 mod fields;
 mod line;
+mod ratio;
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU64;
@@ -27,6 +29,7 @@ use crate::experiment::key;
 
 pub use better::Better;
 pub use line::{Line, LineError};
+pub use ratio::RatioOf;
 
 /// The `schema` of every [`Record`] that this version writes.
 pub const RECORD_SCHEMA: &str = "haul.record/1";
@@ -85,6 +88,11 @@ pub struct Record {
     /// field reads the same median and quartiles.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub quantiles_of: Option<NonZeroU64>,
+    /// What the ratio of [`Record::comparison`] is one of, where the figure is a rate. `None` of
+    /// times and costs; a rate without it is of an older record, and its ratio one of rates:
+    /// [`Record::cost`] and [`Record::rate`] read all of them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ratio_of: Option<RatioOf>,
     /// The comparison with a baseline measured in the same interleaved run, if there is one.
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     pub comparison: Option<Comparison>,
@@ -95,7 +103,8 @@ pub struct Record {
 pub struct Comparison {
     /// The baseline's subject.
     pub baseline: String,
-    /// Median of subject over baseline, paired by round. Below 1 is less of the metric.
+    /// Median of subject over baseline, paired by round: in time or cost, so that below 1 is
+    /// better, but where [`Record::ratio_of`] says that it is one of rates.
     pub ratio: f64,
     /// Lower end of the ratio's 95% bootstrap interval.
     pub ratio_low: f64,
@@ -160,6 +169,7 @@ impl Record {
             unit: unit.into(),
             samples: Vec::new(),
             quantiles_of: None,
+            ratio_of: None,
             comparison: None,
         }
     }

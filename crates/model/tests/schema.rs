@@ -1,7 +1,7 @@
 //! `docs/record.schema.json` and the Rust types are one contract: what one takes the other takes,
 //! and what one refuses the other refuses.
 
-use haul_model::{Comparison, Kind, Line, Machine, Record};
+use haul_model::{Comparison, Kind, Line, Machine, RatioOf, Record};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -119,6 +119,29 @@ fn samples_are_all_of_them_or_quantiles_of_a_count() {
         line["quantiles_of"] = other;
         assert!(!accepted(&schema, &line), "{line}");
     }
+}
+
+#[test]
+fn a_ratio_is_one_of_cost_or_of_rates() {
+    let schema = schema();
+    let mut line = json_of(record());
+    assert!(line.get("ratio_of").is_none());
+    for (word, ratio_of) in [("cost", RatioOf::Cost), ("rate", RatioOf::Rate)] {
+        line["ratio_of"] = json!(word);
+        assert!(accepted(&schema, &line));
+        let Line::Record(read) = Line::parse(&line.to_string()).expect("accepted") else {
+            panic!("a record")
+        };
+        assert_eq!(read.ratio_of, Some(ratio_of));
+        assert_round_trip(read.into());
+    }
+    for other in [json!(null), json!(""), json!("time"), json!(1), json!(true), json!(["cost"])] {
+        line["ratio_of"] = other;
+        assert!(!accepted(&schema, &line), "{line}");
+    }
+    let mut alone = json_of(Record { comparison: None, ..record() });
+    alone["ratio_of"] = json!("cost");
+    assert!(!accepted(&schema, &alone));
 }
 
 #[test]

@@ -13,7 +13,8 @@ use crate::text;
 ///
 /// Quoted as RFC 4180 says, with `\n` line ends. Columns: the record's fields, each parameter as
 /// `parameters.NAME` (empty where a record lacks it), `median`, `quartile_low`, `quartile_high`,
-/// the comparison, and all `samples` apart by spaces (where they are quantiles, `quantiles_of` says
+/// the comparison (its ratio one of time or cost, below 1 better, whatever the record holds), and
+/// all `samples` apart by spaces (where they are quantiles, `quantiles_of` says
 /// of how many samples). Numbers are written so that they read back exactly. Text that a
 /// spreadsheet would take for a formula has an apostrophe before it.
 ///
@@ -87,7 +88,8 @@ fn cells(record: &Record, parameters: &BTreeSet<&str>) -> Vec<String> {
         exact(quantile(&record.samples, 0.25)),
         exact(quantile(&record.samples, 0.75)),
     ]);
-    let c = record.comparison.as_ref();
+    let c = record.cost();
+    let c = c.as_ref();
     cells.push(c.map(|c| c.baseline.clone()).unwrap_or_default());
     cells.extend([
         exact(c.map(|c| c.ratio)),

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use haul_model::experiment::key;
+use haul_model::experiment::{key, name as experiment};
 use haul_model::{Kind, Line, Machine, Record};
 
 use crate::text;
@@ -121,17 +121,19 @@ fn identity(record: &Record) -> String {
 pub(crate) fn identity_without(record: &Record, left_out: &[&str]) -> String {
     let mut key = [record.experiment.as_str(), &record.subject, &record.metric].join("\u{1f}");
     for (name, value) in &record.parameters {
-        let is_said_below = name == key::CALL || name == key::THEN_READ;
+        let is_said_below = [key::CALL, key::THEN_READ, key::LEVEL].contains(&name.as_str());
         if is_condition(name) && !is_said_below && !left_out.contains(&name.as_str()) {
             key.push_str(&format!("\u{1f}{name}={value}"));
         }
     }
     key.push_str(&format!(
-        "\u{1f}{}={}\u{1f}{}={}",
+        "\u{1f}{}={}\u{1f}{}={}\u{1f}{}={}",
         key::CALL,
         call(record),
         key::THEN_READ,
-        reader(record)
+        reader(record),
+        key::LEVEL,
+        field(record, key::LEVEL).unwrap_or_default()
     ));
     key
 }
@@ -232,6 +234,11 @@ pub(crate) fn field(record: &Record, name: &str) -> Option<String> {
     match name {
         "subject" => Some(record.subject.clone()),
         "run" => Some(record.run.clone()),
+        // Older records of sizes call it mixed where a copy's own two buffers lie.
+        key::LEVEL if record.experiment == experiment::COPY_SIZE => {
+            let said = record.parameters.get(name).map(text::value)?;
+            Some(if said == "mixed" { "nearest".into() } else { said })
+        }
         _ => record.parameters.get(name).map(text::value),
     }
 }
@@ -253,7 +260,7 @@ pub(crate) fn threads(record: &Record) -> u64 {
 /// libc before others, and everything else as it came.
 pub(crate) fn rank(name: &str, value: &str, seen: usize) -> (u64, usize) {
     let known = match name {
-        key::LEVEL => ["l1", "l2", "llc", "cold", "mixed"].as_slice(),
+        key::LEVEL => ["nearest", "l1", "l2", "llc", "cold", "mixed"].as_slice(),
         key::FUNCTION => &["memcpy", "memmove", "memset"],
         key::OPERATION => &["read", "write", "copy"],
         "subject" => &["haul", "haul:auto", "libc", "haul-inline", "haul-c"],

@@ -37,9 +37,12 @@ const COLOURS: [(&str, &str, &str); 10] = [
 ///
 /// ```
 /// use haul_model::{Line, Record};
-/// let mut record = Record::new("run", "copy.size", "haul", "time", "ns").with("size_bytes", 4096);
-/// record.samples = vec![51.2];
-/// let plots = haul_report::svg(&[Line::from(record)]);
+/// let lines = [4096, 8192].map(|size| {
+///     let mut record = Record::new("run", "copy.size", "haul", "time", "ns").with("size_bytes", size);
+///     record.samples = vec![51.2];
+///     Line::from(record)
+/// });
+/// let plots = haul_report::svg(&lines);
 /// assert_eq!(plots[0].0, "copy.size");
 /// assert!(plots[0].1.starts_with("<svg xmlns="));
 /// ```

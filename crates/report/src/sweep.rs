@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use haul_model::experiment::{key, name};
+use haul_model::units::three_digits;
 use haul_model::{BytesPerSecond, Record};
 
 use crate::select::field;
@@ -263,10 +264,13 @@ fn deviation(points: &[Point<'_>]) -> String {
         drawn.filter(|(counted, _)| *counted > 0.0).map(|(c, e)| (e / c - 1.0).abs())
     });
     let most = off.fold(0.0, f64::max);
+    let most = match most {
+        most if most < 1e-5 => "less than 0.001%".to_owned(),
+        most => format!("at most {}%", three_digits(most * 100.0)),
+    };
     format!(
-        "<p class=\"about\">The estimate is at most {:.3}% from what was counted: at either end of a rate buffers are \
-         held that were not announced yet.</p>",
-        most * 100.0
+        "<p class=\"about\">The estimate is {most} from what was counted: at either end of a rate buffers are held that \
+         were not announced yet.</p>"
     )
 }
 
@@ -330,7 +334,7 @@ mod tests {
         assert_eq!(html.matches("class=\"break\"").count(), 1);
         assert_eq!(html.matches("class=\"cell\"").count(), 5);
         assert!(
-            html.contains("4 packets: 66.7% of polls") && html.contains("1.000% from what"),
+            html.contains("4 packets: 66.7% of polls") && html.contains("1.00% from what"),
             "{html}"
         );
         assert!(html.contains("breaks &lt;here&gt;") && !html.contains("<b>\""), "{html}");

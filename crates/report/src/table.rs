@@ -181,10 +181,21 @@ impl<'a> Columns<'a> {
     /// Which columns a reader does not need at first: all but the figure with its unit, rate, ratio
     /// and verdict, and what tells its row from others.
     fn extra(&self, records: &[&Record], header: &[(String, &'static str)]) -> Vec<bool> {
-        let varies = |name: &&str| {
-            let mut values = records.iter().map(|record| record.parameters.get(*name));
-            let first = values.next().flatten();
-            values.any(|value| value != first)
+        let mut by_subject: BTreeMap<&str, Vec<&Record>> = BTreeMap::new();
+        for record in records {
+            by_subject.entry(&record.subject).or_default().push(record);
+        }
+        let differs = |own: &[&Record], name: &str| {
+            own.iter().any(|record| record.parameters.get(name) != own[0].parameters.get(name))
+        };
+        // What each subject has one value for, its version, says no more than the subject. Without
+        // a figure, the parameters are all that there is to say.
+        let is_told_apart = by_subject.values().any(|own| own.len() > 1);
+        let has_figures = records.iter().any(|record| !record.samples.is_empty());
+        let varies = |name: &&str| match (has_figures, is_told_apart) {
+            (false, _) => true,
+            (true, true) => by_subject.values().any(|own| differs(own, name)),
+            (true, false) => differs(records, name),
         };
         let is_new = |metric: &Record| metric.metric != records[0].metric;
         let mut first: Vec<String> = vec![header[0].0.clone(), MEDIAN.into(), UNIT.into()];
@@ -254,21 +265,16 @@ impl<'a> Columns<'a> {
 
 /// The six columns of a comparison: its ratio is one of time or cost, below 1 better.
 fn comparison(record: &Record) -> Vec<Cell> {
-    let Some(c) = &record.comparison else {
+    let Some(c) = record.cost() else {
         return (0..6).map(|_| Cell::text("")).collect();
     };
-    let better = Better::of(record);
-    let cost = |ratio: f64| better.map_or(ratio, |better| better.cost(ratio));
-    let (mut low, mut high) = (cost(c.ratio_low), cost(c.ratio_high));
-    if better == Some(Better::More) {
-        (low, high) = (high, low);
-    }
     let mut cells = vec![Cell::text(&c.baseline)];
-    cells.extend([cost(c.ratio), low, high, c.floor].map(|v| Cell::number(Some(v))));
-    cells.push(Cell::text(match (c.verdict(), better) {
+    let numbers = [c.ratio, c.ratio_low, c.ratio_high, c.floor];
+    cells.extend(numbers.map(|number| Cell::number(Some(number))));
+    cells.push(Cell::text(match (c.verdict(), Better::of(record)) {
         (Verdict::NoDifference, _) => "no difference",
-        (Verdict::Less, Some(Better::Less)) | (Verdict::More, Some(Better::More)) => "better",
-        (Verdict::More, Some(Better::Less)) | (Verdict::Less, Some(Better::More)) => "worse",
+        (Verdict::Less, Some(_)) => "better",
+        (Verdict::More, Some(_)) => "worse",
         (Verdict::Less, None) => "less",
         (Verdict::More, None) => "more",
     }));

@@ -659,9 +659,9 @@ fn a_calibration_that_changes_nothing_is_not_drawn_again() {
 /// Figure of transfers: a way that moves a quarter of the baseline's bytes a second and answers in
 /// a seventh of its time.
 fn transfers_with_verdicts() -> Vec<Line> {
-    let of = |metric: &str, unit: &str, value: f64, ratio: f64, floor: f64| {
+    let at = |size: u64, (metric, unit, value, ratio, floor): (&str, &str, f64, f64, f64)| {
         let mut record = Record::new("run-1", "channel.transfer", "haul:ring", metric, unit)
-            .with("size_bytes", 65536)
+            .with("size_bytes", size)
             .with("target", "warm")
             .with("busy_core", 0);
         record.machine = "m1".into();
@@ -669,11 +669,12 @@ fn transfers_with_verdicts() -> Vec<Line> {
         record.comparison = Some(samples::against("pipe", ratio, 0.004, floor));
         Line::from(record)
     };
-    vec![
-        of("throughput", "GB/s", 1.9, 0.22, 0.03),
-        of("cpu", "s/GB", 0.9, 1.5, 0.02),
-        of("latency", "ns", 800.0, 0.15, 0.01),
-    ]
+    let all = [
+        ("throughput", "GB/s", 1.9, 0.22, 0.03),
+        ("cpu", "s/GB", 0.9, 1.5, 0.02),
+        ("latency", "ns", 800.0, 0.15, 0.01),
+    ];
+    [1 << 16, 1 << 17].into_iter().flat_map(|size| all.map(|figure| at(size, figure))).collect()
 }
 
 #[test]

@@ -1,5 +1,17 @@
 //! The simulated server: a processor, its memory system, and copy engines beside it.
 //!
+//! ```
+//! use haul_sim::{Configuration, Image, Job, isa::encode, run};
+//! // 1: addi a0, a0, -1; bnez a0, 1b; li a7, 93; li a0, 0; ecall
+//! let words = [0xfff5_0513, 0xfe05_1ee3, 0x05d0_0893, 0x0000_0513, encode::ECALL];
+//! let image = Image::from_words(0x8000_0000, &words, 0)?;
+//! let job = Job { arguments: vec![1000], instructions_max: 10_000, ..Job::default() };
+//! let outcome = run(&Configuration::default(), &image, &job)?;
+//! assert_eq!(outcome.instructions, 2003);
+//! assert!(outcome.cycles > 1000);
+//! # Ok::<(), haul_sim::Error>(())
+//! ```
+//!
 //! Pure: no unsafe code, no input or output, no clock, no thread. A run is a function of a program
 //! and a configuration, the same to the bit wherever it happens. From the bottom up:
 //!

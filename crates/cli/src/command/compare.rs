@@ -12,7 +12,7 @@ use super::{Command, report};
 use crate::arguments::{self, FailOn};
 use crate::error::Error;
 use crate::journal::{Journal, Outputs};
-use crate::terminal::{self, Table};
+use crate::terminal::{self, Mark, Table};
 
 pub(super) struct Compare {
     /// Lines of the later file that are machines.
@@ -73,7 +73,12 @@ impl Compare {
                 |name: &str| said(name).map_or(String::new(), |value| format!("{value:.3}"));
             let text = |name: &str| record.parameters.get(name).and_then(|value| value.as_str());
             let [old, new] = values(record);
-            table.add(vec![
+            let mark = match Change::of(record) {
+                Some(Change::Faster) => Mark::Better,
+                Some(Change::Slower) => Mark::Worse,
+                _ => Mark::Plain,
+            };
+            let row = vec![
                 name,
                 record.subject.clone(),
                 old,
@@ -83,7 +88,8 @@ impl Compare {
                 number(key::NOISE),
                 text(key::CHANGE).unwrap_or_default().to_owned(),
                 text(key::BESIDE).unwrap_or_default().to_owned(),
-            ]);
+            ];
+            table.add_marked(mark, row);
         }
         table
     }
@@ -160,11 +166,11 @@ impl Command for Compare {
         if !self.arguments.json {
             if !table.is_empty() {
                 terminal::print(&table.text())?;
-                terminal::print(
-                    "\nratio: new over old in time or cost, below 1 is better; where a baseline was measured \
+                let note = "ratio: new over old in time or cost, below 1 is better; where a baseline was measured \
                      beside it, what that baseline changed is taken out. noise: the floors of both runs together, \
-                     or --threshold.",
-                )?;
+                     or --threshold.";
+                let note = terminal::wrap(note, terminal::width(), 0);
+                terminal::print(&format!("\n{note}\n"))?;
             }
             terminal::print(&self.sentence())?;
         }

@@ -75,6 +75,8 @@ impl Command for Doctor {
 /// `ok      caches                  L1 32 KiB, ...`, and below it the remedy.
 fn lines_of(offer: &Offer, width: usize) -> String {
     const INDENT: usize = 33;
+    const INDENT_NARROW: usize = 8;
+    const NARROW: usize = 90;
     let mark = match offer.state {
         State::Ok => "ok",
         State::Missing => "missing",
@@ -90,9 +92,11 @@ fn lines_of(offer: &Offer, width: usize) -> String {
             .replace('\n', &format!("\n{:INDENT$}", ""))
     );
     if let Some(remedy) = &offer.remedy {
-        let remedy = terminal::wrap(&format!("-> {remedy}"), width.saturating_sub(INDENT), 3);
+        // On a narrow terminal a command has no room behind the columns.
+        let indent = if width < NARROW { INDENT_NARROW } else { INDENT };
+        let remedy = terminal::wrap(&format!("-> {remedy}"), width.saturating_sub(indent), 3);
         for line in remedy.lines() {
-            text += &format!("\n{:INDENT$}{line}", "");
+            text += &format!("\n{:indent$}{line}", "");
         }
     }
     text
@@ -179,7 +183,8 @@ mod tests {
         for width in [40, 80, 200] {
             let text = lines_of(&offer, width);
             assert!(text.starts_with("missing transparent huge pages   never"), "{text}");
-            assert!(text.lines().skip(1).all(|line| line.starts_with(&" ".repeat(33))), "{text}");
+            let indent = " ".repeat(if width < 90 { 8 } else { 33 });
+            assert!(text.lines().skip(1).all(|line| line.starts_with(&indent)), "{text}");
             let words: Vec<&str> = text.split_whitespace().collect();
             assert!(words.join(" ").contains("-> echo madvise | sudo tee /sys"), "{text}");
         }

@@ -8,6 +8,7 @@ mod chromium;
 mod elf;
 mod pages;
 mod reading;
+mod recorded;
 #[path = "../../../report/tests/samples/mod.rs"]
 mod samples;
 #[path = "../trace/mod.rs"]

@@ -1,12 +1,11 @@
 //! A page of every kind, by the program, from records that it made or that are committed.
 
 use std::fs;
-use std::path::Path;
 use std::process::{Command, Stdio};
 
 use haul_model::Line;
 
-use crate::{elf, samples, trace};
+use crate::{elf, recorded, samples, trace};
 
 /// Each kind and its page.
 pub(crate) fn all() -> Vec<(&'static str, String)> {
@@ -16,8 +15,8 @@ pub(crate) fn all() -> Vec<(&'static str, String)> {
     let (old, new) = (at("old.jsonl"), at("new.jsonl"));
     fs::write(&old, text(&survey)).unwrap();
     fs::write(&new, text(&slower(survey.clone()))).unwrap();
-    let changes = at("changes.html");
-    haul(&["compare", &old, &new, "--out", &changes]);
+    let changes = at("changes.jsonl");
+    fs::write(&changes, haul(&["compare", &old, &new, "--json"])).unwrap();
 
     let program = elf::program(folder.path(), "ends.elf", &elf::ENDS);
     let (program, plan) = (program.to_str().unwrap(), at("plan.jsonl"));
@@ -27,7 +26,7 @@ pub(crate) fn all() -> Vec<(&'static str, String)> {
     haul(&[&["sim", "sweep"][..], &latencies, &issues, &into].concat());
     let traced = ["sim", "run", program, "--trace", "0..400", "--json"];
 
-    let recorded = trace::trace(folder.path()).to_str().unwrap().to_owned();
+    let trace = trace::trace(folder.path()).to_str().unwrap().to_owned();
     let nic = ["--nic", "ice", "--mode", "vector"];
     let rates = ["--core", "120:55", "--rates", "2M..16M", "--steps", "6", "--for", "2ms"];
     let swept = [&["pcie", "sweep", "--json"][..], &nic, &rates].concat();
@@ -35,27 +34,37 @@ pub(crate) fn all() -> Vec<(&'static str, String)> {
     let estimated = [&["pcie", "estimate", "--json"][..], &nic, &sizes].concat();
     let ports = ["--port", "gen:size=64,count=20000", "--port", "sink"];
     let forwarded = [&["forward", "--json"][..], &ports].concat();
-    let record = |path: &str| {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bench/record");
-        fs::read_to_string(root.join(path)).unwrap()
-    };
-    let page = |records: &str| haul_report::html(&haul_model::parse(records).unwrap());
-    vec![
-        ("survey", haul_report::html(&survey)),
-        ("comparison", fs::read_to_string(changes).unwrap()),
-        ("heaps", haul_report::html(&heaps())),
-        ("transfers", haul_report::html(&transfers())),
-        ("trace replayed", haul_report::html(&replay())),
-        ("map of a heap", page(&haul(&["heap", "map", "--trace", &recorded, "--json"]))),
-        ("paper simulated", page(&record("2026-11-22-sim-paper/quick.jsonl"))),
-        ("workers", page(&record("2026-11-22-sim-workers/workers.jsonl"))),
-        ("sweep of simulations", page(&haul(&["sim", "collect", &plan, "--json"]))),
-        ("trace of a simulation", page(&haul(&traced))),
-        ("sweep of a NIC", page(&haul(&swept))),
-        ("estimate by size", page(&haul(&estimated))),
-        ("forward", page(&haul(&forwarded))),
-        ("nothing", haul_report::html(&[])),
-    ]
+    let explained = ["pcie", "explain", "--json", "--nic", "ice", "--rate", "10M", "--sizes", "64"];
+    let modelled = ["--port", "nic:model=ice,rate=1M,count=20000", "--port", "null"];
+    let modelled = [&["forward", "--json"][..], &modelled].concat();
+    let lines = |words: &[&str]| haul_model::parse(&haul(words)).unwrap();
+    let two = [survey.clone(), samples::survey("m2", "Another CPU 7")].concat();
+    let mut all = vec![
+        ("survey", survey),
+        ("two machines", two),
+        ("comparison", haul_model::parse(&fs::read_to_string(changes).unwrap()).unwrap()),
+        ("heaps", heaps()),
+        ("transfers", transfers()),
+        ("trace replayed", replay()),
+        ("map of a heap", lines(&["heap", "map", "--trace", &trace, "--json"])),
+        ("what a trace holds", lines(&["heap", "info", &trace, "--json"])),
+        ("paper simulated", recorded::lines("2026-11-22-sim-paper/quick.jsonl")),
+        ("workers", recorded::lines("2026-11-22-sim-workers/workers.jsonl")),
+        ("sweep of simulations", lines(&["sim", "collect", &plan, "--json"])),
+        ("trace of a simulation", lines(&traced)),
+        ("sweep of a NIC", lines(&swept)),
+        ("estimate by size", lines(&estimated)),
+        ("estimate explained", lines(&explained)),
+        ("devices", lines(&["pcie", "list", "--json"])),
+        ("bursts watched", recorded::watched()),
+        ("forward", lines(&forwarded)),
+        ("forward by a modelled NIC", lines(&modelled)),
+        ("nothing", Vec::new()),
+    ];
+    all.extend(recorded::all());
+    let others = recorded::of_no_page(all.iter().flat_map(|(_, lines)| lines));
+    all.push(("tables", others));
+    all.into_iter().map(|(kind, lines)| (kind, haul_report::html(&lines))).collect()
 }
 
 /// What the program prints.

@@ -81,7 +81,7 @@ fn a_size_without_levels_is_measured_once() {
     let of_scalar: Vec<&Record> =
         records.iter().filter(|r| r.experiment == "copy.size" && r.subject == "scalar").collect();
     assert_eq!(of_scalar.len(), 1, "{records:#?}");
-    assert_eq!(of_scalar[0].parameters["level"], "mixed");
+    assert_eq!(of_scalar[0].parameters["level"], "nearest");
 }
 
 /// A user's file that is called as a distribution of haul's is measured again as that file.
@@ -307,7 +307,7 @@ fn a_comparison_ends_with_a_sentence_and_has_the_order_that_is_asked_for() {
     let more = ["--export-markdown", path.to_str().unwrap()];
     let ran = run(&mut haul(&[&arguments[..], &more].concat())).expect(0);
     // Who is how much faster, of both sizes.
-    for start in ["memcpy, 64 B, mixed: haul ", "memcpy, 8 KiB, mixed: haul "] {
+    for start in ["memcpy, 64 B, nearest: haul ", "memcpy, 8 KiB, nearest: haul "] {
         assert!(ran.out.lines().any(|line| line.starts_with(start)), "{start}: {ran:#?}");
     }
     let rows = |size: &str| -> Vec<(String, f64)> {
@@ -323,7 +323,7 @@ fn a_comparison_ends_with_a_sentence_and_has_the_order_that_is_asked_for() {
     assert!(streams(&large), "{large:?}");
     let markdown = fs::read_to_string(&path).unwrap();
     assert!(markdown.starts_with("| function | sizes |"), "{markdown}");
-    assert!(markdown.contains("\n- memcpy, 64 B, mixed: haul "), "{markdown}");
+    assert!(markdown.contains("\n- memcpy, 64 B, nearest: haul "), "{markdown}");
     let stream = if cfg!(target_arch = "x86_64") { "stream_sse2" } else { "stream_neon" };
     let named = ["--sizes", "64", "--kernel", stream, "--sort", "name"];
     let arguments = [&["copy", "bench", "--budget", "0.2"][..], &named].concat();

@@ -2,6 +2,7 @@
 //! everything bad that can be asked of it.
 
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -158,7 +159,8 @@ fn what_cannot_be_forwarded_is_said_before_anything_runs() {
         (&["pvp", "--copy", "best"], 2, &["\"best\"", "haul, libc, none"]),
         (&["pvp", "--flow", "circle"], 2, &["loopback"]),
         (&["pvp", "--layout", "round"], 2, &["split-vector"]),
-        (&["pvp", "--guest", "qemu"], 2, &["testpmd"]),
+        (&["pvp", "--guest", "qemu"], 2, &["vhost:path=SOCKET", "scripts/vhost-guest", "testpmd"]),
+        (&["pvp", "--guest", "xen"], 2, &["guests are haul and testpmd"]),
         (&["pvp", "--switch", "ovs", "--flow", "enqueue"], 2, &["--switch ovs", "--flow pvp"]),
         (&["pvp", "--guest", "testpmd", "--testpmd", "/none"], 1, &["/none", "apt-get install"]),
         (&["pvp", "--search", "best"], 2, &["rfc2544"]),
@@ -386,6 +388,35 @@ fn two_commands_are_a_switch_and_a_guest() {
     let this = [("port", "vhost0"), ("direction", "tx"), ("reason", "no_link")];
     assert!(value(&outside, "drops", &this) > 0.0);
     assert!(!socket.exists());
+}
+
+/// A guest of two queue pairs at a device of one: both commands say why nothing goes through.
+#[test]
+fn a_guest_that_wants_more_queue_pairs_has_a_reason() {
+    let _turn = turn();
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("vm.sock");
+    let start = |port: String| {
+        let mut command = haul(&["forward", "--for", "1m", "--port", &port, "--port", "null"]);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.spawn().unwrap()
+    };
+    let mut host = start(format!("vhost:path={},server", socket.display()));
+    let mut guest = start(format!("virtio:path={},queues=2", socket.display()));
+    for (child, reason) in [
+        (&mut guest, "virtio0 has no link: the back end has 1 of the 2 queue pairs"),
+        (&mut host, "vhost0 has no link: the last front end heard that there is room for 1 "),
+    ] {
+        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+        let said = lines.find(|line| line.as_ref().is_ok_and(|line| line.contains(reason)));
+        assert!(said.is_some(), "it ended without {reason:?}");
+    }
+    for (child, reason) in [(guest, "virtio0: the back end has 1 of"), (host, "vhost0: the last")] {
+        kill_process(pid(&child), Signal::INT).unwrap();
+        let output = child.wait_with_output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success() && text.contains(reason), "{text}");
+    }
 }
 
 /// What was counted of a port's queue pairs, in the order of their numbers.

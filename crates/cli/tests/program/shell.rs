@@ -159,14 +159,18 @@ fn a_debian_package_is_whole_and_its_program_runs() {
     for field in ["Package: haul\n", "Depends: libc6", "Maintainer: "] {
         assert!(fields.contains(field), "{field}: {fields}");
     }
+    let mut shlibs = Command::new("dpkg-deb");
+    let shlibs = run(shlibs.arg("--info").arg(package.path()).arg("shlibs")).expect(0).out;
+    assert!(shlibs.starts_with("libhaul 0 haul (>= "), "{shlibs}");
     let unpacked = folder.path().join("unpacked");
     let mut unpack = Command::new("dpkg-deb");
     run(unpack.arg("--extract").arg(package.path()).arg(&unpacked)).expect(0);
     for file in [
-        "lib/libhaul_record.so",
-        "lib/libhaul_rte_malloc.so",
-        "lib/libhaul_dpdk_burst.so",
+        "lib/haul/libhaul_record.so",
+        "lib/haul/libhaul_rte_malloc.so",
+        "lib/haul/libhaul_dpdk_burst.so",
         "lib/libhaul.so",
+        "lib/libhaul.so.0",
         "lib/pkgconfig/haul.pc",
         "include/haul.h",
         "share/man/man1/haul.1.gz",

@@ -187,7 +187,7 @@ impl Run<'_> {
             let faults: u64 = columns[index].iter().map(|sample| sample.faults).sum();
             record = record.with(key::PAGE_FAULTS, faults / count as u64);
             record.samples.clone_from(&found.series[index]);
-            record.comparison = found.comparisons[index].clone();
+            record.compare(found.comparisons[index].clone());
             context.emit(record);
         }
     }

@@ -50,7 +50,7 @@ pub struct Sizes {
     pub function: Function,
     /// The sizes in bytes: see [`powers`].
     pub sizes_bytes: Vec<usize>,
-    /// Where the bytes lie; `Mixed`: the copy's two buffers again and again, in whatever cache
+    /// Where the bytes lie; `Nearest`: the copy's two buffers again and again, in whatever cache
     /// holds them, at another place each round. Sizes above [`SIZE_MAX_BYTES`] are always measured
     /// like that, and their records say so.
     pub level: Level,
@@ -79,7 +79,7 @@ impl Sizes {
         Self {
             function,
             sizes_bytes,
-            level: Level::Mixed,
+            level: Level::Nearest,
             threads: 1,
             subjects: Selection::Kernels,
             alignment: Alignment::default(),
@@ -230,14 +230,19 @@ fn over_best(outcome: &Outcome, seed: u64) -> Vec<(&'static str, serde_json::Val
 }
 
 /// Where the bytes of this size really lie: beyond what a distribution holds, the copy's own two
-/// buffers decide, and no level can be asked for.
+/// buffers decide, and no level can be asked for. One size alone has no mixture of places.
 fn level(config: &Sizes, size: usize) -> Level {
-    if size > SIZE_MAX_BYTES { Level::Mixed } else { config.level }
+    if size > SIZE_MAX_BYTES || config.level == Level::Mixed {
+        Level::Nearest
+    } else {
+        config.level
+    }
 }
 
 /// What a reader has to know who asked for another level than there is.
 fn level_note(config: &Sizes, size: usize) -> Option<String> {
-    (level(config, size) != config.level).then(|| {
+    let is_other = level(config, size) != config.level && config.level != Level::Mixed;
+    is_other.then(|| {
         format!(
             "level {} was asked for, but above {} the same two buffers are used again and again, \
              in whatever cache holds them",
@@ -248,7 +253,7 @@ fn level_note(config: &Sizes, size: usize) -> Option<String> {
 }
 
 fn workload(config: &Sizes, size: usize, context: &Context<'_>) -> Result<Workload, Error> {
-    if level(config, size) == Level::Mixed {
+    if level(config, size) == Level::Nearest {
         return Ok(Workload::resident(size, config.alignment, config.threads, config.seed)?);
     }
     let mix = Mix {

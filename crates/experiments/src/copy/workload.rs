@@ -263,7 +263,7 @@ fn operations_of_a_list(mix: &Mix<'_>, caches: &Caches) -> usize {
     let mean_bytes = mix.sizes.mean_bytes();
     let guess_ns = match mix.level {
         _ if mix.branches == Branches::Repeating => return OPERATIONS_REPEATING,
-        Level::L1 | Level::L2 => 4.0 + mean_bytes / 20.0,
+        Level::L1 | Level::L2 | Level::Nearest => 4.0 + mean_bytes / 20.0,
         Level::Llc | Level::Mixed => 15.0 + mean_bytes / 10.0,
         Level::Cold => 40.0 + mean_bytes / 5.0,
     };

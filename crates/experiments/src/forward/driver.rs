@@ -152,7 +152,11 @@ impl Forwarding {
             }
             std::thread::sleep(LOOK_AGAIN);
         }
-        Err(format!("the other side has not come within {} s", PATIENCE.as_secs()))
+        let mut said = format!("the other side has not come within {} s", PATIENCE.as_secs());
+        for (port, reason) in running.snapshot().obstacles {
+            said.push_str(&format!("; {port}: {reason}"));
+        }
+        Err(said)
     }
 
     /// Opens the gate.

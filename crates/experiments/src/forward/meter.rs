@@ -103,6 +103,10 @@ impl Port for MeteredPort {
         self.inner.agreement()
     }
 
+    fn obstacle(&self) -> Option<String> {
+        self.inner.obstacle()
+    }
+
     fn drain(&mut self, pool: &mut Pool) -> bool {
         self.inner.drain(pool)
     }

@@ -4,8 +4,8 @@
 use haul_measure::clock::Clock;
 use haul_measure::disturbance::Noticed;
 use haul_measure::rounds::{self, Evaluation};
-use haul_model::Record;
 use haul_model::experiment::{key, name};
+use haul_model::{Comparison, RatioOf, Record};
 
 use super::flow::Flow;
 use super::ledger::{Ledger, STAGES};
@@ -33,6 +33,13 @@ pub(super) fn emit(run: &Run<'_>, noticed: &Noticed, context: &mut Context<'_>) 
     let mut remarks = Remarks::new(&[], noticed);
     let all = present.iter().chain([&count]).flat_map(|&index| &run.entrants[index].samples);
     let (hit, restarts) = all.fold((0, 0), |(hit, all), it| (hit + usize::from(it.hit), all + 1));
+    let refused = of_guest_refused(run, &present);
+    if refused > 0 {
+        remarks.add(format!(
+            "the guest’s cycles are left out of {refused} of {restarts} restarts: testpmd counted \
+             more than went by"
+        ));
+    }
     if hit > 0 {
         remarks.add(format!("others took a forwarder’s processor in {hit} of {restarts} restarts"));
     }
@@ -42,7 +49,7 @@ pub(super) fn emit(run: &Run<'_>, noticed: &Noticed, context: &mut Context<'_>) 
             whole(run, entrant, &remarks).with(key::ROUNDS_DISCARDED, evaluation.rounds_discarded);
         let mut record = of(&all, RATE, RATE_UNIT);
         record.samples.clone_from(&evaluation.series[place]);
-        record.comparison.clone_from(&evaluation.comparisons[place]);
+        compare_rates(&mut record, evaluation.comparisons[place].clone());
         context.emit(record);
         if entrant.subject.switch == Forwarder::Haul {
             emit_losses(&all, entrant, bench.flow, context);
@@ -51,6 +58,13 @@ pub(super) fn emit(run: &Run<'_>, noticed: &Noticed, context: &mut Context<'_>) 
         emit_cycles(run, &all, entrant, context);
     }
     emit_gain(run, &remarks, context);
+}
+
+/// In how many restarts a guest counted more cycles than there were.
+fn of_guest_refused(run: &Run<'_>, present: &[usize]) -> usize {
+    let again = run.bench.subjects.len();
+    let all = present.iter().chain([&again]).flat_map(|&index| &run.entrants[index].samples);
+    all.filter(|sample| sample.guest_cycles.is_refused).count()
 }
 
 /// The restarts of those who are present, against one of them and its second series.
@@ -75,8 +89,14 @@ fn emit_gain(run: &Run<'_>, remarks: &Remarks, context: &mut Context<'_>) {
     }
     let mut record = of(&whole(run, &run.entrants[haul], remarks), GAIN, "ratio");
     record.samples = own.iter().zip(others).map(|(own, other)| own / other).collect();
-    record.comparison = evaluation.comparisons[0].clone();
+    compare_rates(&mut record, evaluation.comparisons[0].clone());
     context.emit(record);
+}
+
+/// Rates against rates: what the forwarder is held against is said in packets a second.
+pub(super) fn compare_rates(record: &mut Record, rates: Option<Comparison>) {
+    record.ratio_of = rates.is_some().then_some(RatioOf::Rate);
+    record.comparison = rates;
 }
 
 /// A record of the same subject and parameters, of another quantity.

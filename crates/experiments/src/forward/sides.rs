@@ -13,7 +13,7 @@ use haul::forward::Copy;
 use super::flow::{Flow, Layout};
 use super::openvswitch::{self, OpenVswitch};
 use super::protocol::{Counted, Reply, Side, Source, Start, Task};
-use super::testpmd::{self, Session, Stats, Testpmd};
+use super::testpmd::{self, Metering, Session, Stats, Testpmd};
 use super::waits;
 use crate::drive::{Children, Conversation, Printed, Program};
 
@@ -102,6 +102,8 @@ pub(super) struct Cycles {
     pub(super) all: Option<f64>,
     /// In calls at the ring, there and back.
     pub(super) ring: Option<f64>,
+    /// Whether what the program counted cannot be, and is left out.
+    pub(super) is_refused: bool,
 }
 
 /// What a side says of itself and of what was agreed on.
@@ -249,7 +251,11 @@ impl Running {
                 haul.done(&Task::Meter(false))?;
                 Ok(cycles_between(&haul.before, &now))
             }
-            Self::Testpmd(session) => Ok(Cycles { all: session.metered()?, ring: None }),
+            Self::Testpmd(session) => Ok(match session.metered()? {
+                Metering::None => Cycles::default(),
+                Metering::Cycles(cycles) => Cycles { all: Some(cycles), ..Cycles::default() },
+                Metering::Refused => Cycles { is_refused: true, ..Cycles::default() },
+            }),
             Self::OpenVswitch(_) => Ok(Cycles::default()),
         }
     }
@@ -431,7 +437,7 @@ fn cycles_between(before: &Counted, now: &Counted) -> Cycles {
     };
     let ring = [of(0), of(1)].into_iter().flatten().reduce(|there, back| there + back);
     let all = per(now.busy_cycles - before.busy_cycles, packets[0].max(packets[1]));
-    Cycles { all, ring }
+    Cycles { all, ring, is_refused: false }
 }
 
 fn rates_of((ring, physical): (Stats, Option<Stats>), flow: Flow) -> Rates {
@@ -482,7 +488,7 @@ mod tests {
             metered: [of(300, 10), of(800, 20)],
             ..Counted::default()
         };
-        let expected = Cycles { all: Some(100.0), ring: Some(70.0) };
+        let expected = Cycles { all: Some(100.0), ring: Some(70.0), is_refused: false };
         assert_eq!(cycles_between(&before, &now), expected);
         assert_eq!(cycles_between(&now, &now), Cycles::default());
     }

@@ -8,6 +8,8 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use haul_measure::clock::{Clock, ClockKind};
+
 use super::flow::{Flow, Layout};
 use super::protocol::Side;
 use crate::drive::{Program, Silence, Terminal};
@@ -27,8 +29,11 @@ const PATIENCE_FOR_LINK: Duration = Duration::from_secs(10);
 /// How often it is asked.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
-/// No time stamp counter is faster than this.
-const HERTZ_MAX: f64 = 10e9;
+/// How often cycles are asked for that cannot be.
+const TRIES_TO_METER: usize = 3;
+
+/// How far the time that it counts may exceed the time that went by: two clocks are read.
+const SHARE_MAX: f64 = 1.05;
 
 /// Descriptors of a ring, and packets that its pool holds: the rings' four times over.
 const RING: u32 = 1024;
@@ -71,6 +76,17 @@ pub(super) struct Session {
     side: Side,
     flow: Flow,
     metered_since: Option<Instant>,
+}
+
+/// What it says of the cycles of a packet.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Metering {
+    /// No packet came.
+    None,
+    /// Cycles of one.
+    Cycles(f64),
+    /// More cycles than went by: nothing that can be shown.
+    Refused,
 }
 
 /// A port's counters and rates, as `show port stats` prints them.
@@ -295,22 +311,33 @@ impl Session {
         // A thread in the middle of a burst takes the time since the machine's start for that
         // burst's: it has to be through before the counts are cleared.
         std::thread::sleep(LOOK_AGAIN);
-        self.ask("clear fwd stats all")?;
-        self.metered_since = Some(Instant::now());
-        Ok(())
+        self.clear()
     }
 
-    /// Cycles of a packet since then; `None` where none came, or where more cycles were counted
-    /// than there have been: see [`Session::meter`].
+    fn clear(&mut self) -> Result<(), String> {
+        self.metered_since = Some(Instant::now());
+        self.ask("clear fwd stats all").map(drop)
+    }
+
+    /// Cycles of a packet since then; `None` where none came. Counts that its thread writes as they
+    /// are cleared are as if they were not: more cycles than went by are counted anew, some times.
     ///
     /// # Errors
     /// It ended, or gives no answer.
-    pub(super) fn metered(&mut self) -> Result<Option<f64>, String> {
-        let text = self.ask("show fwd stats all")?;
+    pub(super) fn metered(&mut self) -> Result<Metering, String> {
+        let mut found = Metering::None;
+        for _ in 0..TRIES_TO_METER {
+            let text = self.ask("show fwd stats all")?;
+            let since = self.metered_since.take().map_or(Duration::ZERO, |since| since.elapsed());
+            found = credible(parse_cycles(&text), since);
+            if found != Metering::Refused {
+                break;
+            }
+            self.clear()?;
+            std::thread::sleep(LOOK_AGAIN);
+        }
         self.ask("set record-core-cycles off")?;
-        let since = self.metered_since.take().map_or(Duration::ZERO, |since| since.elapsed());
-        let found = parse_cycles(&text).filter(|(_, all)| *all < since.as_secs_f64() * HERTZ_MAX);
-        Ok(found.map(|(of_packet, _)| of_packet))
+        Ok(found)
     }
 
     /// Ends it. Its own end would take a second or two, in which it waits for its threads.
@@ -371,13 +398,33 @@ fn parse_stats(text: &str, port: u32) -> Option<Stats> {
     })
 }
 
+/// What was counted in so long a time, as far as it can be.
+fn credible(found: Option<(f64, f64)>, time: Duration) -> Metering {
+    let Some((of_packet, all)) = found else { return Metering::None };
+    if all > time.as_secs_f64() * hertz() * SHARE_MAX {
+        return Metering::Refused;
+    }
+    Metering::Cycles(of_packet)
+}
+
+/// Cycles a second; where that is not known, more than any processor has.
+fn hertz() -> f64 {
+    let clock = Clock::get();
+    match clock.kind() {
+        ClockKind::Counter => 1e9 / clock.ns_between(0, 1_000_000) * 1e6,
+        ClockKind::System => 10e9,
+    }
+}
+
 /// `69.66` and 8,359,200 of `CPU cycles/packet=69.66 (total cycles=8359200 / total ...`.
 fn parse_cycles(text: &str) -> Option<(f64, f64)> {
     let number = |key: &str| {
         let rest = text.split(key).nth(1)?;
         rest.split_whitespace().next()?.parse().ok()
     };
-    Some((number("CPU cycles/packet=")?, number("(total cycles=")?))
+    // Later releases say "busy" where 22.11 says "total".
+    let all = number("(total cycles=").or_else(|| number("(busy cycles="))?;
+    Some((number("CPU cycles/packet=")?, all))
 }
 
 fn parse_version(text: &str) -> Option<String> {
@@ -439,7 +486,21 @@ mod tests {
             CPU cycles/packet=69.66 (total cycles=8359200 / total RX packets=120000) at 2100 MHz \
             Clock\r\ntestpmd> ";
         assert_eq!(parse_cycles(text), Some((69.66, 8_359_200.0)));
+        let of_25_11 = "  CPU cycles/packet=23.49 (busy cycles=1197844564 / total rxonly \
+            packets=50985984) at 2300 MHz Clock\r\n";
+        assert_eq!(parse_cycles(of_25_11), Some((23.49, 1_197_844_564.0)));
         assert_eq!(parse_cycles("testpmd> "), None);
+        let time = Duration::from_millis(100);
+        assert_eq!(credible(None, time), Metering::None);
+        for (share, expected) in [
+            (0.5, Metering::Cycles(69.66)),
+            (1.0, Metering::Cycles(69.66)),
+            (1.2, Metering::Refused),
+            // The machine has run for a day.
+            (864_000.0, Metering::Refused),
+        ] {
+            assert_eq!(credible(Some((69.66, 0.1 * share * hertz())), time), expected, "{share}");
+        }
     }
 
     #[test]

@@ -8,7 +8,7 @@ use haul_measure::rounds::{Order, Round, evaluate};
 use haul_model::experiment::key;
 
 use super::flow::Flow;
-use super::records::{of, whole};
+use super::records::{compare_rates, of, whole};
 use super::run::Run;
 use super::search::{Found, Goal, Range, Trial, search};
 use super::sides::{Forwarder, Running, is_ceiling};
@@ -220,7 +220,7 @@ fn emit(
                 record.samples = found.iter().filter_map(of_found).collect();
                 if metric.starts_with(RATE) {
                     let comparisons = evaluation.as_ref().map(|it| &it.comparisons);
-                    record.comparison = comparisons.and_then(|it| it[place].clone());
+                    compare_rates(&mut record, comparisons.and_then(|it| it[place].clone()));
                 }
                 if !record.samples.is_empty() {
                     context.emit(record);

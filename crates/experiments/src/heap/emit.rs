@@ -48,7 +48,7 @@ impl Bench {
                     record = record.with(key::ROUND, round);
                 }
                 record.samples.clone_from(&found.series[index]);
-                record.comparison = found.comparisons[index].clone();
+                record.compare(found.comparisons[index].clone());
                 context.emit(record);
             }
         }

@@ -8,7 +8,7 @@ use haul_model::pcie::{
     Transaction, Version, Workload, estimate,
 };
 
-/// Packets of each case: the number where code is optimised. A multiple of what devices
+/// Packets of each case: fewer where code is not optimised. A multiple of what devices
 /// write at once, so that nothing waits at the end.
 const PACKETS: u64 = if cfg!(debug_assertions) { 9_600 } else { 10_000_000 };
 /// How far apart rates are, in millions a second, from 1 to 16; with an option of the driver's,

@@ -80,6 +80,12 @@ pub trait Port: Send {
         None
     }
 
+    /// Why nobody is at the other side, where the port knows more than that nobody came: what it
+    /// misses in who did, and what helps.
+    fn obstacle(&self) -> Option<String> {
+        None
+    }
+
     /// What crossed a modelled link so far; `None` for what has none.
     fn crossed(&self) -> Option<&Counts> {
         None

@@ -351,8 +351,14 @@ impl Frontend {
         let said = |error: vhost::Error| error.to_string();
         self.0.set_owner().map_err(said)?;
         let offered = self.0.get_features().map_err(said)?;
+        if offered & needed & features::PACKED != needed & features::PACKED {
+            return Err("the back end has no packed rings: have split ones".to_owned());
+        }
         if offered & needed != needed {
-            return Err(format!("offers the features {offered:#x}, and {needed:#x} are needed"));
+            return Err(format!(
+                "the back end offers the features {offered:#x}, and {needed:#x} are needed: it is \
+                 older than virtio 1.0"
+            ));
         }
         let mut has_pairs = 1;
         if offered & features::PROTOCOL_FEATURES != 0 {
@@ -368,7 +374,11 @@ impl Frontend {
             }
         }
         if has_pairs < pairs {
-            return Err(format!("has {has_pairs} queue pairs, and {pairs} are needed"));
+            return Err(format!(
+                "the back end has {} of the {pairs} queue pairs that are wanted: give it as many, \
+                 or have fewer",
+                if has_pairs == 0 { "none".to_owned() } else { has_pairs.to_string() }
+            ));
         }
         let agreed = offered & (wanted | features::PROTOCOL_FEATURES);
         self.0.set_features(agreed).map_err(said)?;

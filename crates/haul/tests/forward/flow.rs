@@ -7,7 +7,9 @@ use haul::forward::{
     Virtio, VirtioSettings,
 };
 
-use crate::support::{Layout, folder, guest, quick, settings, socket, vhost, virtios, wait};
+use crate::support::{
+    Layout, folder, guest, quick, settings, socket, vhost, virtio, virtios, wait,
+};
 
 /// Waits until a worker's port has a link.
 fn wait_for_link(running: &Running, port: usize) {
@@ -201,6 +203,32 @@ fn all_queue_pairs_have_their_link_or_none() {
         let settings = VirtioSettings { queues, ..VirtioSettings::new(&path) };
         assert!(Virtio::open("guest", &settings).unwrap_err().to_string().contains("1 to 8"));
     }
+}
+
+#[test]
+fn who_wants_more_queue_pairs_than_there_are_is_known_on_both_sides() {
+    let folder = folder();
+    let path = socket(&folder);
+    let device = Vhost::open("vhost", &VhostSettings::new(&path)).unwrap().pop().unwrap();
+    let mut pool = Pool::new(4096).unwrap();
+    let mut pairs = virtios("guest", &path, Layout::Mergeable, 2);
+    assert_eq!((device.obstacle(), pairs[0].obstacle()), (None, None));
+    wait("a reason of either side", || {
+        pairs.iter_mut().for_each(|pair| pair.service(&mut pool).unwrap());
+        device.obstacle().is_some() && pairs.iter().all(|pair| pair.obstacle().is_some())
+    });
+    let (host, guest) = (device.obstacle().unwrap(), pairs[1].obstacle().unwrap());
+    assert!(host.contains("room for 1 of its queue pairs"), "{host}");
+    assert!(guest.contains("has 1 of the 2 queue pairs"), "{guest}");
+    pairs.iter_mut().for_each(|pair| pair.stop(&mut pool));
+    drop(pairs);
+    let mut one = virtio("guest", &path, Layout::Mergeable);
+    wait("a link", || {
+        one.service(&mut pool).unwrap();
+        one.link() == Link::Up && device.link() == Link::Up
+    });
+    assert_eq!((device.obstacle(), one.obstacle()), (None, None));
+    one.stop(&mut pool);
 }
 
 #[test]

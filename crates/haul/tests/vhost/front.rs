@@ -55,6 +55,9 @@ pub(crate) const PROTOCOL: u64 = 1 << 30;
 pub(crate) const PACKED: u64 = 1 << 34;
 pub(crate) const IN_ORDER: u64 = 1 << 35;
 
+/// VIRTIO_F_EVENT_IDX.
+pub(crate) const EVENT_INDEX: u64 = 1 << 29;
+
 pub(crate) const NEXT: u16 = 1;
 pub(crate) const WRITE: u16 = 2;
 pub(crate) const IS_INDIRECT: u16 = 4;
@@ -193,6 +196,21 @@ impl Front {
 
     pub(crate) fn start(&mut self, features: u64) {
         (0..Self::steps()).for_each(|step| self.step(step, features));
+    }
+
+    /// Stops a ring and starts it again, with so many descriptors and from there on.
+    pub(crate) fn restart(&mut self, ring: u64, size: u16, base: u32) {
+        let index = ring as u32;
+        assert!(self.say(GET_VRING_BASE, &Self::state(index, 0), &[]) && self.answer().is_some());
+        assert!(self.say(SET_VRING_NUM, &Self::state(index, size.into()), &[]));
+        assert!(self.say(SET_VRING_BASE, &Self::state(index, base), &[]));
+        assert!(self.say(SET_VRING_KICK, &Self::words(&[ring]), &[event().as_fd()]));
+    }
+
+    /// A split ring goes on from this index, of available chains and of used ones.
+    pub(crate) fn begin_at(&mut self, ring: u64, index: u16) {
+        self.set_available(ring, index);
+        self.put(ring * RING + USED + 2, &index.to_le_bytes());
     }
 
     pub(crate) fn put(&self, offset: u64, bytes: &[u8]) {

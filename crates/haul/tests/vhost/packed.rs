@@ -21,19 +21,12 @@ const TABLE: u64 = 0x6000;
 /// A packed ring of a front end, honest as such.
 struct Driver {
     ring: u64,
+    size: u16,
     next: u16,
     is_odd: bool,
     next_used: u16,
     is_odd_used: bool,
     counts: BTreeMap<u16, u16>,
-}
-
-fn forward(next: &mut u16, is_odd: &mut bool, count: u16) {
-    *next += count;
-    if *next >= SIZE {
-        *next -= SIZE;
-        *is_odd = !*is_odd;
-    }
 }
 
 fn put(front: &Front, at: u64, descriptor: Descriptor) {
@@ -53,7 +46,18 @@ fn descriptor(address: u64, length: u32, flags: u16) -> Descriptor {
 impl Driver {
     fn new(ring: u64) -> Self {
         let (next, is_odd, next_used, is_odd_used) = (0, true, 0, true);
-        Self { ring, next, is_odd, next_used, is_odd_used, counts: BTreeMap::new() }
+        Self { ring, size: SIZE, next, is_odd, next_used, is_odd_used, counts: BTreeMap::new() }
+    }
+
+    /// The place `count` descriptors after one.
+    fn after(&self, (next, is_odd): (u16, bool), count: u16) -> (u16, bool) {
+        let sum = next + count;
+        if sum >= self.size { (sum - self.size, !is_odd) } else { (sum, is_odd) }
+    }
+
+    /// The device has used so many descriptors more.
+    fn skip(&mut self, count: u16) {
+        (self.next_used, self.is_odd_used) = self.after((self.next_used, self.is_odd_used), count);
     }
 
     fn at(&self, index: u16) -> u64 {
@@ -67,7 +71,7 @@ impl Driver {
             let bits = if self.is_odd { AVAILABLE } else { USED };
             let flags = descriptor.flags | bits;
             put(front, self.at(self.next), Descriptor { flags, next: id, ..*descriptor });
-            forward(&mut self.next, &mut self.is_odd, 1);
+            (self.next, self.is_odd) = self.after((self.next, self.is_odd), 1);
         }
     }
 
@@ -82,7 +86,7 @@ impl Driver {
         }
         let (id, length) = (half(12), u32::from_le_bytes(bytes[8..12].try_into().unwrap()));
         let count = self.counts.remove(&id).expect("an id that was given");
-        forward(&mut self.next_used, &mut self.is_odd_used, count);
+        self.skip(count);
         Some((id, length))
     }
 }
@@ -246,7 +250,7 @@ fn in_order_a_burst_that_was_read_is_shown_by_its_last_chain() {
             let flags = u16::from_le_bytes([bytes[14], bytes[15]]) & (AVAILABLE | USED);
             assert!(flags == AVAILABLE || flags == USED, "{flags:#x}: it is still available");
         }
-        forward(&mut driver.next_used, &mut driver.is_odd_used, count);
+        driver.skip(count);
         assert_eq!(driver.next_used, driver.next);
         id += burst;
     }
@@ -257,6 +261,41 @@ fn in_order_a_burst_that_was_read_is_shown_by_its_last_chain() {
     victim.poll(8, 100);
     let came: Vec<_> = std::iter::from_fn(|| driver.take(&front)).collect();
     assert_eq!(came, (0..8).map(|id| (id, 112)).collect::<Vec<_>>());
+}
+
+/// A packed ring may have any size: chains go over its end in every round, at another descriptor.
+#[test]
+fn rings_of_a_size_that_is_no_power_of_two_go_round() {
+    for size in [3_u16, 37, 63] {
+        let mut victim = Victim::new();
+        let mut front = victim.front_with(FEATURES | PACKED);
+        for ring in [TO_GUEST, FROM_GUEST] {
+            front.restart(ring, size, 0x8000_8000);
+        }
+        victim.wait_for_link(Link::Up);
+        let new = |ring| Driver { size, ..Driver::new(ring) };
+        let (mut there, mut back) = (new(TO_GUEST), new(FROM_GUEST));
+        for number in 0..4 * size {
+            // A chain of two, and a packet into two buffers.
+            let [whole] = packet(&front, number as u8);
+            let first = Descriptor { length: 20, flags: NEXT, ..whole };
+            let rest = Descriptor { address: whole.address + 20, length: 52, ..whole };
+            back.give(&front, 1, &[first, rest]);
+            there.give(&front, 2, &room());
+            there.give(&front, 3, &room());
+            victim.wait("a packet from the guest", |victim| {
+                victim.poll(0, 0);
+                victim.came.len() > usize::from(number)
+            });
+            assert_eq!(victim.came.last(), Some(&(number as u8, 60)), "{size}: {number}");
+            assert_eq!([back.take(&front), back.take(&front)], [Some((1, 0)), None], "{size}");
+            victim.poll(1, 3000);
+            let came = [there.take(&front), there.take(&front), there.take(&front)];
+            assert_eq!(came, [Some((2, 2048)), Some((3, 964)), None], "{size}: {number}");
+        }
+        let counters = victim.counters();
+        assert_eq!((counters.tx.drops_sum(), counters.resets), (0, 0), "{size}");
+    }
 }
 
 #[test]

@@ -1,9 +1,12 @@
-//! Rings that their front end stops, and enables before anything else. Front ends that go: the
-//! program `vhost_leaving`.
+//! Rings that their front end stops, enables before anything else, and uses beyond the end of their
+//! indices. Front ends that go: the program `vhost_leaving`.
 
 use haul::forward::{Link, Port};
 
-use crate::front::{Front, GET_VRING_BASE, PROTOCOL, SET_OWNER, SET_VRING_ENABLE, WANTS_ANSWER};
+use crate::front::{
+    EVENT_INDEX, FROM_GUEST, Front, GET_VRING_BASE, PROTOCOL, SET_OWNER, SET_VRING_ENABLE, SIZE,
+    TO_GUEST, WANTS_ANSWER,
+};
 use crate::victim::{FEATURES, Victim};
 
 #[test]
@@ -44,4 +47,34 @@ fn rings_are_enabled_before_features_are_set() {
     front.say(SET_VRING_ENABLE, &Front::state(1, 1), &[]);
     victim.wait_for_link(Link::Up);
     assert_eq!(victim.counters().resets, 0);
+}
+
+/// A ring goes on where its used index is, and indices go on at 0 behind 65,535.
+#[test]
+fn indices_go_over_their_end() {
+    const FIRST: u16 = 65_500;
+    for features in [FEATURES, FEATURES | EVENT_INDEX] {
+        let mut victim = Victim::new();
+        let mut front = Front::connect(&victim.path());
+        [TO_GUEST, FROM_GUEST].into_iter().for_each(|ring| front.begin_at(ring, FIRST));
+        front.start(features);
+        victim.wait_for_link(Link::Up);
+        for number in 0..100_u16 {
+            front.give_buffer(number % SIZE);
+            front.send_packet(number % SIZE, number as u8);
+            victim.wait("a packet from the guest", |victim| {
+                victim.poll(0, 0);
+                victim.came.len() > usize::from(number)
+            });
+            victim.poll(1, 100);
+            assert_eq!(victim.came.last(), Some(&(number as u8, 60)));
+            let used = FIRST.wrapping_add(number + 1);
+            assert_eq!([front.used(TO_GUEST), front.used(FROM_GUEST)], [used; 2], "{number}");
+        }
+        let counters = victim.counters();
+        assert_eq!((counters.tx.drops_sum(), counters.resets), (0, 0));
+        front.say(GET_VRING_BASE, &Front::state(0, 0), &[]);
+        let base = u64::from(FIRST.wrapping_add(100));
+        assert_eq!(front.answer(), Some(base << 32), "behind the end");
+    }
 }

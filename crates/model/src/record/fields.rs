@@ -5,7 +5,7 @@ use std::num::NonZeroU64;
 
 use serde::Deserialize;
 
-use super::{Comparison, Kind, Record};
+use super::{Comparison, Kind, RatioOf, Record};
 
 /// [`Record`] as it is read. `flatten` on an optional struct would read a comparison of which a
 /// part is missing or mistyped as none at all, so its fields are read one by one.
@@ -24,6 +24,8 @@ pub(super) struct RecordFields {
     samples: Vec<f64>,
     #[serde(default, deserialize_with = "present")]
     quantiles_of: Option<NonZeroU64>,
+    #[serde(default, deserialize_with = "present")]
+    ratio_of: Option<RatioOf>,
     #[serde(default, deserialize_with = "present")]
     baseline: Option<String>,
     #[serde(default, deserialize_with = "present")]
@@ -63,6 +65,7 @@ impl TryFrom<RecordFields> for Record {
             unit: fields.unit,
             samples: fields.samples,
             quantiles_of: fields.quantiles_of,
+            ratio_of: fields.ratio_of,
             comparison,
         })
     }
@@ -72,7 +75,7 @@ impl RecordFields {
     /// All five fields of a comparison, or none of them.
     fn comparison(&self) -> Result<Option<Comparison>, String> {
         match (&self.baseline, self.ratio, self.ratio_low, self.ratio_high, self.floor) {
-            (None, None, None, None, None) => Ok(None),
+            (None, None, None, None, None) if self.ratio_of.is_none() => Ok(None),
             (Some(baseline), Some(ratio), Some(ratio_low), Some(ratio_high), Some(floor)) => {
                 Ok(Some(Comparison {
                     baseline: baseline.clone(),

@@ -1,3 +1,13 @@
+// Round values from the first to the last, at most so many.
+function roundSplits(first, last, most) {
+  const least = (last - first) / most;
+  const decade = 10 ** Math.floor(Math.log10(least));
+  const step = [1, 2, 5, 10].map((by) => by * decade).find((step) => step >= least);
+  const splits = [];
+  for (let value = Math.ceil(first / step) * step; value <= last; value += step) splits.push(value);
+  return splits;
+}
+
 // Lines over sizes or counts. Dragging over a part of the axis, or + and -, shows that part alone; the
 // cursor stands at the same size or count in all plots that have one.
 
@@ -132,8 +142,8 @@ class LinePlot extends Plot {
   xSplits() {
     const x = this.view.x.filter((_, place) => this.isInSight(place));
     if (this.plot.shape !== "sizes") {
-      const step = Math.max(1, Math.ceil(x.length / (this.width / 52)));
-      return x.filter((value, index) => index % step === 0);
+      const most = this.width / 52;
+      return x.length <= most ? x : roundSplits(x[0], x.at(-1), most);
     }
     const low = Math.ceil(Math.log2(x[0])), high = Math.floor(Math.log2(x.at(-1)));
     const step = Math.max(1, Math.ceil((high - low + 1) / (this.width / 58)));

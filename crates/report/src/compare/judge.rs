@@ -67,15 +67,14 @@ impl Judged {
         let (then, now) = (old.median().filter(is_number)?, new.median().filter(is_number)?);
         let medians = better.cost(now / then);
         let compared = compared(old).zip(compared(new)).filter(|(a, b)| a.baseline == b.baseline);
-        let ratio = match compared {
+        let ratio = match &compared {
             Some((a, b)) => Ratio {
                 value: b.ratio / a.ratio,
                 low: b.ratio_low / a.ratio_high,
                 high: b.ratio_high / a.ratio_low,
             },
-            None => quartiles(old, new, now / then)?,
+            None => quartiles(old, new, now / then)?.cost(better),
         };
-        let ratio = ratio.cost(better);
         let noise = (floor(old) + floor(new)).max(least);
         let change = if ratio.low > 1.0 && ratio.value - 1.0 > noise && medians - 1.0 > noise {
             Change::Slower
@@ -120,9 +119,9 @@ impl Ratio {
     }
 }
 
-/// The comparison of a subject that is not its own baseline.
-fn compared(record: &Record) -> Option<&Comparison> {
-    record.comparison.as_ref().filter(|c| c.baseline != record.subject && c.ratio_low > 0.0)
+/// The comparison of a subject that is not its own baseline, in time or cost.
+fn compared(record: &Record) -> Option<Comparison> {
+    record.cost().filter(|c| c.baseline != record.subject && c.ratio_low > 0.0)
 }
 
 /// Without a baseline in both, the quartiles stand for the interval.
@@ -190,6 +189,22 @@ mod tests {
         assert!((judged.ratio - 1.25).abs() < 1e-9, "{judged:?}");
         assert!(judged.low < 1.25 && judged.high > 1.25, "{judged:?}");
         assert_eq!(change(&new, &old), Change::Faster);
+    }
+
+    #[test]
+    fn a_rate_is_judged_alike_whichever_ratio_its_record_holds() {
+        let before = record("GB/s", 10.0, Some(2.0), 0.01);
+        let rates = record("GB/s", 12.0, Some(2.4), 0.01);
+        let mut costs = record("GB/s", 12.0, None, 0.01);
+        costs.compare(rates.comparison.clone());
+        for new in [&rates, &costs] {
+            let judged = Judged::of(&before, new, 0.0).unwrap();
+            assert_eq!(judged.change, Change::Faster);
+            assert!((judged.ratio - 2.0 / 2.4).abs() < 1e-9, "{judged:?}");
+            assert!(judged.is_beside);
+            assert_eq!(change(new, &before), Change::Slower);
+        }
+        assert_eq!(change(&rates, &costs), Change::Stayed);
     }
 
     #[test]

@@ -43,8 +43,8 @@ fn table(caption: &str, rows: &[(&Record, &String)]) -> String {
     let mut html = format!(
         "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"{caption}\"><table><thead><tr>\
          <th scope=\"col\" class=\"t\">figure</th><th scope=\"col\" class=\"t\">subject</th>\
-         <th scope=\"col\" class=\"n\">old</th><th scope=\"col\" class=\"n\">new</th>\
-         <th scope=\"col\" class=\"n\">ratio</th><th scope=\"col\" class=\"n\">interval</th>\
+         <th scope=\"col\" class=\"n\">ratio</th><th scope=\"col\" class=\"n\">old</th>\
+         <th scope=\"col\" class=\"n\">new</th><th scope=\"col\" class=\"n\">interval</th>\
          <th scope=\"col\" class=\"n\">noise</th><th scope=\"col\" class=\"t\">beside</th></tr></thead><tbody>"
     );
     for (record, name) in rows {
@@ -59,8 +59,8 @@ fn table(caption: &str, rows: &[(&Record, &String)]) -> String {
         let ratio = record.median().unwrap_or(0.0);
         let _ = write!(
             html,
-            "<tr{class}><th scope=\"row\">{}</th><td class=\"t\">{}</td><td class=\"n\">{}</td>\
-             <td class=\"n\">{}</td><td class=\"n ratio\" data-v=\"{ratio}\">{ratio:.3}</td>\
+            "<tr{class}><th scope=\"row\">{}</th><td class=\"t\">{}</td>\
+             <td class=\"n ratio\" data-v=\"{ratio}\">{ratio:.3}</td><td class=\"n\">{}</td><td class=\"n\">{}</td>\
              <td class=\"n\">{}–{}</td><td class=\"n\">{}</td><td class=\"t\">{}</td></tr>",
             escape(name),
             escape(&record.subject),

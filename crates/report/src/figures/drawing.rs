@@ -316,7 +316,7 @@ impl Drawing {
 
     fn reading(&self, mode: &Mode, record: &Record) -> Option<Reading> {
         if mode.name == "ratio" {
-            let c = record.comparison.as_ref()?;
+            let c = record.cost()?;
             return Some(Reading { value: c.ratio, low: c.ratio_low, high: c.ratio_high });
         }
         let own = Reading {

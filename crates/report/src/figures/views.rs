@@ -33,10 +33,15 @@ pub(crate) fn plot(
         };
         groups.entry(names.iter().zip(&values).map(place).collect()).or_default().push(point);
     }
-    let views = groups
+    let views: Vec<View> = groups
         .into_iter()
         .map(|(choice, points)| view(drawing, section, choice, &points))
         .collect();
+    let fixed = same_for_all(drawing, &points, &names);
+    // A line of one place is none: its table says more.
+    if drawing.shape != Shape::Dots && views.iter().all(|view| view.x.len() < 2) {
+        return (fixed, None);
+    }
     let controls = names
         .iter()
         .zip(values)
@@ -58,7 +63,7 @@ pub(crate) fn plot(
         controls,
         views,
     };
-    (same_for_all(drawing, &points, &names), Some(plot))
+    (fixed, Some(plot))
 }
 
 fn values_of(points: &[Point<'_>], name: &str) -> Vec<String> {
@@ -94,6 +99,9 @@ fn same_for_all(drawing: &Drawing, points: &[Point<'_>], controls: &[String]) ->
             }
             match (name, values.as_slice()) {
                 (key::THREADS, [one]) => one.parse().ok().map(|n| text::count(n, "thread")),
+                (key::LEVEL, [one]) if one == "nearest" => {
+                    Some("data in the nearest cache that holds it".into())
+                }
                 (key::LEVEL, [one]) => Some(
                     format!("data in {}", text::level(one))
                         .replace("data in mixed", "mixed levels")
@@ -205,7 +213,9 @@ pub(super) fn show_few(series: &mut [Series]) {
     }
     let mut ranked: Vec<(usize, usize)> =
         others.iter().map(|&number| (wins(series, &others, number), number)).collect();
-    ranked.sort_by_key(|(wins, number)| (std::cmp::Reverse(*wins), *number));
+    // Whom haul is held against comes before another of its own mechanisms.
+    let is_own = |number: usize| series[number].name.starts_with("haul:");
+    ranked.sort_by_key(|&(wins, number)| (is_own(number), std::cmp::Reverse(wins), number));
     for (_, number) in ranked {
         series[number].shown = room > 0;
         room = room.saturating_sub(1);
@@ -279,11 +289,11 @@ fn one_series(
             series.y[mode][place] = reading.map(|r| six_digits(r.value));
             series.low[mode][place] = reading.map(|r| six_digits(r.low));
             series.high[mode][place] = reading.map(|r| six_digits(r.high));
-            let comparison = point.record.comparison.as_ref().filter(|_| reading.is_some());
-            series.floor[mode][place] = comparison.map(|c| c.floor);
+            let comparison = point.record.of_metric().filter(|_| reading.is_some());
+            series.floor[mode][place] = comparison.as_ref().map(|c| c.floor);
             series.remark[mode][place] = match drawing.best_of_subjects {
                 true => Some(point.record.subject.clone()),
-                false => comparison.map(|c| remark(&point.record.metric, c)),
+                false => comparison.map(|c| remark(&point.record.metric, &c)),
             };
         }
     }

@@ -32,11 +32,11 @@ pub(super) fn through_a_guest(records: &[&Record]) -> Option<Finding> {
             && record.experiment == name::FORWARD_PVP
             && bytes(record, key::SIZE_BYTES) == Some(size)
     });
-    let gain = gain.and_then(|record| record.comparison.as_ref());
-    let said = gain.map(|it| format!(", {}", of_rates(it))).unwrap_or_default();
+    let gain = gain.and_then(|record| record.rate());
+    let said = gain.as_ref().map(|it| format!(", {}", of_rates(it))).unwrap_or_default();
     let text =
         format!("A VM on this machine takes {rate} of {size} B through haul’s switch{libc}{said}.");
-    Some(finding(name::FORWARD_PVP, gain.map_or(Tone::Fact, tone), text))
+    Some(finding(name::FORWARD_PVP, gain.as_ref().map_or(Tone::Fact, tone), text))
 }
 
 /// haul beside testpmd, size by size, for one flow.
@@ -52,13 +52,13 @@ pub(super) fn beside_testpmd(records: &[&Record]) -> Vec<Finding> {
 
 fn one_flow(records: &[&Record], flow: &str, way: &str) -> Option<Finding> {
     let compared = |record: &&Record| {
-        let comparison = record.comparison.as_ref()?;
+        let comparison = record.rate()?;
         let is_it = record.experiment == flow
             && record.metric == RATE
             && record.subject == "haul"
             && comparison.baseline == "testpmd"
             && field(record, key::COPY).as_deref() == Some("haul");
-        is_it.then(|| (bytes(record, key::SIZE_BYTES).unwrap_or(0), comparison.clone()))
+        is_it.then(|| (bytes(record, key::SIZE_BYTES).unwrap_or(0), comparison))
     };
     let mut found: Vec<(u64, Comparison)> = records.iter().filter_map(compared).collect();
     found.sort_by_key(|(size, _)| *size);

@@ -56,7 +56,10 @@ fn title(record: &Record) -> String {
 
 fn one(title: &str, counts: &BTreeMap<usize, f64>) -> String {
     let all: f64 = counts.values().sum();
-    let most = counts.values().copied().fold(0.0, f64::max);
+    // Empty calls are mostly so many that beside them no other could be seen: their bar is their
+    // share of all, the others' are among themselves.
+    let others = counts.iter().filter(|(number, _)| **number > 0).map(|(_, count)| *count);
+    let most = others.fold(0.0, f64::max);
     let last = counts.keys().copied().max().unwrap_or(0).max(32);
     let step = WIDTH / (last + 1) as f64;
     let mut svg = format!(
@@ -66,7 +69,8 @@ fn one(title: &str, counts: &BTreeMap<usize, f64>) -> String {
         escape(title)
     );
     for (&number, &count) in counts {
-        let height = (HEIGHT - BOTTOM - 4.0) * count / most.max(1.0);
+        let of = if number == 0 { all } else { most };
+        let height = (HEIGHT - BOTTOM - 4.0) * count / of.max(1.0);
         let colour = if number == 0 { "--limit" } else { "--haul" };
         let _ = write!(
             svg,
@@ -90,10 +94,13 @@ fn one(title: &str, counts: &BTreeMap<usize, f64>) -> String {
     let empty = counts.get(&0).copied().unwrap_or(0.0) / all.max(1.0);
     let packets: f64 = counts.iter().map(|(number, count)| *number as f64 * count).sum();
     let calls = all - counts.get(&0).copied().unwrap_or(0.0);
+    let empty = match empty {
+        0.0 => "No call was empty".to_owned(),
+        empty => format!("{} of all calls were empty (grey)", text::percent(empty)),
+    };
     let _ = write!(
         svg,
-        "</svg><p class=\"about\">{} empty; {:.1} packets in each other call.</p></figure>",
-        text::percent(empty),
+        "</svg><p class=\"about\">{empty}; {:.1} packets in each other call.</p></figure>",
         packets / calls.max(1.0)
     );
     svg

@@ -120,7 +120,7 @@ mod tests {
             "12.2 Mpps, 1.20 times testpmd’s (1.10–1.30)",
             "<td>2,000</td>",
             "<td>50 (2.5%)</td>",
-            "75% empty; 32.0 packets in each other call.",
+            "75% of all calls were empty (grey); 32.0 packets in each other call.",
             "&lt;b&gt;guest&lt;/b&gt;",
         ] {
             assert!(html.contains(holds), "{holds}: {html}");

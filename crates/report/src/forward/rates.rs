@@ -11,13 +11,6 @@ use crate::select::field;
 use crate::stats::quantile;
 use crate::text::escape;
 
-/// Units of the drawing.
-const WIDTH: f64 = 960.0;
-const LEFT: f64 = 190.0;
-const RIGHT: f64 = 350.0;
-const ROW: f64 = 22.0;
-const HEADING: f64 = 28.0;
-
 /// The bars; nothing where there is no rate.
 pub(super) fn html(records: &[&Record]) -> String {
     let rates: Vec<&Record> = records
@@ -30,33 +23,21 @@ pub(super) fn html(records: &[&Record]) -> String {
     if most <= 0.0 {
         return String::new();
     }
-    let groups = sizes(&rates);
-    let height = HEADING * groups.len() as f64 + ROW * rates.len() as f64 + 8.0;
-    let mut svg = format!(
-        "<div class=\"wide\"><svg class=\"simchart\" viewBox=\"0 0 {WIDTH} {height:.0}\" role=\"img\">\
-         <title>Packets a second by size and by who forwards</title>"
-    );
-    let scale = |rate: f64| (WIDTH - LEFT - RIGHT) * rate / most;
-    let mut y = 0.0;
-    for group in groups {
-        let _ = write!(
-            svg,
-            "<text x=\"0\" y=\"{:.1}\" font-weight=\"620\">{group} B</text>",
-            y + HEADING - 8.0
-        );
-        y += HEADING;
+    let mut html = String::from("<div class=\"rates\">");
+    for group in sizes(&rates) {
+        let _ = write!(html, "<h4>{group} B</h4>");
         for record in rates.iter().filter(|record| size(record) == group) {
-            bar(&mut svg, record, y, scale);
-            y += ROW;
+            bar(&mut html, record, most);
         }
     }
-    svg + "</svg></div>"
+    html + "</div>"
 }
 
-fn bar(svg: &mut String, record: &Record, y: f64, scale: impl Fn(f64) -> f64) {
+fn bar(html: &mut String, record: &Record, most: f64) {
     let median = record.median().unwrap_or(0.0);
     let part = |share| quantile(&record.samples, share).unwrap_or(median);
-    let (width, low, high) = (scale(median), scale(part(0.25)), scale(part(0.75)));
+    let percent = |rate: f64| 100.0 * (rate / most).clamp(0.0, 1.0);
+    let (width, low, high) = (percent(median), percent(part(0.25)), percent(part(0.75)));
     let colour = match (record.subject.as_str(), field(record, key::COPY).as_deref()) {
         ("haul", Some("none" | "empty")) => "--limit",
         ("haul", Some("haul")) => "--haul",
@@ -64,26 +45,13 @@ fn bar(svg: &mut String, record: &Record, y: f64, scale: impl Fn(f64) -> f64) {
         ("haul", _) => "--s3",
         _ => "--baseline",
     };
-    let middle = y + ROW / 2.0;
     let kind = if record.metric == "rate_peak" { "" } else { " (no loss)" };
     let _ = write!(
-        svg,
-        "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{}{kind}</text>\
-         <rect x=\"{LEFT}\" y=\"{:.1}\" width=\"{width:.1}\" height=\"{:.1}\" style=\"fill:var({colour})\"/>\
-         <line x1=\"{:.1}\" x2=\"{:.1}\" y1=\"{middle:.1}\" y2=\"{middle:.1}\" style=\"stroke:var(--ink);stroke-width:2\"/>",
-        LEFT - 8.0,
-        middle + 4.0,
+        html,
+        "<div class=\"rate\"><span>{}{kind}</span><div><i style=\"width:{width:.1}%;background:var({colour})\"></i>\
+         <b style=\"left:{low:.1}%;width:{:.1}%\"></b></div><span>{}</span></div>",
         escape(&who(record)),
-        y + 3.0,
-        ROW - 6.0,
-        LEFT + low,
-        LEFT + high,
-    );
-    let _ = write!(
-        svg,
-        "<text x=\"{:.1}\" y=\"{:.1}\">{}</text>",
-        LEFT + width.max(high) + 8.0,
-        middle + 4.0,
+        high - low,
         escape(&words(record, median))
     );
 }
@@ -92,8 +60,7 @@ fn bar(svg: &mut String, record: &Record, y: f64, scale: impl Fn(f64) -> f64) {
 fn words(record: &Record, median: f64) -> String {
     let rate = format!("{} Mpps", three_digits(median / 1e6));
     let own = field(record, key::COPY).unwrap_or_default();
-    let comparison =
-        record.comparison.as_ref().filter(|it| it.baseline != record.subject && it.baseline != own);
+    let comparison = record.rate().filter(|it| it.baseline != record.subject && it.baseline != own);
     let Some(it) = comparison else { return rate };
     let same = if it.verdict() == Verdict::NoDifference { ", no difference" } else { "" };
     format!(

@@ -3,12 +3,12 @@
 
 use std::fmt::Write as _;
 
-use haul_model::Record;
 use haul_model::experiment::key;
 use haul_model::units::three_digits;
+use haul_model::{Bytes, Record};
 
 use super::run::{size, who};
-use crate::select::field;
+use crate::select::{bytes, field};
 use crate::text::{self, escape};
 
 /// The stages in a packet's order, as a reader says them.
@@ -31,7 +31,7 @@ const RECEIPT: [(&str, &str); 11] = [
     (key::LAYOUT, "rings"),
     (key::RING_SIZE, "descriptors"),
     (key::FEATURES, "features"),
-    (key::PAGE_BYTES, "page bytes"),
+    (key::PAGE_BYTES, "pages of"),
     (key::TRAFFIC, "packets from"),
     (key::SIMD_BITS, "testpmd’s vectors"),
 ];
@@ -140,7 +140,11 @@ pub(super) fn receipt(records: &[&Record]) -> String {
         .collect();
     for record in &flows {
         let cell = |(name, _): &(&str, &str)| {
-            format!("<td>{}</td>", escape(&field(record, name).unwrap_or_default()))
+            let said = match (*name, bytes(record, name)) {
+                (key::PAGE_BYTES, Some(bytes)) => Bytes(bytes).to_string(),
+                _ => field(record, name).unwrap_or_default(),
+            };
+            format!("<td>{}</td>", escape(&said))
         };
         let cells: String = columns.iter().map(cell).collect();
         let row = format!("<tr><td>{}</td>{cells}</tr>", escape(&who(record)));

@@ -20,12 +20,14 @@ pub(super) fn name(section: &Section<'_>) -> String {
 
 /// What kind of page this is, up to the machine's name.
 pub(super) fn kind(section: &Section<'_>) -> &'static str {
-    const KINDS: [(&str, &str); 13] = [
+    const KINDS: [(&str, &str); 15] = [
         (name::COMPARE, "What changed on"),
         (name::SIM_SWEEP, "A sweep of simulated servers, by"),
         (name::SIM, "A simulated server, by"),
         (name::HEAP_REPLAY, "A program’s allocations, replayed on"),
         (name::HEAP_MAP, "What a heap holds on"),
+        (name::HEAP_TRACE, "A program’s allocations, recorded on"),
+        (name::HEAP_LIST, "Heaps shared by name on"),
         (name::HEAP, "Allocation on"),
         (name::COPY_TUNE, "Thresholds tuned for"),
         (COPY, "Copies on"),
@@ -41,8 +43,14 @@ pub(super) fn kind(section: &Section<'_>) -> &'static str {
     let is_it = |(begin, _): &&(&str, &str)| {
         !experiments.is_empty() && experiments.iter().all(|name| name.starts_with(begin))
     };
-    let otherwise =
-        if verdicts::is_survey(section) { "A survey of" } else { "How to move bytes on" };
+    // What memory allows stands beside copies of one size.
+    let is_copy_of = |name: &&str| name.starts_with(COPY) || *name == name::MEMORY_BANDWIDTH;
+    let is_of_copies = experiments.iter().any(|name| name.starts_with(COPY));
+    let otherwise = match verdicts::is_survey(section) {
+        true => "A survey of",
+        false if is_of_copies && experiments.iter().all(is_copy_of) => "Copies on",
+        false => "How to move bytes on",
+    };
     KINDS.iter().find(is_it).map_or(otherwise, |(_, about)| about)
 }
 

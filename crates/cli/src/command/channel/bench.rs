@@ -16,7 +16,7 @@ use crate::command::steps::{self, Steps};
 use crate::error::Error;
 use crate::journal::{Journal, Outputs};
 use crate::summary::{Comparisons, Measured, Printing};
-use crate::terminal;
+use crate::terminal::{self, Mark};
 
 /// Time for a measurement where --budget does not say.
 const BUDGET_EACH: Duration = Duration::from_secs(3);
@@ -307,19 +307,17 @@ fn figures<'a>(records: impl Iterator<Item = &'a Record>) -> Comparisons {
         row.push(number(of("cpu"), |value| format!("{value:.3}")));
         row.push(number(of("latency"), |value| Nanos(value).to_string()));
         row.push(number(of("extra_memory"), |value| Bytes(value as u64).to_string()));
-        let mut floor = 0.0;
-        if let Some(comparison) = &record.comparison {
-            // Of rates in the record, of time here: below 1 is faster in every table.
-            let [low, high] = [comparison.ratio_high, comparison.ratio_low].map(|end| 1.0 / end);
-            row.push(format!("{:.3}", 1.0 / comparison.ratio));
-            row.push(format!("{low:.3}-{high:.3}"));
+        let (mut floor, mut mark) = (0.0, Mark::Plain);
+        if let Some(comparison) = record.cost() {
+            row.push(format!("{:.3}", comparison.ratio));
+            row.push(format!("{:.3}-{:.3}", comparison.ratio_low, comparison.ratio_high));
             row.push(format!("{:.3}", comparison.floor));
-            floor = comparison.floor;
+            (floor, mark) = (comparison.floor, Mark::of(&comparison));
         }
         let busy = if own[2] == "1" { ", one processor busy" } else { "" };
         let of_measurement = format!("{} to {} memory{busy}", row[0], own[1]);
         let cost = of("throughput").map(|rate| 1.0 / rate);
-        let measured = Measured { cost, floor, is_time: true };
+        let measured = Measured { cost, floor, is_time: true, mark };
         table.add(of_measurement, &record.subject, measured, row);
     }
     table

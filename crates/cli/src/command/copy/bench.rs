@@ -20,6 +20,7 @@ use crate::command::{Command, this_machine};
 use crate::error::Error;
 use crate::journal::{Journal, Outputs};
 use crate::summary::{Comparisons, Measured, Printing};
+use crate::terminal::Mark;
 
 /// Time for a measurement where --budget does not say: enough rounds for an interval of about 1%
 /// on a quiet machine.
@@ -81,7 +82,8 @@ impl Bench {
                 steps.push(Box::new(limit));
             }
             for &size in &sizes_bytes {
-                for (level, then_read) in each(&levels_of(size, levels_or(Level::Mixed)), &readers)
+                for (level, then_read) in
+                    each(&levels_of(size, levels_or(Level::Nearest)), &readers)
                 {
                     asked.push(Box::new(Sizes {
                         level,
@@ -165,6 +167,10 @@ fn shapes(arguments: &Arguments) -> Result<Vec<Shape>, Error> {
 fn refuse_unused(arguments: &Arguments, is_drawn: bool) -> Result<(), Error> {
     const DRAWN: (&str, &str) = ("drawn sizes", "add --distribution or --size-class");
     let unused = |option, (belongs, remedy)| Err(Error::Unused { option, belongs, remedy });
+    if is_drawn && arguments.level.iter().any(|levels| levels.0.contains(&Level::Nearest)) {
+        let belongs = ("one size after the other", "name l1, l2, llc, cold or mixed");
+        return unused("--level nearest", belongs);
+    }
     if !is_drawn && arguments.branches != Branches::Random {
         return unused("--branches", DRAWN);
     }
@@ -181,7 +187,7 @@ fn refuse_unused(arguments: &Arguments, is_drawn: bool) -> Result<(), Error> {
 /// once.
 fn levels_of(size: usize, mut levels: Vec<Level>) -> Vec<Level> {
     if size > SIZE_MAX_BYTES && levels.len() > 1 {
-        levels = vec![Level::Mixed];
+        levels = vec![Level::Nearest];
     }
     levels
 }
@@ -230,7 +236,7 @@ fn comparisons<'a>(records: impl Iterator<Item = &'a Record>) -> Comparisons {
     let mut table = Comparisons::new(&headings, has_rates);
     // What memory allows is a rate, of which more is better: a column here, no row.
     for record in records.iter().filter(|record| record.experiment != name::MEMORY_BANDWIDTH) {
-        let Some(comparison) = &record.comparison else { continue };
+        let Some(comparison) = &record.cost() else { continue };
         let mut row = what(record);
         let mut of = row[..SUBJECT_COLUMN - 1].join(", ");
         if threads(record) > 1 {
@@ -254,7 +260,7 @@ fn comparisons<'a>(records: impl Iterator<Item = &'a Record>) -> Comparisons {
             verdict(comparison).to_owned(),
         ]);
         let (cost, floor) = (Some(comparison.ratio), comparison.floor);
-        let measured = Measured { cost, floor, is_time: true };
+        let measured = Measured { cost, floor, is_time: true, mark: Mark::of(comparison) };
         table.add(of, &record.subject, measured, row);
     }
     table

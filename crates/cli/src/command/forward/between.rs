@@ -114,6 +114,7 @@ impl Between {
     fn watch(&self, running: &Workers, view: &View) {
         let started = Instant::now();
         let (mut shown, mut before) = (started, Snapshot::default());
+        let mut said = Vec::new();
         let is_time = || self.arguments.time.is_some_and(|time| started.elapsed() >= time);
         // What is under way arrives as the workers stop.
         let is_over = || running.are_over() || running.are_finished();
@@ -128,6 +129,14 @@ impl Between {
                 let seconds = now.time_ns.saturating_sub(before.time_ns) as f64 / 1e9;
                 if before.time_ns > 0 {
                     view.show(&picture::lines(&before, &now, seconds), started.elapsed());
+                }
+                // What is there at two looks is no moment of a peer that comes.
+                for obstacle in &now.obstacles {
+                    if before.obstacles.contains(obstacle) && !said.contains(obstacle) {
+                        let (port, reason) = obstacle;
+                        view.warn(&format!("haul: warning: {port} has no link: {reason}"));
+                        said.push(obstacle.clone());
+                    }
                 }
                 (shown, before) = (Instant::now(), now);
             }
@@ -208,6 +217,10 @@ impl View {
         let clock = format!("{:.0} s, Ctrl-C ends it", elapsed.as_secs_f64());
         self.0.set_message(format!("{}\n{clock}", lines.join("\n")));
         self.0.tick();
+    }
+
+    fn warn(&self, text: &str) {
+        self.0.suspend(|| terminal::say(text));
     }
 
     fn end(&self) {
@@ -347,6 +360,9 @@ impl Done {
         }
         if self.snapshot.links.contains(&Link::Down) {
             text.push_str("\na port had nobody at its other side at the end");
+            for (port, reason) in &self.snapshot.obstacles {
+                text.push_str(&format!("\n{port}: {reason}"));
+            }
         }
         text
     }

@@ -43,13 +43,13 @@ fn of_flows(records: &[&Record]) -> Vec<String> {
     for record in rates {
         let Some(median) = record.median() else { continue };
         let (what, rate) = (what(record), millions(median));
-        let baseline = record.comparison.as_ref().filter(|it| it.baseline != own_name(record));
+        let baseline = record.rate().filter(|it| it.baseline != own_name(record));
         lines.push(match baseline {
             Some(comparison) if record.samples.len() < RESTARTS_MIN => format!(
                 "{what}: {rate}, {:.2} times that of {}, too few restarts to say more.",
                 comparison.ratio, comparison.baseline
             ),
-            Some(comparison) => format!("{what}: {rate}, {}.", against(comparison)),
+            Some(comparison) => format!("{what}: {rate}, {}.", against(&comparison)),
             None => format!("{what}: {rate}."),
         });
     }
@@ -58,8 +58,9 @@ fn of_flows(records: &[&Record]) -> Vec<String> {
     for record in records {
         let goal = goals.iter().find(|(metric, _)| record.metric == *metric);
         if let Some(((_, goal), rate)) = goal.zip(record.median()) {
-            let other = record.comparison.as_ref().filter(|it| it.baseline != own_name(record));
-            let other = other.filter(|_| record.samples.len() >= RESTARTS_MIN).map(against);
+            let other = record.rate().filter(|it| it.baseline != own_name(record));
+            let other =
+                other.filter(|_| record.samples.len() >= RESTARTS_MIN).map(|it| against(&it));
             let other = other.map_or(String::new(), |other| format!(", {other}"));
             lines.push(format!("{}: {goal} {}{other}.", what(record), millions(rate)));
         }
@@ -68,15 +69,15 @@ fn of_flows(records: &[&Record]) -> Vec<String> {
     lines.extend(latencies(records));
     let gains = records.iter().filter(|record| record.metric == "copy_gain");
     for record in gains.filter(|record| record.samples.len() >= RESTARTS_MIN) {
-        let Some(comparison) = &record.comparison else { continue };
+        let Some(comparison) = record.rate() else { continue };
         let size = size(record);
         lines.push(match comparison.verdict() {
             Verdict::NoDifference => format!(
                 "{size}: haul’s copy and libc’s forward alike ({}, the floor is {}).",
-                interval(comparison),
+                interval(&comparison),
                 percent(comparison.floor)
             ),
-            _ => format!("{size}: haul’s copy forwards {}.", against(comparison)),
+            _ => format!("{size}: haul’s copy forwards {}.", against(&comparison)),
         });
     }
     lines

@@ -90,7 +90,7 @@ impl Workers {
 fn sum(counted: impl Iterator<Item = Snapshot>) -> Snapshot {
     let mut sum = Snapshot::default();
     for (worker, snapshot) in counted.enumerate() {
-        let Snapshot { time_ns, ports, links, agreements, crossed, .. } = snapshot;
+        let Snapshot { time_ns, ports, links, agreements, obstacles, crossed, .. } = snapshot;
         sum.time_ns = sum.time_ns.max(time_ns);
         for (name, queue, counters) in ports {
             let is_there = sum.ports.iter().any(|(other, own, _)| *other == name && *own == queue);
@@ -99,6 +99,12 @@ fn sum(counted: impl Iterator<Item = Snapshot>) -> Snapshot {
         }
         sum.links.extend(links);
         sum.agreements.extend(agreements);
+        for obstacle in obstacles {
+            // The queue pairs of a port say the same.
+            if !sum.obstacles.contains(&obstacle) {
+                sum.obstacles.push(obstacle);
+            }
+        }
         sum.crossed.extend(crossed);
         sum.busy_cycles += snapshot.busy_cycles;
         sum.idle_cycles += snapshot.idle_cycles;

@@ -13,7 +13,7 @@ use crate::command::steps::{self, Steps};
 use crate::error::Error;
 use crate::journal::{Journal, Outputs};
 use crate::summary::{Comparisons, Measured, Printing};
-use crate::terminal;
+use crate::terminal::{self, Mark};
 
 /// Time for a measurement where --budget does not say: DPDK's growth by ByteDance's rte_malloc test
 /// takes two seconds once.
@@ -170,21 +170,19 @@ fn figures<'a>(records: impl Iterator<Item = &'a Record>) -> Comparisons {
             value(record),
         ];
         let better = Better::of(record);
-        let mut floor = 0.0;
-        if let Some(comparison) = &record.comparison {
-            let cost = |ratio: f64| better.map_or(ratio, |better| better.cost(ratio));
-            let (a, b) = (cost(comparison.ratio_low), cost(comparison.ratio_high));
+        let (mut floor, mut mark) = (0.0, Mark::Plain);
+        if let Some(comparison) = record.cost() {
             row.extend([
-                format!("{:.3}", cost(comparison.ratio)),
-                format!("{:.3}-{:.3}", a.min(b), a.max(b)),
+                format!("{:.3}", comparison.ratio),
+                format!("{:.3}-{:.3}", comparison.ratio_low, comparison.ratio_high),
                 format!("{:.3}", comparison.floor),
             ]);
-            floor = comparison.floor;
+            (floor, mark) = (comparison.floor, Mark::of(&comparison));
         }
         // Times speak for themselves in a sentence; what they are made of is in the table.
         let cost = better.zip(record.median()).map(|(better, value)| better.cost(value));
         let of = format!("{} of {blocks}, {figure}", row[0]);
-        let measured = Measured { cost, floor, is_time: is_time(record, last_round) };
+        let measured = Measured { cost, floor, is_time: is_time(record, last_round), mark };
         table.add(of, &record.subject, measured, row);
     }
     table

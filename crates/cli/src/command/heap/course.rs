@@ -4,7 +4,7 @@ use haul_model::experiment::{key, name};
 use haul_model::{Nanos, Record};
 
 use crate::summary::{Comparisons, Measured, Order};
-use crate::terminal::{self, Table};
+use crate::terminal::{self, Mark, Table};
 
 /// What a value is drawn as, from the least to the most.
 const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
@@ -26,10 +26,9 @@ pub(super) fn text<'a>(records: impl Iterator<Item = &'a Record>, order: Order) 
     if let Some(note) = haul_report::note(first) {
         text.push_str(&format!("\n\n{}", terminal::wrap(&format!("note: {note}"), width, 6)));
     }
-    text.push_str(
-        "\n\nratio: time or memory over the baseline's, below 1 is better; floor: how far the baseline \
-         came from\nitself in the same run. A difference below the floor is none.",
-    );
+    let note = "ratio: time or memory over the baseline's, below 1 is better; floor: how far the baseline came \
+         from itself in the same run. A difference below the floor is none.";
+    text.push_str(&format!("\n\n{}", terminal::wrap(note, width, 0)));
     for sentence in figures(&records).sentences() {
         text.push_str(&format!("\n\n{sentence}"));
     }
@@ -66,9 +65,12 @@ pub(super) fn figures(records: &[&Record]) -> Comparisons {
             _ => ("largest footprint", record.median().map(|mib| format!("{mib:.2} MiB"))),
         };
         let mut row = vec![name.into(), record.subject.clone(), value.unwrap_or_default()];
-        let floor = record.comparison.as_ref().map_or(0.0, |comparison| comparison.floor);
-        let measured = Measured { cost: record.median(), floor, is_time: record.metric == "time" };
-        if let Some(comparison) = &record.comparison {
+        let comparison = record.cost();
+        let mark = comparison.as_ref().map_or(Mark::Plain, Mark::of);
+        let floor = comparison.as_ref().map_or(0.0, |comparison| comparison.floor);
+        let is_time = record.metric == "time";
+        let measured = Measured { cost: record.median(), floor, is_time, mark };
+        if let Some(comparison) = comparison {
             row.extend([
                 format!("{:.3}", comparison.ratio),
                 format!("{:.3}-{:.3}", comparison.ratio_low, comparison.ratio_high),

@@ -134,7 +134,8 @@ impl Command for Record {
 fn library() -> Result<PathBuf, Error> {
     let folder = env::current_exe().ok().and_then(|program| Some(program.parent()?.to_owned()));
     let folder = folder.unwrap_or_default();
-    let places = ["", "../lib", "../lib64"].map(|place| folder.join(place).join(LIBRARY));
+    let places =
+        ["", "../lib", "../lib64", "../lib/haul"].map(|place| folder.join(place).join(LIBRARY));
     match places.iter().find(|path| path.is_file()) {
         Some(path) => Ok(path.canonicalize().unwrap_or_else(|_| path.clone())),
         None => Err(Error::NoRecorder { folder }),

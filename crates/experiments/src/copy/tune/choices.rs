@@ -62,7 +62,7 @@ pub(super) fn train(
     let mut sums = Sums::of(&sets(base));
     for size in ISA_BYTES.into_iter().filter(|_| set > 0) {
         let mut workload = Workload::resident(size, Alignment::default(), 1, config.seed)?;
-        let item = item("isa", (key::SIZE_BYTES, size.into()), Level::Mixed);
+        let item = item("isa", (key::SIZE_BYTES, size.into()), Level::Nearest);
         if !sums.measure(config, &item, base, &mut workload, &mut clock, context)? {
             return Ok(None);
         }

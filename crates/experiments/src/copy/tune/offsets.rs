@@ -63,7 +63,7 @@ pub(super) fn worst(
         let item = Item {
             phase: "offsets",
             what: (key::SIZE_BYTES, size.into()),
-            level: Level::Mixed,
+            level: Level::Nearest,
             function,
             then_read: ThenRead::Nothing,
             more: vec![(key::DISTANCE_BYTES, (apart.multiple_of + apart.and).into())],

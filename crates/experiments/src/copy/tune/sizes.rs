@@ -105,7 +105,8 @@ fn train_one(
     let mut workload = Workload::resident(size, Alignment::default(), 1, config.seed)?;
     let mut counted: Vec<Vec<f64>> = vec![Vec::new(); ways.len()];
     for &then_read in readers(size) {
-        let item = item("train", (key::SIZE_BYTES, size.into()), Level::Mixed, function, then_read);
+        let item =
+            item("train", (key::SIZE_BYTES, size.into()), Level::Nearest, function, then_read);
         let found = compare(config, &item, &mut workload, &entrants, clock.next(), context)?;
         let Some(found) = found else { return Ok(None) };
         for (counted, comparison) in counted.iter_mut().zip(&found) {
@@ -138,7 +139,7 @@ pub(super) fn check(
         let mut both = Vec::new();
         for &then_read in readers(size) {
             let what = (key::SIZE_BYTES, size.into());
-            let item = item("check", what, Level::Mixed, function, then_read);
+            let item = item("check", what, Level::Nearest, function, then_read);
             let found = compare(config, &item, &mut workload, &entrants, clock.next(), context)?;
             both.extend(found.unwrap_or_default());
         }

@@ -5,6 +5,7 @@
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+use super::prefetch;
 use super::split::Descriptor;
 
 /// Largest ring, section 2.8.10.1.
@@ -29,6 +30,9 @@ pub(crate) fn area_bytes(size: u32) -> [u64; 3] {
 
 /// What each area is aligned to.
 pub(crate) const AREA_ALIGNS: [usize; 3] = [16, 4, 4];
+
+/// Descriptors of a line of the caches.
+pub(crate) const OF_LINE: usize = prefetch::LINE_BYTES / 16;
 
 /// A place in the ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -126,6 +130,12 @@ impl Packed {
         let at = unsafe { self.descriptors.add(2 * usize::from(index) + half) };
         // SAFETY: as above; every access to it is atomic.
         unsafe { at.as_ref() }
+    }
+
+    /// Asks for the line of a descriptor, to write it.
+    #[inline(always)]
+    pub(crate) fn fetch(&self, place: Place) {
+        prefetch::to_write(NonNull::from(self.half(place.index, 0)).cast());
     }
 
     /// The flags by which a descriptor at this place is the device's, or the driver's again.

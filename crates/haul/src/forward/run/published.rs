@@ -24,6 +24,8 @@ pub struct Snapshot {
     pub links: Vec<Link>,
     /// What each of them agreed on with its other side, the last time that it had one.
     pub agreements: Vec<Option<Agreement>>,
+    /// Why nobody is at the other side of those that know it, by the port's name.
+    pub obstacles: Vec<(String, String)>,
     /// What crossed the link of each that has a modelled one, by the port's name.
     pub crossed: Vec<(String, Counts)>,
     /// Cycles of the time stamp counter in rounds that moved packets.

@@ -296,6 +296,9 @@ impl Worker {
         }
         self.counts.links = self.ports.iter().map(|port| port.link()).collect();
         let ports = self.ports.iter();
+        let obstacles = ports.filter_map(|port| Some((port.name().to_owned(), port.obstacle()?)));
+        self.counts.obstacles = obstacles.collect();
+        let ports = self.ports.iter();
         let crossed =
             ports.filter_map(|port| Some((port.name().to_owned(), port.crossed()?.clone())));
         self.counts.crossed = crossed.collect();

@@ -12,7 +12,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 use rustix::fd::{AsRawFd, OwnedFd};
 
-use super::super::clock::cycles;
 use super::super::contract::Agreement;
 use super::super::messages::{Backend, Done, Refused};
 use super::super::ring::features;
@@ -21,6 +20,8 @@ use super::super::ring::split::{self, Split};
 use super::layout::Layout;
 use super::layout::packed::PackedRing;
 use super::layout::split::SplitRing;
+use super::met::Met;
+use super::rest::Rest;
 use crate::peer::guest::{Cached, Described, Guest};
 
 /// A ring that packets go through.
@@ -33,8 +34,7 @@ pub(super) struct Active<L> {
     pub(super) header_bytes: usize,
     pub(super) is_mergeable: bool,
     pub(super) has_indirect: bool,
-    /// The ring is left alone until then, by the time stamp counter.
-    pub(super) rests_until: u64,
+    pub(super) rest: Rest,
 }
 
 /// One of either layout.
@@ -77,6 +77,7 @@ pub(super) struct Device {
     is_stopped: AtomicBool,
     is_refused: AtomicBool,
     resets: AtomicU64,
+    met: Met,
 }
 
 fn locked<T>(lock: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -95,6 +96,7 @@ impl Device {
             is_stopped: AtomicBool::new(false),
             is_refused: AtomicBool::new(false),
             resets: AtomicU64::new(0),
+            met: Met::default(),
         }
     }
 
@@ -106,6 +108,10 @@ impl Device {
             Err(TryLockError::Poisoned(ring)) => Some(ring.into_inner()),
             Err(TryLockError::WouldBlock) => None,
         }
+    }
+
+    fn pairs(&self) -> u64 {
+        self.rings.len() as u64 / 2
     }
 
     /// Whether packets go through the ring.
@@ -123,6 +129,11 @@ impl Device {
     /// Times that a front end was left because of what it did.
     pub(super) fn resets(&self) -> u64 {
         self.resets.load(Ordering::Relaxed)
+    }
+
+    /// Why nobody is there, where somebody came.
+    pub(super) fn obstacle(&self) -> Option<String> {
+        self.met.obstacle()
     }
 
     /// Leaves the front end, which did what it may not: it has to connect again.
@@ -143,6 +154,7 @@ impl Device {
     pub(super) fn begin(&self, socket: UnixStream) -> bool {
         *locked(&self.socket) = Some(socket);
         self.is_refused.store(false, Ordering::Relaxed);
+        self.met.begin();
         !self.is_stopped()
     }
 
@@ -150,9 +162,11 @@ impl Device {
     pub(super) fn end(&self, was_wrong: bool) {
         *locked(&self.socket) = None;
         self.reset();
-        if was_wrong || self.is_refused() {
+        let was_wrong = was_wrong || self.is_refused();
+        if was_wrong {
             self.resets.fetch_add(1, Ordering::Relaxed);
         }
+        self.met.end(was_wrong, self.pairs());
     }
 
     pub(super) fn is_refused(&self) -> bool {
@@ -179,12 +193,18 @@ impl Device {
     }
 
     fn try_change(&self, index: u32, change: impl FnOnce(&mut Vring) -> Done) -> Done {
-        let place = self.rings.get(index as usize).ok_or(Refused)?;
+        let Some(place) = self.rings.get(index as usize) else {
+            self.met.wanted(index, self.pairs());
+            return Err(Refused);
+        };
         let agreed = locked(&self.agreed);
         let mut ring = locked(place);
         ring.deactivate();
         let result = change(&mut ring).and_then(|()| ring.activate(&agreed));
         self.is_active[index as usize].store(ring.active.is_some(), Ordering::Relaxed);
+        if ring.active.is_some() {
+            self.met.started();
+        }
         result
     }
 
@@ -202,6 +222,9 @@ impl Device {
             ring.deactivate();
             result = result.and(ring.activate(agreed));
             is_active.store(ring.active.is_some(), Ordering::Relaxed);
+            if ring.active.is_some() {
+                self.met.started();
+            }
         }
         result
     }
@@ -229,7 +252,8 @@ impl Backend for Device {
     }
 
     fn queue_pairs(&self) -> u64 {
-        self.rings.len() as u64 / 2
+        self.met.asked();
+        self.pairs()
     }
 
     fn set_memory(&self, regions: Vec<(Described, OwnedFd)>) -> Done {
@@ -395,27 +419,8 @@ impl<L> Active<L> {
             header_bytes: features::header_bytes(agreed.features),
             is_mergeable: agreed.features & features::MERGEABLE != 0,
             has_indirect: agreed.features & features::INDIRECT != 0,
-            rests_until: 0,
+            rest: Rest::new(),
         }
-    }
-
-    /// Whether the ring is left alone at the moment.
-    #[inline]
-    pub(super) fn rests(&mut self) -> bool {
-        if self.rests_until == 0 {
-            return false;
-        }
-        let rests = cycles() < self.rests_until;
-        if !rests {
-            self.rests_until = 0;
-        }
-        rests
-    }
-
-    /// Leaves the ring alone for so many cycles.
-    #[inline]
-    pub(super) fn rest(&mut self, time: u64) {
-        self.rests_until = cycles() + time;
     }
 }
 

@@ -76,7 +76,7 @@ impl<L: Layout> Active<L> {
         scratch: &mut Scratch,
         counts: &mut Direction,
     ) -> Result<usize, Broken> {
-        if self.rests() {
+        if self.rest.is_on() {
             counts.batch(0, 0);
             return Ok(0);
         }
@@ -115,7 +115,7 @@ impl<L: Layout> Active<L> {
             return Err(Broken);
         }
         if done.gone < burst.len() {
-            self.rest(REST_OF_FULL * u64::from(self.ring.size()));
+            self.rest.full(self.ring.size());
         }
         pool.free_first(burst, done.gone);
         scratch.drops.iter().for_each(|reason| counts.dropped(*reason, 1));
@@ -224,11 +224,6 @@ impl<L: Layout> Active<L> {
         One::Dropped(reason)
     }
 }
-
-/// How long a full ring is left alone, in cycles of the time stamp counter for each descriptor:
-/// some 2 ns. The guest has not used up its packets by then, whatever it does with them, and it is
-/// quicker while nobody takes the lines from it that it says so in.
-const REST_OF_FULL: u64 = 5;
 
 /// Most chains of one packet: buffers of 64 B still hold the longest.
 const CHAINS_MAX: usize = 256;

@@ -8,6 +8,8 @@
 //! From the bottom up:
 //!
 //! - `layout`: how a ring is laid out;
+//! - `met`: why the front end that came last has no link;
+//! - `rest`: when an empty or a full ring is looked at again;
 //! - `device`: what the front end said, and the rings that follow from it;
 //! - `chain`: a chain of descriptors, followed with every check;
 //! - `enqueue`: packets to the guest;
@@ -20,6 +22,8 @@ mod dequeue;
 mod device;
 mod enqueue;
 mod layout;
+mod met;
+mod rest;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -206,6 +210,10 @@ impl Port for Vhost {
 
     fn agreement(&self) -> Option<Agreement> {
         self.device.agreement(self.ring_to_guest())
+    }
+
+    fn obstacle(&self) -> Option<String> {
+        if self.link() == Link::Up { None } else { self.device.obstacle() }
     }
 
     fn counters(&self) -> &Counters {

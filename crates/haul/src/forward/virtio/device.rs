@@ -81,6 +81,11 @@ impl Device {
         Ok(None)
     }
 
+    /// Why there is no session, where a back end was met that did not agree.
+    pub(super) fn obstacle(&self) -> Option<String> {
+        self.state().opening.obstacle()
+    }
+
     /// No session begins any more.
     pub(super) fn stop(&self) {
         let mut state = self.state();

@@ -268,6 +268,10 @@ impl Port for Virtio {
         self.features().map(|features| Agreement { features, ring_size })
     }
 
+    fn obstacle(&self) -> Option<String> {
+        if self.session.is_some() { None } else { self.device.obstacle() }
+    }
+
     fn drain(&mut self, pool: &mut Pool) -> bool {
         let (Some(_), Some(queues)) = (&self.session, &mut self.queues) else { return true };
         // One that is broken is found out by the next burst, or goes with the port.

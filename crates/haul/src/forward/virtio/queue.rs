@@ -101,6 +101,9 @@ impl Queue {
     }
 
     /// Appends packets that the device filled to the burst.
+    ///
+    /// # Errors
+    /// [`Broken`]; nothing of this call is in the burst then.
     pub(super) fn receive(
         &mut self,
         pool: &mut Pool,
@@ -108,7 +111,34 @@ impl Queue {
         features: u64,
         counts: &mut Direction,
     ) -> Result<usize, Broken> {
-        let (mut bytes, before) = (0, burst.len());
+        let before = burst.len();
+        let result = self.take_filled(pool, burst, features, counts);
+        let packets = burst.len() - before;
+        match result {
+            Ok(bytes) => {
+                counts.batch(packets, bytes);
+                Ok(packets)
+            }
+            Err(Broken) => {
+                for _ in 0..packets {
+                    burst.pop_last().into_iter().for_each(|packet| pool.free(packet));
+                }
+                counts.dropped(DropReason::Reset, packets as u64);
+                Err(Broken)
+            }
+        }
+    }
+
+    /// The same, up to where the ring is broken; how many bytes.
+    #[inline]
+    fn take_filled(
+        &mut self,
+        pool: &mut Pool,
+        burst: &mut Burst,
+        features: u64,
+        counts: &mut Direction,
+    ) -> Result<u64, Broken> {
+        let mut bytes = 0;
         let header_bytes = features::header_bytes(features);
         let is_mergeable = features & features::MERGEABLE != 0;
         self.ring.look(burst.room())?;
@@ -124,29 +154,25 @@ impl Queue {
                 continue;
             }
             pool.cut(&packet, length);
-            if is_mergeable {
-                let buffers = buffers_of(pool, &packet);
-                if buffers > 1 {
-                    match self.receive_rest(pool, &packet, buffers - 1, header_bytes) {
-                        Ok(true) => {}
-                        Ok(false) => {
-                            counts.dropped(DropReason::TooLong, 1);
-                            pool.free(packet);
-                            continue;
-                        }
-                        Err(Broken) => {
-                            pool.free(packet);
-                            return Err(Broken);
-                        }
+            let buffers = if is_mergeable { buffers_of(pool, &packet) } else { 1 };
+            if buffers > 1 {
+                match self.receive_rest(pool, &packet, buffers - 1, header_bytes) {
+                    Ok(true) => {}
+                    Ok(false) => {
+                        counts.dropped(DropReason::TooLong, 1);
+                        pool.free(packet);
+                        continue;
+                    }
+                    Err(Broken) => {
+                        pool.free(packet);
+                        return Err(Broken);
                     }
                 }
             }
             bytes += pool.length(&packet) as u64;
             burst.push(packet);
         }
-        let packets = burst.len() - before;
-        counts.batch(packets, bytes);
-        Ok(packets)
+        Ok(bytes)
     }
 
     /// Asks for the lines of the next packets that the device has filled, so that their misses are
@@ -314,5 +340,56 @@ fn clear_header(start: NonNull<u8>, bytes: usize) {
     if header[..bytes] != zeros[..bytes] {
         // SAFETY: as above.
         unsafe { start.as_ptr().copy_from_nonoverlapping(zeros.as_ptr(), bytes) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ptr::with_exposed_provenance_mut;
+
+    use super::super::super::ring::packed::{Packed, Place};
+    use super::super::super::ring::split::Split;
+    use super::*;
+
+    /// A device that gives three packets back, and then a chain that nobody gave it.
+    fn lie(queue: &Queue, lie: u16) {
+        let RingAt { size, areas } = queue.place();
+        let areas = areas.map(|at| NonNull::new(with_exposed_provenance_mut(at as usize)).unwrap());
+        if queue.ring.is_packed() {
+            // SAFETY: the areas of the ring, which lives longer.
+            let ring = unsafe { Packed::new(areas, size.into()) };
+            for (number, id) in [0, 1, 2, lie].into_iter().enumerate() {
+                ring.put_used(Place::START.plus(number as u16, size), id, 72);
+            }
+        } else {
+            // SAFETY: as above.
+            let ring = unsafe { Split::new(areas, size.into()) };
+            for (number, id) in [0, 1, 2, lie].into_iter().enumerate() {
+                ring.put_used(number as u16, id, 72);
+            }
+            ring.publish_used(4);
+        }
+    }
+
+    #[test]
+    fn packets_in_front_of_a_lie_are_dropped_and_counted() {
+        for is_packed in [false, true] {
+            for id in [0, 2, 64, u16::MAX] {
+                let mut pool = Pool::new(256).unwrap();
+                let mut queue = Queue::new(&pool, 64, is_packed).unwrap();
+                queue.reset(&mut pool);
+                queue.begin(features::VERSION_1, true);
+                queue.fill(&mut pool, HEADER_BYTES_MAX);
+                lie(&queue, id);
+                let (mut burst, mut counts) = (Burst::new(), Direction::default());
+                let features = features::VERSION_1;
+                let came = queue.receive(&mut pool, &mut burst, features, &mut counts);
+                assert!(came.is_err() && burst.is_empty(), "{id}, packed {is_packed}");
+                let dropped = counts.drops_for(DropReason::Reset);
+                assert_eq!((counts.packets, dropped), (0, 3), "{id}, packed {is_packed}");
+                queue.free(&mut pool);
+                assert_eq!(pool.available(), pool.size(), "{id}, packed {is_packed}");
+            }
+        }
     }
 }

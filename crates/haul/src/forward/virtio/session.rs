@@ -151,6 +151,8 @@ struct Common {
     result: Mutex<Option<Session>>,
     /// The socket of the attempt that is under way.
     socket: Mutex<Option<UnixStream>>,
+    /// Why the last back end that was met did not agree.
+    obstacle: Mutex<Option<String>>,
     is_stopped: AtomicBool,
 }
 
@@ -175,6 +177,11 @@ impl Opening {
 
     pub(super) fn is_begun(&self) -> bool {
         self.thread.is_some()
+    }
+
+    /// Why the last back end that was met did not agree; `None` where none was, or one has.
+    pub(super) fn obstacle(&self) -> Option<String> {
+        locked(&self.common.obstacle).clone()
     }
 
     /// Begins to meet a back end.
@@ -236,7 +243,9 @@ fn meet(meeting: &Meeting, wake: &Wake, common: &Common, offer: &Offer) {
         if is_stopped() {
             return;
         }
-        match agree(socket, offer) {
+        let agreed = agree(socket, offer);
+        *locked(&common.obstacle) = agreed.as_ref().err().cloned();
+        match agreed {
             Ok(session) => {
                 *locked(&common.result) = Some(session);
                 return;

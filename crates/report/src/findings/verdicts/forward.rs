@@ -107,9 +107,9 @@ fn rate(own: &Record, run: &[&Record]) -> Option<Rate> {
 
 /// The other switch: by the comparison in turns where there is one with it.
 fn beside(name: &str, own: &Record, ratio: f64) -> Other {
-    let compared = own.comparison.as_ref().filter(|it| it.baseline == name && it.ratio > 0.0);
+    let compared = own.rate().filter(|it| it.baseline == name && it.ratio > 0.0);
     let (ratio, tone) = match compared {
-        Some(comparison) => (comparison.ratio, tone_of_rates(comparison)),
+        Some(comparison) => (comparison.ratio, tone_of_rates(&comparison)),
         None => (ratio, tone_of_ratio(1.0 / ratio)),
     };
     Other { name: name.to_owned(), ratio, tone, is_switch: true }
@@ -118,11 +118,11 @@ fn beside(name: &str, own: &Record, ratio: f64) -> Other {
 /// haul's copy beside libc's, in the same switch.
 fn copy_gain(here: &[&Record]) -> Option<Other> {
     let gain = here.iter().find(|record| record.metric == "copy_gain")?;
-    let comparison = gain.comparison.as_ref().filter(|it| it.ratio > 0.0)?;
+    let comparison = gain.rate().filter(|it| it.ratio > 0.0)?;
     Some(Other {
         name: "with libc’s copy".into(),
         ratio: comparison.ratio,
-        tone: tone_of_rates(comparison),
+        tone: tone_of_rates(&comparison),
         is_switch: false,
     })
 }

@@ -84,6 +84,12 @@ pub(crate) fn is_survey(section: &Section<'_>) -> bool {
     is_measured(name::COPY_DISTRIBUTION) && is_measured(name::MEMORY_BANDWIDTH)
 }
 
-/// Experiments with heaps that compare haul with nobody.
-const NO_COMPARISON: [&str; 4] =
-    [name::HEAP_MAP, name::HEAP_LIST, name::HEAP_TRACE, name::HEAP_REPLAY];
+/// Experiments with heaps that compare haul with nobody, or with DPDK alone, within its program.
+const NO_COMPARISON: [&str; 6] = [
+    name::HEAP_MAP,
+    name::HEAP_LIST,
+    name::HEAP_TRACE,
+    name::HEAP_REPLAY,
+    "heap.rte_malloc",
+    "heap.rte_malloc_growth",
+];

@@ -7,7 +7,7 @@
 
 use std::sync::atomic::{Ordering, fence};
 
-use super::super::super::ring::packed::{Packed, Place};
+use super::super::super::ring::packed::{OF_LINE, Packed, Place};
 use super::super::super::ring::split::NEXT;
 use super::{Bad, Broken, Chain, First, Layout, Walk};
 
@@ -57,6 +57,12 @@ impl Layout for PackedRing {
     #[inline(always)]
     fn look(&mut self, firsts: &mut [First]) -> Result<usize, Broken> {
         let mut place = self.next;
+        if !self.shows_last && self.ring.available(place).is_some() {
+            // Each is written where it was read: its line comes once, to be written.
+            for ahead in (OF_LINE..firsts.len().min(usize::from(self.size()))).step_by(OF_LINE) {
+                self.ring.fetch(place.plus(ahead as u16, self.size()));
+            }
+        }
         for (index, first) in firsts.iter_mut().enumerate() {
             let Some(entry) = self.ring.available(place) else { return Ok(index) };
             let descriptor = entry.descriptor();

@@ -1,0 +1,105 @@
+//! What came of the front end that was met last, so that a port without a link can say why.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// The last conversation, as far as it tells why there is no link.
+#[derive(Debug, Default)]
+pub(super) struct Met(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    /// Whether the front end asked how many queue pairs there are, and has started a ring.
+    has_asked: bool,
+    has_started: bool,
+    /// Why there is no link; whether that is of this conversation.
+    obstacle: Option<String>,
+    is_noted: bool,
+}
+
+impl Met {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A conversation begins. Until it tells more, what was in the way still is.
+    pub(super) fn begin(&self) {
+        let mut state = self.state();
+        *state = State { obstacle: state.obstacle.take(), ..State::default() };
+    }
+
+    /// The front end asked how many queue pairs there are.
+    pub(super) fn asked(&self) {
+        self.state().has_asked = true;
+    }
+
+    /// It set up a ring of this number, of a device that has fewer.
+    pub(super) fn wanted(&self, ring: u32, pairs: u64) {
+        let mut state = self.state();
+        state.obstacle = Some(format!(
+            "the last front end wanted {} queue pairs or more, of {pairs}: give this port as many, \
+             or it fewer",
+            ring / 2 + 1
+        ));
+        state.is_noted = true;
+    }
+
+    /// It has started a ring.
+    pub(super) fn started(&self) {
+        let mut state = self.state();
+        (state.has_started, state.obstacle) = (true, None);
+    }
+
+    /// The conversation is over; `was_wrong` where the front end did what it may not.
+    pub(super) fn end(&self, was_wrong: bool, pairs: u64) {
+        let mut state = self.state();
+        if state.is_noted {
+            return;
+        }
+        if was_wrong {
+            let left = "the last front end was left because of what it said or wrote";
+            state.obstacle = Some(left.to_owned());
+        } else if state.has_asked && !state.has_started {
+            state.obstacle = Some(format!(
+                "the last front end heard that there is room for {pairs} of its queue pairs, and \
+                 left: if it has more, give this port as many"
+            ));
+        }
+    }
+
+    /// Why there is no link, where a front end came.
+    pub(super) fn obstacle(&self) -> Option<String> {
+        self.state().obstacle.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is said after a conversation of these steps, behind one that wanted too much.
+    fn after(act: impl FnOnce(&Met), was_wrong: bool) -> Option<String> {
+        let met = Met::default();
+        met.begin();
+        met.wanted(5, 1);
+        met.end(true, 1);
+        met.begin();
+        assert!(met.obstacle().unwrap().contains("wanted 3 queue pairs or more, of 1"));
+        act(&met);
+        met.end(was_wrong, 1);
+        met.obstacle()
+    }
+
+    #[test]
+    fn what_is_in_the_way_is_of_the_last_conversation_that_tells() {
+        assert!(after(|_| {}, false).unwrap().contains("wanted 3"));
+        assert!(after(|_| {}, true).unwrap().contains("because of what it said"));
+        assert!(after(Met::asked, false).unwrap().contains("room for 1 "));
+        assert!(after(|met| met.wanted(2, 1), true).unwrap().contains("wanted 2"));
+        let used = |met: &Met| {
+            met.asked();
+            met.started();
+        };
+        assert_eq!(after(used, false), None);
+        assert!(after(used, true).unwrap().contains("because of what it said"));
+    }
+}
