@@ -27,6 +27,7 @@ mod report;
 mod shell;
 mod sim;
 mod survey;
+mod terminal;
 #[path = "../trace/mod.rs"]
 mod trace;
 mod tune;

@@ -183,6 +183,8 @@ fn a_debian_package_is_whole_and_its_program_runs() {
         let found = fs::metadata(unpacked.join("usr").join(file));
         assert!(found.is_ok_and(|found| found.len() > 0), "{file}");
     }
+    let copyright = unpacked.join("usr/share/doc/haul/copyright");
+    assert!(fs::read_to_string(copyright).unwrap().contains("/common-licenses/Apache-2.0"));
     let mut installed = Command::new(unpacked.join("usr/bin/haul"));
     let version = run(installed.arg("--version")).expect(0).out;
     assert_eq!(version, run(&mut haul(&["--version"])).out);
