@@ -1,8 +1,8 @@
 //! Copies and fills where small ones go by masks: any size, so that a caller has nothing to decide.
 //!
 //! Up to 127 and 255 bytes there is one branch on the size, beside one that is taken close to a
-//! page's end. Longer copies are here too, down to the loop, where the policy has AVX-512: a jump
-//! to it waits behind the branch that was mispredicted. Fills are faster without.
+//! page's end. Longer ones are here too, down to the loop, where the policy has AVX-512: a jump
+//! to it waits behind the branch that was mispredicted.
 //!
 //! Where data comes from beyond L2, what counts is how many calls are in flight, and those are
 //! limited by what every instruction with a result takes: four `nop` cost nothing there, four such
@@ -12,11 +12,12 @@
 use core::sync::atomic::Ordering;
 
 use super::{copy_otherwise, fill_otherwise, x86_64};
+use crate::arch::x86_64::masked::Fill;
 use crate::arch::x86_64::{masked, zmm_high};
 use crate::cpu::Isa;
 use crate::policy::{CHOSEN, MASKS};
 use crate::small;
-use crate::thresholds::copies_by_registers;
+use crate::thresholds::{copies_by_registers, fills_by_registers};
 
 /// memmove of any length.
 ///
@@ -99,19 +100,12 @@ pub(crate) unsafe fn copy_here(target: *mut u8, source: *const u8, length: usize
 pub(crate) unsafe fn fill_here(target: *mut u8, byte: i32, length: usize) -> *mut u8 {
     // SAFETY: as in the copy.
     unsafe {
-        if length > masked::FILL_MAX {
-            return fill_long(target, byte, length);
-        }
-        if !masked::is_fill_fast(target) {
-            return fill_by_pieces(target, byte, length);
-        }
-        if length > masked::SMALL_FILL_MAX {
-            masked::fill_65_to_255(target, byte, length);
-        } else {
-            masked::fill_to_64(target, byte, length);
+        match masked::fill_to_255(target, byte, length) {
+            Fill::Done => crate::arch::same(target),
+            Fill::Long => fill_long(target, byte, length),
+            Fill::AtPageEnd => fill_by_pieces(target, byte, length),
         }
     }
-    crate::arch::same(target)
 }
 
 /// Of a policy that another thread replaces meanwhile, either is right.
@@ -158,10 +152,24 @@ unsafe extern "C" fn copy_longer(target: *mut u8, source: *const u8, length: usi
     }
 }
 
-/// Not in the entry: with the loop there a fleet's fills took 0.99 of libc's time instead of 0.87
-/// (Emerald Rapids, L1).
+/// As [`copy_long`].
+#[inline(always)]
+unsafe fn fill_long(target: *mut u8, byte: i32, length: usize) -> *mut u8 {
+    // SAFETY: the caller's promise, more than a step, and the features of what is chosen.
+    unsafe {
+        if CHOSEN.load(Ordering::Relaxed) != MASKS | Isa::Avx512 as u8
+            || !fills_by_registers(length)
+        {
+            return fill_longer(target, byte, length);
+        }
+        zmm_high::fill_forward(target, byte, length);
+    }
+    crate::arch::same(target)
+}
+
+/// As [`copy_longer`].
 #[inline(never)]
-unsafe extern "C" fn fill_long(target: *mut u8, byte: i32, length: usize) -> *mut u8 {
+unsafe extern "C" fn fill_longer(target: *mut u8, byte: i32, length: usize) -> *mut u8 {
     let chosen = CHOSEN.load(Ordering::Relaxed);
     // SAFETY: the caller's promise; only what is available was chosen.
     unsafe {
@@ -189,7 +197,7 @@ unsafe extern "C" fn fill_by_pieces(target: *mut u8, byte: i32, length: usize) -
     // SAFETY: the caller's promise, and the lengths that each asks for.
     unsafe {
         if length > small::SMALL_MAX {
-            return fill_long(target, byte, length);
+            return fill_longer(target, byte, length);
         }
         small::fill(target, crate::arch::low_byte(byte), length);
     }

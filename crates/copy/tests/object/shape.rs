@@ -151,10 +151,7 @@ fn masks_leave_one_branch_on_a_small_size() {
             "{name}: zmm16 and up need none"
         );
         // The blocks without a mask: of a copy what is above 32 bytes, of a fill above 64.
-        let whole = match name {
-            "fill" => before.iter().rposition(|one| one.mnemonic == "vpbroadcastb"),
-            _ => code.iter().position(|one| one.mnemonic == "vmovdqu64"),
-        };
+        let whole = code.iter().position(|one| one.mnemonic == "vmovdqu64");
         assert_is_straight(name, &code[whole.expect("a block of whole registers")..]);
     }
 }

@@ -125,3 +125,42 @@ pub(crate) unsafe fn copy_forward(target: *mut u8, source: *const u8, length: us
         );
     }
 }
+
+/// Fills [`STEP`] bytes or more: `generic::fill_above_256` with a head of one line.
+///
+/// # Safety
+/// `target` is writable for `length` bytes, at least [`STEP`]; AVX-512 BW.
+#[inline(always)]
+pub(crate) unsafe fn fill_forward(target: *mut u8, byte: i32, length: usize) {
+    debug_assert!(length >= STEP);
+    // SAFETY: head and tail lie inside `length` bytes, which are at least a step; the loop starts
+    // at most at 64, where the head ends, at a multiple of 64, and steps while that is below the
+    // tail, so each step ends below `length`. Only clobbered registers are written.
+    unsafe {
+        asm!(
+            "vpbroadcastb zmm16, {byte:e}",
+            "vmovdqu64 zmmword ptr [{at}], zmm16",
+            "or {at}, 63",
+            "inc {at}",
+            "cmp {at}, {tail}",
+            "jae 3f",
+            ".p2align 4",
+            "2:",
+            "vmovdqa64 zmmword ptr [{at}], zmm16",
+            "vmovdqa64 zmmword ptr [{at} + 64], zmm16",
+            "vmovdqa64 zmmword ptr [{at} + 128], zmm16",
+            "vmovdqa64 zmmword ptr [{at} + 192], zmm16",
+            "add {at}, 256",
+            "cmp {at}, {tail}",
+            "jb 2b",
+            "3:",
+            "vmovdqu64 zmmword ptr [{tail}], zmm16",
+            "vmovdqu64 zmmword ptr [{tail} + 64], zmm16",
+            "vmovdqu64 zmmword ptr [{tail} + 128], zmm16",
+            "vmovdqu64 zmmword ptr [{tail} + 192], zmm16",
+            at = inout(reg) target => _, tail = in(reg) target.add(length - STEP), byte = in(reg) byte,
+            out("zmm16") _,
+            options(nostack),
+        );
+    }
+}
