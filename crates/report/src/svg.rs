@@ -38,7 +38,8 @@ const COLOURS: [(&str, &str, &str); 10] = [
 /// ```
 /// use haul_model::{Line, Record};
 /// let lines = [4096, 8192].map(|size| {
-///     let mut record = Record::new("run", "copy.size", "haul", "time", "ns").with("size_bytes", size);
+///     let mut record = Record::new("run", "copy.size", "haul", "time", "ns");
+///     record = record.with("size_bytes", size);
 ///     record.samples = vec![51.2];
 ///     Line::from(record)
 /// });
