@@ -39,8 +39,8 @@ const INTEL: Thresholds = Thresholds { rx_free: 32, tx_rs: 32 };
 
 const RX_16_BYTE: Choice = Choice {
     name: "rx-16-byte",
-    about: "receive descriptors of 16 B: built with RTE_NET_INTEL_USE_16BYTE_DESC \
-            (RTE_LIBRTE_I40E_16BYTE_RX_DESC before 25.07, i40e alone)",
+    about: "receive descriptors of 16 B: DPDK 25.07 or later, built with \
+            RTE_NET_INTEL_USE_16BYTE_DESC",
     apply: |nic| {
         nic.rx_descriptor_bytes = 16;
         nic.rx_fetch = line_of(16);
@@ -79,7 +79,11 @@ const I40E: Nic = Nic {
     rx_fetch: line_of(32),
     rx_completion: written_back(32),
     tx_fetch: line_of(16),
-    choices: &[RX_16_BYTE],
+    choices: &[Choice {
+        about: "receive descriptors of 16 B: built with RTE_NET_INTEL_USE_16BYTE_DESC, before \
+                25.07 with RTE_LIBRTE_I40E_16BYTE_RX_DESC",
+        ..RX_16_BYTE
+    }],
     source: "DPDK i40e/i40e_rxtx.c, i40e_rxtx.h, i40e_rxtx_vec_*.c",
     remarks: "write-backs that the device joins under load are counted one by one",
     ..IXGBE
@@ -94,6 +98,7 @@ const ICE: Nic = Nic {
         (Mode::Vector, REARM_64, TxDoorbell::ReportStatus),
     ],
     source: "DPDK ice/ice_rxtx.c, ice_rxtx.h, ice_rxtx_vec_*.c",
+    choices: &[RX_16_BYTE],
     ..I40E
 };
 
