@@ -244,7 +244,10 @@ fn meet(meeting: &Meeting, wake: &Wake, common: &Common, offer: &Offer) {
             return;
         }
         let agreed = agree(socket, offer);
-        *locked(&common.obstacle) = agreed.as_ref().err().cloned();
+        // What a port that is stopped does to its own socket is nobody's reason.
+        if agreed.is_ok() || !is_stopped() {
+            *locked(&common.obstacle) = agreed.as_ref().err().cloned();
+        }
         match agreed {
             Ok(session) => {
                 *locked(&common.result) = Some(session);
