@@ -76,7 +76,7 @@ fn a_copy_out_of_staged_memory_ends_at_the_deadline() {
         let result = other.recv_into(&mut target).map(drop);
         (start.elapsed(), result.inspect(|()| assert!(target == bytes)))
     };
-    ends_in_time(|| whole_by(&settings, &received), &received);
+    ends_in_time(|| whole_by(&settings, received), received);
 }
 
 #[test]
@@ -91,7 +91,7 @@ fn the_sum_of_memory_that_came_sealed_ends_at_the_deadline() {
         let check = |got: Buffer| assert!(got.account().is_checked && got[..] == bytes);
         (took, result.map(check))
     };
-    ends_in_time(|| whole_by(&settings, &received), &received);
+    ends_in_time(|| whole_by(&settings, received), received);
 }
 
 /// How long it takes where nothing ends it.
