@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 
 use haul_model::Record;
 use haul_model::experiment::key;
+use haul_model::units::three_digits;
 
 use super::run::{size, who};
 use crate::select::field;
@@ -40,8 +41,11 @@ pub(super) fn html(records: &[&Record]) -> String {
     if all.is_empty() {
         return String::new();
     }
-    let drawn: String =
-        all.iter().take(DRAWN_MAX).map(|(title, counts)| one(title, counts)).collect();
+    let rates = records.iter().filter(|record| record.metric == "rate");
+    let rates: BTreeMap<_, _> =
+        rates.filter_map(|record| Some((title(record), record.median()?))).collect();
+    let drawn = |(title, counts): &(String, _)| one(title, counts, rates.get(title).copied());
+    let drawn: String = all.iter().take(DRAWN_MAX).map(drawn).collect();
     format!("<h3>Packets of a call</h3><div class=\"histograms\">{drawn}</div>")
 }
 
@@ -54,7 +58,8 @@ fn title(record: &Record) -> String {
     }
 }
 
-fn one(title: &str, counts: &BTreeMap<usize, f64>) -> String {
+/// One histogram, and how many packets a second there were, where that was measured.
+fn one(title: &str, counts: &BTreeMap<usize, f64>, rate: Option<f64>) -> String {
     let all: f64 = counts.values().sum();
     // Empty calls are mostly so many that beside them no other could be seen: their bar is their
     // share of all, the others' are among themselves.
@@ -98,9 +103,11 @@ fn one(title: &str, counts: &BTreeMap<usize, f64>) -> String {
         0.0 => "No call was empty".to_owned(),
         empty => format!("{} of all calls were empty (grey)", text::percent(empty)),
     };
+    let rate = rate.map(|rate| format!("{} Mpps. ", three_digits(rate / 1e6)));
     let _ = write!(
         svg,
-        "</svg><p class=\"about\">{empty}; {:.1} packets in each other call.</p></figure>",
+        "</svg><p class=\"about\">{}{empty}; {:.1} packets in each other call.</p></figure>",
+        rate.unwrap_or_default(),
         packets / calls.max(1.0)
     );
     svg

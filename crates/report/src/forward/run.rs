@@ -7,7 +7,7 @@ use haul_model::experiment::key;
 
 use crate::select::{bytes, field};
 
-/// The records of each size's newest run: nothing is held against another run's.
+/// The records of each size's newest run, the smallest first: nothing is held against another run's.
 pub(super) fn newest<'a>(records: &[&'a Record]) -> Vec<&'a Record> {
     let mut runs: BTreeMap<u64, (&str, &str)> = BTreeMap::new();
     for record in records {
@@ -16,7 +16,9 @@ pub(super) fn newest<'a>(records: &[&'a Record]) -> Vec<&'a Record> {
         *newest = (*newest).max(own);
     }
     let is_newest = |record: &&Record| runs[&size(record)].1 == record.run;
-    records.iter().copied().filter(is_newest).collect()
+    let mut newest: Vec<_> = records.iter().copied().filter(is_newest).collect();
+    newest.sort_by_key(|record| size(record));
+    newest
 }
 
 /// Who a record is of: `haul, copy of libc`, `testpmd`.
