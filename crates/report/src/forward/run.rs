@@ -7,7 +7,8 @@ use haul_model::experiment::key;
 
 use crate::select::{bytes, field};
 
-/// The records of each size's newest run, the smallest first: nothing is held against another run's.
+/// The records of each size's newest run, the smallest size first: nothing is held against another
+/// run's.
 pub(super) fn newest<'a>(records: &[&'a Record]) -> Vec<&'a Record> {
     let mut runs: BTreeMap<u64, (&str, &str)> = BTreeMap::new();
     for record in records {
