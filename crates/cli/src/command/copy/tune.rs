@@ -164,7 +164,7 @@ fn of_rate(record: &Record, file: &str) -> Option<Evidence> {
 pub(in crate::command) fn how_to_activate(path: &Path) -> String {
     let path = std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
     format!(
-        "Use it: export HAUL_TUNING={}, or copy that file to ~/.config/haul/haul.toml.",
+        "To use it: export HAUL_TUNING={}, or copy that file to ~/.config/haul/haul.toml.",
         path.display()
     )
 }
