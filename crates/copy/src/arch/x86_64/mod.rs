@@ -8,7 +8,7 @@
 //! - `avx512`: one register of 64 bytes;
 //! - `string`: `rep movsb` and `rep stosb`;
 //! - `masked`: small sizes by masked loads and stores;
-//! - `zmm_high`: what follows their copies: AVX-512's lines in zmm16 to zmm31.
+//! - `zmm_high`: what is longer than those: AVX-512's lines in zmm16 to zmm31.
 
 pub(crate) mod avx2;
 pub(crate) mod avx512;

@@ -69,7 +69,8 @@ impl Sender {
         self.start(Source::many(parts), None)?.finish()
     }
 
-    /// Hands over what was built in place, without a copy.
+    /// Hands over what was built in place, without a copy. Where a process that another thread
+    /// forked has that memory until its exec, waits for it, for 0.1 s at most.
     ///
     /// # Errors
     /// As [`send`](Self::send), and [`Error::System`] where the memory cannot be handed over.
