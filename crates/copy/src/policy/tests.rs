@@ -85,6 +85,8 @@ fn without_a_row_features_decide() {
     // There are strings on x86-64 alone.
     let strings_from = if cfg!(target_arch = "x86_64") { 4096 } else { NEVER };
     assert_eq!((policy.strings, policy.thresholds.rep_movsb_min), (Strings::Any, strings_from));
+    let intel = Policy::for_processor(Facts { vendor: Vendor::Intel, ..unknown });
+    assert_eq!((intel.small, intel.isa), (Small::Masks, Isa::Avx512));
     let hot = Policy::for_processor(Facts { lowers_clock: true, ..unknown });
     assert_eq!((hot.small, hot.isa), (Small::Pieces, Isa::Avx2));
     let old = Facts { enhanced_string: false, fast_short_string: false, ..unknown };

@@ -50,8 +50,11 @@ const TRAIN_SHARE: f64 = 0.6;
 /// A tuned set is kept when it saves at least this share of the time over all checks ...
 const GAIN_MIN: f64 = 0.005;
 
-/// ... and is behind by no more than this at any one of them, beyond that one's noise floor.
+/// ... and is behind by no more than this at any one of them, beyond that one's noise floor, ...
 const LOSS_MAX: f64 = 0.01;
+
+/// ... or by no more than this share of what it saves over all: 3% at one are worth 6% of the whole.
+const LOSS_SHARE_MAX: f64 = 0.5;
 
 /// For each byte of the largest size that is measured: the fewest rounds of all sizes up to it, of
 /// copies and of fills, with their memory and their proofs (8 s for 128 MiB).
@@ -222,13 +225,15 @@ fn tune_part(
     Ok(Some(verdict))
 }
 
-/// Keeps what was found if it wins on the whole and is behind nowhere.
+/// Keeps what was found if it wins on the whole and is behind nowhere by more than that is worth.
 fn judge(verdict: &mut Verdict, checks: &[Checked]) {
     let ratios: Vec<f64> = checks.iter().map(|check| check.ratio).collect();
     verdict.ratio = statistics::geometric_mean(&ratios);
     verdict.ratio_worst = ratios.into_iter().max_by(f64::total_cmp);
-    let never_behind = checks.iter().all(|check| check.ratio <= 1.0 + LOSS_MAX + check.floor);
-    verdict.is_kept = never_behind && verdict.ratio.is_some_and(|ratio| ratio <= 1.0 - GAIN_MIN);
+    let saved = verdict.ratio.map_or(0.0, |ratio| 1.0 - ratio);
+    let loss_max = LOSS_MAX.max(LOSS_SHARE_MAX * saved);
+    let is_behind = checks.iter().any(|check| check.ratio > 1.0 + loss_max + check.floor);
+    verdict.is_kept = saved >= GAIN_MIN && !is_behind;
 }
 
 /// The largest size that is measured where nobody says another, and memory allows it: no cache
