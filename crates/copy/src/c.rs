@@ -46,19 +46,13 @@ pub unsafe extern "C" fn memmove(
 #[inline(never)]
 #[unsafe(export_name = "haul_memset")]
 pub unsafe extern "C" fn memset(target: *mut c_void, byte: c_int, length: usize) -> *mut c_void {
-    let target = target.cast::<u8>();
-    // SAFETY: the caller's promise, and the length that each asks for.
+    // SAFETY: the caller's promise.
     unsafe {
         #[cfg(all(target_arch = "x86_64", not(miri)))]
         if crate::policy::is_by_masks() {
-            return dispatch::by_masks::fill_here(target, byte, length).cast();
+            return dispatch::by_masks::fill_here(target.cast(), byte, length).cast();
         }
-        if length <= small::SMALL_MAX {
-            small::fill(target, crate::arch::low_byte(byte), length);
-            crate::arch::same(target).cast()
-        } else {
-            dispatch::fill_above_64_here(target, byte, length).cast()
-        }
+        fill_without_masks(target.cast(), byte, length).cast()
     }
 }
 
@@ -110,6 +104,25 @@ unsafe fn copy_here(target: *mut u8, source: *const u8, length: usize) -> *mut u
             crate::arch::same(target)
         } else {
             dispatch::copy_above_64_here(target, source, length)
+        }
+    }
+}
+
+/// The text of memset where it does not go by masks. Apart from it where it may: masks are 1.7 ns
+/// for 16 bytes, of which a branch that is taken is a tenth.
+///
+/// # Safety
+/// As [`memset`].
+#[cfg_attr(all(target_arch = "x86_64", not(miri)), cold, inline(never))]
+#[cfg_attr(not(all(target_arch = "x86_64", not(miri))), inline(always))]
+unsafe extern "C" fn fill_without_masks(target: *mut u8, byte: c_int, length: usize) -> *mut u8 {
+    // SAFETY: the caller's promise, and the length that each asks for.
+    unsafe {
+        if length <= small::SMALL_MAX {
+            small::fill(target, crate::arch::low_byte(byte), length);
+            crate::arch::same(target)
+        } else {
+            dispatch::fill_above_64_here(target, byte, length)
         }
     }
 }
