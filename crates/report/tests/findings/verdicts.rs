@@ -213,3 +213,27 @@ fn noise_that_hides_differences_is_a_row() {
     assert!(rows[0].text.starts_with("noise of 8.0%"), "{}", rows[0].text);
     assert!(rows[0].action.contains("`haul doctor`"));
 }
+
+/// A file that gains here and loses there is not told to be worse than the defaults.
+#[test]
+fn a_haul_toml_is_removed_only_where_it_costs() {
+    let action = |ratios: &[f64]| {
+        let lines: Vec<Line> = ratios
+            .iter()
+            .zip(0..)
+            .map(|(&ratio, index)| {
+                let mut record = samples::record("m", "copy.tune", "tuned")
+                    .with("phase", "check")
+                    .with("size_bytes", 100_u64 << index);
+                record.samples = vec![1.0];
+                record.comparison = Some(samples::against("default", ratio, 0.002, 0.01));
+                record.into()
+            })
+            .collect();
+        verdicts(&lines).remove(0).action
+    };
+    assert!(action(&[0.9, 0.9]).contains("cp haul.toml"));
+    assert!(action(&[0.8, 1.1]).starts_with("keep it if"));
+    assert!(action(&[0.952, 1.05]).contains("unless your sizes are among those that gain"));
+    assert_eq!(action(&[1.1, 1.1]), "remove it: the defaults are better");
+}
