@@ -188,13 +188,18 @@ pub fn best(function: Function, trained: &[Trained], base: Policy) -> Policy {
 }
 
 /// Has what the base does at some size, and these nowhere, done beyond the sizes that were trained.
+/// Not where the largest of them is streamed: pages in turn are a way to stream, and lost there.
 fn keep_beyond(
     function: Function,
     trained: &[Trained],
     mut found: Policy,
     base: &Policy,
 ) -> Policy {
-    let beyond = trained.iter().map(|trained| trained.size).max().unwrap_or(0).saturating_mul(2);
+    let largest = trained.iter().map(|trained| trained.size).max().unwrap_or(0);
+    if way(function, &found, largest) == Way::Stream {
+        return found;
+    }
+    let beyond = largest.saturating_mul(2);
     // The first two are the string's range, which has an end of its own.
     for name in &names(function)[2..] {
         if let (Some(NEVER), Some(before)) = (found.thresholds.get(name), base.thresholds.get(name))
@@ -360,6 +365,19 @@ mod tests {
             (found.thresholds.stream_copy_min, found.thresholds.paged_copy_min),
             (2 * 262_144, 1 << 30)
         );
+    }
+
+    /// What streams at the largest size, and better than by pages, does so beyond.
+    #[test]
+    fn pages_that_lose_to_streaming_are_not_taken_beyond() {
+        let mut defaults = registers();
+        assert!(
+            defaults.thresholds.set("stream_copy_min", 16_384)
+                && defaults.thresholds.set("paged_copy_min", 16_384)
+        );
+        let data = trained(|way, _| if way == Way::Stream { 0.9 } else { 1.0 });
+        let found = best(Function::Memcpy, &data, defaults).thresholds;
+        assert_eq!(found.paged_copy_min, NEVER);
     }
 
     /// Strings that gain where lines are alike alone are taken there alone, and anywhere where they
