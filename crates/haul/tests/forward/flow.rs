@@ -44,6 +44,22 @@ fn from_a_generator_to_a_sink_nothing_is_lost() {
     }
 }
 
+/// What a worker polls while the last packets arrive is no part of the run's histogram.
+#[test]
+fn polls_after_the_end_are_not_counted() {
+    let traffic = Traffic { packets: None, ..traffic(Sizes::Fixed(60), 0) };
+    let generator = Generator::new("gen", &traffic).unwrap();
+    let pace = generator.pace();
+    let ports: [Box<dyn Port>; 2] = [Box::new(generator), Box::new(Sink::new("sink"))];
+    let pool = Pool::new(512).unwrap();
+    let running = Running::start("flow", ports, pool, quick(Mode::Io)).unwrap();
+    wait("packets", || pace.made() > 1000);
+    let snapshot = running.stop().unwrap();
+    let generated = &snapshot.ports[0].2.rx;
+    assert!(generated.batches[0] <= snapshot.wasted_polls, "{generated:?} {snapshot:?}");
+    assert!(generated.calls() > generated.batches[0]);
+}
+
 /// The flow through a virtual machine and back, in one process.
 #[test]
 fn through_a_guest_and_back_nothing_is_lost() {
