@@ -144,6 +144,16 @@ fn a_release_that_nobody_knows_takes_the_nearest_rules_and_says_so() {
         let records = ran.records();
         assert!(records.iter().all(|record| record.parameters["driver_rules"] == nearest));
         ran.says(&[driver, nearest]);
+        // Whatever is shown of it: every size, what would save some, one rate after the other.
+        let of = ["--nic", "i40e", "--driver", driver];
+        for words in [
+            &["estimate", "--rate", "1M", "--size", "60..61"][..],
+            &["explain", "--rate", "1M", "--size", "64"],
+            &["sweep", "--core", "120:55", "--rates", "4M..14M", "--steps", "2", "--for", "1ms"],
+        ] {
+            let ran = run(haul(&["pcie"]).args(words).args(of)).expect(0);
+            assert!(ran.out.contains(nearest) && ran.out.contains(driver), "{ran:#?}");
+        }
     }
     let words = ["pcie", "estimate", "--nic", "ice", "--rate", "1M", "--size", "64"];
     let mut command = haul(&words);
@@ -256,6 +266,13 @@ fn sizes_are_those_of_a_capture_or_every_byte() {
     let lines: Vec<&str> =
         ran.out.lines().filter(|line| line.trim_start().starts_with('6')).collect();
     assert_eq!(lines.len(), 10, "{ran:#?}");
+    // A check sequence is no data: frames of 64 B have 60 B of it.
+    let last_words = |words: &[&str]| -> Vec<String> {
+        let mut command = haul(&["pcie", "estimate", "--nic", "ice", "--rate", "1M", "--sizes"]);
+        let ran = run(command.args(words)).expect(0);
+        ran.out.lines().nth(1).unwrap().split_whitespace().skip(1).map(str::to_owned).collect()
+    };
+    assert_eq!(last_words(&["60..61"]), last_words(&["64..65", "--with-fcs"]));
 }
 
 fn explain(words: &[&str]) -> Ran {
