@@ -168,6 +168,8 @@ fn what_cannot_be_is_refused_by_value_limit_and_remedy() {
         ("--link", "gen6x8", "1 to 5"),
         ("--link", "", "gen3x8"),
         ("--mps", "100", "256"),
+        ("--mps", "-1", "digits alone"),
+        ("--mps", "256B", "digits alone"),
         ("--mrrs", "8192", "4096"),
         ("--rcb", "32", "64 and 128"),
         ("--rate", "0", "10M"),
@@ -201,8 +203,13 @@ fn what_cannot_be_is_refused_by_value_limit_and_remedy() {
         }
         run(command.args([option, value])).expect(2).says(&[value, part]);
     }
-    for (option, value) in [("--sizes", "4"), ("--sizes", "1MiB"), ("--nic", "ice")] {
-        run(&mut haul(&["pcie", "bandwidth", option, value])).expect(2);
+    for (option, value, part) in [
+        ("--sizes", "4", "5 to 65535"),
+        ("--sizes", "1MiB", "5 to 65535"),
+        ("--sizes", "64,1TiB", "5 to 65535"),
+        ("--nic", "ice", "simple, kernel and dpdk"),
+    ] {
+        run(&mut haul(&["pcie", "bandwidth", option, value])).expect(2).says(&[part]);
     }
     for arguments in [&["pcie"][..], &["pcie", "estimate"], &["pcie", "list", "extra"]] {
         run(&mut haul(arguments)).expect(2);
@@ -245,7 +252,7 @@ fn sizes_are_those_of_a_capture_or_every_byte() {
     let cut = pcap(&[60, 61]);
     with(&cut[..cut.len() - 1]).expect(0).says(&["ends within a packet", "the 1 whole ones"]);
     with(&[0; 100]).expect(2).says(&[at, "no capture", "byte 24"]);
-    with(&pcap(&[0])).expect(2).says(&["no packet of it counts"]);
+    with(&pcap(&[0])).expect(2).says(&["no packet of it counts", "name a whole file"]);
     std::fs::remove_file(&path).unwrap();
     let words = ["pcie", "estimate", "--nic", "ice", "--rate", "1M", "--capture", at];
     run(&mut haul(&words)).expect(1).says(&[at, "pcap or pcapng"]);
@@ -354,6 +361,9 @@ fn a_difference_between_two_is_explained_by_its_terms() {
     std::fs::write(&both, text.lines().next().unwrap()).unwrap();
     explain(&[both.to_str().unwrap(), &first]).expect(1).says(&["no PCIe traffic"]);
     explain(&[&first]).expect(2);
+    for [option, value] in [["--nic", "ice"], ["--histogram", "4:1"], ["--link", "gen3x8"]] {
+        explain(&[&first, &second, option, value]).expect(2).says(&[option]);
+    }
 }
 
 fn sweep(words: &[&str]) -> Ran {
@@ -413,6 +423,7 @@ fn a_real_sweep_measures_batches_and_what_cannot_be_swept_is_refused() {
         ("--for", "61", "from 1ms to 1m"),
         ("--size", "13", "14 to 2048"),
         ("--group", "0", "1 to 256"),
+        ("--group", "4294967295", "1 to 256"),
         ("--burst", "257", "1..=256"),
         ("--rx-free", "20000", "16384"),
         ("--nic", "e810", "mlx5"),

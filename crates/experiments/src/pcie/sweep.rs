@@ -119,6 +119,10 @@ impl Sweep {
     /// # Errors
     /// The first that cannot.
     pub fn check(&self) -> Result<(), Error> {
+        // First what no NIC does at any rate: a group that fits is small.
+        self.rates.iter().try_for_each(|rate| {
+            Nic::open("nic", self.settings(*rate)).map(drop).map_err(Error::from)
+        })?;
         let least = PACKETS_LEAST.max(4 * self.group);
         let comes = |rate: &f64| rate * self.each.as_secs_f64();
         if let Some(rate) = self.rates.iter().find(|rate| comes(rate) < f64::from(least)) {
@@ -130,7 +134,7 @@ impl Sweep {
             }
             .into());
         }
-        self.rates.iter().try_for_each(|rate| Ok(Nic::open("nic", self.settings(*rate)).map(drop)?))
+        Ok(())
     }
 
     fn settings(&self, rate: f64) -> NicSettings {
