@@ -382,7 +382,7 @@ fn share(text: &str) -> Result<f64, String> {
 fn percent(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(percent) if (0.0..=1000.0).contains(&percent) => Ok(percent),
-        _ => Err("a share is a number of percent between 0 and 1000".to_owned()),
+        _ => Err("a threshold is a number of percent between 0 and 1000, such as 5".to_owned()),
     }
 }
 

@@ -170,6 +170,23 @@ pub(crate) enum Error {
         /// The later file.
         new: String,
     },
+    /// Two files whose common figures have no better or worse.
+    #[error(
+        "cannot compare {old} with {new}: {}, such as what an estimate counts; see both in one page \
+         (`haul report`), or of PCIe traffic, what differs (`haul pcie explain`)",
+        match *count {
+            1 => "the figure that is in both has no better or worse".to_owned(),
+            count => format!("none of the {count} figures that are in both has a better or worse"),
+        }
+    )]
+    NoDirection {
+        /// The earlier file.
+        old: String,
+        /// The later file.
+        new: String,
+        /// How many figures both have.
+        count: usize,
+    },
     /// Two files of records of different machines.
     #[error(
         "cannot compare {old} with {new}: they were measured on different machines; compare files of one \
@@ -264,6 +281,15 @@ pub(crate) enum Error {
         name: String,
         /// What is wrong with it.
         reason: String,
+    },
+    /// A page or a table in the place of the records that it is made of.
+    #[error(
+        "cannot write results into {}: the records are read from it, and would be lost; name another file",
+        path.display()
+    )]
+    Replaced {
+        /// The file.
+        path: PathBuf,
     },
     /// Standard output could not be written.
     #[error("cannot write to standard output: {0}; make room, or send it elsewhere")]
@@ -486,6 +512,7 @@ impl Error {
             | Self::Ports { .. }
             | Self::Forward(haul::forward::Error::Value { .. })
             | Self::TraceExists { .. }
+            | Self::Replaced { .. }
             | Self::TuneInto { .. } => ExitCode::from(2),
             Self::Measure(error) | Self::Experiment(Experiment::Measure(error)) => match error {
                 Measure::UnknownDistribution { .. } | Measure::UnknownLevel { .. } => {

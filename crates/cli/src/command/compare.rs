@@ -1,7 +1,5 @@
 //! `haul compare`: what became faster, slower or stayed from one file of records to another.
 
-use std::path::PathBuf;
-
 use haul_experiments::context;
 use haul_model::experiment::key;
 use haul_model::{Line, Record};
@@ -27,6 +25,8 @@ impl Compare {
     /// # Errors
     /// A file cannot be read, or the two have no figure in common.
     pub(super) fn read(arguments: arguments::Compare) -> Result<Self, Error> {
+        let inputs = [arguments.old.clone(), arguments.new.clone()];
+        report::refuse_replacing(&inputs, arguments.out.iter().chain(&arguments.export_markdown))?;
         let old = report::read_lines(&arguments.old)?;
         let new = report::read_lines(&arguments.new)?;
         let terms = Terms {
@@ -35,17 +35,20 @@ impl Compare {
         };
         let changes = haul_report::compare(&old, &new, terms);
         if changes.records.is_empty() {
-            let name = |path: &PathBuf| path.display().to_string();
+            let [old_name, new_name] = inputs.map(|path| path.display().to_string());
+            if changes.unjudged > 0 {
+                return Err(Error::NoDirection {
+                    old: old_name,
+                    new: new_name,
+                    count: changes.unjudged,
+                });
+            }
             let apart = !haul_report::compare(&old, &new, Terms { across_machines: true, ..terms })
                 .records
                 .is_empty();
             return Err(match apart {
-                true => {
-                    Error::OtherMachine { old: name(&arguments.old), new: name(&arguments.new) }
-                }
-                false => {
-                    Error::NothingInCommon { old: name(&arguments.old), new: name(&arguments.new) }
-                }
+                true => Error::OtherMachine { old: old_name, new: new_name },
+                false => Error::NothingInCommon { old: old_name, new: new_name },
             });
         }
         let machines = new.into_iter().filter(|line| matches!(line, Line::Machine(_))).collect();

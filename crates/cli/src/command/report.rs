@@ -1,6 +1,8 @@
 //! `haul report`: saved records as a page, a table, or records again.
 
+use std::fs;
 use std::io::{self, Read, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use flate2::Compression;
@@ -36,6 +38,7 @@ impl Report {
     /// record at all.
     pub(super) fn read(arguments: arguments::Report) -> Result<Self, Error> {
         let arguments::Report { files, out, csv, json, compact } = arguments;
+        refuse_replacing(&files, &out)?;
         let mut lines = Vec::new();
         for path in &files {
             lines.extend(read_lines(path)?);
@@ -84,6 +87,21 @@ impl Command for Report {
             None => terminal::print(text.trim_end_matches('\n')),
         }
     }
+}
+
+/// Nothing that is written replaces the records that it is made of: they cannot be measured again.
+///
+/// # Errors
+/// An output is one of the inputs, by whatever name.
+pub(in crate::command) fn refuse_replacing<'a>(
+    inputs: &[PathBuf],
+    outputs: impl IntoIterator<Item = &'a PathBuf>,
+) -> Result<(), Error> {
+    let identity = |path: &PathBuf| fs::metadata(path).map(|facts| (facts.dev(), facts.ino())).ok();
+    let read: Vec<_> = inputs.iter().filter_map(identity).collect();
+    let replaced =
+        outputs.into_iter().find(|path| identity(path).is_some_and(|it| read.contains(&it)));
+    replaced.map_or(Ok(()), |path| Err(Error::Replaced { path: path.clone() }))
 }
 
 pub(in crate::command) fn read_lines(path: &Path) -> Result<Vec<Line>, Error> {
