@@ -311,7 +311,8 @@ fn number(answer: &Value, name: &'static str) -> Result<u64, Error> {
 }
 
 fn not_one(what: &'static str) -> Error {
-    Error::Probe { said: format!("an answer without {what}") }
+    let remedy = "have the probe and haul of one release, or name another program's socket";
+    Error::Probe { said: format!("an answer without {what}; {remedy}") }
 }
 
 /// The answer, unless it is the probe's word that something cannot be.

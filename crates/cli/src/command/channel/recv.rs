@@ -97,7 +97,7 @@ impl Command for Recv {
 
     fn run(&mut self, journal: &mut Journal) -> Result<(), Error> {
         let mut buffer = super::message()?;
-        stop::watch()?;
+        stop::watch("ending the transfer, which leaves no part of a file")?;
         let settings = self.settings();
         let listener = Listener::bind_for(&self.arguments.socket, &settings.users)?;
         let Some((sender, mut receiver)) = Self::ends(&listener, &settings)? else {

@@ -152,7 +152,7 @@ impl Command for Between {
     }
 
     fn run(&mut self, journal: &mut Journal) -> Result<(), Error> {
-        stop::watch()?;
+        stop::watch("keeping what was counted")?;
         let names = names(&self.specs);
         let open = |index: usize| ports::open(&self.specs[index], &names[index], self.workers);
         let ports = [open(0)?, open(1)?];
