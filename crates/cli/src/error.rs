@@ -282,9 +282,9 @@ pub(crate) enum Error {
         /// What is wrong with it.
         reason: String,
     },
-    /// A page or a table in the place of the records that it is made of.
+    /// An output in the place of what it is made of.
     #[error(
-        "cannot write results into {}: the records are read from it, and would be lost; name another file",
+        "cannot write results into {}: it is read as well, and what it holds would be lost; name another file",
         path.display()
     )]
     Replaced {

@@ -6,7 +6,7 @@ use haul_model::{Line, Record};
 use haul_report::compare::{values, words};
 use haul_report::{Change, Changes, Terms};
 
-use super::{Command, report};
+use super::{Command, refuse_replacing, report};
 use crate::arguments::{self, FailOn};
 use crate::error::Error;
 use crate::journal::{Journal, Outputs};
@@ -26,7 +26,7 @@ impl Compare {
     /// A file cannot be read, or the two have no figure in common.
     pub(super) fn read(arguments: arguments::Compare) -> Result<Self, Error> {
         let inputs = [arguments.old.clone(), arguments.new.clone()];
-        report::refuse_replacing(&inputs, arguments.out.iter().chain(&arguments.export_markdown))?;
+        refuse_replacing(&inputs, arguments.out.iter().chain(&arguments.export_markdown))?;
         let old = report::read_lines(&arguments.old)?;
         let new = report::read_lines(&arguments.new)?;
         let terms = Terms {

@@ -1,8 +1,6 @@
 //! `haul report`: saved records as a page, a table, or records again.
 
-use std::fs;
 use std::io::{self, Read, Write};
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use flate2::Compression;
@@ -10,7 +8,7 @@ use flate2::read::MultiGzDecoder;
 use flate2::write::GzEncoder;
 use haul_model::{Bytes, Line};
 
-use super::Command;
+use super::{Command, refuse_replacing};
 use crate::arguments;
 use crate::error::Error;
 use crate::journal::{Journal, Outputs};
@@ -87,21 +85,6 @@ impl Command for Report {
             None => terminal::print(text.trim_end_matches('\n')),
         }
     }
-}
-
-/// Nothing that is written replaces the records that it is made of: they cannot be measured again.
-///
-/// # Errors
-/// An output is one of the inputs, by whatever name.
-pub(in crate::command) fn refuse_replacing<'a>(
-    inputs: &[PathBuf],
-    outputs: impl IntoIterator<Item = &'a PathBuf>,
-) -> Result<(), Error> {
-    let identity = |path: &PathBuf| fs::metadata(path).map(|facts| (facts.dev(), facts.ino())).ok();
-    let read: Vec<_> = inputs.iter().filter_map(identity).collect();
-    let replaced =
-        outputs.into_iter().find(|path| identity(path).is_some_and(|it| read.contains(&it)));
-    replaced.map_or(Ok(()), |path| Err(Error::Replaced { path: path.clone() }))
 }
 
 pub(in crate::command) fn read_lines(path: &Path) -> Result<Vec<Line>, Error> {

@@ -17,7 +17,7 @@ use super::spec::Spec;
 use super::workers::{self, Workers};
 use super::{RECORDS, picture, ports};
 use crate::arguments::forward::Between as Arguments;
-use crate::command::{Command, record};
+use crate::command::{Command, record, refuse_replacing};
 use crate::error::Error;
 use crate::journal::{Journal, Outputs};
 use crate::stop::{self, STOP};
@@ -67,6 +67,9 @@ impl Between {
             let (what, value) = ("an address of", address.to_string());
             return Err(haul::forward::Error::Value { what, value, limit }.into());
         }
+        let [inputs, outputs]: [Vec<PathBuf>; 2] = [Spec::input, Spec::output]
+            .map(|of| specs.iter().filter_map(|spec| of(spec).cloned()).collect());
+        refuse_replacing(&inputs, &outputs)?;
         let workers = workers::count(&specs, &arguments.cpu)?;
         Ok(Self { arguments, specs, workers, done: None })
     }
