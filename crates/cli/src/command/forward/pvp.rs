@@ -307,7 +307,7 @@ fn copies(names: &[String]) -> Result<Vec<Subject>, Error> {
 /// Whether a file is a library that names a memcpy. What is none would be left out by the loader,
 /// and libc's be measured under its name.
 fn has_memcpy(path: &Path) -> bool {
-    const NAME: &[u8] = b"\0memcpy\0";
+    const NAME: &[u8] = b"memcpy\0";
     let bytes = haul::file::read_limited(path, LIBRARY_BYTES_MAX).unwrap_or_default();
     bytes.starts_with(b"\x7fELF") && bytes.windows(NAME.len()).any(|window| window == NAME)
 }
