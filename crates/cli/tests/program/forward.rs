@@ -153,7 +153,11 @@ fn what_cannot_be_forwarded_is_said_before_anything_runs() {
         (&["--port", &long, "--port", "null", "--for", "1s"], 1, &["xxx"]),
         (&["--port", "gen", "--port", "sink", "--burst", "257"], 2, &["257"]),
         (&["--port", "gen", "--port", "sink", "--for", "0"], 2, &["500ms"]),
-        (&["--port", "gen", "--port", "sink", "--cpu", "100000"], 1, &["processor"]),
+        (
+            &["--port", "gen", "--port", "sink", "--cpu", "100000"],
+            2,
+            &["processor 100000", "taskset"],
+        ),
         (&["pvp", "--sizes", "59"], 2, &["59 B", "60 B"]),
         (&["pvp", "--sizes", "0"], 2, &["0 B"]),
         (&["pvp", "--copy", "best"], 2, &["\"best\"", "haul, libc, none"]),

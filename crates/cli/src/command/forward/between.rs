@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use haul::forward::{
     Addresses, DropReason, Findings, Host, Link, Mode, Order, Pace, Settings, Snapshot, Watch,
 };
+use haul::sys::Sys;
 use haul::telemetry::{self, PortAbout, Server};
 use haul_model::experiment::{key, name};
 use haul_model::{Bytes, Record};
@@ -71,6 +72,12 @@ impl Between {
             .map(|of| specs.iter().filter_map(|spec| of(spec).cloned()).collect());
         refuse_replacing(&inputs, &outputs)?;
         let workers = workers::count(&specs, &arguments.cpu)?;
+        let allowed = Sys::new().topology().allowed;
+        if let Some(other) = arguments.cpu.iter().find(|cpu| !allowed.contains(*cpu)) {
+            let limit = "name one that this process may run on (taskset -pc $$ lists them)";
+            let (what, value) = ("processor", other.to_string());
+            return Err(haul::forward::Error::Value { what, value, limit }.into());
+        }
         Ok(Self { arguments, specs, workers, done: None })
     }
 
