@@ -8,7 +8,7 @@ use haul_report::{Change, Changes, Terms};
 
 use super::{Command, refuse_replacing, report};
 use crate::arguments::{self, FailOn};
-use crate::error::Error;
+use crate::error::{Error, InputError};
 use crate::journal::{Journal, Outputs};
 use crate::terminal::{self, Mark, Table};
 
@@ -37,19 +37,21 @@ impl Compare {
         if changes.records.is_empty() {
             let [old_name, new_name] = inputs.map(|path| path.display().to_string());
             if changes.unjudged > 0 {
-                return Err(Error::NoDirection {
+                return Err(InputError::NoDirection {
                     old: old_name,
                     new: new_name,
                     count: changes.unjudged,
-                });
+                }
+                .into());
             }
             let apart = !haul_report::compare(&old, &new, Terms { across_machines: true, ..terms })
                 .records
                 .is_empty();
             return Err(match apart {
-                true => Error::OtherMachine { old: old_name, new: new_name },
-                false => Error::NothingInCommon { old: old_name, new: new_name },
-            });
+                true => InputError::OtherMachine { old: old_name, new: new_name },
+                false => InputError::NothingInCommon { old: old_name, new: new_name },
+            }
+            .into());
         }
         let machines = new.into_iter().filter(|line| matches!(line, Line::Machine(_))).collect();
         Ok(Self { machines, changes, arguments })
@@ -133,7 +135,7 @@ impl Compare {
             _ => None,
         });
         match failed {
-            Some((option, count, what)) => Err(Error::Changed { option, count, what }),
+            Some((option, count, what)) => Err(InputError::Changed { option, count, what }.into()),
             None => Ok(()),
         }
     }

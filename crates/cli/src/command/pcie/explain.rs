@@ -15,7 +15,7 @@ use super::{count, show_notes};
 use crate::arguments::pcie::Explain as Arguments;
 use crate::command::report::read_lines;
 use crate::command::{Command, record};
-use crate::error::Error;
+use crate::error::{Error, InputError};
 use crate::journal::{Journal, Outputs};
 use crate::terminal::{self, Table};
 
@@ -260,8 +260,8 @@ fn terms_of(path: &Path, rate: Option<f64>) -> Result<Vec<Term>, Error> {
         chosen = records.iter().filter(at_rate).filter_map(|record| term(record)).collect();
     }
     match chosen.is_empty() {
-        _ if has_twice(&chosen) => Err(Error::SeveralEstimates { name: file }),
-        true => Err(Error::NoTraffic { name: file }),
+        _ if has_twice(&chosen) => Err(InputError::SeveralEstimates { name: file }.into()),
+        true => Err(InputError::NoTraffic { name: file }.into()),
         false => Ok(chosen),
     }
 }
