@@ -10,6 +10,7 @@ mod definition;
 mod doctor;
 mod documents;
 mod forward;
+mod forward_between;
 mod forward_flows;
 mod forward_guest;
 mod forward_ports;
