@@ -23,6 +23,7 @@ mod machine;
 #[path = "../../../haul/tests/forward/network.rs"]
 mod network;
 mod pcie;
+mod pcie_explain;
 mod pcie_watch;
 mod report;
 mod shell;
