@@ -1,12 +1,22 @@
 //! What can go wrong, and the exit code of each: 1 where haul failed, 2 where it was used wrongly.
+//!
+//! From the bottom up:
+//!
+//! - `input`: records that are read;
+//! - `transfer`: transfers to another process.
+
+mod input;
+mod transfer;
 
 use std::ffi::OsString;
 use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Duration;
 
 use haul_model::Bytes;
+
+pub(crate) use input::InputError;
+pub(crate) use transfer::TransferError;
 
 /// How a command ended that did not fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,79 +42,15 @@ pub(crate) enum Error {
     /// A channel could not be made, or a transfer failed.
     #[error(transparent)]
     Channel(#[from] haul::channel::Error),
-    /// A receiver that does nothing, and does not say that it waits either.
-    #[error(
-        "cannot send to {}: it has taken nothing for {waited:.1?}, and the limit is {limit:?}; look whether it \
-         is stopped or its machine is busy, or allow more with --deadline",
-        process.map_or("the receiver".to_owned(), |process| format!("process {process}"))
-    )]
-    Stalled {
-        /// Its number, where it can be seen.
-        process: Option<i32>,
-        /// How long nothing was heard.
-        waited: Duration,
-        /// How long that may last.
-        limit: Duration,
-    },
-    /// The other end closed in good order, and too early.
-    #[error(
-        "cannot {attempt}: the other end closed before everything had arrived, after {}; look what it says, and \
-         connect anew",
-        done.approximate()
-    )]
-    Ended {
-        /// `send` or `receive`.
-        attempt: &'static str,
-        /// How much had gone through.
-        done: Bytes,
-    },
-    /// The other end died, or was killed, before it had said that this was all.
-    #[error(
-        "cannot {attempt}: the other end died after {} of the stream; start both ends again",
-        done.approximate()
-    )]
-    Died {
-        /// `send` or `receive`.
-        attempt: &'static str,
-        /// How much had gone through.
-        done: Bytes,
-    },
-    /// Whoever read what was received has gone.
-    #[error(
-        "cannot pass on what is received: whoever read {target} closed it after {}; the rest of the stream is \
-         lost, which is as it should be if the reader had enough (head), else look why it ended",
-        done.approximate()
-    )]
-    ConsumerGone {
-        /// `standard output`, or a FIFO's name.
-        target: String,
-        /// How much it had been given.
-        done: Bytes,
-    },
-    /// A receiver that did not come in time.
-    #[error(
-        "cannot connect to {}: no receiver came within {waited:?}; start `haul channel recv {}`, or wait longer \
-         with --wait=SECONDS",
-        path.display(), path.display()
-    )]
-    NobodyCame {
-        /// Its socket.
-        path: PathBuf,
-        /// How long was waited.
-        waited: Duration,
-    },
-    /// The system has no memory for messages and what else a channel takes.
-    #[error(
-        "cannot have {wanted} of memory for messages; free memory, or raise the limit of addresses \
-         (ulimit -v) or the container's"
-    )]
-    NoMemory {
-        /// How much was asked for.
-        wanted: Bytes,
-    },
+    /// A transfer that did not come to its end.
+    #[error(transparent)]
+    Transfer(#[from] TransferError),
     /// A link, a workload or a NIC that cannot be.
     #[error(transparent)]
     Pcie(#[from] haul_model::pcie::PcieError),
+    /// Records that cannot be read, or do not hold what they are read for.
+    #[error(transparent)]
+    Input(#[from] InputError),
     /// A capture that cannot be read.
     #[error("cannot read the capture {}: {reason}; name a file of pcap or pcapng", path.display())]
     Capture {
@@ -121,80 +67,12 @@ pub(crate) enum Error {
         /// Where, and what is wrong there.
         reason: haul_model::pcie::PcieError,
     },
-    /// Records without terms or sums of PCIe traffic.
-    #[error(
-        "{name} holds no PCIe traffic; name a file that `haul pcie estimate --json` or `haul pcie \
-         sweep --json` wrote"
-    )]
-    NoTraffic {
-        /// The file.
-        name: String,
-    },
-    /// Records of several estimates, where one is compared.
-    #[error(
-        "{name} holds several estimates; keep the lines of one, or ask for a rate that it has once"
-    )]
-    SeveralEstimates {
-        /// The file.
-        name: String,
-    },
     /// Measuring could not begin.
     #[error(transparent)]
     Measure(#[from] haul_measure::Error),
     /// An experiment failed.
     #[error(transparent)]
     Experiment(#[from] haul_experiments::Error),
-    /// A line of a record file is no record.
-    #[error("{}:{line}: {error}", name)]
-    Line {
-        /// The file, or `-`.
-        name: String,
-        /// The line's number, from 1.
-        line: usize,
-        /// What is wrong with it.
-        error: haul_model::LineError,
-    },
-    /// Record files that hold no record.
-    #[error("{names} holds no record; name a file that `haul survey` or `haul ... --json` wrote")]
-    NoRecords {
-        /// The files.
-        names: String,
-    },
-    /// Two files of records without a figure in common.
-    #[error(
-        "cannot compare {old} with {new}: no figure is in both; compare files that the same command wrote"
-    )]
-    NothingInCommon {
-        /// The earlier file.
-        old: String,
-        /// The later file.
-        new: String,
-    },
-    /// Two files of records of different machines.
-    #[error(
-        "cannot compare {old} with {new}: they were measured on different machines; compare files of one \
-         machine, or ask for --across-machines"
-    )]
-    OtherMachine {
-        /// The earlier file.
-        old: String,
-        /// The later file.
-        new: String,
-    },
-    /// What `--fail-on` looks for was found.
-    #[error(
-        "{count} {} {what}, and --fail-on {option} looks for that; the table names them, or without \
-         --fail-on this is no error",
-        if *count == 1 { "figure" } else { "figures" }
-    )]
-    Changed {
-        /// What was looked for.
-        option: &'static str,
-        /// How many figures.
-        count: usize,
-        /// What became of them.
-        what: &'static str,
-    },
     /// The library that records is not there.
     #[error(
         "cannot record: libhaul_record.so is neither in {} nor in the lib beside it; build it with `cargo build \
@@ -237,33 +115,14 @@ pub(crate) enum Error {
         /// What a shell says of it.
         code: u8,
     },
-    /// Records without a map among them.
-    #[error("{name} holds no map of a heap; name a file that `haul heap map --json` wrote")]
-    NoMap {
+    /// An output in the place of what it is made of.
+    #[error(
+        "cannot write results into {}: it is read as well, and what it holds would be lost; name another file",
+        path.display()
+    )]
+    Replaced {
         /// The file.
-        name: String,
-    },
-    /// Standard input could not be read.
-    #[error("cannot read records from standard input: {0}; name a file instead of -")]
-    Input(io::Error),
-    /// Standard input holds more than is read.
-    #[error(
-        "cannot read more than {limit} of records from standard input, for a page has all of them in \
-         memory; give fewer records, such as those of one experiment or machine at a time"
-    )]
-    InputTooLong {
-        /// The most that is read.
-        limit: Bytes,
-    },
-    /// A compressed file of records cannot be unpacked.
-    #[error(
-        "cannot unpack {name}: {reason}; pack its records again with gzip, or give fewer of them"
-    )]
-    Compressed {
-        /// The file, or `-`.
-        name: String,
-        /// What is wrong with it.
-        reason: String,
+        path: PathBuf,
     },
     /// Standard output could not be written.
     #[error("cannot write to standard output: {0}; make room, or send it elsewhere")]
@@ -486,6 +345,7 @@ impl Error {
             | Self::Ports { .. }
             | Self::Forward(haul::forward::Error::Value { .. })
             | Self::TraceExists { .. }
+            | Self::Replaced { .. }
             | Self::TuneInto { .. } => ExitCode::from(2),
             Self::Measure(error) | Self::Experiment(Experiment::Measure(error)) => match error {
                 Measure::UnknownDistribution { .. } | Measure::UnknownLevel { .. } => {

@@ -16,17 +16,18 @@ static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 /// What shells say of a program that Ctrl-C ended: 128 + SIGINT.
 const EXIT_CODE_ABORTED: i32 = 130;
 
-/// Watches for Ctrl-C, SIGTERM and SIGHUP from now on.
+/// Watches for Ctrl-C, SIGTERM and SIGHUP from now on, and says at the first what `follows`: what
+/// becomes of what is there.
 ///
 /// # Errors
 /// The system refuses a handler or the thread that it wakes.
-pub(crate) fn watch() -> Result<(), Error> {
-    ctrlc::set_handler(|| {
+pub(crate) fn watch(follows: &'static str) -> Result<(), Error> {
+    ctrlc::set_handler(move || {
         if INTERRUPTED.swap(true, Ordering::Relaxed) {
             process::exit(EXIT_CODE_ABORTED);
         }
         STOP.store(true, Ordering::Relaxed);
-        terminal::say("haul: interrupted; keeping what was measured (once more to abort)");
+        terminal::say(&format!("haul: interrupted; {follows} (once more to abort)"));
     })?;
     Ok(())
 }

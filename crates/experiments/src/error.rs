@@ -301,7 +301,7 @@ pub enum Error {
     },
     /// A trace without anything to replay.
     #[error(
-        "cannot replay {}: it has no operation{}; record a program that allocates, with \
+        "cannot use {}: it has no operation{}; record a program that allocates, with \
          LD_PRELOAD=libhaul_record.so",
         path.display(),
         if *.filtered { " on this heap" } else { "" }

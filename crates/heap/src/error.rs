@@ -257,34 +257,34 @@ impl fmt::Display for Error {
             Self::BadName(problem) => bad_name(problem, f),
             Self::NameTaken(name) => write!(
                 f,
-                "create the shared heap {name}: the name is taken: attach to it, remove it if \
+                "cannot create the shared heap {name}: the name is taken: attach to it, remove it if \
                  nobody uses it, or choose another"
             ),
             Self::NoSuchName(name) => write!(
                 f,
-                "attach to the shared heap {name}: there is none: create it first, as the same \
+                "cannot attach to the shared heap {name}: there is none: create it first, as the same \
                  user"
             ),
             Self::NotReady { asked, ready } => write!(
                 f,
-                "make {asked} bytes of a heap ready before the first request: {ready} could be: ask \
+                "cannot make {asked} bytes of a heap ready before the first request: {ready} could be: ask \
                  for fewer, or raise its limit, or free memory"
             ),
             Self::NoAddressSpace { bytes, least, errno } => write!(
                 f,
-                "reserve {bytes} bytes of addresses, and half as often down to {least}: error \
+                "cannot reserve {bytes} bytes of addresses, and half as often down to {least}: error \
                  {errno}: raise RLIMIT_AS (ulimit -v) or vm.max_map_count, set \
                  vm.overcommit_memory to 0, or lower the heap's limit"
             ),
             Self::Refused { attempt, bytes, errno } => refusal(attempt, bytes, errno, f),
             Self::TooManyProcesses { most } => write!(
                 f,
-                "attach to a shared heap: all {most} places for processes are taken by live ones: \
+                "cannot attach to a shared heap: all {most} places for processes are taken by live ones: \
                  end one of them"
             ),
             Self::BadExternal { field, value, expected } => write!(
                 f,
-                "build a heap in the caller's memory: {field} is {value:#x}, expected {expected:#x}: \
+                "cannot build a heap in the caller's memory: {field} is {value:#x}, expected {expected:#x}: \
                  correct it"
             ),
             Self::Unsupported { what, instead } => write!(f, "{what}: cannot be done: {instead}"),
@@ -296,7 +296,7 @@ impl fmt::Display for Error {
 impl Error {
     /// The errors of a file that claims to be a heap.
     fn fmt_attach(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("attach to a shared heap: ")?;
+        f.write_str("cannot attach to a shared heap: ")?;
         match *self {
             Self::OtherUser { owner, user } => write!(
                 f,
@@ -341,7 +341,7 @@ impl Error {
 }
 
 fn bad_name(problem: NameProblem, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    f.write_str("name a shared heap: ")?;
+    f.write_str("cannot name a shared heap: ")?;
     match problem {
         NameProblem::Empty => f.write_str("the name is empty")?,
         NameProblem::TooLong(bytes) => {
@@ -356,7 +356,7 @@ fn bad_name(problem: NameProblem, f: &mut fmt::Formatter<'_>) -> fmt::Result {
 }
 
 fn refusal(attempt: Attempt, bytes: u64, errno: i32, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    write!(f, "{}", attempt.text())?;
+    write!(f, "cannot {}", attempt.text())?;
     if bytes != 0 {
         write!(f, " of {bytes} bytes")?;
     }
@@ -392,11 +392,11 @@ mod tests {
     #[test]
     fn a_message_tells_the_attempt_the_value_the_limit_and_the_remedy() {
         let message = Error::Truncated { bytes: 4096, needed: 8192 }.to_string();
-        for part in ["attach", "4096", "8192", "create the heap again"] {
+        for part in ["cannot attach", "4096", "8192", "create the heap again"] {
             assert!(message.contains(part), "{message}");
         }
         let message = Error::refused(Attempt::Map, 4096, Errno::NOMEM).to_string();
-        for part in ["map memory", "4096", "error 12", "vm.max_map_count"] {
+        for part in ["cannot map memory", "4096", "error 12", "vm.max_map_count"] {
             assert!(message.contains(part), "{message}");
         }
     }

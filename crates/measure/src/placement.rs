@@ -16,25 +16,22 @@
 //! Source and target are misaligned independently. Where a level's lines are meant to come again,
 //! in L1 and L2, the region lies elsewhere in each round, for all subjects of the round alike: see
 //! [`Placement::place_bytes`], and [`resident`] for two buffers of one size.
+//!
+//! From the bottom up:
+//!
+//! - `caches`: how large they are, and the halves that each holds;
+//! - `level`: where the bytes come from;
+//! - [`resident`]: two buffers of one size that stay in a cache.
 
+mod caches;
+mod level;
 pub mod resident;
 
-use std::fmt;
-use std::str::FromStr;
-
-use haul_copy::cpu::LAST_CACHE_SHARE_BYTES;
-
 use crate::distribution::{Alignment, Overlap};
-use crate::error::Error;
 use crate::random::Random;
 
-/// The most of a shared last-level cache that one guest can count on, in bytes. Hypervisors pass
-/// on the size of the whole (one reported a 1 TiB L3), which other guests use as well.
-pub const LLC_MAX_BYTES: usize = 16 << 20;
-
-/// How many times LLC the addresses of a cold half spread over before they are shifted, and how far
-/// they are shifted.
-pub const COLD_LLC_MULTIPLE: usize = 3;
+pub use caches::{COLD_LLC_MULTIPLE, Caches, LLC_MAX_BYTES};
+pub use level::Level;
 
 /// A cold slot in bytes, and how far a pass can shift addresses: one base page.
 const SLOT_BYTES: usize = 4096;
@@ -56,104 +53,6 @@ pub const PLACES_BYTES: usize = 768 << 10;
 /// How often an address of the mixed level lies in the parts of L1, L2, LLC and cold size. haul's
 /// choice, not a measurement: half of the data hot, a tenth never seen.
 pub const MIXED_SHARES: [f64; 4] = [0.5, 0.25, 0.15, 0.1];
-
-/// Cache sizes of one core, in bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Caches {
-    /// First-level data cache.
-    pub l1_bytes: usize,
-    /// Second-level cache.
-    pub l2_bytes: usize,
-    /// Last-level cache as the machine tells, shared or not.
-    pub llc_bytes: usize,
-}
-
-impl Default for Caches {
-    /// The least that servers of the last ten years have: 32 KiB and 256 KiB (Intel Broadwell),
-    /// and 8 MiB of a shared cache.
-    fn default() -> Self {
-        Self { l1_bytes: 32 << 10, l2_bytes: 256 << 10, llc_bytes: 8 << 20 }
-    }
-}
-
-impl Caches {
-    /// From sizes as a machine tells them, nearest first (`Machine::caches_bytes`). What is absent
-    /// or absurd is replaced: levels always grow, L1 within 4 KiB..=1 MiB, L2 at most 64 MiB, LLC
-    /// at most [`LAST_CACHE_SHARE_BYTES`], as copies take it. That also bounds the memory and the
-    /// time that "cold" takes: on an idle machine with more, some of what is called cold lies in
-    /// L3.
-    #[must_use]
-    pub fn from_sizes(sizes_bytes: &[u64]) -> Self {
-        let default = Self::default();
-        let told = |index: usize, fallback: usize| match sizes_bytes.get(index) {
-            Some(&bytes) if bytes > 0 => usize::try_from(bytes).unwrap_or(usize::MAX),
-            _ => fallback,
-        };
-        let l1_bytes = told(0, default.l1_bytes).clamp(4 << 10, 1 << 20);
-        let l2_bytes = told(1, default.l2_bytes).clamp(2 * l1_bytes, 64 << 20);
-        let llc_bytes = told(2, default.llc_bytes)
-            .clamp(2 * l2_bytes, LAST_CACHE_SHARE_BYTES.max(2 * l2_bytes));
-        Self { l1_bytes, l2_bytes, llc_bytes }
-    }
-
-    /// The source half of L1, L2, LLC and cold, in bytes.
-    fn halves_bytes(&self) -> [usize; 4] {
-        let l2 = (self.l2_bytes / 4).max(self.l1_bytes);
-        let llc = (self.llc_bytes / 2).min(LLC_MAX_BYTES).max(4 * self.l2_bytes) / 2;
-        [self.l1_bytes * 9 / 32, l2, llc, self.llc_bytes * COLD_LLC_MULTIPLE]
-    }
-}
-
-/// Where the bytes come from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Level {
-    /// The first-level data cache.
-    L1,
-    /// The second-level cache.
-    L2,
-    /// The last-level cache.
-    Llc,
-    /// Memory: each operation misses every cache.
-    Cold,
-    /// All of them, by [`MIXED_SHARES`].
-    Mixed,
-    /// The nearest cache that holds both buffers of a copy, which are used again and again: no
-    /// placement is drawn there.
-    Nearest,
-}
-
-impl Level {
-    /// All levels that a placement is drawn at, nearest first.
-    pub const ALL: [Self; 5] = [Self::L1, Self::L2, Self::Llc, Self::Cold, Self::Mixed];
-
-    /// As commands and records spell it.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::L1 => "l1",
-            Self::L2 => "l2",
-            Self::Llc => "llc",
-            Self::Cold => "cold",
-            Self::Mixed => "mixed",
-            Self::Nearest => "nearest",
-        }
-    }
-}
-
-impl fmt::Display for Level {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-impl FromStr for Level {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<Self, Error> {
-        let found = Self::ALL.into_iter().find(|level| level.name() == text);
-        found.ok_or_else(|| Error::UnknownLevel { name: text.into() })
-    }
-}
 
 /// One operation within a region: offsets from its start, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -444,27 +343,6 @@ mod tests {
         let share = hits as f64 / clock as f64;
         eprintln!("{:.1}% of cold lines hit", 100.0 * share);
         assert!(share < 0.12, "{share}");
-    }
-
-    #[test]
-    fn names_round_trip() {
-        for level in Level::ALL {
-            assert_eq!(level.name().parse::<Level>().unwrap(), level);
-        }
-        let message = "l4".parse::<Level>().unwrap_err().to_string();
-        assert!(
-            message.contains("\"l4\"") && message.contains("l1, l2, llc, cold and mixed"),
-            "{message}"
-        );
-    }
-
-    #[test]
-    fn a_lying_hypervisor_is_not_believed() {
-        let caches = Caches::from_sizes(&[32 << 10, 1 << 20, 1 << 40]);
-        assert_eq!(caches.llc_bytes, 96 << 20);
-        assert_eq!(Caches::from_sizes(&[]), Caches::default());
-        let absurd = Caches::from_sizes(&[0, u64::MAX, 0]);
-        assert!(absurd.l1_bytes < absurd.l2_bytes && absurd.l2_bytes < absurd.llc_bytes);
     }
 
     proptest! {

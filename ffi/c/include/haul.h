@@ -140,7 +140,7 @@ typedef enum haul_status {
      */
     HAUL_ERROR_DAMAGED = 17,
     /**
-     * The peer went before the transfer was complete; nothing of it counts.
+     * The peer left before the transfer was complete; nothing of it counts.
      */
     HAUL_ERROR_PEER_GONE = 18,
     /**

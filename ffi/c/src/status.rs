@@ -44,7 +44,7 @@ pub enum haul_status {
     HAUL_ERROR_FOREIGN_POINTER = 16,
     /// The heap's metadata is not what haul wrote.
     HAUL_ERROR_DAMAGED = 17,
-    /// The peer went before the transfer was complete; nothing of it counts.
+    /// The peer left before the transfer was complete; nothing of it counts.
     HAUL_ERROR_PEER_GONE = 18,
     /// The peer closed the channel after a whole message: there is nothing more to come.
     HAUL_ERROR_CLOSED = 19,
@@ -166,7 +166,7 @@ impl haul_status {
     const fn channel_message(self) -> &'static CStr {
         match self {
             Self::HAUL_ERROR_PEER_GONE => {
-                c"the peer went before the transfer was complete; connect anew and send it again"
+                c"the peer left before the transfer was complete; connect anew and send it again"
             }
             Self::HAUL_ERROR_CLOSED => {
                 c"the peer closed the channel; connect anew for more"

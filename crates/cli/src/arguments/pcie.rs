@@ -51,10 +51,10 @@ pub(crate) struct LinkArguments {
     #[arg(long, value_name = "LINK", default_value = "gen3x8")]
     pub(crate) link: Link,
     /// Maximum payload size, in bytes
-    #[arg(long, value_name = "BYTES", default_value_t = 256)]
+    #[arg(long, value_name = "BYTES", default_value_t = 256, value_parser = whole)]
     pub(crate) mps: u32,
     /// Maximum read request size, in bytes
-    #[arg(long, value_name = "BYTES", default_value_t = 512)]
+    #[arg(long, value_name = "BYTES", default_value_t = 512, value_parser = whole)]
     pub(crate) mrrs: u32,
 }
 
@@ -104,7 +104,7 @@ pub(crate) struct Estimate {
 pub(crate) struct Explain {
     /// Two files of records to compare, instead of a workload: the first, and what differs in the
     /// second
-    #[arg(value_name = "FILE", num_args = 2, conflicts_with_all = ["nic", "rate", "sizes", "capture", "against"])]
+    #[arg(value_name = "FILE", num_args = 2, conflicts_with_all = OF_A_WORKLOAD)]
     pub(crate) files: Vec<PathBuf>,
     #[command(flatten)]
     pub(crate) subject: Subject,
@@ -115,6 +115,32 @@ pub(crate) struct Explain {
     #[arg(long)]
     pub(crate) json: bool,
 }
+
+/// Every option of [`Subject`], and `--against`: clap knows no group that holds them all.
+const OF_A_WORKLOAD: [&str; 22] = [
+    "nic",
+    "driver",
+    "mode",
+    "option",
+    "rx_free",
+    "tx_rs",
+    "link",
+    "mps",
+    "mrrs",
+    "rcb",
+    "completions",
+    "rate",
+    "sizes",
+    "capture",
+    "with_fcs",
+    "histogram",
+    "tx_histogram",
+    "traffic",
+    "segments",
+    "context",
+    "offset",
+    "against",
+];
 
 /// What is estimated: a NIC with its driver, a workload and a link.
 #[derive(Debug, Args)]
@@ -144,13 +170,13 @@ pub(crate) struct Subject {
     #[arg(long, value_name = "WHICH", default_value = "both")]
     pub(crate) traffic: Traffic,
     /// Buffers that each packet is spread over
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = whole)]
     pub(crate) segments: u32,
     /// Each sent packet has a context descriptor, as for offloads
     #[arg(long)]
     pub(crate) context: bool,
     /// How far into a cache line each buffer begins, in bytes
-    #[arg(long, value_name = "BYTES", default_value_t = 0)]
+    #[arg(long, value_name = "BYTES", default_value_t = 0, value_parser = whole)]
     pub(crate) offset: u32,
 }
 
@@ -171,15 +197,15 @@ pub(crate) struct NicArguments {
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     pub(crate) option: Vec<String>,
     /// The receive free threshold [default: the driver's]
-    #[arg(long, value_name = "PACKETS")]
+    #[arg(long, value_name = "PACKETS", value_parser = whole)]
     pub(crate) rx_free: Option<u32>,
     /// The report-status threshold [default: the driver's]
-    #[arg(long, value_name = "PACKETS")]
+    #[arg(long, value_name = "PACKETS", value_parser = whole)]
     pub(crate) tx_rs: Option<u32>,
     #[command(flatten)]
     pub(crate) link: LinkArguments,
     /// Read completion boundary, in bytes: 64 or 128
-    #[arg(long, value_name = "BYTES", default_value_t = 64)]
+    #[arg(long, value_name = "BYTES", default_value_t = 64, value_parser = whole)]
     pub(crate) rcb: u32,
     /// How the host cuts what is read: by rcb (the most headers), or by mps (the fewest)
     #[arg(long, value_name = "HOW", default_value = "rcb")]
@@ -315,7 +341,33 @@ fn nic(text: &str) -> Result<&'static Nic, pcie::PcieError> {
     text.parse()
 }
 
+/// A number whose limits are said by what takes it.
+fn whole(text: &str) -> Result<u32, String> {
+    text.parse().map_err(|_| {
+        format!("{text:?} is no whole number up to {}: write digits alone, such as 128", u32::MAX)
+    })
+}
+
 fn bench_nic(text: &str) -> Result<BenchNic, String> {
     let found = BenchNic::ALL.into_iter().find(|nic| nic.name() == text);
     found.ok_or_else(|| "the public model has the NICs simple, kernel and dpdk".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::{Args, Command};
+
+    use super::Explain;
+
+    #[test]
+    fn two_files_are_explained_without_any_option_of_a_workload() {
+        let command = Explain::augment_args(Command::new("explain"));
+        let files = command.get_arguments().find(|it| it.get_id() == "files").unwrap();
+        let refused = command.get_arg_conflicts_with(files);
+        for option in
+            command.get_arguments().filter(|it| !["files", "json"].contains(&it.get_id().as_str()))
+        {
+            assert!(refused.iter().any(|it| it.get_id() == option.get_id()), "{option}");
+        }
+    }
 }

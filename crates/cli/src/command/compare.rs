@@ -1,16 +1,14 @@
 //! `haul compare`: what became faster, slower or stayed from one file of records to another.
 
-use std::path::PathBuf;
-
 use haul_experiments::context;
 use haul_model::experiment::key;
 use haul_model::{Line, Record};
 use haul_report::compare::{values, words};
 use haul_report::{Change, Changes, Terms};
 
-use super::{Command, report};
+use super::{Command, refuse_replacing, report};
 use crate::arguments::{self, FailOn};
-use crate::error::Error;
+use crate::error::{Error, InputError};
 use crate::journal::{Journal, Outputs};
 use crate::terminal::{self, Mark, Table};
 
@@ -27,6 +25,8 @@ impl Compare {
     /// # Errors
     /// A file cannot be read, or the two have no figure in common.
     pub(super) fn read(arguments: arguments::Compare) -> Result<Self, Error> {
+        let inputs = [arguments.old.clone(), arguments.new.clone()];
+        refuse_replacing(&inputs, arguments.out.iter().chain(&arguments.export_markdown))?;
         let old = report::read_lines(&arguments.old)?;
         let new = report::read_lines(&arguments.new)?;
         let terms = Terms {
@@ -35,18 +35,23 @@ impl Compare {
         };
         let changes = haul_report::compare(&old, &new, terms);
         if changes.records.is_empty() {
-            let name = |path: &PathBuf| path.display().to_string();
+            let [old_name, new_name] = inputs.map(|path| path.display().to_string());
+            if changes.unjudged > 0 {
+                return Err(InputError::NoDirection {
+                    old: old_name,
+                    new: new_name,
+                    count: changes.unjudged,
+                }
+                .into());
+            }
             let apart = !haul_report::compare(&old, &new, Terms { across_machines: true, ..terms })
                 .records
                 .is_empty();
             return Err(match apart {
-                true => {
-                    Error::OtherMachine { old: name(&arguments.old), new: name(&arguments.new) }
-                }
-                false => {
-                    Error::NothingInCommon { old: name(&arguments.old), new: name(&arguments.new) }
-                }
-            });
+                true => InputError::OtherMachine { old: old_name, new: new_name },
+                false => InputError::NothingInCommon { old: old_name, new: new_name },
+            }
+            .into());
         }
         let machines = new.into_iter().filter(|line| matches!(line, Line::Machine(_))).collect();
         Ok(Self { machines, changes, arguments })
@@ -130,7 +135,7 @@ impl Compare {
             _ => None,
         });
         match failed {
-            Some((option, count, what)) => Err(Error::Changed { option, count, what }),
+            Some((option, count, what)) => Err(InputError::Changed { option, count, what }.into()),
             None => Ok(()),
         }
     }

@@ -28,6 +28,10 @@ mod sim;
 mod steps;
 mod survey;
 
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+
 use haul::sys::Sys;
 use haul_experiments::context;
 use haul_model::{Machine, Record};
@@ -99,4 +103,20 @@ fn record(
         journal.add(record);
     }
     journal.check()
+}
+
+/// Nothing that is written replaces what it is made of, such as records that cannot be measured
+/// again.
+///
+/// # Errors
+/// An output is one of the inputs, by whatever name.
+fn refuse_replacing<'a>(
+    inputs: &[PathBuf],
+    outputs: impl IntoIterator<Item = &'a PathBuf>,
+) -> Result<(), Error> {
+    let identity = |path: &PathBuf| fs::metadata(path).map(|facts| (facts.dev(), facts.ino())).ok();
+    let read: Vec<_> = inputs.iter().filter_map(identity).collect();
+    let replaced =
+        outputs.into_iter().find(|path| identity(path).is_some_and(|it| read.contains(&it)));
+    replaced.map_or(Ok(()), |path| Err(Error::Replaced { path: path.clone() }))
 }

@@ -8,9 +8,9 @@ use flate2::read::MultiGzDecoder;
 use flate2::write::GzEncoder;
 use haul_model::{Bytes, Line};
 
-use super::Command;
+use super::{Command, refuse_replacing};
 use crate::arguments;
-use crate::error::Error;
+use crate::error::{Error, InputError};
 use crate::journal::{Journal, Outputs};
 use crate::terminal;
 
@@ -36,13 +36,14 @@ impl Report {
     /// record at all.
     pub(super) fn read(arguments: arguments::Report) -> Result<Self, Error> {
         let arguments::Report { files, out, csv, json, compact } = arguments;
+        refuse_replacing(&files, &out)?;
         let mut lines = Vec::new();
         for path in &files {
             lines.extend(read_lines(path)?);
         }
         if !lines.iter().any(|line| matches!(line, Line::Record(_))) {
             let names: Vec<String> = files.iter().map(|path| path.display().to_string()).collect();
-            return Err(Error::NoRecords { names: names.join(", ") });
+            return Err(InputError::NoRecords { names: names.join(", ") }.into());
         }
         let is_empty =
             |line: &&Line| matches!(line, Line::Record(record) if record.samples.is_empty());
@@ -102,14 +103,14 @@ fn unpacked(name: &str, bytes: Vec<u8>, limit_bytes: u64) -> Result<Vec<u8>, Err
     if !bytes.starts_with(&GZIP) {
         return Ok(bytes);
     }
-    let error = |reason: String| Error::Compressed { name: name.to_owned(), reason };
+    let error = |reason: String| InputError::Compressed { name: name.to_owned(), reason };
     let mut all = Vec::new();
     MultiGzDecoder::new(&bytes[..])
         .take(limit_bytes.saturating_add(1))
         .read_to_end(&mut all)
         .map_err(|reason| error(reason.to_string()))?;
     if all.len() as u64 > limit_bytes {
-        return Err(error(format!("it holds more than {}", Bytes(limit_bytes))));
+        return Err(error(format!("it holds more than {}", Bytes(limit_bytes))).into());
     }
     Ok(all)
 }
@@ -126,9 +127,12 @@ fn packed(path: &Path, text: Vec<u8>) -> Vec<u8> {
 /// All of standard input, or an error: never a part of it.
 fn read_input(input: impl Read, limit_bytes: u64) -> Result<Vec<u8>, Error> {
     let mut bytes = Vec::new();
-    input.take(limit_bytes.saturating_add(1)).read_to_end(&mut bytes).map_err(Error::Input)?;
+    input
+        .take(limit_bytes.saturating_add(1))
+        .read_to_end(&mut bytes)
+        .map_err(InputError::Standard)?;
     if bytes.len() as u64 > limit_bytes {
-        return Err(Error::InputTooLong { limit: Bytes(limit_bytes) });
+        return Err(InputError::TooLong { limit: Bytes(limit_bytes) }.into());
     }
     Ok(bytes)
 }
@@ -148,7 +152,7 @@ fn readable(name: String, text: &str) -> Result<Vec<Line>, Error> {
             ));
             Ok(lines)
         }
-        Some(first) => Err(Error::Line { name, line: first.line, error: first.error }),
+        Some(first) => Err(InputError::Line { name, line: first.line, error: first.error }.into()),
     }
 }
 

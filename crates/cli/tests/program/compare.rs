@@ -143,6 +143,11 @@ fn files_that_cannot_be_compared_are_told_why() {
     fs::write(&other, text.replace("copy.size", "copy.other")).unwrap();
     let other = other.to_str().unwrap();
     run(&mut haul(&["compare", &old, other])).expect(1).says(&["no figure is in both"]);
+    // What an estimate counts is neither better nor worse, also beside itself.
+    let terms = text.replace("\"time\",\"unit\":\"ns\"", "\"transaction\",\"unit\":\"bytes/s\"");
+    fs::write(other, terms.replace("copy.size", "pcie.estimate")).unwrap();
+    let ran = run(&mut haul(&["compare", other, other])).expect(1);
+    ran.says(&["none of the 6 figures", "better or worse", "haul pcie explain"]);
     run(&mut haul(&["compare", &old, "/nonexistent/x"])).expect(1);
     fs::write(other, "nonsense").unwrap();
     run(&mut haul(&["compare", &old, other])).expect(1).says(&["other.jsonl:1: "]);

@@ -10,6 +10,7 @@ mod definition;
 mod doctor;
 mod documents;
 mod forward;
+mod forward_between;
 mod forward_flows;
 mod forward_guest;
 mod forward_ports;
@@ -22,6 +23,7 @@ mod machine;
 #[path = "../../../haul/tests/forward/network.rs"]
 mod network;
 mod pcie;
+mod pcie_explain;
 mod pcie_watch;
 mod report;
 mod shell;

@@ -42,7 +42,15 @@ fn saved_records_become_a_page_a_table_or_records() {
     let out = folder.path().join("page.html");
     let ran = run(&mut haul(&["report", file, "--out", out.to_str().unwrap()])).expect(0);
     assert_eq!(ran.out, "");
-    assert_eq!(fs::read_to_string(out).unwrap().trim_end(), page.trim_end());
+    assert_eq!(fs::read_to_string(&out).unwrap().trim_end(), page.trim_end());
+    // Nothing replaces the records that it is made of, by whatever name.
+    let other = folder.path().join("other.html");
+    std::os::unix::fs::symlink(file, &other).unwrap();
+    for out in [file, other.to_str().unwrap()] {
+        run(&mut haul(&["report", file, "--out", out])).expect(2).says(&["would be lost"]);
+        run(&mut haul(&["compare", file, file, "--out", out])).expect(2).says(&["would be lost"]);
+    }
+    assert!(fs::read_to_string(file).unwrap().starts_with('{'));
 }
 
 /// Compact, packed, and read again: the same medians and ratios in a hundredth of the room.

@@ -1,6 +1,12 @@
 //! The burst probe in a DPDK program (`libhaul_dpdk_burst.so`), asked over its telemetry.
 //!
 //! Answers come from another process: each is checked, and what is no answer is an error.
+//!
+//! From the bottom up:
+//!
+//! - `bursts`: what a queue counted.
+
+mod bursts;
 
 use std::collections::BTreeMap;
 
@@ -9,11 +15,12 @@ use serde_json::Value;
 
 use super::source::ethdev::{Program, ask};
 use crate::error::Error;
+use bursts::BATCH_MAX;
+
+pub use bursts::Bursts;
 
 /// More queues than any program has, both ways.
 const QUEUES_MAX: usize = 1 << 16;
-/// The largest burst: calls count packets in 16 bits.
-const BATCH_MAX: u64 = 65_535;
 /// Pages of one answer: 513 sizes, 100 on each.
 const PAGES_MAX: usize = 16;
 
@@ -50,23 +57,6 @@ impl PartialOrd for Queue {
     }
 }
 
-/// Counters of a queue at one moment, or what they grew by.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Bursts {
-    /// Bursts by their size, 0 for empty polls.
-    pub batches: BTreeMap<u32, u64>,
-    /// Bursts above 512 packets, and their packets.
-    pub larger: (u64, u64),
-    /// Packets whose sizes were looked at, and their bytes.
-    pub sized: (u64, u64),
-    /// Times from a burst to the next that were taken, and the sum of their cycles.
-    pub gaps: (u64, u64),
-    /// Cycles since it was attached.
-    pub cycles: u64,
-    /// Cycles a second; 0 where nobody knows.
-    pub cycles_per_s: u64,
-}
-
 /// What a port is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Port {
@@ -79,92 +69,6 @@ pub struct Port {
     /// Of a modelled NIC of haul's what it is a model of, as options of `haul pcie watch` have it:
     /// `nic`, `link` and so on; empty of any other.
     pub modelled: BTreeMap<String, String>,
-}
-
-impl Bursts {
-    /// Bursts, empty ones among them.
-    #[must_use]
-    pub fn polls(&self) -> u64 {
-        self.batches.values().fold(self.larger.0, |sum, bursts| sum.saturating_add(*bursts))
-    }
-
-    /// Bursts that had nothing.
-    #[must_use]
-    pub fn empty(&self) -> u64 {
-        self.batches.get(&0).copied().unwrap_or(0)
-    }
-
-    /// Packets in them.
-    #[must_use]
-    pub fn packets(&self) -> u64 {
-        let of = |(size, bursts): (&u32, &u64)| u64::from(*size).saturating_mul(*bursts);
-        self.batches.iter().map(of).fold(self.larger.1, u64::saturating_add)
-    }
-
-    /// Mean bytes of a packet; `None` where no packet's size was looked at.
-    #[must_use]
-    pub fn mean_bytes(&self) -> Option<f64> {
-        (self.sized.0 > 0).then(|| self.sized.1 as f64 / self.sized.0 as f64)
-    }
-
-    /// Mean time from a burst to the next, in nanoseconds.
-    #[must_use]
-    pub fn gap_ns(&self) -> Option<f64> {
-        let is_known = self.gaps.0 > 0 && self.cycles_per_s > 0;
-        is_known.then(|| self.gaps.1 as f64 / self.gaps.0 as f64 / self.cycles_per_s as f64 * 1e9)
-    }
-
-    /// Sizes and bursts as a command line writes them: `0:5,4:10`.
-    #[must_use]
-    pub fn text(&self) -> String {
-        let mut batches = self.batches.clone();
-        // As bursts of their mean size.
-        if let Some(mean) = self.larger.1.checked_div(self.larger.0) {
-            let mean = mean.min(BATCH_MAX) as u32;
-            *batches.entry(mean).or_default() += self.larger.0;
-        }
-        let pairs = batches.iter().filter(|(_, bursts)| **bursts > 0);
-        pairs.map(|(size, bursts)| format!("{size}:{bursts}")).collect::<Vec<_>>().join(",")
-    }
-
-    /// What they grew by; `None` where they are smaller: the queue was attached anew.
-    #[must_use]
-    pub fn since(&self, before: &Self) -> Option<Self> {
-        let pair = |now: (u64, u64), then: (u64, u64)| {
-            Some((now.0.checked_sub(then.0)?, now.1.checked_sub(then.1)?))
-        };
-        let mut batches = BTreeMap::new();
-        for (size, bursts) in &self.batches {
-            let then = before.batches.get(size).copied().unwrap_or(0);
-            batches.insert(*size, bursts.checked_sub(then)?);
-        }
-        let are_there = before.batches.keys().all(|size| self.batches.contains_key(size));
-        are_there.then_some(())?;
-        Some(Self {
-            batches,
-            larger: pair(self.larger, before.larger)?,
-            sized: pair(self.sized, before.sized)?,
-            gaps: pair(self.gaps, before.gaps)?,
-            cycles: self.cycles.checked_sub(before.cycles)?,
-            cycles_per_s: self.cycles_per_s,
-        })
-    }
-
-    /// Both together.
-    pub fn add(&mut self, other: &Self) {
-        for (size, bursts) in &other.batches {
-            let sum = self.batches.entry(*size).or_default();
-            *sum = sum.saturating_add(*bursts);
-        }
-        let add = |a: &mut (u64, u64), b: (u64, u64)| {
-            *a = (a.0.saturating_add(b.0), a.1.saturating_add(b.1));
-        };
-        add(&mut self.larger, other.larger);
-        add(&mut self.sized, other.sized);
-        add(&mut self.gaps, other.gaps);
-        self.cycles = self.cycles.max(other.cycles);
-        self.cycles_per_s = self.cycles_per_s.max(other.cycles_per_s);
-    }
 }
 
 /// Attaches the probe to every queue that it is not attached to yet; how many there are now.
@@ -311,7 +215,8 @@ fn number(answer: &Value, name: &'static str) -> Result<u64, Error> {
 }
 
 fn not_one(what: &'static str) -> Error {
-    Error::Probe { said: format!("an answer without {what}") }
+    let remedy = "have the probe and haul of one release, or name another program's socket";
+    Error::Probe { said: format!("an answer without {what}; {remedy}") }
 }
 
 /// The answer, unless it is the probe's word that something cannot be.
@@ -434,23 +339,5 @@ pub(super) mod tests {
         let refused = json!({ "error": "this DPDK was built without callbacks" });
         let message = attach(&program(vec![("/haul/burst/attach", refused)])).unwrap_err();
         assert!(message.to_string().contains("without callbacks"), "{message}");
-    }
-
-    #[test]
-    fn what_grew_is_a_difference_and_what_shrank_is_none() {
-        let of = |batches: &[(u32, u64)]| Bursts {
-            batches: batches.iter().copied().collect(),
-            ..Bursts::default()
-        };
-        let (before, now) = (of(&[(0, 5), (4, 1)]), of(&[(0, 9), (4, 1), (8, 2)]));
-        let grown = now.since(&before).unwrap();
-        assert_eq!(grown, of(&[(0, 4), (4, 0), (8, 2)]));
-        assert_eq!(grown.text(), "0:4,8:2");
-        assert_eq!(before.since(&now), None);
-        let mut sum = before.clone();
-        sum.add(&grown);
-        assert_eq!(sum, of(&[(0, 9), (4, 1), (8, 2)]));
-        let larger = Bursts { larger: (2, 2000), ..of(&[(0, 1)]) };
-        assert_eq!((larger.text(), larger.packets()), ("0:1,1000:2".into(), 2000));
     }
 }

@@ -3,6 +3,7 @@
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
 use std::ops::Deref;
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -118,9 +119,18 @@ pub(crate) fn connect(path: &Path) -> Result<OwnedFd, Error> {
     let socket = new_socket(path)?;
     let address =
         SocketAddrUnix::new(path).map_err(|reason| at("connect to", path)(reason.into()))?;
-    rustix::net::connect(&socket, &address)
-        .map_err(|reason| at("connect to", path)(reason.into()))?;
-    Ok(socket)
+    match rustix::net::connect(&socket, &address) {
+        Ok(()) => Ok(socket),
+        // Of any other file the system says what it says of a socket that nobody listens at.
+        Err(Errno::CONNREFUSED) if is_other_file(path) => {
+            Err(at("connect to", path)(io::Error::other("it is no socket")))
+        }
+        Err(reason) => Err(at("connect to", path)(reason.into())),
+    }
+}
+
+fn is_other_file(path: &Path) -> bool {
+    std::fs::metadata(path).is_ok_and(|facts| !facts.file_type().is_socket())
 }
 
 /// The next connection; `None` when nobody came in time.

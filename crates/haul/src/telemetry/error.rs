@@ -43,9 +43,9 @@ pub enum Error {
     },
     /// Nothing came in time.
     #[error(
-        "{} says nothing to {command:?} for {waited:?}; look whether the program is stopped, or \
-         allow more time",
-        path.display()
+        "{} does not {} within {waited:?}; look whether the program is stopped, or allow more time",
+        path.display(),
+        heard("greet", "answer", command)
     )]
     Silent {
         /// The socket.
@@ -57,9 +57,10 @@ pub enum Error {
     },
     /// The other end closed.
     #[error(
-        "{} closed the connection before it answered {command:?}: the program has ended, or it \
-         serves as many clients as it takes (10); look whether it runs, and try again",
-        path.display()
+        "{} closed the connection before it {}: the program has ended, or it serves as many \
+         clients as it takes (10); look whether it runs, and try again",
+        path.display(),
+        heard("greeted", "answered", command)
     )]
     Ended {
         /// The socket.
@@ -69,14 +70,15 @@ pub enum Error {
     },
     /// An answer longer than is taken.
     #[error(
-        "{} answers {command:?} with {size_bytes} B, and the limit is {limit_bytes} B; DPDK's own \
-         answers are at most 16 KiB, so this is another program",
-        path.display()
+        "{} {} with {size_bytes} B, and the limit is {limit_bytes} B; DPDK's own answers are at \
+         most 16 KiB, so this is another program: name another socket",
+        path.display(),
+        heard("greets", "answers", command)
     )]
     TooLong {
         /// The socket.
         path: PathBuf,
-        /// What was asked.
+        /// What was asked; empty for the greeting.
         command: String,
         /// How long it is.
         size_bytes: usize,
@@ -167,6 +169,11 @@ pub(super) fn io_of(error: PeerError) -> io::Error {
     }
 }
 
+/// What a program does as somebody connects to it, or to a command.
+fn heard(greeting: &str, answer: &str, command: &str) -> String {
+    if command.is_empty() { greeting.to_owned() } else { format!("{answer} {command:?}") }
+}
+
 fn remedy_of(reason: &io::Error) -> &'static str {
     match reason.kind() {
         io::ErrorKind::NotFound => {
@@ -178,6 +185,9 @@ fn remedy_of(reason: &io::Error) -> &'static str {
         io::ErrorKind::PermissionDenied => "run haul as the program's user, or as root",
         io::ErrorKind::WouldBlock => {
             "too many clients wait to be served, so close some, or look whether it is stopped"
+        }
+        io::ErrorKind::InvalidInput | io::ErrorKind::InvalidFilename => {
+            "name a shorter path, 107 B at most"
         }
         _ => "name a Unix socket of packets, called dpdk_telemetry.v2",
     }

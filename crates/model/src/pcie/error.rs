@@ -72,7 +72,10 @@ pub enum PcieError {
         option: &'static str,
     },
     /// A file that is no capture of packets.
-    #[error("this is no capture that can be read, as seen at byte {at}: {reason}")]
+    #[error(
+        "this is no capture that can be read, as seen at byte {at}: {reason}; name a whole file of \
+         pcap or pcapng"
+    )]
     Capture {
         /// How far it was read.
         at: u64,

@@ -213,6 +213,15 @@ impl Packets {
         Ok(Self { sizes: vec![(size, 1)] })
     }
 
+    /// Packets of frames of one size, without the check sequence of 4 B, which NICs take off.
+    ///
+    /// # Errors
+    /// [`PcieError::Range`] where no frame has that size.
+    pub fn of_frames(size: u64) -> Result<Self, PcieError> {
+        in_range("frame size", size, u64::from(FCS_BYTES) + 1, SIZE_BYTES_MAX)?;
+        Self::of_one(size as u32 - FCS_BYTES)
+    }
+
     /// The mean over packets.
     pub(super) fn mean(&self, of: impl Fn(u32) -> f64) -> f64 {
         let weights: f64 = self.sizes.iter().map(|(_, weight)| *weight as f64).sum();

@@ -13,13 +13,16 @@ pub enum Better {
 }
 
 /// Experiments whose figures describe something: none is better than another.
-const DESCRIBED: [&str; 8] = [
+const DESCRIBED: [&str; 11] = [
     name::COMPARE,
     name::HEAP_LIST,
     name::HEAP_TRACE,
     name::HEAP_MAP,
+    name::PCIE_BURST,
     name::PCIE_ESTIMATE,
+    name::PCIE_EXPLAIN,
     name::PCIE_LIST,
+    name::PCIE_SWEEP,
     name::SIM_TIERS,
     name::SIM_TRACE,
 ];
@@ -33,6 +36,9 @@ impl Better {
     /// assert_eq!(of("time", "ns"), Some(Better::Less));
     /// assert_eq!(of("throughput", "GB/s"), Some(Better::More));
     /// assert_eq!(of("overlap", "%"), None);
+    /// // More that crosses a link is neither better nor worse.
+    /// let sweep = Record::new("r", "pcie.sweep", "haul", "inbound_read", "bytes/s");
+    /// assert_eq!(Better::of(&sweep), None);
     /// ```
     #[must_use]
     pub fn of(record: &Record) -> Option<Self> {

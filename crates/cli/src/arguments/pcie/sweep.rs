@@ -31,10 +31,10 @@ pub(crate) struct Sweep {
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = value_parser!(u32).range(2..=1000))]
     pub(crate) steps: u32,
     /// Bytes of each packet in memory
-    #[arg(long = "sizes", visible_alias = "size", value_name = "BYTES", default_value_t = 64)]
+    #[arg(long = "sizes", visible_alias = "size", value_name = "BYTES", default_value_t = 64, value_parser = super::whole)]
     pub(crate) size: u32,
     /// Packets that come back to back, as where write-backs fill a cache line
-    #[arg(long, value_name = "PACKETS", default_value_t = 4)]
+    #[arg(long, value_name = "PACKETS", default_value_t = 4, value_parser = super::whole)]
     pub(crate) group: u32,
     /// Packets that a poll asks for
     #[arg(long, value_name = "PACKETS", default_value_t = 32, value_parser = value_parser!(u32).range(1..=256))]

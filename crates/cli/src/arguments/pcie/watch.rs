@@ -28,7 +28,7 @@ pub(crate) struct Watch {
     #[arg(long, value_name = "PATH", conflicts_with_all = ["pid", "file_prefix"])]
     pub(crate) socket: Option<PathBuf>,
     /// The program's process
-    #[arg(long, value_name = "PROCESS", conflicts_with = "file_prefix")]
+    #[arg(long, value_name = "PROCESS", value_parser = super::whole, conflicts_with = "file_prefix")]
     pub(crate) pid: Option<u32>,
     /// The program's own option of that name
     #[arg(long, value_name = "PREFIX")]
@@ -55,16 +55,16 @@ pub(crate) struct Watch {
     #[arg(long, value_name = "LINK")]
     pub(crate) link: Option<haul_model::pcie::Link>,
     /// Maximum payload size, in bytes [default: the device's]
-    #[arg(long, value_name = "BYTES")]
+    #[arg(long, value_name = "BYTES", value_parser = super::whole)]
     pub(crate) mps: Option<u32>,
     /// Maximum read request size, in bytes [default: the device's]
-    #[arg(long, value_name = "BYTES")]
+    #[arg(long, value_name = "BYTES", value_parser = super::whole)]
     pub(crate) mrrs: Option<u32>,
     /// The receive free threshold [default: the driver's]
-    #[arg(long, value_name = "PACKETS")]
+    #[arg(long, value_name = "PACKETS", value_parser = super::whole)]
     pub(crate) rx_free: Option<u32>,
     /// The report-status threshold [default: the driver's]
-    #[arg(long, value_name = "PACKETS")]
+    #[arg(long, value_name = "PACKETS", value_parser = super::whole)]
     pub(crate) tx_rs: Option<u32>,
     /// Write the records and a page into this folder
     #[arg(long, value_name = "DIR")]

@@ -32,7 +32,7 @@ use haul_model::Bytes;
 
 use super::Command;
 use crate::arguments::channel::Channel;
-use crate::error::Error;
+use crate::error::{Error, TransferError};
 
 /// Bytes of a message: large enough that its cost is the copy, small enough to fit the ring.
 const MESSAGE_BYTES: usize = 1 << 20;
@@ -44,10 +44,10 @@ const LOOK: Duration = Duration::from_millis(100);
 /// before. So much of the stream had gone through.
 fn ended(attempt: &'static str, done: u64) -> impl Fn(haul::channel::Error) -> Error {
     move |error| match error {
-        haul::channel::Error::Closed => Error::Ended { attempt, done: Bytes(done) },
+        haul::channel::Error::Closed => TransferError::Ended { attempt, done: Bytes(done) }.into(),
         // Before the two had met it may be that this user is not allowed: its own error says so.
         haul::channel::Error::PeerGone { attempt: at, done: part, .. } if at != "connect" => {
-            Error::Died { attempt, done: Bytes(done + part.0) }
+            TransferError::Died { attempt, done: Bytes(done + part.0) }.into()
         }
         error => error.into(),
     }
@@ -66,7 +66,7 @@ fn message() -> Result<Vec<u8>, Error> {
     let wanted = MESSAGE_BYTES + BESIDE_BYTES;
     let mut room: Vec<u8> = Vec::new();
     let had = room.try_reserve_exact(wanted);
-    had.map_err(|_| Error::NoMemory { wanted: Bytes(wanted as u64) })?;
+    had.map_err(|_| TransferError::NoMemory { wanted: Bytes(wanted as u64) })?;
     drop(room);
     Ok(vec![0; MESSAGE_BYTES])
 }

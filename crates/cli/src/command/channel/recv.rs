@@ -18,7 +18,7 @@ use super::took::Took;
 use super::{LOOK, MESSAGE_BYTES, ended};
 use crate::arguments::channel::{self, Allowed};
 use crate::command::Command;
-use crate::error::Error;
+use crate::error::{Error, TransferError};
 use crate::flow::Flow;
 use crate::journal::{Journal, Outputs};
 use crate::stop::{self, STOP};
@@ -82,7 +82,7 @@ impl Recv {
             match unless_stopped(0, || receiver.wait_length()) {
                 Ok(Some(_)) => return Ok(Some((sender, receiver))),
                 Ok(None) => return Ok(None),
-                Err(Error::Ended { .. }) => {}
+                Err(Error::Transfer(TransferError::Ended { .. })) => {}
                 Err(error) => return Err(error),
             }
         }
@@ -97,7 +97,7 @@ impl Command for Recv {
 
     fn run(&mut self, journal: &mut Journal) -> Result<(), Error> {
         let mut buffer = super::message()?;
-        stop::watch()?;
+        stop::watch("ending the transfer, which leaves no part of a file")?;
         let settings = self.settings();
         let listener = Listener::bind_for(&self.arguments.socket, &settings.users)?;
         let Some((sender, mut receiver)) = Self::ends(&listener, &settings)? else {
@@ -276,7 +276,9 @@ enum Unwritten {
 impl Unwritten {
     fn after(self, done: u64) -> Error {
         match self {
-            Self::NobodyReads(target) => Error::ConsumerGone { target, done: Bytes(done) },
+            Self::NobodyReads(target) => {
+                TransferError::ConsumerGone { target, done: Bytes(done) }.into()
+            }
             Self::Failed(error) => error,
         }
     }

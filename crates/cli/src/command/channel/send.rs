@@ -14,7 +14,7 @@ use super::took::Took;
 use super::{LOOK, ended};
 use crate::arguments::channel::{self, Allowed};
 use crate::command::Command;
-use crate::error::Error;
+use crate::error::{Error, TransferError};
 use crate::flow::Flow;
 use crate::journal::{Journal, Outputs};
 use crate::terminal;
@@ -54,7 +54,7 @@ impl Send {
             match self.arguments.wait.flatten() {
                 Some(waited) if start.elapsed() >= waited => {
                     drop(error);
-                    return Err(Error::NobodyCame { path: path.clone(), waited });
+                    return Err(TransferError::NobodyCame { path: path.clone(), waited }.into());
                 }
                 _ => thread::sleep(AGAIN),
             }
@@ -153,7 +153,7 @@ impl Other {
             return Ok(());
         }
         let process = self.receiver.peer().process;
-        Err(Error::Stalled { process, waited, limit: self.limit })
+        Err(TransferError::Stalled { process, waited, limit: self.limit }.into())
     }
 }
 

@@ -14,7 +14,7 @@ use haul_model::experiment::{key, name};
 use haul_model::{Bytes, Comparison, Nanos, Record, Verdict};
 use haul_report::limit;
 
-use crate::arguments::Bench as Arguments;
+use crate::arguments::copy::Bench as Arguments;
 use crate::command::steps::{self, Steps};
 use crate::command::{Command, this_machine};
 use crate::error::Error;

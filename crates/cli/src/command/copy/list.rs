@@ -4,7 +4,7 @@ use haul::copy::{Policy, Thresholds, kernel};
 use haul::tuning::{self, Force};
 use haul_model::Bytes;
 
-use crate::arguments;
+use crate::arguments::copy::List as Arguments;
 use crate::command::{Command, doctor, this_machine};
 use crate::error::Error;
 use crate::journal::{Journal, Outputs};
@@ -15,7 +15,7 @@ pub(super) struct List {
 }
 
 impl List {
-    pub(super) fn new(arguments: arguments::List) -> Self {
+    pub(super) fn new(arguments: Arguments) -> Self {
         Self { json: arguments.json }
     }
 }

@@ -13,7 +13,7 @@ mod tune;
 pub(super) use tune::{how_to_activate, policy};
 
 use super::Command;
-use crate::arguments::Copy;
+use crate::arguments::copy::Copy;
 use crate::error::Error;
 
 /// The subcommand that the arguments ask for.

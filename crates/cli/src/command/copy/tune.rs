@@ -15,7 +15,7 @@ use haul_measure::Caches;
 use haul_model::experiment::{key, name};
 use haul_model::{Bytes, Record};
 
-use crate::arguments;
+use crate::arguments::copy::Tune as Arguments;
 use crate::command::steps::Runner;
 use crate::command::{Command, this_machine};
 use crate::error::Error;
@@ -38,8 +38,8 @@ impl Tune {
     ///
     /// # Errors
     /// A device or a FIFO stands there.
-    pub(super) fn check(arguments: arguments::Tune) -> Result<Self, Error> {
-        let arguments::Tune { out, budget, json } = arguments;
+    pub(super) fn check(arguments: Arguments) -> Result<Self, Error> {
+        let Arguments { out, budget, json } = arguments;
         // Every other fault of the place is told when the outputs are opened.
         if let Ok(Destination::Stream(_)) = destination(&out) {
             return Err(Error::TuneInto { path: out });

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use haul::forward::{
     Addresses, DropReason, Findings, Host, Link, Mode, Order, Pace, Settings, Snapshot, Watch,
 };
+use haul::sys::Sys;
 use haul::telemetry::{self, PortAbout, Server};
 use haul_model::experiment::{key, name};
 use haul_model::{Bytes, Record};
@@ -17,7 +18,7 @@ use super::spec::Spec;
 use super::workers::{self, Workers};
 use super::{RECORDS, picture, ports};
 use crate::arguments::forward::Between as Arguments;
-use crate::command::{Command, record};
+use crate::command::{Command, record, refuse_replacing};
 use crate::error::Error;
 use crate::journal::{Journal, Outputs};
 use crate::stop::{self, STOP};
@@ -67,7 +68,16 @@ impl Between {
             let (what, value) = ("an address of", address.to_string());
             return Err(haul::forward::Error::Value { what, value, limit }.into());
         }
+        let [inputs, outputs]: [Vec<PathBuf>; 2] = [Spec::input, Spec::output]
+            .map(|of| specs.iter().filter_map(|spec| of(spec).cloned()).collect());
+        refuse_replacing(&inputs, &outputs)?;
         let workers = workers::count(&specs, &arguments.cpu)?;
+        let allowed = Sys::new().topology().allowed;
+        if let Some(other) = arguments.cpu.iter().find(|cpu| !allowed.contains(*cpu)) {
+            let limit = "name one that this process may run on (taskset -pc $$ lists them)";
+            let (what, value) = ("processor", other.to_string());
+            return Err(haul::forward::Error::Value { what, value, limit }.into());
+        }
         Ok(Self { arguments, specs, workers, done: None })
     }
 
@@ -152,7 +162,7 @@ impl Command for Between {
     }
 
     fn run(&mut self, journal: &mut Journal) -> Result<(), Error> {
-        stop::watch()?;
+        stop::watch("keeping what was counted")?;
         let names = names(&self.specs);
         let open = |index: usize| ports::open(&self.specs[index], &names[index], self.workers);
         let ports = [open(0)?, open(1)?];

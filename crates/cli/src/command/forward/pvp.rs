@@ -32,6 +32,9 @@ const SIZE_OF_DPDK_MAX: u64 = 1514;
 const SIZE_MIN: u64 = 60;
 const SIZE_MAX: u64 = haul::forward::PACKET_BYTES_MAX as u64;
 
+/// The largest library that is looked at for a memcpy, in bytes: some hundred times glibc's.
+const LIBRARY_BYTES_MAX: u64 = 256 << 20;
+
 /// Huge pages that DPDK's two sides take, with room to spare.
 const HUGE_PAGES: u64 = 320;
 /// The same with Open vSwitch as one of them.
@@ -284,8 +287,11 @@ fn step(bench: &Bench, size_bytes: usize, sweep: Vec<usize>) -> Box<dyn Experime
 fn copies(names: &[String]) -> Result<Vec<Subject>, Error> {
     let mut subjects: Vec<Subject> = Vec::new();
     for name in names {
-        let is_there =
-            if is_library(name) { Path::new(name).is_file() } else { Copy::named(name).is_some() };
+        let is_there = if is_library(name) {
+            has_memcpy(Path::new(name))
+        } else {
+            Copy::named(name).is_some()
+        };
         if !is_there {
             let known: Vec<&str> = Copy::names().collect();
             return Err(Error::Copy { name: name.clone(), known: known.join(", ") });
@@ -296,6 +302,14 @@ fn copies(names: &[String]) -> Result<Vec<Subject>, Error> {
         }
     }
     Ok(subjects)
+}
+
+/// Whether a file is a library that names a memcpy. What is none would be left out by the loader,
+/// and libc's be measured under its name.
+fn has_memcpy(path: &Path) -> bool {
+    const NAME: &[u8] = b"memcpy\0";
+    let bytes = haul::file::read_limited(path, LIBRARY_BYTES_MAX).unwrap_or_default();
+    bytes.starts_with(b"\x7fELF") && bytes.windows(NAME.len()).any(|window| window == NAME)
 }
 
 /// The sizes of a sweep.

@@ -112,6 +112,16 @@ impl Spec {
         }
     }
 
+    /// The file whose packets it gives.
+    pub(super) fn input(&self) -> Option<&PathBuf> {
+        if let Self::Pcap { input, .. } = self { input.as_ref() } else { None }
+    }
+
+    /// The file that gets its packets.
+    pub(super) fn output(&self) -> Option<&PathBuf> {
+        if let Self::Pcap { output, .. } = self { output.as_ref() } else { None }
+    }
+
     /// What its kind is called.
     pub(super) fn kind(&self) -> &'static str {
         match self {
@@ -141,7 +151,8 @@ impl Options<'_> {
         let (_, value) = self.left.remove(place);
         let value =
             value.ok_or_else(|| format!("{}:{name} wants a value: {name}=...", self.kind))?;
-        let wrong = || format!("{}:{name}={value} is not possible", self.kind);
+        let wrong =
+            || format!("{}:{name}={value} is not possible: see haul forward --help", self.kind);
         parse(value).map(Some).ok_or_else(wrong)
     }
 

@@ -52,9 +52,13 @@ impl Info {
         let (header, history) = (&self.trace.header, &self.trace.history);
         let counts = Counts::of(history);
         let last_ns = history.operations.last().map_or(0, |last| last.time_ns);
+        let threads = match history.threads.len() {
+            1 => "1 thread".to_owned(),
+            several => format!("{several} threads"),
+        };
         let mut lines = vec![
             ("program", format!("{}, process {}", header.program_name(), header.process)),
-            ("time", format!("{} in {} threads", Nanos(last_ns as f64), history.threads.len())),
+            ("time", format!("{} in {threads}", Nanos(last_ns as f64))),
             (
                 "calls",
                 format!(

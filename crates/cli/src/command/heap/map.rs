@@ -13,7 +13,7 @@ use crate::arguments::heap::{At, Map as Arguments};
 use crate::command::report::read_lines;
 use crate::command::steps::Runner;
 use crate::command::{Command, this_machine};
-use crate::error::Error;
+use crate::error::{Error, InputError};
 use crate::journal::{Journal, Outputs};
 use crate::terminal;
 
@@ -88,7 +88,7 @@ fn map_records(path: PathBuf) -> Result<Vec<Line>, Error> {
     if lines.iter().any(is_map) {
         return Ok(lines);
     }
-    Err(Error::NoMap { name: path.display().to_string() })
+    Err(InputError::NoMap { name: path.display().to_string() }.into())
 }
 
 fn operations(trace: &Trace, at: At) -> usize {

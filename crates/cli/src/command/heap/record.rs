@@ -113,7 +113,7 @@ impl Command for Record {
 
     fn run(&mut self, _journal: &mut Journal) -> Result<(), Error> {
         let before = self.traces();
-        stop::watch()?;
+        stop::watch("keeping the trace, as soon as the program has ended")?;
         let ended = wait(self.start()?)?;
         let mut traces = self.traces();
         traces.retain(|trace| !before.contains(trace));

@@ -25,10 +25,7 @@ impl Bandwidth {
     /// A link or a size is none that can be.
     pub(super) fn check(arguments: Arguments) -> Result<Self, Error> {
         let link = link_of(&arguments.link, Settings::default())?;
-        let frames = arguments.sizes.0.iter().map(|size| {
-            let packets: Packets = size.0.to_string().parse()?;
-            Ok((size.0, packets.without_fcs()?))
-        });
+        let frames = arguments.sizes.0.iter().map(|size| Ok((size.0, Packets::of_frames(size.0)?)));
         let mut nics = arguments.nic;
         if nics.is_empty() {
             nics = BenchNic::ALL.to_vec();

@@ -4,9 +4,9 @@ use haul_model::pcie::{Direction, Packets, Sums, Transaction, Way, rate_max};
 use haul_model::units::three_digits;
 use haul_model::{BytesPerSecond, Record};
 
-use super::count;
 use super::estimate::Estimate;
 use super::subject::Subject;
+use super::{count, show_notes};
 use crate::arguments::pcie::{ByteSizes, Estimate as Arguments};
 use crate::command::{Command, record};
 use crate::error::Error;
@@ -14,11 +14,21 @@ use crate::journal::{Journal, Outputs};
 use crate::terminal::{self, Table};
 
 pub(super) struct BySize {
-    /// Each size with its terms and records.
-    rows: Vec<(u32, Vec<Transaction>, Vec<Record>)>,
+    rows: Vec<Row>,
     usable_bytes_per_s: f64,
     rate: f64,
+    /// What is to be said of any of the sizes.
+    notes: Vec<String>,
     json: bool,
+}
+
+struct Row {
+    /// As it was asked for.
+    size: u32,
+    /// What of it crosses the link: no check sequence.
+    data_bytes: f64,
+    terms: Vec<Transaction>,
+    records: Vec<Record>,
 }
 
 impl BySize {
@@ -30,16 +40,24 @@ impl BySize {
         let is_frames = subject.with_fcs;
         let base = Subject::check(subject, Some(Packets::of_one(first)?))?;
         let (mut usable_bytes_per_s, rate) = (0.0, base.workload.rate.packets_per_s());
+        let mut notes: Vec<String> = Vec::new();
         let rows = (first..=last).map(|size| {
             let mut subject = base.clone();
             let packets = Packets::of_one(size)?;
             subject.workload.packets = if is_frames { packets.without_fcs()? } else { packets };
+            let data_bytes = subject.workload.packets.mean_bytes();
             let estimate = Estimate::of(subject, rules, json)?;
             usable_bytes_per_s = estimate.usable_bytes_per_s();
-            Ok((size, estimate.terms().to_vec(), estimate.records()))
+            for note in estimate.notes() {
+                if !notes.contains(note) {
+                    notes.push(note.clone());
+                }
+            }
+            let (terms, records) = (estimate.terms().to_vec(), estimate.records());
+            Ok(Row { size, data_bytes, terms, records })
         });
         let rows = rows.collect::<Result<_, Error>>()?;
-        Ok(Self { rows, usable_bytes_per_s, rate, json })
+        Ok(Self { rows, usable_bytes_per_s, rate, notes, json })
     }
 }
 
@@ -50,14 +68,21 @@ impl Command for BySize {
 
     fn run(&mut self, journal: &mut Journal) -> Result<(), Error> {
         let sums = |record: &&Record| record.metric != "transaction";
-        let records = self.rows.iter().flat_map(|(_, _, records)| records.iter().filter(sums));
+        let records = self.rows.iter().flat_map(|row| row.records.iter().filter(sums));
         record("pcie estimate", records.cloned(), journal)
     }
 
     fn render(&self, _journal: &Journal) -> Result<(), Error> {
-        if self.json {
-            return Ok(());
+        if !self.json {
+            terminal::print(&self.table().text())?;
+            terminal::print("\nmodelled, not measured: data in bytes/s, each way")?;
         }
+        show_notes(&self.notes, self.json)
+    }
+}
+
+impl BySize {
+    fn table(&self) -> Table {
         let headings = [
             ">size B",
             ">inbound read",
@@ -68,24 +93,23 @@ impl Command for BySize {
             ">data Gb/s then",
         ];
         let mut table = Table::new(&headings);
-        for (size, terms, _) in &self.rows {
-            let sums = Sums::of(terms);
+        for row in &self.rows {
+            let sums = Sums::of(&row.terms);
             let payload =
                 |direction| BytesPerSecond(sums.payload_bytes_per_s(direction)).to_string();
             let share = [Way::ToHost, Way::ToDevice]
                 .map(|way| sums.bytes_per_s_on(way) / self.usable_bytes_per_s * 100.0);
             let full = rate_max(&sums, self.rate, self.usable_bytes_per_s).map_or(0.0, |f| f.0);
             table.add(vec![
-                size.to_string(),
+                row.size.to_string(),
                 payload(Direction::InboundRead),
                 payload(Direction::InboundWrite),
                 payload(Direction::OutboundWrite),
                 three_digits(share[0].max(share[1])),
                 count(full),
-                format!("{:.2}", full * f64::from(*size) * 8e-9),
+                format!("{:.2}", full * row.data_bytes * 8e-9),
             ]);
         }
-        terminal::print(&table.text())?;
-        terminal::print("\nmodelled, not measured: data in bytes/s, each way")
+        table
     }
 }

@@ -7,8 +7,8 @@ use haul_model::pcie::{
 use haul_model::units::three_digits;
 use haul_model::{BytesPerSecond, Kind, Record};
 
-use super::count;
 use super::subject::Subject;
+use super::{count, show_notes};
 use crate::arguments::pcie::{Estimate as Arguments, Rules};
 use crate::command::{Command, record};
 use crate::error::Error;
@@ -94,6 +94,11 @@ impl Estimate {
 
     pub(super) fn terms(&self) -> &[Transaction] {
         &self.terms
+    }
+
+    /// What a reader must know to read them.
+    pub(super) fn notes(&self) -> &[String] {
+        &self.notes
     }
 
     pub(super) fn usable_bytes_per_s(&self) -> f64 {
@@ -236,15 +241,10 @@ impl Command for Estimate {
     }
 
     fn render(&self, _journal: &Journal) -> Result<(), Error> {
-        let width = terminal::width();
-        let notes =
-            self.notes.iter().map(|note| terminal::wrap(&format!("note: {note}"), width, 2));
-        if self.json {
-            notes.for_each(|note| terminal::say(&note));
-            return Ok(());
+        if !self.json {
+            let verdict = terminal::wrap(&self.verdict(), terminal::width(), 0);
+            terminal::print(&format!("{}\n\n{verdict}", self.table()))?;
         }
-        terminal::print(&self.table())?;
-        terminal::print(&format!("\n{}", terminal::wrap(&self.verdict(), width, 0)))?;
-        notes.into_iter().try_for_each(|note| terminal::print(&note))
+        show_notes(&self.notes, self.json)
     }
 }

@@ -10,12 +10,12 @@ use haul_model::pcie::{
 use haul_model::units::three_digits;
 use haul_model::{BytesPerSecond, Kind, Line, Record};
 
-use super::count;
 use super::subject::Subject;
+use super::{count, show_notes};
 use crate::arguments::pcie::Explain as Arguments;
 use crate::command::report::read_lines;
 use crate::command::{Command, record};
-use crate::error::Error;
+use crate::error::{Error, InputError};
 use crate::journal::{Journal, Outputs};
 use crate::terminal::{self, Table};
 
@@ -99,7 +99,8 @@ impl Explain {
         }
     }
 
-    fn show_one(terms: &[Transaction], advice: &[Advice]) -> Result<(), Error> {
+    /// The terms of one estimate, what is to be known to read them, and what would save some.
+    fn show_one(terms: &[Transaction], notes: &[String], advice: &[Advice]) -> Result<(), Error> {
         let (way, order) = busiest(terms);
         let all: f64 = terms.iter().map(|term| term.bytes_per_s_on(way)).sum();
         let headings =
@@ -122,10 +123,12 @@ impl Explain {
             "modelled, not measured: data and headers, requests of reads included; busier {side}: \
              order and share are of that direction"
         );
-        terminal::print(&format!("\n{}\n", terminal::wrap(&text, terminal::width(), 0)))?;
+        terminal::print(&format!("\n{}", terminal::wrap(&text, terminal::width(), 0)))?;
+        show_notes(notes, false)?;
         if advice.is_empty() {
-            return terminal::print("nothing that haul knows to change would save anything");
+            return terminal::print("\nnothing that haul knows to change would save anything");
         }
+        terminal::print("")?;
         for advice in advice {
             let text = format!("{}: {}; {}", advice.change, gains(advice), advice.how);
             terminal::print(&terminal::wrap(&text, terminal::width(), 2))?;
@@ -257,8 +260,8 @@ fn terms_of(path: &Path, rate: Option<f64>) -> Result<Vec<Term>, Error> {
         chosen = records.iter().filter(at_rate).filter_map(|record| term(record)).collect();
     }
     match chosen.is_empty() {
-        _ if has_twice(&chosen) => Err(Error::SeveralEstimates { name: file }),
-        true => Err(Error::NoTraffic { name: file }),
+        _ if has_twice(&chosen) => Err(InputError::SeveralEstimates { name: file }.into()),
+        true => Err(InputError::NoTraffic { name: file }.into()),
         false => Ok(chosen),
     }
 }
@@ -334,8 +337,11 @@ impl Command for Explain {
 
     fn render(&self, _journal: &Journal) -> Result<(), Error> {
         match self {
+            Self::One { subject, json: true, .. } => show_notes(&subject.notes(), true),
             _ if self.json() => Ok(()),
-            Self::One { terms, advice, .. } => Self::show_one(terms, advice),
+            Self::One { subject, terms, advice, .. } => {
+                Self::show_one(terms, &subject.notes(), advice)
+            }
             Self::Two { names, lists, .. } => Self::show_two(names, lists),
         }
     }

@@ -128,6 +128,17 @@ fn written(link: PcieLink) -> String {
 fn findings(device: &PcieDevice) -> Vec<String> {
     let mut findings = Vec::new();
     let PcieDevice { now, most, slot, .. } = *device;
+    let is_beyond = |now, most| matches!((now, most), (Some(now), Some(most)) if now > most);
+    for (limit, whose) in [(most, "the card"), (slot, "the slot")] {
+        if is_beyond(now.lanes, limit.lanes) || is_beyond(now.generation, limit.generation) {
+            findings.push(format!(
+                "/sys contradicts itself: {} now, and {} at most for {whose}. Rely on neither; \
+                 lspci -vv as root reads the device itself.",
+                written(now),
+                written(limit)
+            ));
+        }
+    }
     if let (Some(now), Some(most)) = (now.lanes, most.lanes)
         && now < most
     {
@@ -175,10 +186,7 @@ fn line_rate(device: &PcieDevice) -> Option<String> {
     let link = Link::new(&format!("gen{generation}x{lanes}"), settings).ok()?;
     let line = f64::from(device.line_megabits_per_s?) * 1e6 / 8.0;
     let cannot = |frame: &u32| {
-        let packets: Option<Packets> = frame.to_string().parse::<Packets>().ok();
-        let Some(packets) = packets.and_then(|packets| packets.without_fcs().ok()) else {
-            return false;
-        };
+        let Ok(packets) = Packets::of_frames(u64::from(*frame)) else { return false };
         let bench = Bench::mended(&link);
         let most = bench.bandwidth_bytes_per_s(BenchNic::Dpdk, Traffic::Both, &packets);
         most < line / (f64::from(*frame) + LINE_BYTES) * packets.mean_bytes()
@@ -219,6 +227,8 @@ mod tests {
         says(&card((3, 8), (4, 8), (3, 8)), "in a slot of generation 3");
         says(&card((1, 8), (4, 8), (4, 8)), "saving power");
         assert!(findings(&card((4, 8), (4, 8), (5, 16))).is_empty());
+        says(&card((3, 16), (3, 8), (3, 16)), "gen3x16 now, and gen3x8 at most for the card");
+        says(&card((4, 8), (4, 8), (3, 8)), "gen4x8 now, and gen3x8 at most for the slot");
         let mut slow = card((3, 4), (3, 4), (3, 4));
         assert!(findings(&slow).is_empty(), "nothing is said of a line that is not known");
         (slow.mps_bytes, slow.mrrs_bytes) = (Some(256), Some(512));

@@ -30,6 +30,7 @@ use haul_model::units::three_digits;
 use super::Command;
 use crate::arguments::pcie::{LinkArguments, PacketSizes, Pcie};
 use crate::error::Error;
+use crate::terminal;
 
 /// The subcommand that the arguments ask for.
 ///
@@ -54,6 +55,19 @@ pub(super) fn of(arguments: Pcie) -> Result<Box<dyn Command>, Error> {
 fn link_of(arguments: &LinkArguments, others: Settings) -> Result<Link, Error> {
     let settings = Settings { mps: arguments.mps, mrrs: arguments.mrrs, ..others };
     Ok(Link::new(&arguments.link.to_string(), settings)?)
+}
+
+/// What a reader must know of an estimate: below it, or beside the records that it was printed as.
+fn show_notes(notes: &[String], json: bool) -> Result<(), Error> {
+    let width = terminal::width();
+    notes.iter().try_for_each(|note| {
+        let text = terminal::wrap(&format!("note: {note}"), width, 2);
+        if json {
+            terminal::say(&text);
+            return Ok(());
+        }
+        terminal::print(&text)
+    })
 }
 
 /// A count with three digits and its suffix.

@@ -132,13 +132,7 @@ impl Subject {
     pub(super) fn notes(&self) -> Vec<String> {
         let mut notes = self.notes.clone();
         let what = self.estimate();
-        let rules = self.asked.nearest();
-        if rules != self.asked {
-            notes.push(format!(
-                "the sources of {} were not read: these are the rules of the nearest release, {rules}",
-                self.asked
-            ));
-        }
+        notes.extend(note_of_release(self.asked));
         if self.is_free_set && !what.uses_rx_free() {
             notes.push(format!(
                 "--rx-free changes nothing: {} in mode {} has a batch of its own, or no doorbell",
@@ -187,6 +181,14 @@ impl Subject {
             .with(key::MRRS_BYTES, settings.mrrs)
             .with(key::RCB_BYTES, settings.rcb)
     }
+}
+
+/// What is to be said of a release whose rules are those of another.
+pub(super) fn note_of_release(asked: Version) -> Option<String> {
+    let rules = asked.nearest();
+    (rules != asked).then(|| {
+        format!("the sources of {asked} were not read: these are the rules of the nearest release, {rules}")
+    })
 }
 
 /// Sizes with their weights; of a capture with more than a record has room for, their number and

@@ -9,8 +9,8 @@ use haul_model::pcie::Setup;
 use haul_model::units::three_digits;
 use haul_model::{BytesPerSecond, Record};
 
-use super::count;
-use super::subject::Built;
+use super::subject::{Built, note_of_release};
+use super::{count, show_notes};
 use crate::arguments::pcie::Sweep as Arguments;
 use crate::command::Command;
 use crate::command::steps::{self, Steps};
@@ -23,6 +23,7 @@ const RING: u32 = 1024;
 
 pub(super) struct Sweep {
     steps: Steps,
+    notes: Vec<String>,
     json: bool,
 }
 
@@ -56,7 +57,8 @@ impl Sweep {
             each: arguments.each,
         };
         sweep.check()?;
-        Ok(Self { steps: vec![Box::new(sweep)], json: arguments.json })
+        let notes = note_of_release(built.asked).into_iter().collect();
+        Ok(Self { steps: vec![Box::new(sweep)], notes, json: arguments.json })
     }
 }
 
@@ -135,7 +137,7 @@ impl Command for Sweep {
 
     fn render(&self, journal: &Journal) -> Result<(), Error> {
         if self.json {
-            return Ok(());
+            return show_notes(&self.notes, true);
         }
         let records: Vec<&Record> = journal.records().collect();
         let headings = [
@@ -162,7 +164,8 @@ impl Command for Sweep {
                 data("inbound_read"),
                 data("inbound_write"),
                 data("outbound_write"),
-                format!("{:+.3}", row.off_percent()),
+                // A difference that rounds to nothing has no sign.
+                format!("{:+.3}", (row.off_percent() * 1e3).round() / 1e3 + 0.0),
             ]);
         }
         terminal::print(&table.text())?;
@@ -177,6 +180,7 @@ impl Command for Sweep {
             "The curve of outbound writes has no break of 5% at these rates: batches stayed as they \
              were; go to higher rates, or take rates further apart.",
         );
-        terminal::print(&terminal::wrap(text, width, 0))
+        terminal::print(&terminal::wrap(text, width, 0))?;
+        show_notes(&self.notes, false)
     }
 }

@@ -115,7 +115,7 @@ impl Command for Watch {
     }
 
     fn run(&mut self, journal: &mut Journal) -> Result<(), Error> {
-        stop::watch()?;
+        stop::watch("keeping what was measured")?;
         // What was watched before a program went is kept.
         let watched = self.watch();
         let records = self.recorder.records(&self.version, "haul pcie watch");

@@ -127,7 +127,7 @@ impl Command for Task {
     }
 
     fn run(&mut self, journal: &mut Journal) -> Result<(), Error> {
-        stop::watch()?;
+        stop::watch("keeping what is done")?;
         self.plan.run(self.index, &STOP)?;
         if self.json {
             command::record("sim.task", self.plan.records_of(self.index), journal)?;

@@ -57,7 +57,7 @@ impl<'a> Runner<'a> {
         steps: usize,
         total: Duration,
     ) -> Result<Self, Error> {
-        stop::watch()?;
+        stop::watch("keeping what was measured")?;
         journal.add(machine.clone());
         journal.check()?;
         let progress = Progress::new(steps, total);

@@ -94,7 +94,7 @@ pub enum Error {
         limit: usize,
     },
     /// The peer died, or closed its end, before the transfer was complete.
-    #[error("cannot {attempt}: the peer went {}", went(attempt, *done, *size))]
+    #[error("cannot {attempt}: the peer left {}", went(attempt, *done, *size))]
     PeerGone {
         /// `send`, `receive`, `connect`.
         attempt: &'static str,
@@ -108,8 +108,9 @@ pub enum Error {
     Closed,
     /// The peer lives and does not move.
     #[error(
-        "cannot {attempt}: the peer did not move for long enough: {done} of {size} after {waited:?}, \
-         the limit is {limit:?}; look what the peer does, or allow more time in the settings"
+        "cannot {attempt}: the peer has stopped at {done} of {size} for {waited:?}, and the limit is \
+         {limit:?}; look what the peer does, or allow more time (the deadline of the settings, --deadline of \
+         `haul channel`)"
     )]
     Deadline {
         /// `send`, `receive`, `connect`.
@@ -273,7 +274,9 @@ fn remedy_of_socket(attempt: &str, reason: &io::Error) -> &'static str {
             "another process has it, or it is no socket, or not yours to replace: name another path"
         }
         io::ErrorKind::PermissionDenied => "name a socket that you may use",
-        io::ErrorKind::InvalidInput => "name a shorter path, 107 B at most",
+        io::ErrorKind::InvalidInput | io::ErrorKind::InvalidFilename => {
+            "name a shorter path, 107 B at most"
+        }
         _ => "name another socket",
     }
 }

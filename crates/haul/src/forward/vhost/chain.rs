@@ -6,8 +6,8 @@ use std::ptr::NonNull;
 use super::super::copy::Part;
 use super::super::counters::DropReason;
 use super::super::ring::split::{DESCRIPTOR_BYTES, Descriptor, INDIRECT, NEXT, WRITE};
-use super::device::Active;
 use super::layout::{Bad, Broken, Chain, First, Layout, Walk};
+use super::vring::Active;
 
 /// Bytes of the guest's memory that lie together here.
 #[derive(Clone, Copy, Debug)]

@@ -6,8 +6,8 @@ use super::super::counters::{Direction, DropReason};
 use super::super::pool::{Burst, PACKET_BYTES_MAX, Pool, ROOM_BYTES};
 use super::super::ring::prefetch;
 use super::chain::{Gathered, Piece, Scratch, zip};
-use super::device::{Active, AnyActive};
 use super::layout::{Bad, Broken, Chain, First, Layout};
+use super::vring::{Active, AnyActive};
 
 /// Shortest packet that is taken: an Ethernet header.
 const PACKET_BYTES_MIN: usize = 14;

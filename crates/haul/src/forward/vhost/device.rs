@@ -6,64 +6,17 @@
 //! gives it up. The front end's answer to "stop this ring" comes after the worker's last touch.
 
 use std::os::unix::net::UnixStream;
-use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
-use rustix::fd::{AsRawFd, OwnedFd};
+use rustix::fd::OwnedFd;
 
 use super::super::contract::Agreement;
 use super::super::messages::{Backend, Done, Refused};
-use super::super::ring::features;
-use super::super::ring::packed::{self, Packed, Place};
-use super::super::ring::split::{self, Split};
-use super::layout::Layout;
-use super::layout::packed::PackedRing;
-use super::layout::split::SplitRing;
+use super::super::ring::{packed, split};
 use super::met::Met;
-use super::rest::Rest;
-use crate::peer::guest::{Cached, Described, Guest};
-
-/// A ring that packets go through.
-#[derive(Debug)]
-pub(super) struct Active<L> {
-    pub(super) ring: L,
-    pub(super) memory: Arc<Guest>,
-    /// The region that the last address was found in.
-    pub(super) cached: Cached,
-    pub(super) header_bytes: usize,
-    pub(super) is_mergeable: bool,
-    pub(super) has_indirect: bool,
-    pub(super) rest: Rest,
-}
-
-/// One of either layout.
-#[derive(Debug)]
-pub(super) enum AnyActive {
-    Split(Active<SplitRing>),
-    Packed(Active<PackedRing>),
-}
-
-/// What was said of a ring.
-#[derive(Debug, Default)]
-pub(super) struct Vring {
-    /// Whether the device reads its chains, and does not fill them.
-    is_read: bool,
-    is_started: bool,
-    is_enabled: bool,
-    size: u32,
-    areas: Option<[u64; 3]>,
-    base: u32,
-    call: Option<OwnedFd>,
-    pub(super) active: Option<AnyActive>,
-}
-
-/// What was said of the device as a whole.
-#[derive(Debug, Default)]
-struct Agreed {
-    features: u64,
-    memory: Option<Arc<Guest>>,
-}
+use super::vring::{Agreed, Vring, check_event};
+use crate::peer::guest::{Described, Guest};
 
 /// A device of several queue pairs, for one front end at a time.
 #[derive(Debug)]
@@ -328,134 +281,5 @@ impl Backend for Device {
             is_active.store(false, Ordering::Relaxed);
         }
         *locked(&self.agreed) = Agreed::default();
-    }
-}
-
-/// Only an event can be written to without waiting: a pipe, say, may be full.
-fn check_event(event: &OwnedFd) -> Done {
-    let path = format!("/proc/self/fd/{}", event.as_raw_fd());
-    let is_event =
-        std::fs::read_link(path).is_ok_and(|kind| kind.ends_with("anon_inode:[eventfd]"));
-    if !is_event {
-        return Err(Refused);
-    }
-    rustix::io::ioctl_fionbio(event, true).map_err(|_| Refused)
-}
-
-impl Vring {
-    /// The ring of this number, of which nothing was said yet: odd ones come from the guest.
-    fn of(index: usize) -> Self {
-        Self { is_read: index % 2 == 1, ..Self::default() }
-    }
-
-    /// Starts the ring if all that it needs was said.
-    fn activate(&mut self, agreed: &Agreed) -> Done {
-        let is_enabled = self.is_enabled || agreed.features & features::PROTOCOL_FEATURES == 0;
-        let (Some(memory), Some(areas)) = (&agreed.memory, self.areas) else { return Ok(()) };
-        if !self.is_started || !is_enabled || self.size == 0 {
-            return Ok(());
-        }
-        let is_packed = agreed.features & features::PACKED != 0;
-        let active = if is_packed {
-            AnyActive::Packed(Active::new(self.packed(memory, areas, agreed)?, memory, agreed))
-        } else {
-            AnyActive::Split(Active::new(self.split(memory, areas, agreed)?, memory, agreed))
-        };
-        self.active = Some(active);
-        Ok(())
-    }
-
-    fn split(&self, memory: &Guest, areas: [u64; 3], agreed: &Agreed) -> Done<SplitRing> {
-        if !self.size.is_power_of_two() || self.base > u16::MAX.into() {
-            return Err(Refused);
-        }
-        let bytes = split::area_bytes(self.size);
-        let places = find(memory, areas, bytes, split::AREA_ALIGNS)?;
-        // SAFETY: the areas were just found in the memory, with their length and alignment; it is
-        // kept beside the ring, and the size was checked as it came, and above.
-        let ring = unsafe { Split::new(places, self.size) };
-        Ok(SplitRing::new(ring, agreed.features & features::EVENT_INDEX != 0))
-    }
-
-    fn packed(&self, memory: &Guest, areas: [u64; 3], agreed: &Agreed) -> Done<PackedRing> {
-        // What is available and what was used are one place here: the upper half, of used ones, is
-        // of front ends that know better.
-        let base = Place::of(self.base as u16, self.size).ok_or(Refused)?;
-        let bytes = packed::area_bytes(self.size);
-        let places = find(memory, areas, bytes, packed::AREA_ALIGNS)?;
-        // SAFETY: as above.
-        let ring = unsafe { Packed::new(places, self.size) };
-        let has_events = agreed.features & features::EVENT_INDEX != 0;
-        let shows_last = self.is_read && agreed.features & features::IN_ORDER != 0;
-        Ok(PackedRing::new(ring, base, has_events, shows_last))
-    }
-
-    fn deactivate(&mut self) {
-        if let Some(active) = self.active.take() {
-            self.base = active.base();
-        }
-    }
-
-    /// Shows the driver what was used, once for a burst, and calls it if it waits to be called.
-    #[inline]
-    pub(super) fn publish(&mut self) {
-        let wants_call = match &mut self.active {
-            Some(AnyActive::Split(active)) => active.ring.publish(),
-            Some(AnyActive::Packed(active)) => active.ring.publish(),
-            None => false,
-        };
-        if wants_call && let Some(call) = &self.call {
-            signal(call);
-        }
-    }
-}
-
-impl<L> Active<L> {
-    fn new(ring: L, memory: &Arc<Guest>, agreed: &Agreed) -> Self {
-        Self {
-            ring,
-            memory: memory.clone(),
-            cached: Cached::default(),
-            header_bytes: features::header_bytes(agreed.features),
-            is_mergeable: agreed.features & features::MERGEABLE != 0,
-            has_indirect: agreed.features & features::INDIRECT != 0,
-            rest: Rest::new(),
-        }
-    }
-}
-
-impl AnyActive {
-    fn base(&self) -> u32 {
-        match self {
-            Self::Split(active) => active.ring.base(),
-            Self::Packed(active) => active.ring.base(),
-        }
-    }
-}
-
-/// Where a ring's areas are.
-fn find(
-    memory: &Guest,
-    areas: [u64; 3],
-    bytes: [u64; 3],
-    aligns: [usize; 3],
-) -> Done<[NonNull<u8>; 3]> {
-    let mut places = [NonNull::dangling(); 3];
-    for (index, place) in places.iter_mut().enumerate() {
-        let found = memory.at_peer(areas[index], bytes[index], aligns[index]);
-        *place = found.ok_or(Refused)?;
-    }
-    Ok(places)
-}
-
-/// Adds one to an event, unless that would wait.
-#[cold]
-fn signal(event: &OwnedFd) {
-    use rustix::event::{PollFd, PollFlags, Timespec, poll};
-    let mut ready = [PollFd::new(event, PollFlags::OUT)];
-    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-    if poll(&mut ready, Some(&now)).is_ok_and(|count| count == 1) {
-        // One that is full has been signalled already.
-        let _ = rustix::io::write(event, &1_u64.to_ne_bytes());
     }
 }

@@ -24,8 +24,8 @@ use super::super::ring::features::{self, HEADER_BYTES_MAX};
 use super::super::ring::prefetch;
 use super::super::ring::split::WRITE;
 use super::chain::{Gathered, Piece, Scratch, zip};
-use super::device::{Active, AnyActive};
 use super::layout::{Bad, Broken, Chain, First, Layout};
+use super::vring::{Active, AnyActive};
 
 /// What became of a burst's first packets.
 #[derive(Clone, Copy, Debug, Default)]

@@ -10,7 +10,8 @@
 //! - `layout`: how a ring is laid out;
 //! - `met`: why the front end that came last has no link;
 //! - `rest`: when an empty or a full ring is looked at again;
-//! - `device`: what the front end said, and the rings that follow from it;
+//! - `vring`: what was said of a ring, and the ring that follows from it;
+//! - `device`: what was said of the device, and its rings as two threads meet at them;
 //! - `chain`: a chain of descriptors, followed with every check;
 //! - `enqueue`: packets to the guest;
 //! - `dequeue`: packets from the guest;
@@ -24,6 +25,7 @@ mod enqueue;
 mod layout;
 mod met;
 mod rest;
+mod vring;
 
 use std::path::PathBuf;
 use std::sync::Arc;

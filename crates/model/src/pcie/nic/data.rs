@@ -21,9 +21,9 @@ const REARM_64: RxDoorbell = RxDoorbell::Batch(&[(FIRST, 64)]);
 /// `*_TX_MAX_BURST`: the simple path takes a burst in pieces of it.
 const SIMPLE: TxDoorbell = TxDoorbell::Chunk(32);
 
-/// A cache line of descriptors: no source tells what these devices take, and hosts move lines.
+/// A cache line of descriptors: no source says what these devices take, and hosts move lines.
 const fn line_of(bytes: u32) -> Fetch {
-    Fetch { descriptors: 64 / bytes, source: "assumed: a cache line of 64 B, for no source tells" }
+    Fetch { descriptors: 64 / bytes, source: "assumed: a cache line of 64 B, as no source says" }
 }
 
 /// A descriptor written back for each received one.
@@ -231,7 +231,7 @@ const MLX5: Nic = Nic {
         },
     ],
     source: "DPDK mlx5/mlx5_defs.h, mlx5_tx.h, common/mlx5/mlx5_prm.h, doc/guides/nics/mlx5.rst",
-    remarks: "the device's reads of doorbell records in memory are not counted: no source tells \
+    remarks: "the device's reads of doorbell records in memory are not counted: no source says \
               when it reads them",
 };
 

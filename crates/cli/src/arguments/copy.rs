@@ -1,0 +1,166 @@
+//! The command line of `haul copy`.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use haul_experiments::copy::workload::Branches;
+use haul_experiments::copy::{Function, ThenRead};
+use haul_measure::Level;
+use haul_model::{SizeClass, Sizes};
+
+use super::time::budget;
+use crate::summary::Printing;
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Copy {
+    /// The kernels, which of them run here, and the thresholds in force
+    List(List),
+    /// Copies and fills side by side with the installed C library
+    Bench(Box<Bench>),
+    /// Finds the thresholds of this machine and writes haul.toml
+    Tune(Tune),
+}
+
+/// The kernels that copy and fill, which of them this processor runs, and the sizes at which haul
+/// changes from one to the next.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Example:\n  haul copy list\n  HAUL_TUNING=haul-survey/haul.toml haul copy list"
+)]
+pub(crate) struct List {
+    /// Print the machine, with kernels and thresholds as facts, as one line of JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Measures haul's copies and fills side by side with the installed C library's, interleaved in
+/// one run, with the library against itself as the noise floor. Without --distribution,
+/// --size-class or --sizes, the built-in distribution `service` is measured.
+///
+/// On distributions, `haul` is what programs have that are compiled with it, in Rust or with
+/// haul.h: up to 64 bytes are code in the caller, above there is one call; `haul-c` is called
+/// through C at every size. On size classes and single sizes, where function is compared with
+/// function, `haul` is called through C, as libc is; `haul-inline` is the code in the caller. Each
+/// record of drawn sizes says in its parameter `call` which it is.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  haul copy bench --size-class 0-16 --level l1\n  \
+    haul copy bench --against libc --distribution sizes.csv --level all --json > bench.jsonl\n  \
+    haul copy bench --distribution service --then-read nothing,first\n  \
+    haul copy bench --sizes 2KiB..1GiB --kernel avx2 --kernel rep_movsb")]
+pub(crate) struct Bench {
+    /// The baseline
+    #[arg(long, value_name = "BASELINE", default_value = "libc", value_parser = ["libc"])]
+    pub(crate) against: String,
+    /// memcpy, memmove or memset; several may be given
+    #[arg(long, value_name = "NAME", default_value = "memcpy", value_delimiter = ',')]
+    pub(crate) function: Vec<Function>,
+    /// Sizes drawn from a file (one line of probabilities, index = size in bytes) or a built-in
+    /// distribution; several may be given
+    #[arg(long, value_name = "FILE|NAME")]
+    pub(crate) distribution: Vec<OsString>,
+    /// Sizes drawn evenly from FIRST to LAST bytes, such as 17-64; several may be given
+    #[arg(long, value_name = "FIRST-LAST", value_delimiter = ',')]
+    pub(crate) size_class: Vec<SizeClass>,
+    /// One size after the other: a list such as 64,4KiB, or FIRST..LAST for the powers of two
+    #[arg(long, alias = "size", value_name = "SIZES")]
+    pub(crate) sizes: Option<Sizes>,
+    /// Where the bytes lie: l1, l2, llc, cold, mixed or all; several may be given [default: l1, and
+    /// nearest for --sizes: a copy's own two buffers, in the nearest cache that holds both]
+    #[arg(long, value_name = "LEVEL", value_delimiter = ',', value_parser = level)]
+    pub(crate) level: Vec<Levels>,
+    /// Threads at once, each pinned to a processor of its own
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
+    pub(crate) threads: u16,
+    /// Whether predictors can learn the sizes: random (none comes back before half a million
+    /// others), or repeating (64 calls again and again); drawn sizes only
+    #[arg(long, value_name = "HOW", default_value = "random", value_parser = branches)]
+    pub(crate) branches: Branches,
+    /// What of each target is read right after its call, within its time: nothing, the first or the
+    /// last 8 bytes, or all; several may be given
+    #[arg(long, value_name = "WHAT", default_value = "nothing", value_delimiter = ',')]
+    pub(crate) then_read: Vec<ThenRead>,
+    /// Share of addresses that are odd, the others being multiples of 8 [default: 0.27, as
+    /// published]
+    #[arg(long, value_name = "SHARE", value_parser = share)]
+    pub(crate) misaligned: Option<f64>,
+    /// Share of memmove's calls whose source and target overlap; drawn sizes only [default: 0.008,
+    /// as published]
+    #[arg(long, value_name = "SHARE", value_parser = share)]
+    pub(crate) overlap: Option<f64>,
+    /// Kernels to measure beside libc, or haul-c and haul-inline, instead of the usual subjects;
+    /// several may be given
+    #[arg(long, value_name = "NAME", num_args = 1.., value_delimiter = ',')]
+    pub(crate) kernel: Vec<String>,
+    /// Time for the rounds of everything together [default: 2s for each measurement]; what else it
+    /// takes is printed before it begins
+    #[arg(long, value_name = "TIME", value_parser = budget)]
+    pub(crate) budget: Option<Duration>,
+    #[command(flatten)]
+    pub(crate) printing: Printing,
+    /// Print each record as one line of JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Finds how this machine copies and fills best (the shape of small copies, the instruction set,
+/// where strings may lie, and the sizes at which the kernel changes), checks that on sizes and
+/// distributions that it was not found on, keeps the defaults where they do not lose, and writes
+/// haul.toml with its evidence. Takes under 60 seconds.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  haul copy tune --out ~/.config/haul/haul.toml")]
+pub(crate) struct Tune {
+    /// The file to write; the records it stands on go beside it, into haul.jsonl (FILE's name with
+    /// .jsonl, or with .records.jsonl where FILE itself ends so)
+    #[arg(long, value_name = "FILE", default_value = "haul.toml")]
+    pub(crate) out: PathBuf,
+    /// Time to spend, or what the fewest rounds of large sizes take (some 8), which is printed
+    /// before
+    #[arg(long, value_name = "TIME", value_parser = budget, default_value = "50s")]
+    pub(crate) budget: Duration,
+    /// Print each record as one line of JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// What one `--level` stands for.
+#[derive(Clone, Debug)]
+pub(crate) struct Levels(pub(crate) Vec<Level>);
+
+fn level(text: &str) -> Result<Levels, haul_measure::Error> {
+    if text == "all" {
+        return Ok(Levels(Level::ALL.to_vec()));
+    }
+    if text == Level::Nearest.name() {
+        return Ok(Levels(vec![Level::Nearest]));
+    }
+    Ok(Levels(vec![text.parse()?]))
+}
+
+fn branches(text: &str) -> Result<Branches, String> {
+    let all = [Branches::Random, Branches::Repeating];
+    let found = all.into_iter().find(|branches| branches.name() == text);
+    found.ok_or_else(|| "branches are random or repeating".to_owned())
+}
+
+fn share(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(share) if (0.0..=1.0).contains(&share) => Ok(share),
+        _ => Err("a share is a number between 0 and 1".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_levels_or_one() {
+        assert_eq!(level("all").unwrap().0.len(), 5);
+        assert_eq!(level("llc").unwrap().0, [Level::Llc]);
+        assert_eq!(level("nearest").unwrap().0, [Level::Nearest]);
+        let message = level("l9").unwrap_err().to_string();
+        assert!(message.contains("l1, l2, llc, cold and mixed"), "{message}");
+    }
+}

@@ -1,0 +1,202 @@
+//! `haul forward` between two ports, by one command or by two that meet: counts, pace, the page,
+//! and queue pairs.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
+use std::thread;
+use std::time::Duration;
+
+use haul_model::Record;
+use rustix::process::{Signal, kill_process};
+
+use crate::forward::{has_two_processors, of, pid, turn, value};
+use crate::{finish, haul, run};
+
+#[test]
+fn every_packet_between_two_ports_is_counted_by_burst() {
+    let _turn = turn();
+    let ports = ["--port", "gen:size=64,count=100000", "--port", "sink"];
+    let ran = run(&mut haul(&[&["forward", "--json"][..], &ports].concat())).expect(0);
+    ran.machine();
+    let records = ran.records();
+    assert!(records.iter().all(|it| it.experiment == "forward.burst" && it.subject == "haul"));
+    for (port, direction) in [("gen0", "rx"), ("sink0", "tx")] {
+        let this = [("port", port), ("queue", "0"), ("direction", direction)];
+        assert_eq!(value(&records, "packets", &this), 100_000.0);
+        assert_eq!(value(&records, "bytes", &this), 6_400_000.0);
+        let batches = of(&records, "batches", &this);
+        let sum: f64 = batches
+            .iter()
+            .map(|it| it.median().unwrap() * it.parameters["size"].as_f64().unwrap())
+            .sum();
+        assert_eq!(sum, 100_000.0);
+        assert!(batches.iter().all(|it| it.parameters["size"].as_u64().unwrap() <= 32));
+    }
+    assert_eq!(value(&records, "made", &[]), 100_000.0);
+    for metric in ["lost", "reordered", "duplicates"] {
+        assert_eq!(value(&records, metric, &[]), 0.0);
+    }
+    assert!(value(&records, "latency", &[("quantile", "0.5")]) > 0.0);
+    assert!(of(&records, "drops", &[]).is_empty());
+    ran.says(&["100000 came, 0 lost", "packets of a rx call"]);
+}
+
+#[test]
+fn a_paced_generator_keeps_its_rate() {
+    let _turn = turn();
+    let ports = ["--port", "gen:size=imix,rate=20k,flows=3", "--port", "sink"];
+    let arguments = [&["forward", "--for", "1s", "--mode", "macswap", "--json"][..], &ports];
+    let records = run(&mut haul(&arguments.concat())).expect(0).records();
+    let made = value(&records, "made", &[]);
+    // Of a second on a machine that others share.
+    assert!((10_000.0..=30_000.0).contains(&made), "{made}");
+    assert_eq!(value(&records, "lost", &[]), 0.0);
+}
+
+#[test]
+fn ctrl_c_at_any_time_ends_it_with_the_right_counts() {
+    let _turn = turn();
+    for (after_ms, signal) in [(300, Signal::INT), (700, Signal::TERM)] {
+        let mut command = haul(&["forward", "--json", "--port", "gen", "--port", "sink"]);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let child = command.spawn().unwrap();
+        thread::sleep(Duration::from_millis(after_ms));
+        kill_process(pid(&child), signal).unwrap();
+        let ran = finish(child).expect(1);
+        let records = ran.records();
+        let made = value(&records, "made", &[]);
+        assert!(made > 0.0);
+        assert_eq!(value(&records, "packets", &[("port", "sink0"), ("direction", "tx")]), made);
+        assert_eq!(value(&records, "lost", &[]), 0.0);
+    }
+}
+
+#[test]
+fn a_page_shows_the_histogram() {
+    let _turn = turn();
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().to_str().unwrap();
+    let arguments =
+        ["forward", "--port", "null:size=64", "--port", "null", "--for", "200ms", "--out", out];
+    let ran = run(&mut haul(&arguments)).expect(0);
+    assert!(ran.out.contains("null1") && ran.out.contains("report.html"), "{ran:#?}");
+    let page = fs::read_to_string(folder.path().join("report.html")).unwrap();
+    assert!(page.contains("How many packets a call moves") && page.contains("null0 rx, queue 0"));
+    let records = fs::read_to_string(folder.path().join("forward.jsonl")).unwrap();
+    assert!(haul_model::parse(&records).unwrap().len() > 5);
+}
+
+#[test]
+fn two_commands_are_a_switch_and_a_guest() {
+    let _turn = turn();
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("vm.sock");
+    let (host, guest) = (
+        format!("vhost:path={},server", socket.display()),
+        format!("virtio:path={}", socket.display()),
+    );
+    let start = |ports: [&str; 2], time: &str| {
+        let mut command = haul(&["forward", "--json", "--for", time]);
+        command.args(["--port", ports[0], "--port", ports[1]]);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.spawn().unwrap()
+    };
+    let switch = start(["gen:rate=10k", &host], "4s");
+    let inside = start([&guest, "sink"], "2s");
+    let inside = finish(inside).expect(0).records();
+    let came = value(&inside, "packets", &[("port", "sink0"), ("direction", "tx")]);
+    assert!(came > 0.0);
+    assert_eq!(value(&inside, "packets", &[("port", "virtio0"), ("direction", "rx")]), came);
+    let outside = finish(switch).expect(0).records();
+    let sent = value(&outside, "packets", &[("port", "vhost0"), ("direction", "tx")]);
+    assert!(sent >= came, "{sent} {came}");
+    // Nobody was there before the guest came, and after it had gone.
+    let this = [("port", "vhost0"), ("direction", "tx"), ("reason", "no_link")];
+    assert!(value(&outside, "drops", &this) > 0.0);
+    assert!(!socket.exists());
+}
+
+/// A guest of two queue pairs at a device of one: both commands say why nothing goes through.
+#[test]
+fn a_guest_that_wants_more_queue_pairs_has_a_reason() {
+    let _turn = turn();
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("vm.sock");
+    let start = |port: String| {
+        let mut command = haul(&["forward", "--for", "1m", "--port", &port, "--port", "null"]);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.spawn().unwrap()
+    };
+    let mut host = start(format!("vhost:path={},server", socket.display()));
+    let mut guest = start(format!("virtio:path={},queues=2", socket.display()));
+    for (child, reason) in [
+        (&mut guest, "virtio0 has no link: the back end has 1 of the 2 queue pairs"),
+        (&mut host, "vhost0 has no link: the last front end heard that there is room for 1 "),
+    ] {
+        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+        let said = lines.find(|line| line.as_ref().is_ok_and(|line| line.contains(reason)));
+        assert!(said.is_some(), "it ended without {reason:?}");
+    }
+    for (child, reason) in [(guest, "virtio0: the back end has 1 of"), (host, "vhost0: the last")] {
+        kill_process(pid(&child), Signal::INT).unwrap();
+        let output = child.wait_with_output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(text.contains(reason), "{text}");
+    }
+}
+
+/// What was counted of a port's queue pairs, in the order of their numbers.
+fn each_queue(records: &[Record], metric: &str, port: &str, direction: &str) -> Vec<f64> {
+    let number = |queue: usize| {
+        let queue = queue.to_string();
+        let this = [("port", port), ("queue", &*queue), ("direction", direction)];
+        let found = of(records, metric, &this);
+        (!found.is_empty()).then(|| found.iter().map(|it| it.median().unwrap()).sum::<f64>())
+    };
+    (0..).map_while(number).collect()
+}
+
+/// A switch and a guest of two queue pairs: two workers in each, on processors of their own; or one
+/// that spreads flows over both.
+#[test]
+fn several_queue_pairs_have_a_worker_each_or_share_one() {
+    if !has_two_processors() {
+        return;
+    }
+    let _turn = turn();
+    let cpus: Vec<String> =
+        haul_measure::sys::affinity().iter().take(2).map(ToString::to_string).collect();
+    let (both, one) = (cpus.join(","), cpus[0].clone());
+    for (outside, inside, layout, workers) in [(&both, &both, "", 2), (&one, &both, ",packed", 1)] {
+        let folder = tempfile::tempdir().unwrap();
+        let socket = folder.path().join("vm.sock");
+        let (host, guest) = (
+            format!("vhost:path={},server,queues=2", socket.display()),
+            format!("virtio:path={},queues=2{layout}", socket.display()),
+        );
+        let start = |ports: [&str; 2], cpus: &str, more: &[&str]| {
+            let mut command = haul(&["forward", "--json", "--cpu", cpus]);
+            command.args(["--port", ports[0], "--port", ports[1]]).args(more);
+            command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+            command.spawn().unwrap()
+        };
+        let switch = start(["gen:rate=20k,flows=64", &host], outside, &["--for", "4s"]);
+        let inside = finish(start([&guest, "sink"], inside, &["--for", "2s"])).expect(0).records();
+        let outside = finish(switch).expect(0).records();
+        let came = each_queue(&inside, "packets", "virtio0", "rx");
+        let sent = each_queue(&outside, "packets", "vhost0", "tx");
+        assert_eq!((came.len(), sent.len()), (2, 2), "{inside:#?} {outside:#?}");
+        // Each has had a fifth of them at least, and what came was looked at.
+        let (all_came, all_sent) = (came.iter().sum::<f64>(), sent.iter().sum::<f64>());
+        assert!(came.iter().all(|packets| *packets > all_came / 5.0), "{came:?}");
+        assert!(all_came > 0.0 && all_sent >= all_came, "{came:?} {sent:?}");
+        let looked_at = each_queue(&inside, "packets", "sink0", "tx");
+        assert_eq!(looked_at.iter().sum::<f64>(), all_came);
+        assert_eq!(value(&inside, "duplicates", &[]), 0.0);
+        let made = each_queue(&outside, "packets", "gen0", "rx");
+        assert_eq!(made.len(), workers);
+        let drops = each_queue(&outside, "drops", "vhost0", "tx").iter().sum::<f64>();
+        assert_eq!(made.iter().sum::<f64>(), all_sent + drops, "{outside:#?}");
+    }
+}

@@ -1,0 +1,72 @@
+//! How large the caches are, and the halves that each of them holds.
+
+use haul_copy::cpu::LAST_CACHE_SHARE_BYTES;
+
+/// The most of a shared last-level cache that one guest can count on, in bytes. Hypervisors pass
+/// on the size of the whole (one reported a 1 TiB L3), which other guests use as well.
+pub const LLC_MAX_BYTES: usize = 16 << 20;
+
+/// How many times LLC the addresses of a cold half spread over before they are shifted, and how far
+/// they are shifted.
+pub const COLD_LLC_MULTIPLE: usize = 3;
+
+/// Cache sizes of one core, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Caches {
+    /// First-level data cache.
+    pub l1_bytes: usize,
+    /// Second-level cache.
+    pub l2_bytes: usize,
+    /// Last-level cache as the machine tells, shared or not.
+    pub llc_bytes: usize,
+}
+
+impl Default for Caches {
+    /// The least that servers of the last ten years have: 32 KiB and 256 KiB (Intel Broadwell),
+    /// and 8 MiB of a shared cache.
+    fn default() -> Self {
+        Self { l1_bytes: 32 << 10, l2_bytes: 256 << 10, llc_bytes: 8 << 20 }
+    }
+}
+
+impl Caches {
+    /// From sizes as a machine tells them, nearest first (`Machine::caches_bytes`). What is absent
+    /// or absurd is replaced: levels always grow, L1 within 4 KiB..=1 MiB, L2 at most 64 MiB, LLC
+    /// at most [`LAST_CACHE_SHARE_BYTES`], as copies take it. That also bounds the memory and the
+    /// time that "cold" takes: on an idle machine with more, some of what is called cold lies in
+    /// L3.
+    #[must_use]
+    pub fn from_sizes(sizes_bytes: &[u64]) -> Self {
+        let default = Self::default();
+        let told = |index: usize, fallback: usize| match sizes_bytes.get(index) {
+            Some(&bytes) if bytes > 0 => usize::try_from(bytes).unwrap_or(usize::MAX),
+            _ => fallback,
+        };
+        let l1_bytes = told(0, default.l1_bytes).clamp(4 << 10, 1 << 20);
+        let l2_bytes = told(1, default.l2_bytes).clamp(2 * l1_bytes, 64 << 20);
+        let llc_bytes = told(2, default.llc_bytes)
+            .clamp(2 * l2_bytes, LAST_CACHE_SHARE_BYTES.max(2 * l2_bytes));
+        Self { l1_bytes, l2_bytes, llc_bytes }
+    }
+
+    /// The source half of L1, L2, LLC and cold, in bytes.
+    pub(super) fn halves_bytes(&self) -> [usize; 4] {
+        let l2 = (self.l2_bytes / 4).max(self.l1_bytes);
+        let llc = (self.llc_bytes / 2).min(LLC_MAX_BYTES).max(4 * self.l2_bytes) / 2;
+        [self.l1_bytes * 9 / 32, l2, llc, self.llc_bytes * COLD_LLC_MULTIPLE]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lying_hypervisor_is_not_believed() {
+        let caches = Caches::from_sizes(&[32 << 10, 1 << 20, 1 << 40]);
+        assert_eq!(caches.llc_bytes, 96 << 20);
+        assert_eq!(Caches::from_sizes(&[]), Caches::default());
+        let absurd = Caches::from_sizes(&[0, u64::MAX, 0]);
+        assert!(absurd.l1_bytes < absurd.l2_bytes && absurd.l2_bytes < absurd.llc_bytes);
+    }
+}

@@ -1,0 +1,179 @@
+//! The blocks of pcapng.
+
+use self::kind::{ENHANCED_PACKET, INTERFACE, PACKET, SECTION, SIMPLE_PACKET};
+use super::ticks::Ticks;
+use super::{ETHERNET, Header, Headers, Interface, PacketHeader, Refused};
+
+/// What a pcapng block is, the first word of each.
+pub mod kind {
+    /// A section begins, in a byte order of its own.
+    pub const SECTION: u32 = 0x0a0d_0d0a;
+    /// An interface is described.
+    pub const INTERFACE: u32 = 1;
+    /// A packet, as writers of old wrote it.
+    pub const PACKET: u32 = 2;
+    /// A packet without a time, of the first interface.
+    pub const SIMPLE_PACKET: u32 = 3;
+    /// A packet.
+    pub const ENHANCED_PACKET: u32 = 6;
+}
+
+/// The word by which a section says its byte order.
+pub const BYTE_ORDER: u32 = 0x1a2b_3c4d;
+
+/// More bytes of a block without packets than writers write.
+const BLOCK_MAX: u64 = 128 << 20;
+/// More interfaces than a capture has; keeps a hostile one from growing a list.
+const INTERFACES_MAX: usize = 4096;
+/// The longest description of an interface that is looked at for its unit of time.
+const DESCRIPTION_MAX: usize = 4096;
+/// The header of a block with a packet.
+const PACKET_HEADER: usize = 28;
+
+impl Headers {
+    /// A block, of which the first bytes are there: at least its type and length.
+    pub(super) fn block(&mut self, head: &[u8]) -> Result<Header, Refused> {
+        let kind = self.number(head, 0);
+        if kind == SECTION && head.len() >= 12 {
+            self.section(head)?;
+        }
+        let length = self.number(head, 4);
+        let least = match kind {
+            SECTION => 24,
+            PACKET | ENHANCED_PACKET => PACKET_HEADER,
+            INTERFACE if head.len() >= 16 => head.len(),
+            INTERFACE => (length as usize).saturating_sub(4).clamp(16, DESCRIPTION_MAX),
+            SIMPLE_PACKET => 12,
+            _ => 8,
+        };
+        if head.len() < least {
+            self.wanted = least;
+            return Ok(Header::Longer);
+        }
+        // Behind the header comes the length once more.
+        let rest = u64::from(length).checked_sub(head.len() as u64 + 4);
+        let Some(rest) = rest.filter(|rest| length.is_multiple_of(4) && *rest <= BLOCK_MAX) else {
+            return Err("a block says that it has a length that none can have");
+        };
+        let found = match kind {
+            INTERFACE => {
+                self.interface(head)?;
+                Header::Other { skip: rest }
+            }
+            SIMPLE_PACKET => {
+                let original = self.number(head, 8);
+                let kept = rest.min(u64::from(original));
+                Header::Packet(self.in_block(0, kept, original, None, rest)?)
+            }
+            PACKET | ENHANCED_PACKET => self.packet_block(head, kind, rest)?,
+            _ => Header::Other { skip: rest },
+        };
+        self.wanted = 4;
+        self.trailer = Some(length);
+        Ok(found)
+    }
+
+    fn packet_block(&self, head: &[u8], kind: u32, rest: u64) -> Result<Header, Refused> {
+        let interface = match kind {
+            ENHANCED_PACKET => self.number(head, 8),
+            _ => u32::from(self.short(head, 8)),
+        };
+        let (kept, original) = (u64::from(self.number(head, 20)), self.number(head, 24));
+        if kept > rest {
+            return Err("a packet is longer than its block");
+        }
+        let (high, low) = (u64::from(self.number(head, 12)), u64::from(self.number(head, 16)));
+        Ok(Header::Packet(self.in_block(
+            interface,
+            kept,
+            original,
+            Some(high << 32 | low),
+            rest,
+        )?))
+    }
+
+    fn in_block(
+        &self,
+        interface: u32,
+        kept: u64,
+        original: u32,
+        ticks: Option<u64>,
+        skip: u64,
+    ) -> Result<PacketHeader, Refused> {
+        let interface = self.packet(interface, kept, original)?;
+        Ok(PacketHeader {
+            kept: kept as u32,
+            original,
+            is_ethernet: interface.link == u32::from(ETHERNET),
+            time_ns: ticks.map(|ticks| interface.ticks.nanoseconds(ticks)),
+            skip,
+        })
+    }
+
+    /// The byte order of all that follows, and no interfaces yet.
+    fn section(&mut self, head: &[u8]) -> Result<(), Refused> {
+        self.interfaces.clear();
+        self.is_big_endian = match u32::from_be_bytes([head[8], head[9], head[10], head[11]]) {
+            BYTE_ORDER => true,
+            order if order.swap_bytes() == BYTE_ORDER => false,
+            _ => return Err("a section has no byte order"),
+        };
+        Ok(())
+    }
+
+    fn interface(&mut self, head: &[u8]) -> Result<(), Refused> {
+        if self.interfaces.len() == INTERFACES_MAX {
+            return Err("it has more than 4,096 interfaces");
+        }
+        let link = u32::from(self.short(head, 8));
+        self.interfaces.push(Interface { link, ticks: self.ticks(&head[16..]) });
+        Ok(())
+    }
+
+    /// The unit of time that an interface's options name, `if_tsresol`; else microseconds.
+    fn ticks(&self, mut options: &[u8]) -> Ticks {
+        while let [_, _, _, _, value @ ..] = options {
+            let (code, length) = (self.short(options, 0), usize::from(self.short(options, 2)));
+            match (code, value) {
+                (0, _) => break,
+                (9, [resolution, ..]) if length == 1 => {
+                    let digits = resolution & 0x7f;
+                    let is_binary = resolution & 0x80 != 0;
+                    return if is_binary { Ticks::Binary(digits) } else { Ticks::Decimal(digits) };
+                }
+                _ => {}
+            }
+            options = value.get(length.next_multiple_of(4)..).unwrap_or_default();
+        }
+        Ticks::Decimal(6)
+    }
+
+    fn short(&self, head: &[u8], at: usize) -> u16 {
+        let bytes = head.get(at..at + 2).and_then(|bytes| bytes.try_into().ok());
+        match self.is_big_endian {
+            true => u16::from_be_bytes(bytes.unwrap_or_default()),
+            false => u16::from_le_bytes(bytes.unwrap_or_default()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_interface_says_its_unit_of_time() {
+        let headers = Headers::new();
+        for (options, ticks) in [
+            (&[][..], Ticks::Decimal(6)),
+            (&[9, 0, 1, 0, 9, 0, 0, 0], Ticks::Decimal(9)),
+            (&[2, 0, 3, 0, b'e', b'n', b'0', 0, 9, 0, 1, 0, 0x8a, 0, 0, 0], Ticks::Binary(10)),
+            (&[0, 0, 0, 0, 9, 0, 1, 0, 9, 0, 0, 0], Ticks::Decimal(6)),
+            (&[2, 0, 0xff, 0xff, 9, 0, 1, 0, 9, 0, 0, 0], Ticks::Decimal(6)),
+            (&[9, 0, 1, 0], Ticks::Decimal(6)),
+            (&[9, 0, 2, 0, 9, 9, 0, 0], Ticks::Decimal(6)),
+        ] {
+            assert_eq!(headers.ticks(options), ticks, "{options:?}");
+        }
+    }
+}
