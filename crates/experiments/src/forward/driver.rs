@@ -36,11 +36,13 @@ const LOOK_AGAIN: Duration = Duration::from_millis(2);
 /// and of the other, to which nothing comes any more.
 const LINGER: Duration = Duration::from_millis(800);
 const LINGER_OF_LAST: Duration = Duration::from_millis(80);
+const LINGER_OF_KERNEL: Duration = Duration::from_secs(3);
 
 /// How late the last packet of a trial may be made, and how long nothing has to come until nothing
 /// more is expected.
 const LATE: Duration = Duration::from_millis(50);
 const QUIET: Duration = Duration::from_millis(60);
+const QUIET_OF_KERNEL: Duration = Duration::from_millis(300);
 
 /// The quantiles of latency that are told.
 const QUANTILES: [f64; 6] = [0.5, 0.9, 0.99, 0.999, 0.9999, 1.0];
@@ -73,6 +75,8 @@ struct Forwarding {
     side: Side,
     source: Source,
     size_bytes: usize,
+    /// How long nothing has to come of a trial until nothing more is expected.
+    quiet: Duration,
     mailbox: Mailbox,
     meter: Meter,
     running: Option<Running>,
@@ -99,7 +103,11 @@ impl Forwarding {
         let settings = Settings {
             mode: mode(start.side, flow),
             cpu: Some(start.cpu),
-            linger: if is_first_to_end { LINGER } else { LINGER_OF_LAST },
+            linger: match is_first_to_end {
+                _ if start.is_to_kernel => LINGER_OF_KERNEL,
+                true => LINGER,
+                false => LINGER_OF_LAST,
+            },
             ..Settings::default()
         };
         let ports: [Box<dyn Port>; 2] = [gate, ring];
@@ -109,6 +117,7 @@ impl Forwarding {
             side: start.side,
             source: start.source,
             size_bytes: start.size_bytes,
+            quiet: if start.is_to_kernel { QUIET_OF_KERNEL } else { QUIET },
             mailbox,
             meter,
             running: Some(running),
@@ -219,7 +228,7 @@ impl Forwarding {
             std::thread::sleep(LOOK_AGAIN);
         }
         let (mut came, mut since) = (watch.findings().sum().unique, Instant::now());
-        while came < packets && since.elapsed() < QUIET {
+        while came < packets && since.elapsed() < self.quiet {
             std::thread::sleep(LOOK_AGAIN);
             let now = watch.findings().sum().unique;
             if now > came {
