@@ -208,7 +208,7 @@ impl<'a> Run<'a> {
     /// that is gone. A kernel waits for the next one.
     pub(super) fn end(&self, subject: &Subject, sides: Sides) {
         let Sides { switch, guest, folder } = sides;
-        if self.bench.guest.is_kernel() {
+        if self.bench.keeps_guest() {
             switch.end();
             let switch = subject.switch.name();
             self.kept.borrow_mut().push(Kept { switch, guest, folder });
