@@ -172,6 +172,8 @@ fn fits(arguments: &Arguments) -> Result<(), Error> {
     }
     if arguments.is_to_kernel() {
         fits_kernel(arguments)?;
+    } else if arguments.guest_image.is_some() {
+        return unused("--guest-image", "--guest qemu", "add it");
     }
     if flow == Flow::Return && arguments.guest != "haul" {
         return unused("--guest testpmd", "the other flows", "have haul as the guest");
