@@ -122,8 +122,8 @@ pub(crate) struct Pvp {
     pub(crate) sweep: Option<Sweep>,
     /// Who copies in haul's switch: haul, libc, a kernel of `haul copy list`, or a library with a
     /// memcpy by its path (./libmine.so); or a ceiling, which copies nothing: none, or empty (is
-    /// called for each packet, for no bytes); several may be given [default: haul,libc,none; without
-    /// none to QEMU's guest]
+    /// called for each packet, for no bytes); several may be given [default: haul,libc,none; to
+    /// QEMU's guest haul,libc]
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     pub(crate) copy: Vec<String>,
     /// The guest: haul, testpmd, or qemu (a Linux kernel's own driver: --flow pvp with haul or
