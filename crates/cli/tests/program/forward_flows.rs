@@ -148,7 +148,6 @@ fn what_does_not_fit_together_is_said() {
         (&["--guest", "qemu", "--layout", "split-vector"], &["--layout", "split or packed"]),
         (&["--guest", "qemu", "--switch", "haul,ovs"], &["--switch ovs", "haul or testpmd"]),
         (&["--guest", "qemu", "--sweep", "60..64"], &["--sweep", "--sizes"]),
-        (&["--guest", "qemu", "--source", "null"], &["--source null", "gen"]),
         (&["--guest", "qemu", "--copy", "haul,none"], &["--copy of nothing", "haul or libc"]),
         (&["--simd", "100"], &["128, 256 or 512"]),
         (&["--searches", "0"], &["1..=1000"]),

@@ -101,7 +101,7 @@ impl Forwarding {
         let ring = Box::new(MeteredPort::new(ring, meter.clone()));
         let is_first_to_end = (start.side == Side::Guest) == flow.is_from_guest();
         let settings = Settings {
-            mode: mode(start.side, flow),
+            mode: mode(start, flow),
             cpu: Some(start.cpu),
             linger: match is_first_to_end {
                 _ if start.is_to_kernel => LINGER_OF_KERNEL,
@@ -344,13 +344,14 @@ fn trimmed(batches: &[u64]) -> Vec<u64> {
     batches[..last.map_or(0, |last| last + 1)].to_vec()
 }
 
-/// A guest gives packets on under other addresses, as testpmd's mode `mac` does.
-fn mode(side: Side, flow: Flow) -> Mode {
-    match (side, flow) {
-        (Side::Guest, Flow::Pvp | Flow::Loopback) => {
-            let (source, target) = ([0x02, 0, 0, 0, 0, 0x10], [0x02, 0, 0, 0, 0, 0x11]);
-            Mode::Mac { source, target }
-        }
+/// A guest gives packets on under other addresses, as testpmd's mode `mac` does; and so does a
+/// switch whose packets have none, where a kernel would drop them.
+fn mode(start: &Start, flow: Flow) -> Mode {
+    let is_bare = start.is_to_kernel && start.source == Source::Null;
+    let (source, target) = ([0x02, 0, 0, 0, 0, 0x10], [0x02, 0, 0, 0, 0, 0x11]);
+    match (start.side, flow) {
+        (Side::Guest, Flow::Pvp | Flow::Loopback) => Mode::Mac { source, target },
+        (Side::Switch, _) if is_bare => Mode::Mac { source, target },
         _ => Mode::Io,
     }
 }

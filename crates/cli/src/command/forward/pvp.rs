@@ -84,10 +84,8 @@ impl Pvp {
         let source = match arguments.source.as_deref() {
             Some("gen") => Source::Generator,
             Some(_) => Source::Null,
-            // Neither DPDK's source nor a guest's packets that are measured as a switch's, nor what
-            // a kernel would drop.
-            None if arguments.flow == Flow::Return || arguments.is_to_kernel() => Source::Generator,
-            None if beside_dpdk => Source::Null,
+            // Neither DPDK's source nor a guest's packets that are measured as a switch's.
+            None if beside_dpdk && arguments.flow != Flow::Return => Source::Null,
             None => Source::Generator,
         };
         let restarts = arguments.restarts();
@@ -210,9 +208,6 @@ fn fits_kernel(arguments: &Arguments) -> Result<(), Error> {
         return unused("--sweep", "name --sizes");
     }
     // A kernel drops packets without addresses.
-    if arguments.source.as_deref() == Some("null") {
-        return unused("--source null", "name gen");
-    }
     if arguments.copy.iter().any(|copy| is_ceiling(copy)) {
         return unused("a --copy of nothing", "name haul or libc");
     }
