@@ -12,7 +12,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::forward::{has_testpmd, has_two_processors, turn};
 use crate::network::with_pair;
-use crate::{LIMIT, Ran, finish, haul, run};
+use crate::{LIMIT, Ran, finish, haul, records_of, run};
 
 /// The samples of all records of this metric, port and direction.
 fn counted(records: &[Record], metric: &str, port: &str, direction: &str) -> f64 {
@@ -243,7 +243,7 @@ fn the_definition_of_afxdp_beside_testpmd_gives_its_table() {
         let ran = run(&mut command).expect(0);
         assert!(ran.out.contains("| haul beside testpmd, 64 B | "), "{ran:#?}");
         let text = fs::read_to_string(folder.path().join("afxdp-own-64.jsonl")).unwrap();
-        let records = haul_model::parse(&text).unwrap();
+        let records = records_of(haul_model::parse(&text).unwrap());
         for subject in ["haul", "testpmd"] {
             let own: Vec<_> = records.iter().filter(|it| it.subject == subject).collect();
             let [record] = own[..] else { panic!("{subject}: {records:#?}") };
