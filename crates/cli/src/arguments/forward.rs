@@ -130,8 +130,8 @@ pub(crate) struct Pvp {
     /// testpmd as switch, split or packed rings)
     #[arg(long, value_name = "PROGRAM", default_value = "haul", value_parser = ["haul", "testpmd", "qemu"])]
     pub(crate) guest: String,
-    /// The folder with the kernel of QEMU's guest, which scripts/vhost-guest --image makes
-    /// [default: target/forward-guest]
+    /// The folder with the kernel of QEMU's guest, which scripts/vhost-guest --image makes;
+    /// HAUL_QEMU names another QEMU than that on PATH [default: target/forward-guest]
     #[arg(long, value_name = "DIR")]
     pub(crate) guest_image: Option<PathBuf>,
     /// The switch: haul, testpmd, ovs (Open vSwitch with DPDK, --flow pvp alone), or several

@@ -355,3 +355,32 @@ fn mode(start: &Start, flow: Flow) -> Mode {
         _ => Mode::Io,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_switch_writes_addresses_where_a_kernel_would_drop_a_packet_without_them() {
+        for (side, source, is_to_kernel, writes) in [
+            (Side::Switch, Source::Null, true, true),
+            (Side::Switch, Source::Null, false, false),
+            (Side::Switch, Source::Generator, true, false),
+            (Side::Guest, Source::Null, false, true),
+        ] {
+            let start = Start {
+                side,
+                flow: "pvp".into(),
+                layout: "split".into(),
+                size_bytes: 64,
+                copy: "haul".into(),
+                source,
+                socket: "/none".into(),
+                cpu: 0,
+                is_to_kernel,
+            };
+            let found = mode(&start, Flow::Pvp);
+            assert_eq!(matches!(found, Mode::Mac { .. }), writes, "{start:?}");
+        }
+    }
+}
