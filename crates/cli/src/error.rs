@@ -267,6 +267,15 @@ pub(crate) enum Error {
         /// Why.
         reason: String,
     },
+    /// A guest under QEMU is asked for and not there.
+    #[error(
+        "cannot have a guest under QEMU: {reason}; {}",
+        haul_experiments::forward::Qemu::REMEDY
+    )]
+    Qemu {
+        /// Why.
+        reason: String,
+    },
     /// No copy has this name, or this processor cannot run it.
     #[error(
         "cannot copy by {name:?}; the copies are {known}, and libraries with a memcpy by their path \

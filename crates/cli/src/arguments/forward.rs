@@ -107,7 +107,8 @@ pub(crate) struct Between {
     haul forward pvp --switch haul,ovs --guest testpmd\n  \
     haul forward pvp --sizes 64 --search ndr --trial 200ms --trial-sum 2s --latency\n  \
     haul forward pvp --flow return --switch haul,testpmd --search ndr --searches 5 --trial 200ms --trial-sum 1s\n  \
-    haul forward pvp --flow enqueue --sweep 60..256 --copy haul,libc --restarts 3 --out sweep\n\n\
+    haul forward pvp --flow enqueue --sweep 60..256 --copy haul,libc --restarts 3 --out sweep\n  \
+    haul forward pvp --guest qemu --sizes 64 --search ndr --trial 200ms --trial-sum 1s\n\n\
     testpmd is of Debian's package dpdk-dev, Open vSwitch of openvswitch-switch-dpdk. Flows: pvp (generator, switch, guest, switch),\n\
     enqueue (switch to guest), dequeue (guest to switch), loopback (packets that go round), return (the\n\
     guest's packets to the switch and back).")]
@@ -121,12 +122,18 @@ pub(crate) struct Pvp {
     pub(crate) sweep: Option<Sweep>,
     /// Who copies in haul's switch: haul, libc, a kernel of `haul copy list`, or a library with a
     /// memcpy by its path (./libmine.so); or a ceiling, which copies nothing: none, or empty (is
-    /// called for each packet, for no bytes); several may be given
-    #[arg(long, value_name = "NAME", default_value = "haul,libc,none", value_delimiter = ',')]
+    /// called for each packet, for no bytes); several may be given [default: haul,libc,none; to
+    /// QEMU's guest haul,libc]
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
     pub(crate) copy: Vec<String>,
-    /// The guest: haul or testpmd
-    #[arg(long, value_name = "PROGRAM", default_value = "haul", value_parser = guest)]
+    /// The guest: haul, testpmd, or qemu (a Linux kernel's own driver: --flow pvp with haul or
+    /// testpmd as switch, split or packed rings)
+    #[arg(long, value_name = "PROGRAM", default_value = "haul", value_parser = ["haul", "testpmd", "qemu"])]
     pub(crate) guest: String,
+    /// The folder with the kernel of QEMU's guest, which scripts/vhost-guest --image makes;
+    /// HAUL_QEMU names another QEMU than that on PATH [default: target/forward-guest]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) guest_image: Option<PathBuf>,
     /// The switch: haul, testpmd, ovs (Open vSwitch with DPDK, --flow pvp alone), or several
     #[arg(long, value_name = "PROGRAM", default_value = "haul", value_delimiter = ',', value_parser = ["haul", "testpmd", "ovs"])]
     pub(crate) switch: Vec<String>,
@@ -147,9 +154,10 @@ pub(crate) struct Pvp {
     /// null beside testpmd, whose source makes no content either]
     #[arg(long, value_name = "SOURCE", value_parser = ["gen", "null"])]
     pub(crate) source: Option<String>,
-    /// Restarts of each
-    #[arg(long, value_name = "N", default_value_t = 9, value_parser = clap::value_parser!(u16).range(1..=1000))]
-    pub(crate) restarts: u16,
+    /// Restarts of each [default: 9; to QEMU's guest 3, for it boots first, and then looks for a
+    /// switch once a second]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000))]
+    pub(crate) restarts: Option<u16>,
     /// How long is measured of each restart [default: 500ms; of each size of a sweep 50ms]
     #[arg(long = "for", value_name = "TIME", value_parser = time::<1, 86_400>)]
     pub(crate) time: Option<Duration>,
@@ -185,16 +193,29 @@ fn simd_bits(text: &str) -> Result<u32, String> {
     bits.ok_or_else(|| "vectors are 128, 256 or 512 bits wide".into())
 }
 
-/// Who is a guest here, by name.
-fn guest(name: &str) -> Result<String, String> {
-    match name {
-        "haul" | "testpmd" => Ok(name.to_owned()),
-        "qemu" => Err("QEMU's guest brings a system of its own, and has no processor for itself: \
-                       have it at `haul forward --port gen --port vhost:path=SOCKET,server`, as \
-                       docs/forward.md says and scripts/vhost-guest does; guests of pvp are haul \
-                       and testpmd"
-            .into()),
-        _ => Err("guests are haul and testpmd".into()),
+/// Restarts of each unless the command line says: of processes, and of switches of a kernel.
+const RESTARTS: u16 = 9;
+const RESTARTS_OF_KERNEL: u16 = 3;
+
+impl Pvp {
+    /// Whether the guest is a kernel.
+    pub(crate) fn is_to_kernel(&self) -> bool {
+        self.guest == "qemu"
+    }
+
+    /// Who copies in haul's switch. A kernel drops packets that were not copied: they have no
+    /// addresses.
+    pub(crate) fn copies(&self) -> Vec<String> {
+        let usual =
+            if self.is_to_kernel() { &["haul", "libc"][..] } else { &["haul", "libc", "none"] };
+        let usual = || usual.iter().map(|name| (*name).to_owned()).collect();
+        if self.copy.is_empty() { usual() } else { self.copy.clone() }
+    }
+
+    /// Restarts of each.
+    pub(crate) fn restarts(&self) -> usize {
+        let usual = if self.is_to_kernel() { RESTARTS_OF_KERNEL } else { RESTARTS };
+        self.restarts.unwrap_or(usual).into()
     }
 }
 
@@ -227,6 +248,31 @@ impl FromStr for Sweep {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn pvp(words: &[&str]) -> Pvp {
+        #[derive(clap::Parser)]
+        struct Line {
+            #[command(flatten)]
+            pvp: Pvp,
+        }
+        let words = ["haul"].iter().chain(words);
+        <Line as clap::Parser>::try_parse_from(words).unwrap().pvp
+    }
+
+    #[test]
+    fn a_kernel_as_guest_has_other_defaults() {
+        let usual = pvp(&[]);
+        assert_eq!((usual.is_to_kernel(), usual.restarts()), (false, 9));
+        assert_eq!(usual.copies(), ["haul", "libc", "none"]);
+        let kernel = pvp(&["--guest", "qemu"]);
+        assert_eq!((kernel.is_to_kernel(), kernel.restarts()), (true, 3));
+        assert_eq!(kernel.copies(), ["haul", "libc"]);
+        let words =
+            ["--guest", "qemu", "--guest-image", "image", "--restarts", "7", "--copy", "libc"];
+        let own = pvp(&words);
+        assert_eq!((own.restarts(), own.copies()), (7, vec!["libc".to_owned()]));
+        assert_eq!(own.guest_image, Some("image".into()));
+    }
 
     #[test]
     fn a_sweep_is_a_range_with_a_step() {

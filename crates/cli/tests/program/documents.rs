@@ -49,6 +49,7 @@ const COMMANDS: &[(&str, Shown)] = &[
     ("haul forward --port afxdp", Elsewhere("forward_ports.rs, on a pair")),
     ("haul forward --port afpacket", Elsewhere("forward_ports.rs, on a pair")),
     ("haul forward pvp", Elsewhere("forward.rs, of few restarts")),
+    ("scripts/vhost-guest --image", Elsewhere("forward_guest.rs")),
     (
         "HAUL_TUNING=haul-survey/haul.toml haul forward pvp",
         Elsewhere("forward.rs, of few restarts"),

@@ -143,6 +143,12 @@ fn what_does_not_fit_together_is_said() {
         (&["--sweep", "60..64", "--switch", "haul,testpmd"], &["--sweep", "--switch haul"]),
         (&["--flow", "return", "--guest", "testpmd"], &["--guest testpmd", "haul as the guest"]),
         (&["--switch", "ovs", "--flow", "loopback"], &["--switch ovs", "--flow return"]),
+        (&["--guest-image", "image"], &["--guest-image", "--guest qemu"]),
+        (&["--guest", "qemu", "--flow", "enqueue"], &["--flow", "--guest haul"]),
+        (&["--guest", "qemu", "--layout", "split-vector"], &["--layout", "split or packed"]),
+        (&["--guest", "qemu", "--switch", "haul,ovs"], &["--switch ovs", "haul or testpmd"]),
+        (&["--guest", "qemu", "--sweep", "60..64"], &["--sweep", "--sizes"]),
+        (&["--guest", "qemu", "--copy", "haul,none"], &["--copy of nothing", "haul or libc"]),
         (&["--simd", "100"], &["128, 256 or 512"]),
         (&["--searches", "0"], &["1..=1000"]),
     ] {

@@ -1,9 +1,17 @@
-//! A kernel's own virtio driver behind the vhost port: `scripts/vhost-guest` for a few seconds.
+//! A kernel's own virtio driver behind the vhost port: `scripts/vhost-guest` for a few seconds, and
+//! as guest of `haul forward pvp`.
 
+use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
 
-use crate::Ran;
+use rustix::process::{Signal, kill_process};
+use tempfile::TempDir;
+
+use crate::forward::{has_two_processors, of, pid, processes_of, pvp, turn, value};
+use crate::{LIMIT, Ran, finish, haul, run};
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
@@ -59,4 +67,71 @@ fn a_kernels_own_driver_passes_traffic_and_survives_a_restart_of_haul() {
     let (rx, tx) = (value("driver", "rx="), value("driver", "tx="));
     assert_eq!(rx, sent, "{ran:#?}");
     assert!(tx >= came, "{ran:#?}");
+}
+
+/// The guest of a flow, as the script makes it; `None` where it cannot.
+fn image() -> Option<(TempDir, String)> {
+    if !is_here() || !has_two_processors() {
+        return None;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().to_str().unwrap().to_owned();
+    let mut script = Command::new(root().join("scripts/vhost-guest"));
+    run(script.args(["--image", &path])).expect(0);
+    Some((folder, path))
+}
+
+#[test]
+fn a_kernel_is_the_guest_of_a_flow_whose_ledger_closes() {
+    let Some((_folder, image)) = image() else { return };
+    let to_kernel = ["--guest", "qemu", "--guest-image", &image];
+    // The baseline takes part twice: the kernel has outlived a switch.
+    let records = pvp(&[&to_kernel[..], &["--sizes", "64", "--copy", "haul"]].concat());
+    let records = records.expect(0).records();
+    let this = [("size_bytes", "64"), ("copy", "haul"), ("guest", "qemu"), ("traffic", "gen")];
+    let found = of(&records, "rate_peak", &this);
+    let [record] = found[..] else { panic!("{found:#?}") };
+    assert!(record.median().unwrap() > 0.0, "{record:#?}");
+    for receipt in ["guest_version", "guest_kernel", "accelerator", "features", "ring_size"] {
+        assert!(record.parameters.contains_key(receipt), "{receipt}: {record:#?}");
+    }
+    let lost = |stage| value(&records, "lost", &[&this[..], &[("stage", stage)]].concat());
+    assert!(lost("vhost_full") > 0.0, "{records:#?}");
+    for stage in ["generator", "switch_in", "switch_out", "unaccounted"] {
+        assert_eq!(lost(stage), 0.0, "{stage}: {records:#?}");
+    }
+    for (arguments, code, parts) in [
+        (["--guest-image", "/none"], 1, ["/none/vmlinuz", "scripts/vhost-guest --image"]),
+        (["--sizes", "1515"], 2, ["1515 B", "1514 B"]),
+    ] {
+        let pvp = ["forward", "pvp", "--guest", "qemu"];
+        let image = if code == 2 { &to_kernel[2..] } else { &[] };
+        run(&mut haul(&[&pvp[..], image, &arguments].concat())).expect(code).says(&parts);
+    }
+}
+
+#[test]
+fn no_kernel_outlives_the_run_that_it_is_the_guest_of() {
+    let Some((_folder, image)) = image() else { return };
+    let _turn = turn();
+    for signal in [Signal::INT, Signal::KILL] {
+        let folder = tempfile::tempdir().unwrap();
+        let mut command = haul(&["forward", "pvp", "--guest", "qemu", "--guest-image", &image]);
+        command.env("TMPDIR", folder.path());
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let child = command.spawn().unwrap();
+        let wait = |what: &str, is_so: &dyn Fn() -> bool| {
+            let started = Instant::now();
+            while !is_so() {
+                assert!(started.elapsed() < LIMIT / 2, "{signal:?}: {what}");
+                thread::sleep(Duration::from_millis(20));
+            }
+        };
+        let entries = || fs::read_dir(folder.path()).unwrap().flatten().map(|it| it.path());
+        wait("its console", &|| entries().any(|entry| entry.join("run/console").exists()));
+        kill_process(pid(&child), signal).unwrap();
+        assert_ne!(finish(child).code, Some(0));
+        wait("its processes to end", &|| processes_of(folder.path()).is_empty());
+        assert!(signal == Signal::KILL || entries().count() == 0);
+    }
 }

@@ -2,6 +2,7 @@
 //! be is said, and nothing is left behind.
 
 use std::fs;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -9,8 +10,9 @@ use std::time::{Duration, Instant};
 use haul_model::Record;
 use rustix::process::{Pid, Signal, kill_process};
 
+use crate::forward::{has_testpmd, has_two_processors, turn};
 use crate::network::with_pair;
-use crate::{LIMIT, Ran, finish, haul, run};
+use crate::{LIMIT, Ran, finish, haul, records_of, run};
 
 /// The samples of all records of this metric, port and direction.
 fn counted(records: &[Record], metric: &str, port: &str, direction: &str) -> f64 {
@@ -227,5 +229,34 @@ fn packets_cross_a_pair_of_interfaces_and_nothing_is_left() {
         let same = ["afxdp:interface=haul0", "afxdp:interface=haul0"];
         forward(same, &["--for", "1s"]).expect(1).says(&["another program has it"]);
         forward(["afpacket:interface=haul7", "sink"], &[]).expect(1).says(&["ip link show"]);
+    });
+}
+
+#[test]
+fn the_definition_of_afxdp_beside_testpmd_gives_its_table() {
+    if Command::new("python3").arg("--version").output().is_err() {
+        eprintln!("SKIPPED: afxdp beside testpmd: no python3 on PATH: install python3");
+        return;
+    }
+    if !has_testpmd() || !has_two_processors() {
+        return;
+    }
+    with_pair("afxdp beside testpmd", || {
+        let _turn = turn();
+        let folder = tempfile::tempdir().unwrap();
+        let definitions = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bench/definitions");
+        let mut command = Command::new(definitions.join("forward-afxdp"));
+        command.arg(folder.path()).args(["1", "64"]);
+        // The kernel's pool is that of all tests.
+        command.env("PAGES", "0").env("HAUL", env!("CARGO_BIN_EXE_haul"));
+        let ran = run(&mut command).expect(0);
+        assert!(ran.out.contains("| haul beside testpmd, 64 B | "), "{ran:#?}");
+        let text = fs::read_to_string(folder.path().join("afxdp-own-64.jsonl")).unwrap();
+        let records = records_of(haul_model::parse(&text).unwrap());
+        for subject in ["haul", "testpmd"] {
+            let own: Vec<_> = records.iter().filter(|it| it.subject == subject).collect();
+            let [record] = own[..] else { panic!("{subject}: {records:#?}") };
+            assert!(record.median().unwrap() > 0.0, "{record:#?}");
+        }
     });
 }

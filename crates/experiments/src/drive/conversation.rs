@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io::{self, BufRead, BufReader, Write};
+use std::mem;
 use std::net::Shutdown;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
@@ -63,6 +64,8 @@ pub(crate) fn serve(converse: impl FnOnce(Conversation) -> io::Result<()>) -> Re
 pub(crate) struct Conversation {
     reader: BufReader<UnixStream>,
     writer: UnixStream,
+    /// What has come of the next line, where it did not come in one piece.
+    begun: String,
 }
 
 impl Conversation {
@@ -82,7 +85,8 @@ impl Conversation {
     /// # Errors
     /// There is no descriptor left.
     pub(crate) fn with_run(stream: UnixStream) -> io::Result<Self> {
-        Ok(Self { reader: BufReader::new(stream.try_clone()?), writer: stream })
+        let reader = BufReader::new(stream.try_clone()?);
+        Ok(Self { reader, writer: stream, begun: String::new() })
     }
 
     /// Says a line.
@@ -98,10 +102,10 @@ impl Conversation {
     /// # Errors
     /// The other side is gone, or says nothing.
     pub(crate) fn hear(&mut self) -> Result<String, Silence> {
-        let mut line = String::new();
-        if self.reader.read_line(&mut line)? == 0 {
+        if self.reader.read_line(&mut self.begun)? == 0 {
             return Err(Silence::Ended);
         }
+        let mut line = mem::take(&mut self.begun);
         line.truncate(line.trim_end_matches('\n').len());
         Ok(line)
     }
@@ -127,7 +131,8 @@ impl Conversation {
         }
     }
 
-    /// As [`hear`](Self::hear), for at most so long. A socket that takes no timeout is one that has
+    /// As [`hear`](Self::hear), for at most so long; the beginning of a line is kept for the next
+    /// time. A socket that takes no timeout is one that has
     /// nothing more to say.
     ///
     /// # Errors
@@ -158,6 +163,11 @@ mod tests {
         assert_eq!((driver.hear(), driver.hear()), (Ok("one".into()), Ok(String::new())));
         let waited = run.hear_within(Duration::from_millis(1));
         assert_eq!(waited, Err(Silence::TooLong(PATIENCE.as_secs())));
+        // A line that is under way when the time is over comes whole.
+        driver.writer.write_all(b"in ").unwrap();
+        assert!(run.hear_within(Duration::from_millis(1)).is_err());
+        driver.say("pieces").unwrap();
+        assert_eq!(run.hear(), Ok("in pieces".into()));
         run.close();
         assert_eq!(driver.hear(), Err(Silence::Ended));
         assert_eq!(driver.say("late"), Err(Silence::Ended));

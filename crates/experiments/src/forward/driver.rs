@@ -36,11 +36,13 @@ const LOOK_AGAIN: Duration = Duration::from_millis(2);
 /// and of the other, to which nothing comes any more.
 const LINGER: Duration = Duration::from_millis(800);
 const LINGER_OF_LAST: Duration = Duration::from_millis(80);
+const LINGER_OF_KERNEL: Duration = Duration::from_secs(3);
 
 /// How late the last packet of a trial may be made, and how long nothing has to come until nothing
 /// more is expected.
 const LATE: Duration = Duration::from_millis(50);
 const QUIET: Duration = Duration::from_millis(60);
+const QUIET_OF_KERNEL: Duration = Duration::from_millis(300);
 
 /// The quantiles of latency that are told.
 const QUANTILES: [f64; 6] = [0.5, 0.9, 0.99, 0.999, 0.9999, 1.0];
@@ -73,6 +75,8 @@ struct Forwarding {
     side: Side,
     source: Source,
     size_bytes: usize,
+    /// How long nothing has to come of a trial until nothing more is expected.
+    quiet: Duration,
     mailbox: Mailbox,
     meter: Meter,
     running: Option<Running>,
@@ -97,9 +101,13 @@ impl Forwarding {
         let ring = Box::new(MeteredPort::new(ring, meter.clone()));
         let is_first_to_end = (start.side == Side::Guest) == flow.is_from_guest();
         let settings = Settings {
-            mode: mode(start.side, flow),
+            mode: mode(start, flow),
             cpu: Some(start.cpu),
-            linger: if is_first_to_end { LINGER } else { LINGER_OF_LAST },
+            linger: match is_first_to_end {
+                _ if start.is_to_kernel => LINGER_OF_KERNEL,
+                true => LINGER,
+                false => LINGER_OF_LAST,
+            },
             ..Settings::default()
         };
         let ports: [Box<dyn Port>; 2] = [gate, ring];
@@ -109,6 +117,7 @@ impl Forwarding {
             side: start.side,
             source: start.source,
             size_bytes: start.size_bytes,
+            quiet: if start.is_to_kernel { QUIET_OF_KERNEL } else { QUIET },
             mailbox,
             meter,
             running: Some(running),
@@ -219,7 +228,7 @@ impl Forwarding {
             std::thread::sleep(LOOK_AGAIN);
         }
         let (mut came, mut since) = (watch.findings().sum().unique, Instant::now());
-        while came < packets && since.elapsed() < QUIET {
+        while came < packets && since.elapsed() < self.quiet {
             std::thread::sleep(LOOK_AGAIN);
             let now = watch.findings().sum().unique;
             if now > came {
@@ -335,13 +344,43 @@ fn trimmed(batches: &[u64]) -> Vec<u64> {
     batches[..last.map_or(0, |last| last + 1)].to_vec()
 }
 
-/// A guest gives packets on under other addresses, as testpmd's mode `mac` does.
-fn mode(side: Side, flow: Flow) -> Mode {
-    match (side, flow) {
-        (Side::Guest, Flow::Pvp | Flow::Loopback) => {
-            let (source, target) = ([0x02, 0, 0, 0, 0, 0x10], [0x02, 0, 0, 0, 0, 0x11]);
-            Mode::Mac { source, target }
-        }
+/// A guest gives packets on under other addresses, as testpmd's mode `mac` does; and so does a
+/// switch whose packets have none, where a kernel would drop them.
+fn mode(start: &Start, flow: Flow) -> Mode {
+    let is_bare = start.is_to_kernel && start.source == Source::Null;
+    let (source, target) = ([0x02, 0, 0, 0, 0, 0x10], [0x02, 0, 0, 0, 0, 0x11]);
+    match (start.side, flow) {
+        (Side::Guest, Flow::Pvp | Flow::Loopback) => Mode::Mac { source, target },
+        (Side::Switch, _) if is_bare => Mode::Mac { source, target },
         _ => Mode::Io,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_switch_writes_addresses_where_a_kernel_would_drop_a_packet_without_them() {
+        for (side, source, is_to_kernel, writes) in [
+            (Side::Switch, Source::Null, true, true),
+            (Side::Switch, Source::Null, false, false),
+            (Side::Switch, Source::Generator, true, false),
+            (Side::Guest, Source::Null, false, true),
+        ] {
+            let start = Start {
+                side,
+                flow: "pvp".into(),
+                layout: "split".into(),
+                size_bytes: 64,
+                copy: "haul".into(),
+                source,
+                socket: "/none".into(),
+                cpu: 0,
+                is_to_kernel,
+            };
+            let found = mode(&start, Flow::Pvp);
+            assert_eq!(matches!(found, Mode::Mac { .. }), writes, "{start:?}");
+        }
     }
 }

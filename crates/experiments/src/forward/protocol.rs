@@ -54,6 +54,9 @@ pub struct Start {
     pub socket: PathBuf,
     /// The processor of the thread that forwards.
     pub cpu: usize,
+    /// Whether the other side is a virtual machine's kernel: it may hold packets for longer than a
+    /// process that polls.
+    pub is_to_kernel: bool,
 }
 
 /// What a process is asked to do.

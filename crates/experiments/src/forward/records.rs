@@ -148,6 +148,8 @@ fn with_receipt(mut record: Record, sample: &Sample) -> Record {
         (key::GUEST_VERSION, &guest.version),
         (key::GUEST_RX, &guest.rx_path),
         (key::GUEST_TX, &guest.tx_path),
+        (key::GUEST_KERNEL, &guest.kernel),
+        (key::ACCELERATOR, &guest.accelerator.map(str::to_owned)),
     ] {
         if let Some(value) = value {
             record = record.with(name, value.as_str());

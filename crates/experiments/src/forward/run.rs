@@ -1,5 +1,7 @@
 //! The run: restarts of every subject in turn, each with a guest of its own.
 
+use std::cell::RefCell;
+use std::fs;
 use std::time::{Duration, Instant};
 
 use haul_measure::disturbance::Watch;
@@ -9,7 +11,7 @@ use haul_measure::sys;
 use super::bench::{Bench, Subject};
 use super::flow::Flow;
 use super::protocol::{Counted, Side};
-use super::sides::{Common, Cycles, Receipt, Running};
+use super::sides::{Common, Cycles, Receipt, Running, SOCKET};
 use super::waits;
 use crate::context::Context;
 use crate::drive::Folder;
@@ -67,22 +69,23 @@ pub(super) struct Run<'a> {
     pub(super) cpus: Vec<usize>,
     /// The subjects, and those once more that are compared with.
     pub(super) entrants: Vec<Entrant<'a>>,
+    /// Guests that wait for their next switch.
+    kept: RefCell<Vec<Kept>>,
+}
+
+/// A guest that outlives its switches, of one program: another one may offer other features than
+/// the guest has agreed on.
+struct Kept {
+    switch: &'static str,
+    guest: Running,
+    folder: Folder,
 }
 
 /// Both sides of a flow, and where they meet.
 pub(super) struct Sides {
     pub(super) switch: Running,
     pub(super) guest: Running,
-    _folder: Folder,
-}
-
-impl Sides {
-    /// Ends both, the guest first: DPDK's is killed by a signal when it writes to a switch that is
-    /// gone.
-    pub(super) fn end(self) {
-        self.guest.end();
-        self.switch.end();
-    }
+    folder: Folder,
 }
 
 impl<'a> Run<'a> {
@@ -101,7 +104,7 @@ impl<'a> Run<'a> {
         let entrants = entrants
             .map(|subject| Entrant { subject, failure: None, samples: Vec::new() })
             .collect();
-        Ok(Self { bench, cpus, entrants })
+        Ok(Self { bench, cpus, entrants, kept: RefCell::default() })
     }
 
     /// Restarts everybody until the budget is spent.
@@ -152,13 +155,12 @@ impl<'a> Run<'a> {
     }
 
     /// Both sides, which see each other.
-    pub(super) fn start(&self, subject: &Subject) -> Result<Sides, Error> {
+    pub(super) fn start(&self, subject: &Subject, context: &Context<'_>) -> Result<Sides, Error> {
         let bench = self.bench;
-        let folder = Folder::new("forward").map_err(|reason| Error::Folder {
-            peer: subject.name().to_owned(),
-            folder: std::env::temp_dir(),
-            reason,
-        })?;
+        let (folder, kept) = match self.kept_for(subject) {
+            Some(Kept { folder, guest, .. }) => (folder, Some(guest)),
+            None => (self.folder(subject)?, None),
+        };
         let common = Common {
             flow: bench.flow,
             layout: bench.layout,
@@ -168,16 +170,52 @@ impl<'a> Run<'a> {
             cpus: &self.cpus,
             is_huge: bench.is_huge,
             driver: &bench.driver,
+            is_to_kernel: bench.guest.is_kernel(),
+            stop: context.stop,
         };
         let (of_switch, of_guest) = self.attempts(subject);
         let started = subject.switch.start(Side::Switch, &common, self.cpus[0], &subject.copy);
         let mut switch = started.map_err(&of_switch)?;
         // What a guest of haul's copies between its own ring and itself is never what is compared.
-        let started = bench.guest.start(Side::Guest, &common, self.cpus[1], "haul");
-        let mut guest = started.map_err(&of_guest)?;
+        let start = || bench.guest.start(Side::Guest, &common, self.cpus[1], "haul");
+        let mut guest = kept.map_or_else(start, Ok).map_err(&of_guest)?;
         guest.await_link().map_err(&of_guest)?;
         switch.await_link().map_err(&of_switch)?;
-        Ok(Sides { switch, guest, _folder: folder })
+        guest.await_forwarding(context.stop).map_err(&of_guest)?;
+        Ok(Sides { switch, guest, folder })
+    }
+
+    /// The guest that a switch of this program had before.
+    fn kept_for(&self, subject: &Subject) -> Option<Kept> {
+        let mut all = self.kept.borrow_mut();
+        let place = all.iter().position(|kept| kept.switch == subject.switch.name())?;
+        let kept = all.swap_remove(place);
+        // DPDK's switch does not take the place of a socket that another one left. There may be
+        // none.
+        let _ = fs::remove_file(kept.folder.path().join(SOCKET));
+        Some(kept)
+    }
+
+    fn folder(&self, subject: &Subject) -> Result<Folder, Error> {
+        Folder::new("forward").map_err(|reason| Error::Folder {
+            peer: subject.name().to_owned(),
+            folder: std::env::temp_dir(),
+            reason,
+        })
+    }
+
+    /// Ends both sides, the guest first: DPDK's is killed by a signal when it writes to a switch
+    /// that is gone. A kernel waits for the next one.
+    pub(super) fn end(&self, subject: &Subject, sides: Sides) {
+        let Sides { switch, guest, folder } = sides;
+        if self.bench.keeps_guest() {
+            switch.end();
+            let switch = subject.switch.name();
+            self.kept.borrow_mut().push(Kept { switch, guest, folder });
+            return;
+        }
+        guest.end();
+        switch.end();
     }
 
     /// What is said where a side fails.
@@ -191,7 +229,7 @@ impl<'a> Run<'a> {
 
     /// One restart of both sides.
     fn sample(&self, subject: &Subject, context: &Context<'_>) -> Result<Sample, Error> {
-        let mut sides = self.start(subject)?;
+        let mut sides = self.start(subject, context)?;
         self.begin(&mut sides, subject)?;
         sleep(WARM_UP, context);
         let mut sample = Sample::default();
@@ -217,7 +255,7 @@ impl<'a> Run<'a> {
             sample.guest = guest.halt().map_err(&of_guest)?;
         }
         sample.receipts = (switch.receipt(), guest.receipt());
-        sides.end();
+        self.end(subject, sides);
         Ok(sample)
     }
 

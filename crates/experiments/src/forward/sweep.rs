@@ -75,7 +75,7 @@ fn one(
     let bench = run.bench;
     let subject = &bench.subjects[index];
     let (of_switch, of_guest) = run.attempts(subject);
-    let mut sides = run.start(subject)?;
+    let mut sides = run.start(subject, context)?;
     run.begin(&mut sides, subject)?;
     sleep(WARM_UP, context);
     let mut rates = Vec::with_capacity(places.len());
@@ -91,6 +91,6 @@ fn one(
     let switch = sides.switch.halt().map_err(&of_switch)?;
     let guest = sides.guest.halt().map_err(&of_guest)?;
     let receipts = (sides.switch.receipt(), sides.guest.receipt());
-    sides.end();
+    run.end(subject, sides);
     Ok(Some((rates, Sample { switch, guest, receipts, ..Sample::default() })))
 }

@@ -16,8 +16,10 @@ use crate::context::Context;
 use crate::error::Error;
 use crate::remarks::Remarks;
 
-/// Below this load, in packets a second, nothing is looked for.
+/// Below this load, in packets a second, nothing is looked for: through a process that polls, and
+/// through a kernel that may be emulated.
 const LEAST: f64 = 1e4;
+const LEAST_OF_KERNEL: f64 = 1e2;
 
 /// The highest load, over the rate at which packets came through as fast as they could: an offered
 /// load costs the generator less than one that nobody keeps up with.
@@ -102,7 +104,7 @@ fn one(
     let bench = run.bench;
     let subject = &bench.subjects[index];
     let (of_switch, of_guest) = run.attempts(subject);
-    let mut sides = run.start(subject)?;
+    let mut sides = run.start(subject, context)?;
     let is_of_guest = bench.flow.is_from_guest();
     let (taker, of_taker): (_, &dyn Fn(String) -> Error) = match is_of_guest {
         true => (&mut sides.switch, &of_switch),
@@ -111,7 +113,7 @@ fn one(
     taker.go(None).map_err(of_taker)?;
     let maker = if is_of_guest { &mut sides.guest } else { &mut sides.switch };
     let measured = goals(run, index, maker, is_first && bench.latency, watch, context);
-    sides.end();
+    run.end(subject, sides);
     measured.map_err(|reason| if is_of_guest { of_guest(reason) } else { of_switch(reason) })
 }
 
@@ -126,7 +128,8 @@ fn goals(
     let bench = run.bench;
     let rates = run.entrants[index].samples.iter().map(|sample| sample.rate);
     let peak = rates.fold(0.0, f64::max);
-    let range = Range { least: LEAST, most: (peak * MOST_OVER_PEAK).max(2.0 * LEAST) };
+    let least = if bench.guest.is_kernel() { LEAST_OF_KERNEL } else { LEAST };
+    let range = Range { least, most: (peak * MOST_OVER_PEAK).max(2.0 * least) };
     let mut all = Vec::new();
     for (_, goal) in &bench.searches {
         all.push(look(goal, range, maker, context)?);

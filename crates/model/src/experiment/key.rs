@@ -174,6 +174,10 @@ pub const GUEST_RX: &str = "guest_rx";
 pub const GUEST_TX: &str = "guest_tx";
 /// Which release the guest is of.
 pub const GUEST_VERSION: &str = "guest_version";
+/// Which release the kernel of a guest is of.
+pub const GUEST_KERNEL: &str = "guest_kernel";
+/// What runs a guest's instructions: kvm or tcg, QEMU's emulator.
+pub const ACCELERATOR: &str = "accelerator";
 /// How wide testpmd's vectors are at most, in bits.
 pub const SIMD_BITS: &str = "simd_bits";
 /// Which of a forwarder's ports.

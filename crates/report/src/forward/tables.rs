@@ -22,10 +22,12 @@ const STAGES: [(&str, &str); 6] = [
 ];
 
 /// What is worth a column, where a record has it.
-const RECEIPT: [(&str, &str); 11] = [
+const RECEIPT: [(&str, &str); 13] = [
     (key::VERSION, "version"),
     (key::GUEST, "guest"),
     (key::GUEST_VERSION, "its version"),
+    (key::GUEST_KERNEL, "its kernel"),
+    (key::ACCELERATOR, "run by"),
     (key::GUEST_RX, "receives by"),
     (key::GUEST_TX, "sends by"),
     (key::LAYOUT, "rings"),

@@ -9,7 +9,8 @@ use haul_experiments::Experiment;
 use haul_experiments::drive::Program;
 use haul_experiments::forward::search::Goal;
 use haul_experiments::forward::{
-    Bench, Flow, Forwarder, OpenVswitch, Source, Subject, Testpmd, is_library,
+    Bench, Flow, Forwarder, Layout, OpenVswitch, Qemu, Source, Subject, Testpmd, is_ceiling,
+    is_library,
 };
 use haul_model::experiment::name;
 use haul_model::{Bytes, Record};
@@ -25,8 +26,8 @@ use crate::terminal;
 /// As much as a page and its records take together.
 const ROOM: Bytes = Bytes(4 << 20);
 
-/// The largest packets that both of DPDK's sides take in one buffer.
-const SIZE_OF_DPDK_MAX: u64 = 1514;
+/// The largest packets that DPDK's sides and a kernel's card take by themselves.
+const SIZE_OF_PEER_MAX: u64 = 1514;
 
 /// The shortest and the longest frames, without their check sequence.
 const SIZE_MIN: u64 = 60;
@@ -66,14 +67,18 @@ impl Pvp {
         let (testpmd, ovs) = peers(&arguments, &mut left_out)?;
         let guest = match &testpmd {
             Some(found) if arguments.guest == "testpmd" => Forwarder::Testpmd(found.clone()),
+            _ if arguments.is_to_kernel() => {
+                let found = Qemu::find(arguments.guest_image.as_deref());
+                Forwarder::Qemu(found.map_err(|reason| Error::Qemu { reason })?)
+            }
             _ => Forwarder::Haul,
         };
         let mut subjects = Vec::new();
         if is_asked(&arguments, "haul") {
-            subjects.extend(copies(&arguments.copy)?);
+            subjects.extend(copies(&arguments.copies())?);
         }
         let has_ovs = ovs.is_some();
-        let is_dpdk = testpmd.is_some() || has_ovs;
+        let is_peer = testpmd.is_some() || has_ovs || arguments.is_to_kernel();
         let others = testpmd.filter(|_| is_asked(&arguments, "testpmd")).map(Forwarder::Testpmd);
         for switch in others.into_iter().chain(ovs.map(Forwarder::OpenVswitch)) {
             subjects.push(Subject { switch, copy: String::new() });
@@ -86,7 +91,7 @@ impl Pvp {
             None if beside_dpdk && arguments.flow != Flow::Return => Source::Null,
             None => Source::Generator,
         };
-        let restarts = usize::from(arguments.restarts);
+        let restarts = arguments.restarts();
         let bench = Bench {
             flow: arguments.flow,
             layout: arguments.layout,
@@ -111,9 +116,9 @@ impl Pvp {
             seed: 1,
         };
         let steps = match arguments.sweep {
-            Some(sweep) => vec![step(&bench, 0, swept(sweep, is_dpdk)?)],
+            Some(sweep) => vec![step(&bench, 0, swept(sweep, is_peer)?)],
             None => {
-                let sizes = checked(&arguments.sizes.0, is_dpdk)?;
+                let sizes = checked(&arguments.sizes.0, is_peer)?;
                 sizes.into_iter().map(|size| step(&bench, size, Vec::new())).collect()
             }
         };
@@ -166,6 +171,11 @@ fn fits(arguments: &Arguments) -> Result<(), Error> {
         let belongs = "--flow pvp and --flow return";
         return unused("--switch ovs", belongs, "name one of these");
     }
+    if arguments.is_to_kernel() {
+        fits_kernel(arguments)?;
+    } else if arguments.guest_image.is_some() {
+        return unused("--guest-image", "--guest qemu", "add it");
+    }
     if flow == Flow::Return && arguments.guest != "haul" {
         return unused("--guest testpmd", "the other flows", "have haul as the guest");
     }
@@ -177,6 +187,32 @@ fn fits(arguments: &Arguments) -> Result<(), Error> {
     }
     if arguments.switch != ["haul"] {
         return unused("--sweep", "--switch haul alone", "leave the others out");
+    }
+    Ok(())
+}
+
+/// Whether a kernel can be the guest of what is asked for.
+///
+/// # Errors
+/// An option that is for other guests.
+fn fits_kernel(arguments: &Arguments) -> Result<(), Error> {
+    let processes = "--guest haul and --guest testpmd";
+    let unused = |option, remedy| Err(Error::Unused { option, belongs: processes, remedy });
+    if arguments.flow != Flow::Pvp {
+        return unused("another --flow than pvp", "name --flow pvp");
+    }
+    if ![Layout::Split, Layout::Packed].contains(&arguments.layout) {
+        return unused("this --layout", "name split or packed");
+    }
+    if is_asked(arguments, "ovs") {
+        return unused("--switch ovs", "name haul or testpmd");
+    }
+    if arguments.sweep.is_some() {
+        return unused("--sweep", "name --sizes");
+    }
+    // A kernel drops packets without addresses.
+    if arguments.copy.iter().any(|copy| is_ceiling(copy)) {
+        return unused("a --copy of nothing", "name haul or libc");
     }
     Ok(())
 }
@@ -316,21 +352,21 @@ fn has_memcpy(path: &Path) -> bool {
 ///
 /// # Errors
 /// One of them is none.
-fn swept(sweep: Sweep, with_dpdk: bool) -> Result<Vec<usize>, Error> {
+fn swept(sweep: Sweep, with_peer: bool) -> Result<Vec<usize>, Error> {
     let Sweep { first, last, step } = sweep;
     // The ends first: there may be more sizes in between than memory has room for.
-    checked(&[Bytes(first), Bytes(last)], with_dpdk)?;
+    checked(&[Bytes(first), Bytes(last)], with_peer)?;
     let step = usize::try_from(step).unwrap_or(usize::MAX);
     let sizes: Vec<Bytes> = (first..=last).step_by(step).map(Bytes).collect();
-    checked(&sizes, with_dpdk)
+    checked(&sizes, with_peer)
 }
 
 /// Sizes that every side takes.
 ///
 /// # Errors
 /// One of them is none.
-fn checked(sizes: &[Bytes], with_dpdk: bool) -> Result<Vec<usize>, Error> {
-    let limit = if with_dpdk { SIZE_OF_DPDK_MAX } else { SIZE_MAX };
+fn checked(sizes: &[Bytes], with_peer: bool) -> Result<Vec<usize>, Error> {
+    let limit = if with_peer { SIZE_OF_PEER_MAX } else { SIZE_MAX };
     let mut checked = Vec::new();
     for size in sizes {
         if !(SIZE_MIN..=limit).contains(&size.0) {

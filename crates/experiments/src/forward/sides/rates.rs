@@ -1,0 +1,114 @@
+//! Rates and cycles, from what a side has counted.
+
+use crate::forward::flow::Flow;
+use crate::forward::protocol::Counted;
+use crate::forward::testpmd::Stats;
+
+/// Packets a second.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(in crate::forward) struct Rates {
+    /// From the ring.
+    pub(in crate::forward) rx: f64,
+    /// Into the ring.
+    pub(in crate::forward) tx: f64,
+    /// Back at the physical side.
+    pub(in crate::forward) returned: f64,
+}
+
+/// Cycles of a packet on one side, as far as they are known.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(in crate::forward) struct Cycles {
+    /// In rounds of its thread that moved packets.
+    pub(in crate::forward) all: Option<f64>,
+    /// In calls at the ring, there and back.
+    pub(in crate::forward) ring: Option<f64>,
+    /// Whether what the program counted cannot be, and is left out.
+    pub(in crate::forward) is_refused: bool,
+}
+
+pub(super) fn rates_between(before: &Counted, now: &Counted) -> Rates {
+    let seconds = now.time_ns.saturating_sub(before.time_ns) as f64 / 1e9;
+    let rate = |of: fn(&Counted) -> u64| {
+        let packets = of(now).saturating_sub(of(before)) as f64;
+        if seconds > 0.0 { packets / seconds } else { 0.0 }
+    };
+    Rates {
+        rx: rate(|it| it.rx_packets),
+        tx: rate(|it| it.tx_packets),
+        returned: rate(|it| it.returned),
+    }
+}
+
+pub(super) fn cycles_between(before: &Counted, now: &Counted) -> Cycles {
+    let per = |cycles: u64, packets: u64| (packets > 0).then(|| cycles as f64 / packets as f64);
+    let packets = [now.rx_packets - before.rx_packets, now.tx_packets - before.tx_packets];
+    let of = |way: usize| {
+        let (now, before) = (now.metered[way], before.metered[way]);
+        per(now.cycles - before.cycles, now.packets - before.packets)
+    };
+    let ring = [of(0), of(1)].into_iter().flatten().reduce(|there, back| there + back);
+    let all = per(now.busy_cycles - before.busy_cycles, packets[0].max(packets[1]));
+    Cycles { all, ring, is_refused: false }
+}
+
+pub(super) fn rates_of((ring, physical): (Stats, Option<Stats>), flow: Flow) -> Rates {
+    let returned = match (flow, physical) {
+        (Flow::Pvp, Some(physical)) => physical.tx_pps,
+        _ => ring.rx_pps,
+    };
+    Rates { rx: ring.rx_pps as f64, tx: ring.tx_pps as f64, returned: returned as f64 }
+}
+
+pub(super) fn counted_of((ring, physical): (Stats, Option<Stats>)) -> Counted {
+    Counted {
+        made: physical.map_or(0, |physical| physical.rx_packets),
+        rx_packets: ring.rx_packets,
+        tx_packets: ring.tx_packets,
+        returned: physical.map_or(0, |physical| physical.tx_packets),
+        ..Counted::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::forward::protocol::Metered;
+
+    #[test]
+    fn rates_are_of_the_time_between() {
+        let before = Counted { time_ns: 1_000, rx_packets: 10, ..Counted::default() };
+        let now = Counted {
+            time_ns: 500_001_000,
+            rx_packets: 1_010,
+            tx_packets: 500,
+            ..Counted::default()
+        };
+        let expected = Rates { rx: 2000.0, tx: 1000.0, returned: 0.0 };
+        assert_eq!(rates_between(&before, &now), expected);
+        assert_eq!(rates_between(&now, &now), Rates::default());
+    }
+
+    #[test]
+    fn a_packets_cycles_are_those_there_and_those_back() {
+        let of = |cycles, packets| Metered { cycles, packets };
+        let before = Counted { busy_cycles: 50, rx_packets: 7, ..Counted::default() };
+        let now = Counted {
+            busy_cycles: 1_050,
+            rx_packets: 17,
+            tx_packets: 10,
+            metered: [of(300, 10), of(800, 20)],
+            ..Counted::default()
+        };
+        let expected = Cycles { all: Some(100.0), ring: Some(70.0), is_refused: false };
+        assert_eq!(cycles_between(&before, &now), expected);
+        assert_eq!(cycles_between(&now, &now), Cycles::default());
+    }
+
+    #[test]
+    fn the_physical_side_says_what_has_returned() {
+        let ring = Stats { rx_pps: 3, tx_pps: 4, ..Stats::default() };
+        let physical = Stats { rx_pps: 9, tx_pps: 2, ..Stats::default() };
+        assert_eq!(rates_of((ring, Some(physical)), Flow::Pvp).returned, 2.0);
+        assert_eq!(rates_of((ring, None), Flow::Dequeue).returned, 3.0);
+    }
+}
