@@ -24,7 +24,8 @@ impl Null {
         Self::source(name, 0)
     }
 
-    /// A port that packets of this size come from without end, as fast as they are taken.
+    /// A port that packets of this size come from as fast as they are taken, until it is to be
+    /// quiet.
     #[must_use]
     pub fn source(name: &str, size_bytes: usize) -> Self {
         Self { name: name.into(), size_bytes, batch: BATCH, counters: Counters::default() }
@@ -58,11 +59,31 @@ impl Port for Null {
         sent
     }
 
+    fn quiesce(&mut self) {
+        self.size_bytes = 0;
+    }
+
     fn counters(&self) -> &Counters {
         &self.counters
     }
 
     fn counters_mut(&mut self) -> &mut Counters {
         &mut self.counters
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_source_gives_until_it_is_to_be_quiet() {
+        let (mut pool, mut burst) = (Pool::new(64).unwrap(), Burst::new());
+        let mut null = Null::source("null", 64);
+        assert_eq!(null.rx_burst(&mut pool, &mut burst), BATCH);
+        assert_eq!(null.tx_burst(&mut pool, &mut burst), BATCH);
+        null.quiesce();
+        assert_eq!(null.rx_burst(&mut pool, &mut burst), 0);
+        assert_eq!(pool.available(), 64);
     }
 }
