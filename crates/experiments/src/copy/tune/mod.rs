@@ -53,7 +53,7 @@ const GAIN_MIN: f64 = 0.005;
 /// ... and is behind by no more than this at any one of them, beyond that one's noise floor, ...
 const LOSS_MAX: f64 = 0.01;
 
-/// ... or by no more than this share of what it saves over all: 3% at one are worth 6% of the whole.
+/// ... or by no more than this share of what it saves over all: 3% at one are worth 6% of all.
 const LOSS_SHARE_MAX: f64 = 0.5;
 
 /// For each byte of the largest size that is measured: the fewest rounds of all sizes up to it, of
