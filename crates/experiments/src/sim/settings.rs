@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use haul_sim::Configuration;
+use haul_sim::{Configuration, MemorySystem};
 
 use crate::error::Error;
 
@@ -32,12 +32,14 @@ impl FromStr for Setting {
 /// A configuration from a TOML text; what it leaves out is as in the paper's machine.
 ///
 /// # Errors
-/// It is no TOML, names a setting that does not exist, or describes an impossible machine.
+/// It is no TOML, names a setting or a policy that does not exist, or describes an impossible
+/// machine.
 pub fn parse(name: &str, text: &str) -> Result<Configuration, Error> {
     let failed = |reason: String| Error::SimSetting { setting: name.into(), reason };
     let configuration: Configuration =
         toml::from_str(text).map_err(|error| failed(error.to_string()))?;
-    configuration.validate().map_err(|error| failed(error.to_string()))?;
+    // Building it says more than `validate`, which knows no policies.
+    MemorySystem::new(&configuration).map_err(|error| failed(error.to_string()))?;
     Ok(configuration)
 }
 
@@ -132,6 +134,18 @@ mod tests {
         let mut configuration = Configuration::default();
         let setting: Setting = text.parse().expect("a setting");
         apply(&mut configuration, &setting, &[]).map(|()| configuration)
+    }
+
+    #[test]
+    fn a_file_names_policies_that_exist() {
+        let parsed =
+            |policy: &str| parse("machine.toml", &format!("[engine]\npolicy = \"{policy}\"\n"));
+        assert_eq!(parsed("async").expect("a policy").engine.policy, "async");
+        let message = parsed("asyunc").expect_err("no policy").to_string();
+        assert!(
+            message.contains("machine.toml") && message.contains("async-pipelined"),
+            "{message}"
+        );
     }
 
     #[test]
