@@ -112,7 +112,9 @@ pub(super) fn tuned(records: &[&Record]) -> Option<Verdict> {
              ~/.config/haul`"
         }
         Tone::Better => "`mkdir -p ~/.config/haul; cp haul.toml ~/.config/haul`",
-        Tone::Worse if found.text.contains("costs") => "remove it: the defaults are better",
+        Tone::Worse if found.text.contains("costs") || found.text.contains("better in 0,") => {
+            "remove it: the defaults are better"
+        }
         // No better on the whole, but some sizes gain and others lose.
         Tone::Worse => "keep the defaults, unless your sizes are among those that gain",
         Tone::Same | Tone::Fact => "nothing",
