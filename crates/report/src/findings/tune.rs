@@ -7,12 +7,40 @@ use super::{Finding, Tone, finding, mean};
 use crate::select::field;
 use crate::text;
 
-const KEEP: &str = "Keep the haul.toml that `haul copy tune` wrote.";
-const KEEP_UNLESS: &str =
-    "Keep the haul.toml that `haul copy tune` wrote, unless your sizes are among those that lose.";
+/// What to do with what was tuned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Advice {
+    Keep,
+    /// It gains on the whole, and loses somewhere.
+    KeepUnless,
+    /// It gains nothing on the whole.
+    LeaveUnless,
+    /// It costs on the whole, or gains nowhere and loses somewhere.
+    Leave,
+}
+
+impl Advice {
+    fn text(self) -> &'static str {
+        match self {
+            Self::Keep => "Keep the haul.toml that `haul copy tune` wrote.",
+            Self::KeepUnless => {
+                "Keep the haul.toml that `haul copy tune` wrote, unless your sizes are among those that lose."
+            }
+            Self::LeaveUnless => "Keep the defaults, unless your sizes are among those that gain.",
+            Self::Leave => {
+                "Keep the defaults: remove haul.toml, or tune again on a quiet machine with `haul copy tune`."
+            }
+        }
+    }
+}
 
 /// The tuner's gain in its check phase.
 pub(super) fn tuned(records: &[&Record]) -> Option<Finding> {
+    judged(records).map(|(found, advice)| found.action(advice.text()))
+}
+
+/// The same, and what to do about it.
+pub(super) fn judged(records: &[&Record]) -> Option<(Finding, Advice)> {
     let checked: Vec<(&Record, &Comparison)> = records
         .iter()
         .filter(|record| record.experiment == name::COPY_TUNE && record.subject == "tuned")
@@ -26,24 +54,28 @@ pub(super) fn tuned(records: &[&Record]) -> Option<Finding> {
     let counts = format!("better in {won}, worse in {lost} of {cases} it was not tuned on");
     // The counts are told as well, and the mark is of all that is told.
     let mark = |tone: Tone| if lost > 0 { Tone::Worse } else { tone };
-    Some(match all.verdict() {
-        Verdict::Less => finding(
-            name::COPY_TUNE,
+    let advice = match all.verdict() {
+        Verdict::Less if lost == 0 => Advice::Keep,
+        Verdict::Less => Advice::KeepUnless,
+        Verdict::NoDifference if lost == 0 || won > 0 => Advice::LeaveUnless,
+        Verdict::NoDifference | Verdict::More => Advice::Leave,
+    };
+    let (tone, text) = match all.verdict() {
+        Verdict::Less => (
             mark(Tone::Better),
-            format!("What was tuned for this machine saves {} over what it was tuned from: {counts}.", text::percent(all.ratio - 1.0)),
-        )
-        .action(if lost == 0 { KEEP } else { KEEP_UNLESS }),
-        Verdict::NoDifference => finding(
-            name::COPY_TUNE,
-            mark(Tone::Same),
-            format!("What was tuned is no better than what it was tuned from on the whole: {counts}."),
-        )
-        .action("Keep the defaults, unless your sizes are among those that gain."),
-        Verdict::More => finding(
-            name::COPY_TUNE,
+            format!(
+                "for this machine saves {} over what it was tuned from",
+                text::percent(all.ratio - 1.0)
+            ),
+        ),
+        Verdict::NoDifference => {
+            (mark(Tone::Same), "is no better than what it was tuned from on the whole".to_owned())
+        }
+        Verdict::More => (
             Tone::Worse,
-            format!("What was tuned costs {} over what it was tuned from: {counts}.", text::percent(all.ratio - 1.0)),
-        )
-        .action("Keep the defaults: remove haul.toml, or tune again on a quiet machine with `haul copy tune`."),
-    })
+            format!("costs {} over what it was tuned from", text::percent(all.ratio - 1.0)),
+        ),
+    };
+    let text = format!("What was tuned {text}: {counts}.");
+    Some((finding(name::COPY_TUNE, tone, text), advice))
 }

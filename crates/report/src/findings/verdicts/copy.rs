@@ -5,7 +5,8 @@ use haul_model::{Comparison, Nanos, Record};
 
 use super::{Tone, Verdict, row, speed_of};
 use crate::findings::distribution::{self, Compared};
-use crate::findings::{is, mean, of_haul, size, tone, tune, values};
+use crate::findings::tune::{self, Advice};
+use crate::findings::{is, mean, of_haul, size, tone, values};
 use crate::select::field;
 use crate::text;
 
@@ -105,19 +106,16 @@ pub(super) fn by_size(records: &[&Record]) -> Option<Verdict> {
 
 /// Whether the haul.toml that was written is worth keeping.
 pub(super) fn tuned(records: &[&Record]) -> Option<Verdict> {
-    let found = tune::tuned(records)?;
-    let action = match found.tone {
-        Tone::Worse if found.text.contains("saves") => {
+    let (found, advice) = tune::judged(records)?;
+    let action = match advice {
+        Advice::Keep => "`mkdir -p ~/.config/haul; cp haul.toml ~/.config/haul`",
+        Advice::KeepUnless => {
             "keep it if your sizes are not among those: `mkdir -p ~/.config/haul; cp haul.toml \
              ~/.config/haul`"
         }
-        Tone::Better => "`mkdir -p ~/.config/haul; cp haul.toml ~/.config/haul`",
-        Tone::Worse if found.text.contains("costs") || found.text.contains("better in 0,") => {
-            "remove it: the defaults are better"
-        }
-        // No better on the whole, but some sizes gain and others lose.
-        Tone::Worse => "keep the defaults, unless your sizes are among those that gain",
-        Tone::Same | Tone::Fact => "nothing",
+        Advice::LeaveUnless if found.tone == Tone::Same => "nothing",
+        Advice::LeaveUnless => "keep the defaults, unless your sizes are among those that gain",
+        Advice::Leave => "remove it: the defaults are better",
     };
     let text = found.text.trim_start_matches("What was tuned for this machine ");
     let text = text.trim_start_matches("What was tuned is ");
