@@ -89,7 +89,7 @@ pub(crate) struct Bench {
     /// So much of haul's heap has memory before the first allocation, as DPDK's has (else none)
     #[arg(long, value_name = "BYTES")]
     pub(crate) ready: Option<Bytes>,
-    /// Time for the rounds of everything together [default: 3 for each measurement]; what else it
+    /// Time for the rounds of everything together [default: 3s for each measurement]; what else it
     /// takes is printed before it begins
     #[arg(long, value_name = "TIME", value_parser = budget)]
     pub(crate) budget: Option<Duration>,
