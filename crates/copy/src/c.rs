@@ -108,8 +108,8 @@ unsafe fn copy_here(target: *mut u8, source: *const u8, length: usize) -> *mut u
     }
 }
 
-/// The text of memset where it does not go by masks. Apart from it where it may, so that masks follow
-/// without a branch that is taken, which was 2% of up to 16 bytes and 8% of a service's sizes.
+/// The text of memset where it does not go by masks. Apart from it where it may, so that masks
+/// follow without a branch that is taken: 2% of up to 16 bytes, and 8% of a service's sizes.
 ///
 /// # Safety
 /// As [`memset`].
