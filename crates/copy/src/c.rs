@@ -15,6 +15,10 @@ use crate::{dispatch, small};
 /// `source` is readable and `target` writable for `length` bytes.
 #[inline(never)]
 #[unsafe(export_name = "haul_memcpy")]
+#[cfg_attr(
+    all(target_arch = "x86_64", target_os = "linux", not(miri)),
+    unsafe(link_section = ".text.haul_memcpy")
+)]
 pub unsafe extern "C" fn memcpy(
     target: *mut c_void,
     source: *const c_void,
@@ -30,6 +34,10 @@ pub unsafe extern "C" fn memcpy(
 /// As [`memcpy`].
 #[inline(never)]
 #[unsafe(export_name = "haul_memmove")]
+#[cfg_attr(
+    all(target_arch = "x86_64", target_os = "linux", not(miri)),
+    unsafe(link_section = ".text.haul_memmove")
+)]
 pub unsafe extern "C" fn memmove(
     target: *mut c_void,
     source: *const c_void,
@@ -45,13 +53,16 @@ pub unsafe extern "C" fn memmove(
 /// `target` is writable for `length` bytes.
 #[inline(never)]
 #[unsafe(export_name = "haul_memset")]
+#[cfg_attr(
+    all(target_arch = "x86_64", target_os = "linux", not(miri)),
+    unsafe(link_section = ".text.haul_memset")
+)]
 pub unsafe extern "C" fn memset(target: *mut c_void, byte: c_int, length: usize) -> *mut c_void {
     // SAFETY: the caller's promise.
     unsafe {
         #[cfg(all(target_arch = "x86_64", not(miri)))]
-        if crate::policy::is_by_masks() {
-            return dispatch::by_masks::fill_here(target.cast(), byte, length).cast();
-        }
+        return dispatch::by_masks::fill_by_policy(target.cast(), byte, length).cast();
+        #[cfg(not(all(target_arch = "x86_64", not(miri))))]
         fill_without_masks(target.cast(), byte, length).cast()
     }
 }
@@ -93,12 +104,29 @@ pub unsafe extern "C" fn memset_above_64(
 /// As [`memcpy`].
 #[inline(always)]
 unsafe fn copy_here(target: *mut u8, source: *const u8, length: usize) -> *mut u8 {
-    // SAFETY: the caller's promise, and the length that each asks for.
+    // SAFETY: the caller's promise.
     unsafe {
         #[cfg(all(target_arch = "x86_64", not(miri)))]
-        if crate::policy::is_by_masks() {
-            return dispatch::by_masks::copy_exported(target, source, length);
-        }
+        return dispatch::by_masks::copy_by_policy(target, source, length);
+        #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+        copy_without_masks(target, source, length)
+    }
+}
+
+/// The text of memcpy and memmove where they do not go by masks. Apart from them where they may, as
+/// [`fill_without_masks`].
+///
+/// # Safety
+/// As [`memcpy`].
+#[cfg_attr(all(target_arch = "x86_64", not(miri)), cold, inline(never))]
+#[cfg_attr(not(all(target_arch = "x86_64", not(miri))), inline(always))]
+pub(crate) unsafe extern "C" fn copy_without_masks(
+    target: *mut u8,
+    source: *const u8,
+    length: usize,
+) -> *mut u8 {
+    // SAFETY: the caller's promise, and the length that each asks for.
+    unsafe {
         if length <= small::SMALL_MAX {
             small::copy(target, source, length);
             crate::arch::same(target)
@@ -115,7 +143,11 @@ unsafe fn copy_here(target: *mut u8, source: *const u8, length: usize) -> *mut u
 /// As [`memset`].
 #[cfg_attr(all(target_arch = "x86_64", not(miri)), cold, inline(never))]
 #[cfg_attr(not(all(target_arch = "x86_64", not(miri))), inline(always))]
-unsafe extern "C" fn fill_without_masks(target: *mut u8, byte: c_int, length: usize) -> *mut u8 {
+pub(crate) unsafe extern "C" fn fill_without_masks(
+    target: *mut u8,
+    byte: c_int,
+    length: usize,
+) -> *mut u8 {
     // SAFETY: the caller's promise, and the length that each asks for.
     unsafe {
         if length <= small::SMALL_MAX {

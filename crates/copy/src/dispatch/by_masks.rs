@@ -11,79 +11,100 @@
 
 use core::sync::atomic::Ordering;
 
-use super::{copy_otherwise, fill_otherwise, x86_64};
+use super::x86_64;
 use crate::arch::x86_64::masked::Fill;
 use crate::arch::x86_64::{masked, zmm_high};
+use crate::c;
 use crate::cpu::Isa;
-use crate::policy::{CHOSEN, MASKS};
-use crate::small;
+use crate::policy::{CHOSEN, COPY_PAGE_BITS, MASKS};
 use crate::thresholds::{copies_by_registers, fills_by_registers};
+
+/// What is chosen where small copies go by masks, and others by this instruction set.
+const AVX512: u8 = MASKS | Isa::Avx512 as u8;
+/// As [`AVX512`].
+const AVX512VL: u8 = MASKS | Isa::Avx512vl as u8;
 
 /// memmove of any length.
 ///
 /// # Safety
-/// `source` is readable and `target` writable for `length` bytes; a policy with masks is in force.
+/// `source` is readable and `target` writable for `length` bytes; a policy with masks is in force,
+/// or was a moment ago.
 #[inline(never)]
+#[cfg_attr(all(target_os = "linux", not(miri)), unsafe(link_section = ".text.haul_masked_copy"))]
 pub(crate) unsafe extern "C" fn copy(target: *mut u8, source: *const u8, length: usize) -> *mut u8 {
-    // SAFETY: the caller's promise.
-    unsafe { copy_here(target, source, length) }
+    // SAFETY: the caller's promise, and those that call this have looked at the policy.
+    unsafe { copy_here(target, source, length, || masked::COPY_PAGE_BITS) }
 }
 
-/// [`copy`] again, for what `libhaul` exports, which jumps here straight: callers in Rust look up
-/// the address of theirs in a table. The comment keeps the compiler from making them one.
+/// Where functions begin whose first bytes are small copies and fills: at a line, each in a section
+/// of its own.
 ///
-/// # Safety
-/// As [`copy`].
-#[inline(never)]
-pub(crate) unsafe extern "C" fn copy_exported(
-    target: *mut u8,
-    source: *const u8,
-    length: usize,
-) -> *mut u8 {
-    // SAFETY: a comment does nothing; and the caller's promise.
-    unsafe {
-        core::arch::asm!("/* exported */", options(nomem, nostack, preserves_flags));
-        copy_here(target, source, length)
-    }
+/// Else they begin at a multiple of 16 bytes, and where in a line that is was luck: the same
+/// instructions took a fleet's fills in L1 0.92 of libc's time at 32, 0.87 at 48 and 0.84 at 0
+/// (Emerald Rapids).
+macro_rules! begin_at_a_line {
+    ($($section:literal)*) => {
+        #[cfg(all(target_os = "linux", not(miri)))]
+        core::arch::global_asm!($(
+            concat!(".pushsection ", $section, ", \"ax\", @progbits"),
+            ".p2align 6, 0xcc",
+            ".popsection",
+        )*);
+    };
 }
 
-// A function begins at a multiple of 16 bytes, and where in a line that is was luck: the same
-// instructions took a fleet's fills in L1 0.92 of libc's time at 32, 0.87 at 48 and 0.84 at 0,
-// where they are now (Emerald Rapids).
-#[cfg(all(target_os = "linux", not(miri)))]
-core::arch::global_asm!(
-    ".pushsection .text.haul_masked_fill, \"ax\", @progbits",
-    ".p2align 6, 0xcc",
-    ".popsection",
-);
+begin_at_a_line! {
+    ".text.haul_masked_copy" ".text.haul_masked_fill" ".text.haul_memcpy" ".text.haul_memmove" ".text.haul_memset"
+}
 
-/// memset of any length.
+/// memset of any length, by the policy in force.
 ///
 /// # Safety
-/// `target` is writable for `length` bytes; a policy with masks is in force.
+/// `target` is writable for `length` bytes.
 #[inline(never)]
 #[cfg_attr(all(target_os = "linux", not(miri)), unsafe(link_section = ".text.haul_masked_fill"))]
 pub(crate) unsafe extern "C" fn fill(target: *mut u8, byte: i32, length: usize) -> *mut u8 {
     // SAFETY: the caller's promise.
-    unsafe { fill_here(target, byte, length) }
+    unsafe { fill_by_policy(target, byte, length) }
 }
 
-/// [`copy`] as code in the caller: its instructions are assembly, which asks for no feature of the
-/// function that it stands in. A jump to [`copy`] costs what `libhaul` exports a cycle or two.
+/// As [`copy`], by the policy in force, as code in the caller: a jump there costs what `libhaul`
+/// exports a cycle or two. Whether by masks it finds out where that costs least: up to 32 bytes by
+/// the look at the ends' pages, above 127 by that at the instruction set.
 ///
 /// # Safety
-/// As [`copy`].
+/// `source` is readable and `target` writable for `length` bytes.
 #[inline(always)]
-pub(crate) unsafe fn copy_here(target: *mut u8, source: *const u8, length: usize) -> *mut u8 {
-    // SAFETY: the caller's promise: masks are in force only where the processor has their
-    // features; and the lengths that each asks for.
+pub(crate) unsafe fn copy_by_policy(target: *mut u8, source: *const u8, length: usize) -> *mut u8 {
+    // SAFETY: the caller's promise.
+    unsafe { copy_here(target, source, length, || COPY_PAGE_BITS.load(Ordering::Relaxed)) }
+}
+
+/// The text of both; `bits` are [`masked::COPY_PAGE_BITS`], or none where not by masks.
+///
+/// Its instructions are assembly, which asks for no feature of the function that it stands in.
+///
+/// # Safety
+/// `source` is readable and `target` writable for `length` bytes; bits only where the processor has
+/// the features of masks.
+#[inline(always)]
+unsafe fn copy_here(
+    target: *mut u8,
+    source: *const u8,
+    length: usize,
+    bits: impl Fn() -> u32,
+) -> *mut u8 {
+    // SAFETY: the caller's promise, and the lengths that each asks for.
     unsafe {
         if length <= masked::ONE_COPY_MAX {
-            if !masked::are_ends_fast(target, source) {
-                return copy_by_pieces(target, source, length);
+            if !masked::are_ends_fast(target, source, bits()) {
+                return c::copy_without_masks(target, source, length);
             }
             masked::copy_to_32(target, source, length);
         } else if length <= masked::COPY_MAX {
+            if bits() == 0 {
+                return c::copy_without_masks(target, source, length);
+            }
             masked::copy_33_to_127(target, source, length);
         } else {
             return copy_long(target, source, length);
@@ -92,18 +113,18 @@ pub(crate) unsafe fn copy_here(target: *mut u8, source: *const u8, length: usize
     crate::arch::same(target)
 }
 
-/// [`fill`] as code in the caller.
+/// [`fill`] as code in the caller, see [`copy_by_policy`].
 ///
 /// # Safety
-/// As [`fill`].
+/// `target` is writable for `length` bytes.
 #[inline(always)]
-pub(crate) unsafe fn fill_here(target: *mut u8, byte: i32, length: usize) -> *mut u8 {
+pub(crate) unsafe fn fill_by_policy(target: *mut u8, byte: i32, length: usize) -> *mut u8 {
     // SAFETY: as in the copy.
     unsafe {
-        match masked::fill_to_255(target, byte, length) {
+        match masked::fill_to_255_by_policy(target, byte, length) {
             Fill::Done => crate::arch::same(target),
             Fill::Long => fill_long(target, byte, length),
-            Fill::AtPageEnd => fill_by_pieces(target, byte, length),
+            Fill::AtPageEnd => c::fill_without_masks(target, byte, length),
         }
     }
 }
@@ -111,7 +132,7 @@ pub(crate) unsafe fn fill_here(target: *mut u8, byte: i32, length: usize) -> *mu
 /// Of a policy that another thread replaces meanwhile, either is right.
 #[inline(always)]
 unsafe fn copy_long(target: *mut u8, source: *const u8, length: usize) -> *mut u8 {
-    if CHOSEN.load(Ordering::Relaxed) != MASKS | Isa::Avx512 as u8 {
+    if CHOSEN.load(Ordering::Relaxed) != AVX512 {
         // SAFETY: the caller's promise.
         return unsafe { copy_longer(target, source, length) };
     }
@@ -139,30 +160,32 @@ unsafe fn copy_long(target: *mut u8, source: *const u8, length: usize) -> *mut u
 /// What is not in the entry: other instruction sets, what is long enough to choose, overlap.
 #[inline(never)]
 unsafe extern "C" fn copy_longer(target: *mut u8, source: *const u8, length: usize) -> *mut u8 {
-    let chosen = CHOSEN.load(Ordering::Relaxed);
     // SAFETY: the caller's promise; only what is available was chosen.
     unsafe {
-        if chosen == MASKS | Isa::Avx512 as u8 {
-            x86_64::copy_avx512(target, source, length)
-        } else if chosen == MASKS | Isa::Avx512vl as u8 {
-            x86_64::copy_avx512vl(target, source, length)
-        } else {
-            copy_otherwise(target, source, length)
+        match CHOSEN.load(Ordering::Relaxed) {
+            AVX512 => x86_64::copy_avx512(target, source, length),
+            AVX512VL => x86_64::copy_avx512vl(target, source, length),
+            _ => c::copy_without_masks(target, source, length),
         }
     }
 }
 
-/// As [`copy_long`].
+/// As [`copy_long`], of more than [`masked::FILL_MAX`] bytes.
 #[inline(always)]
 unsafe fn fill_long(target: *mut u8, byte: i32, length: usize) -> *mut u8 {
-    // SAFETY: the caller's promise, more than a step, and the features of what is chosen.
+    // SAFETY: the caller's promise, the lengths that each asks for, and the features of what is
+    // chosen.
     unsafe {
-        if CHOSEN.load(Ordering::Relaxed) != MASKS | Isa::Avx512 as u8
-            || !fills_by_registers(length)
-        {
+        if CHOSEN.load(Ordering::Relaxed) != AVX512 {
             return fill_longer(target, byte, length);
         }
-        zmm_high::fill_forward(target, byte, length);
+        zmm_high::fill_ends(target, byte, length);
+        if length > zmm_high::BLOCK_MAX {
+            if !fills_by_registers(length) {
+                return fill_longer(target, byte, length);
+            }
+            zmm_high::fill_between(target, byte, length);
+        }
     }
     crate::arch::same(target)
 }
@@ -170,36 +193,12 @@ unsafe fn fill_long(target: *mut u8, byte: i32, length: usize) -> *mut u8 {
 /// As [`copy_longer`].
 #[inline(never)]
 unsafe extern "C" fn fill_longer(target: *mut u8, byte: i32, length: usize) -> *mut u8 {
-    let chosen = CHOSEN.load(Ordering::Relaxed);
     // SAFETY: the caller's promise; only what is available was chosen.
     unsafe {
-        if chosen == MASKS | Isa::Avx512 as u8 {
-            x86_64::fill_avx512(target, byte, length)
-        } else if chosen == MASKS | Isa::Avx512vl as u8 {
-            x86_64::fill_avx512vl(target, byte, length)
-        } else {
-            fill_otherwise(target, byte, length)
+        match CHOSEN.load(Ordering::Relaxed) {
+            AVX512 => x86_64::fill_avx512(target, byte, length),
+            AVX512VL => x86_64::fill_avx512vl(target, byte, length),
+            _ => c::fill_without_masks(target, byte, length),
         }
     }
-}
-
-#[cold]
-#[inline(never)]
-unsafe extern "C" fn copy_by_pieces(target: *mut u8, source: *const u8, length: usize) -> *mut u8 {
-    // SAFETY: the caller's promise, and at most 32 bytes.
-    unsafe { small::copy(target, source, length) };
-    crate::arch::same(target)
-}
-
-#[cold]
-#[inline(never)]
-unsafe extern "C" fn fill_by_pieces(target: *mut u8, byte: i32, length: usize) -> *mut u8 {
-    // SAFETY: the caller's promise, and the lengths that each asks for.
-    unsafe {
-        if length > small::SMALL_MAX {
-            return fill_longer(target, byte, length);
-        }
-        small::fill(target, crate::arch::low_byte(byte), length);
-    }
-    crate::arch::same(target)
 }

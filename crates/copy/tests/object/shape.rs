@@ -128,8 +128,8 @@ fn the_three_pieces_are_as_they_were() {
     let avx2 = find(functions, &format!("{DISPATCH}copy_avx2"));
     assert_golden("avx2_65_to_256.txt", fall_through(avx2));
     assert_golden("avx2_forward.txt", forward_loop(avx2));
-    assert_golden("memcpy_to_64.txt", &find(functions, "haul_memcpy").code);
-    assert_golden("masked_copy.txt", &find(functions, &format!("{BY_MASKS}copy_exported")).code);
+    assert_golden("memcpy_to_64.txt", &find(functions, "haul_copy::c::copy_without_masks").code);
+    assert_golden("masked_copy.txt", &find(functions, &format!("{BY_MASKS}copy")).code);
     assert_golden("masked_fill.txt", &find(functions, &format!("{BY_MASKS}fill")).code);
 }
 
@@ -138,7 +138,7 @@ fn the_three_pieces_are_as_they_were() {
 #[test]
 fn masks_leave_one_branch_on_a_small_size() {
     let Some(functions) = release() else { return };
-    for (name, branches) in [("copy_exported", 3), ("fill", 3)] {
+    for (name, branches) in [("copy", 3), ("fill", 3)] {
         let function = find(functions, &format!("{BY_MASKS}{name}"));
         let code = &function.code;
         let first = code.iter().position(|one| one.mnemonic.starts_with("kmov")).expect("a mask");
@@ -307,8 +307,8 @@ fn copies_call_nobody() {
 fn memcpy_jumps_straight_to_what_it_chose() {
     let Some(functions) = release() else { return };
     for (entry, chosen) in [
-        ("haul_memcpy", "copy_avx2"),
-        // Where it does not go by masks it jumps there first.
+        // Where they do not go by masks they jump there first.
+        ("haul_copy::c::copy_without_masks", "copy_avx2"),
         ("haul_copy::c::fill_without_masks", "fill_avx2"),
         // Under C's names it is the same code, which the compiler keeps once.
         ("haul_copy::dispatch::copy_above_64", "copy_branching_avx2"),

@@ -4,7 +4,7 @@
 //! place. So the choice that is in force is replaced: one byte, found by name in this program's own
 //! symbol table.
 
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 
 use haul_copy::policy::Small;
 use haul_copy::{Isa, Policy, Thresholds};
@@ -21,11 +21,19 @@ use super::subjects::{dispatching_copiers, dispatching_fillers};
 const CHOSEN: [&str; 3] = ["9haul_copy", "6policy", "6CHOSEN"];
 /// The byte that code in its callers looks at: it has one name.
 const SMALL_BY_MASKS: [&str; 3] = ["haul_small_by_masks"; 3];
+/// What other code looks at, and what it has where small copies and fills go by masks.
+const PAGE_BITS: [([&str; 3], u32); 2] = [
+    (["9haul_copy", "6policy", "14COPY_PAGE_BITS"], 4096 - 32),
+    (["9haul_copy", "6policy", "14FILL_PAGE_BITS"], 4096 - 64),
+];
 /// What the byte has beside the instruction set's number where small copies go by masks.
 const MASKS: u8 = 0x80;
 
 /// A static of this program that is private to the crate under test.
-fn find_private(parts: [&str; 3]) -> &'static AtomicU8 {
+///
+/// # Safety
+/// It is a `T`.
+unsafe fn find_private<T>(parts: [&str; 3]) -> &'static T {
     let bytes = std::fs::read("/proc/self/exe").expect("this program");
     let file = object::File::parse(&*bytes).expect("an ELF file");
     let address_of = |is_wanted: &dyn Fn(&str) -> bool| {
@@ -41,21 +49,29 @@ fn find_private(parts: [&str; 3]) -> &'static AtomicU8 {
     let wanted = address_of(&|name| parts.iter().all(|part| name.contains(part)));
     // Both moved by the same distance when the program was loaded.
     let place = (haul_copy::c::memcpy as *const ()).addr() as u64 + wanted - known;
-    // SAFETY: a static AtomicU8 of this program.
+    // SAFETY: a static of this program, and the caller's promise.
     unsafe { &*core::ptr::with_exposed_provenance(place as usize) }
 }
 
 /// Puts `isa` and `small` in force, also where the processor has neither.
 pub(crate) fn choose(isa: Isa, small: Small) {
     haul_copy::fill(&mut [0; 300], 1);
-    let chosen = find_private(CHOSEN);
+    // SAFETY: so they are declared.
+    let (chosen, by_masks): (&AtomicU8, &AtomicU8) =
+        unsafe { (find_private(CHOSEN), find_private(SMALL_BY_MASKS)) };
     let number = |isa: Isa, small| isa as u8 | if small == Small::Masks { MASKS } else { 0 };
     let here = Policy::current();
     let known = chosen.load(Ordering::Relaxed);
     assert_eq!(known, number(here.isa, here.small), "not the byte it was taken for");
     chosen.store(number(isa, small), Ordering::Relaxed);
-    let by_masks = find_private(SMALL_BY_MASKS);
-    by_masks.store(u8::from(small == Small::Masks), Ordering::Relaxed);
+    let is_by_masks = small == Small::Masks;
+    by_masks.store(u8::from(is_by_masks), Ordering::Relaxed);
+    for (name, by_masks) in PAGE_BITS {
+        // SAFETY: so it is declared.
+        let bits: &AtomicU32 = unsafe { find_private(name) };
+        assert!([0, by_masks].contains(&bits.load(Ordering::Relaxed)), "{name:?}");
+        bits.store(if is_by_masks { by_masks } else { 0 }, Ordering::Relaxed);
+    }
     assert_eq!((Policy::current().isa, Policy::current().small), (isa, small));
 }
 
