@@ -14,6 +14,7 @@ use super::flow::{Flow, Layout};
 use super::gate::{self, Gate, Mailbox, Turn};
 use super::meter::{Meter, MeteredPort};
 use super::protocol::{Counted, Reply, Side, Source, Start, Task};
+use super::trial::{QUANTILES, Trial};
 use crate::drive::{self, Conversation};
 use crate::error::Error;
 
@@ -38,14 +39,9 @@ const LINGER: Duration = Duration::from_millis(800);
 const LINGER_OF_LAST: Duration = Duration::from_millis(80);
 const LINGER_OF_KERNEL: Duration = Duration::from_secs(3);
 
-/// How late the last packet of a trial may be made, and how long nothing has to come until nothing
-/// more is expected.
-const LATE: Duration = Duration::from_millis(50);
+/// How long nothing has to come of a trial until nothing more is expected.
 const QUIET: Duration = Duration::from_millis(60);
 const QUIET_OF_KERNEL: Duration = Duration::from_millis(300);
-
-/// The quantiles of latency that are told.
-const QUANTILES: [f64; 6] = [0.5, 0.9, 0.99, 0.999, 0.9999, 1.0];
 
 /// Serves one conversation on standard input, a Unix socket, until the other side closes it.
 ///
@@ -212,42 +208,12 @@ impl Forwarding {
 
     /// Offers a load, and says what came of it. Packets that were not made in time count as lost:
     /// the load was not offered.
-    fn trial(&mut self, rate: f64, seconds: f64) -> Result<Counted, String> {
-        let time = Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())?;
-        let packets = (rate * seconds).round().max(1.0) as u64;
-        let sizes = Sizes::Fixed(self.size_bytes);
-        let traffic =
-            Traffic { sizes, rate: Some(rate), packets: Some(packets), ..Traffic::default() };
-        let made = Generator::new(gate::NAME, &traffic);
-        let generator = made.map_err(|error| error.to_string())?;
-        let (pace, watch) = (generator.pace(), generator.watch());
+    fn trial(&self, rate: f64, seconds: f64) -> Result<Counted, String> {
+        let (trial, generator) = Trial::new(rate, seconds, self.size_bytes)?;
         self.open(Box::new(generator))?;
-        let started = Instant::now();
-        let too_late = time + time / 20 + LATE;
-        while pace.made() < packets && started.elapsed() < too_late {
-            std::thread::sleep(LOOK_AGAIN);
-        }
-        let (mut came, mut since) = (watch.findings().sum().unique, Instant::now());
-        while came < packets && since.elapsed() < self.quiet {
-            std::thread::sleep(LOOK_AGAIN);
-            let now = watch.findings().sum().unique;
-            if now > came {
-                (came, since) = (now, Instant::now());
-            }
-        }
-        let made = pace.made();
+        let came = trial.await_end(self.quiet);
         self.open(Box::new(Null::new(gate::NAME)))?;
-        let findings = watch.findings();
-        let value = |quantile| findings.latency.value_at_quantile(quantile) as f64;
-        Ok(Counted {
-            made: packets,
-            unsent: packets - made.min(packets),
-            returned: came,
-            missing: packets - came.min(packets),
-            reordered: findings.sum().reordered,
-            latency_ns: QUANTILES.map(|quantile| (quantile, value(quantile))).into(),
-            ..Counted::default()
-        })
+        Ok(trial.counted(came))
     }
 
     fn halt(&mut self) -> Result<Counted, String> {

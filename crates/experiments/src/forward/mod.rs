@@ -10,6 +10,7 @@
 //! - [`qemu`]: a Linux kernel under QEMU as guest;
 //! - `gate`: the end of a flow that packets come from or go to;
 //! - `meter`: how long calls at a ring take;
+//! - `trial`: a load that is offered for a time, and what came of it;
 //! - [`driver`]: the process that haul forwards in;
 //! - [`search`]: the highest load without loss;
 //! - `waits`: whether a thread that polls had its processor for itself;
@@ -39,6 +40,7 @@ pub mod sides;
 mod sweep;
 pub mod testpmd;
 mod throughput;
+mod trial;
 mod waits;
 
 pub use bench::{Bench, Subject};

