@@ -30,8 +30,20 @@ struct Life {
     is_mergeable: bool,
     has_events: bool,
     is_packed: bool,
+    is_in_order: bool,
+    /// An area of what the rings had done before, in the same memory, which may lie.
+    area: Option<Area>,
     size: u8,
     acts: Vec<Act>,
+}
+
+#[derive(Arbitrary, Debug)]
+struct Area {
+    offset: u16,
+    bytes: u32,
+    rings: u8,
+    /// A region of each ring is right but for its places.
+    places: Option<[u64; 2]>,
 }
 
 #[derive(Arbitrary, Debug)]
@@ -78,8 +90,11 @@ impl Front {
     fn start(&mut self, life: &Life) {
         let mut features = 1_u64 << 32 | 1 << 28;
         features |= u64::from(life.is_mergeable) << 15 | u64::from(life.has_events) << 29;
-        features |= u64::from(life.is_packed) << 34;
+        features |= u64::from(life.is_packed) << 34 | u64::from(life.is_in_order) << 35;
         self.say(2, 1, &features.to_ne_bytes(), 0);
+        if let Some(area) = &life.area {
+            self.keep(area, life.is_packed);
+        }
         let mut table = state(1, 0);
         [GUEST, BYTES, PROCESS, 0].iter().for_each(|word| table.extend(word.to_ne_bytes()));
         self.say(5, 1, &table, 1);
@@ -99,6 +114,23 @@ impl Front {
             self.say(9, 1, &addresses, 0);
             self.say(12, 1, &(u64::from(ring) | 0x100).to_ne_bytes(), 0);
         }
+    }
+
+    /// Has kept an area for rings of 128.
+    fn keep(&self, area: &Area, is_packed: bool) {
+        let (offset, stride) = (u64::from(area.offset), if is_packed { 4160 } else { 2112 });
+        for (ring, place) in area.places.into_iter().flatten().enumerate() {
+            let at = offset + ring as u64 * stride;
+            self.write(at + 8, &(1 | 128_u64 << 16).to_ne_bytes());
+            self.write(at + 16, &place.to_ne_bytes());
+        }
+        self.say(16, 1, &(1_u64 << 12).to_ne_bytes(), 0);
+        let mut body = u64::from(area.bytes).to_ne_bytes().to_vec();
+        body.extend(offset.to_ne_bytes());
+        body.extend(u16::from(area.rings % 4).to_ne_bytes());
+        body.extend(128_u16.to_ne_bytes());
+        body.extend([0; 4]);
+        self.say(32, 1, &body, 1);
     }
 
     /// All that was said has been heard when this is answered.

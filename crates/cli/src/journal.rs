@@ -47,6 +47,9 @@ impl Journal {
     /// # Errors
     /// Any of that fails: nothing was measured yet.
     pub(crate) fn open(outputs: &Outputs) -> Result<Self, Error> {
+        if outputs.json {
+            terminal::output().map_err(Error::Output)?;
+        }
         let folder = outputs.folder.as_ref().map(|(folder, name)| (or_here(folder), name));
         if let Some((folder, _)) = folder {
             fs::create_dir_all(folder).map_err(|reason| folder_error(folder, reason))?;

@@ -36,7 +36,8 @@ pub(crate) fn tell(error: &Error) {
 
 /// Prints the help, or the version, that the command line asked for.
 pub(crate) fn help(help: &clap::Error) -> Error {
-    match help.print().and_then(|()| io::stdout().flush()) {
+    let printed = output().and_then(|mut output| help.print().and_then(|()| output.flush()));
+    match printed {
         Ok(()) => Error::ReaderGone,
         Err(reason) => unprinted(reason),
     }
@@ -77,8 +78,22 @@ pub(crate) fn print(text: &str) -> Result<(), Error> {
 }
 
 fn print_as_it_is(text: &str) -> Result<(), Error> {
-    let mut output = io::stdout().lock();
-    writeln!(output, "{text}").and_then(|()| output.flush()).map_err(unprinted)
+    let printed = output().and_then(|output| {
+        let mut output = output.lock();
+        writeln!(output, "{text}").and_then(|()| output.flush())
+    });
+    printed.map_err(unprinted)
+}
+
+/// Standard output.
+///
+/// # Errors
+/// It was closed as the program began: what is written to it is lost, and no write says so.
+pub(crate) fn output() -> io::Result<io::Stdout> {
+    match haul_measure::sys::was_output_closed() {
+        true => Err(rustix::io::Errno::BADF.into()),
+        false => Ok(io::stdout()),
+    }
 }
 
 /// Writes text and a line break over the `before` lines that stand above the cursor.

@@ -4,6 +4,7 @@
 use std::io;
 use std::num::NonZeroUsize;
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use rustix::mm::{Advice, MapFlags, ProtFlags};
@@ -11,6 +12,30 @@ use rustix::thread::CpuSet;
 use rustix::time::ClockId;
 
 pub use haul_machine::sys::affinity;
+
+/// Whether standard output was closed as this process began.
+static WAS_OUTPUT_CLOSED: AtomicBool = AtomicBool::new(false);
+
+/// Called by the loader, before Rust's own start opens `/dev/null` in the place of what is closed:
+/// afterwards nobody can tell.
+#[used]
+// SAFETY: the section holds pointers to functions that are called once, before `main`, on Linux by
+// glibc and musl with arguments that this one leaves alone.
+#[unsafe(link_section = ".init_array")]
+static LOOK: extern "C" fn() = look_at_output;
+
+extern "C" fn look_at_output() {
+    // SAFETY: asks for the flags of a descriptor, open or not, and needs no part of Rust's start.
+    let flags = unsafe { libc::fcntl(libc::STDOUT_FILENO, libc::F_GETFD) };
+    WAS_OUTPUT_CLOSED.store(flags == -1, Ordering::Relaxed);
+}
+
+/// Whether standard output was closed as this process began (`>&-`): what is written to it since
+/// is lost, and no write says so.
+#[must_use]
+pub fn was_output_closed() -> bool {
+    WAS_OUTPUT_CLOSED.load(Ordering::Relaxed)
+}
 
 /// What the kernel counted for a thread.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

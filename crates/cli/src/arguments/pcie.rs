@@ -160,9 +160,9 @@ pub(crate) struct Subject {
     /// The sizes are those of frames with their check sequence, which NICs take off
     #[arg(long)]
     pub(crate) with_fcs: bool,
-    /// Polls by how many packets each returned, as BATCH:POLLS
-    #[arg(long, value_name = "HISTOGRAM", default_value = "32:1")]
-    pub(crate) histogram: Histogram,
+    /// Polls by how many packets each returned, as BATCH:POLLS [default: 32:1]
+    #[arg(long, value_name = "HISTOGRAM")]
+    pub(crate) histogram: Option<Histogram>,
     /// The same of calls that send [default: as received]
     #[arg(long, value_name = "HISTOGRAM")]
     pub(crate) tx_histogram: Option<Histogram>,

@@ -282,6 +282,25 @@ fn a_full_standard_output_is_an_error() {
     }
 }
 
+/// Rust's own start opens `/dev/null` in the place of a closed output, which takes everything.
+#[test]
+fn a_closed_standard_output_is_an_error_and_one_that_leads_nowhere_is_not() {
+    let words = [&["copy", "list"][..], &["copy", "list", "--json"], &["--help"], &["--version"]];
+    for (redirection, code) in [(">&-", 1), (">/dev/null", 0), ("1<>/dev/null", 0)] {
+        for arguments in words {
+            let line = format!("exec \"$0\" {} {redirection}", arguments.join(" "));
+            let mut shell = Command::new("sh");
+            shell.arg("-c").arg(line).arg(env!("CARGO_BIN_EXE_haul"));
+            shell.stdin(Stdio::null()).stderr(Stdio::piped());
+            let output = shell.output().unwrap();
+            let err = String::from_utf8(output.stderr).unwrap();
+            assert_eq!(output.status.code(), Some(code), "{arguments:?} {redirection}: {err}");
+            let is_said = err.contains("cannot write to standard output");
+            assert_eq!(is_said, code == 1, "{arguments:?} {redirection}: {err}");
+        }
+    }
+}
+
 #[test]
 fn what_a_name_brings_along_does_not_reach_a_terminal() {
     let name = "x\n\u{1b}[31mred";

@@ -216,6 +216,29 @@ fn what_cannot_be_is_refused_by_value_limit_and_remedy() {
     }
 }
 
+/// What is asked of packets that `--traffic` leaves out would change nothing.
+#[test]
+fn an_option_of_packets_that_there_are_none_of_is_refused() {
+    let of = |words: &[&str]| {
+        let mut command = haul(&["pcie", "estimate", "--nic", "ixgbe", "--rate", "1M"]);
+        run(command.args(["--size", "64", "--json"]).args(words))
+    };
+    let changed = |words: &[&str], traffic| of(&[words, &["--traffic", traffic]].concat());
+    let both = of(&[]).expect(0).out;
+    for (words, traffic) in [
+        (&["--tx-histogram", "4:1"][..], "rx"),
+        (&["--context"], "rx"),
+        (&["--tx-rs", "64"], "rx"),
+        (&["--rx-free", "64"], "tx"),
+        (&["--tx-histogram", "4:1", "--histogram", "8:1"], "tx"),
+    ] {
+        changed(words, traffic).expect(2).says(&[words[0], "--traffic both"]);
+        assert_ne!(of(words).expect(0).out, both, "{words:?}");
+    }
+    // By itself it is of calls that send as well.
+    changed(&["--histogram", "8:1"], "tx").expect(0);
+}
+
 #[test]
 fn the_devices_of_this_machine_are_listed_or_said_to_be_hidden() {
     let ran = run(&mut haul(&["pcie", "list"])).expect(0);

@@ -11,6 +11,7 @@ use super::flow::Flow;
 use super::ledger::{Ledger, STAGES};
 use super::run::{Entrant, Run, Sample};
 use super::sides::{Forwarder, is_ceiling};
+use super::testpmd::Testpmd;
 use crate::context::Context;
 use crate::remarks::Remarks;
 
@@ -124,6 +125,8 @@ pub(super) fn whole(run: &Run<'_>, entrant: &Entrant<'_>, remarks: &Remarks) -> 
     if let Some(found) = sides.into_iter().find_map(Forwarder::testpmd) {
         let bits = found.simd_bits().map_or("EAL's choice".to_owned(), |bits| bits.to_string());
         record = record.with(key::SIMD_BITS, bits);
+    } else if Testpmd::find(None).is_ok() {
+        record = record.with(key::INSTALLED, "testpmd");
     }
     if !bench.left_out.is_empty() {
         record = record.with(key::LEFT_OUT, bench.left_out.join(", "));

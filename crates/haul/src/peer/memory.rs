@@ -6,6 +6,7 @@
 //! mapped, and pages are there before they are touched. The contract of memory that nobody seals, a
 //! virtual machine's, is in [`guest`](super::guest).
 
+use std::ffi::CStr;
 use std::io;
 use std::ptr::NonNull;
 use std::sync::LazyLock;
@@ -53,9 +54,19 @@ const BLOCK_BYTES: u64 = 512;
 
 /// A memory file of this size, closed on exec, which may still be sealed.
 pub(crate) fn create_file(size_bytes: usize) -> Result<OwnedFd, Error> {
+    create_named(c"haul-channel", size_bytes)
+}
+
+/// One whose size is sealed, with a name for who reads a process's maps.
+pub(crate) fn create_sealed(name: &CStr, size_bytes: usize) -> Result<OwnedFd, Error> {
+    let file = create_named(name, size_bytes)?;
+    seal(&file, Sealed::Size)?;
+    Ok(file)
+}
+
+fn create_named(name: &CStr, size_bytes: usize) -> Result<OwnedFd, Error> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-    let file =
-        rustix::fs::memfd_create(c"haul-channel", flags).map_err(Error::system("make memory"))?;
+    let file = rustix::fs::memfd_create(name, flags).map_err(Error::system("make memory"))?;
     rustix::fs::ftruncate(&file, size_bytes as u64).map_err(Error::system("size memory"))?;
     Ok(file)
 }

@@ -1,7 +1,7 @@
 //! A front end that says and writes whatever it is asked to. Its memory is written through its
 //! file.
 
-use std::io::{IoSlice, Read, Write};
+use std::io::{IoSlice, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -9,7 +9,10 @@ use std::path::Path;
 use std::time::Duration;
 
 use rustix::fs::{MemfdFlags, memfd_create};
-use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags,
+};
 
 /// Requests of the vhost-user protocol.
 pub(crate) const GET_FEATURES: u32 = 1;
@@ -22,7 +25,10 @@ pub(crate) const SET_VRING_BASE: u32 = 10;
 pub(crate) const GET_VRING_BASE: u32 = 11;
 pub(crate) const SET_VRING_KICK: u32 = 12;
 pub(crate) const SET_VRING_CALL: u32 = 13;
+pub(crate) const SET_PROTOCOL_FEATURES: u32 = 16;
 pub(crate) const SET_VRING_ENABLE: u32 = 18;
+pub(crate) const GET_INFLIGHT_FD: u32 = 31;
+pub(crate) const SET_INFLIGHT_FD: u32 = 32;
 
 /// Flags of a message that asks for an answer.
 pub(crate) const WANTS_ANSWER: u32 = 1 | 1 << 3;
@@ -102,6 +108,12 @@ impl Front {
         Self { socket, memory: memory_file(MEMORY_BYTES), next: [0; 2] }
     }
 
+    /// Meets another back end, with the same memory.
+    pub(crate) fn meet(&mut self, socket: UnixStream) {
+        socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        self.socket = socket;
+    }
+
     /// Sends a message. The port may have hung up: that is no error here.
     pub(crate) fn say(&self, code: u32, body: &[u8], files: &[BorrowedFd<'_>]) -> bool {
         self.say_raw(code, 1, body.len() as u32, body, files)
@@ -133,6 +145,20 @@ impl Front {
         let mut reply = [0; 20];
         self.socket.read_exact(&mut reply).ok()?;
         Some(u64::from_ne_bytes(reply[12..].try_into().unwrap()))
+    }
+
+    /// An answer of so many bytes with a file.
+    pub(crate) fn answer_with_file(&mut self, bytes: &mut [u8]) -> Option<OwnedFd> {
+        let mut header = [0; 12];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+        let parts = &mut [IoSliceMut::new(&mut header), IoSliceMut::new(bytes)];
+        let flags = RecvFlags::WAITALL | RecvFlags::CMSG_CLOEXEC;
+        rustix::net::recvmsg(&self.socket, parts, &mut ancillary, flags).ok()?;
+        ancillary.drain().find_map(|message| match message {
+            RecvAncillaryMessage::ScmRights(mut files) => files.next(),
+            _ => None,
+        })
     }
 
     pub(crate) fn words(words: &[u64]) -> Vec<u8> {

@@ -4,13 +4,17 @@
 //! - `victim`: the port, driven and accounted for;
 //! - `chains`: chains of descriptors that are no good: each costs its packet alone;
 //! - `packed`: the same in packed rings;
+//! - `dying`: back ends that die, and others that go on in their rings;
 //! - `messages`: messages that may not be: the conversation ends, and the next one is served;
 //! - `stopping`: rings that are stopped, and enabled early;
+//! - `killed`: the same with a process that is killed under load;
 //! - `random`: rings and messages at random;
 //! - `silent`: peers that say nothing.
 
 mod chains;
+mod dying;
 mod front;
+mod killed;
 mod messages;
 mod packed;
 mod random;

@@ -19,12 +19,12 @@ const USED: u16 = 1 << 15;
 const TABLE: u64 = 0x6000;
 
 /// A packed ring of a front end, honest as such.
-struct Driver {
+pub(crate) struct Driver {
     ring: u64,
     size: u16,
-    next: u16,
+    pub(crate) next: u16,
     is_odd: bool,
-    next_used: u16,
+    pub(crate) next_used: u16,
     is_odd_used: bool,
     counts: BTreeMap<u16, u16>,
 }
@@ -39,12 +39,12 @@ fn put(front: &Front, at: u64, descriptor: Descriptor) {
     front.put(at, &bytes);
 }
 
-fn descriptor(address: u64, length: u32, flags: u16) -> Descriptor {
+pub(crate) fn descriptor(address: u64, length: u32, flags: u16) -> Descriptor {
     Descriptor { address, length, flags, next: 0 }
 }
 
 impl Driver {
-    fn new(ring: u64) -> Self {
+    pub(crate) fn new(ring: u64) -> Self {
         let (next, is_odd, next_used, is_odd_used) = (0, true, 0, true);
         Self { ring, size: SIZE, next, is_odd, next_used, is_odd_used, counts: BTreeMap::new() }
     }
@@ -60,12 +60,18 @@ impl Driver {
         (self.next_used, self.is_odd_used) = self.after((self.next_used, self.is_odd_used), count);
     }
 
-    fn at(&self, index: u16) -> u64 {
+    /// It has used all of them.
+    pub(crate) fn skip_all(&mut self) {
+        (self.next_used, self.is_odd_used) = (self.next, self.is_odd);
+        self.counts.clear();
+    }
+
+    pub(crate) fn at(&self, index: u16) -> u64 {
         self.ring * RING + DESCRIPTORS + 16 * u64::from(index)
     }
 
     /// Makes a chain of these descriptors available.
-    fn give(&mut self, front: &Front, id: u16, chain: &[Descriptor]) {
+    pub(crate) fn give(&mut self, front: &Front, id: u16, chain: &[Descriptor]) {
         self.counts.insert(id, chain.len() as u16);
         for descriptor in chain {
             let bits = if self.is_odd { AVAILABLE } else { USED };
@@ -76,7 +82,7 @@ impl Driver {
     }
 
     /// The id of the next chain that comes back, and its length.
-    fn take(&mut self, front: &Front) -> Option<(u16, u32)> {
+    pub(crate) fn take(&mut self, front: &Front) -> Option<(u16, u32)> {
         let mut bytes = [0; 16];
         front.get(self.at(self.next_used), &mut bytes);
         let half = |at: usize| u16::from_le_bytes([bytes[at], bytes[at + 1]]);
@@ -134,7 +140,7 @@ fn write_tables(front: &Front, kind: u16) {
     put(front, TABLE + 48, descriptor(buffer, 200, kind ^ WRITE));
 }
 
-fn packet(front: &Front, mark: u8) -> [Descriptor; 1] {
+pub(crate) fn packet(front: &Front, mark: u8) -> [Descriptor; 1] {
     let at = Front::buffer(FROM_GUEST, 1);
     let mut bytes = [mark; 72];
     bytes[..12].fill(0);
@@ -142,7 +148,7 @@ fn packet(front: &Front, mark: u8) -> [Descriptor; 1] {
     [descriptor(GUEST + at, 72, 0)]
 }
 
-fn room() -> [Descriptor; 1] {
+pub(crate) fn room() -> [Descriptor; 1] {
     [descriptor(GUEST + Front::buffer(TO_GUEST, 1), BUFFER_BYTES as u32, WRITE)]
 }
 

@@ -31,6 +31,8 @@ pub const PAGE_FAULTS: &str = "page_faults";
 pub const MEMORY_PEAK_BYTES: &str = "memory_peak_bytes";
 /// Who or what was asked for and takes no part.
 pub const LEFT_OUT: &str = "left_out";
+/// Who is on the machine and was not asked for.
+pub const INSTALLED: &str = "installed";
 
 // Copies.
 

@@ -225,7 +225,9 @@ enum Target {
 
 impl Target {
     fn open(out: Option<&Path>) -> Result<Self, Error> {
-        let Some(path) = out else { return Ok(Self::Output(io::stdout())) };
+        let Some(path) = out else {
+            return terminal::output().map(Self::Output).map_err(Error::Output);
+        };
         match destination(path)? {
             Destination::Stream(path) => {
                 let file = open_stream(&path).map_err(|reason| unwritable(&path, reason))?;

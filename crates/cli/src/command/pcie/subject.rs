@@ -12,11 +12,14 @@ use haul_model::pcie::{
 };
 
 use super::link_of;
-use crate::arguments::pcie::{NicArguments, PacketSizes, Subject as Arguments};
+use crate::arguments::pcie::{NicArguments, PacketSizes, Subject as Arguments, Traffic};
 use crate::error::Error;
 
 /// Bytes of a capture that are read at once.
 const PIECE_BYTES: usize = 1 << 16;
+
+/// What polls return where nobody says: full bursts.
+const FULL: &str = "32:1";
 
 /// Of a range of sizes nothing but their sums is shown.
 const ONE_WORKLOAD: &str = "one size or mix, such as --sizes 64 or --sizes imix, not a range";
@@ -86,6 +89,7 @@ impl Subject {
     /// # Errors
     /// Something is missing, or a link, a size, a mode or a threshold is none that can be.
     pub(super) fn check(arguments: Arguments, sizes: Option<Packets>) -> Result<Self, Error> {
+        fits(&arguments)?;
         let built = Built::check(arguments.nic)?;
         let missing = |option| PcieError::Missing { option };
         let rate = arguments.rate.ok_or(missing("--rate"))?;
@@ -100,13 +104,14 @@ impl Subject {
             packets = packets.without_fcs()?;
         }
         notes.dedup();
+        let received = arguments.histogram.map_or_else(|| FULL.parse(), Ok)?;
         let workload = Workload {
             traffic: arguments.traffic.into(),
-            tx: arguments.tx_histogram.unwrap_or_else(|| arguments.histogram.clone()),
+            tx: arguments.tx_histogram.unwrap_or_else(|| received.clone()),
             segments: arguments.segments,
             context: arguments.context,
             offset: arguments.offset,
-            ..Workload::forwarding(rate, packets, arguments.histogram)
+            ..Workload::forwarding(rate, packets, received)
         };
         let Built { nic, asked, mode, thresholds, link, is_free_set, is_rs_set } = built;
         Ok(Self { nic, asked, mode, thresholds, workload, link, is_free_set, is_rs_set, notes })
@@ -180,6 +185,29 @@ impl Subject {
             .with(key::MPS_BYTES, settings.mps)
             .with(key::MRRS_BYTES, settings.mrrs)
             .with(key::RCB_BYTES, settings.rcb)
+    }
+}
+
+/// Whether what is asked of packets is asked of those that there are.
+///
+/// # Errors
+/// An option of packets that `--traffic` leaves out.
+fn fits(arguments: &Arguments) -> Result<(), Error> {
+    let remedy = "name one of these";
+    let unused = |option, belongs| Err(Error::Unused { option, belongs, remedy });
+    let sent = "--traffic both and --traffic tx";
+    match arguments.traffic {
+        Traffic::Rx if arguments.tx_histogram.is_some() => unused("--tx-histogram", sent),
+        Traffic::Rx if arguments.context => unused("--context", sent),
+        Traffic::Rx if arguments.nic.tx_rs.is_some() => unused("--tx-rs", sent),
+        Traffic::Tx if arguments.nic.rx_free.is_some() => {
+            unused("--rx-free", "--traffic both and --traffic rx")
+        }
+        // By itself it is of calls that send as well.
+        Traffic::Tx if arguments.histogram.is_some() && arguments.tx_histogram.is_some() => {
+            unused("--histogram beside --tx-histogram", "--traffic both and --traffic rx")
+        }
+        _ => Ok(()),
     }
 }
 

@@ -23,6 +23,18 @@ pub(crate) struct Refused;
 /// Whether a request was done.
 pub(crate) type Done<T = ()> = std::result::Result<T, Refused>;
 
+/// Where the area of rings' places is, by which they are found again after a back end's death: the
+/// message's "inflight description".
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct AreaAt {
+    pub(crate) bytes: u64,
+    /// Where it begins in its file.
+    pub(crate) offset: u64,
+    pub(crate) rings: u16,
+    /// Descriptors of the largest of them.
+    pub(crate) size: u16,
+}
+
 /// A device, as its front end asks it. Rings are counted from 0: even ones take packets to the
 /// guest, odd ones from it. All values are the peer's word.
 pub(crate) trait Backend: Send + Sync {
@@ -41,6 +53,10 @@ pub(crate) trait Backend: Send + Sync {
     fn start_ring(&self, ring: u32) -> Done;
     fn set_call(&self, ring: u32, event: Option<OwnedFd>) -> Done;
     fn set_enabled(&self, ring: u32, is_enabled: bool) -> Done;
+    /// Makes an area for so many rings of this size, and uses it.
+    fn make_area(&self, rings: u16, size: u16) -> Done<(AreaAt, OwnedFd)>;
+    /// Uses an area that the front end kept.
+    fn set_area(&self, at: AreaAt, file: OwnedFd) -> Done;
     /// As if the front end had gone.
     fn reset(&self);
 }
@@ -218,7 +234,9 @@ impl<B: Backend> VhostUserBackendReqHandler for Handler<B> {
     }
 
     fn get_protocol_features(&self) -> Result<VhostUserProtocolFeatures> {
-        Ok(VhostUserProtocolFeatures::MQ | VhostUserProtocolFeatures::REPLY_ACK)
+        Ok(VhostUserProtocolFeatures::MQ
+            | VhostUserProtocolFeatures::REPLY_ACK
+            | VhostUserProtocolFeatures::INFLIGHT_SHMFD)
     }
 
     fn set_protocol_features(&self, _: u64) -> Result<()> {
@@ -249,12 +267,16 @@ impl<B: Backend> VhostUserBackendReqHandler for Handler<B> {
         Err(ABSENT)
     }
 
-    fn get_inflight_fd(&self, _: &VhostUserInflight) -> Result<(VhostUserInflight, File)> {
-        Err(ABSENT)
+    fn get_inflight_fd(&self, wanted: &VhostUserInflight) -> Result<(VhostUserInflight, File)> {
+        let (at, file) = wire(self.0.make_area(wanted.num_queues, wanted.queue_size))?;
+        let AreaAt { bytes, offset, rings, size } = at;
+        Ok((VhostUserInflight::new(bytes, offset, rings, size), file.into()))
     }
 
-    fn set_inflight_fd(&self, _: &VhostUserInflight, _: File) -> Result<()> {
-        Err(ABSENT)
+    fn set_inflight_fd(&self, area: &VhostUserInflight, file: File) -> Result<()> {
+        let (bytes, offset) = (area.mmap_size, area.mmap_offset);
+        let at = AreaAt { bytes, offset, rings: area.num_queues, size: area.queue_size };
+        wire(self.0.set_area(at, file.into()))
     }
 
     fn get_max_mem_slots(&self) -> Result<u64> {

@@ -85,6 +85,11 @@ impl Entry {
         let flags = self.flags & !(AVAILABLE | USED);
         Descriptor { address: self.address, length: self.length, flags, next: 0 }
     }
+
+    /// Whether it was made available in an odd round, and used in one.
+    pub(crate) fn rounds(self) -> [bool; 2] {
+        [self.flags & AVAILABLE != 0, self.flags & USED != 0]
+    }
 }
 
 /// A ring's memory. Either side may be this process.
@@ -199,6 +204,14 @@ impl Packed {
     #[inline(always)]
     pub(crate) fn put_used(&self, place: Place, id: u16, written: u32) {
         self.put(place, id, written, Self::flags_of(place, true));
+    }
+
+    /// Marks one that follows in a chain as used, and changes nothing else of it. Nobody looks at
+    /// it: it says where the device was.
+    pub(crate) fn mark_used(&self, place: Place) {
+        let word = u64::from_le(self.half(place.index, 1).load(Ordering::Relaxed));
+        let flags = (word >> 48) as u16 & !(AVAILABLE | USED) | Self::flags_of(place, true);
+        self.put(place, (word >> 32) as u16, word as u32, flags);
     }
 
     #[inline(always)]

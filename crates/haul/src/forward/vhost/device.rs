@@ -12,8 +12,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use rustix::fd::OwnedFd;
 
 use super::super::contract::Agreement;
-use super::super::messages::{Backend, Done, Refused};
+use super::super::messages::{AreaAt, Backend, Done, Refused};
 use super::super::ring::{packed, split};
+use super::inflight::Area;
 use super::met::Met;
 use super::vring::{Agreed, Vring, check_event};
 use crate::peer::guest::{Described, Guest};
@@ -182,7 +183,13 @@ impl Device {
         result
     }
 
-    fn refuse(&self, done: Done) -> Done {
+    fn use_area(&self, area: Area) -> Done {
+        let mut agreed = locked(&self.agreed);
+        agreed.area = Some(Arc::new(area));
+        self.restart(&agreed)
+    }
+
+    fn refuse<T>(&self, done: Done<T>) -> Done<T> {
         if done.is_err() {
             self.is_refused.store(true, Ordering::Relaxed);
         }
@@ -248,7 +255,10 @@ impl Backend for Device {
             ring.call = None;
             Ok(())
         })?;
-        Ok(locked(&self.rings[ring as usize]).base)
+        let agreed = locked(&self.agreed);
+        let ring = locked(&self.rings[ring as usize]);
+        ring.forget(&agreed);
+        Ok(ring.base)
     }
 
     fn start_ring(&self, ring: u32) -> Done {
@@ -273,6 +283,20 @@ impl Backend for Device {
             ring.is_enabled = is_enabled;
             Ok(())
         })
+    }
+
+    fn make_area(&self, rings: u16, size: u16) -> Done<(AreaAt, OwnedFd)> {
+        let made = match usize::from(rings) <= self.rings.len() {
+            true => Area::make(rings, size),
+            false => Err(Refused),
+        };
+        let (area, at, file) = self.refuse(made)?;
+        self.refuse(self.use_area(area))?;
+        Ok((at, file))
+    }
+
+    fn set_area(&self, at: AreaAt, file: OwnedFd) -> Done {
+        self.refuse(Area::open(at, file).and_then(|area| self.use_area(area)))
     }
 
     fn reset(&self) {

@@ -7,6 +7,7 @@
 //!
 //! From the bottom up:
 //!
+//! - `inflight`: how far the rings came, noted where it outlives this process;
 //! - `layout`: how a ring is laid out;
 //! - `met`: why the front end that came last has no link;
 //! - `rest`: when an empty or a full ring is looked at again;
@@ -22,6 +23,7 @@ mod control;
 mod dequeue;
 mod device;
 mod enqueue;
+mod inflight;
 mod layout;
 mod met;
 mod rest;

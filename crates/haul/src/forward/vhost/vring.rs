@@ -10,6 +10,7 @@ use super::super::messages::{Done, Refused};
 use super::super::ring::features;
 use super::super::ring::packed::{self, Packed, Place};
 use super::super::ring::split::{self, Split};
+use super::inflight::{Area, Note, Noted};
 use super::layout::Layout;
 use super::layout::packed::PackedRing;
 use super::layout::split::SplitRing;
@@ -39,8 +40,7 @@ pub(super) enum AnyActive {
 /// What was said of a ring.
 #[derive(Debug, Default)]
 pub(super) struct Vring {
-    /// Whether the device reads its chains, and does not fill them.
-    is_read: bool,
+    index: usize,
     pub(super) is_started: bool,
     pub(super) is_enabled: bool,
     pub(super) size: u32,
@@ -55,6 +55,8 @@ pub(super) struct Vring {
 pub(super) struct Agreed {
     pub(super) features: u64,
     pub(super) memory: Option<Arc<Guest>>,
+    /// Where it is noted how far the rings came.
+    pub(super) area: Option<Arc<Area>>,
 }
 
 /// Only an event can be written to without waiting: a pipe, say, may be full.
@@ -71,7 +73,26 @@ pub(super) fn check_event(event: &OwnedFd) -> Done {
 impl Vring {
     /// The ring of this number, of which nothing was said yet: odd ones come from the guest.
     pub(super) fn of(index: usize) -> Self {
-        Self { is_read: index % 2 == 1, ..Self::default() }
+        Self { index, ..Self::default() }
+    }
+
+    /// Whether the device reads its chains, and does not fill them.
+    fn is_read(&self) -> bool {
+        self.index % 2 == 1
+    }
+
+    /// Where it is noted how far the ring came, if the front end keeps that.
+    fn note(&self, agreed: &Agreed) -> Done<Option<Note>> {
+        let is_packed = agreed.features & features::PACKED != 0;
+        let area = agreed.area.as_ref();
+        area.map(|area| area.region(self.index, self.size, is_packed)).transpose()
+    }
+
+    /// Forgets what was noted: the front end has heard how far the ring came, and says it.
+    pub(super) fn forget(&self, agreed: &Agreed) {
+        if let Ok(Some(note)) = self.note(agreed) {
+            note.forget();
+        }
     }
 
     /// Starts the ring if all that it needs was said.
@@ -88,6 +109,8 @@ impl Vring {
             AnyActive::Split(Active::new(self.split(memory, areas, agreed)?, memory, agreed))
         };
         self.active = Some(active);
+        // A back end that was killed may have shown what it used, and not have called.
+        self.call.iter().for_each(signal);
         Ok(())
     }
 
@@ -100,7 +123,10 @@ impl Vring {
         // SAFETY: the areas were just found in the memory, with their length and alignment; it is
         // kept beside the ring, and the size was checked as it came, and above.
         let ring = unsafe { Split::new(places, self.size) };
-        Ok(SplitRing::new(ring, agreed.features & features::EVENT_INDEX != 0))
+        let note = self.note(agreed)?;
+        // The used ring says the same, and is right in any case: what is noted is only checked.
+        note.as_ref().map(|note| note.read(self.size)).transpose()?;
+        Ok(SplitRing::new(ring, agreed.features & features::EVENT_INDEX != 0, note))
     }
 
     fn packed(&self, memory: &Guest, areas: [u64; 3], agreed: &Agreed) -> Done<PackedRing> {
@@ -112,8 +138,13 @@ impl Vring {
         // SAFETY: as above.
         let ring = unsafe { Packed::new(places, self.size) };
         let has_events = agreed.features & features::EVENT_INDEX != 0;
-        let shows_last = self.is_read && agreed.features & features::IN_ORDER != 0;
-        Ok(PackedRing::new(ring, base, has_events, shows_last))
+        let shows_last = self.is_read() && agreed.features & features::IN_ORDER != 0;
+        let note = self.note(agreed)?;
+        let noted = note.as_ref().map(|note| note.read(self.size)).transpose()?.flatten();
+        // Of a burst that was about to be shown, the ring knows whether it was.
+        let places = noted.map(|Noted { shown, shows }| [shown, shows]);
+        let places: Vec<Place> = places.into_iter().flatten().chain([base]).collect();
+        Ok(PackedRing::new(ring, &places, has_events, shows_last, note))
     }
 
     pub(super) fn deactivate(&mut self) {

@@ -1,9 +1,7 @@
 //! What was not compared or measured, and the command that would.
 
-use std::collections::BTreeSet;
-
-use haul_model::experiment::name;
-use haul_model::{Kind, Line};
+use haul_model::experiment::{key, name};
+use haul_model::{Kind, Line, Record};
 
 use crate::select::{self, Section};
 
@@ -18,6 +16,12 @@ pub struct Missing {
     pub command: &'static str,
 }
 
+macro_rules! pvp_beside_testpmd {
+    () => {
+        "haul forward pvp --switch haul,testpmd --guest testpmd"
+    };
+}
+
 /// The others of an experiment, by the name of their subject, and what installs them (Debian).
 const PEERS: [(&str, &str, &str); 7] = [
     (name::HEAP, "dpdk", "apt-get install dpdk"),
@@ -26,12 +30,11 @@ const PEERS: [(&str, &str, &str); 7] = [
     (name::HEAP, "tcmalloc", "apt-get install libtcmalloc-minimal4"),
     (name::CHANNEL_TRANSFER, "ucx", "apt-get install gcc libucx-dev"),
     (name::CHANNEL_TRANSFER, "mpi", "apt-get install openmpi-bin libopenmpi-dev"),
-    (
-        name::FORWARD_PVP,
-        "testpmd",
-        "apt-get install dpdk-dev; haul forward pvp --switch haul,testpmd --guest testpmd",
-    ),
+    (name::FORWARD_PVP, "testpmd", concat!("apt-get install dpdk-dev; ", pvp_beside_testpmd!())),
 ];
+
+/// What compares with one that is on the machine.
+const INSTALLED: [(&str, &str); 1] = [("testpmd", pvp_beside_testpmd!())];
 
 /// What a survey does not measure, by its experiment.
 const PARTS: [(&str, &str, &str); 4] = [
@@ -57,13 +60,16 @@ pub(crate) fn of_section(section: &Section<'_>) -> Vec<Missing> {
         missing.push(Missing { machine: section.id.into(), what, command });
     };
     for (experiment, peer, command) in PEERS {
-        let subjects: BTreeSet<&str> = measured()
+        let records: Vec<&Record> = measured()
             .filter(|record| record.experiment.starts_with(experiment))
             .filter(|record| !NO_COMPARISON.contains(&record.experiment.as_str()))
-            .map(|record| record.subject.as_str())
+            .copied()
             .collect();
-        if !subjects.is_empty() && !subjects.contains(peer) {
-            add(peer, command);
+        if !records.is_empty() && records.iter().all(|record| record.subject != peer) {
+            let of_installed = INSTALLED.into_iter().find(|(name, _)| *name == peer);
+            let of_installed =
+                of_installed.filter(|_| records.iter().any(|record| is_installed(record, peer)));
+            add(peer, of_installed.map_or(command, |(_, command)| command));
         }
     }
     let is_survey = is_survey(section);
@@ -73,6 +79,11 @@ pub(crate) fn of_section(section: &Section<'_>) -> Vec<Missing> {
         }
     }
     missing
+}
+
+/// Whether a peer is on the machine, as the record says.
+fn is_installed(record: &Record, peer: &str) -> bool {
+    record.parameters.get(key::INSTALLED).is_some_and(|value| value == peer)
 }
 
 /// Whether a survey measured these records.

@@ -7,9 +7,11 @@
 //! From the bottom up:
 //!
 //! - `split`: the split ring;
+//! - `resume`: where a device goes on in a packed ring;
 //! - `packed`: the packed ring.
 
 pub(super) mod packed;
+mod resume;
 pub(super) mod split;
 
 use super::super::ring::split::Descriptor;

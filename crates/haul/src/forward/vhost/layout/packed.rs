@@ -9,6 +9,8 @@ use std::sync::atomic::{Ordering, fence};
 
 use super::super::super::ring::packed::{OF_LINE, Packed, Place};
 use super::super::super::ring::split::NEXT;
+use super::super::inflight::Note;
+use super::resume::resume;
 use super::{Bad, Broken, Chain, First, Layout, Walk};
 
 #[derive(Debug)]
@@ -23,18 +25,34 @@ pub(in super::super) struct PackedRing {
     has_events: bool,
     /// Whether of a burst the last chain alone is shown.
     shows_last: bool,
+    /// Where it is noted how far it came, if the front end keeps that.
+    note: Option<Note>,
 }
 
 impl PackedRing {
-    /// `shows_last` where the order is kept and the device reads.
+    /// Goes on at the first of the places that can be, or where the ring itself shows; `shows_last`
+    /// where the order is kept and the device reads.
     pub(in super::super) fn new(
         ring: Packed,
-        next: Place,
+        places: &[Place],
         has_events: bool,
         shows_last: bool,
+        note: Option<Note>,
     ) -> Self {
+        let next = resume(&ring, places, shows_last);
+        if let Some(note) = &note {
+            note.begin_packed(next);
+        }
         ring.set_polls(false);
-        Self { ring, next, held: None, unpublished: 0, has_events, shows_last }
+        Self { ring, next, held: None, unpublished: 0, has_events, shows_last, note }
+    }
+
+    /// Marks the rest of a chain as used: it then shows where the device was.
+    #[cold]
+    fn mark_rest(&self, chain: Chain) {
+        for ahead in 1..chain.descriptors {
+            self.ring.mark_used(self.next.plus(ahead, self.size()));
+        }
     }
 }
 
@@ -124,6 +142,9 @@ impl Layout for PackedRing {
             Some((_, id, _)) if self.shows_last => *id = chain.id,
             Some(_) => self.ring.put_used(self.next, chain.id, written),
         }
+        if chain.descriptors > 1 && !self.shows_last {
+            self.mark_rest(chain);
+        }
         self.next = self.next.plus(chain.descriptors, self.size());
         self.unpublished = self.unpublished.saturating_add(chain.descriptors);
     }
@@ -131,7 +152,13 @@ impl Layout for PackedRing {
     #[inline]
     fn publish(&mut self) -> bool {
         let Some((place, id, written)) = self.held.take() else { return false };
+        if let Some(note) = &self.note {
+            note.shows(place, self.next);
+        }
         self.ring.put_used(place, id, written);
+        if let Some(note) = &self.note {
+            note.has_shown(self.next);
+        }
         // What the driver wants is read after it can see what was used: else it might go to sleep
         // in between.
         fence(Ordering::SeqCst);

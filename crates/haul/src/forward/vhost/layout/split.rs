@@ -3,6 +3,7 @@
 use std::sync::atomic::{Ordering, fence};
 
 use super::super::super::ring::split::{self, Split};
+use super::super::inflight::Note;
 use super::{Bad, Broken, Chain, First, Layout, Walk};
 
 #[derive(Debug)]
@@ -16,17 +17,22 @@ pub(in super::super) struct SplitRing {
     /// How far used entries were shown to the driver.
     published: u16,
     has_events: bool,
+    /// Where it is noted how far it came, for back ends that go by it: this one does not.
+    note: Option<Note>,
 }
 
 impl SplitRing {
     /// Goes on where the used ring says: that is right after the death of a back end too.
-    pub(in super::super) fn new(ring: Split, has_events: bool) -> Self {
+    pub(in super::super) fn new(ring: Split, has_events: bool, note: Option<Note>) -> Self {
         let next = ring.used_index();
+        if let Some(note) = &note {
+            note.begin_split(next);
+        }
         ring.set_wants_no_calls(true);
         if has_events {
             ring.set_available_event(next.wrapping_sub(1));
         }
-        Self { ring, next, available: next, published: next, has_events }
+        Self { ring, next, available: next, published: next, has_events, note }
     }
 
     /// How many chains are available, as far as `wanted` are concerned.
@@ -117,6 +123,9 @@ impl Layout for SplitRing {
             return false;
         }
         self.ring.publish_used(now);
+        if let Some(note) = &self.note {
+            note.has_used(now);
+        }
         self.published = now;
         // What the driver wants is read after it can see what was used: else it might go to sleep
         // in between.
