@@ -58,6 +58,7 @@
 //! - `protocol`: who owns what, and how it changes hands;
 //! - `layout`: pages, nodes, and where every table is;
 //! - [`fault`]: what goes wrong with a request or a pointer;
+//! - `bin`: the blocks of one class that a thread holds;
 //! - `tables`: the metadata as typed tables;
 //! - `sys`: system calls, and facts of the machine;
 //! - `looks`: how often all slots of a class are searched;
@@ -78,6 +79,7 @@
 
 extern crate std;
 
+mod bin;
 mod cache;
 pub mod error;
 pub mod fault;

@@ -148,7 +148,7 @@ impl Heap {
     fn keepers_of(&self, number: usize) -> impl Iterator<Item = Keeper<'_>> {
         (1..=self.node_count()).filter_map(move |row| {
             let entry = self.directory.entry(row, number);
-            if entry.bins().is_null() {
+            if entry.is_empty() {
                 return None;
             }
             let id = entry.id();

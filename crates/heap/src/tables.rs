@@ -3,12 +3,13 @@
 use core::ops::Range;
 use core::ptr::NonNull;
 
+use crate::bin::Bin;
 use crate::layout::{
     CACHE_RECORD_BYTES, Geometry, HOMES_AT, Layout, NODE_BYTES, ORDERS, PROCESS_MORE_AT,
     PROCESS_RECORD_BYTES, RESERVE, SHIFTS, SLICE, TAG_BYTES, UNIT,
 };
 use crate::protocol::bitmap::{Bitmap, bitmap_words};
-use crate::protocol::class::{BIN_SLOTS_MAX, CLASSES};
+use crate::protocol::class::CLASSES;
 use crate::protocol::word::{CacheId, HOMES_MAX, PROCESSES_MAX, TAGS_MAX};
 use crate::sync::{AtomicU16, AtomicU32, AtomicU64};
 
@@ -22,17 +23,6 @@ pub(crate) struct ProcessRecord {
     pub(crate) start: AtomicU64,
     /// For whoever keeps the record.
     pub(crate) more: [AtomicU64; 6],
-}
-
-/// Blocks of one class that a thread holds, ready to be handed out, by their offsets in units. What
-/// a free stores for the next request so comes of the block's address alone: the time of a pair is
-/// not that of finding the block's class.
-#[derive(Debug)]
-#[repr(C, align(64))]
-pub(crate) struct Bin {
-    /// How many of `units` are held, from the first on.
-    pub(crate) count: AtomicU32,
-    pub(crate) units: [AtomicU32; BIN_SLOTS_MAX],
 }
 
 /// A thread's cache. Everything but `state` is a hint: the slot words say what it holds.
@@ -74,7 +64,6 @@ pub(crate) struct NodeHints {
 const _: () = {
     assert!(size_of::<ProcessRecord>() == PROCESS_RECORD_BYTES);
     assert!(core::mem::offset_of!(ProcessRecord, more) == PROCESS_MORE_AT);
-    assert!(size_of::<Bin>() == 256);
     assert!(size_of::<CacheRecord>() == CACHE_RECORD_BYTES);
     assert!(core::mem::offset_of!(CacheRecord, bins) == 1024);
     assert!(size_of::<NodeHints>() == NODE_BYTES);

@@ -9,6 +9,7 @@
 //! has a slot, and the span's word, read again after slots were claimed, says that they are slots
 //! of that span still.
 
+use crate::bin::Bin;
 use crate::fault::AllocError;
 use crate::layout::{SHIFT_MIN, SLICE, UNIT};
 use crate::memory::Memory;
@@ -22,7 +23,7 @@ use crate::protocol::step::step;
 use crate::protocol::word::{Cache, CacheId, CacheWord, SliceWord, SlotWord};
 use crate::sync::AtomicU32;
 use crate::sync::Ordering::{Acquire, Relaxed};
-use crate::tables::{Bin, CacheRecord};
+use crate::tables::CacheRecord;
 
 mod spans;
 

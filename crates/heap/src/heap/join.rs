@@ -153,7 +153,7 @@ impl Drop for Heap {
         for row in 1..=nodes {
             for number in 1..THREADS_MAX {
                 let entry = self.directory.entry(row, number);
-                if entry.bins().is_null() {
+                if entry.is_empty() {
                     continue;
                 }
                 let id = entry.id();

@@ -32,7 +32,6 @@ use crate::protocol::class;
 use crate::protocol::word::{SliceWord, SlotWord};
 use crate::request::{Node, Offset, Tag};
 use crate::sync::{AtomicU16, AtomicU64, Ordering::Relaxed};
-use crate::tables::Bin;
 
 mod build;
 mod debug;
@@ -71,9 +70,6 @@ pub struct Heap {
     pub(crate) directory: Directory,
     pub(crate) memory: Memory,
 }
-
-/// From one bin to the next, for each byte from one form to the next.
-const BIN_PER_FORM: usize = size_of::<Bin>() / SliceWord::FORM_UNIT;
 
 /// A live slot.
 struct Slot<'a> {
@@ -281,17 +277,13 @@ impl Heap {
             return None;
         }
         let entry = self.entry(node.0 as usize);
-        let bins = entry.bins();
-        if bins.is_null() {
+        // SAFETY: callers pass the form of a class, and the heap is `self`.
+        let Some(bin) = (unsafe { entry.bin(form) }) else {
             cold_path();
             return None;
-        }
-        // SAFETY: a cache has a bin for each class, and callers pass the form of one.
-        let bin = unsafe { bins.byte_add((form - SliceWord::form_of_span(0)) * BIN_PER_FORM) };
-        // SAFETY: mapped as long as the heap lives, and made of atomics.
-        let bin = unsafe { &*bin };
+        };
         let top = (bin.count.load(Relaxed) as usize).wrapping_sub(1);
-        let Some(units) = bin.units.get(top) else {
+        let Some(units) = bin.entry(top) else {
             cold_path();
             return None;
         };
@@ -367,20 +359,14 @@ impl Heap {
     /// where it takes `most`.
     #[inline(always)]
     fn add(&self, entry: &Entry, slot: &Slot<'_>, most: u32) -> bool {
-        let bins = entry.bins();
-        if bins.is_null() {
-            return false;
-        }
-        // SAFETY: a cache has a bin for each class, and the form is that of a span of one.
-        let bin = unsafe { bins.byte_add((slot.form - SliceWord::form_of_span(0)) * BIN_PER_FORM) };
-        // SAFETY: mapped as long as the heap lives, and made of atomics.
-        let bin = unsafe { &*bin };
+        // SAFETY: a slot is live only in a span of a class, and the heap is `self`.
+        let Some(bin) = (unsafe { entry.bin(slot.form) }) else { return false };
         let count = bin.count.load(Relaxed);
         if count >= most {
             return false;
         }
         // SAFETY: a class's bin takes at most as many slots as a bin has room for.
-        let free = unsafe { bin.units.get_unchecked(count as usize) };
+        let free = unsafe { bin.entry_at(count as usize) };
         slot.word.store(entry.cached().0, Relaxed);
         free.store(slot.units as u32, Relaxed);
         bin.count.store(count + 1, Relaxed);
@@ -427,5 +413,4 @@ impl Handle<'_> {
 
 const _: () = {
     assert!(size_of::<Grid>() == SliceWord::FORM_UNIT);
-    assert!(size_of::<Bin>() == 256);
 };

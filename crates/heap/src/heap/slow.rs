@@ -230,7 +230,7 @@ impl Heap {
     /// thread in this process, so a look at it is all that most calls take.
     pub(crate) fn keeper_of_living(&self, row: usize) -> Result<Keeper<'_>, AllocError> {
         let entry = self.entry(row);
-        let entry = if entry.bins().is_null() { self.enter(row)? } else { entry };
+        let entry = if entry.is_empty() { self.enter(row)? } else { entry };
         let (id, node) = (entry.id(), entry.node());
         let record = self.memory.tables.cache(id).ok_or(AllocError::TooManyThreads)?;
         Ok(Keeper { memory: &self.memory, record, id, node })
@@ -244,7 +244,7 @@ impl Heap {
         self.settle()?;
         let node = if row == 0 { self.home() } else { row - 1 };
         let entry = self.directory.entry(node + 1, number);
-        if entry.bins().is_null() {
+        if entry.is_empty() {
             let id = cache::claim(&self.memory, self.process(), number)?;
             entry.set(&self.memory.tables.caches()[id as usize - 1].bins, id, node);
         }

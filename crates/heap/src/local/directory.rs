@@ -4,6 +4,7 @@ use core::ptr::NonNull;
 use core::sync::atomic::AtomicPtr;
 
 use super::{THREADS_MAX, place};
+use crate::bin::Bin;
 use crate::layout::NODES_MAX;
 use crate::protocol::word::{CacheId, SlotWord};
 use crate::sync::{
@@ -14,12 +15,11 @@ use crate::sys::{
     Errno,
     memory::{self, Source},
 };
-use crate::tables::Bin;
 
 /// A thread's cache on a node, as the thread finds it.
 #[repr(C)]
 pub(crate) struct Entry {
-    /// The bins of the cache; null where the thread has none yet.
+    /// The origin of the cache's bins; null where the thread has none yet.
     bins: AtomicPtr<Bin>,
     /// The word of a slot that the cache holds.
     cached: AtomicU16,
@@ -30,10 +30,22 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
-    /// The bins, one a class; null where the thread has no cache yet.
+    /// Whether the thread has no cache yet.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.bins.load(Relaxed).is_null()
+    }
+
+    /// The cache's bin of the class whose spans have this form; `None` where the thread has no
+    /// cache yet.
+    ///
+    /// # Safety
+    /// The form is that of a span of a class, and the heap of the cache lives as long as `self`.
     #[inline(always)]
-    pub(crate) fn bins(&self) -> *const Bin {
-        self.bins.load(Relaxed)
+    pub(crate) unsafe fn bin(&self, form: usize) -> Option<&Bin> {
+        let origin = self.bins.load(Relaxed);
+        // SAFETY: not null, so it was set to the origin of a cache's bins; the rest is the caller's
+        // promise.
+        (!origin.is_null()).then(|| unsafe { Bin::of_form(origin, form) })
     }
 
     /// The word of a slot that the cache holds.
@@ -54,7 +66,7 @@ impl Entry {
     pub(crate) fn set(&self, bins: &[Bin], id: CacheId, node: usize) {
         self.cached.store(SlotWord::cached(id).0, Relaxed);
         self.node.store(node as u16, Relaxed);
-        self.bins.store(bins.as_ptr().cast_mut(), Release);
+        self.bins.store(Bin::origin(bins).cast_mut(), Release);
     }
 }
 

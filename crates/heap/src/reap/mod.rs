@@ -243,7 +243,7 @@ impl Heap {
     fn reaping_keeper(&self, caches: &Caches) -> Option<Keeper<'_>> {
         let own = || {
             let entry = self.directory.entry(1, local::number());
-            (!entry.bins().is_null()).then(|| entry.id())
+            (!entry.is_empty()).then(|| entry.id())
         };
         let id = caches.first().or_else(own)?;
         let record = self.memory.tables.cache(id)?;
