@@ -7,7 +7,7 @@
 
 use core::ffi::{c_int, c_void};
 
-use crate::{dispatch, small};
+use crate::dispatch;
 
 /// C's memcpy, with memmove's semantics. Returns `target`.
 ///
@@ -63,7 +63,7 @@ pub unsafe extern "C" fn memset(target: *mut c_void, byte: c_int, length: usize)
         #[cfg(all(target_arch = "x86_64", not(miri)))]
         return dispatch::by_masks::fill_by_policy(target.cast(), byte, length).cast();
         #[cfg(not(all(target_arch = "x86_64", not(miri))))]
-        fill_without_masks(target.cast(), byte, length).cast()
+        dispatch::without_masks::fill(target.cast(), byte, length).cast()
     }
 }
 
@@ -109,52 +109,6 @@ unsafe fn copy_here(target: *mut u8, source: *const u8, length: usize) -> *mut u
         #[cfg(all(target_arch = "x86_64", not(miri)))]
         return dispatch::by_masks::copy_by_policy(target, source, length);
         #[cfg(not(all(target_arch = "x86_64", not(miri))))]
-        copy_without_masks(target, source, length)
-    }
-}
-
-/// The text of memcpy and memmove where they do not go by masks. Apart from them where they may, as
-/// [`fill_without_masks`].
-///
-/// # Safety
-/// As [`memcpy`].
-#[cfg_attr(all(target_arch = "x86_64", not(miri)), cold, inline(never))]
-#[cfg_attr(not(all(target_arch = "x86_64", not(miri))), inline(always))]
-pub(crate) unsafe extern "C" fn copy_without_masks(
-    target: *mut u8,
-    source: *const u8,
-    length: usize,
-) -> *mut u8 {
-    // SAFETY: the caller's promise, and the length that each asks for.
-    unsafe {
-        if length <= small::SMALL_MAX {
-            small::copy(target, source, length);
-            crate::arch::same(target)
-        } else {
-            dispatch::copy_above_64_here(target, source, length)
-        }
-    }
-}
-
-/// The text of memset where it does not go by masks. Apart from it where it may, so that masks
-/// follow without a branch that is taken: 2% of up to 16 bytes, and 8% of a service's sizes.
-///
-/// # Safety
-/// As [`memset`].
-#[cfg_attr(all(target_arch = "x86_64", not(miri)), cold, inline(never))]
-#[cfg_attr(not(all(target_arch = "x86_64", not(miri))), inline(always))]
-pub(crate) unsafe extern "C" fn fill_without_masks(
-    target: *mut u8,
-    byte: c_int,
-    length: usize,
-) -> *mut u8 {
-    // SAFETY: the caller's promise, and the length that each asks for.
-    unsafe {
-        if length <= small::SMALL_MAX {
-            small::fill(target, crate::arch::low_byte(byte), length);
-            crate::arch::same(target)
-        } else {
-            dispatch::fill_above_64_here(target, byte, length)
-        }
+        dispatch::without_masks::copy(target, source, length)
     }
 }

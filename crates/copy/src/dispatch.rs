@@ -14,6 +14,9 @@
 //!   below the smallest threshold: loop       generic::copy_above_256
 //!   else:    by Thresholds: loop, string or stream
 //! ```
+//!
+//! - [`without_masks`]: any size through C, where small ones do not go by masks;
+//! - [`by_masks`]: any size, where they do.
 
 use core::sync::atomic::Ordering;
 
@@ -182,6 +185,7 @@ unsafe extern "C" fn fill_otherwise(target: *mut u8, byte: i32, length: usize) -
 
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 pub(crate) mod by_masks;
+pub(crate) mod without_masks;
 
 /// The kernels of the instruction set in force, for callers that say which they want.
 macro_rules! best {

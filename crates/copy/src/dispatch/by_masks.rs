@@ -11,12 +11,11 @@
 
 use core::sync::atomic::Ordering;
 
-use super::x86_64;
+use super::{without_masks, x86_64};
 use crate::arch::x86_64::masked::Fill;
 use crate::arch::x86_64::{masked, zmm_high};
-use crate::c;
 use crate::cpu::Isa;
-use crate::policy::{CHOSEN, COPY_PAGE_BITS, MASKS};
+use crate::policy::{CHOSEN, MASKS};
 use crate::thresholds::{copies_by_registers, fills_by_registers};
 
 /// What is chosen where small copies go by masks, and others by this instruction set.
@@ -54,7 +53,11 @@ macro_rules! begin_at_a_line {
 }
 
 begin_at_a_line! {
-    ".text.haul_masked_copy" ".text.haul_masked_fill" ".text.haul_memcpy" ".text.haul_memmove" ".text.haul_memset"
+    ".text.haul_masked_copy"
+    ".text.haul_masked_fill"
+    ".text.haul_memcpy"
+    ".text.haul_memmove"
+    ".text.haul_memset"
 }
 
 /// memset of any length, by the policy in force.
@@ -77,7 +80,7 @@ pub(crate) unsafe extern "C" fn fill(target: *mut u8, byte: i32, length: usize) 
 #[inline(always)]
 pub(crate) unsafe fn copy_by_policy(target: *mut u8, source: *const u8, length: usize) -> *mut u8 {
     // SAFETY: the caller's promise.
-    unsafe { copy_here(target, source, length, || COPY_PAGE_BITS.load(Ordering::Relaxed)) }
+    unsafe { copy_here(target, source, length, || masked::COPIES.load(Ordering::Relaxed)) }
 }
 
 /// The text of both; `bits` are [`masked::COPY_PAGE_BITS`], or none where not by masks.
@@ -98,12 +101,12 @@ unsafe fn copy_here(
     unsafe {
         if length <= masked::ONE_COPY_MAX {
             if !masked::are_ends_fast(target, source, bits()) {
-                return c::copy_without_masks(target, source, length);
+                return without_masks::copy(target, source, length);
             }
             masked::copy_to_32(target, source, length);
         } else if length <= masked::COPY_MAX {
             if bits() == 0 {
-                return c::copy_without_masks(target, source, length);
+                return without_masks::copy(target, source, length);
             }
             masked::copy_33_to_127(target, source, length);
         } else {
@@ -124,7 +127,7 @@ pub(crate) unsafe fn fill_by_policy(target: *mut u8, byte: i32, length: usize) -
         match masked::fill_to_255_by_policy(target, byte, length) {
             Fill::Done => crate::arch::same(target),
             Fill::Long => fill_long(target, byte, length),
-            Fill::AtPageEnd => c::fill_without_masks(target, byte, length),
+            Fill::AtPageEnd => without_masks::fill(target, byte, length),
         }
     }
 }
@@ -165,7 +168,7 @@ unsafe extern "C" fn copy_longer(target: *mut u8, source: *const u8, length: usi
         match CHOSEN.load(Ordering::Relaxed) {
             AVX512 => x86_64::copy_avx512(target, source, length),
             AVX512VL => x86_64::copy_avx512vl(target, source, length),
-            _ => c::copy_without_masks(target, source, length),
+            _ => without_masks::copy(target, source, length),
         }
     }
 }
@@ -198,7 +201,7 @@ unsafe extern "C" fn fill_longer(target: *mut u8, byte: i32, length: usize) -> *
         match CHOSEN.load(Ordering::Relaxed) {
             AVX512 => x86_64::fill_avx512(target, byte, length),
             AVX512VL => x86_64::fill_avx512vl(target, byte, length),
-            _ => c::fill_without_masks(target, byte, length),
+            _ => without_masks::fill(target, byte, length),
         }
     }
 }

@@ -8,8 +8,6 @@
 
 mod rows;
 
-#[cfg(all(target_arch = "x86_64", not(miri)))]
-use core::sync::atomic::AtomicU32;
 use core::sync::atomic::{AtomicU8, Ordering};
 
 use crate::cpu::{self, Facts, Isa};
@@ -84,17 +82,9 @@ pub(crate) static CHOSEN: AtomicU8 = AtomicU8::new(0);
 /// Added to the number of an instruction set: small copies go by masks.
 pub(crate) const MASKS: u8 = 0x80;
 
-/// [`masked::COPY_PAGE_BITS`](crate::arch::x86_64::masked::COPY_PAGE_BITS) where small copies go by
-/// masks, else 0: one look at an address says whether a copy there is to go by masks.
-#[cfg(all(target_arch = "x86_64", not(miri)))]
-pub(crate) static COPY_PAGE_BITS: AtomicU32 = AtomicU32::new(0);
-
-/// As [`COPY_PAGE_BITS`], of fills.
-#[cfg(all(target_arch = "x86_64", not(miri)))]
-pub(crate) static FILL_PAGE_BITS: AtomicU32 = AtomicU32::new(0);
-
-/// 1 where small copies go by masks, before the first copy above 64 bytes 0: for code that becomes part of its callers, here and in `haul.h`. What
-/// they can name has to be read through a table of addresses, and [`CHOSEN`] should not be.
+/// 1 where small copies go by masks, before the first copy above 64 bytes 0: for code that becomes
+/// part of its callers, here and in `haul.h`. What they can name has to be read through a table of
+/// addresses, and [`CHOSEN`] should not be.
 #[unsafe(export_name = "haul_small_by_masks")]
 pub(crate) static SMALL_BY_MASKS: AtomicU8 = AtomicU8::new(0);
 
@@ -255,12 +245,7 @@ fn tell_callers() {
         let by_masks = chosen & MASKS != 0;
         SMALL_BY_MASKS.store(u8::from(by_masks), Ordering::SeqCst);
         #[cfg(all(target_arch = "x86_64", not(miri)))]
-        {
-            use crate::arch::x86_64::masked;
-            let where_by_masks = |bits| if by_masks { bits } else { 0 };
-            COPY_PAGE_BITS.store(where_by_masks(masked::COPY_PAGE_BITS), Ordering::SeqCst);
-            FILL_PAGE_BITS.store(where_by_masks(masked::FILL_PAGE_BITS), Ordering::SeqCst);
-        }
+        crate::arch::x86_64::masked::put_in_force(by_masks);
         if CHOSEN.load(Ordering::SeqCst) == chosen {
             break;
         }

@@ -128,7 +128,10 @@ fn the_three_pieces_are_as_they_were() {
     let avx2 = find(functions, &format!("{DISPATCH}copy_avx2"));
     assert_golden("avx2_65_to_256.txt", fall_through(avx2));
     assert_golden("avx2_forward.txt", forward_loop(avx2));
-    assert_golden("memcpy_to_64.txt", &find(functions, "haul_copy::c::copy_without_masks").code);
+    assert_golden(
+        "memcpy_to_64.txt",
+        &find(functions, "haul_copy::dispatch::without_masks::copy").code,
+    );
     assert_golden("masked_copy.txt", &find(functions, &format!("{BY_MASKS}copy")).code);
     assert_golden("masked_fill.txt", &find(functions, &format!("{BY_MASKS}fill")).code);
 }
@@ -308,8 +311,8 @@ fn memcpy_jumps_straight_to_what_it_chose() {
     let Some(functions) = release() else { return };
     for (entry, chosen) in [
         // Where they do not go by masks they jump there first.
-        ("haul_copy::c::copy_without_masks", "copy_avx2"),
-        ("haul_copy::c::fill_without_masks", "fill_avx2"),
+        ("haul_copy::dispatch::without_masks::copy", "copy_avx2"),
+        ("haul_copy::dispatch::without_masks::fill", "fill_avx2"),
         // Under C's names it is the same code, which the compiler keeps once.
         ("haul_copy::dispatch::copy_above_64", "copy_branching_avx2"),
         ("haul_copy::dispatch::fill_above_64", "fill_branching_avx2"),

@@ -23,8 +23,8 @@ const CHOSEN: [&str; 3] = ["9haul_copy", "6policy", "6CHOSEN"];
 const SMALL_BY_MASKS: [&str; 3] = ["haul_small_by_masks"; 3];
 /// What other code looks at, and what it has where small copies and fills go by masks.
 const PAGE_BITS: [([&str; 3], u32); 2] = [
-    (["9haul_copy", "6policy", "14COPY_PAGE_BITS"], 4096 - 32),
-    (["9haul_copy", "6policy", "14FILL_PAGE_BITS"], 4096 - 64),
+    (["9haul_copy", "6masked", "6COPIES"], 4096 - 32),
+    (["9haul_copy", "6masked", "5FILLS"], 4096 - 64),
 ];
 /// What the byte has beside the instruction set's number where small copies go by masks.
 const MASKS: u8 = 0x80;

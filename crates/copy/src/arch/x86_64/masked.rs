@@ -45,10 +45,11 @@
 
 use core::arch::asm;
 use core::mem::MaybeUninit;
+use core::sync::atomic::{AtomicU32, Ordering};
 
 use super::avx512vl;
 use crate::arch::line::LINE;
-use crate::{policy, small};
+use crate::small;
 
 /// The largest copy in bytes that goes by one masked load and store.
 pub(crate) const ONE_COPY_MAX: usize = 32;
@@ -63,12 +64,26 @@ pub(crate) const FILL_MAX: usize = 255;
 /// The smallest page, in bytes, on x86-64.
 const PAGE: usize = 4096;
 
-/// What of the address 32 bytes above is zero where a copy of up to [`ONE_COPY_MAX`] bytes begins in
-/// the last bytes of a page.
+/// What of the address 32 bytes above is zero where a copy of up to [`ONE_COPY_MAX`] bytes begins
+/// in the last bytes of a page.
 pub(crate) const COPY_PAGE_BITS: u32 = (PAGE - ONE_COPY_MAX) as u32;
 
 /// What of the address a line above is zero where a fill begins in the last line of a page.
 pub(crate) const FILL_PAGE_BITS: u32 = (PAGE - LINE) as u32;
+
+/// [`COPY_PAGE_BITS`] where small copies go by masks, else 0: one look at an address says whether a
+/// copy there is to go by masks.
+pub(crate) static COPIES: AtomicU32 = AtomicU32::new(0);
+
+/// As [`COPIES`], of fills.
+static FILLS: AtomicU32 = AtomicU32::new(0);
+
+/// Has small copies and fills go by masks, or no longer.
+pub(crate) fn put_in_force(by_masks: bool) {
+    let where_by_masks = |bits| if by_masks { bits } else { 0 };
+    COPIES.store(where_by_masks(COPY_PAGE_BITS), Ordering::SeqCst);
+    FILLS.store(where_by_masks(FILL_PAGE_BITS), Ordering::SeqCst);
+}
 
 /// Whether a copy of up to [`ONE_COPY_MAX`] bytes is as fast as it should be between these: neither
 /// begins in the last bytes of a page. `bits` are [`COPY_PAGE_BITS`], or none where nothing is.
@@ -138,8 +153,8 @@ pub(crate) enum Fill {
     Done,
     /// Nothing was written: more than [`FILL_MAX`] bytes.
     Long,
-    /// Nothing was written: it begins in the last line of a page, where a mask may be slow, or small
-    /// fills do not go by masks.
+    /// Nothing was written: it begins in the last line of a page, where a mask may be slow, or
+    /// small fills do not go by masks.
     AtPageEnd,
 }
 
@@ -213,7 +228,7 @@ fill_to_255! {
     ///
     /// # Safety
     /// `target` is writable for `length` bytes.
-    fill_to_255_by_policy: "test dword ptr [rip + {bits}], eax", sym policy::FILL_PAGE_BITS
+    fill_to_255_by_policy: "test dword ptr [rip + {bits}], eax", sym FILLS
 }
 
 /// # Safety
