@@ -117,7 +117,7 @@ pub struct Facts {
     /// The widest instruction set that it and its operating system offer.
     pub widest: Isa,
     /// One masked instruction can move up to 64 bytes, and the mask is made in one: AVX-512 BW and
-    /// VL, BMI1 and BMI2.
+    /// VL, and BMI2.
     pub has_masks: bool,
     /// It has AVX-512 and lowers its clock for registers of 64 bytes: parts without VNNI
     /// (Skylake-SP).
@@ -181,7 +181,6 @@ mod x86_64 {
     const OSXSAVE: u32 = 1 << 27;
     const AVX: u32 = 1 << 28;
     const AVX2: u32 = 1 << 5;
-    const BMI1: u32 = 1 << 3;
     const BMI2: u32 = 1 << 8;
     const AVX512F: u32 = 1 << 16;
     const AVX512BW: u32 = 1 << 30;
@@ -208,7 +207,7 @@ mod x86_64 {
         }
 
         pub(super) fn has_masks(&self) -> bool {
-            self.has(Isa::Avx512vl) && self.leaf_7_ebx & (BMI1 | BMI2) == BMI1 | BMI2
+            self.has(Isa::Avx512vl) && self.leaf_7_ebx & BMI2 != 0
         }
     }
 

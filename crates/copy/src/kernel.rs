@@ -34,7 +34,7 @@ impl<F: Copy> Kernel<F> {
     /// Whether this processor can run it.
     #[must_use]
     pub fn is_available(&self) -> bool {
-        // Masks take instructions of BMI1 and BMI2 beside AVX-512, and a hypervisor may hide those.
+        // Masks take an instruction of BMI2 beside AVX-512, and a hypervisor may hide that.
         self.isa.is_available() && (self.name != "masks" || crate::cpu::has_masks())
     }
 

@@ -6,8 +6,6 @@
 //! bin and its entries are addressed that way: where a register for an index was added, each pair
 //! of a request and a free waited for the lookups of the pair before it (64 B: 8.6 ns, else 3.6).
 
-use core::ptr;
-
 use crate::protocol::class::BIN_SLOTS_MAX;
 use crate::protocol::word::SliceWord;
 use crate::sync::AtomicU32;
@@ -65,6 +63,7 @@ impl Bin {
 fn by_one_register<T>(place: &T) -> &T {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     {
+        use core::ptr;
         let mut address = ptr::from_ref(place).addr();
         // SAFETY: no instruction at all, so the register keeps its value.
         unsafe {

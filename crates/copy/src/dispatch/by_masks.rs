@@ -6,8 +6,8 @@
 //!
 //! Where data comes from beyond L2, what counts is how many calls are in flight, and those are
 //! limited by what every instruction with a result takes: four `nop` cost nothing there, four such
-//! instructions 7%. So there are as few as can be: flags come from what is computed anyway, limits
-//! are constants (each load took 3%), and the ends of pages are found by three.
+//! instructions 7%. So there are as few as can be: flags come from what is computed anyway, and
+//! limits are constants (each load took 3%). Through C one load says whether small ones go by masks.
 
 use core::sync::atomic::Ordering;
 

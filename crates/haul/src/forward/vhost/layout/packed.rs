@@ -137,13 +137,15 @@ impl Layout for PackedRing {
 
     #[inline(always)]
     fn use_chain(&mut self, chain: Chain, written: u32) {
+        // The rest first: who takes over a ring in which only the first is marked would take the
+        // rest for a chain.
+        if chain.descriptors > 1 && !self.shows_last {
+            self.mark_rest(chain);
+        }
         match &mut self.held {
             None => self.held = Some((self.next, chain.id, written)),
             Some((_, id, _)) if self.shows_last => *id = chain.id,
             Some(_) => self.ring.put_used(self.next, chain.id, written),
-        }
-        if chain.descriptors > 1 && !self.shows_last {
-            self.mark_rest(chain);
         }
         self.next = self.next.plus(chain.descriptors, self.size());
         self.unpublished = self.unpublished.saturating_add(chain.descriptors);
