@@ -30,7 +30,7 @@ const AVX512VL: u8 = MASKS | Isa::Avx512vl as u8;
 /// or was a moment ago.
 #[inline(never)]
 #[cfg_attr(all(target_os = "linux", not(miri)), unsafe(link_section = ".text.haul_masked_copy"))]
-pub(crate) unsafe extern "C" fn copy(target: *mut u8, source: *const u8, length: usize) -> *mut u8 {
+unsafe extern "sysv64" fn copy(target: *mut u8, source: *const u8, length: usize) -> *mut u8 {
     // SAFETY: the caller's promise, and those that call this have looked at the policy.
     unsafe { copy_here(target, source, length, || masked::COPY_PAGE_BITS) }
 }
@@ -66,9 +66,42 @@ begin_at_a_line! {
 /// `target` is writable for `length` bytes.
 #[inline(never)]
 #[cfg_attr(all(target_os = "linux", not(miri)), unsafe(link_section = ".text.haul_masked_fill"))]
-pub(crate) unsafe extern "C" fn fill(target: *mut u8, byte: i32, length: usize) -> *mut u8 {
+unsafe extern "sysv64" fn fill(target: *mut u8, byte: i32, length: usize) -> *mut u8 {
     // SAFETY: the caller's promise.
     unsafe { fill_by_policy(target, byte, length) }
+}
+
+/// Functions as code in callers of other crates that call them by their distance. The compiler would
+/// call them through the table of addresses, which is a load and an indirect jump.
+macro_rules! calls {
+    ($($(#[$doc:meta])* $name:ident: $function:ident, $second:ident: $type:ty, $register:tt;)*) => {$(
+        $(#[$doc])*
+        #[inline(always)]
+        pub(crate) unsafe fn $name(target: *mut u8, $second: $type, length: usize) {
+            // SAFETY: a call as in C; the caller's promise.
+            unsafe {
+                core::arch::asm!(
+                    "call {function}",
+                    function = sym $function,
+                    in("rdi") target, in($register) $second, in("rdx") length,
+                    clobber_abi("sysv64"),
+                );
+            }
+        }
+    )*};
+}
+
+calls! {
+    /// Calls [`copy`].
+    ///
+    /// # Safety
+    /// As [`copy`].
+    call_copy: copy, source: *const u8, "rsi";
+    /// Calls [`fill`].
+    ///
+    /// # Safety
+    /// As [`fill`].
+    call_fill: fill, byte: i32, "esi";
 }
 
 /// As [`copy`], by the policy in force, as code in the caller: a jump there costs what `libhaul`
