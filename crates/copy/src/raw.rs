@@ -29,7 +29,7 @@ pub unsafe fn memcpy(target: *mut u8, source: *const u8, length: usize) {
     unsafe {
         #[cfg(all(target_arch = "x86_64", not(miri)))]
         if SMALL_BY_MASKS.load(Ordering::Relaxed) != 0 {
-            dispatch::by_masks::call_copy(target, source, length);
+            dispatch::by_masks::copy(target, source, length);
             return;
         }
         if length <= small::SMALL_MAX {
@@ -50,7 +50,7 @@ pub unsafe fn memmove(target: *mut u8, source: *const u8, length: usize) {
     unsafe {
         #[cfg(all(target_arch = "x86_64", not(miri)))]
         if SMALL_BY_MASKS.load(Ordering::Relaxed) != 0 {
-            dispatch::by_masks::call_copy(target, source, length);
+            dispatch::by_masks::copy(target, source, length);
             return;
         }
         if length <= small::SMALL_MAX {

@@ -7,7 +7,8 @@
 //! Where data comes from beyond L2, what counts is how many calls are in flight, and those are
 //! limited by what every instruction with a result takes: four `nop` cost nothing there, four such
 //! instructions 7%. So there are as few as can be: flags come from what is computed anyway, and
-//! limits are constants (each load took 3%). Through C one load says whether small ones go by masks.
+//! limits are constants (each load took 3%). Through C one load says whether small ones go by
+//! masks.
 
 use core::sync::atomic::Ordering;
 
@@ -30,7 +31,7 @@ const AVX512VL: u8 = MASKS | Isa::Avx512vl as u8;
 /// or was a moment ago.
 #[inline(never)]
 #[cfg_attr(all(target_os = "linux", not(miri)), unsafe(link_section = ".text.haul_masked_copy"))]
-unsafe extern "sysv64" fn copy(target: *mut u8, source: *const u8, length: usize) -> *mut u8 {
+pub(crate) unsafe extern "C" fn copy(target: *mut u8, source: *const u8, length: usize) -> *mut u8 {
     // SAFETY: the caller's promise, and those that call this have looked at the policy.
     unsafe { copy_here(target, source, length, || masked::COPY_PAGE_BITS) }
 }
@@ -71,37 +72,24 @@ unsafe extern "sysv64" fn fill(target: *mut u8, byte: i32, length: usize) -> *mu
     unsafe { fill_by_policy(target, byte, length) }
 }
 
-/// Functions as code in callers of other crates that call them by their distance. The compiler would
-/// call them through the table of addresses, which is a load and an indirect jump.
-macro_rules! calls {
-    ($($(#[$doc:meta])* $name:ident: $function:ident, $second:ident: $type:ty, $register:tt;)*) => {$(
-        $(#[$doc])*
-        #[inline(always)]
-        pub(crate) unsafe fn $name(target: *mut u8, $second: $type, length: usize) {
-            // SAFETY: a call as in C; the caller's promise.
-            unsafe {
-                core::arch::asm!(
-                    "call {function}",
-                    function = sym $function,
-                    in("rdi") target, in($register) $second, in("rdx") length,
-                    clobber_abi("sysv64"),
-                );
-            }
-        }
-    )*};
-}
-
-calls! {
-    /// Calls [`copy`].
-    ///
-    /// # Safety
-    /// As [`copy`].
-    call_copy: copy, source: *const u8, "rsi";
-    /// Calls [`fill`].
-    ///
-    /// # Safety
-    /// As [`fill`].
-    call_fill: fill, byte: i32, "esi";
+/// Calls [`fill`] by its distance, as code in callers of other crates. The compiler would call it
+/// through the table of addresses, which is a load and an indirect jump: up to 16 bytes took 1.11
+/// of libc's time, and take 0.97, sizes of packets 1.10 and 1.05 (Xeon of family 6, model 167).
+/// Copies lose by it: 0.55 and 0.57.
+///
+/// # Safety
+/// As [`fill`].
+#[inline(always)]
+pub(crate) unsafe fn call_fill(target: *mut u8, byte: i32, length: usize) {
+    // SAFETY: a call as in C; the caller's promise.
+    unsafe {
+        core::arch::asm!(
+            "call {fill}",
+            fill = sym fill,
+            in("rdi") target, in("esi") byte, in("rdx") length,
+            clobber_abi("sysv64"),
+        );
+    }
 }
 
 /// As [`copy`], by the policy in force, as code in the caller: a jump there costs what `libhaul`
