@@ -14,7 +14,7 @@ use super::flow::{Flow, Layout};
 use super::gate::{self, Gate, Mailbox, Turn};
 use super::meter::{Meter, MeteredPort};
 use super::protocol::{Counted, Reply, Side, Source, Start, Task};
-use super::trial::{QUANTILES, Trial};
+use super::trial::{LOOK_AGAIN, QUANTILES, Trial};
 use crate::drive::{self, Conversation};
 use crate::error::Error;
 
@@ -29,9 +29,6 @@ const PACKETS_OF_LOOP: usize = 32 * 32;
 
 /// How long a side waits for the other.
 const PATIENCE: Duration = Duration::from_secs(10);
-
-/// How often it looks.
-const LOOK_AGAIN: Duration = Duration::from_millis(2);
 
 /// How long packets that are under way may take once no more are made: of the side that ends first,
 /// and of the other, to which nothing comes any more.

@@ -8,8 +8,8 @@ use haul::forward::{Generator, Pace, Sizes, Traffic, Watch};
 use super::gate;
 use super::protocol::Counted;
 
-/// How often it is looked whether packets were made, and whether they came.
-const LOOK_AGAIN: Duration = Duration::from_millis(2);
+/// How often it is looked whether packets were made or came, or a side is ready.
+pub(super) const LOOK_AGAIN: Duration = Duration::from_millis(2);
 
 /// For how long after its time a trial's packets are waited for that were not made in it.
 const LATE: Duration = Duration::from_millis(10);
