@@ -11,7 +11,7 @@ use std::{env, thread};
 use haul::heap::{Heap, Node};
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::{away, finish, haul, run};
+use crate::{away, finish, haul, install, run};
 
 /// The folder of this build's libraries, with the one that records.
 fn built() -> &'static Path {
@@ -96,7 +96,7 @@ fn a_program_that_fails_or_cannot_be_recorded_is_told() {
     // A copy of haul without the library beside it.
     let lonely = folder.path().join("bin");
     fs::create_dir(&lonely).unwrap();
-    fs::copy(env!("CARGO_BIN_EXE_haul"), lonely.join("haul")).unwrap();
+    install(env!("CARGO_BIN_EXE_haul").as_ref(), &lonely.join("haul"));
     let mut command = Command::new(lonely.join("haul"));
     away(command.args(["heap", "record", "true"]).current_dir(folder.path()));
     run(&mut command).expect(1).says(&["libhaul_record.so", "-p haul-record", "scripts/install"]);

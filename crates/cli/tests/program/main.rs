@@ -177,9 +177,18 @@ fn public_folder() -> (tempfile::TempDir, PathBuf) {
     let folder = tempfile::tempdir().unwrap();
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
     let program = folder.path().join("haul");
-    fs::copy(env!("CARGO_BIN_EXE_haul"), &program).unwrap();
-    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    install(env!("CARGO_BIN_EXE_haul").as_ref(), &program);
     (folder, program)
+}
+
+/// Puts a copy of the program `from` at `to`, ready to be started.
+///
+/// Another process writes it. If this one did, a child that another test starts at the same time
+/// would hold the open file until its own `exec`, and as long as one does, nobody may run the
+/// program: `Text file busy`.
+fn install(from: &Path, to: &Path) {
+    let ran = run(Command::new("install").args(["-m", "755"]).args([from, to]));
+    assert_eq!(ran.code, Some(0), "{ran:#?}");
 }
 
 /// A user without rights: permission bits mean nothing to root.

@@ -2,7 +2,7 @@
 //! the code that it shows is the code.
 
 use std::fs;
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -10,7 +10,7 @@ use haul_sim::isa::{Operation, encode};
 
 use super::elf::{self, COUNTS};
 use super::{script, workload};
-use crate::{Ran, away, run};
+use crate::{Ran, away, install, run};
 
 /// What is shown, and what is run instead: the same with less of it. Each must be in the document.
 const SMALLER: [(&str, &str); 8] = [
@@ -66,8 +66,8 @@ fn clone_with(receive: &Path) -> tempfile::TempDir {
         fs::copy(receive.with_file_name(name), at("target/sim").join(name)).unwrap();
     }
     symlink(env!("CARGO_BIN_EXE_haul"), at("bin/haul")).unwrap();
-    fs::write(at("bin/hq"), HQ).unwrap();
-    fs::set_permissions(at("bin/hq"), fs::Permissions::from_mode(0o755)).unwrap();
+    fs::write(at("hq.sh"), HQ).unwrap();
+    install(&at("hq.sh"), &at("bin/hq"));
     // Where the page is used in its order, it is compiled anew before the first command but one.
     let counts_to_1000 = [&[encode::immediate(Operation::Add, 10, 0, 1000)][..], &COUNTS].concat();
     elf::program(folder.path(), "my-program.elf", &counts_to_1000);

@@ -12,7 +12,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::{away, haul, run};
+use crate::{away, haul, install, run};
 
 fn sim(arguments: &[&str]) -> Command {
     let mut all = vec!["sim"];
@@ -53,7 +53,7 @@ fn a_missing_compiler_is_named_with_its_package() {
     for name in ["scripts", "bin", "crates/sim/workload"] {
         fs::create_dir_all(folder.path().join(name)).unwrap();
     }
-    fs::copy(script("sim-workload"), folder.path().join("scripts/sim-workload")).unwrap();
+    install(&script("sim-workload"), &folder.path().join("scripts/sim-workload"));
     for tool in ["bash", "dirname", "mkdir"] {
         let found = ["/usr/bin", "/bin"].iter().map(|at| Path::new(at).join(tool));
         let found = found.into_iter().find(|path| path.exists()).unwrap();
@@ -61,7 +61,7 @@ fn a_missing_compiler_is_named_with_its_package() {
     }
     // A haul without a repository of its own.
     let haul = folder.path().join("bin/haul");
-    fs::copy(env!("CARGO_BIN_EXE_haul"), &haul).unwrap();
+    install(env!("CARGO_BIN_EXE_haul").as_ref(), &haul);
     let mut command = Command::new(haul);
     command.args(["sim", "reproduce", "--quick", "--out", "out"]);
     away(&mut command);
