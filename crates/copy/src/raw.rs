@@ -3,10 +3,7 @@
 //! Up to 64 bytes become code in the caller; above, one direct call.
 
 #[cfg(all(target_arch = "x86_64", not(miri)))]
-use core::sync::atomic::Ordering;
-
-#[cfg(all(target_arch = "x86_64", not(miri)))]
-use crate::policy::SMALL_BY_MASKS;
+use crate::arch::x86_64::masked::{self, Above};
 use crate::{dispatch, small};
 
 /// Copies `length` bytes from `source` to `target`. Overlap is fine, as in [`memmove`].
@@ -28,8 +25,8 @@ pub unsafe fn memcpy(target: *mut u8, source: *const u8, length: usize) {
     // SAFETY: the caller's promise, and the length that each asks for.
     unsafe {
         #[cfg(all(target_arch = "x86_64", not(miri)))]
-        if SMALL_BY_MASKS.load(Ordering::Relaxed) != 0 {
-            dispatch::by_masks::copy(target, source, length);
+        if let Some(above) = Above::by_policy_in_callers(target) {
+            dispatch::by_masks::copy(target, source, length, above);
             return;
         }
         if length <= small::SMALL_MAX {
@@ -49,8 +46,8 @@ pub unsafe fn memmove(target: *mut u8, source: *const u8, length: usize) {
     // SAFETY: the caller's promise, and the length that each asks for.
     unsafe {
         #[cfg(all(target_arch = "x86_64", not(miri)))]
-        if SMALL_BY_MASKS.load(Ordering::Relaxed) != 0 {
-            dispatch::by_masks::copy(target, source, length);
+        if let Some(above) = Above::by_policy_in_callers(target) {
+            dispatch::by_masks::copy(target, source, length, above);
             return;
         }
         if length <= small::SMALL_MAX {
@@ -70,7 +67,7 @@ pub unsafe fn memset(target: *mut u8, byte: u8, length: usize) {
     // SAFETY: the caller's promise, and the length that each asks for.
     unsafe {
         #[cfg(all(target_arch = "x86_64", not(miri)))]
-        if SMALL_BY_MASKS.load(Ordering::Relaxed) != 0 {
+        if masked::fills_by_policy_in_callers(target) {
             dispatch::by_masks::call_fill(target, i32::from(byte), length);
             return;
         }

@@ -83,8 +83,8 @@ pub(crate) static CHOSEN: AtomicU8 = AtomicU8::new(0);
 pub(crate) const MASKS: u8 = 0x80;
 
 /// 1 where small copies go by masks, before the first copy above 64 bytes 0: for code that becomes
-/// part of its callers, here and in `haul.h`. What they can name has to be read through a table of
-/// addresses, and [`CHOSEN`] should not be.
+/// part of its callers by `haul.h`. What they can name has to be read through a table of addresses,
+/// and [`CHOSEN`] should not be.
 #[unsafe(export_name = "haul_small_by_masks")]
 pub(crate) static SMALL_BY_MASKS: AtomicU8 = AtomicU8::new(0);
 

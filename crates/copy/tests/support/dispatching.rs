@@ -22,9 +22,11 @@ const CHOSEN: [&str; 3] = ["9haul_copy", "6policy", "6CHOSEN"];
 /// The byte that code in its callers looks at: it has one name.
 const SMALL_BY_MASKS: [&str; 3] = ["haul_small_by_masks"; 3];
 /// What other code looks at, and what it has where small copies and fills go by masks.
-const PAGE_BITS: [([&str; 3], u32); 2] = [
+const PAGE_BITS: [([&str; 3], u32); 4] = [
     (["9haul_copy", "6masked", "6COPIES"], 4096 - 32),
+    (["9haul_copy", "6masked", "14CALLERS_COPIES"], 4096 - 32),
     (["9haul_copy", "6masked", "5FILLS"], 4096 - 64),
+    (["9haul_copy", "6masked", "13CALLERS_FILLS"], 4096 - 64),
 ];
 /// What the byte has beside the instruction set's number where small copies go by masks.
 const MASKS: u8 = 0x80;
