@@ -115,7 +115,7 @@ impl Guest {
 /// order, wherever in the ring it was.
 #[test]
 fn another_back_end_goes_on_where_the_one_before_died() {
-    for (features, has_area) in [(0, false), (0, true), (IN_ORDER, true)] {
+    for (features, has_area) in [(0, false), (0, true), (IN_ORDER, false), (IN_ORDER, true)] {
         let mut guest = Guest::new(FEATURES | PACKED | features, has_area);
         let (mut sent, mut came, mut room_id, mut filled) = (0_u16, 0, 0_u16, 0_u16);
         for life in 0..60_u16 {

@@ -3,7 +3,8 @@
 //!
 //! Where both sides keep the order, chains that the device has read are shown by the last of a
 //! burst alone: its id stands where the first began, section 2.8 of virtio 1.2, and the lines of
-//! the others stay with the driver.
+//! the others stay with the driver. But for the last descriptor, which says to the next device how
+//! far this one came.
 
 use std::sync::atomic::{Ordering, fence};
 
@@ -156,6 +157,10 @@ impl Layout for PackedRing {
         let Some((place, id, written)) = self.held.take() else { return false };
         if let Some(note) = &self.note {
             note.shows(place, self.next);
+        }
+        if self.shows_last && self.unpublished > 1 {
+            // Nobody but who takes over looks at it: it says where the burst is.
+            self.ring.put_used(self.next.minus_one(self.size()), id, self.unpublished.into());
         }
         self.ring.put_used(place, id, written);
         if let Some(note) = &self.note {
