@@ -26,8 +26,8 @@ use std::time::Duration;
 use super::super::super::ring::packed::{Entry, Packed, Place};
 use super::super::super::ring::split::NEXT;
 
-/// Times that the ring is read, and how long between two: a driver that makes chains available
-/// meanwhile may write the first descriptor last, and its processor may be taken from it before.
+/// Times that the ring is read, and how long between two: a driver that makes a chain available
+/// meanwhile may write the first descriptor last.
 const TRIES: usize = 50;
 const PAUSE: Duration = Duration::from_micros(100);
 
@@ -47,7 +47,12 @@ enum Whose {
 /// Where to go on: at the first of the places that can be, else where the ring shows. `is_sparse`
 /// where of a burst the first and the last descriptor alone are marked.
 pub(super) fn resume(ring: &Packed, places: &[Place], is_sparse: bool) -> Place {
-    let Some(behind) = (0..TRIES).find_map(|_| Behind::read(ring)) else {
+    let read = |tried| {
+        let pause = if tried == 0 { Duration::ZERO } else { PAUSE };
+        thread::sleep(pause);
+        Behind::read(ring, tried + 1 == TRIES)
+    };
+    let Some(behind) = (0..TRIES).find_map(read) else {
         let is_unused = |place: &&Place| ring.used(**place).is_none();
         let last = places.last().copied().unwrap_or(Place::START);
         return places.iter().find(is_unused).copied().unwrap_or(last);
@@ -60,27 +65,41 @@ pub(super) fn resume(ring: &Packed, places: &[Place], is_sparse: bool) -> Place 
 }
 
 impl Behind {
-    /// `None` where what stands there is of no driver, or it writes at the moment.
-    fn read(ring: &Packed) -> Option<Self> {
+    /// `None` where what stands there is of no driver, or it writes at the moment: from a driver
+    /// that was stopped then, which is the last explanation, comes an island of descriptors in the
+    /// round behind its place.
+    fn read(ring: &Packed, may_have_island: bool) -> Option<Self> {
         let size = ring.size();
         let all = (0..size).map(|index| ring.any(Place { index, is_odd: false }));
-        let mut entries: Vec<Entry> = all.collect();
-        let [first, _] = entries.first()?.rounds();
-        let is_of_first = |entry: &Entry| entry.rounds()[0] == first;
-        let turn = entries.iter().position(|entry| !is_of_first(entry));
-        let (index, is_odd) = turn.map_or((0, !first), |turn| (turn as u16, first));
-        let at = usize::from(index);
-        if at > 0 && entries[at..].iter().any(is_of_first) {
-            thread::sleep(PAUSE);
-            return None;
-        }
-        entries.rotate_left(at);
-        let whose = |entry: Entry| {
-            let [available, used] = entry.rounds();
-            (entry, if used == available { Whose::Driver } else { Whose::Device })
+        let entries: Vec<Entry> = all.collect();
+        let round = |index: usize| entries[index].rounds()[0];
+        // Behind the end of the ring it is another round.
+        let before = |index: usize| match index.checked_sub(1) {
+            Some(before) => round(before),
+            None => !round(entries.len() - 1),
         };
-        let entries = entries.into_iter().map(whose).collect();
-        Some(Self { entries, start: Place { index, is_odd: !is_odd }, size })
+        let turns: Vec<usize> =
+            (0..entries.len()).filter(|index| before(*index) != round(*index)).collect();
+        let at = match turns[..] {
+            [at] => at,
+            // The longest way from turn to turn ends at the driver's place.
+            [a, b, c] if may_have_island => {
+                let ways = [(b - a, b), (c - b, c), (a + entries.len() - c, a)];
+                ways.into_iter().max_by_key(|(length, _)| *length)?.1
+            }
+            _ => return None,
+        };
+        let start = Place { index: at as u16, is_odd: !before(at) };
+        let whose = |ahead: usize| {
+            let place = start.plus(ahead as u16, size);
+            let entry = entries[usize::from(place.index)];
+            let [available, used] = entry.rounds();
+            // What the driver has written again is not the device's yet.
+            let is_device = available == place.is_odd && used != available;
+            (entry, if is_device { Whose::Device } else { Whose::Driver })
+        };
+        let entries = (0..entries.len()).map(whose).collect();
+        Some(Self { entries, start, size })
     }
 
     fn place(&self, ahead: usize) -> Place {

@@ -117,10 +117,26 @@ fn bursts_whose_beginning_is_overwritten_look_the_same() {
     assert_eq!(resume(&run_in_order(5, 1), &[at(5)], true), at(1));
 }
 
+/// A driver that was stopped while it made a chain available, whose first descriptor it writes
+/// last.
+#[test]
+fn a_driver_that_was_stopped_in_a_chain_moves_nothing() {
+    for used in 0..3 * SIZE {
+        for (out, rest) in [(0, 1), (0, 3), (1, 1), (3, 2), (4, 3), (6, 1)] {
+            let (ring, name) = (run(used + out, used), format!("{used}, {out}, {rest}"));
+            (1..=rest).for_each(|more| ring.put_available(at(used + out + more), 9, 60, 0));
+            for in_order in [false, true] {
+                assert_eq!(resume(&ring, &[at(4)], in_order), at(used), "{name}, {in_order}");
+            }
+            assert_eq!(ring.used(at(used)), None, "{name}");
+        }
+    }
+}
+
 #[test]
 fn words_of_no_driver_move_nothing() {
-    let ring = run(3, 0);
-    ring.put_available(at(5), 5, 60, 0);
+    let ring = run(1, 0);
+    [3, 5].into_iter().for_each(|index| ring.put_available(at(index), 5, 60, 0));
     let place = Place { index: 6, is_odd: false };
     assert_eq!(resume(&ring, &[place], false), place);
     assert_eq!(resume(&ring, &[], false), Place::START);
