@@ -4,7 +4,7 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
-use haul::forward::{Link, Port};
+use haul::forward::{DropReason, Link, Port};
 
 use crate::front::{
     FROM_GUEST, Front, GET_INFLIGHT_FD, IN_ORDER, NEXT, PACKED, PROTOCOL, SET_INFLIGHT_FD,
@@ -195,6 +195,7 @@ fn a_burst_that_a_death_cut_short_is_given_back() {
             !victim.came.is_empty()
         });
         assert_eq!(victim.came, [(4, 60)]);
+        assert_eq!(victim.counters().rx.drops_for(DropReason::Reset), 4);
         let ids: Vec<_> = std::iter::from_fn(|| guest.back.take(&guest.front)).collect();
         assert_eq!(ids, (0..5).map(|id| (id, 0)).collect::<Vec<_>>());
         if let Some(area) = &guest.area {

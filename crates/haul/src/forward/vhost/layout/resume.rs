@@ -44,9 +44,23 @@ enum Whose {
     Driver,
 }
 
+/// Where a device goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Resumed {
+    pub(super) place: Place,
+    /// Chains that the one before had taken and not shown: they were given back empty.
+    pub(super) lost: u64,
+}
+
+impl Resumed {
+    fn at(place: Place) -> Self {
+        Self { place, lost: 0 }
+    }
+}
+
 /// Where to go on: at the first of the places that can be, else where the ring shows. `is_sparse`
 /// where of a burst the first and the last descriptor alone are marked.
-pub(super) fn resume(ring: &Packed, places: &[Place], is_sparse: bool) -> Place {
+pub(super) fn resume(ring: &Packed, places: &[Place], is_sparse: bool) -> Resumed {
     let read = |tried| {
         let pause = if tried == 0 { Duration::ZERO } else { PAUSE };
         thread::sleep(pause);
@@ -55,7 +69,7 @@ pub(super) fn resume(ring: &Packed, places: &[Place], is_sparse: bool) -> Place 
     let Some(behind) = (0..TRIES).find_map(read) else {
         let is_unused = |place: &&Place| ring.used(**place).is_none();
         let last = places.last().copied().unwrap_or(Place::START);
-        return places.iter().find(is_unused).copied().unwrap_or(last);
+        return Resumed::at(places.iter().find(is_unused).copied().unwrap_or(last));
     };
     if is_sparse {
         return behind.place_in_order(ring, places);
@@ -165,9 +179,11 @@ impl Behind {
     /// is the device's. Other devices mark the first alone, and say a place where that id stands
     /// again. Where the driver has overwritten their mark nothing in the ring tells the middle of a
     /// burst from its end: it is taken for a full ring.
-    fn place_in_order(&self, ring: &Packed, places: &[Place]) -> Place {
+    fn place_in_order(&self, ring: &Packed, places: &[Place]) -> Resumed {
         let is_driver = |(_, whose): &(Entry, Whose)| *whose == Whose::Driver;
-        let Some(end) = self.entries.iter().rposition(is_driver) else { return self.start };
+        let Some(end) = self.entries.iter().rposition(is_driver) else {
+            return Resumed::at(self.start);
+        };
         let (last, _) = self.entries[end];
         let count = last.length as usize;
         if count == 0 && last.is_of_driver() {
@@ -176,28 +192,34 @@ impl Behind {
                 before.is_some_and(|at| at > end && self.entries[at].0.id == last.id)
             };
             if let Some(place) = places.iter().find(is_end) {
-                return *place;
+                return Resumed::at(*place);
             }
         }
+        let place = self.place(end + 1);
         if count > 1
             && let Some(start) = (end + 1).checked_sub(count)
             && let Some((_, Whose::Device)) = self.entries.get(start)
         {
-            // It was not shown yet.
+            // It was not shown yet. Of its last descriptor the flags are gone.
             ring.put_used(self.place(start), last.id, 0);
+            let ends = |(entry, _): &&(Entry, Whose)| entry.descriptor().flags & NEXT == 0;
+            let lost = self.entries[start..=end].iter().filter(ends).count() as u64;
+            return Resumed { place, lost };
         }
-        self.place(end + 1)
+        Resumed::at(place)
     }
 
     /// Gives back, empty, what a burst had overwritten before its first descriptor was shown, and
     /// says where the next one begins.
-    fn give_back(&self, ring: &Packed, place: Place) -> Place {
+    fn give_back(&self, ring: &Packed, place: Place) -> Resumed {
         let ahead = self.ahead(place).unwrap_or(self.entries.len());
-        let Some((first, Whose::Device)) = self.entries.get(ahead) else { return place };
+        let Some((first, Whose::Device)) = self.entries.get(ahead) else {
+            return Resumed::at(place);
+        };
         let rest = &self.entries[ahead + 1..];
         let hidden = rest.iter().take_while(|(_, whose)| *whose == Whose::Driver).count();
         if hidden == 0 {
-            return place;
+            return Resumed::at(place);
         }
         // The id of a chain is that of its last descriptor.
         let (mut id, mut tail) = (first.id, 0);
@@ -212,8 +234,21 @@ impl Behind {
             ring.put_used(self.place(ahead + 1 + index), entry.id, 0);
         }
         ring.put_used(place, id, 0);
-        self.place(ahead + 1 + count)
+        let lost = 1 + chains(&rest[tail..count]);
+        Resumed { place: self.place(ahead + 1 + count), lost }
     }
+}
+
+/// How many chains were used here: each begins with its id, which stands again at its end.
+fn chains(mut entries: &[(Entry, Whose)]) -> u64 {
+    let mut count = 0;
+    while let [(first, _), rest @ ..] = entries {
+        count += 1;
+        let ends = |(entry, _): &(Entry, Whose)| entry.descriptor().flags & NEXT == 0;
+        let end = rest.iter().position(ends).filter(|end| rest[*end].0.id == first.id);
+        entries = end.map_or(rest, |end| &rest[end + 1..]);
+    }
+    count
 }
 
 #[cfg(test)]

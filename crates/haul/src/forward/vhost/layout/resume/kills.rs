@@ -44,7 +44,7 @@ impl Memory {
     }
 
     /// A device that goes on at what was noted, or at the front end's place.
-    fn device(&self, base: Place, shows_last: bool) -> PackedRing {
+    fn device(&self, base: Place, shows_last: bool) -> (PackedRing, u64) {
         let noted = self.note().and_then(|note| note.read(SIZE.into()).unwrap());
         let places = noted.into_iter().flat_map(|Noted { shown, shows }| [shown, shows]);
         let places: Vec<Place> = places.chain([base]).collect();
@@ -154,7 +154,7 @@ impl Case {
         let Self { shape, shows_last, .. } = self;
         memory.clear();
         let mut driver = Driver::new(memory.ring(), shape);
-        let (mut first, mut read) = (memory.device(Place::START, shows_last), Vec::new());
+        let ((mut first, _), mut read) = (memory.device(Place::START, shows_last), Vec::new());
         for _ in 0..self.bursts {
             driver.give(self.out);
             serve(&mut first, self.burst, &mut read);
@@ -162,12 +162,14 @@ impl Case {
         }
         driver.give(self.out);
         let mut cut = Vec::new();
+        let at = first.place();
         let has_died = death::after(self.stores, || serve(&mut first, self.burst, &mut cut));
+        let has_shown = memory.ring().used(at).is_some();
         if self.goes_on {
             driver.take(shows_last);
             driver.give(self.out);
         }
-        let (mut second, mut later) = (memory.device(base, shows_last), Vec::new());
+        let ((mut second, lost), mut later) = (memory.device(base, shows_last), Vec::new());
         for most in [3, 3, 8] {
             serve(&mut second, most, &mut later);
             driver.take(shows_last);
@@ -177,6 +179,9 @@ impl Case {
         let from = later.first().copied().unwrap_or(driver.given);
         assert!(later.iter().copied().eq(from..driver.given), "not all, or not in order: {name}");
         assert!(from >= read.len(), "twice: {name}");
+        // All of the burst was shown by the one that died, or what is lost of it is counted.
+        let gone = (from - read.len()) as u64;
+        assert!(lost == gone || lost == 0 && has_shown, "{lost} of {gone} counted: {name}");
         assert!(from <= read.len() + cut.len(), "lost: {name}");
         has_died
     }
