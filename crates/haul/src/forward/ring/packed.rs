@@ -154,7 +154,7 @@ impl Packed {
     /// Asks for the line of a descriptor, to write it.
     #[inline(always)]
     pub(crate) fn fetch(&self, place: Place) {
-        prefetch::to_write(NonNull::from(self.half(place.index, 0)).cast());
+        prefetch::to_write(std::ptr::from_ref(self.half(place.index, 0)).cast());
     }
 
     /// The flags by which a descriptor at this place is the device's, or the driver's again.
