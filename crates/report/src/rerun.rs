@@ -69,7 +69,12 @@ fn forward_pvp(record: &Record) -> String {
     if flow != "pvp" {
         let _ = write!(command, " --flow {flow}");
     }
-    let own = [(key::SIZE_BYTES, "--sizes"), (key::GUEST, "--guest"), (key::LAYOUT, "--layout")];
+    let own = [
+        (key::SIZE_BYTES, "--sizes"),
+        (key::GUEST, "--guest"),
+        (key::LAYOUT, "--layout"),
+        (key::QUEUES, "--queues"),
+    ];
     options(&mut command, record, &own);
     if record.subject == "haul" {
         options(&mut command, record, &[(key::COPY, "--copy")]);

@@ -108,6 +108,7 @@ pub(crate) struct Between {
     haul forward pvp --sizes 64 --search ndr --trial 200ms --trial-sum 2s --latency\n  \
     haul forward pvp --flow return --switch haul,testpmd --search ndr --searches 5 --trial 200ms --trial-sum 1s\n  \
     haul forward pvp --flow enqueue --sweep 60..256 --copy haul,libc --restarts 3 --out sweep\n  \
+    haul forward pvp --queues 4 --copy haul,libc\n  \
     haul forward pvp --guest qemu --sizes 64 --search ndr --trial 200ms --trial-sum 1s\n\n\
     testpmd is of Debian's package dpdk-dev, Open vSwitch of openvswitch-switch-dpdk. Flows: pvp (generator, switch, guest, switch),\n\
     enqueue (switch to guest), dequeue (guest to switch), loopback (packets that go round), return (the\n\
@@ -150,6 +151,10 @@ pub(crate) struct Pvp {
     /// split-in-order, packed, packed-in-order (mergeable buffers), or packed-vector (none)
     #[arg(long, value_name = "LAYOUT", default_value = "split")]
     pub(crate) layout: Layout,
+    /// Queues between switch and guest, there and back, over which flows are spread. Each has a
+    /// thread at either side where there are two processors for it; else threads have several
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=8))]
+    pub(crate) queues: u16,
     /// Where haul's packets come from: gen (each numbered) or null (with no content) [default: gen;
     /// null beside testpmd, whose source makes no content either]
     #[arg(long, value_name = "SOURCE", value_parser = ["gen", "null"])]

@@ -93,6 +93,34 @@ fn searches_in_turn_have_a_ratio() {
 }
 
 #[test]
+fn several_queue_pairs_have_their_histograms_and_one_ledger() {
+    if !has_two_processors() {
+        return;
+    }
+    for flow in ["pvp", "return"] {
+        let ran = pvp(&["--flow", flow, "--sizes", "64", "--copy", "haul", "--queues", "3"]);
+        let ran = ran.expect(0);
+        let records = ran.records();
+        let rate = of(&records, "rate_peak", &[("queues", "3")])[0];
+        assert!(rate.median().unwrap() > 0.0, "{rate:#?}");
+        let threads = rate.parameters["threads"].as_u64().unwrap();
+        assert!((1..=3).contains(&threads), "{rate:#?}");
+        let ran = ran.says(&["64 B, 3 queues, "]);
+        if threads < 3 {
+            ran.says(&["3 queues share"]);
+        }
+        for queue in ["0", "1", "2"] {
+            let batches = of(&records, "batches", &[("queue", queue)]);
+            let has_moved = |it: &&haul_model::Record| it.parameters["size"].as_u64() > Some(0);
+            assert!(batches.into_iter().any(|it| has_moved(&it)), "{flow}, {queue}: {records:#?}");
+        }
+        if flow == "pvp" {
+            assert_eq!(value(&records, "lost", &[("stage", "unaccounted")]), 0.0);
+        }
+    }
+}
+
+#[test]
 fn a_sweep_goes_through_every_byte_and_is_drawn() {
     if !has_two_processors() {
         return;
@@ -143,6 +171,11 @@ fn what_does_not_fit_together_is_said() {
         (&["--sweep", "60..64", "--switch", "haul,testpmd"], &["--sweep", "--switch haul"]),
         (&["--flow", "return", "--guest", "testpmd"], &["--guest testpmd", "haul as the guest"]),
         (&["--switch", "ovs", "--flow", "loopback"], &["--switch ovs", "--flow return"]),
+        (&["--queues", "9"], &["1..=8"]),
+        (&["--queues", "2", "--guest", "testpmd"], &["--queues", "--guest haul"]),
+        (&["--queues", "2", "--switch", "haul,ovs"], &["--queues", "--switch haul"]),
+        (&["--queues", "2", "--flow", "loopback"], &["--queues", "the other flows"]),
+        (&["--queues", "2", "--source", "null"], &["--queues", "--source gen"]),
         (&["--guest-image", "image"], &["--guest-image", "--guest qemu"]),
         (&["--guest", "qemu", "--flow", "enqueue"], &["--flow", "--guest haul"]),
         (&["--guest", "qemu", "--layout", "split-vector"], &["--layout", "split or packed"]),

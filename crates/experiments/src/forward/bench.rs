@@ -39,6 +39,8 @@ pub struct Bench {
     pub flow: Flow,
     /// How the rings are laid out.
     pub layout: Layout,
+    /// Queue pairs between switch and guest.
+    pub queues: u16,
     /// The size of a packet, from the Ethernet header on, without the frame check sequence.
     pub size_bytes: usize,
     /// Who is measured, each with its own restarts.
@@ -102,6 +104,13 @@ impl Bench {
         std::iter::once(baseline).chain(libc).collect()
     }
 
+    /// Threads of each side where a process may run on so many processors: one for each queue pair,
+    /// or for several of them.
+    #[must_use]
+    pub fn threads(&self, processors: usize) -> usize {
+        usize::from(self.queues).min(processors / 2).max(1)
+    }
+
     /// Whether a guest outlives its switches, so that a restart is the switch's alone. In packed
     /// rings QEMU 7.2 does not know how far a switch was that is gone, and hands the next one the
     /// place where that one began.
@@ -147,6 +156,7 @@ mod tests {
         Bench {
             flow: Flow::Pvp,
             layout: Layout::Split,
+            queues: 1,
             size_bytes: 64,
             subjects: subjects.iter().map(subject).collect(),
             guest: Forwarder::Haul,
@@ -163,6 +173,13 @@ mod tests {
             sweep: Vec::new(),
             seed: 1,
         }
+    }
+
+    #[test]
+    fn queues_have_a_thread_each_as_long_as_there_are_processors() {
+        let bench = Bench { queues: 4, ..bench(&["haul"]) };
+        assert_eq!([1, 2, 3, 4, 7, 8, 64].map(|it| bench.threads(it)), [1, 1, 1, 2, 3, 4, 4]);
+        assert_eq!(Bench { queues: 1, ..bench }.threads(64), 1);
     }
 
     #[test]

@@ -5,30 +5,20 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use haul::forward::{
-    Copy, Counters, Direction, DropReason, Generator, KeptDevice, Link, Mode, Null, Pace, Pool,
-    Port, Running, Settings, Sizes, Snapshot, Traffic, Vhost, VhostSettings, Virtio,
-    VirtioSettings, Watch,
+    Copy, Counters, Direction, DropReason, Generator, KeptDevice, Mode, Null, Port, Settings,
+    Snapshot, Vhost, VhostSettings, Virtio, VirtioSettings,
 };
 
 use super::flow::{Flow, Layout};
-use super::gate::{self, Gate, Mailbox, Turn};
-use super::meter::{Meter, MeteredPort};
-use super::protocol::{Counted, Reply, Side, Source, Start, Task};
-use super::trial::{LOOK_AGAIN, QUANTILES, Trial};
+use super::gate::{self, Turn};
+use super::protocol::{Counted, Metered, Reply, Side, Source, Start, Task};
+use super::trial::{LOOK_AGAIN, Made, QUANTILES, Trial};
+use super::worker::{PATIENCE, Worker, dealt};
 use crate::drive::{self, Conversation};
 use crate::error::Error;
 
-/// The thread that forwards.
-const WORKER: &str = "haul-forward";
-
-/// Buffers of a side: the rings' four times over, as DPDK's peers have them.
-const PACKETS: u32 = 16_384;
-
 /// Packets of a loop: as many as `start tx_first 32` of testpmd sends.
 const PACKETS_OF_LOOP: usize = 32 * 32;
-
-/// How long a side waits for the other.
-const PATIENCE: Duration = Duration::from_secs(10);
 
 /// How long packets that are under way may take once no more are made: of the side that ends first,
 /// and of the other, to which nothing comes any more.
@@ -70,12 +60,8 @@ struct Forwarding {
     size_bytes: usize,
     /// How long nothing has to come of a trial until nothing more is expected.
     quiet: Duration,
-    mailbox: Mailbox,
-    meter: Meter,
-    running: Option<Running>,
-    /// Where what a generator made and got back is seen.
-    generator: Option<(Pace, Watch)>,
-    is_huge: bool,
+    /// The threads that forward, each with its own queue pairs.
+    workers: Vec<Worker>,
     /// DPDK's guest may hang when its switch goes while it forwards: the device goes last.
     _device: Option<KeptDevice>,
 }
@@ -84,18 +70,11 @@ impl Forwarding {
     fn start(start: &Start) -> Result<Self, String> {
         let flow: Flow = start.flow.parse()?;
         let layout: Layout = start.layout.parse()?;
-        let said = |error: haul::forward::Error| error.to_string();
-        let pool = Pool::new(PACKETS).map_err(said)?;
-        let is_huge = pool.has_huge_pages();
-        let (ring, device) = ring(start, layout)?;
-        let mailbox = Mailbox::default();
-        let gate = Box::new(Gate::new(mailbox.clone()));
-        let meter = Meter::default();
-        let ring = Box::new(MeteredPort::new(ring, meter.clone()));
+        let (queues, device) = ring(start, layout)?;
         let is_first_to_end = (start.side == Side::Guest) == flow.is_from_guest();
-        let settings = Settings {
+        let settings = |cpu| Settings {
             mode: mode(start, flow),
-            cpu: Some(start.cpu),
+            cpu: Some(cpu),
             linger: match is_first_to_end {
                 _ if start.is_to_kernel => LINGER_OF_KERNEL,
                 true => LINGER,
@@ -103,19 +82,16 @@ impl Forwarding {
             },
             ..Settings::default()
         };
-        let ports: [Box<dyn Port>; 2] = [gate, ring];
-        let running = Running::start(WORKER, ports, pool, settings).map_err(said)?;
+        let hands = dealt(queues, start.cpus.len()).into_iter().zip(&start.cpus).enumerate();
+        let workers =
+            hands.map(|(number, (queues, cpu))| Worker::start(number, queues, settings(*cpu)));
         Ok(Self {
             flow,
             side: start.side,
             source: start.source,
             size_bytes: start.size_bytes,
             quiet: if start.is_to_kernel { QUIET_OF_KERNEL } else { QUIET },
-            mailbox,
-            meter,
-            running: Some(running),
-            generator: None,
-            is_huge,
+            workers: workers.collect::<Result<_, _>>()?,
             _device: device,
         })
     }
@@ -129,15 +105,15 @@ impl Forwarding {
                 self.go(None).map(|()| Reply::Done)
             }
             Task::Meter(is_on) => {
-                self.meter.turn(*is_on);
+                self.workers.iter().for_each(|worker| worker.meter().turn(*is_on));
                 Ok(Reply::Done)
             }
             Task::Count => {
-                let running = self.running.as_ref().ok_or("it has ended")?;
-                if running.is_over() {
+                if self.workers.iter().any(Worker::is_over) {
                     return self.halt().and_then(|_| Err("its thread has ended".to_owned()));
                 }
-                Ok(Reply::Counted(self.counted(&running.snapshot())))
+                let snapshots = self.workers.iter().map(Worker::snapshot);
+                Ok(Reply::Counted(self.counted(&snapshots.collect::<Result<Vec<_>, _>>()?)))
             }
             Task::Trial { rate, seconds } => self.trial(*rate, *seconds).map(Reply::Counted),
             Task::Halt => self.halt().map(Reply::Counted),
@@ -145,24 +121,33 @@ impl Forwarding {
     }
 
     fn await_link(&self) -> Result<(), String> {
-        let running = self.running.as_ref().ok_or("it has ended")?;
         let started = Instant::now();
         while started.elapsed() < PATIENCE {
-            let links = running.snapshot().links;
-            if !links.is_empty() && links.iter().all(|link| *link == Link::Up) {
+            let linked = self.workers.iter().map(Worker::is_linked);
+            if linked.collect::<Result<Vec<_>, _>>()?.into_iter().all(|is_linked| is_linked) {
                 return Ok(());
             }
             std::thread::sleep(LOOK_AGAIN);
         }
         let mut said = format!("the other side has not come within {} s", PATIENCE.as_secs());
-        for (port, reason) in running.snapshot().obstacles {
+        for (port, reason) in self.workers[0].snapshot()?.obstacles {
             said.push_str(&format!("; {port}: {reason}"));
         }
         Err(said)
     }
 
-    /// Opens the gate.
+    /// Opens the gates, for so many packets a second of all threads together.
     fn go(&mut self, rate: Option<f64>) -> Result<(), String> {
+        let rate = rate.map(|rate| rate / self.workers.len() as f64);
+        for number in 0..self.workers.len() {
+            let port = self.source(number, rate)?;
+            self.workers[number].post(port);
+        }
+        self.await_open()
+    }
+
+    /// What is behind the gate of a thread.
+    fn source(&mut self, number: usize, rate: Option<f64>) -> Result<Box<dyn Port>, String> {
         let makes = match self.side {
             Side::Switch => matches!(self.flow, Flow::Pvp | Flow::Enqueue),
             Side::Guest => self.flow.is_from_guest(),
@@ -172,122 +157,146 @@ impl Forwarding {
             (Side::Guest, Flow::Pvp | Flow::Loopback) | (Side::Switch, Flow::Return) => Some(0),
             _ => None,
         };
-        let port: Box<dyn Port> = match turns {
+        Ok(match turns {
             Some(packets) => Box::new(Turn::new(packets, self.size_bytes)),
             None if !makes => Box::new(Null::new(gate::NAME)),
             None if self.source == Source::Null => {
                 Box::new(Null::source(gate::NAME, self.size_bytes))
             }
             None => {
-                let sizes = Sizes::Fixed(self.size_bytes);
-                let traffic = Traffic { sizes, rate, ..Traffic::default() };
-                let made = Generator::new(gate::NAME, &traffic);
+                let worker = &mut self.workers[number];
+                let made = Generator::new(gate::NAME, &worker.traffic(self.size_bytes, rate));
                 let generator = made.map_err(|error| error.to_string())?;
-                self.generator = Some((generator.pace(), generator.watch()));
+                worker.generator = Some((generator.pace(), generator.watch()));
                 Box::new(generator)
             }
-        };
-        self.open(port)
+        })
     }
 
-    /// Puts this port in the place of the one before it.
-    fn open(&self, port: Box<dyn Port>) -> Result<(), String> {
-        self.mailbox.post(port);
-        let started = Instant::now();
-        while !self.mailbox.is_taken() {
-            if started.elapsed() > PATIENCE {
-                return Err("its thread does not come to open the gate".to_owned());
-            }
-            std::thread::sleep(LOOK_AGAIN);
-        }
-        Ok(())
+    fn await_open(&self) -> Result<(), String> {
+        self.workers.iter().try_for_each(Worker::await_taken)
     }
 
     /// Offers a load, and says what came of it. Packets that were not made in time count as lost:
     /// the load was not offered.
     fn trial(&self, rate: f64, seconds: f64) -> Result<Counted, String> {
-        let (trial, generator) = Trial::new(rate, seconds, self.size_bytes)?;
-        self.open(Box::new(generator))?;
+        let traffic = self.workers.iter().map(|worker| worker.traffic(self.size_bytes, None));
+        let (trial, generators) = Trial::new(rate, seconds, traffic.collect())?;
+        for (worker, generator) in self.workers.iter().zip(generators) {
+            worker.post(Box::new(generator));
+        }
+        self.await_open()?;
         let came = trial.await_end(self.quiet);
-        self.open(Box::new(Null::new(gate::NAME)))?;
+        self.workers.iter().for_each(|worker| worker.post(Box::new(Null::new(gate::NAME))));
+        self.await_open()?;
         Ok(trial.counted(came))
     }
 
     fn halt(&mut self) -> Result<Counted, String> {
-        let running = self.running.take().ok_or("it has ended")?;
-        let snapshot = running.stop().map_err(|error| error.to_string())?;
-        Ok(self.counted(&snapshot))
+        self.workers.iter().for_each(Worker::stop_soon);
+        let stopped: Vec<_> = self.workers.iter_mut().map(Worker::stop).collect();
+        let snapshots = stopped.into_iter().collect::<Result<Vec<_>, _>>()?;
+        Ok(self.counted(&snapshots))
     }
 
-    fn counted(&self, snapshot: &Snapshot) -> Counted {
-        let of = |is_meant: &dyn Fn(&str) -> bool| {
-            let found = snapshot.ports.iter().find(|(name, ..)| is_meant(name));
-            found.map(|(.., counters)| counters.clone()).unwrap_or_default()
+    /// What all threads have counted together.
+    fn counted(&self, snapshots: &[Snapshot]) -> Counted {
+        let ports = || snapshots.iter().flat_map(|snapshot| &snapshot.ports);
+        let sum = |is_source: bool, of: &dyn Fn(&Counters) -> u64| -> u64 {
+            let meant = ports().filter(|(name, ..)| (name == gate::NAME) == is_source);
+            meant.map(|(.., counters)| of(counters)).sum()
         };
-        let source: Counters = of(&|name| name == gate::NAME);
-        let ring: Counters = of(&|name| name != gate::NAME);
-        let packets = ring.rx.packets.max(1) as f64;
+        let made = sum(true, &|it| it.rx.packets);
+        let back = sum(true, &|it| it.tx.packets);
+        let rx_packets = sum(false, &|it| it.rx.packets);
+        let busy_cycles = snapshots.iter().map(|snapshot| snapshot.busy_cycles).sum();
+        let times = snapshots.iter().map(|snapshot| snapshot.time_ns);
         let mut counted = Counted {
-            time_ns: snapshot.time_ns,
-            made: source.rx.packets,
-            rx_packets: ring.rx.packets,
-            tx_packets: ring.tx.packets,
+            // Of threads that publish one after the other: the mean, so that a rate is right.
+            time_ns: times.sum::<u64>() / snapshots.len() as u64,
+            made,
+            rx_packets,
+            tx_packets: sum(false, &|it| it.tx.packets),
             // What came with bytes of another packet came all the same.
-            returned: source.tx.packets + source.tx.drops_for(DropReason::Foreign),
-            missing: source.rx.packets.saturating_sub(source.tx.packets),
-            rx_batches: trimmed(&ring.rx.batches),
-            cycles_per_packet: snapshot.busy_cycles as f64 / packets,
-            busy_cycles: snapshot.busy_cycles,
-            metered: self.meter.counts(),
-            page_bytes: if self.is_huge { 2 << 20 } else { 4 << 10 },
+            returned: back + sum(true, &|it| it.tx.drops_for(DropReason::Foreign)),
+            missing: made.saturating_sub(back),
+            cycles_per_packet: busy_cycles as f64 / rx_packets.max(1) as f64,
+            busy_cycles,
+            metered: self.metered(),
+            page_bytes: if self.workers[0].is_huge { 2 << 20 } else { 4 << 10 },
             ..Counted::default()
         };
-        if let Some(agreement) = snapshot.agreements.iter().flatten().next() {
+        let agreements = snapshots.iter().flat_map(|snapshot| &snapshot.agreements);
+        if let Some(agreement) = agreements.flatten().next() {
             counted.features = agreement.features;
             counted.ring_size = agreement.ring_size;
         }
-        if let Some((pace, watch)) = &self.generator {
-            let findings = watch.findings();
+        let generators: Option<Vec<_>> =
+            self.workers.iter().map(|worker| worker.generator.clone()).collect();
+        if let Some(generators) = generators {
+            let made = Made(generators);
+            let findings = made.findings();
             let order = findings.sum();
-            counted.made = pace.made();
-            counted.missing = pace.made().saturating_sub(order.unique);
+            counted.made = made.count();
+            counted.missing = counted.made.saturating_sub(order.unique);
             counted.reordered = order.reordered;
             let value = |quantile| findings.latency.value_at_quantile(quantile) as f64;
             counted.latency_ns = QUANTILES.map(|quantile| (quantile, value(quantile))).into();
         }
-        for (name, queue, counters) in &snapshot.ports {
-            debug_assert_eq!(*queue, 0, "{name}");
+        for (name, queue, counters) in ports() {
             for (way, direction) in [("rx", &counters.rx), ("tx", &counters.tx)] {
                 add_drops(&format!("{name}.{way}"), direction, &mut counted);
+            }
+            if name != gate::NAME {
+                counted.rx_batches.insert(*queue, trimmed(&counters.rx.batches));
             }
         }
         counted
     }
+
+    fn metered(&self) -> [Metered; 2] {
+        let mut sums = [Metered::default(); 2];
+        for worker in &self.workers {
+            for (sum, one) in sums.iter_mut().zip(worker.meter().counts()) {
+                sum.cycles += one.cycles;
+                sum.packets += one.packets;
+            }
+        }
+        sums
+    }
 }
 
-/// The ring between switch and guest, from this side, and the device of a switch.
-fn ring(start: &Start, layout: Layout) -> Result<(Box<dyn Port>, Option<KeptDevice>), String> {
+/// Queue pairs between switch and guest, and the device of a switch.
+type Ring = (Vec<Box<dyn Port>>, Option<KeptDevice>);
+
+/// Those of this side.
+fn ring(start: &Start, layout: Layout) -> Result<Ring, String> {
+    fn boxed<P: Port + 'static>(ports: Vec<P>) -> Vec<Box<dyn Port>> {
+        ports.into_iter().map(|port| -> Box<dyn Port> { Box::new(port) }).collect()
+    }
+    let Start { queues, .. } = *start;
+    let threads = start.cpus.len();
+    if threads == 0 || threads > queues.into() {
+        return Err(format!("{threads} threads cannot share {queues} queue pairs"));
+    }
+    let is_mergeable = layout.is_mergeable();
     match start.side {
         Side::Switch => {
             let copy = Copy::named(&start.copy);
             let copy = copy.ok_or_else(|| format!("no copy is {:?}", start.copy))?;
-            let is_mergeable = layout.is_mergeable();
-            let settings =
-                VhostSettings { copy, is_mergeable, ..VhostSettings::new(&start.socket) };
+            let new = VhostSettings::new(&start.socket);
+            let settings = VhostSettings { copy, is_mergeable, queues, ..new };
             let queues = Vhost::open("vhost", &settings).map_err(|error| error.to_string())?;
-            let first = queues.into_iter().next().ok_or("it has no queue")?;
-            let device = first.kept();
-            Ok((Box::new(first), Some(device)))
+            let device = queues.first().map(Vhost::kept);
+            Ok((boxed(queues), device))
         }
         Side::Guest => {
-            let is_mergeable = layout.is_mergeable();
             let is_packed = layout.is_packed();
             let new = VirtioSettings::new(&start.socket);
             let is_in_order = layout.is_in_order();
-            let settings = VirtioSettings { is_mergeable, is_packed, is_in_order, ..new };
+            let settings = VirtioSettings { is_mergeable, is_packed, is_in_order, queues, ..new };
             let queues = Virtio::open("virtio", &settings).map_err(|error| error.to_string())?;
-            let first = queues.into_iter().next().ok_or("it has no queue")?;
-            Ok((Box::new(first), None))
+            Ok((boxed(queues), None))
         }
     }
 }
@@ -296,7 +305,7 @@ fn add_drops(of: &str, direction: &Direction, counted: &mut Counted) {
     for reason in DropReason::ALL {
         let count = direction.drops_for(reason);
         if count > 0 {
-            counted.drops.insert(format!("{of}.{}", reason.name()), count);
+            *counted.drops.entry(format!("{of}.{}", reason.name())).or_default() += count;
         }
     }
 }
@@ -320,30 +329,4 @@ fn mode(start: &Start, flow: Flow) -> Mode {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_switch_writes_addresses_where_a_kernel_would_drop_a_packet_without_them() {
-        for (side, source, is_to_kernel, writes) in [
-            (Side::Switch, Source::Null, true, true),
-            (Side::Switch, Source::Null, false, false),
-            (Side::Switch, Source::Generator, true, false),
-            (Side::Guest, Source::Null, false, true),
-        ] {
-            let start = Start {
-                side,
-                flow: "pvp".into(),
-                layout: "split".into(),
-                size_bytes: 64,
-                copy: "haul".into(),
-                source,
-                socket: "/none".into(),
-                cpu: 0,
-                is_to_kernel,
-            };
-            let found = mode(&start, Flow::Pvp);
-            assert_eq!(matches!(found, Mode::Mac { .. }), writes, "{start:?}");
-        }
-    }
-}
+mod tests;

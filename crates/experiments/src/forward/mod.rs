@@ -11,6 +11,7 @@
 //! - `gate`: the end of a flow that packets come from or go to;
 //! - `meter`: how long calls at a ring take;
 //! - `trial`: a load that is offered for a time, and what came of it;
+//! - `worker`: a thread that haul forwards in;
 //! - [`driver`]: the process that haul forwards in;
 //! - [`search`]: the highest load without loss;
 //! - `waits`: whether a thread that polls had its processor for itself;
@@ -42,6 +43,7 @@ pub mod testpmd;
 mod throughput;
 mod trial;
 mod waits;
+mod worker;
 
 pub use bench::{Bench, Subject};
 pub use flow::{Flow, Layout};

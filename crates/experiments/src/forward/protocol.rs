@@ -52,8 +52,10 @@ pub struct Start {
     pub source: Source,
     /// The socket between switch and guest.
     pub socket: PathBuf,
-    /// The processor of the thread that forwards.
-    pub cpu: usize,
+    /// Queue pairs between switch and guest.
+    pub queues: u16,
+    /// The processors of the threads that forward, at most one for each queue pair.
+    pub cpus: Vec<usize>,
     /// Whether the other side is a virtual machine's kernel: it may hold packets for longer than a
     /// process that polls.
     pub is_to_kernel: bool,
@@ -122,9 +124,9 @@ pub struct Counted {
     pub reordered: u64,
     /// Nanoseconds from when a packet was due to when it was back, by quantile.
     pub latency_ns: Vec<(f64, f64)>,
-    /// Receive calls at the ring by the number of packets, from 0.
-    pub rx_batches: Vec<u64>,
-    /// Cycles of its thread for a packet; nothing where none came.
+    /// Of each queue pair, receive calls by the number of packets, from 0.
+    pub rx_batches: BTreeMap<u16, Vec<u64>>,
+    /// Cycles of its threads for a packet; nothing where none came.
     pub cycles_per_packet: f64,
     /// Cycles in rounds that moved packets.
     pub busy_cycles: u64,

@@ -1,6 +1,8 @@
 //! From the restarts of a run to its records: rates and their ratios, where packets were lost, how
 //! many a burst moved, and the receipt of it all.
 
+use std::collections::BTreeMap;
+
 use haul_measure::clock::Clock;
 use haul_measure::disturbance::Noticed;
 use haul_measure::rounds::{self, Evaluation};
@@ -121,6 +123,10 @@ pub(super) fn whole(run: &Run<'_>, entrant: &Entrant<'_>, remarks: &Remarks) -> 
     if bench.flow == Flow::Pvp {
         record = record.with(key::TRAFFIC, source);
     }
+    if bench.queues > 1 {
+        let threads = bench.threads(run.cpus.len());
+        record = record.with(key::QUEUES, bench.queues).with(key::THREADS, threads);
+    }
     let sides = [&entrant.subject.switch, &bench.guest];
     if let Some(found) = sides.into_iter().find_map(Forwarder::testpmd) {
         let bits = found.simd_bits().map_or("EAL's choice".to_owned(), |bits| bits.to_string());
@@ -189,18 +195,18 @@ fn emit_losses(all: &Record, entrant: &Entrant<'_>, flow: Flow, context: &mut Co
     context.emit(record);
 }
 
-/// How many packets a receive call at the ring moved, of all restarts together.
+/// How many packets a receive call at each queue pair moved, of all restarts together.
 fn emit_batches(all: &Record, entrant: &Entrant<'_>, context: &mut Context<'_>) {
-    let mut sums: Vec<u64> = Vec::new();
-    for sample in &entrant.samples {
-        sums.resize(sums.len().max(sample.switch.rx_batches.len()), 0);
-        let pairs = sums.iter_mut().zip(&sample.switch.rx_batches);
-        pairs.for_each(|(sum, count)| *sum += count);
+    let mut sums: BTreeMap<(u16, usize), u64> = BTreeMap::new();
+    for (queue, batches) in entrant.samples.iter().flat_map(|it| &it.switch.rx_batches) {
+        for (size, count) in batches.iter().enumerate().filter(|(_, count)| **count > 0) {
+            *sums.entry((*queue, size)).or_default() += count;
+        }
     }
-    for (size, count) in sums.into_iter().enumerate().filter(|(_, count)| *count > 0) {
+    for ((queue, size), count) in sums {
         let mut record = of(all, "batches", "count")
             .with(key::PORT, "vhost")
-            .with(key::QUEUE, 0)
+            .with(key::QUEUE, queue)
             .with(key::DIRECTION, "rx")
             .with(key::SIZE, size);
         record.samples = vec![count as f64];

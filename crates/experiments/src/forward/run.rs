@@ -165,6 +165,7 @@ impl<'a> Run<'a> {
             flow: bench.flow,
             layout: bench.layout,
             size_bytes: bench.size_bytes,
+            queues: bench.queues,
             source: bench.source,
             folder: folder.path(),
             cpus: &self.cpus,
@@ -174,10 +175,12 @@ impl<'a> Run<'a> {
             stop: context.stop,
         };
         let (of_switch, of_guest) = self.attempts(subject);
-        let started = subject.switch.start(Side::Switch, &common, self.cpus[0], &subject.copy);
+        let threads = bench.threads(self.cpus.len());
+        let (of_switch_cpus, of_guest_cpus) = self.cpus.split_at(threads);
+        let started = subject.switch.start(Side::Switch, &common, of_switch_cpus, &subject.copy);
         let mut switch = started.map_err(&of_switch)?;
         // What a guest of haul's copies between its own ring and itself is never what is compared.
-        let start = || bench.guest.start(Side::Guest, &common, self.cpus[1], "haul");
+        let start = || bench.guest.start(Side::Guest, &common, &of_guest_cpus[..threads], "haul");
         let mut guest = kept.map_or_else(start, Ok).map_err(&of_guest)?;
         guest.await_link().map_err(&of_guest)?;
         switch.await_link().map_err(&of_switch)?;

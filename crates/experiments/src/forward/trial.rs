@@ -3,7 +3,7 @@
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use haul::forward::{Generator, Pace, Sizes, Traffic, Watch};
+use haul::forward::{Findings, Generator, Pace, Traffic, Watch};
 
 use super::gate;
 use super::protocol::Counted;
@@ -21,30 +21,56 @@ const LONGER_MAX: f64 = 0.005;
 /// The quantiles of latency that are told.
 pub(super) const QUANTILES: [f64; 6] = [0.5, 0.9, 0.99, 0.999, 0.9999, 1.0];
 
-/// A trial, from outside its worker.
+/// What generators made and got back, from outside their workers.
+pub(super) struct Made(pub(super) Vec<(Pace, Watch)>);
+
+impl Made {
+    pub(super) fn count(&self) -> u64 {
+        self.0.iter().map(|(pace, _)| pace.made()).sum()
+    }
+
+    fn took_ns(&self) -> u64 {
+        self.0.iter().map(|(pace, _)| pace.took_ns()).max().unwrap_or(0)
+    }
+
+    /// What came back to all of them.
+    pub(super) fn findings(&self) -> Findings {
+        let each = self.0.iter().map(|(_, watch)| watch.findings());
+        let sum = each.reduce(|mut sum, more| {
+            sum.add(&more);
+            sum
+        });
+        sum.expect("a side has a thread")
+    }
+}
+
+/// A trial, from outside its workers.
 pub(super) struct Trial {
     packets: u64,
     time: Duration,
-    pace: Pace,
-    watch: Watch,
+    made: Made,
 }
 
 impl Trial {
-    /// A trial of so many packets a second, and the port that makes them.
+    /// A trial of so many packets a second, of equal parts of this traffic, and the ports that make
+    /// them.
     pub(super) fn new(
         rate: f64,
         seconds: f64,
-        size_bytes: usize,
-    ) -> Result<(Self, Generator), String> {
+        parts: Vec<Traffic>,
+    ) -> Result<(Self, Vec<Generator>), String> {
         let time = Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())?;
+        let rate = rate / parts.len() as f64;
         let packets = (rate * seconds).round().max(1.0) as u64;
-        let sizes = Sizes::Fixed(size_bytes);
-        let traffic =
-            Traffic { sizes, rate: Some(rate), packets: Some(packets), ..Traffic::default() };
-        let made = Generator::new(gate::NAME, &traffic);
-        let generator = made.map_err(|error| error.to_string())?;
-        let (pace, watch) = (generator.pace(), generator.watch());
-        Ok((Self { packets, time, pace, watch }, generator))
+        let mut generators = Vec::new();
+        for traffic in parts {
+            let traffic = Traffic { rate: Some(rate), packets: Some(packets), ..traffic };
+            let made = Generator::new(gate::NAME, &traffic);
+            generators.push(made.map_err(|error| error.to_string())?);
+        }
+        let made = generators.iter().map(|made| (made.pace(), made.watch())).collect();
+        let packets = packets * generators.len() as u64;
+        Ok((Self { packets, time, made: Made(made) }, generators))
     }
 
     /// Waits from its start until all came, or nothing more did for this long; how many came.
@@ -52,7 +78,7 @@ impl Trial {
         // Whoever looks takes a processor from one of the sides.
         sleep(self.time);
         let over = Instant::now();
-        while self.pace.made() < self.packets && over.elapsed() < self.time / 20 + LATE {
+        while self.made.count() < self.packets && over.elapsed() < self.time / 20 + LATE {
             sleep(LOOK_AGAIN);
         }
         let (mut came, mut since) = (self.came(), Instant::now());
@@ -67,14 +93,14 @@ impl Trial {
     }
 
     fn came(&self) -> u64 {
-        self.watch.findings().sum().unique
+        self.made.findings().sum().unique
     }
 
     /// What came of it, where so many came. Those that were not made in time count as lost.
     pub(super) fn counted(&self, came: u64) -> Counted {
-        let took = Duration::from_nanos(self.pace.took_ns());
-        let unsent = unsent(self.packets, self.pace.made(), took, self.time);
-        let findings = self.watch.findings();
+        let took = Duration::from_nanos(self.made.took_ns());
+        let unsent = unsent(self.packets, self.made.count(), took, self.time);
+        let findings = self.made.findings();
         let value = |quantile| findings.latency.value_at_quantile(quantile) as f64;
         Counted {
             made: self.packets,

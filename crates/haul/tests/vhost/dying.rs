@@ -4,7 +4,7 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
-use haul::forward::{Link, Port};
+use haul::forward::{DropReason, Link, Port};
 
 use crate::front::{
     FROM_GUEST, Front, GET_INFLIGHT_FD, IN_ORDER, NEXT, PACKED, PROTOCOL, SET_INFLIGHT_FD,
@@ -115,7 +115,7 @@ impl Guest {
 /// order, wherever in the ring it was.
 #[test]
 fn another_back_end_goes_on_where_the_one_before_died() {
-    for (features, has_area) in [(0, false), (0, true), (IN_ORDER, true)] {
+    for (features, has_area) in [(0, false), (0, true), (IN_ORDER, false), (IN_ORDER, true)] {
         let mut guest = Guest::new(FEATURES | PACKED | features, has_area);
         let (mut sent, mut came, mut room_id, mut filled) = (0_u16, 0, 0_u16, 0_u16);
         for life in 0..60_u16 {
@@ -195,6 +195,7 @@ fn a_burst_that_a_death_cut_short_is_given_back() {
             !victim.came.is_empty()
         });
         assert_eq!(victim.came, [(4, 60)]);
+        assert_eq!(victim.counters().rx.drops_for(DropReason::Reset), 4);
         let ids: Vec<_> = std::iter::from_fn(|| guest.back.take(&guest.front)).collect();
         assert_eq!(ids, (0..5).map(|id| (id, 0)).collect::<Vec<_>>());
         if let Some(area) = &guest.area {

@@ -8,6 +8,7 @@
 //! - `messages`: messages that may not be: the conversation ends, and the next one is served;
 //! - `stopping`: rings that are stopped, and enabled early;
 //! - `killed`: the same with a process that is killed under load;
+//! - `killed_chains`: the same with chains of several descriptors;
 //! - `random`: rings and messages at random;
 //! - `silent`: peers that say nothing.
 
@@ -15,6 +16,7 @@ mod chains;
 mod dying;
 mod front;
 mod killed;
+mod killed_chains;
 mod messages;
 mod packed;
 mod random;

@@ -184,6 +184,8 @@ pub const ACCELERATOR: &str = "accelerator";
 pub const SIMD_BITS: &str = "simd_bits";
 /// Which of a forwarder's ports.
 pub const PORT: &str = "port";
+/// How many queue pairs a flow has.
+pub const QUEUES: &str = "queues";
 /// Which of a port's queues.
 pub const QUEUE: &str = "queue";
 /// How many packets a call moved.

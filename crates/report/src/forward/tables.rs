@@ -22,7 +22,7 @@ const STAGES: [(&str, &str); 6] = [
 ];
 
 /// What is worth a column, where a record has it.
-const RECEIPT: [(&str, &str); 13] = [
+const RECEIPT: [(&str, &str); 15] = [
     (key::VERSION, "version"),
     (key::GUEST, "guest"),
     (key::GUEST_VERSION, "its version"),
@@ -31,6 +31,8 @@ const RECEIPT: [(&str, &str); 13] = [
     (key::GUEST_RX, "receives by"),
     (key::GUEST_TX, "sends by"),
     (key::LAYOUT, "rings"),
+    (key::QUEUES, "queues"),
+    (key::THREADS, "threads of a side"),
     (key::RING_SIZE, "descriptors"),
     (key::FEATURES, "features"),
     (key::PAGE_BYTES, "pages of"),

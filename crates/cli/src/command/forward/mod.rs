@@ -9,11 +9,13 @@
 //! - `workers`: as many as both ports have queue pairs for;
 //! - `picture`: counters and batches for a terminal;
 //! - `between`: `haul forward --port A --port B`;
+//! - `fits`: which options of `pvp` fit together;
 //! - `sentences`: a plain sentence for each comparison;
 //! - `pvp`: `haul forward pvp`.
 
 mod between;
 mod drive;
+mod fits;
 mod modelled;
 mod picture;
 mod ports;

@@ -9,12 +9,12 @@ use haul_experiments::Experiment;
 use haul_experiments::drive::Program;
 use haul_experiments::forward::search::Goal;
 use haul_experiments::forward::{
-    Bench, Flow, Forwarder, Layout, OpenVswitch, Qemu, Source, Subject, Testpmd, is_ceiling,
-    is_library,
+    Bench, Flow, Forwarder, OpenVswitch, Qemu, Source, Subject, Testpmd, is_library,
 };
 use haul_model::experiment::name;
 use haul_model::{Bytes, Record};
 
+use super::fits::{fits, is_asked, tell_of_threads};
 use super::{RECORDS, sentences};
 use crate::arguments::forward::{Pvp as Arguments, Sweep};
 use crate::command::Command;
@@ -95,6 +95,7 @@ impl Pvp {
         let bench = Bench {
             flow: arguments.flow,
             layout: arguments.layout,
+            queues: arguments.queues,
             size_bytes: 0,
             subjects,
             guest,
@@ -115,6 +116,7 @@ impl Pvp {
             sweep: Vec::new(),
             seed: 1,
         };
+        tell_of_threads(&bench);
         let steps = match arguments.sweep {
             Some(sweep) => vec![step(&bench, 0, swept(sweep, is_peer)?)],
             None => {
@@ -154,67 +156,6 @@ impl Command for Pvp {
         }
         terminal::print(&text)
     }
-}
-
-fn is_asked(arguments: &Arguments, name: &str) -> bool {
-    arguments.switch.iter().any(|switch| switch == name)
-}
-
-/// Whether what is asked for fits together.
-///
-/// # Errors
-/// An option of another flow or of other switches.
-fn fits(arguments: &Arguments) -> Result<(), Error> {
-    let unused = |option, belongs, remedy| Err(Error::Unused { option, belongs, remedy });
-    let flow = arguments.flow;
-    if is_asked(arguments, "ovs") && ![Flow::Pvp, Flow::Return].contains(&flow) {
-        let belongs = "--flow pvp and --flow return";
-        return unused("--switch ovs", belongs, "name one of these");
-    }
-    if arguments.is_to_kernel() {
-        fits_kernel(arguments)?;
-    } else if arguments.guest_image.is_some() {
-        return unused("--guest-image", "--guest qemu", "add it");
-    }
-    if flow == Flow::Return && arguments.guest != "haul" {
-        return unused("--guest testpmd", "the other flows", "have haul as the guest");
-    }
-    if arguments.sweep.is_none() {
-        return Ok(());
-    }
-    if ![Flow::Pvp, Flow::Enqueue].contains(&flow) {
-        return unused("--sweep", "--flow pvp and --flow enqueue", "name one of these");
-    }
-    if arguments.switch != ["haul"] {
-        return unused("--sweep", "--switch haul alone", "leave the others out");
-    }
-    Ok(())
-}
-
-/// Whether a kernel can be the guest of what is asked for.
-///
-/// # Errors
-/// An option that is for other guests.
-fn fits_kernel(arguments: &Arguments) -> Result<(), Error> {
-    let processes = "--guest haul and --guest testpmd";
-    let unused = |option, remedy| Err(Error::Unused { option, belongs: processes, remedy });
-    if arguments.flow != Flow::Pvp {
-        return unused("another --flow than pvp", "name --flow pvp");
-    }
-    if ![Layout::Split, Layout::Packed].contains(&arguments.layout) {
-        return unused("this --layout", "name split or packed");
-    }
-    if is_asked(arguments, "ovs") {
-        return unused("--switch ovs", "name haul or testpmd");
-    }
-    if arguments.sweep.is_some() {
-        return unused("--sweep", "name --sizes");
-    }
-    // A kernel drops packets without addresses.
-    if arguments.copy.iter().any(|copy| is_ceiling(copy)) {
-        return unused("a --copy of nothing", "name haul or libc");
-    }
-    Ok(())
 }
 
 /// testpmd and Open vSwitch, as far as they take part and are there.

@@ -147,7 +147,11 @@ fn what(record: &Record) -> String {
         "rte_memcpy" => String::new(),
         copy => format!(" with the copy of {copy}"),
     };
-    format!("{}, {through} {}{copy}", size(record), record.subject)
+    let queues = match text(record, key::QUEUES).as_str() {
+        "" => String::new(),
+        queues => format!(", {queues} queues"),
+    };
+    format!("{}{queues}, {through} {}{copy}", size(record), record.subject)
 }
 
 /// As the run named it in its comparisons.

@@ -309,6 +309,7 @@ fn flow(quick: bool, resources: &Resources, driver: &Program) -> Option<Box<dyn 
     let bench = forward::Bench {
         flow: Flow::Pvp,
         layout: Layout::Split,
+        queues: 1,
         size_bytes: 64,
         subjects: ["haul", "libc"].map(subject).into(),
         guest: Forwarder::Haul,

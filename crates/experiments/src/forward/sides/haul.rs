@@ -151,7 +151,8 @@ mod tests {
             copy: "haul".into(),
             source: Source::Generator,
             socket: "/nonexistent/socket".into(),
-            cpu: 0,
+            queues: 1,
+            cpus: vec![0],
             is_to_kernel: false,
         };
         for (script, expected) in [

@@ -65,6 +65,8 @@ pub(super) struct Common<'a> {
     pub(super) source: Source,
     /// Where the socket is, and what else the sides need while they run.
     pub(super) folder: &'a Path,
+    /// Queue pairs between the sides.
+    pub(super) queues: u16,
     /// All processors of the run.
     pub(super) cpus: &'a [usize],
     /// Whether memory is of the kernel's pool of huge pages.
@@ -121,14 +123,16 @@ impl Forwarder {
         if let Self::Testpmd(found) = self { Some(found) } else { None }
     }
 
-    /// Starts it as this side, on this processor, with this copy.
+    /// Starts it as this side, on these processors, with this copy. Haul has a thread on each, the
+    /// others use the first.
     pub(super) fn start(
         &self,
         side: Side,
         common: &Common<'_>,
-        cpu: usize,
+        cpus: &[usize],
         copy: &str,
     ) -> Result<Running, String> {
+        let cpu = *cpus.first().ok_or("it has no processor")?;
         let socket = common.folder.join(SOCKET);
         match self {
             Self::Haul => {
@@ -143,7 +147,8 @@ impl Forwarder {
                     copy: copy.to_owned(),
                     source: common.source,
                     socket,
-                    cpu,
+                    queues: common.queues,
+                    cpus: cpus.to_vec(),
                     is_to_kernel: common.is_to_kernel,
                 };
                 let mut driver = common.driver.clone();

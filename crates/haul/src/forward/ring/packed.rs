@@ -57,6 +57,15 @@ impl Place {
         }
     }
 
+    /// The place before it.
+    #[inline(always)]
+    pub(crate) fn minus_one(self, size: u16) -> Self {
+        match self.index.checked_sub(1) {
+            Some(index) => Self { index, ..self },
+            None => Self { index: size - 1, is_odd: !self.is_odd },
+        }
+    }
+
     /// As messages and events have it.
     pub(crate) fn word(self) -> u16 {
         self.index | if self.is_odd { ROUND } else { 0 }
@@ -84,6 +93,11 @@ impl Entry {
     pub(crate) fn descriptor(self) -> Descriptor {
         let flags = self.flags & !(AVAILABLE | USED);
         Descriptor { address: self.address, length: self.length, flags, next: 0 }
+    }
+
+    /// Whether a driver has ever written it: a new ring has zeros.
+    pub(crate) fn is_of_driver(self) -> bool {
+        self.address != 0
     }
 
     /// Whether it was made available in an odd round, and used in one.
@@ -140,7 +154,7 @@ impl Packed {
     /// Asks for the line of a descriptor, to write it.
     #[inline(always)]
     pub(crate) fn fetch(&self, place: Place) {
-        prefetch::to_write(NonNull::from(self.half(place.index, 0)).cast());
+        prefetch::to_write(std::ptr::from_ref(self.half(place.index, 0)).cast());
     }
 
     /// The flags by which a descriptor at this place is the device's, or the driver's again.
@@ -216,6 +230,10 @@ impl Packed {
 
     #[inline(always)]
     fn put(&self, place: Place, id: u16, length: u32, flags: u16) {
+        #[cfg(test)]
+        if death::has_come() {
+            return;
+        }
         let word = u64::from(length) | u64::from(id) << 32 | u64::from(flags) << 48;
         // SYNC: descriptor handed over.
         self.half(place.index, 1).store(word.to_le(), Ordering::Release);
@@ -264,6 +282,29 @@ impl Packed {
     pub(crate) fn set_polls(&self, is_driver: bool) {
         let word = u32::from(NO_CALL) << 16;
         self.event(is_driver).store(word.to_le(), Ordering::Relaxed);
+    }
+}
+
+/// The death of a device after any of its stores: those that follow are not made.
+#[cfg(test)]
+pub(crate) mod death {
+    use std::cell::Cell;
+
+    thread_local! {
+        static LEFT: Cell<i64> = const { Cell::new(i64::MAX) };
+    }
+
+    /// Runs `act`, of whose stores the first ones are made, and says whether there were more.
+    pub(crate) fn after(stores: i64, act: impl FnOnce()) -> bool {
+        LEFT.set(stores);
+        act();
+        LEFT.replace(i64::MAX) < 0
+    }
+
+    /// Whether the store that is about to be made is one too many.
+    pub(crate) fn has_come() -> bool {
+        LEFT.set(LEFT.get() - 1);
+        LEFT.get() < 0
     }
 }
 

@@ -1,9 +1,15 @@
 //! Lines of the caches asked for early.
 
-use std::ptr::NonNull;
-
 /// A line of the caches of x86-64 and of most others.
 pub(crate) const LINE_BYTES: usize = 64;
+
+/// A place in each of the lines in which these bytes stand, the first one's beginning included.
+#[inline(always)]
+pub(crate) fn lines(at: *const u8, bytes: usize) -> impl Iterator<Item = *const u8> {
+    let before = at.addr() % LINE_BYTES;
+    let first = at.wrapping_sub(before);
+    (0..before + bytes).step_by(LINE_BYTES).map(move |offset| first.wrapping_add(offset))
+}
 
 /// Asks for the line that `at` stands in, to read it.
 #[inline(always)]
@@ -31,8 +37,7 @@ pub(crate) fn to_read_once(at: *const u8) {
 
 /// Asks for the line that `at` stands in, to write it: it goes from the other side's cache.
 #[inline(always)]
-pub(crate) fn to_write(at: NonNull<u8>) {
-    let at = at.as_ptr();
+pub(crate) fn to_write(at: *const u8) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     // SAFETY: as above; processors without this one do nothing.
     unsafe {
@@ -40,4 +45,23 @@ pub(crate) fn to_write(at: NonNull<u8>) {
     }
     #[cfg(any(not(target_arch = "x86_64"), miri))]
     let _ = at;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_have_as_many_lines_as_they_stand_in() {
+        let places = |at: usize, bytes| -> Vec<usize> {
+            lines(std::ptr::without_provenance(at), bytes).map(<*const u8>::addr).collect()
+        };
+        assert_eq!(places(4096, 64), [4096]);
+        assert_eq!(places(4096, 65), [4096, 4160]);
+        // Behind a header of 12 bytes in an aligned buffer.
+        assert_eq!(places(4096 + 12, 52), [4096]);
+        assert_eq!(places(4096 + 12, 64), [4096, 4160]);
+        let of_512 = places(4096 + 12, 512);
+        assert_eq!((of_512.len(), of_512.last()), (9, Some(&(4096 + 512))));
+    }
 }

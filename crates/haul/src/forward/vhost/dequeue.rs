@@ -209,7 +209,5 @@ fn fetch(source: *const u8, length: usize, packets: usize) {
     if length > FETCHED_BYTES_MAX || length * packets > FETCHED_BURST_BYTES_MAX {
         return prefetch::to_read(source);
     }
-    for offset in (0..length).step_by(prefetch::LINE_BYTES) {
-        prefetch::to_read_once(source.wrapping_add(offset));
-    }
+    prefetch::lines(source, length).for_each(prefetch::to_read_once);
 }

@@ -258,24 +258,19 @@ unsafe fn copy(copier: &Copier, parts: &[Part]) {
 /// Asks for all lines of a copy's target, to write them.
 #[inline(always)]
 fn fetch_all(part: &Part) {
-    for offset in (0..part.length).step_by(prefetch::LINE_BYTES) {
-        if let Some(at) = NonNull::new(part.target.wrapping_add(offset)) {
-            prefetch::to_write(at);
-        }
-    }
+    prefetch::lines(part.target, part.length).for_each(prefetch::to_write);
 }
 
 /// Asks for the header's line to read it, for it mostly stands there already, and the guest's copy
-/// of the line is then left alone; for those of the packet to write them.
+/// of the line is then left alone; for those of the packet to write them. Behind a header in an
+/// aligned buffer, as a kernel's driver has it, 64 B stand in two lines: they went to the guest at
+/// 20.8 Mpps, at 17.3 where the second was not asked for.
 #[inline(always)]
 fn fetch(at: NonNull<u8>, header_bytes: usize, bytes: usize) {
     prefetch::to_read(at.as_ptr());
-    for offset in
-        (header_bytes..bytes.min(header_bytes + FETCH_BYTES)).step_by(prefetch::LINE_BYTES)
-    {
-        // SAFETY: below the bytes that were looked up.
-        prefetch::to_write(unsafe { at.add(offset) });
-    }
+    let packet_bytes = (bytes - header_bytes).min(FETCH_BYTES);
+    let packet = at.as_ptr().wrapping_add(header_bytes);
+    prefetch::lines(packet, packet_bytes).for_each(prefetch::to_write);
 }
 
 /// Writes the header of a packet in one buffer, unless it stands there already: the line is then

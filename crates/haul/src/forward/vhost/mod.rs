@@ -158,6 +158,9 @@ impl Port for Vhost {
     fn rx_burst(&mut self, pool: &mut Pool, burst: &mut Burst) -> usize {
         let Self { device, copier, scratch, counters, .. } = self;
         let Some(mut ring) = device.ring(2 * usize::from(self.queue) + 1) else { return 0 };
+        if ring.lost > 0 {
+            counters.rx.dropped(DropReason::Reset, std::mem::take(&mut ring.lost));
+        }
         let Some(active) = &mut ring.active else {
             counters.rx.batch(0, 0);
             return 0;

@@ -48,6 +48,9 @@ pub(super) struct Vring {
     pub(super) base: u32,
     pub(super) call: Option<OwnedFd>,
     pub(super) active: Option<AnyActive>,
+    /// Packets of the guest's that a device before this one had taken and not shown, and that were
+    /// not counted yet.
+    pub(super) lost: u64,
 }
 
 /// What was said of the device as a whole.
@@ -104,7 +107,11 @@ impl Vring {
         }
         let is_packed = agreed.features & features::PACKED != 0;
         let active = if is_packed {
-            AnyActive::Packed(Active::new(self.packed(memory, areas, agreed)?, memory, agreed))
+            let (ring, lost) = self.packed(memory, areas, agreed)?;
+            if self.is_read() {
+                self.lost += lost;
+            }
+            AnyActive::Packed(Active::new(ring, memory, agreed))
         } else {
             AnyActive::Split(Active::new(self.split(memory, areas, agreed)?, memory, agreed))
         };
@@ -129,7 +136,7 @@ impl Vring {
         Ok(SplitRing::new(ring, agreed.features & features::EVENT_INDEX != 0, note))
     }
 
-    fn packed(&self, memory: &Guest, areas: [u64; 3], agreed: &Agreed) -> Done<PackedRing> {
+    fn packed(&self, memory: &Guest, areas: [u64; 3], agreed: &Agreed) -> Done<(PackedRing, u64)> {
         // What is available and what was used are one place here: the upper half, of used ones, is
         // of front ends that know better.
         let base = Place::of(self.base as u16, self.size).ok_or(Refused)?;

@@ -3,14 +3,15 @@
 //!
 //! Where both sides keep the order, chains that the device has read are shown by the last of a
 //! burst alone: its id stands where the first began, section 2.8 of virtio 1.2, and the lines of
-//! the others stay with the driver.
+//! the others stay with the driver. But for the last descriptor, which says to the next device how
+//! far this one came.
 
 use std::sync::atomic::{Ordering, fence};
 
 use super::super::super::ring::packed::{OF_LINE, Packed, Place};
 use super::super::super::ring::split::NEXT;
 use super::super::inflight::Note;
-use super::resume::resume;
+use super::resume::{Resumed, resume};
 use super::{Bad, Broken, Chain, First, Layout, Walk};
 
 #[derive(Debug)]
@@ -30,21 +31,23 @@ pub(in super::super) struct PackedRing {
 }
 
 impl PackedRing {
-    /// Goes on at the first of the places that can be, or where the ring itself shows; `shows_last`
-    /// where the order is kept and the device reads.
+    /// Goes on at the first of the places that can be, or where the ring itself shows, and says how
+    /// many chains were lost with the one before; `shows_last` where the order is kept and the
+    /// device reads.
     pub(in super::super) fn new(
         ring: Packed,
         places: &[Place],
         has_events: bool,
         shows_last: bool,
         note: Option<Note>,
-    ) -> Self {
-        let next = resume(&ring, places, shows_last);
+    ) -> (Self, u64) {
+        let Resumed { place: next, lost } = resume(&ring, places, shows_last);
         if let Some(note) = &note {
             note.begin_packed(next);
         }
         ring.set_polls(false);
-        Self { ring, next, held: None, unpublished: 0, has_events, shows_last, note }
+        let (held, unpublished) = (None, 0);
+        (Self { ring, next, held, unpublished, has_events, shows_last, note }, lost)
     }
 
     /// Marks the rest of a chain as used: it then shows where the device was.
@@ -156,6 +159,10 @@ impl Layout for PackedRing {
         let Some((place, id, written)) = self.held.take() else { return false };
         if let Some(note) = &self.note {
             note.shows(place, self.next);
+        }
+        if self.shows_last && self.unpublished > 1 {
+            // Nobody but who takes over looks at it: it says where the burst is.
+            self.ring.put_used(self.next.minus_one(self.size()), id, self.unpublished.into());
         }
         self.ring.put_used(place, id, written);
         if let Some(note) = &self.note {

@@ -15,8 +15,10 @@
 //! lost: it is given back empty.
 //!
 //! Other devices mark the first descriptor of a chain alone. So what a front end says counts first,
-//! unless the ring shows that it cannot be. Nothing here is more than a place in the ring, whatever
-//! the driver wrote.
+//! unless the ring shows that it cannot be: the end of a full ring of which none was used, say, is
+//! a place of the round before. Where both sides keep the order and the device reads, a burst is
+//! shown by its first descriptor alone, and the ring counts first: see `place_in_order`. Nothing
+//! here is more than a place in the ring, whatever the driver wrote.
 
 use std::thread;
 use std::time::Duration;
@@ -24,8 +26,8 @@ use std::time::Duration;
 use super::super::super::ring::packed::{Entry, Packed, Place};
 use super::super::super::ring::split::NEXT;
 
-/// Times that the ring is read, and how long between two: a driver that makes chains available
-/// meanwhile may write the first descriptor last, and its processor may be taken from it before.
+/// Times that the ring is read, and how long between two: a driver that makes a chain available
+/// meanwhile may write the first descriptor last.
 const TRIES: usize = 50;
 const PAUSE: Duration = Duration::from_micros(100);
 
@@ -42,47 +44,76 @@ enum Whose {
     Driver,
 }
 
-/// Where to go on: at the first of the places that can be, else where the ring shows.
-///
-/// `is_sparse` where of a burst the last chain alone is marked: the ring then shows little, and
-/// nothing is given back.
-pub(super) fn resume(ring: &Packed, places: &[Place], is_sparse: bool) -> Place {
-    let last = places.last().copied().unwrap_or(Place::START);
-    let Some(behind) = (0..TRIES).find_map(|_| Behind::read(ring)) else {
+/// Where a device goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Resumed {
+    pub(super) place: Place,
+    /// Chains that the one before had taken and not shown: they were given back empty.
+    pub(super) lost: u64,
+}
+
+impl Resumed {
+    fn at(place: Place) -> Self {
+        Self { place, lost: 0 }
+    }
+}
+
+/// Where to go on: at the first of the places that can be, else where the ring shows. `is_sparse`
+/// where of a burst the first and the last descriptor alone are marked.
+pub(super) fn resume(ring: &Packed, places: &[Place], is_sparse: bool) -> Resumed {
+    let read = |tried| {
+        let pause = if tried == 0 { Duration::ZERO } else { PAUSE };
+        thread::sleep(pause);
+        Behind::read(ring, tried + 1 == TRIES)
+    };
+    let Some(behind) = (0..TRIES).find_map(read) else {
         let is_unused = |place: &&Place| ring.used(**place).is_none();
-        return places.iter().find(is_unused).copied().unwrap_or(last);
+        let last = places.last().copied().unwrap_or(Place::START);
+        return Resumed::at(places.iter().find(is_unused).copied().unwrap_or(last));
     };
-    let fits = |place: &&Place| behind.can_be(**place, is_sparse);
-    let place = match places.iter().find(fits) {
-        Some(place) => *place,
-        None if is_sparse => return last,
-        None => behind.place(behind.first()),
-    };
-    if is_sparse { place } else { behind.give_back(ring, place) }
+    if is_sparse {
+        return behind.place_in_order(ring, places);
+    }
+    let place = places.iter().find(|place| behind.can_be(**place));
+    behind.give_back(ring, place.map_or_else(|| behind.place(behind.first()), |place| *place))
 }
 
 impl Behind {
-    /// `None` where what stands there is of no driver, or it writes at the moment.
-    fn read(ring: &Packed) -> Option<Self> {
+    /// `None` where what stands there is of no driver, or it writes at the moment: from a driver
+    /// that was stopped then, which is the last explanation, comes an island of descriptors in the
+    /// round behind its place.
+    fn read(ring: &Packed, may_have_island: bool) -> Option<Self> {
         let size = ring.size();
         let all = (0..size).map(|index| ring.any(Place { index, is_odd: false }));
-        let mut entries: Vec<Entry> = all.collect();
-        let [first, _] = entries.first()?.rounds();
-        let is_of_first = |entry: &Entry| entry.rounds()[0] == first;
-        let turn = entries.iter().position(|entry| !is_of_first(entry));
-        let (index, is_odd) = turn.map_or((0, !first), |turn| (turn as u16, first));
-        let at = usize::from(index);
-        if at > 0 && entries[at..].iter().any(is_of_first) {
-            thread::sleep(PAUSE);
-            return None;
-        }
-        entries.rotate_left(at);
-        let whose = |entry: Entry| {
-            let [available, used] = entry.rounds();
-            (entry, if used == available { Whose::Driver } else { Whose::Device })
+        let entries: Vec<Entry> = all.collect();
+        let round = |index: usize| entries[index].rounds()[0];
+        // Behind the end of the ring it is another round.
+        let before = |index: usize| match index.checked_sub(1) {
+            Some(before) => round(before),
+            None => !round(entries.len() - 1),
         };
-        let entries = entries.into_iter().map(whose).collect();
-        Some(Self { entries, start: Place { index, is_odd: !is_odd }, size })
+        let turns: Vec<usize> =
+            (0..entries.len()).filter(|index| before(*index) != round(*index)).collect();
+        let at = match turns[..] {
+            [at] => at,
+            // The longest way from turn to turn ends at the driver's place.
+            [a, b, c] if may_have_island => {
+                let ways = [(b - a, b), (c - b, c), (a + entries.len() - c, a)];
+                ways.into_iter().max_by_key(|(length, _)| *length)?.1
+            }
+            _ => return None,
+        };
+        let start = Place { index: at as u16, is_odd: !before(at) };
+        let whose = |ahead: usize| {
+            let place = start.plus(ahead as u16, size);
+            let entry = entries[usize::from(place.index)];
+            let [available, used] = entry.rounds();
+            // What the driver has written again is not the device's yet.
+            let is_device = available == place.is_odd && used != available;
+            (entry, if is_device { Whose::Device } else { Whose::Driver })
+        };
+        let entries = (0..entries.len()).map(whose).collect();
+        Some(Self { entries, start, size })
     }
 
     fn place(&self, ahead: usize) -> Place {
@@ -102,43 +133,93 @@ impl Behind {
 
     /// Whether a device can be there: what comes next was not used, and what came before was, or
     /// follows in a chain that was.
-    fn can_be(&self, place: Place, is_sparse: bool) -> bool {
+    fn can_be(&self, place: Place) -> bool {
         let Some(ahead) = self.ahead(place) else { return false };
         let is_next = self.entries.get(ahead).is_none_or(|(_, whose)| *whose == Whose::Device);
-        is_next && (is_sparse || self.are_chains(ahead))
+        is_next && self.are_chains(&self.entries[..ahead])
     }
 
-    /// Whether each of the first descriptors was used, or is the rest of a chain of which one was.
-    /// The driver may have made the beginning of the oldest chain available again.
-    fn are_chains(&self, count: usize) -> bool {
+    /// Whether each of the descriptors from the oldest on was used, or is the rest of a chain of
+    /// which one was. The driver may have made the beginning of the oldest chain available again.
+    fn are_chains(&self, entries: &[(Entry, Whose)]) -> bool {
         let is_driver = |(_, whose): &(Entry, Whose)| *whose == Whose::Driver;
-        // Whether a chain goes on, and its id if that is known.
-        let mut chain = Some(None);
-        for (entry, whose) in &self.entries[..count] {
+        if let [first, rest @ ..] = entries
+            && !is_driver(first)
+            && rest.iter().all(is_driver)
+        {
+            // A burst that was not shown. Were it the end of an old chain, it would be the same
+            // place in the end, and to give that back again harms nobody.
+            return false;
+        }
+        // The id of the chain that may go on, if that is known; and whether it has to go on.
+        let (mut chain, mut has_to) = (Some(None), false);
+        for (entry, whose) in entries {
             if *whose == Whose::Driver {
-                chain = Some(Some(entry.id));
+                if has_to {
+                    return false;
+                }
+                chain = if entry.is_of_driver() { Some(Some(entry.id)) } else { None };
                 continue;
             }
-            let is_last = entry.descriptor().flags & NEXT == 0;
+            has_to = entry.descriptor().flags & NEXT != 0;
             match chain {
                 None => return false,
-                Some(Some(id)) if is_last && id != entry.id => return false,
-                Some(_) if is_last => chain = None,
+                Some(Some(id)) if !has_to && id != entry.id => return false,
+                Some(_) if !has_to => chain = None,
                 Some(_) => {}
             }
         }
-        count == 0 || self.entries[..count].iter().any(is_driver)
+        !has_to && (entries.is_empty() || entries.iter().any(is_driver))
+    }
+
+    /// Where a device was that shows a burst by its first descriptor, which has the id of the last
+    /// chain, and has marked the last one before, with how many there are.
+    ///
+    /// That mark is in sight unless the driver has filled the ring behind it: then all of the ring
+    /// is the device's. Other devices mark the first alone, and say a place where that id stands
+    /// again. Where the driver has overwritten their mark nothing in the ring tells the middle of a
+    /// burst from its end: it is taken for a full ring.
+    fn place_in_order(&self, ring: &Packed, places: &[Place]) -> Resumed {
+        let is_driver = |(_, whose): &(Entry, Whose)| *whose == Whose::Driver;
+        let Some(end) = self.entries.iter().rposition(is_driver) else {
+            return Resumed::at(self.start);
+        };
+        let (last, _) = self.entries[end];
+        let count = last.length as usize;
+        if count == 0 && last.is_of_driver() {
+            let is_end = |place: &&Place| {
+                let before = self.ahead(**place).and_then(|ahead| ahead.checked_sub(1));
+                before.is_some_and(|at| at > end && self.entries[at].0.id == last.id)
+            };
+            if let Some(place) = places.iter().find(is_end) {
+                return Resumed::at(*place);
+            }
+        }
+        let place = self.place(end + 1);
+        if count > 1
+            && let Some(start) = (end + 1).checked_sub(count)
+            && let Some((_, Whose::Device)) = self.entries.get(start)
+        {
+            // It was not shown yet. Of its last descriptor the flags are gone.
+            ring.put_used(self.place(start), last.id, 0);
+            let ends = |(entry, _): &&(Entry, Whose)| entry.descriptor().flags & NEXT == 0;
+            let lost = self.entries[start..=end].iter().filter(ends).count() as u64;
+            return Resumed { place, lost };
+        }
+        Resumed::at(place)
     }
 
     /// Gives back, empty, what a burst had overwritten before its first descriptor was shown, and
     /// says where the next one begins.
-    fn give_back(&self, ring: &Packed, place: Place) -> Place {
+    fn give_back(&self, ring: &Packed, place: Place) -> Resumed {
         let ahead = self.ahead(place).unwrap_or(self.entries.len());
-        let Some((first, Whose::Device)) = self.entries.get(ahead) else { return place };
+        let Some((first, Whose::Device)) = self.entries.get(ahead) else {
+            return Resumed::at(place);
+        };
         let rest = &self.entries[ahead + 1..];
         let hidden = rest.iter().take_while(|(_, whose)| *whose == Whose::Driver).count();
         if hidden == 0 {
-            return place;
+            return Resumed::at(place);
         }
         // The id of a chain is that of its last descriptor.
         let (mut id, mut tail) = (first.id, 0);
@@ -153,102 +234,24 @@ impl Behind {
             ring.put_used(self.place(ahead + 1 + index), entry.id, 0);
         }
         ring.put_used(place, id, 0);
-        self.place(ahead + 1 + count)
+        let lost = 1 + chains(&rest[tail..count]);
+        Resumed { place: self.place(ahead + 1 + count), lost }
     }
+}
+
+/// How many chains were used here: each begins with its id, which stands again at its end.
+fn chains(mut entries: &[(Entry, Whose)]) -> u64 {
+    let mut count = 0;
+    while let [(first, _), rest @ ..] = entries {
+        count += 1;
+        let ends = |(entry, _): &(Entry, Whose)| entry.descriptor().flags & NEXT == 0;
+        let end = rest.iter().position(ends).filter(|end| rest[*end].0.id == first.id);
+        entries = end.map_or(rest, |end| &rest[end + 1..]);
+    }
+    count
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use std::ptr::NonNull;
-
-    const SIZE: u16 = 8;
-
-    fn ring() -> Packed {
-        let at = || NonNull::new(vec![0_u64; 16].leak().as_mut_ptr().cast()).unwrap();
-        // SAFETY: each area has the bytes of a ring of 8, and is never freed.
-        unsafe { Packed::new([at(), at(), at()], SIZE.into()) }
-    }
-
-    /// The place that so many descriptors were gone through to.
-    fn at(count: u16) -> Place {
-        (0..count).fold(Place::START, |place, _| place.plus(1, SIZE))
-    }
-
-    /// A ring of which so many descriptors were made available, and so many used, one by one.
-    fn run(available: u16, used: u16) -> Packed {
-        let ring = ring();
-        for number in 0..available {
-            ring.put_available(at(number), number, 60, 0);
-            if number < used {
-                ring.put_used(at(number), number, 60);
-            }
-        }
-        ring
-    }
-
-    #[test]
-    fn a_ring_shows_where_its_device_was() {
-        for used in 0..5 * SIZE {
-            for available in used..=used + SIZE {
-                let (ring, place) = (run(available, used), at(used));
-                // Not even the front end's word is needed, and an old one does no harm.
-                for old in [&[][..], &[Place::START], &[at(4)], &[place, Place::START]] {
-                    assert_eq!(resume(&ring, old, false), place, "{used} of {available}, {old:?}");
-                }
-            }
-        }
-    }
-
-    /// A burst whose first descriptor was not shown: what it has overwritten is given back empty,
-    /// and nothing else.
-    #[test]
-    fn a_burst_that_a_death_cut_short_is_given_back_empty() {
-        for used in 0..3 * SIZE {
-            for burst in 2..=SIZE {
-                for (done, noted) in (1..burst).flat_map(|done| [(done, false), (done, true)]) {
-                    let ring = run(used + burst, used);
-                    (1..=done).for_each(|more| ring.put_used(at(used + more), more, 60));
-                    let name = format!("{done} of {burst} behind {used}, noted: {noted}");
-                    let noted = if noted { vec![at(used), at(used + burst)] } else { vec![] };
-                    let place = resume(&ring, &noted, false);
-                    assert_eq!(place, at(used + done + 1), "{name}");
-                    assert_eq!(ring.used(at(used)), Some((used, 0)), "{name}");
-                    for more in 1..=done {
-                        assert_eq!(ring.used(at(used + more)), Some((more, 0)), "{name}");
-                    }
-                    let rest = done + 1..burst;
-                    assert!(rest.into_iter().all(|more| {
-                        let entry = ring.available(at(used + more));
-                        entry.is_some_and(|entry| entry.length == 60)
-                    }));
-                }
-            }
-        }
-    }
-
-    /// A device that marks the first of a chain alone, and says where it stopped.
-    #[test]
-    fn chains_of_other_devices_go_on_where_they_say() {
-        for used in 0..10 {
-            let ring = ring();
-            for chain in 0..used {
-                ring.put_available(at(3 * chain), chain, 60, NEXT);
-                ring.put_available(at(3 * chain + 1), chain, 60, NEXT);
-                ring.put_available(at(3 * chain + 2), chain, 60, 0);
-                ring.put_used(at(3 * chain), chain, 60);
-            }
-            let place = at(3 * used);
-            assert_eq!(resume(&ring, &[place], false), place, "{used}");
-        }
-    }
-
-    #[test]
-    fn words_of_no_driver_move_nothing() {
-        let ring = run(3, 0);
-        ring.put_available(at(5), 5, 60, 0);
-        let place = Place { index: 6, is_odd: false };
-        assert_eq!(resume(&ring, &[place], false), place);
-        assert_eq!(resume(&ring, &[], false), Place::START);
-    }
-}
+mod kills;
+#[cfg(test)]
+mod tests;

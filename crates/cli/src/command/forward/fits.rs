@@ -1,0 +1,105 @@
+//! Which options of `haul forward pvp` fit together.
+
+use haul_experiments::forward::{Bench, Flow, Layout, is_ceiling};
+
+use crate::arguments::forward::Pvp as Arguments;
+use crate::error::Error;
+use crate::terminal;
+
+/// Whether this switch is to be measured.
+pub(super) fn is_asked(arguments: &Arguments, name: &str) -> bool {
+    arguments.switch.iter().any(|switch| switch == name)
+}
+
+/// Whether what is asked for fits together.
+///
+/// # Errors
+/// An option of another flow or of other switches.
+pub(super) fn fits(arguments: &Arguments) -> Result<(), Error> {
+    let unused = |option, belongs, remedy| Err(Error::Unused { option, belongs, remedy });
+    let flow = arguments.flow;
+    if is_asked(arguments, "ovs") && ![Flow::Pvp, Flow::Return].contains(&flow) {
+        let belongs = "--flow pvp and --flow return";
+        return unused("--switch ovs", belongs, "name one of these");
+    }
+    if arguments.is_to_kernel() {
+        fits_kernel(arguments)?;
+    } else if arguments.guest_image.is_some() {
+        return unused("--guest-image", "--guest qemu", "add it");
+    }
+    if flow == Flow::Return && arguments.guest != "haul" {
+        return unused("--guest testpmd", "the other flows", "have haul as the guest");
+    }
+    if arguments.queues > 1 {
+        fits_queues(arguments)?;
+    }
+    if arguments.sweep.is_none() {
+        return Ok(());
+    }
+    if ![Flow::Pvp, Flow::Enqueue].contains(&flow) {
+        return unused("--sweep", "--flow pvp and --flow enqueue", "name one of these");
+    }
+    if arguments.switch != ["haul"] {
+        return unused("--sweep", "--switch haul alone", "leave the others out");
+    }
+    Ok(())
+}
+
+/// Whether there can be several queue pairs of what is asked for.
+///
+/// # Errors
+/// An option of another program, or whose packets are of one flow.
+fn fits_queues(arguments: &Arguments) -> Result<(), Error> {
+    let option = "--queues of more than 1";
+    let unused = |belongs, remedy| Err(Error::Unused { option, belongs, remedy });
+    if arguments.switch != ["haul"] || arguments.guest != "haul" {
+        return unused("--switch haul and --guest haul", "name these alone");
+    }
+    if arguments.flow == Flow::Loopback {
+        return unused("the other flows", "name one of these");
+    }
+    if arguments.source.as_deref() == Some("null") {
+        return unused("--source gen, whose packets are of many flows", "name it");
+    }
+    Ok(())
+}
+
+/// Whether a kernel can be the guest of what is asked for.
+///
+/// # Errors
+/// An option that is for other guests.
+fn fits_kernel(arguments: &Arguments) -> Result<(), Error> {
+    let processes = "--guest haul and --guest testpmd";
+    let unused = |option, remedy| Err(Error::Unused { option, belongs: processes, remedy });
+    if arguments.flow != Flow::Pvp {
+        return unused("another --flow than pvp", "name --flow pvp");
+    }
+    if ![Layout::Split, Layout::Packed].contains(&arguments.layout) {
+        return unused("this --layout", "name split or packed");
+    }
+    if is_asked(arguments, "ovs") {
+        return unused("--switch ovs", "name haul or testpmd");
+    }
+    if arguments.sweep.is_some() {
+        return unused("--sweep", "name --sizes");
+    }
+    // A kernel drops packets without addresses.
+    if arguments.copy.iter().any(|copy| is_ceiling(copy)) {
+        return unused("a --copy of nothing", "name haul or libc");
+    }
+    Ok(())
+}
+
+/// Says so where queues have no thread each.
+pub(super) fn tell_of_threads(bench: &Bench) {
+    let (queues, processors) = (usize::from(bench.queues), haul_measure::sys::affinity().len());
+    let threads = bench.threads(processors);
+    if threads < queues {
+        let threads = if threads == 1 { "1 thread".into() } else { format!("{threads} threads") };
+        terminal::say(&format!(
+            "haul: warning: {queues} queues share {threads} at each side: this process may \
+             run on {processors} processors, {} would give each queue its own",
+            2 * queues
+        ));
+    }
+}

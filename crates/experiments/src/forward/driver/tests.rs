@@ -1,0 +1,66 @@
+use super::*;
+use crate::forward::ledger::Ledger;
+
+#[test]
+fn a_switch_writes_addresses_where_a_kernel_would_drop_a_packet_without_them() {
+    for (side, source, is_to_kernel, writes) in [
+        (Side::Switch, Source::Null, true, true),
+        (Side::Switch, Source::Null, false, false),
+        (Side::Switch, Source::Generator, true, false),
+        (Side::Guest, Source::Null, false, true),
+    ] {
+        let start = Start {
+            side,
+            flow: "pvp".into(),
+            layout: "split".into(),
+            size_bytes: 64,
+            copy: "haul".into(),
+            source,
+            socket: "/none".into(),
+            queues: 1,
+            cpus: vec![0],
+            is_to_kernel,
+        };
+        let found = mode(&start, Flow::Pvp);
+        assert_eq!(matches!(found, Mode::Mac { .. }), writes, "{start:?}");
+    }
+}
+
+/// Two threads of each side, which share a processor: each generator gets its own packets back, by
+/// its own queue pair, and the ledger of all closes.
+#[test]
+fn threads_of_a_side_have_queue_pairs_of_their_own() {
+    let cpus = haul_measure::sys::affinity();
+    let folder = tempfile::tempdir().unwrap();
+    let start = |side, cpu| Start {
+        side,
+        flow: "pvp".into(),
+        layout: "split".into(),
+        size_bytes: 64,
+        copy: "haul".into(),
+        source: Source::Generator,
+        socket: folder.path().join("socket"),
+        queues: 3,
+        cpus: vec![cpu; 2],
+        is_to_kernel: false,
+    };
+    let mut switch = Forwarding::start(&start(Side::Switch, cpus[0])).unwrap();
+    let last = *cpus.last().unwrap();
+    let mut guest = Forwarding::start(&start(Side::Guest, last)).unwrap();
+    guest.await_link().unwrap();
+    switch.await_link().unwrap();
+    guest.go(None).unwrap();
+    switch.go(Some(20_000.0)).unwrap();
+    std::thread::sleep(Duration::from_secs(1));
+    let counted = switch.halt().unwrap();
+    assert!(counted.made > 2000 && counted.returned > 0, "{counted:?}");
+    assert_eq!(counted.made, counted.returned + counted.missing, "{counted:?}");
+    assert_eq!(Ledger::of(&counted).unaccounted, 0, "{counted:?}");
+    let came = |batches: &Vec<u64>| batches.iter().skip(1).any(|count| *count > 0);
+    assert_eq!(counted.rx_batches.keys().copied().collect::<Vec<_>>(), [0, 1, 2]);
+    assert!(counted.rx_batches.values().all(came), "{counted:?}");
+    // What one side gave, the other has.
+    let counted_there = guest.halt().unwrap();
+    assert_eq!(counted_there.rx_packets, counted.tx_packets);
+    assert!(Forwarding::start(&Start { queues: 1, ..start(Side::Switch, cpus[0]) }).is_err());
+}
