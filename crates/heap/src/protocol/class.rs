@@ -170,8 +170,8 @@ const fn describe(size: usize) -> Class {
     }
 }
 
-/// The shortest span with enough slots and words, and at most 1/32 of it wasted at its end; else the
-/// one that wastes the least.
+/// The shortest span with enough slots and words, and at most 1/32 of it wasted at its end; else
+/// the one that wastes the least.
 const fn span_slices(size: usize) -> usize {
     let apart = (LINE_WORDS << size.trailing_zeros()).div_ceil(SLICE);
     let mut best = SPAN_SLICES_MAX;
