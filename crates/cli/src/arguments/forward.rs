@@ -79,7 +79,7 @@ pub(crate) struct Between {
     pub(crate) burst: u16,
     /// The processor that polls; or several, each for one queue of both ports or for several, over
     /// which it spreads packets by a hash of their flow [default: any; one thread for each queue]
-    #[arg(long, value_name = "CPU", value_delimiter = ',', value_parser = number::<usize, 0, 65_535>)]
+    #[arg(long, value_name = "CPU", value_delimiter = ',', value_parser = number::<usize, 0, { u32::MAX as u64 }>)]
     pub(crate) cpu: Vec<usize>,
     /// The socket at which `haul pcie watch` sees the bursts as they go [default:
     /// haul/forward-PROCESS/dpdk_telemetry.v2 in /var/run, or the user's runtime folder]
