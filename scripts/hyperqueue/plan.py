@@ -60,6 +60,8 @@ def main():
     if len(rest) > 1 or (rest and not (rest[0].isdecimal() and 1 <= int(rest[0]) <= 1024)):
         sys.exit(f"sim-hyperqueue: {' '.join(rest)!r} is no number of workers from 1 to 1024")
     with tempfile.TemporaryDirectory(prefix="haul-hyperqueue-") as folder, LocalCluster(folder) as cluster:
+        # The workers' sockets, which HyperQueue leaves behind, go with the folder.
+        os.environ["TMPDIR"] = folder
         for _ in range(int(rest[0]) if rest else 2):
             cluster.start_worker(WorkerConfig(cores=1))
         return submit_and_wait(cluster.client(), haul, plan, count)

@@ -2,6 +2,7 @@
 //!
 //! From the bottom up:
 //!
+//! - `number`: how a whole number is;
 //! - `time`: how a time is written;
 //! - `copy`: of `haul copy`;
 //! - `channel`: of `haul channel`;
@@ -16,6 +17,7 @@ pub(crate) mod copy;
 mod documents;
 pub(crate) mod forward;
 pub(crate) mod heap;
+mod number;
 pub(crate) mod pcie;
 pub(crate) mod sim;
 mod time;
@@ -249,6 +251,29 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Arguments::command().debug_assert();
+    }
+
+    /// The standard library's words name no range: "invalid digit found in string".
+    #[test]
+    fn what_is_no_number_is_refused_with_a_remedy() {
+        fn check(command: &clap::Command, path: &[&str]) {
+            for inner in command.get_subcommands() {
+                check(inner, &[path, &[inner.get_name()]].concat());
+            }
+            for argument in command.get_arguments().filter(|one| one.get_action().takes_values()) {
+                for value in ["x", "-1", "99999999999999999999999"] {
+                    let option = argument.get_long().map(|name| format!("--{name}={value}"));
+                    let words = path.iter().copied().chain([option.as_deref().unwrap_or(value)]);
+                    let Err(error) = Arguments::command().try_get_matches_from(words) else {
+                        continue;
+                    };
+                    let said = error.to_string();
+                    let is_bare = ["invalid digit", "target type", "is not in "];
+                    assert!(!is_bare.iter().any(|bare| said.contains(bare)), "{path:?}: {said}");
+                }
+            }
+        }
+        check(&Arguments::command(), &["haul"]);
     }
 
     #[test]

@@ -1,9 +1,10 @@
 //! memcpy, memmove and memset with the C library's signatures: what `libhaul` exports and what is
 //! compared with the C library, call for call.
 //!
-//! Each is one function up to 64 bytes and ends in a jump above: no frame, no second call. They
-//! have their names in `libhaul` from here on, because a function that only passed a call on would
-//! cost a jump through the global offset table: this crate takes no part in link-time optimization.
+//! Each is one function where the processor has what the policy wants most, and ends in jumps to
+//! the rest: no frame, no second call. They have their names in `libhaul` from here on, because a
+//! function that only passed a call on would cost a jump through the global offset table: this
+//! crate takes no part in link-time optimization.
 
 use core::ffi::{c_int, c_void};
 

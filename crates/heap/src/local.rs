@@ -329,9 +329,11 @@ mod tests {
         })
     }
 
+    /// Which ones they are says nothing: other tests have threads beside these.
     #[test]
     fn numbers_of_threads_that_ended_are_used_again() {
-        let highest = (0..200).map(|_| thread::spawn(|| register().unwrap()).join().unwrap()).max();
-        assert!(highest.unwrap() < 150, "{highest:?}");
+        let numbers = (0..200).map(|_| thread::spawn(|| register().unwrap()).join().unwrap());
+        let numbers: BTreeSet<usize> = numbers.collect();
+        assert!(numbers.len() < 150, "{numbers:?}");
     }
 }

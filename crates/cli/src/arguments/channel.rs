@@ -10,6 +10,7 @@ use haul_experiments::channel::protocol::Side;
 use haul_experiments::channel::{Peer, Target};
 use haul_model::{Bytes, Sizes};
 
+use super::number::number;
 use super::time::budget;
 use crate::flow::Show;
 use crate::summary::Printing;
@@ -192,7 +193,7 @@ pub(crate) struct Bench {
         value_name = "N",
         default_value = "0",
         value_delimiter = ',',
-        value_parser = clap::value_parser!(u8).range(0..=1)
+        value_parser = number::<u8, 0, 1>
     )]
     pub(crate) busy_core: Vec<u8>,
     /// The 2014 memcpy against vmsplice experiment beside haul, at its size: shared memory with two
@@ -206,7 +207,7 @@ pub(crate) struct Bench {
     pub(crate) budget: Option<Duration>,
     /// How often a size is measured at most until the hypervisor takes no more than 5% of the
     /// processors' time meanwhile; the last try counts
-    #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u32).range(1..=100))]
+    #[arg(long, value_name = "N", default_value = "1", value_parser = number::<u32, 1, 100>)]
     pub(crate) tries: u32,
     #[command(flatten)]
     pub(crate) printing: Printing,

@@ -10,6 +10,7 @@ use haul_experiments::copy::{Function, ThenRead};
 use haul_measure::Level;
 use haul_model::{SizeClass, Sizes};
 
+use super::number::number;
 use super::time::budget;
 use crate::summary::Printing;
 
@@ -71,7 +72,7 @@ pub(crate) struct Bench {
     #[arg(long, value_name = "LEVEL", value_delimiter = ',', value_parser = level)]
     pub(crate) level: Vec<Levels>,
     /// Threads at once, each pinned to a processor of its own
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = number::<u16, 1, 65_535>)]
     pub(crate) threads: u16,
     /// Whether predictors can learn the sizes: random (none comes back before half a million
     /// others), or repeating (64 calls again and again); drawn sizes only

@@ -9,6 +9,7 @@ use clap::{Args, Subcommand};
 use haul_experiments::forward::{Flow, Layout};
 use haul_model::Sizes;
 
+use super::number::number;
 use super::time::time;
 
 /// Forwards packets in bursts between two ports, and counts: packets, bytes, drops by reason, how
@@ -74,11 +75,11 @@ pub(crate) struct Between {
     #[arg(long = "for", value_name = "TIME", value_parser = time::<1, 86_400>)]
     pub(crate) time: Option<Duration>,
     /// The most packets that one call moves
-    #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..=256))]
+    #[arg(long, value_name = "N", default_value_t = 32, value_parser = number::<u16, 1, 256>)]
     pub(crate) burst: u16,
     /// The processor that polls; or several, each for one queue of both ports or for several, over
     /// which it spreads packets by a hash of their flow [default: any; one thread for each queue]
-    #[arg(long, value_name = "CPU", value_delimiter = ',')]
+    #[arg(long, value_name = "CPU", value_delimiter = ',', value_parser = number::<usize, 0, { u32::MAX as u64 }>)]
     pub(crate) cpu: Vec<usize>,
     /// The socket at which `haul pcie watch` sees the bursts as they go [default:
     /// haul/forward-PROCESS/dpdk_telemetry.v2 in /var/run, or the user's runtime folder]
@@ -161,7 +162,7 @@ pub(crate) struct Pvp {
     pub(crate) source: Option<String>,
     /// Restarts of each [default: 9; to QEMU's guest 3, for it boots first, and then looks for a
     /// switch once a second]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000))]
+    #[arg(long, value_name = "N", value_parser = number::<u16, 1, 1000>)]
     pub(crate) restarts: Option<u16>,
     /// How long is measured of each restart [default: 500ms; of each size of a sweep 50ms]
     #[arg(long = "for", value_name = "TIME", value_parser = time::<1, 86_400>)]
@@ -172,7 +173,7 @@ pub(crate) struct Pvp {
     #[arg(long, value_name = "GOAL", value_delimiter = ',', value_parser = ["ndr", "pdr", "rfc2544"])]
     pub(crate) search: Vec<String>,
     /// Searches of each, in turn, each with a restart of its own
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = number::<u16, 1, 1000>)]
     pub(crate) searches: u16,
     /// How long a trial of a search is [default: 1s; 60s for rfc2544]
     #[arg(long, value_name = "TIME", value_parser = time::<1, 60>, requires = "search")]

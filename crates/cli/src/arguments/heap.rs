@@ -9,6 +9,7 @@ use haul_experiments::heap::trace::OPERATIONS_MAX;
 use haul_experiments::heap::{Part, Peer, Test};
 use haul_model::{Bytes, Sizes};
 
+use super::number::number;
 use super::time::budget;
 use crate::summary::Printing;
 
@@ -66,14 +67,14 @@ pub(crate) struct Bench {
     #[arg(long, value_name = "BYTES")]
     pub(crate) align: Option<Align>,
     /// Rounds of growth, mixed and regrow
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    #[arg(long, value_name = "N", value_parser = number::<u32, 1, 1000>)]
     pub(crate) rounds: Option<u32>,
     /// Blocks on each thread: of a round (2000), of bulk, no-bulk (1000) or latency (20000), or
     /// live at once for lifetimes (4000)
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1 << 32))]
+    #[arg(long, value_name = "N", value_parser = number::<u64, 1, { 1 << 32 }>)]
     pub(crate) count: Option<u64>,
     /// Threads at once, pinned one after the other to the processors there are
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = number::<u16, 1, 1024>)]
     pub(crate) threads: u16,
     /// haul's heap is one that other processes can share, and takes pages of the kernel's pool
     #[arg(long)]
@@ -196,7 +197,7 @@ pub(crate) struct Reading {
         long,
         value_name = "N",
         default_value_t = OPERATIONS_MAX as u64,
-        value_parser = clap::value_parser!(u64).range(1..=1 << 31)
+        value_parser = number::<u64, 1, { 1 << 31 }>
     )]
     pub(crate) operations: u64,
 }

@@ -7,6 +7,8 @@ use clap::{Args, Subcommand};
 use haul_experiments::sim::Setting;
 use haul_experiments::sim::sweep;
 
+use super::number::number;
+
 #[derive(Debug, Subcommand)]
 pub(crate) enum Sim {
     /// One program on one simulated machine, with a picture of what waited for what
@@ -37,10 +39,10 @@ pub(crate) struct Run {
     #[arg(value_name = "ELF")]
     pub(crate) program: Option<PathBuf>,
     /// An argument of the program, in a0 and on; several may be given
-    #[arg(long, value_name = "N", requires = "program", value_parser = number)]
+    #[arg(long, value_name = "N", requires = "program", value_parser = word)]
     pub(crate) argument: Vec<u64>,
     /// Packets that the workload receives [default: 1000]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
+    #[arg(long, value_name = "N", value_parser = number::<u64, 1, 10_000_000>)]
     pub(crate) packets: Option<u64>,
     /// A file of settings in TOML; what it leaves out is as in the paper
     #[arg(long, value_name = "FILE")]
@@ -50,7 +52,7 @@ pub(crate) struct Run {
     pub(crate) set: Vec<Setting>,
     /// Instructions after which the program is given up [default: 20000000000, which take an hour
     /// or two]
-    #[arg(long, value_name = "N", value_parser = number)]
+    #[arg(long, value_name = "N", value_parser = word)]
     pub(crate) limit: Option<u64>,
     /// Draw what happened in this window of cycles
     #[arg(long, value_name = "FROM..TO", value_parser = window)]
@@ -81,10 +83,10 @@ pub(crate) struct Reproduce {
     #[arg(long, conflicts_with = "packets")]
     pub(crate) quick: bool,
     /// Packets of each trace [default: 100000, as the paper]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(20..=10_000_000))]
+    #[arg(long, value_name = "N", value_parser = number::<u64, 20, 10_000_000>)]
     pub(crate) packets: Option<u64>,
     /// Runs at once [default: one a processor]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    #[arg(long, value_name = "N", value_parser = number::<u16, 1, 1024>)]
     pub(crate) threads: Option<u16>,
     /// The workload, as scripts/sim-workload built it [default: it is built]
     #[arg(long, value_name = "ELF")]
@@ -121,7 +123,7 @@ pub(crate) struct Sweep {
     #[arg(long, value_name = "ELF")]
     pub(crate) program: Option<PathBuf>,
     /// An argument of that program; several may be given
-    #[arg(long, value_name = "N", requires = "program", value_parser = number)]
+    #[arg(long, value_name = "N", requires = "program", value_parser = word)]
     pub(crate) argument: Vec<u64>,
     /// The plan
     #[arg(long, value_name = "FILE", default_value = "plan.jsonl")]
@@ -130,7 +132,7 @@ pub(crate) struct Sweep {
     #[arg(long)]
     pub(crate) run: bool,
     /// Tasks at once [default: one a processor]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    #[arg(long, value_name = "N", value_parser = number::<u16, 1, 1024>)]
     pub(crate) threads: Option<u16>,
     /// Print the records of the tasks as JSON
     #[arg(long, requires = "run")]
@@ -147,7 +149,7 @@ pub(crate) struct Task {
     #[arg(value_name = "PLAN")]
     pub(crate) plan: PathBuf,
     /// The task's number, from 0
-    #[arg(value_name = "INDEX")]
+    #[arg(value_name = "INDEX", value_parser = number::<usize, 0, { u32::MAX as u64 }>)]
     pub(crate) index: usize,
     /// Print the task's records as JSON as well
     #[arg(long)]
@@ -170,7 +172,7 @@ pub(crate) struct Collect {
 }
 
 /// A number, as programs write addresses: decimal, or hexadecimal behind 0x.
-fn number(text: &str) -> Result<u64, String> {
+fn word(text: &str) -> Result<u64, String> {
     let plain = text.replace('_', "");
     let parsed = match plain.strip_prefix("0x") {
         Some(digits) => u64::from_str_radix(digits, 16),
@@ -181,7 +183,7 @@ fn number(text: &str) -> Result<u64, String> {
 
 fn window(text: &str) -> Result<Range<u64>, String> {
     let parsed =
-        text.split_once("..").and_then(|(from, to)| Some(number(from).ok()?..number(to).ok()?));
+        text.split_once("..").and_then(|(from, to)| Some(word(from).ok()?..word(to).ok()?));
     match parsed {
         Some(window) if window.start < window.end => Ok(window),
         _ => Err(format!("{text:?} is no window of cycles, such as 400000..400400")),
@@ -193,12 +195,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn windows_and_numbers() {
+    fn windows_and_words() {
         assert_eq!(window("10..0x20"), Ok(10..32));
         for bad in ["10", "20..10", "a..b", "5..5"] {
             assert!(window(bad).is_err(), "{bad}");
         }
-        assert_eq!(number("1_000"), Ok(1000));
-        assert!(number("-1").is_err());
+        assert_eq!(word("1_000"), Ok(1000));
+        assert!(word("-1").is_err());
     }
 }

@@ -95,7 +95,7 @@ fn what_cannot_be_forwarded_is_said_before_anything_runs() {
         (&["pvp", "--search", "ndr", "--flow", "enqueue"], 2, &["--search", "--flow pvp"]),
         (&["pvp", "--search", "ndr", "--trial", "2m"], 2, &["from 1ms to 1m"]),
         (&["pvp", "--latency"], 2, &["--search"]),
-        (&["pvp", "--restarts", "0"], 2, &["1..=1000"]),
+        (&["pvp", "--restarts", "0"], 2, &["from 1 to 1000"]),
         (&["--port", "gen", "pvp"], 2, &["pvp"]),
         (&["drive"], 1, &["standard input"]),
     ] {

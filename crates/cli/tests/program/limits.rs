@@ -39,6 +39,20 @@ fn too_little_memory_is_an_error_that_names_the_limit() {
     under("-v 60000", "copy tune --budget 0.1").expect(1).says(&["ulimit -v"]);
 }
 
+/// Nothing is concluded from what was not measured.
+#[test]
+fn packets_without_memory_are_told_in_words() {
+    let between = "forward --port gen --port sink --for 50ms";
+    let sweep = "pcie sweep --nic ice --core 120:55 --rates 2M..4M --steps 2 --for 20ms";
+    for arguments in [between, sweep] {
+        let ran = under("-f 0", arguments).expect(1);
+        let ran = ran.says(&["cannot size memory: File too large", "ulimit"]);
+        assert!(!ran.err.contains("Os {") && !ran.out.contains("no break"), "{ran:#?}");
+    }
+    let ran = run(&mut haul(&sweep.split(' ').collect::<Vec<_>>())).expect(0);
+    assert!(ran.out.contains("no break"), "{ran:#?}");
+}
+
 #[test]
 fn a_folder_for_sockets_that_is_not_there_is_told_by_its_name() {
     if haul_measure::sys::affinity().len() < 2 {

@@ -328,8 +328,8 @@ fn negative_values_are_told_by_value_and_limit() {
     for (arguments, part) in [
         (&["copy", "bench", "--sizes", "-1"][..], "is not a size"),
         (&["copy", "bench", "--budget", "-1"], "from 1ms to 1h"),
-        (&["copy", "bench", "--threads", "-1"], "1..=65535"),
-        (&["heap", "bench", "--rounds", "-1"], "1..=1000"),
+        (&["copy", "bench", "--threads", "-1"], "from 1 to 65535"),
+        (&["heap", "bench", "--rounds", "-1"], "from 1 to 1000"),
     ] {
         run(&mut haul(arguments)).expect(2).says(&["'-1'", part]);
     }

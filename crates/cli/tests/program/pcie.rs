@@ -355,7 +355,7 @@ fn a_real_sweep_measures_batches_and_what_cannot_be_swept_is_refused() {
         ("--rates", "2M..1M", "FIRST..LAST"),
         ("--rates", "1M", "FIRST..LAST"),
         ("--rates", "1..2", "a longer --for"),
-        ("--steps", "1", "2..=1000"),
+        ("--steps", "1", "from 2 to 1000"),
         ("--core", "0:5", "120:55"),
         ("--core", "120", "120:55"),
         ("--for", "0s", "from 1ms to 1m"),
@@ -363,7 +363,7 @@ fn a_real_sweep_measures_batches_and_what_cannot_be_swept_is_refused() {
         ("--size", "13", "14 to 2048"),
         ("--group", "0", "1 to 256"),
         ("--group", "4294967295", "1 to 256"),
-        ("--burst", "257", "1..=256"),
+        ("--burst", "257", "from 1 to 256"),
         ("--rx-free", "20000", "16384"),
         ("--nic", "e810", "mlx5"),
     ] {

@@ -13,7 +13,9 @@
 
 use core::sync::atomic::Ordering;
 
-use super::{without_masks, x86_64};
+use super::above_64::x86_64;
+use super::without_masks;
+use crate::arch::generic::BLOCK_MAX;
 use crate::arch::x86_64::masked::Above;
 use crate::arch::x86_64::{masked, zmm_high};
 use crate::cpu::Isa;
@@ -182,7 +184,7 @@ unsafe fn copy_long(target: *mut u8, source: *const u8, length: usize) -> *mut u
     // SAFETY: the caller's promise, the lengths that each asks for, and the features of what is
     // chosen.
     unsafe {
-        if length <= super::BLOCK_MAX {
+        if length <= BLOCK_MAX {
             zmm_high::copy_65_to_256(target, source, length);
         } else if !copies_by_registers(length) {
             return copy_longer(target, source, length);

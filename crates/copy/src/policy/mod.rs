@@ -13,7 +13,7 @@ use core::sync::atomic::{AtomicU8, Ordering};
 use crate::cpu::{self, Facts, Isa};
 use crate::thresholds::{IN_FORCE, Thresholds};
 
-/// How up to 128 bytes are copied and filled.
+/// How up to 127 bytes are copied, and up to 255 filled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Small {

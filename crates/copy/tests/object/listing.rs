@@ -6,7 +6,7 @@ use std::process::Command;
 /// One function.
 #[derive(Debug)]
 pub(crate) struct Function {
-    /// Demangled: `haul_copy::dispatch::x86_64::copy_avx2`.
+    /// Demangled: `haul_copy::dispatch::above_64::x86_64::copy_avx2`.
     pub(crate) name: String,
     pub(crate) code: Vec<Instruction>,
 }

@@ -11,7 +11,7 @@ use std::sync::OnceLock;
 use crate::build::Workshop;
 use crate::listing::{Function, Instruction, functions, has_objdump};
 
-const DISPATCH: &str = "haul_copy::dispatch::x86_64::";
+const DISPATCH: &str = "haul_copy::dispatch::above_64::x86_64::";
 const BY_MASKS: &str = "haul_copy::dispatch::by_masks::";
 
 /// A C program's view of this crate, as `ffi/c` exports it.
@@ -319,7 +319,7 @@ fn memcpy_jumps_straight_to_what_it_chose() {
     ] {
         let entry = find(functions, entry);
         // A relocation has the mangled name, where each part stands after its length.
-        let mangled = format!("8dispatch6x86_64{}{chosen}", chosen.len());
+        let mangled = format!("8above_646x86_64{}{chosen}", chosen.len());
         let leads_there =
             |one: &&Instruction| one.refers_to.as_deref().is_some_and(|to| to.contains(&mangled));
         let jump = entry.code.iter().find(leads_there);

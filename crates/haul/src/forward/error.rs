@@ -40,7 +40,10 @@ pub enum Error {
         limit: &'static str,
     },
     /// A pool's memory could not be had.
-    #[error("cannot have memory for {packets} packets ({bytes} B): {reason}; use fewer packets")]
+    #[error(
+        "cannot have memory for {packets} packets ({bytes} B): {reason}; free memory, raise the \
+         limits of the process (ulimit), or use fewer packets"
+    )]
     Memory {
         /// Buffers that were asked for.
         packets: u32,

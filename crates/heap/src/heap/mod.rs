@@ -8,10 +8,10 @@
 //!        word says live? store "cached by me"; push
 //! ```
 //!
-//! No atomic read-modify-write, no shared cache line, no system call, no division. What is read
-//! from metadata that others can write is checked before it is used as an index: a unit against the
-//! number of units, a count against the size of a bin; a class has six bits and its table 64
-//! entries.
+//! No atomic read-modify-write, no system call, no division, and up to 8 KiB no cache line that
+//! another thread's spans share. What is read from metadata that others can write is checked before
+//! it is used as an index: a unit against the number of units, a count against the size of a bin; a
+//! class has six bits and its table 64 entries.
 //!
 //! - `find`: what a pointer names;
 //! - `debug`: fences, cookies and quarantine;
@@ -19,6 +19,7 @@
 //! - `build`: the builder;
 //! - `slow`: refill, flush, the last resorts, and what is wrong with a pointer;
 //! - `large`: blocks of slices;
+//! - `handle`: requests of one kind, prepared;
 //! - `resize`: realloc.
 
 use core::hint::cold_path;
@@ -36,6 +37,7 @@ use crate::sync::{AtomicU16, AtomicU64, Ordering::Relaxed};
 mod build;
 mod debug;
 mod find;
+mod handle;
 mod join;
 mod large;
 mod resize;
@@ -44,6 +46,7 @@ mod slow;
 pub use build::Builder;
 pub(crate) use build::Upkeep;
 pub(crate) use find::Found;
+pub use handle::Handle;
 pub use resize::ReallocError;
 
 /// A heap, as this process has it. Any number of threads can use it at once.
@@ -233,22 +236,6 @@ impl Heap {
         self.free_elsewhere(block)
     }
 
-    /// A request of one kind, with its class worked out once.
-    ///
-    /// # Errors
-    /// [`AllocError::BadAlign`], [`AllocError::TooLarge`] and [`AllocError::NoNode`] as for a
-    /// request.
-    pub fn handle(
-        &self,
-        size: usize,
-        align: usize,
-        node: Node,
-        tag: Tag,
-    ) -> Result<Handle<'_>, AllocError> {
-        self.check(size, align, node)?;
-        Ok(Handle { heap: self, class: class::of(size, align), size, align, node, tag })
-    }
-
     /// Where a pointer into the heap lies, in a form that means the same in every process that
     /// shares it; `None` for a pointer outside.
     #[inline]
@@ -378,35 +365,6 @@ impl Heap {
         match self.nodes {
             1 => 0,
             _ => (offset >> self.row_shift) + 1,
-        }
-    }
-}
-
-/// A request of one kind, prepared: see [`Heap::handle`].
-#[derive(Clone, Copy)]
-pub struct Handle<'a> {
-    heap: &'a Heap,
-    class: Option<usize>,
-    size: usize,
-    align: usize,
-    node: Node,
-    tag: Tag,
-}
-
-impl Handle<'_> {
-    /// Allocates a block of this kind. As [`Heap::alloc_tagged`], without working out the class.
-    ///
-    /// # Errors
-    /// As [`Heap::alloc`].
-    #[inline(always)]
-    pub fn alloc(&self) -> Result<NonNull<u8>, AllocError> {
-        match self.class {
-            Some(class) => match self.heap.pop(SliceWord::form_of_span(class), self.node, self.tag)
-            {
-                Some(block) => Ok(block),
-                None => self.heap.pop_slow(class, self.size, self.node, self.tag).told(),
-            },
-            None => self.heap.alloc_other(self.size, self.align, self.node, self.tag).told(),
         }
     }
 }

@@ -3,9 +3,10 @@
 use std::str::FromStr;
 use std::time::Duration;
 
-use clap::{Args, value_parser};
+use clap::Args;
 use haul_model::pcie::{Rate, parse_rate};
 
+use super::super::number::number;
 use super::super::time::time;
 use super::NicArguments;
 
@@ -28,7 +29,7 @@ pub(crate) struct Sweep {
     #[arg(long, value_name = "FIRST..LAST", default_value = "1M..16M")]
     pub(crate) rates: Rates,
     /// How many rates, evenly from the first to the last
-    #[arg(long, value_name = "N", default_value_t = 16, value_parser = value_parser!(u32).range(2..=1000))]
+    #[arg(long, value_name = "N", default_value_t = 16, value_parser = number::<u32, 2, 1000>)]
     pub(crate) steps: u32,
     /// Bytes of each packet in memory
     #[arg(long = "sizes", visible_alias = "size", value_name = "BYTES", default_value_t = 64, value_parser = super::whole)]
@@ -37,10 +38,10 @@ pub(crate) struct Sweep {
     #[arg(long, value_name = "PACKETS", default_value_t = 4, value_parser = super::whole)]
     pub(crate) group: u32,
     /// Packets that a poll asks for
-    #[arg(long, value_name = "PACKETS", default_value_t = 32, value_parser = value_parser!(u32).range(1..=256))]
+    #[arg(long, value_name = "PACKETS", default_value_t = 32, value_parser = number::<u32, 1, 256>)]
     pub(crate) burst: u32,
     /// Nanoseconds of work that the program does for each burst beside forwarding it
-    #[arg(long, value_name = "NS", default_value_t = 0, value_parser = value_parser!(u64).range(..=1_000_000))]
+    #[arg(long, value_name = "NS", default_value_t = 0, value_parser = number::<u64, 0, 1_000_000>)]
     pub(crate) work: u64,
     /// Model the core: nanoseconds of each poll and of each packet
     #[arg(long, value_name = "POLL:PACKET", conflicts_with = "work")]

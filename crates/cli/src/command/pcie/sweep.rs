@@ -126,6 +126,18 @@ fn peaks(batches: &str) -> String {
         .join(", ")
 }
 
+/// What the curve of so many rates shows: one point has no shape.
+fn conclusion<'a>(records: &[&'a Record], rates: usize) -> Option<&'a str> {
+    let found = records.iter().find(|record| record.metric == "break");
+    let note = found.and_then(|record| record.parameters.get(key::NOTE)?.as_str());
+    note.or_else(|| {
+        (rates > 1).then_some(
+            "The curve of outbound writes has no break of 5% at these rates: batches stayed as they \
+             were; go to higher rates, or take rates further apart.",
+        )
+    })
+}
+
 impl Command for Sweep {
     fn outputs(&self) -> Outputs {
         Outputs { json: self.json, ..Outputs::default() }
@@ -150,8 +162,9 @@ impl Command for Sweep {
             ">outbound write",
             ">estimate off %",
         ];
+        let rows = rows(&records);
         let mut table = Table::new(&headings);
-        for row in rows(&records) {
+        for row in &rows {
             let (packets, dropped) =
                 (number(row.rate, key::PACKETS), number(row.rate, key::DROPPED));
             let batches = row.rate.parameters.get(key::RX_BATCHES).and_then(|b| b.as_str());
@@ -173,14 +186,9 @@ impl Command for Sweep {
             "\nbatches of a real run, or of a modelled core; transactions counted by the modelled \
              NIC, data in bytes/s",
         )?;
-        let width = terminal::width();
-        let found = records.iter().find(|record| record.metric == "break");
-        let note = found.and_then(|record| record.parameters.get(key::NOTE)?.as_str());
-        let text = note.unwrap_or(
-            "The curve of outbound writes has no break of 5% at these rates: batches stayed as they \
-             were; go to higher rates, or take rates further apart.",
-        );
-        terminal::print(&terminal::wrap(text, width, 0))?;
+        if let Some(text) = conclusion(&records, rows.len()) {
+            terminal::print(&terminal::wrap(text, terminal::width(), 0))?;
+        }
         show_notes(&self.notes, false)
     }
 }

@@ -31,6 +31,8 @@ fn on_hyperqueue(plan: &Path) -> Command {
     let mut command = Command::new(script("sim-hyperqueue"));
     command.arg(plan).arg("2").env("HAUL", env!("CARGO_BIN_EXE_haul"));
     away(&mut command);
+    // A cluster that is killed leaves its folder.
+    command.env("TMPDIR", plan.parent().unwrap());
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
 }

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use haul_heap::{EXTENT_BYTES, Extents, External, Heap, Node};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use crate::peer::error::Error as PeerError;
 use crate::peer::memory::{self, Sealed};
 
 /// Threads that can have a cache of the heap: whoever makes blocks of it is one worker.
@@ -59,13 +60,10 @@ impl Memory {
         let bytes = bytes.next_multiple_of(EXTENT_BYTES).max(2 * EXTENT_BYTES);
         let (file, is_huge) = match memory::create_filled(bytes, true) {
             Ok(file) => (file, true),
-            Err(_) => {
-                (memory::create_filled(bytes, false).map_err(|error| format!("{error:?}"))?, false)
-            }
+            Err(_) => (memory::create_filled(bytes, false).map_err(said)?, false),
         };
-        memory::seal(&file, Sealed::Size).map_err(|error| format!("{error:?}"))?;
-        let base = memory::map_aligned(file.as_fd(), bytes, EXTENT_BYTES)
-            .map_err(|error| format!("{error:?}"))?;
+        memory::seal(&file, Sealed::Size).map_err(said)?;
+        let base = memory::map_aligned(file.as_fd(), bytes, EXTENT_BYTES).map_err(said)?;
         memory::populate_to_write(base, bytes);
         let address = base.as_ptr().expose_provenance();
         let whole = Whole { base: address, bytes, is_taken: AtomicBool::new(false) };
@@ -112,6 +110,14 @@ impl Memory {
     /// Whether its pages are huge ones of the kernel's pool.
     pub(crate) fn is_huge(&self) -> bool {
         self.is_huge
+    }
+}
+
+/// The words for what these calls can meet.
+fn said(error: PeerError) -> String {
+    match error {
+        PeerError::System { attempt, reason } => format!("cannot {attempt}: {reason}"),
+        other => format!("{other:?}"),
     }
 }
 

@@ -73,7 +73,10 @@ impl Area {
         Ok(Self { at, memory })
     }
 
-    /// The region of a ring; `None` where the area has none for it.
+    /// The region of a ring.
+    ///
+    /// # Errors
+    /// [`Refused`]: the area has none for it, or one that is too small.
     pub(super) fn region(self: &Arc<Self>, ring: usize, size: u32, is_packed: bool) -> Done<Note> {
         let stride = stride(is_packed, self.at.size);
         if ring >= usize::from(self.at.rings) || size > self.at.size.into() {
