@@ -1,8 +1,9 @@
 //! Copies and fills where small ones go by masks: any size, so that a caller has nothing to decide.
 //!
 //! A caller looks where the target lies, which says whether by masks, and calls. Up to 127 and 255
-//! bytes there is one branch on the size, beside those that are taken close to a page's end. Longer ones are here too, down to the loop, where the policy has AVX-512: a jump
-//! to it waits behind the branch that was mispredicted.
+//! bytes there is one branch on the size, beside those that are taken close to a page's end. Longer
+//! ones are here too, down to the loop, where the policy has AVX-512: a jump to it waits behind the
+//! branch that was mispredicted.
 //!
 //! Where data comes from beyond L2, what counts is how many calls are in flight, and those are
 //! limited by what every instruction with a result takes: four `nop` cost nothing there, four such

@@ -103,8 +103,8 @@ pub(crate) fn put_in_force(by_masks: bool) {
 pub(crate) struct Above(*mut u8);
 
 impl Above {
-    /// `None` in the last bytes of a page, where a mask may be slow, and everywhere where the policy
-    /// has no masks: one look for both.
+    /// `None` in the last bytes of a page, where a mask may be slow, and everywhere where the
+    /// policy has no masks: one look for both.
     #[inline(always)]
     pub(crate) fn by_policy(target: *mut u8) -> Option<Self> {
         Self::by(target, COPIES.load(Ordering::Relaxed))
@@ -219,8 +219,8 @@ fn fills_by(target: *mut u8, bits: u32) -> bool {
 /// memset of up to [`FILL_MAX`] bytes, and whether it was made: nothing is written where there are
 /// more.
 ///
-/// A size is compared with a constant: behind a load, a wrong guess is found later (sizes of packets
-/// took 1.08 times as long).
+/// A size is compared with a constant: behind a load, a wrong guess is found later (sizes of
+/// packets took 1.08 times as long).
 ///
 /// The assembly ends with the smallest, so that a return follows them: a jump to one there took
 /// 1.05 to 1.11 times as long. The first half is stored first: a reader of it waits for less. The
