@@ -21,7 +21,7 @@ use crate::arch::x86_64::masked::Above;
 use crate::arch::x86_64::{masked, zmm_high};
 use crate::cpu::Isa;
 use crate::policy::{CHOSEN, MASKS};
-use crate::thresholds::{copies_by_registers, fills_by_registers};
+use crate::thresholds::{LOOKUP_MIN, copies_by_registers};
 
 /// What is chosen where small copies go by masks, and others by this instruction set.
 const AVX512: u8 = MASKS | Isa::Avx512 as u8;
@@ -219,14 +219,13 @@ unsafe fn fill_long(target: *mut u8, byte: i32, length: usize) -> *mut u8 {
     // SAFETY: the caller's promise, the lengths that each asks for, and the features of what is
     // chosen.
     unsafe {
-        if CHOSEN.load(Ordering::Relaxed) != AVX512 {
+        // From there on thresholds choose, and both ends before the middle take longer than one
+        // line and a loop: 2 KiB in L1 1.00 of libc's time and 0.87 (Xeon of family 6, model 167).
+        if length >= LOOKUP_MIN || CHOSEN.load(Ordering::Relaxed) != AVX512 {
             return fill_longer(target, byte, length);
         }
         zmm_high::fill_ends(target, byte, length);
         if length > zmm_high::BLOCK_MAX {
-            if !fills_by_registers(length) {
-                return fill_longer(target, byte, length);
-            }
             zmm_high::fill_between(target, byte, length);
         }
     }
