@@ -154,7 +154,7 @@ pub(crate) struct Pvp {
     pub(crate) layout: Layout,
     /// Queues between switch and guest, there and back, over which flows are spread. Each has a
     /// thread at either side where there are two processors for it; else threads have several
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=8))]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = number::<u16, 1, 8>)]
     pub(crate) queues: u16,
     /// Where haul's packets come from: gen (each numbered) or null (with no content) [default: gen;
     /// null beside testpmd, whose source makes no content either]

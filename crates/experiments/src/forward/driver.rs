@@ -130,8 +130,10 @@ impl Forwarding {
             std::thread::sleep(LOOK_AGAIN);
         }
         let mut said = format!("the other side has not come within {} s", PATIENCE.as_secs());
-        for (port, reason) in self.workers[0].snapshot()?.obstacles {
-            said.push_str(&format!("; {port}: {reason}"));
+        for worker in &self.workers {
+            for (port, reason) in worker.snapshot()?.obstacles {
+                said.push_str(&format!("; {port}: {reason}"));
+            }
         }
         Err(said)
     }

@@ -31,7 +31,7 @@ pub(super) const METER: Duration = Duration::from_millis(100);
 /// How many windows of a restart are tried until one counts.
 const TRIES: usize = 3;
 
-/// How many more, where a thread had no processor at all.
+/// How many more, where nothing came: a thread may have had no processor at all.
 const TRIES_OF_NOTHING: usize = 20;
 
 /// How often a run looks whether to stop.
@@ -237,7 +237,7 @@ impl<'a> Run<'a> {
         sleep(WARM_UP, context);
         let mut sample = Sample::default();
         for _ in 0..TRIES {
-            (sample.rate, sample.hit) = self.window(&mut sides, context)?;
+            (sample.rate, sample.hit) = self.window(subject, &mut sides, context)?;
             if !sample.hit || context.is_stopped() {
                 break;
             }
@@ -274,21 +274,25 @@ impl<'a> Run<'a> {
         switch.go(None).map_err(of_switch)
     }
 
-    /// Packets a second, and whether a thread waited for its processor meanwhile. A time in which
-    /// nothing came because one had no processor at all is none.
+    /// Packets a second, and whether a thread waited for its processor meanwhile.
+    ///
+    /// # Errors
+    /// Nothing came in any of many windows: that is no rate of this switch.
     pub(super) fn window(
         &self,
+        subject: &Subject,
         sides: &mut Sides,
         context: &Context<'_>,
     ) -> Result<(f64, bool), Error> {
-        let mut found = self.one_window(sides, context)?;
-        for _ in 0..TRIES_OF_NOTHING {
-            if found != (0.0, true) || context.is_stopped() {
-                break;
+        for _ in 0..=TRIES_OF_NOTHING {
+            let found = self.one_window(sides, context)?;
+            if found.0 > 0.0 || context.is_stopped() {
+                return Ok(found);
             }
-            found = self.one_window(sides, context)?;
         }
-        Ok(found)
+        let (of_switch, _) = self.attempts(subject);
+        let windows = TRIES_OF_NOTHING + 1;
+        Err(of_switch(format!("no packet came in {windows} times {:?}", self.bench.window)))
     }
 
     fn one_window(&self, sides: &mut Sides, context: &Context<'_>) -> Result<(f64, bool), Error> {

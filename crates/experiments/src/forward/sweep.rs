@@ -82,7 +82,7 @@ fn one(
     for &place in places {
         sides.switch.resize(bench.sweep[place]).map_err(&of_switch)?;
         sleep(SETTLE, context);
-        let (rate, _) = run.window(&mut sides, context)?;
+        let (rate, _) = run.window(subject, &mut sides, context)?;
         if context.is_stopped() {
             return Ok(None);
         }

@@ -61,6 +61,10 @@ fn fits_queues(arguments: &Arguments) -> Result<(), Error> {
     if arguments.source.as_deref() == Some("null") {
         return unused("--source gen, whose packets are of many flows", "name it");
     }
+    // What such packets hold, and so which flow they are of, is chance.
+    if arguments.copy.iter().any(|copy| is_ceiling(copy)) {
+        return unused("a --copy of what packets hold", "name haul or libc");
+    }
     Ok(())
 }
 

@@ -197,26 +197,30 @@ fn keep_beyond(
     base: &Policy,
 ) -> Policy {
     let largest = trained.iter().map(|trained| trained.size).max().unwrap_or(0);
-    let last = way(function, &found, largest);
-    if last == Way::Stream {
+    if found == *base || way(function, &found, largest) == Way::Stream {
         return found;
     }
     let beyond = largest.saturating_mul(2);
     let [string_min, string_max, later @ ..] = names(function) else { return found };
     let at = |policy: &Policy, name: &str| policy.thresholds.get(name).unwrap_or(NEVER);
-    // A string's range that reaches the largest size hides all that begins within it.
-    let hidden_from = match last {
-        Way::String | Way::AlikeString => at(&found, string_min),
-        Way::Registers | Way::Stream | Way::Paged => NEVER,
+    let is_string = |policy: &Policy, size| {
+        matches!(way(function, policy, size), Way::String | Way::AlikeString)
     };
+    let goes_on = is_string(base, largest.saturating_add(1));
+    let (base_min, base_max) = (at(base, string_min), at(base, string_max));
     let mut kept = Vec::new();
-    let beyond_all = way(function, base, NEVER - 1);
-    if hidden_from != NEVER && !matches!(beyond_all, Way::String | Way::AlikeString) {
-        kept.push((string_max, beyond));
+    // A string's range that reaches the largest size hides all that begins within it.
+    let (mut hidden_from, mut end) = (NEVER, beyond);
+    if is_string(&found, largest) {
+        hidden_from = at(&found, string_min);
+        end = if goes_on { base_max } else { beyond };
+        kept.push((string_max, end));
+    } else if goes_on && at(&found, string_min) == NEVER && beyond < base_max {
+        kept.extend([(string_min, base_min.max(beyond)), (string_max, base_max)]);
     }
     for name in later.iter().filter(|name| at(&found, name) >= hidden_from) {
         let before = at(base, name);
-        kept.push((name, if before == NEVER { NEVER } else { before.max(beyond) }));
+        kept.push((name, if before == NEVER { NEVER } else { before.max(end) }));
     }
     for (name, value) in kept {
         let known = found.thresholds.set(name, value);

@@ -132,11 +132,35 @@ fn strings_end_where_the_training_did() {
             assert_eq!(found, before, "{size}");
         }
     }
-    // Nor is what the defaults do by strings given up there.
-    let mut strings = registers();
-    assert!(strings.thresholds.set("rep_movsb_min", 8192));
-    let found = best(Function::Memcpy, &data, strings);
-    assert_eq!(way(Function::Memcpy, &found, 1 << 30), Way::String);
+}
+
+/// Nor is what the defaults do by strings beyond given up, whether they have an end or not, and
+/// whether strings gain at the largest size or registers do.
+#[test]
+fn strings_of_the_defaults_go_on_beyond() {
+    for string_max in [393_216, NEVER] {
+        let mut defaults = registers();
+        for (name, value) in
+            [("rep_movsb_min", 8192), ("rep_movsb_max", string_max), ("stream_copy_min", 393_216)]
+        {
+            assert!(defaults.thresholds.set(name, value));
+        }
+        for registers_win_below in [0, 65_536, NEVER] {
+            let data = trained(|way, size| match way {
+                Way::Registers if (8192..registers_win_below).contains(&size) => 0.5,
+                Way::String if size >= 8192 => 1.0,
+                Way::Registers if size < 8192 => 1.0,
+                _ => 1.5,
+            });
+            let found = best(Function::Memcpy, &data, defaults);
+            let largest = if registers_win_below == NEVER { 2 * 262_144 } else { 262_145 };
+            for size in [largest, 393_216, 600_000, 1 << 30].into_iter().filter(|&it| it >= largest)
+            {
+                let [found, before] = [&found, &defaults].map(|it| way(Function::Memcpy, it, size));
+                assert_eq!(found, before, "{size}, {string_max}, {registers_win_below}");
+            }
+        }
+    }
 }
 
 /// What streams at the largest size, and better than by pages, does so beyond.
