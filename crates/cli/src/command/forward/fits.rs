@@ -94,11 +94,12 @@ fn fits_kernel(arguments: &Arguments) -> Result<(), Error> {
     Ok(())
 }
 
-/// Says so where queues have no thread each.
+/// Says so where queues have no thread each. On one processor the run is refused, which is said
+/// elsewhere.
 pub(super) fn tell_of_threads(bench: &Bench) {
     let (queues, processors) = (usize::from(bench.queues), haul_measure::sys::affinity().len());
     let threads = bench.threads(processors);
-    if threads < queues {
+    if threads < queues && processors > 1 {
         let threads = if threads == 1 { "1 thread".into() } else { format!("{threads} threads") };
         terminal::say(&format!(
             "haul: warning: {queues} queues share {threads} at each side: this process may \
