@@ -1,6 +1,7 @@
 //! memcpy, memmove and memset over pointers, in Rust's calling convention.
 //!
-//! Up to 64 bytes become code in the caller; above, one direct call.
+//! Up to 64 bytes become code in the caller; above, one direct call. Where small ones go by masks,
+//! every size is one direct call, behind a look at where the target lies.
 
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 use crate::arch::x86_64::masked::{self, Above};

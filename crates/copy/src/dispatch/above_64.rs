@@ -105,6 +105,18 @@ macro_rules! above_64 {
     };
 }
 
+/// The copy and the fill above 64 bytes of one instruction set with a branch at 128.
+macro_rules! above_64_branching {
+    (
+        $(#[$features:meta])? $line:ty,
+        copy: $copy:ident, $copy_long:ident;
+        fill: $fill:ident, $fill_long:ident;
+    ) => {
+        copy_above_64!($(#[$features])? $line, $copy: copy_65_to_256_branching, $copy_long);
+        fill_above_64!($(#[$features])? $line, $fill: fill_65_to_256_branching, $fill_long);
+    };
+}
+
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 pub(super) mod x86_64 {
     use super::{
@@ -124,26 +136,20 @@ pub(super) mod x86_64 {
         copy: copy_avx2, copy_long_avx2, string::copy, avx2::stream_copy, avx2::paged_copy;
         fill: fill_avx2, fill_long_avx2, string::fill, avx2::stream_fill;
     }
-    copy_above_64! {
-        #[target_feature(enable = "avx2")]
-        avx2::Ymm, copy_branching_avx2: copy_65_to_256_branching, copy_long_avx2
-    }
-    fill_above_64! {
-        #[target_feature(enable = "avx2")]
-        avx2::Ymm, fill_branching_avx2: fill_65_to_256_branching, fill_long_avx2
+    above_64_branching! {
+        #[target_feature(enable = "avx2")] avx2::Ymm,
+        copy: copy_branching_avx2, copy_long_avx2;
+        fill: fill_branching_avx2, fill_long_avx2;
     }
     above_64! {
         #[target_feature(enable = "avx2,avx512f,avx512vl,avx512bw")] avx512vl::YmmHigh,
         copy: copy_avx512vl, copy_long_avx512vl, string::copy, avx512vl::stream_copy, avx512vl::paged_copy;
         fill: fill_avx512vl, fill_long_avx512vl, string::fill, avx512vl::stream_fill;
     }
-    copy_above_64! {
-        #[target_feature(enable = "avx2,avx512f,avx512vl,avx512bw")]
-        avx512vl::YmmHigh, copy_branching_avx512vl: copy_65_to_256_branching, copy_long_avx512vl
-    }
-    fill_above_64! {
-        #[target_feature(enable = "avx2,avx512f,avx512vl,avx512bw")]
-        avx512vl::YmmHigh, fill_branching_avx512vl: fill_65_to_256_branching, fill_long_avx512vl
+    above_64_branching! {
+        #[target_feature(enable = "avx2,avx512f,avx512vl,avx512bw")] avx512vl::YmmHigh,
+        copy: copy_branching_avx512vl, copy_long_avx512vl;
+        fill: fill_branching_avx512vl, fill_long_avx512vl;
     }
     above_64! {
         #[target_feature(enable = "avx512f,avx512bw")] avx512::Zmm,
@@ -166,13 +172,10 @@ pub(super) mod aarch64 {
         copy: copy_neon, copy_long_neon, neon::copy, neon::stream_copy, neon::paged_copy;
         fill: fill_neon, fill_long_neon, neon::fill, neon::stream_fill;
     }
-    copy_above_64! {
-        #[target_feature(enable = "neon")]
-        neon::Quads, copy_branching_neon: copy_65_to_256_branching, copy_long_neon
-    }
-    fill_above_64! {
-        #[target_feature(enable = "neon")]
-        neon::Quads, fill_branching_neon: fill_65_to_256_branching, fill_long_neon
+    above_64_branching! {
+        #[target_feature(enable = "neon")] neon::Quads,
+        copy: copy_branching_neon, copy_long_neon;
+        fill: fill_branching_neon, fill_long_neon;
     }
 }
 

@@ -9,8 +9,8 @@
 //! limited by what every instruction with a result takes: four `nop` cost nothing there, four such
 //! instructions 7%. So there are as few as can be: flags come from what is computed anyway, limits
 //! are constants (each load took 3%), and addresses are those that were looked at. Three results
-//! less took a fleet's mixed copies from 0.99 of libc's time to 0.92, first bytes read from 1.16 to
-//! 1.07 (Xeon of family 6, model 167).
+//! less took a fleet's mixed copies from 0.99 of libc's time to 0.93, first bytes read from 1.16 to
+//! 1.05 (Xeon of family 6, model 167).
 
 use core::sync::atomic::Ordering;
 
