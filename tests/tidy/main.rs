@@ -17,7 +17,7 @@
 //! - [`reach`]: source files that no `mod` reaches;
 //! - [`skips`]: reasons for skipping a test that `scripts/test` can check;
 //! - [`documents`]: links that resolve, documents that are linked, text that names a machine;
-//! - [`words`]: lengths of documents, and words that a stranger would have to guess at.
+//! - [`words`]: words that a stranger would have to guess at.
 
 mod documents;
 mod layers;
@@ -133,11 +133,6 @@ fn records_and_pictures_are_light() {
 #[test]
 fn every_document_and_script_is_mentioned() {
     assert_clean(documents::unmentioned(&Tree::load()));
-}
-
-#[test]
-fn documents_are_short_enough_to_be_read() {
-    assert_clean(words::long_pages(&Tree::load()));
 }
 
 #[test]

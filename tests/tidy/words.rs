@@ -1,13 +1,6 @@
-//! Words: how long a page of the documents may be, and which words a reader outside of this
-//! project would have to guess at.
+//! Words that a reader outside of this project would have to guess at.
 
 use crate::tree::{File, Tree};
-
-/// The most words of a page of `docs/`, counted as `wc -w` counts them, code and tables included.
-const WORDS_MAX: usize = 2000;
-
-/// Pages that describe a whole tool of their own, and their limit.
-const LONGER: [(&str, usize); 2] = [("docs/forward.md", 2500), ("docs/pcie.md", 2500)];
 
 /// Words that this project once gave a meaning of its own, and what the field says instead.
 const PRIVATE: [(&str, &str); 9] = [
@@ -25,18 +18,6 @@ const PRIVATE: [(&str, &str); 9] = [
 /// The same of several words.
 const PHRASES: [(&str, &str); 2] =
     [("the seed", "what it is called in the field"), ("looked at", "checked, read, inspected")];
-
-/// Pages of `docs/` that are too long to be read.
-pub(crate) fn long_pages(tree: &Tree) -> Vec<String> {
-    let pages = tree.files.iter().filter(|file| is_page(file));
-    let finding = |page: &File| {
-        let longer = LONGER.iter().find(|(path, _)| *path == page.path);
-        let limit = longer.map_or(WORDS_MAX, |(_, limit)| *limit);
-        let words = page.text.split_whitespace().count();
-        (words > limit).then(|| format!("{}: {words} words, the limit is {limit}", page.path))
-    };
-    pages.filter_map(finding).collect()
-}
 
 /// Private words in the documents and in what `--help` says.
 pub(crate) fn private(tree: &Tree) -> Vec<String> {
@@ -118,18 +99,6 @@ fn findings(path: &str, lines: &[String]) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_long_page_is_found() {
-        let (most, more) = ("word ".repeat(WORDS_MAX), "word ".repeat(WORDS_MAX + 1));
-        let tree = Tree::of(&[
-            ("docs/a.md", &most),
-            ("docs/b.md", &more),
-            ("docs/pcie.md", &more),
-            ("README.md", &more),
-        ]);
-        assert_eq!(long_pages(&tree), ["docs/b.md: 2001 words, the limit is 2000"]);
-    }
 
     #[test]
     fn a_private_word_is_found_and_code_is_not() {
