@@ -21,7 +21,7 @@ fuzz_target!(|input: Input| {
     let mut arenas = Arenas::new(input.seed);
     let kernels: Vec<_> = kernel::fills()
         .iter()
-        .filter_map(|kernel| Some((kernel.name, kernel.function()?)))
+        .filter_map(|kernel| Some((kernel.name(), kernel.function()?)))
         .collect();
     for (way, value, place) in input.calls.iter().take(16) {
         let (target, _, length) = place.anywhere();

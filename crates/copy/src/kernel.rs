@@ -13,14 +13,14 @@ pub type CopyFn =
 pub type FillFn = unsafe extern "C" fn(target: *mut u8, byte: i32, length: usize) -> *mut u8;
 
 /// One way to do what `F` does.
+///
+/// Only this crate makes kernels: [`Kernel::function`] is safe because nobody else can say which
+/// instruction set a function needs.
 #[derive(Clone, Copy, Debug)]
 pub struct Kernel<F> {
-    /// The name in commands and records: `avx2`, `rep_movsb`, `stream_avx2`.
-    pub name: &'static str,
-    /// What it does, in one line.
-    pub summary: &'static str,
-    /// What the processor must have.
-    pub isa: Isa,
+    name: &'static str,
+    summary: &'static str,
+    isa: Isa,
     function: F,
 }
 
@@ -31,6 +31,24 @@ pub type CopyKernel = Kernel<CopyFn>;
 pub type FillKernel = Kernel<FillFn>;
 
 impl<F: Copy> Kernel<F> {
+    /// The name in commands and records: `avx2`, `rep_movsb`, `stream_avx2`.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// What it does, in one line.
+    #[must_use]
+    pub fn summary(&self) -> &'static str {
+        self.summary
+    }
+
+    /// What the processor must have.
+    #[must_use]
+    pub fn isa(&self) -> Isa {
+        self.isa
+    }
+
     /// Whether this processor can run it.
     #[must_use]
     pub fn is_available(&self) -> bool {

@@ -39,9 +39,9 @@ fn is_avx512(isa: Isa) -> bool {
 
 /// The kernels that want AVX-512.
 pub(crate) fn copiers() -> Vec<Copier> {
-    let kernels = kernel::copies().iter().filter(|kernel| is_avx512(kernel.isa));
+    let kernels = kernel::copies().iter().filter(|kernel| is_avx512(kernel.isa()));
     let of = |kernel: &kernel::CopyKernel| Copier {
-        name: kernel.name,
+        name: kernel.name(),
         // SAFETY: `has_avx512` was asked: the processor has it, or the emulator is there.
         call: unsafe { kernel.function_unchecked() },
         may_overlap: true,
@@ -51,9 +51,9 @@ pub(crate) fn copiers() -> Vec<Copier> {
 }
 
 fn fillers() -> Vec<Filler> {
-    let kernels = kernel::fills().iter().filter(|kernel| is_avx512(kernel.isa));
+    let kernels = kernel::fills().iter().filter(|kernel| is_avx512(kernel.isa()));
     let of = |kernel: &kernel::FillKernel| Filler {
-        name: kernel.name,
+        name: kernel.name(),
         // SAFETY: `has_avx512` was asked: the processor has it, or the emulator is there.
         call: unsafe { kernel.function_unchecked() },
     };

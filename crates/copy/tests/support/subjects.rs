@@ -26,7 +26,7 @@ pub(crate) struct Filler {
 pub(crate) fn copiers() -> Vec<Copier> {
     let kernels = kernel::copies().iter().filter_map(|kernel| {
         let call = kernel.function()?;
-        Some(Copier { name: kernel.name, call, may_overlap: true, is_alias: false })
+        Some(Copier { name: kernel.name(), call, may_overlap: true, is_alias: false })
     });
     let all = kernels.chain(dispatching_copiers());
     // Miri follows every instruction: a name that only passes on is tried elsewhere.
@@ -37,7 +37,7 @@ pub(crate) fn copiers() -> Vec<Copier> {
 pub(crate) fn fillers() -> Vec<Filler> {
     let kernels = kernel::fills().iter().filter_map(|kernel| {
         let call = kernel.function()?;
-        Some(Filler { name: kernel.name, call })
+        Some(Filler { name: kernel.name(), call })
     });
     kernels.chain(dispatching_fillers()).collect()
 }
@@ -79,7 +79,7 @@ pub(crate) fn dispatching_fillers() -> [Filler; 7] {
 pub(crate) fn tell_missing_kernels() {
     let missing = kernel::copies().iter().filter(|kernel| !kernel.is_available());
     for kernel in missing {
-        let feature = match kernel.isa {
+        let feature = match kernel.isa() {
             Isa::Avx2 => "avx2",
             Isa::Avx512vl => "avx512vl",
             Isa::Avx512 => "avx512bw",
@@ -87,7 +87,7 @@ pub(crate) fn tell_missing_kernels() {
         };
         eprintln!(
             "SKIPPED: kernel {} natively: no CPU feature {feature}: run it on a processor that has it",
-            kernel.name
+            kernel.name()
         );
     }
 }

@@ -88,13 +88,13 @@ pub fn available(function: Function, plain: Plain) -> Vec<Candidate> {
     match function {
         Function::Memcpy | Function::Memmove => {
             let kernels = kernel::copies().iter();
-            let found = kernels.filter_map(|kernel| Some((kernel.name, kernel.function()?)));
+            let found = kernels.filter_map(|kernel| Some((kernel.name(), kernel.function()?)));
             candidates
                 .extend(found.map(|(name, copy)| Candidate { name, routine: Routine::Copy(copy) }));
         }
         Function::Memset => {
             let kernels = kernel::fills().iter();
-            let found = kernels.filter_map(|kernel| Some((kernel.name, kernel.function()?)));
+            let found = kernels.filter_map(|kernel| Some((kernel.name(), kernel.function()?)));
             candidates
                 .extend(found.map(|(name, fill)| Candidate { name, routine: Routine::Fill(fill) }));
         }

@@ -49,7 +49,7 @@ impl Copy {
             "empty" => Some(Self::Empty),
             _ => {
                 let mut kernels = haul_copy::kernel::copies().iter();
-                let kernel = kernels.find(|kernel| kernel.name == name)?;
+                let kernel = kernels.find(|kernel| kernel.name() == name)?;
                 kernel.is_available().then_some(Self::Kernel(kernel))
             }
         }
@@ -61,7 +61,7 @@ impl Copy {
         match self {
             Self::Haul => "haul",
             Self::Libc => "libc",
-            Self::Kernel(kernel) => kernel.name,
+            Self::Kernel(kernel) => kernel.name(),
             Self::None => "none",
             Self::Empty => "empty",
         }
@@ -76,7 +76,7 @@ impl Copy {
     /// The names of all copies that this processor can run.
     pub fn names() -> impl Iterator<Item = &'static str> {
         let kernels = haul_copy::kernel::copies().iter().filter(|kernel| kernel.is_available());
-        ["haul", "libc", "none", "empty"].into_iter().chain(kernels.map(|kernel| kernel.name))
+        ["haul", "libc", "none", "empty"].into_iter().chain(kernels.map(|kernel| kernel.name()))
     }
 }
 

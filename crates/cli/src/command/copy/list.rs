@@ -76,9 +76,10 @@ impl Command for List {
 fn kernels() -> Vec<(&'static str, &'static str, &'static str, bool, &'static str)> {
     let copies = kernel::copies()
         .iter()
-        .map(|k| ("copy", k.name, k.isa.name(), k.is_available(), k.summary));
-    let fills =
-        kernel::fills().iter().map(|k| ("fill", k.name, k.isa.name(), k.is_available(), k.summary));
+        .map(|k| ("copy", k.name(), k.isa().name(), k.is_available(), k.summary()));
+    let fills = kernel::fills()
+        .iter()
+        .map(|k| ("fill", k.name(), k.isa().name(), k.is_available(), k.summary()));
     copies.chain(fills).collect()
 }
 
