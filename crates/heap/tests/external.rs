@@ -20,7 +20,9 @@ struct Provider {
     idle: Mutex<BTreeSet<usize>>,
 }
 
-impl Extents for Provider {
+// SAFETY: extents of ordinary memory that is never freed; each page is handed out once, or again after
+// it came back.
+unsafe impl Extents for Provider {
     fn take(&self, bytes: usize) -> Option<(NonNull<u8>, usize)> {
         let kept = |page| page + self.kept;
         let idle = || self.idle.lock().unwrap().pop_first();
@@ -55,7 +57,9 @@ fn heap(kept: usize) -> (Heap, &'static Provider) {
     let idle = Mutex::default();
     let extents: &Provider = Box::leak(Box::new(Provider { kept, end, start, idle }));
     let external = External { base, bytes: RANGE, extents, metadata: None };
-    (Heap::builder().caches(64).external(external).unwrap(), extents)
+    // SAFETY: the range is memory of this test's that is never freed; the metadata is the heap's own.
+    let heap = unsafe { Heap::builder().caches(64).external(external) };
+    (heap.unwrap(), extents)
 }
 
 #[test]

@@ -89,7 +89,8 @@ struct Provider {
     given: AtomicUsize,
 }
 
-impl Extents for Provider {
+// SAFETY: pages of a mapping that stays, each handed out once.
+unsafe impl Extents for Provider {
     fn take(&self, bytes: usize) -> Option<(NonNull<u8>, usize)> {
         let bytes = bytes.next_multiple_of(EXTENT_BYTES);
         let start = self.base.load(Relaxed) + self.given.fetch_add(bytes, Relaxed);
@@ -127,7 +128,8 @@ fn external(builder: Builder) -> Option<Heap> {
     unsafe { libc::mprotect(area.as_ptr().cast(), metadata_bytes, protection) };
     let base = NonNull::new(std::ptr::with_exposed_provenance_mut(start))?;
     let metadata = Some((area, metadata_bytes));
-    builder.external(External { base, bytes, extents: &PROVIDER, metadata }).ok()
+    // SAFETY: the range and the metadata were mapped just now, as zeros, and stay mapped.
+    unsafe { builder.external(External { base, bytes, extents: &PROVIDER, metadata }) }.ok()
 }
 
 /// Writes to blocks of 1 MiB and of 64 B, and frees them: whether all were had.

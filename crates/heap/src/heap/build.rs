@@ -237,7 +237,13 @@ impl Builder {
     /// # Errors
     /// [`Error::BadExternal`] for a range or an area that does not fit; [`Error::HeaderLies`] where
     /// the metadata was made for another range.
-    pub fn external(self, external: External) -> Result<Heap, Error> {
+    ///
+    /// # Safety
+    /// - [`External::bytes`] bytes from [`External::base`] on are addresses that nothing but
+    ///   [`External::extents`] maps, unmaps or hands out while the heap lives.
+    /// - The area of [`External::metadata`] is readable and writable while the heap lives, holds
+    ///   zeros or what heaps over the same range wrote there, and only such heaps use it.
+    pub unsafe fn external(self, external: External) -> Result<Heap, Error> {
         self.over(Region::over_external(&self.wanted, external)?)
     }
 

@@ -8,12 +8,22 @@ use crate::layout::{ALIGN_MAX, DATA_MAX, Geometry, Layout, PAGE, SLICE};
 
 /// Gives a heap memory, and takes it back. Extents end at a multiple of [`EXTENT_BYTES`] and begin
 /// at one, or later in that page at a multiple of [`EXTENT_STEP`]: what lies before stays the
-/// provider's. They are readable and writable at the same address in every process of the heap by
-/// the time that [`Extents::take`] returns.
+/// provider's.
 ///
-/// Nothing here may call the heap that it serves. A process that dies between [`Extents::take`] and
-/// the heap's own record of it loses the extent to whoever gave it; nothing else depends on it.
-pub trait Extents: Sync {
+/// A process that dies between [`Extents::take`] and the heap's own record of it loses the extent to
+/// the provider; nothing else depends on it.
+///
+/// # Safety
+///
+/// The heap reads, writes and hands out what an implementation returns. So
+///
+/// - an extent lies in the range of the [`External`] that names the implementation, has as many
+///   bytes as [`Extents::take`] says, and overlaps no other extent that the heap has;
+/// - when [`Extents::take`] returns, an extent is readable and writable at the same address in every
+///   process of the heap; it stays so until the heap gives it back or is gone, and only the heap and
+///   the owners of its blocks use it;
+/// - no method calls the heap that the implementation serves, and none unwinds.
+pub unsafe trait Extents: Sync {
     /// An extent of at least `bytes` within the heap's range, with the bytes that it has; `None`
     /// where there is none. What the provider keeps of the first page counts for `bytes`, and not
     /// for what the extent has.

@@ -161,7 +161,8 @@ fn a_heap_that_was_cut_is_refused() {
 /// An allocator of the caller's that has one extent, anywhere in its range.
 struct OneExtent(std::sync::Mutex<Option<usize>>);
 
-impl external::Extents for OneExtent {
+// SAFETY: hands out the one extent that the test made for it, once.
+unsafe impl external::Extents for OneExtent {
     fn take(&self, bytes: usize) -> Option<(NonNull<u8>, usize)> {
         let address = self.0.lock().unwrap().take()?;
         NonNull::new(address as *mut u8).map(|start| (start, bytes))

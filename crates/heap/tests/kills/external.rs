@@ -19,7 +19,9 @@ struct Provider {
     is_given: &'static [AtomicU64],
 }
 
-impl Extents for Provider {
+// SAFETY: pages of shared memory that is never unmapped, each given to one at a time: the words of
+// `is_given` say so in every process.
+unsafe impl Extents for Provider {
     fn take(&self, bytes: usize) -> Option<(NonNull<u8>, usize)> {
         let take = |page: &AtomicU64| page.compare_exchange(0, 1, SeqCst, SeqCst).is_ok();
         let page =
@@ -46,7 +48,9 @@ fn heap() -> Heap {
     let metadata = NonNull::from(shared_words(metadata_bytes / 8)).cast();
     let base = NonNull::new(start as *mut u8).unwrap();
     let external = External { base, bytes, extents, metadata: Some((metadata, metadata_bytes)) };
-    Heap::builder().caches(64).external(external).unwrap()
+    // SAFETY: the range and the metadata are shared memory of this test's, never unmapped, and the
+    // metadata began as zeros.
+    unsafe { Heap::builder().caches(64).external(external) }.unwrap()
 }
 
 /// How many blocks there are room for, all of them free again afterwards.

@@ -314,7 +314,9 @@ impl Setup {
             metadata: area.and_then(|(start, bytes)| Some((NonNull::new(start)?, bytes))),
         };
         let builder = Heap::builder().caches(CACHES).grow_ahead(AHEAD_BYTES).decay(Some(DECAY_MS));
-        let heap = builder.external(external).map_err(Reason::Heap)?;
+        // SAFETY: the range is DPDK's reservation for the socket, of which the heap uses only what
+        // the extents give; the metadata's file is of heaps over this range alone and stays mapped.
+        let heap = unsafe { builder.external(external) }.map_err(Reason::Heap)?;
         self.heaps.push(SocketHeap {
             heap,
             range,

@@ -27,6 +27,8 @@ pub(crate) struct Memory {
 
 // SAFETY: the mapping and what the heap had it from belong to this value alone.
 unsafe impl Send for Memory {}
+// SAFETY: threads that share it call the heap, which is `Sync`, and read fields that do not change.
+unsafe impl Sync for Memory {}
 
 /// All of the memory, which the heap takes at once.
 struct Whole {
@@ -35,7 +37,8 @@ struct Whole {
     is_taken: AtomicBool,
 }
 
-impl Extents for Whole {
+// SAFETY: the whole mapping is the one extent, handed out once; `Memory` unmaps it after its heap.
+unsafe impl Extents for Whole {
     fn take(&self, bytes: usize) -> Option<(NonNull<u8>, usize)> {
         if bytes > self.bytes || self.is_taken.swap(true, Ordering::Relaxed) {
             return None;
@@ -71,7 +74,9 @@ impl Memory {
         // SAFETY: it was just made and lives until the heap is gone, see `drop`.
         let extents: &'static Whole = unsafe { whole.as_ref() };
         let external = External { base, bytes, extents, metadata: None };
-        match Heap::builder().caches(CACHES).external(external) {
+        // SAFETY: the range was mapped just now and goes after the heap, see `drop`; nothing but the
+        // heap hands out parts of it, and its metadata is its own.
+        match unsafe { Heap::builder().caches(CACHES).external(external) } {
             Ok(heap) => {
                 Ok(Self { heap: ManuallyDrop::new(heap), whole, base, bytes, file, is_huge })
             }
