@@ -4,10 +4,12 @@
 //! - `network`: pairs of virtual interfaces;
 //! - `conformance`: what holds for every port;
 //! - `flow`: whole flows, in which nothing is lost;
-//! - `interfaces`: ports on interfaces of this machine.
+//! - `interfaces`: ports on interfaces of this machine;
+//! - `pools`: a port and the pool that its rings lie in.
 
 mod conformance;
 mod flow;
 mod interfaces;
 mod network;
+mod pools;
 mod support;

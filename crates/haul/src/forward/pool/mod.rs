@@ -15,6 +15,7 @@ mod burst;
 mod memory;
 
 use std::ptr::NonNull;
+use std::sync::Arc;
 
 use super::error::Error;
 pub(crate) use memory::Memory;
@@ -82,7 +83,8 @@ pub struct Pool {
     /// Those that are free; the last one freed is the next one taken, so that it is in a cache.
     free: Vec<u32>,
     rooms: NonNull<u8>,
-    memory: Memory,
+    /// A device whose rings lie in it keeps it too.
+    memory: Arc<Memory>,
 }
 
 // SAFETY: the rooms lie in the memory that the pool owns.
@@ -114,7 +116,8 @@ impl Pool {
         let offset = HEADROOM_BYTES as u16;
         let buffer = Buffer { next: NONE, packet_bytes: 0, offset, length: 0, tag: 0 };
         let buffers = vec![buffer; packets as usize].into_boxed_slice();
-        Ok(Self { buffers, free: (0..packets).rev().collect(), rooms, memory })
+        let free = (0..packets).rev().collect();
+        Ok(Self { buffers, free, rooms, memory: Arc::new(memory) })
     }
 
     /// How many buffers it has.
@@ -364,7 +367,7 @@ impl Pool {
 
     /// The memory file that all buffers lie in.
     #[allow(dead_code, reason = "a device that shares it has it from here")]
-    pub(crate) fn memory(&self) -> &Memory {
+    pub(crate) fn memory(&self) -> &Arc<Memory> {
         &self.memory
     }
 }

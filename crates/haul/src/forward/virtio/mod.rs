@@ -72,7 +72,11 @@ impl VirtioSettings {
 /// Most queue pairs: each may have memory of its own, of which DPDK's back end takes 8 regions.
 const QUEUES_MAX: u16 = 8;
 
-/// A queue pair of the device.
+/// A queue pair of the device. Its rings lie in the memory of the pool of its first
+/// [`Port::service`], and stay there until the port is stopped or dropped.
+///
+/// # Panics
+/// Every call with another pool, from the first service until the port is stopped, panics.
 #[derive(Debug)]
 pub struct Virtio {
     name: String,
@@ -137,6 +141,14 @@ impl Virtio {
     /// The number in the device of the first of its rings.
     fn ring(&self) -> usize {
         2 * usize::from(self.pair)
+    }
+
+    /// Panics where the pool is not the one that the rings are in: the port is driven with one pool.
+    #[inline]
+    fn check(&self, pool: &Pool) {
+        if let Some(queues) = &self.queues {
+            assert!(queues[TO_GUEST].is_of(pool), "a virtio port is driven with one pool alone");
+        }
     }
 
     /// Takes part in the session that there is, or waits for one, with empty rings.
@@ -206,6 +218,7 @@ impl Port for Virtio {
     }
 
     fn rx_burst(&mut self, pool: &mut Pool, burst: &mut Burst) -> usize {
+        self.check(pool);
         let ring = self.ring();
         let (Some(session), Some(queues)) = (&self.session, &mut self.queues) else {
             self.counters.rx.batch(0, 0);
@@ -225,6 +238,7 @@ impl Port for Virtio {
     }
 
     fn tx_burst(&mut self, pool: &mut Pool, burst: &mut Burst) -> usize {
+        self.check(pool);
         let ring = self.ring();
         let (Some(session), Some(queues)) = (&self.session, &mut self.queues) else {
             self.counters.tx.dropped(DropReason::NoLink, burst.len() as u64);
@@ -247,6 +261,7 @@ impl Port for Virtio {
     }
 
     fn service(&mut self, pool: &mut Pool) -> Result<(), Error> {
+        self.check(pool);
         if self.is_stopped {
             return Ok(());
         }
@@ -273,6 +288,7 @@ impl Port for Virtio {
     }
 
     fn drain(&mut self, pool: &mut Pool) -> bool {
+        self.check(pool);
         let (Some(_), Some(queues)) = (&self.session, &mut self.queues) else { return true };
         // One that is broken is found out by the next burst, or goes with the port.
         let _ = queues[FROM_GUEST].reclaim(pool);
@@ -280,6 +296,7 @@ impl Port for Virtio {
     }
 
     fn stop(&mut self, pool: &mut Pool) {
+        self.check(pool);
         self.is_stopped = true;
         self.device.stop();
         if let Some(session) = &self.session {
@@ -289,9 +306,7 @@ impl Port for Virtio {
             let _ = queues[FROM_GUEST].reclaim(pool);
         }
         self.leave_session(pool);
-        if let Some(queues) = self.queues.take() {
-            queues.into_iter().for_each(|queue| queue.free(pool));
-        }
+        self.queues = None;
     }
 
     fn counters(&self) -> &Counters {

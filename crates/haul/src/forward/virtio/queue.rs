@@ -2,13 +2,14 @@
 //! checked against what was made available.
 
 use std::ptr::NonNull;
+use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
 use super::super::counters::{Direction, DropReason};
 use super::super::error::Error;
 use super::super::messages::{Kick, RingAt};
 use super::super::pool::{
-    Burst, HEADROOM_BYTES, PACKET_BYTES_MAX, Packet, Pool, ROOM_BYTES, Segment,
+    Burst, HEADROOM_BYTES, Memory, PACKET_BYTES_MAX, Packet, Pool, ROOM_BYTES, Segment,
 };
 use super::super::ring::features::{self, HEADER_BYTES_MAX};
 use super::super::ring::prefetch;
@@ -41,12 +42,14 @@ impl Areas {
 #[derive(Debug)]
 pub(super) struct Queue {
     block: NonNull<u8>,
+    /// What the block is of: it stays as long as the ring, whatever becomes of the pool.
+    memory: Arc<Memory>,
     ring: Ring,
     /// Whether the device was shown something since it was called, if it wanted that.
     is_new: bool,
 }
 
-// SAFETY: the block is of the pool of the worker that drives the ring.
+// SAFETY: the block is this value's alone, and the memory that it is of can be sent.
 unsafe impl Send for Queue {}
 
 impl Queue {
@@ -59,11 +62,17 @@ impl Queue {
             limit: "the pool's memory has no room for it: use smaller rings",
         })?;
         // SAFETY: the areas lie in the block, which has so many bytes, is aligned to a page, and is
-        // freed with this value; the size was checked by the port.
+        // freed when this value is dropped; the size was checked by the port.
         let places = areas.offsets.map(|offset| unsafe { block.add(offset) });
         // SAFETY: as above.
         let ring = unsafe { Ring::new(places, u32::from(size), is_packed) };
-        Ok(Self { block, ring, is_new: false })
+        Ok(Self { block, memory: pool.memory().clone(), ring, is_new: false })
+    }
+
+    /// Whether the ring lies in this pool's memory, and so the packets that it holds.
+    #[inline]
+    pub(super) fn is_of(&self, pool: &Pool) -> bool {
+        Arc::ptr_eq(&self.memory, pool.memory())
     }
 
     /// Where the back end finds it.
@@ -92,12 +101,6 @@ impl Queue {
             (true, false) => Order::Sent,
             (true, true) => Order::Filled((ROOM_BYTES + features::header_bytes(features)) as u32),
         });
-    }
-
-    /// Gives the ring's memory back.
-    pub(super) fn free(mut self, pool: &mut Pool) {
-        self.reset(pool);
-        pool.memory().free(self.block);
     }
 
     /// Appends packets that the device filled to the burst.
@@ -343,6 +346,12 @@ fn clear_header(start: NonNull<u8>, bytes: usize) {
     }
 }
 
+impl Drop for Queue {
+    fn drop(&mut self) {
+        self.memory.free(self.block);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::ptr::with_exposed_provenance_mut;
@@ -387,7 +396,7 @@ mod tests {
                 assert!(came.is_err() && burst.is_empty(), "{id}, packed {is_packed}");
                 let dropped = counts.drops_for(DropReason::Reset);
                 assert_eq!((counts.packets, dropped), (0, 3), "{id}, packed {is_packed}");
-                queue.free(&mut pool);
+                queue.reset(&mut pool);
                 assert_eq!(pool.available(), pool.size(), "{id}, packed {is_packed}");
             }
         }
