@@ -73,9 +73,10 @@ pub(crate) struct Bench {
     /// live at once for lifetimes (4000)
     #[arg(long, value_name = "N", value_parser = number::<u64, 1, { 1 << 32 }>)]
     pub(crate) count: Option<u64>,
-    /// Threads at once, pinned one after the other to the processors there are
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = number::<u16, 1, 1024>)]
-    pub(crate) threads: u16,
+    /// Threads at once, pinned one after the other to the processors there are [default: 2 for
+    /// remote, which takes an even number, else 1]
+    #[arg(long, value_name = "N", value_parser = number::<u16, 1, 1024>)]
+    pub(crate) threads: Option<u16>,
     /// haul's heap is one that other processes can share, and takes pages of the kernel's pool
     #[arg(long)]
     pub(crate) shared: bool,
