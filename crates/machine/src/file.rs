@@ -1,5 +1,10 @@
 //! Files from outside are read once, with a limit; files of ours are replaced in one step, and what
 //! is no file (a device, a FIFO) is written to and stays what it is.
+//!
+//! From the bottom up:
+//!
+//! - `temporary`: names of files that are there for a while;
+//! - `whole`: a file that has its name only when it is whole.
 
 mod temporary;
 mod whole;

@@ -298,6 +298,37 @@ fn what_runs_on_after_ctrl_c_is_still_recorded() {
     ran.says(&["interrupted", "haul: recorded"]);
 }
 
+/// What the document shows first is run as it stands, but for what a build leaves where.
+#[test]
+fn the_example_of_the_document_runs_as_it_is_shown() {
+    let document = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/heap-trace.md");
+    let text = fs::read_to_string(document).unwrap();
+    let block = text.split("```sh\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let libraries = folder.path().join("target");
+    fs::create_dir(&libraries).unwrap();
+    symlink(built(), libraries.join("release")).unwrap();
+    let script: String = block
+        .lines()
+        .filter(|line| !line.starts_with("cargo build "))
+        .map(|line| match line.starts_with("haul heap replay") {
+            true => format!("{line} --against libc --budget 10ms\n"),
+            false => {
+                format!("{}\n", line.replace("/tmp/", &format!("{}/", folder.path().display())))
+            }
+        })
+        .collect();
+    let path = format!("{}:{}", built().display(), env::var("PATH").unwrap());
+    let mut shell = Command::new("sh");
+    away(shell.args(["-ec", &script]).current_dir(folder.path()).env("PATH", path));
+    let ran = run(shell.env_remove("LD_PRELOAD")).expect(0);
+    for part in ["program    sort, process", "largest footprint"] {
+        assert!(ran.out.contains(part), "{part}: {ran:#?}");
+    }
+    // Of the first recording, and of the one without haul.
+    assert_eq!(named(folder.path(), "sort.trace").len(), 2, "{ran:#?}");
+}
+
 #[test]
 fn shared_heaps_are_listed() {
     let name = format!("list-{}", std::process::id());

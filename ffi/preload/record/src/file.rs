@@ -81,8 +81,8 @@ impl From<Errno> for Failure {
 }
 
 impl File {
-    /// Creates the file: `base` with `%p` in its last part replaced by the process, or with the process appended;
-    /// and with a number where that exists. Called once in a process.
+    /// Creates the file: `base` with `%p` in its last part replaced by the process, or with the
+    /// process appended; and with a number where that exists. Called once in a process.
     pub(crate) fn create(&self, base: &[u8], parent: u32, limit: u64) -> Result<(), Failure> {
         let process = rustix::process::getpid().as_raw_nonzero().get() as u32;
         close_inherited();

@@ -236,7 +236,8 @@ fn has(bytes: &[u8], mark: &[u8]) -> bool {
     bytes.windows(mark.len()).any(|part| part == mark)
 }
 
-/// Whether an ELF file of 64 bits names no dynamic linker (no PT_INTERP, ELF-64 object file format).
+/// Whether an ELF file of 64 bits names no dynamic linker (ELF-64 object file format: it has no
+/// PT_INTERP).
 fn is_static(bytes: &[u8]) -> bool {
     const PT_INTERP: [u8; 4] = 3_u32.to_le_bytes();
     let number = |at: usize, length: usize| -> Option<u64> {
