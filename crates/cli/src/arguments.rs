@@ -35,7 +35,9 @@ use crate::terminal;
 #[command(name = "haul", version, arg_required_else_help = true, max_term_width = 100)]
 #[command(
     after_help = "Start with `haul survey`: it measures this machine and writes a page about it.\n\
-    Exit codes: 0 done, 1 failed or interrupted, 2 used wrongly, 130 aborted (Ctrl-C twice)."
+    Exit codes: 0 done, 1 failed, 2 used wrongly; cut short by a signal (Ctrl-C, SIGTERM, SIGHUP or \
+    SIGQUIT), 128 and its number: 130 for Ctrl-C. What was measured until then is kept; a second signal, a \
+    second later or more, ends haul at once. What runs until Ctrl-C anyway ends by it with 0."
 )]
 pub(crate) struct Arguments {
     #[command(subcommand)]
@@ -101,6 +103,17 @@ pub(crate) enum Verb {
     Completions(Completions),
     /// The manual, as pages for man
     Man(Manual),
+}
+
+impl Verb {
+    /// Whether it is a process that another haul starts, and ends.
+    pub(crate) fn is_driver(&self) -> bool {
+        match self {
+            Self::Heap(heap::Heap::Drive(_)) | Self::Channel(channel::Channel::Drive(_)) => true,
+            Self::Forward(forward) => matches!(forward.command, Some(forward::Verb::Drive)),
+            _ => false,
+        }
+    }
 }
 
 /// Prints the script by which a shell completes haul's commands and options. `scripts/install`

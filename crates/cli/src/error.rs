@@ -1,4 +1,5 @@
-//! What can go wrong, and the exit code of each: 1 where haul failed, 2 where it was used wrongly.
+//! What can go wrong, and the exit code of each: 1 where haul failed, 2 where it was used wrongly,
+//! 128 and the signal where one cut it short.
 //!
 //! From the bottom up:
 //!
@@ -23,8 +24,12 @@ pub(crate) use transfer::TransferError;
 pub(crate) enum Ending {
     /// It did what was asked.
     Done,
-    /// It was interrupted and kept what it had: exit code 1, as not everything asked for is there.
-    Interrupted,
+    /// A signal of this number cut it short, and it kept what it had: the exit code is what a shell
+    /// says of a program that the signal ended, as not everything asked for is there.
+    Interrupted {
+        /// Its number.
+        signal: i32,
+    },
 }
 
 /// Why a command failed.
@@ -98,20 +103,24 @@ pub(crate) enum Error {
         reason: io::Error,
     },
     /// A program that recorded nothing.
-    #[error(
-        "{} left no trace: it is linked statically or set-user-id, or it asked for no memory; see \
-         docs/heap-trace.md",
-        program.display()
-    )]
+    #[error("nothing of {} was recorded: {why}; see docs/heap-trace.md", program.display())]
     NoTrace {
         /// The program.
         program: OsString,
+        /// Why, as far as that can be seen.
+        why: &'static str,
     },
     /// A program that was recorded, and failed.
-    #[error("{} ended with exit code {code}; its trace is whole", program.display())]
+    #[error(
+        "{} ended with exit code {code}; its trace {}",
+        program.display(),
+        if *is_whole { "is whole" } else { "ends before it did" }
+    )]
     ProgramFailed {
         /// The program.
         program: OsString,
+        /// Whether the recorder had no reason to end before it.
+        is_whole: bool,
         /// What a shell says of it.
         code: u8,
     },
@@ -317,18 +326,23 @@ pub(crate) enum Error {
     /// A port could not be opened, or failed.
     #[error(transparent)]
     Forward(#[from] haul::forward::Error),
-    /// Ctrl-C cannot be watched for.
+    /// Signals cannot be watched for.
     #[error(
         "cannot watch for Ctrl-C: {0}; run haul from a shell, with room for one more thread (ulimit -u, ulimit -v)"
     )]
-    Signals(#[from] ctrlc::Error),
+    Signals(io::Error),
+}
+
+/// What shells say of a program that a signal of this number ended.
+pub(crate) fn code_of_signal(signal: i32) -> u8 {
+    u8::try_from(128 + signal).unwrap_or(1)
 }
 
 impl Ending {
     pub(crate) fn exit_code(self) -> ExitCode {
         match self {
             Self::Done => ExitCode::SUCCESS,
-            Self::Interrupted => ExitCode::from(1),
+            Self::Interrupted { signal } => ExitCode::from(code_of_signal(signal)),
         }
     }
 }

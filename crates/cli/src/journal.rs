@@ -4,12 +4,11 @@ use std::fs::{self, File, TryLockError};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::process;
 use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::Duration;
 
-use haul::file::{Destination, destination};
+use haul::file::{Destination, Temporary, destination};
 use haul_model::{Bytes, Line, Record};
 
 use crate::error::Error;
@@ -109,6 +108,27 @@ impl Journal {
             Line::Record(record) => Some(record),
             Line::Machine(_) => None,
         })
+    }
+
+    /// What of a run that was cut short is kept, and where.
+    pub(crate) fn kept(&self) -> String {
+        let records = match self.records().count() {
+            0 => {
+                return "nothing was measured before it was interrupted, and nothing is kept"
+                    .into();
+            }
+            1 => "1 record".to_owned(),
+            several => format!("{several} records"),
+        };
+        match (&self.file, self.json) {
+            (Some((path, _)), _) => {
+                format!("keeping what was measured: {records} in {}", path.display())
+            }
+            (None, true) => format!("keeping what was measured: {records} on standard output"),
+            (None, false) => {
+                format!("keeping what was measured: what is shown is of {records}, and no more")
+            }
+        }
     }
 
     /// Takes a line: it is on its way to the disk and to standard output when this returns. The
@@ -241,21 +261,18 @@ fn or_here(folder: &Path) -> &Path {
 /// Writes a file of this size there and removes it: permission, a read-only mount and a full disk
 /// show before the measurement and not after it. Of no size: that a file can be made there.
 fn prove_writable(folder: &Path, room: Bytes) -> Result<(), Error> {
-    let path = folder.join(format!(".haul-room.{}.tmp", process::id()));
+    let proof = Temporary::beside(&folder.join("haul-room"));
     // New, so that a link which somebody else left in a shared folder is not followed.
-    let created = File::options().write(true).create_new(true).open(&path);
+    let created = File::options().write(true).create_new(true).open(proof.path());
     let mut file = created.map_err(|reason| folder_error(folder, reason))?;
     let written = io::copy(&mut io::repeat(b' ').take(room.0), &mut file);
-    let outcome = written.and_then(|_| fs::remove_file(&path));
-    if outcome.is_err() {
-        // What fitted must not stay; if it cannot be removed either, the first error says more.
-        let _ = fs::remove_file(&path);
-    }
-    outcome.map_err(|reason| match folder_error(folder, reason) {
-        Error::Folder { path, reason, remedy } if remedy == MAKE_ROOM => {
-            Error::Room { path, reason, room }
+    written.and_then(|_| fs::remove_file(proof.path())).map_err(|reason| {
+        match folder_error(folder, reason) {
+            Error::Folder { path, reason, remedy } if remedy == MAKE_ROOM => {
+                Error::Room { path, reason, room }
+            }
+            other => other,
         }
-        other => other,
     })
 }
 

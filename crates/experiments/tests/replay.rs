@@ -177,6 +177,65 @@ fn a_footprint_is_at_least_what_lives_and_was_written() {
     }
 }
 
+/// As many calls as make what a driver knows of them larger than what lives, and a moment at which
+/// most lives between two points of the course.
+#[test]
+fn no_footprint_is_below_what_lives_at_any_point() {
+    const BYTES: u64 = 700;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("busy.trace");
+    let address = |index: u64| 0x1000_0000 + 0x1000 * index;
+    let mut events = Vec::new();
+    let mut add = |call: Call<'static>| {
+        let time_ns = 100 * events.len() as u64;
+        events.push(Event { time_ns, took_ns: 10, thread: 1, call });
+    };
+    let allocate = |index: u64, size: u64| Call::Allocate {
+        address: address(index),
+        size,
+        align_log2: 0,
+        zeroed: false,
+        tag: 0,
+    };
+    for _ in 0..40_000 {
+        add(allocate(0, BYTES));
+        add(Call::Free { address: address(0) });
+    }
+    (1..=5_000).for_each(|index| add(allocate(index, BYTES)));
+    add(allocate(6_000, 3 << 20));
+    add(Call::Free { address: address(6_000) });
+    (1..=5_000).for_each(|index| add(Call::Free { address: address(index) }));
+    write(&path, &events);
+    let trace = Trace::read(&path, OPERATIONS_MAX, Part::All).unwrap();
+    let most = (5_000 * BYTES + (3 << 20)) as f64;
+    assert_eq!(trace.history.peak_bytes as f64, most);
+    let mut config = replay(trace, false);
+    let peers = Peer::ALL.iter().filter(|peer| **peer != Peer::Dpdk);
+    let own = Found { peer: Peer::Haul, library: None };
+    config.heaps = baseline_first(peers.filter_map(|peer| peer.find().ok()).chain([own]).collect());
+    let (done, records, warnings) = measured(|context| config.measure(context));
+    done.unwrap();
+    assert!(warnings.is_empty(), "{warnings:?}");
+    let at = |subject: &str| -> Vec<(u64, f64)> {
+        let points = records.iter().filter(|r| r.subject == subject && r.metric == "footprint");
+        let point = |r: &Record| (r.parameters["operations_done"].as_u64().unwrap(), r.samples[0]);
+        points.map(point).collect()
+    };
+    let asked = at("asked for");
+    let largest = asked.iter().map(|(_, mib)| *mib).fold(0.0, f64::max);
+    assert_eq!(largest, most / 1_048_576.0);
+    for found in &config.heaps {
+        let subject = found.peer.name();
+        let held = at(subject);
+        assert_eq!(held.len(), asked.len(), "{subject}");
+        for ((done, held), (_, asked)) in held.iter().zip(&asked) {
+            assert!(held >= asked, "{subject}: {held} of {asked} MiB after {done}");
+        }
+        let peak = held.iter().map(|(_, mib)| *mib).fold(0.0, f64::max);
+        assert!(peak >= largest && peak < 8.0 * largest, "{subject}: {peak} of {largest} MiB");
+    }
+}
+
 #[test]
 fn a_bad_trace_is_told_with_its_file() {
     let folder = tempfile::tempdir().unwrap();

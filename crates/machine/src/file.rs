@@ -1,18 +1,23 @@
 //! Files from outside are read once, with a limit; files of ours are replaced in one step, and what
 //! is no file (a device, a FIFO) is written to and stays what it is.
+//!
+//! From the bottom up:
+//!
+//! - `temporary`: names of files that are there for a while;
+//! - `whole`: a file that has its name only when it is whole.
 
+mod temporary;
 mod whole;
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
-use std::process;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::fs::{Access, FileType, Mode, OFlags};
 
 use crate::error::Error;
 
+pub use temporary::{Temporary, remove_temporary_files};
 pub use whole::Whole;
 
 /// Reads a whole regular file of at most `limit_bytes`, once.
@@ -135,12 +140,8 @@ pub fn write_atomically(path: &Path, bytes: &[u8]) -> Result<(), Error> {
             return open.write_all(bytes).map_err(fail);
         }
     };
-    let temporary = temporary_beside(&file);
-    write_and_rename(&temporary, &file, bytes).map_err(|reason| {
-        // The error that matters is the first one; the temporary file may not even exist.
-        let _ = fs::remove_file(&temporary);
-        fail(reason)
-    })
+    let temporary = Temporary::beside(&file);
+    write_and_rename(temporary, &file, bytes).map_err(fail)
 }
 
 /// Opens a [`Destination::Stream`]: never made anew. Where it is a file that somebody holds open,
@@ -153,19 +154,11 @@ pub fn open_stream(path: &Path) -> io::Result<File> {
     File::options().append(true).open(path)
 }
 
-fn write_and_rename(temporary: &Path, path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let mut file = File::options().write(true).create_new(true).open(temporary)?;
+fn write_and_rename(temporary: Temporary, path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut file = File::options().write(true).create_new(true).open(temporary.path())?;
     file.write_all(bytes)?;
     file.sync_all()?;
-    fs::rename(temporary, path)
-}
-
-/// A name that no other process or thread picks, hidden, in the same folder.
-fn temporary_beside(path: &Path) -> PathBuf {
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    let number = NEXT.fetch_add(1, Ordering::Relaxed);
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    path.with_file_name(format!(".{name}.{}.{number}.tmp", process::id()))
+    temporary.rename(path)
 }
 
 fn name_of(kind: FileType) -> &'static str {

@@ -20,6 +20,7 @@
 //! - [`error`]: the one error of this crate;
 //! - [`random`]: a small generator, seeded, so that a run can be repeated;
 //! - [`sys`]: the system calls of measuring;
+//! - [`signals`]: those that ask a program to end;
 //! - [`clock`]: the finest clock of the machine, and how fine it is;
 //! - [`statistics`]: median, spread, bootstrap interval, geometric mean;
 //! - [`distribution`]: which sizes, alignments and overlaps calls have;
@@ -44,6 +45,7 @@ pub mod placement;
 pub mod random;
 pub mod rounds;
 pub mod sample;
+pub mod signals;
 pub mod statistics;
 pub mod sys;
 

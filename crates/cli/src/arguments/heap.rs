@@ -73,9 +73,10 @@ pub(crate) struct Bench {
     /// live at once for lifetimes (4000)
     #[arg(long, value_name = "N", value_parser = number::<u64, 1, { 1 << 32 }>)]
     pub(crate) count: Option<u64>,
-    /// Threads at once, pinned one after the other to the processors there are
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = number::<u16, 1, 1024>)]
-    pub(crate) threads: u16,
+    /// Threads at once, pinned one after the other to the processors there are [default: 2 for
+    /// remote, which takes an even number, else 1]
+    #[arg(long, value_name = "N", value_parser = number::<u16, 1, 1024>)]
+    pub(crate) threads: Option<u16>,
     /// haul's heap is one that other processes can share, and takes pages of the kernel's pool
     #[arg(long)]
     pub(crate) shared: bool,
@@ -102,12 +103,13 @@ pub(crate) struct Bench {
 }
 
 /// Replays what a program asked of its allocator, as `libhaul_record.so` recorded it, on haul's
-/// heap and on others: each in a process of its own, all interleaved in one run, every block
-/// written to. Shows the time of its operations and the memory that they hold, over their course.
+/// heap and on others: each in a process of its own, all interleaved in one run, every page of
+/// every block written to as it is allocated. Shows the time of its operations and the memory that
+/// they hold, over their course: never less than what lives.
 #[derive(Debug, Args)]
-#[command(after_help = "Example:\n  haul heap record -o sort.trace -- sort words > sorted\n  \
-    haul heap replay sort.trace --against libc,jemalloc\n  \
-    haul heap replay sort.trace --json | haul report - --out replay.html")]
+#[command(after_help = "Example:\n  haul heap record -o ls.trace -- ls -lR /etc > listing\n  \
+    haul heap replay ls.trace --against libc,jemalloc\n  \
+    haul heap replay ls.trace --json | haul report - --out replay.html")]
 pub(crate) struct Replay {
     /// The trace
     #[arg(value_name = "TRACE")]
@@ -137,13 +139,16 @@ pub(crate) struct Replay {
 }
 
 /// Runs a program under libhaul_record.so, which writes what the program asks of malloc, or of
-/// rte_malloc, into a trace. The program's input, output and exit code stay its own. Where it
-/// starts other processes, each has a trace of its own, with a dot and the process after FILE.
+/// rte_malloc, into a trace. The program's input, output and exit code stay its own. FILE is of the
+/// last program that its process becomes; others of the run have a trace each, with a dot and the
+/// process after FILE, or where %p stands in it.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Example:\n  haul heap record -o sort.trace -- sort words > sorted\n  haul heap info sort.trace\n  \
-    haul heap replay sort.trace --against libc,jemalloc\n\n\
-    Exit codes: the program's own, 128 and the signal where one ended it; 1 where nothing was recorded."
+    after_help = "Example:\n  haul heap record -o ls.trace -- ls -lR /etc > listing\n  haul heap info ls.trace\n  \
+    haul heap replay ls.trace --against libc,jemalloc\n  \
+    PYTHONMALLOC=malloc haul heap record -o python.trace -- python3 -c 'print(sorted(range(9)))'\n\n\
+    Exit codes: the program's own, 128 and the signal where one ended it; 1 where nothing was recorded. Ctrl-C \
+    is the program's: haul asks it to end after 5 s, and ends it at a second Ctrl-C."
 )]
 pub(crate) struct Record {
     /// The trace, which must not exist yet [default: the program's name with .trace, in this

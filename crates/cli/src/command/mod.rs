@@ -39,6 +39,7 @@ use haul_model::{Machine, Record};
 use crate::arguments::{Arguments, Verb};
 use crate::error::Error;
 use crate::journal::{Journal, Outputs};
+use crate::stop::Stops;
 
 /// A command whose arguments were checked and whose inputs were read.
 pub(crate) trait Command {
@@ -56,6 +57,21 @@ pub(crate) trait Command {
     /// # Errors
     /// Something could not be written.
     fn render(&self, journal: &Journal) -> Result<(), Error>;
+
+    /// What a signal does to it.
+    fn stops(&self) -> Stops {
+        Stops::AtOnce
+    }
+
+    /// Whether a signal is its normal end: it would go on without one.
+    fn lasts_until_stopped(&self) -> bool {
+        false
+    }
+
+    /// What is said of a run that a signal cut short: what of it is kept, and where.
+    fn kept(&self, journal: &Journal) -> String {
+        journal.kept()
+    }
 }
 
 /// The command that the arguments ask for.

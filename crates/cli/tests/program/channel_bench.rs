@@ -243,7 +243,7 @@ fn ctrl_c_keeps_what_was_measured_and_leaves_nothing_behind() {
     let folder = tempfile::tempdir().unwrap();
     let child = long_run(folder.path());
     kill_process_group(Pid::from_child(&child), Signal::INT).unwrap();
-    let ran = finish(child).expect(1).says(&["interrupted"]);
+    let ran = finish(child).expect(130).says(&["interrupted"]);
     assert!(!of(&ran.records(), "haul:ring", "throughput").is_empty(), "{ran:#?}");
     wait_for_no_driver(folder.path());
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);

@@ -69,6 +69,7 @@ const COMMANDS: &[(&str, Shown)] = &[
     ("HAUL_RECORD=", Elsewhere("the tests of haul-record")),
     ("haul channel explain", Elsewhere("channel_stream.rs, of a receiver that is there")),
     ("haul heap record", Elsewhere("heap_record.rs")),
+    ("seq", Elsewhere("heap_record.rs, with what follows")),
     ("haul heap info", Elsewhere("heap_record.rs")),
     ("haul heap list", Run("", "heap")),
     ("haul compare", Elsewhere("compare.rs")),

@@ -54,16 +54,27 @@ fn a_paced_generator_keeps_its_rate() {
     assert_eq!(value(&records, "lost", &[]), 0.0);
 }
 
+/// `--for` says when it should have ended; without, a signal is its end.
 #[test]
-fn ctrl_c_at_any_time_ends_it_with_the_right_counts() {
+fn a_signal_at_any_time_ends_it_with_the_right_counts() {
     let _turn = turn();
-    for (after_ms, signal) in [(300, Signal::INT), (700, Signal::TERM)] {
-        let mut command = haul(&["forward", "--json", "--port", "gen", "--port", "sink"]);
+    for (after_ms, signal, time, code) in [
+        (300, Signal::INT, &[][..], 0),
+        (700, Signal::TERM, &[], 0),
+        (300, Signal::HUP, &[], 0),
+        (300, Signal::QUIT, &["--for", "1m"], 128 + 3),
+        (300, Signal::INT, &["--for", "1m"], 128 + 2),
+    ] {
+        let ports = ["forward", "--json", "--port", "gen", "--port", "sink"];
+        let mut command = haul(&[&ports[..], time].concat());
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let child = command.spawn().unwrap();
         thread::sleep(Duration::from_millis(after_ms));
         kill_process(pid(&child), signal).unwrap();
-        let ran = finish(child).expect(1);
+        // GNU timeout signals the program, and then its group: one request.
+        kill_process(pid(&child), signal).unwrap();
+        let ran = finish(child).expect(code).says(&["interrupted"]);
+        assert_eq!(ran.err.contains("keeping what was measured"), code != 0, "{ran:#?}");
         let records = ran.records();
         let made = value(&records, "made", &[]);
         assert!(made > 0.0);

@@ -54,6 +54,23 @@ fn pairs_give_the_time_of_one_on_threads_and_shared() {
 }
 
 #[test]
+fn remote_takes_two_threads_by_itself_and_refuses_an_odd_number_before_it_measures() {
+    let ran = bench(&["--test", "remote", "--against", "libc"]).expect(0);
+    let records = ran.records();
+    let [time] = of(&records, "haul", "time")[..] else { panic!("{ran:#?}") };
+    assert_eq!(time.parameters["threads"], 2);
+    let ran = bench(&["--test", "pairs,remote", "--against", "libc"]).expect(0);
+    let threads = |experiment: &str| {
+        let found = ran.records().into_iter().find(|record| record.experiment == experiment);
+        found.unwrap().parameters["threads"].clone()
+    };
+    assert_eq!((threads("heap.pairs"), threads("heap.remote")), (1.into(), 2.into()));
+    let ran = bench(&["--test", "pairs,remote", "--threads", "3", "--against", "libc"]).expect(2);
+    assert_eq!(ran.out, "", "nothing was measured");
+    ran.says(&["3 threads", "even number"]);
+}
+
+#[test]
 fn a_person_gets_a_table() {
     let arguments = ["heap", "bench", "--test", "bulk", "--size", "64,4KiB", "--against", "libc"];
     let ran = run(haul(&arguments).args(["--budget", "0.1"])).expect(0);

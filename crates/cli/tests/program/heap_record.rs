@@ -28,7 +28,7 @@ fn built() -> &'static Path {
 }
 
 /// `haul heap record` in a folder.
-fn record(folder: &Path, arguments: &[&str]) -> Command {
+pub(crate) fn record(folder: &Path, arguments: &[&str]) -> Command {
     built();
     let mut command = haul(&["heap", "record"]);
     command.args(arguments).current_dir(folder).env_remove("LD_PRELOAD");
@@ -69,19 +69,181 @@ fn a_program_is_recorded_and_stays_what_it_is() {
     }
 }
 
+/// Files of a folder whose names begin so.
+fn named(folder: &Path, begin: &str) -> Vec<String> {
+    let names = fs::read_dir(folder).unwrap().flatten();
+    let names = names.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    let mut names: Vec<String> = names.filter(|name| name.starts_with(begin)).collect();
+    names.sort();
+    names
+}
+
+/// What `heap info` says of a trace.
+fn info(folder: &Path, trace: &str) -> String {
+    run(haul(&["heap", "info", trace]).current_dir(folder)).expect(0).out
+}
+
 #[test]
-fn each_process_of_a_run_has_its_trace() {
+fn the_program_asked_for_has_the_name_asked_for_and_the_others_a_line() {
     let folder = tempfile::tempdir().unwrap();
     let script = "sort words | sort -r; exit 7";
     fs::write(folder.path().join("words"), "a\nb\n").unwrap();
     let arguments = ["-o", "all", "--", "sh", "-c", script];
     let ran = run(&mut record(folder.path(), &arguments)).expect(7);
     assert_eq!(ran.out, "b\na\n");
-    let ran = ran.says(&["ended with exit code 7", "(sort)"]);
-    let named = ran.err.lines().filter(|line| line.contains("haul: recorded")).count();
-    let left = fs::read_dir(folder.path()).unwrap().flatten();
-    let left = left.filter(|e| e.file_name().to_string_lossy().starts_with("all.")).count();
-    assert!(named >= 2 && named == left, "{named} of {left}: {ran:#?}");
+    let ran = ran.says(&["ended with exit code 7; its trace is whole", "all (sh)", "(sort)"]);
+    assert_eq!(ran.err.lines().filter(|line| line.contains("haul: recorded")).count(), 1);
+    let others = named(folder.path(), "all.").len();
+    let told = format!("a trace each, {others} of them, as ");
+    assert!(others >= 2 && ran.err.contains(&told), "{others}: {ran:#?}");
+    assert!(info(folder.path(), "all").contains("program    sh, process"));
+}
+
+/// A shim, as pyenv's and rustup's are: it starts many programs, and becomes the one asked for.
+#[test]
+fn under_a_shim_the_trace_is_of_the_program_that_it_becomes() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("words"), "b\na\n").unwrap();
+    let script = "for i in 1 2 3 4 5 6 7 8 9; do x=$(sort words | sort); done; exec sort words";
+    let arguments = ["-o", "shim.trace", "--", "sh", "-c", script];
+    let ran = run(&mut record(folder.path(), &arguments)).expect(0);
+    let ran = ran.says(&["shim.trace (sort)", "a trace each", "shim.trace.PROCESS"]);
+    assert!(ran.err.lines().count() <= 4, "{ran:#?}");
+    assert!(info(folder.path(), "shim.trace").contains("program    sort, process"));
+}
+
+#[test]
+fn a_name_may_say_where_the_process_stands() {
+    let folder = tempfile::tempdir().unwrap();
+    // What stands in a folder's name is the folder's.
+    let below = folder.path().join("100%pure");
+    fs::create_dir(&below).unwrap();
+    fs::write(below.join("words"), "b\na\n").unwrap();
+    let ran = run(&mut record(&below, &["-o", "%p.trace", "--", "sort", "words"])).expect(0);
+    let traces: Vec<String> =
+        named(&below, "").into_iter().filter(|name| name.ends_with(".trace")).collect();
+    let [trace] = &traces[..] else { panic!("{traces:?}: {ran:#?}") };
+    assert!(trace.trim_end_matches(".trace").parse::<u32>().is_ok(), "{trace}");
+    assert!(
+        ran.err.contains(&format!("haul: recorded {}", below.join(trace).display())),
+        "{ran:#?}"
+    );
+    assert!(info(&below, trace).contains("program    sort, process"));
+    run(&mut record(&below, &["-o", "plain", "--", "sort", "words"])).expect(0);
+    assert_eq!(named(&below, "plain"), ["plain"]);
+}
+
+/// Compiles a C program; `None` where there is no compiler.
+fn compiled(folder: &Path, source: &str, flags: &[&str]) -> Option<PathBuf> {
+    let (file, program) = (folder.join("p.c"), folder.join("p"));
+    fs::write(&file, source).unwrap();
+    let mut gcc = Command::new("gcc");
+    match gcc.args(["-O0", "-fno-builtin", "-o"]).arg(&program).arg(&file).args(flags).status() {
+        Ok(status) => {
+            assert!(status.success());
+            Some(program)
+        }
+        Err(_) => {
+            eprintln!("SKIPPED: C programs that are recorded: no gcc on PATH: apt-get install gcc");
+            None
+        }
+    }
+}
+
+/// A malloc that is linked into a program comes before the recorder's.
+const OWN_MALLOC: &str = r#"
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+static char pool[1 << 24];
+static size_t used;
+void *malloc(size_t n) { void *p = pool + used; used += (n + 15) & ~(size_t)15; return p; }
+void free(void *p) { (void)p; }
+void *calloc(size_t a, size_t b) { return malloc(a * b); }
+void *realloc(void *p, size_t n) { void *q = malloc(n); if (p) memcpy(q, p, n); return q; }
+int main(void) { puts("done"); return 0; }
+"#;
+
+#[test]
+fn a_program_of_which_nothing_can_be_seen_is_an_error_with_the_reason() {
+    let folder = tempfile::tempdir().unwrap();
+    let nothing = |program: &str, why: &str| {
+        let ran = run(&mut record(folder.path(), &["-o", "t", "--", program])).expect(1);
+        let ran = ran.says(&["nothing of ", " was recorded", why]);
+        assert!(!ran.err.contains("haul: recorded"), "{ran:#?}");
+        assert_eq!(named(folder.path(), "t"), Vec::<String>::new());
+    };
+    let Some(program) = compiled(folder.path(), OWN_MALLOC, &[]) else { return };
+    nothing(program.to_str().unwrap(), "a malloc of its own");
+    const PLAIN: &str = "#include <stdlib.h>\nint main(void) { free(malloc(9)); return 0; }";
+    if let Some(program) = compiled(folder.path(), PLAIN, &["-static"]) {
+        nothing(program.to_str().unwrap(), "linked statically");
+    }
+    const NONE: &str = "int main(void) { return 0; }";
+    if let Some(program) = compiled(folder.path(), NONE, &[]) {
+        nothing(program.to_str().unwrap(), "asked for no memory");
+    }
+}
+
+#[test]
+fn what_of_a_program_is_hidden_is_said() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("words"), "b\na\n").unwrap();
+    // The recorder is taken away as one program becomes another.
+    let arguments = ["-o", "env", "--", "env", "-u", "LD_PRELOAD", "sort", "words"];
+    run(&mut record(folder.path(), &arguments)).expect(0).says(&["env (env)", "went on as sort"]);
+    // Any program of this name stands for Python.
+    let python = folder.path().join("python3");
+    let Some(program) = compiled(
+        folder.path(),
+        "#include <stdlib.h>\nint main(void) { free(malloc(9)); return 0; }",
+        &[],
+    ) else {
+        return;
+    };
+    fs::rename(program, &python).unwrap();
+    let python = python.to_str().unwrap();
+    let of = |name: &str, setting: Option<&str>| {
+        let mut command = record(folder.path(), &["-o", name, "--", python]);
+        match setting {
+            Some(setting) => command.env("PYTHONMALLOC", setting),
+            None => command.env_remove("PYTHONMALLOC"),
+        };
+        run(&mut command).expect(0).err
+    };
+    assert!(of("python.trace", None).contains("PYTHONMALLOC=malloc"));
+    assert!(of("pymalloc.trace", Some("pymalloc")).contains("PYTHONMALLOC=malloc"));
+    assert!(!of("malloc.trace", Some("malloc")).contains("PYTHONMALLOC"));
+    // Its own text is how an allocator that is linked in is known.
+    const LINKED_IN: &str = r#"
+        #include <stdlib.h>
+        const char *says = "<jemalloc>: out of memory";
+        int main(void) { free(malloc(9)); return says[0] != '<'; }
+    "#;
+    let Some(program) = compiled(folder.path(), LINKED_IN, &[]) else { return };
+    let arguments = ["-o", "linked.trace", "--", program.to_str().unwrap()];
+    run(&mut record(folder.path(), &arguments)).expect(0).says(&["has jemalloc linked in"]);
+}
+
+#[test]
+fn a_trace_that_ends_early_is_told_once_for_all_processes() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("words"), "b\na\n").unwrap();
+    let script = "sort words; sort words; sort words; exit 3";
+    let mut command = record(folder.path(), &["-o", "cut", "--", "sh", "-c", script]);
+    let ran = run(command.env("HAUL_RECORD_LIMIT", "1000")).expect(1);
+    let ran = ran.says(&["its trace could not be written"]);
+    assert_eq!(ran.err.matches("haul_record:").count(), 1, "{ran:#?}");
+    assert_eq!(named(folder.path(), "."), Vec::<String>::new(), "no marker stays");
+    // One block of the file, which the first program fills.
+    const MANY: &str = r#"
+        #include <stdlib.h>
+        int main(void) { for (int i = 0; i < 100000; i++) free(malloc(9)); return 3; }
+    "#;
+    let Some(program) = compiled(folder.path(), MANY, &[]) else { return };
+    let mut command = record(folder.path(), &["-o", "cut", "--", program.to_str().unwrap()]);
+    let ran = run(command.env("HAUL_RECORD_LIMIT", "200000")).expect(3);
+    ran.says(&["haul: recorded", "exit code 3; its trace ends before it did"]);
 }
 
 #[test]
@@ -130,9 +292,41 @@ fn what_runs_on_after_ctrl_c_is_still_recorded() {
     for shell in of_parent(child.id()) {
         kill_process(Pid::from_raw(shell.cast_signed()).unwrap(), Signal::INT).unwrap();
     }
-    let ran = finish(child).expect(1);
+    // Its exit code is the program's own.
+    let ran = finish(child).expect(0);
     assert!(ran.out.contains("ready") && ran.out.contains("a\nb"), "{ran:#?}");
     ran.says(&["interrupted", "haul: recorded"]);
+}
+
+/// What the document shows first is run as it stands, but for what a build leaves where.
+#[test]
+fn the_example_of_the_document_runs_as_it_is_shown() {
+    let document = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/heap-trace.md");
+    let text = fs::read_to_string(document).unwrap();
+    let block = text.split("```sh\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let libraries = folder.path().join("target");
+    fs::create_dir(&libraries).unwrap();
+    symlink(built(), libraries.join("release")).unwrap();
+    let script: String = block
+        .lines()
+        .filter(|line| !line.starts_with("cargo build "))
+        .map(|line| match line.starts_with("haul heap replay") {
+            true => format!("{line} --against libc --budget 10ms\n"),
+            false => {
+                format!("{}\n", line.replace("/tmp/", &format!("{}/", folder.path().display())))
+            }
+        })
+        .collect();
+    let path = format!("{}:{}", built().display(), env::var("PATH").unwrap());
+    let mut shell = Command::new("sh");
+    away(shell.args(["-ec", &script]).current_dir(folder.path()).env("PATH", path));
+    let ran = run(shell.env_remove("LD_PRELOAD")).expect(0);
+    for part in ["program    sort, process", "largest footprint"] {
+        assert!(ran.out.contains(part), "{part}: {ran:#?}");
+    }
+    // Of the first recording, and of the one without haul.
+    assert_eq!(named(folder.path(), "sort.trace").len(), 2, "{ran:#?}");
 }
 
 #[test]
@@ -143,6 +337,8 @@ fn shared_heaps_are_listed() {
     let ran = run(&mut haul(&["heap", "list"])).expect(0);
     let line = ran.out.lines().find(|line| line.starts_with(&name));
     let line = line.unwrap_or_else(|| panic!("{ran:#?}")).to_owned();
+    let user = run(Command::new("id").arg("-un")).expect(0).out;
+    assert!(line.contains(user.trim()), "{line}");
     assert!(line.contains(" 1 ") && line.contains("64.0 MiB"), "{line}");
     let records = run(&mut haul(&["heap", "list", "--json"])).expect(0).records();
     let live = records.iter().find(|r| r.parameters["heap"] == *name && r.metric == "live");

@@ -27,6 +27,7 @@ mod pcie_explain;
 mod pcie_watch;
 mod report;
 mod shell;
+mod signals;
 mod sim;
 mod survey;
 mod terminal;

@@ -266,7 +266,7 @@ fn an_interrupt_ends_it_and_keeps_what_was_recorded() {
     let process = rustix::process::Pid::from_child(&child);
     thread::sleep(Duration::from_millis(1500));
     rustix::process::kill_process(process, rustix::process::Signal::INT).unwrap();
-    let ran = finish(child).expect(1);
+    let ran = finish(child).expect(0);
     assert_eq!(of(&ran.records(), "packets").len(), 2);
     assert_eq!(program.detached.load(Ordering::Relaxed), 1, "it is taken off again");
 }

@@ -83,7 +83,7 @@ fn broken_off_it_keeps_its_records_and_an_earlier_file() {
     let records = folder.path().join("haul.jsonl");
     wait_for_lines(&records, 3);
     kill_process(Pid::from_child(&child), Signal::INT).unwrap();
-    finish(child).expect(1).says(&["interrupted"]);
+    finish(child).expect(130).says(&["interrupted", "haul.toml was not written"]);
     let text = fs::read_to_string(&records).unwrap();
     let records = records_of(haul_model::parse(&text).unwrap());
     assert!(records.iter().any(|record| record.experiment == "copy.tune"));

@@ -10,13 +10,17 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rustix::fs::{FlockOperation, Mode, OFlags, flock};
 use rustix::io::Errno;
 
-/// A folder of this run's own, removed when it is dropped.
+/// The folders of this process that are not yet removed.
+static OWN: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
+
+/// A folder of this run's own, removed when it is dropped, and by [`remove_folders`].
 #[derive(Debug)]
-pub(crate) struct Folder {
+pub struct Folder {
     locked: PathBuf,
     path: PathBuf,
     /// With the lock.
@@ -29,7 +33,7 @@ impl Folder {
     ///
     /// # Errors
     /// There is no such place, or nothing may be made there.
-    pub(crate) fn new(part: &str) -> io::Result<Self> {
+    pub fn new(part: &str) -> io::Result<Self> {
         Self::within(&std::env::temp_dir(), part)
     }
 
@@ -45,6 +49,7 @@ impl Folder {
                     if let Some(held) = hold(&locked)? {
                         let path = locked.join("run");
                         fs::DirBuilder::new().mode(0o700).create(&path)?;
+                        own().push(locked.clone());
                         return Ok(Self { locked, path, _held: held });
                     }
                 }
@@ -56,7 +61,8 @@ impl Folder {
     }
 
     /// Where its files go; the folder that is locked is the one around it.
-    pub(crate) fn path(&self) -> &Path {
+    #[must_use]
+    pub fn path(&self) -> &Path {
         &self.path
     }
 }
@@ -65,7 +71,20 @@ impl Drop for Folder {
     fn drop(&mut self) {
         // What is left in a folder for temporary files is its owner's to clean.
         let _ = fs::remove_dir_all(&self.locked);
+        own().retain(|path| *path != self.locked);
     }
+}
+
+/// Removes the folders of this process, with all that is in them: for one that ends in the middle
+/// of a run.
+pub fn remove_folders() {
+    for path in own().drain(..) {
+        let _ = fs::remove_dir_all(path);
+    }
+}
+
+fn own() -> MutexGuard<'static, Vec<PathBuf>> {
+    OWN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Locks a new folder, so that no other run removes it; `None` where one was quicker.

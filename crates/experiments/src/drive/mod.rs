@@ -26,7 +26,7 @@ use std::process::Command;
 
 pub(crate) use children::Children;
 pub(crate) use conversation::{Conversation, Silence, serve};
-pub(crate) use folder::Folder;
+pub use folder::{Folder, remove_folders};
 pub(crate) use printed::Printed;
 pub(crate) use terminal::Terminal;
 

@@ -207,9 +207,7 @@ impl Bench {
                 return Err(haul_measure::Error::Sampling { what, value: 0, limit: 1 }.into());
             }
         }
-        if self.test == Test::Remote && !self.threads.is_multiple_of(2) {
-            return Err(Error::OddThreads { threads: self.threads });
-        }
+        self.test.threads(Some(self.threads))?;
         self.check_memory()?;
         let cpus = if context.cpus.is_empty() { sys::affinity() } else { context.cpus.clone() };
         Ok(Start {

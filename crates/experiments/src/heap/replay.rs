@@ -6,13 +6,14 @@ use std::time::{Duration, Instant};
 use haul::sys::Sys;
 use haul_measure::Caches;
 use haul_measure::disturbance::Watch;
-use haul_measure::memory::check_available;
+use haul_measure::memory::{HUGE_PAGE_BYTES, check_available};
 use haul_measure::rounds::{self, Limits, Next, Order, Round, evaluate};
 use haul_measure::sys;
 use haul_model::Record;
 use haul_model::experiment::{key, name};
+use haul_model::trace::History;
 
-use super::child::Running;
+use super::child::{Figures, Running};
 use super::peers::{Found, Peer};
 use super::protocol::{Start, Task};
 use super::script::Script;
@@ -41,6 +42,12 @@ const MEMORY_FACTOR: u64 = 3;
 /// The least that a heap is built for, in bytes.
 const MEMORY_LEAST: u64 = 64 << 20;
 
+/// By how much what lives may be more than what a process has grown by, in bytes: memory that the
+/// heap had free and resident before the first operation, though it was told to give it back. Some
+/// 100 KiB of glibc's; of heaps that take huge pages the rest of the first ones.
+const FREE_BEFORE_BYTES: u64 = 512 << 10;
+const FREE_BEFORE_BYTES_HUGE: u64 = 2 * HUGE_PAGE_BYTES as u64;
+
 const MIB: f64 = 1_048_576.0;
 
 /// A replay.
@@ -62,6 +69,14 @@ pub struct Replay {
     pub rerun: String,
 }
 
+/// The points of the course.
+struct Points {
+    /// Where they end, in operations.
+    ends: Vec<usize>,
+    /// Bytes asked for and live there.
+    live: Vec<u64>,
+}
+
 /// A heap in a run.
 struct Entrant<'a> {
     found: &'a Found,
@@ -76,9 +91,30 @@ struct Entrant<'a> {
 struct Course {
     /// Nanoseconds an operation, by point.
     time_ns: Vec<f64>,
+    /// Operations of each point.
+    operations: Vec<usize>,
     /// Resident MiB beyond those before the first operation, at each point's end.
     footprint_mib: Vec<f64>,
     hit: bool,
+}
+
+impl Points {
+    /// Evenly over the history, but for one: where the most bytes live.
+    fn of(history: &History) -> Self {
+        let live: Vec<u64> = live_bytes(history).collect();
+        let points = POINTS.min(live.len());
+        let mut ends: Vec<usize> = (1..=points).map(|point| live.len() * point / points).collect();
+        let most = live.iter().copied().max().unwrap_or(0);
+        let peak = live.iter().position(|bytes| *bytes == most).map_or(live.len(), |at| at + 1);
+        // The last stays where it is: the course goes on to the end.
+        let before = ends.len().saturating_sub(1);
+        let nearest = (0..before).min_by_key(|index| ends[*index].abs_diff(peak));
+        if let Some(nearest) = nearest.filter(|_| !ends.contains(&peak)) {
+            ends[nearest] = peak;
+        }
+        let live = ends.iter().map(|end| live[end - 1]).collect();
+        Self { ends, live }
+    }
 }
 
 impl Experiment for Replay {
@@ -115,6 +151,7 @@ impl Experiment for Replay {
         self.check_memory()?;
         let start = self.start(context);
         let script = Script::write(&self.trace.history)?;
+        let points = Points::of(&self.trace.history);
         let mut entrants: Vec<Entrant<'_>> = self.heaps.iter().map(Entrant::new).collect();
         // The baseline once more, as its own competitor.
         entrants.push(Entrant::new(&self.heaps[0]));
@@ -127,7 +164,7 @@ impl Experiment for Replay {
             most: REPETITIONS_MAX,
         };
         let round = |context: &mut Context<'_>, _| {
-            self.repetition(&start, &script, &mut entrants, &mut order, context)
+            self.repetition((&start, &script, &points), &mut entrants, &mut order, context)
         };
         let what = self.name();
         let after = |context: &mut Context<'_>, progress| context.tell(&what, progress);
@@ -142,7 +179,7 @@ impl Experiment for Replay {
                 remarks
                     .add(format!("{threads} threads share {cpus} CPUs: times hold their waiting"));
             }
-            self.emit(&start, &entrants, &remarks, context);
+            self.emit(&start, &points, &entrants, &remarks, context);
         }
         ended?;
         let own = entrants.into_iter().find(|entrant| entrant.found.peer == Peer::Haul);
@@ -178,18 +215,10 @@ impl Replay {
         }
     }
 
-    /// Where points end, in operations.
-    fn ends(&self) -> Vec<usize> {
-        let operations = self.trace.history.operations.len();
-        let points = POINTS.min(operations);
-        (1..=points).map(|point| operations * point / points).collect()
-    }
-
     /// Every point by every heap in an order drawn anew, each heap in a process of its own.
     fn repetition(
         &self,
-        start: &Start,
-        script: &Script,
+        (start, script, points): (&Start, &Script, &Points),
         entrants: &mut [Entrant<'_>],
         order: &mut Order,
         context: &mut Context<'_>,
@@ -207,7 +236,7 @@ impl Replay {
             entrant.courses.push(Course::default());
         }
         let mut first = 0;
-        for end in self.ends() {
+        for (&end, &live) in points.ends.iter().zip(&points.live) {
             for index in order.draw() {
                 if context.is_stopped() {
                     return Ok(Next::Stopped);
@@ -216,11 +245,10 @@ impl Replay {
                 let figures = driver.perform(&Task::Replay { first, end });
                 let resident = *resident;
                 let entrant = &mut entrants[index];
-                match self.or_leave_out(entrant, figures, context)? {
-                    Some(figures) => {
-                        entrant.add(&figures.values, resident, figures.hit);
-                    }
-                    None => running[index] = None,
+                let added =
+                    figures.and_then(|figures| entrant.add(&figures, resident, end - first, live));
+                if self.or_leave_out(entrant, added, context)?.is_none() {
+                    running[index] = None;
                 }
             }
             first = end;
@@ -243,6 +271,7 @@ impl Replay {
     fn emit(
         &self,
         start: &Start,
+        points: &Points,
         entrants: &[Entrant<'_>],
         remarks: &Remarks,
         context: &mut Context<'_>,
@@ -259,9 +288,9 @@ impl Replay {
             remarks.on(record)
         };
         self.emit_whole(&subjects, again, start.threads > start.cpus.len(), &record, context);
-        self.emit_asked_for(start, context);
+        self.emit_asked_for(start, points, context);
         for entrant in &subjects {
-            for (point, end) in self.ends().into_iter().enumerate() {
+            for (point, &end) in points.ends.iter().enumerate() {
                 let at = |record: Record| self.at(record, end);
                 let samples = |of: fn(&Course) -> &Vec<f64>| {
                     entrant.courses.iter().map(|course| of(course)[point]).collect()
@@ -311,12 +340,11 @@ impl Replay {
     }
 
     /// What the recorded program had asked for: what no heap can go below.
-    fn emit_asked_for(&self, start: &Start, context: &mut Context<'_>) {
-        let live: Vec<u64> = live_bytes(&self.trace.history).collect();
-        for end in self.ends() {
+    fn emit_asked_for(&self, start: &Start, points: &Points, context: &mut Context<'_>) {
+        for (&end, &live) in points.ends.iter().zip(&points.live) {
             let record = self.record(start, "asked for", "footprint", "MiB");
             let mut record = self.at(record, end);
-            record.samples = vec![live[end - 1] as f64 / MIB];
+            record.samples = vec![live as f64 / MIB];
             context.emit(record);
         }
     }
@@ -362,22 +390,54 @@ impl<'a> Entrant<'a> {
         Ok((running, figures.values.first().copied().unwrap_or(0.0)))
     }
 
-    fn add(&mut self, values: &[f64], resident: f64, hit: bool) {
-        let course = self.courses.last_mut().expect("pushed for each repetition");
-        let (time_ns, bytes) = match values {
-            [time_ns, bytes] => (*time_ns, *bytes),
-            _ => (0.0, 0.0),
+    /// Adds a point of so many operations, at whose end so many bytes live.
+    ///
+    /// # Errors
+    /// Fewer bytes are resident than live, each of whose pages was written to: what was resident is
+    /// no footprint then.
+    fn add(
+        &mut self,
+        figures: &Figures,
+        resident: f64,
+        operations: usize,
+        live: u64,
+    ) -> Result<(), Error> {
+        let [time_ns, bytes] = figures.values[..] else { return Ok(()) };
+        let (grown, live) = (bytes - resident, live as f64);
+        let free_before = match self.found.peer {
+            Peer::Haul | Peer::Dpdk => FREE_BEFORE_BYTES_HUGE,
+            _ => FREE_BEFORE_BYTES,
         };
+        if grown + (free_before as f64) < live {
+            return Err(Error::Driver {
+                peer: self.found.peer.name().to_owned(),
+                attempt: "tell its footprint".to_owned(),
+                reason: format!(
+                    "its memory grew by {:.2} MiB, and {:.2} MiB live and were written to: the machine swaps, or \
+                     merges pages; replay it where there is memory to spare",
+                    grown / MIB,
+                    live / MIB
+                ),
+            });
+        }
+        let course = self.courses.last_mut().expect("pushed for each repetition");
         course.time_ns.push(time_ns);
-        course.footprint_mib.push((bytes - resident).max(0.0) / MIB);
-        course.hit |= hit;
+        course.operations.push(operations);
+        // What lives is resident for certain: where the process has grown by less, a part of it
+        // lies where the heap had pages before.
+        course.footprint_mib.push(grown.max(live) / MIB);
+        course.hit |= figures.hit;
+        Ok(())
     }
 }
 
 impl Course {
-    /// Points are equally long, to one operation.
+    /// Of an operation, whichever point it is of.
     fn mean_ns(&self) -> f64 {
-        self.time_ns.iter().sum::<f64>() / self.time_ns.len().max(1) as f64
+        let all: usize = self.operations.iter().sum();
+        let of_points = self.time_ns.iter().zip(&self.operations);
+        let sum: f64 = of_points.map(|(time_ns, count)| time_ns * *count as f64).sum();
+        sum / all.max(1) as f64
     }
 
     fn peak_mib(&self) -> f64 {

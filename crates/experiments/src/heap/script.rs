@@ -5,10 +5,10 @@ use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use haul_model::trace::{History, Kind};
 
+use crate::drive::Folder;
 use crate::error::Error;
 
 /// Bytes of a step in the file.
@@ -31,10 +31,11 @@ pub(super) struct Step {
     pub(super) kind: Kind,
 }
 
-/// A file of steps, removed when it is dropped.
+/// A file of steps, in a folder that is removed when this is dropped.
 #[derive(Debug)]
 pub(super) struct Script {
     path: PathBuf,
+    _folder: Folder,
 }
 
 impl Script {
@@ -43,34 +44,28 @@ impl Script {
     /// # Errors
     /// There is no room for it: 24 bytes an operation.
     pub(super) fn write(history: &History) -> Result<Self, Error> {
-        static NUMBER: AtomicU32 = AtomicU32::new(0);
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let name = format!("haul-replay.{}.{number}", std::process::id());
-        let path = std::env::temp_dir().join(name);
-        let failed = |reason: io::Error| Error::TraceFile {
-            attempt: "write the steps of the replay to",
-            path: path.clone(),
-            reason,
-            remedy: "make room there, or name another folder in TMPDIR",
+        let failed = |path: PathBuf| {
+            |reason: io::Error| Error::TraceFile {
+                attempt: "write the steps of the replay to",
+                path,
+                reason,
+                remedy: "make room there, or name another folder in TMPDIR",
+            }
         };
+        let folder = Folder::new("replay").map_err(failed(std::env::temp_dir()))?;
+        let path = folder.path().join("steps");
         let mut options = File::options();
-        let file = options.write(true).create_new(true).mode(0o600).open(&path).map_err(failed)?;
-        let script = Self { path: path.clone() };
+        let file = options.write(true).create_new(true).mode(0o600).open(&path);
+        let file = file.map_err(failed(path.clone()))?;
+        let script = Self { path: path.clone(), _folder: folder };
         let mut output = BufWriter::new(file);
         let written = steps(history).try_for_each(|step| output.write_all(&step.to_bytes()));
-        written.and_then(|()| output.flush()).map_err(failed)?;
+        written.and_then(|()| output.flush()).map_err(failed(path))?;
         Ok(script)
     }
 
     pub(super) fn path(&self) -> &Path {
         &self.path
-    }
-}
-
-impl Drop for Script {
-    fn drop(&mut self) {
-        // What is left in a folder for temporary files is its owner's to clean.
-        let _ = std::fs::remove_file(&self.path);
     }
 }
 
@@ -93,22 +88,37 @@ fn steps(history: &History) -> impl Iterator<Item = Step> {
     })
 }
 
-/// Reads every step of a file into memory that is allocated once.
-///
-/// # Errors
-/// It cannot be read, or is no file of steps.
-pub(super) fn read(path: &Path) -> io::Result<Vec<Step>> {
-    let file = File::open(path)?;
-    let count = file.metadata()?.len() / STEP_BYTES as u64;
-    let mut steps = Vec::with_capacity(usize::try_from(count).unwrap_or(usize::MAX));
-    let mut input = BufReader::new(file);
-    let mut bytes = [0; STEP_BYTES];
-    while steps.len() < steps.capacity() {
-        input.read_exact(&mut bytes)?;
-        let step = Step::from_bytes(&bytes);
-        steps.push(step.ok_or_else(|| io::Error::other("it holds something that is no step"))?);
+/// Reads the steps of a file one by one.
+pub(super) struct Reader {
+    input: BufReader<File>,
+    steps: usize,
+}
+
+impl Reader {
+    /// # Errors
+    /// The file cannot be opened.
+    pub(super) fn open(path: &Path) -> io::Result<Self> {
+        let file = File::open(path)?;
+        let steps = file.metadata()?.len() / STEP_BYTES as u64;
+        let steps = usize::try_from(steps).unwrap_or(usize::MAX);
+        Ok(Self { input: BufReader::new(file), steps })
     }
-    Ok(steps)
+
+    /// How many steps the file has.
+    pub(super) fn steps(&self) -> usize {
+        self.steps
+    }
+
+    /// The next one.
+    ///
+    /// # Errors
+    /// It cannot be read, or is no step.
+    pub(super) fn next(&mut self) -> io::Result<Step> {
+        let mut bytes = [0; STEP_BYTES];
+        self.input.read_exact(&mut bytes)?;
+        let step = Step::from_bytes(&bytes);
+        step.ok_or_else(|| io::Error::other("it holds something that is no step"))
+    }
 }
 
 impl Step {
@@ -180,6 +190,10 @@ mod tests {
         };
         let script = Script::write(&history).unwrap();
         let path = script.path().to_owned();
+        let read = |path: &Path| -> io::Result<Vec<Step>> {
+            let mut reader = Reader::open(path)?;
+            (0..reader.steps()).map(|_| reader.next()).collect()
+        };
         let steps = read(&path).unwrap();
         let turns: Vec<_> = steps.iter().map(|s| (s.block, s.turn, s.size, s.kind)).collect();
         assert_eq!(

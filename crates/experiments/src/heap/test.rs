@@ -116,6 +116,19 @@ impl Test {
         Extent { shape, rounds, count, delay_ns: SEED_DELAY_NS }
     }
 
+    /// How many threads do it: as many as were asked for, or as few as it takes.
+    ///
+    /// # Errors
+    /// [`Error::OddThreads`]: of a test that takes pairs of threads.
+    pub fn threads(self, asked: Option<usize>) -> Result<usize, Error> {
+        let least = if self == Self::Remote { 2 } else { 1 };
+        let threads = asked.unwrap_or(least);
+        if !threads.is_multiple_of(least) {
+            return Err(Error::OddThreads { threads });
+        }
+        Ok(threads)
+    }
+
     /// How many bytes haul's heap keeps ready ahead of need where nobody says.
     #[must_use]
     pub fn grow_ahead_bytes(self) -> usize {

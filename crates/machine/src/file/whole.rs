@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use rustix::io::Errno;
 
-use super::temporary_beside;
+use super::Temporary;
 use crate::error::Error;
 
 /// A file on its way to `path`. It has no name before [`finish`](Self::finish), so that nothing is
@@ -19,8 +19,8 @@ use crate::error::Error;
 pub struct Whole {
     file: File,
     path: PathBuf,
-    /// `None` where it has no name yet.
-    temporary: Option<PathBuf>,
+    /// What it is called until it is whole, removed with this; `None` where it has no name.
+    temporary: Option<Temporary>,
 }
 
 impl Whole {
@@ -36,8 +36,8 @@ impl Whole {
     }
 
     fn create_named(path: &Path) -> Result<Self, Error> {
-        let temporary = temporary_beside(path);
-        let file = File::options().write(true).create_new(true).open(&temporary);
+        let temporary = Temporary::beside(path);
+        let file = File::options().write(true).create_new(true).open(temporary.path());
         let file = file.map_err(|reason| Error::Write { path: path.into(), reason })?;
         Ok(Self { file, path: path.into(), temporary: Some(temporary) })
     }
@@ -65,27 +65,14 @@ impl Whole {
             match link(&self.file, &self.path) {
                 // Something has the name, and only a name can take it.
                 Err(Errno::EXIST) => {
-                    let temporary = temporary_beside(&self.path);
-                    link(&self.file, &temporary)?;
+                    let temporary = Temporary::beside(&self.path);
+                    link(&self.file, temporary.path())?;
                     self.temporary = Some(temporary);
                 }
                 result => return Ok(result?),
             }
         }
-        if let Some(temporary) = &self.temporary {
-            fs::rename(temporary, &self.path)?;
-            self.temporary = None;
-        }
-        Ok(())
-    }
-}
-
-impl Drop for Whole {
-    fn drop(&mut self) {
-        if let Some(temporary) = &self.temporary {
-            // What is not whole is not kept.
-            let _ = fs::remove_file(temporary);
-        }
+        self.temporary.take().map_or(Ok(()), |temporary| temporary.rename(&self.path))
     }
 }
 

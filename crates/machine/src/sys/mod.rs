@@ -41,7 +41,7 @@ pub use offer::{Offer, State};
 pub use pcie::{PcieDevice, PcieLink};
 pub use permission::Permissions;
 pub use topology::{Topology, affinity};
-pub use user::user_of;
+pub use user::{name_of_user, user_of};
 
 /// Longest file under `/proc` or `/sys` that is read; `/proc/cpuinfo` of the first processor, all
 /// that is wanted of it, takes some 1,500 B.

@@ -1,6 +1,6 @@
 //! Users by name.
 
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::ptr;
 
 /// Bytes for what the system knows of a user: as much as glibc suggests (_SC_GETPW_R_SIZE_MAX), and
@@ -13,26 +13,48 @@ const BYTES_MAX: usize = 1 << 20;
 #[must_use]
 pub fn user_of(name: &str) -> Option<u32> {
     let name = CString::new(name).ok()?;
+    look_up(
+        // SAFETY: a string, and what `look_up` gives: a structure and a buffer of that length, all
+        // alive and writable where they are written to.
+        |entry, buffer, length, found| unsafe {
+            libc::getpwnam_r(name.as_ptr(), entry, buffer, length, found)
+        },
+        |entry| Some(entry.pw_uid),
+    )
+}
+
+/// The name of the user of this number, as the system's name services have it; `None` where they
+/// have none, or one that is no text.
+#[must_use]
+pub fn name_of_user(number: u32) -> Option<String> {
+    look_up(
+        // SAFETY: as in `user_of`.
+        |entry, buffer, length, found| unsafe {
+            libc::getpwuid_r(number, entry, buffer, length, found)
+        },
+        |entry| {
+            // SAFETY: an entry that was found has a name, a string in the buffer, which lives as
+            // long as this runs.
+            let name = unsafe { CStr::from_ptr(entry.pw_name) };
+            name.to_str().ok().map(str::to_owned)
+        },
+    )
+}
+
+/// What `read` makes of the entry that `ask` finds.
+fn look_up<T>(
+    ask: impl Fn(*mut libc::passwd, *mut libc::c_char, usize, *mut *mut libc::passwd) -> libc::c_int,
+    read: impl FnOnce(&libc::passwd) -> Option<T>,
+) -> Option<T> {
     let mut bytes = BYTES_MIN;
     while bytes <= BYTES_MAX {
         let mut buffer: Vec<libc::c_char> = vec![0; bytes];
         // SAFETY: all bytes zero are a value of this plain structure of numbers and null pointers.
         let mut entry: libc::passwd = unsafe { std::mem::zeroed() };
         let mut found = ptr::null_mut();
-        // SAFETY: a string, a structure and a buffer of that length, all alive and writable where
-        // they are written to; what the structure points at is not looked at.
-        let result = unsafe {
-            libc::getpwnam_r(
-                name.as_ptr(),
-                &raw mut entry,
-                buffer.as_mut_ptr(),
-                buffer.len(),
-                &raw mut found,
-            )
-        };
-        match result {
+        match ask(&raw mut entry, buffer.as_mut_ptr(), buffer.len(), &raw mut found) {
             libc::ERANGE => bytes *= 2,
-            0 if !found.is_null() => return Some(entry.pw_uid),
+            0 if !found.is_null() => return read(&entry),
             _ => return None,
         }
     }
@@ -48,5 +70,7 @@ mod tests {
         assert_eq!(user_of("root"), Some(0));
         assert_eq!(user_of("no such user"), None);
         assert_eq!(user_of("ro\0ot"), None);
+        assert_eq!(name_of_user(0).as_deref(), Some("root"));
+        assert_eq!(name_of_user(0xdead_beef), None);
     }
 }

@@ -81,8 +81,8 @@ impl From<Errno> for Failure {
 }
 
 impl File {
-    /// Creates the file: `base` with `%p` replaced by the process, or with the process appended;
-    /// and with a number where that exists. Called once in a process.
+    /// Creates the file: `base` with `%p` in its last part replaced by the process, or with the
+    /// process appended; and with a number where that exists. Called once in a process.
     pub(crate) fn create(&self, base: &[u8], parent: u32, limit: u64) -> Result<(), Failure> {
         let process = rustix::process::getpid().as_raw_nonzero().get() as u32;
         close_inherited();
@@ -356,8 +356,8 @@ fn program() -> [u8; PROGRAM_BYTES] {
     name
 }
 
-/// `base` with each `%p` replaced by the process, or else with the process appended; a second
-/// attempt has its number appended.
+/// `base` with each `%p` of its last part replaced by the process, or else with the process
+/// appended; a second attempt has its number appended.
 fn name<'a>(
     path: &'a mut [u8; PATH_BYTES],
     base: &[u8],
@@ -373,7 +373,10 @@ fn name<'a>(
     };
     let mut digits = [0; 10];
     let process = decimal(process, &mut digits);
-    let mut rest = base;
+    // A folder of this name is one that is there.
+    let folder = base.iter().rposition(|byte| *byte == b'/').map_or(0, |at| at + 1);
+    put(base.get(..folder)?)?;
+    let mut rest = base.get(folder..)?;
     let mut has_process = false;
     while let Some(at) = rest.windows(2).position(|pair| pair == b"%p") {
         put(rest.get(..at)?)?;

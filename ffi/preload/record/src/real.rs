@@ -1,6 +1,7 @@
 //! The functions that would have been called: the next ones of the same name.
 
 use core::ffi::{CStr, c_int, c_long, c_ulong, c_void};
+use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 /// A function of the next library, looked up by name.
@@ -79,6 +80,27 @@ next!(PTHREAD_SIGMASK = pthread_sigmask(how: c_int, new: *const libc::sigset_t, 
 next!(PRCTL = prctl(option: c_int, a: c_ulong, b: c_ulong, c: c_ulong, d: c_ulong) -> c_int, else -1);
 next!(SYSCALL = syscall(number: c_long, a: c_ulong, b: c_ulong, c: c_ulong, d: c_ulong, e: c_ulong, f: c_ulong) -> c_long, else -1);
 next!(MALLOC_USABLE_SIZE = malloc_usable_size(block: Block) -> usize, else 0);
+
+/// Whether the program and its libraries call another malloc than this library's: one that is
+/// linked into the program comes before all that is preloaded.
+pub(crate) fn is_passed_by() -> bool {
+    // SAFETY: the name is a C string, and RTLD_DEFAULT stands for the order of all libraries.
+    let called = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"malloc".as_ptr()) };
+    let own: *const c_void = (&raw const STATE).cast();
+    matches!((object_of(called), object_of(own)), (Some(called), Some(own)) if called != own)
+}
+
+/// Where the program or library begins that an address is of.
+fn object_of(address: *const c_void) -> Option<usize> {
+    let mut about = MaybeUninit::<libc::Dl_info>::zeroed();
+    // SAFETY: it looks the address up, whatever it is, and writes what it finds, for which there is
+    // room.
+    let found = unsafe { libc::dladdr(address, about.as_mut_ptr()) };
+    // SAFETY: all zeros are a value of this structure of pointers, and it may have been written
+    // since.
+    let about = unsafe { about.assume_init() };
+    (found != 0).then_some(about.dli_fbase.addr())
+}
 
 /// Whether the real functions are known.
 static STATE: AtomicU32 = AtomicU32::new(NOT_YET);

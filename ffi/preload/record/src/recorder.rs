@@ -282,6 +282,9 @@ unsafe extern "C" fn leave(value: *mut c_void) {
     }
 }
 
+/// What tells that a program has a malloc of its own, where the numbers of failures stand.
+const PASSED_BY: u32 = 10_003;
+
 /// Ends the trace of this process for good, and says so once.
 #[cold]
 fn end(state: &State, failure: Failure) {
@@ -361,6 +364,7 @@ extern "C" fn constructor() {
     if let Err(why) = set_up(name) {
         say(&[b"nothing is recorded: ", why]);
     }
+    tree::end_of_start();
 }
 
 fn set_up(name: &[u8]) -> Result<(), &'static [u8]> {
@@ -372,7 +376,17 @@ fn set_up(name: &[u8]) -> Result<(), &'static [u8]> {
         );
     }
     set_base(name).ok_or(&b"HAUL_RECORD must name a file, in at most 4,000 bytes"[..])?;
-    tree::begin(variable(c"HAUL_RECORD_RUN"));
+    tree::begin(variable(c"HAUL_RECORD_RUN"), variable(c"HAUL_RECORD_TOLD"));
+    if real::is_passed_by() {
+        // Said once for all processes of a run, as what ends a trace is.
+        if tree::is_first(base(), PASSED_BY) {
+            say(&[
+                b"the program has a malloc of its own, which comes before every other: nothing of it is \
+                  recorded; build it without, to record what it asks for",
+            ]);
+        }
+        return Ok(());
+    }
     let mut key = 0;
     // SAFETY: it writes the key, and calls `leave` with the value of each thread that ends.
     let made = unsafe { libc::pthread_key_create(&raw mut key, Some(leave)) };

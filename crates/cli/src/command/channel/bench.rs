@@ -15,6 +15,7 @@ use crate::command::Command;
 use crate::command::steps::{self, Steps};
 use crate::error::Error;
 use crate::journal::{Journal, Outputs};
+use crate::stop::Stops;
 use crate::summary::{Comparisons, Measured, Printing};
 use crate::terminal::{self, Mark};
 
@@ -78,6 +79,10 @@ impl Bench {
 }
 
 impl Command for Bench {
+    fn stops(&self) -> Stops {
+        Stops::WithWhatThereIs
+    }
+
     fn outputs(&self) -> Outputs {
         let files = self.printing.export_markdown.iter().cloned().collect();
         Outputs { json: self.json, files, ..Outputs::default() }

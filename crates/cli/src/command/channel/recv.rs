@@ -21,7 +21,7 @@ use crate::command::Command;
 use crate::error::{Error, TransferError};
 use crate::flow::Flow;
 use crate::journal::{Journal, Outputs};
-use crate::stop::{self, STOP};
+use crate::stop::{STOP, Stops};
 use crate::terminal;
 
 /// How often the sender hears that the output waits.
@@ -90,6 +90,10 @@ impl Recv {
 }
 
 impl Command for Recv {
+    fn stops(&self) -> Stops {
+        Stops::WithWhatThereIs
+    }
+
     fn outputs(&self) -> Outputs {
         let files = self.arguments.out.iter().cloned().collect();
         Outputs { json: self.arguments.json, files, ..Outputs::default() }
@@ -97,7 +101,6 @@ impl Command for Recv {
 
     fn run(&mut self, journal: &mut Journal) -> Result<(), Error> {
         let mut buffer = super::message()?;
-        stop::watch("ending the transfer, which leaves no part of a file")?;
         let settings = self.settings();
         let listener = Listener::bind_for(&self.arguments.socket, &settings.users)?;
         let Some((sender, mut receiver)) = Self::ends(&listener, &settings)? else {
@@ -122,6 +125,15 @@ impl Command for Recv {
             terminal::say(&self.took.line("received"));
         }
         Ok(())
+    }
+
+    fn kept(&self, _journal: &Journal) -> String {
+        match &self.arguments.out {
+            Some(path) => {
+                format!("the transfer is broken off, and {} is as it was", path.display())
+            }
+            None => "the transfer is broken off: standard output has only a part of it".into(),
+        }
     }
 }
 

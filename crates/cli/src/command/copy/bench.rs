@@ -19,6 +19,7 @@ use crate::command::steps::{self, Steps};
 use crate::command::{Command, this_machine};
 use crate::error::Error;
 use crate::journal::{Journal, Outputs};
+use crate::stop::Stops;
 use crate::summary::{Comparisons, Measured, Printing};
 use crate::terminal::Mark;
 
@@ -103,6 +104,10 @@ impl Bench {
 }
 
 impl Command for Bench {
+    fn stops(&self) -> Stops {
+        Stops::WithWhatThereIs
+    }
+
     fn outputs(&self) -> Outputs {
         let files = self.printing.export_markdown.iter().cloned().collect();
         Outputs { json: self.json, files, ..Outputs::default() }

@@ -20,6 +20,7 @@ use crate::command::steps::Runner;
 use crate::command::{Command, this_machine};
 use crate::error::Error;
 use crate::journal::{Journal, Outputs};
+use crate::stop::Stops;
 use crate::terminal;
 
 /// More than the records (0.3 MB) and the file (64 KiB at most) take together.
@@ -60,6 +61,10 @@ impl Tune {
 }
 
 impl Command for Tune {
+    fn stops(&self) -> Stops {
+        Stops::WithWhatThereIs
+    }
+
     fn outputs(&self) -> Outputs {
         let folder = self.out.parent().unwrap_or(Path::new("")).to_path_buf();
         Outputs {
@@ -96,6 +101,13 @@ impl Command for Tune {
             return Ok(());
         }
         terminal::print(&lines.join("\n"))
+    }
+
+    fn kept(&self, journal: &Journal) -> String {
+        match &self.tuned {
+            Some(_) => journal.kept(),
+            None => format!("{}; {} was not written", journal.kept(), self.out.display()),
+        }
     }
 }
 

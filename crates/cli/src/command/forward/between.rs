@@ -21,7 +21,7 @@ use crate::arguments::forward::Between as Arguments;
 use crate::command::{Command, record, refuse_replacing};
 use crate::error::Error;
 use crate::journal::{Journal, Outputs};
-use crate::stop::{self, STOP};
+use crate::stop::{STOP, Stops};
 use crate::terminal;
 
 /// How often it is looked whether to stop, and how often a person is shown how it goes.
@@ -155,6 +155,10 @@ impl Between {
 }
 
 impl Command for Between {
+    fn stops(&self) -> Stops {
+        Stops::WithWhatThereIs
+    }
+
     fn outputs(&self) -> Outputs {
         let Arguments { json, out, .. } = &self.arguments;
         let folder = out.clone().map(|folder: PathBuf| (folder, RECORDS.to_owned()));
@@ -162,7 +166,6 @@ impl Command for Between {
     }
 
     fn run(&mut self, journal: &mut Journal) -> Result<(), Error> {
-        stop::watch("keeping what was counted")?;
         let names = names(&self.specs);
         let open = |index: usize| ports::open(&self.specs[index], &names[index], self.workers);
         let ports = [open(0)?, open(1)?];
@@ -200,6 +203,10 @@ impl Command for Between {
             return Ok(());
         }
         terminal::print(&text)
+    }
+
+    fn lasts_until_stopped(&self) -> bool {
+        self.arguments.time.is_none()
     }
 }
 

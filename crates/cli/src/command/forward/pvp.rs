@@ -21,6 +21,7 @@ use crate::command::Command;
 use crate::command::steps::{self, Steps};
 use crate::error::Error;
 use crate::journal::{Journal, Outputs};
+use crate::stop::Stops;
 use crate::terminal;
 
 /// As much as a page and its records take together.
@@ -129,6 +130,10 @@ impl Pvp {
 }
 
 impl Command for Pvp {
+    fn stops(&self) -> Stops {
+        Stops::WithWhatThereIs
+    }
+
     fn outputs(&self) -> Outputs {
         let folder = self.out.clone().map(|folder| (folder, RECORDS.to_owned()));
         Outputs { json: self.json, folder, room: ROOM, ..Outputs::default() }

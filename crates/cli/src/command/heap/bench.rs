@@ -12,6 +12,7 @@ use crate::command::Command;
 use crate::command::steps::{self, Steps};
 use crate::error::Error;
 use crate::journal::{Journal, Outputs};
+use crate::stop::Stops;
 use crate::summary::{Comparisons, Measured, Printing};
 use crate::terminal::{self, Mark};
 
@@ -35,11 +36,12 @@ impl Bench {
         let mut asked: Steps = Vec::new();
         let heaps = present(&arguments.against);
         for &test in &arguments.test {
+            let threads = test.threads(arguments.threads.map(usize::from))?;
             for shape in shapes(&arguments, test)? {
                 asked.push(Box::new(heap::Bench {
                     test,
                     extent: extent(&arguments, test, shape),
-                    threads: arguments.threads.into(),
+                    threads,
                     shared: arguments.shared,
                     pool: !arguments.no_pool,
                     grow_ahead_bytes: grow_ahead_bytes(&arguments, test),
@@ -58,6 +60,10 @@ impl Bench {
 }
 
 impl Command for Bench {
+    fn stops(&self) -> Stops {
+        Stops::WithWhatThereIs
+    }
+
     fn outputs(&self) -> Outputs {
         let files = self.printing.export_markdown.iter().cloned().collect();
         Outputs { json: self.json, files, ..Outputs::default() }

@@ -6,6 +6,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use haul::heap::{Heap, NAMES_FOLDER, NAMES_PREFIX, Node, inspect::Stats};
+use haul::sys;
 use haul_model::experiment::{key, name};
 use haul_model::{Bytes, Record};
 
@@ -58,9 +59,10 @@ impl List {
 
     fn table(&self) -> Table {
         let mut table =
-            Table::new(&["heap", ">user", ">blocks", ">live", ">with memory", ">limit", "note"]);
+            Table::new(&["heap", "user", ">blocks", ">live", ">with memory", ">limit", "note"]);
         for heap in &self.heaps {
-            let mut row = vec![heap.name.clone(), heap.user.to_string()];
+            let user = sys::name_of_user(heap.user).unwrap_or_else(|| heap.user.to_string());
+            let mut row = vec![heap.name.clone(), user];
             match &heap.stats {
                 Ok(stats) => row.extend([
                     stats.live.blocks.to_string(),

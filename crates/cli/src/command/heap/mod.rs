@@ -8,6 +8,7 @@
 //! - `bench`: `haul heap bench`;
 //! - `replay`: `haul heap replay`;
 //! - `map`: `haul heap map`;
+//! - `left`: what a recording left;
 //! - `record`: `haul heap record`;
 //! - `info`: `haul heap info`;
 //! - `list`: `haul heap list`.
@@ -16,6 +17,7 @@ mod bench;
 mod course;
 mod drive;
 mod info;
+mod left;
 mod list;
 mod map;
 mod picture;

@@ -4,21 +4,23 @@ use std::env;
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io;
-use std::os::unix::process::ExitStatusExt;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ExitStatus};
 use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use haul_model::trace::{HEADER_BYTES, Header};
-use rustix::process::{Pid, Signal, kill_process};
+use haul_experiments::drive::Folder;
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 
+use super::left::{Left, Names, asked_for, longest, without_empty};
 use crate::arguments::heap::Record as Arguments;
 use crate::command::Command;
-use crate::error::Error;
+use crate::error::{Error, code_of_signal};
 use crate::journal::{Journal, Outputs};
-use crate::stop::{self, STOP};
+use crate::stop::{self, STOP, Stops};
 use crate::terminal;
 
 /// The library that records.
@@ -30,11 +32,31 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// Between two looks at the program.
 const LOOK: Duration = Duration::from_millis(5);
 
+/// What the kernel keeps of a program's name, in bytes (TASK_COMM_LEN less the zero).
+const COMM_BYTES: usize = 15;
+
 pub(super) struct Record {
     library: PathBuf,
     out: PathBuf,
+    names: Names,
     program: Vec<OsString>,
 }
+
+/// How the program ended.
+struct Ended {
+    process: u32,
+    status: ExitStatus,
+    /// The name that the process had at its end.
+    comm: String,
+    /// What it ran last, as far as that was seen.
+    file: Option<PathBuf>,
+    /// The numbers of what the recorder told: see `tree` there.
+    told: Vec<u32>,
+}
+
+/// The recorder's number of a program that has a malloc of its own. Below it are failures, which
+/// end a trace.
+const PASSED_BY: u32 = 10_003;
 
 impl Record {
     /// Finds the library and a name for the trace.
@@ -52,81 +74,201 @@ impl Record {
         };
         // The program may change its folder; the trace stays where it was asked for.
         let out = std::path::absolute(&out).unwrap_or(out);
-        Ok(Self { library, out, program: arguments.program })
+        let names = Names::of(&out);
+        Ok(Self { library, out, names, program: arguments.program })
     }
 
-    fn start(&self) -> Result<Child, Error> {
+    fn start(&self, told: Option<&Folder>) -> Result<Child, Error> {
         let mut preload = self.library.clone().into_os_string();
         if let Some(others) = env::var_os("LD_PRELOAD").filter(|others| !others.is_empty()) {
             preload.push(":");
             preload.push(others);
         }
-        std::process::Command::new(&self.program[0])
-            .args(&self.program[1..])
-            .env("LD_PRELOAD", preload)
-            .env("HAUL_RECORD", &self.out)
-            .spawn()
-            .map_err(|reason| Error::Start { program: self.program[0].clone(), reason })
-    }
-
-    /// The files of this run: a dot and a process follow the name that was asked for.
-    fn traces(&self) -> Vec<PathBuf> {
-        let folder = self.out.parent().unwrap_or(Path::new("."));
-        let Some(name) = self.out.file_name() else { return Vec::new() };
-        let mut start = name.to_owned();
-        start.push(".");
-        let is_own = |path: &PathBuf| {
-            let name = path.file_name().unwrap_or_default().as_encoded_bytes();
-            let rest = name.strip_prefix(start.as_encoded_bytes());
-            rest.is_some_and(|rest| rest.iter().all(|byte| byte.is_ascii_digit() || *byte == b'.'))
-        };
-        let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-        let mut traces: Vec<PathBuf> = entries.map(|entry| entry.path()).filter(is_own).collect();
-        traces.sort();
-        traces
-    }
-
-    /// Says which traces there are; a single one gets the name that was asked for.
-    fn tell(&self, traces: &[PathBuf]) -> Result<(), Error> {
-        let traces = match traces {
-            [] => return Err(Error::NoTrace { program: self.program[0].clone() }),
-            [one] => {
-                let renamed = fs::rename(one, &self.out);
-                vec![if renamed.is_ok() { self.out.clone() } else { one.clone() }]
-            }
-            several => several.to_vec(),
-        };
-        for trace in &traces {
-            let program = program_of(trace).map_or_else(String::new, |name| format!(" ({name})"));
-            terminal::say(&format!("haul: recorded {}{program}", trace.display()));
+        let mut command = std::process::Command::new(&self.program[0]);
+        command.args(&self.program[1..]).env("LD_PRELOAD", preload).env("HAUL_RECORD", &self.out);
+        // A run of its own, also where another is being recorded.
+        command.env_remove("HAUL_RECORD_RUN").env_remove("HAUL_RECORD_TOLD");
+        if let Some(told) = told {
+            command.env("HAUL_RECORD_TOLD", told.path());
         }
-        let first = traces[0].display();
-        terminal::say(&format!("haul: look at it with `haul heap info {first}`, or replay it"));
+        command.spawn().map_err(|reason| Error::Start { program: self.program[0].clone(), reason })
+    }
+
+    /// Says which traces there are. That of what was asked for gets the name that was asked for.
+    fn tell(&self, traces: &[Left], ended: &Ended) -> Result<(), Error> {
+        let Some(main) = asked_for(traces, ended.process) else {
+            let (program, why) = (self.program[0].clone(), ended.why_nothing());
+            return Err(Error::NoTrace { program, why });
+        };
+        let mut path = main.path.clone();
+        if !self.names.have_process() && fs::rename(&path, &self.out).is_ok() {
+            path.clone_from(&self.out);
+        }
+        let of = match main.process == ended.process {
+            true => main.program.clone(),
+            false => format!("{}, process {}, which it started", main.program, main.process),
+        };
+        terminal::say(&format!("haul: recorded {} ({of})", path.display()));
+        let others = traces.iter().filter(|left| left.path != main.path);
+        if let Some(longest) = longest(others) {
+            terminal::say(&format!(
+                "haul: other programs of the run have a trace each, {} of them, as {}; the longest is {} ({})",
+                traces.len() - 1,
+                self.names.others().display(),
+                longest.path.display(),
+                longest.program
+            ));
+        }
+        if let Some(hidden) = ended.hidden(main) {
+            terminal::say(&format!("haul: {hidden}"));
+        }
+        terminal::say(&format!(
+            "haul: look at it with `haul heap info {}`, or replay it",
+            path.display()
+        ));
         Ok(())
     }
 }
 
 impl Command for Record {
+    fn stops(&self) -> Stops {
+        Stops::ByItself
+    }
+
     fn outputs(&self) -> Outputs {
         Outputs { files: vec![self.out.clone()], ..Outputs::default() }
     }
 
     fn run(&mut self, _journal: &mut Journal) -> Result<(), Error> {
-        let before = self.traces();
-        stop::watch("keeping the trace, as soon as the program has ended")?;
-        let ended = wait(self.start()?)?;
-        let mut traces = self.traces();
-        traces.retain(|trace| !before.contains(trace));
-        self.tell(&traces)?;
-        match code(ended) {
+        let before: Vec<PathBuf> = self.names.traces().into_iter().map(|left| left.path).collect();
+        // Without a place for it, a failure is said by each process, and all else stays.
+        let told = Folder::new("record").ok();
+        let mut ended = wait(self.start(told.as_ref())?)?;
+        ended.told = told.as_ref().map_or_else(Vec::new, |folder| numbers(folder.path()));
+        ended.file = ended.file.or_else(|| on_path(&self.program[0]));
+        let mut traces = self.names.traces();
+        traces.retain(|left| !before.contains(&left.path));
+        self.tell(&without_empty(traces), &ended)?;
+        match code(ended.status) {
             0 => Ok(()),
-            code => Err(Error::ProgramFailed { program: self.program[0].clone(), code }),
+            code => Err(Error::ProgramFailed {
+                program: self.program[0].clone(),
+                is_whole: ended.told.iter().all(|number| *number >= PASSED_BY),
+                code,
+            }),
         }
     }
 
     fn render(&self, _journal: &Journal) -> Result<(), Error> {
         Ok(())
     }
+
+    /// Whatever ends it, its trace and its exit code are the program's.
+    fn lasts_until_stopped(&self) -> bool {
+        true
+    }
+}
+
+impl Ended {
+    /// Why nothing of it was recorded.
+    fn why_nothing(&self) -> &'static str {
+        if self.told.contains(&PASSED_BY) {
+            return "it has a malloc of its own, which comes before the recorder's";
+        }
+        if !self.told.is_empty() {
+            return "its trace could not be written";
+        }
+        let file = self.file.as_ref();
+        match file.map(|file| haul::file::read_limited(file, PROGRAM_BYTES_MAX)) {
+            Some(Ok(bytes)) if is_static(&bytes) => {
+                "it is linked statically, so that nothing can be put in front of its malloc"
+            }
+            _ if file.is_some_and(|file| is_set_user_id(file)) => {
+                "it is set-user-id, and the dynamic linker lets nobody record that"
+            }
+            _ => "it asked for no memory, or gave up LD_PRELOAD before it did",
+        }
+    }
+
+    /// What of the program's memory is not in this trace, as far as that can be seen.
+    fn hidden(&self, main: &Left) -> Option<String> {
+        let file_name = self.file.as_ref().and_then(|file| file.file_name());
+        let file_name = file_name.map_or(String::new(), |name| name.to_string_lossy().into_owned());
+        let is_last = main.process == self.process;
+        if is_last && self.comm != main.program && is_of_a_file(&self.comm, &file_name) {
+            return Some(format!(
+                "warning: process {} went on as {}, of which nothing was recorded: it was started without \
+                 LD_PRELOAD, is linked statically or set-user-id, or has a malloc of its own",
+                self.process, self.comm
+            ));
+        }
+        let is_python = |name: &str| name.starts_with("python");
+        if is_python(&main.program) || (is_last && is_python(&file_name)) {
+            let is_off = env::var("PYTHONMALLOC").is_ok_and(|it| it.starts_with("malloc"));
+            return (!is_off).then(|| {
+                "note: Python has small objects in an allocator of its own (pymalloc), and what it allocates \
+                 there is not in the trace; for all of it record with PYTHONMALLOC=malloc in the environment"
+                    .to_owned()
+            });
+        }
+        // This program holds the marks itself.
+        let file =
+            self.file.as_ref().filter(|file| env::current_exe().ok().as_ref() != Some(file))?;
+        let bytes = haul::file::read_limited(file, PROGRAM_BYTES_MAX).ok()?;
+        let (name, _) = LINKED_IN.iter().find(|(_, mark)| has(&bytes, mark))?;
+        is_last.then(|| {
+            format!(
+                "note: {file_name} has {name} linked in, and what it allocates there by its own names is not \
+                 in the trace; to record that, build it without {name}"
+            )
+        })
+    }
+}
+
+/// The largest program that is looked into, in bytes: some times a browser.
+const PROGRAM_BYTES_MAX: u64 = 1 << 30;
+
+/// Allocators that programs have linked in, and a text that only the program itself then holds.
+const LINKED_IN: [(&str, &[u8]); 3] =
+    [("jemalloc", b"<jemalloc>"), ("mimalloc", b"mimalloc: "), ("tcmalloc", b"tcmalloc: ")];
+
+fn has(bytes: &[u8], mark: &[u8]) -> bool {
+    bytes.windows(mark.len()).any(|part| part == mark)
+}
+
+/// Whether an ELF file of 64 bits names no dynamic linker (ELF-64 object file format: it has no
+/// PT_INTERP).
+fn is_static(bytes: &[u8]) -> bool {
+    const PT_INTERP: [u8; 4] = 3_u32.to_le_bytes();
+    let number = |at: usize, length: usize| -> Option<u64> {
+        let field = bytes.get(at..at + length)?;
+        Some(field.iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte)))
+    };
+    let headers = || {
+        let (start, size) = (number(32, 8)? as usize, number(54, 2)? as usize);
+        Some((0..number(56, 2)? as usize).map(move |index| start + index * size))
+    };
+    let Some(mut headers) = headers().filter(|_| bytes.starts_with(b"\x7fELF\x02\x01")) else {
+        return false;
+    };
+    !headers.any(|at| bytes.get(at..at + 4) == Some(&PT_INTERP[..]))
+}
+
+fn is_set_user_id(file: &Path) -> bool {
+    use std::os::unix::fs::PermissionsExt as _;
+    const SET_ID: u32 = 0o6000;
+    fs::metadata(file).is_ok_and(|status| status.permissions().mode() & SET_ID != 0)
+}
+
+/// Whether a process that has this name has it from the file that it runs, and did not give it to
+/// itself. What was gone before it was looked at is known by its name alone.
+fn is_of_a_file(comm: &str, file_name: &str) -> bool {
+    short(file_name) == comm || on_path(OsStr::new(comm)).is_some()
+}
+
+/// A name as the kernel has it.
+fn short(name: &str) -> &str {
+    name.get(..COMM_BYTES).unwrap_or(name)
 }
 
 /// Where the library lies: beside this program, as cargo leaves the two, or in the `lib` beside the
@@ -154,34 +296,56 @@ fn free_name(program: &OsStr) -> PathBuf {
     (1..).map(name).find(is_free).unwrap_or_else(|| name(1))
 }
 
-/// Waits for the program. After Ctrl-C, which the program has had as well, not for ever.
-fn wait(mut child: Child) -> Result<ExitStatus, Error> {
+/// Waits for the program. After Ctrl-C, which the program has had as well, not for ever; after a
+/// second one not at all.
+fn wait(mut child: Child) -> Result<Ended, Error> {
     let failed = |reason: io::Error| Error::Output(reason);
-    let mut stopped: Option<Instant> = None;
-    loop {
-        if let Some(status) = child.try_wait().map_err(failed)? {
-            return Ok(status);
-        }
-        if STOP.load(Ordering::Relaxed) {
+    let id = Pid::from_child(&child);
+    let about = |name: &str| PathBuf::from(format!("/proc/{}/{name}", child.id()));
+    let (file_of, comm_of) = (about("exe"), about("comm"));
+    let (mut file, mut stopped, mut is_killed) = (None, None::<Instant>, false);
+    // Looked at before it is waited for: until then the kernel tells its name.
+    let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+    while waitid(WaitId::Pid(id), options).is_ok_and(|status| status.is_none()) {
+        file = fs::read_link(&file_of).ok().or(file);
+        if stop::is_aborted() && !is_killed {
+            is_killed = true;
+            let _ = kill_process(id, Signal::KILL);
+        } else if STOP.load(Ordering::Relaxed) {
             let since = *stopped.get_or_insert_with(Instant::now);
             if since.elapsed() >= PATIENCE {
-                let _ = kill_process(Pid::from_child(&child), Signal::TERM);
+                let _ = kill_process(id, Signal::TERM);
                 stopped = Some(Instant::now());
             }
         }
         thread::sleep(LOOK);
     }
+    let comm = fs::read_to_string(comm_of).unwrap_or_default().trim_end().to_owned();
+    let (process, status) = (child.id(), child.wait().map_err(failed)?);
+    Ok(Ended { process, status, comm, file, told: Vec::new() })
+}
+
+/// What the recorder told, by the files that it left in this folder.
+fn numbers(folder: &Path) -> Vec<u32> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    names.filter_map(|name| name.rsplit_once('.')?.1.parse().ok()).collect()
+}
+
+/// Where a program lies, as a shell finds it.
+fn on_path(program: &OsStr) -> Option<PathBuf> {
+    if program.as_bytes().contains(&b'/') {
+        return Some(program.into());
+    }
+    let folders = env::var_os("PATH").unwrap_or_default();
+    env::split_paths(&folders).map(|folder| folder.join(program)).find(|path| path.is_file())
 }
 
 /// What a shell would say of it.
 fn code(status: ExitStatus) -> u8 {
-    let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal)).unwrap_or(1);
-    u8::try_from(code).unwrap_or(1)
-}
-
-fn program_of(trace: &Path) -> Option<String> {
-    use std::io::Read as _;
-    let mut bytes = Vec::new();
-    fs::File::open(trace).ok()?.take(HEADER_BYTES as u64).read_to_end(&mut bytes).ok()?;
-    Header::parse(&bytes).ok().map(|header| header.program_name())
+    match (status.code(), status.signal()) {
+        (Some(code), _) => u8::try_from(code).unwrap_or(1),
+        (None, Some(signal)) => code_of_signal(signal),
+        (None, None) => 1,
+    }
 }

@@ -9,6 +9,7 @@ use crate::command::Command;
 use crate::command::steps::{self, Steps};
 use crate::error::Error;
 use crate::journal::{Journal, Outputs};
+use crate::stop::Stops;
 use crate::summary::Printing;
 use crate::terminal;
 
@@ -44,6 +45,10 @@ impl Replay {
 }
 
 impl Command for Replay {
+    fn stops(&self) -> Stops {
+        Stops::WithWhatThereIs
+    }
+
     fn outputs(&self) -> Outputs {
         let files = self.printing.export_markdown.iter().cloned().collect();
         Outputs { json: self.json, files, ..Outputs::default() }

@@ -16,6 +16,7 @@ use crate::command::Command;
 use crate::command::steps::{self, Steps};
 use crate::error::Error;
 use crate::journal::{Journal, Outputs};
+use crate::stop::Stops;
 use crate::terminal::{self, Table};
 
 /// Descriptors of the receive ring.
@@ -139,6 +140,10 @@ fn conclusion<'a>(records: &[&'a Record], rates: usize) -> Option<&'a str> {
 }
 
 impl Command for Sweep {
+    fn stops(&self) -> Stops {
+        Stops::WithWhatThereIs
+    }
+
     fn outputs(&self) -> Outputs {
         Outputs { json: self.json, ..Outputs::default() }
     }

@@ -18,7 +18,7 @@ use crate::arguments::pcie::watch::Watch as Arguments;
 use crate::command::{Command, record};
 use crate::error::Error;
 use crate::journal::{Journal, Outputs};
-use crate::stop::{self, STOP};
+use crate::stop::{STOP, Stops};
 use crate::terminal;
 
 /// The records' file, in the folder of `--out`.
@@ -108,6 +108,10 @@ impl Watch {
 }
 
 impl Command for Watch {
+    fn stops(&self) -> Stops {
+        Stops::WithWhatThereIs
+    }
+
     fn outputs(&self) -> Outputs {
         let folder = self.folder().map(|folder| (folder.clone(), RECORDS.to_owned()));
         let room = if folder.is_some() { ROOM } else { haul_model::Bytes(0) };
@@ -115,7 +119,6 @@ impl Command for Watch {
     }
 
     fn run(&mut self, journal: &mut Journal) -> Result<(), Error> {
-        stop::watch("keeping what was measured")?;
         // What was watched before a program went is kept.
         let watched = self.watch();
         let records = self.recorder.records(&self.version, "haul pcie watch");
@@ -141,5 +144,9 @@ impl Command for Watch {
         }
         let findings = haul_report::findings(journal.lines());
         findings.iter().try_for_each(|finding| terminal::print(&finding.text))
+    }
+
+    fn lasts_until_stopped(&self) -> bool {
+        self.arguments.time.is_none()
     }
 }

@@ -15,7 +15,7 @@ use crate::command::steps::Runner;
 use crate::command::{self, Command, this_machine};
 use crate::error::Error;
 use crate::journal::{Journal, Outputs};
-use crate::stop::{self, STOP};
+use crate::stop::{STOP, Stops};
 use crate::terminal;
 
 /// Longest file of settings that is read, in bytes.
@@ -72,6 +72,10 @@ impl Sweep {
 }
 
 impl Command for Sweep {
+    fn stops(&self) -> Stops {
+        if self.run { Stops::WithWhatThereIs } else { Stops::AtOnce }
+    }
+
     fn outputs(&self) -> Outputs {
         Outputs { json: self.json, ..Outputs::default() }
     }
@@ -102,10 +106,18 @@ impl Command for Sweep {
         }
         terminal::print(&lines(journal.records()))
     }
+
+    fn kept(&self, _: &Journal) -> String {
+        let plan = self.out.display();
+        format!(
+            "the tasks that are done are kept; `haul sim collect {plan}` names the others, if there are any"
+        )
+    }
 }
 
 pub(super) struct Task {
     plan: Plan,
+    name: String,
     index: usize,
     json: bool,
 }
@@ -117,17 +129,20 @@ impl Task {
     /// It is damaged.
     pub(super) fn check(arguments: TaskArguments) -> Result<Self, Error> {
         let TaskArguments { plan, index, json } = arguments;
-        Ok(Self { plan: Plan::read(&plan)?, index, json })
+        Ok(Self { plan: Plan::read(&plan)?, name: plan.display().to_string(), index, json })
     }
 }
 
 impl Command for Task {
+    fn stops(&self) -> Stops {
+        Stops::WithWhatThereIs
+    }
+
     fn outputs(&self) -> Outputs {
         Outputs { json: self.json, ..Outputs::default() }
     }
 
     fn run(&mut self, journal: &mut Journal) -> Result<(), Error> {
-        stop::watch("keeping what is done")?;
         self.plan.run(self.index, &STOP)?;
         if self.json {
             command::record("sim.task", self.plan.records_of(self.index), journal)?;
@@ -137,6 +152,10 @@ impl Command for Task {
 
     fn render(&self, _: &Journal) -> Result<(), Error> {
         Ok(())
+    }
+
+    fn kept(&self, _: &Journal) -> String {
+        format!("task {} of {} is not done", self.index, self.name)
     }
 }
 

@@ -11,6 +11,7 @@ use crate::command::Command;
 use crate::command::steps::{self, Steps};
 use crate::error::Error;
 use crate::journal::{Journal, Outputs};
+use crate::stop::Stops;
 use crate::terminal;
 
 const RECORDS: &str = "sim.jsonl";
@@ -47,6 +48,10 @@ impl Reproduce {
 }
 
 impl Command for Reproduce {
+    fn stops(&self) -> Stops {
+        Stops::WithWhatThereIs
+    }
+
     fn outputs(&self) -> Outputs {
         Outputs {
             json: self.json,

@@ -15,6 +15,7 @@ use crate::command::steps::Runner;
 use crate::command::{Command, this_machine};
 use crate::error::Error;
 use crate::journal::{Journal, Outputs};
+use crate::stop::Stops;
 use crate::terminal::{self, Table};
 
 /// What an instruction takes, for the time left.
@@ -234,6 +235,10 @@ impl Run {
 }
 
 impl Command for Run {
+    fn stops(&self) -> Stops {
+        Stops::WithWhatThereIs
+    }
+
     fn outputs(&self) -> Outputs {
         Outputs { json: self.json, ..Outputs::default() }
     }

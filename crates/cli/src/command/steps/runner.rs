@@ -16,7 +16,7 @@ use crate::command::this_machine;
 use crate::error::Error;
 use crate::journal::Journal;
 use crate::progress::Progress;
-use crate::stop::{self, STOP};
+use crate::stop::STOP;
 use crate::terminal;
 
 /// Time beyond its budget that a command takes without saying so first.
@@ -47,17 +47,16 @@ pub(in crate::command) struct Runner<'a> {
 }
 
 impl<'a> Runner<'a> {
-    /// Opens the run: watches for Ctrl-C, and writes the machine, which every record refers to.
+    /// Opens the run: writes the machine, which every record refers to.
     ///
     /// # Errors
-    /// Ctrl-C cannot be watched for, or the machine cannot be written.
+    /// The machine cannot be written.
     pub(in crate::command) fn new(
         machine: &'a Machine,
         journal: &'a mut Journal,
         steps: usize,
         total: Duration,
     ) -> Result<Self, Error> {
-        stop::watch("keeping what was measured")?;
         journal.add(machine.clone());
         journal.check()?;
         let progress = Progress::new(steps, total);

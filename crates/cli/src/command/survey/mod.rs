@@ -19,7 +19,7 @@ use super::{Command, channel, copy, forward, heap, this_machine};
 use crate::arguments;
 use crate::error::Error;
 use crate::journal::{Journal, Outputs};
-use crate::stop::STOP;
+use crate::stop::{STOP, Stops};
 use crate::terminal::{self, Table};
 
 const RECORDS: &str = "survey.jsonl";
@@ -47,6 +47,10 @@ impl Survey {
 }
 
 impl Command for Survey {
+    fn stops(&self) -> Stops {
+        if self.is_plan { Stops::AtOnce } else { Stops::WithWhatThereIs }
+    }
+
     fn outputs(&self) -> Outputs {
         Outputs {
             json: self.json && !self.is_plan,
@@ -99,6 +103,13 @@ impl Command for Survey {
             return Ok(());
         }
         terminal::print(&text)
+    }
+
+    fn kept(&self, journal: &Journal) -> String {
+        match self.is_tuned {
+            true => journal.kept(),
+            false => format!("{}; no {TUNING} was written", journal.kept()),
+        }
     }
 }
 

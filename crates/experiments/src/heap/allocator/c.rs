@@ -13,6 +13,7 @@ const MALLOC_ALIGN: usize = 16;
 
 /// The process's malloc.
 pub(in crate::heap) struct C {
+    peer: Peer,
     version: String,
 }
 
@@ -29,7 +30,7 @@ impl C {
             _ => libc_version().or_else(|| Some("of this system".into())),
         };
         let name = peer.name();
-        version.map(|version| Self { version }).ok_or_else(|| {
+        version.map(|version| Self { peer, version }).ok_or_else(|| {
             format!("{name} was not preloaded: the dynamic linker ignored LD_PRELOAD; run a program without set-user-id")
         })
     }
@@ -87,8 +88,58 @@ unsafe impl Allocator for C {
         Some(new)
     }
 
+    fn give_back(&self) {
+        match self.peer {
+            Peer::Mimalloc => mimalloc_give_back(),
+            Peer::Jemalloc => jemalloc_give_back(),
+            Peer::Tcmalloc => tcmalloc_give_back(),
+            _ => libc_give_back(),
+        }
+    }
+
     fn version(&self) -> String {
         self.version.clone()
+    }
+}
+
+/// `int malloc_trim(size_t)`, which glibc alone has.
+fn libc_give_back() {
+    let Some(address) = dynamic::global(c"malloc_trim") else { return };
+    // SAFETY: that is how malloc_trim(3) declares it.
+    let function = unsafe {
+        std::mem::transmute::<*mut c_void, unsafe extern "C" fn(usize) -> c_int>(address.as_ptr())
+    };
+    // SAFETY: it has no preconditions.
+    let _ = unsafe { function(0) };
+}
+
+/// `void mi_collect(bool force)`.
+fn mimalloc_give_back() {
+    let Some(address) = dynamic::global(c"mi_collect") else { return };
+    // SAFETY: that is how mimalloc.h declares it.
+    let function =
+        unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn(bool)>(address.as_ptr()) };
+    // SAFETY: it has no preconditions.
+    unsafe { function(true) };
+}
+
+/// `void MallocExtension_ReleaseFreeMemory(void)`, of gperftools/malloc_extension_c.h.
+fn tcmalloc_give_back() {
+    let Some(address) = dynamic::global(c"MallocExtension_ReleaseFreeMemory") else { return };
+    // SAFETY: that is how its header declares it.
+    let function =
+        unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn()>(address.as_ptr()) };
+    // SAFETY: it has no preconditions.
+    unsafe { function() };
+}
+
+/// `mallctl("thread.tcache.flush", ...)` and `"arena.4096.purge"`: of all arenas.
+fn jemalloc_give_back() {
+    let Some(mallctl) = mallctl() else { return };
+    for name in [c"thread.tcache.flush", c"arena.4096.purge"] {
+        let (old, size, new) = (ptr::null_mut(), ptr::null_mut(), ptr::null_mut());
+        // SAFETY: the name is a C string, and these two neither read nor write anything.
+        let _ = unsafe { mallctl(name.as_ptr(), old, size, new, 0) };
     }
 }
 
@@ -132,13 +183,18 @@ fn mimalloc_version() -> Option<String> {
     Some(format!("{}.{}.{}", number / 100, number / 10 % 10, number % 10))
 }
 
-/// `mallctl("version", ...)` gives `5.3.0-0-g...`.
-fn jemalloc_version() -> Option<String> {
-    type Mallctl =
-        unsafe extern "C" fn(*const c_char, *mut c_void, *mut usize, *mut c_void, usize) -> c_int;
+type Mallctl =
+    unsafe extern "C" fn(*const c_char, *mut c_void, *mut usize, *mut c_void, usize) -> c_int;
+
+fn mallctl() -> Option<Mallctl> {
     let address = dynamic::global(c"mallctl")?;
     // SAFETY: that is how jemalloc(3) declares it.
-    let mallctl = unsafe { std::mem::transmute::<*mut c_void, Mallctl>(address.as_ptr()) };
+    Some(unsafe { std::mem::transmute::<*mut c_void, Mallctl>(address.as_ptr()) })
+}
+
+/// `mallctl("version", ...)` gives `5.3.0-0-g...`.
+fn jemalloc_version() -> Option<String> {
+    let mallctl = mallctl()?;
     let mut text: *const c_char = ptr::null();
     let mut length = size_of::<*const c_char>();
     // SAFETY: the name is a C string, "version" gives a pointer, and place and length are its own.

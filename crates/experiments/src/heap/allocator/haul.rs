@@ -86,6 +86,10 @@ unsafe impl Allocator for Haul {
         self.heap.maintain();
     }
 
+    fn give_back(&self) {
+        self.heap.maintain();
+    }
+
     fn version(&self) -> String {
         env!("CARGO_PKG_VERSION").into()
     }

@@ -51,6 +51,10 @@ pub(super) unsafe trait Allocator: Sync {
     /// Gives it the chance to give memory back, as a program that has a moment would.
     fn idle(&self) {}
 
+    /// Has it give back what it holds free, as far as it can be told to: so that what it takes from
+    /// here on is seen.
+    fn give_back(&self) {}
+
     /// Its version, as its library says it.
     fn version(&self) -> String;
 

@@ -1,6 +1,7 @@
 //! The steps of a recorded history: each thread does its own, and waits where a block's last step
 //! is another's.
 
+use std::io;
 use std::ops::Range;
 use std::path::Path;
 use std::ptr::{self, NonNull};
@@ -12,6 +13,7 @@ use haul_measure::sample::Sample;
 use haul_measure::sys;
 use haul_model::trace::Kind;
 
+use super::fixed::Fixed;
 use super::{Found, no_block, touch};
 use crate::heap::allocator::Allocator;
 use crate::heap::protocol::Shape;
@@ -22,10 +24,12 @@ const SPINS: u32 = 64;
 
 /// All steps, and the blocks that they are about.
 pub(super) struct Script {
-    steps: Vec<Step>,
-    /// Indices of the steps that each thread does, ascending.
-    by_thread: Vec<Vec<u32>>,
-    places: Vec<Place>,
+    steps: Fixed<Step>,
+    /// Indices of the steps that each thread does, ascending, one thread after the other.
+    by_thread: Fixed<u32>,
+    /// Where each thread's begin there, and the last one's end.
+    begins: Vec<usize>,
+    places: Fixed<Place>,
     /// Whether a thread gave up: the others must not wait for it.
     broken: AtomicBool,
 }
@@ -39,26 +43,40 @@ struct Place {
 }
 
 impl Script {
-    /// Reads the file of steps, for as many threads; every page of what is written later is
-    /// touched.
+    /// Reads the file of steps, for as many threads, into memory that is no heap's.
     pub(super) fn read(path: &Path, threads: usize) -> Result<Self, String> {
-        let steps = script::read(path)
-            .map_err(|error| format!("cannot read {}: {error}", path.display()))?;
-        if u32::try_from(steps.len()).is_err() {
+        let failed = |error: io::Error| format!("cannot read {}: {error}", path.display());
+        let mut reader = script::Reader::open(path).map_err(failed)?;
+        if u32::try_from(reader.steps()).is_err() {
             return Err("there are more than 2^32 steps".into());
         }
-        let mut by_thread = vec![Vec::new(); threads];
-        for (index, step) in steps.iter().enumerate() {
-            by_thread[usize::from(step.thread) % threads].push(index as u32);
+        let steps = Fixed::new(reader.steps(), |_| reader.next().map_err(failed))?;
+        let thread = |step: &Step| usize::from(step.thread) % threads;
+        let mut begins = vec![0; threads + 1];
+        for step in steps.iter() {
+            begins[thread(step) + 1] += 1;
         }
+        for index in 0..threads {
+            begins[index + 1] += begins[index];
+        }
+        let (mut next, mut of) = (0, 0);
+        let by_thread = Fixed::new(steps.len(), |place| {
+            while place == begins[of + 1] {
+                (next, of) = (0, of + 1);
+            }
+            next += steps[next..].iter().position(|step| thread(step) == of).unwrap_or(0) + 1;
+            Ok(next as u32 - 1)
+        })?;
         let blocks = steps.iter().map(|step| step.block as usize + 1).max().unwrap_or(0);
-        let place = || Place {
-            block: AtomicPtr::new(ptr::dangling_mut()),
-            size: AtomicUsize::new(0),
-            turn: AtomicU32::new(0),
+        let place = |_| {
+            Ok(Place {
+                block: AtomicPtr::new(ptr::dangling_mut()),
+                size: AtomicUsize::new(0),
+                turn: AtomicU32::new(0),
+            })
         };
-        let places = (0..blocks).map(|_| place()).collect();
-        Ok(Self { steps, by_thread, places, broken: AtomicBool::new(false) })
+        let places = Fixed::new(blocks, place)?;
+        Ok(Self { steps, by_thread, begins, places, broken: AtomicBool::new(false) })
     }
 
     /// Does this thread's steps of a range.
@@ -70,7 +88,7 @@ impl Script {
         range: Range<usize>,
         meeting: &Meeting<'_>,
     ) -> Result<Found, String> {
-        let own = &self.by_thread[thread];
+        let own = &self.by_thread[self.begins[thread]..self.begins[thread + 1]];
         let start = own.partition_point(|&index| (index as usize) < range.start);
         let end = own.partition_point(|&index| (index as usize) < range.end);
         meeting.wait();

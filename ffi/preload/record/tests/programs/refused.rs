@@ -38,6 +38,11 @@ fn a_name_that_cannot_be_written_is_told_once() {
         assert_eq!(said.lines().count(), 1, "{name}: {said}");
         assert!(said.starts_with("haul_record: ") && said.contains(why), "{name}: {said}");
     }
+    // Also where no process can leave a word for the next one.
+    let mut command = recording.command("sh");
+    let output = succeed(command.args(["-c", "ls /; ls /; ls /"]).env("HAUL_RECORD", "/nowhere/t"));
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(said.matches("haul_record: ").count(), 1, "{said}");
     let (_, said) = ls(&recording, &[("HAUL_RECORD_LIMIT", "much")]);
     assert!(said.contains("not a number of bytes"), "{said}");
 }

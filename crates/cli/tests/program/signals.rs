@@ -1,0 +1,159 @@
+//! Signals that ask to end: one rule for all commands. What each keeps of what it was doing is
+//! tested beside the command.
+
+use std::fs;
+use std::io::Read;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::heap_record::record;
+use crate::{LIMIT, finish, haul};
+
+/// Longer than signals are taken for the same request.
+const MOMENT_OVER: Duration = Duration::from_millis(1500);
+
+fn start(command: &mut Command) -> Child {
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.spawn().unwrap()
+}
+
+fn signal(child: &Child, signal: Signal) {
+    kill_process(Pid::from_child(child), signal).unwrap();
+}
+
+fn wait(what: &str, is_so: impl Fn() -> bool) {
+    let started = Instant::now();
+    while !is_so() {
+        assert!(started.elapsed() < LIMIT, "{what}");
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// Signals whose number is in a mask of the process's status.
+fn mask(child: &Child, name: &str) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap_or("0");
+    u64::from_str_radix(line.trim(), 16).unwrap()
+}
+
+/// Until the process handles SIGINT.
+fn wait_until_it_watches(child: &Child) {
+    wait("it never watches for signals", || mask(child, "SigCgt:") >> 1 & 1 == 1);
+}
+
+#[test]
+fn what_has_nothing_to_keep_ends_at_once_and_says_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let page = folder.path().join("page.html");
+    for (number, by) in [(2, Signal::INT), (15, Signal::TERM), (1, Signal::HUP), (3, Signal::QUIT)]
+    {
+        // It waits for its input.
+        let report = start(&mut haul(&["report", "-", "--out", page.to_str().unwrap()]));
+        wait_until_it_watches(&report);
+        signal(&report, by);
+        finish(report).expect(128 + number).says(&["interrupted before it was done"]);
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+    }
+    let socket = folder.path().join("socket");
+    let to = ["channel", "send", "--wait", "--to", socket.to_str().unwrap(), "-"];
+    let send = start(&mut haul(&to));
+    wait_until_it_watches(&send);
+    signal(&send, Signal::INT);
+    finish(send).expect(130).says(&["interrupted before it was done"]);
+}
+
+/// Whenever the signal comes: also as the run has taken the name of an earlier one's records.
+#[test]
+fn a_run_without_a_figure_says_that_nothing_is_kept() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("out");
+    fs::create_dir(&out).unwrap();
+    let (records, earlier) = (out.join("sim.jsonl"), "an earlier run's\n");
+    fs::write(&records, earlier).unwrap();
+    let arguments = ["sim", "reproduce", "--packets", "1000000", "--out", out.to_str().unwrap()];
+    let child = start(&mut haul(&arguments));
+    wait("the name is not taken", || out.join("sim.jsonl.old").exists());
+    signal(&child, Signal::INT);
+    finish(child).expect(130).says(&["interrupted", "nothing was measured", "nothing is kept"]);
+    assert_eq!(fs::read_to_string(&records).unwrap(), earlier);
+    assert_eq!(fs::read_dir(&out).unwrap().count(), 1);
+}
+
+#[test]
+fn a_second_signal_after_a_moment_ends_it_and_leaves_no_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let trace = crate::trace::trace(folder.path());
+    let temporary = folder.path().join("temporary");
+    fs::create_dir(&temporary).unwrap();
+    let arguments = ["heap", "replay", trace.to_str().unwrap(), "--against", "libc"];
+    let child = start(haul(&arguments).env("TMPDIR", &temporary));
+    wait("no steps", || fs::read_dir(&temporary).unwrap().count() > 0);
+    // What it drives hangs: it cannot end by itself.
+    let driver = || children(child.id()).into_iter().next();
+    wait("no driver", || driver().is_some());
+    for driver in children(child.id()) {
+        let _ = kill_process(Pid::from_raw(driver.cast_signed()).unwrap(), Signal::STOP);
+    }
+    signal(&child, Signal::TERM);
+    thread::sleep(MOMENT_OVER);
+    let drivers = children(child.id());
+    signal(&child, Signal::INT);
+    let ran = finish(child);
+    for driver in drivers {
+        // A driver that is stopped ends as it goes on.
+        let _ = kill_process(Pid::from_raw(driver.cast_signed()).unwrap(), Signal::CONT);
+    }
+    ran.expect(130).says(&["once more to abort"]);
+    assert_eq!(fs::read_dir(&temporary).unwrap().count(), 0);
+}
+
+fn children(process: u32) -> Vec<u32> {
+    let path = format!("/proc/{process}/task/{process}/children");
+    let text = fs::read_to_string(path).unwrap_or_default();
+    text.split_whitespace().filter_map(|word| word.parse().ok()).collect()
+}
+
+/// `nohup` has SIGHUP ignored, and the program that it starts is to live on.
+#[test]
+fn a_hangup_that_is_ignored_stays_so() {
+    let mut command = haul(&["report", "-"]);
+    let program = command.get_program().to_owned();
+    command = Command::new("sh");
+    command.args(["-c", "trap '' HUP; exec \"$0\" report -"]).arg(program);
+    let child = start(&mut command);
+    wait_until_it_watches(&child);
+    assert_eq!(mask(&child, "SigIgn:") & 1, 1);
+    signal(&child, Signal::HUP);
+    thread::sleep(Duration::from_millis(300));
+    signal(&child, Signal::TERM);
+    finish(child).expect(128 + 15);
+}
+
+/// A recorded program that does not end when it is asked to is ended by the second signal, and
+/// what it did is recorded whatever its end.
+#[test]
+fn a_recorded_program_ends_with_the_second_signal_and_keeps_its_trace() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("words"), "b\na\n").unwrap();
+    let script = "trap '' INT TERM; sort words; echo ready; while :; do sleep 0.05; done";
+    let mut child =
+        start(record(folder.path(), &["-o", "deaf", "--", "sh", "-c", script]).process_group(0));
+    let mut said = [0; 8];
+    child.stdout.as_mut().unwrap().read_exact(&mut said).unwrap();
+    let program = children(child.id());
+    signal(&child, Signal::INT);
+    thread::sleep(MOMENT_OVER);
+    assert!(child.try_wait().unwrap().is_none());
+    signal(&child, Signal::INT);
+    finish(child).expect(128 + 9).says(&["haul: recorded", "deaf"]);
+    assert!(!program.is_empty());
+    for process in program {
+        assert!(!Path::new(&format!("/proc/{process}")).exists());
+    }
+    assert!(folder.path().join("deaf").exists());
+}

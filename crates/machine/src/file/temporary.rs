@@ -1,0 +1,74 @@
+//! Names of files that are there for a while.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// The names that this process has given, and that are not yet done with.
+static GIVEN: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
+
+/// A name for a file that is removed as this is dropped, unless it was renamed, and by
+/// [`remove_temporary_files`].
+///
+/// ```
+/// let folder = std::env::temp_dir();
+/// let temporary = haul_machine::file::Temporary::beside(&folder.join("page.html"));
+/// std::fs::write(temporary.path(), "half")?;
+/// let path = temporary.path().to_owned();
+/// drop(temporary);
+/// assert!(!path.exists());
+/// # Ok::<(), std::io::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct Temporary(PathBuf);
+
+impl Temporary {
+    /// A hidden name in the folder of `path`, which no other process or thread picks. Nothing is
+    /// created.
+    #[must_use]
+    pub fn beside(path: &Path) -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let path = path.with_file_name(format!(".{name}.{}.{number}.tmp", process::id()));
+        given().push(path.clone());
+        Self(path)
+    }
+
+    /// The name.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// Gives the file its own name, in the place of what had that.
+    ///
+    /// # Errors
+    /// What the system says; the file is removed.
+    pub fn rename(self, path: &Path) -> io::Result<()> {
+        fs::rename(&self.0, path)
+    }
+}
+
+impl Drop for Temporary {
+    fn drop(&mut self) {
+        // It may have been renamed, or never made.
+        let _ = fs::remove_file(&self.0);
+        given().retain(|path| *path != self.0);
+    }
+}
+
+/// Removes the files of all temporary names of this process: for one that ends in the middle of
+/// what it does.
+pub fn remove_temporary_files() {
+    for path in given().drain(..) {
+        let _ = fs::remove_file(path);
+    }
+}
+
+fn given() -> MutexGuard<'static, Vec<PathBuf>> {
+    GIVEN.lock().unwrap_or_else(PoisonError::into_inner)
+}
