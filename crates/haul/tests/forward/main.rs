@@ -4,10 +4,12 @@
 //! - `network`: pairs of virtual interfaces;
 //! - `conformance`: what holds for every port;
 //! - `flow`: whole flows, in which nothing is lost;
-//! - `interfaces`: ports on interfaces of this machine.
+//! - `interfaces`: ports on interfaces of this machine;
+//! - `merged`: what a kernel leaves to a device.
 
 mod conformance;
 mod flow;
 mod interfaces;
+mod merged;
 mod network;
 mod support;
