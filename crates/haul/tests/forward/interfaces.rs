@@ -180,7 +180,9 @@ fn an_interface_is_found_by_a_long_name_and_again_when_it_was_made_anew() {
         let long = "a-name-that-is-much-longer-than-sixteen-bytes";
         let name = format!("link property add dev haul0 altname {long}");
         if !ip(&name) {
-            eprintln!("SKIPPED: interfaces by other names: no altname: Linux 5.5 has it");
+            eprintln!(
+                "SKIPPED: interfaces by other names: no Linux 5.5: run on that kernel or a newer one"
+            );
             return;
         }
         for (kind, open) in PORTS {
@@ -206,7 +208,9 @@ fn an_interface_is_found_by_a_long_name_and_again_when_it_was_made_anew() {
 fn an_interface_without_ethernet_headers_is_refused_also_when_it_takes_the_place_of_another() {
     with_pair("interfaces without Ethernet headers", || {
         if !ip("tuntap add dev haul2 mode tun") {
-            eprintln!("SKIPPED: interfaces without Ethernet headers: no tun: modprobe tun");
+            eprintln!(
+                "SKIPPED: interfaces without Ethernet headers: no file /dev/net/tun: modprobe tun"
+            );
             return;
         }
         for (kind, open) in PORTS {

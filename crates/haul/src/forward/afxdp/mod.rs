@@ -8,9 +8,11 @@
 //! From the bottom up:
 //!
 //! - `ring`: the rings that are shared with the kernel;
+//! - `btf`: where the kernel's functions are that programs may call;
 //! - `program`: the program that hands packets to the socket;
 //! - `session`: the socket with both, and its memory.
 
+mod btf;
 mod program;
 mod ring;
 mod session;
@@ -56,6 +58,10 @@ impl fmt::Debug for AfXdp {
 /// How long an interface may be busy: the kernel frees a queue some time after the socket that had
 /// it has gone, as behind an earlier run.
 const FREED_NS: u64 = 1_000_000_000;
+
+/// Drivers that tell XDP of the tags that they take out of packets: those of Linux 6.18 that set
+/// `xmo_rx_vlan_tag`.
+const TELLS_TAGS: [&str; 3] = ["veth", "ice", "mlx5_core"];
 
 fn is_busy(reason: &io::Error) -> bool {
     matches!(reason.raw_os_error(), Some(libc::EBUSY | libc::EEXIST))
@@ -223,20 +229,30 @@ impl Port for AfXdp {
     fn notes(&self) -> Vec<String> {
         let name = self.interface.name();
         let Features { driver, takes_tags, .. } = &self.features;
-        let note = match (&**driver, takes_tags) {
+        let asks = self.session.as_ref().is_none_or(Session::asks_for_tags);
+        let has_tags = asks && TELLS_TAGS.contains(&&**driver);
+        let mut notes = Vec::new();
+        if driver == "veth" {
             // Its other end may be in a network that this process does not see.
-            ("veth", _) => Some(format!(
-                "what a kernel sends into the other end of {name} comes without its VLAN tags, and \
-                 with checksums that are not filled in, which XDP does not see: ethtool -K PEER \
-                 txvlan off tx off at that end, or afpacket here"
-            )),
-            (_, true) => Some(format!(
+            notes.push(format!(
+                "what a kernel sends into the other end of {name} comes with checksums that are \
+                 not filled in, which XDP does not tell: ethtool -K PEER tx off at that end, or \
+                 afpacket here"
+            ));
+            if !has_tags {
+                notes.push(format!(
+                    "what a kernel sends into the other end of {name} comes without its VLAN \
+                     tags, which XDP does not see: ethtool -K PEER txvlan off at that end, or \
+                     afpacket here"
+                ));
+            }
+        } else if *takes_tags && !has_tags {
+            notes.push(format!(
                 "{name} takes VLAN tags out of packets before XDP sees them: ethtool -K {name} \
                  rxvlan off, or afpacket here"
-            )),
-            _ => None,
-        };
-        note.into_iter().collect()
+            ));
+        }
+        notes
     }
 
     fn drain(&mut self, _: &mut Pool) -> bool {

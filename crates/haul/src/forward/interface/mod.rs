@@ -41,8 +41,8 @@ const TAG_BYTES: usize = 4;
 #[derive(Debug)]
 pub(crate) struct Interface {
     /// As it was named, and as the kernel's older calls know it.
-    given: String,
     name: String,
+    first_name: String,
     /// A socket of the network namespace that the interface is looked for in.
     socket: OwnedFd,
     /// Where names are looked up that are too long for those calls.
@@ -80,8 +80,8 @@ impl Interface {
         let is_short = name.len() < libc::IFNAMSIZ;
         let names = (!is_short).then(Names::new).transpose();
         let names = names.map_err(|reason| refused(name, reason))?;
-        let (given, short) = (name.to_owned(), if is_short { name } else { "" });
-        let mut interface = Self { given, name: short.to_owned(), socket, names };
+        let first_name = if is_short { name.to_owned() } else { String::new() };
+        let mut interface = Self { name: name.to_owned(), first_name, socket, names };
         let state = interface.state().map_err(|reason| refused(name, reason))?;
         if !state.has_ethernet() {
             let (attempt, reason) = (ATTEMPT, io::Error::other(link::foreign(state.kind)));
@@ -91,13 +91,13 @@ impl Interface {
     }
 
     pub(crate) fn name(&self) -> &str {
-        &self.given
+        &self.name
     }
 
     /// What its driver keeps for itself at the moment. Two system calls, which may wait for others
     /// that change interfaces.
     pub(crate) fn features(&self) -> Features {
-        Features::of(&self.socket, &self.name)
+        Features::of(&self.socket, &self.first_name)
     }
 
     /// What it is now. Four system calls; more where it is not there.
@@ -109,7 +109,7 @@ impl Interface {
         match &self.names {
             // One that was named anew has kept its other names.
             Some(names) if state.is_err() => {
-                self.name = names.first(&self.given)?;
+                self.first_name = names.first(&self.name)?;
                 self.look()
             }
             _ => state,
@@ -117,7 +117,7 @@ impl Interface {
     }
 
     fn look(&self) -> io::Result<State> {
-        let index = rustix::net::netdevice::name_to_index(&self.socket, &self.name)?;
+        let index = rustix::net::netdevice::name_to_index(&self.socket, &self.first_name)?;
         let flags = self.ask(libc::SIOCGIFFLAGS)?;
         let mtu = self.ask(libc::SIOCGIFMTU)?;
         // The first two bytes of an address are its kind.
@@ -129,7 +129,7 @@ impl Interface {
 
     /// Why packets do not go through, as far as the state tells; `None` where they do.
     pub(crate) fn obstacle(&self, state: Option<&State>) -> Option<String> {
-        let name = &self.given;
+        let name = &self.name;
         match state {
             None => Some(format!("there is no interface {name} any more: it is waited for")),
             Some(state) if !state.has_ethernet() => {
@@ -144,7 +144,7 @@ impl Interface {
 
     /// A number that the kernel knows of it, as netdevice(7) has them.
     fn ask(&self, what: libc::Ioctl) -> io::Result<u32> {
-        let mut request = Request::of(&self.name)?;
+        let mut request = Request::of(&self.first_name)?;
         // SAFETY: the request is as large as the kernel's `struct ifreq`, which it reads and
         // writes; what is asked for are numbers in it.
         let result = unsafe { libc::ioctl(self.socket.as_raw_fd(), what, &raw mut request) };

@@ -71,8 +71,9 @@ impl Device {
         }
     }
 
-    /// The ring, for a burst to the guest. Another worker may have it for the time of its own burst,
-    /// where the guest uses fewer rings than there are: that is waited for, up to a millisecond.
+    /// The ring, for a burst to the guest. Another worker may have it for the time of its own
+    /// burst, where the guest uses fewer rings than there are: that is waited for, up to a
+    /// millisecond.
     #[inline]
     pub(super) fn ring_soon(&self, index: usize) -> Option<MutexGuard<'_, Vring>> {
         self.ring(index).or_else(|| self.wait_for_ring(index))
