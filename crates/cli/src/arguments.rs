@@ -20,7 +20,7 @@ pub(crate) mod heap;
 mod number;
 pub(crate) mod pcie;
 pub(crate) mod sim;
-mod time;
+pub(crate) mod time;
 
 use std::path::PathBuf;
 

@@ -38,7 +38,8 @@ use super::time::time;
     virtio   the same card, as the virtual machine has it: path=SOCKET, server,\n           \
     packed, queues=N (1)\n  \
     pcap     packets of a capture, and into one: in=FILE, loop=N times (loop: no end), rate=1M or\n           \
-    timed (as they were captured; else as fast as they go), out=FILE (.pcap or .pcapng)\n  \
+    timed (as they were captured; else as fast as they go), pause=TIME (the longest that\n           \
+    timed keeps, 1m), out=FILE (.pcap or .pcapng)\n  \
     afpacket an interface, beside the kernel's own network: interface=NAME\n  \
     afxdp    a queue of an interface, before the kernel's network: interface=NAME, queue=N"
 )]

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 /// A time from so many milliseconds to so many seconds: what an option's `value_parser` is.
-pub(super) fn time<const SHORTEST_MS: u64, const LONGEST_S: u64>(
+pub(crate) fn time<const SHORTEST_MS: u64, const LONGEST_S: u64>(
     text: &str,
 ) -> Result<Duration, String> {
     let (shortest, longest) = (Duration::from_millis(SHORTEST_MS), Duration::from_secs(LONGEST_S));

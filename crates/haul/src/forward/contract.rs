@@ -86,6 +86,13 @@ pub trait Port: Send {
         None
     }
 
+    /// What a person ought to know of the port although packets go through: what is lost or left
+    /// out on the way, how much of it, and what helps. A sentence each; its numbers may grow from
+    /// call to call.
+    fn notes(&self) -> Vec<String> {
+        Vec::new()
+    }
+
     /// What crossed a modelled link so far; `None` for what has none.
     fn crossed(&self) -> Option<&Counts> {
         None

@@ -26,11 +26,13 @@ pub enum DropReason {
     Foreign,
     /// Of a capture: only a part of it was kept.
     Cut,
+    /// Several packets that the kernel or a card had merged into one, which cannot be undone.
+    Merged,
 }
 
 impl DropReason {
     /// All reasons, in the order of [`Direction::drops`].
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Full,
         Self::NoLink,
         Self::NoBuffer,
@@ -41,6 +43,7 @@ impl DropReason {
         Self::Refused,
         Self::Foreign,
         Self::Cut,
+        Self::Merged,
     ];
 
     /// Its name in records.
@@ -57,6 +60,7 @@ impl DropReason {
             Self::Refused => "refused",
             Self::Foreign => "foreign",
             Self::Cut => "cut",
+            Self::Merged => "merged",
         }
     }
 }

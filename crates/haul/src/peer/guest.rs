@@ -4,8 +4,10 @@
 //! The first one, [`Sealed`](super::memory::Sealed), asks for a size that cannot change. Nobody
 //! seals a guest's memory, so here:
 //!
-//! - Files are memory files, or files of tmpfs or hugetlbfs, which the kernel alone answers for: a
-//!   page of another file system's could be waited for without end.
+//! - Files are memory files, or of a file system whose pages the kernel alone answers for: tmpfs,
+//!   hugetlbfs, or one of a local disk. A page of a file that another process or machine serves
+//!   (FUSE, NFS, 9P) could be waited for without end: the touch of it would never return. Which one
+//!   it is, the kernel says; a guest's owner cannot mount one of a local disk.
 //! - A region has to lie inside its file as it is mapped. If the file is cut short later, a touch
 //!   finds zeros, and the memory [`is_broken`](Guest::is_broken) from then on: see
 //!   [`guard`](super::guard).
@@ -41,10 +43,66 @@ const BYTES_MAX: u64 = 1 << 40;
 /// Most regions: what vhost-user's messages carry descriptors for, and those of memory slots.
 pub(crate) const REGIONS_MAX: usize = 32;
 
+/// What a guest's memory may lie in, for messages.
+const EXPECTED: &str = "a memory file (memfd), or a file of tmpfs, hugetlbfs or a local disk";
+
+/// What a file system is to its reader.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum FileSystem {
+    /// Its pages are memory, and nothing else.
+    Memory,
+    /// Its pages are memory, which the kernel writes to a disk of this machine.
+    Disk(&'static str),
+    /// Another process or machine has its pages.
+    Served(&'static str),
+    Unknown(u64),
+}
+
+impl FileSystem {
+    /// By the kernel's number of it: linux/magic.h; those of ZFS and of file systems without a line
+    /// there by their own sources. An overlay's file that can be written lies in its upper folder,
+    /// which is never of a file system that is served: `ovl_mount_dir_check` of the kernel's.
+    fn of(number: u64) -> Self {
+        // 32 bits, which some machines extend by their sign.
+        match number & 0xffff_ffff {
+            0x0102_1994 | 0x9584_58f6 | 0x8584_58f6 => Self::Memory,
+            0xef53 => Self::Disk("ext4"),
+            0x5846_5342 => Self::Disk("XFS"),
+            0x9123_683e => Self::Disk("Btrfs"),
+            0xf2f5_2010 => Self::Disk("F2FS"),
+            0xca45_1a4e => Self::Disk("bcachefs"),
+            0x2fc1_2fc1 => Self::Disk("ZFS"),
+            0x794c_7630 => Self::Disk("an overlay"),
+            0x6573_5546 => Self::Served("FUSE"),
+            0x6969 => Self::Served("NFS"),
+            0x0102_1997 => Self::Served("9P"),
+            0xff53_4d42 | 0xfe53_4d42 | 0x517b => Self::Served("SMB"),
+            0x00c3_6400 => Self::Served("Ceph"),
+            0x5346_414f | 0x6b41_4653 => Self::Served("AFS"),
+            0x7375_7245 => Self::Served("Coda"),
+            0x0bd0_0bd0 => Self::Served("Lustre"),
+            0x0116_1970 => Self::Served("GFS2"),
+            0x7461_636f => Self::Served("OCFS2"),
+            0x786f_4256 => Self::Served("VirtualBox"),
+            _ => Self::Unknown(number),
+        }
+    }
+}
+
+/// Why memory was refused, as a person hears it.
+pub(crate) fn said(error: &Error) -> String {
+    match error {
+        Error::Memory { found, expected } => format!("{found}; {expected} is expected"),
+        Error::System { attempt, reason } => format!("cannot {attempt}: {reason}"),
+        other => format!("{other:?}"),
+    }
+}
+
 /// One region, mapped. The mapping may begin before it, at a page of the file.
 #[derive(Debug)]
 struct Mapped {
     described: Described,
+    system: FileSystem,
     /// Where the region's first byte is.
     first: NonNull<u8>,
     guard: Option<Guard>,
@@ -56,15 +114,21 @@ impl Mapped {
     fn new(described: Described, file: impl AsFd) -> Result<Self, Error> {
         let refuse = |found: String, expected| Err(Error::Memory { found, expected });
         let file = file.as_fd();
-        // What knows no seals is of another file system, perhaps one of the peer's own.
-        if rustix::fs::fcntl_get_seals(file).is_err() {
-            let expected = "a memory file, or one of tmpfs or hugetlbfs";
-            return refuse("memory in a file of another kind".into(), expected);
-        }
         let status = rustix::fs::fstat(file).map_err(Error::system("look at a guest's memory"))?;
         if FileType::from_raw_mode(status.st_mode) != FileType::RegularFile {
             return refuse("memory that is no file".into(), "a memory file");
         }
+        let kind = rustix::fs::fstatfs(file).map_err(Error::system("look at a guest's memory"))?;
+        let system = match FileSystem::of(kind.f_type as u64) {
+            FileSystem::Served(name) => {
+                let found = format!("memory in a file of {name}, whose server could stop a burst");
+                return refuse(found, EXPECTED);
+            }
+            FileSystem::Unknown(number) => {
+                return refuse(format!("memory in a file system of type {number:#x}"), EXPECTED);
+            }
+            trusted => trusted,
+        };
         let Described { bytes, offset, .. } = described;
         let end = offset.checked_add(bytes).filter(|end| *end <= status.st_size as u64);
         if end.is_none() || bytes == 0 {
@@ -72,7 +136,10 @@ impl Mapped {
             return refuse(found, "a region inside its file");
         }
         // Of hugetlbfs the size of its pages.
-        let page = u64::try_from(status.st_blksize).unwrap_or(0).max(4096);
+        let page = match system {
+            FileSystem::Memory => u64::try_from(status.st_blksize).unwrap_or(0).max(4096),
+            _ => rustix::param::page_size() as u64,
+        };
         if !page.is_power_of_two() || page > 1 << 30 {
             return refuse(format!("memory in pages of {page} B"), "pages of up to 1 GiB");
         }
@@ -89,7 +156,7 @@ impl Mapped {
         };
         // SAFETY: `before` is below a page, and the mapping has one at least.
         let first = unsafe { start.add(before as usize) };
-        Ok(Self { described, first, guard, start, mapped_bytes: length })
+        Ok(Self { described, system, first, guard, start, mapped_bytes: length })
     }
 }
 
@@ -167,6 +234,18 @@ impl Guest {
     #[inline]
     pub(crate) fn is_broken(&self) -> bool {
         self.regions.iter().any(|region| region.guard.as_ref().is_some_and(Guard::is_broken))
+    }
+
+    /// What makes it slow, if anything does.
+    pub(crate) fn slow(&self) -> Option<String> {
+        self.regions.iter().find_map(|region| match region.system {
+            FileSystem::Disk(name) => Some(format!(
+                "the guest\u{2019}s memory lies in a file of {name}: the kernel writes it to the \
+                 disk, and a burst may wait for that; a memory file does not \
+                 (memory-backend-memfd), nor one of tmpfs or hugetlbfs"
+            )),
+            _ => None,
+        })
     }
 
     /// Where so many bytes at an address of the guest's are, if all of them are in one region.
@@ -287,10 +366,33 @@ mod tests {
             assert!(matches!(Guest::map(&regions), Err(Error::Memory { .. })), "{wrong:?}");
         }
         let (reader, _writer) = rustix::pipe::pipe().unwrap();
-        for other in [reader, std::fs::File::open("/proc/self/exe").unwrap().into()] {
+        for other in [reader, std::fs::File::open("/proc/self/maps").unwrap().into()] {
             let result = Guest::map(&[(region(0, 16, 0), &other)]);
             assert!(matches!(result, Err(Error::Memory { .. })), "{result:?}");
         }
+    }
+
+    #[test]
+    fn memory_is_taken_or_refused_by_the_file_system_that_it_lies_in() {
+        for (number, expected) in [
+            (0x0102_1994, FileSystem::Memory),
+            (0x9584_58f6, FileSystem::Memory),
+            // As a machine of 32 bits has it.
+            (0xffff_ffff_9584_58f6, FileSystem::Memory),
+            (0xef53, FileSystem::Disk("ext4")),
+            (0x6573_5546, FileSystem::Served("FUSE")),
+            (0x6969, FileSystem::Served("NFS")),
+            (0x5345_434d, FileSystem::Unknown(0x5345_434d)),
+        ] {
+            assert_eq!(FileSystem::of(number), expected, "{number:#x}");
+        }
+        let bytes = 1 << 16;
+        let memory = Guest::map(&[(region(0, bytes, 0), file(bytes))]).unwrap();
+        assert_eq!(memory.slow(), None);
+        // A file of the kernel's own, of no size that is known and of no file system of these.
+        let other = std::fs::File::open("/proc/self/maps").unwrap();
+        let refused = Guest::map(&[(region(0, 16, 0), other)]).unwrap_err();
+        assert!(said(&refused).contains("of type 0x9fa0; a memory file (memfd)"), "{refused:?}");
     }
 
     #[test]

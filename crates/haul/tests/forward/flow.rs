@@ -168,6 +168,58 @@ fn through_several_queue_pairs_nothing_is_lost_and_each_has_its_share() {
     }
 }
 
+/// A guest that uses fewer queue pairs than there are gets the packets of all flows by those that
+/// it has, whether one worker drives all pairs or each another.
+#[test]
+fn a_guest_of_fewer_queue_pairs_gets_every_packet() {
+    for (workers, used) in [(1, 1), (1, 3), (4, 1), (2, 3)] {
+        let folder = folder();
+        let settings_here = VhostSettings { queues: 4, ..VhostSettings::new(socket(&folder)) };
+        let outside = shared(Vhost::open("vhost0", &settings_here).unwrap(), workers);
+        let inside = virtios("guest", &socket(&folder), Layout::Mergeable, used);
+        let sink = Sink::new("sink");
+        let mut ports: Vec<Box<dyn Port>> = Vec::new();
+        inside.into_iter().for_each(|port| ports.push(Box::new(port)));
+        ports.push(Box::new(sink));
+        let pool = Pool::new(8192).unwrap();
+        let guest = Running::start("guest", ports, pool, quick(Mode::Io)).unwrap();
+        let is_up = || {
+            let links = guest.snapshot().links;
+            !links.is_empty() && links.iter().all(|link| *link == Link::Up)
+        };
+        wait("a link of each", is_up);
+        let count = 1500;
+        let switches: Vec<_> = outside
+            .enumerate()
+            .map(|(index, ports)| {
+                let (flow_first, stream) = (100 * index as u32, index as u8);
+                let traffic = traffic(Sizes::Fixed(60), count);
+                let traffic = Traffic { flows: 64, flow_first, stream, ..traffic };
+                let generator = Box::new(Generator::new("gen", &traffic).unwrap()) as Box<dyn Port>;
+                let ports: Vec<_> = std::iter::once(generator).chain(ports).collect();
+                let pool = Pool::new(4096).unwrap();
+                Running::start("switch", ports, pool, quick(Mode::Io)).unwrap()
+            })
+            .collect();
+        let all = count * workers as u64;
+        let came = || -> u64 {
+            let ports = guest.snapshot().ports;
+            ports.iter().map(|(_, _, counters)| counters.rx.packets).sum()
+        };
+        wait(&format!("{all} packets by {used} of 4 pairs"), || came() == all);
+        for switch in switches {
+            let snapshot = switch.stop().unwrap();
+            let note = ("vhost0".to_owned(), format!("the guest uses {used} of 4 queue pairs"));
+            let is_said = |said: &(String, String)| said.0 == note.0 && said.1.contains(&note.1);
+            assert!(snapshot.notes.iter().any(is_said), "{:?}", snapshot.notes);
+            for (_, queue, counters) in &snapshot.ports[1..] {
+                assert_eq!(counters.tx.drops_sum(), 0, "{workers} workers, queue {queue}");
+            }
+        }
+        drop(guest.stop().unwrap());
+    }
+}
+
 /// Queue pairs, shared out to so many workers.
 fn shared<P: Port + 'static>(
     queues: Vec<P>,

@@ -173,6 +173,75 @@ fn an_interface_goes_down_away_and_comes_again() {
     });
 }
 
+/// Names that an interface has beside its first one, longer than the kernel's older calls take.
+#[test]
+fn an_interface_is_found_by_a_long_name_and_again_when_it_was_made_anew() {
+    with_pair("interfaces by other names", || {
+        let long = "a-name-that-is-much-longer-than-sixteen-bytes";
+        let name = format!("link property add dev haul0 altname {long}");
+        if !ip(&name) {
+            eprintln!(
+                "SKIPPED: interfaces by other names: no Linux 5.5: run on that kernel or a newer one"
+            );
+            return;
+        }
+        for (kind, open) in PORTS {
+            let mut port = open("port", long).unwrap();
+            let mut other = open("other", "haul1").unwrap();
+            let mut pool = Pool::new(256).unwrap();
+            wait_for(Link::Up, [&mut *port, &mut *other], &mut pool);
+            let bytes = frame(200, false);
+            assert!(sent(&mut *port, &mut *other, &mut pool, &bytes).is_some(), "{kind}");
+            assert!(ip("link del dev haul0"));
+            wait_for(Link::Down, [&mut *port, &mut *other], &mut pool);
+            let why = port.obstacle().unwrap();
+            assert!(why.contains(&format!("no interface {long} any more")), "{kind}: {why}");
+            assert!(make_pair() && ip(&name));
+            wait_for(Link::Up, [&mut *port, &mut *other], &mut pool);
+            assert_eq!(port.obstacle(), None, "{kind}");
+            assert!(sent(&mut *port, &mut *other, &mut pool, &bytes).is_some(), "{kind}");
+        }
+    });
+}
+
+#[test]
+fn an_interface_without_ethernet_headers_is_refused_also_when_it_takes_the_place_of_another() {
+    with_pair("interfaces without Ethernet headers", || {
+        if !ip("tuntap add dev haul2 mode tun") {
+            eprintln!(
+                "SKIPPED: interfaces without Ethernet headers: no file /dev/net/tun: modprobe tun"
+            );
+            return;
+        }
+        for (kind, open) in PORTS {
+            let message = open("port", "haul2").err().expect(kind).to_string();
+            for part in ["haul2", "no Ethernet header", "tun, WireGuard", "type 65534", "a tap"] {
+                assert!(message.contains(part), "{kind}: {part}: {message}");
+            }
+            assert!(open("port", "lo").is_ok() || kind == "afxdp", "the loopback has such headers");
+            let mut port = open("port", "haul0").unwrap();
+            let mut pool = Pool::new(256).unwrap();
+            let mut wait_until = |port: &mut dyn Port, what: &str| {
+                wait(what, || {
+                    port.service(&mut pool).unwrap();
+                    port.obstacle().is_some_and(|why| why.contains(what))
+                });
+                assert_eq!(port.link(), Link::Down, "{kind}");
+            };
+            assert!(ip("link set dev haul0 down"));
+            wait_until(&mut *port, "haul0 is down");
+            assert!(ip("link del dev haul0") && ip("tuntap add dev haul0 mode tun"));
+            assert!(ip("link set dev haul0 up"));
+            wait_until(&mut *port, "its packets have no Ethernet header");
+            assert!(ip("tuntap del dev haul0 mode tun") && make_pair());
+            wait("a link", || {
+                port.service(&mut pool).unwrap();
+                port.link() == Link::Up && port.obstacle().is_none()
+            });
+        }
+    });
+}
+
 fn links() -> String {
     let output = Command::new("ip").args(["-d", "link"]).output().unwrap();
     String::from_utf8(output.stdout).unwrap()

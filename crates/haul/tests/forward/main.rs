@@ -5,11 +5,13 @@
 //! - `conformance`: what holds for every port;
 //! - `flow`: whole flows, in which nothing is lost;
 //! - `interfaces`: ports on interfaces of this machine;
+//! - `merged`: what a kernel leaves to a device;
 //! - `pools`: a port and the pool that its rings lie in.
 
 mod conformance;
 mod flow;
 mod interfaces;
+mod merged;
 mod network;
 mod pools;
 mod support;

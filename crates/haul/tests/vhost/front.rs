@@ -84,7 +84,7 @@ pub(crate) struct Front {
     pub(crate) socket: UnixStream,
     pub(crate) memory: OwnedFd,
     /// Available index of each ring.
-    next: [u16; 2],
+    next: [u16; 4],
 }
 
 pub(crate) fn memory_file(bytes: u64) -> OwnedFd {
@@ -105,7 +105,7 @@ impl Front {
     /// Over a connected socket.
     pub(crate) fn over(socket: UnixStream) -> Self {
         socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
-        Self { socket, memory: memory_file(MEMORY_BYTES), next: [0; 2] }
+        Self { socket, memory: memory_file(MEMORY_BYTES), next: [0; 4] }
     }
 
     /// Meets another back end, with the same memory.
@@ -192,7 +192,12 @@ impl Front {
 
     /// Everything that an honest front end says, in order; `step` counts up to it.
     pub(crate) fn steps() -> usize {
-        2 + 1 + 1 + 2 * 5
+        Self::steps_of(2)
+    }
+
+    /// The same with so many rings.
+    pub(crate) fn steps_of(rings: usize) -> usize {
+        2 + 1 + 1 + rings * 5
     }
 
     /// One step of it.
@@ -277,10 +282,15 @@ impl Front {
 
     /// A buffer of the guest's, in one descriptor.
     pub(crate) fn give_buffer(&mut self, index: u16) {
-        let address = GUEST + Self::buffer(TO_GUEST, index);
+        self.give_buffer_of(TO_GUEST, index);
+    }
+
+    /// The same of another ring to the guest.
+    pub(crate) fn give_buffer_of(&mut self, ring: u64, index: u16) {
+        let address = GUEST + Self::buffer(ring, index);
         let length = BUFFER_BYTES as u32;
-        self.set(TO_GUEST, index, Descriptor { address, length, flags: WRITE, next: 0 });
-        self.give(TO_GUEST, index);
+        self.set(ring, index, Descriptor { address, length, flags: WRITE, next: 0 });
+        self.give(ring, index);
     }
 
     /// A packet of the guest's of 60 B, in one descriptor.

@@ -9,6 +9,7 @@
 //! - `stopping`: rings that are stopped, and enabled early;
 //! - `killed`: the same with a process that is killed under load;
 //! - `killed_chains`: the same with chains of several descriptors;
+//! - `pairs`: queue pairs of which the guest enables some;
 //! - `random`: rings and messages at random;
 //! - `silent`: peers that say nothing.
 
@@ -19,6 +20,7 @@ mod killed;
 mod killed_chains;
 mod messages;
 mod packed;
+mod pairs;
 mod random;
 mod silent;
 mod stopping;

@@ -23,7 +23,10 @@ fn check(name: &str, lie: impl FnOnce(&mut Front)) {
         victim.poll(1, 64);
         victim.counters().resets == 1 && victim.port.link() == Link::Down
     });
+    let why = victim.port.obstacle().expect(name);
+    assert!(why.starts_with("the last front end "), "{name}: {why}");
     victim.check_service();
+    assert_eq!(victim.port.obstacle(), None, "{name}");
 }
 
 fn pipe() -> OwnedFd {
@@ -77,9 +80,8 @@ fn memory_that_cannot_be_is_refused() {
     check("a pipe", |front| {
         front.say(SET_MEM_TABLE, &Front::table(&[whole]), &[pipe().as_fd()]);
     });
-    check("a file of a disk", |front| {
-        let file = tempfile::tempfile_in(env!("CARGO_MANIFEST_DIR")).unwrap();
-        file.set_len(MEMORY_BYTES).unwrap();
+    check("a file of the kernel's own", |front| {
+        let file = std::fs::File::open("/proc/self/maps").unwrap();
         front.say(SET_MEM_TABLE, &Front::table(&[whole]), &[file.as_fd()]);
     });
     check("no file", |front| _ = front.say(SET_MEM_TABLE, &Front::table(&[whole]), &[]));
@@ -90,6 +92,83 @@ fn memory_that_cannot_be_is_refused() {
     check("a table cut short", |front| {
         let table = Front::table(&[whole]);
         front.say(SET_MEM_TABLE, &table[..table.len() - 8], &[file.as_fd()]);
+    });
+}
+
+/// What a person hears of a front end that was left is what it did, and no guess.
+#[test]
+fn a_front_end_that_is_left_has_its_reason() {
+    type Lie = fn(&mut Front);
+    let lies: [(Lie, &str); 7] = [
+        (
+            |front| {
+                let file = std::fs::File::open("/proc/self/maps").unwrap();
+                let whole = [GUEST, MEMORY_BYTES, PROCESS, 0];
+                front.say(SET_MEM_TABLE, &Front::table(&[whole]), &[file.as_fd()]);
+            },
+            "memory in a file system of type 0x9fa0; a memory file (memfd), or a file of tmpfs",
+        ),
+        (
+            |front| {
+                let whole = [GUEST, MEMORY_BYTES, PROCESS, 4096];
+                let file = memory_file(MEMORY_BYTES);
+                front.say(SET_MEM_TABLE, &Front::table(&[whole]), &[file.as_fd()]);
+            },
+            "a region of 1048576 B at 4096 of 1048576 B",
+        ),
+        (|front| _ = front.say(SET_VRING_NUM, &Front::state(0, 65), &[]), "ring 0 has 65 descr"),
+        (|front| _ = front.say(SET_VRING_NUM, &Front::state(9, 64), &[]), "5 queue pairs or more"),
+        (
+            |front| _ = front.say(SET_VRING_CALL, &Front::words(&[0]), &[pipe().as_fd()]),
+            "no eventfd",
+        ),
+        (
+            |front| _ = front.say(SET_FEATURES, &Front::words(&[VERSION_1 | 1]), &[]),
+            "features that were not offered, 0x1",
+        ),
+        (|front| _ = front.say(SET_VRING_ENABLE, &Front::state(0, 2), &[]), "ring 0 the state 2"),
+    ];
+    for (lie, why) in lies {
+        let mut victim = Victim::new();
+        let mut front = victim.front();
+        lie(&mut front);
+        victim.wait(why, |victim| victim.port.obstacle().is_some_and(|it| it.contains(why)));
+    }
+    let mut victim = Victim::new();
+    let front = victim.front();
+    rustix::fs::ftruncate(&front.memory, 0).unwrap();
+    victim.wait("memory that is gone", |victim| {
+        victim.poll(1, 64);
+        victim.port.obstacle().is_some_and(|why| why.contains("memory could not be read any more"))
+    });
+}
+
+#[test]
+fn memory_in_a_file_of_a_disk_is_used_and_said_to_be_slow() {
+    let file = tempfile::tempfile_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+    file.set_len(MEMORY_BYTES).unwrap();
+    // TMPFS_MAGIC: a tree that lies in memory has no disk to try.
+    let is_memory = rustix::fs::fstatfs(&file).unwrap().f_type == 0x0102_1994;
+    let mut victim = Victim::new();
+    let mut front = Front::connect(&victim.path());
+    front.memory = file.into();
+    front.start(FEATURES);
+    victim.wait_for_link(Link::Up);
+    front.give_buffer(0);
+    front.send_packet(0, 0xd5);
+    victim.wait("a packet", |victim| {
+        victim.poll(0, 0);
+        !victim.came.is_empty()
+    });
+    victim.poll(1, 100);
+    assert_eq!((front.used(0), front.used(1)), (1, 1));
+    let notes = victim.port.notes();
+    assert!(is_memory || notes[0].contains("memory lies in a file of "), "{notes:?}");
+    // Cut short, it is as gone as any other.
+    rustix::fs::ftruncate(&front.memory, 0).unwrap();
+    victim.wait("a reset", |victim| {
+        victim.poll(1, 64);
+        victim.counters().resets == 1
     });
 }
 

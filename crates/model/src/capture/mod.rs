@@ -23,6 +23,27 @@ const KEPT_MAX: u64 = 128 << 20;
 /// A link type of frames that begin with an Ethernet header.
 pub const ETHERNET: u16 = 1;
 
+/// What a kind of link is called, by its LINKTYPE number: those that captures of packets have.
+#[must_use]
+pub fn link_name(link: u32) -> &'static str {
+    match link {
+        0 | 108 => "a BSD loopback",
+        1 => "Ethernet",
+        9 | 50 => "PPP",
+        12 | 101 | 228 | 229 => "raw IP",
+        104 => "Cisco HDLC",
+        105 | 127 | 163 | 192 => "IEEE 802.11",
+        113 | 276 => "a Linux \"any\" capture",
+        147..=162 => "a private kind",
+        187 | 201 => "Bluetooth",
+        189 | 220 => "USB",
+        227 => "CAN",
+        247 => "InfiniBand",
+        253 => "netlink",
+        _ => "a kind that haul does not know",
+    }
+}
+
 /// pcap's first word where times are in microseconds.
 pub const PCAP_US: u32 = 0xa1b2_c3d4;
 /// The same where they are in nanoseconds.
@@ -51,21 +72,37 @@ pub enum Header {
 pub struct PacketHeader {
     /// How many bytes of it the file has.
     pub kept: u32,
-    /// How many it had.
+    /// How many it had: at least as many as were kept, whatever the file says.
     pub original: u32,
-    /// Whether it begins with an Ethernet header.
-    pub is_ethernet: bool,
+    /// Whether the file says that it had fewer bytes than were kept.
+    pub is_understated: bool,
+    /// The kind of link that it was captured on, a LINKTYPE of tcpdump's list; [`ETHERNET`] where
+    /// it begins with an Ethernet header.
+    pub link: u32,
     /// When it was captured, in nanoseconds since an epoch of the file's; `None` where the file
-    /// does not say.
-    pub time_ns: Option<u64>,
+    /// does not say. Times that do not fit, 292 years from the epoch on, are the nearest that do.
+    pub time_ns: Option<i64>,
     /// Bytes before the next header, those that were kept among them.
     pub skip: u64,
+}
+
+impl PacketHeader {
+    /// Whether it begins with an Ethernet header.
+    #[inline]
+    #[must_use]
+    pub fn is_ethernet(&self) -> bool {
+        self.link == u32::from(ETHERNET)
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Interface {
     link: u32,
     ticks: Ticks,
+    /// Seconds between the epoch that its times count from and that of the file: `if_tsoffset`.
+    offset_seconds: i64,
+    /// The most bytes of a packet that are kept; 0 where there is no limit.
+    kept_max: u32,
 }
 
 /// Where in a capture its reader is.
@@ -85,8 +122,37 @@ pub struct Headers {
 enum Format {
     Unknown,
     /// With so many bytes of header a packet.
-    Pcap(usize),
+    Pcap(usize, Order),
     Pcapng,
+}
+
+/// Which of a pcap header's two lengths stands first. Writers up to version 2.2 of the format wrote
+/// the original one first, those of 2.3 either: as libpcap reads them, by its `sf-pcap.c`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Order {
+    KeptFirst,
+    OriginalFirst,
+    SmallerIsKept,
+}
+
+impl Order {
+    fn of(version: [u16; 2]) -> Self {
+        match version {
+            [2, 0..=2] => Self::OriginalFirst,
+            [2, 3] => Self::SmallerIsKept,
+            _ => Self::KeptFirst,
+        }
+    }
+
+    /// Kept and original length.
+    #[inline]
+    fn apply(self, first: u32, second: u32) -> (u32, u32) {
+        match self {
+            Self::KeptFirst => (first, second),
+            Self::OriginalFirst => (second, first),
+            Self::SmallerIsKept => (first.min(second), first.max(second)),
+        }
+    }
 }
 
 impl Default for Headers {
@@ -147,7 +213,7 @@ impl Headers {
             return Ok(Header::End);
         }
         match self.format {
-            Format::Pcap(bytes) => self.pcap_packet(head, bytes),
+            Format::Pcap(bytes, order) => self.pcap_packet(head, bytes, order),
             Format::Pcapng => self.block(head),
             Format::Unknown => self.file_header(head),
         }
@@ -159,7 +225,9 @@ impl Headers {
     #[inline]
     #[must_use]
     pub fn read_plain(&self, head: &[u8]) -> Option<PacketHeader> {
-        let (Format::Pcap(bytes), [interface]) = (self.format, &self.interfaces[..]) else {
+        let (Format::Pcap(bytes, Order::KeptFirst), [interface]) =
+            (self.format, &self.interfaces[..])
+        else {
             return None;
         };
         let (kept, original) = (self.number(head, 8), self.number(head, 12));
@@ -170,12 +238,14 @@ impl Headers {
     #[inline]
     fn plain(&self, head: &[u8], kept: u32, original: u32, interface: Interface) -> PacketHeader {
         let (seconds, fraction) = (self.number(head, 0), self.number(head, 4));
-        let whole_ns = u64::from(seconds) * 1_000_000_000;
+        // Both fit: the largest sum is 4.3e18.
+        let whole_ns = i64::from(seconds) * 1_000_000_000;
         PacketHeader {
             kept,
-            original,
-            is_ethernet: interface.link == u32::from(ETHERNET),
-            time_ns: Some(whole_ns + interface.ticks.nanoseconds(u64::from(fraction))),
+            original: original.max(kept),
+            is_understated: original < kept,
+            link: interface.link,
+            time_ns: Some(whole_ns + interface.ticks.short_nanoseconds(fraction)),
             skip: u64::from(kept),
         }
     }
@@ -200,29 +270,27 @@ impl Headers {
                 false => "it begins like no pcap or pcapng file",
             });
         };
-        self.format = Format::Pcap(bytes);
+        self.format = Format::Pcap(bytes, Order::of([self.short(head, 4), self.short(head, 6)]));
         // The upper bits say how long the check sequence is, and whether they do.
-        self.interfaces = vec![Interface { link: self.number(head, 20) & 0xffff, ticks }];
+        let link = self.number(head, 20) & 0xffff;
+        self.interfaces = vec![Interface { link, ticks, offset_seconds: 0, kept_max: 0 }];
         self.wanted = bytes;
         Ok(Header::Other { skip: 0 })
     }
 
     #[inline]
-    fn pcap_packet(&mut self, head: &[u8], bytes: usize) -> Result<Header, Refused> {
-        let (kept, original) = (self.number(head, 8), self.number(head, 12));
-        let interface = self.packet(0, u64::from(kept), original)?;
+    fn pcap_packet(&mut self, head: &[u8], bytes: usize, order: Order) -> Result<Header, Refused> {
+        let (kept, original) = order.apply(self.number(head, 8), self.number(head, 12));
+        let interface = self.packet(0, u64::from(kept))?;
         self.wanted = bytes;
         Ok(Header::Packet(self.plain(head, kept, original, interface)))
     }
 
     /// The interface of a packet that can be.
     #[inline]
-    fn packet(&self, interface: u32, kept: u64, original: u32) -> Result<Interface, Refused> {
+    fn packet(&self, interface: u32, kept: u64) -> Result<Interface, Refused> {
         if kept > KEPT_MAX {
             return Err("a packet says that more than 128 MiB of it were kept");
-        }
-        if kept > u64::from(original) {
-            return Err("a packet says that more of it was kept than there was");
         }
         let found = self.interfaces.get(interface as usize).copied();
         found.ok_or("a packet is of an interface that it does not describe")
@@ -234,6 +302,14 @@ impl Headers {
         match self.is_big_endian {
             true => u32::from_be_bytes(bytes.unwrap_or_default()),
             false => u32::from_le_bytes(bytes.unwrap_or_default()),
+        }
+    }
+
+    fn short(&self, head: &[u8], at: usize) -> u16 {
+        let bytes = head.get(at..at + 2).and_then(|bytes| bytes.try_into().ok());
+        match self.is_big_endian {
+            true => u16::from_be_bytes(bytes.unwrap_or_default()),
+            false => u16::from_le_bytes(bytes.unwrap_or_default()),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use self::kind::{ENHANCED_PACKET, INTERFACE, PACKET, SECTION, SIMPLE_PACKET};
 use super::ticks::Ticks;
-use super::{ETHERNET, Header, Headers, Interface, PacketHeader, Refused};
+use super::{Header, Headers, Interface, PacketHeader, Refused};
 
 /// What a pcapng block is, the first word of each.
 pub mod kind {
@@ -25,8 +25,11 @@ pub const BYTE_ORDER: u32 = 0x1a2b_3c4d;
 const BLOCK_MAX: u64 = 128 << 20;
 /// More interfaces than a capture has; keeps a hostile one from growing a list.
 const INTERFACES_MAX: usize = 4096;
-/// The longest description of an interface that is looked at for its unit of time.
+/// The longest description of an interface that is looked at for its times.
 const DESCRIPTION_MAX: usize = 4096;
+/// The options of an interface that say its unit of time and where its times count from.
+const RESOLUTION: u16 = 9;
+const OFFSET: u16 = 14;
 /// The header of a block with a packet.
 const PACKET_HEADER: usize = 28;
 
@@ -62,7 +65,11 @@ impl Headers {
             }
             SIMPLE_PACKET => {
                 let original = self.number(head, 8);
-                let kept = rest.min(u64::from(original));
+                // The block does not say how much of the packet it has: as much as the interface's
+                // limit leaves of it.
+                let limit = self.interfaces.first().map_or(0, |interface| interface.kept_max);
+                let limit = if limit == 0 { u32::MAX } else { limit };
+                let kept = rest.min(u64::from(original.min(limit)));
                 Header::Packet(self.in_block(0, kept, original, None, rest)?)
             }
             PACKET | ENHANCED_PACKET => self.packet_block(head, kind, rest)?,
@@ -100,12 +107,16 @@ impl Headers {
         ticks: Option<u64>,
         skip: u64,
     ) -> Result<PacketHeader, Refused> {
-        let interface = self.packet(interface, kept, original)?;
+        let interface = self.packet(interface, kept)?;
+        let Interface { link, ticks: unit, offset_seconds, .. } = interface;
+        // No more than 128 MiB, as was just seen.
+        let kept = kept as u32;
         Ok(PacketHeader {
-            kept: kept as u32,
-            original,
-            is_ethernet: interface.link == u32::from(ETHERNET),
-            time_ns: ticks.map(|ticks| interface.ticks.nanoseconds(ticks)),
+            kept,
+            original: original.max(kept),
+            is_understated: original < kept,
+            link,
+            time_ns: ticks.map(|ticks| unit.time_ns(ticks, offset_seconds)),
             skip,
         })
     }
@@ -125,35 +136,39 @@ impl Headers {
         if self.interfaces.len() == INTERFACES_MAX {
             return Err("it has more than 4,096 interfaces");
         }
-        let link = u32::from(self.short(head, 8));
-        self.interfaces.push(Interface { link, ticks: self.ticks(&head[16..]) });
+        let (link, kept_max) = (u32::from(self.short(head, 8)), self.number(head, 12));
+        let (ticks, offset_seconds) = self.time(&head[16..]);
+        self.interfaces.push(Interface { link, ticks, offset_seconds, kept_max });
         Ok(())
     }
 
-    /// The unit of time that an interface's options name, `if_tsresol`; else microseconds.
-    fn ticks(&self, mut options: &[u8]) -> Ticks {
+    /// The unit of time that an interface's options name, `if_tsresol`, else microseconds; and the
+    /// seconds that are to be added to its times, `if_tsoffset`, else none.
+    fn time(&self, mut options: &[u8]) -> (Ticks, i64) {
+        let (mut ticks, mut offset) = (Ticks::Decimal(6), 0);
         while let [_, _, _, _, value @ ..] = options {
             let (code, length) = (self.short(options, 0), usize::from(self.short(options, 2)));
             match (code, value) {
                 (0, _) => break,
-                (9, [resolution, ..]) if length == 1 => {
+                (RESOLUTION, [resolution, ..]) if length == 1 => {
                     let digits = resolution & 0x7f;
                     let is_binary = resolution & 0x80 != 0;
-                    return if is_binary { Ticks::Binary(digits) } else { Ticks::Decimal(digits) };
+                    ticks = if is_binary { Ticks::Binary(digits) } else { Ticks::Decimal(digits) };
+                }
+                (OFFSET, [_, _, _, _, _, _, _, _, ..]) if length == 8 => {
+                    offset = self.signed(value);
                 }
                 _ => {}
             }
             options = value.get(length.next_multiple_of(4)..).unwrap_or_default();
         }
-        Ticks::Decimal(6)
+        (ticks, offset)
     }
 
-    fn short(&self, head: &[u8], at: usize) -> u16 {
-        let bytes = head.get(at..at + 2).and_then(|bytes| bytes.try_into().ok());
-        match self.is_big_endian {
-            true => u16::from_be_bytes(bytes.unwrap_or_default()),
-            false => u16::from_le_bytes(bytes.unwrap_or_default()),
-        }
+    /// A number of eight bytes with a sign.
+    fn signed(&self, value: &[u8]) -> i64 {
+        let bytes = value.first_chunk().copied().unwrap_or_default();
+        if self.is_big_endian { i64::from_be_bytes(bytes) } else { i64::from_le_bytes(bytes) }
     }
 }
 
@@ -162,18 +177,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_interface_says_its_unit_of_time() {
-        let headers = Headers::new();
-        for (options, ticks) in [
-            (&[][..], Ticks::Decimal(6)),
-            (&[9, 0, 1, 0, 9, 0, 0, 0], Ticks::Decimal(9)),
-            (&[2, 0, 3, 0, b'e', b'n', b'0', 0, 9, 0, 1, 0, 0x8a, 0, 0, 0], Ticks::Binary(10)),
-            (&[0, 0, 0, 0, 9, 0, 1, 0, 9, 0, 0, 0], Ticks::Decimal(6)),
-            (&[2, 0, 0xff, 0xff, 9, 0, 1, 0, 9, 0, 0, 0], Ticks::Decimal(6)),
-            (&[9, 0, 1, 0], Ticks::Decimal(6)),
-            (&[9, 0, 2, 0, 9, 9, 0, 0], Ticks::Decimal(6)),
+    fn an_interface_says_its_unit_of_time_and_where_it_counts_from() {
+        let mut headers = Headers::new();
+        let offset = [14, 0, 8, 0, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff];
+        for (options, expected) in [
+            (&[][..], (Ticks::Decimal(6), 0)),
+            (&[9, 0, 1, 0, 9, 0, 0, 0], (Ticks::Decimal(9), 0)),
+            (&[2, 0, 3, 0, b'e', b'n', b'0', 0, 9, 0, 1, 0, 0x8a, 0, 0, 0], (Ticks::Binary(10), 0)),
+            (&[0, 0, 0, 0, 9, 0, 1, 0, 9, 0, 0, 0], (Ticks::Decimal(6), 0)),
+            (&[2, 0, 0xff, 0xff, 9, 0, 1, 0, 9, 0, 0, 0], (Ticks::Decimal(6), 0)),
+            (&[9, 0, 1, 0], (Ticks::Decimal(6), 0)),
+            (&[9, 0, 2, 0, 9, 9, 0, 0], (Ticks::Decimal(6), 0)),
+            (&offset, (Ticks::Decimal(6), -1)),
+            (&[&offset[..], &[9, 0, 1, 0, 3, 0, 0, 0]].concat(), (Ticks::Decimal(3), -1)),
+            (&[&[9, 0, 1, 0, 3, 0, 0, 0], &offset[..]].concat(), (Ticks::Decimal(3), -1)),
+            (&offset[..11], (Ticks::Decimal(6), 0)),
+            (&[14, 0, 4, 0, 1, 0, 0, 0], (Ticks::Decimal(6), 0)),
         ] {
-            assert_eq!(headers.ticks(options), ticks, "{options:?}");
+            assert_eq!(headers.time(options), expected, "{options:?}");
         }
+        headers.is_big_endian = true;
+        let big = [0, 14, 0, 8, 0x80, 0, 0, 0, 0, 0, 0, 0];
+        assert_eq!(headers.time(&big), (Ticks::Decimal(6), i64::MIN));
     }
 }

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use super::error::PcieError;
 use super::workload::{Packets, SIZE_BYTES_MAX};
-use crate::capture::{Header, Headers};
+use crate::capture::{Header, Headers, PacketHeader};
 
 /// What is being read of a capture. Fed in pieces of any length:
 ///
@@ -40,8 +40,9 @@ pub struct Capture {
     empty: u64,
     giant: u64,
     foreign: u64,
-    /// A packet that counts when it is whole: its size, and whether its link is Ethernet.
-    pending: Option<(u32, bool)>,
+    understated: u64,
+    /// A packet that counts when it is whole.
+    pending: Option<PacketHeader>,
 }
 
 impl Capture {
@@ -108,6 +109,13 @@ impl Capture {
                 self.foreign
             ));
         }
+        if self.understated > 0 {
+            notes.push(format!(
+                "{} packets of the capture say that more of them was kept than there was: what \
+                 was kept is taken for the size",
+                self.understated
+            ));
+        }
         if self.sizes.is_empty() {
             return Err(self.refused("no packet of it counts"));
         }
@@ -118,7 +126,7 @@ impl Capture {
         match self.headers.read(&self.head).map_err(|reason| self.refused(reason))? {
             Header::Longer => return Ok(()),
             Header::Packet(packet) => {
-                self.pending = Some((packet.original, packet.is_ethernet));
+                self.pending = Some(packet);
                 self.skip = packet.skip;
             }
             Header::Other { skip } => self.skip = skip,
@@ -136,14 +144,15 @@ impl Capture {
     }
 
     fn count(&mut self) {
-        let Some((bytes, is_ethernet)) = self.pending.take() else { return };
+        let Some(packet) = self.pending.take() else { return };
         self.packets += 1;
-        match u64::from(bytes) {
+        match u64::from(packet.original) {
             0 => self.empty += 1,
             size if size > SIZE_BYTES_MAX => self.giant += 1,
             _ => {
-                self.foreign += u64::from(!is_ethernet);
-                *self.sizes.entry(bytes).or_default() += 1;
+                self.foreign += u64::from(!packet.is_ethernet());
+                self.understated += u64::from(packet.is_understated);
+                *self.sizes.entry(packet.original).or_default() += 1;
             }
         }
     }
@@ -250,16 +259,37 @@ mod tests {
         }
     }
 
+    /// A simple packet says its original size alone, and an interface may keep less of it.
+    #[test]
+    fn a_size_is_what_a_packet_had_and_never_less_than_what_was_kept() {
+        let file = pcap(0xa1b2_c3d4, &[(61, 60), (60, 0), (60, 60)]);
+        let (packets, notes) = read(&file, 7).unwrap();
+        assert_eq!(packets.sizes(), [(60, 2), (61, 1)]);
+        assert!(notes[0].starts_with("2 packets of the capture say that more"), "{notes:?}");
+        let mut file = pcapng(false)[..28].to_vec();
+        file.extend(block(INTERFACE, &[1, 0, 0, 0, 61, 0, 0, 0], false));
+        for original in [61, 63, 1514_u32] {
+            let body = [&original.to_le_bytes()[..], &[7; 64]].concat();
+            file.extend(block(SIMPLE_PACKET, &body, false));
+        }
+        let (packets, notes) = read(&file, 7).unwrap();
+        assert_eq!(packets.sizes(), [(61, 1), (63, 1), (1514, 1)]);
+        assert!(notes.is_empty(), "{notes:?}");
+        // Up to version 2.2 the original length stood first.
+        let mut old = pcap(0xa1b2_c3d4, &[]);
+        old[6] = 2;
+        for word in [0, 0, 1514, 96_u32] {
+            old.extend(word.to_le_bytes());
+        }
+        old.resize(old.len() + 96, 1);
+        assert_eq!(read(&old, 7).unwrap().0.sizes(), [(1514, 1)]);
+    }
+
     #[test]
     fn what_is_no_capture_is_refused_by_place_and_reason() {
         let huge = {
             let mut file = pcap(0xa1b2_c3d4, &[]);
             file.extend([0, 0, u32::MAX, u32::MAX].into_iter().flat_map(u32::to_le_bytes));
-            file
-        };
-        let more = {
-            let mut file = pcap(0xa1b2_c3d4, &[]);
-            file.extend([0, 0, 61, 60].into_iter().flat_map(u32::to_le_bytes));
             file
         };
         let mut lengths = pcapng(false);
@@ -275,7 +305,6 @@ mod tests {
             (vec![b'x'; 64], "no pcap or pcapng"),
             (pcap(0xa1b2_c3d4, &[]), "no packet"),
             (huge, "128 MiB"),
-            (more, "more of it was kept"),
             (lengths, "two lengths differ"),
             (short, "none can have"),
             (bare.concat(), "does not describe"),

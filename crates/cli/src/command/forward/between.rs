@@ -124,7 +124,7 @@ impl Between {
     fn watch(&self, running: &Workers, view: &View) {
         let started = Instant::now();
         let (mut shown, mut before) = (started, Snapshot::default());
-        let mut said = Vec::new();
+        let mut said = Said::default();
         let is_time = || self.arguments.time.is_some_and(|time| started.elapsed() >= time);
         // What is under way arrives as the workers stop.
         let is_over = || running.are_over() || running.are_finished();
@@ -140,14 +140,7 @@ impl Between {
                 if before.time_ns > 0 {
                     view.show(&picture::lines(&before, &now, seconds), started.elapsed());
                 }
-                // What is there at two looks is no moment of a peer that comes.
-                for obstacle in &now.obstacles {
-                    if before.obstacles.contains(obstacle) && !said.contains(obstacle) {
-                        let (port, reason) = obstacle;
-                        view.warn(&format!("haul: warning: {port} has no link: {reason}"));
-                        said.push(obstacle.clone());
-                    }
-                }
+                said.say(&before, &now, view);
                 (shown, before) = (Instant::now(), now);
             }
         }
@@ -214,6 +207,35 @@ impl Command for Between {
 fn names(specs: &[Spec; 2]) -> [String; 2] {
     let [first, second] = specs.each_ref().map(Spec::kind);
     [format!("{first}0"), format!("{second}{}", u8::from(first == second))]
+}
+
+/// What a person was told while it goes, each thing once.
+#[derive(Default)]
+struct Said {
+    obstacles: Vec<(String, String)>,
+    notes: Vec<(String, String)>,
+}
+
+impl Said {
+    /// Says what is new.
+    fn say(&mut self, before: &Snapshot, now: &Snapshot, view: &View) {
+        for obstacle in &now.obstacles {
+            // What is there at two looks is no moment of a peer that comes.
+            if before.obstacles.contains(obstacle) && !self.obstacles.contains(obstacle) {
+                let (port, reason) = obstacle;
+                view.warn(&format!("haul: warning: {port} has no link: {reason}"));
+                self.obstacles.push(obstacle.clone());
+            }
+        }
+        for (port, note) in &now.notes {
+            // Its numbers grow: once is enough, and the last ones are in the summary.
+            let about = (port.clone(), note.replace(|it: char| it.is_ascii_digit(), ""));
+            if !self.notes.contains(&about) {
+                view.warn(&format!("haul: warning: {port}: {note}"));
+                self.notes.push(about);
+            }
+        }
+    }
 }
 
 /// Where a person sees how it goes: in place on a terminal, nowhere else.
@@ -375,12 +397,22 @@ impl Done {
                 quantile(0.99) / 1e3,
             ));
         }
-        if self.snapshot.links.contains(&Link::Down) {
+        if self.has_nobody() {
             text.push_str("\na port had nobody at its other side at the end");
-            for (port, reason) in &self.snapshot.obstacles {
-                text.push_str(&format!("\n{port}: {reason}"));
-            }
+        }
+        for (port, reason) in self.snapshot.obstacles.iter().chain(&self.snapshot.notes) {
+            text.push_str(&format!("\n{port}: {reason}"));
         }
         text
+    }
+
+    /// Whether none of a port's queue pairs has a link.
+    fn has_nobody(&self) -> bool {
+        let Snapshot { ports, links, .. } = &self.snapshot;
+        let is_down = |port: &str| {
+            let mut own = ports.iter().zip(links).filter(|((name, ..), _)| name == port);
+            own.all(|(_, link)| *link == Link::Down)
+        };
+        links.contains(&Link::Down) && ports.iter().any(|(name, ..)| is_down(name))
     }
 }

@@ -76,9 +76,10 @@ fn open_queues(spec: &Spec, name: &str, workers: usize) -> Result<Opened, Error>
             let settings = VirtioSettings { role, is_packed, queues, ..new };
             Opened::of(Virtio::open(name, &settings)?, workers)
         }
-        Spec::Pcap { input, output, passes, replay } => {
+        Spec::Pcap { input, output, passes, replay, pause_max } => {
             let (input, output, passes) = (input.clone(), output.clone(), *passes);
-            let settings = PcapSettings { input, passes, replay: *replay, output };
+            let (replay, pause_max) = (*replay, *pause_max);
+            let settings = PcapSettings { input, passes, replay, pause_max, output };
             Opened::of(vec![Pcap::open(name, &settings)?], workers)
         }
         Spec::AfPacket { interface } => Opened::of(vec![AfPacket::open(name, interface)?], workers),

@@ -1,10 +1,15 @@
 //! A port as a person names it: `gen:size=64,rate=1M`.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use haul::forward::Replay;
 
 use super::modelled::Modelled;
+use crate::arguments::time::time;
+
+/// The longest pause of a capture that may be kept, in seconds.
+const YEAR_S: u64 = 366 * 86_400;
 
 /// What was asked for.
 #[derive(Clone, Debug, PartialEq)]
@@ -20,7 +25,13 @@ pub(super) enum Spec {
     /// The same card, from the machine's side.
     Virtio { path: PathBuf, is_server: bool, is_packed: bool, queues: u16 },
     /// Packets of a capture, so many times (`None`: no end), and into one.
-    Pcap { input: Option<PathBuf>, output: Option<PathBuf>, passes: Option<u64>, replay: Replay },
+    Pcap {
+        input: Option<PathBuf>,
+        output: Option<PathBuf>,
+        passes: Option<u64>,
+        replay: Replay,
+        pause_max: Option<Duration>,
+    },
     /// A modelled NIC, which packets come from at a rate.
     Nic { modelled: Modelled, size: u32, rate: Option<f64>, group: u32, count: Option<u64> },
     /// An interface of the kernel's, by a socket of packets.
@@ -192,6 +203,12 @@ impl Options<'_> {
             (None, true) => Replay::Recorded,
             (None, false) => Replay::Free,
         };
+        let pause_max = self.take("pause", |text| time::<0, YEAR_S>(text).ok())?;
+        if pause_max.is_some() && replay != Replay::Recorded {
+            return Err(
+                "pcap:pause is of packets that come as they were captured: timed".to_owned()
+            );
+        }
         let passes = match self.left.contains(&("loop", None)) {
             true => self.flag("loop").map(|_| None)?,
             false => Some(self.take("loop", whole)?.unwrap_or(1)),
@@ -199,7 +216,7 @@ impl Options<'_> {
         if input.is_none() && (passes != Some(1) || replay != Replay::Free) {
             return Err("pcap:loop, rate and timed are of a file that is read: in=FILE".to_owned());
         }
-        Ok(Spec::Pcap { input, output, passes, replay })
+        Ok(Spec::Pcap { input, output, passes, replay, pause_max })
     }
 
     fn interface(&mut self) -> Result<String, String> {
@@ -271,7 +288,14 @@ mod tests {
         };
         let pcap = |input: Option<&str>, output: Option<&str>, passes, replay| {
             let (input, output) = (input.map(PathBuf::from), output.map(PathBuf::from));
-            Spec::Pcap { input, output, passes, replay }
+            Spec::Pcap { input, output, passes, replay, pause_max: None }
+        };
+        let patient = Spec::Pcap {
+            input: Some("a".into()),
+            output: None,
+            passes: Some(1),
+            replay: Replay::Recorded,
+            pause_max: Some(Duration::from_secs(7200)),
         };
         for (text, spec) in [
             ("gen", generator(Sizes::Fixed(64), None, None, 1)),
@@ -316,6 +340,7 @@ mod tests {
             ("pcap:loop,out=b,in=a", pcap(Some("a"), Some("b"), None, Replay::Free)),
             ("pcap:in=a,loop=7,rate=2k", pcap(Some("a"), None, Some(7), Replay::Rate(2e3))),
             ("pcap:in=a,timed", pcap(Some("a"), None, Some(1), Replay::Recorded)),
+            ("pcap:in=a,timed,pause=2h", patient),
             ("pcap:out=b", pcap(None, Some("b"), Some(1), Replay::Free)),
         ] {
             assert_eq!(Spec::parse(text), Ok(spec), "{text}");
@@ -352,6 +377,8 @@ mod tests {
             ("pcap:out=a,loop", "are of a file that is read"),
             ("pcap:out=a,timed", "are of a file that is read"),
             ("pcap:in=a,loop=0", "pcap:loop=0 is not possible"),
+            ("pcap:in=a,pause=1m", "as they were captured: timed"),
+            ("pcap:in=a,timed,pause=never", "pcap:pause=never is not possible"),
             ("pcap:in=a,loop,loop=2", "no option \"loop\""),
         ] {
             let message = Spec::parse(text).unwrap_err();

@@ -1,7 +1,9 @@
 //! The workers of a forwarder: as many as both ports have queue pairs for, each on its processor;
 //! what they count, as one.
 
-use haul::forward::{Link, Observer, Pool, Port, Running, Settings, Snapshot};
+use std::iter;
+
+use haul::forward::{Counters, Link, Observer, Pool, Port, Running, Settings, Snapshot};
 
 use super::ports::Opened;
 use super::spec::Spec;
@@ -89,38 +91,54 @@ impl Workers {
 /// queues as there are workers.
 fn sum(counted: impl Iterator<Item = Snapshot>) -> Snapshot {
     let mut sum = Snapshot::default();
+    let mut ports = Vec::new();
     for (worker, snapshot) in counted.enumerate() {
-        let Snapshot { time_ns, ports, links, agreements, obstacles, crossed, .. } = snapshot;
+        let Snapshot { time_ns, links, agreements, obstacles, notes, crossed, .. } = snapshot;
         sum.time_ns = sum.time_ns.max(time_ns);
-        for (name, queue, counters) in ports {
-            let is_there = sum.ports.iter().any(|(other, own, _)| *other == name && *own == queue);
+        // A worker publishes both of each port, or of none.
+        let about = links.into_iter().zip(agreements.into_iter().chain(iter::repeat(None)));
+        let about = about.map(Some).chain(iter::repeat(None));
+        for ((name, queue, counters), about) in snapshot.ports.into_iter().zip(about) {
+            let is_it = |port: &(String, u16, Counters)| port.0 == name && port.1 == queue;
+            let is_there = ports.iter().any(|(other, _)| is_it(other));
             let queue = if is_there { worker as u16 } else { queue };
-            sum.ports.push((name, queue, counters));
+            ports.push(((name, queue, counters), about));
         }
-        sum.links.extend(links);
-        sum.agreements.extend(agreements);
-        for obstacle in obstacles {
-            // The queue pairs of a port say the same.
-            if !sum.obstacles.contains(&obstacle) {
-                sum.obstacles.push(obstacle);
-            }
-        }
+        // The queue pairs of a port say the same.
+        merge(&mut sum.obstacles, obstacles);
+        merge(&mut sum.notes, notes);
         sum.crossed.extend(crossed);
         sum.busy_cycles += snapshot.busy_cycles;
         sum.idle_cycles += snapshot.idle_cycles;
         sum.wasted_polls += snapshot.wasted_polls;
         sum.polls += snapshot.polls;
     }
-    let first = sum.ports.iter().map(|(name, ..)| name.clone()).next();
-    sum.ports.sort_by_key(|(name, queue, _)| (Some(name) != first.as_ref(), *queue));
+    let first = ports.first().map(|((name, ..), _)| name.clone());
+    ports.sort_by_key(|((name, queue, _), _)| (Some(name) != first.as_ref(), *queue));
+    for (port, about) in ports {
+        sum.ports.push(port);
+        if let Some((link, agreement)) = about {
+            sum.links.push(link);
+            sum.agreements.push(agreement);
+        }
+    }
     sum
+}
+
+/// Adds what is not there yet.
+fn merge(all: &mut Vec<(String, String)>, more: Vec<(String, String)>) {
+    for said in more {
+        if !all.contains(&said) {
+            all.push(said);
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
 
-    use haul::forward::{Counters, Null};
+    use haul::forward::Null;
 
     use super::*;
 
@@ -151,12 +169,15 @@ mod tests {
                 ("gen0".to_owned(), 0, Counters::default()),
                 ("vhost0".to_owned(), queue, Counters::default()),
             ];
-            Snapshot { ports, polls: 7, ..Snapshot::default() }
+            let notes = vec![("vhost0".to_owned(), "it is so".to_owned())];
+            let links = vec![Link::Up, if queue == 0 { Link::Up } else { Link::Down }];
+            Snapshot { ports, notes, links, polls: 7, ..Snapshot::default() }
         };
         let sum = sum([of(0), of(1)].into_iter());
         let names: Vec<_> = sum.ports.iter().map(|(name, queue, _)| (&**name, *queue)).collect();
         assert_eq!(names, [("gen0", 0), ("gen0", 1), ("vhost0", 0), ("vhost0", 1)]);
-        assert_eq!(sum.polls, 14);
+        assert_eq!((sum.polls, sum.notes.len()), (14, 1));
+        assert_eq!(sum.links, [Link::Up, Link::Up, Link::Up, Link::Down]);
     }
 
     #[test]

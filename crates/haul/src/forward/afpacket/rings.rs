@@ -1,8 +1,14 @@
-//! A socket of packets and its two rings, TPACKET_V2 of packet(7).
+//! Two sockets of packets with a ring each, TPACKET_V2 of packet(7): one that packets come to, and
+//! one that they are sent by, which nothing comes to.
 //!
 //! Each ring is an array of slots: a header, and room for a packet. The word at a slot's beginning
-//! says whose it is. The kernel takes packets to be sent within [`Rings::send`] alone, in order; so
-//! what it did not take then is taken back, and the caller knows of each packet whether it went.
+//! says whose it is. The kernel takes packets to be sent within [`Sending::send`] alone, in order;
+//! so what it did not take then is taken back, and the caller knows of each packet whether it went.
+//!
+//! A packet that came and is longer than a slot lies in the socket's queue as well, whole
+//! (PACKET_COPY_THRESH): slots can be short, and packets that the kernel merged are had all the
+//! same. In front of each stands what was left to a device (PACKET_VNET_HDR). Packets to be sent
+//! leave nothing to one, and have no such header.
 
 use std::io;
 use std::mem::offset_of;
@@ -11,9 +17,9 @@ use std::sync::atomic::Ordering;
 use libc::{tpacket_req, tpacket_stats, tpacket2_hdr};
 use rustix::fd::{AsFd, AsRawFd, OwnedFd};
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, sockopt};
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, sockopt};
 
-use super::super::interface::{self, Mapping, State, get, set};
+use super::super::interface::{self, Mapping, Offload, State, get, set};
 use super::super::pool::PACKET_BYTES_MAX;
 
 /// Bytes of each ring.
@@ -23,8 +29,13 @@ const SLOTS_MIN: usize = 256;
 /// What the kernel has at once for some slots: a multiple of every length of a slot.
 const BLOCK_BYTES: usize = 64 << 10;
 
-/// In front of a packet that came, the kernel has its header, the sender's address, and up to the
-/// next multiple of 16 twice: 80 B. A packet's tag and header come on top of the MTU.
+/// Bytes of packets that may wait in the socket's queue, as the kernel counts them: some hundred of
+/// those that are longer than a slot.
+const QUEUE_BYTES: usize = 32 << 20;
+
+/// In front of a packet that came, the kernel has its header, the sender's address, up to the next
+/// multiple of 16 twice, and what is left to a device: 90 B. A packet's tag and header come on top
+/// of the MTU.
 const FRONT_BYTES: usize = 128;
 /// Where a packet that is sent begins in its slot: `TPACKET2_HDRLEN - sizeof(sockaddr_ll)`.
 const SENT_AT: usize = size_of::<tpacket2_hdr>().next_multiple_of(libc::TPACKET_ALIGNMENT);
@@ -39,18 +50,56 @@ const TAG_KIND: usize = offset_of!(tpacket2_hdr, tp_vlan_tpid);
 /// Both Ethernet addresses, behind which a VLAN tag stands.
 const ADDRESSES_BYTES: usize = 12;
 
-/// The socket with its rings.
+/// A ring, and whose turn it is.
 #[derive(Debug)]
-pub(super) struct Rings {
+struct Slots {
     socket: OwnedFd,
     memory: Mapping,
-    slot_bytes: usize,
-    slots: usize,
-    /// The slot that the next packet comes in.
-    received: usize,
-    /// The one that the kernel takes next, and how many are filled from there on.
-    sent: usize,
-    filled: usize,
+    bytes: usize,
+    count: usize,
+    next: usize,
+}
+
+impl Slots {
+    /// A socket with a ring for packets of an interface of this MTU.
+    ///
+    /// # Errors
+    /// What the system says.
+    fn open(
+        mtu: usize,
+        ring: i32,
+        set_up: impl FnOnce(&OwnedFd) -> io::Result<()>,
+    ) -> io::Result<Self> {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        // Of no protocol yet: nothing comes before it is bound.
+        let socket = rustix::net::socket_with(AddressFamily::PACKET, SocketType::RAW, flags, None)?;
+        let packet = mtu.min(PACKET_BYTES_MAX);
+        let bytes = (packet + FRONT_BYTES).next_power_of_two().max(2048);
+        let count = (RING_BYTES / bytes).max(SLOTS_MIN);
+        let version = libc::tpacket_versions::TPACKET_V2 as i32;
+        set(&socket, libc::SOL_PACKET, libc::PACKET_VERSION, &version)?;
+        set_up(&socket)?;
+        let blocks = count * bytes / BLOCK_BYTES;
+        let request = tpacket_req {
+            tp_block_size: BLOCK_BYTES as u32,
+            tp_block_nr: blocks as u32,
+            tp_frame_size: bytes as u32,
+            tp_frame_nr: count as u32,
+        };
+        set(&socket, libc::SOL_PACKET, ring, &request)?;
+        let memory = Mapping::of(&socket, blocks * BLOCK_BYTES, 0)?;
+        Ok(Self { socket, memory, bytes, count, next: 0 })
+    }
+
+    /// The slot that is `behind` the next one.
+    #[inline]
+    fn slot(&self, behind: usize) -> usize {
+        (self.next + behind) % self.count * self.bytes
+    }
+
+    fn pass(&mut self, count: usize) {
+        self.next = (self.next + count) % self.count;
+    }
 }
 
 /// A packet in its slot.
@@ -58,15 +107,27 @@ pub(super) struct Rings {
 pub(super) struct Found {
     at: usize,
     kept: usize,
+    /// Bytes that it had, without the tag.
+    original: usize,
     /// The VLAN tag that the kernel took out of it.
     tag: Option<[u8; 4]>,
-    /// Whether the slot had no room for all of it.
-    pub(super) is_cut: bool,
+    /// What was left to a device, where the packet stands as it came: without the tag.
+    pub(super) offload: Offload,
+    /// Whether all of it lies in the socket's queue, for the slot has no room.
+    pub(super) is_queued: bool,
 }
 
 impl Found {
+    /// Bytes of the packet, with its tag.
+    #[inline]
     pub(super) fn length(&self) -> usize {
-        self.kept + self.tag.map_or(0, |tag| tag.len())
+        self.original + self.tag.map_or(0, |tag| tag.len())
+    }
+
+    /// Whether the slot has all of it, and nothing is left to do.
+    #[inline]
+    pub(super) fn is_plain(&self) -> bool {
+        self.kept == self.original && !self.is_queued && self.offload.is_plain()
     }
 }
 
@@ -79,58 +140,44 @@ pub(super) struct Sent {
     pub(super) is_refused: bool,
 }
 
-impl Rings {
-    /// Rings on an interface, for packets of its MTU.
+/// Where packets come to.
+#[derive(Debug)]
+pub(super) struct Receiving(Slots);
+
+impl Receiving {
+    /// A ring on an interface, for packets of its MTU.
     ///
     /// # Errors
     /// What the system says.
     pub(super) fn open(state: &State) -> io::Result<Self> {
-        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        // Of no protocol yet: nothing comes before it is bound.
-        let socket = rustix::net::socket_with(AddressFamily::PACKET, SocketType::RAW, flags, None)?;
-        let packet = state.mtu.min(PACKET_BYTES_MAX);
-        let slot_bytes = (packet + FRONT_BYTES).next_power_of_two().max(2048);
-        let slots = (RING_BYTES / slot_bytes).max(SLOTS_MIN);
-        let option = |name, value: i32| set(&socket, libc::SOL_PACKET, name, &value);
-        option(libc::PACKET_VERSION, libc::tpacket_versions::TPACKET_V2 as i32)?;
-        option(libc::PACKET_IGNORE_OUTGOING, 1)?;
-        let blocks = slots * slot_bytes / BLOCK_BYTES;
-        let request = tpacket_req {
-            tp_block_size: BLOCK_BYTES as u32,
-            tp_block_nr: blocks as u32,
-            tp_frame_size: slot_bytes as u32,
-            tp_frame_nr: slots as u32,
-        };
-        set(&socket, libc::SOL_PACKET, libc::PACKET_RX_RING, &request)?;
-        set(&socket, libc::SOL_PACKET, libc::PACKET_TX_RING, &request)?;
-        let memory = Mapping::of(&socket, 2 * blocks * BLOCK_BYTES, 0)?;
-        // As many as fill the ring may be under way, if the system allows that.
-        let _ = sockopt::set_socket_send_buffer_size(&socket, RING_BYTES);
-        interface::listen_to_all(&socket, state.index)?;
-        bind(&socket, state.index)?;
-        Ok(Self { socket, memory, slot_bytes, slots, received: 0, sent: 0, filled: 0 })
+        let slots = Slots::open(state.mtu, libc::PACKET_RX_RING, |socket| {
+            let option = |name, value: i32| set(socket, libc::SOL_PACKET, name, &value);
+            option(libc::PACKET_IGNORE_OUTGOING, 1)?;
+            option(libc::PACKET_VNET_HDR, 1)?;
+            option(libc::PACKET_COPY_THRESH, 1)?;
+            // As much as the system allows, where it does not allow all.
+            if sockopt::set_socket_recv_buffer_size_force(socket, QUEUE_BYTES).is_err() {
+                let _ = sockopt::set_socket_recv_buffer_size(socket, QUEUE_BYTES);
+            }
+            Ok(())
+        })?;
+        interface::listen_to_all(&slots.socket, state.index)?;
+        bind(&slots.socket, state.index, libc::ETH_P_ALL as u16)?;
+        Ok(Self(slots))
     }
 
-    fn slot_received(&self) -> usize {
-        self.received * self.slot_bytes
-    }
-
-    /// The slot that is filled `behind` the one that the kernel takes next.
-    fn slot_sent(&self, behind: usize) -> usize {
-        (self.slots + (self.sent + behind) % self.slots) * self.slot_bytes
-    }
-
-    /// The next packet that came; the same again until [`Rings::give_back`].
+    /// The next packet that came; the same again until [`Receiving::give_back`].
     #[inline]
     pub(super) fn peek(&self) -> Option<Found> {
-        let slot = self.slot_received();
-        let status = self.memory.word(slot + STATUS).load(Ordering::Acquire);
+        let Slots { memory, .. } = &self.0;
+        let slot = self.0.slot(0);
+        let status = memory.word(slot + STATUS).load(Ordering::Acquire);
         if status & libc::TP_STATUS_USER == 0 {
             return None;
         }
-        let kept = self.memory.number(slot + KEPT) as usize;
+        let kept = memory.number(slot + KEPT) as usize;
         let short = |at: usize| {
-            let part = self.memory.part(slot + at, 2);
+            let part = memory.part(slot + at, 2);
             u16::from_ne_bytes([part[0], part[1]])
         };
         let has_tag = status & libc::TP_STATUS_VLAN_VALID != 0 && kept >= ADDRESSES_BYTES;
@@ -140,14 +187,18 @@ impl Rings {
             let ([a, b], [c, d]) = (kind.to_be_bytes(), short(TAG).to_be_bytes());
             [a, b, c, d]
         });
-        let is_cut = kept < self.memory.number(slot + LENGTH) as usize;
-        Some(Found { at: slot + usize::from(short(MAC)), kept, tag, is_cut })
+        let at = slot + usize::from(short(MAC));
+        let header = memory.part(at - Offload::BYTES, Offload::BYTES);
+        let offload = header.first_chunk().map(Offload::parse).unwrap_or_default();
+        let original = memory.number(slot + LENGTH) as usize;
+        let is_queued = status & libc::TP_STATUS_COPY != 0;
+        Some(Found { at, kept, original, tag, offload, is_queued })
     }
 
     /// Calls `write` with each part of a packet that came, and where in the packet it stands.
     #[inline]
     pub(super) fn read(&self, found: &Found, mut write: impl FnMut(usize, &[u8])) {
-        let bytes = self.memory.part(found.at, found.kept);
+        let bytes = self.0.memory.part(found.at, found.kept);
         let Some(tag) = found.tag else { return write(0, bytes) };
         let (addresses, rest) = bytes.split_at(ADDRESSES_BYTES);
         write(0, addresses);
@@ -155,29 +206,88 @@ impl Rings {
         write(ADDRESSES_BYTES + tag.len(), rest);
     }
 
-    /// Gives the kernel the slot of the packet that [`Rings::peek`] found.
+    /// Reads a packet into a buffer, from the slot or from the queue, with what is left to do in
+    /// it, and says how many of its bytes are there: of one that the queue had no room for either,
+    /// the first ones.
+    #[cold]
+    pub(super) fn read_all(&self, found: &Found, buffer: &mut Vec<u8>) -> (usize, Offload) {
+        let tag = found.tag.map_or(0, |tag| tag.len());
+        let offload = if tag > 0 { found.offload.behind_tag() } else { found.offload };
+        if !found.is_queued {
+            buffer.resize(found.kept + tag, 0);
+            self.read(found, |at, part| buffer[at..at + part.len()].copy_from_slice(part));
+            return (buffer.len(), offload);
+        }
+        // In front stands what the slot says as well.
+        let front = Offload::BYTES + tag;
+        buffer.resize(front + found.original, 0);
+        let flags = RecvFlags::DONTWAIT | RecvFlags::TRUNC;
+        let read = rustix::net::recv(&self.0.socket, &mut buffer[tag..], flags);
+        let came = read.map_or(0, |(count, _)| count.saturating_sub(Offload::BYTES));
+        if let Some(tag) = found.tag {
+            let addresses = front..front + ADDRESSES_BYTES;
+            buffer.copy_within(addresses, Offload::BYTES);
+            let at = Offload::BYTES + ADDRESSES_BYTES;
+            buffer[at..at + tag.len()].copy_from_slice(&tag);
+        }
+        buffer.drain(..Offload::BYTES);
+        buffer.truncate(came + tag);
+        (buffer.len(), offload)
+    }
+
+    /// Gives the kernel the slot of the packet that [`Receiving::peek`] found.
     #[inline]
     pub(super) fn give_back(&mut self) {
-        let word = self.memory.word(self.slot_received() + STATUS);
+        let word = self.0.memory.word(self.0.slot(0) + STATUS);
         word.store(libc::TP_STATUS_KERNEL, Ordering::Release);
-        self.received = (self.received + 1) % self.slots;
+        self.0.pass(1);
+    }
+
+    /// How many packets found no room in the ring since the last call.
+    pub(super) fn lost(&mut self) -> u64 {
+        let mut counts = tpacket_stats { tp_packets: 0, tp_drops: 0 };
+        let read = get(&self.0.socket, libc::SOL_PACKET, libc::PACKET_STATISTICS, &mut counts);
+        read.map_or(0, |()| u64::from(counts.tp_drops))
+    }
+}
+
+/// Where packets are sent.
+#[derive(Debug)]
+pub(super) struct Sending {
+    slots: Slots,
+    /// How many are filled, from the one on that the kernel takes next.
+    filled: usize,
+}
+
+impl Sending {
+    /// A ring on an interface, for packets of its MTU.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub(super) fn open(state: &State) -> io::Result<Self> {
+        let slots = Slots::open(state.mtu, libc::PACKET_TX_RING, |_| Ok(()))?;
+        // As many as fill the ring may be under way, if the system allows that.
+        let _ = sockopt::set_socket_send_buffer_size(&slots.socket, RING_BYTES);
+        bind(&slots.socket, state.index, 0)?;
+        Ok(Self { slots, filled: 0 })
     }
 
     /// Has a packet of `length` bytes, which `read` writes, sent next; false where there is no
     /// room.
     #[inline]
     pub(super) fn fill(&mut self, length: usize, read: impl FnOnce(&mut [u8])) -> bool {
-        let slot = self.slot_sent(self.filled);
-        if self.filled == self.slots || SENT_AT + length > self.slot_bytes {
+        let slot = self.slots.slot(self.filled);
+        let Slots { memory, bytes, count, .. } = &mut self.slots;
+        if self.filled == *count || SENT_AT + length > *bytes {
             return false;
         }
-        let status = self.memory.word(slot + STATUS).load(Ordering::Acquire);
+        let status = memory.word(slot + STATUS).load(Ordering::Acquire);
         if status != libc::TP_STATUS_AVAILABLE {
             return false;
         }
-        read(self.memory.part_mut(slot + SENT_AT, length));
-        self.memory.set_number(slot + LENGTH, length as u32);
-        let word = self.memory.word(slot + STATUS);
+        read(memory.part_mut(slot + SENT_AT, length));
+        memory.set_number(slot + LENGTH, length as u32);
+        let word = memory.word(slot + STATUS);
         word.store(libc::TP_STATUS_SEND_REQUEST, Ordering::Release);
         self.filled += 1;
         true
@@ -185,40 +295,33 @@ impl Rings {
 
     /// Has the kernel take what was filled in, and takes back what it did not.
     pub(super) fn send(&mut self) -> Sent {
+        let Slots { socket, memory, .. } = &self.slots;
         // What it says is in the slots, packet by packet. That the interface was down is said once,
         // when it is up again.
-        let send = || rustix::net::send(&self.socket, &[], SendFlags::DONTWAIT);
+        let send = || rustix::net::send(socket, &[], SendFlags::DONTWAIT);
         if send() == Err(Errno::NETDOWN) {
             let _ = send();
         }
-        let status =
-            |behind| self.memory.word(self.slot_sent(behind) + STATUS).load(Ordering::Acquire);
+        let status = |behind| memory.word(self.slots.slot(behind) + STATUS).load(Ordering::Acquire);
         let is_left =
             |status| matches!(status, libc::TP_STATUS_SEND_REQUEST | libc::TP_STATUS_WRONG_FORMAT);
         let packets = (0..self.filled).take_while(|behind| !is_left(status(*behind))).count();
         let is_refused = packets < self.filled && status(packets) == libc::TP_STATUS_WRONG_FORMAT;
         for behind in packets..self.filled {
-            let word = self.memory.word(self.slot_sent(behind) + STATUS);
+            let word = memory.word(self.slots.slot(behind) + STATUS);
             word.store(libc::TP_STATUS_AVAILABLE, Ordering::Release);
         }
-        self.sent = (self.sent + packets) % self.slots;
+        self.slots.pass(packets);
         self.filled = 0;
         Sent { packets, is_refused }
     }
-
-    /// How many packets found no room in the ring since the last call.
-    pub(super) fn lost(&mut self) -> u64 {
-        let mut counts = tpacket_stats { tp_packets: 0, tp_drops: 0 };
-        let read = get(&self.socket, libc::SOL_PACKET, libc::PACKET_STATISTICS, &mut counts);
-        read.map_or(0, |()| u64::from(counts.tp_drops))
-    }
 }
 
-/// Has packets of every protocol come from an interface.
-fn bind(socket: impl AsFd, index: u32) -> io::Result<()> {
+/// Has packets of a protocol come from an interface; of none, packets are sent there alone.
+fn bind(socket: impl AsFd, index: u32, protocol: u16) -> io::Result<()> {
     let address = libc::sockaddr_ll {
         sll_family: libc::AF_PACKET as u16,
-        sll_protocol: (libc::ETH_P_ALL as u16).to_be(),
+        sll_protocol: protocol.to_be(),
         sll_ifindex: index as i32,
         sll_hatype: 0,
         sll_pkttype: 0,

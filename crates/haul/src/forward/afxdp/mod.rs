@@ -8,9 +8,11 @@
 //! From the bottom up:
 //!
 //! - `ring`: the rings that are shared with the kernel;
+//! - `btf`: where the kernel's functions are that programs may call;
 //! - `program`: the program that hands packets to the socket;
 //! - `session`: the socket with both, and its memory.
 
+mod btf;
 mod program;
 mod ring;
 mod session;
@@ -24,7 +26,7 @@ use super::clock::now_ns;
 use super::contract::{Link, Port};
 use super::counters::{Counters, DropReason};
 use super::error::Error;
-use super::interface::{FRAME_BYTES_MIN, Interface, LOOK_NS, State, refused, unfit};
+use super::interface::{FRAME_BYTES_MIN, Features, Interface, LOOK_NS, State, refused, unfit};
 use super::pool::{Burst, Pool};
 use session::Session;
 
@@ -36,8 +38,10 @@ pub struct AfXdp {
     queue: u32,
     interface: Interface,
     state: State,
-    /// `None` while the interface is away.
+    /// `None` while the interface is away, or cannot be used; then why.
     session: Option<Session>,
+    obstacle: Option<String>,
+    features: Features,
     looked_ns: u64,
     is_over: bool,
     counters: Counters,
@@ -55,6 +59,10 @@ impl fmt::Debug for AfXdp {
 /// it has gone, as behind an earlier run.
 const FREED_NS: u64 = 1_000_000_000;
 
+/// Drivers that tell XDP of the tags that they take out of packets: those of Linux 6.18 that set
+/// `xmo_rx_vlan_tag`.
+const TELLS_TAGS: [&str; 3] = ["veth", "ice", "mlx5_core"];
+
 fn is_busy(reason: &io::Error) -> bool {
     matches!(reason.raw_os_error(), Some(libc::EBUSY | libc::EEXIST))
 }
@@ -63,7 +71,8 @@ impl AfXdp {
     /// A port on a queue of the interface of this name. Takes a second where that is busy.
     ///
     /// # Errors
-    /// [`Error::Path`] where there is none, this process may not use it, or another program has it.
+    /// [`Error::Path`] where there is none, its packets have no Ethernet header, this process may
+    /// not use it, or another program has it.
     pub fn open(name: &str, interface: &str, queue: u32) -> Result<Self, Error> {
         let (interface, state) = Interface::new(interface)?;
         let started_ns = now_ns();
@@ -76,12 +85,15 @@ impl AfXdp {
                 Err(reason) => return Err(refused(interface.name(), reason)),
             }
         };
+        let features = interface.features();
         Ok(Self {
             name: name.into(),
             queue,
             interface,
             state,
             session: Some(session),
+            obstacle: None,
+            features,
             looked_ns: now_ns(),
             is_over: false,
             counters: Counters::default(),
@@ -99,14 +111,22 @@ impl AfXdp {
     fn look(&mut self) {
         self.count_lost();
         let state = self.interface.state().ok();
-        let is_new = state.map(|it| (it.index, it.mtu)) != Some((self.state.index, self.state.mtu));
-        if is_new || self.session.is_none() {
+        let about = |it: State| (it.index, it.mtu, it.kind);
+        if state.map(about) != Some(about(self.state)) || self.session.is_none() {
             if self.session.take().is_some() {
                 self.counters.resets += 1;
             }
+            self.obstacle = self.interface.obstacle(state.as_ref());
             // What cannot be had now is tried again.
-            let queue = self.queue;
-            self.session = state.as_ref().and_then(|state| Session::open(state, queue).ok());
+            if let Some(state) = state.as_ref().filter(|state| state.has_ethernet()) {
+                match Session::open(state, self.queue) {
+                    Ok(session) => self.session = Some(session),
+                    Err(reason) => {
+                        self.obstacle = Some(refused(self.interface.name(), reason).to_string());
+                    }
+                }
+                self.features = self.interface.features();
+            }
         }
         self.state = state.unwrap_or(State { is_up: false, ..self.state });
     }
@@ -198,6 +218,41 @@ impl Port for AfXdp {
     fn link(&self) -> Link {
         let is_there = self.session.is_some() || self.is_over;
         if self.state.is_up && is_there { Link::Up } else { Link::Down }
+    }
+
+    fn obstacle(&self) -> Option<String> {
+        let is_there = self.session.is_some();
+        let state = is_there.then(|| self.interface.obstacle(Some(&self.state))).flatten();
+        state.or_else(|| self.obstacle.clone().filter(|_| !is_there && !self.is_over))
+    }
+
+    fn notes(&self) -> Vec<String> {
+        let name = self.interface.name();
+        let Features { driver, takes_tags, .. } = &self.features;
+        let asks = self.session.as_ref().is_none_or(Session::asks_for_tags);
+        let has_tags = asks && TELLS_TAGS.contains(&&**driver);
+        let mut notes = Vec::new();
+        if driver == "veth" {
+            // Its other end may be in a network that this process does not see.
+            notes.push(format!(
+                "what a kernel sends into the other end of {name} comes with checksums that are \
+                 not filled in, which XDP does not tell: ethtool -K PEER tx off at that end, or \
+                 afpacket here"
+            ));
+            if !has_tags {
+                notes.push(format!(
+                    "what a kernel sends into the other end of {name} comes without its VLAN \
+                     tags, which XDP does not see: ethtool -K PEER txvlan off at that end, or \
+                     afpacket here"
+                ));
+            }
+        } else if *takes_tags && !has_tags {
+            notes.push(format!(
+                "{name} takes VLAN tags out of packets before XDP sees them: ethtool -K {name} \
+                 rxvlan off, or afpacket here"
+            ));
+        }
+        notes
     }
 
     fn drain(&mut self, _: &mut Pool) -> bool {

@@ -112,6 +112,11 @@ impl Session {
         (self.is_zero_copy, self.program.place == Place::Driver)
     }
 
+    /// Whether VLAN tags that the driver tells of are put back into packets.
+    pub(super) fn asks_for_tags(&self) -> bool {
+        self.program.asks_for_tags
+    }
+
     /// The longest packet that can be sent.
     pub(super) fn longest(&self) -> usize {
         self.chunk_bytes

@@ -3,9 +3,15 @@
 //! From the bottom up:
 //!
 //! - `mapping`: memory that is shared with the kernel;
-//! - `option`: options of sockets that no library of ours knows.
+//! - `option`: options of sockets that no library of ours knows;
+//! - `offload`: what a kernel leaves to a device, done here;
+//! - `names`: names that are too long for the kernel's older calls;
+//! - `link`: which links have Ethernet headers, and what a driver keeps for itself.
 
+mod link;
 mod mapping;
+mod names;
+mod offload;
 mod option;
 
 use std::io;
@@ -17,7 +23,10 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use super::counters::DropReason;
 use super::error::Error;
 use super::pool::{Packet, Pool};
+pub(crate) use link::Features;
 pub(crate) use mapping::Mapping;
+use names::Names;
+pub(crate) use offload::{Cut, Offload};
 pub(crate) use option::{get, set};
 
 /// Nanoseconds between two looks at an interface.
@@ -31,9 +40,13 @@ const TAG_BYTES: usize = 4;
 /// An interface by its name, whether it is there or not.
 #[derive(Debug)]
 pub(crate) struct Interface {
+    /// As it was named, and as the kernel's older calls know it.
     name: String,
+    first_name: String,
     /// A socket of the network namespace that the interface is looked for in.
     socket: OwnedFd,
+    /// Where names are looked up that are too long for those calls.
+    names: Option<Names>,
 }
 
 /// What an interface is at an instant.
@@ -45,17 +58,35 @@ pub(crate) struct State {
     pub(crate) mtu: usize,
     /// Whether packets go through: it is up, and so is its other side.
     pub(crate) is_up: bool,
+    /// What kind of link it is: ARPHRD_* of linux/if_arp.h.
+    pub(crate) kind: u16,
+}
+
+impl State {
+    /// Whether its packets begin with an Ethernet header.
+    pub(crate) fn has_ethernet(&self) -> bool {
+        link::has_ethernet(self.kind)
+    }
 }
 
 impl Interface {
     /// # Errors
-    /// [`Error::Path`] where there is none of this name now.
+    /// [`Error::Path`] where there is none of this name now, or its packets have no Ethernet
+    /// header.
     pub(crate) fn new(name: &str) -> Result<(Self, State), Error> {
         let flags = SocketFlags::CLOEXEC;
         let socket = rustix::net::socket_with(AddressFamily::INET, SocketType::DGRAM, flags, None);
         let socket = socket.map_err(|reason| refused(name, reason.into()))?;
-        let interface = Self { name: name.to_owned(), socket };
+        let is_short = name.len() < libc::IFNAMSIZ;
+        let names = (!is_short).then(Names::new).transpose();
+        let names = names.map_err(|reason| refused(name, reason))?;
+        let first_name = if is_short { name.to_owned() } else { String::new() };
+        let mut interface = Self { name: name.to_owned(), first_name, socket, names };
         let state = interface.state().map_err(|reason| refused(name, reason))?;
+        if !state.has_ethernet() {
+            let (attempt, reason) = (ATTEMPT, io::Error::other(link::foreign(state.kind)));
+            return Err(Error::Path { attempt, path: name.into(), reason, remedy: link::REMEDY });
+        }
         Ok((interface, state))
     }
 
@@ -63,37 +94,69 @@ impl Interface {
         &self.name
     }
 
-    /// What it is now. Three system calls.
+    /// What its driver keeps for itself at the moment. Two system calls, which may wait for others
+    /// that change interfaces.
+    pub(crate) fn features(&self) -> Features {
+        Features::of(&self.socket, &self.first_name)
+    }
+
+    /// What it is now. Four system calls; more where it is not there.
     ///
     /// # Errors
     /// What the system says, where there is none.
-    pub(crate) fn state(&self) -> io::Result<State> {
-        let index = rustix::net::netdevice::name_to_index(&self.socket, &self.name)?;
+    pub(crate) fn state(&mut self) -> io::Result<State> {
+        let state = self.look();
+        match &self.names {
+            // One that was named anew has kept its other names.
+            Some(names) if state.is_err() => {
+                self.first_name = names.first(&self.name)?;
+                self.look()
+            }
+            _ => state,
+        }
+    }
+
+    fn look(&self) -> io::Result<State> {
+        let index = rustix::net::netdevice::name_to_index(&self.socket, &self.first_name)?;
         let flags = self.ask(libc::SIOCGIFFLAGS)?;
         let mtu = self.ask(libc::SIOCGIFMTU)?;
+        // The first two bytes of an address are its kind.
+        let kind = self.ask(libc::SIOCGIFHWADDR)?;
         let wanted = (libc::IFF_UP | libc::IFF_RUNNING) as u32;
-        // Flags are the first two bytes of what is a number elsewhere.
         let is_up = mtu > 0 && flags & wanted == wanted;
-        Ok(State { index, mtu: mtu as usize, is_up })
+        Ok(State { index, mtu: mtu as usize, is_up, kind: kind as u16 })
+    }
+
+    /// Why packets do not go through, as far as the state tells; `None` where they do.
+    pub(crate) fn obstacle(&self, state: Option<&State>) -> Option<String> {
+        let name = &self.name;
+        match state {
+            None => Some(format!("there is no interface {name} any more: it is waited for")),
+            Some(state) if !state.has_ethernet() => {
+                Some(format!("{name}: {}; {}", link::foreign(state.kind), link::REMEDY))
+            }
+            Some(state) if !state.is_up => Some(format!(
+                "{name} is down, or its other side is: ip link set dev {name} up, and see ip link"
+            )),
+            Some(_) => None,
+        }
     }
 
     /// A number that the kernel knows of it, as netdevice(7) has them.
     fn ask(&self, what: libc::Ioctl) -> io::Result<u32> {
-        let mut request = Request { name: [0; libc::IFNAMSIZ], value: [0; 24] };
-        let bytes = self.name.as_bytes();
-        if bytes.len() >= libc::IFNAMSIZ {
-            return Err(io::ErrorKind::InvalidInput.into());
-        }
-        request.name[..bytes.len()].copy_from_slice(bytes);
+        let mut request = Request::of(&self.first_name)?;
         // SAFETY: the request is as large as the kernel's `struct ifreq`, which it reads and
-        // writes; the two that are asked for are numbers in it.
+        // writes; what is asked for are numbers in it.
         let result = unsafe { libc::ioctl(self.socket.as_raw_fd(), what, &raw mut request) };
         if result < 0 {
             return Err(io::Error::last_os_error());
         }
         let [a, b, c, d, ..] = request.value;
         let number = u32::from_ne_bytes([a, b, c, d]);
-        Ok(if what == libc::SIOCGIFFLAGS { number & 0xffff } else { number })
+        // Flags and kinds of addresses are the first two bytes of what is a number elsewhere.
+        let is_short = what == libc::SIOCGIFFLAGS || what == libc::SIOCGIFHWADDR;
+        let short = u16::from_ne_bytes([a, b]).into();
+        Ok(if is_short { short } else { number })
     }
 }
 
@@ -105,6 +168,22 @@ struct Request {
 }
 
 const _: () = assert!(size_of::<Request>() == size_of::<libc::ifreq>());
+
+impl Request {
+    /// Of an interface of this name.
+    ///
+    /// # Errors
+    /// The name is too long.
+    fn of(name: &str) -> io::Result<Self> {
+        let mut request = Self { name: [0; libc::IFNAMSIZ], value: [0; 24] };
+        let bytes = name.as_bytes();
+        if bytes.len() >= libc::IFNAMSIZ {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        request.name[..bytes.len()].copy_from_slice(bytes);
+        Ok(request)
+    }
+}
 
 /// Has packets come that are for other Ethernet addresses than the interface's own, as long as
 /// `socket`, one of packets, is there.
@@ -161,5 +240,7 @@ pub(crate) fn refused(name: &str, reason: io::Error) -> Error {
         Some(libc::EINVAL) => "name a queue that ethtool -l shows; see ip -d link show",
         _ => "see ip -d link show",
     };
-    Error::Path { attempt: "use the interface", path: PathBuf::from(name), reason, remedy }
+    Error::Path { attempt: ATTEMPT, path: PathBuf::from(name), reason, remedy }
 }
+
+const ATTEMPT: &str = "use the interface";

@@ -16,9 +16,14 @@ use vhost::vhost_user::{BackendReqHandler, Error, GpuBackend, Result, VhostUserB
 
 use crate::peer::guest::Described;
 
-/// Something that cannot be: the conversation ends.
+/// Something that cannot be: the conversation ends. Why, as a person hears it.
 #[derive(Debug)]
-pub(crate) struct Refused;
+pub(crate) struct Refused(pub(crate) String);
+
+/// Refuses what the front end said.
+pub(crate) fn refuse<T>(why: impl Into<String>) -> Done<T> {
+    Err(Refused(why.into()))
+}
 
 /// Whether a request was done.
 pub(crate) type Done<T = ()> = std::result::Result<T, Refused>;
@@ -128,7 +133,7 @@ impl<B: Backend> Conversation<B> {
         let [_, flags, _, ring, state] = words(&message);
         let done = match state {
             0 | 1 => self.backend.set_enabled(ring, state == 1),
-            _ => Err(Refused),
+            _ => refuse(format!("it gave ring {ring} the state {state}")),
         };
         if flags & WANTS_REPLY != 0 {
             let result = u32::from(done.is_err());
@@ -136,7 +141,7 @@ impl<B: Backend> Conversation<B> {
             // Who has gone needs no reply.
             let _ = rustix::net::send(&self.socket, &reply, SendFlags::NOSIGNAL);
         }
-        done.map(|()| true).map_err(|Refused| "a ring of nobody, or no state of one".to_owned())
+        done.map(|()| true).map_err(|Refused(why)| why)
     }
 }
 
@@ -149,7 +154,7 @@ fn words<const N: usize>(bytes: &[u8]) -> [u32; N] {
 struct Handler<B>(Arc<B>);
 
 fn wire<T>(done: Done<T>) -> Result<T> {
-    done.map_err(|Refused| Error::InvalidParam)
+    done.map_err(|Refused(_)| Error::InvalidParam)
 }
 
 /// What this device has not.

@@ -5,7 +5,7 @@ use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use haul_model::capture::{Header, Headers, PacketHeader};
+use haul_model::capture::{Header, Headers, PacketHeader, link_name};
 use rustix::fs::{Mode, OFlags};
 
 use super::super::error::Error;
@@ -43,8 +43,8 @@ pub(super) struct Input {
     skip: u64,
     /// The packet whose kept bytes begin at `start`.
     packet: Option<PacketHeader>,
-    /// Whether this pass found a packet: one that finds none is the last.
-    has_found: bool,
+    /// Whether this pass gave a packet: one that gives none is the last.
+    has_given: bool,
     passes: u64,
 }
 
@@ -73,14 +73,23 @@ impl Input {
             headers: Headers::new(),
             skip: 0,
             packet: None,
-            has_found: false,
+            has_given: false,
             passes,
         };
         if !input.fill(input.headers.wanted())? {
             return Err(input.refused("it ends before its header does"));
         }
-        if input.find()? && input.packet.is_some_and(|packet| !packet.is_ethernet) {
-            return Err(input.refused("its packets are of another link than Ethernet"));
+        // All packets of a pcap file are of one link; each of a pcapng file is of its own.
+        if input.find()?
+            && let Some(packet) = input.packet.filter(|packet| !packet.is_ethernet())
+            && !input.headers.is_in_block()
+        {
+            let PacketHeader { link, .. } = packet;
+            let reason = format!(
+                "its packets are of another link than Ethernet: {}, link type {link}",
+                link_name(link)
+            );
+            return Err(input.refused(&reason));
         }
         Ok(input)
     }
@@ -107,7 +116,7 @@ impl Input {
         }
         let is_cut = self.start < self.end || self.skip > 0 || self.headers.is_in_block();
         self.passes -= 1;
-        if !std::mem::take(&mut self.has_found) {
+        if !std::mem::take(&mut self.has_given) {
             self.passes = 0;
         }
         self.rewind();
@@ -127,9 +136,10 @@ impl Input {
         &self.window[self.start..self.start + kept]
     }
 
-    /// On to the packet after it.
+    /// On to the packet after it, which was given, or could not be.
     #[inline]
-    pub(super) fn next(&mut self) {
+    pub(super) fn next(&mut self, is_given: bool) {
+        self.has_given |= is_given;
         if let Some(packet) = self.packet.take() {
             self.skip = packet.skip;
         }
@@ -161,7 +171,7 @@ impl Input {
             return false;
         }
         self.start = start + head.len();
-        (self.skip, self.has_found) = (0, true);
+        self.skip = 0;
         self.packet = Some(packet);
         true
     }
@@ -190,7 +200,7 @@ impl Input {
                     if !self.is_whole(&packet)? {
                         return Ok(false);
                     }
-                    (self.skip, self.has_found) = (0, true);
+                    self.skip = 0;
                     self.packet = Some(packet);
                     return Ok(true);
                 }

@@ -7,24 +7,34 @@
 //! From the bottom up:
 //!
 //! - `input`: the packets of a file, one after the other;
-//! - `output`: a file that packets are appended to.
+//! - `output`: a file that packets are appended to;
+//! - `timing`: when packets come that keep the distances at which they were captured.
 
 mod input;
 mod output;
+mod timing;
 
 use std::fmt;
 use std::path::PathBuf;
+use std::time::Duration;
 
-use super::clock::now_ns;
+use haul_model::capture::link_name;
+
+use super::clock::{nanoseconds, now_ns};
 use super::contract::{Link, Port};
 use super::counters::{Counters, DropReason};
 use super::error::Error;
 use super::pool::{Burst, PACKET_BYTES_MAX, Pool};
 use input::{Found, Input};
 use output::Output;
+use timing::Timing;
 
 /// An Ethernet header: what is shorter is no frame.
 const FRAME_BYTES_MIN: usize = 14;
+
+/// The longest pause of a capture that is kept unless another is asked for: longer ones are of
+/// captures that were joined, or of clocks that were set.
+const PAUSE_MAX: Duration = Duration::from_secs(60);
 
 /// When packets of a capture come.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -47,6 +57,9 @@ pub struct PcapSettings {
     pub passes: Option<u64>,
     /// When they come.
     pub replay: Replay,
+    /// The longest pause that [`Replay::Recorded`] keeps: a longer one is skipped, and
+    /// [`Port::notes`] says so. `None`: a minute.
+    pub pause_max: Option<Duration>,
     /// The file that gets what is sent, which is replaced: pcapng if its name ends so, else pcap
     /// with times in nanoseconds. `None`: what is sent is dropped.
     pub output: Option<PathBuf>,
@@ -58,10 +71,14 @@ pub struct Pcap {
     input: Option<Input>,
     output: Option<Output>,
     replay: Replay,
-    /// When the first packet of this pass came, and its time in the file.
+    /// When the first packet of this pass came.
     start_ns: Option<u64>,
-    base_ns: Option<u64>,
+    timing: Timing,
     came: u64,
+    /// Packets that say that more of them was kept than there was.
+    understated: u64,
+    /// The link of the first packet that came of another one than Ethernet.
+    foreign: Option<u32>,
     failed: Option<Error>,
     counters: Counters,
 }
@@ -102,8 +119,10 @@ impl Pcap {
             output: output.transpose()?,
             replay: settings.replay,
             start_ns: None,
-            base_ns: None,
+            timing: Timing::new(nanoseconds(settings.pause_max.unwrap_or(PAUSE_MAX))),
             came: 0,
+            understated: 0,
+            foreign: None,
             failed: None,
             counters: Counters::default(),
         })
@@ -119,14 +138,22 @@ impl Pcap {
         }
     }
 
-    /// Whether the time of a packet has come. Times that go back are of packets that come at once.
-    fn is_due(&mut self, time_ns: Option<u64>, elapsed_ns: u64) -> bool {
-        if self.replay != Replay::Recorded {
-            return true;
+    /// Whether the time of a packet has come.
+    #[inline]
+    fn is_due(&mut self, time_ns: Option<i64>, elapsed_ns: u64) -> bool {
+        match (self.replay, time_ns) {
+            (Replay::Recorded, Some(time_ns)) => self.timing.due_ns(time_ns) <= elapsed_ns,
+            _ => true,
         }
-        let Some(time_ns) = time_ns else { return true };
-        let base_ns = *self.base_ns.get_or_insert(time_ns);
-        time_ns.saturating_sub(base_ns) <= elapsed_ns
+    }
+
+    /// Notes what of a packet's header a person ought to know.
+    #[cold]
+    fn note(&mut self, link: u32, is_understated: bool, why: Option<DropReason>) {
+        self.understated += u64::from(is_understated);
+        if why == Some(DropReason::Foreign) {
+            self.foreign.get_or_insert(link);
+        }
     }
 
     /// Packets of the file, until the burst or what is due is full; how many, and their bytes.
@@ -140,7 +167,7 @@ impl Pcap {
             let Some(input) = &mut self.input else { break };
             if let Found::Over { is_cut } = input.peek()? {
                 self.counters.rx.dropped(DropReason::Cut, u64::from(is_cut));
-                self.base_ns = None;
+                self.timing.begin();
                 if self.replay == Replay::Recorded {
                     self.start_ns = None;
                 }
@@ -151,11 +178,11 @@ impl Pcap {
             let why = match length {
                 ..FRAME_BYTES_MIN => Some(DropReason::TooShort),
                 _ if length > PACKET_BYTES_MAX => Some(DropReason::TooLong),
-                _ if !found.is_ethernet => Some(DropReason::Foreign),
+                _ if !found.is_ethernet() => Some(DropReason::Foreign),
                 _ if found.kept < found.original => Some(DropReason::Cut),
                 _ => None,
             };
-            let time_ns = found.time_ns;
+            let (time_ns, link, is_understated) = (found.time_ns, found.link, found.is_understated);
             if !self.is_due(time_ns, elapsed_ns) {
                 break;
             }
@@ -169,7 +196,10 @@ impl Pcap {
                 burst.push(packet);
                 (taken, bytes) = (taken + 1, bytes + length as u64);
             }
-            input.next();
+            input.next(why.is_none());
+            if is_understated || why.is_some() {
+                self.note(link, is_understated, why);
+            }
             self.came += 1;
             room -= 1;
         }
@@ -237,6 +267,26 @@ impl Port for Pcap {
             Some(input) if input.is_over() => Link::Finished,
             _ => Link::Up,
         }
+    }
+
+    fn notes(&self) -> Vec<String> {
+        let mut notes = self.timing.notes();
+        if self.understated > 0 {
+            notes.push(format!(
+                "{} packets of the capture say that more of them was kept than there was: they \
+                 came with all that was kept",
+                self.understated
+            ));
+        }
+        if let Some(link) = self.foreign {
+            notes.push(format!(
+                "{} packets of the capture are of another link than Ethernet ({}, link type \
+                 {link}): they were left out",
+                self.counters.rx.drops_for(DropReason::Foreign),
+                link_name(link)
+            ));
+        }
+        notes
     }
 
     fn quiesce(&mut self) {

@@ -155,6 +155,130 @@ fn a_file_of_no_packets_ends_at_once_however_often_it_is_to_be_read() {
     assert!(all(&mut port).unwrap().is_empty());
 }
 
+/// What tcpdump and Wireshark read on at: the packet has what was kept of it.
+#[test]
+fn a_packet_of_which_more_was_kept_than_there_was_comes_with_what_was_kept() {
+    let short = pcap(US, false, &[(0, 60, 60), (0, 64, 60), (0, 60, 0), (0, 61, 61)]);
+    let folder = tempfile::tempdir().unwrap();
+    let mut port = Pcap::open("p", &reading(&file(&folder, &short))).unwrap();
+    let lengths: Vec<_> = all(&mut port).unwrap().iter().map(Vec::len).collect();
+    assert_eq!((lengths, port.counters.rx.drops_sum()), (vec![60, 64, 60, 61], 0));
+    let notes = port.notes();
+    assert!(notes.len() == 1 && notes[0].starts_with("2 packets of the capture say that more"));
+}
+
+/// A block of pcapng in this machine's order.
+fn block(kind: u32, body: &[u8]) -> Vec<u8> {
+    let body = [body, &vec![0; body.len().next_multiple_of(4) - body.len()]].concat();
+    let length = (12 + body.len() as u32).to_le_bytes();
+    [&kind.to_le_bytes()[..], &length, &body, &length].concat()
+}
+
+fn interface(link: u16, kept_max: u32, options: &[u8]) -> Vec<u8> {
+    block(1, &[&link.to_le_bytes()[..], &[0, 0], &kept_max.to_le_bytes(), options].concat())
+}
+
+/// A packet of 60 B of an interface, at so many ticks.
+fn enhanced(interface: u32, ticks: u64) -> Vec<u8> {
+    let words = [interface, (ticks >> 32) as u32, ticks as u32, 60, 60];
+    let head: Vec<u8> = words.into_iter().flat_map(u32::to_le_bytes).collect();
+    block(6, &[&head[..], &frame(0, 60)].concat())
+}
+
+/// A section of pcapng with these blocks.
+fn section(blocks: &[Vec<u8>]) -> Vec<u8> {
+    [pcapng(false, &[])[..28].to_vec(), blocks.concat()].concat()
+}
+
+#[test]
+fn packets_of_other_links_are_left_out_and_those_of_ethernet_come() {
+    let mixed = [interface(101, 0, &[]), interface(1, 0, &[]), enhanced(0, 1), enhanced(1, 2)];
+    let folder = tempfile::tempdir().unwrap();
+    let path = file(&folder, &section(&mixed));
+    let mut port = Pcap::open("p", &reading(&path)).unwrap();
+    assert_eq!(all(&mut port).unwrap().len(), 1);
+    assert_eq!(port.counters.rx.drops_for(DropReason::Foreign), 1);
+    let notes = port.notes();
+    assert!(
+        notes[0].contains("1 packets of the capture are of another link than Ethernet (raw IP")
+    );
+    // One without any packet of Ethernet ends, however often it is to be read.
+    let path = file(&folder, &section(&[interface(101, 0, &[]), enhanced(0, 1)]));
+    let mut port = Pcap::open("p", &PcapSettings { passes: None, ..reading(&path) }).unwrap();
+    assert_eq!(all(&mut port).unwrap().len(), 0);
+    assert_eq!(port.counters.rx.drops_for(DropReason::Foreign), 1);
+}
+
+/// A simple packet has no more bytes than its interface keeps: what follows them fills the block.
+#[test]
+fn a_simple_packet_that_its_interface_cut_is_dropped_as_cut() {
+    let simple = |kept: usize, original: u32| {
+        block(3, &[&original.to_le_bytes()[..], &frame(0, kept)].concat())
+    };
+    for (limit, originals, whole, cut) in
+        [(61, [61, 63, 1514], 1, 2), (0, [61, 62, 64], 3, 0), (64, [60, 64, 65], 2, 1)]
+    {
+        let kept = |it: u32| if limit == 0 { it } else { it.min(limit) };
+        let packets = originals.map(|it| simple(kept(it) as usize, it));
+        let (found, counters) =
+            read(&section(&[vec![interface(1, limit, &[])], packets.to_vec()].concat())).unwrap();
+        assert_eq!((found.len(), counters.rx.drops_for(DropReason::Cut)), (whole, cut), "{limit}");
+        assert_eq!(counters.rx.drops_sum(), cut, "{limit}");
+    }
+}
+
+/// How long the packets of a capture take at their own distances, and what is said of them.
+fn timed(blocks: &[Vec<u8>], pause_max: Option<Duration>) -> (Duration, usize, Vec<String>) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = file(&folder, &section(blocks));
+    let settings = PcapSettings { replay: Replay::Recorded, pause_max, ..reading(&path) };
+    let mut port = Pcap::open("p", &settings).unwrap();
+    let start = std::time::Instant::now();
+    let came = all(&mut port).unwrap().len();
+    (start.elapsed(), came, port.notes())
+}
+
+#[test]
+fn times_count_from_where_their_interface_says() {
+    let offset = |seconds: i64| [&[14, 0, 8, 0][..], &seconds.to_le_bytes(), &[0; 4]].concat();
+    let second = 1_000_000;
+    // Two clocks that agree by their offsets, as they do not by their ticks: 54 years apart.
+    for (first, ticks) in
+        [(1_700_000_000, 0), (-5, (1_700_000_005) * second), (0, 1_700_000_000 * second)]
+    {
+        let blocks = [
+            interface(1, 0, &offset(first)),
+            interface(1, 0, &offset(0)),
+            enhanced(0, ticks),
+            enhanced(1, 1_700_000_000 * second + 20_000),
+            enhanced(0, ticks + 40_000),
+        ];
+        let (took, came, notes) = timed(&blocks, None);
+        assert_eq!((came, notes.len()), (3, 0), "{notes:?}");
+        assert!((Duration::from_millis(40)..Duration::from_secs(30)).contains(&took), "{took:?}");
+    }
+}
+
+#[test]
+fn a_pause_longer_than_the_limit_is_skipped_and_said() {
+    let blocks = |times: &[u64]| {
+        let packets = times.iter().map(|time| enhanced(0, *time));
+        std::iter::once(interface(1, 0, &[])).chain(packets).collect::<Vec<_>>()
+    };
+    let years = 54 * 31_557_600_000_000;
+    let (took, came, notes) = timed(&blocks(&[0, years, years + 30_000]), None);
+    assert_eq!(came, 3);
+    assert!((Duration::from_millis(30)..Duration::from_secs(30)).contains(&took), "{took:?}");
+    assert!(
+        notes.len() == 1 && notes[0].contains("longer than 60 s, 54 years in sum"),
+        "{notes:?}"
+    );
+    let limit = Some(Duration::from_millis(20));
+    let (took, came, notes) = timed(&blocks(&[0, 10_000, 40_000, 0]), limit);
+    assert_eq!((came, notes.len()), (4, 2), "{notes:?}");
+    assert!(took >= Duration::from_millis(10), "{took:?}");
+}
+
 #[test]
 fn passes_repeat_all_packets() {
     let folder = tempfile::tempdir().unwrap();
@@ -178,14 +302,14 @@ fn passes_repeat_all_packets() {
 #[test]
 fn what_is_no_capture_is_refused_with_its_place() {
     let mut lie = pcap(US, false, &[(0, 60, 60)]);
-    lie.extend([0, 0, 61, 60].into_iter().flat_map(u32::to_le_bytes));
+    lie.extend([0, 0, u32::MAX, 60].into_iter().flat_map(u32::to_le_bytes));
     let mut other = pcap(US, false, &[(0, 60, 60)]);
     other[20] = 101;
     for (bytes, holds) in [
         (vec![], "at byte 0, it ends before its header"),
         (vec![0x1f; 100], "begins like no pcap"),
-        (other, "another link than Ethernet"),
-        (lie, "at byte 100, a packet says that more of it was kept"),
+        (other, "another link than Ethernet: raw IP, link type 101"),
+        (lie, "at byte 100, a packet says that more than 128 MiB of it were kept"),
     ] {
         let message = read(&bytes).unwrap_err().to_string();
         assert!(message.contains(holds) && message.contains("in.pcap"), "{holds}: {message}");

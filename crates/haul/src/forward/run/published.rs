@@ -26,6 +26,10 @@ pub struct Snapshot {
     pub agreements: Vec<Option<Agreement>>,
     /// Why nobody is at the other side of those that know it, by the port's name.
     pub obstacles: Vec<(String, String)>,
+    /// What a person ought to know of those that say so, by the port's name: [`Port::notes`].
+    ///
+    /// [`Port::notes`]: super::Port::notes
+    pub notes: Vec<(String, String)>,
     /// What crossed the link of each that has a modelled one, by the port's name.
     pub crossed: Vec<(String, Counts)>,
     /// Cycles of the time stamp counter in rounds that moved packets.

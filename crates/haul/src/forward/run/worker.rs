@@ -37,6 +37,8 @@ pub(super) struct Worker {
     /// and are to be spread over several.
     bursts: Vec<Burst>,
     spread: Spread,
+    /// Queue pairs that packets are spread over at the moment.
+    open: Vec<usize>,
     pool: Pool,
     settings: Settings,
     stop: Arc<AtomicBool>,
@@ -55,7 +57,8 @@ impl Worker {
     ) -> Self {
         let bursts = (0..=ports.len()).map(|_| Burst::with_limit(settings.burst)).collect();
         let (spread, counts) = (Spread::new(), Snapshot::default());
-        Self { ports, sides, bursts, spread, pool, settings, stop, published, counts }
+        let open = Vec::with_capacity(ports.len());
+        Self { ports, sides, bursts, spread, open, pool, settings, stop, published, counts }
     }
 
     /// Forwards until it is stopped, both ports are finished, or one fails; then lets what is under
@@ -169,7 +172,8 @@ impl Worker {
         came
     }
 
-    /// The same to several queue pairs of one port.
+    /// The same to several queue pairs of one port: those that have a link, for the other side may
+    /// use fewer than there are. Where none has, each drops its share.
     fn fan(&mut self, from: usize, to: &Range<usize>) -> usize {
         let all = self.ports.len();
         // Whichever of them a packet goes to has room for it.
@@ -182,8 +186,11 @@ impl Worker {
         {
             self.answer(&host, from, all, came);
         }
+        if came > 0 {
+            self.find_open(to);
+        }
         while let Some(packet) = self.bursts[all].pop() {
-            let queue = to.start + self.spread.queue(&self.pool, &packet, to.len());
+            let queue = self.open[self.spread.queue(&self.pool, &packet, self.open.len())];
             if self.bursts[queue].room() > 0 {
                 self.bursts[queue].push(packet);
             } else {
@@ -198,6 +205,17 @@ impl Worker {
             }
         }
         came
+    }
+
+    /// Which queue pairs of a port packets are spread over.
+    #[inline]
+    fn find_open(&mut self, to: &Range<usize>) {
+        self.open.clear();
+        let ports = &self.ports;
+        self.open.extend(to.clone().filter(|queue| ports[*queue].link() == Link::Up));
+        if self.open.is_empty() {
+            self.open.extend(to.clone());
+        }
     }
 
     /// Of the packets that came last, which are the last of the burst `to`, those that ask
@@ -307,6 +325,10 @@ impl Worker {
         let ports = self.ports.iter();
         let obstacles = ports.filter_map(|port| Some((port.name().to_owned(), port.obstacle()?)));
         self.counts.obstacles = obstacles.collect();
+        let ports = self.ports.iter();
+        let notes = ports
+            .flat_map(|port| port.notes().into_iter().map(|note| (port.name().to_owned(), note)));
+        self.counts.notes = notes.collect();
         let ports = self.ports.iter();
         let crossed =
             ports.filter_map(|port| Some((port.name().to_owned(), port.crossed()?.clone())));

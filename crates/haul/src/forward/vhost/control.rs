@@ -53,21 +53,22 @@ fn converse(device: &Arc<Device>, meeting: &Meeting, wake: &Wake) {
         let Some(socket) = meeting.wait(wake) else { continue };
         let Ok(other) = socket.try_clone() else { continue };
         if device.begin(other) {
-            let was_wrong = talk(device, socket);
-            device.end(was_wrong);
+            let wrong = talk(device, socket);
+            device.end(wrong);
         }
     }
 }
 
-/// Has one conversation, and says whether the front end ended it by doing something wrong.
-fn talk(device: &Arc<Device>, socket: UnixStream) -> bool {
-    let Ok(mut conversation) = Conversation::new(socket, device.clone()) else { return false };
+/// Has one conversation, and says what the front end ended it by, if that was something wrong.
+fn talk(device: &Arc<Device>, socket: UnixStream) -> Option<String> {
+    let mut conversation = Conversation::new(socket, device.clone()).ok()?;
     loop {
         match conversation.next() {
-            Ok(true) if device.is_refused() => return true,
+            // Why was noted when it was refused.
+            Ok(true) if device.is_refused() => return Some("it said what cannot be".to_owned()),
             Ok(true) => {}
-            Ok(false) => return false,
-            Err(_) => return !device.is_stopped(),
+            Ok(false) => return None,
+            Err(why) => return (!device.is_stopped()).then_some(why),
         }
     }
 }

@@ -8,16 +8,23 @@
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::thread;
 
 use rustix::fd::OwnedFd;
 
+use super::super::clock::now_ns;
 use super::super::contract::Agreement;
-use super::super::messages::{AreaAt, Backend, Done, Refused};
+use super::super::messages::{AreaAt, Backend, Done, Refused, refuse};
 use super::super::ring::{packed, split};
 use super::inflight::Area;
 use super::met::Met;
 use super::vring::{Agreed, Vring, check_event};
-use crate::peer::guest::{Described, Guest};
+use crate::peer::guest::{Described, Guest, said};
+
+/// How often a worker looks whether another one has left a ring, before it gives its processor
+/// away: some microseconds, as a burst takes; and how long it does.
+const SPINS: u32 = 256;
+const WAIT_NS: u64 = 1_000_000;
 
 /// A device of several queue pairs, for one front end at a time.
 #[derive(Debug)]
@@ -64,7 +71,66 @@ impl Device {
         }
     }
 
-    fn pairs(&self) -> u64 {
+    /// The ring, for a burst to the guest. Another worker may have it for the time of its own
+    /// burst, where the guest uses fewer rings than there are: that is waited for, up to a
+    /// millisecond.
+    #[inline]
+    pub(super) fn ring_soon(&self, index: usize) -> Option<MutexGuard<'_, Vring>> {
+        self.ring(index).or_else(|| self.wait_for_ring(index))
+    }
+
+    #[cold]
+    fn wait_for_ring(&self, index: usize) -> Option<MutexGuard<'_, Vring>> {
+        let start_ns = now_ns();
+        loop {
+            (0..SPINS).for_each(|_| std::hint::spin_loop());
+            if let Some(ring) = self.ring(index) {
+                return Some(ring);
+            }
+            if now_ns() - start_ns > WAIT_NS {
+                return None;
+            }
+            // The other worker may wait for this processor.
+            thread::yield_now();
+        }
+    }
+
+    /// The ring to the guest that takes a queue pair's packets: its own, else one that the guest
+    /// has enabled, of which the pairs without one have each in turn.
+    #[inline]
+    pub(super) fn ring_to_guest(&self, pair: u16) -> usize {
+        let own = 2 * usize::from(pair);
+        if self.is_active(own) { own } else { self.other_ring(pair).unwrap_or(own) }
+    }
+
+    #[cold]
+    fn other_ring(&self, pair: u16) -> Option<usize> {
+        let count = self.active_pairs();
+        let active = (0..self.rings.len()).step_by(2).filter(|ring| self.is_active(*ring));
+        active.cycle().nth(usize::from(pair).checked_rem(count)?)
+    }
+
+    /// How many rings to the guest packets go through.
+    pub(super) fn active_pairs(&self) -> usize {
+        (0..self.rings.len()).step_by(2).filter(|ring| self.is_active(*ring)).count()
+    }
+
+    /// What a person ought to know of a guest that is there.
+    pub(super) fn notes(&self) -> Vec<String> {
+        let (used, pairs) = (self.active_pairs(), self.pairs());
+        let mut notes = Vec::new();
+        if used > 0 && (used as u64) < pairs {
+            notes.push(format!(
+                "the guest uses {used} of {pairs} queue pairs: packets to it go there (ethtool -L \
+                 in the guest enables more)"
+            ));
+        }
+        let slow = locked(&self.agreed).memory.as_ref().and_then(|memory| memory.slow());
+        notes.extend(slow.filter(|_| used > 0));
+        notes
+    }
+
+    pub(super) fn pairs(&self) -> u64 {
         self.rings.len() as u64 / 2
     }
 
@@ -93,6 +159,14 @@ impl Device {
     /// Leaves the front end, which did what it may not: it has to connect again.
     #[cold]
     pub(super) fn break_off(&self) {
+        let is_gone = locked(&self.agreed).memory.as_ref().is_some_and(|memory| memory.is_broken());
+        self.met.refused(match is_gone {
+            true => {
+                "its memory could not be read any more: the file was cut short, or is on a full \
+                     disk"
+            }
+            false => "a ring of it held what no driver writes",
+        });
         self.is_refused.store(true, Ordering::Relaxed);
         self.hang_up();
     }
@@ -112,8 +186,13 @@ impl Device {
         !self.is_stopped()
     }
 
-    /// The conversation is over: the device is as it was before it.
-    pub(super) fn end(&self, was_wrong: bool) {
+    /// The conversation is over, for this reason if the front end said something wrong: the device
+    /// is as it was before it.
+    pub(super) fn end(&self, wrong: Option<String>) {
+        if let Some(why) = &wrong {
+            self.met.refused(why);
+        }
+        let was_wrong = wrong.is_some();
         *locked(&self.socket) = None;
         self.reset();
         let was_wrong = was_wrong || self.is_refused();
@@ -139,17 +218,13 @@ impl Device {
 
     /// Changes what was said of a ring, and starts or stops it as follows from that.
     fn change(&self, index: u32, change: impl FnOnce(&mut Vring) -> Done) -> Done {
-        let result = self.try_change(index, change);
-        if result.is_err() {
-            self.is_refused.store(true, Ordering::Relaxed);
-        }
-        result
+        self.refuse(self.try_change(index, change))
     }
 
     fn try_change(&self, index: u32, change: impl FnOnce(&mut Vring) -> Done) -> Done {
         let Some(place) = self.rings.get(index as usize) else {
             self.met.wanted(index, self.pairs());
-            return Err(Refused);
+            return refuse(format!("it spoke of ring {index}"));
         };
         let agreed = locked(&self.agreed);
         let mut ring = locked(place);
@@ -190,7 +265,8 @@ impl Device {
     }
 
     fn refuse<T>(&self, done: Done<T>) -> Done<T> {
-        if done.is_err() {
+        if let Err(Refused(why)) = &done {
+            self.met.refused(why);
             self.is_refused.store(true, Ordering::Relaxed);
         }
         done
@@ -204,9 +280,12 @@ impl Backend for Device {
 
     fn set_features(&self, features: u64) -> Done {
         let mut agreed = locked(&self.agreed);
-        if features & !self.offered != 0 {
-            return self.refuse(Err(Refused));
+        let others = features & !self.offered;
+        if others != 0 {
+            return self
+                .refuse(refuse(format!("it took features that were not offered, {others:#x}")));
         }
+        self.met.agreed();
         agreed.features = features;
         self.refuse(self.restart(&agreed))
     }
@@ -219,16 +298,19 @@ impl Backend for Device {
     fn set_memory(&self, regions: Vec<(Described, OwnedFd)>) -> Done {
         // Mapped before anything is given up, so that a refusal leaves nothing half done; it ends
         // the conversation anyway.
+        self.met.shared();
         match Guest::map(&regions) {
             Ok(memory) => self.refuse(self.set_memory_to(Some(Arc::new(memory)))),
-            Err(_) => self.refuse(Err(Refused)),
+            Err(error) => self.refuse(refuse(said(&error))),
         }
     }
 
     fn set_size(&self, ring: u32, size: u32) -> Done {
         self.change(ring, |ring| {
             if size == 0 || size > split::SIZE_MAX.max(packed::SIZE_MAX) {
-                return Err(Refused);
+                return refuse(format!(
+                    "a ring of {size} descriptors, of which it may have 32,768"
+                ));
             }
             ring.size = size;
             Ok(())
@@ -288,7 +370,7 @@ impl Backend for Device {
     fn make_area(&self, rings: u16, size: u16) -> Done<(AreaAt, OwnedFd)> {
         let made = match usize::from(rings) <= self.rings.len() {
             true => Area::make(rings, size),
-            false => Err(Refused),
+            false => refuse(format!("it wants an inflight area for {rings} rings")),
         };
         let (area, at, file) = self.refuse(made)?;
         self.refuse(self.use_area(area))?;

@@ -14,10 +14,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::fd::OwnedFd;
 
-use super::super::messages::{AreaAt, Done, Refused};
+use super::super::messages::{AreaAt, Done, Refused, refuse};
 use super::super::ring::packed::Place;
 use super::super::ring::split;
-use crate::peer::guest::{Described, Guest};
+use crate::peer::guest::{Described, Guest, said};
 use crate::peer::memory;
 
 /// Version of a region, 0 where nothing was written to it.
@@ -56,8 +56,10 @@ impl Area {
         // For either layout: which one it will be may not have been said.
         let bytes = u64::from(rings) * stride(true, size);
         let at = AreaAt { bytes, offset: 0, rings, size };
-        let file = memory::create_sealed(c"haul-inflight", bytes as usize).map_err(|_| Refused)?;
-        let ours = file.try_clone().map_err(|_| Refused)?;
+        let absent = |why: String| Refused(format!("no inflight area can be made: {why}"));
+        let file = memory::create_sealed(c"haul-inflight", bytes as usize);
+        let file = file.map_err(|error| absent(format!("{error:?}")))?;
+        let ours = file.try_clone().map_err(|reason| absent(reason.to_string()))?;
         Ok((Self::open(at, ours)?, at, file))
     }
 
@@ -66,10 +68,13 @@ impl Area {
         let AreaAt { bytes, offset, rings, size } = at;
         let least = u64::from(rings) * stride(false, size);
         if rings == 0 || size == 0 || u32::from(size) > split::SIZE_MAX || bytes < least {
-            return Err(Refused);
+            return refuse(format!(
+                "its inflight area of {bytes} B is not of {rings} rings of {size}"
+            ));
         }
         let region = Described { guest: 0, peer: 0, bytes, offset };
-        let memory = Guest::map(&[(region, file)]).map_err(|_| Refused)?;
+        let memory = Guest::map(&[(region, file)]);
+        let memory = memory.map_err(|why| Refused(format!("its inflight area: {}", said(&why))))?;
         Ok(Self { at, memory })
     }
 
@@ -80,10 +85,14 @@ impl Area {
     pub(super) fn region(self: &Arc<Self>, ring: usize, size: u32, is_packed: bool) -> Done<Note> {
         let stride = stride(is_packed, self.at.size);
         if ring >= usize::from(self.at.rings) || size > self.at.size.into() {
-            return Err(Refused);
+            let Self { at: AreaAt { rings, size: most, .. }, .. } = &**self;
+            return refuse(format!(
+                "its inflight area is of {rings} rings of {most}: ring {ring} has {size} descriptors"
+            ));
         }
         let found = self.memory.at_peer(ring as u64 * stride, stride, align_of::<AtomicU64>());
-        let words = found.ok_or(Refused)?.cast();
+        let too_small = || Refused(format!("its inflight area has no room for ring {ring}"));
+        let words = found.ok_or_else(too_small)?.cast();
         Ok(Note { area: self.clone(), words, size: self.at.size, is_packed })
     }
 }
@@ -144,7 +153,7 @@ impl Note {
         };
         if noted.is_none() || self.area.memory.is_broken() {
             self.forget();
-            return Err(Refused);
+            return refuse("its inflight area holds what no back end writes");
         }
         Ok(noted)
     }

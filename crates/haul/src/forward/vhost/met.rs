@@ -8,8 +8,11 @@ pub(super) struct Met(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
-    /// Whether the front end asked how many queue pairs there are, and has started a ring.
+    /// Whether the front end asked how many queue pairs there are, has agreed on features, shared
+    /// its memory, and started a ring.
     has_asked: bool,
+    has_agreed: bool,
+    has_shared: bool,
     has_started: bool,
     /// Why there is no link; whether that is of this conversation.
     obstacle: Option<String>,
@@ -32,6 +35,25 @@ impl Met {
         self.state().has_asked = true;
     }
 
+    /// It has agreed on features.
+    pub(super) fn agreed(&self) {
+        self.state().has_agreed = true;
+    }
+
+    /// It has shared its memory, or tried to.
+    pub(super) fn shared(&self) {
+        self.state().has_shared = true;
+    }
+
+    /// It did something that it may not, for which it is left. The first thing counts.
+    pub(super) fn refused(&self, why: &str) {
+        let mut state = self.state();
+        if !state.is_noted {
+            state.obstacle = Some(format!("the last front end was left: {why}"));
+            state.is_noted = true;
+        }
+    }
+
     /// It set up a ring of this number, of a device that has fewer.
     pub(super) fn wanted(&self, ring: u32, pairs: u64) {
         let mut state = self.state();
@@ -46,7 +68,7 @@ impl Met {
     /// It has started a ring.
     pub(super) fn started(&self) {
         let mut state = self.state();
-        (state.has_started, state.obstacle) = (true, None);
+        (state.has_started, state.is_noted, state.obstacle) = (true, false, None);
     }
 
     /// The conversation is over; `was_wrong` where the front end did what it may not.
@@ -58,10 +80,14 @@ impl Met {
         if was_wrong {
             let left = "the last front end was left because of what it said or wrote";
             state.obstacle = Some(left.to_owned());
-        } else if state.has_asked && !state.has_started {
+        } else if state.has_agreed && !state.has_shared && !state.has_started {
+            let left = "the last front end left before it shared the guest\u{2019}s memory: that has \
+                        to be shared (of QEMU -object memory-backend-memfd,share=on)";
+            state.obstacle = Some(left.to_owned());
+        } else if state.has_asked && !state.has_agreed && !state.has_started {
             state.obstacle = Some(format!(
                 "the last front end heard that there is room for {pairs} of its queue pairs, and \
-                 left: if it has more, give this port as many"
+                 left: if it has more, give this port as many; else its own messages say why"
             ));
         }
     }
@@ -95,6 +121,23 @@ mod tests {
         assert!(after(|_| {}, true).unwrap().contains("because of what it said"));
         assert!(after(Met::asked, false).unwrap().contains("room for 1 "));
         assert!(after(|met| met.wanted(2, 1), true).unwrap().contains("wanted 2"));
+        let refused = |met: &Met| {
+            met.asked();
+            met.refused("memory in a file of FUSE");
+            met.refused("it said what cannot be");
+        };
+        assert!(after(refused, true).unwrap().ends_with("was left: memory in a file of FUSE"));
+        // One that got further than to the number of queue pairs did not leave for that.
+        let agreed = |met: &Met| {
+            met.asked();
+            met.agreed();
+        };
+        assert!(after(agreed, false).unwrap().contains("before it shared the guest"));
+        let shared = |met: &Met| {
+            agreed(met);
+            met.shared();
+        };
+        assert!(after(shared, false).unwrap().contains("wanted 3"));
         let used = |met: &Met| {
             met.asked();
             met.started();

@@ -86,7 +86,8 @@ pub struct KeptDevice {
     _control: Arc<Control>,
 }
 
-/// A queue pair of a virtual machine's device.
+/// A queue pair of a virtual machine's device. Packets to a pair that the guest has not enabled go
+/// to one that it has, and are counted here.
 #[derive(Debug)]
 pub struct Vhost {
     name: String,
@@ -180,10 +181,10 @@ impl Port for Vhost {
     }
 
     fn tx_burst(&mut self, pool: &mut Pool, burst: &mut Burst) -> usize {
-        let to_guest = self.ring_to_guest();
-        let Self { device, copier, scratch, counters, .. } = self;
+        let Self { device, queue, copier, scratch, counters, .. } = self;
         // While the front end changes the ring, packets wait.
-        let Some(mut ring) = device.ring(to_guest) else { return 0 };
+        let to_guest = device.ring_to_guest(*queue);
+        let Some(mut ring) = device.ring_soon(to_guest) else { return 0 };
         let Some(active) = &mut ring.active else {
             drop(ring);
             self.drop_all(pool, burst, DropReason::NoLink);
@@ -220,7 +221,11 @@ impl Port for Vhost {
     }
 
     fn obstacle(&self) -> Option<String> {
-        if self.link() == Link::Up { None } else { self.device.obstacle() }
+        if self.device.active_pairs() > 0 { None } else { self.device.obstacle() }
+    }
+
+    fn notes(&self) -> Vec<String> {
+        self.device.notes()
     }
 
     fn counters(&self) -> &Counters {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use rustix::fd::{AsRawFd, OwnedFd};
 
-use super::super::messages::{Done, Refused};
+use super::super::messages::{Done, Refused, refuse};
 use super::super::ring::features;
 use super::super::ring::packed::{self, Packed, Place};
 use super::super::ring::split::{self, Split};
@@ -68,9 +68,10 @@ pub(super) fn check_event(event: &OwnedFd) -> Done {
     let is_event =
         std::fs::read_link(path).is_ok_and(|kind| kind.ends_with("anon_inode:[eventfd]"));
     if !is_event {
-        return Err(Refused);
+        return refuse("it gave a descriptor that is no eventfd to be called by");
     }
-    rustix::io::ioctl_fionbio(event, true).map_err(|_| Refused)
+    let done = rustix::io::ioctl_fionbio(event, true);
+    done.map_err(|reason| Refused(format!("the event that it gave cannot be set up: {reason}")))
 }
 
 impl Vring {
@@ -123,7 +124,10 @@ impl Vring {
 
     fn split(&self, memory: &Guest, areas: [u64; 3], agreed: &Agreed) -> Done<SplitRing> {
         if !self.size.is_power_of_two() || self.base > u16::MAX.into() {
-            return Err(Refused);
+            let Self { index, size, base, .. } = self;
+            return refuse(format!(
+                "split ring {index} has {size} descriptors and begins at {base}"
+            ));
         }
         let bytes = split::area_bytes(self.size);
         let places = find(memory, areas, bytes, split::AREA_ALIGNS)?;
@@ -139,7 +143,9 @@ impl Vring {
     fn packed(&self, memory: &Guest, areas: [u64; 3], agreed: &Agreed) -> Done<(PackedRing, u64)> {
         // What is available and what was used are one place here: the upper half, of used ones, is
         // of front ends that know better.
-        let base = Place::of(self.base as u16, self.size).ok_or(Refused)?;
+        let Self { index, size, base, .. } = self;
+        let cannot_be = || Refused(format!("packed ring {index} of {size} begins at {base:#x}"));
+        let base = Place::of(*base as u16, *size).ok_or_else(cannot_be)?;
         let bytes = packed::area_bytes(self.size);
         let places = find(memory, areas, bytes, packed::AREA_ALIGNS)?;
         // SAFETY: as above.
@@ -207,7 +213,12 @@ fn find(
     let mut places = [NonNull::dangling(); 3];
     for (index, place) in places.iter_mut().enumerate() {
         let found = memory.at_peer(areas[index], bytes[index], aligns[index]);
-        *place = found.ok_or(Refused)?;
+        let at = areas[index];
+        *place = found.ok_or_else(|| {
+            Refused(format!(
+                "a ring at {at:#x} is not in the guest\u{2019}s memory, or not aligned"
+            ))
+        })?;
     }
     Ok(places)
 }

@@ -1,0 +1,73 @@
+//! Packets that something is left to do with: a checksum, or to cut what the kernel merged.
+
+use super::super::counters::{Direction, DropReason};
+use super::super::interface::{Cut, FRAME_BYTES_MIN, Offload};
+use super::super::pool::{Burst, PACKET_BYTES_MAX, Pool};
+use super::rings::{Found, Receiving};
+
+/// One such packet, until all that it stands for was given.
+#[derive(Debug, Default)]
+pub(super) struct Odd {
+    frame: Vec<u8>,
+    /// How the frame is cut; `None` where it is one packet.
+    cut: Option<Cut>,
+    part: Vec<u8>,
+    is_pending: bool,
+}
+
+impl Odd {
+    /// Whether there is a packet to give.
+    #[inline]
+    pub(super) fn is_pending(&self) -> bool {
+        self.is_pending
+    }
+
+    /// Takes a packet out of the ring, or drops it for a reason.
+    #[cold]
+    pub(super) fn take(&mut self, from: &Receiving, found: &Found, counted: &mut Direction) {
+        let (came, offload) = from.read_all(found, &mut self.frame);
+        let length = found.length();
+        self.cut = Cut::of(&self.frame, length, &offload).filter(|_| offload.is_merged());
+        let parts = self.cut.map_or(1, |cut| cut.parts());
+        let longest = self.cut.and_then(|cut| cut.length()).unwrap_or(length);
+        let why = match longest {
+            ..FRAME_BYTES_MIN => Some(DropReason::TooShort),
+            _ if offload.is_merged() && self.cut.is_none() => Some(DropReason::Merged),
+            _ if longest > PACKET_BYTES_MAX => Some(DropReason::TooLong),
+            // The socket's queue was full.
+            _ if came < length => Some(DropReason::Full),
+            _ if self.cut.is_none() && !self.complete(&offload) => Some(DropReason::Merged),
+            _ => None,
+        };
+        match why {
+            Some(reason) => counted.dropped(reason, parts),
+            None => self.is_pending = true,
+        }
+    }
+
+    fn complete(&mut self, offload: &Offload) -> bool {
+        offload.complete(&mut self.frame)
+    }
+
+    /// Gives the next packet, and says how long it is; `None` where the pool has no buffer for it
+    /// now.
+    #[cold]
+    pub(super) fn give(&mut self, pool: &mut Pool, burst: &mut Burst) -> Option<usize> {
+        let Self { frame, cut, part, .. } = self;
+        let length = cut.map_or(Some(frame.len()), |cut| cut.length())?;
+        let packet = pool.take(length)?;
+        let bytes = match cut {
+            None => &frame[..],
+            Some(cut) => {
+                part.resize(length, 0);
+                cut.write(frame, part);
+                &part[..]
+            }
+        };
+        let is_written = pool.write(&packet, 0, bytes);
+        debug_assert!(is_written, "a packet of {length} B takes so many");
+        burst.push(packet);
+        self.is_pending = cut.is_some_and(|cut| cut.length().is_some());
+        Some(length)
+    }
+}
