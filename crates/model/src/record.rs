@@ -180,6 +180,24 @@ impl Record {
         statistics::median(&self.samples)
     }
 
+    /// The median of a cost that was got by subtraction, sample by sample: `None` where the interval
+    /// of the median reaches 0, or fewer than three samples give none. What is not told from 0 is
+    /// no cost of anything.
+    ///
+    /// ```
+    /// use haul_model::Record;
+    /// let mut record = Record::new("r", "forward.pvp", "haul", "cycles_copy", "cycles/packet");
+    /// record.samples = vec![12.0, 9.0, 14.0];
+    /// assert_eq!(record.above_zero(), Some(12.0));
+    /// record.samples = vec![-395.0, 800.0, -1200.0];
+    /// assert_eq!(record.above_zero(), None);
+    /// ```
+    #[must_use]
+    pub fn above_zero(&self) -> Option<f64> {
+        let [low, _] = statistics::median_interval(&self.samples)?;
+        self.median().filter(|_| low > 0.0)
+    }
+
     /// How many samples were taken, whether the record has all of them or their quantiles.
     #[must_use]
     pub fn samples_count(&self) -> u64 {

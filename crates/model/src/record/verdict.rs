@@ -109,6 +109,33 @@ impl Comparison {
         (self.verdict() == Verdict::CannotTell).then_some(settle)
     }
 
+    /// The geometric mean of comparisons with one baseline as one: its interval is of the ends', as
+    /// if all erred in one direction, and its floor is the largest of theirs, so that a mean says
+    /// no more than its noisiest part allows. `None` of none, or where a ratio is not above 0.
+    ///
+    /// ```
+    /// use haul_model::Comparison;
+    /// let of = |ratio: f64| {
+    ///     let (ratio_low, ratio_high) = (ratio * 0.99, ratio * 1.01);
+    ///     Comparison { baseline: "libc".into(), ratio, ratio_low, ratio_high, floor: 0.02 }
+    /// };
+    /// let mean = Comparison::mean(&[&of(0.5), &of(2.0)]).unwrap();
+    /// assert!((mean.ratio - 1.0).abs() < 1e-12 && mean.floor == 0.02);
+    /// ```
+    #[must_use]
+    pub fn mean(all: &[&Self]) -> Option<Self> {
+        let mean = |pick: fn(&Self) -> f64| {
+            statistics::geometric_mean(&all.iter().map(|it| pick(it)).collect::<Vec<_>>())
+        };
+        Some(Self {
+            baseline: all.first()?.baseline.clone(),
+            ratio: mean(|it| it.ratio)?,
+            ratio_low: mean(|it| it.ratio_low)?,
+            ratio_high: mean(|it| it.ratio_high)?,
+            floor: all.iter().map(|it| it.floor).fold(0.0, f64::max),
+        })
+    }
+
     /// A subject over another than its baseline, in time or cost, where one run has both: by
     /// their samples, round by round where the records have them, else by the spread of each.
     /// Fewer than [`statistics::INTERVAL_VALUES_MIN`] samples leave it open. `None` where a figure
