@@ -201,10 +201,10 @@ pub(crate) struct Report {
 )]
 pub(crate) struct Compare {
     /// The earlier records, as they are or compressed by gzip; - is standard input
-    #[arg(value_name = "OLD", required_unless_present = "old_runs", conflicts_with = "old_runs")]
+    #[arg(value_name = "OLD", required_unless_present = "old_runs", conflicts_with_all = ["old_runs", "new_runs"])]
     pub(crate) old: Option<PathBuf>,
     /// The later records
-    #[arg(value_name = "NEW", required_unless_present = "new_runs", conflicts_with = "new_runs")]
+    #[arg(value_name = "NEW", required_unless_present = "new_runs", conflicts_with_all = ["old_runs", "new_runs"])]
     pub(crate) new: Option<PathBuf>,
     /// Files of several earlier runs, instead of OLD: three or more say how far runs come apart
     #[arg(long = "old", value_name = "FILES", num_args = 1.., requires = "new_runs")]

@@ -278,7 +278,7 @@ fn a_whole_is_told_of_single_runs_and_page_and_terminal_count_alike() {
     assert!(ran.out.contains("All of copy, 8 figures: slower, 1.050"), "{ran:#?}");
     let counts = "0 of 8 figures became slower, 0 faster; 0 stayed, of 8 the runs cannot tell";
     assert!(ran.out.contains(counts), "{ran:#?}");
-    let page = fs::read_to_string(page).unwrap();
+    let page = fs::read_to_string(&page).unwrap();
     assert!(page.contains("Cannot tell: 8<") && page.contains("Baselines, not counted: 8<"));
     assert!(page.contains("On the whole haul became slower (all of copy, 8 figures): 1.050 times"));
     assert!(!page.contains("<h3>Slower:"), "no single figure is called slower");
