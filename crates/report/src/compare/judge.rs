@@ -3,11 +3,13 @@
 //! ```text
 //! several runs  the logarithm of a run's figure is one value; the two sides are compared by
 //!               Student's t, with a deviation that is half the figure's own and half what is
-//!               usual among all (Smyth 2004, "Linear models and empirical Bayes methods"), and
-//!               by Holm's method for as many figures as there are
+//!               usual among figures of its kind (Smyth 2004, "Linear models and empirical Bayes
+//!               methods"), and by Holm's method for as many figures as there are
 //! one of each   how far two runs of one program come apart was not measured: nothing is called
 //!               faster or slower but what no two runs were seen to be apart
 //! ```
+
+use std::collections::BTreeMap;
 
 use haul_model::statistics::{
     INTERVAL_VALUES_MIN, median, quantile, student_quantile, student_tails,
@@ -46,6 +48,9 @@ pub(super) struct Sides<'a> {
 /// What the runs of a figure say, as logarithms of time or cost.
 #[derive(Clone, Debug)]
 pub(super) struct Observed {
+    /// What it is like: runs of the same kind of figure are about as far apart. A part of haul's, and
+    /// whether it is one figure of it or the whole.
+    pub kind: String,
     /// A value a run; where all have the same stable baseline, of the ratios to it.
     pub old: Vec<f64>,
     pub new: Vec<f64>,
@@ -97,7 +102,8 @@ impl Observed {
             is_moved(&less(&old, &ratios.0), &less(&new, &ratios.1))
         });
         let (old, new) = beside.unwrap_or((old, new));
-        Some(Self { old, new, medians: moved, is_baseline_moved, within, floor, is_beside })
+        let kind = part(sides.new[0]).to_owned();
+        Some(Self { kind, old, new, medians: moved, is_baseline_moved, within, floor, is_beside })
     }
 
     /// How far the later values are from the earlier ones.
@@ -129,12 +135,13 @@ impl Observed {
 /// The verdict on each of some figures, which are all that may be a false alarm. Changes up to
 /// `least` count as none.
 pub(super) fn judge(all: &[Observed], least: f64) -> Vec<Judged> {
-    let usual = [false, true].map(|is_beside| {
-        let of = all.iter().filter(|it| it.is_beside == is_beside);
-        median(&of.filter_map(Observed::variance).collect::<Vec<_>>()).unwrap_or(0.0)
-    });
+    let mut variances: BTreeMap<(&str, bool), Vec<f64>> = BTreeMap::new();
+    for it in all {
+        variances.entry((&it.kind, it.is_beside)).or_default().extend(it.variance());
+    }
+    let usual = |it: &Observed| median(&variances[&(it.kind.as_str(), it.is_beside)]);
     let errors: Vec<Option<(f64, f64)>> =
-        all.iter().map(|it| it.error(usual[usize::from(it.is_beside)])).collect();
+        all.iter().map(|it| it.error(usual(it).unwrap_or(0.0))).collect();
     let levels = levels(all, &errors);
     let noise = |it: &Observed| it.floor.max(least);
     let each = all.iter().zip(errors.iter().zip(levels));
@@ -238,6 +245,11 @@ impl Sides<'_> {
         let baseline = moved - (mean(&new) - mean(&old));
         baseline.abs() > BASELINE_MOVES_MAX.ln_1p()
     }
+}
+
+/// The part of haul that an experiment is of: `copy` of `copy.size`.
+pub(super) fn part(record: &Record) -> &str {
+    record.experiment.split('.').next().unwrap_or_default()
 }
 
 /// The comparison of a subject that is not its own baseline, in time or cost.

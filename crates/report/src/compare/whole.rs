@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use haul_model::statistics::median;
 use haul_model::{Record, Verdict};
 
-use super::judge::{Judged, Observed};
+use super::judge::{Judged, Observed, part};
 
 /// Fewer figures than this are no whole.
 const FIGURES_MIN: usize = 5;
@@ -18,7 +18,7 @@ const PARTS: [&str; 4] = ["copy", "heap", "channel", "forward"];
 
 /// The part and function that a figure belongs to the whole of, each alone and both together.
 pub(super) fn wholes_of(record: &Record) -> Vec<(String, Option<String>)> {
-    let part = record.experiment.split('.').next().unwrap_or_default();
+    let part = part(record);
     if !record.subject.starts_with("haul") || !PARTS.contains(&part) {
         return Vec::new();
     }
@@ -75,6 +75,7 @@ fn together(all: &[&Observed]) -> Option<Observed> {
     let mean = |of: &dyn Fn(&Observed) -> f64| all.iter().map(|it| of(it)).sum::<f64>() / count;
     let floors: Vec<f64> = all.iter().map(|it| it.floor).collect();
     Some(Observed {
+        kind: format!("all of {}", first.kind),
         old: (0..first.old.len()).map(|run| mean(&|it| it.old[run])).collect(),
         new: (0..first.new.len()).map(|run| mean(&|it| it.new[run])).collect(),
         medians: mean(&|it| it.medians),

@@ -293,7 +293,7 @@ mod tests {
         let of = |kept: &[Part]| evidence(records.iter(), kept, "haul.jsonl");
         let told = of(&[Part::Copies]);
         let what: Vec<&str> = told.iter().map(|e| e.what.as_str()).collect();
-        assert_eq!(what, ["tuned, phase check, part copies"]);
+        assert_eq!(what, ["tuned, phase check"]);
         assert_eq!((told[0].ratio, told[0].records.as_str()), (0.9, "haul.jsonl"));
         assert!(of(&[]).is_empty(), "a file of the defaults stands on nothing");
     }
